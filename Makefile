@@ -188,6 +188,7 @@ soak: build
 
 embed:
 	$(LUA) tools/embed.lua
+	$(LUA) tools/embed_page.lua
 
 # A fresh clone has it up to date, whatever the times of the files; `make test` compares it with the programs.
 csrc/programs/embedded.h: $(PROGRAMS) tools/embed.lua

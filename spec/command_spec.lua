@@ -494,6 +494,28 @@ describe("holdfast", function()
       assert.matches("\nk [^\n]* 60%d s ", output)
     end)
 
+    it("counts one hand-off for a holder that is another one, whatever the clock did", function()
+      local uuid, now = "11111111-2222-8333-8444-555555555555", os.time() * 1e6
+      local function set(owner, token)
+        server:cli("DEL", "k")
+        server:cli("HSET", "k", uuid .. owner, 1)
+        server:cli("PEXPIRE", "k", 60000)
+        server:cli("SET", "redisson_lock_token:{k}", ("%.0f"):format(token))
+      end
+      set(":1", now)
+      server:cli("CONFIG", "RESETSTAT")
+      local top = command.start(server, { "top", "--interval", "0.5" })
+      assert(process.wait_until(function()
+        return server:cli("INFO", "commandstats"):find("cmdstat_pubsub", 1, true)
+      end, PATIENCE))
+      set(":2", now - 3600e6) -- the server's clock was set back
+      server:cli("ZADD", "holdfast_queue:{k}", ("%.0f"):format(now + 3600e6), "1l" .. uuid .. ":9:1")
+      assert.same({ "exit", 0 }, { top:wait(PATIENCE) }, top:output())
+      assert.matches("^1 lock, 1 waiter, at least [12]%.%d hand%-offs/s\n", top:output())
+      assert.matches("\nk +%S+:2 +36%d%d s +%d+%.%d s +1 +[12]%.%d\n$", top:output())
+      server:cli("FLUSHALL")
+    end)
+
     it("reads a lock once in each of its two looks", function()
       for i = 1, 100 do acquire("many:" .. i) end
       local monitor = server:monitor()

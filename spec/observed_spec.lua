@@ -3,6 +3,8 @@
 local observed = require "holdfast.observed"
 local sorted = require "holdfast.sorted"
 
+local unpack = table.unpack or unpack
+
 describe("what two looks at a lock tell", function()
   local NOW = 1790000000
 
@@ -35,29 +37,38 @@ describe("what two looks at a lock tell", function()
   end)
 end)
 
-describe("items that come and go", function()
-  it("are in order, counted and found by place", function()
+describe("the state of all that is seen", function()
+  local function state(seen)
+    seen.deadlocks, seen.losses = seen.deadlocks or 0, seen.losses or 0
+    return observed.state(seen)
+  end
+
+  it("is the worst of it", function()
+    assert.equal("well", state {})
+    assert.equal("well", state { longest_wait = 29.9 })
+    assert.equal("long_wait", state { longest_wait = 30 })
+    assert.equal("server_down", state { longest_wait = 30, some_down = true })
+    assert.equal("losses", state { losses = 1, some_down = true })
+    assert.equal("deadlock", state { deadlocks = 1, losses = 1, longest_wait = 99 })
+    assert.equal("away", state { away = "connection refused", deadlocks = 1 })
+  end)
+end)
+
+describe("the first of many items", function()
+  it("are those that sorting all of them brings to the front", function()
     local function before(a, b) return a.number < b.number end
-    local list, wanted, seed = sorted.new(before), {}, 7
-    for i = 1, 5000 do
+    local list, seed = {}, 7
+    for i = 1, 1000 do
       seed = (seed * 16807) % 2147483647
-      if #wanted > 0 and seed % 5 < 2 then
-        sorted.remove(list, table.remove(wanted, seed % #wanted + 1))
-      else
-        wanted[#wanted + 1] = { number = seed + i / 10000 }
-        sorted.insert(list, wanted[#wanted])
-      end
+      list[i] = { number = seed % 500 + i / 10000 }
     end
+    local wanted = { unpack(list) }
     table.sort(wanted, before)
-    assert.equal(#wanted, list.size)
-    for skip = 0, #wanted + 10, 97 do
-      local slice = sorted.slice(list, skip, 300)
-      assert.equal(math.max(0, math.min(300, #wanted - skip)), #slice)
-      for i, item in ipairs(slice) do assert(item == wanted[skip + i]) end
-      if wanted[skip + 1] then assert.equal(skip, sorted.rank(list, wanted[skip + 1])) end
+    for _, most in ipairs { 0, 1, 2, 3, 100, 999, 1000, 2000 } do
+      local first = sorted.first(list, most, before)
+      assert.equal(math.min(most, #list), #first)
+      for i, item in ipairs(first) do assert(item == wanted[i], most) end
     end
-    assert.equal(#wanted, sorted.rank(list, { number = math.huge }))
-    for _, item in ipairs(wanted) do sorted.remove(list, item) end
-    assert.same({ 0, {} }, { list.size, sorted.slice(list, 0, 9) })
+    assert.same({}, sorted.first({}, 10, before))
   end)
 end)

@@ -1,5 +1,5 @@
--- What the simulator is made of, and that it finds the same under both Luas. The suites `sim`, `sim-system` and
--- `sim-kept` of make test look for broken rules.
+-- What the simulator is made of, and that it finds the same under both Luas. The suites `sim`,
+-- `sim-system` and `sim-kept` of make test look for broken rules.
 
 local flavour = rawget(_G, "jit") and "luajit" or "lua5.4"
 local other = flavour == "luajit" and "lua5.4" or "luajit"

@@ -307,9 +307,9 @@ describe("for operators under ngx_lua", function()
     before_each(function() client = holdfast.new { url = server:url(), name = "lua-owner" } end)
     after_each(function() client:close() end)
 
-    local function state(query)
+    local function state(query, status)
       local response = front:get("/status?json" .. (query or ""))
-      assert.equal(200, response.status, response.body)
+      assert.equal(status or 200, response.status, response.body)
       return dkjson.decode(response.body)
     end
 
@@ -363,9 +363,10 @@ describe("for operators under ngx_lua", function()
       local points = state().points
       local handed, waiting = 0, 0
       for _, point in ipairs(points) do
-        handed, waiting = handed + point.hand_offs, math.max(waiting, point.waiting)
+        handed, waiting = handed + (point.hand_offs or 0), math.max(waiting, point.waiting or 0)
       end
       assert.equal(120, #points)
+      assert.same({}, { points[1].hand_offs, points[1].waiting }) -- nobody looked then
       assert.equal(1, waiting)
       assert.equal(1, handed)
       job:kill("TERM")
@@ -405,7 +406,7 @@ describe("for operators under ngx_lua", function()
     local function sums(answer)
       local handed, most = 0, 0
       for _, point in ipairs(answer.points) do
-        handed, most = handed + point.hand_offs, math.max(most, point.waiting)
+        handed, most = handed + (point.hand_offs or 0), math.max(most, point.waiting or 0)
       end
       return { handed, most }
     end
@@ -436,6 +437,10 @@ describe("for operators under ngx_lua", function()
       end, PATIENCE))
       for _, answer in ipairs(both()) do
         assert.same({ 1, 2 }, sums(answer))
+        local loss = answer.lost[1]
+        assert.same({ "lost", "deleted", "orders", 1 }, { loss.key, loss.reason, loss.class, #answer.lost })
+        assert.is_true(math.abs(loss.time - answer.time) < 60)
+        assert.equal("losses", answer.state)
         local queue = answer.locks[1].queue
         assert.equal(second.pid, queue[1].pid)
         assert.is_true(queue[1].seconds >= for_seconds,
@@ -686,13 +691,17 @@ describe("for operators under ngx_lua", function()
         local now = state()
         return now.count == count and now.waiters == 150 * busy
       end, 60))
-      for prefix, wanted in pairs { [""] = count, ["many:0000"] = 9, ["many:0002"] = 10 } do
-        local keys = pages("&prefix=" .. prefix)
-        assert.equal(wanted, #keys)
+      for asked, wanted in pairs {
+        prefix = count, ["prefix=many:0000"] = 9, ["prefix=many:0002"] = 10, ["search=y:0000"] = 9,
+        ["search=9"] = 57, ["search=many.0"] = 0,
+      } do
+        local keys = pages("&sort=key&" .. asked)
+        assert.equal(wanted, #keys, asked)
         for i = 2, #keys do assert.is_true(keys[i - 1] < keys[i], "not in order") end
       end
+      assert.equal(("many:%05d"):format(count), state("&sort=key&reverse").locks[1].key)
       assert.equal(5, #state().locks[1].queue)
-      assert.equal(20, #state("&open=many%3A00001").locks[1].queue)
+      assert.equal(20, #state("&sort=key&open=many%3A00001").locks[1].queue)
       for _, each in ipairs(monitor:commands()) do
         assert.is_true((visits(each.args) or 1) <= 200, each.line)
       end
@@ -726,11 +735,65 @@ describe("for operators under ngx_lua", function()
       for _, reply in ipairs { ":1\r\n", "*2\r\n$1\r\n0\r\n:5\r\n" } do
         local strange = fake.server { reply = reply, login = true }
         start { where = ('url = "%s"'):format(strange.url) }
-        assert.matches("%w", state().trouble)
+        local told = state(nil, 503)
+        assert.matches("%w", told.trouble)
+        assert.equal("away", told.state)
         front:stop("TERM")
         front = nil
         strange:stop()
       end
+    end)
+
+    it("is 503 while the server is away, with its age and what was seen last", function()
+      start {}
+      server:cli("HSET", "seen", UUID .. ":1", 1)
+      server:cli("PEXPIRE", "seen", 600000)
+      eventually("seen", function() return true end)
+      server:kill()
+      assert.truthy(process.wait_until(function()
+        return front:get("/status?json").status == 503
+      end, PATIENCE))
+      local told = state(nil, 503)
+      assert.equal("away", told.state)
+      assert.matches("connection refused", told.trouble)
+      assert.is_true(told.age > 0 and told.age < 60)
+      assert.equal("seen", told.locks[1].key)
+    end)
+
+    it("orders by the longest wait, then by the longest hold", function()
+      start {}
+      local now = os.time()
+      local function hold(key, owner, seconds, waits)
+        server:cli("HSET", key, UUID .. ":" .. owner, 1)
+        server:cli("PEXPIRE", key, 600000 - owner)
+        server:cli("SET", "redisson_lock_token:{" .. key .. "}", ("%.0f"):format((now - seconds) * 1e6))
+        if waits then server:cli("ZADD", "holdfast_queue:{" .. key .. "}", "1", "1l" .. UUID .. ":9:1") end
+      end
+      local function order(query)
+        local list = {}
+        for i, each in ipairs(state(query).locks) do list[i] = each.key end
+        return table.concat(list, " ")
+      end
+      hold("late", 1, 10, true)
+      eventually("late", function() return true end)
+      hold("b", 2, 60)
+      hold("a", 3, 3600)
+      hold("later", 4, 7200, true)
+      assert.truthy(process.wait_until(function() return #state().locks == 4 end, PATIENCE))
+      assert.equal("late later a b", order())
+      assert.equal("later a b late", order("&sort=held"))
+      assert.equal("late b a later", order("&sort=held&reverse"))
+      assert.equal("later late a b", order("&sort=waiters"))
+      assert.equal("a b late later", order("&sort=key"))
+      assert.equal("late b a later", order("&sort=holder"))
+      local seen = entry("a")
+      assert.is_true(math.abs(state().time - 3600 - seen.since) < 10, seen.since)
+      assert.is_nil(seen["break"])
+      hold("-$(rm) 'x'", 5, 1)
+      seen = eventually("-$(rm) 'x'", function() return true end)
+      seen = entry(seen.key, "&open=-%24(rm)%20'x'")
+      assert.equal([[holdfast break -- '-$(rm) '\''x'\''']], seen["break"])
+      server:cli("FLUSHALL")
     end)
 
     it("only reads, and says that it must be protected", function()
@@ -740,6 +803,18 @@ describe("for operators under ngx_lua", function()
       assert.matches("^text/html", response.headers["content-type"])
       assert.matches("protect it", response.body)
       assert.is_nil(response.body:find('%s[sh]r[ce]f?="http'))
+      local policy = response.headers["content-security-policy"]
+      for _, name in ipairs { "css", "js" } do
+        local path = "lua/holdfast/status_page/page." .. name
+        local file = assert(io.open(path))
+        assert.truthy(response.body:find(file:read("*a"), 1, true), path)
+        file:close()
+        local pipe = io.popen("openssl dgst -sha256 -binary " .. path .. " | openssl base64")
+        assert.truthy(policy:find("-src 'sha256-" .. pipe:read("*l") .. "'", 1, true), policy)
+        pipe:close()
+      end
+      assert.is_nil(policy:find("unsafe", 1, true))
+      assert.is_nil(response.body:find("innerHTML", 1, true))
       local monitor = server:monitor()
       client:with_lock("seen", function() state() end)
       for _, entry_of in ipairs(monitor:commands()) do

@@ -4,14 +4,17 @@
 -- records, metrics, JSON, messages, options. lua/holdfast/locale.lua and csrc/core/base/types.h
 -- have what to use instead. A line that may stay ends in `-- any locale: ` and the reason.
 
-local ABOUT_IT = { ["lua/holdfast/locale.lua"] = true }
+local ABOUT_IT = {
+  ["lua/holdfast/locale.lua"] = true,
+  ["lua/holdfast/status_page.lua"] = true, -- another language, as one text
+}
 
 -- Numbers have < and the like between them: by the last word of the name of one of them. Texts are
 -- compared by locale.is_before.
 local NUMBERS = {}
 for name in ([[
   at best_distance columns count deadline from head last lease least length most now rate read_at seconds
-  since sleeps_until till token ttl wait waiters workers
+  since size sleeps_until till token ttl wait waiters workers
 ]]):gmatch "%S+" do NUMBERS[name] = true end
 
 local FLOAT = "%%[-+ #0]*%d*%.?%d*[aAeEfgG]"

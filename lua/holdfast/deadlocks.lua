@@ -16,7 +16,7 @@ local replies = require "holdfast.replies"
 
 local deadlocks = {}
 
-local PAGE = 500
+local PAGE = 200
 local MOST_WAITERS = 100 -- of one queue that are told
 local KINDS = {
   l = "lock", m = "mutex", g = "guard", r = "read", w = "write", f = "fair", p = "permit",

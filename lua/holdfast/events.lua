@@ -124,6 +124,16 @@ function events.watch(client, listener)
   core.client.watch(client)
 end
 
+-- A further listener of the client, called before the one that it has.
+function events.listen_too(client, listener)
+  local known = clients[client]
+  if type(known) ~= "function" then return events.watch(client, listener) end
+  events.watch(client, function(event)
+    listener(event)
+    return known(event)
+  end)
+end
+
 -- → a number for the lock, 0: it has no listener
 function events.observer(client, listener)
   if not listener then return 0 end

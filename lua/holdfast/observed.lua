@@ -3,6 +3,7 @@
 local observed = {}
 
 local OLDEST = 30 * 86400 -- seconds; what is older is no time
+local LONG_WAIT = 30 -- seconds, the lease of a lock that says nothing
 
 -- Since when this holder has the lock, in seconds of the clock; `before`: the entry of the look
 -- before. Fencing tokens are the server's clock in microseconds, unless locks are taken faster or
@@ -22,6 +23,18 @@ function observed.handed_over(before, entry)
   if not before then return 0 end
   if before.owner ~= entry.owner then return 1 end
   return before.token and entry.token and entry.token > before.token and 1 or 0
+end
+
+-- The one word for all that is seen, the worst first.
+-- `seen`: { away = whether the servers do not answer, deadlocks, losses = numbers, some_down =
+-- whether a server of a quorum is down, longest_wait = seconds or nil }
+function observed.state(seen)
+  if seen.away then return "away" end
+  if seen.deadlocks > 0 then return "deadlock" end
+  if seen.losses > 0 then return "losses" end
+  if seen.some_down then return "server_down" end
+  if (seen.longest_wait or 0) >= LONG_WAIT then return "long_wait" end
+  return "well"
 end
 
 return observed

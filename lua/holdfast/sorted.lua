@@ -1,79 +1,47 @@
--- Many items in order, which come and go one by one: in chunks, so that none of this moves or
--- compares all of them.
---
--- An item that is in a list keeps its place: what `before` compares must not change meanwhile.
+-- The first few of many items in order, without sorting all of them.
 
 local sorted = {}
 
-local MOST = 256 -- items of a chunk
+-- heap[1] is the item that comes last of those that are kept.
+local function sink(heap, at, size, before)
+  while true do
+    local last, left = at, 2 * at
+    if left <= size and before(heap[last], heap[left]) then last = left end
+    if left < size and before(heap[last], heap[left + 1]) then last = left + 1 end
+    if last == at then return end
+    heap[at], heap[last] = heap[last], heap[at]
+    at = last
+  end
+end
 
+local function rise(heap, at, before)
+  while at > 1 do
+    local above = math.floor(at / 2)
+    if not before(heap[above], heap[at]) then return end
+    heap[at], heap[above] = heap[above], heap[at]
+    at = above
+  end
+end
+
+-- → a list of the first `most` items of `list` in order
 -- `before(a, b)`: whether a comes first; of two different items one does.
-function sorted.new(before)
-  return { before = before, chunks = {}, size = 0 }
-end
-
--- The first place from 1 to `last` for which `reached(place)` holds; last if there is none.
-local function first_place(last, reached)
-  local low = 1
-  while low < last do
-    local middle = math.floor((low + last) / 2)
-    if reached(middle) then last = middle else low = middle + 1 end
+function sorted.first(list, most, before)
+  local heap, size = {}, 0
+  for _, item in ipairs(list) do
+    if size < most then
+      size = size + 1
+      heap[size] = item
+      rise(heap, size, before)
+    elseif size > 0 and before(item, heap[1]) then
+      heap[1] = item
+      sink(heap, 1, size, before)
+    end
   end
-  return low
-end
-
--- Where the item is or would be. → chunk, place in it; none: the list is empty
-local function find(list, item)
-  local chunks, before = list.chunks, list.before
-  if #chunks == 0 then return nil end
-  local chunk = first_place(#chunks, function(i) return not before(chunks[i][#chunks[i]], item) end)
-  local items = chunks[chunk]
-  return chunk, first_place(#items + 1, function(i) return not before(items[i], item) end)
-end
-
-local function split(list, chunk)
-  local items, behind = list.chunks[chunk], {}
-  for i = MOST / 2 + 1, #items do behind[#behind + 1], items[i] = items[i], nil end
-  table.insert(list.chunks, chunk + 1, behind)
-end
-
-function sorted.insert(list, item)
-  local chunk, place = find(list, item)
-  list.size = list.size + 1
-  if not chunk then
-    list.chunks[1] = { item }
-    return
+  for last = size, 2, -1 do
+    heap[1], heap[last] = heap[last], heap[1]
+    sink(heap, 1, last - 1, before)
   end
-  table.insert(list.chunks[chunk], place, item)
-  if #list.chunks[chunk] > MOST then split(list, chunk) end
-end
-
--- The item must be in the list.
-function sorted.remove(list, item)
-  local chunk, place = find(list, item)
-  assert(chunk and list.chunks[chunk][place] == item)
-  list.size = list.size - 1
-  table.remove(list.chunks[chunk], place)
-  if #list.chunks[chunk] == 0 then table.remove(list.chunks, chunk) end
-end
-
--- How many items come before this one, which need not be in the list.
-function sorted.rank(list, item)
-  local chunk, place = find(list, item)
-  local rank = (place or 1) - 1
-  for i = 1, (chunk or 1) - 1 do rank = rank + #list.chunks[i] end
-  return rank
-end
-
--- → a list of at most `most` items, behind the first `skip`
-function sorted.slice(list, skip, most)
-  local slice = {}
-  for _, items in ipairs(list.chunks) do
-    for i = skip + 1, math.min(#items, skip + most - #slice) do slice[#slice + 1] = items[i] end
-    if #slice == most then break end
-    skip = math.max(skip - #items, 0)
-  end
-  return slice
+  return heap
 end
 
 return sorted

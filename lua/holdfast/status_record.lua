@@ -1,5 +1,5 @@
--- What the status page remembers: a point for each STEP seconds of the last ten minutes, and since
--- when waiters have been seen.
+-- What the status page remembers: a point for each STEP seconds of the last ten minutes, the last
+-- losses, and since when waiters have been seen.
 --
 -- With `lua_shared_dict holdfast` all workers have one record. The worker that comes first adds to
 -- it until it has not come for LEASE seconds: a count of hand-offs needs one observer. Without the
@@ -13,6 +13,7 @@ local NAME = "holdfast"
 local STEP, SPAN = status_record.STEP, status_record.SPAN
 local LEASE = 3 * STEP
 local WAIT_KEPT = 60 -- seconds for which a waiter is known that nobody looks at
+local LOSSES = 10 -- that are kept
 
 -- ---- of all workers ----
 
@@ -54,14 +55,42 @@ end
 
 function shared:add(at, handed, waiting)
   local handed_before, waiting_before = self:point(at)
-  local text = ("%d %d"):format(handed_before + handed, math.max(waiting_before, waiting))
+  local text = ("%d %d"):format((handed_before or 0) + handed,
+    math.max(waiting_before or 0, waiting))
   self.dict:set(self.name .. at, text, SPAN + STEP)
 end
 
--- → hand-offs, most waiters
+-- → hand-offs, most waiters | nothing: nobody looked
 function shared:point(at)
-  local handed, waiting = (self.dict:get(self.name .. at) or "0 0"):match("^(%d+) (%d+)$")
-  return locale.number(handed), locale.number(waiting)
+  local handed, waiting = (self.dict:get(self.name .. at) or ""):match("^(%d+) (%d+)$")
+  if handed then return locale.number(handed), locale.number(waiting) end
+end
+
+local FIELDS = { "time", "key", "reason", "class", "owner", "pid" }
+
+-- `loss`: { time, key, reason, class, owner, pid }
+function shared:add_loss(loss)
+  local texts = {}
+  for i, field in ipairs(FIELDS) do texts[i] = ngx.escape_uri(locale.text(loss[field])) end
+  local number = self.dict:incr(self.name .. "losses", 1, 0)
+  local name = number and self.name .. "loss " .. number % LOSSES
+  if name then self.dict:set(name, table.concat(texts, " "), SPAN) end
+end
+
+-- → those of the last SPAN seconds, the last one first
+function shared:losses()
+  local list, last = {}, self.dict:get(self.name .. "losses") or 0
+  for number = last, math.max(last - LOSSES + 1, 1), -1 do
+    local text, loss, i = self.dict:get(self.name .. "loss " .. number % LOSSES), {}, 0
+    for word in (text or ""):gmatch("([^ ]*) ?") do
+      if i == #FIELDS then break end
+      i = i + 1
+      loss[FIELDS[i]] = ngx.unescape_uri(word)
+    end
+    loss.time, loss.pid = locale.number(loss.time or ""), locale.number(loss.pid or "")
+    if text then list[#list + 1] = loss end
+  end
+  return list
 end
 
 local function name_of(self, key, waiter)
@@ -95,15 +124,30 @@ function alone.watch() end
 
 function alone:add(at, handed, waiting)
   local handed_before, waiting_before = self:point(at)
-  self.points[at] = { handed_before + handed, math.max(waiting_before, waiting) }
+  self.points[at] = {
+    (handed_before or 0) + handed, math.max(waiting_before or 0, waiting),
+  }
   for old in pairs(self.points) do
     if old < at - SPAN then self.points[old] = nil end
   end
 end
 
 function alone:point(at)
-  local point = self.points[at] or { 0, 0 }
-  return point[1], point[2]
+  local point = self.points[at]
+  if point then return point[1], point[2] end
+end
+
+function alone:add_loss(loss)
+  table.insert(self.lost, 1, loss)
+  self.lost[LOSSES + 1] = nil
+end
+
+function alone:losses()
+  local list = {}
+  for i, loss in ipairs(self.lost) do
+    if loss.time > ngx.now() - SPAN then list[i] = loss end
+  end
+  return list
 end
 
 function alone.first_seen(_, _, _, at) return at end
@@ -113,7 +157,7 @@ function alone.forget() end
 -- `id`: the same in all workers that look at the same keys.
 function status_record.new(id)
   local dict = ngx.shared[NAME]
-  if not dict then return setmetatable({ points = {} }, alone) end
+  if not dict then return setmetatable({ points = {}, lost = {} }, alone) end
   local name = ("status:%s "):format(ngx.encode_base64(ngx.md5_bin(id)))
   return setmetatable({ dict = dict, name = name }, shared)
 end

@@ -1,220 +1,499 @@
--- The page of holdfast.status in a real browser, headless Chromium, by the WebDriver protocol. make
--- check runs it; the screenshots stay in build/status.
+-- The page of holdfast.status in a real browser, headless Chromium. make check runs it; the
+-- screenshots stay in build/status.
 
+local chromium = require "spec.browser.chromium"
 local command = require "spec.support.command"
 local dkjson = require "dkjson"
-local holdfast = require "holdfast"
-local http = require "socket.http"
-local ltn12 = require "ltn12"
-local mime = require "mime"
-local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
-local redis = require "spec.support.redis"
-local sys = require "spec.support.sys"
+local scenes = require "spec.browser.scene"
 
 local PATIENCE = 60
 local JAVA = "b983c153-7421-469a-addb-44fb92259a1b:1"
+local TAB, ENTER, ESCAPE, LEFT, UP, DOWN = "\238\128\132", "\238\128\135", "\238\128\140",
+  "\238\128\146", "\238\128\147", "\238\128\149"
 
-local function free_port()
-  local fd, port = assert(sys.listen_tcp())
-  sys.close(fd)
-  return port
-end
-
--- ---- a browser ----
-
-local Browser = {}
-Browser.__index = Browser
-
-function Browser:call(method, path, body)
-  local parts, text = {}, body and dkjson.encode(body)
-  local ok, status = http.request {
-    url = ("http://127.0.0.1:%d%s"):format(self.port, path), method = method,
-    sink = ltn12.sink.table(parts),
-    source = text and ltn12.source.string(text),
-    headers = { ["Content-Type"] = "application/json", ["Content-Length"] = text and #text or 0 },
+-- → what has too little contrast for WCAG AA, as lines of text
+local CONTRAST = [[
+  const parse = text => { const n = text.match(/[\d.]+/g).map(Number); return n.length > 3 ? n : [...n, 1]; };
+  const light = ([r, g, b]) => [r, g, b].map(c => c / 255).map(c => c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
+  const ratio = (a, b) => (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+  const behind = of => {
+    for (; of; of = of.parentElement) {
+      const colour = parse(getComputedStyle(of).backgroundColor);
+      if (getComputedStyle(of).opacity !== "1") throw new Error("opacity of " + of.outerHTML.slice(0, 80));
+      if (colour[3] === 1) return colour;
+      if (colour[3] !== 0) throw new Error("half transparent: " + of.outerHTML.slice(0, 80));
+    }
+  };
+  const found = [], check = (of, style, text) => {
+    const inPlot = of.closest("svg"), fill = inPlot ? style.fill : style.color;
+    const back = text === "no data" ? parse(getComputedStyle(document.querySelector(".gap")).fill) : behind(of);
+    const value = ratio(light(parse(fill)), light(back));
+    if (value < 4.5) found.push(value.toFixed(2) + " " + text);
+    count += 1;
+  };
+  let count = 0;
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node; node = walker.nextNode();) {
+    const of = node.parentElement, text = node.textContent.trim();
+    if (!text || of.closest("script, style, option") || !of.getClientRects().length) continue;
+    check(of, getComputedStyle(of), text);
   }
-  local reply = ok and dkjson.decode(table.concat(parts))
-  if not ok or status ~= 200 then return nil, ("%s: %s"):format(status, table.concat(parts)) end
-  if reply.value == nil then return true end
-  return reply.value
-end
-
-function Browser:run(script)
-  return self:call("POST", self.session .. "/execute/sync",
-    { script = script, args = setmetatable({}, { __jsontype = "array" }) })
-end
-
-function Browser:screenshot(name)
-  local path = "build/status/" .. name .. ".png"
-  local file = assert(io.open(path, "wb"))
-  file:write((mime.unb64(assert(self:call("GET", self.session .. "/screenshot")))))
-  file:close()
-  return path
-end
-
-function Browser:stop()
-  if self.session then self:call("DELETE", self.session) end
-  self.driver:kill("TERM")
-  self.driver:wait(PATIENCE)
-end
-
-local function open_browser(width, height, dark)
-  local port = free_port()
-  local self = setmetatable({ port = port }, Browser)
-  self.driver = process.start { "chromedriver", "--port=" .. port, env = { LD_PRELOAD = false } }
-  assert(process.wait_until(function()
-    return self:call("GET", "/status")
-  end, PATIENCE), self.driver:output())
-  local args = { "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-    ("--window-size=%d,%d"):format(width, height) }
-  if dark then args[#args + 1] = "--blink-settings=preferredColorScheme=0" end
-  local made = assert(self:call("POST", "/session", { capabilities = { alwaysMatch = {
-    browserName = "chrome",
-    ["goog:loggingPrefs"] = { browser = "ALL" },
-    ["goog:chromeOptions"] = {
-      args = args,
-      mobileEmulation = width < 500 and { deviceMetrics = { width = width, height = height,
-        pixelRatio = 1 } } or nil,
-    },
-  } } }))
-  self.session = "/session/" .. made.sessionId
-  return self
-end
-
--- ---- the page ----
+  check(document.getElementById("search"), getComputedStyle(document.getElementById("search"), "::placeholder"), "placeholder");
+  return [count].concat(found);
+]]
 
 describe("the status page in a browser", function()
-  local server, front, client, browser
+  local scene, server, client, browser, children
 
-  setup(function() os.execute("mkdir -p build/status") end)
-
-  before_each(function()
-    server = redis.start()
-    client = holdfast.new { url = server:url(), name = "lua-owner" }
-    front = nginx.start {
-      tcp = true,
-      http = ([[
-        lua_shared_dict holdfast 1m;
-        init_by_lua_block { CLIENT = require("holdfast").new { url = "%s" } }
-      ]]):format(server:url()),
-      server = 'location /status { content_by_lua_block { require("holdfast").status { client = CLIENT } } }',
-    }
+  setup(function()
+    os.execute("mkdir -p build/status")
+    browser = chromium.open()
   end)
+  teardown(function() browser:stop() end)
+
+  local function begin(options)
+    scene, children = scenes.new(options), {}
+    server, client = scene.server, scene.client
+  end
 
   after_each(function()
-    if browser then browser:stop() end
-    browser = nil
-    front:stop("TERM")
-    client:close()
-    server:stop()
+    browser:go("about:blank")
+    for _, child in ipairs(children) do
+      child:kill("KILL")
+      child:wait(PATIENCE)
+    end
+    if scene then scene:stop() end
+    scene = nil
   end)
 
-  local function visit(width, height, dark, query)
-    browser = open_browser(width, height, dark)
-    assert(browser:call("POST", browser.session .. "/url",
-      { url = ("http://127.0.0.1:%d/status%s"):format(front.port, query or "") }))
-    assert.equal("holdfast", browser:call("GET", browser.session .. "/title"))
+  local function visit(path, width, height)
+    browser:resize(width or 1200, height or 900)
+    browser:colours("light")
+    browser:go("about:blank")
+    browser:complaints()
+    browser:go(scene:url(path))
   end
 
-  local function text() return assert(browser:run("return document.body.innerText")) end
+  local function text() return browser:run("return document.body.innerText") end
 
-  local function rows()
-    return assert(browser:run("return document.querySelectorAll('#locks tr').length"))
+  local function all(script) return browser:run("return " .. script) end
+  local function keys() return all("[...document.querySelectorAll('.lock bdi')].map(key => key.textContent)") end
+  local function click(selector) browser:run("document.querySelector(arguments[0]).click()", selector) end
+  local function focused() return all("document.activeElement.textContent || document.activeElement.id") end
+
+  local function eventually(what, wanted, seconds)
+    local happened = process.wait_until(wanted, seconds or PATIENCE)
+    assert.truthy(happened, what .. "; shown: " .. text():sub(1, 1500))
   end
 
-  local function shows(pattern, seconds)
-    return process.wait_until(function() return text():find(pattern) end, seconds or PATIENCE)
+  local function shows(pattern)
+    eventually(pattern, function() return text():find(pattern) end)
   end
 
-  -- Errors of scripts, refused resources and the like.
-  local function complaints()
+  local function shows_keys(...)
+    local wanted = table.concat({ ... }, " ")
+    eventually(wanted, function() return table.concat(keys(), " ") == wanted end)
+  end
+
+  local function polls()
+    return all("performance.getEntriesByType('resource').filter(entry => entry.name.includes('?json')).length")
+  end
+
+  local function waits_for_polls(count)
+    local from = polls()
+    eventually("polls", function() return polls() >= from + count end)
+  end
+
+  local function state()
+    local level = all("document.getElementById('state').dataset.level")
+    return { level, all("document.getElementById('words').textContent"), browser:call("GET", browser.session .. "/title") }
+  end
+
+  local function comes_to(level, words)
+    eventually(words, function()
+      local now = state()
+      return now[1] == level and now[2]:find(words) and now[3] == now[2] .. " · holdfast"
+    end, 90)
+  end
+
+  -- Neither an error of a script nor a refused resource.
+  local function no_complaints()
     local list = {}
-    for _, entry in ipairs(browser:call("POST", browser.session .. "/se/log", { type = "browser" })
-        or {}) do
-      if not entry.message:find("favicon", 1, true) then list[#list + 1] = entry.message end
+    for _, message in ipairs(browser:complaints()) do
+      if not message:find("status of 503", 1, true) then list[#list + 1] = message end
     end
-    return list
+    assert.same({}, list)
   end
 
-  it("shows a lock of a job, of Java and of Lua, and its queue", function()
-    visit(1200, 900)
-    assert(shows("0 locks"))
-    local function appears_within_a_second(key, take)
-      local best
-      for _ = 1, 5 do -- the machine may be busy; one of a few has to do
-        local release = take()
-        local began = process.now()
-        assert(shows(key), text())
-        local took = process.now() - began
-        best = math.min(best or took, took)
-        release()
-        if best < 1 then break end
-        assert(process.wait_until(function() return rows() == 0 end, PATIENCE))
-      end
-      assert.is_true(best < 1, ("%s came after %.2f s"):format(key, best))
+  -- Sets a lock as another program would: the bytes of its key as they are.
+  local function forge(key, owner, ttl)
+    server:cli("HSET", key, owner or JAVA, 1)
+    server:cli("PEXPIRE", key, ttl or 600000)
+  end
+
+  -- The same, with an owner of a number.
+  local function forge_of(number, key, ttl)
+    forge(key, JAVA:sub(1, -2) .. number, ttl)
+  end
+
+  local function wait_for(key)
+    children[#children + 1] = command.start(server, { "run", "--name", "patient", key, "--", "true" })
+    assert(process.wait_until(function() return client:lock(key):info().waiters > 0 end, PATIENCE))
+    return children[#children]
+  end
+
+  local function check_contrast(name)
+    for _, scheme in ipairs { "light", "dark" } do
+      browser:colours(scheme)
+      local found = browser:run(CONTRAST)
+      assert.is_true(table.remove(found, 1) > 15, "little text was seen")
+      assert.same({}, found, name .. ", " .. scheme)
     end
-    appears_within_a_second("from:lua", function()
-      local lock = assert(client:lock("from:lua"):acquire())
-      return function() lock:release() end
-    end)
-    appears_within_a_second("from:java", function()
-      server:cli("EVAL", "redis.call('HSET', 'from:java', ARGV[1], 1) redis.call('PEXPIRE', 'from:java', 30000)", 0, JAVA)
-      return function() server:cli("DEL", "from:java") end
-    end)
-    appears_within_a_second("from:job", function()
-      local job = command.start(server, { "run", "--name", "nightly", "from:job", "--", "sh", "-c",
-        "echo ready; exec sleep 60" })
-      assert(job:wait_output("ready", PATIENCE))
-      return function()
-        job:kill("TERM")
-        job:wait(PATIENCE)
-      end
-    end)
-    local lock = assert(client:lock("orders:1"):acquire())
-    server:cli("EVAL", "redis.call('HSET', 'java:2', ARGV[1], 1) redis.call('PEXPIRE', 'java:2', 30000)", 0, JAVA)
-    local waiter = command.start(server, { "run", "--name", "patient", "orders:1", "--", "true" })
-    assert(shows("pid %d+ lua%-owner"), text())
-    assert(shows("2 locks, 1 waiting"), text())
+    browser:colours("light")
+  end
+
+  it("shows what a second client sees", function()
+    begin()
+    visit()
+    shows("No locks are held")
+    local job = command.start(server, { "run", "--name", "nightly", "from:job", "--", "sleep", "600" })
+    children[1] = job
+    forge("from:java")
+    local lock = assert(client:lock("from:lua"):acquire())
+    local pool = assert(client:semaphore("pool", { permits = 3 }):acquire(2))
+    local catalogue = client:read_write_lock("catalogue"):read()
+    assert(catalogue:acquire())
+    local waiter = wait_for("from:lua")
+    shows("pid " .. job.pid .. " nightly")
+    shows("lua%-owner %(reads%)")
+    shows("2 of 3 permits taken")
+    shows("5 locks, 1 waiting")
+    local _, listing = command.run(server, { "ls", "--json" })
+    local seen = {}
+    for line in listing:gmatch("[^\n]+") do
+      local one = dkjson.decode(line)
+      seen[#seen + 1] = one.key
+      local holder = one.host and ("%s pid %d"):format(one.host, one.pid) or one.owner or "2 of 3"
+      assert.truthy(text():find(holder, 1, true), holder)
+    end
+    local shown = keys()
+    table.sort(seen)
+    table.sort(shown)
+    assert.same(seen, shown)
+    assert.equal("from:lua", keys()[1]) -- the longest wait comes first
     assert.is_nil(text():find("patient", 1, true))
-    browser:run("document.querySelector('tr[data-key=\"orders:1\"]').focus();" ..
-      "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', bubbles: true}))")
-    assert(shows("pid " .. waiter.pid .. " patient, for"), text())
-    assert(shows("protect it"))
-    assert.equal(120, browser:run("return document.querySelectorAll('#waits rect').length"))
-    browser:screenshot("wide")
-    browser:run("document.getElementById('prefix').value = 'java'")
-    assert(process.wait_until(function() return rows() == 1 end, PATIENCE))
-    browser:run("document.dispatchEvent(new KeyboardEvent('keydown', {key: '/', bubbles: true}))")
-    assert.equal("prefix", browser:run("return document.activeElement.id"))
-    browser:run("document.getElementById('prefix').value = ''")
-    local both = client:read_write_lock("catalogue")
-    assert(both:read():acquire())
-    local permit = assert(client:semaphore("payments", { permits = 3 }):acquire(2))
-    assert(shows("lua%-owner %(reads%)"), text())
-    assert(shows("2 of 3 permits"), text())
-    permit:release()
-    both:read():release()
-    assert.same({}, complaints())
+    click(".key")
+    shows("1?%.? ?[^\n]* pid " .. waiter.pid .. " patient, for")
+    local info = lock:info()
+    shows(("Owner%s%s"):format("%s+", info.owner:gsub("%-", "%%-")))
+    shows("Token%s+" .. ("%.0f"):format(info.token))
+    browser:screenshot("build/status/wide.png")
     lock:release()
-    waiter:wait(PATIENCE)
+    pool:release()
+    catalogue:release()
+    shows("protect it")
+    no_complaints()
   end)
 
-  it("reads well on a phone in the dark", function()
-    local lock = assert(client:lock("a-rather-long-key:with:many:parts:2026-11-22:0000000000000001"):acquire())
-    visit(390, 844, true)
-    assert(shows("a%-rather%-long%-key"))
-    assert(shows("lua%-owner"))
-    assert.is_true(browser:run("return document.documentElement.scrollWidth <= window.innerWidth"))
-    -- a lock is a card: each value has a line of its own, behind its name
-    assert.is_true(browser:run("return [...document.querySelectorAll('#locks td')].every(cell => " ..
-      "cell.getBoundingClientRect().width > 0.8 * window.innerWidth)"))
-    assert.equal('"TTL"', browser:run(
-      "return getComputedStyle(document.querySelectorAll('#locks td')[3], '::before').content"))
-    assert.is_true(browser:run("return matchMedia('(prefers-color-scheme: dark)').matches"))
-    assert.equal("rgb(20, 24, 30)", browser:run("return getComputedStyle(document.body).backgroundColor"))
-    browser:screenshot("phone")
-    assert.same({}, complaints())
+  it("says in one state, in words and in the title what is wrong", function()
+    begin { more = [[
+      location = /lose { content_by_lua_block {
+        local lock = CLIENT:lock("gone:1", { class = "orders" })
+        assert(lock:acquire())
+        local other = require("holdfast").new(URL)
+        other:lock("gone:1"):force_release()
+        other:close()
+        ngx.print(select(3, lock:check()))
+      } }
+    ]] }
+    visit()
+    comes_to("well", "^All is well$")
+    check_contrast("empty")
+    local lock = assert(client:lock("slow"):acquire())
+    local waiter = wait_for("slow")
+    comes_to("warn", "^Long wait: [34]%d s$")
+    check_contrast("long wait")
+    assert.equal("lost", scene.front:get("/lose").body)
+    comes_to("warn", "^1 lock lost in the last ten minutes$")
+    shows("%d%d:%d%d:%d%d “gone:1”: it was broken or deleted; lost by nginx worker %d+, class orders, owner " .. "%x+%-")
+    check_contrast("loss")
+    scene:deadlock("left", "right")
+    comes_to("bad", "^1 deadlock$")
+    shows("transfer waits for left, held by [^\n]* transfer")
+    shows("transfer waits for right, held by [^\n]* transfer")
+    shows("To end it, break one of them:%s+Copy%s+holdfast break %l+")
+    check_contrast("deadlock")
+    server:kill()
+    comes_to("bad", "^Redis does not answer$")
+    check_contrast("away")
+    waiter:kill("KILL")
+    no_complaints()
     lock:release()
+  end)
+
+  it("shows an outage of Redis with the age of what is shown, and its end", function()
+    begin()
+    forge("old")
+    visit()
+    shows_keys("old")
+    local before = all("getComputedStyle(document.querySelector('.holder')).color")
+    server:cli("CONFIG", "SET", "save", "")
+    server:kill()
+    shows("Cannot run a command on [^\n]*; [^\n]*%. What you see is %d+%.%d s old%.")
+    assert.equal(503, scene.front:get("/locks?json").status)
+    local function age() return tonumber(text():match("What you see is (%d+)")) end
+    local first = age()
+    eventually("the age grows", function() return age() > first end)
+    assert.same({ "old" }, keys())
+    assert.are_not.equal(before, all("getComputedStyle(document.querySelector('.holder')).color"))
+    assert.equal("Redis does not answer", state()[2])
+    browser:screenshot("build/status/away.png")
+    server:restart()
+    comes_to("well", "^All is well$")
+    shows("No locks are held")
+    assert.is_true(all("document.getElementById('trouble').hidden"))
+    no_complaints()
+  end)
+
+  it("says that nginx does not answer", function()
+    begin()
+    forge("old")
+    visit()
+    shows_keys("old")
+    scene.front:stop("TERM")
+    comes_to("bad", "^nginx does not answer$")
+    shows("What you see is [%d.]+ s old")
+    scene.front = { stop = function() end }
+  end)
+
+  it("sorts by each column, searches in keys, and changes only what has changed", function()
+    begin()
+    local now = os.time()
+    for i, key in ipairs { "b:order:7", "a:order:9", "c:stock:7" } do
+      forge_of(i, key, 300000 * i)
+      server:cli("SET", "redisson_lock_token:{" .. key .. "}", ("%.0f"):format((now - 100 * (i % 3)) * 1e6))
+    end
+    visit()
+    shows_keys("a:order:9", "b:order:7", "c:stock:7") -- the longest held first
+    local function head(name, times)
+      for _ = 1, times or 1 do click("th[data-sort=" .. name .. "] button") end
+      return all("document.querySelector('th[data-sort=" .. name .. "]').getAttribute('aria-sort')")
+    end
+    assert.equal("ascending", head("key"))
+    shows_keys("a:order:9", "b:order:7", "c:stock:7")
+    assert.equal("descending", head("key"))
+    shows_keys("c:stock:7", "b:order:7", "a:order:9")
+    assert.equal(1, all("document.querySelectorAll('th[aria-sort]').length"))
+    assert.equal("ascending", head("ttl"))
+    shows_keys("b:order:7", "a:order:9", "c:stock:7")
+    assert.equal("descending", head("held"))
+    shows_keys("a:order:9", "b:order:7", "c:stock:7")
+    assert.equal("ascending", head("held"))
+    shows_keys("c:stock:7", "b:order:7", "a:order:9")
+    assert.equal("ascending", head("holder"))
+    shows_keys("b:order:7", "a:order:9", "c:stock:7")
+    browser:run [[
+      window.changes = 0;
+      new MutationObserver(list => { window.changes += list.length; })
+        .observe(document.getElementById("locks"), { childList: true });
+      document.querySelector(".lock").marked = true;
+    ]]
+    waits_for_polls(2)
+    assert.equal(0, all("window.changes"))
+    assert.is_true(all("document.querySelector('.lock').marked"))
+    server:cli("DEL", "a:order:9")
+    shows_keys("b:order:7", "c:stock:7")
+    assert.equal(1, all("window.changes"))
+    local function search(what)
+      browser:run([[
+        const field = document.getElementById("search");
+        field.value = arguments[0];
+        field.dispatchEvent(new Event("input"));
+      ]], what)
+    end
+    search(":order:")
+    assert.same({}, keys()) -- nothing that belongs to another search
+    shows_keys("b:order:7")
+    search("nowhere")
+    shows("No lock has “nowhere” in its key")
+    search("")
+    shows_keys("b:order:7", "c:stock:7")
+    no_complaints()
+  end)
+
+  local HOSTILE = {
+    "<script>document.title='x'</script>", "<img src=x onerror=alert(1)>", "'\"`$(touch pwned)`; rm -rf \\", "-rf",
+    "__proto__", "line\nbreak\ttab", "right\226\128\174left", "caf\195\169 \228\184\173\230\150\135", "bytes\255\254\1",
+    "%41&open=x#y", " spaces ", ("long/"):rep(190),
+  }
+
+  it("shows any bytes of a key as text, links to them, and copies a command that means them", function()
+    begin()
+    for i, key in ipairs(HOSTILE) do forge_of(i, key) end
+    visit()
+    eventually("all rows", function() return #keys() == #HOSTILE end)
+    assert.equal(0, all("document.querySelectorAll('main script, main img').length"))
+    shows("right\\u{202e}left")
+    shows("line\\u{a}break\\u{9}tab")
+    local path = process.directory() .. "/line"
+    for _, key in ipairs(HOSTILE) do
+      local hash = key:gsub("[^%w_]", function(byte) return ("%%%02X"):format(byte:byte()) end)
+      visit("#" .. hash)
+      eventually("the lock of the link is open", function()
+        return #keys() >= 1 and all("!!document.querySelector('.details code') && !document.querySelector('.details code').hidden")
+      end)
+      browser:run("navigator.clipboard.writeText = async text => { window.copied = text; }")
+      click(".details button")
+      eventually("copied", function() return all("window.copied || null") ~= dkjson.null end)
+      local file = assert(io.open(path, "w"))
+      file:write("holdfast() { shift; [ \"$1\" = -- ] && shift; printf %s \"$*\"; }\n", all("window.copied"), "\n")
+      file:close()
+      local pipe = io.popen("bash " .. path)
+      assert.equal(key, pipe:read("*a"))
+      pipe:close()
+    end
+    browser:run [[
+      navigator.clipboard.writeText = async () => { throw new Error("refused"); };
+      window.selected = null;
+      document.addEventListener("copy", () => { window.selected = String(document.activeElement.value); });
+    ]]
+    browser:click(".details button")
+    eventually("copied without the clipboard's leave", function() return all("window.selected") ~= dkjson.null end)
+    assert.equal(all("document.querySelector('.details code').textContent"), all("window.selected"))
+    no_complaints()
+  end)
+
+  it("is used by keyboard, and keeps the focus", function()
+    begin()
+    for i, key in ipairs { "one", "two", "three" } do forge_of(i, key) end
+    visit("?search=")
+    click("th[data-sort=key] button")
+    shows_keys("one", "three", "two")
+    browser:run("document.activeElement.blur()")
+    browser:press("/")
+    assert.equal("search", focused())
+    browser:press(DOWN)
+    assert.equal("one", focused())
+    browser:press(DOWN)
+    assert.equal("three", focused())
+    browser:press(ENTER)
+    assert.equal("true", all("document.activeElement.getAttribute('aria-expanded')"))
+    shows("Owner%s+b983c153")
+    waits_for_polls(2)
+    assert.equal("three", focused())
+    browser:press(TAB)
+    eventually("the button to copy has the focus", function() return focused():find("^Cop") end)
+    browser:press(UP)
+    browser:run("[...document.querySelectorAll('.key')][1].focus()")
+    server:cli("DEL", "three")
+    shows_keys("one", "two")
+    eventually("the focus goes to the next row", function() return focused() == "two" end)
+    browser:press("p")
+    assert.equal("true", all("document.getElementById('pause').getAttribute('aria-pressed')"))
+    local before = polls()
+    process.sleep(2.5)
+    assert.is_true(polls() <= before + 1) -- one may have been under way
+    browser:press("p")
+    waits_for_polls(1)
+    browser:run("document.getElementById('waits').focus()")
+    local function value() return all("document.getElementById('waits').getAttribute('aria-valuetext')") end
+    assert.matches("^%d%d:%d%d:%d%d: 0 waiters$", value())
+    for _ = 1, 30 do browser:press(LEFT) end
+    assert.matches("^%d%d:%d%d:%d%d: no data$", value())
+    assert.equal(value(), all("document.getElementById('waits-value').textContent"))
+    browser:press("/", ESCAPE)
+    assert.equal(0, all("[...document.querySelectorAll('button, input, select, [tabindex]')].filter(of => " ..
+      "!(of.textContent || of.labels && of.labels.length || of.getAttribute('aria-label'))).length"))
+    assert.equal("status", all("document.getElementById('words').getAttribute('role')"))
+    no_complaints()
+  end)
+
+  it("has axes, units and values under the pointer", function()
+    begin()
+    local lock = assert(client:lock("k"):acquire())
+    wait_for("k")
+    visit()
+    shows("at most 1 waiter")
+    browser:run [[
+      const svg = document.getElementById("waits"), box = svg.getBoundingClientRect();
+      svg.dispatchEvent(new PointerEvent("pointermove", { clientX: box.right - 2, clientY: box.top + 20 }));
+    ]]
+    assert.matches("^%d%d:%d%d:%d%d: 1 waiter$", all("document.getElementById('waits-value').textContent"))
+    assert.same({ "1", "0", "10 min ago", "5 min ago", "now", "no data" },
+      all("[...document.querySelectorAll('#waits text')].map(of => of.textContent)"))
+    assert.is_true(all("document.querySelectorAll('#waits .gap').length") > 60)
+    assert.equal(120, all("document.querySelectorAll('#waits rect').length"))
+    lock:release()
+  end)
+
+  it("shows the first lock on a phone without scrolling, in two lines", function()
+    begin()
+    local lock = assert(client:lock("a-rather-long-key:with:many:parts:2026-11-22:0000000000000001"):acquire())
+    wait_for(lock:key())
+    for i = 1, 5 do forge_of(i, "other:" .. i) end
+    visit("", 390, 844)
+    eventually("six rows", function() return #keys() == 6 end)
+    assert.equal('" waiting,"', all("getComputedStyle(document.querySelector('.waits'), '::after').content"))
+    assert.is_true(all("document.documentElement.scrollWidth <= innerWidth"))
+    assert.is_true(all("document.querySelector('.lock').getBoundingClientRect().bottom < innerHeight / 2"))
+    for _, lines in ipairs(all("[...document.querySelectorAll('.lock')].map(row => { const range = document.createRange();" ..
+        "range.selectNodeContents(row); return new Set([...range.getClientRects()].filter(box => box.width)" ..
+        ".map(box => Math.round((box.top + box.bottom) / 2 / 12))).size; })")) do
+      assert.is_true(lines <= 2, lines .. " lines")
+    end
+    check_contrast("phone")
+    browser:screenshot("build/status/phone.png")
+    click(".key")
+    shows("Token%s+%d+")
+    assert.is_true(all("document.documentElement.scrollWidth <= innerWidth"))
+    no_complaints()
+    lock:release()
+  end)
+
+  it("shows the first of 5,000 locks within a second, in pages of 100, with a poll in 2 s", function()
+    begin()
+    scene:forge(5000)
+    local best = math.huge
+    for _ = 1, 5 do -- the machine may be busy; one of a few has to do
+      visit()
+      eventually("rows", function() return #keys() > 0 end)
+      best = math.min(best, all("performance.getEntriesByType('resource')[0].responseEnd"))
+    end
+    assert.is_true(best < 1000, ("the first rows came after %.0f ms"):format(best))
+    eventually("5,000 locks", function() return text():find("5,000 locks, 0 waiting", 1, true) end)
+    click("th[data-sort=key] button")
+    eventually("the first by key", function() return keys()[1] == "many:00001" end)
+    shows("1–100 of 5,000")
+    click("#on")
+    shows("101–200 of 5,000")
+    assert.equal("many:00101", keys()[1])
+    assert.equal(100, #keys())
+    click("#back")
+    eventually("the first page again", function() return keys()[1] == "many:00001" end)
+    waits_for_polls(1)
+    local from, began = polls(), process.now()
+    process.sleep(6)
+    assert.is_true(polls() - from <= (process.now() - began) / 2 + 1)
+    assert.is_true(all("document.querySelectorAll('*').length") < 2500)
+    no_complaints()
+  end)
+
+  it("counts on while it looks through the keys, and says that it does", function()
+    begin()
+    server:cli("EVAL", "for i = 1, 8000 do redis.call('SET', 'other:' .. i, i) end", 0)
+    scene:forge(300)
+    visit()
+    shows("[%d,]+ so far")
+    shows("300 locks, 0 waiting")
+  end)
+
+  it("says whose numbers it has without a dict", function()
+    begin { dict = false }
+    visit()
+    shows("There is no lua_shared_dict holdfast")
+    shows("Lost by this worker: nothing")
+    no_complaints()
   end)
 end)

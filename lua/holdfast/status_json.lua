@@ -1,0 +1,281 @@
+-- What the status page answers to ?json.
+
+local core = require "holdfast.core"
+local json = require "holdfast.command.json"
+local locale = require "holdfast.locale"
+local observed = require "holdfast.observed"
+local records = require "holdfast.status_record"
+local shared_metrics = require "holdfast.shared_metrics"
+local shell = require "holdfast.command.shell"
+local sorted = require "holdfast.sorted"
+local views = require "holdfast.status_view"
+
+local status_json = {}
+
+-- Locks that one answer lists, and the bytes that they, the deadlocks and the losses may take.
+local SHOWN, ROOM, DEADLOCK_ROOM, LOSS_ROOM = 100, 28672, 2048, 2048
+local WAITERS, FIRST = 20, 5 -- of one lock that are listed, asked for and unasked
+local LONGEST, LONGEST_KEY = 255, 1024 -- bytes of a text that are listed
+local SPAN, STEP = records.SPAN, records.STEP
+
+-- ---- one lock ----
+
+-- Seconds of the clock, to the millisecond.
+local function clock(time)
+  return time and { text = locale.decimal("%.3f", time) }
+end
+
+-- A text may be as long as a key of Redis.
+local function cut(text, most)
+  return text and #text > (most or LONGEST) and text:sub(1, most or LONGEST) or text
+end
+
+-- `lag`: seconds since the servers answered, if they do not.
+local function waiter_json(view, waiter, lag)
+  local is = views.who(view, waiter.owner) or {}
+  return json.object {
+    { "owner", cut(waiter.owner) }, { "host", cut(is.host) }, { "pid", is.pid },
+    { "name", cut(is.name) }, { "seconds", math.max(ngx.now() - lag - waiter.since, 0) },
+  }
+end
+
+local function queue_json(view, entry, lag, most)
+  local queue = {}
+  for i = 1, math.min(#(entry.queue or {}), most) do
+    queue[i] = waiter_json(view, entry.queue[i], lag)
+  end
+  return json.list(queue)
+end
+
+-- The key as it stands in a URL, where the text that JSON has of it does not tell.
+local function link_of(key)
+  return json.value(key):find("\\u00", 1, true) and ngx.escape_uri(key) or nil
+end
+
+-- What a shell runs to break the lock; a latch is deleted.
+local function break_of(of)
+  local verb = of.kind == "latch" and "latch delete" or "break"
+  return ("holdfast %s%s %s"):format(verb, of.key:find("^%-") and " --" or "", shell.quote(of.key))
+end
+
+local function entry_json(view, entry, lag, is_open)
+  local is, now = entry.owner and views.who(view, entry.owner) or {}, core.now() - lag
+  local is_whole = #entry.key <= LONGEST_KEY
+  return json.object {
+    { "key", cut(entry.key, LONGEST_KEY) }, { "key_size", not is_whole and #entry.key or nil },
+    { "link", is_whole and link_of(entry.key) or nil },
+    { "mutex", entry.mutex }, { "kind", entry.kind }, { "count", entry.count },
+    { "mode", entry.mode }, { "readers", entry.mode and entry.readers },
+    { "permits", entry.permits }, { "available", entry.available },
+    { "owner", cut(entry.owner) }, { "host", cut(is.host) }, { "pid", is.pid },
+    { "name", cut(is.name) }, { "holds", entry.holds },
+    { "ttl", entry.ttl and math.max(entry.ttl - (now - entry.read_at), 0) },
+    { "since", clock(entry.since) },
+    { "token", entry.token and ("%.0f"):format(entry.token) }, { "waiters", entry.waiters },
+    { "wait", entry.waits_since and math.max(ngx.now() - lag - entry.waits_since, 0) },
+    { "queue", queue_json(view, entry, lag, is_open and WAITERS or FIRST) },
+    { "break", is_open and is_whole and break_of(entry) or nil },
+  }
+end
+
+-- ---- in order ----
+
+local function holder_of(view, entry)
+  local known = entry.owner and view.names[entry.owner:sub(1, 36)]
+  local is = known and known.who
+  return is and ("%s %s %d"):format(is.host, is.name or "", is.pid) or entry.owner or ""
+end
+
+-- Who waits longest comes first, and so on; without a value, last.
+local VALUES = {
+  wait = function(_, entry) return entry.waits_since or math.huge end,
+  held = function(_, entry) return entry.since end,
+  ttl = function(_, entry) return entry.ttl and entry.ttl + entry.read_at or math.huge end,
+  token = function(_, entry) return entry.token or math.huge end,
+  waiters = function(_, entry) return -entry.waiters end,
+  holder = holder_of,
+  key = function(_, entry) return entry.key end,
+}
+
+local function is_less(a, b)
+  if type(a) == "string" then return locale.is_before(a, b) end
+  return a < b -- any locale: numbers
+end
+
+-- Of equal ones that which has been held longer comes first.
+local function order(view, asked)
+  local value_of = VALUES[asked.sort]
+  return function(a, b)
+    local of_a, of_b = value_of(view, a), value_of(view, b)
+    if of_a ~= of_b then return is_less(of_a, of_b) ~= asked.reverse end
+    if a.since ~= b.since then return a.since < b.since end
+    return locale.is_before(a.key, b.key)
+  end
+end
+
+-- → the entries that are asked for, how many wait for them, the longest wait for any lock
+local function matching(view, asked, lag)
+  local list, waiting, oldest, now = {}, 0, math.huge, core.now() - lag
+  for key, entry in pairs(view.entries) do
+    if not views.is_stale(entry, now) then
+      oldest = math.min(oldest, entry.waits_since or oldest)
+      if key:find(asked.search, 1, true) and key:sub(1, #asked.prefix) == asked.prefix then
+        list[#list + 1], waiting = entry, waiting + entry.waiters
+      end
+    end
+  end
+  return list, waiting, oldest ~= math.huge and math.max(ngx.now() - lag - oldest, 0) or nil
+end
+
+-- → texts of as many as there is room for, behind the first `asked.from`
+local function entries_json(view, list, asked, lag)
+  local now, texts, room = core.now(), {}, ROOM
+  local first = sorted.first(list, asked.from + SHOWN, order(view, asked))
+  for i = asked.from + 1, #first do
+    local text = entry_json(view, first[i], lag, asked.open[first[i].key])
+    room = room - #text
+    if room < 0 and #texts > 0 then break end
+    texts[#texts + 1], view.shown[first[i].key] = text, now
+  end
+  return texts
+end
+
+-- ---- what was and what is wrong ----
+
+local function points_json(view)
+  local list, at = {}, math.floor(ngx.time() / STEP) * STEP
+  for time = at - SPAN + STEP, at, STEP do
+    local handed, waiting = view.record:point(time)
+    list[#list + 1] = json.object {
+      { "time", time }, { "hand_offs", handed }, { "waiting", waiting },
+    }
+  end
+  return json.list(list)
+end
+
+-- What this worker's client has lost, by reason.
+local function own_losses(client)
+  local lost = {}
+  for _, of in ipairs(core.client.classes(client)) do
+    for reason, count in pairs(of.lost) do lost[reason] = (lost[reason] or 0) + count end
+  end
+  return lost
+end
+
+local function losses_json(view)
+  local lost = shared_metrics.losses() or own_losses(view.client)
+  local fields = {}
+  for _, reason in ipairs { "expired", "taken", "deleted", "unreachable" } do
+    fields[#fields + 1] = { reason, lost[reason] or 0 }
+  end
+  return { text = json.object(fields) }
+end
+
+-- As many as there is room for.
+local function some(texts, room)
+  local list = {}
+  for _, text in ipairs(texts) do
+    room = room - #text
+    if room < 0 then break end
+    list[#list + 1] = text
+  end
+  return json.list(list)
+end
+
+local function lost_json(recent)
+  local texts = {}
+  for i, loss in ipairs(recent) do
+    texts[i] = json.object {
+      { "time", clock(loss.time) }, { "key", cut(loss.key) }, { "reason", loss.reason },
+      { "class", cut(loss.class) }, { "owner", cut(loss.owner) }, { "pid", loss.pid },
+    }
+  end
+  return some(texts, LOSS_ROOM)
+end
+
+local function circle_json(circle)
+  local waits = {}
+  for i, wait in ipairs(circle) do
+    waits[i] = json.object {
+      { "key", cut(wait.key) }, { "owner", cut(wait.owner) }, { "host", cut(wait.host) },
+      { "pid", wait.pid }, { "name", cut(wait.name) }, { "holder", cut(wait.holder) },
+      { "holder_host", cut(wait.holder_host) }, { "holder_pid", wait.holder_pid },
+      { "holder_name", cut(wait.holder_name) }, { "break", i == 1 and break_of(wait) or nil },
+    }
+  end
+  return json.list(waits).text
+end
+
+local function circles_json(view)
+  local texts = {}
+  for i, circle in ipairs(view.circles) do texts[i] = circle_json(circle) end
+  return some(texts, DEADLOCK_ROOM)
+end
+
+local function members_json(view)
+  local list = {}
+  for i, member in ipairs(view.members or {}) do
+    list[i] = json.object {
+      { "server", i }, { "up", member.up }, { "seconds", member.took },
+      { "message", cut(member.message) },
+    }
+  end
+  return view.quorum and json.list(list) or nil
+end
+
+local function some_down(view)
+  for _, member in ipairs(view.members or {}) do
+    if not member.up then return true end
+  end
+  return false
+end
+
+-- `asked`: { prefix, search, sort, reverse, from, open = the keys whose rows are open }
+-- → the text, why the servers are away or nil
+function status_json.answer(view, asked)
+  local away, recent = views.away(view), view.record:losses()
+  local age = view.good_at and ngx.now() - view.good_at
+  local lag = away and age or 0
+  local list, waiting, longest = matching(view, asked, lag)
+  if not away then views.look_for_circles(view, longest) end
+  local shown = entries_json(view, list, asked, lag)
+  local behind_shown = asked.from + #shown
+  return json.object {
+    { "server", core.client.server(view.client) }, { "time", clock(ngx.now()) },
+    { "age", age },
+    { "state", observed.state {
+      away = away, deadlocks = #view.circles, losses = #recent, longest_wait = longest,
+      some_down = some_down(view),
+    } },
+    { "trouble", cut(away or view.trouble, LONGEST_KEY) },
+    { "complete", views.is_complete(view) },
+    { "count", #list }, { "waiters", waiting }, { "longest_wait", longest },
+    { "from", asked.from },
+    { "next", behind_shown < #list and #shown > 0 and behind_shown or nil },
+    { "locks", json.list(shown) }, { "points", points_json(view) },
+    { "losses", losses_json(view) }, { "lost", lost_json(recent) },
+    { "deadlocks", circles_json(view) }, { "members", members_json(view) },
+    { "shared", view.record.shared },
+  }, away
+end
+
+-- An argument may come several times, or without a value.
+local function text_of(value)
+  return type(value) == "string" and value or ""
+end
+
+-- The arguments of the request.
+function status_json.asked_for(args)
+  local open = {}
+  for _, key in ipairs(type(args.open) == "table" and args.open or { args.open }) do
+    open[key] = true
+  end
+  local from = text_of(args.from):match("^%d%d?%d?%d?%d?%d?%d?%d?%d?$")
+  return {
+    prefix = text_of(args.prefix), search = text_of(args.search), open = open,
+    sort = VALUES[args.sort] and args.sort or "wait", reverse = args.reverse ~= nil,
+    from = locale.number(from) or 0,
+  }
+end
+
+return status_json

@@ -1,0 +1,566 @@
+"use strict";
+// Asks its own address with ?json, and changes on the page only what has changed. What comes from
+// there is only ever set as text.
+
+const EVERY = 2000, SOON = 250, PATIENCE = 10000; // ms
+const POINTS = 120, LEFT = 34, TOP = 6, BOTTOM = 18, HEIGHT = 104; // of the plots, in pixels
+const SIGNS = { none: "…", well: "✓", warn: "!", bad: "✕" };
+const REASONS = {
+  expired: "its lease ended before a renewal came through", taken: "another owner has it",
+  deleted: "it was broken or deleted", unreachable: "no server could be reached in time",
+};
+
+const at = id => document.getElementById(id);
+const open = new Set(); // links of the locks whose rows are open
+const rows = new Map(); // link → { lock, row, details, … }
+let last = null, lastAt = 0; // the last answer of the servers, and when it came
+let sort = "wait", reverse = false, from = 0, behind = []; // behind: where the pages before begin
+let paused = false, asking = null, timer = null, linked = null, failure = null;
+
+// ---- texts ----
+
+// Characters that cannot be seen, or turn the direction of the text, are spelled out.
+function visible(text) {
+  return String(text).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Co}]/gu,
+    char => "\\u{" + char.codePointAt(0).toString(16) + "}");
+}
+function plural(count, one, many) {
+  return count.toLocaleString("en") + " " + (count === 1 ? one : many || one + "s");
+}
+// 42 s, 3 min 5 s, 2 h 10 min, 4 d 3 h; in a column without the second unit
+function column(value) {
+  return typeof value !== "number" || value < 60 ? span(value) : span(value).split(" ", 2).join(" ");
+}
+function span(value) {
+  if (value === undefined) return "–";
+  if (value === null) return "none";
+  if (value < 10) return value.toFixed(1) + " s";
+  const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+  const first = Math.max(0, units.findIndex(unit => value >= unit[1]));
+  const [name, size] = units[first], whole = Math.floor(value / size);
+  const next = units[first + 1], rest = next ? Math.floor((value - whole * size) / next[1]) : 0;
+  return whole + " " + name + (rest ? " " + rest + " " + next[0] : "");
+}
+function sentence(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1) + ".";
+}
+function clock(time) {
+  return new Date(time * 1000).toLocaleTimeString("en-GB");
+}
+function who(of, before = "") {
+  const host = of[before + "host"], name = of[before + "name"];
+  return visible(host ? host + " pid " + of[before + "pid"] + (name ? " " + name : "") : of[before || "owner"] || of.holder);
+}
+// Of all ways to write a key in a URL, one. Bytes that are no text stay as they are.
+function canonical(link) {
+  try { return encodeURIComponent(decodeURIComponent(link)); } catch { return link; }
+}
+function linkOf(lock) {
+  return lock.link ? canonical(lock.link) : encodeURIComponent(lock.key);
+}
+function holder(lock) {
+  if (lock.count !== undefined)
+    return lock.kind === "latch" ? lock.count + " to come" : plural(lock.count, "permit") + " free";
+  if (lock.permits !== undefined) return lock.holds + " of " + plural(lock.permits, "permit") + " taken";
+  const mode = !lock.mode ? "" : lock.mode === "write" ? " (writes)"
+    : lock.readers === 1 ? " (reads)" : " (" + lock.readers + " read)";
+  return who(lock) + mode;
+}
+
+// ---- elements ----
+
+function element(name, text, className) {
+  const made = document.createElement(name);
+  if (text !== undefined) made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+function setText(of, text) {
+  if (of.textContent !== text) of.textContent = text;
+}
+function set(of, name, value) {
+  if (of.getAttribute(name) !== String(value)) of.setAttribute(name, value);
+}
+function setHidden(of, hidden) {
+  if (of.hidden !== hidden) of.hidden = hidden;
+}
+// As many children of this kind as there are items, each filled with its item.
+function fill(list, items, make, update) {
+  while (list.children.length > items.length) list.lastElementChild.remove();
+  items.forEach((item, i) => {
+    if (!list.children[i]) list.append(make());
+    update(list.children[i], item, i);
+  });
+}
+function keyLink(key) {
+  const made = element("a", visible(key), "code");
+  made.href = "#" + encodeURIComponent(key);
+  return made;
+}
+
+// ---- copying ----
+
+async function copy(text) {
+  try { return await navigator.clipboard.writeText(text); } catch { /* not over plain HTTP */ }
+  const area = element("textarea", text);
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+}
+function copyButton() {
+  const made = element("button", "Copy");
+  made.type = "button";
+  made.onclick = async event => {
+    event.stopPropagation();
+    await copy(made.dataset.text);
+    made.focus();
+    made.textContent = "Copied";
+    setTimeout(() => { made.textContent = "Copy"; }, 1500);
+  };
+  return made;
+}
+
+// ---- one lock ----
+
+function makeCells(entry) {
+  entry.button = element("button", undefined, "key");
+  entry.button.type = "button";
+  entry.key = element("bdi");
+  entry.kind = element("span", "", "kind");
+  entry.button.append(entry.key, entry.kind);
+  entry.cells = ["key-cell", "holder", "number", "number", "number", "number"].map(name => {
+    const cell = element("td", undefined, name);
+    cell.setAttribute("role", "cell");
+    entry.row.append(cell);
+    return cell;
+  });
+  entry.cells[0].append(entry.button);
+}
+function makeRow(link) {
+  const entry = { link, row: element("tr", undefined, "lock"), details: null };
+  entry.row.setAttribute("role", "row");
+  entry.row.dataset.link = link;
+  makeCells(entry);
+  entry.row.onclick = () => { if (!String(getSelection())) toggle(link); };
+  rows.set(link, entry);
+  return entry;
+}
+function makeDetails(entry) {
+  const row = element("tr", undefined, "details"), cell = element("td"), list = element("dl");
+  row.setAttribute("role", "row");
+  cell.setAttribute("role", "cell");
+  cell.colSpan = 6;
+  entry.facts = list;
+  entry.waiting = element("p", "Waiting in line", "waiting");
+  entry.queue = element("ol", undefined, "queue");
+  entry.more = element("p", "", "soft");
+  entry.command = element("code");
+  entry.copy = copyButton();
+  entry.here = element("a", "Link to this lock");
+  entry.actions = element("div", undefined, "actions");
+  entry.actions.append(entry.copy, entry.command, entry.here);
+  cell.append(list, entry.waiting, entry.queue, entry.more, entry.actions);
+  row.append(cell);
+  entry.details = row;
+}
+function facts(lock, now) {
+  const list = [["Key", visible(lock.key) + (lock.key_size ? "… (" + lock.key_size + " bytes)" : "")]];
+  if (lock.owner) list.push(["Owner", visible(lock.owner)]);
+  if (lock.token) list.push(["Token", lock.token]);
+  if (lock.holds > 1 && lock.permits === undefined) list.push(["Entered", lock.holds + " times"]);
+  list.push(["Held", span(Math.max(0, now - lock.since)) + ", since " + clock(lock.since)], ["TTL", span(lock.ttl)]);
+  return list;
+}
+function showDetails(entry, now) {
+  const lock = entry.lock;
+  if (!entry.details) makeDetails(entry);
+  const list = facts(lock, now).flatMap(([name, value]) => [["dt", name], ["dd", value]]);
+  if (entry.facts.children.length !== list.length) entry.facts.replaceChildren(...list.map(item => element(item[0])));
+  list.forEach((item, i) => setText(entry.facts.children[i], item[1]));
+  fill(entry.queue, lock.queue, () => element("li"), (item, waiter) =>
+    setText(item, who(waiter) + ", for " + span(waiter.seconds)));
+  setHidden(entry.waiting, lock.queue.length === 0);
+  setHidden(entry.queue, lock.queue.length === 0);
+  setHidden(entry.more, lock.waiters <= lock.queue.length);
+  setText(entry.more, "… and " + plural(lock.waiters - lock.queue.length, "more", "more"));
+  setHidden(entry.copy, !lock.break);
+  setHidden(entry.command, !lock.break);
+  setText(entry.command, lock.break || "");
+  entry.copy.dataset.text = lock.break || "";
+  entry.copy.setAttribute("aria-label", "Copy " + (lock.break || ""));
+  set(entry.here, "href", "#" + entry.link);
+}
+function showLock(entry, lock, now) {
+  entry.lock = lock;
+  const isOpen = open.has(entry.link), cells = entry.cells;
+  setText(entry.key, visible(lock.key));
+  setText(entry.kind, lock.kind === "lock" ? "" : lock.kind.replace("_", "/"));
+  setText(cells[1], holder(lock));
+  setText(cells[2], lock.waiters ? lock.waiters.toLocaleString("en") : "–");
+  setText(cells[3], column(lock.wait));
+  setText(cells[4], column(Math.max(0, now - lock.since)));
+  setText(cells[5], column(lock.ttl));
+  for (const i of [2, 3]) cells[i].classList.toggle("waits", lock.waiters > 0);
+  entry.row.classList.toggle("open", isOpen);
+  set(entry.button, "aria-expanded", isOpen);
+  if (isOpen) showDetails(entry, now);
+}
+
+// ---- all locks ----
+
+// When the servers were in the state that is shown.
+function seenAt(state) {
+  return state.time - (state.state === "away" && state.age || 0);
+}
+function put(body, place, row) {
+  if (body.children[place] !== row) body.insertBefore(row, body.children[place] || null);
+}
+function removeRows(keep) {
+  const list = [...rows.values()];
+  list.forEach((entry, i) => {
+    if (keep.has(entry.link)) return;
+    const had = entry.row.contains(document.activeElement);
+    entry.row.remove();
+    if (entry.details) entry.details.remove();
+    rows.delete(entry.link);
+    const next = had && (list.slice(i + 1).find(other => keep.has(other.link)) || rows.values().next().value);
+    if (had) (next ? next.button : at("search")).focus();
+  });
+}
+function showLocks(state) {
+  const body = at("locks"), focused = document.activeElement;
+  removeRows(new Set(state.locks.map(linkOf)));
+  let place = 0;
+  for (const lock of state.locks) {
+    const link = linkOf(lock), entry = rows.get(link) || makeRow(link);
+    showLock(entry, lock, seenAt(state));
+    put(body, place++, entry.row);
+    if (open.has(link)) put(body, place++, entry.details);
+    else if (entry.details) entry.details.remove();
+  }
+  if (focused && focused !== document.activeElement && focused.isConnected) focused.focus();
+}
+function showCount(state) {
+  const total = state.count.toLocaleString("en"), shown = state.locks.length;
+  setText(at("count"), state.complete ? plural(state.count, "lock") + ", " + plural(state.waiters, "waiting", "waiting")
+    : total + " so far");
+  setHidden(at("pages"), state.from === 0 && !state.next);
+  setText(at("pages").children[1], shown ? (state.from + 1) + "–" + (state.from + shown) + " of " + total : "none of " + total);
+  at("back").disabled = state.from === 0;
+  at("on").disabled = !state.next;
+}
+function showEmpty(state) {
+  const search = at("search").value, [title, text] = at("empty").children;
+  setHidden(at("empty"), state.locks.length > 0);
+  setHidden(at("table"), state.locks.length === 0);
+  if (!state.complete) {
+    setText(title, "Looking through the keys");
+    setText(text, "Locks appear here as they are found.");
+  } else if (search) {
+    setText(title, "No lock has “" + visible(search) + "” in its key");
+    setText(text, "Upper and lower case differ.");
+  } else {
+    setText(title, "No locks are held");
+    setText(text, "As soon as a process acquires one it appears here, within about two seconds: its key, who holds it and for " +
+      "how long, and who waits for it.");
+  }
+}
+function showSort() {
+  for (const head of document.querySelectorAll("th")) {
+    const usual = ["key", "holder", "ttl"].includes(head.dataset.sort) ? "ascending" : "descending";
+    if (head.dataset.sort !== sort) head.removeAttribute("aria-sort");
+    else set(head, "aria-sort", !reverse ? usual : usual === "ascending" ? "descending" : "ascending");
+  }
+  at("sort").value = sort;
+}
+
+// ---- the state ----
+
+const WORDS = {
+  away: () => ["bad", "Redis does not answer"],
+  deadlock: state => ["bad", plural(state.deadlocks.length, "deadlock")],
+  losses: state => ["warn", plural(state.lost.length, "lock") + " lost in the last ten minutes"],
+  server_down: state => ["warn", state.members.filter(member => !member.up).length + " of " +
+    plural(state.members.length, "server") + " do not answer"],
+  long_wait: state => ["warn", "Long wait: " + span(state.longest_wait)],
+  well: () => ["well", "All is well"],
+};
+function showState(level, words, summary) {
+  set(at("state"), "data-level", level);
+  setText(at("sign"), SIGNS[level]);
+  setText(at("words"), words);
+  setText(at("summary"), summary);
+  setText(document.querySelector("title"), words + " · holdfast");
+}
+function showTrouble(text, isDead) {
+  setHidden(at("trouble"), !text);
+  setText(at("trouble"), text);
+  at("table").classList.toggle("dead", isDead);
+}
+function ageText(age) {
+  return age === undefined ? "Nothing has been read yet." : "What you see is " + span(age) + " old.";
+}
+function summaryOf(state) {
+  if (!state.complete) return "looking through the keys";
+  if (state.state === "long_wait") return "";
+  return state.longest_wait === undefined ? "nobody waits" : "longest wait " + span(state.longest_wait);
+}
+
+// ---- deadlocks, losses, servers ----
+
+function makeCircle() {
+  const box = element("div"), undo = element("p", "To end it, break one of them:", "undo");
+  undo.append(copyButton(), element("code"));
+  box.append(element("ol", undefined, "circle"), undo);
+  return box;
+}
+function showCircle(box, circle) {
+  const text = JSON.stringify(circle), [list, undo] = box.children, [button, command] = undo.children;
+  if (box.dataset.shown === text) return;
+  box.dataset.shown = text;
+  setText(command, circle[0].break);
+  button.dataset.text = circle[0].break;
+  list.replaceChildren(...circle.map(wait => {
+    const item = element("li", who(wait) + " waits for ");
+    item.append(keyLink(wait.key), element("span", ", held by " + (wait.holder ? who(wait, "holder_") : "others")));
+    return item;
+  }));
+}
+function showAlerts(state) {
+  setHidden(at("deadlocks"), state.deadlocks.length === 0);
+  fill(at("deadlocks").lastElementChild, state.deadlocks, makeCircle, showCircle);
+  setHidden(at("lost"), state.lost.length === 0);
+  setText(at("lost").querySelector("summary span"), plural(state.lost.length, "lock"));
+  fill(at("lost").lastElementChild, state.lost, () => element("li"), (item, loss) => {
+    setText(item, clock(loss.time) + " “" + visible(loss.key) + "”: " + (REASONS[loss.reason] || loss.reason) + "; lost by nginx worker " +
+      loss.pid + (loss.class ? ", class " + visible(loss.class) : "") + ", owner " + visible(loss.owner));
+  });
+  setHidden(at("members"), !state.members);
+  fill(at("members").lastElementChild, state.members || [], () => element("li"), (item, member) => {
+    setText(item, "Server " + member.server + ": " + (member.up ? "answers in " + (member.seconds * 1000).toFixed(1) + " ms"
+      : visible(member.message)));
+    item.classList.toggle("down", !member.up);
+  });
+}
+function showLosses(state) {
+  const lost = Object.entries(state.losses).filter(([, count]) => count > 0);
+  setText(at("losses"), (state.shared ? "Lost by all workers since nginx was started: " : "Lost by this worker: ") +
+    (lost.length ? lost.map(([reason, count]) => reason + " " + count).join(", ") + "." : "nothing."));
+}
+
+// ---- plots ----
+
+function makeShape(name, className, text) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  if (className) made.setAttribute("class", className);
+  if (text) made.textContent = text;
+  return made;
+}
+function makePlot(id, field, unit) {
+  const svg = at(id), plot = { svg, field, unit, value: at(id + "-value"), cursor: null, points: [] };
+  plot.axis = makeShape("path", "axis");
+  plot.bars = Array.from({ length: POINTS }, () => makeShape("rect", "gap"));
+  plot.line = makeShape("path", "cursor");
+  plot.texts = ["", "0", "10 min ago", "5 min ago", "now", "no data"].map(text => makeShape("text", "", text));
+  svg.append(plot.axis, ...plot.bars, plot.line, ...plot.texts);
+  svg.onpointermove = event => {
+    const box = svg.getBoundingClientRect();
+    point(plot, Math.floor((event.clientX - box.left - LEFT) / (box.width - LEFT) * POINTS));
+  };
+  svg.onpointerleave = svg.onblur = () => point(plot, null);
+  svg.onfocus = () => { if (plot.cursor === null) point(plot, POINTS - 1); };
+  svg.onkeydown = event => {
+    const steps = { ArrowLeft: -1, ArrowRight: 1, PageUp: -12, PageDown: 12, Home: -POINTS, End: POINTS };
+    if (!steps[event.key]) return;
+    event.preventDefault();
+    point(plot, (plot.cursor ?? POINTS - 1) + steps[event.key]);
+  };
+  new ResizeObserver(() => draw(plot)).observe(svg);
+  return plot;
+}
+function nice(most) {
+  const size = 10 ** Math.floor(Math.log10(Math.max(most, 1)));
+  return [1, 2, 5, 10].map(step => step * size).find(value => value >= most) || 1;
+}
+function place(of, x, y, anchor) {
+  set(of, "x", x);
+  set(of, "y", y);
+  set(of, "text-anchor", anchor);
+}
+function draw(plot) {
+  const { svg, field, points } = plot, width = svg.clientWidth, floor = HEIGHT - BOTTOM;
+  if (!width || !points.length) return;
+  const top = nice(Math.max(0, ...points.map(item => item[field] ?? 0))), step = (width - LEFT) / POINTS;
+  set(svg, "viewBox", "0 0 " + width + " " + HEIGHT);
+  plot.bars.forEach((bar, i) => {
+    const value = points[i]?.[field], isGap = value === undefined;
+    const height = isGap ? floor - TOP : value / top * (floor - TOP);
+    set(bar, "class", isGap ? "gap" : "bar");
+    set(bar, "x", (LEFT + i * step).toFixed(2));
+    set(bar, "width", (isGap ? step + .5 : step * .82).toFixed(2));
+    set(bar, "y", (floor - height).toFixed(2));
+    set(bar, "height", height.toFixed(2));
+  });
+  set(plot.axis, "d", `M${LEFT} ${TOP}V${floor}H${width}M${LEFT - 4} ${TOP}h4M${LEFT - 4} ${floor}h4`);
+  setText(plot.texts[0], top.toLocaleString("en"));
+  place(plot.texts[0], LEFT - 7, TOP + 5, "end");
+  place(plot.texts[1], LEFT - 7, floor + 4, "end");
+  place(plot.texts[2], LEFT, HEIGHT - 4, "start");
+  place(plot.texts[3], LEFT + (width - LEFT) / 2, HEIGHT - 4, "middle");
+  place(plot.texts[4], width, HEIGHT - 4, "end");
+  const gap = longestGap(points, field), x = LEFT + (gap.from + gap.size / 2) * step;
+  place(plot.texts[5], gap.size * step > 60 ? x : -100, floor / 2 + TOP, "middle");
+  tell(plot);
+}
+function longestGap(points, field) {
+  let longest = { from: 0, size: 0 }, from = 0;
+  points.forEach((item, i) => {
+    if (item[field] !== undefined) from = i + 1;
+    else if (i + 1 - from > longest.size) longest = { from, size: i + 1 - from };
+  });
+  return longest;
+}
+function point(plot, index) {
+  plot.cursor = index === null ? null : Math.max(0, Math.min(POINTS - 1, index));
+  tell(plot);
+}
+// The value under the cursor, or what was most.
+function tell(plot) {
+  const { svg, field, points, cursor } = plot, item = points[cursor ?? POINTS - 1];
+  if (!item) return;
+  const known = points.map(each => each[field]).filter(value => value !== undefined);
+  const text = clock(item.time) + ": " + (item[field] === undefined ? "no data" : plot.unit(item[field]));
+  setText(plot.value, cursor !== null ? text : known.length ? "at most " + plot.unit(Math.max(...known)) : "no data yet");
+  set(svg, "aria-valuemin", 0);
+  set(svg, "aria-valuemax", POINTS - 1);
+  set(svg, "aria-valuenow", cursor ?? POINTS - 1);
+  set(svg, "aria-valuetext", text);
+  const x = LEFT + ((cursor ?? 0) + .4) * (svg.clientWidth - LEFT) / POINTS;
+  set(plot.line, "d", cursor === null ? "" : `M${x.toFixed(1)} ${TOP}V${HEIGHT - BOTTOM}`);
+}
+const plots = [makePlot("handoffs", "hand_offs", value => plural(value, "hand-off") + " in 5 s"),
+  makePlot("waits", "waiting", value => plural(value, "waiter"))];
+
+// ---- asking ----
+
+function show(state) {
+  const [level, words] = WORDS[state.state](state), isAway = state.state === "away";
+  last = state;
+  lastAt = Date.now() - (state.age ?? 0) * 1000;
+  setText(at("server"), state.server);
+  setText(at("when"), clock(state.time));
+  showState(level, words, isAway ? "" : summaryOf(state));
+  showTrouble(state.trouble ? sentence(visible(state.trouble)) + " " + (isAway ? ageText(state.age) : "") : "", isAway);
+  showLocks(state);
+  showCount(state);
+  showEmpty(state);
+  showAlerts(state);
+  showLosses(state);
+  for (const plot of plots) { plot.points = state.points; draw(plot); }
+  at("alone").hidden = state.shared;
+  set(at("table"), "aria-busy", !state.complete);
+}
+function showFailure(error) {
+  showState("bad", "nginx does not answer", "");
+  showTrouble("No answer from nginx: " + error.message + ". " +
+    ageText(last ? (Date.now() - lastAt) / 1000 : undefined), true);
+}
+function query() {
+  const search = at("search").value, opened = [...open].slice(-20).map(link => "&open=" + link).join("");
+  const text = linked && linked.text === search ? linked.raw : encodeURIComponent(search);
+  return "?json&search=" + text + "&sort=" + sort + (reverse ? "&reverse" : "") + "&from=" + from + opened;
+}
+async function ask() {
+  const mine = asking = new AbortController(), giveUp = setTimeout(() => mine.abort(), PATIENCE);
+  try {
+    const reply = await fetch(query(), { cache: "no-store", signal: mine.signal });
+    if (!reply.ok && reply.status !== 503) throw new Error("HTTP " + reply.status);
+    const state = await reply.json();
+    if (mine === asking) { failure = null; show(state); }
+  } catch (error) {
+    if (mine === asking) { failure = error; showFailure(error); }
+  }
+  clearTimeout(giveUp);
+  if (mine === asking) askIn(EVERY);
+}
+function askIn(ms) {
+  clearTimeout(timer);
+  if (!paused && !document.hidden) timer = setTimeout(ask, ms);
+}
+// Something else is asked for: what came before is no answer to it.
+function askAgain(wait = 0) {
+  if (asking) asking.abort();
+  asking = null;
+  at("table").setAttribute("aria-busy", "true");
+  askIn(wait);
+}
+function begin() {
+  from = 0;
+  behind = [];
+  removeRows(new Set());
+  setText(at("count"), "…");
+  askAgain(SOON);
+}
+
+// ---- what the user does ----
+
+function toggle(link) {
+  if (open.has(link)) open.delete(link); else open.add(link);
+  if (last) showLocks(last);
+  if (open.has(link)) askAgain();
+}
+function sortBy(name, turn) {
+  reverse = turn && name === sort && !reverse;
+  sort = name;
+  showSort();
+  begin();
+}
+function follow() {
+  const raw = canonical(location.hash.slice(1));
+  if (!raw) return;
+  at("search").value = raw;
+  try { at("search").value = decodeURIComponent(raw); } catch { /* its bytes are no text */ }
+  linked = { raw, text: at("search").value }; // the field has no line breaks
+  open.add(raw);
+  begin();
+}
+function pause() {
+  paused = !paused;
+  set(at("pause"), "aria-pressed", paused);
+  setText(at("pause"), paused ? "Go on" : "Pause");
+  askIn(0);
+}
+function move(step) {
+  const list = [...rows.values()].map(entry => entry.button).sort((a, b) =>
+    a.compareDocumentPosition(b) & Node.DOCUMENT_POSITION_FOLLOWING ? -1 : 1);
+  const here = list.indexOf(document.activeElement), next = list[here < 0 ? 0 : here + step];
+  if (next) next.focus();
+}
+function onKey(event) {
+  if (event.ctrlKey || event.altKey || event.metaKey || event.target.closest("select, svg")) return;
+  if (event.target === at("search")) {
+    if (event.key === "Escape") at("search").blur();
+    if (event.key === "ArrowDown") { event.preventDefault(); move(1); }
+    return;
+  }
+  const keys = { "/": () => at("search").focus(), p: pause, ArrowDown: () => move(1), ArrowUp: () => move(-1) };
+  if (!keys[event.key]) return;
+  event.preventDefault();
+  keys[event.key]();
+}
+
+for (const head of document.querySelectorAll("th")) head.firstElementChild.onclick = () => sortBy(head.dataset.sort, true);
+at("sort").onchange = () => sortBy(at("sort").value, false);
+at("search").oninput = begin;
+at("pause").onclick = pause;
+at("on").onclick = () => { behind.push(from); from = last.next; askAgain(); };
+at("back").onclick = () => { from = behind.pop() || 0; askAgain(); };
+at("lost").open = innerWidth > 700;
+document.addEventListener("keydown", onKey);
+document.addEventListener("visibilitychange", () => askIn(0));
+addEventListener("hashchange", follow);
+at("search").value = new URLSearchParams(location.search).get("search") || "";
+showSort();
+follow();
+if (!location.hash) ask();
