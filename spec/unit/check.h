@@ -95,7 +95,8 @@ static inline void check_test_alone(const struct check_test *test) {
     int before = check_open_descriptors();
     test->run();
     int left = check_open_descriptors() - before;
-    if (left > 0) check_fail(__FILE__, __LINE__, "%s leaves descriptors open: %d", test->name, left);
+    if (left > 0)
+        check_fail(__FILE__, __LINE__, "%s leaves descriptors open: %d", test->name, left);
 }
 
 static inline int check_run(const char *only) {
