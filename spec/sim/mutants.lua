@@ -364,8 +364,6 @@ local IN_SCHEDULES = {
     "mode = settle_drain(mode)", ""),
   of_program("java_undrained", "…or when that writer is dead and a reader comes",
     "found = settle_drain(found, WAITER)\n", ""),
-  of_program("java_unseen", "a waiter behind readers of Redisson is not told to listen to them",
-    "if has_foreign() then tell_first('recheck') end", ""),
   of_program("permits_untold", "permits that an acquire creates are not told to Redisson's waiters",
     "if FREE > 0 then announce(RELEASES, FREE) end\nend\nlocal first_end",
     "end\nlocal first_end"),
@@ -388,8 +386,6 @@ local IN_SCHEDULES = {
     "'PX', math.max(least_ms, tonumber(ms)))", "'PX', ms)"),
   of_program("leases_forgotten", "a reader that has fewer holds loses the longest lease",
     "if gone > redis.call('PTTL', key) then set_lease(key, gone) end", ""),
-  of_program("leave_unnoted", "a grant by a wait that ends does not end Redisson's run",
-    "note_ours()\nreturn hand_over() == nil and 3 or 0", "return hand_over() == nil and 3 or 0"),
 }
 
 -- Found in the schedules of system_plan.lua, each by those of one kind.

@@ -324,24 +324,6 @@ local released_both = plan(TWO, {
   },
 }, CALM)
 
-local function foreign(part)
-  part.what, part.key, part.layout, part.lease, part.gap = "foreign", "a", "lock", 10, 50000
-  return part
-end
-
--- A waiter gives up while the lock is free, and so gives it to the next of ours. Redisson has had
--- its turn, and waits again.
-local unnoted_leave = plan(LOCK, {
-  process(1, { grant_lease = 0.2 }), process(3, { grant_lease = 0.2 }),
-  task { process = 1, slot = 8, start = 3000, wait = huge },
-  task { process = 3, slot = 5, start = 92000, wait = 1 },
-  task { process = 3, slot = 4, start = 1000, lease = 1, wait = huge, rounds = 3,
-    naps = { 349531, 909 } },
-  task { process = 3, slot = 3, start = 334000, wait = huge, patience = 99570 },
-  foreign { slot = 9, start = 33000, nap = 2708, rounds = 3 },
-  mishap { kind = "pause", at = 8000, process = 1, duration = 652936 },
-}, { grant_lease = 0.2, timeout = 1 })
-
 -- A writer reads while the release of its write lock, which goes out twice, is on its way.
 local released_half = plan({ { name = "a", layout = "read" } }, {
   process(1),
@@ -547,12 +529,17 @@ local CALM_READ = { calm = true, read_write = true }
 
 -- A reader outlives its lease, behind another one that had a longer lease and is gone.
 local dead_reader = plan(READ, {
-  process(1), process(2), process(3),
-  task { process = 1, slot = 8, layout = "read", start = 1000, wait = 0, lease = 1,
-    renewed = false, naps = { 5 * S } },
-  task { process = 2, slot = 7, layout = "read", start = 74000, wait = 0 },
-  task { process = 3, slot = 6, layout = "write", start = 858000, wait = huge },
-}, CALM_READ)
+  process(1, { needs_approval = true, near = 1000, far = 8000, renewer_link = false }),
+  process(2, { near = 1000, far = 8000, renewer_link = false, half_open = 8 * S }),
+  task { process = 1, slot = 8, layout = "write", start = 47000, wait = 0.3, lease = 1,
+    renewed = false, reads = "within", rounds = 3, gap = 0 },
+  task { process = 1, slot = 7, layout = "read", start = 3000, wait = huge, lease = 0.3,
+    renewed = false, naps = { 604, 38354 }, noticed = 87551 },
+  task { process = 1, slot = 6, layout = "read", start = 69000, wait = 8, lease = 0.3,
+    renewed = false, naps = { 1196377, 4731 }, noticed = 134 },
+  task { process = 2, slot = 5, layout = "read", start = 248000, wait = huge, lease = 0.3,
+    renewed = false, check = true },
+}, { calm = true, read_write = true, network = { 1000, 8000 }, rate = 0.99813 })
 
 local function java_reads(start, nap, rounds)
   return {
@@ -583,16 +570,9 @@ local java_kept_out = plan(READ, {
 local java_kept_out_by_dead = plan(READ, {
   process(1), process(2), java_reads(0, 4 * S, 1),
   task { process = 2, slot = 7, layout = "write", start = 50000, wait = huge },
-  task { process = 1, slot = 8, layout = "read", start = 60000, wait = huge },
+  task { process = 1, slot = 8, layout = "read", start = 500000, wait = 0 },
   mishap { kind = "crash", at = 80000, process = 2 },
 }, { read_write = true })
-
--- A thread of Java reads. Two of ours wait to write behind it; the first one gives up.
-local java_before_second = plan(READ, {
-  process(1), process(2), java_reads(20000, 900000, 1),
-  task { process = 1, slot = 8, layout = "write", start = 50000, wait = huge, patience = 100000 },
-  task { process = 2, slot = 7, layout = "write", start = 60000, wait = huge },
-}, CALM_READ)
 
 local function permits(total, parts, calm)
   return plan({ { name = "a", layout = "permit", permits = total } }, parts,
@@ -710,7 +690,6 @@ return {
   { "abandoned_release", abandoned_release, "RELEASE_UNNOTED" },
   { "one_handle", one_handle, "ALL_ABANDONED" },
   { "longest_lease", longest_lease, "leases_forgotten" },
-  { "unnoted_leave", unnoted_leave, "leave_unnoted" },
   { "fair_dead_java", fair_dead_java, "fair_java_kept" },
   { "fair_dead", fair_dead, "fair_dead_kept" },
   { "fair_long_hold", fair_long_hold, "fair_short" },
@@ -719,7 +698,6 @@ return {
   { "java_kept_out", java_kept_out, "java_drained" },
   { "java_let_in", java_kept_out, "java_kept_out" },
   { "java_kept_out_by_dead", java_kept_out_by_dead, "java_undrained" },
-  { "java_before_second", java_before_second, "java_unseen" },
   { "java_is_early", java_is_early, "permits_untold" },
   { "java_goes_last", java_goes_last, "permits_unseen" },
   { "dead_reader", dead_reader, "dead_readers" },
