@@ -91,7 +91,7 @@ describe("a job that becomes another user", function()
   end
 
   it_as_root("is reported when it starts; at a loss it is said to run on", function()
-    local child, pid = start("run", "--json --lease 2 --grace 0.1", "exec SUDO sleep 60")
+    local child, pid = start("run", "--json --lease 4 --grace 0.1", "exec SUDO sleep 60")
     assert(child:wait_output(refused(pid), PATIENCE), child:output())
     child:kill("TERM")
     assert(child:wait_output(refused(pid, "TERM"), PATIENCE), child:output())

@@ -89,7 +89,7 @@ static int l_end(lua_State *L) {
  * on there may be a line to wipe. */
 static int l_may_draw(lua_State *L) {
     bool may = hf_terminal_is_ours(STDERR_FILENO);
-    if (may) *is_drawn = 1;
+    if (may && is_drawn) *is_drawn = 1;
     lua_pushboolean(L, may);
     return 1;
 }
