@@ -15,6 +15,7 @@ files["lua/holdfast/loop/ngx.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/loop/cosockets.lua"] = { std = "+ngx_lua" }
 files["spec/site/*.lua"] = { std = "+busted" }
 files["spec/browser/*.lua"] = { std = "+busted" }
+files["spec/fencing/*_fencing.lua"] = { std = "+busted" }
 files["lua/holdfast/shared_metrics.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/status.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/status_record.lua"] = { std = "+ngx_lua" }

@@ -139,6 +139,11 @@ browser_specs() {
     fi
 }
 
+# Stale writes against real databases, and 1,000 holders that are stopped before they write.
+fencing() {
+    suite fencing busted with HOLDFAST_DATABASES=1 "files=--pattern=_fencing spec/fencing" -- run_busted lua5.4
+}
+
 # The specs that take minutes.
 long_specs() {
     suite stress busted with HOLDFAST_STRESS=10000 "files=--run=check spec/stress_spec.lua" -- run_busted lua5.4
