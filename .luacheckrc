@@ -19,6 +19,7 @@ files["spec/fencing/*_fencing.lua"] = { std = "+busted" }
 files["lua/holdfast/shared_metrics.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/status.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/status_record.lua"] = { std = "+ngx_lua" }
+files["lua/holdfast/admission.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/idempotent_request.lua"] = { std = "+ngx_lua" }
 files["examples/openresty/handlers"] = { std = "+ngx_lua", read_globals = { "locks" } }
 

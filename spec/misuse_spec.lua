@@ -390,6 +390,9 @@ describe("holdfast.new", function()
     raises(function()
       local _ = holdfast:idempotent_request {}
     end, "holdfast%.idempotent_request: .*a dot")
+    raises(function() local _ = holdfast:fence {} end, "holdfast%.fence: .*a dot")
+    raises(function() local _ = holdfast.fence {} end, "holdfast%.fence: only under ngx_lua")
+    raises(function() local _ = holdfast.fence { resource = "" } end, "resource must be a non%-empty string or a function")
   end)
 
   it("a response that is replayed by a key of one's own needs a word about who may read it", function()

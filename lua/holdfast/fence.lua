@@ -233,6 +233,14 @@ local function send(self, lock, commands, what)
   return answers
 end
 
+-- For a holder elsewhere that has sent its token and its lock's key. → as Fence:claim
+function fence.admit(self, token, lock_key)
+  tell()
+  local words, key_count = words_of(self, {}, token, lock_key)
+  local text, message, code = raw.fenced(self.handle, key_count, words)
+  return text and true, message, code
+end
+
 -- Runs one command that writes, if the lock is held and no later holder of it has written to this
 -- resource.
 ---@param lock holdfast.lock|holdfast.term that the caller holds

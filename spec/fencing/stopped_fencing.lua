@@ -3,6 +3,7 @@
 
 local databases = require "spec.support.databases"
 local holdfast = require "holdfast"
+local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
 local statements = require "spec.fencing.statements"
 local world = require("spec.support.world").new()
@@ -47,8 +48,23 @@ local function start_databases()
   return words
 end
 
+local NGINX = [[
+  location = /fenced {
+    access_by_lua_block { HOLDFAST.fence { client = CLIENT } }
+    content_by_lua_block { ngx.say "in" }
+  }
+  location = /bare { content_by_lua_block { ngx.say "in" } }
+]]
+
+local function start_nginx()
+  return nginx.start { workers = 2, server = NGINX, http = ([[init_by_lua_block {
+    HOLDFAST = require "holdfast"
+    CLIENT = HOLDFAST.new { url = "%s", command_timeout = 60 }
+  }]]):format(world.server:url()) }
+end
+
 -- The next holder: it has the lock when the lease of the stopped one has ended.
-local function write(client, id)
+local function write(client, front, id)
   local key = "price:" .. id
   local lock = assert(client:lock("lock:" .. key):acquire(60))
   assert(client:fence(key):call(lock, "SET", key, "new"))
@@ -59,6 +75,8 @@ local function write(client, id)
     local bare = ("INSERT INTO price (id, amount) VALUES (%d, 1)"):format(-id)
     assert(databases.run(store.connection, bare))
   end
+  local headers = assert(lock:fence_headers("http:" .. key))
+  assert.equal(200, front:get("/fenced", { method = "PUT", headers = headers, timeout = 60 }).status)
   assert(lock:release())
 end
 
@@ -82,17 +100,17 @@ describe("holders that are stopped before they write", function()
   end)
 
   it("write nothing stale with the fence, and do without", function()
-    local workers = {}
+    local workers, front = {}, start_nginx()
     for i = 1, AT_ONCE do
       workers[i] = process.lua { file = "spec/fencing/stopped_worker.lua",
-        args = { i, ROUNDS, world.server:url(), unpack(words) } }
+        args = { i, ROUNDS, world.server:url(), front.directory, unpack(words) } }
       world.children[#world.children + 1] = workers[i]
     end
     local client = holdfast.new { url = world.server:url(), command_timeout = 60 }
     for round = 1, ROUNDS do
       for i, worker in ipairs(workers) do
         await(worker, function() return is_stopped(worker.pid) end)
-        write(client, i * 1000 + round)
+        write(client, front, i * 1000 + round)
       end
       for _, worker in ipairs(workers) do worker:kill "CONT" end
       for _, worker in ipairs(workers) do
@@ -110,6 +128,17 @@ describe("holders that are stopped before they write", function()
       return count
     end
     with.redis, without.redis = stale_of "price:*", stale_of "bare:*"
+    with.nginx, without.nginx = 0, 0
+    for _, worker in ipairs(workers) do
+      assert.same({ "exit", 0 }, { worker:wait(60) })
+      for fenced, bare in worker:output():gmatch " nginx (%d) (%d)" do
+        with.nginx, without.nginx = with.nginx + tonumber(fenced), without.nginx + tonumber(bare)
+      end
+      for name, accepted in worker:output():gmatch " (%l+) (%d) %d" do
+        assert.equal("0", accepted, name)
+      end
+    end
+    front:stop()
     for _, store in ipairs(stores) do
       with[store.name], without[store.name] = counted(store, ">"), counted(store, "<")
     end
@@ -118,10 +147,6 @@ describe("holders that are stopped before they write", function()
         without[name]))
       assert.equal(0, count, name)
       assert.equal(total, without[name], name)
-    end
-    for _, worker in ipairs(workers) do
-      assert.same({ "exit", 0 }, { worker:wait(60) })
-      for name, accepted in worker:output():gmatch " (%l+) (%d) %d" do assert.equal("0", accepted, name) end
     end
   end)
 end)
