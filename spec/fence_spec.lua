@@ -63,6 +63,11 @@ describe("a fence", function()
     assert.equal(2, prices:call(lock, "RPUSH", "list", "a\0\r\n", 9007199254740991))
     assert.same({ "a\0\r\n", "9007199254740991" }, prices:call(lock, "LPOP", "list", 2))
     assert.equal("7.5", prices:call(lock, "GETDEL", "price:7"))
+    local longest = { "RPUSH", "list" }
+    for i = 3, 4000 do longest[i] = math.maxinteger or 2 ^ 53 end
+    assert.equal(3998, prices:call(lock, unpack(longest)))
+    assert.equal(("%d"):format(math.maxinteger or 2 ^ 53), prices:call(lock, "LPOP", "list"))
+    assert.equal(1, prices:call(lock, "DEL", "list"))
     assert(lock:release())
   end)
 

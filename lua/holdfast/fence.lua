@@ -82,9 +82,10 @@ function fence.keys(words)
   return KEYS[locale.lower(words[1])](words)
 end
 
--- A number as Redis reads it; the program's own text of it may be rounded.
+-- A number as Redis reads it, with all its digits.
 local function text_of(value)
   if type(value) ~= "number" then return value end
+  if math.type and math.type(value) == "integer" then return ("%d"):format(value) end
   local whole = value % 1 == 0 and math.abs(value) < 2 ^ 63
   return locale.decimal(whole and "%.0f" or "%.17g", value)
 end
@@ -149,7 +150,7 @@ function fence.new(client, key, given, defaults)
   local ttl = given.ttl or WEEK
   return setmetatable({
     client = client,
-    handle = locks.new(client, key, {}, defaults),
+    handle = locks.new(client, key, locks.none, defaults),
     ttl_ms = ttl == math.huge and "0" or ("%.0f"):format(math.ceil(ttl * 1000)),
   }, Fence)
 end
