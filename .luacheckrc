@@ -15,11 +15,13 @@ files["lua/holdfast/loop/ngx.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/loop/cosockets.lua"] = { std = "+ngx_lua" }
 files["spec/site/*.lua"] = { std = "+busted" }
 files["spec/browser/*.lua"] = { std = "+busted" }
+files["spec/fencing/*_fencing.lua"] = { std = "+busted" }
 files["lua/holdfast/shared_metrics.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/status.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/status_json.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/status_view.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/status_record.lua"] = { std = "+ngx_lua" }
+files["lua/holdfast/admission.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/idempotent_request.lua"] = { std = "+ngx_lua" }
 files["examples/openresty/handlers"] = { std = "+ngx_lua", read_globals = { "locks" } }
 

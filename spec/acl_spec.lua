@@ -196,6 +196,7 @@ describe("the rights of", function()
       "release_all", "begin", "complete" },
     mutex = { "mutex_" }, read_write = { "rw_" }, semaphore = { "permit_" }, latch = { "latch_" },
     plain_semaphore = { "semaphore_" }, fair = { "fair_", "extend", "renew" },
+    fence = { "", "fence" },
   }
 
   local function commands_of(kind)

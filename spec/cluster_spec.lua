@@ -89,6 +89,18 @@ describe("in a cluster", function()
     end
   end)
 
+  it("a fence moves with the keys that it protects", function()
+    local client = connect()
+    local lock, fence = assert(client:lock("the lock"):acquire()), client:fence "{price}"
+    assert.same({ 1, "OK" }, fence:run(lock, { { "INCR", "n{price}" }, { "SET", "{price}", 1 } }))
+    move("{price}")
+    assert.same({ 2, 2 }, fence:run(lock, {
+      { "INCR", "n{price}" }, { "DEL", "{price}", "n{price}", "x{price}" } }))
+    assert.equal(1, nodes:node_of("{price}"):cli("DEL", "holdfast_fence::{price}"))
+    assert.equal("conflict", select(3, client:fence("no{tag"):claim(lock)))
+    assert.is_true(lock:release())
+  end)
+
   it("waiters get the lock in their order, with nothing lost", function()
     local line = crowd.new(as_server("line"), "line")
     local held = assert(connect():lock("line"):acquire())

@@ -197,8 +197,8 @@ describe("an option", function()
     local short = world.client { prefix = "redisson_lock_" }
     local stock = client:one_by_one()
     for _, name in ipairs { "redisson_lock_token:{v}", "redisson_lock_queue:{v}", "redisson_lock_timeout:{v}",
-      "holdfast_queue:{v}", "holdfast_call:{v}:x", "holdfast_client:x", "holdfast_wait:x:1",
-      "holdfast_known" } do
+      "holdfast_queue:{v}", "holdfast_call:{v}:x", "holdfast_fence:{v}", "holdfast_client:x",
+      "holdfast_wait:x:1", "holdfast_known" } do
       local said = 'key must be one that does not begin with ".*, not "' .. name:gsub("%p", "%%%0") .. '"$'
       for _, what in ipairs { "lock", "mutex", "read_write_lock", "fair_lock", "semaphore",
         "plain_semaphore", "latch", "with_lock", "idempotent", "lead" } do
@@ -390,6 +390,9 @@ describe("holdfast.new", function()
     raises(function()
       local _ = holdfast:idempotent_request {}
     end, "holdfast%.idempotent_request: .*a dot")
+    raises(function() local _ = holdfast:fence {} end, "holdfast%.fence: .*a dot")
+    raises(function() local _ = holdfast.fence {} end, "holdfast%.fence: only under ngx_lua")
+    raises(function() local _ = holdfast.fence { resource = "" } end, "resource must be a non%-empty string or a function")
   end)
 
   it("a response that is replayed by a key of one's own needs a word about who may read it", function()

@@ -1134,6 +1134,74 @@ describe("under ngx_lua", function()
     assert.equal("nil", say "/replaced")
   end)
 
+  describe("fence", function()
+    local function guarded(location, opts)
+      return ([[location %s {
+        access_by_lua_block { HOLDFAST.fence { client = CLIENT, %s } }
+        content_by_lua_block { SAY("in", ngx.req.get_headers()["Fence-Token"]) }
+      }
+      ]]):format(location, opts or "")
+    end
+
+    -- → status, body
+    local function put(path, token, lock, resource)
+      local response = front:get(path, { method = "PUT", headers = {
+        ["Fence-Token"] = token, ["Fence-Lock"] = lock, ["Fence-Resource"] = resource } })
+      return { response.status, (response.body:gsub("\n$", "")) }
+    end
+
+    local STALE = { 412, "stale: a request with a higher token was admitted" }
+
+    it("admits no request with a token below one that was admitted, in all workers", function()
+      start { workers = 2, server = guarded("/price") .. guarded("/named", 'resource = "stock"') }
+      assert.same({ 200, "in|16" }, put("/price", "16", "l", "a%7Bb"))
+      assert.same({ 200, "in|16" }, put("/price", "16", "l", "a%7Bb"))
+      assert.same({ 200, "in|9007199254740991" }, put("/price", "9007199254740991", "l", "a%7Bb"))
+      for _ = 1, 8 do assert.same(STALE, put("/price", "16", "l", "a%7Bb")) end
+      assert.equal("9007199254740991", server:cli("HGET", "holdfast_fence::a{b", "token"))
+      assert.same({ 200, "in|8" }, put("/price", "8", "l", "another"))
+      assert.same({ 200, "in|16" }, put("/named", "16", "l", "another"))
+      assert.same(STALE, put("/named", "8", "l", "a third one"))
+      assert.equal("16", server:cli("HGET", "holdfast_fence:{stock}", "token"))
+      assert.same({ 409, "the resource belongs to another lock" }, put("/price", "16", "m", "another"))
+    end)
+
+    it("refuses what has no token, and lets through what changes nothing", function()
+      start { server = guarded("/price"), command_timeout = 0.2 }
+      assert.equal("in|nil", say "/price")
+      assert.same({ 428, "this request needs a Fence-Token" }, put "/price")
+      for _, token in ipairs { "0", "-1", "1.5", "1e3", "9007199254740992", "99999999999999999999", "x" } do
+        assert.same({ 400, "Fence-Token must be a fencing token, in decimal" }, put("/price", token, "l", "a"))
+      end
+      assert.same({ 400, "Fence-Lock must name the lock" }, put("/price", "8", nil, "a"))
+      assert.same({ 400, "this request names no resource" }, put("/price", "8", "l"))
+      assert.same({ 400, "this request names no resource" }, put("/price", "8", "l", "holdfast_queue:{a}"))
+      server:cli("SET", "holdfast_fence:{a}", "x")
+      assert.same({ 409, "the resource belongs to another lock" }, put("/price", "8", "l", "a"))
+      server:kill "STOP"
+      assert.same({ 503, "try again" }, put("/price", "8", "l", "b"))
+      server:kill "CONT"
+    end)
+
+    it("takes the headers of lock:fence_headers", function()
+      local client = require("holdfast").new(server:url())
+      start { server = guarded("/price") }
+      local function send(headers)
+        return front:get("/price", { method = "POST", headers = headers }).status
+      end
+      local first = assert(client:lock("price lock"):acquire(0))
+      local headers = assert(first:fence_headers "price 7\r\n")
+      assert.equal(200, send(headers))
+      server:cli("DEL", "price lock")
+      local other = require("holdfast").new(server:url())
+      assert.equal(200, send(assert(assert(other:lock("price lock"):acquire(0)):fence_headers "price 7\r\n")))
+      assert.equal(412, send(headers))
+      assert.equal("price lock", server:cli("HGET", "holdfast_fence:{price 7\r\n}", "lock"))
+      other:close()
+      client:close()
+    end)
+  end)
+
   describe("idempotent_request", function()
     local function guarded(location, opts, content, more)
       return ([[location %s {

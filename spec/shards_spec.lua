@@ -82,6 +82,17 @@ describe("shards", function()
     end
   end)
 
+  it("have each fence beside the key that it protects", function()
+    local client = connect()
+    local lock = assert(client:lock("a lock"):acquire())
+    for place, key in ipairs(keys_of_all(client, "price:")) do
+      assert.equal("OK", client:fence(key):call(lock, "SET", key, place))
+      local fence = ("holdfast_fence:{%s}"):format(key)
+      assert.equal(2, servers[place]:cli("EXISTS", key, fence))
+    end
+    assert.is_true(lock:release())
+  end)
+
   it("hand locks over to waiters in their order", function()
     local client = connect()
     for place, key in ipairs(keys_of_all(client)) do

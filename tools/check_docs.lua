@@ -125,8 +125,9 @@ end
 
 local check_language = { nginx = check_piece }
 
--- Run by spec/docs_spec.lua, or by what pages.runner_of names; text and diagrams run nowhere.
-for _, language in ipairs { "lua", "sh", "console", "cron", "ini", "yaml", "text", "mermaid" } do
+-- Run by spec/docs_spec.lua, or by what pages.runner_of names; sql by spec/fencing; text and
+-- diagrams run nowhere.
+for _, language in ipairs { "lua", "sh", "console", "cron", "ini", "yaml", "text", "mermaid", "sql" } do
   check_language[language] = check_language[language] or function() end
 end
 

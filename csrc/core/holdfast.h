@@ -385,6 +385,7 @@ hf_time hf_session_received_at(const hf_session *session);
     X(TAKE, take)             /* takes spec.value permits of a plain semaphore; waits as AWAIT */  \
     X(GIVE, give)             /* adds spec.value permits, read as a signed number */               \
     X(DRAIN, drain)           /* takes all that are free */                                        \
+    X(FENCED, fenced)         /* runs commands if no later holder of the lock has written */       \
     X(ACQUIRE_ALL, acquire_all) /* one attempt at several locks, all or none */                    \
     X(RELEASE_ALL, release_all)
 
@@ -432,8 +433,9 @@ typedef struct hf_op_spec {
     hf_slice result;              /* complete */
     hf_time keep;                 /* complete: how long the record stays; 0: free the key. acquire:
                                      how long the client keeps the lock for its callers */
-    uint64_t value;               /* set, set_count, count_down, take, give */
-    const hf_slice *args;         /* command: it may be sent twice, and does not change a lock */
+    uint64_t value; /* set, set_count, count_down, take, give; fenced: how many args are keys */
+    const hf_slice *args; /* command: it may be sent twice, and does not change a lock. fenced: the
+                             keys and arguments of its program */
     size_t arg_count;
     size_t node; /* command: its node, from 1; 0: that of its key, the first argument if any */
 } hf_op_spec;
@@ -454,7 +456,7 @@ typedef struct hf_result {
     long long value;    /* force: was locked; ttl: PTTL's result; of a latch or a plain semaphore
                            the program's */
     hf_lock_info info;  /* set by a successful info alone */
-    hf_reply *reply;    /* command; the caller frees it; NULL: none */
+    hf_reply *reply;    /* command, fenced; the caller frees it; NULL: none */
     char *record;       /* acquire of a guard: the record of an earlier run, which the caller frees;
                            NULL: none */
     size_t record_size;

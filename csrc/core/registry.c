@@ -7,6 +7,7 @@
 #include "op/alone.h"
 #include "op/batch.h"
 #include "op/calls.h"
+#include "op/fence.h"
 #include "op/latch.h"
 #include "op/pause.h"
 #include "op/plain_semaphore.h"

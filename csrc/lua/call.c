@@ -55,9 +55,20 @@ static void check_suits(lua_State *L, const hf_lua_lock *lock, hf_op_kind kind) 
     luaL_argcheck(L, hf_op_kind_suits(kind, lock->kind), 1, "not of a kind with such operations");
 }
 
-/* Runs one operation with the blocking driver. The record stays on the stack while it runs. */
-static int run_on(lua_State *L, hf_lua_lock *lock, hf_op_kind kind, double seconds,
-                  hf_slice record) {
+static bool takes_words(hf_op_kind kind) {
+    return kind == HF_OP_COMMAND || kind == HF_OP_FENCED;
+}
+
+static void set_words(hf_op_spec *spec, const hf_slice *words, size_t count) {
+    spec->args = words;
+    spec->arg_count = count;
+    if (spec->kind == HF_OP_FENCED && spec->value > count) spec->value = count;
+}
+
+/* Runs one operation with the blocking driver. The record and the words stay on the stack while it
+ * runs. */
+static int run_on(lua_State *L, hf_lua_lock *lock, hf_op_kind kind, double seconds, hf_slice record,
+                  const hf_slice *words, size_t word_count) {
     hf_lua_op self = {.kind = kind, .first = lock, .locks = &lock, .count = 1};
     if (!lock->driver) return push_collected(L);
     check_suits(L, lock, kind);
@@ -66,11 +77,12 @@ static int run_on(lua_State *L, hf_lua_lock *lock, hf_op_kind kind, double secon
     hf_lua_op_enter(&self);
     hf_op_spec spec;
     specify(&spec, &self, number, seconds, record);
+    set_words(&spec, words, word_count);
     return hf_lua_op_run(L, &self, &spec);
 }
 
 static int run(lua_State *L, hf_op_kind kind, double seconds, hf_slice record) {
-    return run_on(L, hf_lock_check(L), kind, seconds, record);
+    return run_on(L, hf_lock_check(L), kind, seconds, record, NULL, 0);
 }
 
 static const hf_slice no_record = {"", 0};
@@ -79,7 +91,7 @@ static const hf_slice no_record = {"", 0};
 static int l_acquire(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     double wait = lua_isnoneornil(L, 2) ? lock->wait : lua_tonumber(L, 2);
-    return run_on(L, lock, HF_OP_ACQUIRE, wait, no_record);
+    return run_on(L, lock, HF_OP_ACQUIRE, wait, no_record, NULL, 0);
 }
 
 /* release(lock) -> true | nil, message, code */
@@ -175,6 +187,37 @@ static int l_drain(lua_State *L) {
     return run(L, HF_OP_DRAIN, 0, no_record);
 }
 
+/* The words of the list at this stack index, in a userdata that is left on the stack. A list of our
+ * own, which keeps their bytes, takes that place: the caller may change the given one. */
+static const hf_slice *push_words(lua_State *L, int index, size_t *count) {
+    luaL_checktype(L, index, LUA_TTABLE);
+    *count = hf_rawlen(L, index);
+    luaL_argcheck(L, *count > 0, index, "no command");
+    lua_createtable(L, (int)*count, 0);
+    hf_slice *words = hf_newuserdata(L, *count * sizeof *words);
+    for (size_t i = 0; i < *count; i++) {
+        lua_rawgeti(L, index, (int)i + 1);
+        words[i].data = lua_tolstring(L, -1, &words[i].size);
+        luaL_argcheck(L, words[i].data, index, "words are strings or numbers");
+        lua_rawseti(L, -3, (int)i + 1);
+    }
+    lua_pushvalue(L, -2);
+    lua_replace(L, index);
+    lua_remove(L, -2);
+    return words;
+}
+
+/* fenced(lock, keys, words) -> the text of the answers | nil, message, code: runs the program of a
+ * fence with these words, of which the first `keys` are keys. The lock's key is the resource. */
+static int l_fenced(lua_State *L) {
+    hf_lua_lock *lock = hf_lock_check(L);
+    double keys = luaL_checknumber(L, 2);
+    size_t count;
+    lua_settop(L, 3);
+    const hf_slice *words = push_words(L, 3, &count);
+    return run_on(L, lock, HF_OP_FENCED, keys, no_record, words, count);
+}
+
 /* ---- with an external driver ---- */
 
 static const struct {
@@ -191,6 +234,7 @@ static const struct {
     {"count", HF_OP_COUNT},         {"await", HF_OP_AWAIT},
     {"delete", HF_OP_DELETE},       {"take", HF_OP_TAKE},
     {"give", HF_OP_GIVE},           {"drain", HF_OP_DRAIN},
+    {"fenced", HF_OP_FENCED},
 };
 
 static hf_op_kind check_kind(lua_State *L, int index) {
@@ -201,30 +245,11 @@ static hf_op_kind check_kind(lua_State *L, int index) {
     return (hf_op_kind)luaL_error(L, "no operation is called %s", name);
 }
 
-/* The words of the list at stack index 4, in a userdata that is left on the stack. A list of our
- * own, which keeps their bytes, takes that place: the caller may change the given one. */
-static const hf_slice *push_words(lua_State *L, size_t *count) {
-    luaL_checktype(L, 4, LUA_TTABLE);
-    *count = hf_rawlen(L, 4);
-    luaL_argcheck(L, *count > 0, 4, "no command");
-    lua_createtable(L, (int)*count, 0);
-    hf_slice *words = hf_newuserdata(L, *count * sizeof *words);
-    for (size_t i = 0; i < *count; i++) {
-        lua_rawgeti(L, 4, (int)i + 1);
-        words[i].data = lua_tolstring(L, -1, &words[i].size);
-        luaL_argcheck(L, words[i].data, 4, "words are strings or numbers");
-        lua_rawseti(L, -3, (int)i + 1);
-    }
-    lua_pushvalue(L, -2);
-    lua_replace(L, 4);
-    lua_remove(L, -2);
-    return words;
-}
-
 /* begin(lock, kind [, seconds [, record [, finished]]]) -> operation, its number, whether it is
- * done. A command is begun by begin(lock, "command", node, { name, argument, ... }) with strings.
- * The caller finishes the operation when it is done; the collector abandons it. `finished`: an
- * operation that was, on one lock; it is begun again. A ping uses the lock's client only. */
+ * done. A command is begun by begin(lock, "command", node, { name, argument, ... }) with strings;
+ * "fenced" has how many of its words are keys in place of the node. The caller finishes the
+ * operation when it is done; the collector abandons it. `finished`: an operation that was, on one
+ * lock; it is begun again. A ping uses the lock's client only. */
 static int l_begin(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return luaL_error(L, "the lock was collected");
@@ -235,7 +260,7 @@ static int l_begin(lua_State *L) {
     size_t word_count = 0;
     hf_slice record = no_record;
     lua_settop(L, 5);
-    if (kind == HF_OP_COMMAND) words = push_words(L, &word_count);
+    if (takes_words(kind)) words = push_words(L, 4, &word_count);
     else record.data = luaL_optlstring(L, 4, "", &record.size);
     hf_lua_op *self = lua_isnil(L, 5) ? hf_lua_op_new(L, 1) : hf_lua_op_again(L, 5);
     hf_lua_op_keep(L, 1, 1);
@@ -247,8 +272,7 @@ static int l_begin(lua_State *L) {
     hf_lua_op_enter(self);
     hf_op_spec spec;
     specify(&spec, self, number, seconds, record);
-    spec.args = words;
-    spec.arg_count = word_count;
+    set_words(&spec, words, word_count);
     if (kind == HF_OP_COMMAND) spec.node = (size_t)hf_to_whole(seconds, INT_MAX);
     if (kind == HF_OP_COMMAND || kind == HF_OP_PING) spec.names = NULL;
     return hf_lua_op_begin(L, self, &spec);
@@ -274,5 +298,6 @@ const luaL_Reg hf_lock_calls[] = {
     {"take", l_take},
     {"give", l_give},
     {"drain", l_drain},
+    {"fenced", l_fenced},
     {NULL, NULL},
 };

@@ -68,6 +68,12 @@ static int l_is_before(lua_State *L) {
     return 1;
 }
 
+/* code_of(error) -> the code for an error reply of the server */
+static int l_code_of(lua_State *L) {
+    lua_pushstring(L, hf_code_name(hf_code_of_error(luaL_checkstring(L, 1))));
+    return 1;
+}
+
 static int l_parse_url(lua_State *L) {
     size_t size;
     const char *url = luaL_checklstring(L, 1, &size);
@@ -88,6 +94,7 @@ int luaopen_holdfast_core(lua_State *L) {
     static const luaL_Reg functions[] = {{"now", l_now},
                                          {"parse_url", l_parse_url},
                                          {"is_before", l_is_before},
+                                         {"code_of", l_code_of},
                                          {"states", l_states},
                                          {NULL, NULL}};
     hf_check_version(L);

@@ -238,6 +238,7 @@ static int push_outcome(lua_State *L, const outcome *ended) {
         break;
     case HF_OP_TTL: push_ttl(L, result->value); break;
     case HF_OP_INFO: push_info(L, &result->info, ended->counted); break;
+    case HF_OP_FENCED:
     case HF_OP_COMMAND: return hf_push_reply(L, result->reply);
     default: lua_pushboolean(L, true);
     }

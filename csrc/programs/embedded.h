@@ -14,6 +14,7 @@ enum hf_program_id {
     HF_PROGRAM_FAIR_INFO,
     HF_PROGRAM_FAIR_LEAVE,
     HF_PROGRAM_FAIR_RELEASE,
+    HF_PROGRAM_FENCE,
     HF_PROGRAM_FORCE,
     HF_PROGRAM_INFO,
     HF_PROGRAM_LATCH_DELETE,
@@ -2677,6 +2678,50 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      5756, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE]},
+    {"fence", "816db1fd7919dee20cd72bea65e557309dd36934",
+     "local FENCE, TOKEN, LOCK, WRITER, NUMBER, TTL_MS =\n"
+     "KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])\n"
+     "local was = redis.call('HMGET', FENCE, 'token', 'lock', WRITER)\n"
+     "local highest = tonumber(was[1] or 0)\n"
+     "if was[2] and was[2] ~= LOCK then return { -1, was[2] } end\n"
+     "if tonumber(TOKEN) < highest then return { 0, was[1] } end\n"
+     "local last, kept = (was[3] or '0 '):match('^(%d+) (.*)$')\n"
+     "if NUMBER == last then return { 1, kept } end\n"
+     "if tonumber(NUMBER) < tonumber(last) then return { -2 } end\n"
+     "redis.call('HSET', FENCE, 'token', TOKEN, 'lock', LOCK)\n"
+     "if tonumber(TOKEN) > highest then\n"
+     "for _, field in ipairs(redis.call('HKEYS', FENCE)) do\n"
+     "if field ~= 'token' and field ~= 'lock' then redis.call('HDEL', FENCE, field) end\n"
+     "end\n"
+     "end\n"
+     "local function encoded(value)\n"
+     "if type(value) == 'number' then return string.format('D%.0f;', value) end\n"
+     "if type(value) == 'string' then return 'S' .. #value .. ':' .. value end\n"
+     "if type(value) ~= 'table' then return value and 'T' or 'F' end\n"
+     "if value.ok then return encoded(value.ok) end\n"
+     "if value.err then return '{' .. encoded('err') .. encoded(value.err) .. '}' end\n"
+     "local out = {}\n"
+     "for i, one in ipairs(value) do out[i] = encoded(i) .. encoded(one) end\n"
+     "return '{' .. table.concat(out) .. '}'\n"
+     "end\n"
+     "local at, answers = 6, {}\n"
+     "while ARGV[at] do\n"
+     "local stop = at + tonumber(ARGV[at])\n"
+     "local reply = redis.pcall(unpack(ARGV, at + 1, stop))\n"
+     "answers[#answers + 1] = encoded(reply)\n"
+     "if type(reply) == 'table' and reply.err then break end\n"
+     "at = stop + 1\n"
+     "end\n"
+     "local all = table.concat(answers)\n"
+     "redis.call('HSET', FENCE, WRITER, NUMBER .. ' ' .. all)\n"
+     "local left = was[1] and redis.call('PTTL', FENCE) or 0\n"
+     "if TTL_MS == 0 then\n"
+     "redis.call('PERSIST', FENCE)\n"
+     "elseif left ~= -1 and left < TTL_MS then\n"
+     "redis.call('PEXPIRE', FENCE, ARGV[5])\n"
+     "end\n"
+     "return { 1, all }\n",
+     1770, NULL},
     {"force", "a5af61b2998130a1506acd2ee85c51b9fc3c83fb",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

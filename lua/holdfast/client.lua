@@ -4,6 +4,7 @@ local core = require "holdfast.core"
 local deadlocks = require "holdfast.deadlocks"
 local driver = require "holdfast.driver"
 local events = require "holdfast.events"
+local fence = require "holdfast.fence"
 require "holdfast.holder"
 local idempotent = require "holdfast.idempotent"
 local latch = require "holdfast.latch"
@@ -282,10 +283,11 @@ local function lock_options(client, given, known_options, what, level)
 end
 
 -- What begins a call about `key`. `without`: what a quorum does not have, if that is what it makes.
-local function check_call(self, what, key, without)
+-- `name`: of the argument; "key" unless given.
+local function check_call(self, what, key, without, name)
   check_self(self, meta, what, 3)
-  argument(key, options.key, what, "key", 3)
-  argument(defaults[self].prefix .. key, options.free_key, what, "key", 3)
+  argument(key, options.key, what, name or "key", 3)
+  argument(defaults[self].prefix .. key, options.free_key, what, name or "key", 3)
   if without and defaults[self].quorum then
     error(("%s: a quorum has no %s"):format(what, without), 3)
   end
@@ -424,6 +426,17 @@ function Client:latch(key, opts)
   check_call(self, "client:latch", key, "latches")
   opts = options.table(opts, latch.options, "client:latch", 2)
   return latch.new(self, key, opts, defaults[self])
+end
+
+-- Writes to what `resource` names are carried out only while no later holder of the lock has written.
+-- Does no I/O.
+---@param resource string 1 to 1048576 bytes
+---@param opts? holdfast.fence_options
+---@return holdfast.fence
+function Client:fence(resource, opts)
+  check_call(self, "client:fence", resource, "fences", "resource")
+  opts = options.table(opts, fence.options, "client:fence", 2)
+  return fence.new(self, resource, opts, defaults[self])
 end
 
 -- `kind`: of locks.new.

@@ -86,7 +86,7 @@ local looping = false -- there is a client that an event loop serves
 local KINDS = {
   "acquire", "release", "complete", "force_release", "extend", "check", "ttl", "info", "pause",
   "set", "set_count", "count_down", "count", "await", "delete", "take",
-  "give", "drain",
+  "give", "drain", "fenced",
 }
 
 for _, kind in ipairs(KINDS) do

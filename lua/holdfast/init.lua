@@ -2,6 +2,7 @@
 
 require "holdfast.native"
 
+local admission = require "holdfast.admission"
 local client = require "holdfast.client"
 local driver = require "holdfast.driver"
 local idempotent_request = require "holdfast.idempotent_request"
@@ -80,6 +81,19 @@ function holdfast.idempotent_request(opts)
   if not driver.finish then error("holdfast.idempotent_request: only under ngx_lua", 2) end
   local one = opts.client or default_client(2)
   return idempotent_request.enter(one, opts, client.defaults(one))
+end
+
+-- Under ngx_lua, in access_by_lua: answers a request with 412 if one with a higher fencing token
+-- was admitted for its resource.
+---@param opts? holdfast.admission_options
+function holdfast.fence(opts)
+  options.no_colon(opts, holdfast, "holdfast.fence", 2)
+  opts = options.table(opts, admission.options, "holdfast.fence", 2)
+  if not driver.finish then error("holdfast.fence: only under ngx_lua", 2) end
+  local one = opts.client or default_client(2)
+  local defaults = client.defaults(one)
+  if defaults.quorum then error("holdfast.fence: a quorum has no fences", 2) end
+  return admission.enter(one, opts, defaults)
 end
 
 -- Under ngx_lua, in body_filter_by_lua: keeps the response for the duplicates of

@@ -105,6 +105,17 @@ function Term:resign()
   return true
 end
 
+function lead.is_term(value)
+  return getmetatable(value) == Term
+end
+
+-- The token of a term that goes on. Like the methods above, it needs no particular coroutine.
+-- → token | nil, how the term was lost, nil: it is over, or without tokens
+function lead.token_of(term)
+  if is_leader(term) then return term.number end
+  return nil, term.reason or select(2, raw.standing(term.lock))
+end
+
 function Term:__tostring()
   local state = is_leader(self) and "leader" or self.reason and "lost: " .. self.reason or "over"
   return ("holdfast.term: %s (%s)"):format(raw.key(self.lock), state)

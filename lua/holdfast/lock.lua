@@ -2,10 +2,13 @@
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
+local error = require("holdfast.compat").error
 local events = require "holdfast.events"
+local fence_headers = require "holdfast.fence_headers"
 local loss = require "holdfast.loss"
 local names = require "holdfast.names"
 local options = require "holdfast.options"
+local texts = require "holdfast.text"
 
 local raw, meta = driver.lock, core.lock_type
 local argument, check_self = options.argument, options.self
@@ -151,6 +154,26 @@ function Lock:token_text()
   check_self(self, meta, "lock:token_text", 2)
   tell()
   return lock.text_of(raw.token(self))
+end
+
+-- The headers that tell a service the token of the current hold; no I/O.
+---@param resource string what the request writes to
+---@return table<string, string>? headers
+---@return string? message
+---@return string? code "lost", "not_held"
+function Lock:fence_headers(resource)
+  check_self(self, meta, "lock:fence_headers", 2)
+  argument(resource, options.key, "lock:fence_headers", "resource", 2)
+  tell()
+  local token = raw.token(self)
+  if token then return fence_headers.make(resource, raw.key(self), token) end
+  if raw.is_held(self) then
+    error("lock:fence_headers: the lock has no fencing tokens: it is one with fencing = false", 2)
+  end
+  local reason = raw.lost(self)
+  local how = reason and "it is lost: " .. reason or "this owner does not hold it"
+  return nil, ('the lock "%s" has no token: %s'):format(texts.printable(raw.key(self)), how),
+    reason and "lost" or "not_held"
 end
 
 -- How this owner's lock was lost: "expired", "taken", "deleted", "unreachable"; nil if it was not.

@@ -83,7 +83,7 @@ end
 -- Where the library keeps what belongs to other keys.
 local RESERVED = {
   "redisson_lock_token:", "redisson_lock_queue:", "redisson_lock_timeout:",
-  "holdfast_queue:", "holdfast_call:", "holdfast_client:", "holdfast_wait:", "holdfast_known",
+  "holdfast_queue:", "holdfast_call:", "holdfast_fence:", "holdfast_client:", "holdfast_wait:", "holdfast_known",
 }
 
 local H, R = ("hr"):byte(1, 2)

@@ -37,7 +37,7 @@ local KINDS = { "lock", "mutex", "guard", "permit", "read", "write", "fair", "la
 
 local OPERATIONS = {
   "acquire", "release", "complete", "extend", "check", "force_release", "info", "ttl", "ping", "command",
-  "pause", "set", "set_count", "count_down", "count", "await", "delete", "take", "give", "drain",
+  "pause", "set", "set_count", "count_down", "count", "await", "delete", "take", "give", "drain", "fenced",
   "acquire_all", "release_all",
 }
 

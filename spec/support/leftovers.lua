@@ -24,12 +24,17 @@ local function is_note(server, key)
   return key:find("^holdfast_call:") ~= nil and ends_by_itself(server, key)
 end
 
+-- So is a fence, unless it has no end.
+local function is_fence(server, key)
+  return key:find("^holdfast_fence:") ~= nil and ends_by_itself(server, key)
+end
+
 -- Fencing counters are meant to stay, and what clients of a quorum know of a server. With
 -- `failed_over` the server is the heir of one to which clients told who they are: those that did
 -- not need it again take nothing back.
 function leftovers.may_stay(server, key, failed_over)
   return key:find("^redisson_lock_token:") ~= nil or key == "holdfast_known"
-    or is_note(server, key) or is_of_killed(server, key)
+    or is_note(server, key) or is_fence(server, key) or is_of_killed(server, key)
     or failed_over and key:find("^holdfast_client:") ~= nil and ends_by_itself(server, key)
 end
 

@@ -265,6 +265,9 @@ function Server:get(path, options)
   return response
 end
 
+-- A server that another process has started, for requests.
+function nginx.at(directory) return setmetatable({ directory = directory }, Server) end
+
 -- QUIT lets requests finish, TERM does not.
 function Server:stop(signal)
   self.process:kill(signal or "QUIT")

@@ -51,6 +51,7 @@ static UNUSED const char *said_program(const char *bytes, size_t size) {
             if (sharded && is_text_of(sharded, bytes, size)) return sharded->name;
         }
     }
+    if (is_text_of(hf_program_fence(), bytes, size)) return "fence";
     return is_text_of(hf_program_wait(), bytes, size) ? "wait" : NULL;
 }
 

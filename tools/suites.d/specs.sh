@@ -38,7 +38,8 @@ UNDER_LUAJIT="spec/chaos_spec.lua spec/support_spec.lua spec/setup_spec.lua spec
 spec/protocol_client_spec.lua spec/versions_spec.lua spec/docs_spec.lua spec/pages_spec.lua spec/guides_spec.lua spec/rolling_spec.lua \
 spec/examples_spec.lua spec/loops_servers_spec.lua spec/command_run_spec.lua spec/resty_spec.lua spec/status_spec.lua \
 spec/kinds_spec.lua spec/quorum_spec.lua spec/tenants_spec.lua spec/trouble_spec.lua spec/waiting_faults_spec.lua \
-spec/sim_spec.lua spec/completion_spec.lua spec/command_hostile_spec.lua spec/command_waiting_spec.lua"
+spec/sim_spec.lua spec/completion_spec.lua spec/command_hostile_spec.lua spec/command_waiting_spec.lua \
+spec/fence_spec.lua"
 
 # In make check alone.
 NOT_IN_TEST="spec/stress_spec.lua spec/command_help_spec.lua"
@@ -79,7 +80,7 @@ spec/threads_spec.lua spec/command_spec.lua spec/command_run_spec.lua spec/comma
 spec/command_latch_spec.lua spec/command_lead_spec.lua spec/completion_spec.lua spec/command_hostile_spec.lua spec/kinds_spec.lua spec/latch_spec.lua spec/read_write_spec.lua \
 spec/plain_semaphore_spec.lua spec/channel_waits_spec.lua spec/fair_spec.lua spec/keep_spec.lua \
 spec/async_release_spec.lua spec/metrics_spec.lua spec/names_spec.lua spec/deadlocks_spec.lua \
-spec/deadlocks_kinds_spec.lua spec/connect_spec.lua"
+spec/deadlocks_kinds_spec.lua spec/connect_spec.lua spec/fence_spec.lua"
 LOOP_SPECS="spec/loops_spec.lua"
 
 get_lua5_5() { tools/machine lua5.5 "$1"; }
@@ -137,6 +138,11 @@ browser_specs() {
     else
         skipped status-page "no chromium and chromedriver: tools/setup.sh check installs them"
     fi
+}
+
+# Stale writes against real databases, and 1,000 holders that are stopped before they write.
+fencing() {
+    suite fencing busted with HOLDFAST_DATABASES=1 "files=--pattern=_fencing spec/fencing" -- run_busted lua5.4
 }
 
 # The specs that take minutes.

@@ -21,6 +21,7 @@ static const char *const NAMES[] = {
     [HF_SERVER] = "server",
     [HF_DEADLOCK] = "deadlock",
     [HF_TIMEOUT] = "timeout",
+    [HF_STALE] = "stale",
     [HF_NO_MEMORY] = "no_memory",
 };
 _Static_assert(sizeof NAMES / sizeof *NAMES == HF_CODES, "each code has a name");
@@ -37,6 +38,7 @@ static const char *const ADVICE[] = {
     [HF_CLOSED] = "make a new client",
     [HF_DEADLOCK] = "release what is held and begin again",
     [HF_TIMEOUT] = "wait again, or longer",
+    [HF_STALE] = "stop: the lock is not yours any more",
 };
 
 /* What to do about a failure that says this. */
@@ -57,6 +59,8 @@ static const struct {
     {HF_UNREACHABLE, "no resolver defined",
      "add a resolver to nginx.conf, or use an address in the URL"},
     {HF_UNREACHABLE, "cluster-announce-hostname", "check the names that the nodes announce"},
+    {HF_CONFLICT, "the resource belongs to the lock",
+     "write under that lock, or use another resource"},
     {HF_CONFLICT, "WRONGTYPE",
      "use client:mutex for a string made by SET NX, else another key or a prefix"},
 };

@@ -23,6 +23,7 @@ typedef enum hf_code {
     HF_SERVER,    /* any other error reply */
     HF_DEADLOCK,  /* it waited for itself, directly or through others */
     HF_TIMEOUT,   /* what was waited for has not happened */
+    HF_STALE,     /* a later holder of the lock has written; this write was not carried out */
     HF_NO_MEMORY,
     HF_CODES
 } hf_code;

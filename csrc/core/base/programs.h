@@ -18,6 +18,7 @@ struct hf_program {
 
 /* Returns the program that raises a fencing counter, for all kinds. */
 const hf_program *hf_program_raise(void);
+const hf_program *hf_program_fence(void);
 /* Returns the program that publishes what the caller of a hold waits for, for all kinds. */
 const hf_program *hf_program_wait(void);
 

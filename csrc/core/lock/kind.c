@@ -29,6 +29,10 @@ const hf_program *hf_program_raise(void) {
     return program(HF_PROGRAM_RAISE);
 }
 
+const hf_program *hf_program_fence(void) {
+    return program(HF_PROGRAM_FENCE);
+}
+
 const hf_program *hf_program_wait(void) {
     return program(HF_PROGRAM_WAIT);
 }

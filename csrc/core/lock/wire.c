@@ -177,6 +177,17 @@ bool hf_wire_raise(hf_request *request, const hf_names *names, uint64_t token_fl
     return hf_request_call(request, hf_program_raise(), 1, sizeof args / sizeof *args, args);
 }
 
+/* ---- a fence ---- */
+
+bool hf_wire_fenced(hf_request *request, size_t keys, size_t count, const hf_slice *args) {
+    return hf_request_call(request, hf_program_fence(), keys, count, args);
+}
+
+bool hf_wire_is_accepted(const hf_reply *reply) {
+    return hf_reply_integer_at(reply, 0, 0) == 1 && reply->size == 2 &&
+           reply->elements[1]->type == HF_REPLY_STRING;
+}
+
 /* ---- a kind that nobody holds ---- */
 
 static char *make_note(hf_slice key, hf_slice owner, hf_slice *note) {

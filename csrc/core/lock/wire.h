@@ -66,6 +66,14 @@ bool hf_wire_ping(hf_request *request);
 bool hf_wire_raise(hf_request *request, const hf_names *names, uint64_t token_floor,
                    uint64_t token_ttl_ms);
 
+/* ---- a fence ---- */
+
+/* Calls the program of a fence. The first `keys` of the `count` arguments are keys. */
+bool hf_wire_fenced(hf_request *request, size_t keys, size_t count, const hf_slice *args);
+
+/* Whether the commands have run; then the reply's second element is the text of their answers. */
+bool hf_wire_is_accepted(const hf_reply *reply);
+
 /* ---- a kind that nobody holds ---- */
 
 /* Calls the verb's program. The lock's owner names the call, so that a command that is run twice

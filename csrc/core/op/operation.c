@@ -25,7 +25,7 @@ static hf_slice key_of(const hf_op *op) {
 
 /* The key that says where it goes; empty: anywhere. */
 static hf_slice place_key_of(const hf_op *op) {
-    return op->spec.arg_count > 1 ? op->spec.args[1] : key_of(op);
+    return op->spec.arg_count > 1 && !op->spec.names ? op->spec.args[1] : key_of(op);
 }
 
 static hf_node *first_node_of(const hf_op *op) {

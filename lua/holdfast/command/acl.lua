@@ -10,7 +10,7 @@ local output = require "holdfast.command.output"
 local acl = {}
 
 local TOKEN, QUEUE, RELEASES = "redisson_lock_token:", "holdfast_queue:", "redisson_lock__channel:"
-local CALL = "holdfast_call:"
+local CALL, FENCE = "holdfast_call:", "holdfast_fence:"
 
 -- What every user needs. Who a client is, and what it waits for, are keys with the prefix in their
 -- names: the client's option `tenant`.
@@ -39,6 +39,7 @@ acl.kinds = {
   { "latch", keys = { CALL }, channel = "redisson_countdownlatch__channel__", commands = "decrby" },
   { "plain_semaphore", keys = { CALL }, channel = "redisson_sc:",
     commands = "exists incrby decrby" },
+  { "fence", keys = { FENCE }, commands = "hmget hset hkeys hdel pttl pexpire persist" },
 }
 
 local CLUSTER = "cluster|slots asking pubsub|shardnumsub spublish ssubscribe sunsubscribe"
@@ -57,19 +58,23 @@ local function set()
   end
 end
 
+local BARE = { [QUEUE] = "holdfast_queue::", [FENCE] = "holdfast_fence::" }
+
 -- The names for the keys with this prefix: in braces, or as they are with a brace in them.
 local function each_form(name, prefix, add)
   if not prefix:find("{", 1, true) then add(name .. "{" .. prefix .. "*") end
-  add((name == QUEUE and "holdfast_queue::" or name) .. prefix .. "*")
+  add((BARE[name] or name) .. prefix .. "*")
 end
 
 local function add_kind(kind, prefix, given, key, channel)
   key(prefix .. "*")
   for _, name in ipairs(kind.keys) do each_form(name, prefix, key) end
-  each_form(kind.channel, prefix, function(name)
-    key(name)
-    channel(name)
-  end)
+  if kind.channel then
+    each_form(kind.channel, prefix, function(name)
+      key(name)
+      channel(name)
+    end)
+  end
   if kind.beside and not prefix:find("{", 1, true) then key("{" .. prefix .. "*}" .. kind.beside) end
   if given.cluster then each_form("holdfast_listening:", prefix, channel) end
 end

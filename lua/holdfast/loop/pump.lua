@@ -42,6 +42,7 @@ local VERBS = {
   set = "set the permits of",
   set_count = "set the count of", count_down = "count down", count = "read the count of",
   await = "wait for", take = "acquire", give = "change the permits of",
+  fenced = "write to",
 }
 
 local function cannot(kind, lock, why)

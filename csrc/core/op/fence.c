@@ -1,0 +1,61 @@
+#include "op/fence.h"
+
+#include "link/nodes.h"
+#include "lock/wire.h"
+#include "op/operation.h"
+#include "op/poll.h"
+
+/* "stale" promises that the write has not run and never will. After a call that was sent twice, the
+ * first copy may have run before a later write refused the second one. */
+static void fail_stale(hf_op *op, const hf_request *request, const char *why) {
+    bool doubtful = request->sends > 1;
+    hf_op_fail(op, doubtful ? HF_UNREACHABLE : HF_STALE, "%s%s", why,
+               doubtful ? HF_MAY_BE_DONE : "");
+}
+
+static void succeed(hf_op *op, const hf_request *request, const hf_reply *answers) {
+    op->result.reply = hf_reply_copy(answers);
+    if (!op->result.reply) hf_op_fail_for_memory(op);
+    else if (!hf_request_is_confirmed(request)) hf_op_fail_unconfirmed(op);
+    else hf_op_succeed(op);
+}
+
+static void on_refused(hf_op *op, const hf_request *request, const hf_reply *reply) {
+    hf_slice other = hf_reply_string_at(reply, 1);
+    switch (hf_reply_integer_at(reply, 0, 1)) {
+    case 0: fail_stale(op, request, "a later holder of the lock has written"); break;
+    case -1:
+        hf_op_fail(op, HF_CONFLICT, "the resource belongs to the lock \"%.*s\"",
+                   (int)(other.size < 64 ? other.size : 64), other.data);
+        break;
+    case -2: fail_stale(op, request, "a later write of this client has overtaken it"); break;
+    default: hf_op_fail(op, HF_SERVER, "a reply that this program never gives");
+    }
+}
+
+static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    (void)now;
+    if (!reply)
+        hf_op_fail(op, request->failure.code, "%s%s", request->failure.text,
+                   request->sends > 0 ? HF_MAY_BE_DONE : "");
+    else if (hf_wire_is_accepted(reply)) succeed(op, request, reply->elements[1]);
+    else on_refused(op, request, reply);
+}
+
+static void begin_fenced(hf_op *op, hf_time now) {
+    const hf_op_spec *spec = &op->spec;
+    bool encoded = hf_wire_fenced(&op->request, spec->value, spec->arg_count, spec->args) &&
+                   hf_client_sync(op->client, &op->request);
+    hf_poll_begin_call(op, encoded, on_answer, now);
+}
+
+const hf_op_class hf_fenced_class = {
+    .verb = "write to",
+    .one_server = "a fence is on one server, not on a quorum",
+    .stays = true,
+    .begin = begin_fenced,
+    .deadline = hf_op_blocked_deadline,
+    .tick = hf_op_tick_blocked,
+    .abandon = hf_poll_abandon_call,
+};

@@ -1,0 +1,73 @@
+-- The fence of a service under nginx, as an access handler: a request with a token below one that
+-- was admitted for its resource is answered with 412. See docs/fencing.md.
+
+local fence = require "holdfast.fence"
+local fence_headers = require "holdfast.fence_headers"
+local options = require "holdfast.options"
+
+local admission = {}
+
+---@class holdfast.admission_options
+---@field client? holdfast.client the default client
+---@field resource? string | fun(): string? what the request writes to; the header Fence-Resource
+---@field ttl? number seconds for which the highest token is remembered; 7 days
+
+local function resource_option(value)
+  if options.key(value) and options.callable(value) then
+    return "a non-empty string or a function"
+  end
+end
+
+admission.options = {
+  client = function(value) return options.kind(value, "holdfast.client") end,
+  resource = resource_option,
+  ttl = options.token_ttl,
+}
+
+local function answer(status, text)
+  ngx.status = status
+  ngx.header["Content-Type"] = "text/plain"
+  ngx.say(text)
+  return ngx.exit(status)
+end
+
+-- These change nothing.
+local SAFE = { GET = true, HEAD = true, OPTIONS = true, TRACE = true }
+
+local function refuse(message, code)
+  if code == "stale" then
+    return answer(412, "stale: a request with a higher token was admitted")
+  end
+  ngx.log(ngx.ERR, message)
+  if code == "conflict" then return answer(409, "the resource belongs to another lock") end
+  return answer(503, "try again")
+end
+
+-- → the resource | nil: what the request names cannot be one
+local function resource_of(opts, header, prefix)
+  local resource = opts.resource
+  if resource == nil then
+    resource = header
+  elseif type(resource) ~= "string" then
+    resource = resource()
+  end
+  if options.key(resource) or options.free_key(prefix .. resource) then return nil end
+  return resource
+end
+
+-- `opts` are checked. Returns when the request may go on; else it is answered.
+function admission.enter(client, opts, defaults)
+  if SAFE[ngx.req.get_method()] then return end
+  local headers = ngx.req.get_headers(0)
+  local token, lock_key, header = fence_headers.read(function(name) return headers[name] end)
+  if not token then
+    return answer(lock_key and 400 or 428, lock_key or "this request needs a Fence-Token")
+  end
+  local resource = resource_of(opts, header, defaults.prefix)
+  if not resource then return answer(400, "this request names no resource") end
+  local admitted, message, code =
+    fence.admit(fence.new(client, resource, { ttl = opts.ttl }, defaults), token, lock_key)
+  if not admitted then return refuse(message, code) end
+end
+
+return admission

@@ -1,0 +1,40 @@
+-- The headers that carry a fencing token to a service. Their texts are escaped as in a URL.
+
+local locale = require "holdfast.locale"
+
+local fence_headers = {}
+
+local TOKEN, RESOURCE, LOCK = "Fence-Token", "Fence-Resource", "Fence-Lock"
+local MOST = 9007199254740991 -- 2^53 - 1, the highest token
+
+local function escape(text)
+  return (text:gsub("[^0-9A-Za-z._~:/-]", function(char) return ("%%%02X"):format(char:byte()) end))
+end
+
+local BYTES = {}
+for byte = 0, 255 do
+  BYTES[("%02X"):format(byte)], BYTES[("%02x"):format(byte)] = string.char(byte), string.char(byte)
+end
+
+local function unescape(text)
+  return (text:gsub("%%([0-9A-Fa-f][0-9A-Fa-f])", BYTES))
+end
+
+function fence_headers.make(resource, lock_key, token)
+  return { [TOKEN] = ("%.0f"):format(token), [RESOURCE] = escape(resource), [LOCK] = escape(lock_key) }
+end
+
+-- `get(name)` returns a header; a list if it came several times.
+-- → token, lock's key, resource or nil | nil, what is wrong; nil alone: the request has no token
+function fence_headers.read(get)
+  local token, lock_key, resource = get(TOKEN), get(LOCK), get(RESOURCE)
+  if token == nil then return nil end
+  if type(token) ~= "string" or not token:find("^[1-9]%d*$") or #token > 16 or locale.number(token) > MOST then
+    return nil, TOKEN .. " must be a fencing token, in decimal"
+  end
+  if type(lock_key) ~= "string" or lock_key == "" then return nil, LOCK .. " must name the lock" end
+  if resource ~= nil and type(resource) ~= "string" then return nil, RESOURCE .. " came twice" end
+  return locale.number(token), unescape(lock_key), resource and unescape(resource)
+end
+
+return fence_headers

@@ -1,0 +1,408 @@
+-- Writes behind a fence: client:fence, its program against a model, and what it promises.
+
+local core = require "holdfast.core"
+local crowd = require "spec.support.crowd"
+local fake = require "spec.support.fake"
+local fence = require "holdfast.fence"
+local holdfast = require "holdfast"
+local loops = require "spec.support.loops"
+local process = require "spec.support.process"
+local record = require "holdfast.record"
+local rights = require "spec.support.rights"
+
+local unpack = table.unpack or unpack
+local world = require("spec.support.world").new()
+
+local FENCE = "holdfast_fence:{price:7}"
+
+local function fails(want, got, message, code)
+  assert.is_nil(got)
+  assert.equal(want, code, message)
+  return message
+end
+
+local function raises(want, fn, ...)
+  local fine, message = pcall(fn, ...)
+  assert.is_false(fine)
+  assert.matches(want, message, 1, true)
+end
+
+local function held(client, key, options)
+  return assert(client:lock(key or "price", options):acquire(0))
+end
+
+-- A client of several servers, to which it does not connect.
+local function several(mode)
+  return holdfast.new { servers = { "redis://127.0.0.1:1", "redis://127.0.0.1:2" }, mode = mode }
+end
+
+-- The client that has the lock goes on to believe in it; another one has it now.
+-- → the other one's lock, its fence, its uuid
+local function overtake()
+  world.cli("DEL", "price")
+  local client = world.client()
+  local lock = held(client)
+  return lock, client:fence "price:7", core.client.uuid(client)
+end
+
+before_each(world.open)
+after_each(function()
+  if world.server.process:status() == nil then world.cli("DEL", FENCE) end
+  world.close()
+end)
+
+describe("a fence", function()
+  it("runs a command and returns its answer", function()
+    local client = world.client()
+    local prices, lock = client:fence "price:7", held(client)
+    assert.equal("OK", prices:call(lock, "SET", "price:7", 5))
+    assert.equal(6, prices:call(lock, "incr", "price:7"))
+    assert.is_false((prices:call(lock, "SET", "price:7", 1, "NX")))
+    assert.equal("7.5", prices:call(lock, "INCRBYFLOAT", "price:7", 1.5))
+    assert.same({ "price:7", "holdfast.fence: price:7" }, { prices:key(), tostring(prices) })
+    assert.equal(2, prices:call(lock, "RPUSH", "list", "a\0\r\n", 9007199254740991))
+    assert.same({ "a\0\r\n", "9007199254740991" }, prices:call(lock, "LPOP", "list", 2))
+    assert.equal("7.5", prices:call(lock, "GETDEL", "price:7"))
+    local longest = { "RPUSH", "list" }
+    for i = 3, 4000 do longest[i] = math.maxinteger or 2 ^ 53 end
+    assert.equal(3998, prices:call(lock, unpack(longest)))
+    assert.equal(("%d"):format(math.maxinteger or 2 ^ 53), prices:call(lock, "LPOP", "list"))
+    assert.equal(1, prices:call(lock, "DEL", "list"))
+    assert(lock:release())
+  end)
+
+  it("runs several commands in one step, up to the first error", function()
+    local client = world.client()
+    local prices, lock = client:fence "price:7", held(client)
+    assert.same({ 2, { "a", "b" }, false }, prices:run(lock, {
+      { "RPUSH", "list", "a", "b" }, { "LPOP", "list", 3 }, { "GETDEL", "list" } }))
+    local message = fails("conflict", prices:run(lock, { { "SET", "text", 1 }, { "RPUSH", "text", 1 }, { "SET", "b", 1 } }))
+    assert.matches("command 2, rpush: WRONGTYPE", message, 1, true)
+    assert.matches("the 1 before it have run", message, 1, true)
+    assert.same({ "1", 0 }, { world.cli("GETDEL", "text"), world.cli("EXISTS", "b") })
+    assert(lock:release())
+  end)
+
+  it("has its state in one key as the page says, for at least its ttl", function()
+    local client = world.client()
+    local lock = held(client)
+    assert(client:fence("price:7", { ttl = 100 }):call(lock, "DEL", "x"))
+    local uuid = core.client.uuid(client)
+    assert.same({ token = lock:token_text(), lock = "price", [uuid] = "1 D0;" }, world.hash(FENCE))
+    assert.is_true(world.cli("PTTL", FENCE) > 99000 and world.cli("PTTL", FENCE) <= 100000)
+    assert(client:fence("price:7", { ttl = 1 }):call(lock, "DEL", "x"))
+    assert.is_true(world.cli("PTTL", FENCE) > 99000)
+    assert(client:fence("price:7"):call(lock, "DEL", "x"))
+    assert.is_true(world.cli("PTTL", FENCE) > 6.9 * 24 * 3600 * 1000)
+    assert(client:fence("price:7", { ttl = math.huge }):call(lock, "DEL", "x"))
+    assert.equal(-1, world.cli("PTTL", FENCE))
+    assert(client:fence("price:7"):call(lock, "DEL", "x"))
+    assert.equal(-1, world.cli("PTTL", FENCE))
+    assert(lock:release())
+  end)
+
+  it("refuses a write of an earlier holder, and writes nothing", function()
+    local client = world.client()
+    local prices, lock = client:fence "price:7", held(client)
+    assert(prices:call(lock, "SET", "price:7", "first"))
+    local later, its_prices, uuid = overtake()
+    assert(prices:call(lock, "APPEND", "price:7", "!")) -- nobody has written since
+    assert(its_prices:call(later, "SET", "price:7", "second"))
+    local before = world.hash(FENCE)
+    assert.same({ token = later:token_text(), lock = "price", [uuid] = "1 S2:OK" }, before)
+    assert.matches("a later holder of the lock has written", fails("stale", prices:call(lock, "DEL", "price:7")))
+    fails("stale", prices:run(lock, { { "DEL", "price:7" }, { "SET", "other", 1 } }))
+    fails("stale", prices:claim(lock))
+    assert.same({ "second", 0, before }, { world.cli("GETDEL", "price:7"), world.cli("EXISTS", "other"), world.hash(FENCE) })
+    assert(later:release())
+  end)
+
+  it("refuses it after a claim, too", function()
+    local client = world.client()
+    local prices, lock = client:fence "price:7", held(client)
+    local later, its_prices = overtake()
+    assert.is_true(its_prices:claim(later))
+    fails("stale", prices:call(lock, "SET", "price:7", 1))
+    assert(later:release())
+  end)
+
+  it("takes the writes of all that share one hold", function()
+    local a, b = world.client(), world.client()
+    local one, two = held(a, "price", { owner = "us" }), b:lock("price", { owner = "us" })
+    assert(a:fence("price:7"):call(one, "INCR", "price:7"))
+    assert(two:acquire(0))
+    assert.equal(one:token(), two:token())
+    assert.equal(2, b:fence("price:7"):call(two, "INCR", "price:7"))
+    assert.equal(3, a:fence("price:7"):call(one, "INCR", "price:7"))
+    world.cli("DEL", "price:7")
+    assert(two:release())
+    assert(one:release())
+  end)
+
+  it("sends nothing for a lock that is lost or not held", function()
+    local client = world.client()
+    local prices, lock = client:fence "price:7", client:lock("price", { lease = 0.05 })
+    assert.matches('the lock "price" is not held by this owner; nothing was sent',
+      fails("not_held", prices:call(lock, "SET", "price:7", 1)), 1, true)
+    assert(lock:acquire(0))
+    assert(process.wait_until(function() return not lock:is_held() end, 10))
+    local round_trips = client:stats().round_trips
+    assert.matches('is lost: expired; nothing was sent', fails("lost", prices:call(lock, "SET", "price:7", 1)), 1, true)
+    assert.same({ round_trips, 0 }, { client:stats().round_trips, world.cli("EXISTS", "price:7", FENCE) })
+    lock:release()
+  end)
+
+  it("belongs to the lock that has written first", function()
+    local client = world.client()
+    local prices, lock, other = client:fence "price:7", held(client), held(client, "other")
+    assert(prices:call(lock, "SET", "price:7", 1))
+    assert.matches('belongs to the lock "price"; write under that lock, or use another resource',
+      fails("conflict", prices:call(other, "SET", "price:7", 2)), 1, true)
+    assert.equal("1", world.cli("GETDEL", "price:7"))
+    assert(lock:release())
+    assert(other:release())
+  end)
+
+  it("takes a mutex, a writer, a fair lock, a term, and locks of another client", function()
+    local other = world.client()
+    local client = world.client { prefix = "p:" }
+    local locks = { mutex = other:mutex "m", writer = other:read_write_lock("w"):write(),
+      fair = other:fair_lock "f" }
+    for name, lock in pairs(locks) do
+      assert(lock:acquire(0))
+      assert.equal("OK", client:fence(name):call(lock, "SETEX", "v", 1, name))
+      assert.equal(1, world.cli("DEL", "holdfast_fence:{p:" .. name .. "}"))
+      assert(lock:release())
+    end
+    assert(other:lead("t", { once = true }, function(term)
+      assert.equal("OK", client:fence("led"):call(term, "SETEX", "v", 1, "x"))
+      assert(term:resign())
+      fails("not_held", client:fence("led"):call(term, "SETEX", "v", 1, "y"))
+      return true
+    end))
+    assert.equal(1, world.cli("DEL", "holdfast_fence:{p:led}"))
+    world.cli("DEL", "v")
+  end)
+
+  it("counts a write once whose reply is lost", function()
+    local proxy = fake.proxy { path = world.server.path }
+    local client = world.client { url = proxy.url }
+    local lock = held(client)
+    assert(client:fence("price:7"):call(lock, "INCR", "sum")) -- the server knows the program
+    local cut = client:fence "cut0:1:w"
+    assert.equal(2, cut:call(lock, "INCR", "sum"))
+    assert.equal(3, client:fence("drop0:1:w"):call(lock, "INCR", "sum"))
+    assert.matches("command 2, rpush: WRONGTYPE", fails("conflict",
+      client:fence("cut0:1:e"):run(lock, { { "INCR", "sum" }, { "RPUSH", "sum", 1 } })))
+    assert.equal("4", world.cli("GETDEL", "sum"))
+    assert(lock:release())
+    client:close()
+    proxy:stop()
+  end)
+
+  it("says when it is not known whether a write was carried out", function()
+    local client = world.client { command_timeout = 0.3 }
+    local lock = held(client)
+    world.server:kill("STOP")
+    assert.matches("it may have been done all the same", fails("unreachable", client:fence("price:7"):call(lock, "SET", "price:7", 1)))
+    world.server:kill("CONT")
+    world.cli("DEL", "price:7")
+    client:close()
+  end)
+
+  it("changes nothing while the server has no memory, also for a new token", function()
+    local client = world.client()
+    local prices, lock = client:fence "price:7", held(client)
+    assert(prices:call(lock, "SET", "price:7", 1))
+    local before = world.hash(FENCE)
+    local later, its_prices = overtake()
+    world.cli("CONFIG", "SET", "maxmemory", 1)
+    local message = fails("unreachable", its_prices:call(later, "SET", "price:7", 2))
+    assert.not_matches("may have been done", message)
+    world.cli("CONFIG", "SET", "maxmemory", 0)
+    assert.same({ "1", before }, { world.cli("GETDEL", "price:7"), world.hash(FENCE) })
+    assert(later:release())
+  end)
+
+  it("has headers for a service, while the lock is held", function()
+    local lock = world.client():lock("a lock")
+    fails("not_held", lock:fence_headers "r")
+    assert(lock:acquire(0))
+    assert.same({ ["Fence-Token"] = lock:token_text(), ["Fence-Lock"] = "a%20lock",
+      ["Fence-Resource"] = "price:7/%C3%A4%0D%0A%25" }, lock:fence_headers "price:7/\195\164\r\n%")
+    assert(lock:release())
+    local bare = held(world.client(), "bare", { fencing = false })
+    raises("lock:fence_headers: the lock has no fencing tokens", function() bare:fence_headers "r" end)
+    raises("lock:fence_headers: resource must be", function() bare:fence_headers "" end)
+    assert(bare:release())
+  end)
+
+  it("raises for what no call could mean", function()
+    local client = world.client()
+    local prices, lock = client:fence "price:7", held(client)
+    local bare = held(client, "bare", { fencing = false })
+    local function call(...) return function(...) prices:call(...) end, ... end
+    local function run(...) return function(...) prices:run(...) end, ... end
+    raises("fence:call: lock must be a lock or a term, not nothing", call(nil, "SET", "a", 1))
+    raises('fence:call: lock must be a lock or a term, not "price"', call("price", "SET", "a", 1))
+    raises("fence:call: lock must be one that excludes all others, not a read lock",
+      call(client:read_write_lock("rw"):read(), "SET", "a", 1))
+    raises("fence:call: lock must be one with fencing tokens, not one with fencing = false", call(bare, "SET", "a", 1))
+    for _, words in ipairs { { "GET", "a" }, { "EVAL", "return 1", 0 }, { "FLUSHALL", "x" }, { 5, "a" }, { "", "a" } } do
+      raises("fence:call: command[1] must be the name of a command that writes to keys", call(lock, unpack(words)))
+    end
+    raises("fence:call: command must be a command with a key", call(lock, "SET"))
+    raises("fence:call: command[3] must be a string or a number, not true", call(lock, "SET", "a", true))
+    raises("fence:call: command[3] must be a string or a number, not inf", call(lock, "SET", "a", math.huge))
+    raises("fence:call: a command's key must be a string of 1 to 1048576 bytes", call(lock, "SET", "", 1))
+    raises('fence:call: a command\'s key must be one that does not begin with "holdfast_fence:"',
+      call(lock, "DEL", "a", FENCE))
+    raises("fence:run: commands must be a list of 1 to 1000 commands", run(lock, {}))
+    raises("fence:run: commands[2][1] must be the name of a command", run(lock, { { "SET", "a", 1 }, { "TTL", "a" } }))
+    raises("fence:claim: lock must be", function() prices:claim {} end)
+    raises("client:fence: ttl must be a number of seconds", function() client:fence("a", { ttl = 0 }) end)
+    raises("client:fence: resource must be", function() client:fence "" end)
+    raises("client:fence: a quorum has no fences", function()
+      several("quorum"):fence "a"
+    end)
+    assert.equal(0, world.cli("EXISTS", "a", FENCE))
+    assert(lock:release())
+    assert(bare:release())
+  end)
+
+  it("raises for keys that one program cannot use", function()
+    local lock = held(world.client())
+    local far = world.client { url = "redis+cluster://127.0.0.1:1" }
+    for _, words in ipairs { { "SET", "other", 1 }, { "MSET", "price:7", 1, "x{price:8}", 2 }, { "COPY", "price:7", "b" },
+      { "ZUNIONSTORE", "price:7", 1, "b" } } do
+      raises("must be in the slot or shard of the resource \"price:7\"", function()
+        far:fence("price:7"):call(lock, unpack(words))
+      end)
+    end
+    local shards = several "shards"
+    raises("must be in the slot or shard", function()
+      local keys = { "SADD" }
+      for i = 1, 50 do keys[#keys + 1] = "key:" .. i end
+      keys[1] = "DEL"
+      shards:fence("price:7"):call(lock, unpack(keys))
+    end)
+    shards:close()
+    assert(lock:release())
+  end)
+
+  it("knows where each of its commands has its keys", function()
+    for _, name in ipairs(fence.commands()) do
+      local reply = world.cli("COMMAND", "INFO", name)[1]
+      if reply then -- a later server has more of them
+        local flags = {}
+        for _, flag in ipairs(reply[3]) do flags[flag.ok or flag] = true end
+        assert.is_true(flags.write, name)
+        assert.is_nil(flags.blocking, name)
+        local words = { name, "a", "1", "c", "d", "e" }
+        local all = world.cli("COMMAND", "GETKEYS", unpack(words))
+        if not all.err then assert.same(all, fence.keys(words), name) end
+      end
+    end
+  end)
+
+  it("is for a user with the rights that the command acl prints", function()
+    if world.cli("ACL", "WHOAMI").err then return pending "no users" end
+    assert.equal("OK", world.cli("ACL", "SETUSER", unpack(rights.of { "lock", "fence" })))
+    world.cli("ACL", "SETUSER", "locks", "+set", "+del")
+    local url = world.server:url():gsub("//", "//locks:secret@", 1)
+    local client = world.client { url = url, prefix = "lock:", tenant = "lock:" }
+    local prices, lock = client:fence "price:7", held(client)
+    assert.equal("OK", prices:call(lock, "SET", "lock:v", 1))
+    assert.equal(1, prices:call(lock, "DEL", "lock:v"))
+    fails("denied", prices:call(lock, "SADD", "lock:v", 1))
+    fails("denied", prices:call(lock, "SET", "v", 1))
+    assert(lock:release())
+  end)
+
+  for _, loop in ipairs(loops) do
+    it("works in an event loop of " .. loop.name, function()
+      loop.run(function()
+        local client = world.client { driver = loop.driver }
+        local prices, lock = client:fence "price:7", held(client)
+        assert.same({ 1, 2 }, prices:run(lock, { { "INCR", "n" }, { "INCR", "n" } }))
+        world.cli("HSET", FENCE, "token", ("%.0f"):format(lock:token() + 8))
+        fails("stale", prices:call(lock, "DEL", "n"))
+        assert(lock:release())
+        client:close()
+      end)
+      assert.equal("2", world.cli("GETDEL", "n"))
+    end)
+  end
+end)
+
+-- ---- the program against a model ----
+
+-- A program's writers as the network may bring their calls: each call once or several times, late,
+-- behind newer ones. The model is what docs/protocol.md says.
+local WRITERS, STEPS = 64, 2500
+
+local function model_of()
+  local state = { token = 0, last = {}, log = {} }
+  return state, function(call)
+    if call.token < state.token then return "stale" end
+    if call.token > state.token then state.token, state.last = call.token, {} end
+    local last = state.last[call.writer]
+    if last and call.number == last.number then return last.answer end
+    if last and call.number < last.number then return "overtaken" end
+    state.log[#state.log + 1] = ("%d %d %d"):format(call.token, call.writer, call.number)
+    state.last[call.writer] = { number = call.number, answer = ("D%d;"):format(#state.log) }
+    return state.last[call.writer].answer
+  end
+end
+
+local function said(reply)
+  if reply[1] == 1 then return reply[2] end
+  return reply[1] == 0 and "stale" or reply[1] == -2 and "overtaken" or "?"
+end
+
+it("the program carries out the writes of 64 writers as the model says, with resends and lost replies", function()
+  local sha = world.cli("SCRIPT", "LOAD", crowd.program "fence")
+  local _, expect = model_of()
+  local under_way, numbers, runs = {}, {}, {}
+  local seed = os.time()
+  math.randomseed(seed)
+  local random, newest = math.random, 1000
+  for _ = 1, STEPS do
+    local call = #under_way > 0 and random(3) == 1 and under_way[random(#under_way)]
+    if not call then
+      local writer = random(WRITERS)
+      if random(40) == 1 then newest = newest + random(9) end
+      numbers[writer] = (numbers[writer] or 0) + 1
+      local behind = random(4) == 1 and random(9) or 0
+      call = { writer = writer, number = numbers[writer], token = newest - behind }
+      under_way[#under_way % 200 + 1] = call -- its reply may be lost: it may come again
+    end
+    local entry = ("%d %d %d"):format(call.token, call.writer, call.number)
+    local reply = world.cli("EVALSHA", sha, 2, "f", "log", call.token, "k", "w" .. call.writer,
+      call.number, 60000, 3, "RPUSH", "log", entry)
+    assert.equal(expect(call), said(reply), "seed " .. seed)
+  end
+  local highest = 0
+  for _, entry in ipairs(world.cli("LRANGE", "log", 0, -1)) do
+    local token, call = entry:match "^(%d+) (.*)$"
+    assert.is_true(tonumber(token) >= highest, "an older token was accepted")
+    assert.is_nil(runs[call], "a call ran twice")
+    highest, runs[call] = tonumber(token), true
+  end
+  assert.is_true(next(runs) ~= nil)
+  world.cli("DEL", "f", "log")
+end)
+
+it("an answer of the program is read as the server gave it", function()
+  local sha = world.cli("SCRIPT", "LOAD", crowd.program "fence")
+  local function answers(...)
+    world.cli("DEL", "f")
+    local reply = world.cli("EVALSHA", sha, 1, "f", 8, "k", "w", 1, 0, ...)
+    assert.equal(1, reply[1])
+    return record.decode(reply[2])
+  end
+  assert.same({ n = 1, "OK" }, answers(3, "SET", "v", "9007199254740992"))
+  assert.same({ n = 2, "9007199254740992", false }, answers(2, "GETDEL", "v", 2, "GETDEL", "v"))
+  assert.same({ n = 2, 1, { false } }, answers(4, "HSET", "h", "a", "b", 3, "HMGET", "h", "c"))
+  world.cli("DEL", "f", "h")
+end)

@@ -1,0 +1,114 @@
+/* Writes behind a fence: what a refusal means, and when the outcome is not known. */
+#include "op/operation.h"
+
+#include "drive.h"
+
+static struct rig rig;
+
+#define CALLS HF_LINK_CALLS
+#define SAID "EVALSHA fence 2 f v 8 k u 1 0 3 SET v 1"
+
+static hf_op *begin_write(hf_time now) {
+    static const hf_slice words[] = {{"f", 1}, {"v", 1}, {"8", 1},   {"k", 1}, {"u", 1}, {"1", 1},
+                                     {"0", 1}, {"3", 1}, {"SET", 3}, {"v", 1}, {"1", 1}};
+    hf_op_spec spec = spec_of(&rig, HF_OP_FENCED);
+    spec.value = 2;
+    spec.args = words;
+    spec.arg_count = sizeof words / sizeof *words;
+    return begin_spec(&rig, &spec, now);
+}
+
+#define ACCEPTED "*2\r\n:1\r\n$5\r\nS2:OK\r\n"
+#define STALE "*2\r\n:0\r\n$2\r\n16\r\n"
+#define OVERTAKEN "*1\r\n:-2\r\n"
+
+TEST(a_write_has_the_answers_of_its_commands) {
+    rig_begin(&rig);
+    hf_op *op = begin_write(AT(0));
+    CHECK_SAID(&rig, CALLS, SAID);
+    hear_calls(&rig, ACCEPTED, AT(1));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_STR(op->result.reply->string, "S2:OK");
+    rig_end(&rig, AT(2));
+}
+
+TEST(a_refusal_after_one_copy_is_stale_and_after_two_is_in_doubt) {
+    static const char *const refusals[] = {STALE, OVERTAKEN};
+    for (int i = 0; i < 4; i++) {
+        bool twice = i >= 2;
+        rig_begin(&rig);
+        hf_op *op = begin_write(AT(0));
+        CHECK_SAID(&rig, CALLS, SAID);
+        if (twice) {
+            hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
+            rig_sleep(&rig, AT(1), AT(500));
+            CHECK_SAID(&rig, CALLS, SAID);
+        }
+        hear_calls(&rig, refusals[i % 2], AT(501));
+        CHECK_OUTCOME(op, twice ? "unreachable" : "stale");
+        CHECK_EQ_INT(strstr(op->failure.text, "may have been done") != NULL, twice);
+        rig_end(&rig, AT(502));
+    }
+}
+
+TEST(a_copy_that_the_server_refused_leaves_no_doubt) {
+    rig_begin(&rig);
+    hf_op *op = begin_write(AT(0));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, "-LOADING no\r\n", AT(1));
+    rig_sleep(&rig, AT(1), AT(500));
+    CHECK_SAID(&rig, CALLS, SAID);
+    hear_calls(&rig, STALE, AT(501));
+    CHECK_OUTCOME(op, "stale");
+    rig_end(&rig, AT(502));
+}
+
+TEST(a_write_without_a_reply_may_have_been_done) {
+    for (int sent = 0; sent <= 1; sent++) {
+        rig_begin(&rig);
+        rig.refusing = !sent;
+        hf_op *op = begin_write(AT(0));
+        rig.refusing = true;
+        rig_sleep(&rig, AT(1), AT(9000));
+        CHECK_OUTCOME(op, "unreachable");
+        CHECK_EQ_INT(strstr(op->failure.text, "may have been done") != NULL, sent);
+        rig_end(&rig, AT(9000));
+    }
+}
+
+TEST(a_resource_of_another_lock_is_a_conflict) {
+    rig_begin(&rig);
+    hf_op *op = begin_write(AT(0));
+    hear_calls(&rig, "*2\r\n:-1\r\n$5\r\nother\r\n", AT(1));
+    CHECK_OUTCOME(op, "conflict");
+    CHECK_OR(strstr(op->failure.text, "belongs to the lock \"other\"; write under that lock"), "%s",
+             op->failure.text);
+    rig_end(&rig, AT(2));
+}
+
+TEST(a_reply_of_another_form_is_an_error) {
+    static const char *const replies[] = {":1\r\n", "*1\r\n:1\r\n", "*0\r\n", "$1\r\n1\r\n",
+                                          "*2\r\n:1\r\n:1\r\n"};
+    for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
+        rig_begin(&rig);
+        hf_op *op = begin_write(AT(0));
+        hear_calls(&rig, replies[i], AT(1));
+        CHECK_OUTCOME(op, "server");
+        rig_end(&rig, AT(2));
+    }
+}
+
+TEST(a_write_counts_when_the_replicas_have_it) {
+    for (int confirmed = 0; confirmed <= 1; confirmed++) {
+        rig_begin(&rig);
+        rig.client.config.sync = (hf_sync){.replicas = 1, .timeout = 100 * HF_MS};
+        hf_op *op = begin_write(AT(0));
+        CHECK_SAID(&rig, CALLS, SAID "\nWAIT 1 100");
+        hear_calls(&rig, ACCEPTED, AT(1));
+        hear_calls(&rig, confirmed ? ":1\r\n" : ":0\r\n", AT(2));
+        CHECK_OUTCOME(op, confirmed ? "ok" : "no_quorum");
+        rig_end(&rig, AT(3));
+    }
+}
+
+CHECK_MAIN
