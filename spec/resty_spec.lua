@@ -1587,7 +1587,7 @@ describe("under ngx_lua", function()
       server:cli("HSET", "idempotent:k", "somebody", 1)
       server:cli("PEXPIRE", "idempotent:k", 60000)
       assert.equal(503, front:get("/pay").status)
-      assert.truthy(table.concat(front:errors(), "\n"):find("a lock has the key", 1, true))
+      assert.truthy(table.concat(front:errors(), "\n"):find("a lock already uses the key", 1, true))
       server:cli("DEL", "idempotent:k")
     end)
 
