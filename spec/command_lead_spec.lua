@@ -325,7 +325,7 @@ describe("the command", function()
       local inner = command.words("run", "-s", "-n", "-E", "0", "k", "--", "echo", "in")
       local code, output = run("run", "-s", "k", "--", (table.unpack or unpack)(inner))
       assert.equal(64, code)
-      assert.matches('^holdfast run: cannot acquire "k": the surrounding run holds it', output)
+      assert.matches('^holdfast run: cannot acquire "k": an enclosing run already holds it', output)
       code, output = command.run(server, {
         "run", "-s", "k", "--", "echo", "in",
         env = { HOLDFAST_KEY = "k", HOLDFAST_OWNER = "97907af0-0bfa-87c1-bcdb-a7e838d23152:1",
@@ -340,7 +340,7 @@ describe("the command", function()
       local inner = command.words("run", "-n", "-q", "k", "--", "echo", "in")
       local code, output = run("run", "-s", "k", "--", (table.unpack or unpack)(inner))
       assert.equal(64, code)
-      assert.matches('^holdfast run: cannot acquire "k": the surrounding run holds it', output)
+      assert.matches('^holdfast run: cannot acquire "k": an enclosing run already holds it', output)
       assert.is_true(reader:check())
       assert(reader:release())
     end)

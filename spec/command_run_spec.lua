@@ -361,7 +361,7 @@ describe("holdfast run", function()
     it("suggests a verb, and prints the help without one", function()
       for word, verb in pairs { rnu = "run", list = "ls", status = "show", lock = "run" } do
         local code, output = run { word, "k" }
-        assert.same({ 64, ('holdfast: no verb "%s", did you mean holdfast %s?; holdfast --help lists them\n')
+        assert.same({ 64, ('holdfast: no verb "%s"; did you mean holdfast %s? holdfast --help lists all verbs\n')
           :format(word, verb) }, { code, output })
       end
       local code, output = run {}
@@ -371,11 +371,11 @@ describe("holdfast run", function()
 
     it("says which option was meant", function()
       local _, output = run { "run", "--nowait", "k", "--", "true" }
-      assert.equal("holdfast run: unknown option --nowait, did you mean --no-wait?; --help lists them\n", output)
+      assert.equal("holdfast run: unknown option --nowait; did you mean --no-wait? --help lists all options\n", output)
       _, output = run { "run", "--unlock", "k", "--", "true" }
-      assert.equal("holdfast run: unknown option --unlock; --help lists them\n", output)
+      assert.equal("holdfast run: unknown option --unlock; --help lists all options\n", output)
       _, output = run { "run", "-u", "k", "--", "true" }
-      assert.equal("holdfast run: unknown option -u; --help lists them\n", output)
+      assert.equal("holdfast run: unknown option -u; --help lists all options\n", output)
     end)
 
     it("says what happens with -v", function()
@@ -834,7 +834,7 @@ describe("holdfast run", function()
         (table.unpack or unpack)(words) }
       assert.equal(64, code)
       assert.matches('"code":"deadlock","exit":64}\n$', output)
-      assert.matches("type=a id=b: the surrounding run holds it and must end", output, 1, true)
+      assert.matches("type=a id=b: an enclosing run already holds it and must end", output, 1, true)
     end)
 
     it("is not taken for a run inside by an environment that it inherits", function()

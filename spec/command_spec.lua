@@ -319,7 +319,7 @@ describe("holdfast", function()
       server:cli("SET", "theirs", "hello")
       local code, output = run("run", "-n", "theirs", "--", "true")
       assert.equal(73, code)
-      assert.matches("; use client:mutex for a string made by SET NX", output, 1, true)
+      assert.matches("; use client:mutex for a string set with SET NX", output, 1, true)
     end)
   end)
 
@@ -338,7 +338,7 @@ describe("holdfast", function()
       local child = process.start { "script", "-qec", "'" .. words .. "'", "/dev/null",
         env = command.environment(server) }
       assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
-      assert.matches("it runs on beside the next holder until its next renewal, at most %d+ s\r\nk: broken",
+      assert.matches("it keeps running alongside the next holder until its next renewal, at most %d+ s\r\nk: broken",
         child:output())
     end)
 
@@ -536,7 +536,7 @@ describe("holdfast", function()
     it("tells how long it took", function()
       local code, output = run("ping")
       assert.equal(0, code)
-      assert.matches("^answers in [%d.]+ ms, the first time in [%d.]+ ms\n$", output)
+      assert.matches("^answers in [%d.]+ ms %(first answer: [%d.]+ ms%)\n$", output)
       code, output = run("ping", "--url", "unix:///no/such.sock")
       assert.equal(69, code)
       assert.equal(1, select(2, output:gsub("\n", "")))
@@ -589,6 +589,22 @@ describe("holdfast", function()
         assert.equal(3, select(2, examples:gsub("[^\n]*holdfast [^\n]*\n", "")), verb)
         for line in (output .. text):gmatch("[^\n]+") do assert.is_true(#line <= 100, line) end
       end
+    end)
+
+    it("lists the exit codes that the verb may exit with", function()
+      local function listed(verb)
+        local _, text = run(verb, "--help")
+        local heading, rows = text:match("\n(Exit codes[^\n]*):\n(.-)\n\n")
+        local codes = {}
+        for code in ("\n" .. rows):gmatch("\n  (%d+)") do codes[#codes + 1] = code end
+        return heading .. ": " .. table.concat(codes, " ")
+      end
+      local own = "Exit codes, besides the command's own: "
+      assert.equal(own .. "1 64 69 70 73 75 76 77 79 126 128", listed "run")
+      assert.equal(own .. "64 73 75 77 126 128", listed "lead")
+      assert.equal("Exit codes: 1 64 69 70 73 74 75 76 77 128", listed "hold")
+      assert.equal("Exit codes: 1 64 69 70 73 76 77 128", listed "wait")
+      assert.equal("Exit codes: 1 64 69 70 73 74 77 128", listed "latch")
     end)
 
     it("leaves --help behind -- to the job", function()

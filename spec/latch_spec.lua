@@ -246,7 +246,7 @@ describe("a latch", function()
     misuse("latch:wait: wait must be a number of seconds", latch.wait, latch, -1)
     misuse("latch:wait: call it with a colon on a holdfast.latch", latch.wait)
     misuse("client:latch: key must be a string", client.latch, client, "")
-    misuse('unknown option "waits", did you mean "wait"', client.latch, client, "k", { waits = 3 })
+    misuse('unknown option "waits"; did you mean "wait"', client.latch, client, "k", { waits = 3 })
     misuse("^spec/latch_spec.lua:%d+: ", function() latch:set(0) end)
     local quorum = holdfast.new { servers = { world.server:url() }, mode = "quorum" }
     misuse("client:latch: a quorum has no latches", quorum.latch, quorum, "k")

@@ -167,7 +167,7 @@ describe("client:lead", function()
     end
     says("client:lead: key must be", function() client:lead("", print) end)
     says("client:lead: fn must be a function, not nothing", function() client:lead("k", {}) end)
-    says('client:lead: unknown option "onec", did you mean "once"', function()
+    says('client:lead: unknown option "onec"; did you mean "once"', function()
       client:lead("k", { onec = true }, print)
     end)
     says("client:lead: once must be a boolean", function()

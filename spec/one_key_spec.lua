@@ -122,8 +122,8 @@ describe("a guard and a lock of one caller, on one key,", function()
     local client = world.client()
     for _, with in ipairs { "with_lock", "with_fair_lock", "with_read_lock", "with_write_lock" } do
       assert(client[with](client, KEY, function()
-        fails("conflict", "lock has the key", client:idempotent(KEY, run_twice))
-        fails("conflict", "lock has the key", client:idempotent(KEY, { wait = 20 }, run_twice))
+        fails("conflict", "lock already uses the key", client:idempotent(KEY, run_twice))
+        fails("conflict", "lock already uses the key", client:idempotent(KEY, { wait = 20 }, run_twice))
         return true
       end))
     end
@@ -133,12 +133,12 @@ describe("a guard and a lock of one caller, on one key,", function()
     local client = world.client()
     local function is_guards()
       for _, with in ipairs { "with_lock", "with_fair_lock" } do
-        fails("conflict", "a guard (idempotent) has the key",
+        fails("conflict", "a guard (idempotent) already uses the key",
           client[with](client, KEY, { wait = 20 }, run_twice))
       end
       fails("conflict", "lock of another kind",
         client:with_write_lock(KEY, { wait = 20 }, run_twice))
-      fails("conflict", "a guard (idempotent) has the key",
+      fails("conflict", "a guard (idempotent) already uses the key",
         client:multi_lock({ "other", KEY }):acquire(20))
     end
     assert(client:idempotent(KEY, { expire = 60, fingerprint = "a" }, function()
@@ -155,7 +155,7 @@ it("a lock of Redisson on its key is a guard's conflict, whether it waits or not
   world.cli("PEXPIRE", KEY, 60000)
   local client = world.client()
   for _, wait in ipairs { 0, 20 } do
-    fails("conflict", "a lock has the key", client:idempotent(KEY, { wait = wait }, run_twice))
+    fails("conflict", "a lock already uses the key", client:idempotent(KEY, { wait = wait }, run_twice))
   end
   world.cli("DEL", KEY)
 end)
@@ -182,7 +182,7 @@ it("a guard that was granted its key is a guard for others", function()
     end, 20))
   end)
   assert.truthy(child:wait_output("runs", 20))
-  fails("conflict", "a guard (idempotent) has the key", client:lock(KEY):acquire(0))
+  fails("conflict", "a guard (idempotent) already uses the key", client:lock(KEY):acquire(0))
   fails("duplicate", "", client:idempotent(KEY, run_twice))
   assert(go:release())
   assert.same({ "exit", 0 }, { child:wait(20) })

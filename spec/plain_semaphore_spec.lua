@@ -351,7 +351,7 @@ describe("a plain semaphore", function()
     misuse("plain_semaphore:drain: call it with a colon on a holdfast.plain_semaphore",
       plain_semaphore.drain)
     misuse("client:plain_semaphore: key must be a string", client.plain_semaphore, client, "")
-    misuse('unknown option "waits", did you mean "wait"', client.plain_semaphore, client, "k",
+    misuse('unknown option "waits"; did you mean "wait"', client.plain_semaphore, client, "k",
       { waits = 3 })
     misuse("spec/plain_semaphore_spec.lua:", function() plain_semaphore:acquire(0) end)
     local quorum = holdfast.new { servers = { world.server:url() }, mode = "quorum" }

@@ -1650,12 +1650,12 @@ describe("under ngx_lua", function()
       end)
     end)
 
-    it("answers 503 where a lock has the key, and the error log says so", function()
+    it("answers 503 where a lock already uses the key, and the error log says so", function()
       start { server = FINISH .. COUNT .. guarded("/pay", 'key = "k"', RUN) }
       server:cli("HSET", "idempotent:k", "somebody", 1)
       server:cli("PEXPIRE", "idempotent:k", 60000)
       assert.equal(503, front:get("/pay").status)
-      assert.truthy(table.concat(front:errors(), "\n"):find("a lock has the key", 1, true))
+      assert.truthy(table.concat(front:errors(), "\n"):find("a lock already uses the key", 1, true))
       server:cli("DEL", "idempotent:k")
     end)
 

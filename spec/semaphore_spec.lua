@@ -210,7 +210,7 @@ describe("a semaphore", function()
     local client = new()
     local pool = client:semaphore("{pool}", { permits = 2 })
     local message = fails("conflict", pool:acquire(1, 0))
-    assert.matches('"{pool}".*the key without its braces has the same names', message)
+    assert.matches('"{pool}".*the key without its braces maps to the same names', message)
     fails("conflict", pool:set_permits(3))
     fails("conflict", pool:available())
     assert.equal(0, server:cli("EXISTS", "{pool}"))
@@ -623,7 +623,7 @@ describe("a semaphore", function()
     end
     misuse("client:semaphore: permits must be a whole number from 1 to 1e9, not 0",
       client.semaphore, client, "k", { permits = 0 })
-    misuse('unknown option "permit", did you mean "permits"', client.semaphore, client, "k",
+    misuse('unknown option "permit"; did you mean "permits"', client.semaphore, client, "k",
       { permit = 3 })
     misuse("key must be a string", client.semaphore, client, "")
     for _, count in ipairs { 0, -1, 1.5, 1001, "2", false } do

@@ -534,7 +534,7 @@ describe("the options of TLS", function()
   it("are checked", function()
     local url = "rediss://localhost"
     raises("tls must be a table, not true", { url = url, tls = true })
-    raises('tls: unknown option "cafile", did you mean "ca_file"',
+    raises('tls: unknown option "cafile"; did you mean "ca_file"',
       { url = url, tls = { cafile = "x" } })
     raises("tls: ca_file must be a path", { url = url, tls = { ca_file = 1 } })
     raises("tls: ca_path must be a path", { url = url, tls = { ca_path = "" } })
@@ -545,11 +545,11 @@ describe("the options of TLS", function()
   end)
 
   it("are for rediss:// alone", function()
-    raises("the option tls needs rediss://", { url = "redis://localhost", tls = {} })
-    raises("the option tls needs rediss://",
+    raises("the tls option requires rediss://", { url = "redis://localhost", tls = {} })
+    raises("the tls option requires rediss://",
       { url = "unix:///run/redis.sock", tls = { verify = false } })
-    raises("the option tls needs rediss://", { url = "redis+sentinel://localhost/m", tls = {} })
-    raises("the option tls needs rediss://", { url = "redis+cluster://localhost", tls = {} })
+    raises("the tls option requires rediss://", { url = "redis+sentinel://localhost/m", tls = {} })
+    raises("the tls option requires rediss://", { url = "redis+cluster://localhost", tls = {} })
     for _, url in ipairs { "rediss+sentinel://localhost/m", "rediss+cluster://localhost" } do
       world.client { url = url, tls = {} }
     end

@@ -795,7 +795,7 @@ describe("abort_on_loss", function()
       args = { world.server:url() },
     }
     assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
-    local refused = "false\t[^\n]*abort_on_loss does not work beside a debug hook set from C[^\n]*\n"
+    local refused = "false\t[^\n]*abort_on_loss does not work alongside a debug hook set from C[^\n]*\n"
     assert.matches("^" .. refused .. refused .. "nil\n$", child:output())
   end)
 

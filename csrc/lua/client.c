@@ -204,7 +204,7 @@ static int l_new(lua_State *L) {
     const char *wrong = read_where(L, &config, servers);
     bool tls = needs_tls(&config);
     hf_push_field(L, 1, "tls");
-    if (!wrong && !lua_isnil(L, -1) && !tls) wrong = "the option tls needs rediss://";
+    if (!wrong && !lua_isnil(L, -1) && !tls) wrong = "the tls option requires rediss://";
     if (wrong) {
         lua_pushnil(L);
         lua_pushstring(L, wrong);

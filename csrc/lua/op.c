@@ -169,7 +169,7 @@ static void add_lost(const hf_lua_op *self, hf_failure *failure) {
     if (self->lost == 0 || failure->code != HF_OK) return;
     hf_failure_set(failure, HF_LOST, "release", hf_names_key(first->names),
                    first->driver->config.session.server.label,
-                   "%zu of %zu keys were not held any more", self->lost, self->lost + self->count);
+                   "%zu of %zu keys were no longer held", self->lost, self->lost + self->count);
 }
 
 static void settle(hf_lua_op *self, hf_result *result) {

@@ -195,7 +195,7 @@ static hf_dial_state start_tcp(hf_dial *dial, hf_time now, char *reason, size_t 
     }
     dial->lookup = start_lookup(dial->server->host, port);
     if (!dial->lookup) {
-        snprintf(reason, size, "cannot look up the name: no thread or descriptor left");
+        snprintf(reason, size, "cannot look up the name: no threads or file descriptors left");
         return HF_DIAL_FAILED;
     }
     use(dial, dial->lookup->notify[0]);

@@ -340,7 +340,7 @@ local function hint(name, known)
   local likely = foreign_names(name, known)
   local near = not likely and options.nearest(name, known)
   likely = likely or near and ('"%s"'):format(near)
-  return likely and (", did you mean %s?"):format(likely) or ""
+  return likely and ("; did you mean %s?"):format(likely) or ""
 end
 
 -- Raises unless `value` passes; `what` names the function, `name` the argument; `level` as error's,

@@ -248,7 +248,7 @@ local function check_error(call, message)
   if type(message) ~= "string" then fail(call, "raised " .. tostring(message)) end
   local text, found = message:gsub(HERE, "")
   if found == 0 then fail(call, "raised elsewhere: " .. message) end
-  if text:find("^holdfast: abort_on_loss does not work beside a debug hook set from C") then
+  if text:find("^holdfast: abort_on_loss does not work alongside a debug hook set from C") then
     return -- the harness has one, to see what is reached
   end
   if text:sub(1, #call.name + 2) ~= call.name .. ": " then

@@ -1513,7 +1513,7 @@ TEST(one_call_of_an_owner_at_a_time) {
     begin_acquire(&rig, 0, AT(0));
     hf_op *second = begin_acquire(&rig, 0, AT(0));
     CHECK_OUTCOME(second, "busy");
-    CHECK(strstr(second->failure.text, "another call of this owner"));
+    CHECK(strstr(second->failure.text, "another call by this owner"));
     CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
     rig_end(&rig, AT(1));
 }
@@ -1560,7 +1560,7 @@ TEST(behind_another_call_of_its_owner_it_waits_no_longer_than_it_may) {
     CHECK_OUTCOME(second, "under way");
     rig_sleep(&rig, AT(110), AT(1010));
     CHECK_OUTCOME(second, "busy");
-    CHECK(strstr(second->failure.text, "another call of this owner for this key is under way"));
+    CHECK(strstr(second->failure.text, "another call by this owner for this key is in progress"));
     CHECK_STATE(first, WAITING);
     hear_message(&rig, GRANT("1", "88"), AT(1011));
     CHECK_OUTCOME(first, "ok");
@@ -2156,7 +2156,7 @@ TEST(a_run_whose_key_a_lock_has) {
     hf_op *op = begin_guard(0, AT(0));
     hear_calls(&rig, "*2\r\n:-6\r\n$4\r\nlock\r\n", AT(1));
     CHECK_OUTCOME(op, "conflict");
-    CHECK_OR(strstr(op->failure.text, "a lock has the key"), "%s", op->failure.text);
+    CHECK_OR(strstr(op->failure.text, "a lock already uses the key"), "%s", op->failure.text);
     CHECK_EQ_INT(rig.client.holds.count, 0);
     rig_end(&rig, AT(2));
 }
@@ -2402,7 +2402,7 @@ TEST(one_attempt_says_nothing_of_releases_that_cannot_be_heard) {
     hf_op *one = hf_client_begin(&rig.client, &spec, AT(300));
     hear_calls(&rig, busy(20000, 0, 0), AT(301));
     CHECK_OUTCOME(one, "busy");
-    CHECK(!strstr(one->failure.text, "cannot be heard"));
+    CHECK(!strstr(one->failure.text, "cannot listen"));
     CHECK_OUTCOME(op, "under way");
     rig_end(&rig, AT(400));
 }
@@ -2422,7 +2422,7 @@ TEST(who_hears_releases_says_nothing_of_them) {
     rig_sleep(&rig, AT(3), AT(1000));
     hear_calls(&rig, ":0\r\n", AT(1001));
     CHECK_OUTCOME(op, "busy");
-    CHECK(!strstr(op->failure.text, "cannot be heard"));
+    CHECK(!strstr(op->failure.text, "cannot listen"));
     rig_end(&rig, AT(1002));
 }
 

@@ -918,7 +918,7 @@ TEST(another_call_for_one_of_them_is_under_way) {
     begin_one(HF_OP_ACQUIRE, 1, AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK_OUTCOME(op, "busy");
-    CHECK(strstr(op->failure.text, "another call of this owner"));
+    CHECK(strstr(op->failure.text, "another call by this owner"));
     finish(AT(2));
 }
 

@@ -28,10 +28,10 @@ TEST(text_says_what_where_why_and_what_to_do) {
 TEST(what_to_do_fits_what_it_says) {
     hf_failure failure;
     hf_failure_set(&failure, HF_BUSY, "acquire", ORDER, "h:1",
-                   "this owner holds it already, and it cannot be entered twice");
+                   "this owner already holds it, and it is not re-entrant");
     CHECK_STR(failure.text,
-              "cannot acquire \"order:42\" on h:1: this owner holds it already, and it "
-              "cannot be entered twice; release it first, waiting does not help");
+              "cannot acquire \"order:42\" on h:1: this owner already holds it, and it "
+              "is not re-entrant; release it first; waiting will not help");
     hf_failure_set(&failure, HF_SERVER, "ping", ORDER, "h:1", "%s", "ERR DB index is out of range");
     CHECK_STR(failure.text, "cannot ping \"order:42\" on h:1: ERR DB index is out of range; check "
                             "the number of the database");
@@ -39,7 +39,7 @@ TEST(what_to_do_fits_what_it_says) {
                    "no resolver defined to resolve \"h\"");
     CHECK_STR(failure.text,
               "cannot ping \"order:42\" on h:1: no resolver defined to resolve \"h\"; "
-              "add a resolver to nginx.conf, or use an address in the URL");
+              "add a resolver to nginx.conf, or use an IP address in the URL");
 }
 
 TEST(advice_follows_a_sentence_without_its_full_stop) {
@@ -120,8 +120,8 @@ TEST(place_in_a_script_is_left_out) {
     CHECK_STR(
         failure.text,
         "cannot acquire \"order:42\" on h:1: WRONGTYPE Operation against a key holding the wrong "
-        "kind of value; use client:mutex for a string made by SET NX, else another key or a "
-        "prefix");
+        "kind of value; use client:mutex for a string set with SET NX; otherwise use another key "
+        "or a prefix");
     hf_failure_set(&failure, HF_UNREACHABLE, "release", ORDER, "h:1", "%s; it goes on",
                    "NOREPLICAS Not enough good replicas to write. script: "
                    "e547016e5dd6dc5a849cb1ab095dd7288384185f, on @user_script:38.");

@@ -70,11 +70,11 @@ TEST(too_few_that_confirm) {
         {HF_OP_CHECK,
          {":1\r\n", ":1\r\n", ":-1\r\n", ":-1\r\n", ":-1\r\n"},
          "lost",
-         "it is not held by a majority any more (deleted)"},
+         "it is no longer held by a majority (deleted)"},
         {HF_OP_EXTEND,
          {":-2\r\n", ":-2\r\n", ":-2\r\n", ":1\r\n", ":1\r\n"},
          "lost",
-         "it is not held by a majority any more (taken)"},
+         "it is no longer held by a majority (taken)"},
         {HF_OP_CHECK, {":-1\r\n", ":-1\r\n", ":1\r\n", ":1\r\n", ":1\r\n"}, "ok", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -166,7 +166,7 @@ TEST(a_release_that_a_majority_does_not_confirm) {
     } cases[] = {
         {{":1\r\n", ":1\r\n", ":-1\r\n", ":-1\r\n", ":-1\r\n"},
          "lost",
-         "it is not held by a majority any more (deleted)",
+         "it is no longer held by a majority (deleted)",
          1},
         {{":1\r\n", ":1\r\n", "-ERR no\r\n", "-ERR no\r\n", "-ERR no\r\n"},
          "no_quorum",

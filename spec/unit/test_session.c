@@ -306,7 +306,7 @@ TEST(a_refused_connection_fails_at_once_but_not_the_patient) {
 
 static const char CLOSED[] = "unreachable: the server closed the connection";
 static const char CLOSED_AT_LOGIN[] =
-    "unreachable: the server closed the connection at log-in; if it expects TLS, use rediss://";
+    "unreachable: the server closed the connection during login; if it expects TLS, use rediss://";
 
 /* What a call hears of a server that closes the connection, after it has said `word`. */
 static const char *outcome_of_hang_up(const char *word) {
@@ -1772,9 +1772,9 @@ TEST(hang_ups_at_subscribe_are_told_as_such) {
             hf_session_closed(&session, NULL, AT(5000 * i));
         }
         CHECK_STR(session.reason,
-                  subscriber ? "the connection is closed at SUBSCRIBE; does a proxy refuse it?"
-                             : "the connection is closed at the first command; does a proxy "
-                               "refuse EVALSHA?");
+                  subscriber ? "the connection was closed on SUBSCRIBE; is a proxy rejecting it?"
+                             : "the connection was closed on the first command; is a proxy "
+                               "rejecting EVALSHA?");
         finish();
     }
 }

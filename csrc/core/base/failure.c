@@ -33,7 +33,7 @@ static const char *const ADVICE[] = {
     [HF_NOT_HELD] = "release and extend only what this owner has acquired",
     [HF_CONFLICT] = "use another key or a prefix",
     [HF_DENIED] = "check the user, the password and the ACL, and that the server is a master",
-    [HF_NO_QUORUM] = "check that enough of the servers run and can be reached",
+    [HF_NO_QUORUM] = "check that enough of the servers are running and reachable",
     [HF_MISMATCH] = "use a new key for a new request",
     [HF_CLOSED] = "make a new client",
     [HF_DEADLOCK] = "release what is held and begin again",
@@ -46,23 +46,23 @@ static const struct {
     hf_code code;
     const char *said, *advice;
 } OWN_ADVICE[] = {
-    {HF_BUSY, "this owner holds it already", "release it first, waiting does not help"},
+    {HF_BUSY, "this owner already holds it", "release it first; waiting will not help"},
     {HF_NO_QUORUM, "restarted a short time ago",
-     "wait for longer than the guard, and check that enough of the servers run"},
+     "wait for longer than the guard, and check that enough of the servers are running"},
     {HF_BUSY, "another process holds it under this owner's name",
-     "release it there, or use another owner; waiting does not help"},
+     "release it there, or use another owner; waiting will not help"},
     {HF_SERVER, "DB index is out of range", "check the number of the database"},
     {HF_UNREACHABLE, "NOREPLICAS", "check the server's replicas and min-replicas-to-write"},
     {HF_UNREACHABLE, "MISCONF", "check the server's disk and its log"},
     {HF_UNREACHABLE, "OOM", "check the server's memory and its maxmemory"},
     {HF_UNREACHABLE, "BUSY ", "check which script the server runs"},
     {HF_UNREACHABLE, "no resolver defined",
-     "add a resolver to nginx.conf, or use an address in the URL"},
+     "add a resolver to nginx.conf, or use an IP address in the URL"},
     {HF_UNREACHABLE, "cluster-announce-hostname", "check the names that the nodes announce"},
     {HF_CONFLICT, "the resource belongs to the lock",
      "write under that lock, or use another resource"},
     {HF_CONFLICT, "WRONGTYPE",
-     "use client:mutex for a string made by SET NX, else another key or a prefix"},
+     "use client:mutex for a string set with SET NX; otherwise use another key or a prefix"},
 };
 
 static const char *advice_on(hf_code code, const char *said) {

@@ -186,12 +186,12 @@ static const char *hang_up_text(const hf_session *session) {
     bool refuses =
         session->state == HF_SESSION_READY && session->failed_opens > 1 && session->received;
     if (refuses && session->subscriber)
-        return "the connection is closed at SUBSCRIBE; does a proxy refuse it?";
+        return "the connection was closed on SUBSCRIBE; is a proxy rejecting it?";
     if (refuses)
-        return "the connection is closed at the first command; does a proxy refuse EVALSHA?";
+        return "the connection was closed on the first command; is a proxy rejecting EVALSHA?";
     bool expects_tls = !session->received && !server->tls && server->port != 0;
     return expects_tls
-               ? "the server closed the connection at log-in; if it expects TLS, use rediss://"
+               ? "the server closed the connection during login; if it expects TLS, use rediss://"
                : "the server closed the connection";
 }
 

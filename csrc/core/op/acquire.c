@@ -100,7 +100,7 @@ static void roll_back(hf_op *op, hf_time now) {
 static void fail_busy(hf_op *op, hf_time now) {
     const hf_session *events = &op->node->links[HF_LINK_EVENTS];
     bool deaf = op->wait.events && !op->node->subscribed && events->reason[0];
-    const char *aside = deaf ? "; its release cannot be heard: " : "",
+    const char *aside = deaf ? "; cannot listen for its release: " : "",
                *reason = deaf ? events->reason : "";
     const char *taken = op->spec.lock_kind->taken;
     if (op->acquire.busy_until > now) {
@@ -118,10 +118,11 @@ void hf_acquire_fail_for_itself(hf_op *op) {
                    "it waits for itself: %s; take several locks in one order, or by one multi_lock",
                    op->deadlock.circle);
     else
-        hf_op_fail(op, HF_DEADLOCK,
-                   "another owner in this client holds it, and cannot go on during this wait, "
-                   "unless the client has the "
-                   "driver of an event loop");
+        hf_op_fail(
+            op, HF_DEADLOCK,
+            "another owner in this client holds it and cannot proceed while this call waits, "
+            "unless the client has the "
+            "driver of an event loop");
 }
 
 static void end_as(hf_op *op, hf_code code, hf_time now) {
@@ -486,12 +487,12 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     }
 }
 
-/* The server has a hold of this owner on a lock that cannot be entered twice: another process must
+/* The server has a hold of this owner on a lock that is not re-entrant: another process must
  * have taken it under the same name. */
 static void on_same_name(hf_op *op, hf_time now) {
     roll_back(op, now);
     hf_op_fail(op, HF_BUSY,
-               "another process holds it under this owner's name, and it cannot be entered twice");
+               "another process holds it under this owner's name, and it is not re-entrant");
     finish(op, now);
 }
 
@@ -677,7 +678,7 @@ static bool is_refused(hf_op *op, const hf_hold *hold) {
     bool under_way = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING;
     bool waits = hold->in_flight && (op->client->is_member || op->spec.wait > 0);
     if (hold->state == HF_HOLD_HELD && !op->spec.lock_kind->reentrant)
-        hf_op_fail(op, HF_BUSY, "this owner holds it already, and it cannot be entered twice");
+        hf_op_fail(op, HF_BUSY, "this owner already holds it, and it is not re-entrant");
     else if (under_way && !hold->unawaited && !waits) hf_op_fail(op, HF_BUSY, HF_UNDER_WAY);
     return op->done;
 }

@@ -6,7 +6,7 @@
 
 extern const hf_op_class hf_acquire_class;
 
-#define HF_UNDER_WAY "another call of this owner for this key is under way"
+#define HF_UNDER_WAY "another call by this owner for this key is in progress"
 
 /* Sets the operation's hold: the caller's own, or a new one. Returns false if it is done. */
 bool hf_acquire_choose_hold(hf_op *op, hf_time now);

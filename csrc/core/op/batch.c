@@ -61,7 +61,7 @@ static bool blocks(hf_op *op, hf_hold *hold, hf_time now) {
     if (hold->state == HF_HOLD_CLEANING_UP) return is_in_the_way(op, hold, now);
     if (hf_hold_is_released(hold)) return !wait_for(op, hold, now);
     if (hold->state == HF_HOLD_HELD) return hold->in_flight && !wait_for(op, hold, now);
-    hf_op_fail(op, HF_BUSY, "another call of this owner for one of the keys is under way");
+    hf_op_fail(op, HF_BUSY, "another call by this owner for one of the keys is in progress");
     return true;
 }
 
@@ -321,9 +321,7 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
         hf_op_fail(op, HF_SERVER,
                    "a reply that this program never gives; the release goes on in the background");
     else if (lost == 0) hf_op_succeed(op);
-    else
-        hf_op_fail(op, HF_LOST, "%zu of %zu keys were not held any more", lost,
-                   op->spec.batch_count);
+    else hf_op_fail(op, HF_LOST, "%zu of %zu keys were no longer held", lost, op->spec.batch_count);
 }
 
 /* ---- beginning and ending ---- */

@@ -73,7 +73,8 @@ void hf_op_fail_for_memory(hf_op *op) {
 }
 
 void hf_op_fail_for_other_kind(hf_op *op, const char *has) {
-    hf_op_fail(op, HF_CONFLICT, "%s has the key, and each kind needs a key of its own", has);
+    hf_op_fail(op, HF_CONFLICT, "%s already uses the key, and each kind needs a key of its own",
+               has);
 }
 
 void hf_op_fail_unconfirmed(hf_op *op) {
@@ -143,7 +144,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
             "its braces are no hash tag, so its lock would be in several slots of the cluster");
     else if (has_names_of_another(op))
         hf_op_fail(op, HF_CONFLICT,
-                   "the key without its braces has the same names on the server; use that one");
+                   "the key without its braces maps to the same names on the server; use that one");
     else op->class->begin(op, now);
     return op;
 }

@@ -24,7 +24,7 @@ static bool sets_lease(const hf_op *op) {
 /* ---- on a hold ---- */
 
 void hf_round_fail_lost(hf_op *op, const hf_hold *hold) {
-    hf_op_fail(op, HF_LOST, "it is not held by a majority any more (%s)",
+    hf_op_fail(op, HF_LOST, "it is no longer held by a majority (%s)",
                hf_lost_reason_name(hold->reason));
 }
 

@@ -107,10 +107,10 @@ end
 -- ---- the verb ----
 
 acl.usage = "holdfast acl PREFIX [options]"
-acl.summary = "Print the ACL rule of a Redis user that may use only the keys with a prefix."
-acl.more = "It does not connect to a server. Pipe the rule into redis-cli as a user that may change ACLs,\n"
-  .. "and set a password there: ACL SETUSER NAME >PASSWORD. That user's clients need the option\n"
-  .. "tenant = PREFIX, its commands --tenant PREFIX. No prefix may begin with another user's."
+acl.summary = "Print the ACL rule for a Redis user that may use only keys with a given prefix."
+acl.more = "acl does not connect to a server. Pipe the rule into redis-cli as a user that may change ACLs,\n"
+  .. "and set a password there: ACL SETUSER NAME >PASSWORD. Clients of the new user need the option\n"
+  .. "tenant = PREFIX; its commands need --tenant PREFIX. No prefix may begin with another user's."
 acl.examples = {
   "holdfast acl shop:                              # plain locks",
   "holdfast acl shop: --user shop --kinds all      # every kind of lock, for the user shop",
@@ -149,7 +149,7 @@ acl.options = options.join {
   { "user", value = "NAME", check = read_user, help = "name of the user (default: holdfast)" },
   { "idempotent", help = "the user runs jobs with run --idempotent" },
   { "cluster", help = "the server is a node of a cluster" },
-  { "sentinel", help = "the user's clients ask Sentinels for the server" },
+  { "sentinel", help = "the user's clients find the server through Sentinel" },
   { "sync", help = "the user's clients wait for replicas" },
 }
 

@@ -11,7 +11,7 @@ local verb = require "holdfast.command.verb"
 local bench = {}
 
 bench.usage = "holdfast bench [options]"
-bench.summary = "Measure an acquire and release, and hand-offs between processes."
+bench.summary = "Measure the speed of acquire/release and of hand-offs between processes."
 
 bench.options = verb.options(bench, {
   { "cycles", value = "N", check = options.count, help = "acquires per process (default: 1000)" },

@@ -14,10 +14,10 @@ local break_lock = {}
 
 break_lock.usage = "holdfast break [options] KEY"
 break_lock.summary = "Take the lock KEY from its holder, after asking. Exits with 1 if nothing was broken."
-break_lock.more = "The lock passes to the next waiter. The old holder is not ended: it runs on until its next\n" ..
-  "renewal, at the latest until its lease ends; `break` says how long that is.\n\n" ..
-  "A semaphore gets all its permits back. A latch that somebody waits for opens. If the lock is\n" ..
-  "free and its job is done (run --idempotent), the job may run again."
+break_lock.more = "The lock passes to the next waiter. The old holder is not stopped: it keeps running until its\n" ..
+  "next renewal or, at the latest, until its lease ends; `break` says how long that is.\n\n" ..
+  "A semaphore gets all its permits back. If somebody is waiting for a latch, it is opened. If the\n" ..
+  "lock is free and its job is done (run --idempotent), the job may run again."
 
 break_lock.of_servers = true
 break_lock.options = verb.options(break_lock, {
@@ -40,12 +40,12 @@ end
 local function overlap(entry)
   local most = entry.ttl and entry.ttl < math.huge and ("at most %.0f s"):format(math.ceil(entry.ttl))
     or "forever if it does not renew"
-  return ("it runs on beside the next holder until its next renewal, %s"):format(most)
+  return ("it keeps running alongside the next holder until its next renewal, %s"):format(most)
 end
 
 local function asks_to_break(client, entry)
   if entry.permits then
-    return asks('%d of %d permits of "%s" are taken; what they protect runs on unprotected. Take them back? [y/N] ',
+    return asks('%d of %d permits of "%s" are taken; what they protect keeps running unprotected. Take them back? [y/N] ',
       entry.holds, entry.permits, output.printable(entry.key))
   end
   if entry.kind == "latch" then

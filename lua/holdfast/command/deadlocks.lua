@@ -9,17 +9,17 @@ local verb = require "holdfast.command.verb"
 local deadlocks = {}
 
 deadlocks.usage = "holdfast deadlocks [options]"
-deadlocks.summary = "Find holders that wait for each other. Exits with 1 if there are any."
-deadlocks.more = "It sees callers that hold a lock and have waited for another for a quarter of a second.\n"
-  .. "It does not see a process that is stuck for any other reason."
+deadlocks.summary = "Find holders that are waiting for each other. Exits with 1 if there are any."
+deadlocks.more = "deadlocks sees only callers that hold a lock and have been waiting at least a quarter of a\n"
+  .. "second for another. It does not see a process that is stuck for any other reason."
 
 deadlocks.of_servers = true
 deadlocks.options = verb.options(deadlocks, {
-  { "all", short = "a", help = "list every wait, also of callers that hold nothing" },
+  { "all", short = "a", help = "list every wait, including those of callers that hold nothing" },
   { "json", help = "print one JSON object per deadlock and, with -a, per wait" },
 })
 deadlocks.examples = {
-  "holdfast deadlocks                   # prints each circle",
+  "holdfast deadlocks                   # prints each cycle",
   "holdfast deadlocks --all             # and every other wait",
   "holdfast deadlocks --json || ./alert # exits with 1 if there are any",
 }

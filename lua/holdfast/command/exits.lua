@@ -22,20 +22,37 @@ local exits = {
 local BY_CODE = {}
 for name, number in pairs(exits) do BY_CODE[locale.lower(name)] = number end
 
-exits.help = [[
-Exit codes, besides the command's own:
-  1 (or -E)   the lock is taken
-  64          wrong usage, or the surrounding run holds the lock
-  69          the server does not answer
-  70          the server answered with an error
-  73          the key holds something else
-  74          standard output cannot be written
-  75          the lock was lost
-  76          too few of --servers answered (no quorum)
-  77          the server denied permission
-  79 (or -E)  --idempotent: already done
-  126, 127    the command cannot be run, or was not found
-  128 + n     ended by signal n]]
+-- Each: the code, what it means, the verbs that may exit with it.
+local MEANINGS = {
+  { "1 (or -E)", "the lock is taken", "run hold wait" },
+  { "1 (or -E)", "wait: the latch is still closed; set: it is already counting; down: it is open", "latch" },
+  { "64", "usage error, or an enclosing run already holds the lock", "run lead hold" },
+  { "64", "usage error", "wait latch" },
+  { "69", "the server does not answer", "run hold wait latch" },
+  { "70", "the server answered with an error", "run hold wait latch" },
+  { "73", "the key holds something other than this kind of lock", "run lead hold" },
+  { "73", "the key holds something other than a lock", "wait" },
+  { "73", "the key holds something other than a latch", "latch" },
+  { "74", "cannot write to standard output", "hold latch" },
+  { "75", "the lock was lost", "run lead hold" },
+  { "76", "too few of the --servers answered (no quorum)", "run hold wait" },
+  { "77", "the server denied permission", "run lead hold wait latch" },
+  { "79 (or -E)", "--idempotent: already done", "run" },
+  { "126, 127", "the command cannot be run, or was not found", "run lead" },
+  { "128 + n", "terminated by signal n", "run lead hold wait latch" },
+}
+local RUNS_A_COMMAND = { run = true, lead = true }
+
+-- The exit codes of a verb, as its help lists them.
+function exits.help(verb)
+  local lines = { RUNS_A_COMMAND[verb] and "Exit codes, besides the command's own:" or "Exit codes:" }
+  for _, row in ipairs(MEANINGS) do
+    if (" " .. row[3] .. " "):find(" " .. verb .. " ", 1, true) then
+      lines[#lines + 1] = ("  %-11s %s"):format(row[1], row[2])
+    end
+  end
+  return table.concat(lines, "\n")
+end
 
 local SIGNALS = { HUP = 1, INT = 2, QUIT = 3, USR1 = 10, USR2 = 12, TERM = 15 }
 

@@ -12,9 +12,9 @@ local target = require "holdfast.command.target"
 local hold = {}
 
 hold.usage = "holdfast hold [options] KEY…"
-hold.summary = "Hold a lock until a signal ends it. Prints its key and fencing token."
+hold.summary = "Hold a lock until interrupted by a signal. Prints its key and fencing token."
 hold.options = options.join(target.waiting, target.locking, settings.options, target.telling)
-hold.more = target.TIME .. "\n\n" .. exits.help
+hold.more = target.TIME .. "\n\n" .. exits.help "hold"
 hold.examples = {
   "holdfast hold migrations                # until Ctrl-C",
   "holdfast hold -w 1m stock:7 stock:9     # several locks; gives up after a minute",

@@ -217,7 +217,7 @@ function Holding:name_holder(message)
   return busy_message(self.plan, message)
 end
 
-local INSIDE = "%s: the surrounding run holds it and must end first; " ..
+local INSIDE = "%s: an enclosing run already holds it and must end first; " ..
   "start this one after it, or use another %s"
 
 local function deadlock_message(plan, key)

@@ -29,7 +29,7 @@ local function overview()
   for _, verb in ipairs(VERBS) do
     lines[#lines + 1] = ("  %-9s %s"):format(verb, load(verb).summary)
   end
-  lines[#lines + 1] = "\nholdfast VERB --help prints the options and examples of a verb."
+  lines[#lines + 1] = "\nholdfast VERB --help prints that verb's options and examples."
   return table.concat(lines, "\n")
 end
 
@@ -60,8 +60,8 @@ local function without_verb(word)
     return "options come after the verb: holdfast VERB " .. word .. " …"
   end
   local near = nearest(word)
-  return ('no verb "%s"%s; holdfast --help lists them'):format(word, near
-    and (", did you mean holdfast %s?"):format(near) or "")
+  return ('no verb "%s";%s holdfast --help lists all verbs'):format(word, near
+    and (" did you mean holdfast %s?"):format(near) or "")
 end
 
 local function dispatch(args)

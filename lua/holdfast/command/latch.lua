@@ -14,15 +14,15 @@ latch.usage = "holdfast latch [options] set KEY COUNT\n" ..
   "       holdfast latch [options] down KEY [COUNT]\n" ..
   "       holdfast latch [options] wait KEY\n" ..
   "       holdfast latch [options] count | delete KEY"
-latch.summary = "Wait for a count to reach 0, and count it down."
+latch.summary = "Wait for a count to reach 0, or count it down."
 latch.options = verb.options(latch, {
   title = "Latch",
   { "no-wait", short = "n", help = "wait: fail at once if the latch is closed" },
   { "wait", short = "w", aliases = { "timeout" }, value = "TIME", check = options.seconds,
     help = "wait: give up after this long (default: wait forever)" },
   { "busy-exit", short = "E", value = "CODE", check = options.exit_code,
-    help = "exit code if the latch is still closed (default: 1); 0 also prints nothing" },
-  { "quiet", short = "q", help = "print no count, and nothing if the latch is still closed" },
+    help = "exit code if the latch is still closed (default: 1); 0 also suppresses the message" },
+  { "quiet", short = "q", help = "suppress the count, and the message if the latch is still closed" },
 }, target.telling)
 latch.more = "set     starts a count; fails if the latch is already counting\n" ..
   "down    counts down by COUNT (default: 1) and prints what is left; fails if the latch is open\n" ..
@@ -31,10 +31,9 @@ latch.more = "set     starts a count; fails if the latch is already counting\n" 
   "delete  opens the latch at once\n\n" ..
   "A latch that was never set is open: set it before others count it down or wait for it.\n\n" ..
   target.TIME .. "\n\n" ..
-  "Exit codes: 1 (or the code of -E) if the latch is closed, for set if it is already counting,\n" ..
-  "for down if it is open; others as for run."
+  exits.help "latch"
 latch.examples = {
-  "holdfast latch set build:7 2                 # two parts are to come",
+  "holdfast latch set build:7 2                 # two parts still to be done",
   "holdfast latch down build:7                  # one of them is done",
   "holdfast latch wait -w 10m build:7 || ./late # wait for both, for at most 10 minutes",
 }

@@ -35,17 +35,17 @@ end
 lead.options = options.join({
   title = "Command",
   work.command,
-  { "once", help = "exit with the command's exit code when it ends by itself" },
+  { "once", help = "exit with the command's exit code when it exits on its own" },
   { "pause", value = "TIME", check = options.seconds,
     help = "pause before a restart or a retry (default: 1s)" },
   work.grace,
 }, of_plain_locks(target.locking), settings.options, target.telling)
 
-lead.more = "The command starts when this host acquires the lock, and is ended when the lock is lost.\n"
-  .. "INT, QUIT and TERM end both the command and holdfast.\n\n" .. target.TIME .. "\n\n" .. exits.help
+lead.more = "The command starts when this host acquires the lock, and is stopped when the lock is lost.\n"
+  .. "INT, QUIT and TERM end both the command and holdfast.\n\n" .. target.TIME .. "\n\n" .. exits.help "lead"
 lead.examples = {
   "holdfast lead scheduler -- ./scheduler              # runs on one host, moves if that host dies",
-  "holdfast lead --once import -- ./import             # until the command ends by itself",
+  "holdfast lead --once import -- ./import             # until the command exits on its own",
   "holdfast lead --lease 10s --pause 5s mail -- ./mail # fails over in 10 s, restarts after 5 s",
 }
 

@@ -9,11 +9,12 @@ local verb = require "holdfast.command.verb"
 local ls = {}
 
 ls.usage = "holdfast ls [options] [PATTERN]"
-ls.summary = "List the locks that are held, or those whose key matches PATTERN."
-ls.more = "PATTERN is a glob, as for Redis's SCAN: * matches any text.\n\n" ..
-  "A finished job of run --idempotent has the owner `done`; its TTL is the time until it may run\n" ..
-  "again. A semaphore shows the number of permits taken instead of an owner, and the time until\n" ..
-  "the first lease ends. A closed latch is listed while somebody waits for it, with its count."
+ls.summary = "List the locks that are held, or only those whose key matches PATTERN."
+ls.more = "PATTERN is a glob, as in Redis's SCAN: * matches any text.\n\n" ..
+  "A finished run --idempotent job is listed with the owner `done`; its TTL is the time until it\n" ..
+  "may run again. A semaphore shows the number of permits taken instead of an owner, and the time\n" ..
+  "until the first lease ends. A closed latch is listed, with its count, while somebody is waiting\n" ..
+  "for it."
 
 ls.of_servers = true
 ls.options = verb.options(ls, {

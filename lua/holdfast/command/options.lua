@@ -93,8 +93,8 @@ local function by_long(known)
 end
 
 local function unknown(shown, near)
-  return ("unknown option %s%s; --help lists them"):format(shown, near
-    and (", did you mean --%s?"):format(near) or "")
+  return ("unknown option %s;%s --help lists all options"):format(shown, near
+    and (" did you mean --%s?"):format(near) or "")
 end
 
 -- flock's name for --wait.

@@ -22,7 +22,7 @@ function ping.main(args)
     local first, message, code = client:ping()
     local again = first and client:ping()
     if not again then return verb.failed(out, message, code) end
-    output.print(("answers in %s ms, the first time in %s ms"):format(
+    output.print(("answers in %s ms (first answer: %s ms)"):format(
       locale.decimal("%.2f", again * 1e3), locale.decimal("%.2f", first * 1e3)))
     return exits.OK
   end)

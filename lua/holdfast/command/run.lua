@@ -27,10 +27,10 @@ run.options = options.join(target.waiting, {
   { "idempotent", value = "TIME", check = options.lease,
     help = "do not run again for this long after a success" },
   { "duplicate-exit", value = "CODE", check = options.exit_code,
-    help = "exit code if --idempotent finds it done (default: that of -E, or 79)" },
+    help = "exit code if --idempotent finds the job already done (default: the -E code, or 79)" },
 }, target.locking, settings.options, target.telling)
 
-run.more = target.TIME .. "\n\n" .. exits.help
+run.more = target.TIME .. "\n\n" .. exits.help "run"
 run.examples = {
   "holdfast run -n -E 0 backup -- ./backup          # from cron on many hosts: one runs it",
   "holdfast run -w 10m deploy:shop -- ./deploy.sh   # waits in line, for at most 10 minutes",

@@ -12,7 +12,7 @@ local verb = require "holdfast.command.verb"
 local show = {}
 
 show.usage = "holdfast show [options] KEY"
-show.summary = "Show who holds the lock KEY and who waits for it. Exits with 1 if it is free."
+show.summary = "Show who holds the lock KEY and who is waiting for it. Exits with 1 if it is free."
 
 show.of_servers = true
 show.options = verb.options(show, {

@@ -9,8 +9,8 @@ local target = {}
 
 target.telling = {
   title = "Output",
-  { "json", help = "print events as JSON on standard error" },
-  { "verbose", short = "v", help = "print what happens on standard error" },
+  { "json", help = "print events as JSON to standard error" },
+  { "verbose", short = "v", help = "print progress messages to standard error" },
 }
 
 target.waiting = {
@@ -19,7 +19,7 @@ target.waiting = {
   { "wait", short = "w", value = "TIME", check = options.seconds,
     help = "give up after this long (default: wait forever)" },
   { "busy-exit", short = "E", aliases = { "conflict-exit-code" }, value = "CODE",
-    check = options.exit_code, help = "exit code if the lock is taken (default: 1); 0 also prints nothing" },
+    check = options.exit_code, help = "exit code if the lock is taken (default: 1); 0 also suppresses the message" },
   { "quiet", short = "q", help = "print nothing if the lock is taken" },
 }
 
@@ -29,13 +29,13 @@ target.locking = {
     help = "how long the lock survives a crashed holder (default: 30s)" },
   { "one-by-one", value = "TYPE:ID", help = "lock this type and id instead of a KEY" },
   { "shared", short = "s", help = "share the lock with other --shared holders" },
-  { "exclusive", short = "x", help = "exclude --shared holders and each other" },
+  { "exclusive", short = "x", help = "exclude both --shared and other --exclusive holders" },
   { "permits", value = "N", check = options.count,
-    help = "run at most N at a time; N is ignored if the semaphore exists" },
+    help = "allow at most N holders at a time; N is ignored if the semaphore already exists" },
   { "name", value = "NAME", check = options.name, help = "name of the holder in `holdfast show`" },
 }
 
-target.TIME = "TIME is a number of seconds, or has units: 90, 1.5, 5m, 1h30m."
+target.TIME = "TIME is a number of seconds, or numbers with units: 90, 1.5, 5m, 1h30m."
 
 local LEASE, GRACE = 30, 5
 local MOST_KEYS = 1024 -- of a multi lock

@@ -17,11 +17,11 @@ local verb = require "holdfast.command.verb"
 local top = {}
 
 top.usage = "holdfast top [options] [PATTERN]"
-top.summary = "Show locks, holders, waiters and hand-offs: live on a terminal, once elsewhere."
+top.summary = "Show locks, holders, waiters and hand-offs: live on a terminal, otherwise just once."
 
 top.of_servers = true
 top.options = verb.options(top, {
-  { "interval", value = "TIME", check = options.lease, help = "time between two looks (default: 1s)" },
+  { "interval", value = "TIME", check = options.lease, help = "time between refreshes (default: 1s)" },
 })
 top.examples = {
   "holdfast top                  # all locks; q quits",

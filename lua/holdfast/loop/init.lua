@@ -71,7 +71,7 @@ function loop.check(given)
   end
 end
 
-local NO_YIELD = "Lua 5.1 cannot wait inside pcall, as event loops need; LuaJIT and newer Luas can"
+local NO_YIELD = "Lua 5.1 cannot wait inside pcall, which event loops require; LuaJIT and newer Lua versions can"
 
 -- The loop with this name, or the user's own. → the loop | nil, why it is not available
 function loop.get(given)
