@@ -91,12 +91,9 @@ static int l_parse_url(lua_State *L) {
 __attribute__((visibility("default"))) int luaopen_holdfast_core(lua_State *L);
 
 int luaopen_holdfast_core(lua_State *L) {
-    static const luaL_Reg functions[] = {{"now", l_now},
-                                         {"parse_url", l_parse_url},
-                                         {"is_before", l_is_before},
-                                         {"code_of", l_code_of},
-                                         {"states", l_states},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"now", l_now},         {"parse_url", l_parse_url}, {"is_before", l_is_before},
+        {"code_of", l_code_of}, {"states", l_states},       {NULL, NULL}};
     hf_check_version(L);
     hf_stay_loaded(&NAMED_HERE); /* the watchdog runs this module's code, also after lua_close */
     hf_keepmainthread(L);
