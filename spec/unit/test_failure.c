@@ -5,10 +5,10 @@
 static const hf_slice ORDER = {"order:42", 8};
 
 TEST(every_code_has_its_name) {
-    static const char *const names[] = {"ok",        "busy",        "unreachable", "lost",
-                                        "not_held",  "interrupted", "conflict",    "denied",
-                                        "no_quorum", "duplicate",   "mismatch",    "closed",
-                                        "server",    "deadlock",    "timeout",     "no_memory"};
+    static const char *const names[] = {
+        "ok",       "busy",     "unreachable", "lost",      "not_held", "interrupted",
+        "conflict", "denied",   "no_quorum",   "duplicate", "mismatch", "closed",
+        "server",   "deadlock", "timeout",     "stale",     "no_memory"};
     for (size_t code = 0; code < sizeof names / sizeof *names; code++) {
         CHECK_STR(hf_code_name((hf_code)code), names[code]);
     }
