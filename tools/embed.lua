@@ -8,8 +8,8 @@
 --                                        luacheck
 --   lua5.4 tools/embed.lua --sent DIR    write each program as clients send it, byte for byte
 --
--- "layout.lua", "holding.lua", "next.lua", "hearers.lua", "releases.lua" and "rw_releases.lua" stand
--- for files that depend on the variant of a program: see VARIANTS. A variant that would be no other
+-- "layout.lua", "holding.lua", "next.lua", "hearers.lua", "releases.lua" and others stand for
+-- files that depend on the variant of a program: see VARIANTS. A variant that would be no other
 -- program is not made.
 --
 -- A line `--#include "queue.lua"` stands for that file's text. A file whose first line is
@@ -53,15 +53,18 @@ end
 
 local VARIANTS = {
   { prefix = "", ["layout.lua"] = "hash.lua", ["holding.lua"] = "hash_holding.lua",
-    ["next.lua"] = "hash_next.lua",
+    ["next.lua"] = "hash_next.lua", ["taking.lua"] = "hash_taking.lua",
+    ["removing.lua"] = "hash_removing.lua", ["heard.lua"] = "plain_heard.lua",
     ["hearers.lua"] = "plain.lua", ["releases.lua"] = "plain.lua",
     ["rw_releases.lua"] = "rw_plain.lua" },
   { prefix = "mutex_", ["layout.lua"] = "string.lua", ["holding.lua"] = "string_holding.lua",
-    ["next.lua"] = "string_next.lua",
+    ["next.lua"] = "string_next.lua", ["taking.lua"] = "string_taking.lua",
+    ["removing.lua"] = "string_removing.lua", ["heard.lua"] = "silent_heard.lua",
     ["hearers.lua"] = "string_silent.lua", ["releases.lua"] = "plain.lua",
     ["rw_releases.lua"] = "rw_plain.lua" },
   { prefix = "sharded_", ["layout.lua"] = "hash.lua", ["holding.lua"] = "hash_holding.lua",
-    ["next.lua"] = "hash_next.lua",
+    ["next.lua"] = "hash_next.lua", ["taking.lua"] = "hash_taking.lua",
+    ["removing.lua"] = "hash_removing.lua", ["heard.lua"] = "sharded_heard.lua",
     ["hearers.lua"] = "sharded.lua", ["releases.lua"] = "sharded.lua",
     ["rw_releases.lua"] = "rw_sharded.lua" },
 }

@@ -14,10 +14,10 @@ return {
     .. "local stays = most and ttl_ms > most and ttl_ms > tonumber(ARGV[2])"] = SAME_TTL,
   ["extend.lua constant: if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end => "
     .. "if ARGV[5] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end"] = "no member is the empty text",
-  ["fresh.lua operator: if ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0 then => "
-    .. "if ARGV[3] == '0' and ARGV[7] ~= '' and redis.call('EXISTS', LOCK, QUEUE) == 0 then"] = FAST_PATH,
-  ["fresh.lua constant: if ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0 then => "
-    .. "if ARGV[3] == '0' and ARGV[8] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0 then"] = FAST_PATH,
+  ["free.lua operator: local FREE = ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0 => "
+    .. "local FREE = ARGV[3] == '0' and ARGV[7] ~= '' and redis.call('EXISTS', LOCK, QUEUE) == 0"] = FAST_PATH,
+  ["free.lua constant: local FREE = ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0 => "
+    .. "local FREE = ARGV[3] == '0' and ARGV[8] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0"] = FAST_PATH,
   ["hash_holding.lua operator: if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end => "
     .. "if redis.call('PTTL', lock) <= tonumber(ms) then redis.call('PEXPIRE', lock, ms) end"] = SAME_TTL,
   ["queue.lua operator: if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end => "

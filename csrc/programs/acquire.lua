@@ -1,4 +1,5 @@
 --#include "keys.lua"
+--#include "head.lua"
 --#include "clock.lua"
 --#include "layout.lua"
 --#include "ours.lua"

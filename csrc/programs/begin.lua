@@ -3,6 +3,7 @@
 --#include "ranges.lua"
 --#include "hash.lua"
 local PRINT = ARGV[8]
+--#include "free.lua"
 --#include "fresh.lua"
 --#include "hash_holding.lua"
 --#include "releases.lua"

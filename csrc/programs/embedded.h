@@ -83,9 +83,27 @@ enum hf_program_id {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "c1f74b0e7667fd21bbe6cbec7900ffcdcd492c17",
+    {"acquire", "f203c4b682b9b7285b5434aa8feb49d093f5116d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
+     "local LEASE, TOKEN_TTL = ARGV[5], ARGV[6]\n"
+     "local FREE = ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0\n"
+     "if FREE and TOKEN_TTL ~= '0' and not ARGV[8] and OWNER:byte(38) ~= 48 then\n"
+     "local call = redis.call\n"
+     "local last = tonumber(call('GET', COUNTER))\n"
+     "if last and last >= 0 and last % 8 == 0 then\n"
+     "local least, ttl_left, time = TOKEN_TTL + 0, call('PTTL', COUNTER), call('TIME')\n"
+     "local token = time[1] * 1000000 + time[2]\n"
+     "token = token + -token % 8\n"
+     "if last < token\n"
+     "and (ttl_left >= least and ttl_left <= least + least / 64 or ttl_left == -1) then\n"
+     "call('INCRBY', COUNTER, token - last)\n"
+     "call('HSET', LOCK, OWNER, '1')\n"
+     "call('PEXPIRE', LOCK, LEASE)\n"
+     "return { 1, token, 0 }\n"
+     "end\n"
+     "end\n"
+     "end\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
      "local function server_us()\n"
@@ -98,16 +116,12 @@ static const hf_program hf_program_table[] = {
      "return string.format('%d%07d', (number - low) / 1e7, low)\n"
      "end\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -167,8 +181,7 @@ static const hf_program hf_program_table[] = {
      "local last = math.max(token + RANGE_LEAST, now + AHEAD_US)\n"
      "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
      "end\n"
-     "local LEASE, TOKEN_TTL = ARGV[5], ARGV[6]\n"
-     "if ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0 then\n"
+     "if FREE then\n"
      "local token, last = next_token(TOKEN_TTL, tonumber(ARGV[9]), nil, keeps(OWNER) and range_end)\n"
      "create_hold(LOCK, OWNER, LEASE, PRINT)\n"
      "return { 1, token, 0, ARGV[9] and server_us() or last and 0, last }\n"
@@ -599,8 +612,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     20623, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
-    {"acquire_all", "d51c4511518c6bc5311d3f8cf6e5231685457dae",
+     21023, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
+    {"acquire_all", "e3fd53a9f2976c0728da465ee595930b2a389e58",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -649,16 +662,12 @@ static const hf_program hf_program_table[] = {
      "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
      "end\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -971,8 +980,8 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
      "end\n"
      "return reply\n",
-     14278, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
-    {"begin", "6ff8a12fde69b3846e4e7f0024b890042bc3c97f",
+     14091, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
+    {"begin", "3fac7f94f0f12d2288ec2b84faf2dbbe34ab1d61",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1021,16 +1030,12 @@ static const hf_program hf_program_table[] = {
      "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
      "end\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -1045,7 +1050,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local PRINT = ARGV[8]\n"
      "local LEASE, TOKEN_TTL = ARGV[5], ARGV[6]\n"
-     "if ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0 then\n"
+     "local FREE = ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0\n"
+     "if FREE then\n"
      "local token, last = next_token(TOKEN_TTL, tonumber(ARGV[9]), nil, keeps(OWNER) and range_end)\n"
      "create_hold(LOCK, OWNER, LEASE, PRINT)\n"
      "return { 1, token, 0, ARGV[9] and server_us() or last and 0, last }\n"
@@ -1483,8 +1489,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     20347, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
-    {"complete", "8bf64147c765c03a7cfbe2da9e98af7872fb5797",
+     20178, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
+    {"complete", "5ef4774acbcad0f30ffec56144314e47a0cef91a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1533,16 +1539,12 @@ static const hf_program hf_program_table[] = {
      "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
      "end\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -1822,19 +1824,15 @@ static const hf_program hf_program_table[] = {
      "redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT, 'by', OWNER)\n"
      "redis.call('PEXPIRE', LOCK, KEEP)\n"
      "return is_queue() and tell_done() and 3 or 1\n",
-     13156, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
-    {"extend", "ecb6e3fe38778634f50289de1a87da95b6f5836c",
+     12969, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
+    {"extend", "92c1927d787af96b980fb6bc2b0f3ac50fa0dae2",
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -1864,8 +1862,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "end\n"
      "return 1\n",
-     1484, NULL},
-    {"fair_acquire", "ec1de68593c349cc7babd819975e41a0a2a3dcb2",
+     1297, NULL},
+    {"fair_acquire", "79fb96a2ff73c3f61366ff9fe249f88aa326b0bf",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1914,16 +1912,12 @@ static const hf_program hf_program_table[] = {
      "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
      "end\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -1952,7 +1946,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local PRINT = nil\n"
      "local LEASE, TOKEN_TTL = ARGV[5], ARGV[6]\n"
-     "if ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0 then\n"
+     "local FREE = ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0\n"
+     "if FREE then\n"
      "local token, last = next_token(TOKEN_TTL, tonumber(ARGV[9]), nil, keeps(OWNER) and range_end)\n"
      "create_hold(LOCK, OWNER, LEASE, PRINT)\n"
      "return { 1, token, 0, ARGV[9] and server_us() or last and 0, last }\n"
@@ -2113,8 +2108,8 @@ static const hf_program hf_program_table[] = {
      "if not owner then return busy(0, 1, now) end\n"
      "wake(owner, till, now)\n"
      "return busy(0, math.min(tonumber(GRANT_MS), timeout_of(owner) - now), now)\n",
-     9782, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE]},
-    {"fair_force", "21b73f2968b9b857f56150b10fffc7c21d615b87",
+     9613, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE]},
+    {"fair_force", "d050b90c658fb9d92d616cd83f01039e76109699",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -2129,16 +2124,12 @@ static const hf_program hf_program_table[] = {
      "return string.format('%d%07d', (number - low) / 1e7, low)\n"
      "end\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -2282,19 +2273,15 @@ static const hf_program hf_program_table[] = {
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on()\n",
-     6172, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE]},
-    {"fair_info", "96c85c5523cbaeebefa9206b4c6b58360909280c",
+     5985, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE]},
+    {"fair_info", "623b2a693fb6172ba55eb4eb3b0643c6f69ce551",
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -2342,8 +2329,8 @@ static const hf_program hf_program_table[] = {
      "#waiters,\n"
      "ahead_of(ARGV[1]),\n"
      "}\n",
-     1956, NULL},
-    {"fair_leave", "69837a2cf67da23df9b9c453b78acdcc3e4ced9a",
+     1769, NULL},
+    {"fair_leave", "0eabd5ec4733183123c9daaab426958e23989dac",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -2358,16 +2345,12 @@ static const hf_program hf_program_table[] = {
      "return string.format('%d%07d', (number - low) / 1e7, low)\n"
      "end\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -2511,21 +2494,17 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on()\n",
-     5847, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE]},
-    {"fair_release", "42fef6ca3dcf54814ceb6175e84889ff8ce0e947",
+     5660, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE]},
+    {"fair_release", "282d08d9e0c5f60d9ac5c775644c9efefea1a4cb",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -2677,7 +2656,7 @@ static const hf_program hf_program_table[] = {
      "return more and 3 or 1\n"
      "end\n"
      "return pass_on()\n",
-     5756, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE]},
+     5569, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE]},
     {"fence", "816db1fd7919dee20cd72bea65e557309dd36934",
      "local FENCE, TOKEN, LOCK, WRITER, NUMBER, TTL_MS =\n"
      "KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])\n"
@@ -2722,7 +2701,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return { 1, all }\n",
      1770, NULL},
-    {"force", "a5af61b2998130a1506acd2ee85c51b9fc3c83fb",
+    {"force", "44eb4d051168d0c0c0632260a6491152bf3ac2f0",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -2771,16 +2750,12 @@ static const hf_program hf_program_table[] = {
      "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
      "end\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -3066,19 +3041,15 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
-     13583, &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
-    {"info", "ac1b198789b902aeee7fc42603656c9eaa332425",
+     13396, &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
+    {"info", "047cdf006c176a79ceb33f864e7fc00a80b4f5aa",
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -3126,7 +3097,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'),\n"
      "ahead_of(ARGV[1]),\n"
      "}\n",
-     2002, NULL},
+     1815, NULL},
     {"latch_delete", "3a3baceddc369b560be2fd93255ffd5462e732a0",
      "local function foreign_waiters(releases)\n"
      "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
@@ -3241,7 +3212,7 @@ static const hf_program hf_program_table[] = {
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
      1140, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET]},
-    {"leave", "13d9256c869ac8c38bbef4d32067da36d8194f5b",
+    {"leave", "96df3fb79854a9b8aeb220cf4409f793214c5abd",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -3290,16 +3261,12 @@ static const hf_program hf_program_table[] = {
      "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
      "end\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -3642,10 +3609,27 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     15279, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
-    {"mutex_acquire", "44de8e038d377ede54f92115117e7bf498f72a9c",
+     15092, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
+    {"mutex_acquire", "2eaac24de7ab2ad6feeb7de48817d2f8092137f0",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
+     "local LEASE, TOKEN_TTL = ARGV[5], ARGV[6]\n"
+     "local FREE = ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0\n"
+     "if FREE and TOKEN_TTL ~= '0' and not ARGV[8] and OWNER:byte(38) ~= 48 then\n"
+     "local call = redis.call\n"
+     "local last = tonumber(call('GET', COUNTER))\n"
+     "if last and last >= 0 and last % 8 == 0 then\n"
+     "local least, ttl_left, time = TOKEN_TTL + 0, call('PTTL', COUNTER), call('TIME')\n"
+     "local token = time[1] * 1000000 + time[2]\n"
+     "token = token + -token % 8\n"
+     "if last < token\n"
+     "and (ttl_left >= least and ttl_left <= least + least / 64 or ttl_left == -1) then\n"
+     "call('INCRBY', COUNTER, token - last)\n"
+     "call('SET', LOCK, OWNER, 'PX', LEASE)\n"
+     "return { 1, token, 0 }\n"
+     "end\n"
+     "end\n"
+     "end\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
      "local function server_us()\n"
@@ -3658,15 +3642,11 @@ static const hf_program hf_program_table[] = {
      "return string.format('%d%07d', (number - low) / 1e7, low)\n"
      "end\n"
      "local KIND, KINDS = 'string', 'm'\n"
-     "local LAST_OF_FEW = '2'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
      "end\n"
      "local function first_owner(lock)\n"
      "return redis.call('GET', lock)\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('GET', lock) == owner and redis.call('DEL', lock) == 1\n"
      "end\n"
      "local function create_hold(lock, owner, ms)\n"
      "redis.call('SET', lock, owner, 'PX', ms)\n"
@@ -3718,8 +3698,7 @@ static const hf_program hf_program_table[] = {
      "local last = math.max(token + RANGE_LEAST, now + AHEAD_US)\n"
      "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
      "end\n"
-     "local LEASE, TOKEN_TTL = ARGV[5], ARGV[6]\n"
-     "if ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0 then\n"
+     "if FREE then\n"
      "local token, last = next_token(TOKEN_TTL, tonumber(ARGV[9]), nil, keeps(OWNER) and range_end)\n"
      "create_hold(LOCK, OWNER, LEASE, PRINT)\n"
      "return { 1, token, 0, ARGV[9] and server_us() or last and 0, last }\n"
@@ -4142,18 +4121,14 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     19804, NULL},
-    {"mutex_extend", "82dfb76ff7ac8514b83bdfa87745ba79f415965a",
+     20228, NULL},
+    {"mutex_extend", "c9acf0105e729dbd7aa779d328f91111557d52ae",
      "local KIND, KINDS = 'string', 'm'\n"
-     "local LAST_OF_FEW = '2'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
      "end\n"
      "local function first_owner(lock)\n"
      "return redis.call('GET', lock)\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('GET', lock) == owner and redis.call('DEL', lock) == 1\n"
      "end\n"
      "local function create_hold(lock, owner, ms)\n"
      "redis.call('SET', lock, owner, 'PX', ms)\n"
@@ -4175,8 +4150,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "end\n"
      "return 1\n",
-     1183, NULL},
-    {"mutex_force", "06e4af2fc33c84e13838de75bbc0ed5f4bba97e9",
+     1042, NULL},
+    {"mutex_force", "bf0b263a38769e8148972dba0da1185b026447ad",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -4225,15 +4200,11 @@ static const hf_program hf_program_table[] = {
      "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
      "end\n"
      "local KIND, KINDS = 'string', 'm'\n"
-     "local LAST_OF_FEW = '2'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
      "end\n"
      "local function first_owner(lock)\n"
      "return redis.call('GET', lock)\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('GET', lock) == owner and redis.call('DEL', lock) == 1\n"
      "end\n"
      "local function create_hold(lock, owner, ms)\n"
      "redis.call('SET', lock, owner, 'PX', ms)\n"
@@ -4503,18 +4474,14 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
-     12764, NULL},
-    {"mutex_info", "4b8435a800fcffc205316c5e5bb3adc246c7d923",
+     12623, NULL},
+    {"mutex_info", "f6c7c5d43da7d3a1bdf54eff3920e0c4a5d93bdd",
      "local KIND, KINDS = 'string', 'm'\n"
-     "local LAST_OF_FEW = '2'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
      "end\n"
      "local function first_owner(lock)\n"
      "return redis.call('GET', lock)\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('GET', lock) == owner and redis.call('DEL', lock) == 1\n"
      "end\n"
      "local function create_hold(lock, owner, ms)\n"
      "redis.call('SET', lock, owner, 'PX', ms)\n"
@@ -4547,8 +4514,8 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'),\n"
      "ahead_of(ARGV[1]),\n"
      "}\n",
-     1368, NULL},
-    {"mutex_leave", "cb65b66f7507ca0baa578ac60391a52d169815c5",
+     1227, NULL},
+    {"mutex_leave", "eeba9717bf5f0a1844435aa74c0219876ac60f6b",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -4597,15 +4564,11 @@ static const hf_program hf_program_table[] = {
      "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
      "end\n"
      "local KIND, KINDS = 'string', 'm'\n"
-     "local LAST_OF_FEW = '2'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
      "end\n"
      "local function first_owner(lock)\n"
      "return redis.call('GET', lock)\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('GET', lock) == owner and redis.call('DEL', lock) == 1\n"
      "end\n"
      "local function create_hold(lock, owner, ms)\n"
      "redis.call('SET', lock, owner, 'PX', ms)\n"
@@ -4932,34 +4895,21 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     14460, NULL},
-    {"mutex_release", "08b85ac252fcbb3707aa6cc94bf47ed35975cba8",
+     14319, NULL},
+    {"mutex_release", "88b0ad02fc9cbb79a67f595446a1613fbc80fcfb",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
+     "if ARGV[3] ~= '0' or ARGV[5] ~= '' then\n"
      "local KIND, KINDS = 'string', 'm'\n"
-     "local LAST_OF_FEW = '2'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
      "end\n"
      "local function first_owner(lock)\n"
      "return redis.call('GET', lock)\n"
      "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('GET', lock) == owner and redis.call('DEL', lock) == 1\n"
-     "end\n"
      "local function create_hold(lock, owner, ms)\n"
      "redis.call('SET', lock, owner, 'PX', ms)\n"
      "end\n"
-     "local function foreign_waiters(_)\n"
-     "return 0\n"
-     "end\n"
-     "local function listeners(_, ...)\n"
-     "return 0, redis.pcall('PUBSUB', 'NUMSUB', ...)\n"
-     "end\n"
-     "local function announce(_)\n"
-     "return 0\n"
-     "end\n"
-     "if ARGV[3] ~= '0' or ARGV[5] ~= '' then\n"
      "local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
      "local count = holds_of(LOCK, OWNER)\n"
      "local to = count and (OWN and count - OWN or TO) or 0\n"
@@ -4975,11 +4925,35 @@ static const hf_program hf_program_table[] = {
      "return 2\n"
      "end\n"
      "end\n"
-     "if not remove_hold(LOCK, OWNER) then\n"
+     "local LAST_OF_FEW = '2'\n"
+     "local removed = redis.call('GET', LOCK) == OWNER and redis.call('DEL', LOCK) == 1\n"
+     "if not removed then\n"
      "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
      "end\n"
      "local first_few = redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_FEW, 'WITHSCORES')\n"
-     "if #first_few == 0 and (announce(RELEASES) == 0 or first_few.err) then return 1 end\n"
+     "if #first_few == 0 then\n"
+     "local heard = 0\n"
+     "if heard == 0 or not tonumber(heard) or first_few.err then return 1 end\n"
+     "end\n"
+     "local KIND, KINDS = 'string', 'm'\n"
+     "local function holds_of(lock, owner)\n"
+     "return redis.call('GET', lock) == owner and 1 or nil\n"
+     "end\n"
+     "local function first_owner(lock)\n"
+     "return redis.call('GET', lock)\n"
+     "end\n"
+     "local function create_hold(lock, owner, ms)\n"
+     "redis.call('SET', lock, owner, 'PX', ms)\n"
+     "end\n"
+     "local function foreign_waiters(_)\n"
+     "return 0\n"
+     "end\n"
+     "local function listeners(_, ...)\n"
+     "return 0, redis.pcall('PUBSUB', 'NUMSUB', ...)\n"
+     "end\n"
+     "local function announce(_)\n"
+     "return 0\n"
+     "end\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
      "local function server_us()\n"
@@ -5336,18 +5310,14 @@ static const hf_program hf_program_table[] = {
      "if #first_few > 0 then return pass_on(first_few) end\n"
      "foreign_turn(nil)\n"
      "return 1\n",
-     15822, NULL},
-    {"mutex_renew", "48ffe2ac11955f7464d84d6361bdec364216dab2",
+     16087, NULL},
+    {"mutex_renew", "9df5d8634374a125ec5e4ab9434f32db21be0392",
      "local KIND, KINDS = 'string', 'm'\n"
-     "local LAST_OF_FEW = '2'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
      "end\n"
      "local function first_owner(lock)\n"
      "return redis.call('GET', lock)\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('GET', lock) == owner and redis.call('DEL', lock) == 1\n"
      "end\n"
      "local function create_hold(lock, owner, ms)\n"
      "redis.call('SET', lock, owner, 'PX', ms)\n"
@@ -5363,7 +5333,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "end\n"
      "return results\n",
-     754, NULL},
+     613, NULL},
     {"permit_acquire", "15ed8e4024ac17ed9873890ed8f0eba32494c9fc",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -7207,20 +7177,17 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      327, NULL},
-    {"release", "37abf09bf420483dd37a4a461a6ab898329b434c",
+    {"release", "34d2ba7fdd233a58983c318b5bfa3332ca89feea",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
+     "if ARGV[3] ~= '0' or ARGV[5] ~= '' then\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -7233,17 +7200,6 @@ static const hf_program hf_program_table[] = {
      "write_hold(lock, owner, '1', print)\n"
      "redis.call('PEXPIRE', lock, ms)\n"
      "end\n"
-     "local function foreign_waiters(releases)\n"
-     "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
-     "end\n"
-     "local function listeners(releases, ...)\n"
-     "local counts = redis.pcall('PUBSUB', 'NUMSUB', releases, ...)\n"
-     "return counts[2] or 0, counts\n"
-     "end\n"
-     "local function announce(releases, payload)\n"
-     "return tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0\n"
-     "end\n"
-     "if ARGV[3] ~= '0' or ARGV[5] ~= '' then\n"
      "local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
      "local count = holds_of(LOCK, OWNER)\n"
      "local to = count and (OWN and count - OWN or TO) or 0\n"
@@ -7266,11 +7222,45 @@ static const hf_program hf_program_table[] = {
      "return 2\n"
      "end\n"
      "end\n"
-     "if not remove_hold(LOCK, OWNER) then\n"
+     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
+     "local removed = redis.call('HDEL', LOCK, OWNER) == 1\n"
+     "if not removed then\n"
      "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
      "end\n"
      "local first_few = redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_FEW, 'WITHSCORES')\n"
-     "if #first_few == 0 and (announce(RELEASES) == 0 or first_few.err) then return 1 end\n"
+     "if #first_few == 0 then\n"
+     "local heard = redis.pcall('PUBLISH', RELEASES, '0')\n"
+     "if heard == 0 or not tonumber(heard) or first_few.err then return 1 end\n"
+     "end\n"
+     "local KIND, KINDS = 'hash', 'lg'\n"
+     "local function holds_of(lock, owner)\n"
+     "return tonumber(redis.call('HGET', lock, owner))\n"
+     "end\n"
+     "local function first_owner(lock)\n"
+     "local fields = redis.call('HKEYS', lock)\n"
+     "return not fields[2] and fields[1] or nil\n"
+     "end\n"
+     "local function write_hold(lock, owner, holds, print)\n"
+     "if print then\n"
+     "redis.call('HSET', lock, owner, holds, 'print', print)\n"
+     "else\n"
+     "redis.call('HSET', lock, owner, holds)\n"
+     "end\n"
+     "end\n"
+     "local function create_hold(lock, owner, ms, print)\n"
+     "write_hold(lock, owner, '1', print)\n"
+     "redis.call('PEXPIRE', lock, ms)\n"
+     "end\n"
+     "local function foreign_waiters(releases)\n"
+     "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
+     "end\n"
+     "local function listeners(releases, ...)\n"
+     "local counts = redis.pcall('PUBSUB', 'NUMSUB', releases, ...)\n"
+     "return counts[2] or 0, counts\n"
+     "end\n"
+     "local function announce(releases, payload)\n"
+     "return tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0\n"
+     "end\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
      "local function server_us()\n"
@@ -7632,8 +7622,8 @@ static const hf_program hf_program_table[] = {
      "if #first_few > 0 then return pass_on(first_few) end\n"
      "foreign_turn(nil)\n"
      "return 1\n",
-     16924, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE]},
-    {"release_all", "e1e5e807faf7f5c4e28ea9f2075273ba67eaa87b",
+     17480, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE]},
+    {"release_all", "07cbd4c00537e76f312dd6aaad935ac213485163",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -7682,16 +7672,12 @@ static const hf_program hf_program_table[] = {
      "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
      "end\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -7980,19 +7966,15 @@ static const hf_program hf_program_table[] = {
      "results[i] = release(tonumber(ARGV[3 * i + 1]), ARGV[3 * i + 2])\n"
      "end\n"
      "return results\n",
-     13301, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
-    {"renew", "6bf856fba312356baff6bd5e5f5187916dc3d1d6",
+     13114, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
+    {"renew", "612a2c9050386260ce0a1189f16aa5e30af5a9a6",
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -8016,7 +7998,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "end\n"
      "return results\n",
-     1055, NULL},
+     868, NULL},
     {"rw_acquire", "c75fb0d6e829416eae667eaa3ae73ead1fb7ac3c",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -10554,9 +10536,27 @@ static const hf_program hf_program_table[] = {
      "give(ARGV[2])\n"
      "return note(1)\n",
      1221, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET]},
-    {"sharded_acquire", "fe26e239da3d519568021f0bd304471210714b71",
+    {"sharded_acquire", "8a0d933d16116bd9284a6eda477e1d2676d0a347",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
+     "local LEASE, TOKEN_TTL = ARGV[5], ARGV[6]\n"
+     "local FREE = ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0\n"
+     "if FREE and TOKEN_TTL ~= '0' and not ARGV[8] and OWNER:byte(38) ~= 48 then\n"
+     "local call = redis.call\n"
+     "local last = tonumber(call('GET', COUNTER))\n"
+     "if last and last >= 0 and last % 8 == 0 then\n"
+     "local least, ttl_left, time = TOKEN_TTL + 0, call('PTTL', COUNTER), call('TIME')\n"
+     "local token = time[1] * 1000000 + time[2]\n"
+     "token = token + -token % 8\n"
+     "if last < token\n"
+     "and (ttl_left >= least and ttl_left <= least + least / 64 or ttl_left == -1) then\n"
+     "call('INCRBY', COUNTER, token - last)\n"
+     "call('HSET', LOCK, OWNER, '1')\n"
+     "call('PEXPIRE', LOCK, LEASE)\n"
+     "return { 1, token, 0 }\n"
+     "end\n"
+     "end\n"
+     "end\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
      "local function server_us()\n"
@@ -10569,16 +10569,12 @@ static const hf_program hf_program_table[] = {
      "return string.format('%d%07d', (number - low) / 1e7, low)\n"
      "end\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -10638,8 +10634,7 @@ static const hf_program hf_program_table[] = {
      "local last = math.max(token + RANGE_LEAST, now + AHEAD_US)\n"
      "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
      "end\n"
-     "local LEASE, TOKEN_TTL = ARGV[5], ARGV[6]\n"
-     "if ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0 then\n"
+     "if FREE then\n"
      "local token, last = next_token(TOKEN_TTL, tonumber(ARGV[9]), nil, keeps(OWNER) and range_end)\n"
      "create_hold(LOCK, OWNER, LEASE, PRINT)\n"
      "return { 1, token, 0, ARGV[9] and server_us() or last and 0, last }\n"
@@ -11080,8 +11075,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     21123, NULL},
-    {"sharded_acquire_all", "cb47093f6679b44a5ee81339ab60d841a18b49c5",
+     21523, NULL},
+    {"sharded_acquire_all", "68d8b60b2211a497ede5e2edbfc0450faf2a9d3a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -11130,16 +11125,12 @@ static const hf_program hf_program_table[] = {
      "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
      "end\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -11462,8 +11453,8 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
      "end\n"
      "return reply\n",
-     14778, NULL},
-    {"sharded_begin", "baa3b8cda99c216a0a6b49a025ff364b632609f8",
+     14591, NULL},
+    {"sharded_begin", "b0d69341c8b0eb42e3b94e85df0e2142b778cf40",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -11512,16 +11503,12 @@ static const hf_program hf_program_table[] = {
      "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
      "end\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -11536,7 +11523,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local PRINT = ARGV[8]\n"
      "local LEASE, TOKEN_TTL = ARGV[5], ARGV[6]\n"
-     "if ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0 then\n"
+     "local FREE = ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0\n"
+     "if FREE then\n"
      "local token, last = next_token(TOKEN_TTL, tonumber(ARGV[9]), nil, keeps(OWNER) and range_end)\n"
      "create_hold(LOCK, OWNER, LEASE, PRINT)\n"
      "return { 1, token, 0, ARGV[9] and server_us() or last and 0, last }\n"
@@ -11984,8 +11972,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     20847, NULL},
-    {"sharded_complete", "21a9cf62831219b0371141fabcf359512fadfefb",
+     20678, NULL},
+    {"sharded_complete", "98e43f24d2b28912eeca8615555ddab1490257eb",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12034,16 +12022,12 @@ static const hf_program hf_program_table[] = {
      "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
      "end\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -12333,8 +12317,8 @@ static const hf_program hf_program_table[] = {
      "redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT, 'by', OWNER)\n"
      "redis.call('PEXPIRE', LOCK, KEEP)\n"
      "return is_queue() and tell_done() and 3 or 1\n",
-     13656, NULL},
-    {"sharded_fair_acquire", "fdfcb7c9f19b5e84e51b3fe61ecaefe04368a084",
+     13469, NULL},
+    {"sharded_fair_acquire", "78b8bd546be8b9b82282429b7fe82823b466b43d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12383,16 +12367,12 @@ static const hf_program hf_program_table[] = {
      "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
      "end\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -12421,7 +12401,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local PRINT = nil\n"
      "local LEASE, TOKEN_TTL = ARGV[5], ARGV[6]\n"
-     "if ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0 then\n"
+     "local FREE = ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0\n"
+     "if FREE then\n"
      "local token, last = next_token(TOKEN_TTL, tonumber(ARGV[9]), nil, keeps(OWNER) and range_end)\n"
      "create_hold(LOCK, OWNER, LEASE, PRINT)\n"
      "return { 1, token, 0, ARGV[9] and server_us() or last and 0, last }\n"
@@ -12592,8 +12573,8 @@ static const hf_program hf_program_table[] = {
      "if not owner then return busy(0, 1, now) end\n"
      "wake(owner, till, now)\n"
      "return busy(0, math.min(tonumber(GRANT_MS), timeout_of(owner) - now), now)\n",
-     10282, NULL},
-    {"sharded_fair_force", "892dcf2585502b9e9d1a6cafc0093390e68df1f5",
+     10113, NULL},
+    {"sharded_fair_force", "8398f69ef24a1d26720e981159a2c563dbe47f11",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12608,16 +12589,12 @@ static const hf_program hf_program_table[] = {
      "return string.format('%d%07d', (number - low) / 1e7, low)\n"
      "end\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -12771,8 +12748,8 @@ static const hf_program hf_program_table[] = {
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on()\n",
-     6672, NULL},
-    {"sharded_fair_leave", "e3e6e327f7f1ff3eeb921bb6d5c13a870376099d",
+     6485, NULL},
+    {"sharded_fair_leave", "c38d8e6098be9dcd69e664f2f9e501436da53c6a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12787,16 +12764,12 @@ static const hf_program hf_program_table[] = {
      "return string.format('%d%07d', (number - low) / 1e7, low)\n"
      "end\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -12950,21 +12923,17 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on()\n",
-     6347, NULL},
-    {"sharded_fair_release", "92d6d9e9321f5989f7d96d36cfc048fcdb13eae2",
+     6160, NULL},
+    {"sharded_fair_release", "5c73954a458f4817cd66bc76a76ae72476edf862",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -13126,8 +13095,8 @@ static const hf_program hf_program_table[] = {
      "return more and 3 or 1\n"
      "end\n"
      "return pass_on()\n",
-     6256, NULL},
-    {"sharded_force", "be0bc480ae63841ce8c41f164473cff8c2c40dfe",
+     6069, NULL},
+    {"sharded_force", "823d312bc9e2729386adf722b77a76243c57ee36",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13176,16 +13145,12 @@ static const hf_program hf_program_table[] = {
      "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
      "end\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -13481,7 +13446,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
-     14083, NULL},
+     13896, NULL},
     {"sharded_latch_delete", "300be9955663eb3c627cea522f489a0000592ca7",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
@@ -13626,7 +13591,7 @@ static const hf_program hf_program_table[] = {
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
      1640, NULL},
-    {"sharded_leave", "b052e3c0703d367e7ba4978ee6ffccb10baea888",
+    {"sharded_leave", "a8b5f9c853264995efca685a1e616edded0d1cf7",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13675,16 +13640,12 @@ static const hf_program hf_program_table[] = {
      "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
      "end\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -14037,7 +13998,7 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     15779, NULL},
+     15592, NULL},
     {"sharded_permit_acquire", "a4361adcdc7d41672d34f2242b9f56e41a85ba67",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -15760,11 +15721,11 @@ static const hf_program hf_program_table[] = {
      "settle_missed_grants('')\n"
      "return pass_on(math.max(0, back + more))\n",
      13477, NULL},
-    {"sharded_release", "bb2c197add8a024f7efadbff232107f0c3034904",
+    {"sharded_release", "e205bb79a2da8bae7e29b7b422929d0f144c44da",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
+     "if ARGV[3] ~= '0' or ARGV[5] ~= '' then\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
@@ -15772,8 +15733,59 @@ static const hf_program hf_program_table[] = {
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
      "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
+     "local function write_hold(lock, owner, holds, print)\n"
+     "if print then\n"
+     "redis.call('HSET', lock, owner, holds, 'print', print)\n"
+     "else\n"
+     "redis.call('HSET', lock, owner, holds)\n"
+     "end\n"
+     "end\n"
+     "local function create_hold(lock, owner, ms, print)\n"
+     "write_hold(lock, owner, '1', print)\n"
+     "redis.call('PEXPIRE', lock, ms)\n"
+     "end\n"
+     "local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
+     "local count = holds_of(LOCK, OWNER)\n"
+     "local to = count and (OWN and count - OWN or TO) or 0\n"
+     "if to > 0 then\n"
+     "local function set_holds(lock, owner, holds, ms, print)\n"
+     "write_hold(lock, owner, holds, print)\n"
+     "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
+     "end\n"
+     "local BESIDE = { print = 'guard', done = 'guard', by = 'guard', mode = 'read_write' }\n"
+     "local function holder_of(lock, owner)\n"
+     "local fields = redis.call('HKEYS', lock)\n"
+     "local holder, kind = nil, fields[1] and 'lock'\n"
+     "for _, field in ipairs(fields) do\n"
+     "local beside = fields[2] and BESIDE[field]\n"
+     "if beside then kind = beside else holder = field end\n"
+     "end\n"
+     "return holder, holder and holder == owner and holds_of(lock, owner) or nil, kind\n"
+     "end\n"
+     "set_holds(LOCK, OWNER, to, LEASE)\n"
+     "return 2\n"
+     "end\n"
+     "end\n"
+     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
+     "local removed = redis.call('HDEL', LOCK, OWNER) == 1\n"
+     "if not removed then\n"
+     "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
+     "end\n"
+     "local first_few = redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_FEW, 'WITHSCORES')\n"
+     "if #first_few == 0 then\n"
+     "local heard = tonumber(redis.pcall('SPUBLISH', RELEASES, '0')) or 0\n"
+     "if (redis.pcall('PUBSUB', 'NUMSUB', RELEASES)[2] or 0) ~= 0 then\n"
+     "heard = heard + (tonumber(redis.pcall('PUBLISH', RELEASES, '0')) or 0)\n"
+     "end\n"
+     "if heard == 0 or not tonumber(heard) or first_few.err then return 1 end\n"
+     "end\n"
+     "local KIND, KINDS = 'hash', 'lg'\n"
+     "local function holds_of(lock, owner)\n"
+     "return tonumber(redis.call('HGET', lock, owner))\n"
+     "end\n"
+     "local function first_owner(lock)\n"
+     "local fields = redis.call('HKEYS', lock)\n"
+     "return not fields[2] and fields[1] or nil\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -15806,34 +15818,6 @@ static const hf_program hf_program_table[] = {
      "if plain_waiters(releases) == 0 then return heard end\n"
      "return heard + (tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0)\n"
      "end\n"
-     "if ARGV[3] ~= '0' or ARGV[5] ~= '' then\n"
-     "local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
-     "local count = holds_of(LOCK, OWNER)\n"
-     "local to = count and (OWN and count - OWN or TO) or 0\n"
-     "if to > 0 then\n"
-     "local function set_holds(lock, owner, holds, ms, print)\n"
-     "write_hold(lock, owner, holds, print)\n"
-     "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
-     "end\n"
-     "local BESIDE = { print = 'guard', done = 'guard', by = 'guard', mode = 'read_write' }\n"
-     "local function holder_of(lock, owner)\n"
-     "local fields = redis.call('HKEYS', lock)\n"
-     "local holder, kind = nil, fields[1] and 'lock'\n"
-     "for _, field in ipairs(fields) do\n"
-     "local beside = fields[2] and BESIDE[field]\n"
-     "if beside then kind = beside else holder = field end\n"
-     "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil, kind\n"
-     "end\n"
-     "set_holds(LOCK, OWNER, to, LEASE)\n"
-     "return 2\n"
-     "end\n"
-     "end\n"
-     "if not remove_hold(LOCK, OWNER) then\n"
-     "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
-     "end\n"
-     "local first_few = redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_FEW, 'WITHSCORES')\n"
-     "if #first_few == 0 and (announce(RELEASES) == 0 or first_few.err) then return 1 end\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
      "local function server_us()\n"
@@ -16195,8 +16179,8 @@ static const hf_program hf_program_table[] = {
      "if #first_few > 0 then return pass_on(first_few) end\n"
      "foreign_turn(nil)\n"
      "return 1\n",
-     17424, NULL},
-    {"sharded_release_all", "f1c3b02bf60604f0827a79f642fee239d5c27579",
+     18136, NULL},
+    {"sharded_release_all", "e3df774934a8bfc49b76722d1ea1dd61115e1945",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -16245,16 +16229,12 @@ static const hf_program hf_program_table[] = {
      "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
      "end\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
-     "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
      "end\n"
      "local function first_owner(lock)\n"
      "local fields = redis.call('HKEYS', lock)\n"
      "return not fields[2] and fields[1] or nil\n"
-     "end\n"
-     "local function remove_hold(lock, owner)\n"
-     "return redis.call('HDEL', lock, owner) == 1\n"
      "end\n"
      "local function write_hold(lock, owner, holds, print)\n"
      "if print then\n"
@@ -16553,7 +16533,7 @@ static const hf_program hf_program_table[] = {
      "results[i] = release(tonumber(ARGV[3 * i + 1]), ARGV[3 * i + 2])\n"
      "end\n"
      "return results\n",
-     13801, NULL},
+     13614, NULL},
     {"sharded_rw_acquire", "a5dc032626c201d05ea82270b4703440967f0b06",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

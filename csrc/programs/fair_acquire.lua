@@ -4,6 +4,7 @@
 --#include "hash.lua"
 --#include "hash_holding.lua"
 local PRINT = nil
+--#include "free.lua"
 --#include "fresh.lua"
 --#include "fair_queue.lua"
 -- Takes a fair lock, enters it again, or stands in Redisson's list. Safe to send twice.

@@ -3,7 +3,6 @@
 -- always with a TTL. It never has a second field. A guard always has one while it runs, "print",
 -- and a record has "done", "print" and "by".
 local KIND, KINDS = 'hash', 'lg'
-local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it
 
 local function holds_of(lock, owner)
   return tonumber(redis.call('HGET', lock, owner))
@@ -13,11 +12,6 @@ end
 local function first_owner(lock)
   local fields = redis.call('HKEYS', lock)
   return not fields[2] and fields[1] or nil
-end
-
--- Whatever its count is. The key ends with its only field. → whether there was such a hold
-local function remove_hold(lock, owner)
-  return redis.call('HDEL', lock, owner) == 1
 end
 
 -- print: a guard's fingerprint, "": any; nil: it is a lock

@@ -1,6 +1,4 @@
 --#include "keys.lua"
---#include "layout.lua"
---#include "hearers.lua"
 -- Lets go of one hold. The last one frees the lock and passes it on.
 --
 -- ARGV[3] to     the count that stays; 0: free it
@@ -11,6 +9,7 @@
 -- 1 freed, 3 freed, and dead waiters are left to be removed before the next one gets it, 2 still
 -- held; not held by this owner: -1 the key is gone, -2 another owner has it
 if ARGV[3] ~= '0' or ARGV[5] ~= '' then
+--#include "layout.lua"
   local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
   local count = holds_of(LOCK, OWNER)
   local to = count and (OWN and count - OWN or TO) or 0
@@ -20,12 +19,20 @@ if ARGV[3] ~= '0' or ARGV[5] ~= '' then
     return 2
   end
 end
-if not remove_hold(LOCK, OWNER) then
+
+-- The common case in straight lines, as in head.lua: nobody waits, and nobody hears of the release.
+--#include "removing.lua"
+if not removed then
   return redis.call('EXISTS', LOCK) == 0 and -1 or -2
 end
 local first_few = redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_FEW, 'WITHSCORES')
-if #first_few == 0 and (announce(RELEASES) == 0 or first_few.err) then return 1 end
+if #first_few == 0 then
+--#include "heard.lua"
+  if heard == 0 or not tonumber(heard) or first_few.err then return 1 end
+end
 
+--#include "layout.lua"
+--#include "hearers.lua"
 --#include "clock.lua"
 --#include "ranges.lua"
 -- The common hand-over before the rest is made: the next waiter listens, and nobody waits without a

@@ -2,8 +2,6 @@
 -- How a mutex stands on the server, as SET key owner NX PX leaves it: a string, the owner. Others
 -- may set it without a TTL; they poll, so nobody needs to be told of a release.
 local KIND, KINDS = 'string', 'm'
--- Of the members that a release looks at: the record, a grant, and a waiter behind it.
-local LAST_OF_FEW = '2'
 
 local function holds_of(lock, owner)
   return redis.call('GET', lock) == owner and 1 or nil
@@ -11,10 +9,6 @@ end
 
 local function first_owner(lock)
   return redis.call('GET', lock)
-end
-
-local function remove_hold(lock, owner)
-  return redis.call('GET', lock) == owner and redis.call('DEL', lock) == 1
 end
 
 local function create_hold(lock, owner, ms)

@@ -103,15 +103,27 @@ end
 
 local SET_TTL = TTL + TTL / 64
 
+-- In each of the programs that take a lock. before(c): makes the counter and the clock.
 local function token_after(name, before, expected, ttl)
-  case("a token " .. name, function(c)
-    before(c)
-    c.same({ 1, expected, 0 }, acquire(c), "reply")
-    c.same(text(expected), c.cmd("GET", COUNTER), "counter")
-    c.same(ttl or SET_TTL, c.cmd("PTTL", COUNTER), "ttl of the counter")
-    c.same({ OWNER, "1" }, c.cmd("HGETALL", LOCK), "lock")
-    c.same(LEASE, c.cmd("PTTL", LOCK), "ttl of the lock")
-  end)
+  for _, program in ipairs { "acquire", "sharded_acquire", "mutex_acquire" } do
+    case(("a token of %s %s"):format(program, name), function(c)
+      before(c)
+      c.same({ 1, expected, 0 }, acquire(c, { program = program }), "reply")
+      c.same(text(expected), c.cmd("GET", COUNTER), "counter")
+      c.same(ttl or SET_TTL, c.cmd("PTTL", COUNTER), "ttl of the counter")
+      local mutex = program == "mutex_acquire"
+      c.same(mutex and OWNER or { OWNER, "1" }, c.cmd(mutex and "GET" or "HGETALL", LOCK), "lock")
+      c.same(LEASE, c.cmd("PTTL", LOCK), "ttl of the lock")
+    end)
+  end
+end
+
+-- …with a counter that is behind the clock: the token of most acquires.
+local function token_behind(name, counter, ttl, expected_ttl)
+  token_after(name, function(c)
+    c.clock(T0 - 7)
+    c.cmd("SET", COUNTER, counter, unpack(ttl and { "PX", ttl } or {}))
+  end, T0, expected_ttl)
 end
 
 token_after("is the clock's", function() end, T0)
@@ -150,6 +162,69 @@ token_after("keeps a counter without a TTL so", function(c)
 end, T0 + 8, -1)
 token_after("keeps the counter that Java has drawn from for ever",
   function(c) c.cmd("SET", COUNTER, text(T0 + 3), "PX", 1000) end, T0 + 8, -1)
+
+token_behind("goes on to the clock", text(T0 - 8), TTL, TTL)
+token_behind("goes on to the clock after any time", "0", TTL, TTL)
+token_behind("keeps the longest TTL", text(T0 - 80), SET_TTL, SET_TTL)
+token_behind("renews a TTL that is too short", text(T0 - 80), TTL - 1)
+token_behind("renews a TTL that is too long", text(T0 - 80), SET_TTL + 1)
+token_behind("gives no TTL to a counter without one", text(T0 - 80), nil, -1)
+token_behind("takes the TTL from a counter that Java has drawn from", text(T0 - 77), TTL, -1)
+token_behind("replaces what is no number", "none", TTL)
+token_behind("does not go on from a number below zero", "-9200000000000000000", TTL)
+token_after("is that of a clock that was set back", function(c)
+  c.cmd("SET", COUNTER, text(T0 + 800), "PX", TTL)
+end, T0 + 808, TTL)
+
+-- Each of them must not take the head of the program for its own (head.lua).
+for _, program in ipairs { "acquire", "sharded_acquire", "mutex_acquire" } do
+  local kind = program == "mutex_acquire" and "m" or "l"
+  local function usual(c, more, ttl)
+    more.program = program
+    c.cmd("SET", COUNTER, text(T0 - 80), unpack(ttl == nil and { "PX", TTL } or {}))
+    return acquire(c, more)
+  end
+  local function untouched(c, ttl)
+    c.same({ text(T0 - 80), ttl or TTL }, { c.cmd("GET", COUNTER), c.cmd("PTTL", COUNTER) }, "counter")
+  end
+
+  case(program .. " draws no token without fencing, whatever the counter", function(c)
+    c.same({ 1, 0, 0 }, usual(c, { ttl = 0 }, false))
+    untouched(c, -1)
+  end)
+
+  case(program .. " draws the token of a quorum", function(c)
+    c.same({ 1, T0 + 800, 0, T0 }, usual(c, { floor = T0 + 800 }))
+  end)
+
+  case(program .. " draws a range for an owner that keeps the lock", function(c)
+    c.same({ 1, T0, 0, 0, T0 + 250000 }, usual(c, { owner = A .. ":01" }))
+    c.same(text(T0 + 250000), c.cmd("GET", COUNTER))
+  end)
+
+  case(program .. " draws one token for an owner with another zero", function(c)
+    c.same({ 1, T0, 0 }, usual(c, { owner = A .. ":10" }))
+  end)
+
+  case(program .. " enters no hold that is gone", function(c)
+    c.same({ -1 }, usual(c, { from = 1 }))
+    untouched(c)
+  end)
+
+  case(program .. " writes nothing where the lock is held", function(c)
+    if kind == "m" then mutex_held(c, OTHER) else held(c, OTHER) end
+    c.same({ 0, LEASE, 0, 0, "" }, usual(c, {}))
+    untouched(c)
+    c.same(0, c.cmd("EXISTS", QUEUE))
+  end)
+
+  case(program .. " hands a free lock to those that wait", function(c)
+    local ears = grants_of(c, B)
+    queued(c, T0, member(B, 7, kind))
+    c.same({ 0, GRANT, 0, 0, "" }, usual(c, {}))
+    c.same({ grant_text(kind, 7, text(T0), text(T0)) }, ears.heard())
+  end)
+end
 
 case("no token is drawn where there is no fencing", function(c)
   c.same({ 1, 0, 0 }, acquire(c, { ttl = 0 }))
@@ -997,6 +1072,53 @@ case("a release finds what it may free", function(c)
   c.same(-2, release(c))
   c.same({ OTHER, "1" }, c.cmd("HGETALL", LOCK))
 end)
+
+for _, program in ipairs { "release", "sharded_release", "mutex_release" } do
+  local function hold(c, owner)
+    if program == "mutex_release" then mutex_held(c, owner) else held(c, owner) end
+  end
+
+  case(program .. " frees what its owner holds, and nothing else", function(c)
+    c.same(-1, release(c, OWNER, 0, "", LEASE, program))
+    hold(c, OTHER)
+    c.same(-2, release(c, OWNER, 0, "", LEASE, program))
+    c.same(1, c.cmd("EXISTS", LOCK))
+    c.same(1, release(c, OTHER, 0, "", LEASE, program))
+    c.same(-1, release(c, OTHER, 0, "", LEASE, program), "sent twice")
+    c.same({}, c.cmd("KEYS", "*"))
+  end)
+
+  case(program .. " of a shared owner lets go of its own holds alone", function(c)
+    hold(c, SHARED)
+    c.same(2, release(c, SHARED, 0, 0, LEASE, program))
+    c.same(1, c.cmd("EXISTS", LOCK))
+    c.same(1, release(c, SHARED, 5, 1, LEASE, program))
+    c.same({}, c.cmd("KEYS", "*"))
+  end)
+
+  case(program .. " keeps what stays", function(c)
+    hold(c, OWNER)
+    c.same(2, release(c, OWNER, 1, "", LEASE, program))
+    c.same(1, c.cmd("EXISTS", LOCK))
+  end)
+
+  case(program .. " does not mind what is no queue", function(c)
+    hold(c, OWNER)
+    c.cmd("SET", QUEUE, "text")
+    c.listen(CHANNEL)
+    c.same(1, release(c, OWNER, 0, "", LEASE, program))
+    c.same({ 0, "text" }, { c.cmd("EXISTS", LOCK), c.cmd("GET", QUEUE) })
+  end)
+
+  case(program .. " hands over to the waiter that listens", function(c)
+    local ears = grants_of(c, B)
+    hold(c, OWNER)
+    queued(c, T0, member(B, 7, program == "mutex_release" and "m" or "l"))
+    c.same(1, release(c, OWNER, 0, "", LEASE, program))
+    c.same(1, #ears.heard())
+    c.same(1, c.cmd("EXISTS", LOCK))
+  end)
+end
 
 case("a partial release renews what stays, and shortens no TTL", function(c)
   held(c, OWNER, 3, 1000)

@@ -1,0 +1,3 @@
+--#fragment
+call('HSET', LOCK, OWNER, '1')
+call('PEXPIRE', LOCK, LEASE)

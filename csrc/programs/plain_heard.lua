@@ -1,0 +1,2 @@
+--#fragment
+local heard = redis.pcall('PUBLISH', RELEASES, '0')

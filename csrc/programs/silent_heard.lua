@@ -1,0 +1,2 @@
+--#fragment
+local heard = 0

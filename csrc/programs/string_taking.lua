@@ -1,0 +1,2 @@
+--#fragment
+call('SET', LOCK, OWNER, 'PX', LEASE)
