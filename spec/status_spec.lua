@@ -433,7 +433,8 @@ describe("for operators under ngx_lua", function()
       local for_seconds = process.now() - seen_at
       assert.truthy(process.wait_until(function()
         local answers = both()
-        return answers[1].losses.deleted == 1 and answers[2].losses.deleted == 1
+        local counted = answers[1].losses.deleted == 1 and answers[2].losses.deleted == 1
+        return counted and answers[1].lost[1] and answers[2].lost[1]
       end, PATIENCE))
       for _, answer in ipairs(both()) do
         assert.same({ 1, 2 }, sums(answer))

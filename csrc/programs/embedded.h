@@ -2657,7 +2657,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      5569, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE]},
-    {"fence", "816db1fd7919dee20cd72bea65e557309dd36934",
+    {"fence", "49e8cbb019d3818602c04cb8047e2778f03bb97d",
      "local FENCE, TOKEN, LOCK, WRITER, NUMBER, TTL_MS =\n"
      "KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])\n"
      "local was = redis.call('HMGET', FENCE, 'token', 'lock', WRITER)\n"
@@ -2676,7 +2676,7 @@ static const hf_program hf_program_table[] = {
      "local function encoded(value)\n"
      "if type(value) == 'number' then return string.format('D%.0f;', value) end\n"
      "if type(value) == 'string' then return 'S' .. #value .. ':' .. value end\n"
-     "if type(value) ~= 'table' then return value and 'T' or 'F' end\n"
+     "if type(value) ~= 'table' then return 'F' end -- nothing\n"
      "if value.ok then return encoded(value.ok) end\n"
      "if value.err then return '{' .. encoded('err') .. encoded(value.err) .. '}' end\n"
      "local out = {}\n"
@@ -2700,7 +2700,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('PEXPIRE', FENCE, ARGV[5])\n"
      "end\n"
      "return { 1, all }\n",
-     1770, NULL},
+     1764, NULL},
     {"force", "44eb4d051168d0c0c0632260a6491152bf3ac2f0",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

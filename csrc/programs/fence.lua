@@ -32,7 +32,7 @@ end
 local function encoded(value)
   if type(value) == 'number' then return string.format('D%.0f;', value) end
   if type(value) == 'string' then return 'S' .. #value .. ':' .. value end
-  if type(value) ~= 'table' then return value and 'T' or 'F' end
+  if type(value) ~= 'table' then return 'F' end -- nothing
   if value.ok then return encoded(value.ok) end
   if value.err then return '{' .. encoded('err') .. encoded(value.err) .. '}' end
   local out = {}

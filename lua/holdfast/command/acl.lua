@@ -34,7 +34,7 @@ acl.kinds = {
   { "semaphore", keys = { TOKEN, QUEUE }, channel = "redisson_sc:", beside = ":timeout",
     commands = "exists type pttl pexpire incrby zcard zremrangebyscore " .. ZSETS },
   { "fair", keys = { TOKEN, "redisson_lock_queue:", "redisson_lock_timeout:" }, channel = RELEASES,
-    commands = "exists type pttl pexpire incrby hget hset hdel hkeys "
+    commands = "exists type pttl pexpire incrby hget hset hkeys "
       .. "lindex llen lpop lrange lrem rpush zadd zrem zrangebyscore zscore" },
   { "latch", keys = { CALL }, channel = "redisson_countdownlatch__channel__", commands = "decrby" },
   { "plain_semaphore", keys = { CALL }, channel = "redisson_sc:",
