@@ -420,6 +420,7 @@ describe("for operators under ngx_lua", function()
       local of_one = scans()
       assert.is_true(state().shared)
       of_one = scans() - of_one
+      both() -- from now on each worker listens for losses
       assert.equal("lost", front:get("/lose").body)
       local lock = assert(client:lock("busy"):acquire())
       local first = patient()
