@@ -73,7 +73,7 @@ describe("a wait", function()
   end
 
   describe("that is no terminal's", function()
-    it("is told of with --json by each verb that waits, and with -v in words", function()
+    it("is reported by each verb that waits: by an event with --json, in words with -v", function()
       hold("k")
       local first = start("run", "k", "--", "true")
       eventually(function() return client:lock("k"):info().waiters == 1 end)

@@ -19,7 +19,7 @@
 --                                foreign 1: the holder will not hand over; 2: it keeps the lock,
 --                                and its client does not hear that others want it; the waiter
 --                                stands at `place`, "": in no queue; overdue: when the first waiter
---                                is passed over unless it looks, if that is to be looked at
+--                                is passed over unless it looks; only where waiters check it
 -- { 2, count }                   another process of this shared owner holds it
 -- { -1 } { -2 }                  from > 0 but the hold is gone: the key is gone, another owner has
 --                                it

@@ -74,7 +74,7 @@ local function lower_behind(place, old, new)
 end
 
 -- Tells the first waiter that the lock is free. One of ours that lives takes it soon. One of
--- Redisson's that does not listen may be dead, or about to subscribe, and looks once more then.
+-- Redisson's that does not listen may be dead, or about to subscribe; then it looks again.
 local function wake(owner, till, now)
   if is_ours(owner) then
     redis.pcall('PUBLISH', grants_of(owner), '1 recheck ' .. owner:sub(38))

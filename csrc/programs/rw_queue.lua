@@ -352,7 +352,7 @@ local function queue_is_sound()
   return redis.call('TYPE', QUEUE).ok == 'zset'
 end
 
--- A reader has gone; `left` others may stay. Whoever waits first counts on the longest lease, which
+-- A reader has gone; `left` others may stay. The first waiter counts on the longest lease, which
 -- may have been the one that is gone.
 local function after_reader(left, was_longest)
   local mode = left > 0 and redis.call('HGET', LOCK, 'mode')

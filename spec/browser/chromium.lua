@@ -89,7 +89,7 @@ function Browser:screenshot(path)
   file:close()
 end
 
--- Errors of scripts, refused resources and the like, since the last call.
+-- What the browser has logged since the last call: errors of scripts, refused resources.
 function Browser:complaints()
   local list = {}
   for _, entry in ipairs(self:call("POST", self.session .. "/se/log", { type = "browser" })) do

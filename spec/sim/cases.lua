@@ -559,7 +559,7 @@ case("a first waiter that does not look in time is passed over, and comes first 
   c.same({ 0, LEASE - OVERDUE, 1, 1, text(T0), OVERDUE }, look(B, 2))
 end)
 
-case("the one behind those that were passed over is told to look", function(c)
+case("the first waiter behind those that were passed over is asked to look", function(c)
   local ears = grants_of(c, B)
   local look = first_behind_java(c, T0 - 1, QUEUE_MS)
   c.same({ 0, LEASE, 1, 1, text(T0 + 1), OVERDUE }, look(C, 3))
