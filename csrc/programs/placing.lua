@@ -1,6 +1,7 @@
 --#fragment
 -- How a waiter gets its place: behind the last one, in an empty queue the server's time in µs. So
--- no waiter has a place twice, and a grant that names it cannot be an old one.
+-- no waiter has a place twice, and a grant that names it cannot be an old one. Those that were
+-- passed over do not count: who comes meanwhile may have the place of one of them.
 local QUEUE_MS = 120000
 
 --#include "javas.lua"

@@ -45,7 +45,7 @@ function Watcher:add_key(name, layout)
     waiters = {}, claims = {}, wanting = {}, last_token = 0, takes = 0, loss_at = -1,
       lost_token = -1, free_since = 0,
     store = { take = 0 }, take_of = {}, ranges = {}, tenures = {}, taken = {},
-    turns = {}, turns_with_shared = {},
+    turns = {}, turns_with_shared = {}, arrivals = 0,
     records = {}, prints = {}, done_for_sure = 0,
   }
   self.names[#self.names + 1] = name
@@ -483,20 +483,31 @@ local function update_waiters(self, key, name, args)
   end
   for _, member in ipairs(queue and queue.members or {}) do
     if not wire.is_record(member) and not known[member] then
-      kept[#kept + 1] = { member = member, birth = births[member] }
+      key.arrivals = key.arrivals + 1
+      kept[#kept + 1] = { member = member, birth = births[member], arrival = key.arrivals }
     end
   end
   key.waiters = kept
+  for _, waiter in ipairs(kept) do
+    local score = queue.score_of[waiter.member]
+    if score < 0 and score > -1 then waiter.away_until = key.arrivals end
+  end
 end
 
--- Who came before the new holder, still waits and would have heard of a grant?
+-- Who came before the new holder, still waits and would have heard of a grant? One that was passed
+-- over does not come before those that came meanwhile.
 local function check_order(self, key)
   local queue = queue_of(self, key)
   if not queue or not wire.is_ours(key.holder) then return end
+  local arrival = math.huge
   for _, waiter in ipairs(key.waiters) do
-    if wire.owner_of(waiter.member) == key.holder then return end
+    if wire.owner_of(waiter.member) == key.holder then arrival = waiter.arrival end
+  end
+  for _, waiter in ipairs(key.waiters) do
+    if waiter.arrival >= arrival then return end
     local score = queue.births[waiter.member] == waiter.birth and queue.score_of[waiter.member]
-    if score and score > 0 and hears(self, wire.client_of(waiter.member)) then
+    local away = (waiter.away_until or 0) >= arrival and arrival < math.huge
+    if score and score > 0 and not away and hears(self, wire.client_of(waiter.member)) then
       self.world:fail("order", "%s: %s has overtaken %s", key.name, key.holder, waiter.member)
       return
     end
