@@ -3,6 +3,7 @@
 #include "process.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -18,7 +19,14 @@ static volatile char *is_drawn; /* shared by both: there is a line to wipe */
 
 static bool share_mark(void) {
     if (is_drawn) return true;
+#ifdef MAP_ANONYMOUS
     void *page = mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+#else
+    int zero = open("/dev/zero", O_RDWR | O_CLOEXEC);
+    if (zero < 0) return false;
+    void *page = mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_SHARED, zero, 0);
+    close(zero);
+#endif
     if (page == MAP_FAILED) return false;
     is_drawn = page;
     return true;

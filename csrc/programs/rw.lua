@@ -37,25 +37,6 @@ local function longest_of_all(lock, owner, count)
   return ms >= redis.call('PTTL', lock) and ms
 end
 
--- The longest lease of the `left` other readers, which is at most `most`. nil: a writer has the
--- lock, too; 0: there is more to do, such as dead ones to forget, or there are too many to look at
--- them here.
-local function lease_of_others(lock, owner, left, most)
-  local longest = 0
-  local fields = left <= MANY and redis.call('HGETALL', lock) or {}
-  for i = 1, #fields, 2 do
-    local other, count = fields[i], tonumber(fields[i + 1])
-    if count and is_write(other) then return nil end
-    if fields[i + 1]:find('^drain:') then return 0 end
-    if count and other ~= owner then
-      local ms = longest_lease(lock, other, 1, count)
-      if ms <= 0 or ms >= most then return math.max(ms, 0) end
-      longest = math.max(longest, ms)
-    end
-  end
-  return longest
-end
-
 -- The holds behind `to` of `count` are gone.
 local function drop_holds(lock, owner, to, count)
   if is_write(owner) then return end

@@ -1,7 +1,4 @@
 --#include "keys.lua"
---#include "clock.lua"
---#include "token.lua"
---#include "rw.lua"
 --#include "rw_releases.lua"
 -- Comes in to read or to write, enters the lock again, or tells how long it is taken. Safe to send
 -- twice.
@@ -24,10 +21,12 @@
 -- { -4 }                         a waiter that comes first is of a format that this program does
 --                                not know
 local FROM, LEASE, TOKEN_TTL, WAITER, WRITER = tonumber(ARGV[3]), ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+--#include "rw_head.lua"
+--#include "clock.lua"
+--#include "token.lua"
+--#include "rw.lua"
 local WRITES = is_write(OWNER)
 
-local found = redis.call('HGET', LOCK, 'mode')
-local held = found and tonumber(redis.call('HGET', LOCK, OWNER)) or 0
 if FROM > 0 then
   if held == 0 then return { found and -2 or -1 } end
   enter(LOCK, OWNER, FROM + 1, LEASE, held, true)

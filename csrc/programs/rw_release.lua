@@ -1,7 +1,4 @@
 --#include "keys.lua"
---#include "clock.lua"
---#include "token.lua"
---#include "rw.lua"
 --#include "rw_releases.lua"
 -- Lets go of one hold. With the last one whoever waits for that comes in. A writer that reads, too,
 -- goes on as a reader.
@@ -15,29 +12,15 @@
 -- not held by this owner: -1 the key is gone, -2 others have it
 local TO, LEASE, WAITER = tonumber(ARGV[3]), ARGV[4], ARGV[6]
 
-local holds = tonumber(redis.call('HGET', LOCK, OWNER))
+local found, holds = unpack(redis.call('HMGET', LOCK, 'mode', OWNER))
+holds = tonumber(holds)
 if not holds then
   return redis.call('EXISTS', LOCK) == 0 and -1 or -2
 end
--- The common case first, before the rest is made.
-if TO == 0 and redis.call('EXISTS', QUEUE) == 0 then
-  local left = redis.call('HLEN', LOCK) - 2
-  if left == 0 then
-    drop_holds(LOCK, OWNER, 0, holds)
-    redis.call('DEL', LOCK)
-    if announce(is_write(OWNER) and '1' or '0') == 0 then return 1 end
-    holds = 0
-  elseif not is_write(OWNER) then
-    local own_ms = longest_of_all(LOCK, OWNER, holds)
-    local left_ms = own_ms and lease_of_others(LOCK, OWNER, left, own_ms)
-    if left_ms ~= 0 then
-      drop_holds(LOCK, OWNER, 0, holds)
-      redis.call('HDEL', LOCK, OWNER)
-      if left_ms then redis.call('PEXPIRE', LOCK, left_ms) end
-      return 1
-    end
-  end
-end
+--#include "rw_leaving.lua"
+--#include "clock.lua"
+--#include "token.lua"
+--#include "rw.lua"
 --#include "rw_token.lua"
 --#include "rw_queue.lua"
 if holds == 0 then

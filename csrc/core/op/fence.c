@@ -45,7 +45,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
 
 static void begin_fenced(hf_op *op, hf_time now) {
     const hf_op_spec *spec = &op->spec;
-    bool encoded = hf_wire_fenced(&op->request, spec->value, spec->arg_count, spec->args) &&
+    bool encoded = hf_wire_fenced(&op->request, (size_t)spec->value, spec->arg_count, spec->args) &&
                    hf_client_sync(op->client, &op->request);
     hf_poll_begin_call(op, encoded, on_answer, now);
 }
