@@ -334,8 +334,8 @@ static int fill_sets(const struct pollfd *fds, nfds_t count, fd_set *readable, f
     for (nfds_t i = 0; i < count; i++) {
         if (fds[i].fd < 0) continue;
         if (fds[i].fd >= FD_SETSIZE) return -1;
-        if (fds[i].events & POLLIN) FD_SET((unsigned)fds[i].fd, readable);
-        if (fds[i].events & POLLOUT) FD_SET((unsigned)fds[i].fd, writable);
+        if (fds[i].events & POLLIN) FD_SET(fds[i].fd, readable);
+        if (fds[i].events & POLLOUT) FD_SET(fds[i].fd, writable);
         if (fds[i].fd >= end) end = fds[i].fd + 1;
     }
     return end;
@@ -344,8 +344,8 @@ static int fill_sets(const struct pollfd *fds, nfds_t count, fd_set *readable, f
 static void read_sets(struct pollfd *fds, nfds_t count, const fd_set *readable,
                       const fd_set *writable) {
     for (nfds_t i = 0; i < count; i++) {
-        bool in = fds[i].fd >= 0 && FD_ISSET((unsigned)fds[i].fd, readable);
-        bool out = fds[i].fd >= 0 && FD_ISSET((unsigned)fds[i].fd, writable);
+        bool in = fds[i].fd >= 0 && FD_ISSET(fds[i].fd, readable);
+        bool out = fds[i].fd >= 0 && FD_ISSET(fds[i].fd, writable);
         fds[i].revents = (short)((in ? POLLIN : 0) | (out ? POLLOUT : 0));
     }
 }
