@@ -123,7 +123,7 @@ install_packages() {
 
 # What root has built here no other user can build again. Moved aside it is in nobody's way.
 take_over_build() {
-    [ -n "$(find build ! -writable -print -quit 2>/dev/null)" ] || return 0
+    [ -n "$(find build ! -type l ! -writable -print -quit 2>/dev/null)" ] || return 0
     aside=build.$(date +%Y%m%d%H%M%S)
     if mv build "$aside" 2>/dev/null; then
         say "build has files of another user. It is now $aside; remove that as root: rm -r $aside"
