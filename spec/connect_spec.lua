@@ -186,6 +186,15 @@ describe("a client connects again", function()
     assert.matches("true\ttrue", child:output())
   end)
 
+  it("and loads only the programs that it uses", function()
+    local client = world.client()
+    world.cli("SCRIPT", "FLUSH")
+    assert(client:lock("k"):acquire(0))
+    assert.equal("1", world.cli("INFO", "memory"):match("number_of_cached_scripts:(%d+)"))
+    assert(client:lock("k"):release())
+    assert.equal("2", world.cli("INFO", "memory"):match("number_of_cached_scripts:(%d+)"))
+  end)
+
   it("and loads its programs again after SCRIPT FLUSH", function()
     local lock = world.client():lock("k")
     for _ = 1, 3 do

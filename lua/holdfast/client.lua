@@ -54,7 +54,7 @@ meta.__metatable = meta.__name
 ---@field prefix? string before every key
 ---@field tenant? string 1 to 127 bytes: on a server whose users do not trust each other, what this user's keys begin with
 ---@field fencing? boolean of locks that do not say; true
----@field token_ttl? number of locks that do not say; 7 days
+---@field token_ttl? number of locks that do not say; a day
 ---@field connect_timeout? number seconds; 1
 ---@field command_timeout? number seconds; 3
 ---@field grant_lease? number seconds that a granted lock may stay unconfirmed; 2

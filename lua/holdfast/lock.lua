@@ -241,7 +241,7 @@ meta.__close = driver.leave
 ---@field keep? number seconds, 0 to 60, for which the client keeps it for its callers; the client's
 ---@field deadlock_check? number seconds, at least 0.5: after so long acquire looks whether it waits for itself
 ---@field fencing? boolean the client's, true by default
----@field token_ttl? number seconds that the fencing counter outlives the last acquire; the client's, 7 days by default
+---@field token_ttl? number seconds that the fencing counter outlives the last acquire; the client's, a day by default
 
 lock.options = {
   lease = options.lease,
@@ -259,7 +259,9 @@ lock.options = {
   token_ttl = options.token_ttl,
 }
 
-local WEEK = 7 * 24 * 3600
+-- A counter that has ended is replaced by the server's clock, so its life is what the clock may be
+-- set back by: more than the largest mistake in a time zone.
+local DAY = 24 * 3600
 
 local function first_of(given, default)
   if given == nil then return default end
@@ -268,7 +270,7 @@ end
 
 local function token_ttl_of(given, defaults)
   return first_of(given.fencing, defaults.fencing) == false and 0 or given.token_ttl
-    or defaults.token_ttl or WEEK
+    or defaults.token_ttl or DAY
 end
 
 local function class_of(client, name, defaults)

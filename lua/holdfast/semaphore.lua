@@ -133,7 +133,7 @@ Semaphore.__name = "holdfast.semaphore"
 ---@field class? string for counters and events; the client's
 ---@field interruptible? boolean a signal ends a wait
 ---@field fencing? boolean the client's, true by default
----@field token_ttl? number seconds that the fencing counter outlives the last acquire; the client's, 7 days by default
+---@field token_ttl? number seconds that the fencing counter outlives the last acquire; the client's, a day by default
 
 semaphore.options = {
   permits = check_permits,
