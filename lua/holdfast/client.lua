@@ -216,7 +216,7 @@ local function new(given, level, more)
       level + 1)
   end
   if given.mode == "quorum" and (given.keep or 0) > 0 then
-    error("holdfast.new: keep does not work in a quorum: no single server can lend its locks",
+    error("holdfast.new: keep does not work in a quorum: kept locks need a single server",
       level + 1)
   end
   local settings = driver.settings(loop)
@@ -267,7 +267,7 @@ end
 local function check_keep(client, given, what, level)
   if (given.keep or 0) == 0 then return end
   if defaults[client].quorum then
-    error(what .. ": keep does not work in a quorum: no single server can lend its locks", level + 1)
+    error(what .. ": keep does not work in a quorum: kept locks need a single server", level + 1)
   elseif given.owner then
     error(what .. ": keep and owner cannot be combined, since other processes share the owner",
       level + 1)

@@ -770,8 +770,9 @@ TEST(what_cannot_be_undone_nor_set_aside_is_in_the_way) {
         memerr_fail(0);
         bool sent = strstr(said(link_of(&rig, CALLS)), "acquire_all") != NULL;
         CHECK(sent ? !op->done : failed);
-        in_the_way += op->done && op->failure.code == HF_UNREACHABLE &&
-                      strstr(op->failure.text, "what an earlier call left could not be undone");
+        in_the_way +=
+            op->done && op->failure.code == HF_UNREACHABLE &&
+            strstr(op->failure.text, "the effects of an earlier call could not be undone");
         finish(AT(3));
     }
     CHECK(!failed && in_the_way > 0);

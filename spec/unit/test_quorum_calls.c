@@ -578,7 +578,7 @@ TEST(what_needs_one_server) {
     spec.arg_count = 2;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
     CHECK_OUTCOME(op, "server");
-    CHECK_SAYS(op->failure.text, "a command goes to one server, not to a quorum");
+    CHECK_SAYS(op->failure.text, "a command needs a single server, not a quorum");
     hf_op_end(op, AT(0));
     spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
     batch[0] = &rig.names;
@@ -587,7 +587,7 @@ TEST(what_needs_one_server) {
     spec.batch_count = 1;
     op = hf_client_begin(&rig.client, &spec, AT(1));
     CHECK_OUTCOME(op, "server");
-    CHECK_SAYS(op->failure.text, "several locks in one step need one server");
+    CHECK_SAYS(op->failure.text, "several locks in one step need a single server");
     hf_op_end(op, AT(1));
     for (int i = 0; i < COUNT; i++) CHECK_STR(said_by(i), "");
     finish(AT(2));

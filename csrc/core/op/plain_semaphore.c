@@ -105,7 +105,7 @@ static bool is_taken(hf_op *op, const hf_reply *reply, hf_time now) {
 }
 
 static void fail_in_time(hf_op *op) {
-    hf_op_fail(op, HF_BUSY, "%lld of its permits are free, %llu are asked for",
+    hf_op_fail(op, HF_BUSY, "%lld of its permits are free, %llu were requested",
                op->result.value > 0 ? op->result.value : 0, (unsigned long long)op->spec.value);
 }
 

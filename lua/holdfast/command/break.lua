@@ -22,7 +22,7 @@ break_lock.more = "The lock passes to the next waiter. The old holder is not sto
 break_lock.of_servers = true
 break_lock.options = verb.options(break_lock, {
   { "yes", short = "y", help = "do not ask" },
-  { "mutex", help = "treat any string as a mutex, whoever set it" },
+  { "mutex", help = "treat any string as a mutex, even if another program set it" },
 })
 break_lock.examples = {
   "holdfast break backup               # asks first, and says who holds it",
