@@ -24,16 +24,16 @@ local idempotent_request = {}
 
 ---@class holdfast.idempotent_request_options
 ---@field client? holdfast.client the default client
----@field expire? number seconds that a done key turns duplicates away; 1
----@field key? string | fun(): string in place of the method, URI, arguments and body
+---@field expire? number seconds for which duplicates are refused after a success; default 1
+---@field key? string | fun(): string instead of the method, URI, arguments and body
 ---@field header? boolean | string the key comes in this header; true: Idempotency-Key
----@field principal? false | fun(): string? who sends the request; the Authorization header; false: anybody
----@field vary? string[] request headers that make a request another one; none
+---@field principal? false | fun(): string? who sent the request; default: the Authorization header; false: anybody
+---@field vary? string[] request headers that distinguish requests; default none
 ---@field status? integer for a duplicate; 409
 ---@field info? string the body for a duplicate
----@field replay? boolean answer a duplicate with the first one's response, as far as holdfast.capture() saw it; false
+---@field replay? boolean answer a duplicate with the first response, as seen by holdfast.capture(); default false
 ---@field delete_key? boolean free the key after a success; false
----@field keep_on_error? boolean 5xx and a client that hung up count as done; false
+---@field keep_on_error? boolean a 5xx or a client disconnect counts as done; default false
 ---@field lease? number seconds after which the key of a dead worker is free; the client's
 ---@field class? string for counters and events; the client's
 ---@field on_event? fun(event: table)

@@ -786,7 +786,7 @@ TEST(a_release_with_a_senseless_reply_goes_on_in_the_background) {
         hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
         hear_calls(&rig, senseless[i], AT(11));
         CHECK_OUTCOME(op, "server");
-        CHECK(strstr(op->failure.text, "the release goes on in the background"));
+        CHECK(strstr(op->failure.text, "the release continues in the background"));
         CHECK_EQ_INT(state_at(0), -1);
         CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
         CHECK_EQ_INT(state_at(2), HF_HOLD_CLEANING_UP);

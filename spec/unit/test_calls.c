@@ -161,7 +161,7 @@ TEST(a_release_without_an_answer_goes_on_in_the_background) {
     said(link_of(&rig, CALLS));
     rig_sleep(&rig, AT(100), AT(3100));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(op->failure.text, "the release goes on in the background"));
+    CHECK(strstr(op->failure.text, "the release continues in the background"));
     CHECK_EQ_INT(hold->state, HF_HOLD_CLEANING_UP);
     hf_op_end(op, AT(3100));
     rig_sleep(&rig, AT(3100), AT(3200));
@@ -1772,7 +1772,7 @@ TEST(a_release_with_a_senseless_reply_goes_on_in_the_background) {
         hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10));
         hear_calls(&rig, senseless[i], AT(11));
         CHECK_OUTCOME(op, "server");
-        CHECK(strstr(op->failure.text, "the release goes on in the background"));
+        CHECK(strstr(op->failure.text, "the release continues in the background"));
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
         CHECK_EQ_U64(rig.client.stats.losses, 0);
         rig_end(&rig, AT(12));

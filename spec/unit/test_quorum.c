@@ -33,7 +33,7 @@ TEST(it_fails_as_soon_as_no_majority_can_be_had) {
         answer(i, busy(20000, 0, 0), AT(1));
     }
     CHECK_OUTCOME(op, "busy");
-    CHECK_SAYS(op->failure.text, "0 of 5 taken, 2 not heard yet: s1 busy, s2 busy, s3 busy");
+    CHECK_SAYS(op->failure.text, "0 of 5 taken, 2 not answered yet: s1 busy, s2 busy, s3 busy");
     CHECK_EQ_INT(state_of(&rig), -1);
     finish(AT(2));
 }

@@ -301,7 +301,7 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     hf_op *op = request->context;
     if (!reply) {
         for_each(op, release_behind, now);
-        hf_op_fail(op, request->failure.code, "%s; the release goes on in the background",
+        hf_op_fail(op, request->failure.code, "%s; the release continues in the background",
                    request->failure.text);
         return;
     }
@@ -319,7 +319,7 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     }
     if (unclear > 0)
         hf_op_fail(op, HF_SERVER,
-                   "the script sent an unexpected reply; the release goes on in the background");
+                   "the script sent an unexpected reply; the release continues in the background");
     else if (lost == 0) hf_op_succeed(op);
     else hf_op_fail(op, HF_LOST, "%zu of %zu keys were no longer held", lost, op->spec.batch_count);
 }

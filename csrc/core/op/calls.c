@@ -136,7 +136,7 @@ static void on_release_failed(hf_op *op, const hf_request *request, hf_time now)
     clean_up(op, now);
     hf_op_fail(op, failure.code, "%s; the release %s", failure.text,
                used_up ? "may have been lost: it ends with its lease"
-                       : "goes on in the background");
+                       : "continues in the background");
 }
 
 static void on_released(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -412,7 +412,8 @@ static bool let_go_on(hf_op *op) {
     return goes_on;
 }
 
-/* An abandoned release goes on in the background; that of a shared owner must not be sent twice. */
+/* An abandoned release continues in the background; that of a shared owner must not be sent twice.
+ */
 static void abandon_release(hf_op *op, hf_time now) {
     if (op->hold->shared) let_go_on(op);
     else hf_session_drop(&op->request);

@@ -57,7 +57,7 @@ static void finish_release(hf_op *op, bool done, hf_time now) {
     } else {
         hf_votes_fail(op, HF_NO_QUORUM,
                       leaves_record(op) ? "recorded, the others stay taken until their leases end"
-                                        : "released, the release goes on in the background");
+                                        : "released, the release continues in the background");
     }
     if (last) {
         if (!leaves_record(op)) hf_quorum_clean_up_member_holds(client, hold, 0, now);

@@ -49,7 +49,7 @@ local function asks_to_break(client, entry)
       entry.holds, entry.permits, output.printable(entry.key))
   end
   if entry.kind == "latch" then
-    return asks('The latch "%s" still counts %.0f; its waiters would go on at once. Open it? [y/N] ',
+    return asks('The latch "%s" has a count of %.0f left; its waiters would continue at once. Open it? [y/N] ',
       output.printable(entry.key), entry.count)
   end
   local holder = identity.text(identity.of(client, entry.owner)) or entry.owner
@@ -85,7 +85,7 @@ local function force(client, entry, lock, out, yes)
   end
   if code then return verb.failed(out, message, code) end
   if was_locked and entry.owner and yes then
-    out:advice("warning", {}, ('the holder of "%s" is not ended: %s'):format(key, overlap(entry)))
+    out:advice("warning", {}, ('the holder of "%s" is not stopped: %s'):format(key, overlap(entry)))
   end
   output.print(output.printable(key) .. (was_locked and ": broken" or ": was free"))
   return was_locked and exits.OK or exits.BUSY
