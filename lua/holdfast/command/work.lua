@@ -71,7 +71,7 @@ function work.plan(plan, held, out)
     on_refused = function(pids, name) tell_refused(plan, out, pids, name) end,
     on_lost = function(reason, left, outcome) held:tell_lost(reason, left, AT_LOSS[outcome]) end,
     on_ended = function(how, number)
-      local text = how == "exit" and "ended with exit code " or "ended by signal "
+      local text = how == "exit" and "exited with code " or "terminated by signal "
       out:event("ended", { { how, number } }, text .. number)
     end,
   }
