@@ -87,10 +87,10 @@ describe("holdfast", function()
       waits_for_latch("a{b}c", "redisson_countdownlatch__channel__{a{b}c}")
       local code, output = run("ls")
       assert.equal(0, code)
-      assert.matches("\na{b}c  1 to come +%- +%- +%- +1\ngate   3 to come +%- +%- +%- +1\n$", output)
+      assert.matches("\na{b}c  1 left +%- +%- +%- +1\ngate   3 left +%- +%- +%- +1\n$", output)
       assert.matches("\ngate ", (select(2, run("ls", "g*"))))
       assert.same({ 0, "" }, { run("ls", "h*") })
-      assert.matches("^2 locks, 2 waiters, at least [%d.]+ hand%-offs/s\n.*\ngate +3 to come +%d s +%- +1 ",
+      assert.matches("^2 locks, 2 waiters, at least [%d.]+ hand%-offs/s\n.*\ngate +3 left +%d s +%- +1 ",
         (select(2, run("top", "--interval", "0.1"))))
     end)
 

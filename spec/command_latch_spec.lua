@@ -67,7 +67,7 @@ describe("holdfast latch", function()
     for _, words in ipairs { { "-n" }, { "-w", "1" }, { "--wait=1000ms" } } do
       local code, text = run("wait", "job", (table.unpack or unpack)(words))
       assert.equal(1, code)
-      assert.matches('^holdfast latch: cannot wait for "job" on .*: 2 still to come', text)
+      assert.matches('^holdfast latch: cannot wait for "job" on .*: its count is still 2', text)
     end
     assert.same({ 0, "" }, { run("wait", "job", "-n", "-E", "0") })
     assert.same({ 3, "" }, { run("wait", "job", "-nqE", "3") })
@@ -98,7 +98,7 @@ describe("holdfast latch", function()
     wrong('unexpected argument "x\\x0ay"\nusage: [^\n]*\n       holdfast', "set", "job", "5", "x\ny")
     wrong("KEY is empty", "wait", "")
     wrong("%-n and %-w cannot be combined", "wait", "job", "-n", "-w1")
-    wrong("%-n and %-w are for latch wait", "down", "job", "-n")
+    wrong("%-n and %-w work only with latch wait", "down", "job", "-n")
     wrong("works on a single server", "--servers", "redis://a,redis://b,redis://c", "count", "job")
   end)
 

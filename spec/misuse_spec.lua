@@ -434,7 +434,7 @@ describe("holdfast.new", function()
       [" "] = 1, [","] = 1, [",redis://a"] = 1, ["redis://a,"] = 2, ["redis://a, ,redis://b"] = 2,
       ["redis://a redis://b,,redis://c"] = 3,
     } do
-      assert.matches("of $HOLDFAST_SERVERS must be URLs between commas; number " .. number
+      assert.matches("of $HOLDFAST_SERVERS must be URLs separated by commas; number " .. number
         .. " is empty", tell { HOLDFAST_SERVERS = list }, 1, true)
     end
   end)
@@ -829,6 +829,6 @@ describe("in stream {} of nginx", function()
       print(pcall(require, "holdfast"))
     ]] }
     assert.same({ "exit", 0 }, { child:wait(20) })
-    assert.matches("^false\tholdfast: does not run in stream {} of nginx", child:output())
+    assert.matches("^false\tholdfast: does not run in nginx's stream {}", child:output())
   end)
 end)

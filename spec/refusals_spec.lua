@@ -119,7 +119,7 @@ describe("a refusal of writes", function()
     for _, lock in ipairs(locks) do
       local _, message, code = lock:release()
       assert.equal("unreachable", code)
-      assert.matches("; the release goes on in the background", message)
+      assert.matches("; the release continues in the background", message)
     end
     permit:release()
     set(REFUSALS[1], false)

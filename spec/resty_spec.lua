@@ -1551,7 +1551,7 @@ describe("under ngx_lua", function()
           assert.is_nil(nobody.headers["idempotent-replayed"])
         end
         assert.equal("8", say "/runs")
-        assert.matches("idempotent_request: nobody knows who sends this request, it has no Authorization",
+        assert.matches("idempotent_request: cannot tell who sent this request: it has no Authorization",
           table.concat(front:errors(), "\n"))
         for _, key in ipairs(server:cli("KEYS", "*")) do assert.is_nil(key:find("anna", 1, true)) end
       end)

@@ -187,7 +187,7 @@ describe("shards", function()
     local url = servers[1]:url()
     local function new(options) return function() holdfast.new(options) end end
     assert.error_matches(new { servers = { url }, }, "servers need a mode")
-    assert.error_matches(new { mode = "shards" }, "servers, which are missing")
+    assert.error_matches(new { mode = "shards" }, "mode needs servers")
     assert.error_matches(new { mode = "shards", servers = {} }, "servers must be a list")
     assert.error_matches(new { mode = "shards", servers = { { url = url, weight = 0 } } },
       "servers%[1%].weight must be")
@@ -199,6 +199,6 @@ describe("shards", function()
     assert.error_matches(new { mode = "quorum", servers = { { url = url, weight = 2 } } },
       'for mode = "shards"')
     assert.error_matches(new { mode = "shards", servers = { url, "nonsense" } },
-      "begins with its scheme.*server 2")
+      "must begin with a scheme.*server 2")
   end)
 end)

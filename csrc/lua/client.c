@@ -105,7 +105,7 @@ static const hf_shard *read_shards(lua_State *L, size_t count) {
 
 static const char *read_sentinels(lua_State *L, hf_client_config *config, const hf_url *url,
                                   hf_server servers[HF_SERVERS_MAX]) {
-    if (url->count > HF_QUORUM_MAX) return "over 32 Sentinels";
+    if (url->count > HF_QUORUM_MAX) return "more than 32 Sentinels";
     for (size_t i = 0; i < url->count; i++) {
         servers[i] = (hf_server){0};
         copy_field(L, "sentinel_user", servers[i].user, sizeof servers[i].user);

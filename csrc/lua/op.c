@@ -109,7 +109,7 @@ static void take(hf_lua_lock *lock, const hf_op *op, hf_hold *hold, hf_time now)
 }
 
 /* Whether a release with this result has ended a hold of the caller. One that did not reach the
- * server has: it goes on in the background. */
+ * server has: it continues in the background. */
 static bool ends_hold(hf_code code) {
     return code != HF_LOST && code != HF_CONFLICT && code != HF_NOT_HELD;
 }

@@ -296,7 +296,7 @@ static hf_tls *new_connection(hf_tls_settings *settings, const char *host, int f
 
 hf_tls *hf_tls_new(hf_tls_settings *settings, const char *host, int fd, char *reason, size_t size) {
     if (!enter()) {
-        snprintf(reason, size, "the process ends");
+        snprintf(reason, size, "the process is exiting");
         return NULL;
     }
     hf_tls *tls = new_connection(settings, host, fd, reason, size);
@@ -410,7 +410,7 @@ static void say_handshake_failed(const hf_tls *tls, ssize_t result, char *reason
 hf_tls_state hf_tls_handshake(hf_tls *tls, short *events, char *reason, size_t size) {
     bool wants_write = false;
     if (!enter()) {
-        snprintf(reason, size, "the process ends");
+        snprintf(reason, size, "the process is exiting");
         return HF_TLS_FAILED;
     }
     ssize_t result = settle(tls, SSL_do_handshake(tls->ssl), &wants_write, SSL_ERROR_WANT_WRITE);

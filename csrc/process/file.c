@@ -39,7 +39,7 @@ static int l_read_file(lua_State *L) {
     if (is_regular) size = read_all(fd, text, most + 1);
     int error = errno;
     close(fd);
-    if (!is_regular) return refused(L, "it is no regular file");
+    if (!is_regular) return refused(L, "it is not a regular file");
     if (size < 0) return hf_process_failed(L, error);
     if ((size_t)size > most) return refused(L, "it is too long");
     lua_pushlstring(L, text, (size_t)size);

@@ -40,29 +40,29 @@ meta.__metatable = meta.__name
 ---@field url? string redis[s]://[[user:]password@]host[:port][/db], unix://[[user:]password@]/path[?db=N] or
 --- redis+sentinel://[[user:]password@]host[:port][,host[:port]…]/master[/db] or
 --- redis+cluster://[[user:]password@]host[:port],…; with rediss+ over TLS; valkey in place of redis; $HOLDFAST_URL
----@field servers? (string|holdfast.shard)[] several servers instead of url: 1 to 32 of a quorum, 1 to 64 shards;
---- without url, servers and mode the quorum of $HOLDFAST_SERVERS
----@field mode? string of several servers: "quorum", a lock is held by a majority of them; "shards", each has its keys
----@field restart_guard? number seconds, 0 to 1e9: in a quorum a server up for less has no vote; the longest lease anybody uses
+---@field servers? (string|holdfast.shard)[] several servers instead of url: 1 to 32 for a quorum, 1 to 64 shards;
+--- without url, servers and mode: the quorum in $HOLDFAST_SERVERS
+---@field mode? string how servers are used: "quorum", a majority holds a lock; "shards", each has its own keys
+---@field restart_guard? number seconds, 0 to 1e9: in a quorum, a server up for less has no vote; set it to the longest lease in use
 ---@field tls? holdfast.tls_options for rediss://
----@field sentinel_user? string of the Sentinels
----@field sentinel_password? string of the Sentinels
+---@field sentinel_user? string login for the Sentinels
+---@field sentinel_password? string password for the Sentinels
 ---@field sync? holdfast.sync replicas that must have a lock before it counts
----@field name? string who this client is, for others and for CLIENT SETNAME; there "holdfast"
+---@field name? string shown to others as the holder, and sent with CLIENT SETNAME; default "holdfast"
 ---@field lease? number seconds, 0.001 to 1e9; 30
----@field wait? number seconds that acquire waits, math.huge: no end; 10
+---@field wait? number seconds that acquire waits, math.huge: forever; default 10
 ---@field prefix? string before every key
----@field tenant? string 1 to 127 bytes: on a server whose users do not trust each other, what this user's keys begin with
----@field fencing? boolean of locks that do not say; true
----@field token_ttl? number of locks that do not say; a day
+---@field tenant? string 1 to 127 bytes: prefix of this user's keys, on a server shared by users who do not trust each other
+---@field fencing? boolean for locks that do not set it; default true
+---@field token_ttl? number seconds, for locks that do not set it; default a day
 ---@field connect_timeout? number seconds; 1
 ---@field command_timeout? number seconds; 3
 ---@field grant_lease? number seconds that a granted lock may stay unconfirmed; 2
----@field async_release? boolean of locks and templates that do not say; false
----@field keep? number seconds, 0 to 60: of locks, mutexes and templates that do not say; 0
----@field class? string of locks that do not say, for counters and events; ""
+---@field async_release? boolean for locks and templates that do not set it; default false
+---@field keep? number seconds, 0 to 60, for locks, mutexes and templates that do not set it; default 0
+---@field class? string for counters and events, for locks that do not set it; default ""
 ---@field on_event? fun(event: table) what happens to its locks and connections
----@field driver? string|table "posix"; "cqueues", "copas", "luv" or a loop of yours; under ngx_lua "resty", the default
+---@field driver? string|table "posix"; "cqueues", "copas", "luv" or your own loop; under ngx_lua "resty", the default
 --- there
 
 ---@class holdfast.sync
@@ -76,8 +76,8 @@ local known_sync = { replicas = options.replicas, timeout = options.timeout }
 ---@field ca_path? string directory of them, with hashed names
 ---@field cert? string PEM file of the client's certificate and its chain
 ---@field key? string PEM file of its key, without a passphrase
----@field server_name? string whom the server's certificate must be for; the URL's host
----@field verify? boolean false: any certificate will do, so whoever is in between can read and change everything; true
+---@field server_name? string name that the server's certificate must match; default: the URL's host
+---@field verify? boolean false: accept any certificate, so anyone in between can read and change everything; default true
 
 local known_tls = {
   ca_file = options.path,
@@ -216,7 +216,7 @@ local function new(given, level, more)
       level + 1)
   end
   if given.mode == "quorum" and (given.keep or 0) > 0 then
-    error("holdfast.new: keep does not work in a quorum: no single server can lend its locks",
+    error("holdfast.new: keep does not work in a quorum: kept locks need a single server",
       level + 1)
   end
   local settings = driver.settings(loop)
@@ -267,7 +267,7 @@ end
 local function check_keep(client, given, what, level)
   if (given.keep or 0) == 0 then return end
   if defaults[client].quorum then
-    error(what .. ": keep does not work in a quorum: no single server can lend its locks", level + 1)
+    error(what .. ": keep does not work in a quorum: kept locks need a single server", level + 1)
   elseif given.owner then
     error(what .. ": keep and owner cannot be combined, since other processes share the owner",
       level + 1)
@@ -335,7 +335,7 @@ function Client:fair_lock(key, opts)
 end
 
 -- One lock over several keys of this server: all or none. Does no I/O.
----@param keys string[] no key twice
+---@param keys string[] all different
 ---@param opts? holdfast.lock_options `wait` is 1.5 seconds for each key by default
 ---@return holdfast.multi_lock
 function Client:multi_lock(keys, opts)
@@ -384,7 +384,7 @@ end
 ---@param opts? holdfast.with_lock_options | fun(lock: holdfast.lock, ...): ...
 ---@param fn? fun(lock: holdfast.lock, ...): ...
 ---@return any ... fn's results, true for none; nil, message, code when fn did not run; nil, message, "lost", results
---- when the lock was lost meanwhile, "conflict" or "not_held" when the release found another type
+--- when the lock was lost in the meantime, "conflict" or "not_held" when the release found another type
 --- of key or owner
 function Client:with_lock(key, opts, fn, ...)
   check_call(self, "client:with_lock", key)
@@ -455,7 +455,7 @@ end
 ---@param key string
 ---@param opts? holdfast.with_lock_options | fun(lock: holdfast.lock, ...): ...
 ---@param fn? fun(lock: holdfast.lock, ...): ...
----@return any ... as of with_lock
+---@return any ... as for with_lock
 function Client:with_read_lock(key, opts, fn, ...)
   check_call(self, "client:with_read_lock", key, "read/write locks")
   return with_kind(self, "client:with_read_lock", "read", key, opts, fn, ...)
@@ -465,7 +465,7 @@ end
 ---@param key string
 ---@param opts? holdfast.with_lock_options | fun(lock: holdfast.lock, ...): ...
 ---@param fn? fun(lock: holdfast.lock, ...): ...
----@return any ... as of with_lock
+---@return any ... as for with_lock
 function Client:with_write_lock(key, opts, fn, ...)
   check_call(self, "client:with_write_lock", key, "read/write locks")
   return with_kind(self, "client:with_write_lock", "write", key, opts, fn, ...)
@@ -475,7 +475,7 @@ end
 ---@param key string
 ---@param opts? holdfast.with_lock_options | fun(lock: holdfast.lock, ...): ...
 ---@param fn? fun(lock: holdfast.lock, ...): ...
----@return any ... as of with_lock
+---@return any ... as for with_lock
 function Client:with_fair_lock(key, opts, fn, ...)
   check_call(self, "client:with_fair_lock", key, "fair locks")
   return with_kind(self, "client:with_fair_lock", "fair", key, opts, fn, ...)
@@ -486,7 +486,7 @@ end
 ---@param key string
 ---@param opts? holdfast.lead_options | fun(term: holdfast.term, ...): ...
 ---@param fn? fun(term: holdfast.term, ...): ...
----@return any ... of the last term as client:with_lock; nil, message, "closed"
+---@return any ... for the last term, as client:with_lock; nil, message, "closed"
 function Client:lead(key, opts, fn, ...)
   check_call(self, "client:lead", key)
   if options.callable(opts) == nil then

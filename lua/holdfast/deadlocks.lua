@@ -42,7 +42,7 @@ local function scan_node(client, node, pattern, visit)
       { "SCAN", cursor, "MATCH", pattern, "COUNT", PAGE }, node)
     if not reply then return nil, message, code end
     if type(reply) ~= "table" or type(reply[1]) ~= "string" or type(reply[2]) ~= "table" then
-      return nil, "the server's reply to SCAN is none; is it a Redis server?", "server"
+      return nil, "the server sent an invalid reply to SCAN; is it a Redis server?", "server"
     end
     cursor = reply[1]
     for _, key in ipairs(reply[2]) do visit(key, node) end

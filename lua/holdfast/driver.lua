@@ -13,7 +13,7 @@ local under_ngx = type(ngx) == "table" and ngx.socket ~= nil and ngx.socket.tcp 
   and ngx.timer ~= nil
 
 if under_ngx and ngx.config.subsystem == "stream" then
-  error("holdfast: does not run in stream {} of nginx, only in http {}; see docs/openresty.md", 0)
+  error("holdfast: does not run in nginx's stream {}, only in http {}; see docs/openresty.md", 0)
 end
 
 local nginx = under_ngx and require "holdfast.loop.ngx" or nil
@@ -74,7 +74,7 @@ function driver.check_hooks(lock)
     pump.raise "holdfast: abort_on_loss does not work alongside a debug hook set from C; check lock:lost(), or use on_lost"
   end
   if compat.jit and data(lock).loop then
-    pump.raise "holdfast: abort_on_loss does not work in an event loop under LuaJIT; ask lock:lost(), or use on_lost"
+    pump.raise "holdfast: abort_on_loss does not work in an event loop under LuaJIT; check lock:lost(), or use on_lost"
   end
 end
 

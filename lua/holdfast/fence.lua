@@ -25,7 +25,7 @@ local WEEK = 7 * 24 * 3600
 local MOST_WORDS = 4000 -- of one command: a program hands no more to the server
 
 ---@class holdfast.fence_options
----@field ttl? number seconds that the fence outlives the last write, math.huge: it stays; 7 days
+---@field ttl? number seconds that the fence is kept after the last write, math.huge: forever; default 7 days
 
 local fence = { options = { ttl = options.token_ttl } }
 

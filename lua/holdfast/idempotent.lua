@@ -16,18 +16,18 @@ local templates = require "holdfast.with_lock"
 local raw = driver.lock
 
 local EXPIRE = 1
-local INFO = "duplicate: it runs already or was done a moment ago"
+local INFO = "duplicate: it is already running or was done a moment ago"
 local RECORD_MAX = 65536
 
 local idempotent = {}
 
 ---@class holdfast.idempotent_options
----@field expire? number seconds that a done key turns duplicates away; 1
+---@field expire? number seconds for which duplicates are refused after a success; default 1
 ---@field info? string the message for a duplicate
 ---@field delete_key? boolean free the key after a success; false
 ---@field replay? boolean give duplicates the first run's results; false
----@field fingerprint? string of the request, 1 byte or more; another one with the same key is a mismatch; none: any
----@field wait? number seconds to wait for the one that runs; 0
+---@field fingerprint? string identifies the request, 1 byte or more; another one with the same key is a mismatch; none matches any
+---@field wait? number seconds to wait for the current run; default 0
 ---@field keep_on_error? boolean an error counts as done; false
 ---@field lease? number seconds after which the key of a dead run is free; the client's
 ---@field class? string for counters and events; the client's

@@ -24,16 +24,16 @@ local idempotent_request = {}
 
 ---@class holdfast.idempotent_request_options
 ---@field client? holdfast.client the default client
----@field expire? number seconds that a done key turns duplicates away; 1
----@field key? string | fun(): string in place of the method, URI, arguments and body
+---@field expire? number seconds for which duplicates are refused after a success; default 1
+---@field key? string | fun(): string instead of the method, URI, arguments and body
 ---@field header? boolean | string the key comes in this header; true: Idempotency-Key
----@field principal? false | fun(): string? who sends the request; the Authorization header; false: anybody
----@field vary? string[] request headers that make a request another one; none
+---@field principal? false | fun(): string? who sent the request; default: the Authorization header; false: anybody
+---@field vary? string[] request headers that distinguish requests; default none
 ---@field status? integer for a duplicate; 409
 ---@field info? string the body for a duplicate
----@field replay? boolean answer a duplicate with the first one's response, as far as holdfast.capture() saw it; false
+---@field replay? boolean answer a duplicate with the first response, as seen by holdfast.capture(); default false
 ---@field delete_key? boolean free the key after a success; false
----@field keep_on_error? boolean 5xx and a client that hung up count as done; false
+---@field keep_on_error? boolean a 5xx or a client disconnect counts as done; default false
 ---@field lease? number seconds after which the key of a dead worker is free; the client's
 ---@field class? string for counters and events; the client's
 ---@field on_event? fun(event: table)
@@ -91,8 +91,8 @@ idempotent_request.options = {
 -- What is wrong with options that are fine one by one; nil: nothing.
 function idempotent_request.conflict(opts)
   if opts.replay and opts.key and opts.principal == nil then
-    return "replay with key needs principal: a function that returns who sends the request, or false "
-      .. "where anybody may read the response"
+    return "replay with key needs principal: a function that returns who sent the request, or false "
+      .. "if anybody may read the response"
   end
 end
 
@@ -163,9 +163,9 @@ end
 local function key_in_header(name)
   local value = ngx.req.get_headers(0)[name]
   if type(value) == "table" then
-    return nil, ("the header %s came more than once"):format(name)
+    return nil, ("the header %s was sent more than once"):format(name)
   elseif value == nil or value == "" then
-    return nil, ("the header %s is missing: send one, with a key of your own for each request that may be "
+    return nil, ("the header %s is missing: send a unique key for each request that may be "
       .. "repeated"):format(name)
   end
   return value
@@ -214,7 +214,7 @@ end
 
 local function refuse(opts, message, code, stored)
   if code == "busy" then return answer(opts.status or STATUS, opts.info or INFO, 1) end
-  if code == "mismatch" then return answer(422, "this key came with another request before") end
+  if code == "mismatch" then return answer(422, "this key was already used for another request") end
   if code ~= "duplicate" then
     ngx.log(ngx.ERR, message)
     return answer(503, "try again", 1)
@@ -276,10 +276,10 @@ end
 
 -- Behind an authentication every request has a user, so the log tells what to configure.
 local function refuse_nobody(missing)
-  ngx.log(ngx.ERR, "holdfast.idempotent_request: nobody knows who sends this request, ", missing,
-    "; authenticate it before, and give principal = function() … end where it names no Authorization,",
-    " or principal = false where all share their keys")
-  return answer(401, "this request does not say who sends it")
+  ngx.log(ngx.ERR, "holdfast.idempotent_request: cannot tell who sent this request: ", missing,
+    "; authenticate it first, and set principal = function() … end if it has no Authorization header,",
+    " or principal = false if all users share their keys")
+  return answer(401, "this request does not say who sent it")
 end
 
 -- → the lock, taken | nil: the request is answered

@@ -15,7 +15,7 @@ local holdfast = { _VERSION = require "holdfast.version" }
 
 -- A client of the server at `url`; does no I/O.
 ---@param url_or_opts? string | holdfast.client_options
----@param opts? holdfast.client_options behind a URL
+---@param opts? holdfast.client_options after a URL
 ---@return holdfast.client
 function holdfast.new(url_or_opts, opts)
   options.no_colon(url_or_opts, holdfast, "holdfast.new", 2)
@@ -47,7 +47,7 @@ function holdfast.with_lock(key, opts, fn, ...)
 end
 
 -- One lock over several locks, also of different clients: all or none. Does no I/O.
----@param members holdfast.lock[] no key of a server twice
+---@param members holdfast.lock[] no two with the same key on the same server
 ---@param opts? { wait: number? } 1.5 seconds for each lock by default
 ---@return holdfast.multi_lock
 function holdfast.multi_lock(members, opts)

@@ -40,7 +40,7 @@ end
 
 -- Begins a count, unless the latch counts already.
 ---@param count integer 1 to 1e9
----@return boolean? set false: it counts already, and goes on
+---@return boolean? set false: it is already counting, and continues
 ---@return string? message
 ---@return string? code
 function Latch:set(count)
@@ -52,7 +52,7 @@ end
 
 -- Counts down. Whoever counts to 0 opens the latch.
 ---@param amount? integer 1 to 1e9; 1
----@return (integer|false)? left how many are still to come; false: it was open
+---@return (integer|false)? left the remaining count; false: it was open
 ---@return string? message
 ---@return string? code
 function Latch:count_down(amount)

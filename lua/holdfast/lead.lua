@@ -132,7 +132,7 @@ local function may_pass(message, code)
   return PASSING[code] or code == "denied" and message:find("READONLY", 1, true) ~= nil
 end
 
-local ENDS, RESIGNED = "the worker ends", "the leader has resigned before its term began"
+local ENDS, RESIGNED = "the worker is exiting", "the leader resigned before its term began"
 
 -- `leading`: what the terms of one client:lead share: { term, resigned }, the last term.
 local function new_term(leading, client, key, given, defaults)

@@ -168,7 +168,7 @@ function Lock:fence_headers(resource)
   local token = raw.token(self)
   if token then return fence_headers.make(resource, raw.key(self), token) end
   if raw.is_held(self) then
-    error("lock:fence_headers: the lock has no fencing tokens: it is one with fencing = false", 2)
+    error("lock:fence_headers: the lock has no fencing tokens: it was created with fencing = false", 2)
   end
   local reason = raw.lost(self)
   local how = reason and "it is lost: " .. reason or "this owner does not hold it"
@@ -231,17 +231,17 @@ meta.__close = driver.leave
 ---@class holdfast.lock_options
 ---@field lease? number seconds, 0.001 to 1e9: the lock ends by itself; without: the watchdog renews the client's lease
 ---@field wait? number seconds that acquire waits by default; the client's
----@field watchdog? boolean renew although a lease is given, or do not although none is
+---@field watchdog? boolean true: renew even if lease is set; false: never renew
 ---@field owner? string 1 to 255 bytes; the calling coroutine of this client
 ---@field on_lost? fun(lock: holdfast.lock, reason: string)
 ---@field on_event? fun(event: table)
----@field class? string of locks with one use, for counters and events; the client's
+---@field class? string groups locks for counters and events; the client's
 ---@field interruptible? boolean a signal ends a wait
----@field async_release? boolean release returns when it is on its way; the client's
+---@field async_release? boolean release returns once it is sent; the client's
 ---@field keep? number seconds, 0 to 60, for which the client keeps it for its callers; the client's
----@field deadlock_check? number seconds, at least 0.5: after so long acquire looks whether it waits for itself
+---@field deadlock_check? number seconds, at least 0.5: after waiting this long, acquire checks for a deadlock
 ---@field fencing? boolean the client's, true by default
----@field token_ttl? number seconds that the fencing counter outlives the last acquire; the client's, a day by default
+---@field token_ttl? number seconds that the fencing counter is kept after the last acquire; the client's, a day by default
 
 lock.options = {
   lease = options.lease,

@@ -94,7 +94,7 @@ function options.free_key(value)
   if first ~= H and first ~= R then return nil end
   for _, name in ipairs(RESERVED) do
     if value:sub(1, #name) == name then
-      return ('one that does not begin with "%s", where holdfast keeps what belongs to other keys'):format(name)
+      return ('one that does not begin with "%s", which holdfast uses for its own keys'):format(name)
     end
   end
 end
@@ -108,7 +108,7 @@ end
 -- Stands in the patterns of an ACL, which have no spaces.
 function options.tenant(value)
   if type(value) ~= "string" or value == "" or #value > 127 or value:find("[^\33-\126\128-\255]") then
-    return "a string of 1 to 127 bytes without spaces and control characters"
+    return "a string of 1 to 127 bytes without spaces or control characters"
   end
 end
 

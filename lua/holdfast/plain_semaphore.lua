@@ -93,7 +93,7 @@ end
 ---@param count? integer 1 to 1e9; 1
 ---@return true? released
 ---@return string? message
----@return string? code "unreachable": it goes on in the background
+---@return string? code "unreachable": it continues in the background
 function PlainSemaphore:release(count)
   check_self(self, PlainSemaphore, "plain_semaphore:release", 2)
   if count == nil then count = 1 end
@@ -106,7 +106,7 @@ end
 
 -- From now on there are `change` more permits, or fewer if it is below 0.
 ---@param change integer -1e9 to 1e9
----@return integer? free how many are free now; below 0 when more are taken than there are
+---@return integer? free how many are free now; negative if more are taken than there are
 ---@return string? message
 ---@return string? code
 function PlainSemaphore:add(change)
@@ -138,7 +138,7 @@ end
 
 -- Says how many permits there are, unless that was said before.
 ---@param permits integer 0 to 1e9
----@return boolean? set false: it was said before, and nothing has changed
+---@return boolean? set false: it was already set, and nothing has changed
 ---@return string? message
 ---@return string? code
 function PlainSemaphore:set(permits)

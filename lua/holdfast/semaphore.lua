@@ -127,13 +127,13 @@ Semaphore.__name = "holdfast.semaphore"
 ---@field permits? integer 1 to 1e9: how many there are if the server has none yet
 ---@field lease? number seconds, 0.001 to 1e9: a permit ends by itself; without: the watchdog renews the client's lease
 ---@field wait? number seconds that acquire waits by default; the client's
----@field watchdog? boolean renew although a lease is given, or do not although none is
+---@field watchdog? boolean true: renew even if lease is set; false: never renew
 ---@field on_lost? fun(permit: holdfast.permit, reason: string)
 ---@field on_event? fun(event: table)
 ---@field class? string for counters and events; the client's
 ---@field interruptible? boolean a signal ends a wait
 ---@field fencing? boolean the client's, true by default
----@field token_ttl? number seconds that the fencing counter outlives the last acquire; the client's, a day by default
+---@field token_ttl? number seconds that the fencing counter is kept after the last acquire; the client's, a day by default
 
 semaphore.options = {
   permits = check_permits,

@@ -41,7 +41,7 @@ local function check_entry(value)
 end
 
 function servers.check(value)
-  return options.list(value, MOST.shards, "a list of 1 to 32 URLs; of shards 1 to 64", check_entry)
+  return options.list(value, MOST.shards, "a list of 1 to 32 URLs, or 1 to 64 for shards", check_entry)
 end
 
 -- What is wrong with these options together, nil: nothing.
@@ -49,11 +49,11 @@ function servers.check_together(given)
   local mode, list = given.mode, given.servers
   if list and given.url then return "give url or servers, not both" end
   if list and not mode then return 'servers need a mode, "quorum" or "shards"' end
-  if mode and not list then return "mode is for servers, which are missing" end
+  if mode and not list then return "mode needs servers" end
   if given.restart_guard and mode ~= "quorum" then return 'restart_guard is for mode = "quorum"' end
   if given.sync and mode == "quorum" then return 'sync is not for mode = "quorum"' end
   if list and #list > MOST[mode] then
-    return ("at most %d servers of a %s"):format(MOST[mode], mode)
+    return ('at most %d servers for mode = "%s"'):format(MOST[mode], mode)
   end
   local names = {}
   for _, each in ipairs(list or {}) do
@@ -72,7 +72,7 @@ function servers.split(text)
   local list = {}
   for entry in (text .. ","):gmatch("([^,]*),") do
     if not entry:find(locale.NOT_SPACE) then
-      return nil, ("URLs between commas; number %d is empty"):format(#list + 1)
+      return nil, ("URLs separated by commas; number %d is empty"):format(#list + 1)
     end
     for url in entry:gmatch(locale.NOT_SPACE .. "+") do list[#list + 1] = url end
   end

@@ -241,9 +241,9 @@ describe("the status page in a browser", function()
     local before = all("getComputedStyle(document.querySelector('.holder')).color")
     server:cli("CONFIG", "SET", "save", "")
     server:kill()
-    shows("Cannot run a command on [^\n]*; [^\n]*%. What you see is %d+%.%d s old%.")
+    shows("Cannot run a command on [^\n]*; [^\n]*%. This data is %d+%.%d s old%.")
     assert.equal(503, scene.front:get("/locks?json").status)
-    local function age() return tonumber(text():match("What you see is (%d+)")) end
+    local function age() return tonumber(text():match("This data is (%d+)")) end
     local first = age()
     eventually("the age grows", function() return age() > first end)
     assert.same({ "old" }, keys())
@@ -264,7 +264,7 @@ describe("the status page in a browser", function()
     shows_keys("old")
     scene.front:stop("TERM")
     comes_to("bad", "^nginx does not answer$")
-    shows("What you see is [%d.]+ s old")
+    shows("This data is [%d.]+ s old")
     scene.front = { stop = function() end }
   end)
 

@@ -147,7 +147,7 @@ function Watcher:called(task, kind, result, code, asked_at, number, message)
   call.returned, call.good = true, result ~= nil
   call.refused = call.refused
     or not result and FINAL[code] and not refused.says(message)
-    and not message:find("goes on in the background", 1, true)
+    and not message:find("continues in the background", 1, true)
   if not self:is_certain(asked_at) then return end
   if kind == "take" then check_wait(self, task, call, result, code, asked_at) end
   if result == nil then

@@ -770,8 +770,9 @@ TEST(what_cannot_be_undone_nor_set_aside_is_in_the_way) {
         memerr_fail(0);
         bool sent = strstr(said(link_of(&rig, CALLS)), "acquire_all") != NULL;
         CHECK(sent ? !op->done : failed);
-        in_the_way += op->done && op->failure.code == HF_UNREACHABLE &&
-                      strstr(op->failure.text, "what an earlier call left could not be undone");
+        in_the_way +=
+            op->done && op->failure.code == HF_UNREACHABLE &&
+            strstr(op->failure.text, "the effects of an earlier call could not be undone");
         finish(AT(3));
     }
     CHECK(!failed && in_the_way > 0);
@@ -785,7 +786,7 @@ TEST(a_release_with_a_senseless_reply_goes_on_in_the_background) {
         hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
         hear_calls(&rig, senseless[i], AT(11));
         CHECK_OUTCOME(op, "server");
-        CHECK(strstr(op->failure.text, "the release goes on in the background"));
+        CHECK(strstr(op->failure.text, "the release continues in the background"));
         CHECK_EQ_INT(state_at(0), -1);
         CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
         CHECK_EQ_INT(state_at(2), HF_HOLD_CLEANING_UP);

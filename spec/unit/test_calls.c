@@ -161,7 +161,7 @@ TEST(a_release_without_an_answer_goes_on_in_the_background) {
     said(link_of(&rig, CALLS));
     rig_sleep(&rig, AT(100), AT(3100));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(op->failure.text, "the release goes on in the background"));
+    CHECK(strstr(op->failure.text, "the release continues in the background"));
     CHECK_EQ_INT(hold->state, HF_HOLD_CLEANING_UP);
     hf_op_end(op, AT(3100));
     rig_sleep(&rig, AT(3100), AT(3200));
@@ -266,7 +266,7 @@ TEST(a_lost_hold_is_let_go_by_its_release) {
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     CHECK_OUTCOME(op, "lost");
-    CHECK(strstr(op->failure.text, "another owner has it"));
+    CHECK(strstr(op->failure.text, "another owner holds it"));
     CHECK(!hold_of(&rig));
     CHECK_SILENT(&rig);
     CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(2)), "not_held");
@@ -292,7 +292,7 @@ TEST(who_has_lost_a_hold_does_not_touch_a_newer_one_of_its_owner) {
         hf_op *op = begin_about_lost(kinds[i], old, false);
         CHECK_OUTCOME(op, "lost");
         CHECK(op->hold == old);
-        CHECK(strstr(op->failure.text, "another owner has it"));
+        CHECK(strstr(op->failure.text, "another owner holds it"));
         CHECK_OUTCOME(begin_about_lost(kinds[i], old, true), "not_held");
     }
     CHECK_SILENT(&rig);
@@ -343,7 +343,7 @@ TEST(a_hold_lost_by_the_clock_may_still_stand_there) {
     hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(29698)); /* nobody has noticed yet */
     CHECK_OUTCOME(op, "lost");
-    CHECK(strstr(op->failure.text, "its lease ended before this"));
+    CHECK(strstr(op->failure.text, "its lease had already ended"));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     rig_tick(&rig, AT(29698));
     CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
@@ -1163,8 +1163,9 @@ TEST(ttl_and_ping) {
     op = begin(&rig, HF_OP_PING, AT(5));
     rig_sleep(&rig, AT(5), AT(3005));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_STR(op->failure.text, "cannot ping on h:1: no reply in time; check that the server runs "
-                                "and can be reached from here");
+    CHECK_STR(op->failure.text,
+              "cannot ping on h:1: no reply in time; check that the server is running "
+              "and can be reached from here");
     rig_end(&rig, AT(4000));
 }
 
@@ -1653,8 +1654,8 @@ TEST(calls_on_a_hold_fail_with_a_connection_that_is_not_made) {
 
 TEST(each_loss_has_its_words) {
     static const char *const words[] = {
-        [HF_LOST_EXPIRED] = "its lease ended before this",
-        [HF_LOST_TAKEN] = "another owner has it",
+        [HF_LOST_EXPIRED] = "its lease had already ended",
+        [HF_LOST_TAKEN] = "another owner holds it",
         [HF_LOST_DELETED] = "its key was deleted on the server",
         [HF_LOST_UNREACHABLE] = "it could not be renewed in time",
     };
@@ -1771,7 +1772,7 @@ TEST(a_release_with_a_senseless_reply_goes_on_in_the_background) {
         hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10));
         hear_calls(&rig, senseless[i], AT(11));
         CHECK_OUTCOME(op, "server");
-        CHECK(strstr(op->failure.text, "the release goes on in the background"));
+        CHECK(strstr(op->failure.text, "the release continues in the background"));
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
         CHECK_EQ_U64(rig.client.stats.losses, 0);
         rig_end(&rig, AT(12));

@@ -34,7 +34,7 @@ TEST(what_to_do_fits_what_it_says) {
               "is not re-entrant; release it first; waiting will not help");
     hf_failure_set(&failure, HF_SERVER, "ping", ORDER, "h:1", "%s", "ERR DB index is out of range");
     CHECK_STR(failure.text, "cannot ping \"order:42\" on h:1: ERR DB index is out of range; check "
-                            "the number of the database");
+                            "the database number");
     hf_failure_set(&failure, HF_UNREACHABLE, "ping", ORDER, "h:1", "%s",
                    "no resolver defined to resolve \"h\"");
     CHECK_STR(failure.text,

@@ -127,9 +127,10 @@ TEST(the_words_for_busy) {
               "renewed; wait longer or try again later");
     op = begin_permits(1, 0, AT(2));
     hear_calls(&rig, busy(-2, 0, 0), AT(3));
-    CHECK_STR(op->failure.text,
-              "cannot acquire \"k\" on h:1: too few permits are free: it has as many as the option "
-              "permits or set_permits has given it; wait longer or try again later");
+    CHECK_STR(
+        op->failure.text,
+        "cannot acquire \"k\" on h:1: too few permits are free: its size is set by the option "
+        "permits or by set_permits; wait longer or try again later");
     rig_end(&rig, AT(4));
 }
 
@@ -138,7 +139,7 @@ TEST(more_than_there_are) {
     hf_op *op = begin_permits(3, HF_NEVER, AT(0));
     hear_calls(&rig, "*2\r\n:-5\r\n:2\r\n", AT(1));
     CHECK_OUTCOME(op, "conflict");
-    CHECK(strstr(op->failure.text, "it has 2 permits in all, fewer than the 3 asked for"));
+    CHECK(strstr(op->failure.text, "it has 2 permits in total, fewer than the 3 requested"));
     CHECK(!permits_held());
     rig_end(&rig, AT(2));
 }

@@ -184,9 +184,8 @@ TEST(a_busy_acquire_whose_copy_may_come_late_is_undone) {
     said(link_of(&rig, CALLS));
     hear_calls(&rig, TOO_FEW("1"), AT(501));
     CHECK_OUTCOME(op, "busy");
-    CHECK_STR(op->failure.text,
-              "cannot acquire \"k\" on h:1: 1 of its permits are free, 2 are asked "
-              "for; wait longer or try again later");
+    CHECK_STR(op->failure.text, "cannot acquire \"k\" on h:1: 1 of its permits are free, 2 were "
+                                "requested; wait longer or try again later");
     check_settled(CALL("semaphore_leave", "1") "0", ":0\r\n", AT(501));
     rig_end(&rig, AT(20000));
 }
@@ -249,7 +248,7 @@ static void check_goes_on(bool given_up, int64_t count, const char *want) {
         rig.refusing = true;
         rig_sleep(&rig, AT(1), AT(3100));
         CHECK_OUTCOME(op, "unreachable");
-        CHECK(strstr(op->failure.text, "goes on in the background") != NULL);
+        CHECK(strstr(op->failure.text, "continues in the background") != NULL);
         end(op, AT(3100));
         rig.refusing = false;
     }
@@ -572,7 +571,7 @@ TEST(a_release_goes_on_even_if_nobody_was_there) {
     rig.refusing = true;
     hf_op *op = give(2, AT(0));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(op->failure.text, "goes on in the background"));
+    CHECK(strstr(op->failure.text, "continues in the background"));
     end(op, AT(1));
     rig.refusing = false;
     check_settled(CALL("semaphore_release", "1") "2", ":3\r\n", AT(1));
@@ -587,7 +586,7 @@ TEST(a_refused_copy_of_a_release_says_nothing_of_the_first) {
     hush();
     hear_calls(&rig, "-ERR no\r\n", AT(501));
     CHECK_OUTCOME(op, "server");
-    CHECK(strstr(op->failure.text, "goes on in the background"));
+    CHECK(strstr(op->failure.text, "continues in the background"));
     end(op, AT(502));
     check_settled(CALL("semaphore_release", "1") "2", ":3\r\n", AT(502));
     rig_end(&rig, AT(20000));

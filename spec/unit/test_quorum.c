@@ -33,7 +33,7 @@ TEST(it_fails_as_soon_as_no_majority_can_be_had) {
         answer(i, busy(20000, 0, 0), AT(1));
     }
     CHECK_OUTCOME(op, "busy");
-    CHECK_SAYS(op->failure.text, "0 of 5 taken, 2 not heard yet: s1 busy, s2 busy, s3 busy");
+    CHECK_SAYS(op->failure.text, "0 of 5 taken, 2 not answered yet: s1 busy, s2 busy, s3 busy");
     CHECK_EQ_INT(state_of(&rig), -1);
     finish(AT(2));
 }
@@ -576,7 +576,7 @@ TEST(a_server_that_nobody_has_known_for_long_has_no_vote) {
     for (int i = 0; i < COUNT; i++) log_in(i, "r1", i < 3 ? "" : "r1", AT(0));
     answers(0, COUNT, yes(7), AT(1));
     CHECK_OUTCOME(op, "no_quorum");
-    CHECK_SAYS(op->failure.text, "s1 restarted a short time ago");
+    CHECK_SAYS(op->failure.text, "s1 restarted recently");
     CHECK(!strstr(op->failure.text, "s4"));
     hf_op_end(op, AT(1));
     tick(AT(1));
@@ -664,7 +664,7 @@ TEST(a_wait_that_is_shorter_than_the_guard_is_no_quorum) {
     op->wait.until = retry_at; /* it ends in the pause */
     pass(AT(1), retry_at);
     CHECK_OUTCOME(op, "no_quorum");
-    CHECK_SAYS(op->failure.text, "s1 restarted a short time ago");
+    CHECK_SAYS(op->failure.text, "s1 restarted recently");
     CHECK_SAYS(op->failure.text, "; wait for longer than the guard");
     finish(retry_at);
 }
@@ -1056,7 +1056,7 @@ TEST(a_majority_for_a_hold_that_is_lost_tells_that) {
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
     answers(0, MAJORITY, yes(77), AT(2));
     CHECK_OUTCOME(op, "lost");
-    CHECK_SAYS(op->failure.text, "it was lost meanwhile");
+    CHECK_SAYS(op->failure.text, "it was lost in the meantime");
     finish(AT(3));
 }
 

@@ -170,7 +170,7 @@ TEST(a_release_that_a_majority_does_not_confirm) {
          1},
         {{":1\r\n", ":1\r\n", "-ERR no\r\n", "-ERR no\r\n", "-ERR no\r\n"},
          "no_quorum",
-         "2 of 5 released, the release goes on in the background: s3 server",
+         "2 of 5 released, the release continues in the background: s3 server",
          0},
         {{":1\r\n", ":-1\r\n", ":-1\r\n", "-ERR no\r\n", "-ERR no\r\n"},
          "no_quorum",
@@ -578,7 +578,7 @@ TEST(what_needs_one_server) {
     spec.arg_count = 2;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
     CHECK_OUTCOME(op, "server");
-    CHECK_SAYS(op->failure.text, "a command goes to one server, not to a quorum");
+    CHECK_SAYS(op->failure.text, "a command needs a single server, not a quorum");
     hf_op_end(op, AT(0));
     spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
     batch[0] = &rig.names;
@@ -587,7 +587,7 @@ TEST(what_needs_one_server) {
     spec.batch_count = 1;
     op = hf_client_begin(&rig.client, &spec, AT(1));
     CHECK_OUTCOME(op, "server");
-    CHECK_SAYS(op->failure.text, "several locks in one step need one server");
+    CHECK_SAYS(op->failure.text, "several locks in one step need a single server");
     hf_op_end(op, AT(1));
     for (int i = 0; i < COUNT; i++) CHECK_STR(said_by(i), "");
     finish(AT(2));
@@ -959,8 +959,8 @@ TEST(a_wait_that_asked_nobody_tells_of_no_server) {
     CHECK(op->blocked);
     hf_op_interrupt(op, AT(2));
     CHECK_OUTCOME(op, "interrupted");
-    const char *end = strstr(op->failure.text, "0 of 5 taken, 5 not heard yet");
-    CHECK_STR(end, "0 of 5 taken, 5 not heard yet");
+    const char *end = strstr(op->failure.text, "0 of 5 taken, 5 not answered yet");
+    CHECK_STR(end, "0 of 5 taken, 5 not answered yet");
     hf_op_end(op, AT(3));
     hf_op_end(check, AT(3));
     finish(AT(4));
@@ -1234,7 +1234,7 @@ TEST(a_failure_tells_of_one_server_that_is_not_heard_yet) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(7), AT(1));
     answers(1, 4, "-ERR no\r\n", AT(1));
-    CHECK_SAYS(op->failure.text, "1 of 5 taken, 1 not heard yet: s2 server, s3 server");
+    CHECK_SAYS(op->failure.text, "1 of 5 taken, 1 not answered yet: s2 server, s3 server");
     finish(AT(2));
 }
 

@@ -178,7 +178,7 @@ TEST(a_permit_that_is_refused_is_given_back_later) {
         hf_op *op = begin_on(HF_OP_GIVE, &hf_kind_plain_semaphore, 0, AT(0));
         refuse(refusal(i), AT(0), AT(3500));
         CHECK_OUTCOME(op, "unreachable");
-        CHECK(strstr(op->failure.text, "goes on in the background"));
+        CHECK(strstr(op->failure.text, "continues in the background"));
         hf_op_end(op, AT(3500));
         int tries = refuse(refusal(i), AT(3500), AT(60000));
         CHECK_OR(tries > 30 && tries < 200, "%d", tries);

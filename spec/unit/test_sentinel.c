@@ -162,7 +162,7 @@ TEST(no_sentinel_answers) {
     CHECK_STR(
         op->failure.text,
         "cannot acquire \"k\" on master \"m\": no sentinel of s1:26379, s2:26379, s3:26379 answers "
-        "(Connection refused); check that the server runs and can be reached from here");
+        "(Connection refused); check that the server is running and can be reached from here");
     rig_end(&rig, AT(1));
 }
 

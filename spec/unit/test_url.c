@@ -54,10 +54,10 @@ TEST(good_urls) {
 }
 
 #define NO_SCHEME                                                                                  \
-    "a URL begins with its scheme, as in redis://127.0.0.1:6379 or unix:///run/redis/redis.sock"
+    "a URL must begin with a scheme, as in redis://127.0.0.1:6379 or unix:///run/redis/redis.sock"
 #define UNKNOWN_SCHEME                                                                             \
-    "unknown scheme; known are redis://, rediss://, unix://, redis[s]+sentinel:// and "            \
-    "redis[s]+cluster://, and valkey in place of redis"
+    "unknown scheme; use redis://, rediss://, unix://, redis[s]+sentinel:// or "                   \
+    "redis[s]+cluster://; valkey may replace redis"
 
 TEST(bad_urls) {
     static const struct {
@@ -72,7 +72,7 @@ TEST(bad_urls) {
         {"redis+other://h", UNKNOWN_SCHEME},
         {"valkeyss://h", UNKNOWN_SCHEME},
         {"redis+sentinel://h/m",
-         "one server of several has a URL of its own, without +sentinel or +cluster"},
+         "each of several servers needs its own URL, without +sentinel or +cluster"},
         {"rediss://", "missing host"},
         {"rediss://h:0", "bad port"},
         {"redis://", "missing host"},
@@ -91,15 +91,12 @@ TEST(bad_urls) {
         {"redis://[::1]:0", "bad port"},
         {"redis://[::1]x", "bad port"},
         {"redis://[::1", "missing ] after the IPv6 address"},
-        {"redis://::1", "an IPv6 address stands in [ ]"},
+        {"redis://::1", "an IPv6 address must be in [ ]"},
         {"redis://h/-1", "bad db"},
         {"redis://h/65536", "bad db"},
-        {"redis://h/0?x=1",
-         "a ? is for unix:// only; what it would say is an option of the client"},
-        {"redis://h?timeout=1",
-         "a ? is for unix:// only; what it would say is an option of the client"},
-        {"redis://h:1?db=2",
-         "a ? is for unix:// only; what it would say is an option of the client"},
+        {"redis://h/0?x=1", "a ? works only with unix://; elsewhere, use the client's options"},
+        {"redis://h?timeout=1", "a ? works only with unix://; elsewhere, use the client's options"},
+        {"redis://h:1?db=2", "a ? works only with unix://; elsewhere, use the client's options"},
         {"redis://a b", "bad host"},
         {"redis://a%20b", "bad host"},
         {"redis://a\tb", "bad host"},
@@ -150,7 +147,7 @@ TEST(lengths_are_bounded) {
     CHECK(!parse_long("redis://", HF_URL_SECRET - 1, ":p@h"));
     CHECK_STR(parse_long("redis://", HF_URL_SECRET, ":p@h"), "bad user");
     CHECK(!parse_long("unix:///", 106, ""));
-    CHECK_STR(parse_long("unix:///", 107, ""), "socket path over 107 bytes");
+    CHECK_STR(parse_long("unix:///", 107, ""), "socket path longer than 107 bytes");
     CHECK_STR(parse_long("unix:///", HF_URL_HOST, ""), "bad socket path");
 }
 
@@ -290,17 +287,17 @@ TEST(bad_urls_of_several_hosts) {
         {"redis+sentinel://h/%zz", "bad master name"},
         {"redis+sentinel://h:0/m", "bad port"},
         {"redis+sentinel://h,i:x/m", "bad port"},
-        {"redis+sentinel://::1/m", "an IPv6 address stands in [ ]"},
+        {"redis+sentinel://::1/m", "an IPv6 address must be in [ ]"},
         {"redis+sentinel://h/m?db=1",
-         "a ? is for unix:// only; what it would say is an option of the client"},
+         "a ? works only with unix://; elsewhere, use the client's options"},
         {"redis+sentinel://h, i/m", "bad host"},
         {"redis+cluster://h?timeout=1",
-         "a ? is for unix:// only; what it would say is an option of the client"},
+         "a ? works only with unix://; elsewhere, use the client's options"},
         {"redis+sentinel://%:p@h/m", "bad user"},
         {"redis+cluster://", "missing host"},
         {"redis+cluster://h:7000,", "missing host"},
-        {"redis+cluster://h/0", "a cluster has no database but 0: leave it out"},
-        {"redis+cluster://h/1", "a cluster has no database but 0: leave it out"},
+        {"redis+cluster://h/0", "a cluster has only database 0: leave the number out"},
+        {"redis+cluster://h/1", "a cluster has only database 0: leave the number out"},
         {"redis+cluster://u:%00@h", "bad password"},
         {"redis+cluster://[::1,h", "missing ] after the IPv6 address"},
     };
@@ -322,7 +319,7 @@ static const char *read_many(int count) {
 TEST(hosts_are_bounded) {
     CHECK(!read_many(HF_URL_MAX_HOSTS));
     CHECK_EQ_INT(url.count, HF_URL_MAX_HOSTS);
-    CHECK_STR(read_many(HF_URL_MAX_HOSTS + 1), "over 64 hosts");
+    CHECK_STR(read_many(HF_URL_MAX_HOSTS + 1), "more than 64 hosts");
 }
 
 TEST(nothing_is_read_past_the_size_of_a_list) {

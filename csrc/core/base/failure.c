@@ -28,17 +28,17 @@ _Static_assert(sizeof NAMES / sizeof *NAMES == HF_CODES, "each code has a name")
 
 static const char *const ADVICE[] = {
     [HF_BUSY] = "wait longer or try again later",
-    [HF_UNREACHABLE] = "check that the server runs and can be reached from here",
-    [HF_LOST] = "treat the work as not protected; check its fencing token",
+    [HF_UNREACHABLE] = "check that the server is running and can be reached from here",
+    [HF_LOST] = "treat the work as unprotected; check its fencing token",
     [HF_NOT_HELD] = "release and extend only what this owner has acquired",
     [HF_CONFLICT] = "use another key or a prefix",
     [HF_DENIED] = "check the user, the password and the ACL, and that the server is a master",
     [HF_NO_QUORUM] = "check that enough of the servers are running and reachable",
     [HF_MISMATCH] = "use a new key for a new request",
-    [HF_CLOSED] = "make a new client",
-    [HF_DEADLOCK] = "release what is held and begin again",
+    [HF_CLOSED] = "create a new client",
+    [HF_DEADLOCK] = "release what you hold and start again",
     [HF_TIMEOUT] = "wait again, or longer",
-    [HF_STALE] = "stop: the lock is not yours any more",
+    [HF_STALE] = "stop: you no longer hold the lock",
 };
 
 /* What to do about a failure that says this. */
@@ -47,15 +47,15 @@ static const struct {
     const char *said, *advice;
 } OWN_ADVICE[] = {
     {HF_BUSY, "this owner already holds it", "release it first; waiting will not help"},
-    {HF_NO_QUORUM, "restarted a short time ago",
+    {HF_NO_QUORUM, "restarted recently",
      "wait for longer than the guard, and check that enough of the servers are running"},
     {HF_BUSY, "another process holds it under this owner's name",
      "release it there, or use another owner; waiting will not help"},
-    {HF_SERVER, "DB index is out of range", "check the number of the database"},
+    {HF_SERVER, "DB index is out of range", "check the database number"},
     {HF_UNREACHABLE, "NOREPLICAS", "check the server's replicas and min-replicas-to-write"},
     {HF_UNREACHABLE, "MISCONF", "check the server's disk and its log"},
     {HF_UNREACHABLE, "OOM", "check the server's memory and its maxmemory"},
-    {HF_UNREACHABLE, "BUSY ", "check which script the server runs"},
+    {HF_UNREACHABLE, "BUSY ", "check which script the server is running"},
     {HF_UNREACHABLE, "no resolver defined",
      "add a resolver to nginx.conf, or use an IP address in the URL"},
     {HF_UNREACHABLE, "cluster-announce-hostname", "check the names that the nodes announce"},

@@ -72,13 +72,13 @@ static const char *parse_unix(hf_server *server, hf_slice rest) {
     }
     if (path.size == 0 || path.data[0] != '/') return "the socket's path must be absolute";
     if (!decode(server->host, sizeof server->host, path)) return "bad socket path";
-    if (strlen(server->host) > 107) return "socket path over 107 bytes";
+    if (strlen(server->host) > 107) return "socket path longer than 107 bytes";
     snprintf(server->label, sizeof server->label, "unix:%s", server->host);
     return NULL;
 }
 
 static const char NO_PARAMETERS[] =
-    "a ? is for unix:// only; what it would say is an option of the client";
+    "a ? works only with unix://; elsewhere, use the client's options";
 
 static bool has_parameters(hf_slice rest) {
     return rest.size > 0 && memchr(rest.data, '?', rest.size);
@@ -101,7 +101,7 @@ static const char *parse_address(hf_slice address, char *out, uint16_t *port) {
         if (address.size > 0 && !(hf_slice_skip(&address, ":") && number(address, port)))
             return "bad port";
     } else if (split(&address, ':', true, &host)) {
-        if (memchr(host.data, ':', host.size)) return "an IPv6 address stands in [ ]";
+        if (memchr(host.data, ':', host.size)) return "an IPv6 address must be in [ ]";
         if (!number(address, port)) return "bad port";
     } else {
         host = address;
@@ -135,12 +135,12 @@ typedef struct beginning {
     bool tls, is_unix;
 } beginning;
 
-static const char NO_SCHEME[] = "a URL begins with its scheme, as in redis://127.0.0.1:6379 or "
+static const char NO_SCHEME[] = "a URL must begin with a scheme, as in redis://127.0.0.1:6379 or "
                                 "unix:///run/redis/redis.sock";
 
 static const char UNKNOWN_SCHEME[] =
-    "unknown scheme; known are redis://, rediss://, unix://, redis[s]+sentinel:// and "
-    "redis[s]+cluster://, and valkey in place of redis";
+    "unknown scheme; use redis://, rediss://, unix://, redis[s]+sentinel:// or "
+    "redis[s]+cluster://; valkey may replace redis";
 
 static bool has_scheme(hf_slice rest) {
     hf_slice word;
@@ -185,7 +185,7 @@ const char *hf_url_parse(hf_server *server, const char *url, size_t size) {
     const char *wrong = read_scheme(&first, &rest);
     if (wrong) return wrong;
     if (first.kind != HF_URL_SERVER)
-        return "one server of several has a URL of its own, without +sentinel or +cluster";
+        return "each of several servers needs its own URL, without +sentinel or +cluster";
     return parse_server(server, &first, rest);
 }
 
@@ -193,7 +193,7 @@ static const char *parse_hosts(hf_url *url, hf_slice list, uint16_t port) {
     for (bool more = true; more;) {
         hf_slice one = list;
         more = split(&list, ',', false, &one);
-        if (url->count == HF_URL_MAX_HOSTS) return "over 64 hosts";
+        if (url->count == HF_URL_MAX_HOSTS) return "more than 64 hosts";
         hf_address *host = &url->hosts[url->count++];
         host->port = port;
         const char *wrong = parse_address(one, host->host, &host->port);
@@ -218,7 +218,7 @@ static const char *parse_sentinels(hf_url *url, hf_slice rest) {
 static const char *parse_cluster(hf_url *url, hf_slice rest) {
     hf_slice hosts = rest;
     if (split(&rest, '/', false, &hosts) && rest.size > 0)
-        return "a cluster has no database but 0: leave it out";
+        return "a cluster has only database 0: leave the number out";
     return parse_hosts(url, hosts, 6379);
 }
 

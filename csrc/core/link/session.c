@@ -720,7 +720,7 @@ static void on_wait_reply(hf_request *request, const hf_reply *reply, hf_time no
 static void on_reply(hf_session *session, hf_reply **reply, hf_time now) {
     bool error = (*reply)->type == HF_REPLY_ERROR;
     if (session->first_reply == session->next_reply) {
-        want_close(session, HF_UNREACHABLE, error ? (*reply)->string : "a reply to no command");
+        want_close(session, HF_UNREACHABLE, error ? (*reply)->string : "a reply without a command");
         return;
     }
     hf_request *request = *reply_at(session, session->first_reply++);

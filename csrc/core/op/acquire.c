@@ -93,8 +93,7 @@ static void roll_back(hf_op *op, hf_time now) {
 }
 
 /* Of a semaphore whose permits nobody has. */
-#define FEW                                                                                        \
-    "too few permits are free: it has as many as the option permits or set_permits has given it"
+#define FEW "too few permits are free: its size is set by the option permits or by set_permits"
 
 /* Fails because another owner has the lock. */
 static void fail_busy(hf_op *op, hf_time now) {
@@ -114,9 +113,10 @@ static void fail_busy(hf_op *op, hf_time now) {
 
 void hf_acquire_fail_for_itself(hf_op *op) {
     if (op->deadlock.circle)
-        hf_op_fail(op, HF_DEADLOCK,
-                   "it waits for itself: %s; take several locks in one order, or by one multi_lock",
-                   op->deadlock.circle);
+        hf_op_fail(
+            op, HF_DEADLOCK,
+            "it waits for itself: %s; take several locks in the same order, or as one multi_lock",
+            op->deadlock.circle);
     else
         hf_op_fail(
             op, HF_DEADLOCK,
@@ -157,7 +157,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
         undo(op, now);
         hf_op_fail(op, HF_LOST,
                    usable ? "the server answered after the lease had ended"
-                          : "it was lost meanwhile");
+                          : "it was lost in the meantime");
         finish(op, now);
         return;
     }
@@ -500,7 +500,8 @@ static void on_same_name(hf_op *op, hf_time now) {
 static void on_shared(hf_op *op, long long count, hf_time now) {
     if (count < 1 || count >= MOST_HOLDS || ++op->acquire.joins > MOST_JOINS) {
         roll_back(op, now);
-        hf_op_fail(op, HF_BUSY, "another process of this owner changes its holds at the same time");
+        hf_op_fail(op, HF_BUSY,
+                   "another process of this owner is changing its holds at the same time");
         finish(op, now);
         return;
     }
@@ -550,7 +551,7 @@ static void on_done_before(hf_op *op, hf_slice record, hf_time now) {
     memcpy(op->result.record, record.data, record.size);
     op->result.record_size = record.size;
     forget(op, now);
-    hf_op_fail(op, HF_DUPLICATE, "it was done already");
+    hf_op_fail(op, HF_DUPLICATE, "it is already done");
     finish(op, now);
 }
 
@@ -558,14 +559,14 @@ static void on_newer_format(hf_op *op, hf_time now) {
     roll_back(op, now);
     hf_op_fail(
         op, HF_CONFLICT,
-        "a newer version of this library waits for it, in a format that this one does not know");
+        "a newer version of this library is waiting for it, in a format unknown to this one");
     finish(op, now);
 }
 
 /* It would wait for ever. */
 static void on_too_many(hf_op *op, long long all, hf_time now) {
     roll_back(op, now);
-    hf_op_fail(op, HF_CONFLICT, "it has %lld permits in all, fewer than the %u asked for", all,
+    hf_op_fail(op, HF_CONFLICT, "it has %lld permits in total, fewer than the %u requested", all,
                op->spec.permits);
     finish(op, now);
 }
@@ -605,7 +606,7 @@ static void on_yes(hf_op *op, const hf_wire_answer *answer, hf_time now) {
 
 static void on_nonsense(hf_op *op, hf_time now) {
     undo(op, now);
-    hf_op_fail(op, HF_SERVER, "a reply that this program never gives");
+    hf_op_fail(op, HF_SERVER, "the script sent an unexpected reply");
     finish(op, now);
 }
 
@@ -701,7 +702,7 @@ bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
     if (is_upgrade(op, hold, now)) {
         hf_op_fail(
             op, HF_DEADLOCK,
-            "this owner has the read lock, which a writer waits for; take the write lock first");
+            "this owner has the read lock, and a writer is waiting; take the write lock first");
         return false;
     }
     if (hold && hold->state == HF_HOLD_LOST) {

@@ -53,7 +53,7 @@ static bool is_in_the_way(hf_op *op, hf_hold *hold, hf_time now) {
     bool failed = op->batch.waited && !hold->in_flight && hold->failures > 0;
     if (!failed) return !wait_for(op, hold, now);
     if (hf_renewer_set_aside(op->client, hold, now)) return false;
-    hf_op_fail(op, HF_UNREACHABLE, "what an earlier call left could not be undone");
+    hf_op_fail(op, HF_UNREACHABLE, "the effects of an earlier call could not be undone");
     return true;
 }
 
@@ -201,7 +201,7 @@ static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
         for_each(op, undo_hold, now);
         hf_op_fail(op, HF_LOST,
                    usable ? "the server answered after the lease had ended"
-                          : "one was lost meanwhile");
+                          : "one was lost in the meantime");
         return;
     }
     for (size_t i = 0; i < op->spec.batch_count; i++) {
@@ -249,7 +249,7 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
         on_gone(op, i, verdict, now);
     } else {
         for_each(op, undo_hold, now);
-        hf_op_fail(op, HF_SERVER, "a reply that this program never gives");
+        hf_op_fail(op, HF_SERVER, "the script sent an unexpected reply");
     }
 }
 
@@ -301,7 +301,7 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     hf_op *op = request->context;
     if (!reply) {
         for_each(op, release_behind, now);
-        hf_op_fail(op, request->failure.code, "%s; the release goes on in the background",
+        hf_op_fail(op, request->failure.code, "%s; the release continues in the background",
                    request->failure.text);
         return;
     }
@@ -319,14 +319,14 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     }
     if (unclear > 0)
         hf_op_fail(op, HF_SERVER,
-                   "a reply that this program never gives; the release goes on in the background");
+                   "the script sent an unexpected reply; the release continues in the background");
     else if (lost == 0) hf_op_succeed(op);
     else hf_op_fail(op, HF_LOST, "%zu of %zu keys were no longer held", lost, op->spec.batch_count);
 }
 
 /* ---- beginning and ending ---- */
 
-#define NOT_BY_QUORUM "several locks in one step need one server, not a quorum"
+#define NOT_BY_QUORUM "several locks in one step need a single server, not a quorum"
 
 static void forget_blocker(hf_op *op) {
     if (op->hold) hf_hold_unref(op->hold);

@@ -23,8 +23,8 @@ static void fail_for_memory(hf_op *op, hf_time now) {
 static void fail_lost(hf_op *op, hf_lost_reason reason) {
     static const char *const words[] = {
         [HF_LOST_NOT] = "lost",
-        [HF_LOST_EXPIRED] = "its lease ended before this",
-        [HF_LOST_TAKEN] = "another owner has it",
+        [HF_LOST_EXPIRED] = "its lease had already ended",
+        [HF_LOST_TAKEN] = "another owner holds it",
         [HF_LOST_DELETED] = "its key was deleted on the server",
         [HF_LOST_UNREACHABLE] = "it could not be renewed in time",
     };
@@ -39,7 +39,7 @@ static bool is_gone(hf_verdict verdict) {
 /* Such a reply says no more than a missing one. */
 static void note_nonsense(hf_request *request) {
     request->failure =
-        (hf_failure){.code = HF_SERVER, .text = "a reply that this program never gives"};
+        (hf_failure){.code = HF_SERVER, .text = "the script sent an unexpected reply"};
 }
 
 /* Takes note of a hold that the server does not know any more. */
@@ -136,7 +136,7 @@ static void on_release_failed(hf_op *op, const hf_request *request, hf_time now)
     clean_up(op, now);
     hf_op_fail(op, failure.code, "%s; the release %s", failure.text,
                used_up ? "may have been lost: it ends with its lease"
-                       : "goes on in the background");
+                       : "continues in the background");
 }
 
 static void on_released(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -412,7 +412,8 @@ static bool let_go_on(hf_op *op) {
     return goes_on;
 }
 
-/* An abandoned release goes on in the background; that of a shared owner must not be sent twice. */
+/* An abandoned release continues in the background; that of a shared owner must not be sent twice.
+ */
 static void abandon_release(hf_op *op, hf_time now) {
     if (op->hold->shared) let_go_on(op);
     else hf_session_drop(&op->request);
@@ -580,6 +581,6 @@ CALL_CLASS(info, "read", begin_info, abandon_plain, .on_hold = false);
 CALL_CLASS(ttl, "read the TTL of", begin_ttl, abandon_plain, .on_hold = false);
 CALL_CLASS(ping, "ping", begin_ping, abandon_plain, .on_hold = false);
 CALL_CLASS(command, "run a command", begin_command, abandon_plain,
-           .one_server = "a command goes to one server, not to a quorum");
+           .one_server = "a command needs a single server, not a quorum");
 CALL_CLASS(raise, "raise the token of", begin_raise, abandon_plain, .on_hold = false);
 CALL_CLASS(set, "set the permits of", begin_set, abandon_plain, .stays = true);

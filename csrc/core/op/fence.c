@@ -29,7 +29,7 @@ static void on_refused(hf_op *op, const hf_request *request, const hf_reply *rep
                    (int)(other.size < 64 ? other.size : 64), other.data);
         break;
     case -2: fail_stale(op, request, "a later write of this client has overtaken it"); break;
-    default: hf_op_fail(op, HF_SERVER, "a reply that this program never gives");
+    default: hf_op_fail(op, HF_SERVER, "the script sent an unexpected reply");
     }
 }
 
@@ -52,7 +52,7 @@ static void begin_fenced(hf_op *op, hf_time now) {
 
 const hf_op_class hf_fenced_class = {
     .verb = "write to",
-    .one_server = "a fence is on one server, not on a quorum",
+    .one_server = "a fence needs a single server, not a quorum",
     .stays = true,
     .begin = begin_fenced,
     .deadline = hf_op_blocked_deadline,

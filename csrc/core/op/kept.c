@@ -279,7 +279,7 @@ static bool may_keep(const hf_op *op) {
 static void wait_here(hf_kept *kept, hf_op *op) {
     op->state = HF_ACQUIRE_DONE;
     if (op->spec.wait == 0)
-        hf_op_fail(op, HF_BUSY, "another caller of this client has it, or waits for it");
+        hf_op_fail(op, HF_BUSY, "another caller of this client holds it or is waiting for it");
     else if (hf_acquire_waits_for_itself(op)) hf_acquire_fail_for_itself(op);
     else join(kept, op);
 }

@@ -78,7 +78,7 @@ static bool is_open(hf_op *op, const hf_reply *reply, hf_time now) {
 }
 
 static void fail_in_time(hf_op *op) {
-    hf_op_fail(op, HF_TIMEOUT, "%lld still to come", op->result.value);
+    hf_op_fail(op, HF_TIMEOUT, "its count is still %lld", op->result.value);
 }
 
 static void on_recheck(hf_op *op, hf_time delay, hf_time now) {

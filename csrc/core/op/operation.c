@@ -139,9 +139,9 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     hf_presence_note(client, now);
     if (client->closed) hf_op_fail(op, HF_CLOSED, "the client was closed");
     else if (is_in_pieces(op))
-        hf_op_fail(
-            op, HF_CONFLICT,
-            "its braces are no hash tag, so its lock would be in several slots of the cluster");
+        hf_op_fail(op, HF_CONFLICT,
+                   "its braces do not form a hash tag, so its lock would be in several slots of "
+                   "the cluster");
     else if (has_names_of_another(op))
         hf_op_fail(op, HF_CONFLICT,
                    "the key without its braces maps to the same names on the server; use that one");
@@ -157,7 +157,7 @@ void hf_op_stop(hf_op *op, hf_code code, const char *reason, hf_time now) {
 }
 
 void hf_op_abandon(hf_op *op, hf_time now) {
-    hf_op_stop(op, HF_INTERRUPTED, "the operation was given up", now);
+    hf_op_stop(op, HF_INTERRUPTED, "the operation was cancelled", now);
 }
 
 void hf_op_interrupt(hf_op *op, hf_time now) {

@@ -105,7 +105,7 @@ static bool is_taken(hf_op *op, const hf_reply *reply, hf_time now) {
 }
 
 static void fail_in_time(hf_op *op) {
-    hf_op_fail(op, HF_BUSY, "%lld of its permits are free, %llu are asked for",
+    hf_op_fail(op, HF_BUSY, "%lld of its permits are free, %llu were requested",
                op->result.value > 0 ? op->result.value : 0, (unsigned long long)op->spec.value);
 }
 
@@ -159,7 +159,7 @@ static void abandon_drain(hf_op *op, hf_time now) {
     undo(op, now);
 }
 
-/* The command goes on in the background. */
+/* The command continues in the background. */
 static void settle_given(hf_op *op, hf_time now) {
     if (!HF_MUTANT(RELEASE_DROPPED)) settle(op, false, now);
 }
@@ -176,7 +176,7 @@ static void on_given(hf_request *request, const hf_reply *reply, hf_time now) {
     bool goes_on = (request->failure.code == HF_UNREACHABLE && !lost) || request->sends > 0;
     if (goes_on) settle_given(op, now);
     hf_op_fail(op, request->failure.code, "%s%s", request->failure.text,
-               goes_on ? "; it goes on in the background, so do not call it again" : "");
+               goes_on ? "; it continues in the background, so do not call it again" : "");
 }
 
 static void begin_give(hf_op *op, hf_time now) {

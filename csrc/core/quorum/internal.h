@@ -67,7 +67,7 @@ void hf_round_choose_copy(hf_round *round, hf_hold *hold);
 /* Returns the spec for member operations; its texts are the round's. */
 hf_op_spec hf_round_spec(const hf_round *round, const hf_op_spec *spec);
 
-/* The operation of member `index` goes on in the background; a hold that it acquires becomes a
+/* The operation of member `index` continues in the background; a hold that it acquires becomes a
  * member hold of the round's hold. Without memory the operation is ended. */
 void hf_quorum_await_late_reply(hf_client *client, hf_round *round, size_t index, hf_op *op,
                                 hf_time now);

@@ -118,7 +118,7 @@ static bool join(hf_op *op, bool first, hf_time now) {
     bool usable = first || op->hold->state == HF_HOLD_HELD;
     if (usable && add_member_holds(op)) return true;
     if (usable) hf_op_fail_for_memory(op);
-    else hf_op_fail(op, HF_LOST, "it was lost meanwhile");
+    else hf_op_fail(op, HF_LOST, "it was lost in the meantime");
     return false;
 }
 

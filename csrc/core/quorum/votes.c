@@ -127,7 +127,7 @@ static void count_vote(hf_op *op, size_t index, hf_time now) {
     if (!hf_quorum_is_guarded(op->client, index, now) || HF_MUTANT(NO_GUARD)) return;
     hf_renewer_abandon(hf_quorum_of(op)->members[index], asked->hold, 1, now);
     vote->rolled_back = vote->guarded = true;
-    hf_vote_no(vote, HF_UNREACHABLE, "restarted a short time ago");
+    hf_vote_no(vote, HF_UNREACHABLE, "restarted recently");
 }
 
 void hf_votes_count_done(hf_op *op, hf_time now) {
@@ -310,7 +310,8 @@ void hf_votes_fail(hf_op *op, hf_code code, const char *done) {
     describe(op, text, sizeof text);
     hf_tally votes = hf_votes_count(op->round);
     char unheard[48] = "";
-    if (votes.pending > 0) snprintf(unheard, sizeof unheard, ", %zu not heard yet", votes.pending);
+    if (votes.pending > 0)
+        snprintf(unheard, sizeof unheard, ", %zu not answered yet", votes.pending);
     hf_op_fail(op, code, "%zu of %zu %s%s%s", votes.yes, op->round->count, done, unheard, text);
 }
 

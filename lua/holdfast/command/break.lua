@@ -22,7 +22,7 @@ break_lock.more = "The lock passes to the next waiter. The old holder is not sto
 break_lock.of_servers = true
 break_lock.options = verb.options(break_lock, {
   { "yes", short = "y", help = "do not ask" },
-  { "mutex", help = "treat any string as a mutex, whoever set it" },
+  { "mutex", help = "treat any string as a mutex, even if another program set it" },
 })
 break_lock.examples = {
   "holdfast break backup               # asks first, and says who holds it",
@@ -49,7 +49,7 @@ local function asks_to_break(client, entry)
       entry.holds, entry.permits, output.printable(entry.key))
   end
   if entry.kind == "latch" then
-    return asks('The latch "%s" still counts %.0f; its waiters would go on at once. Open it? [y/N] ',
+    return asks('The latch "%s" has a count of %.0f left; its waiters would continue at once. Open it? [y/N] ',
       output.printable(entry.key), entry.count)
   end
   local holder = identity.text(identity.of(client, entry.owner)) or entry.owner
@@ -85,7 +85,7 @@ local function force(client, entry, lock, out, yes)
   end
   if code then return verb.failed(out, message, code) end
   if was_locked and entry.owner and yes then
-    out:advice("warning", {}, ('the holder of "%s" is not ended: %s'):format(key, overlap(entry)))
+    out:advice("warning", {}, ('the holder of "%s" is not stopped: %s'):format(key, overlap(entry)))
   end
   output.print(output.printable(key) .. (was_locked and ": broken" or ": was free"))
   return was_locked and exits.OK or exits.BUSY

@@ -80,7 +80,7 @@ end
 
 -- What the number says, of a latch or of a plain semaphore.
 function counts.text(entry)
-  if entry.kind == "latch" then return ("%.0f to come"):format(entry.count) end
+  if entry.kind == "latch" then return ("%.0f left"):format(entry.count) end
   return ("%.0f permits free"):format(entry.count)
 end
 

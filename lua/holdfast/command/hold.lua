@@ -55,7 +55,7 @@ local function keep(held, plan, out)
   if reason then
     held:tell_lost(reason, detail, "no longer holding it")
   else
-    out:event("signal", { { "signal", detail } }, "ended by " .. detail)
+    out:event("signal", { { "signal", detail } }, "terminated by " .. detail)
   end
   local released, loss = held:release()
   if reason or not released then return held:failed_by_loss(loss) end

@@ -26,7 +26,7 @@ local GONE = { lost = true, not_held = true }
 local SILENT = { unreachable = true, no_quorum = true }
 
 holding.reasons = {
-  expired = "its lease ends",
+  expired = "its lease is ending",
   taken = "another owner holds it",
   deleted = "its key was deleted on the server",
   unreachable = "it could not be renewed",
@@ -301,7 +301,7 @@ end
 local function let_go(lock, silent)
   if not silent then return lock:release() end
   driver.abandon(lock)
-  return nil, ('cannot release "%s": no answer to the release before it'):format(lock:key()), silent
+  return nil, ('cannot release "%s": the previous release got no answer'):format(lock:key()), silent
 end
 
 -- Releases all; warns of those that the server was not told of. → true | nil, message: one was lost
@@ -350,7 +350,7 @@ end
 -- → the exit code after acquire has failed
 function Holding:failed(message, code)
   if code == "signal" then
-    local text = "ended by " .. message .. " before the start"
+    local text = "terminated by " .. message .. " before the start"
     self.out:event("signal", { { "signal", message } }, text)
     return exits.of_signal(message)
   end

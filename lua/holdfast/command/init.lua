@@ -60,7 +60,7 @@ local function without_verb(word)
     return "options come after the verb: holdfast VERB " .. word .. " …"
   end
   local near = nearest(word)
-  return ('no verb "%s";%s holdfast --help lists all verbs'):format(word, near
+  return ('unknown verb "%s";%s holdfast --help lists all verbs'):format(word, near
     and (" did you mean holdfast %s?"):format(near) or "")
 end
 

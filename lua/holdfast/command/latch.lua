@@ -105,7 +105,7 @@ local function read(given, words)
   if given["no-wait"] and given.wait then return nil, "-n and -w cannot be combined" end
   if given.quiet and given.verbose then return nil, "-q and -v cannot be combined" end
   if name ~= "wait" and (given["no-wait"] or given.wait) then
-    return nil, "-n and -w are for latch wait"
+    return nil, "-n and -w work only with latch wait"
   end
   if words[3] and not TAKES_COUNT[name] then
     return nil, ('unexpected argument "%s" for latch %s'):format(words[3], name)

@@ -74,7 +74,7 @@ Lead.__index = Lead
 function Lead:on_signal(name)
   if name == "TSTP" then process.stop(name, false) end
   if not signals.terminating[name] then return nil end
-  self.out:event("signal", { { "signal", name } }, "ended by " .. name)
+  self.out:event("signal", { { "signal", name } }, "terminated by " .. name)
   return exits.of_signal(name)
 end
 

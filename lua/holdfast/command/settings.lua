@@ -73,14 +73,14 @@ end
 -- Whoever can write the file decides which server is asked, and so what is locked.
 local function why_untrusted(mode, is_foreign)
   if is_foreign then return "it belongs to another user: chown it to root or to the user who runs the command" end
-  if has_bit(mode, 2) then return "everybody can write it: chmod o-w" end
+  if has_bit(mode, 2) then return "it is world-writable: chmod o-w" end
 end
 
 -- Once, for people only: a job of cron stays as silent as it was.
 local function warn_of_password(text, path, mode)
   local is_secret = text:find("://[^/@%s:]*:[^/@%s]+@")
   if is_secret and has_bit(mode, 4) and process.is_terminal(2) then
-    process.say("holdfast: " .. texts.printable(path) .. " has a password that everybody can read: chmod o-r\n")
+    process.say("holdfast: " .. texts.printable(path) .. " contains a password and is world-readable: chmod o-r\n")
   end
 end
 

@@ -145,7 +145,7 @@ function waiting.for_latch(key)
   return function(client)
     local count, message, code = client:latch(key):count()
     if not count then return nil, message, code end
-    return { key = key, count = count, state = ("%.0f to come"):format(count) }
+    return { key = key, count = count, state = ("%.0f left"):format(count) }
   end
 end
 

@@ -44,8 +44,8 @@ end
 local AT_LOSS = {
   unstarted = "not starting the job",
   ending = "ending the job",
-  partly = "ending those processes of the job that may be signalled; the others run on",
-  running = "the job runs on",
+  partly = "ending those processes of the job that may be signalled; the others keep running",
+  running = "the job keeps running",
 }
 
 -- Says that the job cannot be signalled; `name`: by a signal that should have ended it. While
@@ -66,12 +66,12 @@ function work.plan(plan, held, out)
     lease = plan.lease, renewed = plan.renewed, grace = plan.grace, min_hold = plan.min_hold,
     on_started = function(pid) out:event("started", { { "pid", pid } }, "started pid " .. pid) end,
     on_signal = function(name, sent)
-      if sent then out:event("signal", { { "signal", name } }, "passes on " .. name) end
+      if sent then out:event("signal", { { "signal", name } }, "passing on " .. name) end
     end,
     on_refused = function(pids, name) tell_refused(plan, out, pids, name) end,
     on_lost = function(reason, left, outcome) held:tell_lost(reason, left, AT_LOSS[outcome]) end,
     on_ended = function(how, number)
-      local text = how == "exit" and "ended with exit code " or "ended by signal "
+      local text = how == "exit" and "exited with code " or "terminated by signal "
       out:event("ended", { { how, number } }, text .. number)
     end,
   }

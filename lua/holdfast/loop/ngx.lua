@@ -250,12 +250,12 @@ local function phase_waits()
   return message == "timeout"
 end
 
-local TIMER = "let a timer do it: ngx.timer.at(0, function() … end)"
+local TIMER = "use a timer: ngx.timer.at(0, function() … end)"
 local ADVICE = {
   init = "workers do not exist yet; in init_worker_by_lua " .. TIMER,
   set = "rewrite_by_lua can wait",
   log = "holdfast.finish() releases there; for anything else " .. TIMER,
-  exit_worker = "nothing can wait in a worker that ends; what is held ends with its lease",
+  exit_worker = "nothing can wait in an exiting worker; held locks end with their leases",
 }
 
 function loop.check()
@@ -345,7 +345,7 @@ local function leave_host(self)
   if left.tasks == 0 and left.wake then left.wake:post() end
 end
 
-local TOO_MANY = "nginx begins no timer beside the %d that this worker runs; raise lua_max_running_timers"
+local TOO_MANY = "nginx starts no more than the %d timers that this worker runs; raise lua_max_running_timers"
 
 -- nginx does not start a timer beyond its limit.
 function loop.why_late()

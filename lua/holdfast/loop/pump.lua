@@ -299,7 +299,7 @@ end
 
 local BLOCKED = 0.02 -- a wait that ends so many seconds late shows that something blocked the loop
 local REPLACED = "this request's ngx.ctx was replaced while it waited; put fields into it instead"
-local OVERDUE = "its coroutine was woken, and did not go on for a second: it counts as cancelled"
+local OVERDUE = "its coroutine was woken but did not continue for a second: it counts as cancelled"
 
 -- Of calls that have ended: { op, ready, owner, done, seen_at, late, abandoned, gives_way };
 -- `seen_at`: when the task first saw that it had been woken and had not gone on; `gives_way`: the
@@ -389,7 +389,7 @@ function pump.raise(message)
   error(message, level_of_caller())
 end
 
-local RESUMED = "holdfast: something else than the event loop has resumed a coroutine that waits for"
+local RESUMED = "holdfast: something other than the event loop has resumed a coroutine that waits for"
   .. " the server, such as a for loop whose generator it is"
 
 -- Raises an error at the line of the caller, whose coroutine was resumed before its wait was over.

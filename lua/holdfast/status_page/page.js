@@ -6,7 +6,7 @@ const EVERY = 2000, SOON = 250, PATIENCE = 10000; // ms
 const POINTS = 120, LEFT = 34, TOP = 6, BOTTOM = 18, HEIGHT = 104; // of the plots, in pixels
 const SIGNS = { none: "…", well: "✓", warn: "!", bad: "✕" };
 const REASONS = {
-  expired: "its lease ended before a renewal came through", taken: "another owner has it",
+  expired: "its lease ended before a renewal came through", taken: "another owner holds it",
   deleted: "it was broken or deleted", unreachable: "no server could be reached in time",
 };
 
@@ -60,7 +60,7 @@ function linkOf(lock) {
 }
 function holder(lock) {
   if (lock.count !== undefined)
-    return lock.kind === "latch" ? lock.count + " to come" : plural(lock.count, "permit") + " free";
+    return lock.kind === "latch" ? lock.count + " left" : plural(lock.count, "permit") + " free";
   if (lock.permits !== undefined) return lock.holds + " of " + plural(lock.permits, "permit") + " taken";
   const mode = !lock.mode ? "" : lock.mode === "write" ? " (writes)"
     : lock.readers === 1 ? " (reads)" : " (" + lock.readers + " read)";
@@ -259,7 +259,7 @@ function showEmpty(state) {
     setText(text, "Locks appear here as they are found.");
   } else if (search) {
     setText(title, "No lock has “" + visible(search) + "” in its key");
-    setText(text, "Upper and lower case differ.");
+    setText(text, "The search is case-sensitive.");
   } else {
     setText(title, "No locks are held");
     setText(text, "As soon as a process acquires one it appears here, within about two seconds: its key, who holds it and for " +
@@ -299,12 +299,12 @@ function showTrouble(text, isDead) {
   at("table").classList.toggle("dead", isDead);
 }
 function ageText(age) {
-  return age === undefined ? "Nothing has been read yet." : "What you see is " + span(age) + " old.";
+  return age === undefined ? "Nothing has been read yet." : "This data is " + span(age) + " old.";
 }
 function summaryOf(state) {
   if (!state.complete) return "looking through the keys";
   if (state.state === "long_wait") return "";
-  return state.longest_wait === undefined ? "nobody waits" : "longest wait " + span(state.longest_wait);
+  return state.longest_wait === undefined ? "nobody is waiting" : "longest wait " + span(state.longest_wait);
 }
 
 // ---- deadlocks, losses, servers ----
@@ -528,7 +528,7 @@ function follow() {
 function pause() {
   paused = !paused;
   set(at("pause"), "aria-pressed", paused);
-  setText(at("pause"), paused ? "Go on" : "Pause");
+  setText(at("pause"), paused ? "Resume" : "Pause");
   askIn(0);
 }
 function move(step) {
