@@ -15,7 +15,7 @@ local function memory_now()
   collectgarbage()
   collectgarbage()
   local lua_heap, allocated = collectgarbage("count") * 1024, sys.allocated() or 0
-  if rawget(_G, "jit") then return allocated, allocated + lua_heap end -- it has an allocator of its own
+  if rawget(_G, "jit") then return allocated, allocated + lua_heap end -- its own allocator
   return allocated - lua_heap, allocated
 end
 
