@@ -12,7 +12,7 @@
 
 static hf_session *check_link(lua_State *L, hf_driver *driver) {
     lua_Integer link = luaL_checkinteger(L, 2);
-    bool known = link >= 1 && (size_t)link <= hf_client_link_count(driver->client);
+    bool known = link >= 1 && link <= (lua_Integer)hf_client_link_count(driver->client);
     luaL_argcheck(L, known, 2, "no such link");
     return hf_client_link(driver->client, (size_t)link - 1);
 }

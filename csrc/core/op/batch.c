@@ -163,7 +163,7 @@ static bool encode(hf_op *op) {
 
 /* The failure is about lock i, counted from 1. */
 static void name_key(hf_op *op, long long i) {
-    if (i >= 1 && (size_t)i <= op->spec.batch_count) op->spec.names = op->spec.batch[i - 1];
+    if (i >= 1 && i <= (long long)op->spec.batch_count) op->spec.names = op->spec.batch[i - 1];
 }
 
 /* ---- acquiring ---- */
@@ -213,7 +213,7 @@ static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
 
 /* As name_key. */
 static void on_gone(hf_op *op, long long i, hf_verdict verdict, hf_time now) {
-    bool known = i >= 1 && (size_t)i <= op->spec.batch_count;
+    bool known = i >= 1 && i <= (long long)op->spec.batch_count;
     hf_hold *hold = known ? op->batch.holds[i - 1] : NULL;
     if (hold && hold->state == HF_HOLD_HELD)
         hf_renewer_lose(op->client, hold, hf_lost_reason_of(verdict), now);
