@@ -27,9 +27,9 @@ asan() {
     sanitized_units
     suite asan-build one build_asan build
     # LuaJIT keeps its objects where the leak checker does not look
-    suite asan-spec-lua5.4 busted with "files=$ASAN_SPECS" "HOLDFAST_CALLS=40" "HOLDFAST_BUILD=./build/asan" "LD_PRELOAD=$(runtime asan) $(runtime ubsan)" \
+    suite asan-spec-lua5.4 busted with HOLDFAST_SUITE_TIMEOUT=1200 "files=$ASAN_SPECS" "HOLDFAST_CALLS=40" "HOLDFAST_BUILD=./build/asan" "LD_PRELOAD=$(runtime asan) $(runtime ubsan)" \
         -- run_busted lua5.4
-    suite asan-spec-luajit busted with "files=$ASAN_SPECS" "HOLDFAST_BUILD=./build/asan" "LD_PRELOAD=$(runtime asan) $(runtime ubsan)" \
+    suite asan-spec-luajit busted with HOLDFAST_SUITE_TIMEOUT=1200 "files=$ASAN_SPECS" "HOLDFAST_BUILD=./build/asan" "LD_PRELOAD=$(runtime asan) $(runtime ubsan)" \
         "ASAN_OPTIONS=detect_leaks=0" -- run_busted luajit
 }
 
