@@ -192,9 +192,10 @@ embed:
 
 # A fresh clone has it up to date, whatever the times of the files; `make test` compares it with the programs.
 csrc/programs/embedded.h: $(PROGRAMS) tools/embed.lua
-	$(if $(INTERPRETERS),$(LUA) tools/embed.lua,touch $@)
+	$(if $(INTERPRETERS),$(LUA) tools/embed.lua)
+	touch $@
 
-$(core_objects): $(if $(PROGRAMS),csrc/programs/embedded.h)
+$(core_objects): | $(if $(PROGRAMS),csrc/programs/embedded.h)
 
 # unit programs: the core and the static hiredis, with allocations that can be made to fail
 

@@ -77,12 +77,12 @@ static int l_mutant(lua_State *L) {
     return 0;
 }
 
-/* program(name, sha1, source): from now on this is the program */
+/* program(name, sha1, text): from now on this is the program */
 static int l_program(lua_State *L) {
     size_t length;
-    const char *source = luaL_checklstring(L, 3, &length);
+    const char *text = luaL_checklstring(L, 3, &length);
     lua_pushboolean(
-        L, hf_program_replace(luaL_checkstring(L, 1), luaL_checkstring(L, 2), source, length));
+        L, hf_program_replace(luaL_checkstring(L, 1), luaL_checkstring(L, 2), text, length));
     return 1;
 }
 void hf_open_inside(lua_State *L) {
