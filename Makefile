@@ -151,13 +151,15 @@ $(BUILD)/chaos/proxy: spec/chaos/proxy.c
 	@mkdir -p $(@D)
 	$(COMPILE) $(LDFLAGS) $< -o $@
 
-# the core with mutants that can be switched on, for the simulator and the chaos runs alone
+# for the simulator and the chaos runs alone: the core with mutants that can be switched on, from a copy of its sources
 
 SIM_FLAVOURS = $(filter lua5.4 luajit,$(FLAVOURS))
+SIM_BUILD = $(abspath $(BUILD))/sim
 
 sim-mutants:
-	@$(MAKE) -s BUILD=$(BUILD)/sim "DEFINES=$(DEFINES) -DHF_MUTANTS" $(SIM_FLAVOURS:%=$(BUILD)/sim/%/holdfast/core.so)
-
+	@$(LUA) tools/sim_sources.lua $(BUILD)/sim/tree
+	@ln -sfn $(CURDIR)/lua $(BUILD)/sim/tree/lua
+	@$(MAKE) -s -C $(BUILD)/sim/tree -f $(CURDIR)/Makefile BUILD=$(SIM_BUILD) $(SIM_FLAVOURS:%=$(SIM_BUILD)/%/holdfast/core.so)
 
 ROUNDS = 10
 
@@ -353,7 +355,7 @@ deb: dist
 	@tools/deb $(VERSION) $(BUILD)/dist $(BUILD)/deb
 
 format:
-	find csrc spec/unit spec/fuzz spec/support spec/chaos bench -name '*.[ch]' -not -name embedded.h -print0 | \
+	find csrc spec/unit spec/fuzz spec/support spec/chaos spec/sim bench -name '*.[ch]' -not -name embedded.h -print0 | \
 	    xargs -0 clang-format -i
 
 clean:

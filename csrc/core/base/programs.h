@@ -25,10 +25,4 @@ const hf_program *hf_program_fence(void);
 /* Returns the program that publishes what the caller of a hold waits for, for all kinds. */
 const hf_program *hf_program_wait(void);
 
-#ifdef HF_MUTANTS
-/* Replaces the text of the program with this name, for the life of the process. Returns false if
- * there is none. */
-bool hf_program_replace(const char *name, const char *sha1, const char *text, size_t length);
-#endif
-
 #endif

@@ -648,7 +648,7 @@ static hf_time pause_after_refusal(const hf_session *session, const hf_request *
 }
 
 static bool persists(const hf_request *request) {
-    return request->persists_until > 0 && !HF_MUTANT(REFUSAL_ENDS_WAIT);
+    return request->persists_until > 0;
 }
 
 /* A request that persists outlasts from now on what else goes wrong, as one that waits in a queue.
