@@ -151,13 +151,15 @@ $(BUILD)/chaos/proxy: spec/chaos/proxy.c
 	@mkdir -p $(@D)
 	$(COMPILE) $(LDFLAGS) $< -o $@
 
-# the core with mutants that can be switched on, for the simulator and the chaos runs alone
+# for the simulator and the chaos runs alone: the core with mutants that can be switched on, from a copy of its sources
 
 SIM_FLAVOURS = $(filter lua5.4 luajit,$(FLAVOURS))
+SIM_BUILD = $(abspath $(BUILD))/sim
 
 sim-mutants:
-	@$(MAKE) -s BUILD=$(BUILD)/sim "DEFINES=$(DEFINES) -DHF_MUTANTS" $(SIM_FLAVOURS:%=$(BUILD)/sim/%/holdfast/core.so)
-
+	@$(LUA) tools/sim_sources.lua $(BUILD)/sim/tree
+	@ln -sfn $(CURDIR)/lua $(BUILD)/sim/tree/lua
+	@$(MAKE) -s -C $(BUILD)/sim/tree -f $(CURDIR)/Makefile BUILD=$(SIM_BUILD) $(SIM_FLAVOURS:%=$(SIM_BUILD)/%/holdfast/core.so)
 
 ROUNDS = 10
 
@@ -192,9 +194,10 @@ embed:
 
 # A fresh clone has it up to date, whatever the times of the files; `make test` compares it with the programs.
 csrc/programs/embedded.h: $(PROGRAMS) tools/embed.lua
-	$(if $(INTERPRETERS),$(LUA) tools/embed.lua,touch $@)
+	$(if $(INTERPRETERS),$(LUA) tools/embed.lua)
+	touch $@
 
-$(core_objects): $(if $(PROGRAMS),csrc/programs/embedded.h)
+$(core_objects): | $(if $(PROGRAMS),csrc/programs/embedded.h)
 
 # unit programs: the core and the static hiredis, with allocations that can be made to fail
 
@@ -352,7 +355,7 @@ deb: dist
 	@tools/deb $(VERSION) $(BUILD)/dist $(BUILD)/deb
 
 format:
-	find csrc spec/unit spec/fuzz spec/support spec/chaos bench -name '*.[ch]' -not -name embedded.h -print0 | \
+	find csrc spec/unit spec/fuzz spec/support spec/chaos spec/sim bench -name '*.[ch]' -not -name embedded.h -print0 | \
 	    xargs -0 clang-format -i
 
 clean:

@@ -54,6 +54,14 @@ static redisReply *checked(redisContext *redis, redisReply *reply) {
     return reply;
 }
 
+static const char *text_of(enum hf_program_id id) {
+    static char text[1 << 16];
+    const unsigned char *segments = hf_program_table[id].segments;
+    text[0] = '\0';
+    for (; *segments != HF_NO_SEGMENT; segments++) strcat(text, hf_segment_table[*segments]);
+    return text;
+}
+
 static void load(redisContext *redis, const char *script, char sha[41]) {
     redisReply *reply = checked(redis, redisCommand(redis, "SCRIPT LOAD %s", script));
     snprintf(sha, 41, "%s", reply->str);
@@ -74,8 +82,8 @@ static long long result_of(redisReply *reply) {
 }
 
 static void set_up(struct scripts *scripts, redisContext *redis, int number, bool programs) {
-    load(redis, programs ? hf_program_table[HF_PROGRAM_ACQUIRE].source : ENTER, scripts->enter);
-    load(redis, programs ? hf_program_table[HF_PROGRAM_RELEASE].source : LEAVE, scripts->leave);
+    load(redis, programs ? text_of(HF_PROGRAM_ACQUIRE) : ENTER, scripts->enter);
+    load(redis, programs ? text_of(HF_PROGRAM_RELEASE) : LEAVE, scripts->leave);
     snprintf(scripts->owner, sizeof scripts->owner, "11e9e134-b940-8130-bb64-%012x", number);
     snprintf(scripts->channel, sizeof scripts->channel, programs ? "holdfast_grant:%s" : "%s",
              scripts->owner);

@@ -79,10 +79,12 @@ local function read(path)
   return text
 end
 
-local PROGRAMS = "spec/fixtures/protocol1/programs/permit_"
+local PROGRAMS = "build/bench/protocol1"
+assert(os.execute(("mkdir -p %s && lua5.4 tools/embed.lua --unpack spec/fixtures/protocol1/programs.txt %s"):format(
+  PROGRAMS, PROGRAMS)))
 
 local OURS = {
-  acquire = read(PROGRAMS .. "acquire.lua"), release = read(PROGRAMS .. "release.lua"),
+  acquire = read(PROGRAMS .. "/permit_acquire.lua"), release = read(PROGRAMS .. "/permit_release.lua"),
 }
 
 local Crowd = {}

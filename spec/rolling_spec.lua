@@ -23,7 +23,22 @@ local number = read("docs/protocol.md"):match("^# Protocol (%d+)\n")
 local kept = "spec/fixtures/protocol" .. number
 local kept_client = ("spec.fixtures.protocol%s.client"):format(number)
 local protocol = require(kept_client)
-local today -- a directory with the programs of today
+local today, unpacked -- directories: today's programs; what is kept, with a folder of its programs
+
+setup(function()
+  today, unpacked = process.directory(), process.directory()
+  assert(os.execute("lua5.4 tools/embed.lua --sent " .. today))
+  assert(os.execute(("cp %s/* %s && mkdir %s/programs"):format(kept, unpacked, unpacked)))
+  local unpack_programs = "lua5.4 tools/embed.lua --unpack %s/programs.txt %s/programs"
+  assert(os.execute(unpack_programs:format(kept, unpacked)))
+end)
+
+teardown(function()
+  process.remove(today)
+  process.remove(unpacked)
+end)
+
+local function kept_programs() return unpacked .. "/programs" end
 
 local function program(directory, name) return read(("%s/%s.lua"):format(directory, name)) end
 
@@ -31,10 +46,10 @@ local function program(directory, name) return read(("%s/%s.lua"):format(directo
 local TURNS = {
   { "by today's programs", function() return today end },
   { "by the kept programs and today's in turns", function(i)
-    return i % 2 == 1 and kept .. "/programs" or today
+    return i % 2 == 1 and kept_programs() or today
   end },
   { "by today's programs and the kept ones in turns", function(i)
-    return i % 2 == 0 and kept .. "/programs" or today
+    return i % 2 == 0 and kept_programs() or today
   end },
 }
 
@@ -51,21 +66,16 @@ end
 describe("protocol " .. number, function()
   local server
 
-  setup(function()
-    today = process.directory()
-    assert(os.execute("lua5.4 tools/embed.lua --sent " .. today))
-  end)
-  teardown(function() process.remove(today) end)
   before_each(function() server = redis.start() end)
   after_each(function() server:stop() end)
 
   it("is kept: tools/keep_protocol writes it once for each number", function()
-    local child = process.start { "sh", "-c", ("cd %s && sha1sum --quiet -c SHA1"):format(kept) }
+    local child = process.start { "sh", "-c", ("cd %s && sha1sum --quiet -c SHA1"):format(unpacked) }
     assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
   end)
 
   it("gives the transcript that is the one that is kept", function()
-    local parts = transcript(server, function() return kept .. "/programs" end)
+    local parts = transcript(server, kept_programs)
     local path = os.getenv("HOLDFAST_KEEP")
     if path then
       local file = assert(io.open(path, "wb"))
@@ -97,7 +107,7 @@ describe("a client of the kept protocol and today's", function()
     client = holdfast.new { url = server:url(), grant_lease = GRANT }
     lock = client:lock(KEY, { lease = LEASE })
     old = protocol.new(server:url(), {
-      programs = kept .. "/programs", grant_lease = GRANT * 1000, lease = LEASE * 1000,
+      programs = kept_programs(), grant_lease = GRANT * 1000, lease = LEASE * 1000,
     })
   end)
 
@@ -115,7 +125,7 @@ describe("a client of the kept protocol and today's", function()
   local function options_of(name, more)
     local options = { kind = "holdfast", grant_lease = GRANT, lease = LEASE, wait = 30 }
     if name:find("^k") then
-      options.kind, options.module, options.programs = "protocol", kept_client, kept .. "/programs"
+      options.kind, options.module, options.programs = "protocol", kept_client, kept_programs()
     end
     for option, value in pairs(more or {}) do options[option] = value end
     return options
@@ -174,7 +184,7 @@ describe("a client of the kept protocol and today's", function()
 
   -- A waiter of the kept protocol for what the small client does not know, and what it hears.
   local function call(name, ...)
-    local words = { "EVAL", program(kept .. "/programs", name), 4, KEY, "redisson_lock_token:{"
+    local words = { "EVAL", program(kept_programs(), name), 4, KEY, "redisson_lock_token:{"
       .. KEY .. "}", QUEUE,
       "redisson_lock__channel:{" .. KEY .. "}", ... }
     return server:cli(words)
@@ -195,7 +205,7 @@ describe("a client of the kept protocol and today's", function()
     assert.equal(0, call("mutex_acquire", kept_one.owner, 500, 0, 0, 20000, 0, kept_one.member)[1])
     assert(mutex:release())
     assert.matches("^1 grant m 1 %d+ 0 %d+ " .. KEY .. "$", kept_one.hears())
-    assert.equal(1, server:cli("EVAL", program(kept .. "/programs", "mutex_extend"), 2, KEY, QUEUE,
+    assert.equal(1, server:cli("EVAL", program(kept_programs(), "mutex_extend"), 2, KEY, QUEUE,
       kept_one.owner, 20000, "",
       kept_one.member))
     local next_one = process.lua {

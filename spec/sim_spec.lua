@@ -35,6 +35,25 @@ describe("the simulator", function()
     end
   end)
 
+  it("puts mutants of the core behind switches, and leaves the rest of the file alone", function()
+    local apply = require "spec.sim.patches".apply
+    local source = "if (a &&\n    b) {\n  go(a);\n  stop();\n}\nreturn b;\n"
+    assert.equal("if ((HF_MUTANT(ANY) ? (true) : HF_MUTANT(NONE) ? (false) : (a &&\n    b))) {\n"
+      .. "  { if (HF_MUTANT(STAYS)) {  } else { go(a); } }\n  stop();\n}\n"
+      .. "return (HF_MUTANT(OTHER) ? (a) : (b));\n", apply(source, {
+        { "ANY", "x.c", "if («a && b»)", "true" }, { "STAYS", "x.c", "go(a);", "" },
+        { "NONE", "x.c", "a && b", "false" }, { "OTHER", "x.c", "return «b»;", "a" },
+      }))
+    for text, problem in pairs {
+      ["wait();"] = "X: this is not in x.c: wait();", ["b"] = "X: this is in x.c more than once: b",
+      ["a && b) { go(a);"] = "X overlaps with Y",
+    } do
+      assert.has_error(function()
+        apply(source, { { "Y", "x.c", "a && b", "" }, { "X", "x.c", text, "" } })
+      end, problem)
+    end
+  end)
+
   it("finds each program alone to do what its case says", function()
     local text, last = simulate(flavour, "--cases")
     assert.matches("^[1-9]%d+ cases, 0 failed", last, nil, nil, text)

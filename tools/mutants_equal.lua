@@ -53,8 +53,7 @@ return {
     = "each value that is read has been written",
   ["session.c constant: session->retry_at = 0; => session->retry_at = 1;"]
     = "both have passed",
-  ["kept.c constant: if (hold->token > 0 && !HF_MUTANT(TOKEN_AGAIN)) kept->token++; => if (hold->token > 1 && "
-    .. "!HF_MUTANT(TOKEN_AGAIN)) kept->token++;"]
+  ["kept.c constant: if (hold->token > 0) kept->token++; => if (hold->token > 1) kept->token++;"]
     = "no token is 1: it is the server's time at least",
   ["kept.c constant: hf_client grown = {.kept_buckets = client->kept_buckets ? client->kept_buckets * 2 : "
     .. "16}; => hf_client grown = {.kept_buckets = client->kept_buckets ? client->kept_buckets * 2 : 17};"]
@@ -169,9 +168,8 @@ return {
   ["session.c constant: unsigned long major = version.size > 0 ? strtoul(version.data, NULL, 10) : 0; => "
     .. "unsigned long major = version.size > 0 ? strtoul(version.data, NULL, 11) : 0;"]
     = "what is too old has one digit",
-  ["round_calls.c constant: if (hold->count == 0 && !HF_MUTANT(LAST_ENTRY_KEPT)) hf_quorum_abandon(client, "
-    .. "hold, 0, now); => if (hold->count == 0 && !HF_MUTANT(LAST_ENTRY_KEPT)) hf_quorum_abandon(client, hold, 1, "
-    .. "now);"]
+  ["round_calls.c constant: if (hold->count == 0) hf_quorum_abandon(client, hold, 0, now); => "
+    .. "if (hold->count == 0) hf_quorum_abandon(client, hold, 1, now);"]
     = "of no entry none is kept",
   ["session.c order of calls: note_run(session, info_field(info, \"\\nrun_id:\"), now); note_version(session, "
     .. "info_field(info, \"\\nredis_version:\")); => note_version(session, info_field(info, \"\\nredis_version:\")); "

@@ -97,7 +97,6 @@ void hf_open_lock(lua_State *L);
 void hf_open_operations(lua_State *L);
 void hf_open_watchdog(lua_State *L);
 void hf_open_engine(lua_State *L);
-void hf_open_inside(lua_State *L); /* adds to the table of the engine's functions on top */
 void hf_open_template(lua_State *L);
 
 #endif

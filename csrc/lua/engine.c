@@ -347,8 +347,5 @@ void hf_open_engine(lua_State *L) {
                                          {NULL, NULL}};
     lua_newtable(L);
     hf_set_functions(L, functions);
-#ifdef HF_MUTANTS
-    hf_open_inside(L);
-#endif
     lua_setfield(L, -2, "engine");
 }

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/mutants.h"
 #include "lock.h"
 
 /* ---- what this handle has taken ---- */
@@ -320,7 +319,7 @@ static uint32_t abandon_of(hf_lua_lock *lock, hf_slice caller, uint32_t count, h
     for (size_t i = lock->taken_count; i-- > 0 && left > 0;) {
         const taken *entry = &lock->taken[i];
         bool theirs = !hf_slice_equal(hf_hold_caller(entry->hold), caller);
-        if (theirs && !HF_MUTANT(ALL_ABANDONED)) continue;
+        if (theirs) continue;
         left -= abandon_entry(lock, i, left, now);
     }
     return count - left;

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/mutants.h"
-
 /* ---- beginning ---- */
 
 void hf_lua_op_check_driver(lua_State *L, const hf_driver *driver, bool blocks) {
@@ -371,7 +369,7 @@ static int l_op_abandon(lua_State *L) {
     if (!self->op) return 0;
     if (hf_lua_op_enter(self)) {
         abandon_acquired(self);
-        if (!HF_MUTANT(RELEASE_UNNOTED)) note_releases(self);
+        note_releases(self);
         end_op(self, hf_driver_now(self->first->driver));
         hf_driver_wake(self->first->driver);
     }

@@ -16,7 +16,7 @@ end
 
 if options.mutant then
   local sha1, engine = require "spec.sim.sha1", require("holdfast.core").engine
-  local mutant = mutants.find(options.mutant) or { name = options.mutant }
+  local mutant = assert(mutants.find(options.mutant))
   for program, text in pairs(mutants.turn_on(mutant).patched or {}) do
     assert(engine.program(program, sha1(text), text))
   end

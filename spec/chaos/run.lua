@@ -31,9 +31,9 @@ local HUNTS = 4          -- at a time
 local SHOWN_BEFORE, SHOWN_AFTER = 30, 4 -- operations
 local SHOWN_SECONDS = 3
 
--- Some of spec/sim/mutants.lua and csrc/core/base/mutants.h, and the faults that bring them to
--- light; kind of the rounds, "one" unless said; keep: percent of the holds that are kept until they
--- are lost; slow: --mutants leaves it out.
+-- Some of spec/sim/mutants.lua, and the faults that bring them to light; kind of the rounds, "one"
+-- unless said; keep: percent of the holds that are kept until they are lost; slow: --mutants leaves
+-- it out.
 local MUTANTS = {
   { "NO_VALIDITY", { "stop_worker" }, keep = 60 },
   { "GRANT_UNBOUND", { "cut_down", "stop_worker" } },

@@ -13,8 +13,7 @@
 --                         "slots": every hold is renewed, and kept for longer than its lease
 --   keep                  percent of the holds that are kept until they are lost, or for 2.2 s
 --   grant, timeout        the client's grant_lease and command_timeout, seconds
---   mutant                one of spec/sim/mutants.lua or csrc/core/base/mutants.h, in the build
---                         that has them
+--   mutant                one of spec/sim/mutants.lua, in the build of make sim-mutants
 --
 -- An owner is a coroutine, "NAME.1" and "NAME.2", or "shared". The store's script accepts a write
 -- whose token is not below the last one.
@@ -34,7 +33,7 @@ end
 local function break_the_lock(name)
   local mutants, sha1 = require "spec.sim.mutants", require "spec.sim.sha1"
   local engine = require("holdfast.core").engine
-  local mutant = mutants.find(name) or { name = name }
+  local mutant = assert(mutants.find(name))
   for program, text in pairs(mutants.turn_on(mutant).patched or {}) do
     assert(engine.program(program, sha1(text), text))
   end

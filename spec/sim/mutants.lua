@@ -1,7 +1,7 @@
 -- Mutants, and how soon the simulator finds each.
 --
 -- Those of the programs are replacements in the texts that the server runs; those of the core are
--- switches of csrc/core/base/mutants.h, in the build that make sim-mutants makes.
+-- replacements in its sources (core_mutants.lua), in the build that make sim-mutants makes.
 
 local mutants = {}
 

@@ -15,9 +15,14 @@ local handle = assert(io.open(HEADER, "rb"))
 local header = handle:read("*a")
 handle:close()
 
+local segments = { HF_NO_SEGMENT = "" }
+for name, literals in header:gmatch('%[([%u%d_]+)%] = (".-"),\n') do
+  segments[name] = unquoted(literals)
+end
+
 local programs = {}
-for name, literals, size in header:gmatch('{"([%l_]+)", "%x+",\n(.-),\n%s+(%d+), [^\n]-},\n') do
-  programs[name] = unquoted(literals)
+for name, list, size in header:gmatch('{"([%l_]+)",%s+"%x+",%s+%(const unsigned char%[%]%){(.-)},%s+(%d+),') do
+  programs[name] = list:gsub("([%w_]+),?%s*", segments)
   assert(#programs[name] == tonumber(size), "embedded.h is not as expected")
 end
 return programs

@@ -34,10 +34,18 @@ static const unsigned char DRIVE_ENTROPY[24] = {0, 1,  2,  3,  4,  5,  6,  7, 8,
 
 static char said_text[SAID_SIZE];
 
+static UNUSED const char *text_of(const hf_program *program) {
+    static char text[1 << 16];
+    const char *segment;
+    text[0] = '\0';
+    for (size_t i = 0; (segment = hf_program_segment(program, i)); i++) strcat(text, segment);
+    return text;
+}
+
 static UNUSED bool is_text_of(const hf_program *program, const char *bytes, size_t size) {
     hf_slice given = {bytes, size};
     return hf_slice_equal(given, hf_slice_of(program->sha1)) ||
-           hf_slice_equal(given, hf_slice_of(program->source));
+           (size == program->length && memcmp(bytes, text_of(program), size) == 0);
 }
 
 /* The name of the program with this hash or this text; NULL: none of ours. */

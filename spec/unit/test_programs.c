@@ -2,7 +2,7 @@
 
 #include <stdint.h>
 
-#include "check.h"
+#include "drive.h"
 
 static const hf_program *all[64];
 static size_t count;
@@ -88,8 +88,8 @@ TEST(each_program_is_its_text_and_its_hash) {
                                 guard's two, a latch's three, a plain semaphore's six, a fair lock's
                                 five, two for several locks */
     for (size_t i = 0; i < count; i++) {
-        CHECK_EQ_INT(strlen(all[i]->source), all[i]->length);
-        sha1(hex, all[i]->source, all[i]->length);
+        CHECK_EQ_INT(strlen(text_of(all[i])), all[i]->length);
+        sha1(hex, text_of(all[i]), all[i]->length);
         CHECK_STR(all[i]->sha1, hex);
     }
 }
@@ -123,7 +123,7 @@ TEST(each_kind_has_its_own) {
 
 TEST(no_line_is_left_unexpanded) {
     collect();
-    for (size_t i = 0; i < count; i++) CHECK(!strstr(all[i]->source, "--#"));
+    for (size_t i = 0; i < count; i++) CHECK(!strstr(text_of(all[i]), "--#"));
 }
 
 TEST(each_kind_has_its_programs) {

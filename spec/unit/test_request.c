@@ -18,8 +18,7 @@ TEST(plain_command) {
 }
 
 TEST(call_of_a_program) {
-    static const hf_program program = {"p", "0123456789abcdef0123456789abcdef01234567", "return 1",
-                                       8, NULL};
+    static const hf_program program = {.sha1 = "0123456789abcdef0123456789abcdef01234567"};
     hf_request request = {.as_eval = true};
     hf_slice args[] = {{"key", 3}, {"x y", 3}};
     CHECK(hf_request_call(&request, &program, 1, 2, args));

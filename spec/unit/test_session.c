@@ -987,7 +987,7 @@ TEST(an_unknown_program_goes_out_with_its_text) {
     CHECK_STR(one.outcome, "");
     int size =
         snprintf(want, sizeof want, "*4\r\n$4\r\nEVAL\r\n$%zu\r\n%s\r\n$1\r\n1\r\n$3\r\nkey\r\n",
-                 program->length, program->source);
+                 program->length, text_of(program));
     hf_slice output = hf_session_output(&session);
     CHECK_MEM(output.data, output.size, want, size);
     said(&session);
@@ -1444,7 +1444,7 @@ TEST(without_memory_nothing_is_sent_before_the_log_in) {
 }
 
 TEST(without_memory_for_a_text_what_was_to_be_sent_stays) {
-    const hf_program *program = hf_program_wait();
+    const hf_program *program = hf_kind_program(&hf_kind_lock, HF_VERB_ACQUIRE);
     bool failed = true;
     for (unsigned long nth = 1; failed && nth < 20; nth++) {
         struct call written, one, two;
@@ -1460,7 +1460,7 @@ TEST(without_memory_for_a_text_what_was_to_be_sent_stays) {
         hf_session_submit(&session, &two.request, AT(0));
         failed = memerr_failed();
         memerr_fail(0);
-        CHECK_STR(said(&session), failed ? "A" : "A\nEVAL wait 1 k");
+        CHECK_STR(said(&session), failed ? "A" : "A\nEVAL acquire 1 k");
         finish();
     }
     CHECK(!failed);

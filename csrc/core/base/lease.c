@@ -3,7 +3,6 @@
 #include <assert.h>
 
 static hf_time drift(hf_time lease) {
-    if (HF_MUTANT(NO_DRIFT)) return 0;
     return hf_time_min(lease / 100 + 2 * HF_MS, lease / 4);
 }
 

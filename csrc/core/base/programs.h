@@ -9,23 +9,20 @@ typedef struct hf_program hf_program;
 
 struct hf_program {
     const char *name;
-    const char *sha1; /* 40 hex digits of the source */
-    const char *source;
-    size_t length;
+    const char *sha1;              /* 40 hex digits of its text */
+    const unsigned char *segments; /* of its text, one after the other: embedded.h has them */
+    size_t length;                 /* of the text */
     const hf_program
         *sharded; /* the same where Redisson uses sharded channels; NULL: it is no other */
 };
+
+/* Returns the i-th segment of the program's text, from 0; NULL behind the last one. */
+const char *hf_program_segment(const hf_program *program, size_t i);
 
 /* Returns the program that raises a fencing counter, for all kinds. */
 const hf_program *hf_program_raise(void);
 const hf_program *hf_program_fence(void);
 /* Returns the program that publishes what the caller of a hold waits for, for all kinds. */
 const hf_program *hf_program_wait(void);
-
-#ifdef HF_MUTANTS
-/* Replaces the text of the program with this name, for the life of the process. Returns false if
- * there is none. */
-bool hf_program_replace(const char *name, const char *sha1, const char *source, size_t length);
-#endif
 
 #endif

@@ -4,10 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#ifdef HF_MUTANTS
-hf_mutant hf_mutant_on;
-#endif
-
 bool hf_slice_equal(hf_slice a, hf_slice b) {
     return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
 }

@@ -10,8 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/mutants.h"
-
 typedef uint64_t hf_time;
 
 #define HF_NEVER UINT64_MAX

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mutants.h"
 #include "link/nodes.h"
 #include "link/slots.h"
 
@@ -223,23 +222,7 @@ static void submit(hf_client *client, hf_slice key, hf_link link, hf_request *re
 
 /* ---- refusals ---- */
 
-static bool calls(const hf_request *request, const char *verb) {
-    return request->program && strstr(request->program->name, verb);
-}
-
-/* Of mutants alone: a command that lets go is not sent on. */
-static bool ends_here(const hf_request *request) {
-    return (HF_MUTANT(CLUSTER_RELEASE_DROPPED) && calls(request, "release")) ||
-           (HF_MUTANT(CLUSTER_UNDO_ONCE) && calls(request, "leave"));
-}
-
 static void redirect(hf_cluster *cluster, hf_request *request, const hf_redirect *to, hf_time now) {
-    if (ends_here(request)) {
-        request->no_retry = true;
-        request->sends++; /* as if it had been carried out */
-        hf_request_fail(request, HF_UNREACHABLE, "the slot has moved", now);
-        return;
-    }
     bool moved = to->kind == HF_REDIRECT_MOVED;
     uint16_t place = to->to.port > 0 ? place_of(cluster, &to->to) : HF_SLOT_NOBODY;
     if (moved) want_map(cluster, request->routing.link, now);
@@ -253,7 +236,7 @@ static void redirect(hf_cluster *cluster, hf_request *request, const hf_redirect
         park(cluster, request, now + TRY_AGAIN + hf_jitter(&cluster->client->random, TRY_AGAIN));
         return;
     }
-    request->asking = !moved && !HF_MUTANT(ASKING_UNSAID);
+    request->asking = !moved;
     cluster->client->stats.redirects++;
     send_to(cluster->client->nodes[place], request, now);
 }

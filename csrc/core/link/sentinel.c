@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mutants.h"
 #include "link/nodes.h"
 
 #define POLL_EVERY HF_SECOND
@@ -286,7 +285,7 @@ static void end_round(hf_sentinels *sentinels, const hf_address *address, bool m
     }
     if (address && !is_current(sentinels, address)) {
         bool may_move = majority || (!served && !was_left(sentinels, address, now));
-        if (may_move || HF_MUTANT(MINORITY_MOVES)) move(sentinels, address, majority, now);
+        if (may_move) move(sentinels, address, majority, now);
     }
     resolve_links(sentinels);
 }
@@ -303,7 +302,7 @@ static hf_time needed_at(const hf_sentinels *sentinels) {
  * so that Sentinels that are far away are heard, too. */
 static hf_time decide_at(const hf_sentinels *sentinels) {
     hf_time heard = hf_time_add(sentinels->answered_at, GRACE);
-    return hf_time_max(HF_MUTANT(FAR_UNHEARD) ? 0 : needed_at(sentinels), heard);
+    return hf_time_max(needed_at(sentinels), heard);
 }
 
 static void decide(hf_sentinels *sentinels, hf_time now) {
@@ -312,7 +311,7 @@ static void decide(hf_sentinels *sentinels, hf_time now) {
     bool majority = votes * 2 > sentinels->count, complete = is_complete(sentinels);
     if (address) sentinels->answered_at = hf_time_min(sentinels->answered_at, now);
     if (!majority && !complete && now < decide_at(sentinels)) return;
-    if (!majority && !complete && !HF_MUTANT(FAR_UNHEARD)) sentinels->poll_at = now;
+    if (!majority && !complete) sentinels->poll_at = now;
     end_round(sentinels, address, majority, now);
 }
 
@@ -394,8 +393,7 @@ static bool is_used(const hf_sentinels *sentinels) {
 static hf_time deadline_of(const hf_sentinels *sentinels) {
     if (sentinels->asking) return decide_at(sentinels);
     hf_time needed = needed_at(sentinels);
-    return is_used(sentinels) && !HF_MUTANT(NEVER_MOVES) ? hf_time_min(needed, sentinels->poll_at)
-                                                         : needed;
+    return is_used(sentinels) ? hf_time_min(needed, sentinels->poll_at) : needed;
 }
 
 static hf_time deadline(const hf_client *client, hf_link half) {

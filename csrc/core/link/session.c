@@ -266,6 +266,14 @@ void hf_session_fail_all(hf_session *session, hf_code code, const char *reason, 
 
 /* ---- sending ---- */
 
+static bool append_text(hf_buffer *output, const hf_program *program) {
+    const char *segment;
+    for (size_t i = 0; (segment = hf_program_segment(program, i)); i++) {
+        if (!hf_buffer_append(output, segment, strlen(segment))) return false;
+    }
+    return true;
+}
+
 /* A program the server does not know goes out as EVAL with its text: the same arguments behind
  * another head. */
 static bool append_eval(hf_session *session, const hf_request *request) {
@@ -277,7 +285,7 @@ static bool append_eval(hf_session *session, const hf_request *request) {
     size_t before = session->output.end - session->output.start;
     if (hf_buffer_append(&session->output, request->bytes, count) &&
         hf_buffer_append(&session->output, head, (size_t)size) &&
-        hf_buffer_append(&session->output, request->program->source, request->program->length) &&
+        append_text(&session->output, request->program) &&
         hf_buffer_append(&session->output, "\r\n", 2) &&
         hf_buffer_append(&session->output, request->bytes + skip, request->size - skip)) {
         return true;
@@ -640,7 +648,7 @@ static hf_time pause_after_refusal(const hf_session *session, const hf_request *
 }
 
 static bool persists(const hf_request *request) {
-    return request->persists_until > 0 && !HF_MUTANT(REFUSAL_ENDS_WAIT);
+    return request->persists_until > 0;
 }
 
 /* A request that persists outlasts from now on what else goes wrong, as one that waits in a queue.

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mutants.h"
-
 static const char *const REASONS[] = {NULL, "expired", "taken", "deleted", "unreachable"};
 _Static_assert(sizeof REASONS / sizeof *REASONS == HF_LOST_REASONS, "each reason has a name");
 
@@ -325,27 +323,10 @@ static const int legal[HF_HOLD_STATES] = {
     [HF_HOLD_CLEANING_UP] = CLEANING_UP, /* the client is closed */
 };
 
-#ifdef HF_MUTANTS
-static int taken[HF_HOLD_STATES];
-
-hf_hold_steps hf_hold_steps_taken(void) {
-    hf_hold_steps steps;
-    for (int from = 0; from < HF_HOLD_STATES; from++) {
-        steps.legal[from] = legal[from];
-        steps.taken[from] = taken[from];
-        taken[from] = 0;
-    }
-    return steps;
-}
-#endif
-
 void hf_hold_become(hf_hold *hold, hf_hold_state state) {
     assert(state < HF_HOLD_STATES);
-    assert(legal[hold->state] & 1 << state || HF_MUTANT(RENEWAL_AFTER));
+    assert(legal[hold->state] & 1 << state);
     (void)legal;
-#ifdef HF_MUTANTS
-    taken[hold->state] |= 1 << state;
-#endif
     hold->state = state;
     if (state != HF_HOLD_HELD) end_lent(hold);
     hf_hold_check(hold);
@@ -357,8 +338,7 @@ static void check_state(const hf_hold *hold) {
     assert(!held || hold->count > 0 || hold->member_count > 0);
     assert(!held || hold->count >= hold->others);
     assert(hold->state != HF_HOLD_LOST || hold->reason != HF_LOST_NOT);
-    assert(hold->reason == HF_LOST_NOT || hold->state == HF_HOLD_LOST || cleaning_up ||
-           HF_MUTANT(RENEWAL_AFTER));
+    assert(hold->reason == HF_LOST_NOT || hold->state == HF_HOLD_LOST || cleaning_up);
     assert(!hold->same_connection || cleaning_up);
     assert(!hold->undoes || cleaning_up || hold->kind->noted);
     assert(!hold->unawaited || (hold->state != HF_HOLD_ACQUIRING && !held));
@@ -450,7 +430,7 @@ hf_time hf_hold_lease(const hf_hold *hold) {
 }
 
 bool hf_hold_is_valid(const hf_hold *hold, hf_time now) {
-    return hold->state == HF_HOLD_HELD && (now < hold->valid_until || HF_MUTANT(NO_VALIDITY));
+    return hold->state == HF_HOLD_HELD && now < hold->valid_until;
 }
 
 void hf_holds_free(hf_holds *holds) {

@@ -143,16 +143,6 @@ void hf_holds_remove(hf_holds *holds, hf_hold *hold);
 /* Changes the hold's state; no other function does. Asserts that the step is legal. */
 void hf_hold_become(hf_hold *hold, hf_hold_state state);
 
-#ifdef HF_MUTANTS
-/* For each state, the bits of the states that may follow, and of those that have followed since the
- * last call. */
-typedef struct hf_hold_steps {
-    int legal[HF_HOLD_STATES], taken[HF_HOLD_STATES];
-} hf_hold_steps;
-
-hf_hold_steps hf_hold_steps_taken(void);
-#endif
-
 /* Asserts what is always true of a hold. */
 void hf_hold_check(const hf_hold *hold);
 

@@ -5,25 +5,13 @@
 
 #include "programs/embedded.h"
 
-#ifdef HF_MUTANTS
-static hf_program replaced[HF_PROGRAMS];
-
-bool hf_program_replace(const char *name, const char *sha1, const char *source, size_t length) {
-    for (int id = 0; id < HF_PROGRAMS; id++) {
-        if (strcmp(hf_program_table[id].name, name) != 0) continue;
-        replaced[id] =
-            (hf_program){hf_program_table[id].name, strdup(sha1), strdup(source), length, NULL};
-        return true;
-    }
-    return false;
-}
-
 static const hf_program *program(int id) {
-    return replaced[id].source ? &replaced[id] : &hf_program_table[id];
+    return &hf_program_table[id];
 }
-#else
-#define program(id) (&hf_program_table[id])
-#endif
+
+const char *hf_program_segment(const hf_program *program, size_t i) {
+    return hf_segment_table[program->segments[i]];
+}
 
 const hf_program *hf_program_raise(void) {
     return program(HF_PROGRAM_RAISE);

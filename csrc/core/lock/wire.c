@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/lease.h"
-#include "base/mutants.h"
 
 /* ---- one lock ---- */
 
@@ -124,7 +123,7 @@ bool hf_wire_force(hf_request *request, const hf_wire_lock *lock) {
  * only what finds both. A writer's lease is the lock's. text: room for HF_NAMES_LEASE and both
  * names */
 static hf_slice lease_key(char *text, const hf_kind *kind, hf_slice key, hf_slice owner) {
-    if (!kind->joint || HF_MUTANT(LEASE_UNNAMED)) return key;
+    if (!kind->joint) return key;
     return (hf_slice){text, hf_names_lease(text, key, owner)};
 }
 

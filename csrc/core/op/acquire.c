@@ -67,7 +67,7 @@ static bool awaits_answer(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     bool asks = op->state == HF_ACQUIRE_ASKING && op->spec.shared && hold->in_table;
     bool usable = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_HELD;
-    if (!asks || !usable || HF_MUTANT(DEAF_TO_ANSWER)) return false;
+    if (!asks || !usable) return false;
     return hf_renewer_await_answer(op->client, hold, &op->request, now);
 }
 
@@ -75,7 +75,7 @@ static bool awaits_answer(hf_op *op, hf_time now) {
  * next command for this hold sets the count, or tells what to release. */
 static void undo(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
-    bool first = hold && hold->in_table && hold->state == HF_HOLD_ACQUIRING && !HF_MUTANT(NO_UNDO);
+    bool first = hold && hold->in_table && hold->state == HF_HOLD_ACQUIRING;
     if (first && op->acquire.queued) {
         hf_holds_note_wait(&op->client->holds, hold, op->wait.number);
         hold->token_ttl_ms = op->spec.token_ttl_ms;
@@ -164,7 +164,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     bool first = hold->state == HF_HOLD_ACQUIRING;
     hold->others = first ? op->acquire.from : hold->others;
     if (hold->pending_releases > hold->others) hold->pending_releases = hold->others;
-    hold->count = op->acquire.from + 1 + (HF_MUTANT(COUNT_TWICE) && !first);
+    hold->count = op->acquire.from + 1;
     hold->shared = op->spec.shared;
     hold->granted = granted || (!first && hold->granted); /* until that is confirmed */
     hold->at_risk = false;
@@ -328,7 +328,6 @@ static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now
         hf_time_min(client->config.grant_lease * hf_time_max(1, rank / CROWD), MOST_RECHECK);
     if (answer->foreign && answer->ahead == 0) often = often * 3 / 8; /* see passing_over.lua */
     often = often - often / 10 + hf_jitter(&client->random, often / 10);
-    if (HF_MUTANT(BUSY_LOOK)) return now + HF_MS;
     return hf_time_add(now, hf_time_min(at_expiry, often));
 }
 
@@ -385,7 +384,7 @@ static bool is_behind_itself(const hf_op *op, const hf_wire_answer *answer) {
 
 /* Why the acquire does not wait on; HF_OK: it does. */
 static hf_code end_of_wait(const hf_op *op, const hf_wire_answer *answer, hf_time now) {
-    bool over = now >= op->wait.until && !HF_MUTANT(NO_END_OF_WAIT);
+    bool over = now >= op->wait.until;
     if (op->wait.interrupted) return HF_INTERRUPTED;
     bool for_itself = hf_acquire_waits_for_itself(op) || is_behind_itself(op, answer);
     if (op->deadlock.circle || (!over && for_itself)) return HF_DEADLOCK;
@@ -430,7 +429,7 @@ static hf_hold *half_to_clean_up(const hf_op *op) {
 /* Whether the caller's own release is still to be carried out: it was sent before this acquire, but
  * had to be sent again, or was given up. */
 static bool must_follow(hf_op *op, hf_time now) {
-    if (op->acquire.queued || op->wait.interrupted || HF_MUTANT(NOT_FOLLOWING)) return false;
+    if (op->acquire.queued || op->wait.interrupted) return false;
     if (op->acquire.behind && op->acquire.behind->in_flight) return true;
     hf_hold *before = released_before(op);
     if (!before) before = half_to_clean_up(op);
@@ -471,8 +470,7 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
         op->wait.recheck_at = next_recheck(op, answer, now);
         bool listens = op->spec.lock_kind->reentrant || op->spec.lock_kind->counted;
         op->acquire.listen_at = ahead == 0 && listens ? op->begun_at + LISTEN_AFTER : HF_NEVER;
-        if (op->spec.lock_kind->listed && !HF_MUTANT(DEAF_TO_JAVA))
-            hf_client_listen_foreign(op, now);
+        if (op->spec.lock_kind->listed) hf_client_listen_foreign(op, now);
         bool foreign = ahead == 0 && answer->foreign;
         bool silent = foreign || answer->deaf;
         /* A new hold: recheck often at first. */
@@ -598,7 +596,7 @@ static bool is_sound(const hf_op *op, long long token, long long others) {
 static void on_yes(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     op->acquire.server_us = answer->server_us;
     op->acquire.from = (uint32_t)((long long)op->acquire.from + answer->others);
-    hf_time asked_at = HF_MUTANT(LEASE_FROM_REPLY) ? now : op->request.sent_at;
+    hf_time asked_at = op->request.sent_at;
     hf_time lease = hf_time_min(op->spec.lease, op->hold->shortened);
     op->acquire.last_token = (uint64_t)hf_time_max(0, (hf_time)answer->last_token);
     take(op, hf_lease_end(asked_at, lease), (uint64_t)answer->count, false, now);
@@ -804,7 +802,6 @@ static void unblock(hf_op *op, hf_time now) {
 /* ---- events ---- */
 
 static void on_subscribed(hf_op *op, hf_time now) {
-    if (HF_MUTANT(NO_LOOK_SUBSCRIBED)) return;
     op->wait.woken = true; /* the answer under way may be older than the subscription */
     if (op->state == HF_ACQUIRE_SUBSCRIBING || op->state == HF_ACQUIRE_WAITING) ask(op, now);
 }
@@ -828,15 +825,12 @@ static void check_grant(hf_op *op, hf_time now) {
  * good for at least its lease from then; a short lease of the lock's own ends before. */
 static void use_grant(hf_op *op, const hf_message *grant, hf_time now) {
     hf_time lease = hf_time_min(grant->lease, op->client->config.grant_lease);
-    if (HF_MUTANT(GRANT_OURS)) lease = op->client->config.grant_lease;
     hf_time end =
         hf_time_min(hf_lease_end(op->acquire.placed_at, lease), hf_lease_end(now, op->spec.lease));
-    if (HF_MUTANT(GRANT_UNBOUND)) end = hf_lease_end(now, lease);
     bool needs_token = op->spec.token_ttl_ms > 0 && grant->token == 0;
     bool needs_fingerprint = op->spec.lock_kind->fingerprinted && op->spec.fingerprint.size > 0;
     bool ours =
-        (op->acquire.place[0] && hf_slice_equal(grant->place, hf_slice_of(op->acquire.place))) ||
-        HF_MUTANT(STALE_GRANT);
+        op->acquire.place[0] && hf_slice_equal(grant->place, hf_slice_of(op->acquire.place));
     lease = hf_time_min(lease, op->spec.lease);
     bool more = needs_token || needs_fingerprint || op->client->config.sync.replicas > 0;
     op->acquire.handed_over = ours;
@@ -849,7 +843,7 @@ static void use_grant(hf_op *op, const hf_message *grant, hf_time now) {
 /* The reply under way tells whether the grant is for our place. */
 static void keep_early_grant(hf_op *op, const hf_message *grant, hf_time now) {
     hf_early_grant *early = &op->acquire.early;
-    if (grant->place.size >= sizeof early->place || HF_MUTANT(EARLY_UNHEARD)) return;
+    if (grant->place.size >= sizeof early->place) return;
     memcpy(early->place, grant->place.data, grant->place.size);
     early->place[grant->place.size] = '\0';
     early->heard_at = now;
@@ -875,7 +869,6 @@ static bool use_early_grant(hf_op *op, hf_time now) {
 static void on_grant(hf_op *op, const hf_message *grant, hf_time now) {
     op->client->stats.grants++;
     op->wait.woken = true; /* the answer under way may be older than the grant */
-    if (HF_MUTANT(DEAF)) return;
     if (op->state == HF_ACQUIRE_ASKING) keep_early_grant(op, grant, now);
     else if (op->state == HF_ACQUIRE_WAITING) use_grant(op, grant, now);
 }
@@ -980,7 +973,7 @@ static void tick(hf_op *op, hf_time now) {
         end_blocked(op, HF_BUSY, now);
     } else if (op->state == HF_ACQUIRE_QUEUED) {
         hf_kept_notice(op, now);
-    } else if (now >= op->wait.until && !HF_MUTANT(NO_END_OF_WAIT)) {
+    } else if (now >= op->wait.until) {
         end_wait(op, now);
     } else {
         op->client->stats.rechecks++;

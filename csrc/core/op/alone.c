@@ -2,7 +2,6 @@
 
 #include <assert.h>
 
-#include "base/mutants.h"
 #include "op/events.h"
 #include "op/holding.h"
 #include "op/observe.h"
@@ -89,7 +88,7 @@ static void clean_up_at_close(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 static void end(hf_client *client, hf_time now) {
-    for (size_t i = 0; i < client->holds.count && !HF_MUTANT(CLOSE_KEEPS); i++)
+    for (size_t i = 0; i < client->holds.count; i++)
         clean_up_at_close(client, client->holds.heap[i], now);
     hf_holds_resort(&client->holds);
 }

@@ -22,7 +22,7 @@ static void free_hold(hf_op *op, hf_hold *hold, hf_time now) {
 
 static void undo_hold(hf_op *op, hf_hold *hold, hf_time now) {
     hold->uncertain = true;
-    if (!hold->in_table || hold->state != HF_HOLD_ACQUIRING || HF_MUTANT(ALL_NO_UNDO)) {
+    if (!hold->in_table || hold->state != HF_HOLD_ACQUIRING) {
         free_hold(op, hold, now);
         return;
     }
@@ -194,8 +194,7 @@ static bool all_are_usable(const hf_op *op) {
 }
 
 static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
-    hf_time end =
-        hf_lease_end(HF_MUTANT(ALL_FROM_REPLY) ? now : op->request.sent_at, op->spec.lease);
+    hf_time end = hf_lease_end(op->request.sent_at, op->spec.lease);
     bool usable = all_are_usable(op);
     if (now >= end || !usable) {
         for_each(op, undo_hold, now);
@@ -289,7 +288,7 @@ static void release_behind(hf_op *op, hf_hold *hold, hf_time now) {
         hf_client_unblock(op->client, hold, now);
         return;
     }
-    bool held = hold->in_table && hold->state == HF_HOLD_HELD && !HF_MUTANT(ALL_BEHIND);
+    bool held = hold->in_table && hold->state == HF_HOLD_HELD;
     if (held) hold->count--;
     hold->uncertain = true;
     if (held && hold->count <= hold->others)

@@ -52,13 +52,7 @@ static void lose(hf_op *op, hf_verdict verdict, hf_time now) {
 /* ---- release ---- */
 
 static void drop_from_table(hf_op *op, hf_time now) {
-    hf_holds *holds = &op->client->holds;
-    if (HF_MUTANT(RENEWAL_AFTER) && op->hold->in_table) {
-        hf_hold_become(op->hold, HF_HOLD_HELD);
-        hf_holds_wake_at(holds, op->hold, 0);
-    } else if (op->hold->in_table) {
-        hf_holds_remove(holds, op->hold);
-    }
+    if (op->hold->in_table) hf_holds_remove(&op->client->holds, op->hold);
     hf_client_unblock(op->client, op->hold, now);
 }
 
@@ -119,8 +113,7 @@ static void clean_up(hf_op *op, hf_time now) {
             hold->pending_releases = used_up ? hold->pending_releases - op->call.pending_releases
                                              : hold->pending_releases + 1;
         bool over = hold->state == HF_HOLD_LOST && hold->count == hold->others;
-        if (over && hold->in_table && !HF_MUTANT(LOST_ENTRY_KEPT))
-            hf_renewer_clean_up_lost(op->client, hold, now);
+        if (over && hold->in_table) hf_renewer_clean_up_lost(op->client, hold, now);
         else hf_renewer_resume(op->client, hold, now);
         hf_client_unblock(op->client, hold, now);
     } else if (used_up) {
@@ -194,7 +187,7 @@ static void release(hf_op *op, hf_time now) {
  * lease another run may have begun. */
 static bool write_later(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
-    return op->request.refusals > 0 && !HF_MUTANT(RECORD_DROPPED) &&
+    return op->request.refusals > 0 &&
            hf_renewer_carry_on(op->client, hf_hold_key(hold), &op->request, hold->valid_until, now);
 }
 
@@ -319,7 +312,7 @@ static bool is_due(const hf_hold *hold, hf_time now) {
 static void extend(hf_op *op, hf_time now) {
     assert(op->hold->state == HF_HOLD_HELD && op->hold->in_flight);
     hf_time lease = op->class->sets_lease ? op->spec.lease : 0;
-    op->call.confirms = lease == 0 && is_due(op->hold, now) && !HF_MUTANT(PUT_OFF);
+    op->call.confirms = lease == 0 && is_due(op->hold, now);
     bool encoded = op->call.confirms
                        ? hf_renewer_encode_confirmation(op->client, op->hold, &op->request)
                        : encode_extend(op, lease);

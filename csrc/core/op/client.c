@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/mutants.h"
 #include "link/nodes.h"
 #include "op/events.h"
 #include "op/holding.h"
@@ -42,7 +41,7 @@ void hf_client_free(hf_client *client) {
 
 void hf_client_close(hf_client *client, hf_time now) {
     client->closed = true;
-    for (hf_op *op = client->ops; op && !HF_MUTANT(CLOSE_WAITS); op = op->next)
+    for (hf_op *op = client->ops; op; op = op->next)
         hf_op_stop(op, HF_CLOSED, "the client was closed", now);
     hf_presence_close(client, now);
     for (size_t i = 0; i < hf_client_link_count(client); i++)
@@ -117,7 +116,6 @@ void hf_client_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_ti
 
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
     uint32_t released = count < hold->strays ? count : hold->strays;
-    if (HF_MUTANT(STRAYS_FORGOTTEN)) released = 0;
     hold->strays -= released;
     bool all = released > 0 && released == count;
     if (hold->in_table && !all) client->decider->abandon(client, hold, count - released, now);

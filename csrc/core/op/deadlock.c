@@ -158,7 +158,6 @@ static void decide(hf_walk *walk, unsigned long long since, hf_time now) {
     assert(op && op->deadlock.walk == walk);
     bool youngest = since > walk->youngest ||
                     (since == walk->youngest && strcmp(walk->own, walk->youngest_waiter) > 0);
-    youngest = (youngest || HF_MUTANT(CIRCLE_ALL)) && !HF_MUTANT(CIRCLE_UNSEEN);
     if (youngest) {
         free(op->deadlock.circle);
         op->deadlock.circle = strdup(walk->text);
@@ -185,7 +184,7 @@ static bool read_wait(hf_walk *walk, const answer *wait) {
 /* A waiter comes again, and this operation is not among those between: they find that themselves.
  */
 static bool is_circle_of_others(hf_walk *walk) {
-    if (strcmp(walk->waiter, walk->landmark) == 0) return !HF_MUTANT(CIRCLE_FOLLOWED);
+    if (strcmp(walk->waiter, walk->landmark) == 0) return true;
     bool power_of_two = (walk->steps & (walk->steps - 1)) == 0;
     if (power_of_two) memcpy(walk->landmark, walk->waiter, sizeof walk->waiter);
     return false;
@@ -198,7 +197,7 @@ static void on_waits(hf_walk *walk, hf_time now) {
         return;
     }
     unsigned long long since = since_of(walk, wait);
-    if (strcmp(walk->waiter, walk->own) == 0 || HF_MUTANT(CIRCLE_ANY)) {
+    if (strcmp(walk->waiter, walk->own) == 0) {
         decide(walk, since, now);
         return;
     }

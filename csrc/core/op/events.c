@@ -86,7 +86,7 @@ void hf_node_listen(hf_node *node, bool listen, bool again, hf_time now) {
         events->wanted = true;
     } else if (node->waiting == 0) {
         again = again && !node->client->closed;
-        node->linger_until = HF_MUTANT(NO_LOGOUT) ? HF_NEVER : again ? now + LINGER : now;
+        node->linger_until = again ? now + LINGER : now;
         events->wanted = again;
     }
 }

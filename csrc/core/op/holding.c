@@ -40,20 +40,9 @@ void hf_client_unblock(hf_client *client, hf_hold *hold, hf_time now) {
         hf_holds_wake_at(&client->holds, hold, now);
 }
 
-static bool is_of_caller(const hf_kind *kind) {
-    bool plain = !kind->reads && !kind->writes && !kind->listed && !kind->counted;
-    return HF_MUTANT(CALLERS_OWNER) && plain;
-}
-
-static uint64_t number_of_owner(const hf_client *client, const hf_kind *kind, hf_slice caller) {
-    if (HF_MUTANT(SAME_OWNER)) return caller.size;
-    if (is_of_caller(kind)) return hf_hash(HF_HASH_SEED, caller) % 1000;
-    return client->holds.last_number + 1;
-}
-
 size_t hf_client_member(char *text, const hf_client *client, const hf_hold *hold, uint64_t wait,
                         uint64_t token_ttl_ms) {
-    bool named = hold->shared || hold->permits > 1 || is_of_caller(hold->kind);
+    bool named = hold->shared || hold->permits > 1;
     hf_slice owner = named ? hf_hold_owner(hold) : HF_NO_TEXT;
     return hf_wire_member(text, hold->kind, client->uuid, wait, token_ttl_ms, hold->keeps, owner);
 }
@@ -62,7 +51,7 @@ hf_hold *hf_client_add_hold(hf_client *client, const hf_kind *kind, hf_slice key
                             hf_slice owner) {
     char text[HF_OWNER_SIZE];
     if (owner.size == 0) {
-        uint64_t number = number_of_owner(client, kind, caller);
+        uint64_t number = client->holds.last_number + 1;
         owner = (hf_slice){text, hf_wire_owner(text, kind, client->uuid, number)};
     }
     return hf_holds_add(&client->holds, kind, key, caller, owner);

@@ -168,11 +168,11 @@ static bool is_short(const hf_hold *hold, const hf_op *op) {
 }
 
 static bool is_in_time(const hf_kept *kept, hf_time now) {
-    return now < kept->keep_until || HF_MUTANT(KEEPS_ON);
+    return now < kept->keep_until;
 }
 
 static bool may_lend(const hf_kept *kept, const hf_hold *hold, const hf_op *op, hf_time now) {
-    bool before = !kept->lent.wished || op->number <= kept->last_served || HF_MUTANT(WISH_UNHEARD);
+    bool before = !kept->lent.wished || op->number <= kept->last_served;
     return before && !kept->forced && is_in_time(kept, now) && lasts(hold, op, now) &&
            is_short(hold, op) && has_token(kept, op);
 }
@@ -208,13 +208,11 @@ static void lend(hf_kept *kept, hf_hold *old, hf_op *op, hf_time now) {
     hold->agent = op->spec.agent;
     hold->renewed = op->spec.renewed;
     hold->lease = op->spec.lease;
-    hold->valid_until = HF_MUTANT(LENT_ANEW)
-                            ? hf_lease_end(now, hold->lease)
-                            : hf_time_min(old->valid_until, hf_lease_end(now, hold->lease));
+    hold->valid_until = hf_time_min(old->valid_until, hf_lease_end(now, hold->lease));
     hold->granted = true; /* it has its full lease once that is confirmed */
     hold->confirm_at = hf_acquire_confirm_at(op, hold->valid_until, now);
     hold->token = op->spec.token_ttl_ms > 0 ? kept->token : 0;
-    if (hold->token > 0 && !HF_MUTANT(TOKEN_AGAIN)) kept->token++;
+    if (hold->token > 0) kept->token++;
     hf_hold_become(hold, HF_HOLD_HELD);
     hf_hold_ref(hold);
     op->hold = hold;
@@ -303,7 +301,7 @@ static hf_hold *find_returning(hf_client *client, const hf_kind *kind, hf_slice 
     char text[HF_UUID_SIZE + 2];
     hf_hold *hold = hf_holds_find(&client->holds, kind, key, no_caller(client, text));
     bool returning = hold && hold->state == HF_HOLD_CLEANING_UP && hold->failures == 0;
-    return returning && !HF_MUTANT(RETURN_PASSED) ? hold : NULL;
+    return returning ? hold : NULL;
 }
 
 static bool is_idle(const hf_kept *kept) {
@@ -430,8 +428,7 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
         if (has_hold(next) || !may_lend(kept, hold, next, now)) return false;
         hf_kept_cancel(next);
         lend(kept, hold, next, now);
-    } else if ((kept->lent.wished && !HF_MUTANT(WISH_UNHEARD)) ||
-               !set_idle(client, kept, hold, now)) {
+    } else if (kept->lent.wished || !set_idle(client, kept, hold, now)) {
         return false;
     }
     if (kept->lent.hold == hold) return false; /* out of memory */
@@ -440,7 +437,7 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 void hf_kept_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
-    hf_kept *kept = HF_MUTANT(FORCED_LENT) ? NULL : find(client, kind, key);
+    hf_kept *kept = find(client, kind, key);
     if (kept) kept->forced = true;
     if (kept && is_idle(kept)) kept->lent.hold->keep_until = now;
     clear(client, kind, key, now);
@@ -450,8 +447,7 @@ void hf_kept_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time
 static void serve(hf_client *client, hf_kept *kept, hf_time now) {
     hf_hold *hold = kept->lent.hold;
     hear_wish(client, kept);
-    if (hold && hold->idle && kept->lent.wished && !HF_MUTANT(WISH_UNHEARD))
-        give_back(client, hold, now);
+    if (hold && hold->idle && kept->lent.wished) give_back(client, hold, now);
     while (!kept->lent.hold && kept->first && now >= kept->closed_until) {
         hf_op *op = kept->first;
         hf_kept_cancel(op);

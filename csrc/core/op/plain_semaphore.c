@@ -39,7 +39,7 @@ static void settle(hf_op *op, bool undoes, hf_time now) {
 
 static void forget_note(hf_op *op) {
     char owner[HF_OWNER_SIZE];
-    if (op->noted.in_doubt && !HF_MUTANT(NOTE_FORGOTTEN)) return;
+    if (op->noted.in_doubt) return;
     hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
     hf_request forget = {0};
     if (hf_wire_forget_note(&forget, &lock)) hf_session_send_along(op->request.session, &forget);
@@ -68,7 +68,7 @@ static bool is_good(const hf_op *op) {
 }
 
 static void undo(hf_op *op, hf_time now) {
-    if (!is_good(op) && may_have_been_run(op) && !HF_MUTANT(NO_UNDO)) settle(op, true, now);
+    if (!is_good(op) && may_have_been_run(op)) settle(op, true, now);
 }
 
 /* Gives back permits whose caller has gone. */
@@ -86,7 +86,7 @@ static void pass_on(const hf_op *op, long long count, hf_time now) {
     for (hf_op *other = op->next; other; other = other->next) {
         bool enough = count == ANY_COUNT || (long long)other->spec.value <= count;
         if (!enough || !waits_there(op, other)) continue;
-        if (!op->client->closed && !HF_MUTANT(NOT_PASSED_ON)) hf_poll_again(other, now);
+        if (!op->client->closed) hf_poll_again(other, now);
         return;
     }
 }
@@ -159,11 +159,6 @@ static void abandon_drain(hf_op *op, hf_time now) {
     undo(op, now);
 }
 
-/* The command continues in the background. */
-static void settle_given(hf_op *op, hf_time now) {
-    if (!HF_MUTANT(RELEASE_DROPPED)) settle(op, false, now);
-}
-
 static void on_given(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     if (reply) {
@@ -172,9 +167,8 @@ static void on_given(hf_request *request, const hf_reply *reply, hf_time now) {
         hf_op_succeed(op);
         return;
     }
-    bool lost = HF_MUTANT(REFUSED_PERMIT_LOST) && request->refusals > 0;
-    bool goes_on = (request->failure.code == HF_UNREACHABLE && !lost) || request->sends > 0;
-    if (goes_on) settle_given(op, now);
+    bool goes_on = request->failure.code == HF_UNREACHABLE || request->sends > 0;
+    if (goes_on) settle(op, false, now);
     hf_op_fail(op, request->failure.code, "%s%s", request->failure.text,
                goes_on ? "; it continues in the background, so do not call it again" : "");
 }
@@ -185,7 +179,7 @@ static void begin_give(hf_op *op, hf_time now) {
 
 static void abandon_give(hf_op *op, hf_time now) {
     hf_session_drop(&op->request);
-    settle_given(op, now);
+    settle(op, false, now);
 }
 
 static void end_giving(hf_op *op, hf_time now) {

@@ -73,8 +73,7 @@ static void ask(hf_op *op, hf_time now);
 
 /* What was read is what the wait ends with. */
 static bool is_last_poll(const hf_op *op) {
-    return op->spec.wait == 0 || op->request.sent_at >= op->wait.until ||
-           (HF_MUTANT(NO_LAST_LOOK) && !op->wait.woken);
+    return op->spec.wait == 0 || op->request.sent_at >= op->wait.until;
 }
 
 static void on_failed(hf_op *op, hf_time now) {
@@ -178,11 +177,9 @@ bool hf_poll_waits(const hf_op *op) {
 }
 
 void hf_poll_again(hf_op *op, hf_time now) {
-    if (HF_MUTANT(LATCH_DEAF)) return;
     op->wait.woken = true;
     if (!sleeps(op)) return;
-    if (HF_MUTANT(LATCH_BELIEVES)) succeed(op, now);
-    else ask(op, now);
+    ask(op, now);
 }
 
 /* Its own channel comes next, and a poll when that is heard. */

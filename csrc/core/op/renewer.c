@@ -40,8 +40,7 @@ static void claim(hf_task *task, hf_hold *hold) {
     assert(task->count < BATCH && hold->in_table);
     hf_hold_ref(hold);
     hold->in_flight = true;
-    if (hold->approval == HF_APPROVAL_GIVEN && !HF_MUTANT(WORD_STAYS))
-        hold->approval = HF_APPROVAL_NONE;
+    if (hold->approval == HF_APPROVAL_GIVEN) hold->approval = HF_APPROVAL_NONE;
     hf_holds_wake_at(&task->client->holds, hold, hold->valid_until);
     task->first_end =
         task->count > 0 ? hf_time_min(task->first_end, hold->valid_until) : hold->valid_until;
@@ -88,8 +87,7 @@ static void abort_link(hf_client *client, const hf_request *request, hf_time now
 /* ---- the owner's approval ---- */
 
 static bool may_renew(const hf_client *client, const hf_hold *hold) {
-    return !client->config.needs_approval || hold->approval == HF_APPROVAL_GIVEN || hold->idle ||
-           HF_MUTANT(NO_WORD);
+    return !client->config.needs_approval || hold->approval == HF_APPROVAL_GIVEN || hold->idle;
 }
 
 static void ask_approval(hf_client *client, hf_hold *hold) {
@@ -100,7 +98,7 @@ static void ask_approval(hf_client *client, hf_hold *hold) {
 }
 
 void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
-    if (hold->approval != HF_APPROVAL_PENDING || HF_MUTANT(DEAF_TO_WORD)) return;
+    if (hold->approval != HF_APPROVAL_PENDING) return;
     hold->approval = HF_APPROVAL_GIVEN;
     if (hold->state == HF_HOLD_HELD && !hold->in_flight)
         hf_holds_wake_at(&client->holds, hold, now);
@@ -144,8 +142,7 @@ void hf_renewer_on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf
     hold->failures = 0;
     hf_time lease = hf_hold_lease(hold);
     hold->valid_until = hf_time_max(hold->valid_until, hf_lease_end(sent_at, lease));
-    hf_time next = hold->renewed && !HF_MUTANT(NO_RENEWAL) ? hf_lease_renew_at(sent_at, lease)
-                                                           : hold->valid_until;
+    hf_time next = hold->renewed ? hf_lease_renew_at(sent_at, lease) : hold->valid_until;
     if (hold->idle) next = hf_time_min(next, hold->keep_until);
     hf_holds_wake_at(&client->holds, hold, hf_time_max(next, now));
 }
@@ -178,8 +175,7 @@ static void settle_renewal(hf_client *client, hf_hold *hold, hf_verdict verdict,
                            hf_time now) {
     bool gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN,
          counts = hold->in_table;
-    if (counts && (verdict == HF_VERDICT_YES || (gone && HF_MUTANT(LOSS_IGNORED))))
-        hf_renewer_on_renewed(client, hold, sent_at, now);
+    if (counts && verdict == HF_VERDICT_YES) hf_renewer_on_renewed(client, hold, sent_at, now);
     else if (counts && hold->idle && hold->state == HF_HOLD_HELD) end_idle(client, hold, gone, now);
     else if (counts && gone && hold->state == HF_HOLD_HELD)
         hf_renewer_lose(client, hold, hf_lost_reason_of(verdict), now);
@@ -220,7 +216,6 @@ static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now
     for (size_t i = 0; i < task->count; i++) {
         hf_verdict verdict = reply ? hf_wire_read_at(reply, i) : HF_VERDICT_NONSENSE;
         if (verdict == HF_VERDICT_YES && !confirmed) verdict = HF_VERDICT_NONSENSE;
-        if (HF_MUTANT(REFUSAL_COUNTS) && is_refused(request)) verdict = HF_VERDICT_YES;
         settle_renewal(task->client, task->holds[i], verdict, request->sent_at, now);
     }
     free_task(task);
@@ -364,7 +359,7 @@ static void confirm(hf_client *client, hf_hold *hold, hf_time now) {
 /* Returns until when the hold is valid after its lease, which began at `sent_at`, has become short.
  * No replica has confirmed that lease. */
 static hf_time short_end(const hf_client *client, const hf_hold *hold, hf_time sent_at) {
-    bool backed = client->config.sync.replicas == 0 || HF_MUTANT(SHORT_UNBACKED);
+    bool backed = client->config.sync.replicas == 0;
     hf_time end = hf_lease_end(sent_at, hold->lease);
     return backed ? end : hf_time_min(hold->valid_until, end);
 }
@@ -379,8 +374,7 @@ static void on_shortened(hf_request *request, const hf_reply *reply, hf_time now
     if (!reply) abort_link(client, request, now);
     if (hold->in_table && hold->idle && hold->state == HF_HOLD_HELD && sure) {
         hold->lease = client->config.grant_lease;
-        if (!HF_MUTANT(SHORT_UNNOTICED))
-            hold->valid_until = short_end(client, hold, request->sent_at);
+        hold->valid_until = short_end(client, hold, request->sent_at);
         hf_renewer_resume_idle(client, hold, now);
     } else if (hold->in_table && hold->idle && hold->state == HF_HOLD_HELD) {
         end_idle(client, hold, gone, now);
@@ -429,13 +423,13 @@ static void attend_idle(hf_client *client, hf_hold *hold, hf_time now) {
 void hf_renewer_resume(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->in_table || hold->state != HF_HOLD_HELD) return;
     hf_time next = hold->valid_until;
-    if (hold->granted) next = HF_MUTANT(PUT_OFF) ? now + (next - now) / 3 : hold->confirm_at;
+    if (hold->granted) next = hold->confirm_at;
     else if (hold->renewed) next = hf_lease_renew_before(next, hf_hold_lease(hold));
     hf_holds_wake_at(&client->holds, hold, hf_time_min(hf_time_max(next, now), hold->valid_until));
 }
 
 void hf_renewer_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time now) {
-    hold->renewed = renewed && !HF_MUTANT(COLLECTED_ENDS);
+    hold->renewed = renewed;
     if (!hold->in_flight) hf_renewer_resume(client, hold, now);
 }
 
@@ -457,8 +451,7 @@ void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent
         return;
     }
     if (held) keep(client, hold, sent_at);
-    else if (hold->state == HF_HOLD_LOST && over && !HF_MUTANT(LATE_ENTRY_KEPT))
-        hf_renewer_clean_up_lost(client, hold, now);
+    else if (hold->state == HF_HOLD_LOST && over) hf_renewer_clean_up_lost(client, hold, now);
     hf_client_unblock(client, hold, now);
 }
 
@@ -573,8 +566,7 @@ static void on_cleaned_up(hf_request *request, const hf_reply *reply, hf_time no
         free_task(task);
         return;
     }
-    bool settled = reply || used_up || request->failure.code == HF_CONFLICT ||
-                   (HF_MUTANT(UNDO_REFUSED) && request->refusals > 0);
+    bool settled = reply || used_up || request->failure.code == HF_CONFLICT;
     if (settled) client->stats.undone++;
     else hold->failures++;
     hold->refused = request->refusals > 0;
@@ -612,8 +604,7 @@ static void send_clean_up(hf_client *client, hf_hold *hold, bool waits_for_conne
     }
     claim(task, hold);
     if (encode_clean_up(task)) {
-        hf_link link = hold->same_connection && !HF_MUTANT(LEAVE_ANYHOW) ? HF_LINK_CALLS
-                                                                         : client->config.renewer;
+        hf_link link = hold->same_connection ? HF_LINK_CALLS : client->config.renewer;
         hf_time deadline = now + client->config.session.command_timeout;
         if (task->request.no_retry)
             deadline = hf_time_min(deadline, hold->valid_until); /* then it is another process's */

@@ -52,7 +52,7 @@ static bool open(hf_client *client) {
     hf_quorum *quorum = calloc(1, sizeof *quorum);
     client->quorum = quorum;
     if (!quorum) return false;
-    quorum->majority = count / 2 + 1 - (HF_MUTANT(QUORUM_LESS_ONE) ? 1 : 0);
+    quorum->majority = count / 2 + 1;
     assert(count > 0 && count <= HF_QUORUM_MAX);
     quorum->members = calloc(count, sizeof(hf_client *));
     quorum->ahead = calloc(count, sizeof *quorum->ahead);
@@ -146,7 +146,7 @@ bool hf_quorum_add_member_hold(hf_client *client, hf_hold *hold, size_t index,
 
 uint32_t hf_member_hold_entries(const hf_client *member, const hf_hold *member_hold) {
     uint32_t own = member_hold->count - member_hold->others, released = 0;
-    for (const hf_op *op = member->ops; op && !HF_MUTANT(RELEASES_UNCOUNTED); op = op->next)
+    for (const hf_op *op = member->ops; op; op = op->next)
         released += op->hold == member_hold && !op->done && hf_op_asked_for(op)->releases;
     return own > released ? own - released : 0;
 }
@@ -192,8 +192,7 @@ static hf_time majority_end(const hf_client *client, const hf_hold *hold, hf_tim
         size_t reach = 0;
         for (size_t j = 0; candidate > 0 && j < hold->member_count; j++)
             reach += member_hold_end(client, hold, j, now) >= candidate;
-        if (reach >= client->quorum->majority || HF_MUTANT(FIRST_END))
-            end = hf_time_max(end, candidate);
+        if (reach >= client->quorum->majority) end = hf_time_max(end, candidate);
     }
     return end;
 }
@@ -289,7 +288,7 @@ static bool is_entered(const hf_client *client, const hf_hold *hold) {
 
 void hf_quorum_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
     if (!hold->in_table) return;
-    if (is_entered(client, hold) && !HF_MUTANT(ENTRY_ABANDONED)) {
+    if (is_entered(client, hold)) {
         hold->dropped += count;
         return;
     }
@@ -370,7 +369,6 @@ static void repair_missing(hf_client *client, hf_hold *hold, hf_time now) {
 
 void hf_quorum_note_refusal(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->in_table || !hold->renewed || hold->state != HF_HOLD_HELD) return;
-    if (HF_MUTANT(REFUSAL_UNNOTED)) return;
     uint32_t doublings = hold->refusals < 16 ? hold->refusals++ : 16;
     hf_time pause = hf_time_min(FIRST_REPAIR << doublings, hold->lease / 30);
     hf_holds_wake_at(&client->holds, hold, hf_time_min(hold->wake_at, now + pause));
@@ -414,7 +412,7 @@ void hf_quorum_end_late_replies(hf_client *client, const hf_hold *hold, hf_time 
 }
 
 void hf_quorum_look_for_gap(hf_client *client, hf_hold *hold, hf_time now) {
-    if (hold->valid_until <= now && !HF_MUTANT(GAP_UNSEEN)) hf_quorum_refresh(client, hold, now);
+    if (hold->valid_until <= now) hf_quorum_refresh(client, hold, now);
 }
 
 /* A late yes: another member hold, unless the hold is over or the server's yes is worth nothing. */
@@ -427,7 +425,7 @@ static void settle_late_yes(hf_client *client, hf_late_reply *late_reply, hf_tim
     bool counts = wanted && !hf_quorum_is_guarded(client, late_reply->index, now);
     if (counts && hf_quorum_add_member_hold(client, hold, late_reply->index, member_hold))
         hf_quorum_refresh(client, hold, now);
-    else if (!HF_MUTANT(LATE_YES_KEPT)) hf_renewer_abandon(member, member_hold, 1, now);
+    else hf_renewer_abandon(member, member_hold, 1, now);
 }
 
 static void settle_late_reply(hf_client *client, hf_late_reply *late_reply, hf_time now) {

@@ -57,7 +57,7 @@ static void tick(hf_op *op, hf_time now) {
     if (round->state == HF_ROUND_PAUSING) hf_deadlock_tick(op, hf_round_on_circle, now);
     if (op->done) return;
     if (round->state == HF_ROUND_PAUSING) {
-        hf_code code = HF_MUTANT(BUSY_ANYHOW) ? HF_BUSY : hf_votes_code(op);
+        hf_code code = hf_votes_code(op);
         if (now >= op->wait.until) hf_round_fail_acquire(op, code, now);
         else if (now >= round->retry_at) hf_votes_ask_all(op, now);
     } else if (acquires(op)) {

@@ -169,8 +169,7 @@ static uint64_t common_token(const hf_op *op, hf_time now) {
         for (size_t j = 0; j < round->count; j++)
             reach += still_counts(&round->votes[j], now) &&
                      round->votes[j].token <= round->votes[i].token;
-        bool enough = still_counts(&round->votes[i], now) &&
-                      (reach >= hf_quorum_of(op)->majority || HF_MUTANT(TOKEN_LOWEST));
+        bool enough = still_counts(&round->votes[i], now) && reach >= hf_quorum_of(op)->majority;
         if (enough && round->votes[i].token < common) common = round->votes[i].token;
     }
     return common == UINT64_MAX ? 0 : common;
@@ -215,7 +214,7 @@ static void on_majority(hf_op *op, hf_time now) {
     }
     round->token = common_token(op, now);
     bool known = count_informed(round, now) >= hf_quorum_of(op)->majority;
-    if (known || round->token == 0 || HF_MUTANT(NO_WRITE_BACK)) {
+    if (known || round->token == 0) {
         take(op, now);
         return;
     }

@@ -38,7 +38,7 @@ void hf_round_release_entry(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->in_table) return;
     assert(hold->count > 0);
     hold->count--;
-    if (hold->count == 0 && !HF_MUTANT(LAST_ENTRY_KEPT)) hf_quorum_abandon(client, hold, 0, now);
+    if (hold->count == 0) hf_quorum_abandon(client, hold, 0, now);
     else hf_quorum_refresh(client, hold, now);
 }
 
@@ -90,7 +90,7 @@ static void finish_on_hold(hf_op *op, bool done, hf_time now) {
 static bool has_nothing_to_release(const hf_op *op, size_t index) {
     const hf_hold *hold = op->round->hold, *member_hold = hold->member_holds[index];
     const hf_client *member = hf_quorum_of(op)->members[index];
-    return releases(op) && (!leaves_record(op) || HF_MUTANT(RECORD_UNTOLD)) &&
+    return releases(op) && !leaves_record(op) &&
            (!hf_member_hold_is_held(member_hold) ||
             hf_member_hold_entries(member, member_hold) <= hold->count - 1);
 }

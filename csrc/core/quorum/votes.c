@@ -124,7 +124,7 @@ static void count_vote(hf_op *op, size_t index, hf_time now) {
     if (!acquires(op)) return;
     vote->token = asked->hold->token;
     hf_quorum_learn_clock(hf_quorum_of(op), index, asked);
-    if (!hf_quorum_is_guarded(op->client, index, now) || HF_MUTANT(NO_GUARD)) return;
+    if (!hf_quorum_is_guarded(op->client, index, now)) return;
     hf_renewer_abandon(hf_quorum_of(op)->members[index], asked->hold, 1, now);
     vote->rolled_back = vote->guarded = true;
     hf_vote_no(vote, HF_UNREACHABLE, "restarted recently");
@@ -249,7 +249,6 @@ bool hf_votes_ask_skipped(hf_op *op, hf_time now) {
 
 /* The server said yes to an acquire, whether that was counted or came too late for it. */
 static bool has_got(const hf_op *op, const hf_vote *vote) {
-    if (HF_MUTANT(YES_UNCOUNTED) && !vote->yes) return false;
     return acquires(op) && vote->op && vote->op->done && vote->op->failure.code == HF_OK &&
            !vote->rolled_back;
 }
@@ -274,7 +273,7 @@ void hf_votes_roll_back(hf_op *op, hf_time now) {
     for (size_t i = 0; i < round->count; i++) {
         hf_vote *vote = &round->votes[i];
         if (vote->write_back) hf_op_end(vote->write_back, now);
-        if (has_got(op, vote) && !HF_MUTANT(MINORITY_KEPT))
+        if (has_got(op, vote))
             hf_renewer_abandon(hf_quorum_of(op)->members[i], vote->op->hold, 1, now);
         if (vote->op) hf_op_end(vote->op, now);
         vote->op = vote->write_back = NULL;

@@ -1,10 +1,11 @@
-/* What the simulator sees and changes inside the core, for the build with mutants alone. No other
- * file of the binding includes more of the core than holdfast.h. */
-#ifdef HF_MUTANTS
+#include "inside.h"
+
 #include "binding.h"
 #include "classes.h"
 
 #define HF_NAMES(list) (sizeof(list) / sizeof *(list))
+
+hf_mutant hf_mutant_on;
 
 /* Its kind, and where it is if its class may wait. */
 static void push_op(lua_State *L, const hf_op *op) {
@@ -77,14 +78,15 @@ static int l_mutant(lua_State *L) {
     return 0;
 }
 
-/* program(name, sha1, source): from now on this is the program */
+/* program(name, sha1, text): from now on this is the program */
 static int l_program(lua_State *L) {
     size_t length;
-    const char *source = luaL_checklstring(L, 3, &length);
+    const char *text = luaL_checklstring(L, 3, &length);
     lua_pushboolean(
-        L, hf_program_replace(luaL_checkstring(L, 1), luaL_checkstring(L, 2), source, length));
+        L, hf_program_replace(luaL_checkstring(L, 1), luaL_checkstring(L, 2), text, length));
     return 1;
 }
+
 void hf_open_inside(lua_State *L) {
     static const luaL_Reg functions[] = {{"states", l_states},
                                          {"steps", l_steps},
@@ -93,6 +95,3 @@ void hf_open_inside(lua_State *L) {
                                          {NULL, NULL}};
     hf_set_functions(L, functions);
 }
-#else
-typedef int hf_nothing_inside; /* C wants a declaration in each file */
-#endif

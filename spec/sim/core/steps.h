@@ -1,0 +1,13 @@
+/* Part of holds.c: the steps of holds. */
+
+static int taken[HF_HOLD_STATES];
+
+hf_hold_steps hf_hold_steps_taken(void) {
+    hf_hold_steps steps;
+    for (int from = 0; from < HF_HOLD_STATES; from++) {
+        steps.legal[from] = legal[from];
+        steps.taken[from] = taken[from];
+        taken[from] = 0;
+    }
+    return steps;
+}

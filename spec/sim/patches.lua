@@ -1,0 +1,75 @@
+-- Mutants in the text of a C file, each behind a switch.
+--
+-- A patch is { name, file, text, replacement }. Its text is in the file once; blanks stand for any
+-- blanks. «…» marks what is replaced if that is a part of the text. An expression is replaced by an
+-- expression, statements by statements; a patch may replace nothing («») by statements, or put
+-- nothing ("") in their place. Several patches of one name are one mutant.
+
+local patches = {}
+
+-- → a pattern that captures where the marked part begins and where the rest goes on
+local function pattern_of(text)
+  local before, part, behind = text:match("^(.-)«(.-)»(.*)$")
+  if not before then before, part, behind = "", text:match("^%s*(.-)%s*$"), "" end
+  local function literal(piece) return (piece:gsub("%p", "%%%0"):gsub("%s+", "%%s+")) end
+  return literal(before) .. "()" .. literal(part) .. "()" .. literal(behind)
+end
+
+-- → where the replaced part begins, and where the text goes on behind it
+local function place_of(text, patch)
+  local pattern = pattern_of(patch[3])
+  local start = text:find(pattern)
+  if not start then error(("%s: this is not in %s: %s"):format(patch[1], patch[2], patch[3]), 0) end
+  if text:find(pattern, start + 1) then
+    error(("%s: this is in %s more than once: %s"):format(patch[1], patch[2], patch[3]), 0)
+  end
+  return select(3, text:find(pattern))
+end
+
+local function is_statement(code) return code:find "[;}]%s*$" ~= nil end
+
+-- The original and those that take its place, in C.
+local function switched(original, list)
+  local parts = {}
+  local statements = is_statement(original) or is_statement(list[1][4])
+  local form = statements and "if (HF_MUTANT(%s)) { %s } else " or "HF_MUTANT(%s) ? (%s) : "
+  for i, patch in ipairs(list) do parts[i] = form:format(patch[1], patch[4]) end
+  local chain = table.concat(parts)
+  return statements and ("{ %s{ %s } }"):format(chain, original) or ("(%s(%s))"):format(chain, original)
+end
+
+-- The places that are replaced, in order: { from, to = behind it, patch… }
+local function places_of(text, list)
+  local places, by_from = {}, {}
+  for _, patch in ipairs(list) do
+    local from, to = place_of(text, patch)
+    local place = by_from[from]
+    if not place then
+      place = { from = from, to = to }
+      by_from[from], places[#places + 1] = place, place
+    end
+    if place.to ~= to then error(patch[1] .. " overlaps with " .. place[1][1], 0) end
+    place[#place + 1] = patch
+  end
+  table.sort(places, function(a, b) return a.from < b.from end)
+  for i = 2, #places do
+    local before = places[i - 1]
+    if places[i].from < before.to then error(places[i][1][1] .. " overlaps with " .. before[1][1], 0) end
+  end
+  return places
+end
+
+-- → the text with these patches in it. place_in: what stands in a place | nil: the original and its
+-- mutants, by a switch
+function patches.apply(text, list, place_in)
+  local parts, at = {}, 1
+  for _, place in ipairs(places_of(text, list)) do
+    parts[#parts + 1] = text:sub(at, place.from - 1)
+    parts[#parts + 1] = (place_in or switched)(text:sub(place.from, place.to - 1), place)
+    at = place.to
+  end
+  parts[#parts + 1] = text:sub(at)
+  return table.concat(parts)
+end
+
+return patches
