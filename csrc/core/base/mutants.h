@@ -28,6 +28,8 @@
     X(LOSS_IGNORED)       /* a renewal that was refused counts */                                  \
     X(RENEWAL_AFTER)      /* a released hold is renewed */                                         \
     X(NO_RENEWAL)         /* nothing is renewed after the first time */                            \
+    X(MAX_HOLD_IGNORED)   /* a renewal does not heed max_hold */                                   \
+    X(MAX_HOLD_ANEW)      /* …but a re-entry begins it anew */                                   \
     X(COLLECTED_ENDS)     /* what is collected ends with its own lease */                          \
     X(COUNT_TWICE)        /* a re-entry counts two */                                              \
     X(NO_LOGOUT)          /* the events link stays open */                                         \

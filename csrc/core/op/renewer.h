@@ -66,7 +66,7 @@ hf_hold *hf_renewer_clean_up_grant(hf_client *client, const hf_hold *hold, hf_ti
 /* Encodes the command that renews one hold, and confirms it if it came by a grant. Returns false
  * when out of memory. */
 bool hf_renewer_encode_confirmation(const hf_client *client, const hf_hold *hold,
-                                    hf_request *request);
+                                    hf_request *request, hf_time now);
 
 /* The hold could not be cleaned up: the renewer goes on trying, and the caller does not wait for it
  * any more. Returns false when out of memory, and for a shared owner, whose holds are counted
