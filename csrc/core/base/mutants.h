@@ -30,6 +30,7 @@
     X(NO_RENEWAL)         /* nothing is renewed after the first time */                            \
     X(MAX_HOLD_IGNORED)   /* a renewal does not heed max_hold */                                   \
     X(MAX_HOLD_ANEW)      /* …but a re-entry begins it anew */                                   \
+    X(MAX_HOLD_LENT)      /* …or the next caller of a kept lock has what is left of it */        \
     X(COLLECTED_ENDS)     /* what is collected ends with its own lease */                          \
     X(COUNT_TWICE)        /* a re-entry counts two */                                              \
     X(NO_LOGOUT)          /* the events link stays open */                                         \

@@ -209,7 +209,7 @@ static void lend(hf_kept *kept, hf_hold *old, hf_op *op, hf_time now) {
     hold->agent = op->spec.agent;
     hold->renewed = op->spec.renewed;
     hold->lease = op->spec.lease;
-    hold->max_until = hf_op_max_until(op, now);
+    hold->max_until = HF_MUTANT(MAX_HOLD_LENT) ? old->max_until : hf_op_max_until(op, now);
     hold->valid_until = HF_MUTANT(LENT_ANEW)
                             ? hf_lease_end(now, hold->lease)
                             : hf_time_min(old->valid_until, hf_lease_end(now, hold->lease));
