@@ -1,5 +1,5 @@
 -- max_hold: in some schedules callers bound how long their holds are renewed, and what is true of
--- these holds. The numbers of the plan are its own, so the rest of a seed's plan is the same as ever.
+-- these holds. The plan's numbers are its own, so the rest of a seed's plan is the same as ever.
 
 local Prng = require "spec.sim.prng"
 
@@ -45,19 +45,21 @@ local function drift(seconds)
 end
 
 -- The task has acquired this just now through the handle. By its own clock, which is all that it
--- has, that is over by a max_hold from its return on, and not before one from when it asked; asked_at
--- is in the world's microseconds.
+-- has, that is over by a max_hold from its return on, and not before one from when it asked;
+-- asked_at is in the world's microseconds.
 function max_hold.begin(task, claim, handle, asked_at)
   local seconds = task.plan.max_hold
   if not seconds then return end
-  for _, other in ipairs(task.claims) do other.replaced = other.replaced or other.lock == claim.lock end
+  for _, other in ipairs(task.claims) do
+    other.replaced = other.replaced or other.lock == claim.lock
+  end
   claim.over_by = task.process:clock() + seconds
   claim.not_before = task.process:clock(asked_at) + seconds - drift(seconds)
   handle.not_before = claim.not_before
 end
 
--- Whether the handle's last hold may be over by its max_hold. A release that is sent before that may
--- come to the server behind it.
+-- Whether the handle's last hold may be over by its max_hold. A release that is sent before that
+-- may come to the server behind it.
 function max_hold.may_end(task, handle)
   return handle.not_before ~= nil and task.process:clock() >= handle.not_before
 end

@@ -305,7 +305,8 @@ local function claim_of(self, handle, asked_at)
   local claim = {
     key = handle.key, owner = owner, who = self.name, slot = self.slot, lock = witness_of(handle),
     till = 0,
-    kept = self.plan.renewed and not self.plan.extend and not self.plan.max_hold and not self.process.plan.needs_approval
+    kept = self.plan.renewed and not self.plan.extend and not self.plan.max_hold
+      and not self.process.plan.needs_approval
       -- one command at a time
       and self.plan.entries == 0 and not self.plan.steps
       and self.plan.lease > 2 * self.process.plan.command_timeout,
