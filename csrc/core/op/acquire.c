@@ -9,6 +9,7 @@
  *   ASKING -> SUBSCRIBING       busy: there is no place in the queue before our channel is heard
  *   SUBSCRIBING -> ASKING       our channel is heard, or a recheck is due
  *   ASKING -> WAITING           it stands in the queue
+ *   ASKING -> CANCELLING        busy: the wait is over, or too many wait before it
  *   WAITING -> DONE             a grant that is still good, or was heard before that reply
  *   WAITING -> ASKING           a grant that must be confirmed, a message, or a recheck is due
  *   WAITING -> CANCELLING       the wait is over

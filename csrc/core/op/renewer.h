@@ -1,7 +1,9 @@
 /* Renews and confirms holds, and cleans up on the server.
  *
  * A hold with a command in flight is `in_flight`: no second command is sent, so a renewal never
- * arrives after the release. A batch has a reference to each of its holds until its reply comes. */
+ * arrives after the release. A batch has a reference to each of its holds until its reply comes.
+ * No lease that is asked for ends after the hold's max_until; when it cannot be made longer, the
+ * hold is not renewed any more. */
 #ifndef HF_RENEWER_H
 #define HF_RENEWER_H
 
