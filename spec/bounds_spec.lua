@@ -16,6 +16,19 @@ local function fails(pattern, fn)
   assert.matches("bounds_spec.lua:%d+: " .. pattern, message)
 end
 
+-- The reply to so short a lease may come too late on a busy machine: then it is asked for again.
+-- → what `ask` returns
+local function insist(ask)
+  local result
+  repeat result = { ask() } until result[1] or result[3] ~= "lost" or result[4]
+  return result
+end
+
+local function take(lock)
+  local result = insist(function() return lock:acquire(PATIENCE) end)
+  return assert(result[1], result[2])
+end
+
 local function await_loss(handle)
   return process.wait_until(function() return handle:lost() end, PATIENCE)
 end
@@ -34,11 +47,11 @@ describe("max_hold", function()
     local held = {
       client:lock("k", opts), client:mutex("m", opts), client:fair_lock("f", opts), both:write(),
     }
-    for _, lock in ipairs(held) do assert(lock:acquire()) end
+    for _, lock in ipairs(held) do take(lock) end
     local semaphore = client:semaphore("s", {
       permits = 2, max_hold = SHORT, on_lost = opts.on_lost, on_event = opts.on_event,
     })
-    held[#held + 1] = assert(semaphore:acquire())
+    held[#held + 1] = assert(insist(function() return semaphore:acquire() end)[1])
     for _, one in ipairs(held) do
       assert.is_true(one:remaining() <= SHORT)
       assert.equal("max_hold", await_loss(one))
@@ -54,20 +67,21 @@ describe("max_hold", function()
   end)
 
   it("is what the last renewal asks for", function()
-    local lock = world.client():lock("k", { lease = 1.5, watchdog = true, max_hold = 1.8 })
-    local from = process.now()
+    local lock = world.client():lock("k", { lease = 2.4, watchdog = true, max_hold = 2.7 })
     assert(lock:acquire())
-    world.wait_renewed("k", 1)
-    assert.is_true(world.cli("PTTL", "k") <= (from + 1.8 - process.now()) * 1000 + 50)
-    assert.is_true(lock:remaining() <= from + 1.8 - process.now())
+    local from = process.now()
+    world.wait_renewed("k", 1) -- after a third of the lease
+    assert.is_true(world.cli("PTTL", "k") <= 1900)
+    local left = from + 2.7 - process.now()
+    assert.is_true(lock:remaining() <= left)
     assert.is_true(lock:extend(60))
-    assert.is_true(world.cli("PTTL", "k") <= 1800)
+    assert.is_true(world.cli("PTTL", "k") <= 1900)
     assert.is_true(lock:release())
   end)
 
   it("leaves the lock to the next owner, and that one alone", function()
     local lock, other = world.client():lock("k", { max_hold = SHORT }), world.client():lock("k")
-    assert(lock:acquire())
+    take(lock)
     assert(other:acquire(PATIENCE))
     assert.equal("max_hold", lock:lost())
     assert.equal("lost", (select(3, lock:release())))
@@ -78,9 +92,10 @@ describe("max_hold", function()
   it("is what with_lock, one_by_one and lead report", function()
     local client = world.client()
     local opts = { max_hold = SHORT / 2 }
-    local result = { client:with_lock("k", opts, function(lock) return await_loss(lock) end) }
+    local result = insist(function() return client:with_lock("k", opts, await_loss) end)
     assert.same({ "lost", { n = 1, "max_hold" } }, { result[3], result[4] })
-    result = { client:one_by_one(opts):execute("job", 7, function(lock) return await_loss(lock) end) }
+    local template = client:one_by_one(opts)
+    result = insist(function() return template:execute("job", 7, await_loss) end)
     assert.same({ "lost", { n = 1, "max_hold" } }, { result[3], result[4] })
     opts.once = true
     result = { client:lead("l", opts, function(term)
@@ -92,7 +107,7 @@ describe("max_hold", function()
 
   it("bounds several locks as one", function()
     local all = world.client():multi_lock({ "a", "b" }, { max_hold = SHORT })
-    assert(all:acquire())
+    take(all)
     assert.equal("max_hold", process.wait_until(function() return (all:lost()) end, PATIENCE))
     all:release()
   end)
