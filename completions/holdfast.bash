@@ -45,7 +45,7 @@ _holdfast() {
     fi
     if [[ $verb == run || $verb == lead ]] && _holdfast_job; then return; fi
     case $previous in
-    -w | --wait | -E | --busy-exit | --duplicate-exit | -c | --command | --lease | --grace | --min-hold | --pause | --one-by-one | --idempotent | \
+    -w | --wait | -E | --busy-exit | --duplicate-exit | -c | --command | --lease | --grace | --min-hold | --max-runtime | --pause | --one-by-one | --idempotent | \
         --permits | --name | --url | --servers | --restart-guard | --ca | --cert | --key | --tenant | --interval | --cycles | --workers | --kinds | --user)
         return
         ;;

@@ -240,6 +240,27 @@ describe("holdfast run", function()
       holder:close()
     end)
 
+    it("ends the job at --max-runtime: TERM, KILL after the grace, and no success", function()
+      local words = { "run", "--max-runtime", "0.2", "--grace", "0.2", "--idempotent", "60", "--json", "k", "--",
+        "sh", "-c", "trap 'echo got TERM' TERM; while :; do sleep 0.02; done" }
+      local child = start(words)
+      assert.same({ "exit", 124 }, { child:wait(PATIENCE) })
+      local output = child:output()
+      for _, part in ipairs {
+        '"event":"overdue"', '"seconds":0.2', "the job has run for its %-%-max%-runtime of 0.2 s; ending the job",
+        "got TERM", '"event":"ended"[^\n]*"signal":9', '"event":"released"',
+      } do assert.matches(part, output) end
+      assert.is_nil(output:find('"lost"', 1, true))
+      assert.is_true(is_free())
+      assert.equal(0, (run { "run", "--max-runtime", "1m", "--idempotent", "60", "k", "--", "true" }))
+    end)
+
+    it("ends a job with 75 whose lock is lost while --max-runtime ends it", function()
+      local child = start_job({ "run", "--max-runtime", "0.3", "--grace", "60", "k" },
+        "trap 'redis-cli -s " .. server.path .. " del k >/dev/null; exit 0' TERM; while :; do sleep 0.02; done")
+      assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
+    end)
+
     it("keeps the lock for --min-hold", function()
       local child = start { "run", "--min-hold", "60", "k", "--", "sh", "-c", "echo done; exit 5" }
       assert(child:wait_output("done", PATIENCE))
@@ -348,7 +369,8 @@ describe("holdfast run", function()
     it("refuses --timeout, which flock has for --wait", function()
       local code, output = run { "run", "--timeout", "1", "k", "--", "true" }
       assert.equal(64, code)
-      assert.matches("would limit the wait for the lock, not the job: use %-%-wait", output)
+      assert.matches("use %-%-wait %(%-w%) to limit the wait for the lock, or %-%-max%-runtime to limit the job", output)
+      assert.matches("would limit the wait: use %-%-wait %(%-w%)\n", (select(2, run { "hold", "--timeout", "1", "k" })))
     end)
 
     it("shows the line that was meant where -- is missing", function()

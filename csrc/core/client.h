@@ -163,9 +163,11 @@ typedef struct hf_op_acquire {
     long long server_us; /* the server's clock at its yes; 0: not given */
     uint32_t from;       /* the owner's count before it */
     uint32_t joins;
-    hf_code ended;    /* the code after cancelling */
-    bool queued;      /* the server may have us in its queue */
-    bool handed_over; /* it came by a grant */
+    hf_code ended;         /* the code after cancelling */
+    long long shed_behind; /* how many waited when it was shed; 0: it was not */
+    bool queued;           /* the server may have us in its queue */
+    bool let_in;           /* it has a place in a queue, and is not shed any more */
+    bool handed_over;      /* it came by a grant */
 } hf_op_acquire;
 
 /* Of a call on a hold. */

@@ -67,6 +67,7 @@ typedef enum hf_lost_reason {
     HF_LOST_TAKEN,
     HF_LOST_DELETED,
     HF_LOST_UNREACHABLE,
+    HF_LOST_MAX_HOLD, /* its lease reached spec.max_hold, and was not renewed beyond */
     HF_LOST_REASONS
 } hf_lost_reason;
 
@@ -410,7 +411,9 @@ typedef struct hf_op_spec {
     hf_slice caller;          /* a coroutine, or the text of a shared owner */
     hf_slice owner;           /* acquire: of the new hold; empty: a new one. Not with `shared` */
     hf_time lease;            /* acquire, extend */
-    hf_time wait; /* acquire, pause, await; for acquire 0: one attempt, HF_NEVER: no limit */
+    hf_time max_hold; /* acquire: a new hold ends that long after the command or the grant that
+                         gave it, whatever renews it; 0: no bound */
+    hf_time wait;     /* acquire, pause, await; for acquire 0: one attempt, HF_NEVER: no limit */
     hf_time deadlock_check;    /* acquire: checks for a deadlock after this time; 0: never */
     uint64_t observer;         /* that gets the events; 0: no listener of its own */
     uint16_t class;            /* from hf_observe_class */
@@ -420,6 +423,8 @@ typedef struct hf_op_spec {
     uint32_t permits;          /* acquire, semaphore: how many, at least 1 */
     uint64_t permits_at_first; /* acquire, semaphore: total if it does not exist; 0: not given */
     bool renewed;              /* acquire: the watchdog renews it */
+    bool sheds;                /* acquire: fails at once behind more than `max_waiters` waiters */
+    uint32_t max_waiters;      /* …: 1 or more; for 0 give no `wait` */
     bool blocking;             /* acquire: while it waits, no other caller of this client can run */
     bool shared; /* acquire: the caller's text is the owner, which other processes may use */
     hf_hold

@@ -19,7 +19,9 @@ static void specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number, double
     spec->value = seconds > 0 && seconds < 1e15 ? (uint64_t)seconds : 0;
     switch (self->kind) {
     case HF_OP_ACQUIRE:
-        spec->wait = hf_to_time(seconds);
+        spec->sheds = lock->sheds && lock->max_waiters > 0;
+        spec->max_waiters = lock->max_waiters;
+        spec->wait = lock->sheds && lock->max_waiters == 0 ? 0 : hf_to_time(seconds);
         spec->deadlock_check = lock->deadlock_check;
         spec->keep = lock->keep;
         break;

@@ -140,7 +140,10 @@ static const hf_kind *kind_field(lua_State *L) {
 /* Fills the lock with the settings of the table at stack index 2. */
 static void read_settings(lua_State *L, hf_lua_lock *lock) {
     lock->lease = hf_to_time(hf_field_number(L, 2, "lease"));
+    lock->max_hold = hf_to_time(hf_field_number(L, 2, "max_hold"));
     lock->wait = hf_field_number(L, 2, "wait");
+    lock->sheds = hf_field_boolean(L, 2, "max_waiters");
+    lock->max_waiters = (uint32_t)hf_field_whole(L, 2, "max_waiters", UINT32_MAX);
     lock->keep = hf_to_time(hf_field_number(L, 2, "keep"));
     lock->observer = hf_field_whole(L, 2, "observer", UINT64_MAX);
     lock->class = (uint16_t)hf_field_whole(L, 2, "class", HF_CLASSES_MAX - 1);
@@ -191,9 +194,9 @@ static texts check_texts(lua_State *L) {
     return of;
 }
 
-/* new(client, { key, kind, lease, wait, keep, renewed, owner, interruptible, async_release,
- * token_ttl, permits, permits_at_first }) -> lock, or permits. The table stays with it; it must
- * hold the client. */
+/* new(client, { key, kind, lease, max_hold, wait, max_waiters, keep, renewed, owner, interruptible,
+ * async_release, token_ttl, permits, permits_at_first }) -> lock, or permits. The table stays with
+ * it; it must hold the client. */
 static int l_new(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     texts of = check_texts(L);
@@ -231,6 +234,9 @@ static int l_copy(lua_State *L) {
     *lock = (hf_lua_lock){.driver = from->driver,
                           .generation = from->driver->generation,
                           .lease = from->lease,
+                          .max_hold = from->max_hold,
+                          .sheds = from->sheds,
+                          .max_waiters = from->max_waiters,
                           .wait = from->wait,
                           .keep = from->keep,
                           .deadlock_check = from->deadlock_check,

@@ -28,6 +28,7 @@ typedef struct hf_lua_lock {
     char *owner; /* NULL: the calling coroutine */
     size_t owner_size;
     hf_time lease;
+    hf_time max_hold;     /* 0: no bound */
     hf_slice fingerprint; /* a guard's */
     double wait;          /* seconds, the default */
     hf_time keep;         /* how long the client keeps it for its callers; 0: it does not */
@@ -38,6 +39,8 @@ typedef struct hf_lua_lock {
     uint64_t handle;  /* permits: the caller's number, whatever coroutine calls; 0: a lock */
     uint32_t permits; /* of the handle */
     bool shared;
+    bool sheds; /* an acquire fails at once behind more than max_waiters */
+    uint32_t max_waiters;
     bool async_release;        /* a release does not wait for its reply */
     uint64_t permits_at_first; /* a semaphore's total if it does not exist yet; 0: not given */
     int64_t balance;           /* acquires less releases of their holds through this handle */

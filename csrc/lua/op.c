@@ -71,6 +71,7 @@ void hf_lua_op_specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
     if (!hf_op_kind_acquires(self->kind)) return;
     spec->agent = (uint64_t)number;
     spec->lease = first->lease;
+    spec->max_hold = first->max_hold;
     spec->token_ttl_ms = first->token_ttl_ms;
     spec->renewed = first->renewed;
     spec->shared = first->shared;

@@ -279,6 +279,7 @@ local function lock_options(client, given, known_options, what, level)
   if given == nil or given == locks.none then return locks.none end
   given = options.table(given, known_options, what, level + 1)
   check_keep(client, given, what, level + 1)
+  locks.check_bounds(given, defaults[client], nil, what, level + 1)
   return given
 end
 
@@ -359,6 +360,7 @@ function Client:one_by_one(opts)
   check_self(self, meta, "client:one_by_one", 2)
   opts = options.table(opts, one_by_one.options, "client:one_by_one", 2)
   check_keep(self, opts, "client:one_by_one", 2)
+  one_by_one.check_bounds(opts, opts.lease, defaults[self], "client:one_by_one", 2)
   return one_by_one.new(self, opts, defaults[self])
 end
 
@@ -404,6 +406,7 @@ end
 function Client:semaphore(key, opts)
   check_call(self, "client:semaphore", key, "semaphores")
   opts = options.table(opts, semaphore.options, "client:semaphore", 2)
+  locks.check_bounds(opts, defaults[self], nil, "client:semaphore", 2)
   return semaphore.new(self, key, opts, defaults[self])
 end
 

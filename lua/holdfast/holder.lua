@@ -58,9 +58,10 @@ function holder.tell(lock, message, waited)
   return head .. holder.text(who) .. rest .. behind, who
 end
 
--- What a message of holder.tell says of the holder, for messages in other words; nil: nothing.
+-- What a message of holder.tell says of the holder, or of the line, for messages in other words;
+-- nil: nothing.
 function holder.part(message)
-  return message:match("(held by [^;]*%(pid %d+.*)$")
+  return message:match("(held by [^;]*%(pid %d+.*)$") or message:match("%d+ waits? in line.*$")
 end
 
 local acquire = driver.lock.acquire
@@ -74,7 +75,8 @@ function driver.lock.acquire(lock, wait)
   if code ~= "busy" then return nil, message, code end
   local data = core.lock.data(lock)
   wait = wait or data.wait
-  local is_asked = wait > 0 and data.kind ~= "guard" and #core.client.nodes(data.client) == 1
+  local waits = wait > 0 and data.max_waiters ~= 0
+  local is_asked = waits and data.kind ~= "guard" and #core.client.nodes(data.client) == 1
   if not is_asked or not driver.can_wait(lock) then return nil, message, code end
   local who
   message, who = holder.tell(lock, message, wait)

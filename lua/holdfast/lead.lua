@@ -18,6 +18,7 @@ local lead = {}
 
 ---@class holdfast.lead_options
 ---@field lease? number seconds that the term of a dead leader goes on; the client's. It is renewed in any case
+---@field max_hold? number seconds, 0.001 to 1e9, after which a term ends; no bound
 ---@field once? boolean one term, then return
 ---@field on_lost? fun(term: holdfast.term, reason: string)
 ---@field abort_on_loss? boolean fn gets an error soon after the term is lost
@@ -31,7 +32,7 @@ lead.options = {
   once = options.boolean,
   abort_on_loss = abort.check,
 }
-for _, name in ipairs { "lease", "on_lost", "on_event", "class", "interruptible", "fencing",
+for _, name in ipairs { "lease", "max_hold", "on_lost", "on_event", "class", "interruptible", "fencing",
     "token_ttl" } do
   lead.options[name] = locks.options[name]
 end
@@ -55,7 +56,7 @@ function Term:is_leader()
   return is_leader(self)
 end
 
--- How the term was lost: "expired", "taken", "deleted", "unreachable"; nil if it was not. No I/O.
+-- How the term was lost: "expired", "taken", "deleted", "unreachable", "max_hold"; nil if it was not. No I/O.
 ---@return string? reason
 function Term:lost()
   check_self(self, Term, "term:lost", 2)
@@ -140,8 +141,8 @@ local function new_term(leading, client, key, given, defaults)
   leading.term = term
   local on_lost = given.on_lost
   term.lock = locks.new(client, key, {
-    lease = given.lease, watchdog = true, wait = math.huge, interruptible = given.interruptible,
-    class = given.class, keep = 0,
+    lease = given.lease, max_hold = given.max_hold, watchdog = true, wait = math.huge,
+    interruptible = given.interruptible, class = given.class, keep = 0,
     on_event = given.on_event, fencing = given.fencing, token_ttl = given.token_ttl,
     on_lost = on_lost and function(_, reason)
       term.reason = reason

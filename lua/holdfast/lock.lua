@@ -176,7 +176,7 @@ function Lock:fence_headers(resource)
     reason and "lost" or "not_held"
 end
 
--- How this owner's lock was lost: "expired", "taken", "deleted", "unreachable"; nil if it was not.
+-- How this owner's lock was lost: "expired", "taken", "deleted", "unreachable", "max_hold"; nil if it was not.
 -- No I/O.
 ---@return string? reason
 function Lock:lost()
@@ -230,7 +230,9 @@ meta.__close = driver.leave
 
 ---@class holdfast.lock_options
 ---@field lease? number seconds, 0.001 to 1e9: the lock ends by itself; without: the watchdog renews the client's lease
+---@field max_hold? number seconds, 0.001 to 1e9, after which the watchdog renews it no longer; no bound
 ---@field wait? number seconds that acquire waits by default; the client's
+---@field max_waiters? integer 0 to 1e9: acquire fails at once if more wait already; any number
 ---@field watchdog? boolean true: renew even if lease is set; false: never renew
 ---@field owner? string 1 to 255 bytes; the calling coroutine of this client
 ---@field on_lost? fun(lock: holdfast.lock, reason: string)
@@ -245,7 +247,9 @@ meta.__close = driver.leave
 
 lock.options = {
   lease = options.lease,
+  max_hold = options.lease,
   wait = options.wait,
+  max_waiters = options.max_waiters,
   watchdog = options.boolean,
   owner = options.owner,
   on_lost = options.callable,
@@ -294,9 +298,24 @@ end
 -- For lock.new: no options.
 lock.none = {}
 
+local function is_renewed(given)
+  if given.watchdog == nil then return given.lease == nil end
+  return given.watchdog
+end
+
+-- Raises at `level` if max_hold bounds nothing, or a quorum, which has no queue, gets max_waiters.
+-- `renewed`: whether the watchdog renews it; nil: as the options say.
+function lock.check_bounds(given, defaults, renewed, what, level)
+  if renewed == nil then renewed = is_renewed(given) end
+  if given.max_hold and not renewed then
+    error(what .. ": max_hold bounds what the watchdog renews, and without it the lease is the bound: " ..
+      "leave out max_hold, or set watchdog = true", level + 1)
+  elseif given.max_waiters and defaults.quorum then
+    error(what .. ": max_waiters does not work in a quorum, which has no queue", level + 1)
+  end
+end
+
 local function make(client, key, given, defaults, kind, permits)
-  local watchdog = given.watchdog
-  if watchdog == nil then watchdog = given.lease == nil end
   local self = raw.new(client, {
     client = client,
     key = defaults.prefix .. key,
@@ -307,9 +326,11 @@ local function make(client, key, given, defaults, kind, permits)
     permits = permits,
     permits_at_first = given.permits,
     lease = given.lease or defaults.lease,
+    max_hold = given.max_hold,
+    max_waiters = given.max_waiters,
     wait = given.wait or defaults.wait,
     keep = keep_of(given, defaults, kind),
-    renewed = watchdog,
+    renewed = is_renewed(given),
     owner = given.owner,
     interruptible = given.interruptible,
     async_release = first_of(given.async_release, defaults.async_release),

@@ -111,7 +111,8 @@ local function are_alike(members)
   for _, lock in ipairs(members) do
     local data = raw.data(lock)
     local same = data.client == first.client and not data.owner and data.lease == first.lease
-      and data.renewed == first.renewed and data.token_ttl == first.token_ttl
+      and data.max_hold == first.max_hold and data.renewed == first.renewed
+      and data.token_ttl == first.token_ttl
     if not same or home(lock) ~= first_home then return false end
     if (data.kind or "lock") ~= "lock" then return false end
   end

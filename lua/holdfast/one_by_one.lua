@@ -28,7 +28,9 @@ meta.__metatable = meta.__name
 ---@class holdfast.one_by_one_options
 ---@field wait? number seconds in the queue; 10, also for 0 and less
 ---@field lease? number seconds that one run may take; 30 renewed by the watchdog, also for 0 and less
+---@field max_hold? number seconds, 0.001 to 1e9, after which the watchdog renews a run no longer; no bound
 ---@field queue? boolean false: try once instead of waiting; true
+---@field max_waiters? integer 0 to 1e9: a run fails at once if more wait already; any number
 ---@field prefix? string before every key
 ---@field class? string for counters and events; the client's
 ---@field on_event? fun(event: table)
@@ -41,7 +43,9 @@ local one_by_one = {}
 one_by_one.options = {
   wait = options.number_or_default,
   lease = options.lease_or_default,
+  max_hold = options.lease,
   queue = options.boolean,
+  max_waiters = options.max_waiters,
   prefix = options.text,
   class = options.class,
   on_event = options.callable,
@@ -62,6 +66,11 @@ local execute_options = {
   queue = options.boolean,
   abort_on_loss = abort.check,
 }
+
+-- Raises at `level` if max_hold has a lease beside it that is not renewed.
+function one_by_one.check_bounds(given, lease, defaults, what, level)
+  locks.check_bounds(given, defaults, (lease or 0) <= 0, what, level + 1)
+end
 
 function one_by_one.new(client, given, defaults)
   return core.template.new { client = client, defaults = defaults, given = options.copy(given) }
@@ -111,6 +120,8 @@ local function run(self, key, biz_type, biz_id, opts, fn, ...)
   local lock = locks.new(data.client, key, {
     lease = lease or LEASE,
     watchdog = lease == nil,
+    max_hold = given.max_hold,
+    max_waiters = given.max_waiters,
     wait = queue and positive(opts.wait, given.wait, WAIT) or 0,
     interruptible = given.interruptible,
     async_release = given.async_release,
@@ -142,6 +153,9 @@ function OneByOne:execute(biz_type, biz_id, opts, fn, ...)
     return run(self, key, biz_type, biz_id, {}, opts, fn, ...)
   end
   opts = options.table(opts, execute_options, "one_by_one:execute", 2)
+  local data = core.template.data(self)
+  one_by_one.check_bounds(data.given, positive(opts.lease, data.given.lease), data.defaults,
+    "one_by_one:execute", 2)
   argument(fn, options.callable, "one_by_one:execute", "fn", 2)
   return run(self, key, biz_type, biz_id, opts, fn, ...)
 end

@@ -133,6 +133,7 @@ function options.whole(least, most, range)
 end
 
 options.replicas = options.whole(1, 1000, "1 to 1000")
+options.max_waiters = options.whole(0, 1000000000, "0 to 1e9")
 
 -- Of a file or directory.
 function options.path(value)
@@ -288,6 +289,8 @@ home("holdfast.new", "url", "servers", "mode", "restart_guard", "tls", "sync", "
   "connect_timeout", "command_timeout", "sentinel_user", "sentinel_password")
 home("client:lock", "owner", "watchdog", "on_lost", "interruptible", "deadlock_check")
 home("client:lock, client:mutex, client:with_lock and client:one_by_one", "keep")
+home("client:lock, client:with_lock, client:lead, client:semaphore and client:one_by_one", "max_hold")
+home("client:lock, client:with_lock, client:semaphore and client:one_by_one", "max_waiters")
 home("client:one_by_one", "queue")
 home("client:idempotent", "info", "delete_key", "replay", "fingerprint", "keep_on_error")
 

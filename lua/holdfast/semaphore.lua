@@ -68,7 +68,7 @@ function Permit:remaining()
   return raw.remaining(self)
 end
 
--- How it was lost: "expired", "deleted", "unreachable"; nil if it was not. No I/O.
+-- How it was lost: "expired", "deleted", "unreachable", "max_hold"; nil if it was not. No I/O.
 ---@return string? reason
 function Permit:lost()
   check_self(self, meta, "permit:lost", 2)
@@ -126,7 +126,9 @@ Semaphore.__name = "holdfast.semaphore"
 ---@class holdfast.semaphore_options
 ---@field permits? integer 1 to 1e9: how many there are if the server has none yet
 ---@field lease? number seconds, 0.001 to 1e9: a permit ends by itself; without: the watchdog renews the client's lease
+---@field max_hold? number seconds, 0.001 to 1e9, after which the watchdog renews a permit no longer; no bound
 ---@field wait? number seconds that acquire waits by default; the client's
+---@field max_waiters? integer 0 to 1e9: acquire fails at once if more wait already; any number
 ---@field watchdog? boolean true: renew even if lease is set; false: never renew
 ---@field on_lost? fun(permit: holdfast.permit, reason: string)
 ---@field on_event? fun(event: table)
@@ -138,7 +140,9 @@ Semaphore.__name = "holdfast.semaphore"
 semaphore.options = {
   permits = check_permits,
   lease = options.lease,
+  max_hold = options.lease,
   wait = options.wait,
+  max_waiters = options.max_waiters,
   watchdog = options.boolean,
   on_lost = options.callable,
   on_event = options.callable,

@@ -91,7 +91,7 @@ function shared_metrics.losses()
   local dict, lost = ngx.shared[NAME], {}
   if not dict then return nil end
   for _, name in ipairs(dict:get_keys(0)) do
-    local reason = name:match('^losses|_total|.*reason="([a-z]+)"$')
+    local reason = name:match('^losses|_total|.*reason="([a-z_]+)"$')
     if reason then lost[reason] = (lost[reason] or 0) + (dict:get(name) or 0) end
   end
   return lost

@@ -165,7 +165,7 @@ end
 local function losses_json(view)
   local lost = shared_metrics.losses() or own_losses(view.client)
   local fields = {}
-  for _, reason in ipairs { "expired", "taken", "deleted", "unreachable" } do
+  for _, reason in ipairs { "expired", "taken", "deleted", "unreachable", "max_hold" } do
     fields[#fields + 1] = { reason, lost[reason] or 0 }
   end
   return { text = json.object(fields) }

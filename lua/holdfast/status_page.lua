@@ -223,6 +223,7 @@ const SIGNS = { none: "…", well: "✓", warn: "!", bad: "✕" };
 const REASONS = {
   expired: "its lease ended before a renewal came through", taken: "another owner holds it",
   deleted: "it was broken or deleted", unreachable: "no server could be reached in time",
+  max_hold: "it was held for max_hold seconds",
 };
 
 const at = id => document.getElementById(id);

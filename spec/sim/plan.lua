@@ -11,6 +11,7 @@ local add_closing = require "spec.sim.closing"
 local dead_first_plan = require "spec.sim.dead_first_plan"
 local add_extras = require "spec.sim.extras"
 local fair_of = require "spec.sim.fair_plan"
+local max_hold = require "spec.sim.max_hold"
 local pool_plan = require "spec.sim.pool_plan"
 local quorum_of = require "spec.sim.quorum_plan"
 local read_write_plan = require "spec.sim.read_write_plan"
@@ -396,6 +397,7 @@ function plans.of(seed)
   several_handles_plan(plan)
   add_closing(plan)
   refusals.add_writes(plan)
+  max_hold.add(plan)
   return plan
 end
 
@@ -410,6 +412,7 @@ function plans.system(seed, kind)
   several_handles_plan(plan)
   add_closing(plan)
   refusals.add_writes(plan)
+  max_hold.add(plan)
   return plan
 end
 
@@ -458,6 +461,8 @@ function describe.task(part)
     .. (part.deadlock_check and (", looks for a circle after %s s"):format(number(part.deadlock_check))
     or "")
     .. (part.checks and ", " .. part.checks .. " checks" or "")
+    .. (part.max_hold and ", for at most " .. number(part.max_hold) .. " s" or "")
+    .. (part.holds_again and (", and again for %d us"):format(part.holds_again) or "")
     .. (part.extend and ", extends to " .. number(part.extend) or "")
     .. (part.reads and ", reads " .. part.reads or "") .. (part.upgrades and ", would write" or "")
     .. (part.common and ", by the handle of all" or "") .. (part.steps and describe_steps(part.steps)

@@ -5,6 +5,7 @@
 
 local core = require "holdfast.core"
 local leader = require "spec.sim.leader"
+local max_hold = require "spec.sim.max_hold"
 local refused = require "spec.sim.refused"
 local several_handles = require "spec.sim.several_handles"
 local wire = require "spec.sim.wire"
@@ -252,6 +253,7 @@ function Task:look_now()
       local left = raw.remaining(claim.lock)
       local till = left > 0 and floor(self.process:moment(self.process:clock() + left)) or 0
       check_revived(self, claim, till)
+      max_hold.check(self, claim, left, raw.lost(claim.lock))
       if till ~= claim.till then set_end(self, claim, till) end
       if left == 0 then
         claim.over = true
@@ -303,7 +305,8 @@ local function claim_of(self, handle, asked_at)
   local claim = {
     key = handle.key, owner = owner, who = self.name, slot = self.slot, lock = witness_of(handle),
     till = 0,
-    kept = self.plan.renewed and not self.plan.extend and not self.process.plan.needs_approval
+    kept = self.plan.renewed and not self.plan.extend and not self.plan.max_hold
+      and not self.process.plan.needs_approval
       -- one command at a time
       and self.plan.entries == 0 and not self.plan.steps
       and self.plan.lease > 2 * self.process.plan.command_timeout,
@@ -313,6 +316,7 @@ local function claim_of(self, handle, asked_at)
     lease_us = math.max(self.plan.lease, self.plan.extend or 0,
       self.process.plan.grant_lease) * 1.02e6 + 5000,
   }
+  max_hold.begin(self, claim, handle, asked_at)
   handle.owner = owner
   self.claims[#self.claims + 1] = claim
   self.world.circles:holds(self, claim)
@@ -398,6 +402,14 @@ local function acquire(self, handle, wait, patience)
   return true, claim
 end
 
+-- One of them was lost: that is the watcher's matter, unless its max_hold may have been over.
+local function lost(self, handles)
+  for _, handle in ipairs(handles) do
+    if max_hold.may_end(self, handle) then return end
+  end
+  self.watcher:lost(self.plan, handles[1])
+end
+
 local function release(self, handle, last)
   if last then unclaim(self, handle) end
   local ok, message, code
@@ -407,9 +419,7 @@ local function release(self, handle, last)
   if last and not ok then
     refused.expect_release(self, handle, ends_at - self.world.now / 1e6, message)
   end
-  if code == "lost" or code == "not_held" and self.plan.common then
-    self.watcher:lost(self.plan, handle)
-  end
+  if code == "lost" or code == "not_held" and self.plan.common then lost(self, { handle }) end
   if ok then
     add_share(self, handle, -1)
   elseif handle.shared then
@@ -425,6 +435,16 @@ local function release(self, handle, last)
   return ok, code
 end
 
+-- A re-entry in the middle of a hold.
+local function hold_again(self, handle, claim)
+  if not raw.is_held(handle.lock) then return end
+  local ok, entered = acquire(self, handle, 0)
+  if not ok then return end
+  sleep(self, self.plan.holds_again)
+  self:look_now()
+  release(self, handle, entered ~= claim)
+end
+
 local function hold(self, handle, claim)
   local plan = self.plan
   for _, nap in ipairs(plan.naps) do
@@ -438,6 +458,7 @@ local function hold(self, handle, claim)
   end
   if plan.check then perform(self, handle, "check", 0) self:look_now() end
   if plan.extend then perform(self, handle, "extend", plan.extend) self:look_now() end
+  if plan.holds_again then hold_again(self, handle, claim) end
   if plan.stays then
     sleep(self, plan.stays)
     self:look_now()
@@ -449,7 +470,7 @@ local function new_lock(self, key, layout, lease)
   local plan = self.plan
   return raw.new(self.process.client, {
     self.process.client, key = key, kind = layout, lease = lease or plan.lease, wait = 1,
-    keep = layout ~= "guard" and plan.keep or nil,
+    keep = layout ~= "guard" and plan.keep or nil, max_hold = plan.max_hold,
     renewed = plan.renewed,
     owner = plan.owner, token_ttl = layout == "guard" and 0 or plan.token_ttl,
     fingerprint = layout == "guard" and plan.print or nil, permits = plan.permits,
@@ -633,7 +654,7 @@ local function acquire_together(self, handles)
   if code == "busy" and self.plan.alone then
     self.world:fail("order", "%s is kept out by its own hold of %s", self.name, handles[1].key)
   end
-  if code == "lost" then self.watcher:lost(self.plan, handles[1]) end
+  if code == "lost" then lost(self, handles) end
   if not ok then
     check_none(self, handles, entered)
     self:look_now()
@@ -662,7 +683,8 @@ local function start_lease(self, handle)
     local _
     held, _, code = perform(self, handle, kind, self.plan.lease)
   end
-  if code == "lost" and self.watcher.calm and not self.plan.patience then
+  if code == "lost" and self.watcher.calm and not self.plan.patience
+      and not max_hold.may_end(self, handle) then
     self.world:fail("several", "%s: %s loses it before it has all", handle.key, self.name)
   end
   return held
@@ -711,7 +733,7 @@ local function release_together(self, handles)
   end
   if plan.forsaken and not plan.twice then forsake(self, handles) end
   local ok, _, code = perform_all(self, handles, "release_all")
-  if code == "lost" and not plan.forsaken then self.watcher:lost(plan, handles[1]) end
+  if code == "lost" and not plan.forsaken then lost(self, handles) end
   for i, handle in ipairs(handles) do
     if last[i] and ok then self.process.released[hold_name(handle)] = self.world.now end
     if not last[i] and ok and not plan.forsaken then check_count(self, handle) end

@@ -46,7 +46,7 @@ local FIELDS = {
   "command_timeout", "grant_lease", "sync_replicas", "sync_timeout", "external", "looped", "needs_approval",
   "renewer_link", "entropy", "tls", "known_as", "sentinel_user", "sentinel_password", "key", "kind", "lease", "keep",
   "renewed", "owner", "fingerprint", "interruptible", "async_release", "token_ttl", "permits",
-  "permits_at_first", "observer", "class", "deadlock_check", "ca_file", "ca_path", "cert", "server_name", "verify",
+  "permits_at_first", "observer", "class", "deadlock_check", "max_hold", "max_waiters", "ca_file", "ca_path", "cert", "server_name", "verify",
 }
 
 local objects = { io.stdout }

@@ -325,6 +325,58 @@ TEST(heard_already_it_takes_its_place_with_the_first_question) {
     rig_end(&rig, AT(60));
 }
 
+/* A second caller of the client, whose channel is heard already: it has a place with its first
+ * command. */
+static hf_op *begin_behind(uint32_t max_waiters, hf_time wait, hf_time now) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.caller = hf_slice_of("you");
+    spec.wait = wait;
+    spec.sheds = true;
+    spec.max_waiters = max_waiters;
+    hf_op *op = begin_spec(&rig, &spec, now);
+    said(link_of(&rig, CALLS));
+    return op;
+}
+
+TEST(one_waiter_too_many_leaves_at_once) {
+    rig_begin(&rig);
+    wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hf_op *op = begin_behind(2, HF_NEVER, AT(20));
+    hear_calls(&rig, busy(20000, 2, 0), AT(21));
+    CHECK_STATE(op, CANCELLING);
+    CHECK(strstr(said(link_of(&rig, CALLS)), MEMBER("2")));
+    hear_calls(&rig, ":0\r\n", AT(22));
+    CHECK_OUTCOME(op, "busy");
+    CHECK(strstr(op->failure.text, ": 2 wait in line, and max_waiters is 2; try again later"));
+    CHECK_EQ_INT(rig.client.first.waiting, 1);
+    rig_end(&rig, AT(60));
+}
+
+TEST(one_waiter_is_one) {
+    rig_begin(&rig);
+    wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hf_op *op = begin_behind(1, HF_NEVER, AT(20));
+    hear_calls(&rig, busy(20000, 1, 0), AT(21));
+    hear_calls(&rig, ":0\r\n", AT(22));
+    CHECK(strstr(op->failure.text, ": 1 waits in line, and max_waiters is 1;"));
+    rig_end(&rig, AT(60));
+}
+
+/* Waiters that were passed over come back before it. */
+TEST(a_waiter_that_was_let_in_stays) {
+    rig_begin(&rig);
+    wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hf_op *op = begin_behind(2, HF_NEVER, AT(20));
+    hear_calls(&rig, busy(20000, 1, 0), AT(21));
+    CHECK_STATE(op, WAITING);
+    op->wait.recheck_at = AT(100);
+    rig_sleep(&rig, AT(21), AT(100));
+    CHECK_STATE(op, ASKING);
+    hear_calls(&rig, busy(20000, 7, 0), AT(101));
+    CHECK_STATE(op, WAITING);
+    rig_end(&rig, AT(102));
+}
+
 TEST(a_fresh_grant_is_accepted_at_once) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));

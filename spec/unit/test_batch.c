@@ -82,6 +82,32 @@ TEST(all_are_acquired) {
     finish(AT(11000));
 }
 
+TEST(their_lease_outlasts_the_max_hold_of_none) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.names = &names[1];
+    spec.max_hold = 40 * HF_SECOND;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(1));
+    hf_op_end(op, AT(1));
+    hold_at(1)->valid_until = AT(40000); /* as after renewals */
+    hf_holds_wake_at(&rig.client.holds, hold_at(1), AT(40000));
+    said(link_of(&rig, CALLS));
+    spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+    spec.names = NULL;
+    spec.batch = all;
+    spec.batch_count = COUNT;
+    spec.max_hold = 60 * HF_SECOND;
+    op = begin_spec(&rig, &spec, AT(20000));
+    CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "20000 1000 me 0 me 1 me 0");
+    hear_calls(&rig, ALL_ACQUIRED, AT(20001));
+    CHECK_OUTCOME(op, "ok");
+    for (size_t i = 0; i < COUNT; i++)
+        CHECK_EQ_U64(hold_at(i)->max_until, AT(i == 1 ? 40000 : 80000));
+    CHECK_EQ_U64(hold_at(0)->valid_until, hf_lease_end(AT(20000), 20 * HF_SECOND));
+    finish(AT(20002));
+}
+
 TEST(one_is_busy) {
     for (size_t i = 0; i < COUNT; i++) {
         char reply[64], key[8];

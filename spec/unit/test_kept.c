@@ -82,6 +82,25 @@ TEST(it_is_lent_again_without_a_word_to_the_server) {
     rig_end(&rig, AT(4));
 }
 
+TEST(each_loan_begins_its_max_hold_anew) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_as("a");
+    spec.max_hold = 8 * HF_SECOND;
+    for (int i = 0; i < 3; i++) {
+        hf_op *op = begin_spec(&rig, &spec, AT(100 * i));
+        if (i == 0) hear_calls(&rig, RANGE, AT(0));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_EQ_U64(op->hold->max_until, AT(100 * i + 8000));
+        CHECK(op->hold->valid_until <= op->hold->max_until);
+        hf_op_end(op, AT(100 * i));
+        release("a", AT(100 * i + 50));
+    }
+    const hf_hold *idle = hf_holds_first(&rig.client.holds);
+    CHECK(idle->idle);
+    CHECK_EQ_U64(idle->max_until, HF_NEVER);
+    rig_end(&rig, AT(400));
+}
+
 TEST(without_tokens_it_is_asked_for_again) {
     hold_and_end();
     release("a", AT(1));
@@ -112,6 +131,22 @@ TEST(callers_wait_here_in_order) {
     CHECK_EQ_U64(c->hold->token, 102);
     CHECK_SILENT(&rig);
     rig_end(&rig, AT(5));
+}
+
+TEST(one_too_many_does_not_wait_here) {
+    hold_and_end();
+    hf_op_spec spec = spec_as("b");
+    spec.sheds = true;
+    spec.max_waiters = 1;
+    hf_op *b = begin_spec(&rig, &spec, AT(1));
+    CHECK_OUTCOME(b, "under way");
+    spec.caller = hf_slice_of("c");
+    hf_op *c = begin_spec(&rig, &spec, AT(1));
+    CHECK_OUTCOME(c, "busy");
+    CHECK(strstr(c->failure.text, "1 waits in line, and max_waiters is 1"));
+    release("a", AT(2));
+    CHECK_OUTCOME(b, "ok");
+    rig_end(&rig, AT(3));
 }
 
 TEST(a_wait_here_ends) {

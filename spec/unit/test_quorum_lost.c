@@ -347,4 +347,56 @@ TEST(an_acquire_behind_a_release_waits_no_longer_than_it_asked) {
     finish(AT(901));
 }
 
+static void hold_for(hf_time max_hold, int yeses) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.max_hold = max_hold;
+    hf_op *op = begin_round(&spec, AT(0));
+    answers(0, yeses, yes(77), AT(1));
+    hf_op_end(op, AT(1));
+    hush();
+}
+
+/* One server that is down says nothing about why it ends. */
+TEST(it_ends_with_max_hold) {
+    start();
+    hold_for(40 * HF_SECOND, COUNT - 1);
+    hf_hold *hold = held("k");
+    tick_from(100, 39000, 0);
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK(hold->valid_until <= AT(40000));
+    tick_from(39100, 40000, 0);
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK_STR(hf_lost_reason_name(hold->reason), "max_hold");
+    finish(AT(40001));
+}
+
+TEST(a_server_that_gets_it_later_has_it_for_no_longer) {
+    start();
+    hold_for(40 * HF_SECOND, MAJORITY);
+    hf_hold *hold = held("k");
+    answer(4, busy(1000, 0, 0), AT(2));
+    for (hf_time t = 100; t <= 20000; t += 100) {
+        tick(AT(t));
+        answer_renewals(0, AT(t));
+        if (is_asked(4)) answer(4, yes(77), AT(t));
+        if (t == 500) answer(3, yes(77), AT(t));
+    }
+    CHECK_EQ_INT(parts_held(), COUNT);
+    for (int i = 0; i < COUNT; i++) CHECK(hold->member_holds[i]->max_until <= AT(40000));
+    tick_from(20100, 40000, 0);
+    CHECK_STR(hf_lost_reason_name(hold->reason), "max_hold");
+    finish(AT(40001));
+}
+
+TEST(before_its_max_hold_a_server_says_why_it_is_lost) {
+    start();
+    hold_for(5 * HF_SECOND, COUNT);
+    hf_hold *hold = held("k");
+    lose_on(hold, 3);
+    hf_client_notice(&rig.client, AT(1000));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK_EQ_INT(hold->reason, HF_LOST_DELETED);
+    finish(AT(1001));
+}
+
 CHECK_MAIN

@@ -47,6 +47,7 @@ static const struct {
     const char *said, *advice;
 } OWN_ADVICE[] = {
     {HF_BUSY, "this owner already holds it", "release it first; waiting will not help"},
+    {HF_BUSY, "and max_waiters is", "try again later, or raise max_waiters"},
     {HF_NO_QUORUM, "restarted recently",
      "wait for longer than the guard, and check that enough of the servers are running"},
     {HF_BUSY, "another process holds it under this owner's name",

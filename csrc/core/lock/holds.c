@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const REASONS[] = {NULL, "expired", "taken", "deleted", "unreachable"};
+#include "base/lease.h"
+
+static const char *const REASONS[] = {NULL,      "expired",     "taken",
+                                      "deleted", "unreachable", "max_hold"};
 _Static_assert(sizeof REASONS / sizeof *REASONS == HF_LOST_REASONS, "each reason has a name");
 
 const char *hf_lost_reason_name(hf_lost_reason reason) {
@@ -64,8 +67,8 @@ hf_hold *hf_holds_find_lasting(const hf_holds *holds, const hf_kind *kind, hf_sl
                                hf_time until) {
     for (size_t i = 0; i < holds->count; i++) {
         hf_hold *hold = holds->heap[i];
-        bool lasts = hold->state == HF_HOLD_HELD && (hold->renewed || hold->valid_until > until) &&
-                     !hold->shared && !hold->idle;
+        bool is_long = hold->renewed ? hold->max_until >= until : hold->valid_until > until;
+        bool lasts = hold->state == HF_HOLD_HELD && is_long && !hold->shared && !hold->idle;
         if (lasts && hold->kind == kind && hf_slice_equal(hf_hold_key(hold), key)) return hold;
     }
     return NULL;
@@ -246,7 +249,7 @@ hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_sli
     hold->caller_size = (uint32_t)caller.size;
     hold->owner_size = (uint32_t)owner.size;
     hold->hash = hash_of(key, caller);
-    hold->shortened = HF_NEVER;
+    hold->shortened = hold->max_until = HF_NEVER;
     hold->kind = kind;
     hold->number = holds->last_number + 1;
     if (!hf_numbers_put(&holds->numbers, &hold->by_number, hold->number, hold)) {
@@ -427,6 +430,27 @@ void hf_hold_bound_lease(hf_hold *hold, hf_time lease, hf_time most) {
 
 hf_time hf_hold_lease(const hf_hold *hold) {
     return hf_time_min(hold->lease, hold->shortened);
+}
+
+hf_time hf_hold_max_left(const hf_hold *hold, hf_time now) {
+    if (hold->max_until == HF_NEVER) return 0;
+    return hold->max_until > now ? hold->max_until - now : HF_LEASE_MIN;
+}
+
+hf_time hf_hold_lease_within(const hf_hold *hold, hf_time lease, hf_time sent_at) {
+    hf_time left = hf_hold_max_left(hold, sent_at);
+    return left > 0 ? hf_time_min(lease, left) : lease;
+}
+
+hf_time hf_hold_end_of(const hf_hold *hold, hf_time lease, hf_time sent_at) {
+    hf_time end = hf_lease_end(sent_at, hf_hold_lease_within(hold, lease, sent_at));
+    return hf_time_min(end, hold->max_until);
+}
+
+/* A lease that was cut to end then has a smaller drift than a whole one. */
+bool hf_hold_has_last_lease(const hf_hold *hold) {
+    hf_time drift = hold->lease - hf_lease_end(0, hold->lease);
+    return hf_time_add(hold->valid_until, drift) >= hold->max_until;
 }
 
 bool hf_hold_is_valid(const hf_hold *hold, hf_time now) {

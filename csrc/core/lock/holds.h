@@ -47,6 +47,7 @@ struct hf_hold {
     hf_time wake_at;     /* when the renewer handles it */
     hf_time confirm_at;  /* while `granted` */
     hf_time shortened;   /* a lease that an extend in doubt may still set; HF_NEVER: none */
+    hf_time max_until;   /* no lease of it lasts longer; HF_NEVER: no bound */
     uint64_t token;      /* 0: none */
     uint64_t observer;   /* that gets its events; 0: none of its own */
     hf_time held_since;  /* 0: not held, or its end has been counted */
@@ -64,12 +65,12 @@ struct hf_hold {
     uint32_t strays;  /* releases through handles without an entry: see hf_hold_note_stray */
     uint32_t dropped; /* entries of collected handles, to release when the re-entry is over */
     uint32_t refs;
-    uint16_t class;    /* class of locks, for the counters */
-    uint32_t failures; /* in a row, of renewals or of cleaning up */
+    uint16_t class;            /* class of locks, for the counters */
+    hf_approval approval : 16; /* small: a hold takes no more memory than before */
+    uint32_t failures;         /* in a row, of renewals or of cleaning up */
     hf_hold_state state;
-    const hf_kind *kind;
     hf_lost_reason reason;
-    hf_approval approval;
+    const hf_kind *kind;
     bool in_table;
     bool renewed;           /* by the watchdog */
     bool granted;           /* came by a grant that is not confirmed yet */
@@ -197,6 +198,19 @@ void hf_hold_bound_lease(hf_hold *hold, hf_time lease, hf_time most);
 /* Returns the lease that a renewal gives: the hold's, or less while an extend in doubt may still
  * set a shorter one. */
 hf_time hf_hold_lease(const hf_hold *hold);
+
+/* Returns the lease to ask for in place of `lease` with a command that is sent at `sent_at`: less
+ * if that would last longer than `max_until`. */
+hf_time hf_hold_lease_within(const hf_hold *hold, hf_time lease, hf_time sent_at);
+
+/* Returns the end of the lease that this command sets; never after `max_until`. */
+hf_time hf_hold_end_of(const hf_hold *hold, hf_time lease, hf_time sent_at);
+
+/* Returns for how long it may still be held; 0: it has no bound. */
+hf_time hf_hold_max_left(const hf_hold *hold, hf_time now);
+
+/* Returns whether its present lease lasts until `max_until`: no renewal makes it longer. */
+bool hf_hold_has_last_lease(const hf_hold *hold);
 
 void hf_holds_free(hf_holds *holds);
 

@@ -9,6 +9,7 @@
  *   ASKING -> SUBSCRIBING       busy: there is no place in the queue before our channel is heard
  *   SUBSCRIBING -> ASKING       our channel is heard, or a recheck is due
  *   ASKING -> WAITING           it stands in the queue
+ *   ASKING -> CANCELLING        busy: the wait is over, or too many wait before it
  *   WAITING -> DONE             a grant that is still good, or was heard before that reply
  *   WAITING -> ASKING           a grant that must be confirmed, a message, or a recheck is due
  *   WAITING -> CANCELLING       the wait is over
@@ -95,6 +96,11 @@ static void roll_back(hf_op *op, hf_time now) {
 /* Of a semaphore whose permits nobody has. */
 #define FEW "too few permits are free: its size is set by the option permits or by set_permits"
 
+void hf_acquire_fail_as_shed(hf_op *op, long long waiters) {
+    hf_op_fail(op, HF_BUSY, "%lld wait%s in line, and max_waiters is %u", waiters,
+               waiters == 1 ? "s" : "", op->spec.max_waiters);
+}
+
 /* Fails because another owner has the lock. */
 static void fail_busy(hf_op *op, hf_time now) {
     const hf_session *events = &op->node->links[HF_LINK_EVENTS];
@@ -102,6 +108,10 @@ static void fail_busy(hf_op *op, hf_time now) {
     const char *aside = deaf ? "; cannot listen for its release: " : "",
                *reason = deaf ? events->reason : "";
     const char *taken = op->spec.lock_kind->taken;
+    if (op->acquire.shed_behind > 0) {
+        hf_acquire_fail_as_shed(op, op->acquire.shed_behind);
+        return;
+    }
     if (op->acquire.busy_until > now) {
         char left[32];
         hf_op_fail(op, HF_BUSY, "%s, for up to %s s more unless renewed%s%s", taken,
@@ -171,6 +181,8 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     hold->failures = 0;
     hold->renewed = op->spec.renewed || (!first && hold->renewed);
     hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
+    if (first) hold->max_until = hf_op_max_until(op, granted ? now : op->request.sent_at);
+    end = hf_time_min(end, hold->max_until);
     hold->valid_until = first ? end : hf_time_max(hold->valid_until, end);
     hold->token_ttl_ms = op->spec.token_ttl_ms;
     if (granted || !hold->granted)
@@ -214,12 +226,12 @@ static hf_slice writer_of(const hf_op *op) {
     return hold && hold->state == HF_HOLD_HELD ? hf_hold_owner(hold) : HF_NO_TEXT;
 }
 
-static bool encode_ask(hf_op *op, bool with_place) {
+static bool encode_ask(hf_op *op, bool with_place, hf_time now) {
     hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(op->hold));
     hf_wire_acquire acquire = {
         .from = op->acquire.from,
         .shared = op->spec.shared,
-        .lease = op->spec.lease,
+        .lease = hf_hold_lease_within(op->hold, op->spec.lease, now),
         .token_ttl_ms = op->spec.token_ttl_ms,
         .waiter = with_place ? (hf_slice){op->acquire.waiter, op->acquire.waiter_size} : HF_NO_TEXT,
         .fingerprint = op->spec.fingerprint,
@@ -253,7 +265,7 @@ static void ask(hf_op *op, hf_time now) {
     bool may_wait = op->spec.wait > 0 && (op->acquire.from == 0 || op->spec.shared);
     bool persists = may_wait && op->hold->state != HF_HOLD_HELD && !op->wait.interrupted;
     bool with_place = op->acquire.queued || (may_wait && is_subscribed(op));
-    if ((with_place && !make_waiter(op)) || !encode_ask(op, with_place)) {
+    if ((with_place && !make_waiter(op)) || !encode_ask(op, with_place, now)) {
         fail_for_memory(op, now);
         return;
     }
@@ -382,13 +394,22 @@ static bool is_behind_itself(const hf_op *op, const hf_wire_answer *answer) {
     return behind && op->spec.blocking && has_lasting(op, kind);
 }
 
+/* Whether it may not wait because too many do. One that has a place keeps it. */
+static bool is_shed(hf_op *op, const hf_wire_answer *answer) {
+    bool comes = op->acquire.queued && !op->acquire.let_in;
+    if (comes && op->spec.sheds && answer->ahead >= (long long)op->spec.max_waiters)
+        op->acquire.shed_behind = answer->ahead;
+    else op->acquire.let_in = op->acquire.queued || op->acquire.let_in;
+    return op->acquire.shed_behind > 0;
+}
+
 /* Why the acquire does not wait on; HF_OK: it does. */
-static hf_code end_of_wait(const hf_op *op, const hf_wire_answer *answer, hf_time now) {
+static hf_code end_of_wait(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     bool over = now >= op->wait.until;
     if (op->wait.interrupted) return HF_INTERRUPTED;
     bool for_itself = hf_acquire_waits_for_itself(op) || is_behind_itself(op, answer);
     if (op->deadlock.circle || (!over && for_itself)) return HF_DEADLOCK;
-    return over ? HF_BUSY : HF_OK;
+    return over || is_shed(op, answer) ? HF_BUSY : HF_OK;
 }
 
 static void follow(hf_op *op, hf_hold *hold) {
@@ -599,7 +620,7 @@ static void on_yes(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     hf_time asked_at = op->request.sent_at;
     hf_time lease = hf_time_min(op->spec.lease, op->hold->shortened);
     op->acquire.last_token = (uint64_t)hf_time_max(0, (hf_time)answer->last_token);
-    take(op, hf_lease_end(asked_at, lease), (uint64_t)answer->count, false, now);
+    take(op, hf_hold_end_of(op->hold, lease, asked_at), (uint64_t)answer->count, false, now);
 }
 
 static void on_nonsense(hf_op *op, hf_time now) {

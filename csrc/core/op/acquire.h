@@ -28,4 +28,7 @@ bool hf_acquire_waits_for_itself(const hf_op *op);
 /* Fails the operation with HF_DEADLOCK for that reason, or for the circle that it is in. */
 void hf_acquire_fail_for_itself(hf_op *op);
 
+/* Fails it as busy: `waiters` callers wait already, too many for its max_waiters. */
+void hf_acquire_fail_as_shed(hf_op *op, long long waiters);
+
 #endif

@@ -138,8 +138,9 @@ static uint32_t count_of(const hf_hold *hold) {
     return hold && hold->state == HF_HOLD_HELD ? hold->count : 0;
 }
 
-static bool encode(hf_op *op) {
+static bool encode(hf_op *op, hf_time now) {
     size_t count = op->spec.batch_count;
+    hf_time lease = op->spec.lease;
     hf_time grant_lease = op->client->config.grant_lease;
     hf_wire_each *each = calloc(count, sizeof *each);
     if (!each) return false;
@@ -149,14 +150,14 @@ static bool encode(hf_op *op) {
         each[i] = (hf_wire_each){.names = op->spec.batch[i],
                                  .owner = hold ? hf_hold_owner(hold) : HF_NO_TEXT,
                                  .holds = acquires(op) || held == 0 ? held : held - 1,
-                                 .lease = hold ? hold->lease : 0};
+                                 .lease = hold ? hf_hold_lease_within(hold, hold->lease, now) : 0};
+        if (hold) lease = hf_hold_lease_within(hold, lease, now);
     }
-    bool encoded =
-        acquires(op)
-            ? hf_wire_acquire_all(&op->request, op->spec.lock_kind, count, each, grant_lease,
-                                  op->spec.lease, op->spec.token_ttl_ms) &&
-                  hf_client_sync(op->client, &op->request)
-            : hf_wire_release_all(&op->request, op->spec.lock_kind, count, each, grant_lease);
+    bool encoded = acquires(op) ? hf_wire_acquire_all(&op->request, op->spec.lock_kind, count, each,
+                                                      grant_lease, lease, op->spec.token_ttl_ms) &&
+                                      hf_client_sync(op->client, &op->request)
+                                : hf_wire_release_all(&op->request, op->spec.lock_kind, count, each,
+                                                      grant_lease);
     free(each);
     return encoded;
 }
@@ -174,6 +175,7 @@ static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
     hold->renewed = op->spec.renewed || (!first && hold->renewed);
     hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
     end = hf_time_min(end, hf_lease_end(op->request.sent_at, hold->shortened));
+    if (first) hold->max_until = hf_op_max_until(op, op->request.sent_at);
     hold->valid_until = first ? end : hf_time_max(hold->valid_until, end);
     hold->token_ttl_ms = op->spec.token_ttl_ms;
     if (first) hold->token = token;
@@ -193,8 +195,16 @@ static bool all_are_usable(const hf_op *op) {
     return true;
 }
 
+/* One lease is asked for, which outlasts the max_hold of none of them. */
+static hf_time end_of_all(const hf_op *op, hf_time sent_at) {
+    hf_time end = HF_NEVER;
+    for (size_t i = 0; i < op->spec.batch_count; i++)
+        end = hf_time_min(end, hf_hold_end_of(op->batch.holds[i], op->spec.lease, sent_at));
+    return end;
+}
+
 static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
-    hf_time end = hf_lease_end(op->request.sent_at, op->spec.lease);
+    hf_time end = end_of_all(op, op->request.sent_at);
     bool usable = all_are_usable(op);
     if (now >= end || !usable) {
         for_each(op, undo_hold, now);
@@ -356,7 +366,7 @@ static void begin(hf_op *op, hf_time now) {
         hf_op_fail(op, HF_NOT_HELD, "this owner holds none of the keys");
         return;
     }
-    if (!encode(op)) {
+    if (!encode(op, now)) {
         fail_for_memory(op, now);
         return;
     }

@@ -27,6 +27,7 @@ static void fail_lost(hf_op *op, hf_lost_reason reason) {
         [HF_LOST_TAKEN] = "another owner holds it",
         [HF_LOST_DELETED] = "its key was deleted on the server",
         [HF_LOST_UNREACHABLE] = "it could not be renewed in time",
+        [HF_LOST_MAX_HOLD] = "it was held for max_hold seconds, and is not renewed beyond",
     };
     _Static_assert(sizeof words / sizeof *words == HF_LOST_REASONS, "each reason has its words");
     hf_op_fail(op, HF_LOST, "%s", words[reason]);
@@ -169,7 +170,8 @@ static void release(hf_op *op, hf_time now) {
         marked ? hf_client_member(member, op->client, hold, hold->wait, hold->token_ttl_ms) : 0;
     bool last = hold->count == hold->others + 1;
     op->call.pending_releases = hold->pending_releases;
-    if (!hf_wire_release(&op->request, &lock, hold->count - 1, hold->lease, own,
+    hf_time lease = hf_hold_lease_within(hold, hold->lease, now);
+    if (!hf_wire_release(&op->request, &lock, hold->count - 1, lease, own,
                          (hf_slice){member, size})) {
         fail_for_memory(op, now);
         return;
@@ -261,13 +263,14 @@ static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
     if (held && request->sends > 1) bound_lease(op);
     if (op->class->sets_lease && held) {
         hold->lease = op->spec.lease;
-        hold->valid_until = hf_lease_end(request->sent_at, hf_hold_lease(hold));
+        hold->valid_until = hf_hold_end_of(hold, hf_hold_lease(hold), request->sent_at);
         hold->granted = false;
     } else if (op->call.confirms && held && hf_request_is_confirmed(request)) {
         hf_renewer_on_renewed(op->client, hold, request->sent_at, now);
     }
     if (hold->state == HF_HOLD_HELD && now >= hold->valid_until)
-        hf_renewer_lose(op->client, hold, HF_LOST_EXPIRED, now);
+        hf_renewer_lose(op->client, hold,
+                        hf_hold_has_last_lease(hold) ? HF_LOST_MAX_HOLD : HF_LOST_EXPIRED, now);
     if (hold->state == HF_HOLD_HELD) hf_op_succeed(op);
     else fail_lost(op, hold->reason);
 }
@@ -303,18 +306,19 @@ static bool encode_extend(hf_op *op, hf_time lease) {
 }
 
 static bool is_due(const hf_hold *hold, hf_time now) {
+    bool ends = !hold->renewed || hf_hold_has_last_lease(hold);
     return hold->granted ||
-           (hold->renewed && now >= hf_lease_renew_before(hold->valid_until, hf_hold_lease(hold)));
+           (!ends && now >= hf_lease_renew_before(hold->valid_until, hf_hold_lease(hold)));
 }
 
 /* A check confirms a hold that came by a grant, and renews one that is due: a caller that checks
  * without a pause leaves the renewer no moment to do so. */
 static void extend(hf_op *op, hf_time now) {
     assert(op->hold->state == HF_HOLD_HELD && op->hold->in_flight);
-    hf_time lease = op->class->sets_lease ? op->spec.lease : 0;
+    hf_time lease = op->class->sets_lease ? hf_hold_lease_within(op->hold, op->spec.lease, now) : 0;
     op->call.confirms = lease == 0 && is_due(op->hold, now);
     bool encoded = op->call.confirms
-                       ? hf_renewer_encode_confirmation(op->client, op->hold, &op->request)
+                       ? hf_renewer_encode_confirmation(op->client, op->hold, &op->request, now)
                        : encode_extend(op, lease);
     if (!encoded) {
         fail_for_memory(op, now);
@@ -323,7 +327,7 @@ static void extend(hf_op *op, hf_time now) {
     op->call.believed_until = op->hold->valid_until;
     if (lease > 0) { /* a shorter lease runs from now on, whenever its reply comes */
         op->hold->valid_until =
-            hf_time_min(op->hold->valid_until, hf_lease_end(now, op->spec.lease));
+            hf_time_min(op->hold->valid_until, hf_hold_end_of(op->hold, lease, now));
     }
     hf_holds_wake_at(&op->client->holds, op->hold, op->hold->valid_until);
     hf_op_send(op, on_extended, deadline_of(op), false, now);

@@ -120,6 +120,7 @@ static void join(hf_kept *kept, hf_op *op) {
     assert(!op->acquire.kept && !*kept->end);
     op->state = HF_ACQUIRE_QUEUED;
     op->acquire.kept = kept;
+    op->acquire.let_in = true;
     op->acquire.next_kept = NULL;
     *kept->end = op;
     kept->end = &op->acquire.next_kept;
@@ -208,6 +209,7 @@ static void lend(hf_kept *kept, hf_hold *old, hf_op *op, hf_time now) {
     hold->agent = op->spec.agent;
     hold->renewed = op->spec.renewed;
     hold->lease = op->spec.lease;
+    hold->max_until = hf_op_max_until(op, now);
     hold->valid_until = hf_time_min(old->valid_until, hf_lease_end(now, hold->lease));
     hold->granted = true; /* it has its full lease once that is confirmed */
     hold->confirm_at = hf_acquire_confirm_at(op, hold->valid_until, now);
@@ -274,11 +276,21 @@ static bool may_keep(const hf_op *op) {
     return spec->lock_kind->kept && !spec->shared && spec->token_floor == 0;
 }
 
+/* Those of this client alone: the first of them finds out how many wait at the server. */
+static long long count_waiters(const hf_kept *kept) {
+    long long waiters = kept->lent.hold && kept->lent.hold->state == HF_HOLD_ACQUIRING;
+    for (const hf_op *op = kept->first; op; op = op->acquire.next_kept) waiters++;
+    return waiters;
+}
+
 static void wait_here(hf_kept *kept, hf_op *op) {
+    long long waiters = op->spec.sheds ? count_waiters(kept) : 0;
     op->state = HF_ACQUIRE_DONE;
     if (op->spec.wait == 0)
         hf_op_fail(op, HF_BUSY, "another caller of this client holds it or is waiting for it");
     else if (hf_acquire_waits_for_itself(op)) hf_acquire_fail_for_itself(op);
+    else if (op->spec.sheds && waiters >= (long long)op->spec.max_waiters)
+        hf_acquire_fail_as_shed(op, waiters);
     else join(kept, op);
 }
 

@@ -117,6 +117,10 @@ hf_wire_lock hf_op_wire_lock(const hf_op *op, hf_slice owner) {
                           op->client->config.grant_lease};
 }
 
+hf_time hf_op_max_until(const hf_op *op, hf_time since) {
+    return op->spec.max_hold > 0 ? hf_time_add(since, op->spec.max_hold) : HF_NEVER;
+}
+
 hf_slice hf_op_owner(const hf_op *op, char text[HF_OWNER_SIZE]) {
     return (hf_slice){text, hf_wire_owner(text, op->spec.lock_kind, op->client->uuid, op->number)};
 }
@@ -128,6 +132,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     assert(spec->batch_count <= HF_BATCH_MAX);
     assert(!spec->names || spec->lock_kind);
     op->spec = *spec;
+    if (spec->max_hold > 0) op->spec.lease = hf_time_min(spec->lease, spec->max_hold);
     op->class = class_of(client, spec);
     op->node = first_node_of(op);
     op->begun_at = now;

@@ -40,6 +40,10 @@ void hf_op_block(hf_op *op, hf_hold *hold);
 /* Returns the operation's lock, held or asked for by this owner, as programs are told of it. */
 hf_wire_lock hf_op_wire_lock(const hf_op *op, hf_slice owner);
 
+/* Returns the time until which a hold may last that it acquires: its max_hold, counted from
+ * `since`; HF_NEVER: no bound. */
+hf_time hf_op_max_until(const hf_op *op, hf_time since);
+
 /* Writes the owner of an operation that nobody holds anything by, which names its call. */
 hf_slice hf_op_owner(const hf_op *op, char text[HF_OWNER_SIZE]);
 

@@ -141,8 +141,9 @@ void hf_renewer_on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf
     hold->granted = hold->at_risk = hold->alone = false;
     hold->failures = 0;
     hf_time lease = hf_hold_lease(hold);
-    hold->valid_until = hf_time_max(hold->valid_until, hf_lease_end(sent_at, lease));
-    hf_time next = hold->renewed ? hf_lease_renew_at(sent_at, lease) : hold->valid_until;
+    hold->valid_until = hf_time_max(hold->valid_until, hf_hold_end_of(hold, lease, sent_at));
+    bool again = hold->renewed && !hf_hold_has_last_lease(hold);
+    hf_time next = again ? hf_lease_renew_at(sent_at, lease) : hold->valid_until;
     if (hold->idle) next = hf_time_min(next, hold->keep_until);
     hf_holds_wake_at(&client->holds, hold, hf_time_max(next, now));
 }
@@ -245,13 +246,13 @@ static hf_time renewal_deadline(const hf_task *task, hf_time now) {
     return deadline;
 }
 
-static bool encode_batch(hf_task *task) {
+static bool encode_batch(hf_task *task, hf_time now) {
     hf_slice keys[BATCH], owners[BATCH];
     hf_time leases[BATCH];
     for (size_t i = 0; i < task->count; i++) {
         keys[i] = hf_hold_key(task->holds[i]);
         owners[i] = hf_hold_owner(task->holds[i]);
-        leases[i] = task->holds[i]->lease;
+        leases[i] = hf_hold_lease_within(task->holds[i], task->holds[i]->lease, now);
     }
     const hf_kind *kind = task->holds[0]->kind;
     bool encoded = (kind->counted ? hf_wire_renew_permits : hf_wire_renew)(
@@ -271,15 +272,16 @@ static hf_slice member_of(char text[HF_MEMBER_SIZE], const hf_client *client, co
 }
 
 bool hf_renewer_encode_confirmation(const hf_client *client, const hf_hold *hold,
-                                    hf_request *request) {
+                                    hf_request *request, hf_time now) {
     hf_names names;
     char waiter[HF_MEMBER_SIZE];
     uint64_t granted_ms =
         hold->granted && !hold->shared ? hf_lease_ms(client->config.grant_lease) : 0;
     if (!hf_names_make_on(&names, hf_hold_key(hold), hold->kind)) return false;
     hf_wire_lock lock = lock_of(client, hold, &names);
+    hf_time lease = hf_hold_lease_within(hold, hold->lease, now);
     bool encoded =
-        hf_wire_extend(request, &lock, hold->lease, granted_ms, member_of(waiter, client, hold)) &&
+        hf_wire_extend(request, &lock, lease, granted_ms, member_of(waiter, client, hold)) &&
         hf_client_sync(client, request);
     hf_names_free(&names);
     return encoded;
@@ -333,7 +335,7 @@ static void renew_batch(hf_client *client, hf_hold *hold, hf_time now) {
         claim(task, hold);
         hold = hf_holds_first(&client->holds);
     }
-    if (!encode_batch(task)) {
+    if (!encode_batch(task, now)) {
         roll_back(task, now);
         return;
     }
@@ -349,7 +351,7 @@ static void confirm(hf_client *client, hf_hold *hold, hf_time now) {
         return;
     }
     claim(task, hold);
-    if (hf_renewer_encode_confirmation(client, hold, &task->request))
+    if (hf_renewer_encode_confirmation(client, hold, &task->request, now))
         submit(task, client->config.renewer, renewal_done, renewal_deadline(task, now), true, now);
     else roll_back(task, now);
 }
@@ -424,7 +426,8 @@ void hf_renewer_resume(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->in_table || hold->state != HF_HOLD_HELD) return;
     hf_time next = hold->valid_until;
     if (hold->granted) next = hold->confirm_at;
-    else if (hold->renewed) next = hf_lease_renew_before(next, hf_hold_lease(hold));
+    else if (hold->renewed && !hf_hold_has_last_lease(hold))
+        next = hf_lease_renew_before(next, hf_hold_lease(hold));
     hf_holds_wake_at(&client->holds, hold, hf_time_min(hf_time_max(next, now), hold->valid_until));
 }
 
@@ -440,7 +443,8 @@ static void keep(hf_client *client, hf_hold *hold, hf_time sent_at) {
         hf_renewer_resume(client, hold, sent_at);
         return;
     }
-    hold->valid_until = hf_time_max(hold->valid_until, hf_lease_end(sent_at, hf_hold_lease(hold)));
+    hf_time end = hf_hold_end_of(hold, hf_hold_lease(hold), sent_at);
+    hold->valid_until = hf_time_max(hold->valid_until, end);
     hf_renewer_resume(client, hold, sent_at);
 }
 
@@ -483,7 +487,8 @@ static bool has_mark(const hf_hold *hold) {
 /* Whether a lost hold may still be on the server. It is lost by the clock alone, and a renewal or a
  * re-entry without an answer may have been carried out. */
 bool hf_renewer_may_stand(const hf_hold *hold) {
-    bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE;
+    bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE ||
+                   hold->reason == HF_LOST_MAX_HOLD;
     return by_time && (!hold->shared || has_mark(hold));
 }
 

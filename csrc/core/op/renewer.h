@@ -1,7 +1,9 @@
 /* Renews and confirms holds, and cleans up on the server.
  *
  * A hold with a command in flight is `in_flight`: no second command is sent, so a renewal never
- * arrives after the release. A batch has a reference to each of its holds until its reply comes. */
+ * arrives after the release. A batch has a reference to each of its holds until its reply comes.
+ * No lease that is asked for ends after the hold's max_until; when it cannot be made longer, the
+ * hold is not renewed any more. */
 #ifndef HF_RENEWER_H
 #define HF_RENEWER_H
 
@@ -66,7 +68,7 @@ hf_hold *hf_renewer_clean_up_grant(hf_client *client, const hf_hold *hold, hf_ti
 /* Encodes the command that renews one hold, and confirms it if it came by a grant. Returns false
  * when out of memory. */
 bool hf_renewer_encode_confirmation(const hf_client *client, const hf_hold *hold,
-                                    hf_request *request);
+                                    hf_request *request, hf_time now);
 
 /* The hold could not be cleaned up: the renewer goes on trying, and the caller does not wait for it
  * any more. Returns false when out of memory, and for a shared owner, whose holds are counted

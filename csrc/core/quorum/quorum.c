@@ -198,8 +198,9 @@ static hf_time majority_end(const hf_client *client, const hf_hold *hold, hf_tim
 }
 
 /* An answer says more than a server without one. */
-static hf_lost_reason reason_of_loss(const hf_hold *hold) {
+static hf_lost_reason reason_of_loss(const hf_hold *hold, hf_time now) {
     hf_lost_reason reason = hf_lost_reason_at_end(hold);
+    if (reason == HF_LOST_MAX_HOLD && now >= hold->valid_until) return reason;
     for (size_t i = 0; i < hold->member_count; i++) {
         const hf_hold *member_hold = hold->member_holds[i];
         if (!member_hold || member_hold->state != HF_HOLD_LOST) continue;
@@ -225,7 +226,7 @@ void hf_quorum_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_
 
 void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->in_table || hold->state != HF_HOLD_HELD) return;
-    hf_time end = majority_end(client, hold, now);
+    hf_time end = hf_time_min(majority_end(client, hold, now), hold->max_until);
     if (end > now) {
         hold->valid_until = end;
         hf_time next = hold->renewed && lacks_a_member_hold(hold)
@@ -233,7 +234,7 @@ void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now) {
                            : end;
         hf_holds_wake_at(&client->holds, hold, hf_time_min(hold->wake_at, next));
     } else {
-        hf_quorum_lose(client, hold, reason_of_loss(hold), now);
+        hf_quorum_lose(client, hold, reason_of_loss(hold, now), now);
     }
 }
 
@@ -324,6 +325,7 @@ static void repair(hf_client *client, hf_hold *hold, size_t index, hf_time now) 
                        .fingerprint = {"", 0},
                        .result = {"", 0},
                        .lease = hold->lease,
+                       .max_hold = hf_hold_max_left(hold, now),
                        .token_ttl_ms = hold->token_ttl_ms,
                        .token_floor = hold->token,
                        .renewed = true,

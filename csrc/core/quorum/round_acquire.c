@@ -135,6 +135,7 @@ static void take(hf_op *op, hf_time now) {
     hf_hold_become(hold, HF_HOLD_HELD);
     hold->renewed = op->spec.renewed || (!first && hold->renewed);
     hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
+    if (first) hold->max_until = hf_op_max_until(op, op->round->asked_at);
     hold->token_ttl_ms = op->spec.token_ttl_ms;
     hold->shared = op->spec.shared;
     if (first) hold->token = op->round->token;

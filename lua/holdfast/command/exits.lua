@@ -15,6 +15,7 @@ local exits = {
   NO_QUORUM = 76,
   DENIED = 77,
   DUPLICATE = 79,
+  MAX_RUNTIME = 124, -- as of timeout(1)
   CANNOT_START = 126,
   NOT_FOUND = 127,
 }
@@ -38,6 +39,7 @@ local MEANINGS = {
   { "76", "too few of the --servers answered (no quorum)", "run hold wait" },
   { "77", "the server denied permission", "run lead hold wait latch" },
   { "79 (or -E)", "--idempotent: already done", "run" },
+  { "124", "--max-runtime: the command ran for too long", "run" },
   { "126, 127", "the command cannot be run, or was not found", "run lead" },
   { "128 + n", "terminated by signal n", "run lead hold wait latch" },
 }

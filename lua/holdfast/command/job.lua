@@ -89,15 +89,30 @@ end
 
 -- ---- the end ----
 
--- TERM, and KILL after the grace, or before the lock ends if that comes first.
-function Job:give_up(reason)
-  local now, left = core.now(), self.lock:remaining()
-  local grace = left > 0 and math.min(self.plan.grace, left - self.slack) or self.plan.grace
-  self.ending, self.kill_at = reason, now + math.max(grace, 0)
+-- TERM now, and KILL after `grace` seconds. `tell`: is called with how far TERM came.
+function Job:terminate(grace, tell)
+  local kill_at = core.now() + math.max(grace, 0)
+  self.kill_at = math.min(self.kill_at or kill_at, kill_at)
+  self.ending = true
   local sent, refused = self:signal("TERM")
   local all = #refused == 0
-  self.plan.on_lost(reason, left, all and "ending" or sent and "partly" or "running")
+  tell(all and "ending" or sent and "partly" or "running")
   if not all then self.plan.on_refused(refused, "TERM") end
+end
+
+-- KILL comes before the lock ends, even if that is within the grace.
+function Job:give_up(reason)
+  local left = self.lock:remaining()
+  local grace = left > 0 and math.min(self.plan.grace, left - self.slack) or self.plan.grace
+  self.lost = reason
+  self:terminate(grace, function(outcome) self.plan.on_lost(reason, left, outcome) end)
+end
+
+-- The lock is kept until the job has ended.
+function Job:check_runtime()
+  if self.ending or core.now() < self.runs_until then return end
+  self.overdue = true
+  self:terminate(self.plan.grace, self.plan.on_overdue)
 end
 
 function Job:kill()
@@ -117,7 +132,7 @@ end
 
 -- Gives the job up when the lock is lost or about to be. → true while it is not
 function Job:lock_is_fine()
-  if self.ending then return false end
+  if self.lost then return false end
   local reason = self:trouble()
   if reason then self:give_up(reason) end
   return not reason
@@ -133,7 +148,9 @@ function Job:look()
     end
   until not how or self.how
   if not self.how or self:outlives() then self:lock_is_fine() end
-  if not self.how then self:check_reach() end
+  if self.how then return end
+  self:check_runtime()
+  self:check_reach()
 end
 
 -- Whether something of the job that could not be signalled keeps its lock after the job itself.
@@ -168,7 +185,8 @@ function Job:pause()
   end
   if self.ending then return self.period end
   local till_check = self.refuses and math.huge or self.check_at - now
-  return clamp(math.min(self.lock:remaining() - self.reserve, till_check), 0.002, self.period)
+  local till = math.min(self.lock:remaining() - self.reserve, till_check, self.runs_until - now)
+  return clamp(till, 0.002, self.period)
 end
 
 function Job:watch()
@@ -203,16 +221,17 @@ function Job:start()
   if not pid then return nil, { error = failure, errno = errno } end
   self.pid, self.started_at = pid, core.now()
   self.check_at = self.started_at + FIRST_CHECK
+  self.runs_until = self.started_at + (self.plan.max_runtime or math.huge)
   self.plan.on_started(pid)
   return true
 end
 
--- plan: { argv, environment, lease, renewed, grace, min_hold, keeps: as long as something of the
--- job runs that a signal did not reach, on_started(pid), on_lost(reason, left, "unstarted" |
--- "ending" | "partly" | "running"), on_signal(name, sent), on_refused(pids, name | nil: at a look),
--- on_ended(how, number) }
--- → { how = "exit" | "signal", number, lost = reason | nil } | { lost = reason }: it was not
--- started | { signal = name }: a signal came before the start |
+-- plan: { argv, environment, lease, renewed, grace, min_hold, max_runtime | nil, keeps: as long as
+-- something of the job runs that a signal did not reach, on_started(pid), on_lost(reason, left,
+-- "unstarted" | "ending" | "partly" | "running"), on_overdue("ending" | "partly" | "running"),
+-- on_signal(name, sent), on_refused(pids, name | nil: at a look), on_ended(how, number) }
+-- → { how = "exit" | "signal", number, lost = reason | nil, overdue: it ran for max_runtime } |
+-- { lost = reason }: it was not started | { signal = name }: a signal came before the start |
 --   { error = message, errno }: it does not start
 function job.run(lock, plan)
   local acquired_at = core.now()
@@ -229,8 +248,8 @@ function job.run(lock, plan)
   local started, result = self:start()
   if not started then return result end
   self:watch()
-  if not self.ending then stay(lock, acquired_at + plan.min_hold) end
-  return { how = self.how, number = self.number, lost = self.ending }
+  if not self.lost then stay(lock, acquired_at + plan.min_hold) end
+  return { how = self.how, number = self.number, lost = self.lost, overdue = self.overdue }
 end
 
 return job

@@ -97,9 +97,12 @@ local function unknown(shown, near)
     and (" did you mean --%s?"):format(near) or "")
 end
 
--- flock's name for --wait.
-local TIMEOUT = "--timeout would limit the wait for the lock, not the job: " ..
-  "use --wait (-w)"
+-- flock's name for --wait; others mean the job by it. → what to use in its place
+local function no_timeout(all)
+  if not all["max-runtime"] then return "--timeout would limit the wait: use --wait (-w)" end
+  return "--timeout may mean two things: use --wait (-w) to limit the wait for the lock, " ..
+    "or --max-runtime to limit the job"
+end
 
 local function set(values, option, text, shown)
   if not option.value then
@@ -127,7 +130,7 @@ function Reader:long(argument)
   name = name or argument:sub(3)
   local all = by_long(self.known)
   local option = all[name]
-  if name == "timeout" and all.wait then return nil, TIMEOUT end
+  if name == "timeout" and all.wait then return nil, no_timeout(all) end
   if not option then return nil, unknown("--" .. name, library_options.nearest(name, all)) end
   if option.value and text == nil then text = self:next() end
   return set(self.values, option, text, "--" .. name)

@@ -22,6 +22,8 @@ run.summary = "Run a command while holding a lock; with several KEYs, all of the
 run.options = options.join(target.waiting, {
   title = "Command",
   work.command,
+  { "max-runtime", value = "TIME", check = options.lease,
+    help = "end the command after this long: TERM, then KILL" },
   work.grace,
   { "min-hold", value = "TIME", check = options.seconds, help = "hold the lock for at least this long" },
   { "idempotent", value = "TIME", check = options.lease,
@@ -58,7 +60,7 @@ function Run:job_plan()
 end
 
 local function succeeded(result)
-  return result.how == "exit" and result.number == 0 and not result.lost
+  return result.how == "exit" and result.number == 0 and not result.lost and not result.overdue
 end
 
 -- A job that fails leaves no record: it may run again at once.

@@ -1,6 +1,7 @@
 -- What `run` and `lead` have in common: the command that runs under a lock, and what is told of it.
 
 local exits = require "holdfast.command.exits"
+local locale = require "holdfast.locale"
 local options = require "holdfast.command.options"
 local target = require "holdfast.command.target"
 
@@ -9,7 +10,7 @@ local work = {}
 work.command = { "command", short = "c", value = "COMMAND", help = "run this with /bin/sh -c" }
 work.grace = {
   "grace", value = "TIME", check = options.seconds,
-  help = "time between TERM and KILL when the lock is lost (default: 5s)",
+  help = "time between TERM and KILL when the job has to end (default: 5s)",
 }
 
 -- The line that was probably meant: the first word is the key.
@@ -59,17 +60,24 @@ local function tell_refused(plan, out, pids, name)
   if name or plan.keeps then out:problem("refused", fields, text) else out:advice("refused", fields, text) end
 end
 
+local function tell_overdue(seconds, out, ending)
+  local text = ("the job has run for its --max-runtime of %s s; %s"):format(locale.decimal("%g", seconds), ending)
+  out:problem("overdue", { { "seconds", seconds } }, text)
+end
+
 -- For job.run: the command of the plan under the locks of the holding.
 function work.plan(plan, held, out)
   return {
     argv = plan.argv, environment = target.environment(plan, held.locks), keeps = plan.keeps,
     lease = plan.lease, renewed = plan.renewed, grace = plan.grace, min_hold = plan.min_hold,
+    max_runtime = plan.given["max-runtime"],
     on_started = function(pid) out:event("started", { { "pid", pid } }, "started pid " .. pid) end,
     on_signal = function(name, sent)
       if sent then out:event("signal", { { "signal", name } }, "passing on " .. name) end
     end,
     on_refused = function(pids, name) tell_refused(plan, out, pids, name) end,
     on_lost = function(reason, left, outcome) held:tell_lost(reason, left, AT_LOSS[outcome]) end,
+    on_overdue = function(outcome) tell_overdue(plan.given["max-runtime"], out, AT_LOSS[outcome]) end,
     on_ended = function(how, number)
       local text = how == "exit" and "exited with code " or "terminated by signal "
       out:event("ended", { { how, number } }, text .. number)
@@ -84,6 +92,7 @@ function work.exit_of(result, plan, held, out)
     local exit = result.errno == 2 and exits.NOT_FOUND or exits.CANNOT_START
     return out:fail(exit, "not_started", ('cannot start "%s": %s'):format(plan.argv[1], result.error))
   end
+  if result.overdue then return exits.MAX_RUNTIME end
   return result.how == "exit" and result.number or exits.of_signal(result.number)
 end
 

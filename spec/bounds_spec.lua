@@ -1,0 +1,207 @@
+-- Bounds for what hangs and for what waits: max_hold and max_waiters.
+
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local world = require("spec.support.world").new()
+
+local SHORT = 0.25 -- seconds
+local PATIENCE = 20
+
+before_each(world.open)
+after_each(world.close)
+
+local function fails(pattern, fn)
+  local ok, message = pcall(fn)
+  assert.is_false(ok)
+  assert.matches("bounds_spec.lua:%d+: " .. pattern, message)
+end
+
+-- The reply to so short a lease may come too late on a busy machine: then it is asked for again.
+-- → what `ask` returns
+local function insist(ask)
+  local result
+  repeat result = { ask() } until result[1] or result[3] ~= "lost" or result[4]
+  return result
+end
+
+local function take(lock)
+  local result = insist(function() return lock:acquire(PATIENCE) end)
+  return assert(result[1], result[2])
+end
+
+local function await_loss(handle)
+  return process.wait_until(function() return handle:lost() end, PATIENCE)
+end
+
+-- ---- max_hold ----
+
+describe("max_hold", function()
+  it("ends what the watchdog renews, of every kind, and reports it as any loss", function()
+    local client, told, events = world.client(), {}, {}
+    local opts = {
+      max_hold = SHORT,
+      on_lost = function(_, reason) told[#told + 1] = reason end,
+      on_event = function(event) events[#events + 1] = event.event == "lost" and event.code or nil end,
+    }
+    local both = client:read_write_lock("rw", opts)
+    local held = {
+      client:lock("k", opts), client:mutex("m", opts), client:fair_lock("f", opts), both:write(),
+    }
+    for _, lock in ipairs(held) do take(lock) end
+    local semaphore = client:semaphore("s", {
+      permits = 2, max_hold = SHORT, on_lost = opts.on_lost, on_event = opts.on_event,
+    })
+    held[#held + 1] = assert(insist(function() return semaphore:acquire() end)[1])
+    for _, one in ipairs(held) do
+      assert.is_true(one:remaining() <= SHORT)
+      assert.equal("max_hold", await_loss(one))
+      assert.is_false(one:is_held())
+    end
+    assert.same({ "max_hold", "max_hold", "max_hold", "max_hold", "max_hold" }, told)
+    assert.same(told, events)
+    assert.equal(5, client:stats().classes[""].lost.max_hold)
+    local released, message, code = held[1]:release()
+    assert.same({ nil, "lost" }, { released, code })
+    assert.matches("it was held for max_hold seconds", message)
+    world.cli("DEL", "s")
+  end)
+
+  it("is what the last renewal asks for", function()
+    local lock = world.client():lock("k", { lease = 2.4, watchdog = true, max_hold = 2.7 })
+    assert(lock:acquire())
+    local from = process.now()
+    world.wait_renewed("k", 1) -- after a third of the lease
+    assert.is_true(world.cli("PTTL", "k") <= 1900)
+    local left = from + 2.7 - process.now()
+    assert.is_true(lock:remaining() <= left)
+    assert.is_true(lock:extend(60))
+    assert.is_true(world.cli("PTTL", "k") <= 1900)
+    assert.is_true(lock:release())
+  end)
+
+  it("leaves the lock to the next owner, and that one alone", function()
+    local lock, other = world.client():lock("k", { max_hold = SHORT }), world.client():lock("k")
+    take(lock)
+    assert(other:acquire(PATIENCE))
+    assert.equal("max_hold", lock:lost())
+    assert.equal("lost", (select(3, lock:release())))
+    assert.is_true(other:check())
+    assert.is_true(other:release())
+  end)
+
+  it("is what with_lock, one_by_one and lead report", function()
+    local client = world.client()
+    local opts = { max_hold = SHORT / 2 }
+    local result = insist(function() return client:with_lock("k", opts, await_loss) end)
+    assert.same({ "lost", { n = 1, "max_hold" } }, { result[3], result[4] })
+    local template = client:one_by_one(opts)
+    result = insist(function() return template:execute("job", 7, await_loss) end)
+    assert.same({ "lost", { n = 1, "max_hold" } }, { result[3], result[4] })
+    opts.once = true
+    result = { client:lead("l", opts, function(term)
+      process.wait_until(function() return not term:is_leader() end, PATIENCE)
+      return term:lost()
+    end) }
+    assert.same({ "lost", { n = 1, "max_hold" } }, { result[3], result[4] })
+  end)
+
+  it("bounds several locks as one", function()
+    local all = world.client():multi_lock({ "a", "b" }, { max_hold = SHORT })
+    take(all)
+    assert.equal("max_hold", process.wait_until(function() return (all:lost()) end, PATIENCE))
+    all:release()
+  end)
+
+  it("is refused where nothing is renewed, and outside its range", function()
+    local client = world.client()
+    local need = ": max_hold bounds what the watchdog renews"
+    for _, opts in ipairs { { lease = 5 }, { watchdog = false } } do
+      opts.max_hold = 60
+      fails("client:lock" .. need, function() client:lock("k", opts) end)
+      fails("client:with_lock" .. need, function() client:with_lock("k", opts, function() end) end)
+      fails("client:semaphore" .. need, function() client:semaphore("k", opts) end)
+    end
+    fails("client:one_by_one" .. need, function() client:one_by_one { lease = 5, max_hold = 60 } end)
+    fails("one_by_one:execute" .. need, function()
+      client:one_by_one({ max_hold = 60 }):execute("job", 7, { lease = 5 }, function() end)
+    end)
+    for _, wrong in ipairs { 0, -1, 1e10, "60" } do
+      fails("client:lock: max_hold must be a number of seconds from 0.001 to 1e9", function()
+        client:lock("k", { max_hold = wrong })
+      end)
+    end
+    fails('holdfast.new: "max_hold" is an option of client:lock', function()
+      holdfast.new { max_hold = 60 }
+    end)
+  end)
+end)
+
+-- ---- max_waiters ----
+
+local WAITER = [[
+local lock = require("holdfast").new(arg[1]):lock("k")
+assert(lock:acquire(math.huge)):release()
+]]
+
+local function waiters() return world.cli("ZCOUNT", "holdfast_queue:{k}", "(0", "+inf") end
+
+local function add_waiter()
+  local before = waiters()
+  local child = world.program { code = WAITER, args = { world.server:url() } }
+  assert(process.wait_until(function() return waiters() == before + 1 end, PATIENCE))
+  return child
+end
+
+describe("max_waiters", function()
+  it("lets no more into the line, and says how long it is", function()
+    local client = world.client()
+    local held = assert(client:lock("k"):acquire())
+    local first, second = add_waiter(), add_waiter()
+    local shed = world.client():lock("k", { max_waiters = 2, wait = PATIENCE })
+    local acquired, message, code = shed:acquire()
+    assert.same({ nil, "busy" }, { acquired, code })
+    assert.matches('cannot acquire "k" on .*: 2 wait in line, and max_waiters is 2; try again later', message)
+    assert.equal(2, waiters())
+    local patient = world.client():lock("k", { max_waiters = 3, wait = SHORT })
+    message = select(2, patient:acquire())
+    assert.matches("held by", message) -- it was let in, and waited
+    assert.is_true(held:release())
+    for _, child in ipairs { first, second } do assert.same({ "exit", 0 }, { child:wait(PATIENCE) }) end
+    assert(shed:acquire()):release()
+  end)
+
+  it("of 0 never waits", function()
+    local held = assert(world.client():lock("k"):acquire())
+    local client = world.client()
+    local trips = client:ping() and client:stats().round_trips
+    assert.equal("busy", (select(3, client:lock("k", { max_waiters = 0 }):acquire(PATIENCE))))
+    assert.equal(1, client:stats().round_trips - trips)
+    held:release()
+  end)
+
+  it("is told by one_by_one", function()
+    local template = world.client():one_by_one { max_waiters = 1 }
+    local held = assert(world.client():mutex("job_7"):acquire())
+    local child = world.program { code = WAITER:gsub('lock%("k"%)', 'mutex("job_7")'), args = { world.server:url() } }
+    assert(process.wait_until(function() return world.cli("EXISTS", "holdfast_queue:{job_7}") == 1 end, PATIENCE))
+    local _, message, code = template:execute("job", 7, function() end)
+    assert.equal("busy", code)
+    assert.matches("already running, 1 waits in line, and max_waiters is 1", message)
+    assert(held:release())
+    assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+  end)
+
+  it("is refused outside its range, and in a quorum", function()
+    local client = world.client()
+    for _, wrong in ipairs { -1, 1.5, 1e10, "3" } do
+      fails("client:lock: max_waiters must be a whole number from 0 to 1e9", function()
+        client:lock("k", { max_waiters = wrong })
+      end)
+    end
+    local quorum = holdfast.new { servers = { world.server:url() }, mode = "quorum" }
+    fails("client:lock: max_waiters does not work in a quorum", function()
+      quorum:lock("k", { max_waiters = 1 })
+    end)
+    quorum:close()
+  end)
+end)

@@ -1,0 +1,237 @@
+#include "base/lease.h"
+#include "op/operation.h"
+#include "op/renewer.h"
+
+#include "drive.h"
+
+/* No lease of a hold with max_hold lasts longer, by the holder's own clock. */
+
+static struct rig rig;
+
+#define CALLS HF_LINK_CALLS
+#define RENEWER HF_LINK_RENEWER
+#define RENEW "EVALSHA renew 1 k me "
+#define RENEWED "*1\r\n:1\r\n"
+
+static hf_op_spec bounded(hf_time max_hold) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.max_hold = max_hold;
+    return spec;
+}
+
+/* Held since AT(0). */
+static hf_hold *hold_for(hf_time max_hold) {
+    rig_begin(&rig);
+    hf_op_spec spec = bounded(max_hold);
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(1));
+    hf_op_end(op, AT(1));
+    said(link_of(&rig, CALLS));
+    return hold_of(&rig);
+}
+
+/* Lets time pass; the server renews whatever is asked for. Returns how many renewals there were. */
+static int pass(int from_ms, int to_ms) {
+    int renewals = 0;
+    for (int ms = from_ms; ms < to_ms; ms += 10) {
+        rig_sleep(&rig, AT(ms), AT(ms + 10));
+        if (!strstr(said(link_of(&rig, RENEWER)), RENEW)) continue;
+        hear(link_of(&rig, RENEWER), RENEWED, AT(ms + 10));
+        renewals++;
+    }
+    return renewals;
+}
+
+#define CHECK_MAX_HOLD(hold)                                                                       \
+    do {                                                                                           \
+        CHECK_EQ_INT((hold)->state, HF_HOLD_LOST);                                                 \
+        CHECK_STR(hf_lost_reason_name((hold)->reason), "max_hold");                                \
+    } while (0)
+
+TEST(the_last_renewal_asks_for_what_is_left) {
+    hf_hold *hold = hold_for(65 * HF_SECOND);
+    static const struct {
+        int at;
+        const char *lease;
+    } renewals[] = {{10000, "30000"}, {20000, "30000"}, {30000, "30000"}, {40000, "25000"}};
+    int from = 1;
+    for (size_t i = 0; i < sizeof renewals / sizeof *renewals; i++) {
+        char want[64];
+        snprintf(want, sizeof want, RENEW "%s", renewals[i].lease);
+        rig_sleep(&rig, AT(from), AT(renewals[i].at));
+        CHECK_SAID(&rig, RENEWER, want);
+        hear(link_of(&rig, RENEWER), RENEWED, AT(renewals[i].at + 1));
+        from = renewals[i].at + 1;
+    }
+    CHECK_EQ_U64(hold->valid_until, AT(65000 - 252));
+    CHECK_EQ_U64(hold->wake_at, hold->valid_until);
+    rig_sleep(&rig, AT(from), hold->valid_until - 1);
+    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    rig_sleep(&rig, hold->valid_until - 1, hold->valid_until);
+    CHECK_MAX_HOLD(hold);
+    CHECK_EQ_U64(rig.client.stats.losses, 1);
+    rig_end(&rig, AT(66000));
+}
+
+TEST(a_longer_lease_is_cut_to_max_hold) {
+    rig_begin(&rig);
+    hf_op_spec spec = bounded(5 * HF_SECOND);
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    CHECK_SAID(&rig, CALLS, "EVALSHA acquire " KEYS_OF_K "0 0 5000 1000 ");
+    hear_calls(&rig, ACQUIRED, AT(1));
+    hf_op_end(op, AT(1));
+    hf_hold *hold = hold_of(&rig);
+    CHECK_EQ_U64(hold->valid_until, hf_lease_end(AT(0), 5 * HF_SECOND));
+    CHECK_EQ_INT(pass(1, 5001), 0);
+    CHECK_MAX_HOLD(hold);
+    rig_end(&rig, AT(5001));
+}
+
+TEST(a_reentry_does_not_extend_it) {
+    hf_hold *hold = hold_for(40 * HF_SECOND);
+    pass(1, 25001);
+    hf_op_spec spec = bounded(40 * HF_SECOND);
+    hf_op *op = begin_spec(&rig, &spec, AT(25001));
+    CHECK_SAID(&rig, CALLS, "EVALSHA acquire " KEYS_OF_K "1 0 14999 1000 ");
+    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(25002));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(25002));
+    CHECK_EQ_U64(hold->max_until, AT(40000));
+    CHECK_EQ_U64(hold->valid_until, hf_lease_end(AT(25001), HF_MS * 14999));
+    CHECK_EQ_INT(pass(25002, 40000), 0);
+    CHECK_MAX_HOLD(hold);
+    rig_end(&rig, AT(40000));
+}
+
+TEST(a_reentry_sets_none) {
+    hf_hold *hold = hold_lock((rig_begin(&rig), &rig), AT(0));
+    hf_op_spec spec = bounded(10 * HF_SECOND);
+    hf_op *op = begin_spec(&rig, &spec, AT(1000));
+    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1001));
+    hf_op_end(op, AT(1001));
+    CHECK_EQ_U64(hold->max_until, HF_NEVER);
+    CHECK(pass(1001, 60001) >= 4);
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    rig_end(&rig, AT(60001));
+}
+
+/* A partial release sets the lease anew, too. */
+TEST(a_partial_release_does_not_extend_it) {
+    hf_hold *hold = hold_for(20 * HF_SECOND);
+    hold->count = 2;
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(4000));
+    CHECK_SAID(&rig, CALLS, "EVALSHA release " KEYS_OF_K "1 16000 ");
+    hear_calls(&rig, "*2\r\n:3\r\n:1\r\n", AT(4001));
+    hf_op_end(op, AT(4001));
+    CHECK(hold->valid_until <= AT(20000));
+    pass(4001, 20000);
+    CHECK_MAX_HOLD(hold);
+    rig_end(&rig, AT(20000));
+}
+
+TEST(an_extend_is_cut_to_it) {
+    hf_hold *hold = hold_for(20 * HF_SECOND);
+    hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
+    spec.lease = 60 * HF_SECOND;
+    hf_op *op = begin_spec(&rig, &spec, AT(5000));
+    CHECK_SAID(&rig, CALLS, "EVALSHA extend 2 k holdfast_queue:{k} me 15000  ");
+    hear_calls(&rig, ":1\r\n", AT(5001));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(5001));
+    CHECK_EQ_U64(hold->valid_until, hf_lease_end(AT(5000), 15 * HF_SECOND));
+    CHECK_EQ_INT(pass(5001, 20000), 0);
+    CHECK_MAX_HOLD(hold);
+    rig_end(&rig, AT(20000));
+}
+
+TEST(after_a_grant_it_counts_from_that) {
+    rig_begin(&rig);
+    hf_op_spec spec = bounded(40 * HF_SECOND);
+    spec.wait = HF_NEVER;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, busy(20000, 0, 0), AT(1));
+    hear_subscribed(&rig, AT(2));
+    hear_calls(&rig, busy(20000, 0, 0), AT(3));
+    said(link_of(&rig, CALLS));
+    hear_message(&rig, GRANT("1", "88"), AT(500));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(500));
+    hf_hold *hold = hold_of(&rig);
+    CHECK_EQ_U64(hold->max_until, AT(40500));
+    rig_sleep(&rig, AT(500), hold->confirm_at);
+    CHECK(strstr(said(link_of(&rig, RENEWER)), "EVALSHA extend 2 k holdfast_queue:{k} me 30000 "));
+    rig_end(&rig, AT(2000));
+}
+
+TEST(a_short_one_shortens_a_grant) {
+    rig_begin(&rig);
+    hf_op_spec spec = bounded(HF_SECOND);
+    spec.wait = HF_NEVER;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, busy(20000, 0, 0), AT(1));
+    hear_subscribed(&rig, AT(2));
+    hear_calls(&rig, busy(20000, 0, 0), AT(3));
+    hear_message(&rig, GRANT("1", "88"), AT(4));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(4));
+    hf_hold *hold = hold_of(&rig);
+    CHECK(hold->valid_until <= AT(1004));
+    rig_sleep(&rig, AT(4), AT(900));
+    CHECK(hold->in_flight);
+    CHECK(strstr(said(link_of(&rig, RENEWER)), "EVALSHA extend 2 k holdfast_queue:{k} me "));
+    hear(link_of(&rig, RENEWER), ":1\r\n", AT(901));
+    CHECK(hold->valid_until <= AT(1004));
+    rig_sleep(&rig, AT(901), AT(1004));
+    CHECK_MAX_HOLD(hold);
+    rig_end(&rig, AT(1004));
+}
+
+/* The connection is made later than the renewal was encoded. */
+TEST(a_renewal_that_is_sent_late_is_not_believed_beyond_it) {
+    hf_hold *hold = hold_for(35 * HF_SECOND);
+    rig.refusing = true;
+    rig_sleep(&rig, AT(1), AT(14000));
+    rig.refusing = false;
+    rig_sleep(&rig, AT(14000), AT(16000));
+    CHECK(strstr(said(link_of(&rig, RENEWER)), RENEW));
+    hear(link_of(&rig, RENEWER), RENEWED, AT(16001));
+    CHECK(hold->valid_until > AT(34000) && hold->valid_until <= AT(35000));
+    pass(16001, 35001);
+    CHECK_MAX_HOLD(hold);
+    rig_end(&rig, AT(35001));
+}
+
+TEST(one_that_cannot_be_renewed_before_is_unreachable) {
+    hf_hold *hold = hold_for(60 * HF_SECOND);
+    rig.refusing = true;
+    rig_sleep(&rig, AT(1), AT(31000));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK_EQ_INT(hold->reason, HF_LOST_UNREACHABLE);
+    rig_end(&rig, AT(31000));
+}
+
+TEST(one_that_is_gone_before_is_deleted) {
+    hf_hold *hold = hold_for(12 * HF_SECOND);
+    hf_holds_wake_at(&rig.client.holds, hold, AT(6000)); /* as after a failover */
+    rig_sleep(&rig, AT(1), AT(6000));
+    CHECK_SAID(&rig, RENEWER, RENEW "6000");
+    hear(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(6001));
+    CHECK_EQ_INT(hold->reason, HF_LOST_DELETED);
+    rig_end(&rig, AT(6001));
+}
+
+/* The release of a lost lock leaves nothing of it: a renewal may have been sent late. */
+TEST(what_may_still_stand_is_released) {
+    hold_for(5 * HF_SECOND);
+    pass(1, 6000);
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(6000));
+    CHECK_OUTCOME(op, "lost");
+    CHECK(strstr(op->failure.text, "it was held for max_hold seconds"));
+    hf_op_end(op, AT(6000));
+    rig_sleep(&rig, AT(6000), AT(6001));
+    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    rig_end(&rig, AT(6002));
+}
+
+CHECK_MAIN
