@@ -925,7 +925,7 @@ describe("holdfast run", function()
       assert.same({ 0, "" }, { once("-E", "0", "k", "--", "true") })
       assert.same({ 0, "" }, { once("--duplicate-exit", "0", "k", "--", "true") })
       assert.same({ 7, "" }, { once("-E", "0", "-q", "--duplicate-exit", "7", "k", "--", "true") })
-      assert.matches('^holdfast run: "k" is already done or running, on unix:%S+; holdfast show says',
+      assert.matches('^holdfast run: "k" is already done or running, on unix:%S+; holdfast show prints',
         (select(2, once("-E", "3", "k", "--", "true"))))
     end)
 

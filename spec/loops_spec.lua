@@ -56,7 +56,7 @@ describe("an event loop", function()
     ]] }
     assert.equal("exit", (child:wait(20)))
     local told, loaded, made = child:output():match("^(.-)\n(.-)\n(.-)\n")
-    assert.matches('^false\t.*holdfast.new: driver: luv calls back .* write require "luv"', told)
+    assert.matches('^false\t.*holdfast.new: driver: luv runs callbacks .* call require "luv"', told)
     assert.matches("^nil\ttable: ", loaded)
     assert.matches("^holdfast.client: ", made)
   end)

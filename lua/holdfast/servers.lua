@@ -51,7 +51,7 @@ function servers.check_together(given)
   if list and not mode then return 'servers need a mode, "quorum" or "shards"' end
   if mode and not list then return "mode needs servers" end
   if given.restart_guard and mode ~= "quorum" then return 'restart_guard is for mode = "quorum"' end
-  if given.sync and mode == "quorum" then return 'sync is not for mode = "quorum"' end
+  if given.sync and mode == "quorum" then return 'sync does not work with mode = "quorum"' end
   if list and #list > MOST[mode] then
     return ('at most %d servers for mode = "%s"'):format(MOST[mode], mode)
   end

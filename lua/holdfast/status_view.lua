@@ -248,7 +248,7 @@ local function read_all(view, now)
   if ok and view.quorum then view.members = member_states(view) end
   view.reader = nil
   if ok then return end
-  view.trouble = "a reply of the server was not understood, see nginx's error log"
+  view.trouble = "a reply from the server was not understood; see nginx's error log"
   ngx.log(ngx.ERR, "holdfast.status: ", locale.text(err))
 end
 

@@ -219,7 +219,7 @@ local AWAY = { no_quorum = true, unreachable = true, denied = true, server = tru
 local function check_busy(self, task, key, message)
   local yes, count, others = message:match("(%d+) of (%d+) taken(.*)")
   if not yes then return end
-  local unheard = others:match("^, (%d+) not heard yet") or 0
+  local unheard = others:match("^, (%d+) not answered yet") or 0
   local _, busy = others:gsub(" busy[,;]", "")
   if 2 * (yes + unheard + busy) <= tonumber(count) then
     self.world:fail("busy", "%s: %s is told %s", key, task.name, message)

@@ -116,7 +116,7 @@ TEST(bad_urls) {
         {"unix://run/redis.sock", "the socket's path must be absolute"},
         {"unix:///a?db=", "bad db"},
         {"unix:///a?db=70000", "bad db"},
-        {"unix:///a?timeout=1", "unknown parameter; only ?db=N is known"},
+        {"unix:///a?timeout=1", "unknown parameter; only ?db=N is supported"},
         {"unix:///a%00b", "bad socket path"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -67,7 +67,7 @@ static const char *parse_login(hf_server *server, hf_slice login) {
 static const char *parse_unix(hf_server *server, hf_slice rest) {
     hf_slice path = rest;
     if (split(&rest, '?', false, &path)) {
-        if (!hf_slice_skip(&rest, "db=")) return "unknown parameter; only ?db=N is known";
+        if (!hf_slice_skip(&rest, "db=")) return "unknown parameter; only ?db=N is supported";
         if (!number(rest, &server->db)) return "bad db";
     }
     if (path.size == 0 || path.data[0] != '/') return "the socket's path must be absolute";

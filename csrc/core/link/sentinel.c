@@ -347,7 +347,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
         sentinel->state = HF_SENTINEL_ANSWERED;
     } else {
         request->failure =
-            (hf_failure){.code = HF_SERVER, .text = "a reply that no sentinel gives"};
+            (hf_failure){.code = HF_SERVER, .text = "not a reply that a sentinel would give"};
         sentinel->state = HF_SENTINEL_FAILED;
     }
     if (sentinels->asking) decide(sentinels, now);

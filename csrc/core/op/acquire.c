@@ -131,8 +131,7 @@ void hf_acquire_fail_for_itself(hf_op *op) {
         hf_op_fail(
             op, HF_DEADLOCK,
             "another owner in this client holds it and cannot proceed while this call waits, "
-            "unless the client has the "
-            "driver of an event loop");
+            "unless the client uses an event-loop driver");
 }
 
 static void end_as(hf_op *op, hf_code code, hf_time now) {
@@ -578,7 +577,7 @@ static void on_newer_format(hf_op *op, hf_time now) {
     roll_back(op, now);
     hf_op_fail(
         op, HF_CONFLICT,
-        "a newer version of this library is waiting for it, in a format unknown to this one");
+        "a newer version of holdfast is waiting for it, in a format that this one does not know");
     finish(op, now);
 }
 
@@ -625,7 +624,7 @@ static void on_yes(hf_op *op, const hf_wire_answer *answer, hf_time now) {
 
 static void on_nonsense(hf_op *op, hf_time now) {
     undo(op, now);
-    hf_op_fail(op, HF_SERVER, "the script sent an unexpected reply");
+    hf_op_fail(op, HF_SERVER, "the script returned an unexpected reply");
     finish(op, now);
 }
 

@@ -258,7 +258,7 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
         on_gone(op, i, verdict, now);
     } else {
         for_each(op, undo_hold, now);
-        hf_op_fail(op, HF_SERVER, "the script sent an unexpected reply");
+        hf_op_fail(op, HF_SERVER, "the script returned an unexpected reply");
     }
 }
 
@@ -327,8 +327,9 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
         }
     }
     if (unclear > 0)
-        hf_op_fail(op, HF_SERVER,
-                   "the script sent an unexpected reply; the release continues in the background");
+        hf_op_fail(
+            op, HF_SERVER,
+            "the script returned an unexpected reply; the release continues in the background");
     else if (lost == 0) hf_op_succeed(op);
     else hf_op_fail(op, HF_LOST, "%zu of %zu keys were no longer held", lost, op->spec.batch_count);
 }

@@ -40,7 +40,7 @@ static bool is_gone(hf_verdict verdict) {
 /* Such a reply says no more than a missing one. */
 static void note_nonsense(hf_request *request) {
     request->failure =
-        (hf_failure){.code = HF_SERVER, .text = "the script sent an unexpected reply"};
+        (hf_failure){.code = HF_SERVER, .text = "the script returned an unexpected reply"};
 }
 
 /* Takes note of a hold that the server does not know any more. */

@@ -29,7 +29,7 @@ static void on_refused(hf_op *op, const hf_request *request, const hf_reply *rep
                    (int)(other.size < 64 ? other.size : 64), other.data);
         break;
     case -2: fail_stale(op, request, "a later write of this client has overtaken it"); break;
-    default: hf_op_fail(op, HF_SERVER, "the script sent an unexpected reply");
+    default: hf_op_fail(op, HF_SERVER, "the script returned an unexpected reply");
     }
 }
 

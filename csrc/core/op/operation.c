@@ -149,7 +149,8 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
                    "the cluster");
     else if (has_names_of_another(op))
         hf_op_fail(op, HF_CONFLICT,
-                   "the key without its braces maps to the same names on the server; use that one");
+                   "the key without its braces maps to the same names on the server; use the key "
+                   "without braces");
     else op->class->begin(op, now);
     return op;
 }

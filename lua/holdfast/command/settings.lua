@@ -27,7 +27,7 @@ settings.options = {
     help = "redis[s]://[user:password@]host[:port][/db], valkey[s]://… or unix:///path" },
   { "servers", value = "URL,URL", help = "independent servers: a majority of them must grant the lock" },
   { "restart-guard", value = "TIME", check = options.seconds,
-    help = "with --servers: do not trust a server until this long after it restarts; set it to the longest lease in use" },
+    help = "with --servers: do not trust a restarted server for this long; set it to the longest lease in use" },
   { "ca", value = "FILE", help = "CA certificates to trust for rediss://, PEM (default: the system's)" },
   { "cert", value = "FILE", help = "client certificate for rediss://, PEM" },
   { "key", value = "FILE", help = "private key for --cert, PEM" },

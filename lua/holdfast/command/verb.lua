@@ -10,7 +10,7 @@ local unpack = table.unpack or unpack
 local verb = {}
 
 local NO_SERVERS = { "servers", value = "URL,URL",
-  help = "not for this verb: it works on a single server" }
+  help = "not supported: this verb works on a single server" }
 
 -- The options of a verb: its own, those that say where the server is, or with self.of_servers the
 -- servers, and how to connect, and more.

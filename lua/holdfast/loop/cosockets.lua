@@ -136,7 +136,7 @@ local function disconnected(self, link, reason)
   turn(self)
 end
 
-local CLIENT_CERTIFICATE = "TLS: this version of lua-resty-core knows no client certificates"
+local CLIENT_CERTIFICATE = "TLS: this version of lua-resty-core does not support client certificates"
 
 local function content(path)
   local file, message = io.open(path, "rb")

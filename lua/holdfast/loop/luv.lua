@@ -5,7 +5,7 @@ local pump = require "holdfast.loop.pump"
 
 local here, is_main = coroutine.running()
 if here and not is_main and not package.loaded.luv then
-  error('luv calls back in the coroutine that loads it; write require "luv" outside of any', 0)
+  error('luv runs callbacks in the coroutine that loads it; call require "luv" outside any coroutine', 0)
 end
 
 local uv = require "luv"

@@ -345,7 +345,7 @@ local function leave_host(self)
   if left.tasks == 0 and left.wake then left.wake:post() end
 end
 
-local TOO_MANY = "nginx starts no more than the %d timers that this worker runs; raise lua_max_running_timers"
+local TOO_MANY = "this worker already runs %d timers, and nginx starts no more; raise lua_max_running_timers"
 
 -- nginx does not start a timer beyond its limit.
 function loop.why_late()
