@@ -2,7 +2,7 @@
 
 return {
   style = "sha256-4akSd+p3mXZqWGZ7fbvqpU5WLaI/C/11yB51nygmlQQ=",
-  script = "sha256-koSsIvtNuOJlprR+6yYBW+p1X1TGmV7Zni/OFKXkEFc=",
+  script = "sha256-PREbyxJXvZtpq5Gy0LRDJywP1nTl4WHYdbnnoBgNlpk=",
   html = [=[
 <!DOCTYPE html>
 <html lang="en">
@@ -223,7 +223,7 @@ const SIGNS = { none: "…", well: "✓", warn: "!", bad: "✕" };
 const REASONS = {
   expired: "its lease ended before a renewal came through", taken: "another owner holds it",
   deleted: "it was broken or deleted", unreachable: "no server could be reached in time",
-  max_hold: "it was held for max_hold seconds",
+  max_hold: "it was held for as long as its max_hold allows",
 };
 
 const at = id => document.getElementById(id);

@@ -1658,7 +1658,9 @@ TEST(each_loss_has_its_words) {
         [HF_LOST_TAKEN] = "another owner holds it",
         [HF_LOST_DELETED] = "its key was deleted on the server",
         [HF_LOST_UNREACHABLE] = "it could not be renewed in time",
+        [HF_LOST_MAX_HOLD] = "it was held for as long as max_hold allows",
     };
+    _Static_assert(sizeof words / sizeof *words == HF_LOST_REASONS, "each reason has its words");
     for (int reason = HF_LOST_EXPIRED; reason < HF_LOST_REASONS; reason++) {
         rig_begin(&rig);
         hf_client_lose(&rig.client, hold_times(1, AT(0)), (hf_lost_reason)reason);

@@ -27,7 +27,7 @@ static void fail_lost(hf_op *op, hf_lost_reason reason) {
         [HF_LOST_TAKEN] = "another owner holds it",
         [HF_LOST_DELETED] = "its key was deleted on the server",
         [HF_LOST_UNREACHABLE] = "it could not be renewed in time",
-        [HF_LOST_MAX_HOLD] = "it was held for max_hold seconds, and is not renewed beyond",
+        [HF_LOST_MAX_HOLD] = "it was held for as long as max_hold allows",
     };
     _Static_assert(sizeof words / sizeof *words == HF_LOST_REASONS, "each reason has its words");
     hf_op_fail(op, HF_LOST, "%s", words[reason]);

@@ -8,6 +8,7 @@ const SIGNS = { none: "…", well: "✓", warn: "!", bad: "✕" };
 const REASONS = {
   expired: "its lease ended before a renewal came through", taken: "another owner holds it",
   deleted: "it was broken or deleted", unreachable: "no server could be reached in time",
+  max_hold: "it was held for as long as its max_hold allows",
 };
 
 const at = id => document.getElementById(id);
