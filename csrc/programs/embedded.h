@@ -1630,9 +1630,8 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "redis.call('DEL', LOCK)\n"
     "return pass_on('1')\n",
-    [RW_HEAD_1] = "local FOUND_HELD = redis.call('HMGET', LOCK, 'mode', OWNER)\n"
-    "local found = FOUND_HELD[1]\n"
-    "local held = found and tonumber(FOUND_HELD[2]) or 0\n"
+    [RW_HEAD_1] = "local found = redis.call('HGET', LOCK, 'mode')\n"
+    "local held = found and tonumber(redis.call('HGET', LOCK, OWNER)) or 0\n"
     "if FROM == 0 and held == 0 and (not found or found == 'read') and OWNER:sub(-6) ~= ':write' then\n"
     "local call = redis.call\n"
     "local free = call('EXISTS', QUEUE) == 0\n"
@@ -1702,7 +1701,7 @@ static const char *const hf_segment_table[] = {
     "if reads then call('DEL', own) end\n"
     "if announce(reads and '0' or '1') == 0 then return 1 end\n"
     "holds = 0\n"
-    "elseif found == 'read' and left <= 100 then -- MANY of rw.lua\n"
+    "elseif left <= 100 and call('HGET', LOCK, 'mode') == 'read' then -- MANY of rw.lua\n"
     "local own_ms, lock_ms = call('PTTL', own), call('PTTL', LOCK)\n"
     "local longest, fields = own_ms < lock_ms and own_ms or 0, nil\n"
     "if longest == 0 then fields = call('HGETALL', LOCK) end\n"
@@ -2046,8 +2045,7 @@ static const char *const hf_segment_table[] = {
     "if result == 2 then renew_holds(LOCK, OWNER, TO, LEASE) end\n"
     "return result\n",
     [RW_RELEASE_3] = "local TO, LEASE, WAITER = tonumber(ARGV[3]), ARGV[4], ARGV[6]\n"
-    "local found, holds = unpack(redis.call('HMGET', LOCK, 'mode', OWNER))\n"
-    "holds = tonumber(holds)\n"
+    "local holds = tonumber(redis.call('HGET', LOCK, OWNER))\n"
     "if not holds then\n"
     "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
     "end\n",
@@ -2377,10 +2375,10 @@ static const hf_program hf_program_table[] = {
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
     {"renew", "612a2c9050386260ce0a1189f16aa5e30af5a9a6", (const unsigned char[]){HASH_1, RENEW_2,
     HF_NO_SEGMENT}, 868, NULL},
-    {"rw_acquire", "bcdc0c016febe72b9b7210f36a8862ee8e7b1925", (const unsigned char[]){KEYS_1,
+    {"rw_acquire", "05357d1c7d0a49e7a663aba9ce143c259dfc3164", (const unsigned char[]){KEYS_1,
     RW_PLAIN_1, RW_ACQUIRE_3, RW_HEAD_1, CLOCK_1, TOKEN_1, RW_1, RW_ACQUIRE_8, RW_TOKEN_1,
     RW_ACQUIRE_10, RW_QUEUE_1, NOW_1, RW_QUEUE_3, MEMBER_1, RW_QUEUE_5, LAST_PLACE_1,
-    PASSING_OVER_1, RW_ACQUIRE_14, HF_NO_SEGMENT}, 22559,
+    PASSING_OVER_1, RW_ACQUIRE_14, HF_NO_SEGMENT}, 22536,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
     {"rw_extend", "aa98ecd5bf0b6f296ef6273a1a50eeb09f20cf36", (const unsigned char[]){RW_1,
     RW_EXTEND_2, SHORTENED_1, RW_EXTEND_4, HF_NO_SEGMENT}, 3547, NULL},
@@ -2394,9 +2392,9 @@ static const hf_program hf_program_table[] = {
     CLOCK_1, TOKEN_1, RW_1, RW_PLAIN_1, RW_TOKEN_1, RW_QUEUE_1, NOW_1, RW_QUEUE_3, MEMBER_1,
     RW_QUEUE_5, FORGETTING_1, RW_LEAVE_9, HF_NO_SEGMENT}, 16385,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
-    {"rw_release", "b72c19b87baba1c3002963575b5a4c857c42d47b", (const unsigned char[]){KEYS_1,
+    {"rw_release", "3c8a0ad8e9521b09fc6bb2f20ed075eae09ed058", (const unsigned char[]){KEYS_1,
     RW_PLAIN_1, RW_RELEASE_3, RW_LEAVING_1, CLOCK_1, TOKEN_1, RW_1, RW_TOKEN_1, RW_QUEUE_1, NOW_1,
-    RW_QUEUE_3, MEMBER_1, RW_QUEUE_5, RW_RELEASE_10, HF_NO_SEGMENT}, 16543,
+    RW_QUEUE_3, MEMBER_1, RW_QUEUE_5, RW_RELEASE_10, HF_NO_SEGMENT}, 16526,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE]},
     {"rw_renew", "60c9ce1563fbcc36974d27500dbcc45b9c46d418", (const unsigned char[]){RW_1,
     RW_RENEW_2, HF_NO_SEGMENT}, 2761, NULL},
@@ -2516,10 +2514,10 @@ static const hf_program hf_program_table[] = {
     PLACING_1, JAVAS_1, PLACING_3, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, PARTS_1,
     GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, MEMBERS_1, MEMBER_1, MEMBERS_3, QUEUE_8,
     RELEASE_ALL_10, HF_NO_SEGMENT}, 13614, NULL},
-    {"sharded_rw_acquire", "8c41fcc8f6b2d2aa76208504dc9398c5d792c787",
+    {"sharded_rw_acquire", "7ce7522a4ee4ee5cd484fc026e0ae71a58b10d3c",
     (const unsigned char[]){KEYS_1, RW_SHARDED_1, RW_ACQUIRE_3, RW_HEAD_1, CLOCK_1, TOKEN_1, RW_1,
     RW_ACQUIRE_8, RW_TOKEN_1, RW_ACQUIRE_10, RW_QUEUE_1, NOW_1, RW_QUEUE_3, MEMBER_1, RW_QUEUE_5,
-    LAST_PLACE_1, PASSING_OVER_1, RW_ACQUIRE_14, HF_NO_SEGMENT}, 22924, NULL},
+    LAST_PLACE_1, PASSING_OVER_1, RW_ACQUIRE_14, HF_NO_SEGMENT}, 22901, NULL},
     {"sharded_rw_force", "2a4cba7b30d9415a36cda67784840e05d721fe20",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, RW_1, RW_SHARDED_1, RW_TOKEN_1, RW_QUEUE_1,
     NOW_1, RW_QUEUE_3, MEMBER_1, RW_QUEUE_5, JAVAS_1, RW_FORCE_9, HF_NO_SEGMENT}, 16240, NULL},
@@ -2527,10 +2525,10 @@ static const hf_program hf_program_table[] = {
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, RW_1, RW_SHARDED_1, RW_TOKEN_1, RW_QUEUE_1,
     NOW_1, RW_QUEUE_3, MEMBER_1, RW_QUEUE_5, FORGETTING_1, RW_LEAVE_9, HF_NO_SEGMENT}, 16750,
     NULL},
-    {"sharded_rw_release", "0dd560e1bf855858ed293e7656d1a9d755e0e5ce",
+    {"sharded_rw_release", "345da1afa24b1084b49e99e958e1280965f56f69",
     (const unsigned char[]){KEYS_1, RW_SHARDED_1, RW_RELEASE_3, RW_LEAVING_1, CLOCK_1, TOKEN_1,
     RW_1, RW_TOKEN_1, RW_QUEUE_1, NOW_1, RW_QUEUE_3, MEMBER_1, RW_QUEUE_5, RW_RELEASE_10,
-    HF_NO_SEGMENT}, 16908, NULL},
+    HF_NO_SEGMENT}, 16891, NULL},
     {"sharded_semaphore_leave", "56fc8d98d45b85859c030b76c8142391fa10f050",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
     SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1727, NULL},

@@ -1,9 +1,8 @@
 --#fragment
 -- A reader that comes in where nobody writes or waits, in straight lines: see head.lua. Anything
 -- else is left to the text behind it, such as a counter that has no token.
-local FOUND_HELD = redis.call('HMGET', LOCK, 'mode', OWNER)
-local found = FOUND_HELD[1]
-local held = found and tonumber(FOUND_HELD[2]) or 0
+local found = redis.call('HGET', LOCK, 'mode')
+local held = found and tonumber(redis.call('HGET', LOCK, OWNER)) or 0
 if FROM == 0 and held == 0 and (not found or found == 'read') and OWNER:sub(-6) ~= ':write' then
   local call = redis.call
   local free = call('EXISTS', QUEUE) == 0

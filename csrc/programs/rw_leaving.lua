@@ -13,7 +13,7 @@ if TO == 0 and holds == 1 and redis.call('EXISTS', QUEUE) == 0 then
     if reads then call('DEL', own) end
     if announce(reads and '0' or '1') == 0 then return 1 end
     holds = 0
-  elseif found == 'read' and left <= 100 then -- MANY of rw.lua
+  elseif left <= 100 and call('HGET', LOCK, 'mode') == 'read' then -- MANY of rw.lua
     local own_ms, lock_ms = call('PTTL', own), call('PTTL', LOCK)
     local longest, fields = own_ms < lock_ms and own_ms or 0, nil
     if longest == 0 then fields = call('HGETALL', LOCK) end

@@ -12,8 +12,7 @@
 -- not held by this owner: -1 the key is gone, -2 others have it
 local TO, LEASE, WAITER = tonumber(ARGV[3]), ARGV[4], ARGV[6]
 
-local found, holds = unpack(redis.call('HMGET', LOCK, 'mode', OWNER))
-holds = tonumber(holds)
+local holds = tonumber(redis.call('HGET', LOCK, OWNER))
 if not holds then
   return redis.call('EXISTS', LOCK) == 0 and -1 or -2
 end
