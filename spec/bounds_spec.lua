@@ -179,7 +179,7 @@ describe("max_waiters", function()
     held:release()
   end)
 
-  it("is told by one_by_one", function()
+  it("is reported by one_by_one", function()
     local template = world.client():one_by_one { max_waiters = 1 }
     local held = assert(world.client():mutex("job_7"):acquire())
     local child = world.program { code = WAITER:gsub('lock%("k"%)', 'mutex("job_7")'), args = { world.server:url() } }

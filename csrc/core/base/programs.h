@@ -10,7 +10,7 @@ typedef struct hf_program hf_program;
 struct hf_program {
     const char *name;
     const char *sha1;              /* 40 hex digits of its text */
-    const unsigned char *segments; /* of its text, one after the other: embedded.h has them */
+    const unsigned char *segments; /* the numbers of its segments in embedded.h, in order */
     size_t length;                 /* of the text */
     const hf_program
         *sharded; /* the same where Redisson uses sharded channels; NULL: it is no other */
