@@ -82,6 +82,8 @@ void hf_new_type(lua_State *L, const char *type, const luaL_Reg *metamethods);
 
 /* Adds functions of this copy to the table on top. */
 void hf_set_functions(lua_State *L, const luaL_Reg *functions);
+/* Adds one of them that finds this number at its second upvalue. */
+void hf_set_numbered(lua_State *L, const char *name, lua_CFunction function, int number);
 
 /* Pushes what is at this address in the registry. */
 void hf_push_registry(lua_State *L, const void *key);
@@ -94,6 +96,7 @@ void hf_new_methods(lua_State *L, const luaL_Reg *methods);
 void hf_open_observer(lua_State *L); /* adds to the table of the client's functions on top */
 void hf_open_client(lua_State *L);   /* adds to the module table on top */
 void hf_open_lock(lua_State *L);
+void hf_open_calls(lua_State *L); /* adds to the table of the lock's functions on top */
 void hf_open_operations(lua_State *L);
 void hf_open_watchdog(lua_State *L);
 void hf_open_engine(lua_State *L);

@@ -67,6 +67,48 @@ static void set_words(hf_op_spec *spec, const hf_slice *words, size_t count) {
     if (spec->kind == HF_OP_FENCED && spec->value > count) spec->value = count;
 }
 
+/* What a call has behind the lock; SPECIAL: it has its own function, or is for `begin` alone. */
+typedef enum form { NOTHING, NUMBER, SPECIAL } form;
+
+/* The operations on one lock. A call returns this, or nil, message, code:
+ *
+ *   release, check       true
+ *   extend               (seconds) true
+ *   force_release        whether it was locked
+ *   ttl                  seconds; math.huge for a key without TTL; nil when free
+ *   info                 { owner, holds, ttl, token, waiters, position } as the server has it
+ *   pause                (seconds) true, after that time; it fails if a signal or the end of the
+ *                        client comes first
+ *   set                  (count) true: the semaphore has this many permits
+ *   set_count            (count) whether the latch counts from now on; false: it counts already
+ *   count_down           (amount) how many are still to come; false: the latch was open
+ *   count                how many are still to come
+ *   await                (seconds) true: the latch is open
+ *   delete               whether the latch was closed
+ *   take                 (seconds) true: this handle's number of permits is the caller's
+ *   give                 (amount) how many permits are free
+ *   drain                how many permits it has taken
+ */
+static const struct {
+    const char *name;
+    hf_op_kind kind;
+    form form;
+} calls[] = {
+    {"acquire", HF_OP_ACQUIRE, SPECIAL},    {"release", HF_OP_RELEASE, NOTHING},
+    {"complete", HF_OP_COMPLETE, SPECIAL},  {"extend", HF_OP_EXTEND, NUMBER},
+    {"check", HF_OP_CHECK, NOTHING},        {"force_release", HF_OP_FORCE, NOTHING},
+    {"info", HF_OP_INFO, NOTHING},          {"ttl", HF_OP_TTL, NOTHING},
+    {"ping", HF_OP_PING, SPECIAL},          {"command", HF_OP_COMMAND, SPECIAL},
+    {"pause", HF_OP_PAUSE, NUMBER},         {"set", HF_OP_SET, NUMBER},
+    {"set_count", HF_OP_SET_COUNT, NUMBER}, {"count_down", HF_OP_COUNT_DOWN, NUMBER},
+    {"count", HF_OP_COUNT, NOTHING},        {"await", HF_OP_AWAIT, NUMBER},
+    {"delete", HF_OP_DELETE, NOTHING},      {"take", HF_OP_TAKE, NUMBER},
+    {"give", HF_OP_GIVE, NUMBER},           {"drain", HF_OP_DRAIN, NOTHING},
+    {"fenced", HF_OP_FENCED, SPECIAL},
+};
+
+#define CALLS (sizeof calls / sizeof *calls)
+
 /* Runs one operation with the blocking driver. The record and the words stay on the stack while it
  * runs. */
 static int run_on(lua_State *L, hf_lua_lock *lock, hf_op_kind kind, double seconds, hf_slice record,
@@ -83,11 +125,14 @@ static int run_on(lua_State *L, hf_lua_lock *lock, hf_op_kind kind, double secon
     return hf_lua_op_run(L, &self, &spec);
 }
 
-static int run(lua_State *L, hf_op_kind kind, double seconds, hf_slice record) {
-    return run_on(L, hf_lock_check(L), kind, seconds, record, NULL, 0);
-}
-
 static const hf_slice no_record = {"", 0};
+
+/* name(lock [, number]): a row of `calls` */
+static int l_call(lua_State *L) {
+    size_t i = (size_t)lua_tointeger(L, lua_upvalueindex(2));
+    double number = calls[i].form == NUMBER ? luaL_checknumber(L, 2) : 0;
+    return run_on(L, hf_lock_check(L), calls[i].kind, number, no_record, NULL, 0);
+}
 
 /* acquire(lock [, wait]) -> lock | nil, message, code */
 static int l_acquire(lua_State *L) {
@@ -96,97 +141,13 @@ static int l_acquire(lua_State *L) {
     return run_on(L, lock, HF_OP_ACQUIRE, wait, no_record, NULL, 0);
 }
 
-/* release(lock) -> true | nil, message, code */
-static int l_release(lua_State *L) {
-    return run(L, HF_OP_RELEASE, 0, no_record);
-}
-
 /* complete(lock, keep [, record]) -> true | nil, message, code: ends a guard's run and leaves the
  * record for `keep` seconds, 0: frees the key */
 static int l_complete(lua_State *L) {
     hf_slice record;
     record.data = luaL_optlstring(L, 3, "", &record.size);
-    return run(L, HF_OP_COMPLETE, luaL_checknumber(L, 2), record);
-}
-
-/* extend(lock, seconds) -> true | nil, message, code */
-static int l_extend(lua_State *L) {
-    return run(L, HF_OP_EXTEND, luaL_checknumber(L, 2), no_record);
-}
-
-/* check(lock) -> true | nil, message, code */
-static int l_check(lua_State *L) {
-    return run(L, HF_OP_CHECK, 0, no_record);
-}
-
-/* force_release(lock) -> whether it was locked | nil, message, code */
-static int l_force_release(lua_State *L) {
-    return run(L, HF_OP_FORCE, 0, no_record);
-}
-
-/* ttl(lock) -> seconds; math.huge for a key without TTL; nil when free | nil, message, code */
-static int l_ttl(lua_State *L) {
-    return run(L, HF_OP_TTL, 0, no_record);
-}
-
-/* info(lock) -> { owner, holds, ttl, token, waiters, position } as the server has it | nil,
- * message, code */
-static int l_info(lua_State *L) {
-    return run(L, HF_OP_INFO, 0, no_record);
-}
-
-/* pause(lock, seconds) -> true, after that time | nil, message, code: a signal or the end of the
- * client came first */
-static int l_pause(lua_State *L) {
-    return run(L, HF_OP_PAUSE, luaL_checknumber(L, 2), no_record);
-}
-
-/* set(permits, count) -> true | nil, message, code: how many permits the semaphore has */
-static int l_set(lua_State *L) {
-    return run(L, HF_OP_SET, luaL_checknumber(L, 2), no_record);
-}
-
-/* set_count(latch, count) -> whether it counts from now on; false: it counts already | nil,
- * message, code */
-static int l_set_count(lua_State *L) {
-    return run(L, HF_OP_SET_COUNT, luaL_checknumber(L, 2), no_record);
-}
-
-/* count_down(latch, amount) -> how many are still to come; false: it was open | nil, message, code
- */
-static int l_count_down(lua_State *L) {
-    return run(L, HF_OP_COUNT_DOWN, luaL_checknumber(L, 2), no_record);
-}
-
-/* count(latch) -> how many are still to come | nil, message, code */
-static int l_count(lua_State *L) {
-    return run(L, HF_OP_COUNT, 0, no_record);
-}
-
-/* await(latch, seconds) -> true: it is open | nil, message, code */
-static int l_await(lua_State *L) {
-    return run(L, HF_OP_AWAIT, luaL_checknumber(L, 2), no_record);
-}
-
-/* delete(latch) -> whether it was closed | nil, message, code */
-static int l_delete(lua_State *L) {
-    return run(L, HF_OP_DELETE, 0, no_record);
-}
-
-/* take(permits, seconds) -> true: this handle's number of permits is the caller's | nil, message,
- * code */
-static int l_take(lua_State *L) {
-    return run(L, HF_OP_TAKE, luaL_checknumber(L, 2), no_record);
-}
-
-/* give(permits, amount) -> how many are free | nil, message, code */
-static int l_give(lua_State *L) {
-    return run(L, HF_OP_GIVE, luaL_checknumber(L, 2), no_record);
-}
-
-/* drain(permits) -> how many it has taken | nil, message, code */
-static int l_drain(lua_State *L) {
-    return run(L, HF_OP_DRAIN, 0, no_record);
+    double keep = luaL_checknumber(L, 2);
+    return run_on(L, hf_lock_check(L), HF_OP_COMPLETE, keep, record, NULL, 0);
 }
 
 /* The words of the list at this stack index, in a userdata that is left on the stack. A list of our
@@ -222,27 +183,10 @@ static int l_fenced(lua_State *L) {
 
 /* ---- with an external driver ---- */
 
-static const struct {
-    const char *name;
-    hf_op_kind kind;
-} KINDS[] = {
-    {"acquire", HF_OP_ACQUIRE},     {"release", HF_OP_RELEASE},
-    {"complete", HF_OP_COMPLETE},   {"extend", HF_OP_EXTEND},
-    {"check", HF_OP_CHECK},         {"force_release", HF_OP_FORCE},
-    {"info", HF_OP_INFO},           {"ttl", HF_OP_TTL},
-    {"ping", HF_OP_PING},           {"command", HF_OP_COMMAND},
-    {"pause", HF_OP_PAUSE},         {"set", HF_OP_SET},
-    {"set_count", HF_OP_SET_COUNT}, {"count_down", HF_OP_COUNT_DOWN},
-    {"count", HF_OP_COUNT},         {"await", HF_OP_AWAIT},
-    {"delete", HF_OP_DELETE},       {"take", HF_OP_TAKE},
-    {"give", HF_OP_GIVE},           {"drain", HF_OP_DRAIN},
-    {"fenced", HF_OP_FENCED},
-};
-
 static hf_op_kind check_kind(lua_State *L, int index) {
     const char *name = luaL_checkstring(L, index);
-    for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++) {
-        if (strcmp(KINDS[i].name, name) == 0) return KINDS[i].kind;
+    for (size_t i = 0; i < CALLS; i++) {
+        if (strcmp(calls[i].name, name) == 0) return calls[i].kind;
     }
     return (hf_op_kind)luaL_error(L, "no operation is called %s", name);
 }
@@ -280,26 +224,13 @@ static int l_begin(lua_State *L) {
     return hf_lua_op_begin(L, self, &spec);
 }
 
-const luaL_Reg hf_lock_calls[] = {
-    {"begin", l_begin},
-    {"acquire", l_acquire},
-    {"release", l_release},
-    {"complete", l_complete},
-    {"force_release", l_force_release},
-    {"extend", l_extend},
-    {"check", l_check},
-    {"ttl", l_ttl},
-    {"info", l_info},
-    {"pause", l_pause},
-    {"set", l_set},
-    {"set_count", l_set_count},
-    {"count_down", l_count_down},
-    {"count", l_count},
-    {"await", l_await},
-    {"delete", l_delete},
-    {"take", l_take},
-    {"give", l_give},
-    {"drain", l_drain},
-    {"fenced", l_fenced},
-    {NULL, NULL},
-};
+void hf_open_calls(lua_State *L) {
+    static const luaL_Reg special[] = {{"begin", l_begin},
+                                       {"acquire", l_acquire},
+                                       {"complete", l_complete},
+                                       {"fenced", l_fenced},
+                                       {NULL, NULL}};
+    hf_set_functions(L, special);
+    for (size_t i = 0; i < CALLS; i++)
+        if (calls[i].form != SPECIAL) hf_set_numbered(L, calls[i].name, l_call, (int)i);
+}

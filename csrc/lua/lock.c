@@ -689,7 +689,6 @@ void hf_open_lock(lua_State *L) {
     lua_setfield(L, -2, "permit_type");
     lua_newtable(L);
     hf_set_functions(L, functions);
-    hf_set_functions(L, hf_lock_calls);
     hf_set_functions(L, hf_lock_batch);
     lua_setfield(L, -2, "lock");
 }

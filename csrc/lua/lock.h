@@ -103,8 +103,7 @@ void hf_lock_note_release(hf_lua_lock *lock, hf_hold *hold);
  * if the table has no hold of the caller, or that of another handle. NULL: there is none. */
 const taken *hf_lock_lost(const hf_lua_lock *lock, hf_slice caller);
 
-/* The functions that call the server, for the table of the lock's functions. */
-extern const luaL_Reg hf_lock_calls[]; /* call.c */
+/* The functions of several locks, for the table of the lock's functions. */
 extern const luaL_Reg hf_lock_batch[]; /* batch.c */
 
 #endif

@@ -108,6 +108,9 @@ int luaopen_holdfast_core(lua_State *L) {
     lua_pop(L, 1);
     hf_open_operations(L);
     hf_open_lock(L);
+    lua_getfield(L, -1, "lock");
+    hf_open_calls(L);
+    lua_pop(L, 1);
     hf_open_watchdog(L);
     hf_open_engine(L);
     hf_open_template(L);

@@ -143,6 +143,13 @@ void hf_set_functions(lua_State *L, const luaL_Reg *functions) {
     }
 }
 
+void hf_set_numbered(lua_State *L, const char *name, lua_CFunction function, int number) {
+    hf_push_registry(L, &METATABLES);
+    lua_pushinteger(L, number);
+    lua_pushcclosure(L, function, 2);
+    lua_setfield(L, -2, name);
+}
+
 void hf_new_methods(lua_State *L, const luaL_Reg *methods) {
     lua_newtable(L);
     hf_set_functions(L, methods);
