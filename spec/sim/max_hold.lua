@@ -32,7 +32,7 @@ end
 
 -- plan: of plan.lua; changed in place
 function max_hold.add(plan)
-  local prng = Prng.new((plan.seed * 71 + 97) % 2147483647)
+  local prng = Prng.new((plan.seed * 1477 + 631) % 2147483647)
   if not prng:chance(BOUNDED) then return end
   for _, part in ipairs(plan.parts) do
     if may_bound(part) and prng:chance(70) then bound(prng, part) end
