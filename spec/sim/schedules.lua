@@ -196,6 +196,27 @@ local shared_grant_lost = plan({ LOCK[1] }, {
 }, { grant_lease = 0.5, network = { 200, 2000 }, rate = 1.00299, sharing = true, timeout = 1,
   seed = 3233644 })
 
+-- A server of a quorum cannot be reached for the acquire, and another one not for the release. The
+-- second run reaches these two.
+local record_of_two = plan({ GUARD[1] }, {
+  process(1, { servers = 3, restart_guard = 0, near = 100, far = 400, command_timeout = 0.4 }),
+  process(2, { servers = 3, restart_guard = 0, near = 100, far = 400, command_timeout = 0.4 }),
+  task {
+    layout = "guard", process = 1, slot = 8, start = 10000, lease = 0.3, renewed = false, wait = 1,
+    keep = 5, naps = { 50000 }, finish = "complete",
+  },
+  task {
+    layout = "guard", process = 2, slot = 7, start = S, lease = 0.3, renewed = false, wait = 1,
+    keep = 5, finish = "complete",
+  },
+  mishap { kind = "cut_up", at = 0, process = 1, link = "calls", server = 1, duration = 80000 },
+  mishap { kind = "cut_up", at = 40000, process = 1, link = "calls", server = 3, duration = 9 * S },
+  mishap { kind = "cut_up", at = 900000, process = 2, link = "calls", server = 2, duration = 9 * S },
+}, {
+  quorum = true, kind = "majority", faulty = {}, network = { 100, 400 }, restart_guard = 0,
+  timeout = 0.4, skew = 0, offsets = { 0, 0, 0 }, rates = { 1, 1, 1 },
+})
+
 -- Two servers of a quorum forget a shared owner's hold, and another process of the owner tries
 -- there while it is renewed.
 local function forgotten(renewer_link)
@@ -289,6 +310,16 @@ local lost_answer = plan({ { name = "a", layout = "lock" }, { name = "b", layout
     together = true, patience = 1300,
   },
 })
+
+-- Two locks without a watchdog: the first is renewed until the second is acquired, too.
+local held_meanwhile = plan({ { name = "a", layout = "lock" }, { name = "b", layout = "lock" } }, {
+  process(1), process(2),
+  task { key = "b", process = 2, slot = 8, start = 0, wait = 0, naps = { 2 * S } },
+  task {
+    process = 1, slot = 7, start = 10000, lease = 0.3, renewed = false, wait = huge,
+    several = { "a", "b" },
+  },
+}, { calm = true })
 
 -- The handles of two locks are collected while their release is under way, and one of them is gone.
 local forsaken = plan({ { name = "a", layout = "lock" }, { name = "b", layout = "lock" } }, {
@@ -673,6 +704,8 @@ return {
   { "lost_entry", lost_entry, "LOST_ENTRY_KEPT" },
   { "late_entry", late_entry, "LATE_ENTRY_KEPT" },
   { "lost_answer", lost_answer, "ALL_NO_UNDO" },
+  { "held_meanwhile", held_meanwhile, "COLLECTED_ENDS" },
+  { "record_of_two", record_of_two, "RECORD_UNTOLD" },
   { "forsaken", forsaken },
   { "collected_at_release", collected("release") },
   { "collected_at_entry", collected("enter") },
