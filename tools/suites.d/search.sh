@@ -4,7 +4,7 @@
 model() { suite model one tools/model.sh; }
 
 # A search takes its time on a slow machine.
-patient() { timeout -k 10 1800 "$@"; }
+patient() { timeout -k 10 3600 "$@"; }
 
 # Some of it for make test: 1,000 seeds of each generator, the kept schedules, and the mutants that fall in seconds.
 simulations_in_short() {

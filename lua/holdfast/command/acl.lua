@@ -126,15 +126,20 @@ end
 
 local MUST_BE = "all, or some of " .. table.concat(names_of_kinds(), ",")
 
+local function kind_named(name)
+  for _, kind in ipairs(acl.kinds) do
+    if kind[1] == name then return kind end
+  end
+end
+
 -- → rows of acl.kinds | nil, what it must be
 local function read_kinds(text)
   if text == "all" then return acl.kinds end
   local list = {}
   for name in (text .. ","):gmatch("([^,]*),") do
-    for _, kind in ipairs(acl.kinds) do
-      if kind[1] == name then list[#list + 1], name = kind, nil end
-    end
-    if name then return nil, MUST_BE end
+    local kind = kind_named(name)
+    if not kind then return nil, MUST_BE end
+    list[#list + 1] = kind
   end
   return list
 end
