@@ -29,6 +29,7 @@ end
 -- ---- refusals of writes ----
 
 local OF_WRITES = { "noreplicas", "noreplicas", "misconf", "oom" }
+local IS_OF_WRITES = { noreplicas = true, misconf = true, oom = true }
 local MOMENTS = { "acquire", "take", "waits", "grant", "release", "complete", "freed", "failed" }
 local CALM, OTHERS = 25, 10 -- so many of 100 plans where nothing else goes wrong, and of the others
 
@@ -74,6 +75,14 @@ function refusals.add_writes(plan)
     for _ = 1, prng:range(1, 3) do add_window(prng, plan) end
   end
   plan.calm, plan.faults = false, plan.faults or {}
+end
+
+-- Whether nothing else goes wrong in a plan, also after other faults were added to it.
+function refusals.are_alone(plan)
+  for _, part in ipairs(plan.parts) do
+    if part.what == "mishap" and not IS_OF_WRITES[part.kind] then return false end
+  end
+  return plan.only_refusals
 end
 
 return refusals

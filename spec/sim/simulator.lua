@@ -10,6 +10,7 @@ local PlainWatcher = require "spec.sim.plain_watcher"
 local PoolWatcher = require "spec.sim.pool_watcher"
 local Process = require "spec.sim.process"
 local QuorumWatcher = require "spec.sim.quorum_watcher"
+local refusals = require "spec.sim.refusals"
 local ReadWriteWatcher = require "spec.sim.read_write_watcher"
 local Sentinels = require "spec.sim.sentinels"
 local Server = require "spec.sim.server"
@@ -245,7 +246,7 @@ local function set_up(plan, options)
     })
     if plan.scripts_known then run.servers[index]:load_programs() end
   end
-  run.world.refusing = plan.only_refusals and run.servers[1] or nil
+  run.world.refusing = refusals.are_alone(plan) and run.servers[1] or nil
   run.network = Network.new(run.world, run.servers)
   run.watcher = watcher_of(plan).new(run.world, run.servers, plan)
   run.topology = TOPOLOGIES[plan.system] and TOPOLOGIES[plan.system].new(run)
