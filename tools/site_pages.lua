@@ -34,7 +34,7 @@ local function is_directory(path) return os.execute("test -d " .. quoted(path)) 
 
 local is_page, is_image = {}, {}
 for _, path in ipairs(pages.all()) do is_page[path] = true end
-for path in io.popen("find docs -name '*.svg'"):lines() do is_image[path] = true end
+for path in io.popen("find docs -name '*.svg' -o -name '*.png'"):lines() do is_image[path] = true end
 
 local function link(path, target)
   local file, anchor = target:match("^([^#]*)(#?.*)$")

@@ -23,8 +23,13 @@ static bool read_process(pid_t pid, char *state, pid_t *group) {
     ssize_t size = read(fd, text, sizeof text - 1);
     close(fd);
     text[size > 0 ? size : 0] = '\0';
-    const char *behind_name = strrchr(text, ')');
-    return behind_name && sscanf(behind_name, ") %c %*d %d", state, group) == 2;
+    const char *at = strrchr(text, ')'); /* ") STATE PARENT GROUP ..." */
+    if (!at || at[1] != ' ' || !at[2]) return false;
+    *state = at[2];
+    char *parent_end;
+    strtol(at + 3, &parent_end, 10);
+    *group = (pid_t)strtol(parent_end, NULL, 10);
+    return true;
 }
 
 static bool runs_in(pid_t group, pid_t pid, bool even_stopped) {
@@ -49,7 +54,7 @@ static int l_out_of_reach(lua_State *L) {
     lua_newtable(L);
     DIR *processes = opendir("/proc");
     for (struct dirent *entry; processes && (entry = readdir(processes));) {
-        pid_t pid = atoi(entry->d_name); /* 0: no process */
+        pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10); /* 0: no process */
         if (pid > 0 && is_refused(pid) && runs_in(group, pid, even_stopped)) add(L, &count, pid);
     }
     if (processes) closedir(processes);

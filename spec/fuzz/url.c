@@ -30,6 +30,7 @@ static const char *parse(hf_server *server, hf_slice url) {
 /* The URL with another log-in; false when it has none. */
 static bool with_other_login(hf_slice url, const char *login, char **other, size_t *size) {
     const char *scheme = url.size > 0 ? memchr(url.data, '/', url.size) : NULL;
+    if (scheme == url.data || (scheme && scheme[-1] != ':')) return false;
     const char *end = url.data + url.size, *at = end;
     while (at > url.data && at[-1] != '@') at--;
     if (!scheme || scheme + 2 >= end || at < scheme + 3) return false;

@@ -62,7 +62,8 @@ const char *hf_seconds_text(char text[32], hf_time time, unsigned digits) {
 }
 
 static char lower(char byte) {
-    return byte >= 'A' && byte <= 'Z' ? (char)(byte - 'A' + 'a') : byte;
+    if (byte >= 'A' && byte <= 'Z') return (char)(byte - 'A' + 'a');
+    return byte;
 }
 
 bool hf_is_same_word(const char *a, const char *b) {

@@ -166,7 +166,8 @@ end
 
 local function format_argument(directive, value)
   if find(directive, "[diuoxXc]") then
-    return truncate(assert(tonumber(value), "number expected"))
+    local number = truncate(assert(tonumber(value), "number expected"))
+    return math.type and math.type(number) ~= "integer" and math.mininteger or number
   end
   if directive == "s" and type(value) ~= "string" then
     if type(value) ~= "number" then error("bad argument to 'format' (string expected)", 3) end
