@@ -261,7 +261,7 @@ describe("a file of settings", function()
     assert.same({ 64, "holdfast run: cannot read /dev/zero: it is not a regular file\n" }, { try "/dev/zero" })
     os.remove(path)
     write(URL .. "\n#" .. ("x"):rep(65536))
-    assert.same({ 64, ("holdfast run: cannot read %s: it is too long\n"):format(path) }, { try() })
+    assert.same({ 64, ("holdfast run: cannot read %s: it is too large\n"):format(path) }, { try() })
   end)
 
   it("is not read if others may write it", function()

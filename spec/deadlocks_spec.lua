@@ -254,7 +254,7 @@ describe("deadlocks", function()
       local text = outputs()
       assert.equal(1, select(2, text:gsub("ended deadlock: ", "")), text)
       assert.equal(2, select(2, text:gsub("got it", "")), text)
-      assert.matches('it waits for itself: "[^"]+", held by %S+, which waits for "', text)
+      assert.matches('the waits form a cycle: "[^"]+", held by %S+, which waits for "', text)
     end)
 
     it("end for the one that began to wait last, although the others look before it does", function()
@@ -495,7 +495,7 @@ describe("deadlocks", function()
       local text = outputs()
       assert.equal(1, select(2, text:gsub("ended deadlock: ", "")), text)
       assert.equal(2, select(2, text:gsub("got it", "")), text)
-      assert.matches('it waits for itself: "[^"]+", held by %S+, which waits for "', text)
+      assert.matches('the waits form a cycle: "[^"]+", held by %S+, which waits for "', text)
     end
 
     it("are found", function()

@@ -96,7 +96,7 @@ describe("a client of Sentinels", function()
     set.sentinels[1]:kill("KILL")
     fails("unreachable", "answers (Connection refused)", client({}):lock("k"):acquire(5))
     local nowhere = client { url = "redis+sentinel://nowhere.invalid/x" }
-    fails("unreachable", "no sentinel of nowhere.invalid:26379 answers (",
+    fails("unreachable", "no sentinel at nowhere.invalid:26379 answers (",
       nowhere:lock("k"):acquire(5))
   end)
 
@@ -117,7 +117,7 @@ describe("a client of Sentinels", function()
     assert.is_nil(held:lost())
     assert.is_true(held:check())
     assert(held:release())
-    fails("unreachable", "no sentinel of ", client({}):lock("k3"):acquire(0))
+    fails("unreachable", "no sentinel at ", client({}):lock("k3"):acquire(0))
   end)
 
   it("works in the command", function()

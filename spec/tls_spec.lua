@@ -328,7 +328,7 @@ describe("Sentinels over TLS", function()
 
   it("are not believed without a good certificate, and neither is a plain URL", function()
     set = sentinel.start { tls = alone(), replicas = 0 }
-    refused("no sentinel of .*certificate verify failed",
+    refused("no sentinel at .*certificate verify failed",
       { url = set:url(), tls = { ca_file = made.other_ca.cert } })
     local got, message, code = world.client({ url = (set:url():gsub("^rediss",
       "redis")) }):lock("k"):acquire(0)
@@ -427,7 +427,7 @@ describe("a certificate", function()
     local server = server_with(made.server, { clients = "yes" })
     local given = { cert = made.client.cert, key = made.client.key }
     round_trip(client { url = server:tls_url(), tls = given })
-    fails("the server wants a client certificate", { url = server:tls_url(), tls = {} })
+    fails("the server requires a client certificate", { url = server:tls_url(), tls = {} })
     fails("TLS: ", { url = server:tls_url(),
       tls = { cert = made.stranger.cert, key = made.stranger.key } })
   end)

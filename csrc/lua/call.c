@@ -48,7 +48,7 @@ static void specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number, double
 /* Finalizers of others may still use a lock whose own finalizer has run. */
 static int push_collected(lua_State *L) {
     lua_pushnil(L);
-    lua_pushliteral(L, "the lock was collected and has let go");
+    lua_pushliteral(L, "the lock was garbage-collected, so it is no longer held");
     lua_pushstring(L, hf_code_name(HF_CLOSED));
     return 3;
 }

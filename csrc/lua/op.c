@@ -91,7 +91,7 @@ static bool prepare(const hf_lua_op *self, hf_failure *failure) {
     }
     if (driver->closed || hf_driver_watch(driver)) return true;
     hf_failure_set(failure, HF_SERVER, "acquire", hf_names_key(self->first->names),
-                   hf_client_label(driver->client), "no thread for the watchdog: %s",
+                   hf_client_label(driver->client), "cannot start a thread for the watchdog: %s",
                    strerror(errno));
     return false;
 }
@@ -319,7 +319,7 @@ static int l_is_done(lua_State *L) {
 
 static int push_forked(lua_State *L) {
     lua_pushnil(L);
-    lua_pushliteral(L, "the process was forked: this is the parent's");
+    lua_pushliteral(L, "the process was forked, and only the parent can finish this operation");
     lua_pushstring(L, hf_code_name(HF_INTERRUPTED));
     return 3;
 }

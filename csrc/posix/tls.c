@@ -325,7 +325,7 @@ static void say_error(hf_tls *tls, unsigned long error) {
         say(tls, "the server does not speak TLS", "");
         return;
     case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
-        say(tls, "the server wants a client certificate", "");
+        say(tls, "the server requires a client certificate", "");
         return;
     default: break;
     }
@@ -403,7 +403,7 @@ static void say_handshake_failed(const hf_tls *tls, ssize_t result, char *reason
         snprintf(reason, size, "the server closed the connection during the TLS handshake");
     else if (error == EPROTO) snprintf(reason, size, "%s", tls->reason);
     else
-        snprintf(reason, size, "%s, during the TLS handshake",
+        snprintf(reason, size, "%s during the TLS handshake",
                  hf_error_text(error, text, sizeof text));
 }
 

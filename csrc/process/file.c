@@ -41,7 +41,7 @@ static int l_read_file(lua_State *L) {
     close(fd);
     if (!is_regular) return refused(L, "it is not a regular file");
     if (size < 0) return hf_process_failed(L, error);
-    if ((size_t)size > most) return refused(L, "it is too long");
+    if ((size_t)size > most) return refused(L, "it is too large");
     lua_pushlstring(L, text, (size_t)size);
     lua_pushinteger(L, (lua_Integer)(about.st_mode & 07777));
     lua_pushboolean(L, about.st_uid != 0 && about.st_uid != geteuid());

@@ -47,7 +47,7 @@ function holder.tell(lock, message, waited)
   local who = head and who_holds(lock)
   if not who then return message end
   found[lock] = who
-  rest = rest:gsub("^, or others wait", "")
+  rest = rest:gsub("^, or others are waiting", "")
   local seconds, fraction, more = rest:match(REST)
   if seconds then
     local left = locale.number(seconds) + (locale.number(fraction) > 0 and 1 or 0)
@@ -61,7 +61,7 @@ end
 -- What a message of holder.tell says of the holder, or of the line, for messages in other words;
 -- nil: nothing.
 function holder.part(message)
-  return message:match("(held by [^;]*%(pid %d+.*)$") or message:match("%d+ waits? in line.*$")
+  return message:match("(held by [^;]*%(pid %d+.*)$") or message:match("%d+ already waiting in line.*$")
 end
 
 local acquire = driver.lock.acquire

@@ -217,9 +217,9 @@ local AWAY = { no_quorum = true, unreachable = true, denied = true, server = tru
 -- Somebody may have it: what says yes, says busy or has not been heard would be a majority. Without
 -- the words for that the caller is behind another call of its own.
 local function check_busy(self, task, key, message)
-  local yes, count, others = message:match("(%d+) of (%d+) taken(.*)")
+  local yes, count, others = message:match("(%d+) of (%d+) granted(.*)")
   if not yes then return end
-  local unheard = others:match("^, (%d+) not answered yet") or 0
+  local unheard = others:match("^, (%d+) yet to answer") or 0
   local _, busy = others:gsub(" busy[,;]", "")
   if 2 * (yes + unheard + busy) <= tonumber(count) then
     self.world:fail("busy", "%s: %s is told %s", key, task.name, message)

@@ -347,7 +347,8 @@ TEST(one_waiter_too_many_leaves_at_once) {
     CHECK(strstr(said(link_of(&rig, CALLS)), MEMBER("2")));
     hear_calls(&rig, ":0\r\n", AT(22));
     CHECK_OUTCOME(op, "busy");
-    CHECK(strstr(op->failure.text, ": 2 wait in line, and max_waiters is 2; try again later"));
+    CHECK(strstr(op->failure.text,
+                 ": 2 already waiting in line, and max_waiters is 2; try again later"));
     CHECK_EQ_INT(rig.client.first.waiting, 1);
     rig_end(&rig, AT(60));
 }
@@ -358,7 +359,7 @@ TEST(one_waiter_is_one) {
     hf_op *op = begin_behind(1, HF_NEVER, AT(20));
     hear_calls(&rig, busy(20000, 1, 0), AT(21));
     hear_calls(&rig, ":0\r\n", AT(22));
-    CHECK(strstr(op->failure.text, ": 1 waits in line, and max_waiters is 1;"));
+    CHECK(strstr(op->failure.text, ": 1 already waiting in line, and max_waiters is 1;"));
     rig_end(&rig, AT(60));
 }
 

@@ -1367,7 +1367,7 @@ TEST(what_is_late_is_told_and_not_sent) {
     hf_client_tick(&rig.client, AT(4100)); /* of a machine that slept */
     CHECK_SAYS(0, CALLS, "");
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(op->failure.text, "do not agree on who serves"));
+    CHECK(strstr(op->failure.text, "do not agree on which node serves"));
     rig_end(&rig, AT(4101));
 }
 

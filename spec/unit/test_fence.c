@@ -46,7 +46,7 @@ TEST(a_refusal_after_one_copy_is_stale_and_after_two_is_in_doubt) {
         }
         hear_calls(&rig, refusals[i % 2], AT(501));
         CHECK_OUTCOME(op, twice ? "unreachable" : "stale");
-        CHECK_EQ_INT(strstr(op->failure.text, "may have been done") != NULL, twice);
+        CHECK_EQ_INT(strstr(op->failure.text, "may have taken effect") != NULL, twice);
         rig_end(&rig, AT(502));
     }
 }
@@ -71,7 +71,7 @@ TEST(a_write_without_a_reply_may_have_been_done) {
         rig.refusing = true;
         rig_sleep(&rig, AT(1), AT(9000));
         CHECK_OUTCOME(op, "unreachable");
-        CHECK_EQ_INT(strstr(op->failure.text, "may have been done") != NULL, sent);
+        CHECK_EQ_INT(strstr(op->failure.text, "may have taken effect") != NULL, sent);
         rig_end(&rig, AT(9000));
     }
 }

@@ -143,7 +143,7 @@ TEST(one_too_many_does_not_wait_here) {
     spec.caller = hf_slice_of("c");
     hf_op *c = begin_spec(&rig, &spec, AT(1));
     CHECK_OUTCOME(c, "busy");
-    CHECK(strstr(c->failure.text, "1 waits in line, and max_waiters is 1"));
+    CHECK(strstr(c->failure.text, "1 already waiting in line, and max_waiters is 1"));
     release("a", AT(2));
     CHECK_OUTCOME(b, "ok");
     rig_end(&rig, AT(3));

@@ -96,7 +96,7 @@ static void fail_after(bool sent, const char *want) {
     rig.refusing = true;
     rig_sleep(&rig, AT(1), AT(9000));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_OR((strstr(op->failure.text, "may have been done") != NULL) == sent, "%s",
+    CHECK_OR((strstr(op->failure.text, "may have taken effect") != NULL) == sent, "%s",
              op->failure.text);
     CHECK_STR(hf_code_name(op->failure.code), want);
     rig_end(&rig, AT(9000));
@@ -117,7 +117,7 @@ TEST(a_change_that_is_refused_was_not_done_unless_its_first_copy_was) {
         said(link_of(&rig, CALLS));
         hear_calls(&rig, "-NOPERM no\r\n", AT(501));
         CHECK_OUTCOME(op, "denied");
-        CHECK_EQ_INT(strstr(op->failure.text, "it may have been done") != NULL, copies == 2);
+        CHECK_EQ_INT(strstr(op->failure.text, "may have taken effect") != NULL, copies == 2);
         rig_end(&rig, AT(502));
     }
 }
@@ -134,8 +134,8 @@ TEST(a_change_may_have_been_done_when_its_client_is_closed) {
         hf_op *sent = begin_latch(kinds[i], 0, AT(0));
         hf_client_close(&rig.client, AT(1));
         CHECK_STR(hf_code_name(sent->failure.code), "closed");
-        CHECK(!strstr(unsent->failure.text, "it may have been done"));
-        CHECK_EQ_INT(strstr(sent->failure.text, "it may have been done") != NULL,
+        CHECK(!strstr(unsent->failure.text, "may have taken effect"));
+        CHECK_EQ_INT(strstr(sent->failure.text, "may have taken effect") != NULL,
                      kinds[i] != HF_OP_COUNT);
         rig_end(&rig, AT(2));
     }

@@ -184,8 +184,8 @@ TEST(a_busy_acquire_whose_copy_may_come_late_is_undone) {
     said(link_of(&rig, CALLS));
     hear_calls(&rig, TOO_FEW("1"), AT(501));
     CHECK_OUTCOME(op, "busy");
-    CHECK_STR(op->failure.text, "cannot acquire \"k\" on h:1: 1 of its permits are free, 2 were "
-                                "requested; wait longer or try again later");
+    CHECK_STR(op->failure.text, "cannot acquire \"k\" on h:1: permits free: 1, requested: 2; "
+                                "wait longer or try again later");
     check_settled(CALL("semaphore_leave", "1") "0", ":0\r\n", AT(501));
     rig_end(&rig, AT(20000));
 }

@@ -33,7 +33,7 @@ TEST(it_fails_as_soon_as_no_majority_can_be_had) {
         answer(i, busy(20000, 0, 0), AT(1));
     }
     CHECK_OUTCOME(op, "busy");
-    CHECK_SAYS(op->failure.text, "0 of 5 taken, 2 not answered yet: s1 busy, s2 busy, s3 busy");
+    CHECK_SAYS(op->failure.text, "0 of 5 granted, 2 yet to answer: s1 busy, s2 busy, s3 busy");
     CHECK_EQ_INT(state_of(&rig), -1);
     finish(AT(2));
 }
@@ -44,7 +44,7 @@ TEST(a_failure_tells_of_no_servers_that_are_still_to_be_heard_when_there_are_non
     answers(0, 2, yes(7), AT(1));
     answers(2, 5, busy(20000, 0, 0), AT(1));
     CHECK_OUTCOME(op, "busy");
-    CHECK_SAYS(op->failure.text, "2 of 5 taken: s3 busy, s4 busy, s5 busy");
+    CHECK_SAYS(op->failure.text, "2 of 5 granted: s3 busy, s4 busy, s5 busy");
     finish(AT(2));
 }
 
@@ -665,7 +665,7 @@ TEST(a_wait_that_is_shorter_than_the_guard_is_no_quorum) {
     pass(AT(1), retry_at);
     CHECK_OUTCOME(op, "no_quorum");
     CHECK_SAYS(op->failure.text, "s1 restarted recently");
-    CHECK_SAYS(op->failure.text, "; wait for longer than the guard");
+    CHECK_SAYS(op->failure.text, "; wait longer than restart_guard");
     finish(retry_at);
 }
 
@@ -1056,7 +1056,7 @@ TEST(a_majority_for_a_hold_that_is_lost_tells_that) {
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
     answers(0, MAJORITY, yes(77), AT(2));
     CHECK_OUTCOME(op, "lost");
-    CHECK_SAYS(op->failure.text, "it was lost in the meantime");
+    CHECK_SAYS(op->failure.text, "this owner lost the lock in the meantime");
     finish(AT(3));
 }
 

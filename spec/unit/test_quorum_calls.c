@@ -70,11 +70,11 @@ TEST(too_few_that_confirm) {
         {HF_OP_CHECK,
          {":1\r\n", ":1\r\n", ":-1\r\n", ":-1\r\n", ":-1\r\n"},
          "lost",
-         "it is no longer held by a majority (deleted)"},
+         "it is no longer held on a majority of the servers (deleted)"},
         {HF_OP_EXTEND,
          {":-2\r\n", ":-2\r\n", ":-2\r\n", ":1\r\n", ":1\r\n"},
          "lost",
-         "it is no longer held by a majority (taken)"},
+         "it is no longer held on a majority of the servers (taken)"},
         {HF_OP_CHECK, {":-1\r\n", ":-1\r\n", ":1\r\n", ":1\r\n", ":1\r\n"}, "ok", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -166,11 +166,11 @@ TEST(a_release_that_a_majority_does_not_confirm) {
     } cases[] = {
         {{":1\r\n", ":1\r\n", ":-1\r\n", ":-1\r\n", ":-1\r\n"},
          "lost",
-         "it is no longer held by a majority (deleted)",
+         "it is no longer held on a majority of the servers (deleted)",
          1},
         {{":1\r\n", ":1\r\n", "-ERR no\r\n", "-ERR no\r\n", "-ERR no\r\n"},
          "no_quorum",
-         "2 of 5 released, the release continues in the background: s3 server",
+         "2 of 5 released (the release continues in the background): s3 server",
          0},
         {{":1\r\n", ":-1\r\n", ":-1\r\n", "-ERR no\r\n", "-ERR no\r\n"},
          "no_quorum",
@@ -959,8 +959,8 @@ TEST(a_wait_that_asked_nobody_tells_of_no_server) {
     CHECK(op->blocked);
     hf_op_interrupt(op, AT(2));
     CHECK_OUTCOME(op, "interrupted");
-    const char *end = strstr(op->failure.text, "0 of 5 taken, 5 not answered yet");
-    CHECK_STR(end, "0 of 5 taken, 5 not answered yet");
+    const char *end = strstr(op->failure.text, "0 of 5 granted, 5 yet to answer");
+    CHECK_STR(end, "0 of 5 granted, 5 yet to answer");
     hf_op_end(op, AT(3));
     hf_op_end(check, AT(3));
     finish(AT(4));
@@ -1137,7 +1137,7 @@ TEST(a_record_without_a_majority_promises_nothing_more) {
     answers(2, COUNT, "-ERR no\r\n", AT(3));
     CHECK_OUTCOME(op, "no_quorum");
     CHECK_SAYS(op->failure.text,
-               "2 of 5 recorded, the others stay taken until their leases end: s3 server");
+               "2 of 5 recorded (the others stay taken until their leases end): s3 server");
     hf_op_end(op, AT(3));
     hush();
     pass(AT(3), AT(1000));
@@ -1234,7 +1234,7 @@ TEST(a_failure_tells_of_one_server_that_is_not_heard_yet) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(7), AT(1));
     answers(1, 4, "-ERR no\r\n", AT(1));
-    CHECK_SAYS(op->failure.text, "1 of 5 taken, 1 not answered yet: s2 server, s3 server");
+    CHECK_SAYS(op->failure.text, "1 of 5 granted, 1 yet to answer: s2 server, s3 server");
     finish(AT(2));
 }
 
@@ -1430,7 +1430,7 @@ TEST(a_failure_of_servers_with_long_names_fits) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, 5, "-ERR no\r\n", AT(1));
     pass(AT(1), AT(600));
-    CHECK_SAYS(op->failure.text, "0 of 5 taken");
+    CHECK_SAYS(op->failure.text, "0 of 5 granted");
     CHECK_SAYS(op->failure.text, "aaaa server, bbbb");
     finish(AT(601));
 }

@@ -79,7 +79,7 @@ TEST(it_asks_every_server_and_follows_what_a_majority_says) {
     all_say("GET holdfast_wait:me");
     answers(0, 5, wait_is("501 " OWN " l k"), AT(2));
     CHECK_OUTCOME(op, "deadlock");
-    CHECK_SAYS(op->failure.text, "it waits for itself: \"k\", held by "
+    CHECK_SAYS(op->failure.text, "the waits form a cycle: \"k\", held by "
                                  "ffffffff-ffff-4fff-8fff-ffffffffffff:8, which waits for \"j\", "
                                  "held by me; take several locks in the same order");
     CHECK_EQ_INT(rig.client.holds.count, 0);
@@ -262,7 +262,7 @@ TEST(an_attempt_that_fails_is_the_last_one_in_a_circle) {
           !op->done);
     answers(0, COUNT, busy(20000, 0, 0), AT(300));
     CHECK_OUTCOME(op, "deadlock");
-    CHECK_SAYS(op->failure.text, "it waits for itself: \"k\", held by me; ");
+    CHECK_SAYS(op->failure.text, "the waits form a cycle: \"k\", held by me; ");
     hf_op_end(op, AT(300));
     finish(AT(301));
 }

@@ -161,7 +161,7 @@ TEST(no_sentinel_answers) {
     CHECK_OUTCOME(op, "unreachable");
     CHECK_STR(
         op->failure.text,
-        "cannot acquire \"k\" on master \"m\": no sentinel of s1:26379, s2:26379, s3:26379 answers "
+        "cannot acquire \"k\" on master \"m\": no sentinel at s1:26379, s2:26379, s3:26379 answers "
         "(Connection refused); check that the server is running and can be reached from here");
     rig_end(&rig, AT(1));
 }
@@ -172,7 +172,7 @@ TEST(no_sentinel_knows_the_master) {
     hear_sentinels("*-1\r\n", AT(1));
     CHECK_OUTCOME(op, "unreachable");
     CHECK(
-        strstr(op->failure.text, "no sentinel of s1:26379, s2:26379, s3:26379 knows this master"));
+        strstr(op->failure.text, "no sentinel at s1:26379, s2:26379, s3:26379 knows this master"));
     rig_end(&rig, AT(2));
 }
 
@@ -862,7 +862,7 @@ TEST(of_many_sentinels_the_first_are_named) {
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     rig_sleep(&rig, AT(0), AT(4000));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_OR(strstr(op->failure.text, "no sentinel of sentinel1.example.org:26379, ... answers"),
+    CHECK_OR(strstr(op->failure.text, "no sentinel at sentinel1.example.org:26379, ... answers"),
              "%s", op->failure.text);
     rig_end(&rig, AT(4000));
 }
@@ -971,7 +971,7 @@ TEST(what_no_sentinel_says_is_told) {
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     hear_sentinels("+OK\r\n", AT(1));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_OR(strstr(op->failure.text, "(not a reply that a sentinel would give)"), "%s",
+    CHECK_OR(strstr(op->failure.text, "(unexpected reply; is it a sentinel?)"), "%s",
              op->failure.text);
     rig_end(&rig, AT(2));
 }
@@ -1072,7 +1072,7 @@ TEST(only_what_is_held_and_renewed_is_asked_for_at_the_new_master) {
 /* The list of Sentinels has room for 55 bytes, dots included. */
 TEST(a_sentinel_with_a_long_name) {
     for (size_t size = 47; size <= 50; size++) {
-        char want[100] = "no sentinel of ";
+        char want[100] = "no sentinel at ";
         configure();
         config.server_count = 1;
         memset(sentinels[0].label, 's', size);

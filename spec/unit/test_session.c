@@ -615,7 +615,7 @@ TEST(a_reply_to_no_command_ends_the_connection) {
     CHECK_WANTS(CLOSE, AT(1));
     CHECK_EQ_INT(session.reason_code, HF_UNREACHABLE);
     hf_session_closed(&session, "closed by us", AT(1));
-    CHECK_STR(session.reason, "a reply without a command");
+    CHECK_STR(session.reason, "the server sent an unexpected reply");
     open_session(&session, AT(1000));
     hear(&session, "-ERR Protocol error: unbalanced quotes in request\r\n", AT(1000));
     hf_session_closed(&session, "closed by us", AT(1000));

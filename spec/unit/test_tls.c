@@ -32,7 +32,7 @@ TEST(a_write_to_a_closed_socket_raises_no_signal) {
     CHECK(tls);
     close(peer);
     CHECK_EQ_INT(hf_tls_handshake(tls, &events, reason, sizeof reason), HF_TLS_FAILED);
-    CHECK_STR(reason, "Broken pipe, during the TLS handshake");
+    CHECK_STR(reason, "Broken pipe during the TLS handshake");
     hf_tls_free(tls, true);
     close(fd);
     hf_tls_settings_free(settings);

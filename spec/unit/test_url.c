@@ -57,7 +57,7 @@ TEST(good_urls) {
     "a URL must begin with a scheme, as in redis://127.0.0.1:6379 or unix:///run/redis/redis.sock"
 #define UNKNOWN_SCHEME                                                                             \
     "unknown scheme; use redis://, rediss://, unix://, redis[s]+sentinel:// or "                   \
-    "redis[s]+cluster://; valkey may replace redis"
+    "redis[s]+cluster://, or the same with valkey"
 
 TEST(bad_urls) {
     static const struct {
@@ -72,7 +72,7 @@ TEST(bad_urls) {
         {"redis+other://h", UNKNOWN_SCHEME},
         {"valkeyss://h", UNKNOWN_SCHEME},
         {"redis+sentinel://h/m",
-         "each of several servers needs its own URL, without +sentinel or +cluster"},
+         "each server in a list needs its own URL, without +sentinel or +cluster"},
         {"rediss://", "missing host"},
         {"rediss://h:0", "bad port"},
         {"redis://", "missing host"},
@@ -94,9 +94,12 @@ TEST(bad_urls) {
         {"redis://::1", "an IPv6 address must be in [ ]"},
         {"redis://h/-1", "bad db"},
         {"redis://h/65536", "bad db"},
-        {"redis://h/0?x=1", "a ? works only with unix://; elsewhere, use the client's options"},
-        {"redis://h?timeout=1", "a ? works only with unix://; elsewhere, use the client's options"},
-        {"redis://h:1?db=2", "a ? works only with unix://; elsewhere, use the client's options"},
+        {"redis://h/0?x=1",
+         "? is allowed only in unix:// URLs; elsewhere, use the client's options"},
+        {"redis://h?timeout=1",
+         "? is allowed only in unix:// URLs; elsewhere, use the client's options"},
+        {"redis://h:1?db=2",
+         "? is allowed only in unix:// URLs; elsewhere, use the client's options"},
         {"redis://a b", "bad host"},
         {"redis://a%20b", "bad host"},
         {"redis://a\tb", "bad host"},
@@ -289,10 +292,10 @@ TEST(bad_urls_of_several_hosts) {
         {"redis+sentinel://h,i:x/m", "bad port"},
         {"redis+sentinel://::1/m", "an IPv6 address must be in [ ]"},
         {"redis+sentinel://h/m?db=1",
-         "a ? works only with unix://; elsewhere, use the client's options"},
+         "? is allowed only in unix:// URLs; elsewhere, use the client's options"},
         {"redis+sentinel://h, i/m", "bad host"},
         {"redis+cluster://h?timeout=1",
-         "a ? works only with unix://; elsewhere, use the client's options"},
+         "? is allowed only in unix:// URLs; elsewhere, use the client's options"},
         {"redis+sentinel://%:p@h/m", "bad user"},
         {"redis+cluster://", "missing host"},
         {"redis+cluster://h:7000,", "missing host"},

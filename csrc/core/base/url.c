@@ -78,7 +78,7 @@ static const char *parse_unix(hf_server *server, hf_slice rest) {
 }
 
 static const char NO_PARAMETERS[] =
-    "a ? works only with unix://; elsewhere, use the client's options";
+    "? is allowed only in unix:// URLs; elsewhere, use the client's options";
 
 static bool has_parameters(hf_slice rest) {
     return rest.size > 0 && memchr(rest.data, '?', rest.size);
@@ -140,7 +140,7 @@ static const char NO_SCHEME[] = "a URL must begin with a scheme, as in redis://1
 
 static const char UNKNOWN_SCHEME[] =
     "unknown scheme; use redis://, rediss://, unix://, redis[s]+sentinel:// or "
-    "redis[s]+cluster://; valkey may replace redis";
+    "redis[s]+cluster://, or the same with valkey";
 
 static bool has_scheme(hf_slice rest) {
     hf_slice word;
@@ -185,7 +185,7 @@ const char *hf_url_parse(hf_server *server, const char *url, size_t size) {
     const char *wrong = read_scheme(&first, &rest);
     if (wrong) return wrong;
     if (first.kind != HF_URL_SERVER)
-        return "each of several servers needs its own URL, without +sentinel or +cluster";
+        return "each server in a list needs its own URL, without +sentinel or +cluster";
     return parse_server(server, &first, rest);
 }
 

@@ -156,7 +156,7 @@ static bool is_hopeless(const hf_request *request, const hf_session *link) {
 
 /* Where names are preferred and a node has none, the others say "?". */
 #define UNNAMED                                                                                    \
-    "the cluster gives \"?\" for the name of a node: set cluster-announce-hostname on each node"
+    "the cluster gives \"?\" as the name of a node: set cluster-announce-hostname on each node"
 
 static void route(hf_cluster *cluster, hf_request *request, hf_time now) {
     hf_node *node = node_of(cluster, request);
@@ -232,7 +232,7 @@ static void redirect(hf_cluster *cluster, hf_request *request, const hf_redirect
     }
     if (place == HF_SLOT_NOBODY || ++request->routing.redirects > MOST_REDIRECTS) {
         note(request, HF_UNREACHABLE,
-             "the cluster's nodes do not agree on who serves the key's slot");
+             "the cluster's nodes do not agree on which node serves the key's slot");
         park(cluster, request, now + TRY_AGAIN + hf_jitter(&cluster->client->random, TRY_AGAIN));
         return;
     }
@@ -424,7 +424,7 @@ static const char *read_map(hf_cluster *cluster, const hf_reply *reply) {
     const char *wrong = hf_slots_read(&cluster->read, reply, &asked);
     if (wrong) return wrong;
     if (cluster->read.count > 0) return NULL;
-    return cluster->read.unnamed ? UNNAMED : "it knows of no node that serves a slot";
+    return cluster->read.unnamed ? UNNAMED : "knows of no node that serves a slot";
 }
 
 static void on_map(hf_request *request, const hf_reply *reply, hf_time now) {

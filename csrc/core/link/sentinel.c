@@ -213,11 +213,11 @@ static hf_code explain(const hf_sentinels *sentinels, char *text, size_t size) {
         return HF_DENIED;
     }
     if (one_in(sentinels, HF_SENTINEL_IGNORANT, HF_OK)) {
-        snprintf(text, size, "no sentinel of %s knows this master", list);
+        snprintf(text, size, "no sentinel at %s knows this master", list);
         return HF_UNREACHABLE;
     }
     one = one_in(sentinels, HF_SENTINEL_FAILED, HF_OK);
-    snprintf(text, size, "no sentinel of %s answers (%.78s)", list,
+    snprintf(text, size, "no sentinel at %s answers (%.78s)", list,
              one ? one->request.failure.text : "");
     return HF_UNREACHABLE;
 }
@@ -347,7 +347,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
         sentinel->state = HF_SENTINEL_ANSWERED;
     } else {
         request->failure =
-            (hf_failure){.code = HF_SERVER, .text = "not a reply that a sentinel would give"};
+            (hf_failure){.code = HF_SERVER, .text = "unexpected reply; is it a sentinel?"};
         sentinel->state = HF_SENTINEL_FAILED;
     }
     if (sentinels->asking) decide(sentinels, now);

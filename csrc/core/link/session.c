@@ -633,7 +633,7 @@ static void on_login_reply(hf_session *session, const hf_reply *reply, hf_time n
         bool refused = index == session->login_auth && code == HF_SERVER;
         want_close(session, refused ? HF_DENIED : code, reply->string);
     } else if (index == session->login_role && is_no_master(reply)) {
-        want_close(session, HF_UNREACHABLE, "it says that it is not a master");
+        want_close(session, HF_UNREACHABLE, "the server says that it is not a master");
     } else if (session->login_left == 0) {
         become_ready(session, now);
     }
@@ -728,7 +728,8 @@ static void on_wait_reply(hf_request *request, const hf_reply *reply, hf_time no
 static void on_reply(hf_session *session, hf_reply **reply, hf_time now) {
     bool error = (*reply)->type == HF_REPLY_ERROR;
     if (session->first_reply == session->next_reply) {
-        want_close(session, HF_UNREACHABLE, error ? (*reply)->string : "a reply without a command");
+        want_close(session, HF_UNREACHABLE,
+                   error ? (*reply)->string : "the server sent an unexpected reply");
         return;
     }
     hf_request *request = *reply_at(session, session->first_reply++);

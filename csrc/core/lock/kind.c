@@ -126,7 +126,7 @@ const hf_kind hf_kind_write = {
 
 const hf_kind hf_kind_fair = {
     .name = "fair",
-    .taken = "held by another owner, or others wait",
+    .taken = "held by another owner, or others are waiting",
     .letter = 'f',
     .reentrant = true,
     .announced = true,

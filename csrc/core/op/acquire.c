@@ -94,11 +94,11 @@ static void roll_back(hf_op *op, hf_time now) {
 }
 
 /* Of a semaphore whose permits nobody has. */
-#define FEW "too few permits are free: its size is set by the option permits or by set_permits"
+#define FEW "too few permits are free; the permits option or set_permits sets the semaphore's size"
 
 void hf_acquire_fail_as_shed(hf_op *op, long long waiters) {
-    hf_op_fail(op, HF_BUSY, "%lld wait%s in line, and max_waiters is %u", waiters,
-               waiters == 1 ? "s" : "", op->spec.max_waiters);
+    hf_op_fail(op, HF_BUSY, "%lld already waiting in line, and max_waiters is %u", waiters,
+               op->spec.max_waiters);
 }
 
 /* Fails because another owner has the lock. */
@@ -123,14 +123,14 @@ static void fail_busy(hf_op *op, hf_time now) {
 
 void hf_acquire_fail_for_itself(hf_op *op) {
     if (op->deadlock.circle)
-        hf_op_fail(
-            op, HF_DEADLOCK,
-            "it waits for itself: %s; take several locks in the same order, or as one multi_lock",
-            op->deadlock.circle);
+        hf_op_fail(op, HF_DEADLOCK,
+                   "the waits form a cycle: %s; always take locks in the same order, or take them "
+                   "as one multi_lock",
+                   op->deadlock.circle);
     else
         hf_op_fail(
             op, HF_DEADLOCK,
-            "another owner in this client holds it and cannot proceed while this call waits, "
+            "another owner in this client holds the lock and cannot proceed while this call waits, "
             "unless the client uses an event-loop driver");
 }
 
@@ -166,7 +166,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
         undo(op, now);
         hf_op_fail(op, HF_LOST,
                    usable ? "the server answered after the lease had ended"
-                          : "it was lost in the meantime");
+                          : "this owner lost the lock in the meantime");
         finish(op, now);
         return;
     }
@@ -509,8 +509,9 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
  * have taken it under the same name. */
 static void on_same_name(hf_op *op, hf_time now) {
     roll_back(op, now);
-    hf_op_fail(op, HF_BUSY,
-               "another process holds it under this owner's name, and it is not re-entrant");
+    hf_op_fail(
+        op, HF_BUSY,
+        "another process holds the lock under this owner's name, and the lock is not re-entrant");
     finish(op, now);
 }
 
@@ -575,9 +576,9 @@ static void on_done_before(hf_op *op, hf_slice record, hf_time now) {
 
 static void on_newer_format(hf_op *op, hf_time now) {
     roll_back(op, now);
-    hf_op_fail(
-        op, HF_CONFLICT,
-        "a newer version of holdfast is waiting for it, in a format that this one does not know");
+    hf_op_fail(op, HF_CONFLICT,
+               "a newer version of holdfast is waiting for it, in a format that this version does "
+               "not know");
     finish(op, now);
 }
 
@@ -597,7 +598,7 @@ static void on_other_kind(hf_op *op, const char *has, hf_time now) {
 
 static void on_mismatch(hf_op *op, hf_time now) {
     roll_back(op, now);
-    hf_op_fail(op, HF_MISMATCH, "the key belongs to a request with another fingerprint");
+    hf_op_fail(op, HF_MISMATCH, "the key belongs to a request with a different fingerprint");
     finish(op, now);
 }
 
@@ -718,9 +719,9 @@ bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
     hf_hold *hold = find_own(op);
     if (hold) hf_client_refresh(client, hold, now);
     if (is_upgrade(op, hold, now)) {
-        hf_op_fail(
-            op, HF_DEADLOCK,
-            "this owner has the read lock, and a writer is waiting; take the write lock first");
+        hf_op_fail(op, HF_DEADLOCK,
+                   "this owner holds the read lock, and a reader cannot become a writer; take the "
+                   "write lock first");
         return false;
     }
     if (hold && hold->state == HF_HOLD_LOST) {

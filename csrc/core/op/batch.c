@@ -210,7 +210,7 @@ static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
         for_each(op, undo_hold, now);
         hf_op_fail(op, HF_LOST,
                    usable ? "the server answered after the lease had ended"
-                          : "one was lost in the meantime");
+                          : "this owner lost one of the locks in the meantime");
         return;
     }
     for (size_t i = 0; i < op->spec.batch_count; i++) {

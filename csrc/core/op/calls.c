@@ -129,7 +129,7 @@ static void on_release_failed(hf_op *op, const hf_request *request, hf_time now)
     bool used_up = is_used_up(request);
     clean_up(op, now);
     hf_op_fail(op, failure.code, "%s; the release %s", failure.text,
-               used_up ? "may have been lost: it ends with its lease"
+               used_up ? "may have been lost: if so, the lock ends with its lease"
                        : "continues in the background");
 }
 
@@ -197,7 +197,7 @@ static void fail_to_complete(hf_op *op, const hf_request *request, hf_time now) 
     hf_failure failure = request->failure;
     bool goes_on = write_later(op, now);
     hf_op_fail(op, failure.code, "%s%s", failure.text,
-               goes_on ? "; the record is written in the background" : "");
+               goes_on ? "; the record is being written in the background" : "");
 }
 
 /* A guard's hold ends with a record of the run. If the record could not be written, the key stays

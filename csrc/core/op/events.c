@@ -334,7 +334,7 @@ void hf_events_tick(hf_node *node, hf_time now) {
     if (node->waiting == 0 && now >= node->linger_until) events->wanted = false;
     if (now < node->ping_at) return;
     if (now >= events->received_at + PING_AFTER + timeout) {
-        give_up(events, HF_UNREACHABLE, "no sign of life");
+        give_up(events, HF_UNREACHABLE, "no reply in time");
         node->ping_at = HF_NEVER;
         return;
     }

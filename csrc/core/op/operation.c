@@ -145,8 +145,8 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     if (client->closed) hf_op_fail(op, HF_CLOSED, "the client was closed");
     else if (is_in_pieces(op))
         hf_op_fail(op, HF_CONFLICT,
-                   "its braces do not form a hash tag, so its lock would be in several slots of "
-                   "the cluster");
+                   "the key's braces do not form a hash tag, so the lock would span several slots "
+                   "of the cluster");
     else if (has_names_of_another(op))
         hf_op_fail(op, HF_CONFLICT,
                    "the key without its braces maps to the same names on the server; use the key "

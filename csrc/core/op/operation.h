@@ -7,7 +7,7 @@
 #include "op/holding.h"
 
 /* Behind the failure of what the server may have carried out, and nobody undoes. */
-#define HF_MAY_BE_DONE "; it may have been done anyway"
+#define HF_MAY_BE_DONE "; the call may have taken effect anyway"
 
 /* End the operation: with HF_OK, or with a failure about its key and server. */
 void hf_op_succeed(hf_op *op);

@@ -105,7 +105,7 @@ static bool is_taken(hf_op *op, const hf_reply *reply, hf_time now) {
 }
 
 static void fail_in_time(hf_op *op) {
-    hf_op_fail(op, HF_BUSY, "%lld of its permits are free, %llu were requested",
+    hf_op_fail(op, HF_BUSY, "permits free: %lld, requested: %llu",
                op->result.value > 0 ? op->result.value : 0, (unsigned long long)op->spec.value);
 }
 
@@ -170,7 +170,7 @@ static void on_given(hf_request *request, const hf_reply *reply, hf_time now) {
     bool goes_on = request->failure.code == HF_UNREACHABLE || request->sends > 0;
     if (goes_on) settle(op, false, now);
     hf_op_fail(op, request->failure.code, "%s%s", request->failure.text,
-               goes_on ? "; it continues in the background, so do not call it again" : "");
+               goes_on ? "; the call continues in the background, so do not repeat it" : "");
 }
 
 static void begin_give(hf_op *op, hf_time now) {

@@ -21,7 +21,7 @@ void hf_round_forget_hold(hf_op *op) {
 void hf_round_fail_acquire(hf_op *op, hf_code code, hf_time now) {
     hf_quorum_refresh(op->client, op->hold, now);
     bool lost = op->hold->state == HF_HOLD_LOST;
-    hf_votes_fail(op, lost ? HF_LOST : op->wait.interrupted ? HF_INTERRUPTED : code, "taken");
+    hf_votes_fail(op, lost ? HF_LOST : op->wait.interrupted ? HF_INTERRUPTED : code, "granted");
     hf_votes_roll_back(op, now);
     hf_round_forget_hold(op);
     hf_votes_conclude(op, now);
@@ -118,7 +118,7 @@ static bool join(hf_op *op, bool first, hf_time now) {
     bool usable = first || op->hold->state == HF_HOLD_HELD;
     if (usable && add_member_holds(op)) return true;
     if (usable) hf_op_fail_for_memory(op);
-    else hf_op_fail(op, HF_LOST, "it was lost in the meantime");
+    else hf_op_fail(op, HF_LOST, "this owner lost the lock in the meantime");
     return false;
 }
 

@@ -24,7 +24,7 @@ static bool sets_lease(const hf_op *op) {
 /* ---- on a hold ---- */
 
 void hf_round_fail_lost(hf_op *op, const hf_hold *hold) {
-    hf_op_fail(op, HF_LOST, "it is no longer held by a majority (%s)",
+    hf_op_fail(op, HF_LOST, "it is no longer held on a majority of the servers (%s)",
                hf_lost_reason_name(hold->reason));
 }
 
@@ -56,8 +56,8 @@ static void finish_release(hf_op *op, bool done, hf_time now) {
         hf_round_fail_lost(op, hold);
     } else {
         hf_votes_fail(op, HF_NO_QUORUM,
-                      leaves_record(op) ? "recorded, the others stay taken until their leases end"
-                                        : "released, the release continues in the background");
+                      leaves_record(op) ? "recorded (the others stay taken until their leases end)"
+                                        : "released (the release continues in the background)");
     }
     if (last) {
         if (!leaves_record(op)) hf_quorum_clean_up_member_holds(client, hold, 0, now);

@@ -311,8 +311,7 @@ void hf_votes_fail(hf_op *op, hf_code code, const char *done) {
     describe(op, text, sizeof text);
     hf_tally votes = hf_votes_count(op->round);
     char unheard[48] = "";
-    if (votes.pending > 0)
-        snprintf(unheard, sizeof unheard, ", %zu not answered yet", votes.pending);
+    if (votes.pending > 0) snprintf(unheard, sizeof unheard, ", %zu yet to answer", votes.pending);
     hf_op_fail(op, code, "%zu of %zu %s%s%s", votes.yes, op->round->count, done, unheard, text);
 }
 
