@@ -114,7 +114,7 @@ describe("max_hold", function()
 
   it("is refused where nothing is renewed, and outside its range", function()
     local client = world.client()
-    local need = ": max_hold bounds what the watchdog renews"
+    local need = ": max_hold limits how long the watchdog renews"
     for _, opts in ipairs { { lease = 5 }, { watchdog = false } } do
       opts.max_hold = 60
       fails("client:lock" .. need, function() client:lock("k", opts) end)

@@ -78,7 +78,7 @@ describe("a fence", function()
       { "RPUSH", "list", "a", "b" }, { "LPOP", "list", 3 }, { "GETDEL", "list" } }))
     local message = fails("conflict", prices:run(lock, { { "SET", "text", 1 }, { "RPUSH", "text", 1 }, { "SET", "b", 1 } }))
     assert.matches("command 2, rpush: WRONGTYPE", message, 1, true)
-    assert.matches("the 1 before it have run", message, 1, true)
+    assert.matches("the command before it has run", message, 1, true)
     assert.same({ "1", 0 }, { world.cli("GETDEL", "text"), world.cli("EXISTS", "b") })
     assert(lock:release())
   end)
@@ -147,7 +147,7 @@ describe("a fence", function()
     assert(lock:acquire(0))
     assert(process.wait_until(function() return not lock:is_held() end, 10))
     local round_trips = client:stats().round_trips
-    assert.matches('is lost: expired; nothing was sent', fails("lost", prices:call(lock, "SET", "price:7", 1)), 1, true)
+    assert.matches('was lost (expired); nothing was sent', fails("lost", prices:call(lock, "SET", "price:7", 1)), 1, true)
     assert.same({ round_trips, 0 }, { client:stats().round_trips, world.cli("EXISTS", "price:7", FENCE) })
     lock:release()
   end)
@@ -275,12 +275,12 @@ describe("a fence", function()
     local far = world.client { url = "redis+cluster://127.0.0.1:1" }
     for _, words in ipairs { { "SET", "other", 1 }, { "MSET", "price:7", 1, "x{price:8}", 2 }, { "COPY", "price:7", "b" },
       { "ZUNIONSTORE", "price:7", 1, "b" } } do
-      raises("must be in the slot or shard of the resource \"price:7\"", function()
+      raises("must be in the same slot or shard as the resource \"price:7\"", function()
         far:fence("price:7"):call(lock, unpack(words))
       end)
     end
     local shards = several "shards"
-    raises("must be in the slot or shard", function()
+    raises("must be in the same slot or shard", function()
       local keys = { "SADD" }
       for i = 1, 50 do keys[#keys + 1] = "key:" .. i end
       keys[1] = "DEL"

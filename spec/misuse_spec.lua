@@ -217,7 +217,7 @@ describe("an option", function()
   it("that says which request it is, is not empty", function()
     raises(function()
       local _ = client:idempotent("k", { fingerprint = "" }, print)
-    end, "client:idempotent", 'fingerprint must be a string of 1 byte or more, not ""')
+    end, "client:idempotent", 'fingerprint must be a non-empty string, not ""')
   end)
 
   it("has its type", function()
@@ -391,7 +391,7 @@ describe("holdfast.new", function()
       local _ = holdfast:idempotent_request {}
     end, "holdfast%.idempotent_request: .*a dot")
     raises(function() local _ = holdfast:fence {} end, "holdfast%.fence: .*a dot")
-    raises(function() local _ = holdfast.fence {} end, "holdfast%.fence: only under ngx_lua")
+    raises(function() local _ = holdfast.fence {} end, "holdfast%.fence: works only under ngx_lua")
     raises(function() local _ = holdfast.fence { resource = "" } end, "resource must be a non%-empty string or a function")
   end)
 
@@ -434,7 +434,7 @@ describe("holdfast.new", function()
       [" "] = 1, [","] = 1, [",redis://a"] = 1, ["redis://a,"] = 2, ["redis://a, ,redis://b"] = 2,
       ["redis://a redis://b,,redis://c"] = 3,
     } do
-      assert.matches("of $HOLDFAST_SERVERS must be URLs separated by commas; number " .. number
+      assert.matches("in $HOLDFAST_SERVERS must be URLs separated by commas; number " .. number
         .. " is empty", tell { HOLDFAST_SERVERS = list }, 1, true)
     end
   end)

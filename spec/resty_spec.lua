@@ -903,7 +903,7 @@ describe("under ngx_lua", function()
       ]]):format(server:url())) }
       assert.equal("used", say "/use")
       local said = say "/"
-      assert.matches('^unreachable|cannot acquire "a" on unix:%S+: no timer.* 2 .*lua_max_running_timers', said)
+      assert.matches('^unreachable|cannot acquire "a" on unix:%S+: cannot start a timer: .* 2 .*lua_max_running_timers', said)
       assert.matches("|[01]$", said)
       assert.matches("^unreachable\n[012]$", say "/close")
       assert.is_true(is_free("a") and is_free("b"))
@@ -1169,7 +1169,7 @@ describe("under ngx_lua", function()
     it("refuses what has no token, and lets through what changes nothing", function()
       start { server = guarded("/price"), command_timeout = 0.2 }
       assert.equal("in|nil", say "/price")
-      assert.same({ 428, "this request needs a Fence-Token" }, put "/price")
+      assert.same({ 428, "this request needs a Fence-Token header" }, put "/price")
       for _, token in ipairs { "0", "-1", "1.5", "1e3", "9007199254740992", "99999999999999999999", "x" } do
         assert.same({ 400, "Fence-Token must be a fencing token, in decimal" }, put("/price", token, "l", "a"))
       end
@@ -1710,7 +1710,7 @@ describe("under ngx_lua", function()
         assert.truthy(message:find("impossible in " .. phase .. "_by_lua; ", 1, true), message)
       end
       assert.truthy(log:match("result of log: false [^\n]*holdfast%.finish%(%)"))
-      assert.truthy(log:match("result of set: false [^\n]*rewrite_by_lua can wait"))
+      assert.truthy(log:match("result of set: false [^\n]*use rewrite_by_lua, which can wait"))
       assert.truthy(log:match("result of init_worker: false [^\n]*ngx%.timer%.at"))
       assert.truthy(log:match("result of header_filter: false header_filter_by_lua:?%b():%d+: holdfast"))
     end)

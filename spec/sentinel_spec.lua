@@ -438,7 +438,7 @@ describe("with sync", function()
       "timeout must be less than command_timeout")
     bad({ sentinel_password = {} }, "sentinel_password must be")
     bad({ sentinel_password = "a\0b" }, "sentinel_password must be a string of at most 511 bytes without NUL, not one with NUL")
-    bad({ url = "redis+sentinel://h/m", sentinel_user = "u" }, "sentinel_user needs a sentinel_password")
+    bad({ url = "redis+sentinel://h/m", sentinel_user = "u" }, "sentinel_user needs sentinel_password")
     assert(holdfast.new { url = "redis+sentinel://h/m", sentinel_user = "u", sentinel_password = "" })
     local elsewhere = "sentinel_user and sentinel_password need redis+sentinel://"
     bad({ url = "redis://h", sentinel_user = "u" }, elsewhere)

@@ -33,7 +33,7 @@ end
 function abort.check(value)
   if type(value) ~= "boolean" then return "a boolean" end
   if value and driver.finish then
-    return "absent under ngx_lua (check lock:lost(), or set on_lost)"
+    return "left out under ngx_lua (check lock:lost(), or set on_lost)"
   end
 end
 

@@ -61,7 +61,7 @@ function admission.enter(client, opts, defaults)
   local headers = ngx.req.get_headers(0)
   local token, lock_key, header = fence_headers.read(function(name) return headers[name] end)
   if not token then
-    return answer(lock_key and 400 or 428, lock_key or "this request needs a Fence-Token")
+    return answer(lock_key and 400 or 428, lock_key or "this request needs a Fence-Token header")
   end
   local resource = resource_of(opts, header, defaults.prefix)
   if not resource then return answer(400, "this request names no resource") end

@@ -187,10 +187,10 @@ local function locate(given, level)
   for name, value in pairs(given) do all[name] = value end
   if not there.servers then
     all.url = there.url
-    return all, "url of $HOLDFAST_URL"
+    return all, "url in $HOLDFAST_URL"
   end
   local list, wrong = servers.split(there.servers)
-  local source = "servers of $HOLDFAST_SERVERS"
+  local source = "servers in $HOLDFAST_SERVERS"
   if not list then error(("holdfast.new: %s must be %s"):format(source, wrong), level + 1) end
   options.argument(list, servers.check, "holdfast.new", source, level + 1)
   all.servers, all.mode = list, "quorum"
@@ -212,7 +212,7 @@ local function new(given, level, more)
     error("holdfast.new: sentinel_user and sentinel_password need redis+sentinel://", level + 1)
   end
   if given.sentinel_user and not given.sentinel_password then
-    error('holdfast.new: sentinel_user needs a sentinel_password; "" for a user without one',
+    error('holdfast.new: sentinel_user needs sentinel_password; use "" if the user has none',
       level + 1)
   end
   if given.mode == "quorum" and (given.keep or 0) > 0 then

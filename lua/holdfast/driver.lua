@@ -44,7 +44,7 @@ for _, name in ipairs(names) do known[name] = true end
 function driver.check(value)
   if type(value) == "table" then return loops.check(value) end
   if not known[value] then
-    return 'one of "' .. table.concat(names, '", "') .. '", or a loop of yours'
+    return 'one of "' .. table.concat(names, '", "') .. '", or your own loop'
   end
 end
 

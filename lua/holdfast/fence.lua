@@ -134,7 +134,7 @@ local function claim(self, lock, what)
   if not reason and not is_term and raw.is_held(lock) then
     error(what .. ": lock must be one with fencing tokens, not one with fencing = false", 4)
   end
-  local how = reason and "is lost: " .. reason or "is not held by this owner"
+  local how = reason and ("was lost (%s)"):format(reason) or "is not held by this owner"
   return nil, ('cannot write to "%s": the lock "%s" %s; nothing was sent'):format(
     printable(raw.key(self.handle)), printable(key), how), reason and "lost" or "not_held"
 end
@@ -162,7 +162,7 @@ local function check_keys(self, keys, what)
     argument(key, options.key, what, "a command's key", 5)
     argument(key, options.free_key, what, "a command's key", 5)
     if core.client.group(self.client, key) ~= home then
-      error(('%s: the key "%s" must be in the slot or shard of the resource "%s"'):format(what,
+      error(('%s: the key "%s" must be in the same slot or shard as the resource "%s"'):format(what,
         printable(key), printable(raw.key(self.handle))), 5)
     end
   end
@@ -201,7 +201,8 @@ end
 -- The last answer is an error: the commands before it have run, those behind it have not.
 local function failed(self, commands, count, said)
   local name = locale.lower(commands[count][1])
-  local before = count > 1 and ("; the %d before it have run"):format(count - 1) or ""
+  local before = count > 2 and ("; the %d commands before it have run"):format(count - 1)
+    or count == 2 and "; the command before it has run" or ""
   return nil, ('cannot write to "%s" on %s: command %d, %s: %s%s'):format(
     printable(raw.key(self.handle)), core.client.server(self.client), count, name,
     printable(said), before), core.code_of(said)

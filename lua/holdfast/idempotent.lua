@@ -16,7 +16,7 @@ local templates = require "holdfast.with_lock"
 local raw = driver.lock
 
 local EXPIRE = 1
-local INFO = "duplicate: it is already running or was done a moment ago"
+local INFO = "duplicate: this call is already running or was done a moment ago"
 local RECORD_MAX = 65536
 
 local idempotent = {}
@@ -35,7 +35,7 @@ local idempotent = {}
 
 -- The empty one stands for none at the server, which fits any other.
 local function fingerprint_option(value)
-  if type(value) ~= "string" or value == "" then return "a string of 1 byte or more" end
+  if type(value) ~= "string" or value == "" then return "a non-empty string" end
 end
 
 idempotent.options = {

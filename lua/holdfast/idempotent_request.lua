@@ -55,7 +55,7 @@ local function principal_option(value)
 end
 
 local function vary_option(value)
-  if type(value) ~= "table" then return "a list of names of headers" end
+  if type(value) ~= "table" then return "a list of header names" end
   for i, name in ipairs(value) do
     local wrong = options.key(name)
     if wrong then return wrong, ("[%d]"):format(i), locale.text(name) end
@@ -151,7 +151,7 @@ local function principal(opts)
   if opts.principal == false or opts.principal == nil and opts.key then return "" end
   local who, missing
   if opts.principal then
-    who, missing = opts.principal(), "the function principal names nobody"
+    who, missing = opts.principal(), "the function principal returned no name"
   else
     who, missing = ngx.req.get_headers(0)["Authorization"], "it has no Authorization header"
   end
@@ -214,7 +214,7 @@ end
 
 local function refuse(opts, message, code, stored)
   if code == "busy" then return answer(opts.status or STATUS, opts.info or INFO, 1) end
-  if code == "mismatch" then return answer(422, "this key was already used for another request") end
+  if code == "mismatch" then return answer(422, "this key was already used for a different request") end
   if code ~= "duplicate" then
     ngx.log(ngx.ERR, message)
     return answer(503, "try again", 1)
@@ -277,7 +277,7 @@ end
 -- Behind an authentication every request has a user, so the log tells what to configure.
 local function refuse_nobody(missing)
   ngx.log(ngx.ERR, "holdfast.idempotent_request: cannot tell who sent this request: ", missing,
-    "; authenticate it first, and set principal = function() … end if it has no Authorization header,",
+    "; authenticate requests first, and set principal = function() … end if they have no Authorization header,",
     " or principal = false if all users share their keys")
   return answer(401, "this request does not say who sent it")
 end

@@ -78,7 +78,7 @@ function holdfast.idempotent_request(opts)
   opts = options.table(opts, idempotent_request.options, "holdfast.idempotent_request", 2)
   local wrong = idempotent_request.conflict(opts)
   if wrong then error("holdfast.idempotent_request: " .. wrong, 2) end
-  if not driver.finish then error("holdfast.idempotent_request: only under ngx_lua", 2) end
+  if not driver.finish then error("holdfast.idempotent_request: works only under ngx_lua", 2) end
   local one = opts.client or default_client(2)
   return idempotent_request.enter(one, opts, client.defaults(one))
 end
@@ -89,7 +89,7 @@ end
 function holdfast.fence(opts)
   options.no_colon(opts, holdfast, "holdfast.fence", 2)
   opts = options.table(opts, admission.options, "holdfast.fence", 2)
-  if not driver.finish then error("holdfast.fence: only under ngx_lua", 2) end
+  if not driver.finish then error("holdfast.fence: works only under ngx_lua", 2) end
   local one = opts.client or default_client(2)
   local defaults = client.defaults(one)
   if defaults.quorum then error("holdfast.fence: a quorum has no fences", 2) end
@@ -106,7 +106,7 @@ end
 -- `lua_shared_dict holdfast`.
 function holdfast.metrics()
   if not driver.finish then
-    error("holdfast.metrics: only under ngx_lua; elsewhere client:metrics()", 2)
+    error("holdfast.metrics: works only under ngx_lua; elsewhere, use client:metrics()", 2)
   end
   require("holdfast.shared_metrics").serve(2)
 end
@@ -117,7 +117,7 @@ end
 function holdfast.status(opts)
   options.no_colon(opts, holdfast, "holdfast.status", 2)
   opts = options.table(opts, STATUS_OPTIONS, "holdfast.status", 2)
-  if not driver.finish then error("holdfast.status: only under ngx_lua", 2) end
+  if not driver.finish then error("holdfast.status: works only under ngx_lua", 2) end
   local one = opts.client or default_client(2)
   require("holdfast.status").serve(one, opts.pattern, client.defaults(one).where)
 end

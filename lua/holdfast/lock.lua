@@ -171,7 +171,7 @@ function Lock:fence_headers(resource)
     error("lock:fence_headers: the lock has no fencing tokens: it was created with fencing = false", 2)
   end
   local reason = raw.lost(self)
-  local how = reason and "it is lost: " .. reason or "this owner does not hold it"
+  local how = reason and ("it was lost (%s)"):format(reason) or "this owner does not hold it"
   return nil, ('the lock "%s" has no token: %s'):format(texts.printable(raw.key(self)), how),
     reason and "lost" or "not_held"
 end
@@ -308,8 +308,8 @@ end
 function lock.check_bounds(given, defaults, renewed, what, level)
   if renewed == nil then renewed = is_renewed(given) end
   if given.max_hold and not renewed then
-    error(what .. ": max_hold bounds what the watchdog renews, and without it the lease is the bound: " ..
-      "leave out max_hold, or set watchdog = true", level + 1)
+    error(what .. ": max_hold limits how long the watchdog renews the lock; without a watchdog, " ..
+      "the lease is already the limit: leave out max_hold, or set watchdog = true", level + 1)
   elseif given.max_waiters and defaults.quorum then
     error(what .. ": max_waiters does not work in a quorum, which has no queue", level + 1)
   end

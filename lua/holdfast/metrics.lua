@@ -18,7 +18,7 @@ local FAMILIES = {
   { "hand_offs", "counter", "Locks handed over directly by the previous holder." },
   { "renewals", "counter", "Renewals that the server has confirmed." },
   { "renewed_late", "counter", "Renewals that succeeded after earlier ones of the same hold had failed." },
-  { "risks", "counter", "Times that a renewal failed for the first time." },
+  { "risks", "counter", "Times that the renewals of a hold began to fail." },
   { "round_trips", "counter", "Replies from servers to commands." },
   { "connections", "counter", "Connections made." },
   { "reconnects", "counter", "Connections reopened, not counting those for grants." },

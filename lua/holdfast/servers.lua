@@ -50,7 +50,7 @@ function servers.check_together(given)
   if list and given.url then return "give url or servers, not both" end
   if list and not mode then return 'servers need a mode, "quorum" or "shards"' end
   if mode and not list then return "mode needs servers" end
-  if given.restart_guard and mode ~= "quorum" then return 'restart_guard is for mode = "quorum"' end
+  if given.restart_guard and mode ~= "quorum" then return 'restart_guard works only with mode = "quorum"' end
   if given.sync and mode == "quorum" then return 'sync does not work with mode = "quorum"' end
   if list and #list > MOST[mode] then
     return ('at most %d servers for mode = "%s"'):format(MOST[mode], mode)
@@ -58,7 +58,7 @@ function servers.check_together(given)
   local names = {}
   for _, each in ipairs(list or {}) do
     if type(each) == "table" and mode ~= "shards" then
-      return 'weight and name are for mode = "shards"'
+      return 'weight and name work only with mode = "shards"'
     end
     local name = type(each) == "table" and each.name
     if name and names[name] then return ("two servers are named %q"):format(name) end
@@ -80,7 +80,7 @@ function servers.split(text)
 end
 
 local NAMES = { "HOLDFAST_URL", "HOLDFAST_SERVERS" }
-local TAKEN = 'holdfast: $%s is not set in the workers of nginx, though nginx was started with it: clients without a url '
+local TAKEN = 'holdfast: $%s is not set in the workers of nginx, though nginx was started with it: clients without a URL '
   .. 'use another server; add "env %s;" to the top of nginx.conf, outside of http {}'
 
 -- nginx takes variables from its workers. The module that init_by_lua loads has seen them before.

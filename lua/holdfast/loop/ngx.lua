@@ -231,7 +231,7 @@ function loop.report(succeeded, message)
   if not succeeded then ngx.log(ngx.ERR, "holdfast: ", text(message)) end
 end
 
-local NGINX_TRUSTS = "under ngx_lua the authorities are those of lua_ssl_trusted_certificate"
+local NGINX_TRUSTS = "under ngx_lua, the CA certificates come from lua_ssl_trusted_certificate"
 
 function loop.check_tls(tls)
   if tls.ca_file or tls.ca_path then return NGINX_TRUSTS end
@@ -253,7 +253,7 @@ end
 local TIMER = "use a timer: ngx.timer.at(0, function() … end)"
 local ADVICE = {
   init = "workers do not exist yet; in init_worker_by_lua " .. TIMER,
-  set = "rewrite_by_lua can wait",
+  set = "use rewrite_by_lua, which can wait",
   log = "holdfast.finish() releases there; for anything else " .. TIMER,
   exit_worker = "nothing can wait in an exiting worker; held locks end with their leases",
 }
@@ -345,7 +345,7 @@ local function leave_host(self)
   if left.tasks == 0 and left.wake then left.wake:post() end
 end
 
-local TOO_MANY = "this worker already runs %d timers, and nginx starts no more; raise lua_max_running_timers"
+local TOO_MANY = "this worker is already running %d timers, and nginx will not start any more; raise lua_max_running_timers"
 
 -- nginx does not start a timer beyond its limit.
 function loop.why_late()

@@ -259,7 +259,7 @@ local function turn(self)
   if self.client then self.loop.io.turn(self) end
 end
 
-local NO_TASK = "no %s to work in: "
+local NO_TASK = "cannot start a %s: "
 
 local function no_task(self, message)
   return NO_TASK:format(self.loop.task or "task") .. message
@@ -298,8 +298,8 @@ end
 -- ---- operations ----
 
 local BLOCKED = 0.02 -- a wait that ends so many seconds late shows that something blocked the loop
-local REPLACED = "this request's ngx.ctx was replaced while it waited; put fields into it instead"
-local OVERDUE = "its coroutine was woken but did not continue for a second: it counts as cancelled"
+local REPLACED = "ngx.ctx was replaced while this request waited; set fields in it instead"
+local OVERDUE = "the calling coroutine was woken but did not continue for a second; the call counts as cancelled"
 
 -- Of calls that have ended: { op, ready, owner, done, seen_at, late, abandoned, gives_way };
 -- `seen_at`: when the task first saw that it had been woken and had not gone on; `gives_way`: the
@@ -389,8 +389,8 @@ function pump.raise(message)
   error(message, level_of_caller())
 end
 
-local RESUMED = "holdfast: something other than the event loop has resumed a coroutine that waits for"
-  .. " the server, such as a for loop whose generator it is"
+local RESUMED = "holdfast: a coroutine that was waiting for the server was resumed by something other than"
+  .. " the event loop, such as a for loop that uses it as an iterator"
 
 -- Raises an error at the line of the caller, whose coroutine was resumed before its wait was over.
 -- `advice`: what to do, behind the text; nil: none.
@@ -401,7 +401,7 @@ end
 local function check(loop, kind)
   local can_wait, where = loop.check()
   if can_wait then return end
-  pump.raise(("holdfast: cannot %s here: it has to wait for the server, which is impossible %s")
+  pump.raise(("holdfast: cannot %s here: the call has to wait for the server, which is impossible %s")
     :format(VERBS[kind] or kind, where))
 end
 
