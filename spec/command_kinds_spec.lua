@@ -55,7 +55,7 @@ describe("holdfast", function()
 
     it("shows how many are to come, and who waits", function()
       local child = waits_for_latch "gate"
-      assert.same({ 0, "key      gate\nstate    closed, a latch\ncount    3\nwaiters  1\n" },
+      assert.same({ 0, "key      gate\nstate    a latch, closed\ncount    3\nwaiters  1\n" },
         { run("show", "gate") })
       assert.matches('"held":true,.*"mutex":false,"kind":"latch","count":3,.*"waiters":1,"queue":%[%]',
         (select(2, run("show", "--json", "gate"))))
@@ -65,7 +65,7 @@ describe("holdfast", function()
     end)
 
     it("shows a number that nobody waits for as what it may be", function()
-      local expected = "state    a number: a latch that is closed, or a semaphore\ncount    3\n"
+      local expected = "state    a number: a latch (closed) or a semaphore\ncount    3\n"
       assert.truthy((select(2, run("show", "gate"))):find(expected, 1, true))
     end)
 
@@ -73,7 +73,7 @@ describe("holdfast", function()
       for _, count in ipairs { 0, -5 } do
         world.cli("SET", "gate", count)
         assert.equal(0, (run("wait", "-n", "gate")))
-        local expected = "state    a number: a latch that is open, or a semaphore\ncount    "
+        local expected = "state    a number: a latch (open) or a semaphore\ncount    "
         local code, output = run("show", "gate")
         assert.equal(1, code)
         assert.truthy(output:find(expected .. count, 1, true))
@@ -95,7 +95,7 @@ describe("holdfast", function()
     end)
 
     it("waits until it is open", function()
-      assert.same({ 1, 'holdfast wait: "gate" is still 3\n' }, { run("wait", "-n", "gate") })
+      assert.same({ 1, 'holdfast wait: the count of "gate" is still 3\n' }, { run("wait", "-n", "gate") })
       local child = start("wait", "gate")
       for _ = 1, 3 do
         assert.is_nil(child:status())

@@ -235,7 +235,7 @@ describe("the command", function()
       for _, case in ipairs {
         { 64, "no KEY", "--", "true" },
         { 64, "no %-%- before the command", "k" },
-        { 64, '"l": one KEY', "k", "l", "--", "true" },
+        { 64, '"l": lead takes one KEY', "k", "l", "--", "true" },
         { 64, "unknown option %-%-one%-by%-one", "--one-by-one", "a:b", "--", "true" },
         { 127, 'cannot start "/no/such"', "k", "--", "/no/such" },
       } do
@@ -306,13 +306,13 @@ describe("the command", function()
         return output:find("alone", 1, true) and output:find("pid", 1, true)
       end)
       assert.matches("\nk +[^\n]+ %(2 read%) +1 ", output)
-      assert.matches("\nw +%S+ pid %d+ alone %(writes%) +1 ", output)
-      assert.matches("\nstate +held, 2 read\n", (select(2, run("show", "k"))))
-      assert.matches("\nstate +held, writes\n", (select(2, run("show", "w"))))
+      assert.matches("\nw +%S+ pid %d+ alone %(one writer%) +1 ", output)
+      assert.matches("\nstate +held, 2 readers\n", (select(2, run("show", "k"))))
+      assert.matches("\nstate +held, one writer\n", (select(2, run("show", "w"))))
       output = select(2, run("top", "--interval", "0.1"))
       assert.matches("^2 locks, ", output)
       assert.matches("\nk +[^\n]+ %(2 read%) ", output)
-      assert.matches("\nw +%S+ pid %d+ alone %(writes%) ", output)
+      assert.matches("\nw +%S+ pid %d+ alone %(one writer%) ", output)
       assert.matches('"mode":"read","readers":2,', (select(2, run("show", "--json", "k"))))
       assert.matches('"key":"w".*"mode":"write","readers":0,',
         (select(2, run("ls", "--json", "w"))))

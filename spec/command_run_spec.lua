@@ -370,7 +370,8 @@ describe("holdfast run", function()
       local code, output = run { "run", "--timeout", "1", "k", "--", "true" }
       assert.equal(64, code)
       assert.matches("use %-%-wait %(%-w%) to limit the wait for the lock, or %-%-max%-runtime to limit the job", output)
-      assert.matches("would limit the wait: use %-%-wait %(%-w%)\n", (select(2, run { "hold", "--timeout", "1", "k" })))
+      assert.matches("there is no %-%-timeout; to limit the wait, use %-%-wait %(%-w%)\n",
+        (select(2, run { "hold", "--timeout", "1", "k" })))
     end)
 
     it("shows the line that was meant where -- is missing", function()
@@ -983,8 +984,8 @@ describe("holdfast run", function()
       local environment = { HOLDFAST_URL = "bad" }
       for place, words in pairs {
         ["--url"] = { "ls", "--url", "bad" },
-        ["url of $HOLDFAST_URL"] = { "ls", env = environment },
-        ["url of " .. path] = { "ls", env = { HOLDFAST_URL = false, HOLDFAST_CONFIG = path } },
+        ["url in $HOLDFAST_URL"] = { "ls", env = environment },
+        ["url in " .. path] = { "ls", env = { HOLDFAST_URL = false, HOLDFAST_CONFIG = path } },
       } do
         local code, output = run(words)
         assert.equal(64, code)
@@ -1283,12 +1284,12 @@ describe("holdfast run over several servers", function()
     refused(2, "--servers", { "run", "--servers", url .. ",", "k", "--", "true" })
     refused(1, "--servers", { "run", "--servers", "," .. url, "k", "--", "true" })
     refused(2, "--servers", { "run", "--servers", url .. ",," .. url, "k", "--", "true" })
-    refused(2, "servers of $HOLDFAST_SERVERS", { "run", "k", "--", "true",
+    refused(2, "servers in $HOLDFAST_SERVERS", { "run", "k", "--", "true",
       env = { HOLDFAST_SERVERS = url .. ", " } })
     local settings = assert(io.open(file, "w"))
     settings:write("servers = ", url, ",\n")
     settings:close()
-    refused(2, "servers of " .. file, { "run", "k", "--", "true",
+    refused(2, "servers in " .. file, { "run", "k", "--", "true",
       env = { HOLDFAST_URL = false, HOLDFAST_CONFIG = file } })
   end)
 

@@ -2,7 +2,7 @@
 
 return {
   style = "sha256-4akSd+p3mXZqWGZ7fbvqpU5WLaI/C/11yB51nygmlQQ=",
-  script = "sha256-PREbyxJXvZtpq5Gy0LRDJywP1nTl4WHYdbnnoBgNlpk=",
+  script = "sha256-XvbgCqvHZgQpsjJ95MD4yfkm+CsOfxhySZZAbp+9TW8=",
   html = [=[
 <!DOCTYPE html>
 <html lang="en">
@@ -278,8 +278,8 @@ function holder(lock) {
   if (lock.count !== undefined)
     return lock.kind === "latch" ? lock.count + " left" : plural(lock.count, "permit") + " free";
   if (lock.permits !== undefined) return lock.holds + " of " + plural(lock.permits, "permit") + " taken";
-  const mode = !lock.mode ? "" : lock.mode === "write" ? " (writes)"
-    : lock.readers === 1 ? " (reads)" : " (" + lock.readers + " read)";
+  const mode = !lock.mode ? "" : lock.mode === "write" ? " (one writer)"
+    : lock.readers === 1 ? " (one reader)" : " (" + lock.readers + " readers)";
   return who(lock) + mode;
 }
 

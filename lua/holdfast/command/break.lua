@@ -13,11 +13,11 @@ local verb = require "holdfast.command.verb"
 local break_lock = {}
 
 break_lock.usage = "holdfast break [options] KEY"
-break_lock.summary = "Take the lock KEY from its holder, after asking. Exits with 1 if nothing was broken."
+break_lock.summary = "Take the lock KEY from its holder, after confirmation. Exits with 1 if nothing was broken."
 break_lock.more = "The lock passes to the next waiter. The old holder is not stopped: it keeps running until its\n" ..
   "next renewal or, at the latest, until its lease ends; `break` says how long that is.\n\n" ..
-  "A semaphore gets all its permits back. If somebody is waiting for a latch, it is opened. If the\n" ..
-  "lock is free and its job is done (run --idempotent), the job may run again."
+  "A semaphore gets all its permits back. A latch that somebody is waiting for is opened. If the\n" ..
+  "lock is free and its job counts as done (run --idempotent), break lets the job run again."
 
 break_lock.of_servers = true
 break_lock.options = verb.options(break_lock, {
@@ -38,14 +38,14 @@ end
 
 -- A holder learns of it by its next renewal, which comes before its lease ends.
 local function overlap(entry)
-  local most = entry.ttl and entry.ttl < math.huge and ("at most %.0f s"):format(math.ceil(entry.ttl))
-    or "forever if it does not renew"
-  return ("it keeps running alongside the next holder until its next renewal, %s"):format(most)
+  local most = entry.ttl and entry.ttl < math.huge and ("for at most %.0f s"):format(math.ceil(entry.ttl))
+    or "possibly forever"
+  return ("running alongside the next one until its next renewal, %s"):format(most)
 end
 
 local function asks_to_break(client, entry)
   if entry.permits then
-    return asks('%d of %d permits of "%s" are taken; what they protect keeps running unprotected. Take them back? [y/N] ',
+    return asks('%d of %d permits of "%s" are taken; the work they protect would keep running unprotected. Take them back? [y/N] ',
       entry.holds, entry.permits, output.printable(entry.key))
   end
   if entry.kind == "latch" then
@@ -53,8 +53,8 @@ local function asks_to_break(client, entry)
       output.printable(entry.key), entry.count)
   end
   local holder = identity.text(identity.of(client, entry.owner)) or entry.owner
-  return asks('The lock "%s" is held by %s; %s. Break it? [y/N] ', output.printable(entry.key),
-    output.printable(holder), overlap(entry))
+  return asks('The lock "%s" is held by %s; the holder would keep %s. Break it? [y/N] ',
+    output.printable(entry.key), output.printable(holder), overlap(entry))
 end
 
 -- Meanwhile the lock may have gone to somebody whom nobody has been asked about.
@@ -65,7 +65,7 @@ local function is_same(client, entry)
   return now.owner == entry.owner and now.token == entry.token
 end
 
-local CHANGED = 'the lock "%s" has changed hands since the question; nothing was broken'
+local CHANGED = 'the lock "%s" has changed hands since you were asked; nothing was broken'
 
 -- → whether it is to be broken | nil, the exit code
 local function asked(client, entry, out)
@@ -85,7 +85,7 @@ local function force(client, entry, lock, out, yes)
   end
   if code then return verb.failed(out, message, code) end
   if was_locked and entry.owner and yes then
-    out:advice("warning", {}, ('the holder of "%s" is not stopped: %s'):format(key, overlap(entry)))
+    out:advice("warning", {}, ('the holder of "%s" is not stopped: it keeps %s'):format(key, overlap(entry)))
   end
   output.print(output.printable(key) .. (was_locked and ": broken" or ": was free"))
   return was_locked and exits.OK or exits.BUSY

@@ -350,7 +350,7 @@ end
 -- → the exit code after acquire has failed
 function Holding:failed(message, code)
   if code == "signal" then
-    local text = "terminated by " .. message .. " before the start"
+    local text = "terminated by " .. message .. " before anything was started"
     self.out:event("signal", { { "signal", message } }, text)
     return exits.of_signal(message)
   end

@@ -414,8 +414,8 @@ end
 function locks.mode_text(entry, before, behind)
   if not entry.mode then return "" end
   local readers = entry.readers or 0
-  local text = entry.mode == "write" and "writes" or readers == 1 and "reads"
-    or ("%d read"):format(readers)
+  local text = entry.mode == "write" and "one writer" or readers == 1 and "one reader"
+    or ("%d readers"):format(readers)
   return before .. text .. behind
 end
 

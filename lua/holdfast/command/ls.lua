@@ -11,10 +11,10 @@ local ls = {}
 ls.usage = "holdfast ls [options] [PATTERN]"
 ls.summary = "List the locks that are held, or only those whose key matches PATTERN."
 ls.more = "PATTERN is a glob, as in Redis's SCAN: * matches any text.\n\n" ..
-  "A finished run --idempotent job is listed with the owner `done`; its TTL is the time until it\n" ..
-  "may run again. A semaphore shows the number of permits taken instead of an owner, and the time\n" ..
-  "until the first lease ends. A closed latch is listed, with its count, while somebody is waiting\n" ..
-  "for it."
+  "A job that has finished under run --idempotent is listed with the owner `done`; its TTL is the\n" ..
+  "time until it may run again. For a semaphore, the owner column shows how many permits are taken,\n" ..
+  "and the TTL is the time until the first lease ends. A closed latch is listed, with its count,\n" ..
+  "while somebody is waiting for it."
 
 ls.of_servers = true
 ls.options = verb.options(ls, {

@@ -99,8 +99,8 @@ end
 
 -- flock's name for --wait; others mean the job by it. → what to use in its place
 local function no_timeout(all)
-  if not all["max-runtime"] then return "--timeout would limit the wait: use --wait (-w)" end
-  return "--timeout may mean two things: use --wait (-w) to limit the wait for the lock, " ..
+  if not all["max-runtime"] then return "there is no --timeout; to limit the wait, use --wait (-w)" end
+  return "there is no --timeout; use --wait (-w) to limit the wait for the lock, " ..
     "or --max-runtime to limit the job"
 end
 

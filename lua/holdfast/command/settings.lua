@@ -141,8 +141,8 @@ end
 local function choose_servers(given, file, path)
   for _, place in ipairs {
     { given, "--servers", "--url" },
-    { library_servers.environment(), "servers of $HOLDFAST_SERVERS", "url of $HOLDFAST_URL" },
-    { file, "servers of " .. path, "url of " .. path },
+    { library_servers.environment(), "servers in $HOLDFAST_SERVERS", "url in $HOLDFAST_URL" },
+    { file, "servers in " .. path, "url in " .. path },
   } do
     local said, servers_name, url_name = unpack(place)
     if said.servers then

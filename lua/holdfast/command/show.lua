@@ -31,8 +31,8 @@ local function line(name, text)
 end
 
 local NUMBERS = {
-  latch = "%s, a latch", plain_semaphore = "a plain semaphore",
-  number = "a number: a latch that is %s, or a semaphore",
+  latch = "a latch, %s", plain_semaphore = "a plain semaphore",
+  number = "a number: a latch (%s) or a semaphore",
 }
 
 local function state_of(entry)
@@ -40,7 +40,7 @@ local function state_of(entry)
     return NUMBERS[entry.kind]:format(entry.count > 0 and "closed" or "open")
   end
   if not entry.held then return "free" end
-  if entry.kind == "string" then return "a string: a lock of another program (SET NX), or other data" end
+  if entry.kind == "string" then return "a string: another program's lock (SET NX), or other data" end
   return entry.mutex and "held, a mutex" or "held" .. locks.mode_text(entry, ", ", "")
 end
 

@@ -45,7 +45,7 @@ local function still_held(client, entry, given, out)
   local exit = given["busy-exit"] or exits.BUSY
   if given.quiet or exit == 0 then return exit end
   if entry.count then
-    return out:fail(exit, "busy", ('"%s" is still %.0f'):format(output.printable(entry.key),
+    return out:fail(exit, "busy", ('the count of "%s" is still %.0f'):format(output.printable(entry.key),
       entry.count))
   end
   local ends = entry.ttl and entry.ttl < math.huge

@@ -45,7 +45,7 @@ end
 local AT_LOSS = {
   unstarted = "not starting the job",
   ending = "ending the job",
-  partly = "ending those processes of the job that may be signalled; the others keep running",
+  partly = "ending the processes of the job that holdfast is allowed to signal; the others keep running",
   running = "the job keeps running",
 }
 
@@ -54,8 +54,9 @@ local AT_LOSS = {
 local function tell_refused(plan, out, pids, name)
   local who = (#pids == 1 and "process %d of the job belongs" or "processes %s of the job belong")
     :format(#pids == 1 and pids[1] or table.concat(pids, ", "))
-  local text = ("%s to another user: holdfast may not %s; start it as root: sudo %s …"):format(who,
-    name and "send " .. name .. " to it" or "end it when the lock is lost", out.name)
+  local it = #pids == 1 and "it" or "them"
+  local text = ("%s to another user: holdfast is not allowed to %s; start holdfast as root: sudo %s …"):format(who,
+    name and ("send %s to %s"):format(name, it) or ("end %s when the lock is lost"):format(it), out.name)
   local fields = { { "pid", pids[1] }, { "count", #pids }, { "signal", name } }
   if name or plan.keeps then out:problem("refused", fields, text) else out:advice("refused", fields, text) end
 end

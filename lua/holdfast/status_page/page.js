@@ -63,8 +63,8 @@ function holder(lock) {
   if (lock.count !== undefined)
     return lock.kind === "latch" ? lock.count + " left" : plural(lock.count, "permit") + " free";
   if (lock.permits !== undefined) return lock.holds + " of " + plural(lock.permits, "permit") + " taken";
-  const mode = !lock.mode ? "" : lock.mode === "write" ? " (writes)"
-    : lock.readers === 1 ? " (reads)" : " (" + lock.readers + " read)";
+  const mode = !lock.mode ? "" : lock.mode === "write" ? " (one writer)"
+    : lock.readers === 1 ? " (one reader)" : " (" + lock.readers + " readers)";
   return who(lock) + mode;
 }
 
