@@ -139,7 +139,8 @@ TEST(more_than_there_are) {
     hf_op *op = begin_permits(3, HF_NEVER, AT(0));
     hear_calls(&rig, "*2\r\n:-5\r\n:2\r\n", AT(1));
     CHECK_OUTCOME(op, "conflict");
-    CHECK(strstr(op->failure.text, "it has 2 permits in total, fewer than the 3 requested"));
+    CHECK(strstr(op->failure.text,
+                 "the semaphore has 2 permits in total, fewer than the 3 requested"));
     CHECK(!permits_held());
     rig_end(&rig, AT(2));
 }

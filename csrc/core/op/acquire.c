@@ -539,7 +539,8 @@ static void on_gone(hf_op *op, hf_lost_reason reason, hf_time now) {
     }
     if (hold->state == HF_HOLD_HELD) hf_renewer_lose(op->client, hold, reason, now);
     forget(op, now);
-    hf_op_fail(op, HF_LOST, "this owner's hold is gone (%s)", hf_lost_reason_name(reason));
+    hf_op_fail(op, HF_LOST, "this owner no longer holds the lock (%s)",
+               hf_lost_reason_name(reason));
     finish(op, now);
 }
 
@@ -585,7 +586,8 @@ static void on_newer_format(hf_op *op, hf_time now) {
 /* It would wait for ever. */
 static void on_too_many(hf_op *op, long long all, hf_time now) {
     roll_back(op, now);
-    hf_op_fail(op, HF_CONFLICT, "it has %lld permits in total, fewer than the %u requested", all,
+    hf_op_fail(op, HF_CONFLICT,
+               "the semaphore has %lld permits in total, fewer than the %u requested", all,
                op->spec.permits);
     finish(op, now);
 }

@@ -228,7 +228,7 @@ static void on_gone(hf_op *op, long long i, hf_verdict verdict, hf_time now) {
         hf_renewer_lose(op->client, hold, hf_lost_reason_of(verdict), now);
     for_each(op, free_hold, now);
     name_key(op, i);
-    hf_op_fail(op, HF_LOST, "this owner's hold is gone (%s)",
+    hf_op_fail(op, HF_LOST, "this owner no longer holds the lock (%s)",
                hf_lost_reason_name(hf_lost_reason_of(verdict)));
 }
 

@@ -74,7 +74,7 @@ static void finish_extend(hf_op *op, bool done, hf_time now) {
     hf_holds_wake_at(&op->client->holds, hold, HF_NEVER);
     hf_quorum_refresh(op->client, hold, now);
     if (hold->state == HF_HOLD_LOST) hf_round_fail_lost(op, hold);
-    else if (!hold->in_table) hf_op_fail(op, HF_NOT_HELD, "it was released in the meantime");
+    else if (!hold->in_table) hf_op_fail(op, HF_NOT_HELD, "the lock was released in the meantime");
     else if (done) hf_op_succeed(op);
     else hf_votes_fail(op, HF_NO_QUORUM, sets_lease(op) ? "extended" : "confirmed");
     hf_votes_conclude(op, now);
