@@ -217,7 +217,7 @@ describe("an option", function()
   it("that says which request it is, is not empty", function()
     raises(function()
       local _ = client:idempotent("k", { fingerprint = "" }, print)
-    end, "client:idempotent", 'fingerprint must be a non-empty string, not ""')
+    end, "client:idempotent", 'fingerprint must be a non%-empty string, not ""')
   end)
 
   it("has its type", function()

@@ -75,7 +75,7 @@ TEST(it_follows_owners_and_their_waits_and_ends_as_the_youngest) {
     hear_calls(&rig, ":1\r\n", AT(1001));
     CHECK_OUTCOME(op, "deadlock");
     CHECK_OR(strstr(op->failure.text, "the waits form a cycle: \"k\", held by you, which waits for "
-                                      "\"j\", held by me; take several locks in the same order"),
+                                      "\"j\", held by me; always take locks in the same order"),
              "%s", op->failure.text);
     hf_op_end(op, AT(1001));
     rig_end(&rig, AT(1002));

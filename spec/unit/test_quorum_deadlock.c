@@ -81,7 +81,7 @@ TEST(it_asks_every_server_and_follows_what_a_majority_says) {
     CHECK_OUTCOME(op, "deadlock");
     CHECK_SAYS(op->failure.text, "the waits form a cycle: \"k\", held by "
                                  "ffffffff-ffff-4fff-8fff-ffffffffffff:8, which waits for \"j\", "
-                                 "held by me; take several locks in the same order");
+                                 "held by me; always take locks in the same order");
     CHECK_EQ_INT(rig.client.holds.count, 0);
     hf_op_end(op, AT(2));
     finish(AT(3));

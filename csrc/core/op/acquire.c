@@ -130,7 +130,7 @@ void hf_acquire_fail_for_itself(hf_op *op) {
     else
         hf_op_fail(
             op, HF_DEADLOCK,
-            "another owner in this client holds the lock and cannot proceed while this call waits, "
+            "another owner in this client holds it and cannot proceed while this call waits, "
             "unless the client uses an event-loop driver");
 }
 
