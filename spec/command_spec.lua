@@ -311,7 +311,7 @@ describe("holdfast", function()
 
     it("takes no string for a mutex that is none of holdfast's", function()
       server:cli("SET", "theirs", "hello")
-      assert.matches("state +a string: a lock of another program", select(2, run("show", "theirs")))
+      assert.matches("state +a string: another program's lock", select(2, run("show", "theirs")))
       assert.matches('"mutex":false.*"kind":"string"', select(2, run("show", "--json", "theirs")))
     end)
 

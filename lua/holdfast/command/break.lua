@@ -13,7 +13,7 @@ local verb = require "holdfast.command.verb"
 local break_lock = {}
 
 break_lock.usage = "holdfast break [options] KEY"
-break_lock.summary = "Take the lock KEY from its holder, after confirmation. Exits with 1 if nothing was broken."
+break_lock.summary = "Take the lock KEY from its holder, if you confirm. Exits with 1 if nothing was broken."
 break_lock.more = "The lock passes to the next waiter. The old holder is not stopped: it keeps running until its\n" ..
   "next renewal or, at the latest, until its lease ends; `break` says how long that is.\n\n" ..
   "A semaphore gets all its permits back. A latch that somebody is waiting for is opened. If the\n" ..
