@@ -865,7 +865,7 @@ describe("under ngx_lua", function()
         ]])
         .. handler("/leave", [[ CLIENT:close() SAY("closed") ]]) }
       assert.equal("1", say "/fill")
-      local WHY = "unix:%S+: no timer [^|]*lua_max_pending_timers|unreachable"
+      local WHY = "unix:%S+: cannot start a timer: [^|]*lua_max_pending_timers|unreachable"
       assert.matches('^cannot acquire "a" on ' .. WHY .. "\ncannot ping on " .. WHY .. "$", say "/")
       assert.equal("closed", say "/leave")
     end)
