@@ -99,7 +99,7 @@ MODULES := $(FLAVOURS:%=$(BUILD)/%/holdfast/core.so) $(FLAVOURS:%=$(BUILD)/%/hol
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so) $(BUILD)/chaos/proxy $(BUILD)/support/clock.so
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: pictures coverage systems named-mutants long browser demos fencing build unit-programs demo demo-quorum demo-openresty show test check nightly bench bench-report interop lint docs \
+.PHONY: pictures coverage systems named-mutants crash long browser demos fencing build unit-programs demo demo-quorum demo-openresty show test check nightly bench bench-report interop lint docs \
         unit spec memerr asan tsan valgrind clang analyse gc luas hiredis machines packages roots model servers sim sim-mutants \
         fuzz-build chaos shaky mutants porcupine soak site release format install uninstall dist deb opm rock rock-install modules clean embed
 .DEFAULT_GOAL := build
@@ -211,7 +211,7 @@ $(BUILD)/unit/%: $(BUILD)/obj/spec/unit/%.o $(BUILD)/obj/spec/unit/memerr.o $(BU
 	$(CC) $(CFLAGS) $(LDFLAGS) $(SANITIZE) $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) $(LIBRARIES) -o $@
 
 # those of the driver
-DRIVER_UNITS = test_net test_tls test_system test_ready test_ready_portable
+DRIVER_UNITS = test_net test_tls test_system test_ready test_ready_portable test_crash_record
 $(DRIVER_UNITS:%=$(BUILD)/unit/%): $(POSIX:%.c=$(BUILD)/obj/%.o)
 $(DRIVER_UNITS:%=$(BUILD)/unit/%): LIBRARIES = -lssl -lcrypto -lpthread
 $(BUILD)/unit/test_net: WRAP += -Wl,--wrap=getaddrinfo
@@ -259,7 +259,7 @@ check:
 unit memerr:
 	@tools/suites unit
 
-spec lint docs sim coverage systems named-mutants long browser demos fencing asan tsan valgrind clang analyse gc luas hiredis machines packages roots model fuzz servers:
+spec lint docs sim coverage systems named-mutants crash long browser demos fencing asan tsan valgrind clang analyse gc luas hiredis machines packages roots model fuzz servers:
 	@tools/suites $@
 
 BASELINES = $(BUILD)/bench/baseline $(BUILD)/bench/handoff_baseline

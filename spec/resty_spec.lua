@@ -1815,6 +1815,43 @@ describe("under ngx_lua", function()
       assert.equal("true|nil", say "/work?k=1")
     end)
 
+    it("with crash_release a sibling that waits has a killed worker's lock at once", function()
+      local client = ([[
+        local CRASH = package.loaded.crash or HOLDFAST.new { url = "%s", crash_release = true }
+        package.loaded.crash = CRASH
+        local lock = CRASH:lock("k")
+        ngx.log(ngx.NOTICE, ngx.var.uri, " in ", ngx.worker.pid(), ".")
+      ]]):format(server:url())
+      start { workers = 2, server = handler("/hold", client .. [[
+        assert(lock:acquire(0))
+        ngx.log(ngx.NOTICE, "holds ", lock:owner(), ".")
+        ngx.sleep(60)
+      ]]) .. handler("/wait", client .. [[
+        local held = lock:acquire(25)
+        SAY(held ~= nil, held and lock:release())
+      ]]) }
+      local holding, sibling, requests = front:begin("/hold"), nil, {}
+      local uuid = process.wait_until(function() return front:log():match("holds (%S+):%d+%.") end)
+      local holder = tonumber(front:log():match("/hold in (%d+)"))
+      assert.truthy(process.wait_until(function() -- the kernel chooses a worker for each request
+        requests[#requests + 1] = front:begin("/wait")
+        process.wait_until(function() return select(2, front:log():gsub("/wait in", "")) == #requests end)
+        sibling = tonumber(front:log():match(".*/wait in (%d+)"))
+        return sibling ~= holder
+      end))
+      assert.truthy(process.wait_until(function()
+        return server:cli("ZCARD", "holdfast_queue:{k}") == #requests
+      end))
+      process.sleep(0.2)
+      local from = process.now()
+      process.signal(holder, "KILL")
+      assert.equal("true|true\n", requests[#requests]:finish().body)
+      assert.is_true(process.now() - from < 20, "it waited for the lease")
+      holding:abort()
+      for _, request in ipairs(requests) do request:abort() end
+      os.execute(("rm -f /dev/shm/holdfast-$(id -u)/%s"):format(uuid))
+    end)
+
     it("Redis restarts under load: nobody hangs, and the workers recover by themselves", function()
       start { workers = 2, lease = 3, server = WORK }
       local results = load(2, 20, once(0.3, function() server:restart() end))

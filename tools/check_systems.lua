@@ -1,11 +1,12 @@
 -- Which places of the C sources ask for a system or use what is one system's own: lua5.4
 -- tools/check_systems.lua
 --
--- csrc/posix/system.h asks once; system.c and ready.c have both ways. All else is POSIX.
+-- csrc/posix/system.h asks once; system.c, ready.c and crash.c have both ways. All else is POSIX.
 
 local ASKS = { ["csrc/posix/system.h"] = true }
 local HAS_BOTH = {
   ["csrc/posix/system.h"] = true, ["csrc/posix/system.c"] = true, ["csrc/posix/ready.c"] = true,
+  ["csrc/posix/crash.c"] = true,
 }
 
 local RULES = { -- a pattern, and the files that may have it

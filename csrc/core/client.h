@@ -24,6 +24,7 @@ typedef struct hf_presence {
 } hf_presence;
 
 typedef struct hf_walk hf_walk;
+typedef struct hf_lookout hf_lookout;
 typedef struct hf_kept hf_kept;
 typedef struct hf_quorum hf_quorum;
 typedef struct hf_round hf_round;
@@ -203,6 +204,12 @@ typedef struct hf_op_deadlock {
     char *circle;         /* that it is in; NULL: none */
 } hf_op_deadlock;
 
+/* How it watches for a holder whose process has crashed: crash.h. */
+typedef struct hf_op_crash {
+    hf_time next_at;     /* when it looks next; 0: it has not looked yet */
+    hf_lookout *lookout; /* NULL: none yet */
+} hf_op_crash;
+
 /* What it has read for its caller. It belongs to the operation. */
 typedef struct hf_op_result {
     long long value; /* force: was locked; ttl: PTTL's result */
@@ -239,6 +246,7 @@ struct hf_op {
     hf_op_noted noted;
     hf_op_presence presence;
     hf_op_deadlock deadlock;
+    hf_op_crash crash;
 };
 
 /* Returns the names of the operation's lock, of several the first; NULL: it has none. */

@@ -159,6 +159,13 @@ typedef struct hf_shard {
 
 #define HF_TENANT_SIZE 128
 
+/* What this host knows about the process of a client: docs/crash.md. */
+typedef enum hf_life {
+    HF_LIFE_UNKNOWN, /* nothing: it may be on another host */
+    HF_LIFE_GOES_ON, /* it is not proved that it has ended */
+    HF_LIFE_ENDED    /* it is proved that none of its threads runs any more */
+} hf_life;
+
 typedef struct hf_client_config {
     hf_session_config session;
     hf_mode mode;
@@ -173,6 +180,8 @@ typedef struct hf_client_config {
     bool needs_approval;         /* each confirmation or renewal needs an approval of the owner */
     char tenant[HF_TENANT_SIZE]; /* of a server whose users do not trust each other: what the keys
                                     of this user begin with; "": there is one trust domain */
+    hf_life (*life)(const char *uuid); /* of the process of the client with this uuid; must not
+                                          block. NULL: waiters free no locks of dead processes */
 } hf_client_config;
 
 /* ---- clients ---- */
@@ -573,6 +582,10 @@ const hf_class *hf_observe_class_at(const hf_client *client, size_t index);
 /* From now on there are events of all that happens, not only of locks with an observer. */
 void hf_observe_all(hf_client *client);
 
+/* Adds the event that nothing will prove the end of this client's process. `code` must stay valid
+ * for ever. */
+void hf_observe_unrecorded(hf_client *client, const char *code);
+
 typedef enum hf_event_kind {
     HF_EVENT_ACQUIRED,
     HF_EVENT_BUSY, /* an acquire failed because another owner has the lock */
@@ -582,7 +595,9 @@ typedef enum hf_event_kind {
     HF_EVENT_RENEWED_LATE,
     HF_EVENT_OPENED,
     HF_EVENT_CLOSED,
-    HF_EVENT_FAILED, /* an acquire failed for another reason: `code` */
+    HF_EVENT_FAILED,            /* an acquire failed for another reason: `code` */
+    HF_EVENT_CRASH_RELEASED,    /* a waiter freed a hold of `owner`, whose process has crashed */
+    HF_EVENT_CRASH_RELEASE_OFF, /* nothing will prove the end of this process: `code` */
     HF_EVENT_KINDS
 } hf_event_kind;
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "binding.h"
+#include "posix/crash.h"
 
 static hf_lua_client *check_client(lua_State *L) {
     return hf_checkudata(L, 1, hf_client_type);
@@ -192,9 +193,9 @@ static const char *read_where(lua_State *L, hf_client_config *config,
 
 /* new{ url, sentinel_user, sentinel_password, mode, servers, names, weights, restart_guard, name,
  * connect_timeout, command_timeout, grant_lease, sync_replicas, sync_timeout, external, looped,
- * needs_approval, renewer_link, entropy, tls, known_as, tenant } -> client | nil, what is wrong
- * with the URL. An external client is driven through core.engine; with renewer_link it renews over
- * a third link. A looped one is served by an event loop through core.engine.
+ * needs_approval, renewer_link, entropy, tls, known_as, tenant, crash_release } -> client | nil,
+ * what is wrong with the URL. An external client is driven through core.engine; with renewer_link
+ * it renews over a third link. A looped one is served by an event loop through core.engine.
  */
 static int l_new(lua_State *L) {
     hf_client_config config;
@@ -223,6 +224,7 @@ static int l_new(lua_State *L) {
     bool external = hf_field_boolean(L, 1, "external"), looped = hf_field_boolean(L, 1, "looped");
     bool renewer_link = !(external || looped) || hf_field_boolean(L, 1, "renewer_link");
     config.renewer = renewer_link ? HF_LINK_RENEWER : HF_LINK_CALLS;
+    if (hf_field_boolean(L, 1, "crash_release")) config.life = hf_crash_life;
     const unsigned char *entropy = entropy_field(L);
     hf_lua_client *client = hf_new_object(L, sizeof *client, hf_client_type);
     lua_newtable(L);

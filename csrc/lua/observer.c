@@ -1,4 +1,5 @@
 /* Counters by class and events, for Lua. */
+#include <errno.h>
 #include <stdlib.h>
 
 #include "lock.h"
@@ -84,6 +85,10 @@ static int l_watch(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);
     hf_observe_all(driver->client);
+    bool lacks = driver->unrecorded == ENOSYS || driver->unrecorded == ENOENT;
+    if (driver->unrecorded != 0)
+        hf_observe_unrecorded(driver->client, lacks ? "unsupported" : "denied");
+    driver->unrecorded = 0;
     hf_driver_leave(driver);
     return 0;
 }

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "crash.h"
 #include "system.h"
 
 #define SLICE (50 * HF_MS) /* how soon a wait notices a signal that came between two polls */
@@ -55,8 +56,14 @@ static bool make_client(hf_driver *driver, const unsigned char *given) {
     return driver->client != NULL;
 }
 
-/* Of this process. */
+static bool has_record(const hf_driver *driver) {
+    return driver->config.life == hf_crash_life;
+}
+
+/* Sets up what belongs to this process. */
 static void begin_here(hf_driver *driver) {
+    driver->unrecorded =
+        has_record(driver) && !hf_crash_record(hf_client_uuid(driver->client)) ? errno : 0;
     driver->wake[0] = driver->wake[1] = -1;
     driver->process = hf_process();
     driver->rests_until = HF_NEVER;
@@ -852,5 +859,6 @@ void hf_driver_close(hf_driver *driver, hf_time patience) {
         if (driver->wake[end] >= 0) close(driver->wake[end]);
         driver->wake[end] = -1;
     }
+    if (has_record(driver)) hf_crash_forget(hf_client_uuid(driver->client));
     hf_driver_leave(driver);
 }

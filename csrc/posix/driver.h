@@ -66,6 +66,7 @@ typedef struct hf_driver {
     bool closed;
     bool external, looped;
     uint64_t handles;   /* numbers given to handles that are callers of their own */
+    int unrecorded;     /* errno of hf_crash_record if it failed, else 0 */
     bool introduces;    /* tells servers who the client is */
     char known_as[128]; /* a name for people behind host and pid, "": none */
     hf_ready *ready;    /* of a looped driver; NULL: none yet */

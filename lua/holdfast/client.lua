@@ -60,6 +60,7 @@ meta.__metatable = meta.__name
 ---@field grant_lease? number seconds that a granted lock may stay unconfirmed; 2
 ---@field async_release? boolean for locks and templates that do not set it; default false
 ---@field keep? number seconds, 0 to 60, for locks, mutexes and templates that do not set it; default 0
+---@field crash_release? boolean locks of crashed processes on this host are freed at once; default false
 ---@field class? string for counters and events, for locks that do not set it; default ""
 ---@field on_event? fun(event: table) what happens to its locks and connections
 ---@field driver? string|table "posix"; "cqueues", "copas", "luv" or your own loop; under ngx_lua "resty", the default
@@ -109,6 +110,7 @@ local known = {
   grant_lease = options.timeout,
   async_release = options.boolean,
   keep = options.keep,
+  crash_release = options.boolean,
   class = options.class,
   on_event = options.callable,
   driver = driver.check,
@@ -219,6 +221,9 @@ local function new(given, level, more)
     error("holdfast.new: keep does not work in a quorum: kept locks need a single server",
       level + 1)
   end
+  if given.mode == "quorum" and given.crash_release then
+    error("holdfast.new: crash_release does not work in a quorum: it has no queue", level + 1)
+  end
   local settings = driver.settings(loop)
   local client, wrong = raw.new {
     mode = given.mode,
@@ -241,6 +246,7 @@ local function new(given, level, more)
     looped = settings.looped,
     tls = tls,
     tenant = given.tenant,
+    crash_release = given.crash_release or false,
   }
   if not client then error(("holdfast.new: %s: %s"):format(source, wrong), level + 1) end
   defaults[client] = {
@@ -251,6 +257,7 @@ local function new(given, level, more)
     token_ttl = given.token_ttl,
     async_release = given.async_release,
     keep = given.keep or 0,
+    crash_release = given.crash_release,
     class = given.class or "",
     classes = {},
     loop = loop,
@@ -274,12 +281,24 @@ local function check_keep(client, given, what, level)
   end
 end
 
+local ONE_PROCESS = "^[0-9a-f-]+:[0-9]+$"
+
+-- Waiters would free a hold with such an owner when the client that it names has crashed.
+local function check_owner(client, given, what, level)
+  local owner = defaults[client].crash_release and given.owner
+  if owner and #owner > 36 and owner:find(ONE_PROCESS) then
+    error(what .. ": owner must not have the form <client uuid>:<n> if crash_release is on, "
+      .. "since a crash of that client would free the lock; choose another text", level + 1)
+  end
+end
+
 -- The checked options of a lock of this client.
 local function lock_options(client, given, known_options, what, level)
   if given == nil or given == locks.none then return locks.none end
   given = options.table(given, known_options, what, level + 1)
   check_keep(client, given, what, level + 1)
   locks.check_bounds(given, defaults[client], nil, what, level + 1)
+  check_owner(client, given, what, level + 1)
   return given
 end
 

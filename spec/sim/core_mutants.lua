@@ -148,4 +148,8 @@ return {
   { "UNDO_REFUSED", "core/op/renewer.c", "bool settled = reply || used_up || «request->failure.code == HF_CONFLICT»;",
     "request->failure.code == HF_CONFLICT || request->refusals > 0" },
   { "RECORD_DROPPED", "core/op/calls.c", "op->request.refusals > 0", "false" },
+  { "CRASH_UNPROVED", "core/op/crash.c", "if («life == HF_LIFE_ENDED») release(", "true" },
+  { "CRASH_UNHEEDED", "core/op/crash.c", "if («life == HF_LIFE_ENDED») release(", "false" },
+  { "CRASH_STALE", "core/op/crash.c", "memcpy(lookout->uuid, info->owner, HF_UUID_SIZE);",
+    "if (!lookout->uuid[0]) memcpy(lookout->uuid, info->owner, HF_UUID_SIZE);" },
 }

@@ -404,6 +404,9 @@ local IN_SCHEDULES = {
 -- { kind, name, what it does, and of those of the programs text, replacement, only in these
 -- programs, lead = true: of lua/holdfast/lead.lua instead }
 local IN_SYSTEM = {
+  { "crash", "CRASH_UNPROVED", "a process on this host counts as dead while it runs" },
+  { "crash", "CRASH_STALE", "…or once the process of an earlier owner has ended" },
+  { "crash", "CRASH_UNHEEDED", "the hold of a dead process is not freed" },
   { "sync", "UNCONFIRMED", "what no replica has confirmed counts" },
   { "sync", "SHORT_UNBACKED", "a kept lock's end moves to what no replica has confirmed" },
   { "sync", "renew_silent", "a renewal that finds a longer TTL writes nothing, so nothing is confirmed",

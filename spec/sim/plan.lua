@@ -405,6 +405,7 @@ end
 -- system_plan.lua | nil: any
 function plans.system(seed, kind)
   local plan = system_of(seed, { keys = keys_of, processes = add_processes }, kind)
+  if plan.whole then return plan end
   send_releases(plan)
   keep_locks(plan)
   unlink_kept(plan)

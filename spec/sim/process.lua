@@ -104,6 +104,10 @@ function Process.new(world, network, plan, index, seed)
   self:enter()
   self.uuid = core.client.uuid(self.client)
   if plan.introduced then engine.introduce(self.client, self.name) end
+  if plan.crash_release then
+    engine.see_lives(self.client)
+    engine.tell_life(self.uuid, false)
+  end
   return self
 end
 
@@ -321,8 +325,14 @@ end
 
 -- ---- what may happen to it ----
 
-function Process:crash(noticed_after)
+local function prove(self) engine.tell_life(self.uuid, true) end
+
+-- proved_after: us until other processes on the host can prove it, with plan.crash_release
+function Process:crash(noticed_after, proved_after)
   self.dead = true
+  if self.plan.crash_release then
+    self.world:at(self.world.now + (proved_after or 0), prove, self)
+  end
   for _, link in ipairs(self.links) do
     local connection = self.connections[link]
     if connection then connection:orphan(noticed_after) end

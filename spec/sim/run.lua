@@ -75,7 +75,7 @@ end
 local options = parse(arg)
 package.path = "./?.lua;./lua/?.lua;./lua/?/init.lua;" .. package.path
 local covers = options.coverage or options.guided
-local with_mutants = options.mutant or options.mutants or covers
+local with_mutants = options.mutant or options.mutants or covers or options.kind == "crash"
 package.cpath = build .. "/" .. flavour .. "/?.so;" .. package.cpath
 if with_mutants then package.cpath = build .. "/sim/" .. flavour .. "/?.so;" .. package.cpath end
 

@@ -22,6 +22,8 @@ local Watcher = require "spec.sim.watcher"
 local World = require "spec.sim.world"
 local wire = require "spec.sim.wire"
 
+local engine = require("holdfast.core").engine
+
 local LeaderWatcher = leader_watcher.onto(Watcher)
 local SystemLeaderWatcher = leader_watcher.onto(SystemWatcher)
 local SystemLatchWatcher = system_counts.onto(LatchWatcher)
@@ -84,7 +86,7 @@ function mishaps.give_up(_, mishap, process) process:give_up(mishap.key) end
 
 function mishaps.pause(_, mishap, process) process:pause(mishap.duration) end
 function mishaps.close(run, _, process) process:close(run.watcher) end
-function mishaps.crash(_, mishap, process) process:crash(mishap.lag) end
+function mishaps.crash(_, mishap, process) process:crash(mishap.lag, mishap.proved_after) end
 function mishaps.stall(run, mishap)
   server_of(run, mishap).paused_until = run.world.now + mishap.duration
 end
@@ -238,6 +240,7 @@ local function set_up(plan, options)
     servers = {} }
   run.world.coverage, run.world.lead = options.coverage, options.lead
   run.world.brisk = plan.brisk
+  if plan.system == "crash" then engine.forget_lives() end
   for index, rate in ipairs(plan.rates or { plan.rate }) do
     local offset = plan.offsets and plan.offsets[index] or 0
     run.servers[index] = Server.new(run.world, index, {

@@ -11,6 +11,8 @@
 --   plain_semaphore  permits without a lease: one task says how many there are, others take some
 --              and give them back, as threads of Java do in some schedules, take all, or add some;
 --              at the end there are enough, without a message
+--   crash      processes of one host crash; the others prove it late and free their locks. Only on
+--              request (--kind crash), with the build of make sim-mutants
 --   leader     tasks that lead, each for some terms, until they resign
 --
 -- With more than one server some seeds are about permits, about read/write locks, about fair locks,
@@ -175,7 +177,55 @@ function add.threads(prng, plan)
   if plan.faults then others(prng, plan, 4) end
 end
 
-local SERVERS = { sentinel = 5, sync = 5, cluster = 3, clock = 1, threads = 1, latch = 1,
+local IN_AFTER = 1600000 -- us from the proof: a second until it asks again, some round trips
+
+-- The holder crashes, another process waits, and nothing else happens: the waiter is served soon.
+local function succeed(prng, plan)
+  local at, proved_after = prng:range(S, 2 * S), prng:pick { 0, 1000, 200000, 2 * S }
+  local parts = {}
+  for _, part in ipairs(plan.parts) do
+    local index = part.process or part.index
+    local first = part.what == "process" and 1 or 2
+    parts[index] = parts[index] or {}
+    parts[index][first] = parts[index][first] or part
+  end
+  plan.parts, plan.whole = { parts[1][1], parts[1][2], parts[2][1], parts[2][2] }, true
+  for i, task in ipairs { parts[1][2], parts[2][2] } do
+    local key = plan.keys[1]
+    task.key, task.layout, task.keep = key.name, key.layout, key.layout == "guard" and 0 or nil
+    task.force, task.extend, task.check, task.also, task.patience = nil, nil, nil, nil, nil
+    task.lease, task.rounds, task.entries, task.wait, task.finish = 30, 1, 0, 60, "release"
+    task.start, task.naps = (i - 1) * prng:range(100000, 900000), { i == 1 and 20 * S or 1000 }
+  end
+  parts[2][2].in_by = at + proved_after + IN_AFTER
+  parts[1][1].crash_release, parts[2][1].crash_release = true, true
+  mishap(plan, {
+    kind = "crash", at = at, process = 1, lag = prng:pick { 0, 8 * S },
+    proved_after = proved_after,
+  })
+end
+
+-- A paused process is alive. A process without crash_release is as one on another host.
+function add.crash(prng, plan)
+  each_task(plan, function(task)
+    task.owner, task.renewed = nil, true
+    task.naps, task.gap = { prng:range(0, prng:pick { 3000, S }) }, prng:range(0, 20000)
+    if prng:chance(60) then task.wait, task.patience = prng:pick { 3, math.huge }, nil end
+  end)
+  for _, part in ipairs(plan.parts) do
+    if part.what == "process" then part.crash_release = prng:chance(85) end
+  end
+  if plan.process_count > 1 and prng:chance(20) then return succeed(prng, plan) end
+  for _ = 1, prng:pick { 0, 1, 1, 2 } do
+    mishap(plan, at_some(prng, 2 * S, {
+      kind = "crash", process = prng:range(0, plan.process_count), lag = prng:pick { 0, 20000, S },
+      proved_after = prng:pick { 0, 1000, 200000, 2 * S },
+    }))
+  end
+  others(prng, plan, plan.faults and 4 or 2)
+end
+
+local SERVERS = { sentinel = 5, sync = 5, cluster = 3, clock = 1, threads = 1, crash = 1, latch = 1,
   plain_semaphore = 1, leader = 1 }
 -- The servers that have the keys, at first or later.
 local KEYS_AT = { sentinel = { 1, 1, 2 }, sync = { 1, 1, 2 }, cluster = { 3, 3, 1, 2 } }

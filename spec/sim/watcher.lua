@@ -433,7 +433,18 @@ local function check_asking(self, name, client, args)
   if wait then rules.check_asking(self.world, client, wait) end
 end
 
+-- A process may release the hold of another one only after that one has ended.
+local function check_release(self, name, client, args)
+  local releases = name and (name:find("release$") or name == "complete")
+  local owner = releases and client.process and args[4 + tonumber(args[3])]
+  local other = owner and self.uuids[wire.client_of_owner(owner)]
+  if other and other ~= client.process and not other.dead then
+    self.world:fail("crash", "%s releases %s of %s, which lives", client.process.name, owner, other.name)
+  end
+end
+
 function Watcher:before(name, client, args)
+  check_release(self, name, client, args)
   self.server.redis:look_at_clock()
   wire.each_lock(name, args, note_queue, self)
   for _, key_name in ipairs(self.names) do catch_up(self, self.keys[key_name]) end

@@ -33,6 +33,7 @@ sim_coverage() {
 sim_systems() {
     suite sim-build one make -s sim-mutants
     suite sim-system one patient luajit spec/sim/run.lua --system --from 4000001 --seeds "${HOLDFAST_SYSTEM_SEEDS:-20000}"
+    suite sim-crash one patient luajit spec/sim/run.lua --system --kind crash --seeds "${HOLDFAST_SYSTEM_SEEDS:-20000}"
     suite sim-system-mutants one patient luajit spec/sim/run.lua --system --mutants --seeds 4000
 }
 

@@ -34,7 +34,7 @@ specs_under() { # specs_under "INTERPRETERS" LABEL FILE...
 # What these are about stands below the binding, or beside it: make test runs them under one interpreter, make check
 # under the other too.
 UNDER_LUA="spec/cluster_spec.lua spec/sentinel_spec.lua spec/shards_spec.lua"
-UNDER_LUAJIT="spec/chaos_spec.lua spec/support_spec.lua spec/setup_spec.lua spec/install_spec.lua \
+UNDER_LUAJIT="spec/chaos_spec.lua spec/crash_release_spec.lua spec/support_spec.lua spec/setup_spec.lua spec/install_spec.lua \
 spec/protocol_client_spec.lua spec/versions_spec.lua spec/docs_spec.lua spec/pages_spec.lua spec/guides_spec.lua spec/rolling_spec.lua \
 spec/examples_spec.lua spec/loops_servers_spec.lua spec/command_run_spec.lua spec/resty_spec.lua spec/status_spec.lua \
 spec/kinds_spec.lua spec/quorum_spec.lua spec/tenants_spec.lua spec/trouble_spec.lua spec/waiting_faults_spec.lua \
@@ -151,6 +151,9 @@ browser_specs() {
 fencing() {
     suite fencing busted with HOLDFAST_DATABASES=1 "files=--pattern=_fencing spec/fencing" -- run_busted lua5.4
 }
+
+# 100 rounds of each case, beside other suites: one try of three must keep the bounds on time.
+crash_rounds() { suite crash tap patient lua5.4 spec/crash/run.lua; }
 
 # The specs that take minutes.
 # shellcheck disable=SC2046,SC2086

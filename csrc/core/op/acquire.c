@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "lock/wire.h"
+#include "op/crash.h"
 #include "op/deadlock.h"
 #include "op/events.h"
 #include "op/kept.h"
@@ -960,10 +961,10 @@ static hf_time deadline(const hf_op *op) {
     case HF_ACQUIRE_QUEUED: return hf_time_min(op->wait.until, hf_kept_end(op));
     case HF_ACQUIRE_SUBSCRIBING: return hf_time_min(op->wait.until, op->wait.recheck_at);
     case HF_ACQUIRE_WAITING:
-        return hf_time_min(hf_time_min(op->wait.until, hf_deadlock_at(op)),
-                           hf_time_min(op->wait.recheck_at, op->wait.listening != HF_LISTENING_NOT
-                                                                ? HF_NEVER
-                                                                : op->acquire.listen_at));
+        return hf_time_min(
+            hf_time_min(op->wait.until, hf_time_min(hf_deadlock_at(op), hf_crash_at(op))),
+            hf_time_min(op->wait.recheck_at,
+                        op->wait.listening != HF_LISTENING_NOT ? HF_NEVER : op->acquire.listen_at));
     default: return HF_NEVER;
     }
 }
@@ -988,6 +989,7 @@ static void tick(hf_op *op, hf_time now) {
     if (waits && now >= op->acquire.listen_at)
         hf_client_listen_foreign(op, now); /* it asks when the server confirms that */
     if (waits) hf_deadlock_tick(op, on_circle, now);
+    if (op->state == HF_ACQUIRE_WAITING) hf_crash_tick(op, now);
     if (now < deadline(op)) return;
     if (op->state == HF_ACQUIRE_BLOCKED) {
         fail_blocked(op, now);

@@ -111,8 +111,9 @@ static void add_op_event(hf_op *op, hf_event_kind kind, const char *code, hf_tim
 }
 
 const char *hf_event_name(hf_event_kind kind) {
-    static const char *const names[] = {"acquired",     "busy",   "released", "lost",  "at_risk",
-                                        "renewed_late", "opened", "closed",   "failed"};
+    static const char *const names[] = {"acquired", "busy",           "released",         "lost",
+                                        "at_risk",  "renewed_late",   "opened",           "closed",
+                                        "failed",   "crash_released", "crash_release_off"};
     _Static_assert(sizeof names / sizeof *names == HF_EVENT_KINDS, "each kind has a name");
     assert(kind < HF_EVENT_KINDS);
     return names[kind];
@@ -248,6 +249,20 @@ void hf_observe_link(void *context, const hf_session *session, bool open) {
                           hf_slice_of(session->server->label), HF_NO_TEXT);
     if (event && !open)
         event->code = hf_code_name(client->closed ? HF_CLOSED : session->reason_code);
+}
+
+void hf_observe_crash(hf_client *client, uint16_t class, uint64_t observer, hf_slice key,
+                      hf_slice owner) {
+    if (!is_wanted(client, observer)) return;
+    hf_event *event = add(client, HF_EVENT_CRASH_RELEASED, key, owner);
+    if (!event) return;
+    event->observer = observer;
+    if (class_of(client, class)) event->class = class_of(client, class)->name;
+}
+
+void hf_observe_unrecorded(hf_client *client, const char *code) {
+    hf_event *event = add(client, HF_EVENT_CRASH_RELEASE_OFF, HF_NO_TEXT, HF_NO_TEXT);
+    if (event) event->code = code;
 }
 
 static uint16_t class_of_request(const hf_request *request) {

@@ -31,6 +31,10 @@ void hf_observe_loss(hf_client *client, hf_hold *hold);
 void hf_observe_risk(hf_client *client, const hf_hold *hold, hf_time now);
 /* `late`: renewals before it had failed. */
 void hf_observe_renewal(hf_client *client, const hf_hold *hold, bool late);
+/* A wait with this class and listener, which may have ended since, freed a hold of a process that
+ * had crashed. */
+void hf_observe_crash(hf_client *client, uint16_t class, uint64_t observer, hf_slice key,
+                      hf_slice owner);
 void hf_observe_link(void *node, const hf_session *session, bool open);
 /* Work in the background counts for the client's own class. */
 void hf_observe_answer(void *node, const struct hf_request *request, hf_time now);

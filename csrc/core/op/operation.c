@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "link/slots.h"
+#include "op/crash.h"
 #include "op/deadlock.h"
 #include "op/events.h"
 #include "op/observe.h"
@@ -221,6 +222,7 @@ void hf_op_end(hf_op *op, hf_time now) {
     hf_client *client = op->client;
     hf_op_abandon(op, now);
     hf_deadlock_end(op);
+    hf_crash_end(op);
     hf_presence_end(op, now);
     hf_observe_op(op, now);
     assert(op->done && *op->link == op);

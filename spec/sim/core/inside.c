@@ -1,5 +1,7 @@
 #include "inside.h"
 
+#include <string.h>
+
 #include "binding.h"
 #include "classes.h"
 
@@ -87,11 +89,52 @@ static int l_program(lua_State *L) {
     return 1;
 }
 
+/* What the simulated host knows about the processes of clients. */
+#define MOST_LIVES 64
+static struct {
+    char uuid[HF_UUID_SIZE + 1];
+    hf_life life;
+} lives[MOST_LIVES];
+
+static hf_life simulated_life(const char *uuid) {
+    for (size_t i = 0; i < MOST_LIVES; i++) {
+        if (strcmp(lives[i].uuid, uuid) == 0) return lives[i].life;
+    }
+    return HF_LIFE_UNKNOWN;
+}
+
+/* forget_lives(): from now on the host knows no process */
+static int l_forget_lives(lua_State *L) {
+    (void)L;
+    memset(lives, 0, sizeof lives);
+    return 0;
+}
+
+/* tell_life(uuid, ended): from now on the process of that client runs, or has ended */
+static int l_tell_life(lua_State *L) {
+    const char *uuid = luaL_checkstring(L, 1);
+    size_t i = 0;
+    while (i < MOST_LIVES && lives[i].uuid[0] && strcmp(lives[i].uuid, uuid) != 0) i++;
+    luaL_argcheck(L, i < MOST_LIVES && strlen(uuid) == HF_UUID_SIZE, 1, "too many, or no uuid");
+    strcpy(lives[i].uuid, uuid);
+    lives[i].life = lua_toboolean(L, 2) ? HF_LIFE_ENDED : HF_LIFE_GOES_ON;
+    return 0;
+}
+
+/* see_lives(client): from now on its waiters free the locks of processes that have ended */
+static int l_see_lives(lua_State *L) {
+    hf_check_external(L)->client->config.life = simulated_life;
+    return 0;
+}
+
 void hf_open_inside(lua_State *L) {
     static const luaL_Reg functions[] = {{"states", l_states},
                                          {"steps", l_steps},
                                          {"mutant", l_mutant},
                                          {"program", l_program},
+                                         {"forget_lives", l_forget_lives},
+                                         {"tell_life", l_tell_life},
+                                         {"see_lives", l_see_lives},
                                          {NULL, NULL}};
     hf_set_functions(L, functions);
 }

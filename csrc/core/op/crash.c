@@ -1,0 +1,173 @@
+#include "op/crash.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "link/nodes.h"
+#include "lock/wire.h"
+#include "op/observe.h"
+#include "op/presence.h"
+#include "op/renewer.h"
+
+#define FIRST_LOOK (50 * HF_MS) /* a shorter wait sends nothing */
+#define ASK_AGAIN HF_SECOND     /* for the owner: a hand-off is announced only to the new holder */
+#define LOOK_AGAIN (50 * HF_MS) /* at a process on this host, which costs a dozen system calls */
+#define TIMEOUT HF_SECOND
+#define MOST_AHEAD 60 /* waiters: each one ahead makes a waiter ask and look less often */
+
+struct hf_lookout {
+    hf_client *client;
+    hf_op *op; /* NULL: it has ended, and the reply in flight has not arrived */
+    hf_request request;
+    bool asking;                 /* the request is in flight */
+    char owner[HF_OWNER_SIZE];   /* of the lock; "": none that is known to be on this host */
+    char uuid[HF_UUID_SIZE + 1]; /* of the owner's client */
+    hf_time ahead;               /* waiters ahead of this one */
+    hf_time ask_at;              /* when to ask the server for the owner again */
+    const hf_kind *kind;
+    hf_names names;
+    uint16_t class;
+    uint64_t observer;
+};
+
+static void forget(hf_lookout *lookout) {
+    hf_request_clear(&lookout->request);
+    hf_names_free(&lookout->names);
+    free(lookout);
+}
+
+/* However many wait for a lock, they send little more than the first of them alone would. */
+static void look_again(hf_lookout *lookout, hf_time now) {
+    hf_time share = 1 + lookout->ahead;
+    bool known = lookout->owner[0] != '\0';
+    hf_time look_at = known ? now + hf_time_min(LOOK_AGAIN * share, ASK_AGAIN) : HF_NEVER;
+    if (lookout->op) lookout->op->crash.next_at = hf_time_min(look_at, lookout->ask_at);
+}
+
+/* ---- the owner ---- */
+
+/* Whether this is an owner that hf_wire_owner writes for a single process: not one that processes
+ * share, not one of permits. */
+static bool is_of_one_process(const char *owner) {
+    static const char *const digits = "0123456789abcdef-";
+    if (strspn(owner, digits) != HF_UUID_SIZE || owner[HF_UUID_SIZE] != ':') return false;
+    const char *number = owner + HF_UUID_SIZE + 1;
+    return number[0] != '\0' && number[strspn(number, "0123456789")] == '\0';
+}
+
+static void note_owner(hf_lookout *lookout, const hf_lock_info *info) {
+    lookout->owner[0] = '\0';
+    lookout->ahead = info->ahead < 0 ? 0 : hf_time_min((hf_time)info->ahead, MOST_AHEAD);
+    bool whole =
+        info->owner_size < sizeof lookout->owner && strlen(info->owner) == info->owner_size;
+    if (!whole || !is_of_one_process(info->owner)) return;
+    memcpy(lookout->uuid, info->owner, HF_UUID_SIZE);
+    lookout->uuid[HF_UUID_SIZE] = '\0';
+    if (lookout->client->config.life(lookout->uuid) == HF_LIFE_UNKNOWN) return;
+    memcpy(lookout->owner, info->owner, info->owner_size + 1);
+}
+
+/* ---- commands ---- */
+
+static void send(hf_lookout *lookout, bool encoded, hf_request_done *done, hf_time now) {
+    hf_request *request = &lookout->request;
+    lookout->asking = true;
+    lookout->op->crash.next_at = HF_NEVER;
+    request->done = done;
+    request->context = lookout;
+    request->deadline = now + TIMEOUT;
+    if (encoded) hf_client_submit(lookout->client, lookout->names.key, HF_LINK_CALLS, request, now);
+    else done(request, NULL, now);
+}
+
+static void on_released(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_lookout *lookout = request->context;
+    hf_client *client = lookout->client;
+    hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
+    bool freed = verdict == HF_VERDICT_YES || verdict == HF_VERDICT_MORE;
+    if (freed)
+        hf_observe_crash(client, lookout->class, lookout->observer, lookout->names.key,
+                         hf_slice_of(lookout->owner));
+    if (verdict == HF_VERDICT_MORE && !client->closed)
+        hf_renewer_pass_on(client, lookout->kind, lookout->names.key, now);
+    lookout->asking = false;
+    lookout->owner[0] = '\0';
+    lookout->ask_at = now + ASK_AGAIN;
+    look_again(lookout, now);
+    if (!lookout->op) forget(lookout);
+}
+
+static void release(hf_lookout *lookout, hf_time now) {
+    hf_wire_lock lock = {lookout->kind, &lookout->names, hf_slice_of(lookout->owner),
+                         lookout->client->config.grant_lease};
+    bool encoded = hf_wire_release(&lookout->request, &lock, 0, 0, HF_WIRE_NOT_SHARED, HF_NO_TEXT);
+    send(lookout, encoded, on_released, now);
+}
+
+static void look(hf_lookout *lookout, hf_time now) {
+    hf_life life = lookout->client->config.life(lookout->uuid);
+    if (life == HF_LIFE_ENDED) release(lookout, now);
+    else look_again(lookout, now);
+}
+
+static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_lookout *lookout = request->context;
+    hf_lock_info info = {.owner_size = 0};
+    lookout->asking = false;
+    if (!lookout->op) {
+        forget(lookout);
+        return;
+    }
+    if (reply) hf_wire_read_info(reply, &info);
+    note_owner(lookout, &info);
+    lookout->ask_at = now + ASK_AGAIN * (1 + lookout->ahead);
+    if (lookout->owner[0]) look(lookout, now);
+    else look_again(lookout, now);
+}
+
+static void ask(hf_lookout *lookout, hf_time now) {
+    char waiter[HF_WAIT_NAME];
+    hf_wait_name(waiter, lookout->op);
+    bool encoded = hf_wire_info(&lookout->request, lookout->kind, &lookout->names, waiter);
+    send(lookout, encoded, on_info, now);
+}
+
+/* ---- beginning and end ---- */
+
+static hf_lookout *new_lookout(hf_op *op) {
+    hf_lookout *lookout = calloc(1, sizeof *lookout);
+    if (!lookout) return NULL;
+    lookout->client = op->client;
+    lookout->op = op;
+    lookout->kind = op->hold->kind;
+    lookout->class = op->spec.class;
+    lookout->observer = op->spec.observer;
+    if (hf_names_make_on(&lookout->names, op->spec.names->key, lookout->kind)) return lookout;
+    forget(lookout);
+    return NULL;
+}
+
+hf_time hf_crash_at(const hf_op *op) {
+    if (!op->client->config.life || !op->spec.lock_kind->one_owner) return HF_NEVER;
+    return op->crash.next_at > 0 ? op->crash.next_at : hf_time_add(op->begun_at, FIRST_LOOK);
+}
+
+void hf_crash_tick(hf_op *op, hf_time now) {
+    if (op->done || now < hf_crash_at(op)) return;
+    if (!op->crash.lookout) op->crash.lookout = new_lookout(op);
+    hf_lookout *lookout = op->crash.lookout;
+    op->crash.next_at = now + ASK_AGAIN;
+    if (!lookout) return;
+    assert(!lookout->asking);
+    if (lookout->owner[0] && now < lookout->ask_at) look(lookout, now);
+    else ask(lookout, now);
+}
+
+void hf_crash_end(hf_op *op) {
+    hf_lookout *lookout = op->crash.lookout;
+    op->crash.lookout = NULL;
+    if (!lookout) return;
+    lookout->op = NULL;
+    if (!lookout->asking) forget(lookout);
+}

@@ -1,0 +1,228 @@
+-- crash_release: a waiter on the same host frees the lock of a process that is proved dead, and
+-- nothing else.
+
+local holdfast = require "holdfast"
+local lfs = require "lfs"
+local process = require "spec.support.process"
+local sys = require "spec.support.sys"
+
+local SOON = 20 -- seconds; the lease is 30
+local LOOKS = 0.3 -- seconds in which a waiter looks three times
+
+-- Acquires "k" in one of these ways, and keeps running.
+local HOLDER = [[
+  local holdfast, sys = require "holdfast", require "spec.support.sys"
+  local client = holdfast.new { url = arg[1], crash_release = arg[3] ~= "off" }
+  local locks = {
+    lock = function() return client:lock("k") end,
+    reentered = function()
+      local lock = client:lock("k")
+      assert(lock:acquire(10))
+      return lock
+    end,
+    mutex = function() return client:mutex("k") end,
+    fair = function() return client:fair_lock("k") end,
+    kept = function() return client:lock("k", { keep = 60 }) end,
+    guard = function()
+      client:idempotent("k", function()
+        print("holds")
+        io.stdout:flush()
+        sys.sleep(60)
+      end)
+    end,
+  }
+  local lock = locks[arg[2] ]()
+  assert(lock:acquire(10))
+  if arg[2] == "kept" then assert(lock:release()) end
+  print("holds")
+  io.stdout:flush()
+  sys.sleep(60)
+]]
+
+-- One child closes its copy of the client. The other one acquires its own lock with its copy, and
+-- outlives the parent.
+local PARENT = [[
+  local holdfast, sys = require "holdfast", require "spec.support.sys"
+  local client = holdfast.new { url = arg[1], crash_release = true }
+  assert(client:lock("k"):acquire(10))
+  if sys.fork() == 0 then
+    client:close()
+    print("closed")
+    os.exit(0)
+  end
+  if sys.fork() == 0 then
+    assert(client:lock("c"):acquire(10))
+    print("child " .. sys.getpid())
+    io.stdout:flush()
+  end
+  sys.sleep(60)
+]]
+
+local function records()
+  local pipe = io.popen "id -u"
+  local path = "/dev/shm/holdfast-" .. pipe:read "*l"
+  pipe:close()
+  return path
+end
+
+describe("crash_release", function()
+  local world = require("spec.support.world").new()
+  local events, owners
+
+  before_each(function()
+    world.open()
+    events, owners = {}, {}
+  end)
+
+  after_each(function()
+    world.close()
+    for _, owner in ipairs(owners) do os.remove(records() .. "/" .. owner:sub(1, 36)) end
+  end)
+
+  local function waiting_client()
+    return world.client {
+      crash_release = true, on_event = function(event) events[#events + 1] = event end,
+    }
+  end
+
+  local function owner_of(client, key)
+    local owner = client:lock(key):info().owner
+    owners[#owners + 1] = owner
+    return owner
+  end
+
+  local function start(code, kind, off)
+    local child = world.program { code = code, args = { world.server:url(), kind or "lock", off } }
+    assert(child:wait_output(code == HOLDER and "holds" or "child"))
+    return child
+  end
+
+  local function told()
+    for _, event in ipairs(events) do
+      if event.event == "crash_released" then return event end
+    end
+  end
+
+  -- The child is a zombie: its parent does not collect it before the end of the test.
+  for _, kind in ipairs { "lock", "reentered", "mutex", "fair", "kept" } do
+    it(("frees the lock (%s) of a process that was killed"):format(kind), function()
+      local child = start(HOLDER, kind)
+      local client = waiting_client()
+      local makers = { mutex = client.mutex, fair = client.fair_lock }
+      local lock = (makers[kind] or client.lock)(client, "k")
+      local owner = lock:info().owner
+      owners[1] = owner
+      child:kill("KILL")
+      assert.is_truthy(lock:acquire(SOON))
+      assert.same({ "k", owner }, { told().key, told().owner })
+      assert(lock:release())
+    end)
+  end
+
+  it("lets another process run the function in which one was killed", function()
+    local child = start(HOLDER, "guard")
+    local client = waiting_client()
+    owners[1] = client:lock("k"):info().owner
+    child:kill("KILL")
+    assert.equal("again", client:idempotent("k", { wait = SOON }, function() return "again" end))
+    assert.equal(owners[1], told().owner)
+    world.cli("DEL", "k")
+  end)
+
+  it("leaves the lock of a process that is stopped", function()
+    local child = start(HOLDER)
+    local client = waiting_client()
+    local owner = owner_of(client, "k")
+    child:kill("STOP")
+    local _, _, code = client:lock("k"):acquire(LOOKS)
+    assert.equal("busy", code)
+    assert.same({ [owner] = "1" }, world.hash("k"))
+    assert.is_nil(told())
+    child:stop()
+    world.cli("DEL", "k")
+  end)
+
+  it("leaves the lock of a client without the option", function()
+    local child = start(HOLDER, "lock", "off")
+    local client = waiting_client()
+    child:stop()
+    local _, _, code = client:lock("k"):acquire(LOOKS)
+    assert.equal("busy", code)
+    world.cli("DEL", "k")
+  end)
+
+  it("frees nothing for a waiter without the option", function()
+    local child = start(HOLDER)
+    local client = world.client()
+    owner_of(client, "k")
+    child:stop()
+    local _, _, code = client:lock("k"):acquire(LOOKS)
+    assert.equal("busy", code)
+    world.cli("DEL", "k")
+  end)
+
+  it("frees the lock of a parent, and leaves that of its child", function()
+    local parent = start(PARENT)
+    local child = tonumber(parent:output():match("child (%d+)"))
+    assert(parent:wait_output("closed"))
+    local client = waiting_client()
+    owner_of(client, "k")
+    local owner = owner_of(client, "c")
+    parent:stop()
+    local lock = client:lock("k")
+    assert.is_truthy(lock:acquire(SOON))
+    assert(lock:release())
+    local _, _, code = client:lock("c"):acquire(LOOKS)
+    assert.equal("busy", code)
+    assert.same({ [owner] = "1" }, world.hash("c"))
+    process.signal(child, "KILL")
+    lock = client:lock("c")
+    assert.is_truthy(lock:acquire(SOON))
+    assert(lock:release())
+    world.cli("DEL", "holdfast_client:" .. owner:sub(1, 36))
+  end)
+
+  it("keeps a record of the process until the client is closed", function()
+    local client = waiting_client()
+    local lock = client:lock("k")
+    assert(lock:acquire())
+    local path = records() .. "/" .. lock:owner():sub(1, 36)
+    assert.equal("link", lfs.symlinkattributes(path, "mode"))
+    assert(lock:release())
+    client:close()
+    assert.is_nil(lfs.symlinkattributes(path, "mode"))
+  end)
+
+  it("refuses a quorum, and an owner in the form of a client's own", function()
+    assert.has_error(function()
+      holdfast.new { servers = { "redis://a", "redis://b", "redis://c" }, mode = "quorum", crash_release = true }
+    end, "holdfast.new: crash_release does not work in a quorum: it has no queue")
+    local client = waiting_client()
+    local lock = client:lock("k")
+    assert(lock:acquire())
+    local _, message = pcall(client.lock, client, "k", { owner = lock:owner() })
+    assert.matches("client:lock: owner must not have the form <client uuid>:<n> if crash_release is on", message, 1, true)
+    assert(client:lock("other", { owner = "import-7" }):acquire())
+    assert(lock:release())
+  end)
+
+  it("reports that it is off if its directory cannot be used", function()
+    local uid = 1900000000 + sys.getpid()
+    local directory = "/dev/shm/holdfast-" .. uid
+    local code = [[
+      local client = require("holdfast").new { crash_release = true, on_event = function(event)
+        print(event.event, event.code)
+      end }
+      client:ping()
+      client:lock("k"):is_held()
+    ]]
+    if not os.execute "test $(id -u) = 0 && command -v setpriv >/dev/null" then return pending("needs root") end
+    assert(lfs.mkdir(directory))
+    local child = process.start { "setpriv", "--reuid", tostring(uid), "--clear-groups",
+      sys.interpreter(), "-e", code,
+      env = { LUA_PATH = process.lua_path, LUA_CPATH = process.lua_cpath, LUA_INIT = false } }
+    child:wait(10)
+    assert(lfs.rmdir(directory))
+    assert.matches("crash_release_off\tdenied", child:output())
+  end)
+end)

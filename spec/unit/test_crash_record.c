@@ -1,0 +1,327 @@
+/* Records of real processes in the real /dev/shm, and what the kernel knows about them. */
+#include "posix/crash.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "posix/system.h"
+
+#ifdef HF_LINUX
+
+#define UUID "cccccccc-2222-8333-8444-"
+#define OTHER "cccccccc-2222-8333-8444-555555555555"
+
+static char uuid[40];
+
+/* Returns a uuid that no other process uses. */
+static const char *new_uuid(void) {
+    static unsigned last;
+    snprintf(uuid, sizeof uuid, UUID "%06x%06x", (unsigned)getpid() & 0xffffff, ++last);
+    return uuid;
+}
+
+static const char *path_of(const char *name) {
+    static char path[128];
+    snprintf(path, sizeof path, "/dev/shm/holdfast-%lu/%s", (unsigned long)geteuid(), name);
+    return path;
+}
+
+/* Starts a process that makes a record and then calls this. */
+static pid_t start(void (*then)(void)) {
+    int ready[2];
+    char byte;
+    const char *name = new_uuid();
+    if (pipe(ready) != 0) abort();
+    pid_t pid = fork();
+    if (pid == 0) {
+        hf_end_with_parent(SIGKILL);
+        if (!hf_crash_record(name)) _exit(1);
+        if (write(ready[1], "r", 1) != 1) _exit(1);
+        then();
+        _exit(0);
+    }
+    close(ready[1]);
+    if (pid < 0 || read(ready[0], &byte, 1) != 1) abort();
+    close(ready[0]);
+    return pid;
+}
+
+static void stay(void) {
+    for (;;) pause();
+}
+
+static void *stay_in_thread(void *unused) {
+    (void)unused;
+    stay();
+    return NULL;
+}
+
+/* The first thread ends, and the process keeps running. */
+static void leave_to_thread(void) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, stay_in_thread, NULL) != 0) abort();
+    pthread_exit(NULL);
+}
+
+static void become_another_program(void) {
+    execlp("sleep", "sleep", "60", (char *)NULL);
+}
+
+static hf_life life_after(pid_t pid, int signal, int options) {
+    siginfo_t info;
+    kill(pid, signal);
+    waitid(P_PID, (id_t)pid, &info, options | WNOWAIT); /* it stays a zombie */
+    return hf_crash_life(uuid);
+}
+
+static void end(pid_t pid) {
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    hf_crash_forget(uuid);
+}
+
+TEST(a_running_process_is_alive_until_its_client_is_closed) {
+    CHECK(hf_crash_record(new_uuid()));
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    hf_crash_forget(uuid);
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_UNKNOWN);
+    hf_crash_forget(uuid);
+}
+
+TEST(a_zombie_is_dead_and_so_is_a_process_that_is_gone) {
+    pid_t pid = start(stay);
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(life_after(pid, SIGKILL, WEXITED), HF_LIFE_ENDED);
+    waitpid(pid, NULL, 0);
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_ENDED);
+    end(pid);
+}
+
+TEST(a_stopped_process_is_alive) {
+    pid_t pid = start(stay);
+    CHECK_EQ_INT(life_after(pid, SIGSTOP, WSTOPPED), HF_LIFE_GOES_ON);
+    end(pid);
+}
+
+static char state_of(pid_t pid) {
+    char path[64], text[256] = "";
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
+    int fd = open(path, O_RDONLY);
+    ssize_t size = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
+    if (fd >= 0) close(fd);
+    const char *behind = size > 0 ? strrchr(text, ')') : NULL;
+    return behind ? behind[2] : '?';
+}
+
+TEST(a_process_is_alive_until_its_last_thread_ends) {
+    pid_t pid = start(leave_to_thread);
+    for (int tries = 0; state_of(pid) != 'Z' && tries < 10000; tries++) usleep(1000);
+    CHECK_EQ_INT(state_of(pid), 'Z');
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(life_after(pid, SIGKILL, WEXITED), HF_LIFE_ENDED);
+    end(pid);
+}
+
+static bool runs(pid_t pid, const char *name) {
+    char path[64], text[64] = "";
+    snprintf(path, sizeof path, "/proc/%ld/comm", (long)pid);
+    int fd = open(path, O_RDONLY);
+    ssize_t size = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
+    if (fd >= 0) close(fd);
+    return size > 0 && strncmp(text, name, strlen(name)) == 0;
+}
+
+TEST(a_process_that_replaced_its_program_is_alive) {
+    pid_t pid = start(become_another_program);
+    for (int tries = 0; !runs(pid, "sleep") && tries < 10000; tries++) usleep(1000);
+    CHECK(runs(pid, "sleep"));
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(life_after(pid, SIGKILL, WEXITED), HF_LIFE_ENDED);
+    end(pid);
+}
+
+/* ---- records of other processes, boots and namespaces ---- */
+
+/* "1 <boot> <namespace>" of this process. */
+static void read_place(char *place, size_t size) {
+    CHECK(hf_crash_record(new_uuid()));
+    ssize_t length = readlink(path_of(uuid), place, size - 1);
+    place[length > 0 ? length : 0] = '\0';
+    char *pid = strrchr(place, ' ');
+    if (pid) *pid = '\0';
+    hf_crash_forget(uuid);
+}
+
+static hf_life life_by(const char *text) {
+    unlink(path_of(OTHER));
+    if (symlink(text, path_of(OTHER)) != 0) return HF_LIFE_UNKNOWN;
+    hf_life life = hf_crash_life(OTHER);
+    unlink(path_of(OTHER));
+    return life;
+}
+
+/* Returns a process id that no process has: its process has ended and was collected. */
+static pid_t dead_id(void) {
+    pid_t pid = fork();
+    if (pid == 0) _exit(0);
+    waitpid(pid, NULL, 0);
+    return pid;
+}
+
+TEST(only_a_whole_record_of_this_boot_and_this_namespace_proves_anything) {
+    char place[128], text[256];
+    read_place(place, sizeof place);
+    long dead = (long)dead_id();
+    snprintf(text, sizeof text, "%s %ld", place, dead);
+    CHECK_EQ_INT(life_by(text), HF_LIFE_ENDED);
+    static const char *const behind[] = {
+        "", " ", " 0", " -5", " 1x", " x", " -1", " 99999999999", " 99999999999999999999", "9 7"};
+    for (size_t i = 0; i < sizeof behind / sizeof *behind; i++) {
+        snprintf(text, sizeof text, "%s%s", place, behind[i]);
+        CHECK_OR(life_by(text) == HF_LIFE_UNKNOWN, "\"%s\"", text);
+    }
+    for (size_t i = 0; i < strlen(place); i++) { /* of another format, boot or namespace */
+        snprintf(text, sizeof text, "%s %ld", place, dead);
+        text[i] = text[i] == '7' ? '8' : '7';
+        CHECK_OR(life_by(text) == HF_LIFE_UNKNOWN, "\"%s\"", text);
+    }
+    memset(text, '1', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    CHECK_EQ_INT(life_by(text), HF_LIFE_UNKNOWN);
+}
+
+static void *tell_id(void *id) {
+    *(volatile pid_t *)id = (pid_t)syscall(SYS_gettid);
+    stay();
+    return NULL;
+}
+
+TEST(an_id_that_another_process_or_thread_took_over_counts_as_alive) {
+    char place[128], text[256];
+    volatile pid_t id = 0;
+    pthread_t thread;
+    read_place(place, sizeof place);
+    snprintf(text, sizeof text, "%s %ld", place, (long)getpid());
+    CHECK_EQ_INT(life_by(text), HF_LIFE_GOES_ON);
+    snprintf(text, sizeof text, "%s 1", place);
+    CHECK_EQ_INT(life_by(text), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(pthread_create(&thread, NULL, tell_id, (void *)&id), 0);
+    while (id == 0) usleep(1000);
+    snprintf(text, sizeof text, "%s %ld", place, (long)id);
+    CHECK_EQ_INT(life_by(text), HF_LIFE_GOES_ON);
+    pthread_cancel(thread);
+    pthread_join(thread, NULL);
+}
+
+/* ---- the directory ---- */
+
+/* Runs `test` in a process of its own, as a user that no other process has; 0 if it returns true.
+ */
+static int as_nobody(bool (*test)(const char *directory)) {
+    if (geteuid() != 0) return 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        char directory[64];
+        uid_t user = 1900000000u + (uid_t)getpid();
+        if (setuid(user) != 0) _exit(2);
+        snprintf(directory, sizeof directory, "/dev/shm/holdfast-%lu", (unsigned long)user);
+        bool good = test(directory);
+        _exit(good ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(pid, &status, 0);
+    return status;
+}
+
+static bool is_refused(const char *name) {
+    bool made = hf_crash_record(name);
+    return !made && hf_crash_life(name) == HF_LIFE_UNKNOWN;
+}
+
+static bool refuses_what_others_may_write(const char *directory) {
+    bool refused = mkdir(directory, 0700) == 0 && chmod(directory, 0770) == 0 && is_refused(OTHER);
+    rmdir(directory);
+    return refused;
+}
+
+static bool refuses_a_link(const char *directory) {
+    bool refused = symlink("/tmp", directory) == 0 && is_refused(OTHER);
+    unlink(directory);
+    return refused;
+}
+
+static bool refuses_a_file(const char *directory) {
+    int fd = open(directory, O_CREAT | O_WRONLY, 0600);
+    bool refused = fd >= 0 && close(fd) == 0 && is_refused(OTHER);
+    unlink(directory);
+    return refused;
+}
+
+static bool exists(const char *path) {
+    struct stat info;
+    return lstat(path, &info) == 0;
+}
+
+static bool age(const char *path, time_t seconds) {
+    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = time(NULL) - seconds}};
+    return utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static bool makes_another_record(void) {
+    bool made = hf_crash_record(OTHER);
+    hf_crash_forget(OTHER);
+    return made;
+}
+
+static bool sweeps_after_a_day(const char *directory) {
+    char path[128];
+    pid_t living = start(stay);
+    snprintf(path, sizeof path, "%s/%s", directory, uuid);
+    bool good = age(path, 100000) && makes_another_record() && exists(path);
+    kill(living, SIGKILL);
+    waitpid(living, NULL, 0);
+    good = good && age(path, time(NULL)) && makes_another_record() && exists(path); /* seen */
+    good = good && age(path, 86300) && makes_another_record() && exists(path);
+    good = good && age(path, 86500) && makes_another_record() && !exists(path);
+    unlink(path);
+    rmdir(directory);
+    return good;
+}
+
+TEST(a_directory_that_others_may_write_to_is_refused) {
+    CHECK_EQ_INT(as_nobody(refuses_what_others_may_write), 0);
+    CHECK_EQ_INT(as_nobody(refuses_a_link), 0);
+    CHECK_EQ_INT(as_nobody(refuses_a_file), 0);
+}
+
+TEST(the_record_of_a_dead_process_stays_for_a_day_and_that_of_a_living_one_for_ever) {
+    CHECK_EQ_INT(as_nobody(sweeps_after_a_day), 0);
+}
+
+/* A uuid belongs to one process. */
+TEST(a_record_is_not_replaced) {
+    CHECK(hf_crash_record(new_uuid()));
+    CHECK(!hf_crash_record(uuid));
+    CHECK_EQ_INT(errno, EEXIST);
+    hf_crash_forget(uuid);
+}
+#else
+TEST(a_system_without_proof_makes_no_record) {
+    CHECK(!hf_crash_record("cccccccc-2222-8333-8444-555555555555"));
+    CHECK_EQ_INT(errno, ENOSYS);
+    CHECK_EQ_INT(hf_crash_life("cccccccc-2222-8333-8444-555555555555"), HF_LIFE_UNKNOWN);
+    hf_crash_forget("cccccccc-2222-8333-8444-555555555555");
+}
+#endif
+
+CHECK_MAIN
