@@ -7,7 +7,8 @@
  * starts with the first acquire and blocks all signals but those of its own faults.
  *
  * A mutex is not fair: a caller that locks it again and again, as one that calls is_held() in a
- * loop does, would starve the watchdog. So callers yield to a watchdog that waits.
+ * loop does, would starve the watchdog. So the watchdog closes the gate while it waits for the
+ * mutex, and a caller that finds it closed waits there.
  *
  * After a fork the child starts with a new client and a new identity: it closes its copies of the
  * parent's sockets and never looks at the parent's holds again (`generation` has grown). */
@@ -40,7 +41,7 @@ typedef struct hf_connection {
  * descriptor (`ready`) and then calls hf_driver_serve. Its thread begins operations with
  * hf_driver_begin. Only closing may use a watchdog. */
 typedef struct hf_driver {
-    pthread_mutex_t mutex;
+    pthread_mutex_t mutex, gate;
     pthread_cond_t changed; /* broadcast when the watchdog has fed bytes */
     hf_client *client;
     hf_client_config config;
@@ -48,16 +49,16 @@ typedef struct hf_driver {
     size_t connection_count;
     pthread_t thread;
     bool running, stopping, calling;
-    bool unwatched;       /* the watchdog was stopped for good */
-    hf_tls_settings *tls; /* owned; needed for a server with TLS, else NULL */
-    int wake[2];          /* a pipe that ends the watchdog's sleep; -1: none */
-    hf_file wake_file;    /* both ends */
-    hf_time sleeps_until; /* of the watchdog; 0: awake */
-    unsigned sleeps_on;   /* links that it reads meanwhile */
-    hf_time rests_until;  /* when the task of an event loop is to serve at the latest */
-    hf_time looks_at;     /* when it reads what calls leave behind each time; 0: not planned */
-    hf_time stop_by;      /* when a stopping watchdog no longer waits for a quiet client */
-    atomic_bool watchdog_waits; /* for the mutex: callers let it go first */
+    bool unwatched;             /* the watchdog was stopped for good */
+    hf_tls_settings *tls;       /* owned; needed for a server with TLS, else NULL */
+    int wake[2];                /* a pipe that ends the watchdog's sleep; -1: none */
+    hf_file wake_file;          /* both ends */
+    hf_time sleeps_until;       /* of the watchdog; 0: awake */
+    unsigned sleeps_on;         /* links that it reads meanwhile */
+    hf_time rests_until;        /* when the task of an event loop is to serve at the latest */
+    hf_time reads_left_at;      /* when it reads the replies that calls have left; 0: not planned */
+    hf_time stop_by;            /* when a stopping watchdog no longer waits for a quiet client */
+    atomic_bool watchdog_waits; /* for the mutex; it holds the gate meanwhile */
     uint64_t wakes;             /* of the watchdog, for statistics */
     uint64_t late_losses;       /* of holds that were lost before their callers came for them */
     uint32_t generation;

@@ -1,0 +1,120 @@
+/* The caller's thread: runs one operation to its end, or sends a release and goes on. */
+#include <errno.h>
+#include <signal.h>
+
+#include "links.h"
+#include "watchdog.h"
+
+/* The caller's thread reads the links of its calls, and all of them while no watchdog runs. */
+static unsigned caller_links(const hf_driver *driver) {
+    return HF_ROLE(HF_LINK_CALLS) | HF_ROLE(HF_LINK_EVENTS) |
+           (driver->running ? 0 : HF_ROLE(HF_LINK_RENEWER));
+}
+
+/* When the caller's thread is needed; the watchdog does the rest. */
+static hf_time call_deadline(const hf_driver *driver, const hf_op *op) {
+    if (!driver->running) return hf_client_deadline(driver->client);
+    return hf_time_min(hf_client_calls_deadline(driver->client), hf_op_deadline(op));
+}
+
+/* Lets the signals in that are pending. False if there was one. */
+static bool let_in(hf_driver *driver, const sigset_t *signals) {
+    pthread_mutex_unlock(&driver->mutex);
+    bool signalled = hf_poll(NULL, 0, 0, signals) < 0 && errno == EINTR;
+    pthread_mutex_lock(&driver->mutex);
+    return !signalled;
+}
+
+/* No signal ends a wait for a condition: they come in behind each. False after a signal. */
+static bool wait_for_change(hf_driver *driver, hf_time until, const sigset_t *signals) {
+    hf_time now = hf_now();
+    hf_cond_wait(&driver->changed, &driver->mutex,
+                 hf_time_min(until > now ? until - now : 0, HF_SLICE));
+    return !signals || let_in(driver, signals);
+}
+
+/* A reply is all there is to wait for: one recv then does what poll and recv would. What comes over
+ * the events link changes nothing before that. While signals are held, recv lets none in, so a call
+ * that goes on for long sleeps in poll. */
+static bool awaits_one_reply(const hf_driver *driver, const hf_op *op, bool holds_signals,
+                             hf_time now) {
+    const hf_session *calls = hf_link_session(driver, HF_LINK_CALLS);
+    const hf_connection *events = &driver->connections[HF_LINK_EVENTS];
+    bool late = now >= hf_op_begun_at(op) + HF_SLICE;
+    if (holds_signals && (events->fd >= 0 || late)) return false;
+    bool alone = driver->running && driver->connection_count == HF_LINKS && !events->dialing;
+    bool plain = !driver->connections[HF_LINK_CALLS].tls;
+    return hf_op_awaits_reply(op) && alone && plain && hf_session_is_ready(calls) &&
+           hf_session_output(calls).size == 0;
+}
+
+/* With `signals`, which are let in while it sleeps, none can come between two sleeps: it need not
+ * wake by the clock. */
+static bool sleep_for_op(hf_driver *driver, hf_op *op, const sigset_t *signals, hf_time now) {
+    hf_time until = call_deadline(driver, op), soon = now + HF_SLICE;
+    bool has_work = hf_links_have_work(driver); /* read by nobody else during a call */
+    if (hf_op_is_blocked(op) && driver->running && !has_work)
+        return wait_for_change(driver, until, signals);
+    if (hf_op_is_blocked(op)) until = hf_time_min(until, soon);
+    if (until > soon && awaits_one_reply(driver, op, signals != NULL, now))
+        return hf_links_receive_reply(driver);
+    bool shares =
+        driver->connection_count > HF_LINKS; /* the watchdog may need what this thread serves */
+    if ((!hf_op_awaits_reply(op) && !signals) || shares) until = hf_time_min(until, soon);
+    return hf_links_sleep(driver, caller_links, -1, until, signals);
+}
+
+/* now: when the operation was begun */
+static void carry_on(hf_driver *driver, hf_op *op, bool interruptible, hf_interrupt_check *check,
+                     void *context, hf_time now) {
+    sigset_t before;
+    bool holds = interruptible; /* signals: they come in while it sleeps, as one that came before
+                                   would be missed */
+    driver->calling = true;
+    if (holds) hf_hold_signals(&before);
+    while (!hf_op_is_done(op)) {
+        bool signalled = false;
+        hf_links_serve_calls(driver, now);
+        if (!driver->running) hf_links_serve_renewer(driver, hf_now());
+        if (!hf_op_is_done(op)) {
+            hf_watchdog_wake(driver);
+            signalled = !sleep_for_op(driver, op, holds ? &before : NULL, now);
+        }
+        now = hf_now();
+        if (hf_op_is_done(op)) break;
+        if (!holds && !hf_op_awaits_reply(op) &&
+            now >= hf_op_begun_at(op) + HF_SLICE) { /* the wait is long enough to pay for it */
+            hf_hold_signals(&before);
+            holds = true;
+        }
+        if (check(context, signalled)) hf_op_interrupt(op, now);
+    }
+    if (holds) pthread_sigmask(SIG_SETMASK, &before, NULL);
+    driver->calling = false;
+    hf_links_serve(driver, HF_ROLE(HF_LINK_CALLS) | HF_ROLE(HF_LINK_EVENTS), now);
+    hf_client_end_detached(driver->client, now);
+    hf_watchdog_wake(driver);
+}
+
+hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptible,
+                     hf_interrupt_check *check, void *context) {
+    hf_time now = hf_links_read_idle(driver);
+    hf_op *op = hf_client_begin(driver->client, spec, now);
+    if (op && hf_op_is_done(op) && driver->running) hf_watchdog_wake(driver);
+    else if (op) carry_on(driver, op, interruptible, check, context, now);
+    return op;
+}
+
+hf_op *hf_driver_send(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_check *check,
+                      void *context) {
+    hf_time now = hf_links_read_idle(driver);
+    hf_op *op = hf_client_begin(driver->client, spec, now);
+    if (!op || hf_op_is_done(op)) return op;
+    if (!driver->running || !hf_op_detach(op)) {
+        carry_on(driver, op, false, check, context, now);
+        return op;
+    }
+    hf_links_serve(driver, HF_ROLE(HF_LINK_CALLS) | HF_ROLE(HF_LINK_EVENTS), now);
+    hf_watchdog_wake(driver);
+    return op;
+}

@@ -1,0 +1,388 @@
+#include "links.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "system.h"
+
+#define READ_SIZE 16384
+
+void hf_links_notice(hf_driver *driver) {
+    size_t count = hf_client_link_count(driver->client);
+    if (count == driver->connection_count) return;
+    hf_connection *grown = realloc(driver->connections, count * sizeof *grown);
+    if (!grown) return;
+    driver->connections = grown;
+    while (driver->connection_count < count)
+        grown[driver->connection_count++] = (hf_connection){.fd = -1, .dial = HF_DIAL_IDLE};
+}
+
+static bool has_role(size_t link, unsigned roles) {
+    return (roles & HF_ROLE(link % HF_LINKS)) != 0;
+}
+
+/* If a command has no answer yet, the kernel must not deliver it later: a reset discards it. */
+static void shut(hf_driver *driver, size_t link) {
+    hf_connection *connection = &driver->connections[link];
+    const hf_session *session = hf_link_session(driver, link);
+    if (connection->dialing) hf_dial_cancel(&connection->dial);
+    if (connection->fd >= 0) {
+        struct linger reset = {.l_onoff = 1, .l_linger = 0};
+        bool unanswered = hf_session_awaits_reply(session);
+        if (unanswered) setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        hf_tls_free(connection->tls, !unanswered);
+        close(connection->fd);
+    }
+    connection->fd = -1;
+    connection->tls = NULL;
+    connection->dialing = false;
+}
+
+/* reason: as hf_session_closed's */
+static void lose_link(hf_driver *driver, size_t link, const char *reason) {
+    shut(driver, link);
+    hf_session_closed(hf_link_session(driver, link), reason, hf_now());
+}
+
+static void read_link(hf_driver *driver, size_t link);
+
+static void on_dial(hf_driver *driver, size_t link, hf_dial_state state, const char *reason) {
+    hf_connection *connection = &driver->connections[link];
+    if (state == HF_DIAL_PENDING) {
+        if (connection->dial.tls) hf_session_handshaking(hf_link_session(driver, link));
+        return;
+    }
+    if (state == HF_DIAL_FAILED) {
+        connection->dialing = false;
+        lose_link(driver, link, reason);
+        return;
+    }
+    connection->fd = connection->dial.fd;
+    connection->file = connection->dial.file;
+    connection->tls = connection->dial.tls;
+    connection->dial.fd = -1;
+    connection->dial.tls = NULL;
+    connection->dialing = false;
+    hf_dial_cancel(&connection->dial);
+    if (!connection->tls) hf_prepare_wait(connection->fd, HF_SLICE);
+    hf_session_opened(hf_link_session(driver, link), hf_now());
+    if (connection->tls)
+        read_link(driver, link); /* no poll reports bytes that came with the handshake */
+}
+
+static void open_link(hf_driver *driver, size_t link) {
+    hf_connection *connection = &driver->connections[link];
+    char reason[160] = "";
+    hf_session *session = hf_link_session(driver, link);
+    hf_time now = hf_now(), until = hf_time_add(now, driver->config.session.connect_timeout);
+    hf_session_opening(session, now);
+    connection->dialing = true;
+    hf_dial_state state = hf_dial_start(&connection->dial, hf_session_server(session), driver->tls,
+                                        now, until, reason, sizeof reason);
+    on_dial(driver, link, state, reason);
+}
+
+static void step_dial(hf_driver *driver, size_t link) {
+    char reason[160] = "";
+    hf_dial_state state =
+        hf_dial_step(&driver->connections[link].dial, hf_now(), reason, sizeof reason);
+    on_dial(driver, link, state, reason);
+}
+
+/* Why recv or send failed, by errno; NULL: the server closed the connection. */
+static const char *io_error_text(const hf_connection *connection, char *text, size_t size) {
+    if (errno == ECONNRESET || errno == EPIPE) return NULL;
+    if (connection->tls && errno == EPROTO)
+        snprintf(text, size, "%s", hf_tls_reason(connection->tls));
+    else return hf_error_text(errno, text, size);
+    return text;
+}
+
+/* What recv returned, with its errno. True when there may be more. */
+static bool on_received(hf_driver *driver, size_t link, const char *bytes, ssize_t size) {
+    const hf_connection *connection = &driver->connections[link];
+    char text[160];
+    if (size > 0) hf_session_feed(hf_link_session(driver, link), bytes, (size_t)size, hf_now());
+    else if (size == 0) lose_link(driver, link, NULL);
+    else if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
+    else if (errno != EINTR) lose_link(driver, link, io_error_text(connection, text, sizeof text));
+    return size == READ_SIZE || (size > 0 && connection->tls) || (size < 0 && errno == EINTR);
+}
+
+static ssize_t receive(const hf_connection *connection, char *bytes, size_t size) {
+    if (connection->tls) return hf_tls_recv(connection->tls, bytes, size);
+    return hf_recv(connection->fd, bytes, size);
+}
+
+static ssize_t transmit(const hf_connection *connection, hf_slice bytes) {
+    if (connection->tls) return hf_tls_send(connection->tls, bytes.data, bytes.size);
+    return hf_send(connection->fd, bytes.data, bytes.size);
+}
+
+static void read_link(hf_driver *driver, size_t link) {
+    const hf_connection *connection = &driver->connections[link];
+    char bytes[READ_SIZE];
+    bool more = true;
+    while (more && connection->fd >= 0) {
+        more = on_received(driver, link, bytes, receive(connection, bytes, sizeof bytes));
+    }
+}
+
+/* The server may have sent the reason before it closed the connection. */
+static void on_write_failed(hf_driver *driver, size_t link) {
+    char text[160];
+    const char *reason = io_error_text(&driver->connections[link], text, sizeof text);
+    read_link(driver, link);
+    if (driver->connections[link].fd >= 0) lose_link(driver, link, reason);
+}
+
+/* Writes what the connection takes now. False, with errno: it takes nothing any more. */
+static bool write_output(hf_driver *driver, size_t link) {
+    hf_connection *connection = &driver->connections[link];
+    hf_session *session = hf_link_session(driver, link);
+    connection->full = false;
+    for (hf_slice output; !connection->full && (output = hf_session_output(session)).size > 0;) {
+        ssize_t written = transmit(connection, output);
+        if (written >= 0) hf_session_written(session, (size_t)written);
+        else if (errno == EAGAIN || errno == EWOULDBLOCK) connection->full = true;
+        else if (errno != EINTR) return false;
+    }
+    return true;
+}
+
+static void write_link(hf_driver *driver, size_t link) {
+    if (driver->connections[link].fd >= 0 && !write_output(driver, link))
+        on_write_failed(driver, link);
+}
+
+/* Does what the link wants and can do without waiting. */
+static void serve_link(hf_driver *driver, size_t link, hf_time now) {
+    hf_session *session = hf_link_session(driver, link);
+    hf_want want = hf_session_wants(session, now);
+    if (want == HF_WANT_CLOSE) {
+        lose_link(driver, link, "not needed any more");
+        want = hf_session_wants(session, hf_now());
+    }
+    if (want == HF_WANT_OPEN) open_link(driver, link);
+    const hf_connection *connection = &driver->connections[link];
+    if (connection->dialing && now >= connection->dial.next_at) step_dial(driver, link);
+    write_link(driver, link);
+}
+
+void hf_links_serve(hf_driver *driver, unsigned roles, hf_time now) {
+    hf_links_notice(driver);
+    for (size_t link = 0; link < driver->connection_count; link++) {
+        if (has_role(link, roles)) serve_link(driver, link, now);
+    }
+}
+
+void hf_links_serve_calls(hf_driver *driver, hf_time now) {
+    hf_client_tick_calls(driver->client, now);
+    hf_links_serve(driver, HF_ROLE(HF_LINK_CALLS) | HF_ROLE(HF_LINK_EVENTS), now);
+}
+
+/* Writes what the renewer leaves on the links of calls. While a call reads them, only that call may
+ * close them. */
+static void write_left(hf_driver *driver) {
+    for (size_t link = HF_LINK_CALLS; link < driver->connection_count; link += HF_LINKS) {
+        if (!driver->calling) write_link(driver, link);
+        else if (driver->connections[link].fd >= 0) write_output(driver, link);
+    }
+}
+
+void hf_links_serve_renewer(hf_driver *driver, hf_time now) {
+    hf_client_tick_renewer(driver->client, now);
+    hf_links_serve(driver, HF_ROLE(HF_LINK_RENEWER), now);
+    write_left(driver);
+}
+
+static short poll_events(const hf_driver *driver, size_t link) {
+    const hf_connection *connection = &driver->connections[link];
+    if (connection->dialing) return connection->dial.events;
+    bool output = hf_session_output(hf_link_session(driver, link)).size > 0;
+    if (connection->tls) return hf_tls_events(connection->tls, output);
+    return (short)(POLLIN | (output ? POLLOUT : 0));
+}
+
+static int poll_fd(const hf_driver *driver, size_t link) {
+    const hf_connection *connection = &driver->connections[link];
+    return connection->dialing ? connection->dial.fd : connection->fd;
+}
+
+/* After a poll without the mutex: the other thread may have served the link meanwhile, so nothing
+ * is taken for granted.
+ */
+static void on_polled(hf_driver *driver, size_t link, short revents) {
+    hf_connection *connection = &driver->connections[link];
+    bool readable = revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL);
+    if (revents == 0) {
+        connection->quiet_at = hf_now();
+        return;
+    }
+    if (connection->dialing) step_dial(driver, link);
+    else if (readable || (connection->tls && hf_tls_recv_wants_write(connection->tls)))
+        read_link(driver, link);
+}
+
+/* The watchdog holds the gate while it waits for the mutex: see hf_driver_enter. */
+static void lock_as_watchdog(hf_driver *driver) {
+    pthread_mutex_lock(&driver->gate);
+    atomic_store(&driver->watchdog_waits, true);
+    pthread_mutex_lock(&driver->mutex);
+    atomic_store(&driver->watchdog_waits, false);
+    pthread_mutex_unlock(&driver->gate);
+}
+
+#define POLL_MOST ((size_t)3 * 1024) /* sockets; those beyond that are read by the clock */
+
+typedef struct hf_polled {
+    struct pollfd fds[POLL_MOST + 1];
+    size_t links[POLL_MOST];
+    nfds_t count;
+} hf_polled;
+
+/* Returns when the next of the dials among them tries its next address. */
+static hf_time choose_polled(const hf_driver *driver, unsigned roles, hf_polled *polled) {
+    hf_time until = HF_NEVER;
+    polled->count = 0;
+    for (size_t link = 0; link < driver->connection_count && polled->count < POLL_MOST; link++) {
+        int fd = has_role(link, roles) ? poll_fd(driver, link) : -1;
+        if (fd < 0) continue;
+        const hf_connection *connection = &driver->connections[link];
+        if (connection->dialing) until = hf_time_min(until, connection->dial.next_at);
+        polled->links[polled->count] = link;
+        polled->fds[polled->count++] =
+            (struct pollfd){.fd = fd, .events = poll_events(driver, link)};
+    }
+    return until;
+}
+
+static void on_all_polled(hf_driver *driver, unsigned roles, const hf_polled *polled) {
+    for (nfds_t i = 0; i < polled->count; i++) {
+        size_t link = polled->links[i];
+        bool same = poll_fd(driver, link) == polled->fds[i].fd;
+        if (same && has_role(link, roles)) on_polled(driver, link, polled->fds[i].revents);
+    }
+}
+
+void hf_links_read(hf_driver *driver, unsigned roles) {
+    hf_polled polled;
+    choose_polled(driver, roles, &polled);
+    if (poll(polled.fds, polled.count, 0) > 0) on_all_polled(driver, roles, &polled);
+}
+
+#define NAP HF_SECOND
+
+/* For how long to sleep. The system does not count the time of a suspension as sleep, so a sleep is
+ * at most so late after one. */
+static hf_time span_of_sleep(hf_time until) {
+    hf_time now = hf_now();
+    if (until == HF_NEVER) return until;
+    return until > now ? hf_time_min(until - now, NAP) : 0;
+}
+
+bool hf_links_sleep(hf_driver *driver, unsigned (*mine)(const hf_driver *), int extra,
+                    hf_time until, const sigset_t *signals) {
+    hf_polled polled;
+    until = hf_time_min(until, choose_polled(driver, mine(driver), &polled));
+    polled.fds[polled.count] = (struct pollfd){.fd = extra, .events = POLLIN};
+    hf_time span = span_of_sleep(until);
+    pthread_mutex_unlock(&driver->mutex);
+    int ready = hf_poll(polled.fds, polled.count + 1, span, signals);
+    bool signalled = ready < 0 && errno == EINTR;
+    if (extra >= 0) lock_as_watchdog(driver);
+    else pthread_mutex_lock(&driver->mutex);
+    if (ready > 0) on_all_polled(driver, mine(driver), &polled);
+    return !signalled;
+}
+
+bool hf_links_have_work(const hf_driver *driver) {
+    for (size_t link = HF_LINK_CALLS; link < driver->connection_count; link += HF_LINKS) {
+        if (hf_session_has_work(hf_link_session(driver, link))) return true;
+    }
+    return false;
+}
+
+bool hf_links_have_unwritten(const hf_driver *driver) {
+    for (size_t link = HF_LINK_RENEWER; link < driver->connection_count; link += HF_LINKS) {
+        const hf_connection *connection = &driver->connections[link];
+        bool takes = connection->fd >= 0 && !connection->full;
+        if (takes && hf_session_output(hf_link_session(driver, link)).size > 0) return true;
+    }
+    return false;
+}
+
+bool hf_links_receive_reply(hf_driver *driver) {
+    int fd = driver->connections[HF_LINK_CALLS].fd;
+    char bytes[READ_SIZE];
+    pthread_mutex_unlock(&driver->mutex);
+    ssize_t size = hf_recv_wait(fd, bytes, sizeof bytes, HF_SLICE);
+    int error = errno;
+    pthread_mutex_lock(&driver->mutex);
+    errno = error;
+    on_received(driver, HF_LINK_CALLS, bytes, size);
+    return size >= 0 || error != EINTR;
+}
+
+#define IDLE HF_MS /* a connection that was silent for this time is read before it is used */
+
+hf_time hf_links_read_idle(hf_driver *driver) {
+    hf_time now = hf_now();
+    for (size_t link = HF_LINK_CALLS; link < driver->connection_count; link += HF_LINKS) {
+        const hf_session *calls = hf_link_session(driver, link);
+        bool left_behind = !hf_client_has_detached(driver->client) && hf_session_has_work(calls);
+        hf_time read_at =
+            hf_time_max(hf_session_received_at(calls), driver->connections[link].quiet_at);
+        bool idle = left_behind || now >= read_at + IDLE;
+        if (!hf_session_is_ready(calls) || !idle) continue;
+        driver->connections[link].quiet_at = now;
+        read_link(driver, link);
+        now = hf_now();
+    }
+    return now;
+}
+
+bool hf_links_watch(hf_driver *driver) {
+    size_t count = driver->connection_count;
+    hf_watch few[HF_LINKS] = {0}, *list = count <= HF_LINKS ? few : malloc(count * sizeof *list);
+    if (!list) return false;
+    for (size_t link = 0; link < count; link++) {
+        const hf_connection *connection = &driver->connections[link];
+        list[link] =
+            (hf_watch){.fd = poll_fd(driver, link),
+                       .file = connection->dialing ? connection->dial.file : connection->file};
+        if (list[link].fd >= 0) list[link].events = poll_events(driver, link);
+    }
+    bool watched = hf_ready_watch(driver->ready, list, count);
+    if (list != few) free(list);
+    return watched;
+}
+
+hf_time hf_links_next_dial(const hf_driver *driver) {
+    hf_time until = HF_NEVER;
+    for (size_t link = 0; link < driver->connection_count; link++) {
+        const hf_connection *connection = &driver->connections[link];
+        if (connection->dialing) until = hf_time_min(until, connection->dial.next_at);
+    }
+    return until;
+}
+
+void hf_links_close(hf_driver *driver) {
+    for (size_t link = 0; link < driver->connection_count; link++) {
+        write_link(driver, link); /* what nobody waits for */
+        lose_link(driver, link, "the client was closed");
+    }
+}
+
+void hf_links_forget(hf_driver *driver) {
+    for (size_t link = 0; link < driver->connection_count; link++) {
+        hf_connection *connection = &driver->connections[link];
+        hf_file_close(connection->fd, connection->file);
+        if (connection->dialing) hf_dial_forget(&connection->dial);
+    }
+    driver->connection_count = 0;
+}

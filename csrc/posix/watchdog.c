@@ -1,0 +1,112 @@
+#include "watchdog.h"
+
+#include "links.h"
+
+/* Nearly each call of a quorum ends before all of its replies have come, and so does a release that
+ * is not waited for. The next call reads them, or the watchdog after LEFT_FOR. */
+static bool leaves_replies(const hf_driver *driver) {
+    return hf_client_decides_early(driver->client) || hf_client_has_detached(driver->client);
+}
+
+/* The watchdog reads its own link. While no call runs, it also reads the replies that calls have
+ * left, and the messages that others want a lock which the client keeps. */
+static unsigned watchdog_links(const hf_driver *driver) {
+    bool left = !driver->calling && !leaves_replies(driver) && hf_links_have_work(driver);
+    bool keeps = !driver->calling && hf_client_keeps(driver->client);
+    return HF_ROLE(HF_LINK_RENEWER) | (left ? HF_ROLE(HF_LINK_CALLS) : 0) |
+           (keeps ? HF_ROLE(HF_LINK_EVENTS) : 0);
+}
+
+#define LEFT_FOR (10 * HF_MS)
+
+/* Without a plan each call that leaves a reply would have to wake the watchdog. */
+static void plan_reading(hf_driver *driver) {
+    if (driver->calling) return;
+    bool left = leaves_replies(driver) && hf_links_have_work(driver);
+    if (!left) driver->reads_left_at = 0;
+    else if (driver->reads_left_at == 0) driver->reads_left_at = hf_now() + LEFT_FOR;
+}
+
+static void read_left(hf_driver *driver) {
+    bool due = driver->stopping || hf_now() >= driver->reads_left_at;
+    if (!leaves_replies(driver) || !due) return;
+    driver->reads_left_at = 0;
+    hf_links_read(driver, HF_ROLE(HF_LINK_CALLS));
+}
+
+/* Call it after plan_reading. */
+static hf_time watch_deadline(const hf_driver *driver) {
+    if (driver->calling) return hf_client_renewer_deadline(driver->client);
+    hf_time until = hf_client_deadline(driver->client);
+    return driver->reads_left_at > 0 ? hf_time_min(until, driver->reads_left_at) : until;
+}
+
+static bool must_go_on(const hf_driver *driver) {
+    if (!driver->stopping) return true;
+    return hf_now() < driver->stop_by && !hf_client_is_quiet(driver->client);
+}
+
+static void *watch(void *context) {
+    hf_driver *driver = context;
+    pthread_mutex_lock(&driver->mutex);
+    while (must_go_on(driver)) {
+        driver->sleeps_until = 0;
+        if (!driver->calling) {
+            read_left(driver);
+            hf_links_serve_calls(driver, hf_now());
+        }
+        hf_links_serve_renewer(driver, hf_now());
+        pthread_cond_broadcast(&driver->changed);
+        if (!must_go_on(driver)) break;
+        plan_reading(driver);
+        hf_time until = watch_deadline(driver);
+        if (driver->stopping) until = hf_time_min(until, driver->stop_by);
+        driver->sleeps_until = until;
+        driver->sleeps_on = watchdog_links(driver);
+        hf_links_sleep(driver, watchdog_links, driver->wake[0], until, NULL);
+        hf_pipe_drain(driver->wake[0]);
+        driver->wakes++;
+        pthread_cond_broadcast(&driver->changed);
+    }
+    pthread_mutex_unlock(&driver->mutex);
+    return NULL;
+}
+
+bool hf_driver_watch(hf_driver *driver) {
+    bool none = driver->external || (driver->looped && !driver->closed);
+    if (driver->running || driver->unwatched || none) return true;
+    if (driver->wake[0] < 0) {
+        if (!hf_pipe(driver->wake, false)) return false;
+        driver->wake_file = hf_file_of(driver->wake[0]);
+    }
+    driver->running = hf_thread_start(&driver->thread, watch, driver);
+    driver->stopping = false;
+    return driver->running;
+}
+
+void hf_watchdog_wake(hf_driver *driver) {
+    if (!driver->running || driver->sleeps_until == 0) return;
+    plan_reading(driver);
+    bool more_links = watchdog_links(driver) & ~driver->sleeps_on;
+    if (more_links || hf_links_have_unwritten(driver) ||
+        watch_deadline(driver) < driver->sleeps_until) {
+        driver->sleeps_until = 0;
+        hf_pipe_wake(driver->wake[1]);
+    }
+}
+
+void hf_watchdog_join(hf_driver *driver, hf_time patience) {
+    if (!driver->running) return;
+    driver->stopping = true;
+    driver->stop_by = hf_time_add(hf_now(), patience);
+    hf_pipe_wake(driver->wake[1]);
+    pthread_mutex_unlock(&driver->mutex);
+    pthread_join(driver->thread, NULL);
+    pthread_mutex_lock(&driver->mutex);
+    driver->running = false;
+}
+
+void hf_driver_unwatch(hf_driver *driver) {
+    driver->unwatched = true;
+    hf_watchdog_join(driver, 0);
+}
