@@ -32,7 +32,7 @@ end
 -- A check, as those of holdfast.options.
 function abort.check(value)
   if type(value) ~= "boolean" then return "a boolean" end
-  if value and driver.finish then
+  if value and driver.owner.finish then
     return "left out under ngx_lua (check lock:lost(), or set on_lost)"
   end
 end

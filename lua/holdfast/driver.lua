@@ -16,25 +16,20 @@ if under_ngx and ngx.config.subsystem == "stream" then
   error("holdfast: does not run in nginx's stream {}, only in http {}; see docs/openresty.md", 0)
 end
 
-local nginx = under_ngx and require "holdfast.loop.ngx" or nil
+-- What runs this process.
+local host = under_ngx and require "holdfast.loop.ngx" or loops.none
+local owner = host.owner
 
 local driver = {
-  default = nginx and "resty" or "posix",
-  finish = nginx and nginx.finish,
-  at_end = nginx and nginx.at_end,
-  ending = nginx and nginx.ending,
-  has_ending = nginx and nginx.has_ending,
-  mark = nginx and nginx.mark or function() end,
-  lives = nginx and nginx.lives,
+  default = host.driver or "posix",
+  owner = owner, -- whatever drives the client
   tell_apart = pump.tell_apart,
-  ends = nginx and nginx.ends or function() return false end,
   lock = setmetatable({}, { __index = raw }),
 }
 
 -- ---- which one ----
 
-local names = { "posix" }
-if nginx then names[2] = "resty" end
+local names = { "posix", host.driver }
 for _, name in ipairs(loops.names) do names[#names + 1] = name end
 
 local known = {}
@@ -53,7 +48,7 @@ end
 function driver.loop(value)
   value = value or driver.default
   if value == "posix" then return nil end
-  if value == "resty" then return nginx end
+  if value == host.driver then return host end
   return loops.get(value)
 end
 
@@ -90,8 +85,7 @@ local KINDS = {
 }
 
 for _, kind in ipairs(KINDS) do
-  local run = raw[kind]
-  blocking[kind] = run
+  blocking[kind] = owner.around_call(kind, raw[kind])
   driver.lock[kind] = function(lock, seconds, record)
     local of = looping and data(lock)
     if of and of.loop then return pump.call(of, lock, kind, seconds, record) end
@@ -101,7 +95,7 @@ end
 
 for _, kind in ipairs { "acquire", "release" } do
   local all = kind .. "_all"
-  blocking[all] = raw[all]
+  blocking[all] = owner.around_call(kind, raw[all], true)
   driver.lock[all] = function(locks)
     if data(locks[1]).loop then return pump.call_all(locks, kind) end
     return blocking[all](locks)
@@ -112,7 +106,7 @@ end
 function driver.abandon(lock)
   raw.abandon(lock)
   local of = data(lock)
-  if nginx then nginx.forget(lock) end
+  owner.forget(lock)
   if of.loop then pump.start_for_nobody(pump.of(of.client, of.loop), of.client) end
 end
 
@@ -188,50 +182,17 @@ function driver.close(client, loop, patience)
   return core.client.close(client, patience)
 end
 
-if not nginx then return driver end
-
-local shared_metrics = require "holdfast.shared_metrics"
-
-pump.listen(shared_metrics.add)
-
--- ---- under ngx_lua ----
-
--- The owner is the request, whatever drives the client.
-
-local function settle(locks, kind, mark, done, ...)
-  for _, lock in ipairs(locks) do nginx.settle(nil, lock, kind, mark, done) end
-  shared_metrics.add_soon(data(locks[1]).client)
-  return done, ...
-end
-
-for kind, run in pairs(blocking) do
-  local all = kind:match("^([a-z]+)_all$")
-  blocking[kind] = function(what, seconds, record)
-    local mark = nginx.identify()
-    return settle(all and what or { what }, all or kind, mark, run(what, seconds, record))
-  end
-end
-
 for _, name in ipairs { "is_held", "holds", "remaining", "token", "lost", "owner", "collect", "settle" } do
-  local asked = raw[name]
-  driver.lock[name] = function(lock)
-    nginx.identify()
-    return asked(lock)
-  end
+  driver.lock[name] = owner.around_question(raw[name])
 end
 
-local show = core.lock_type.__tostring
+core.lock_type.__tostring = owner.around_question(core.lock_type.__tostring)
 
-function core.lock_type.__tostring(lock)
-  nginx.identify()
-  return show(lock)
-end
-
--- Begins a release or a complete that nobody waits for; in any phase of a request. A failure is
--- logged.
+-- Begins a release or a complete that nobody waits for, where the caller may be unable to wait. A
+-- failure is logged.
 function driver.detach(lock, kind, seconds, record)
-  if not data(lock).loop then return nginx.report(blocking[kind](lock, seconds, record)) end
-  nginx.forget(lock)
+  if not data(lock).loop then return host.report(blocking[kind](lock, seconds, record)) end
+  owner.forget(lock)
   pump.detach(lock, kind, seconds, record)
 end
 

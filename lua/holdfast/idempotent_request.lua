@@ -271,7 +271,7 @@ end
 -- After an internal redirect the handler runs again in a request that has its guard, or it runs for
 -- the error page of one that nginx has refused before it came here.
 local function needs_no_guard()
-  return driver.has_ending(complete) or ngx.req.is_internal() and ngx.status >= 400
+  return driver.owner.has_ending(complete) or ngx.req.is_internal() and ngx.status >= 400
 end
 
 -- Behind an authentication every request has a user, so the log tells what to configure.
@@ -310,12 +310,13 @@ function idempotent_request.enter(client, opts, defaults)
   if not lock then return end
   -- nginx compresses after the body filter, so that the header would not be of the kept body
   if opts.replay then ngx.req.clear_header("Accept-Encoding") end
-  driver.at_end(complete, { lock = lock, opts = opts, parts = opts.replay and {} or nil, size = 0 })
+  driver.owner.at_end(complete,
+    { lock = lock, opts = opts, parts = opts.replay and {} or nil, size = 0 })
 end
 
 -- In body_filter_by_lua: keeps what goes to the client, as far as it fits in a record.
 function idempotent_request.capture()
-  local guard = driver.ending(complete)
+  local guard = driver.owner.ending(complete)
   if not guard or not guard.parts then return end
   local part = ngx.arg[1]
   guard.ended = guard.ended or ngx.arg[2]

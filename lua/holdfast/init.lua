@@ -67,7 +67,7 @@ end
 -- Under ngx_lua, in log_by_lua: releases what the request still holds or waits for. Elsewhere it
 -- does nothing.
 function holdfast.finish()
-  if driver.finish then driver.finish() end
+  if driver.owner.finish then driver.owner.finish() end
 end
 
 -- Under ngx_lua, in access_by_lua: lets the first request with a key go on and answers the others.
@@ -78,7 +78,7 @@ function holdfast.idempotent_request(opts)
   opts = options.table(opts, idempotent_request.options, "holdfast.idempotent_request", 2)
   local wrong = idempotent_request.conflict(opts)
   if wrong then error("holdfast.idempotent_request: " .. wrong, 2) end
-  if not driver.finish then error("holdfast.idempotent_request: works only under ngx_lua", 2) end
+  if not driver.owner.finish then error("holdfast.idempotent_request: works only under ngx_lua", 2) end
   local one = opts.client or default_client(2)
   return idempotent_request.enter(one, opts, client.defaults(one))
 end
@@ -89,7 +89,7 @@ end
 function holdfast.fence(opts)
   options.no_colon(opts, holdfast, "holdfast.fence", 2)
   opts = options.table(opts, admission.options, "holdfast.fence", 2)
-  if not driver.finish then error("holdfast.fence: works only under ngx_lua", 2) end
+  if not driver.owner.finish then error("holdfast.fence: works only under ngx_lua", 2) end
   local one = opts.client or default_client(2)
   local defaults = client.defaults(one)
   if defaults.quorum then error("holdfast.fence: a quorum has no fences", 2) end
@@ -99,13 +99,13 @@ end
 -- Under ngx_lua, in body_filter_by_lua: keeps the response for the duplicates of
 -- idempotent_request{ replay = true }.
 function holdfast.capture()
-  if driver.finish then idempotent_request.capture() end
+  if driver.owner.finish then idempotent_request.capture() end
 end
 
 -- Under ngx_lua, in content_by_lua: the counters of all workers as OpenMetrics text, from
 -- `lua_shared_dict holdfast`.
 function holdfast.metrics()
-  if not driver.finish then
+  if not driver.owner.finish then
     error("holdfast.metrics: works only under ngx_lua; elsewhere, use client:metrics()", 2)
   end
   require("holdfast.shared_metrics").serve(2)
@@ -117,7 +117,7 @@ end
 function holdfast.status(opts)
   options.no_colon(opts, holdfast, "holdfast.status", 2)
   opts = options.table(opts, STATUS_OPTIONS, "holdfast.status", 2)
-  if not driver.finish then error("holdfast.status: works only under ngx_lua", 2) end
+  if not driver.owner.finish then error("holdfast.status: works only under ngx_lua", 2) end
   local one = opts.client or default_client(2)
   require("holdfast.status").serve(one, opts.pattern, client.defaults(one).where)
 end

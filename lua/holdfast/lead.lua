@@ -45,7 +45,7 @@ Term.__index = Term
 Term.__name = "holdfast.term"
 
 local function is_leader(self)
-  return not self.over and not driver.ends() and raw.standing(self.lock) ~= nil
+  return not self.over and not driver.owner.ends() and raw.standing(self.lock) ~= nil
 end
 
 -- Whether this process is the leader now; no I/O. Under ngx_lua not in a worker that ends.
@@ -155,7 +155,7 @@ end
 
 -- → why there is no further term, nil: there is one
 local function end_of(leading)
-  return leading.resigned and RESIGNED or driver.ends() and ENDS or nil
+  return leading.resigned and RESIGNED or driver.owner.ends() and ENDS or nil
 end
 
 -- The lock was lost, or its leader has resigned, before its caller went on. → message, code
@@ -209,7 +209,7 @@ function lead.run(client, key, given, defaults, fn, ...)
     if not term then break end
     results = pack(hold(term, given, fn, ...))
     term.reason, term.over = term.reason or raw.lost(term.lock), true
-  until given.once or leading.resigned or driver.ends()
+  until given.once or leading.resigned or driver.owner.ends()
   return compat.unpack(results, 1, results.n)
 end
 

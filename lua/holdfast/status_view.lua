@@ -199,7 +199,7 @@ end
 
 -- Whether a request reads for the view. One that is aborted meanwhile does not come back.
 local function is_reading(view)
-  return view.reader ~= nil and driver.lives(view.reader)
+  return view.reader ~= nil and driver.owner.lives(view.reader)
 end
 
 -- Why the servers cannot be asked; nil: they answer. Of a quorum a minority may be away.
@@ -262,7 +262,7 @@ end
 function status_view.refresh(view)
   local now = core.now()
   if now < view.at + FRESH or is_reading(view) then return end
-  view.reader, view.at = driver.mark(), now
+  view.reader, view.at = driver.owner.mark(), now
   read_all(view, now)
   forget_names(view, now)
   if status_view.away(view) then return end

@@ -47,7 +47,7 @@ end
 local weak = { __mode = "v" }
 
 local function new_turn()
-  local mark, thread = driver.mark(), coroutine.running()
+  local mark, thread = driver.owner.mark(), coroutine.running()
   return setmetatable({
     mark = mark, thread = thread, of_request = mark ~= nil, of_main = thread == nil,
     looked_at = now(),
@@ -56,7 +56,7 @@ end
 
 local function has_request(turn)
   if now() < turn.looked_at + LOOK then return true end
-  if turn.mark == nil or not driver.lives(turn.mark) then return false end
+  if turn.mark == nil or not driver.owner.lives(turn.mark) then return false end
   turn.looked_at = now()
   return true
 end

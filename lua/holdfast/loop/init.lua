@@ -21,6 +21,7 @@
 
 local compat = require "holdfast.compat"
 local descriptors = require "holdfast.loop.descriptors"
+local owner = require "holdfast.loop.owner"
 
 local loop = {}
 
@@ -32,6 +33,9 @@ loop.names = { "copas", "cqueues", "luv" }
 local function report(succeeded, message)
   if not succeeded then io.stderr:write("holdfast: ", compat.text(message), "\n") end
 end
+
+-- What calls need that block, in a process without a loop.
+loop.none = { owner = owner, report = report }
 
 local function why_late()
   return "the event loop does not run it"
@@ -52,6 +56,7 @@ local function make(given)
     close_at_once = descriptors.close_at_once,
     report = report,
     why_late = why_late,
+    owner = owner,
     settings = { looped = true },
   }
   function self.begin(pump, task)

@@ -10,11 +10,14 @@
 local core = require "holdfast.core"
 local cosockets = require "holdfast.loop.cosockets"
 local pump = require "holdfast.loop.pump"
+local shared_metrics = require "holdfast.shared_metrics"
 local text = require("holdfast.compat").text
 
 local ffi = require "ffi"
 local base = require "resty.core.base"
 local semaphore = require "ngx.semaphore"
+
+pump.listen(shared_metrics.add)
 
 local raw = core.lock
 local now, get_phase, exiting, running = core.now, ngx.get_phase, ngx.worker.exiting,
@@ -41,8 +44,11 @@ local FOREVER = 86400 -- seconds
 
 local COME = 0.25 -- seconds within which a timer begins
 
+-- The functions of holdfast.loop.owner, and those that only a request has.
+local owner = {}
+
 local loop = {
-  name = "ngx_lua", task = "timer", comes_within = COME,
+  name = "ngx_lua", driver = "resty", task = "timer", comes_within = COME, owner = owner,
   settings = { external = true, needs_approval = true },
 }
 
@@ -96,7 +102,7 @@ local function new_mark(context)
   while before and before.holds + before.waits == 0 do before = before.previous end
   marked = marked + 1
   local mark = { number = marked, holds = 0, waits = 0, previous = before }
-  if before and loop.lives(before) then
+  if before and owner.lives(before) then
     mark.owner_number = before.owner_number
   elseif before then
     before.previous = nil
@@ -122,12 +128,12 @@ local function living_marks()
 end
 
 -- The mark of the request that runs; nil if there is none.
-function loop.mark()
+function owner.mark()
   if not PHASES_WITHOUT_REQUEST[get_phase()] then return mark_here() end
 end
 
 -- Whether this mark's request still exists.
-function loop.lives(mark)
+function owner.lives(mark)
   return living_marks()[mark] == true
 end
 
@@ -140,11 +146,11 @@ function loop.spawn(fn)
 end
 
 -- Returns whether this worker is ending.
-loop.ends = exiting
+owner.ends = exiting
 
 -- → a function that returns whether the request of a waiter still exists, and its wait may go on
 -- when the worker ends
-function loop.living()
+function owner.living()
   local alive, ends = living_marks(), exiting()
   return function(waiter) return alive[waiter.owner] and not (ends and waiter.gives_way) end
 end
@@ -177,8 +183,6 @@ local function identify()
   if not coroutine_here() then raw.renumber(WORKER) end
   return nil
 end
-
-loop.identify = identify
 
 -- The calling request has acquired a hold of this lock.
 local function keep(lock, mark)
@@ -213,12 +217,18 @@ local function forget_one(lock, mark)
 end
 
 -- Nobody has a hold of the lock any more.
-function loop.forget(lock)
+function owner.forget(lock)
   for number in pairs(kept[lock] or {}) do forget_owner(lock, number) end
 end
 
+-- A mark counts its calls that wait.
+function owner.waits(waiter, does)
+  local mark = waiter.owner
+  mark.waits = mark.waits + (does and 1 or -1)
+end
+
 -- A call of this pump begins. → the mark of its request
-function loop.enter(self)
+function owner.enter(self)
   local mark = identify_request()
   if self.user ~= mark.number then
     self.reused = self.user ~= nil
@@ -373,7 +383,7 @@ end
 
 -- A call has ended with this first result. `self`: nil for the blocking driver; `mark`: nil if
 -- there is no request.
-function loop.settle(self, lock, kind, mark, first)
+function owner.settle(self, lock, kind, mark, first)
   if kind == "acquire" then
     if first and mark then keep(lock, mark) end
   elseif GIVES_BACK[kind] then
@@ -381,6 +391,26 @@ function loop.settle(self, lock, kind, mark, first)
   end
   if not self or not self.clock then return end
   if is_brief(self) then cosockets.wake(self) else self.stays = true end
+end
+
+local function settle_all(locks, kind, mark, first, ...)
+  for _, lock in ipairs(locks) do owner.settle(nil, lock, kind, mark, first) end
+  shared_metrics.add_soon(raw.data(locks[1]).client)
+  return first, ...
+end
+
+function owner.around_call(kind, run, several)
+  return function(what, seconds, record)
+    local mark = identify()
+    return settle_all(several and what or { what }, kind, mark, run(what, seconds, record))
+  end
+end
+
+function owner.around_question(ask)
+  return function(lock)
+    identify()
+    return ask(lock)
+  end
 end
 
 local function has_living(counts, alive)
@@ -498,7 +528,7 @@ local function is_of_this_request(mark)
 end
 
 -- finish calls ending(value), once, in this request.
-function loop.at_end(ending, value)
+function owner.at_end(ending, value)
   local mark = mark_here()
   mark.ending, mark.ending_value, mark.request = ending, value, name_of_request()
   mark.holds = mark.holds + 1 -- so that finish checks this request
@@ -511,13 +541,13 @@ local function mark_with(ending)
 end
 
 -- The value given to at_end with this ending, in this request.
-function loop.ending(ending)
+function owner.ending(ending)
   local mark = mark_with(ending)
   return mark and mark.ending_value
 end
 
 -- Whether at_end was given this ending in this request.
-function loop.has_ending(ending)
+function owner.has_ending(ending)
   return mark_with(ending) ~= nil
 end
 
@@ -537,7 +567,7 @@ local function end_subrequests()
 end
 
 -- Releases all locks that this request holds, and ends its waits; does no I/O itself.
-function loop.finish()
+function owner.finish()
   end_subrequests()
   local mark = get_request() and marks[address()]
   while mark do

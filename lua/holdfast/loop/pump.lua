@@ -54,19 +54,6 @@ end
 
 -- ---- waiters ----
 
--- waiter -> its coroutine, while that lives
-local threads = setmetatable({}, { __mode = "kv" })
-
-local function is_living(waiter)
-  local thread = threads[waiter]
-  return thread ~= nil and coroutine.status(thread) ~= "dead"
-end
-
--- An owner of nginx is its request's mark, which counts the calls that wait.
-local function count_wait(owner, change)
-  if owner then owner.waits = owner.waits + change end
-end
-
 -- The operations in `done` have ended: wakes their callers. A caller may run at once and begin
 -- other operations.
 function pump.wake_done(self)
@@ -89,7 +76,7 @@ end
 function pump.abandon(self, number, waiter)
   self.waiting[number] = nil
   waiter.abandoned = true
-  count_wait(waiter.owner, -1)
+  self.loop.owner.waits(waiter, false)
   waiter.op:abandon()
 end
 
@@ -103,7 +90,7 @@ end
 
 -- Abandons the waits of callers that are gone, so that the next waiter gets the lock.
 local function abandon_dead(self)
-  local is_there = self.loop.living and self.loop.living() or is_living
+  local is_there = self.loop.owner.living()
   for number, waiter in pairs(self.waiting) do
     local gone = waiter.ready and (not is_there(waiter) or is_overdue(waiter))
     if gone then pump.abandon(self, number, waiter) end
@@ -351,12 +338,11 @@ end
 
 -- → true | nil, why, code
 local function wait(self, client, waiter, number)
-  local loop, owner = self.loop, waiter.owner
+  local loop = self.loop
   local over, alive, message
   waiter.ready = loop.signal()
-  if not loop.living then threads[waiter] = coroutine.running() end
   self.waiting[number] = waiter
-  count_wait(owner, 1)
+  loop.owner.waits(waiter, true)
   repeat
     local fired = await(self, waiter, number)
     alive, over = true, is_over(waiter)
@@ -367,7 +353,7 @@ local function wait(self, client, waiter, number)
   if waiter.ready.free then waiter.ready:free() end
   if waiter.abandoned then return nil, waiter.done and OVERDUE or REPLACED, "interrupted" end
   self.waiting[number] = nil
-  count_wait(owner, -1)
+  loop.owner.waits(waiter, false)
   if is_over(waiter) then return true end
   waiter.op:finish()
   return nil, no_task(self, message), "unreachable"
@@ -434,7 +420,7 @@ end
 
 -- The call has ended with these results.
 local function settle(self, lock, kind, waiter, ...)
-  if waiter.owner then self.loop.settle(self, lock, kind, waiter.owner, (...)) end
+  self.loop.owner.settle(self, lock, kind, waiter.owner, (...))
   spare_waiter(waiter)
   return ...
 end
@@ -444,7 +430,7 @@ local function enter(data, kind)
   local loop = data.loop
   check(loop, kind)
   local self, waiter = pump.of(data.client, loop), new_waiter()
-  waiter.owner = loop.enter and loop.enter(self) or false
+  waiter.owner = loop.owner.enter(self)
   return self, waiter
 end
 
@@ -459,9 +445,7 @@ function pump.call(data, lock, kind, seconds, record)
 end
 
 local function settle_all(self, locks, kind, owner, ...)
-  if owner then
-    for _, lock in ipairs(locks) do self.loop.settle(self, lock, kind, owner, (...)) end
-  end
+  for _, lock in ipairs(locks) do self.loop.owner.settle(self, lock, kind, owner, (...)) end
   return ...
 end
 
