@@ -9,10 +9,6 @@
 
 /* ---- locks ---- */
 
-bool hf_kind_is_counted(const hf_kind *kind) {
-    return kind->counted;
-}
-
 /* In a cluster a channel with the key in a second pair of braces would be in another slot. */
 hf_names *hf_client_names(const hf_client *client, const hf_kind *kind, hf_slice key) {
     hf_names *names = hf_names_new(kind, key);

@@ -32,19 +32,112 @@ typedef struct hf_names hf_names;
 
 #define HF_OWNER_MAX 255 /* bytes */
 
+/* What a program does to a lock. */
+typedef enum hf_verb {
+    HF_VERB_ACQUIRE,
+    HF_VERB_RELEASE,
+    HF_VERB_COMPLETE,
+    HF_VERB_LEAVE,
+    HF_VERB_EXTEND,
+    HF_VERB_RENEW,
+    HF_VERB_FORCE,
+    HF_VERB_INFO,
+    HF_VERB_SET,
+    HF_VERB_ACQUIRE_ALL,
+    HF_VERB_RELEASE_ALL,
+    HF_VERB_SET_COUNT,
+    HF_VERB_COUNT_DOWN,
+    HF_VERB_DELETE,
+    HF_VERB_DRAIN,
+    HF_VERBS
+} hf_verb;
+
+/* A kind of lock: a row of kind.c. */
+struct hf_kind {
+    const char *name; /* for users of the core */
+    char letter;      /* in members of queues and in grants */
+    bool reentrant;   /* its owner may enter it again; else a second acquire is busy */
+    bool
+        announced; /* Redisson publishes its releases, and receives ours; else other clients poll */
+    bool fingerprinted;  /* its acquire has a fingerprint, which a grant does not write */
+    bool counted;        /* a number of permits; an acquire takes one or several */
+    bool joint;          /* several owners may hold it at once, and get it in one grant */
+    bool listed;         /* waits in Redisson's list; each waiter has a channel of its own */
+    bool bare;           /* keys in braces are refused: they have the names of those without */
+    const char *suffix;  /* after <uuid>:<number> in its owners; NULL: nothing */
+    const char *channel; /* before the key, in the channel of its releases; NULL: as for a lock */
+    bool wraps;          /* that channel has the key in braces, also a key with braces of its own */
+    bool kept;           /* a client may keep it for its callers */
+    bool one_owner;      /* has one owner at a time, which info returns */
+    bool uncounted; /* no program counts who listens to it: a subscription need not be a pattern */
+    bool
+        noted; /* nobody holds it: each call leaves a note on the server, by which it counts once */
+    const char *taken;                /* why an acquire is busy */
+    const hf_kind *reads, *writes;    /* the other half of a read/write lock; NULL: it has none */
+    unsigned char programs[HF_VERBS]; /* kind.c's own */
+};
+
+/* All kinds; the last element is NULL. */
+extern const hf_kind *const hf_kinds[];
+
 /* Returns the kind of lock with this name; NULL: there is none. */
 const hf_kind *hf_kind_named(const char *name);
 
-/* Returns whether it has a number of permits, of which an acquire takes one or several. */
-bool hf_kind_is_counted(const hf_kind *kind);
+/* What the names of keys and channels begin with. X(name, text) */
+#define HF_PREFIXES(X)                                                                             \
+    X(counter, "redisson_lock_token:")                                                             \
+    X(queue, "holdfast_queue:")                                                                    \
+    X(list, "redisson_lock_queue:") /* of a listed kind: its queue, and its leases */              \
+    X(timeouts, "redisson_lock_timeout:")                                                          \
+    X(releases, "redisson_lock__channel:") /* of kinds without a channel of their own */           \
+    X(listening, "holdfast_listening:")                                                            \
+    X(call, "holdfast_call:")                                                                      \
+    X(fence, "holdfast_fence:")                                                                    \
+    X(client, "holdfast_client:")                                                                  \
+    X(wait, "holdfast_wait:")                                                                      \
+    X(grant, "holdfast_grant:")
 
-/* The names of a lock's keys on the client's servers. Returns NULL when out of memory; the caller
- * frees them. */
+#define HF_PREFIX_FIELD(name, text) const char *name;
+typedef struct hf_prefixes {
+    HF_PREFIXES(HF_PREFIX_FIELD)
+} hf_prefixes;
+extern const hf_prefixes hf_prefix;
+
+/* The keys and channels of one lock. */
+struct hf_names {
+    hf_slice key;
+    hf_slice counter;   /* redisson_lock_token:{key} */
+    hf_slice queue;     /* holdfast_queue:{key}, or holdfast_queue::key if the key has a brace;
+                           of a fair lock redisson_lock_queue:{key} */
+    hf_slice leases;    /* {key}:timeout, of a semaphore; of a fair lock those of its waiters,
+                           redisson_lock_timeout:{key} */
+    hf_slice releases;  /* redisson_lock__channel:{key}, or the kind's own channel */
+    hf_slice listening; /* holdfast_listening:{key}: counts our listeners to a sharded `releases` */
+    char *block;        /* NULL: none of their own */
+};
+
+/* Make the names of a lock in one block: on any server, and on the client's servers. Return NULL
+ * when out of memory; the caller frees them. */
+hf_names *hf_names_new(const hf_kind *kind, hf_slice key);
 hf_names *hf_client_names(const hf_client *client, const hf_kind *kind, hf_slice key);
 void hf_names_delete(hf_names *names); /* NULL is fine */
 
-/* Returns the key they were made with. */
-hf_slice hf_names_key(const hf_names *names);
+/* Returns the key that this queue belongs to; empty: it is no queue. */
+hf_slice hf_names_key_of_queue(hf_slice name);
+
+/* A member of a queue, and the text of a wait that its client has published. They point into what
+ * was read. */
+typedef struct hf_waiter {
+    const hf_kind *kind;
+    hf_slice waiter; /* "<client uuid>:<number>" */
+    hf_slice owner;  /* member: that it will be */
+    hf_slice key;    /* wait */
+    uint64_t since;  /* wait: milliseconds of the server's clock */
+} hf_waiter;
+
+/* Return false for a text of another format. */
+bool hf_wire_read_member(hf_slice text, hf_waiter *waiter);
+bool hf_wire_read_wait(hf_slice text, hf_waiter *waiter);
 
 /* ---- holds ---- */
 

@@ -101,5 +101,6 @@ void hf_open_operations(lua_State *L);
 void hf_open_watchdog(lua_State *L);
 void hf_open_engine(lua_State *L);
 void hf_open_template(lua_State *L);
+void hf_open_wire(lua_State *L);
 
 #endif

@@ -201,7 +201,7 @@ static int l_new(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     texts of = check_texts(L);
     const hf_kind *kind = kind_field(L);
-    bool counted = hf_kind_is_counted(kind);
+    bool counted = kind->counted;
     luaL_argcheck(L, !counted || hf_field_whole(L, 2, "permits", 1) > 0, 2, "no permits");
     hf_lua_lock *lock = hf_new_object(L, sizeof *lock, counted ? hf_permit_type : hf_lock_type);
     lua_pushvalue(L, 2);
@@ -227,8 +227,8 @@ static int l_copy(lua_State *L) {
     key.data = luaL_checklstring(L, 2, &key.size);
     luaL_argcheck(L, key.size > 0, 2, "an empty key");
     if (!from->driver) return luaL_error(L, "the lock was collected");
-    hf_lua_lock *lock = hf_new_object(
-        L, sizeof *lock, hf_kind_is_counted(from->kind) ? hf_permit_type : hf_lock_type);
+    hf_lua_lock *lock =
+        hf_new_object(L, sizeof *lock, from->kind->counted ? hf_permit_type : hf_lock_type);
     hf_getuservalue(L, 1);
     hf_setuservalue(L, -2);
     *lock = (hf_lua_lock){.driver = from->driver,
@@ -246,7 +246,7 @@ static int l_copy(lua_State *L) {
                           .kind = from->kind,
                           .renewed = from->renewed,
                           .interruptible = from->interruptible,
-                          .handle = hf_kind_is_counted(from->kind) ? ++from->driver->handles : 0,
+                          .handle = from->kind->counted ? ++from->driver->handles : 0,
                           .permits = from->permits,
                           .permits_at_first = from->permits_at_first,
                           .async_release = from->async_release,
@@ -601,7 +601,7 @@ static int l_waited(lua_State *L) {
 
 /* One that was collected has none. */
 static hf_slice key_of(const hf_lua_lock *lock) {
-    return lock->names ? hf_names_key(lock->names) : (hf_slice){"", 0};
+    return lock->names ? lock->names->key : (hf_slice){"", 0};
 }
 
 static int l_key(lua_State *L) {
@@ -639,7 +639,7 @@ static int l_tostring(lua_State *L) {
     else if (seen.loss) snprintf(state, sizeof state, "lost: %s", hf_lost_reason_name(seen.loss));
     luaL_Buffer buffer;
     luaL_buffinit(L, &buffer);
-    luaL_addstring(&buffer, hf_kind_is_counted(lock->kind) ? hf_permit_type : hf_lock_type);
+    luaL_addstring(&buffer, lock->kind->counted ? hf_permit_type : hf_lock_type);
     luaL_addstring(&buffer, ": ");
     luaL_addlstring(&buffer, key.data, key.size);
     luaL_addstring(&buffer, " (");

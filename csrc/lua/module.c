@@ -114,5 +114,6 @@ int luaopen_holdfast_core(lua_State *L) {
     hf_open_watchdog(L);
     hf_open_engine(L);
     hf_open_template(L);
+    hf_open_wire(L);
     return 1;
 }

@@ -75,7 +75,7 @@ void hf_lua_op_specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
     spec->token_ttl_ms = first->token_ttl_ms;
     spec->renewed = first->renewed;
     spec->shared = first->shared;
-    spec->permits = hf_kind_is_counted(first->kind) ? first->permits : 0;
+    spec->permits = first->kind->counted ? first->permits : 0;
     spec->permits_at_first = first->permits_at_first;
 }
 
@@ -90,7 +90,7 @@ static bool prepare(const hf_lua_op *self, hf_failure *failure) {
         return false;
     }
     if (driver->closed || hf_driver_watch(driver)) return true;
-    hf_failure_set(failure, HF_SERVER, "acquire", hf_names_key(self->first->names),
+    hf_failure_set(failure, HF_SERVER, "acquire", self->first->names->key,
                    hf_client_label(driver->client), "cannot start a thread for the watchdog: %s",
                    strerror(errno));
     return false;
@@ -166,7 +166,7 @@ static void end_op(hf_lua_op *self, hf_time now) {
 static void add_lost(const hf_lua_op *self, hf_failure *failure) {
     const hf_lua_lock *first = self->first;
     if (self->lost == 0 || failure->code != HF_OK) return;
-    hf_failure_set(failure, HF_LOST, "release", hf_names_key(first->names),
+    hf_failure_set(failure, HF_LOST, "release", first->names->key,
                    first->driver->config.session.server.label,
                    "%zu of %zu keys were no longer held", self->lost, self->lost + self->count);
 }
@@ -248,7 +248,7 @@ static int push_outcome(lua_State *L, const outcome *ended) {
 static void begin_outcome(outcome *ended, const hf_lua_op *self) {
     if (self->kind == HF_OP_INFO) memset(&ended->result.info, 0, sizeof ended->result.info);
     ended->kind = self->kind;
-    ended->counted = hf_kind_is_counted(self->first->kind);
+    ended->counted = self->first->kind->counted;
     ended->result.failure.code = HF_OK;
     ended->result.value = 0;
     ended->result.reply = NULL;

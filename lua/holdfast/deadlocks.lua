@@ -18,10 +18,8 @@ local deadlocks = {}
 
 local PAGE = 200
 local MOST_WAITERS = 100 -- of one queue that are told
-local KINDS = {
-  l = "lock", m = "mutex", g = "guard", r = "read", w = "write", f = "fair", p = "permit",
-}
-local WAIT, LIST = "holdfast_wait:", "redisson_lock_queue:"
+local kinds, wire = core.kinds, core.wire
+local prefixes = wire.prefixes
 
 local command = replies.command
 
@@ -106,30 +104,6 @@ local function each_beside(graph, key, read, name)
   end
 end
 
-local function tagged(key)
-  return key:find("{", 1, true) and key or "{" .. key .. "}"
-end
-
--- The key of a lock by the name of its queue.
-function deadlocks.key_of_queue(name)
-  return name:match("^holdfast_queue::(.*)$") or name:match("^holdfast_queue:{(.*)}$")
-end
-
--- A member of a queue → { waiter = "<uuid>:<number>", owner, kind } | nil for the record of other
--- clients
-function deadlocks.member(text)
-  local letter, waiter, shared = text:match("^1([lmgrwp])([^:]*:%d+):%d+ ?(.*)$")
-  if not letter then return nil end
-  return { waiter = waiter, owner = shared ~= "" and shared or waiter, kind = KINDS[letter] }
-end
-
--- The text of a wait → { since, waiter, kind, key } | nil
-local function parse(text)
-  local since, waiter, letter, key = text:match("^(%d+) ([^ ]+) ([a-z]) (.+)$")
-  if not since or not KINDS[letter] then return nil end
-  return { since = locale.number(since), waiter = waiter, kind = KINDS[letter], key = key }
-end
-
 -- ---- the graph ----
 
 -- Of a quorum each server is asked, as names and waits are told to all of them.
@@ -152,10 +126,10 @@ local function stem_of(owner)
 end
 
 -- The owners of permits that wait are known by their stems; false: another one.
-local function permit_holders(graph, key)
-  local info = info_of(graph, key, KINDS.p)
+local function permit_holders(graph, key, kind)
+  local info = info_of(graph, key, kind)
   local list = { free = info and math.max(info.free, 0) or 0 }
-  for id in each_beside(graph, key, "ZRANGE", tagged(key) .. ":timeout") do
+  for id in each_beside(graph, key, "ZRANGE", wire.names(kind, key).leases) do
     list[#list + 1] = graph.by_stem[id:sub(1, 14)] or false
   end
   return list
@@ -182,8 +156,8 @@ local function holders_of(graph, wait)
   local id = kind .. ":" .. key
   if graph.holders[id] then return graph.holders[id] end
   local list
-  if kind == KINDS.p then
-    list = permit_holders(graph, key)
+  if kinds[kind].counted then
+    list = permit_holders(graph, key, kind)
   else
     local info = info_of(graph, key, kind)
     list = { info and info.owner }
@@ -195,12 +169,11 @@ end
 
 -- Those who wait in the queue of this key, as a set. Redisson's list has the owners.
 local function waiters_of(graph, wait)
-  local key, is_list, set = wait.key, wait.kind == KINDS.f, {}
-  local name = (is_list and LIST or "holdfast_queue:") .. tagged(key)
-  if not is_list and key:find("{", 1, true) then name = "holdfast_queue::" .. key end
+  local key, is_list, set = wait.key, kinds[wait.kind].listed, {}
+  local name = wire.names(wait.kind, key).queue
   if graph.queued[name] then return graph.queued[name] end
   for text in each_beside(graph, key, is_list and "LRANGE" or "ZRANGE", name) do
-    local member = is_list and { waiter = text } or deadlocks.member(text)
+    local member = is_list and { waiter = text } or wire.member(text)
     if member then set[member.waiter] = true end
   end
   graph.queued[name] = set
@@ -210,7 +183,7 @@ end
 -- Whether the waiter's client listens, to one of the nodes; who may not ask believes it.
 local function does_listen(graph, uuid)
   for _, node in ipairs(core.client.nodes(graph.client)) do
-    local reply = ask(graph, { "PUBSUB", "NUMSUB", "holdfast_grant:" .. uuid }, node)
+    local reply = ask(graph, { "PUBSUB", "NUMSUB", prefixes.grant .. uuid }, node)
     if not reply or (locale.number(reply[2]) or 0) > 0 then return true end
   end
   return false
@@ -235,7 +208,7 @@ end
 
 local function add_wait(graph, name, node)
   local text = ask(graph, { "GET", name }, graph.nodes and node or nil)
-  local wait = type(text) == "string" and parse(text)
+  local wait = type(text) == "string" and wire.wait(text)
   if not wait then return end
   local before = graph.by_waiter[wait.waiter]
   if before then wait = before else graph.by_waiter[wait.waiter], wait.holds = wait, {} end
@@ -254,17 +227,18 @@ local function add_waiter(graph, key, waiter, kind)
 end
 
 local function add_list(graph, name)
-  local key = name:match("^{(.*)}$", #LIST + 1) or name:sub(#LIST + 1)
+  local key = wire.key_of_queue(name)
+  if not key then return end
   for _, owner in ipairs(list_beside(graph, key, { "LRANGE", name, 0, MOST_WAITERS - 1 })) do
-    add_waiter(graph, key, owner, KINDS.f)
+    add_waiter(graph, key, owner, "fair")
   end
 end
 
 local function add_queue(graph, name)
-  local key = deadlocks.key_of_queue(name)
+  local key = wire.key_of_queue(name)
   local words = { "ZRANGEBYSCORE", name, "(0", "+inf", "LIMIT", 0, MOST_WAITERS }
   for _, text in ipairs(key and list_beside(graph, key, words) or {}) do
-    local member = deadlocks.member(text)
+    local member = wire.member(text)
     if member then
       add_waiter(graph, key, member.waiter, member.kind).count = count_of(member.owner)
     end
@@ -310,7 +284,7 @@ end
 function deadlocks.find(client)
   local graph = {
     client = client, nodes = nodes_of_quorum(client),
-    wait_prefix = WAIT .. core.client.tenant(client),
+    wait_prefix = prefixes.wait .. core.client.tenant(client),
     holders = {}, names = {}, queued = {}, listening = {}, waits = {}, by_waiter = {}, by_stem = {},
   }
   local queues = {}
@@ -320,7 +294,8 @@ function deadlocks.find(client)
   end)
   if not ok then return nil, message, code end
   for _, name in ipairs(queues) do
-    if name:sub(1, #LIST) == LIST then add_list(graph, name) else add_queue(graph, name) end
+    local is_list = name:sub(1, #prefixes.list) == prefixes.list
+    if is_list then add_list(graph, name) else add_queue(graph, name) end
   end
   local cycles = find_cycles(graph)
   if graph.failure then return nil, graph.failure[1], graph.failure[2] end

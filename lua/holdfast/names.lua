@@ -22,7 +22,7 @@ end
 
 -- What the names of these keys begin with.
 function names.prefix(client)
-  return "holdfast_client:" .. core.client.tenant(client)
+  return core.wire.prefixes.client .. core.client.tenant(client)
 end
 
 -- Of an owner or a waiter. A quorum's clients tell each of its servers.

@@ -3,6 +3,7 @@
 -- A check is a function (value) -> nil when it is fine; or what it must be and, for a part of the
 -- value, the place of that part behind the argument's name and what stands there.
 
+local core = require "holdfast.core"
 local error = require("holdfast.compat").error
 local locale = require "holdfast.locale"
 
@@ -81,9 +82,10 @@ function options.key(value)
 end
 
 -- Where the library keeps what belongs to other keys.
+local prefixes = core.wire.prefixes
 local RESERVED = {
-  "redisson_lock_token:", "redisson_lock_queue:", "redisson_lock_timeout:",
-  "holdfast_queue:", "holdfast_call:", "holdfast_fence:", "holdfast_client:", "holdfast_wait:", "holdfast_known",
+  prefixes.counter, prefixes.list, prefixes.timeouts, prefixes.queue, prefixes.call, prefixes.fence,
+  prefixes.client, prefixes.wait, "holdfast_known",
 }
 
 local H, R = ("hr"):byte(1, 2)

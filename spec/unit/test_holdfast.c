@@ -90,8 +90,8 @@ static hf_op *acquire(hf_slice caller, hf_time now) {
 
 TEST(kinds_have_names) {
     CHECK(!hf_kind_named("no such kind"));
-    CHECK(!hf_kind_is_counted(hf_kind_named("lock")));
-    CHECK(hf_kind_is_counted(hf_kind_named("permit")));
+    CHECK(!hf_kind_named("lock")->counted);
+    CHECK(hf_kind_named("permit")->counted);
 }
 
 TEST(names_keep_the_key) {

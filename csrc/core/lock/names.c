@@ -7,6 +7,10 @@
 
 #include "lock/kind.h"
 
+#define TEXT(name, text) .name = (text),
+const hf_prefixes hf_prefix = {HF_PREFIXES(TEXT)};
+#undef TEXT
+
 static char *put(char *at, hf_slice part) {
     memcpy(at, part.data, part.size);
     return at + part.size;
@@ -33,12 +37,12 @@ bool hf_names_are_shared(hf_slice key) {
 }
 
 static const char *queue_prefix(const hf_kind *kind, bool tagged) {
-    if (kind && kind->listed) return "redisson_lock_queue:";
-    return tagged ? "holdfast_queue::" : "holdfast_queue:";
+    if (kind && kind->listed) return hf_prefix.list;
+    return tagged ? "holdfast_queue::" : hf_prefix.queue;
 }
 
 static char *put_leases(char *at, const hf_kind *kind, hf_slice key, bool tagged, hf_slice *name) {
-    if (kind && kind->listed) return put_name(at, "redisson_lock_timeout:", key, tagged, name);
+    if (kind && kind->listed) return put_name(at, hf_prefix.timeouts, key, tagged, name);
     char *start = at;
     at = put(put_name(at, "", key, tagged, name), hf_slice_of(":timeout"));
     name->size = (size_t)(at - start);
@@ -54,12 +58,12 @@ static void fill(hf_names *names, char *at, hf_slice key, const hf_kind *kind) {
     bool tagged = memchr(key.data, '{', key.size) != NULL;
     names->key = (hf_slice){at, key.size};
     at = put(at, key);
-    at = put_name(at, "redisson_lock_token:", key, tagged, &names->counter);
+    at = put_name(at, hf_prefix.counter, key, tagged, &names->counter);
     at = put_name(at, queue_prefix(kind, tagged), key, tagged, &names->queue);
     at = put_leases(at, kind, key, tagged, &names->leases);
-    const char *channel = kind && kind->channel ? kind->channel : "redisson_lock__channel:";
+    const char *channel = kind && kind->channel ? kind->channel : hf_prefix.releases;
     at = put_name(at, channel, key, tagged, &names->releases);
-    put_name(at, "holdfast_listening:", key, tagged, &names->listening);
+    put_name(at, hf_prefix.listening, key, tagged, &names->listening);
     assert((size_t)(names->listening.data + names->listening.size - names->key.data) <=
            size_for(key));
 }
@@ -112,8 +116,18 @@ void hf_names_delete(hf_names *names) {
     free(names);
 }
 
-hf_slice hf_names_key(const hf_names *names) {
-    return names->key;
+#define NO_KEY ((hf_slice){"", 0})
+
+hf_slice hf_names_key_of_queue(hf_slice name) {
+    hf_slice list = hf_slice_of(hf_prefix.list), queue = hf_slice_of(hf_prefix.queue);
+    bool listed = name.size > list.size && memcmp(name.data, list.data, list.size) == 0;
+    size_t size = listed ? list.size : queue.size;
+    if (!listed && (name.size <= size || memcmp(name.data, queue.data, size) != 0)) return NO_KEY;
+    hf_slice key = {name.data + size, name.size - size};
+    if (key.data[0] == '{' && key.data[key.size - 1] == '}')
+        return (hf_slice){key.data + 1, key.size - 2};
+    if (!memchr(key.data, '{', key.size)) return NO_KEY;
+    return listed ? key : (hf_slice){key.data + 1, key.size - 1};
 }
 
 size_t hf_names_lease(char *text, hf_slice key, hf_slice owner) {
@@ -127,7 +141,7 @@ size_t hf_names_lease(char *text, hf_slice key, hf_slice owner) {
 size_t hf_names_note(char *text, hf_slice key, hf_slice owner) {
     hf_slice name;
     bool tagged = memchr(key.data, '{', key.size) != NULL;
-    char *at = put_name(text, "holdfast_call:", key, tagged, &name);
+    char *at = put_name(text, hf_prefix.call, key, tagged, &name);
     at = put(at, (hf_slice){":", 1});
     return (size_t)(put(at, owner) - text);
 }

@@ -1,4 +1,4 @@
-/* The keys and channels of one lock.
+/* Makes the keys and channels of one lock.
  *
  * They have Redisson's names. The tag {key} keeps all of them in the key's slot; a key that
  * contains a brace is used unchanged. All six texts are in one block, which the names own, or
@@ -7,18 +7,6 @@
 #define HF_NAMES_H
 
 #include "holdfast.h"
-
-struct hf_names {
-    hf_slice key;
-    hf_slice counter;   /* redisson_lock_token:{key} */
-    hf_slice queue;     /* holdfast_queue:{key}, or holdfast_queue::key if the key has a brace;
-                           of a fair lock redisson_lock_queue:{key} */
-    hf_slice leases;    /* {key}:timeout, of a semaphore; of a fair lock those of its waiters,
-                           redisson_lock_timeout:{key} */
-    hf_slice releases;  /* redisson_lock__channel:{key}, or the kind's own channel */
-    hf_slice listening; /* holdfast_listening:{key}: counts our listeners to a sharded `releases` */
-    char *block;        /* NULL: none of their own */
-};
 
 /* Makes the names of a lock with this key. Returns false when out of memory. */
 bool hf_names_make(hf_names *names, hf_slice key);
@@ -29,10 +17,6 @@ bool hf_names_make_on(hf_names *names, hf_slice key, const hf_kind *kind);
 /* Makes the `releases` and `listening` of one waiter, which are those of the lock with ":<owner>"
  * behind them. The other names are empty. Returns false when out of memory. */
 bool hf_names_of_waiter(hf_names *names, const hf_names *lock, hf_slice owner);
-
-/* The same in one block with the names, on the kind's channel. NULL when out of memory; see
- * hf_names_delete. */
-hf_names *hf_names_new(const hf_kind *kind, hf_slice key);
 
 /* Puts the key in braces in `releases` although it has some of its own. */
 void hf_names_wrap(hf_names *names, const char *channel);

@@ -534,11 +534,40 @@ static bool next_number(hf_slice *rest, uint64_t *value) {
     return word.size > 0;
 }
 
-/* False: not the letter of a kind. */
-static bool next_kind(hf_slice *rest, hf_message *grant) {
+/* NULL: not the letter of a kind. */
+static const hf_kind *next_kind(hf_slice *rest) {
     hf_slice letter = next_word(rest);
-    grant->kind = letter.size == 1 ? hf_kind_of_letter(letter.data[0]) : NULL;
-    return grant->kind != NULL;
+    return letter.size == 1 ? hf_kind_of_letter(letter.data[0]) : NULL;
+}
+
+static bool is_number(hf_slice text) {
+    uint64_t value;
+    return next_number(&text, &value);
+}
+
+/* "1<kind><waiter>:<token ttl ms>[ <shared owner>]" */
+bool hf_wire_read_member(hf_slice text, hf_waiter *waiter) {
+    hf_slice word = next_word(&text);
+    const char *end = word.data + word.size, *number, *ttl;
+    if (word.size < 2 || word.data[0] != '1') return false;
+    number = memchr(word.data, ':', word.size);
+    ttl = number ? memchr(number + 1, ':', (size_t)(end - number) - 1) : NULL;
+    *waiter = (hf_waiter){.kind = hf_kind_of_letter(word.data[1])};
+    if (!waiter->kind || !ttl) return false;
+    waiter->waiter = (hf_slice){word.data + 2, (size_t)(ttl - word.data) - 2};
+    waiter->owner = text.size > 0 ? text : waiter->waiter;
+    return is_number((hf_slice){number + 1, (size_t)(ttl - number) - 1}) &&
+           is_number((hf_slice){ttl + 1, (size_t)(end - ttl) - 1});
+}
+
+/* "<since> <waiter> <kind> <key>" */
+bool hf_wire_read_wait(hf_slice text, hf_waiter *waiter) {
+    *waiter = (hf_waiter){.kind = NULL};
+    if (!next_number(&text, &waiter->since)) return false;
+    waiter->waiter = next_word(&text);
+    waiter->kind = next_kind(&text);
+    waiter->key = text;
+    return waiter->kind && waiter->waiter.size > 0 && text.size > 0;
 }
 
 /* "<token>[-<last token>]" */
@@ -554,7 +583,7 @@ static bool next_tokens(hf_slice *rest, hf_message *grant) {
 static hf_message read_grant(hf_slice rest) {
     hf_message grant = {.what = HF_MESSAGE_GRANT}, none = {.what = HF_MESSAGE_NONE};
     uint64_t ms;
-    if (!next_kind(&rest, &grant)) return none;
+    if (!(grant.kind = next_kind(&rest))) return none;
     grant.keeps = rest.size > 0 && rest.data[0] == '0';
     if (!next_number(&rest, &grant.number)) return none;
     grant.place = next_word(&rest);
@@ -575,7 +604,7 @@ bool hf_wire_next_grant(hf_message *grant) {
 static hf_message read_grants(hf_slice rest) {
     hf_message grant = {.what = HF_MESSAGE_GRANT}, none = {.what = HF_MESSAGE_NONE};
     uint64_t ms, number;
-    if (!next_kind(&rest, &grant)) return none;
+    if (!(grant.kind = next_kind(&rest))) return none;
     if (!next_number(&rest, &grant.token) || !next_number(&rest, &ms)) return none;
     if (!next_number(&rest, &grant.more)) return none;
     grant.lease = hf_time_of_ms(ms);

@@ -21,7 +21,7 @@ bool hf_client_init(hf_client *client, const hf_client_config *config,
     memcpy(&client->random, entropy + 16, sizeof client->random);
     client->random |= 1;
     hf_uuid_format(client->uuid, entropy);
-    snprintf(client->grants, sizeof client->grants, "holdfast_grant:%s", client->uuid);
+    snprintf(client->grants, sizeof client->grants, "%s%s", hf_prefix.grant, client->uuid);
     client->ops_end = &client->ops;
     hf_nodes_begin(client, client->topology->listed ? config->servers : &config->session.server);
     return client->decider->open(client);

@@ -18,10 +18,10 @@
 typedef struct answer {
     hf_request request;
     hf_walk *walk;
-    char *text; /* with a NUL behind it; NULL: none, or no reply */
+    char *text; /* NULL: none, or no reply */
     size_t size;
-    unsigned long long since; /* of a wait */
-    size_t head;              /* the size of what comes before the waiter */
+    hf_waiter wait; /* what it says, if it is a wait; else empty */
+    size_t head;    /* the size of what comes before the waiter */
 } answer;
 
 struct hf_walk {
@@ -34,7 +34,7 @@ struct hf_walk {
     hf_names names;
     size_t steps;
     char landmark[HF_WAIT_NAME]; /* the waiter of the last step whose number is a power of two */
-    unsigned long long youngest; /* since when the last one of the others waits */
+    uint64_t youngest;           /* since when the last one of the others waits */
     char youngest_waiter[HF_WAIT_NAME];
     char text[HF_FAILURE_TEXT / 2]; /* the circle so far */
     size_t replied, pending;        /* of this step */
@@ -67,9 +67,8 @@ static void settle(hf_walk *walk, hf_time now) {
 }
 
 static void keep(answer *from, hf_slice text) {
-    if (text.size == 0 || !(from->text = malloc(text.size + 1))) return;
+    if (text.size == 0 || !(from->text = malloc(text.size))) return;
     memcpy(from->text, text.data, text.size);
-    from->text[text.size] = '\0';
     from->size = text.size;
 }
 
@@ -134,16 +133,17 @@ static const answer *agreed(const hf_walk *walk) {
 
 /* Returns the middle one of the times that the servers say for this wait. Every waiter of a circle
  * comes to the same ones, so that all take the same waiter for the youngest. */
-static unsigned long long since_of(const hf_walk *walk, const answer *wait) {
+static uint64_t since_of(const hf_walk *walk, const answer *wait) {
     size_t middle = (count_alike(walk, wait) + 1) / 2;
-    unsigned long long since = 0;
+    uint64_t since = 0;
     for (size_t i = 0; i < walk->count; i++) {
         const answer *one = &walk->answers[i];
         size_t up_to = 0;
         if (!alike(one, wait)) continue;
         for (size_t j = 0; j < walk->count; j++)
-            up_to += alike(&walk->answers[j], wait) && walk->answers[j].since <= one->since;
-        if (up_to >= middle && (since == 0 || one->since < since)) since = one->since;
+            up_to +=
+                alike(&walk->answers[j], wait) && walk->answers[j].wait.since <= one->wait.since;
+        if (up_to >= middle && (since == 0 || one->wait.since < since)) since = one->wait.since;
     }
     return since;
 }
@@ -153,7 +153,7 @@ static unsigned long long since_of(const hf_walk *walk, const answer *wait) {
 static void ask_holder(hf_walk *walk, hf_time now);
 
 /* The circle is closed by this operation, which waits since then. */
-static void decide(hf_walk *walk, unsigned long long since, hf_time now) {
+static void decide(hf_walk *walk, uint64_t since, hf_time now) {
     hf_op *op = walk->op;
     assert(op && op->deadlock.walk == walk);
     bool youngest = since > walk->youngest ||
@@ -166,19 +166,14 @@ static void decide(hf_walk *walk, unsigned long long since, hf_time now) {
     end(walk);
 }
 
-/* "<since> <uuid>:<number> <kind> <key>" */
-static bool read_wait(hf_walk *walk, const answer *wait) {
-    const char *rest = wait->text + wait->head;
-    char letter;
-    int size = 0;
-    if (sscanf(rest, " %63s %c%n", walk->waiter, &letter, &size) != 2 || rest[size] != ' ')
-        return false;
-    size_t head = wait->head + (size_t)size + 1;
-    walk->kind = hf_kind_of_letter(letter);
-    if (!walk->kind || head >= wait->size) return false;
+/* Goes on to the lock that this wait is about. */
+static bool follow(hf_walk *walk, const hf_waiter *wait) {
+    if (wait->waiter.size >= sizeof walk->waiter) return false;
+    memcpy(walk->waiter, wait->waiter.data, wait->waiter.size);
+    walk->waiter[wait->waiter.size] = '\0';
+    walk->kind = wait->kind;
     hf_names_free(&walk->names);
-    hf_slice key = {wait->text + head, wait->size - head};
-    return hf_names_make_on(&walk->names, key, walk->kind);
+    return hf_names_make_on(&walk->names, wait->key, walk->kind);
 }
 
 /* A waiter comes again, and this operation is not among those between: they find that themselves.
@@ -192,11 +187,11 @@ static bool is_circle_of_others(hf_walk *walk) {
 
 static void on_waits(hf_walk *walk, hf_time now) {
     const answer *wait = agreed(walk);
-    if (!wait || !read_wait(walk, wait) || ++walk->steps > MOST_STEPS) {
+    if (!wait || !follow(walk, &wait->wait) || ++walk->steps > MOST_STEPS) {
         end(walk);
         return;
     }
-    unsigned long long since = since_of(walk, wait);
+    uint64_t since = since_of(walk, wait);
     if (strcmp(walk->waiter, walk->own) == 0) {
         decide(walk, since, now);
         return;
@@ -216,12 +211,10 @@ static void on_waits(hf_walk *walk, hf_time now) {
 
 static void on_wait(hf_request *request, const hf_reply *reply, hf_time now) {
     answer *from = request->context;
-    char *rest;
     if (reply && reply->string) keep(from, (hf_slice){reply->string, reply->size});
-    if (from->text) {
-        from->since = strtoull(from->text, &rest, 10);
-        from->head = (size_t)(rest - from->text);
-    }
+    if (from->text && hf_wire_read_wait((hf_slice){from->text, from->size}, &from->wait))
+        from->head = (size_t)(from->wait.waiter.data - from->text);
+    else forget(from);
     finish(from, now);
 }
 

@@ -20,20 +20,20 @@
 
 /* ---- names ---- */
 
-static size_t key_of(char key[HF_PRESENCE_KEY], const char *what, const hf_client *client,
+static size_t key_of(char key[HF_PRESENCE_KEY], const char *prefix, const hf_client *client,
                      hf_slice name) {
     assert(name.size <= HF_OWNER_MAX);
-    size_t size = (size_t)sprintf(key, "holdfast_%s:%s", what, client->config.tenant);
+    size_t size = (size_t)sprintf(key, "%s%s", prefix, client->config.tenant);
     memcpy(key + size, name.data, name.size);
     return size + name.size;
 }
 
 size_t hf_presence_client_key(char key[HF_PRESENCE_KEY], const hf_client *client) {
-    return key_of(key, "client", client, hf_slice_of(client->uuid));
+    return key_of(key, hf_prefix.client, client, hf_slice_of(client->uuid));
 }
 
 size_t hf_presence_wait_key(char key[HF_PRESENCE_KEY], const hf_client *client, hf_slice owner) {
-    return key_of(key, "wait", client, owner);
+    return key_of(key, hf_prefix.wait, client, owner);
 }
 
 /* ---- sending ---- */

@@ -2,15 +2,22 @@
 --
 -- docs/redis.md explains it. The specs run every kind with exactly these rights.
 
+local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
 local library_options = require "holdfast.options"
 local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
+local records = require "holdfast.command.records"
 
 local acl = {}
 
-local TOKEN, QUEUE, RELEASES = "redisson_lock_token:", "holdfast_queue:", "redisson_lock__channel:"
-local CALL, FENCE = "holdfast_call:", "holdfast_fence:"
+local prefixes = core.wire.prefixes
+local TOKEN, QUEUE, RELEASES = prefixes.counter, prefixes.queue, prefixes.releases
+local CALL, FENCE = prefixes.call, prefixes.fence
+
+local function channel_of(kind)
+  return core.kinds[kind].channel
+end
 
 -- What every user needs. Who a client is, and what it waits for, are keys with the prefix in their
 -- names: the client's option `tenant`.
@@ -28,16 +35,16 @@ acl.kinds = {
       .. ZSETS },
   { "mutex", keys = { TOKEN, QUEUE }, channel = RELEASES,
     commands = "exists type pttl pexpire incrby hexists zcard zremrangebyscore " .. ZSETS },
-  { "read_write", keys = { TOKEN, QUEUE }, channel = "redisson_rwlock:", beside = ":*:rwlock_timeout:*",
+  { "read_write", keys = { TOKEN, QUEUE }, channel = channel_of "write", beside = ":*:rwlock_timeout:*",
     commands = "exists type pttl pexpire incrby hget hset hdel hkeys hexists hgetall hscan zremrangebyscore "
       .. ZSETS },
-  { "semaphore", keys = { TOKEN, QUEUE }, channel = "redisson_sc:", beside = ":timeout",
+  { "semaphore", keys = { TOKEN, QUEUE }, channel = channel_of "permit", beside = ":timeout",
     commands = "exists type pttl pexpire incrby zcard zremrangebyscore " .. ZSETS },
-  { "fair", keys = { TOKEN, "redisson_lock_queue:", "redisson_lock_timeout:" }, channel = RELEASES,
+  { "fair", keys = { TOKEN, prefixes.list, prefixes.timeouts }, channel = RELEASES,
     commands = "exists type pttl pexpire incrby hget hset hkeys "
       .. "lindex llen lpop lrange lrem rpush zadd zrem zrangebyscore zscore" },
-  { "latch", keys = { CALL }, channel = "redisson_countdownlatch__channel__", commands = "decrby" },
-  { "plain_semaphore", keys = { CALL }, channel = "redisson_sc:",
+  { "latch", keys = { CALL }, channel = channel_of "latch", commands = "decrby" },
+  { "plain_semaphore", keys = { CALL }, channel = channel_of "plain_semaphore",
     commands = "exists incrby decrby" },
   { "fence", keys = { FENCE }, commands = "hmget hset hkeys hdel pttl pexpire persist" },
 }
@@ -58,7 +65,7 @@ local function set()
   end
 end
 
-local BARE = { [QUEUE] = "holdfast_queue::", [FENCE] = "holdfast_fence::" }
+local BARE = { [QUEUE] = QUEUE .. ":", [FENCE] = FENCE .. ":" }
 
 -- The names for the keys with this prefix: in braces, or as they are with a brace in them.
 local function each_form(name, prefix, add)
@@ -76,7 +83,7 @@ local function add_kind(kind, prefix, given, key, channel)
     end)
   end
   if kind.beside and not prefix:find("{", 1, true) then key("{" .. prefix .. "*}" .. kind.beside) end
-  if given.cluster then each_form("holdfast_listening:", prefix, channel) end
+  if given.cluster then each_form(prefixes.listening, prefix, channel) end
 end
 
 -- The words of the rule behind the user's name. given: { kinds = list of rows of acl.kinds,
@@ -92,10 +99,10 @@ function acl.words(prefix, given)
   for _, kind in ipairs(given.kinds) do
     add_kind(kind, prefix, given, key, channel)
   end
-  if given.idempotent then add_kind(acl.kinds[1], "holdfast_once:" .. prefix, given, key, channel) end
-  key("holdfast_client:" .. prefix .. "*")
-  key("holdfast_wait:" .. prefix .. "*")
-  channel "holdfast_grant:*"
+  if given.idempotent then add_kind(acl.kinds[1], records.key(prefix), given, key, channel) end
+  key(prefixes.client .. prefix .. "*")
+  key(prefixes.wait .. prefix .. "*")
+  channel(prefixes.grant .. "*")
   local all = { COMMON, given.cluster and CLUSTER or "", given.sentinel and "role" or "",
     given.sync and "wait" or "" }
   for _, kind in ipairs(given.kinds) do all[#all + 1] = kind.commands end

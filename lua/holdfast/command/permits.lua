@@ -18,7 +18,7 @@ local function command_beside(client, key, ...)
 end
 
 local function leases_of(key)
-  return key:find("{", 1, true) and key .. ":timeout" or "{" .. key .. "}:timeout"
+  return core.wire.names("permit", key).leases
 end
 
 -- ---- one that is held ----
@@ -65,7 +65,7 @@ local function identities(client)
     local cursor = "0"
     repeat
       local reply = replies.command(client,
-        { "SCAN", cursor, "MATCH", "holdfast_client:*", "COUNT", PAGE }, node)
+        { "SCAN", cursor, "MATCH", core.wire.prefixes.client .. "*", "COUNT", PAGE }, node)
       cursor = reply and reply[1] or "0"
       for _, name in ipairs(reply and reply[2] or {}) do
         local uuid = name:sub(1, #prefix) == prefix and name:sub(#prefix + 1) or ""

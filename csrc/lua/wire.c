@@ -1,0 +1,111 @@
+/* What the core knows of kinds of locks and of the wire, for the Lua code that reads locks from
+ * outside. */
+#include "binding.h"
+
+static void set_text(lua_State *L, const char *name, hf_slice text) {
+    lua_pushlstring(L, text.data, text.size);
+    lua_setfield(L, -2, name);
+}
+
+static void set_flag(lua_State *L, const char *name, bool flag) {
+    lua_pushboolean(L, flag);
+    lua_setfield(L, -2, name);
+}
+
+static hf_slice check_text(lua_State *L, int index) {
+    hf_slice text;
+    text.data = luaL_checklstring(L, index, &text.size);
+    return text;
+}
+
+/* kinds: name -> the traits of a row of csrc/core/lock/kind.c that Lua asks for. `stepwise`: it
+ * cannot be acquired with others in one step. */
+static void push_kinds(lua_State *L) {
+    lua_newtable(L);
+    for (size_t i = 0; hf_kinds[i]; i++) {
+        const hf_kind *kind = hf_kinds[i];
+        lua_newtable(L);
+        set_text(L, "name", hf_slice_of(kind->name));
+        set_text(L, "channel", hf_slice_of(kind->channel ? kind->channel : hf_prefix.releases));
+        set_flag(L, "counted", kind->counted);
+        set_flag(L, "fingerprinted", kind->fingerprinted);
+        set_flag(L, "joint", kind->joint);
+        set_flag(L, "kept", kind->kept);
+        set_flag(L, "listed", kind->listed);
+        set_flag(L, "stepwise", kind->programs[HF_VERB_ACQUIRE_ALL] == 0);
+        lua_setfield(L, -2, kind->name);
+    }
+}
+
+/* prefixes: what the names of keys and channels begin with */
+static void push_prefixes(lua_State *L) {
+    lua_newtable(L);
+#define SET(name, text) set_text(L, #name, hf_slice_of(hf_prefix.name));
+    HF_PREFIXES(SET)
+#undef SET
+}
+
+/* names(kind, key) -> { queue, leases }: the names of keys that stand beside a lock */
+static int l_names(lua_State *L) {
+    const hf_kind *kind = hf_kind_named(luaL_checkstring(L, 1));
+    luaL_argcheck(L, kind, 1, "no such kind of lock");
+    hf_names *names = hf_names_new(kind, check_text(L, 2));
+    if (!names) return luaL_error(L, "not enough memory");
+    lua_newtable(L);
+    set_text(L, "queue", names->queue);
+    set_text(L, "leases", names->leases);
+    hf_names_delete(names);
+    return 1;
+}
+
+/* key_of_queue(name) -> the key that this queue belongs to; nil: it is no queue */
+static int l_key_of_queue(lua_State *L) {
+    hf_slice key = hf_names_key_of_queue(check_text(L, 1));
+    if (key.size == 0) return 0;
+    lua_pushlstring(L, key.data, key.size);
+    return 1;
+}
+
+static int push_waiter(lua_State *L, const hf_waiter *waiter) {
+    lua_newtable(L);
+    set_text(L, "waiter", waiter->waiter);
+    set_text(L, "kind", hf_slice_of(waiter->kind->name));
+    return 1;
+}
+
+/* member(text) -> { waiter = "<uuid>:<number>", kind, owner } of a member of a queue; nil: it has
+ * another format */
+static int l_member(lua_State *L) {
+    hf_waiter waiter;
+    if (!hf_wire_read_member(check_text(L, 1), &waiter)) return 0;
+    push_waiter(L, &waiter);
+    set_text(L, "owner", waiter.owner);
+    return 1;
+}
+
+/* wait(text) -> { waiter, kind, key, since } of a wait that a client has published; nil: it has
+ * another format */
+static int l_wait(lua_State *L) {
+    hf_waiter waiter;
+    if (!hf_wire_read_wait(check_text(L, 1), &waiter)) return 0;
+    push_waiter(L, &waiter);
+    set_text(L, "key", waiter.key);
+    lua_pushnumber(L, (lua_Number)waiter.since);
+    lua_setfield(L, -2, "since");
+    return 1;
+}
+
+void hf_open_wire(lua_State *L) {
+    static const luaL_Reg functions[] = {{"names", l_names},
+                                         {"key_of_queue", l_key_of_queue},
+                                         {"member", l_member},
+                                         {"wait", l_wait},
+                                         {NULL, NULL}};
+    push_kinds(L);
+    lua_setfield(L, -2, "kinds");
+    lua_newtable(L);
+    hf_set_functions(L, functions);
+    push_prefixes(L);
+    lua_setfield(L, -2, "prefixes");
+    lua_setfield(L, -2, "wire");
+}
