@@ -2,7 +2,9 @@
 -- tools/check_kinds.lua
 --
 -- A kind of lock is a row, an operation and a topology are classes. What asks by name has to be
--- changed for each new one, so it stands only in the file that is about it.
+-- changed for each new one, so it stands only in the file that is about it. In Lua the API's
+-- functions make locks of their kinds; what counts there is a comparison with the name of a kind, a
+-- table by such names, and a name of the wire that the core exports.
 
 -- What counts, as patterns, and the files that are about it.
 local QUESTIONS = {
@@ -31,13 +33,47 @@ local function lines_of(command)
   return lines
 end
 
--- Comments and texts become blanks; the lines stay.
-local function code_of(path)
+local function read(path)
   local file = assert(io.open(path))
   local text = file:read "a"
   file:close()
-  local function blank(piece) return (piece:gsub("[^\n]", " ")) end
-  return (text:gsub("/%*.-%*/", blank):gsub("//[^\n]*", blank):gsub('"[^"\n]*"', '""'))
+  return text
+end
+
+local function blank(piece) return (piece:gsub("[^\n]", " ")) end
+
+-- Comments and texts become blanks; the lines stay.
+local function c_code_of(path)
+  return (read(path):gsub("/%*.-%*/", blank):gsub("//[^\n]*", blank):gsub('"[^"\n]*"', '""'))
+end
+
+-- Comments become blanks.
+local function lua_code_of(path)
+  return (read(path):gsub("%-%-[^\n]*", blank))
+end
+
+local ROWS = "lua/holdfast/command/kinds.lua"
+-- A row of something else: a type of Lua, or of a key.
+local NO_KIND = { number = true, string = true }
+-- Fields of other tables have these names, too.
+local FIELDS = {
+  lock = true, mutex = true, read = true, write = true, record = true, semaphore = true,
+}
+
+-- What counts in Lua: { what, patterns, files }. A script of the status page compares with ===.
+local function questions_of_lua()
+  local kinds, texts, source = {}, {}, read "csrc/core/lock/kind.c"
+  local function add(name)
+    if NO_KIND[name] then return end
+    kinds[#kinds + 1] = 'kind[^,;=~]-[=~]=%s*"' .. name .. '"'
+    if not FIELDS[name] then kinds[#kinds + 1] = "[{,]%s*" .. name .. "%s*=" end
+  end
+  for name in source:gmatch '%.name = "([^"]+)"' do add(name) end
+  for name in read(ROWS):gmatch "\n  ([%l_]+) = {" do add(name) end
+  local prefixes = read "csrc/core/holdfast.h"
+  for text in prefixes:gmatch 'X%(%l+, "([^"]+)"%)' do texts[#texts + 1] = '"' .. text end
+  for text in source:gmatch '%.channel = "([^"]+)"' do texts[#texts + 1] = '"' .. text end
+  return { { "kind of lock", kinds, { ROWS } }, { "key or a channel of the wire", texts, {} } }
 end
 
 local function is_about(path, files)
@@ -56,9 +92,9 @@ end
 
 local failures = 0
 
-local function check(path, what, patterns)
+local function check(path, code, what, patterns)
   local places, number = {}, 0
-  for line in (code_of(path) .. "\n"):gmatch "(.-)\n" do
+  for line in (code .. "\n"):gmatch "(.-)\n" do
     number = number + 1
     if asks(line, patterns) then
       places[#places + 1] = ("%s:%d: %s"):format(path, number, line:match "^%s*(.-)%s*$")
@@ -70,10 +106,16 @@ local function check(path, what, patterns)
   print(("%s asks for a %s by name"):format(path, what))
 end
 
-for _, path in ipairs(lines_of "find csrc -name '*.c' | sort") do
-  for _, question in ipairs(QUESTIONS) do
-    local what, patterns, files = question[1], question[2], question[3]
-    if not is_about(path, files) then check(path, what, patterns) end
+local function check_all(folder, suffix, code_of, questions)
+  for _, path in ipairs(lines_of(("find %s -name '*.%s' | sort"):format(folder, suffix))) do
+    local code = code_of(path)
+    for _, question in ipairs(questions) do
+      local what, patterns, files = question[1], question[2], question[3]
+      if not is_about(path, files) then check(path, code, what, patterns) end
+    end
   end
 end
+
+check_all("csrc", "c", c_code_of, QUESTIONS)
+check_all("lua", "lua", lua_code_of, questions_of_lua())
 os.exit(failures == 0 and 0 or 1)

@@ -112,7 +112,7 @@ end
 local function check_lock(value)
   local is_lock = type(value) == "userdata" and getmetatable(value) == lock_type.__metatable
   if not is_lock and not lead.is_term(value) then return "a lock or a term" end
-  if is_lock and raw.data(value).kind == "read" then
+  if is_lock and core.kinds[raw.data(value).kind].joint then
     return "one that excludes all others", "", "a read lock"
   end
 end
@@ -142,7 +142,7 @@ end
 -- ---- a call ----
 
 local function name_of(key)
-  return key:find("{", 1, true) and "holdfast_fence::" .. key or ("holdfast_fence:{%s}"):format(key)
+  return core.wire.prefixes.fence .. (key:find("{", 1, true) and ":" .. key or ("{%s}"):format(key))
 end
 
 -- `given` is checked, `defaults` are the client's.

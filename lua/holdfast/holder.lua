@@ -76,7 +76,8 @@ function driver.lock.acquire(lock, wait)
   local data = core.lock.data(lock)
   wait = wait or data.wait
   local waits = wait > 0 and data.max_waiters ~= 0
-  local is_asked = waits and data.kind ~= "guard" and #core.client.nodes(data.client) == 1
+  local is_asked = waits and not core.kinds[data.kind].fingerprinted
+    and #core.client.nodes(data.client) == 1
   if not is_asked or not driver.can_wait(lock) then return nil, message, code end
   local who
   message, who = holder.tell(lock, message, wait)

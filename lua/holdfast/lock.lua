@@ -287,11 +287,9 @@ local function class_of(client, name, defaults)
   return number
 end
 
-local KEPT = { lock = true, mutex = true }
-
 -- The processes of a shared owner are not one client's.
 local function keep_of(given, defaults, kind)
-  if not KEPT[kind or "lock"] or given.owner then return 0 end
+  if not core.kinds[kind].kept or given.owner then return 0 end
   return given.keep or defaults.keep
 end
 
@@ -347,15 +345,16 @@ end
 
 -- A lock without options: a copy of the first one of the client and the kind.
 local function make_plain(client, key, defaults, kind)
-  local plain, name = core.client.data(client), kind or "lock"
-  plain[name] = plain[name] or make(client, key, lock.none, defaults, kind)
-  return raw.copy(plain[name], defaults.prefix .. key)
+  local plain = core.client.data(client)
+  plain[kind] = plain[kind] or make(client, key, lock.none, defaults, kind)
+  return raw.copy(plain[kind], defaults.prefix .. key)
 end
 
 -- A lock of the client; `given` is checked, `defaults` are the client's lease, wait and prefix.
 -- `kind`: the name of a kind of csrc/core/lock/kind.c; "lock" unless given. `permits`: how many
 -- permits of a semaphore it is, or its acquire takes of a plain one.
 function lock.new(client, key, given, defaults, kind, permits)
+  kind = kind or "lock"
   if given == lock.none and not permits then return make_plain(client, key, defaults, kind) end
   return make(client, key, given, defaults, kind, permits)
 end

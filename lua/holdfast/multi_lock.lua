@@ -114,7 +114,7 @@ local function are_alike(members)
       and data.max_hold == first.max_hold and data.renewed == first.renewed
       and data.token_ttl == first.token_ttl
     if not same or home(lock) ~= first_home then return false end
-    if (data.kind or "lock") ~= "lock" then return false end
+    if core.kinds[data.kind].stepwise then return false end
   end
   return true
 end

@@ -2,6 +2,7 @@
 
 local core = require "holdfast.core"
 local json = require "holdfast.command.json"
+local kinds = require "holdfast.command.kinds"
 local locale = require "holdfast.locale"
 local observed = require "holdfast.observed"
 local records = require "holdfast.status_record"
@@ -52,10 +53,9 @@ local function link_of(key)
   return json.value(key):find("\\u00", 1, true) and ngx.escape_uri(key) or nil
 end
 
--- What a shell runs to break the lock; a latch is deleted.
-local function break_of(of)
-  local verb = of.kind == "latch" and "latch delete" or "break"
-  return ("holdfast %s%s %s"):format(verb, of.key:find("^%-") and " --" or "", shell.quote(of.key))
+-- What a shell runs to break the lock. `verb`: of the command; nil: break.
+local function break_of(of, verb)
+  return ("holdfast %s%s %s"):format(verb or "break", of.key:find("^%-") and " --" or "", shell.quote(of.key))
 end
 
 local function entry_json(view, entry, lag, is_open)
@@ -74,7 +74,7 @@ local function entry_json(view, entry, lag, is_open)
     { "token", entry.token and ("%.0f"):format(entry.token) }, { "waiters", entry.waiters },
     { "wait", entry.waits_since and math.max(ngx.now() - lag - entry.waits_since, 0) },
     { "queue", queue_json(view, entry, lag, is_open and WAITERS or FIRST) },
-    { "break", is_open and is_whole and break_of(entry) or nil },
+    { "break", is_open and is_whole and break_of(entry, kinds[entry.kind].removes) or nil },
   }
 end
 

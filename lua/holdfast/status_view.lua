@@ -9,6 +9,7 @@ local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local events = require "holdfast.events"
 local locale = require "holdfast.locale"
+local kinds = require "holdfast.command.kinds"
 local locks = require "holdfast.command.locks"
 local names = require "holdfast.names"
 local observed = require "holdfast.observed"
@@ -86,8 +87,8 @@ end
 local function keep(view, entry, now)
   if not view.entries[entry.key] and not entry.held then return end
   local known = view.entries[entry.key]
-  if known and known.kind == "fair" and entry.kind == "lock" then -- found as a hash, again
-    entry = locks.read(view.client, entry.key, "fair") or entry
+  if known and kinds[known.kind].found_as == entry.kind then -- again
+    entry = locks.read(view.client, entry.key, known.kind) or entry
   end
   if entry.held and entry.waiters > 0 and not view.quorum then
     entry.queue = locks.waiters(view.client, entry.key, WAITERS, entry.kind)

@@ -2,6 +2,7 @@
 
 local exits = require "holdfast.command.exits"
 local identity = require "holdfast.command.identity"
+local kinds = require "holdfast.command.kinds"
 local locks = require "holdfast.command.locks"
 local output = require "holdfast.command.output"
 local permits = require "holdfast.command.permits"
@@ -48,7 +49,7 @@ local function asks_to_break(client, entry)
     return asks('%d of %d permits of "%s" are taken; the work they protect would keep running unprotected. Take them back? [y/N] ',
       entry.holds, entry.permits, output.printable(entry.key))
   end
-  if entry.kind == "latch" then
+  if kinds[entry.kind].removes then
     return asks('The latch "%s" has a count of %.0f left; its waiters would continue at once. Open it? [y/N] ',
       output.printable(entry.key), entry.count)
   end
@@ -59,7 +60,7 @@ end
 
 -- Meanwhile the lock may have gone to somebody whom nobody has been asked about.
 local function is_same(client, entry)
-  if entry.permits or entry.kind == "latch" then return true end
+  if entry.permits or kinds[entry.kind].removes then return true end
   local now = locks.inspect(client, entry.key)
   if not now or not now.held then return true end
   return now.owner == entry.owner and now.token == entry.token
@@ -78,7 +79,7 @@ local function force(client, entry, lock, out, yes)
   local key, was_locked, message, code = entry.key
   if entry.permits then
     was_locked, message, code = permits.take_back(client, entry, lock)
-  elseif entry.kind == "latch" then
+  elseif kinds[entry.kind].removes then
     was_locked, message, code = client:latch(key):delete()
   else
     was_locked, message, code = lock:force_release()

@@ -1,15 +1,12 @@
 -- Latches and plain semaphores, for the command: numbers without a TTL, as other programs have them
 -- too. The channel that their waiters listen to tells them apart.
 
+local kinds = require "holdfast.command.kinds"
 local core = require "holdfast.core"
 local locale = require "holdfast.locale"
 local replies = require "holdfast.replies"
 
 local counts = {}
-
-local CHANNELS = {
-  latch = "redisson_countdownlatch__channel__", plain_semaphore = "redisson_sc:",
-}
 
 -- The names that the channel for a key, or for a pattern of keys, may have.
 local function names_of(channel, key)
@@ -46,12 +43,11 @@ function counts.read(client, key)
   if type(text) ~= "string" or not text:find("^%-?%d+$") then return nil end
   if replies.command(client, { "PTTL", key }) ~= -1 then return nil end
   local entry = { key = key, kind = "number", count = locale.number(text), waiters = 0, mutex = false }
-  for kind, channel in pairs(CHANNELS) do
+  for kind, channel in pairs(kinds.channels) do
     local waiters = listeners(client, names_of(channel, key))
     if waiters > 0 then entry.kind, entry.waiters = kind, waiters end
   end
-  entry.held = entry.kind == "plain_semaphore" and entry.count < 1
-    or entry.kind ~= "plain_semaphore" and entry.count > 0
+  entry.held = kinds[entry.kind].is_held(entry.count)
   return entry
 end
 
@@ -70,7 +66,7 @@ end
 -- Those that somebody waits for, and whose key matches: a list as read gives them.
 function counts.waited(client, pattern)
   local keys, list = {}, {}
-  for _, channel in pairs(CHANNELS) do add_listened(client, channel, pattern, keys) end
+  for _, channel in pairs(kinds.channels) do add_listened(client, channel, pattern, keys) end
   for key in pairs(keys) do
     local entry = counts.read(client, key)
     if entry and entry.held and entry.waiters > 0 then list[#list + 1] = entry end
@@ -80,8 +76,7 @@ end
 
 -- What the number says, of a latch or of a plain semaphore.
 function counts.text(entry)
-  if entry.kind == "latch" then return ("%.0f left"):format(entry.count) end
-  return ("%.0f permits free"):format(entry.count)
+  return kinds[entry.kind].left:format(entry.count)
 end
 
 return counts

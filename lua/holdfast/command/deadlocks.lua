@@ -5,6 +5,7 @@ local identity = require "holdfast.command.identity"
 local json = require "holdfast.command.json"
 local output = require "holdfast.command.output"
 local verb = require "holdfast.command.verb"
+local core = require "holdfast.core"
 
 local deadlocks = {}
 
@@ -33,7 +34,7 @@ end
 
 local function sentence(wait)
   local holder = wait.holder and ", held by " .. who(wait.holder, wait, "holder_")
-    or wait.kind == "permit" and ", whose permits are taken" or ", which is free"
+    or core.kinds[wait.kind].counted and ", whose permits are taken" or ", which is free"
   return ('%s waits for "%s"%s'):format(who(wait.owner, wait, ""), output.printable(wait.key),
     holder)
 end

@@ -16,6 +16,7 @@ local core = require "holdfast.core"
 local counts = require "holdfast.command.counts"
 local driver = require "holdfast.driver"
 local identity = require "holdfast.command.identity"
+local kinds = require "holdfast.command.kinds"
 local output = require "holdfast.command.output"
 local records = require "holdfast.command.records"
 local locale = require "holdfast.locale"
@@ -25,7 +26,7 @@ local locks = {}
 
 local PAGE = 500
 local OWNER_SIZE = 255
-local LIST = "redisson_lock_queue:"
+local LIST = core.wire.prefixes.list
 local UUID_OWNER = "^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-?%d[%d.]*$"
 
 local function command(client, ...)
@@ -78,7 +79,7 @@ end
 -- What keeps the hash that was read as `entry` from being a lock; nil: nothing. Several servers do
 -- not tell how many fields it has; none: it went after it was read.
 local function flaw(entry, fields)
-  if entry.kind ~= "read_write" and fields and fields > 1 then
+  if not kinds[entry.kind].has_mode and fields and fields > 1 then
     return ("it has %d fields"):format(fields)
   end
   if entry.ttl == math.huge then return "it has no TTL" end
@@ -94,15 +95,15 @@ local function is_read_write(client, key)
   return mode == "read" or mode == "write" or type(mode) == "string" and mode:find("^drain:") ~= nil
 end
 
--- Where those wait that take it with a fair lock.
-local function list_name(key)
-  return LIST .. (key:find("{", 1, true) and key or "{" .. key .. "}")
+-- The name of the queue of a lock of this kind.
+local function queue_name(key, kind)
+  return core.wire.names(kinds[kind].of, key).queue
 end
 
 -- A fair lock for which nobody waits is like any other.
 local function is_fair(client, key)
   return not core.client.is_quorum(client)
-    and command_beside(client, key, "EXISTS", list_name(key)) == 1
+    and command_beside(client, key, "EXISTS", queue_name(key, "fair")) == 1
 end
 
 -- How many fields the hash has, without the fingerprint that a running guard has beside its owner.
@@ -164,7 +165,7 @@ end
 -- A lock with waiters in Redisson's list; the scan for hashes finds it as one without.
 local function fair_at(client, name, _, known)
   for _, key in ipairs(keys_of(name:sub(#LIST + 1))) do
-    if not (known and known[key] and known[key].kind == "fair") then
+    if not (known and known[key] and kinds[known[key].kind].found_as) then
       local entry = locks.read(client, key, "fair")
       if entry and entry.held then
         entry.found_as = key
@@ -276,28 +277,24 @@ end
 
 -- ---- reading one ----
 
-local KINDS_OF_LOCKS = { mutex = "mutex", read_write = "write", semaphore = "permit", fair = "fair" }
-
 -- The library's lock on a key of this kind, as it stands there.
 local function handle(client, key, kind)
-  return driver.reader(client, key, KINDS_OF_LOCKS[kind])
+  return driver.reader(client, key, kinds[kind].of)
 end
-
--- Of these the key alone tells what stands there.
-local COUNTS = { latch = true, plain_semaphore = true, number = true }
 
 -- → the entry, held or free | nil, message, code
 function locks.read(client, key, kind)
-  if COUNTS[kind] then
+  if kinds[kind].counts then
     return counts.read(client, key) or { key = key, kind = kind, waiters = 0, held = false }
   end
   local entry, message, code = driver.lock.info(handle(client, key, kind))
   if not entry then return nil, message, code end
-  entry.key, entry.kind, entry.mutex, entry.held = key, kind, kind == "mutex", entry.owner ~= nil
-  if kind == "semaphore" then
+  entry.key, entry.kind, entry.held = key, kind, entry.owner ~= nil
+  entry.mutex = kinds[kind].is_mutex == true
+  if entry.free then
     entry.held, entry.available, entry.permits = entry.holds > 0, entry.free,
       entry.holds + entry.free
-  elseif kind == "read_write" and entry.held then
+  elseif kinds[kind].has_mode and entry.held then
     entry.mode = entry.owner:find(":write$") and "write" or "read"
   end
   return entry
@@ -337,53 +334,51 @@ function locks.inspect(client, key)
   if not entry then entry, message, code = locks.read(client, key, kind) end
   if not entry then return nil, message, code end
   local is_hash = entry.owner and not entry.mutex
-  local why = is_hash and flaw(entry, kind ~= "read_write" and fields_of(client, key) or nil)
+  local why = is_hash and flaw(entry, not kinds[kind].has_mode and fields_of(client, key) or nil)
   if why then return no_lock(key, "hash", why) end
   if entry.mutex and entry.held and not entry.owner:find(UUID_OWNER) then
     entry.kind, entry.mutex = "string", false
   end
-  return entry, not COUNTS[kind] and handle(client, key, kind) or nil
+  return entry, not kinds[kind].counts and handle(client, key, kind) or nil
 end
 
 -- As inspect, for whoever is going to take it away. Any string may be a mutex of another program;
 -- `take_string` says that it is one.
 function locks.inspect_ours(client, key, take_string)
   local entry, lock, code = locks.inspect(client, key)
-  if entry and COUNTS[entry.kind] and entry.kind ~= "latch" then
+  if entry and kinds[entry.kind].counts and not kinds[entry.kind].removes then
     if take_string then return locks.read(client, key, "mutex"), handle(client, key, "mutex") end
     return no_lock(key, "string",
       "its value is a number; --mutex treats it as a mutex, `holdfast latch delete` as a latch")
   end
   if not entry or not entry.owner then return entry, lock, code end
-  if entry.kind == "string" and not take_string then
+  if kinds[entry.kind].is_string and not entry.mutex and not take_string then
     return no_lock(key, "string", "its value is not an owner id; --mutex treats it as a mutex")
   end
-  if not entry.mutex and entry.kind ~= "string" and not is_ours(entry) then
+  if not kinds[entry.kind].is_string and not is_ours(entry) then
     return no_lock(key, "hash",
       "its field is not an owner id, and it has no fencing counter or queue")
   end
   return entry, lock
 end
 
-function locks.queue_name(key)
-  return key:find("{", 1, true) and "holdfast_queue::" .. key or "holdfast_queue:{" .. key .. "}"
-end
-
-local function listed(client, key, limit)
-  local owners, list = command_beside(client, key, "LRANGE", list_name(key), 0, limit - 1), {}
+local function listed(client, key, limit, name)
+  local owners, list = command_beside(client, key, "LRANGE", name, 0, limit - 1), {}
   for i, owner in ipairs(owners or {}) do list[i] = { owner = owner, place = i } end
   return list
 end
 
 -- The first waiters: → { { owner, place, score }, ... }
 function locks.waiters(client, key, limit, kind)
-  if COUNTS[kind] then return {} end
-  if kind == "fair" then return listed(client, key, limit) end
-  local reply = command_beside(client, key, "ZRANGEBYSCORE", locks.queue_name(key), "(0", "+inf",
+  if kinds[kind].counts then return {} end
+  local name = queue_name(key, kind)
+  if core.kinds[kinds[kind].of].listed then return listed(client, key, limit, name) end
+  local reply = command_beside(client, key, "ZRANGEBYSCORE", name, "(0", "+inf",
     "WITHSCORES", "LIMIT", 0, limit)
   local list = {}
   for i = 1, type(reply) == "table" and #reply or 0, 2 do
-    local owner = reply[i]:match("^[^ ]+ (.*)$") or reply[i]:match("^1[a-z]([^:]*:%d+)") or reply[i]
+    local member = core.wire.member(reply[i])
+    local owner = member and member.owner or reply[i]
     list[#list + 1] = { owner = owner, place = #list + 1, score = locale.number(reply[i + 1]) }
   end
   return list

@@ -3,6 +3,7 @@
 local exits = require "holdfast.command.exits"
 local identity = require "holdfast.command.identity"
 local json = require "holdfast.command.json"
+local kinds = require "holdfast.command.kinds"
 local locks = require "holdfast.command.locks"
 local output = require "holdfast.command.output"
 local permits = require "holdfast.command.permits"
@@ -30,18 +31,11 @@ local function line(name, text)
   if text then output.print(("%-8s %s"):format(name, output.printable(text))) end
 end
 
-local NUMBERS = {
-  latch = "a latch, %s", plain_semaphore = "a plain semaphore",
-  number = "a number: a latch (%s) or a semaphore",
-}
-
 local function state_of(entry)
-  if entry.count then
-    return NUMBERS[entry.kind]:format(entry.count > 0 and "closed" or "open")
-  end
+  local state = kinds[entry.kind].state
+  if entry.count then return state:format(entry.count > 0 and "closed" or "open") end
   if not entry.held then return "free" end
-  if entry.kind == "string" then return "a string: another program's lock (SET NX), or other data" end
-  return entry.mutex and "held, a mutex" or "held" .. locks.mode_text(entry, ", ", "")
+  return state .. locks.mode_text(entry, ", ", "")
 end
 
 local function print_holder(entry, names)
