@@ -106,11 +106,12 @@ hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold);
 /* ---- operations ---- */
 
 typedef enum hf_acquire_state {
+    HF_ACQUIRE_BEGUN,
     HF_ACQUIRE_BLOCKED,   /* until an earlier command or call for this hold is done */
     HF_ACQUIRE_FOLLOWING, /* until the caller's own release, which was sent before, is done */
     HF_ACQUIRE_ASKING,    /* the program is under way, with or without a member for the queue */
     HF_ACQUIRE_SUBSCRIBING,
-    HF_ACQUIRE_WAITING, /* in the queue, until a message, the next recheck or the end */
+    HF_ACQUIRE_WAITING, /* in the queue, or for a message on a channel */
     HF_ACQUIRE_CANCELLING,
     HF_ACQUIRE_QUEUED, /* in this client, until it may have the kept lock or ask for it */
     HF_ACQUIRE_DONE,
@@ -228,7 +229,7 @@ struct hf_op {
     hf_op_spec spec;
     uint64_t number; /* unique for the client, growing */
     hf_time begun_at;
-    hf_acquire_state state; /* of an acquire, and of what waits by polling */
+    hf_acquire_state state; /* see hf_op_become; of other operations BEGUN */
     bool done;
     bool reported; /* for the driver: it has seen that the operation is done */
     bool detached; /* no caller waits for it: the client ends it */

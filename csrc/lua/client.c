@@ -264,6 +264,7 @@ static int l_close(lua_State *L) {
 static hf_time run_command(lua_State *L, hf_driver *driver, const hf_op_spec *spec,
                            hf_result *result) {
     hf_time took = 0;
+    if (driver->external) luaL_error(L, "this client's operations are begun and finished");
     hf_driver_enter(driver);
     hf_op *op = hf_run_op(L, driver, spec, false);
     if (op) {

@@ -1,4 +1,5 @@
 /* The lock userdata: its life, what it has taken, and what it knows without asking the server. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@ static void note_loss(hf_lua_lock *lock, taken *entry) {
 }
 
 static void drop_taken(hf_lua_lock *lock, size_t i) {
+    assert(i < lock->taken_count && lock->generation == lock->driver->generation);
     note_loss(lock, &lock->taken[i]);
     hf_hold_unref(lock->taken[i].hold);
     lock->taken[i] = lock->taken[--lock->taken_count];
@@ -85,6 +87,7 @@ void hf_lock_take(hf_lua_lock *lock, hf_hold *hold) {
         }
     }
     hf_hold_ref(hold);
+    assert(lock->taken_count < lock->taken_capacity); /* hf_lock_reserve was called */
     lock->taken[lock->taken_count++] = (taken){.hold = hold, .count = 1};
 }
 
@@ -260,6 +263,7 @@ static int l_copy(lua_State *L) {
 /* Abandons at most `count` holds of the entry. Returns how many. */
 static uint32_t abandon_entry(hf_lua_lock *lock, size_t i, uint32_t count, hf_time now) {
     taken *entry = &lock->taken[i];
+    assert(entry->releasing <= entry->count);
     uint32_t left = entry->count - entry->releasing, part = left < count ? left : count;
     if (entry->releasing == 0 || part > 0)
         hf_client_abandon(lock->driver->client, entry->hold, part, now);
@@ -294,6 +298,7 @@ void hf_lock_pin(hf_lua_lock *lock) {
 }
 
 void hf_lock_unpin(hf_lua_lock *lock) {
+    assert(lock->operations > 0);
     if (--lock->operations == 0 && lock->collected) free_lock(lock);
 }
 

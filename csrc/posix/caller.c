@@ -1,4 +1,5 @@
 /* The caller's thread: runs one operation to its end, or sends a release and goes on. */
+#include <assert.h>
 #include <errno.h>
 #include <signal.h>
 
@@ -98,6 +99,7 @@ static void carry_on(hf_driver *driver, hf_op *op, bool interruptible, hf_interr
 
 hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptible,
                      hf_interrupt_check *check, void *context) {
+    assert(hf_driver_is_entered(driver) && !driver->calling);
     hf_time now = hf_links_read_idle(driver);
     hf_op *op = hf_client_begin(driver->client, spec, now);
     if (op && hf_op_is_done(op) && driver->running) hf_watchdog_wake(driver);
@@ -107,6 +109,7 @@ hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptib
 
 hf_op *hf_driver_send(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_check *check,
                       void *context) {
+    assert(hf_driver_is_entered(driver) && !driver->calling);
     hf_time now = hf_links_read_idle(driver);
     hf_op *op = hf_client_begin(driver->client, spec, now);
     if (!op || hf_op_is_done(op)) return op;

@@ -1,5 +1,6 @@
 #include "driver.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,10 +154,12 @@ static bool is_forked(const hf_driver *driver) {
 }
 
 void hf_driver_ref(hf_driver *driver) {
+    assert(driver->refs > 0);
     driver->refs++; /* handles and client belong to one Lua state */
 }
 
 void hf_driver_unref(hf_driver *driver) {
+    assert(driver->refs > 0);
     if (--driver->refs > 0) return;
     hf_driver_close(driver, HF_SECOND);
     hf_driver_forget_ready(driver);
@@ -189,6 +192,7 @@ void hf_driver_leave(hf_driver *driver) {
 #define ALL_ROLES (HF_ROLE(HF_LINK_CALLS) | HF_ROLE(HF_LINK_EVENTS) | HF_ROLE(HF_LINK_RENEWER))
 
 hf_op *hf_driver_begin(hf_driver *driver, const hf_op_spec *spec) {
+    assert(hf_driver_is_entered(driver) && !driver->calling);
     if (driver->looped) hf_links_read_idle(driver);
     return hf_client_begin(driver->client, spec, hf_driver_now(driver));
 }
@@ -201,6 +205,7 @@ static hf_time loop_deadline(const hf_driver *driver) {
 }
 
 void hf_driver_wake(hf_driver *driver) {
+    assert(hf_driver_is_entered(driver));
     if (driver->ready) hf_ready_by(driver->ready, loop_deadline(driver), hf_now());
     hf_watchdog_wake(driver);
 }
@@ -213,6 +218,7 @@ static void rest(hf_driver *driver, hf_time until) {
 }
 
 void hf_driver_serve(hf_driver *driver, bool reads) {
+    assert(hf_driver_is_entered(driver) && driver->looped && !driver->running);
     bool reads_first = reads; /* replies that have come count before deadlines that are over */
     if (reads) driver->rests_until = HF_NEVER;
     else reads_first = hf_client_deadline(driver->client) <= hf_now();
@@ -223,6 +229,7 @@ void hf_driver_serve(hf_driver *driver, bool reads) {
 }
 
 int hf_driver_rest(hf_driver *driver, hf_time until) {
+    assert(hf_driver_is_entered(driver) && driver->looped);
     if (!driver->ready) driver->ready = hf_ready_new();
     if (!driver->ready) return -1;
     driver->rests_until = until;

@@ -95,6 +95,13 @@ typedef bool hf_interrupt_check(void *context, bool signalled);
 void hf_driver_enter(hf_driver *driver);
 void hf_driver_leave(hf_driver *driver);
 
+/* For assertions: returns whether a thread is between enter and leave. */
+static inline bool hf_driver_is_entered(hf_driver *driver) {
+    if (driver->external || pthread_mutex_trylock(&driver->mutex) != 0) return true;
+    pthread_mutex_unlock(&driver->mutex);
+    return false;
+}
+
 /* Runs one operation to its end. Returns NULL when out of memory. Call it between enter and leave;
  * read the result and pass the operation to hf_op_end before leave. */
 hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptible,

@@ -1,5 +1,6 @@
 #include "links.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -61,6 +62,7 @@ static void on_dial(hf_driver *driver, size_t link, hf_dial_state state, const c
         lose_link(driver, link, reason);
         return;
     }
+    assert(state == HF_DIAL_CONNECTED && connection->fd < 0);
     connection->fd = connection->dial.fd;
     connection->file = connection->dial.file;
     connection->tls = connection->dial.tls;
@@ -287,6 +289,7 @@ static hf_time span_of_sleep(hf_time until) {
 
 bool hf_links_sleep(hf_driver *driver, unsigned (*mine)(const hf_driver *), int extra,
                     hf_time until, const sigset_t *signals) {
+    assert(!driver->external);
     hf_polled polled;
     until = hf_time_min(until, choose_polled(driver, mine(driver), &polled));
     polled.fds[polled.count] = (struct pollfd){.fd = extra, .events = POLLIN};

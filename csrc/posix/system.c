@@ -1,5 +1,6 @@
 #include "system.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -44,6 +45,7 @@ static const char *text_of(int error, char *text, size_t size) {
 const char *hf_error_text(int error, char *text, size_t size) {
     char other[96];
     const char *said = text_of(error, text, size), *unknown = text_of(INT_MAX, other, sizeof other);
+    assert(said && unknown);
     if (strcmp(said, unknown) != 0) return said;
     if (snprintf(text, size, "error %d", error) < 0 && size > 0) text[0] = '\0';
     return text;

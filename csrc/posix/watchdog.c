@@ -1,5 +1,7 @@
 #include "watchdog.h"
 
+#include <assert.h>
+
 #include "links.h"
 
 /* Nearly each call of a quorum ends before all of its replies have come, and so does a release that
@@ -49,6 +51,7 @@ static bool must_go_on(const hf_driver *driver) {
 static void *watch(void *context) {
     hf_driver *driver = context;
     pthread_mutex_lock(&driver->mutex);
+    assert(driver->process == hf_process());
     while (must_go_on(driver)) {
         driver->sleeps_until = 0;
         if (!driver->calling) {
@@ -73,6 +76,7 @@ static void *watch(void *context) {
 }
 
 bool hf_driver_watch(hf_driver *driver) {
+    assert(hf_driver_is_entered(driver));
     bool none = driver->external || (driver->looped && !driver->closed);
     if (driver->running || driver->unwatched || none) return true;
     if (driver->wake[0] < 0) {
@@ -107,6 +111,7 @@ void hf_watchdog_join(hf_driver *driver, hf_time patience) {
 }
 
 void hf_driver_unwatch(hf_driver *driver) {
+    assert(hf_driver_is_entered(driver));
     driver->unwatched = true;
     hf_watchdog_join(driver, 0);
 }

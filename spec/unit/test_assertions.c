@@ -106,6 +106,17 @@ static void succeed_twice(void) {
     hf_op_succeed(&op);
 }
 
+static void wait_without_having_asked(void) {
+    hf_op op = {0};
+    hf_op_become(&op, HF_ACQUIRE_WAITING);
+}
+
+static void ask_after_the_end(void) {
+    hf_op op = {.state = HF_ACQUIRE_ASKING};
+    hf_op_become(&op, HF_ACQUIRE_DONE);
+    hf_op_become(&op, HF_ACQUIRE_ASKING);
+}
+
 static void do_nothing(void) {
 }
 
@@ -139,6 +150,8 @@ TEST(what_must_never_be_is_refused) {
         open_a_link_twice,
         clear_a_request_that_is_sent,
         succeed_twice,
+        wait_without_having_asked,
+        ask_after_the_end,
     };
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
         CHECK_OR(is_refused(acts[i]), "act %zu went through", i);

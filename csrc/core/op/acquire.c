@@ -1,20 +1,7 @@
 #include "op/acquire.h"
 
-/* The acquire operation: ask, and while somebody else has the lock stand in its queue.
- *
- *   BLOCKED -> ASKING           an earlier command or call for this hold is done
- *   ASKING -> DONE              the lock was free, or the acquire does not wait
- *   ASKING -> FOLLOWING         busy: the caller's own release is not done yet
- *   FOLLOWING -> ASKING         it is done
- *   ASKING -> SUBSCRIBING       busy: there is no place in the queue before our channel is heard
- *   SUBSCRIBING -> ASKING       our channel is heard, or a recheck is due
- *   ASKING -> WAITING           it stands in the queue
- *   ASKING -> CANCELLING        busy: the wait is over, or too many wait before it
- *   WAITING -> DONE             a grant that is still good, or was heard before that reply
- *   WAITING -> ASKING           a grant that must be confirmed, a message, or a recheck is due
- *   WAITING -> CANCELLING       the wait is over
- *   CANCELLING -> DONE          the server has forgotten the waiter
- *   QUEUED -> ASKING, DONE      another caller of this client has the lock, which it keeps: kept.h
+/* The acquire operation: asks, and waits in the queue while another owner has the lock.
+ * Its states and their steps are in a table in operation.c.
  *
  * The hold exists from the start, so nothing can fail after the server's yes. It becomes HELD only
  * by a yes that is still valid. The renewer undoes what the server may have given beyond that. */
@@ -52,7 +39,7 @@ static bool use_early_grant(hf_op *op, hf_time now);
 /* ---- the end ---- */
 
 static void finish(hf_op *op, hf_time now) {
-    op->state = HF_ACQUIRE_DONE;
+    hf_op_become(op, HF_ACQUIRE_DONE);
     op->blocked = false;
     hf_session_drop(&op->request);
     hf_client_listen(op, false, now);
@@ -269,7 +256,7 @@ static void ask(hf_op *op, hf_time now) {
         fail_for_memory(op, now);
         return;
     }
-    op->state = HF_ACQUIRE_ASKING;
+    hf_op_become(op, HF_ACQUIRE_ASKING);
     op->wait.woken = false;
     op->acquire.early.place[0] = '\0';
     bool waits_for_connection = op->acquire.queued;
@@ -295,7 +282,7 @@ static void cancel(hf_op *op, hf_code code, hf_time now) {
         fail_for_memory(op, now);
         return;
     }
-    op->state = HF_ACQUIRE_CANCELLING;
+    hf_op_become(op, HF_ACQUIRE_CANCELLING);
     op->request.no_retry = false;
     op->request.persists_until = 0;
     hf_op_send(op, on_cancelled,
@@ -464,7 +451,7 @@ static bool must_follow(hf_op *op, hf_time now) {
  * has ended, before the release is sent. */
 static bool block_behind_release(hf_op *op, hf_time now) {
     if (!must_follow(op, now)) return false;
-    op->state = HF_ACQUIRE_FOLLOWING;
+    hf_op_become(op, HF_ACQUIRE_FOLLOWING);
     hf_op_block(op, op->acquire.behind);
     return true;
 }
@@ -481,13 +468,13 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
         cancel(op, end, now);
     } else if (!op->acquire.queued || !is_subscribed(op)) {
         if (!op->wait.events) op->client->stats.waits++;
-        op->state = HF_ACQUIRE_SUBSCRIBING;
+        hf_op_become(op, HF_ACQUIRE_SUBSCRIBING);
         op->wait.recheck_at = next_recheck(op, answer, now);
         hf_client_listen(op, true, now);
         if (op->node->subscribed) ask(op, now);
     } else {
         assert(op->acquire.queued && op->wait.events);
-        op->state = HF_ACQUIRE_WAITING;
+        hf_op_become(op, HF_ACQUIRE_WAITING);
         op->wait.recheck_at = next_recheck(op, answer, now);
         bool listens = op->spec.lock_kind->reentrant || op->spec.lock_kind->counted;
         op->acquire.listen_at = ahead == 0 && listens ? op->begun_at + LISTEN_AFTER : HF_NEVER;
@@ -769,7 +756,7 @@ static void start_or_block(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     if (hold->in_flight || hold->state == HF_HOLD_CLEANING_UP) {
         hf_op_block(op, hold);
-        op->state = HF_ACQUIRE_BLOCKED;
+        hf_op_become(op, HF_ACQUIRE_BLOCKED);
         if (hold->state == HF_HOLD_CLEANING_UP) hf_renewer_clean_up_first(op->client, hold, now);
     } else {
         start(op, now);

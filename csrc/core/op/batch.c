@@ -114,7 +114,7 @@ static bool claim(hf_op *op, size_t i, hf_time now) {
 }
 
 static void fail_for_memory(hf_op *op, hf_time now) {
-    op->state = HF_ACQUIRE_DONE;
+    hf_op_become(op, HF_ACQUIRE_DONE);
     for_each(op, free_hold, now);
     hf_op_fail_for_memory(op);
 }
@@ -235,7 +235,7 @@ static void on_gone(hf_op *op, long long i, hf_verdict verdict, hf_time now) {
 static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     long long i = 0;
-    op->state = HF_ACQUIRE_DONE;
+    hf_op_become(op, HF_ACQUIRE_DONE);
     const char *has = NULL;
     hf_verdict verdict = reply ? hf_wire_read_acquire_all(reply, &i, &has) : HF_VERDICT_NONSENSE;
     if (!reply) {
@@ -384,7 +384,7 @@ static void abandon_all(hf_op *op, hf_time now) {
 
 static void abandon(hf_op *op, hf_time now) {
     hf_session_drop(&op->request);
-    op->state = HF_ACQUIRE_DONE;
+    hf_op_become(op, HF_ACQUIRE_DONE);
     if (op->blocked && !acquires(op)) abandon_all(op, now);
     else for_each(op, acquires(op) ? undo_hold : release_behind, now);
 }

@@ -118,7 +118,7 @@ void hf_kept_free(hf_client *client) {
 
 static void join(hf_kept *kept, hf_op *op) {
     assert(!op->acquire.kept && !*kept->end);
-    op->state = HF_ACQUIRE_QUEUED;
+    hf_op_become(op, HF_ACQUIRE_QUEUED);
     op->acquire.kept = kept;
     op->acquire.let_in = true;
     op->acquire.next_kept = NULL;
@@ -200,7 +200,7 @@ static hf_hold *replace(hf_client *client, hf_kept *kept, hf_hold *old, hf_slice
 static void lend(hf_kept *kept, hf_hold *old, hf_op *op, hf_time now) {
     hf_client *client = op->client;
     hf_hold *hold = replace(client, kept, old, op->spec.caller);
-    op->state = HF_ACQUIRE_DONE;
+    hf_op_become(op, HF_ACQUIRE_DONE);
     assert(!op->hold);
     if (!hold) {
         hf_op_fail_for_memory(op);
@@ -258,7 +258,7 @@ static void block(hf_op *op, hf_hold *hold) {
     assert(!op->hold);
     hf_hold_ref(hold);
     op->hold = hold;
-    op->state = HF_ACQUIRE_BLOCKED;
+    hf_op_become(op, HF_ACQUIRE_BLOCKED);
     hf_op_block(op, hold);
 }
 
@@ -285,13 +285,13 @@ static long long count_waiters(const hf_kept *kept) {
 
 static void wait_here(hf_kept *kept, hf_op *op) {
     long long waiters = op->spec.sheds ? count_waiters(kept) : 0;
-    op->state = HF_ACQUIRE_DONE;
     if (op->spec.wait == 0)
         hf_op_fail(op, HF_BUSY, "another caller of this client holds it or is waiting for it");
     else if (hf_acquire_waits_for_itself(op)) hf_acquire_fail_for_itself(op);
     else if (op->spec.sheds && waiters >= (long long)op->spec.max_waiters)
         hf_acquire_fail_as_shed(op, waiters);
     else join(kept, op);
+    if (op->done) hf_op_become(op, HF_ACQUIRE_DONE);
 }
 
 /* Lends the idle lock; or releases it at the server, and the operation waits for that command. */

@@ -13,6 +13,36 @@
 #include "op/observe.h"
 #include "op/presence.h"
 
+#define TO(state) (1 << HF_ACQUIRE_##state)
+
+/* The steps between the states of an acquire. An operation that polls is only ASKING or WAITING,
+ * one on several locks neither, before it is DONE. */
+static const int steps[HF_ACQUIRE_STATES] = {
+    [HF_ACQUIRE_BEGUN] = TO(QUEUED) | TO(BLOCKED) | TO(ASKING) | TO(DONE),
+    /* Until it may have a lock that the client keeps, or ask for it: kept.h. */
+    [HF_ACQUIRE_QUEUED] = TO(BLOCKED) | TO(ASKING) | TO(DONE),
+    /* Until an earlier command or call for its hold is done, or several, one after the other. */
+    [HF_ACQUIRE_BLOCKED] = TO(QUEUED) | TO(BLOCKED) | TO(ASKING) | TO(DONE),
+    /* It asks again at once if another process of its owner has changed the count. */
+    [HF_ACQUIRE_ASKING] =
+        TO(ASKING) | TO(FOLLOWING) | TO(SUBSCRIBING) | TO(WAITING) | TO(CANCELLING) | TO(DONE),
+    /* Busy: until the caller's own releases are done. */
+    [HF_ACQUIRE_FOLLOWING] = TO(FOLLOWING) | TO(ASKING) | TO(DONE),
+    /* Busy: there is no place in the queue before the client hears its channel. */
+    [HF_ACQUIRE_SUBSCRIBING] = TO(ASKING) | TO(CANCELLING) | TO(DONE),
+    /* It is DONE by a grant, and ASKING to confirm one, at a message, or when a recheck is due. */
+    [HF_ACQUIRE_WAITING] = TO(ASKING) | TO(CANCELLING) | TO(DONE),
+    /* The wait is over: until the server has removed it from the queue. */
+    [HF_ACQUIRE_CANCELLING] = TO(DONE),
+};
+
+void hf_op_become(hf_op *op, hf_acquire_state state) {
+    assert(state < HF_ACQUIRE_STATES && steps[op->state] & 1 << state);
+    assert(!op->done || state == HF_ACQUIRE_DONE);
+    (void)steps;
+    op->state = state;
+}
+
 void hf_op_succeed(hf_op *op) {
     assert(!op->done);
     op->done = true;

@@ -9,6 +9,9 @@
 /* Behind the failure of what the server may have carried out, and nobody undoes. */
 #define HF_MAY_BE_DONE "; the call may have taken effect anyway"
 
+/* Changes the operation's state; no other function does. Asserts that the step is legal. */
+void hf_op_become(hf_op *op, hf_acquire_state state);
+
 /* End the operation: with HF_OK, or with a failure about its key and server. */
 void hf_op_succeed(hf_op *op);
 void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...)

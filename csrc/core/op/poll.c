@@ -1,11 +1,5 @@
 #include "op/poll.h"
 
-/* A wait goes through these states:
- *
- *   ASKING -> DONE       the command did what it is for, or the time is over
- *   ASKING -> WAITING    it did not
- *   WAITING -> ASKING    the channel is heard from now on, a message came, or it is time to poll
- *   WAITING -> DONE      a signal came */
 #include <assert.h>
 
 #include "op/events.h"
@@ -35,9 +29,8 @@ void hf_poll_abandon_call(hf_op *op, hf_time now) {
 /* ---- waiting ---- */
 
 static void finish(hf_op *op, hf_time now) {
-    assert(op->state != HF_ACQUIRE_DONE);
     const hf_poll_class *class = op->class->poll;
-    op->state = HF_ACQUIRE_DONE;
+    hf_op_become(op, HF_ACQUIRE_DONE);
     hf_session_drop(&op->request);
     if (class->on_end) class->on_end(op, now);
     hf_client_listen(op, false, now);
@@ -110,7 +103,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     } else {
         if (!op->wait.events) op->client->stats.waits++;
         op->wait.recheck_at = next_recheck(op, now);
-        op->state = HF_ACQUIRE_WAITING;
+        hf_op_become(op, HF_ACQUIRE_WAITING);
         hf_client_listen(op, true, now);
         if (op->node->subscribed) hf_client_listen_foreign(op, now);
     }
@@ -131,7 +124,7 @@ static void ask(hf_op *op, hf_time now) {
         finish(op, now);
         return;
     }
-    op->state = HF_ACQUIRE_ASKING;
+    hf_op_become(op, HF_ACQUIRE_ASKING);
     op->wait.woken = false;
     hf_time deadline =
         op->spec.wait == 0 ? op->begun_at + command_timeout(op) : poll_deadline(op, first, now);
