@@ -57,6 +57,7 @@ local UNITS_OF_FILE = {
   ["acquire.c"] = { "test_acquire", "test_detached", "test_read_write", "test_permits" },
   ["alone.c"] = { "test_each_kind", "test_batch", "test_client" },
   ["holding.c"] = { "test_acquire" },
+  ["losses.c"] = { "test_holdfast" },
   ["events.c"] = { "test_acquire", "test_client" }, ["holds.c"] = { "test_holds", "test_quorum" },
   ["calls.c"] = { "test_calls", "test_detached" },
   ["poll.c"] = { "test_latch", "test_plain_semaphore" },

@@ -204,6 +204,36 @@ hf_hold *hf_client_find(const hf_client *client, const hf_kind *kind, const hf_n
 /* Returns whether the table has a hold of the same kind, key and caller, this one or another. */
 bool hf_client_has_hold_like(const hf_client *client, const hf_hold *hold);
 
+/* ---- losses ---- */
+
+/* A user's ledger of losses: of the holds in which it has a stake. A loss is entered once, when it
+ * happens, whichever call or thread finds it. All zero at first. */
+typedef struct hf_losses {
+    hf_lost_reason first;             /* of all; HF_LOST_NOT: none */
+    uint32_t untold[HF_LOST_REASONS]; /* that hf_losses_take has not returned, by reason */
+} hf_losses;
+
+typedef struct hf_stake hf_stake;
+struct hf_stake {
+    hf_hold *hold; /* referenced */
+    hf_losses *losses;
+    hf_stake *next, **link; /* of the hold's */
+    bool muted;             /* a loss is not entered */
+};
+
+/* The ledger outlives the stake. A hold that is lost already is entered at once. */
+void hf_stake_begin(hf_stake *stake, hf_client *client, hf_hold *hold, hf_losses *losses);
+void hf_stake_end(hf_stake *stake);
+
+/* The stake is at `to` from now on. */
+void hf_stake_move(hf_stake *to, const hf_stake *from);
+
+/* Returns the reason of a loss that hf_losses_take has not returned yet; HF_LOST_NOT: there is
+ * none.
+ */
+hf_lost_reason hf_losses_next(const hf_losses *losses);
+hf_lost_reason hf_losses_take(hf_losses *losses);
+
 /* ---- configuration ---- */
 
 typedef enum hf_link {
@@ -331,7 +361,7 @@ hf_time hf_client_renewer_deadline(const hf_client *client);
 void hf_client_tick_calls(hf_client *client, hf_time now);
 void hf_client_tick_renewer(hf_client *client, hf_time now);
 
-/* Returns how many holds were lost so far. */
+/* Returns a number that grows when a loss is entered into a ledger. */
 uint64_t hf_client_losses(const hf_client *client);
 
 /* Marks holds whose time is over as lost, and does nothing else. */

@@ -38,8 +38,8 @@ static void take_out_lost(hf_lua_op *self, lua_Number number) {
             self->locks[self->count++] = lock;
             continue;
         }
-        lock->last_loss = hf_view_of(lost->hold).reason;
-        hf_lock_note_release(lock, lost->hold);
+        lock->last_loss = hf_view_of(lost->stake.hold).reason;
+        hf_lock_note_release(lock, lost->stake.hold);
     }
     self->lost = given - self->count;
 }

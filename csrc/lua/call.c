@@ -15,7 +15,7 @@ static void specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number, double
     spec->lock_kind = lock->kind;
     spec->names = lock->names;
     spec->fingerprint = lock->fingerprint;
-    if (lost) spec->lost = lost->hold, spec->loss_notified = lost->count == 0;
+    if (lost) spec->lost = lost->stake.hold, spec->loss_notified = lost->count == 0;
     spec->value = seconds > 0 && seconds < 1e15 ? (uint64_t)seconds : 0;
     switch (self->kind) {
     case HF_OP_ACQUIRE:

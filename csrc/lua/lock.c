@@ -9,20 +9,15 @@
 
 /* ---- what this handle has taken ---- */
 
-/* Counts a lost hold among the losses that on_lost has yet to tell, once. */
-static void note_loss(hf_lua_lock *lock, taken *entry) {
-    hf_lost_reason reason = hf_view_of(entry->hold).reason;
-    if (reason == HF_LOST_NOT || entry->notified) return;
-    lock->untold[reason]++;
-    if (lock->first_loss == HF_LOST_NOT) lock->first_loss = reason;
-    entry->notified = true;
+static void move_taken(taken *to, const taken *from) {
+    *to = *from;
+    hf_stake_move(&to->stake, &from->stake);
 }
 
 static void drop_taken(hf_lua_lock *lock, size_t i) {
     assert(i < lock->taken_count && lock->generation == lock->driver->generation);
-    note_loss(lock, &lock->taken[i]);
-    hf_hold_unref(lock->taken[i].hold);
-    lock->taken[i] = lock->taken[--lock->taken_count];
+    hf_stake_end(&lock->taken[i].stake);
+    if (i < --lock->taken_count) move_taken(&lock->taken[i], &lock->taken[lock->taken_count]);
 }
 
 /* After a fork the holds are the parent's: their memory is not touched again. */
@@ -43,7 +38,8 @@ static bool is_replaced(const hf_lua_lock *lock, const hf_hold *hold) {
 
 /* Whether its loss was reported, and its owner has no newer hold that could be mistaken for it. */
 static bool is_settled(const hf_lua_lock *lock, const taken *entry) {
-    return entry->count == 0 && !hf_view_of(entry->hold).ending && !is_replaced(lock, entry->hold);
+    return entry->count == 0 && !hf_view_of(entry->stake.hold).ending &&
+           !is_replaced(lock, entry->stake.hold);
 }
 
 static void drop_settled(hf_lua_lock *lock) {
@@ -58,8 +54,10 @@ bool hf_lock_reserve(hf_lua_lock *lock) {
     size_t needed = lock->taken_count + more;
     if (needed <= lock->taken_capacity) return true;
     size_t capacity = needed > 1 ? 2 * needed : 1;
-    taken *grown = realloc(lock->taken, capacity * sizeof *grown);
+    taken *grown = malloc(capacity * sizeof *grown);
     if (!grown) return false;
+    for (size_t i = 0; i < lock->taken_count; i++) move_taken(&grown[i], &lock->taken[i]);
+    free(lock->taken);
     lock->taken = grown;
     lock->taken_capacity = capacity;
     return true;
@@ -69,7 +67,7 @@ bool hf_lock_reserve(hf_lua_lock *lock) {
 static void drop_over(hf_lua_lock *lock, hf_slice caller) {
     bool kept = false;
     for (size_t i = lock->taken_count; i-- > 0;) {
-        const hf_hold *hold = lock->taken[i].hold;
+        const hf_hold *hold = lock->taken[i].stake.hold;
         hf_hold_view seen = hf_view_of(hold);
         if (!seen.over || seen.ending || !hf_slice_equal(hf_hold_caller(hold), caller)) continue;
         bool keep = seen.state == HF_HOLD_LOST && lock->taken[i].count > 0 && !kept;
@@ -81,20 +79,21 @@ static void drop_over(hf_lua_lock *lock, hf_slice caller) {
 void hf_lock_take(hf_lua_lock *lock, hf_hold *hold) {
     drop_over(lock, hf_hold_caller(hold));
     for (size_t i = lock->taken_count; i-- > 0;) {
-        if (lock->taken[i].hold == hold) {
+        if (lock->taken[i].stake.hold == hold) {
             lock->taken[i].count++;
             return;
         }
     }
-    hf_hold_ref(hold);
     assert(lock->taken_count < lock->taken_capacity); /* hf_lock_reserve was called */
-    lock->taken[lock->taken_count++] = (taken){.hold = hold, .count = 1};
+    taken *entry = &lock->taken[lock->taken_count++];
+    *entry = (taken){.count = 1};
+    hf_stake_begin(&entry->stake, lock->driver->client, hold, &lock->losses);
 }
 
 void hf_lock_note_releasing(hf_lua_lock *lock, const hf_hold *hold) {
     for (size_t i = 0; i < lock->taken_count; i++) {
         taken *entry = &lock->taken[i];
-        if (entry->hold != hold || entry->count == entry->releasing) continue;
+        if (entry->stake.hold != hold || entry->count == entry->releasing) continue;
         entry->releasing++;
         return;
     }
@@ -105,9 +104,8 @@ void hf_lock_note_release(hf_lua_lock *lock, hf_hold *hold) {
     bool has_entry = false;
     for (size_t i = lock->taken_count; i-- > 0;) {
         taken *entry = &lock->taken[i];
-        if (entry->hold != hold) continue;
+        if (entry->stake.hold != hold) continue;
         has_entry = has_entry || entry->count > 0;
-        note_loss(lock, entry);
         entry->count = seen.over || entry->count == 0 ? 0 : entry->count - 1;
         if (entry->releasing > 0) entry->releasing--;
         if (entry->releasing > entry->count) entry->releasing = entry->count;
@@ -121,8 +119,8 @@ const taken *hf_lock_lost(const hf_lua_lock *lock, hf_slice caller) {
     const taken *lost = NULL;
     for (size_t i = 0; i < lock->taken_count; i++) {
         const taken *entry = &lock->taken[i];
-        if (!hf_slice_equal(hf_hold_caller(entry->hold), caller)) continue;
-        hf_hold_view seen = hf_view_of(entry->hold);
+        if (!hf_slice_equal(hf_hold_caller(entry->stake.hold), caller)) continue;
+        hf_hold_view seen = hf_view_of(entry->stake.hold);
         if (seen.in_table) return NULL;
         if (seen.state == HF_HOLD_LOST && !is_settled(lock, entry)) lost = entry;
     }
@@ -266,7 +264,7 @@ static uint32_t abandon_entry(hf_lua_lock *lock, size_t i, uint32_t count, hf_ti
     assert(entry->releasing <= entry->count);
     uint32_t left = entry->count - entry->releasing, part = left < count ? left : count;
     if (entry->releasing == 0 || part > 0)
-        hf_client_abandon(lock->driver->client, entry->hold, part, now);
+        hf_client_abandon(lock->driver->client, entry->stake.hold, part, now);
     entry->count -= part;
     if (entry->count == 0) drop_taken(lock, i);
     return part;
@@ -329,7 +327,7 @@ static uint32_t abandon_of(hf_lua_lock *lock, hf_slice caller, uint32_t count, h
     uint32_t left = count;
     for (size_t i = lock->taken_count; i-- > 0 && left > 0;) {
         const taken *entry = &lock->taken[i];
-        bool theirs = !hf_slice_equal(hf_hold_caller(entry->hold), caller);
+        bool theirs = !hf_slice_equal(hf_hold_caller(entry->stake.hold), caller);
         if (theirs) continue;
         left -= abandon_entry(lock, i, left, now);
     }
@@ -377,16 +375,16 @@ static int l_approve(lua_State *L) {
 
 /* Until then nobody has been told that it is held, and nobody is told that it is lost. */
 static void collect(hf_lua_lock *lock, taken *entry, hf_time now) {
-    hf_hold_view seen = hf_view_of(entry->hold);
-    if (seen.count == 1) entry->notified = true;
+    hf_hold_view seen = hf_view_of(entry->stake.hold);
+    if (seen.count == 1) entry->stake.muted = true;
     if (seen.renewed) return;
     entry->kept_up = true;
-    hf_client_set_renewed(lock->driver->client, entry->hold, true, now);
+    hf_client_set_renewed(lock->driver->client, entry->stake.hold, true, now);
 }
 
 static void settle(hf_lua_lock *lock, taken *entry, hf_time now) {
-    entry->notified = false;
-    if (entry->kept_up) hf_client_set_renewed(lock->driver->client, entry->hold, false, now);
+    entry->stake.muted = false;
+    if (entry->kept_up) hf_client_set_renewed(lock->driver->client, entry->stake.hold, false, now);
     entry->kept_up = false;
 }
 
@@ -399,8 +397,8 @@ static int with_own_entry(lua_State *L, void (*act)(hf_lua_lock *, taken *, hf_t
     hf_slice caller = hf_lock_caller(lock, number, &text);
     for (size_t i = 0; i < lock->taken_count; i++) {
         taken *entry = &lock->taken[i];
-        bool own = entry->count > 0 && hf_slice_equal(hf_hold_caller(entry->hold), caller);
-        if (own && hf_view_of(entry->hold).state == HF_HOLD_HELD)
+        bool own = entry->count > 0 && hf_slice_equal(hf_hold_caller(entry->stake.hold), caller);
+        if (own && hf_view_of(entry->stake.hold).state == HF_HOLD_HELD)
             act(lock, entry, hf_driver_now(lock->driver));
     }
     hf_driver_wake(lock->driver);
@@ -441,7 +439,7 @@ typedef struct view {
 /* What a release that was not waited for has found, or the last operation. */
 static hf_lost_reason late_loss(const hf_lua_lock *lock, hf_slice caller) {
     for (size_t i = 0; i < lock->taken_count; i++) {
-        const hf_hold *hold = lock->taken[i].hold;
+        const hf_hold *hold = lock->taken[i].stake.hold;
         hf_hold_view seen = hf_view_of(hold);
         bool late = seen.detached && seen.state == HF_HOLD_LOST;
         if (late && hf_slice_equal(hf_hold_caller(hold), caller)) return seen.reason;
@@ -460,7 +458,7 @@ static view snapshot(lua_State *L, hf_lua_lock *lock) {
     const taken *lost = hf_lock_lost(lock, hf_lock_caller(lock, number, &text));
     hf_hold_view of = hold ? hf_view_of(hold) : (hf_hold_view){0};
     if (lost) {
-        seen.loss = hf_view_of(lost->hold).reason;
+        seen.loss = hf_view_of(lost->stake.hold).reason;
     } else if (hold && hf_hold_is_valid(hold, now)) {
         seen = (view){true, of.count, of.valid_until - now, of.token, HF_LOST_NOT};
     } else if (hold && of.state == HF_HOLD_LOST) {
@@ -500,30 +498,16 @@ static int l_lost(lua_State *L) {
     return 1;
 }
 
-static void note_losses(hf_lua_lock *lock) {
-    for (size_t i = 0; i < lock->taken_count; i++) note_loss(lock, &lock->taken[i]);
-}
-
 /* first_loss(lock) -> the reason of the first loss of a hold that was acquired through this handle,
  * by whichever owner, also when it was acquired again since; nil: none was lost */
 static int l_first_loss(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return 0;
     hf_lock_enter(lock);
-    note_losses(lock);
-    hf_lost_reason reason = lock->first_loss;
+    hf_lost_reason reason = lock->losses.first;
     hf_driver_leave(lock->driver);
     lua_pushstring(L, hf_lost_reason_name(reason)); /* NULL is nil */
     return 1;
-}
-
-static hf_lost_reason take_untold(hf_lua_lock *lock) {
-    for (int reason = HF_LOST_NOT + 1; reason < HF_LOST_REASONS; reason++) {
-        if (lock->untold[reason] == 0) continue;
-        lock->untold[reason]--;
-        return (hf_lost_reason)reason;
-    }
-    return HF_LOST_NOT;
 }
 
 /* pending_loss(lock) -> the reason of a loss that was not told yet, of whichever owner acquired
@@ -532,8 +516,7 @@ static int l_pending_loss(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return 0;
     hf_lock_enter(lock);
-    note_losses(lock);
-    hf_lost_reason reason = take_untold(lock);
+    hf_lost_reason reason = hf_losses_take(&lock->losses);
     hf_driver_leave(lock->driver);
     lua_pushstring(L, hf_lost_reason_name(reason));
     return 1;
@@ -543,16 +526,12 @@ static int l_pending_loss(lua_State *L) {
  * that nobody took; whether a loss was not told yet */
 static int l_has_news(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
-    bool of_hold = false, of_loss = false;
     if (!lock->driver) return 0;
     hf_lock_enter(lock);
-    for (size_t i = 0; i < lock->taken_count; i++) {
-        note_loss(lock, &lock->taken[i]);
-        of_hold = of_hold || hf_view_of(lock->taken[i].hold).ending;
-    }
-    of_hold = of_hold || hf_observe_has_events(lock->driver->client);
-    for (int reason = 0; reason < HF_LOST_REASONS; reason++)
-        of_loss = of_loss || lock->untold[reason] > 0;
+    bool of_hold = hf_observe_has_events(lock->driver->client);
+    for (size_t i = 0; i < lock->taken_count; i++)
+        of_hold = of_hold || hf_view_of(lock->taken[i].stake.hold).ending;
+    bool of_loss = hf_losses_next(&lock->losses) != HF_LOST_NOT;
     hf_driver_leave(lock->driver);
     lua_pushboolean(L, of_hold);
     lua_pushboolean(L, of_loss);
@@ -568,7 +547,7 @@ static int l_standing(lua_State *L) {
     hf_lock_enter(lock);
     hf_time now = hf_driver_now(lock->driver), left = 0;
     for (size_t i = 0; i < lock->taken_count; i++) {
-        hf_hold *hold = lock->taken[i].hold;
+        hf_hold *hold = lock->taken[i].stake.hold;
         if (hf_view_of(hold).in_table) hf_client_refresh(lock->driver->client, hold, now);
         hf_hold_view seen = hf_view_of(hold);
         if (seen.in_table && hf_hold_is_valid(hold, now)) left = seen.valid_until - now;

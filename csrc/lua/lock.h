@@ -11,10 +11,9 @@
 #include "binding.h"
 
 typedef struct taken {
-    hf_hold *hold;      /* referenced */
+    hf_stake stake;
     uint32_t count;     /* 0: a release has reported its loss, or is detached */
     uint32_t releasing; /* of `count`: releases that are under way */
-    bool notified;      /* its loss is counted in `untold`, or was, or is not to be */
     bool kept_up;       /* it is renewed until `settle` only */
 } taken;
 
@@ -46,8 +45,7 @@ typedef struct hf_lua_lock {
     int64_t balance;           /* acquires less releases of their holds through this handle */
     double waited;             /* seconds of the last acquire that got the lock; -1: none did */
     hf_lost_reason last_loss;  /* of the last released hold; an acquire clears it */
-    hf_lost_reason first_loss; /* of the first hold that was lost, whatever came after it */
-    uint32_t untold[HF_LOST_REASONS]; /* losses that on_lost was not called for yet, by reason */
+    hf_losses losses;          /* of what was acquired through the handle */
     taken *taken;
     size_t taken_count, taken_capacity;
     uint32_t operations; /* userdata whose operations are under way */

@@ -60,7 +60,6 @@ typedef struct hf_driver {
     hf_time stop_by;            /* when a stopping watchdog no longer waits for a quiet client */
     atomic_bool watchdog_waits; /* for the mutex; it holds the gate meanwhile */
     uint64_t wakes;             /* of the watchdog, for statistics */
-    uint64_t late_losses;       /* of holds that were lost before their callers came for them */
     uint32_t generation;
     unsigned process; /* hf_process when the client was made */
     uint32_t refs;    /* of handles, and the client's own */

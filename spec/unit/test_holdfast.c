@@ -99,7 +99,7 @@ TEST(names_keep_the_key) {
     char key[] = "some key";
     hf_names *made = hf_client_names(client, hf_kind_named("permit"), (hf_slice){key, 8});
     memset(key, 'x', 8);
-    CHECK_MEM(hf_names_key(made).data, hf_names_key(made).size, "some key", 8);
+    CHECK_MEM(made->key.data, made->key.size, "some key", 8);
     hf_names_delete(made);
     hf_names_delete(NULL);
     memerr_fail(1);
@@ -140,6 +140,64 @@ TEST(a_hold_is_seen_from_the_acquire_to_its_end) {
     CHECK(hf_client_find(client, hf_kind_named("lock"), names, ME) != hold);
     hf_hold_unref(hold);
     finish();
+}
+
+TEST(a_loss_is_entered_once_into_the_ledger_of_each_stake) {
+    start();
+    hf_losses one = {0}, two = {0}, late = {0};
+    hf_stake stakes[4] = {0};
+    hf_op *op = acquire(ME, AT(0));
+    hf_hold *hold = hf_op_hold(op, 0);
+    for (size_t i = 0; i < 3; i++) hf_stake_begin(&stakes[i], client, hold, i < 2 ? &one : &two);
+    stakes[1].muted = true;
+    hf_stake_move(&stakes[3], &stakes[2]);
+    hf_op_end(op, AT(0));
+    CHECK_EQ_INT(hf_losses_next(&one), HF_LOST_NOT);
+    hf_client_notice(client, hf_view_of(hold).valid_until);
+    CHECK_EQ_INT(hf_losses_next(&one), HF_LOST_EXPIRED);
+    CHECK_EQ_INT(hf_losses_take(&one), HF_LOST_EXPIRED);
+    CHECK_EQ_INT(hf_losses_take(&one), HF_LOST_NOT);
+    CHECK_EQ_INT(one.first, HF_LOST_EXPIRED);
+    CHECK_EQ_INT(hf_losses_take(&two), HF_LOST_EXPIRED);
+    uint64_t losses = hf_client_losses(client);
+    hf_stake_begin(&stakes[2], client, hold, &late);
+    CHECK_EQ_INT(hf_losses_take(&late), HF_LOST_EXPIRED);
+    CHECK_EQ_U64(hf_client_losses(client), losses + 1);
+    for (size_t i = 0; i < 4; i++) hf_stake_end(&stakes[i]);
+    hf_op_end(begin(HF_OP_RELEASE, ME, AT(40000)), AT(40000));
+    finish();
+}
+
+TEST(a_stake_that_has_ended_enters_nothing) {
+    start();
+    hf_losses losses = {0};
+    hf_stake stake;
+    hf_op *op = acquire(ME, AT(0));
+    hf_hold *hold = hf_op_hold(op, 0);
+    hf_stake_begin(&stake, client, hold, &losses);
+    hf_stake_end(&stake);
+    hf_op_end(op, AT(0));
+    hf_client_notice(client, hf_view_of(hold).valid_until);
+    CHECK_EQ_INT(losses.first, HF_LOST_NOT);
+    CHECK_EQ_INT(hf_losses_next(&losses), HF_LOST_NOT);
+    hf_op_end(begin(HF_OP_RELEASE, ME, AT(40000)), AT(40000));
+    finish();
+}
+
+TEST(names_of_queues_lead_to_their_keys) {
+    static const char *const cases[][2] = {{"holdfast_queue:{k}", "k"},
+                                           {"holdfast_queue::a{b}c", "a{b}c"},
+                                           {"holdfast_queue:k", ""},
+                                           {"holdfast_queue:a{b}", ""},
+                                           {"holdfast_queue:", ""},
+                                           {"redisson_lock_queue:{k}", "k"},
+                                           {"redisson_lock_queue:a{b}c", "a{b}c"},
+                                           {"redisson_lock_queue:k", ""},
+                                           {"holdfast_wait:{k}", ""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hf_slice key = hf_names_key_of_queue(hf_slice_of(cases[i][0]));
+        CHECK_MEM(key.data, key.size, cases[i][1], strlen(cases[i][1]));
+    }
 }
 
 TEST(what_is_cleaned_up_is_over) {

@@ -18,6 +18,43 @@ static hf_reply *reply_of(const char *bytes) {
     return reply;
 }
 
+TEST(it_reads_members_of_queues) {
+    static const struct {
+        const char *text, *kind, *waiter, *owner;
+    } cases[] = {{"1lu-1:7:0", "lock", "u-1:7", "u-1:7"},
+                 {"1pu-1:07:86400000 u-1:7*3", "permit", "u-1:07", "u-1:7*3"},
+                 {"1gu:7:1 a name with spaces", "guard", "u:7", "a name with spaces"},
+                 {"2lu-1:7:0", NULL, NULL, NULL},
+                 {"1xu-1:7:0", NULL, NULL, NULL},
+                 {"1lu-1:7", NULL, NULL, NULL},
+                 {"1lu-1:seven:0", NULL, NULL, NULL},
+                 {"1lu-1:7:", NULL, NULL, NULL},
+                 {"1", NULL, NULL, NULL},
+                 {"", NULL, NULL, NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hf_waiter read;
+        bool fits = hf_wire_read_member(hf_slice_of(cases[i].text), &read);
+        CHECK_EQ_INT(fits, cases[i].kind != NULL);
+        if (!fits || !cases[i].kind) continue;
+        CHECK_STR(read.kind->name, cases[i].kind);
+        CHECK_MEM(read.waiter.data, read.waiter.size, cases[i].waiter, strlen(cases[i].waiter));
+        CHECK_MEM(read.owner.data, read.owner.size, cases[i].owner, strlen(cases[i].owner));
+    }
+}
+
+TEST(it_reads_published_waits) {
+    static const char *const broken[] = {
+        "", "12", "x u:7 l k", "12 u:7 l", "12 u:7 ll k", "12 u:7 x k", "12  l k"};
+    hf_waiter read;
+    CHECK(hf_wire_read_wait(hf_slice_of("12 u:7 w a key"), &read));
+    CHECK_EQ_U64(read.since, 12);
+    CHECK(read.kind == &hf_kind_write);
+    CHECK_MEM(read.waiter.data, read.waiter.size, "u:7", 3);
+    CHECK_MEM(read.key.data, read.key.size, "a key", 5);
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)
+        CHECK_OR(!hf_wire_read_wait(hf_slice_of(broken[i]), &read), "\"%s\"", broken[i]);
+}
+
 TEST(the_reply_of_an_acquire) {
     static const struct {
         const char *bytes;

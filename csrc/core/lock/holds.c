@@ -382,7 +382,7 @@ void hf_hold_ref(hf_hold *hold) {
 void hf_hold_unref(hf_hold *hold) {
     assert(hold->refs > 0);
     if (--hold->refs > 0) return;
-    assert(!hold->in_table && !hold->lent);
+    assert(!hold->in_table && !hold->lent && !hold->stakes);
     for (uint32_t i = 0; i < hold->member_count; i++) {
         if (hold->member_holds[i]) hf_hold_unref(hold->member_holds[i]);
     }

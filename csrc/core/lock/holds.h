@@ -54,7 +54,8 @@ struct hf_hold {
     uint64_t agent;      /* the coroutine that acquired it */
     uint64_t wait;       /* the number of its wait, if it is cleaned up or was granted; 0: none */
     uint64_t token_ttl_ms;
-    hf_lent *lent;      /* NULL: the client does not keep it */
+    hf_lent *lent; /* NULL: the client does not keep it */
+    hf_stake *stakes;
     hf_time keep_until; /* while `idle` */
     size_t heap_index;
     uint32_t count;            /* the owner's holds as the server has them */
@@ -103,7 +104,7 @@ struct hf_holds {
     hf_numbers numbers;
     size_t unclaimed; /* how many are */
     uint64_t last_number;
-    uint64_t losses; /* grows with each loss */
+    uint64_t losses; /* grows with each loss, and when one is entered into a ledger later */
     hf_lent *due;
 };
 
@@ -179,7 +180,7 @@ bool hf_hold_can_be_lost(const hf_hold *hold);
  * owner whose lock was written to it again; every other owner as it is. */
 hf_slice hf_owner_without_copy(hf_slice owner);
 
-/* Marks the hold lost, which can be lost. */
+/* Marks the hold lost, which can be lost: only for hf_client_lose. */
 void hf_holds_lose(hf_holds *holds, hf_hold *hold, hf_lost_reason reason);
 
 /* Returns how many of a shared owner's holds on the server belong to this client. */

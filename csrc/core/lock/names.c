@@ -127,7 +127,8 @@ hf_slice hf_names_key_of_queue(hf_slice name) {
     if (key.data[0] == '{' && key.data[key.size - 1] == '}')
         return (hf_slice){key.data + 1, key.size - 2};
     if (!memchr(key.data, '{', key.size)) return NO_KEY;
-    return listed ? key : (hf_slice){key.data + 1, key.size - 1};
+    if (listed) return key;
+    return key.data[0] == ':' ? (hf_slice){key.data + 1, key.size - 1} : NO_KEY;
 }
 
 size_t hf_names_lease(char *text, hf_slice key, hf_slice owner) {

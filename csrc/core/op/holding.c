@@ -6,12 +6,6 @@
 
 #include "op/observe.h"
 
-void hf_client_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason) {
-    client->stats.losses++;
-    hf_holds_lose(&client->holds, hold, reason);
-    hf_observe_loss(client, hold);
-}
-
 hf_lost_reason hf_lost_reason_of(hf_verdict verdict) {
     return verdict == HF_VERDICT_DELETED ? HF_LOST_DELETED : HF_LOST_TAKEN;
 }
