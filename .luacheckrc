@@ -11,6 +11,7 @@ files["*.rockspec"] = { std = "+rockspec" }
 files["spec/**/*_spec.lua"] = { std = "+busted" }
 files["spec/interop/*.lua"] = { std = "+busted" }
 files["spec/fixtures/kind/*.lua"] = { std = "+busted" }
+files["spec/fixtures/operation/*.lua"] = { std = "+busted" }
 files["lua/holdfast/loop/ngx.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/loop/cosockets.lua"] = { std = "+ngx_lua" }
 files["spec/site/*.lua"] = { std = "+busted" }

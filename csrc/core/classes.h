@@ -35,6 +35,7 @@ struct hf_op_class {
                                   record of the run */
     const char *one_server;    /* why a quorum refuses it; NULL: it does not */
     bool stays;                /* what the server has carried out is not undone */
+    bool apart;                /* it is no matter of a quorum, and is one of its first member */
     bool lingers;              /* what it may have left on the server is settled behind its end */
     const hf_wait_class *wait; /* NULL: it never stands in a queue */
     const hf_poll_class *poll; /* NULL: it does not wait by polling */
@@ -49,6 +50,10 @@ struct hf_op_class {
 
 /* By hf_op_kind. */
 extern const hf_op_class *const hf_op_classes[];
+
+#define HF_OP_DECLARE(NAME, name, ...) extern const hf_op_class hf_##name##_class;
+HF_OP_LIST(HF_OP_DECLARE)
+#undef HF_OP_DECLARE
 
 /* Returns the class of what was requested: op->class may be the decider's, one for all requests. */
 static inline const hf_op_class *hf_op_asked_for(const hf_op *op) {

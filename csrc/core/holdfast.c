@@ -166,6 +166,10 @@ hf_time hf_session_received_at(const hf_session *session) {
 
 /* ---- operations ---- */
 
+const char *hf_op_kind_verb(hf_op_kind kind) {
+    return hf_op_classes[kind]->verb;
+}
+
 bool hf_op_kind_acquires(hf_op_kind kind) {
     return hf_op_classes[kind]->acquires;
 }
@@ -183,27 +187,11 @@ bool hf_op_kind_needs_a_hold(hf_op_kind kind) {
 }
 
 bool hf_op_kind_suits(hf_op_kind kind, const hf_kind *lock_kind) {
-    static const unsigned char programs[] = {[HF_OP_ACQUIRE] = 1 + HF_VERB_ACQUIRE,
-                                             [HF_OP_RELEASE] = 1 + HF_VERB_RELEASE,
-                                             [HF_OP_COMPLETE] = 1 + HF_VERB_COMPLETE,
-                                             [HF_OP_EXTEND] = 1 + HF_VERB_EXTEND,
-                                             [HF_OP_CHECK] = 1 + HF_VERB_EXTEND,
-                                             [HF_OP_FORCE] = 1 + HF_VERB_FORCE,
-                                             [HF_OP_INFO] = 1 + HF_VERB_INFO,
-                                             [HF_OP_SET] = 1 + HF_VERB_SET,
-                                             [HF_OP_SET_COUNT] = 1 + HF_VERB_SET_COUNT,
-                                             [HF_OP_COUNT_DOWN] = 1 + HF_VERB_COUNT_DOWN,
-                                             [HF_OP_DELETE] = 1 + HF_VERB_DELETE,
-                                             [HF_OP_TAKE] = 1 + HF_VERB_ACQUIRE,
-                                             [HF_OP_GIVE] = 1 + HF_VERB_RELEASE,
-                                             [HF_OP_DRAIN] = 1 + HF_VERB_DRAIN,
-                                             [HF_OP_ACQUIRE_ALL] = 1 + HF_VERB_ACQUIRE_ALL,
-                                             [HF_OP_RELEASE_ALL] = 1 + HF_VERB_RELEASE_ALL};
     const hf_op_class *class = hf_op_classes[kind];
     if (class->lingers && !lock_kind->noted) return false;
     if ((class->acquires || class->on_hold) && !class->lingers && lock_kind->noted) return false;
-    bool needs_one = kind < sizeof programs && programs[kind] > 0;
-    return !needs_one || hf_kind_program(lock_kind, (hf_verb)(programs[kind] - 1));
+    hf_verb verb = hf_op_rows[kind].verb;
+    return verb == HF_VERB_NONE || hf_kind_program(lock_kind, verb);
 }
 
 uint64_t hf_op_number(const hf_op *op) {

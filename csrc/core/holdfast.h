@@ -49,7 +49,8 @@ typedef enum hf_verb {
     HF_VERB_COUNT_DOWN,
     HF_VERB_DELETE,
     HF_VERB_DRAIN,
-    HF_VERBS
+    HF_VERBS,
+    HF_VERB_NONE = HF_VERBS
 } hf_verb;
 
 /* A kind of lock: a row of kind.c. */
@@ -495,37 +496,74 @@ hf_time hf_session_received_at(const hf_session *session);
 
 #define HF_BATCH_MAX 1024
 
-/* All kinds of operations: the name in the enum, and that of the class in registry.c. */
-#define HF_OP_LIST(X)                                                                              \
-    X(ACQUIRE, acquire)                                                                            \
-    X(RELEASE, release)                                                                            \
-    X(COMPLETE, complete) /* a guard's release that leaves a record */                             \
-    X(EXTEND, extend)                                                                              \
-    X(CHECK, check)                                                                                \
-    X(FORCE, force)                                                                                \
-    X(INFO, info)                                                                                  \
-    X(TTL, ttl)                                                                                    \
-    X(PING, ping)                                                                                  \
-    X(COMMAND, command)                                                                            \
-    X(WRITE_BACK, raise)      /* raises the fencing counter to token_floor */                      \
-    X(SET, set)               /* sets a semaphore's number of permits to spec.value */             \
-    X(PAUSE, pause)           /* waits for spec.wait */                                            \
-    X(SET_COUNT, set_count)   /* begins a latch's count of spec.value, unless it counts */         \
-    X(COUNT_DOWN, count_down) /* by spec.value */                                                  \
-    X(COUNT, count)           /* reads what is left of it */                                       \
-    X(AWAIT, await)           /* waits for its end, for spec.wait */                               \
-    X(DELETE, delete)         /* ends it */                                                        \
-    X(TAKE, take)             /* takes spec.value permits of a plain semaphore; waits as AWAIT */  \
-    X(GIVE, give)             /* adds spec.value permits, read as a signed number */               \
-    X(DRAIN, drain)           /* takes all that are free */                                        \
-    X(FENCED, fenced)         /* runs commands if no later holder of the lock has written */       \
-    X(ACQUIRE_ALL, acquire_all) /* one attempt at several locks, all or none */                    \
-    X(RELEASE_ALL, release_all)
+/* What the number of a call from Lua is. */
+typedef enum hf_call_number {
+    HF_NUMBER_UNUSED, /* there is no such call of one lock */
+    HF_NUMBER_NONE,
+    HF_NUMBER_WAIT,   /* spec.wait; of permits the handle has spec.value */
+    HF_NUMBER_LEASE,  /* spec.lease */
+    HF_NUMBER_KEEP,   /* spec.keep */
+    HF_NUMBER_AMOUNT, /* spec.value */
+    HF_NUMBER_CHANGE, /* spec.value, read as a signed number */
+    HF_NUMBER_NODE    /* spec.node */
+} hf_call_number;
 
-#define HF_OP_ENTRY(NAME, name) HF_OP_##NAME,
-typedef enum hf_op_kind { HF_OP_LIST(HF_OP_ENTRY) } hf_op_kind;
+/* What a call returns to Lua that succeeds. */
+typedef enum hf_call_returns {
+    HF_RETURNS_TRUE,
+    HF_RETURNS_LOCK,
+    HF_RETURNS_WHETHER, /* the result's value is positive */
+    HF_RETURNS_VALUE,
+    HF_RETURNS_LEFT, /* the value; false: it is negative */
+    HF_RETURNS_TTL,
+    HF_RETURNS_INFO,
+    HF_RETURNS_REPLY
+} hf_call_returns;
+
+/* All operations: the name in the enum, and that of the class and in Lua; the verb of its program
+ * on kinds that have one, or NONE; hf_call_number; hf_call_returns. */
+#define HF_OP_LIST(X)                                                                              \
+    X(ACQUIRE, acquire, ACQUIRE, WAIT, LOCK)                                                       \
+    X(RELEASE, release, RELEASE, NONE, TRUE)                                                       \
+    X(COMPLETE, complete, COMPLETE, KEEP, TRUE) /* a guard's release that leaves a record */       \
+    X(EXTEND, extend, EXTEND, LEASE, TRUE)                                                         \
+    X(CHECK, check, EXTEND, NONE, TRUE)                                                            \
+    X(FORCE, force_release, FORCE, NONE, WHETHER) /* whether it was locked */                      \
+    X(INFO, info, INFO, NONE, INFO)                                                                \
+    X(TTL, ttl, NONE, NONE, TTL)                                                                   \
+    X(PING, ping, NONE, NONE, TRUE)                                                                \
+    X(COMMAND, command, NONE, NODE, REPLY)                                                         \
+    X(WRITE_BACK, raise, NONE, UNUSED, TRUE) /* raises the fencing counter to token_floor */       \
+    X(SET, set, SET, AMOUNT, TRUE)           /* sets a semaphore's number of permits */            \
+    X(PAUSE, pause, NONE, WAIT, TRUE)                                                              \
+    X(SET_COUNT, set_count, SET_COUNT, AMOUNT, WHETHER) /* begins a latch's, unless it counts */   \
+    X(COUNT_DOWN, count_down, COUNT_DOWN, AMOUNT, LEFT)                                            \
+    X(COUNT, count, NONE, NONE, VALUE)       /* reads what is left of it */                        \
+    X(AWAIT, await, NONE, WAIT, TRUE)        /* waits for its end */                               \
+    X(DELETE, delete, DELETE, NONE, WHETHER) /* ends it */                                         \
+    X(TAKE, take, ACQUIRE, WAIT, TRUE)       /* takes permits of a plain semaphore */              \
+    X(GIVE, give, RELEASE, CHANGE, VALUE)    /* adds permits; how many are free */                 \
+    X(DRAIN, drain, DRAIN, NONE, VALUE)      /* takes all that are free; how many */               \
+    X(FENCED, fenced, NONE, AMOUNT, REPLY)   /* runs commands if no later holder has written */    \
+    X(ACQUIRE_ALL, acquire_all, ACQUIRE_ALL, UNUSED, TRUE) /* all or none, in one attempt */       \
+    X(RELEASE_ALL, release_all, RELEASE_ALL, UNUSED, TRUE)
+
+#define HF_OP_ENTRY(NAME, ...) HF_OP_##NAME,
+typedef enum hf_op_kind { HF_OP_LIST(HF_OP_ENTRY) HF_OP_KINDS } hf_op_kind;
 #undef HF_OP_ENTRY
 
+/* An operation's row in HF_OP_LIST. */
+typedef struct hf_op_row {
+    const char *name;
+    hf_verb verb; /* HF_VERB_NONE: it needs no program of the kind */
+    hf_call_number number;
+    hf_call_returns returns;
+} hf_op_row;
+
+/* By hf_op_kind. */
+extern const hf_op_row hf_op_rows[HF_OP_KINDS];
+
+const char *hf_op_kind_verb(hf_op_kind kind); /* for messages: "cannot <verb> <key>" */
 bool hf_op_kind_acquires(hf_op_kind kind);
 bool hf_op_kind_releases(hf_op_kind kind);     /* it ends a hold of the caller */
 bool hf_op_kind_lingers(hf_op_kind kind);      /* it may go on in the background */

@@ -3,18 +3,15 @@
 #include "link/nodes.h"
 #include "link/sentinel.h"
 #include "link/shards.h"
-#include "op/acquire.h"
 #include "op/alone.h"
-#include "op/batch.h"
-#include "op/calls.h"
-#include "op/fence.h"
-#include "op/latch.h"
-#include "op/pause.h"
-#include "op/plain_semaphore.h"
 #include "quorum/quorum.h"
 
-#define CLASS(NAME, name) [HF_OP_##NAME] = &hf_##name##_class,
+#define CLASS(NAME, name, ...) [HF_OP_##NAME] = &hf_##name##_class,
 const hf_op_class *const hf_op_classes[] = {HF_OP_LIST(CLASS)};
+
+#define ROW(NAME, name, verb, number, returns)                                                     \
+    [HF_OP_##NAME] = {#name, HF_VERB_##verb, HF_NUMBER_##number, HF_RETURNS_##returns},
+const hf_op_row hf_op_rows[] = {HF_OP_LIST(ROW)};
 
 const hf_topology *const hf_topologies[HF_MODES] = {
     [HF_MODE_ONE] = &hf_single,    [HF_MODE_SENTINEL] = &hf_sentinel_topology,

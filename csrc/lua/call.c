@@ -5,44 +5,42 @@
 
 #include "op.h"
 
-/* `seconds`: how long an acquire waits, an extend's lease, how long complete keeps the record. */
-static void specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number, double seconds,
+/* Sets what the number of the call is, as the operation's row says. */
+static void set_number(hf_op_spec *spec, const hf_lua_lock *lock, double number) {
+    switch (hf_op_rows[spec->kind].number) {
+    case HF_NUMBER_WAIT:
+        spec->value = lock->permits;
+        spec->wait = hf_to_time(number);
+        break;
+    case HF_NUMBER_LEASE: spec->lease = hf_to_time(number); break;
+    case HF_NUMBER_KEEP: spec->keep = hf_to_time(number); break;
+    case HF_NUMBER_AMOUNT: spec->value = number > 0 && number < 1e15 ? (uint64_t)number : 0; break;
+    case HF_NUMBER_CHANGE:
+        spec->value = number >= -1e9 && number <= 1e9 ? (uint64_t)(int64_t)number : 0;
+        break;
+    case HF_NUMBER_NODE: spec->node = (size_t)hf_to_whole(number, INT_MAX); break;
+    default: break;
+    }
+}
+
+static void specify(hf_op_spec *spec, hf_lua_op *self, lua_Number coroutine, double number,
                     hf_slice record) {
     const hf_lua_lock *lock = self->first;
-    hf_lua_op_specify(spec, self, number);
+    hf_lua_op_specify(spec, self, coroutine);
     const taken *lost =
         hf_op_kind_needs_a_hold(self->kind) ? hf_lock_lost(lock, spec->caller) : NULL;
     spec->lock_kind = lock->kind;
     spec->names = lock->names;
     spec->fingerprint = lock->fingerprint;
+    spec->result = record;
     if (lost) spec->lost = lost->stake.hold, spec->loss_notified = lost->count == 0;
-    spec->value = seconds > 0 && seconds < 1e15 ? (uint64_t)seconds : 0;
-    switch (self->kind) {
-    case HF_OP_ACQUIRE:
-        spec->sheds = lock->sheds && lock->max_waiters > 0;
-        spec->max_waiters = lock->max_waiters;
-        spec->wait = lock->sheds && lock->max_waiters == 0 ? 0 : hf_to_time(seconds);
-        spec->deadlock_check = lock->deadlock_check;
-        spec->keep = lock->keep;
-        break;
-    case HF_OP_AWAIT: spec->wait = hf_to_time(seconds); break;
-    case HF_OP_TAKE:
-        spec->value = lock->permits;
-        spec->wait = hf_to_time(seconds);
-        break;
-    case HF_OP_GIVE:
-        spec->value = seconds >= -1e9 && seconds <= 1e9 ? (uint64_t)(int64_t)seconds : 0;
-        break;
-    case HF_OP_EXTEND: spec->lease = hf_to_time(seconds); break;
-    case HF_OP_PAUSE:
-        spec->wait = hf_to_time(seconds), spec->node = 1;
-        break; /* no matter of a quorum */
-    case HF_OP_COMPLETE:
-        spec->keep = hf_to_time(seconds);
-        spec->result = record;
-        break;
-    default: break;
-    }
+    set_number(spec, lock, number);
+    if (!hf_op_kind_acquires(self->kind)) return;
+    spec->sheds = lock->sheds && lock->max_waiters > 0;
+    spec->max_waiters = lock->max_waiters;
+    if (lock->sheds && lock->max_waiters == 0) spec->wait = 0;
+    spec->deadlock_check = lock->deadlock_check;
+    spec->keep = lock->keep;
 }
 
 /* Finalizers of others may still use a lock whose own finalizer has run. */
@@ -67,10 +65,8 @@ static void set_words(hf_op_spec *spec, const hf_slice *words, size_t count) {
     if (spec->kind == HF_OP_FENCED && spec->value > count) spec->value = count;
 }
 
-/* What a call has behind the lock; SPECIAL: it has its own function, or is for `begin` alone. */
-typedef enum form { NOTHING, NUMBER, SPECIAL } form;
-
-/* The operations on one lock. A call returns this, or nil, message, code:
+/* The operations on one lock are the rows of HF_OP_LIST. A call returns this, or nil, message,
+ * code:
  *
  *   release, check       true
  *   extend               (seconds) true
@@ -89,25 +85,10 @@ typedef enum form { NOTHING, NUMBER, SPECIAL } form;
  *   give                 (amount) how many permits are free
  *   drain                how many permits it has taken
  */
-static const struct {
-    const char *name;
-    hf_op_kind kind;
-    form form;
-} calls[] = {
-    {"acquire", HF_OP_ACQUIRE, SPECIAL},    {"release", HF_OP_RELEASE, NOTHING},
-    {"complete", HF_OP_COMPLETE, SPECIAL},  {"extend", HF_OP_EXTEND, NUMBER},
-    {"check", HF_OP_CHECK, NOTHING},        {"force_release", HF_OP_FORCE, NOTHING},
-    {"info", HF_OP_INFO, NOTHING},          {"ttl", HF_OP_TTL, NOTHING},
-    {"ping", HF_OP_PING, SPECIAL},          {"command", HF_OP_COMMAND, SPECIAL},
-    {"pause", HF_OP_PAUSE, NUMBER},         {"set", HF_OP_SET, NUMBER},
-    {"set_count", HF_OP_SET_COUNT, NUMBER}, {"count_down", HF_OP_COUNT_DOWN, NUMBER},
-    {"count", HF_OP_COUNT, NOTHING},        {"await", HF_OP_AWAIT, NUMBER},
-    {"delete", HF_OP_DELETE, NOTHING},      {"take", HF_OP_TAKE, NUMBER},
-    {"give", HF_OP_GIVE, NUMBER},           {"drain", HF_OP_DRAIN, NOTHING},
-    {"fenced", HF_OP_FENCED, SPECIAL},
-};
 
-#define CALLS (sizeof calls / sizeof *calls)
+static bool has_number(hf_op_kind kind) {
+    return hf_op_rows[kind].number > HF_NUMBER_NONE;
+}
 
 /* Runs one operation with the blocking driver. The record and the words stay on the stack while it
  * runs. */
@@ -127,11 +108,11 @@ static int run_on(lua_State *L, hf_lua_lock *lock, hf_op_kind kind, double secon
 
 static const hf_slice no_record = {"", 0};
 
-/* name(lock [, number]): a row of `calls` */
+/* name(lock [, number]) */
 static int l_call(lua_State *L) {
-    size_t i = (size_t)lua_tointeger(L, lua_upvalueindex(2));
-    double number = calls[i].form == NUMBER ? luaL_checknumber(L, 2) : 0;
-    return run_on(L, hf_lock_check(L), calls[i].kind, number, no_record, NULL, 0);
+    hf_op_kind kind = (hf_op_kind)lua_tointeger(L, lua_upvalueindex(2));
+    double number = has_number(kind) ? luaL_checknumber(L, 2) : 0;
+    return run_on(L, hf_lock_check(L), kind, number, no_record, NULL, 0);
 }
 
 /* acquire(lock [, wait]) -> lock | nil, message, code */
@@ -185,8 +166,9 @@ static int l_fenced(lua_State *L) {
 
 static hf_op_kind check_kind(lua_State *L, int index) {
     const char *name = luaL_checkstring(L, index);
-    for (size_t i = 0; i < CALLS; i++) {
-        if (strcmp(calls[i].name, name) == 0) return calls[i].kind;
+    for (int kind = 0; kind < HF_OP_KINDS; kind++) {
+        bool called = hf_op_rows[kind].number != HF_NUMBER_UNUSED;
+        if (called && strcmp(hf_op_rows[kind].name, name) == 0) return (hf_op_kind)kind;
     }
     return (hf_op_kind)luaL_error(L, "no operation is called %s", name);
 }
@@ -219,7 +201,6 @@ static int l_begin(lua_State *L) {
     hf_op_spec spec;
     specify(&spec, self, number, seconds, record);
     set_words(&spec, words, word_count);
-    if (kind == HF_OP_COMMAND) spec.node = (size_t)hf_to_whole(seconds, INT_MAX);
     if (kind == HF_OP_COMMAND || kind == HF_OP_PING) spec.names = NULL;
     return hf_lua_op_begin(L, self, &spec);
 }
@@ -230,7 +211,10 @@ void hf_open_calls(lua_State *L) {
                                        {"complete", l_complete},
                                        {"fenced", l_fenced},
                                        {NULL, NULL}};
+    for (int kind = 0; kind < HF_OP_KINDS; kind++) {
+        hf_call_number number = hf_op_rows[kind].number;
+        bool called = number != HF_NUMBER_UNUSED && number != HF_NUMBER_NODE;
+        if (called) hf_set_numbered(L, hf_op_rows[kind].name, l_call, kind);
+    }
     hf_set_functions(L, special);
-    for (size_t i = 0; i < CALLS; i++)
-        if (calls[i].form != SPECIAL) hf_set_numbered(L, calls[i].name, l_call, (int)i);
 }

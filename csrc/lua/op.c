@@ -151,7 +151,7 @@ static void note_releasing(const hf_lua_op *self) {
 
 /* The operation's result, kept while the mutex is released. */
 typedef struct outcome {
-    hf_op_kind kind;
+    hf_call_returns returns;
     bool counted;     /* of a semaphore */
     hf_result result; /* the caller frees its reply and record */
 } outcome;
@@ -222,22 +222,17 @@ static int push_outcome(lua_State *L, const outcome *ended) {
     const hf_result *result = &ended->result;
     if (result->record) return push_record(L, result);
     if (result->failure.code != HF_OK) return hf_push_failure(L, &result->failure);
-    switch (ended->kind) {
-    case HF_OP_ACQUIRE: lua_pushvalue(L, 1); break;
-    case HF_OP_SET_COUNT:
-    case HF_OP_DELETE:
-    case HF_OP_FORCE: lua_pushboolean(L, result->value > 0); break;
-    case HF_OP_GIVE:
-    case HF_OP_DRAIN:
-    case HF_OP_COUNT: lua_pushinteger(L, (lua_Integer)result->value); break;
-    case HF_OP_COUNT_DOWN:
+    switch (ended->returns) {
+    case HF_RETURNS_LOCK: lua_pushvalue(L, 1); break;
+    case HF_RETURNS_WHETHER: lua_pushboolean(L, result->value > 0); break;
+    case HF_RETURNS_VALUE: lua_pushinteger(L, (lua_Integer)result->value); break;
+    case HF_RETURNS_LEFT:
         if (result->value < 0) lua_pushboolean(L, false);
         else lua_pushinteger(L, (lua_Integer)result->value);
         break;
-    case HF_OP_TTL: push_ttl(L, result->value); break;
-    case HF_OP_INFO: push_info(L, &result->info, ended->counted); break;
-    case HF_OP_FENCED:
-    case HF_OP_COMMAND: return hf_push_reply(L, result->reply);
+    case HF_RETURNS_TTL: push_ttl(L, result->value); break;
+    case HF_RETURNS_INFO: push_info(L, &result->info, ended->counted); break;
+    case HF_RETURNS_REPLY: return hf_push_reply(L, result->reply);
     default: lua_pushboolean(L, true);
     }
     return 1;
@@ -245,8 +240,9 @@ static int push_outcome(lua_State *L, const outcome *ended) {
 
 /* The texts in it are large, and few operations need them. */
 static void begin_outcome(outcome *ended, const hf_lua_op *self) {
-    if (self->kind == HF_OP_INFO) memset(&ended->result.info, 0, sizeof ended->result.info);
-    ended->kind = self->kind;
+    ended->returns = hf_op_rows[self->kind].returns;
+    if (ended->returns == HF_RETURNS_INFO)
+        memset(&ended->result.info, 0, sizeof ended->result.info);
     ended->counted = self->first->kind->counted;
     ended->result.failure.code = HF_OK;
     ended->result.value = 0;

@@ -1,5 +1,4 @@
-/* What the core knows of kinds of locks and of the wire, for the Lua code that reads locks from
- * outside. */
+/* What the core knows of kinds of locks, of operations and of the wire. */
 #include "binding.h"
 
 static void set_text(lua_State *L, const char *name, hf_slice text) {
@@ -95,6 +94,16 @@ static int l_wait(lua_State *L) {
     return 1;
 }
 
+/* operations: name -> what it does, for "cannot <verb> <key>" */
+static void push_operations(lua_State *L) {
+    lua_newtable(L);
+    for (int kind = 0; kind < HF_OP_KINDS; kind++) {
+        if (hf_op_rows[kind].number == HF_NUMBER_UNUSED) continue;
+        lua_pushstring(L, hf_op_kind_verb((hf_op_kind)kind));
+        lua_setfield(L, -2, hf_op_rows[kind].name);
+    }
+}
+
 void hf_open_wire(lua_State *L) {
     static const luaL_Reg functions[] = {{"names", l_names},
                                          {"key_of_queue", l_key_of_queue},
@@ -103,6 +112,8 @@ void hf_open_wire(lua_State *L) {
                                          {NULL, NULL}};
     push_kinds(L);
     lua_setfield(L, -2, "kinds");
+    push_operations(L);
+    lua_setfield(L, -2, "operations");
     lua_newtable(L);
     hf_set_functions(L, functions);
     push_prefixes(L);

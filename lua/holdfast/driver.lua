@@ -78,19 +78,17 @@ end
 local blocking = {} -- the core's own
 local looping = false -- there is a client that an event loop serves
 
-local KINDS = {
-  "acquire", "release", "complete", "force_release", "extend", "check", "ttl", "info", "pause",
-  "set", "set_count", "count_down", "count", "await", "delete", "take",
-  "give", "drain", "fenced",
-}
-
-for _, kind in ipairs(KINDS) do
+local function add_call(kind)
   blocking[kind] = owner.around_call(kind, raw[kind])
   driver.lock[kind] = function(lock, seconds, record)
     local of = looping and data(lock)
     if of and of.loop then return pump.call(of, lock, kind, seconds, record) end
     return blocking[kind](lock, seconds, record)
   end
+end
+
+for kind in pairs(core.operations) do
+  if raw[kind] then add_call(kind) end -- a plain command has no lock
 end
 
 for _, kind in ipairs { "acquire", "release" } do

@@ -4,8 +4,6 @@
 
 #include "classes.h"
 
-extern const hf_op_class hf_acquire_class;
-
 #define HF_UNDER_WAY "another call by this owner for this key is in progress"
 
 /* Sets the operation's hold: the caller's own, or a new one. Returns false if it is done. */

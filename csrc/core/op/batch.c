@@ -1,5 +1,3 @@
-#include "op/batch.h"
-
 /* Several locks of one owner in one step: all or none are acquired, all are released.
  *
  * Each lock has a hold of its own, as if it had been acquired alone; the renewer renews them in one

@@ -573,7 +573,7 @@ CALL_CLASS(complete, "complete", begin_complete, abandon_complete, .on_hold = tr
            .releases = true, .leaves_record = true);
 CALL_CLASS(extend, "extend", begin_extend, abandon_extend, .on_hold = true, .sets_lease = true);
 CALL_CLASS(check, "check", begin_extend, abandon_extend, .on_hold = true);
-CALL_CLASS(force, "force-release", begin_force, abandon_plain, .stays = true);
+CALL_CLASS(force_release, "force-release", begin_force, abandon_plain, .stays = true);
 CALL_CLASS(info, "read", begin_info, abandon_plain, .on_hold = false);
 CALL_CLASS(ttl, "read the TTL of", begin_ttl, abandon_plain, .on_hold = false);
 CALL_CLASS(ping, "ping", begin_ping, abandon_plain, .on_hold = false);

@@ -1,5 +1,5 @@
-#include "op/fence.h"
-
+/* The operation that writes to a resource behind a fence: commands that run only if no later holder
+ * of the lock has written. It needs no hold: the server compares the tokens. */
 #include "link/nodes.h"
 #include "lock/wire.h"
 #include "op/operation.h"

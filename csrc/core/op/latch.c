@@ -1,7 +1,5 @@
-#include "op/latch.h"
-
-/* The operations on a latch. A message is a hint to poll: the count alone opens a latch. So a
- * message that is lost, or belongs to an earlier count, costs a poll. */
+/* The operations on a latch, which nobody holds. A message is a hint to poll: the count alone opens
+ * a latch. So a message that is lost, or belongs to an earlier count, costs a poll. */
 #include "lock/wire.h"
 #include "op/operation.h"
 #include "op/poll.h"

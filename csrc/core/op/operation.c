@@ -163,8 +163,9 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     assert(spec->batch_count <= HF_BATCH_MAX);
     assert(!spec->names || spec->lock_kind);
     op->spec = *spec;
+    if (hf_op_classes[spec->kind]->apart) op->spec.node = 1;
     if (spec->max_hold > 0) op->spec.lease = hf_time_min(spec->lease, spec->max_hold);
-    op->class = class_of(client, spec);
+    op->class = class_of(client, &op->spec);
     op->node = first_node_of(op);
     op->begun_at = now;
     op->number = ++client->last_op;

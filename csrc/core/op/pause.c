@@ -1,5 +1,5 @@
-#include "op/pause.h"
-
+/* A pause of spec.wait, which sends nothing: it works with every driver, and closing the client
+ * ends it. */
 #include "op/operation.h"
 
 static void begin(hf_op *op, hf_time now) {
@@ -24,6 +24,7 @@ static void abandon(hf_op *op, hf_time now) {
 }
 
 const hf_op_class hf_pause_class = {.verb = "wait",
+                                    .apart = true,
                                     .begin = begin,
                                     .deadline = deadline,
                                     .tick = tick,

@@ -1,5 +1,3 @@
-#include "op/plain_semaphore.h"
-
 /* The server does not know the owner of a permit, so a permit that is forgotten stays taken. What a
  * call has done although its reply was lost is settled by the renewer: an acquire is undone, a
  * release is carried out. Each call has a note on the server, so both happen once, however often

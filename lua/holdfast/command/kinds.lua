@@ -22,7 +22,7 @@ local kinds = {
   fair = { of = "fair", state = "held", found_as = "lock" },
   record = { of = "lock", state = "done" },
   latch = {
-    of = "latch", counts = true, state = "%s, a latch", left = "%.0f left",
+    of = "latch", counts = true, state = "a latch, %s", left = "%.0f left",
     removes = "latch delete",
     is_held = function(count) return count > 0 end,
   },
@@ -31,7 +31,7 @@ local kinds = {
     is_held = function(count) return count < 1 end,
   },
   number = {
-    counts = true, state = "a number: a latch that is %s, or a semaphore", left = "%.0f permits free",
+    counts = true, state = "a number: a latch (%s) or a semaphore", left = "%.0f permits free",
     is_held = function(count) return count > 0 end,
   },
 }

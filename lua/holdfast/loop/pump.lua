@@ -36,17 +36,8 @@ function pump.of(client, loop)
 end
 
 -- Like the core's messages, these name the key and the server.
-local VERBS = {
-  force_release = "force-release", info = "read", ttl = "read the TTL of",
-  command = "run a command",
-  set = "set the permits of",
-  set_count = "set the count of", count_down = "count down", count = "read the count of",
-  await = "wait for", take = "acquire", give = "change the permits of",
-  fenced = "write to",
-}
-
 local function cannot(kind, lock, why)
-  local verb, server = VERBS[kind] or kind, core.client.server(raw.data(lock).client)
+  local verb, server = core.operations[kind], core.client.server(raw.data(lock).client)
   local key = (kind == "ping" or kind == "command") and ""
     or (' "%s"'):format(printable(raw.key(lock)))
   return ("cannot %s%s on %s: %s"):format(verb, key, server, why)
@@ -388,7 +379,7 @@ local function check(loop, kind)
   local can_wait, where = loop.check()
   if can_wait then return end
   pump.raise(("holdfast: cannot %s here: the call has to wait for the server, which is impossible %s")
-    :format(VERBS[kind] or kind, where))
+    :format(core.operations[kind], where))
 end
 
 -- Drives the operation of this call on this lock, which has begun, to its end.

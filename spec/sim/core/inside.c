@@ -11,9 +11,10 @@ hf_mutant hf_mutant_on;
 
 /* Its kind, and where it is if its class may wait. */
 static void push_op(lua_State *L, const hf_op *op) {
-    static const char *const states[] = {" blocked", " following",  " asking", " subscribing",
-                                         " waiting", " cancelling", " queued", " done"};
-#define HF_OP_NAME(NAME, name) #name,
+    static const char *const states[] = {" begun",      " blocked",     " following",
+                                         " asking",     " subscribing", " waiting",
+                                         " cancelling", " queued",      " done"};
+#define HF_OP_NAME(NAME, name, ...) #name,
     static const char *const kinds[] = {HF_OP_LIST(HF_OP_NAME)};
     _Static_assert(HF_NAMES(states) == HF_ACQUIRE_STATES, "each state has a name");
     lua_pushfstring(L, "op %s%s", kinds[op->spec.kind], op->class->wait ? states[op->state] : "");
