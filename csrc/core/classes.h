@@ -10,6 +10,7 @@
 typedef struct hf_wait_class {
     bool (*waits)(const hf_op *op); /* whether a message may change what it does next */
     void (*on_subscribed)(hf_op *op, hf_time now);
+    /* NULL: no message names it, as its wait has no number. */
     void (*on_grant)(hf_op *op, const hf_message *grant, hf_time now);
     void (*on_window)(hf_op *op, hf_time turn, hf_time now);
     void (*on_recheck)(hf_op *op, hf_time delay, hf_time now); /* it asks again after `delay` */
@@ -83,7 +84,8 @@ struct hf_topology {
                  hf_time now); /* half: HF_LINK_CALLS or HF_LINK_RENEWER */
 };
 
-/* By hf_mode. */
+/* One server that does not move; several with a ring, Sentinels, or a cluster. By hf_mode. */
+extern const hf_topology hf_single, hf_shards, hf_sentinel_topology, hf_cluster_topology;
 extern const hf_topology *const hf_topologies[HF_MODES];
 
 /* What decides about a lock: the server where its key is, or a majority of several servers. The
@@ -117,6 +119,7 @@ struct hf_decider {
 };
 
 /* By hf_mode. */
+extern const hf_decider hf_alone, hf_majority;
 extern const hf_decider *const hf_deciders[HF_MODES];
 
 #endif

@@ -155,15 +155,20 @@ typedef enum hf_hold_state {
     HF_HOLD_STATES
 } hf_hold_state;
 
+/* X(NAME, name): in the enum, and in Lua */
+#define HF_LOST_LIST(X)                                                                            \
+    X(EXPIRED, expired)                                                                            \
+    X(TAKEN, taken)                                                                                \
+    X(DELETED, deleted)                                                                            \
+    X(UNREACHABLE, unreachable)                                                                    \
+    X(MAX_HOLD, max_hold) /* its lease reached spec.max_hold, and was not renewed beyond */
+
+#define HF_LOST_ENTRY(NAME, name) HF_LOST_##NAME,
 typedef enum hf_lost_reason {
     HF_LOST_NOT,
-    HF_LOST_EXPIRED,
-    HF_LOST_TAKEN,
-    HF_LOST_DELETED,
-    HF_LOST_UNREACHABLE,
-    HF_LOST_MAX_HOLD, /* its lease reached spec.max_hold, and was not renewed beyond */
-    HF_LOST_REASONS
+    HF_LOST_LIST(HF_LOST_ENTRY) HF_LOST_REASONS
 } hf_lost_reason;
+#undef HF_LOST_ENTRY
 
 /* "expired", "taken", …; NULL for HF_LOST_NOT. */
 const char *hf_lost_reason_name(hf_lost_reason reason);

@@ -1,10 +1,5 @@
 /* The one file that names all operations, topologies and deciders. */
-#include "link/cluster.h"
-#include "link/nodes.h"
-#include "link/sentinel.h"
-#include "link/shards.h"
-#include "op/alone.h"
-#include "quorum/quorum.h"
+#include "classes.h"
 
 #define CLASS(NAME, name, ...) [HF_OP_##NAME] = &hf_##name##_class,
 const hf_op_class *const hf_op_classes[] = {HF_OP_LIST(CLASS)};

@@ -1,4 +1,4 @@
-#include "link/cluster.h"
+#include "classes.h"
 
 #include "drive.h"
 #include "link/slots.h"

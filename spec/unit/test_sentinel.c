@@ -1,4 +1,4 @@
-#include "link/sentinel.h"
+#include "classes.h"
 
 #include "base/lease.h"
 #include "drive.h"

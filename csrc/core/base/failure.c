@@ -5,26 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const NAMES[] = {
-    [HF_OK] = "ok",
-    [HF_BUSY] = "busy",
-    [HF_UNREACHABLE] = "unreachable",
-    [HF_LOST] = "lost",
-    [HF_NOT_HELD] = "not_held",
-    [HF_INTERRUPTED] = "interrupted",
-    [HF_CONFLICT] = "conflict",
-    [HF_DENIED] = "denied",
-    [HF_NO_QUORUM] = "no_quorum",
-    [HF_DUPLICATE] = "duplicate",
-    [HF_MISMATCH] = "mismatch",
-    [HF_CLOSED] = "closed",
-    [HF_SERVER] = "server",
-    [HF_DEADLOCK] = "deadlock",
-    [HF_TIMEOUT] = "timeout",
-    [HF_STALE] = "stale",
-    [HF_NO_MEMORY] = "no_memory",
-};
-_Static_assert(sizeof NAMES / sizeof *NAMES == HF_CODES, "each code has a name");
+#define NAME(CODE, name) #name,
+static const char *const NAMES[] = {HF_CODE_LIST(NAME)};
 
 static const char *const ADVICE[] = {
     [HF_BUSY] = "wait longer or try again later",

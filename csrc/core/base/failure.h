@@ -7,26 +7,29 @@
 
 #include "base/types.h"
 
-typedef enum hf_code {
-    HF_OK,
-    HF_BUSY,        /* another owner has the lock, the wait is over */
-    HF_UNREACHABLE, /* no usable answer from the server in time, or a refusal that passes */
-    HF_LOST,        /* it was held and is gone */
-    HF_NOT_HELD,    /* this owner does not hold it */
-    HF_INTERRUPTED, /* a signal ended an interruptible wait */
-    HF_CONFLICT,    /* the key, its counter or its queue is not a lock's */
-    HF_DENIED,      /* password, ACL or a read-only server */
-    HF_NO_QUORUM,
-    HF_DUPLICATE, /* it was done already */
-    HF_MISMATCH,  /* the same key with another request */
-    HF_CLOSED,    /* the client was closed */
-    HF_SERVER,    /* any other error reply */
-    HF_DEADLOCK,  /* it waited for itself, directly or through others */
-    HF_TIMEOUT,   /* what was waited for has not happened */
-    HF_STALE,     /* a later holder of the lock has written; this write was not carried out */
-    HF_NO_MEMORY,
-    HF_CODES
-} hf_code;
+/* X(NAME, name): in the enum, and in Lua */
+#define HF_CODE_LIST(X)                                                                            \
+    X(OK, ok)                                                                                      \
+    X(BUSY, busy)               /* another owner has the lock, the wait is over */                 \
+    X(UNREACHABLE, unreachable) /* no usable answer in time, or a refusal that passes */           \
+    X(LOST, lost)               /* it was held and is gone */                                      \
+    X(NOT_HELD, not_held)       /* this owner does not hold it */                                  \
+    X(INTERRUPTED, interrupted) /* a signal ended an interruptible wait */                         \
+    X(CONFLICT, conflict)       /* the key, its counter or its queue is not a lock's */            \
+    X(DENIED, denied)           /* password, ACL or a read-only server */                          \
+    X(NO_QUORUM, no_quorum)                                                                        \
+    X(DUPLICATE, duplicate) /* it was done already */                                              \
+    X(MISMATCH, mismatch)   /* the same key with another request */                                \
+    X(CLOSED, closed)       /* the client was closed */                                            \
+    X(SERVER, server)       /* any other error reply */                                            \
+    X(DEADLOCK, deadlock)   /* it waited for itself, directly or through others */                 \
+    X(TIMEOUT, timeout)     /* what was waited for has not happened */                             \
+    X(STALE, stale) /* a later holder of the lock has written; this write was not carried out */   \
+    X(NO_MEMORY, no_memory)
+
+#define HF_CODE_ENTRY(NAME, name) HF_##NAME,
+typedef enum hf_code { HF_CODE_LIST(HF_CODE_ENTRY) HF_CODES } hf_code;
+#undef HF_CODE_ENTRY
 
 /* Returns the code's name in Lua, for example "busy". */
 const char *hf_code_name(hf_code code);

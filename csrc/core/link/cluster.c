@@ -1,8 +1,14 @@
-/* A request is in one of three places: in a session of the node it goes to; in `parked`, a session
+/* A client of a Redis Cluster: to which node a command goes, and how it follows a key that moves.
+ *
+ * The client knows only the map of the cluster: the node that serves each slot. It requests the map
+ * from one node after the other, the configuration's first: before the first command is sent, and
+ * again after a redirect, a lost node or CLUSTERDOWN, at most ten times a second. A redirected
+ * command has not been run; it is sent to the named node at once. Commands without a node wait,
+ * within their deadlines.
+ *
+ * A request is in one of three places: in a session of the node it goes to; in `parked`, a session
  * that is never connected, until the time to try again or, with needs_map, until a map was read; or
  * nowhere, when it is done. */
-#include "link/cluster.h"
-
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

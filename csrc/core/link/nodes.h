@@ -5,9 +5,6 @@
 
 #include "classes.h"
 
-/* The topology of one server that does not move. */
-extern const hf_topology hf_single;
-
 /* Makes the client's first node. */
 void hf_nodes_begin(hf_client *client, const hf_server *server);
 

@@ -1,4 +1,12 @@
-/* A round asks every Sentinel. It ends with a majority that agrees or with the last answer; while a
+/* Sentinels, which know the address of the master.
+ *
+ * The client's first node is the master. The others are the Sentinels, of which only the calls link
+ * is used. A link to the master is opened only after the Sentinels have answered. The client asks
+ * all of them at once; if they disagree, the address with the most votes counts. While the master
+ * serves the client over another link, the client moves away only for a majority of all Sentinels,
+ * and needs none to stay.
+ *
+ * A round asks every Sentinel. It ends with a majority that agrees or with the last answer; while a
  * link to the master must be opened, also GRACE after the first answer. A round begins when a link
  * must be opened, at once behind one that ended without a majority, and at each POLL_EVERY while
  * something is held or waited for: an old master that was cut off or hung may go on as one for
@@ -11,8 +19,6 @@
  *   ASKED -> IGNORANT   it knows no master of this name
  *   ASKED -> FAILED     it did not answer, or with nonsense
  *   any -> ASKED        the next round begins */
-#include "link/sentinel.h"
-
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

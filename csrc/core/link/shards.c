@@ -1,5 +1,4 @@
-#include "link/shards.h"
-
+/* Independent servers, each with its own keys; ring.h finds the server of a key. */
 #include "link/nodes.h"
 
 static bool open(hf_client *client) {

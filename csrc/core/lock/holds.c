@@ -6,13 +6,11 @@
 
 #include "base/lease.h"
 
-static const char *const REASONS[] = {NULL,      "expired",     "taken",
-                                      "deleted", "unreachable", "max_hold"};
-_Static_assert(sizeof REASONS / sizeof *REASONS == HF_LOST_REASONS, "each reason has a name");
-
+#define NAME(REASON, name) #name,
 const char *hf_lost_reason_name(hf_lost_reason reason) {
+    static const char *const names[] = {NULL, HF_LOST_LIST(NAME)};
     assert(reason < HF_LOST_REASONS);
-    return REASONS[reason];
+    return names[reason];
 }
 
 hf_slice hf_hold_key(const hf_hold *hold) {

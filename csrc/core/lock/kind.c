@@ -29,6 +29,14 @@ const hf_program *hf_program_wait(void) {
 
 #define HAS(id) (1 + HF_PROGRAM_##id)
 
+/* The programs of a kind whose names begin with `of`: those of its queue, of its lease, to force.
+ */
+#define QUEUED(of)                                                                                 \
+    [HF_VERB_ACQUIRE] = HAS(of##ACQUIRE), [HF_VERB_RELEASE] = HAS(of##RELEASE),                    \
+    [HF_VERB_LEAVE] = HAS(of##LEAVE), [HF_VERB_INFO] = HAS(of##INFO)
+#define LEASED(of) [HF_VERB_EXTEND] = HAS(of##EXTEND), [HF_VERB_RENEW] = HAS(of##RENEW)
+#define FORCED(of) [HF_VERB_FORCE] = HAS(of##FORCE)
+
 const hf_kind hf_kind_lock = {
     .name = "lock",
     .taken = "held by another owner",
@@ -37,14 +45,7 @@ const hf_kind hf_kind_lock = {
     .announced = true,
     .kept = true,
     .one_owner = true,
-    .programs = {[HF_VERB_ACQUIRE] = HAS(ACQUIRE),
-                 [HF_VERB_RELEASE] = HAS(RELEASE),
-                 [HF_VERB_LEAVE] = HAS(LEAVE),
-                 [HF_VERB_EXTEND] = HAS(EXTEND),
-                 [HF_VERB_RENEW] = HAS(RENEW),
-                 [HF_VERB_FORCE] = HAS(FORCE),
-                 [HF_VERB_INFO] = HAS(INFO),
-                 [HF_VERB_ACQUIRE_ALL] = HAS(ACQUIRE_ALL),
+    .programs = {QUEUED(), LEASED(), FORCED(), [HF_VERB_ACQUIRE_ALL] = HAS(ACQUIRE_ALL),
                  [HF_VERB_RELEASE_ALL] = HAS(RELEASE_ALL)},
 };
 
@@ -54,13 +55,7 @@ const hf_kind hf_kind_mutex = {
     .letter = 'm',
     .kept = true,
     .one_owner = true,
-    .programs = {[HF_VERB_ACQUIRE] = HAS(MUTEX_ACQUIRE),
-                 [HF_VERB_RELEASE] = HAS(MUTEX_RELEASE),
-                 [HF_VERB_LEAVE] = HAS(MUTEX_LEAVE),
-                 [HF_VERB_EXTEND] = HAS(MUTEX_EXTEND),
-                 [HF_VERB_RENEW] = HAS(MUTEX_RENEW),
-                 [HF_VERB_FORCE] = HAS(MUTEX_FORCE),
-                 [HF_VERB_INFO] = HAS(MUTEX_INFO)},
+    .programs = {QUEUED(MUTEX_), LEASED(MUTEX_), FORCED(MUTEX_)},
 };
 
 const hf_kind hf_kind_guard = {
@@ -74,10 +69,9 @@ const hf_kind hf_kind_guard = {
                  [HF_VERB_RELEASE] = HAS(COMPLETE), /* which keeps nothing for a count of 0 */
                  [HF_VERB_COMPLETE] = HAS(COMPLETE),
                  [HF_VERB_LEAVE] = HAS(LEAVE),
-                 [HF_VERB_EXTEND] = HAS(EXTEND),
-                 [HF_VERB_RENEW] = HAS(RENEW),
-                 [HF_VERB_FORCE] = HAS(FORCE),
-                 [HF_VERB_INFO] = HAS(INFO)},
+                 [HF_VERB_INFO] = HAS(INFO),
+                 LEASED(),
+                 FORCED()},
 };
 
 const hf_kind hf_kind_permit = {
@@ -88,20 +82,8 @@ const hf_kind hf_kind_permit = {
     .bare = true,
     .channel = "redisson_sc:",
     .taken = "its permits are taken",
-    .programs = {[HF_VERB_ACQUIRE] = HAS(PERMIT_ACQUIRE),
-                 [HF_VERB_RELEASE] = HAS(PERMIT_RELEASE),
-                 [HF_VERB_LEAVE] = HAS(PERMIT_LEAVE),
-                 [HF_VERB_EXTEND] = HAS(PERMIT_EXTEND),
-                 [HF_VERB_RENEW] = HAS(PERMIT_RENEW),
-                 [HF_VERB_INFO] = HAS(PERMIT_INFO),
-                 [HF_VERB_SET] = HAS(PERMIT_SET)},
+    .programs = {QUEUED(PERMIT_), LEASED(PERMIT_), [HF_VERB_SET] = HAS(PERMIT_SET)},
 };
-
-#define READ_WRITE_PROGRAMS                                                                        \
-    [HF_VERB_ACQUIRE] = HAS(RW_ACQUIRE), [HF_VERB_RELEASE] = HAS(RW_RELEASE),                      \
-    [HF_VERB_LEAVE] = HAS(RW_LEAVE), [HF_VERB_EXTEND] = HAS(RW_EXTEND),                            \
-    [HF_VERB_RENEW] = HAS(RW_RENEW), [HF_VERB_FORCE] = HAS(RW_FORCE),                              \
-    [HF_VERB_INFO] = HAS(RW_INFO)
 
 const hf_kind hf_kind_read = {
     .name = "read",
@@ -112,7 +94,7 @@ const hf_kind hf_kind_read = {
     .joint = true,
     .channel = "redisson_rwlock:",
     .writes = &hf_kind_write,
-    .programs = {READ_WRITE_PROGRAMS},
+    .programs = {QUEUED(RW_), LEASED(RW_), FORCED(RW_)},
 };
 
 const hf_kind hf_kind_write = {
@@ -124,7 +106,7 @@ const hf_kind hf_kind_write = {
     .suffix = ":write",
     .channel = "redisson_rwlock:",
     .reads = &hf_kind_read,
-    .programs = {READ_WRITE_PROGRAMS},
+    .programs = {QUEUED(RW_), LEASED(RW_), FORCED(RW_)},
 };
 
 const hf_kind hf_kind_fair = {
@@ -137,13 +119,7 @@ const hf_kind hf_kind_fair = {
     .listed = true,
     .bare = true,
     .one_owner = true,
-    .programs = {[HF_VERB_ACQUIRE] = HAS(FAIR_ACQUIRE),
-                 [HF_VERB_RELEASE] = HAS(FAIR_RELEASE),
-                 [HF_VERB_LEAVE] = HAS(FAIR_LEAVE),
-                 [HF_VERB_EXTEND] = HAS(EXTEND),
-                 [HF_VERB_RENEW] = HAS(RENEW),
-                 [HF_VERB_FORCE] = HAS(FAIR_FORCE),
-                 [HF_VERB_INFO] = HAS(FAIR_INFO)},
+    .programs = {QUEUED(FAIR_), LEASED(), FORCED(FAIR_)},
 };
 
 const hf_kind hf_kind_latch = {

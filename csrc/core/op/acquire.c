@@ -493,16 +493,6 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     }
 }
 
-/* The server has a hold of this owner on a lock that is not re-entrant: another process must
- * have taken it under the same name. */
-static void on_same_name(hf_op *op, hf_time now) {
-    roll_back(op, now);
-    hf_op_fail(
-        op, HF_BUSY,
-        "another process holds the lock under this owner's name, and the lock is not re-entrant");
-    finish(op, now);
-}
-
 /* Another process holds it under the same owner: this is one more hold of that. */
 static void on_shared(hf_op *op, long long count, hf_time now) {
     if (count < 1 || count >= MOST_HOLDS || ++op->acquire.joins > MOST_JOINS) {
@@ -543,12 +533,6 @@ static void on_failed(hf_op *op, const hf_failure *failure, hf_time now) {
     finish(op, now);
 }
 
-static void on_endless(hf_op *op, hf_time now) {
-    undo(op, now);
-    hf_op_fail(op, HF_CONFLICT, "the key is a hash without a TTL, which is not a lock");
-    finish(op, now);
-}
-
 /* A guard's key tells of a run that has ended. */
 static void on_done_before(hf_op *op, hf_slice record, hf_time now) {
     op->result.record = malloc(record.size + 1);
@@ -560,35 +544,6 @@ static void on_done_before(hf_op *op, hf_slice record, hf_time now) {
     op->result.record_size = record.size;
     forget(op, now);
     hf_op_fail(op, HF_DUPLICATE, "it is already done");
-    finish(op, now);
-}
-
-static void on_newer_format(hf_op *op, hf_time now) {
-    roll_back(op, now);
-    hf_op_fail(op, HF_CONFLICT,
-               "a newer version of holdfast is waiting for it, in a format that this version does "
-               "not know");
-    finish(op, now);
-}
-
-/* It would wait for ever. */
-static void on_too_many(hf_op *op, long long all, hf_time now) {
-    roll_back(op, now);
-    hf_op_fail(op, HF_CONFLICT,
-               "the semaphore has %lld permits in total, fewer than the %u requested", all,
-               op->spec.permits);
-    finish(op, now);
-}
-
-static void on_other_kind(hf_op *op, const char *has, hf_time now) {
-    roll_back(op, now);
-    hf_op_fail_for_other_kind(op, has);
-    finish(op, now);
-}
-
-static void on_mismatch(hf_op *op, hf_time now) {
-    roll_back(op, now);
-    hf_op_fail(op, HF_MISMATCH, "the key belongs to a request with a different fingerprint");
     finish(op, now);
 }
 
@@ -613,13 +568,45 @@ static void on_yes(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     take(op, hf_hold_end_of(op->hold, lease, asked_at), (uint64_t)answer->count, false, now);
 }
 
-static void on_nonsense(hf_op *op, hf_time now) {
-    undo(op, now);
-    hf_op_fail(op, HF_SERVER, "the script returned an unexpected reply");
+/* Why the server does not give the lock, and waiting would not help. */
+static void fail_refused(hf_op *op, const hf_wire_answer *answer) {
+    switch (answer->verdict) {
+    case HF_VERDICT_STILL_HELD: /* by a hold that this client does not know */
+        hf_op_fail(op, HF_BUSY,
+                   "another process holds the lock under this owner's name, and the lock is not "
+                   "re-entrant");
+        break;
+    case HF_VERDICT_MISMATCH:
+        hf_op_fail(op, HF_MISMATCH, "the key belongs to a request with a different fingerprint");
+        break;
+    case HF_VERDICT_NEWER:
+        hf_op_fail(op, HF_CONFLICT,
+                   "a newer version of holdfast is waiting for it, in a format that this version "
+                   "does not know");
+        break;
+    case HF_VERDICT_TOO_MANY:
+        hf_op_fail(op, HF_CONFLICT,
+                   "the semaphore has %lld permits in total, fewer than the %u requested",
+                   answer->count, op->spec.permits);
+        break;
+    case HF_VERDICT_OTHER_KIND: hf_op_fail_for_other_kind(op, answer->has); break;
+    case HF_VERDICT_ENDLESS:
+        hf_op_fail(op, HF_CONFLICT, "the key is a hash without a TTL, which is not a lock");
+        break;
+    default: hf_op_fail(op, HF_SERVER, "the script returned an unexpected reply");
+    }
+}
+
+/* `clean`: undo if the server may have given something. */
+static void on_refused(hf_op *op, const hf_wire_answer *answer,
+                       void (*clean)(hf_op *op, hf_time now), hf_time now) {
+    clean(op, now);
+    fail_refused(op, answer);
     finish(op, now);
 }
 
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
+    static const hf_wire_answer nonsense = {.verdict = HF_VERDICT_NONSENSE};
     hf_op *op = request->context;
     assert(op->state == HF_ACQUIRE_ASKING && !op->done);
     if (!reply) {
@@ -632,22 +619,22 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     case HF_VERDICT_YES:
         if (!hf_request_is_confirmed(request)) fail_unconfirmed(op, now);
         else if (is_sound(op, answer.count, answer.others)) on_yes(op, &answer, now);
-        else on_nonsense(op, now);
+        else on_refused(op, &nonsense, undo, now);
         break;
     case HF_VERDICT_BUSY: on_busy(op, &answer, now); break;
     case HF_VERDICT_STILL_HELD:
         if (op->spec.lock_kind->reentrant) on_shared(op, answer.count, now);
-        else on_same_name(op, now);
+        else on_refused(op, &answer, roll_back, now);
         break;
     case HF_VERDICT_DELETED: on_gone(op, HF_LOST_DELETED, now); break;
     case HF_VERDICT_TAKEN: on_gone(op, HF_LOST_TAKEN, now); break;
     case HF_VERDICT_DONE_BEFORE: on_done_before(op, answer.record, now); break;
-    case HF_VERDICT_MISMATCH: on_mismatch(op, now); break;
-    case HF_VERDICT_ENDLESS: on_endless(op, now); break;
-    case HF_VERDICT_NEWER: on_newer_format(op, now); break;
-    case HF_VERDICT_TOO_MANY: on_too_many(op, answer.count, now); break;
-    case HF_VERDICT_OTHER_KIND: on_other_kind(op, answer.has, now); break;
-    default: on_nonsense(op, now);
+    case HF_VERDICT_MISMATCH:
+    case HF_VERDICT_NEWER:
+    case HF_VERDICT_TOO_MANY:
+    case HF_VERDICT_OTHER_KIND: on_refused(op, &answer, roll_back, now); break;
+    case HF_VERDICT_ENDLESS: on_refused(op, &answer, undo, now); break;
+    default: on_refused(op, &nonsense, undo, now);
     }
 }
 

@@ -1,5 +1,4 @@
-#include "op/alone.h"
-
+/* A client without a quorum: the server of a key decides about its lock. */
 #include <assert.h>
 
 #include "op/events.h"

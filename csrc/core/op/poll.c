@@ -181,14 +181,6 @@ void hf_poll_on_subscribed(hf_op *op, hf_time now) {
     op->class->wait->on_recheck(op, 0, now);
 }
 
-void hf_poll_on_grant(hf_op *op, const hf_message *grant, hf_time now) {
-    (void)op, (void)grant, (void)now;
-}
-
-void hf_poll_on_window(hf_op *op, hf_time turn, hf_time now) {
-    (void)op, (void)turn, (void)now;
-}
-
 void hf_poll_on_denied(hf_op *op, hf_code code, const char *reason, hf_time now) {
     hf_op_fail(op, code, "%s", reason);
     finish(op, now);

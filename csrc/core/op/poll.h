@@ -25,8 +25,6 @@ void hf_poll_again(hf_op *op, hf_time now);
 /* The events of an operation that polls; `recheck` is called at each message. */
 bool hf_poll_waits(const hf_op *op);
 void hf_poll_on_subscribed(hf_op *op, hf_time now);
-void hf_poll_on_grant(hf_op *op, const hf_message *grant, hf_time now);
-void hf_poll_on_window(hf_op *op, hf_time turn, hf_time now);
 void hf_poll_on_denied(hf_op *op, hf_code code, const char *reason, hf_time now);
 
 /* The functions of a class that waits by polling. */
@@ -35,7 +33,7 @@ void hf_poll_on_denied(hf_op *op, hf_code code, const char *reason, hf_time now)
     .interrupt = hf_poll_interrupt, .abandon = hf_poll_abandon
 
 #define HF_POLL_WAIT_FUNCTIONS(recheck)                                                            \
-    .waits = hf_poll_waits, .on_subscribed = hf_poll_on_subscribed, .on_grant = hf_poll_on_grant,  \
-    .on_window = hf_poll_on_window, .on_recheck = (recheck), .on_denied = hf_poll_on_denied
+    .waits = hf_poll_waits, .on_subscribed = hf_poll_on_subscribed, .on_recheck = (recheck),       \
+    .on_denied = hf_poll_on_denied
 
 #endif

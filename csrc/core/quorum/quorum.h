@@ -31,6 +31,4 @@ struct hf_quorum {
     bool leaves_rest;   /* the others have had time enough */
 };
 
-extern const hf_decider hf_majority;
-
 #endif
