@@ -5,7 +5,7 @@
 
 #include "client.h"
 
-/* An operation that may stand in a lock's queue. The functions are called only for operations that
+/* An operation that may wait in a lock's queue. The functions are called only for operations that
  * are not done. */
 typedef struct hf_wait_class {
     bool (*waits)(const hf_op *op); /* whether a message may change what it does next */
@@ -38,7 +38,7 @@ struct hf_op_class {
     bool stays;                /* what the server has carried out is not undone */
     bool apart;                /* it is no matter of a quorum, and is one of its first member */
     bool lingers;              /* what it may have left on the server is settled behind its end */
-    const hf_wait_class *wait; /* NULL: it never stands in a queue */
+    const hf_wait_class *wait; /* NULL: it never waits in a queue */
     const hf_poll_class *poll; /* NULL: it does not wait by polling */
     void (*begin)(hf_op *op, hf_time now);
     void (*unblock)(hf_op *op, hf_time now); /* the command that blocked it is done */

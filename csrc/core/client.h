@@ -154,8 +154,8 @@ typedef struct hf_op_acquire {
     hf_early_grant early;      /* ASKING: the last grant that came meanwhile */
     hf_time busy_until;        /* the end of the holder's lease, from it; 0: not known */
     hf_time silent_since,
-        silent_until;     /* a hold that tells nothing: when it was first seen, its end */
-    bool turn_of_pollers; /* whoever holds it then tells nobody of the release */
+        silent_until;     /* a holder that announces nothing: when it was first seen, its end */
+    bool turn_of_pollers; /* its next holder does not announce its release */
     hf_time listen_at;    /* when to listen to Redisson's releases */
     hf_time doubted_at;   /* when it last asked because a grant came */
     hf_hold *behind;  /* the caller's previous hold, with a detached release; referenced; or NULL */

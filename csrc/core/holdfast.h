@@ -215,8 +215,8 @@ bool hf_client_has_hold_like(const hf_client *client, const hf_hold *hold);
 /* A user's ledger of losses: of the holds in which it has a stake. A loss is entered once, when it
  * happens, whichever call or thread finds it. All zero at first. */
 typedef struct hf_losses {
-    hf_lost_reason first;             /* of all; HF_LOST_NOT: none */
-    uint32_t untold[HF_LOST_REASONS]; /* that hf_losses_take has not returned, by reason */
+    hf_lost_reason first;                 /* of all; HF_LOST_NOT: none */
+    uint32_t unreported[HF_LOST_REASONS]; /* that hf_losses_take has not returned, by reason */
 } hf_losses;
 
 typedef struct hf_stake hf_stake;
@@ -454,7 +454,8 @@ const hf_server *hf_session_server(const hf_session *session);
  * there are no more. */
 const hf_session *hf_client_link_of_key(const hf_client *client, hf_slice key, size_t index);
 
-/* Returns the run id of the server's process; "" while it is not connected, or does not tell. */
+/* Returns the run id of the server's process; "" while it is not connected, or does not send one.
+ */
 const char *hf_session_run_id(const hf_session *session);
 
 /* Returns what the driver must do with the socket now. */
@@ -630,7 +631,7 @@ typedef struct hf_lock_info {
     uint64_t token;
 } hf_lock_info;
 
-/* What an operation says at its end. */
+/* The result of an operation. */
 typedef struct hf_result {
     hf_failure failure; /* code HF_OK on success, without a text */
     long long value;    /* force: was locked; ttl: PTTL's result; of a latch or a plain semaphore

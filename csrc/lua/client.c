@@ -406,7 +406,7 @@ static int l_uuid(lua_State *L) {
     return 1;
 }
 
-/* introduce(client, name): who it tells others that it is, beside its host and pid; "": no name */
+/* introduce(client, name): the name that it publishes beside its host and pid; "": no name */
 static int l_introduce(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     const char *name = luaL_checkstring(L, 2);
@@ -446,7 +446,7 @@ static bool name_process(char *text, size_t size, const hf_session *link) {
 }
 
 /* processes(client, key) -> a list of texts that name the databases where the key is, the same in
- * all programs; whether it is the same: the servers are connected, and tell their run ids */
+ * all programs; whether it is the same: the servers are connected, and have sent their run ids */
 static int l_processes(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_slice key;

@@ -373,7 +373,7 @@ static int l_approve(lua_State *L) {
 
 /* ---- one of several that are being acquired ---- */
 
-/* Until then nobody has been told that it is held, and nobody is told that it is lost. */
+/* Until then no caller knows that it is held, so none needs to know that it is lost. */
 static void collect(hf_lua_lock *lock, taken *entry, hf_time now) {
     hf_hold_view seen = hf_view_of(entry->stake.hold);
     if (seen.count == 1) entry->stake.muted = true;
@@ -407,7 +407,7 @@ static int with_own_entry(lua_State *L, void (*act)(hf_lua_lock *, taken *, hf_t
 }
 
 /* collect(lock): the calling owner's hold is renewed while others are acquired that belong to it,
- * and its loss is not told; settle(lock): all of them are held */
+ * and its loss is not reported; settle(lock): all of them are held */
 static int l_collect(lua_State *L) {
     return with_own_entry(L, collect);
 }
@@ -510,7 +510,7 @@ static int l_first_loss(lua_State *L) {
     return 1;
 }
 
-/* pending_loss(lock) -> the reason of a loss that was not told yet, of whichever owner acquired
+/* pending_loss(lock) -> the reason of a loss that was not reported yet, of whichever owner acquired
  * through this handle; the next call gives that of another loss */
 static int l_pending_loss(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
@@ -523,7 +523,7 @@ static int l_pending_loss(lua_State *L) {
 }
 
 /* has_news(lock) -> whether a release that is not waited for is under way, or its client has events
- * that nobody took; whether a loss was not told yet */
+ * that nobody took; whether a loss was not reported yet */
 static int l_has_news(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return 0;

@@ -1,5 +1,5 @@
 /* An operation's life in Lua: it begins, it is settled with the locks that it is about, and its
- * result is pushed. What the core is asked for stands in call.c and batch.c. */
+ * result is pushed. call.c and batch.c make its spec. */
 #include "op.h"
 
 #include <errno.h>
@@ -112,7 +112,7 @@ static bool ends_hold(hf_code code) {
     return code != HF_LOST && code != HF_CONFLICT && code != HF_NOT_HELD;
 }
 
-/* Notes in the lock what the operation says about its hold. */
+/* Notes in the lock what the operation has done to its hold. */
 static void settle_hold(const hf_lua_op *self, hf_lua_lock *lock, hf_hold *hold, hf_time now) {
     hf_code code = hf_op_code(self->op);
     hf_hold_view seen = hf_view_of(hold);

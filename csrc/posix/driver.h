@@ -11,7 +11,7 @@
  * mutex, and a caller that finds it closed waits there.
  *
  * After a fork the child starts with a new client and a new identity: it closes its copies of the
- * parent's sockets and never looks at the parent's holds again (`generation` has grown). */
+ * parent's sockets and never uses the parent's holds again (`generation` has grown). */
 #ifndef HF_DRIVER_H
 #define HF_DRIVER_H
 
@@ -67,7 +67,7 @@ typedef struct hf_driver {
     bool external, looped;
     uint64_t handles;   /* numbers given to handles that are callers of their own */
     int unrecorded;     /* errno of hf_crash_record if it failed, else 0 */
-    bool introduces;    /* tells servers who the client is */
+    bool introduces;    /* publishes who the client is */
     char known_as[128]; /* a name for people behind host and pid, "": none */
     hf_ready *ready;    /* of a looped driver; NULL: none yet */
     hf_time set_now;    /* an external driver's time; 0: the system's */
@@ -80,7 +80,7 @@ hf_time hf_driver_now(const hf_driver *driver);
  * Returns NULL when out of memory or without random bytes, and sets errno. */
 hf_driver *hf_driver_new(const hf_client_config *config, const unsigned char *entropy);
 
-/* From now on the client tells servers its host and pid, and this name, "": none. */
+/* From now on the client publishes its host and pid, and this name, "": none. */
 void hf_driver_introduce(hf_driver *driver, const char *name);
 
 void hf_driver_ref(hf_driver *driver);

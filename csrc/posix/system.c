@@ -155,7 +155,7 @@ static void watch_forks(void) {
     pthread_atfork(NULL, NULL, note_fork);
 }
 
-/* Where the kernel tells nothing of a fork. */
+/* Where the kernel does not report a fork. */
 static unsigned forks(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
@@ -328,7 +328,7 @@ static int poll_unblocked(struct pollfd *fds, nfds_t count, hf_time span, const 
     return ready;
 }
 
-/* What pselect is to look at. Returns the largest descriptor + 1; -1: one is too large for it. */
+/* Fills the sets for pselect. Returns the largest descriptor + 1; -1: one is too large for it. */
 static int fill_sets(const struct pollfd *fds, nfds_t count, fd_set *readable, fd_set *writable) {
     int end = 0;
     FD_ZERO(readable);

@@ -1,9 +1,9 @@
--- Finds which owner waits for which: reads the queues, the holders and what waiting owners tell of
--- themselves. Changes nothing.
+-- Finds which owner waits for which: reads the queues, the holders and what waiting owners publish
+-- about themselves. Changes nothing.
 --
--- holdfast_wait:<owner>, with the client's tenant before the owner, says what the caller waits for
--- that has the hold of this owner (docs/protocol.md). A caller is stuck if the owner that it waits
--- for waits and is stuck, too: the owner of a lock; for a writer, one of the readers; for permits,
+-- holdfast_wait:<owner>, with the client's tenant before the owner, names the lock for which the
+-- holder with this owner waits (docs/protocol.md). A caller is stuck if the owner that it waits for
+-- waits and is stuck, too: the owner of a lock; for a writer, one of the readers; for permits,
 -- enough owners to leave too few. From each that is stuck the way leads into a circle. Each key,
 -- queue and client is read once, however many wait there.
 
@@ -17,7 +17,7 @@ local replies = require "holdfast.replies"
 local deadlocks = {}
 
 local PAGE = 200
-local MOST_WAITERS = 100 -- of one queue that are told
+local MOST_WAITERS = 100 -- of one queue that are listed
 local kinds, wire = core.kinds, core.wire
 local prefixes = wire.prefixes
 
@@ -106,12 +106,12 @@ end
 
 -- ---- the graph ----
 
--- Of a quorum each server is asked, as names and waits are told to all of them.
+-- Of a quorum each server is asked, as clients publish names and waits on all of them.
 local function nodes_of_quorum(client)
   return core.client.is_quorum(client) and core.client.nodes(client) or nil
 end
 
--- As many permits as this owner's text says.
+-- How many permits this owner has, by its text.
 local function count_of(owner)
   return locale.number(owner:match("%*(%d+)$") or "1")
 end
@@ -135,7 +135,7 @@ local function permit_holders(graph, key, kind)
   return list
 end
 
--- Of readers, info tells one.
+-- info names only one of several readers.
 local function readers(graph, key)
   local list, cursor = {}, "0"
   repeat
@@ -218,7 +218,7 @@ local function add_wait(graph, name, node)
   if names.is_owner(owner) then graph.by_stem[stem_of(owner)] = owner end
 end
 
--- Somebody in the queue of the key, who may have told that it waits.
+-- A waiter in the queue of the key, which may have published its wait.
 local function add_waiter(graph, key, waiter, kind)
   local wait = graph.by_waiter[waiter]
     or { waiter = waiter, kind = kind, key = key, holds = {} }

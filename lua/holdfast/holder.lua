@@ -15,7 +15,7 @@ local TAKEN = '^(cannot acquire "[^"]*" on .-: held by )another owner(.*)$'
 local REST = "^, for up to (%d+)%p(%d+) s more unless renewed(.*)$"
 local ADVICE = "; wait longer or try again later"
 
--- → { host, pid, name } | nil: it has not told, or the lock is free meanwhile
+-- → { host, pid, name } | nil: it has published nothing, or the lock is free meanwhile
 local function who_holds(lock)
   local info = driver.lock.info(lock)
   return info and info.owner and names.of(core.lock.data(lock).client, info.owner)

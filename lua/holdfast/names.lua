@@ -1,4 +1,4 @@
--- Who a client is, as it tells the servers while it holds or waits: "host pid[ name]" in
+-- Who a client is, as it publishes while it holds or waits: "host pid[ name]" in
 -- holdfast_client:<uuid>, with the uuid that its owners begin with, and its tenant before that.
 
 local core = require "holdfast.core"
@@ -25,8 +25,8 @@ function names.prefix(client)
   return core.wire.prefixes.client .. core.client.tenant(client)
 end
 
--- Of an owner or a waiter. A quorum's clients tell each of its servers.
--- → { host, pid, name } | nil: it has not told
+-- Of an owner or a waiter. A client of a quorum publishes it on each server.
+-- → { host, pid, name } | nil: it has published nothing
 function names.of(client, owner)
   local uuid = owner:match(UUID)
   local nodes = uuid and (core.client.is_quorum(client) and core.client.nodes(client) or { 0 })

@@ -31,7 +31,7 @@ local STEP = records.STEP
 -- ---- reading ----
 
 -- Owners of one client have one name. It is asked for once, however many look meanwhile.
--- → { host, pid, name } | nil: it has not told
+-- → { host, pid, name } | nil: it has published nothing
 function status_view.who(view, owner)
   local uuid, now = owner:sub(1, 36), core.now()
   local known = view.names[uuid]

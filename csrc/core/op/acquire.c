@@ -22,7 +22,7 @@
 #define LEAST_RECHECK (HF_MS)         /* between two rechecks */
 #define MOST_RECHECK (30 * HF_SECOND) /* a third of what a queue lives without a recheck */
 #define CROWD 100 /* waiters ahead that recheck every grant lease; those behind less often */
-#define FIRST_SILENT_RECHECK (30 * HF_MS) /* at a holder that tells nothing */
+#define FIRST_SILENT_RECHECK (30 * HF_MS) /* at a holder that announces nothing */
 #define MOST_FOREIGN_RECHECK (200 * HF_MS)
 #define LISTENERS_TURN (50 * HF_MS) /* a shorter one is for clients that poll */
 #define SAME_HOLD (5 * HF_MS)       /* two replies about one hold name ends that differ by less */
@@ -61,7 +61,7 @@ static bool awaits_answer(hf_op *op, hf_time now) {
 }
 
 /* For an operation that may have left something on the server. A re-entry needs no undoing: the
- * next command for this hold sets the count, or tells what to release. */
+ * next command for this hold sets the count, or learns what to release. */
 static void undo(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     bool first = hold && hold->in_table && hold->state == HF_HOLD_ACQUIRING;
@@ -330,7 +330,7 @@ static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now
     return hf_time_add(now, hf_time_min(at_expiry, often));
 }
 
-/* First in line behind a holder that tells nothing: often at first. */
+/* First in line behind a holder that announces nothing: often at first. */
 static void look_often(hf_op *op, hf_time most, hf_time now) {
     hf_time often = hf_time_max(FIRST_SILENT_RECHECK, (now - op->acquire.silent_since) / 4);
     hf_time random = HF_MS + hf_jitter(&op->client->random, hf_time_min(often, most));
@@ -533,7 +533,7 @@ static void on_failed(hf_op *op, const hf_failure *failure, hf_time now) {
     finish(op, now);
 }
 
-/* A guard's key tells of a run that has ended. */
+/* A guard's key has the record of a run that has ended. */
 static void on_done_before(hf_op *op, hf_slice record, hf_time now) {
     op->result.record = malloc(record.size + 1);
     if (!op->result.record) {
@@ -838,7 +838,7 @@ static void use_grant(hf_op *op, const hf_message *grant, hf_time now) {
     else take(op, end, grant->token, true, now);
 }
 
-/* The reply under way tells whether the grant is for our place. */
+/* Only the reply under way shows whether the grant is for our place. */
 static void keep_early_grant(hf_op *op, const hf_message *grant, hf_time now) {
     hf_early_grant *early = &op->acquire.early;
     if (grant->place.size >= sizeof early->place) return;

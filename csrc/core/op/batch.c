@@ -184,7 +184,7 @@ static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
     else op->client->stats.reentries++;
 }
 
-/* False: one that was to be entered again has been lost, and told so, in the meantime. */
+/* False: one that was held already has been lost in the meantime, and reported as lost. */
 static bool all_are_usable(const hf_op *op) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
         hf_hold_state state = op->batch.holds[i]->state;

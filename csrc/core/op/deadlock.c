@@ -14,13 +14,13 @@
 #define TIMEOUT HF_SECOND
 #define GRACE (250 * HF_MS) /* for the other servers once most have answered */
 
-/* What one server says in a step: the owner of the key, or the wait of that owner. */
+/* The reply of one server in a step: the owner of the key, or the wait of that owner. */
 typedef struct answer {
     hf_request request;
     hf_walk *walk;
     char *text; /* NULL: none, or no reply */
     size_t size;
-    hf_waiter wait; /* what it says, if it is a wait; else empty */
+    hf_waiter wait; /* the reply, if it is a wait; else empty */
     size_t head;    /* the size of what comes before the waiter */
 } answer;
 
@@ -107,7 +107,7 @@ static void ask(hf_walk *walk,
     settle(walk, now);
 }
 
-/* ---- what a majority says ---- */
+/* ---- the reply of a majority ---- */
 
 /* Servers have clocks of their own: what differs in `since` alone is the same wait. */
 static bool alike(const answer *a, const answer *b) {
@@ -123,7 +123,7 @@ static size_t count_alike(const hf_walk *walk, const answer *one) {
     return count;
 }
 
-/* Returns what a majority says; NULL: there is none that says the same. */
+/* Returns the reply that a majority has sent; NULL: there is none. */
 static const answer *agreed(const hf_walk *walk) {
     for (size_t i = 0; i < walk->count; i++) {
         if (2 * count_alike(walk, &walk->answers[i]) > walk->count) return &walk->answers[i];
@@ -245,7 +245,7 @@ static void on_holders(hf_walk *walk, hf_time now) {
     ask(walk, encode_wait, (hf_slice){key, size}, on_wait, on_waits, now);
 }
 
-/* A waiter that is not in the queue any more, or that nobody could tell of a grant, waits for
+/* A waiter that is not in the queue any more, or that no grant could reach, waits for
  * nothing; a quorum has no queue. */
 static void on_holder(hf_request *request, const hf_reply *reply, hf_time now) {
     answer *from = request->context;

@@ -6,7 +6,7 @@
 static void enter(const hf_stake *stake, hf_lost_reason reason) {
     hf_losses *losses = stake->losses;
     if (stake->muted) return;
-    losses->untold[reason]++;
+    losses->unreported[reason]++;
     if (losses->first == HF_LOST_NOT) losses->first = reason;
 }
 
@@ -43,13 +43,13 @@ void hf_stake_end(hf_stake *stake) {
 
 hf_lost_reason hf_losses_next(const hf_losses *losses) {
     for (int reason = HF_LOST_NOT + 1; reason < HF_LOST_REASONS; reason++) {
-        if (losses->untold[reason] > 0) return (hf_lost_reason)reason;
+        if (losses->unreported[reason] > 0) return (hf_lost_reason)reason;
     }
     return HF_LOST_NOT;
 }
 
 hf_lost_reason hf_losses_take(hf_losses *losses) {
     hf_lost_reason reason = hf_losses_next(losses);
-    if (reason != HF_LOST_NOT) losses->untold[reason]--;
+    if (reason != HF_LOST_NOT) losses->unreported[reason]--;
     return reason;
 }

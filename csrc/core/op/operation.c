@@ -54,7 +54,7 @@ static hf_slice key_of(const hf_op *op) {
     return names ? names->key : HF_NO_TEXT;
 }
 
-/* The key that says where it goes; empty: anywhere. */
+/* The key that determines its node; empty: any node will do. */
 static hf_slice place_key_of(const hf_op *op) {
     return op->spec.arg_count > 1 && !op->spec.names ? op->spec.args[1] : key_of(op);
 }

@@ -40,7 +40,7 @@ void hf_op_hurry(hf_op *op, hf_time until);
 /* The operation is blocked until hf_client_unblock of this hold, which it refers to. */
 void hf_op_block(hf_op *op, hf_hold *hold);
 
-/* Returns the operation's lock, held or asked for by this owner, as programs are told of it. */
+/* Returns the operation's lock, held or requested by this owner, for the arguments of programs. */
 hf_wire_lock hf_op_wire_lock(const hf_op *op, hf_slice owner);
 
 /* Returns the time until which a hold may last that it acquires: its max_hold, counted from

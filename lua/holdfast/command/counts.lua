@@ -1,5 +1,5 @@
 -- Latches and plain semaphores, for the command: numbers without a TTL, as other programs have them
--- too. The channel that their waiters listen to tells them apart.
+-- too. They differ in the channel that their waiters listen to.
 
 local kinds = require "holdfast.command.kinds"
 local core = require "holdfast.core"
@@ -74,7 +74,7 @@ function counts.waited(client, pattern)
   return list
 end
 
--- What the number says, of a latch or of a plain semaphore.
+-- The number of a latch or of a plain semaphore, for people.
 function counts.text(entry)
   return kinds[entry.kind].left:format(entry.count)
 end

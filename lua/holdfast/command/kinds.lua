@@ -4,8 +4,8 @@
 --   of         the core's kind that reads it; of a number, that whose channel its waiters listen to
 --   counts     it is a number without a TTL, which other programs have, too
 --   is_held    of a number: whether an acquire or a wait would have to wait
---   state      what `show` says of it; `%s` of a number is "closed" or "open"
---   left       what a list says of a number
+--   state      how `show` describes it; `%s` of a number is "closed" or "open"
+--   left       how a list describes a number
 --   removes    `break` deletes it, by this verb of the command
 --   has_mode   it is held to read or to write
 --   is_string  it is a string; is_mutex: one that SET NX PX has written
@@ -36,7 +36,7 @@ local kinds = {
   },
 }
 
--- The channels that tell one number from another: name of the row → the channel's prefix.
+-- Numbers differ in their channels: name of the row → the channel's prefix.
 kinds.channels = {}
 for name, row in pairs(kinds) do
   if row.counts and row.of then kinds.channels[name] = core.kinds[row.of].channel end

@@ -9,7 +9,7 @@
 --
 -- An entry is what the server has of one of them: { key, kind, held, owner, holds, ttl, token,
 -- waiters, mutex }, of a read/write lock also mode and readers, of a semaphore permits and
--- available, without an owner: holds are its permits that are taken. What counts.read tells has a
+-- available, without an owner: holds are its permits that are taken. What counts.read returns has a
 -- count, and neither an owner nor holds.
 
 local core = require "holdfast.core"
@@ -77,7 +77,7 @@ function Scan:page()
 end
 
 -- What keeps the hash that was read as `entry` from being a lock; nil: nothing. Several servers do
--- not tell how many fields it has; none: it went after it was read.
+-- not report how many fields it has; none: it went after it was read.
 local function flaw(entry, fields)
   if not kinds[entry.kind].has_mode and fields and fields > 1 then
     return ("it has %d fields"):format(fields)
@@ -342,8 +342,8 @@ function locks.inspect(client, key)
   return entry, not kinds[kind].counts and handle(client, key, kind) or nil
 end
 
--- As inspect, for whoever is going to take it away. Any string may be a mutex of another program;
--- `take_string` says that it is one.
+-- As inspect, for a caller that is going to take it away. Any string may be a mutex of another
+-- program; with `take_string` it counts as one.
 function locks.inspect_ours(client, key, take_string)
   local entry, lock, code = locks.inspect(client, key)
   if entry and kinds[entry.kind].counts and not kinds[entry.kind].removes then
@@ -386,7 +386,7 @@ end
 
 -- ---- showing ----
 
--- A function that tells who an owner is, and asks the server once for each client.
+-- Returns a function (owner) → who it is, which asks the server once for each client.
 function locks.names(client)
   local known = {}
   return function(owner)
@@ -414,7 +414,7 @@ function locks.mode_text(entry, before, behind)
   return before .. text .. behind
 end
 
--- The holder, as `who` tells it; for a semaphore, the number of permits that are taken.
+-- The holder, named by `who`; for a semaphore, the number of permits that are taken.
 function locks.holder_text(entry, who)
   if entry.count then return counts.text(entry) end
   if entry.permits then return ("%d of %d permits"):format(entry.holds, entry.permits) end
