@@ -197,7 +197,7 @@ describe("shards", function()
       servers = { { url = url, name = "a" }, { url = url, name = "a" } } },
       'two servers are named "a"')
     assert.error_matches(new { mode = "quorum", servers = { { url = url, weight = 2 } } },
-      'for mode = "shards"')
+      'only with mode = "shards"')
     assert.error_matches(new { mode = "shards", servers = { url, "nonsense" } },
       "must begin with a scheme.*server 2")
   end)
