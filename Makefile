@@ -204,17 +204,20 @@ $(core_objects): | $(if $(PROGRAMS),csrc/programs/embedded.h)
 # the programs themselves are not optimised: that takes a third of the time
 $(BUILD)/obj/spec/unit/%.o: CFLAGS += -O0 -U_FORTIFY_SOURCE
 
-WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup
+WRAP = $(WRAPPED:%=-Wl,--wrap=%)
+WRAPPED = malloc calloc realloc strdup free
 
 $(BUILD)/unit/%: $(BUILD)/obj/spec/unit/%.o $(BUILD)/obj/spec/unit/memerr.o $(BUILD)/libholdfast_core.a
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(LDFLAGS) $(SANITIZE) $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) $(LIBRARIES) -o $@
 
 # those of the driver
-DRIVER_UNITS = test_net test_tls test_system test_ready test_ready_portable test_crash_record
+DRIVER_UNITS = test_driver test_net test_tls test_system test_ready test_ready_portable test_crash_record
 $(DRIVER_UNITS:%=$(BUILD)/unit/%): $(POSIX:%.c=$(BUILD)/obj/%.o)
 $(DRIVER_UNITS:%=$(BUILD)/unit/%): LIBRARIES = -lssl -lcrypto -lpthread
-$(BUILD)/unit/test_net: WRAP += -Wl,--wrap=getaddrinfo
+$(BUILD)/unit/test_net: WRAPPED += getaddrinfo
+$(BUILD)/unit/test_driver: $(BUILD)/obj/spec/unit/syserr.o
+$(BUILD)/unit/test_driver: WRAPPED += getaddrinfo $(shell sed -n 's/^WRAP.[^,]*, \([^,]*\),.*/\1/p' spec/unit/syserr.c)
 
 unit-programs: $(UNIT_PROGRAMS)
 

@@ -51,21 +51,34 @@ struct hf_ready {
     watches watched; /* what the set was told */
 };
 
-static void change(const hf_ready *ready, int what, const hf_watch *watch) {
+static bool change(const hf_ready *ready, int what, const hf_watch *watch) {
     struct epoll_event event = {.data.fd = watch->fd};
     if (watch->events & POLLIN) event.events |= EPOLLIN;
     if (watch->events & POLLOUT) event.events |= EPOLLOUT;
-    epoll_ctl(ready->epoll, what, watch->fd,
-              &event); /* a closed descriptor has left the set by itself */
+    return epoll_ctl(ready->epoll, what, watch->fd, &event) == 0;
+}
+
+/* The descriptor's fields are as they were if it fails. */
+static bool watch_one(const hf_ready *ready, hf_watch *watched, const hf_watch *wanted) {
+    int what = watched->fd < 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+    bool same = wanted->fd < 0 || (watched->fd >= 0 && watched->events == wanted->events);
+    if (!same && !change(ready, what, wanted)) return false;
+    *watched = *wanted;
+    return true;
+}
+
+static bool open_descriptors(hf_ready *ready) {
+    ready->epoll = hf_above_standard(epoll_create1(EPOLL_CLOEXEC));
+    ready->timer = hf_above_standard(timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
+    return ready->epoll >= 0 && ready->timer >= 0 &&
+           change(ready, EPOLL_CTL_ADD, &(hf_watch){.fd = ready->timer, .events = POLLIN});
 }
 
 hf_ready *hf_ready_new(void) {
     hf_ready *ready = calloc(1, sizeof *ready);
     if (!ready) return NULL;
-    ready->epoll = hf_above_standard(epoll_create1(EPOLL_CLOEXEC));
-    ready->timer = hf_above_standard(timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
     ready->set = HF_NEVER;
-    if (ready->epoll < 0 || ready->timer < 0) {
+    if (!open_descriptors(ready)) {
         int error = errno;
         hf_ready_free(ready);
         errno = error;
@@ -73,7 +86,6 @@ hf_ready *hf_ready_new(void) {
     }
     ready->epoll_file = hf_file_of(ready->epoll);
     ready->timer_file = hf_file_of(ready->timer);
-    change(ready, EPOLL_CTL_ADD, &(hf_watch){.fd = ready->timer, .events = POLLIN});
     return ready;
 }
 
@@ -101,18 +113,15 @@ bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count) {
     for (size_t i = 0; i < watched->count; i++) {
         hf_watch wanted = watch_at(list, count, i), *old = &watched->list[i];
         if (old->fd < 0 || same_file(old, &wanted)) continue;
-        change(ready, EPOLL_CTL_DEL, old);
+        change(ready, EPOLL_CTL_DEL, old); /* one that is closed has left the set by itself */
         old->fd = -1;
     }
-    for (size_t i = 0; i < count; i++) {
-        hf_watch old = watch_at(watched->list, watched->count, i);
-        if (list[i].fd >= 0 && old.fd < 0) change(ready, EPOLL_CTL_ADD, &list[i]);
-        else if (list[i].fd >= 0 && old.events != list[i].events)
-            change(ready, EPOLL_CTL_MOD, &list[i]);
-    }
-    if (count > 0) memcpy(watched->list, list, count * sizeof *list);
+    while (watched->count < count) watched->list[watched->count++] = (hf_watch){.fd = -1};
     watched->count = count;
-    return true;
+    bool watches_all = true;
+    for (size_t i = 0; i < count; i++)
+        watches_all = watch_one(ready, &watched->list[i], &list[i]) && watches_all;
+    return watches_all;
 }
 
 void hf_ready_by(hf_ready *ready, hf_time until, hf_time now) {

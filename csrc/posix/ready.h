@@ -32,7 +32,7 @@ int hf_ready_fd(const hf_ready *ready);
 
 /* Replaces the list: the descriptor is readable when one of these is ready, or at the time of
  * hf_ready_by. An entry that changes its position in the list is watched as a new one. Returns
- * false when out of memory. */
+ * false when out of memory or of watches: then call it again soon. */
 bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count);
 
 /* Makes it readable at `until` too. An earlier time that was set before and is not over yet stays:

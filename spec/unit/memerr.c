@@ -1,21 +1,30 @@
 #include "memerr.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
 void *__real_realloc(void *old, size_t size);
+void __real_free(void *block);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
 void *__wrap_realloc(void *old, size_t size);
 char *__wrap_strdup(const char *text);
+void __wrap_free(void *block);
 
-static unsigned long chosen, seen;
+static atomic_ulong chosen, seen;
+static atomic_long live;
 
 static bool fails(void) {
-    seen++;
-    return chosen != 0 && seen == chosen;
+    unsigned long nth = atomic_fetch_add(&seen, 1) + 1;
+    return nth == atomic_load(&chosen);
+}
+
+static void *made(void *block) {
+    if (block) atomic_fetch_add(&live, 1);
+    return block;
 }
 
 void memerr_fail(unsigned long nth) {
@@ -42,16 +51,27 @@ long memerr_until_success(bool (*operation)(void *context), void *context, long 
     return -1;
 }
 
+long memerr_live(void) {
+    return live;
+}
+
 void *__wrap_malloc(size_t size) {
-    return fails() ? NULL : __real_malloc(size);
+    return fails() ? NULL : made(__real_malloc(size));
 }
 
 void *__wrap_calloc(size_t count, size_t size) {
-    return fails() ? NULL : __real_calloc(count, size);
+    return fails() ? NULL : made(__real_calloc(count, size));
 }
 
 void *__wrap_realloc(void *old, size_t size) {
-    return fails() ? NULL : __real_realloc(old, size);
+    if (fails()) return NULL;
+    void *block = __real_realloc(old, size);
+    return old ? block : made(block);
+}
+
+void __wrap_free(void *block) {
+    if (block) atomic_fetch_sub(&live, 1);
+    __real_free(block);
 }
 
 char *__wrap_strdup(const char *text) {

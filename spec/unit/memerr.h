@@ -1,7 +1,7 @@
 /*
- * Makes chosen allocations fail. The program is linked with -Wl,--wrap for malloc, calloc, realloc
- * and strdup, and with the static hiredis, so that the allocations of both are counted. One thread
- * only.
+ * Makes chosen allocations fail. The program is linked with -Wl,--wrap for malloc, calloc, realloc,
+ * strdup and free, and with the static hiredis, so that the allocations of both are counted. Any
+ * thread may allocate; one thread chooses.
  */
 #ifndef MEMERR_H
 #define MEMERR_H
@@ -14,6 +14,9 @@ void memerr_fail(unsigned long nth);
 
 /* Allocations since the last memerr_fail. */
 unsigned long memerr_count(void);
+
+/* Allocations that have not been freed. */
+long memerr_live(void);
 
 /* Whether the chosen allocation came and failed. */
 bool memerr_failed(void);

@@ -1,0 +1,34 @@
+/*
+ * Makes chosen system calls of the driver fail. The program is linked with -Wl,--wrap for each call
+ * that syserr.c names. Any thread may make the calls; one thread chooses.
+ */
+#ifndef SYSERR_H
+#define SYSERR_H
+
+#include <stdbool.h>
+
+typedef enum syserr_fault {
+    SYSERR_NONE,
+    SYSERR_INTERRUPTED, /* EINTR; a connection that is being made goes on */
+    SYSERR_NOT_READY,   /* EAGAIN; a poll ends early */
+    SYSERR_SHORT,       /* one byte is sent or received */
+    SYSERR_BROKEN,      /* the error of a lost connection, or of a lack of what the call asks for */
+    SYSERR_ENDED,       /* the end of the stream */
+    SYSERR_FAULTS
+} syserr_fault;
+
+extern const char *const syserr_names[SYSERR_FAULTS];
+
+/* The nth call from now on that can have the fault has it, and only that one. SYSERR_NONE: none. */
+void syserr_inject(syserr_fault fault, unsigned nth);
+
+/* The name of the call that had the fault; NULL: there were fewer calls. */
+const char *syserr_injected(void);
+
+/* For a call that a program wraps itself: whether this one fails, with errno. */
+bool syserr_fails(const char *call, int error);
+
+/* Calls of this thread are not the driver's, and have no faults. */
+void syserr_exempt_thread(void);
+
+#endif

@@ -1,0 +1,503 @@
+/*
+ * The driver against a small server in a thread of this program, while chosen system calls fail:
+ * each scenario runs with its 1st, 2nd, 3rd … call having a fault, until it makes fewer calls.
+ * Every operation ends, the client works again afterwards, and no descriptor, thread or allocation
+ * is left.
+ */
+#include "driver.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "drive.h"
+#include "syserr.h"
+
+#define SOON 5000 /* ms */
+#define NAME "two.example"
+#define NOSCRIPT "-NOSCRIPT No matching script.\r\n"
+
+/* ---- the server ---- */
+
+#define MOST 16
+#define ROOM (1 << 17)
+
+typedef struct peer_connection {
+    int fd;
+    size_t size;
+    char bytes[ROOM];
+} peer_connection;
+
+/* What it does not do as a server should. Written before it starts. */
+typedef struct peer_manner {
+    bool queues;          /* the first acquires are busy, and the one that is queued gets a grant */
+    bool knows_no_script; /* the first time */
+    bool silent;          /* behind the log-in */
+    unsigned
+        ends_with; /* the nth command: it ends its side of the connection instead of an answer */
+    bool trickles; /* a byte at a time */
+} peer_manner;
+
+static struct peer {
+    peer_manner manner;
+    pthread_t thread;
+    int listener, stop[2];
+    struct sockaddr_in address;
+    peer_connection connections[MOST];
+    int events; /* the connection that has subscribed; -1: none */
+    char channel[128];
+    bool held, granted;
+    unsigned commands, resets, ends;
+} peer;
+
+static void answer(int fd, const char *text) {
+    size_t size = strlen(text);
+    if (!peer.manner.trickles) send(fd, text, size, MSG_NOSIGNAL);
+    for (size_t i = 0; peer.manner.trickles && i < size; i++) {
+        send(fd, text + i, 1, MSG_NOSIGNAL);
+        usleep(100);
+    }
+}
+
+static void push_message(const char *kind, const char *channel, const char *text, bool number) {
+    char bytes[1024];
+    int size = snprintf(bytes, sizeof bytes, "*3\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n", strlen(kind),
+                        kind, strlen(channel), channel);
+    char *rest = bytes + size;
+    if (number) snprintf(rest, sizeof bytes - (size_t)size, ":%s\r\n", text);
+    else snprintf(rest, sizeof bytes - (size_t)size, "$%zu\r\n%s\r\n", strlen(text), text);
+    if (peer.events >= 0) answer(peer.events, bytes);
+}
+
+/* A waiter that has no place in the queue yet says nothing; one that has gets the lock. */
+static void on_acquire(int fd, const char *waiter) {
+    char grant[128], number[32] = "";
+    if (!peer.manner.queues || peer.granted) {
+        peer.held = true;
+        answer(fd, ACQUIRED);
+        return;
+    }
+    answer(fd, busy(20000, 0, 0));
+    const char *at = strchr(waiter, ':');
+    if (!at || peer.events < 0) return;
+    snprintf(number, strcspn(at + 1, ":") + 1, "%s", at + 1);
+    snprintf(grant, sizeof grant, "1 grant l %s " PLACE " 77 2000 k", number);
+    peer.held = peer.granted = true;
+    push_message("message", peer.channel, grant, false);
+}
+
+static void on_command(int fd, char *const words[], size_t count) {
+    const char *program =
+        count > 1 && words[0][0] == 'E' ? said_program(words[1], strlen(words[1])) : NULL;
+    if (++peer.commands == peer.manner.ends_with) shutdown(fd, SHUT_WR);
+    bool silent = peer.manner.silent && strcmp(words[0], "CLIENT") != 0;
+    if (silent || peer.commands == peer.manner.ends_with) return;
+    if (strcmp(words[0], "SUBSCRIBE") == 0) {
+        peer.events = fd;
+        snprintf(peer.channel, sizeof peer.channel, "%s", words[1]);
+        push_message("subscribe", words[1], "1", true);
+    } else if (strcmp(words[0], "EVALSHA") == 0 && peer.manner.knows_no_script) {
+        peer.manner.knows_no_script = false;
+        answer(fd, NOSCRIPT);
+    } else if (program && strcmp(program, "acquire") == 0) {
+        on_acquire(fd, words[count - 1]);
+    } else if (program && (!strcmp(program, "release") || !strcmp(program, "leave"))) {
+        peer.held = false;
+        answer(fd, ":1\r\n");
+    } else if (program && strcmp(program, "renew") == 0) {
+        answer(fd, "*1\r\n:1\r\n");
+    } else {
+        answer(fd, program ? ":1\r\n" : "+PONG\r\n");
+    }
+}
+
+/* Takes a whole command off the bytes. False: it is not complete. */
+static bool take_command(peer_connection *from) {
+    char *at = from->bytes, *end = from->bytes + from->size, *words[64];
+    if (from->size == 0 || !memchr(at, '\n', from->size)) return false;
+    size_t count = strtoul(at + 1, NULL, 10);
+    if (at[0] != '*' || count > 64) abort();
+    at = (char *)memchr(at, '\n', from->size) + 1;
+    for (size_t i = 0; i < count; i++) {
+        char *line = at < end ? memchr(at, '\n', (size_t)(end - at)) : NULL;
+        if (!line) return false;
+        size_t size = strtoul(at + 1, NULL, 10);
+        if (line + 1 + size + 2 > end) return false;
+        words[i] = line + 1;
+        at = line + 1 + size + 2;
+    }
+    for (size_t i = 0; i < count; i++) *strchr(words[i], '\r') = '\0';
+    on_command(from->fd, words, count);
+    from->size = (size_t)(end - at);
+    memmove(from->bytes, at, from->size);
+    return true;
+}
+
+static void drop(peer_connection *from) {
+    if (peer.events == from->fd) peer.events = -1;
+    close(from->fd);
+    from->fd = -1;
+}
+
+static void serve_connection(peer_connection *from) {
+    ssize_t size = recv(from->fd, from->bytes + from->size, ROOM - from->size, MSG_DONTWAIT);
+    peer.resets += size < 0;
+    peer.ends += size == 0;
+    if (size <= 0) {
+        drop(from);
+        return;
+    }
+    from->size += (size_t)size;
+    while (take_command(from)) continue;
+}
+
+static void accept_one(void) {
+    for (int i = 0; i < MOST; i++) {
+        if (peer.connections[i].fd >= 0) continue;
+        peer.connections[i].fd = accept(peer.listener, NULL, NULL);
+        peer.connections[i].size = 0;
+        return;
+    }
+    abort();
+}
+
+static void *serve(void *context) {
+    struct pollfd fds[MOST + 2] = {{peer.stop[0], POLLIN, 0}, {peer.listener, POLLIN, 0}};
+    syserr_exempt_thread();
+    while (!(fds[0].revents & POLLIN)) {
+        for (int i = 0; i < MOST; i++)
+            fds[i + 2] = (struct pollfd){peer.connections[i].fd, POLLIN, 0};
+        poll(fds, MOST + 2, -1);
+        for (int i = 0; i < MOST; i++)
+            if (fds[i + 2].revents) serve_connection(&peer.connections[i]);
+        if (fds[1].revents) accept_one();
+    }
+    return context;
+}
+
+static int listen_here(struct sockaddr_in *address) {
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    socklen_t size = sizeof *address;
+    *address = (struct sockaddr_in){.sin_family = AF_INET};
+    address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (bind(fd, (struct sockaddr *)address, size) != 0 || listen(fd, MOST) != 0) abort();
+    getsockname(fd, (struct sockaddr *)address, &size);
+    return fd;
+}
+
+static void start_peer(peer_manner manner) {
+    peer = (struct peer){.manner = manner, .events = -1};
+    for (int i = 0; i < MOST; i++) peer.connections[i].fd = -1;
+    peer.listener = listen_here(&peer.address);
+    if (pipe(peer.stop) != 0 || pthread_create(&peer.thread, NULL, serve, NULL) != 0) abort();
+}
+
+/* Serves what has been sent before it ends. */
+static void stop_peer(void) {
+    if (write(peer.stop[1], "", 1) != 1) abort();
+    pthread_join(peer.thread, NULL);
+    for (int i = 0; i < MOST; i++) {
+        while (peer.connections[i].fd >= 0) {
+            poll(&(struct pollfd){peer.connections[i].fd, POLLIN, 0}, 1, SOON);
+            serve_connection(&peer.connections[i]);
+        }
+    }
+    close(peer.stop[0]);
+    close(peer.stop[1]);
+    close(peer.listener);
+}
+
+/* ---- a name with two addresses, of which the first refuses ---- */
+
+static struct sockaddr_in refusing;
+
+int __real_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **result);
+int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **result);
+
+int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **result) {
+    if (strcmp(host, NAME) != 0) return __real_getaddrinfo(host, service, hints, result);
+    if (hints->ai_flags & AI_NUMERICHOST) return EAI_NONAME;
+    if (syserr_fails("getaddrinfo", 0)) return EAI_AGAIN;
+    if (__real_getaddrinfo("127.0.0.1", "1", hints, result) != 0) return EAI_AGAIN;
+    if (__real_getaddrinfo("127.0.0.1", service, hints, &(*result)->ai_next) != 0) abort();
+    memcpy((*result)->ai_addr, &refusing, sizeof refusing);
+    return 0;
+}
+
+/* ---- the client ---- */
+
+typedef struct scenario {
+    const char *name;
+    peer_manner manner;
+    hf_time wait, lease, pause; /* 0: a free lock, 30 s, none */
+    bool by_name, looped, asynchronous;
+    hf_time patience; /* until a silent server counts as unreachable; 0: 20 s */
+} scenario;
+
+static scenario now_runs;
+static hf_code last_code;
+static char last_text[sizeof(hf_failure)];
+
+static hf_driver *new_driver(void) {
+    hf_client_config config = {
+        .session = {.connect_timeout = 20 * HF_SECOND,
+                    .command_timeout = now_runs.patience ? now_runs.patience : 20 * HF_SECOND,
+                    .name = "unit"},
+        .grant_lease = 10 * HF_SECOND,
+        .renewer = now_runs.looped ? HF_LINK_CALLS : HF_LINK_RENEWER};
+    hf_server *server = &config.session.server;
+    snprintf(server->host, sizeof server->host, "%s", now_runs.by_name ? NAME : "127.0.0.1");
+    snprintf(server->label, sizeof server->label, "here");
+    server->port = ntohs(peer.address.sin_port);
+    hf_driver *driver = hf_driver_new(&config, NULL);
+    if (driver) driver->looped = now_runs.looped;
+    return driver;
+}
+
+static bool never(void *context, bool signalled) {
+    (void)context;
+    (void)signalled;
+    return false;
+}
+
+/* What an event loop does. */
+static hf_op *run_in_loop(hf_driver *driver, const hf_op_spec *spec) {
+    hf_op *op = hf_driver_begin(driver, spec);
+    hf_driver_serve(driver, false);
+    while (op && !hf_op_is_done(op)) {
+        int fd = hf_driver_rest(driver, hf_now() + 60 * HF_SECOND);
+        hf_driver_leave(driver);
+        if (fd < 0) usleep(1000);
+        else poll(&(struct pollfd){fd, POLLIN, 0}, 1, 20000);
+        hf_driver_enter(driver);
+        hf_driver_serve(driver, true);
+    }
+    return op;
+}
+
+static bool run_op(hf_driver *driver, hf_op_spec *spec) {
+    hf_driver_enter(driver);
+    bool sends = now_runs.asynchronous && spec->kind == HF_OP_RELEASE;
+    bool watched = hf_driver_watch(driver);
+    hf_op *op = NULL;
+    if (watched && now_runs.looped) op = run_in_loop(driver, spec);
+    else if (watched && sends) op = hf_driver_send(driver, spec, never, NULL);
+    else if (watched) op = hf_driver_run(driver, spec, false, never, NULL);
+    last_code = op && hf_op_is_detached(op) ? HF_OK : op ? hf_op_code(op) : HF_NO_MEMORY;
+    snprintf(last_text, sizeof last_text, "%s", op ? op->failure.text : "no memory or thread");
+    if (op && !hf_op_is_detached(op)) hf_op_end(op, hf_now());
+    hf_driver_leave(driver);
+    return last_code == HF_OK;
+}
+
+/* An acquire and a release. */
+static bool take_turn(hf_driver *driver) {
+    hf_names *names = hf_client_names(driver->client, hf_kind_named("lock"), hf_slice_of("k"));
+    hf_op_spec acquire = {.kind = HF_OP_ACQUIRE,
+                          .lock_kind = hf_kind_named("lock"),
+                          .names = names,
+                          .caller = {"me", 2},
+                          .lease = now_runs.lease ? now_runs.lease : 30 * HF_SECOND,
+                          .wait = now_runs.wait,
+                          .token_ttl_ms = 1000,
+                          .renewed = true,
+                          .blocking = true};
+    hf_op_spec pause = {.kind = HF_OP_PAUSE, .wait = now_runs.pause}, release = acquire;
+    release.kind = HF_OP_RELEASE;
+    bool done = names && run_op(driver, &acquire) && (!pause.wait || run_op(driver, &pause)) &&
+                run_op(driver, &release);
+    hf_names_delete(names);
+    return done;
+}
+
+/* ---- what is left ---- */
+
+typedef struct inventory {
+    int descriptors, threads;
+    long allocations;
+} inventory;
+
+static int count_threads(void) {
+    int count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    if (!tasks) return 0;
+    while (readdir(tasks)) count++;
+    closedir(tasks);
+    return count;
+}
+
+static inventory take_inventory(void) {
+    return (inventory){check_open_descriptors(), count_threads(), memerr_live()};
+}
+
+static bool is_same(inventory a, inventory b) {
+    return a.descriptors == b.descriptors && a.threads == b.threads &&
+           a.allocations == b.allocations;
+}
+
+/* A thread that looks up a name may end a little later. */
+static inventory take_inventory_like(inventory before) {
+    inventory now = take_inventory();
+    for (int i = 0; i < SOON && !is_same(now, before); i++) {
+        usleep(1000);
+        now = take_inventory();
+    }
+    return now;
+}
+
+/* ---- the sweep ---- */
+
+#define MEMORY SYSERR_FAULTS /* an allocation fails */
+#define TURNS 20             /* until it works again: what fails is tried again after a pause */
+
+static void inject(syserr_fault fault, unsigned nth) {
+    syserr_inject(fault == MEMORY ? SYSERR_NONE : fault, nth);
+    memerr_fail(fault == MEMORY ? nth : 0);
+}
+
+static const char *injected(syserr_fault fault) {
+    if (fault == MEMORY) return memerr_failed() ? "an allocation" : NULL;
+    return syserr_injected();
+}
+
+/* One that ends no connection and takes nothing away is not noticed. */
+static bool is_harmless(syserr_fault fault) {
+    return fault <= SYSERR_SHORT;
+}
+
+/* → whether the fault came, and in which call */
+static const char *run_with(syserr_fault fault, unsigned nth) {
+    char where[160];
+    start_peer(now_runs.manner);
+    inventory before = take_inventory();
+    hf_time began_at = hf_now();
+    inject(fault, nth);
+    hf_driver *driver = new_driver();
+    bool done = driver && take_turn(driver);
+    const char *call = injected(fault);
+    inject(SYSERR_NONE, 0);
+    snprintf(where, sizeof where, "%s, call %u (%s) %s", now_runs.name, nth, call ? call : "-",
+             fault == MEMORY ? "without memory" : syserr_names[fault]);
+    if (!done && is_harmless(fault)) check_fail(__FILE__, __LINE__, "%s: %s", where, last_text);
+    for (int turn = 0; driver && !done && turn < TURNS; turn++) {
+        usleep(turn > 0 ? 10000 : 0);
+        done = take_turn(driver);
+    }
+    if (driver && !done) check_fail(__FILE__, __LINE__, "%s: not again: %s", where, last_text);
+    if (driver) hf_driver_unref(driver);
+    hf_time took = hf_now() - began_at;
+    inventory after = take_inventory_like(before);
+    if (!is_same(after, before))
+        check_fail(__FILE__, __LINE__, "%s: leaves %d descriptors, %d threads, %ld allocations",
+                   where, after.descriptors - before.descriptors, after.threads - before.threads,
+                   after.allocations - before.allocations);
+    stop_peer();
+    if (peer.held) check_fail(__FILE__, __LINE__, "%s: the server still has the lock", where);
+    if (took > 10 * HF_SECOND) check_fail(__FILE__, __LINE__, "%s: takes too long", where);
+    return call;
+}
+
+static void sweep(scenario of) {
+    now_runs = of;
+    for (syserr_fault fault = SYSERR_INTERRUPTED; fault <= MEMORY; fault++) {
+        for (unsigned nth = 1; run_with(fault, nth) && nth < 1000; nth++) continue;
+    }
+}
+
+TEST(calls_outlive_faults) {
+    sweep((scenario){.name = "a lock", .by_name = true, .manner = {.knows_no_script = true}});
+}
+
+TEST(a_release_that_is_not_waited_for_outlives_faults) {
+    sweep((scenario){.name = "an asynchronous release", .asynchronous = true});
+}
+
+TEST(a_wait_outlives_faults) {
+    sweep((scenario){.name = "a wait", .wait = 20 * HF_SECOND, .manner = {.queues = true}});
+}
+
+TEST(a_loop_outlives_faults) {
+    sweep((scenario){.name = "a loop", .looped = true});
+}
+
+TEST(a_wait_in_a_loop_outlives_faults) {
+    sweep((scenario){.name = "a wait in a loop",
+                     .looped = true,
+                     .wait = 20 * HF_SECOND,
+                     .manner = {.queues = true}});
+}
+
+/* ---- a server that does not behave ---- */
+
+/* One turn, which must leave nothing here; false: it failed. */
+static bool run_once(scenario of) {
+    now_runs = of;
+    inject(SYSERR_NONE, 0);
+    start_peer(of.manner);
+    inventory before = take_inventory();
+    hf_driver *driver = new_driver();
+    bool done = take_turn(driver);
+    hf_driver_unref(driver);
+    if (!is_same(take_inventory_like(before), before))
+        check_fail(__FILE__, __LINE__, "%s: something is left", of.name);
+    stop_peer();
+    return done;
+}
+
+/* The kernel would deliver the command of a connection that is closed politely, at any time. */
+TEST(a_connection_with_an_unanswered_command_is_reset) {
+    CHECK(!run_once(
+        (scenario){.name = "a silent server", .patience = 50 * HF_MS, .manner = {.silent = true}}));
+    CHECK_EQ_INT(last_code, HF_UNREACHABLE);
+    CHECK_EQ_INT(peer.ends, 0);
+    CHECK(peer.resets > 0);
+    CHECK(!run_once((scenario){.name = "a silent server of a loop",
+                               .looped = true,
+                               .patience = 50 * HF_MS,
+                               .manner = {.silent = true}}));
+    CHECK(peer.resets > 0);
+    CHECK_EQ_INT(peer.ends, 0);
+}
+
+TEST(a_connection_without_one_is_closed_politely) {
+    CHECK(run_once((scenario){.name = "a server"}));
+    CHECK_EQ_INT(peer.resets, 0);
+    CHECK(peer.ends > 0);
+}
+
+/* The first command is that of the log-in, without which the server is unreachable. */
+TEST(what_a_server_has_not_answered_before_it_ends_is_sent_again) {
+    for (unsigned after = 2; after <= 4; after++) {
+        CHECK(run_once((scenario){.name = "a half-closed connection",
+                                  .manner = {.knows_no_script = true, .ends_with = after}}));
+        CHECK(!peer.held);
+    }
+}
+
+TEST(replies_may_come_a_byte_at_a_time) {
+    CHECK(run_once((scenario){.name = "a slow server", .manner = {.trickles = true}}));
+    CHECK(run_once((scenario){.name = "a slow server with a queue",
+                              .wait = 20 * HF_SECOND,
+                              .manner = {.trickles = true, .queues = true}}));
+    CHECK(!peer.held);
+}
+
+static void start_refusing(void) {
+    static bool made;
+    if (made) return;
+    made = true;
+    close(listen_here(&refusing));
+}
+
+int main(int argc, char **argv) {
+    start_refusing();
+    signal(SIGPIPE, SIG_DFL);
+    return check_run(argc > 1 ? argv[1] : NULL);
+}
