@@ -193,6 +193,22 @@ describe("a loss that such a release finds", function()
     assert.is_false(lock:is_held())
   end)
 
+  it("is the reason of `lost` until an acquire succeeds", function()
+    local lock, other = assert(client:lock("k"):acquire()), world.client():lock("k")
+    world.cli("DEL", "k")
+    assert(other:acquire())
+    assert.is_true(lock:release())
+    assert.is_true(process.wait_until(function() return client:stats().losses == 1 end, 20))
+    for _ = 1, 3 do
+      assert.equal("busy", select(3, lock:try_acquire()))
+      assert.equal("taken", lock:lost())
+    end
+    assert.is_true(other:release())
+    assert(lock:try_acquire())
+    assert.is_nil(lock:lost())
+    assert.is_true(lock:release())
+  end)
+
   it("is told when its owner has acquired anew by then", function()
     local lock = assert(client:lock("k", { on_lost = on_lost }):acquire())
     assert.is_true(lock:release()) -- from now on the server has the program

@@ -14,8 +14,11 @@ static void move_taken(taken *to, const taken *from) {
     hf_stake_move(&to->stake, &from->stake);
 }
 
+/* The loss that a release found for which nobody waited is known from here on by `last_loss`. */
 static void drop_taken(hf_lua_lock *lock, size_t i) {
     assert(i < lock->taken_count && lock->generation == lock->driver->generation);
+    hf_hold_view seen = hf_view_of(lock->taken[i].stake.hold);
+    if (seen.detached && seen.reason != HF_LOST_NOT) lock->last_loss = seen.reason;
     hf_stake_end(&lock->taken[i].stake);
     if (i < --lock->taken_count) move_taken(&lock->taken[i], &lock->taken[lock->taken_count]);
 }
