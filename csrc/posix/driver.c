@@ -210,7 +210,7 @@ void hf_driver_wake(hf_driver *driver) {
     hf_watchdog_wake(driver);
 }
 
-/* If there is no memory for the list, the driver comes back soon. */
+/* If not all can be watched for now, the driver comes back soon. */
 static void rest(hf_driver *driver, hf_time until) {
     hf_time now = hf_now();
     if (!hf_links_watch(driver)) until = hf_time_min(until, now + 10 * HF_MS);
@@ -253,9 +253,10 @@ void hf_driver_begin_close(hf_driver *driver) {
 
 void hf_driver_close(hf_driver *driver, hf_time patience) {
     hf_driver_enter(driver);
-    if (!driver->closed) {
-        driver->closed = true;
-        hf_client_close(driver->client, hf_driver_now(driver));
+    if (!driver->closed) hf_client_close(driver->client, hf_driver_now(driver));
+    driver->closed = true;
+    if (!driver->shut) {
+        driver->shut = true;
         driver->unwatched = false;
         if (!hf_client_is_quiet(driver->client)) hf_driver_watch(driver);
     }

@@ -61,9 +61,9 @@ typedef struct hf_driver {
     atomic_bool watchdog_waits; /* for the mutex; it holds the gate meanwhile */
     uint64_t wakes;             /* of the watchdog, for statistics */
     uint32_t generation;
-    unsigned process; /* hf_process when the client was made */
-    uint32_t refs;    /* of handles, and the client's own */
-    bool closed;
+    unsigned process;  /* hf_process when the client was made */
+    uint32_t refs;     /* of handles, and the client's own */
+    bool closed, shut; /* begun; ended */
     bool external, looped;
     uint64_t handles;   /* numbers given to handles that are callers of their own */
     int unrecorded;     /* errno of hf_crash_record if it failed, else 0 */
@@ -139,7 +139,8 @@ void hf_driver_unwatch(hf_driver *driver);
  * and leave. */
 void hf_driver_wake(hf_driver *driver);
 
-/* Releases everything, as hf_driver_close, but leaves the I/O to an external or looped driver. */
+/* Releases everything, as hf_driver_close, but leaves the I/O to an external or looped driver. If
+ * that cannot do it, hf_driver_close does. */
 void hf_driver_begin_close(hf_driver *driver);
 
 /* Releases everything and ends the watchdog; waits at most `patience` for the server. */

@@ -61,8 +61,10 @@ local function make(given)
   }
   function self.begin(pump, task)
     local prepared, message = descriptors.prepare(pump)
-    if prepared then given.spawn(task) end
-    return prepared, message
+    if not prepared then return nil, message end
+    local spawned, why = pcall(given.spawn, task)
+    if spawned then return true end
+    return nil, compat.text(why)
   end
   return self
 end

@@ -45,6 +45,18 @@ end
 
 -- ---- waiters ----
 
+-- A loop that raises an error here must not keep the others from being woken.
+local function fire(self, signal)
+  self.loop.report(pcall(signal.fire, signal))
+end
+
+-- → the loop's signal | nil, why it has none
+local function new_signal(loop)
+  local made, signal = pcall(loop.signal)
+  if made then return signal end
+  return nil, text(signal)
+end
+
 -- The operations in `done` have ended: wakes their callers. A caller may run at once and begin
 -- other operations.
 function pump.wake_done(self)
@@ -55,7 +67,7 @@ function pump.wake_done(self)
     local waiter = waiting[number]
     if waiter and waiter.ready then
       waiter.done = true
-      waiter.ready:fire()
+      fire(self, waiter.ready)
     elseif waiter then
       waiting[number] = nil
       self.loop.report(waiter.op:finish()) -- it has no caller
@@ -181,7 +193,7 @@ local function stop(self)
   self.task, self.client, self.ended = nil, nil, nil
   if self.closing then self.loop.io.close(client) end
   for _, teller in ipairs(tellers) do teller:collect() end -- before the client may be collected
-  if ended then ended:fire() end
+  if ended then fire(self, ended) end
   if self.loop.check() then tell_apart(self) end
 end
 
@@ -199,12 +211,15 @@ end
 
 local function fail(self, message)
   local client = self.client
+  if self.closing then
+    self.loop.close_at_once(self, client, math.max(0, self.close_by - now()))
+  end
   stop(self)
   self.why, self.failures = text(message), self.failures + 1
   self.loop.report(nil, message)
   go_on(self, client)
   for _, waiter in pairs(self.waiting) do
-    if waiter.ready then waiter.ready:fire() end
+    if waiter.ready then fire(self, waiter.ready) end
   end
 end
 
@@ -331,15 +346,23 @@ end
 local function wait(self, client, waiter, number)
   local loop = self.loop
   local over, alive, message
-  waiter.ready = loop.signal()
+  waiter.ready, message = new_signal(loop)
+  if not waiter.ready then
+    waiter.ready = false
+    waiter.op:finish()
+    return nil, no_task(self, message), "unreachable"
+  end
   self.waiting[number] = waiter
   loop.owner.waits(waiter, true)
   repeat
     local fired = await(self, waiter, number)
     alive, over = true, is_over(waiter)
     -- the task has ended before its work
-    if fired and not over then waiter.ready = loop.signal() end
-    if not over then alive, message = revive(self, client, waiter) end
+    if fired and not over then
+      alive, message = new_signal(loop)
+      waiter.ready = alive or waiter.ready
+    end
+    if alive and not over then alive, message = revive(self, client, waiter) end
   until over or not alive or is_over(waiter)
   if waiter.ready.free then waiter.ready:free() end
   if waiter.abandoned then return nil, waiter.done and OVERDUE or REPLACED, "interrupted" end
@@ -490,16 +513,23 @@ end
 
 -- Waits at most `patience` seconds for the server, if the caller can wait.
 function pump.close(client, loop, patience)
-  local self = pump.of(client, loop)
-  self.closing = true
+  local self, till = pump.of(client, loop), now() + patience
+  self.closing, self.close_by = true, till
   if not loop.check() then return loop.close_at_once(self, client, patience) end
   if pump.begin_close(self, client) then return end
-  if not pump.start_for_nobody(self, client) then return end
+  if not pump.start_for_nobody(self, client) then
+    return loop.close_at_once(self, client, patience)
+  end
   loop.io.wake(self)
   if self.ended then return end
-  local till, ended = now() + patience, loop.signal()
-  self.ended, self.close_by = ended, till
+  local ended, message = new_signal(loop)
+  if not ended then return loop.report(nil, message) end
+  self.ended = ended
   while self.task and not is_late(self) and now() < till do ended:wait(self.loop.comes_within) end
+  if is_late(self) then
+    loop.close_at_once(self, client, patience)
+    stop(self)
+  end
 end
 
 -- Ends the wait that gives way for this term. The task has begun already: it leaves the queue.
@@ -508,7 +538,7 @@ function pump.interrupt(self, term)
     if waiter.gives_way == term then
       pump.abandon(self, number, waiter)
       turn(self)
-      return waiter.ready:fire()
+      return fire(self, waiter.ready)
     end
   end
 end

@@ -1,0 +1,147 @@
+-- Event loops that fail: each call of the contract raises an error or does nothing, the first time,
+-- the second, …, or from then on. Callers return, and nothing is left: no lock, no waiter, no
+-- connection, no descriptor.
+
+local holdfast = require "holdfast"
+local loops = require "spec.support.loops"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+
+local MOST = 3 -- the last of the calls that are the first to fail
+local PATIENCE = 15 -- seconds in which each call has to return
+
+local function broken() error("broken", 0) end
+
+-- What a call does instead, by the name of the call: `plain()` is what it would do, `stay()`
+-- returns when the test is over. `once`: a loop in which each call did that would not run anything.
+local FAULTS = {
+  ["a spawn that raises an error"] = { call = "spawn", act = broken },
+  ["a spawn that does nothing"] = { call = "spawn", act = function() end },
+  ["a watch that raises an error"] = { call = "watch", act = broken },
+  ["a wait for the descriptor that raises an error"] = { call = "watch.wait", act = broken },
+  ["a wait for the descriptor that returns at once"] = {
+    call = "watch.wait", act = function() end, once = true,
+  },
+  ["a wait for the descriptor that does not return"] = {
+    call = "watch.wait", act = function(_, stay) stay() end,
+  },
+  ["a close that raises an error"] = { call = "watch.close", act = function(plain)
+    plain()
+    broken()
+  end },
+  ["a signal that raises an error"] = { call = "signal", act = broken },
+  ["a wait for a signal that raises an error"] = { call = "signal.wait", act = broken },
+  ["a fire that raises an error"] = { call = "signal.fire", act = function(plain)
+    plain()
+    broken()
+  end },
+}
+
+-- A signal whose waits end in time: not each loop has timers.
+local function timed_signal(loop)
+  local signal = { fired = false }
+  function signal:wait(seconds)
+    local till = process.now() + seconds
+    while not self.fired and process.now() < till do loop.sleep(0.002) end
+    return self.fired
+  end
+  function signal:fire() self.fired = true end
+  return signal
+end
+
+-- The loop with the fault in its nth call of that name, and in all later ones if `lasts`.
+-- → the loop, { calls = how many such calls there were, over = set it when the test is over }
+local function failing(loop, fault, nth, lasts)
+  local plain, count = loop.driver, { calls = 0, over = false }
+  local function stay()
+    while not count.over do loop.sleep(0.01) end
+  end
+  if type(plain) == "string" then plain = require("holdfast.loop." .. plain) end
+  local function wrap(name, fn)
+    if name ~= fault.call then return fn end
+    return function(...)
+      count.calls = count.calls + 1
+      if count.calls < nth or count.calls > nth and not lasts then return fn(...) end
+      local args, size = { ... }, select("#", ...)
+      return fault.act(function() return fn((table.unpack or unpack)(args, 1, size)) end, stay)
+    end
+  end
+  local function wrap_object(name, object, methods)
+    local made = {}
+    for _, method in ipairs(methods) do
+      made[method] = wrap(name .. "." .. method, function(_, ...)
+        return object[method](object, ...)
+      end)
+    end
+    return made
+  end
+  return {
+    name = plain.name, check = plain.check, spawn = wrap("spawn", plain.spawn),
+    watch = wrap("watch", function(fd)
+      return wrap_object("watch", plain.watch(fd), { "wait", "close" })
+    end),
+    signal = wrap("signal", function()
+      return wrap_object("signal", timed_signal(loop), { "wait", "fire" })
+    end),
+  }, count
+end
+
+local function quietly(fn)
+  local stderr = io.stderr
+  rawset(io, "stderr", { write = function() end })
+  local fine, message = pcall(fn)
+  rawset(io, "stderr", stderr)
+  assert(fine, message)
+end
+
+for _, loop in ipairs(loops) do
+  describe("under a failing " .. loop.name, function()
+    local server, failures
+
+    before_each(function()
+      server, failures = redis.start(), {}
+    end)
+    after_each(function() server:stop() end)
+
+    -- Two callers of one lock; then the client is closed.
+    local function attempt(what, fault, nth, lasts)
+      local driver, count = failing(loop, fault, nth, lasts)
+      local client = holdfast.new { url = server:url(), driver = driver, command_timeout = 2,
+        fencing = false }
+      local returned, key = 0, ("%s, %d%s"):format(what, nth, lasts and " and later" or "")
+      local function call(fn)
+        loop.spawn(function()
+          pcall(fn)
+          returned = returned + 1
+        end)
+      end
+      local lock = client:lock(key)
+      call(function() if lock:acquire(2) then lock:release() end end)
+      call(function() client:with_lock(key, { wait = 2 }, function() end) end)
+      if not loop.wait_until(function() return returned == 2 end, PATIENCE) then
+        failures[#failures + 1] = ("%s: %d of 2 callers have returned"):format(key, returned)
+      end
+      count.over = true
+      pcall(client.close, client)
+    end
+
+    local function attempt_all()
+      for what, fault in pairs(FAULTS) do
+        for nth = 1, 2 * MOST do
+          local lasts = nth > MOST
+          if not (lasts and fault.once) then
+            loop.spawn(function() attempt(what, fault, lasts and nth - MOST or nth, lasts) end)
+          end
+        end
+      end
+    end
+
+    it("callers return, and nothing is left, whichever call of the loop fails", function()
+      quietly(function() loop.run(attempt_all) end)
+      assert.same({}, failures)
+      local function left() return server:cli("KEYS", "*, *") end
+      process.wait_until(function() return #left() == 0 end, 10)
+      assert.same({}, left())
+    end)
+  end)
+end
