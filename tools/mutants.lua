@@ -1,10 +1,10 @@
--- Mutation testing: changes one place of the programs or of the core at a time, by rule, and asks
--- the tests.
+-- Mutation testing: changes one place of the programs, of the core or of the API at a time, by
+-- rule, and asks the tests.
 --
 --   lua5.4 tools/mutants.lua                     all of them
 --   lua5.4 tools/mutants.lua --part 3/20         the third of twenty equal parts, drawn by --seed
 --   lua5.4 tools/mutants.lua --only queue.lua    those of one file; more than one: --only a.lua,b.c
---   lua5.4 tools/mutants.lua --kind programs     or core
+--   lua5.4 tools/mutants.lua --kind programs     or core, or api: lua/holdfast
 --   lua5.4 tools/mutants.lua --seed 7            another draw of the parts; 1 unless said
 --   lua5.4 tools/mutants.lua --list              prints them and runs nothing
 --   lua5.4 tools/mutants.lua --quick             by spec/sim/cases.lua, or by the unit programs,
@@ -23,11 +23,12 @@
 -- compile is no mutant, and neither is one whose object code is the original's), the unit programs
 -- (first those of the file, last those again under sanitizers), the simulator (kept schedules, then
 -- some seeds of each plan, then more), and specs that are quick. A mutant of a program is shown to
--- spec/sim/cases.lua first. What takes too long has found it, too.
+-- spec/sim/cases.lua first. What takes too long has found it, too. A mutant of the API is shown to
+-- the specs of its file, then to those of all files.
 
 local ROOT = "build/mutants"
 local RESULTS = ROOT .. "/results"
-local PROGRAMS, CORE = "csrc/programs", "csrc/core"
+local PROGRAMS, CORE, API = "csrc/programs", "csrc/core", "lua/holdfast"
 
 -- All files of the core decide but these: connections, text and memory are for the fuzzers and the
 -- sanitizers.
@@ -50,6 +51,30 @@ local SPECS_OF_FILE = {
   ["deadlock.c"] = { "deadlocks" }, ["presence.c"] = { "names" }, ["observe.c"] = { "metrics" },
   ["events.c"] = { "waiting" }, ["acquire.c"] = { "waiting" }, ["session.c"] = { "trouble" },
 }
+
+-- Those that judge a file of the API first, by its path below lua/holdfast. A file that is not
+-- named here has its own.
+local LOOPS = { "failing_loops", "loops" }
+local SPECS_OF_API_FILE = {
+  ["abort.lua"] = { "with_lock", "signal" }, ["admission.lua"] = { "resty" },
+  ["circles.lua"] = { "deadlocks" }, ["client.lua"] = { "misuse", "connect", "lock" },
+  ["closing.lua"] = { "with_lock", "lock" }, ["compat.lua"] = { "lock", "with_lock" },
+  ["driver.lua"] = { "lock", "loops" }, ["events.lua"] = { "observed", "metrics", "model" },
+  ["fence_headers.lua"] = { "fence" }, ["holder.lua"] = { "names" },
+  ["idempotent.lua"] = { "templates", "model" }, ["idempotent_request.lua"] = { "resty" },
+  ["init.lua"] = { "misuse", "lock" }, ["leaving.lua"] = { "async_release", "model" },
+  ["lock.lua"] = { "model", "lock", "misuse" }, ["loss.lua"] = { "model", "watchdog" },
+  ["native.lua"] = { "lock" }, ["one_by_one.lua"] = { "templates", "misuse" },
+  ["options.lua"] = { "misuse", "connect" }, ["read_write_lock.lua"] = { "read_write" },
+  ["record.lua"] = { "templates" }, ["replies.lua"] = { "lock" },
+  ["servers.lua"] = { "quorum", "shards" }, ["shared_metrics.lua"] = { "resty" },
+  ["sorted.lua"] = { "locale" }, ["teller.lua"] = { "async_release", "loops" },
+  ["text.lua"] = { "misuse" }, ["traceback.lua"] = { "with_lock" },
+  ["loop/copas.lua"] = LOOPS, ["loop/cqueues.lua"] = LOOPS, ["loop/descriptors.lua"] = LOOPS,
+  ["loop/init.lua"] = LOOPS, ["loop/luv.lua"] = LOOPS, ["loop/pump.lua"] = LOOPS,
+  ["loop/cosockets.lua"] = { "resty" }, ["loop/ngx.lua"] = { "resty" },
+}
+local SPECS_OF_API = { "model", "lock", "with_lock", "misuse", "multi_lock", "templates" }
 
 -- Those that judge a file of the core first. A file that is not named here has its own.
 local QUORUM = { "test_quorum_calls", "test_quorum" }
@@ -76,7 +101,7 @@ local UNITS_OF_FILE = {
   },
 }
 local UNITS_OF_DRIVER = {
-  test_net = true, test_tls = true, test_system = true, test_ready = true,
+  test_driver = true, test_net = true, test_tls = true, test_system = true, test_ready = true,
   test_ready_portable = true,
 }
 -- Those of files that decide nothing: they run only first.
@@ -304,7 +329,7 @@ local function mutants_of(path)
   local text = assert(read(path))
   local lines = lines_of(text)
   local codes = lines_of((language == "lua" and code_of_lua or code_of_c)(text))
-  local list, file = {}, path:match("[^/]+$")
+  local list, file = {}, path:match("^lua/(.*)") or path:match("[^/]+$")
   local function add(number, rule, from, to, count)
     if from == to then return end
     list[#list + 1] = {
@@ -343,15 +368,28 @@ local function core_files()
   return files
 end
 
+-- Without the command, and without what shows a status: their specs compare what is printed.
+local function api_files()
+  local files = {}
+  local found = output_of("LC_ALL=C ls " .. API .. "/*.lua " .. API .. "/loop/*.lua")
+  for _, path in ipairs(lines_of(found)) do
+    if not path:find("/status") and not path:find("/version") then files[#files + 1] = path end
+  end
+  return files
+end
+
+local FILES_OF = {
+  programs = function() return lines_of(output_of("LC_ALL=C ls " .. PROGRAMS .. "/*.lua")) end,
+  core = core_files,
+  api = api_files,
+}
+
 local function files_of(options)
   local files = {}
-  if options.kind ~= "core" then
-    for _, path in ipairs(lines_of(output_of("LC_ALL=C ls " .. PROGRAMS .. "/*.lua"))) do
-      files[#files + 1] = path
+  for _, kind in ipairs { "programs", "core", "api" } do
+    if not options.kind or options.kind == kind then
+      for _, path in ipairs(FILES_OF[kind]()) do files[#files + 1] = path end
     end
-  end
-  if options.kind ~= "programs" then
-    for _, path in ipairs(core_files()) do files[#files + 1] = path end
   end
   if not options.only then return files end
   local chosen = {}
@@ -411,18 +449,20 @@ local BUSTED = "luajit $(command -v busted) --output=TAP "
 local Tree = {}
 Tree.__index = Tree
 
--- builds: false for a copy whose programs are shown to the cases alone
+-- builds: false for a copy whose programs are shown to the cases alone; "api" for one whose API is
+-- shown to the specs
 function Tree.new(name, builds, sanitized)
   local self = setmetatable({ path = ROOT .. "/" .. name .. "/tree", objects = {} }, Tree)
   assert(run(("rm -rf %s && mkdir -p %s && cp -r %s %s"):format(self.path, self.path, COPIED,
     self.path)))
   self.commands = {}
   self.originals = ROOT .. "/" .. name .. "/originals"
-  assert(run(("rm -rf %s && mkdir -p %s && cp -r csrc %s"):format(self.originals, self.originals,
-    self.originals)))
-  self.builds = builds
-  if not builds then
-    if not self:run(MAKE .. CORE_SO, 600) then fail("the copy does not build: %s", self.path) end
+  assert(run(("rm -rf %s && mkdir -p %s && cp -r csrc lua %s"):format(self.originals,
+    self.originals, self.originals)))
+  self.builds, self.is_api = builds == true, builds == "api"
+  if not self.builds then
+    local goals = builds == "api" and "build" or CORE_SO
+    if not self:run(MAKE .. goals, 1800) then fail("the copy does not build: %s", self.path) end
     return self
   end
   self:make("build", "build unit-programs")
@@ -607,6 +647,18 @@ local function judge_program(tree, mutant, quick)
     or sim_fails(tree, "--find --seeds 1000")
 end
 
+local function specs_of_api(mutant)
+  local name = mutant.path:sub(#API + 2)
+  return SPECS_OF_API_FILE[name] or { (name:gsub("%.lua$", "")) }
+end
+
+local function judge_api(tree, mutant, quick)
+  if not tree:run(("luajit -b %s /dev/null"):format(mutant.path), 60) then return "invalid" end
+  local found = specs_fail(tree, specs_of_api(mutant))
+  if found or quick then return found or "left" end
+  return specs_fail(tree, SPECS_OF_API)
+end
+
 -- The hashes of the original's object, by optimizer.
 local function original_object(tree, mutant, optimizer)
   local key = mutant.path .. (optimizer or "")
@@ -653,7 +705,8 @@ local function try(tree, mutant, quick)
   local path = tree.path .. "/" .. mutant.path
   local original = tree:original(mutant.path)
   write(path, with_mutant(mutant, original))
-  local judge = mutant.language == "lua" and judge_program or judge_core
+  local judge = mutant.path:find(API, 1, true) and judge_api
+    or mutant.language == "lua" and judge_program or judge_core
   local verdict = judge(tree, mutant, quick) or "survives"
   write(path, original)
   return verdict
@@ -661,12 +714,10 @@ end
 
 -- What judges must find nothing in the original.
 local function check_original(tree, list)
-  if not tree.builds then
-    local found = cases_fail(tree)
-    if found then fail("the original is found, too: %s", found) end
-    return
-  end
   local names, known = {}, {}
+  local function must_not_find(found)
+    if found then fail("the original is found, too: %s", found) end
+  end
   local function want(more)
     for _, name in ipairs(more or {}) do
       if not known[name] then names[#names + 1] = name end
@@ -674,13 +725,17 @@ local function check_original(tree, list)
     end
   end
   for _, mutant in ipairs(list) do
-    want(SPECS_OF_FILE[mutant.file])
-    want(mutant.language == "lua" and SPECS_OF_PROGRAMS or SPECS_OF_CORE)
+    local is_api = mutant.path:find(API, 1, true)
+    want(is_api and specs_of_api(mutant) or SPECS_OF_FILE[mutant.file])
+    want(is_api and SPECS_OF_API or mutant.language == "lua" and SPECS_OF_PROGRAMS or SPECS_OF_CORE)
+  end
+  if not tree.builds then
+    return must_not_find(tree.is_api and specs_fail(tree, names) or cases_fail(tree))
   end
   local _, units = unit_programs(tree, "")
   local found = units_fail(tree, "build", units) or units_fail(tree, "build/asan", units)
     or cases_fail(tree) or sim_fails(tree, "--kept") or specs_fail(tree, names)
-  if found then fail("the original is found, too: %s", found) end
+  must_not_find(found)
 end
 
 -- Leaves the copy as the original is.
@@ -800,8 +855,9 @@ end
 
 run("mkdir -p " .. ROOT)
 local known = results()
-local sanitized = options.kind ~= "programs" and (not options.quick or options.sanitized)
-local builds = options.kind ~= "programs" or not options.quick
+local compiles = options.kind ~= "programs" and options.kind ~= "api"
+local sanitized = compiles and (not options.quick or options.sanitized)
+local builds = compiles or options.kind == "api" and "api" or not options.quick
 local tree = Tree.new(options.name, builds, sanitized)
 if not options.unchecked then check_original(tree, list) end
 local function is_wanted(mutant)
