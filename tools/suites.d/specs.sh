@@ -39,7 +39,7 @@ spec/protocol_client_spec.lua spec/versions_spec.lua spec/docs_spec.lua spec/pag
 spec/examples_spec.lua spec/loops_servers_spec.lua spec/command_run_spec.lua spec/resty_spec.lua spec/status_spec.lua \
 spec/kinds_spec.lua spec/quorum_spec.lua spec/tenants_spec.lua spec/trouble_spec.lua spec/waiting_faults_spec.lua \
 spec/sim_spec.lua spec/completion_spec.lua spec/command_hostile_spec.lua spec/command_waiting_spec.lua \
-spec/fence_spec.lua"
+spec/fence_spec.lua spec/model_spec.lua spec/failing_loops_spec.lua"
 
 # In make check alone.
 NOT_IN_TEST="spec/stress_spec.lua spec/command_help_spec.lua"
@@ -81,7 +81,7 @@ spec/command_latch_spec.lua spec/command_lead_spec.lua spec/completion_spec.lua 
 spec/plain_semaphore_spec.lua spec/channel_waits_spec.lua spec/fair_spec.lua spec/keep_spec.lua \
 spec/async_release_spec.lua spec/metrics_spec.lua spec/names_spec.lua spec/deadlocks_spec.lua \
 spec/deadlocks_kinds_spec.lua spec/connect_spec.lua spec/fence_spec.lua"
-LOOP_SPECS="spec/loops_spec.lua"
+LOOP_SPECS="spec/loops_spec.lua spec/failing_loops_spec.lua"
 
 get_lua5_5() { tools/machine lua5.5 "$1"; }
 
@@ -130,10 +130,12 @@ other_hiredis() {
     done
 }
 
-# The small Redis against the real one, longer than in the specs.
+# The small Redis against the real one, and the API against its model, longer than in the specs.
 redis_diff() {
     for interpreter in lua5.4 luajit; do
         suite "redis-diff-$interpreter" busted with HOLDFAST_DIFF_SEEDS=1000 "files=spec/redis_diff_spec.lua" \
+            -- run_busted "$interpreter"
+        suite "model-$interpreter" busted with HOLDFAST_MODEL_SEEDS=5000 "files=spec/model_spec.lua" \
             -- run_busted "$interpreter"
     done
 }
