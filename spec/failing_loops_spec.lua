@@ -42,7 +42,7 @@ local function timed_signal(loop)
   local signal = { fired = false }
   function signal:wait(seconds)
     local till = process.now() + seconds
-    while not self.fired and process.now() < till do loop.sleep(0.002) end
+    while not self.fired and process.now() < till do loop.sleep(0.01) end
     return self.fired
   end
   function signal:fire() self.fired = true end

@@ -7,7 +7,7 @@ local lock_model = require "spec.support.lock_model"
 local redis = require "spec.support.redis"
 local resp = require "spec.support.resp"
 
-local SEEDS = tonumber(os.getenv("HOLDFAST_MODEL_SEEDS") or os.getenv("HOLDFAST_GC") and 4 or 100)
+local SEEDS = tonumber(os.getenv("HOLDFAST_MODEL_SEEDS") or os.getenv("HOLDFAST_GC") and 4 or 60)
 local FIRST = tonumber(os.getenv("HOLDFAST_MODEL_FIRST") or 1)
 local LENGTH = 40
 local LEASES = { 200, 400, 800 } -- seconds, so far apart that no delay makes one look like another
