@@ -152,7 +152,8 @@ describe("what a lock says", function()
 
   function calls.release(self, one)
     local released = outcome(one.lock:release())
-    if one.options.async_release then assert(clients[one.client]:ping()) end -- its reply comes behind
+    -- the reply of a ping comes behind that of a release
+    if one.options.async_release then assert(clients[one.client]:ping()) end
     return released, self.model:release(one)
   end
 
