@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -158,7 +159,9 @@ static void serve_connection(peer_connection *from) {
 static void accept_one(void) {
     for (int i = 0; i < MOST; i++) {
         if (peer.connections[i].fd >= 0) continue;
-        peer.connections[i].fd = accept(peer.listener, NULL, NULL);
+        int fd = accept(peer.listener, NULL, NULL), on = 1;
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        peer.connections[i].fd = fd;
         peer.connections[i].size = 0;
         return;
     }
