@@ -8,22 +8,24 @@ local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
 local MOST = 3 -- the last of the calls that are the first to fail
-local PATIENCE = 15 -- seconds in which each call has to return
+local CALLERS = 6
+local PATIENCE = 30 -- seconds in which each call has to return
 
 local function broken() error("broken", 0) end
 
 -- What a call does instead, by the name of the call: `plain()` is what it would do, `stay()`
 -- returns when the test is over. `once`: a loop in which each call did that would not run anything.
+-- `timed`: callers return if waits for signals end in time.
 local FAULTS = {
   ["a spawn that raises an error"] = { call = "spawn", act = broken },
-  ["a spawn that does nothing"] = { call = "spawn", act = function() end },
+  ["a spawn that does nothing"] = { call = "spawn", act = function() end, timed = true },
   ["a watch that raises an error"] = { call = "watch", act = broken },
   ["a wait for the descriptor that raises an error"] = { call = "watch.wait", act = broken },
   ["a wait for the descriptor that returns at once"] = {
     call = "watch.wait", act = function() end, once = true,
   },
   ["a wait for the descriptor that does not return"] = {
-    call = "watch.wait", act = function(_, stay) stay() end,
+    call = "watch.wait", act = function(_, stay) stay() end, timed = true,
   },
   ["a close that raises an error"] = { call = "watch.close", act = function(plain)
     plain()
@@ -81,7 +83,8 @@ local function failing(loop, fault, nth, lasts)
       return wrap_object("watch", plain.watch(fd), { "wait", "close" })
     end),
     signal = wrap("signal", function()
-      return wrap_object("signal", timed_signal(loop), { "wait", "fire" })
+      local signal = fault.timed and timed_signal(loop) or plain.signal()
+      return wrap_object("signal", signal, { "wait", "fire" })
     end),
   }, count
 end
@@ -103,7 +106,7 @@ for _, loop in ipairs(loops) do
     end)
     after_each(function() server:stop() end)
 
-    -- Two callers of one lock; then the client is closed.
+    -- Some callers of one lock, each of which calls again at once; then the client is closed.
     local function attempt(what, fault, nth, lasts)
       local driver, count = failing(loop, fault, nth, lasts)
       local client = holdfast.new { url = server:url(), driver = driver, command_timeout = 2,
@@ -112,14 +115,18 @@ for _, loop in ipairs(loops) do
       local function call(fn)
         loop.spawn(function()
           pcall(fn)
+          pcall(fn)
           returned = returned + 1
         end)
       end
       local lock = client:lock(key)
-      call(function() if lock:acquire(2) then lock:release() end end)
-      call(function() client:with_lock(key, { wait = 2 }, function() end) end)
-      if not loop.wait_until(function() return returned == 2 end, PATIENCE) then
-        failures[#failures + 1] = ("%s: %d of 2 callers have returned"):format(key, returned)
+      for _ = 1, CALLERS / 2 do
+        call(function() if lock:acquire(2) then lock:release() end end)
+        call(function() client:with_lock(key, { wait = 2 }, function() end) end)
+      end
+      if not loop.wait_until(function() return returned == CALLERS end, PATIENCE) then
+        failures[#failures + 1] = ("%s: %d of %d callers have returned"):format(key, returned,
+          CALLERS)
       end
       count.over = true
       pcall(client.close, client)

@@ -209,6 +209,16 @@ local function go_on(self, client)
   end
 end
 
+-- A caller may run at once, and change what waits.
+local function wake_all(self)
+  local numbers = {}
+  for number in pairs(self.waiting) do numbers[#numbers + 1] = number end
+  for _, number in ipairs(numbers) do
+    local waiter = self.waiting[number]
+    if waiter and waiter.ready then fire(self, waiter.ready) end
+  end
+end
+
 local function fail(self, message)
   local client = self.client
   if self.closing then
@@ -218,9 +228,7 @@ local function fail(self, message)
   self.why, self.failures = text(message), self.failures + 1
   self.loop.report(nil, message)
   go_on(self, client)
-  for _, waiter in pairs(self.waiting) do
-    if waiter.ready then fire(self, waiter.ready) end
-  end
+  wake_all(self)
 end
 
 local function run(self, task)
