@@ -51,6 +51,11 @@ describe("a multi lock", function()
       assert.equal(0, one:cli("EXISTS", "a"))
     end)
 
+    it("waits longer for more locks unless its `wait` is given", function()
+      occupy(one, "a", 0.9)
+      assert(connect(one:url()):multi_lock({ "a", "b", "c" }):acquire()):release()
+    end)
+
     it("keeps what it has beyond a short lease, which begins when it has all", function()
       local told = {}
       local all = connect(one:url()):multi_lock({ "a", "b", "c" }, {
