@@ -214,4 +214,27 @@ describe("what a lock says", function()
   it("is what the model says", function()
     for seed = FIRST, FIRST + SEEDS - 1 do run(seed) end
   end)
+
+  -- Calls the method of an unrelated object while a loss is known that has not been told.
+  local function tells(object, method)
+    local told, client = 0, clients[1]
+    local lost = client:lock("lost", { on_lost = function() told = told + 1 end })
+    assert(lost:acquire(0))
+    store:call("DEL", "lost")
+    assert.equal("lost", select(3, client:lock("lost"):check()))
+    assert.equal(0, told)
+    object[method](object)
+    assert.equal(1, told, method)
+  end
+
+  it("comes with what on_lost has not been told yet", function()
+    local lock, both = clients[1]:lock("other"), clients[1]:multi_lock { "other", "another" }
+    for _, method in ipairs {
+      "check", "is_held", "is_locked", "holds", "remaining", "ttl", "token", "token_text", "lost",
+      "info", "force_release", "try_acquire", "release",
+    } do tells(lock, method) end
+    for _, method in ipairs {
+      "check", "is_held", "remaining", "lost", "tokens", "try_acquire", "release",
+    } do tells(both, method) end
+  end)
 end)
