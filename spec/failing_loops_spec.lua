@@ -7,7 +7,7 @@ local loops = require "spec.support.loops"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
-local MOST = 3 -- the last of the calls that are the first to fail
+local MOST = 2 -- the last of the calls that are the first to fail
 local CALLERS = 2
 local PATIENCE = 30 -- seconds in which each call has to return
 
