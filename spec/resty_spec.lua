@@ -349,6 +349,26 @@ describe("under ngx_lua", function()
       assert.is_truthy(free_within("a", 2))
     end)
 
+    it("sends such a release together with the next command of its request", function()
+      start { server = FINISH .. handler("/", [[
+        local lock = CLIENT:lock("a", { async_release = true })
+        for _ = 1, 100 do
+          assert(lock:acquire())
+          assert(lock:release())
+        end
+        SAY(true)
+      ]]) }
+      local function reads()
+        return tonumber(server:cli("INFO", "stats"):match("total_reads_processed:(%d+)"))
+      end
+      say "/" -- the server knows the programs now
+      local before = reads()
+      say "/"
+      local seen = reads() - before
+      assert.is_true(seen < 120, seen .. " reads of the server for 100 acquires and releases")
+      assert.is_truthy(free_within("a", 2))
+    end)
+
     it("keeps a lock for its requests until others want it", function()
       start { server = FINISH .. handler("/", [[
         local before, last = nil, 0
