@@ -99,7 +99,7 @@ describe("holdfast latch", function()
     wrong("KEY is empty", "wait", "")
     wrong("%-n and %-w cannot be combined", "wait", "job", "-n", "-w1")
     wrong("%-n and %-w work only with latch wait", "down", "job", "-n")
-    wrong("works on a single server", "--servers", "redis://a,redis://b,redis://c", "count", "job")
+    wrong("works only with a single server", "--servers", "redis://a,redis://b,redis://c", "count", "job")
   end)
 
   it("has the exit codes of the command", function()

@@ -1309,7 +1309,7 @@ describe("holdfast run over several servers", function()
   it("is not for each verb", function()
     local url = servers[1]:url()
     local _, output = run { "bench", env = { HOLDFAST_SERVERS = list(servers) } }
-    assert.equal("holdfast bench: this verb works on a single server: name it with --url\n", output)
+    assert.equal("holdfast bench: this verb works only with a single server: name it with --url\n", output)
     assert.equal(0, (run { "ls", "--url", url, env = { HOLDFAST_SERVERS = list(servers) } }))
   end)
 

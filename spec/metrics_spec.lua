@@ -441,7 +441,7 @@ describe("a client's work", function()
         print(seen >= 6)
       ]], args = { server:url() } }
       assert.equal("exit", program:wait(PATIENCE))
-      assert.matches("error in on_event, reported once: .an error value of type table", program:output())
+      assert.matches("error in on_event .reported only once.: .an error value of type table", program:output())
       assert.matches("true\n$", program:output())
     end)
 

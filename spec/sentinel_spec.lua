@@ -419,7 +419,7 @@ describe("with sync", function()
     master:cli("ACL", "SETUSER", "limited", "on", ">pass", "~*", "&*", "+@all", "-wait")
     local one = client { url = ("redis://limited:pass@127.0.0.1:%d"):format(master.port),
       sync = {} }
-    fails("denied", "WAIT for replicas: NOPERM", one:lock("k"):acquire(0))
+    fails("denied", "WAIT for replicas failed: NOPERM", one:lock("k"):acquire(0))
     eventually(function() return master:cli("EXISTS", "k") == 0 end)
   end)
 

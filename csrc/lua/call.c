@@ -52,7 +52,7 @@ static int push_collected(lua_State *L) {
 }
 
 static void check_suits(lua_State *L, const hf_lua_lock *lock, hf_op_kind kind) {
-    luaL_argcheck(L, hf_op_kind_suits(kind, lock->kind), 1, "not of a kind with such operations");
+    luaL_argcheck(L, hf_op_kind_suits(kind, lock->kind), 1, "this kind of lock does not support the operation");
 }
 
 static bool takes_words(hf_op_kind kind) {
@@ -180,7 +180,7 @@ static hf_op_kind check_kind(lua_State *L, int index) {
  * lock; it is begun again. A ping uses the lock's client only. */
 static int l_begin(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
-    if (!lock->driver) return luaL_error(L, "the lock was collected");
+    if (!lock->driver) return luaL_error(L, "the lock was garbage-collected");
     hf_op_kind kind = check_kind(L, 2);
     check_suits(L, lock, kind);
     double seconds = lua_isnoneornil(L, 3) ? lock->wait : lua_tonumber(L, 3);

@@ -13,7 +13,7 @@ static hf_lua_client *check_client(lua_State *L) {
 
 hf_driver *hf_check_driver(lua_State *L, int index) {
     hf_driver *driver = ((hf_lua_client *)hf_checkudata(L, index, hf_client_type))->driver;
-    if (!driver) luaL_error(L, "the client was collected");
+    if (!driver) luaL_error(L, "the client was garbage-collected");
     return driver;
 }
 

@@ -136,7 +136,7 @@ static const hf_kind *kind_field(lua_State *L) {
     hf_push_field(L, 2, "kind");
     const char *name = luaL_optstring(L, -1, "lock");
     const hf_kind *kind = hf_kind_named(name);
-    if (!kind) luaL_error(L, "no kind of lock is called %s", name);
+    if (!kind) luaL_error(L, "there is no kind of lock called %s", name);
     lua_pop(L, 1);
     return kind;
 }
@@ -230,7 +230,7 @@ static int l_copy(lua_State *L) {
     hf_slice key;
     key.data = luaL_checklstring(L, 2, &key.size);
     luaL_argcheck(L, key.size > 0, 2, "an empty key");
-    if (!from->driver) return luaL_error(L, "the lock was collected");
+    if (!from->driver) return luaL_error(L, "the lock was garbage-collected");
     hf_lua_lock *lock =
         hf_new_object(L, sizeof *lock, from->kind->counted ? hf_permit_type : hf_lock_type);
     hf_getuservalue(L, 1);

@@ -324,7 +324,7 @@ static int push_forked(lua_State *L) {
 static int l_finish(lua_State *L) {
     hf_lua_op *self = check_op(L);
     outcome ended;
-    if (self->finished) return luaL_error(L, "the operation is finished");
+    if (self->finished) return luaL_error(L, "the operation has already finished");
     begin_outcome(&ended, self);
     self->finished = true;
     release_kept(L);

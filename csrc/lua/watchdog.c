@@ -8,7 +8,7 @@ typedef struct hf_lua_watchdog {
 
 static hf_driver *check_watchdog(lua_State *L) {
     hf_lua_watchdog *watchdog = hf_checkudata(L, 1, hf_watchdog_type);
-    if (!watchdog->driver) luaL_error(L, "the watchdog was collected");
+    if (!watchdog->driver) luaL_error(L, "the watchdog was garbage-collected");
     return watchdog->driver;
 }
 

@@ -40,7 +40,7 @@ local function call(item)
   local ok, err = pcall(listener, event)
   if ok or failed[listener] then return true end
   failed[listener] = true
-  warn("holdfast: an error in on_event, reported once: " .. compat.text(err))
+  warn("holdfast: error in on_event (reported only once): " .. compat.text(err))
   return true
 end
 

@@ -671,7 +671,7 @@ TEST(a_user_who_may_not_wait_is_told_so) {
     hear_calls(&rig, ACQUIRED "-NOPERM this user has no permissions to run the 'wait' command\r\n",
                AT(1));
     CHECK_OUTCOME(op, "denied");
-    CHECK(strstr(op->failure.text, "WAIT for replicas: NOPERM"));
+    CHECK(strstr(op->failure.text, "WAIT for replicas failed: NOPERM"));
     rig_end(&rig, AT(2));
 }
 
@@ -1093,7 +1093,7 @@ TEST(a_refused_wait_for_replicas_is_no_quorum) {
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     hear_calls(&rig, ACQUIRED "-ERR unknown command\r\n", AT(1));
     CHECK_OUTCOME(op, "no_quorum");
-    CHECK(strstr(op->failure.text, "WAIT for replicas: ERR unknown command"));
+    CHECK(strstr(op->failure.text, "WAIT for replicas failed: ERR unknown command"));
     rig_end(&rig, AT(2));
 }
 

@@ -159,7 +159,7 @@ TEST(a_bad_reply_changes_nothing) {
         CHECK_OR(read_text(bad[i]), "taken for a map: %s", bad[i]);
         CHECK(belongs(0, "a", 1) && belongs(16383, "a", 1) && slots.count == 1);
     }
-    CHECK_STR(hf_slots_read(&slots, NULL, &ASKED), "not a list of slots");
+    CHECK_STR(hf_slots_read(&slots, NULL, &ASKED), "the reply is not a list of slots");
     hf_slots_free(&slots);
 }
 

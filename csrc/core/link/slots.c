@@ -91,7 +91,7 @@ static bool read_range(hf_slots *slots, const hf_reply *range, const hf_address 
 }
 
 const char *hf_slots_read(hf_slots *slots, const hf_reply *reply, const hf_address *asked) {
-    if (!is_array(reply, 0)) return "not a list of slots";
+    if (!is_array(reply, 0)) return "the reply is not a list of slots";
     hf_slots *read = malloc(sizeof *read);
     if (!read) return "out of memory";
     hf_slots_init(read);

@@ -125,7 +125,7 @@ void hf_acquire_fail_for_itself(hf_op *op) {
 static void end_as(hf_op *op, hf_code code, hf_time now) {
     if (code == HF_BUSY) fail_busy(op, now);
     else if (code == HF_DEADLOCK) hf_acquire_fail_for_itself(op);
-    else hf_op_fail(op, code, "a signal ended the wait");
+    else hf_op_fail(op, code, "the wait was interrupted by a signal");
     finish(op, now);
 }
 

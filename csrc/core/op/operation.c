@@ -113,7 +113,7 @@ void hf_op_fail_unconfirmed(hf_op *op) {
     const hf_sync *sync = &op->client->config.sync;
     if (request->failure.text[0]) {
         bool denied = hf_code_of_error(request->failure.text) == HF_DENIED;
-        hf_op_fail(op, denied ? HF_DENIED : HF_NO_QUORUM, "WAIT for replicas: %s",
+        hf_op_fail(op, denied ? HF_DENIED : HF_NO_QUORUM, "WAIT for replicas failed: %s",
                    request->failure.text);
         return;
     }

@@ -16,7 +16,7 @@ static void tick(hf_op *op, hf_time now) {
 
 static void interrupt(hf_op *op, hf_time now) {
     (void)now;
-    hf_op_fail(op, HF_INTERRUPTED, "a signal ended the wait");
+    hf_op_fail(op, HF_INTERRUPTED, "the wait was interrupted by a signal");
 }
 
 static void abandon(hf_op *op, hf_time now) {

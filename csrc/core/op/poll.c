@@ -47,7 +47,7 @@ static void end_wait(hf_op *op, hf_time now) {
 }
 
 static void fail_interrupted(hf_op *op, hf_time now) {
-    hf_op_fail(op, HF_INTERRUPTED, "a signal ended the wait");
+    hf_op_fail(op, HF_INTERRUPTED, "the wait was interrupted by a signal");
     finish(op, now);
 }
 

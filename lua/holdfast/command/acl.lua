@@ -116,13 +116,13 @@ end
 acl.usage = "holdfast acl PREFIX [options]"
 acl.summary = "Print the ACL rule for a Redis user that may use only keys with a given prefix."
 acl.more = "acl does not connect to a server. Pipe the rule into redis-cli as a user that may change ACLs,\n"
-  .. "and set a password there: ACL SETUSER NAME >PASSWORD. Clients of the new user need the option\n"
-  .. "tenant = PREFIX, or --tenant PREFIX on the command line.\n"
+  .. "and set a password there: ACL SETUSER NAME >PASSWORD. Clients that log in as the new user\n"
+  .. "need the option tenant = PREFIX, or --tenant PREFIX on the command line.\n"
   .. "No user's prefix may begin with another user's prefix."
 acl.examples = {
   "holdfast acl shop:                              # plain locks",
   "holdfast acl shop: --user shop --kinds all      # every kind of lock, for the user shop",
-  "holdfast acl jobs: --idempotent >jobs.acl       # also run --idempotent",
+  "holdfast acl jobs: --idempotent >jobs.acl       # also allows run --idempotent",
 }
 
 local function names_of_kinds()

@@ -15,7 +15,7 @@ bench.summary = "Measure the speed of acquire/release and of hand-offs between p
 
 bench.options = verb.options(bench, {
   { "cycles", value = "N", check = options.count, help = "acquires per process (default: 1000)" },
-  { "workers", value = "N", check = options.count, help = "processes that contend (default: 4)" },
+  { "workers", value = "N", check = options.count, help = "number of competing processes (default: 4)" },
   { "worker", value = "KEY", help = "be one of them", hidden = true },
 })
 bench.examples = {

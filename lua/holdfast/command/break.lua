@@ -14,11 +14,13 @@ local verb = require "holdfast.command.verb"
 local break_lock = {}
 
 break_lock.usage = "holdfast break [options] KEY"
-break_lock.summary = "Take the lock KEY from its holder, if you confirm. Exits with 1 if nothing was broken."
+break_lock.summary = "Take the lock KEY from its holder, after asking for confirmation. Exits with 1 if\n" ..
+  "no lock was broken."
 break_lock.more = "The lock passes to the next waiter. The old holder is not stopped: it keeps running until its\n" ..
   "next renewal or, at the latest, until its lease ends; `break` says how long that is.\n\n" ..
-  "A semaphore gets all its permits back. A latch that somebody is waiting for is opened. If the\n" ..
-  "lock is free and its job counts as done (run --idempotent), break lets the job run again."
+  "A semaphore gets all its permits back. If somebody is waiting for a\n" ..
+  "latch, break opens it. If the lock is free and its job counts as done (run --idempotent),\n" ..
+  "break lets the job run again."
 
 break_lock.of_servers = true
 break_lock.options = verb.options(break_lock, {

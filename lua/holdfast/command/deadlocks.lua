@@ -17,11 +17,11 @@ deadlocks.more = "deadlocks sees only callers that hold a lock and have been wai
 deadlocks.of_servers = true
 deadlocks.options = verb.options(deadlocks, {
   { "all", short = "a", help = "list every wait, including those of callers that hold nothing" },
-  { "json", help = "print one JSON object per deadlock and, with -a, per wait" },
+  { "json", help = "print one JSON object per deadlock and, with -a, one per wait" },
 })
 deadlocks.examples = {
   "holdfast deadlocks                   # prints each cycle",
-  "holdfast deadlocks --all             # and every other wait",
+  "holdfast deadlocks --all             # and all other waits",
   "holdfast deadlocks --json || ./alert # exits with 1 if there are any",
 }
 

@@ -12,7 +12,7 @@ local target = require "holdfast.command.target"
 local hold = {}
 
 hold.usage = "holdfast hold [options] KEY…"
-hold.summary = "Hold a lock until interrupted by a signal. Prints its key and fencing token."
+hold.summary = "Hold a lock until interrupted by a signal. Prints the lock's key and fencing token."
 hold.options = options.join(target.waiting, target.locking, settings.options, target.telling)
 hold.more = target.TIME .. "\n\n" .. exits.help "hold"
 hold.examples = {

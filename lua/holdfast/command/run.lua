@@ -23,7 +23,7 @@ run.options = options.join(target.waiting, {
   title = "Command",
   work.command,
   { "max-runtime", value = "TIME", check = options.lease,
-    help = "end the command after this long: TERM, then KILL" },
+    help = "stop the command after this long: TERM, then KILL" },
   work.grace,
   { "min-hold", value = "TIME", check = options.seconds, help = "hold the lock for at least this long" },
   { "idempotent", value = "TIME", check = options.lease,

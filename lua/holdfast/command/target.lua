@@ -32,7 +32,7 @@ target.locking = {
   { "exclusive", short = "x", help = "exclude both --shared and other --exclusive holders" },
   { "permits", value = "N", check = options.count,
     help = "allow at most N holders at a time; N is ignored if the semaphore already exists" },
-  { "name", value = "NAME", check = options.name, help = "name of the holder in `holdfast show`" },
+  { "name", value = "NAME", check = options.name, help = "holder name shown by `holdfast show`" },
 }
 
 target.TIME = "TIME is a number of seconds, or numbers with units: 90, 1.5, 5m, 1h30m."

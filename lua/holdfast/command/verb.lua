@@ -10,7 +10,7 @@ local unpack = table.unpack or unpack
 local verb = {}
 
 local NO_SERVERS = { "servers", value = "URL,URL",
-  help = "not supported: this verb works on a single server" }
+  help = "not supported: this verb works only with a single server" }
 
 -- The options of a verb: its own, those that say where the server is, or with self.of_servers the
 -- servers, and how to connect, and more.
@@ -24,7 +24,7 @@ end
 
 local function check_servers(self, chosen)
   if chosen.servers and not self.of_servers then
-    return nil, "this verb works on a single server: name it with --url"
+    return nil, "this verb works only with a single server: name it with --url"
   end
   return true
 end

@@ -10,7 +10,7 @@ local work = {}
 work.command = { "command", short = "c", value = "COMMAND", help = "run this with /bin/sh -c" }
 work.grace = {
   "grace", value = "TIME", check = options.seconds,
-  help = "time between TERM and KILL when the job has to end (default: 5s)",
+  help = "time between TERM and KILL when the job has to be stopped (default: 5s)",
 }
 
 -- The line that was probably meant: the first word is the key.

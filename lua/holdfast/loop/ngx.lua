@@ -26,7 +26,7 @@ local contexts = debug.getregistry().ngx_lua_ctx_tables
 local get_request = base.get_request
 
 if not contexts then
-  error("holdfast: this version of lua-resty-core keeps ngx.ctx in an unknown place", 0)
+  error("holdfast: this version of lua-resty-core keeps ngx.ctx somewhere that holdfast does not know about", 0)
 end
 
 local IDLE = 60 -- seconds that a task outlives its last work
