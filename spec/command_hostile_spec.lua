@@ -204,7 +204,7 @@ describe("the verbs that look", function()
     with_wrong_reply("SCAN", { 1, 2 }, function()
       local exit, _, err = run(url, "ls")
       assert.equal(70, exit)
-      assert.matches("cannot read the reply to SCAN on ", err, 1, true)
+      assert.matches("cannot read the reply to SCAN from ", err, 1, true)
     end)
   end)
 

@@ -52,7 +52,8 @@ static int push_collected(lua_State *L) {
 }
 
 static void check_suits(lua_State *L, const hf_lua_lock *lock, hf_op_kind kind) {
-    luaL_argcheck(L, hf_op_kind_suits(kind, lock->kind), 1, "this kind of lock does not support the operation");
+    luaL_argcheck(L, hf_op_kind_suits(kind, lock->kind), 1,
+                  "this kind of lock does not support the operation");
 }
 
 static bool takes_words(hf_op_kind kind) {

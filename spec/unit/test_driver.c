@@ -331,7 +331,7 @@ static int count_threads(void) {
     int count = 0;
     DIR *tasks = opendir("/proc/self/task");
     if (!tasks) return 0;
-    while (readdir(tasks)) count++;
+    for (struct dirent *entry; (entry = readdir(tasks));) count += entry->d_name[0] != '.';
     closedir(tasks);
     return count;
 }

@@ -14,8 +14,7 @@ local verb = require "holdfast.command.verb"
 local break_lock = {}
 
 break_lock.usage = "holdfast break [options] KEY"
-break_lock.summary = "Take the lock KEY from its holder, after asking for confirmation. Exits with 1 if\n" ..
-  "no lock was broken."
+break_lock.summary = "Take the lock KEY from its holder, after confirmation. Exits with 1 if none was broken."
 break_lock.more = "The lock passes to the next waiter. The old holder is not stopped: it keeps running until its\n" ..
   "next renewal or, at the latest, until its lease ends; `break` says how long that is.\n\n" ..
   "A semaphore gets all its permits back. If somebody is waiting for a\n" ..

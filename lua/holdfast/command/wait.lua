@@ -17,7 +17,7 @@ local waiting = require "holdfast.command.waiting"
 local wait = {}
 
 wait.usage = "holdfast wait [options] KEY…"
-wait.summary = "Wait until a lock is free; with several KEYs, until all of them are free at the same time."
+wait.summary = "Wait until a lock is free; with several KEYs, until all are free at the same time."
 wait.of_servers = true
 wait.options = options.join(target.waiting, settings.options, target.telling)
 wait.more = "wait does not take the lock or join the queue. It polls, so it can miss a lock that is only\n"
