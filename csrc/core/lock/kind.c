@@ -29,13 +29,12 @@ const hf_program *hf_program_wait(void) {
 
 #define HAS(id) (1 + HF_PROGRAM_##id)
 
-/* The programs of a kind whose names begin with `of`: those of its queue, of its lease, to force.
- */
+/* The programs of a kind whose ids begin with `of`: those of its queue, of its lease, to force. */
 #define QUEUED(of)                                                                                 \
-    [HF_VERB_ACQUIRE] = HAS(of##ACQUIRE), [HF_VERB_RELEASE] = HAS(of##RELEASE),                    \
-    [HF_VERB_LEAVE] = HAS(of##LEAVE), [HF_VERB_INFO] = HAS(of##INFO)
-#define LEASED(of) [HF_VERB_EXTEND] = HAS(of##EXTEND), [HF_VERB_RENEW] = HAS(of##RENEW)
-#define FORCED(of) [HF_VERB_FORCE] = HAS(of##FORCE)
+    [HF_VERB_ACQUIRE] = 1 + of##ACQUIRE, [HF_VERB_RELEASE] = 1 + of##RELEASE,                      \
+    [HF_VERB_LEAVE] = 1 + of##LEAVE, [HF_VERB_INFO] = 1 + of##INFO
+#define LEASED(of) [HF_VERB_EXTEND] = 1 + of##EXTEND, [HF_VERB_RENEW] = 1 + of##RENEW
+#define FORCED(of) [HF_VERB_FORCE] = 1 + of##FORCE
 
 const hf_kind hf_kind_lock = {
     .name = "lock",
@@ -45,7 +44,8 @@ const hf_kind hf_kind_lock = {
     .announced = true,
     .kept = true,
     .one_owner = true,
-    .programs = {QUEUED(), LEASED(), FORCED(), [HF_VERB_ACQUIRE_ALL] = HAS(ACQUIRE_ALL),
+    .programs = {QUEUED(HF_PROGRAM_), LEASED(HF_PROGRAM_),
+                 FORCED(HF_PROGRAM_), [HF_VERB_ACQUIRE_ALL] = HAS(ACQUIRE_ALL),
                  [HF_VERB_RELEASE_ALL] = HAS(RELEASE_ALL)},
 };
 
@@ -55,7 +55,7 @@ const hf_kind hf_kind_mutex = {
     .letter = 'm',
     .kept = true,
     .one_owner = true,
-    .programs = {QUEUED(MUTEX_), LEASED(MUTEX_), FORCED(MUTEX_)},
+    .programs = {QUEUED(HF_PROGRAM_MUTEX_), LEASED(HF_PROGRAM_MUTEX_), FORCED(HF_PROGRAM_MUTEX_)},
 };
 
 const hf_kind hf_kind_guard = {
@@ -70,8 +70,8 @@ const hf_kind hf_kind_guard = {
                  [HF_VERB_COMPLETE] = HAS(COMPLETE),
                  [HF_VERB_LEAVE] = HAS(LEAVE),
                  [HF_VERB_INFO] = HAS(INFO),
-                 LEASED(),
-                 FORCED()},
+                 LEASED(HF_PROGRAM_),
+                 FORCED(HF_PROGRAM_)},
 };
 
 const hf_kind hf_kind_permit = {
@@ -82,7 +82,8 @@ const hf_kind hf_kind_permit = {
     .bare = true,
     .channel = "redisson_sc:",
     .taken = "its permits are taken",
-    .programs = {QUEUED(PERMIT_), LEASED(PERMIT_), [HF_VERB_SET] = HAS(PERMIT_SET)},
+    .programs = {QUEUED(HF_PROGRAM_PERMIT_),
+                 LEASED(HF_PROGRAM_PERMIT_), [HF_VERB_SET] = HAS(PERMIT_SET)},
 };
 
 const hf_kind hf_kind_read = {
@@ -94,7 +95,7 @@ const hf_kind hf_kind_read = {
     .joint = true,
     .channel = "redisson_rwlock:",
     .writes = &hf_kind_write,
-    .programs = {QUEUED(RW_), LEASED(RW_), FORCED(RW_)},
+    .programs = {QUEUED(HF_PROGRAM_RW_), LEASED(HF_PROGRAM_RW_), FORCED(HF_PROGRAM_RW_)},
 };
 
 const hf_kind hf_kind_write = {
@@ -106,7 +107,7 @@ const hf_kind hf_kind_write = {
     .suffix = ":write",
     .channel = "redisson_rwlock:",
     .reads = &hf_kind_read,
-    .programs = {QUEUED(RW_), LEASED(RW_), FORCED(RW_)},
+    .programs = {QUEUED(HF_PROGRAM_RW_), LEASED(HF_PROGRAM_RW_), FORCED(HF_PROGRAM_RW_)},
 };
 
 const hf_kind hf_kind_fair = {
@@ -119,7 +120,7 @@ const hf_kind hf_kind_fair = {
     .listed = true,
     .bare = true,
     .one_owner = true,
-    .programs = {QUEUED(FAIR_), LEASED(), FORCED(FAIR_)},
+    .programs = {QUEUED(HF_PROGRAM_FAIR_), LEASED(HF_PROGRAM_), FORCED(HF_PROGRAM_FAIR_)},
 };
 
 const hf_kind hf_kind_latch = {
