@@ -88,7 +88,7 @@ const hf_kind *hf_kind_named(const char *name);
 #define HF_PREFIXES(X)                                                                             \
     X(counter, "redisson_lock_token:")                                                             \
     X(queue, "holdfast_queue:")                                                                    \
-    X(list, "redisson_lock_queue:") /* of a listed kind: its queue, and its leases */              \
+    X(list, "redisson_lock_queue:") /* the queue of a listed kind */                               \
     X(timeouts, "redisson_lock_timeout:")                                                          \
     X(releases, "redisson_lock__channel:") /* of kinds without a channel of their own */           \
     X(listening, "holdfast_listening:")                                                            \

@@ -53,7 +53,7 @@ typedef struct hf_driver {
     hf_tls_settings *tls;       /* owned; needed for a server with TLS, else NULL */
     int wake[2];                /* a pipe that ends the watchdog's sleep; -1: none */
     hf_file wake_file;          /* both ends */
-    hf_time sleeps_until;       /* of the watchdog; 0: awake */
+    hf_time sleeps_until;       /* when the watchdog wakes up; 0: it is awake */
     unsigned sleeps_on;         /* links that it reads meanwhile */
     hf_time rests_until;        /* when the task of an event loop is to serve at the latest */
     hf_time reads_left_at;      /* when it reads the replies that calls have left; 0: not planned */

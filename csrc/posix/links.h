@@ -28,9 +28,8 @@ void hf_links_serve_renewer(hf_driver *driver, hf_time now);
 /* Reads what has come, without sleeping. */
 void hf_links_read(hf_driver *driver, unsigned roles);
 
-/* Reads a connection for calls that was idle: the server may have closed it, which is to be noticed
- * before a command is sent, and replies that nobody waited for may have come. Returns the time
- * after that. */
+/* Reads an idle connection for calls before a command is sent: the server may have closed it, or
+ * sent replies that nobody waited for. Returns the time after that. */
 hf_time hf_links_read_idle(hf_driver *driver);
 
 /* Waits for bytes on the first link for calls, in one recv, and reads them. Releases the mutex

@@ -21,7 +21,7 @@ struct hf_lookout {
     hf_op *op; /* NULL: it has ended, and the reply in flight has not arrived */
     hf_request request;
     bool asking;                 /* the request is in flight */
-    char owner[HF_OWNER_SIZE];   /* of the lock; "": none that is known to be on this host */
+    char owner[HF_OWNER_SIZE];   /* the lock's owner, if it is on this host; else "" */
     char uuid[HF_UUID_SIZE + 1]; /* of the owner's client */
     hf_time ahead;               /* waiters ahead of this one */
     hf_time ask_at;              /* when to ask the server for the owner again */
