@@ -558,7 +558,7 @@ describe("the rights of an operator who uses the command", function()
       "\nlock:a +%S+ pid %d+ nightly ", "\nlock:done +done ",
       "\n0 1 lock, ", "\nwho +%S+ pid %d+ nightly\n", "\ndone +for 3",
       "\n0 lock:done: may run again", "\n0 lock:a: broken",
-      "\n0 answers in ",
+      "\n0 answered in ",
     } do
       assert.matches(pattern, said)
     end

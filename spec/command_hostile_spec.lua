@@ -269,7 +269,7 @@ describe("a file of settings", function()
     shell("chmod 666 " .. path)
     local code, text = try()
     assert.equal(64, code)
-    assert.matches("it is world-writable: chmod o-w", text, 1, true)
+    assert.matches("it is world-writable; run chmod o-w on it", text, 1, true)
     shell("chmod 664 " .. path)
     assert.equal(69, (try()))
     if shell("id -u") ~= "0\n" then return end
@@ -286,7 +286,7 @@ describe("a file of settings", function()
       return shell(("HOLDFAST_URL= HOLDFAST_SERVERS= HOLDFAST_CONFIG=%s script -qec \"'%s'\" /dev/null </dev/null || true"):format(
         path, words))
     end
-    local warning = "holdfast: " .. path .. " contains a password and is world-readable: chmod o-r\r\n"
+    local warning = "holdfast: " .. path .. " contains a password and is world-readable; run chmod o-r on it\r\n"
     shell("chmod 644 " .. path)
     assert.equal(1, select(2, on_terminal():gsub(warning:gsub("%p", "%%%0"), "")))
     assert.is_nil(select(2, try()):find("password", 1, true))

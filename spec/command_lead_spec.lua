@@ -123,7 +123,7 @@ describe("the command", function()
       local list = terms()
       assert.is_false(runs(list[1].pid))
       assert.is_true(list[2].token > list[1].token)
-      assert.matches('lost the lock "k": its key was deleted on the server; ending the job',
+      assert.matches('lost the lock "k": its key was deleted on the server; stopping the job',
         child:output())
       assert.equal(server:cli("HGETALL", "k")[2], "1")
     end)

@@ -247,7 +247,7 @@ describe("holdfast run", function()
       assert.same({ "exit", 124 }, { child:wait(PATIENCE) })
       local output = child:output()
       for _, part in ipairs {
-        '"event":"overdue"', '"seconds":0.2', "the job has run for its %-%-max%-runtime of 0.2 s; ending the job",
+        '"event":"overdue"', '"seconds":0.2', "the job has run for its %-%-max%-runtime of 0.2 s; stopping the job",
         "got TERM", '"event":"ended"[^\n]*"signal":9', '"event":"released"',
       } do assert.matches(part, output) end
       assert.is_nil(output:find('"lost"', 1, true))
@@ -377,7 +377,7 @@ describe("holdfast run", function()
     it("shows the line that was meant where -- is missing", function()
       assert.equal("holdfast run: no -- before the command; did you mean: holdfast run k -- sleep …\n",
         select(2, run { "run", "-n", "k", "sleep", "1" }))
-      assert.equal("holdfast lead: no -- before the command; write: holdfast lead KEY -- command\n",
+      assert.equal("holdfast lead: no -- before the command; use: holdfast lead KEY -- command\n",
         select(2, run { "lead", "k" }))
     end)
 
@@ -508,9 +508,9 @@ describe("holdfast run", function()
       ["a missing --"] = { "run", "k", "touch", "FILE" },
       ["no command"] = { "run", "k", "--" },
       ["no key"] = { "run", "--", "touch", "FILE" },
-      ["an empty key"] = { "run", "", "--", "touch", "FILE" },
+      ["key must not be empty"] = { "run", "", "--", "touch", "FILE" },
       ["a key named twice"] = { "run", "k", "l", "k", "--", "touch", "FILE" },
-      ["an empty key among several"] = { "run", "k", "", "--", "touch", "FILE" },
+      ["key must not be empty among several"] = { "run", "k", "", "--", "touch", "FILE" },
       ["a line break in one of several keys"] = { "run", "k", "l\nm", "--", "touch", "FILE" },
       ["keys that no job could be told"] = { "run", ("k"):rep(70000), ("l"):rep(70000), "--",
         "touch", "FILE" },
@@ -689,7 +689,7 @@ describe("holdfast run", function()
         "trap 'echo ending; exit 0' TERM; while :; do sleep 0.05; done")
       server:cli("FLUSHALL")
       assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
-      assert.matches('lost the lock "k": its key was deleted on the server; ending the job\n',
+      assert.matches('lost the lock "k": its key was deleted on the server; stopping the job\n',
         child:output(), 1, true)
       assert.matches("ending\n", child:output())
       assert.is_true(is_gone(pid))
@@ -900,7 +900,7 @@ describe("holdfast run", function()
       local child = start_job({ "run", "--lease", "9", "a", "b" }, "exec sleep 60")
       server:cli("DEL", "b")
       assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
-      assert.matches('lost the lock "b": its key was deleted on the server; ending the job\n',
+      assert.matches('lost the lock "b": its key was deleted on the server; stopping the job\n',
         child:output(), 1, true)
       assert.is_true(is_free("a"))
     end)
@@ -1330,7 +1330,7 @@ describe("holdfast run over several servers", function()
     assert.equal(1, (run { "show", "--servers", list(servers), "other" }))
     code, output = run { "ping", "--servers", list(servers) }
     assert.equal(0, code)
-    assert.matches("^answers in ", output)
+    assert.matches("^answered in ", output)
     code, output = run { "break", "--yes", "--servers", list(servers), "k" }
     assert.equal(0, code)
     assert.equal("k: broken\n", output)

@@ -283,7 +283,7 @@ describe("holdfast", function()
       server:cli("HSET", "one", "name", "bob")
       server:cli("EXPIRE", "one", 60)
       local why = { user = "it has 2 fields", visits = "it has no TTL",
-        one = "its field is not a hold count" }
+        one = "the value of its field is not a hold count" }
       for key, text in pairs(why) do
         local expected = ('holdfast show: "%s" holds a hash that is not a lock: %s\n'):format(key,
           text)
@@ -536,7 +536,7 @@ describe("holdfast", function()
     it("tells how long it took", function()
       local code, output = run("ping")
       assert.equal(0, code)
-      assert.matches("^answers in [%d.]+ ms %(first answer: [%d.]+ ms%)\n$", output)
+      assert.matches("^answered in [%d.]+ ms %(first answer: [%d.]+ ms%)\n$", output)
       code, output = run("ping", "--url", "unix:///no/such.sock")
       assert.equal(69, code)
       assert.equal(1, select(2, output:gsub("\n", "")))
@@ -913,13 +913,13 @@ describe("over TLS", function()
     assert.matches("client certificate", output)
     code, output = run { "ping", "--cert", made.client.cert }
     assert.equal(64, code)
-    assert.matches("%-%-cert and %-%-key go together", output)
+    assert.matches("%-%-cert and %-%-key must be used together", output)
     code, output = run({ "ping", "--url", server:url(), "--ca", made.ca.cert })
     assert.equal(64, code)
     assert.matches("%-%-ca, %-%-cert and %-%-key need rediss://", output)
     code, output = run({ "ping" }, config("url = " .. server:tls_url(), "cert = x"))
     assert.equal(64, code)
-    assert.matches("cert and key in the file go together", output)
+    assert.matches("cert and key must be set together in the file", output)
   end)
 
   it("servers of a quorum may have it or not", function()

@@ -196,7 +196,7 @@ describe("crash_release", function()
   it("refuses a quorum, and an owner in the form of a client's own", function()
     assert.has_error(function()
       holdfast.new { servers = { "redis://a", "redis://b", "redis://c" }, mode = "quorum", crash_release = true }
-    end, "holdfast.new: crash_release does not work in a quorum: it has no queue")
+    end, "holdfast.new: crash_release does not work in a quorum, which has no queue")
     local client = waiting_client()
     local lock = client:lock("k")
     assert(lock:acquire())

@@ -391,7 +391,7 @@ describe("deadlocks", function()
       found(client)
       local code, output = command.run(server, { "deadlocks" })
       assert.equal(1, code)
-      assert.matches("^deadlock 1, a cycle of 3\n", output)
+      assert.matches("^deadlock 1, a cycle of length 3\n", output)
       for _, key in ipairs(KEYS) do
         assert.truthy(output:find(('waits for "%s", held by '):format(key), 1, true), output)
         assert.truthy(output:find(name_of(key) .. " (", 1, true), output)
@@ -444,7 +444,7 @@ describe("deadlocks", function()
       for _ = 1, 5 do
         local seconds, output = named_after()
         best = math.min(best, seconds)
-        assert.matches("^deadlock 1, a cycle of 3\n", output)
+        assert.matches("^deadlock 1, a cycle of length 3\n", output)
         for _, party in ipairs(parties) do
           assert.truthy(output:find(("%s pid %d "):format(host, party.pid), 1, true), output)
         end

@@ -243,15 +243,15 @@ describe("a fence", function()
     local bare = held(client, "bare", { fencing = false })
     local function call(...) return function(...) prices:call(...) end, ... end
     local function run(...) return function(...) prices:run(...) end, ... end
-    raises("fence:call: lock must be a lock or a term, not nothing", call(nil, "SET", "a", 1))
+    raises("fence:call: lock must be a lock or a term, not nil", call(nil, "SET", "a", 1))
     raises('fence:call: lock must be a lock or a term, not "price"', call("price", "SET", "a", 1))
-    raises("fence:call: lock must be one that excludes all others, not a read lock",
+    raises("fence:call: lock must be an exclusive lock, not a read lock",
       call(client:read_write_lock("rw"):read(), "SET", "a", 1))
-    raises("fence:call: lock must be one with fencing tokens, not one with fencing = false", call(bare, "SET", "a", 1))
+    raises("fence:call: lock must have fencing tokens; create it without fencing = false", call(bare, "SET", "a", 1))
     for _, words in ipairs { { "GET", "a" }, { "EVAL", "return 1", 0 }, { "FLUSHALL", "x" }, { 5, "a" }, { "", "a" } } do
       raises("fence:call: command[1] must be the name of a command that writes to keys", call(lock, unpack(words)))
     end
-    raises("fence:call: command must be a command with a key", call(lock, "SET"))
+    raises("fence:call: command must be a command name followed by a key", call(lock, "SET"))
     raises("fence:call: command[3] must be a string or a number, not true", call(lock, "SET", "a", true))
     raises("fence:call: command[3] must be a string or a number, not inf", call(lock, "SET", "a", math.huge))
     raises("fence:call: a command's key must be a string of 1 to 1048576 bytes", call(lock, "SET", "", 1))

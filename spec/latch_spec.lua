@@ -242,7 +242,7 @@ describe("a latch", function()
       misuse("latch:count_down: amount must be a whole number from 1 to 1e9", latch.count_down,
         latch, count)
     end
-    misuse("latch:set: count must be a whole number from 1 to 1e9, not nothing", latch.set, latch)
+    misuse("latch:set: count must be a whole number from 1 to 1e9, not nil", latch.set, latch)
     misuse("latch:wait: wait must be a number of seconds", latch.wait, latch, -1)
     misuse("latch:wait: call it with a colon on a holdfast.latch", latch.wait)
     misuse("client:latch: key must be a string", client.latch, client, "")

@@ -166,7 +166,7 @@ describe("client:lead", function()
       assert.matches("^spec/lead_spec.lua:%d+: " .. pattern, message)
     end
     says("client:lead: key must be", function() client:lead("", print) end)
-    says("client:lead: fn must be a function, not nothing", function() client:lead("k", {}) end)
+    says("client:lead: fn must be a function, not nil", function() client:lead("k", {}) end)
     says('client:lead: unknown option "onec"; did you mean "once"', function()
       client:lead("k", { onec = true }, print)
     end)

@@ -25,9 +25,9 @@ describe("an event loop", function()
     local function new(driver)
       return select(2, pcall(function() local _ = holdfast.new { driver = driver } end))
     end
-    assert.matches("loops_spec.lua:%d+: .*driver must be a loop .*check is missing", new {})
+    assert.matches("loops_spec.lua:%d+: .*driver must be a loop .*not one without check", new {})
     local function nothing() end
-    assert.matches("watch is missing", new { check = nothing, spawn = nothing, signal = nothing })
+    assert.matches("not one without watch", new { check = nothing, spawn = nothing, signal = nothing })
     assert.matches('driver must be one of "posix".*"luv", or your own loop', new "carrier pigeon")
     assert.matches("driver must be one of", new(7))
   end)

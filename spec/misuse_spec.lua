@@ -32,7 +32,7 @@ describe("a key", function()
     for _, key in ipairs { "", 42, true, {}, print, ("x"):rep(1048577) } do
       raises(function() local _ = client:lock(key) end, "client:lock", "key", "string")
     end
-    raises(function() local _ = client:lock() end, "client:lock", "key", "nothing")
+    raises(function() local _ = client:lock() end, "client:lock", "key", "not nil")
     raises(function() local _ = client:with_lock("", print) end, "client:with_lock", "key")
     raises(function() local _ = client:with_lock(nil, print) end, "client:with_lock", "key")
   end)
@@ -98,7 +98,7 @@ describe("a lease", function()
       end
       raises(function() local _ = lock:extend(lease) end, "lock:extend", "seconds")
     end
-    raises(function() local _ = lock:extend() end, "lock:extend", "seconds", "nothing")
+    raises(function() local _ = lock:extend() end, "lock:extend", "seconds", "not nil")
   end)
 
   it("of one millisecond is taken", function()
@@ -242,7 +242,7 @@ describe("an option", function()
     if _VERSION == "Lua 5.1" and not rawget(_G, "jit") then
       raises(function()
         local _ = holdfast.new { driver = "cqueues" }
-      end, "driver", "cannot wait inside pcall")
+      end, "driver", "cannot yield inside pcall")
     end
   end)
 
@@ -276,7 +276,7 @@ end)
 describe("a function for with_lock", function()
   it("can be called", function()
     raises(function() local _ = client:with_lock("k") end, "client:with_lock", "fn", "function")
-    raises(function() local _ = client:with_lock("k", {}) end, "client:with_lock", "fn", "nothing")
+    raises(function() local _ = client:with_lock("k", {}) end, "client:with_lock", "fn", "not nil")
     raises(function()
       local _ = client:with_lock("k", {}, "print")
     end, "client:with_lock", "fn", "function")
@@ -373,7 +373,7 @@ describe("holdfast.new", function()
     assert.is_truthy(holdfast.new(("redis://g"):gsub("g", "h"))) -- which gives a count too
     raises(function()
       local _ = holdfast.new("redis://h", 6379)
-    end, "holdfast%.new", "put the port into the URL")
+    end, "holdfast%.new", "put the port in the URL")
     raises(function()
       local _ = holdfast.new("redis://h", { url = "redis://i" })
     end, "url is given twice")
@@ -485,7 +485,7 @@ describe("a method", function()
       "ttl", "token", "lost", "info", "key", "owner",
     }
     for _, name in ipairs(methods) do
-      raises(function() local _ = lock[name]() end, "lock:" .. name, "colon", "nothing")
+      raises(function() local _ = lock[name]() end, "lock:" .. name, "colon", "on nil")
       raises(function() local _ = lock[name]("k") end, "lock:" .. name, "colon", '"k"')
       raises(function() local _ = lock[name]({}) end, "lock:" .. name, "colon")
       raises(function()
@@ -494,7 +494,7 @@ describe("a method", function()
       raises(function() local _ = lock[name](io.stdout) end, "lock:" .. name, "colon")
     end
     for _, name in ipairs { "lock", "with_lock", "watchdog", "stats", "ping", "close" } do
-      raises(function() local _ = client[name]() end, "client:" .. name, "colon", "nothing")
+      raises(function() local _ = client[name]() end, "client:" .. name, "colon", "on nil")
       raises(function() local _ = client[name]("k") end, "client:" .. name, "colon")
       raises(function()
         local _ = client[name](lock)
@@ -735,11 +735,11 @@ describe("a list", function()
         local _ = holdfast.new { mode = "shards", servers = list }
       end, "holdfast.new", ...)
     end
-    servers({ "redis://a", 7 }, "servers%[2%] must be a URL or { url = , weight = , name = }, not 7$")
+    servers({ "redis://a", 7 }, "servers%[2%] must be a URL or { url = …, weight = …, name = … }, not 7$")
     servers({ "redis://a", { url = "redis://b", weight = 0 } },
       "servers%[2%]%.weight must be .*1 to 100, not 0$")
     servers({ { url = "redis://b", name = "" } }, 'servers%[1%]%.name must be .*, not ""$')
-    servers({ { weight = 1 } }, "servers%[1%]%.url must be a URL, not nothing$")
+    servers({ { weight = 1 } }, "servers%[1%]%.url must be a URL, not nil$")
     servers({ { url = "redis://b", wieght = 1 } },
       'servers%[1%] must be a URL or .*, not a table with the field "wieght"$')
   end)
@@ -747,10 +747,10 @@ describe("a list", function()
   it("names no key twice", function()
     raises(function()
       local _ = client:multi_lock { "a", "b", "a" }
-    end, "client:multi_lock", '"a" is named twice')
+    end, "client:multi_lock", '"a" is given twice')
     raises(function()
       local _ = holdfast.multi_lock { lock, lock }
-    end, "holdfast.multi_lock", '"k" is named twice')
+    end, "holdfast.multi_lock", '"k" is given twice')
   end)
 end)
 
@@ -764,7 +764,7 @@ describe("a message about an argument", function()
     end, "one_by_one:execute: type must be a string")
     raises(function()
       local _ = holdfast.new { url = "rediss://h", tls = { server_name = "" } }
-    end, 'server_name must be a name or an address, not ""')
+    end, 'server_name must be a host name or an IP address, not ""')
   end)
 end)
 

@@ -135,7 +135,7 @@ describe("a multi lock", function()
         local fine, message = pcall(function() local _ = both[name](both) end)
         assert.is_false(fine)
         assert.matches('^[^:]*multi_lock_spec.lua:%d+: multi_lock:' .. name
-          .. ': the key "stock" is named twice', message)
+          .. ': the key "stock" is given twice', message)
       end
     end)
 

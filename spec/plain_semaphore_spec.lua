@@ -340,7 +340,7 @@ describe("a plain semaphore", function()
     end
     misuse("plain_semaphore:set: permits must be a whole number from 0 to 1e9, not -1",
       plain_semaphore.set, plain_semaphore, -1)
-    misuse("plain_semaphore:set: permits must be a whole number from 0 to 1e9, not nothing",
+    misuse("plain_semaphore:set: permits must be a whole number from 0 to 1e9, not nil",
       plain_semaphore.set, plain_semaphore)
     misuse("plain_semaphore:add: change must be a whole number from -1e9 to 1e9",
       plain_semaphore.add, plain_semaphore, -1e9 - 1)

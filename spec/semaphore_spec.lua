@@ -631,7 +631,7 @@ describe("a semaphore", function()
         count)
     end
     misuse("wait must be a number of seconds", pool.acquire, pool, 1, -1)
-    misuse("set_permits: permits must be a whole number from 0 to 1e9, not nothing",
+    misuse("set_permits: permits must be a whole number from 0 to 1e9, not nil",
       pool.set_permits, pool)
     misuse("semaphore:acquire: call it with a colon on a holdfast.semaphore", pool.acquire)
     local permit = assert(pool:acquire())

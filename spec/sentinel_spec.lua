@@ -94,9 +94,9 @@ describe("a client of Sentinels", function()
     fails("unreachable", "knows this master",
       client({ url = url_of(set.sentinels, "other") }):lock("k"):acquire(5))
     set.sentinels[1]:kill("KILL")
-    fails("unreachable", "answers (Connection refused)", client({}):lock("k"):acquire(5))
+    fails("unreachable", "answered (Connection refused)", client({}):lock("k"):acquire(5))
     local nowhere = client { url = "redis+sentinel://nowhere.invalid/x" }
-    fails("unreachable", "no sentinel at nowhere.invalid:26379 answers (",
+    fails("unreachable", "no sentinel at nowhere.invalid:26379 answered (",
       nowhere:lock("k"):acquire(5))
   end)
 

@@ -143,7 +143,7 @@ static const hf_slice *push_words(lua_State *L, int index, size_t *count) {
     for (size_t i = 0; i < *count; i++) {
         lua_rawgeti(L, index, (int)i + 1);
         words[i].data = lua_tolstring(L, -1, &words[i].size);
-        luaL_argcheck(L, words[i].data, index, "words are strings or numbers");
+        luaL_argcheck(L, words[i].data, index, "words must be strings or numbers");
         lua_rawseti(L, -3, (int)i + 1);
     }
     lua_pushvalue(L, -2);
@@ -171,7 +171,7 @@ static hf_op_kind check_kind(lua_State *L, int index) {
         bool called = hf_op_rows[kind].number != HF_NUMBER_UNUSED;
         if (called && strcmp(hf_op_rows[kind].name, name) == 0) return (hf_op_kind)kind;
     }
-    return (hf_op_kind)luaL_error(L, "no operation is called %s", name);
+    return (hf_op_kind)luaL_error(L, "there is no operation called %s", name);
 }
 
 /* begin(lock, kind [, seconds [, record [, finished]]]) -> operation, its number, whether it is

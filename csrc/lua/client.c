@@ -93,7 +93,7 @@ static const hf_shard *read_shards(lua_State *L, size_t count) {
     hf_shard *shards = hf_newuserdata(L, count * sizeof *shards);
     hf_push_field(L, 1, "names");
     hf_push_field(L, 1, "weights");
-    luaL_argcheck(L, lua_istable(L, -1) && lua_istable(L, -2), 1, "no names and weights of shards");
+    luaL_argcheck(L, lua_istable(L, -1) && lua_istable(L, -2), 1, "missing shard names or weights");
     for (size_t i = 0; i < count; i++) {
         lua_rawgeti(L, -2, (int)i + 1);
         lua_rawgeti(L, -2, (int)i + 1);
@@ -230,7 +230,7 @@ static int l_new(lua_State *L) {
     lua_newtable(L);
     hf_setuservalue(L, -2);
     client->driver = hf_driver_new(&config, entropy);
-    if (!client->driver) return luaL_error(L, "cannot make a client: %s", strerror(errno));
+    if (!client->driver) return luaL_error(L, "cannot create a client: %s", strerror(errno));
     client->driver->external = external;
     hf_push_field(L, 1, "known_as");
     if (!lua_isnil(L, -1)) hf_driver_introduce(client->driver, luaL_checkstring(L, -1));
@@ -264,7 +264,7 @@ static int l_close(lua_State *L) {
 static hf_time run_command(lua_State *L, hf_driver *driver, const hf_op_spec *spec,
                            hf_result *result) {
     hf_time took = 0;
-    if (driver->external) luaL_error(L, "this client's operations are begun and finished");
+    if (driver->external) luaL_error(L, "this client does not block; use begin and finish");
     hf_driver_enter(driver);
     hf_op *op = hf_run_op(L, driver, spec, false);
     if (op) {
@@ -288,7 +288,7 @@ static int l_ping(lua_State *L) {
 /* ---- a plain command ---- */
 
 static void push_reply(lua_State *L, const hf_reply *reply) {
-    luaL_checkstack(L, 2, "the reply is too deep");
+    luaL_checkstack(L, 2, "the reply is nested too deeply");
     switch (reply->type) {
     case HF_REPLY_NIL: lua_pushnil(L); break;
     case HF_REPLY_INTEGER: lua_pushinteger(L, (lua_Integer)reply->integer); break;
@@ -313,7 +313,7 @@ static const hf_slice *check_args(lua_State *L, int index, size_t *count) {
     for (size_t i = 0; i < *count; i++) {
         lua_rawgeti(L, index, (int)i + 1);
         args[i].data = lua_tolstring(L, -1, &args[i].size);
-        luaL_argcheck(L, args[i].data, index, "arguments are strings or numbers");
+        luaL_argcheck(L, args[i].data, index, "arguments must be strings or numbers");
     }
     return args;
 }

@@ -231,7 +231,7 @@ static int l_rest(lua_State *L) {
     hf_driver_leave(driver);
     if (fd < 0) {
         lua_pushnil(L);
-        lua_pushfstring(L, "cannot create a descriptor to wait for: %s", strerror(error));
+        lua_pushfstring(L, "cannot create a file descriptor to wait on: %s", strerror(error));
         return 2;
     }
     lua_pushinteger(L, fd);

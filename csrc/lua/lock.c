@@ -187,12 +187,12 @@ static texts check_texts(lua_State *L) {
     luaL_checktype(L, 2, LUA_TTABLE);
     hf_push_field(L, 2, "key");
     of.key.data = luaL_checklstring(L, -1, &of.key.size);
-    luaL_argcheck(L, of.key.size > 0, 2, "an empty key");
+    luaL_argcheck(L, of.key.size > 0, 2, "key must not be empty");
     hf_push_field(L, 2, "owner");
     of.owner.data = luaL_optlstring(L, -1, NULL, &of.owner.size);
     if (!of.owner.data) of.owner.size = 0;
     bool fits = of.owner.size <= HF_OWNER_MAX && (!of.owner.data || of.owner.size > 0);
-    luaL_argcheck(L, fits, 2, "an owner has 1 to 255 bytes");
+    luaL_argcheck(L, fits, 2, "owner must be 1 to 255 bytes long");
     hf_push_field(L, 2, "fingerprint");
     of.fingerprint.data = luaL_optlstring(L, -1, "", &of.fingerprint.size);
     return of;
@@ -229,7 +229,7 @@ static int l_copy(lua_State *L) {
     const hf_lua_lock *from = hf_lock_check(L);
     hf_slice key;
     key.data = luaL_checklstring(L, 2, &key.size);
-    luaL_argcheck(L, key.size > 0, 2, "an empty key");
+    luaL_argcheck(L, key.size > 0, 2, "key must not be empty");
     if (!from->driver) return luaL_error(L, "the lock was garbage-collected");
     hf_lua_lock *lock =
         hf_new_object(L, sizeof *lock, from->kind->counted ? hf_permit_type : hf_lock_type);

@@ -11,7 +11,7 @@
 
 void hf_lua_op_check_driver(lua_State *L, const hf_driver *driver, bool blocks) {
     if (blocks == (driver->external || driver->looped))
-        luaL_error(L, blocks ? "this client's operations are begun and finished"
+        luaL_error(L, blocks ? "this client does not block; use begin and finish"
                              : "this client drives itself");
 }
 

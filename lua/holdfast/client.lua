@@ -156,7 +156,7 @@ local function read(given, more, level)
   if type(more) == "number" then
     -- new(url:gsub(…)) passes its count; a greater number is meant for something
     if more >= 100 then
-      error("holdfast.new: put the port into the URL, as in redis://host:6379", level + 1)
+      error("holdfast.new: put the port in the URL, as in redis://host:6379", level + 1)
     end
     more = nil
   end
@@ -222,7 +222,7 @@ local function new(given, level, more)
       level + 1)
   end
   if given.mode == "quorum" and given.crash_release then
-    error("holdfast.new: crash_release does not work in a quorum: it has no queue", level + 1)
+    error("holdfast.new: crash_release does not work in a quorum, which has no queue", level + 1)
   end
   local settings = driver.settings(loop)
   local client, wrong = raw.new {
@@ -276,7 +276,7 @@ local function check_keep(client, given, what, level)
   if defaults[client].quorum then
     error(what .. ": keep does not work in a quorum: kept locks need a single server", level + 1)
   elseif given.owner then
-    error(what .. ": keep and owner cannot be combined, since other processes share the owner",
+    error(what .. ": keep and owner cannot be combined, because other processes may share the owner",
       level + 1)
   end
 end
@@ -288,7 +288,7 @@ local function check_owner(client, given, what, level)
   local owner = defaults[client].crash_release and given.owner
   if owner and #owner > 36 and owner:find(ONE_PROCESS) then
     error(what .. ": owner must not have the form <client uuid>:<n> if crash_release is on, "
-      .. "since a crash of that client would free the lock; choose another text", level + 1)
+      .. "since a crash of that client would free the lock; choose another value", level + 1)
   end
 end
 

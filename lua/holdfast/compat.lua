@@ -43,7 +43,7 @@ end
 function compat.text(value)
   local fine, text = pcall(tostring, value)
   if fine and type(text) == "string" then return text end
-  return ("(an error value of type %s, which has no text)"):format(type(value))
+  return ("(an error value of type %s that cannot be converted to text)"):format(type(value))
 end
 
 -- Whether a coroutine may yield inside pcall.

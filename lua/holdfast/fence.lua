@@ -100,7 +100,7 @@ local function check_command(words)
   if wrong then return wrong, place, found end
   local keys_of = KEYS[locale.lower(text_of(words[1]))]
   if not keys_of then return "the name of a command that writes to keys", "[1]", options.shown(words[1]) end
-  if not words[2] then return "a command with a key" end
+  if not words[2] then return "a command name followed by a key", "", "a name alone" end
 end
 
 local function check_commands(commands)
@@ -113,7 +113,7 @@ local function check_lock(value)
   local is_lock = type(value) == "userdata" and getmetatable(value) == lock_type.__metatable
   if not is_lock and not lead.is_term(value) then return "a lock or a term" end
   if is_lock and core.kinds[raw.data(value).kind].joint then
-    return "one that excludes all others", "", "a read lock"
+    return "an exclusive lock", "", "a read lock"
   end
 end
 
@@ -132,7 +132,7 @@ local function claim(self, lock, what)
   local token, reason = token_of(lock)
   if token then return token, key end
   if not reason and not is_term and raw.is_held(lock) then
-    error(what .. ": lock must be one with fencing tokens, not one with fencing = false", 4)
+    error(what .. ": lock must have fencing tokens; create it without fencing = false", 4)
   end
   local how = reason and ("was lost (%s)"):format(reason) or "is not held by this owner"
   return nil, ('cannot write to "%s": the lock "%s" %s; nothing was sent'):format(

@@ -47,7 +47,7 @@ function holder.tell(lock, message, waited)
   local who = head and who_holds(lock)
   if not who then return message end
   found[lock] = who
-  rest = rest:gsub("^, or others are waiting", "")
+  rest = rest:gsub("^ or reserved for other waiters", "")
   local seconds, fraction, more = rest:match(REST)
   if seconds then
     local left = locale.number(seconds) + (locale.number(fraction) > 0 and 1 or 0)

@@ -91,8 +91,8 @@ idempotent_request.options = {
 -- What is wrong with options that are fine one by one; nil: nothing.
 function idempotent_request.conflict(opts)
   if opts.replay and opts.key and opts.principal == nil then
-    return "replay with key needs principal: a function that returns who sent the request, or false "
-      .. "if anybody may read the response"
+    return "replay with key needs principal: either a function that returns who sent the request, or "
+      .. "the value false if anybody may read the response"
   end
 end
 
@@ -151,7 +151,7 @@ local function principal(opts)
   if opts.principal == false or opts.principal == nil and opts.key then return "" end
   local who, missing
   if opts.principal then
-    who, missing = opts.principal(), "the function principal returned no name"
+    who, missing = opts.principal(), "the principal function returned no name"
   else
     who, missing = ngx.req.get_headers(0)["Authorization"], "it has no Authorization header"
   end
@@ -277,8 +277,8 @@ end
 -- Behind an authentication every request has a user, so the log tells what to configure.
 local function refuse_nobody(missing)
   ngx.log(ngx.ERR, "holdfast.idempotent_request: cannot tell who sent this request: ", missing,
-    "; authenticate requests first, and set principal = function() … end if they have no Authorization header,",
-    " or principal = false if all users share their keys")
+    "; authenticate requests first; if they have no Authorization header, set principal = function() … end,",
+    " or principal = false if keys are shared by all users")
   return answer(401, "this request does not say who sent it")
 end
 

@@ -11,21 +11,21 @@ local metrics = {}
 metrics.content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 local FAMILIES = {
-  { "acquires", "counter", "Acquires by class of lock and outcome." },
+  { "acquires", "counter", "Acquires, by lock class and outcome." },
   { "reentries", "counter", "Acquires of a lock that the owner already held." },
   { "releases", "counter", "Holds released by their owner." },
   { "losses", "counter", "Holds that were lost, by reason." },
   { "hand_offs", "counter", "Locks handed over directly by the previous holder." },
   { "renewals", "counter", "Renewals that the server has confirmed." },
   { "renewed_late", "counter", "Renewals that succeeded after earlier renewals of the same hold had failed." },
-  { "risks", "counter", "Number of times the renewals of a hold began to fail." },
-  { "round_trips", "counter", "Replies from servers to commands." },
+  { "risks", "counter", "Number of times a hold's renewals started failing." },
+  { "round_trips", "counter", "Command replies received from servers." },
   { "connections", "counter", "Connections made." },
   { "reconnects", "counter", "Connections reopened, not counting those for grants." },
   { "holds", "gauge", "Current holds, including those being acquired or cleaned up." },
   { "wait_seconds", "histogram", "How long successful acquires took." },
   { "hold_seconds", "histogram", "How long locks were held." },
-  { "round_trip_seconds", "histogram", "How long servers took to answer; renewals count for the client's class." },
+  { "round_trip_seconds", "histogram", "How long servers took to answer; renewals count under the client's class." },
 }
 
 local OF_CLASS = { "reentries", "releases", "hand_offs", "renewals", "renewed_late", "risks" }

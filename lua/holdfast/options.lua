@@ -54,18 +54,18 @@ end
 
 function options.wait(value)
   if type(value) ~= "number" or value ~= value or value < 0 then
-    return "a number of seconds, 0 or more, or math.huge"
+    return "a non-negative number of seconds or math.huge"
   end
 end
 
 -- Any number; what is 0 or less stands for the default.
 function options.number_or_default(value)
-  if not is_number(value) then return "a number of seconds; 0 or less means the default" end
+  if not is_number(value) then return "a number of seconds (0 or less means the default)" end
 end
 
 function options.lease_or_default(value)
   if not is_number(value) or value > 0 and options.lease(value) then
-    return "a number of seconds from 0.001 to 1e9; 0 or less means the default"
+    return "a number of seconds from 0.001 to 1e9 (0 or less means the default)"
   end
 end
 
@@ -144,7 +144,7 @@ end
 
 -- Whom a certificate is for.
 function options.server_name(value)
-  if options.path(value) then return "a name or an address" end
+  if options.path(value) then return "a host name or an IP address" end
 end
 
 -- Of locks with one use: a label, so not the key.
@@ -171,7 +171,7 @@ function options.name_part(value)
   local exact = is_number(value)
     and (is_integer(value) or value % 1 ~= 0 or math.abs(value) <= MOST_WHOLE)
   if not exact or value == math.huge or value == -math.huge then
-    return "a string of 1 to 500000 bytes, or a number (a whole one up to 2^53)"
+    return "a string of 1 to 500000 bytes, or a number (at most 2^53 if whole)"
   end
 end
 
@@ -224,7 +224,7 @@ local function shown(value)
     return string.format("%q", value)
   end
   if type(value) == "number" or type(value) == "boolean" then return locale.text(value) end
-  return value == nil and "nothing" or "a " .. (kind_of(value) or type(value))
+  return value == nil and "nil" or "a " .. (kind_of(value) or type(value))
 end
 
 options.shown = shown

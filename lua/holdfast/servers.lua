@@ -25,7 +25,7 @@ local function check_name(value)
   end
 end
 
-local ENTRY = "a URL or { url = , weight = , name = }"
+local ENTRY = "a URL or { url = …, weight = …, name = … }"
 local known = { url = check_url, weight = check_weight, name = check_name }
 
 local function check_entry(value)
@@ -41,7 +41,7 @@ local function check_entry(value)
 end
 
 function servers.check(value)
-  return options.list(value, MOST.shards, "a list of 1 to 32 URLs, or 1 to 64 for shards", check_entry)
+  return options.list(value, MOST.shards, "a list of 1 to 32 URLs (1 to 64 for shards)", check_entry)
 end
 
 -- What is wrong with these options together, nil: nothing.

@@ -101,7 +101,7 @@ end
 function shared_metrics.serve(level)
   local dict = ngx.shared[NAME]
   if not dict then
-    error(('holdfast.metrics: there is no dict; add "lua_shared_dict %s 1m;" to http {}'):format(NAME), level + 1)
+    error(('holdfast.metrics: there is no shared dict; add "lua_shared_dict %s 1m;" to http {}'):format(NAME), level + 1)
   end
   ngx.header["Content-Type"] = metrics.content_type
   ngx.print(metrics.text(samples(dict)))

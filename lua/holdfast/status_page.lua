@@ -2,7 +2,7 @@
 
 return {
   style = "sha256-4akSd+p3mXZqWGZ7fbvqpU5WLaI/C/11yB51nygmlQQ=",
-  script = "sha256-XvbgCqvHZgQpsjJ95MD4yfkm+CsOfxhySZZAbp+9TW8=",
+  script = "sha256-h1/x7I1/zM92S5O6o5yUoVsfElgwp+8KOYTJpoTNtIg=",
   html = [=[
 <!DOCTYPE html>
 <html lang="en">
@@ -174,7 +174,7 @@ kbd { border: 1px solid var(--line); border-radius: 4px; padding: 0 4px; backgro
 <h2 id="members-title">Servers of the quorum</h2><ul></ul></section>
 <div id="plots">
 <section class="card"><h2>Hand-offs seen</h2><output id="handoffs-value"></output>
-<svg id="handoffs" tabindex="0" role="slider" aria-label="Hand-offs in 5 s, over the last ten minutes"></svg></section>
+<svg id="handoffs" tabindex="0" role="slider" aria-label="Hand-offs per 5 s, over the last ten minutes"></svg></section>
 <section class="card"><h2>Waiting</h2><output id="waits-value"></output>
 <svg id="waits" tabindex="0" role="slider" aria-label="Waiting, over the last ten minutes"></svg></section>
 </div>
@@ -221,7 +221,7 @@ const EVERY = 2000, SOON = 250, PATIENCE = 10000; // ms
 const POINTS = 120, LEFT = 34, TOP = 6, BOTTOM = 18, HEIGHT = 104; // of the plots, in pixels
 const SIGNS = { none: "…", well: "✓", warn: "!", bad: "✕" };
 const REASONS = {
-  expired: "its lease ended before a renewal came through", taken: "another owner holds it",
+  expired: "its lease ended before it could be renewed", taken: "another owner holds it",
   deleted: "it was broken or deleted", unreachable: "no server could be reached in time",
   max_hold: "it was held for as long as its max_hold allows",
 };
@@ -478,8 +478,8 @@ function showEmpty(state) {
     setText(text, "The search is case-sensitive.");
   } else {
     setText(title, "No locks are held");
-    setText(text, "As soon as a process acquires one it appears here, within about two seconds: its key, who holds it and for " +
-      "how long, and who waits for it.");
+    setText(text, "When a process acquires one, it appears here within about two seconds: its key, who holds it and for " +
+      "how long, and who is waiting for it.");
   }
 }
 function showSort() {
@@ -526,7 +526,7 @@ function summaryOf(state) {
 // ---- deadlocks, losses, servers ----
 
 function makeCircle() {
-  const box = element("div"), undo = element("p", "To end it, break one of them:", "undo");
+  const box = element("div"), undo = element("p", "To resolve the deadlock, break one of the locks:", "undo");
   undo.append(copyButton(), element("code"));
   box.append(element("ol", undefined, "circle"), undo);
   return box;

@@ -212,7 +212,7 @@ function status_view.away(view)
   local up = 0
   for _, member in ipairs(view.members) do up = up + (member.up and 1 or 0) end
   if up > #view.members / 2 then return nil end
-  return ("%d of %d servers answer"):format(up, #view.members)
+  return ("%d of %d servers answered"):format(up, #view.members)
 end
 
 local function is_of_view(view, circle)

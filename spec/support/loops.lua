@@ -2,7 +2,7 @@
 -- wait_until(look, seconds) }: run calls fn in a coroutine of the loop, and ends when all that was
 -- spawned has ended. wait_until, in such a coroutine, calls look() again and again until it is
 -- true. Debian has copas for Lua 5.1, LuaJIT and 5.2 alone. Lua 5.1 has no loop: its coroutines
--- cannot wait inside pcall.
+-- cannot yield inside pcall.
 
 local compat = require "holdfast.compat"
 local process = require "spec.support.process"

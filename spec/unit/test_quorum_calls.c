@@ -587,7 +587,7 @@ TEST(what_needs_one_server) {
     spec.batch_count = 1;
     op = hf_client_begin(&rig.client, &spec, AT(1));
     CHECK_OUTCOME(op, "server");
-    CHECK_SAYS(op->failure.text, "several locks in one step need a single server");
+    CHECK_SAYS(op->failure.text, "one-step operations on several locks need a single server");
     hf_op_end(op, AT(1));
     for (int i = 0; i < COUNT; i++) CHECK_STR(said_by(i), "");
     finish(AT(2));
@@ -1137,7 +1137,7 @@ TEST(a_record_without_a_majority_promises_nothing_more) {
     answers(2, COUNT, "-ERR no\r\n", AT(3));
     CHECK_OUTCOME(op, "no_quorum");
     CHECK_SAYS(op->failure.text,
-               "2 of 5 recorded (the others stay taken until their leases end): s3 server");
+               "2 of 5 recorded (the others keep the lock until its lease ends): s3 server");
     hf_op_end(op, AT(3));
     hush();
     pass(AT(3), AT(1000));

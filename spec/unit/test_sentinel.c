@@ -161,7 +161,8 @@ TEST(no_sentinel_answers) {
     CHECK_OUTCOME(op, "unreachable");
     CHECK_STR(
         op->failure.text,
-        "cannot acquire \"k\" on master \"m\": no sentinel at s1:26379, s2:26379, s3:26379 answers "
+        "cannot acquire \"k\" on master \"m\": no sentinel at s1:26379, s2:26379, s3:26379 "
+        "answered "
         "(Connection refused); check that the server is running and can be reached from here");
     rig_end(&rig, AT(1));
 }
@@ -195,7 +196,7 @@ TEST(sentinels_that_all_hang_are_given_up) {
     CHECK_OUTCOME(op, "under way");
     rig_sleep(&rig, AT(999), AT(1000));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(op->failure.text, "answers (no reply in time)"));
+    CHECK(strstr(op->failure.text, "answered (no reply in time)"));
     rig_end(&rig, AT(1001));
 }
 
@@ -862,7 +863,7 @@ TEST(of_many_sentinels_the_first_are_named) {
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     rig_sleep(&rig, AT(0), AT(4000));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_OR(strstr(op->failure.text, "no sentinel at sentinel1.example.org:26379, ... answers"),
+    CHECK_OR(strstr(op->failure.text, "no sentinel at sentinel1.example.org:26379, ... answered"),
              "%s", op->failure.text);
     rig_end(&rig, AT(4000));
 }
@@ -935,7 +936,7 @@ TEST(without_memory_to_ask_the_round_is_over) {
         hf_client_tick(&rig.client, AT(0));
         failed = memerr_failed();
         memerr_fail(0);
-        told = told || (op->done && strstr(op->failure.text, "answers (out of memory)"));
+        told = told || (op->done && strstr(op->failure.text, "answered (out of memory)"));
         CHECK(op->done || calls_of(1)->queue || calls_of(1)->state != HF_SESSION_CLOSED);
         rig_end(&rig, AT(1));
     }
@@ -956,7 +957,7 @@ TEST(without_memory_to_ask_again_the_round_is_over) {
         rig_tick(&rig, AT(11));
         failed = memerr_failed();
         memerr_fail(0);
-        told = told || (op->done && strstr(op->failure.text, "answers (out of memory)"));
+        told = told || (op->done && strstr(op->failure.text, "answered (out of memory)"));
         rig_sleep(&rig, AT(11), AT(20));
         bool asks = strstr(said(calls_of(1)), ASK_MASTER) != NULL;
         CHECK(op->done || asks);
@@ -1082,7 +1083,7 @@ TEST(a_sentinel_with_a_long_name) {
         hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
         CHECK_OUTCOME(op, "unreachable");
         strcat(want, size <= 48 ? sentinels[0].label : "...");
-        strcat(want, " answers");
+        strcat(want, " answered");
         CHECK_OR(strstr(op->failure.text, want), "%s", op->failure.text);
         rig_end(&rig, AT(1));
     }

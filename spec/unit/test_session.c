@@ -328,7 +328,7 @@ TEST(a_server_that_hangs_up_without_a_word_may_expect_tls) {
     CHECK_STR(outcome_of_hang_up("\x15\x03\x03"),
               "unreachable: the server speaks TLS; use rediss://");
     CHECK_STR(outcome_of_hang_up("\x15\x03"), "unreachable: the server speaks TLS; use rediss://");
-    CHECK_STR(outcome_of_hang_up("\x15\x04"), "unreachable: the reply is not Redis protocol");
+    CHECK_STR(outcome_of_hang_up("\x15\x04"), "unreachable: the reply is not in the Redis protocol");
     config.server.tls = true;
     CHECK_STR(outcome_of_hang_up(""), CLOSED);
     config.server.tls = false;
@@ -591,7 +591,7 @@ TEST(garbage_ends_the_connection) {
                                           ":1x\r\n",
                                           "*1\r\n*1\r\n*1\r\n*5000\r\n"};
     for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++) {
-        check_given_up(garbage[i], "the reply is not Redis protocol");
+        check_given_up(garbage[i], "the reply is not in the Redis protocol");
     }
 }
 

@@ -57,7 +57,7 @@ TEST(good_urls) {
     "a URL must begin with a scheme, as in redis://127.0.0.1:6379 or unix:///run/redis/redis.sock"
 #define UNKNOWN_SCHEME                                                                             \
     "unknown scheme; use redis://, rediss://, unix://, redis[s]+sentinel:// or "                   \
-    "redis[s]+cluster://, or the same with valkey"
+    "redis[s]+cluster://, or their valkey equivalents"
 
 TEST(bad_urls) {
     static const struct {

@@ -1,16 +1,25 @@
 # Read by tools/suites: what is checked of the sources and the build without running them
 # shellcheck shell=sh disable=SC2034,SC2154
 
+# Debian's luacheck is for Lua 5.1; LuaJIT runs it in a third of the time.
+fast_luacheck() {
+    case $(head -n 1 "$(command -v luacheck)") in
+    *lua5.1) luajit "$(command -v luacheck)" "$@" ;;
+    *) luacheck "$@" ;;
+    esac
+}
+
 # shellcheck disable=SC2046
 # luacheck follows links for ever in the systems that tools/roots leaves in build.
 lint() {
     mkdir -p build/programs
     rm -f build/programs/*
     lua5.4 tools/embed.lua --expand build/programs &&
-        luacheck --quiet build/programs ./*.rockspec $(ls -d ./*/ | grep -v '^./build/$')
+        fast_luacheck --quiet build/programs ./*.rockspec $(ls -d ./*/ | grep -v '^./build/$')
 }
 
-clang_build() { suite clang-build one build build/clang CC=clang; }
+# For each Lua, where make test builds for two.
+clang_build() { suite clang-build one build build/clang CC=clang WERROR=1; }
 
 # Each version of clang-format formats a little differently. In CI its absence is a failure.
 CLANG_FORMAT=14

@@ -42,7 +42,7 @@ spec/trouble_spec.lua spec/waiting_faults_spec.lua spec/sim_spec.lua spec/comple
 spec/command_hostile_spec.lua spec/command_waiting_spec.lua spec/fence_spec.lua spec/model_spec.lua \
 spec/failing_loops_spec.lua spec/protocol_spec.lua spec/keep_spec.lua spec/tls_spec.lua spec/redis_diff_spec.lua \
 spec/foreign_spec.lua spec/deadlocks_spec.lua spec/semaphore_spec.lua spec/fair_spec.lua spec/channel_waits_spec.lua \
-spec/read_write_spec.lua"
+spec/read_write_spec.lua spec/loops_spec.lua"
 
 # In make check alone.
 NOT_IN_TEST="spec/stress_spec.lua spec/command_help_spec.lua"

@@ -37,7 +37,7 @@ static const struct {
     {HF_SERVER, "DB index is out of range", "check the database number"},
     {HF_UNREACHABLE, "NOREPLICAS", "check the server's replicas and min-replicas-to-write"},
     {HF_UNREACHABLE, "MISCONF", "check the server's disk and its log"},
-    {HF_UNREACHABLE, "OOM", "check the server's memory and its maxmemory"},
+    {HF_UNREACHABLE, "OOM", "check the server's memory and its maxmemory setting"},
     {HF_UNREACHABLE, "BUSY ", "check which script the server is running"},
     {HF_UNREACHABLE, "no resolver defined",
      "add a resolver to nginx.conf, or use an IP address in the URL"},

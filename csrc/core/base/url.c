@@ -140,7 +140,7 @@ static const char NO_SCHEME[] = "a URL must begin with a scheme, as in redis://1
 
 static const char UNKNOWN_SCHEME[] =
     "unknown scheme; use redis://, rediss://, unix://, redis[s]+sentinel:// or "
-    "redis[s]+cluster://, or the same with valkey";
+    "redis[s]+cluster://, or their valkey equivalents";
 
 static bool has_scheme(hf_slice rest) {
     hf_slice word;

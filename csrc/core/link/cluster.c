@@ -400,7 +400,7 @@ static void fail_impatient(hf_cluster *cluster, const hf_failure *failure, hf_ti
 static void on_all_down(hf_cluster *cluster, hf_time now) {
     hf_failure failure = {.code = cluster->trouble_code};
     snprintf(failure.text, sizeof failure.text,
-             "no node of the cluster says where the key lives (%s)", cluster->trouble);
+             "no cluster node could say where the key lives (%s)", cluster->trouble);
     for (hf_request *request = cluster->parked.queue; request; request = request->next)
         note(request, failure.code, failure.text);
     end_round(cluster);

@@ -223,7 +223,7 @@ static hf_code explain(const hf_sentinels *sentinels, char *text, size_t size) {
         return HF_UNREACHABLE;
     }
     one = one_in(sentinels, HF_SENTINEL_FAILED, HF_OK);
-    snprintf(text, size, "no sentinel at %s answers (%.78s)", list,
+    snprintf(text, size, "no sentinel at %s answered (%.78s)", list,
              one ? one->request.failure.text : "");
     return HF_UNREACHABLE;
 }

@@ -781,7 +781,7 @@ bool hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_tim
     while (!session->closing) {
         hf_reply *reply;
         if (!hf_reader_next(&session->reader, &reply))
-            want_close(session, HF_UNREACHABLE, "the reply is not Redis protocol");
+            want_close(session, HF_UNREACHABLE, "the reply is not in the Redis protocol");
         if (!reply) break;
         answered = true;
         bool served =

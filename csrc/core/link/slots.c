@@ -99,7 +99,7 @@ const char *hf_slots_read(hf_slots *slots, const hf_reply *reply, const hf_addre
     read->nodes = calloc(most ? most : 1, sizeof *read->nodes);
     const char *wrong = read->nodes ? NULL : "out of memory";
     for (size_t i = 0; !wrong && i < reply->size; i++) {
-        if (!read_range(read, reply->elements[i], asked)) wrong = "an invalid range of slots";
+        if (!read_range(read, reply->elements[i], asked)) wrong = "the reply has a bad slot range";
     }
     if (wrong) {
         free(read->nodes);

@@ -112,7 +112,7 @@ const hf_kind hf_kind_write = {
 
 const hf_kind hf_kind_fair = {
     .name = "fair",
-    .taken = "held by another owner, or others are waiting",
+    .taken = "held by another owner or reserved for other waiters",
     .letter = 'f',
     .reentrant = true,
     .announced = true,

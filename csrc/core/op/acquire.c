@@ -118,8 +118,8 @@ void hf_acquire_fail_for_itself(hf_op *op) {
     else
         hf_op_fail(
             op, HF_DEADLOCK,
-            "another owner in this client holds it and cannot proceed while this call waits, "
-            "unless the client uses an event-loop driver");
+            "another owner in this client holds it and cannot proceed while this call waits; "
+            "use an event-loop driver to avoid this");
 }
 
 static void end_as(hf_op *op, hf_code code, hf_time now) {
@@ -498,7 +498,7 @@ static void on_shared(hf_op *op, long long count, hf_time now) {
     if (count < 1 || count >= MOST_HOLDS || ++op->acquire.joins > MOST_JOINS) {
         roll_back(op, now);
         hf_op_fail(op, HF_BUSY,
-                   "another process of this owner is changing its holds at the same time");
+                   "another process with the same owner is changing the number of holds");
         finish(op, now);
         return;
     }

@@ -334,7 +334,7 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
 
 /* ---- beginning and ending ---- */
 
-#define NOT_BY_QUORUM "several locks in one step need a single server, not a quorum"
+#define NOT_BY_QUORUM "one-step operations on several locks need a single server, not a quorum"
 
 static void forget_blocker(hf_op *op) {
     if (op->hold) hf_hold_unref(op->hold);

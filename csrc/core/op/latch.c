@@ -49,7 +49,7 @@ static void begin_delete(hf_op *op, hf_time now) {
 /* False: the operation has failed. */
 static bool read_count(hf_op *op, const hf_reply *reply) {
     bool read = hf_wire_read_count(reply, &op->result.value);
-    if (!read) hf_op_fail(op, HF_CONFLICT, "the key is a string, but not a whole number");
+    if (!read) hf_op_fail(op, HF_CONFLICT, "the key holds a string that is not a whole number");
     return read;
 }
 

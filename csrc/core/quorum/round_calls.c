@@ -56,7 +56,7 @@ static void finish_release(hf_op *op, bool done, hf_time now) {
         hf_round_fail_lost(op, hold);
     } else {
         hf_votes_fail(op, HF_NO_QUORUM,
-                      leaves_record(op) ? "recorded (the others stay taken until their leases end)"
+                      leaves_record(op) ? "recorded (the others keep the lock until its lease ends)"
                                         : "released (the release continues in the background)");
     }
     if (last) {

@@ -131,7 +131,7 @@ local function names_of_kinds()
   return list
 end
 
-local MUST_BE = "all, or some of " .. table.concat(names_of_kinds(), ",")
+local MUST_BE = "all, or any of " .. table.concat(names_of_kinds(), ",")
 
 local function kind_named(name)
   for _, kind in ipairs(acl.kinds) do

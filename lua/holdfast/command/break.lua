@@ -14,7 +14,7 @@ local verb = require "holdfast.command.verb"
 local break_lock = {}
 
 break_lock.usage = "holdfast break [options] KEY"
-break_lock.summary = "Take the lock KEY from its holder, after confirmation. Exits with 1 if none was broken."
+break_lock.summary = "Take the lock KEY from its holder, after confirmation. Exits with 1 if no lock was broken."
 break_lock.more = "The lock passes to the next waiter. The old holder is not stopped: it keeps running until its\n" ..
   "next renewal or, at the latest, until its lease ends; `break` says how long that is.\n\n" ..
   "A semaphore gets all its permits back. If somebody is waiting for a\n" ..
@@ -110,7 +110,7 @@ function break_lock.main(args)
   return verb.run(break_lock, "break", args, 1, 1, function(client, given, words, out)
     local key = words[1]
     if not given.yes and not process.is_terminal(0) then
-      return out:fail(exits.USAGE, "usage", "cannot ask: standard input is not a terminal; use --yes to break without asking")
+      return out:fail(exits.USAGE, "usage", "cannot ask for confirmation: standard input is not a terminal; use --yes to break the lock without asking")
     end
     local entry, lock, code = locks.inspect_ours(client, key, given.mutex)
     if not entry then return verb.failed(out, lock, code) end

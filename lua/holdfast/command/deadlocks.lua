@@ -60,7 +60,7 @@ end
 
 local function print_text(result, all)
   for i, cycle in ipairs(result.cycles) do
-    output.print(("deadlock %d, a cycle of %d"):format(i, #cycle))
+    output.print(("deadlock %d, a cycle of length %d"):format(i, #cycle))
     for _, wait in ipairs(cycle) do output.print("  " .. sentence(wait)) end
   end
   for _, wait in ipairs(all and result.waits or {}) do output.print(sentence(wait)) end

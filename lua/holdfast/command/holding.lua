@@ -218,7 +218,7 @@ function Holding:name_holder(message)
 end
 
 local INSIDE = "%s: an enclosing run already holds it and must end first; " ..
-  "start this one after it, or use another %s"
+  "start this run afterwards, or use another %s"
 
 local function deadlock_message(plan, key)
   if not plan.biz_type then return INSIDE:format(('cannot acquire "%s"'):format(key), "KEY") end

@@ -42,7 +42,7 @@ lead.options = options.join({
 }, of_plain_locks(target.locking), settings.options, target.telling)
 
 lead.more = "The command starts when this host acquires the lock, and is stopped when the lock is lost.\n"
-  .. "INT, QUIT and TERM end both the command and holdfast.\n\n" .. target.TIME .. "\n\n" .. exits.help "lead"
+  .. "INT, QUIT and TERM stop both the command and holdfast.\n\n" .. target.TIME .. "\n\n" .. exits.help "lead"
 lead.examples = {
   "holdfast lead scheduler -- ./scheduler              # runs on one host, moves if that host dies",
   "holdfast lead --once import -- ./import             # until the command exits on its own",

@@ -54,7 +54,7 @@ function options.exit_code(text)
   if number and number >= 0 and number <= 255 and number == math.floor(number) then
     return number
   end
-  return nil, "an exit code, from 0 to 255"
+  return nil, "an exit code from 0 to 255"
 end
 
 function options.count(text)

@@ -8,7 +8,7 @@ local locale = require "holdfast.locale"
 local ping = {}
 
 ping.usage = "holdfast ping [options]"
-ping.summary = "Check that the server answers, and how fast."
+ping.summary = "Check whether the server answers, and how fast."
 ping.of_servers = true
 ping.options = verb.options(ping, {})
 ping.examples = {
@@ -22,7 +22,7 @@ function ping.main(args)
     local first, message, code = client:ping()
     local again = first and client:ping()
     if not again then return verb.failed(out, message, code) end
-    output.print(("answers in %s ms (first answer: %s ms)"):format(
+    output.print(("answered in %s ms (first answer: %s ms)"):format(
       locale.decimal("%.2f", again * 1e3), locale.decimal("%.2f", first * 1e3)))
     return exits.OK
   end)

@@ -32,7 +32,7 @@ settings.options = {
   { "cert", value = "FILE", help = "client certificate for rediss://, PEM" },
   { "key", value = "FILE", help = "private key for --cert, PEM" },
   { "tenant", value = "PREFIX", check = tenant,
-    help = "prefix of your keys, on a server shared with users you do not trust" },
+    help = "prefix for your keys on a server shared with users you do not trust" },
 }
 
 settings.known = { -- in a file
@@ -72,15 +72,15 @@ end
 
 -- Whoever can write the file decides which server is asked, and so what is locked.
 local function why_untrusted(mode, is_foreign)
-  if is_foreign then return "it belongs to another user: chown it to root or to the user who runs the command" end
-  if has_bit(mode, 2) then return "it is world-writable: chmod o-w" end
+  if is_foreign then return "it belongs to another user; chown it to root or to the user who runs the command" end
+  if has_bit(mode, 2) then return "it is world-writable; run chmod o-w on it" end
 end
 
 -- Once, for people only: a job of cron stays as silent as it was.
 local function warn_of_password(text, path, mode)
   local is_secret = text:find("://[^/@%s:]*:[^/@%s]+@")
   if is_secret and has_bit(mode, 4) and process.is_terminal(2) then
-    process.say("holdfast: " .. texts.printable(path) .. " contains a password and is world-readable: chmod o-r\n")
+    process.say("holdfast: " .. texts.printable(path) .. " contains a password and is world-readable; run chmod o-r on it\n")
   end
 end
 
@@ -171,8 +171,8 @@ local function choose_tls(chosen, given, file)
   end
   local pair = (given.cert or given.key) and given or file
   if (pair.cert == nil) ~= (pair.key == nil) then
-    return nil, pair == given and "--cert and --key go together"
-      or "cert and key in the file go together"
+    return nil, pair == given and "--cert and --key must be used together"
+      or "cert and key must be set together in the file"
   end
   local ca = given.ca or file.ca
   if not over_tls or not (ca or pair.cert) then return nil end

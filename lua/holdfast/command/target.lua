@@ -64,7 +64,7 @@ local function wrong_permits(given, plan)
   if not given.permits then return nil end
   if #plan.keys > 1 then return "--permits takes one KEY" end
   if given["one-by-one"] then return "--permits does not work with --one-by-one" end
-  if given.shared or given.exclusive then return "--permits does not work with -s and -x" end
+  if given.shared or given.exclusive then return "--permits does not work with -s or -x" end
   if plan.chosen.servers then return "--permits needs a single server, not --servers" end
 end
 

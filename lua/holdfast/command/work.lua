@@ -15,7 +15,7 @@ work.grace = {
 
 -- The line that was probably meant: the first word is the key.
 local function with_marker(words, verb)
-  if #words < 2 then return ("; write: holdfast %s KEY -- command"):format(verb) end
+  if #words < 2 then return ("; use: holdfast %s KEY -- command"):format(verb) end
   return ("; did you mean: holdfast %s %s -- %s%s"):format(verb, words[1], words[2],
     words[3] and " …" or "")
 end
@@ -44,8 +44,8 @@ end
 
 local AT_LOSS = {
   unstarted = "not starting the job",
-  ending = "ending the job",
-  partly = "ending the processes of the job that holdfast is allowed to signal; the others keep running",
+  ending = "stopping the job",
+  partly = "stopping the processes of the job that holdfast is allowed to signal; the others keep running",
   running = "the job keeps running",
 }
 
@@ -56,13 +56,13 @@ local function tell_refused(plan, out, pids, name)
     :format(#pids == 1 and pids[1] or table.concat(pids, ", "))
   local it = #pids == 1 and "it" or "them"
   local text = ("%s to another user: holdfast is not allowed to %s; start holdfast as root: sudo %s …"):format(who,
-    name and ("send %s to %s"):format(name, it) or ("end %s when the lock is lost"):format(it), out.name)
+    name and ("send %s to %s"):format(name, it) or ("stop %s if the lock is lost"):format(it), out.name)
   local fields = { { "pid", pids[1] }, { "count", #pids }, { "signal", name } }
   if name or plan.keeps then out:problem("refused", fields, text) else out:advice("refused", fields, text) end
 end
 
 local function tell_overdue(seconds, out, ending)
-  local text = ("the job has run for its --max-runtime of %s s; %s"):format(locale.decimal("%g", seconds), ending)
+  local text = ("the job has reached its --max-runtime of %s s; %s"):format(locale.decimal("%g", seconds), ending)
   out:problem("overdue", { { "seconds", seconds } }, text)
 end
 

@@ -10,7 +10,7 @@ local loop = { name = "cqueues" }
 function loop.check()
   if cqueues.running() and isyieldable() then return true end
   if cqueues.running() then return nil, "where a coroutine cannot yield" end
-  return nil, "outside a running cqueues controller; call it in a function passed to cq:wrap"
+  return nil, "outside a running cqueues controller; call it from a function passed to cq:wrap"
 end
 
 function loop.spawn(fn)
@@ -42,7 +42,7 @@ function Signal:wait(seconds)
   if self.fired then return true end
   local due = cqueues.poll(self.condition, seconds)
   if due ~= self.condition and due ~= seconds then
-    pump.raise_resumed("; make that coroutine with cqueues.auxlib.wrap")
+    pump.raise_resumed("; create the coroutine with cqueues.auxlib.wrap")
   end
   return self.fired
 end

@@ -38,7 +38,7 @@ end
 loop.none = { owner = owner, report = report }
 
 local function why_late()
-  return "the event loop does not run it"
+  return "the event loop did not run it in time"
 end
 
 local made = setmetatable({}, { __mode = "k" }) -- loop of a user -> what the pump uses
@@ -73,12 +73,12 @@ end
 function loop.check(given)
   for _, name in ipairs(NEEDED) do
     if type(given[name]) ~= "function" then
-      return "a loop with the functions check, spawn, watch and signal; " .. name .. " is missing"
+      return "a loop with the functions check, spawn, watch and signal", "", "one without " .. name
     end
   end
 end
 
-local NO_YIELD = "Lua 5.1 cannot wait inside pcall, which event loops require; LuaJIT and newer Lua versions can"
+local NO_YIELD = "Lua 5.1 cannot yield inside pcall, which event loops require; use LuaJIT or a newer Lua version"
 
 -- The loop with this name, or the user's own. → the loop | nil, why it is not available
 function loop.get(given)

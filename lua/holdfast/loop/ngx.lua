@@ -262,9 +262,9 @@ end
 
 local TIMER = "use a timer: ngx.timer.at(0, function() … end)"
 local ADVICE = {
-  init = "workers do not exist yet; in init_worker_by_lua " .. TIMER,
+  init = "workers do not exist yet; move the call to init_worker_by_lua and " .. TIMER,
   set = "use rewrite_by_lua, which can wait",
-  log = "holdfast.finish() releases there; for anything else " .. TIMER,
+  log = "to release locks, call holdfast.finish(); for anything else, " .. TIMER,
   exit_worker = "nothing can wait in an exiting worker; held locks end with their leases",
 }
 

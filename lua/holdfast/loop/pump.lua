@@ -300,7 +300,7 @@ end
 
 local BLOCKED = 0.02 -- a wait that ends so many seconds late shows that something blocked the loop
 local REPLACED = "ngx.ctx was replaced while this request waited; set fields in it instead"
-local OVERDUE = "the calling coroutine was woken but did not continue for a second; the call counts as cancelled"
+local OVERDUE = "the calling coroutine was woken but did not continue within a second; the call counts as cancelled"
 
 -- Of calls that have ended: { op, ready, owner, done, seen_at, late, abandoned, gives_way };
 -- `seen_at`: when the task first saw that it had been woken and had not gone on; `gives_way`: the
@@ -397,8 +397,8 @@ function pump.raise(message)
   error(message, level_of_caller())
 end
 
-local RESUMED = "holdfast: a coroutine that was waiting for the server was resumed by something other than"
-  .. " the event loop, such as a for loop that uses it as an iterator"
+local RESUMED = "holdfast: a coroutine that was waiting for the server was resumed, but not by"
+  .. " the event loop (for example, by a for loop that uses it as an iterator)"
 
 -- Raises an error at the line of the caller, whose coroutine was resumed before its wait was over.
 -- `advice`: what to do, behind the text; nil: none.

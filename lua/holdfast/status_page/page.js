@@ -6,7 +6,7 @@ const EVERY = 2000, SOON = 250, PATIENCE = 10000; // ms
 const POINTS = 120, LEFT = 34, TOP = 6, BOTTOM = 18, HEIGHT = 104; // of the plots, in pixels
 const SIGNS = { none: "…", well: "✓", warn: "!", bad: "✕" };
 const REASONS = {
-  expired: "its lease ended before a renewal came through", taken: "another owner holds it",
+  expired: "its lease ended before it could be renewed", taken: "another owner holds it",
   deleted: "it was broken or deleted", unreachable: "no server could be reached in time",
   max_hold: "it was held for as long as its max_hold allows",
 };
@@ -263,8 +263,8 @@ function showEmpty(state) {
     setText(text, "The search is case-sensitive.");
   } else {
     setText(title, "No locks are held");
-    setText(text, "As soon as a process acquires one it appears here, within about two seconds: its key, who holds it and for " +
-      "how long, and who waits for it.");
+    setText(text, "When a process acquires one, it appears here within about two seconds: its key, who holds it and for " +
+      "how long, and who is waiting for it.");
   }
 }
 function showSort() {
@@ -311,7 +311,7 @@ function summaryOf(state) {
 // ---- deadlocks, losses, servers ----
 
 function makeCircle() {
-  const box = element("div"), undo = element("p", "To end it, break one of them:", "undo");
+  const box = element("div"), undo = element("p", "To resolve the deadlock, break one of the locks:", "undo");
   undo.append(copyButton(), element("code"));
   box.append(element("ol", undefined, "circle"), undo);
   return box;
