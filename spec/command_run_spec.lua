@@ -281,7 +281,7 @@ describe("holdfast run", function()
       io.open(directory .. "/go", "w"):close()
       assert.same({ "exit", 5 }, { child:wait(PATIENCE) })
       assert.is_nil(child:output():find('"released"', 1, true), child:output())
-      assert.matches('"event":"warning"[^\n]+cannot release[^\n]+lock ends with its lease, within 30 s","code":"unreachable"',
+      assert.matches('"event":"warning"[^\n]+cannot release[^\n]+lock expires with its lease, within 30 s","code":"unreachable"',
         child:output())
     end)
 
@@ -302,7 +302,7 @@ describe("holdfast run", function()
         local took = process.now() - stopped
         doomed:stop()
         assert.same({ "exit", 5 }, { how, code }, child:output())
-        local _, count = child:output():gsub('cannot release "k%d+"[^\n]+ends with its lease, within', "")
+        local _, count = child:output():gsub('cannot release "k%d+"[^\n]+expires with its lease, within', "")
         assert.equal(16, count, child:output())
         return took
       end)
@@ -324,7 +324,7 @@ describe("holdfast run", function()
         held.locks = { lock }
         return held:release(), table.concat(warnings)
       end
-      assert.same({ true, 'cannot release "k": no answer in time; the lock ended with its lease' },
+      assert.same({ true, 'cannot release "k": no answer in time; the lock expired with its lease' },
         { release(0.01, "lost") })
       assert.same({ nil, "" }, { release(60, "lost") })
       assert.same({ nil, "" }, { release(-1, "lost") })
@@ -1309,7 +1309,7 @@ describe("holdfast run over several servers", function()
   it("is not for each verb", function()
     local url = servers[1]:url()
     local _, output = run { "bench", env = { HOLDFAST_SERVERS = list(servers) } }
-    assert.equal("holdfast bench: this verb works only with a single server: name it with --url\n", output)
+    assert.equal("holdfast bench: this verb works only with a single server; specify it with --url\n", output)
     assert.equal(0, (run { "ls", "--url", url, env = { HOLDFAST_SERVERS = list(servers) } }))
   end)
 

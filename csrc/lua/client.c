@@ -166,7 +166,7 @@ static const char *read_quorum(lua_State *L, hf_client_config *config,
     const char *wrong = read_list(L, config, servers);
     bool too_many = config->server_count > HF_QUORUM_MAX;
     config->mode = HF_MODE_QUORUM;
-    return !wrong && too_many ? "a quorum has at most 32 servers" : wrong;
+    return !wrong && too_many ? "a quorum can have at most 32 servers" : wrong;
 }
 
 static const char *read_ring(lua_State *L, hf_client_config *config,

@@ -179,7 +179,7 @@ local function given_key(opts)
   end
   local key = opts.key
   if type(key) ~= "string" then key = key() end
-  if key == nil or key == "" then return nil, "the key that makes this request idempotent is missing" end
+  if key == nil or key == "" then return nil, "the idempotency key for this request is missing" end
   return locale.text(key), opts.vary and digest(add_varying(opts, {})) or nil
 end
 

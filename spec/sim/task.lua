@@ -368,6 +368,15 @@ local function add_share(self, handle, change)
   self.watcher:share_changed(self.plan.owner, handle.key)
 end
 
+-- Whether its process has another task with its owner. Behind that one an acquire may enter a lock
+-- that was free when it began.
+local function shares_owner(self)
+  for _, other in ipairs(self.process.tasks) do
+    if other ~= self and self.plan.owner and other.plan.owner == self.plan.owner then return true end
+  end
+  return false
+end
+
 local function acquire(self, handle, wait, patience)
   local key = self.watcher.keys[handle.key]
   announce_end(self, wait)
@@ -380,7 +389,8 @@ local function acquire(self, handle, wait, patience)
   local ok, message, code, record = perform(self, handle, "acquire", wait, patience)
   if wait > 0 then self.world.circles:ends(self, handle.key, code) end
   self.watcher:answered(self, handle.key, code, asked_at, paused_us, message)
-  refused.check_wait(self, handle.key, wait, entered, asked_at, code, message)
+  local enters = entered or shares_owner(self)
+  refused.check_wait(self, handle.key, wait, enters, asked_at, code, message)
   if handle.layout == "guard" then
     self.watcher:begun(handle.key, self, self.plan.print or "", asked_at, code, record)
   end

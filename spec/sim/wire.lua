@@ -163,10 +163,11 @@ function wire.grant_in(message)
   return message:match("^1 grant %l (%d+) %S+ [%d-]+ %d+ (.*)$")
 end
 
--- → the numbers of the waits that these bytes of a server grant a lock to
+-- → the numbers of the waits that these bytes of a server grant a lock to; what is not whole yet
+-- tells the client nothing
 function wire.grants_in(text)
   local waits = {}
-  for wait in text:gmatch("\r\n1 grant %l (%d+) ") do waits[#waits + 1] = wait end
+  for wait in text:gmatch("\r\n1 grant %l (%d+) [^\r\n]*\r\n") do waits[#waits + 1] = wait end
   return waits
 end
 

@@ -470,7 +470,7 @@ TEST(of_a_shared_owner_a_release_is_not_sent_twice) {
     CHECK_SAID(&rig, CALLS, RELEASE_OF_K("0") "1");
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(op->failure.text, "the lock ends with its lease"));
+    CHECK(strstr(op->failure.text, "the lock expires with its lease"));
     rig_sleep(&rig, AT(2), AT(60000));
     CHECK_SAID(&rig, CALLS, "");
     CHECK_SAID(&rig, RENEWER, "");

@@ -498,7 +498,7 @@ static void on_shared(hf_op *op, long long count, hf_time now) {
     if (count < 1 || count >= MOST_HOLDS || ++op->acquire.joins > MOST_JOINS) {
         roll_back(op, now);
         hf_op_fail(op, HF_BUSY,
-                   "another process with the same owner is changing the number of holds");
+                   "another process that shares this owner is acquiring or releasing it");
         finish(op, now);
         return;
     }

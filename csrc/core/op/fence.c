@@ -28,7 +28,7 @@ static void on_refused(hf_op *op, const hf_request *request, const hf_reply *rep
         hf_op_fail(op, HF_CONFLICT, "the resource belongs to the lock \"%.*s\"",
                    (int)(other.size < 64 ? other.size : 64), other.data);
         break;
-    case -2: fail_stale(op, request, "a later write by this client has overtaken it"); break;
+    case -2: fail_stale(op, request, "a later write by this client has superseded this one"); break;
     default: hf_op_fail(op, HF_SERVER, "the script returned an unexpected reply");
     }
 }

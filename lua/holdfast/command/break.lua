@@ -18,8 +18,8 @@ break_lock.summary = "Take the lock KEY from its holder, after confirmation. Exi
 break_lock.more = "The lock passes to the next waiter. The old holder is not stopped: it keeps running until its\n" ..
   "next renewal or, at the latest, until its lease ends; `break` says how long that is.\n\n" ..
   "A semaphore gets all its permits back. If somebody is waiting for a\n" ..
-  "latch, break opens it. If the lock is free and its job counts as done (run --idempotent),\n" ..
-  "break lets the job run again."
+  "latch, `break` opens it. If the lock is free and its job counts as done (run --idempotent),\n" ..
+  "`break` lets the job run again."
 
 break_lock.of_servers = true
 break_lock.options = verb.options(break_lock, {
@@ -42,7 +42,7 @@ end
 local function overlap(entry)
   local most = entry.ttl and entry.ttl < math.huge and ("for at most %.0f s"):format(math.ceil(entry.ttl))
     or "possibly forever"
-  return ("running alongside the next one until its next renewal, %s"):format(most)
+  return ("running until its next renewal (%s), alongside the next holder"):format(most)
 end
 
 local function asks_to_break(client, entry)

@@ -11,7 +11,7 @@ local deadlocks = {}
 
 deadlocks.usage = "holdfast deadlocks [options]"
 deadlocks.summary = "Find holders that are waiting for each other. Exits with 1 if there are any."
-deadlocks.more = "deadlocks sees only callers that hold a lock and have been waiting at least a quarter of a\n"
+deadlocks.more = "This verb sees only callers that hold a lock and have been waiting at least a quarter of a\n"
   .. "second for another. It does not see a process that is stuck for any other reason."
 
 deadlocks.of_servers = true

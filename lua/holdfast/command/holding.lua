@@ -26,7 +26,7 @@ local GONE = { lost = true, not_held = true }
 local SILENT = { unreachable = true, no_quorum = true }
 
 holding.reasons = {
-  expired = "its lease is about to expire",
+  expired = "too little of its lease is left",
   taken = "another owner holds it",
   deleted = "its key was deleted on the server",
   unreachable = "it could not be renewed",
@@ -286,13 +286,13 @@ function Holding:ends()
 end
 
 function Holding:tell_kept(lock, message, code, left)
-  local text = ("%s; the lock ends with its lease, within %.0f s"):format(message, math.ceil(left))
+  local text = ("%s; the lock expires with its lease, within %.0f s"):format(message, math.ceil(left))
   self.out:problem("warning", { { "code", code }, { "key", lock:key() } }, text)
 end
 
 -- A lock that ends while a release waits for the server is no loss.
 function Holding:tell_ended(lock)
-  local text = ('cannot release "%s": no answer in time; the lock ended with its lease'):format(lock:key())
+  local text = ('cannot release "%s": no answer in time; the lock expired with its lease'):format(lock:key())
   self.out:problem("warning", { { "code", "unreachable" }, { "key", lock:key() } }, text)
 end
 

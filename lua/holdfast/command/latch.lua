@@ -13,8 +13,8 @@ local latch = {}
 latch.usage = "holdfast latch [options] set KEY COUNT\n" ..
   "       holdfast latch [options] down KEY [COUNT]\n" ..
   "       holdfast latch [options] wait KEY\n" ..
-  "       holdfast latch [options] count | delete KEY"
-latch.summary = "Wait for a count to reach 0, or count it down."
+  "       holdfast latch [options] {count|delete} KEY"
+latch.summary = "Wait for a counter to reach 0, or count it down."
 latch.options = verb.options(latch, {
   title = "Latch",
   { "no-wait", short = "n", help = "wait: fail at once if the latch is closed" },
@@ -22,7 +22,7 @@ latch.options = verb.options(latch, {
     help = "wait: give up after this long (default: wait forever)" },
   { "busy-exit", short = "E", value = "CODE", check = options.exit_code,
     help = "exit code if the latch is still closed (default: 1); 0 also suppresses the message" },
-  { "quiet", short = "q", help = "suppress the count, and the message if the latch is still closed" },
+  { "quiet", short = "q", help = "print neither the count nor the message that the latch is still closed" },
 }, target.telling)
 latch.more = "set     starts a count; fails if the latch is already counting\n" ..
   "down    counts down by COUNT (default: 1) and prints what is left; fails if the latch is open\n" ..

@@ -24,7 +24,7 @@ end
 
 local function check_servers(self, chosen)
   if chosen.servers and not self.of_servers then
-    return nil, "this verb works only with a single server: name it with --url"
+    return nil, "this verb works only with a single server; specify it with --url"
   end
   return true
 end

@@ -52,7 +52,7 @@ local AT_LOSS = {
 -- Says that the job cannot be signalled; `name`: by a signal that should have ended it. While
 -- nothing has gone wrong only a person is told, or a log: cron mails what it reads.
 local function tell_refused(plan, out, pids, name)
-  local who = (#pids == 1 and "process %d of the job belongs" or "processes %s of the job belong")
+  local who = (#pids == 1 and "the job's process %d belongs" or "the job's processes %s belong")
     :format(#pids == 1 and pids[1] or table.concat(pids, ", "))
   local it = #pids == 1 and "it" or "them"
   local text = ("%s to another user: holdfast is not allowed to %s; start holdfast as root: sudo %s …"):format(who,

@@ -265,7 +265,7 @@ local ADVICE = {
   init = "workers do not exist yet; move the call to init_worker_by_lua and " .. TIMER,
   set = "use rewrite_by_lua, which can wait",
   log = "to release locks, call holdfast.finish(); for anything else, " .. TIMER,
-  exit_worker = "nothing can wait in an exiting worker; held locks end with their leases",
+  exit_worker = "nothing can wait in an exiting worker; held locks expire with their leases",
 }
 
 function loop.check()

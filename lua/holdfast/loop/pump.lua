@@ -300,7 +300,7 @@ end
 
 local BLOCKED = 0.02 -- a wait that ends so many seconds late shows that something blocked the loop
 local REPLACED = "ngx.ctx was replaced while this request waited; set fields in it instead"
-local OVERDUE = "the calling coroutine was woken but did not continue within a second; the call counts as cancelled"
+local OVERDUE = "the calling coroutine was woken but did not continue within a second; the call is treated as cancelled"
 
 -- Of calls that have ended: { op, ready, owner, done, seen_at, late, abandoned, gives_way };
 -- `seen_at`: when the task first saw that it had been woken and had not gone on; `gives_way`: the
