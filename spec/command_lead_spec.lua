@@ -235,7 +235,7 @@ describe("the command", function()
       for _, case in ipairs {
         { 64, "no KEY", "--", "true" },
         { 64, "no %-%- before the command", "k" },
-        { 64, '"l": lead takes one KEY', "k", "l", "--", "true" },
+        { 64, 'unexpected argument "l"; lead takes one KEY', "k", "l", "--", "true" },
         { 64, "unknown option %-%-one%-by%-one", "--one-by-one", "a:b", "--", "true" },
         { 127, 'cannot start "/no/such"', "k", "--", "/no/such" },
       } do

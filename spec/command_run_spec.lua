@@ -247,7 +247,7 @@ describe("holdfast run", function()
       assert.same({ "exit", 124 }, { child:wait(PATIENCE) })
       local output = child:output()
       for _, part in ipairs {
-        '"event":"overdue"', '"seconds":0.2', "the job has run for its %-%-max%-runtime of 0.2 s; stopping the job",
+        '"event":"overdue"', '"seconds":0.2', "the job has reached its %-%-max%-runtime of 0.2 s; stopping the job",
         "got TERM", '"event":"ended"[^\n]*"signal":9', '"event":"released"',
       } do assert.matches(part, output) end
       assert.is_nil(output:find('"lost"', 1, true))
@@ -281,7 +281,7 @@ describe("holdfast run", function()
       io.open(directory .. "/go", "w"):close()
       assert.same({ "exit", 5 }, { child:wait(PATIENCE) })
       assert.is_nil(child:output():find('"released"', 1, true), child:output())
-      assert.matches('"event":"warning"[^\n]+cannot release[^\n]+lock expires with its lease, within 30 s","code":"unreachable"',
+      assert.matches('"event":"warning"[^\n]+cannot release[^\n]+the lock will expire in at most 30 s","code":"unreachable"',
         child:output())
     end)
 
@@ -302,7 +302,7 @@ describe("holdfast run", function()
         local took = process.now() - stopped
         doomed:stop()
         assert.same({ "exit", 5 }, { how, code }, child:output())
-        local _, count = child:output():gsub('cannot release "k%d+"[^\n]+expires with its lease, within', "")
+        local _, count = child:output():gsub('cannot release "k%d+"[^\n]+the lock will expire in at most', "")
         assert.equal(16, count, child:output())
         return took
       end)
@@ -375,9 +375,9 @@ describe("holdfast run", function()
     end)
 
     it("shows the line that was meant where -- is missing", function()
-      assert.equal("holdfast run: no -- before the command; did you mean: holdfast run k -- sleep …\n",
+      assert.equal("holdfast run: no -- before the command; did you mean holdfast run k -- sleep …?\n",
         select(2, run { "run", "-n", "k", "sleep", "1" }))
-      assert.equal("holdfast lead: no -- before the command; use: holdfast lead KEY -- command\n",
+      assert.equal("holdfast lead: no -- before the command; use holdfast lead KEY -- command\n",
         select(2, run { "lead", "k" }))
     end)
 
@@ -926,7 +926,7 @@ describe("holdfast run", function()
       assert.same({ 0, "" }, { once("-E", "0", "k", "--", "true") })
       assert.same({ 0, "" }, { once("--duplicate-exit", "0", "k", "--", "true") })
       assert.same({ 7, "" }, { once("-E", "0", "-q", "--duplicate-exit", "7", "k", "--", "true") })
-      assert.matches('^holdfast run: "k" is already done or running, on unix:%S+; holdfast show prints',
+      assert.matches('^holdfast run: "k" is already done or running, on unix:%S+; `holdfast show` prints',
         (select(2, once("-E", "3", "k", "--", "true"))))
     end)
 
@@ -1086,7 +1086,7 @@ describe("holdfast hold", function()
     assert(child:wait_output("^k %d+\n", PATIENCE), child:output())
     server:cli("DEL", "k")
     assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
-    assert.matches('lost the lock "k": its key was deleted on the server; no longer holding it\n',
+    assert.matches('lost the lock "k": its key was deleted on the server; exiting\n',
       child:output(), 1, true)
   end)
 
@@ -1277,7 +1277,7 @@ describe("holdfast run over several servers", function()
     local function refused(number, by, words)
       local code, output = run(words)
       assert.equal(64, code)
-      assert.equal(("holdfast run: %s must be URLs separated by commas; number %d is empty\n")
+      assert.equal(("holdfast run: %s must be URLs separated by commas (number %d is empty)\n")
         :format(by, number), output)
     end
     local url = servers[1]:url()

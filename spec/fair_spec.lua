@@ -201,7 +201,7 @@ describe("a fair lock", function()
     for _, name in ipairs { "fair_lock", "with_fair_lock" } do
       local ok, message = pcall(client[name], client, "k", function() end)
       assert.is_false(ok)
-      assert.matches("client:" .. name .. ": a quorum has no fair locks", message)
+      assert.matches("client:" .. name .. ": fair locks need a single server, not a quorum", message)
     end
     client:close()
   end)

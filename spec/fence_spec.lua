@@ -77,7 +77,7 @@ describe("a fence", function()
     assert.same({ 2, { "a", "b" }, false }, prices:run(lock, {
       { "RPUSH", "list", "a", "b" }, { "LPOP", "list", 3 }, { "GETDEL", "list" } }))
     local message = fails("conflict", prices:run(lock, { { "SET", "text", 1 }, { "RPUSH", "text", 1 }, { "SET", "b", 1 } }))
-    assert.matches("command 2, rpush: WRONGTYPE", message, 1, true)
+    assert.matches("command 2 (rpush) failed: WRONGTYPE", message, 1, true)
     assert.matches("the command before it has run", message, 1, true)
     assert.same({ "1", 0 }, { world.cli("GETDEL", "text"), world.cli("EXISTS", "b") })
     assert(lock:release())
@@ -192,7 +192,7 @@ describe("a fence", function()
     local cut = client:fence "cut0:1:w"
     assert.equal(2, cut:call(lock, "INCR", "sum"))
     assert.equal(3, client:fence("drop0:1:w"):call(lock, "INCR", "sum"))
-    assert.matches("command 2, rpush: WRONGTYPE", fails("conflict",
+    assert.matches("command 2 (rpush) failed: WRONGTYPE", fails("conflict",
       client:fence("cut0:1:e"):run(lock, { { "INCR", "sum" }, { "RPUSH", "sum", 1 } })))
     assert.equal("4", world.cli("GETDEL", "sum"))
     assert(lock:release())
@@ -262,7 +262,7 @@ describe("a fence", function()
     raises("fence:claim: lock must be", function() prices:claim {} end)
     raises("client:fence: ttl must be a number of seconds", function() client:fence("a", { ttl = 0 }) end)
     raises("client:fence: resource must be", function() client:fence "" end)
-    raises("client:fence: a quorum has no fences", function()
+    raises("client:fence: fences need a single server, not a quorum", function()
       several("quorum"):fence "a"
     end)
     assert.equal(0, world.cli("EXISTS", "a", FENCE))

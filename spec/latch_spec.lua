@@ -243,13 +243,13 @@ describe("a latch", function()
         latch, count)
     end
     misuse("latch:set: count must be a whole number from 1 to 1e9, not nil", latch.set, latch)
-    misuse("latch:wait: wait must be a number of seconds", latch.wait, latch, -1)
+    misuse("latch:wait: wait must be a non-negative number of seconds", latch.wait, latch, -1)
     misuse("latch:wait: call it with a colon on a holdfast.latch", latch.wait)
     misuse("client:latch: key must be a string", client.latch, client, "")
     misuse('unknown option "waits"; did you mean "wait"', client.latch, client, "k", { waits = 3 })
     misuse("^spec/latch_spec.lua:%d+: ", function() latch:set(0) end)
     local quorum = holdfast.new { servers = { world.server:url() }, mode = "quorum" }
-    misuse("client:latch: a quorum has no latches", quorum.latch, quorum, "k")
+    misuse("client:latch: latches need a single server, not a quorum", quorum.latch, quorum, "k")
     quorum:close()
   end)
 

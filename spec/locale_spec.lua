@@ -71,7 +71,7 @@ local EXPECTED = {
   "id\tprice_1.5", "metrics\tclass=\"\",le=\"0.5\"", "holdfast_wait_seconds_sum{class=\"i\"} 1.5",
   "duration\t1500\n", "duration\t15000\n", "duration\t500\n", "exit\t73000", "exit\t77000", "servers\ta|b|\160c",
   "message\tholdfast.lock: k (held, N.N s left)", "did you mean \"lease\"?", "not -1.5",
-  "named twice (server 2)", "order\tB I _ a i z \253\n",
+  "this server is given twice (server 2)", "order\tB I _ a i z \253\n",
 }
 
 describe("under a locale of its own", function()

@@ -340,7 +340,7 @@ describe("options behind the function", function()
         local _ = plain:with_permit(never, { count = 2 })
       end,
     } do
-      raises(fn, "options come before the function: " .. call:gsub("%p", "%%%0"))
+      raises(fn, "options come before the function, as in " .. call:gsub("%p", "%%%0"))
     end
   end)
 
@@ -425,7 +425,7 @@ describe("holdfast.new", function()
     assert.matches("a quorum of 3 servers",
       tell { HOLDFAST_URL = "", HOLDFAST_SERVERS = "redis://a,redis://b redis://c" })
     assert.matches("$HOLDFAST_URL: unknown scheme", tell { HOLDFAST_URL = "http://h" }, 1, true)
-    assert.matches("$HOLDFAST_SERVERS: .*named twice",
+    assert.matches("$HOLDFAST_SERVERS: .*given twice",
       tell { HOLDFAST_SERVERS = "redis://a,redis://a" })
   end)
 
@@ -434,8 +434,8 @@ describe("holdfast.new", function()
       [" "] = 1, [","] = 1, [",redis://a"] = 1, ["redis://a,"] = 2, ["redis://a, ,redis://b"] = 2,
       ["redis://a redis://b,,redis://c"] = 3,
     } do
-      assert.matches("in $HOLDFAST_SERVERS must be URLs separated by commas; number " .. number
-        .. " is empty", tell { HOLDFAST_SERVERS = list }, 1, true)
+      assert.matches("in $HOLDFAST_SERVERS must be URLs separated by commas (number " .. number
+        .. " is empty)", tell { HOLDFAST_SERVERS = list }, 1, true)
     end
   end)
 

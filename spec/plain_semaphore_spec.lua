@@ -103,7 +103,7 @@ describe("a plain semaphore", function()
     assert.is_true(plain_semaphore:set(3))
     assert.is_false(plain_semaphore:set(5))
     assert.is_true(plain_semaphore:try_acquire(2))
-    assert.matches("permits free: 1, requested: 2",
+    assert.matches("too few permits are free %(1 of the 2 requested%)",
       fails("busy", plain_semaphore:acquire(2, 0)))
     assert.equal(1, plain_semaphore:available())
     assert.equal(1, plain_semaphore:drain())
@@ -344,7 +344,7 @@ describe("a plain semaphore", function()
       plain_semaphore.set, plain_semaphore)
     misuse("plain_semaphore:add: change must be a whole number from -1e9 to 1e9",
       plain_semaphore.add, plain_semaphore, -1e9 - 1)
-    misuse("plain_semaphore:acquire: wait must be a number of seconds", plain_semaphore.acquire,
+    misuse("plain_semaphore:acquire: wait must be a non-negative number of seconds", plain_semaphore.acquire,
       plain_semaphore, 1, -1)
     misuse("plain_semaphore:with_permit: fn must be a function", plain_semaphore.with_permit,
       plain_semaphore, {}, 7)
@@ -355,7 +355,7 @@ describe("a plain semaphore", function()
       { waits = 3 })
     misuse("spec/plain_semaphore_spec.lua:", function() plain_semaphore:acquire(0) end)
     local quorum = holdfast.new { servers = { world.server:url() }, mode = "quorum" }
-    misuse("client:plain_semaphore: a quorum has no plain semaphores", quorum.plain_semaphore,
+    misuse("client:plain_semaphore: plain semaphores need a single server, not a quorum", quorum.plain_semaphore,
       quorum, "k")
     quorum:close()
   end)

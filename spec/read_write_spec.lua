@@ -412,7 +412,7 @@ describe("a read/write lock", function()
     for _, name in ipairs { "read_write_lock", "with_read_lock", "with_write_lock" } do
       local ok, message = pcall(client[name], client, "k", function() end)
       assert.is_false(ok)
-      assert.matches("client:" .. name .. ": a quorum has no read/write locks", message)
+      assert.matches("client:" .. name .. ": read/write locks need a single server, not a quorum", message)
     end
     client:close()
   end)

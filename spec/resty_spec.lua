@@ -1194,8 +1194,8 @@ describe("under ngx_lua", function()
         assert.same({ 400, "Fence-Token must be a fencing token, in decimal" }, put("/price", token, "l", "a"))
       end
       assert.same({ 400, "Fence-Lock must name the lock" }, put("/price", "8", nil, "a"))
-      assert.same({ 400, "this request names no resource" }, put("/price", "8", "l"))
-      assert.same({ 400, "this request names no resource" }, put("/price", "8", "l", "holdfast_queue:{a}"))
+      assert.same({ 400, "this request does not name a resource" }, put("/price", "8", "l"))
+      assert.same({ 400, "this request does not name a resource" }, put("/price", "8", "l", "holdfast_queue:{a}"))
       server:cli("SET", "holdfast_fence:{a}", "x")
       assert.same({ 409, "the resource belongs to another lock" }, put("/price", "8", "l", "a"))
       server:kill "STOP"
@@ -1261,7 +1261,7 @@ describe("under ngx_lua", function()
       start { server = FINISH .. COUNT .. guarded("/pay", "header = true, expire = 30", RUN) }
       local without = front:get("/pay")
       assert.equal(400, without.status)
-      assert.matches("the header Idempotency%-Key is missing", without.body)
+      assert.matches("the Idempotency%-Key header is missing", without.body)
       local first = front:begin("/pay?sleep=2",
         { method = "POST", headers = { ["Idempotency-Key"] = "k" } })
       assert.truthy(process.wait_until(function() return say "/runs" == "1" end))
@@ -1971,7 +1971,7 @@ describe("under ngx_lua", function()
   end)
 
   it("says which directive is missing when nginx takes $HOLDFAST_URL from its workers", function()
-    local TAKEN = "$HOLDFAST_URL is not set in the workers of nginx, though nginx was started with it"
+    local TAKEN = "$HOLDFAST_URL is not set in the nginx workers, although nginx was started with it"
     for _, main in ipairs { "", "env HOLDFAST_URL;" } do
       start { main = main, env = { HOLDFAST_URL = server:url() },
         server = handler("/", [[ SAY(tostring(HOLDFAST.new()), tostring(HOLDFAST.new())) ]]) }

@@ -630,7 +630,7 @@ describe("a semaphore", function()
       misuse("semaphore:acquire: count must be a whole number from 1 to 1000", pool.acquire, pool,
         count)
     end
-    misuse("wait must be a number of seconds", pool.acquire, pool, 1, -1)
+    misuse("wait must be a non-negative number of seconds", pool.acquire, pool, 1, -1)
     misuse("set_permits: permits must be a whole number from 0 to 1e9, not nil",
       pool.set_permits, pool)
     misuse("semaphore:acquire: call it with a colon on a holdfast.semaphore", pool.acquire)
@@ -639,7 +639,7 @@ describe("a semaphore", function()
     misuse("seconds must be a number", permit.extend, permit, 0)
     assert(permit:release())
     local quorum = holdfast.new { servers = { server:url() }, mode = "quorum" }
-    misuse("client:semaphore: a quorum has no semaphores", quorum.semaphore, quorum, "k")
+    misuse("client:semaphore: semaphores need a single server, not a quorum", quorum.semaphore, quorum, "k")
     quorum:close()
   end)
 end)

@@ -80,7 +80,7 @@ static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SE
         const char *url = luaL_checklstring(L, -1, &size);
         const char *wrong = hf_url_parse(&servers[*count], url, size);
         for (size_t i = 0; i < *count && !wrong; i++)
-            if (is_same_server(&servers[i], &servers[*count])) wrong = "named twice";
+            if (is_same_server(&servers[i], &servers[*count])) wrong = "this server is given twice";
         if (wrong) return lua_pushfstring(L, "%s (server %d)", wrong, (int)*count + 1);
         lua_pop(L, 1);
     }

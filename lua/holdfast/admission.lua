@@ -64,7 +64,7 @@ function admission.enter(client, opts, defaults)
     return answer(lock_key and 400 or 428, lock_key or "this request needs a Fence-Token header")
   end
   local resource = resource_of(opts, header, defaults.prefix)
-  if not resource then return answer(400, "this request names no resource") end
+  if not resource then return answer(400, "this request does not name a resource") end
   local admitted, message, code =
     fence.admit(fence.new(client, resource, { ttl = opts.ttl }, defaults), token, lock_key)
   if not admitted then return refuse(message, code) end

@@ -133,7 +133,7 @@ local defaults = setmetatable({}, { __mode = "k" }) -- client -> its lease, wait
 local function tls_of(given, loop, level)
   local tls = options.table(given, known_tls, "holdfast.new: tls", level + 1)
   if (tls.cert == nil) ~= (tls.key == nil) then
-    error("holdfast.new: tls: give both cert and key, or neither", level + 1)
+    error("holdfast.new: tls: cert and key must be set together", level + 1)
   end
   local wrong = driver.check_tls(loop, tls)
   if wrong then error("holdfast.new: tls: " .. wrong, level + 1) end
@@ -218,7 +218,7 @@ local function new(given, level, more)
       level + 1)
   end
   if given.mode == "quorum" and (given.keep or 0) > 0 then
-    error("holdfast.new: keep does not work in a quorum: kept locks need a single server",
+    error("holdfast.new: keep needs a single server, not a quorum",
       level + 1)
   end
   if given.mode == "quorum" and given.crash_release then
@@ -274,7 +274,7 @@ end
 local function check_keep(client, given, what, level)
   if (given.keep or 0) == 0 then return end
   if defaults[client].quorum then
-    error(what .. ": keep does not work in a quorum: kept locks need a single server", level + 1)
+    error(what .. ": keep needs a single server, not a quorum", level + 1)
   elseif given.owner then
     error(what .. ": keep and owner cannot be combined, because other processes may share the owner",
       level + 1)
@@ -309,7 +309,7 @@ local function check_call(self, what, key, without, name)
   argument(key, options.key, what, name or "key", 3)
   argument(defaults[self].prefix .. key, options.free_key, what, name or "key", 3)
   if without and defaults[self].quorum then
-    error(("%s: a quorum has no %s"):format(what, without), 3)
+    error(("%s: %s need a single server, not a quorum"):format(what, without), 3)
   end
 end
 

@@ -66,10 +66,10 @@ end
 -- turns and would share LuaJIT's one hook, or where C has set a hook, which Lua cannot restore.
 function driver.check_hooks(lock)
   if type(debug.gethook()) == "string" then
-    pump.raise "holdfast: abort_on_loss does not work alongside a debug hook set from C; check lock:lost(), or use on_lost"
+    pump.raise "holdfast: abort_on_loss does not work alongside a debug hook set from C; check lock:lost(), or set on_lost"
   end
   if compat.jit and data(lock).loop then
-    pump.raise "holdfast: abort_on_loss does not work in an event loop under LuaJIT; check lock:lost(), or use on_lost"
+    pump.raise "holdfast: abort_on_loss does not work in an event loop under LuaJIT; check lock:lost(), or set on_lost"
   end
 end
 

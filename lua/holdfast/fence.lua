@@ -203,7 +203,7 @@ local function failed(self, commands, count, said)
   local name = locale.lower(commands[count][1])
   local before = count > 2 and ("; the %d commands before it have run"):format(count - 1)
     or count == 2 and "; the command before it has run" or ""
-  return nil, ('cannot write to "%s" on %s: command %d, %s: %s%s'):format(
+  return nil, ('cannot write to "%s" on %s: command %d (%s) failed: %s%s'):format(
     printable(raw.key(self.handle)), core.client.server(self.client), count, name,
     printable(said), before), core.code_of(said)
 end

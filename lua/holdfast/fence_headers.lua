@@ -33,7 +33,7 @@ function fence_headers.read(get)
     return nil, TOKEN .. " must be a fencing token, in decimal"
   end
   if type(lock_key) ~= "string" or lock_key == "" then return nil, LOCK .. " must name the lock" end
-  if resource ~= nil and type(resource) ~= "string" then return nil, RESOURCE .. " was sent twice" end
+  if resource ~= nil and type(resource) ~= "string" then return nil, RESOURCE .. " was sent more than once" end
   return locale.number(token), unescape(lock_key), resource and unescape(resource)
 end
 

@@ -163,9 +163,9 @@ end
 local function key_in_header(name)
   local value = ngx.req.get_headers(0)[name]
   if type(value) == "table" then
-    return nil, ("the header %s was sent more than once"):format(name)
+    return nil, ("the %s header was sent more than once"):format(name)
   elseif value == nil or value == "" then
-    return nil, ("the header %s is missing: send a unique key for each request that may be "
+    return nil, ("the %s header is missing; send a unique key for each request that may be "
       .. "repeated"):format(name)
   end
   return value

@@ -92,7 +92,7 @@ function holdfast.fence(opts)
   if not driver.owner.finish then error("holdfast.fence: works only under ngx_lua", 2) end
   local one = opts.client or default_client(2)
   local defaults = client.defaults(one)
-  if defaults.quorum then error("holdfast.fence: a quorum has no fences", 2) end
+  if defaults.quorum then error("holdfast.fence: fences need a single server, not a quorum", 2) end
   return admission.enter(one, opts, defaults)
 end
 

@@ -168,7 +168,7 @@ function Lock:fence_headers(resource)
   local token = raw.token(self)
   if token then return fence_headers.make(resource, raw.key(self), token) end
   if raw.is_held(self) then
-    error("lock:fence_headers: the lock has no fencing tokens: it was created with fencing = false", 2)
+    error("lock:fence_headers: the lock has no fencing tokens; create it without fencing = false", 2)
   end
   local reason = raw.lost(self)
   local how = reason and ("it was lost (%s)"):format(reason) or "this owner does not hold it"
@@ -307,7 +307,7 @@ function lock.check_bounds(given, defaults, renewed, what, level)
   if renewed == nil then renewed = is_renewed(given) end
   if given.max_hold and not renewed then
     error(what .. ": max_hold limits how long the watchdog renews the lock; without a watchdog, " ..
-      "the lease is already the limit: leave out max_hold, or set watchdog = true", level + 1)
+      "the lease is already the limit, so leave out max_hold or set watchdog = true", level + 1)
   elseif given.max_waiters and defaults.quorum then
     error(what .. ": max_waiters does not work in a quorum, which has no queue", level + 1)
   end

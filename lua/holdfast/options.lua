@@ -401,7 +401,7 @@ function options.not_behind(known, what, call, level, extra, ...)
   for name in next, extra do
     if not known[name] then return end
   end
-  error(("%s: options come before the function: %s{ %s = … }, fn)"):format(what, call, next(extra)),
+  error(("%s: options come before the function, as in %s{ %s = … }, fn)"):format(what, call, next(extra)),
     level + 1)
 end
 

@@ -47,7 +47,7 @@ end
 -- What is wrong with these options together, nil: nothing.
 function servers.check_together(given)
   local mode, list = given.mode, given.servers
-  if list and given.url then return "give url or servers, not both" end
+  if list and given.url then return "url and servers cannot be combined" end
   if list and not mode then return 'servers need a mode, "quorum" or "shards"' end
   if mode and not list then return "mode needs servers" end
   if given.restart_guard and mode ~= "quorum" then return 'restart_guard works only with mode = "quorum"' end
@@ -72,7 +72,7 @@ function servers.split(text)
   local list = {}
   for entry in (text .. ","):gmatch("([^,]*),") do
     if not entry:find(locale.NOT_SPACE) then
-      return nil, ("URLs separated by commas; number %d is empty"):format(#list + 1)
+      return nil, ("URLs separated by commas (number %d is empty)"):format(#list + 1)
     end
     for url in entry:gmatch(locale.NOT_SPACE .. "+") do list[#list + 1] = url end
   end
@@ -80,8 +80,8 @@ function servers.split(text)
 end
 
 local NAMES = { "HOLDFAST_URL", "HOLDFAST_SERVERS" }
-local TAKEN = 'holdfast: $%s is not set in the workers of nginx, though nginx was started with it: clients without a URL '
-  .. 'use another server; add "env %s;" to the top of nginx.conf, outside of http {}'
+local TAKEN = 'holdfast: $%s is not set in the nginx workers, although nginx was started with it, so clients without a URL '
+  .. 'use another server; add "env %s;" to the top of nginx.conf, outside http {}'
 
 -- nginx takes variables from its workers. The module that init_by_lua loads has seen them before.
 local ngx = rawget(_G, "ngx")

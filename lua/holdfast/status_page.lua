@@ -2,7 +2,7 @@
 
 return {
   style = "sha256-4akSd+p3mXZqWGZ7fbvqpU5WLaI/C/11yB51nygmlQQ=",
-  script = "sha256-h1/x7I1/zM92S5O6o5yUoVsfElgwp+8KOYTJpoTNtIg=",
+  script = "sha256-POwj0rPT/Ntd+bDve8OIn1TwCJ1OKAeN5SiIKG86WFI=",
   html = [=[
 <!DOCTYPE html>
 <html lang="en">
@@ -164,14 +164,14 @@ kbd { border: 1px solid var(--line); border-radius: 4px; padding: 0 4px; backgro
 <span class="push"><span id="when"></span> <button id="pause" type="button" aria-pressed="false">Pause</button></span>
 </header>
 <div id="state" data-level="none"><span id="sign" aria-hidden="true">…</span>
-<strong id="words" role="status">Looking</strong><span id="summary"></span></div>
+<strong id="words" role="status">Loading</strong><span id="summary"></span></div>
 <p id="trouble" role="alert" hidden></p>
 <section id="deadlocks" class="card bad" aria-labelledby="deadlocks-title" hidden>
-<h2 id="deadlocks-title">Deadlock: they wait for each other</h2><div></div></section>
+<h2 id="deadlocks-title">Deadlock: these holders are waiting for each other</h2><div></div></section>
 <details id="lost" class="card warn" hidden>
 <summary>Lost in the last ten minutes: <span></span></summary><ul></ul></details>
 <section id="members" class="card" aria-labelledby="members-title" hidden>
-<h2 id="members-title">Servers of the quorum</h2><ul></ul></section>
+<h2 id="members-title">Quorum servers</h2><ul></ul></section>
 <div id="plots">
 <section class="card"><h2>Hand-offs seen</h2><output id="handoffs-value"></output>
 <svg id="handoffs" tabindex="0" role="slider" aria-label="Hand-offs per 5 s, over the last ten minutes"></svg></section>
@@ -185,7 +185,7 @@ kbd { border: 1px solid var(--line); border-radius: 4px; padding: 0 4px; backgro
 <label for="sort" class="phone">Order</label>
 <select id="sort" class="phone">
 <option value="wait">Longest wait first</option><option value="held">Longest held first</option>
-<option value="waiters">Most waiters first</option><option value="ttl">Least TTL first</option>
+<option value="waiters">Most waiters first</option><option value="ttl">Shortest TTL first</option>
 <option value="holder">By holder</option><option value="key">By key</option>
 </select>
 <span id="count"></span>
@@ -206,10 +206,10 @@ kbd { border: 1px solid var(--line); border-radius: 4px; padding: 0 4px; backgro
 <button id="back" type="button">Previous</button><span></span><button id="on" type="button">Next</button></nav>
 </section>
 <footer>
-<p><span id="losses"></span> <span id="alone" hidden>There is no <code>lua_shared_dict holdfast</code>: the plots, the losses
-and the times of waiters are what this worker of nginx has seen while the page was open.</span></p>
-<p>This page only reads. It shows keys, hosts and names to anyone who can open it: protect it, with <code>allow</code> and
-<code>deny</code> or <code>auth_basic</code>. Keyboard: <kbd>/</kbd> search, <kbd>↑</kbd> <kbd>↓</kbd> from lock to lock,
+<p><span id="losses"></span> <span id="alone" hidden>Without <code>lua_shared_dict holdfast</code>, the plots, losses
+and waiting times cover only what this nginx worker has seen while the page was open.</span></p>
+<p>This page is read-only. It shows keys, hosts and names to anyone who can open it, so protect it with <code>allow</code> and
+<code>deny</code> or <code>auth_basic</code>. Keyboard: <kbd>/</kbd> searches, <kbd>↑</kbd> <kbd>↓</kbd> move from lock to lock,
 <kbd>Enter</kbd> opens one, <kbd>p</kbd> pauses.</p>
 </footer>
 </main>
@@ -494,11 +494,11 @@ function showSort() {
 // ---- the state ----
 
 const WORDS = {
-  away: () => ["bad", "Redis does not answer"],
+  away: () => ["bad", "Redis is not answering"],
   deadlock: state => ["bad", plural(state.deadlocks.length, "deadlock")],
   losses: state => ["warn", plural(state.lost.length, "lock") + " lost in the last ten minutes"],
   server_down: state => ["warn", state.members.filter(member => !member.up).length + " of " +
-    plural(state.members.length, "server") + " do not answer"],
+    plural(state.members.length, "server") + " not answering"],
   long_wait: state => ["warn", "Long wait: " + span(state.longest_wait)],
   well: () => ["well", "All is well"],
 };
@@ -554,7 +554,7 @@ function showAlerts(state) {
   });
   setHidden(at("members"), !state.members);
   fill(at("members").lastElementChild, state.members || [], () => element("li"), (item, member) => {
-    setText(item, "Server " + member.server + ": " + (member.up ? "answers in " + (member.seconds * 1000).toFixed(1) + " ms"
+    setText(item, "Server " + member.server + ": " + (member.up ? "answered in " + (member.seconds * 1000).toFixed(1) + " ms"
       : visible(member.message)));
     item.classList.toggle("down", !member.up);
   });
@@ -647,7 +647,7 @@ function tell(plot) {
   if (!item) return;
   const known = points.map(each => each[field]).filter(value => value !== undefined);
   const text = clock(item.time) + ": " + (item[field] === undefined ? "no data" : plot.unit(item[field]));
-  setText(plot.value, cursor !== null ? text : known.length ? "at most " + plot.unit(Math.max(...known)) : "no data yet");
+  setText(plot.value, cursor !== null ? text : known.length ? "peak: " + plot.unit(Math.max(...known)) : "no data yet");
   set(svg, "aria-valuemin", 0);
   set(svg, "aria-valuemax", POINTS - 1);
   set(svg, "aria-valuenow", cursor ?? POINTS - 1);
@@ -678,7 +678,7 @@ function show(state) {
   set(at("table"), "aria-busy", !state.complete);
 }
 function showFailure(error) {
-  showState("bad", "nginx does not answer", "");
+  showState("bad", "nginx is not answering", "");
   showTrouble("No answer from nginx: " + error.message + ". " +
     ageText(last ? (Date.now() - lastAt) / 1000 : undefined), true);
 }

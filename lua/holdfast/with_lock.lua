@@ -34,7 +34,7 @@ end
 -- no reason, nor is one that found nothing because fn had released the lock itself.
 local function doubt(lock, reason, message, code)
   if code == "lost" or code == "conflict" then return message, code end
-  if reason then return "lost: " .. reason, "lost" end
+  if reason then return ("the lock was lost (%s)"):format(reason), "lost" end
   local released_elsewhere = code == "not_held" or code == "closed"
   if released_elsewhere and raw.balance(lock) > 0 then return message, code end
 end

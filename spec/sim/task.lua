@@ -372,7 +372,8 @@ end
 -- that was free when it began.
 local function shares_owner(self)
   for _, other in ipairs(self.process.tasks) do
-    if other ~= self and self.plan.owner and other.plan.owner == self.plan.owner then return true end
+    local same = other.plan.owner == self.plan.owner
+    if other ~= self and self.plan.owner and same then return true end
   end
   return false
 end

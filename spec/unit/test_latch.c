@@ -260,7 +260,7 @@ TEST(a_wait_ends_with_a_look_at_its_end) {
     hear_calls(&rig, COUNT("2"), AT(502));
     CHECK_OUTCOME(op, "timeout");
     CHECK_STR(op->failure.text,
-              "cannot wait for \"k\" on h:1: its count is still 2; wait again, or longer");
+              "cannot wait for \"k\" on h:1: its count is still 2; wait longer or try again later");
     op = waiting(500 * HF_MS, AT(1000));
     rig_sleep(&rig, AT(1004), AT(1501));
     hear_calls(&rig, NIL, AT(1502));

@@ -184,8 +184,9 @@ TEST(a_busy_acquire_whose_copy_may_come_late_is_undone) {
     said(link_of(&rig, CALLS));
     hear_calls(&rig, TOO_FEW("1"), AT(501));
     CHECK_OUTCOME(op, "busy");
-    CHECK_STR(op->failure.text, "cannot acquire \"k\" on h:1: permits free: 1, requested: 2; "
-                                "wait longer or try again later");
+    CHECK_STR(op->failure.text,
+              "cannot acquire \"k\" on h:1: too few permits are free (1 of the 2 requested); "
+              "wait longer or try again later");
     check_settled(CALL("semaphore_leave", "1") "0", ":0\r\n", AT(501));
     rig_end(&rig, AT(20000));
 }

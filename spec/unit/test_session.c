@@ -328,7 +328,8 @@ TEST(a_server_that_hangs_up_without_a_word_may_expect_tls) {
     CHECK_STR(outcome_of_hang_up("\x15\x03\x03"),
               "unreachable: the server speaks TLS; use rediss://");
     CHECK_STR(outcome_of_hang_up("\x15\x03"), "unreachable: the server speaks TLS; use rediss://");
-    CHECK_STR(outcome_of_hang_up("\x15\x04"), "unreachable: the reply is not in the Redis protocol");
+    CHECK_STR(outcome_of_hang_up("\x15\x04"),
+              "unreachable: the reply is not in the Redis protocol");
     config.server.tls = true;
     CHECK_STR(outcome_of_hang_up(""), CLOSED);
     config.server.tls = false;

@@ -262,7 +262,7 @@ TEST(urls_of_several_hosts_over_tls) {
     CHECK(!read_url("redis+sentinel://h/m") && !url.server.tls);
     CHECK(!read_url("redis+cluster://h") && !url.server.tls);
     CHECK_STR(read_url("rediss+sentinel://h"),
-              "missing master name: redis+sentinel://host/master-name");
+              "missing master name; use redis+sentinel://host/master-name");
 }
 
 TEST(bad_urls_of_several_hosts) {
@@ -276,10 +276,10 @@ TEST(bad_urls_of_several_hosts) {
         {"redis://h:0", "bad port"},
         {"redis://h,i", "several hosts need redis+sentinel:// or redis+cluster://"},
         {"redis://h:1,i:2", "several hosts need redis+sentinel:// or redis+cluster://"},
-        {"redis+sentinel://", "missing master name: redis+sentinel://host/master-name"},
-        {"redis+sentinel://h", "missing master name: redis+sentinel://host/master-name"},
-        {"redis+sentinel://h/", "missing master name: redis+sentinel://host/master-name"},
-        {"redis+sentinel://h//0", "missing master name: redis+sentinel://host/master-name"},
+        {"redis+sentinel://", "missing master name; use redis+sentinel://host/master-name"},
+        {"redis+sentinel://h", "missing master name; use redis+sentinel://host/master-name"},
+        {"redis+sentinel://h/", "missing master name; use redis+sentinel://host/master-name"},
+        {"redis+sentinel://h//0", "missing master name; use redis+sentinel://host/master-name"},
         {"redis+sentinel:///m", "missing host"},
         {"redis+sentinel://h,/m", "missing host"},
         {"redis+sentinel://,h/m", "missing host"},
@@ -299,8 +299,8 @@ TEST(bad_urls_of_several_hosts) {
         {"redis+sentinel://%:p@h/m", "bad user"},
         {"redis+cluster://", "missing host"},
         {"redis+cluster://h:7000,", "missing host"},
-        {"redis+cluster://h/0", "a cluster has only database 0: leave the number out"},
-        {"redis+cluster://h/1", "a cluster has only database 0: leave the number out"},
+        {"redis+cluster://h/0", "a cluster supports only database 0; leave out the number"},
+        {"redis+cluster://h/1", "a cluster supports only database 0; leave out the number"},
         {"redis+cluster://u:%00@h", "bad password"},
         {"redis+cluster://[::1,h", "missing ] after the IPv6 address"},
     };

@@ -8,7 +8,7 @@ patient() { timeout -k 10 3600 "$@"; }
 
 # Some of it for make test: 1,000 seeds of each generator, the kept schedules, and the mutants that fall in seconds.
 simulations_in_short() {
-    suite sim-build one make -s sim-mutants
+    suite sim-build one make -s sim-mutants FLAVOURS=luajit
     suite sim-kept one bounded luajit spec/sim/run.lua --kept
     suite sim one bounded luajit spec/sim/run.lua --from 1000001 --seeds 1000
     suite sim-guided one bounded luajit spec/sim/run.lua --guided --from 2000001 --seeds 1000

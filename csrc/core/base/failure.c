@@ -11,7 +11,7 @@ static const char *const NAMES[] = {HF_CODE_LIST(NAME)};
 static const char *const ADVICE[] = {
     [HF_BUSY] = "wait longer or try again later",
     [HF_UNREACHABLE] = "check that the server is running and can be reached from here",
-    [HF_LOST] = "treat the work as unprotected; check its fencing token",
+    [HF_LOST] = "treat the work as unprotected, and check the fencing token",
     [HF_NOT_HELD] = "release and extend only what this owner has acquired",
     [HF_CONFLICT] = "use another key or a prefix",
     [HF_DENIED] = "check the user, the password and the ACL, and that the server is a master",
@@ -19,8 +19,8 @@ static const char *const ADVICE[] = {
     [HF_MISMATCH] = "use a new key for a new request",
     [HF_CLOSED] = "create a new client",
     [HF_DEADLOCK] = "release what you hold and start again",
-    [HF_TIMEOUT] = "wait again, or longer",
-    [HF_STALE] = "stop: you no longer hold the lock",
+    [HF_TIMEOUT] = "wait longer or try again later",
+    [HF_STALE] = "stop, because you no longer hold the lock",
 };
 
 /* What to do about a failure that says this. */

@@ -206,11 +206,11 @@ static const char *parse_hosts(hf_url *url, hf_slice list, uint16_t port) {
 static const char *parse_sentinels(hf_url *url, hf_slice rest) {
     hf_slice hosts, master;
     if (!split(&rest, '/', false, &hosts))
-        return "missing master name: redis+sentinel://host/master-name";
+        return "missing master name; use redis+sentinel://host/master-name";
     master = rest;
     if (split(&rest, '/', false, &master) && rest.size > 0 && !number(rest, &url->server.db))
         return "bad db";
-    if (master.size == 0) return "missing master name: redis+sentinel://host/master-name";
+    if (master.size == 0) return "missing master name; use redis+sentinel://host/master-name";
     if (!decode(url->master, sizeof url->master, master)) return "bad master name";
     return parse_hosts(url, hosts, 26379);
 }
@@ -218,7 +218,7 @@ static const char *parse_sentinels(hf_url *url, hf_slice rest) {
 static const char *parse_cluster(hf_url *url, hf_slice rest) {
     hf_slice hosts = rest;
     if (split(&rest, '/', false, &hosts) && rest.size > 0)
-        return "a cluster has only database 0: leave the number out";
+        return "a cluster supports only database 0; leave out the number";
     return parse_hosts(url, hosts, 6379);
 }
 

@@ -162,7 +162,7 @@ static bool is_hopeless(const hf_request *request, const hf_session *link) {
 
 /* Where names are preferred and a node has none, the others say "?". */
 #define UNNAMED                                                                                    \
-    "the cluster gives \"?\" as the name of a node: set cluster-announce-hostname on each node"
+    "the cluster gives \"?\" as the name of a node; set cluster-announce-hostname on each node"
 
 static void route(hf_cluster *cluster, hf_request *request, hf_time now) {
     hf_node *node = node_of(cluster, request);
@@ -430,7 +430,7 @@ static const char *read_map(hf_cluster *cluster, const hf_reply *reply) {
     const char *wrong = hf_slots_read(&cluster->read, reply, &asked);
     if (wrong) return wrong;
     if (cluster->read.count > 0) return NULL;
-    return cluster->read.unnamed ? UNNAMED : "knows of no node that serves a slot";
+    return cluster->read.unnamed ? UNNAMED : "it knows of no node that serves a slot";
 }
 
 static void on_map(hf_request *request, const hf_reply *reply, hf_time now) {

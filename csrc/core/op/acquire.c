@@ -582,7 +582,7 @@ static void fail_refused(hf_op *op, const hf_wire_answer *answer) {
     case HF_VERDICT_NEWER:
         hf_op_fail(op, HF_CONFLICT,
                    "a newer version of holdfast is waiting for it, in a format that this version "
-                   "does not know");
+                   "does not understand");
         break;
     case HF_VERDICT_TOO_MANY:
         hf_op_fail(op, HF_CONFLICT,

@@ -129,7 +129,7 @@ static void on_release_failed(hf_op *op, const hf_request *request, hf_time now)
     bool used_up = is_used_up(request);
     clean_up(op, now);
     hf_op_fail(op, failure.code, "%s; the release %s", failure.text,
-               used_up ? "may have been lost: if so, the lock expires with its lease"
+               used_up ? "may have been lost; if so, the lock expires with its lease"
                        : "continues in the background");
 }
 

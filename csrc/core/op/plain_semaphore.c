@@ -103,7 +103,7 @@ static bool is_taken(hf_op *op, const hf_reply *reply, hf_time now) {
 }
 
 static void fail_in_time(hf_op *op) {
-    hf_op_fail(op, HF_BUSY, "permits free: %lld, requested: %llu",
+    hf_op_fail(op, HF_BUSY, "too few permits are free (%lld of the %llu requested)",
                op->result.value > 0 ? op->result.value : 0, (unsigned long long)op->spec.value);
 }
 

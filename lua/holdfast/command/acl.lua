@@ -115,9 +115,9 @@ end
 
 acl.usage = "holdfast acl PREFIX [options]"
 acl.summary = "Print the ACL rule for a Redis user that may use only keys with a given prefix."
-acl.more = "acl does not connect to a server. Pipe the rule into redis-cli as a user that may change ACLs,\n"
-  .. "and set a password there: ACL SETUSER NAME >PASSWORD. Clients that log in as the new user\n"
-  .. "need the option tenant = PREFIX, or --tenant PREFIX on the command line.\n"
+acl.more = "This verb does not connect to a server. Pipe the rule into redis-cli as a user that may change\n"
+  .. "ACLs, and set a password there with ACL SETUSER NAME >PASSWORD. Clients that log in as the new\n"
+  .. "user need the option tenant = PREFIX, or --tenant PREFIX on the command line.\n"
   .. "No user's prefix may begin with another user's prefix."
 acl.examples = {
   "holdfast acl shop:                              # plain locks",

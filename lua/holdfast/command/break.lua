@@ -14,7 +14,7 @@ local verb = require "holdfast.command.verb"
 local break_lock = {}
 
 break_lock.usage = "holdfast break [options] KEY"
-break_lock.summary = "Take the lock KEY from its holder, after confirmation. Exits with 1 if no lock was broken."
+break_lock.summary = "Take the lock KEY from its holder, after confirmation. Exits with 1 if it was not held."
 break_lock.more = "The lock passes to the next waiter. The old holder is not stopped: it keeps running until its\n" ..
   "next renewal or, at the latest, until its lease ends; `break` says how long that is.\n\n" ..
   "A semaphore gets all its permits back. If somebody is waiting for a\n" ..
@@ -51,7 +51,7 @@ local function asks_to_break(client, entry)
       entry.holds, entry.permits, output.printable(entry.key))
   end
   if kinds[entry.kind].removes then
-    return asks('The latch "%s" has a count of %.0f left; its waiters would continue at once. Open it? [y/N] ',
+    return asks('The latch "%s" still has a count of %.0f; its waiters would continue at once. Open it? [y/N] ',
       output.printable(entry.key), entry.count)
   end
   local holder = identity.text(identity.of(client, entry.owner)) or entry.owner

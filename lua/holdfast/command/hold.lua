@@ -53,7 +53,7 @@ local function keep(held, plan, out)
   end
   local reason, detail = stay(held, plan)
   if reason then
-    held:tell_lost(reason, detail, "no longer holding it")
+    held:tell_lost(reason, detail, "exiting")
   else
     out:event("signal", { { "signal", detail } }, "terminated by " .. detail)
   end

@@ -26,7 +26,7 @@ local GONE = { lost = true, not_held = true }
 local SILENT = { unreachable = true, no_quorum = true }
 
 holding.reasons = {
-  expired = "too little of its lease is left",
+  expired = "too little of its lease was left",
   taken = "another owner holds it",
   deleted = "its key was deleted on the server",
   unreachable = "it could not be renewed",
@@ -217,7 +217,7 @@ function Holding:name_holder(message)
   return busy_message(self.plan, message)
 end
 
-local INSIDE = "%s: an enclosing run already holds it and must end first; " ..
+local INSIDE = "%s: an enclosing run already holds it and must finish first; " ..
   "start this run afterwards, or use another %s"
 
 local function deadlock_message(plan, key)
@@ -286,7 +286,7 @@ function Holding:ends()
 end
 
 function Holding:tell_kept(lock, message, code, left)
-  local text = ("%s; the lock expires with its lease, within %.0f s"):format(message, math.ceil(left))
+  local text = ("%s; the lock will expire in at most %.0f s"):format(message, math.ceil(left))
   self.out:problem("warning", { { "code", code }, { "key", lock:key() } }, text)
 end
 
@@ -307,7 +307,7 @@ end
 -- Releases all; warns of those that the server was not told of. → true | nil, message: one was lost
 function Holding:release()
   local ends, reason, silent = self:ends(), self:lost(), nil
-  local loss = reason and ("lost: " .. (holding.reasons[reason] or reason))
+  local loss = reason and ("the lock was lost: " .. (holding.reasons[reason] or reason))
   for i = #self.locks, 1, -1 do
     local lock = self.locks[i]
     local left = lock:remaining()

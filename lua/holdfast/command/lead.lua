@@ -55,7 +55,7 @@ local function read(args)
   local plan, message = work.read(lead.options, args)
   if not plan then return nil, message end
   if #plan.keys > 1 then
-    return nil, ('"%s": lead takes one KEY; put -- before the command'):format(plan.keys[2])
+    return nil, ('unexpected argument "%s"; lead takes one KEY; put -- before the command'):format(plan.keys[2])
   end
   plan.min_hold, plan.pause, plan.keeps = 0, plan.given.pause or PAUSE, true
   return plan

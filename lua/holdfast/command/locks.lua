@@ -357,7 +357,7 @@ function locks.inspect_ours(client, key, take_string)
   end
   if not kinds[entry.kind].is_string and not is_ours(entry) then
     return no_lock(key, "hash",
-      "its field is not an owner id, and it has no fencing counter or queue")
+      "its field is not an owner id, and the key has no fencing counter or queue")
   end
   return entry, lock
 end

@@ -67,7 +67,7 @@ end
 
 function options.text(text)
   if text ~= "" then return text end
-  return nil, "not empty"
+  return nil, "non-empty"
 end
 
 -- On a line of a key in Redis, with the host and the process before it.

@@ -74,7 +74,7 @@ function Run:once()
     return result
   end
   local key = self.plan.keys[1]
-  local info = ('"%s" is already done or running, on %s; holdfast show prints how long it counts as done')
+  local info = ('"%s" is already done or running, on %s; `holdfast show` prints how long it counts as done')
     :format(key, core.client.server(self.client))
   local opts = { expire = self.plan.given.idempotent, info = info }
   local results = { pcall(self.client.idempotent, self.client, records.key(key), opts, guarded) }

@@ -45,7 +45,7 @@ local function one_by_one(name, words)
   local biz_type, biz_id = name:match("^([^:]+):(.+)$")
   if not biz_type then return nil, ('--one-by-one must be TYPE:ID, not "%s"'):format(name) end
   if #words > 0 then
-    return nil, ('"%s": --one-by-one takes no KEY; put -- before the command'):format(words[1])
+    return nil, ('unexpected argument "%s"; --one-by-one takes no KEY; put -- before the command'):format(words[1])
   end
   return { keys = { biz_type .. "_" .. biz_id }, biz_type = biz_type, biz_id = biz_id }
 end

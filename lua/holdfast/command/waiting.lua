@@ -155,7 +155,7 @@ local Report = {}
 Report.__index = Report
 
 local function trouble(client, message, code)
-  if code == "no_quorum" then return "too few servers answer" end
+  if code == "no_quorum" then return "too few servers are answering" end
   return code == "unreachable" and "no answer from " .. core.client.server(client) or message
 end
 

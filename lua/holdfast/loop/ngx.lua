@@ -26,7 +26,7 @@ local contexts = debug.getregistry().ngx_lua_ctx_tables
 local get_request = base.get_request
 
 if not contexts then
-  error("holdfast: this version of lua-resty-core keeps ngx.ctx somewhere that holdfast does not know about", 0)
+  error("holdfast: cannot find ngx.ctx in this version of lua-resty-core", 0)
 end
 
 local IDLE = 60 -- seconds that a task outlives its last work
@@ -260,7 +260,7 @@ local function phase_waits()
   return message == "timeout"
 end
 
-local TIMER = "use a timer: ngx.timer.at(0, function() … end)"
+local TIMER = "use ngx.timer.at(0, function() … end)"
 local ADVICE = {
   init = "workers do not exist yet; move the call to init_worker_by_lua and " .. TIMER,
   set = "use rewrite_by_lua, which can wait",

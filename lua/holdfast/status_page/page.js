@@ -279,11 +279,11 @@ function showSort() {
 // ---- the state ----
 
 const WORDS = {
-  away: () => ["bad", "Redis does not answer"],
+  away: () => ["bad", "Redis is not answering"],
   deadlock: state => ["bad", plural(state.deadlocks.length, "deadlock")],
   losses: state => ["warn", plural(state.lost.length, "lock") + " lost in the last ten minutes"],
   server_down: state => ["warn", state.members.filter(member => !member.up).length + " of " +
-    plural(state.members.length, "server") + " do not answer"],
+    plural(state.members.length, "server") + " not answering"],
   long_wait: state => ["warn", "Long wait: " + span(state.longest_wait)],
   well: () => ["well", "All is well"],
 };
@@ -339,7 +339,7 @@ function showAlerts(state) {
   });
   setHidden(at("members"), !state.members);
   fill(at("members").lastElementChild, state.members || [], () => element("li"), (item, member) => {
-    setText(item, "Server " + member.server + ": " + (member.up ? "answers in " + (member.seconds * 1000).toFixed(1) + " ms"
+    setText(item, "Server " + member.server + ": " + (member.up ? "answered in " + (member.seconds * 1000).toFixed(1) + " ms"
       : visible(member.message)));
     item.classList.toggle("down", !member.up);
   });
@@ -432,7 +432,7 @@ function tell(plot) {
   if (!item) return;
   const known = points.map(each => each[field]).filter(value => value !== undefined);
   const text = clock(item.time) + ": " + (item[field] === undefined ? "no data" : plot.unit(item[field]));
-  setText(plot.value, cursor !== null ? text : known.length ? "at most " + plot.unit(Math.max(...known)) : "no data yet");
+  setText(plot.value, cursor !== null ? text : known.length ? "peak: " + plot.unit(Math.max(...known)) : "no data yet");
   set(svg, "aria-valuemin", 0);
   set(svg, "aria-valuemax", POINTS - 1);
   set(svg, "aria-valuenow", cursor ?? POINTS - 1);
@@ -463,7 +463,7 @@ function show(state) {
   set(at("table"), "aria-busy", !state.complete);
 }
 function showFailure(error) {
-  showState("bad", "nginx does not answer", "");
+  showState("bad", "nginx is not answering", "");
   showTrouble("No answer from nginx: " + error.message + ". " +
     ageText(last ? (Date.now() - lastAt) / 1000 : undefined), true);
 }
