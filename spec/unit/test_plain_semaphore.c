@@ -474,11 +474,11 @@ TEST(out_of_memory_is_told) {
 TEST(what_a_call_says_when_too_few_are_free) {
     static const struct {
         const char *reply, *free;
-    } cases[] = {{TOO_FEW("1"), "free: 1, req"},
-                 {TOO_FEW("0"), "free: 0, req"},
-                 {TOO_FEW("-3"), "free: 0, req"},
-                 {"*1\r\n:0\r\n", "free: 0, req"},
-                 {"*0\r\n", "free: 0, req"}};
+    } cases[] = {{TOO_FEW("1"), "(1 of the 2 req"},
+                 {TOO_FEW("0"), "(0 of the 2 req"},
+                 {TOO_FEW("-3"), "(0 of the 2 req"},
+                 {"*1\r\n:0\r\n", "(0 of the 2 req"},
+                 {"*0\r\n", "(0 of the 2 req"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         semaphore_begin();
         hf_op *op = take(2, 0, AT(0));
