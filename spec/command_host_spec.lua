@@ -86,7 +86,7 @@ describe("a job that becomes another user", function()
   end
 
   local function refused(pid, name)
-    return ('"event":"refused","time":"[^"]+","message":"process %d [^"]+sudo holdfast %%l+ …","pid":%d,"count":1%s}')
+    return ('"event":"refused","time":"[^"]+","message":"the job.s process %d [^"]+sudo holdfast %%l+ …%%)","pid":%d,"count":1%s}')
       :format(pid, pid, name and ',"signal":"' .. name .. '"' or "")
   end
 
@@ -110,7 +110,7 @@ describe("a job that becomes another user", function()
     assert(child:wait_output("slept", PATIENCE), child:output())
     assert.equal(("job %d\nslept\n"):format(pid), child:output())
     child:kill("TERM")
-    assert(child:wait_output("send TERM to it; start holdfast as root (sudo holdfast run …)\n$", PATIENCE), child:output())
+    assert(child:wait_output("send TERM to it; start holdfast as root %(sudo holdfast run …%)\n$", PATIENCE), child:output())
     assert.is_true(runs(pid) and is_held())
     process.signal(pid, "KILL")
     assert.same({ "exit", 137 }, { child:wait(PATIENCE) })

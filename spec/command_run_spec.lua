@@ -857,7 +857,7 @@ describe("holdfast run", function()
         (table.unpack or unpack)(words) }
       assert.equal(64, code)
       assert.matches('"code":"deadlock","exit":64}\n$', output)
-      assert.matches("type=a id=b: an enclosing run already holds it and must end", output, 1, true)
+      assert.matches("type=a id=b: an enclosing run already holds it and must finish", output, 1, true)
     end)
 
     it("is not taken for a run inside by an environment that it inherits", function()

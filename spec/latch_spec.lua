@@ -243,7 +243,7 @@ describe("a latch", function()
         latch, count)
     end
     misuse("latch:set: count must be a whole number from 1 to 1e9, not nil", latch.set, latch)
-    misuse("latch:wait: wait must be a non-negative number of seconds", latch.wait, latch, -1)
+    misuse("latch:wait: wait must be a non%-negative number of seconds", latch.wait, latch, -1)
     misuse("latch:wait: call it with a colon on a holdfast.latch", latch.wait)
     misuse("client:latch: key must be a string", client.latch, client, "")
     misuse('unknown option "waits"; did you mean "wait"', client.latch, client, "k", { waits = 3 })

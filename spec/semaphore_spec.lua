@@ -210,7 +210,7 @@ describe("a semaphore", function()
     local client = new()
     local pool = client:semaphore("{pool}", { permits = 2 })
     local message = fails("conflict", pool:acquire(1, 0))
-    assert.matches('"{pool}".*the key without its braces maps to the same names', message)
+    assert.matches('"{pool}".*the same key without its braces would use the same names', message)
     fails("conflict", pool:set_permits(3))
     fails("conflict", pool:available())
     assert.equal(0, server:cli("EXISTS", "{pool}"))
@@ -630,7 +630,7 @@ describe("a semaphore", function()
       misuse("semaphore:acquire: count must be a whole number from 1 to 1000", pool.acquire, pool,
         count)
     end
-    misuse("wait must be a non-negative number of seconds", pool.acquire, pool, 1, -1)
+    misuse("wait must be a non%-negative number of seconds", pool.acquire, pool, 1, -1)
     misuse("set_permits: permits must be a whole number from 0 to 1e9, not nil",
       pool.set_permits, pool)
     misuse("semaphore:acquire: call it with a colon on a holdfast.semaphore", pool.acquire)

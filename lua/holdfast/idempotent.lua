@@ -16,7 +16,7 @@ local templates = require "holdfast.with_lock"
 local raw = driver.lock
 
 local EXPIRE = 1
-local INFO = "duplicate: this call is already running or finished a moment ago"
+local INFO = "duplicate: this call is already running or has just finished"
 local RECORD_MAX = 65536
 
 local idempotent = {}

@@ -6,13 +6,13 @@ model() { suite model one tools/model.sh; }
 # A search takes its time on a slow machine.
 patient() { timeout -k 10 3600 "$@"; }
 
-# Some of it for make test: 1,000 seeds of each generator, the kept schedules, and the mutants that fall in seconds.
+# Some of it for make test: 500 seeds of each generator, the kept schedules, and the mutants that fall in seconds.
 simulations_in_short() {
-    suite sim-build one make -s sim-mutants FLAVOURS=luajit
+    suite sim-build one make -s sim-mutants
     suite sim-kept one bounded luajit spec/sim/run.lua --kept
-    suite sim one bounded luajit spec/sim/run.lua --from 1000001 --seeds 1000
-    suite sim-guided one bounded luajit spec/sim/run.lua --guided --from 2000001 --seeds 1000
-    suite sim-system one bounded luajit spec/sim/run.lua --system --from 3000001 --seeds 1000
+    suite sim one bounded luajit spec/sim/run.lua --from 1000001 --seeds 500
+    suite sim-guided one bounded luajit spec/sim/run.lua --guided --from 2000001 --seeds 500
+    suite sim-system one bounded luajit spec/sim/run.lua --system --from 3000001 --seeds 500
     suite sim-mutants one bounded luajit spec/sim/run.lua --mutants --quick
     suite sim-system-mutants one bounded luajit spec/sim/run.lua --system --mutants --quick
 }
@@ -26,7 +26,7 @@ sim_seeds() {
 # Schedules that follow what others reached, and each fault in each state.
 sim_coverage() {
     suite sim-build one make -s sim-mutants
-    suite sim-guided one patient luajit spec/sim/run.lua --guided --coverage --from 2000001 --seeds 10000
+    suite sim-guided one patient luajit spec/sim/run.lua --guided --coverage --from 2000001 --seeds 5000
     suite sim-meet one patient luajit spec/sim/run.lua --coverage --meet --from 3000001 --seeds 4000
 }
 

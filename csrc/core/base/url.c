@@ -70,7 +70,7 @@ static const char *parse_unix(hf_server *server, hf_slice rest) {
         if (!hf_slice_skip(&rest, "db=")) return "unknown parameter; only ?db=N is supported";
         if (!number(rest, &server->db)) return "bad db";
     }
-    if (path.size == 0 || path.data[0] != '/') return "the socket's path must be absolute";
+    if (path.size == 0 || path.data[0] != '/') return "the socket path must be absolute";
     if (!decode(server->host, sizeof server->host, path)) return "bad socket path";
     if (strlen(server->host) > 107) return "socket path longer than 107 bytes";
     snprintf(server->label, sizeof server->label, "unix:%s", server->host);

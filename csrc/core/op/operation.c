@@ -181,8 +181,8 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
                    "of the cluster");
     else if (has_names_of_another(op))
         hf_op_fail(op, HF_CONFLICT,
-                   "the key without its braces maps to the same names on the server, so this "
-                   "key cannot be used");
+                   "the same key without its braces would use the same names on the server, so "
+                   "this key cannot be used");
     else op->class->begin(op, now);
     return op;
 }

@@ -26,7 +26,7 @@ local GONE = { lost = true, not_held = true }
 local SILENT = { unreachable = true, no_quorum = true }
 
 holding.reasons = {
-  expired = "too little of its lease was left",
+  expired = "its lease was about to expire",
   taken = "another owner holds it",
   deleted = "its key was deleted on the server",
   unreachable = "it could not be renewed",

@@ -27,7 +27,7 @@ run.options = options.join(target.waiting, {
   work.grace,
   { "min-hold", value = "TIME", check = options.seconds, help = "hold the lock for at least this long" },
   { "idempotent", value = "TIME", check = options.lease,
-    help = "do not run again for this long after a success" },
+    help = "do not run again for this long after a successful run" },
   { "duplicate-exit", value = "CODE", check = options.exit_code,
     help = "exit code if --idempotent finds the job already done (default: the -E code, or 79)" },
 }, target.locking, settings.options, target.telling)

@@ -55,7 +55,7 @@ local function tell_refused(plan, out, pids, name)
   local who = (#pids == 1 and "the job's process %d belongs" or "the job's processes %s belong")
     :format(#pids == 1 and pids[1] or table.concat(pids, ", "))
   local it = #pids == 1 and "it" or "them"
-  local text = ("%s to another user, so holdfast is not allowed to %s; start holdfast as root (sudo %s …)"):format(who,
+  local text = ("%s to another user, so holdfast cannot %s; start holdfast as root (sudo %s …)"):format(who,
     name and ("send %s to %s"):format(name, it) or ("stop %s if the lock is lost"):format(it), out.name)
   local fields = { { "pid", pids[1] }, { "count", #pids }, { "signal", name } }
   if name or plan.keeps then out:problem("refused", fields, text) else out:advice("refused", fields, text) end
