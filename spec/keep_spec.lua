@@ -398,14 +398,14 @@ describe("the option keep", function()
 
   it("is not for a quorum", function()
     local servers = { "redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3" }
-    fails("keep_spec.lua:%d+: holdfast.new: keep needs a single server, not a quorum", function()
+    fails("keep_spec.lua:%d+: holdfast.new: the option keep needs a single server, not a quorum", function()
       holdfast.new { servers = servers, mode = "quorum", keep = 1 }
     end)
     local client = holdfast.new { servers = servers, mode = "quorum" }
-    fails("keep_spec.lua:%d+: client:mutex: keep needs a single server, not a quorum", function()
+    fails("keep_spec.lua:%d+: client:mutex: the option keep needs a single server, not a quorum", function()
       client:mutex("k", { keep = 1 })
     end)
-    fails("client:one_by_one: keep needs a single server, not a quorum", function()
+    fails("client:one_by_one: the option keep needs a single server, not a quorum", function()
       client:one_by_one { keep = 1 }
     end)
     client:close()

@@ -1170,7 +1170,7 @@ describe("under ngx_lua", function()
       return { response.status, (response.body:gsub("\n$", "")) }
     end
 
-    local STALE = { 412, "stale: a request with a higher token was admitted" }
+    local STALE = { 412, "stale: a request with a higher token has already been admitted" }
 
     it("admits no request with a token below one that was admitted, in all workers", function()
       start { workers = 2, server = guarded("/price") .. guarded("/named", 'resource = "stock"') }

@@ -167,7 +167,7 @@ describe("a semaphore", function()
 
   it("says that it may have none, where nobody has one", function()
     local pool = new():semaphore(KEY)
-    local none = "too few permits are free; the permits option or set_permits sets the semaphore's size"
+    local none = "too few permits are free %(set the total with the permits option or set_permits%)"
     assert.matches(none, fails("busy", pool:acquire(1, 0)))
     assert(pool:set_permits(0))
     assert.matches(none, fails("busy", pool:acquire(1, 0)))

@@ -182,7 +182,7 @@ describe("after a failover", function()
     cut_off(replica, old)
     local lost = client({}):lock("k", { lease = 300, watchdog = true })
     assert(lost:acquire(0))
-    fails("no_quorum", "0 of 1 replicas confirmed within 0.2 s",
+    fails("no_quorum", "0 of 1 replicas confirmed the write within 0.2 s",
       client({ sync = { timeout = 0.2 } }):lock("careful"):acquire(0))
     eventually(function() return old:cli("EXISTS", "careful") == 0 end)
     old:kill("KILL")
@@ -364,7 +364,7 @@ describe("with sync", function()
   it("an acquire without enough replicas is undone", function()
     local one = synced { sync = { replicas = 2, timeout = 0.5 } }
     local lock = one:lock("k")
-    fails("no_quorum", "1 of 2 replicas confirmed within 0.5 s", lock:acquire(0))
+    fails("no_quorum", "1 of 2 replicas confirmed the write within 0.5 s", lock:acquire(0))
     assert.is_false(lock:is_held())
     eventually(function() return master:cli("EXISTS", "k") == 0 end)
     fails("no_quorum", "1 of 2", one:multi_lock({ "a", "b" }):acquire(0))

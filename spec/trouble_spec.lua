@@ -70,7 +70,7 @@ describe("a proxy that closes the connection", function()
   it("at SUBSCRIBE is tried less and less often, and named", function()
     local message, code, connections = wait_behind("SUBSCRIBE")
     assert.equal("busy", code)
-    assert.matches("closed on SUBSCRIBE; is a proxy rejecting it", message)
+    assert.matches("closed on SUBSCRIBE; is a proxy rejecting that command", message)
     assert.is_true(connections < 20, connections)
   end)
 

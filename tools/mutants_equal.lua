@@ -433,8 +433,8 @@ return {
   ['sentinel.c operator: used += (size_t)snprintf(text + used, size - used, "%s%s", i > 0 ? ", " : "", '
     .. 'label); => used += (size_t)snprintf(text + used, size + used, "%s%s", i > 0 ? ", " : "", label);'] =
     "the text fits",
-  ['sentinel.c verdict: (hf_failure){.code = HF_SERVER, .text = "unexpected reply; is it a sentinel?"}; => '
-    .. '(hf_failure){.code = HF_DEADLOCK, .text = "unexpected reply; is it a sentinel?"};'] =
+  ['sentinel.c verdict: (hf_failure){.code = HF_SERVER, .text = "unexpected reply; is this server a sentinel?"}; => '
+    .. '(hf_failure){.code = HF_DEADLOCK, .text = "unexpected reply; is this server a sentinel?"};'] =
     "only HF_DENIED is asked for",
   ["poll.c constant: op->class->wait->on_recheck(op, 0, now); => op->class->wait->on_recheck(op, 1, "
     .. "now);"] = "who waits by polling takes no delay",

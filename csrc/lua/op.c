@@ -165,9 +165,9 @@ static void end_op(hf_lua_op *self, hf_time now) {
 static void add_lost(const hf_lua_op *self, hf_failure *failure) {
     const hf_lua_lock *first = self->first;
     if (self->lost == 0 || failure->code != HF_OK) return;
-    hf_failure_set(failure, HF_LOST, "release", first->names->key,
-                   first->driver->config.session.server.label,
-                   "%zu of %zu keys were no longer held", self->lost, self->lost + self->count);
+    hf_failure_set(
+        failure, HF_LOST, "release", first->names->key, first->driver->config.session.server.label,
+        "%zu of the %zu locks had already been lost", self->lost, self->lost + self->count);
 }
 
 static void settle(hf_lua_op *self, hf_result *result) {

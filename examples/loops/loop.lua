@@ -22,7 +22,7 @@ end
 
 function loop.check()
   if inside and inside == coroutine.running() then return true end
-  return nil, "outside the little loop; call it from a function passed to loop.spawn"
+  return nil, "outside the little loop; make the call in a function passed to loop.spawn"
 end
 
 function loop.watch(fd)

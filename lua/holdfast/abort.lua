@@ -33,7 +33,7 @@ end
 function abort.check(value)
   if type(value) ~= "boolean" then return "a boolean" end
   if value and driver.owner.finish then
-    return "left out under ngx_lua (check lock:lost(), or set on_lost)"
+    return "false under ngx_lua (check lock:lost(), or set on_lost)"
   end
 end
 

@@ -36,7 +36,7 @@ local SAFE = { GET = true, HEAD = true, OPTIONS = true, TRACE = true }
 
 local function refuse(message, code)
   if code == "stale" then
-    return answer(412, "stale: a request with a higher token was admitted")
+    return answer(412, "stale: a request with a higher token has already been admitted")
   end
   ngx.log(ngx.ERR, message)
   if code == "conflict" then return answer(409, "the resource belongs to another lock") end

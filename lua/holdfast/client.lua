@@ -172,7 +172,7 @@ local function read(given, more, level)
     all[name] = value
   end
   if given and (all.url or all.servers) then
-    error("holdfast.new: url is given twice", level + 1)
+    error("holdfast.new: the first argument is already a URL; leave out url and servers", level + 1)
   end
   all.url = given or all.url
   return all
@@ -218,7 +218,7 @@ local function new(given, level, more)
       level + 1)
   end
   if given.mode == "quorum" and (given.keep or 0) > 0 then
-    error("holdfast.new: keep needs a single server, not a quorum",
+    error("holdfast.new: the option keep needs a single server, not a quorum",
       level + 1)
   end
   if given.mode == "quorum" and given.crash_release then
@@ -274,7 +274,7 @@ end
 local function check_keep(client, given, what, level)
   if (given.keep or 0) == 0 then return end
   if defaults[client].quorum then
-    error(what .. ": keep needs a single server, not a quorum", level + 1)
+    error(what .. ": the option keep needs a single server, not a quorum", level + 1)
   elseif given.owner then
     error(what .. ": keep and owner cannot be combined, because other processes may share the owner",
       level + 1)

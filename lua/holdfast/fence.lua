@@ -132,7 +132,7 @@ local function claim(self, lock, what)
   local token, reason = token_of(lock)
   if token then return token, key end
   if not reason and not is_term and raw.is_held(lock) then
-    error(what .. ": lock must have fencing tokens; create it without fencing = false", 4)
+    error(what .. ": lock must have fencing tokens; leave out fencing = false when you create it", 4)
   end
   local how = reason and ("was lost (%s)"):format(reason) or "is not held by this owner"
   return nil, ('cannot write to "%s": the lock "%s" %s; nothing was sent'):format(
@@ -201,8 +201,8 @@ end
 -- The last answer is an error: the commands before it have run, those behind it have not.
 local function failed(self, commands, count, said)
   local name = locale.lower(commands[count][1])
-  local before = count > 2 and ("; the %d commands before it have run"):format(count - 1)
-    or count == 2 and "; the command before it has run" or ""
+  local before = count > 2 and ("; the first %d commands have already run"):format(count - 1)
+    or count == 2 and "; the first command has already run" or ""
   return nil, ('cannot write to "%s" on %s: command %d (%s) failed: %s%s'):format(
     printable(raw.key(self.handle)), core.client.server(self.client), count, name,
     printable(said), before), core.code_of(said)

@@ -277,9 +277,9 @@ end
 -- Behind an authentication every request has a user, so the log tells what to configure.
 local function refuse_nobody(missing)
   ngx.log(ngx.ERR, "holdfast.idempotent_request: cannot tell who sent this request: ", missing,
-    "; authenticate requests first; if they have no Authorization header, set principal = function() … end,",
-    " or principal = false if keys are shared by all users")
-  return answer(401, "this request does not say who sent it")
+    "; make sure that requests are authenticated, or set principal: either to a function that returns the",
+    " user's name, or to false if all users share the same keys")
+  return answer(401, "the sender of this request is unknown")
 end
 
 -- → the lock, taken | nil: the request is answered

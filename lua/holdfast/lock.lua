@@ -168,7 +168,7 @@ function Lock:fence_headers(resource)
   local token = raw.token(self)
   if token then return fence_headers.make(resource, raw.key(self), token) end
   if raw.is_held(self) then
-    error("lock:fence_headers: the lock has no fencing tokens; create it without fencing = false", 2)
+    error("lock:fence_headers: the lock has no fencing tokens; leave out fencing = false when you create it", 2)
   end
   local reason = raw.lost(self)
   local how = reason and ("it was lost (%s)"):format(reason) or "this owner does not hold it"

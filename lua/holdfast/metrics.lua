@@ -25,7 +25,7 @@ local FAMILIES = {
   { "holds", "gauge", "Current holds, including those being acquired or cleaned up." },
   { "wait_seconds", "histogram", "How long successful acquires took." },
   { "hold_seconds", "histogram", "How long locks were held." },
-  { "round_trip_seconds", "histogram", "How long servers took to answer; renewals count under the client's class." },
+  { "round_trip_seconds", "histogram", "How long servers took to answer; renewals are counted under the client's class." },
 }
 
 local OF_CLASS = { "reentries", "releases", "hand_offs", "renewals", "renewed_late", "risks" }

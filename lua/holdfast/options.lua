@@ -48,7 +48,7 @@ end
 -- A fencing counter may stay for ever.
 function options.token_ttl(value)
   if value ~= math.huge and options.lease(value) then
-    return "a number of seconds from 0.001 to 1e9, or math.huge"
+    return "math.huge or a number of seconds from 0.001 to 1e9"
   end
 end
 

@@ -40,7 +40,7 @@ local FITS = {
   SCAN = is_page, HSCAN = is_page,
 }
 
-local WRONG = "cannot read the reply to %s from %s: it is not the type of reply that Redis sends; " ..
+local WRONG = "cannot read the reply to %s from %s: it has an unexpected type; " ..
   "check that this is the address of a Redis or Valkey server"
 
 -- As driver.command, for the commands above. A reply of another type is a failure, "server".

@@ -736,10 +736,11 @@ local function forsake(self, handles)
   end
 end
 
-local function release_together(self, handles)
+-- all: as in give_back
+local function release_together(self, handles, all)
   local plan, last = self.plan, {}
   for i, handle in ipairs(handles) do
-    last[i] = raw.holds(handle.lock) <= 1
+    last[i] = all or raw.holds(handle.lock) <= 1
     if last[i] then unclaim(self, handle) end
   end
   if plan.forsaken and not plan.twice then forsake(self, handles) end
@@ -783,8 +784,9 @@ local function several_round(self, handles)
   for i, handle in ipairs(handles) do hold(self, handle, claims[i]) end
   if plan.finish == "vanish" then return vanish(self, handles) end
   for i = 1, count do
-    if plan.together then release_together(self, handles)
-    else give_back(self, handles, #handles, plan.async and i == count) end
+    local all = plan.async and i == count
+    if plan.together then release_together(self, handles, all)
+    else give_back(self, handles, #handles, all) end
   end
 end
 

@@ -426,11 +426,13 @@ function Watcher:published(channel, message)
   end
 end
 
--- A guard asks for the record of its run, too.
+-- A guard asks for the record of its run, too, and whoever joins the hold of a shared owner asks
+-- again with the count of holds that it was told.
 local function check_asking(self, name, client, args)
   local wait = self.calm and client.process and wire.ACQUIRES[name] and name ~= "begin"
     and wire.wait_in(args)
-  if wait then rules.check_asking(self.world, client, wait) end
+  local joins = name == "acquire" and wire.from_in(args) ~= "0"
+  if wait and not joins then rules.check_asking(self.world, client, wait) end
 end
 
 -- A process may release the hold of another one only after that one has ended.

@@ -203,6 +203,11 @@ function wire.wait_in(args)
   return member ~= "" and wire.wait_of(member) or nil
 end
 
+-- → the count of holds that an acquire of a lock says its owner has
+function wire.from_in(args)
+  return args[6 + tonumber(args[3])]
+end
+
 -- Of several locks the owner of each.
 local OWNER_AT = {
   acquire_all = function(i) return 2 * i + 3 end,

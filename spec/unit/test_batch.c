@@ -294,7 +294,7 @@ TEST(some_were_lost) {
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     hear_calls(&rig, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(11));
     CHECK_OUTCOME(op, "lost");
-    CHECK(strstr(op->failure.text, "1 of 3 keys"));
+    CHECK(strstr(op->failure.text, "1 of the 3 locks"));
     CHECK_EQ_INT(rig.client.holds.count, 0);
     CHECK_EQ_U64(rig.client.stats.losses, 1);
     finish(AT(12));
@@ -1027,7 +1027,7 @@ TEST(one_is_lost_while_it_is_released) {
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_TAKEN);
     hear_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11));
     CHECK_OUTCOME(op, "lost");
-    CHECK(strstr(op->failure.text, "1 of 3 keys"));
+    CHECK(strstr(op->failure.text, "1 of the 3 locks"));
     CHECK_EQ_U64(rig.client.stats.releases, 2);
     CHECK_EQ_U64(rig.client.stats.losses, 1);
     CHECK_EQ_INT(rig.client.holds.count, 0);

@@ -894,8 +894,8 @@ TEST(what_waits_while_no_node_is_there_is_told_so) {
     CHECK_OUTCOME(op, "under way"); /* its outcome is unknown */
     rig_sleep(&rig, AT(3999), AT(4001));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_OR(strstr(op->failure.text, "no cluster node could say where the key lives"), "%s",
-             op->failure.text);
+    CHECK_OR(strstr(op->failure.text, "no cluster node could report which node serves the key"),
+             "%s", op->failure.text);
     rig_end(&rig, AT(4002));
 }
 

@@ -129,8 +129,8 @@ TEST(the_words_for_busy) {
     hear_calls(&rig, busy(-2, 0, 0), AT(3));
     CHECK_STR(
         op->failure.text,
-        "cannot acquire \"k\" on h:1: too few permits are free; the permits option or set_permits "
-        "sets the semaphore's size; wait longer or try again later");
+        "cannot acquire \"k\" on h:1: too few permits are free (set the total with the permits "
+        "option or set_permits); wait longer or try again later");
     rig_end(&rig, AT(4));
 }
 

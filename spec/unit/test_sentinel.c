@@ -652,7 +652,7 @@ TEST(an_acquire_that_no_replica_has_is_undone) {
     hear_calls(&rig, ACQUIRED ":0\r\n", AT(100));
     CHECK_OUTCOME(op, "no_quorum");
     CHECK_EQ_INT(op->state, HF_ACQUIRE_DONE);
-    CHECK(strstr(op->failure.text, "0 of 1 replicas confirmed within 0.1 s"));
+    CHECK(strstr(op->failure.text, "0 of 1 replicas confirmed the write within 0.1 s"));
     rig_tick(&rig, AT(100));
     CHECK_SAID(&rig, HF_LINK_CALLS, LEAVE_OF_K("0", ""));
     rig_end(&rig, AT(101));
@@ -972,7 +972,7 @@ TEST(what_no_sentinel_says_is_told) {
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     hear_sentinels("+OK\r\n", AT(1));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_OR(strstr(op->failure.text, "(unexpected reply; is it a sentinel?)"), "%s",
+    CHECK_OR(strstr(op->failure.text, "(unexpected reply; is this server a sentinel?)"), "%s",
              op->failure.text);
     rig_end(&rig, AT(2));
 }

@@ -1773,9 +1773,10 @@ TEST(hang_ups_at_subscribe_are_told_as_such) {
             hf_session_closed(&session, NULL, AT(5000 * i));
         }
         CHECK_STR(session.reason,
-                  subscriber ? "the connection was closed on SUBSCRIBE; is a proxy rejecting it?"
-                             : "the connection was closed on the first command; is a proxy "
-                               "rejecting EVALSHA?");
+                  subscriber
+                      ? "the connection was closed on SUBSCRIBE; is a proxy rejecting that command?"
+                      : "the connection was closed on the first command; is a proxy "
+                        "rejecting EVALSHA?");
         finish();
     }
 }

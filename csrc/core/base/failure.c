@@ -28,6 +28,8 @@ static const struct {
     hf_code code;
     const char *said, *advice;
 } OWN_ADVICE[] = {
+    {HF_DEADLOCK, "a reader cannot become a writer",
+     "release the read lock and acquire the write lock instead"},
     {HF_BUSY, "this owner already holds it", "release it first; waiting will not help"},
     {HF_BUSY, "and max_waiters is", "try again later, or raise max_waiters"},
     {HF_NO_QUORUM, "restarted recently",
@@ -36,12 +38,12 @@ static const struct {
      "release it there, or use another owner; waiting will not help"},
     {HF_SERVER, "DB index is out of range", "check the database number"},
     {HF_UNREACHABLE, "NOREPLICAS", "check the server's replicas and min-replicas-to-write"},
-    {HF_UNREACHABLE, "MISCONF", "check the server's disk and its log"},
-    {HF_UNREACHABLE, "OOM", "check the server's memory and its maxmemory setting"},
+    {HF_UNREACHABLE, "MISCONF", "check the server's disk and log"},
+    {HF_UNREACHABLE, "OOM", "check the server's memory and maxmemory setting"},
     {HF_UNREACHABLE, "BUSY ", "check which script the server is running"},
     {HF_UNREACHABLE, "no resolver defined",
      "add a resolver to nginx.conf, or use an IP address in the URL"},
-    {HF_UNREACHABLE, "cluster-announce-hostname", "check the names that the nodes announce"},
+    {HF_UNREACHABLE, "as the name of a node", "set cluster-announce-hostname on each node"},
     {HF_CONFLICT, "the resource belongs to the lock",
      "write under that lock, or use another resource"},
     {HF_CONFLICT, "WRONGTYPE",

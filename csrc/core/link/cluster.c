@@ -161,8 +161,7 @@ static bool is_hopeless(const hf_request *request, const hf_session *link) {
 }
 
 /* Where names are preferred and a node has none, the others say "?". */
-#define UNNAMED                                                                                    \
-    "the cluster gives \"?\" as the name of a node; set cluster-announce-hostname on each node"
+#define UNNAMED "the cluster gives \"?\" as the name of a node"
 
 static void route(hf_cluster *cluster, hf_request *request, hf_time now) {
     hf_node *node = node_of(cluster, request);
@@ -400,7 +399,7 @@ static void fail_impatient(hf_cluster *cluster, const hf_failure *failure, hf_ti
 static void on_all_down(hf_cluster *cluster, hf_time now) {
     hf_failure failure = {.code = cluster->trouble_code};
     snprintf(failure.text, sizeof failure.text,
-             "no cluster node could say where the key lives (%s)", cluster->trouble);
+             "no cluster node could report which node serves the key (%s)", cluster->trouble);
     for (hf_request *request = cluster->parked.queue; request; request = request->next)
         note(request, failure.code, failure.text);
     end_round(cluster);

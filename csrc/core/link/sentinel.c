@@ -353,7 +353,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
         sentinel->state = HF_SENTINEL_ANSWERED;
     } else {
         request->failure =
-            (hf_failure){.code = HF_SERVER, .text = "unexpected reply; is it a sentinel?"};
+            (hf_failure){.code = HF_SERVER, .text = "unexpected reply; is this server a sentinel?"};
         sentinel->state = HF_SENTINEL_FAILED;
     }
     if (sentinels->asking) decide(sentinels, now);

@@ -186,7 +186,7 @@ static const char *hang_up_text(const hf_session *session) {
     bool refuses =
         session->state == HF_SESSION_READY && session->failed_opens > 1 && session->received;
     if (refuses && session->subscriber)
-        return "the connection was closed on SUBSCRIBE; is a proxy rejecting it?";
+        return "the connection was closed on SUBSCRIBE; is a proxy rejecting that command?";
     if (refuses)
         return "the connection was closed on the first command; is a proxy rejecting EVALSHA?";
     bool expects_tls = !session->received && !server->tls && server->port != 0;

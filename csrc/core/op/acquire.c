@@ -82,7 +82,7 @@ static void roll_back(hf_op *op, hf_time now) {
 }
 
 /* Of a semaphore whose permits nobody has. */
-#define FEW "too few permits are free; the permits option or set_permits sets the semaphore's size"
+#define FEW "too few permits are free (set the total with the permits option or set_permits)"
 
 void hf_acquire_fail_as_shed(hf_op *op, long long waiters) {
     hf_op_fail(op, HF_BUSY, "%lld already waiting in line, and max_waiters is %u", waiters,
@@ -93,7 +93,7 @@ void hf_acquire_fail_as_shed(hf_op *op, long long waiters) {
 static void fail_busy(hf_op *op, hf_time now) {
     const hf_session *events = &op->node->links[HF_LINK_EVENTS];
     bool deaf = op->wait.events && !op->node->subscribed && events->reason[0];
-    const char *aside = deaf ? "; cannot listen for its release: " : "",
+    const char *aside = deaf ? "; cannot listen for releases: " : "",
                *reason = deaf ? events->reason : "";
     const char *taken = op->spec.lock_kind->taken;
     if (op->acquire.shed_behind > 0) {
@@ -581,8 +581,8 @@ static void fail_refused(hf_op *op, const hf_wire_answer *answer) {
         break;
     case HF_VERDICT_NEWER:
         hf_op_fail(op, HF_CONFLICT,
-                   "a newer version of holdfast is waiting for it, in a format that this version "
-                   "does not understand");
+                   "a client with a newer version of holdfast is waiting for it, and this version "
+                   "is not compatible with that one");
         break;
     case HF_VERDICT_TOO_MANY:
         hf_op_fail(op, HF_CONFLICT,
@@ -591,7 +591,7 @@ static void fail_refused(hf_op *op, const hf_wire_answer *answer) {
         break;
     case HF_VERDICT_OTHER_KIND: hf_op_fail_for_other_kind(op, answer->has); break;
     case HF_VERDICT_ENDLESS:
-        hf_op_fail(op, HF_CONFLICT, "the key is a hash without a TTL, which is not a lock");
+        hf_op_fail(op, HF_CONFLICT, "the key holds a hash without a TTL, so it is not a lock");
         break;
     default: hf_op_fail(op, HF_SERVER, "the script returned an unexpected reply");
     }
@@ -675,7 +675,7 @@ static bool is_refused(hf_op *op, const hf_hold *hold) {
     bool under_way = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING;
     bool waits = hold->in_flight && (op->client->is_member || op->spec.wait > 0);
     if (hold->state == HF_HOLD_HELD && !op->spec.lock_kind->reentrant)
-        hf_op_fail(op, HF_BUSY, "this owner already holds it, and it is not re-entrant");
+        hf_op_fail(op, HF_BUSY, "this owner already holds it, and the lock is not re-entrant");
     else if (under_way && !hold->unawaited && !waits) hf_op_fail(op, HF_BUSY, HF_UNDER_WAY);
     return op->done;
 }
@@ -697,8 +697,7 @@ bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
     if (hold) hf_client_refresh(client, hold, now);
     if (is_upgrade(op, hold, now)) {
         hf_op_fail(op, HF_DEADLOCK,
-                   "this owner holds the read lock, and a reader cannot become a writer; take the "
-                   "write lock first");
+                   "this owner holds the read lock, and a reader cannot become a writer");
         return false;
     }
     if (hold && hold->state == HF_HOLD_LOST) {

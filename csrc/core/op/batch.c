@@ -329,7 +329,9 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
             op, HF_SERVER,
             "the script returned an unexpected reply; the release continues in the background");
     else if (lost == 0) hf_op_succeed(op);
-    else hf_op_fail(op, HF_LOST, "%zu of %zu keys were no longer held", lost, op->spec.batch_count);
+    else
+        hf_op_fail(op, HF_LOST, "%zu of the %zu locks had already been lost", lost,
+                   op->spec.batch_count);
 }
 
 /* ---- beginning and ending ---- */
@@ -362,7 +364,7 @@ static void begin(hf_op *op, hf_time now) {
     forget_blocker(op);
     if (is_kept(op, now) || !all_are_idle(op, now) || !claim_all(op, now)) return;
     if (!has_any(op)) {
-        hf_op_fail(op, HF_NOT_HELD, "this owner holds none of the keys");
+        hf_op_fail(op, HF_NOT_HELD, "this owner holds none of the locks");
         return;
     }
     if (!encode(op, now)) {

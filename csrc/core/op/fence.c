@@ -23,7 +23,9 @@ static void succeed(hf_op *op, const hf_request *request, const hf_reply *answer
 static void on_refused(hf_op *op, const hf_request *request, const hf_reply *reply) {
     hf_slice other = hf_reply_string_at(reply, 1);
     switch (hf_reply_integer_at(reply, 0, 1)) {
-    case 0: fail_stale(op, request, "a later holder of the lock has written to it"); break;
+    case 0:
+        fail_stale(op, request, "a later holder of the lock has written to this resource");
+        break;
     case -1:
         hf_op_fail(op, HF_CONFLICT, "the resource belongs to the lock \"%.*s\"",
                    (int)(other.size < 64 ? other.size : 64), other.data);

@@ -104,7 +104,7 @@ void hf_op_fail_for_memory(hf_op *op) {
 }
 
 void hf_op_fail_for_other_kind(hf_op *op, const char *has) {
-    hf_op_fail(op, HF_CONFLICT, "%s already uses the key, and each kind needs a key of its own",
+    hf_op_fail(op, HF_CONFLICT, "%s already uses the key, and each kind of lock needs its own key",
                has);
 }
 
@@ -122,7 +122,7 @@ void hf_op_fail_unconfirmed(hf_op *op) {
     size_t size = strlen(seconds);
     while (seconds[size - 1] == '0') size--;
     if (seconds[size - 1] == '.') size--;
-    hf_op_fail(op, HF_NO_QUORUM, "%u of %u replicas confirmed within %.*s s",
+    hf_op_fail(op, HF_NO_QUORUM, "%u of %u replicas confirmed the write within %.*s s",
                (unsigned)request->confirmed, (unsigned)sync->replicas, (int)size, seconds);
 }
 

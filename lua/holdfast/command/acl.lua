@@ -160,7 +160,7 @@ acl.options = options.join {
   title = "Options",
   { "kinds", value = "KIND,KIND", check = read_kinds, help = MUST_BE:gsub(",", ", ") .. " (default: lock)" },
   { "user", value = "NAME", check = read_user, help = "name of the user (default: holdfast)" },
-  { "idempotent", help = "the user runs jobs with run --idempotent" },
+  { "idempotent", help = "the user runs jobs with `run --idempotent`" },
   { "cluster", help = "the server is a node of a cluster" },
   { "sentinel", help = "the user's clients find the server through Sentinel" },
   { "sync", help = "the user's clients wait for replicas" },

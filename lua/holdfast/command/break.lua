@@ -17,8 +17,8 @@ break_lock.usage = "holdfast break [options] KEY"
 break_lock.summary = "Take the lock KEY from its holder, after confirmation. Exits with 1 if it was not held."
 break_lock.more = "The lock passes to the next waiter. The old holder is not stopped: it keeps running until its\n" ..
   "next renewal or, at the latest, until its lease ends; `break` says how long that is.\n\n" ..
-  "A semaphore gets all its permits back. If somebody is waiting for a\n" ..
-  "latch, `break` opens it. If the lock is free and its job counts as done (run --idempotent),\n" ..
+  "A semaphore gets all its permits back. If somebody is waiting for a latch, `break`\n" ..
+  "opens it. If the lock is free and its job counts as done (`run --idempotent`),\n" ..
   "`break` lets the job run again."
 
 break_lock.of_servers = true
@@ -55,7 +55,7 @@ local function asks_to_break(client, entry)
       output.printable(entry.key), entry.count)
   end
   local holder = identity.text(identity.of(client, entry.owner)) or entry.owner
-  return asks('The lock "%s" is held by %s; the holder would keep %s. Break it? [y/N] ',
+  return asks('The lock "%s" is held by %s; the holder would keep %s. Break the lock? [y/N] ',
     output.printable(entry.key), output.printable(holder), overlap(entry))
 end
 

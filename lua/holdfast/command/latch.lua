@@ -105,12 +105,12 @@ local function read(given, words)
   if given["no-wait"] and given.wait then return nil, "-n and -w cannot be combined" end
   if given.quiet and given.verbose then return nil, "-q and -v cannot be combined" end
   if name ~= "wait" and (given["no-wait"] or given.wait) then
-    return nil, "-n and -w work only with latch wait"
+    return nil, "-n and -w work only with `latch wait`"
   end
   if words[3] and not TAKES_COUNT[name] then
     return nil, ('unexpected argument "%s" for latch %s'):format(words[3], name)
   end
-  if name == "set" and not words[3] then return nil, "latch set needs a COUNT after the KEY" end
+  if name == "set" and not words[3] then return nil, "`latch set` needs a COUNT after the KEY" end
   if name == "wait" then return name, given["no-wait"] and 0 or given.wait or math.huge end
   if not words[3] then return name end
   local count, wrong = options.count(words[3])

@@ -35,7 +35,7 @@ end
 lead.options = options.join({
   title = "Command",
   work.command,
-  { "once", help = "exit with the command's exit code when it exits on its own" },
+  { "once", help = "when the command exits on its own, exit with the same code" },
   { "pause", value = "TIME", check = options.seconds,
     help = "pause before a restart or a retry (default: 1s)" },
   work.grace,

@@ -349,11 +349,11 @@ function locks.inspect_ours(client, key, take_string)
   if entry and kinds[entry.kind].counts and not kinds[entry.kind].removes then
     if take_string then return locks.read(client, key, "mutex"), handle(client, key, "mutex") end
     return no_lock(key, "string",
-      "its value is a number; use --mutex if it is a mutex, or `holdfast latch delete` if it is a latch")
+      "its value is a number; use --mutex for a mutex, or `holdfast latch delete` for a latch")
   end
   if not entry or not entry.owner then return entry, lock, code end
   if kinds[entry.kind].is_string and not entry.mutex and not take_string then
-    return no_lock(key, "string", "its value is not an owner id; use --mutex to treat it as a mutex")
+    return no_lock(key, "string", "its value is not an owner id; use --mutex to treat the key as a mutex")
   end
   if not kinds[entry.kind].is_string and not is_ours(entry) then
     return no_lock(key, "hash",

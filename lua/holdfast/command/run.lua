@@ -17,7 +17,7 @@ local run = {}
 
 run.usage = "holdfast run [options] KEY… -- command [argument…]\n" ..
   "       holdfast run [options] KEY… -c 'shell command'"
-run.summary = "Run a command while holding a lock; with several KEYs, all of them."
+run.summary = "Run a command while holding one or more locks."
 
 run.options = options.join(target.waiting, {
   title = "Command",

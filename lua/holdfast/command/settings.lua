@@ -172,7 +172,7 @@ local function choose_tls(chosen, given, file)
   local pair = (given.cert or given.key) and given or file
   if (pair.cert == nil) ~= (pair.key == nil) then
     return nil, pair == given and "--cert and --key must be used together"
-      or "cert and key must be set together in the file"
+      or "cert and key must be set together in the settings file"
   end
   local ca = given.ca or file.ca
   if not over_tls or not (ca or pair.cert) then return nil end

@@ -21,7 +21,7 @@ wait.summary = "Wait until a lock is free; with several KEYs, until all are free
 wait.of_servers = true
 wait.options = options.join(target.waiting, settings.options, target.telling)
 wait.more = "This verb does not take the lock or join the queue. It polls, so it can miss a lock that is\n"
-  .. "only briefly free. To be the next holder, use run.\n\n" .. target.TIME .. "\n\n" .. exits.help "wait"
+  .. "only briefly free. To be the next holder, use `holdfast run`.\n\n" .. target.TIME .. "\n\n" .. exits.help "wait"
 wait.examples = {
   "holdfast wait backup && ./restore    # once no backup is running",
   "holdfast wait -w 10m stock:7 stock:9 # until both are free, for at most 10 minutes",

@@ -45,7 +45,7 @@ end
 local AT_LOSS = {
   unstarted = "not starting the job",
   ending = "stopping the job",
-  partly = "stopping the processes of the job that holdfast is allowed to signal; the others keep running",
+  partly = "stopping those of the job's processes that holdfast can signal; the others keep running",
   running = "the job keeps running",
 }
 

@@ -8,7 +8,7 @@ local loop = { name = "copas" }
 
 function loop.check()
   if isyieldable() then return true end
-  return nil, "outside copas; call it from a function passed to copas.addthread or copas.addserver"
+  return nil, "outside copas; make the call in a function passed to copas.addthread or copas.addserver"
 end
 
 function loop.spawn(fn)

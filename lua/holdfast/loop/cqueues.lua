@@ -10,7 +10,7 @@ local loop = { name = "cqueues" }
 function loop.check()
   if cqueues.running() and isyieldable() then return true end
   if cqueues.running() then return nil, "where a coroutine cannot yield" end
-  return nil, "outside a running cqueues controller; call it from a function passed to cq:wrap"
+  return nil, "outside a running cqueues controller; make the call in a function passed to cq:wrap"
 end
 
 function loop.spawn(fn)

@@ -14,7 +14,7 @@ local loop = { name = "luv" }
 
 function loop.check()
   if compat.isyieldable() then return true end
-  return nil, "outside a coroutine; call it from one, e.g. coroutine.wrap(function() … end)()"
+  return nil, "outside a coroutine; make the call in one, e.g. coroutine.wrap(function() … end)()"
 end
 
 -- luv frees a handle that is collected while it closes, and libuv uses it after that: so it is

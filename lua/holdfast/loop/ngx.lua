@@ -241,7 +241,7 @@ function loop.report(succeeded, message)
   if not succeeded then ngx.log(ngx.ERR, "holdfast: ", text(message)) end
 end
 
-local NGINX_TRUSTS = "under ngx_lua, the CA certificates come from lua_ssl_trusted_certificate"
+local NGINX_TRUSTS = "under ngx_lua, set lua_ssl_trusted_certificate in nginx.conf instead of ca_file or ca_path"
 
 function loop.check_tls(tls)
   if tls.ca_file or tls.ca_path then return NGINX_TRUSTS end
@@ -262,10 +262,10 @@ end
 
 local TIMER = "use ngx.timer.at(0, function() … end)"
 local ADVICE = {
-  init = "workers do not exist yet; move the call to init_worker_by_lua and " .. TIMER,
+  init = "workers do not exist yet, so move the call to init_worker_by_lua and " .. TIMER,
   set = "use rewrite_by_lua, which can wait",
   log = "to release locks, call holdfast.finish(); for anything else, " .. TIMER,
-  exit_worker = "nothing can wait in an exiting worker; held locks expire with their leases",
+  exit_worker = "the worker is exiting, so its locks will expire with their leases",
 }
 
 function loop.check()
@@ -355,7 +355,7 @@ local function leave_host(self)
   if left.tasks == 0 and left.wake then left.wake:post() end
 end
 
-local TOO_MANY = "this worker is already running %d timers, and nginx will not start any more; raise lua_max_running_timers"
+local TOO_MANY = "this worker is already running %d timers, and nginx will not start another; raise lua_max_running_timers"
 
 -- nginx does not start a timer beyond its limit.
 function loop.why_late()

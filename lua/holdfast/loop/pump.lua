@@ -299,7 +299,7 @@ end
 -- ---- operations ----
 
 local BLOCKED = 0.02 -- a wait that ends so many seconds late shows that something blocked the loop
-local REPLACED = "ngx.ctx was replaced while this request waited; set fields in it instead"
+local REPLACED = "ngx.ctx was replaced while this request was waiting; set fields in it instead"
 local OVERDUE = "the calling coroutine was woken but did not continue within a second; the call is treated as cancelled"
 
 -- Of calls that have ended: { op, ready, owner, done, seen_at, late, abandoned, gives_way };
@@ -398,7 +398,7 @@ function pump.raise(message)
 end
 
 local RESUMED = "holdfast: a coroutine that was waiting for the server was resumed, but not by"
-  .. " the event loop (for example, by a for loop that uses it as an iterator)"
+  .. " the event loop (for example, because a `for` loop used the coroutine as an iterator)"
 
 -- Raises an error at the line of the caller, whose coroutine was resumed before its wait was over.
 -- `advice`: what to do, behind the text; nil: none.
