@@ -283,7 +283,7 @@ describe("holdfast", function()
       server:cli("HSET", "one", "name", "bob")
       server:cli("EXPIRE", "one", 60)
       local why = { user = "it has 2 fields", visits = "it has no TTL",
-        one = "the value of its field is not a hold count" }
+        one = "it does not contain a hold count" }
       for key, text in pairs(why) do
         local expected = ('holdfast show: "%s" holds a hash that is not a lock: %s\n'):format(key,
           text)

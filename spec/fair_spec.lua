@@ -210,7 +210,7 @@ describe("a fair lock", function()
     local client = world.client()
     local lock, message, code = client:fair_lock("{k}"):acquire(0)
     assert.same({ code = "conflict" }, { lock = lock, code = code })
-    assert.matches('"{k}".*the same key without its braces would use the same names', message)
+    assert.matches('"{k}".*would clash on the server with the same key without its braces', message)
     assert(client:fair_lock("{k}:1"):acquire(0))
   end)
 

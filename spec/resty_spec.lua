@@ -1730,7 +1730,7 @@ describe("under ngx_lua", function()
         assert.truthy(message:find("impossible in " .. phase .. "_by_lua; ", 1, true), message)
       end
       assert.truthy(log:match("result of log: false [^\n]*holdfast%.finish%(%)"))
-      assert.truthy(log:match("result of set: false [^\n]*use rewrite_by_lua, which can wait"))
+      assert.truthy(log:match("result of set: false [^\n]*use rewrite_by_lua, where it is possible"))
       assert.truthy(log:match("result of init_worker: false [^\n]*ngx%.timer%.at"))
       assert.truthy(log:match("result of header_filter: false header_filter_by_lua:?%b():%d+: holdfast"))
     end)

@@ -437,7 +437,7 @@ describe("with sync", function()
     bad({ sync = { timeout = 0.2 }, command_timeout = 0.1 },
       "timeout must be less than command_timeout")
     bad({ sentinel_password = {} }, "sentinel_password must be")
-    bad({ sentinel_password = "a\0b" }, "sentinel_password must be a string of at most 511 bytes without NUL, not one with NUL")
+    bad({ sentinel_password = "a\0b" }, "sentinel_password must be a string of at most 511 bytes with no NUL bytes, not one with a NUL byte")
     bad({ url = "redis+sentinel://h/m", sentinel_user = "u" }, "sentinel_user needs sentinel_password")
     assert(holdfast.new { url = "redis+sentinel://h/m", sentinel_user = "u", sentinel_password = "" })
     local elsewhere = "sentinel_user and sentinel_password need redis+sentinel://"

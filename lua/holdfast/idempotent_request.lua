@@ -277,8 +277,8 @@ end
 -- Behind an authentication every request has a user, so the log tells what to configure.
 local function refuse_nobody(missing)
   ngx.log(ngx.ERR, "holdfast.idempotent_request: cannot tell who sent this request: ", missing,
-    "; make sure that requests are authenticated, or set principal: either to a function that returns the",
-    " user's name, or to false if all users share the same keys")
+    "; make sure that requests are authenticated, or set principal either to a function that returns the",
+    " user's name or to false if all users share the same keys")
   return answer(401, "the sender of this request is unknown")
 end
 

@@ -120,9 +120,9 @@ end
 
 -- A user or a password; what is wrong with it does not show it.
 function options.secret(value)
-  local must = "a string of at most 511 bytes without NUL"
+  local must = "a string of at most 511 bytes with no NUL bytes"
   if type(value) ~= "string" and type(value) ~= "number" or #locale.text(value) > 511 then return must end
-  if locale.text(value):find("\0", 1, true) then return must, "", "one with NUL" end
+  if locale.text(value):find("\0", 1, true) then return must, "", "one with a NUL byte" end
 end
 
 -- A check of whole numbers; `range` says which.

@@ -21,7 +21,7 @@ end
 
 local function check_name(value)
   if type(value) ~= "string" or value == "" or #value > 255 or value:find("\0", 1, true) then
-    return "a string of 1 to 255 bytes without NUL"
+    return "a string of 1 to 255 bytes with no NUL bytes"
   end
 end
 

@@ -2,7 +2,7 @@
 
 return {
   style = "sha256-4akSd+p3mXZqWGZ7fbvqpU5WLaI/C/11yB51nygmlQQ=",
-  script = "sha256-iw0jCK8lrtJUzR4k9xXyXGt9JJnngAQe7YKldL8kdRQ=",
+  script = "sha256-0rdhinpxEtv3S5k4RxUqjc3/aXPY73fxdblYrQZp2Tk=",
   html = [=[
 <!DOCTYPE html>
 <html lang="en">
@@ -478,8 +478,7 @@ function showEmpty(state) {
     setText(text, "The search is case-sensitive.");
   } else {
     setText(title, "No locks are held");
-    setText(text, "When a process acquires one, the lock appears here within about two seconds, with its key, who holds it " +
-      "and for how long, and who is waiting for it.");
+    setText(text, "When a process acquires one, it appears here within about two seconds, with its holder and waiters.");
   }
 }
 function showSort() {

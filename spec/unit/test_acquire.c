@@ -555,7 +555,7 @@ TEST(behind_a_waiter_of_a_newer_format_it_does_not_wait) {
         said(link_of(&rig, CALLS));
         hear_calls(&rig, "*1\r\n:-4\r\n", AT(2000));
         CHECK_OUTCOME(op, "conflict");
-        CHECK(strstr(op->failure.text, "a newer version of holdfast is waiting for it"));
+        CHECK(strstr(op->failure.text, "incompatible version of holdfast is waiting for it"));
         rig_tick(&rig, AT(2001));
         CHECK_SAID(&rig, CALLS, queued ? LEAVE_OF_K("0", MEMBER("1")) : "");
         CHECK_EQ_INT(state_of(&rig), queued ? (int)HF_HOLD_CLEANING_UP : -1);

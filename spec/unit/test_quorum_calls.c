@@ -1137,7 +1137,7 @@ TEST(a_record_without_a_majority_promises_nothing_more) {
     answers(2, COUNT, "-ERR no\r\n", AT(3));
     CHECK_OUTCOME(op, "no_quorum");
     CHECK_SAYS(op->failure.text,
-               "2 of 5 recorded (the others keep the lock until its lease ends): s3 server");
+               "2 of 5 recorded it (the others keep the lock until its lease ends): s3 server");
     hf_op_end(op, AT(3));
     hush();
     pass(AT(3), AT(1000));

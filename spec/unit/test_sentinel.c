@@ -452,7 +452,7 @@ TEST(one_sentinel_is_enough_when_another_link_is_tried_in_vain) {
     start();
     hf_op_end(acquire_at_first(AT(0)),
               AT(0)); /* the calls link stays open: its server has gone without a word */
-    rig.down[0] = rig.down[2] = rig.down[3] = "no connection in time";
+    rig.down[0] = rig.down[2] = rig.down[3] = "the connection attempt timed out";
     hf_session_closed(calls_of(2), "gone", AT(1));
     hf_session_closed(calls_of(3), "gone", AT(1));
     for (int ms = 10000; ms < 12000 && rig.client.nodes[0]->server.port == 7001; ms += 10) {

@@ -277,7 +277,7 @@ TEST(a_connection_that_is_not_made) {
     hf_session_tick(&session, AT(1000));
     CHECK_WANTS(CLOSE, AT(1000));
     hf_session_closed(&session, "closed by us", AT(1000));
-    CHECK_STR(one.outcome, "unreachable: no connection in time");
+    CHECK_STR(one.outcome, "unreachable: the connection attempt timed out");
     finish();
 }
 
@@ -347,12 +347,12 @@ TEST(the_handshake_counts_as_connecting) {
     hf_session_tick(&session, AT(1000));
     CHECK_WANTS(CLOSE, AT(1000));
     hf_session_closed(&session, "closed by us", AT(1000));
-    CHECK_STR(one.outcome, "unreachable: no TLS handshake in time; does the server speak TLS?");
+    CHECK_STR(one.outcome, "unreachable: the TLS handshake timed out; does the server speak TLS?");
     submit(&two, "B", 9000, AT(2000));
     hf_session_opening(&session, AT(2000));
     hf_session_tick(&session, AT(3000));
     hf_session_closed(&session, "closed by us", AT(3000));
-    CHECK_STR(two.outcome, "unreachable: no connection in time");
+    CHECK_STR(two.outcome, "unreachable: the connection attempt timed out");
     finish();
 }
 

@@ -890,8 +890,8 @@ static bool expire_awaited(hf_session *session, hf_time now) {
 
 static const char *silence_text(const hf_session *session) {
     if (session->state != HF_SESSION_OPENING) return "no reply in time";
-    return session->handshaking ? "no TLS handshake in time; does the server speak TLS?"
-                                : "no connection in time";
+    return session->handshaking ? "the TLS handshake timed out; does the server speak TLS?"
+                                : "the connection attempt timed out";
 }
 
 void hf_session_tick(hf_session *session, hf_time now) {

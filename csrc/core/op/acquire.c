@@ -581,8 +581,8 @@ static void fail_refused(hf_op *op, const hf_wire_answer *answer) {
         break;
     case HF_VERDICT_NEWER:
         hf_op_fail(op, HF_CONFLICT,
-                   "a client with a newer version of holdfast is waiting for it, and this version "
-                   "is not compatible with that one");
+                   "a client running a newer, incompatible version of holdfast is waiting "
+                   "for it");
         break;
     case HF_VERDICT_TOO_MANY:
         hf_op_fail(op, HF_CONFLICT,

@@ -104,8 +104,8 @@ void hf_op_fail_for_memory(hf_op *op) {
 }
 
 void hf_op_fail_for_other_kind(hf_op *op, const char *has) {
-    hf_op_fail(op, HF_CONFLICT, "%s already uses the key, and each kind of lock needs its own key",
-               has);
+    hf_op_fail(op, HF_CONFLICT,
+               "%s already uses the key, and different kinds of lock cannot share a key", has);
 }
 
 void hf_op_fail_unconfirmed(hf_op *op) {
@@ -181,8 +181,8 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
                    "of the cluster");
     else if (has_names_of_another(op))
         hf_op_fail(op, HF_CONFLICT,
-                   "the same key without its braces would use the same names on the server, so "
-                   "this key cannot be used");
+                   "this key cannot be used, because it would clash on the server with the same "
+                   "key without its braces");
     else op->class->begin(op, now);
     return op;
 }

@@ -56,8 +56,9 @@ static void finish_release(hf_op *op, bool done, hf_time now) {
         hf_round_fail_lost(op, hold);
     } else {
         hf_votes_fail(op, HF_NO_QUORUM,
-                      leaves_record(op) ? "recorded (the others keep the lock until its lease ends)"
-                                        : "released (the release continues in the background)");
+                      leaves_record(op)
+                          ? "recorded it (the others keep the lock until its lease ends)"
+                          : "released (the release continues in the background)");
     }
     if (last) {
         if (!leaves_record(op)) hf_quorum_clean_up_member_holds(client, hold, 0, now);

@@ -116,12 +116,12 @@ end
 acl.usage = "holdfast acl PREFIX [options]"
 acl.summary = "Print the ACL rule for a Redis user that may use only keys with a given prefix."
 acl.more = "This verb does not connect to a server. Pipe the rule into redis-cli as a user that may change\n"
-  .. "ACLs, and set a password there with ACL SETUSER NAME >PASSWORD. Clients that log in as the new\n"
+  .. "ACLs, then set the new user's password with ACL SETUSER NAME >PASSWORD. Clients that log in as the new\n"
   .. "user need the option tenant = PREFIX, or --tenant PREFIX on the command line.\n"
   .. "No user's prefix may begin with another user's prefix."
 acl.examples = {
   "holdfast acl shop:                              # plain locks",
-  "holdfast acl shop: --user shop --kinds all      # every kind of lock, for the user shop",
+  "holdfast acl shop: --user shop --kinds all      # every kind of lock, for a user named shop",
   "holdfast acl jobs: --idempotent >jobs.acl       # also allows run --idempotent",
 }
 

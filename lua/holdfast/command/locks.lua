@@ -83,7 +83,7 @@ local function flaw(entry, fields)
     return ("it has %d fields"):format(fields)
   end
   if entry.ttl == math.huge then return "it has no TTL" end
-  if entry.holds < 1 then return "the value of its field is not a hold count" end
+  if entry.holds < 1 then return "it does not contain a hold count" end
 end
 
 local function is_ours(entry)

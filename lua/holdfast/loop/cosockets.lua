@@ -173,7 +173,7 @@ local function agree(client, link, socket)
     or engine.server(client, link.number), tls.verify)
   if agreed then return true end
   if message == "timeout" then
-    return nil, "no TLS handshake in time; does the server speak TLS?"
+    return nil, "the TLS handshake timed out; does the server speak TLS?"
   end
   return nil, "TLS: " .. message
 end

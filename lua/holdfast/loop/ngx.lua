@@ -263,7 +263,7 @@ end
 local TIMER = "use ngx.timer.at(0, function() … end)"
 local ADVICE = {
   init = "workers do not exist yet, so move the call to init_worker_by_lua and " .. TIMER,
-  set = "use rewrite_by_lua, which can wait",
+  set = "use rewrite_by_lua, where it is possible",
   log = "to release locks, call holdfast.finish(); for anything else, " .. TIMER,
   exit_worker = "the worker is exiting, so its locks will expire with their leases",
 }

@@ -263,8 +263,7 @@ function showEmpty(state) {
     setText(text, "The search is case-sensitive.");
   } else {
     setText(title, "No locks are held");
-    setText(text, "When a process acquires one, the lock appears here within about two seconds, with its key, who holds it " +
-      "and for how long, and who is waiting for it.");
+    setText(text, "When a process acquires one, it appears here within about two seconds, with its holder and waiters.");
   }
 }
 function showSort() {
