@@ -33,7 +33,7 @@ specs_under() { # specs_under "INTERPRETERS" LABEL FILE...
 
 # What these are about stands below the binding, or beside it: make test runs them under one interpreter, make check
 # under the other too.
-UNDER_LUA="spec/cluster_spec.lua spec/sentinel_spec.lua spec/shards_spec.lua spec/command_spec.lua"
+UNDER_LUA="spec/cluster_spec.lua spec/sentinel_spec.lua spec/shards_spec.lua spec/command_spec.lua spec/command_lead_spec.lua"
 UNDER_LUAJIT="spec/chaos_spec.lua spec/crash_release_spec.lua spec/support_spec.lua spec/setup_spec.lua spec/install_spec.lua \
 spec/protocol_client_spec.lua spec/versions_spec.lua spec/docs_spec.lua spec/pages_spec.lua spec/guides_spec.lua \
 spec/rolling_spec.lua spec/examples_spec.lua spec/loops_servers_spec.lua spec/command_run_spec.lua \
@@ -42,7 +42,7 @@ spec/trouble_spec.lua spec/waiting_faults_spec.lua spec/sim_spec.lua spec/comple
 spec/command_hostile_spec.lua spec/command_waiting_spec.lua spec/fence_spec.lua spec/model_spec.lua \
 spec/failing_loops_spec.lua spec/protocol_spec.lua spec/keep_spec.lua spec/tls_spec.lua spec/redis_diff_spec.lua \
 spec/foreign_spec.lua spec/deadlocks_spec.lua spec/semaphore_spec.lua spec/fair_spec.lua spec/channel_waits_spec.lua \
-spec/read_write_spec.lua spec/loops_spec.lua"
+spec/read_write_spec.lua spec/loops_spec.lua spec/templates_spec.lua"
 
 # In make check alone.
 NOT_IN_TEST="spec/stress_spec.lua spec/command_help_spec.lua"
