@@ -492,7 +492,7 @@ describe("the status page in a browser", function()
   it("says whose numbers it has without a dict", function()
     begin { dict = false }
     visit()
-    shows("There is no lua_shared_dict holdfast")
+    shows("Without lua_shared_dict holdfast")
     shows("Lost by this worker: nothing")
     no_complaints()
   end)
