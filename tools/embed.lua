@@ -58,18 +58,15 @@ local VARIANTS = {
   { prefix = "", ["layout.lua"] = "hash.lua", ["holding.lua"] = "hash_holding.lua",
     ["next.lua"] = "hash_next.lua", ["taking.lua"] = "hash_taking.lua",
     ["removing.lua"] = "hash_removing.lua", ["heard.lua"] = "plain_heard.lua",
-    ["hearers.lua"] = "plain.lua", ["releases.lua"] = "plain.lua",
-    ["rw_releases.lua"] = "rw_plain.lua" },
+    ["hearers.lua"] = "plain.lua", ["releases.lua"] = "plain.lua" },
   { prefix = "mutex_", ["layout.lua"] = "string.lua", ["holding.lua"] = "string_holding.lua",
     ["next.lua"] = "string_next.lua", ["taking.lua"] = "string_taking.lua",
     ["removing.lua"] = "string_removing.lua", ["heard.lua"] = "silent_heard.lua",
-    ["hearers.lua"] = "string_silent.lua", ["releases.lua"] = "plain.lua",
-    ["rw_releases.lua"] = "rw_plain.lua" },
+    ["hearers.lua"] = "string_silent.lua", ["releases.lua"] = "plain.lua" },
   { prefix = "sharded_", ["layout.lua"] = "hash.lua", ["holding.lua"] = "hash_holding.lua",
     ["next.lua"] = "hash_next.lua", ["taking.lua"] = "hash_taking.lua",
     ["removing.lua"] = "hash_removing.lua", ["heard.lua"] = "sharded_heard.lua",
-    ["hearers.lua"] = "sharded.lua", ["releases.lua"] = "sharded.lua",
-    ["rw_releases.lua"] = "rw_sharded.lua" },
+    ["hearers.lua"] = "sharded.lua", ["releases.lua"] = "sharded.lua" },
 }
 
 -- → { include = "file.lua" } and { name = "file_1", lines = {…} } in turn: a file is cut at its includes.

@@ -22,7 +22,7 @@ return {
     .. "if redis.call('PTTL', lock) <= tonumber(ms) then redis.call('PEXPIRE', lock, ms) end"] = SAME_TTL,
   ["queue.lua operator: if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end => "
     .. "if #gone >= 0 then redis.call('ZREM', QUEUE, unpack(gone)) end"] = "the missed grant is always among them",
-  ["queue.lua word: if not KINDS:find(kind, 1, true) then tell(member, 'recheck', number) return true end => "
+  ["members.lua word: if not KINDS:find(kind, 1, true) then tell(member, 'recheck', number) return true end => "
     .. "if not KINDS:find(kind, 1, false) then tell(member, 'recheck', number) return true end"]
     = "a letter is the same as a pattern",
   ["queue.lua operator: if #members < from then => if #members <= from then"] = IN_PAIRS,
@@ -305,9 +305,6 @@ return {
     .. "at and old and new <= old then lower_behind(at + 1, old, new) end"] = "lower by 0 is the same",
   ["permit_queue.lua constant: for i = 1, free do some[i] = ids[i] end => for i = 0, free do some[i] = ids[i] end"]
     = "there is no id 0",
-  ["rw_queue.lua order of calls: redis.call('ZADD', QUEUE, unpack(marks)) tell_readers(groups) => "
-    .. "tell_readers(groups) redis.call('ZADD', QUEUE, unpack(marks))"]
-    = "one script, and nothing between the two can fail: memory is asked for before the first write",
   ["rw.lua constant: for n = to + 1, math.min(count, ENTRIES) do redis.call('DEL', hold_key(lock, owner, n)) end "
     .. "=> for n = to + 0, math.min(count, ENTRIES) do redis.call('DEL', hold_key(lock, owner, n)) end"]
     = "what stays is written again",
@@ -334,8 +331,8 @@ return {
     .. "old then redis.call('LREM', QUEUE, at and 0 or -1, owner) end"] = "an owner stands there once",
   ["fair_queue.lua operator: if at and old and new < old then lower_behind(at, old, new) end => if at and old "
     .. "and new <= old then lower_behind(at, old, new) end"] = "lower by 0 is the same",
-  ["rw_queue.lua order of calls: tell_first('turn', LOOK_MS) announce(text) => announce(text) tell_first('turn', "
-    .. "LOOK_MS)"] = "one script, and nothing between the two can fail: memory is asked for before the first write",
+  ["rw_queue.lua order of calls: tell_waiter(first_living(), 'turn', LOOK_MS) announce(RELEASES, text) => "
+    .. "announce(RELEASES, text) tell_waiter(first_living(), 'turn', LOOK_MS)"] = ONE_SCRIPT,
   ["holds.c order of calls: sift_up(holds, hold, hold->heap_index); sift_down(holds, hold, hold->heap_index); => "
     .. "sift_down(holds, hold, hold->heap_index); sift_up(holds, hold, hold->heap_index);"]
     = "a hold moves up or down, never both",
@@ -520,7 +517,7 @@ return {
   ["latch_set.lua order of calls: redis.call('SET', LATCH, ARGV[2]) announce(CHANNEL, "
     .. "'1') => announce(CHANNEL, '1') redis.call('SET', LATCH, ARGV[2])"]
     = ONE_SCRIPT,
-  ["members.lua operator: if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end "
+  ["settling.lua operator: if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end "
     .. "=> if #gone >= 0 then redis.call('ZREM', QUEUE, unpack(gone)) end"]
     = "the missed grant is always among them",
   ["members.lua word: seen[channel] = true => seen[channel] = false"]
@@ -560,11 +557,8 @@ return {
   ["permit_queue.lua constant: if #members == 0 then return true, free end => if "
     .. "#members == 1 then return true, free end"]
     = IN_PAIRS,
-  ["permit_queue.lua constant: if left <= 0 or left > TURN_MS then return 0, 0 end => if "
-    .. "left <= 0 or left > TURN_MS then return 0, 1 end"]
-    = "then free permits are set aside, or nobody of ours waits",
-  ["permit_queue.lua operator: if kind ~= 'p' or all > 0 and #ids_of(owner) > all then "
-    .. "=> if kind ~= 'p' or all >= 0 and #ids_of(owner) > all then"]
+  ["permit_queue.lua operator: local refused = kind and all > 0 and #ids_of(owner) > all "
+    .. "=> local refused = kind and all >= 0 and #ids_of(owner) > all"]
     = "nothing is given where there are none",
   ["permit_queue.lua order of calls: draw(ids, NOW + GRANT_MS) announce_grant(member, "
     .. "place_of(tonumber(members[i + 1])), client, number, ttl_ms) => "
@@ -577,9 +571,8 @@ return {
   ["permit_queue.lua word: local all, gone, stopped = all_permits(), {}, false => local "
     .. "all, gone, stopped = all_permits(), {}, true"]
     = "each member sets it",
-  ["permit_release.lua constant: if client and place:find('^[1-9]%d*$') and foreign == 0 "
-    .. "and (counts[4] or 0) > 0 => if client and place:find('^[1-9]%d*$') and foreign == 0 "
-    .. "and (counts[5] or 0) > 0"]
+  ["permit_release.lua constant: if client and place:find('^[1-9]%d*$') and (counts[4] or "
+    .. "0) > 0 => if client and place:find('^[1-9]%d*$') and (counts[5] or 0) > 0"]
     = FAST_PATH,
   ["placing.lua operator: return score > FRONT_MOST and digits(score) or "
     .. "string.format('%.17g', score) => return score >= FRONT_MOST and digits(score) or "
@@ -598,15 +591,16 @@ return {
   ["release.lua constant: if ARGV[3] ~= '0' or ARGV[5] ~= '' then => if ARGV[4] ~= '0' "
     .. "or ARGV[5] ~= '' then"]
     = FAST_PATH,
-  ["release.lua constant: local place = (first_few[i + 1] or ''):match('^[1-9]%d*$') => "
-    .. "local place = (first_few[i + 0] or ''):match('^[1-9]%d*$')"]
+  ["release.lua constant: local member, place = first_few[i] or '', (first_few[i + 1] or "
+    .. "''):match('^[1-9]%d*$') => local member, place = first_few[i] or '', (first_few[i + 0] or "
+    .. "''):match('^[1-9]%d*$')"]
     = FAST_PATH,
   ["rw.lua operator: if redis.call('PTTL', lock) < tonumber(ms) then "
     .. "redis.call('PEXPIRE', lock, ms) end => if redis.call('PTTL', lock) <= tonumber(ms) "
     .. "then redis.call('PEXPIRE', lock, ms) end"]
     = SAME_TTL,
-  ["rw_acquire.lua operator: if not found or foreign_waiters() == 0 then return take() "
-    .. "end => if not found and foreign_waiters() == 0 then return take() end"]
+  ["rw_acquire.lua operator: if not found or foreign_waiters(RELEASES) == 0 then return take() "
+    .. "end => if not found and foreign_waiters(RELEASES) == 0 then return take() end"]
     = FAST_PATH,
   ["rw_extend.lua constant: if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) "
     .. "end => if ARGV[5] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end"]
@@ -618,22 +612,19 @@ return {
   ["rw_force.lua constant: drop_holds(LOCK, fields[i], 0, tonumber(fields[i + 1]) or 0) "
     .. "=> drop_holds(LOCK, fields[i], 0, tonumber(fields[i + 1]) or 1)"]
     = "no hold stands under that name",
-  ["rw_leave.lua constant: local left = mode and yield_ms() or not mode and turn_ms() or "
-    .. "0 => local left = mode and yield_ms() or not mode and turn_ms() or 1"]
+  ["rw_leave.lua constant: local left = mode and yield_ms() or not mode and foreign_ms(YIELD_MS) or "
+    .. "0 => local left = mode and yield_ms() or not mode and foreign_ms(YIELD_MS) or 1"]
     = "a number is true",
-  ["rw_leave.lua operator: if mode and has_waiters() then tell_first_of_foreign() end => "
-    .. "if mode or has_waiters() then tell_first_of_foreign() end"]
+  ["rw_leave.lua operator: if mode and first_in_line() then tell_first_of_foreign() end => "
+    .. "if mode or first_in_line() then tell_first_of_foreign() end"]
     = "a free lock has no holder of Redisson, and nobody is told where nobody waits",
   ["rw_queue.lua constant: if #readers > 0 then => if #readers > 1 then"]
     = IN_PAIRS,
-  ["rw_queue.lua constant: local first = redis.call('ZRANGE', QUEUE, 0, 0, 'WITHSCORES') "
-    .. "=> local first = redis.call('ZRANGE', QUEUE, 0, 1, 'WITHSCORES')"]
-    = "the first is looked at alone",
-  ["rw_queue.lua order of calls: redis.call('HSET', LOCK, 'mode', 'read') announce('1') "
-    .. "=> announce('1') redis.call('HSET', LOCK, 'mode', 'read')"]
+  ["rw_queue.lua order of calls: redis.call('HSET', LOCK, 'mode', 'read') announce(RELEASES, '1') "
+    .. "=> announce(RELEASES, '1') redis.call('HSET', LOCK, 'mode', 'read')"]
     = ONE_SCRIPT,
-  ["rw_queue.lua order of calls: redis.call('ZADD', QUEUE, 0, member) tell(client, "
-    .. "'grant', kind, number, place_of(place), token, GRANT_MS, LOCK) => tell(client, "
+  ["rw_queue.lua order of calls: redis.call('ZADD', QUEUE, 0, member) tell(member, "
+    .. "'grant', kind, number, place_of(place), token, GRANT_MS, LOCK) => tell(member, "
     .. "'grant', kind, number, place_of(place), token, GRANT_MS, LOCK) redis.call('ZADD', "
     .. "QUEUE, 0, member)"]
     = ONE_SCRIPT,

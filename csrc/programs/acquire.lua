@@ -9,5 +9,6 @@ local PRINT = nil
 --#include "fresh.lua"
 --#include "holding.lua"
 --#include "hearers.lua"
+--#include "javas.lua"
 --#include "placing.lua"
 --#include "acquiring.lua"

@@ -4,6 +4,7 @@
 --#include "hash.lua"
 --#include "hash_holding.lua"
 --#include "ours.lua"
+--#include "javas.lua"
 --#include "placing.lua"
 --#include "releases.lua"
 --#include "queue.lua"
@@ -32,7 +33,7 @@ end
 local function is_free()
   if redis.call('EXISTS', QUEUE) == 0 then return true end
   settle_missed_grant(OWNER:sub(1, 36))
-  if foreign_ms() > 0 then return false end
+  if foreign_ms(POLL_MS) > 0 then return false end
   note_ours()
   return hand_over() == false and redis.call('ZCARD', QUEUE) == 0
 end

@@ -8,6 +8,7 @@
 -- ARGV[7] waiter    its member of the queue, "": do not wait
 -- ARGV[8] print     of a guard: the request's fingerprint, "": any; PRINT, nil: it is a lock
 -- ARGV[9] floor     of a quorum: the token is at least this, and the reply tells the server's clock
+-- ARGV[10], ARGV[11] of other kinds: permit_acquire.lua, rw_acquire.lua
 --
 -- { 1, token, others, clock µs, last }
 --                                acquired; token 0: unchanged, or no fencing; `others`: by how many
@@ -55,6 +56,14 @@ local function granted()
   return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0
 end
 
+-- A client that knows no queue has the lock: those that poll get turns from now on.
+local function note_foreign()
+  local was, now = record_in(first_members()), now_ms()
+  local noted = was and was.turns == 0 and was.unused == 0 and not was.heard
+  if noted and was.till <= now then return end
+  write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)
+end
+
 --#include "queueing.lua"
 local function busy(ttl_ms, foreign, holder)
   if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end
@@ -97,7 +106,7 @@ if granted() then return take(0) end
 -- Nobody holds it: it is the caller's unless others come first.
 take_up_place()
 settle_missed_grant(WAITER ~= '' and client_of(WAITER) or OWNER:sub(1, 36))
-local left = PRINT and 0 or foreign_ms() -- nobody else runs what a guard guards
+local left = PRINT and 0 or foreign_ms(POLL_MS) -- nobody else runs what a guard guards
 if left > 0 then return busy(left, true) end
 local function after_foreign()
   local was = record_in(first_members())

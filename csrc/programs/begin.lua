@@ -8,6 +8,7 @@ local PRINT = ARGV[8]
 --#include "hash_holding.lua"
 --#include "releases.lua"
 --#include "ours.lua"
+--#include "javas.lua"
 --#include "placing.lua"
 -- Begins a run that must happen once. While it runs the key is a lock with one more field, "print";
 -- complete.lua then leaves "done", "print" and "by", the owner, there for a while. A grant writes

@@ -1,5 +1,7 @@
 --#fragment
--- WAITER goes behind those that wait already, if there are any: see following.lua.
+-- A part of following.lua and permit_acquire.lua, which would spend more on a function: WAITER goes
+-- behind those that wait already, and the program ends with the reply. It goes on if nobody waits,
+-- or if WAITER stands in QUEUE. ttl_ms: for how long what it waits for is taken.
 local last = tonumber(redis.call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])
 local place = last and last > FRONT_MOST and last < PLACE_END and digits(last + 1)
 if place and redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then

@@ -3,6 +3,7 @@
 --#include "ranges.lua"
 --#include "hash.lua"
 --#include "ours.lua"
+--#include "javas.lua"
 --#include "placing.lua"
 --#include "releases.lua"
 --#include "queue.lua"
@@ -18,10 +19,7 @@
 -- ones to be removed before the next one gets it: leave.lua goes on; not held by this owner: -1 the
 -- key is gone, -2 another owner has it
 local KEEP, PRINT, RESULT = ARGV[3], ARGV[4], ARGV[5]
-
-local function is_queue()
-  return redis.call('TYPE', QUEUE).ok == 'zset'
-end
+--#include "is_queue.lua"
 
 if not holds_of(LOCK, OWNER) then
   if redis.call('HGET', LOCK, 'by') == OWNER then return is_queue() and tell_done() and 3 or 1 end

@@ -32,35 +32,35 @@ enum hf_program_id {
 };
 
 enum hf_segment_id {
-    HF_NO_SEGMENT, ACQUIRE_7, ACQUIRE_ALL_11, ACQUIRING_1, ACQUIRING_3, ACQUIRING_6, AHEAD_3,
-    BEGIN_12, BEGIN_5, BEHIND_1, CLOCK_1, COMPLETE_10, DEAF_1, DUE_1, EXTEND_2, EXTEND_4,
-    FAIR_ACQUIRE_10, FAIR_FORCE_10, FAIR_FORCE_8, FAIR_INFO_5, FAIR_LEAVE_6, FAIR_PASSING_3,
-    FAIR_QUEUE_3, FAIR_QUEUE_5, FAIR_RELEASE_4, FAIR_RELEASE_7, FENCE_1, FOLLOWING_1, FOLLOWING_3,
-    FORCE_10, FORGETTING_1, FREE_1, FRESH_1, GIVING_1, GRANTING_1, GRANTING_3, HASH_1,
-    HASH_HOLDING_1, HASH_NEXT_3, HASH_NEXT_5, HASH_REMOVING_1, HASH_TAKING_1, HEAD_3, HEAD_5,
-    INFO_5, JAVAS_1, KEYS_1, LAST_PLACE_1, LATCH_3, LATCH_5, LATCH_7, LATCH_DELETE_2, LATCH_DOWN_2,
-    LATCH_SET_2, LEAVE_13, LOCK_PROBE_1, MEMBER_1, MEMBERS_1, MEMBERS_3, NOTE_1, NOW_1,
-    ONLY_LOCK_1, OURS_1, PARTS_1, PASSING_OVER_1, PERMIT_ACQUIRE_13, PERMIT_ACQUIRE_18,
-    PERMIT_ACQUIRE_21, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_7, PERMIT_EXTEND_4, PERMIT_GIVING_1,
-    PERMIT_GRANTING_3, PERMIT_ID_1, PERMIT_INFO_2, PERMIT_INFO_5, PERMIT_LEAVE_13,
-    PERMIT_PASSING_4, PERMIT_QUEUE_1, PERMIT_QUEUE_3, PERMIT_RELEASE_10, PERMIT_RELEASE_12,
-    PERMIT_RELEASE_17, PERMIT_RELEASE_21, PERMIT_RELEASE_5, PERMIT_RELEASE_7, PERMIT_RENEW_4,
-    PERMIT_SET_12, PERMITS_1, PLACING_1, PLACING_3, PLAIN_1, PLAIN_HEARD_1, POOL_3, POOL_CHANGES_1,
-    POOL_CHANGES_3, POOL_FOREIGN_1, QUEUE_1, QUEUE_8, QUEUEING_4, RAISE_1, RANGES_3, RECORD_1,
-    RECORD_3, RECORDED_NEXT_4, RELEASE_10, RELEASE_15, RELEASE_18, RELEASE_2, RELEASE_20,
-    RELEASE_24, RELEASE_4, RELEASE_6, RELEASE_8, RELEASE_ALL_10, RENEW_2, RUNS_1, RW_1,
-    RW_ACQUIRE_10, RW_ACQUIRE_14, RW_ACQUIRE_3, RW_ACQUIRE_8, RW_EXTEND_2, RW_EXTEND_4, RW_FORCE_9,
-    RW_HEAD_1, RW_INFO_4, RW_LEAVE_9, RW_LEAVING_1, RW_PLAIN_1, RW_QUEUE_1, RW_QUEUE_3, RW_QUEUE_5,
-    RW_RELEASE_10, RW_RELEASE_3, RW_RENEW_2, RW_SHARDED_1, RW_TOKEN_1, SEMAPHORE_1, SEMAPHORE_3,
+    HF_NO_SEGMENT, ACQUIRE_7, ACQUIRE_ALL_12, ACQUIRING_1, ACQUIRING_3, ACQUIRING_6, AHEAD_3,
+    BEGIN_13, BEGIN_5, BEHIND_1, CLOCK_1, COMPLETE_11, COMPLETE_13, DEAF_1, DUE_1, EXTEND_2,
+    EXTEND_4, FAIR_ACQUIRE_10, FAIR_FORCE_10, FAIR_FORCE_8, FAIR_INFO_5, FAIR_LEAVE_6,
+    FAIR_PASSING_3, FAIR_QUEUE_3, FAIR_QUEUE_5, FAIR_RELEASE_4, FAIR_RELEASE_7, FENCE_1,
+    FIRST_IN_LINE_1, FOLLOWING_1, FOLLOWING_3, FORCE_11, FORGET_RECORD_1, FORGETTING_1, FREE_1,
+    FRESH_1, GIVING_1, GRANTING_1, GRANTING_3, HASH_1, HASH_HOLDING_1, HASH_NEXT_3, HASH_NEXT_5,
+    HASH_REMOVING_1, HASH_TAKING_1, HEAD_3, HEAD_5, INFO_5, IS_QUEUE_1, JAVAS_1, KEYS_1,
+    LAST_PLACE_1, LATCH_3, LATCH_5, LATCH_7, LATCH_DELETE_2, LATCH_DOWN_2, LATCH_SET_2, LEAVE_15,
+    LOCK_PROBE_1, MEMBER_1, MEMBERS_1, MEMBERS_4, NOTE_1, NOW_1, ONLY_LOCK_1, OURS_1, PARTS_1,
+    PASSING_OVER_1, PASSING_OVER_3, PERMIT_ACQUIRE_13, PERMIT_ACQUIRE_18, PERMIT_ACQUIRE_21,
+    PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_7, PERMIT_EXTEND_4, PERMIT_GRANTING_1, PERMIT_ID_1,
+    PERMIT_INFO_2, PERMIT_INFO_5, PERMIT_LEAVE_14, PERMIT_PASSING_6, PERMIT_QUEUE_1,
+    PERMIT_QUEUE_4, PERMIT_RELEASE_11, PERMIT_RELEASE_16, PERMIT_RELEASE_20, PERMIT_RELEASE_5,
+    PERMIT_RELEASE_8, PERMIT_RENEW_4, PERMIT_SET_12, PERMITS_1, PLACING_1, PLAIN_1, PLAIN_HEARD_1,
+    POOL_3, POOL_CHANGES_1, POOL_CHANGES_3, POOL_FOREIGN_1, QUEUE_1, QUEUE_7, QUEUEING_4, RAISE_1,
+    RANGES_3, RECORD_1, RECORD_3, RECORDED_NEXT_4, RELEASE_10, RELEASE_15, RELEASE_18, RELEASE_2,
+    RELEASE_20, RELEASE_25, RELEASE_4, RELEASE_6, RELEASE_8, RELEASE_ALL_11, RENEW_2, RUNS_1, RW_1,
+    RW_ACQUIRE_10, RW_ACQUIRE_16, RW_ACQUIRE_3, RW_ACQUIRE_8, RW_EXTEND_2, RW_EXTEND_4,
+    RW_FORCE_12, RW_HEAD_1, RW_INFO_4, RW_LEAVE_13, RW_LEAVING_1, RW_QUEUE_1, RW_QUEUE_5,
+    RW_RELEASE_13, RW_RELEASE_3, RW_RENEW_2, RW_SETTLING_3, RW_TOKEN_1, SEMAPHORE_1, SEMAPHORE_3,
     SEMAPHORE_ACQUIRE_2, SEMAPHORE_DELETE_2, SEMAPHORE_DRAIN_2, SEMAPHORE_GIVING_4,
-    SEMAPHORE_LEAVE_2, SEMAPHORE_RELEASE_2, SEMAPHORE_SET_2, SHARDED_1, SHARDED_HEARD_1,
-    SHORTENED_1, SILENT_HEARD_1, STRING_1, STRING_HOLDING_1, STRING_NEXT_1, STRING_REMOVING_1,
-    STRING_SILENT_1, STRING_TAKING_1, TELLING_1, TOKEN_1, WAIT_1, WHOLE_NUMBER_1
+    SEMAPHORE_LEAVE_2, SEMAPHORE_RELEASE_2, SEMAPHORE_SET_2, SETTLING_1, SHARDED_1,
+    SHARDED_HEARD_1, SHORTENED_1, SILENT_HEARD_1, STRING_1, STRING_HOLDING_1, STRING_NEXT_3,
+    STRING_REMOVING_1, STRING_SILENT_1, STRING_TAKING_1, TELLING_1, TOKEN_1, WAIT_1, WHOLE_NUMBER_1
 };
 
 static const char *const hf_segment_table[] = {
     [ACQUIRE_7] = "local PRINT = nil\n",
-    [ACQUIRE_ALL_11] = "local LEASE, TOKEN_TTL = ARGV[3], ARGV[4]\n"
+    [ACQUIRE_ALL_12] = "local LEASE, TOKEN_TTL = ARGV[3], ARGV[4]\n"
     "local function look_at(i)\n"
     "LOCK, COUNTER, QUEUE, RELEASES = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i]\n"
     "OWNER = ARGV[2 * i + 3]\n"
@@ -69,7 +69,7 @@ static const char *const hf_segment_table[] = {
     "local function is_free()\n"
     "if redis.call('EXISTS', QUEUE) == 0 then return true end\n"
     "settle_missed_grant(OWNER:sub(1, 36))\n"
-    "if foreign_ms() > 0 then return false end\n"
+    "if foreign_ms(POLL_MS) > 0 then return false end\n"
     "note_ours()\n"
     "return hand_over() == false and redis.call('ZCARD', QUEUE) == 0\n"
     "end\n"
@@ -116,6 +116,12 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local function granted()\n"
     "return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0\n"
+    "end\n"
+    "local function note_foreign()\n"
+    "local was, now = record_in(first_members()), now_ms()\n"
+    "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+    "if noted and was.till <= now then return end\n"
+    "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
     "end\n",
     [ACQUIRING_3] = "local function busy(ttl_ms, foreign, holder)\n"
     "if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end\n"
@@ -152,7 +158,7 @@ static const char *const hf_segment_table[] = {
     "if granted() then return take(0) end\n",
     [ACQUIRING_6] = "take_up_place()\n"
     "settle_missed_grant(WAITER ~= '' and client_of(WAITER) or OWNER:sub(1, 36))\n"
-    "local left = PRINT and 0 or foreign_ms() -- nobody else runs what a guard guards\n"
+    "local left = PRINT and 0 or foreign_ms(POLL_MS) -- nobody else runs what a guard guards\n"
     "if left > 0 then return busy(left, true) end\n"
     "local function after_foreign()\n"
     "local was = record_in(first_members())\n"
@@ -177,7 +183,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return -1\n"
     "end\n",
-    [BEGIN_12] = "local known = redis.call('HMGET', LOCK, 'print', 'done')\n"
+    [BEGIN_13] = "local known = redis.call('HMGET', LOCK, 'print', 'done')\n"
     "if (known[1] or '') ~= '' and PRINT ~= '' and known[1] ~= PRINT then return { 4 } end\n"
     "if known[1] and known[2] then\n"
     "if ARGV[7] ~= '' then redis.call('ZREM', QUEUE, ARGV[7]) end\n"
@@ -200,11 +206,8 @@ static const char *const hf_segment_table[] = {
     "local low = number % 1e7\n"
     "return string.format('%d%07d', (number - low) / 1e7, low)\n"
     "end\n",
-    [COMPLETE_10] = "local KEEP, PRINT, RESULT = ARGV[3], ARGV[4], ARGV[5]\n"
-    "local function is_queue()\n"
-    "return redis.call('TYPE', QUEUE).ok == 'zset'\n"
-    "end\n"
-    "if not holds_of(LOCK, OWNER) then\n"
+    [COMPLETE_11] = "local KEEP, PRINT, RESULT = ARGV[3], ARGV[4], ARGV[5]\n",
+    [COMPLETE_13] = "if not holds_of(LOCK, OWNER) then\n"
     "if redis.call('HGET', LOCK, 'by') == OWNER then return is_queue() and tell_done() and 3 or 1 end\n"
     "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
     "end\n"
@@ -486,13 +489,16 @@ static const char *const hf_segment_table[] = {
     "redis.call('PEXPIRE', FENCE, ARGV[5])\n"
     "end\n"
     "return { 1, all }\n",
+    [FIRST_IN_LINE_1] = "local function first_in_line()\n"
+    "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', '0', '1')[1]\n"
+    "end\n",
     [FOLLOWING_1] = "if ARGV[3] == '0' and ARGV[7] ~= '' then\n"
     "local WAITER, ttl_ms = ARGV[7], redis.call('PTTL', LOCK)\n"
     "local holder = ttl_ms > 0 and first_owner(LOCK)\n"
     "if holder and holder ~= OWNER and holder:byte(15) == 56 and holder:byte(37) == 58 then\n",
     [FOLLOWING_3] = "end\n"
     "end\n",
-    [FORCE_10] = "local function is_lock()\n"
+    [FORCE_11] = "local function is_lock()\n"
     "if KIND == 'string' then return true end\n"
     "local holder = holder_of(LOCK)\n"
     "local print, by = redis.call('HEXISTS', LOCK, 'print'), redis.call('HEXISTS', LOCK, 'by')\n"
@@ -501,6 +507,11 @@ static const char *const hf_segment_table[] = {
     "local fields = 1 + (holder == 'print' and 0 or print)\n"
     "if redis.call('HLEN', LOCK) ~= fields or not holds_of(LOCK, holder) then return false end\n"
     "return holder == OWNER or holder:find(JAVAS) or redis.call('EXISTS', COUNTER, QUEUE) > 0\n"
+    "end\n",
+    [FORGET_RECORD_1] = "local function forget_record()\n"
+    "local was = record_in(first_members())\n"
+    "if was then redis.call('ZREM', QUEUE, was.member) end\n"
+    "return was ~= nil\n"
     "end\n",
     [FORGETTING_1] = "local function forget_wait(member)\n"
     "local score = redis.call('ZSCORE', QUEUE, member)\n"
@@ -568,13 +579,15 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return holder, holder and holder == owner and holds_of(lock, owner) or nil, kind\n"
     "end\n",
-    [HASH_NEXT_3] = "local i, now_us = first_few[2] == '0' and 3 or 1, server_us()\n"
-    "if (first_few[2] or ''):byte() == 45 then -- below 0: a record\n"
-    "first_few = redis.call('ZRANGE', QUEUE, '0', '2', 'WITHSCORES')\n",
-    [HASH_NEXT_5] = "elseif now_us - (tonumber(first_few[i + 1]) or now_us) > LOCK_PROBE_US then\n"
-    "i = #first_few + 1\n"
+    [HASH_NEXT_3] = "local function next_waiter(few)\n"
+    "local i, now_us = few[2] == '0' and 3 or 1, server_us()\n"
+    "if (few[2] or ''):byte() == 45 then -- below 0: a record\n",
+    [HASH_NEXT_5] = "return next_behind_record(redis.call('ZRANGE', QUEUE, '0', '2', 'WITHSCORES'), now_us)\n"
+    "end\n"
+    "local old = now_us - (tonumber(few[i + 1]) or now_us) > LOCK_PROBE_US\n"
+    "return old and #few + 1 or i, now_us, few\n"
     "end\n",
-    [HASH_REMOVING_1] = "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
+    [HASH_REMOVING_1] = "local LAST_OF_FEW = '1'\n"
     "local removed = redis.call('HDEL', LOCK, OWNER) == 1\n",
     [HASH_TAKING_1] = "call('HSET', LOCK, OWNER, '1')\n"
     "call('PEXPIRE', LOCK, LEASE)\n",
@@ -601,7 +614,15 @@ static const char *const hf_segment_table[] = {
     "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'),\n"
     "ahead_of(ARGV[1]),\n"
     "}\n",
-    [JAVAS_1] = "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n",
+    [IS_QUEUE_1] = "local function is_queue()\n"
+    "return redis.call('TYPE', QUEUE).ok == 'zset'\n"
+    "end\n",
+    [JAVAS_1] = "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
+    "local function keep_counter()\n"
+    "if redis.call('PTTL', COUNTER) < 0 then return end\n"
+    "local text = redis.pcall('GET', COUNTER)\n"
+    "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
+    "end\n",
     [KEYS_1] = "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
     "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n",
     [LAST_PLACE_1] = "local function last_place()\n"
@@ -631,31 +652,26 @@ static const char *const hf_segment_table[] = {
     "redis.call('SET', LATCH, ARGV[2])\n"
     "announce(CHANNEL, '1')\n"
     "return note(1)\n",
-    [LEAVE_13] = "local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
-    "local function tell_first(...)\n"
-    "local member = first_alive(function(member, alive) return is_over(member, 1, alive) end)\n"
-    "local _, _, number = parts(member or '')\n"
-    "if number then tell(member, (...), number, select(2, ...)) end\n"
-    "end\n"
+    [LEAVE_15] = "local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
     "local function serve_next()\n"
     "local holder = holder_of(LOCK)\n"
     "if holder then\n"
-    "if not holder:find(OURS) or keeps(holder) then tell_first('recheck') end\n"
+    "if not holder:find(OURS) or keeps(holder) then tell_waiter(first_alive(is_over), 'recheck') end\n"
     "return 0\n"
     "end\n"
     "if redis.call('EXISTS', LOCK) == 1 then\n"
     "return redis.call('HEXISTS', LOCK, 'by') == 1 and tell_done() and 3 or 0\n"
     "end\n"
     "settle_missed_grant(OWNER:sub(1, 36))\n"
-    "local left = foreign_ms()\n"
+    "local left = foreign_ms(POLL_MS)\n"
     "if left > 0 then\n"
-    "tell_first('turn', left)\n"
+    "tell_waiter(first_alive(is_over), 'turn', left)\n"
     "return 0\n"
     "end\n"
     "note_ours()\n"
     "return hand_over() == nil and 3 or 0\n"
     "end\n"
-    "local granted, queued = nil, redis.call('TYPE', QUEUE).ok == 'zset'\n"
+    "local granted, queued = nil, is_queue()\n"
     "if WAITER ~= '' and queued then\n"
     "granted = forget_wait(WAITER)\n"
     "if not first() then redis.call('DEL', QUEUE) end\n"
@@ -679,25 +695,18 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local function client_of(member)\n"
     "return member:sub(3, 38)\n"
-    "end\n",
-    [MEMBERS_1] = "local BATCH = 100 -- of waiters that one script looks at\n",
-    [MEMBERS_3] = "local function channel_of(member)\n"
+    "end\n"
+    "local function channel_of(member)\n"
     "return 'holdfast_grant:' .. client_of(member)\n"
     "end\n"
     "local function tell(member, ...)\n"
     "redis.pcall('PUBLISH', channel_of(member), '1 ' .. table.concat({ ... }, ' '))\n"
-    "end\n"
-    "local function first()\n"
-    "local members = first_members()\n"
-    "local i = record_in(members) and 3 or 1\n"
-    "return members[i], tonumber(members[i + 1])\n"
-    "end\n"
-    "local function evict(client)\n"
-    "local gone = {}\n"
-    "for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do\n"
-    "if client_of(member) == client then gone[#gone + 1] = member end\n"
-    "end\n"
-    "if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end\n"
+    "end\n",
+    [MEMBERS_1] = "local BATCH = 100 -- of waiters that one script looks at\n"
+    "local MOST_BATCHES = 10 -- of those that it removes or lets in\n",
+    [MEMBERS_4] = "local function tell_waiter(member, word, ...)\n"
+    "local _, _, number = parts(member or '')\n"
+    "if number then tell(member, word, number, ...) end\n"
     "end\n"
     "local function listening(members, from)\n"
     "local channels, seen, set = {}, {}, {}\n"
@@ -706,20 +715,26 @@ static const char *const hf_segment_table[] = {
     "if not seen[channel] then channels[#channels + 1] = channel end\n"
     "seen[channel] = true\n"
     "end\n"
-    "local foreign, counts = listeners(RELEASES, unpack(channels))\n"
-    "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
-    "return set, foreign\n"
+    "local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, unpack(channels))\n"
+    "for i = 3, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
+    "return set, counts[2] or 0\n"
     "end\n"
-    "local function first_alive(is_over)\n"
-    "for _ = 1, MOST_BATCHES do\n"
-    "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
-    "BATCH)\n"
+    "local function is_over(member, alive)\n"
+    "local kind, _, number = parts(member)\n"
+    "if not kind then return not is_newer(member) end\n"
+    "if not KINDS:find(kind, 1, true) then tell(member, 'recheck', number) return true end\n"
+    "return not alive[channel_of(member)]\n"
+    "end\n"
+    "local function first_alive(over, size)\n"
+    "for batch = 0, MOST_BATCHES do\n"
+    "local members = redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+    "batch == 0 and size or BATCH)\n"
+    "if #members == 0 then return nil end\n"
     "local alive = listening(members, 1)\n"
     "for i = 1, #members, 2 do\n"
-    "if not is_over(members[i], alive) then return members[i] end\n"
+    "if not over(members[i], alive) then return members[i] end\n"
     "redis.call('ZREM', QUEUE, members[i])\n"
     "end\n"
-    "if #members == 0 then return nil end\n"
     "end\n"
     "end\n",
     [NOTE_1] = "local NOTE = KEYS[2]\n"
@@ -750,11 +765,8 @@ static const char *const hf_segment_table[] = {
     "local function recheck(member)\n"
     "redis.pcall('PUBLISH', 'holdfast_grant:' .. member:sub(3, 38),\n"
     "'1 recheck ' .. (member:match('^%d+', 40) or ''))\n"
-    "end\n"
-    "local function first_in_line()\n"
-    "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', '0', '1')[1]\n"
-    "end\n"
-    "local function is_dead(member)\n"
+    "end\n",
+    [PASSING_OVER_3] = "local function is_dead(member)\n"
     "return redis.pcall('PUBSUB', 'NUMSUB', 'holdfast_grant:' .. member:sub(3, 38))[2] == 0\n"
     "end\n"
     "local function pass_over(head, alone)\n"
@@ -842,7 +854,7 @@ static const char *const hf_segment_table[] = {
     "local ends_first = redis.call('ZRANGE', LEASES, '0', '0')[1]:sub(1, 14) == IDS[1]:sub(1, 14)\n"
     "if ends_first or is_foreign() then tell_to_look() end\n"
     "end\n"
-    "local several = (first_waiting() or ''):find('*', 1, true)\n"
+    "local several = (first_in_line() or ''):find('*', 1, true)\n"
     "if (FREE or 0) > kept and not several and foreign_waiters(RELEASES) > 0\n"
     "and is_behind_first(enqueue) then\n"
     "if back > 0 then announce(RELEASES, FREE) end\n"
@@ -860,9 +872,9 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "if back > 0 and free > kept then announce(RELEASES, free) end\n"
     "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-    [PERMIT_ACQUIRE_5] = "local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], ARGV[8]\n"
+    [PERMIT_ACQUIRE_5] = "local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[10])\n"
     "local ENDLESS = 922337203685477 -- Redisson's end of a lease without one\n"
-    "if not FREE and (PERMITS or '') ~= '' then\n",
+    "if not FREE and PERMITS then\n",
     [PERMIT_ACQUIRE_7] = "FREE = PERMITS - redis.call('ZCARD', LEASES)\n"
     "redis.call('SET', LOCK, string.format('%.0f', FREE))\n"
     "if FREE > 0 then announce(RELEASES, FREE) end\n"
@@ -882,13 +894,13 @@ static const char *const hf_segment_table[] = {
     "renew_end(KEYS[1], IDS, new == ends and new + 1 or new)\n"
     "if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end\n"
     "if not stays and ttl_ms > tonumber(ARGV[2]) then -- the first waiter counts on the longer one\n",
-    [PERMIT_GIVING_1] = "local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)\n"
+    [PERMIT_GRANTING_1] = "local function announce_grant(member, place, client, number, ttl_ms, last)\n"
+    "local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)\n"
     "token = counted and digits(token) or '0'\n"
     "redis.call('ZADD', QUEUE, '0', member)\n"
     "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-    "'1 grant p ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n",
-    [PERMIT_GRANTING_3] = "local function announce_grant(member, place, client, number, ttl_ms)\n"
-    "local last = nil\n",
+    "'1 grant p ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+    "end\n",
     [PERMIT_ID_1] = "local US = server_us()\n"
     "local NOW = (US - US % 1000) / 1000\n"
     "local function first_id(owner, number)\n"
@@ -913,7 +925,7 @@ static const char *const hf_segment_table[] = {
     "-1,\n"
     "(free or 0) + over,\n"
     "}\n",
-    [PERMIT_LEAVE_13] = "local WAITER = ARGV[4]\n"
+    [PERMIT_LEAVE_14] = "local WAITER = ARGV[4]\n"
     "local function all_of(owner)\n"
     "local ids = ids_of(owner)\n"
     "while #ids > 0 and not owner:find('*', 1, true) and redis.call('ZSCORE', LEASES, ids[#ids]) do\n"
@@ -921,31 +933,27 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return ids\n"
     "end\n"
-    "local queued = redis.call('TYPE', QUEUE).ok == 'zset'\n"
-    "local was_first = queued and WAITER ~= '' and first_waiting() == WAITER\n"
+    "local queued = is_queue()\n"
+    "local was_first = queued and WAITER ~= '' and first_in_line() == WAITER\n"
     "if WAITER ~= '' and queued then forget_wait(WAITER) end\n"
     "local given = put_back(all_of(OWNER))\n"
     "local back = reclaim()\n"
     "local freed = given + back\n"
     "settle_missed_grants(OWNER:sub(1, 36))\n"
-    "if freed == 0 and not (queued and first_waiting()) then\n"
-    "local was = queued and record_in(first_members())\n"
-    "if was then redis.call('ZREM', QUEUE, was.member) end\n"
+    "if freed == 0 and not (queued and first_in_line()) then\n"
+    "if queued then forget_record() end\n"
     "return 0\n"
     "end\n"
     "local passed = pass_on(freed)\n"
     "if was_first and is_foreign() then tell_to_look() end\n"
     "return passed == 3 and 3 or given > 0 and 1 or 0\n",
-    [PERMIT_PASSING_4] = "local function kept_for_others()\n"
-    "local was = record_in(first_members())\n"
-    "if was then redis.call('ZREM', QUEUE, was.member) end\n"
-    "if was or foreign_waiters(RELEASES) == 0 then return 0, 0 end\n"
+    [PERMIT_PASSING_6] = "local function kept_for_others()\n"
+    "if forget_record() or foreign_waiters(RELEASES) == 0 then return 0, 0 end\n"
     "write_record(nil, 0, 0, true, 0, NOW + TURN_MS)\n"
     "return 1, TURN_MS\n"
     "end\n"
     "local function tell_turn(member, left_ms)\n"
-    "local _, _, number = parts(member or '')\n"
-    "if number then tell(member, 'turn', number, left_ms) end\n"
+    "tell_waiter(member, 'turn', left_ms)\n"
     "if redis.call('ZCARD', QUEUE) == 1 then redis.call('PEXPIRE', QUEUE, left_ms) end\n"
     "end\n"
     "local function pass_to_waiters(count)\n"
@@ -963,13 +971,10 @@ static const char *const hf_segment_table[] = {
     "return more and 3 or 1\n"
     "end\n",
     [PERMIT_QUEUE_1] = "local TURN_MS = 10 -- in which one permit is left to clients that know no queue\n"
-    "local MOST_BATCHES = 10 -- of waiters that one script looks at\n",
-    [PERMIT_QUEUE_3] = "local function reserved()\n"
-    "local was = record_in(first_members())\n"
-    "if not was or foreign_waiters(RELEASES) == 0 then return 0, 0 end\n"
-    "local left = was.till - NOW\n"
-    "if left <= 0 or left > TURN_MS then return 0, 0 end\n"
-    "return 1, left\n"
+    "local KINDS = 'p'\n",
+    [PERMIT_QUEUE_4] = "local function reserved()\n"
+    "local left_ms = foreign_ms(TURN_MS, NOW)\n"
+    "return left_ms > 0 and 1 or 0, left_ms\n"
     "end\n"
     "local function settle_missed_grants(client)\n"
     "local evicted = {}\n"
@@ -986,14 +991,12 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "end\n"
     "end\n"
-    "local function is_over(member, all, alive)\n"
+    "local function is_refused(member, all, alive)\n"
+    "if is_over(member, alive) then return true end\n"
     "local kind, _, number, _, owner = parts(member)\n"
-    "if not kind then return true end\n"
-    "if kind ~= 'p' or all > 0 and #ids_of(owner) > all then\n"
-    "tell(member, 'recheck', number)\n"
-    "return true\n"
-    "end\n"
-    "return not alive[channel_of(member)]\n"
+    "local refused = kind and all > 0 and #ids_of(owner) > all\n"
+    "if refused then tell(member, 'recheck', number) end\n"
+    "return refused\n"
     "end\n"
     "local function lacking(ids)\n"
     "local rest = {}\n"
@@ -1015,7 +1018,7 @@ static const char *const hf_segment_table[] = {
     "for i = 1, #members, 2 do\n"
     "local member = members[i]\n"
     "stopped = member == me or is_newer(member)\n"
-    "if not stopped and is_over(member, all, alive) then\n"
+    "if not stopped and is_refused(member, all, alive) then\n"
     "gone[#gone + 1] = member\n"
     "elseif not stopped then\n"
     "local _, client, number, ttl_ms, owner = parts(member)\n"
@@ -1036,19 +1039,13 @@ static const char *const hf_segment_table[] = {
     "if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end\n"
     "return stopped, free\n"
     "end\n"
-    "local function first_waiting()\n"
-    "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
-    "end\n"
     "local function tell_to_look()\n"
     "local all = all_permits()\n"
-    "local member = first_alive(function(member, alive)\n"
-    "return not is_newer(member) and is_over(member, all, alive)\n"
-    "end)\n"
-    "local _, _, number = parts(member or '')\n"
-    "if number then tell(member, 'recheck', number) end\n"
+    "local function over(member, alive) return is_refused(member, all, alive) end\n"
+    "tell_waiter(first_alive(over), 'recheck')\n"
     "end\n"
     "local function serve(me, kept)\n"
-    "local before = first_waiting()\n"
+    "local before = first_in_line()\n"
     "if not before then return nil, false end\n"
     "local free, stopped = (FREE or 0) - kept, false\n"
     "local function goes_on() return not stopped and (free > 0 or kept > 0) end\n"
@@ -1059,24 +1056,25 @@ static const char *const hf_segment_table[] = {
     "stopped, free = serve_batch(me, free, size)\n"
     "size = BATCH\n"
     "end\n"
-    "local first_left = first_waiting()\n"
+    "local first_left = first_in_line()\n"
     "if first_left ~= before and first_left ~= me and is_foreign() then tell_to_look() end\n"
     "return first_left, first_left ~= nil and goes_on()\n"
     "end\n",
-    [PERMIT_RELEASE_10] = "local foreign, counts = listeners(RELEASES, 'holdfast_grant:' .. (client or ''))\n"
+    [PERMIT_RELEASE_11] = "local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. (client or ''))\n"
     "local last = ttl_ms ~= '0' and tonumber(redis.pcall('GET', COUNTER)) or nil\n"
-    "if client and place:find('^[1-9]%d*$') and foreign == 0 and (counts[4] or 0) > 0\n"
-    "and (not head[3] or not is_foreign()) then\n"
-    "redis.call('ZADD', LEASES, digits(NOW + GRANT_MS), first_id(client, number))\n",
-    [PERMIT_RELEASE_12] = "return 1\n"
+    "if client and place:find('^[1-9]%d*$') and (counts[4] or 0) > 0\n"
+    "and foreign_waiters(RELEASES, counts[2]) == 0 and (not head[3] or not is_foreign()) then\n"
+    "redis.call('ZADD', LEASES, digits(NOW + GRANT_MS), first_id(client, number))\n"
+    "announce_grant(member, place, client, number, ttl_ms, last)\n"
+    "return 1\n"
     "end\n"
     "end\n",
-    [PERMIT_RELEASE_17] = "local IDS = ids_of(OWNER)\n"
+    [PERMIT_RELEASE_16] = "local IDS = ids_of(OWNER)\n"
     "freed = ONE and add_free(freed) or put_back(IDS)\n"
     "local done = freed == #IDS and 1 or -1\n"
     "local waits = redis.call('EXISTS', QUEUE) == 1\n"
     "if not waits and ((FREE or 0) < 1 or announce(RELEASES, FREE) == 0) then return done end\n",
-    [PERMIT_RELEASE_21] = "local passed = pass_on(freed)\n"
+    [PERMIT_RELEASE_20] = "local passed = pass_on(freed)\n"
     "return done == 1 and passed or done\n",
     [PERMIT_RELEASE_5] = "local WAITER, ONE = ARGV[6] or '', OWNER:match('^:(%d+)$', 37)\n"
     "local freed = ONE and redis.call('ZREM', LEASES, first_id(OWNER, ONE)) or 0\n"
@@ -1084,7 +1082,7 @@ static const char *const hf_segment_table[] = {
     "local head = freed == 1 and FREE == 0\n"
     "and redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')\n"
     "if head and head[1] then\n",
-    [PERMIT_RELEASE_7] = "local member, place = head[1], head[2]\n"
+    [PERMIT_RELEASE_8] = "local member, place = head[1], head[2]\n"
     "local client, number, ttl_ms = member:match('^1p([%x-]+):(%d+):(%d+)$')\n",
     [PERMIT_RENEW_4] = "local results = {}\n"
     "for i, leases in ipairs(KEYS) do\n"
@@ -1129,24 +1127,15 @@ static const char *const hf_segment_table[] = {
     "redis.call('ZREM', leases, '')\n"
     "set_end(leases, ids, ms)\n"
     "end\n",
-    [PLACING_1] = "local QUEUE_MS = 120000\n",
-    [PLACING_3] = "local function place_of(score)\n"
+    [PLACING_1] = "local QUEUE_MS = 120000\n"
+    "local function place_of(score)\n"
     "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
     "end\n"
     "local function front_place()\n"
     "return server_us() / 1024\n"
-    "end\n"
-    "local function keep_counter()\n"
-    "if redis.call('PTTL', COUNTER) < 0 then return end\n"
-    "local text = redis.pcall('GET', COUNTER)\n"
-    "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
     "end\n",
-    [PLAIN_1] = "local function foreign_waiters(releases)\n"
-    "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
-    "end\n"
-    "local function listeners(releases, ...)\n"
-    "local counts = redis.pcall('PUBSUB', 'NUMSUB', releases, ...)\n"
-    "return counts[2] or 0, counts\n"
+    [PLAIN_1] = "local function foreign_waiters(releases, counted)\n"
+    "return counted or redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
     "end\n"
     "local function announce(releases, payload)\n"
     "return tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0\n"
@@ -1185,26 +1174,17 @@ static const char *const hf_segment_table[] = {
     "or #ids == 10 and has_foreign(redis.call('ZRANGE', LEASES, '-10', '-1'))\n"
     "end\n",
     [QUEUE_1] = "local POLL_LOOK_MS = 20 -- when the first waiter looks whether one of them has come\n"
-    "local MOST_BATCHES = 10 -- of dead waiters that one script removes\n"
     "local FEW = '2' -- the last of a record, a grant and a waiter\n",
-    [QUEUE_8] = "local function settle_missed_grant(client)\n"
+    [QUEUE_7] = "local function first()\n"
+    "local members = first_members()\n"
+    "local i = record_in(members) and 3 or 1\n"
+    "return members[i], tonumber(members[i + 1])\n"
+    "end\n"
+    "local function settle_missed_grant(client)\n"
     "local member = redis.call('ZRANGEBYSCORE', QUEUE, '0', '0', 'LIMIT', '0', '1')[1]\n"
     "if not member then return end\n"
     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
     "redis.call('ZADD', QUEUE, front_place(), member)\n"
-    "end\n"
-    "local function foreign_ms()\n"
-    "local was = record_in(first_members())\n"
-    "if not was or was.heard and foreign_waiters(RELEASES) == 0 then return 0 end\n"
-    "local left = was.till - now_ms()\n"
-    "return left <= POLL_MS and math.max(0, left) or 0\n"
-    "end\n"
-    "local function is_over(member, score, alive)\n"
-    "if score <= 0 then return true end\n"
-    "local kind, _, number = parts(member)\n"
-    "if not kind then return not is_newer(member) end\n"
-    "if not KINDS:find(kind, 1, true) then tell(member, 'recheck', number) return true end\n"
-    "return not alive[channel_of(member)]\n"
     "end\n"
     "local function first_waiter(me, members)\n"
     "local foreign\n"
@@ -1216,11 +1196,12 @@ static const char *const hf_segment_table[] = {
     "if from == 3 then redis.call('DEL', QUEUE) end\n"
     "return nil, false, foreign\n"
     "end\n"
-    "local alive, heard = listening(members, from)\n"
+    "local alive, counted = listening(members, from)\n"
     "local gone, found = {}, nil\n"
-    "foreign = foreign or heard\n"
+    "foreign = foreign or foreign_waiters(RELEASES, counted)\n"
     "for i = from, #members, 2 do\n"
-    "if members[i] == me or not is_over(members[i], tonumber(members[i + 1]), alive) then\n"
+    "local waits = tonumber(members[i + 1]) > 0\n"
+    "if members[i] == me or waits and not is_over(members[i], alive) then\n"
     "found = i\n"
     "break\n"
     "end\n"
@@ -1243,8 +1224,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local function leave_free(was, ms, look_ms, unused, heard, member, more)\n"
     "write_record(was, 0, unused, heard, 0, now_ms() + ms)\n"
-    "local _, _, number = parts(member or '')\n"
-    "if number then tell(member, 'turn', number, look_ms) end\n"
+    "tell_waiter(member, 'turn', look_ms)\n"
     "if not member and not more then redis.call('PEXPIRE', QUEUE, ms) end\n"
     "end\n"
     "local function foreign_turn(was, member, more)\n"
@@ -1348,33 +1328,29 @@ static const char *const hf_segment_table[] = {
     "if was then redis.call('ZREM', QUEUE, was.member) end\n"
     "local member = ('1f %d %d %d %.0f'):format(turns, unused, heard and 1 or 0, run)\n"
     "redis.call('ZADD', QUEUE, string.format('%.0f', -till), member)\n"
-    "end\n"
-    "local function note_foreign()\n"
-    "local was, now = record_in(first_members()), now_ms()\n"
-    "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
-    "if noted and was.till <= now then return end\n"
-    "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
     "end\n",
-    [RECORDED_NEXT_4] = "local was = record_in(first_few)\n"
-    "i = first_few[4] == '0' and 5 or 3\n"
-    "if not was or was.unused == 0 or is_due(was, math.floor(now_us / 1000)) then i = #first_few + 1 end\n",
+    [RECORDED_NEXT_4] = "local function next_behind_record(members, us)\n"
+    "local now, was = us or server_us(), record_in(members)\n"
+    "local nobody = not was or was.unused == 0 or is_due(was, math.floor(now / 1000))\n"
+    "return nobody and #members + 1 or members[4] == '0' and 5 or 3, now, members\n"
+    "end\n",
     [RELEASE_10] = "if heard == 0 or not tonumber(heard) or first_few.err then return 1 end\n"
     "end\n",
     [RELEASE_15] = "do\n",
-    [RELEASE_18] = "local place = (first_few[i + 1] or ''):match('^[1-9]%d*$')\n"
-    "local member = first_few[i] or ''\n"
+    [RELEASE_18] = "local i, now_us\n"
+    "i, now_us, first_few = next_waiter(first_few)\n"
+    "local member, place = first_few[i] or '', (first_few[i + 1] or ''):match('^[1-9]%d*$')\n"
     "local kind, client, number, ttl_ms, owner = parts(member)\n"
     "if kind and place and KINDS:find(kind, 1, true) then\n"
-    "local channel = 'holdfast_grant:' .. client\n"
-    "local foreign, counts = listeners(RELEASES, channel)\n"
-    "if foreign == 0 and (counts[#counts] or 0) > 0 then\n"
+    "local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. client)\n"
+    "if (counts[4] or 0) > 0 and foreign_waiters(RELEASES, counts[2]) == 0 then\n"
     "if first_few[i - 1] == '0' then redis.call('ZREM', QUEUE, first_few[i - 2]) end\n",
     [RELEASE_2] = "if ARGV[3] ~= '0' or ARGV[5] ~= '' then\n",
     [RELEASE_20] = "return 1\n"
     "end\n"
     "end\n"
     "end\n",
-    [RELEASE_24] = "if #first_few > 0 then return pass_on(first_few) end\n"
+    [RELEASE_25] = "if #first_few > 0 then return pass_on(first_few) end\n"
     "foreign_turn(nil)\n"
     "return 1\n",
     [RELEASE_4] = "local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
@@ -1390,7 +1366,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local first_few = redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_FEW, 'WITHSCORES')\n"
     "if #first_few == 0 then\n",
-    [RELEASE_ALL_10] = "local function release(to, lease)\n"
+    [RELEASE_ALL_11] = "local function release(to, lease)\n"
     "local readable, count = pcall(holds_of, LOCK, OWNER)\n"
     "if not (readable and count) then\n"
     "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
@@ -1496,20 +1472,9 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local joins = found == 'read' and not WRITES\n"
     "if (not found or joins) and redis.call('EXISTS', QUEUE) == 0 then\n"
-    "if not found or foreign_waiters() == 0 then return take() end\n"
+    "if not found or foreign_waiters(RELEASES) == 0 then return take() end\n"
     "end\n",
-    [RW_ACQUIRE_14] = "local function enqueue()\n"
-    "local last = last_place()\n"
-    "local score = last and last > FRONT_MOST and last + 1 or server_us()\n"
-    "if redis.call('ZADD', QUEUE, 'NX', score, WAITER) == 0 then take_up_place() end\n"
-    "score = tonumber(redis.call('ZSCORE', QUEUE, WAITER))\n"
-    "if score == 0 then\n"
-    "score = server_us() / 1024\n"
-    "redis.call('ZADD', QUEUE, score, WAITER)\n"
-    "end\n"
-    "return score\n"
-    "end\n"
-    "local function drain(score)\n"
+    [RW_ACQUIRE_16] = "local function drain(place)\n"
     "local now, till = now_ms(), tonumber(found:match('^drain:(%d+)$'))\n"
     "if till and till > now and till - now <= MOST_DRAIN_MS then return till - now end\n"
     "if till then\n"
@@ -1517,30 +1482,33 @@ static const char *const hf_segment_table[] = {
     "end_drain()\n"
     "return DRAIN_PAUSE_MS\n"
     "end\n"
-    "local record, pause = turn()\n"
-    "if record and pause > now and pause - now <= DRAIN_PAUSE_MS then return pause - now end\n"
-    "end_turn()\n"
-    "local ms = math.max(DRAIN_MS, math.min((now - score / 1000) / 8, MOST_DRAIN_MS))\n"
+    "local was = record_in(first_members())\n"
+    "if was and was.till > now and was.till - now <= DRAIN_PAUSE_MS then return was.till - now end\n"
+    "forget_record()\n"
+    "local ms = math.max(DRAIN_MS, math.min((now - place / 1000) / 8, MOST_DRAIN_MS))\n"
     "redis.call('HSET', LOCK, 'mode', string.format('drain:%.0f', now + ms))\n"
     "return ms\n"
     "end\n"
-    "local overdue_ms\n"
+    "local own_place, overdue_ms\n"
+    "local function stand()\n"
+    "own_place = own_place or enqueue()\n"
+    "return own_place\n"
+    "end\n"
     "local function look_at_first()\n"
     "if WAITER == '' then return end\n"
-    "local place, _ = place_of(enqueue()), nil\n"
+    "local place, _ = stand(), nil\n"
     "_, overdue_ms = look(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), has_foreign)\n"
     "found = settle_drain(found, WAITER) -- a writer may have been passed over\n"
     "end\n"
     "local function busy(ttl_ms, foreign)\n"
     "if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end\n"
-    "local score = enqueue()\n"
-    "local place = place_of(score)\n"
+    "local place = stand()\n"
     "local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)\n"
     "if ahead == 0 then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end\n"
     "if ahead == 0 and not foreign and found then\n"
     "foreign = has_foreign()\n"
     "if foreign and WRITES and found ~= 'write' then\n"
-    "ttl_ms = math.min(ttl_ms, math.ceil(drain(score)))\n"
+    "ttl_ms = math.min(ttl_ms, math.ceil(drain(place)))\n"
     "end\n"
     "end\n"
     "return { 0, ttl_ms, ahead, foreign and 1 or 0, place, overdue_ms }\n"
@@ -1552,30 +1520,30 @@ static const char *const hf_segment_table[] = {
     "local lock_ms = found and redis.call('PTTL', LOCK) or 0\n"
     "if lock_ms == -1 then return { -3 } end\n"
     "if found == 'write' then\n"
-    "if has_foreign() then end_turn() end -- it has come\n"
+    "if has_foreign() then forget_record() end -- it has come\n"
     "look_at_first()\n"
     "return busy(lock_ms, false)\n"
     "end\n"
     "settle_missed_grants(OWNER:sub(1, 36))\n"
     "take_up_place()\n"
     "found = settle_drain(found, WAITER)\n"
-    "local left = found and (WRITES and 0 or yield_ms()) or not found and turn_ms() or 0\n"
+    "local left = found and (WRITES and 0 or yield_ms()) or not found and foreign_ms(YIELD_MS) or 0\n"
     "if left > 0 then return busy(found and left or math.min(left, LOOK_MS), true) end\n"
-    "if not found and foreign_waiters() > 0\n"
-    "and is_behind_first(function() return place_of(enqueue()) end) then\n"
+    "if not found and foreign_waiters(RELEASES) > 0 and is_behind_first(stand) then\n"
     "return busy(tonumber(GRANT_MS), true)\n"
     "end\n"
     "if found then look_at_first() end\n"
     "local mine, newer, more = serve(found, WAITER, WRITES)\n"
     "if mine then\n"
     "local reply = take()\n"
-    "tell_first('recheck')\n"
+    "tell_waiter(first_living(), 'recheck')\n"
     "return reply\n"
     "end\n"
     "if newer then return { -4 } end\n"
     "found = redis.call('HGET', LOCK, 'mode')\n"
     "return busy(more and 1 or redis.call('PTTL', LOCK), false)\n",
-    [RW_ACQUIRE_3] = "local FROM, LEASE, TOKEN_TTL, WAITER, WRITER = tonumber(ARGV[3]), ARGV[5], ARGV[6], ARGV[7], ARGV[8]\n",
+    [RW_ACQUIRE_3] = "local FROM, LEASE, TOKEN_TTL = tonumber(ARGV[3]), ARGV[5], ARGV[6]\n"
+    "local WAITER, WRITER = ARGV[7], ARGV[11]\n",
     [RW_ACQUIRE_8] = "local WRITES = is_write(OWNER)\n"
     "if FROM > 0 then\n"
     "if held == 0 then return { found and -2 or -1 } end\n"
@@ -1606,7 +1574,7 @@ static const char *const hf_segment_table[] = {
     "if not stays and ttl_ms > LEASE then -- the first waiter counts on the longer one\n",
     [RW_EXTEND_4] = "end\n"
     "return 1\n",
-    [RW_FORCE_9] = "local kind = redis.call('TYPE', LOCK).ok\n"
+    [RW_FORCE_12] = "local kind = redis.call('TYPE', LOCK).ok\n"
     "if kind == 'none' then return 0 end\n"
     "if kind ~= 'hash' then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
     "local function is_read_write(fields)\n"
@@ -1635,7 +1603,7 @@ static const char *const hf_segment_table[] = {
     "if FROM == 0 and held == 0 and (not found or found == 'read') and OWNER:sub(-6) ~= ':write' then\n"
     "local call = redis.call\n"
     "local free = call('EXISTS', QUEUE) == 0\n"
-    "and (found and foreign_waiters() == 0 or not found and call('EXISTS', LOCK) == 0)\n"
+    "and (found and foreign_waiters(RELEASES) == 0 or not found and call('EXISTS', LOCK) == 0)\n"
     "local token = free and (TOKEN_TTL == '0' and 0 or tonumber(call('GET', COUNTER)))\n"
     "if token and (token > 0 or TOKEN_TTL == '0') and token < 9007199254740983 then\n"
     "if not found then\n"
@@ -1661,7 +1629,7 @@ static const char *const hf_segment_table[] = {
     "owner, holds, redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]) or '0',\n"
     "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'), ahead_of(ARGV[1]), readers,\n"
     "}\n",
-    [RW_LEAVE_9] = "local TO, WAITER = tonumber(ARGV[3]), ARGV[4]\n"
+    [RW_LEAVE_13] = "local TO, WAITER = tonumber(ARGV[3]), ARGV[4]\n"
     "local function serve_next()\n"
     "local mode = redis.call('HGET', LOCK, 'mode')\n"
     "if mode and mode ~= 'write' and not has_readers() then\n"
@@ -1674,16 +1642,16 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "settle_missed_grants(OWNER:sub(1, 36))\n"
     "mode = settle_drain(mode)\n"
-    "local left = mode and yield_ms() or not mode and turn_ms() or 0\n"
+    "local left = mode and yield_ms() or not mode and foreign_ms(YIELD_MS) or 0\n"
     "if left > 0 then\n"
-    "tell_first('turn', left)\n"
+    "tell_waiter(first_living(), 'turn', left)\n"
     "return 0\n"
     "end\n"
     "local _, _, more = serve(mode)\n"
-    "if mode and has_waiters() then tell_first_of_foreign() end\n"
+    "if mode and first_in_line() then tell_first_of_foreign() end\n"
     "return more and 3 or 0\n"
     "end\n"
-    "local queued = redis.call('TYPE', QUEUE).ok == 'zset'\n"
+    "local queued = is_queue()\n"
     "if WAITER ~= '' and queued then forget_wait(WAITER) end\n"
     "local count = tonumber(redis.call('HGET', LOCK, OWNER))\n"
     "if not count or count <= TO then\n"
@@ -1699,7 +1667,7 @@ static const char *const hf_segment_table[] = {
     "if left == 0 then\n"
     "call('DEL', LOCK)\n"
     "if reads then call('DEL', own) end\n"
-    "if announce(reads and '0' or '1') == 0 then return 1 end\n"
+    "if announce(RELEASES, reads and '0' or '1') == 0 then return 1 end\n"
     "holds = 0\n"
     "elseif left <= 100 and call('HGET', LOCK, 'mode') == 'read' then -- MANY of rw.lua\n"
     "local own_ms, lock_ms = call('PTTL', own), call('PTTL', LOCK)\n"
@@ -1721,76 +1689,22 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "end\n"
     "end\n",
-    [RW_PLAIN_1] = "local function foreign_waiters()\n"
-    "return redis.pcall('PUBSUB', 'NUMSUB', RELEASES)[2] or 0\n"
-    "end\n"
-    "local function announce(text)\n"
-    "return tonumber(redis.pcall('PUBLISH', RELEASES, text)) or 0\n"
-    "end\n",
-    [RW_QUEUE_1] = "local QUEUE_MS = 120000\n"
-    "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+    [RW_QUEUE_1] = "local KINDS = 'rw'\n"
     "local TURN_MS = 50 -- of a free lock, for Redisson's waiters\n"
     "local LOOK_MS = 5 -- when the first waiter looks whether one of them has come\n"
     "local YIELD_MS = 250\n"
     "local DRAIN_MS, MOST_DRAIN_MS = 50, 30000\n"
     "local DRAIN_PAUSE_MS = 50 -- then those that have it may enter it again\n"
-    "local FEW = 8 -- readers of which a release looks at each, if somebody waits\n"
-    "local BATCH, MOST_BATCHES = 100, 10 -- of waiters that one script lets in or removes\n",
-    [RW_QUEUE_3] = "local function place_of(score)\n"
-    "return string.format('%.17g', score)\n"
-    "end\n"
-    "local function parts(member)\n"
-    "local kind, client, number, ttl_ms = member:match('^1([rw])([%x-]+):(%d+):(%d+)$')\n"
-    "if not kind then return nil end\n"
-    "return kind, client, number, ttl_ms, client .. ':' .. number .. (kind == 'w' and ':write' or '')\n"
-    "end\n",
-    [RW_QUEUE_5] = "local function tell(client, ...)\n"
-    "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 ' .. table.concat({ ... }, ' '))\n"
-    "end\n"
-    "local function listening(members)\n"
-    "local channels, seen, set = {}, {}, {}\n"
-    "for i = 1, #members, 2 do\n"
-    "local channel = 'holdfast_grant:' .. client_of(members[i])\n"
-    "if not seen[channel] then channels[#channels + 1] = channel end\n"
-    "seen[channel] = true\n"
-    "end\n"
-    "local counts = redis.pcall('PUBSUB', 'NUMSUB', unpack(channels))\n"
-    "for i = 1, #counts, 2 do set[counts[i]:sub(16)] = counts[i + 1] > 0 end\n"
-    "return set\n"
-    "end\n"
-    "local function is_over(member, alive)\n"
-    "local kind, client, number = member:match('^1(%l)([%x-]+):(%d+)')\n"
-    "if not kind then return not is_newer(member) end\n"
-    "if kind ~= 'r' and kind ~= 'w' then tell(client, 'recheck', number) return true end\n"
-    "return not alive[client]\n"
-    "end\n"
-    "local function first_alive(me)\n"
-    "local size = 1\n"
-    "for _ = 0, MOST_BATCHES do\n"
-    "local members = redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
-    "size)\n"
-    "if #members == 0 then return nil end\n"
-    "local alive = listening(members)\n"
-    "for i = 1, #members, 2 do\n"
-    "if members[i] == me or not is_over(members[i], alive) then return members[i] end\n"
-    "redis.call('ZREM', QUEUE, members[i])\n"
-    "end\n"
-    "size = BATCH\n"
-    "end\n"
-    "end\n"
-    "local function tell_first(word, ...)\n"
-    "local _, client, number = parts(first_alive() or '')\n"
-    "if number then tell(client, word, number, ...) end\n"
-    "end\n"
-    "local function lease_of(owner, count)\n"
-    "return longest_lease(LOCK, owner, 1, count)\n"
+    "local FEW = 8 -- readers of which a release looks at each, if somebody waits\n",
+    [RW_QUEUE_5] = "local function first_living(me)\n"
+    "return first_alive(function(member, alive) return member ~= me and is_over(member, alive) end, 1)\n"
     "end\n"
     "local function live_readers()\n"
     "local fields, live, longest = redis.call('HGETALL', LOCK), 0, 0\n"
     "for i = 1, #fields, 2 do\n"
     "local owner, count = fields[i], tonumber(fields[i + 1])\n"
     "if count and not is_write(owner) then\n"
-    "local ms = lease_of(owner, count)\n"
+    "local ms = longest_lease(LOCK, owner, 1, count)\n"
     "if ms == -2 then redis.call('HDEL', LOCK, owner) else live = live + 1 end\n"
     "longest = math.max(longest, ms)\n"
     "end\n"
@@ -1805,7 +1719,7 @@ static const char *const hf_segment_table[] = {
     "for i = 1, #fields, 2 do\n"
     "local owner, count = fields[i], tonumber(fields[i + 1])\n"
     "if count then\n"
-    "if lease_of(owner, count) ~= -2 then return true end\n"
+    "if longest_lease(LOCK, owner, 1, count) ~= -2 then return true end\n"
     "redis.call('HDEL', LOCK, owner)\n"
     "end\n"
     "end\n"
@@ -1821,46 +1735,26 @@ static const char *const hf_segment_table[] = {
     "return false\n"
     "end\n"
     "local function tell_first_of_foreign()\n"
-    "if has_foreign() then tell_first('recheck') end\n"
+    "if has_foreign() then tell_waiter(first_living(), 'recheck') end\n"
     "end\n"
     "local function end_drain()\n"
     "redis.call('HSET', LOCK, 'mode', 'read')\n"
-    "announce('1')\n"
+    "announce(RELEASES, '1')\n"
     "end\n"
     "local function settle_drain(mode, me)\n"
     "if not mode or mode:sub(1, 6) ~= 'drain:' then return mode end\n"
-    "local member = first_alive(me)\n"
-    "if member and member:sub(2, 2) == 'w' then return mode end\n"
+    "if (first_living(me) or ''):sub(2, 2) == 'w' then return mode end\n"
     "end_drain()\n"
     "return 'read'\n"
     "end\n"
-    "local function turn()\n"
-    "local first = redis.call('ZRANGE', QUEUE, 0, 0, 'WITHSCORES')\n"
-    "local score = tonumber(first[2])\n"
-    "if score and score <= -1 then return first[1], -score end\n"
-    "end\n"
-    "local function has_waiters()\n"
-    "return redis.call('ZCOUNT', QUEUE, '(0', '+inf') > 0\n"
-    "end\n"
-    "local function end_turn()\n"
-    "local record = turn()\n"
-    "if record then redis.call('ZREM', QUEUE, record) end\n"
-    "end\n"
     "local function write_turn(ms)\n"
-    "end_turn()\n"
-    "redis.call('ZADD', QUEUE, string.format('%.0f', -(now_ms() + ms)), '1f 0 0 1 0')\n"
-    "if not has_waiters() then redis.call('PEXPIRE', QUEUE, 2 * ms) end\n"
-    "end\n"
-    "local function turn_ms()\n"
-    "local record, till = turn()\n"
-    "if not record or foreign_waiters() == 0 then return 0 end\n"
-    "local left = till - now_ms()\n"
-    "return left <= YIELD_MS and math.max(0, left) or 0\n"
+    "write_record(record_in(first_members()), 0, 0, true, 0, now_ms() + ms)\n"
+    "if not first_in_line() then redis.call('PEXPIRE', QUEUE, 2 * ms) end\n"
     "end\n"
     "local function yield_ms()\n"
-    "if foreign_waiters() == 0 or has_foreign() then return 0 end\n"
-    "local record, till = turn()\n"
-    "local left = record and till - now_ms() or -YIELD_MS\n"
+    "if foreign_waiters(RELEASES) == 0 or has_foreign() then return 0 end\n"
+    "local was = record_in(first_members())\n"
+    "local left = was and was.till - now_ms() or -YIELD_MS\n"
     "if left > YIELD_MS or left <= -YIELD_MS then\n"
     "write_turn(YIELD_MS)\n"
     "return YIELD_MS\n"
@@ -1872,17 +1766,11 @@ static const char *const hf_segment_table[] = {
     "return drawn and string.format('%.0f', token) or '0'\n"
     "end\n"
     "local function admit_writer(member, place)\n"
-    "local kind, client, number, ttl_ms, owner = parts(member)\n"
+    "local kind, _, number, ttl_ms, owner = parts(member)\n"
     "local token = token_text(next_token, ttl_ms)\n"
-    "enter(LOCK, owner, 1, GRANT_MS, 0)\n"
+    "enter(LOCK, owner .. ':write', 1, GRANT_MS, 0)\n"
     "redis.call('ZADD', QUEUE, 0, member)\n"
-    "tell(client, 'grant', kind, number, place_of(place), token, GRANT_MS, LOCK)\n"
-    "end\n"
-    "local function tell_readers(groups)\n"
-    "for _, group in ipairs(groups) do\n"
-    "tell(group.client, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '),\n"
-    "LOCK)\n"
-    "end\n"
+    "tell(member, 'grant', kind, number, place_of(place), token, GRANT_MS, LOCK)\n"
     "end\n"
     "local function admit_readers(members)\n"
     "local marks, groups = {}, {}\n"
@@ -1890,19 +1778,22 @@ static const char *const hf_segment_table[] = {
     "local _, client, number, ttl_ms, owner = parts(members[i])\n"
     "local name = client .. (ttl_ms == '0' and '' or '+')\n"
     "if not groups[name] then\n"
-    "groups[name] = { client = client, token = token_text(last_token, ttl_ms) }\n"
+    "groups[name] = { member = members[i], token = token_text(last_token, ttl_ms) }\n"
     "groups[#groups + 1] = groups[name]\n"
     "end\n"
     "local group = groups[name]\n"
-    "group[#group + 1], group[#group + 2] = number, place_of(members[i + 1])\n"
+    "group[#group + 1], group[#group + 2] = number, place_of(tonumber(members[i + 1]))\n"
     "marks[i], marks[i + 1] = 0, members[i]\n"
     "enter(LOCK, owner, 1, GRANT_MS, 0)\n"
     "end\n"
     "redis.call('ZADD', QUEUE, unpack(marks))\n"
-    "tell_readers(groups)\n"
+    "for _, group in ipairs(groups) do\n"
+    "tell(group.member, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '),\n"
+    "LOCK)\n"
+    "end\n"
     "end\n"
     "local function serve_batch(members, state)\n"
-    "local alive, gone, readers, open, newer = listening(members), {}, {}, true, false\n"
+    "local alive, gone, readers, open, newer = (listening(members, 1)), {}, {}, true, false\n"
     "for i = 1, #members, 2 do\n"
     "local member = members[i]\n"
     "local writes = member:sub(2, 2) == 'w'\n"
@@ -1914,7 +1805,7 @@ static const char *const hf_segment_table[] = {
     "state.mine, state.kept, open = not writes or not state.mode, 1, not writes\n"
     "state.mode = 'read'\n"
     "elseif writes then\n"
-    "if not state.mode then admit_writer(member, members[i + 1]) end\n"
+    "if not state.mode then admit_writer(member, tonumber(members[i + 1])) end\n"
     "open = false\n"
     "else\n"
     "readers[#readers + 1], readers[#readers + 2] = member, members[i + 1]\n"
@@ -1929,18 +1820,15 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return open, newer\n"
     "end\n"
-    "local function is_writer_first()\n"
-    "local member = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
-    "return member and member:sub(2, 2) == 'w'\n"
-    "end\n"
     "local function serve(mode, me, writes)\n"
     "local state = { mode = mode, me = me, kept = 0, mine = false }\n"
     "for batch = 1, MOST_BATCHES do\n"
+    "local one = batch == 1 and (first_in_line() or ''):sub(2, 2) == 'w' -- the writer\n"
     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',\n"
-    "state.kept, batch == 1 and is_writer_first() and 1 or BATCH)\n"
+    "state.kept, one and 1 or BATCH)\n"
     "if #members == 0 then\n"
     "local free = state.kept == 0 and (not writes or not state.mode)\n"
-    "if not mode or foreign_waiters() == 0 then end_turn() end\n"
+    "if not mode or foreign_waiters(RELEASES) == 0 then forget_record() end\n"
     "return state.mine or free, false, false\n"
     "end\n"
     "local open, newer = serve_batch(members, state)\n"
@@ -1948,45 +1836,21 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return state.mine, false, true\n"
     "end\n"
-    "local function forget_client(client)\n"
-    "for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do\n"
-    "if client_of(member) == client then redis.call('ZREM', QUEUE, member) end\n"
-    "end\n"
-    "end\n"
-    "local function settle_missed_grants(client)\n"
-    "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
-    "local kind, of, _, _, owner = parts(member)\n"
-    "if not kind or redis.call('HEXISTS', LOCK, owner) == 0 then\n"
-    "if of == client then\n"
-    "redis.call('ZADD', QUEUE, server_us() / 1024, member)\n"
-    "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
-    "else\n"
-    "redis.call('ZREM', QUEUE, member)\n"
-    "if kind == 'w' then forget_client(of) end\n"
-    "end\n"
-    "end\n"
-    "end\n"
-    "end\n"
-    "local function forget_grants()\n"
-    "return type(redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0)) == 'number'\n"
-    "end\n"
     "local function pass_on(text)\n"
-    "if not forget_grants() then\n"
-    "announce(text)\n"
+    "local forgotten = redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) -- no grant is open any more\n"
+    "if type(forgotten) ~= 'number' then\n"
+    "announce(RELEASES, text)\n"
     "return 1\n"
     "end\n"
-    "if foreign_waiters() > 0 then\n"
+    "if foreign_waiters(RELEASES) > 0 then\n"
     "write_turn(TURN_MS)\n"
-    "tell_first('turn', LOOK_MS)\n"
-    "announce(text)\n"
+    "tell_waiter(first_living(), 'turn', LOOK_MS)\n"
+    "announce(RELEASES, text)\n"
     "return 1\n"
     "end\n"
     "local _, _, more = serve(nil)\n"
-    "if redis.call('EXISTS', LOCK) == 0 then announce(text) end\n"
+    "if redis.call('EXISTS', LOCK) == 0 then announce(RELEASES, text) end\n"
     "return more and 3 or 1\n"
-    "end\n"
-    "local function queue_is_sound()\n"
-    "return redis.call('TYPE', QUEUE).ok == 'zset'\n"
     "end\n"
     "local function after_reader(left, was_longest)\n"
     "local mode = left > 0 and redis.call('HGET', LOCK, 'mode')\n"
@@ -1999,8 +1863,8 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local shorter = longest < redis.call('PTTL', LOCK)\n"
     "if shorter then redis.call('PEXPIRE', LOCK, longest) end\n"
-    "if queue_is_sound() then\n"
-    "if shorter then tell_first('recheck', longest) end\n"
+    "if is_queue() then\n"
+    "if shorter then tell_waiter(first_living(), 'recheck', longest) end\n"
     "tell_first_of_foreign()\n"
     "end\n"
     "settle_drain(mode)\n"
@@ -2014,11 +1878,11 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "redis.call('HSET', LOCK, 'mode', 'read')\n"
     "redis.call('PEXPIRE', LOCK, longest)\n"
-    "announce('1')\n"
-    "if not queue_is_sound() then return 1 end\n"
+    "announce(RELEASES, '1')\n"
+    "if not is_queue() then return 1 end\n"
     "local left = yield_ms()\n"
     "if left > 0 then\n"
-    "tell_first('turn', left)\n"
+    "tell_waiter(first_living(), 'turn', left)\n"
     "return 1\n"
     "end\n"
     "local _, _, more = serve('read')\n"
@@ -2036,7 +1900,7 @@ static const char *const hf_segment_table[] = {
     "redis.call('HDEL', LOCK, OWNER)\n"
     "return writes and after_writer() or after_reader(left, was_longest)\n"
     "end\n",
-    [RW_RELEASE_10] = "if holds == 0 then\n"
+    [RW_RELEASE_13] = "if holds == 0 then\n"
     "write_turn(TURN_MS)\n"
     "return 1\n"
     "end\n"
@@ -2062,18 +1926,20 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "end\n"
     "return results\n",
-    [RW_SHARDED_1] = "local function plain_waiters()\n"
-    "return redis.pcall('PUBSUB', 'NUMSUB', RELEASES)[2] or 0\n"
+    [RW_SETTLING_3] = "local function settle_missed_grants(client)\n"
+    "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
+    "local kind, of, _, _, owner = parts(member)\n"
+    "local held_by = kind == 'w' and owner .. ':write' or owner\n"
+    "if not kind or redis.call('HEXISTS', LOCK, held_by) == 0 then\n"
+    "if of == client then\n"
+    "redis.call('ZADD', QUEUE, front_place(), member)\n"
+    "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
+    "else\n"
+    "redis.call('ZREM', QUEUE, member)\n"
+    "if kind == 'w' then evict(of) end\n"
     "end\n"
-    "local function foreign_waiters()\n"
-    "local ours = 'holdfast_listening:' .. RELEASES:sub(#'redisson_rwlock:' + 1)\n"
-    "local counts = redis.pcall('PUBSUB', 'SHARDNUMSUB', RELEASES, ours)\n"
-    "return (counts[2] or 0) - (counts[4] or 0) + plain_waiters()\n"
     "end\n"
-    "local function announce(text)\n"
-    "local heard = tonumber(redis.pcall('SPUBLISH', RELEASES, text)) or 0\n"
-    "if plain_waiters() == 0 then return heard end\n"
-    "return heard + (tonumber(redis.pcall('PUBLISH', RELEASES, text)) or 0)\n"
+    "end\n"
     "end\n",
     [RW_TOKEN_1] = "local function last_token(ttl_ms)\n"
     "if ttl_ms == '0' then return 0 end\n"
@@ -2116,20 +1982,26 @@ static const char *const hf_segment_table[] = {
     "if redis.call('EXISTS', PERMITS) == 1 then return note(0) end\n"
     "give(ARGV[2])\n"
     "return note(1)\n",
-    [SHARDED_1] = "local function sharded_waiters(releases)\n"
-    "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
-    "local counts = redis.pcall('PUBSUB', 'SHARDNUMSUB', releases, ours)\n"
-    "return (counts[2] or 0) - (counts[4] or 0)\n"
+    [SETTLING_1] = "local function foreign_ms(most, now)\n"
+    "local was = record_in(first_members())\n"
+    "if not was or was.heard and foreign_waiters(RELEASES) == 0 then return 0 end\n"
+    "local left = was.till - (now or now_ms())\n"
+    "return left <= most and math.max(0, left) or 0\n"
     "end\n"
-    "local function plain_waiters(releases)\n"
+    "local function evict(client)\n"
+    "local gone = {}\n"
+    "for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do\n"
+    "if client_of(member) == client then gone[#gone + 1] = member end\n"
+    "end\n"
+    "if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end\n"
+    "end\n",
+    [SHARDED_1] = "local function plain_waiters(releases)\n"
     "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
     "end\n"
-    "local function foreign_waiters(releases)\n"
-    "return sharded_waiters(releases) + plain_waiters(releases)\n"
-    "end\n"
-    "local function listeners(releases, ...)\n"
-    "local counts = redis.pcall('PUBSUB', 'NUMSUB', releases, ...)\n"
-    "return sharded_waiters(releases) + (counts[2] or 0), counts\n"
+    "local function foreign_waiters(releases, counted)\n"
+    "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
+    "local counts = redis.pcall('PUBSUB', 'SHARDNUMSUB', releases, ours)\n"
+    "return (counts[2] or 0) - (counts[4] or 0) + (counted or plain_waiters(releases))\n"
     "end\n"
     "local function announce(releases, payload)\n"
     "local heard = tonumber(redis.pcall('SPUBLISH', releases, payload or '0')) or 0\n"
@@ -2163,15 +2035,11 @@ static const char *const hf_segment_table[] = {
     "local holder = redis.call('GET', lock)\n"
     "return holder, holder and holder == owner and 1 or nil, 'lock'\n"
     "end\n",
-    [STRING_NEXT_1] = "local now_us = server_us()\n"
-    "local i\n",
+    [STRING_NEXT_3] = "local next_waiter = next_behind_record\n",
     [STRING_REMOVING_1] = "local LAST_OF_FEW = '2'\n"
     "local removed = redis.call('GET', LOCK) == OWNER and redis.call('DEL', LOCK) == 1\n",
-    [STRING_SILENT_1] = "local function foreign_waiters(_)\n"
+    [STRING_SILENT_1] = "local function foreign_waiters(_, _)\n"
     "return 0\n"
-    "end\n"
-    "local function listeners(_, ...)\n"
-    "return 0, redis.pcall('PUBSUB', 'NUMSUB', ...)\n"
     "end\n"
     "local function announce(_)\n"
     "return 0\n"
@@ -2229,172 +2097,176 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "f203c4b682b9b7285b5434aa8feb49d093f5116d", (const unsigned char[]){KEYS_1, FREE_1,
+    {"acquire", "630b626942e8ffb2b0f4e30ca615c921bc1059cc", (const unsigned char[]){KEYS_1, FREE_1,
     HEAD_3, HASH_TAKING_1, HEAD_5, CLOCK_1, HASH_1, OURS_1, FOLLOWING_1, BEHIND_1, FOLLOWING_3,
-    ACQUIRE_7, TOKEN_1, RANGES_3, FRESH_1, HASH_HOLDING_1, PLAIN_1, PLACING_1, JAVAS_1, PLACING_3,
-    RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1, QUEUEING_4, ACQUIRING_3,
-    QUEUE_1, PARTS_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, MEMBERS_1, MEMBER_1,
-    MEMBERS_3, QUEUE_8, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21023,
-    &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
-    {"acquire_all", "e3fd53a9f2976c0728da465ee595930b2a389e58", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, PLACING_1, JAVAS_1, PLACING_3,
-    RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, PARTS_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, MEMBERS_1, MEMBER_1, MEMBERS_3, QUEUE_8, RUNS_1, ACQUIRE_ALL_11, HF_NO_SEGMENT},
-    14091, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
-    {"begin", "3fac7f94f0f12d2288ec2b84faf2dbbe34ab1d61", (const unsigned char[]){KEYS_1, CLOCK_1,
-    TOKEN_1, RANGES_3, HASH_1, BEGIN_5, FREE_1, FRESH_1, HASH_HOLDING_1, PLAIN_1, OURS_1,
-    PLACING_1, JAVAS_1, PLACING_3, RECORD_1, NOW_1, RECORD_3, BEGIN_12, ACQUIRING_1, LAST_PLACE_1,
-    PASSING_OVER_1, QUEUEING_4, ACQUIRING_3, QUEUE_1, PARTS_1, GRANTING_1, GIVING_1, GRANTING_3,
-    DUE_1, LOCK_PROBE_1, MEMBERS_1, MEMBER_1, MEMBERS_3, QUEUE_8, RUNS_1, ACQUIRING_6,
-    HF_NO_SEGMENT}, 20178, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
-    {"complete", "5ef4774acbcad0f30ffec56144314e47a0cef91a", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, RANGES_3, HASH_1, OURS_1, PLACING_1, JAVAS_1, PLACING_3, RECORD_1, NOW_1,
-    RECORD_3, PLAIN_1, QUEUE_1, PARTS_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1,
-    MEMBERS_1, MEMBER_1, MEMBERS_3, QUEUE_8, TELLING_1, COMPLETE_10, HF_NO_SEGMENT}, 12969,
-    &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
+    ACQUIRE_7, TOKEN_1, RANGES_3, FRESH_1, HASH_HOLDING_1, PLAIN_1, JAVAS_1, PLACING_1, RECORD_1,
+    NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3,
+    QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
+    GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6,
+    HF_NO_SEGMENT}, 21070, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
+    {"acquire_all", "4ed7e4f500ff51d698dff7ec11246ac42c243685", (const unsigned char[]){KEYS_1,
+    CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1,
+    NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
+    GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRE_ALL_12,
+    HF_NO_SEGMENT}, 13841, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
+    {"begin", "aab65575b02c5314c5bda15b3b5ab361c569c570", (const unsigned char[]){KEYS_1, CLOCK_1,
+    TOKEN_1, RANGES_3, HASH_1, BEGIN_5, FREE_1, FRESH_1, HASH_HOLDING_1, PLAIN_1, OURS_1, JAVAS_1,
+    PLACING_1, RECORD_1, NOW_1, RECORD_3, BEGIN_13, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1,
+    FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1,
+    PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
+    RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 20225, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
+    {"complete", "973492f81f9cc80c8cb28a4b49fc50fafeadc1c9", (const unsigned char[]){KEYS_1,
+    CLOCK_1, TOKEN_1, RANGES_3, HASH_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
+    PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1,
+    GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, TELLING_1, COMPLETE_11, IS_QUEUE_1, COMPLETE_13,
+    HF_NO_SEGMENT}, 12712, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
     {"extend", "92c1927d787af96b980fb6bc2b0f3ac50fa0dae2", (const unsigned char[]){HASH_1,
     EXTEND_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1297, NULL},
-    {"fair_acquire", "79fb96a2ff73c3f61366ff9fe249f88aa326b0bf", (const unsigned char[]){KEYS_1,
+    {"fair_acquire", "c6eabbca2050285b8514e79cff383fd32537bc47", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, ACQUIRE_7, FREE_1, FRESH_1, PLAIN_1,
-    FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 9613,
+    FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 9497,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE]},
-    {"fair_force", "d050b90c658fb9d92d616cd83f01039e76109699", (const unsigned char[]){KEYS_1,
+    {"fair_force", "512423c97db79588415067c40cdc5fcea27c84ef", (const unsigned char[]){KEYS_1,
     CLOCK_1, HASH_1, HASH_HOLDING_1, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3,
-    JAVAS_1, FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 5985,
+    JAVAS_1, FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 6063,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE]},
     {"fair_info", "623b2a693fb6172ba55eb4eb3b0643c6f69ce551", (const unsigned char[]){HASH_1,
     HASH_HOLDING_1, DEAF_1, FAIR_INFO_5, HF_NO_SEGMENT}, 1769, NULL},
-    {"fair_leave", "0eabd5ec4733183123c9daaab426958e23989dac", (const unsigned char[]){KEYS_1,
+    {"fair_leave", "6f42fe9bc88638e4757c934cd6b67e5c7b372ca2", (const unsigned char[]){KEYS_1,
     CLOCK_1, HASH_1, HASH_HOLDING_1, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3,
-    FAIR_LEAVE_6, HF_NO_SEGMENT}, 5660, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE]},
-    {"fair_release", "282d08d9e0c5f60d9ac5c775644c9efefea1a4cb", (const unsigned char[]){KEYS_1,
+    FAIR_LEAVE_6, HF_NO_SEGMENT}, 5544, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE]},
+    {"fair_release", "739eec6571fbaf4229a5a3cad0ff3b4bf4b7a3b5", (const unsigned char[]){KEYS_1,
     HASH_1, HASH_HOLDING_1, FAIR_RELEASE_4, CLOCK_1, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5,
-    FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 5569,
+    FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 5453,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE]},
     {"fence", "49e8cbb019d3818602c04cb8047e2778f03bb97d", (const unsigned char[]){FENCE_1,
     HF_NO_SEGMENT}, 1764, NULL},
-    {"force", "44eb4d051168d0c0c0632260a6491152bf3ac2f0", (const unsigned char[]){KEYS_1, CLOCK_1,
-    TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, PLACING_1, JAVAS_1, PLACING_3, RECORD_1,
-    NOW_1, RECORD_3, PLAIN_1, QUEUE_1, PARTS_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, MEMBERS_1, MEMBER_1, MEMBERS_3, QUEUE_8, FORCE_10, ONLY_LOCK_1, FAIR_RELEASE_7,
-    HF_NO_SEGMENT}, 13396, &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
+    {"force", "b595540fbcbfda69d26d361f0654dbf7edfb7fc1", (const unsigned char[]){KEYS_1, CLOCK_1,
+    TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1,
+    RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1,
+    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7,
+    HF_NO_SEGMENT}, 13139, &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
     {"info", "047cdf006c176a79ceb33f864e7fc00a80b4f5aa", (const unsigned char[]){HASH_1,
     HASH_HOLDING_1, DEAF_1, AHEAD_3, INFO_5, HF_NO_SEGMENT}, 1815, NULL},
-    {"latch_delete", "3a3baceddc369b560be2fd93255ffd5462e732a0", (const unsigned char[]){PLAIN_1,
-    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_DELETE_2, HF_NO_SEGMENT}, 1091,
+    {"latch_delete", "387601945cdf0afd3bc579b7d43b29d63fe64c94", (const unsigned char[]){PLAIN_1,
+    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_DELETE_2, HF_NO_SEGMENT}, 975,
     &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE]},
-    {"latch_down", "4573a5c7721e119b311df2ecb6ccc1a46840b597", (const unsigned char[]){PLAIN_1,
-    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_DOWN_2, HF_NO_SEGMENT}, 1197,
+    {"latch_down", "7af0e0c279648ff7dd7236765f66b93c4d7bfcb7", (const unsigned char[]){PLAIN_1,
+    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_DOWN_2, HF_NO_SEGMENT}, 1081,
     &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DOWN]},
-    {"latch_set", "0d1abf2f8c640602d7d85757a8247217d83d517a", (const unsigned char[]){PLAIN_1,
-    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_SET_2, HF_NO_SEGMENT}, 1140,
+    {"latch_set", "d1fe7a26ae19692d0a9609dc60b7370cd63068b3", (const unsigned char[]){PLAIN_1,
+    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_SET_2, HF_NO_SEGMENT}, 1024,
     &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET]},
-    {"leave", "96df3fb79854a9b8aeb220cf4409f793214c5abd", (const unsigned char[]){KEYS_1, CLOCK_1,
-    TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, PLACING_1, JAVAS_1, PLACING_3, RECORD_1,
-    NOW_1, RECORD_3, PLAIN_1, QUEUE_1, PARTS_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, MEMBERS_1, MEMBER_1, MEMBERS_3, QUEUE_8, RUNS_1, FORGETTING_1, TELLING_1,
-    LEAVE_13, HF_NO_SEGMENT}, 15092, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
-    {"mutex_acquire", "2eaac24de7ab2ad6feeb7de48817d2f8092137f0", (const unsigned char[]){KEYS_1,
+    {"leave", "472008419146ec6cb99477f5defb7b2de64c71bc", (const unsigned char[]){KEYS_1, CLOCK_1,
+    TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1,
+    RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1,
+    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, IS_QUEUE_1, FORGETTING_1,
+    TELLING_1, LEAVE_15, HF_NO_SEGMENT}, 14708, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
+    {"mutex_acquire", "b5f01a936ac4450929a9b4c9e0354db4a35d7f93", (const unsigned char[]){KEYS_1,
     FREE_1, HEAD_3, STRING_TAKING_1, HEAD_5, CLOCK_1, STRING_1, OURS_1, FOLLOWING_1, BEHIND_1,
-    FOLLOWING_3, ACQUIRE_7, TOKEN_1, RANGES_3, FRESH_1, STRING_HOLDING_1, STRING_SILENT_1,
-    PLACING_1, JAVAS_1, PLACING_3, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1,
-    PASSING_OVER_1, QUEUEING_4, ACQUIRING_3, QUEUE_1, PARTS_1, GRANTING_1, GIVING_1, GRANTING_3,
-    DUE_1, LOCK_PROBE_1, MEMBERS_1, MEMBER_1, MEMBERS_3, QUEUE_8, RUNS_1, ACQUIRING_6,
-    HF_NO_SEGMENT}, 20228, NULL},
+    FOLLOWING_3, ACQUIRE_7, TOKEN_1, RANGES_3, FRESH_1, STRING_HOLDING_1, STRING_SILENT_1, JAVAS_1,
+    PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1,
+    FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1,
+    PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
+    RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 20310, NULL},
     {"mutex_extend", "c9acf0105e729dbd7aa779d328f91111557d52ae", (const unsigned char[]){STRING_1,
     EXTEND_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1042, NULL},
-    {"mutex_force", "bf0b263a38769e8148972dba0da1185b026447ad", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, RANGES_3, STRING_1, STRING_HOLDING_1, OURS_1, PLACING_1, JAVAS_1, PLACING_3,
-    RECORD_1, NOW_1, RECORD_3, STRING_SILENT_1, QUEUE_1, PARTS_1, GRANTING_1, GIVING_1, GRANTING_3,
-    DUE_1, LOCK_PROBE_1, MEMBERS_1, MEMBER_1, MEMBERS_3, QUEUE_8, FORCE_10, ONLY_LOCK_1,
-    FAIR_RELEASE_7, HF_NO_SEGMENT}, 12623, NULL},
+    {"mutex_force", "78612e2a176840d8cda9f2bd0edf9494da5a3ec1", (const unsigned char[]){KEYS_1,
+    CLOCK_1, TOKEN_1, RANGES_3, STRING_1, STRING_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1,
+    NOW_1, RECORD_3, STRING_SILENT_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
+    GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11, ONLY_LOCK_1,
+    FAIR_RELEASE_7, HF_NO_SEGMENT}, 12401, NULL},
     {"mutex_info", "f6c7c5d43da7d3a1bdf54eff3920e0c4a5d93bdd", (const unsigned char[]){STRING_1,
     STRING_HOLDING_1, DEAF_1, AHEAD_3, INFO_5, HF_NO_SEGMENT}, 1227, NULL},
-    {"mutex_leave", "eeba9717bf5f0a1844435aa74c0219876ac60f6b", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, RANGES_3, STRING_1, STRING_HOLDING_1, OURS_1, PLACING_1, JAVAS_1, PLACING_3,
-    RECORD_1, NOW_1, RECORD_3, STRING_SILENT_1, QUEUE_1, PARTS_1, GRANTING_1, GIVING_1, GRANTING_3,
-    DUE_1, LOCK_PROBE_1, MEMBERS_1, MEMBER_1, MEMBERS_3, QUEUE_8, RUNS_1, FORGETTING_1, TELLING_1,
-    LEAVE_13, HF_NO_SEGMENT}, 14319, NULL},
-    {"mutex_release", "88b0ad02fc9cbb79a67f595446a1613fbc80fcfb", (const unsigned char[]){KEYS_1,
+    {"mutex_leave", "1eab846e294b24df649cf6de77811bc43ea9d5c9", (const unsigned char[]){KEYS_1,
+    CLOCK_1, TOKEN_1, RANGES_3, STRING_1, STRING_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1,
+    NOW_1, RECORD_3, STRING_SILENT_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
+    GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, IS_QUEUE_1,
+    FORGETTING_1, TELLING_1, LEAVE_15, HF_NO_SEGMENT}, 13970, NULL},
+    {"mutex_release", "5657d18e343160a799e2eb746967ccade9b234eb", (const unsigned char[]){KEYS_1,
     RELEASE_2, STRING_1, RELEASE_4, STRING_HOLDING_1, RELEASE_6, STRING_REMOVING_1, RELEASE_8,
     SILENT_HEARD_1, RELEASE_10, STRING_1, STRING_SILENT_1, CLOCK_1, TOKEN_1, RANGES_3, RELEASE_15,
-    PARTS_1, STRING_NEXT_1, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4, RELEASE_18,
-    GIVING_1, RELEASE_20, OURS_1, PLACING_1, JAVAS_1, PLACING_3, RECORD_1, NOW_1, RECORD_3,
-    QUEUE_1, PARTS_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, MEMBERS_1, MEMBER_1,
-    MEMBERS_3, QUEUE_8, RELEASE_24, HF_NO_SEGMENT}, 16087, NULL},
+    PARTS_1, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4, STRING_NEXT_3, RELEASE_18,
+    GIVING_1, RELEASE_20, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, QUEUE_1,
+    MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
+    LOCK_PROBE_1, QUEUE_7, RELEASE_25, HF_NO_SEGMENT}, 15736, NULL},
     {"mutex_renew", "9df5d8634374a125ec5e4ab9434f32db21be0392", (const unsigned char[]){STRING_1,
     RENEW_2, HF_NO_SEGMENT}, 613, NULL},
-    {"permit_acquire", "15ed8e4024ac17ed9873890ed8f0eba32494c9fc", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "ee753e0f07ba7438eba759e9f695f4d0c26390b0", (const unsigned char[]){KEYS_1,
     CLOCK_1, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_ACQUIRE_5, PLAIN_1, PERMIT_ACQUIRE_7,
     BEHIND_1, GRANTING_3, PERMITS_1, TOKEN_1, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3,
-    PERMIT_ACQUIRE_13, OURS_1, PLACING_1, JAVAS_1, PLACING_3, RECORD_1, NOW_1, RECORD_3, PLAIN_1,
-    LAST_PLACE_1, PASSING_OVER_1, QUEUEING_4, PERMIT_ACQUIRE_18, PARTS_1, PERMIT_GRANTING_3,
-    PERMIT_GIVING_1, GRANTING_3, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBERS_3, PERMIT_QUEUE_3,
-    PERMIT_ACQUIRE_21, HF_NO_SEGMENT}, 18928,
+    PERMIT_ACQUIRE_13, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, LAST_PLACE_1,
+    PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, PERMIT_ACQUIRE_18,
+    PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
+    PERMIT_QUEUE_4, PERMIT_ACQUIRE_21, HF_NO_SEGMENT}, 18342,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
     {"permit_extend", "e90b21cd9c964f1aea6cccbbee96ac5639e616eb", (const unsigned char[]){CLOCK_1,
     PERMIT_ID_1, PERMITS_1, PERMIT_EXTEND_4, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 2221, NULL},
     {"permit_info", "04c5ab978e74340008bcf6d5b04cc16d4daf26f3", (const unsigned char[]){CLOCK_1,
     PERMIT_INFO_2, DEAF_1, AHEAD_3, WHOLE_NUMBER_1, PERMIT_INFO_5, HF_NO_SEGMENT}, 1709, NULL},
-    {"permit_leave", "c4f35f853e834b37d2a8f4ed72d55acc06ed5899", (const unsigned char[]){KEYS_1,
+    {"permit_leave", "9aca1cb4300fa80d2e3abd8aaccd42d9041d020a", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1,
-    POOL_FOREIGN_1, POOL_CHANGES_3, PLAIN_1, OURS_1, PLACING_1, JAVAS_1, PLACING_3, RECORD_1,
-    NOW_1, RECORD_3, PARTS_1, PERMIT_GRANTING_3, PERMIT_GIVING_1, GRANTING_3, PERMIT_QUEUE_1,
-    MEMBERS_1, MEMBER_1, MEMBERS_3, PERMIT_QUEUE_3, PERMIT_PASSING_4, FORGETTING_1,
-    PERMIT_LEAVE_13, HF_NO_SEGMENT}, 14096, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
-    {"permit_release", "83107bb1eab13e107d80cc6d18b32d0253af687c", (const unsigned char[]){KEYS_1,
-    CLOCK_1, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_RELEASE_5, TOKEN_1, PERMIT_RELEASE_7,
-    POOL_FOREIGN_1, PLAIN_1, PERMIT_RELEASE_10, PERMIT_GIVING_1, PERMIT_RELEASE_12, PERMITS_1,
-    TOKEN_1, PLAIN_1, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_RELEASE_17, OURS_1,
-    PLACING_1, JAVAS_1, PLACING_3, RECORD_1, NOW_1, RECORD_3, PARTS_1, PERMIT_GRANTING_3,
-    PERMIT_GIVING_1, GRANTING_3, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBERS_3, PERMIT_QUEUE_3,
-    PERMIT_PASSING_4, PERMIT_RELEASE_21, HF_NO_SEGMENT}, 16119,
+    POOL_FOREIGN_1, POOL_CHANGES_3, PLAIN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
+    PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4,
+    SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, IS_QUEUE_1, FORGETTING_1,
+    PERMIT_LEAVE_14, HF_NO_SEGMENT}, 13725, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
+    {"permit_release", "4455fd058413ea49642322e908b41ad640dc83ea", (const unsigned char[]){KEYS_1,
+    CLOCK_1, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_RELEASE_5, TOKEN_1, PERMIT_GRANTING_1,
+    PERMIT_RELEASE_8, POOL_FOREIGN_1, PLAIN_1, PERMIT_RELEASE_11, PERMITS_1, TOKEN_1, PLAIN_1,
+    POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_RELEASE_16, OURS_1, PLACING_1, RECORD_1,
+    NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
+    PARTS_1, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6,
+    PERMIT_RELEASE_20, HF_NO_SEGMENT}, 15834,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
     {"permit_renew", "62f0da57ab64d1bccffc5e763c2ebe8547054706", (const unsigned char[]){CLOCK_1,
     PERMIT_ID_1, PERMITS_1, PERMIT_RENEW_4, HF_NO_SEGMENT}, 1731, NULL},
-    {"permit_set", "5ec6b85c32e1eaa03decd8d88cc6b6d1cb5fe722", (const unsigned char[]){KEYS_1,
+    {"permit_set", "673a47451deab76059308c87921e6bad4e486cd8", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1,
-    POOL_FOREIGN_1, POOL_CHANGES_3, PLAIN_1, OURS_1, PLACING_1, JAVAS_1, PLACING_3, RECORD_1,
-    NOW_1, RECORD_3, PARTS_1, PERMIT_GRANTING_3, PERMIT_GIVING_1, GRANTING_3, PERMIT_QUEUE_1,
-    MEMBERS_1, MEMBER_1, MEMBERS_3, PERMIT_QUEUE_3, PERMIT_PASSING_4, PERMIT_SET_12,
-    HF_NO_SEGMENT}, 12977, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
+    POOL_FOREIGN_1, POOL_CHANGES_3, PLAIN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
+    PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4,
+    SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_SET_12, HF_NO_SEGMENT},
+    12627, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
     {"raise", "852d75b1d352ca55b01f78e83f52bb635c1fdc04", (const unsigned char[]){RAISE_1,
     HF_NO_SEGMENT}, 327, NULL},
-    {"release", "34d2ba7fdd233a58983c318b5bfa3332ca89feea", (const unsigned char[]){KEYS_1,
+    {"release", "68b19267f143ce30e85e8bb8d7a56aff6886e8e9", (const unsigned char[]){KEYS_1,
     RELEASE_2, HASH_1, RELEASE_4, HASH_HOLDING_1, RELEASE_6, HASH_REMOVING_1, RELEASE_8,
     PLAIN_HEARD_1, RELEASE_10, HASH_1, PLAIN_1, CLOCK_1, TOKEN_1, RANGES_3, RELEASE_15, PARTS_1,
     LOCK_PROBE_1, HASH_NEXT_3, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4, HASH_NEXT_5,
-    RELEASE_18, GIVING_1, RELEASE_20, OURS_1, PLACING_1, JAVAS_1, PLACING_3, RECORD_1, NOW_1,
-    RECORD_3, QUEUE_1, PARTS_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, MEMBERS_1,
-    MEMBER_1, MEMBERS_3, QUEUE_8, RELEASE_24, HF_NO_SEGMENT}, 17480,
+    RELEASE_18, GIVING_1, RELEASE_20, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
+    QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3,
+    DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_25, HF_NO_SEGMENT}, 17079,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE]},
-    {"release_all", "07cbd4c00537e76f312dd6aaad935ac213485163", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, PLACING_1, JAVAS_1, PLACING_3,
-    RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, PARTS_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, MEMBERS_1, MEMBER_1, MEMBERS_3, QUEUE_8, RELEASE_ALL_10, HF_NO_SEGMENT}, 13114,
-    &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
+    {"release_all", "6e3ef825abc385da22c97acca79e476127c92ec9", (const unsigned char[]){KEYS_1,
+    CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1,
+    NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
+    GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_ALL_11, HF_NO_SEGMENT},
+    12857, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
     {"renew", "612a2c9050386260ce0a1189f16aa5e30af5a9a6", (const unsigned char[]){HASH_1, RENEW_2,
     HF_NO_SEGMENT}, 868, NULL},
-    {"rw_acquire", "05357d1c7d0a49e7a663aba9ce143c259dfc3164", (const unsigned char[]){KEYS_1,
-    RW_PLAIN_1, RW_ACQUIRE_3, RW_HEAD_1, CLOCK_1, TOKEN_1, RW_1, RW_ACQUIRE_8, RW_TOKEN_1,
-    RW_ACQUIRE_10, RW_QUEUE_1, NOW_1, RW_QUEUE_3, MEMBER_1, RW_QUEUE_5, LAST_PLACE_1,
-    PASSING_OVER_1, RW_ACQUIRE_14, HF_NO_SEGMENT}, 22536,
-    &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
+    {"rw_acquire", "a2638cef0d193054aaefad0070e236df522fac38", (const unsigned char[]){KEYS_1,
+    PLAIN_1, RW_ACQUIRE_3, RW_HEAD_1, CLOCK_1, TOKEN_1, RW_1, RW_ACQUIRE_8, RW_TOKEN_1,
+    RW_ACQUIRE_10, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, LAST_PLACE_1, PASSING_OVER_1,
+    FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, RW_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1,
+    MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, RW_ACQUIRE_16,
+    HF_NO_SEGMENT}, 23852, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
     {"rw_extend", "aa98ecd5bf0b6f296ef6273a1a50eeb09f20cf36", (const unsigned char[]){RW_1,
     RW_EXTEND_2, SHORTENED_1, RW_EXTEND_4, HF_NO_SEGMENT}, 3547, NULL},
-    {"rw_force", "93d7e015c19e1cf2aef9bf87a0e3172c89ae48be", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, RW_1, RW_PLAIN_1, RW_TOKEN_1, RW_QUEUE_1, NOW_1, RW_QUEUE_3, MEMBER_1,
-    RW_QUEUE_5, JAVAS_1, RW_FORCE_9, HF_NO_SEGMENT}, 15875,
+    {"rw_force", "98e4fef8d4888f86287ee170c67d21e369eee528", (const unsigned char[]){KEYS_1,
+    CLOCK_1, TOKEN_1, RW_1, PLAIN_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
+    FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, IS_QUEUE_1,
+    FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1, RW_FORCE_12, HF_NO_SEGMENT}, 16233,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE]},
     {"rw_info", "dc9c809fb58b0bfe4fbaeba784262b1323238cfd", (const unsigned char[]){RW_1, DEAF_1,
     AHEAD_3, RW_INFO_4, HF_NO_SEGMENT}, 3306, NULL},
-    {"rw_leave", "74e33c27548a62c44b0845f8e9de0433ce3db0bd", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, RW_1, RW_PLAIN_1, RW_TOKEN_1, RW_QUEUE_1, NOW_1, RW_QUEUE_3, MEMBER_1,
-    RW_QUEUE_5, FORGETTING_1, RW_LEAVE_9, HF_NO_SEGMENT}, 16385,
-    &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
-    {"rw_release", "3c8a0ad8e9521b09fc6bb2f20ed075eae09ed058", (const unsigned char[]){KEYS_1,
-    RW_PLAIN_1, RW_RELEASE_3, RW_LEAVING_1, CLOCK_1, TOKEN_1, RW_1, RW_TOKEN_1, RW_QUEUE_1, NOW_1,
-    RW_QUEUE_3, MEMBER_1, RW_QUEUE_5, RW_RELEASE_10, HF_NO_SEGMENT}, 16526,
+    {"rw_leave", "779a2d602c3e6bdd1728c8feb1e30ac5746dcdf0", (const unsigned char[]){KEYS_1,
+    CLOCK_1, TOKEN_1, RW_1, PLAIN_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
+    FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, IS_QUEUE_1,
+    FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, FORGETTING_1, RW_LEAVE_13,
+    HF_NO_SEGMENT}, 17547, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
+    {"rw_release", "e872142a274da780866da98a45e336b7a090874e", (const unsigned char[]){KEYS_1,
+    PLAIN_1, RW_RELEASE_3, RW_LEAVING_1, CLOCK_1, TOKEN_1, RW_1, RW_TOKEN_1, OURS_1, PLACING_1,
+    RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1,
+    MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, RW_RELEASE_13, HF_NO_SEGMENT}, 16700,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE]},
     {"rw_renew", "60c9ce1563fbcc36974d27500dbcc45b9c46d418", (const unsigned char[]){RW_1,
     RW_RENEW_2, HF_NO_SEGMENT}, 2761, NULL},
@@ -2407,137 +2279,142 @@ static const hf_program hf_program_table[] = {
     {"semaphore_drain", "23bc47285916bd7f1f78adbbff3c5edc8b71393d",
     (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_DRAIN_2,
     HF_NO_SEGMENT}, 706, NULL},
-    {"semaphore_leave", "c4c8b66858ce07b94afa08475d45301cbf4d5784",
+    {"semaphore_leave", "af2e7f22f4ac10bcc05db0d0b8a804e6269027bc",
     (const unsigned char[]){PLAIN_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1227,
+    SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1111,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE]},
-    {"semaphore_release", "478805dc960e790bfed094c105a1b489cb685f34",
+    {"semaphore_release", "5ff2ae2c3619718e959a5b1931d92a0c74ad12d6",
     (const unsigned char[]){PLAIN_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1150,
+    SEMAPHORE_GIVING_4, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1034,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE]},
-    {"semaphore_set", "2c708f808d28510d4960b8dc88704c78f81d6542", (const unsigned char[]){PLAIN_1,
+    {"semaphore_set", "b43ce81e1b84f745d7531f6ccf1ea6a880966bc9", (const unsigned char[]){PLAIN_1,
     SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_GIVING_4, SEMAPHORE_SET_2,
-    HF_NO_SEGMENT}, 1221, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET]},
-    {"sharded_acquire", "8a0d933d16116bd9284a6eda477e1d2676d0a347", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 1105, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET]},
+    {"sharded_acquire", "50d54fd78eb99a1268d27ed3ecfd2d4d4e23872e", (const unsigned char[]){KEYS_1,
     FREE_1, HEAD_3, HASH_TAKING_1, HEAD_5, CLOCK_1, HASH_1, OURS_1, FOLLOWING_1, BEHIND_1,
-    FOLLOWING_3, ACQUIRE_7, TOKEN_1, RANGES_3, FRESH_1, HASH_HOLDING_1, SHARDED_1, PLACING_1,
-    JAVAS_1, PLACING_3, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1,
-    QUEUEING_4, ACQUIRING_3, QUEUE_1, PARTS_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, MEMBERS_1, MEMBER_1, MEMBERS_3, QUEUE_8, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT},
-    21523, NULL},
-    {"sharded_acquire_all", "68d8b60b2211a497ede5e2edbfc0450faf2a9d3a",
+    FOLLOWING_3, ACQUIRE_7, TOKEN_1, RANGES_3, FRESH_1, HASH_HOLDING_1, SHARDED_1, JAVAS_1,
+    PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1,
+    FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1,
+    PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
+    RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21464, NULL},
+    {"sharded_acquire_all", "3417863525f673cb1dbdb18f79add6649927116f",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1,
-    PLACING_1, JAVAS_1, PLACING_3, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, PARTS_1,
-    GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, MEMBERS_1, MEMBER_1, MEMBERS_3, QUEUE_8,
-    RUNS_1, ACQUIRE_ALL_11, HF_NO_SEGMENT}, 14591, NULL},
-    {"sharded_begin", "b0d69341c8b0eb42e3b94e85df0e2142b778cf40", (const unsigned char[]){KEYS_1,
+    JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1,
+    PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
+    RUNS_1, ACQUIRE_ALL_12, HF_NO_SEGMENT}, 14235, NULL},
+    {"sharded_begin", "c370beed660cf73f697a227e513493c38e4e2457", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, RANGES_3, HASH_1, BEGIN_5, FREE_1, FRESH_1, HASH_HOLDING_1, SHARDED_1,
-    OURS_1, PLACING_1, JAVAS_1, PLACING_3, RECORD_1, NOW_1, RECORD_3, BEGIN_12, ACQUIRING_1,
-    LAST_PLACE_1, PASSING_OVER_1, QUEUEING_4, ACQUIRING_3, QUEUE_1, PARTS_1, GRANTING_1, GIVING_1,
-    GRANTING_3, DUE_1, LOCK_PROBE_1, MEMBERS_1, MEMBER_1, MEMBERS_3, QUEUE_8, RUNS_1, ACQUIRING_6,
-    HF_NO_SEGMENT}, 20678, NULL},
-    {"sharded_complete", "98e43f24d2b28912eeca8615555ddab1490257eb",
-    (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, RANGES_3, HASH_1, OURS_1, PLACING_1, JAVAS_1,
-    PLACING_3, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, PARTS_1, GRANTING_1, GIVING_1,
-    GRANTING_3, DUE_1, LOCK_PROBE_1, MEMBERS_1, MEMBER_1, MEMBERS_3, QUEUE_8, TELLING_1,
-    COMPLETE_10, HF_NO_SEGMENT}, 13469, NULL},
-    {"sharded_fair_acquire", "78b8bd546be8b9b82282429b7fe82823b466b43d",
+    OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, BEGIN_13, ACQUIRING_1, LAST_PLACE_1,
+    PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1,
+    MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
+    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 20619, NULL},
+    {"sharded_complete", "34933fa1753c8e27085edaa1a2e29fac1ac4173f",
+    (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, RANGES_3, HASH_1, OURS_1, JAVAS_1, PLACING_1,
+    RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4,
+    SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, TELLING_1,
+    COMPLETE_11, IS_QUEUE_1, COMPLETE_13, HF_NO_SEGMENT}, 13106, NULL},
+    {"sharded_fair_acquire", "d0b8734919e0ee523d639ee1dccf7c6218fd4bcc",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, ACQUIRE_7,
     FREE_1, FRESH_1, SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_ACQUIRE_10, HF_NO_SEGMENT},
-    10113, NULL},
-    {"sharded_fair_force", "8398f69ef24a1d26720e981159a2c563dbe47f11",
+    9891, NULL},
+    {"sharded_fair_force", "3469b5346753385da7b7bab6c12a058a3e0ddf68",
     (const unsigned char[]){KEYS_1, CLOCK_1, HASH_1, HASH_HOLDING_1, SHARDED_1, FAIR_QUEUE_3,
     NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, JAVAS_1, FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10,
-    HF_NO_SEGMENT}, 6485, NULL},
-    {"sharded_fair_leave", "c38d8e6098be9dcd69e664f2f9e501436da53c6a",
+    HF_NO_SEGMENT}, 6457, NULL},
+    {"sharded_fair_leave", "541025042489cec7a284dc3fc194235e14bedba2",
     (const unsigned char[]){KEYS_1, CLOCK_1, HASH_1, HASH_HOLDING_1, SHARDED_1, FAIR_QUEUE_3,
-    NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_LEAVE_6, HF_NO_SEGMENT}, 6160, NULL},
-    {"sharded_fair_release", "5c73954a458f4817cd66bc76a76ae72476edf862",
+    NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_LEAVE_6, HF_NO_SEGMENT}, 5938, NULL},
+    {"sharded_fair_release", "b02a872c9efabfb0a686a941c236918fb44d1279",
     (const unsigned char[]){KEYS_1, HASH_1, HASH_HOLDING_1, FAIR_RELEASE_4, CLOCK_1, SHARDED_1,
-    FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 6069, NULL},
-    {"sharded_force", "823d312bc9e2729386adf722b77a76243c57ee36", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, PLACING_1, JAVAS_1, PLACING_3,
-    RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, PARTS_1, GRANTING_1, GIVING_1, GRANTING_3,
-    DUE_1, LOCK_PROBE_1, MEMBERS_1, MEMBER_1, MEMBERS_3, QUEUE_8, FORCE_10, ONLY_LOCK_1,
-    FAIR_RELEASE_7, HF_NO_SEGMENT}, 13896, NULL},
-    {"sharded_latch_delete", "300be9955663eb3c627cea522f489a0000592ca7",
+    FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 5847, NULL},
+    {"sharded_force", "e861c8cb8717852ef6ee8fceddf344e957754755", (const unsigned char[]){KEYS_1,
+    CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1,
+    NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
+    GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11, ONLY_LOCK_1,
+    FAIR_RELEASE_7, HF_NO_SEGMENT}, 13533, NULL},
+    {"sharded_latch_delete", "d79f2310359cc6eca389b4da57a7c9722e68d752",
     (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
-    LATCH_DELETE_2, HF_NO_SEGMENT}, 1591, NULL},
-    {"sharded_latch_down", "881f1fd8d0458a66a6a50e51bd1e5f74c19e9cdf",
+    LATCH_DELETE_2, HF_NO_SEGMENT}, 1369, NULL},
+    {"sharded_latch_down", "1c30c10e9e52dfc06d4b1d3bcf3d56db1cec6cfc",
     (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
-    LATCH_DOWN_2, HF_NO_SEGMENT}, 1697, NULL},
-    {"sharded_latch_set", "2c1f35a552898249ff899ee8a781c22300d023fc",
+    LATCH_DOWN_2, HF_NO_SEGMENT}, 1475, NULL},
+    {"sharded_latch_set", "1a9f26834210746b3e9c39825d201248b873ff85",
     (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
-    LATCH_SET_2, HF_NO_SEGMENT}, 1640, NULL},
-    {"sharded_leave", "a8b5f9c853264995efca685a1e616edded0d1cf7", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, PLACING_1, JAVAS_1, PLACING_3,
-    RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, PARTS_1, GRANTING_1, GIVING_1, GRANTING_3,
-    DUE_1, LOCK_PROBE_1, MEMBERS_1, MEMBER_1, MEMBERS_3, QUEUE_8, RUNS_1, FORGETTING_1, TELLING_1,
-    LEAVE_13, HF_NO_SEGMENT}, 15592, NULL},
-    {"sharded_permit_acquire", "a4361adcdc7d41672d34f2242b9f56e41a85ba67",
+    LATCH_SET_2, HF_NO_SEGMENT}, 1418, NULL},
+    {"sharded_leave", "da67b1c1603573e6d61ac5ec272d7181a24847a8", (const unsigned char[]){KEYS_1,
+    CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1,
+    NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
+    GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, IS_QUEUE_1,
+    FORGETTING_1, TELLING_1, LEAVE_15, HF_NO_SEGMENT}, 15102, NULL},
+    {"sharded_permit_acquire", "625af44c6d6e8302637369254227f8d55abe9066",
     (const unsigned char[]){KEYS_1, CLOCK_1, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_ACQUIRE_5,
     SHARDED_1, PERMIT_ACQUIRE_7, BEHIND_1, GRANTING_3, PERMITS_1, TOKEN_1, POOL_CHANGES_1,
-    POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_ACQUIRE_13, OURS_1, PLACING_1, JAVAS_1, PLACING_3,
-    RECORD_1, NOW_1, RECORD_3, SHARDED_1, LAST_PLACE_1, PASSING_OVER_1, QUEUEING_4,
-    PERMIT_ACQUIRE_18, PARTS_1, PERMIT_GRANTING_3, PERMIT_GIVING_1, GRANTING_3, PERMIT_QUEUE_1,
-    MEMBERS_1, MEMBER_1, MEMBERS_3, PERMIT_QUEUE_3, PERMIT_ACQUIRE_21, HF_NO_SEGMENT}, 19928,
-    NULL},
-    {"sharded_permit_leave", "03fda8e521689ad39e062e7b3c675e633f722eda",
+    POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_ACQUIRE_13, OURS_1, PLACING_1, RECORD_1, NOW_1,
+    RECORD_3, SHARDED_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4,
+    PERMIT_ACQUIRE_18, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4,
+    SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_21, HF_NO_SEGMENT}, 19130, NULL},
+    {"sharded_permit_leave", "56bc0288ef4765e3bac378690945237a3b7e44b3",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1,
-    POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, SHARDED_1, OURS_1, PLACING_1, JAVAS_1,
-    PLACING_3, RECORD_1, NOW_1, RECORD_3, PARTS_1, PERMIT_GRANTING_3, PERMIT_GIVING_1, GRANTING_3,
-    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBERS_3, PERMIT_QUEUE_3, PERMIT_PASSING_4, FORGETTING_1,
-    PERMIT_LEAVE_13, HF_NO_SEGMENT}, 14596, NULL},
-    {"sharded_permit_release", "d4287a3cb9fe325229fa2f018df0a547c8549782",
+    POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, SHARDED_1, OURS_1, PLACING_1, RECORD_1,
+    NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
+    PARTS_1, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, IS_QUEUE_1,
+    FORGETTING_1, PERMIT_LEAVE_14, HF_NO_SEGMENT}, 14119, NULL},
+    {"sharded_permit_release", "8282cfe3f33bdfab8bcd185adb6c8b568b4e8fd8",
     (const unsigned char[]){KEYS_1, CLOCK_1, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_RELEASE_5,
-    TOKEN_1, PERMIT_RELEASE_7, POOL_FOREIGN_1, SHARDED_1, PERMIT_RELEASE_10, PERMIT_GIVING_1,
-    PERMIT_RELEASE_12, PERMITS_1, TOKEN_1, SHARDED_1, POOL_CHANGES_1, POOL_FOREIGN_1,
-    POOL_CHANGES_3, PERMIT_RELEASE_17, OURS_1, PLACING_1, JAVAS_1, PLACING_3, RECORD_1, NOW_1,
-    RECORD_3, PARTS_1, PERMIT_GRANTING_3, PERMIT_GIVING_1, GRANTING_3, PERMIT_QUEUE_1, MEMBERS_1,
-    MEMBER_1, MEMBERS_3, PERMIT_QUEUE_3, PERMIT_PASSING_4, PERMIT_RELEASE_21, HF_NO_SEGMENT},
-    17119, NULL},
-    {"sharded_permit_set", "1734c4573edf559c598d27730907829e7007b432",
+    TOKEN_1, PERMIT_GRANTING_1, PERMIT_RELEASE_8, POOL_FOREIGN_1, SHARDED_1, PERMIT_RELEASE_11,
+    PERMITS_1, TOKEN_1, SHARDED_1, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3,
+    PERMIT_RELEASE_16, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1,
+    FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
+    PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_RELEASE_20, HF_NO_SEGMENT}, 16622,
+    NULL},
+    {"sharded_permit_set", "1ca056bbd8de7923993ff666190a3bd9eb4bc710",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1,
-    POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, SHARDED_1, OURS_1, PLACING_1, JAVAS_1,
-    PLACING_3, RECORD_1, NOW_1, RECORD_3, PARTS_1, PERMIT_GRANTING_3, PERMIT_GIVING_1, GRANTING_3,
-    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBERS_3, PERMIT_QUEUE_3, PERMIT_PASSING_4,
-    PERMIT_SET_12, HF_NO_SEGMENT}, 13477, NULL},
-    {"sharded_release", "e205bb79a2da8bae7e29b7b422929d0f144c44da", (const unsigned char[]){KEYS_1,
+    POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, SHARDED_1, OURS_1, PLACING_1, RECORD_1,
+    NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
+    PARTS_1, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6,
+    PERMIT_SET_12, HF_NO_SEGMENT}, 13021, NULL},
+    {"sharded_release", "a8404d4f03c9d4ee7d41ac018dedd336c070dadb", (const unsigned char[]){KEYS_1,
     RELEASE_2, HASH_1, RELEASE_4, HASH_HOLDING_1, RELEASE_6, HASH_REMOVING_1, RELEASE_8,
     SHARDED_HEARD_1, RELEASE_10, HASH_1, SHARDED_1, CLOCK_1, TOKEN_1, RANGES_3, RELEASE_15,
     PARTS_1, LOCK_PROBE_1, HASH_NEXT_3, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4,
-    HASH_NEXT_5, RELEASE_18, GIVING_1, RELEASE_20, OURS_1, PLACING_1, JAVAS_1, PLACING_3, RECORD_1,
-    NOW_1, RECORD_3, QUEUE_1, PARTS_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1,
-    MEMBERS_1, MEMBER_1, MEMBERS_3, QUEUE_8, RELEASE_24, HF_NO_SEGMENT}, 18136, NULL},
-    {"sharded_release_all", "e3df774934a8bfc49b76722d1ea1dd61115e1945",
+    HASH_NEXT_5, RELEASE_18, GIVING_1, RELEASE_20, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1,
+    RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1,
+    GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_25, HF_NO_SEGMENT}, 17629, NULL},
+    {"sharded_release_all", "417ef4fda601de9ab9d9745bc7b087e632caf842",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1,
-    PLACING_1, JAVAS_1, PLACING_3, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, PARTS_1,
-    GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, MEMBERS_1, MEMBER_1, MEMBERS_3, QUEUE_8,
-    RELEASE_ALL_10, HF_NO_SEGMENT}, 13614, NULL},
-    {"sharded_rw_acquire", "7ce7522a4ee4ee5cd484fc026e0ae71a58b10d3c",
-    (const unsigned char[]){KEYS_1, RW_SHARDED_1, RW_ACQUIRE_3, RW_HEAD_1, CLOCK_1, TOKEN_1, RW_1,
-    RW_ACQUIRE_8, RW_TOKEN_1, RW_ACQUIRE_10, RW_QUEUE_1, NOW_1, RW_QUEUE_3, MEMBER_1, RW_QUEUE_5,
-    LAST_PLACE_1, PASSING_OVER_1, RW_ACQUIRE_14, HF_NO_SEGMENT}, 22901, NULL},
-    {"sharded_rw_force", "2a4cba7b30d9415a36cda67784840e05d721fe20",
-    (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, RW_1, RW_SHARDED_1, RW_TOKEN_1, RW_QUEUE_1,
-    NOW_1, RW_QUEUE_3, MEMBER_1, RW_QUEUE_5, JAVAS_1, RW_FORCE_9, HF_NO_SEGMENT}, 16240, NULL},
-    {"sharded_rw_leave", "46707bd30c3072e6ac7d57f981d65d3a8d0a2767",
-    (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, RW_1, RW_SHARDED_1, RW_TOKEN_1, RW_QUEUE_1,
-    NOW_1, RW_QUEUE_3, MEMBER_1, RW_QUEUE_5, FORGETTING_1, RW_LEAVE_9, HF_NO_SEGMENT}, 16750,
-    NULL},
-    {"sharded_rw_release", "345da1afa24b1084b49e99e958e1280965f56f69",
-    (const unsigned char[]){KEYS_1, RW_SHARDED_1, RW_RELEASE_3, RW_LEAVING_1, CLOCK_1, TOKEN_1,
-    RW_1, RW_TOKEN_1, RW_QUEUE_1, NOW_1, RW_QUEUE_3, MEMBER_1, RW_QUEUE_5, RW_RELEASE_10,
-    HF_NO_SEGMENT}, 16891, NULL},
-    {"sharded_semaphore_leave", "56fc8d98d45b85859c030b76c8142391fa10f050",
+    JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1,
+    PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
+    RELEASE_ALL_11, HF_NO_SEGMENT}, 13251, NULL},
+    {"sharded_rw_acquire", "921c586011eaf390fc392a80d190f152d134c933",
+    (const unsigned char[]){KEYS_1, SHARDED_1, RW_ACQUIRE_3, RW_HEAD_1, CLOCK_1, TOKEN_1, RW_1,
+    RW_ACQUIRE_8, RW_TOKEN_1, RW_ACQUIRE_10, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
+    LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, RW_QUEUE_1,
+    MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1,
+    RW_SETTLING_3, RW_ACQUIRE_16, HF_NO_SEGMENT}, 24246, NULL},
+    {"sharded_rw_force", "6cec2f4c0a7954d5b1bf9b74d2c6ebca9d5d045e",
+    (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, RW_1, SHARDED_1, RW_TOKEN_1, OURS_1,
+    PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1,
+    PARTS_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1, RW_FORCE_12,
+    HF_NO_SEGMENT}, 16627, NULL},
+    {"sharded_rw_leave", "f169f0793de1f25dfe3afebf07fe0990d4fe0c8d",
+    (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, RW_1, SHARDED_1, RW_TOKEN_1, OURS_1,
+    PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1,
+    PARTS_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3,
+    FORGETTING_1, RW_LEAVE_13, HF_NO_SEGMENT}, 17941, NULL},
+    {"sharded_rw_release", "19ebea66b0a89ee19937f5681fc3472db4b6b5d3",
+    (const unsigned char[]){KEYS_1, SHARDED_1, RW_RELEASE_3, RW_LEAVING_1, CLOCK_1, TOKEN_1, RW_1,
+    RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1,
+    MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5,
+    RW_RELEASE_13, HF_NO_SEGMENT}, 17094, NULL},
+    {"sharded_semaphore_leave", "574497da625d0777e0b1462167a797e1cd303694",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1727, NULL},
-    {"sharded_semaphore_release", "ddd6d4ef8acf76893400b0af65b9b23b4b99c798",
+    SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1505, NULL},
+    {"sharded_semaphore_release", "fec6a93b33b4a35a85acf9b0af8b304192a35f51",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1650, NULL},
-    {"sharded_semaphore_set", "320e7c33428534b3df4083971bec258541da5269",
+    SEMAPHORE_GIVING_4, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1428, NULL},
+    {"sharded_semaphore_set", "944c611cb1316f6eb9294ba1bb11138800f28ced",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 1721, NULL},
+    SEMAPHORE_GIVING_4, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 1499, NULL},
     {"wait", "40caa8853a32f40d2fd9ce37db5e711798f51610", (const unsigned char[]){WAIT_1,
     HF_NO_SEGMENT}, 289, NULL},
 };

@@ -4,6 +4,7 @@
 --#include "layout.lua"
 --#include "holding.lua"
 --#include "ours.lua"
+--#include "javas.lua"
 --#include "placing.lua"
 --#include "hearers.lua"
 --#include "queue.lua"

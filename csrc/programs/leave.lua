@@ -4,10 +4,12 @@
 --#include "layout.lua"
 --#include "holding.lua"
 --#include "ours.lua"
+--#include "javas.lua"
 --#include "placing.lua"
 --#include "hearers.lua"
 --#include "queue.lua"
 --#include "runs.lua"
+--#include "is_queue.lua"
 --#include "forgetting.lua"
 --#include "telling.lua"
 -- Ends a wait, or undoes an acquire whose outcome is unknown. A lock granted meanwhile, or found
@@ -22,35 +24,29 @@
 -- to be told of a record, or dead ones to be removed before the next one gets it
 local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 
-local function tell_first(...)
-  local member = first_alive(function(member, alive) return is_over(member, 1, alive) end)
-  local _, _, number = parts(member or '')
-  if number then tell(member, (...), number, select(2, ...)) end
-end
-
 -- What the first waiter does that a later one does not: to listen to a holder that will not hand
 -- over, to tell one that keeps the lock of its wish, and to look after a turn of such holders. A
 -- free lock goes to it. A record is for all.
 local function serve_next()
   local holder = holder_of(LOCK)
   if holder then
-    if not holder:find(OURS) or keeps(holder) then tell_first('recheck') end
+    if not holder:find(OURS) or keeps(holder) then tell_waiter(first_alive(is_over), 'recheck') end
     return 0
   end
   if redis.call('EXISTS', LOCK) == 1 then
     return redis.call('HEXISTS', LOCK, 'by') == 1 and tell_done() and 3 or 0
   end
   settle_missed_grant(OWNER:sub(1, 36))
-  local left = foreign_ms()
+  local left = foreign_ms(POLL_MS)
   if left > 0 then
-    tell_first('turn', left)
+    tell_waiter(first_alive(is_over), 'turn', left)
     return 0
   end
   note_ours()
   return hand_over() == nil and 3 or 0
 end
 
-local granted, queued = nil, redis.call('TYPE', QUEUE).ok == 'zset'
+local granted, queued = nil, is_queue()
 if WAITER ~= '' and queued then
   granted = forget_wait(WAITER)
   if not first() then redis.call('DEL', QUEUE) end

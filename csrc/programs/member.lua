@@ -1,4 +1,6 @@
 --#fragment
+-- One member of a queue: whose it is, and how its client is told of it.
+
 -- A waiter of a newer format: it knows how to wait, and is left alone.
 local function is_newer(member)
   return member:find('^[2-9]%l%x') ~= nil
@@ -6,4 +8,14 @@ end
 
 local function client_of(member)
   return member:sub(3, 38)
+end
+
+local function channel_of(member)
+  return 'holdfast_grant:' .. client_of(member)
+end
+
+-- A client that may not publish leaves its waiters to their clocks: what it has written must not be
+-- half done.
+local function tell(member, ...)
+  redis.pcall('PUBLISH', channel_of(member), '1 ' .. table.concat({ ... }, ' '))
 end

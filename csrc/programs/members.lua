@@ -1,39 +1,21 @@
 --#fragment
--- The members of a queue: what they are, and whether their clients listen. queue.lua tells where
--- they stand.
+-- The members of the queues of locks, semaphores and read/write locks: which of them can be served.
+-- queue.lua tells where they stand. KINDS: the letters of those that wait for this type of key.
 local BATCH = 100 -- of waiters that one script looks at
+local MOST_BATCHES = 10 -- of those that it removes or lets in
 
 --#include "member.lua"
+--#include "parts.lua"
 
-local function channel_of(member)
-  return 'holdfast_grant:' .. client_of(member)
-end
-
--- A client that may not publish leaves its waiters to their clocks: what it has written must not be
--- half done.
-local function tell(member, ...)
-  redis.pcall('PUBLISH', channel_of(member), '1 ' .. table.concat({ ... }, ' '))
-end
-
--- The first one behind the record.
-local function first()
-  local members = first_members()
-  local i = record_in(members) and 3 or 1
-  return members[i], tonumber(members[i + 1])
-end
-
--- Forgets the waiters of a client that let a grant run out, among the first ones: it is dead, or as
--- good as dead.
-local function evict(client)
-  local gone = {}
-  for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do
-    if client_of(member) == client then gone[#gone + 1] = member end
-  end
-  if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end
+-- Tells a waiter this word, its number and the rest; nobody where the member is nil, or none of
+-- this format.
+local function tell_waiter(member, word, ...)
+  local _, _, number = parts(member or '')
+  if number then tell(member, word, number, ...) end
 end
 
 -- Which of these waiters' clients listen: a set of channels. Patterns that somebody else listens to
--- do not count. And how many clients wait that know no queue.
+-- do not count. And how many listen to the lock's channel: see foreign_waiters.
 local function listening(members, from)
   local channels, seen, set = {}, {}, {}
   for i = from, #members, 2 do
@@ -41,22 +23,31 @@ local function listening(members, from)
     if not seen[channel] then channels[#channels + 1] = channel end
     seen[channel] = true
   end
-  local foreign, counts = listeners(RELEASES, unpack(channels))
-  for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end
-  return set, foreign
+  local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, unpack(channels))
+  for i = 3, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end
+  return set, counts[2] or 0
 end
 
--- The first waiter of which is_over(member, alive) does not say that it is; those before it are
--- forgotten, of very many the first ones.
-local function first_alive(is_over)
-  for _ = 1, MOST_BATCHES do
-    local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,
-      BATCH)
+-- Why this waiter cannot be served: it is none, one for another type of key, a dead one. alive: see
+-- listening. One of a newer format can, by itself.
+local function is_over(member, alive)
+  local kind, _, number = parts(member)
+  if not kind then return not is_newer(member) end
+  if not KINDS:find(kind, 1, true) then tell(member, 'recheck', number) return true end
+  return not alive[channel_of(member)]
+end
+
+-- The first waiter of which over(member, alive) does not say that it is; those before it are
+-- forgotten, of very many the first ones. size: of the first look.
+local function first_alive(over, size)
+  for batch = 0, MOST_BATCHES do
+    local members = redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,
+      batch == 0 and size or BATCH)
+    if #members == 0 then return nil end
     local alive = listening(members, 1)
     for i = 1, #members, 2 do
-      if not is_over(members[i], alive) then return members[i] end
+      if not over(members[i], alive) then return members[i] end
       redis.call('ZREM', QUEUE, members[i])
     end
-    if #members == 0 then return nil end
   end
 end

@@ -15,9 +15,7 @@ local function recheck(member)
     '1 recheck ' .. (member:match('^%d+', 40) or ''))
 end
 
-local function first_in_line()
-  return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', '0', '1')[1]
-end
+--#include "first_in_line.lua"
 
 local function is_dead(member)
   return redis.pcall('PUBSUB', 'NUMSUB', 'holdfast_grant:' .. member:sub(3, 38))[2] == 0

@@ -4,9 +4,9 @@
 --#include "pool.lua"
 -- Takes permits, or tells how long the first of those that are taken is. Safe to send twice.
 --
--- The arguments are those of acquiring.lua: [3] and [4] are 0, [8] is
--- ARGV[8] permits   how many the semaphore has if it is not there yet, "": it waits until that is
---                   set
+-- The arguments are those of acquiring.lua, of which [3] and [4] are 0, and
+-- ARGV[10] permits  how many the semaphore has if it is not there yet; may be left out: it waits
+--                   until that is set
 --
 -- { 1, token }                          acquired; token 0: no fencing
 -- { 0, ttl ms, ahead, foreign, place, overdue ms }
@@ -16,10 +16,10 @@
 -- { -4 }                                the first waiter is of a format that this program does not
 --                                       know
 -- { -5, permits }                       it has fewer permits in all; a waiter leaves then
-local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[10])
 local ENDLESS = 922337203685477 -- Redisson's end of a lease without one
 
-if not FREE and (PERMITS or '') ~= '' then
+if not FREE and PERMITS then
 --#include "releases.lua"
   FREE = PERMITS - redis.call('ZCARD', LEASES)
   redis.call('SET', LOCK, string.format('%.0f', FREE))
@@ -86,7 +86,7 @@ local function tell_next()
 end
 
 -- For a first waiter that needs several, free ones are set aside.
-local several = (first_waiting() or ''):find('*', 1, true)
+local several = (first_in_line() or ''):find('*', 1, true)
 if (FREE or 0) > kept and not several and foreign_waiters(RELEASES) > 0
     and is_behind_first(enqueue) then
   if back > 0 then announce(RELEASES, FREE) end

@@ -1,8 +1,10 @@
 --#fragment
--- The grant of permits to a member of the queue.
-
---#include "parts.lua"
-local function announce_grant(member, place, client, number, ttl_ms)
-  local last = nil
---#include "permit_giving.lua"
+-- Tells the waiter with these parts, at the place of this text, that the permits are its own. last:
+-- the token drawn last, where it was read.
+local function announce_grant(member, place, client, number, ttl_ms, last)
+  local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)
+  token = counted and digits(token) or '0'
+  redis.call('ZADD', QUEUE, '0', member)
+  redis.pcall('PUBLISH', 'holdfast_grant:' .. client,
+    '1 grant p ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)
 end

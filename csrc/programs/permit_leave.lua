@@ -9,6 +9,7 @@
 --#include "ours.lua"
 --#include "placing.lua"
 --#include "permit_passing.lua"
+--#include "is_queue.lua"
 --#include "forgetting.lua"
 -- Ends a wait, or undoes an acquire whose outcome is unknown. Permits that the owner has by it go
 -- to those that wait. An owner of which only the number is known loses all that stand under that.
@@ -27,16 +28,15 @@ local function all_of(owner)
   return ids
 end
 
-local queued = redis.call('TYPE', QUEUE).ok == 'zset'
-local was_first = queued and WAITER ~= '' and first_waiting() == WAITER
+local queued = is_queue()
+local was_first = queued and WAITER ~= '' and first_in_line() == WAITER
 if WAITER ~= '' and queued then forget_wait(WAITER) end
 local given = put_back(all_of(OWNER))
 local back = reclaim()
 local freed = given + back
 settle_missed_grants(OWNER:sub(1, 36))
-if freed == 0 and not (queued and first_waiting()) then
-  local was = queued and record_in(first_members())
-  if was then redis.call('ZREM', QUEUE, was.member) end
+if freed == 0 and not (queued and first_in_line()) then
+  if queued then forget_record() end
   return 0
 end
 local passed = pass_on(freed)

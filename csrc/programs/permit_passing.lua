@@ -1,20 +1,19 @@
 --#fragment
 --#include "permit_granting.lua"
+--#include "first_in_line.lua"
 --#include "permit_queue.lua"
+--#include "forget_record.lua"
 -- How many of the free permits are left to clients that know no queue, now that more are free: one,
 -- each other time; and for how many ms.
 local function kept_for_others()
-  local was = record_in(first_members())
-  if was then redis.call('ZREM', QUEUE, was.member) end
-  if was or foreign_waiters(RELEASES) == 0 then return 0, 0 end
+  if forget_record() or foreign_waiters(RELEASES) == 0 then return 0, 0 end
   write_record(nil, 0, 0, true, 0, NOW + TURN_MS)
   return 1, TURN_MS
 end
 
 -- A permit is left to them: the first waiter of ours is told to look then.
 local function tell_turn(member, left_ms)
-  local _, _, number = parts(member or '')
-  if number then tell(member, 'turn', number, left_ms) end
+  tell_waiter(member, 'turn', left_ms)
   if redis.call('ZCARD', QUEUE) == 1 then redis.call('PEXPIRE', QUEUE, left_ms) end
 end
 

@@ -3,16 +3,14 @@
 -- grant that they have not confirmed, and a waiter that needs more permits than are free keeps
 -- those behind it waiting.
 local TURN_MS = 10 -- in which one permit is left to clients that know no queue
-local MOST_BATCHES = 10 -- of waiters that one script looks at
+local KINDS = 'p'
 
 --#include "members.lua"
+--#include "settling.lua"
 -- How many of the free permits are left to clients that know no queue, and for how many ms.
 local function reserved()
-  local was = record_in(first_members())
-  if not was or foreign_waiters(RELEASES) == 0 then return 0, 0 end
-  local left = was.till - NOW
-  if left <= 0 or left > TURN_MS then return 0, 0 end
-  return 1, left
+  local left_ms = foreign_ms(TURN_MS, NOW)
+  return left_ms > 0 and 1 or 0, left_ms
 end
 
 -- Grants that ran out: each one's client is dead, or as good as dead. A client that is here to ask
@@ -33,16 +31,13 @@ local function settle_missed_grants(client)
   end
 end
 
--- Why this member cannot be served: a waiter for another type of key, a dead one, one that needs
--- more permits than there are.
-local function is_over(member, all, alive)
+-- Why this waiter cannot be served: see is_over; or it needs more permits than there are.
+local function is_refused(member, all, alive)
+  if is_over(member, alive) then return true end
   local kind, _, number, _, owner = parts(member)
-  if not kind then return true end
-  if kind ~= 'p' or all > 0 and #ids_of(owner) > all then
-    tell(member, 'recheck', number)
-    return true
-  end
-  return not alive[channel_of(member)]
+  local refused = kind and all > 0 and #ids_of(owner) > all
+  if refused then tell(member, 'recheck', number) end
+  return refused
 end
 
 -- What the owner lacks of its permits.
@@ -73,7 +68,7 @@ local function serve_batch(me, free, batch)
   for i = 1, #members, 2 do
     local member = members[i]
     stopped = member == me or is_newer(member)
-    if not stopped and is_over(member, all, alive) then
+    if not stopped and is_refused(member, all, alive) then
       gone[#gone + 1] = member
     elseif not stopped then
       local _, client, number, ttl_ms, owner = parts(member)
@@ -95,18 +90,11 @@ local function serve_batch(me, free, batch)
   return stopped, free
 end
 
-local function first_waiting()
-  return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]
-end
-
 -- Tells the first waiter to look.
 local function tell_to_look()
   local all = all_permits()
-  local member = first_alive(function(member, alive)
-    return not is_newer(member) and is_over(member, all, alive)
-  end)
-  local _, _, number = parts(member or '')
-  if number then tell(member, 'recheck', number) end
+  local function over(member, alive) return is_refused(member, all, alive) end
+  tell_waiter(first_alive(over), 'recheck')
 end
 
 -- Gives the free permits, but for `kept` of them, to the first waiters. Stops before the member
@@ -115,7 +103,7 @@ end
 -- → the first waiter that is left | nil; whether there may be others to serve, behind dead ones
 -- that the next script removes
 local function serve(me, kept)
-  local before = first_waiting()
+  local before = first_in_line()
   if not before then return nil, false end
   local free, stopped = (FREE or 0) - kept, false
   local function goes_on() return not stopped and (free > 0 or kept > 0) end
@@ -126,7 +114,7 @@ local function serve(me, kept)
     stopped, free = serve_batch(me, free, size)
     size = BATCH
   end
-  local first_left = first_waiting()
+  local first_left = first_in_line()
   if first_left ~= before and first_left ~= me and is_foreign() then tell_to_look() end
   return first_left, first_left ~= nil and goes_on()
 end

@@ -21,16 +21,17 @@ local head = freed == 1 and FREE == 0
   and redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')
 if head and head[1] then
 --#include "token.lua"
+--#include "permit_granting.lua"
   local member, place = head[1], head[2]
   local client, number, ttl_ms = member:match('^1p([%x-]+):(%d+):(%d+)$')
 --#include "pool_foreign.lua"
 --#include "releases.lua"
-  local foreign, counts = listeners(RELEASES, 'holdfast_grant:' .. (client or ''))
+  local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. (client or ''))
   local last = ttl_ms ~= '0' and tonumber(redis.pcall('GET', COUNTER)) or nil
-  if client and place:find('^[1-9]%d*$') and foreign == 0 and (counts[4] or 0) > 0
-    and (not head[3] or not is_foreign()) then
+  if client and place:find('^[1-9]%d*$') and (counts[4] or 0) > 0
+    and foreign_waiters(RELEASES, counts[2]) == 0 and (not head[3] or not is_foreign()) then
     redis.call('ZADD', LEASES, digits(NOW + GRANT_MS), first_id(client, number))
---#include "permit_giving.lua"
+    announce_grant(member, place, client, number, ttl_ms, last)
     return 1
   end
 end

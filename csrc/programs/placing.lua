@@ -4,8 +4,6 @@
 -- passed over do not count: who comes meanwhile may have the place of one of them.
 local QUEUE_MS = 120000
 
---#include "javas.lua"
-
 local function place_of(score)
   return score > FRONT_MOST and digits(score) or string.format('%.17g', score)
 end
@@ -13,14 +11,6 @@ end
 -- Before all waiters but those that were put there earlier.
 local function front_place()
   return server_us() / 1024
-end
-
--- Redisson has been seen at the lock and may draw from the counter, which must not end from now on.
--- What is no counter is left alone.
-local function keep_counter()
-  if redis.call('PTTL', COUNTER) < 0 then return end
-  local text = redis.pcall('GET', COUNTER)
-  if type(text) == 'string' then redis.call('SET', COUNTER, text) end
 end
 
 --#include "record.lua"

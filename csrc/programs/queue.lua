@@ -12,15 +12,21 @@
 -- KEYS[4] the channel on which Redisson announces a release
 -- ARGV[1] owner, ARGV[2] grant lease in ms
 local POLL_LOOK_MS = 20 -- when the first waiter looks whether one of them has come
-local MOST_BATCHES = 10 -- of dead waiters that one script removes
 local FEW = '2' -- the last of a record, a grant and a waiter
 
---#include "parts.lua"
+--#include "members.lua"
+--#include "settling.lua"
 --#include "granting.lua"
 --#include "due.lua"
 --#include "lock_probe.lua"
 
---#include "members.lua"
+-- The first member behind the record.
+local function first()
+  local members = first_members()
+  local i = record_in(members) and 3 or 1
+  return members[i], tonumber(members[i + 1])
+end
+
 -- A free lock whose queue starts with a grant: its holder died, or was paused for longer than the
 -- grant. A client that is here to ask lives: its waiter keeps its place.
 local function settle_missed_grant(client)
@@ -28,24 +34,6 @@ local function settle_missed_grant(client)
   if not member then return end
   if client_of(member) ~= client then return evict(client_of(member)) end
   redis.call('ZADD', QUEUE, front_place(), member)
-end
-
--- How long the free lock is left to clients that know no queue; to those that listen, while any
--- does. More than the longest turn: the server's clock went back.
-local function foreign_ms()
-  local was = record_in(first_members())
-  if not was or was.heard and foreign_waiters(RELEASES) == 0 then return 0 end
-  local left = was.till - now_ms()
-  return left <= POLL_MS and math.max(0, left) or 0
-end
-
--- Why this member cannot be served: a grant, a waiter for another type of key, a dead one.
-local function is_over(member, score, alive)
-  if score <= 0 then return true end
-  local kind, _, number = parts(member)
-  if not kind then return not is_newer(member) end
-  if not KINDS:find(kind, 1, true) then tell(member, 'recheck', number) return true end
-  return not alive[channel_of(member)]
 end
 
 -- Removes what comes between the record and the first waiter that can be served, and a record
@@ -64,11 +52,12 @@ local function first_waiter(me, members)
       if from == 3 then redis.call('DEL', QUEUE) end
       return nil, false, foreign
     end
-    local alive, heard = listening(members, from)
+    local alive, counted = listening(members, from)
     local gone, found = {}, nil
-    foreign = foreign or heard
+    foreign = foreign or foreign_waiters(RELEASES, counted)
     for i = from, #members, 2 do
-      if members[i] == me or not is_over(members[i], tonumber(members[i + 1]), alive) then
+      local waits = tonumber(members[i + 1]) > 0
+      if members[i] == me or waits and not is_over(members[i], alive) then
         found = i
         break
       end
@@ -100,8 +89,7 @@ end
 -- first waiter of ours is told to look again after `look_ms`.
 local function leave_free(was, ms, look_ms, unused, heard, member, more)
   write_record(was, 0, unused, heard, 0, now_ms() + ms)
-  local _, _, number = parts(member or '')
-  if number then tell(member, 'turn', number, look_ms) end
+  tell_waiter(member, 'turn', look_ms)
   if not member and not more then redis.call('PEXPIRE', QUEUE, ms) end
 end
 

@@ -32,11 +32,3 @@ local function write_record(was, turns, unused, heard, run, till)
   local member = ('1f %d %d %d %.0f'):format(turns, unused, heard and 1 or 0, run)
   redis.call('ZADD', QUEUE, string.format('%.0f', -till), member)
 end
-
--- Such a client has the lock: those that poll get turns from now on.
-local function note_foreign()
-  local was, now = record_in(first_members()), now_ms()
-  local noted = was and was.turns == 0 and was.unused == 0 and not was.heard
-  if noted and was.till <= now then return end
-  write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)
-end

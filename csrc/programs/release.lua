@@ -40,13 +40,13 @@ end
 do
 --#include "parts.lua"
 --#include "next.lua"
-  local place = (first_few[i + 1] or ''):match('^[1-9]%d*$')
-  local member = first_few[i] or ''
+  local i, now_us
+  i, now_us, first_few = next_waiter(first_few)
+  local member, place = first_few[i] or '', (first_few[i + 1] or ''):match('^[1-9]%d*$')
   local kind, client, number, ttl_ms, owner = parts(member)
   if kind and place and KINDS:find(kind, 1, true) then
-    local channel = 'holdfast_grant:' .. client
-    local foreign, counts = listeners(RELEASES, channel)
-    if foreign == 0 and (counts[#counts] or 0) > 0 then
+    local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. client)
+    if (counts[4] or 0) > 0 and foreign_waiters(RELEASES, counts[2]) == 0 then
       if first_few[i - 1] == '0' then redis.call('ZREM', QUEUE, first_few[i - 2]) end
 --#include "giving.lua"
       return 1
@@ -55,6 +55,7 @@ do
 end
 
 --#include "ours.lua"
+--#include "javas.lua"
 --#include "placing.lua"
 --#include "queue.lua"
 if #first_few > 0 then return pass_on(first_few) end

@@ -4,6 +4,7 @@
 --#include "hash.lua"
 --#include "hash_holding.lua"
 --#include "ours.lua"
+--#include "javas.lua"
 --#include "placing.lua"
 --#include "releases.lua"
 --#include "queue.lua"

@@ -1,5 +1,5 @@
 --#include "keys.lua"
---#include "rw_releases.lua"
+--#include "releases.lua"
 -- Comes in to read or to write, enters the lock again, or tells how long it is taken. Safe to send
 -- twice.
 --
@@ -8,7 +8,7 @@
 -- ARGV[5] lease     ms; a re-entry never shortens the one that runs
 -- ARGV[6] token ttl ms, 0: no fencing, 2^53 - 1 or more: the counter has no TTL
 -- ARGV[7] waiter    its member of the queue, "": do not wait
--- ARGV[8] writer    of a read hold: the owner under which the same caller writes; may be left out
+-- ARGV[11] writer   of a read hold: the owner under which the same caller writes; may be left out
 --
 -- { 1, token, 0 }                come in; a write hold draws a token, a read hold has the last
 --                                writer's; 0: unchanged
@@ -20,7 +20,8 @@
 -- { -3 }                         a hash without TTL, which no lock leaves behind
 -- { -4 }                         a waiter that comes first is of a format that this program does
 --                                not know
-local FROM, LEASE, TOKEN_TTL, WAITER, WRITER = tonumber(ARGV[3]), ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local FROM, LEASE, TOKEN_TTL = tonumber(ARGV[3]), ARGV[5], ARGV[6]
+local WAITER, WRITER = ARGV[7], ARGV[11]
 --#include "rw_head.lua"
 --#include "clock.lua"
 --#include "token.lua"
@@ -49,28 +50,17 @@ if held > 0 or WRITER and found == 'write' and redis.call('HEXISTS', LOCK, WRITE
 end
 local joins = found == 'read' and not WRITES
 if (not found or joins) and redis.call('EXISTS', QUEUE) == 0 then
-  if not found or foreign_waiters() == 0 then return take() end
+  if not found or foreign_waiters(RELEASES) == 0 then return take() end
 end
 
+--#include "ours.lua"
+--#include "placing.lua"
+--#include "queueing.lua"
 --#include "rw_queue.lua"
---#include "last_place.lua"
---#include "passing_over.lua"
--- A waiter keeps its place; one whose grant ran out goes before the others.
-local function enqueue()
-  local last = last_place()
-  local score = last and last > FRONT_MOST and last + 1 or server_us()
-  if redis.call('ZADD', QUEUE, 'NX', score, WAITER) == 0 then take_up_place() end
-  score = tonumber(redis.call('ZSCORE', QUEUE, WAITER))
-  if score == 0 then
-    score = server_us() / 1024
-    redis.call('ZADD', QUEUE, score, WAITER)
-  end
-  return score
-end
-
+--#include "rw_settling.lua"
 -- Redisson's readers are kept out while the first waiter of ours is to write, the longer the longer
 -- it has waited, with pauses for those that hold it already. → ms until it is to look again
-local function drain(score)
+local function drain(place)
   local now, till = now_ms(), tonumber(found:match('^drain:(%d+)$'))
   if till and till > now and till - now <= MOST_DRAIN_MS then return till - now end
   if till then
@@ -78,33 +68,37 @@ local function drain(score)
     end_drain()
     return DRAIN_PAUSE_MS
   end
-  local record, pause = turn()
-  if record and pause > now and pause - now <= DRAIN_PAUSE_MS then return pause - now end
-  end_turn()
-  local ms = math.max(DRAIN_MS, math.min((now - score / 1000) / 8, MOST_DRAIN_MS))
+  local was = record_in(first_members())
+  if was and was.till > now and was.till - now <= DRAIN_PAUSE_MS then return was.till - now end
+  forget_record()
+  local ms = math.max(DRAIN_MS, math.min((now - place / 1000) / 8, MOST_DRAIN_MS))
   redis.call('HSET', LOCK, 'mode', string.format('drain:%.0f', now + ms))
   return ms
 end
 
-local overdue_ms
+local own_place, overdue_ms
+local function stand()
+  own_place = own_place or enqueue()
+  return own_place
+end
+
 -- The waiter stands in the queue, and looks whether the first one does what that has to.
 local function look_at_first()
   if WAITER == '' then return end
-  local place, _ = place_of(enqueue()), nil
+  local place, _ = stand(), nil
   _, overdue_ms = look(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), has_foreign)
   found = settle_drain(found, WAITER) -- a writer may have been passed over
 end
 
 local function busy(ttl_ms, foreign)
   if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end
-  local score = enqueue()
-  local place = place_of(score)
+  local place = stand()
   local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)
   if ahead == 0 then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end
   if ahead == 0 and not foreign and found then
     foreign = has_foreign()
     if foreign and WRITES and found ~= 'write' then
-      ttl_ms = math.min(ttl_ms, math.ceil(drain(score)))
+      ttl_ms = math.min(ttl_ms, math.ceil(drain(place)))
     end
   end
   return { 0, ttl_ms, ahead, foreign and 1 or 0, place, overdue_ms }
@@ -117,17 +111,16 @@ end
 local lock_ms = found and redis.call('PTTL', LOCK) or 0
 if lock_ms == -1 then return { -3 } end
 if found == 'write' then
-  if has_foreign() then end_turn() end -- it has come
+  if has_foreign() then forget_record() end -- it has come
   look_at_first()
   return busy(lock_ms, false)
 end
 settle_missed_grants(OWNER:sub(1, 36))
 take_up_place()
 found = settle_drain(found, WAITER)
-local left = found and (WRITES and 0 or yield_ms()) or not found and turn_ms() or 0
+local left = found and (WRITES and 0 or yield_ms()) or not found and foreign_ms(YIELD_MS) or 0
 if left > 0 then return busy(found and left or math.min(left, LOOK_MS), true) end
-if not found and foreign_waiters() > 0
-    and is_behind_first(function() return place_of(enqueue()) end) then
+if not found and foreign_waiters(RELEASES) > 0 and is_behind_first(stand) then
   return busy(tonumber(GRANT_MS), true)
 end
 if found then look_at_first() end
@@ -135,7 +128,7 @@ local mine, newer, more = serve(found, WAITER, WRITES)
 if mine then
   local reply = take()
   -- The next waiter knows neither this lease nor Redisson's readers.
-  tell_first('recheck')
+  tell_waiter(first_living(), 'recheck')
   return reply
 end
 if newer then return { -4 } end

@@ -2,8 +2,11 @@
 --#include "clock.lua"
 --#include "token.lua"
 --#include "rw.lua"
---#include "rw_releases.lua"
+--#include "releases.lua"
 --#include "rw_token.lua"
+--#include "ours.lua"
+--#include "placing.lua"
+--#include "first_in_line.lua"
 --#include "rw_queue.lua"
 --#include "javas.lua"
 -- Takes the lock away from all that hold it, readers and writers, and passes it on. A key that is

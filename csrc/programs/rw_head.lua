@@ -6,7 +6,7 @@ local held = found and tonumber(redis.call('HGET', LOCK, OWNER)) or 0
 if FROM == 0 and held == 0 and (not found or found == 'read') and OWNER:sub(-6) ~= ':write' then
   local call = redis.call
   local free = call('EXISTS', QUEUE) == 0
-    and (found and foreign_waiters() == 0 or not found and call('EXISTS', LOCK) == 0)
+    and (found and foreign_waiters(RELEASES) == 0 or not found and call('EXISTS', LOCK) == 0)
   local token = free and (TOKEN_TTL == '0' and 0 or tonumber(call('GET', COUNTER)))
   if token and (token > 0 or TOKEN_TTL == '0') and token < 9007199254740983 then
     if not found then

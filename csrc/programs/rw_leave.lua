@@ -2,9 +2,13 @@
 --#include "clock.lua"
 --#include "token.lua"
 --#include "rw.lua"
---#include "rw_releases.lua"
+--#include "releases.lua"
 --#include "rw_token.lua"
+--#include "ours.lua"
+--#include "placing.lua"
+--#include "first_in_line.lua"
 --#include "rw_queue.lua"
+--#include "rw_settling.lua"
 --#include "forgetting.lua"
 -- Ends a wait, or undoes an acquire whose outcome is unknown. What was granted meanwhile is let go
 -- of, and whoever waits behind may come in.
@@ -30,17 +34,17 @@ local function serve_next()
   end
   settle_missed_grants(OWNER:sub(1, 36))
   mode = settle_drain(mode)
-  local left = mode and yield_ms() or not mode and turn_ms() or 0
+  local left = mode and yield_ms() or not mode and foreign_ms(YIELD_MS) or 0
   if left > 0 then
-    tell_first('turn', left)
+    tell_waiter(first_living(), 'turn', left)
     return 0
   end
   local _, _, more = serve(mode)
-  if mode and has_waiters() then tell_first_of_foreign() end
+  if mode and first_in_line() then tell_first_of_foreign() end
   return more and 3 or 0
 end
 
-local queued = redis.call('TYPE', QUEUE).ok == 'zset'
+local queued = is_queue()
 if WAITER ~= '' and queued then forget_wait(WAITER) end
 local count = tonumber(redis.call('HGET', LOCK, OWNER))
 if not count or count <= TO then

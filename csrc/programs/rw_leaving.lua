@@ -11,7 +11,7 @@ if TO == 0 and holds == 1 and redis.call('EXISTS', QUEUE) == 0 then
   if left == 0 then
     call('DEL', LOCK)
     if reads then call('DEL', own) end
-    if announce(reads and '0' or '1') == 0 then return 1 end
+    if announce(RELEASES, reads and '0' or '1') == 0 then return 1 end
     holds = 0
   elseif left <= 100 and call('HGET', LOCK, 'mode') == 'read' then -- MANY of rw.lua
     local own_ms, lock_ms = call('PTTL', own), call('PTTL', LOCK)

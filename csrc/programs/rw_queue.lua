@@ -1,15 +1,9 @@
 --#fragment
--- The waiters of a read/write lock, and which of them get it: see docs/protocol.md.
---
--- KEYS[3] its queue: a sorted set, the lowest score is served first
---           score >  0   a waiter, "1r<client uuid>:<number>:<token ttl ms>" to read, "1w…" to
---                    write; the score is its
---                        place, which no waiter has twice
---           score == 0   a waiter that was let in by a grant it has not confirmed
---           score <  0   "1f 0 0 1 0": until -score ms of server time Redisson's clients come
---                    first, while any waits
-local QUEUE_MS = 120000
-local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'
+-- The waiters of a read/write lock, and which of them get it: see docs/protocol.md. The queue is
+-- that of a lock: queue.lua. But its waiters read or write, all that have a grant they have not
+-- confirmed have the score 0, and the record is "1f 0 0 1 0": until its time Redisson's clients come
+-- first, while any waits.
+local KINDS = 'rw'
 local TURN_MS = 50 -- of a free lock, for Redisson's waiters
 local LOOK_MS = 5 -- when the first waiter looks whether one of them has come
 -- While one of them waits to write no new readers of ours come in, then for as long they do.
@@ -18,78 +12,16 @@ local YIELD_MS = 250
 local DRAIN_MS, MOST_DRAIN_MS = 50, 30000
 local DRAIN_PAUSE_MS = 50 -- then those that have it may enter it again
 local FEW = 8 -- readers of which a release looks at each, if somebody waits
-local BATCH, MOST_BATCHES = 100, 10 -- of waiters that one script lets in or removes
 
---#include "now.lua"
-
-local function place_of(score)
-  return string.format('%.17g', score)
-end
-
--- kind, client, number, token ttl, owner; nil: no waiter for a read/write lock
-local function parts(member)
-  local kind, client, number, ttl_ms = member:match('^1([rw])([%x-]+):(%d+):(%d+)$')
-  if not kind then return nil end
-  return kind, client, number, ttl_ms, client .. ':' .. number .. (kind == 'w' and ':write' or '')
-end
-
---#include "member.lua"
-
--- A client that may not publish leaves its waiters to their clocks: what it has written must not be
--- half done.
-local function tell(client, ...)
-  redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 ' .. table.concat({ ... }, ' '))
-end
-
--- A set of the channels of these waiters' clients that somebody listens to.
-local function listening(members)
-  local channels, seen, set = {}, {}, {}
-  for i = 1, #members, 2 do
-    local channel = 'holdfast_grant:' .. client_of(members[i])
-    if not seen[channel] then channels[#channels + 1] = channel end
-    seen[channel] = true
-  end
-  local counts = redis.pcall('PUBSUB', 'NUMSUB', unpack(channels))
-  for i = 1, #counts, 2 do set[counts[i]:sub(16)] = counts[i + 1] > 0 end
-  return set
-end
-
--- Why this member cannot be served: no waiter for such a lock, a dead one.
-local function is_over(member, alive)
-  local kind, client, number = member:match('^1(%l)([%x-]+):(%d+)')
-  if not kind then return not is_newer(member) end
-  if kind ~= 'r' and kind ~= 'w' then tell(client, 'recheck', number) return true end
-  return not alive[client]
-end
-
--- The first waiter that lives, as `me` does; of those before it one script forgets some thousand.
-local function first_alive(me)
-  local size = 1
-  for _ = 0, MOST_BATCHES do
-    local members = redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,
-      size)
-    if #members == 0 then return nil end
-    local alive = listening(members)
-    for i = 1, #members, 2 do
-      if members[i] == me or not is_over(members[i], alive) then return members[i] end
-      redis.call('ZREM', QUEUE, members[i])
-    end
-    size = BATCH
-  end
-end
-
--- To the first waiter.
-local function tell_first(word, ...)
-  local _, client, number = parts(first_alive() or '')
-  if number then tell(client, word, number, ...) end
+--#include "members.lua"
+--#include "is_queue.lua"
+--#include "forget_record.lua"
+-- The first waiter that lives, as `me` does; those before it are forgotten.
+local function first_living(me)
+  return first_alive(function(member, alive) return member ~= me and is_over(member, alive) end, 1)
 end
 
 -- ---- readers ----
-
--- The longest lease of a reader's holds; -2: it is dead.
-local function lease_of(owner, count)
-  return longest_lease(LOCK, owner, 1, count)
-end
 
 -- Forgets dead readers. → how many live, the longest of their leases
 local function live_readers()
@@ -97,7 +29,7 @@ local function live_readers()
   for i = 1, #fields, 2 do
     local owner, count = fields[i], tonumber(fields[i + 1])
     if count and not is_write(owner) then
-      local ms = lease_of(owner, count)
+      local ms = longest_lease(LOCK, owner, 1, count)
       if ms == -2 then redis.call('HDEL', LOCK, owner) else live = live + 1 end
       longest = math.max(longest, ms)
     end
@@ -115,7 +47,7 @@ local function has_readers(size)
     for i = 1, #fields, 2 do
       local owner, count = fields[i], tonumber(fields[i + 1])
       if count then
-        if lease_of(owner, count) ~= -2 then return true end
+        if longest_lease(LOCK, owner, 1, count) ~= -2 then return true end
         redis.call('HDEL', LOCK, owner)
       end
     end
@@ -135,63 +67,36 @@ end
 
 -- The first waiter listens to holders that will not hand over.
 local function tell_first_of_foreign()
-  if has_foreign() then tell_first('recheck') end
+  if has_foreign() then tell_waiter(first_living(), 'recheck') end
 end
 
 -- Ends what keeps Redisson's readers out.
 local function end_drain()
   redis.call('HSET', LOCK, 'mode', 'read')
-  announce('1')
+  announce(RELEASES, '1')
 end
 
 -- It is needed only while the first waiter that lives is to write. → the mode
 local function settle_drain(mode, me)
   if not mode or mode:sub(1, 6) ~= 'drain:' then return mode end
-  local member = first_alive(me)
-  if member and member:sub(2, 2) == 'w' then return mode end
+  if (first_living(me) or ''):sub(2, 2) == 'w' then return mode end
   end_drain()
   return 'read'
 end
 
 -- ---- Redisson's turn ----
 
--- → the record and until when it is Redisson's turn | nil
-local function turn()
-  local first = redis.call('ZRANGE', QUEUE, 0, 0, 'WITHSCORES')
-  local score = tonumber(first[2])
-  if score and score <= -1 then return first[1], -score end
-end
-
-local function has_waiters()
-  return redis.call('ZCOUNT', QUEUE, '(0', '+inf') > 0
-end
-
-local function end_turn()
-  local record = turn()
-  if record then redis.call('ZREM', QUEUE, record) end
-end
-
 local function write_turn(ms)
-  end_turn()
-  redis.call('ZADD', QUEUE, string.format('%.0f', -(now_ms() + ms)), '1f 0 0 1 0')
-  if not has_waiters() then redis.call('PEXPIRE', QUEUE, 2 * ms) end
-end
-
--- How long the free lock is left to Redisson's waiters. More than the longest turn: the server's
--- clock went back.
-local function turn_ms()
-  local record, till = turn()
-  if not record or foreign_waiters() == 0 then return 0 end
-  local left = till - now_ms()
-  return left <= YIELD_MS and math.max(0, left) or 0
+  write_record(record_in(first_members()), 0, 0, true, 0, now_ms() + ms)
+  if not first_in_line() then redis.call('PEXPIRE', QUEUE, 2 * ms) end
 end
 
 -- How long no reader joins those that are in, all of ours: a client of Redisson waits, so it is to
 -- write.
 local function yield_ms()
-  if foreign_waiters() == 0 or has_foreign() then return 0 end
-  local record, till = turn()
-  local left = record and till - now_ms() or -YIELD_MS
+  if foreign_waiters(RELEASES) == 0 or has_foreign() then return 0 end
+  local was = record_in(first_members())
+  local left = was and was.till - now_ms() or -YIELD_MS
   if left > YIELD_MS or left <= -YIELD_MS then
     write_turn(YIELD_MS)
     return YIELD_MS
@@ -201,51 +106,46 @@ end
 
 -- ---- letting in ----
 
-
 local function token_text(draw, ttl_ms)
   local drawn, token = pcall(draw, ttl_ms)
   return drawn and string.format('%.0f', token) or '0'
 end
 
 local function admit_writer(member, place)
-  local kind, client, number, ttl_ms, owner = parts(member)
+  local kind, _, number, ttl_ms, owner = parts(member)
   local token = token_text(next_token, ttl_ms)
-  enter(LOCK, owner, 1, GRANT_MS, 0)
+  enter(LOCK, owner .. ':write', 1, GRANT_MS, 0)
   redis.call('ZADD', QUEUE, 0, member)
-  tell(client, 'grant', kind, number, place_of(place), token, GRANT_MS, LOCK)
+  tell(member, 'grant', kind, number, place_of(place), token, GRANT_MS, LOCK)
 end
 
--- One message for each client: "grants r <token> <ms> <count> <number> <place> … <key>".
-local function tell_readers(groups)
-  for _, group in ipairs(groups) do
-    tell(group.client, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '),
-      LOCK)
-  end
-end
-
--- members: waiters to read, each with its place
+-- members: waiters to read, each with its place. One message for each client:
+-- "grants r <token> <ms> <count> <number> <place> … <key>".
 local function admit_readers(members)
   local marks, groups = {}, {}
   for i = 1, #members, 2 do
     local _, client, number, ttl_ms, owner = parts(members[i])
     local name = client .. (ttl_ms == '0' and '' or '+')
     if not groups[name] then
-      groups[name] = { client = client, token = token_text(last_token, ttl_ms) }
+      groups[name] = { member = members[i], token = token_text(last_token, ttl_ms) }
       groups[#groups + 1] = groups[name]
     end
     local group = groups[name]
-    group[#group + 1], group[#group + 2] = number, place_of(members[i + 1])
+    group[#group + 1], group[#group + 2] = number, place_of(tonumber(members[i + 1]))
     marks[i], marks[i + 1] = 0, members[i]
     enter(LOCK, owner, 1, GRANT_MS, 0)
   end
   redis.call('ZADD', QUEUE, unpack(marks))
-  tell_readers(groups)
+  for _, group in ipairs(groups) do
+    tell(group.member, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '),
+      LOCK)
+  end
 end
 
 -- Lets in, of these members, those that may come in, and removes dead ones. See serve.
 -- → whether more may follow, whether a newer format stands in the way
 local function serve_batch(members, state)
-  local alive, gone, readers, open, newer = listening(members), {}, {}, true, false
+  local alive, gone, readers, open, newer = (listening(members, 1)), {}, {}, true, false
   for i = 1, #members, 2 do
     local member = members[i]
     local writes = member:sub(2, 2) == 'w'
@@ -257,7 +157,7 @@ local function serve_batch(members, state)
       state.mine, state.kept, open = not writes or not state.mode, 1, not writes
       state.mode = 'read'
     elseif writes then
-      if not state.mode then admit_writer(member, members[i + 1]) end
+      if not state.mode then admit_writer(member, tonumber(members[i + 1])) end
       open = false
     else
       readers[#readers + 1], readers[#readers + 2] = member, members[i + 1]
@@ -273,11 +173,6 @@ local function serve_batch(members, state)
   return open, newer
 end
 
-local function is_writer_first()
-  local member = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]
-  return member and member:sub(2, 2) == 'w'
-end
-
 -- Lets in whom it can, from the first waiter on: the writer that finds the lock free, or all
 -- readers before the first writer. The caller's own member `me` comes in by itself. mode: nil: the
 -- lock is free; else readers have it.
@@ -286,12 +181,13 @@ end
 local function serve(mode, me, writes)
   local state = { mode = mode, me = me, kept = 0, mine = false }
   for batch = 1, MOST_BATCHES do
+    local one = batch == 1 and (first_in_line() or ''):sub(2, 2) == 'w' -- the writer
     local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',
-      state.kept, batch == 1 and is_writer_first() and 1 or BATCH)
+      state.kept, one and 1 or BATCH)
     if #members == 0 then
       local free = state.kept == 0 and (not writes or not state.mode)
       -- Beside readers that have stood back it tells when they are to do so again.
-      if not mode or foreign_waiters() == 0 then end_turn() end
+      if not mode or foreign_waiters(RELEASES) == 0 then forget_record() end
       return state.mine or free, false, false
     end
     local open, newer = serve_batch(members, state)
@@ -300,56 +196,25 @@ local function serve(mode, me, writes)
   return state.mine, false, true
 end
 
-local function forget_client(client)
-  for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do
-    if client_of(member) == client then redis.call('ZREM', QUEUE, member) end
-  end
-end
-
--- Grants that ran out, as their holds are gone. A writer's client is as good as dead: all its
--- waiters are forgotten, unless it is here to ask; that one's waiter keeps its place.
-local function settle_missed_grants(client)
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do
-    local kind, of, _, _, owner = parts(member)
-    if not kind or redis.call('HEXISTS', LOCK, owner) == 0 then
-      if of == client then
-        redis.call('ZADD', QUEUE, server_us() / 1024, member)
-        redis.call('PEXPIRE', QUEUE, QUEUE_MS)
-      else
-        redis.call('ZREM', QUEUE, member)
-        if kind == 'w' then forget_client(of) end
-      end
-    end
-  end
-end
-
 -- ---- becoming free ----
-
--- No grant is open any more. → false: the queue is none
-local function forget_grants()
-  return type(redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0)) == 'number'
-end
 
 -- The lock is free: it goes to Redisson's waiters and to ours in turns.
 -- → 1, or 3 where the next script is to go on
 local function pass_on(text)
-  if not forget_grants() then
-    announce(text)
+  local forgotten = redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) -- no grant is open any more
+  if type(forgotten) ~= 'number' then
+    announce(RELEASES, text)
     return 1
   end
-  if foreign_waiters() > 0 then
+  if foreign_waiters(RELEASES) > 0 then
     write_turn(TURN_MS)
-    tell_first('turn', LOOK_MS)
-    announce(text)
+    tell_waiter(first_living(), 'turn', LOOK_MS)
+    announce(RELEASES, text)
     return 1
   end
   local _, _, more = serve(nil)
-  if redis.call('EXISTS', LOCK) == 0 then announce(text) end
+  if redis.call('EXISTS', LOCK) == 0 then announce(RELEASES, text) end
   return more and 3 or 1
-end
-
-local function queue_is_sound()
-  return redis.call('TYPE', QUEUE).ok == 'zset'
 end
 
 -- A reader has gone; `left` others may stay. The first waiter counts on the longest lease, which
@@ -365,8 +230,8 @@ local function after_reader(left, was_longest)
   end
   local shorter = longest < redis.call('PTTL', LOCK)
   if shorter then redis.call('PEXPIRE', LOCK, longest) end
-  if queue_is_sound() then
-    if shorter then tell_first('recheck', longest) end
+  if is_queue() then
+    if shorter then tell_waiter(first_living(), 'recheck', longest) end
     tell_first_of_foreign()
   end
   settle_drain(mode)
@@ -382,11 +247,11 @@ local function after_writer()
   end
   redis.call('HSET', LOCK, 'mode', 'read')
   redis.call('PEXPIRE', LOCK, longest)
-  announce('1')
-  if not queue_is_sound() then return 1 end
+  announce(RELEASES, '1')
+  if not is_queue() then return 1 end
   local left = yield_ms()
   if left > 0 then
-    tell_first('turn', left)
+    tell_waiter(first_living(), 'turn', left)
     return 1
   end
   local _, _, more = serve('read')

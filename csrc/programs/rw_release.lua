@@ -1,5 +1,5 @@
 --#include "keys.lua"
---#include "rw_releases.lua"
+--#include "releases.lua"
 -- Lets go of one hold. With the last one whoever waits for that comes in. A writer that reads, too,
 -- goes on as a reader.
 --
@@ -21,6 +21,9 @@ end
 --#include "token.lua"
 --#include "rw.lua"
 --#include "rw_token.lua"
+--#include "ours.lua"
+--#include "placing.lua"
+--#include "first_in_line.lua"
 --#include "rw_queue.lua"
 if holds == 0 then
   write_turn(TURN_MS)

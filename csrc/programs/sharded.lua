@@ -3,29 +3,20 @@
 -- shardedSubscriptionMode OFF, or older than 3.22, listen to the plain channel, on the same node. A
 -- client of ours that listens to the sharded one listens to another one as well, so it is not taken
 -- for one of Redisson's.
-local function sharded_waiters(releases)
-  local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')
-  local counts = redis.pcall('PUBSUB', 'SHARDNUMSUB', releases, ours)
-  return (counts[2] or 0) - (counts[4] or 0)
-end
-
 local function plain_waiters(releases)
   return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0
 end
 
--- Clients that wait without a queue: Redisson's.
-local function foreign_waiters(releases)
-  return sharded_waiters(releases) + plain_waiters(releases)
+-- Clients that wait without a queue: Redisson's. counted: how many listen to the plain channel, if
+-- that is known.
+local function foreign_waiters(releases, counted)
+  local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')
+  local counts = redis.pcall('PUBSUB', 'SHARDNUMSUB', releases, ours)
+  return (counts[2] or 0) - (counts[4] or 0) + (counted or plain_waiters(releases))
 end
 
--- Those, and who listens to the channels: { channel, count, … }
-local function listeners(releases, ...)
-  local counts = redis.pcall('PUBSUB', 'NUMSUB', releases, ...)
-  return sharded_waiters(releases) + (counts[2] or 0), counts
-end
-
--- → how many heard it. A plain message goes to all nodes, so it is sent only where somebody
--- listens.
+-- payload: "0" is meant for one waiter, "1" for all. → how many heard it. A plain message goes to
+-- all nodes, so it is sent only where somebody listens.
 local function announce(releases, payload)
   local heard = tonumber(redis.pcall('SPUBLISH', releases, payload or '0')) or 0
   if plain_waiters(releases) == 0 then return heard end

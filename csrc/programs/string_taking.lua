@@ -1,2 +1,3 @@
 --#fragment
+-- As hash_taking.lua.
 call('SET', LOCK, OWNER, 'PX', LEASE)

@@ -21,7 +21,7 @@ local function case(name, run) cases[#cases + 1] = { "permits: " .. name, run } 
 local function acquire(c, owner, more)
   more = more or {}
   return c.run("permit_acquire", FIVE, owner, GRANT, 0, 0, more.lease or LEASE, more.ttl or TTL,
-    more.member or "", more.permits)
+    more.member or "", "", "", more.permits)
 end
 
 local function release(c, owner, granted)

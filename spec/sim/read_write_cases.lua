@@ -23,7 +23,7 @@ local function acquire(c, owner, more)
   more = more or {}
   return c.run(more.program or "rw_acquire", FOUR, owner, GRANT, more.from or 0, 0, more.lease
     or LEASE, more.ttl or TTL,
-    more.member or "", more.writer)
+    more.member or "", "", "", "", more.writer)
 end
 
 local function release(c, owner, to, member, program)

@@ -465,7 +465,7 @@ function ReadWrite:after(name, client, args, reply)
   self.world:note("  %s runs %s for %s", "server", name, client.process and client.process.name
     or "admin")
   self.missed = {}
-  self.beneath = name == "rw_acquire" and args[4 + tonumber(args[3]) + 7] ~= nil
+  self.beneath = name == "rw_acquire" and args[4 + tonumber(args[3]) + 10] ~= nil
   for _, key_name in ipairs(self.names) do
     local key = self.keys[key_name]
     look_at(self, key, name, client, args, reply)

@@ -83,12 +83,12 @@ TEST(how_many_there_are_goes_along) {
     hf_op_spec spec = permits_spec(HF_OP_ACQUIRE, 1);
     spec.permits_at_first = 5;
     begin_spec(&rig, &spec, AT(0));
-    CHECK_SAID(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL ONE " 2000 0 0 30000 1000  5");
+    CHECK_SAID(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL ONE " 2000 0 0 30000 1000    5");
     rig_end(&rig, AT(1));
     pool_begin();
     spec.permits_at_first = 1;
     begin_spec(&rig, &spec, AT(2));
-    CHECK_SAID(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL ONE " 2000 0 0 30000 1000  1");
+    CHECK_SAID(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL ONE " 2000 0 0 30000 1000    1");
     rig_end(&rig, AT(3));
 }
 

@@ -57,7 +57,7 @@ TEST(a_writer_names_itself_when_it_reads_and_no_other_does) {
     rw_begin(&rig);
     take(&rig, &hf_kind_write, "me", AT(0));
     hf_op *read = acquire(&rig, &hf_kind_read, "me", 0, AT(1));
-    CHECK_SAID(&rig, HF_LINK_CALLS, ASK(READER "2", "0", " " READER "1:write"));
+    CHECK_SAID(&rig, HF_LINK_CALLS, ASK(READER "2", "0", "    " READER "1:write"));
     hear_calls(&rig, ACQUIRED, AT(2));
     CHECK_OUTCOME(read, "ok");
     acquire(&rig, &hf_kind_read, "you", 0, AT(3));

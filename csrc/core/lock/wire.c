@@ -41,7 +41,12 @@ static size_t keys_of(const hf_wire_lock *lock) {
     return has_fifth_key(lock->kind) ? 5 : 4;
 }
 
-/* Trailing arguments that say nothing are left out. */
+static hf_slice optional(number_text text, uint64_t number) {
+    return number == 0 ? HF_NO_TEXT : hf_decimal(text, number);
+}
+
+/* Each argument has one place in the programs of all kinds. Trailing ones that say nothing are left
+ * out, but for a guard's fingerprint. */
 bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
                           const hf_wire_acquire *acquire) {
     hf_slice args[16];
@@ -52,11 +57,13 @@ bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
     args[n++] = hf_decimal(lease, hf_lease_ms(acquire->lease));
     args[n++] = hf_decimal(ttl, acquire->token_ttl_ms);
     args[n++] = acquire->waiter;
-    if (lock->kind->fingerprinted || acquire->token_floor > 0) args[n++] = acquire->fingerprint;
-    if (acquire->writer.size > 0) args[n++] = acquire->writer;
-    if (acquire->token_floor > 0) args[n++] = hf_decimal(floor, acquire->token_floor);
-    if (acquire->permits > 0) args[n++] = hf_decimal(permits, acquire->permits);
+    size_t least = lock->kind->fingerprinted ? n + 1 : n;
+    args[n++] = acquire->fingerprint;
+    args[n++] = optional(floor, acquire->token_floor);
+    args[n++] = optional(permits, acquire->permits);
+    args[n++] = acquire->writer;
     assert(n <= sizeof args / sizeof *args);
+    while (n > least && args[n - 1].size == 0) n--;
     return call(request, lock->kind, HF_VERB_ACQUIRE, keys_of(lock), n, args);
 }
 
