@@ -55,9 +55,6 @@ return {
     = "both have passed",
   ["kept.c constant: if (hold->token > 0) kept->token++; => if (hold->token > 1) kept->token++;"]
     = "no token is 1: it is the server's time at least",
-  ["kept.c constant: hf_client grown = {.kept_buckets = client->kept_buckets ? client->kept_buckets * 2 : "
-    .. "16}; => hf_client grown = {.kept_buckets = client->kept_buckets ? client->kept_buckets * 2 : 17};"]
-    = "only as many buckets are used as the mask has",
   ["acquire.c constant: op->acquire.last_token = (uint64_t)hf_time_max(0, (hf_time)answer->last_token); => "
     .. "op->acquire.last_token = (uint64_t)hf_time_max(1, (hf_time)answer->last_token);"]
     = "the next token is 2 at least",
@@ -73,9 +70,6 @@ return {
   ["session.c constant: bool retries = request->retry_at > 0 && session->state == HF_SESSION_READY; => bool "
     .. "retries = request->retry_at > 1 && session->state == HF_SESSION_READY;"]
     = "no time is a nanosecond",
-  ["holds.c constant: grown.bucket_count = holds->bucket_count ? holds->bucket_count * 2 : 16; => "
-    .. "grown.bucket_count = holds->bucket_count ? holds->bucket_count * 3 : 16;"]
-    = "only as many buckets are used as the mask has",
   ["renewer.c operator: return hold->valid_until > now ? hold->valid_until - now : 0; => return "
     .. "hold->valid_until >= now ? hold->valid_until - now : 0;"]
     = "a difference of 0 is a 0",
@@ -85,9 +79,6 @@ return {
   ["quorum.c operator: (client->config.restart_guard > 0 && unknown); => (client->config.restart_guard >= 0 "
     .. "&& unknown);"]
     = "without a guard no run is unknown",
-  ["kept.c constant: hf_client grown = {.kept_buckets = client->kept_buckets ? client->kept_buckets * 2 : "
-    .. "16}; => hf_client grown = {.kept_buckets = client->kept_buckets ? client->kept_buckets * 3 : 16};"]
-    = "only as many buckets are used as the mask has",
   ["presence.c constant: size_t published = 0, size = 0; => size_t published = 0, size = 1;"]
     = "without a text its size is not read",
   ["renewer.c order of calls: hf_hold_freed(hold); hf_holds_wake_at(&client->holds, hold, now); => "
@@ -340,9 +331,6 @@ return {
   ['cluster.c constant: hf_session_fail_all(&cluster->parked, HF_CLOSED, "the client was closed", 0); => '
     .. 'hf_session_fail_all(&cluster->parked, HF_CLOSED, "the client was closed", 1);']
     = "nobody asks for the time of what ends with its client",
-  ["holds.c constant: grown.bucket_count = holds->bucket_count ? holds->bucket_count * 2 : 16; => "
-    .. "grown.bucket_count = holds->bucket_count ? holds->bucket_count * 2 : 17;"]
-    = "only as many buckets are used as the mask has",
   ["wire.c constant: hf_slice args[7]; => hf_slice args[8];"] = "there is more room than is needed",
   ["slots.c constant: if (digits == 0 || digits == 6) return -1; => if (digits == 0 || digits == 6) return -2;"]
     = "any number below 0 is refused",

@@ -42,10 +42,14 @@ struct hf_op_class {
     const hf_poll_class *poll; /* NULL: it does not wait by polling */
     void (*begin)(hf_op *op, hf_time now);
     void (*unblock)(hf_op *op, hf_time now); /* the command that blocked it is done */
+    void (*answer)(hf_op *op, const hf_reply *reply, hf_time now); /* see hf_op_on_answer */
+    /* Both NULL: it waits only until a hold is not in flight any more, as long as a command may
+     * take. An operation on several holds may wait for one after the other. */
     hf_time (*deadline)(const hf_op *op);
     void (*tick)(hf_op *op, hf_time now);
     void (*interrupt)(hf_op *op, hf_time now); /* NULL: it never waits */
-    void (*abandon)(hf_op *op, hf_time now);   /* undoes what it may have left on the server */
+    void (*abandon)(hf_op *op, hf_time now);   /* undoes what it may have left on the server; NULL:
+                                                  its command is dropped */
     void (*end)(hf_op *op, hf_time now);       /* frees its own memory; NULL: it has none */
 };
 

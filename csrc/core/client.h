@@ -65,8 +65,7 @@ struct hf_client {
     hf_ring ring;            /* SHARDS; else empty */
     hf_sentinels *sentinels; /* NULL: the first node does not move */
     hf_holds holds;
-    hf_kept **kept; /* buckets */
-    size_t kept_count, kept_buckets;
+    hf_numbers kept;       /* by a hash of kind and key */
     hf_op *ops, **ops_end; /* in the order in which they began */
     hf_numbers waits;      /* their waits, by the number in messages */
     uint64_t last_op;

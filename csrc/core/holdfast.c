@@ -107,7 +107,7 @@ hf_load hf_client_load(const hf_client *client) {
 }
 
 bool hf_client_keeps(const hf_client *client) {
-    return client->kept_count > 0;
+    return client->kept.count > 0;
 }
 
 bool hf_client_is_everywhere(const hf_client *client) {

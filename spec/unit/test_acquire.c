@@ -1645,9 +1645,9 @@ TEST(behind_a_renewal_that_never_ends) {
     hold->in_flight = true;
     hf_op *op = begin_acquire(&rig, 0, AT(10001));
     CHECK_STATE(op, BLOCKED);
-    op->class->tick(op, AT(13000));
+    hf_op_tick(op, AT(13000));
     CHECK_OUTCOME(op, "under way");
-    op->class->tick(op, AT(13001));
+    hf_op_tick(op, AT(13001));
     CHECK_OUTCOME(op, "unreachable");
     rig_end(&rig, AT(14000));
 }
@@ -1670,7 +1670,7 @@ TEST(behind_what_an_earlier_one_left_it_ends_with_its_wait) {
         op = begin_acquire(&rig, cases[i].wait, AT(300));
         CHECK_STATE(op, BLOCKED);
         CHECK_EQ_U64(hf_op_deadline(op), AT(300) + cases[i].took);
-        op->class->tick(op, AT(300) + cases[i].took);
+        hf_op_tick(op, AT(300) + cases[i].took);
         CHECK_OUTCOME(op, "unreachable");
         rig_end(&rig, AT(6000));
     }
@@ -2559,7 +2559,7 @@ TEST(behind_a_renewal_that_never_ends_an_old_reason_says_nothing) {
     hold->in_flight = true;
     hf_op *op = begin_acquire(&rig, 0, AT(400));
     CHECK_STATE(op, BLOCKED);
-    op->class->tick(op, AT(4000));
+    hf_op_tick(op, AT(4000));
     CHECK_OUTCOME(op, "unreachable");
     CHECK_OR(strstr(op->failure.text, "an earlier command for this key got no reply"), "%s",
              op->failure.text);

@@ -1429,9 +1429,9 @@ TEST(behind_a_renewal_that_never_ends_a_release_is_unreachable) {
     hold->in_flight = true;
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     CHECK(op->blocked);
-    op->class->tick(op, AT(3000));
+    hf_op_tick(op, AT(3000));
     CHECK_OUTCOME(op, "under way");
-    op->class->tick(op, AT(3001));
+    hf_op_tick(op, AT(3001));
     CHECK_OUTCOME(op, "unreachable");
     rig_end(&rig, AT(3002));
 }

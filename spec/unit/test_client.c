@@ -748,7 +748,7 @@ static void random_step(void) {
 }
 
 static const char *broken_rule(void) {
-    size_t waiting = rig.client.kept_count;
+    size_t waiting = rig.client.kept.count;
     for (const hf_op *op = rig.client.ops; op; op = op->next) {
         waiting += op->wait.events;
         if (op->done && op->wait.events) return "a done operation listens";

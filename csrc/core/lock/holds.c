@@ -39,12 +39,8 @@ hf_slice hf_hold_owner(const hf_hold *hold) {
 /* ---- by key and caller ---- */
 
 static uint64_t hash_of(hf_slice key, hf_slice caller) {
-    return hf_hash(hf_hash(HF_HASH_SEED, key), caller);
-}
-
-static hf_hold **bucket_of(const hf_holds *holds, uint64_t hash) {
-    assert(holds->bucket_count > 0 && (holds->bucket_count & (holds->bucket_count - 1)) == 0);
-    return &holds->buckets[(hash ^ hash >> 32) & (holds->bucket_count - 1)];
+    uint64_t hash = hf_hash(hf_hash(HF_HASH_SEED, key), caller);
+    return hash ^ hash >> 32;
 }
 
 static bool is_for(const hf_hold *hold, const hf_kind *kind, hf_slice key, hf_slice caller) {
@@ -53,12 +49,12 @@ static bool is_for(const hf_hold *hold, const hf_kind *kind, hf_slice key, hf_sl
 }
 
 hf_hold *hf_holds_find(const hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice caller) {
-    if (holds->bucket_count == 0) return NULL;
-    uint64_t hash = hash_of(key, caller);
-    hf_hold *hold = *bucket_of(holds, hash);
-    while (hold && !(hold->hash == hash && is_for(hold, kind, key, caller)))
-        hold = hold->next_in_bucket;
-    return hold;
+    const hf_number *entry = NULL;
+    uint64_t hash = holds->count > 0 ? hash_of(key, caller) : 0;
+    while ((entry = hf_numbers_find(&holds->keys, hash, entry))) {
+        if (is_for(entry->of, kind, key, caller)) return entry->of;
+    }
+    return NULL;
 }
 
 hf_hold *hf_holds_find_lasting(const hf_holds *holds, const hf_kind *kind, hf_slice key,
@@ -70,22 +66,6 @@ hf_hold *hf_holds_find_lasting(const hf_holds *holds, const hf_kind *kind, hf_sl
         if (lasts && hold->kind == kind && hf_slice_equal(hf_hold_key(hold), key)) return hold;
     }
     return NULL;
-}
-
-static bool grow_buckets(hf_holds *holds) {
-    if (holds->count < holds->bucket_count) return true;
-    hf_holds grown = *holds;
-    grown.bucket_count = holds->bucket_count ? holds->bucket_count * 2 : 16;
-    grown.buckets = calloc(grown.bucket_count, sizeof *grown.buckets);
-    if (!grown.buckets) return false;
-    for (size_t i = 0; i < holds->count; i++) {
-        hf_hold *hold = holds->heap[i], **bucket = bucket_of(&grown, hold->hash);
-        hold->next_in_bucket = *bucket;
-        *bucket = hold;
-    }
-    free(holds->buckets);
-    *holds = grown;
-    return true;
 }
 
 /* ---- by number ---- */
@@ -236,7 +216,7 @@ hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_sli
                       hf_slice owner) {
     assert(kind && key.size > 0);
     assert(caller.size == 0 || !hf_holds_find(holds, kind, key, caller));
-    if (!grow_heap(holds) || !grow_buckets(holds)) return NULL;
+    if (!grow_heap(holds)) return NULL;
     hf_hold *hold = malloc(sizeof *hold + key.size + caller.size + owner.size);
     if (!hold) return NULL;
     memset(hold, 0, sizeof *hold);
@@ -246,11 +226,12 @@ hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_sli
     hold->key_size = (uint32_t)key.size;
     hold->caller_size = (uint32_t)caller.size;
     hold->owner_size = (uint32_t)owner.size;
-    hold->hash = hash_of(key, caller);
     hold->shortened = hold->max_until = HF_NEVER;
     hold->kind = kind;
     hold->number = holds->last_number + 1;
-    if (!hf_numbers_put(&holds->numbers, &hold->by_number, hold->number, hold)) {
+    if (!hf_numbers_put(&holds->numbers, &hold->by_number, hold->number, hold) ||
+        !hf_numbers_put(&holds->keys, &hold->by_key, hash_of(key, caller), hold)) {
+        hf_numbers_remove(&holds->numbers, &hold->by_number);
         free(hold);
         return NULL;
     }
@@ -258,9 +239,6 @@ hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_sli
     hold->wake_at = HF_NEVER;
     hold->refs = 1;
     hold->in_table = true;
-    hf_hold **bucket = bucket_of(holds, hold->hash);
-    hold->next_in_bucket = *bucket;
-    *bucket = hold;
     sift_up(holds, hold, holds->count++);
     check_order(holds, hold);
     hf_hold_check(hold);
@@ -294,12 +272,7 @@ void hf_holds_wish(hf_holds *holds, uint64_t number) {
 void hf_holds_remove(hf_holds *holds, hf_hold *hold) {
     assert(hold->in_table && holds->count > 0 && holds->heap[hold->heap_index] == hold);
     end_lent(hold);
-    hf_hold **at = bucket_of(holds, hold->hash);
-    while (*at != hold) {
-        assert(*at);
-        at = &(*at)->next_in_bucket;
-    }
-    *at = hold->next_in_bucket;
+    hf_numbers_remove(&holds->keys, &hold->by_key);
     hf_numbers_remove(&holds->numbers, &hold->by_number);
     hf_numbers_remove(&holds->numbers, &hold->by_alias);
     holds->unclaimed -= hold->unclaimed;
@@ -458,6 +431,6 @@ bool hf_hold_is_valid(const hf_hold *hold, hf_time now) {
 void hf_holds_free(hf_holds *holds) {
     while (holds->count > 0) hf_holds_remove(holds, holds->heap[holds->count - 1]);
     hf_numbers_free(&holds->numbers);
-    free(holds->buckets);
+    hf_numbers_free(&holds->keys);
     free(holds->heap);
 }

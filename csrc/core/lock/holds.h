@@ -38,9 +38,8 @@ typedef enum hf_approval {
 } hf_approval;
 
 struct hf_hold {
-    hf_hold *next_in_bucket;
-    uint64_t hash;
     uint64_t number;               /* no other hold of this client has it */
+    hf_number by_key;              /* by a hash of key and caller */
     hf_number by_number, by_alias; /* alias: another number that messages may name it by */
     hf_time lease;
     hf_time valid_until; /* held before this */
@@ -97,11 +96,9 @@ struct hf_hold {
 };
 
 struct hf_holds {
-    hf_hold **buckets;
-    size_t bucket_count; /* 0 or a power of two */
     hf_hold **heap;
     size_t count, heap_capacity;
-    hf_numbers numbers;
+    hf_numbers keys, numbers;
     size_t unclaimed; /* how many are */
     uint64_t last_number;
     uint64_t losses; /* grows with each loss, and when one is entered into a ledger later */

@@ -310,60 +310,47 @@ bool hf_wire_renew(hf_request *request, const hf_kind *kind, size_t count, const
     return call(request, kind, HF_VERB_RENEW, count, 3 * count, args);
 }
 
-/* The keys, and the two arguments that both programs begin with; their number. */
-static size_t begin_all(hf_slice *args, size_t count, const hf_wire_each *each, hf_time grant_lease,
-                        number_text grant) {
-    size_t n = 0;
-    for (size_t i = 0; i < count; i++) {
-        const hf_names *names = each[i].names;
-        args[n++] = names->key, args[n++] = names->counter, args[n++] = names->queue,
-        args[n++] = names->releases;
+/* Both programs have the keys of all locks, then `own` arguments, then for each lock its owner and
+ * its holds, and with `leases` its lease. */
+static bool call_all(hf_request *request, const hf_kind *kind, hf_verb verb, size_t count,
+                     const hf_wire_each *each, size_t own, const hf_slice *owns, bool leases) {
+    number_text *numbers = calloc(2 * count, sizeof *numbers);
+    hf_slice *args = calloc(7 * count + own, sizeof *args);
+    bool encoded = false;
+    if (args && numbers) {
+        size_t n = 0;
+        for (size_t i = 0; i < count; i++) {
+            const hf_names *names = each[i].names;
+            args[n++] = names->key, args[n++] = names->counter, args[n++] = names->queue,
+            args[n++] = names->releases;
+        }
+        for (size_t i = 0; i < own; i++) args[n++] = owns[i];
+        for (size_t i = 0; i < count; i++) {
+            args[n++] = each[i].owner;
+            args[n++] = hf_decimal(numbers[2 * i], each[i].holds);
+            if (leases) args[n++] = hf_decimal(numbers[2 * i + 1], hf_lease_ms(each[i].lease));
+        }
+        encoded = call(request, kind, verb, 4 * count, n, args);
     }
-    args[n++] = HF_NO_TEXT;
-    args[n++] = hf_decimal(grant, hf_lease_ms(grant_lease));
-    return n;
+    free(args);
+    free(numbers);
+    return encoded;
 }
 
 bool hf_wire_acquire_all(hf_request *request, const hf_kind *kind, size_t count,
                          const hf_wire_each *each, hf_time grant_lease, hf_time lease,
                          uint64_t token_ttl_ms) {
-    number_text grant, ms, ttl, *numbers = calloc(count, sizeof *numbers);
-    hf_slice *args = calloc(6 * count + 4, sizeof *args);
-    bool encoded = false;
-    if (args && numbers) {
-        size_t n = begin_all(args, count, each, grant_lease, grant);
-        args[n++] = hf_decimal(ms, hf_lease_ms(lease));
-        args[n++] = hf_decimal(ttl, token_ttl_ms);
-        for (size_t i = 0; i < count; i++) {
-            args[n++] = each[i].owner;
-            args[n++] = hf_decimal(numbers[i], each[i].holds);
-        }
-        assert(n == 6 * count + 4);
-        encoded = call(request, kind, HF_VERB_ACQUIRE_ALL, 4 * count, n, args);
-    }
-    free(args);
-    free(numbers);
-    return encoded;
+    number_text grant, ms, ttl;
+    hf_slice own[] = {HF_NO_TEXT, hf_decimal(grant, hf_lease_ms(grant_lease)),
+                      hf_decimal(ms, hf_lease_ms(lease)), hf_decimal(ttl, token_ttl_ms)};
+    return call_all(request, kind, HF_VERB_ACQUIRE_ALL, count, each, 4, own, false);
 }
 
 bool hf_wire_release_all(hf_request *request, const hf_kind *kind, size_t count,
                          const hf_wire_each *each, hf_time grant_lease) {
-    number_text grant, *numbers = calloc(2 * count, sizeof *numbers);
-    hf_slice *args = calloc(7 * count + 2, sizeof *args);
-    bool encoded = false;
-    if (args && numbers) {
-        size_t n = begin_all(args, count, each, grant_lease, grant);
-        for (size_t i = 0; i < count; i++) {
-            args[n++] = each[i].owner;
-            args[n++] = hf_decimal(numbers[2 * i], each[i].holds);
-            args[n++] = hf_decimal(numbers[2 * i + 1], hf_lease_ms(each[i].lease));
-        }
-        assert(n == 7 * count + 2);
-        encoded = call(request, kind, HF_VERB_RELEASE_ALL, 4 * count, n, args);
-    }
-    free(args);
-    free(numbers);
-    return encoded;
+    number_text grant;
+    hf_slice own[] = {HF_NO_TEXT, hf_decimal(grant, hf_lease_ms(grant_lease))};
+    return call_all(request, kind, HF_VERB_RELEASE_ALL, count, each, 2, own, true);
 }
 
 /* ---- replies ---- */

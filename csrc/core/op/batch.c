@@ -404,8 +404,6 @@ static void end(hf_op *op, hf_time now) {
                                                .releases = !(acquiring),                           \
                                                .begin = begin,                                     \
                                                .unblock = begin,                                   \
-                                               .deadline = hf_op_blocked_deadline,                 \
-                                               .tick = hf_op_tick_blocked,                         \
                                                .abandon = abandon,                                 \
                                                .end = end}
 

@@ -50,6 +50,57 @@ static void lose(hf_op *op, hf_verdict verdict, hf_time now) {
     fail_lost(op, hf_lost_reason_of(verdict));
 }
 
+/* ---- the hold ---- */
+
+static void refer_to(hf_op *op, hf_hold *hold) {
+    assert(!op->hold);
+    hf_hold_ref(hold);
+    op->hold = hold;
+}
+
+static void fail_not_held(hf_op *op) {
+    hf_op_fail(op, HF_NOT_HELD, "this owner does not hold it");
+}
+
+/* The call is about the lost hold, even if another handle of this owner has acquired the lock
+ * again. */
+void hf_call_begin_on_lost(hf_op *op) {
+    assert(op->spec.lost->state != HF_HOLD_HELD);
+    refer_to(op, op->spec.lost);
+    if (op->spec.loss_notified) fail_not_held(op);
+    else fail_lost(op, op->hold->reason);
+}
+
+static void release_lost(hf_op *op, hf_time now) {
+    fail_lost(op, op->hold->reason);
+    hf_renewer_clean_up_lost(op->client, op->hold, now);
+    hf_client_unblock(op->client, op->hold, now);
+}
+
+/* False: the operation is done, or waits until the hold is free. */
+static bool claim_hold(hf_op *op, hf_time now) {
+    hf_client *client = op->client;
+    if (op->spec.lost) {
+        hf_call_begin_on_lost(op);
+        return false;
+    }
+    hf_hold *hold =
+        hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
+    if (hold) hf_client_refresh(client, hold, now);
+    bool ours = hold && (hold->state == HF_HOLD_HELD || hold->state == HF_HOLD_LOST);
+    if (!ours) {
+        fail_not_held(op);
+        return false;
+    }
+    refer_to(op, hold);
+    if (hold->state == HF_HOLD_LOST && op->class->releases) release_lost(op, now);
+    else if (hold->state == HF_HOLD_LOST) fail_lost(op, hold->reason);
+    if (!op->done && hold->in_flight) hf_op_block(op, hold);
+    if (op->done || op->blocked) return false;
+    hold->in_flight = true;
+    return true;
+}
+
 /* ---- release ---- */
 
 static void drop_from_table(hf_op *op, hf_time now) {
@@ -152,7 +203,8 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     }
 }
 
-static void release(hf_op *op, hf_time now) {
+static void begin_release(hf_op *op, hf_time now) {
+    if (!claim_hold(op, now)) return;
     assert(op->hold->state == HF_HOLD_HELD && op->hold->in_flight);
     assert(op->hold->count > op->hold->others);
     hf_hold *hold = op->hold;
@@ -222,7 +274,8 @@ static void on_completed(hf_request *request, const hf_reply *reply, hf_time now
     end_hold(op, verdict, now);
 }
 
-static void complete(hf_op *op, hf_time now) {
+static void begin_complete(hf_op *op, hf_time now) {
+    if (!claim_hold(op, now)) return;
     assert(op->hold->state == HF_HOLD_HELD && op->hold->in_flight);
     hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(op->hold));
     if (!hf_wire_complete(&op->request, &lock, op->spec.keep, op->spec.fingerprint,
@@ -233,12 +286,6 @@ static void complete(hf_op *op, hf_time now) {
     hf_holds_wake_at(&op->client->holds, op->hold, op->hold->valid_until);
     op->request.persists_until = deadline_of(op);
     hf_op_send(op, on_completed, deadline_of(op), false, now);
-}
-
-static void release_lost(hf_op *op, hf_time now) {
-    fail_lost(op, op->hold->reason);
-    hf_renewer_clean_up_lost(op->client, op->hold, now);
-    hf_client_unblock(op->client, op->hold, now);
 }
 
 /* ---- extend, check ---- */
@@ -313,7 +360,8 @@ static bool is_due(const hf_hold *hold, hf_time now) {
 
 /* A check confirms a hold that came by a grant, and renews one that is due: a caller that checks
  * without a pause leaves the renewer no moment to do so. */
-static void extend(hf_op *op, hf_time now) {
+static void begin_extend(hf_op *op, hf_time now) {
+    if (!claim_hold(op, now)) return;
     assert(op->hold->state == HF_HOLD_HELD && op->hold->in_flight);
     hf_time lease = op->class->sets_lease ? hf_hold_lease_within(op->hold, op->spec.lease, now) : 0;
     op->call.confirms = lease == 0 && is_due(op->hold, now);
@@ -333,62 +381,7 @@ static void extend(hf_op *op, hf_time now) {
     hf_op_send(op, on_extended, deadline_of(op), false, now);
 }
 
-/* ---- on a hold ---- */
-
-static void refer_to(hf_op *op, hf_hold *hold) {
-    assert(!op->hold);
-    hf_hold_ref(hold);
-    op->hold = hold;
-}
-
-static void fail_not_held(hf_op *op) {
-    hf_op_fail(op, HF_NOT_HELD, "this owner does not hold it");
-}
-
-/* The call is about the lost hold, even if another handle of this owner has acquired the lock
- * again. */
-void hf_call_begin_on_lost(hf_op *op) {
-    assert(op->spec.lost->state != HF_HOLD_HELD);
-    refer_to(op, op->spec.lost);
-    if (op->spec.loss_notified) fail_not_held(op);
-    else fail_lost(op, op->hold->reason);
-}
-
-/* False: the operation is done, or waits until the hold is free. */
-static bool claim_hold(hf_op *op, hf_time now) {
-    hf_client *client = op->client;
-    if (op->spec.lost) {
-        hf_call_begin_on_lost(op);
-        return false;
-    }
-    hf_hold *hold =
-        hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
-    if (hold) hf_client_refresh(client, hold, now);
-    bool ours = hold && (hold->state == HF_HOLD_HELD || hold->state == HF_HOLD_LOST);
-    if (!ours) {
-        fail_not_held(op);
-        return false;
-    }
-    refer_to(op, hold);
-    if (hold->state == HF_HOLD_LOST && op->class->releases) release_lost(op, now);
-    else if (hold->state == HF_HOLD_LOST) fail_lost(op, hold->reason);
-    if (!op->done && hold->in_flight) hf_op_block(op, hold);
-    if (op->done || op->blocked) return false;
-    hold->in_flight = true;
-    return true;
-}
-
-static void begin_release(hf_op *op, hf_time now) {
-    if (claim_hold(op, now)) release(op, now);
-}
-
-static void begin_complete(hf_op *op, hf_time now) {
-    if (claim_hold(op, now)) complete(op, now);
-}
-
-static void begin_extend(hf_op *op, hf_time now) {
-    if (claim_hold(op, now)) extend(op, now);
-}
+/* ---- waiting for it ---- */
 
 static void unblock(hf_op *op, hf_time now) {
     assert(op->hold && !op->blocked);
@@ -435,13 +428,8 @@ static void abandon_extend(hf_op *op, hf_time now) {
 
 /* ---- without a hold ---- */
 
-static void on_forced(hf_request *request, const hf_reply *reply, hf_time now) {
-    hf_op *op = request->context;
+static void on_forced(hf_op *op, const hf_reply *reply, hf_time now) {
     hf_client *client = op->client;
-    if (!reply) {
-        hf_op_fail_as(op, request);
-        return;
-    }
     hf_verdict verdict = hf_wire_read(reply);
     op->result.value = verdict == HF_VERDICT_YES || verdict == HF_VERDICT_MORE;
     hf_op_succeed(op);
@@ -463,13 +451,8 @@ static bool encode_force(hf_op *op) {
     return hf_wire_force(&op->request, &lock);
 }
 
-static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
-    hf_op *op = request->context;
+static void on_info(hf_op *op, const hf_reply *reply, hf_time now) {
     (void)now;
-    if (!reply) {
-        hf_op_fail_as(op, request);
-        return;
-    }
     op->result.info = calloc(1, sizeof *op->result.info);
     if (!op->result.info) {
         hf_op_fail_for_memory(op);
@@ -479,105 +462,86 @@ static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op_succeed(op);
 }
 
-static void on_value(hf_request *request, const hf_reply *reply, hf_time now) {
-    hf_op *op = request->context;
+static void on_value(hf_op *op, const hf_reply *reply, hf_time now) {
     (void)now;
-    if (!reply) {
-        hf_op_fail_as(op, request);
-        return;
-    }
     op->result.value = reply->integer;
     hf_op_succeed(op);
 }
 
-static void on_command(hf_request *request, const hf_reply *reply, hf_time now) {
-    hf_op *op = request->context;
-    if (!reply) {
-        hf_op_fail_as(op, request);
-        return;
-    }
+static void on_command(hf_op *op, const hf_reply *reply, hf_time now) {
+    (void)now;
     op->result.reply = hf_reply_copy(reply);
     if (op->result.reply) hf_op_succeed(op);
-    else fail_for_memory(op, now);
+    else hf_op_fail_for_memory(op);
 }
 
-static bool encode_command(hf_op *op) {
-    return hf_request_command(&op->request, op->spec.arg_count, op->spec.args);
-}
-
-static void begin_plain(hf_op *op, bool encoded, hf_request_done *done, hf_time now) {
-    if (encoded) hf_op_send(op, done, deadline_of(op), false, now);
-    else fail_for_memory(op, now);
+static void begin_plain(hf_op *op, bool encoded, hf_time now) {
+    hf_op_run(op, encoded, hf_op_on_answer, now);
 }
 
 static void begin_force(hf_op *op, hf_time now) {
     hf_kept_force(op->client, op->spec.lock_kind, op->spec.names->key, now);
-    begin_plain(op, encode_force(op), on_forced, now);
+    begin_plain(op, encode_force(op), now);
 }
 
 static void begin_info(hf_op *op, hf_time now) {
-    begin_plain(op,
-                hf_wire_info(&op->request, op->spec.lock_kind, op->spec.names, op->client->uuid),
-                on_info, now);
+    const hf_op_spec *spec = &op->spec;
+    begin_plain(op, hf_wire_info(&op->request, spec->lock_kind, spec->names, op->client->uuid),
+                now);
 }
 
 static void begin_ttl(hf_op *op, hf_time now) {
-    begin_plain(op, hf_wire_ttl(&op->request, op->spec.names), on_value, now);
+    begin_plain(op, hf_wire_ttl(&op->request, op->spec.names), now);
 }
 
 static void begin_raise(hf_op *op, hf_time now) {
-    begin_plain(
-        op,
-        hf_wire_raise(&op->request, op->spec.names, op->spec.token_floor, op->spec.token_ttl_ms),
-        on_value, now);
+    const hf_op_spec *spec = &op->spec;
+    begin_plain(op, hf_wire_raise(&op->request, spec->names, spec->token_floor, spec->token_ttl_ms),
+                now);
 }
 
-static void on_set(hf_request *request, const hf_reply *reply, hf_time now) {
-    hf_op *op = request->context;
-    if (reply && hf_wire_read(reply) == HF_VERDICT_MORE)
+static void on_set(hf_op *op, const hf_reply *reply, hf_time now) {
+    if (hf_wire_read(reply) == HF_VERDICT_MORE)
         hf_renewer_pass_on(op->client, op->spec.lock_kind, op->spec.names->key, now);
-    on_value(request, reply, now);
+    on_value(op, reply, now);
 }
 
 static void begin_set(hf_op *op, hf_time now) {
     hf_wire_lock lock = hf_op_wire_lock(op, HF_NO_TEXT);
-    begin_plain(op, hf_wire_set(&op->request, &lock, op->spec.value), on_set, now);
+    begin_plain(op, hf_wire_set(&op->request, &lock, op->spec.value), now);
 }
 
 static void begin_ping(hf_op *op, hf_time now) {
-    begin_plain(op, hf_wire_ping(&op->request), on_value, now);
+    begin_plain(op, hf_wire_ping(&op->request), now);
 }
 
 static void begin_command(hf_op *op, hf_time now) {
-    begin_plain(op, encode_command(op), on_command, now);
-}
-
-static void abandon_plain(hf_op *op, hf_time now) {
-    (void)now;
-    hf_session_drop(&op->request);
+    begin_plain(op, hf_request_command(&op->request, op->spec.arg_count, op->spec.args), now);
 }
 
 /* ---- the classes ---- */
 
-#define CALL_CLASS(name, words, starts, abandons, ...)                                             \
+#define ON_HOLD(name, words, starts, abandons, ...)                                                \
     const hf_op_class hf_##name##_class = {.verb = (words),                                        \
+                                           .on_hold = true,                                        \
                                            .begin = (starts),                                      \
                                            .unblock = unblock,                                     \
-                                           .deadline = hf_op_blocked_deadline,                     \
-                                           .tick = hf_op_tick_blocked,                             \
                                            .abandon = (abandons),                                  \
                                            __VA_ARGS__}
+#define PLAIN(name, words, starts, answers, ...)                                                   \
+    const hf_op_class hf_##name##_class = {                                                        \
+        .verb = (words), .begin = (starts), .answer = (answers), __VA_ARGS__}
 
-CALL_CLASS(release, "release", begin_release, abandon_release, .on_hold = true, .releases = true);
-CALL_CLASS(complete, "complete", begin_complete, abandon_complete, .on_hold = true,
-           .releases = true, .leaves_record = true);
-CALL_CLASS(extend, "extend", begin_extend, abandon_extend, .on_hold = true, .sets_lease = true);
-CALL_CLASS(check, "check", begin_extend, abandon_extend, .on_hold = true);
-CALL_CLASS(force_release, "force-release", begin_force, abandon_plain, .stays = true);
-CALL_CLASS(info, "read", begin_info, abandon_plain, .on_hold = false);
-CALL_CLASS(ttl, "read the TTL of", begin_ttl, abandon_plain, .on_hold = false);
-CALL_CLASS(ping, "ping", begin_ping, abandon_plain, .on_hold = false);
-CALL_CLASS(command, "run a command", begin_command, abandon_plain,
-           .one_server = "a command needs a single server, not a quorum");
-CALL_CLASS(raise, "raise the token of", begin_raise, abandon_plain, .on_hold = false);
-CALL_CLASS(set, "set the permits of", begin_set, abandon_plain, .stays = true);
+ON_HOLD(release, "release", begin_release, abandon_release, .releases = true);
+ON_HOLD(complete, "complete", begin_complete, abandon_complete, .releases = true,
+        .leaves_record = true);
+ON_HOLD(extend, "extend", begin_extend, abandon_extend, .sets_lease = true);
+ON_HOLD(check, "check", begin_extend, abandon_extend, .sets_lease = false);
+PLAIN(force_release, "force-release", begin_force, on_forced, .stays = true);
+PLAIN(info, "read", begin_info, on_info, .stays = false);
+PLAIN(ttl, "read the TTL of", begin_ttl, on_value, .stays = false);
+PLAIN(ping, "ping", begin_ping, on_value, .stays = false);
+PLAIN(command, "run a command", begin_command, on_command,
+      .one_server = "a command needs a single server, not a quorum");
+PLAIN(raise, "raise the token of", begin_raise, on_value, .stays = false);
+PLAIN(set, "set the permits of", begin_set, on_set, .stays = true);

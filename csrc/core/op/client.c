@@ -84,7 +84,7 @@ hf_time hf_client_deadline(const hf_client *client) {
 void hf_client_tick_calls(hf_client *client, hf_time now) {
     client->decider->tick_calls(client, now);
     for (hf_op *op = client->ops; op; op = op->next) {
-        if (!op->done) op->class->tick(op, now);
+        if (!op->done) hf_op_tick(op, now);
     }
     hf_kept_tick(client, now);
     hf_client_end_detached(client, now);

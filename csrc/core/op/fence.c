@@ -3,7 +3,6 @@
 #include "link/nodes.h"
 #include "lock/wire.h"
 #include "op/operation.h"
-#include "op/poll.h"
 
 /* "stale" promises that the write has not run and never will. After a call that was sent twice, the
  * first copy may have run before a later write refused the second one. */
@@ -49,7 +48,7 @@ static void begin_fenced(hf_op *op, hf_time now) {
     const hf_op_spec *spec = &op->spec;
     bool encoded = hf_wire_fenced(&op->request, (size_t)spec->value, spec->arg_count, spec->args) &&
                    hf_client_sync(op->client, &op->request);
-    hf_poll_begin_call(op, encoded, on_answer, now);
+    hf_op_run(op, encoded, on_answer, now);
 }
 
 const hf_op_class hf_fenced_class = {
@@ -57,7 +56,4 @@ const hf_op_class hf_fenced_class = {
     .one_server = "a fence needs a single server, not a quorum",
     .stays = true,
     .begin = begin_fenced,
-    .deadline = hf_op_blocked_deadline,
-    .tick = hf_op_tick_blocked,
-    .abandon = hf_poll_abandon_call,
 };

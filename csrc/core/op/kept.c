@@ -15,8 +15,7 @@
 
 struct hf_kept {
     hf_lent lent;
-    hf_kept *next_in_bucket;
-    uint64_t hash;
+    hf_number by_key;
     const hf_kind *kind;
     hf_node *node;         /* whose events link it needs */
     hf_op *first, **end;   /* of those that wait here, in order */
@@ -43,75 +42,51 @@ static uint64_t hash_of(const hf_kind *kind, hf_slice key) {
     return hf_hash(HF_HASH_SEED ^ (unsigned char)kind->letter, key);
 }
 
-static hf_kept **bucket_of(const hf_client *client, uint64_t hash) {
-    return &client->kept[hash & (client->kept_buckets - 1)];
-}
-
 static hf_kept *find(const hf_client *client, const hf_kind *kind, hf_slice key) {
-    if (client->kept_count == 0) return NULL;
-    uint64_t hash = hash_of(kind, key);
-    hf_kept *kept = *bucket_of(client, hash);
-    while (kept && !(kept->hash == hash && kept->kind == kind &&
-                     hf_slice_equal((hf_slice){kept->key, kept->key_size}, key)))
-        kept = kept->next_in_bucket;
-    return kept;
-}
-
-static bool grow(hf_client *client) {
-    if (client->kept_count < client->kept_buckets) return true;
-    hf_client grown = {.kept_buckets = client->kept_buckets ? client->kept_buckets * 2 : 16};
-    grown.kept = calloc(grown.kept_buckets, sizeof(hf_kept *));
-    if (!grown.kept) return false;
-    for (size_t i = 0; i < client->kept_buckets; i++) {
-        for (hf_kept *kept = client->kept[i], *next; kept; kept = next) {
-            next = kept->next_in_bucket;
-            kept->next_in_bucket = *bucket_of(&grown, kept->hash);
-            *bucket_of(&grown, kept->hash) = kept;
-        }
+    const hf_number *entry = NULL;
+    uint64_t hash = client->kept.count > 0 ? hash_of(kind, key) : 0;
+    while ((entry = hf_numbers_find(&client->kept, hash, entry))) {
+        hf_kept *kept = entry->of;
+        hf_slice of = {kept->key, kept->key_size};
+        if (kept->kind == kind && hf_slice_equal(of, key)) return kept;
     }
-    free(client->kept);
-    client->kept = grown.kept;
-    client->kept_buckets = grown.kept_buckets;
-    return true;
+    return NULL;
 }
 
 static hf_kept *add(hf_op *op, hf_time now) {
     hf_client *client = op->client;
     hf_slice key = op->spec.names->key;
-    hf_kept *kept = grow(client) ? calloc(1, sizeof *kept + key.size) : NULL;
-    if (!kept) return NULL;
+    hf_kept *kept = calloc(1, sizeof *kept + key.size);
+    uint64_t hash = hash_of(op->spec.lock_kind, key);
+    if (!kept || !hf_numbers_put(&client->kept, &kept->by_key, hash, kept)) {
+        free(kept);
+        return NULL;
+    }
     memcpy(kept->key, key.data, key.size);
     kept->key_size = key.size;
     kept->lent.holds = &client->holds;
     kept->kind = op->spec.lock_kind;
-    kept->hash = hash_of(kept->kind, key);
     kept->end = &kept->first;
     kept->node = op->node;
-    kept->next_in_bucket = *bucket_of(client, kept->hash);
-    *bucket_of(client, kept->hash) = kept;
-    client->kept_count++;
     hf_node_listen(kept->node, true, false, now);
     return kept;
 }
 
 static void drop(hf_client *client, hf_kept *kept, hf_time now) {
-    assert(!kept->first && !kept->lent.hold && !kept->lent.due && client->kept_count > 0);
-    hf_kept **at = bucket_of(client, kept->hash);
-    while (*at != kept) at = &(*at)->next_in_bucket;
-    *at = kept->next_in_bucket;
-    client->kept_count--;
+    assert(!kept->first && !kept->lent.hold && !kept->lent.due);
+    hf_numbers_remove(&client->kept, &kept->by_key);
     hf_node_listen(kept->node, false, true, now);
     free(kept);
 }
 
 void hf_kept_free(hf_client *client) {
-    for (size_t i = 0; i < client->kept_buckets; i++) {
-        for (hf_kept *kept = client->kept[i], *next; kept; kept = next) {
-            next = kept->next_in_bucket;
-            free(kept);
+    for (size_t i = 0; i < client->kept.bucket_count; i++) {
+        for (hf_number *entry = client->kept.buckets[i], *next; entry; entry = next) {
+            next = entry->next;
+            free(entry->of);
         }
     }
-    free(client->kept);
+    hf_numbers_free(&client->kept);
 }
 
 /* ---- the queue ---- */
@@ -327,7 +302,7 @@ static bool is_lent(const hf_kept *kept) {
 /* Returns the idle lock of this kind to the server. Returns the hold that is on its way back; NULL:
  * there is none. */
 static hf_hold *clear(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
-    if (!client->kept) return NULL;
+    if (!client->kept.buckets) return NULL; /* it has never kept any */
     hf_kept *kept = find(client, kind, key);
     if (!kept || !is_idle(kept)) return find_returning(client, kind, key);
     hf_hold *idle = kept->lent.hold;
@@ -355,7 +330,7 @@ bool hf_kept_begin(hf_op *op, hf_time now) {
     const hf_op_spec *spec = &op->spec;
     hf_client *client = op->client;
     hf_slice key = spec->names->key;
-    if (spec->keep == 0 && !client->kept) return false; /* it has never kept any */
+    if (spec->keep == 0 && !client->kept.buckets) return false; /* it has never kept any */
     if (hf_holds_find(&client->holds, spec->lock_kind, key, spec->caller)) return false;
     if (begin_behind(op, hf_kept_clear(client, spec->lock_kind, key, now), now)) return true;
     hf_kept *kept = find(client, spec->lock_kind, key);

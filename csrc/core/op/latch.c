@@ -27,9 +27,8 @@ static void change(hf_op *op, hf_verb verb, hf_time now) {
     hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
     hf_time keep =
         hf_time_max(LEAST_KEPT, KEPT_TIMEOUTS * op->client->config.session.command_timeout);
-    hf_poll_begin_call(op,
-                       hf_wire_noted(&op->request, &lock, verb, (long long)op->spec.value, keep),
-                       on_changed, now);
+    hf_op_run(op, hf_wire_noted(&op->request, &lock, verb, (long long)op->spec.value, keep),
+              on_changed, now);
 }
 
 static void begin_set(hf_op *op, hf_time now) {
@@ -53,11 +52,9 @@ static bool read_count(hf_op *op, const hf_reply *reply) {
     return read;
 }
 
-static void on_count(hf_request *request, const hf_reply *reply, hf_time now) {
-    hf_op *op = request->context;
+static void on_count(hf_op *op, const hf_reply *reply, hf_time now) {
     (void)now;
-    if (!reply) hf_op_fail_as(op, request);
-    else if (read_count(op, reply)) hf_op_succeed(op);
+    if (read_count(op, reply)) hf_op_succeed(op);
 }
 
 static bool encode_count(hf_op *op) {
@@ -65,7 +62,7 @@ static bool encode_count(hf_op *op) {
 }
 
 static void begin_count(hf_op *op, hf_time now) {
-    hf_poll_begin_call(op, encode_count(op), on_count, now);
+    hf_op_run(op, encode_count(op), hf_op_on_answer, now);
 }
 
 /* ---- waiting ---- */
@@ -90,16 +87,11 @@ static const hf_poll_class poll_class = {encode_count, is_open, fail_in_time, NU
 /* ---- the classes ---- */
 
 #define CALL_CLASS(name, words, starts, ...)                                                       \
-    const hf_op_class hf_##name##_class = {.verb = (words),                                        \
-                                           .begin = (starts),                                      \
-                                           .deadline = hf_op_blocked_deadline,                     \
-                                           .tick = hf_op_tick_blocked,                             \
-                                           .abandon = hf_poll_abandon_call,                        \
-                                           __VA_ARGS__}
+    const hf_op_class hf_##name##_class = {.verb = (words), .begin = (starts), __VA_ARGS__}
 
 CALL_CLASS(set_count, "set the count of", begin_set, .stays = true);
 CALL_CLASS(count_down, "count down", begin_count_down, .stays = true);
-CALL_CLASS(count, "read the count of", begin_count, .stays = false);
+CALL_CLASS(count, "read the count of", begin_count, .answer = on_count);
 CALL_CLASS(delete, "delete", begin_delete, .stays = true);
 
 const hf_op_class hf_await_class = {

@@ -138,6 +138,21 @@ void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool waits_f
     else hf_client_submit(op->client, place_key_of(op), HF_LINK_CALLS, &op->request, now);
 }
 
+static hf_time command_deadline(const hf_op *op) {
+    return op->begun_at + op->client->config.session.command_timeout;
+}
+
+void hf_op_run(hf_op *op, bool encoded, hf_request_done *done, hf_time now) {
+    if (encoded) hf_op_send(op, done, command_deadline(op), false, now);
+    else hf_op_fail_for_memory(op);
+}
+
+void hf_op_on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    if (reply) op->class->answer(op, reply, now);
+    else hf_op_fail_as(op, request);
+}
+
 void hf_op_hurry(hf_op *op, hf_time until) {
     op->request.deadline = hf_time_min(op->request.deadline, until);
     op->request.persists_until = hf_time_min(op->request.persists_until, until);
@@ -190,7 +205,8 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
 void hf_op_stop(hf_op *op, hf_code code, const char *reason, hf_time now) {
     if (op->done) return;
     bool doubtful = op->class->stays && op->request.sends > 0;
-    op->class->abandon(op, now);
+    if (op->class->abandon) op->class->abandon(op, now);
+    else hf_session_drop(&op->request);
     hf_op_fail(op, code, "%s%s", reason, doubtful ? HF_MAY_BE_DONE : "");
 }
 
@@ -204,22 +220,21 @@ void hf_op_interrupt(hf_op *op, hf_time now) {
 
 hf_time hf_op_deadline(const hf_op *op) {
     if (op->done) return op->detached ? 0 : HF_NEVER;
-    return op->class->deadline(op);
+    if (op->class->deadline) return op->class->deadline(op);
+    return op->blocked ? command_deadline(op) : HF_NEVER;
+}
+
+void hf_op_tick(hf_op *op, hf_time now) {
+    assert(!op->done && !op->class->tick == !op->class->deadline);
+    if (op->class->tick) op->class->tick(op, now);
+    else if (now >= hf_op_deadline(op))
+        hf_op_stop(op, HF_UNREACHABLE, "an earlier command for this key got no reply", now);
 }
 
 void hf_op_block(hf_op *op, hf_hold *hold) {
     assert(!op->done && (op->hold == hold || op->acquire.behind == hold));
     op->blocked = true;
     hold->awaited = true;
-}
-
-hf_time hf_op_blocked_deadline(const hf_op *op) {
-    return op->blocked ? op->begun_at + op->client->config.session.command_timeout : HF_NEVER;
-}
-
-void hf_op_tick_blocked(hf_op *op, hf_time now) {
-    if (now >= hf_op_blocked_deadline(op))
-        hf_op_stop(op, HF_UNREACHABLE, "an earlier command for this key got no reply", now);
 }
 
 static bool own_names(hf_op *op) {

@@ -34,6 +34,14 @@ void hf_op_stop(hf_op *op, hf_code code, const char *reason, hf_time now);
 void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool waits_for_connection,
                 hf_time now);
 
+/* Sends the one command of an operation; `encoded`: false, there was no memory for it. `done` gets
+ * the reply: hf_op_on_answer gives it to the class, and fails the operation without one. */
+void hf_op_run(hf_op *op, bool encoded, hf_request_done *done, hf_time now);
+void hf_op_on_answer(hf_request *request, const hf_reply *reply, hf_time now);
+
+/* Lets what is due happen of an operation that is not done. */
+void hf_op_tick(hf_op *op, hf_time now);
+
 /* Lets the operation's request go on until `until` at most. */
 void hf_op_hurry(hf_op *op, hf_time until);
 
@@ -49,10 +57,5 @@ hf_time hf_op_max_until(const hf_op *op, hf_time since);
 
 /* Writes the owner of an operation that nobody holds anything by, which names its call. */
 hf_slice hf_op_owner(const hf_op *op, char text[HF_OWNER_SIZE]);
-
-/* For operations that wait only until a hold is not in flight any more: the deadline is the time
- * that a command may take. An operation on several holds may wait for one after the other. */
-hf_time hf_op_blocked_deadline(const hf_op *op);
-void hf_op_tick_blocked(hf_op *op, hf_time now);
 
 #endif

@@ -19,14 +19,9 @@ static void interrupt(hf_op *op, hf_time now) {
     hf_op_fail(op, HF_INTERRUPTED, "the wait was interrupted by a signal");
 }
 
-static void abandon(hf_op *op, hf_time now) {
-    (void)op, (void)now;
-}
-
 const hf_op_class hf_pause_class = {.verb = "wait",
                                     .apart = true,
                                     .begin = begin,
                                     .deadline = deadline,
                                     .tick = tick,
-                                    .interrupt = interrupt,
-                                    .abandon = abandon};
+                                    .interrupt = interrupt};

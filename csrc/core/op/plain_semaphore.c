@@ -132,16 +132,16 @@ static const hf_poll_class poll_class = {encode_take, is_taken, fail_in_time, on
 
 /* ---- calls ---- */
 
-static void begin_call(hf_op *op, hf_verb verb, hf_request_done *done, hf_time now) {
-    hf_poll_begin_call(op, encode(op, verb), done, now);
+static void read_value(hf_op *op, const hf_reply *reply) {
+    note_answer(op);
+    op->result.value = reply->integer;
+    hf_op_succeed(op);
 }
 
 static void on_drained(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     if (reply) {
-        note_answer(op);
-        op->result.value = reply->integer;
-        hf_op_succeed(op);
+        read_value(op, reply);
     } else {
         hf_op_fail_as(op, request);
         undo(op, now);
@@ -149,7 +149,7 @@ static void on_drained(hf_request *request, const hf_reply *reply, hf_time now) 
 }
 
 static void begin_drain(hf_op *op, hf_time now) {
-    begin_call(op, HF_VERB_DRAIN, on_drained, now);
+    hf_op_run(op, encode(op, HF_VERB_DRAIN), on_drained, now);
 }
 
 static void abandon_drain(hf_op *op, hf_time now) {
@@ -160,9 +160,7 @@ static void abandon_drain(hf_op *op, hf_time now) {
 static void on_given(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     if (reply) {
-        note_answer(op);
-        op->result.value = reply->integer;
-        hf_op_succeed(op);
+        read_value(op, reply);
         return;
     }
     bool goes_on = request->failure.code == HF_UNREACHABLE || request->sends > 0;
@@ -172,7 +170,7 @@ static void on_given(hf_request *request, const hf_reply *reply, hf_time now) {
 }
 
 static void begin_give(hf_op *op, hf_time now) {
-    begin_call(op, HF_VERB_RELEASE, on_given, now);
+    hf_op_run(op, encode(op, HF_VERB_RELEASE), on_given, now);
 }
 
 static void abandon_give(hf_op *op, hf_time now) {
@@ -200,8 +198,6 @@ const hf_op_class hf_drain_class = {
     .verb = "drain",
     .lingers = true,
     .begin = begin_drain,
-    .deadline = hf_op_blocked_deadline,
-    .tick = hf_op_tick_blocked,
     .abandon = abandon_drain,
     .end = end_taking,
 };
@@ -210,8 +206,6 @@ const hf_op_class hf_give_class = {
     .verb = "change the permits of",
     .lingers = true,
     .begin = begin_give,
-    .deadline = hf_op_blocked_deadline,
-    .tick = hf_op_tick_blocked,
     .abandon = abandon_give,
     .end = end_giving,
 };

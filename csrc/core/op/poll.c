@@ -14,18 +14,6 @@ static hf_time command_timeout(const hf_op *op) {
     return op->client->config.session.command_timeout;
 }
 
-/* ---- one command ---- */
-
-void hf_poll_begin_call(hf_op *op, bool encoded, hf_request_done *done, hf_time now) {
-    if (encoded) hf_op_send(op, done, op->begun_at + command_timeout(op), false, now);
-    else hf_op_fail_for_memory(op);
-}
-
-void hf_poll_abandon_call(hf_op *op, hf_time now) {
-    (void)now;
-    hf_session_drop(&op->request);
-}
-
 /* ---- waiting ---- */
 
 static void finish(hf_op *op, hf_time now) {

@@ -7,10 +7,6 @@
 
 #include "classes.h"
 
-/* Begin and abandon a call of one command, which does not wait. */
-void hf_poll_begin_call(hf_op *op, bool encoded, hf_request_done *done, hf_time now);
-void hf_poll_abandon_call(hf_op *op, hf_time now);
-
 /* Waits for spec.wait. */
 void hf_poll_begin(hf_op *op, hf_time now);
 hf_time hf_poll_deadline(const hf_op *op);

@@ -706,17 +706,25 @@ static void on_late_answer(hf_request *request, const hf_reply *reply, hf_time n
     free_task(task);
 }
 
-bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now) {
+/* A task that goes on with a request that was sent. NULL: there is no memory, or nothing to go on
+ * with. */
+static hf_task *inherit(hf_client *client, hf_request *request, hf_request_done *done) {
     hf_task *task = new_task(client);
-    if (!task) return false;
-    if (!hf_session_inherit(&task->request, ask)) {
+    if (task && !hf_session_inherit(&task->request, request)) {
         free_task(task);
-        return false;
+        return NULL;
     }
+    if (!task) return NULL;
+    task->request.done = done;
+    task->request.context = task;
+    return task;
+}
+
+bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now) {
+    hf_task *task = inherit(client, ask, on_late_answer);
+    if (!task) return false;
     if (hold->state == HF_HOLD_ACQUIRING) hf_renewer_clean_up_same_connection(client, hold, now);
     claim(task, hold);
-    task->request.done = on_late_answer;
-    task->request.context = task;
     task->request.no_retry = true;
     task->request.persists_until = 0;
     task->request.deadline =
@@ -735,14 +743,7 @@ static void on_seen_through(hf_request *request, const hf_reply *reply, hf_time 
 }
 
 bool hf_renewer_see_through(hf_client *client, hf_request *request) {
-    hf_task *task = new_task(client);
-    if (!task) return false;
-    if (!hf_session_inherit(&task->request, request)) {
-        free_task(task);
-        return false;
-    }
-    task->request.done = on_seen_through;
-    task->request.context = task;
+    if (!inherit(client, request, on_seen_through)) return false;
     client->unanswered++;
     return true;
 }

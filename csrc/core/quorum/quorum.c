@@ -240,10 +240,10 @@ void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now) {
 
 /* Not by the heap: a hold that is refreshed may change its place in that. */
 static void refresh_all(hf_client *client, hf_time now) {
-    const hf_holds *holds = &client->holds;
-    for (size_t i = 0; i < holds->bucket_count; i++) {
-        for (hf_hold *hold = holds->buckets[i]; hold; hold = hold->next_in_bucket)
-            hf_quorum_refresh(client, hold, now);
+    const hf_numbers *keys = &client->holds.keys;
+    for (size_t i = 0; i < keys->bucket_count; i++) {
+        for (hf_number *entry = keys->buckets[i]; entry; entry = entry->next)
+            hf_quorum_refresh(client, entry->of, now);
     }
 }
 
