@@ -132,7 +132,7 @@ $(BUILD)/$(1)/holdfast/core.so: $(shared_objects) $(BINDING:%.c=$(BUILD)/obj/$(1
 	@mkdir -p $$(@D)
 	$$(LINK) $$^ $$(HIREDIS) -lssl -lcrypto -lpthread -lm -o $$@
 
-$(BUILD)/$(1)/holdfast/process.so: $(PROCESS:%.c=$(BUILD)/obj/$(1)/%.o) $(BUILD)/obj/csrc/posix/system.o
+$(BUILD)/$(1)/holdfast/process.so: $(PROCESS:%.c=$(BUILD)/obj/$(1)/%.o) $(BUILD)/obj/csrc/posix/system.o $(BUILD)/obj/csrc/posix/crash.o
 	@mkdir -p $$(@D)
 	$$(LINK) $$^ -lpthread -lm -o $$@
 
@@ -219,6 +219,7 @@ DRIVER_UNITS = test_driver test_net test_tls test_system test_ready test_ready_p
 $(DRIVER_UNITS:%=$(BUILD)/unit/%): $(POSIX:%.c=$(BUILD)/obj/%.o)
 $(DRIVER_UNITS:%=$(BUILD)/unit/%): LIBRARIES = -lssl -lcrypto -lpthread
 $(BUILD)/unit/test_net: WRAPPED += getaddrinfo
+$(BUILD)/unit/test_crash_record: WRAPPED += renameat
 $(BUILD)/unit/test_driver: $(BUILD)/obj/spec/unit/syserr.o
 $(BUILD)/unit/test_driver: WRAPPED += getaddrinfo $(shell sed -n 's/^WRAP.[^,]*, \([^,]*\),.*/\1/p' spec/unit/syserr.c)
 

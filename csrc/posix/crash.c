@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -20,6 +21,10 @@
 #define BOOT_SIZE 36
 #define RECORD_SIZE 128
 #define MOST_DIGITS 9 /* of a process id, which is at most 2^22 on Linux */
+#define NAME_SIZE (HF_UUID_SIZE + 8)
+#define JOB_LOCK ".job" /* behind the uuid: the name of the file that a job keeps locked */
+#define UNFINISHED ".new"
+#define ABOVE_SCRIPTS 400 /* shell scripts choose descriptors below it */
 
 /* ---- what the kernel knows ---- */
 
@@ -65,23 +70,108 @@ static bool read_place(char place[RECORD_SIZE]) {
     return true;
 }
 
-/* Returns the process of a record that was made in this place; 0: it was made elsewhere. */
-static pid_t process_of(const char *record, const char *place) {
-    size_t size = strlen(place);
-    if (strncmp(record, place, size) != 0 || record[size] != ' ') return 0;
-    const char *number = record + size + 1;
-    if (strspn(number, "0123456789") != strlen(number) || strlen(number) > MOST_DIGITS) return 0;
-    return (pid_t)strtol(number, NULL, 10);
+typedef struct owner {
+    pid_t pid, group; /* the client's process, and the process group of its job; 0: no job */
+} owner;
+
+/* Reads a process id and moves `text` behind it. Returns 0 if there is none. */
+static pid_t read_id(const char **text) {
+    size_t size = strspn(*text, "0123456789");
+    if (size == 0 || size > MOST_DIGITS) return 0;
+    pid_t id = (pid_t)strtol(*text, NULL, 10);
+    *text += size;
+    return id;
 }
 
-static hf_life life_of(int directory, const char *name, const char *place) {
-    char record[RECORD_SIZE];
-    ssize_t size = readlinkat(directory, name, record, sizeof record);
-    if (size <= 0 || size >= (ssize_t)sizeof record) return HF_LIFE_UNKNOWN;
-    record[size] = '\0';
-    pid_t pid = process_of(record, place);
-    if (pid == 0) return HF_LIFE_UNKNOWN;
-    return has_ended(pid) ? HF_LIFE_ENDED : HF_LIFE_GOES_ON;
+/* Returns false for a record that was made elsewhere, or that has another form. */
+static bool parse_record(const char *text, const char *place, owner *found) {
+    size_t size = strlen(place);
+    if (strncmp(text, place, size) != 0 || text[size] != ' ') return false;
+    const char *at = text + size + 1;
+    *found = (owner){.pid = read_id(&at)};
+    if (found->pid == 0) return false;
+    if (*at == '\0') return true;
+    if (*at++ != ' ') return false;
+    found->group = read_id(&at);
+    return found->group > 1 && *at == '\0'; /* kill takes -1 for all processes */
+}
+
+static bool read_record(int directory, const char *uuid, const char *place, owner *found) {
+    char text[RECORD_SIZE];
+    ssize_t size = readlinkat(directory, uuid, text, sizeof text);
+    if (size <= 0 || size >= (ssize_t)sizeof text) return false;
+    text[size] = '\0';
+    return parse_record(text, place, found);
+}
+
+/* ---- whether a job has ended ---- */
+
+/* A group with a process of another user, for which kill fails with EPERM, is not empty. */
+static bool is_empty(pid_t group) {
+    return kill(-group, 0) != 0 && errno == ESRCH;
+}
+
+/* Whether no process has the descriptor any more that the job inherited. The shared lock lets other
+ * waiters look at the same time. */
+static bool is_unlocked(int directory, const char *uuid) {
+    char name[NAME_SIZE];
+    struct stat file;
+    snprintf(name, sizeof name, "%s" JOB_LOCK, uuid);
+    int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return false;
+    bool unlocked = fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && file.st_uid == geteuid() &&
+                    flock(fd, LOCK_SH | LOCK_NB) == 0;
+    close(fd);
+    return unlocked;
+}
+
+static bool contains(int fd, const char *uuid) {
+    char text[4096 + HF_UUID_SIZE];
+    size_t kept = 0;
+    for (ssize_t size; (size = read(fd, text + kept, sizeof text - kept)) > 0;) {
+        kept += (size_t)size;
+        if (memmem(text, kept, uuid, HF_UUID_SIZE)) return true;
+        size_t rest = kept < HF_UUID_SIZE ? kept : HF_UUID_SIZE - 1;
+        memmove(text, text + kept - rest, rest);
+        kept = rest;
+    }
+    return false;
+}
+
+/* Whether a process was started with the uuid in its environment, where HOLDFAST_OWNER has it. This
+ * finds what left the group and closed the descriptor, such as a worker that a program started in a
+ * session of its own. Processes that cannot be read are passed over. */
+static bool is_in_an_environment(const char *uuid) {
+    DIR *processes = opendir("/proc");
+    bool found = !processes;
+    for (struct dirent *entry; !found && (entry = readdir(processes));) {
+        char path[sizeof entry->d_name + 16];
+        if (strspn(entry->d_name, "0123456789") == 0) continue;
+        snprintf(path, sizeof path, "%s/environ", entry->d_name);
+        int fd = openat(dirfd(processes), path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0) continue;
+        found = contains(fd, uuid);
+        close(fd);
+    }
+    if (processes) closedir(processes);
+    return found;
+}
+
+/* Nothing undoes the first two: no process joins an empty group or gets the descriptor anew. A look
+ * at all environments takes long, so it is made once. If it finds a process, the record goes. */
+static bool job_has_ended(int directory, const char *uuid, pid_t group) {
+    if (!is_empty(group) || !is_unlocked(directory, uuid)) return false;
+    if (!is_in_an_environment(uuid)) return true;
+    unlinkat(directory, uuid, 0);
+    return false;
+}
+
+static hf_life life_of(int directory, const char *uuid, const char *place) {
+    owner found;
+    if (!read_record(directory, uuid, place, &found)) return HF_LIFE_UNKNOWN;
+    if (!has_ended(found.pid)) return HF_LIFE_GOES_ON;
+    if (found.group == 0) return HF_LIFE_ENDED;
+    return job_has_ended(directory, uuid, found.group) ? HF_LIFE_JOB_ENDED : HF_LIFE_GOES_ON;
 }
 
 /* ---- the directory ---- */
@@ -97,10 +187,12 @@ static bool is_safe(int directory) {
     return false;
 }
 
+#define DIRECTORY "/dev/shm/holdfast-%lu"
+
 /* Returns a descriptor of the directory, or -1 and sets errno. */
 static int open_directory(bool makes) {
     char path[64];
-    snprintf(path, sizeof path, "/dev/shm/holdfast-%lu", (unsigned long)geteuid());
+    snprintf(path, sizeof path, DIRECTORY, (unsigned long)geteuid());
     if (makes && mkdir(path, 0700) != 0 && errno != EEXIST) return -1;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 || is_safe(fd)) return fd;
@@ -110,15 +202,26 @@ static int open_directory(bool makes) {
     return -1;
 }
 
+/* What belongs to a record goes after it. */
+static void sweep_behind(int directory, const char *name) {
+    char uuid[HF_UUID_SIZE + 1] = "";
+    struct stat record;
+    memcpy(uuid, name, HF_UUID_SIZE);
+    bool is_gone = fstatat(directory, uuid, &record, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT;
+    if (is_gone) unlinkat(directory, name, 0);
+}
+
 /* The record of a dead process is kept for a day, so that all its leases end first. Its time of
  * modification is 0 until a client has found the process dead. */
 static void sweep_one(int directory, const char *name, const char *place) {
     static const struct timespec seen[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}};
-    struct stat record;
-    if (life_of(directory, name, place) != HF_LIFE_ENDED) return;
-    if (fstatat(directory, name, &record, AT_SYMLINK_NOFOLLOW) != 0) return;
-    if (record.st_mtime == 0) utimensat(directory, name, seen, AT_SYMLINK_NOFOLLOW);
-    else if (time(NULL) - record.st_mtime > KEPT) unlinkat(directory, name, 0);
+    owner found;
+    struct stat info;
+    if (strlen(name) > HF_UUID_SIZE) sweep_behind(directory, name);
+    if (!read_record(directory, name, place, &found) || !has_ended(found.pid)) return;
+    if (fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) != 0) return;
+    if (info.st_mtime == 0) utimensat(directory, name, seen, AT_SYMLINK_NOFOLLOW);
+    else if (time(NULL) - info.st_mtime > KEPT) unlinkat(directory, name, 0);
 }
 
 static void sweep(int directory, const char *place) {
@@ -130,12 +233,51 @@ static void sweep(int directory, const char *place) {
     if (records) closedir(records);
 }
 
-static bool write_record(int directory, const char *uuid, const char *place) {
+/* `job`: behind the process, what belongs to its job. */
+static bool write_record(int directory, const char *name, const char *place, const char *job) {
     static const struct timespec never[2] = {{0}, {0}};
-    char record[RECORD_SIZE + 16];
-    snprintf(record, sizeof record, "%s %ld", place, (long)getpid());
-    if (symlinkat(record, directory, uuid) != 0) return false;
-    return utimensat(directory, uuid, never, AT_SYMLINK_NOFOLLOW) == 0;
+    char text[RECORD_SIZE + 32];
+    snprintf(text, sizeof text, "%s %ld%s", place, (long)getpid(), job);
+    if (symlinkat(text, directory, name) != 0) return false;
+    return utimensat(directory, name, never, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* The record of a process becomes that of its job in one step. */
+static bool replace_record(int directory, const char *uuid, pid_t group) {
+    char place[RECORD_SIZE], fresh[NAME_SIZE], job[32];
+    if (!read_place(place)) return false;
+    snprintf(fresh, sizeof fresh, "%s" UNFINISHED, uuid);
+    snprintf(job, sizeof job, " %ld", (long)group);
+    return write_record(directory, fresh, place, job) &&
+           renameat(directory, fresh, directory, uuid) == 0;
+}
+
+/* ---- the lock of a job ---- */
+
+/* Returns a descriptor that no script uses for itself, if there is one. */
+static int above_scripts(int fd) {
+    int above = fcntl(fd, F_DUPFD_CLOEXEC, ABOVE_SCRIPTS);
+    if (above < 0) return fd;
+    close(fd);
+    return above;
+}
+
+/* Returns a descriptor, or -1 and sets errno. The file gets its name after it is locked. */
+static int make_lock(int directory, const char *uuid) {
+    char fresh[NAME_SIZE], name[NAME_SIZE];
+    struct stat record;
+    snprintf(fresh, sizeof fresh, "%s" UNFINISHED, uuid);
+    snprintf(name, sizeof name, "%s" JOB_LOCK, uuid);
+    if (fstatat(directory, uuid, &record, AT_SYMLINK_NOFOLLOW) != 0) return -1;
+    int fd = openat(directory, fresh, O_CREAT | O_EXCL | O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) return -1;
+    fd = above_scripts(fd);
+    bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (locked && renameat(directory, fresh, directory, name) == 0) return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
 }
 
 /* ---- what clients use ---- */
@@ -149,18 +291,43 @@ bool hf_crash_record(const char *uuid) {
     int directory = open_directory(true);
     if (directory < 0) return false;
     sweep(directory, place);
-    bool written = write_record(directory, uuid, place);
+    bool written = write_record(directory, uuid, place, "");
     int error = errno;
     close(directory);
     errno = error;
     return written;
 }
 
-void hf_crash_forget(const char *uuid) {
+int hf_crash_lock_job(const char *uuid) {
     int directory = open_directory(false);
-    if (directory < 0) return;
-    unlinkat(directory, uuid, 0);
+    if (directory < 0) return -1;
+    int fd = make_lock(directory, uuid);
+    int error = errno;
     close(directory);
+    errno = error;
+    return fd;
+}
+
+bool hf_crash_record_job(const char *uuid, pid_t group) {
+    int directory = open_directory(false);
+    if (directory < 0) return false;
+    bool replaced = replace_record(directory, uuid, group);
+    int error = errno;
+    close(directory);
+    errno = error;
+    return replaced;
+}
+
+/* By its path: a process that has no descriptor left must be able to remove its record. */
+bool hf_crash_forget(const char *uuid) {
+    char path[128];
+    int size = snprintf(path, sizeof path, DIRECTORY "/%s", (unsigned long)geteuid(), uuid);
+    bool is_gone = unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR;
+    int error = errno;
+    snprintf(path + size, sizeof path - (size_t)size, JOB_LOCK);
+    unlink(path);
+    errno = error;
+    return is_gone;
 }
 
 hf_life hf_crash_life(const char *uuid) {
@@ -182,8 +349,21 @@ bool hf_crash_record(const char *uuid) {
     return false;
 }
 
-void hf_crash_forget(const char *uuid) {
+int hf_crash_lock_job(const char *uuid) {
     (void)uuid;
+    errno = ENOSYS;
+    return -1;
+}
+
+bool hf_crash_record_job(const char *uuid, pid_t group) {
+    (void)uuid, (void)group;
+    errno = ENOSYS;
+    return false;
+}
+
+bool hf_crash_forget(const char *uuid) {
+    (void)uuid;
+    return true;
 }
 
 hf_life hf_crash_life(const char *uuid) {

@@ -5,9 +5,16 @@
  * and the process. The process itself makes it, so a client whose record is here was made here, and
  * the kernel knows its process. A record that cannot be read, or is malformed, proves nothing.
  *
+ * A process that holds locks for a job starts it in a process group of its own and names the group
+ * in its record. The job and what it starts inherit a descriptor of the file <uuid>.job, which is
+ * locked with flock until the last of them has closed it. The job has ended if the group is empty,
+ * the file is not locked, and no environment names the client.
+ *
  * A system without pidfd_open has no records, and proves nothing. */
 #ifndef HF_CRASH_H
 #define HF_CRASH_H
+
+#include <sys/types.h>
 
 #include "holdfast.h"
 
@@ -16,8 +23,17 @@
  * ENOENT: no /dev/shm, or no boot id. */
 bool hf_crash_record(const char *uuid);
 
-/* Removes the record if there is one. */
-void hf_crash_forget(const char *uuid);
+/* Makes the file that the job of this process keeps locked, for a client that has a record. Returns
+ * the descriptor to be inherited, which exec closes; it is the caller's. On failure returns -1 and
+ * sets errno. */
+int hf_crash_lock_job(const char *uuid);
+
+/* Names the job's process group in the record; call it before the job can run. On failure returns
+ * false, sets errno, and the record is as before. */
+bool hf_crash_record_job(const char *uuid, pid_t group);
+
+/* Removes the record. Returns false and sets errno if it is still there. */
+bool hf_crash_forget(const char *uuid);
 
 /* For hf_client_config. `uuid`: HF_UUID_SIZE hexadecimal digits and hyphens. */
 hf_life hf_crash_life(const char *uuid);

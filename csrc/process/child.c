@@ -2,7 +2,10 @@
  *
  * Between fork and exec the child calls nothing that is unsafe in a process with threads: all it
  * needs is made before. Where the system can do that, it is killed when this program ends, however
- * that ends. */
+ * that ends.
+ *
+ * The child waits at a gate until the record of its client names its process group (posix/crash.h).
+ * If this program ends before, the job never runs. */
 #include "process.h"
 
 #include <errno.h>
@@ -12,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "posix/crash.h"
 #include "posix/system.h"
 
 extern char **environ;
@@ -20,6 +24,8 @@ typedef struct plan {
     char **argv, **envp;
     pid_t parent;
     int error[2]; /* a pipe: errno of a start that failed; closed by one that did not */
+    int gate[2];  /* a pipe: a byte lets the child start its program */
+    int lock;     /* what the job inherits, of hf_crash_lock_job; -1: nothing */
     bool terminal;
 } plan;
 
@@ -70,16 +76,33 @@ static void fail_to_start(const plan *job, int error) {
     _exit(127);
 }
 
+static void wait_at_gate(const plan *job) {
+    char byte;
+    close(job->gate[1]);
+    if (read(job->gate[0], &byte, 1) != 1) _exit(127);
+}
+
 /* In the child, with all signals blocked. */
 static void start(const plan *job) {
     setpgid(0, 0);
     if (job->terminal) hf_terminal_give(getpgid(job->parent), getpid());
     hf_end_with_parent(SIGKILL);
     if (getppid() != job->parent) _exit(127);
+    wait_at_gate(job);
+    if (job->lock >= 0) fcntl(job->lock, F_SETFD, 0);
     hf_signals_restore();
     environ = job->envp;
     execvp(job->argv[0], job->argv);
     fail_to_start(job, errno);
+}
+
+static int open_pipes(plan *job) {
+    if (!hf_pipe(job->error, true)) return errno;
+    if (hf_pipe(job->gate, true)) return 0;
+    int error = errno;
+    close(job->error[0]);
+    close(job->error[1]);
+    return error;
 }
 
 static pid_t fork_blocked(const plan *job) {
@@ -93,6 +116,17 @@ static pid_t fork_blocked(const plan *job) {
     return pid;
 }
 
+/* Publishes how others can prove that the job has ended. If that fails, nothing is published about
+ * the client, and its locks end with their leases. 0, or why what was published is still there. */
+static int publish(const plan *job, const char *uuid, pid_t pid) {
+    bool proved = job->lock >= 0 && getpgid(pid) == pid && hf_crash_record_job(uuid, pid);
+    return proved || hf_crash_forget(uuid) ? 0 : errno;
+}
+
+static int open_gate(const plan *job) {
+    return write(job->gate[1], "", 1) == 1 ? 0 : errno;
+}
+
 /* 0 once the job runs, else why it does not. */
 static int start_error(int fd) {
     int error = 0;
@@ -102,23 +136,39 @@ static int start_error(int fd) {
     return size == (ssize_t)sizeof error ? error : 0;
 }
 
-/* spawn(arguments, environment, terminal) -> pid | nil, message, errno. In a group of its own,
- * which becomes the terminal's foreground group if `terminal` is true and this program's group is.
- */
+/* Forks, and lets the child start its program. 0, or why it did not; then the child has ended, or
+ * ends. */
+static int launch(plan *job, const char *uuid, pid_t *pid) {
+    *pid = fork_blocked(job);
+    int error = *pid < 0 ? errno : 0;
+    if (*pid > 0 && uuid) error = publish(job, uuid, *pid);
+    if (*pid > 0 && error == 0) error = open_gate(job);
+    close(job->gate[0]);
+    close(job->gate[1]);
+    close(job->error[1]);
+    return error != 0 ? error : start_error(job->error[0]);
+}
+
+/* spawn(arguments, environment, terminal [, uuid]) -> pid | nil, message, errno. In a group of its
+ * own, which becomes the terminal's foreground group if `terminal` is true and this program's group
+ * is. `uuid`: of the client that holds locks for it; if the client has a record, that becomes the
+ * record of the job. */
 static int l_spawn(lua_State *L) {
     size_t count;
     luaL_checktype(L, 1, LUA_TTABLE);
     luaL_checktype(L, 2, LUA_TTABLE);
     plan job = {.parent = getpid(), .terminal = lua_toboolean(L, 3)};
+    const char *uuid = luaL_optstring(L, 4, NULL);
     job.argv = new_list(L, 1, &count, 0);
     luaL_argcheck(L, count > 0, 1, "no command");
     job.envp = new_environment(L, 2);
-    if (!hf_pipe(job.error, true)) return hf_process_failed(L, errno);
-    pid_t pid = fork_blocked(&job);
-    int error = pid < 0 ? errno : 0;
-    close(job.error[1]);
-    if (pid > 0) error = start_error(job.error[0]);
+    pid_t pid = -1;
+    int error = open_pipes(&job);
+    if (error != 0) return hf_process_failed(L, error);
+    job.lock = uuid ? hf_crash_lock_job(uuid) : -1;
+    error = launch(&job, uuid, &pid);
     close(job.error[0]);
+    if (job.lock >= 0) close(job.lock);
     if (error != 0) {
         if (pid > 0) hf_terminal_give(pid, getpgrp());
         while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;

@@ -4,7 +4,7 @@
 -- ARGV[3] to     the count that stays; 0: free it
 -- ARGV[4] lease  ms, the least TTL of a lock that is still held
 -- ARGV[5] own    of an owner that other processes share, instead of `to`: how many holds to let go
---                of; "": not shared
+--                of; "": not shared; "once": free it if it is held once
 --
 -- 1 freed, 3 freed, and dead waiters are left to be removed before the next one gets it, 2 still
 -- held; not held by this owner: -1 the key is gone, -2 another owner has it
@@ -12,6 +12,7 @@ if ARGV[3] ~= '0' or ARGV[5] ~= '' then
 --#include "layout.lua"
   local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
   local count = holds_of(LOCK, OWNER)
+  if ARGV[5] == 'once' and count and count > 1 then return 2 end
   local to = count and (OWN and count - OWN or TO) or 0
   if to > 0 then
 --#include "holding.lua"

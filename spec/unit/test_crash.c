@@ -15,6 +15,7 @@ static char asked[64]; /* the uuid of the last call of life() */
 #define KEYS "k redisson_lock_token:{k} holdfast_queue:{k}"
 #define INFO "EVALSHA info 3 " KEYS " " OWN
 #define RELEASE(owner) "EVALSHA release 4 " KEYS " redisson_lock__channel:{k} " owner " 2000 0 0 "
+#define RELEASE_ONCE(owner) RELEASE(owner) "once"
 
 static hf_life life(const char *uuid) {
     snprintf(asked, sizeof asked, "%s", uuid);
@@ -99,6 +100,23 @@ TEST(a_process_that_died_before_the_wait_is_found_at_the_first_look) {
     hear_owner(OTHER ":07", 0, AT(51)); /* a kept lock */
     CHECK_SAID(&rig, CALLS, RELEASE(OTHER ":07"));
     rig_end(&rig, AT(52));
+}
+
+/* What the job started may have entered the lock, and keeps it. */
+TEST(the_hold_of_a_command_whose_job_has_ended_is_released_if_there_is_no_other) {
+    wait_with(life);
+    told = HF_LIFE_JOB_ENDED;
+    CHECK_STR(said_at(AT(50)), INFO);
+    hear_owner(OTHER ":1", 0, AT(51));
+    CHECK_SAID(&rig, CALLS, RELEASE_ONCE(OTHER ":1"));
+    hear_calls(&rig, ":2\r\n", AT(52));
+    CHECK_EQ_INT(events_about(OTHER ":1"), 0);
+    CHECK_STR(said_at(AT(1052)), INFO);
+    hear_owner(OTHER ":1", 0, AT(1053));
+    CHECK_SAID(&rig, CALLS, RELEASE_ONCE(OTHER ":1"));
+    hear_calls(&rig, ":1\r\n", AT(1054));
+    CHECK_EQ_INT(events_about(OTHER ":1"), 1);
+    rig_end(&rig, AT(1055));
 }
 
 /* The waiter may get the grant before the reply to its release. */

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -184,8 +186,24 @@ TEST(only_a_whole_record_of_this_boot_and_this_namespace_proves_anything) {
     long dead = (long)dead_id();
     snprintf(text, sizeof text, "%s %ld", place, dead);
     CHECK_EQ_INT(life_by(text), HF_LIFE_ENDED);
-    static const char *const behind[] = {
-        "", " ", " 0", " -5", " 1x", " x", " -1", " 99999999999", " 99999999999999999999", "9 7"};
+    static const char *const behind[] = {"",
+                                         " ",
+                                         " 0",
+                                         " -5",
+                                         " 1x",
+                                         " x",
+                                         " -1",
+                                         " 99999999999",
+                                         " 99999999999999999999",
+                                         "9 7",
+                                         " 7 ",
+                                         " 7 0",
+                                         " 7 1",
+                                         " 7 -1",
+                                         " 7 x",
+                                         " 7 8 9",
+                                         " 7  8",
+                                         " 7 8x"};
     for (size_t i = 0; i < sizeof behind / sizeof *behind; i++) {
         snprintf(text, sizeof text, "%s%s", place, behind[i]);
         CHECK_OR(life_by(text) == HF_LIFE_UNKNOWN, "\"%s\"", text);
@@ -221,6 +239,223 @@ TEST(an_id_that_another_process_or_thread_took_over_counts_as_alive) {
     CHECK_EQ_INT(life_by(text), HF_LIFE_GOES_ON);
     pthread_cancel(thread);
     pthread_join(thread, NULL);
+}
+
+/* ---- jobs ---- */
+
+static int told[2]; /* a pipe: the ids of processes */
+
+static void tell(pid_t pid) {
+    if (write(told[1], &pid, sizeof pid) != sizeof pid) _exit(1);
+}
+
+static pid_t hear(void) {
+    pid_t pid;
+    if (read(told[0], &pid, sizeof pid) != sizeof pid) abort();
+    return pid;
+}
+
+/* As holdfast run: a process makes the record of a job that runs this. Returns the process and the
+ * job. What is left of them becomes this program's. */
+static pid_t start_job(void (*run)(int lock), pid_t *job) {
+    int ready[2];
+    const char *name = new_uuid();
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (pipe(told) != 0 || pipe(ready) != 0) abort();
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(20);
+        bool made = hf_crash_record(name);
+        int lock = hf_crash_lock_job(name);
+        pid_t child = made && lock >= 0 ? fork() : -1;
+        if (child == 0) {
+            alarm(20);
+            setpgid(0, 0);
+            run(lock);
+        }
+        setpgid(child, child);
+        close(lock);
+        if (child < 0 || !hf_crash_record_job(name, child)) _exit(1);
+        if (write(ready[1], &child, sizeof child) != sizeof child) _exit(1);
+        stay();
+    }
+    if (read(ready[0], job, sizeof *job) != sizeof *job) abort();
+    close(ready[0]);
+    close(ready[1]);
+    return pid;
+}
+
+static void kill_and_collect(pid_t pid) {
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+static void end_job(void) {
+    close(told[0]);
+    close(told[1]);
+    hf_crash_forget(uuid);
+}
+
+static void stay_as_job(int lock) {
+    (void)lock;
+    stay();
+}
+
+/* As a program does that closes all descriptors but its own. */
+static void stay_without_descriptor(int lock) {
+    close(lock);
+    tell(getpid());
+    stay();
+}
+
+TEST(a_job_has_ended_with_the_last_process_of_its_group) {
+    pid_t job, pid = start_job(stay_without_descriptor, &job);
+    CHECK_EQ_INT(hear(), job);
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    kill_and_collect(pid);
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    kill(job, SIGSTOP);
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    kill_and_collect(job);
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_JOB_ENDED);
+    end_job();
+}
+
+/* A version without jobs reads "<place> <digits>" and nothing else. */
+TEST(a_version_without_jobs_cannot_read_the_record_of_one) {
+    char place[128], text[128] = "", own[128];
+    pid_t job, pid = start_job(stay_as_job, &job);
+    CHECK(readlink(path_of(uuid), text, sizeof text - 1) > 0);
+    kill_and_collect(pid);
+    kill_and_collect(job);
+    end_job();
+    read_place(place, sizeof place);
+    snprintf(own, sizeof own, "%s %ld %ld", place, (long)pid, (long)job);
+    CHECK_STR(text, own);
+}
+
+TEST(a_command_that_outlives_its_job_is_alive) {
+    pid_t job, pid = start_job(stay_as_job, &job);
+    kill_and_collect(job); /* its parent has not collected it */
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    kill_and_collect(pid);
+    waitpid(job, NULL, 0);
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_JOB_ENDED);
+    end_job();
+}
+
+/* The job starts a process in a session of its own, which ends by itself if a check fails. */
+static pid_t start_apart(void) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(20);
+        setsid();
+        tell(getpid());
+    }
+    return pid;
+}
+
+static void leave_one_apart(int lock) {
+    (void)lock;
+    start_apart();
+    stay();
+}
+
+static void leave_one_cut_off(int lock) {
+    if (start_apart() == 0) close(lock);
+    stay();
+}
+
+static void leave_a_worker(int lock) {
+    char owner[64];
+    char *environment[] = {owner, NULL};
+    snprintf(owner, sizeof owner, "HOLDFAST_OWNER=%s:1", uuid);
+    if (start_apart() > 0) stay();
+    close(lock);
+    execle("/bin/sleep", "sleep", "60", (char *)NULL, environment);
+}
+
+static pid_t left_behind(void (*run)(int lock)) {
+    pid_t job, pid = start_job(run, &job), apart = hear();
+    kill_and_collect(pid);
+    kill_and_collect(job);
+    return apart;
+}
+
+TEST(a_process_that_left_the_group_keeps_the_job_alive_by_its_descriptor) {
+    pid_t apart = left_behind(leave_one_apart);
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    kill_and_collect(apart);
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_JOB_ENDED);
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_JOB_ENDED);
+    end_job();
+}
+
+TEST(a_process_that_closed_the_descriptor_too_takes_the_proof_back_by_its_environment) {
+    pid_t apart = left_behind(leave_a_worker);
+    for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    kill_and_collect(apart);
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_UNKNOWN);
+    end_job();
+}
+
+TEST(a_process_that_cut_itself_off_is_no_part_of_the_job) {
+    pid_t apart = left_behind(leave_one_cut_off);
+    for (int tries = 0; hf_crash_life(uuid) != HF_LIFE_JOB_ENDED && tries < 10000; tries++)
+        usleep(1000);
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_JOB_ENDED);
+    kill_and_collect(apart);
+    end_job();
+}
+
+TEST(without_the_file_of_its_lock_a_job_proves_nothing) {
+    char name[64];
+    pid_t job, pid = start_job(stay_as_job, &job);
+    kill_and_collect(pid);
+    kill_and_collect(job);
+    snprintf(name, sizeof name, "%s.job", uuid);
+    CHECK_EQ_INT(unlink(path_of(name)), 0);
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(mkfifo(path_of(name), 0600), 0);
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    end_job();
+}
+
+static int names_of_job_locks, unlocked;
+
+int __real_renameat(int from_directory, const char *from, int to_directory, const char *to);
+int __wrap_renameat(int from_directory, const char *from, int to_directory, const char *to);
+
+int __wrap_renameat(int from_directory, const char *from, int to_directory, const char *to) {
+    int fd = strstr(to, ".job") ? openat(from_directory, from, O_RDONLY | O_CLOEXEC) : -1;
+    names_of_job_locks += fd >= 0;
+    unlocked += fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0;
+    if (fd >= 0) close(fd);
+    return __real_renameat(from_directory, from, to_directory, to);
+}
+
+TEST(the_lock_of_a_job_is_visible_only_once_it_is_locked) {
+    char name[64];
+    struct stat info;
+    CHECK(hf_crash_record(new_uuid()));
+    int fd = hf_crash_lock_job(uuid);
+    CHECK(fd >= 0);
+    CHECK_EQ_INT(names_of_job_locks, 1);
+    CHECK_EQ_INT(unlocked, 0);
+    CHECK_EQ_INT(fcntl(fd, F_GETFD), FD_CLOEXEC);
+    close(fd);
+    snprintf(name, sizeof name, "%s.job", uuid);
+    CHECK_EQ_INT(stat(path_of(name), &info), 0);
+    CHECK(hf_crash_forget(uuid));
+    CHECK_EQ_INT(stat(path_of(name), &info), -1);
+    CHECK(hf_crash_forget(uuid));
+}
+
+TEST(a_client_without_a_record_has_no_lock_for_its_job) {
+    CHECK_EQ_INT(hf_crash_lock_job(new_uuid()), -1);
+    CHECK_EQ_INT(errno, ENOENT);
 }
 
 /* ---- the directory ---- */
@@ -298,6 +533,18 @@ static bool sweeps_after_a_day(const char *directory) {
     return good;
 }
 
+static bool sweeps_behind_a_record(const char *directory) {
+    char lock[128];
+    bool good = hf_crash_record(new_uuid());
+    int fd = hf_crash_lock_job(uuid);
+    snprintf(lock, sizeof lock, "%s/%s.job", directory, uuid);
+    good = good && fd >= 0 && makes_another_record() && exists(lock);
+    unlink(path_of(uuid));
+    good = good && makes_another_record() && !exists(lock);
+    rmdir(directory);
+    return good;
+}
+
 TEST(a_directory_that_others_may_write_to_is_refused) {
     CHECK_EQ_INT(as_nobody(refuses_what_others_may_write), 0);
     CHECK_EQ_INT(as_nobody(refuses_a_link), 0);
@@ -306,6 +553,10 @@ TEST(a_directory_that_others_may_write_to_is_refused) {
 
 TEST(the_record_of_a_dead_process_stays_for_a_day_and_that_of_a_living_one_for_ever) {
     CHECK_EQ_INT(as_nobody(sweeps_after_a_day), 0);
+}
+
+TEST(the_lock_of_a_job_is_removed_after_its_record) {
+    CHECK_EQ_INT(as_nobody(sweeps_behind_a_record), 0);
 }
 
 /* A uuid belongs to one process. */
@@ -320,7 +571,9 @@ TEST(a_system_without_proof_makes_no_record) {
     CHECK(!hf_crash_record("cccccccc-2222-8333-8444-555555555555"));
     CHECK_EQ_INT(errno, ENOSYS);
     CHECK_EQ_INT(hf_crash_life("cccccccc-2222-8333-8444-555555555555"), HF_LIFE_UNKNOWN);
-    hf_crash_forget("cccccccc-2222-8333-8444-555555555555");
+    CHECK_EQ_INT(hf_crash_lock_job("cccccccc-2222-8333-8444-555555555555"), -1);
+    CHECK(!hf_crash_record_job("cccccccc-2222-8333-8444-555555555555", 7));
+    CHECK(hf_crash_forget("cccccccc-2222-8333-8444-555555555555"));
 }
 #endif
 

@@ -68,6 +68,7 @@ bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
 }
 
 static hf_slice own_text(number_text text, uint32_t own) {
+    if (own == HF_WIRE_HELD_ONCE) return hf_slice_of("once");
     return own == HF_WIRE_NOT_SHARED ? HF_NO_TEXT : hf_decimal(text, own);
 }
 

@@ -39,6 +39,7 @@ bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
                           const hf_wire_acquire *acquire);
 
 #define HF_WIRE_NOT_SHARED UINT32_MAX
+#define HF_WIRE_HELD_ONCE (UINT32_MAX - 1) /* the release frees only a lock that is held once */
 
 /* `to`: the count that remains. `own`: for a shared owner, how many to release instead. `granted`:
  * for a read/write lock or permits, the member whose grant is not confirmed yet; empty: none. */

@@ -98,16 +98,20 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     if (!lookout->op) forget(lookout);
 }
 
-static void release(hf_lookout *lookout, hf_time now) {
+/* What a job has started may have entered the lock as the same owner: docs/crash.md. A hold of such
+ * a process is a second one, so the lock is freed only if it is held once. */
+static void release(hf_lookout *lookout, hf_life life, hf_time now) {
     hf_wire_lock lock = {lookout->kind, &lookout->names, hf_slice_of(lookout->owner),
                          lookout->client->config.grant_lease};
-    bool encoded = hf_wire_release(&lookout->request, &lock, 0, 0, HF_WIRE_NOT_SHARED, HF_NO_TEXT);
+    uint32_t own = life == HF_LIFE_JOB_ENDED ? HF_WIRE_HELD_ONCE : HF_WIRE_NOT_SHARED;
+    bool encoded = hf_wire_release(&lookout->request, &lock, 0, 0, own, HF_NO_TEXT);
     send(lookout, encoded, on_released, now);
 }
 
 static void look(hf_lookout *lookout, hf_time now) {
     hf_life life = lookout->client->config.life(lookout->uuid);
-    if (life == HF_LIFE_ENDED) release(lookout, now);
+    bool ended = life == HF_LIFE_ENDED || life == HF_LIFE_JOB_ENDED;
+    if (ended) release(lookout, life, now);
     else look_again(lookout, now);
 }
 

@@ -4,7 +4,7 @@
  * whether the process of a client on this host still runs (hf_client_config.life). Once its end is
  * proved, the waiter sends the release that the owner would have sent. The program compares the
  * owner, and no other hold ever has the same one, so the release is harmless if it arrives late or
- * twice. */
+ * twice. Only what a job has started may have the owner of its command, as a second hold. */
 #ifndef HF_CRASH_RELEASE_H
 #define HF_CRASH_RELEASE_H
 

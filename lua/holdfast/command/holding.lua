@@ -144,7 +144,10 @@ function Holding:take(inside)
     local enters = self:is_inside(inside)
     local wait = enters and 0 or math.max(deadline - core.now(), 0)
     local held, message, code = self.group:acquire(wait)
-    if held and self:entered(inside) then return self:confirm() end
+    if held and self:entered(inside) then
+      self.is_nested = next(inside) ~= nil
+      return self:confirm()
+    end
     if held then self.group:release() end
     if held or enters and code == "busy" then
       inside = {}

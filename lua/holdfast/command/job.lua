@@ -217,7 +217,7 @@ function Job:start()
     return nil, { lost = reason }
   end
   local pid, failure, errno =
-    process.spawn(self.plan.argv, self.plan.environment, self.wants_terminal)
+    process.spawn(self.plan.argv, self.plan.environment, self.wants_terminal, self.plan.uuid)
   if not pid then return nil, { error = failure, errno = errno } end
   self.pid, self.started_at = pid, core.now()
   self.check_at = self.started_at + FIRST_CHECK
@@ -226,7 +226,7 @@ function Job:start()
   return true
 end
 
--- plan: { argv, environment, lease, renewed, grace, min_hold, max_runtime | nil, keeps: as long as
+-- plan: { argv, environment, uuid | nil: of the client whose record becomes the job's, lease, renewed, grace, min_hold, max_runtime | nil, keeps: as long as
 -- something of the job runs that a signal did not reach, on_started(pid), on_lost(reason, left,
 -- "unstarted" | "ending" | "partly" | "running"), on_overdue("ending" | "partly" | "running"),
 -- on_signal(name, sent), on_refused(pids, name | nil: at a look), on_ended(how, number) }

@@ -39,6 +39,7 @@ lead.options = options.join({
   { "pause", value = "TIME", check = options.seconds,
     help = "pause before a restart or a retry (default: 1s)" },
   work.grace,
+  work.no_crash_release,
 }, of_plain_locks(target.locking), settings.options, target.telling)
 
 lead.more = "The command starts when this host acquires the lock, and is stopped when the lock is lost.\n"
@@ -140,7 +141,7 @@ function Lead:term(held)
 end
 
 function Lead:round()
-  local client, message = target.client(self.plan)
+  local client, message = work.client(self.plan, self.out)
   if not client then return self.out:fail(exits.USAGE, "usage", message) end
   self.since = self.since or core.now()
   local held = holding.new(client, self.plan, self.out, self.since)

@@ -25,6 +25,7 @@ run.options = options.join(target.waiting, {
   { "max-runtime", value = "TIME", check = options.lease,
     help = "stop the command after this long: TERM, then KILL" },
   work.grace,
+  work.no_crash_release,
   { "min-hold", value = "TIME", check = options.seconds, help = "hold the lock for at least this long" },
   { "idempotent", value = "TIME", check = options.lease,
     help = "do not run again for this long after a successful run" },
@@ -63,6 +64,16 @@ local function succeeded(result)
   return result.how == "exit" and result.number == 0 and not result.lost and not result.overdue
 end
 
+local CRASH_PATIENCE = 2 -- seconds
+
+-- How long to wait for a run that has not recorded its end. Nobody else runs under an exclusive
+-- lock, so it has crashed, and the wait frees its record as it has freed its lock.
+function Run:patience()
+  local plan = self.plan
+  local shares = plan.mode or plan.given.permits or self.holding.is_nested
+  return plan.crash_release and not shares and math.min(plan.wait, CRASH_PATIENCE) or 0
+end
+
 -- A job that fails leaves no record: it may run again at once.
 -- → the job's result | nil, message, code | the result, message, code: its success is not recorded
 function Run:once()
@@ -76,7 +87,7 @@ function Run:once()
   local key = self.plan.keys[1]
   local info = ('"%s" is already done or running, on %s; `holdfast show` prints how long it counts as done')
     :format(key, core.client.server(self.client))
-  local opts = { expire = self.plan.given.idempotent, info = info }
+  local opts = { expire = self.plan.given.idempotent, info = info, wait = self:patience() }
   local results = { pcall(self.client.idempotent, self.client, records.key(key), opts, guarded) }
   if failed then return failed end
   if not results[1] then error(results[2], 0) end
@@ -113,7 +124,7 @@ function run.main(args)
   local out = output.new("holdfast run", given)
   if not plan then return out:fail(exits.USAGE, "usage", message) end
   local client
-  client, message = target.client(plan)
+  client, message = work.client(plan, out)
   if not client then return out:fail(exits.USAGE, "usage", message) end
   local held = holding.new(client, plan, out)
   return setmetatable({ plan = plan, client = client, out = out, holding = held }, Run):main()

@@ -121,15 +121,18 @@ function target.read(given, words)
   return plan
 end
 
--- A server that hangs is noticed long before the lease can end. → client | nil, message
-function target.client(plan)
+-- A server that hangs is noticed long before the lease can end. `more`: further options.
+-- → client | nil, message
+function target.client(plan, more)
   if #plan.keys > MOST_KEYS then return nil, ("at most %d KEYs"):format(MOST_KEYS) end
   local share = math.max(plan.lease / 10, 0.1)
-  return settings.client(plan.chosen, {
+  local options_of_client = {
     connect_timeout = math.min(1, share),
     command_timeout = math.min(3, share),
     lease = plan.lease,
-  })
+  }
+  for name, value in pairs(more or {}) do options_of_client[name] = value end
+  return settings.client(plan.chosen, options_of_client)
 end
 
 -- ---- what a job is told of its locks ----

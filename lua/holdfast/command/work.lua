@@ -1,5 +1,7 @@
 -- What `run` and `lead` have in common: the command that runs under a lock, and what is told of it.
 
+local client = require "holdfast.client"
+local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
 local locale = require "holdfast.locale"
 local options = require "holdfast.command.options"
@@ -12,6 +14,8 @@ work.grace = {
   "grace", value = "TIME", check = options.seconds,
   help = "time between TERM and KILL when the job has to be stopped (default: 5s)",
 }
+
+work.no_crash_release = { "no-crash-release", help = "keep the lock until its lease ends if holdfast and the job crash" }
 
 -- The line that was probably meant: the first word is the key.
 local function with_marker(words, verb)
@@ -40,6 +44,32 @@ function work.read(known, args)
   if not plan then return nil, message end
   plan.argv = argv
   return plan
+end
+
+local OFF = { unsupported = "this system does not support it", denied = "its directory in /dev/shm cannot be used" }
+
+-- What the library's events say about crashes: docs/crash.md.
+local function listener(out)
+  return function(event)
+    if event.event == "crash_released" then
+      out:event("crash_released", { { "key", event.key }, { "owner", event.owner } },
+        ('released "%s": its holder has crashed'):format(event.key))
+    elseif event.event == "crash_release_off" then
+      out:event("crash_release_off", { { "code", event.code } },
+        "crash release is off: " .. OFF[event.code])
+    end
+  end
+end
+
+-- → a client that holds the locks for a job | nil, message
+function work.client(plan, out)
+  plan.crash_release = not (plan.given["no-crash-release"] or plan.chosen.servers)
+  if not plan.crash_release then return target.client(plan) end
+  local made, message = target.client(plan, { crash_release = true, on_event = listener(out) })
+  if not made then return nil, message end
+  -- what the job starts may use this client's owner: waiters free only what is held once
+  client.defaults(made).crash_release = nil
+  return made
 end
 
 local AT_LOSS = {
@@ -71,6 +101,7 @@ function work.plan(plan, held, out)
   return {
     argv = plan.argv, environment = target.environment(plan, held.locks), keeps = plan.keeps,
     lease = plan.lease, renewed = plan.renewed, grace = plan.grace, min_hold = plan.min_hold,
+    uuid = plan.crash_release and core.client.uuid(held.client) or nil,
     max_runtime = plan.given["max-runtime"],
     on_started = function(pid) out:event("started", { { "pid", pid } }, "started pid " .. pid) end,
     on_signal = function(name, sent)
