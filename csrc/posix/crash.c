@@ -125,45 +125,69 @@ static bool is_unlocked(int directory, const char *uuid) {
     return unlocked;
 }
 
-static bool contains(int fd, const char *uuid) {
+typedef enum { ABSENT, UNSURE, PRESENT } finding;
+
+/* Opens a file of a process in /proc; -1 and errno. */
+static int open_of(int processes, const char *pid, const char *name) {
+    char path[NAME_SIZE];
+    snprintf(path, sizeof path, "%.*s/%s", MOST_DIGITS, pid, name);
+    return openat(processes, path, O_RDONLY | O_CLOEXEC);
+}
+
+/* A program that is just being started has no arguments and no environment yet. A process that has
+ * ended, or belongs to the kernel, has no program. */
+static bool is_starting(int processes, const char *pid) {
+    char path[NAME_SIZE], byte;
+    snprintf(path, sizeof path, "%.*s/exe", MOST_DIGITS, pid);
+    int fd = readlinkat(processes, path, &byte, 1) > 0 ? open_of(processes, pid, "cmdline") : -1;
+    if (fd < 0) return false;
+    bool empty = read(fd, &byte, 1) == 0;
+    close(fd);
+    return empty;
+}
+
+/* Returns ABSENT for a process whose environment cannot be read. */
+static finding find_in(int processes, const char *pid, const char *uuid) {
     char text[4096 + HF_UUID_SIZE];
+    int fd = open_of(processes, pid, "environ");
+    if (fd < 0) return ABSENT;
+    bool found = false, empty = true;
     size_t kept = 0;
-    for (ssize_t size; (size = read(fd, text + kept, sizeof text - kept)) > 0;) {
+    for (ssize_t size; !found && (size = read(fd, text + kept, sizeof text - kept)) > 0;) {
+        empty = false;
         kept += (size_t)size;
-        if (memmem(text, kept, uuid, HF_UUID_SIZE)) return true;
+        found = memmem(text, kept, uuid, HF_UUID_SIZE) != NULL;
         size_t rest = kept < HF_UUID_SIZE ? kept : HF_UUID_SIZE - 1;
         memmove(text, text + kept - rest, rest);
         kept = rest;
     }
-    return false;
+    close(fd);
+    if (found) return PRESENT;
+    return empty && is_starting(processes, pid) ? UNSURE : ABSENT;
 }
 
-/* Whether a process was started with the uuid in its environment, where HOLDFAST_OWNER has it. This
- * finds what left the group and closed the descriptor, such as a worker that a program started in a
- * session of its own. Processes that cannot be read are passed over. */
-static bool is_in_an_environment(const char *uuid) {
+/* Looks for a process that was started with the uuid in its environment, where HOLDFAST_OWNER has
+ * it. This finds what left the group and closed the descriptor, such as a worker that a program
+ * started in a session of its own. */
+static finding find_in_environments(const char *uuid) {
     DIR *processes = opendir("/proc");
-    bool found = !processes;
-    for (struct dirent *entry; !found && (entry = readdir(processes));) {
-        char path[sizeof entry->d_name + 16];
+    finding found = processes ? ABSENT : UNSURE;
+    for (struct dirent *entry; found != PRESENT && processes && (entry = readdir(processes));) {
         if (strspn(entry->d_name, "0123456789") == 0) continue;
-        snprintf(path, sizeof path, "%s/environ", entry->d_name);
-        int fd = openat(dirfd(processes), path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0) continue;
-        found = contains(fd, uuid);
-        close(fd);
+        finding here = find_in(dirfd(processes), entry->d_name, uuid);
+        if (here > found) found = here;
     }
     if (processes) closedir(processes);
     return found;
 }
 
 /* Nothing undoes the first two: no process joins an empty group or gets the descriptor anew. A look
- * at all environments takes long, so it is made once. If it finds a process, the record goes. */
+ * at all environments takes long, so the record goes once it has found a process. */
 static bool job_has_ended(int directory, const char *uuid, pid_t group) {
     if (!is_empty(group) || !is_unlocked(directory, uuid)) return false;
-    if (!is_in_an_environment(uuid)) return true;
-    unlinkat(directory, uuid, 0);
-    return false;
+    finding found = find_in_environments(uuid);
+    if (found == PRESENT) unlinkat(directory, uuid, 0);
+    return found == ABSENT;
 }
 
 static hf_life life_of(int directory, const char *uuid, const char *place) {

@@ -396,6 +396,8 @@ TEST(a_process_that_closed_the_descriptor_too_takes_the_proof_back_by_its_enviro
     pid_t apart = left_behind(leave_a_worker);
     for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    for (int tries = 0; hf_crash_life(uuid) == HF_LIFE_GOES_ON && tries < 1000; tries++)
+        usleep(1000);
     kill_and_collect(apart);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_UNKNOWN);
     end_job();
