@@ -96,7 +96,7 @@ UNIT := $(patsubst spec/unit/%.c,%,$(wildcard spec/unit/test_*.c))
 core_objects := $(CORE:%.c=$(BUILD)/obj/%.o)
 shared_objects := $(core_objects) $(POSIX:%.c=$(BUILD)/obj/%.o)
 MODULES := $(FLAVOURS:%=$(BUILD)/%/holdfast/core.so) $(FLAVOURS:%=$(BUILD)/%/holdfast/process.so)
-SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so) $(BUILD)/chaos/proxy $(BUILD)/support/clock.so
+SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so) $(BUILD)/chaos/proxy $(BUILD)/support/clock.so $(BUILD)/support/slow_rename.so
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
 .PHONY: pictures coverage systems named-mutants crash long browser demos fencing build unit-programs demo demo-quorum demo-openresty show test check nightly bench bench-report interop lint docs \
@@ -142,8 +142,8 @@ $(BUILD)/$(1)/spec/support/sys.so: $(BUILD)/obj/$(1)/spec/support/sys.o
 endef
 $(foreach flavour,$(FLAVOURS),$(eval $(call flavour_rules,$(flavour))))
 
-# without a sanitizer: the server that loads it has none
-$(BUILD)/support/clock.so: spec/support/clock.c
+# without a sanitizer: the server that loads the clock has none
+$(BUILD)/support/%.so: spec/support/%.c
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -O2 -fPIC $(WARNINGS) -shared $< -ldl -o $@
 

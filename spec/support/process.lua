@@ -21,7 +21,7 @@ process.lua_cpath = ("%s/%s/?.so;;"):format(process.build, process.flavour)
 
 local home = sys.getpid()
 local running, litter = {}, {}
-local killed = {} -- pid -> true of what ended by a signal
+local killed = {} -- pid -> true of what ended by a signal, or got a KILL
 
 -- Waits until cond() is true, at most `seconds` (20). A step that takes long counts for little: a
 -- machine that stands still uses up none of the time that others need. → what cond() gave, or nil
@@ -38,6 +38,7 @@ function process.wait_until(cond, seconds)
 end
 
 function process.signal(pid, signal)
+  if signal == "KILL" then killed[pid] = true end
   return sys.kill(pid, SIGNALS[signal] or signal)
 end
 

@@ -327,7 +327,7 @@ static int sys_kill(lua_State *L) {
     return done(L, kill((pid_t)luaL_checkinteger(L, 1), (int)luaL_checkinteger(L, 2)));
 }
 
-/* wait(pid): nil while it runs, then "exit", code or "signal", number; does not block */
+/* wait(pid | -1: any child): nil while it runs, then "exit", code or "signal", number; does not block */
 static int sys_wait(lua_State *L) {
     int status;
     pid_t pid = waitpid((pid_t)luaL_checkinteger(L, 1), &status, WNOHANG);
@@ -336,6 +336,12 @@ static int sys_wait(lua_State *L) {
     lua_pushstring(L, WIFEXITED(status) ? "exit" : "signal");
     lua_pushinteger(L, WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
     return 2;
+}
+
+/* adopt(): what its descendants leave behind becomes this process's child, as it would become that
+ * of init; wait(-1) collects it */
+static int sys_adopt(lua_State *L) {
+    return done(L, prctl(PR_SET_CHILD_SUBREAPER, 1));
 }
 
 /* pin(pid, cpu, ...): keeps a process, 0 = this one, and what it starts from now on, on these
@@ -508,6 +514,7 @@ static const luaL_Reg functions[] = {
     {"spawn", sys_spawn},
     {"kill", sys_kill},
     {"wait", sys_wait},
+    {"adopt", sys_adopt},
     {"pin", sys_pin},
     {"catch", sys_catch},
     {"caught", sys_caught},

@@ -1,0 +1,135 @@
+-- After a crash of holdfast run or lead, a waiter on the same host gets the lock once the whole job is
+-- proved dead, and not before.
+
+local adopted = require "spec.support.adopted"
+local command = require "spec.support.command"
+local process = require "spec.support.process"
+
+local LOOKS = "0.3" -- seconds in which a waiter looks several times
+local SOON = "20" -- seconds; the lease is 30
+
+describe("holdfast run, after a crash", function()
+  local world = require("spec.support.world").new()
+  local survivor
+
+  before_each(function()
+    world.open()
+    survivor = nil
+  end)
+
+  after_each(function()
+    if survivor then process.signal(survivor, "KILL") end
+    world.cli("DEL", "k", "s_1")
+    world.close()
+  end)
+
+  -- Starts the command, and waits until the job prints "holds". → what adopts it, the command's id
+  local function start(words)
+    local child, pid = adopted.start(world.server, words)
+    world.children[#world.children + 1] = child
+    assert(child:wait_output("holds"), child:output())
+    survivor = tonumber(child:output():match("survivor (%d+)"))
+    return child, pid
+  end
+
+  local function run(job, option)
+    return start { "run", "k", option or "-v", "--", "bash", "-c", job }
+  end
+
+  -- Kills the command and the first process of its job. Where the job goes on, nothing else ends.
+  local function crash(child, pid)
+    process.signal(pid, "KILL")
+    assert(process.wait_until(function() return not process.signal(pid, 0) end), child:output())
+  end
+
+  local function wait_for(seconds, ...)
+    return command.run(world.server, { "run", "-v", "-w", seconds, ... })
+  end
+
+  local function assert_freed(...)
+    local code, output = wait_for(SOON, ...)
+    assert.equal(0, code, output)
+    assert.matches("holdfast run: released \".-\": its holder has crashed\n.*acquired", output)
+  end
+
+  local function assert_kept(...)
+    local code, output = wait_for(LOOKS, ...)
+    assert.equal(1, code, output)
+    assert.not_matches("has crashed", output)
+  end
+
+  it("frees the lock when the job has ended, too", function()
+    crash(run "echo holds; exec sleep 60")
+    assert_freed("k", "--", "true")
+  end)
+
+  it("frees the lock of --one-by-one, and the record of --idempotent", function()
+    local child, pid = start { "run", "--one-by-one", "s:1", "--idempotent", "1h", "-c", "echo holds; exec sleep 60" }
+    crash(child, pid)
+    local code, output = wait_for(SOON, "--one-by-one", "s:1", "--idempotent", "0.1", "--", "true")
+    assert.equal(0, code, output)
+    assert.equal(2, select(2, output:gsub("its holder has crashed", "")), output)
+  end)
+
+  it("lets another host lead at once", function()
+    local child, pid = start { "lead", "k", "-c", "echo holds; exec sleep 60" }
+    crash(child, pid)
+    assert_freed("k", "--", "true")
+  end)
+
+  for name, job in pairs {
+    ["in the group of the job"] = "sleep 60 & echo survivor $! holds; wait",
+    ["in a session of its own"] = "setsid sleep 60 & echo survivor $! holds; wait",
+    ["under timeout, which makes a group"] = "timeout 60 sleep 60 & echo survivor $! holds; wait",
+  } do
+    it("keeps the lock while a process runs " .. name, function()
+      crash(run(job))
+      assert_kept("k", "--", "true")
+    end)
+  end
+
+  it("keeps the lock of a command that is stopped, and of one with --no-crash-release", function()
+    local child, pid = run("echo holds; exec sleep 60")
+    process.signal(pid, "STOP")
+    assert_kept("k", "--", "true")
+    crash(child, pid)
+    world.cli("DEL", "k")
+    crash(run("echo holds; exec sleep 60", "--no-crash-release"))
+    assert_kept("k", "--", "true")
+  end)
+
+  -- The run that is killed leaves nothing in its group.
+  it("keeps the lock while a run inside it goes on", function()
+    local words = command.words()
+    local child, pid = run(("setsid %s %s run k -- sh -c 'echo holds; exec sleep 60' & echo survivor $!; wait"):format(
+      words[1], words[2]))
+    crash(child, pid)
+    assert_kept("k", "--", "true")
+    assert.same({ "2" }, { select(2, next(world.hash("k"))) })
+  end)
+
+  -- It has nothing of the job but the owner's text.
+  it("keeps the lock while another process has entered it as the same owner", function()
+    local child, pid = run("echo owner $HOLDFAST_OWNER holds; exec sleep 60")
+    local owner = child:output():match("owner (%S+)")
+    local lock = world.client():lock("k", { owner = owner })
+    assert(lock:acquire())
+    crash(child, pid)
+    assert_kept("k", "--", "true")
+    assert.is_true(lock:is_held())
+    assert(lock:release())
+    assert_freed("k", "--", "true")
+  end)
+
+  -- Without the gate, the job would read what the record says before.
+  it("starts the job after its record names it", function()
+    local preload = os.getenv("LD_PRELOAD")
+    local code, output = command.run(world.server, {
+      "run", "k", "--", "sh", "-c", "readlink /dev/shm/holdfast-$(id -u)/${HOLDFAST_OWNER%:*}; echo group $$",
+      env = { LD_PRELOAD = (preload and preload .. " " or "") .. process.build .. "/support/slow_rename.so" },
+    })
+    assert.equal(0, code, output)
+    local group = output:match("group (%d+)")
+    assert.matches(" " .. group .. "\n", output)
+  end)
+end)

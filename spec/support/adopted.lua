@@ -1,0 +1,31 @@
+-- The command as the child of a process that collects what it leaves behind. Some machines have an
+-- init that takes seconds to do so.
+
+local command = require "spec.support.command"
+local process = require "spec.support.process"
+
+local adopted = {}
+
+local ADOPTER = [[
+  local sys = require "spec.support.sys"
+  assert(sys.adopt())
+  print("command " .. assert(sys.spawn(arg)))
+  io.stdout:flush()
+  repeat
+    local how, _, none_left = sys.wait(-1)
+    if not how then sys.sleep(0.005) end
+  until none_left
+]]
+
+-- start(server, { words... [, env = {}] }) → the process that adopts; the id of the command, which
+-- ends with it
+function adopted.start(server, words)
+  local args = command.words((table.unpack or unpack)(words))
+  table.insert(args, 1, "setsid") -- away from a terminal, as command.start
+  local child = process.lua { code = ADOPTER, args = args, env = command.environment(server, words.env) }
+  local pid = child:wait_output("command (%d+)")
+  if not pid then error("not started: " .. child:output()) end
+  return child, tonumber(pid)
+end
+
+return adopted
