@@ -1,5 +1,5 @@
--- After a crash of holdfast run or lead, a waiter on the same host gets the lock once the whole job is
--- proved dead, and not before.
+-- After a crash of holdfast run or lead, a waiter on the same host gets the lock once the whole job
+-- is proved dead, and not before.
 
 local adopted = require "spec.support.adopted"
 local command = require "spec.support.command"

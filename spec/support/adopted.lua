@@ -22,7 +22,8 @@ local ADOPTER = [[
 function adopted.start(server, words)
   local args = command.words((table.unpack or unpack)(words))
   table.insert(args, 1, "setsid") -- away from a terminal, as command.start
-  local child = process.lua { code = ADOPTER, args = args, env = command.environment(server, words.env) }
+  local env = command.environment(server, words.env)
+  local child = process.lua { code = ADOPTER, args = args, env = env }
   local pid = child:wait_output("command (%d+)")
   if not pid then error("not started: " .. child:output()) end
   return child, tonumber(pid)

@@ -327,7 +327,8 @@ static int sys_kill(lua_State *L) {
     return done(L, kill((pid_t)luaL_checkinteger(L, 1), (int)luaL_checkinteger(L, 2)));
 }
 
-/* wait(pid | -1: any child): nil while it runs, then "exit", code or "signal", number; does not block */
+/* wait(pid | -1: any child): nil while it runs, then "exit", code or "signal", number; does not
+ * block */
 static int sys_wait(lua_State *L) {
     int status;
     pid_t pid = waitpid((pid_t)luaL_checkinteger(L, 1), &status, WNOHANG);

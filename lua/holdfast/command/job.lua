@@ -226,10 +226,11 @@ function Job:start()
   return true
 end
 
--- plan: { argv, environment, uuid | nil: of the client whose record becomes the job's, lease, renewed, grace, min_hold, max_runtime | nil, keeps: as long as
--- something of the job runs that a signal did not reach, on_started(pid), on_lost(reason, left,
--- "unstarted" | "ending" | "partly" | "running"), on_overdue("ending" | "partly" | "running"),
--- on_signal(name, sent), on_refused(pids, name | nil: at a look), on_ended(how, number) }
+-- plan: { argv, environment, uuid | nil: of the client whose record becomes the job's, lease,
+-- renewed, grace, min_hold, max_runtime | nil, keeps: as long as something of the job runs that a
+-- signal did not reach, on_started(pid), on_lost(reason, left, "unstarted" | "ending" | "partly" |
+-- "running"), on_overdue("ending" | "partly" | "running"), on_signal(name, sent),
+-- on_refused(pids, name | nil: at a look), on_ended(how, number) }
 -- → { how = "exit" | "signal", number, lost = reason | nil, overdue: it ran for max_runtime } |
 -- { lost = reason }: it was not started | { signal = name }: a signal came before the start |
 --   { error = message, errno }: it does not start
