@@ -9,6 +9,7 @@
 package.path = "./?.lua;./lua/?.lua;./lua/?/init.lua;" .. package.path
 package.cpath = (os.getenv("HOLDFAST_BUILD") or "./build") .. "/lua5.4/?.so;" .. package.cpath
 
+local adopted = require "spec.support.adopted"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -40,12 +41,11 @@ local function report(good, ...)
 end
 
 -- `around`: a command that starts the program that follows it, as a list of words
--- `program`: that program, as a list of words; nil: HOLDER
-local function start(server, around, program)
+local function start(server, around)
   local words = {
     env = { LUA_PATH = process.lua_path, LUA_CPATH = process.lua_cpath, LUA_INIT = false },
   }
-  program = program or { sys.interpreter(), holder_file, server:url(), tostring(LEASE) }
+  local program = { sys.interpreter(), holder_file, server:url(), tostring(LEASE) }
   for _, word in ipairs(around) do words[#words + 1] = word end
   for _, word in ipairs(program) do words[#words + 1] = word end
   local child = process.start(words)
@@ -54,8 +54,22 @@ local function start(server, around, program)
   return child, owner
 end
 
+-- → a function that starts holdfast run with this job, as start does
+local function run_of(job)
+  return function(server)
+    local child, pid = adopted.start(server, { "run", "k", "--", "bash", "-c", job })
+    local owner = child:wait_output("holds (%S+)", 10)
+    if not owner then error("no holder: " .. child:output()) end
+    local run = { pid = pid }
+    function run.kill(_, signal) return process.signal(pid, signal) end
+    function run.output() return child:output() end
+    function run.stop() return child:stop() end
+    return run, owner
+  end
+end
+
 local function forget(owner)
-  os.execute(("rm -f /dev/shm/holdfast-*/%s"):format(owner:sub(1, 36)))
+  os.execute(("rm -f /dev/shm/holdfast-*/%s*"):format(owner:sub(1, 36)))
 end
 
 local function clear(server, child, owner)
@@ -80,11 +94,11 @@ local function kill_after(child, seconds)
 end
 
 -- → whether the bounds were kept, and the figures
-local function try_to_free(server, before)
+local function try_to_free(server, before, begin)
   local times, soon, late = {}, 0, 0
   for round = 1, rounds do
     local client = holdfast.new { url = server:url(), crash_release = true }
-    local child, owner = start(server, {})
+    local child, owner = begin(server, {})
     local lock = client:lock("k")
     local killed_at = before and process.now()
     if before then child:stop() end
@@ -105,10 +119,10 @@ local function try_to_free(server, before)
 end
 
 -- One try of three must keep the bounds: the machine may be busy with other work.
-local function freed(server, name, before)
+local function freed(server, name, before, begin)
   local good, how
   for _ = 1, 3 do
-    good, how = try_to_free(server, before)
+    good, how = try_to_free(server, before, begin or start)
     if good then break end
     print(("# %s: %s"):format(name, how))
   end
@@ -117,11 +131,11 @@ end
 
 -- ---- a holder that is alive ----
 
-local function kept(server, name, around, after, program)
+local function kept(server, name, around, after, begin)
   local wrong = 0
   for _ = 1, rounds do
     local client = holdfast.new { url = server:url(), crash_release = true }
-    local child, owner = start(server, around, program)
+    local child, owner = (begin or start)(server, around)
     if after then after(child) end
     local lock = client:lock("k")
     local held = lock:acquire(LOOKS)
@@ -152,12 +166,27 @@ local function in_another_namespace(server)
   end)
 end
 
--- The process of the command is dead, and its job has left a process in its group.
+-- ---- a command ----
+
+-- The job starts this, which outlives the command and the first process of the job.
+local function job_with(survivor)
+  return survivor .. ' & echo "holds $HOLDFAST_OWNER survivor $!"; wait'
+end
+
+local JOB = 'echo "holds $HOLDFAST_OWNER"; exec sleep 600'
+local SURVIVORS = {
+  { "in its group", "sleep 600" },
+  { "in its own session", "setsid sleep 600" },
+  { "in its own session, without the descriptor", "setsid bash -c 'exec 400>&-; exec sleep 600'" },
+}
+
 local function command_killed(server)
-  kept(server, "killed command whose job goes on", {}, function(child) child:kill("KILL") end, {
-    sys.interpreter(), "bin/holdfast", "run", "--url", server:url(), "k", "--", "sh", "-c",
-    'sleep 600 & echo "holds $HOLDFAST_OWNER survivor $!"; wait',
-  })
+  freed(server, "killed command", false, run_of(JOB))
+  for _, survivor in ipairs(SURVIVORS) do
+    kept(server, "killed command with a living child " .. survivor[1], {},
+      function(child) child:kill("KILL") end, run_of(job_with(survivor[2])))
+  end
+  kept(server, "stopped command", {}, function(child) child:kill("STOP") end, run_of(JOB))
 end
 
 local function under_hidepid()

@@ -148,8 +148,9 @@ return {
   { "UNDO_REFUSED", "core/op/renewer.c", "bool settled = reply || used_up || «request->failure.code == HF_CONFLICT»;",
     "request->failure.code == HF_CONFLICT || request->refusals > 0" },
   { "RECORD_DROPPED", "core/op/calls.c", "op->request.refusals > 0", "false" },
-  { "CRASH_UNPROVED", "core/op/crash.c", "if («life == HF_LIFE_ENDED») release(", "true" },
-  { "CRASH_UNHEEDED", "core/op/crash.c", "if («life == HF_LIFE_ENDED») release(", "false" },
+  { "CRASH_UNPROVED", "core/op/crash.c", "if («ended») release(", "true" },
+  { "CRASH_UNHEEDED", "core/op/crash.c", "if («ended») release(", "false" },
+  { "CRASH_NESTED", "core/op/crash.c", "uint32_t own = «life == HF_LIFE_JOB_ENDED» ?", "false" },
   { "CRASH_STALE", "core/op/crash.c", "memcpy(lookout->uuid, info->owner, HF_UUID_SIZE);",
     "if (!lookout->uuid[0]) memcpy(lookout->uuid, info->owner, HF_UUID_SIZE);" },
 }

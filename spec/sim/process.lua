@@ -106,7 +106,7 @@ function Process.new(world, network, plan, index, seed)
   if plan.introduced then engine.introduce(self.client, self.name) end
   if plan.crash_release then
     engine.see_lives(self.client)
-    engine.tell_life(self.uuid, false)
+    self:tell_life(false)
   end
   return self
 end
@@ -325,7 +325,13 @@ end
 
 -- ---- what may happen to it ----
 
-local function prove(self) engine.tell_life(self.uuid, true) end
+-- plan.commands: the client whose locks the runs inside this one enter, too
+function Process:tell_life(ended)
+  engine.tell_life(self.uuid, ended)
+  if self.plan.commands then engine.tell_life(self.plan.commands, ended, true) end
+end
+
+local function prove(self) self:tell_life(true) end
 
 -- proved_after: us until other processes on the host can prove it, with plan.crash_release
 function Process:crash(noticed_after, proved_after)

@@ -15,7 +15,7 @@ quick.single = {
 
 -- With their kind of system.
 quick.systems = {
-  "crash CRASH_UNPROVED", "crash CRASH_UNHEEDED",
+  "crash CRASH_UNPROVED", "crash CRASH_UNHEEDED", "crash CRASH_NESTED",
   "sync UNCONFIRMED", "sync permit_renew_silent", "sentinel MINORITY_MOVES",
   "cluster CLUSTER_RELEASE_DROPPED", "cluster CLUSTER_UNDO_ONCE", "clock token_clock", "threads SAME_OWNER", "latch latch_early", "latch open_silent", "latch LATCH_BELIEVES",
   "latch LATCH_DEAF", "latch NO_LAST_LOOK", "plain_semaphore acquire_note_unread",

@@ -179,30 +179,54 @@ end
 
 local IN_AFTER = 1600000 -- us from the proof: a second until it asks again, some round trips
 
--- The holder crashes, another process waits, and nothing else happens: the waiter is served soon.
-local function succeed(prng, plan)
-  local at, proved_after = prng:range(S, 2 * S), prng:pick { 0, 1000, 200000, 2 * S }
-  local parts = {}
+-- The first tasks of so many processes are alone, and each holds once. The first one, in the first
+-- process, is still in when that crashes. → the tasks
+local function alone(prng, plan, count)
+  local parts, tasks = {}, {}
   for _, part in ipairs(plan.parts) do
     local index = part.process or part.index
     local first = part.what == "process" and 1 or 2
     parts[index] = parts[index] or {}
     parts[index][first] = parts[index][first] or part
   end
-  plan.parts, plan.whole = { parts[1][1], parts[1][2], parts[2][1], parts[2][2] }, true
-  for i, task in ipairs { parts[1][2], parts[2][2] } do
-    local key = plan.keys[1]
+  plan.parts, plan.whole = {}, true
+  for i = 1, count do
+    local task, key = parts[i][2], plan.keys[1]
     task.key, task.layout, task.keep = key.name, key.layout, key.layout == "guard" and 0 or nil
     task.force, task.extend, task.check, task.also, task.patience = nil, nil, nil, nil, nil
     task.lease, task.rounds, task.entries, task.wait, task.finish = 30, 1, 0, 60, "release"
     task.start, task.naps = (i - 1) * prng:range(100000, 900000), { i == 1 and 20 * S or 1000 }
+    parts[i][1].crash_release = true
+    plan.parts[2 * i - 1], plan.parts[2 * i], tasks[i] = parts[i][1], task, task
   end
-  parts[2][2].in_by = at + proved_after + IN_AFTER
-  parts[1][1].crash_release, parts[2][1].crash_release = true, true
+  return tasks
+end
+
+-- The holder crashes, another process waits, and nothing else happens: the waiter is served soon.
+local function succeed(prng, plan)
+  local at, proved_after = prng:range(S, 2 * S), prng:pick { 0, 1000, 200000, 2 * S }
+  local tasks = alone(prng, plan, 2)
+  tasks[2].in_by = at + proved_after + IN_AFTER
   mishap(plan, {
     kind = "crash", at = at, process = 1, lag = prng:pick { 0, 8 * S },
     proved_after = proved_after,
   })
+end
+
+local COMMANDS = "0b000000-0000-8000-8000-000000000000" -- a client
+
+-- The holder is a command. A run inside it enters its lock, and goes on after its crash. A third
+-- process is served soon once both are out.
+local function nest(prng, plan)
+  local at, proved_after = prng:range(S, 2 * S), prng:pick { 0, 1000, 200000, 2 * S }
+  plan.keys[1].layout = "lock"
+  local tasks = alone(prng, plan, 3)
+  tasks[2].start, tasks[2].naps = prng:range(200000, 900000), { prng:range(1000, 4 * S) }
+  tasks[1].owner, tasks[2].owner = COMMANDS .. ":1", COMMANDS .. ":1"
+  plan.parts[1].commands = COMMANDS
+  tasks[3].in_by = math.max(at + proved_after, tasks[2].start + tasks[2].naps[1]) + IN_AFTER
+  mishap(plan, { kind = "crash", at = at, process = 1, lag = prng:pick { 0, 8 * S },
+    proved_after = proved_after })
 end
 
 -- A paused process is alive. A process without crash_release is as one on another host.
@@ -216,6 +240,8 @@ function add.crash(prng, plan)
     if part.what == "process" then part.crash_release = prng:chance(85) end
   end
   if plan.process_count > 1 and prng:chance(20) then return succeed(prng, plan) end
+  local own = Prng.new((plan.seed * 47 + 31) % 2147483647)
+  if plan.process_count > 2 and own:chance(20) then return nest(own, plan) end
   for _ = 1, prng:pick { 0, 1, 1, 2 } do
     mishap(plan, at_some(prng, 2 * S, {
       kind = "crash", process = prng:range(0, plan.process_count), lag = prng:pick { 0, 20000, S },

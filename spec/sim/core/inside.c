@@ -111,14 +111,16 @@ static int l_forget_lives(lua_State *L) {
     return 0;
 }
 
-/* tell_life(uuid, ended): from now on the process of that client runs, or has ended */
+/* tell_life(uuid, ended, job): from now on the process of that client runs, or has ended; `job`:
+ * with its job */
 static int l_tell_life(lua_State *L) {
     const char *uuid = luaL_checkstring(L, 1);
     size_t i = 0;
     while (i < MOST_LIVES && lives[i].uuid[0] && strcmp(lives[i].uuid, uuid) != 0) i++;
     luaL_argcheck(L, i < MOST_LIVES && strlen(uuid) == HF_UUID_SIZE, 1, "too many, or no uuid");
     strcpy(lives[i].uuid, uuid);
-    lives[i].life = lua_toboolean(L, 2) ? HF_LIFE_ENDED : HF_LIFE_GOES_ON;
+    hf_life ended = lua_toboolean(L, 3) ? HF_LIFE_JOB_ENDED : HF_LIFE_ENDED;
+    lives[i].life = lua_toboolean(L, 2) ? ended : HF_LIFE_GOES_ON;
     return 0;
 }
 
