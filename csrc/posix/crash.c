@@ -24,7 +24,6 @@
 #define NAME_SIZE (HF_UUID_SIZE + 8)
 #define JOB_LOCK ".job" /* behind the uuid: the name of the file that a job keeps locked */
 #define UNFINISHED ".new"
-#define ABOVE_SCRIPTS 400 /* shell scripts choose descriptors below it */
 
 /* ---- what the kernel knows ---- */
 
@@ -278,14 +277,6 @@ static bool replace_record(int directory, const char *uuid, pid_t group) {
 
 /* ---- the lock of a job ---- */
 
-/* Returns a descriptor that no script uses for itself, if there is one. */
-static int above_scripts(int fd) {
-    int above = fcntl(fd, F_DUPFD_CLOEXEC, ABOVE_SCRIPTS);
-    if (above < 0) return fd;
-    close(fd);
-    return above;
-}
-
 /* Returns a descriptor, or -1 and sets errno. The file gets its name after it is locked. */
 static int make_lock(int directory, const char *uuid) {
     char fresh[NAME_SIZE], name[NAME_SIZE];
@@ -295,7 +286,6 @@ static int make_lock(int directory, const char *uuid) {
     if (fstatat(directory, uuid, &record, AT_SYMLINK_NOFOLLOW) != 0) return -1;
     int fd = openat(directory, fresh, O_CREAT | O_EXCL | O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) return -1;
-    fd = above_scripts(fd);
     bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
     if (locked && renameat(directory, fresh, directory, name) == 0) return fd;
     int error = errno;

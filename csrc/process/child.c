@@ -18,6 +18,8 @@
 #include "posix/crash.h"
 #include "posix/system.h"
 
+#define ABOVE_SCRIPTS 400 /* scripts choose descriptors below it for themselves */
+
 extern char **environ;
 
 typedef struct plan {
@@ -82,6 +84,13 @@ static void wait_at_gate(const plan *job) {
     if (read(job->gate[0], &byte, 1) != 1) _exit(127);
 }
 
+/* Not before the fork: it takes the kernel 15 ms to make room for such a number in a process with
+ * threads. */
+static void inherit_lock(const plan *job) {
+    if (job->lock < 0 || fcntl(job->lock, F_DUPFD, ABOVE_SCRIPTS) >= 0) return;
+    fcntl(job->lock, F_SETFD, 0);
+}
+
 /* In the child, with all signals blocked. */
 static void start(const plan *job) {
     setpgid(0, 0);
@@ -89,7 +98,7 @@ static void start(const plan *job) {
     hf_end_with_parent(SIGKILL);
     if (getppid() != job->parent) _exit(127);
     wait_at_gate(job);
-    if (job->lock >= 0) fcntl(job->lock, F_SETFD, 0);
+    inherit_lock(job);
     hf_signals_restore();
     environ = job->envp;
     execvp(job->argv[0], job->argv);
