@@ -19,7 +19,7 @@ local FOLDERS = {
   { "csrc/core", 1 },
   { "csrc/posix", 1 },
   { "csrc/lua", 1, "csrc/posix" },
-  { "csrc/process", 1, "csrc/lua", "csrc/posix" }, -- compat.h, system.h
+  { "csrc/process", 1, "csrc/lua", "csrc/posix" }, -- compat.h, system.h, crash.h
 }
 
 local DOOR = "holdfast.h"
