@@ -96,7 +96,7 @@ UNIT := $(patsubst spec/unit/%.c,%,$(wildcard spec/unit/test_*.c))
 core_objects := $(CORE:%.c=$(BUILD)/obj/%.o)
 shared_objects := $(core_objects) $(POSIX:%.c=$(BUILD)/obj/%.o)
 MODULES := $(FLAVOURS:%=$(BUILD)/%/holdfast/core.so) $(FLAVOURS:%=$(BUILD)/%/holdfast/process.so)
-SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so) $(BUILD)/chaos/proxy $(BUILD)/support/clock.so $(BUILD)/support/slow_rename.so
+SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so) $(BUILD)/chaos/proxy $(BUILD)/support/clock.so $(BUILD)/support/rename.so
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
 .PHONY: pictures coverage systems named-mutants crash long browser demos fencing build unit-programs demo demo-quorum demo-openresty show test check nightly bench bench-report interop lint docs \

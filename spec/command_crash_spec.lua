@@ -121,15 +121,28 @@ describe("holdfast run, after a crash", function()
     assert_freed("k", "--", "true")
   end)
 
-  -- Without the gate, the job would read what the record says before.
-  it("starts the job after its record names it", function()
+  -- → what the job sees of its record, its group
+  local function see_record(no_rename)
     local preload = os.getenv("LD_PRELOAD")
     local code, output = command.run(world.server, {
-      "run", "k", "--", "sh", "-c", "readlink /dev/shm/holdfast-$(id -u)/${HOLDFAST_OWNER%:*}; echo group $$",
-      env = { LD_PRELOAD = (preload and preload .. " " or "") .. process.build .. "/support/slow_rename.so" },
+      "run", "k", "--", "sh", "-c",
+      "readlink /dev/shm/holdfast-$(id -u)/${HOLDFAST_OWNER%:*} || echo none; echo group $$",
+      env = {
+        LD_PRELOAD = (preload and preload .. " " or "") .. process.build .. "/support/rename.so",
+        HOLDFAST_NO_RENAME = no_rename,
+      },
     })
     assert.equal(0, code, output)
-    local group = output:match("group (%d+)")
-    assert.matches(" " .. group .. "\n", output)
+    return output:match("^(.*)\ngroup (%d+)\n$")
+  end
+
+  -- Without the gate, the job would read what the record says before.
+  it("starts the job after its record names it", function()
+    local record, group = see_record()
+    assert.matches("%d+ %d+ " .. group .. "$", record)
+  end)
+
+  it("starts the job without a record if that cannot name it", function()
+    assert.equal("none", (see_record "1"))
   end)
 end)
