@@ -1,5 +1,5 @@
-/* Preloaded into the command: each renameat takes a fifth of a second longer, or fails if there is a
- * variable HOLDFAST_NO_RENAME. */
+/* Preloaded into the command: each renameat takes a fifth of a second longer, or fails if there is
+ * a variable HOLDFAST_NO_RENAME. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>

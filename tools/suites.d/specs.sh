@@ -34,7 +34,8 @@ specs_under() { # specs_under "INTERPRETERS" LABEL FILE...
 # What these are about stands below the binding, or beside it: make test runs them under one interpreter, make check
 # under the other too.
 UNDER_LUA="spec/cluster_spec.lua spec/sentinel_spec.lua spec/shards_spec.lua spec/command_spec.lua spec/command_lead_spec.lua"
-UNDER_LUAJIT="spec/chaos_spec.lua spec/crash_release_spec.lua spec/support_spec.lua spec/setup_spec.lua spec/install_spec.lua \
+UNDER_LUAJIT="spec/chaos_spec.lua spec/crash_release_spec.lua spec/command_crash_spec.lua spec/support_spec.lua \
+spec/setup_spec.lua spec/install_spec.lua \
 spec/protocol_client_spec.lua spec/versions_spec.lua spec/docs_spec.lua spec/pages_spec.lua spec/guides_spec.lua \
 spec/rolling_spec.lua spec/examples_spec.lua spec/loops_servers_spec.lua spec/command_run_spec.lua \
 spec/resty_spec.lua spec/status_spec.lua spec/kinds_spec.lua spec/quorum_spec.lua spec/tenants_spec.lua \
