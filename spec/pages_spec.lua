@@ -195,8 +195,8 @@ describe("the tables of the documents", function()
 
   it("have each event that the command tells with --json, and no others", function()
     local told, pipe = {}, assert(io.popen("cat lua/holdfast/command/*.lua"))
-    for text in pipe:read("*a"):gmatch("[:.](%l+%(\"%l+\")") do
-      local name = text:match("^event%(\"(%l+)\"") or text:match("^problem%(\"(%l+)\"")
+    for text in pipe:read("*a"):gmatch("[:.](%l+%(\"[%l_]+\")") do
+      local name = text:match("^event%(\"([%l_]+)\"") or text:match("^problem%(\"([%l_]+)\"")
       if name then told[name] = true end
     end
     pipe:close()

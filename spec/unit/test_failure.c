@@ -29,9 +29,8 @@ TEST(what_to_do_fits_what_it_says) {
     hf_failure failure;
     hf_failure_set(&failure, HF_BUSY, "acquire", ORDER, "h:1",
                    "this owner already holds it, and the lock is not re-entrant");
-    CHECK_STR(failure.text,
-              "cannot acquire \"order:42\" on h:1: this owner already holds it, and "
-              "the lock is not re-entrant; release it first; waiting will not help");
+    CHECK_STR(failure.text, "cannot acquire \"order:42\" on h:1: this owner already holds it, and "
+                            "the lock is not re-entrant; release it first; waiting will not help");
     hf_failure_set(&failure, HF_SERVER, "ping", ORDER, "h:1", "%s", "ERR DB index is out of range");
     CHECK_STR(failure.text, "cannot ping \"order:42\" on h:1: ERR DB index is out of range; check "
                             "the database number");
