@@ -1,5 +1,5 @@
 --#fragment
--- One member of a queue: whose it is, and how its client is told of it.
+-- One member of a queue: which client it belongs to, and how to send that client a message.
 
 -- A waiter of a newer format: it knows how to wait, and is left alone.
 local function is_newer(member)

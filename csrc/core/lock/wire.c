@@ -45,8 +45,8 @@ static hf_slice optional(number_text text, uint64_t number) {
     return number == 0 ? HF_NO_TEXT : hf_decimal(text, number);
 }
 
-/* Each argument has one place in the programs of all kinds. Trailing ones that say nothing are left
- * out, but for a guard's fingerprint. */
+/* An argument has the same place in the programs of all kinds. Empty arguments at the end are
+ * omitted, except a guard's fingerprint. */
 bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
                           const hf_wire_acquire *acquire) {
     hf_slice args[16];
