@@ -195,7 +195,7 @@ describe("the rights of", function()
     lock = { "", "acquire", "release", "leave", "extend", "renew", "force", "info", "raise", "acquire_all",
       "release_all", "begin", "complete" },
     mutex = { "mutex_" }, read_write = { "rw_" }, semaphore = { "permit_" }, latch = { "latch_" },
-    plain_semaphore = { "semaphore_" }, fair = { "fair_", "extend", "renew" },
+    plain_semaphore = { "semaphore_" }, fair = { "fair_", "renew" },
     fence = { "", "fence" },
   }
 

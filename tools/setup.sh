@@ -47,7 +47,7 @@ pip_needs() { python3 -m pip --version >/dev/null 2>&1 || echo python3-pip; }
 build_needs() { echo gcc make libc6-dev lua5.4 liblua5.4-dev $(luajit_needs) libhiredis-dev libssl-dev pkg-config\|pkgconf luarocks; }
 demo_needs() { echo redis-server; }
 openresty_needs() { echo "nginx-light|nginx-core|nginx" libnginx-mod-http-lua lua-resty-core wrk; }
-test_needs() { echo redis-sentinel openssl locales clang-format lua-busted lua-check lua-socket lua-cqueues lua-http lua-copas lua-luv lua-yaml python3-prometheus-client; }
+test_needs() { echo redis-sentinel openssl locales procps clang-format lua-busted lua-check lua-socket lua-cqueues lua-http lua-copas lua-luv lua-yaml python3-prometheus-client; }
 check_needs() {
     echo clang clang-tidy cppcheck valgrind libc6-dbg "libclang-rt-$(clang_version)-dev|libclang-common-$(clang_version)-dev" \
         spin tmux mandoc zsh lua5.1 liblua5.1-0-dev lua5.2 liblua5.2-dev lua5.3 liblua5.3-dev \

@@ -6,18 +6,14 @@
 -- ARGV[1] owner, ARGV[2] lease in ms, 0: only look
 -- ARGV[3] a TTL of more ms than this is not shortened, "": any may be
 -- ARGV[4] the member of the queue that the grant went to, "": none
+-- ARGV[5] the channel of releases, which as a key that is never there would stop this in a cluster
+-- while its slot moves
 --
 -- 1 held by this owner; -1 the key is gone, -2 another owner has it
-if not holds_of(KEYS[1], ARGV[1]) then
-  return redis.call('EXISTS', KEYS[1]) == 0 and -1 or -2
-end
-if ARGV[2] ~= '0' then
-  local ttl_ms, most = redis.call('PTTL', KEYS[1]), tonumber(ARGV[3])
-  local stays = most and ttl_ms > most and ttl_ms >= tonumber(ARGV[2])
-  redis.call('PEXPIRE', KEYS[1], stays and ttl_ms or ARGV[2])
-  if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end
-  if not stays and ttl_ms > tonumber(ARGV[2]) then -- the first waiter counts on the longer one
+--#include "extending.lua"
+if shorter then
+--#include "hearers.lua"
 --#include "shortened.lua"
-  end
+  announce(ARGV[5])
 end
 return 1

@@ -5,7 +5,8 @@
 -- that stays gets a millisecond more, as in permit_renew.lua.
 --
 -- KEYS[1] the permits' leases, KEYS[2] the queue
--- ARGV as extend.lua: owner; lease in ms, 0: only look; least; member of the queue
+-- ARGV as extend.lua: owner; lease in ms, 0: only look; least; member of the queue;
+-- the channel of releases
 --
 -- 1 this owner has them; -1 not all of them
 local IDS = ids_of(ARGV[1])
@@ -18,8 +19,10 @@ if ARGV[2] ~= '0' then
   local new = stays and ends or NOW + ARGV[2]
   renew_end(KEYS[1], IDS, new == ends and new + 1 or new)
   if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end
-  if not stays and ttl_ms > tonumber(ARGV[2]) then -- the first waiter counts on the longer one
+  if not stays and ttl_ms > tonumber(ARGV[2]) then
+--#include "releases.lua"
 --#include "shortened.lua"
+    announce(ARGV[5], #IDS)
   end
 end
 return 1

@@ -7,6 +7,7 @@
 -- ARGV[1] owner, ARGV[2] lease in ms, 0: only look
 -- ARGV[3] a lease of more ms than this is not shortened, "": any may be
 -- ARGV[4] the member of the queue that the grant went to, "": none
+-- ARGV[5] the channel of releases
 --
 -- 1 held by this owner; -1 the key is gone, -2 others have it
 local LOCK, OWNER, LEASE, MOST = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -29,7 +30,9 @@ local ttl_ms, alone = redis.call('PTTL', LOCK), redis.call('HLEN', LOCK) == 2
 local stays = ttl_ms >= LEASE and (not alone or MOST and ttl_ms > MOST)
 redis.call('PEXPIRE', LOCK, stays and ttl_ms or LEASE)
 if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end
-if not stays and ttl_ms > LEASE then -- the first waiter counts on the longer one
+if not stays and ttl_ms > LEASE then
+--#include "releases.lua"
 --#include "shortened.lua"
+  announce(ARGV[5], '1')
 end
 return 1

@@ -37,8 +37,8 @@ function Foreign.new(world, server, watcher, plan, slot, seed)
   local self = setmetatable({
     world = world, server = server, watcher = watcher, plan = plan, slot = slot,
     prng = Prng.new(seed + slot),
-    owner = OWNER:format(slot, 1), rounds = plan.rounds, channel = wire.releases_of(plan.key),
-      turn = 0,
+    name = "foreign " .. slot, owner = OWNER:format(slot, 1),
+    rounds = plan.rounds, channel = wire.releases_of(plan.key), turn = 0,
   }, Foreign)
   self.client = server.redis:connect(function(bytes)
     self:hears(bytes)
@@ -95,6 +95,7 @@ function Foreign:answered(reply)
     return self:later(self.try, self.prng:range(1000, POLL), self.turn)
   end
   if reply == false then
+    self.was_in = true
     self:listen(false)
     self.claim = {
       key = self.plan.key, owner = self.owner, who = "foreign " .. self.slot, slot = self.slot,

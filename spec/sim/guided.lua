@@ -91,7 +91,7 @@ end
 
 -- A changed schedule may keep the second waiter out for longer.
 local function forget_bounds(plan)
-  for _, part in ipairs(parts_of(plan, "task")) do part.in_by, part.behind_first = nil, nil end
+  for _, part in ipairs(plan.parts) do part.in_by, part.behind_first = nil, nil end
 end
 
 -- → plan

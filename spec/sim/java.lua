@@ -24,7 +24,7 @@ function java.new(kind, world, server, watcher, plan, slot, seed, channel)
   local self = setmetatable({
     world = world, server = server, watcher = watcher, plan = plan, slot = slot,
     prng = Prng.new(seed + slot), rounds = plan.rounds, turn = 0, channel = channel,
-    owner = java.UUID:format(slot) .. ":1",
+    owner = java.UUID:format(slot) .. ":1", name = "java " .. slot,
   }, kind)
   local function hears(bytes) self:hears(bytes) end
   local function drops() self:ends() end
@@ -76,6 +76,7 @@ function java:believe(claim)
 end
 
 function java:acquired()
+  self.was_in = true
   self:listen(false)
   self:take()
   if self.plan.dies == "holds" then return self:die() end

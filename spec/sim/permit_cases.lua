@@ -35,7 +35,7 @@ end
 local function set(c, permits) return c.run("permit_set", FIVE, "", GRANT, permits) end
 
 local function extend(c, owner, lease, least, member)
-  return c.run("permit_extend", { LEASES, QUEUE }, owner, lease, least or "", member or "")
+  return c.run("permit_extend", { LEASES, QUEUE }, owner, lease, least or "", member or "", CHANNEL)
 end
 
 local function info(c, client)
@@ -941,12 +941,14 @@ case("an extension sets the lease, and confirms", function(c)
   c.same(-1, extend(c, B .. ":1", 0))
 end)
 
-case("a shorter lease is told to the first waiter", function(c)
-  acquire(c, A .. ":1", { permits = 1 })
-  local heard = grants_of(c, B)
+case("a shorter lease is told to the first waiter, and to so many of Redisson's", function(c)
+  acquire(c, A .. ":1*2", { permits = 2 })
+  local heard, redisson = grants_of(c, B), c.listen(CHANNEL)
   queued(c, T0, member(B, 1))
-  extend(c, A .. ":1", 800)
-  c.same({ "1 recheck 1 800" }, heard.heard())
+  extend(c, A .. ":1*2", LEASE + 1)
+  c.same({ {}, {} }, { heard.heard(), redisson.heard() })
+  extend(c, A .. ":1*2", 800)
+  c.same({ { "1 recheck 1 800" }, { "2" } }, { heard.heard(), redisson.heard() })
 end)
 
 case("renewals never shorten, and take nothing again", function(c)

@@ -8,7 +8,7 @@ local Prng = require "spec.sim.prng"
 local aim = require "spec.sim.aim"
 local circle_plan = require "spec.sim.circle_plan"
 local add_closing = require "spec.sim.closing"
-local dead_first_plan = require "spec.sim.dead_first_plan"
+local in_soon_plan = require "spec.sim.in_soon_plan"
 local add_extras = require "spec.sim.extras"
 local fair_of = require "spec.sim.fair_plan"
 local max_hold = require "spec.sim.max_hold"
@@ -388,7 +388,7 @@ local function chosen(seed)
 end
 
 function plans.of(seed)
-  if dead_first_plan.is_of(seed) then return dead_first_plan.of(seed, { process = process_of }) end
+  if in_soon_plan.is_of(seed) then return in_soon_plan.of(seed, { process = process_of }) end
   local plan = chosen(seed)
   if plans.is_circle(seed) then circle_plan.add(plan) end
   send_releases(plan)

@@ -162,14 +162,27 @@ local function check_renewal(self, client, args)
   end)
 end
 
--- Permits that are free are told to Redisson's waiters.
+-- When the lease of the last of so many ended; nil: not so many have ended
+local function ended_at(self, key, count)
+  local leases, ends = zset(self, key.leases), {}
+  for _, score in pairs(leases and leases.score_of or {}) do ends[#ends + 1] = score end
+  table.sort(ends)
+  local till = ends[count] and self.server:moment(ends[count] + 1)
+  return till and till <= self.world.now and till or nil
+end
+
+-- Redisson's waiters learn of permits that are free, also of those whose lease has ended: they were
+-- told when the first of them does.
 local function check_asleep(self, key)
-  local free = self.calm and free_of(self, key) or 0
+  local free = self.calm and free_of(self, key)
+  if not free then return end
   for slot, java in pairs(key.asleep) do
-    if free < java.permits then java.since = self.world.now end
-    if self.world.now - java.since > CALM_GAP then
+    local ended = free < java.permits and ended_at(self, key, java.permits - free)
+    if free < java.permits and not ended then java.since = self.world.now end
+    local since = max(java.since, ended or 0)
+    if self.world.now - since > CALM_GAP then
       self.world:fail("asleep", "%s: %d permits are free for %.3f s, and java %d sleeps", key.name,
-        free, (self.world.now - java.since) / 1e6, slot)
+        java.permits, (self.world.now - since) / 1e6, slot)
     end
   end
 end

@@ -194,26 +194,29 @@ local function check_in(run, task)
   run.world:fail("late", "%s is not in by %.3f s", task.name, run.world.now / S)
 end
 
+local function expect_in(run, task)
+  if task.plan.in_by then run.world:at(task.plan.in_by, check_in, run, task) end
+end
+
 function add.task(run, part)
   local process = run.processes[part.process]
   if not process then return end
   local task = Task.new(process, part, part.slot, run.watcher)
   process.tasks[#process.tasks + 1] = task
   run.tasks[#run.tasks + 1] = task
-  if part.in_by then
-    run.world:at(part.in_by, function() check_in(run, task) end)
-  end
+  expect_in(run, task)
 end
 
 function add.foreign(run, part)
   run.watcher.foreign = true
-  Foreign.new(run.world, run.servers[1], run.watcher, part, part.slot, run.plan.seed)
+  expect_in(run,
+    Foreign.new(run.world, run.servers[1], run.watcher, part, part.slot, run.plan.seed))
 end
 
 for _, kind in ipairs { "fair", "latch", "permits", "read_write", "semaphore" } do
   local Java = require("spec.sim.java_" .. kind)
   add["java_" .. kind] = function(run, part)
-    Java.new(run.world, run.servers[1], run.watcher, part, part.slot, run.plan.seed)
+    expect_in(run, Java.new(run.world, run.servers[1], run.watcher, part, part.slot, run.plan.seed))
   end
 end
 

@@ -44,7 +44,7 @@ function step.leave(who) return { "leave", ALL, { owner(who), GRANT, 0, member(w
 function step.renew(who) return { "renew", { KEY }, { owner(who), 2 * LEASE } } end
 
 function step.extend(who, confirms)
-  return { "extend", { KEY, ALL[3] }, { owner(who), LEASE, "", confirms and member(who) or "" } }
+  return { "extend", { KEY, ALL[3] }, { owner(who), LEASE, "", confirms and member(who) or "", ALL[4] } }
 end
 
 function step.mutex(verb, who, wait)
@@ -52,7 +52,7 @@ function step.mutex(verb, who, wait)
     return { "mutex_acquire", ALL, { owner(who), GRANT, 0, 0, LEASE, TTL, wait and member(who, "m")
       or "" } }
   elseif verb == "extend" then
-    return { "mutex_extend", { KEY, ALL[3] }, { owner(who), LEASE, "", member(who, "m") } }
+    return { "mutex_extend", { KEY, ALL[3] }, { owner(who), LEASE, "", member(who, "m"), ALL[4] } }
   elseif verb == "renew" then
     return { "mutex_renew", { KEY }, { owner(who), LEASE } }
   end

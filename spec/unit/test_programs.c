@@ -162,7 +162,7 @@ TEST(each_kind_has_its_programs) {
          {[HF_VERB_ACQUIRE] = "fair_acquire",
           [HF_VERB_RELEASE] = "fair_release",
           [HF_VERB_LEAVE] = "fair_leave",
-          [HF_VERB_EXTEND] = "extend",
+          [HF_VERB_EXTEND] = "fair_extend",
           [HF_VERB_RENEW] = "renew",
           [HF_VERB_FORCE] = "fair_force",
           [HF_VERB_INFO] = "fair_info"}},

@@ -120,7 +120,8 @@ const hf_kind hf_kind_fair = {
     .listed = true,
     .bare = true,
     .one_owner = true,
-    .programs = {QUEUED(HF_PROGRAM_FAIR_), LEASED(HF_PROGRAM_), FORCED(HF_PROGRAM_FAIR_)},
+    .programs = {QUEUED(HF_PROGRAM_FAIR_), FORCED(HF_PROGRAM_FAIR_),
+                 [HF_VERB_EXTEND] = HAS(FAIR_EXTEND), [HF_VERB_RENEW] = HAS(RENEW)},
 };
 
 const hf_kind hf_kind_latch = {

@@ -143,7 +143,7 @@ bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease
     char *text = kind->joint ? malloc(names->key.size + lock->owner.size + HF_NAMES_LEASE) : NULL;
     if (kind->joint && !text) return false;
     size_t n = 0;
-    hf_slice args[7];
+    hf_slice args[8];
     args[n++] = kind->counted ? names->leases : names->key;
     args[n++] = names->queue;
     if (kind->reads || kind->writes) args[n++] = lease_key(text, kind, names->key, lock->owner);
@@ -152,6 +152,7 @@ bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease
     args[n++] = hf_decimal(ms, hf_lease_ms(lease));
     args[n++] = least_ms == HF_WIRE_ANY_TTL ? HF_NO_TEXT : hf_decimal(least, least_ms);
     args[n++] = waiter;
+    args[n++] = names->releases;
     bool encoded = call(request, kind, HF_VERB_EXTEND, keys, n, args);
     free(text);
     return encoded;

@@ -42,7 +42,7 @@ acl.kinds = {
     commands = "exists type pttl pexpire incrby zcard zremrangebyscore " .. ZSETS },
   { "fair", keys = { TOKEN, prefixes.list, prefixes.timeouts }, channel = RELEASES,
     commands = "exists type pttl pexpire incrby hget hset hkeys "
-      .. "lindex llen lpop lrange lrem rpush zadd zrem zrangebyscore zscore" },
+      .. "lindex llen lpop lrange lrem rpush zadd zrem zscore" },
   { "latch", keys = { CALL }, channel = channel_of "latch", commands = "decrby" },
   { "plain_semaphore", keys = { CALL }, channel = channel_of "plain_semaphore",
     commands = "exists incrby decrby" },

@@ -1,21 +1,27 @@
--- Schedules in which the first waiter of ours dies, or is stopped for long, while threads of Java
--- or clients that poll contend for the lock; the second one has to be in soon. And those in which
--- a reader dies, and another one with a longer lease comes and goes before a writer waits.
+-- Schedules in which somebody has to be in soon: the second waiter, where the first one of ours
+-- dies or is stopped for long while threads of Java, or clients that poll, contend for the lock; a
+-- writer that comes when a reader has died and another one with a longer lease has come and gone;
+-- and a thread of Java that waits for a hold whose lease becomes shorter than it was told.
 
 local Prng = require "spec.sim.prng"
 
 local S = 1000000
 local EVERY, AT = 53, 17 -- one seed in so many, those that leave this over
+local EVERY_SHORTENED, SHORTENED_AT = 197, 167 -- the same, of leases that become shorter
 local GRANT_LEASE, READ_LEASE = 0.5, 1
 -- From the end of the first one to the turn of the second one: a first waiter's time, a grant to
 -- the dead one, and some races against the others. Those that poll are looked for now and then.
 local BOUND, BOUND_OF_POLLERS = 2 * S, 4 * S
 local NAP, CONTENDERS, ROUNDS = 30000, 3, 40
+local LONG_LEASE, SHORT_LEASE = 10, 1
+local SHORTENED = { "lock", "read", "write", "permit", "fair" }
 local KINDS = { "lock", "mutex", "read", "write", "permit", "fair", "dead_reader" }
 
-local dead_first = {}
+local in_soon = {}
 
-function dead_first.is_of(seed) return seed % EVERY == AT end
+local function is_shortened(seed) return seed % EVERY_SHORTENED == SHORTENED_AT end
+
+function in_soon.is_of(seed) return seed % EVERY == AT or is_shortened(seed) end
 
 local function plan_of(prng, seed, kind)
   local pool, reads = kind == "permit", kind == "read" or kind == "write" or kind == "dead_reader"
@@ -46,13 +52,15 @@ end
 local CONTENDER = { lock = "foreign", mutex = "foreign", read = "java_read_write",
   write = "java_read_write", permit = "java_permits", fair = "java_fair" }
 
-local function contend(prng, plan, kind)
-  for i = 1, CONTENDERS do
-    plan.parts[#plan.parts + 1] = {
+local function contend(prng, plan, kind, count, more)
+  for i = 1, count do
+    local part = {
       what = CONTENDER[kind], key = "a", slot = 8 + i, lease = 10, start = prng:range(0, 20000),
       nap = NAP, rounds = ROUNDS, gap = prng:range(0, 500), permits = 1, wait = 5,
       layout = CONTENDER[kind] == "java_read_write" and "write" or kind,
     }
+    for name, value in pairs(more or {}) do part[name] = value end
+    plan.parts[#plan.parts + 1] = part
   end
 end
 
@@ -64,9 +72,24 @@ local function end_first(prng, plan, nth)
   }
 end
 
+local function shortened(prng, seed, make)
+  local kind, nap = prng:pick(SHORTENED), prng:range(200000, 600000)
+  local plan = plan_of(prng, seed, kind)
+  add_task(plan, make, prng, kind, {
+    lease = LONG_LEASE, renewed = false, naps = { nap }, extend = SHORT_LEASE, stays = 4 * S,
+    permits_at_first = plan.pool and 1 or nil,
+  })
+  contend(prng, plan, kind, 1, {
+    start = prng:range(50000, 150000), rounds = 1, wait = 300,
+    in_by = nap + SHORT_LEASE * S + 500000,
+  })
+  return plan
+end
+
 -- make: the functions of plan.lua that make the parts of a plan
-function dead_first.of(seed, make)
+function in_soon.of(seed, make)
   local prng = Prng.new((seed * 43 + 29) % 2147483647)
+  if is_shortened(seed) then return shortened(prng, seed, make) end
   local kind = prng:pick(KINDS)
   local plan = plan_of(prng, seed, kind)
   if kind == "dead_reader" then
@@ -84,9 +107,9 @@ function dead_first.of(seed, make)
   if kind == "permit" then
     add_task(plan, make, prng, kind, { naps = { 0 }, permits_at_first = 1 })
   end
-  contend(prng, plan, kind)
+  contend(prng, plan, kind, CONTENDERS)
   end_first(prng, plan, 1)
   return plan
 end
 
-return dead_first
+return in_soon
