@@ -278,6 +278,9 @@ case("an end that comes earlier is said to the first one in the list", function(
   c.same({ {}, {} }, { java.heard(), behind.heard() })
   c.same(1, c.run("fair_extend", { LOCK, LIST }, OWNER, 900, "", "", CHANNEL))
   c.same({ { "0" }, {} }, { java.heard(), behind.heard() })
+  c.cmd("DEL", LIST)
+  c.same(1, c.run("fair_extend", { LOCK, LIST }, OWNER, 800, "", "", CHANNEL))
+  c.same({ {}, {} }, { java.heard(), behind.heard() })
 end)
 
 case("who is free to look at soon is looked at soon", function(c)

@@ -10,7 +10,9 @@ static struct rig rig;
 #define RENEWER HF_LINK_RENEWER
 
 #define RELEASE_OF_K(to) "EVALSHA release " KEYS_OF_K to " 30000 "
-#define EXTEND_OF_K(ms) "EVALSHA extend 2 k holdfast_queue:{k} me " ms "  "
+#define CHECK_OF_K "EVALSHA extend 2 k holdfast_queue:{k} me 0  "
+#define EXTEND_OF_K(ms)                                                                            \
+    "EVALSHA extend 2 k holdfast_queue:{k} me " ms "   redisson_lock__channel:{k}"
 
 static hf_op *begin_extend(hf_time lease, hf_time now) {
     hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
@@ -693,7 +695,7 @@ TEST(checked) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(1000));
-    CHECK_SAID(&rig, CALLS, EXTEND_OF_K("0"));
+    CHECK_SAID(&rig, CALLS, CHECK_OF_K);
     hear_calls(&rig, ":1\r\n", AT(1001));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold->valid_until, AT(29698));
@@ -737,7 +739,9 @@ static hf_hold *hold_granted(hf_time now) {
     return hold;
 }
 
-#define CONFIRM_K "EVALSHA extend 2 k holdfast_queue:{k} me 30000 2000 " MEMBER("1")
+#define CONFIRM_K                                                                                  \
+    "EVALSHA extend 2 k holdfast_queue:{k} me 30000 2000 " MEMBER("1") " redisson_lock__channel:{" \
+                                                                       "k}"
 
 TEST(a_check_of_a_granted_hold_confirms_it) {
     rig_begin(&rig);
@@ -751,7 +755,7 @@ TEST(a_check_of_a_granted_hold_confirms_it) {
     rig_sleep(&rig, AT(201), AT(10199));
     CHECK_SAID(&rig, RENEWER, "");
     begin(&rig, HF_OP_CHECK, AT(10199));
-    CHECK_SAID(&rig, CALLS, EXTEND_OF_K("0"));
+    CHECK_SAID(&rig, CALLS, CHECK_OF_K);
     rig_end(&rig, AT(10199));
 }
 
@@ -766,9 +770,11 @@ TEST(a_check_renews_a_hold_that_is_due) {
         hf_hold *hold = hold_times(1, AT(0));
         hold->renewed = cases[i].renewed;
         begin(&rig, HF_OP_CHECK, AT(cases[i].ms));
-        CHECK_SAID(&rig, CALLS,
-                   cases[i].renews ? "EVALSHA extend 2 k holdfast_queue:{k} me 30000 0 "
-                                   : EXTEND_OF_K("0"));
+        CHECK_SAID(
+            &rig, CALLS,
+            cases[i].renews
+                ? "EVALSHA extend 2 k holdfast_queue:{k} me 30000 0  redisson_lock__channel:{k}"
+                : CHECK_OF_K);
         hear_calls(&rig, ":1\r\n", AT(cases[i].ms + 1));
         CHECK_EQ_U64(hold->valid_until, AT(29698 + (cases[i].renews ? cases[i].ms : 0)));
         rig_end(&rig, AT(30000));
@@ -1559,7 +1565,8 @@ TEST(an_extend_of_a_shared_owner_never_shortens) {
     rig_begin(&rig);
     hold_times(1, AT(0))->shared = true;
     begin_extend(60 * HF_SECOND, AT(1));
-    CHECK_SAID(&rig, CALLS, "EVALSHA extend 2 k holdfast_queue:{k} me 60000 0 ");
+    CHECK_SAID(&rig, CALLS,
+               "EVALSHA extend 2 k holdfast_queue:{k} me 60000 0  redisson_lock__channel:{k}");
     rig_end(&rig, AT(2));
 }
 

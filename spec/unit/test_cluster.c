@@ -286,7 +286,7 @@ TEST(ask_is_for_one_command) {
     hf_op_end(op, AT(1003));
     hf_op_spec spec = spec_of(&rig, HF_OP_CHECK);
     hf_client_begin(&rig.client, &spec, AT(1003));
-    CHECK(strncmp(said(at(0, CALLS)), "EVALSHA extend", 14) == 0);
+    CHECK(strncmp(said(at(0, CALLS)), "EVALSHA sharded_extend", 22) == 0);
     rig_end(&rig, AT(1004));
 }
 

@@ -16,8 +16,11 @@ static struct rig rig;
 #define ASK(number, member) "EVALSHA acquire " KEYS OWNER(number) " 2000 0 0 30000 1000 " member
 #define RELEASE(number) "EVALSHA release " KEYS OWNER(number) " 2000 0 30000 "
 #define LEAVE(number) "EVALSHA leave " KEYS OWNER(number) " 2000 0  "
-#define SHORTEN(number) "EVALSHA extend 2 k holdfast_queue:{k} " OWNER(number) " 2000  "
-#define CONFIRM(number) "EVALSHA extend 2 k holdfast_queue:{k} " OWNER(number) " 30000 2000 "
+#define SHORTEN(number)                                                                            \
+    "EVALSHA extend 2 k holdfast_queue:{k} " OWNER(number) " 2000   redisson_lock__channel:{k}"
+#define CONFIRM(number)                                                                            \
+    "EVALSHA extend 2 k holdfast_queue:{k} " OWNER(number) " 30000 2000  "                         \
+                                                           "redisson_lock__channel:{k}"
 #define RANGE "*5\r\n:1\r\n:100\r\n:0\r\n:0\r\n:103\r\n"
 
 /* An acquire of a kept lock by `caller`. */

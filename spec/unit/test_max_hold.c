@@ -135,7 +135,8 @@ TEST(an_extend_is_cut_to_it) {
     hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
     spec.lease = 60 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(5000));
-    CHECK_SAID(&rig, CALLS, "EVALSHA extend 2 k holdfast_queue:{k} me 15000  ");
+    CHECK_SAID(&rig, CALLS,
+               "EVALSHA extend 2 k holdfast_queue:{k} me 15000   redisson_lock__channel:{k}");
     hear_calls(&rig, ":1\r\n", AT(5001));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(5001));

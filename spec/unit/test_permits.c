@@ -168,7 +168,7 @@ TEST(a_grant_is_taken_and_confirmed) {
     rig_sleep(&rig, AT(500), AT(1200));
     CHECK_SAID(&rig, RENEWER,
                "EVALSHA permit_extend 2 {k}:timeout holdfast_queue:{k} " THREE
-               " 30000 2000 " MEMBER_OF_THREE);
+               " 30000 2000 " MEMBER_OF_THREE " redisson_sc:{k}");
     hear(link_of(&rig, RENEWER), ":1\r\n", AT(1201));
     CHECK(!permits_held()->granted);
     rig_end(&rig, AT(1300));

@@ -473,7 +473,9 @@ static void tick_until(hf_time until) {
     hf_client_tick(&rig.client, until);
 }
 
-#define CONFIRM_K "EVALSHA extend 2 k holdfast_queue:{k} me 30000 2000 " MEMBER("1")
+#define CONFIRM_K                                                                                  \
+    "EVALSHA extend 2 k holdfast_queue:{k} me 30000 2000 " MEMBER("1") " redisson_lock__channel:{" \
+                                                                       "k}"
 
 /* A grant of 200 ms, heard 50 ms after it began. */
 static hf_hold *add_grant(void) {

@@ -796,7 +796,9 @@ TEST(an_extension_that_no_replica_has_does_not_count) {
     hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
     spec.lease = 60 * HF_SECOND;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
-    CHECK_SAID(&rig, HF_LINK_CALLS, "EVALSHA extend 2 k holdfast_queue:{k} me 60000  " WAIT_ONE);
+    CHECK_SAID(
+        &rig, HF_LINK_CALLS,
+        "EVALSHA extend 2 k holdfast_queue:{k} me 60000   redisson_lock__channel:{k}" WAIT_ONE);
     hear_calls(&rig, ":1\r\n:0\r\n", AT(1100));
     CHECK_OUTCOME(op, "no_quorum");
     CHECK_EQ_U64(hold_of(&rig)->valid_until, hf_lease_end(AT(0), 30 * HF_SECOND));

@@ -152,7 +152,7 @@ bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease
     args[n++] = hf_decimal(ms, hf_lease_ms(lease));
     args[n++] = least_ms == HF_WIRE_ANY_TTL ? HF_NO_TEXT : hf_decimal(least, least_ms);
     args[n++] = waiter;
-    args[n++] = names->releases;
+    if (lease > 0) args[n++] = names->releases;
     bool encoded = call(request, kind, HF_VERB_EXTEND, keys, n, args);
     free(text);
     return encoded;
