@@ -67,6 +67,9 @@ function Crowd:came_in(name, seconds)
   return process.wait_until(function() return self:turns_of(name) > 0 end, seconds)
 end
 
+-- Ends the workers that were started with endless=1, each after its turn.
+function Crowd:call_off() self.store:cli("SET", "crowd:stop", 1) end
+
 -- Waits for the end of all. → nil, or what went wrong
 function Crowd:finish(seconds)
   local deadline = process.now() + (seconds or 20)

@@ -12,6 +12,7 @@
 -- wait     seconds for each acquire
 -- turns    how many
 -- seconds  instead of turns: how long
+-- endless  1, instead of turns: goes on until the store has crowd:stop
 -- inside   seconds of each turn
 -- outside  seconds between two turns
 -- waiters  a turn that is not the last ends when so many wait
@@ -150,8 +151,12 @@ local lock, client = new_lock()
 print("ready")
 while options.together == 1 and not store:call("GET", "crowd:start") do process.sleep(0.005) end
 local stop = options.seconds and process.now() + options.seconds
-for _ = 1, stop and math.huge or options.turns do
-  if stop and process.now() >= stop then break end
+local function is_over()
+  if options.endless == 1 then return store:call("GET", "crowd:stop") end
+  return stop and process.now() >= stop
+end
+for _ = 1, (stop or options.endless == 1) and math.huge or options.turns do
+  if is_over() then break end
   if turn(lock) then taken = taken + 1 end
   if options.outside > 0 then process.sleep(options.outside) end
 end

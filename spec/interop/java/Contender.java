@@ -1,8 +1,8 @@
 // One Redisson process of a crowd: PORT STORE_PORT KEY NAME [option=value ...], as spec/support/crowd_worker.lua.
 //
-// turns, seconds, wait, inside, outside as there; fenced=1: an RFencedLock; fair=1: an RFairLock; spin=1: a SpinLock; holds:
-// enters so many times in each turn; cluster=1: the port is that of a node of a cluster; sharded=0: shardedSubscriptionMode OFF;
-// force=1: only frees the lock by force, and says when it has.
+// turns, seconds, endless, wait, inside, outside as there; fenced=1: an RFencedLock; fair=1: an RFairLock; spin=1: a SpinLock;
+// holds: enters so many times in each turn; cluster=1: the port is that of a node of a cluster; sharded=0:
+// shardedSubscriptionMode OFF; force=1: only frees the lock by force, and says when it has.
 
 import java.util.HashMap;
 import java.util.Map;
@@ -99,9 +99,13 @@ public class Contender {
             while (start.get() == null) sleep(0.002);
             System.out.println("forced " + lock.forceUnlock());
         }
+        RBucket<String> calledOff = store.getBucket("crowd:stop", StringCodec.INSTANCE);
+        boolean endless = option("endless", 0) == 1;
         long stop = System.nanoTime() + (long) (option("seconds", 1e9) * 1e9), taken = 0;
-        long turns = options.containsKey("seconds") ? Long.MAX_VALUE : (long) option("turns", option("force", 0) == 1 ? 0 : 1);
+        long turns = endless || options.containsKey("seconds") ? Long.MAX_VALUE
+            : (long) option("turns", option("force", 0) == 1 ? 0 : 1);
         for (long i = 0; i < turns && System.nanoTime() < stop; i++) {
+            if (endless && calledOff.get() != null) break;
             if (turn(lock)) taken++;
             sleep(option("outside", 0));
         }
