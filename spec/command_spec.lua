@@ -8,11 +8,6 @@ local terminal = require "spec.support.terminal"
 local PATIENCE = 40
 local GRANT = 20 -- seconds between two looks of a waiter that is told nothing
 
-local function has(program)
-  local result = os.execute("command -v " .. program .. " >/dev/null 2>&1")
-  return result == true or result == 0
-end
-
 local function read(path)
   local file = assert(io.open(path))
   local text = file:read("*a")
@@ -772,7 +767,7 @@ describe("the documents of the command", function()
   end)
 
   it("pass mandoc", function()
-    if not has("mandoc") then return pending("there is no mandoc") end
+    if not process.succeeds "command -v mandoc >/dev/null" then return pending("there is no mandoc") end
     local lint = command.other { "mandoc", "-Tlint", "-Wwarning", "docs/holdfast.1" }
     assert.same({ "exit", 0 }, { lint:wait(PATIENCE) })
   end)
@@ -780,7 +775,7 @@ describe("the documents of the command", function()
   it("are read by the shells that they complete for", function()
     for shell, path in pairs { bash = "completions/holdfast.bash",
         zsh = "completions/_holdfast" } do
-      if has(shell) then
+      if process.succeeds("command -v " .. shell .. " >/dev/null") then
         local child = command.other { shell, "-n", path }
         assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
       end

@@ -9,11 +9,6 @@ local redis = require "spec.support.redis"
 
 local PATIENCE = 60
 
-local function has(program)
-  local result = os.execute("command -v " .. program .. " >/dev/null 2>&1")
-  return result == true or result == 0
-end
-
 local function write(path, text)
   local file = assert(io.open(path, "w"))
   file:write(text)
@@ -105,13 +100,13 @@ describe("completion", function()
   end)
 
   it("inserts words in zsh that are the keys, and runs nothing", function()
-    if not has("zsh") then return pending("there is no zsh") end
+    if not process.succeeds "command -v zsh >/dev/null" then return pending("there is no zsh") end
     each_key_is_itself "zsh"
   end)
 
   for _, shell in ipairs { "bash", "zsh" } do
     it(("takes no key for an option in %s: one with a - stands behind --"):format(shell), function()
-      if not has(shell) then return pending("there is no " .. shell) end
+      if not process.succeeds("command -v " .. shell .. " >/dev/null") then return pending("there is no " .. shell) end
       lock { "-kill" }
       assert.same({ "-kill", "" }, typed(shell, { "holdfast break -- -k", "holdfast break " }))
     end)

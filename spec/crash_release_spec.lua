@@ -216,7 +216,7 @@ describe("crash_release", function()
       client:ping()
       client:lock("k"):is_held()
     ]]
-    if not os.execute "test $(id -u) = 0 && command -v setpriv >/dev/null" then return pending("needs root") end
+    if not process.succeeds "test $(id -u) = 0 && command -v setpriv >/dev/null" then return pending("needs root") end
     assert(lfs.mkdir(directory))
     local child = process.start { "setpriv", "--reuid", tostring(uid), "--clear-groups",
       sys.interpreter(), "-e", code,

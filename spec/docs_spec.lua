@@ -71,7 +71,7 @@ end
 
 local function write_program(path, text)
   write(path, "#!/bin/sh\n" .. text)
-  assert(os.execute("chmod 755 " .. path))
+  assert(process.succeeds("chmod 755 " .. path))
 end
 
 local function shell(text, seconds)
@@ -86,7 +86,7 @@ end
 
 local function open_directory(text)
   directory = process.directory()
-  os.execute(("mkdir %s/bin && ln -s %s/examples %s/tools %s/csrc %s/spec %s"):format(
+  process.succeeds(("mkdir %s/bin && ln -s %s/examples %s/tools %s/csrc %s/spec %s"):format(
     directory, ROOT, ROOT, ROOT, ROOT, directory))
   write_program(directory .. "/bin/holdfast",
     ('exec %s %s/bin/holdfast "$@"\n'):format(sys.interpreter(), ROOT))
@@ -262,7 +262,7 @@ end
 -- Servers that a failed test has left are stopped.
 local function close_session()
   for _, name in ipairs { "a", "b", "c" } do
-    os.execute(("redis-cli -s %s/holdfast-tutorial/%s.sock shutdown nosave >/dev/null 2>&1"):format(
+    process.succeeds(("redis-cli -s %s/holdfast-tutorial/%s.sock shutdown nosave >/dev/null 2>&1"):format(
       directory, name))
   end
   close_directory()

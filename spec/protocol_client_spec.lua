@@ -59,7 +59,7 @@ end
 describe("a client written from the protocol's page", function()
   setup(function()
     programs = process.directory()
-    assert(os.execute("lua5.4 tools/embed.lua --sent " .. programs))
+    assert(process.succeeds("lua5.4 tools/embed.lua --sent " .. programs))
   end)
 
   teardown(function() process.remove(programs) end)

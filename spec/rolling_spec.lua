@@ -27,10 +27,10 @@ local today, unpacked -- directories: today's programs; what is kept, with a fol
 
 setup(function()
   today, unpacked = process.directory(), process.directory()
-  assert(os.execute("lua5.4 tools/embed.lua --sent " .. today))
-  assert(os.execute(("cp %s/* %s && mkdir %s/programs"):format(kept, unpacked, unpacked)))
+  assert(process.succeeds("lua5.4 tools/embed.lua --sent " .. today))
+  assert(process.succeeds(("cp %s/* %s && mkdir %s/programs"):format(kept, unpacked, unpacked)))
   local unpack_programs = "lua5.4 tools/embed.lua --unpack %s/programs.txt %s/programs"
-  assert(os.execute(unpack_programs:format(kept, unpacked)))
+  assert(process.succeeds(unpack_programs:format(kept, unpacked)))
 end)
 
 teardown(function()

@@ -11,13 +11,13 @@ local function program(name, script)
   local file = assert(io.open(path, "w"))
   file:write("#!/bin/sh\n", script, "\n")
   file:close()
-  assert(os.execute("chmod 755 " .. path))
+  assert(process.succeeds("chmod 755 " .. path))
 end
 
 -- Makes a program of this system one of the stand-in system.
 local function link(...)
   for _, name in ipairs { ... } do
-    assert(os.execute(('ln -s "$(command -v %s)" %s/'):format(name, bin)))
+    assert(process.succeeds(('ln -s "$(command -v %s)" %s/'):format(name, bin)))
   end
 end
 
@@ -33,7 +33,7 @@ end
 before_each(function()
   directory = process.directory()
   bin = directory .. "/bin"
-  assert(os.execute("mkdir " .. bin))
+  assert(process.succeeds("mkdir " .. bin))
 end)
 
 after_each(function() process.remove(directory) end)
@@ -93,7 +93,7 @@ describe("the Makefile", function()
   -- A Makefile with nothing to build, a set-up of its own, and a demo that tells its Lua.
   local function make_tree(setup)
     tree = directory .. "/tree"
-    assert(os.execute(("mkdir -p %s/tools %s/examples && cp Makefile %s/ && ln -s $PWD/lua %s/")
+    assert(process.succeeds(("mkdir -p %s/tools %s/examples && cp Makefile %s/ && ln -s $PWD/lua %s/")
       :format(tree, tree, tree, tree)))
     local file = assert(io.open(tree .. "/examples/flash_sale.lua", "w"))
     file:write('print("a demo under " .. _VERSION)\n')
@@ -101,12 +101,12 @@ describe("the Makefile", function()
     file = assert(io.open(tree .. "/tools/setup.sh", "w"))
     file:write("#!/bin/sh\n", setup)
     file:close()
-    assert(os.execute(("chmod 755 %s/tools/setup.sh"):format(tree)))
+    assert(process.succeeds(("chmod 755 %s/tools/setup.sh"):format(tree)))
   end
 
   it("finds the Lua that the set-up of a demo brings", function()
     -- all programs of this system but its Luas
-    assert(os.execute(("ln -s /usr/bin/* %s/ && rm -f %s/lua* %s/sudo"):format(bin, bin, bin)))
+    assert(process.succeeds(("ln -s /usr/bin/* %s/ && rm -f %s/lua* %s/sudo"):format(bin, bin, bin)))
     make_tree(('ln -s "$(PATH=/usr/bin:/usr/local/bin command -v lua5.4)" %s/\n'):format(bin))
     local output, code = run(("cd %s && make -s demo MODULES= SUPPORT= FLAVOURS=lua5.4"):format(tree))
     assert.equal("a demo under Lua 5.4\n", output)
@@ -117,7 +117,7 @@ describe("the Makefile", function()
   local function interpreter(luas, arguments)
     for _, name in ipairs(luas) do program(name, "exit 1") end
     local output = run("make -s --eval='print: ; @echo $(SHEBANG)' print BUILD=" .. directory .. "/build " .. arguments)
-    os.execute(("rm -f %s/lua*"):format(bin))
+    process.succeeds(("rm -f %s/lua*"):format(bin))
     return (output:match("([^\n]*)\n$"))
   end
 

@@ -321,7 +321,7 @@ describe("a server that refuses", function()
 
   it("a master that became a replica is left where its name leads to another one", function()
     local new, name = world.another(), world.server.path .. ".name"
-    local function lead_to(server) assert(os.execute(("ln -sfn %s %s"):format(server.path, name))) end
+    local function lead_to(server) assert(process.succeeds(("ln -sfn %s %s"):format(server.path, name))) end
     lead_to(world.server)
     local lock = client { url = "unix://" .. name }:lock("k")
     assert(lock:acquire(0))

@@ -89,8 +89,9 @@ local HTTP = "http {\n%s\n}\n"
 local SERVER = "upstream payments { server 127.0.0.1:9; }\nserver {\n%s\n}"
 local TEMPORARY = { "client_body", "proxy", "fastcgi", "uwsgi", "scgi" }
 
+-- …and no file that only root may write to.
 local function temporary_paths()
-  local lines = {}
+  local lines = { "access_log off;" }
   for i, name in ipairs(TEMPORARY) do
     lines[i] = ("%s_temp_path %s/%s;"):format(name, directory, name)
   end

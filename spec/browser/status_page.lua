@@ -48,7 +48,7 @@ describe("the status page in a browser", function()
   local scene, server, client, browser, children
 
   setup(function()
-    os.execute("mkdir -p build/status")
+    process.succeeds("mkdir -p build/status")
     browser = chromium.open()
   end)
   teardown(function() browser:stop() end)

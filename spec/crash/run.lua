@@ -69,7 +69,7 @@ local function run_of(job)
 end
 
 local function forget(owner)
-  os.execute(("rm -f /dev/shm/holdfast-*/%s*"):format(owner:sub(1, 36)))
+  process.succeeds(("rm -f /dev/shm/holdfast-*/%s*"):format(owner:sub(1, 36)))
 end
 
 local function clear(server, child, owner)
@@ -148,7 +148,7 @@ local function kept(server, name, around, after, begin)
 end
 
 local function is_root()
-  return os.execute("test $(id -u) = 0 && unshare -m -p -f true 2>/dev/null") == true
+  return process.succeeds("test $(id -u) = 0 && unshare -m -p -f true 2>/dev/null")
 end
 
 -- Gives the holder a process id in its namespace that no process has in this one.
@@ -191,11 +191,11 @@ end
 
 local function under_hidepid()
   if not is_root() then return print("skipped: hidepid") end
-  local ran = os.execute(([[unshare -m sh -c 'mount -t proc -o hidepid=2 proc /proc &&
+  local ran = process.succeeds(([[unshare -m sh -c 'mount -t proc -o hidepid=2 proc /proc &&
     exec setpriv --reuid 1900000001 --clear-groups --bounding-set=-all --inh-caps=-all \
     lua5.4 spec/crash/run.lua %d alive']]):format(rounds))
   if not ran then failed = true end
-  os.execute("rm -rf /dev/shm/holdfast-1900000001")
+  process.succeeds("rm -rf /dev/shm/holdfast-1900000001")
 end
 
 -- ---- all of it ----

@@ -11,11 +11,6 @@ local PATIENCE = 60
 local POLL, SLACK = 2, 1 -- seconds: the page's poll, and what an answer takes
 local KEY = "shared"
 
-local function has(program)
-  local result = os.execute("command -v " .. program .. " >/dev/null 2>&1")
-  return result == true or result == 0
-end
-
 describe("a lock of real Java", function()
   local server, store, java
 
@@ -47,7 +42,7 @@ describe("a lock of real Java", function()
   end)
 
   it("is on the page with its next poll", function()
-    if not has("chromium") or not has("chromedriver") or not has("nginx") then
+    if not process.succeeds "command -v chromium && command -v chromedriver && command -v nginx" then
       return pending("there is no chromium, chromedriver or nginx")
     end
     local front = nginx.start {

@@ -215,7 +215,7 @@ text { font: 11px sans-serif; fill: currentColor; text-anchor: end }
   file:close()
 end
 
-os.execute("mkdir -p " .. build .. "/soak")
+process.succeeds("mkdir -p " .. build .. "/soak")
 write_report(build .. "/soak/report.html")
 for _, list in ipairs(proxies) do list[1]:stop() end
 server:stop()

@@ -15,11 +15,11 @@ local cpath = ("%s/%s/?.so;;"):format(build, process.flavour)
 local function program()
   if build == "./build" then return "bin/holdfast" end
   local directory, version = process.directory(), _VERSION:match("%d%.%d")
-  local made = os.execute(([[
+  local made = process.succeeds(([[
     root=$PWD build=$(cd '%s/%s' && pwd) && cd '%s' && mkdir -p bin share/lua lib/lua &&
     ln -s "$root/bin/holdfast" bin/ && ln -s "$root/lua" share/lua/%s && ln -s "$build" lib/lua/%s
   ]]):format(build, process.flavour, directory, version, version))
-  assert(made == true or made == 0, "cannot make a prefix for " .. build)
+  assert(made, "cannot make a prefix for " .. build)
   return directory .. "/bin/holdfast"
 end
 

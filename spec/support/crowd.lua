@@ -154,7 +154,7 @@ end
 -- The text of one of csrc/programs, with its fragments in place.
 function crowd.program(name)
   local directory = process.directory()
-  assert(os.execute(("lua5.4 tools/embed.lua --expand %s"):format(directory)))
+  assert(process.succeeds(("lua5.4 tools/embed.lua --expand %s"):format(directory)))
   local file = assert(io.open(("%s/%s.lua"):format(directory, name)))
   local text = file:read("*a")
   file:close()

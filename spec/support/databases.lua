@@ -29,7 +29,7 @@ local function as_user(user, words)
 end
 
 local function give(directory, user)
-  if IS_ROOT then assert(os.execute(("chown -R %s %s"):format(user, directory))) end
+  if IS_ROOT then assert(process.succeeds(("chown -R %s %s"):format(user, directory))) end
 end
 
 local function run(words)

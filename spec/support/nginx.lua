@@ -145,7 +145,7 @@ function nginx.example(directory, env)
     return ("127.0.0.1:%d; listen unix:%s/http.sock;"):format(self.port, self.directory)
   end)
   write(self.directory .. "/nginx.conf", user() .. "\n" .. text)
-  assert(os.execute(("cp -r '%s/handlers' '%s/'"):format(directory, self.directory)))
+  assert(process.succeeds(("cp -r '%s/handlers' '%s/'"):format(directory, self.directory)))
   env.LD_PRELOAD = false
   env.LUA_PATH = process.lua_path:gsub("%./", here() .. "/")
   env.LUA_CPATH = here() .. "/build/luajit/?.so;;"

@@ -37,6 +37,12 @@ function process.wait_until(cond, seconds)
   return cond() or nil
 end
 
+-- Whether the shell's command ends with 0. Lua 5.1's os.execute returns a number, which is always true.
+function process.succeeds(command)
+  local result = os.execute(command)
+  return result == true or result == 0
+end
+
 function process.signal(pid, signal)
   if signal == "KILL" then killed[pid] = true end
   return sys.kill(pid, SIGNALS[signal] or signal)

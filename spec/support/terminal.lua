@@ -14,8 +14,7 @@ local terminal = {}
 
 -- Whether there is a tmux.
 function terminal.is_there()
-  local result = os.execute("command -v tmux >/dev/null 2>&1")
-  return result == true or result == 0
+  return process.succeeds "command -v tmux >/dev/null"
 end
 
 local function answers(path)
