@@ -45,15 +45,18 @@ static bool is_settled(const hf_lua_lock *lock, const taken *entry) {
            !is_replaced(lock, entry->stake.hold);
 }
 
-static void drop_settled(hf_lua_lock *lock) {
+/* The loss of `but` is kept until it acquires: another handle may acquire before. */
+static void drop_settled(hf_lua_lock *lock, hf_slice but) {
     for (size_t i = lock->taken_count; i-- > 0;) {
-        if (is_settled(lock, &lock->taken[i])) drop_taken(lock, i);
+        const taken *entry = &lock->taken[i];
+        bool own = hf_slice_equal(hf_hold_caller(entry->stake.hold), but);
+        if (!own && is_settled(lock, entry)) drop_taken(lock, i);
     }
 }
 
-bool hf_lock_reserve(hf_lua_lock *lock) {
+bool hf_lock_reserve(hf_lua_lock *lock, hf_slice caller) {
     size_t more = (size_t)lock->operations + 1;
-    if (lock->taken_count + more > lock->taken_capacity) drop_settled(lock);
+    if (lock->taken_count + more > lock->taken_capacity) drop_settled(lock, caller);
     size_t needed = lock->taken_count + more;
     if (needed <= lock->taken_capacity) return true;
     size_t capacity = needed > 1 ? 2 * needed : 1;

@@ -81,9 +81,9 @@ int hf_lock_renumber(lua_State *L);
 void hf_lock_enter(hf_lua_lock *lock);
 void hf_lock_notice_fork(hf_lua_lock *lock);
 
-/* Makes room in `taken` for the hold of one more operation beside those that are under way. Returns
- * false when out of memory. */
-bool hf_lock_reserve(hf_lua_lock *lock);
+/* Makes room in `taken` for the hold of one more operation, of this caller, beside those that are
+ * under way. Returns false when out of memory. */
+bool hf_lock_reserve(hf_lua_lock *lock, hf_slice caller);
 
 /* An operation on the lock is under way, and has ended. Their finalizers may run in any order: what
  * the operation uses lasts until both have run. The second may free the driver: call it after

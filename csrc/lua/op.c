@@ -80,12 +80,12 @@ void hf_lua_op_specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
 }
 
 /* Room for the holds, and the watchdog. False: `failure` says why. */
-static bool prepare(const hf_lua_op *self, hf_failure *failure) {
+static bool prepare(const hf_lua_op *self, const hf_op_spec *spec, hf_failure *failure) {
     hf_driver *driver = self->first->driver;
     bool acquires = hf_op_kind_acquires(self->kind);
     if (!acquires && !hf_op_kind_lingers(self->kind)) return true;
     for (size_t i = 0; acquires && i < self->count; i++) {
-        if (hf_lock_reserve(self->locks[i])) continue;
+        if (hf_lock_reserve(self->locks[i], spec->caller)) continue;
         failure->code = HF_NO_MEMORY;
         return false;
     }
@@ -258,7 +258,7 @@ int hf_lua_op_run(lua_State *L, hf_lua_op *self, hf_op_spec *spec) {
     hf_result *result = &ended.result;
     begin_outcome(&ended, self);
     spec->blocking = true;
-    if (self->count > 0 && prepare(self, &result->failure)) {
+    if (self->count > 0 && prepare(self, spec, &result->failure)) {
         bool sends = self->kind == HF_OP_RELEASE && self->first->async_release;
         self->op = sends ? hf_send_op(L, driver, spec)
                          : hf_run_op(L, driver, spec, self->first->interruptible);
@@ -286,7 +286,7 @@ int hf_lua_op_begin(lua_State *L, hf_lua_op *self, const hf_op_spec *spec) {
     hf_driver *driver = self->first->driver;
     hf_failure failure = {.code = HF_OK};
     self->generation = driver->generation;
-    if (self->count > 0 && prepare(self, &failure)) self->op = hf_driver_begin(driver, spec);
+    if (self->count > 0 && prepare(self, spec, &failure)) self->op = hf_driver_begin(driver, spec);
     if (self->op) note_releasing(self);
     hf_driver_leave(driver);
     if (!self->op && self->count > 0) return luaL_error(L, "not enough memory");
