@@ -5,6 +5,7 @@
 local core = require "holdfast.core"
 local pump = require "holdfast.loop.pump"
 local semaphore = require "ngx.semaphore"
+local to_text = require("holdfast.compat").text
 
 local engine, now = core.engine, core.now
 local wake_done = pump.wake_done
@@ -37,16 +38,16 @@ end
 
 local function wake(self)
   if self.sleeps_until == 0 then return end
-  self.sleeps_until = 0
   self.clock:post()
+  self.sleeps_until = 0
 end
 
 cosockets.wake = wake
 
 local function kick_writer(link)
   if link.kicked then return end
-  link.kicked = true
   link.output:post()
+  link.kicked = true
 end
 
 local function put(self, number, action)
@@ -63,8 +64,8 @@ local function put(self, number, action)
     kick_writer(link)
   elseif action == "open" then
     if link.opening then return end
-    link.opening = true
     link.wake:post()
+    link.opening = true
   elseif action == "close" then
     wake(self)
   end
@@ -268,17 +269,29 @@ local function write(self, link)
   end
 end
 
+-- After an error the task ends both threads and spawns new ones, which pause as after a failed
+-- dial.
+local function run_thread(run, self, link)
+  local ran, message = pcall(run, self, link)
+  if ran or link.left then return end
+  self.loop.report(nil, message)
+  note_dial(self, link.number, false)
+  link.broken = to_text(message)
+  wake(self)
+end
+
 local function spawn_link(self, link)
   link.opening, link.dialing, link.kicked, link.writing = false, false, false, false
-  link.reader = ngx.thread.spawn(read, self, link)
-  link.writer = ngx.thread.spawn(write, self, link)
+  link.reader, link.writer = nil, nil -- a spawn may fail
+  link.reader = ngx.thread.spawn(run_thread, read, self, link)
+  link.writer = ngx.thread.spawn(run_thread, write, self, link)
 end
 
 -- Only a light thread itself can close the socket that it uses, so the threads end with it. Only
 -- the task that has spawned them can end them.
 local function end_threads(link, socket)
-  ngx.thread.kill(link.reader)
-  ngx.thread.kill(link.writer)
+  if link.reader then ngx.thread.kill(link.reader) end
+  if link.writer then ngx.thread.kill(link.writer) end
   if socket then socket:close() end
 end
 
@@ -291,7 +304,7 @@ end
 -- few of many links are used.
 local function look_at_link(self, number)
   local link = self.links[number]
-  if link and link.socket and (link.broken or link.action == "close") then
+  if link and (link.broken or link.socket and link.action == "close") then
     kill_link(self, link, link.broken or "closed")
     spawn_link(self, link)
   elseif not link and self.actions[number] then
