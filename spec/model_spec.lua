@@ -1,17 +1,23 @@
--- Random calls on handles that are used again, over two clients, with losses on purpose, against a
--- small model of the API: what each call returns, what each handle knows afterwards, and what
--- stands on the server. HOLDFAST_MODEL_SEEDS sets how many sequences are run.
+-- Random calls on handles and multi locks that are used again, over two clients, with pairs of
+-- options and losses on purpose, against a small model of the API: what each call returns, what
+-- each handle knows afterwards, and what stands on the server. HOLDFAST_MODEL_SEEDS sets how many
+-- sequences are run: a fourth each with any options, kept locks, shared owners, and multi locks.
 
 local holdfast = require "holdfast"
+local core = require "holdfast.core"
+local driver = require "holdfast.driver"
 local lock_model = require "spec.support.lock_model"
+local multi_model = require "spec.support.multi_model"
+local random_of = require "spec.support.random"
 local redis = require "spec.support.redis"
 local resp = require "spec.support.resp"
 
-local SEEDS = tonumber(os.getenv("HOLDFAST_MODEL_SEEDS") or os.getenv("HOLDFAST_GC") and 4 or 60)
+local SEEDS = tonumber(os.getenv("HOLDFAST_MODEL_SEEDS") or os.getenv("HOLDFAST_GC") and 4 or 64)
 local FIRST = tonumber(os.getenv("HOLDFAST_MODEL_FIRST") or 1)
 local LENGTH = 40
 local LEASES = { 200, 400, 800 } -- seconds, so far apart that no delay makes one look like another
 local SLACK = 90 -- seconds that a sequence may take, and the drift of a lease
+local KEEP, GRANT = 60, 150 -- longer than a sequence takes, and shorter than all leases
 local LEASE, TAKEN = 300, 600 -- of the clients; of somebody else
 local SOMEBODY = "5f0c0f9e-3b5d-4d6e-9a59-6f0a3c1d2e4b:1" -- an owner of Redisson
 
@@ -21,7 +27,9 @@ describe("what a lock says", function()
   before_each(function()
     server = redis.start()
     store = resp.connect { path = server.path }
-    local settings = { lease = LEASE, connect_timeout = 60, command_timeout = 60 }
+    local settings = {
+      lease = LEASE, grant_lease = GRANT, connect_timeout = 60, command_timeout = 60,
+    }
     clients = { holdfast.new(server:url(), settings), holdfast.new(server:url(), settings) }
   end)
   after_each(function()
@@ -30,28 +38,29 @@ describe("what a lock says", function()
     server:stop()
   end)
 
-  -- Random numbers that are the same under each Lua.
-  local function random_of(seed)
-    local state = seed * 7919 % 2147483647
-    return function(most)
-      for _ = 1, 3 do state = state * 16807 % 2147483647 end
-      return state % most + 1
-    end
+  local function is_renewed(options)
+    if options.watchdog == nil then return options.lease == nil end
+    return options.watchdog
   end
 
-  local function random_options(random)
+  -- `theme`: what a sequence has most of: 1 kept locks, 2 shared owners, 0 neither
+  local function random_options(random, theme)
     local function one_of(...) return (select(random(select("#", ...)), ...)) end
     local options = { lease = one_of(nil, nil, LEASES[random(3)], LEASES[random(3)]),
       watchdog = one_of(nil, nil, true, false), fencing = one_of(nil, nil, nil, false),
-      async_release = one_of(nil, true, false) }
-    local renewed = options.watchdog == nil and options.lease == nil or options.watchdog
-    if renewed and random(3) == 1 then options.max_hold = LEASES[random(3)] end
+      async_release = one_of(nil, true, false),
+      keep = one_of(nil, KEEP, theme == 1 and KEEP or nil) }
+    if random(8) <= (theme == 2 and 5 or 1) then
+      options.owner, options.keep, options.fencing = "shared", nil, nil
+    end
+    if is_renewed(options) and random(3) == 1 then options.max_hold = LEASES[random(3)] end
     return options
   end
 
   local function describe_options(options)
     local words = {}
-    for _, name in ipairs { "lease", "watchdog", "fencing", "async_release", "max_hold" } do
+    for _, name in ipairs { "lease", "watchdog", "fencing", "async_release", "max_hold", "keep",
+      "owner" } do
       if options[name] ~= nil then
         words[#words + 1] = name .. "=" .. tostring(options[name])
       end
@@ -64,23 +73,67 @@ describe("what a lock says", function()
 
   local function new_run(seed)
     local self = setmetatable({
-      random = random_of(seed), model = lock_model.new(), handles = {}, log = {}, highest = {},
-      seed = seed,
+      random = random_of(seed), model = lock_model.new(GRANT), handles = {}, multis = {}, log = {},
+      highest = {}, seed = seed,
     }, Run)
-    for i = 1, 6 do
-      local client, key = i % 2 + 1, ("%d:%d"):format(seed, self.random(2))
-      local options = random_options(self.random)
-      local known = { lease = options.lease or LEASE, fencing = options.fencing,
-        max_hold = options.max_hold, async_release = options.async_release }
-      local one = self.model:handle(client, key, known)
-      one.name = ("%s%d"):format(client == 1 and "a" or "b", i)
-      one.heard = 0
-      options.on_lost = function() one.heard = one.heard + 1 end
-      one.lock = clients[client]:lock(key, options)
-      self.handles[i] = one
-      self:note("%s on %s: %s", one.name, key, describe_options(options))
-    end
+    if seed % 4 == 3 then self:add_multis() else self:add_handles(seed % 4) end
     return self
+  end
+
+  -- `lock`: nil: a new one
+  function Run:add(client, key, options, lock)
+    local known = { lease = options.lease or LEASE }
+    for _, name in ipairs { "fencing", "max_hold", "async_release", "keep", "owner" } do
+      known[name] = options[name]
+    end
+    known.renewed = is_renewed(options)
+    local one = self.model:handle(client, key, known)
+    one.name, one.heard = ("%s%d"):format(client == 1 and "a" or "b", #self.handles + 1), 0
+    options.on_lost = options.on_lost or function() one.heard = one.heard + 1 end
+    one.lock = lock or clients[client]:lock(key, options)
+    self.handles[#self.handles + 1] = one
+    self:note("%s on %s: %s", one.name, key, describe_options(options))
+    return one
+  end
+
+  function Run:add_handles(theme)
+    for i = 1, 6 do
+      local key = ("%d:%d"):format(self.seed, theme > 0 and 1 or self.random(2))
+      self:add(i % 2 + 1, key, random_options(self.random, theme))
+    end
+  end
+
+  function Run:add_multi(lock, members)
+    local multi = multi_model.new(self.model, members)
+    multi.lock, multi.name = lock, "m" .. #self.multis + 1
+    self.multis[#self.multis + 1] = multi
+    self:note("%s: %s of %d", multi.name, multi.is_one_step and "one step" or "in order", #members)
+  end
+
+  -- One over keys, one over locks of both clients, and handles beside them.
+  function Run:add_multis()
+    local keys, members, by_key = {}, {}, {}
+    for i = 1, 3 do keys[i] = ("%d:%d"):format(self.seed, i) end
+    local options = random_options(self.random, self.random(3) == 1 and 2 or 0)
+    options.keep = nil
+    options.on_lost = function(lock)
+      local one = by_key[lock:key()]
+      one.heard = one.heard + 1
+    end
+    local lock = clients[1]:multi_lock(keys, options)
+    for i, key in ipairs(keys) do
+      members[i] = self:add(1, key, options, lock.members[i])
+      by_key[key] = members[i]
+    end
+    self:add_multi(lock, members)
+    local locks = {}
+    members = {}
+    for i = 1, 1 + self.random(2) do
+      members[i] = self:add(self.random(2), keys[i], random_options(self.random, 0))
+      locks[i] = members[i].lock
+    end
+    self:add_multi(holdfast.multi_lock(locks), members)
+    for i = 1, 2 do self:add(i, keys[2], random_options(self.random, 0)) end
   end
 
   function Run:note(format, ...)
@@ -104,22 +157,22 @@ describe("what a lock says", function()
     if not is_near then self:expect(what, got, "about " .. want) end
   end
 
-  function Run:compare_token(one, has_token)
+  function Run:compare_token(one, draw)
     local token = one.lock:token()
-    self:expect(one.name .. ":token()", token ~= nil, has_token)
-    local hold = self.model.holds[one.client][one.key]
-    if not has_token then return end
-    if not hold.token then
+    self:expect(one.name .. ":token()", token ~= nil, draw ~= nil)
+    if not draw then return end
+    if not draw.token then
       local highest = self.highest[one.key] or 0
-      self:expect("that the token of " .. one.name .. " is higher than all before", token > highest,
+      local before = draw.behind and draw.behind.token or highest
+      self:expect("that the token of " .. one.name .. " is higher than those before", token > before,
         true)
-      hold.token, self.highest[one.key] = token, token
+      draw.token, self.highest[one.key] = token, math.max(token, highest)
     end
-    self:expect(one.name .. ":token()", token, hold.token)
+    self:expect(one.name .. ":token()", token, draw.token)
   end
 
   function Run:compare_handle(one)
-    local held, holds, ttl, has_token, lost = self.model:view(one)
+    local held, holds, ttl, draw, lost = self.model:view(one)
     local lock, name = one.lock, one.name
     self:expect(name .. ":is_held()", lock:is_held(), held)
     self:expect(name .. ":holds()", lock:holds(), holds)
@@ -129,7 +182,7 @@ describe("what a lock says", function()
     self:expect(name .. ":waited() ~= nil", lock:waited() ~= nil, one.has_waited == true)
     if held then self:compare_ttl(name .. ":remaining()", lock:remaining(), ttl)
     else self:expect(name .. ":remaining()", lock:remaining(), 0) end
-    self:compare_token(one, has_token)
+    self:compare_token(one, draw)
   end
 
   function Run:compare_server(one)
@@ -139,7 +192,7 @@ describe("what a lock says", function()
     if not wanted then return end
     self:expect("the count of " .. one.key, tonumber(fields[2]), wanted.count)
     self:compare_ttl("the TTL of " .. one.key, store:call("PTTL", one.key) / 1000, wanted.ttl)
-    if wanted == self.model.holds[one.client][one.key] and not wanted.lost then
+    if self.model:has_record(one) then
       self:expect(one.name .. ":owner()", one.lock:owner(), fields[1])
     end
   end
@@ -170,8 +223,22 @@ describe("what a lock says", function()
     return outcome(one.lock:is_locked()), self.model.server[one.key] ~= nil
   end
 
+  -- The client asks for its other owner's hold in the background; a check comes behind that.
   function calls.force_release(self, one)
-    return outcome(one.lock:force_release()), self.model:force_release(one)
+    local got, want = outcome(one.lock:force_release()), self.model:force_release(one)
+    for _, other in ipairs(self.handles) do
+      if other.home == one.home and other.place ~= one.place then
+        self:expect(other.name .. ":check()", calls.check(self, other))
+      end
+    end
+    return got, want
+  end
+
+  local function disturb(one, harm)
+    store:call("DEL", one.key)
+    if harm == "delete" then return end
+    store:call("HSET", one.key, SOMEBODY, 1)
+    store:call("PEXPIRE", one.key, TAKEN * 1000)
   end
 
   function calls.delete(self, one)
@@ -179,27 +246,101 @@ describe("what a lock says", function()
   end
 
   function calls.take(self, one)
-    store:call("DEL", one.key)
-    store:call("HSET", one.key, SOMEBODY, 1)
-    store:call("PEXPIRE", one.key, TAKEN * 1000)
+    disturb(one, "take")
     self.model:disturb(one.key, TAKEN)
   end
 
   local CHANCES = { "acquire", "acquire", "acquire", "acquire", "release", "release", "release",
     "check", "extend", "is_locked", "force_release", "delete", "take" }
 
+  -- ---- several locks as one ----
+
+  local multi_calls = {}
+
+  -- The reply of a ping comes behind that of a release.
+  local function ping_all()
+    for _, client in ipairs(clients) do assert(client:ping()) end
+  end
+
+  -- Calls acquire(), and act(i) when i locks have been acquired in it.
+  local function watched(acquire, act)
+    local plain, count = driver.lock.acquire, 0
+    driver.lock.acquire = function(...)
+      local acquired, message, code = plain(...)
+      count = count + 1
+      if acquired then act(count) end
+      return acquired, message, code
+    end
+    local result = outcome(acquire())
+    driver.lock.acquire = plain
+    return result
+  end
+
+  -- One of the members that are acquired already may be lost meanwhile.
+  function multi_calls.acquire(self, multi)
+    local after, harm = self.random(2 * #multi.members), self.random(2) == 1 and "delete" or "take"
+    local victim = multi.members[self.random(math.min(after, #multi.members))]
+    if not multi.is_one_step and after <= #multi.members then
+      self:note("  %s of %s when it has %d", harm, victim.name, after)
+    end
+    local got = watched(function() return multi.lock:acquire(0) end, function(count)
+      if count == after then disturb(victim, harm) end
+    end)
+    return got, multi:acquire(function(count)
+      if count == after then self.model:disturb(victim.key, harm == "take" and TAKEN or nil) end
+    end)
+  end
+
+  function multi_calls.release(_, multi)
+    return outcome(multi.lock:release()), multi:release()
+  end
+
+  function multi_calls.check(_, multi)
+    return outcome(multi.lock:check()), multi:check()
+  end
+
+  function multi_calls.extend(self, multi)
+    local seconds = LEASES[self.random(3)]
+    return outcome(multi.lock:extend(seconds)), multi:extend(seconds)
+  end
+
+  function Run:compare_multi(multi)
+    local held, ttl = multi:view()
+    self:expect(multi.name .. ":is_held()", multi.lock:is_held(), held)
+    if held then self:compare_ttl(multi.name .. ":remaining()", multi.lock:remaining(), ttl)
+    else self:expect(multi.name .. ":remaining()", multi.lock:remaining(), 0) end
+    local reason, tokens = nil, multi.lock:tokens()
+    for _, one in ipairs(multi.members) do
+      reason = reason or one.lock:lost()
+      self:expect(("%s:tokens() of %s"):format(multi.name, one.key), tokens[one.key],
+        one.lock:token())
+    end
+    self:expect(multi.name .. ":lost()", (multi.lock:lost()), reason)
+  end
+
+  local MULTI_CHANCES = { "acquire", "acquire", "acquire", "release", "release", "check", "extend" }
+
+  -- ---- sequences ----
+
+  function Run:step()
+    local multi = #self.multis > 0 and self.random(3) > 1 and self.multis[self.random(2)]
+    local one = multi or self.handles[self.random(#self.handles)]
+    local chances = multi and MULTI_CHANCES or CHANCES
+    local name = chances[self.random(#chances)]
+    self:note("%s:%s", one.name, name)
+    local got, want = (multi and multi_calls or calls)[name](self, one)
+    if multi then ping_all() end
+    self:expect(("%s:%s()"):format(one.name, name), got, want)
+    for _, each in ipairs(multi and multi.members or { one }) do self:compare_server(each) end
+    for _, each in ipairs(self.handles) do
+      if multi or each.key == one.key then self:compare_handle(each) end
+    end
+    for _, each in ipairs(self.multis) do self:compare_multi(each) end
+  end
+
   local function run(seed)
     local self = new_run(seed)
-    for _ = 1, LENGTH do
-      local one, name = self.handles[self.random(#self.handles)], CHANCES[self.random(#CHANCES)]
-      self:note("%s:%s", one.name, name)
-      local got, want = calls[name](self, one)
-      self:expect(("%s:%s()"):format(one.name, name), got, want)
-      self:compare_server(one)
-      for _, each in ipairs(self.handles) do
-        if each.key == one.key then self:compare_handle(each) end
-      end
-    end
+    for _ = 1, LENGTH do self:step() end
     for _, one in ipairs(self.handles) do
       self.model:tell(one)
       one.lock:is_held()
@@ -208,11 +349,41 @@ describe("what a lock says", function()
     for _, one in ipairs(self.handles) do
       store:call("DEL", one.key)
       repeat until not one.lock:release()
+      one.lock:force_release() -- ends an idle one
     end
   end
 
   it("is what the model says", function()
     for seed = FIRST, FIRST + SEEDS - 1 do run(seed) end
+  end)
+
+  -- Takes `count` locks of both clients, of which the last one is taken. → the waits that the locks
+  -- were given, and how long the first ones took before each
+  local function waits_of(count, wait)
+    local plain, locks, given, spent, first = driver.lock.acquire, {}, {}, {}, nil
+    for i = 1, count do locks[i] = clients[i % 2 + 1]:lock(("wait:%d:%d"):format(count, i)) end
+    disturb({ key = locks[count]:key() }, "take")
+    driver.lock.acquire = function(lock, seconds)
+      first = first or core.now()
+      given[#given + 1], spent[#spent + 1] = seconds, core.now() - first
+      return plain(lock, seconds)
+    end
+    assert.equal("busy", outcome(holdfast.multi_lock(locks):acquire(wait)))
+    driver.lock.acquire = plain
+    for i = 1, count - 1 do assert.equal(0, store:call("EXISTS", locks[i]:key())) end
+    return given, spent
+  end
+
+  it("gives each of several locks what is left of the wait, and leaves none", function()
+    for count = 2, 5 do
+      local wait = 0.01 * count
+      local given, spent = waits_of(count, wait)
+      assert.equal(count, #given)
+      for i = 1, count do
+        assert.is_true(given[i] <= math.max(0, wait - (i > 1 and spent[i - 1] or 0)))
+        assert.is_true(i == 1 or given[i] == 0 or given[i] < given[i - 1])
+      end
+    end
   end)
 
   -- Calls the method of an unrelated object while a loss is known that has not been told.

@@ -1,27 +1,42 @@
 -- A small model of the API of locks: what each call returns, what a handle knows afterwards, and
 -- what stands on the server. It counts leases from now and lets no time pass.
 --
--- A hold is what one client has on one key, through any of its handles. A handle remembers the
--- holds that it has entered (`entries`), so that it can report a loss after another handle has
--- acquired the key again.
+-- A record is what stands on the server. A hold is what one owner of a client has on one key,
+-- through any of its handles. A handle remembers the holds that it has entered (`entries`), so that
+-- it can report a loss after another handle has acquired the key again.
+--
+-- A shared owner has a hold in each client, all of them in one record: `others` of a hold's count
+-- were entered elsewhere. A kept lock that nobody uses is `idle` in its client; the client lends it
+-- without asking the server, so it may lend one that the server does not have any more.
 
 local model = {}
 
 local Model = {}
 Model.__index = Model
 
-function model.new()
-  return setmetatable({ server = {}, holds = {}, tokens = {} }, Model)
+-- `grant_lease`: of the clients
+function model.new(grant_lease)
+  return setmetatable({ server = {}, holds = {}, idle = {}, grant_lease = grant_lease }, Model)
 end
 
 -- `options`: as for client:lock
-function Model:handle(client, key, options)
-  self.holds[client] = self.holds[client] or {}
-  return { client = client, key = key, options = options, entries = {}, told = 0 }
+function Model.handle(_, client, key, options)
+  local home = client .. "/" .. key
+  return {
+    client = client, key = key, options = options, entries = {}, told = 0,
+    home = home, place = home .. "/" .. (options.owner or ""),
+  }
 end
 
 local function hold_of(self, handle)
-  return self.holds[handle.client][handle.key]
+  return self.holds[handle.place]
+end
+
+-- The record of the hold; nil: the server does not have it any more.
+local function record_of(self, handle, hold)
+  local record, owner = self.server[handle.key], handle.options.owner
+  local is_ours = record and (record == hold.record or owner and record.owner == owner)
+  return is_ours and record or nil
 end
 
 local function remove(list, wanted)
@@ -33,7 +48,7 @@ end
 -- ---- losses ----
 
 local function notice(handle, entry)
-  if not entry.hold.lost or entry.told then return end
+  if not entry.hold.lost or entry.told or entry.is_muted then return end
   entry.told = true
   handle.told = handle.told + 1
 end
@@ -94,29 +109,89 @@ local function lease_of(handle)
   return math.min(handle.options.lease, handle.options.max_hold or math.huge)
 end
 
+-- The count that the server has, of which others have entered what this client has not.
+local function rebase(hold, record)
+  local own = hold.count - hold.others
+  hold.others, hold.count = math.max(record.count - own, 0), record.count
+end
+
 local function re_enter(self, handle, hold)
-  if self.server[handle.key] ~= hold then
+  local record, lease = record_of(self, handle, hold), bounded(hold, lease_of(handle))
+  if not record then
     lose(self, handle, hold)
     return "lost"
   end
-  hold.count = hold.count + 1
-  hold.ttl = math.max(hold.ttl, bounded(hold, lease_of(handle)))
+  rebase(hold, record)
+  hold.count, record.count = hold.count + 1, record.count + 1
+  hold.ttl, record.ttl = math.max(hold.ttl, lease), math.max(record.ttl, lease)
+  hold.lease = math.max(hold.lease, lease_of(handle))
+  if handle.options.owner then hold.draw = record.draw end
   enter(self, handle, hold)
   return true
 end
 
-function Model:acquire(handle)
-  local hold, options = hold_of(self, handle), handle.options
-  if hold and not hold.lost then return re_enter(self, handle, hold) end
-  if self.server[handle.key] then
-    self.holds[handle.client][handle.key] = nil
+-- A hold of a record, which others have entered `others` times.
+local function begin_hold(self, handle, record, others)
+  local options, lease = handle.options, lease_of(handle)
+  local hold = {
+    record = record, count = others + 1, others = others, lease = lease, ttl = lease,
+    most = options.max_hold or math.huge, draw = options.fencing ~= false and record.draw or nil,
+  }
+  self.holds[handle.place] = hold
+  enter(self, handle, hold)
+  return hold
+end
+
+local function ask(self, handle)
+  local options, record = handle.options, self.server[handle.key]
+  local lease, had_hold = lease_of(handle), hold_of(self, handle)
+  if not record then
+    record = { owner = options.owner, count = 1, ttl = lease, draw = {} }
+    self.server[handle.key] = record
+    local hold = begin_hold(self, handle, record, 0)
+    if options.keep and not had_hold then hold.range = { last = hold.draw } end
+  elseif options.owner and record.owner == options.owner then
+    begin_hold(self, handle, record, record.count)
+    record.count, record.ttl = record.count + 1, math.max(record.ttl, lease)
+  else
+    self.holds[handle.place] = nil
     return "busy"
   end
-  hold = { count = 1, fencing = options.fencing ~= false, most = options.max_hold or math.huge }
-  hold.ttl = bounded(hold, options.lease)
-  self.holds[handle.client][handle.key], self.server[handle.key] = hold, hold
-  enter(self, handle, hold)
   return true
+end
+
+-- ---- kept locks ----
+
+local function may_lend(self, handle, idle)
+  local has_token = handle.options.fencing == false or idle.range.last
+  return not handle.options.owner and has_token
+    and idle.lease <= math.max(self.grant_lease, lease_of(handle))
+end
+
+-- The lease on the server stays as it is until the hold is confirmed.
+local function lend(self, handle, idle)
+  local hold, range = begin_hold(self, handle, idle.record, 0), idle.range
+  hold.ttl, hold.range, hold.is_granted, hold.draw = math.min(hold.ttl, idle.ttl), range, true, nil
+  if handle.options.fencing ~= false then
+    hold.draw = { behind = range.last }
+    range.last = hold.draw
+  end
+  self.idle[handle.home] = nil
+  return true
+end
+
+local function give_back(self, handle)
+  local idle = self.idle[handle.home]
+  self.idle[handle.home] = nil
+  if idle and self.server[handle.key] == idle.record then self.server[handle.key] = nil end
+end
+
+function Model:acquire(handle)
+  local hold, idle = hold_of(self, handle), self.idle[handle.home]
+  if hold and not hold.lost then return re_enter(self, handle, hold) end
+  if idle and not hold and may_lend(self, handle, idle) then return lend(self, handle, idle) end
+  if not hold then give_back(self, handle) end
+  return ask(self, handle)
 end
 
 -- What a release does to the entry of the handle.
@@ -133,11 +208,28 @@ end
 -- Nobody waits for the reply that says that the hold is gone. A handle whose part of a re-entry
 -- ends so learns nothing.
 local function release_unseen(self, handle, hold)
-  local entry = entry_of(handle, hold)
+  local entry, is_last = entry_of(handle, hold), hold.count == hold.others + 1
   if entry then entry.count = math.max(0, entry.count - 1) end
-  if entry and entry.count == 0 and hold.count > 1 then drop(handle, entry) end
-  hold.lost, hold.is_unseen = self.server[handle.key] and "taken" or "deleted", hold.count == 1
-  self.holds[handle.client][handle.key] = nil
+  if entry and entry.count == 0 and not is_last then drop(handle, entry) end
+  hold.lost, hold.is_unseen = self.server[handle.key] and "taken" or "deleted", is_last
+  self.holds[handle.place] = nil
+end
+
+-- The hold stands on the server, or is a kept one that ends here.
+local function let_go(self, handle, hold, record)
+  local is_last = hold.count == hold.others + 1
+  if hold.range and is_last then
+    self.idle[handle.home] = hold
+  elseif record.count == 1 then
+    self.server[handle.key] = nil
+  else
+    local lease = bounded(hold, hold.lease)
+    record.count, record.ttl = record.count - 1, math.max(record.ttl, lease)
+    hold.ttl = math.max(hold.ttl, lease)
+  end
+  hold.count = hold.count - 1
+  local is_gone = not self.server[handle.key] and not hold.range
+  if is_last or is_gone then self.holds[handle.place] = nil end
 end
 
 function Model:release(handle)
@@ -150,22 +242,20 @@ function Model:release(handle)
   end
   local hold = hold_of(self, handle)
   if not hold then return "not_held" end
-  local is_known = self.server[handle.key] == hold
-  if not hold.lost and not is_known and handle.options.async_release then
+  local record = record_of(self, handle, hold)
+  local is_asked = record or not hold.range or hold.count > 1
+  if not hold.lost and not record and is_asked and handle.options.async_release then
     release_unseen(self, handle, hold)
     return true
   end
-  if hold.lost or not is_known then
+  if hold.lost or not record and is_asked then
     if not hold.lost then lose(self, handle, hold) end
     handle.last_loss = hold.lost
-    self.holds[handle.client][handle.key] = nil
+    self.holds[handle.place] = nil
     leave(self, handle, hold)
     return "lost"
   end
-  hold.count = hold.count - 1
-  if hold.count == 0 then
-    self.holds[handle.client][handle.key], self.server[handle.key] = nil, nil
-  end
+  let_go(self, handle, hold, record)
   leave(self, handle, hold)
   return true
 end
@@ -179,26 +269,39 @@ local function with_hold(self, handle, change)
   end
   local hold = hold_of(self, handle)
   if not hold then return "not_held" end
-  if not hold.lost and self.server[handle.key] ~= hold then lose(self, handle, hold) end
+  local record = record_of(self, handle, hold)
+  if not hold.lost and not record then lose(self, handle, hold) end
   if hold.lost then
     handle.last_loss = hold.lost
     return "lost"
   end
-  change(hold)
+  change(hold, record)
   return true
 end
 
+-- Confirms a hold that was lent.
 function Model:check(handle)
-  return with_hold(self, handle, function() end)
+  return with_hold(self, handle, function(hold, record)
+    if not hold.is_granted then return end
+    local lease = bounded(hold, hold.lease)
+    hold.is_granted = nil
+    hold.ttl, record.ttl = math.max(hold.ttl, lease), math.max(record.ttl, lease)
+  end)
 end
 
+-- Other holds of a shared owner keep the lease that they count on.
 function Model:extend(handle, seconds)
-  return with_hold(self, handle, function(hold) hold.ttl = bounded(hold, seconds) end)
+  return with_hold(self, handle, function(hold, record)
+    local lease = bounded(hold, seconds)
+    hold.lease, hold.ttl, hold.is_granted = seconds, lease, nil
+    record.ttl = math.max(lease, handle.options.owner and record.ttl or 0)
+  end)
 end
 
--- The client's own hold is lost with it.
+-- An idle lock of this client is given back first; the caller's own hold is lost with the lock.
 function Model:force_release(handle)
   local hold = hold_of(self, handle)
+  give_back(self, handle)
   if hold and not hold.lost then hold.lost = "deleted" end
   return self:disturb(handle.key)
 end
@@ -212,18 +315,25 @@ end
 
 -- ---- what a handle knows ----
 
+-- Whether the owner believes in a hold that stands on the server.
+function Model:has_record(handle)
+  local hold = hold_of(self, handle)
+  return hold and not hold.lost and record_of(self, handle, hold) ~= nil
+end
+
 local function unseen_loss(handle)
   for _, entry in ipairs(handle.entries) do
     if entry.hold.is_unseen then return entry.hold.lost end
   end
 end
 
--- → held, holds, ttl (0: not held), has a token, lost
+-- → held, holds, ttl (0: not held), the draw of its token, nil: it has none; lost. One draw is one
+-- token, higher than that of the draw that it is `behind`, and else than all before on this key.
 function Model:view(handle)
   local hold, replaced = hold_of(self, handle), replaced_loss(self, handle)
-  if replaced then return false, 0, 0, false, replaced.hold.lost end
-  if hold and not hold.lost then return true, hold.count, hold.ttl, hold.fencing, nil end
-  return false, 0, 0, false, hold and hold.lost or unseen_loss(handle) or handle.last_loss
+  if replaced then return false, 0, 0, nil, replaced.hold.lost end
+  if hold and not hold.lost then return true, hold.count, hold.ttl, hold.draw, nil end
+  return false, 0, 0, nil, hold and hold.lost or unseen_loss(handle) or handle.last_loss
 end
 
 -- Whether this may be the reason that the handle gives: of several losses any one.
@@ -238,5 +348,12 @@ end
 function Model.tell(_, handle)
   for _, entry in ipairs(handle.entries) do notice(handle, entry) end
 end
+
+-- For models of what consists of locks.
+model.parts = {
+  hold_of = hold_of, record_of = record_of, entry_of = entry_of, replaced_loss = replaced_loss,
+  lose = lose, enter = enter, leave = leave, let_go = let_go, begin_hold = begin_hold,
+  give_back = give_back, bounded = bounded, lease_of = lease_of,
+}
 
 return model
