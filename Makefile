@@ -221,7 +221,7 @@ $(DRIVER_UNITS:%=$(BUILD)/unit/%): LIBRARIES = -lssl -lcrypto -lpthread
 $(BUILD)/unit/test_net: WRAPPED += getaddrinfo
 $(BUILD)/unit/test_crash_record: WRAPPED += renameat
 $(BUILD)/unit/test_driver: $(BUILD)/obj/spec/unit/syserr.o
-$(BUILD)/unit/test_driver: WRAPPED += getaddrinfo $(shell sed -n 's/^WRAP.[^,]*, \([^,]*\),.*/\1/p' spec/unit/syserr.c)
+$(BUILD)/unit/test_driver: WRAPPED += getaddrinfo hf_now $(shell sed -n 's/^WRAP.[^,]*, \([^,]*\),.*/\1/p' spec/unit/syserr.c)
 
 unit-programs: $(UNIT_PROGRAMS)
 

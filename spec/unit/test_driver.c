@@ -10,7 +10,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <openssl/ssl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -29,6 +31,7 @@
 
 typedef struct peer_connection {
     int fd;
+    SSL *tls; /* NULL: plain */
     size_t size;
     char bytes[ROOM];
 } peer_connection;
@@ -38,6 +41,7 @@ typedef struct peer_manner {
     bool queues;          /* the first acquires are busy, and the one that is queued gets a grant */
     bool knows_no_script; /* the first time */
     bool silent;          /* behind the log-in */
+    bool speaks_tls;
     unsigned
         ends_with; /* the nth command: it ends its side of the connection instead of an answer */
     bool trickles; /* a byte at a time */
@@ -53,13 +57,26 @@ static struct peer {
     char channel[128];
     bool held, granted;
     unsigned commands, resets, ends;
+    atomic_uint renewals;
 } peer;
+
+static SSL *tls_of(int fd) {
+    for (int i = 0; i < MOST; i++)
+        if (peer.connections[i].fd == fd) return peer.connections[i].tls;
+    return NULL;
+}
+
+static void answer_bytes(int fd, const char *bytes, size_t size) {
+    SSL *tls = tls_of(fd);
+    if (tls) SSL_write(tls, bytes, (int)size);
+    else send(fd, bytes, size, MSG_NOSIGNAL);
+}
 
 static void answer(int fd, const char *text) {
     size_t size = strlen(text);
-    if (!peer.manner.trickles) send(fd, text, size, MSG_NOSIGNAL);
+    if (!peer.manner.trickles) answer_bytes(fd, text, size);
     for (size_t i = 0; peer.manner.trickles && i < size; i++) {
-        send(fd, text + i, 1, MSG_NOSIGNAL);
+        answer_bytes(fd, text + i, 1);
         usleep(100);
     }
 }
@@ -111,6 +128,7 @@ static void on_command(int fd, char *const words[], size_t count) {
         answer(fd, ":1\r\n");
     } else if (program && strcmp(program, "renew") == 0) {
         answer(fd, "*1\r\n:1\r\n");
+        atomic_fetch_add(&peer.renewals, 1);
     } else {
         answer(fd, program ? ":1\r\n" : "+PONG\r\n");
     }
@@ -140,12 +158,26 @@ static bool take_command(peer_connection *from) {
 
 static void drop(peer_connection *from) {
     if (peer.events == from->fd) peer.events = -1;
+    SSL_free(from->tls);
+    from->tls = NULL;
     close(from->fd);
     from->fd = -1;
 }
 
+/* As recv; what is no end and no error yet is EAGAIN. */
+static ssize_t receive(peer_connection *from) {
+    char *end = from->bytes + from->size;
+    if (!from->tls) return recv(from->fd, end, ROOM - from->size, MSG_DONTWAIT);
+    int size = SSL_read(from->tls, end, (int)(ROOM - from->size));
+    int error = SSL_get_error(from->tls, size);
+    bool waits = error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE;
+    errno = waits ? EAGAIN : EPROTO;
+    return size > 0 ? size : error == SSL_ERROR_ZERO_RETURN ? 0 : -1;
+}
+
 static void serve_connection(peer_connection *from) {
-    ssize_t size = recv(from->fd, from->bytes + from->size, ROOM - from->size, MSG_DONTWAIT);
+    ssize_t size = receive(from);
+    if (from->tls && size < 0 && errno == EAGAIN) return;
     peer.resets += size < 0;
     peer.ends += size == 0;
     if (size <= 0) {
@@ -156,6 +188,38 @@ static void serve_connection(peer_connection *from) {
     while (take_command(from)) continue;
 }
 
+/* A context with a key and a certificate of its own, which no client can check. */
+static SSL_CTX *server_context(void) {
+    static SSL_CTX *context;
+    if (context) return context;
+    EVP_PKEY *key = NULL;
+    EVP_PKEY_CTX *maker = EVP_PKEY_CTX_new_id(EVP_PKEY_ED25519, NULL);
+    X509 *certificate = X509_new();
+    context = SSL_CTX_new(TLS_server_method());
+    if (!maker || !certificate || !context || EVP_PKEY_keygen_init(maker) != 1 ||
+        EVP_PKEY_keygen(maker, &key) != 1)
+        abort();
+    X509_gmtime_adj(X509_getm_notBefore(certificate), -3600);
+    X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
+    X509_set_pubkey(certificate, key);
+    if (!X509_sign(certificate, key, NULL) || SSL_CTX_use_certificate(context, certificate) != 1 ||
+        SSL_CTX_use_PrivateKey(context, key) != 1)
+        abort();
+    SSL_CTX_set_num_tickets(context, 0);
+    X509_free(certificate);
+    EVP_PKEY_free(key);
+    EVP_PKEY_CTX_free(maker);
+    return context;
+}
+
+static SSL *accept_tls(int fd) {
+    SSL *tls = SSL_new(server_context());
+    if (!tls || SSL_set_fd(tls, fd) != 1) abort();
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    SSL_set_accept_state(tls);
+    return tls;
+}
+
 static void accept_one(void) {
     for (int i = 0; i < MOST; i++) {
         if (peer.connections[i].fd >= 0) continue;
@@ -163,14 +227,24 @@ static void accept_one(void) {
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         peer.connections[i].fd = fd;
         peer.connections[i].size = 0;
+        peer.connections[i].tls = peer.manner.speaks_tls ? accept_tls(fd) : NULL;
         return;
     }
     abort();
 }
 
+/* OpenSSL writes without MSG_NOSIGNAL. */
+static void block_pipe_signal(void) {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+}
+
 static void *serve(void *context) {
     struct pollfd fds[MOST + 2] = {{peer.stop[0], POLLIN, 0}, {peer.listener, POLLIN, 0}};
     syserr_exempt_thread();
+    block_pipe_signal();
     while (!(fds[0].revents & POLLIN)) {
         for (int i = 0; i < MOST; i++)
             fds[i + 2] = (struct pollfd){peer.connections[i].fd, POLLIN, 0};
@@ -203,12 +277,14 @@ static void start_peer(peer_manner manner) {
 static void stop_peer(void) {
     if (write(peer.stop[1], "", 1) != 1) abort();
     pthread_join(peer.thread, NULL);
+    signal(SIGPIPE, SIG_IGN);
     for (int i = 0; i < MOST; i++) {
         while (peer.connections[i].fd >= 0) {
             poll(&(struct pollfd){peer.connections[i].fd, POLLIN, 0}, 1, SOON);
             serve_connection(&peer.connections[i]);
         }
     }
+    signal(SIGPIPE, SIG_DFL);
     close(peer.stop[0]);
     close(peer.stop[1]);
     close(peer.listener);
@@ -234,6 +310,17 @@ int __wrap_getaddrinfo(const char *host, const char *service, const struct addri
     return 0;
 }
 
+/* ---- the clock ---- */
+
+static _Atomic hf_time ahead; /* of the system's */
+
+hf_time __real_hf_now(void);
+hf_time __wrap_hf_now(void);
+
+hf_time __wrap_hf_now(void) {
+    return __real_hf_now() + atomic_load(&ahead);
+}
+
 /* ---- the client ---- */
 
 typedef struct scenario {
@@ -241,6 +328,7 @@ typedef struct scenario {
     peer_manner manner;
     hf_time wait, lease, pause; /* 0: a free lock, 30 s, none */
     bool by_name, looped, asynchronous;
+    bool renews;      /* the lock is held until it has been renewed */
     hf_time patience; /* until a silent server counts as unreachable; 0: 20 s */
 } scenario;
 
@@ -259,9 +347,14 @@ static hf_driver *new_driver(void) {
     snprintf(server->host, sizeof server->host, "%s", now_runs.by_name ? NAME : "127.0.0.1");
     snprintf(server->label, sizeof server->label, "here");
     server->port = ntohs(peer.address.sin_port);
+    server->tls = now_runs.manner.speaks_tls;
     hf_driver *driver = hf_driver_new(&config, NULL);
-    if (driver) driver->looped = now_runs.looped;
-    return driver;
+    if (!driver) return NULL;
+    driver->looped = now_runs.looped;
+    if (server->tls) driver->tls = hf_tls_settings_new(&(hf_tls_options){.trusting = true});
+    if (!server->tls || driver->tls) return driver;
+    hf_driver_unref(driver);
+    return NULL;
 }
 
 static bool never(void *context, bool signalled) {
@@ -300,6 +393,21 @@ static bool run_op(hf_driver *driver, hf_op_spec *spec) {
     return last_code == HF_OK;
 }
 
+/* A third of the lease passes; the watchdog renews the lock. */
+static bool await_renewal(hf_driver *driver) {
+    unsigned before = atomic_load(&peer.renewals);
+    hf_time began_at = __real_hf_now();
+    atomic_fetch_add(&ahead, 11 * HF_SECOND);
+    hf_driver_enter(driver);
+    if (driver->running) hf_pipe_wake(driver->wake[1]);
+    hf_driver_leave(driver);
+    while (atomic_load(&peer.renewals) == before) {
+        if (__real_hf_now() - began_at > SOON * HF_MS) return false;
+        usleep(200);
+    }
+    return true;
+}
+
 /* An acquire and a release. */
 static bool take_turn(hf_driver *driver) {
     hf_names *names = hf_client_names(driver->client, hf_kind_named("lock"), hf_slice_of("k"));
@@ -315,7 +423,7 @@ static bool take_turn(hf_driver *driver) {
     hf_op_spec pause = {.kind = HF_OP_PAUSE, .wait = now_runs.pause}, release = acquire;
     release.kind = HF_OP_RELEASE;
     bool done = names && run_op(driver, &acquire) && (!pause.wait || run_op(driver, &pause)) &&
-                run_op(driver, &release);
+                (!now_runs.renews || await_renewal(driver)) && run_op(driver, &release);
     hf_names_delete(names);
     return done;
 }
@@ -388,7 +496,7 @@ static const char *run_with(syserr_fault fault, unsigned nth) {
     char where[160];
     start_peer(now_runs.manner);
     inventory before = take_first_inventory();
-    hf_time began_at = hf_now();
+    hf_time began_at = __real_hf_now();
     inject(fault, nth);
     hf_driver *driver = new_driver();
     bool done = driver && take_turn(driver);
@@ -403,7 +511,7 @@ static const char *run_with(syserr_fault fault, unsigned nth) {
     }
     if (driver && !done) check_fail(__FILE__, __LINE__, "%s: not again: %s", where, last_text);
     if (driver) hf_driver_unref(driver);
-    hf_time took = hf_now() - began_at;
+    hf_time took = __real_hf_now() - began_at;
     inventory after = take_inventory_like(before);
     if (!is_same(after, before))
         check_fail(__FILE__, __LINE__, "%s: leaves %d descriptors, %d threads, %ld allocations",
@@ -415,11 +523,18 @@ static const char *run_with(syserr_fault fault, unsigned nth) {
     return call;
 }
 
-static void sweep(scenario of) {
+/* `step`: from one call that fails to the next one; HOLDFAST_EACH_CALL: each. */
+static void sweep_by(scenario of, unsigned step) {
     now_runs = of;
+    if (getenv("HOLDFAST_EACH_CALL")) step = 1;
     for (syserr_fault fault = SYSERR_INTERRUPTED; fault <= MEMORY; fault++) {
-        for (unsigned nth = 1; run_with(fault, nth) && nth < 1000; nth++) continue;
+        unsigned first = 1 + (unsigned)fault % step;
+        for (unsigned nth = first; run_with(fault, nth) && nth < 1000; nth += step) continue;
     }
+}
+
+static void sweep(scenario of) {
+    sweep_by(of, 1);
 }
 
 TEST(calls_outlive_faults) {
@@ -443,6 +558,33 @@ TEST(a_wait_in_a_loop_outlives_faults) {
                      .looped = true,
                      .wait = 20 * HF_SECOND,
                      .manner = {.queues = true}});
+}
+
+TEST(a_renewal_outlives_faults) {
+    sweep_by((scenario){.name = "a renewal", .renews = true}, 3);
+}
+
+/* Handshakes are slow. */
+TEST(calls_over_tls_outlive_faults) {
+    sweep_by((scenario){.name = "a lock over TLS", .manner = {.speaks_tls = true}}, 13);
+}
+
+TEST(a_renewal_over_tls_outlives_faults) {
+    sweep_by(
+        (scenario){.name = "a renewal over TLS", .renews = true, .manner = {.speaks_tls = true}},
+        17);
+}
+
+TEST(a_wait_over_tls_outlives_faults) {
+    sweep_by((scenario){.name = "a wait over TLS",
+                        .wait = 20 * HF_SECOND,
+                        .manner = {.speaks_tls = true, .queues = true}},
+             17);
+}
+
+TEST(a_loop_over_tls_outlives_faults) {
+    sweep_by((scenario){.name = "a loop over TLS", .looped = true, .manner = {.speaks_tls = true}},
+             13);
 }
 
 /* ---- a server that does not behave ---- */
@@ -509,6 +651,5 @@ static void start_refusing(void) {
 
 int main(int argc, char **argv) {
     start_refusing();
-    signal(SIGPIPE, SIG_DFL);
     return check_run(argc > 1 ? argv[1] : NULL);
 }
