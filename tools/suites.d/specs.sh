@@ -41,7 +41,8 @@ spec/rolling_spec.lua spec/examples_spec.lua spec/loops_servers_spec.lua spec/co
 spec/resty_spec.lua spec/status_spec.lua spec/kinds_spec.lua spec/quorum_spec.lua spec/tenants_spec.lua \
 spec/trouble_spec.lua spec/waiting_faults_spec.lua spec/sim_spec.lua spec/completion_spec.lua \
 spec/command_hostile_spec.lua spec/command_waiting_spec.lua spec/fence_spec.lua spec/model_spec.lua \
-spec/failing_loops_spec.lua spec/protocol_spec.lua spec/keep_spec.lua spec/tls_spec.lua spec/redis_diff_spec.lua \
+spec/guard_model_spec.lua spec/failing_ngx_spec.lua spec/failing_loops_spec.lua spec/protocol_spec.lua \
+spec/keep_spec.lua spec/tls_spec.lua spec/redis_diff_spec.lua \
 spec/foreign_spec.lua spec/deadlocks_spec.lua spec/semaphore_spec.lua spec/fair_spec.lua spec/channel_waits_spec.lua \
 spec/read_write_spec.lua spec/loops_spec.lua spec/templates_spec.lua"
 
@@ -134,14 +135,17 @@ other_hiredis() {
     done
 }
 
-# The small Redis against the real one, and the API against its model, longer than in the specs.
+# The small Redis against the real one, the API against its model, and calls that fail, longer than in make test.
 redis_diff() {
     for interpreter in lua5.4 luajit; do
         suite "redis-diff-$interpreter" busted with HOLDFAST_DIFF_SEEDS=1000 "files=spec/redis_diff_spec.lua" \
             -- run_busted "$interpreter"
-        suite "model-$interpreter" busted with HOLDFAST_MODEL_SEEDS=5000 "files=spec/model_spec.lua" \
-            -- run_busted "$interpreter"
+        suite "model-$interpreter" busted with HOLDFAST_MODEL_SEEDS=5000 \
+            "files=spec/model_spec.lua spec/guard_model_spec.lua" -- run_busted "$interpreter"
     done
+    suite failing-calls-build one make -s build/unit/test_driver
+    suite failing-calls tap with HOLDFAST_EACH_CALL=1 -- bounded build/unit/test_driver
+    suite failing-ngx busted with HOLDFAST_FAILING_NGX=3 "files=spec/failing_ngx_spec.lua" -- run_busted luajit
 }
 
 # The live page in a real browser; the screenshots stay in build/status.
