@@ -112,6 +112,7 @@ hf_op *hf_driver_send(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_ch
     assert(hf_driver_is_entered(driver) && !driver->calling);
     hf_time now = hf_links_read_idle(driver);
     hf_op *op = hf_client_begin(driver->client, spec, now);
+    if (op && hf_op_is_done(op)) hf_watchdog_wake(driver);
     if (!op || hf_op_is_done(op)) return op;
     if (!driver->running || !hf_op_detach(op)) {
         carry_on(driver, op, false, check, context, now);

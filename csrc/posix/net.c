@@ -199,6 +199,7 @@ static hf_dial_state start_tcp(hf_dial *dial, hf_time now, char *reason, size_t 
         return HF_DIAL_FAILED;
     }
     use(dial, dial->lookup->notify[0]);
+    dial->notified_by = dial->lookup->notify[1];
     dial->events = POLLIN;
     return HF_DIAL_PENDING;
 }
@@ -225,7 +226,7 @@ static hf_dial_state finish_lookup(hf_dial *dial, hf_time now, char *reason, siz
     if (!done) return HF_DIAL_PENDING;
     free_lookup(lookup);
     dial->lookup = NULL;
-    dial->fd = -1;
+    dial->fd = dial->notified_by = -1;
     if (result == 0) return try_addresses(dial, now, reason, size);
     snprintf(reason, size, "cannot look up the name: %s", gai_strerror(result));
     return HF_DIAL_FAILED;
@@ -261,5 +262,6 @@ void hf_dial_cancel(hf_dial *dial) {
 
 void hf_dial_forget(hf_dial *dial) {
     hf_file_close(dial->fd, dial->file);
+    hf_file_close(dial->notified_by, dial->file);
     *dial = HF_DIAL_IDLE;
 }

@@ -30,6 +30,7 @@ typedef struct hf_lookup hf_lookup;
 typedef struct hf_dial {
     int fd; /* to poll: the socket, or the look-up's pipe; -1: none */
     hf_file file;
+    int notified_by; /* the other end of that pipe; -1: none */
     short events;
     hf_time next_at; /* HF_NEVER: the address has all the time that is left */
     hf_time until;
@@ -43,7 +44,7 @@ typedef struct hf_dial {
 
 typedef enum hf_dial_state { HF_DIAL_PENDING, HF_DIAL_CONNECTED, HF_DIAL_FAILED } hf_dial_state;
 
-#define HF_DIAL_IDLE ((hf_dial){.fd = -1, .next_at = HF_NEVER})
+#define HF_DIAL_IDLE ((hf_dial){.fd = -1, .notified_by = -1, .next_at = HF_NEVER})
 
 /* Starts to connect; the caller stops at `until`. `settings` are used for a server with TLS alone;
  * they and the server must outlive the dial. On FAILED `reason` says why. */

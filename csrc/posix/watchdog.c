@@ -69,7 +69,6 @@ static void *watch(void *context) {
         hf_links_sleep(driver, watchdog_links, driver->wake[0], until, NULL);
         hf_pipe_drain(driver->wake[0]);
         driver->wakes++;
-        pthread_cond_broadcast(&driver->changed);
     }
     pthread_mutex_unlock(&driver->mutex);
     return NULL;
