@@ -27,11 +27,10 @@ local function stay(held, plan)
   local period = math.max(0.02, math.min(plan.lease / 20, 0.5))
   while true do
     local reason, left = held:lost(), held.group:remaining()
-    if not reason and left <= plan.lease / 10 then
-      reason = plan.renewed and "unreachable" or "expired"
-    end
+    local till = left - plan.lease / 10
+    if not reason and till <= 0 then reason = plan.renewed and "unreachable" or "expired" end
     if reason then return reason, left end
-    local name = process.wait(period)
+    local name = process.wait(math.min(till, period))
     if name and signals.terminating[name] then return nil, name end
   end
 end

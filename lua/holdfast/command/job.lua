@@ -180,10 +180,11 @@ end
 -- KILL does not end is looked at now and then.
 function Job:pause()
   local now = core.now()
-  if self.ending and now < self.kill_at + LAST_LOOK then
-    return clamp(self.kill_at - now, 0.02, self.period)
+  if self.ending then
+    local till = self.kill_at - now
+    if till > 0 then return math.min(till, self.period) end
+    return till > -LAST_LOOK and 0.02 or self.period
   end
-  if self.ending then return self.period end
   local till_check = self.refuses and math.huge or self.check_at - now
   local till = math.min(self.lock:remaining() - self.reserve, till_check, self.runs_until - now)
   return clamp(till, 0.002, self.period)

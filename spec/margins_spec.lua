@@ -1,0 +1,198 @@
+-- What the command does before a lease ends, by a clock that the test moves: no server, no process
+-- and no sleep. `run` and `lead` end a job that ignores TERM, `hold` ends itself.
+
+local DRAWS = tonumber(os.getenv "HOLDFAST_MARGINS" or 10) -- of each test
+local EXACT = 1e-6
+local LOOK = 0.002 -- the shortest time between two looks at a job
+
+-- ---- a process, a lock, and their clock ----
+
+local now, late, kills, killed_at
+local lock = {} -- renewed_until: when renewals end; lost_at: when it is deleted, or nil
+
+local core = setmetatable({ now = function() return now end }, { __index = require "holdfast.core" })
+
+-- The job runs until KILL. A wait ends as late as the machine lets it.
+local process = setmetatable({
+  wait = function(seconds)
+    assert.is_true(seconds >= 0, "a wait until before now")
+    now = now + math.max(seconds, 1e-9) + late() -- as a clock of nanoseconds
+  end,
+  kill = function(_, name)
+    kills[name] = kills[name] or now
+    if name == "KILL" then killed_at = now end
+    return true
+  end,
+  status = function() if killed_at then return "signal", 9 end end,
+  exists = function() return not killed_at end,
+  spawn = function() return 1234 end,
+  out_of_reach = function() return {} end,
+  open_terminal = function() return false end,
+  take_terminal = function() return false end,
+  catch = function() return true end,
+  uncatch = function() end,
+}, { __index = require "holdfast.process" })
+
+-- A lease of which the drift has been taken off, renewed after each third.
+local function term(from, lease)
+  return from + lease - math.min(lease / 100 + 0.002, lease / 4)
+end
+
+function lock.ends_at()
+  local renewals = math.floor(math.max(math.min(now, lock.renewed_until), 0) / (lock.lease / 3))
+  return term(renewals * lock.lease / 3, lock.lease)
+end
+
+function lock.lost()
+  if lock.lost_at and now >= lock.lost_at then return "deleted" end
+  return now >= lock.ends_at() and "unreachable" or nil
+end
+
+function lock.remaining()
+  return lock.lost() and 0 or lock.ends_at() - now
+end
+
+-- ---- the command's files, with these in place of the real ones ----
+
+local function load_with(replaced, name)
+  local before, signals = {}, "holdfast.command.signals"
+  for _, file in ipairs { "holdfast.core", "holdfast.process", "holdfast.command.target",
+    "holdfast.command.holding", signals, name } do
+    before[file] = { package.loaded[file] }
+    local anew = replaced[file] or file == name or file == signals
+    if anew then package.loaded[file] = replaced[file] end
+  end
+  local loaded = require(name)
+  for file, was in pairs(before) do package.loaded[file] = was[1] end
+  return loaded
+end
+
+local job = load_with({ ["holdfast.core"] = core, ["holdfast.process"] = process }, "holdfast.command.job")
+
+-- ---- what is drawn ----
+
+local seed
+
+local function random()
+  seed = (seed * 16807) % 2147483647
+  return seed / 2147483647
+end
+
+-- From `low` to `high`; about as many of each order of magnitude.
+local function draw(low, high)
+  return low * (high / low) ^ random()
+end
+
+local function begin(number)
+  seed = number * 7919
+  for _ = 1, 3 do random() end
+  now, kills, killed_at, late = 0, {}, nil, function() return 0 end
+  lock.lease = draw(0.1, 3600)
+  lock.renewed_until, lock.lost_at = random() * 2 * lock.lease, nil
+end
+
+-- How long before the end of a lease KILL is sent: docs/command.md.
+local function margin(lease)
+  return math.max(0.01, math.min(lease / 50, 0.1))
+end
+
+local function plan(grace)
+  local function ignore() end
+  return {
+    argv = {}, lease = lock.lease, renewed = true, grace = grace, min_hold = 0, on_started = ignore,
+    on_lost = function(reason, left) kills.reason, kills.left = reason, left end,
+    on_overdue = ignore, on_signal = ignore, on_refused = ignore, on_ended = ignore,
+  }
+end
+
+local function each(check)
+  for number = 1, DRAWS do
+    begin(number)
+    local grace = random() < 0.1 and 0 or draw(0.01, 60)
+    local good, message = pcall(check, grace)
+    if not good then
+      error(("draw %d, lease %.3f s, grace %.3f s, renewed for %.3f s: %s"):format(number, lock.lease, grace,
+        lock.renewed_until, tostring(message)), 0)
+    end
+  end
+end
+
+-- `holdfast hold` with this lock; → when it exits
+local function run_hold()
+  local held = { locks = {}, group = lock, lost = lock.lost }
+  function held.acquire() return true end
+  function held.tell_lost(_, _, left) kills.left = left end
+  function held.release() return true end
+  function held.failed_by_loss() return 75 end
+  function held.close() return true end
+  local target = setmetatable({
+    read = function() return { lease = lock.lease, renewed = true } end,
+    client = function() return {} end,
+  }, { __index = require "holdfast.command.target" })
+  local hold = load_with({
+    ["holdfast.process"] = process, ["holdfast.command.target"] = target,
+    ["holdfast.command.holding"] = { new = function() return held end },
+  }, "holdfast.command.hold")
+  assert.equal(75, hold.main { "hold", "k" })
+  return now
+end
+
+describe("before a lease ends", function()
+  it("a job gets TERM and KILL in time when its lock cannot be renewed", function()
+    each(function(grace)
+      local result = job.run(lock, plan(grace))
+      local ends_at, least = lock.ends_at(), margin(lock.lease)
+      local reserve = math.min(grace, lock.lease / 3)
+      assert.equal("unreachable", result.lost)
+      assert.is_true(kills.TERM <= ends_at - reserve, "TERM is late")
+      assert.is_true(kills.TERM >= ends_at - reserve - least - EXACT, "TERM is early")
+      assert.is_true(kills.KILL <= ends_at - least + LOOK, "KILL is late")
+      assert.is_true(kills.KILL >= kills.TERM + reserve - LOOK, "KILL is early")
+      assert.is_true(math.abs(kills.left - (ends_at - kills.TERM)) < EXACT, "another time is told")
+    end)
+  end)
+
+  it("KILL comes before the end on a machine whose waits end late", function()
+    each(function(grace)
+      local least = margin(lock.lease)
+      late = function() return random() * (least - LOOK) end
+      job.run(lock, plan(grace))
+      assert.is_true(kills.KILL < lock.ends_at(), "KILL is late")
+    end)
+  end)
+
+  it("a job gets TERM soon after a loss, and KILL after the grace", function()
+    each(function(grace)
+      lock.renewed_until = 10 * lock.lease
+      lock.lost_at = random() * 2 * lock.lease
+      local result = job.run(lock, plan(grace))
+      local noticed = math.max(0.02, math.min(lock.lease / 20, 0.5))
+      assert.equal("deleted", result.lost)
+      assert.is_true(kills.TERM >= lock.lost_at, "TERM is early")
+      assert.is_true(kills.TERM <= lock.lost_at + noticed + EXACT, "TERM is late")
+      assert.is_true(math.abs(kills.KILL - kills.TERM - grace) < EXACT, "KILL is not after the grace")
+    end)
+  end)
+
+  it("KILL comes before the end while a job that ran too long has its grace", function()
+    each(function(grace)
+      local with = plan(grace)
+      with.max_runtime = lock.renewed_until * random()
+      job.run(lock, with)
+      local ends_at = lock.ends_at()
+      assert.is_true(kills.TERM <= with.max_runtime + LOOK, "TERM is late")
+      assert.is_true(kills.KILL <= kills.TERM + grace + EXACT, "KILL is after the grace")
+      assert.is_true(kills.KILL <= ends_at - margin(lock.lease) + LOOK, "KILL is late")
+    end)
+  end)
+
+  it("`hold` exits a tenth of it earlier", function()
+    each(function()
+      local at = run_hold()
+      local early = lock.ends_at() - at
+      assert.is_true(early <= lock.lease / 10 + EXACT, "it exits early")
+      assert.is_true(early >= lock.lease / 10 - LOOK, "it exits late")
+      assert.is_true(math.abs(kills.left - early) < EXACT, "another time is told")
+    end)
+  end)
+end)
