@@ -99,7 +99,7 @@ MODULES := $(FLAVOURS:%=$(BUILD)/%/holdfast/core.so) $(FLAVOURS:%=$(BUILD)/%/hol
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so) $(BUILD)/chaos/proxy $(BUILD)/support/clock.so $(BUILD)/support/rename.so
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: pictures coverage systems named-mutants crash long browser demos fencing build unit-programs demo demo-quorum demo-openresty show test check nightly bench bench-report interop lint docs \
+.PHONY: pictures coverage systems named-mutants crash long browser demos fencing orders build unit-programs demo demo-quorum demo-openresty show test check nightly bench bench-report interop lint docs \
         unit spec memerr asan tsan valgrind clang analyse gc luas hiredis machines packages roots model servers sim sim-mutants \
         fuzz-build chaos shaky mutants porcupine soak site release format install uninstall dist deb opm rock rock-install modules clean embed
 .DEFAULT_GOAL := build
@@ -215,13 +215,18 @@ $(BUILD)/unit/%: $(BUILD)/obj/spec/unit/%.o $(BUILD)/obj/spec/unit/memerr.o $(BU
 	$(CC) $(CFLAGS) $(LDFLAGS) $(SANITIZE) $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) $(LIBRARIES) -o $@
 
 # those of the driver
-DRIVER_UNITS = test_driver test_net test_tls test_system test_ready test_ready_portable test_crash_record
+wrapped_in = $(shell sed -n 's/^WRAP.[^,]*, \([^,]*\),.*/\1/p' $(1))
+ORDERS = orders orders_system orders_server
+DRIVER_UNITS = test_driver test_orders test_margins test_net test_tls test_system test_ready test_ready_portable test_crash_record
 $(DRIVER_UNITS:%=$(BUILD)/unit/%): $(POSIX:%.c=$(BUILD)/obj/%.o)
 $(DRIVER_UNITS:%=$(BUILD)/unit/%): LIBRARIES = -lssl -lcrypto -lpthread
 $(BUILD)/unit/test_net: WRAPPED += getaddrinfo
 $(BUILD)/unit/test_crash_record: WRAPPED += renameat
 $(BUILD)/unit/test_driver: $(BUILD)/obj/spec/unit/syserr.o
-$(BUILD)/unit/test_driver: WRAPPED += getaddrinfo hf_now $(shell sed -n 's/^WRAP.[^,]*, \([^,]*\),.*/\1/p' spec/unit/syserr.c)
+$(BUILD)/unit/test_driver: WRAPPED += getaddrinfo hf_now $(call wrapped_in,spec/unit/syserr.c)
+ORDERED = $(BUILD)/unit/test_orders $(BUILD)/unit/test_margins
+$(ORDERED): $(ORDERS:%=$(BUILD)/obj/spec/unit/%.o)
+$(ORDERED): WRAPPED += $(call wrapped_in,spec/unit/orders_system.c)
 
 unit-programs: $(UNIT_PROGRAMS)
 
@@ -266,7 +271,7 @@ check:
 unit memerr:
 	@tools/suites unit
 
-spec lint docs sim coverage systems named-mutants crash long browser demos fencing asan tsan valgrind clang analyse gc luas hiredis machines packages roots model fuzz servers:
+spec lint docs sim coverage systems named-mutants crash long browser demos fencing orders asan tsan valgrind clang analyse gc luas hiredis machines packages roots model fuzz servers:
 	@tools/suites $@
 
 BASELINES = $(BUILD)/bench/baseline $(BUILD)/bench/handoff_baseline

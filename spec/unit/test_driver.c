@@ -19,6 +19,7 @@
 
 #include "drive.h"
 #include "syserr.h"
+#include "words.h"
 
 #define SOON 5000 /* ms */
 #define NAME "two.example"
@@ -136,23 +137,12 @@ static void on_command(int fd, char *const words[], size_t count) {
 
 /* Takes a whole command off the bytes. False: it is not complete. */
 static bool take_command(peer_connection *from) {
-    char *at = from->bytes, *end = from->bytes + from->size, *words[64];
-    if (from->size == 0 || !memchr(at, '\n', from->size)) return false;
-    size_t count = strtoul(at + 1, NULL, 10);
-    if (at[0] != '*' || count > 64) abort();
-    at = (char *)memchr(at, '\n', from->size) + 1;
-    for (size_t i = 0; i < count; i++) {
-        char *line = at < end ? memchr(at, '\n', (size_t)(end - at)) : NULL;
-        if (!line) return false;
-        size_t size = strtoul(at + 1, NULL, 10);
-        if (line + 1 + size + 2 > end) return false;
-        words[i] = line + 1;
-        at = line + 1 + size + 2;
-    }
-    for (size_t i = 0; i < count; i++) *strchr(words[i], '\r') = '\0';
+    char *words[WORDS_MOST];
+    size_t used, count = words_take(from->bytes, from->size, words, &used);
+    if (count == 0) return false;
     on_command(from->fd, words, count);
-    from->size = (size_t)(end - at);
-    memmove(from->bytes, at, from->size);
+    from->size -= used;
+    memmove(from->bytes, from->bytes + used, from->size);
     return true;
 }
 

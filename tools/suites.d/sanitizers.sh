@@ -23,6 +23,20 @@ sanitized_units() {
     unit asan-unit build/asan
 }
 
+# Without a sanitizer: so many more orders of threads than beside it, in the same time.
+orders_in_short() {
+    suite orders-build one make -s build/unit/test_orders
+    suite orders tap bounded build/unit/test_orders
+}
+
+# More of them, and more leases.
+orders() {
+    suite orders-build one make -s build/unit/test_orders build/unit/test_margins
+    suite orders tap with "HOLDFAST_ORDERS=${HOLDFAST_ORDERS:-1000000}" -- patient build/unit/test_orders
+    suite margins tap with HOLDFAST_MARGINS=2000 -- bounded build/unit/test_margins
+    suite margins-command busted with HOLDFAST_MARGINS=300 files=spec/margins_spec.lua -- run_busted luajit
+}
+
 asan() {
     sanitized_units
     suite asan-build one build_asan build
@@ -46,7 +60,9 @@ tsan() {
 
 valgrind_suites() {
     suite valgrind-build one build build
-    unit valgrind-unit build valgrind -q --error-exitcode=99 --leak-check=full
+    # no fibers: it does not follow their stacks
+    with HOLDFAST_ORDERS=0 HOLDFAST_MARGINS=0 -- \
+        unit valgrind-unit build valgrind -q --error-exitcode=99 --leak-check=full
     suite valgrind-spec busted with "files=$SLOWEST_SPECS" -- run_busted valgrind -q --error-exitcode=99 --leak-check=full \
         --show-leak-kinds=definite --errors-for-leak-kinds=definite lua5.4
 }
