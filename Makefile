@@ -8,7 +8,7 @@
 # make roots      the commands of README.md and docs/install.md on clean Debian 12 and 13, Ubuntu 22.04 and 24.04; hours
 # make shaky      the specs ten times over on a machine that is too busy; its table says which tests depend on time
 # make nightly    the simulator and the chaos from random seeds, until something is found
-# make mutants    changes one place of the programs or the core at a time, and asks the tests; takes many hours, goes on
+# make mutants    changes one place of the code at a time, and asks the tests; takes many hours, goes on
 #                 where it was stopped; MUTANTS="--part 1/50" (tools/mutants.lua)
 # make porcupine  builds the second checker of chaos histories, with Go
 # make chaos      processes and a server under faults; HOLDFAST_CHAOS_SECONDS=60 says for how long
@@ -172,7 +172,7 @@ nightly: build
 
 mutants:
 	@nice lua5.4 tools/mutants.lua $(MUTANTS)
-	@lua5.4 tools/mutants.lua --report
+	@lua5.4 tools/mutants.lua --report $(MUTANTS)
 
 porcupine:
 	@command -v go >/dev/null || { echo "go is not installed" >&2; exit 1; }

@@ -1,18 +1,21 @@
--- Mutation testing: changes one place of the programs, of the core or of the API at a time, by
--- rule, and asks the tests.
+-- Mutation testing: changes one place of the programs, the core, the API, the driver or the binding
+-- at a time, by rule, and asks the tests.
 --
 --   lua5.4 tools/mutants.lua                     all of them
 --   lua5.4 tools/mutants.lua --part 3/20         the third of twenty equal parts, drawn by --seed
 --   lua5.4 tools/mutants.lua --only queue.lua    those of one file; more than one: --only a.lua,b.c
---   lua5.4 tools/mutants.lua --kind programs     or core, or api: lua/holdfast
+--   lua5.4 tools/mutants.lua --kind programs     or core; api: lua/holdfast; posix: csrc/posix;
+--                                                binding: csrc/lua
 --   lua5.4 tools/mutants.lua --seed 7            another draw of the parts; 1 unless said
 --   lua5.4 tools/mutants.lua --list              prints them and runs nothing
---   lua5.4 tools/mutants.lua --quick             by spec/sim/cases.lua, or by the unit programs,
---                                                alone; what these do not find is noted as left
+--   lua5.4 tools/mutants.lua --quick             by spec/sim/cases.lua, by the unit programs, or by
+--                                                the specs of the file alone; what these do not
+--                                                find is noted as left
 --   lua5.4 tools/mutants.lua --quick --sanitized …and by those of the file under sanitizers
 --   lua5.4 tools/mutants.lua --again             only those that earlier runs left or did not find
 --   lua5.4 tools/mutants.lua --unchecked         does not ask first whether the original passes
---   lua5.4 tools/mutants.lua --report            the score and the survivors of all runs so far
+--   lua5.4 tools/mutants.lua --report            the score and the survivors of all runs so far; of
+--                                                a kind, a part or a file with these options
 --
 -- It works in a copy of the tree, build/mutants/<name>/tree (--name, "1" unless said: two runs at a
 -- time need two names), and writes one line for each mutant to build/mutants/results: a mutant that
@@ -24,11 +27,13 @@
 -- (first those of the file, last those again under sanitizers), the simulator (kept schedules, then
 -- some seeds of each plan, then more), and specs that are quick. A mutant of a program is shown to
 -- spec/sim/cases.lua first. What takes too long has found it, too. A mutant of the API is shown to
--- the specs of its file, then to those of all files.
+-- the specs of its file, then to those of all files; one of the driver to the unit programs of the
+-- driver before that, one of the binding to the kept schedules in between.
 
 local ROOT = "build/mutants"
 local RESULTS = ROOT .. "/results"
 local PROGRAMS, CORE, API = "csrc/programs", "csrc/core", "lua/holdfast"
+local POSIX, BINDING = "csrc/posix", "csrc/lua"
 
 -- All files of the core decide but these: connections, text and memory are for the fuzzers and the
 -- sanitizers.
@@ -76,6 +81,33 @@ local SPECS_OF_API_FILE = {
 }
 local SPECS_OF_API = { "model", "lock", "with_lock", "misuse", "multi_lock", "templates" }
 
+-- Those that judge a file of the driver first: each file is named here.
+local SPECS_OF_POSIX_FILE = {
+  ["caller.c"] = { "connect", "threads", "signal", "waiting", "watchdog" },
+  ["crash.c"] = { "crash_release", "command_crash" },
+  ["driver.c"] = { "connect", "threads", "names", "watchdog", "reload" },
+  ["links.c"] = { "connect", "threads", "watchdog", "waiting", "loops" },
+  ["net.c"] = { "connect", "sentinel" }, ["ready.c"] = { "loops", "loops_servers" },
+  ["system.c"] = { "threads", "signal", "connect" }, ["tls.c"] = { "tls" },
+  ["watchdog.c"] = { "watchdog", "threads", "async_release" },
+}
+local SPECS_OF_POSIX = { "lock", "with_lock", "connect", "trouble", "async_release", "model" }
+
+-- …and a file of the binding.
+local SPECS_OF_BINDING_FILE = {
+  ["batch.c"] = { "multi_lock", "async_release" }, ["call.c"] = { "lock", "kinds", "waiting" },
+  ["client.c"] = { "connect", "misuse", "quorum", "status" }, ["engine.c"] = { "loops", "resty" },
+  ["lock.c"] = { "lock", "misuse", "model" }, ["module.c"] = { "reload", "threads", "locale" },
+  ["observer.c"] = { "observed", "metrics" },
+  ["op.c"] = { "lock", "waiting", "loops", "with_lock", "model" },
+  ["owner.c"] = { "lock", "loops", "threads", "resty" }, ["support.c"] = { "misuse", "lock" },
+  ["template.c"] = { "templates" }, ["watchdog.c"] = { "watchdog" },
+  ["wire.c"] = { "status", "command", "deadlocks", "multi_lock" },
+}
+local SPECS_OF_BINDING = {
+  "core_calls", "lock", "with_lock", "misuse", "multi_lock", "async_release", "model",
+}
+
 -- Those that judge a file of the core first. A file that is not named here has its own.
 local QUORUM = { "test_quorum_calls", "test_quorum" }
 local UNITS_OF_FILE = {
@@ -100,10 +132,14 @@ local UNITS_OF_FILE = {
     "test_wire", "test_acquire", "test_calls", "test_batch", "test_permits", "test_read_write",
   },
 }
-local UNITS_OF_DRIVER = {
-  test_driver = true, test_net = true, test_tls = true, test_system = true, test_ready = true,
-  test_ready_portable = true,
+-- …and a file of the driver. A file that is not named here has its own.
+local UNITS_OF_POSIX_FILE = {
+  ["caller.c"] = { "test_driver" }, ["crash.c"] = { "test_crash_record" },
+  ["links.c"] = { "test_driver", "test_net" }, ["watchdog.c"] = { "test_driver" },
 }
+-- Those that contain the half of a file of the driver that is for other systems.
+local UNIT_OF_PORTABLE = { ["ready.c"] = "test_ready_portable", ["system.c"] = "test_system" }
+
 -- Those of files that decide nothing: they run only first.
 local UNITS_OF_BASE = {
   test_buffer = true, test_check = true, test_failure = true, test_reply = true, test_ring = true,
@@ -149,6 +185,17 @@ local function lines_of(text)
   return lines
 end
 
+-- The paths that these patterns of the shell match.
+local function paths(patterns)
+  return lines_of(output_of("LC_ALL=C ls " .. patterns))
+end
+
+local CORE_FILES = CORE .. "/*.c " .. CORE .. "/*/*.c"
+
+local function name_of(path)
+  return path:match("[^/]+$")
+end
+
 -- ---- what is code ----
 
 local function blank(text)
@@ -163,6 +210,11 @@ local function code_of_lua(text)
     :gsub("%-%-[^\n]*", blank))
 end
 
+-- How much room is asked for.
+local function blank_room(call, arguments)
+  return call .. arguments:gsub("%f[%w_][%d]+%f[^%w_]", blank):gsub("[-+*/]", blank)
+end
+
 local function code_of_c(text)
   text = text:gsub("/%*.-%*/", blank):gsub("//[^\n]*", blank)
   text = text:gsub("\\[\\\"']", "__"):gsub('"([^"\n]*)"', function(inside)
@@ -172,6 +224,8 @@ local function code_of_c(text)
   text = text:gsub("typedef enum[^{;]*%b{}", blank):gsub("%f[^\n%z]#[^\n]*", blank)
   -- What no test can see: what is asserted, room for characters that is larger, rows of numbers.
   text = text:gsub("%f[%w_]assert%b()", blank):gsub("%f[%w_]hf_hold_check%b();", blank)
+  text = text:gsub("%f[%w_](lua_createtable%()([^\n]*)", blank_room)
+    :gsub("%f[%w_](luaL_checkstack%()([^\n]*)", blank_room)
   text = text:gsub("%f[%w_]char [%w_]+%b[][^;\n]*", function(declared)
     return (declared:gsub("%f[%w_]%d+%f[^%w_]", blank))
   end)
@@ -260,9 +314,9 @@ function find.conditions(code, language, add)
   end
 end
 
-local CALL = { lua = "^%s*[%l_][%w_.:]*%b()%s*$", c = "^%s*[%l_][%w_]*%b();%s*$" }
+local CALL = { lua = "^%s*[%l_][%w_.:]*%b()%s*$", c = "^%s+[%a_][%w_]*%b();%s*$" }
 local GUARDED = { lua = "^%s*if .- then ([%l_][%w_.:]*%b()) end%s*$",
-  c = "^%s*if %b() ([%l_][%w_]*%b());%s*$" }
+  c = "^%s*if %b() ([%a_][%w_]*%b());%s*$" }
 local ASSIGNMENT = {
   lua = "^%s*[%a_][%w_.]*%f[^%w_.] = .*$",
   c = "^%s*[%l_][%w_>.%[%]-]*%f[^%w_>.%]-] [+-|&]?= .*;%s*$",
@@ -280,22 +334,32 @@ function find.dropped(code, language, add)
   end
 end
 
--- Calls whose order changes nothing: one of them writes the words of a failure, or both free.
-local function are_independent(one, other)
-  local function writes(call) return call:find("^%s*hf_op_fail") end
-  local function frees(call)
-    return call:find("^%s*[%l_]*free%(") or call:find("^%s*[%l_]*_clear%(")
-      or call:find("^%s*hf_reader_close%(")
+local WRITES = { "hf_op_fail" }
+local FREES = { "[%a_]*free%(", "[%l_]*_clear%(", "hf_reader_close%(", "hf_file_close%(", "close%(",
+  "pthread_[%l_]*destroy%(" }
+local SETS = { "set_%l+%(", "[%u_]+_set_[%l_]+%(", "setsockopt%(", "snprintf%(", "FD_ZERO%(" }
+local TAKES = { "lua_set%l+%(", "lua_rawseti?%(", "hf_setuservalue%(" }
+
+local function is_one_of(call, patterns)
+  for _, pattern in ipairs(patterns) do
+    if call:find("^%s*" .. pattern) then return true end
   end
-  return writes(one) or writes(other) or frees(one) and frees(other)
+  return false
 end
 
--- Verdicts, states and codes of the core: the next one of the same enum.
+-- Calls whose order changes nothing: one of them writes the words of a failure, or both free, or
+-- both set something. Or it breaks all: one takes from Lua's stack what the other has pushed.
+local function has_no_order(one, other)
+  local function both(patterns) return is_one_of(one, patterns) and is_one_of(other, patterns) end
+  local function either(patterns) return is_one_of(one, patterns) or is_one_of(other, patterns) end
+  return either(WRITES) or either(TAKES) or both(FREES) or both(SETS)
+end
+
+-- Verdicts, states and codes of the core and the driver: the next one of the same enum.
 local next_of = {}
 
 local function read_enums()
-  for _, path in ipairs(lines_of(output_of("LC_ALL=C ls " .. CORE .. "/*.[ch] " .. CORE
-      .. "/*/*.[ch]"))) do
+  for _, path in ipairs(paths(CORE .. "/*.[ch] " .. CORE .. "/*/*.[ch] " .. POSIX .. "/*.[ch]")) do
     local text = read(path):gsub("/%*.-%*/", "")
     for body in text:gmatch("typedef enum[^{;]*(%b{})") do
       local names = {}
@@ -329,7 +393,8 @@ local function mutants_of(path)
   local text = assert(read(path))
   local lines = lines_of(text)
   local codes = lines_of((language == "lua" and code_of_lua or code_of_c)(text))
-  local list, file = {}, path:match("^lua/(.*)") or path:match("[^/]+$")
+  local list, file = {}, path:match("^lua/(.*)") or path:match("^csrc/(posix/.*)")
+    or path:match("^csrc/(lua/.*)") or name_of(path)
   local function add(number, rule, from, to, count)
     if from == to then return end
     list[#list + 1] = {
@@ -350,90 +415,12 @@ local function mutants_of(path)
     local behind = codes[number + 1]
     local are_calls = behind and is_call(code, language) and is_call(behind, language)
     if are_calls and indentation(code) == indentation(behind)
-      and not are_independent(code, behind) then
+      and not has_no_order(code, behind) then
       add(number, "order of calls", line .. "\n" .. lines[number + 1], lines[number + 1] .. "\n"
         .. line, 2)
     end
   end
   return list
-end
-
--- Their paths.
-local function core_files()
-  local files = {}
-  for _, path in ipairs(lines_of(output_of("LC_ALL=C ls " .. CORE .. "/*.c " .. CORE
-      .. "/*/*.c"))) do
-    if not DECIDES_NOTHING[path:match("[^/]+$")] then files[#files + 1] = path end
-  end
-  return files
-end
-
--- Without the command, and without what shows a status: their specs compare what is printed.
-local function api_files()
-  local files = {}
-  local found = output_of("LC_ALL=C ls " .. API .. "/*.lua " .. API .. "/loop/*.lua")
-  for _, path in ipairs(lines_of(found)) do
-    if not path:find("/status") and not path:find("/version") then files[#files + 1] = path end
-  end
-  return files
-end
-
-local FILES_OF = {
-  programs = function() return lines_of(output_of("LC_ALL=C ls " .. PROGRAMS .. "/*.lua")) end,
-  core = core_files,
-  api = api_files,
-}
-
-local function files_of(options)
-  local files = {}
-  for _, kind in ipairs { "programs", "core", "api" } do
-    if not options.kind or options.kind == kind then
-      for _, path in ipairs(FILES_OF[kind]()) do files[#files + 1] = path end
-    end
-  end
-  if not options.only then return files end
-  local chosen = {}
-  for _, path in ipairs(files) do
-    local name = "," .. path:match("[^/]+$") .. ","
-    if ("," .. options.only .. ","):find(name, 1, true) then chosen[#chosen + 1] = path end
-  end
-  return chosen
-end
-
--- A number that depends on the mutant and the seed alone.
-local function draw(id, seed)
-  local hash = seed % 2147483647
-  for i = 1, #id do hash = (hash * 31 + id:byte(i)) % 2147483647 end
-  return hash * 48271 % 2147483647
-end
-
-local function all_mutants(options)
-  read_enums()
-  local list, known = {}, {}
-  for _, path in ipairs(files_of(options)) do
-    for _, mutant in ipairs(mutants_of(path)) do
-      if not known[mutant.id] then
-        list[#list + 1] = mutant
-        mutant.name = mutant.id:gsub(":%d+ ", " ", 1)
-        local count = (known[mutant.name] or 0) + 1
-        known[mutant.id], known[mutant.name] = true, count
-        if count > 1 then mutant.name = ("%s (%d)"):format(mutant.name, count) end
-      end
-      mutant.draw = draw(mutant.id, options.seed)
-    end
-  end
-  return list
-end
-
--- Equal parts of a list in the order of the draw.
-local function part_of(list, part)
-  if not part then return list end
-  local at, count = part:match("^(%d+)/(%d+)$")
-  if not at then fail("--part is I/N") end
-  table.sort(list, function(a, b) return a.draw < b.draw or a.draw == b.draw and a.id < b.id end)
-  local chosen = {}
-  for i = tonumber(at), #list, tonumber(count) do chosen[#chosen + 1] = list[i] end
-  return chosen
 end
 
 -- ---- the copy of the tree ----
@@ -443,15 +430,14 @@ local MAKE = "make -s FLAVOURS=luajit CFLAGS=-O0 WARNINGS=-fvisibility=default "
 local SANITIZED = "BUILD=build/asan \"SANITIZE=-fsanitize=address,undefined"
   .. " -fno-sanitize-recover=undefined\" "
 local CORE_SO = "build/luajit/holdfast/core.so"
+local PROCESS_SO = "build/luajit/holdfast/process.so"
 local SIM = "luajit spec/sim/run.lua "
 local BUSTED = "luajit $(command -v busted) --output=TAP "
 
 local Tree = {}
 Tree.__index = Tree
 
--- builds: false for a copy whose programs are shown to the cases alone; "api" for one whose API is
--- shown to the specs
-function Tree.new(name, builds, sanitized)
+function Tree.new(name, goals)
   local self = setmetatable({ path = ROOT .. "/" .. name .. "/tree", objects = {} }, Tree)
   assert(run(("rm -rf %s && mkdir -p %s && cp -r %s %s"):format(self.path, self.path, COPIED,
     self.path)))
@@ -459,15 +445,7 @@ function Tree.new(name, builds, sanitized)
   self.originals = ROOT .. "/" .. name .. "/originals"
   assert(run(("rm -rf %s && mkdir -p %s && cp -r csrc lua %s"):format(self.originals,
     self.originals, self.originals)))
-  self.builds, self.is_api = builds == true, builds == "api"
-  if not self.builds then
-    local goals = builds == "api" and "build" or CORE_SO
-    if not self:run(MAKE .. goals, 1800) then fail("the copy does not build: %s", self.path) end
-    return self
-  end
-  self:make("build", "build unit-programs")
-  self.sanitized = sanitized
-  if sanitized then self:make("build/asan", SANITIZED .. "unit-programs") end
+  self:make(goals)
   return self
 end
 
@@ -493,7 +471,8 @@ end
 
 -- Where make puts the object of this file.
 local function object_of(build, path)
-  return build .. "/obj/" .. path:gsub("%.c$", "") .. ".o"
+  local flavour = path:find(BINDING, 1, true) and "luajit/" or ""
+  return build .. "/obj/" .. flavour .. path:gsub("%.c$", "") .. ".o"
 end
 
 local function replace(text, from, to)
@@ -501,22 +480,29 @@ local function replace(text, from, to)
   return at and text:sub(1, at - 1) .. to .. text:sub(behind + 1) or text
 end
 
-function Tree:make(build, goals)
+function Tree:make(goals)
   if not self:run(MAKE .. goals, 1800) then
     fail("the copy does not build: %s/last.log", self.path)
   end
   self:read_commands(goals)
-  self:share_core(build)
+end
+
+-- The unit programs once more, under sanitizers.
+function Tree:sanitize()
+  if not self.sanitized then self:make(SANITIZED .. "unit-programs") end
+  self.sanitized = true
+end
+
+-- Whether it is a unit program of the driver.
+function Tree:is_of_driver(name)
+  return self.commands["build/unit/" .. name]:find("/obj/" .. POSIX, 1, true)
 end
 
 -- The core as a shared library, so that a mutant is linked once for all unit programs.
 function Tree:share_core(build)
   local library = build .. "/libcore.so"
   local objects = {}
-  for _, path in ipairs(lines_of(output_of("LC_ALL=C ls " .. CORE .. "/*.c " .. CORE
-      .. "/*/*.c"))) do
-    objects[#objects + 1] = object_of(build, path)
-  end
+  for _, path in ipairs(paths(CORE_FILES)) do objects[#objects + 1] = object_of(build, path) end
   local program = self.commands[build .. "/unit/test_acquire"]
   local flags = program:gsub("^%s*mkdir[^;]*;", ""):match("^(.-) %S+%.o ")
   self.commands[library] = ("%s -shared %s -o %s"):format(flags, table.concat(objects, " "),
@@ -524,7 +510,7 @@ function Tree:share_core(build)
   if not self:run(self.commands[library], 120) then fail("the core is no shared library") end
   for made, command in pairs(self.commands) do
     local name = made:match("^" .. build .. "/unit/(test_[%l_]+)$")
-    if name and not UNITS_OF_DRIVER[name] then
+    if name and not self:is_of_driver(name) then
       local with = replace(command, build .. "/libholdfast_core.a",
         "-rdynamic " .. library)
       if not self:run(with, 120) then fail("%s does not link with %s", name, library) end
@@ -536,15 +522,14 @@ local MUTATED = { build = "build/mutated.o", ["build/asan"] = "build/asan/mutate
 
 -- Compiles the file as it stands. optimizer: other flags → whether it compiles, the object's hash
 function Tree:compile(build, path, optimizer)
-  local object, made = object_of(build, path), MUTATED[build]
+  local object, made = object_of(build, path), optimizer and "build/other.o" or MUTATED[build]
   local command = replace(self.commands[object], " -o " .. object, " -o " .. made)
-    :gsub(" %-MMD %-MP", " -w")
-  if optimizer then command = replace(command, "-O0", optimizer) end
+    :gsub(" %-MMD %-MP", " -w"):gsub("%-O0", optimizer or "%0")
   if not self:run(command, 120) then return false end
   return true, output_of(("sha1sum <%s/%s"):format(self.path, made))
 end
 
--- Links the shared core or the module with the mutant's object.
+-- Links what is made with the mutant's object.
 function Tree:link(build, made, path)
   return self:run(replace(self.commands[made], object_of(build, path), MUTATED[build]), 120)
 end
@@ -558,12 +543,12 @@ end
 
 -- ---- the ladder ----
 
--- → those that judge the file first, the others
-local function unit_programs(tree, file)
-  local first, others, is_first = UNITS_OF_FILE[file] or { "test_" .. file:gsub("%.c$", "") }, {}, {}
+-- → the unit programs that judge a file first, the other ones of the driver or of the core
+local function unit_programs(tree, file, first_of, of_driver)
+  local first, others, is_first = first_of[file] or { "test_" .. file:gsub("%.c$", "") }, {}, {}
   for _, name in ipairs(first) do is_first[name] = true end
   for name in output_of("ls " .. tree.path .. "/build/unit"):gmatch("test_[%l_]+%f[\n]") do
-    local judges = not UNITS_OF_DRIVER[name] and not UNITS_OF_BASE[name]
+    local judges = of_driver == (tree:is_of_driver(name) ~= nil) and not UNITS_OF_BASE[name]
     if judges and not is_first[name] then others[#others + 1] = name end
   end
   return first, others
@@ -635,69 +620,238 @@ local function simulations_fail(tree)
   end
 end
 
+-- ---- the judges: → what found it | "invalid", "same", "equal" | "left" | nil: it survives ----
+
+local function compiles_lua(tree, mutant)
+  return tree:run(("luajit -b %s /dev/null"):format(mutant.path), 60)
+end
+
 local function judge_program(tree, mutant, quick)
-  if not tree:run(("luajit -b %s /dev/null"):format(mutant.path), 60) then return "invalid" end
+  if not compiles_lua(tree, mutant) then return "invalid" end
   local found = cases_fail(tree)
   if found or quick then return found or "left" end
   local made = "lua5.4 tools/embed.lua && touch csrc/core/lock/kind.c && " .. MAKE
     .. "-o csrc/programs/embedded.h build"
   if not tree:run(made, 120) then return "invalid" end
-  return sim_fails(tree, "--find --seeds 300") or specs_fail(tree, SPECS_OF_PROGRAMS)
-    or specs_fail(tree, SPECS_OF_FILE[mutant.file])
-    or sim_fails(tree, "--find --seeds 1000")
-end
-
-local function specs_of_api(mutant)
-  local name = mutant.path:sub(#API + 2)
-  return SPECS_OF_API_FILE[name] or { (name:gsub("%.lua$", "")) }
+  local first, specs = mutant.kind.specs(mutant)
+  return sim_fails(tree, "--find --seeds 300") or specs_fail(tree, specs)
+    or specs_fail(tree, first) or sim_fails(tree, "--find --seeds 1000")
 end
 
 local function judge_api(tree, mutant, quick)
-  if not tree:run(("luajit -b %s /dev/null"):format(mutant.path), 60) then return "invalid" end
-  local found = specs_fail(tree, specs_of_api(mutant))
+  if not compiles_lua(tree, mutant) then return "invalid" end
+  local first, specs = mutant.kind.specs(mutant)
+  local found = specs_fail(tree, first)
   if found or quick then return found or "left" end
-  return specs_fail(tree, SPECS_OF_API)
+  return specs_fail(tree, specs)
 end
 
--- The hashes of the original's object, by optimizer.
-local function original_object(tree, mutant, optimizer)
-  local key = mutant.path .. (optimizer or "")
+-- The hash of the object that the original makes of a source, by optimizer.
+local function original_object(tree, mutant, source, optimizer)
+  local key = mutant.path .. source .. (optimizer or "")
   if not tree.objects[key] then
     local path = tree.path .. "/" .. mutant.path
     local text = read(path)
     write(path, tree:original(mutant.path))
-    tree.objects[key] = select(2, assert(tree:compile("build", mutant.path, optimizer)))
+    tree.objects[key] = select(2, assert(tree:compile("build", source, optimizer)))
     write(path, text)
   end
   return tree.objects[key]
 end
 
+-- Compiles the source, the mutant's own file unless said. → "invalid" | "same" | nil
+local function compile(tree, mutant, source)
+  source = source or mutant.path
+  local original = original_object(tree, mutant, source)
+  local compiles, hash = tree:compile("build", source)
+  return not compiles and "invalid" or hash == original and "same" or nil
+end
+
 -- The object code of the optimizer: equal to the original's, the mutant changes nothing.
-local function is_equal(tree, mutant)
-  local _, hash = tree:compile("build", mutant.path, "-O2")
-  return hash == original_object(tree, mutant, "-O2")
+local function is_equal(tree, mutant, source)
+  source = source or mutant.path
+  local _, hash = tree:compile("build", source, "-O2")
+  return hash == original_object(tree, mutant, source, "-O2")
 end
 
 local function judge_core(tree, mutant, quick)
   local path = mutant.path
-  local original = original_object(tree, mutant)
-  local compiles, hash = tree:compile("build", path)
-  if not compiles then return "invalid" end
-  if hash == original then return "same" end
+  local none = compile(tree, mutant)
+  if none then return none end
   if not tree:link("build", "build/libcore.so", path) then return "invalid" end
-  local first, others = unit_programs(tree, mutant.file)
-  local found = units_fail(tree, "build", first) or units_fail(tree, "build", others)
+  local units, others = unit_programs(tree, mutant.file, UNITS_OF_FILE, false)
+  local found = units_fail(tree, "build", units) or units_fail(tree, "build", others)
   if found then return found end
   if is_equal(tree, mutant) then return "equal" end
   if not tree.sanitized then return "left" end
   tree:compile("build/asan", path)
   tree:link("build/asan", "build/asan/libcore.so", path)
-  found = units_fail(tree, "build/asan", first)
+  found = units_fail(tree, "build/asan", units)
   if found or quick then return found or "left" end
-  tree:compile("build", path)
   tree:link("build", CORE_SO, path)
-  return simulations_fail(tree) or specs_fail(tree, SPECS_OF_CORE)
-    or specs_fail(tree, SPECS_OF_FILE[mutant.file])
+  local first, specs = mutant.kind.specs(mutant)
+  return simulations_fail(tree) or specs_fail(tree, specs) or specs_fail(tree, first)
+end
+
+-- Unit programs of the driver, linked with the object that was made of the source.
+local function driver_fails(tree, build, units, source)
+  for _, name in ipairs(units) do
+    local links = tree:link(build, build .. "/unit/" .. name, source)
+    local found = not links and "invalid" or units_fail(tree, build, { name })
+    if found then return found end
+  end
+end
+
+-- The half for other systems is code of one unit program alone.
+local function judge_portable(tree, mutant, unit)
+  local source = "spec/unit/" .. unit .. ".c"
+  local none = compile(tree, mutant, source)
+  if none then return none end
+  local found = driver_fails(tree, "build", { unit }, source)
+  if found then return found end
+  if is_equal(tree, mutant, source) then return "equal" end
+  if not tree.sanitized then return "left" end
+  tree:compile("build/asan", source)
+  return driver_fails(tree, "build/asan", { unit }, source)
+end
+
+local function judge_posix(tree, mutant, quick)
+  local path, name = mutant.path, name_of(mutant.path)
+  local none, portable = compile(tree, mutant), UNIT_OF_PORTABLE[name]
+  if none == "same" and portable then return judge_portable(tree, mutant, portable) end
+  if none then return none end
+  local units, others = unit_programs(tree, name, UNITS_OF_POSIX_FILE, true)
+  local found = driver_fails(tree, "build", units, path)
+  if found then return found end
+  if is_equal(tree, mutant) then return "equal" end
+  found = driver_fails(tree, "build", others, path)
+  if found or not tree.sanitized then return found or "left" end
+  tree:compile("build/asan", path)
+  found = driver_fails(tree, "build/asan", units, path)
+  if found or quick then return found or "left" end
+  tree:link("build", CORE_SO, path)
+  tree:link("build", PROCESS_SO, path)
+  local first, specs = mutant.kind.specs(mutant)
+  return specs_fail(tree, first) or specs_fail(tree, specs)
+end
+
+local function judge_binding(tree, mutant, quick)
+  local none = compile(tree, mutant)
+  if none then return none end
+  if is_equal(tree, mutant) then return "equal" end
+  if not tree:link("build", CORE_SO, mutant.path) then return "invalid" end
+  local first, specs = mutant.kind.specs(mutant)
+  local found = name_of(mutant.path) == "engine.c" and sim_fails(tree, "--kept")
+    or specs_fail(tree, first)
+  if found or quick then return found or "left" end
+  return sim_fails(tree, "--kept") or specs_fail(tree, specs)
+end
+
+-- ---- the kinds ----
+
+local function core_files()
+  local files = {}
+  for _, path in ipairs(paths(CORE_FILES)) do
+    if not DECIDES_NOTHING[name_of(path)] then files[#files + 1] = path end
+  end
+  return files
+end
+
+-- Without the command, and without what shows a status: their specs compare what is printed.
+local function api_files()
+  local files = {}
+  for _, path in ipairs(paths(API .. "/*.lua " .. API .. "/loop/*.lua")) do
+    if not path:find("/status") and not path:find("/version") then files[#files + 1] = path end
+  end
+  return files
+end
+
+-- → those of the file, those of all files that are not among them
+local function without_those_of(first, all)
+  local rest, is_first = {}, {}
+  for _, name in ipairs(first) do is_first[name] = true end
+  for _, name in ipairs(all) do
+    if not is_first[name] then rest[#rest + 1] = name end
+  end
+  return first, rest
+end
+
+local function specs_of(first_of, all)
+  return function(mutant) return without_those_of(first_of[name_of(mutant.path)] or {}, all) end
+end
+
+local function specs_of_api(mutant)
+  local name = mutant.path:sub(#API + 2)
+  return without_those_of(SPECS_OF_API_FILE[name] or { (name:gsub("%.lua$", "")) }, SPECS_OF_API)
+end
+
+local function all_units_fail(tree, of_driver)
+  local _, units = unit_programs(tree, "", {}, of_driver)
+  return units_fail(tree, "build", units)
+    or tree.sanitized and units_fail(tree, "build/asan", units)
+end
+
+local function schedules_or_specs_fail(tree, specs)
+  return sim_fails(tree, "--kept") or specs_fail(tree, specs)
+end
+
+-- Of each:
+--   files()                     the paths that are changed
+--   goals, quick_goals          what make builds in the copy; with --quick, where that is less
+--   prepare(tree, sanitized)    what else the copy needs
+--   judge(tree, mutant, quick)  see the judges
+--   specs(mutant)               → those of the file, those of all files
+--   check(tree, quick, specs)   → what finds the original, too, of what judges
+local KINDS = {
+  {
+    name = "programs", judge = judge_program,
+    files = function() return paths(PROGRAMS .. "/*.lua") end,
+    goals = "build", quick_goals = CORE_SO,
+    specs = specs_of(SPECS_OF_FILE, SPECS_OF_PROGRAMS),
+    check = function(tree, quick, specs)
+      return cases_fail(tree) or not quick and schedules_or_specs_fail(tree, specs)
+    end,
+  },
+  {
+    name = "core", judge = judge_core, files = core_files, goals = "build unit-programs",
+    prepare = function(tree, sanitized)
+      tree:share_core("build")
+      if sanitized then tree:sanitize() tree:share_core("build/asan") end
+    end,
+    specs = specs_of(SPECS_OF_FILE, SPECS_OF_CORE),
+    check = function(tree, quick, specs)
+      return all_units_fail(tree, false) or not quick and schedules_or_specs_fail(tree, specs)
+    end,
+  },
+  {
+    name = "api", judge = judge_api, files = api_files, goals = "build", specs = specs_of_api,
+    check = function(tree, _, specs) return specs_fail(tree, specs) end,
+  },
+  {
+    name = "posix", judge = judge_posix, goals = "build unit-programs",
+    files = function() return paths(POSIX .. "/*.c") end,
+    prepare = function(tree, sanitized)
+      if sanitized then tree:sanitize() end
+    end,
+    specs = specs_of(SPECS_OF_POSIX_FILE, SPECS_OF_POSIX),
+    check = function(tree, quick, specs)
+      return all_units_fail(tree, true) or not quick and specs_fail(tree, specs)
+    end,
+  },
+  {
+    name = "binding", judge = judge_binding, goals = "build",
+    files = function() return paths(BINDING .. "/*.c") end,
+    specs = specs_of(SPECS_OF_BINDING_FILE, SPECS_OF_BINDING),
+    check = function(tree, _, specs) return schedules_or_specs_fail(tree, specs) end,
+  },
+}
+
+local function chosen_kinds(options)
+  local chosen = {}
+  for _, kind in ipairs(KINDS) do
+    if not options.kind or options.kind == kind.name then chosen[#chosen + 1] = kind end
+  end
+  return chosen[1] and chosen or fail("no kind %s", options.kind)
 end
 
 -- → what found it | "invalid", "same", "equal" | "left" | "survives"
@@ -705,44 +859,64 @@ local function try(tree, mutant, quick)
   local path = tree.path .. "/" .. mutant.path
   local original = tree:original(mutant.path)
   write(path, with_mutant(mutant, original))
-  local judge = mutant.path:find(API, 1, true) and judge_api
-    or mutant.language == "lua" and judge_program or judge_core
-  local verdict = judge(tree, mutant, quick) or "survives"
+  local verdict = mutant.kind.judge(tree, mutant, quick) or "survives"
   write(path, original)
   return verdict
 end
 
 -- What judges must find nothing in the original.
-local function check_original(tree, list)
+local function check_original(tree, kind, list, quick)
   local names, known = {}, {}
-  local function must_not_find(found)
-    if found then fail("the original is found, too: %s", found) end
-  end
-  local function want(more)
-    for _, name in ipairs(more or {}) do
-      if not known[name] then names[#names + 1] = name end
-      known[name] = true
+  for _, mutant in ipairs(list) do
+    for _, specs in ipairs { kind.specs(mutant) } do
+      for _, name in ipairs(specs) do
+        if not known[name] then names[#names + 1] = name end
+        known[name] = true
+      end
     end
   end
-  for _, mutant in ipairs(list) do
-    local is_api = mutant.path:find(API, 1, true)
-    want(is_api and specs_of_api(mutant) or SPECS_OF_FILE[mutant.file])
-    want(is_api and SPECS_OF_API or mutant.language == "lua" and SPECS_OF_PROGRAMS or SPECS_OF_CORE)
-  end
-  if not tree.builds then
-    return must_not_find(tree.is_api and specs_fail(tree, names) or cases_fail(tree))
-  end
-  local _, units = unit_programs(tree, "")
-  local found = units_fail(tree, "build", units) or units_fail(tree, "build/asan", units)
-    or cases_fail(tree) or sim_fails(tree, "--kept") or specs_fail(tree, names)
-  must_not_find(found)
+  local found = kind.check(tree, quick, names)
+  if found then fail("the original is found, too: %s", found) end
 end
 
--- Leaves the copy as the original is.
-local function restore(tree, language)
-  if language == "lua" then
-    write(tree.path .. "/csrc/programs/embedded.h", tree:original("csrc/programs/embedded.h"))
+-- ---- which are drawn ----
+
+-- A number that depends on the mutant and the seed alone.
+local function draw(id, seed)
+  local hash = seed % 2147483647
+  for i = 1, #id do hash = (hash * 31 + id:byte(i)) % 2147483647 end
+  return hash * 48271 % 2147483647
+end
+
+-- Those of the files of a kind.
+local function mutants_of_kind(kind, options)
+  local list, known = {}, {}
+  for _, path in ipairs(kind.files()) do
+    local named = "," .. name_of(path) .. ","
+    local wanted = not options.only or ("," .. options.only .. ","):find(named, 1, true)
+    for _, mutant in ipairs(wanted and mutants_of(path) or {}) do
+      if not known[mutant.id] then
+        list[#list + 1] = mutant
+        mutant.name = mutant.id:gsub(":%d+ ", " ", 1)
+        local count = (known[mutant.name] or 0) + 1
+        known[mutant.id], known[mutant.name] = true, count
+        if count > 1 then mutant.name = ("%s (%d)"):format(mutant.name, count) end
+      end
+      mutant.kind, mutant.draw = kind, draw(mutant.id, options.seed)
+    end
   end
+  return list
+end
+
+-- Equal parts of a list in the order of the draw.
+local function part_of(list, part)
+  if not part then return list end
+  local at, count = part:match("^(%d+)/(%d+)$")
+  if not at then fail("--part is I/N") end
+  table.sort(list, function(a, b) return a.draw < b.draw or a.draw == b.draw and a.id < b.id end)
+  local chosen = {}
+  for i = tonumber(at), #list, tonumber(count) do chosen[#chosen + 1] = list[i] end
+  return chosen
 end
 
 -- ---- results ----
@@ -785,7 +959,12 @@ local function print_stale_lines(list)
 end
 
 local function report(options)
-  local all_of_them = all_mutants(options)
+  local all_of_them = {}
+  for _, kind in ipairs(chosen_kinds(options)) do
+    for _, mutant in ipairs(part_of(mutants_of_kind(kind, options), options.part)) do
+      all_of_them[#all_of_them + 1] = mutant
+    end
+  end
   local known, counts, files, survivors, equals = results(), {}, {}, {}, {}
   for _, mutant in ipairs(all_of_them) do
     local why = reason(mutant)
@@ -815,7 +994,7 @@ local function report(options)
   print(("%d of %d found: %.1f %%"):format(found, all, all > 0 and 100 * found / all or 0))
   for _, id in ipairs(survivors) do print("survives: " .. id) end
   for _, id in ipairs(equals) do print("equal: " .. id) end
-  if not options.kind and not options.only then print_stale_lines(all_of_them) end
+  if not (options.kind or options.only or options.part) then print_stale_lines(all_of_them) end
 end
 
 -- ---- the command ----
@@ -842,37 +1021,41 @@ local function parse(args)
   return options
 end
 
-local options = parse(arg)
-if options.report then
-  report(options)
-  os.exit(0)
-end
-local list = part_of(all_mutants(options), options.part)
-if options.list then
-  for _, mutant in ipairs(list) do print(mutant.id) end
-  os.exit(0)
-end
-
-run("mkdir -p " .. ROOT)
-local known = results()
-local compiles = options.kind ~= "programs" and options.kind ~= "api"
-local sanitized = compiles and (not options.quick or options.sanitized)
-local builds = compiles or options.kind == "api" and "api" or not options.quick
-local tree = Tree.new(options.name, builds, sanitized)
-if not options.unchecked then check_original(tree, list) end
-local function is_wanted(mutant)
+local function is_wanted(mutant, known, options)
   local verdict = known[mutant.id]
   if reason(mutant) then return false end
   if options.again then return LIVES[verdict] end
   return not verdict or verdict == "left" and not options.quick
 end
 
-for i, mutant in ipairs(list) do
-  if is_wanted(mutant) then
-    local verdict = try(tree, mutant, options.quick)
-    restore(tree, mutant.language)
-    note(verdict, mutant.id)
-    print(("%d/%d %s: %s"):format(i, #list, mutant.id, verdict))
-    io.stdout:flush()
+-- In a copy of the tree that is made for this kind.
+local function judge_all(kind, list, options)
+  local known = results()
+  local tree = Tree.new(options.name, options.quick and kind.quick_goals or kind.goals)
+  if kind.prepare then kind.prepare(tree, not options.quick or options.sanitized) end
+  if not options.unchecked then check_original(tree, kind, list, options.quick) end
+  for i, mutant in ipairs(list) do
+    if is_wanted(mutant, known, options) then
+      local verdict = try(tree, mutant, options.quick)
+      note(verdict, mutant.id)
+      print(("%d/%d %s: %s"):format(i, #list, mutant.id, verdict))
+      io.stdout:flush()
+    end
+  end
+end
+
+local options = parse(arg)
+read_enums()
+if options.report then
+  report(options)
+  os.exit(0)
+end
+run("mkdir -p " .. ROOT)
+for _, kind in ipairs(chosen_kinds(options)) do
+  local list = part_of(mutants_of_kind(kind, options), options.part)
+  if not options.list then
+    judge_all(kind, list, options)
+  else
+    for _, mutant in ipairs(list) do print(mutant.id) end
   end
 end
