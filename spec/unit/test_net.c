@@ -98,12 +98,14 @@ static void name_is(int count, const listener *const listeners[]) {
 /* ---- dials ---- */
 
 static hf_server server = {.host = NAME, .port = 6379, .label = NAME ":6379"};
+static hf_tls_settings *settings; /* NULL: without TLS */
 static hf_dial dial;
 static char reason[128];
 
 /* Steps until the look-up is over. */
 static hf_dial_state look_up(hf_time now, hf_time until) {
-    hf_dial_state state = hf_dial_start(&dial, &server, NULL, now, until, reason, sizeof reason);
+    hf_dial_state state =
+        hf_dial_start(&dial, &server, settings, now, until, reason, sizeof reason);
     while (state == HF_DIAL_PENDING && dial.lookup) {
         struct pollfd poll_fd = {.fd = dial.fd, .events = dial.events};
         poll(&poll_fd, 1, 5000);
@@ -189,6 +191,24 @@ TEST(after_a_refusal_the_next_has_its_turn_at_once) {
     while (state == HF_DIAL_PENDING) state = step_when_ready(AT(0));
     CHECK_EQ_INT(state, HF_DIAL_FAILED);
     CHECK_STR(reason, "Connection refused");
+}
+
+TEST(a_handshake_has_all_that_is_left) {
+    listener mute = listen_here(8), other = listen_here(8);
+    const listener *both[] = {&mute, &other};
+    name_is(2, both);
+    server.tls = true;
+    settings = hf_tls_settings_new(&(hf_tls_options){.trusting = true});
+    hf_dial_state state = look_up(AT(0), AT(1000));
+    while (state == HF_DIAL_PENDING && !dial.tls) state = step_when_ready(AT(0));
+    CHECK_EQ_INT(state, HF_DIAL_PENDING);
+    CHECK_EQ_U64(dial.next_at, HF_NEVER);
+    hf_dial_cancel(&dial);
+    hf_tls_settings_free(settings);
+    settings = NULL;
+    server.tls = false;
+    stop(&mute);
+    stop(&other);
 }
 
 /* ---- the driver ---- */
