@@ -99,7 +99,7 @@ MODULES := $(FLAVOURS:%=$(BUILD)/%/holdfast/core.so) $(FLAVOURS:%=$(BUILD)/%/hol
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so) $(BUILD)/chaos/proxy $(BUILD)/support/clock.so $(BUILD)/support/rename.so
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: pictures coverage systems named-mutants crash long browser demos fencing orders build unit-programs demo demo-quorum demo-openresty show test check nightly bench bench-report interop lint docs \
+.PHONY: pictures coverage systems named-mutants crash long browser demos fencing orders build core-units driver-units unit-programs demo demo-quorum demo-openresty show test check nightly bench bench-report interop lint docs \
         unit spec memerr asan tsan valgrind clang analyse gc luas hiredis machines packages roots model servers sim sim-mutants \
         fuzz-build chaos shaky mutants porcupine soak site release format install uninstall dist deb opm rock rock-install modules clean embed
 .DEFAULT_GOAL := build
@@ -228,7 +228,11 @@ ORDERED = $(BUILD)/unit/test_orders $(BUILD)/unit/test_margins
 $(ORDERED): $(ORDERS:%=$(BUILD)/obj/spec/unit/%.o)
 $(ORDERED): WRAPPED += $(call wrapped_in,spec/unit/orders_system.c)
 
-unit-programs: $(UNIT_PROGRAMS)
+core-units: $(filter-out $(DRIVER_UNITS:%=$(BUILD)/unit/%),$(UNIT_PROGRAMS))
+
+driver-units: $(DRIVER_UNITS:%=$(BUILD)/unit/%)
+
+unit-programs: core-units driver-units
 
 # fuzzing harnesses: all the code compiled by clang with its sanitizers, in a directory of its own
 

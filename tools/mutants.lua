@@ -487,15 +487,10 @@ function Tree:make(goals)
   self:read_commands(goals)
 end
 
--- The unit programs once more, under sanitizers.
-function Tree:sanitize()
-  if not self.sanitized then self:make(SANITIZED .. "unit-programs") end
+-- Unit programs once more, under sanitizers.
+function Tree:sanitize(goals)
+  self:make(SANITIZED .. goals)
   self.sanitized = true
-end
-
--- Whether it is a unit program of the driver.
-function Tree:is_of_driver(name)
-  return self.commands["build/unit/" .. name]:find("/obj/" .. POSIX, 1, true)
 end
 
 -- The core as a shared library, so that a mutant is linked once for all unit programs.
@@ -510,7 +505,7 @@ function Tree:share_core(build)
   if not self:run(self.commands[library], 120) then fail("the core is no shared library") end
   for made, command in pairs(self.commands) do
     local name = made:match("^" .. build .. "/unit/(test_[%l_]+)$")
-    if name and not self:is_of_driver(name) then
+    if name then
       local with = replace(command, build .. "/libholdfast_core.a",
         "-rdynamic " .. library)
       if not self:run(with, 120) then fail("%s does not link with %s", name, library) end
@@ -543,13 +538,12 @@ end
 
 -- ---- the ladder ----
 
--- → the unit programs that judge a file first, the other ones of the driver or of the core
-local function unit_programs(tree, file, first_of, of_driver)
+-- → the unit programs that judge a file first, the others
+local function unit_programs(tree, file, first_of)
   local first, others, is_first = first_of[file] or { "test_" .. file:gsub("%.c$", "") }, {}, {}
   for _, name in ipairs(first) do is_first[name] = true end
   for name in output_of("ls " .. tree.path .. "/build/unit"):gmatch("test_[%l_]+%f[\n]") do
-    local judges = of_driver == (tree:is_of_driver(name) ~= nil) and not UNITS_OF_BASE[name]
-    if judges and not is_first[name] then others[#others + 1] = name end
+    if not UNITS_OF_BASE[name] and not is_first[name] then others[#others + 1] = name end
   end
   return first, others
 end
@@ -620,7 +614,7 @@ local function simulations_fail(tree)
   end
 end
 
--- ---- the judges: → what found it | "invalid", "same", "equal" | "left" | nil: it survives ----
+-- ---- the judges: → what found it, "invalid", "same", "equal", "left" or nil: it survives ----
 
 local function compiles_lua(tree, mutant)
   return tree:run(("luajit -b %s /dev/null"):format(mutant.path), 60)
@@ -679,7 +673,7 @@ local function judge_core(tree, mutant, quick)
   local none = compile(tree, mutant)
   if none then return none end
   if not tree:link("build", "build/libcore.so", path) then return "invalid" end
-  local units, others = unit_programs(tree, mutant.file, UNITS_OF_FILE, false)
+  local units, others = unit_programs(tree, mutant.file, UNITS_OF_FILE)
   local found = units_fail(tree, "build", units) or units_fail(tree, "build", others)
   if found then return found end
   if is_equal(tree, mutant) then return "equal" end
@@ -720,7 +714,7 @@ local function judge_posix(tree, mutant, quick)
   local none, portable = compile(tree, mutant), UNIT_OF_PORTABLE[name]
   if none == "same" and portable then return judge_portable(tree, mutant, portable) end
   if none then return none end
-  local units, others = unit_programs(tree, name, UNITS_OF_POSIX_FILE, true)
+  local units, others = unit_programs(tree, name, UNITS_OF_POSIX_FILE)
   local found = driver_fails(tree, "build", units, path)
   if found then return found end
   if is_equal(tree, mutant) then return "equal" end
@@ -785,8 +779,8 @@ local function specs_of_api(mutant)
   return without_those_of(SPECS_OF_API_FILE[name] or { (name:gsub("%.lua$", "")) }, SPECS_OF_API)
 end
 
-local function all_units_fail(tree, of_driver)
-  local _, units = unit_programs(tree, "", {}, of_driver)
+local function all_units_fail(tree)
+  local _, units = unit_programs(tree, "", {})
   return units_fail(tree, "build", units)
     or tree.sanitized and units_fail(tree, "build/asan", units)
 end
@@ -813,14 +807,14 @@ local KINDS = {
     end,
   },
   {
-    name = "core", judge = judge_core, files = core_files, goals = "build unit-programs",
+    name = "core", judge = judge_core, files = core_files, goals = "build core-units",
     prepare = function(tree, sanitized)
       tree:share_core("build")
-      if sanitized then tree:sanitize() tree:share_core("build/asan") end
+      if sanitized then tree:sanitize("core-units") tree:share_core("build/asan") end
     end,
     specs = specs_of(SPECS_OF_FILE, SPECS_OF_CORE),
     check = function(tree, quick, specs)
-      return all_units_fail(tree, false) or not quick and schedules_or_specs_fail(tree, specs)
+      return all_units_fail(tree) or not quick and schedules_or_specs_fail(tree, specs)
     end,
   },
   {
@@ -828,14 +822,14 @@ local KINDS = {
     check = function(tree, _, specs) return specs_fail(tree, specs) end,
   },
   {
-    name = "posix", judge = judge_posix, goals = "build unit-programs",
+    name = "posix", judge = judge_posix, goals = "build driver-units",
     files = function() return paths(POSIX .. "/*.c") end,
     prepare = function(tree, sanitized)
-      if sanitized then tree:sanitize() end
+      if sanitized then tree:sanitize("driver-units") end
     end,
     specs = specs_of(SPECS_OF_POSIX_FILE, SPECS_OF_POSIX),
     check = function(tree, quick, specs)
-      return all_units_fail(tree, true) or not quick and specs_fail(tree, specs)
+      return all_units_fail(tree) or not quick and specs_fail(tree, specs)
     end,
   },
   {
