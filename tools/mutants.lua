@@ -432,7 +432,7 @@ local SANITIZED = "BUILD=build/asan \"SANITIZE=-fsanitize=address,undefined"
 local CORE_SO = "build/luajit/holdfast/core.so"
 local PROCESS_SO = "build/luajit/holdfast/process.so"
 local SIM = "luajit spec/sim/run.lua "
-local BUSTED = "luajit $(command -v busted) --output=TAP "
+local BUSTED = "luajit $(command -v busted) --no-keep-going --output=TAP "
 
 local Tree = {}
 Tree.__index = Tree
@@ -449,10 +449,16 @@ function Tree.new(name, goals)
   return self
 end
 
+-- So many seconds of a machine that does nothing else.
+local function patience(seconds)
+  local load = tonumber((read("/proc/loadavg") or ""):match("^[%d.]+")) or 1
+  return math.ceil(seconds * math.max(1, load))
+end
+
 -- → ended well, whether it took too long
 function Tree:run(command, seconds)
   local ok, status = run(("cd %s && timeout -k 5 %d sh -c '%s' >last.log 2>&1 </dev/null"):format(
-    self.path, seconds, command))
+    self.path, patience(seconds), command))
   return ok, status == 124 or status == 137
 end
 
@@ -587,8 +593,9 @@ local function units_fail(tree, build, names)
     local path = build .. "/unit/" .. name
     if tree.commands[path] then made[#made + 1] = path end
   end
-  local how = fails(tree, ("for unit in %s; do timeout 30 $unit || { code=$?;"
-    .. ' echo "stops at $unit"; exit $code; }; done'):format(table.concat(made, " ")), 300)
+  local each = ("for unit in %s; do timeout %d $unit || { code=$?;"
+    .. ' echo "stops at $unit"; exit $code; }; done'):format(table.concat(made, " "), patience(30))
+  local how = fails(tree, each, 300)
   if not how then return nil end
   local name = (read(tree.path .. "/last.log") or ""):match("stops at %S*/(%S+)") or "units"
   return ("%s, %s"):format(name, how == "fails" and first_failure(tree) or how)
