@@ -102,7 +102,7 @@ local SPECS_OF_BINDING_FILE = {
   ["op.c"] = { "lock", "waiting", "loops", "with_lock", "model" },
   ["owner.c"] = { "lock", "loops", "threads", "resty" }, ["support.c"] = { "misuse", "lock" },
   ["template.c"] = { "templates" }, ["watchdog.c"] = { "watchdog" },
-  ["wire.c"] = { "status", "command", "deadlocks", "multi_lock" },
+  ["wire.c"] = { "keep", "deadlocks", "multi_lock", "status" },
 }
 local SPECS_OF_BINDING = {
   "core_calls", "lock", "with_lock", "misuse", "multi_lock", "async_release", "model",
