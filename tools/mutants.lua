@@ -570,7 +570,10 @@ end
 
 local function spec_fails(tree, name, seconds)
   if not read(tree.path .. "/spec/" .. name .. "_spec.lua") then return nil end
-  local how = fails(tree, BUSTED .. "spec/" .. name .. "_spec.lua", seconds)
+  local command = BUSTED .. "spec/" .. name .. "_spec.lua"
+  local how = fails(tree, command, seconds)
+  -- On a busy machine one may fail that has nothing wrong: as in make test, it has another try.
+  if how == "fails" then how = fails(tree, command, seconds) end
   return how and ("%s_spec, %s"):format(name, how == "fails" and first_failure(tree) or how)
 end
 
