@@ -39,7 +39,7 @@ describe("under ngx_lua", function()
       grant = options.grant_lease or 2, init = options.init or "",
       patience = options.command_timeout or 2 }
     front = nginx.start {
-      workers = options.workers,
+      workers = options.workers, tcp = options.tcp,
       main = options.main,
       env = options.env,
       code_cache = options.code_cache,
@@ -110,13 +110,14 @@ describe("under ngx_lua", function()
         tls = { cert = made.stranger.cert, key = made.stranger.key, ca = made.ca.cert },
       }
       start {
-        http = ("lua_ssl_trusted_certificate %s;\n"):format(made.ca.cert),
+        tcp = true, http = ("lua_ssl_trusted_certificate %s;\n"):format(made.ca.cert),
         server = try("/good", guarded:tls_url("localhost"), "")
           .. try("/elsewhere", other:tls_url("localhost"), "")
           .. try("/expected", other:tls_url("localhost"), 'server_name = "redis.example"')
           .. try("/untrusted", untrusted:tls_url("localhost"), "")
           .. try("/unverified", untrusted:tls_url("localhost"), "verify = false")
           .. try("/plain", "rediss://127.0.0.1:" .. guarded.port, "")
+          .. try("/http", 'rediss://127.0.0.1:" .. ngx.var.arg_port .. "', "")
           .. handler("/no-tls", ([[
             local client = HOLDFAST.new { url = "redis://127.0.0.1:%d" }
             local _, message, code = client:lock("a"):acquire(0)
@@ -144,6 +145,7 @@ describe("under ngx_lua", function()
         "/elsewhere")
       comes_to_say("^unreachable|.*certificate", "/untrusted")
       comes_to_say("^unreachable|.*does the server speak TLS%?", "/plain")
+      comes_to_say("^unreachable|.*does the server speak TLS%?", "/http?port=" .. front.port)
       comes_to_say("^unreachable|.*use rediss://", "/no-tls")
       assert.matches("lua_ssl_trusted_certificate", say "/misuse")
       other:stop()

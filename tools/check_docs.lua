@@ -93,7 +93,7 @@ local TEMPORARY = { "client_body", "proxy", "fastcgi", "uwsgi", "scgi" }
 local function temporary_paths()
   local lines = { "access_log off;" }
   for i, name in ipairs(TEMPORARY) do
-    lines[i] = ("%s_temp_path %s/%s;"):format(name, directory, name)
+    lines[i + 1] = ("%s_temp_path %s/%s;"):format(name, directory, name)
   end
   return table.concat(lines, "\n")
 end

@@ -176,7 +176,9 @@ local function agree(client, link, socket)
   if message == "timeout" then
     return nil, "the TLS handshake timed out; does the server speak TLS?"
   end
-  return nil, "TLS: " .. message
+  -- what nginx says of any other failure than that of a certificate
+  local hint = message == "handshake failed" and "; does the server speak TLS?" or ""
+  return nil, "TLS: " .. message .. hint
 end
 
 -- Receives until the connection ends. → the reason, nil when the server closed it
