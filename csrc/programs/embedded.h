@@ -832,14 +832,15 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [PERMIT_ACQUIRE_13] = "local IDS = ids_of(OWNER)\n"
     "local back = first_end and first_end <= NOW and reclaim(#IDS - (FREE or 0)) or 0\n"
-    "local function take(before)\n"
+    "local ends = first_end and end_of(LEASES, IDS)\n"
+    "local function take()\n"
     "local token = next_token(TOKEN_TTL, nil, US)\n"
-    "draw(IDS, math.max(NOW + LEASE, (before or 0) + 1))\n"
+    "local last = #IDS > 1 and last_end(LEASES, IDS) or ends or 0\n"
+    "draw(IDS, math.max(NOW + LEASE, last + 1))\n"
     "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
     "return { 1, token }\n"
     "end\n"
-    "local ends = first_end and end_of(LEASES, IDS)\n"
-    "if ends then return take(ends) end\n"
+    "if ends then return take() end\n"
     "if FREE and FREE >= #IDS and redis.call('EXISTS', QUEUE) == 0 then return take() end\n",
     [PERMIT_ACQUIRE_18] = "local function busy(left_ms, foreign)\n"
     "if back > 0 then first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2]) end\n"
@@ -1127,6 +1128,13 @@ static const char *const hf_segment_table[] = {
     "first = math.min(first or score, score)\n"
     "end\n"
     "return first\n"
+    "end\n"
+    "local function last_end(leases, ids)\n"
+    "local last = 0\n"
+    "for _, id in ipairs(ids) do\n"
+    "last = math.max(last, tonumber(redis.call('ZSCORE', leases, id)) or 0)\n"
+    "end\n"
+    "return last\n"
     "end\n"
     "local function set_end(leases, ids, ms)\n"
     "local text, args = digits(ms), {}\n"
@@ -2210,41 +2218,41 @@ static const hf_program hf_program_table[] = {
     LOCK_PROBE_1, QUEUE_7, RELEASE_25, HF_NO_SEGMENT}, 15799, NULL},
     {"mutex_renew", "9df5d8634374a125ec5e4ab9434f32db21be0392", (const unsigned char[]){STRING_1,
     RENEW_2, HF_NO_SEGMENT}, 613, NULL},
-    {"permit_acquire", "ee753e0f07ba7438eba759e9f695f4d0c26390b0", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "d50e687b35542425a8174112e03fe08e462bc4c3", (const unsigned char[]){KEYS_1,
     CLOCK_1, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_ACQUIRE_5, PLAIN_1, PERMIT_ACQUIRE_7,
     BEHIND_1, GRANTING_3, PERMITS_1, TOKEN_1, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3,
     PERMIT_ACQUIRE_13, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, LAST_PLACE_1,
     PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, PERMIT_ACQUIRE_18,
     PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
-    PERMIT_QUEUE_4, PERMIT_ACQUIRE_21, HF_NO_SEGMENT}, 18342,
+    PERMIT_QUEUE_4, PERMIT_ACQUIRE_21, HF_NO_SEGMENT}, 18555,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
-    {"permit_extend", "180802e3b854eb8533edbd07141400e85bc00389", (const unsigned char[]){CLOCK_1,
+    {"permit_extend", "2c0a22d2ab6b340dfe8dd49fd42406ede00e9040", (const unsigned char[]){CLOCK_1,
     PERMIT_ID_1, PERMITS_1, PERMIT_EXTEND_4, PLAIN_1, SHORTENED_1, PERMIT_EXTEND_7, HF_NO_SEGMENT},
-    2440, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_EXTEND]},
+    2611, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_EXTEND]},
     {"permit_info", "04c5ab978e74340008bcf6d5b04cc16d4daf26f3", (const unsigned char[]){CLOCK_1,
     PERMIT_INFO_2, DEAF_1, AHEAD_3, WHOLE_NUMBER_1, PERMIT_INFO_5, HF_NO_SEGMENT}, 1709, NULL},
-    {"permit_leave", "9aca1cb4300fa80d2e3abd8aaccd42d9041d020a", (const unsigned char[]){KEYS_1,
+    {"permit_leave", "8ae0701b57fcb0dbc324bd6cce88cd4ea0a33e60", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1,
     POOL_FOREIGN_1, POOL_CHANGES_3, PLAIN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
     PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4,
     SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, IS_QUEUE_1, FORGETTING_1,
-    PERMIT_LEAVE_14, HF_NO_SEGMENT}, 13725, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
-    {"permit_release", "4455fd058413ea49642322e908b41ad640dc83ea", (const unsigned char[]){KEYS_1,
+    PERMIT_LEAVE_14, HF_NO_SEGMENT}, 13896, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
+    {"permit_release", "da156fd065c854428b12134e6929e7481f69dc54", (const unsigned char[]){KEYS_1,
     CLOCK_1, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_RELEASE_5, TOKEN_1, PERMIT_GRANTING_1,
     PERMIT_RELEASE_8, POOL_FOREIGN_1, PLAIN_1, PERMIT_RELEASE_11, PERMITS_1, TOKEN_1, PLAIN_1,
     POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_RELEASE_16, OURS_1, PLACING_1, RECORD_1,
     NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
     PARTS_1, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6,
-    PERMIT_RELEASE_20, HF_NO_SEGMENT}, 15834,
+    PERMIT_RELEASE_20, HF_NO_SEGMENT}, 16005,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
-    {"permit_renew", "62f0da57ab64d1bccffc5e763c2ebe8547054706", (const unsigned char[]){CLOCK_1,
-    PERMIT_ID_1, PERMITS_1, PERMIT_RENEW_4, HF_NO_SEGMENT}, 1731, NULL},
-    {"permit_set", "673a47451deab76059308c87921e6bad4e486cd8", (const unsigned char[]){KEYS_1,
+    {"permit_renew", "8a8204f5b665b325d6aedaa836c228309947330b", (const unsigned char[]){CLOCK_1,
+    PERMIT_ID_1, PERMITS_1, PERMIT_RENEW_4, HF_NO_SEGMENT}, 1902, NULL},
+    {"permit_set", "657536524056cde4b6064071157fda45de0ac2bc", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1,
     POOL_FOREIGN_1, POOL_CHANGES_3, PLAIN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
     PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4,
     SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_SET_12, HF_NO_SEGMENT},
-    12627, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
+    12798, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
     {"raise", "852d75b1d352ca55b01f78e83f52bb635c1fdc04", (const unsigned char[]){RAISE_1,
     HF_NO_SEGMENT}, 327, NULL},
     {"release", "4ab659c5210bb892f1b5e82d6cb93ad38e85993a", (const unsigned char[]){KEYS_1,
@@ -2371,36 +2379,36 @@ static const hf_program hf_program_table[] = {
     NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
     GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, IS_QUEUE_1,
     FORGETTING_1, TELLING_1, LEAVE_15, HF_NO_SEGMENT}, 15102, NULL},
-    {"sharded_permit_acquire", "625af44c6d6e8302637369254227f8d55abe9066",
+    {"sharded_permit_acquire", "ac580c5e6eeb458e217e7c7eb69fcf1786560c9f",
     (const unsigned char[]){KEYS_1, CLOCK_1, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_ACQUIRE_5,
     SHARDED_1, PERMIT_ACQUIRE_7, BEHIND_1, GRANTING_3, PERMITS_1, TOKEN_1, POOL_CHANGES_1,
     POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_ACQUIRE_13, OURS_1, PLACING_1, RECORD_1, NOW_1,
     RECORD_3, SHARDED_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4,
     PERMIT_ACQUIRE_18, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4,
-    SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_21, HF_NO_SEGMENT}, 19130, NULL},
-    {"sharded_permit_extend", "bc45e4da34a27741ab5b2baef4c9e54cc720eec5",
+    SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_21, HF_NO_SEGMENT}, 19343, NULL},
+    {"sharded_permit_extend", "7b6feefecfffd2cece4dac445cd8bbf8c775a402",
     (const unsigned char[]){CLOCK_1, PERMIT_ID_1, PERMITS_1, PERMIT_EXTEND_4, SHARDED_1,
-    SHORTENED_1, PERMIT_EXTEND_7, HF_NO_SEGMENT}, 2834, NULL},
-    {"sharded_permit_leave", "56bc0288ef4765e3bac378690945237a3b7e44b3",
+    SHORTENED_1, PERMIT_EXTEND_7, HF_NO_SEGMENT}, 3005, NULL},
+    {"sharded_permit_leave", "936d42cd5c8f52cc854667ac810ffa25096f2691",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1,
     POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, SHARDED_1, OURS_1, PLACING_1, RECORD_1,
     NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
     PARTS_1, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, IS_QUEUE_1,
-    FORGETTING_1, PERMIT_LEAVE_14, HF_NO_SEGMENT}, 14119, NULL},
-    {"sharded_permit_release", "8282cfe3f33bdfab8bcd185adb6c8b568b4e8fd8",
+    FORGETTING_1, PERMIT_LEAVE_14, HF_NO_SEGMENT}, 14290, NULL},
+    {"sharded_permit_release", "aa6b4a7056d05b98f3fecfc562862a2c94bebc91",
     (const unsigned char[]){KEYS_1, CLOCK_1, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_RELEASE_5,
     TOKEN_1, PERMIT_GRANTING_1, PERMIT_RELEASE_8, POOL_FOREIGN_1, SHARDED_1, PERMIT_RELEASE_11,
     PERMITS_1, TOKEN_1, SHARDED_1, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3,
     PERMIT_RELEASE_16, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1,
     FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
-    PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_RELEASE_20, HF_NO_SEGMENT}, 16622,
+    PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_RELEASE_20, HF_NO_SEGMENT}, 16793,
     NULL},
-    {"sharded_permit_set", "1ca056bbd8de7923993ff666190a3bd9eb4bc710",
+    {"sharded_permit_set", "106d6b18eba2f1f3d42d7c59a9e24c3fab52adcb",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1,
     POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, SHARDED_1, OURS_1, PLACING_1, RECORD_1,
     NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
     PARTS_1, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6,
-    PERMIT_SET_12, HF_NO_SEGMENT}, 13021, NULL},
+    PERMIT_SET_12, HF_NO_SEGMENT}, 13192, NULL},
     {"sharded_release", "11aa03224116160f1c42ec08b9d88c639111ced1", (const unsigned char[]){KEYS_1,
     RELEASE_2, HASH_1, RELEASE_4, HASH_HOLDING_1, RELEASE_6, HASH_REMOVING_1, RELEASE_8,
     SHARDED_HEARD_1, RELEASE_10, HASH_1, SHARDED_1, CLOCK_1, TOKEN_1, RANGES_3, RELEASE_15,

@@ -42,15 +42,18 @@ end
 local IDS = ids_of(OWNER)
 local back = first_end and first_end <= NOW and reclaim(#IDS - (FREE or 0)) or 0
 
-local function take(before)
+local ends = first_end and end_of(LEASES, IDS)
+
+-- Some may stand already, by a grant or set aside: what others were told of their end stays true.
+local function take()
   local token = next_token(TOKEN_TTL, nil, US)
-  draw(IDS, math.max(NOW + LEASE, (before or 0) + 1))
+  local last = #IDS > 1 and last_end(LEASES, IDS) or ends or 0
+  draw(IDS, math.max(NOW + LEASE, last + 1))
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
   return { 1, token }
 end
 
-local ends = first_end and end_of(LEASES, IDS)
-if ends then return take(ends) end
+if ends then return take() end
 if FREE and FREE >= #IDS and redis.call('EXISTS', QUEUE) == 0 then return take() end
 
 --#include "ours.lua"

@@ -23,6 +23,15 @@ local function end_of(leases, ids)
   return first
 end
 
+-- The ms at which the last of those ends that stand; 0: none does.
+local function last_end(leases, ids)
+  local last = 0
+  for _, id in ipairs(ids) do
+    last = math.max(last, tonumber(redis.call('ZSCORE', leases, id)) or 0)
+  end
+  return last
+end
+
 -- → how many of them were free
 local function set_end(leases, ids, ms)
   local text, args = digits(ms), {}

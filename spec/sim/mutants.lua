@@ -184,7 +184,7 @@ local IN_PROGRAMS = {
   { "permit_renew_creates", "a renewal takes permits again", "if readable and ends then",
     "ends = ends or NOW if readable then" },
   { "permit_short", "the server keeps permits for less than was asked",
-    "math.max(NOW + LEASE, (before or 0) + 1)",
+    "math.max(NOW + LEASE, last + 1)",
     "NOW + LEASE * 0.9" },
   { "permit_leave_keeps", "a wait that ends keeps what it was granted", "put_back(all_of(OWNER))",
     "0" },

@@ -1042,6 +1042,15 @@ for name, redisson in pairs {
   end)
 end
 
+case("who takes what was set aside for longer does not shorten it", function(c)
+  c.cmd("SET", KEY, 1)
+  c.cmd("ZADD", LEASES, NOW + GRANT, wire.ids_of(A .. ":1*2")[1])
+  c.same(1, acquire(c, A .. ":1*2", { member = member(A, 1, 2), lease = 100 })[1])
+  local ends = {}
+  for i, id in ipairs(wire.ids_of(A .. ":1*2")) do ends[i] = tonumber(c.cmd("ZSCORE", LEASES, id)) end
+  c.same({ NOW + GRANT + 1, NOW + GRANT + 1 }, ends)
+end)
+
 case("what was set aside for too long is told to Redisson when its waiter asks again", function(c)
   local ears = java(c)
   c.cmd("SET", KEY, 0)
