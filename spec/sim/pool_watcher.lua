@@ -178,11 +178,10 @@ local function check_asleep(self, key)
   if not free then return end
   for slot, java in pairs(key.asleep) do
     local ended = free < java.permits and ended_at(self, key, java.permits - free)
-    if free < java.permits and not ended then java.since = self.world.now end
-    local since = max(java.since, ended or 0)
-    if self.world.now - since > CALM_GAP then
+    if free < java.permits then java.since = max(java.since, ended or self.world.now) end
+    if self.world.now - java.since > CALM_GAP then
       self.world:fail("asleep", "%s: %d permits are free for %.3f s, and java %d sleeps", key.name,
-        java.permits, (self.world.now - since) / 1e6, slot)
+        java.permits, (self.world.now - java.since) / 1e6, slot)
     end
   end
 end
