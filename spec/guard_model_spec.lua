@@ -5,7 +5,7 @@
 local compat = require "holdfast.compat"
 local guard_model = require "spec.support.guard_model"
 local holdfast = require "holdfast"
-local random_of = require "spec.support.random"
+local random_run = require "spec.support.random_run"
 local redis = require "spec.support.redis"
 local resp = require "spec.support.resp"
 
@@ -33,18 +33,7 @@ describe("what an idempotent call says", function()
     server:stop()
   end)
 
-  local Run = {}
-  Run.__index = Run
-
-  function Run:note(format, ...)
-    self.log[#self.log + 1] = format:format(...)
-  end
-
-  function Run:expect(what, got, want)
-    if got == want then return end
-    error(("seed %d, after\n  %s\n%s is %s, and the model says %s"):format(self.seed,
-      table.concat(self.log, "\n  "), what, tostring(got), tostring(want)), 0)
-  end
+  local Run = random_run.kind()
 
   local function random_options(random)
     local function one_of(...) return (select(random(select("#", ...)), ...)) end
@@ -146,7 +135,7 @@ describe("what an idempotent call says", function()
 
   local function run(seed)
     local self = setmetatable({
-      seed = seed, random = random_of(seed), model = guard_model.new(), log = {},
+      seed = seed, random = random_run.numbers(seed), model = guard_model.new(), log = {},
       name = "guard:" .. seed, first = seed,
     }, Run)
     for _ = 1, LENGTH do

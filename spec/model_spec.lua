@@ -8,7 +8,7 @@ local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local lock_model = require "spec.support.lock_model"
 local multi_model = require "spec.support.multi_model"
-local random_of = require "spec.support.random"
+local random_run = require "spec.support.random_run"
 local redis = require "spec.support.redis"
 local resp = require "spec.support.resp"
 
@@ -68,13 +68,12 @@ describe("what a lock says", function()
     return table.concat(words, " ")
   end
 
-  local Run = {}
-  Run.__index = Run
+  local Run = random_run.kind()
 
   local function new_run(seed)
     local self = setmetatable({
-      random = random_of(seed), model = lock_model.new(GRANT), handles = {}, multis = {}, log = {},
-      highest = {}, seed = seed,
+      random = random_run.numbers(seed), model = lock_model.new(GRANT), handles = {}, multis = {},
+      log = {}, highest = {}, seed = seed,
     }, Run)
     if seed % 4 == 3 then self:add_multis() else self:add_handles(seed % 4) end
     return self
@@ -134,16 +133,6 @@ describe("what a lock says", function()
     end
     self:add_multi(holdfast.multi_lock(locks), members)
     for i = 1, 2 do self:add(i, keys[2], random_options(self.random, 0)) end
-  end
-
-  function Run:note(format, ...)
-    self.log[#self.log + 1] = format:format(...)
-  end
-
-  function Run:expect(what, got, want)
-    if got == want then return end
-    error(("seed %d, after\n  %s\n%s is %s, and the model says %s"):format(self.seed,
-      table.concat(self.log, "\n  "), what, tostring(got), tostring(want)), 0)
   end
 
   local function outcome(result, message, code)

@@ -493,7 +493,7 @@ function Tree:make(goals)
   self:read_commands(goals)
 end
 
--- Unit programs once more, under sanitizers.
+-- The unit programs again, under sanitizers.
 function Tree:sanitize(goals)
   self:make(SANITIZED .. goals)
   self.sanitized = true

@@ -941,7 +941,7 @@ case("an extension sets the lease, and confirms", function(c)
   c.same(-1, extend(c, B .. ":1", 0))
 end)
 
-case("a shorter lease is told to the first waiter, and to so many of Redisson's", function(c)
+case("a shorter lease wakes the first waiter, and one of Redisson's for each permit", function(c)
   acquire(c, A .. ":1*2", { permits = 2 })
   local heard, redisson = grants_of(c, B), c.listen(CHANNEL)
   queued(c, T0, member(B, 1))

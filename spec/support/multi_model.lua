@@ -132,7 +132,7 @@ local function give_back(self, count, code)
   return code
 end
 
--- Until all are held, nobody is told of the loss of one.
+-- The loss of a lock is reported only once all are held.
 local function mute(self, one, is_muted)
   local hold = parts.hold_of(self.locks, one)
   local entry = hold and parts.entry_of(one, hold)

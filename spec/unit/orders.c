@@ -80,7 +80,8 @@ static struct order {
     ucontext_t outside;
     hf_time now;
     uint64_t random;
-    uint32_t loyalty; /* of a random walk: of so many choices one leaves the thread that runs */
+    uint32_t
+        loyalty; /* a random walk leaves the running thread at one choice in this many; 0: at any */
     uint32_t choices, steps, first_step;
     uint8_t options[ORDER_CHOICES];
     step trace[KEPT_STEPS]; /* a ring */
@@ -220,7 +221,7 @@ static void watch_for_aborts(void) {
 
 /* ---- stacks ---- */
 
-/* The sanitizer is told of each change of the stack. It keeps little of what was freed: a fork
+/* The sanitizer must know each change of the stack. It keeps little of what was freed: a fork
  * would copy that. */
 #ifdef __SANITIZE_ADDRESS__
 const char *__asan_default_options(void);

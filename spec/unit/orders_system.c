@@ -215,7 +215,7 @@ typedef struct file {
     uint64_t serial;
     order_socket *socket;
     size_t bytes;        /* of a pipe, at its reading end */
-    struct file *reader; /* of a writing end; NULL: closed */
+    struct file *reader; /* where what a writing end writes arrives; NULL: that end is closed */
     bool resets;         /* SO_LINGER: closing it takes back what was sent */
     hf_time connected_at;
 } file;
