@@ -1,4 +1,5 @@
--- Two builds of holdfast in one run: how many turns the second one has for each of the first one.
+-- Two builds of holdfast in one run: how many turns the second one has for each of the first one,
+-- and how much of the server's processor a turn takes.
 --
 --   lua5.4 bench/pair.lua OLD NEW     trees of the sources in which `make CHECKED=` has run
 --
@@ -13,13 +14,15 @@ local sys = require "spec.support.sys"
 
 local ROUNDS = tonumber(os.getenv("HOLDFAST_BENCH_ROUNDS") or 41)
 local SECONDS = tonumber(os.getenv("HOLDFAST_BENCH_SECONDS") or 0.5)
+local unpack = table.unpack or unpack
 local START = 0.4 -- seconds until all workers of a round are connected
 local INTERPRETER = sys.interpreter()
 local LUA = INTERPRETER:match("[^/]+$")
 
--- Name, kind of bench/kind_worker.lua, workers.
+-- Name, kind of bench/kind_worker.lua, workers, whether each has a lock of its own.
 local PARTS = {
   { "free", "lock", 1 },
+  { "server", "lock", 32, true },
   { "handoff", "lock", 8 },
   { "crowd", "lock", 32 },
   { "readers", "read", 4 },
@@ -32,13 +35,20 @@ if #trees ~= 2 then
   os.exit(2)
 end
 
--- → turns of all workers of one build
-local function round(server, tree, kind, workers)
-  local start, started, turns = process.now() + START, {}, 0
+-- Seconds of the server's processor.
+local function used(server)
+  local info, sum = server:cli("INFO", "cpu"), 0
+  for seconds in info:gmatch("used_cpu_%l+:([%d.]+)") do sum = sum + seconds end
+  return sum
+end
+
+-- → turns of all workers of one build, the server's processor for each
+local function round(server, tree, kind, workers, apart)
+  local start, started, turns, before = process.now() + START, {}, 0, used(server)
   for i = 1, workers do
     started[i] = process.start {
       INTERPRETER, "bench/kind_worker.lua", server:url(), ("%.6f"):format(start), ("%.6f"):format(start + SECONDS),
-      kind, "bench:" .. kind,
+      kind, "bench:" .. kind .. (apart and i or ""),
       env = {
         LUA_PATH = ("%s/lua/?.lua;%s/lua/?/init.lua;./?.lua;;"):format(tree, tree),
         LUA_CPATH = ("%s/build/%s/?.so;%s;;"):format(tree, LUA, process.lua_cpath),
@@ -49,29 +59,36 @@ local function round(server, tree, kind, workers)
     assert(worker:wait(60))
     turns = turns + assert(tonumber(worker:output():match("%d+")), worker:output())
   end
-  return turns
+  return { turns = turns, cost = (used(server) - before) / turns }
 end
 
 local function at(sorted, share) return sorted[math.max(1, math.ceil(#sorted * share))] end
 
-local function compare(server, name, kind, workers)
-  local ratios, old, new = {}, {}, {}
+-- What a figure is in the new rounds for each of the old ones, from the lowest to the highest.
+local function ratios(old, new, figure)
+  local list = {}
+  for i = 1, ROUNDS do list[i] = new[i][figure] / old[i][figure] end
+  table.sort(list)
+  return list
+end
+
+local function compare(server, name, kind, workers, apart)
+  local old, new = {}, {}
   for i = 1, ROUNDS do
-    if i % 2 == 1 then old[i] = round(server, trees[1], kind, workers) end
-    new[i] = round(server, trees[2], kind, workers)
-    if i % 2 == 0 then old[i] = round(server, trees[1], kind, workers) end
-    ratios[i] = new[i] / old[i]
+    if i % 2 == 1 then old[i] = round(server, trees[1], kind, workers, apart) end
+    new[i] = round(server, trees[2], kind, workers, apart)
+    if i % 2 == 0 then old[i] = round(server, trees[1], kind, workers, apart) end
   end
-  table.sort(ratios)
-  table.sort(old)
-  print(("%-8s %7.0f turns/s before, ratio %.3f (%.3f to %.3f)"):format(name, at(old, 0.5) / SECONDS, at(ratios, 0.5),
-    at(ratios, 0.25), at(ratios, 0.75)))
+  for _, figure in ipairs { "turns", "cost" } do
+    local list = ratios(old, new, figure)
+    print(("%-8s %-5s ratio %.3f (%.3f to %.3f)"):format(name, figure, at(list, 0.5), at(list, 0.25), at(list, 0.75)))
+  end
 end
 
 assert(sys.pin(0, 0))
 local server = redis.start()
 local wanted = os.getenv("HOLDFAST_BENCH_PARTS")
 for _, part in ipairs(PARTS) do
-  if not wanted or wanted:find(part[1], 1, true) then compare(server, part[1], part[2], part[3]) end
+  if not wanted or wanted:find(part[1], 1, true) then compare(server, unpack(part)) end
 end
 server:stop()
