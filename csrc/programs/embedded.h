@@ -34,13 +34,13 @@ enum hf_program_id {
 };
 
 enum hf_segment_id {
-    HF_NO_SEGMENT, ACQUIRE_7, ACQUIRE_ALL_12, ACQUIRING_1, ACQUIRING_3, ACQUIRING_6, AHEAD_3,
+    HF_NO_SEGMENT, ACQUIRE_6, ACQUIRE_ALL_12, ACQUIRING_1, ACQUIRING_3, ACQUIRING_6, AHEAD_3,
     BEGIN_13, BEGIN_5, BEHIND_1, CLOCK_1, COMPLETE_11, COMPLETE_13, DEAF_1, DUE_1, EXTEND_4,
     EXTEND_7, EXTENDING_1, FAIR_ACQUIRE_10, FAIR_EXTEND_6, FAIR_FORCE_10, FAIR_FORCE_8,
     FAIR_INFO_5, FAIR_LEAVE_6, FAIR_PASSING_3, FAIR_QUEUE_3, FAIR_QUEUE_5, FAIR_RELEASE_4,
     FAIR_RELEASE_7, FENCE_1, FIRST_IN_LINE_1, FOLLOWING_1, FOLLOWING_3, FORCE_11, FORGET_RECORD_1,
     FORGETTING_1, FREE_1, FRESH_1, GIVING_1, GRANTING_1, GRANTING_3, HASH_1, HASH_HOLDING_1,
-    HASH_NEXT_3, HASH_NEXT_5, HASH_REMOVING_1, HASH_TAKING_1, HEAD_3, HEAD_5, INFO_5, IS_QUEUE_1,
+    HASH_NEXT_3, HASH_NEXT_5, HASH_REMOVING_1, HASH_TAKING_1, HEAD_1, HEAD_3, INFO_5, IS_QUEUE_1,
     JAVAS_1, KEYS_1, LAST_PLACE_1, LATCH_3, LATCH_5, LATCH_7, LATCH_DELETE_2, LATCH_DOWN_2,
     LATCH_SET_2, LEAVE_15, LOCK_PROBE_1, MEMBER_1, MEMBERS_1, MEMBERS_4, NOTE_1, NOW_1,
     ONLY_LOCK_1, OURS_1, PARTS_1, PASSING_OVER_1, PASSING_OVER_3, PERMIT_ACQUIRE_13,
@@ -50,8 +50,8 @@ enum hf_segment_id {
     PERMIT_RELEASE_20, PERMIT_RELEASE_5, PERMIT_RELEASE_8, PERMIT_RENEW_4, PERMIT_SET_12,
     PERMITS_1, PLACING_1, PLAIN_1, PLAIN_HEARD_1, POOL_3, POOL_CHANGES_1, POOL_CHANGES_3,
     POOL_FOREIGN_1, QUEUE_1, QUEUE_7, QUEUEING_4, RAISE_1, RANGES_3, RECORD_1, RECORD_3,
-    RECORDED_NEXT_4, RELEASE_10, RELEASE_15, RELEASE_18, RELEASE_2, RELEASE_20, RELEASE_25,
-    RELEASE_4, RELEASE_6, RELEASE_8, RELEASE_ALL_11, RENEW_2, RUNS_1, RW_1, RW_ACQUIRE_10,
+    RECORDED_NEXT_4, RELEASE_1, RELEASE_14, RELEASE_17, RELEASE_19, RELEASE_24, RELEASE_3,
+    RELEASE_5, RELEASE_7, RELEASE_9, RELEASE_ALL_11, RENEW_2, RUNS_1, RW_1, RW_ACQUIRE_10,
     RW_ACQUIRE_16, RW_ACQUIRE_3, RW_ACQUIRE_8, RW_EXTEND_2, RW_EXTEND_5, RW_FORCE_12, RW_HEAD_1,
     RW_INFO_4, RW_LEAVE_13, RW_LEAVING_1, RW_QUEUE_1, RW_QUEUE_5, RW_RELEASE_13, RW_RELEASE_3,
     RW_RENEW_2, RW_SETTLING_3, RW_TOKEN_1, SEMAPHORE_1, SEMAPHORE_3, SEMAPHORE_ACQUIRE_2,
@@ -62,7 +62,7 @@ enum hf_segment_id {
 };
 
 static const char *const hf_segment_table[] = {
-    [ACQUIRE_7] = "local PRINT = nil\n",
+    [ACQUIRE_6] = "local PRINT = nil\n",
     [ACQUIRE_ALL_12] = "local LEASE, TOKEN_TTL = ARGV[3], ARGV[4]\n"
     "local function look_at(i)\n"
     "LOCK, COUNTER, QUEUE, RELEASES = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i]\n"
@@ -599,20 +599,32 @@ static const char *const hf_segment_table[] = {
     "local removed = redis.call('HDEL', LOCK, OWNER) == 1\n",
     [HASH_TAKING_1] = "call('HSET', LOCK, OWNER, '1')\n"
     "call('PEXPIRE', LOCK, LEASE)\n",
-    [HEAD_3] = "if FREE and TOKEN_TTL ~= '0' and not ARGV[8] and OWNER:byte(38) ~= 48 then\n"
+    [HEAD_1] = "local LOCK, COUNTER, QUEUE, RELEASES, OWNER = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]\n"
+    "local SHORT = not ARGV[4]\n"
+    "local LEASE, TOKEN_TTL = ARGV[SHORT and 2 or 5], ARGV[SHORT and 3 or 6]\n"
+    "local FREE = (SHORT or ARGV[3] == '0' and ARGV[7] == '') and redis.call('EXISTS', LOCK, QUEUE) == 0\n"
+    "if FREE and TOKEN_TTL ~= '0' and #TOKEN_TTL < 16 and not ARGV[8] and OWNER:byte(38) ~= 48 then\n"
     "local call = redis.call\n"
-    "local last = tonumber(call('GET', COUNTER))\n"
-    "if last and last >= 0 and last % 8 == 0 then\n"
-    "local least, ttl_left, time = TOKEN_TTL + 0, call('PTTL', COUNTER), call('TIME')\n"
-    "local token = time[1] * 1000000 + time[2]\n"
-    "token = token + -token % 8\n"
-    "if last < token\n"
-    "and (ttl_left >= least and ttl_left <= least + least / 64 or ttl_left == -1) then\n"
-    "call('INCRBY', COUNTER, token - last)\n",
-    [HEAD_5] = "return { 1, token, 0 }\n"
+    "local time = call('TIME')\n"
+    "local us = time[2] + 0\n"
+    "us = us + -us % 8\n"
+    "if us < 1000000 then\n"
+    "local text = time[1] .. string.format('%06d', us)\n"
+    "local token = text + 0\n"
+    "local last = redis.pcall('SET', COUNTER, text, 'KEEPTTL', 'GET')\n"
+    "local known = tonumber(last)\n"
+    "if not last then\n"
+    "call('SET', COUNTER, text, 'PX', string.format('%.0f', TOKEN_TTL * 33 / 32))\n"
+    "end\n"
+    "if not last or known and known < token and known % 8 == 0\n"
+    "and known >= token - token % (TOKEN_TTL * 15.625) then\n",
+    [HEAD_3] = "return { 1, token, 0 }\n"
+    "end\n"
+    "if not last.err then call('SET', COUNTER, last, 'KEEPTTL') end\n"
     "end\n"
     "end\n"
-    "end\n",
+    "local ARGV = SHORT and { OWNER, '2000', '0', '0', LEASE, TOKEN_TTL, '' } or ARGV\n"
+    "local GRANT_MS = ARGV[2]\n",
     [INFO_5] = "local holder = holder_of(KEYS[1])\n"
     "return {\n"
     "holder or '',\n"
@@ -1354,10 +1366,11 @@ static const char *const hf_segment_table[] = {
     "local nobody = not was or was.unused == 0 or is_due(was, math.floor(now / 1000))\n"
     "return nobody and #members + 1 or members[4] == '0' and 5 or 3, now, members\n"
     "end\n",
-    [RELEASE_10] = "if heard == 0 or not tonumber(heard) or first_few.err then return 1 end\n"
-    "end\n",
-    [RELEASE_15] = "do\n",
-    [RELEASE_18] = "local i, now_us\n"
+    [RELEASE_1] = "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
+    "local OWNER, GRANT_MS = ARGV[1], ARGV[2] or '2000'\n"
+    "if ARGV[2] and (ARGV[3] ~= '0' or ARGV[5] ~= '') then\n",
+    [RELEASE_14] = "do\n",
+    [RELEASE_17] = "local i, now_us\n"
     "i, now_us, first_few = next_waiter(first_few)\n"
     "local member, place = first_few[i] or '', (first_few[i + 1] or ''):match('^[1-9]%d*$')\n"
     "local kind, client, number, ttl_ms, owner = parts(member)\n"
@@ -1365,28 +1378,29 @@ static const char *const hf_segment_table[] = {
     "local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. client)\n"
     "if (counts[4] or 0) > 0 and foreign_waiters(RELEASES, counts[2]) == 0 then\n"
     "if first_few[i - 1] == '0' then redis.call('ZREM', QUEUE, first_few[i - 2]) end\n",
-    [RELEASE_2] = "if ARGV[3] ~= '0' or ARGV[5] ~= '' then\n",
-    [RELEASE_20] = "return 1\n"
+    [RELEASE_19] = "return 1\n"
     "end\n"
     "end\n"
     "end\n",
-    [RELEASE_25] = "if #first_few > 0 then return pass_on(first_few) end\n"
+    [RELEASE_24] = "if #first_few > 0 then return pass_on(first_few) end\n"
     "foreign_turn(nil)\n"
     "return 1\n",
-    [RELEASE_4] = "local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
+    [RELEASE_3] = "local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
     "local count = holds_of(LOCK, OWNER)\n"
     "if ARGV[5] == 'once' and count and count > 1 then return 2 end\n"
     "local to = count and (OWN and count - OWN or TO) or 0\n"
     "if to > 0 then\n",
-    [RELEASE_6] = "set_holds(LOCK, OWNER, to, LEASE)\n"
+    [RELEASE_5] = "set_holds(LOCK, OWNER, to, LEASE)\n"
     "return 2\n"
     "end\n"
     "end\n",
-    [RELEASE_8] = "if not removed then\n"
+    [RELEASE_7] = "if not removed then\n"
     "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
     "end\n"
     "local first_few = redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_FEW, 'WITHSCORES')\n"
     "if #first_few == 0 then\n",
+    [RELEASE_9] = "if heard == 0 or not tonumber(heard) or first_few.err then return 1 end\n"
+    "end\n",
     [RELEASE_ALL_11] = "local function release(to, lease)\n"
     "local readable, count = pcall(holds_of, LOCK, OWNER)\n"
     "if not (readable and count) then\n"
@@ -2092,8 +2106,9 @@ static const char *const hf_segment_table[] = {
     "local ends = end_of_range and end_of_range(token, now)\n"
     "local drawn = last and not floor and last % TOKEN_GRAIN ~= 0\n"
     "local least = tonumber(ttl_ms)\n"
-    "local most = least + math.ceil(least * TTL_SPARE)\n"
-    "if usable and not drawn and ttl_left >= least and ttl_left <= most then\n"
+    "local spare = least * TTL_SPARE\n"
+    "local most = math.floor(least + 2 * spare)\n"
+    "if usable and not drawn and ttl_left >= least + spare and ttl_left <= most then\n"
     "redis.call('INCRBY', COUNTER, digits((ends or token) - last))\n"
     "elseif drawn or ttl_left == -1 or least >= TOKEN_MOST then\n"
     "redis.call('SET', COUNTER, digits(ends or token))\n"
@@ -2119,35 +2134,35 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "630b626942e8ffb2b0f4e30ca615c921bc1059cc", (const unsigned char[]){KEYS_1, FREE_1,
-    HEAD_3, HASH_TAKING_1, HEAD_5, CLOCK_1, HASH_1, OURS_1, FOLLOWING_1, BEHIND_1, FOLLOWING_3,
-    ACQUIRE_7, TOKEN_1, RANGES_3, FRESH_1, HASH_HOLDING_1, PLAIN_1, JAVAS_1, PLACING_1, RECORD_1,
-    NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3,
+    {"acquire", "67d6ecd8f7a8eaa9f49db04f90571aa29b81b352", (const unsigned char[]){HEAD_1,
+    HASH_TAKING_1, HEAD_3, CLOCK_1, HASH_1, OURS_1, FOLLOWING_1, BEHIND_1, FOLLOWING_3, ACQUIRE_6,
+    TOKEN_1, RANGES_3, FRESH_1, HASH_HOLDING_1, PLAIN_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1,
+    RECORD_3, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3,
     QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
     GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6,
-    HF_NO_SEGMENT}, 21070, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
-    {"acquire_all", "4ed7e4f500ff51d698dff7ec11246ac42c243685", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 21425, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
+    {"acquire_all", "beb134ada4533397b1fdb3902890103db62c1c7c", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1,
     NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
     GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRE_ALL_12,
-    HF_NO_SEGMENT}, 13841, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
-    {"begin", "aab65575b02c5314c5bda15b3b5ab361c569c570", (const unsigned char[]){KEYS_1, CLOCK_1,
+    HF_NO_SEGMENT}, 13874, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
+    {"begin", "b5441f3f0076889fb2db45ac5aa832e907d15baf", (const unsigned char[]){KEYS_1, CLOCK_1,
     TOKEN_1, RANGES_3, HASH_1, BEGIN_5, FREE_1, FRESH_1, HASH_HOLDING_1, PLAIN_1, OURS_1, JAVAS_1,
     PLACING_1, RECORD_1, NOW_1, RECORD_3, BEGIN_13, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1,
     FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1,
     PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 20225, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
-    {"complete", "973492f81f9cc80c8cb28a4b49fc50fafeadc1c9", (const unsigned char[]){KEYS_1,
+    RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 20258, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
+    {"complete", "8ae50379cb6cb8e417c66eec1a69239c337da491", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, RANGES_3, HASH_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
     PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1,
     GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, TELLING_1, COMPLETE_11, IS_QUEUE_1, COMPLETE_13,
-    HF_NO_SEGMENT}, 12712, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
+    HF_NO_SEGMENT}, 12745, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
     {"extend", "0923266d5aaa808caf12ab290e5d0bc11f20c8ed", (const unsigned char[]){HASH_1,
     EXTENDING_1, EXTEND_4, PLAIN_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1543,
     &hf_program_table[HF_PROGRAM_SHARDED_EXTEND]},
-    {"fair_acquire", "c6eabbca2050285b8514e79cff383fd32537bc47", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, ACQUIRE_7, FREE_1, FRESH_1, PLAIN_1,
-    FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 9497,
+    {"fair_acquire", "d4c7fce7e3753921321ea4e58c2547117fcbd0f9", (const unsigned char[]){KEYS_1,
+    CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, ACQUIRE_6, FREE_1, FRESH_1, PLAIN_1,
+    FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 9530,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE]},
     {"fair_extend", "6d4d4bb6c9d9caafc235bcd422c743cae1a9bc32", (const unsigned char[]){HASH_1,
     EXTENDING_1, EXTEND_4, PLAIN_1, FAIR_EXTEND_6, HF_NO_SEGMENT}, 1379,
@@ -2167,11 +2182,11 @@ static const hf_program hf_program_table[] = {
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE]},
     {"fence", "49e8cbb019d3818602c04cb8047e2778f03bb97d", (const unsigned char[]){FENCE_1,
     HF_NO_SEGMENT}, 1764, NULL},
-    {"force", "b595540fbcbfda69d26d361f0654dbf7edfb7fc1", (const unsigned char[]){KEYS_1, CLOCK_1,
+    {"force", "3fa2b623d9bdc4a9c06280870febec4c601bb9f7", (const unsigned char[]){KEYS_1, CLOCK_1,
     TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1,
     RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1,
     GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7,
-    HF_NO_SEGMENT}, 13139, &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
+    HF_NO_SEGMENT}, 13172, &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
     {"info", "047cdf006c176a79ceb33f864e7fc00a80b4f5aa", (const unsigned char[]){HASH_1,
     HASH_HOLDING_1, DEAF_1, AHEAD_3, INFO_5, HF_NO_SEGMENT}, 1815, NULL},
     {"latch_delete", "387601945cdf0afd3bc579b7d43b29d63fe64c94", (const unsigned char[]){PLAIN_1,
@@ -2183,118 +2198,118 @@ static const hf_program hf_program_table[] = {
     {"latch_set", "d1fe7a26ae19692d0a9609dc60b7370cd63068b3", (const unsigned char[]){PLAIN_1,
     LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_SET_2, HF_NO_SEGMENT}, 1024,
     &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET]},
-    {"leave", "472008419146ec6cb99477f5defb7b2de64c71bc", (const unsigned char[]){KEYS_1, CLOCK_1,
+    {"leave", "a6788338f8e4160dcbd11397e9a8bd6c4108657b", (const unsigned char[]){KEYS_1, CLOCK_1,
     TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1,
     RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1,
     GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, IS_QUEUE_1, FORGETTING_1,
-    TELLING_1, LEAVE_15, HF_NO_SEGMENT}, 14708, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
-    {"mutex_acquire", "b5f01a936ac4450929a9b4c9e0354db4a35d7f93", (const unsigned char[]){KEYS_1,
-    FREE_1, HEAD_3, STRING_TAKING_1, HEAD_5, CLOCK_1, STRING_1, OURS_1, FOLLOWING_1, BEHIND_1,
-    FOLLOWING_3, ACQUIRE_7, TOKEN_1, RANGES_3, FRESH_1, STRING_HOLDING_1, STRING_SILENT_1, JAVAS_1,
-    PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1,
-    FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1,
-    PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 20310, NULL},
+    TELLING_1, LEAVE_15, HF_NO_SEGMENT}, 14741, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
+    {"mutex_acquire", "36f2d7a5715fd56504ef02efd017b0b77ec33942", (const unsigned char[]){HEAD_1,
+    STRING_TAKING_1, HEAD_3, CLOCK_1, STRING_1, OURS_1, FOLLOWING_1, BEHIND_1, FOLLOWING_3,
+    ACQUIRE_6, TOKEN_1, RANGES_3, FRESH_1, STRING_HOLDING_1, STRING_SILENT_1, JAVAS_1, PLACING_1,
+    RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1,
+    PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4,
+    SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1,
+    ACQUIRING_6, HF_NO_SEGMENT}, 20665, NULL},
     {"mutex_extend", "fd68629c91d8d4ab0783352f8acd076c12a6903d", (const unsigned char[]){STRING_1,
     EXTENDING_1, EXTEND_4, STRING_SILENT_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1138, NULL},
-    {"mutex_force", "78612e2a176840d8cda9f2bd0edf9494da5a3ec1", (const unsigned char[]){KEYS_1,
+    {"mutex_force", "edc5f8fbe04bd9369aa0b17c979684374eb98aa4", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, RANGES_3, STRING_1, STRING_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1,
     NOW_1, RECORD_3, STRING_SILENT_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
     GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11, ONLY_LOCK_1,
-    FAIR_RELEASE_7, HF_NO_SEGMENT}, 12401, NULL},
+    FAIR_RELEASE_7, HF_NO_SEGMENT}, 12434, NULL},
     {"mutex_info", "f6c7c5d43da7d3a1bdf54eff3920e0c4a5d93bdd", (const unsigned char[]){STRING_1,
     STRING_HOLDING_1, DEAF_1, AHEAD_3, INFO_5, HF_NO_SEGMENT}, 1227, NULL},
-    {"mutex_leave", "1eab846e294b24df649cf6de77811bc43ea9d5c9", (const unsigned char[]){KEYS_1,
+    {"mutex_leave", "699f33dc188c1f8cc4653e0276a8241e65a9b53b", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, RANGES_3, STRING_1, STRING_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1,
     NOW_1, RECORD_3, STRING_SILENT_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
     GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, IS_QUEUE_1,
-    FORGETTING_1, TELLING_1, LEAVE_15, HF_NO_SEGMENT}, 13970, NULL},
-    {"mutex_release", "9818f385fd8eee000ff09dc52e86b91103dc8415", (const unsigned char[]){KEYS_1,
-    RELEASE_2, STRING_1, RELEASE_4, STRING_HOLDING_1, RELEASE_6, STRING_REMOVING_1, RELEASE_8,
-    SILENT_HEARD_1, RELEASE_10, STRING_1, STRING_SILENT_1, CLOCK_1, TOKEN_1, RANGES_3, RELEASE_15,
-    PARTS_1, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4, STRING_NEXT_3, RELEASE_18,
-    GIVING_1, RELEASE_20, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, QUEUE_1,
-    MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, QUEUE_7, RELEASE_25, HF_NO_SEGMENT}, 15799, NULL},
+    FORGETTING_1, TELLING_1, LEAVE_15, HF_NO_SEGMENT}, 14003, NULL},
+    {"mutex_release", "0bc7ffec6a00cc4d18c00cf02e19eef4bffe1b8a",
+    (const unsigned char[]){RELEASE_1, STRING_1, RELEASE_3, STRING_HOLDING_1, RELEASE_5,
+    STRING_REMOVING_1, RELEASE_7, SILENT_HEARD_1, RELEASE_9, STRING_1, STRING_SILENT_1, CLOCK_1,
+    TOKEN_1, RANGES_3, RELEASE_14, PARTS_1, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4,
+    STRING_NEXT_3, RELEASE_17, GIVING_1, RELEASE_19, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1,
+    RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1,
+    GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_24, HF_NO_SEGMENT}, 15856, NULL},
     {"mutex_renew", "9df5d8634374a125ec5e4ab9434f32db21be0392", (const unsigned char[]){STRING_1,
     RENEW_2, HF_NO_SEGMENT}, 613, NULL},
-    {"permit_acquire", "d50e687b35542425a8174112e03fe08e462bc4c3", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "a374798029c4b9c6aa7d98d0446e45ac12595eaf", (const unsigned char[]){KEYS_1,
     CLOCK_1, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_ACQUIRE_5, PLAIN_1, PERMIT_ACQUIRE_7,
     BEHIND_1, GRANTING_3, PERMITS_1, TOKEN_1, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3,
     PERMIT_ACQUIRE_13, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, LAST_PLACE_1,
     PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, PERMIT_ACQUIRE_18,
     PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
-    PERMIT_QUEUE_4, PERMIT_ACQUIRE_21, HF_NO_SEGMENT}, 18555,
+    PERMIT_QUEUE_4, PERMIT_ACQUIRE_21, HF_NO_SEGMENT}, 18588,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
     {"permit_extend", "2c0a22d2ab6b340dfe8dd49fd42406ede00e9040", (const unsigned char[]){CLOCK_1,
     PERMIT_ID_1, PERMITS_1, PERMIT_EXTEND_4, PLAIN_1, SHORTENED_1, PERMIT_EXTEND_7, HF_NO_SEGMENT},
     2611, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_EXTEND]},
     {"permit_info", "04c5ab978e74340008bcf6d5b04cc16d4daf26f3", (const unsigned char[]){CLOCK_1,
     PERMIT_INFO_2, DEAF_1, AHEAD_3, WHOLE_NUMBER_1, PERMIT_INFO_5, HF_NO_SEGMENT}, 1709, NULL},
-    {"permit_leave", "8ae0701b57fcb0dbc324bd6cce88cd4ea0a33e60", (const unsigned char[]){KEYS_1,
+    {"permit_leave", "ce65c3eec596a14bba3ceb9e8f648a9e59c5f61a", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1,
     POOL_FOREIGN_1, POOL_CHANGES_3, PLAIN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
     PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4,
     SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, IS_QUEUE_1, FORGETTING_1,
-    PERMIT_LEAVE_14, HF_NO_SEGMENT}, 13896, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
-    {"permit_release", "da156fd065c854428b12134e6929e7481f69dc54", (const unsigned char[]){KEYS_1,
+    PERMIT_LEAVE_14, HF_NO_SEGMENT}, 13929, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
+    {"permit_release", "1ebf88dc0d7aeb4b69eabe27a16ba39b1b03f8ab", (const unsigned char[]){KEYS_1,
     CLOCK_1, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_RELEASE_5, TOKEN_1, PERMIT_GRANTING_1,
     PERMIT_RELEASE_8, POOL_FOREIGN_1, PLAIN_1, PERMIT_RELEASE_11, PERMITS_1, TOKEN_1, PLAIN_1,
     POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_RELEASE_16, OURS_1, PLACING_1, RECORD_1,
     NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
     PARTS_1, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6,
-    PERMIT_RELEASE_20, HF_NO_SEGMENT}, 16005,
+    PERMIT_RELEASE_20, HF_NO_SEGMENT}, 16071,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
     {"permit_renew", "8a8204f5b665b325d6aedaa836c228309947330b", (const unsigned char[]){CLOCK_1,
     PERMIT_ID_1, PERMITS_1, PERMIT_RENEW_4, HF_NO_SEGMENT}, 1902, NULL},
-    {"permit_set", "657536524056cde4b6064071157fda45de0ac2bc", (const unsigned char[]){KEYS_1,
+    {"permit_set", "35b2f9571d07ab530914011e16da95d44d92896f", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1,
     POOL_FOREIGN_1, POOL_CHANGES_3, PLAIN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
     PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4,
     SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_SET_12, HF_NO_SEGMENT},
-    12798, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
+    12831, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
     {"raise", "852d75b1d352ca55b01f78e83f52bb635c1fdc04", (const unsigned char[]){RAISE_1,
     HF_NO_SEGMENT}, 327, NULL},
-    {"release", "4ab659c5210bb892f1b5e82d6cb93ad38e85993a", (const unsigned char[]){KEYS_1,
-    RELEASE_2, HASH_1, RELEASE_4, HASH_HOLDING_1, RELEASE_6, HASH_REMOVING_1, RELEASE_8,
-    PLAIN_HEARD_1, RELEASE_10, HASH_1, PLAIN_1, CLOCK_1, TOKEN_1, RANGES_3, RELEASE_15, PARTS_1,
-    LOCK_PROBE_1, HASH_NEXT_3, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4, HASH_NEXT_5,
-    RELEASE_18, GIVING_1, RELEASE_20, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
-    QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3,
-    DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_25, HF_NO_SEGMENT}, 17142,
+    {"release", "e3ed3fe405b321fcbacebff6c511ef1d5704c48d", (const unsigned char[]){RELEASE_1,
+    HASH_1, RELEASE_3, HASH_HOLDING_1, RELEASE_5, HASH_REMOVING_1, RELEASE_7, PLAIN_HEARD_1,
+    RELEASE_9, HASH_1, PLAIN_1, CLOCK_1, TOKEN_1, RANGES_3, RELEASE_14, PARTS_1, LOCK_PROBE_1,
+    HASH_NEXT_3, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4, HASH_NEXT_5, RELEASE_17,
+    GIVING_1, RELEASE_19, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, QUEUE_1,
+    MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
+    LOCK_PROBE_1, QUEUE_7, RELEASE_24, HF_NO_SEGMENT}, 17199,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE]},
-    {"release_all", "6e3ef825abc385da22c97acca79e476127c92ec9", (const unsigned char[]){KEYS_1,
+    {"release_all", "66b554eb32daa31e208c14438ffe511233e4427a", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1,
     NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
     GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_ALL_11, HF_NO_SEGMENT},
-    12857, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
+    12890, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
     {"renew", "612a2c9050386260ce0a1189f16aa5e30af5a9a6", (const unsigned char[]){HASH_1, RENEW_2,
     HF_NO_SEGMENT}, 868, NULL},
-    {"rw_acquire", "a2638cef0d193054aaefad0070e236df522fac38", (const unsigned char[]){KEYS_1,
+    {"rw_acquire", "693ab478afa3afab0016b864529a47aade91f501", (const unsigned char[]){KEYS_1,
     PLAIN_1, RW_ACQUIRE_3, RW_HEAD_1, CLOCK_1, TOKEN_1, RW_1, RW_ACQUIRE_8, RW_TOKEN_1,
     RW_ACQUIRE_10, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, LAST_PLACE_1, PASSING_OVER_1,
     FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, RW_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1,
     MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, RW_ACQUIRE_16,
-    HF_NO_SEGMENT}, 23852, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
+    HF_NO_SEGMENT}, 23885, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
     {"rw_extend", "ccb5b94c46ac24801fa27fa48da14f348cfe5d4c", (const unsigned char[]){RW_1,
     RW_EXTEND_2, PLAIN_1, SHORTENED_1, RW_EXTEND_5, HF_NO_SEGMENT}, 3765,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_EXTEND]},
-    {"rw_force", "98e4fef8d4888f86287ee170c67d21e369eee528", (const unsigned char[]){KEYS_1,
+    {"rw_force", "e61bbde8bbbfdbf37f23da333de86538119d6df4", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, RW_1, PLAIN_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
     FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, IS_QUEUE_1,
-    FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1, RW_FORCE_12, HF_NO_SEGMENT}, 16233,
+    FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1, RW_FORCE_12, HF_NO_SEGMENT}, 16266,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE]},
     {"rw_info", "dc9c809fb58b0bfe4fbaeba784262b1323238cfd", (const unsigned char[]){RW_1, DEAF_1,
     AHEAD_3, RW_INFO_4, HF_NO_SEGMENT}, 3306, NULL},
-    {"rw_leave", "779a2d602c3e6bdd1728c8feb1e30ac5746dcdf0", (const unsigned char[]){KEYS_1,
+    {"rw_leave", "74413d83237c4ad58b1f6723f15f74a69392e415", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, RW_1, PLAIN_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
     FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, IS_QUEUE_1,
     FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, FORGETTING_1, RW_LEAVE_13,
-    HF_NO_SEGMENT}, 17547, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
-    {"rw_release", "e872142a274da780866da98a45e336b7a090874e", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 17580, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
+    {"rw_release", "3dae8d094aff3746114d23e73e3fdbff15ee1354", (const unsigned char[]){KEYS_1,
     PLAIN_1, RW_RELEASE_3, RW_LEAVING_1, CLOCK_1, TOKEN_1, RW_1, RW_TOKEN_1, OURS_1, PLACING_1,
     RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1,
-    MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, RW_RELEASE_13, HF_NO_SEGMENT}, 16700,
+    MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, RW_RELEASE_13, HF_NO_SEGMENT}, 16733,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE]},
     {"rw_renew", "60c9ce1563fbcc36974d27500dbcc45b9c46d418", (const unsigned char[]){RW_1,
     RW_RENEW_2, HF_NO_SEGMENT}, 2761, NULL},
@@ -2318,35 +2333,35 @@ static const hf_program hf_program_table[] = {
     {"semaphore_set", "b43ce81e1b84f745d7531f6ccf1ea6a880966bc9", (const unsigned char[]){PLAIN_1,
     SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_GIVING_4, SEMAPHORE_SET_2,
     HF_NO_SEGMENT}, 1105, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET]},
-    {"sharded_acquire", "50d54fd78eb99a1268d27ed3ecfd2d4d4e23872e", (const unsigned char[]){KEYS_1,
-    FREE_1, HEAD_3, HASH_TAKING_1, HEAD_5, CLOCK_1, HASH_1, OURS_1, FOLLOWING_1, BEHIND_1,
-    FOLLOWING_3, ACQUIRE_7, TOKEN_1, RANGES_3, FRESH_1, HASH_HOLDING_1, SHARDED_1, JAVAS_1,
-    PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1,
-    FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1,
-    PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21464, NULL},
-    {"sharded_acquire_all", "3417863525f673cb1dbdb18f79add6649927116f",
+    {"sharded_acquire", "5a3a41b8b98e45f0032f6173289fb0afd5afcb0e", (const unsigned char[]){HEAD_1,
+    HASH_TAKING_1, HEAD_3, CLOCK_1, HASH_1, OURS_1, FOLLOWING_1, BEHIND_1, FOLLOWING_3, ACQUIRE_6,
+    TOKEN_1, RANGES_3, FRESH_1, HASH_HOLDING_1, SHARDED_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1,
+    RECORD_3, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3,
+    QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
+    GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6,
+    HF_NO_SEGMENT}, 21819, NULL},
+    {"sharded_acquire_all", "d5d7608cb7e161fa654ef0b347d01db209161bbb",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1,
     JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1,
     PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    RUNS_1, ACQUIRE_ALL_12, HF_NO_SEGMENT}, 14235, NULL},
-    {"sharded_begin", "c370beed660cf73f697a227e513493c38e4e2457", (const unsigned char[]){KEYS_1,
+    RUNS_1, ACQUIRE_ALL_12, HF_NO_SEGMENT}, 14268, NULL},
+    {"sharded_begin", "003d95f01249be31716f121a54df7491425bc9a4", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, RANGES_3, HASH_1, BEGIN_5, FREE_1, FRESH_1, HASH_HOLDING_1, SHARDED_1,
     OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, BEGIN_13, ACQUIRING_1, LAST_PLACE_1,
     PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1,
     MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 20619, NULL},
-    {"sharded_complete", "34933fa1753c8e27085edaa1a2e29fac1ac4173f",
+    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 20652, NULL},
+    {"sharded_complete", "ce0a71a12b367bf9bee5602c1131a6fde9e14b3e",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, RANGES_3, HASH_1, OURS_1, JAVAS_1, PLACING_1,
     RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4,
     SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, TELLING_1,
-    COMPLETE_11, IS_QUEUE_1, COMPLETE_13, HF_NO_SEGMENT}, 13106, NULL},
+    COMPLETE_11, IS_QUEUE_1, COMPLETE_13, HF_NO_SEGMENT}, 13139, NULL},
     {"sharded_extend", "7f83b9add7f77a90541b5899963523a632d4abff", (const unsigned char[]){HASH_1,
     EXTENDING_1, EXTEND_4, SHARDED_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1937, NULL},
-    {"sharded_fair_acquire", "d0b8734919e0ee523d639ee1dccf7c6218fd4bcc",
-    (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, ACQUIRE_7,
+    {"sharded_fair_acquire", "38ad2205d43b5d460bc3d1dfa96e8c139d163483",
+    (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, ACQUIRE_6,
     FREE_1, FRESH_1, SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_ACQUIRE_10, HF_NO_SEGMENT},
-    9891, NULL},
+    9924, NULL},
     {"sharded_fair_extend", "ca261c101d68a6493650169d9b75a267a3371a59",
     (const unsigned char[]){HASH_1, EXTENDING_1, EXTEND_4, SHARDED_1, FAIR_EXTEND_6,
     HF_NO_SEGMENT}, 1773, NULL},
@@ -2360,11 +2375,11 @@ static const hf_program hf_program_table[] = {
     {"sharded_fair_release", "b02a872c9efabfb0a686a941c236918fb44d1279",
     (const unsigned char[]){KEYS_1, HASH_1, HASH_HOLDING_1, FAIR_RELEASE_4, CLOCK_1, SHARDED_1,
     FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 5847, NULL},
-    {"sharded_force", "e861c8cb8717852ef6ee8fceddf344e957754755", (const unsigned char[]){KEYS_1,
+    {"sharded_force", "6c155ac6a8c4e54f0b083a393d3eda817d0a5cfb", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1,
     NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
     GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11, ONLY_LOCK_1,
-    FAIR_RELEASE_7, HF_NO_SEGMENT}, 13533, NULL},
+    FAIR_RELEASE_7, HF_NO_SEGMENT}, 13566, NULL},
     {"sharded_latch_delete", "d79f2310359cc6eca389b4da57a7c9722e68d752",
     (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
     LATCH_DELETE_2, HF_NO_SEGMENT}, 1369, NULL},
@@ -2374,76 +2389,77 @@ static const hf_program hf_program_table[] = {
     {"sharded_latch_set", "1a9f26834210746b3e9c39825d201248b873ff85",
     (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
     LATCH_SET_2, HF_NO_SEGMENT}, 1418, NULL},
-    {"sharded_leave", "da67b1c1603573e6d61ac5ec272d7181a24847a8", (const unsigned char[]){KEYS_1,
+    {"sharded_leave", "ae7788b076bbe4e1b4ac1eceec5ea6ef6aa3cfdc", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1,
     NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
     GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, IS_QUEUE_1,
-    FORGETTING_1, TELLING_1, LEAVE_15, HF_NO_SEGMENT}, 15102, NULL},
-    {"sharded_permit_acquire", "ac580c5e6eeb458e217e7c7eb69fcf1786560c9f",
+    FORGETTING_1, TELLING_1, LEAVE_15, HF_NO_SEGMENT}, 15135, NULL},
+    {"sharded_permit_acquire", "c39456141b6de3f31c1ace97f4d20ed1ddcc4cfc",
     (const unsigned char[]){KEYS_1, CLOCK_1, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_ACQUIRE_5,
     SHARDED_1, PERMIT_ACQUIRE_7, BEHIND_1, GRANTING_3, PERMITS_1, TOKEN_1, POOL_CHANGES_1,
     POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_ACQUIRE_13, OURS_1, PLACING_1, RECORD_1, NOW_1,
     RECORD_3, SHARDED_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4,
     PERMIT_ACQUIRE_18, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4,
-    SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_21, HF_NO_SEGMENT}, 19343, NULL},
+    SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_21, HF_NO_SEGMENT}, 19376, NULL},
     {"sharded_permit_extend", "7b6feefecfffd2cece4dac445cd8bbf8c775a402",
     (const unsigned char[]){CLOCK_1, PERMIT_ID_1, PERMITS_1, PERMIT_EXTEND_4, SHARDED_1,
     SHORTENED_1, PERMIT_EXTEND_7, HF_NO_SEGMENT}, 3005, NULL},
-    {"sharded_permit_leave", "936d42cd5c8f52cc854667ac810ffa25096f2691",
+    {"sharded_permit_leave", "b03c8812972f6a49d0bb9b5d793c75468de1de05",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1,
     POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, SHARDED_1, OURS_1, PLACING_1, RECORD_1,
     NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
     PARTS_1, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, IS_QUEUE_1,
-    FORGETTING_1, PERMIT_LEAVE_14, HF_NO_SEGMENT}, 14290, NULL},
-    {"sharded_permit_release", "aa6b4a7056d05b98f3fecfc562862a2c94bebc91",
+    FORGETTING_1, PERMIT_LEAVE_14, HF_NO_SEGMENT}, 14323, NULL},
+    {"sharded_permit_release", "96b10b077d2cc4eae7d74d032395d4d9d5913206",
     (const unsigned char[]){KEYS_1, CLOCK_1, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_RELEASE_5,
     TOKEN_1, PERMIT_GRANTING_1, PERMIT_RELEASE_8, POOL_FOREIGN_1, SHARDED_1, PERMIT_RELEASE_11,
     PERMITS_1, TOKEN_1, SHARDED_1, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3,
     PERMIT_RELEASE_16, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1,
     FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
-    PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_RELEASE_20, HF_NO_SEGMENT}, 16793,
+    PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_RELEASE_20, HF_NO_SEGMENT}, 16859,
     NULL},
-    {"sharded_permit_set", "106d6b18eba2f1f3d42d7c59a9e24c3fab52adcb",
+    {"sharded_permit_set", "0385c5a6f40ede38609eb1e14a22bdb10bd08804",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1,
     POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, SHARDED_1, OURS_1, PLACING_1, RECORD_1,
     NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
     PARTS_1, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6,
-    PERMIT_SET_12, HF_NO_SEGMENT}, 13192, NULL},
-    {"sharded_release", "11aa03224116160f1c42ec08b9d88c639111ced1", (const unsigned char[]){KEYS_1,
-    RELEASE_2, HASH_1, RELEASE_4, HASH_HOLDING_1, RELEASE_6, HASH_REMOVING_1, RELEASE_8,
-    SHARDED_HEARD_1, RELEASE_10, HASH_1, SHARDED_1, CLOCK_1, TOKEN_1, RANGES_3, RELEASE_15,
-    PARTS_1, LOCK_PROBE_1, HASH_NEXT_3, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4,
-    HASH_NEXT_5, RELEASE_18, GIVING_1, RELEASE_20, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1,
-    RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1,
-    GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_25, HF_NO_SEGMENT}, 17692, NULL},
-    {"sharded_release_all", "417ef4fda601de9ab9d9745bc7b087e632caf842",
+    PERMIT_SET_12, HF_NO_SEGMENT}, 13225, NULL},
+    {"sharded_release", "ec9d2592fbd81b39f2053a78e8c34a9e929e369b",
+    (const unsigned char[]){RELEASE_1, HASH_1, RELEASE_3, HASH_HOLDING_1, RELEASE_5,
+    HASH_REMOVING_1, RELEASE_7, SHARDED_HEARD_1, RELEASE_9, HASH_1, SHARDED_1, CLOCK_1, TOKEN_1,
+    RANGES_3, RELEASE_14, PARTS_1, LOCK_PROBE_1, HASH_NEXT_3, RECORD_1, NOW_1, RECORD_3, DUE_1,
+    RECORDED_NEXT_4, HASH_NEXT_5, RELEASE_17, GIVING_1, RELEASE_19, OURS_1, JAVAS_1, PLACING_1,
+    RECORD_1, NOW_1, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1,
+    GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_24, HF_NO_SEGMENT},
+    17749, NULL},
+    {"sharded_release_all", "2aa021927843d1c73ba1bd6ae15aef8c00bb2bf9",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1,
     JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1,
     PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    RELEASE_ALL_11, HF_NO_SEGMENT}, 13251, NULL},
-    {"sharded_rw_acquire", "921c586011eaf390fc392a80d190f152d134c933",
+    RELEASE_ALL_11, HF_NO_SEGMENT}, 13284, NULL},
+    {"sharded_rw_acquire", "6e6cb3e99187f60916907afce62661ce2226d37b",
     (const unsigned char[]){KEYS_1, SHARDED_1, RW_ACQUIRE_3, RW_HEAD_1, CLOCK_1, TOKEN_1, RW_1,
     RW_ACQUIRE_8, RW_TOKEN_1, RW_ACQUIRE_10, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
     LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, RW_QUEUE_1,
     MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1,
-    RW_SETTLING_3, RW_ACQUIRE_16, HF_NO_SEGMENT}, 24246, NULL},
+    RW_SETTLING_3, RW_ACQUIRE_16, HF_NO_SEGMENT}, 24279, NULL},
     {"sharded_rw_extend", "5263e1d2ee4505cb5e32d78f2a8db816c958ba70", (const unsigned char[]){RW_1,
     RW_EXTEND_2, SHARDED_1, SHORTENED_1, RW_EXTEND_5, HF_NO_SEGMENT}, 4159, NULL},
-    {"sharded_rw_force", "6cec2f4c0a7954d5b1bf9b74d2c6ebca9d5d045e",
+    {"sharded_rw_force", "7d90a6e2d84f03a6f2ace0273cbb8e83894bea8f",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, RW_1, SHARDED_1, RW_TOKEN_1, OURS_1,
     PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1,
     PARTS_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1, RW_FORCE_12,
-    HF_NO_SEGMENT}, 16627, NULL},
-    {"sharded_rw_leave", "f169f0793de1f25dfe3afebf07fe0990d4fe0c8d",
+    HF_NO_SEGMENT}, 16660, NULL},
+    {"sharded_rw_leave", "77c6d81aece6db6ee4beaf161837391840c89c44",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, RW_1, SHARDED_1, RW_TOKEN_1, OURS_1,
     PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1,
     PARTS_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3,
-    FORGETTING_1, RW_LEAVE_13, HF_NO_SEGMENT}, 17941, NULL},
-    {"sharded_rw_release", "19ebea66b0a89ee19937f5681fc3472db4b6b5d3",
+    FORGETTING_1, RW_LEAVE_13, HF_NO_SEGMENT}, 17974, NULL},
+    {"sharded_rw_release", "e6b986e10acd9d222b386e8f1e666880c279de0b",
     (const unsigned char[]){KEYS_1, SHARDED_1, RW_RELEASE_3, RW_LEAVING_1, CLOCK_1, TOKEN_1, RW_1,
     RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1,
     MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5,
-    RW_RELEASE_13, HF_NO_SEGMENT}, 17094, NULL},
+    RW_RELEASE_13, HF_NO_SEGMENT}, 17127, NULL},
     {"sharded_semaphore_leave", "574497da625d0777e0b1462167a797e1cd303694",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
     SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1505, NULL},

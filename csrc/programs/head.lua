@@ -1,22 +1,35 @@
 --#fragment
---#include "free.lua"
--- The common case in straight lines, because making functions takes longer than running them. Where
--- the new token is the clock and the counter's TTL stays as it is, this does what fresh.lua does.
--- Anything else is left to the text behind it, and nothing is written before that is decided: a
--- lock without fencing, a guard, a quorum, an owner that keeps the lock (its number begins with 0),
--- and a counter that is missing, that Java has drawn from, or that is ahead of the clock.
-if FREE and TOKEN_TTL ~= '0' and not ARGV[8] and OWNER:byte(38) ~= 48 then
+-- The common case in straight lines, because making functions takes longer than running them: a
+-- caller that neither holds the lock nor waits for it finds it free, without a queue; the token is
+-- the clock, and the counter's TTL lasts (token.lua) or begins. Anything else is left to the text
+-- behind it, which finds everything as it was: a lock without fencing, one whose counter has no
+-- end, a guard, a quorum, an owner that keeps the lock (its number begins with 0), and a counter
+-- that is no number, that Java has drawn from, or that is ahead of the clock. A server before 6.2
+-- does not know this SET, and refuses it each time.
+local LOCK, COUNTER, QUEUE, RELEASES, OWNER = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
+local SHORT = not ARGV[4]
+local LEASE, TOKEN_TTL = ARGV[SHORT and 2 or 5], ARGV[SHORT and 3 or 6]
+local FREE = (SHORT or ARGV[3] == '0' and ARGV[7] == '') and redis.call('EXISTS', LOCK, QUEUE) == 0
+if FREE and TOKEN_TTL ~= '0' and #TOKEN_TTL < 16 and not ARGV[8] and OWNER:byte(38) ~= 48 then
   local call = redis.call
-  local last = tonumber(call('GET', COUNTER))
-  if last and last >= 0 and last % 8 == 0 then
-    local least, ttl_left, time = TOKEN_TTL + 0, call('PTTL', COUNTER), call('TIME')
-    local token = time[1] * 1000000 + time[2]
-    token = token + -token % 8
-    if last < token
-      and (ttl_left >= least and ttl_left <= least + least / 64 or ttl_left == -1) then
-      call('INCRBY', COUNTER, token - last)
+  local time = call('TIME')
+  local us = time[2] + 0
+  us = us + -us % 8
+  if us < 1000000 then
+    local text = time[1] .. string.format('%06d', us)
+    local token = text + 0
+    local last = redis.pcall('SET', COUNTER, text, 'KEEPTTL', 'GET')
+    local known = tonumber(last)
+    if not last then
+      call('SET', COUNTER, text, 'PX', string.format('%.0f', TOKEN_TTL * 33 / 32))
+    end
+    if not last or known and known < token and known % 8 == 0
+      and known >= token - token % (TOKEN_TTL * 15.625) then
 --#include "taking.lua"
       return { 1, token, 0 }
     end
+    if not last.err then call('SET', COUNTER, last, 'KEEPTTL') end
   end
 end
+local ARGV = SHORT and { OWNER, '2000', '0', '0', LEASE, TOKEN_TTL, '' } or ARGV
+local GRANT_MS = ARGV[2]

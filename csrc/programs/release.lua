@@ -1,4 +1,3 @@
---#include "keys.lua"
 -- Lets go of one hold. The last one frees the lock and passes it on.
 --
 -- ARGV[3] to     the count that stays; 0: free it
@@ -6,9 +5,13 @@
 -- ARGV[5] own    of an owner that other processes share, instead of `to`: how many holds to let go
 --                of; "": not shared; "once": free it if it is held once
 --
+-- The owner alone frees a lock that is not shared, with a grant lease of 2 s.
+--
 -- 1 freed, 3 freed, and dead waiters are left to be removed before the next one gets it, 2 still
 -- held; not held by this owner: -1 the key is gone, -2 another owner has it
-if ARGV[3] ~= '0' or ARGV[5] ~= '' then
+local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local OWNER, GRANT_MS = ARGV[1], ARGV[2] or '2000'
+if ARGV[2] and (ARGV[3] ~= '0' or ARGV[5] ~= '') then
 --#include "layout.lua"
   local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
   local count = holds_of(LOCK, OWNER)

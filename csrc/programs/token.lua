@@ -3,7 +3,9 @@
 local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers
 local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known
 
--- A TTL is set with this part more than asked for, so most tokens can leave it as it is.
+-- A TTL is set with twice this part more than asked for, and again by the first token that finds
+-- less than this part to spare. Then head.lua, which does not look, can leave it as it is while the
+-- clock is in the part in which the last token was drawn.
 local TTL_SPARE = 1 / 64
 
 -- A token above every earlier one, also when the counter was lost. A counter without a TTL, or from
@@ -24,8 +26,9 @@ local function next_token(ttl_ms, floor, now_us, end_of_range, known)
   local ends = end_of_range and end_of_range(token, now)
   local drawn = last and not floor and last % TOKEN_GRAIN ~= 0
   local least = tonumber(ttl_ms)
-  local most = least + math.ceil(least * TTL_SPARE)
-  if usable and not drawn and ttl_left >= least and ttl_left <= most then
+  local spare = least * TTL_SPARE
+  local most = math.floor(least + 2 * spare)
+  if usable and not drawn and ttl_left >= least + spare and ttl_left <= most then
     redis.call('INCRBY', COUNTER, digits((ends or token) - last))
   elseif drawn or ttl_left == -1 or least >= TOKEN_MOST then
     redis.call('SET', COUNTER, digits(ends or token))

@@ -69,6 +69,14 @@ function case_runner.run(case, texts)
     server.faults = { deny = {} }
     for _, name in ipairs { ... } do server.faults.deny[name] = true end
   end
+  function c.refuse_set_get() -- as a server before 6.2 does
+    server.replaced.set = function(run, connection, args)
+      for i = 4, #args do
+        if args[i] == "GET" then return { err = "ERR syntax error" } end
+      end
+      return run(connection, args)
+    end
+  end
   function c.full(is_full) server.faults = { deny = {}, oom = is_full } end
   function c.same(expected, found, what)
     if is_same(expected, found) then return end

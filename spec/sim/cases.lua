@@ -36,9 +36,13 @@ local function case(name, run) cases[#cases + 1] = { name, run } end
 
 -- ---- calls ----
 
--- more: from, shared, lease, ttl, member, print, floor, program, owner
+-- more: from, shared, lease, ttl, member, print, floor, program, owner; brief: by owner, lease and
+-- ttl alone
 local function acquire(c, more)
   more = more or {}
+  if more.brief then
+    return c.run(more.program, FOUR, more.owner or OWNER, more.lease or LEASE, more.ttl or TTL)
+  end
   local args = {
     more.owner or OWNER, GRANT, more.from or 0, more.shared and 1 or 0, more.lease or LEASE,
     more.ttl or TTL,
@@ -86,8 +90,8 @@ local function grants_of(c, client) return c.listen("holdfast_grant:" .. client)
 
 local function text(number) return ("%.0f"):format(number) end
 
-local function grant_text(kind, number, place, token, key)
-  return ("1 grant %s %d %s %s %d %s"):format(kind, number, place, token, GRANT, key or LOCK)
+local function grant_text(kind, number, place, token, key, lease)
+  return ("1 grant %s %d %s %s %d %s"):format(kind, number, place, token, lease or GRANT, key or LOCK)
 end
 
 -- The queue as a list of member, score, …
@@ -101,14 +105,16 @@ end
 
 -- ---- tokens ----
 
-local SET_TTL = TTL + TTL / 64
+-- A TTL as it is set; the least that a token leaves as it is where it looks; and when the part of
+-- the TTL began in which it does not look (token.lua).
+local SET_TTL, KEPT_TTL, PART = TTL + TTL / 32, TTL + TTL / 64, T0 - T0 % (TTL / 64 * 1000)
 
 -- In each of the programs that take a lock. before(c): makes the counter and the clock.
 local function token_after(name, before, expected, ttl)
-  for _, program in ipairs { "acquire", "sharded_acquire", "mutex_acquire" } do
-    case(("a token of %s %s"):format(program, name), function(c)
+  local function add(program, brief)
+    case(("a token of %s%s %s"):format(brief and "a brief " or "", program, name), function(c)
       before(c)
-      c.same({ 1, expected, 0 }, acquire(c, { program = program }), "reply")
+      c.same({ 1, expected, 0 }, acquire(c, { program = program, brief = brief }), "reply")
       c.same(text(expected), c.cmd("GET", COUNTER), "counter")
       c.same(ttl or SET_TTL, c.cmd("PTTL", COUNTER), "ttl of the counter")
       local mutex = program == "mutex_acquire"
@@ -116,14 +122,18 @@ local function token_after(name, before, expected, ttl)
       c.same(LEASE, c.cmd("PTTL", LOCK), "ttl of the lock")
     end)
   end
+  for _, program in ipairs { "acquire", "sharded_acquire", "mutex_acquire" } do
+    add(program, false)
+    add(program, true)
+  end
 end
 
 -- …with a counter that is behind the clock: the token of most acquires.
 local function token_behind(name, counter, ttl, expected_ttl)
   token_after(name, function(c)
-    c.clock(T0 - 7)
+    c.clock(T0 + 1)
     c.cmd("SET", COUNTER, counter, unpack(ttl and { "PX", ttl } or {}))
-  end, T0, expected_ttl)
+  end, T0 + 8, expected_ttl)
 end
 
 token_after("is the clock's", function() end, T0)
@@ -143,13 +153,13 @@ token_after("follows zero", function(c)
   c.cmd("SET", COUNTER, "0", "PX", 1000)
 end, 8)
 token_after("keeps a TTL that is long enough", function(c)
-  c.cmd("SET", COUNTER, text(T0), "PX", TTL)
-end, T0 + 8, TTL)
+  c.cmd("SET", COUNTER, text(T0), "PX", KEPT_TTL)
+end, T0 + 8, KEPT_TTL)
 token_after("keeps a TTL that was just set", function(c)
   c.cmd("SET", COUNTER, text(T0 - 80), "PX", SET_TTL)
 end, T0, SET_TTL)
 token_after("makes a TTL longer that is too short", function(c)
-  c.cmd("SET", COUNTER, text(T0), "PX", TTL - 1)
+  c.cmd("SET", COUNTER, text(T0), "PX", KEPT_TTL - 1)
 end, T0 + 8)
 token_after("makes a TTL shorter that is too long", function(c)
   c.cmd("SET", COUNTER, text(T0), "PX", SET_TTL + 1)
@@ -164,17 +174,27 @@ token_after("keeps the counter that Java has drawn from for ever",
   function(c) c.cmd("SET", COUNTER, text(T0 + 3), "PX", 1000) end, T0 + 8, -1)
 
 token_behind("goes on to the clock", text(T0 - 8), TTL, TTL)
-token_behind("goes on to the clock after any time", "0", TTL, TTL)
+token_behind("goes on to the clock after any time", "0", TTL)
 token_behind("keeps the longest TTL", text(T0 - 80), SET_TTL, SET_TTL)
-token_behind("renews a TTL that is too short", text(T0 - 80), TTL - 1)
-token_behind("renews a TTL that is too long", text(T0 - 80), SET_TTL + 1)
+token_behind("does not look at the TTL in the part of the last token", text(PART), 1000, 1000)
+token_behind("renews a TTL that is too short in the next part", text(PART - 8), KEPT_TTL - 1)
+token_behind("keeps one that is long enough in the next part", text(PART - 8), KEPT_TTL, KEPT_TTL)
+token_behind("shortens a TTL that is too long in the next part", text(PART - 8), SET_TTL + 1)
+token_after("is the clock's in the last moment of a second", function(c)
+  c.clock(T0 + 999999)
+  c.cmd("SET", COUNTER, text(T0), "PX", KEPT_TTL)
+end, T0 + 1000000, KEPT_TTL)
+token_after("is the clock's in the last one of eight before that", function(c)
+  c.clock(T0 + 999992)
+  c.cmd("SET", COUNTER, text(T0), "PX", 1000)
+end, T0 + 999992, 1000)
 token_behind("gives no TTL to a counter without one", text(T0 - 80), nil, -1)
 token_behind("takes the TTL from a counter that Java has drawn from", text(T0 - 77), TTL, -1)
 token_behind("replaces what is no number", "none", TTL)
 token_behind("does not go on from a number below zero", "-9200000000000000000", TTL)
 token_after("is that of a clock that was set back", function(c)
-  c.cmd("SET", COUNTER, text(T0 + 800), "PX", TTL)
-end, T0 + 808, TTL)
+  c.cmd("SET", COUNTER, text(T0 + 800), "PX", KEPT_TTL)
+end, T0 + 808, KEPT_TTL)
 
 -- Each of them must not take the head of the program for its own (head.lua).
 for _, program in ipairs { "acquire", "sharded_acquire", "mutex_acquire" } do
@@ -225,6 +245,155 @@ for _, program in ipairs { "acquire", "sharded_acquire", "mutex_acquire" } do
     c.same({ grant_text(kind, 7, text(T0), text(T0)) }, ears.heard())
   end)
 end
+
+-- ---- the head of acquire, and its brief calls ----
+
+-- All that is on the server.
+local function everything(c)
+  local found = c.cmd("KEYS", "*")
+  table.sort(found)
+  for i, key in ipairs(found) do
+    local kind = c.cmd("TYPE", key).ok
+    found[i] = { key, kind, c.cmd("PTTL", key), kind == "string" and c.cmd("GET", key)
+      or kind == "hash" and c.cmd("HGETALL", key) or kind == "list" and c.cmd("LRANGE", key, 0, -1)
+      or c.cmd("ZRANGE", key, 0, -1, "WITHSCORES") }
+  end
+  return found
+end
+
+-- In each of these cases the head has drawn a token, or could not, and leaves the rest to the text
+-- behind it, which must find what was there. before(c): makes the counter, and may set the clock.
+local function head_gives_up(name, before)
+  local function after(c, more)
+    c.cmd("FLUSHALL")
+    c.clock(T0 + 1)
+    before(c)
+    local reply = acquire(c, more)
+    return { reply, everything(c) }
+  end
+  for _, program in ipairs { "acquire", "sharded_acquire", "mutex_acquire" } do
+    case(("%s leaves to its full text %s"):format(program, name), function(c)
+      local expected = after(c, { program = program, print = "" }) -- which the head leaves alone
+      c.same(expected, after(c, { program = program }), "in full")
+      c.same(expected, after(c, { program = program, brief = true }), "briefly")
+    end)
+  end
+end
+
+local function with_counter(value, ...)
+  local words = { ... }
+  return function(c) c.cmd("SET", COUNTER, value, unpack(words)) end
+end
+
+head_gives_up("a counter ahead of the clock", with_counter(text(T0 + 800), "PX", 1000))
+head_gives_up("one ahead without a TTL", with_counter(text(T0 + 800)))
+head_gives_up("a token that is the clock's already", with_counter(text(T0 + 8), "PX", KEPT_TTL))
+head_gives_up("a counter that Java has drawn from", with_counter(text(T0 - 77), "PX", TTL))
+head_gives_up("one without a TTL that Java has drawn from", with_counter(text(T0 - 77)))
+head_gives_up("a counter with a fraction", with_counter("1699999999999992.5", "PX", TTL))
+head_gives_up("a counter that is no number", with_counter("none", "PX", TTL))
+head_gives_up("an empty counter", with_counter("", "PX", TTL))
+head_gives_up("a counter with bytes of any kind", with_counter("\0\255\r\n", "PX", TTL))
+head_gives_up("a counter that is not a number by name", with_counter("nan", "PX", TTL))
+head_gives_up("a negative counter", with_counter("-8", "PX", TTL))
+head_gives_up("a counter without room", with_counter("9007199254740983", "PX", TTL))
+head_gives_up("a counter of an earlier part", with_counter(text(PART - 8), "PX", KEPT_TTL))
+head_gives_up("one whose TTL is too short", with_counter(text(PART - 8), "PX", KEPT_TTL - 1))
+head_gives_up("one whose TTL is too long", with_counter(text(PART - 8), "PX", SET_TTL + 1))
+head_gives_up("a counter of an earlier part without a TTL", with_counter(text(PART - 8)))
+head_gives_up("a list under the counter's name", function(c) c.cmd("RPUSH", COUNTER, "x") end)
+head_gives_up("the end of a second", function(c)
+  c.clock(T0 + 999999)
+  c.cmd("SET", COUNTER, text(T0), "PX", KEPT_TTL)
+end)
+head_gives_up("the end of a second without a counter", function(c) c.clock(T0 + 999999) end)
+head_gives_up("a server that refuses this SET", function(c)
+  c.refuse_set_get()
+  c.cmd("SET", COUNTER, text(T0 - 80), "PX", KEPT_TTL)
+end)
+head_gives_up("such a server without a counter", function(c) c.refuse_set_get() end)
+
+for _, prefix in ipairs { "", "sharded_", "mutex_" } do
+  local mutex = prefix == "mutex_"
+  local kind, taken = mutex and "m" or "l", mutex and mutex_held or held
+  local function ask(c) return acquire(c, { program = prefix .. "acquire", brief = true }) end
+  local function let_go(c) return c.run(prefix .. "release", FOUR, OWNER) end
+  -- Nothing is written.
+  local function unchanged(c, call, expected)
+    local before = everything(c)
+    c.same(expected, call(c), "reply")
+    c.same(before, everything(c), "what is there")
+  end
+  local function granted(c, ears)
+    local token = c.cmd("GET", COUNTER)
+    c.same({ grant_text(kind, 7, text(T0), token, LOCK, 2000) }, ears.heard(), "message")
+    c.same(mutex and B .. ":7" or { B .. ":7", "1" }, c.cmd(mutex and "GET" or "HGETALL", LOCK), "owner")
+    c.same(2000, c.cmd("PTTL", LOCK), "ttl of the lock")
+  end
+
+  case(prefix .. "acquire, brief: the lock is held", function(c)
+    taken(c, OTHER)
+    unchanged(c, ask, { 0, LEASE, 0, 0, "" })
+  end)
+
+  case(prefix .. "acquire, brief: it is sent twice", function(c)
+    c.same({ 1, T0, 0 }, ask(c))
+    c.pass(7)
+    c.same({ 1, T0 + 7000, 0 }, ask(c))
+    c.same(mutex and OWNER or { OWNER, "1" }, c.cmd(mutex and "GET" or "HGETALL", LOCK))
+  end)
+
+  case(prefix .. "acquire, brief: others wait", function(c)
+    local ears = grants_of(c, B)
+    queued(c, T0, member(B, 7, kind))
+    c.same({ 0, 2000, 0, 0, "" }, ask(c), "reply")
+    granted(c, ears)
+  end)
+
+  case(prefix .. "acquire, brief: without fencing", function(c)
+    c.same({ 1, 0, 0 }, acquire(c, { program = prefix .. "acquire", brief = true, ttl = 0 }))
+    c.same({ LOCK }, c.cmd("KEYS", "*"))
+  end)
+
+  case(prefix .. "acquire, brief: a counter without end", function(c)
+    c.same({ 1, T0, 0 }, acquire(c, { program = prefix .. "acquire", brief = true, ttl = ENDLESS }))
+    c.same(-1, c.cmd("PTTL", COUNTER))
+  end)
+
+  case(prefix .. "release, brief: nobody waits", function(c)
+    taken(c)
+    c.same({ 1, -1 }, { let_go(c), let_go(c) })
+    c.same({}, everything(c))
+  end)
+
+  case(prefix .. "release, brief: another owner has it", function(c)
+    taken(c, OTHER)
+    unchanged(c, let_go, -2)
+  end)
+
+  case(prefix .. "release, brief: the next one listens", function(c)
+    local ears = grants_of(c, B)
+    taken(c)
+    queued(c, T0, member(B, 7, kind))
+    c.same(1, let_go(c))
+    granted(c, ears)
+  end)
+
+  case(prefix .. "release, brief: the next one is dead, and the one behind it listens", function(c)
+    local ears = grants_of(c, B)
+    taken(c)
+    for number = 1, 20 do queued(c, T0 - 100 + number, member(C, number, kind)) end
+    queued(c, T0, member(B, 7, kind))
+    c.same(1, let_go(c))
+    granted(c, ears)
+  end)
+end
+
+case("a brief release frees a lock that is held twice", function(c)
+  held(c, OWNER, 2)
+  c.same(1, c.run("release", FOUR, OWNER))
+  c.same({}, everything(c))
+end)
 
 case("no token is drawn where there is no fencing", function(c)
   c.same({ 1, 0, 0 }, acquire(c, { ttl = 0 }))

@@ -192,20 +192,26 @@ function wire.owner_in(args)
   return args[4 + tonumber(args[3])]
 end
 
+-- What an acquire that leaves out the rest does not say is "".
+local function member_in(args)
+  return args[10 + tonumber(args[3])] or ""
+end
+
 -- Whether an acquire stands in the queue. A first one, which may be late, has no place to keep.
 function wire.waits(args)
-  return args[10 + tonumber(args[3])] ~= ""
+  return member_in(args) ~= ""
 end
 
 -- → the number of the wait that stands in the queue | nil
 function wire.wait_in(args)
-  local member = args[10 + tonumber(args[3])]
+  local member = member_in(args)
   return member ~= "" and wire.wait_of(member) or nil
 end
 
 -- → the count of holds that an acquire of a lock says its owner has
 function wire.from_in(args)
-  return args[6 + tonumber(args[3])]
+  local at = 4 + tonumber(args[3])
+  return args[at + 3] and args[at + 2] or "0"
 end
 
 -- Of several locks the owner of each.

@@ -242,9 +242,12 @@ static UNUSED int state_of(struct rig *rig) {
     return hold ? (int)hold->state : -1;
 }
 
-/* What the programs are called with, for key k, owner me and a grant lease of 2 s. */
-#define KEYS_OF_K                                                                                  \
-    "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} me 2000 "
+/* What the programs are called with, for key k and owner me; the grant lease of 2 s follows, except
+ * in the brief calls, which leave out all that is usual. */
+#define K_AND_OWNER "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} me"
+#define KEYS_OF_K K_AND_OWNER " 2000 "
+#define BRIEF_ASK_OF_K "EVALSHA acquire " K_AND_OWNER " 30000 1000"
+#define BRIEF_RELEASE_OF_K "EVALSHA release " K_AND_OWNER
 #define ASK_OF_K(from, shared, waiter)                                                             \
     "EVALSHA acquire " KEYS_OF_K from " " shared " 30000 1000 " waiter
 #define MEMBER(wait) "1l" DRIVE_UUID ":" wait ":1000"

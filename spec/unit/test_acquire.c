@@ -45,7 +45,7 @@ static struct rig rig;
 TEST(a_free_lock) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
     CHECK_STATE(op, ASKING);
     CHECK(!hf_hold_is_valid(hold_of(&rig), AT(0)));
     hear_calls(&rig, ACQUIRED, AT(1));
@@ -72,7 +72,7 @@ TEST(an_explicit_lease_is_not_renewed) {
     spec.lease = HF_SECOND;
     spec.token_ttl_ms = 0;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    CHECK_SAID(&rig, CALLS, "EVALSHA acquire " KEYS_OF_K "0 0 1000 0 ");
+    CHECK_SAID(&rig, CALLS, "EVALSHA acquire " K_AND_OWNER " 1000 0");
     hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold_of(&rig)->wake_at, AT(988));
@@ -129,10 +129,10 @@ TEST(an_answer_too_late_is_not_acquired) {
 TEST(an_acquire_sent_twice_counts_from_the_last_sending) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
     rig_tick(&rig, AT(200));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
     hear_calls(&rig, ACQUIRED, AT(201));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(29898));
@@ -274,7 +274,7 @@ TEST(an_answer_the_program_never_gives) {
 TEST(no_place_in_the_queue_before_our_channel_is_heard) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
     CHECK_SAID(&rig, EVENTS, "");
     hear_calls(&rig, busy(20000, 0, 0), AT(1));
     CHECK_STATE(op, SUBSCRIBING);
@@ -947,7 +947,7 @@ TEST(a_lock_that_comes_free_is_taken_without_an_events_link) {
             hf_session_closed(link_of(&rig, EVENTS), "refused", AT(ms));
         }
         hf_client_tick(&rig.client, AT(ms));
-        asked = strcmp(said(link_of(&rig, CALLS)), ASK_OF_K("0", "0", "")) == 0;
+        asked = strcmp(said(link_of(&rig, CALLS)), BRIEF_ASK_OF_K) == 0;
     }
     CHECK(asked);
     hear(link_of(&rig, CALLS), ACQUIRED, AT(8000));
@@ -1246,7 +1246,7 @@ TEST(an_interrupt_after_the_end_changes_nothing) {
 TEST(given_up_while_asking) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
     hf_op_end(op, AT(1));
     rig_tick(&rig, AT(1));
     CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", "")); /* behind the question, over the same link */
@@ -1457,7 +1457,7 @@ TEST(entered_again_or_not_the_last_release_frees_it) {
         if (how == 1) hf_client_abandon(&rig.client, hold, 1, AT(1002));
         if (how == 2) hf_client_close(&rig.client, AT(1002));
         rig_tick(&rig, AT(1003));
-        if (how == 0) CHECK_SAID(&rig, CALLS, "EVALSHA release " KEYS_OF_K "0 30000 ");
+        if (how == 0) CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K);
         else CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
         rig_end(&rig, AT(2000));
     }
@@ -1484,14 +1484,15 @@ static hf_op *acquire_as_coroutine(hf_time now) {
     return op;
 }
 
-#define KEYS_OF_OWNER(number)                                                                      \
+#define KEYS_AND_OWNER(number)                                                                     \
     "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} " DRIVE_UUID        \
-    ":" number " 2000 "
+    ":" number
+#define KEYS_OF_OWNER(number) KEYS_AND_OWNER(number) " 2000 "
 
 TEST(each_hold_has_an_owner_of_its_own) {
     rig_begin(&rig);
     hf_op *op = acquire_as_coroutine(AT(0));
-    CHECK_SAID(&rig, CALLS, "EVALSHA acquire " KEYS_OF_OWNER("1") "0 0 30000 1000 ");
+    CHECK_SAID(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("1") " 30000 1000");
     hear_calls(&rig, ACQUIRED, AT(1));
     CHECK_OUTCOME(op, "ok");
     acquire_as_coroutine(AT(2)); /* once more: the same hold */
@@ -1501,10 +1502,10 @@ TEST(each_hold_has_an_owner_of_its_own) {
     CHECK_SAID(&rig, CALLS, "EVALSHA release " KEYS_OF_OWNER("1") "1 30000 ");
     hear_calls(&rig, ":2\r\n", AT(5));
     begin(&rig, HF_OP_RELEASE, AT(6));
-    CHECK_SAID(&rig, CALLS, "EVALSHA release " KEYS_OF_OWNER("1") "0 30000 ");
+    CHECK_SAID(&rig, CALLS, "EVALSHA release " KEYS_AND_OWNER("1"));
     hear_calls(&rig, ":1\r\n", AT(7));
     op = acquire_as_coroutine(AT(8));
-    CHECK_SAID(&rig, CALLS, "EVALSHA acquire " KEYS_OF_OWNER("2") "0 0 30000 1000 ");
+    CHECK_SAID(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("2") " 30000 1000");
     hear_calls(&rig, ACQUIRED, AT(9));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(10));
@@ -1524,7 +1525,7 @@ TEST(a_hold_lost_by_the_clock_is_left_before_it_is_acquired_anew) {
     CHECK_STATE(op, BLOCKED);
     CHECK_SAID(&rig, CALLS, "EVALSHA leave " KEYS_OF_OWNER("1") "0  ");
     hear_calls(&rig, ":0\r\n", AT(29699));
-    CHECK_SAID(&rig, CALLS, "EVALSHA acquire " KEYS_OF_OWNER("3") "0 0 30000 1000 ");
+    CHECK_SAID(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("3") " 30000 1000");
     hear_calls(&rig, ACQUIRED, AT(29700));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(old->state, HF_HOLD_LOST);
@@ -1538,7 +1539,7 @@ TEST(a_lost_hold_is_acquired_anew) {
     hf_hold_ref(old);
     hf_client_lose(&rig.client, old, HF_LOST_TAKEN);
     hf_op *op = begin_acquire(&rig, 0, AT(1000));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
     hear_calls(&rig, ACQUIRED, AT(1001));
     CHECK_OUTCOME(op, "ok");
     CHECK(hold_of(&rig) != old);
@@ -1552,7 +1553,7 @@ TEST(a_hold_past_its_time_is_lost_not_entered) {
     hf_hold *old = hold_lock(&rig, AT(0));
     hf_hold_ref(old);
     hf_op *op = begin_acquire(&rig, 0, AT(29698)); /* nobody has noticed yet */
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
     CHECK_EQ_INT(old->state, HF_HOLD_LOST);
     hear_calls(&rig, ACQUIRED, AT(29699));
     CHECK_OUTCOME(op, "ok");
@@ -1567,7 +1568,7 @@ TEST(one_call_of_an_owner_at_a_time) {
     hf_op *second = begin_acquire(&rig, 0, AT(0));
     CHECK_OUTCOME(second, "busy");
     CHECK(strstr(second->failure.text, "another call by this owner"));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
     rig_end(&rig, AT(1));
 }
 
@@ -1579,7 +1580,7 @@ TEST(behind_another_call_of_its_owner_it_waits_and_then_enters) {
     hf_op *second = begin_acquire(&rig, HF_SECOND, AT(1));
     CHECK_STATE(second, BLOCKED);
     CHECK_EQ_U64(hold->agent, 7);
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
     hear_calls(&rig, ACQUIRED, AT(2));
     CHECK_SAID(&rig, CALLS, ASK_OF_K("1", "0", ""));
     hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
@@ -1595,7 +1596,7 @@ TEST(behind_another_call_of_its_owner_that_fails_it_asks_itself) {
     hear_calls(&rig, busy(20000, 0, 0), AT(2));
     CHECK_OUTCOME(first, "busy");
     CHECK_STATE(second, ASKING);
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
     hear_calls(&rig, ACQUIRED, AT(3));
     CHECK_OUTCOME(second, "ok");
     CHECK_EQ_INT(hold_of(&rig)->count, 1);
@@ -1686,7 +1687,7 @@ TEST(behind_the_leaving_of_its_own_past) {
     CHECK_STATE(op, BLOCKED);
     CHECK_SAID(&rig, CALLS, "");
     hear(link_of(&rig, RENEWER), ":1\r\n", AT(12));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
     hear_calls(&rig, ACQUIRED, AT(13));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(14));
@@ -1702,7 +1703,7 @@ TEST(what_is_to_be_left_is_not_taken_over) {
     CHECK_SAID(&rig, RENEWER, "");
     CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", ""));
     hear_calls(&rig, ":1\r\n", AT(11));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
     hear_calls(&rig, ACQUIRED, AT(12));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(hold_of(&rig)->count, 1);
@@ -1725,7 +1726,7 @@ TEST(what_was_abandoned_while_it_was_renewed_is_left_and_then_acquired) {
         CHECK_STATE(op, BLOCKED);
         CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", ""));
         hear_calls(&rig, ":1\r\n", AT(10003));
-        CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+        CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
         hear_calls(&rig, ACQUIRED, AT(10004));
         CHECK_OUTCOME(op, "ok");
         rig_end(&rig, AT(10005));
@@ -1756,8 +1757,8 @@ TEST(what_may_still_be_left_is_waited_for) {
     hf_op *op = begin_acquire(&rig, 0, AT(12)); /* while it is under way */
     CHECK_STATE(op, BLOCKED);
     CHECK_SAID(&rig, CALLS, "");
-    rig_sleep(&rig, AT(12), AT(3011));               /* the answer does not come */
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", "")); /* it goes on without that */
+    rig_sleep(&rig, AT(12), AT(3011));       /* the answer does not come */
+    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K); /* it goes on without that */
     hear_calls(&rig, ACQUIRED, AT(3011));
     CHECK_OUTCOME(op, "ok");
     CHECK(!hf_client_is_quiet(&rig.client));
@@ -2088,7 +2089,7 @@ static hf_op *begin_mutex(hf_time wait, bool shared, hf_time now) {
 TEST(a_mutex_is_not_entered_twice) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(0, false, AT(0));
-    CHECK_SAID(&rig, CALLS, "EVALSHA mutex_acquire " KEYS_OF_K "0 0 30000 1000 ");
+    CHECK_SAID(&rig, CALLS, "EVALSHA mutex_acquire " K_AND_OWNER " 30000 1000");
     hear_calls(&rig, ACQUIRED, AT(1));
     CHECK_OUTCOME(op, "ok");
     op = begin_mutex(0, false, AT(2));

@@ -49,7 +49,7 @@ TEST(the_first_release_is_the_last) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10));
-    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("0"));
+    CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K);
     CHECK_EQ_INT(hold->state, HF_HOLD_RELEASING);
     CHECK(!hf_hold_is_valid(hold, AT(10)));
     hear_calls(&rig, ":1\r\n", AT(11));
@@ -74,7 +74,7 @@ TEST(a_partial_release) {
     CHECK_EQ_U64(hold->valid_until, AT(5000 + 29698)); /* it refreshed the TTL */
     CHECK_EQ_U64(hold->wake_at, AT(15000));
     op = begin(&rig, HF_OP_RELEASE, AT(6000));
-    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("0"));
+    CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K);
     hear_calls(&rig, ":1\r\n", AT(6001));
     CHECK_OUTCOME(op, "ok");
     CHECK(!hold_of(&rig));
@@ -187,7 +187,7 @@ TEST(a_partial_release_without_an_answer_is_made_up_for_by_the_next) {
     CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     hear_renewer("*1\r\n:1\r\n", AT(10001));
     begin(&rig, HF_OP_RELEASE, AT(10002));
-    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("0"));
+    CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K);
     rig_end(&rig, AT(11000));
 }
 
@@ -198,7 +198,7 @@ TEST(behind_a_renewal_a_release_waits) {
     CHECK_OUTCOME(op, "under way");
     CHECK_SAID(&rig, CALLS, "");
     hear_renewer("*1\r\n:1\r\n", AT(10002));
-    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("0"));
+    CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K);
     hear_calls(&rig, ":1\r\n", AT(10003));
     CHECK_OUTCOME(op, "ok");
     rig_sleep(&rig, AT(10003), AT(60000));
@@ -300,7 +300,7 @@ TEST(who_has_lost_a_hold_does_not_touch_a_newer_one_of_its_owner) {
     CHECK_SILENT(&rig);
     CHECK(hf_hold_is_valid(newer, AT(40000)));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(40001));
-    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("0"));
+    CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K);
     hear_calls(&rig, ":1\r\n", AT(40002));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(40002));
@@ -358,7 +358,7 @@ TEST(given_up_a_release_goes_on_in_the_background) {
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     hf_op_end(op, AT(2));
     rig_tick(&rig, AT(2));
-    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("0") "\n" LEAVE_OF_K("0", ""));
+    CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K "\n" LEAVE_OF_K("0", ""));
     hear_calls(&rig, ":1\r\n:0\r\n", AT(3));
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(3));
@@ -373,7 +373,7 @@ TEST(given_up_a_partial_release_has_let_go_all_the_same) {
     CHECK_EQ_INT(hold->count, 1);
     CHECK(!hold->in_flight);
     begin(&rig, HF_OP_RELEASE, AT(3));
-    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("0"));
+    CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K);
     rig_end(&rig, AT(4));
 }
 

@@ -26,7 +26,7 @@ static struct rig rig;
 #define MOVED_TO_B "-MOVED 7629 b:2\r\n"
 #define ASK_B "-ASK 7629 b:2\r\n"
 #define YES "*3\r\n:1\r\n:77\r\n:0\r\n"
-#define ASKED "EVALSHA sharded_acquire " KEYS_OF_K "0 0 30000 1000 "
+#define ASKED "EVALSHA sharded_acquire " K_AND_OWNER " 30000 1000"
 
 static const hf_server SERVERS[] = {{.host = "a", .port = 1, .label = "a:1"},
                                     {.host = "b", .port = 2, .label = "b:2"}};
@@ -107,7 +107,7 @@ TEST(a_server_without_sharded_channels_gets_the_plain_programs) {
     hf_op *op = first_acquire(AT(0));
     said(at(0, CALLS));
     hears(0, CALLS, UNKNOWN ALL_OF_B, AT(1));
-    CHECK_SAYS(1, CALLS, "EVALSHA acquire " KEYS_OF_K "0 0 30000 1000 ");
+    CHECK_SAYS(1, CALLS, BRIEF_ASK_OF_K);
     CHECK(op->node == rig.client.nodes[1]);
     rig_end(&rig, AT(3));
 }
@@ -244,7 +244,7 @@ TEST(moved_is_followed_at_once_and_remembered) {
     hf_op_end(op, AT(1002));
     hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
     hf_client_begin(&rig.client, &spec, AT(1002));
-    CHECK_SAYS(1, CALLS, "EVALSHA sharded_release " KEYS_OF_K "0 30000 ");
+    CHECK_SAYS(1, CALLS, "EVALSHA sharded_release " K_AND_OWNER);
     rig_end(&rig, AT(1003));
 }
 
@@ -280,7 +280,7 @@ TEST(ask_is_for_one_command) {
     hears(1, CALLS, "+OK\r\n", AT(1002));
     CHECK(!op->done);
     hears(1, CALLS, "-NOSCRIPT\r\n", AT(1002));
-    CHECK_SAYS(1, CALLS, "ASKING\nEVAL sharded_acquire " KEYS_OF_K "0 0 30000 1000 ");
+    CHECK_SAYS(1, CALLS, "ASKING\nEVAL sharded_acquire " K_AND_OWNER " 30000 1000");
     hears(1, CALLS, "+OK\r\n" YES, AT(1003));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1003));
@@ -917,7 +917,7 @@ TEST(a_release_may_move_to_a_node_where_others_wait) {
     spec = spec_of(&rig, HF_OP_RELEASE);
     op = hf_client_begin(&rig.client, &spec, AT(1003));
     hears(0, CALLS, MOVED_TO_B, AT(1004));
-    CHECK_SAYS(1, CALLS, "EVALSHA sharded_release " KEYS_OF_K "0 30000 ");
+    CHECK_SAYS(1, CALLS, "EVALSHA sharded_release " K_AND_OWNER);
     hears(1, CALLS, busy(20000, 0, 0), AT(1005));
     hears(1, CALLS, ":1\r\n", AT(1005));
     CHECK_OUTCOME(op, "ok");

@@ -14,8 +14,8 @@ static char asked[64]; /* the uuid of the last call of life() */
 #define OTHER "11111111-2222-8333-8444-555555555555"
 #define KEYS "k redisson_lock_token:{k} holdfast_queue:{k}"
 #define INFO "EVALSHA info 3 " KEYS " " OWN
-#define RELEASE(owner) "EVALSHA release 4 " KEYS " redisson_lock__channel:{k} " owner " 2000 0 0 "
-#define RELEASE_ONCE(owner) RELEASE(owner) "once"
+#define RELEASE(owner) "EVALSHA release 4 " KEYS " redisson_lock__channel:{k} " owner
+#define RELEASE_ONCE(owner) RELEASE(owner) " 2000 0 0 once"
 
 static hf_life life(const char *uuid) {
     snprintf(asked, sizeof asked, "%s", uuid);

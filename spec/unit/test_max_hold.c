@@ -78,7 +78,7 @@ TEST(a_longer_lease_is_cut_to_max_hold) {
     rig_begin(&rig);
     hf_op_spec spec = bounded(5 * HF_SECOND);
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    CHECK_SAID(&rig, CALLS, "EVALSHA acquire " KEYS_OF_K "0 0 5000 1000 ");
+    CHECK_SAID(&rig, CALLS, "EVALSHA acquire " K_AND_OWNER " 5000 1000");
     hear_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(op, AT(1));
     hf_hold *hold = hold_of(&rig);

@@ -635,7 +635,7 @@ static hf_op *acquire_in_sync(hf_time now) {
 TEST(an_acquire_counts_when_a_replica_has_it) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    CHECK_SAID(&rig, HF_LINK_CALLS, ASK_OF_K("0", "0", "") WAIT_ONE);
+    CHECK_SAID(&rig, HF_LINK_CALLS, BRIEF_ASK_OF_K WAIT_ONE);
     hear_calls(&rig, ACQUIRED, AT(1));
     CHECK_OUTCOME(op, "under way");
     hear_calls(&rig, ":1\r\n", AT(2));
@@ -681,7 +681,7 @@ TEST(a_program_that_is_not_known_takes_its_wait_along) {
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     said(link_of(&rig, HF_LINK_CALLS));
     hear_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(1));
-    CHECK_SAID(&rig, HF_LINK_CALLS, "EVAL acquire " KEYS_OF_K "0 0 30000 1000 " WAIT_ONE);
+    CHECK_SAID(&rig, HF_LINK_CALLS, "EVAL acquire " K_AND_OWNER " 30000 1000" WAIT_ONE);
     hear_calls(&rig, ":0\r\n", AT(2)); /* the first WAIT's */
     hear_calls(&rig, ACQUIRED, AT(3));
     CHECK_OUTCOME(op, "under way");
@@ -699,7 +699,7 @@ TEST(a_connection_lost_between_the_two_replies_repeats_both) {
         CHECK_OUTCOME(op, "under way");
         said(link_of(&rig, HF_LINK_CALLS));
         rig_sleep(&rig, AT(2), AT(30));
-        CHECK_SAID(&rig, HF_LINK_CALLS, ASK_OF_K("0", "0", "") WAIT_ONE);
+        CHECK_SAID(&rig, HF_LINK_CALLS, BRIEF_ASK_OF_K WAIT_ONE);
         hear_calls(&rig, ACQUIRED ":1\r\n", AT(31));
         CHECK_OUTCOME(op, "ok");
         rig_end(&rig, AT(32));

@@ -523,4 +523,72 @@ TEST(what_is_renewed_and_released_together) {
     free_names();
 }
 
+/* ---- calls that leave out what is usual ---- */
+
+/* What is sent behind the keys of lock "a". */
+static const char *behind_keys(hf_request *request, bool made) {
+    static const char last_key[] = "redisson_lock__channel:{a} ";
+    if (!made) abort();
+    const char *text = strstr(arguments_of(request), last_key);
+    hf_request_clear(request);
+    return text ? text + sizeof last_key - 1 : "no such key";
+}
+
+static const char *acquire_sent(const hf_wire_lock *lock, const hf_wire_acquire *acquire) {
+    hf_request request = {0};
+    return behind_keys(&request, hf_wire_acquire_call(&request, lock, acquire));
+}
+
+static const char *release_sent(const hf_wire_lock *lock, uint32_t to, uint32_t own) {
+    hf_request request = {0};
+    return behind_keys(&request,
+                       hf_wire_release(&request, lock, to, 3 * HF_SECOND, own, HF_NO_TEXT));
+}
+
+TEST(an_acquire_is_sent_in_full_unless_all_is_usual) {
+    static const struct {
+        const hf_kind *kind;
+        const char *waiter, *sent;
+        hf_time grant_lease;
+        uint64_t floor;
+        uint32_t from;
+        bool shared;
+    } cases[] = {{&hf_kind_lock, "", "me 30000 1000", 2 * HF_SECOND, 0, 0, false},
+                 {&hf_kind_mutex, "", "me 30000 1000", 2 * HF_SECOND, 0, 0, false},
+                 {&hf_kind_guard, "", "me 2000 0 0 30000 1000  ", 2 * HF_SECOND, 0, 0, false},
+                 {&hf_kind_lock, "", "me 1999 0 0 30000 1000 ", 1999 * HF_MS, 0, 0, false},
+                 {&hf_kind_lock, "w", "me 2000 0 0 30000 1000 w", 2 * HF_SECOND, 0, 0, false},
+                 {&hf_kind_lock, "", "me 2000 0 0 30000 1000   7", 2 * HF_SECOND, 7, 0, false},
+                 {&hf_kind_lock, "", "me 2000 1 0 30000 1000 ", 2 * HF_SECOND, 0, 1, false},
+                 {&hf_kind_lock, "", "me 2000 0 1 30000 1000 ", 2 * HF_SECOND, 0, 0, true}};
+    make_names();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hf_wire_lock lock = lock_of(cases[i].kind);
+        lock.grant_lease = cases[i].grant_lease;
+        hf_wire_acquire acquire = {.from = cases[i].from,
+                                   .shared = cases[i].shared,
+                                   .lease = 30 * HF_SECOND,
+                                   .token_ttl_ms = 1000,
+                                   .waiter = hf_slice_of(cases[i].waiter),
+                                   .fingerprint = HF_NO_TEXT,
+                                   .token_floor = cases[i].floor,
+                                   .writer = HF_NO_TEXT};
+        CHECK_STR(acquire_sent(&lock, &acquire), cases[i].sent);
+    }
+    free_names();
+}
+
+TEST(a_release_is_sent_in_full_unless_all_is_usual) {
+    make_names();
+    hf_wire_lock lock = lock_of(&hf_kind_lock), mutex = lock_of(&hf_kind_mutex);
+    CHECK_STR(release_sent(&lock, 0, HF_WIRE_NOT_SHARED), "me");
+    CHECK_STR(release_sent(&mutex, 0, HF_WIRE_NOT_SHARED), "me");
+    CHECK_STR(release_sent(&lock, 1, HF_WIRE_NOT_SHARED), "me 2000 1 3000 ");
+    CHECK_STR(release_sent(&lock, 0, 2), "me 2000 0 3000 2");
+    CHECK_STR(release_sent(&lock, 0, HF_WIRE_HELD_ONCE), "me 2000 0 3000 once");
+    lock.grant_lease = HF_SECOND;
+    CHECK_STR(release_sent(&lock, 0, HF_WIRE_NOT_SHARED), "me 1000 0 3000 ");
+    free_names();
+}
+
 CHECK_MAIN

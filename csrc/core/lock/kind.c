@@ -43,6 +43,7 @@ const hf_kind hf_kind_lock = {
     .reentrant = true,
     .announced = true,
     .kept = true,
+    .brief = true,
     .one_owner = true,
     .programs = {QUEUED(HF_PROGRAM_), LEASED(HF_PROGRAM_),
                  FORCED(HF_PROGRAM_), [HF_VERB_ACQUIRE_ALL] = HAS(ACQUIRE_ALL),
@@ -54,6 +55,7 @@ const hf_kind hf_kind_mutex = {
     .taken = "held by another owner",
     .letter = 'm',
     .kept = true,
+    .brief = true,
     .one_owner = true,
     .programs = {QUEUED(HF_PROGRAM_MUTEX_), LEASED(HF_PROGRAM_MUTEX_), FORCED(HF_PROGRAM_MUTEX_)},
 };

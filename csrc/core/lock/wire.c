@@ -41,14 +41,40 @@ static size_t keys_of(const hf_wire_lock *lock) {
     return has_fifth_key(lock->kind) ? 5 : 4;
 }
 
+/* The grant lease of a call that leaves it out. */
+static bool is_usual(const hf_wire_lock *lock) {
+    return lock->kind->brief && lock->grant_lease == 2 * HF_SECOND;
+}
+
 static hf_slice optional(number_text text, uint64_t number) {
     return number == 0 ? HF_NO_TEXT : hf_decimal(text, number);
+}
+
+/* Whether owner, lease and token TTL say all that there is to say. */
+static bool is_brief(const hf_wire_lock *lock, const hf_wire_acquire *acquire) {
+    return is_usual(lock) && acquire->from == 0 && !acquire->shared && acquire->waiter.size == 0 &&
+           acquire->token_floor == 0;
+}
+
+static bool acquire_briefly(hf_request *request, const hf_wire_lock *lock,
+                            const hf_wire_acquire *acquire) {
+    const hf_names *names = lock->names;
+    number_text lease, ttl;
+    hf_slice args[] = {names->key,
+                       names->counter,
+                       names->queue,
+                       names->releases,
+                       lock->owner,
+                       hf_decimal(lease, hf_lease_ms(acquire->lease)),
+                       hf_decimal(ttl, acquire->token_ttl_ms)};
+    return call(request, lock->kind, HF_VERB_ACQUIRE, 4, sizeof args / sizeof *args, args);
 }
 
 /* An argument has the same place in the programs of all kinds. Empty arguments at the end are
  * omitted, except a guard's fingerprint. */
 bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
                           const hf_wire_acquire *acquire) {
+    if (is_brief(lock, acquire)) return acquire_briefly(request, lock, acquire);
     hf_slice args[16];
     number_text grant, from, lease, ttl, floor, permits;
     size_t n = begin(args, lock, grant);
@@ -77,10 +103,13 @@ bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t to,
     hf_slice args[11];
     number_text grant, stays, ms, releases;
     size_t n = begin(args, lock, grant);
-    args[n++] = hf_decimal(stays, to);
-    args[n++] = hf_decimal(ms, hf_lease_ms(lease));
-    args[n++] = own_text(releases, own);
-    if (granted.size > 0) args[n++] = granted;
+    if (to == 0 && own == HF_WIRE_NOT_SHARED && is_usual(lock)) n--; /* the owner alone */
+    else {
+        args[n++] = hf_decimal(stays, to);
+        args[n++] = hf_decimal(ms, hf_lease_ms(lease));
+        args[n++] = own_text(releases, own);
+        if (granted.size > 0) args[n++] = granted;
+    }
     assert(n <= sizeof args / sizeof *args);
     return call(request, lock->kind, HF_VERB_RELEASE, keys_of(lock), n, args);
 }
