@@ -21,10 +21,8 @@ if WAITER ~= '' then
   return { 0, ttl_ms, redis.call('ZCARD', QUEUE) - 1, 0, place, holder }
 end
 redis.call('EXISTS', LOCK, QUEUE)
-redis.call('GET', COUNTER)
-redis.call('PTTL', COUNTER)
 redis.call('TIME')
-redis.call('INCRBY', COUNTER, '8')
+redis.call('SET', COUNTER, '8', 'KEEPTTL', 'GET')
 redis.call('HSET', LOCK, OWNER, '1')
 redis.call('PEXPIRE', LOCK, ARGV[5])
 return { 1, 8, 0 }]]
@@ -42,10 +40,8 @@ local member = two[i]
 local channel = 'holdfast_grant:' .. member:sub(3, 38)
 redis.call('PUBSUB', 'NUMSUB', RELEASES, channel)
 if i == 3 then redis.call('ZREM', QUEUE, two[1]) end
-redis.call('GET', COUNTER)
-redis.call('PTTL', COUNTER)
 redis.call('TIME')
-redis.call('INCRBY', COUNTER, '8')
+redis.call('SET', COUNTER, '8', 'KEEPTTL', 'GET')
 redis.call('HSET', LOCK, member:sub(3, -11), '1')
 redis.call('PEXPIRE', LOCK, GRANT_MS)
 redis.call('ZADD', QUEUE, '0', member)

@@ -39,11 +39,9 @@ local function copy(words, keep)
   return list
 end
 
--- Not missed below: what a release does for waiters, what draws a token that is not the clock, and
--- what may be refused.
+-- Not missed below: what a release does for waiters, and what may be refused.
 local NEEDS_A_COUNTERPART = {
   ["+publish"] = true, ["+pubsub|numsub"] = true, ["+zcard"] = true, ["+unsubscribe"] = true,
-  ["+incrby"] = true,
   ["&redisson_lock__channel:{lock:*"] = true, ["&redisson_lock__channel:lock:*"] = true,
   ["~holdfast_client:lock:*"] = true, ["~holdfast_wait:lock:*"] = true,
   ["+auth"] = true, ["+client|setname"] = true, ["+info"] = true,

@@ -59,6 +59,13 @@ describe("the simulator", function()
     assert.matches("^[1-9]%d+ cases, 0 failed", last, nil, nil, text)
   end)
 
+  it("finds by a case what no schedule shows", function()
+    local run_all = require "spec.sim.case_runner".run_all
+    for _, mutant in ipairs(require "spec.sim.mutants".of_cases()) do
+      assert.not_same({}, (run_all(mutant.texts, true)), mutant.name)
+    end
+  end)
+
   if plain then
     it("gives the same traces under both Luas", function()
       local _, here = simulate(flavour, "--seeds " .. COMPARED)

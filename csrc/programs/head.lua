@@ -18,17 +18,17 @@ if FREE and TOKEN_TTL ~= '0' and #TOKEN_TTL < 16 and not ARGV[8] and OWNER:byte(
   if us < 1000000 then
     local text = time[1] .. string.format('%06d', us)
     local token = text + 0
-    local last = redis.pcall('SET', COUNTER, text, 'KEEPTTL', 'GET')
-    local known = tonumber(last)
-    if not last then
-      call('SET', COUNTER, text, 'PX', string.format('%.0f', TOKEN_TTL * 33 / 32))
+    local found = redis.pcall('SET', COUNTER, text, 'KEEPTTL', 'GET')
+    local last, ttl_ms = tonumber(found), TOKEN_TTL
+--#include "clock_token.lua"
+    if not found then
+      call('SET', COUNTER, text, 'PX', string.format('%.0f', ttl_ms * 33 / 32))
     end
-    if not last or known and known < token and known % 8 == 0
-      and known >= token - token % (TOKEN_TTL * 15.625) then
+    if lasts or not found then
 --#include "taking.lua"
       return { 1, token, 0 }
     end
-    if not last.err then call('SET', COUNTER, last, 'KEEPTTL') end
+    if not found.err then call('SET', COUNTER, found, 'KEEPTTL') end
   end
 end
 local ARGV = SHORT and { OWNER, '2000', '0', '0', LEASE, TOKEN_TTL, '' } or ARGV

@@ -1,8 +1,7 @@
 --#fragment
--- Tells the waiter with these parts, at the place of this text, that the permits are its own. last:
--- the token drawn last, where it was read.
-local function announce_grant(member, place, client, number, ttl_ms, last)
-  local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)
+-- Tells the waiter with these parts, at the place of this text, that the permits are its own.
+local function announce_grant(member, place, client, number, ttl_ms)
+  local counted, token = pcall(next_token, ttl_ms, nil, US)
   token = counted and digits(token) or '0'
   redis.call('ZADD', QUEUE, '0', member)
   redis.pcall('PUBLISH', 'holdfast_grant:' .. client,

@@ -27,11 +27,10 @@ if head and head[1] then
 --#include "pool_foreign.lua"
 --#include "releases.lua"
   local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. (client or ''))
-  local last = ttl_ms ~= '0' and tonumber(redis.pcall('GET', COUNTER)) or nil
   if client and place:find('^[1-9]%d*$') and (counts[4] or 0) > 0
     and foreign_waiters(RELEASES, counts[2]) == 0 and (not head[3] or not is_foreign()) then
     redis.call('ZADD', LEASES, digits(NOW + GRANT_MS), first_id(client, number))
-    announce_grant(member, place, client, number, ttl_ms, last)
+    announce_grant(member, place, client, number, ttl_ms)
     return 1
   end
 end

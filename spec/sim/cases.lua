@@ -109,22 +109,36 @@ end
 -- the TTL began in which it does not look (token.lua).
 local SET_TTL, KEPT_TTL, PART = TTL + TTL / 32, TTL + TTL / 64, T0 - T0 % (TTL / 64 * 1000)
 
+-- How a lock is acquired: by the head, by a brief call of it, by the text behind the head, and on a
+-- server whose SET has no GET, which looks at each TTL.
+local WAYS = {
+  [""] = function() return {} end,
+  ["a brief "] = function() return { brief = true } end,
+  ["a waiting "] = function(_, kind) return { member = member(A, 1, kind) } end,
+  ["an old server's "] = function(c, kind)
+    c.refuse_set_get()
+    return { member = member(A, 1, kind) }
+  end,
+}
+
 -- In each of the programs that take a lock. before(c): makes the counter and the clock.
 local function token_after(name, before, expected, ttl)
-  local function add(program, brief)
-    case(("a token of %s%s %s"):format(brief and "a brief " or "", program, name), function(c)
+  local function add(program, way, options)
+    case(("a token of %s%s %s"):format(way, program, name), function(c)
+      local mutex, looks = program == "mutex_acquire", way:find("old") and ttl ~= -1
       before(c)
-      c.same({ 1, expected, 0 }, acquire(c, { program = program, brief = brief }), "reply")
+      local more = options(c, mutex and "m" or "l")
+      more.program = program
+      c.same({ 1, expected, 0 }, acquire(c, more), "reply")
       c.same(text(expected), c.cmd("GET", COUNTER), "counter")
-      c.same(ttl or SET_TTL, c.cmd("PTTL", COUNTER), "ttl of the counter")
-      local mutex = program == "mutex_acquire"
+      local left = looks and (ttl or 0) < KEPT_TTL and SET_TTL or ttl or SET_TTL
+      c.same(left, c.cmd("PTTL", COUNTER), "ttl of the counter")
       c.same(mutex and OWNER or { OWNER, "1" }, c.cmd(mutex and "GET" or "HGETALL", LOCK), "lock")
       c.same(LEASE, c.cmd("PTTL", LOCK), "ttl of the lock")
     end)
   end
   for _, program in ipairs { "acquire", "sharded_acquire", "mutex_acquire" } do
-    add(program, false)
-    add(program, true)
+    for way, options in pairs(WAYS) do add(program, way, options) end
   end
 end
 
@@ -355,10 +369,13 @@ for _, prefix in ipairs { "", "sharded_", "mutex_" } do
     c.same({ LOCK }, c.cmd("KEYS", "*"))
   end)
 
-  case(prefix .. "acquire, brief: a counter without end", function(c)
-    c.same({ 1, T0, 0 }, acquire(c, { program = prefix .. "acquire", brief = true, ttl = ENDLESS }))
-    c.same(-1, c.cmd("PTTL", COUNTER))
-  end)
+  for _, before in ipairs { "none", "one with an end" } do
+    case(prefix .. "acquire, brief: a counter without end, after " .. before, function(c)
+      if before ~= "none" then c.cmd("SET", COUNTER, text(T0 - 8), "PX", TTL) end
+      c.same({ 1, T0, 0 }, acquire(c, { program = prefix .. "acquire", brief = true, ttl = ENDLESS }))
+      c.same(-1, c.cmd("PTTL", COUNTER))
+    end)
+  end
 
   case(prefix .. "release, brief: nobody waits", function(c)
     taken(c)

@@ -21,10 +21,10 @@ local IN_PROGRAMS = {
     "redis.call('EXISTS', LOCK, QUEUE) == 0\nif FREE", "redis.call('EXISTS', QUEUE) == 0\nif FREE" },
   { "head_overtakes", "…or whether others wait", "redis.call('EXISTS', LOCK, QUEUE) == 0\nif FREE",
     "redis.call('EXISTS', LOCK) == 0\nif FREE" },
-  { "head_clock", "…or whether the counter is ahead of the clock",
-    "known and known < token and known % 8 == 0\n", "known and known % 8 == 0\n" },
+  { "head_clock", "…or whether the counter is ahead of the clock", "last and last < token and last % 8",
+    "last and last % 8" },
   { "head_left", "…or leaves in the counter what it has not drawn",
-    "if not last.err then call('SET', COUNTER, last, 'KEEPTTL') end\n", "" },
+    "if not found.err then call('SET', COUNTER, found, 'KEEPTTL') end\n", "" },
   { "token_counts", "tokens come from the counter alone",
     "math.max((last or 0) + 1, now, floor or 0)",
     "math.max((last or 0) + 1, floor or 0)" },
@@ -123,11 +123,11 @@ local IN_PROGRAMS = {
   { "mutex_grows", "a mutex never ends", "redis.call('SET', lock, owner, 'PX', ms)",
     "redis.call('SET', lock, owner)" },
   { "release_any_hold", "a release frees whatever hold its client has by then",
-    "if ARGV[3] ~= '0' or ARGV[5] ~= '' then",
+    "if ARGV[2] and (ARGV[3] ~= '0' or ARGV[5] ~= '') then",
     "local now = redis.call('TYPE', LOCK).ok == 'hash' and redis.call('HKEYS', LOCK)[1]\n"
     .. "or redis.pcall('GET', LOCK)\n"
     .. "if type(now) == 'string' and now:sub(1, 36) == OWNER:sub(1, 36) then OWNER = now end\n"
-    .. "if ARGV[3] ~= '0' or ARGV[5] ~= '' then", { "release", "mutex_release" } },
+    .. "if ARGV[2] and (ARGV[3] ~= '0' or ARGV[5] ~= '') then", { "release", "mutex_release" } },
   { "place_kept", "a waiter's place is always the same",
     "digits(last and last > FRONT_MOST and last + 1 or server_us())", "digits(FRONT_MOST + 1)" },
   { "place_shared", "who goes behind others has the place of the last one", "and digits(last + 1)",
@@ -499,6 +499,23 @@ local IN_SYSTEM = {
     lead = true },
 }
 
+-- Those that only the cases find, because what they need is in no schedule, or hardly ever. All are
+-- of the head of acquire, or of the way in which it draws its token (clock_token.lua).
+local IN_CASES = {
+  { "head_again", "an acquire of the common case does not look whether the owner has lost what it had",
+    "ARGV[3] == '0' and ARGV[7] == ''", "ARGV[7] == ''" },
+  { "head_floor", "…or whether the token must be above another server's", " and not ARGV[8] and", " and" },
+  { "head_kept", "…or whether the owner keeps the lock and needs a range", " and OWNER:byte(38) ~= 48 then",
+    " then" },
+  { "head_java", "…or whether Java has drawn from the counter", "last < token and last % 8 == 0 and",
+    "last < token and" },
+  { "head_unfenced", "…or whether there is a token", "TOKEN_TTL ~= '0' and #TOKEN_TTL", "#TOKEN_TTL" },
+  { "head_endless", "…or whether the counter is to have an end", " and #TOKEN_TTL < 16", "" },
+  { "head_part", "…or whether the counter's TTL is long enough", "and last >= token - token % (ttl_ms * 15.625)", "" },
+  { "head_second", "…or whether rounding reaches the next second", "if us < 1000000 then", "if true then" },
+  { "head_refused", "…or whether the server knows this SET", "redis.pcall('SET'", "redis.call('SET'" },
+}
+
 local function replaced(text, old, new)
   local from, to = text:find(old, 1, true)
   if not from then return nil end
@@ -553,6 +570,16 @@ end
 
 -- Those that only a kept schedule finds, of schedules.lua.
 function mutants.of_schedules() return IN_SCHEDULES end
+
+-- Those that the cases find: { name =, about =, texts = the programs, with it }
+function mutants.of_cases()
+  local list, programs = {}, require "spec.sim.programs"
+  for i, entry in ipairs(IN_CASES) do
+    local texts = setmetatable(patch(entry), { __index = programs })
+    list[i] = { name = entry[1], about = entry[2], texts = texts }
+  end
+  return list
+end
 
 function mutants.find(name)
   for _, list in ipairs { mutants.list(), mutants.of_systems(), mutants.of_schedules() } do

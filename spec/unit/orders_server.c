@@ -126,15 +126,21 @@ static void tell_wish(const order_lock *lock) {
 
 /* ---- programs ---- */
 
+/* Of a call that leaves it out. */
+#define USUAL_GRANT_LEASE (2 * HF_SECOND)
+
+/* NULL follows the last one. */
 typedef const char *const *words_of;
 
-/* EVALSHA sha 4 key … owner grant-lease from shared lease token-ttl waiter */
+/* EVALSHA sha 4 key … owner grant-lease from shared lease token-ttl waiter; or, in a brief call,
+ * owner lease token-ttl */
 static void acquire(size_t socket, words_of words) {
     order_lock *lock = order_server_lock(words[3]);
-    const char *owner = words[7], *member = words[13];
+    bool brief = !words[10];
+    const char *owner = words[7], *member = brief ? "" : words[13];
     char text[64];
-    if (!order_server_is_held(lock)) pass_on(lock, ms(words[8]));
-    if (!order_server_is_held(lock)) give(lock, owner, ms(words[11]));
+    if (!order_server_is_held(lock)) pass_on(lock, brief ? USUAL_GRANT_LEASE : ms(words[8]));
+    if (!order_server_is_held(lock)) give(lock, owner, ms(words[brief ? 8 : 11]));
     if (is_owner(lock, owner)) {
         snprintf(text, sizeof text, "*2\r\n:1\r\n:%llu\r\n", (unsigned long long)SERVER->token);
         send_to(socket, text);
@@ -150,11 +156,11 @@ static void acquire(size_t socket, words_of words) {
     send_to(socket, busy((int)((lock->until - order_now()) / HF_MS), (int)ahead, 0));
 }
 
-/* EVALSHA sha 4 key … owner grant-lease to lease own */
+/* EVALSHA sha 4 key … owner grant-lease to lease own; or owner alone */
 static void release(size_t socket, words_of words) {
     order_lock *lock = order_server_lock(words[3]);
     bool held = order_server_is_held(lock), ours = is_owner(lock, words[7]);
-    if (ours) pass_on(lock, ms(words[8]));
+    if (ours) pass_on(lock, words[8] ? ms(words[8]) : USUAL_GRANT_LEASE);
     send_to(socket, ours ? ":1\r\n" : held ? ":-2\r\n" : ":-1\r\n");
 }
 
@@ -272,7 +278,7 @@ static size_t choose_socket(void) {
 /* The connection may be over by now. */
 static void serve_one(size_t socket) {
     order_socket *of = &order_sockets[socket];
-    char *words[WORDS_MOST];
+    char *words[WORDS_MOST + 1] = {NULL};
     size_t used;
     if (!has_sent(socket) || words_take(of->sent.bytes, of->sent.size, words, &used) == 0) return;
     on_command(socket, (words_of)words);

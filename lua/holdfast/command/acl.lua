@@ -31,17 +31,17 @@ local ZSETS = "zadd zrem zrange zrangebyscore zcount zscore "
 -- which stands behind the key in braces. `also`: kinds whose programs it sends, too.
 acl.kinds = {
   { "lock", keys = { TOKEN, QUEUE }, channel = RELEASES,
-    commands = "exists type pttl pexpire incrby hget hset hdel hmget hkeys hexists zcard zremrangebyscore "
+    commands = "exists type pttl pexpire hget hset hdel hmget hkeys hexists zcard zremrangebyscore "
       .. ZSETS },
   { "mutex", keys = { TOKEN, QUEUE }, channel = RELEASES,
-    commands = "exists type pttl pexpire incrby hexists zcard zremrangebyscore " .. ZSETS },
+    commands = "exists type pttl pexpire hexists zcard zremrangebyscore " .. ZSETS },
   { "read_write", keys = { TOKEN, QUEUE }, channel = channel_of "write", beside = ":*:rwlock_timeout:*",
-    commands = "exists type pttl pexpire incrby hget hset hdel hkeys hexists hgetall hscan zremrangebyscore "
+    commands = "exists type pttl pexpire hget hset hdel hkeys hexists hgetall hscan zremrangebyscore "
       .. ZSETS },
   { "semaphore", keys = { TOKEN, QUEUE }, channel = channel_of "permit", beside = ":timeout",
     commands = "exists type pttl pexpire incrby zcard zremrangebyscore " .. ZSETS },
   { "fair", keys = { TOKEN, prefixes.list, prefixes.timeouts }, channel = RELEASES,
-    commands = "exists type pttl pexpire incrby hget hset hkeys "
+    commands = "exists type pttl pexpire hget hset hkeys "
       .. "lindex llen lpop lrange lrem rpush zadd zrem zscore" },
   { "latch", keys = { CALL }, channel = channel_of "latch", commands = "decrby" },
   { "plain_semaphore", keys = { CALL }, channel = channel_of "plain_semaphore",
