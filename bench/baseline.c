@@ -50,7 +50,7 @@ static void read_command(FILE *file, struct command *command) {
 }
 
 static void write_number(struct command *command, long number) {
-    char digits[sizeof NUMBER];
+    char digits[24];
     if (!command->number) return;
     snprintf(digits, sizeof digits, "%010ld", number);
     memcpy(command->number, digits, strlen(NUMBER));

@@ -1,4 +1,4 @@
--- What the server spends, from INFO commandstats.
+-- What the server spends, from INFO commandstats and INFO cpu.
 
 local cost = {}
 
@@ -12,6 +12,13 @@ function cost.stats(server)
     calls[name], usec[name] = tonumber(count), tonumber(time)
   end
   return calls, usec
+end
+
+-- → seconds of the server's processor, since it began
+function cost.processor(server)
+  local sum = 0
+  for seconds in server:cli("INFO", "cpu"):gmatch("used_cpu_%l+:([%d.]+)") do sum = sum + seconds end
+  return sum
 end
 
 -- Runs fn. → { time = microseconds of what clients sent, inside = commands inside scripts }, for

@@ -8,6 +8,7 @@
 -- $HOLDFAST_BENCH_ROUNDS rounds, $HOLDFAST_BENCH_SECONDS each, of the parts that are named in
 -- $HOLDFAST_BENCH_PARTS.
 
+local cost = require "bench.cost"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local sys = require "spec.support.sys"
@@ -35,16 +36,9 @@ if #trees ~= 2 then
   os.exit(2)
 end
 
--- Seconds of the server's processor.
-local function used(server)
-  local info, sum = server:cli("INFO", "cpu"), 0
-  for seconds in info:gmatch("used_cpu_%l+:([%d.]+)") do sum = sum + seconds end
-  return sum
-end
-
 -- → turns of all workers of one build, the server's processor for each
 local function round(server, tree, kind, workers, apart)
-  local start, started, turns, before = process.now() + START, {}, 0, used(server)
+  local start, started, turns, before = process.now() + START, {}, 0, cost.processor(server)
   for i = 1, workers do
     started[i] = process.start {
       INTERPRETER, "bench/kind_worker.lua", server:url(), ("%.6f"):format(start), ("%.6f"):format(start + SECONDS),
@@ -59,7 +53,7 @@ local function round(server, tree, kind, workers, apart)
     assert(worker:wait(60))
     turns = turns + assert(tonumber(worker:output():match("%d+")), worker:output())
   end
-  return { turns = turns, cost = (used(server) - before) / turns }
+  return { turns = turns, cost = (cost.processor(server) - before) / turns }
 end
 
 local function at(sorted, share) return sorted[math.max(1, math.ceil(#sorted * share))] end

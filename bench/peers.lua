@@ -7,6 +7,7 @@
 -- The results are left in build/peers/results.lua, of which bench/performance.lua makes
 -- docs/performance.md.
 
+local cost = require "bench.cost"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local report = require "bench.report"
@@ -36,6 +37,7 @@ local PEERS = {
   { name = "Redisson", command = { "java", "-cp", false, "Peer" }, start = 6 },
   { name = "redsync", command = { OUT .. "go/peer", "redsync" }, start = 0.5 },
   { name = "rueidislock", command = { OUT .. "go/peer", "rueidislock" }, start = 0.5 },
+  { name = "redislock", command = { OUT .. "go/peer", "redislock" }, start = 0.5 },
   { name = "redis-py", command = { "python3", "bench/peers/python/peer.py" }, start = 1 },
   { name = "node-redlock", command = { "node", OUT .. "node/peer.js", "redlock" }, start = 1 },
   { name = "redis-semaphore", command = { "node", OUT .. "node/peer.js", "semaphore" }, start = 1 },
@@ -104,10 +106,7 @@ local function usage(server)
   for name, calls in server:cli("INFO", "commandstats"):gmatch("cmdstat_(%S-):calls=(%d+)") do
     if name ~= "info" then commands = commands + tonumber(calls) end
   end
-  local cpu = server:cli("INFO", "cpu")
-  local seconds = tonumber(cpu:match("used_cpu_user:([%d.]+)"))
-    + tonumber(cpu:match("used_cpu_sys:([%d.]+)"))
-  return { commands = commands, seconds = seconds }
+  return { commands = commands, seconds = cost.processor(server) }
 end
 
 local function by_owner(peer, owners)

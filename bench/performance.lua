@@ -137,18 +137,19 @@ add "- An owner acquires, stays for the section, releases, and asks again at onc
 add "- holdfast has one process for each owner, because a wait blocks it. The others have up to 4 processes, with"
 add "  threads, goroutines or promises in them, each owner with a connection of its own; Redisson's threads share"
 add "  the client of their process, as its users do."
-add "- Libraries that poll (redsync, redis-py, node-redlock, redis-semaphore) try again after 1 ms. By default they"
-add "  wait for 50 to 250 ms, which costs the server less and lets a waiter in later."
+add "- Libraries that poll (redsync, redislock, redis-py, node-redlock, redis-semaphore) try again after 1 ms. By"
+add "  default they wait for 50 to 250 ms, which costs the server less and lets a waiter in later."
 add "- What they give differs. holdfast draws a fencing token and hands the lock over in the order in which it was"
 add "  asked for; Redisson's lock wakes its waiters by a message and rueidislock its own by client-side caching, in no"
 add "  order; the rest is SET NX PX and a script that compares and deletes."
 add ""
 add "| | version | runs on |"
 add "|---|---|---|"
+local go = "Go " .. (machine.go or "?")
 local platforms = {
   holdfast = machine.lua, Redisson = "Java " .. (machine.java or "?"),
   ["redis-py"] = "Python " .. (machine.python or "?"),
-  redsync = "Go " .. (machine.go or "?"), rueidislock = "Go " .. (machine.go or "?"),
+  redsync = go, rueidislock = go, redislock = go,
 }
 for _, peer in ipairs(results.peers) do
   row { peer.name, peer.version, platforms[peer.name] or "Node.js " .. (machine.node or "?") }

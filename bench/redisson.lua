@@ -40,6 +40,19 @@ redis.call(ARGV[4], KEYS[2], ARGV[1])
 redis.call('set', KEYS[3], 1, 'px', ARGV[5])
 return 1]]
 
+-- The same without a latch, as Redisson had it before it could repeat an unlock. KEYS: lock,
+-- channel, ARGV: message, lease, owner, PUBLISH
+redisson.UNLOCK_LITE = [[
+if redis.call('hexists', KEYS[1], ARGV[3]) == 0 then return nil end
+local left = redis.call('hincrby', KEYS[1], ARGV[3], -1)
+if left > 0 then
+  redis.call('pexpire', KEYS[1], ARGV[2])
+  return 0
+end
+redis.call('del', KEYS[1])
+redis.call(ARGV[4], KEYS[2], ARGV[1])
+return 1]]
+
 -- An unlock whose latch is there already returns at once: `id`, 32 characters, is another one for
 -- each unlock.
 function redisson.latch(key, id) return ("redisson_unlock_latch:{%s}:%s"):format(key, id) end
@@ -50,9 +63,11 @@ function redisson.lock_words(sha, key, counter)
   return { "EVALSHA", sha, 1, key, LEASE, OWNER }
 end
 
+-- Without a latch those of UNLOCK_LITE.
 function redisson.unlock_words(sha, key, latch, latch_ms)
-  return { "EVALSHA", sha, 3, key, ("redisson_lock__channel:{%s}"):format(key), latch, 0, LEASE,
-    OWNER, "publish", latch_ms }
+  local channel = ("redisson_lock__channel:{%s}"):format(key)
+  if not latch then return { "EVALSHA", sha, 2, key, channel, 0, LEASE, OWNER, "publish" } end
+  return { "EVALSHA", sha, 3, key, channel, latch, 0, LEASE, OWNER, "publish", latch_ms }
 end
 
 return redisson

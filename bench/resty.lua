@@ -3,9 +3,8 @@
 -- what a plain location of the same worker takes while 500 requests contend for one key, against a
 -- worker that has nothing else to do; 64 requests that use one key again and again, with and
 -- without `keep`; what two and what eight light threads get of one key with nothing to do under the
--- lock; the first of these beside 30 MB of the application's Lua objects, with which
--- strings stay for longer until they are collected; and, with everything on one core, cycles on an
--- own key against SET NX PX with a compare-and-delete by hand over a pooled cosocket.
+-- lock; and the first of these beside 30 MB of the application's Lua objects, with which
+-- strings stay for longer until they are collected. Free cycles in nginx are in bench/free.lua.
 --
 -- A plain request must wait until the worker has done what the other connections asked for; so the
 -- bare sleep stands beside it: as many requests that sleep as long, without any lock.
@@ -14,16 +13,11 @@ local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local report = require "bench.report"
-local sys = require "spec.support.sys"
 
 local ROUNDS, SECONDS, RATIO_BAR = tonumber(os.getenv("HOLDFAST_ROUNDS") or 7), 2, 1
-local P99_BAR, KEEP_BAR, FEW_BAR, LARGE_BAR, SET_NX_BAR = 3, 10, 0.8, 0.8, 1.3
+local P99_BAR, KEEP_BAR, FEW_BAR, LARGE_BAR = 3, 10, 0.8, 0.8
 local CYCLES = 10 -- of each request that makes several, so that the request itself costs little
 local PLACE = ("k"):rep(32) -- as long as a request id
-
-local COMPARE_AND_DELETE = [[
-if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end
-return 0]]
 
 local HTTP = [[
   init_by_lua_block {
@@ -34,7 +28,6 @@ local HTTP = [[
     KEEPING = HOLDFAST.new { url = "%s", keep = 0.1 }
     REDIS = "unix:%s"
     COMMANDS = dofile("%s")
-    COMPARE_AND_DELETE = "%s" -- the script's name
     function CYCLE(client, key, count)
       local lock = client:lock(key)
       for _ = 1, count do
@@ -73,33 +66,6 @@ local SERVER = [[
     call(COMMANDS[1])
     call(COMMANDS[2])
     socket:setkeepalive(10000, 64)
-    ngx.say("ok")
-  } }
-  location /own { content_by_lua_block {
-    for _ = 1, %d do
-      local lock = CLIENT:lock(ngx.var.request_id)
-      assert(lock:acquire())
-      assert(lock:release())
-    end
-    ngx.say("ok")
-  } }
-  location /set-nx { content_by_lua_block {
-    local id = ngx.var.request_id
-    local set = { "*6\r\n$3\r\nSET\r\n$32\r\n", id, "\r\n$32\r\n", id,
-      "\r\n$2\r\nNX\r\n$2\r\nPX\r\n$5\r\n30000\r\n" }
-    local delete = { "*5\r\n$7\r\nEVALSHA\r\n$40\r\n", COMPARE_AND_DELETE,
-      "\r\n$1\r\n1\r\n$32\r\n", id, "\r\n$32\r\n", id, "\r\n" }
-    local function call(socket, words, want)
-      assert(socket:send(words))
-      assert(assert(socket:receive()) == want)
-    end
-    for _ = 1, %d do
-      local socket = ngx.socket.tcp()
-      assert(socket:connect(REDIS))
-      call(socket, set, "+OK")
-      call(socket, delete, ":1")
-      socket:setkeepalive(10000, 64)
-    end
     ngx.say("ok")
   } }
   location /plain { content_by_lua_block { ngx.say("ok") } }
@@ -144,9 +110,8 @@ end
 local function start(server, path, objects)
   return nginx.start {
     tcp = true,
-    http = HTTP:format(objects or 0, server:url(), server:url(), server.path, path,
-      server:cli("SCRIPT", "LOAD", COMPARE_AND_DELETE)),
-    server = SERVER:format(CYCLES, CYCLES, CYCLES, CYCLES, SECONDS),
+    http = HTTP:format(objects or 0, server:url(), server:url(), server.path, path),
+    server = SERVER:format(CYCLES, CYCLES, SECONDS),
   }
 end
 
@@ -255,18 +220,6 @@ local function compare_heaps(small, server, path)
     LARGE_BAR)
 end
 
-local function compare_set_nx(front)
-  local ours, theirs, ratios = {}, {}, {}
-  for i = 1, ROUNDS do
-    ours[i] = CYCLES * result(wrk(front, "/own", 64, SECONDS))
-    theirs[i] = CYCLES * result(wrk(front, "/set-nx", 64, SECONDS))
-    ratios[i] = theirs[i] / ours[i]
-  end
-  report.row("acquire + release, one core, cycles/s", report.median(ours), "%.0f")
-  report.row("SET NX PX, compare-and-delete by hand, cycles/s", report.median(theirs), "%.0f")
-  report.row("time of ours to that by hand", report.median(ratios), "%.2f", "<=", SET_NX_BAR)
-end
-
 local server = redis.start()
 local path = server.directory .. "/commands.lua"
 learn_commands(server, path)
@@ -276,12 +229,5 @@ compare_latencies(front)
 compare_hot(front)
 compare_few(front)
 compare_heaps(front, server, path)
-front:stop()
-server:stop()
-
-assert(sys.pin(0, 0))
-server = redis.start()
-front = start(server, "/dev/null")
-compare_set_nx(front)
 front:stop()
 server:stop()

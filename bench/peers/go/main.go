@@ -1,4 +1,5 @@
-// redsync and rueidislock as two of bench/peers: peer redsync|rueidislock crowd|held ...
+// redsync, rueidislock and bsm/redislock as three of bench/peers:
+// peer redsync|rueidislock|redislock crowd|held ...
 // An owner is a goroutine with a connection of its own.
 package main
 
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bsm/redislock"
 	"github.com/go-redsync/redsync/v4"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
@@ -40,6 +42,17 @@ func (l redsyncLocker) acquire(key string, lease time.Duration) (func(), error) 
 	}, nil
 }
 
+type bsmLocker struct{ client *redislock.Client }
+
+func (l bsmLocker) renews() bool { return false }
+
+func (l bsmLocker) acquire(key string, lease time.Duration) (func(), error) {
+	lock, err := l.client.Obtain(context.Background(), key, lease, &redislock.Options{
+		RetryStrategy: redislock.LinearBackoff(time.Millisecond),
+	})
+	return func() { fail(lock.Release(context.Background())) }, err
+}
+
 type rueidisLocker struct{ locker rueidislock.Locker }
 
 func (l rueidisLocker) renews() bool { return true }
@@ -56,9 +69,12 @@ func fail(err error) {
 }
 
 func newLocker(library, address string, lease time.Duration) locker {
-	if library == "redsync" {
+	if library != "rueidislock" {
 		client := redis.NewClient(&redis.Options{Addr: address})
 		fail(client.Ping(context.Background()).Err())
+		if library == "redislock" {
+			return bsmLocker{redislock.New(client)}
+		}
 		return redsyncLocker{redsync.New(goredis.NewPool(client))}
 	}
 	made, err := rueidislock.NewLocker(rueidislock.LockerOption{
