@@ -71,6 +71,20 @@ describe("a multi lock", function()
       all:release()
     end)
 
+    it("leaves the lease of a lock that it has entered again, and whose others it cannot have", function()
+      local client = connect(one:url())
+      occupy(one, "b", 60)
+      local outer, another = client:lock("a", { lease = 0.4 }), client:lock("a", { lease = 0.4 })
+      for _, inner in ipairs { outer, another } do
+        assert(outer:acquire(0))
+        local locks = holdfast.multi_lock { inner, client:lock("b", { lease = 0.4 }) }
+        assert.equal("busy", select(3, locks:acquire(0.05)))
+        assert.equal(1, outer:holds())
+        process.wait_until(function() return not outer:is_held() end, 20)
+        assert.equal("expired", outer:lost())
+      end
+    end)
+
     it("gives all back when one is lost meanwhile, and calls no on_lost", function()
       local told = 0
       local all = connect(one:url()):multi_lock({ "a", "b" }, {

@@ -105,6 +105,14 @@ void hf_lock_note_releasing(hf_lua_lock *lock, const hf_hold *hold) {
     }
 }
 
+/* Ends what `collect` began. */
+static void stop_keeping_up(hf_lua_lock *lock, taken *entry) {
+    hf_hold *hold = entry->stake.hold;
+    if (entry->kept_up && hf_view_of(hold).state == HF_HOLD_HELD)
+        hf_client_set_renewed(lock->driver->client, hold, false, hf_driver_now(lock->driver));
+    entry->kept_up = false;
+}
+
 void hf_lock_note_release(hf_lua_lock *lock, hf_hold *hold) {
     hf_hold_view seen = hf_view_of(hold);
     bool has_entry = false;
@@ -115,6 +123,7 @@ void hf_lock_note_release(hf_lua_lock *lock, hf_hold *hold) {
         entry->count = seen.over || entry->count == 0 ? 0 : entry->count - 1;
         if (entry->releasing > 0) entry->releasing--;
         if (entry->releasing > entry->count) entry->releasing = entry->count;
+        stop_keeping_up(lock, entry);
         bool lost = seen.state == HF_HOLD_LOST && is_replaced(lock, hold);
         if (entry->count == 0 && !lost && !seen.ending) drop_taken(lock, i);
     }
@@ -271,6 +280,7 @@ static uint32_t abandon_entry(hf_lua_lock *lock, size_t i, uint32_t count, hf_ti
     uint32_t left = entry->count - entry->releasing, part = left < count ? left : count;
     if (entry->releasing == 0 || part > 0)
         hf_client_abandon(lock->driver->client, entry->stake.hold, part, now);
+    stop_keeping_up(lock, entry);
     entry->count -= part;
     if (entry->count == 0) drop_taken(lock, i);
     return part;
@@ -380,21 +390,21 @@ static int l_approve(lua_State *L) {
 /* ---- one of several that are being acquired ---- */
 
 /* Until then no caller knows that it is held, so none needs to know that it is lost. */
-static void collect(hf_lua_lock *lock, taken *entry, hf_time now) {
+static void collect(hf_lua_lock *lock, taken *entry) {
     hf_hold_view seen = hf_view_of(entry->stake.hold);
     if (seen.count == 1) entry->stake.muted = true;
     if (seen.renewed) return;
     entry->kept_up = true;
-    hf_client_set_renewed(lock->driver->client, entry->stake.hold, true, now);
+    hf_client_set_renewed(lock->driver->client, entry->stake.hold, true,
+                          hf_driver_now(lock->driver));
 }
 
-static void settle(hf_lua_lock *lock, taken *entry, hf_time now) {
+static void settle(hf_lua_lock *lock, taken *entry) {
     entry->stake.muted = false;
-    if (entry->kept_up) hf_client_set_renewed(lock->driver->client, entry->stake.hold, false, now);
-    entry->kept_up = false;
+    stop_keeping_up(lock, entry);
 }
 
-static int with_own_entry(lua_State *L, void (*act)(hf_lua_lock *, taken *, hf_time)) {
+static int with_own_entry(lua_State *L, void (*act)(hf_lua_lock *, taken *)) {
     hf_lua_lock *lock = hf_lock_check(L);
     lua_Number number = number_of(L, lock);
     caller_text text;
@@ -405,7 +415,7 @@ static int with_own_entry(lua_State *L, void (*act)(hf_lua_lock *, taken *, hf_t
         taken *entry = &lock->taken[i];
         bool own = entry->count > 0 && hf_slice_equal(hf_hold_caller(entry->stake.hold), caller);
         if (own && hf_view_of(entry->stake.hold).state == HF_HOLD_HELD)
-            act(lock, entry, hf_driver_now(lock->driver));
+            act(lock, entry);
     }
     hf_driver_wake(lock->driver);
     hf_driver_leave(lock->driver);
@@ -413,7 +423,7 @@ static int with_own_entry(lua_State *L, void (*act)(hf_lua_lock *, taken *, hf_t
 }
 
 /* collect(lock): the calling owner's hold is renewed while others are acquired that belong to it,
- * and its loss is not reported; settle(lock): all of them are held */
+ * and its loss is not reported, until settle(lock), when all of them are held, or its release */
 static int l_collect(lua_State *L) {
     return with_own_entry(L, collect);
 }

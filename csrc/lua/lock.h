@@ -14,7 +14,7 @@ typedef struct taken {
     hf_stake stake;
     uint32_t count;     /* 0: a release has reported its loss, or is detached */
     uint32_t releasing; /* of `count`: releases that are under way */
-    bool kept_up;       /* it is renewed until `settle` only */
+    bool kept_up;       /* it is renewed until `settle` or a release only */
 } taken;
 
 typedef struct hf_lua_lock {
