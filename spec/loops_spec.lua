@@ -5,6 +5,7 @@ local holdfast = require "holdfast"
 local loops = require "spec.support.loops"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
+local sys = require "spec.support.sys"
 
 local TICK = 0.01
 
@@ -433,6 +434,41 @@ for _, loop in ipairs(loops) do
       assert(fine, message)
       return told
     end
+
+    it("a client rests although a forked child has a copy of a connection that is closed", function()
+      local wakes = 0
+      local plain = type(loop.driver) == "string" and require("holdfast.loop." .. loop.driver) or loop.driver
+      local function watch(fd)
+        local watched = plain.watch(fd)
+        return {
+          wait = function()
+            watched:wait()
+            wakes = wakes + 1
+          end,
+          close = function() watched:close() end,
+        }
+      end
+      loop.run(function()
+        local driver = setmetatable({ watch = watch }, { __index = plain })
+        local resting = holdfast.new { url = server:url(), driver = driver }
+        local lock = resting:lock("a", { lease = 60 })
+        assert(lock:acquire(5))
+        local child = sys.fork()
+        if child == 0 then
+          sys.sleep(60)
+          sys.exit(0)
+        end
+        server:cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        assert.is_true(loop.wait_until(function() return lock:check() end))
+        local before = wakes
+        for _ = 1, 50 do loop.sleep(0.005) end
+        sys.kill(child, 9)
+        sys.wait(child)
+        assert.is_true(wakes - before < 20)
+        lock:release()
+        resting:close()
+      end)
+    end)
 
     it("a lock is renewed after its task has ended with an error", function()
       local broken = false

@@ -26,10 +26,15 @@ static bool has_role(size_t link, unsigned roles) {
     return (roles & HF_ROLE(link % HF_LINKS)) != 0;
 }
 
+static void unwatch(hf_driver *driver, size_t link) {
+    if (driver->ready) hf_ready_unwatch(driver->ready, link);
+}
+
 /* If a command has no answer yet, the kernel must not deliver it later: a reset discards it. */
 static void shut(hf_driver *driver, size_t link) {
     hf_connection *connection = &driver->connections[link];
     const hf_session *session = hf_link_session(driver, link);
+    unwatch(driver, link);
     if (connection->dialing) hf_dial_cancel(&connection->dial);
     if (connection->fd >= 0) {
         struct linger reset = {.l_onoff = 1, .l_linger = 0};
@@ -90,6 +95,7 @@ static void open_link(hf_driver *driver, size_t link) {
 
 static void step_dial(hf_driver *driver, size_t link) {
     char reason[160] = "";
+    unwatch(driver, link); /* it may go on with another descriptor */
     hf_dial_state state =
         hf_dial_step(&driver->connections[link].dial, hf_now(), reason, sizeof reason);
     on_dial(driver, link, state, reason);

@@ -106,15 +106,20 @@ int hf_ready_fd(const hf_ready *ready) {
     return ready->epoll;
 }
 
+void hf_ready_unwatch(hf_ready *ready, size_t i) {
+    hf_watch *old = i < ready->watched.count ? &ready->watched.list[i] : NULL;
+    if (!old || old->fd < 0) return;
+    change(ready, EPOLL_CTL_DEL, old);
+    old->fd = -1;
+}
+
 /* Those that are gone leave first: a new descriptor may have the number of an old one. */
 bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count) {
     watches *watched = &ready->watched;
     if (!reserve(watched, count)) return false;
     for (size_t i = 0; i < watched->count; i++) {
-        hf_watch wanted = watch_at(list, count, i), *old = &watched->list[i];
-        if (old->fd < 0 || same_file(old, &wanted)) continue;
-        change(ready, EPOLL_CTL_DEL, old); /* one that is closed has left the set by itself */
-        old->fd = -1;
+        hf_watch wanted = watch_at(list, count, i);
+        if (!same_file(&watched->list[i], &wanted)) hf_ready_unwatch(ready, i);
     }
     while (watched->count < count) watched->list[watched->count++] = (hf_watch){.fd = -1};
     watched->count = count;
@@ -258,6 +263,12 @@ void hf_ready_forget(hf_ready *ready) {
 
 int hf_ready_fd(const hf_ready *ready) {
     return ready->notice[0];
+}
+
+/* The thread polls numbers of descriptors, which says nothing of other processes' copies. */
+void hf_ready_unwatch(hf_ready *ready, size_t i) {
+    (void)ready;
+    (void)i;
 }
 
 static bool is_same_list(const watches *watched, const hf_watch *list, size_t count) {

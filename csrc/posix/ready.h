@@ -35,6 +35,10 @@ int hf_ready_fd(const hf_ready *ready);
  * false when out of memory or of watches: then call it again soon. */
 bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count);
 
+/* Stops watching entry i until the next list. Call it before the descriptor may be closed: a closed
+ * one leaves the set by itself only if no other process has a copy, as a forked child may. */
+void hf_ready_unwatch(hf_ready *ready, size_t i);
+
 /* Makes it readable at `until` too. An earlier time that was set before and is not over yet stays:
  * the descriptor may be readable too early, never too late. */
 void hf_ready_by(hf_ready *ready, hf_time until, hf_time now);

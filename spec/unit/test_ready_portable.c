@@ -9,6 +9,7 @@
 #define hf_ready_forget portable_ready_forget
 #define hf_ready_fd portable_ready_fd
 #define hf_ready_watch portable_ready_watch
+#define hf_ready_unwatch portable_ready_unwatch
 #define hf_ready_by portable_ready_by
 #include "../../csrc/posix/ready.c"
 #include "test_ready.c"
