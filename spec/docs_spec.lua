@@ -189,6 +189,7 @@ end
 
 -- A whole http block with a server: each location answers.
 function RUN.nginx(text)
+  if not nginx.is_there() then return pending("there is no nginx with ngx_lua") end
   local inner = text:match("^http {(.*)}%s*$")
   local server = inner:match("server (%b{})")
   local front = nginx.start { http = here(inner:gsub("server %b{}", "")),

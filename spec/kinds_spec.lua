@@ -7,6 +7,7 @@ local counts = require "holdfast.command.counts"
 local holdfast = require "holdfast"
 local kinds = require "spec.support.kinds"
 local loops = require "spec.support.loops"
+local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local sentinel = require "spec.support.sentinel"
@@ -93,9 +94,6 @@ for _, loop in ipairs(loops) do
   end }
 end
 
-local nginx = process.flavour == "luajit" and process.build == "./build"
-  and require "spec.support.nginx"
-
 local HTTP = [[
   init_by_lua_block { CLIENT = require("holdfast").new { %s } }
 ]]
@@ -108,7 +106,7 @@ local SERVER = [[
   } }
 ]]
 
-local ngx_lua = nginx and { "ngx_lua", function(kind, key, place, hold, look)
+local ngx_lua = nginx.is_there() and { "ngx_lua", function(kind, key, place, hold, look)
   local front = nginx.start { http = HTTP:format(place.options), server = SERVER }
   local release = hold()
   local request = front:begin(("/?kind=%s&key=%s"):format(kind.name:gsub(" ", "+"), key))

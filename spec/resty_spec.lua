@@ -2,13 +2,13 @@
 -- without sanitizers.
 
 local cluster = require "spec.support.cluster"
+local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local sentinel = require "spec.support.sentinel"
 
-if process.flavour ~= "luajit" or process.build ~= "./build" then return end
+if not nginx.is_there() then return end
 
-local nginx = require "spec.support.nginx"
 
 local INIT = [[
   lua_shared_dict counters 1m;

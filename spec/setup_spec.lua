@@ -44,7 +44,7 @@ describe("tools/setup.sh", function()
     link("sh", "tr", "grep", "find", "sed", "head", "cut", "tee", "chmod", "rm", "env", "sleep")
     program("id", "echo ${TEST_UID:-0}")
     program("dpkg-query", "exit 1")
-    program("apt-cache", [[case $2 in luajit2 | libluajit2-5.1-dev) candidate="(none)" ;; *) candidate=1.0 ;; esac
+    program("apt-cache", [[case $2 in luajit2 | libluajit2-5.1-dev | $TEST_ABSENT) candidate="(none)" ;; *) candidate=1.0 ;; esac
       printf '%s:\n  Installed: (none)\n  Candidate: %s\n' "$2" "$candidate"]])
     program("apt-get", "echo apt-get $* >>" .. directory .. "/log")
   end)
@@ -77,6 +77,26 @@ describe("tools/setup.sh", function()
     assert.equal(1, code)
     assert.equal("sudo\n", log())
     assert.matches("apt%-get install [^\n]* redis%-server\n$", output)
+  end)
+
+  it("refuses the demo in nginx, before anything is installed, where nginx has no package of its Lua module", function()
+    for _, user in ipairs { "0", "1000" } do
+      local output, code = run(("TEST_UID=%s TEST_ABSENT=libnginx-mod-http-lua tools/setup.sh demo-openresty"):format(user))
+      assert.equal(1, code)
+      assert.matches("^setup: [^\n]+ packages no Lua module for nginx %(libnginx%-mod%-http%-lua%)", output)
+    end
+    assert.equal("", log())
+  end)
+
+  it("does without a package that only tests need, and installs nothing where all others are there", function()
+    local output, code = run("TEST_ABSENT=libnginx-mod-http-lua tools/setup.sh test")
+    assert.equal(0, code, output)
+    assert.is_nil(log():find("http-lua", 1, true))
+    assert(process.succeeds("rm " .. directory .. "/log"))
+    program("dpkg-query", [[case $3 in libnginx-mod-http-lua) exit 1 ;; esac; echo installed]])
+    output, code = run("TEST_UID=1000 TEST_ABSENT=libnginx-mod-http-lua tools/setup.sh test")
+    assert.equal(0, code, output)
+    assert.equal("", log())
   end)
 
   it("uses sudo where it is allowed", function()

@@ -1,15 +1,15 @@
 -- What an operator sees under ngx_lua: the sums of all workers, and the live page.
 
+local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
-if process.flavour ~= "luajit" or process.build ~= "./build" then return end
+if not nginx.is_there() then return end
 
 local command = require "spec.support.command"
 local dkjson = require "dkjson" -- busted's own
 local fake = require "spec.support.fake"
 local holdfast = require "holdfast"
-local nginx = require "spec.support.nginx"
 
 local PATIENCE = 20
 

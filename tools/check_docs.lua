@@ -3,7 +3,7 @@
 -- something that runs it, nginx takes each piece of nginx.conf, the README shows
 -- examples/hello.lua, a translation has the code and links of its original, docs/proof.md has each
 -- mutant of the simulator, and links and names lead to a file and a heading.
--- Needs nginx with ngx_lua.
+-- Where nginx has no Lua module, only the Lua in those pieces is compiled.
 --
 --   lua5.4 tools/check_docs.lua [DOCUMENT...]   exit 1 and a line for each thing that is missing
 
@@ -76,6 +76,12 @@ local function prepare_nginx()
     directory, directory)))
 end
 
+local function has_ngx_lua()
+  local file = io.open("/usr/lib/nginx/modules/ngx_http_lua_module.so")
+  if file then file:close() end
+  return file ~= nil
+end
+
 local MAIN = [[
 load_module /usr/lib/nginx/modules/ndk_http_module.so;
 load_module /usr/lib/nginx/modules/ngx_http_lua_module.so;
@@ -109,13 +115,17 @@ local function whole(piece)
   return (MAIN:gsub("%%%((%w+)%)", { directory = directory, piece = piece }))
 end
 
--- nginx compiles the Lua in it only when it runs.
-local function check_piece(path, number, piece)
+local function check_with_nginx(name, piece)
   if not directory then prepare_nginx() end
-  local name = ("%s, nginx.conf %d"):format(path, number)
   write(directory .. "/nginx.conf", whole(piece))
   local fine, output = run(("nginx -t -e stderr -c %s/nginx.conf"):format(directory))
   if not fine then report("%s: %s", name, output) end
+end
+
+-- nginx compiles the Lua in it only when it runs.
+local function check_piece(path, number, piece)
+  local name = ("%s, nginx.conf %d"):format(path, number)
+  if has_ngx_lua() then check_with_nginx(name, piece) end
   for block in piece:gmatch("_by_lua_block (%b{})") do
     local compiled, wrong = load(block:sub(2, -2), "@" .. name, "t")
     if not compiled then report("%s", wrong) end

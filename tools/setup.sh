@@ -46,7 +46,8 @@ pip_needs() { python3 -m pip --version >/dev/null 2>&1 || echo python3-pip; }
 # The lists are written once, in order of what builds on what.
 build_needs() { echo gcc make libc6-dev lua5.4 liblua5.4-dev $(luajit_needs) libhiredis-dev libssl-dev pkg-config\|pkgconf luarocks; }
 demo_needs() { echo redis-server; }
-openresty_needs() { echo "nginx-light|nginx-core|nginx" libnginx-mod-http-lua lua-resty-core wrk; }
+NGX_LUA=libnginx-mod-http-lua
+openresty_needs() { echo "nginx-light|nginx-core|nginx" $NGX_LUA lua-resty-core wrk; }
 test_needs() { echo redis-sentinel openssl locales procps clang-format lua-busted lua-check lua-socket lua-cqueues lua-http lua-copas lua-luv lua-yaml python3-prometheus-client; }
 check_needs() {
     echo clang clang-tidy cppcheck valgrind libc6-dbg "libclang-rt-$(clang_version)-dev|libclang-common-$(clang_version)-dev" \
@@ -78,10 +79,13 @@ missing() {
     done
 }
 
-# Of each need the alternative that can be had; before any `apt-get update` the first one.
+# False before any `apt-get update`.
+has_lists() { available libc6; }
+
+# Of each need the alternative that can be had; without lists the first one.
 choose() {
     lists=yes
-    available libc6 || lists=
+    has_lists || lists=
     for need in "$@"; do
         chosen=
         for package in $(alternatives "$need"); do
@@ -121,6 +125,16 @@ install_packages() {
     try_again as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" >&2
 }
 
+# Ubuntu 22.04 has a package of nginx, and none of its Lua module.
+check_ngx_lua() {
+    [ "$set_name" = demo-openresty ] || return 0
+    if installed $NGX_LUA || ! has_lists || available $NGX_LUA; then return; fi
+    say "$(. /etc/os-release && echo "$PRETTY_NAME") packages no Lua module for nginx ($NGX_LUA), and the demo needs it."
+    say "Run the demo on Debian 12 or 13 or on Ubuntu 24.04. To use holdfast in nginx on this system, install OpenResty's"
+    say "own packages (https://openresty.org/en/linux-packages.html) and follow \"OpenResty and nginx\" in docs/install.md."
+    exit 1
+}
+
 # What root has built here no other user can build again. Moved aside it is in nobody's way.
 take_over_build() {
     [ -n "$(find build ! -type l ! -writable -print -quit 2>/dev/null)" ] || return 0
@@ -145,14 +159,16 @@ if ! command -v apt-get >/dev/null 2>&1; then
     exit 0
 fi
 
-absent=$(missing "$set_name")
-[ -n "$absent" ] || exit 0
+check_ngx_lua
+packages=$(choose $(missing "$set_name") 2>/dev/null)
+[ -n "$packages" ] || exit 0
 if ! may_install; then
     say "packages are missing, and only root can install them. As root, run:"
-    say "  apt-get update && apt-get install -y --no-install-recommends $(echo $(choose $absent))"
+    say "  apt-get update && apt-get install -y --no-install-recommends $(echo $packages)"
     exit 1
 fi
 try_again as_root apt-get update -q >&2
+check_ngx_lua
 packages=$(choose $(missing "$set_name"))
 [ -n "$packages" ] || exit 0
 install_packages $packages

@@ -152,6 +152,13 @@ function nginx.example(directory, env)
   return launch(self, env, function() return listens(self.directory .. "/http.sock") end)
 end
 
+-- Returns whether nginx can run this build: it runs LuaJIT, and some systems package no ngx_lua.
+function nginx.is_there()
+  local file = io.open(MODULES .. "/ngx_http_lua_module.so")
+  if file then file:close() end
+  return file ~= nil and process.flavour == "luajit" and process.build == "./build"
+end
+
 function Server:log()
   local file = io.open(self.directory .. "/error.log", "rb")
   if not file then return "" end
