@@ -107,7 +107,7 @@ function cluster.start(options)
   local conf = {
     "cluster-node-timeout " .. (options.node_timeout or 1000),
     "cluster-replica-validity-factor 0", -- a replica is never too old to take over
-    "cluster-allow-replica-migration no",
+    "cluster-migration-barrier 1000", -- no replica is moved to another master
   }
   for _, line in ipairs(options.conf or {}) do conf[#conf + 1] = line end
   -- slot → where it was moved to last
