@@ -1,5 +1,5 @@
 -- Schedules that aim: each seed switches most kinds of faults and most habits of programs off and
--- draws the others often. Faults come in bursts, around what they are to hit: a mishap with a
+-- draws the others often. Faults come in bursts, around what they are to hit: a fault with a
 -- signal `on` begins `at` microseconds after the nth of them (0: each), for the process that it is
 -- about (process 0) or for another. One with `till` ends with the next signal of that name, if that
 -- comes before its time.
@@ -242,16 +242,17 @@ local function duration_of(prng, plan)
   }
 end
 
-local function fault_of(prng, plan, fault)
-  local mishap = {
-    what = "mishap", kind = fault[1], link = fault[2] or "calls",
+-- pair: { name, link | nil }
+local function fault_of(prng, plan, pair)
+  local fault = {
+    what = "fault", name = pair[1], link = pair[2] or "calls",
     process = prng:range(1, plan.process_count), duration = duration_of(prng, plan),
     lag = prng:pick { 0, 20000, S }, key = prng:pick(plan.keys).name,
   }
-  if HOLDS_BACK[mishap.kind] and prng:chance(30) then
-    mishap.till, mishap.lag = prng:pick(TILL), prng:range(0, 2000)
+  if HOLDS_BACK[fault.name] and prng:chance(30) then
+    fault.till, fault.lag = prng:pick(TILL), prng:range(0, 2000)
   end
-  return mishap
+  return fault
 end
 
 -- Where a hand-off is delicate. → signal, a list of faults
@@ -303,27 +304,27 @@ end
 
 -- Several faults around one moment, most of them for whom it is about.
 local function burst(prng, plan)
-  local on, mishaps = theme_of(prng, plan)
-  local each = prng:chance(#mishaps == 0 and 10 or is_arranged(plan) and 75 or 50)
-  for _, fault in ipairs(others_of(prng, plan, #mishaps > 0)) do
-    mishaps[#mishaps + 1] = fault_of(prng, plan, fault)
+  local on, faults = theme_of(prng, plan)
+  local each = prng:chance(#faults == 0 and 10 or is_arranged(plan) and 75 or 50)
+  for _, pair in ipairs(others_of(prng, plan, #faults > 0)) do
+    faults[#faults + 1] = fault_of(prng, plan, pair)
   end
   local nth = each and 0 or prng:range(1, prng:pick { 2, 4, 8 })
   local spread = prng:pick { 0, 2000, math.floor(plan.grant_lease * 1.5 * S) }
   local stray = prng:chance(20)
-  for _, mishap in ipairs(mishaps) do
-    mishap.on, mishap.nth, mishap.at = on, nth, prng:range(0, spread)
-    if not (stray and prng:chance(50)) then mishap.process = 0 end
-    plan.parts[#plan.parts + 1] = mishap
+  for _, fault in ipairs(faults) do
+    fault.on, fault.nth, fault.at = on, nth, prng:range(0, spread)
+    if not (stray and prng:chance(50)) then fault.process = 0 end
+    plan.parts[#plan.parts + 1] = fault
   end
 end
 
-local function add_mishaps(prng, plan)
+local function add_faults(prng, plan)
   for _ = 1, prng:range(1, 3) do burst(prng, plan) end
   for _ = 1, prng:pick { 0, 0, 1, 3 } do
-    local mishap = fault_of(prng, plan, prng:pick(plan.faults))
-    mishap.at = prng:range(0, prng:pick { 500000, 2 * S })
-    plan.parts[#plan.parts + 1] = mishap
+    local fault = fault_of(prng, plan, prng:pick(plan.faults))
+    fault.at = prng:range(0, prng:pick { 500000, 2 * S })
+    plan.parts[#plan.parts + 1] = fault
   end
 end
 
@@ -362,7 +363,7 @@ function aim.of(seed)
   plan.calm = #plan.faults == 0 and not habits.gather
   add_processes(prng, plan)
   if plan.keys[2] and not habits.names then add_neighbours(prng, plan) end
-  if #plan.faults > 0 then add_mishaps(prng, plan) end
+  if #plan.faults > 0 then add_faults(prng, plan) end
   return plan
 end
 

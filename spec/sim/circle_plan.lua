@@ -42,7 +42,7 @@ local function add_death(prng, plan, tasks)
   for _, part in ipairs(plan.parts) do
     if part.what == "process" then part.introduced = true end
   end
-  plan.parts[#plan.parts + 1] = { what = "mishap", kind = "crash", at = at, process = dead.process,
+  plan.parts[#plan.parts + 1] = { what = "fault", name = "crash", at = at, process = dead.process,
     link = "calls", duration = 1000, lag = 0, key = "a" }
 end
 

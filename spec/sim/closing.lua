@@ -10,14 +10,14 @@ local SIGNALS = { "acquire", "release", "grant", "grant", "take", "waits", "wait
 return function(plan)
   local prng = Prng.new((plan.seed * 67 + 89) % 2147483647)
   if not prng:chance(CLOSING) then return end
-  local mishap = {
-    what = "mishap", kind = "close", at = prng:range(0, prng:pick { 50000, 500000, 2 * S }),
+  local fault = {
+    what = "fault", name = "close", at = prng:range(0, prng:pick { 50000, 500000, 2 * S }),
     process = prng:range(1, plan.process_count), link = "events", lag = 0, duration = 0,
     key = plan.keys[1].name,
   }
   if prng:chance(60) then
-    mishap.on, mishap.nth = prng:pick(SIGNALS), prng:range(1, 4)
-    mishap.at, mishap.process = prng:range(0, prng:pick { 300, 3000, 30000 }), 0
+    fault.on, fault.nth = prng:pick(SIGNALS), prng:range(1, 4)
+    fault.at, fault.process = prng:range(0, prng:pick { 300, 3000, 30000 }), 0
   end
-  plan.parts[#plan.parts + 1] = mishap
+  plan.parts[#plan.parts + 1] = fault
 end

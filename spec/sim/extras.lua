@@ -63,7 +63,7 @@ local function outstay(prng, plan)
   end)
   for _ = 1, 4 do
     plan.parts[#plan.parts + 1] = {
-      what = "mishap", kind = "stall_link", at = prng:range(0, 500000),
+      what = "fault", name = "stall_link", at = prng:range(0, 500000),
       process = prng:range(1, plan.process_count),
       link = "calls", duration = prng:range(20000, 250000), lag = 0, key = plan.keys[1].name,
     }

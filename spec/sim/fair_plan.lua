@@ -67,7 +67,7 @@ return function(seed, make)
   differ(plan, GRANT_LEASES)
   if calm then return plan end
   for _ = 1, prng:pick { 1, 2, 3, 4 } do
-    plan.parts[#plan.parts + 1] = make.mishap(prng, plan, 3 * S)
+    plan.parts[#plan.parts + 1] = make.fault(prng, plan, 3 * S)
   end
   return plan
 end

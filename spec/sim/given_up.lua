@@ -34,10 +34,10 @@ end
 -- ---- trouble ----
 
 -- Slots that move are looked at, moment by moment.
-function GivenUp:troubled(mishap, process)
-  local till = self.world.now + (mishap.duration or 0)
-  if mishap.kind == "move_slot" then return end
-  if OF_ALL[mishap.kind] then self.trouble_till = max(self.trouble_till, till)
+function GivenUp:troubled(fault, process)
+  local till = self.world.now + (fault.duration or 0)
+  if fault.name == "move_slot" then return end
+  if OF_ALL[fault.name] then self.trouble_till = max(self.trouble_till, till)
   else self.till_of[process] = max(self.till_of[process] or 0, till) end
 end
 

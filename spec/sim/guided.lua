@@ -40,12 +40,12 @@ end
 local changes = {}
 
 function changes.times(prng, plan)
-  local mishaps = parts_of(plan, "mishap")
-  if #mishaps == 0 then return end
-  local mishap = prng:pick(mishaps)
+  local faults = parts_of(plan, "fault")
+  if #faults == 0 then return end
+  local fault = prng:pick(faults)
   local name = prng:pick { "at", "duration" }
-  mishap[name] = scaled(prng, mishap[name])
-  if mishap.on and prng:chance(30) then mishap.nth = prng:range(0, 6) end
+  fault[name] = scaled(prng, fault[name])
+  if fault.on and prng:chance(30) then fault.nth = prng:range(0, 6) end
 end
 
 function changes.latencies(prng, plan)
@@ -53,8 +53,8 @@ function changes.latencies(prng, plan)
 end
 
 function changes.target(prng, plan)
-  local mishaps = parts_of(plan, "mishap")
-  if #mishaps > 0 then prng:pick(mishaps).process = prng:range(1, plan.process_count) end
+  local faults = parts_of(plan, "fault")
+  if #faults > 0 then prng:pick(faults).process = prng:range(1, plan.process_count) end
 end
 
 -- Those that may make another schedule of one server, but break what one of a quorum relies on.

@@ -66,7 +66,7 @@ end
 
 local function end_first(prng, plan, nth)
   plan.parts[#plan.parts + 1] = {
-    what = "mishap", kind = prng:pick { "crash", "pause" }, process = 1, on = "waits", nth = nth,
+    what = "fault", name = prng:pick { "crash", "pause" }, process = 1, on = "waits", nth = nth,
     at = prng:range(1000, 10000), link = "calls", key = "a", duration = 8 * S,
     lag = prng:pick { 0, 8 * S },
   }

@@ -35,7 +35,7 @@ local EXCEPTIONS = {
   { "tokens fall where the data is lost and the clock is set back: docs/api.md", set "clock",
     function(plan)
       for _, part in ipairs(plan.parts) do
-        if LOSSES[part.kind] then return true end
+        if LOSSES[part.name] then return true end
       end
     end },
   { "a release that is refused leaves its caller's hold to the next acquire: docs/api.md",
@@ -72,7 +72,7 @@ local function with_fault(plan, state, fault, try)
   copy.calm = false
   if plan.quorum then copy.kind, copy.faulty = "majority", {} end
   copy.parts[#copy.parts + 1] = {
-    what = "mishap", kind = fault, on = "state " .. state, nth = try, at = 0, process = 0,
+    what = "fault", name = fault, on = "state " .. state, nth = try, at = 0, process = 0,
     link = prng:pick { "calls", "calls", "events", "renewer" }, lag = prng:pick { 0, 20000, S },
     duration = prng:range(1000, prng:pick { 30000, 800000, 3 * S }), key = plan.keys[1].name,
       server = 1,

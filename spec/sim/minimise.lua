@@ -36,7 +36,7 @@ local SIMPLER = {
   java_permits = { { "rounds", 1 }, { "permits", 1 }, { "dies", nil }, { "gap", 0 } },
   java_semaphore = { { "rounds", 1 }, { "permits", 1 }, { "dies", nil }, { "gap", 0 } },
   java_read_write = { { "rounds", 1 }, { "downgrades", nil }, { "dies", nil }, { "gap", 0 } },
-  mishap = { { "lag", 0 } },
+  fault = { { "lag", 0 } },
 }
 
 local function simplify(plan, fails)

@@ -5,7 +5,7 @@
 -- gone out. A blocked direction holds bytes back until it heals; those of a connection that its
 -- process has given up by then are gone, and the server learns of it late.
 --
--- A proxy (process.late, mishap stall_up) delivers what it has taken: bytes of a connection that
+-- A proxy (process.late, fault stall_up) delivers what it has taken: bytes of a connection that
 -- has been given up arrive behind or between those of its successors.
 
 local max = math.max

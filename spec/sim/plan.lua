@@ -1,4 +1,4 @@
--- What a seed stands for: a list of processes with their tasks, foreign clients and mishaps, as
+-- What a seed stands for: a list of processes with their tasks, foreign clients and faults, as
 -- plain data. Parts of it can be left out without a change to the rest.
 --
 -- Times are whole microseconds of simulated time; leases, waits and timeouts are seconds, as the
@@ -111,7 +111,7 @@ local function foreign_of(prng, plan)
   }
 end
 
-local MISHAPS = {
+local FAULTS = {
   "drop", "drop", "lose_reply", "lose_reply", "lose_reply", "kill", "kill", "cut", "cut", "cut_up",
   "cut_down",
   "pause", "pause", "pause", "crash", "crash", "stall", "restart", "lose", "flush",
@@ -119,9 +119,9 @@ local MISHAPS = {
   "delete", "refuse", "stall_link", "stall_link", "stall_link",
 }
 
-local function mishap_of(prng, plan, last)
-  local mishap = {
-    what = "mishap", kind = prng:pick(MISHAPS),
+local function new_fault(prng, plan, last)
+  local fault = {
+    what = "fault", name = prng:pick(FAULTS),
     at = prng:range(0, prng:pick { 20000, 500000, last }),
     process = prng:range(1, plan.process_count),
       link = prng:pick { "calls", "calls", "events", "renewer" },
@@ -129,7 +129,7 @@ local function mishap_of(prng, plan, last)
       lag = prng:pick { 0, 20000, S, 6 * S },
     key = prng:pick(plan.keys).name,
   }
-  return mishap
+  return fault
 end
 
 local function keys_of(prng)
@@ -171,10 +171,10 @@ local function crowd_of(prng, seed)
     end
   end
   for _ = 1, prng:range(3, 8) do
-    local mishap = mishap_of(prng, plan, S)
-    mishap.kind, mishap.link = prng:pick { "stall_link", "stall_link", "pause" }, "events"
-    mishap.at, mishap.duration = prng:range(0, S), prng:range(50000, 600000)
-    plan.parts[#plan.parts + 1] = mishap
+    local fault = new_fault(prng, plan, S)
+    fault.name, fault.link = prng:pick { "stall_link", "stall_link", "pause" }, "events"
+    fault.at, fault.duration = prng:range(0, S), prng:range(50000, 600000)
+    plan.parts[#plan.parts + 1] = fault
   end
   return plan
 end
@@ -204,7 +204,7 @@ function plans.base(seed)
   end
   if not calm then
     for _ = 1, prng:pick { 1, 1, 2, 3, 4 } do
-      plan.parts[#plan.parts + 1] = mishap_of(prng, plan, 5 * S)
+      plan.parts[#plan.parts + 1] = new_fault(prng, plan, 5 * S)
     end
   end
   return plan
@@ -318,7 +318,7 @@ local function unlink_kept(plan)
       part.lease, part.keep = plan.grant_lease * prng:range(110, 150) / 100, 5
       part.rounds, part.naps = prng:range(2, 5), { prng:range(0, math.floor(grant_us / 2)) }
       part.gap = prng:range(math.floor(grant_us / 3), grant_us)
-      plan.parts[#plan.parts + 1] = { what = "mishap", kind = "unlink", process = part.process,
+      plan.parts[#plan.parts + 1] = { what = "fault", name = "unlink", process = part.process,
         key = part.key, link = "calls", lag = 0, on = "extended", nth = prng:range(0, 3), at = 0,
         duration = prng:range(1000, S) }
     end
@@ -375,13 +375,13 @@ end
 
 local function chosen(seed)
   if plans.is_pool(seed) then
-    return pool_plan.of(seed, { processes = add_processes, mishap = mishap_of })
+    return pool_plan.of(seed, { processes = add_processes, fault = new_fault })
   end
   if plans.is_fair(seed) then
-    return fair_of(seed, { processes = add_processes, mishap = mishap_of })
+    return fair_of(seed, { processes = add_processes, fault = new_fault })
   end
   if plans.is_read_write(seed) then
-    return read_write_plan.of(seed, { processes = add_processes, mishap = mishap_of })
+    return read_write_plan.of(seed, { processes = add_processes, fault = new_fault })
   end
   if not plans.is_quorum(seed) and seed % DRAWN ~= DRAWN_AT then return mix(aim.of(seed)) end
   return plans.drawn(seed)
@@ -502,13 +502,13 @@ function describe.java_read_write(part)
     part.dies and ", dies: " .. part.dies or "")
 end
 
-function describe.mishap(part)
+function describe.fault(part)
   local when = ("at %.3f s"):format(part.at / S)
   if part.on then
     when = ("%d us after %s %s"):format(part.at, part.nth == 0 and "each" or part.nth, part.on)
   end
   local who = part.process == 0 and "there" or "p" .. part.process
-  return ("%s %s: %s, %s%s, key %s, for %d us, lag %d us"):format(when, part.kind, who,
+  return ("%s %s: %s, %s%s, key %s, for %d us, lag %d us"):format(when, part.name, who,
     part.server and "s" .. part.server .. ", " or "", part.link, part.key, part.duration, part.lag)
     .. (part.till and ", or till " .. part.till or "")
     .. (part.jump and ", jump " .. part.jump .. " us" or "")

@@ -1,5 +1,5 @@
 -- Schedules of a semaphore with leased permits: some take one permit, some several; it is resized
--- now and then. Half of the mishaps come at random, the others a moment after a grant, a release, a
+-- now and then. Half of the faults come at random, the others a moment after a grant, a release, a
 -- renewal or a reconnect.
 
 local Prng = require "spec.sim.prng"
@@ -28,19 +28,19 @@ local LINKED = {
 }
 
 local function aimed(prng, plan)
-  local fault = prng:pick(LINKED)
-  local mishap = {
-    what = "mishap", kind = fault[1], on = prng:pick(SIGNALS), nth = prng:pick { 0, 1, 1, 2, 3, 5 },
+  local pair = prng:pick(LINKED)
+  local fault = {
+    what = "fault", name = pair[1], on = prng:pick(SIGNALS), nth = prng:pick { 0, 1, 1, 2, 3, 5 },
     at = prng:range(0, prng:pick { 300, 3000, 30000 }),
-    process = prng:chance(70) and 0 or prng:range(1, plan.process_count), link = fault[2]
+    process = prng:chance(70) and 0 or prng:range(1, plan.process_count), link = pair[2]
       or "calls",
     duration = prng:range(1000, prng:pick { 10000, 300000, S, 3 * S }),
       lag = prng:pick { 0, 20000, S },
     key = plan.keys[1].name,
   }
-  if prng:chance(30) and mishap.kind:find("^[sc][tu]") then mishap.till = prng:pick(TILL) end
-  if mishap.nth == 0 and (mishap.kind == "crash" or mishap.kind == "pause") then mishap.nth = 1 end
-  return mishap
+  if prng:chance(30) and fault.name:find("^[sc][tu]") then fault.till = prng:pick(TILL) end
+  if fault.nth == 0 and (fault.name == "crash" or fault.name == "pause") then fault.nth = 1 end
+  return fault
 end
 
 local pool_plan = {}
@@ -101,7 +101,7 @@ function pool_plan.of(seed, make)
   if calm then return plan end
   for _ = 1, prng:pick { 1, 2, 3, 4 } do
     plan.parts[#plan.parts + 1] = prng:chance(50) and aimed(prng, plan)
-      or make.mishap(prng, plan, 3 * S)
+      or make.fault(prng, plan, 3 * S)
   end
   return plan
 end

@@ -31,12 +31,12 @@ local function faulty_of(prng, servers)
   return faulty
 end
 
-local function mishap_of(prng, plan)
-  local kinds = prng:pick { OF_SERVERS, OF_SERVERS, OF_LINKS, OF_LINKS, OF_PROCESSES }
-  local kind = prng:pick(kinds)
-  if kind == "lose" and plan.restart_guard == 0 then kind = "restart" end
+local function new_fault(prng, plan)
+  local names = prng:pick { OF_SERVERS, OF_SERVERS, OF_LINKS, OF_LINKS, OF_PROCESSES }
+  local name = prng:pick(names)
+  if name == "lose" and plan.restart_guard == 0 then name = "restart" end
   return {
-    what = "mishap", kind = kind, at = prng:range(0, prng:pick { 20000, 500000, 3 * S }),
+    what = "fault", name = name, at = prng:range(0, prng:pick { 20000, 500000, 3 * S }),
     server = plan.kind == "minority" and prng:pick(plan.faulty) or prng:range(1, #plan.rates),
     process = prng:range(1, plan.process_count), link = prng:pick { "calls", "calls", "renewer" },
     duration = prng:range(1000, prng:pick { 30000, 800000, 4 * S }),
@@ -45,9 +45,9 @@ local function mishap_of(prng, plan)
   }
 end
 
-local function add_mishaps(prng, plan)
+local function add_faults(prng, plan)
   if plan.calm then return end
-  for _ = 1, prng:pick { 1, 2, 3, 5, 8 } do plan.parts[#plan.parts + 1] = mishap_of(prng, plan) end
+  for _ = 1, prng:pick { 1, 2, 3, 5, 8 } do plan.parts[#plan.parts + 1] = new_fault(prng, plan) end
 end
 
 local function clocks_of(prng, plan, servers)
@@ -103,9 +103,9 @@ local function each_task(plan, run)
   end
 end
 
-local function add(plan, mishap, changes)
-  for name, value in pairs(changes) do mishap[name] = value end
-  plan.parts[#plan.parts + 1] = mishap
+local function add(plan, fault, changes)
+  for name, value in pairs(changes) do fault[name] = value end
+  plan.parts[#plan.parts + 1] = fault
 end
 
 local focus = {}
@@ -125,8 +125,8 @@ function focus.forget(prng, plan)
   plan.restart_guard = LEASES[#LEASES]
   local at, first = prng:range(50000, S), prng:range(1, #plan.rates)
   for i = 0, (#plan.rates - 1) / 2 do
-    add(plan, mishap_of(prng, plan), {
-      kind = "lose", server = (first + i) % #plan.rates + 1, at = at + prng:range(0, 50000),
+    add(plan, new_fault(prng, plan), {
+      name = "lose", server = (first + i) % #plan.rates + 1, at = at + prng:range(0, 50000),
       duration = prng:range(0, 20000),
     })
   end
@@ -138,8 +138,8 @@ function focus.hurry(prng, plan)
   each_task(plan, function(task)
     task.wait, task.patience = 1, prng:range(plan.network[1], longest)
     if plan.calm then return end
-    add(plan, mishap_of(prng, plan), {
-      kind = "pause", process = task.process, at = task.start + prng:range(0, longest),
+    add(plan, new_fault(prng, plan), {
+      name = "pause", process = task.process, at = task.start + prng:range(0, longest),
       duration = prng:range(1000, 300000),
     })
   end)
@@ -153,12 +153,12 @@ function focus.once(prng, plan)
   end)
   if plan.kind ~= "majority" then return end
   local first = prng:range(1, #plan.rates)
-  add(plan, mishap_of(prng, plan), {
-    kind = prng:pick { "refuse", "readonly" }, server = first, at = 0,
+  add(plan, new_fault(prng, plan), {
+    name = prng:pick { "refuse", "readonly" }, server = first, at = 0,
     duration = prng:range(10000, S),
   })
-  add(plan, mishap_of(prng, plan), {
-    kind = prng:pick { "readonly", "stall", "restart" }, server = first % #plan.rates + 1,
+  add(plan, new_fault(prng, plan), {
+    name = prng:pick { "readonly", "stall", "restart" }, server = first % #plan.rates + 1,
     at = prng:range(20000, S),
     duration = prng:range(100000, S),
   })
@@ -171,8 +171,8 @@ function focus.first(prng, plan)
   end)
   if plan.calm then return end
   for _ = 1, 4 do
-    add(plan, mishap_of(prng, plan), {
-      kind = prng:pick { "drop", "cut", "crash" }, link = "calls", at = prng:range(1000, 30000),
+    add(plan, new_fault(prng, plan), {
+      name = prng:pick { "drop", "cut", "crash" }, link = "calls", at = prng:range(1000, 30000),
       duration = prng:range(1000, 100000),
     })
   end
@@ -194,7 +194,7 @@ return function(seed, make)
       part.servers, part.restart_guard = #plan.rates, plan.restart_guard
     end
   end
-  add_mishaps(prng, plan)
+  add_faults(prng, plan)
   look_seldom(Prng.new((seed * 47 + 73) % 2147483647), plan)
   return plan
 end

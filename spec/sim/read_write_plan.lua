@@ -1,5 +1,5 @@
 -- Schedules of read/write locks: readers and writers of several processes on one key or two, and
--- mishaps as elsewhere.
+-- faults as elsewhere.
 
 local Prng = require "spec.sim.prng"
 local attend = require "spec.sim.attend"
@@ -77,7 +77,7 @@ function read_write_plan.of(seed, make)
   if prng:chance(30) then crowd(prng, plan) end
   if not calm then
     for _ = 1, prng:pick { 1, 2, 3, 5 } do
-      plan.parts[#plan.parts + 1] = make.mishap(prng, plan, prng:pick { S, 5 * S })
+      plan.parts[#plan.parts + 1] = make.fault(prng, plan, prng:pick { S, 5 * S })
     end
   end
   share(Prng.new((plan.seed * 37 + 11) % 2147483647), plan, java_of)

@@ -382,7 +382,7 @@ local function program_step(prng, turn_ms)
 end
 
 -- What else may happen to the keys of a lock: expiry first of all.
-local function mishap(prng)
+local function fault(prng)
   local keys = keys_of(LOCKS[prng:pick(OFTEN_FIRST)])
   local owner = owner_of(prng)
   local list = prng:pick {
@@ -418,7 +418,7 @@ local function lock_step(prng, turn_ms)
   local percent = prng:range(1, 100)
   if percent <= 75 then return program_step(prng, turn_ms) end
   if percent <= 90 then return lock_listening(prng) end
-  return mishap(prng)
+  return fault(prng)
 end
 
 -- A sequence of `count` steps. Odd seeds are about locks, even ones about single commands.

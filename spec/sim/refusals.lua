@@ -12,7 +12,7 @@ local refusals = {}
 function refusals.add(prng, plan)
   for _ = 1, prng:range(1, 2) do
     plan.parts[#plan.parts + 1] = {
-      what = "mishap", kind = prng:pick(KINDS),
+      what = "fault", name = prng:pick(KINDS),
       at = prng:range(0, prng:pick { 20000, 500000, 5 * S }), process = 1,
       link = "calls", duration = prng:range(1000, prng:pick { 30000, 800000, 4 * S }), lag = 0,
         key = plan.keys[1].name,
@@ -33,18 +33,18 @@ local IS_OF_WRITES = { noreplicas = true, misconf = true, oom = true }
 local MOMENTS = { "acquire", "take", "waits", "grant", "release", "complete", "freed", "failed" }
 local CALM, OTHERS = 25, 10 -- so many of 100 plans where nothing else goes wrong, and of the others
 
-local function some_mishap(plan)
+local function other_faults(plan)
   local calm = not plan.gather
   for _, part in ipairs(plan.parts) do
     if part.what == "task" and part.alone then return nil end -- it is kept out by its own hold then
-    if part.what == "mishap" or part.late then calm = false end
+    if part.what == "fault" or part.late then calm = false end
   end
   return calm and "none" or "some"
 end
 
 local function add_window(prng, plan)
   local window = {
-    what = "mishap", kind = prng:pick(OF_WRITES), process = 1, link = "calls", lag = 0,
+    what = "fault", name = prng:pick(OF_WRITES), process = 1, link = "calls", lag = 0,
     key = plan.keys[1].name, server = plan.rates and prng:range(1, #plan.rates) or nil,
     at = prng:range(0, prng:pick { 0, 5000, 300000, 2 * S }),
     duration = prng:range(1000, prng:pick { 50000, S, 4 * S, 6 * S }),
@@ -66,9 +66,9 @@ end
 
 -- For windows of time the server refuses writes; in some plans nothing else goes wrong.
 function refusals.add_writes(plan)
-  local prng, mishaps = Prng.new((plan.seed * 83 + 101) % 2147483647), some_mishap(plan)
-  if plan.quorum or not mishaps or not prng:chance(mishaps == "none" and CALM or OTHERS) then return end
-  plan.only_refusals = mishaps == "none" and not plan.rates
+  local prng, others = Prng.new((plan.seed * 83 + 101) % 2147483647), other_faults(plan)
+  if plan.quorum or not others or not prng:chance(others == "none" and CALM or OTHERS) then return end
+  plan.only_refusals = others == "none" and not plan.rates
   if plan.only_refusals and plan.keys[1].layout == "guard" and prng:chance(50) then
     refuse_record(prng, plan)
   else
@@ -80,7 +80,7 @@ end
 -- Whether nothing else goes wrong in a plan, also after other faults were added to it.
 function refusals.are_alone(plan)
   for _, part in ipairs(plan.parts) do
-    if part.what == "mishap" and not IS_OF_WRITES[part.kind] then return false end
+    if part.what == "fault" and not IS_OF_WRITES[part.name] then return false end
   end
   return plan.only_refusals
 end

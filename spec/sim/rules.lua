@@ -18,8 +18,8 @@ local GENTLE = { give_up = true, stall_link = true }
 -- Whether nothing in it makes anybody lose what he has, or the server keep what nobody has.
 function rules.is_gentle(plan)
   for _, part in ipairs(plan.parts) do
-    local gentle = part.kind == "close" or GENTLE[part.kind] and part.link == "events"
-    if part.late or part.what == "mishap" and not gentle then return false end
+    local gentle = part.name == "close" or GENTLE[part.name] and part.link == "events"
+    if part.late or part.what == "fault" and not gentle then return false end
   end
   return true
 end
@@ -38,7 +38,7 @@ end
 function rules.is_late(plan)
   if plan.gather then return true end
   for _, part in ipairs(plan.parts) do
-    if part.late or part.kind == "stall_up" then return true end
+    if part.late or part.name == "stall_up" then return true end
   end
   return false
 end

@@ -26,8 +26,8 @@ local function task(part)
   return part
 end
 
-local function mishap(part)
-  part.what, part.lag, part.key, part.duration = "mishap", part.lag or 0, "a", part.duration or 0
+local function fault(part)
+  part.what, part.lag, part.key, part.duration = "fault", part.lag or 0, "a", part.duration or 0
   return part
 end
 
@@ -50,9 +50,9 @@ local stale_grant = plan(LOCK, {
   task { process = 1, slot = 8, start = 0, wait = 0, naps = { S } },
   task { process = 2, slot = 7, start = 100000, wait = huge, naps = { S } },
   task { process = 3, slot = 6, start = 3100000, wait = huge, naps = { 5 * S } },
-  mishap { kind = "stall_link", at = 500000, process = 2, link = "events", duration = 3800000 },
-  mishap { kind = "cut_up", at = 900000, process = 2, link = "calls", duration = 2400000 },
-  mishap { kind = "lose_reply", at = 2000000, process = 2, link = "calls" },
+  fault { name = "stall_link", at = 500000, process = 2, link = "events", duration = 3800000 },
+  fault { name = "cut_up", at = 900000, process = 2, link = "calls", duration = 2400000 },
+  fault { name = "lose_reply", at = 2000000, process = 2, link = "calls" },
 })
 
 -- A guard's wait ends at the moment of its grant, which is heard behind that; the next run begins
@@ -70,7 +70,7 @@ local function stray_guard(first, last)
     task {
       layout = "guard", process = 4, slot = 4, start = 420000, wait = huge, naps = { 500000 },
     },
-    mishap { kind = "stall_link", at = 350000, process = 1, link = "events", duration = 53000 },
+    fault { name = "stall_link", at = 350000, process = 1, link = "events", duration = 53000 },
     last,
   })
 end
@@ -84,8 +84,8 @@ local function late_release(layout)
     task {
       layout = layout, process = 2, slot = 7, start = 1700000, wait = huge, naps = { 500000 },
     },
-    mishap {
-      kind = "stall_up", on = "release", nth = 1, at = 0, process = 1, link = "calls",
+    fault {
+      name = "stall_up", on = "release", nth = 1, at = 0, process = 1, link = "calls",
       duration = 1750000,
     },
   })
@@ -103,10 +103,10 @@ local function late_acquire(layout, half)
       layout = half and "write" or layout, process = 2, slot = 7, start = 3100000, wait = huge,
       naps = { 500000 },
     },
-    mishap {
-      kind = "stall_up", on = "acquire", nth = 2, at = 0, process = 1, link = "calls", duration = S,
+    fault {
+      name = "stall_up", on = "acquire", nth = 2, at = 0, process = 1, link = "calls", duration = S,
     },
-    mishap { kind = "drop", on = "acquire", nth = 2, at = 1000, process = 1, link = "calls" },
+    fault { name = "drop", on = "acquire", nth = 2, at = 1000, process = 1, link = "calls" },
   }, { read_write = half and true or nil })
 end
 
@@ -132,7 +132,7 @@ local shared_mark = plan(LOCK, {
   task { process = 3, slot = 8, start = 0, wait = 0, naps = { 1140000 }, lease = 1 },
   task { process = 2, slot = 7, start = 44000, wait = huge, owner = "svc-1", lease = 1 },
   task { process = 1, slot = 6, start = 300000, wait = huge, owner = "svc-1", lease = 1 },
-  mishap { kind = "stall_link", at = 443000, process = 2, link = "events", duration = 1900000 },
+  fault { name = "stall_link", at = 443000, process = 2, link = "events", duration = 1900000 },
 }, { grant_lease = 0.5 })
 
 -- A process joins a shared owner with a hold that it was granted itself meanwhile.
@@ -168,7 +168,7 @@ local late_leave_of_a_part = plan({ GUARD[1] }, {
     gap = 0, keep = 1,
     naps = { 2531187, 3421 },
   },
-  mishap { kind = "cut_up", at = 500303, process = 2, link = "renewer", server = 5,
+  fault { name = "cut_up", at = 500303, process = 2, link = "renewer", server = 5,
     duration = 1689829 },
 }, {
   quorum = true, kind = "majority", faulty = {}, network = { 100, 400 }, restart_guard = 0,
@@ -192,7 +192,7 @@ local shared_grant_lost = plan({ LOCK[1] }, {
   },
   task { process = 2, slot = 6, start = 2817, wait = huge, renewed = false, rounds = 3, gap = 0,
     naps = { 80813 } },
-  mishap { kind = "busy", at = 109345, process = 1, link = "calls", duration = 3673165 },
+  fault { name = "busy", at = 109345, process = 1, link = "calls", duration = 3673165 },
 }, { grant_lease = 0.5, network = { 200, 2000 }, rate = 1.00299, sharing = true, timeout = 1,
   seed = 3233644 })
 
@@ -209,9 +209,9 @@ local record_of_two = plan({ GUARD[1] }, {
     layout = "guard", process = 2, slot = 7, start = S, lease = 0.3, renewed = false, wait = 1,
     keep = 5, finish = "complete",
   },
-  mishap { kind = "cut_up", at = 0, process = 1, link = "calls", server = 1, duration = 80000 },
-  mishap { kind = "cut_up", at = 40000, process = 1, link = "calls", server = 3, duration = 9 * S },
-  mishap { kind = "cut_up", at = 900000, process = 2, link = "calls", server = 2, duration = 9 * S },
+  fault { name = "cut_up", at = 0, process = 1, link = "calls", server = 1, duration = 80000 },
+  fault { name = "cut_up", at = 40000, process = 1, link = "calls", server = 3, duration = 9 * S },
+  fault { name = "cut_up", at = 900000, process = 2, link = "calls", server = 2, duration = 9 * S },
 }, {
   quorum = true, kind = "majority", faulty = {}, network = { 100, 400 }, restart_guard = 0,
   timeout = 0.4, skew = 0, offsets = { 0, 0, 0 }, rates = { 1, 1, 1 },
@@ -239,9 +239,9 @@ local function forgotten(renewer_link)
       gap = 0,
       naps = { 1386092 },
     },
-    mishap { kind = "lose", at = 226635, process = 1, link = "renewer", server = 1,
+    fault { name = "lose", at = 226635, process = 1, link = "renewer", server = 1,
       duration = 4519 },
-    mishap { kind = "lose", at = 204706, process = 3, link = "calls", server = 2, duration = 5631 },
+    fault { name = "lose", at = 204706, process = 3, link = "calls", server = 2, duration = 5631 },
   }, {
     quorum = true, kind = "majority", faulty = {}, network = { 1000, 8000 }, restart_guard = 3,
     timeout = 0.4,
@@ -262,7 +262,7 @@ local shared_leave = plan({ { name = "a", layout = "lock" } }, {
   task { process = 2, slot = 1, start = 2405500, renewed = false, wait = 8, owner = "svc-1",
     naps = { 1500000 } },
   task { process = 1, slot = 3, start = 2410000, lease = 1, wait = 8, naps = { 1000 } },
-  mishap { kind = "busy", at = 650000, process = 1, link = "calls", duration = 1755000 },
+  fault { name = "busy", at = 650000, process = 1, link = "calls", duration = 1755000 },
 })
 
 -- A handle of a shared owner is collected while another one of the same process enters the quorum's
@@ -290,7 +290,7 @@ local lost_entry = plan({ { name = "a", layout = "lock" } }, {
     process = 1, slot = 4, start = 0, lease = 3, wait = 0, entries = 2, naps = { 100000 },
     async = true, hasty = true,
   },
-  mishap { kind = "cut_down", at = 50000, process = 1, link = "calls", duration = 3400000 },
+  fault { name = "cut_down", at = 50000, process = 1, link = "calls", duration = 3400000 },
 })
 
 -- …and the reply to the first comes when the lease is over.
@@ -328,7 +328,7 @@ local forsaken = plan({ { name = "a", layout = "lock" }, { name = "b", layout = 
     process = 1, slot = 1, start = 1000, lease = 10, wait = 0, several = { "a", "b" },
     together = true, naps = { 40000 }, forsaken = 50,
   },
-  mishap { kind = "delete", at = 10000, process = 1 },
+  fault { name = "delete", at = 10000, process = 1 },
 })
 
 local TWO = { { name = "a", layout = "lock" }, { name = "b", layout = "lock" } }
@@ -412,7 +412,7 @@ local fair_dead = fair {
   task { process = 1, slot = 8, start = 0, wait = 0, naps = { S } },
   task { process = 2, slot = 7, start = 100000, wait = huge },
   task { process = 3, slot = 6, start = 200000, wait = huge },
-  mishap { kind = "crash", at = 500000, process = 2 },
+  fault { name = "crash", at = 500000, process = 2 },
 }
 
 -- A holder takes its time. Then a thread of Java gets the lock and takes its timeout off that of
@@ -452,9 +452,9 @@ local returned_late = plan(LOCK, {
   process(1),
   task { process = 1, slot = 8, start = 1000, lease = 1, keep = 0.1, wait = 3 },
   task { process = 1, slot = 7, start = 4132000, lease = 1, keep = 0.1, wait = 3 },
-  mishap { kind = "stall_up", at = 103100, process = 1, link = "renewer", duration = 4 * S },
-  mishap { kind = "stall_up", at = 609000, process = 1, link = "renewer", duration = 4 * S },
-  mishap { kind = "stall_up", at = 1128000, process = 1, link = "renewer", duration = 4 * S },
+  fault { name = "stall_up", at = 103100, process = 1, link = "renewer", duration = 4 * S },
+  fault { name = "stall_up", at = 609000, process = 1, link = "renewer", duration = 4 * S },
+  fault { name = "stall_up", at = 1128000, process = 1, link = "renewer", duration = 4 * S },
 })
 
 -- A caller enters by two handles, releases by a third one, and drops the second.
@@ -492,12 +492,12 @@ local yes_over_a_gap = plan(LOCK, {
   task { process = 1, slot = 6, start = 0, wait = 0, lease = 1, naps = { 340000 } }, -- opens links
   task { process = 1, slot = 8, start = 400000, wait = 1, lease = 1, naps = { 3 * S } },
   task { process = 2, slot = 7, start = 900000, wait = 3, lease = 1, naps = { 20000 } },
-  mishap { kind = "lose", at = 600000, process = 1, server = 1, duration = 1000 },
-  mishap { kind = "stall_up", at = 1400800, process = 1, link = "calls", server = 1,
+  fault { name = "lose", at = 600000, process = 1, server = 1, duration = 1000 },
+  fault { name = "stall_up", at = 1400800, process = 1, link = "calls", server = 1,
     duration = 440000 },
-  mishap { kind = "cut_up", at = 800000, process = 1, link = "renewer", server = 2,
+  fault { name = "cut_up", at = 800000, process = 1, link = "renewer", server = 2,
     duration = 3 * S },
-  mishap { kind = "pause", at = 1500000, process = 1, duration = 400000 },
+  fault { name = "pause", at = 1500000, process = 1, duration = 400000 },
 }, {
   quorum = true, kind = "majority", faulty = {}, network = { 100, 400 }, restart_guard = 0,
   timeout = 8, skew = 0, offsets = { 0, 0, 0 }, rates = { 1, 1, 1 }, seed = 5,
@@ -513,9 +513,9 @@ local repair_beside_waiters = plan(LOCK, {
   task { process = 1, slot = 8, start = 400000, wait = 0, lease = 3, naps = { 8 * S } },
   task { process = 2, slot = 7, start = 405000, wait = 10, lease = 3 },
   task { process = 3, slot = 4, start = 405000, wait = 10, lease = 3 },
-  mishap { kind = "stall_up", at = 399000, process = 1, link = "calls", server = 1,
+  fault { name = "stall_up", at = 399000, process = 1, link = "calls", server = 1,
     duration = 60000 },
-  mishap { kind = "stall", at = 403000, process = 1, server = 2, duration = 7 * S },
+  fault { name = "stall", at = 403000, process = 1, server = 2, duration = 7 * S },
 }, {
   quorum = true, kind = "minority", faulty = { 2 }, calm = true, network = { 100, 400 },
   restart_guard = 0, timeout = 1, skew = 0, offsets = { 0, 0, 0 }, rates = { 1, 1, 1 }, seed = 5,
@@ -602,7 +602,7 @@ local java_kept_out_by_dead = plan(READ, {
   process(1), process(2), java_reads(0, 4 * S, 1),
   task { process = 2, slot = 7, layout = "write", start = 50000, wait = huge },
   task { process = 1, slot = 8, layout = "read", start = 500000, wait = 0 },
-  mishap { kind = "crash", at = 80000, process = 2 },
+  fault { name = "crash", at = 80000, process = 2 },
 }, { read_write = true })
 
 local function permits(total, parts, calm)
@@ -652,7 +652,7 @@ local taken_while_idle = plan({ { name = "a", layout = "lock" } }, {
   task { process = 1, slot = 8, start = 0, wait = 0, naps = { 1000 }, keep = 5 },
   task { process = 1, slot = 7, start = 680000, wait = 0, keep = 5, breaks = true },
   task { process = 1, slot = 6, start = 720000, wait = 0, keep = 5 },
-  mishap { kind = "stall_link", at = 671200, process = 1, link = "renewer", duration = 100000 },
+  fault { name = "stall_link", at = 671200, process = 1, link = "renewer", duration = 100000 },
 })
 
 -- A client keeps a lock before it listens, and another one, which listens, wants it before that.
@@ -664,7 +664,7 @@ local kept_deaf = plan({ { name = "a", layout = "mutex" }, { name = "b", layout 
     layout = "mutex", process = 1, slot = 6, start = 499000, wait = 0, naps = { 1000 }, keep = 5,
   },
   task { layout = "mutex", process = 2, slot = 5, start = 505000, wait = huge },
-  mishap { kind = "stall_link", at = 500000, process = 1, link = "events", duration = 100000 },
+  fault { name = "stall_link", at = 500000, process = 1, link = "events", duration = 100000 },
 }, { calm = true })
 
 -- Two processes stop, and are granted permits together. A third one waits behind them.
@@ -675,8 +675,8 @@ local stopped_together = permits(2, {
   permit { total = 2, process = 2, slot = 6, start = 100000, wait = huge },
   permit { total = 2, process = 3, slot = 5, start = 150000, wait = huge },
   permit { total = 2, process = 1, slot = 4, start = 200000, wait = huge },
-  mishap { kind = "pause", at = 500000, process = 2, duration = 10 * S },
-  mishap { kind = "pause", at = 500000, process = 3, duration = 10 * S },
+  fault { name = "pause", at = 500000, process = 2, duration = 10 * S },
+  fault { name = "pause", at = 500000, process = 3, duration = 10 * S },
 }, false)
 
 -- { name, plan, a mutant (mutants.lua) with which it breaks a rule | nil }
@@ -684,7 +684,7 @@ return {
   { "stale_grant", stale_grant, "STALE_GRANT" },
   { "stray_guard", stray_guard(), "SAME_OWNER" },
   { "stray_guard_needs_approval", stray_guard({ needs_approval = true, renewer_link = false },
-    mishap { kind = "busy", at = 403100, process = 1, link = "calls", duration = 3000 }),
+    fault { name = "busy", at = 403100, process = 1, link = "calls", duration = 3000 }),
       "SAME_OWNER" },
   { "late_release", late_release("lock"), "release_any_hold" },
   { "late_mutex_release", late_release("mutex"), "release_any_hold" },

@@ -33,150 +33,150 @@ local LONGEST_LEASE, S = 31000000, 1000000
 
 local simulator = {}
 
--- ---- mishaps ----
+-- ---- faults ----
 
-local mishaps = {}
+local faults = {}
 
--- What happens to a server happens to the one with the number mishap.server, the first unless said.
-local function server_of(run, mishap)
-  return run.servers[mishap.server or 1]
+-- What happens to a server happens to the one with the number fault.server, the first unless said.
+local function server_of(run, fault)
+  return run.servers[fault.server or 1]
 end
 
-local function link_of(mishap)
-  return Process.link_to(mishap.server or 1, mishap.link)
+local function link_of(fault)
+  return Process.link_to(fault.server or 1, fault.link)
 end
 
-function mishaps.drop(_, mishap, process) process:drop(link_of(mishap), mishap.lag) end
+function faults.drop(_, fault, process) process:drop(link_of(fault), fault.lag) end
 
 -- The next reply is lost with its connection.
-function mishaps.lose_reply(_, mishap, process) process.loses_reply = link_of(mishap) end
+function faults.lose_reply(_, fault, process) process.loses_reply = link_of(fault) end
 
-function mishaps.kill(run, mishap, process)
-  for _, client in ipairs(server_of(run, mishap).redis:clients()) do
+function faults.kill(run, fault, process)
+  for _, client in ipairs(server_of(run, fault).redis:clients()) do
     if client.process == process then client:drop() end
   end
 end
 
-function mishaps.cut_up(run, mishap, process)
-  process.up_blocked[mishap.server or 1] = run.world.now + mishap.duration
+function faults.cut_up(run, fault, process)
+  process.up_blocked[fault.server or 1] = run.world.now + fault.duration
 end
 
-function mishaps.cut_down(run, mishap, process)
-  process.down_blocked[mishap.server or 1] = run.world.now + mishap.duration
+function faults.cut_down(run, fault, process)
+  process.down_blocked[fault.server or 1] = run.world.now + fault.duration
 end
 
-function mishaps.cut(run, mishap, process)
-  mishaps.cut_up(run, mishap, process)
-  mishaps.cut_down(run, mishap, process)
+function faults.cut(run, fault, process)
+  faults.cut_up(run, fault, process)
+  faults.cut_down(run, fault, process)
 end
 
 -- What comes back over one connection comes late.
-function mishaps.stall_link(run, mishap, process)
-  local connection = process.connections[link_of(mishap)]
-  if connection then connection.stalled_until = run.world.now + mishap.duration end
+function faults.stall_link(run, fault, process)
+  local connection = process.connections[link_of(fault)]
+  if connection then connection.stalled_until = run.world.now + fault.duration end
 end
 
 -- What goes out over one connection comes late, whatever becomes of that: a proxy has it.
-function mishaps.stall_up(run, mishap, process)
-  local connection = process.connections[link_of(mishap)]
-  if connection then connection.up_stalled_until = run.world.now + mishap.duration end
+function faults.stall_up(run, fault, process)
+  local connection = process.connections[link_of(fault)]
+  if connection then connection.up_stalled_until = run.world.now + fault.duration end
 end
 
-function mishaps.give_up(_, mishap, process) process:give_up(mishap.key) end
+function faults.give_up(_, fault, process) process:give_up(fault.key) end
 
-function mishaps.pause(_, mishap, process) process:pause(mishap.duration) end
-function mishaps.close(run, _, process) process:close(run.watcher) end
-function mishaps.crash(_, mishap, process) process:crash(mishap.lag, mishap.proved_after) end
-function mishaps.stall(run, mishap)
-  server_of(run, mishap).paused_until = run.world.now + mishap.duration
+function faults.pause(_, fault, process) process:pause(fault.duration) end
+function faults.close(run, _, process) process:close(run.watcher) end
+function faults.crash(_, fault, process) process:crash(fault.lag, fault.proved_after) end
+function faults.stall(run, fault)
+  server_of(run, fault).paused_until = run.world.now + fault.duration
 end
-function mishaps.refuse(run, mishap)
-  server_of(run, mishap).down_until = run.world.now + mishap.duration
+function faults.refuse(run, fault)
+  server_of(run, fault).down_until = run.world.now + fault.duration
 end
-function mishaps.restart(run, mishap) server_of(run, mishap):restart(true, mishap.duration) end
+function faults.restart(run, fault) server_of(run, fault):restart(true, fault.duration) end
 
-function mishaps.lose(run, mishap)
-  run.watcher:forget(server_of(run, mishap))
-  server_of(run, mishap):restart(false, mishap.duration)
-end
-
-function mishaps.flush(run, mishap)
-  run.watcher:forget(server_of(run, mishap))
-  server_of(run, mishap):command("FLUSHALL")
+function faults.lose(run, fault)
+  run.watcher:forget(server_of(run, fault))
+  server_of(run, fault):restart(false, fault.duration)
 end
 
-function mishaps.forget_scripts(run, mishap) server_of(run, mishap):command("SCRIPT", "FLUSH") end
+function faults.flush(run, fault)
+  run.watcher:forget(server_of(run, fault))
+  server_of(run, fault):command("FLUSHALL")
+end
 
-function mishaps.lose_counter(run, mishap)
-  local counter = wire.counter_of(mishap.key)
+function faults.forget_scripts(run, fault) server_of(run, fault):command("SCRIPT", "FLUSH") end
+
+function faults.lose_counter(run, fault)
+  local counter = wire.counter_of(fault.key)
   for _, key in pairs(run.watcher.keys) do
     if key.counter == counter then key.counter_lost = true end
   end
-  server_of(run, mishap):command("DEL", counter)
+  server_of(run, fault):command("DEL", counter)
 end
 
-function mishaps.delete(run, mishap)
-  run.watcher:lose(mishap.key)
-  server_of(run, mishap):command("DEL", mishap.key)
+function faults.delete(run, fault)
+  run.watcher:lose(fault.key)
+  server_of(run, fault):command("DEL", fault.key)
 end
 
 -- Its clock is set; what ends early by that is lost.
-function mishaps.clock(run, mishap)
-  local server = server_of(run, mishap)
-  if mishap.jump > 0 then run.watcher:hasten() end
+function faults.clock(run, fault)
+  local server = server_of(run, fault)
+  if fault.jump > 0 then run.watcher:hasten() end
   -- what has ended is gone, also if the clock goes back
   run.watcher:around(function() server.db:keys() end)
-  server.epoch = server.epoch + mishap.jump
+  server.epoch = server.epoch + fault.jump
 end
 
-for kind in pairs(Server.refusals) do
-  mishaps[kind] = function(run, mishap) server_of(run, mishap):refuse(kind, mishap.duration) end
+for name in pairs(Server.refusals) do
+  faults[name] = function(run, fault) server_of(run, fault):refuse(name, fault.duration) end
 end
 
 -- Those of more than one server: see system_plan.lua.
 local of_systems = {}
 
-function of_systems.fail_over(run, mishap)
-  run.topology:fail_over(mishap.how, mishap.detect, mishap.rest, mishap.stale)
+function of_systems.fail_over(run, fault)
+  run.topology:fail_over(fault.how, fault.detect, fault.rest, fault.stale)
 end
-function of_systems.unlink(run, mishap) run.topology:unlink(mishap.duration) end
+function of_systems.unlink(run, fault) run.topology:unlink(fault.duration) end
 -- Nobody says so.
-function of_systems.open_latch(run, mishap)
-  run.watcher:around(function() run.watcher:home():command("DEL", mishap.key) end)
+function of_systems.open_latch(run, fault)
+  run.watcher:around(function() run.watcher:home():command("DEL", fault.key) end)
 end
 -- As silently.
-function of_systems.fill_semaphore(run, mishap)
-  run.watcher:around(function() run.watcher:home():command("INCRBY", mishap.key, "1000") end)
+function of_systems.fill_semaphore(run, fault)
+  run.watcher:around(function() run.watcher:home():command("INCRBY", fault.key, "1000") end)
 end
-function of_systems.move_slot(run, mishap) run.topology:move(mishap.key, mishap.duration) end
+function of_systems.move_slot(run, fault) run.topology:move(fault.key, fault.duration) end
 
 -- What a stall or a cut holds back goes on before its time.
 local function go_on(stopped)
-  local process, server = stopped.process, stopped.mishap.server or 1
+  local process, server = stopped.process, stopped.fault.server or 1
   process.up_blocked[server], process.down_blocked[server] = nil, nil
-  stopped.run.world:note("-- %s is over (%s)", stopped.mishap.kind, process.name)
+  stopped.run.world:note("-- %s is over (%s)", stopped.fault.name, process.name)
   if stopped.connection then stopped.connection:go_on() end
 end
 
-local function happen(run, mishap)
-  local process = run.processes[mishap.process]
-  run.world:note("-- %s (p%d, %s)", mishap.kind, mishap.process, mishap.link)
+local function happen(run, fault)
+  local process = run.processes[fault.process]
+  run.world:note("-- %s (p%d, %s)", fault.name, fault.process, fault.link)
   if not process then return end
-  if run.world.coverage then run.world.coverage.fault(process, mishap.kind) end
-  if run.watcher.troubled then run.watcher:troubled(mishap, process) end
-  local change = mishaps[mishap.kind] or of_systems[mishap.kind]
-  change(run, mishap, process)
-  if not mishap.till then return end
-  run.world:on_next(mishap.till, process, mishap.lag, go_on,
-    { run = run, mishap = mishap, process = process,
-      connection = process.connections[link_of(mishap)] })
+  if run.world.coverage then run.world.coverage.fault(process, fault.name) end
+  if run.watcher.troubled then run.watcher:troubled(fault, process) end
+  local change = faults[fault.name] or of_systems[fault.name]
+  change(run, fault, process)
+  if not fault.till then return end
+  run.world:on_next(fault.till, process, fault.lag, go_on,
+    { run = run, fault = fault, process = process,
+      connection = process.connections[link_of(fault)] })
 end
 
--- On a signal: mishap.process 0 is the process that it is about.
+-- On a signal: fault.process 0 is the process that it is about.
 local function happen_there(waiting, process, key)
-  local mishap = setmetatable({ key = key }, { __index = waiting.mishap })
-  if mishap.process == 0 then mishap.process = process.index end
-  happen(waiting.run, mishap)
+  local fault = setmetatable({ key = key }, { __index = waiting.fault })
+  if fault.process == 0 then fault.process = process.index end
+  happen(waiting.run, fault)
 end
 
 -- ---- the parts ----
@@ -220,9 +220,9 @@ for _, kind in ipairs { "fair", "latch", "permits", "read_write", "semaphore" } 
   end
 end
 
-function add.mishap(run, part)
+function add.fault(run, part)
   if not part.on then return run.world:at(part.at, happen, run, part) end
-  run.world:on(part.on, part.nth, part.at, happen_there, { run = run, mishap = part })
+  run.world:on(part.on, part.nth, part.at, happen_there, { run = run, fault = part })
 end
 
 local TOPOLOGIES = { sentinel = Sentinels, sync = Sentinels, cluster = Slots }
@@ -274,10 +274,10 @@ local function check_end(run)
   run.watcher:finish(LONGEST_LEASE)
 end
 
--- → the kinds of mishaps, in order
+-- → the names of all faults, in order
 function simulator.faults()
   local list = {}
-  for kind in pairs(mishaps) do list[#list + 1] = kind end
+  for name in pairs(faults) do list[#list + 1] = name end
   table.sort(list)
   return list
 end

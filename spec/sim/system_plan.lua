@@ -36,8 +36,8 @@ local DENIALS = { "noperm", "nochannel", "readonly" }
 local OF_PROCESSES = { "pause", "pause", "crash" }
 local SIGNALS = { "grant", "take", "take", "release", "acquire", "waits", "renewed", "freed" }
 
-local function mishap(plan, changes)
-  local part = { what = "mishap", process = 1, link = "calls", lag = 0, duration = 0,
+local function fault(plan, changes)
+  local part = { what = "fault", process = 1, link = "calls", lag = 0, duration = 0,
     key = plan.keys[1].name, at = 0 }
   for name, value in pairs(changes) do part[name] = value end
   plan.parts[#plan.parts + 1] = part
@@ -58,9 +58,9 @@ end
 
 local function others(prng, plan, most)
   for _ = 1, prng:range(0, most) do
-    local kind = prng:pick(prng:chance(75) and OF_LINKS or OF_PROCESSES)
-    mishap(plan, at_some(prng, 2 * S, {
-      kind = kind, process = prng:range(1, plan.process_count),
+    local name = prng:pick(prng:chance(75) and OF_LINKS or OF_PROCESSES)
+    fault(plan, at_some(prng, 2 * S, {
+      name = name, process = prng:range(1, plan.process_count),
       link = prng:pick { "calls", "calls", "renewer", "events" },
       duration = prng:range(1000, prng:pick { 30000, 500000 }), lag = prng:pick { 0, 20000, S },
     }))
@@ -80,14 +80,14 @@ local function hush(prng, plan)
   local at, detect, stale = prng:range(0, S), prng:range(100000, 500000), prng:range(3, 5)
   local from = at + detect + prng:range(400000, 2 * S)
   plan.faults = false
-  mishap(plan, {
-    kind = "fail_over", how = "cut_off", at = at, detect = detect, rest = prng:range(3 * S, 5 * S),
+  fault(plan, {
+    name = "fail_over", how = "cut_off", at = at, detect = detect, rest = prng:range(3 * S, 5 * S),
     stale = stale,
   })
   for server = 3, 5 do
     if server ~= stale and prng:chance(80) then
       local at_about = from + prng:range(0, 100000)
-      mishap(plan, { kind = "stall", server = server, at = at_about,
+      fault(plan, { name = "stall", server = server, at = at_about,
         duration = prng:range(S, 3 * S) })
     end
   end
@@ -107,21 +107,21 @@ local function spread(plan)
     plan.distances[server] = server ~= near and prng:range(20000, 100000) or nil
   end
   for _, part in ipairs(plan.parts) do
-    if part.kind == "fail_over" and not hears then part.stale = near end
+    if part.name == "fail_over" and not hears then part.stale = near end
   end
 end
 
 local function fail_over(prng, plan)
   if prng:chance(30) then return hush(prng, plan) end
   for _ = 1, prng:pick { 1, 1, 2 } do
-    mishap(plan, at_some(prng, 2 * S, {
-      kind = "fail_over", how = prng:pick { "crash", "cut_off" },
+    fault(plan, at_some(prng, 2 * S, {
+      name = "fail_over", how = prng:pick { "crash", "cut_off" },
       detect = prng:range(100000, 900000),
       rest = prng:range(400000, 2 * S),
     }))
   end
   for _ = 1, prng:pick { 0, 0, 1, 2 } do
-    mishap(plan, at_some(prng, 2 * S, { kind = "unlink", duration = prng:range(1000, 600000) }))
+    fault(plan, at_some(prng, 2 * S, { name = "unlink", duration = prng:range(1000, 600000) }))
   end
   if plan.faults then others(prng, plan, 3) end
 end
@@ -137,7 +137,7 @@ function add.sync(prng, plan)
   each_task(plan, function(task)
     if task.layout == "guard" or not prng:chance(30) then return end
     task.extend, task.stays = prng:pick(LEASES), prng:range(0, 2 * S)
-    mishap(plan, { kind = "unlink", on = "extend", nth = prng:range(0, 3), at = 0,
+    fault(plan, { name = "unlink", on = "extend", nth = prng:range(0, 3), at = 0,
       duration = prng:range(1000, 3 * S) })
   end)
 end
@@ -145,8 +145,8 @@ end
 function add.cluster(prng, plan)
   plan.slow = prng:chance(25)
   for _ = 1, prng:pick { 1, 2, 3 } do
-    mishap(plan, at_some(prng, 2 * S, {
-      kind = "move_slot", key = prng:pick(plan.keys).name,
+    fault(plan, at_some(prng, 2 * S, {
+      name = "move_slot", key = prng:pick(plan.keys).name,
       duration = plan.slow and prng:range(S / 2, 2 * S) or prng:pick { 200, 3000, 30000 },
     }))
   end
@@ -155,8 +155,8 @@ end
 
 function add.clock(prng, plan)
   for _ = 1, prng:pick { 1, 2, 3 } do
-    mishap(plan, at_some(prng, 2 * S, {
-      kind = "clock", jump = prng:pick { -1, -1, 1 } * prng:range(1000,
+    fault(plan, at_some(prng, 2 * S, {
+      name = "clock", jump = prng:pick { -1, -1, 1 } * prng:range(1000,
         prng:pick { 100000, 3 * S, 20 * S }),
     }))
   end
@@ -207,8 +207,8 @@ local function succeed(prng, plan)
   local at, proved_after = prng:range(S, 2 * S), prng:pick { 0, 1000, 200000, 2 * S }
   local tasks = alone(prng, plan, 2)
   tasks[2].in_by = at + proved_after + IN_AFTER
-  mishap(plan, {
-    kind = "crash", at = at, process = 1, lag = prng:pick { 0, 8 * S },
+  fault(plan, {
+    name = "crash", at = at, process = 1, lag = prng:pick { 0, 8 * S },
     proved_after = proved_after,
   })
 end
@@ -225,7 +225,7 @@ local function nest(prng, plan)
   tasks[1].owner, tasks[2].owner = COMMANDS .. ":1", COMMANDS .. ":1"
   plan.parts[1].commands = COMMANDS
   tasks[3].in_by = math.max(at + proved_after, tasks[2].start + tasks[2].naps[1]) + IN_AFTER
-  mishap(plan, { kind = "crash", at = at, process = 1, lag = prng:pick { 0, 8 * S },
+  fault(plan, { name = "crash", at = at, process = 1, lag = prng:pick { 0, 8 * S },
     proved_after = proved_after })
 end
 
@@ -243,8 +243,8 @@ function add.crash(prng, plan)
   local own = Prng.new((plan.seed * 47 + 31) % 2147483647)
   if plan.process_count > 2 and own:chance(20) then return nest(own, plan) end
   for _ = 1, prng:pick { 0, 1, 1, 2 } do
-    mishap(plan, at_some(prng, 2 * S, {
-      kind = "crash", process = prng:range(0, plan.process_count), lag = prng:pick { 0, 20000, S },
+    fault(plan, at_some(prng, 2 * S, {
+      name = "crash", process = prng:range(0, plan.process_count), lag = prng:pick { 0, 20000, S },
       proved_after = prng:pick { 0, 1000, 200000, 2 * S },
     }))
   end
@@ -287,10 +287,10 @@ local function java_latch(prng, plan, slot)
 end
 
 -- More than once where there are several servers: a failover may bring back what was before.
-local function at_last(plan, kind)
-  mishap(plan, { kind = kind, at = LAST })
+local function at_last(plan, name)
+  fault(plan, { name = name, at = LAST })
   if SERVERS[plan.system] == 1 then return end
-  for i = 1, 3 do mishap(plan, { kind = kind, at = LAST + i * 10 * S }) end
+  for i = 1, 3 do fault(plan, { name = name, at = LAST + i * 10 * S }) end
 end
 
 local function shape_latch(prng, plan)
@@ -327,9 +327,9 @@ end
 local function doubts(prng, plan, server)
   local about = { on = prng:pick { "acquire", "release" }, nth = prng:range(1, 4), process = 0,
     link = "calls", server = server }
-  local function add_one(kind, at, duration)
-    about.kind, about.at, about.duration = kind, at, duration
-    mishap(plan, about)
+  local function add_one(name, at, duration)
+    about.name, about.at, about.duration = name, at, duration
+    fault(plan, about)
   end
   if prng:chance(40) then
     return add_one("cut_down", prng:range(0, 300), prng:range(S / 2, 6 * S))
@@ -373,8 +373,8 @@ end
 
 -- The server, or the way to it, is gone for longer than most leases.
 local function outage(prng, plan)
-  mishap(plan, at_some(prng, 2 * S, {
-    kind = prng:pick { "stall", "refuse", "cut", "cut_up", "cut_down", "pause" },
+  fault(plan, at_some(prng, 2 * S, {
+    name = prng:pick { "stall", "refuse", "cut", "cut_up", "cut_down", "pause" },
     process = prng:range(1, plan.process_count), duration = prng:range(S / 2, 5 * S),
   }))
 end
@@ -506,14 +506,14 @@ local function refuse(plan)
   if not servers or not plan.faults or not prng:chance(REFUSING) then return end
   for _ = 1, prng:pick { 1, 1, 2, 3 } do
     local denies = prng:chance(30) and not plan.leader
-    mishap(plan, at_some(prng, 2 * S, {
-      kind = prng:pick(denies and DENIALS or REFUSALS), server = prng:pick(servers),
+    fault(plan, at_some(prng, 2 * S, {
+      name = prng:pick(denies and DENIALS or REFUSALS), server = prng:pick(servers),
       duration = prng:range(1000, prng:pick { 30000, 500000, 2 * S }),
     }))
   end
   for _ = 1, prng:range(0, 2) do
-    mishap(plan, at_some(prng, 2 * S, {
-      kind = prng:pick(OF_LINKS), process = prng:range(1, plan.process_count),
+    fault(plan, at_some(prng, 2 * S, {
+      name = prng:pick(OF_LINKS), process = prng:range(1, plan.process_count),
       server = prng:pick(servers), link = prng:pick { "calls", "calls", "renewer", "events" },
       duration = prng:range(1000, prng:pick { 30000, 500000 }), lag = prng:pick { 0, 20000, S },
     }))

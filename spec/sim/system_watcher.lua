@@ -101,7 +101,7 @@ function Watcher:healed()
   self.failovers[#self.failovers].to = self.world.now
 end
 
-function Watcher:troubled(mishap, process) self.given_up:troubled(mishap, process) end
+function Watcher:troubled(fault, process) self.given_up:troubled(fault, process) end
 
 -- A claim, or a leader's term, that began before the old master was gone.
 function Watcher:excuses(claim)
