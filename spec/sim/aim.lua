@@ -11,7 +11,7 @@ local huge = math.huge
 
 local NETWORKS = { { 100, 400 }, { 200, 2000 }, { 200, 2000 }, { 1000, 8000 } }
 local GRANT_LEASES = { 0.2, 0.2, 0.3, 0.5 }
-local LAYOUTS = { "lock", "lock", "lock", "mutex", "guard" }
+local KINDS = { "lock", "lock", "lock", "mutex", "guard" }
 local NAMES = { { "a", "{a}" }, { "{a}", "a" }, { "a{b}", "{b}" }, { "a", "a{a}" }, { "{", "{{}" } }
 local OWNER = "svc-1"
 local MOST_TASKS = 4
@@ -32,7 +32,7 @@ local SIGNALS = {
   "freed", "renewed", "waits", "take", "opens", "loses",
 }
 
--- kind, link
+-- name, link
 local LINKS = {
   { "stall_link", "events" }, { "stall_link", "calls" }, { "cut_up" }, { "cut_down" },
   { "lose_reply", "calls" }, { "drop", "calls" }, { "drop", "events" }, { "kill" },
@@ -127,11 +127,11 @@ function change.checks(prng, task) task.checks = prng:range(20, 60) end
 function change.drops(prng, task) task.finish = prng:chance(50) and "drop" or task.finish end
 
 function change.enters(prng, task)
-  task.entries = task.layout == "lock" and prng:range(0, 2) or 0
+  task.entries = task.kind == "lock" and prng:range(0, 2) or 0
 end
 
 function change.extends(prng, task)
-  task.extend = task.layout ~= "guard" and prng:pick { 0.2, 0.3, 1, 3 } or nil
+  task.extend = task.kind ~= "guard" and prng:pick { 0.2, 0.3, 1, 3 } or nil
 end
 
 function change.impatient(prng, task)
@@ -142,11 +142,11 @@ end
 function change.short(prng, task) task.wait = prng:pick { 0.05, 0.2, 0.3, 0.5, 1 } end
 
 function change.prints(prng, task)
-  task.print = task.layout == "guard" and prng:pick { "", "A", "A", "B" } or nil
+  task.print = task.kind == "guard" and prng:pick { "", "A", "A", "B" } or nil
 end
 
 function change.sharing(prng, task)
-  if task.layout == "lock" and prng:chance(80) then task.owner = OWNER end
+  if task.kind == "lock" and prng:chance(80) then task.owner = OWNER end
 end
 
 -- One ends its holds at the moment at which others end their waits.
@@ -163,14 +163,14 @@ end
 
 local function task_of(prng, plan, key)
   local task = {
-    what = "task", key = key.name, layout = key.layout,
+    what = "task", key = key.name, kind = key.kind,
     start = prng:range(0, prng:pick { 3000, 100000, 400000 }), lease = leases_of(prng, plan),
     renewed = prng:chance(75), token_ttl = 600, wait = prng:pick { huge, huge, 3 },
     rounds = prng:range(1, 4), entries = 0, naps = { nap_of(prng, plan) },
     gap = prng:range(0, prng:pick { 500, 4000, 4000, 50000 }),
     finish = "release",
   }
-  if key.layout == "guard" then
+  if key.kind == "guard" then
     task.keep = prng:pick { 0, 0, 0, 0.1, 1 }
     task.finish = prng:chance(50) and "release" or "complete"
   end
@@ -182,13 +182,13 @@ local function task_of(prng, plan, key)
 end
 
 local function keys_of(prng, habits)
-  local layout = habits.guarded and "guard" or habits.sharing and "lock" or prng:pick(LAYOUTS)
-  local keys = { { name = "a", layout = layout } }
+  local kind = habits.guarded and "guard" or habits.sharing and "lock" or prng:pick(KINDS)
+  local keys = { { name = "a", kind = kind } }
   if habits.names then
     local names = prng:pick(NAMES)
-    keys = { { name = names[1], layout = layout }, { name = names[2], layout = layout } }
+    keys = { { name = names[1], kind = kind }, { name = names[2], kind = kind } }
   elseif habits.neighbour or habits.guarded then
-    keys[2] = { name = "b", layout = "lock" }
+    keys[2] = { name = "b", kind = "lock" }
   end
   return keys
 end

@@ -18,7 +18,7 @@ local circle_plan = {}
 
 local function enter_circle(prng, task, number, count, check)
   for _, name in ipairs(OTHERWISE) do task[name] = nil end
-  task.layout, task.entries = "lock", 0
+  task.kind, task.entries = "lock", 0
   task.key, task.also = NAMES[number % count + 1], NAMES[(number + 1) % count + 1]
   task.wait, task.deadlock_check = prng:pick { 3, 10, 10 }, prng:chance(85) and check or nil
   task.start, task.naps = prng:range(0, prng:pick { 3000, S }), { prng:range(0, 100000) }
@@ -56,7 +56,7 @@ function circle_plan.add(plan)
   local count, number, check = prng:pick { 2, 2, 3 }, 0, prng:pick { 0.5, 1 }
   local tasks = {}
   plan.keys = {}
-  for i = 1, count do plan.keys[i] = { name = NAMES[i], layout = "lock" } end
+  for i = 1, count do plan.keys[i] = { name = NAMES[i], kind = "lock" } end
   for _, part in ipairs(plan.parts) do
     if part.what == "process" then part.introduced = prng:chance(95) end
     if part.what == "task" then
@@ -65,7 +65,7 @@ function circle_plan.add(plan)
       tasks[number] = part
     elseif part.key then
       part.key = prng:pick(plan.keys).name
-      part.layout = part.layout and "lock"
+      part.kind = part.kind and "lock"
     end
   end
   if not plan.calm and not plan.rates and prng:chance(25) then add_death(prng, plan, tasks) end

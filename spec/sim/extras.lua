@@ -26,7 +26,7 @@ end
 local function lock_keys(plan)
   local keys = {}
   for _, key in ipairs(plan.keys) do
-    if key.layout == "lock" then keys[#keys + 1] = key.name end
+    if key.kind == "lock" then keys[#keys + 1] = key.name end
   end
   return keys
 end
@@ -41,12 +41,12 @@ end
 
 local function take_several(prng, plan)
   for i = #plan.keys + 1, prng:range(2, MOST_KEYS) do
-    plan.keys[i] = { name = NAMES[i], layout = "lock" }
+    plan.keys[i] = { name = NAMES[i], kind = "lock" }
   end
   local keys = lock_keys(plan)
   if #keys < 2 then return end
   each(plan, "task", function(task)
-    if task.layout ~= "lock" or task.owner or not prng:chance(60) then return end
+    if task.kind ~= "lock" or task.owner or not prng:chance(60) then return end
     task.several, task.together = some_of(prng, keys), prng:chance(70)
     task.also, task.force, task.naps = nil, nil, { task.naps[1] }
     if task.finish == "drop" then task.finish = "release" end
@@ -89,7 +89,7 @@ end
 
 local function add_prints(prng, plan)
   each(plan, "task", function(task)
-    if task.layout == "guard" then task.print = prng:pick(PRINTS) end
+    if task.kind == "guard" then task.print = prng:pick(PRINTS) end
   end)
 end
 

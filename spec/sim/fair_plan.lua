@@ -49,7 +49,7 @@ return function(seed, make)
   local calm = prng:chance(40)
   local plan = {
     seed = seed, fair = true, calm = calm, parts = {}, grant_lease = prng:pick(GRANT_LEASES),
-    keys = { { name = prng:pick { "a", "a", "x{a}" }, layout = "fair" } },
+    keys = { { name = prng:pick { "a", "a", "x{a}" }, kind = "fair" } },
     network = prng:pick(NETWORKS), timeout = prng:pick { 0.4, 1 },
     rate = 1 + prng:range(-400, 400) / 100000, scripts_known = prng:chance(80), leases = LEASES,
     waits = WAITS, deaths = prng:chance(30),

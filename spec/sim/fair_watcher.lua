@@ -25,8 +25,8 @@ function Fair.new(world, servers, plan)
   return self
 end
 
-function Fair:add_key(name, layout)
-  Watcher.add_key(self, name, layout)
+function Fair:add_key(name, kind)
+  Watcher.add_key(self, name, kind)
   self.keys[name].list, self.keys[name].timeouts = wire.list_of(name), wire.timeouts_of(name)
 end
 

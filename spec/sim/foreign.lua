@@ -83,7 +83,7 @@ function Foreign:try(turn)
   if self.gone or turn ~= self.turn then return end
   self.turn, self.waits = self.turn + 1, false
   self.asked_at = self.world.now
-  local mutex = self.plan.layout == "mutex"
+  local mutex = self.plan.kind == "mutex"
   self:call(self.answered, mutex and SET or ACQUIRE, { self.plan.key },
     { tostring(math.floor(self.plan.lease * 1000)), self.owner })
 end
@@ -105,7 +105,7 @@ function Foreign:answered(reply)
     self.watcher:claim(self.claim, self.asked_at + self.plan.lease * 980000)
     return self:later(self.release, self.plan.nap)
   end
-  if self.plan.layout == "mutex" then
+  if self.plan.kind == "mutex" then
     return self:later(self.try, self.prng:range(1000, POLL), self.turn)
   end
   if self.listens then
@@ -119,7 +119,7 @@ end
 function Foreign:release()
   if self.gone then return end
   self.watcher:claim(self.claim, 0)
-  local mutex = self.plan.layout == "mutex"
+  local mutex = self.plan.kind == "mutex"
   self:call(self.released, mutex and COMPARE or RELEASE, mutex and { self.plan.key }
     or { self.plan.key, self.channel },
     { self.owner })

@@ -82,7 +82,7 @@ local function wanted_in(process, key)
   local names, acquires = {}, 0
   for _, task in ipairs(process.tasks) do
     for _, claim in ipairs(is_about(task, key) and task.claims or {}) do
-      names[key.kind.name_of(claim.owner)] = true
+      names[key.ops.name_of(claim.owner)] = true
     end
     local leads = task.plan.leads or task.vanished
     if is_about(task, key) and (leads or task.op and task.waits_for == key.name) then
@@ -96,8 +96,8 @@ end
 local function left_of(self, process, key)
   local at, list, since = at_master(self), {}, self.looks[process][key.name].since
   local wanted, acquires = wanted_in(process, key)
-  local places, seen = self.has_failed_over and 0 or key.kind.places(at, key, process.uuid), {}
-  for _, name in ipairs(key.kind.holders(at, key, process.uuid)) do
+  local places, seen = self.has_failed_over and 0 or key.ops.places(at, key, process.uuid), {}
+  for _, name in ipairs(key.ops.holders(at, key, process.uuid)) do
     local idle = wanted[name] or self.excused[name] or self.unfinished[name] or wire.keeps(name)
     if not idle then
       since[name], seen[name] = since[name] or self.world.now, true

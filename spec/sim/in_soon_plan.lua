@@ -27,7 +27,7 @@ local function plan_of(prng, seed, kind)
   local pool, reads = kind == "permit", kind == "read" or kind == "write" or kind == "dead_reader"
   return {
     seed = seed, calm = false, parts = {}, grant_lease = kind == "dead_reader" and 2 or GRANT_LEASE,
-    keys = { { name = "a", layout = reads and "read" or kind, permits = pool and 1 or nil } },
+    keys = { { name = "a", kind = reads and "read" or kind, permits = pool and 1 or nil } },
     network = { 100, 400 }, timeout = 1, rate = 1 + prng:range(-400, 400) / 100000,
     scripts_known = true, fair = kind == "fair" or nil, pool = pool or nil,
     read_write = reads or nil,
@@ -35,13 +35,13 @@ local function plan_of(prng, seed, kind)
 end
 
 -- A task of a process of its own.
-local function add_task(plan, make, prng, layout, more)
+local function add_task(plan, make, prng, kind, more)
   local index = #plan.parts / 2 + 1
   local process = make.process(prng, plan)
   process.index, process.needs_approval = index, nil
   plan.process_count = index
   local task = {
-    what = "task", process = index, slot = index, key = "a", layout = layout, start = 0, lease = 10,
+    what = "task", process = index, slot = index, key = "a", kind = kind, start = 0, lease = 10,
     renewed = true, token_ttl = 600, wait = math.huge, rounds = 1, entries = 0, naps = { NAP },
     gap = 0, finish = "release", permits = plan.pool and 1 or nil,
   }
@@ -57,7 +57,7 @@ local function contend(prng, plan, kind, count, more)
     local part = {
       what = CONTENDER[kind], key = "a", slot = 8 + i, lease = 10, start = prng:range(0, 20000),
       nap = NAP, rounds = ROUNDS, gap = prng:range(0, 500), permits = 1, wait = 5,
-      layout = CONTENDER[kind] == "java_read_write" and "write" or kind,
+      kind = CONTENDER[kind] == "java_read_write" and "write" or kind,
     }
     for name, value in pairs(more or {}) do part[name] = value end
     plan.parts[#plan.parts + 1] = part

@@ -1,7 +1,7 @@
 -- What threads of Java that lock by Redisson have in common: a connection for calls and one for
--- messages, which they never lose, and their deaths. A kind has `message`, a pattern of what ends
--- its waits, attempt(), which asks once, and where it gets something take(), which
--- believes in it, goes_on(), what it does then, and claims(), a list of what it believes in.
+-- messages, which they never lose, and their deaths. A subclass has `message`, a pattern of what
+-- ends its waits; attempt(), which asks once; take(), which notes what it got; goes_on(), what it
+-- does then; and claims(), a list of what it believes it has.
 
 local Prng = require "spec.sim.prng"
 local resp = require "spec.sim.resp"
@@ -12,20 +12,20 @@ java.__index = java
 java.UUID = "6f1c2b7a-1111-4222-8333-%012d"
 java.RETRY = 100000
 
--- A kind of thread, with these methods.
-function java.kind()
-  local kind = setmetatable({}, java)
-  kind.__index = kind
-  return kind
+-- A class of threads with these methods.
+function java.subclass()
+  local class = setmetatable({}, java)
+  class.__index = class
+  return class
 end
 
 -- plan: see the plans; slot: 9 to 12; channel: where it listens while it waits
-function java.new(kind, world, server, watcher, plan, slot, seed, channel)
+function java.new(class, world, server, watcher, plan, slot, seed, channel)
   local self = setmetatable({
     world = world, server = server, watcher = watcher, plan = plan, slot = slot,
     prng = Prng.new(seed + slot), rounds = plan.rounds, turn = 0, channel = channel,
     owner = java.UUID:format(slot) .. ":1", name = "java " .. slot,
-  }, kind)
+  }, class)
   local function hears(bytes) self:hears(bytes) end
   local function drops() self:ends() end
   self.client = server.redis:connect(hears, drops)

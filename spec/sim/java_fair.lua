@@ -6,7 +6,7 @@ local wire = require "spec.sim.wire"
 
 local LEAST_SLEEP, MOST_SLEEP = 100000, 60000000 -- Redisson does not sleep at all where it spins
 
-local Java = java.kind()
+local Java = java.subclass()
 Java.message = "\r\n0\r\n"
 
 -- plan: see fair_plan.lua

@@ -4,7 +4,7 @@ local java = require "spec.sim.java"
 local scripts = require "spec.support.count_scripts".latch
 local wire = require "spec.sim.wire"
 
-local Java = java.kind()
+local Java = java.subclass()
 Java.message = "\r\n0\r\n"
 
 -- plan: see system_plan.lua

@@ -6,7 +6,7 @@ local wire = require "spec.sim.wire"
 
 local unpack = table.unpack or unpack
 
-local Java = java.kind()
+local Java = java.subclass()
 Java.message = "message\r\n"
 
 -- plan: see pool_plan.lua

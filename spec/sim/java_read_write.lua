@@ -4,7 +4,7 @@ local java = require "spec.sim.java"
 local scripts = require "spec.support.read_write_scripts"
 local wire = require "spec.sim.wire"
 
-local Java = java.kind()
+local Java = java.subclass()
 Java.message = "\r\n[01]\r\n$"
 
 -- plan: see read_write_plan.lua
@@ -23,28 +23,28 @@ end
 
 function Java:claims()
   local list = {}
-  for _, layout in ipairs { "read", "write" } do list[#list + 1] = self.claim_of[layout] end
+  for _, kind in ipairs { "read", "write" } do list[#list + 1] = self.claim_of[kind] end
   return list
 end
 
 function Java:begin()
-  self.layout, self.told = self.plan.layout, false
+  self.kind, self.told = self.plan.kind, false
   self:try(self.turn)
 end
 
 function Java:attempt()
-  self:send(self.answered, self.layout == "read" and scripts.READ or scripts.WRITE)
+  self:send(self.answered, self.kind == "read" and scripts.READ or scripts.WRITE)
 end
 
 function Java:take()
-  self.claim_of[self.layout] = self:believe {
-    owner = self.owner .. (self.layout == "write" and ":write" or ""), layout = self.layout,
+  self.claim_of[self.kind] = self:believe {
+    owner = self.owner .. (self.kind == "write" and ":write" or ""), kind = self.kind,
   }
 end
 
 function Java:goes_on()
-  if self.plan.downgrades and self.layout == "write" then
-    self.layout = "read"
+  if self.plan.downgrades and self.kind == "write" then
+    self.kind = "read"
     return self:try(self.turn)
   end
   self:later(self.claim_of.write and self.end_write or self.end_read, self.plan.nap)
@@ -54,14 +54,14 @@ function Java:answered(reply)
   if self.gone then return end
   self:wakes()
   if not reply then return self:acquired() end
-  if not self:sleeps(reply, self.layout) then return end
+  if not self:sleeps(reply, self.kind) then return end
   self:later(self.try, math.max(1000, reply * 1000), self.turn)
 end
 
-function Java:let_go(layout, script, done)
+function Java:let_go(kind, script, done)
   if self.gone then return end
-  self.watcher:claim(self.claim_of[layout], 0)
-  self.claim_of[layout] = nil
+  self.watcher:claim(self.claim_of[kind], 0)
+  self.claim_of[kind] = nil
   self:send(done, script)
 end
 

@@ -5,7 +5,7 @@ local java = require "spec.sim.java"
 local scripts = require "spec.support.count_scripts".semaphore
 local wire = require "spec.sim.wire"
 
-local Java = java.kind()
+local Java = java.subclass()
 -- So many of its waiters Redisson wakes.
 Java.message = "message\r\n%$%d+\r\n[^\r]+\r\n%$%d+\r\n[1-9]"
 

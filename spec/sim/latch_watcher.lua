@@ -142,26 +142,26 @@ local function check_wait(self, task, open, code, asked_at)
   end
 end
 
-local function has_changed(kind, result)
-  if kind == "count_down" then return result ~= false end
+local function has_changed(verb, result)
+  if verb == "count_down" then return result ~= false end
   return result
 end
 
 function Watcher.calls() end
 
 -- A call has returned; number: that of its operation.
-function Watcher:called(task, kind, result, code, asked_at, number)
-  if kind == "await" then return check_wait(self, task, result, code, asked_at) end
+function Watcher:called(task, verb, result, code, asked_at, number)
+  if verb == "await" then return check_wait(self, task, result, code, asked_at) end
   if result == nil then
     if self.calm and code ~= "closed" then
-      self.world:fail("told", "%s: %s of %s fails", self.name, kind, task.name)
+      self.world:fail("told", "%s: %s of %s fails", self.name, verb, task.name)
     end
     return
   end
   local note = wire.note_of(self.name, task.process.uuid, number)
   if not self:is_certain(asked_at) then return end
-  if has_changed(kind, result) ~= (self.effects[note] ~= nil) then
-    self.world:fail("told", "%s: %s of %s returns %s, but the count %s", self.name, kind, task.name,
+  if has_changed(verb, result) ~= (self.effects[note] ~= nil) then
+    self.world:fail("told", "%s: %s of %s returns %s, but the count %s", self.name, verb, task.name,
       tostring(result), self.effects[note] and "has changed" or "has not changed")
   end
 end

@@ -19,12 +19,12 @@ local function current()
   return tasks[coroutine.running()]
 end
 
-for _, kind in ipairs { "acquire", "release", "pause" } do
-  local blocking = driver.lock[kind]
-  driver.lock[kind] = function(lock, seconds)
+for _, verb in ipairs { "acquire", "release", "pause" } do
+  local blocking = driver.lock[verb]
+  driver.lock[verb] = function(lock, seconds)
     local task = current()
     if not task then return blocking(lock, seconds) end
-    return task.call(lock, kind, seconds or LEASE_OF_CALLS[kind])
+    return task.call(lock, verb, seconds or LEASE_OF_CALLS[verb])
   end
 end
 
@@ -102,17 +102,17 @@ local function go_on_late(task)
 end
 
 local function call_of(task, tools)
-  return function(lock, kind, seconds)
+  return function(lock, verb, seconds)
     local process = task.process
     if task.stopped then error(task.stopped, 0) end
     process.calls = process.calls + 1
     task.locks[lock] = true
-    if kind == "acquire" then task.asked_at = task.world.now end
-    task.world:signal(kind, process, task.plan.key)
-    if kind == "release" and task.term then task.term.ends = true end
-    local result, message, code = wait(task, tools.await, core.lock.begin(lock, kind, seconds),
-      kind, task.plan.key, seconds)
-    if kind == "acquire" and result then go_on_late(task) end
+    if verb == "acquire" then task.asked_at = task.world.now end
+    task.world:signal(verb, process, task.plan.key)
+    if verb == "release" and task.term then task.term.ends = true end
+    local result, message, code = wait(task, tools.await, core.lock.begin(lock, verb, seconds),
+      verb, task.plan.key, seconds)
+    if verb == "acquire" and result then go_on_late(task) end
     told = process.client
     return result, message, code
   end

@@ -6,14 +6,14 @@ local Prng = require "spec.sim.prng"
 local BOUNDED = 12 -- in so many of 100 plans
 local BOUNDS = { 0.1, 0.3, 1, 3 } -- seconds
 local S = 1000000
-local LAYOUTS = { lock = true, mutex = true, read = true, write = true, fair = true, permit = true }
+local KINDS = { lock = true, mutex = true, read = true, write = true, fair = true, permit = true }
 local SLACK = 0.000002 -- seconds: times here are whole microseconds
 local MOST_NAP = 4 * S
 
 local max_hold = {}
 
 local function may_bound(part)
-  return part.what == "task" and LAYOUTS[part.layout] and not part.owner and not part.steps
+  return part.what == "task" and KINDS[part.kind] and not part.owner and not part.steps
     and not part.common and not part.calls and not part.leads and not part.alone
     and not part.breaks and part.finish ~= "vanish"
 end
@@ -27,7 +27,7 @@ local function bound(prng, part)
     part.naps[1] = math.min(math.floor(seconds * prng:range(30, 200) / 100 * S), MOST_NAP)
     part.rounds = math.min(part.rounds, 3)
   end
-  if part.layout == "lock" and prng:chance(30) then part.holds_again = prng:range(0, 300000) end
+  if part.kind == "lock" and prng:chance(30) then part.holds_again = prng:range(0, 300000) end
 end
 
 -- plan: of plan.lua; changed in place

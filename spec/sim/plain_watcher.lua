@@ -49,7 +49,7 @@ function Watcher:before(name, client, args, server)
   self.was = free_of(self, server)
 end
 
--- What each kind of call may change.
+-- What each verb may change.
 local TAKES = { take = true, drain = true }
 
 local function check_change(self, note, change)
@@ -61,13 +61,13 @@ local function check_change(self, note, change)
   end
   call.free_since = self.free.since[call.amount]
   if not self:is_certain(call.at) then return end
-  if call.back or call.change and not (TAKES[call.kind] and change == -call.change) then
+  if call.back or call.change and not (TAKES[call.verb] and change == -call.change) then
     self.world:fail("twice", "%s: %s changes the number once more, by %d", self.name, note, change)
   elseif call.change then
     call.back = true
   else
     call.change = change
-    if call.kind == "give" and not call.returns or call.kind == "set_count" then
+    if call.verb == "give" and not call.returns or call.verb == "set_count" then
       self.all = self.all + change
     end
   end
@@ -107,11 +107,11 @@ function Watcher:believe(count)
 end
 
 -- A call begins. A give that returns what was taken is no new permit.
-function Watcher:calls(task, kind, amount, number)
+function Watcher:calls(task, verb, amount, number)
   local note = wire.note_of(self.name, task.process.uuid, number)
-  local returns = kind == "give" and task.plan.calls ~= "give"
+  local returns = verb == "give" and task.plan.calls ~= "give"
   if returns then self.believed = self.believed - amount end
-  self.notes[note] = { kind = kind, amount = amount, task = task, returns = returns,
+  self.notes[note] = { verb = verb, amount = amount, task = task, returns = returns,
     refused = task.process.closed, at = self.world.now }
 end
 
@@ -133,15 +133,15 @@ end
 
 -- How the number has changed by what a call returned.
 local function change_of(call, result)
-  if call.kind == "take" then return -call.amount end
-  if call.kind == "drain" then return result > 0 and -result or nil end
-  if call.kind == "set_count" then return result and call.amount or nil end
+  if call.verb == "take" then return -call.amount end
+  if call.verb == "drain" then return result > 0 and -result or nil end
+  if call.verb == "set_count" then return result and call.amount or nil end
   return call.amount
 end
 
 local FINAL = { server = true, denied = true }
 
-function Watcher:called(task, kind, result, code, asked_at, number, message)
+function Watcher:called(task, verb, result, code, asked_at, number, message)
   local note = wire.note_of(self.name, task.process.uuid, number)
   local call = self.notes[note]
   call.returned, call.good = true, result ~= nil
@@ -149,23 +149,23 @@ function Watcher:called(task, kind, result, code, asked_at, number, message)
     or not result and FINAL[code] and not refused.says(message)
     and not message:find("continues in the background", 1, true)
   if not self:is_certain(asked_at) then return end
-  if kind == "take" then check_wait(self, task, call, result, code, asked_at) end
+  if verb == "take" then check_wait(self, task, call, result, code, asked_at) end
   if result == nil then
-    local expected = kind == "take" or code == "interrupted" or code == "closed"
+    local expected = verb == "take" or code == "interrupted" or code == "closed"
     if self.calm and not expected then
-      self.world:fail("told", "%s: %s of %s fails", self.name, kind, task.name)
+      self.world:fail("told", "%s: %s of %s fails", self.name, verb, task.name)
     end
     return
   end
   if call.back or change_of(call, result) ~= call.change then
-    self.world:fail("told", "%s: %s of %s returns %s, but has changed it by %s", self.name, kind,
+    self.world:fail("told", "%s: %s of %s returns %s, but has changed it by %s", self.name, verb,
       task.name, tostring(result), tostring(call.back and 0 or call.change))
   end
-  if TAKES[kind] then self:believe(kind == "take" and call.amount or result) end
+  if TAKES[verb] then self:believe(verb == "take" and call.amount or result) end
 end
 
-function Watcher.bound(process, kind, wait)
-  return Latch.bound(process, kind == "take" and "await" or kind, wait)
+function Watcher.bound(process, verb, wait)
+  return Latch.bound(process, verb == "take" and "await" or verb, wait)
 end
 
 -- ---- the end ----
@@ -173,8 +173,8 @@ end
 -- What a call has to have changed at the end; nil: either may be.
 local function final_change(call)
   if call.refused then return 0 end
-  if call.kind == "give" then return call.amount end
-  if TAKES[call.kind] and not call.good then return 0 end
+  if call.verb == "give" then return call.amount end
+  if TAKES[call.verb] and not call.good then return 0 end
 end
 
 function Watcher:finish()
@@ -184,7 +184,7 @@ function Watcher:finish()
     local judged = self:is_certain(call.at) and not call.task.process.dead
     if judged and want and want ~= change then
       self.world:fail("leak", "%s: %s of %s (%s) has changed it by %d at the end", self.name,
-        call.kind, call.task.name, note, change)
+        call.verb, call.task.name, note, change)
     end
   end
 end

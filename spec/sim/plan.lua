@@ -48,9 +48,9 @@ local UUID = "svc-%d"
 local plans = {}
 
 local function nap_of(prng)
-  local kind = prng:range(1, 10)
-  if kind <= 4 then return prng:range(0, 5000) end
-  if kind <= 8 then return prng:range(5000, 400000) end
+  local roll = prng:range(1, 10)
+  if roll <= 4 then return prng:range(0, 5000) end
+  if roll <= 8 then return prng:range(5000, 400000) end
   return prng:range(400000, 3 * S)
 end
 
@@ -63,7 +63,7 @@ end
 local function task_of(prng, plan)
   local key = prng:chance(75) and plan.keys[1] or prng:pick(plan.keys)
   local task = {
-    what = "task", key = key.name, layout = key.layout,
+    what = "task", key = key.name, kind = key.kind,
     start = prng:range(0, prng:pick { 3000, 100000, 2 * S }),
     lease = prng:pick(plan.leases or LEASES), renewed = prng:chance(60), token_ttl = 600,
     wait = prng:pick(plan.waits or WAITS),
@@ -73,21 +73,21 @@ local function task_of(prng, plan)
   }
   if prng:chance(15) then task.patience = prng:range(100, prng:pick { 5000, S }) end
   if task.patience and task.wait == 0 then task.wait = 1 end
-  if key.layout == "lock" and prng:chance(25) then task.entries = prng:range(1, 2) end
+  if key.kind == "lock" and prng:chance(25) then task.entries = prng:range(1, 2) end
   if prng:chance(15) then task.check = true end
   if prng:chance(12) then task.extend = prng:pick(plan.leases or LEASES) end
   if prng:chance(12) then task.finish = "drop" end
-  if key.layout == "lock" and #plan.keys > 1 and key.name == plan.keys[1].name
+  if key.kind == "lock" and #plan.keys > 1 and key.name == plan.keys[1].name
       and prng:chance(20) then
-    task.also = plan.keys[2].layout == "lock" and plan.keys[2].name or nil
+    task.also = plan.keys[2].kind == "lock" and plan.keys[2].name or nil
   end
-  if key.layout == "guard" then
+  if key.kind == "guard" then
     task.keep = prng:pick { 0, 0.1, 1 }
     task.finish = prng:chance(30) and "release" or "complete"
     task.extend, task.check = nil, nil
   end
-  if not plan.calm and prng:chance(4) and key.layout ~= "guard" then task.force = true end
-  if key.layout == "lock" and plan.sharing and prng:chance(60) then task.owner = UUID:format(1) end
+  if not plan.calm and prng:chance(4) and key.kind ~= "guard" then task.force = true end
+  if key.kind == "lock" and plan.sharing and prng:chance(60) then task.owner = UUID:format(1) end
   return task
 end
 
@@ -105,7 +105,7 @@ end
 local function foreign_of(prng, plan)
   local key = plan.keys[1]
   return {
-    what = "foreign", key = key.name, layout = key.layout, start = prng:range(0, 50000), lease = 10,
+    what = "foreign", key = key.name, kind = key.kind, start = prng:range(0, 50000), lease = 10,
     nap = nap_of(prng),
     rounds = prng:range(1, 3), gap = prng:range(0, 100000),
   }
@@ -133,9 +133,9 @@ local function new_fault(prng, plan, last)
 end
 
 local function keys_of(prng)
-  local layouts = { "lock", "lock", "lock", "mutex", "guard" }
-  local keys = { { name = "a", layout = prng:pick(layouts) } }
-  if prng:chance(25) then keys[2] = { name = "b", layout = prng:pick(layouts) } end
+  local kinds = { "lock", "lock", "lock", "mutex", "guard" }
+  local keys = { { name = "a", kind = prng:pick(kinds) } }
+  if prng:chance(25) then keys[2] = { name = "b", kind = prng:pick(kinds) } end
   return keys
 end
 
@@ -158,7 +158,7 @@ end
 -- Many in one queue, short grants, and messages that come late.
 local function crowd_of(prng, seed)
   local plan = {
-    seed = seed, calm = false, parts = {}, keys = { { name = "a", layout = "lock" } },
+    seed = seed, calm = false, parts = {}, keys = { { name = "a", kind = "lock" } },
     grant_lease = 0.2,
     network = NETWORKS[2], timeout = 1, rate = 1, scripts_known = true,
   }
@@ -196,7 +196,7 @@ function plans.base(seed)
   if plan.network[2] > 2000 then plan.grant_lease = 2 end
   if plan.network[2] > 50000 then plan.timeout, plan.grant_lease = 3, 2 end
   add_processes(prng, plan)
-  if plan.keys[1].layout ~= "guard" and prng:chance(20) then
+  if plan.keys[1].kind ~= "guard" and prng:chance(20) then
     for i = 1, prng:range(1, 2) do
       plan.parts[#plan.parts + 1] = foreign_of(prng, plan)
       plan.parts[#plan.parts].slot = 8 + i
@@ -275,7 +275,7 @@ local function send_releases(plan)
     task.hasty = task.async and prng:chance(20) or nil
   end
   local only = tasks[1]
-  if only and only.async and only.layout ~= "guard" and plan.calm and not plan.quorum
+  if only and only.async and only.kind ~= "guard" and plan.calm and not plan.quorum
       and prng:chance(50) then
     leave_alone(prng, plan, only)
   end
@@ -293,7 +293,7 @@ local function keep_locks(plan)
   for _, part in ipairs(plan.parts) do
     if part.what == "process" then keeping[part.index] = prng:chance(70) end
     if part.what == "task" and keeping[part.process] and not part.owner
-        and part.layout ~= "guard" then
+        and part.kind ~= "guard" then
       part.keep = prng:chance(85) and keep or nil
       if rests then
         part.lease, part.keep, part.rounds = 10, 5, prng:range(1, 3)
@@ -330,7 +330,7 @@ local function break_kept(plan)
   local prng = Prng.new((plan.seed * 53 + 67) % 2147483647)
   if plan.calm or plan.rates or #tasks_of(plan) == 0 then return end
   for _, part in ipairs(plan.parts) do
-    if part.what == "task" and part.keep and part.layout ~= "guard" and prng:chance(BREAKING) then
+    if part.what == "task" and part.keep and part.kind ~= "guard" and prng:chance(BREAKING) then
       part.breaks, part.rounds, part.naps = true, prng:range(2, 5), { prng:range(0, 20000) }
     end
   end
@@ -346,12 +346,12 @@ end
 -- and some take two locks at once.
 local function mix(plan)
   local prng, key = Prng.new((plan.seed * 37 + 61) % 2147483647), plan.keys[1]
-  if key.name ~= "a" or key.layout ~= "lock" or plan.keys[2] or plan.habits.sharing
+  if key.name ~= "a" or key.kind ~= "lock" or plan.keys[2] or plan.habits.sharing
       or not prng:chance(MIXED) then
     return plan
   end
   local both = prng:chance(50)
-  if both then plan.keys[2] = { name = "b", layout = "lock" } end
+  if both then plan.keys[2] = { name = "b", kind = "lock" } end
   for _, part in ipairs(plan.parts) do
     if part.what == "task" then
       part.rounds, part.wait = prng:range(2, 4), prng:pick { huge, huge, 3, 0.3 }
@@ -401,10 +401,10 @@ function plans.of(seed)
   return plan
 end
 
--- Of more than one server that is no quorum, and of servers whose clocks jump; kind: of
+-- Of more than one server that is no quorum, and of servers whose clocks jump; system: of
 -- system_plan.lua | nil: any
-function plans.system(seed, kind)
-  local plan = system_of(seed, { keys = keys_of, processes = add_processes }, kind)
+function plans.system(seed, system)
+  local plan = system_of(seed, { keys = keys_of, processes = add_processes }, system)
   if plan.whole then return plan end
   send_releases(plan)
   keep_locks(plan)
@@ -444,7 +444,7 @@ end
 function describe.task(part)
   local keys = part.several and table.concat(part.several, "+") or part.key
   return ("p%d/%d: from %.3f s %d x %s %s: lease %s%s, wait %s%s%s%s, holds for %s us, %s"):format(part.process, part.slot,
-    part.start / S, part.rounds, part.layout, keys, number(part.lease), part.renewed and " renewed"
+    part.start / S, part.rounds, part.kind, keys, number(part.lease), part.renewed and " renewed"
       or "",
     number(part.wait), part.patience and ", gives up after " .. part.patience .. " us" or "",
     part.entries > 0 and ", enters " .. part.entries .. " times more" or "", part.owner and " as "
@@ -472,7 +472,7 @@ end
 
 function describe.foreign(part)
   return ("foreign %d: from %.3f s %d x %s %s for %d us"):format(part.slot, part.start / S,
-    part.rounds, part.layout,
+    part.rounds, part.kind,
     part.key, part.nap)
 end
 
@@ -498,7 +498,7 @@ describe.java_semaphore = describe.java_permits
 
 function describe.java_read_write(part)
   return ("java %d: from %.3f s %d x %s %s for %d us%s%s"):format(part.slot, part.start / S,
-    part.rounds, part.layout, part.key, part.nap, part.downgrades and ", reads within" or "",
+    part.rounds, part.kind, part.key, part.nap, part.downgrades and ", reads within" or "",
     part.dies and ", dies: " .. part.dies or "")
 end
 

@@ -48,7 +48,7 @@ local pool_plan = {}
 -- A task of plan.lua now takes permits of the plan's first key.
 function pool_plan.shape(prng, plan, task)
   local all = plan.keys[1].permits
-  task.force, task.owner, task.also, task.entries, task.key, task.layout = nil, nil, nil, 0,
+  task.force, task.owner, task.also, task.entries, task.key, task.kind = nil, nil, nil, 0,
     plan.keys[1].name, "permit"
   task.permits = prng:chance(60) and 1 or prng:range(1, all + (prng:chance(10) and 1 or 0))
   task.permits_at_first = all
@@ -83,7 +83,7 @@ function pool_plan.of(seed, make)
   local calm = prng:chance(25)
   local plan = {
     seed = seed, pool = true, calm = calm, parts = {}, grant_lease = prng:pick(GRANT_LEASES),
-    keys = { { name = prng:pick { "a", "a", "x{a}" }, layout = "permit",
+    keys = { { name = prng:pick { "a", "a", "x{a}" }, kind = "permit",
       permits = prng:pick { 1, 2, 2, 3, 5 } } },
     network = prng:pick(NETWORKS), timeout = prng:pick { 0.4, 1 }, rate = 1
       + prng:range(-400, 400) / 100000,

@@ -30,9 +30,9 @@ function Watcher.new(world, servers, plan)
   return self
 end
 
-function Watcher:add_key(name, layout)
+function Watcher:add_key(name, kind)
   self.keys[name] = {
-    name = name, layout = layout, queue = wire.queue_of(name), leases = wire.leases_of(name),
+    name = name, kind = kind, queue = wire.queue_of(name), leases = wire.leases_of(name),
     counter = wire.counter_of(name), claims = {}, wanting = {}, prints = {}, waiters = {},
       taken = {}, last_token = 0,
     loss_at = -1, most = self.permits[name], lapsed = {}, place_of = {}, member_of = {},

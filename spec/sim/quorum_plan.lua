@@ -148,7 +148,7 @@ end
 -- Runs that are to happen once; of the servers one misses the beginning, another the end.
 function focus.once(prng, plan)
   each_task(plan, function(task)
-    if task.layout ~= "guard" then return end
+    if task.kind ~= "guard" then return end
     task.keep, task.finish, task.rounds, task.wait = 1, "complete", 3, prng:pick { 0, 0.05, 1 }
   end)
   if plan.kind ~= "majority" then return end
@@ -185,7 +185,7 @@ return function(seed, make)
   local prng = Prng.new((seed * 11 + 5) % 2147483647)
   local plan = plan_of(prng, seed)
   plan.focus = prng:chance(70) and prng:pick(FOCUSES)
-  plan.keys = plan.focus == "once" and { { name = "a", layout = "guard" } } or make.keys(prng)
+  plan.keys = plan.focus == "once" and { { name = "a", kind = "guard" } } or make.keys(prng)
   make.processes(prng, plan)
   if prng:chance(40) then attend(prng, plan) end
   if plan.focus then focus[plan.focus](prng, plan) end

@@ -39,9 +39,9 @@ function Watcher.new(world, servers, plan)
   return self
 end
 
-function Watcher:add_key(name, layout)
+function Watcher:add_key(name, kind)
   self.keys[name] = {
-    name = name, layout = layout, claims = {}, wanting = {}, last_token = 0, loss_at = -1,
+    name = name, kind = kind, claims = {}, wanting = {}, last_token = 0, loss_at = -1,
     free_since = 0,
     store = {}, records = {}, prints = {}, done_for_sure = 0, ghosts = {}, released = {},
   }
@@ -242,9 +242,9 @@ end
 
 -- How long an operation may take, in simulated time; nil: for ever. An acquire asks, writes its
 -- token back, and may begin both just before its end.
-function Watcher.bound(process, kind, wait)
+function Watcher.bound(process, verb, wait)
   local timeout = process.plan.command_timeout
-  if kind ~= "acquire" then return (2 * timeout + 0.1) * 1.01e6 + SLACK end
+  if verb ~= "acquire" then return (2 * timeout + 0.1) * 1.01e6 + SLACK end
   if wait == math.huge then return nil end
   return (max(wait, timeout) + 2 * timeout + 0.2) * 1.01e6 + SLACK
 end
@@ -255,7 +255,7 @@ function Watcher.share_changed() end
 
 -- A hold was lost, as its release tells.
 function Watcher:lost(plan, handle)
-  if not (self.calm and plan.renewed and not plan.extend and handle.layout ~= "guard") then
+  if not (self.calm and plan.renewed and not plan.extend and handle.kind ~= "guard") then
     return
   end
   self.world:fail("lost", "%s: the lock was not kept, though nothing went wrong", handle.key)
@@ -364,7 +364,7 @@ local function check_lock_left(self, key, server)
   local holder = holder_in(entry)
   local process = holder and self.uuids[wire.client_of_owner(holder)]
   if not process or process.dead or not self.healthy[server.index] then return end
-  if key.layout == "guard" and not self.calm then return end
+  if key.kind == "guard" and not self.calm then return end
   if entry.expires - server.redis:now_ms() > CLOCKS_MS then
     self.world:fail("orphan", "%s: %s still has it on s%d", key.name, holder, server.index)
   end

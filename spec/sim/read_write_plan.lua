@@ -15,8 +15,8 @@ local LEASES = { 0.3, 1, 3, 10 }
 local WAITS = { 0, 0.05, 0.3, 1, 3, 8, math.huge, math.huge, math.huge }
 
 local function keys_of(prng)
-  local keys = { { name = "a", layout = "read" } }
-  if prng:chance(15) then keys[2] = { name = "b{c}", layout = "read" } end
+  local keys = { { name = "a", kind = "read" } }
+  if prng:chance(15) then keys[2] = { name = "b{c}", kind = "read" } end
   return keys
 end
 
@@ -25,12 +25,12 @@ local read_write_plan = {}
 -- A task of plan.lua now reads or writes. What a writer does with its own read lock: takes it, too,
 -- and goes on as a reader, or lets go of it first. A reader may ask to write, which is refused.
 function read_write_plan.shape(prng, task)
-  task.layout = prng:chance(60) and "read" or "write"
+  task.kind = prng:chance(60) and "read" or "write"
   task.also, task.entries = nil, prng:chance(20) and prng:range(1, 2) or 0
-  if task.layout == "write" and prng:chance(40) then
+  if task.kind == "write" and prng:chance(40) then
     task.reads = prng:pick { "after", "within" }
   end
-  if task.layout == "read" and prng:chance(10) then task.upgrades = true end
+  if task.kind == "read" and prng:chance(10) then task.upgrades = true end
   if task.reads or task.upgrades then task.finish, task.force = "release", nil end
 end
 
@@ -48,7 +48,7 @@ end
 local function java_of(prng, plan, slot)
   return {
     what = "java_read_write", key = prng:pick(plan.keys).name, slot = slot, lease = 10,
-    layout = prng:pick { "read", "write" }, start = prng:range(0, prng:pick { 50000, S }),
+    kind = prng:pick { "read", "write" }, start = prng:range(0, prng:pick { 50000, S }),
     nap = prng:range(0, prng:pick { 3000, 50000, 400000 }), rounds = prng:range(1, 4),
     gap = prng:range(0, prng:pick { 1000, 300000 }), downgrades = prng:chance(30) or nil,
     dies = not plan.calm and prng:chance(20) and prng:pick { "waits", "holds" } or nil,

@@ -27,8 +27,8 @@ function ReadWrite.new(world, servers, plan)
   return self
 end
 
-function ReadWrite:add_key(name, layout)
-  Watcher.add_key(self, name, layout)
+function ReadWrite:add_key(name, kind)
+  Watcher.add_key(self, name, kind)
   local key = self.keys[name]
   key.claims, key.holders, key.read_by, key.lost = {}, {}, {}, {}
   key.queue = wire.queue_of(name)
@@ -37,8 +37,8 @@ function ReadWrite:add_key(name, layout)
 end
 
 -- A thread of Java sleeps from now on, until it has the lock to read or write; nil: it is awake.
-function ReadWrite:sleeps(name, slot, layout)
-  self.keys[name].asleep[slot] = layout and { since = self.world.now, layout = layout }
+function ReadWrite:sleeps(name, slot, kind)
+  self.keys[name].asleep[slot] = kind and { since = self.world.now, kind = kind }
 end
 
 -- ---- the server ----
@@ -92,11 +92,11 @@ local function is_excused(key, claim)
 end
 
 local function check_pair(self, key, a, b)
-  if a.layout == "read" and b.layout == "read" or a.slot == b.slot then return end
+  if a.kind == "read" and b.kind == "read" or a.slot == b.slot then return end
   if is_excused(key, a) or is_excused(key, b) then return end
   self.world:fail("exclusion", "%s: %s (%s, until %.6f) and %s (%s, until %.6f) hold it", key.name,
-    a.who, a.layout,
-    a.till / 1e6, b.who, b.layout, b.till / 1e6)
+    a.who, a.kind,
+    a.till / 1e6, b.who, b.kind, b.till / 1e6)
 end
 
 local function check_backed(self, key, claim)
@@ -106,7 +106,7 @@ local function check_backed(self, key, claim)
   if not till or claim.till > till + CLOCKS_US then
     self.world:fail("backed", "%s: %s believes that it may %s until %.6f, the server says %s",
       key.name, claim.who,
-      claim.layout, claim.till / 1e6, till and ("%.6f"):format(till / 1e6) or "that it does not")
+      claim.kind, claim.till / 1e6, till and ("%.6f"):format(till / 1e6) or "that it does not")
   end
 end
 
@@ -131,7 +131,7 @@ function ReadWrite:granted(claim)
     self.world:fail("token", "%s: %s has token %s that the server has not given", key.name,
       claim.who,
       tostring(claim.token))
-  elseif claim.layout == "write" and take.owner ~= claim.owner then
+  elseif claim.kind == "write" and take.owner ~= claim.owner then
     self.world:fail("token", "%s: %s has the token of %s", key.name, claim.who,
       tostring(take.owner))
   end
@@ -140,7 +140,7 @@ end
 
 -- A reader writes nothing; what it has read is not older than what it was let in behind.
 function ReadWrite:write(claim)
-  if claim.layout == "write" then return Watcher.write(self, claim) end
+  if claim.kind == "write" then return Watcher.write(self, claim) end
   local store = self.keys[claim.key].store
   if claim.till > self.world.now and not is_excused(self.keys[claim.key], claim)
       and (store.token or 0) > claim.token then
@@ -171,15 +171,15 @@ end
 
 -- Since when a thread of Java could have the lock, which it is told. Nobody tells it that a lease
 -- has ended, nor does Redisson that a writer goes on as a reader.
-local function open_since(self, key, layout)
+local function open_since(self, key, kind)
   local entry = live(self, key.name)
   if not entry then return key.freed_at end
-  return layout == "read" and key.mode == "read" and key.readable_since or math.huge
+  return kind == "read" and key.mode == "read" and key.readable_since or math.huge
 end
 
 local function check_asleep(self, key)
   for slot, java in pairs(self.calm and key.asleep or {}) do
-    local gap = self.world.now - max(java.since, open_since(self, key, java.layout))
+    local gap = self.world.now - max(java.since, open_since(self, key, java.kind))
     if gap > CALM_GAP then
       self.world:fail("asleep", "%s: java %d could have had it for %.3f s", key.name, slot,
         gap / 1e6)

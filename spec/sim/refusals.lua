@@ -4,7 +4,7 @@ local Prng = require "spec.sim.prng"
 
 local S = 1000000
 local SOME = 30 -- so many of 100 plans in which things go wrong
-local KINDS = { "oom", "loading", "busy", "readonly", "misconf", "noperm", "nochannel" }
+local REFUSALS = { "oom", "loading", "busy", "readonly", "misconf", "noperm", "nochannel" }
 
 local refusals = {}
 
@@ -12,7 +12,7 @@ local refusals = {}
 function refusals.add(prng, plan)
   for _ = 1, prng:range(1, 2) do
     plan.parts[#plan.parts + 1] = {
-      what = "fault", name = prng:pick(KINDS),
+      what = "fault", name = prng:pick(REFUSALS),
       at = prng:range(0, prng:pick { 20000, 500000, 5 * S }), process = 1,
       link = "calls", duration = prng:range(1000, prng:pick { 30000, 800000, 4 * S }), lag = 0,
         key = plan.keys[1].name,
@@ -57,7 +57,7 @@ end
 -- The server refuses a record for longer than its caller waits.
 local function refuse_record(prng, plan)
   for _, part in ipairs(plan.parts) do
-    if part.layout == "guard" and part.what == "task" then part.lease, part.finish = 10, "complete" end
+    if part.kind == "guard" and part.what == "task" then part.lease, part.finish = 10, "complete" end
   end
   local window = add_window(prng, plan)
   window.on, window.nth, window.at = "complete", 1, 0
@@ -69,7 +69,7 @@ function refusals.add_writes(plan)
   local prng, others = Prng.new((plan.seed * 83 + 101) % 2147483647), other_faults(plan)
   if plan.quorum or not others or not prng:chance(others == "none" and CALM or OTHERS) then return end
   plan.only_refusals = others == "none" and not plan.rates
-  if plan.only_refusals and plan.keys[1].layout == "guard" and prng:chance(50) then
+  if plan.only_refusals and plan.keys[1].kind == "guard" and prng:chance(50) then
     refuse_record(prng, plan)
   else
     for _ = 1, prng:range(1, 3) do add_window(prng, plan) end

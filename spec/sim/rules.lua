@@ -120,9 +120,9 @@ function rules.closes(watcher, process)
 end
 
 -- How long an operation may take, in simulated time; nil: for ever.
-function rules.bound(process, kind, wait)
+function rules.bound(process, verb, wait)
   local timeout = process.plan.command_timeout
-  if kind ~= "acquire" and kind ~= "await" then return (2 * timeout + 0.1) * 1e6 + SLACK end
+  if verb ~= "acquire" and verb ~= "await" then return (2 * timeout + 0.1) * 1e6 + SLACK end
   if wait == math.huge then return nil end
   return (max(wait, timeout) + timeout + 1.2) * 1.01e6 + SLACK
 end

@@ -17,12 +17,12 @@ end
 local function task(part)
   part.what = "task"
   for name, value in pairs {
-    key = "a", layout = "lock", lease = 10, renewed = true, token_ttl = 600, rounds = 1,
+    key = "a", kind = "lock", lease = 10, renewed = true, token_ttl = 600, rounds = 1,
     entries = 0, gap = 1000, finish = "release", naps = { 1000 },
   } do
     if part[name] == nil then part[name] = value end
   end
-  if part.layout == "guard" then part.keep, part.print = part.keep or 0, "" end
+  if part.kind == "guard" then part.keep, part.print = part.keep or 0, "" end
   return part
 end
 
@@ -40,8 +40,8 @@ local function plan(keys, parts, changes)
   return made
 end
 
-local LOCK = { { name = "a", layout = "lock" } }
-local GUARD = { { name = "a", layout = "guard" }, { name = "b", layout = "lock" } }
+local LOCK = { { name = "a", kind = "lock" } }
+local GUARD = { { name = "a", kind = "guard" }, { name = "b", kind = "lock" } }
 
 -- A grant is late, the looks of its waiter do not get through until it has run out, and the answer
 -- to the one that does is lost with its connection.
@@ -60,15 +60,15 @@ local stale_grant = plan(LOCK, {
 local function stray_guard(first, last)
   return plan(GUARD, {
     process(1, first), process(2), process(3), process(4),
-    task { layout = "guard", process = 2, slot = 8, start = 0, wait = 0, naps = { 397500 } },
+    task { kind = "guard", process = 2, slot = 8, start = 0, wait = 0, naps = { 397500 } },
     task { key = "b", process = 3, slot = 7, start = 0, wait = 0, naps = { 3 * S } },
     task { key = "b", process = 1, slot = 6, start = 10000, wait = huge },
     task {
-      layout = "guard", process = 1, slot = 5, start = 100000, wait = 0.3, naps = { S }, rounds = 2,
+      kind = "guard", process = 1, slot = 5, start = 100000, wait = 0.3, naps = { S }, rounds = 2,
       gap = 3000,
     },
     task {
-      layout = "guard", process = 4, slot = 4, start = 420000, wait = huge, naps = { 500000 },
+      kind = "guard", process = 4, slot = 4, start = 420000, wait = huge, naps = { 500000 },
     },
     fault { name = "stall_link", at = 350000, process = 1, link = "events", duration = 53000 },
     last,
@@ -77,12 +77,12 @@ end
 
 -- A proxy has a release that was given up, and delivers it while the same owner holds the lock
 -- again.
-local function late_release(layout)
-  return plan({ { name = "a", layout = layout } }, {
+local function late_release(kind)
+  return plan({ { name = "a", kind = kind } }, {
     process(1, { command_timeout = 1 }), process(2),
-    task { layout = layout, process = 1, slot = 8, start = 0, wait = 3, naps = { S }, rounds = 2 },
+    task { kind = kind, process = 1, slot = 8, start = 0, wait = 3, naps = { S }, rounds = 2 },
     task {
-      layout = layout, process = 2, slot = 7, start = 1700000, wait = huge, naps = { 500000 },
+      kind = kind, process = 2, slot = 7, start = 1700000, wait = huge, naps = { 500000 },
     },
     fault {
       name = "stall_up", on = "release", nth = 1, at = 0, process = 1, link = "calls",
@@ -92,15 +92,15 @@ local function late_release(layout)
 end
 
 -- A proxy has an acquire that was sent again, and delivers it when its hold has a longer lease.
-local function late_acquire(layout, half)
-  return plan({ { name = "a", layout = layout } }, {
+local function late_acquire(kind, half)
+  return plan({ { name = "a", kind = kind } }, {
     process(1), process(2),
     task {
-      layout = half or layout, process = 1, slot = 8, start = 0, lease = 0.3, renewed = false,
+      kind = half or kind, process = 1, slot = 8, start = 0, lease = 0.3, renewed = false,
       extend = 10, wait = 3, rounds = 2, stays = 3 * S,
     },
     task {
-      layout = half and "write" or layout, process = 2, slot = 7, start = 3100000, wait = huge,
+      kind = half and "write" or kind, process = 2, slot = 7, start = 3100000, wait = huge,
       naps = { 500000 },
     },
     fault {
@@ -111,7 +111,7 @@ local function late_acquire(layout, half)
 end
 
 -- Two keys that once had the same queue.
-local braces = plan({ { name = "a", layout = "lock" }, { name = "{a}", layout = "lock" } }, {
+local braces = plan({ { name = "a", kind = "lock" }, { name = "{a}", kind = "lock" } }, {
   process(1), process(2), process(3),
   task { key = "{a}", process = 1, slot = 8, start = 0, wait = 0, naps = { 3 * S } },
   task { key = "a", process = 2, slot = 7, start = 0, wait = 0, naps = { 500000 } },
@@ -136,7 +136,7 @@ local shared_mark = plan(LOCK, {
 }, { grant_lease = 0.5 })
 
 -- A process joins a shared owner with a hold that it was granted itself meanwhile.
-local shared_join = plan({ { name = "b", layout = "lock" } }, {
+local shared_join = plan({ { name = "b", kind = "lock" } }, {
   process(2, {
     near = 1000, far = 8000, base = 25854, renewer_link = false, command_timeout = 0.4,
     grant_lease = 0.5,
@@ -159,12 +159,12 @@ local late_leave_of_a_part = plan({ GUARD[1] }, {
   process(2, { servers = 5, restart_guard = 0, renewer_link = false, command_timeout = 0.4,
     base = 83189, near = 100 }),
   task {
-    layout = "guard", process = 1, slot = 8, start = 10779, lease = 0.3, renewed = false,
+    kind = "guard", process = 1, slot = 8, start = 10779, lease = 0.3, renewed = false,
     wait = 0.3,
     naps = { 2500704 },
   },
   task {
-    layout = "guard", process = 2, slot = 7, start = 46018, lease = 0.3, wait = 0.3, rounds = 2,
+    kind = "guard", process = 2, slot = 7, start = 46018, lease = 0.3, wait = 0.3, rounds = 2,
     gap = 0, keep = 1,
     naps = { 2531187, 3421 },
   },
@@ -202,11 +202,11 @@ local record_of_two = plan({ GUARD[1] }, {
   process(1, { servers = 3, restart_guard = 0, near = 100, far = 400, command_timeout = 0.4 }),
   process(2, { servers = 3, restart_guard = 0, near = 100, far = 400, command_timeout = 0.4 }),
   task {
-    layout = "guard", process = 1, slot = 8, start = 10000, lease = 0.3, renewed = false, wait = 1,
+    kind = "guard", process = 1, slot = 8, start = 10000, lease = 0.3, renewed = false, wait = 1,
     keep = 5, naps = { 50000 }, finish = "complete",
   },
   task {
-    layout = "guard", process = 2, slot = 7, start = S, lease = 0.3, renewed = false, wait = 1,
+    kind = "guard", process = 2, slot = 7, start = S, lease = 0.3, renewed = false, wait = 1,
     keep = 5, finish = "complete",
   },
   fault { name = "cut_up", at = 0, process = 1, link = "calls", server = 1, duration = 80000 },
@@ -252,7 +252,7 @@ end
 
 -- A shared owner's hold is let go of while the server is busy, and its lease ends meanwhile:
 -- another process has the lock as that owner by the time the server answers.
-local shared_leave = plan({ { name = "a", layout = "lock" } }, {
+local shared_leave = plan({ { name = "a", kind = "lock" } }, {
   process(1),
   process(2),
   task { process = 2, slot = 6, start = 0, wait = 0, naps = { 300000 } },
@@ -284,7 +284,7 @@ local shared_entry = plan({ LOCK[1] }, {
 
 -- A lock that was entered three times is released without waiting, the last two releases are given
 -- up, and no reply comes for longer than the lease.
-local lost_entry = plan({ { name = "a", layout = "lock" } }, {
+local lost_entry = plan({ { name = "a", kind = "lock" } }, {
   process(1, { renewer_link = false }),
   task {
     process = 1, slot = 4, start = 0, lease = 3, wait = 0, entries = 2, naps = { 100000 },
@@ -294,7 +294,7 @@ local lost_entry = plan({ { name = "a", layout = "lock" } }, {
 })
 
 -- …and the reply to the first comes when the lease is over.
-local late_entry = plan({ { name = "a", layout = "lock" } }, {
+local late_entry = plan({ { name = "a", kind = "lock" } }, {
   process(1, { renewer_link = false, near = 20000, far = 20000 }),
   task {
     process = 1, slot = 4, start = 0, lease = 0.2, wait = 0, entries = 2, naps = { 140000 },
@@ -303,7 +303,7 @@ local late_entry = plan({ { name = "a", layout = "lock" } }, {
 })
 
 -- An acquire of two locks is given up before its answer: what it may have taken is undone.
-local lost_answer = plan({ { name = "a", layout = "lock" }, { name = "b", layout = "lock" } }, {
+local lost_answer = plan({ { name = "a", kind = "lock" }, { name = "b", kind = "lock" } }, {
   process(1),
   task {
     process = 1, slot = 1, start = 1000, lease = 10, wait = 0, several = { "a", "b" },
@@ -312,7 +312,7 @@ local lost_answer = plan({ { name = "a", layout = "lock" }, { name = "b", layout
 })
 
 -- Two locks without a watchdog: the first is renewed until the second is acquired, too.
-local held_meanwhile = plan({ { name = "a", layout = "lock" }, { name = "b", layout = "lock" } }, {
+local held_meanwhile = plan({ { name = "a", kind = "lock" }, { name = "b", kind = "lock" } }, {
   process(1), process(2),
   task { key = "b", process = 2, slot = 8, start = 0, wait = 0, naps = { 2 * S } },
   task {
@@ -322,7 +322,7 @@ local held_meanwhile = plan({ { name = "a", layout = "lock" }, { name = "b", lay
 }, { calm = true })
 
 -- The handles of two locks are collected while their release is under way, and one of them is gone.
-local forsaken = plan({ { name = "a", layout = "lock" }, { name = "b", layout = "lock" } }, {
+local forsaken = plan({ { name = "a", kind = "lock" }, { name = "b", kind = "lock" } }, {
   process(1),
   task {
     process = 1, slot = 1, start = 1000, lease = 10, wait = 0, several = { "a", "b" },
@@ -331,7 +331,7 @@ local forsaken = plan({ { name = "a", layout = "lock" }, { name = "b", layout = 
   fault { name = "delete", at = 10000, process = 1 },
 })
 
-local TWO = { { name = "a", layout = "lock" }, { name = "b", layout = "lock" } }
+local TWO = { { name = "a", kind = "lock" }, { name = "b", kind = "lock" } }
 local CALM = { calm = true, scripts_known = false }
 
 -- Two locks that are entered by two handles each, of which one is collected while all are released,
@@ -356,30 +356,30 @@ local released_both = plan(TWO, {
 }, CALM)
 
 -- A writer reads while the release of its write lock, which goes out twice, is on its way.
-local released_half = plan({ { name = "a", layout = "read" } }, {
+local released_half = plan({ { name = "a", kind = "read" } }, {
   process(1),
   task {
-    process = 1, slot = 8, layout = "read", start = 1000, wait = 0, swaps = true, async = true,
+    process = 1, slot = 8, kind = "read", start = 1000, wait = 0, swaps = true, async = true,
     alone = true, rounds = 3, gap = 0,
   },
 }, { calm = true, scripts_known = false, read_write = true })
 
 -- A semaphore's only permit, acquired again while its release, which goes out twice, is on its way.
-local released_permit = plan({ { name = "a", layout = "permit", permits = 1 } }, {
+local released_permit = plan({ { name = "a", kind = "permit", permits = 1 } }, {
   process(1),
   task {
-    process = 1, slot = 8, layout = "permit", start = 1000, wait = 0, swaps = true, async = true,
+    process = 1, slot = 8, kind = "permit", start = 1000, wait = 0, swaps = true, async = true,
     alone = true, rounds = 3, gap = 0, permits = 1, permits_at_first = 1,
   },
 }, { calm = true, scripts_known = false, pool = true })
 
 -- A reader enters again what was granted to it a moment before, and another one stays.
-local marked_grant = plan({ { name = "a", layout = "read" } }, {
+local marked_grant = plan({ { name = "a", kind = "read" } }, {
   process(1), process(2), process(3),
-  task { process = 1, slot = 8, layout = "write", start = 1000, wait = 0, naps = { 50000 } },
-  task { process = 2, slot = 7, layout = "read", start = 10000, wait = 5, naps = { S } },
+  task { process = 1, slot = 8, kind = "write", start = 1000, wait = 0, naps = { 50000 } },
+  task { process = 2, slot = 7, kind = "read", start = 10000, wait = 5, naps = { S } },
   task {
-    process = 3, slot = 6, layout = "read", start = 20000, wait = 5, entries = 1,
+    process = 3, slot = 6, kind = "read", start = 20000, wait = 5, entries = 1,
     naps = { 20000 },
   },
 }, { calm = true, read_write = true })
@@ -388,13 +388,13 @@ local function fair(parts, changes)
   changes = changes or {}
   changes.fair = true
   for i, part in ipairs(parts) do
-    if part.what == "task" then part.layout = "fair" end
+    if part.what == "task" then part.kind = "fair" end
     if part.what == "java_fair" then
       part.key, part.slot, part.lease, part.rounds = "a", 8 + i, 10, part.rounds or 1
       part.wait, part.nap, part.gap = part.wait or 120, part.nap or 1000, part.gap or 1000
     end
   end
-  return plan({ { name = "a", layout = "fair" } }, parts, changes)
+  return plan({ { name = "a", kind = "fair" } }, parts, changes)
 end
 
 -- A thread of Java dies in the list of a fair lock before it has subscribed, and one of ours waits
@@ -532,49 +532,49 @@ local abandoned_release = plan(LOCK, {
 }, CALM)
 
 -- Two callers read by one handle, and one of them vanishes.
-local one_handle = plan({ { name = "a", layout = "read" } }, {
+local one_handle = plan({ { name = "a", kind = "read" } }, {
   process(1),
-  task { process = 1, slot = 8, layout = "read", start = 1000, wait = 0, common = true,
+  task { process = 1, slot = 8, kind = "read", start = 1000, wait = 0, common = true,
     naps = { 50000 } },
   task {
-    process = 1, slot = 7, layout = "read", start = 2000, wait = 0, common = true,
+    process = 1, slot = 7, kind = "read", start = 2000, wait = 0, common = true,
     finish = "vanish", noticed = 10000,
   },
 }, { calm = true, scripts_known = false, read_write = true })
 
 -- A caller reads by three handles, the third one with a long lease. Two are dropped, and it enters
 -- again with a short lease.
-local longest_lease = plan({ { name = "a", layout = "read" } }, {
+local longest_lease = plan({ { name = "a", kind = "read" } }, {
   process(1), process(2),
   task {
-    process = 1, slot = 8, layout = "read", start = 1000, wait = 0, lease = 3,
+    process = 1, slot = 8, kind = "read", start = 1000, wait = 0, lease = 3,
     leases = { 0.3, 0.3, 3 },
     steps = { { "acquire", 1 }, { "acquire", 2 }, { "acquire", 3 }, { "drop", 2 }, { "drop", 3 },
       { "acquire", 1 }, { "nap", 900000 } },
   },
-  task { process = 2, slot = 7, layout = "write", start = 600000, wait = 0 },
+  task { process = 2, slot = 7, kind = "write", start = 600000, wait = 0 },
 }, { calm = true, scripts_known = false, read_write = true })
 
-local READ = { { name = "a", layout = "read" } }
+local READ = { { name = "a", kind = "read" } }
 local CALM_READ = { calm = true, read_write = true }
 
 -- A reader outlives its lease, behind another one that had a longer lease and is gone.
 local dead_reader = plan(READ, {
   process(1, { needs_approval = true, near = 1000, far = 8000, renewer_link = false }),
   process(2, { near = 1000, far = 8000, renewer_link = false, half_open = 8 * S }),
-  task { process = 1, slot = 8, layout = "write", start = 47000, wait = 0.3, lease = 1,
+  task { process = 1, slot = 8, kind = "write", start = 47000, wait = 0.3, lease = 1,
     renewed = false, reads = "within", rounds = 3, gap = 0 },
-  task { process = 1, slot = 7, layout = "read", start = 3000, wait = huge, lease = 0.3,
+  task { process = 1, slot = 7, kind = "read", start = 3000, wait = huge, lease = 0.3,
     renewed = false, naps = { 604, 38354 }, noticed = 87551 },
-  task { process = 1, slot = 6, layout = "read", start = 69000, wait = 8, lease = 0.3,
+  task { process = 1, slot = 6, kind = "read", start = 69000, wait = 8, lease = 0.3,
     renewed = false, naps = { 1196377, 4731 }, noticed = 134 },
-  task { process = 2, slot = 5, layout = "read", start = 248000, wait = huge, lease = 0.3,
+  task { process = 2, slot = 5, kind = "read", start = 248000, wait = huge, lease = 0.3,
     renewed = false, check = true },
 }, { calm = true, read_write = true, network = { 1000, 8000 }, rate = 0.99813 })
 
 local function java_reads(start, nap, rounds)
   return {
-    what = "java_read_write", slot = 9, key = "a", layout = "read", lease = 10, rounds = rounds,
+    what = "java_read_write", slot = 9, key = "a", kind = "read", lease = 10, rounds = rounds,
     gap = 0, start = start, nap = nap,
   }
 end
@@ -583,7 +583,7 @@ end
 local java_reads_along = plan(READ, {
   process(1), java_reads(100000, 1000, 1),
   task {
-    process = 1, slot = 8, layout = "write", reads = "after", start = 0, wait = 0,
+    process = 1, slot = 8, kind = "write", reads = "after", start = 0, wait = 0,
     naps = { 300000, 6 * S },
   },
 }, CALM_READ)
@@ -591,27 +591,27 @@ local java_reads_along = plan(READ, {
 -- …or reads, and may not come again while a writer waits behind it, which gives up.
 local java_kept_out = plan(READ, {
   process(1), process(2), java_reads(20000, 60000, 2),
-  task { process = 1, slot = 8, layout = "read", start = 0, wait = 0, naps = { 6 * S } },
+  task { process = 1, slot = 8, kind = "read", start = 0, wait = 0, naps = { 6 * S } },
   task {
-    process = 2, slot = 7, layout = "write", start = 50000, wait = huge, patience = 150000,
+    process = 2, slot = 7, kind = "write", start = 50000, wait = huge, patience = 150000,
   },
 }, CALM_READ)
 
 -- …which dies, before a reader of ours that waits behind it.
 local java_kept_out_by_dead = plan(READ, {
   process(1), process(2), java_reads(0, 4 * S, 1),
-  task { process = 2, slot = 7, layout = "write", start = 50000, wait = huge },
-  task { process = 1, slot = 8, layout = "read", start = 500000, wait = 0 },
+  task { process = 2, slot = 7, kind = "write", start = 50000, wait = huge },
+  task { process = 1, slot = 8, kind = "read", start = 500000, wait = 0 },
   fault { name = "crash", at = 80000, process = 2 },
 }, { read_write = true })
 
 local function permits(total, parts, calm)
-  return plan({ { name = "a", layout = "permit", permits = total } }, parts,
+  return plan({ { name = "a", kind = "permit", permits = total } }, parts,
     { calm = calm ~= false, pool = true })
 end
 
 local function permit(part)
-  part.layout, part.permits, part.permits_at_first = "permit", 1, part.total
+  part.kind, part.permits, part.permits_at_first = "permit", 1, part.total
   return task(part)
 end
 
@@ -637,7 +637,7 @@ local java_goes_last = permits(2, {
 })
 
 -- A caller takes by force what its client keeps and has lent to another one, which has no watchdog.
-local taken_by_force = plan({ { name = "a", layout = "lock" } }, {
+local taken_by_force = plan({ { name = "a", kind = "lock" } }, {
   process(1),
   task {
     process = 1, slot = 8, start = 0, wait = 0, naps = { 50000 }, keep = 5, rounds = 2,
@@ -647,7 +647,7 @@ local taken_by_force = plan({ { name = "a", layout = "lock" } }, {
 })
 
 -- …or that no caller has, while its lease is being shortened.
-local taken_while_idle = plan({ { name = "a", layout = "lock" } }, {
+local taken_while_idle = plan({ { name = "a", kind = "lock" } }, {
   process(1),
   task { process = 1, slot = 8, start = 0, wait = 0, naps = { 1000 }, keep = 5 },
   task { process = 1, slot = 7, start = 680000, wait = 0, keep = 5, breaks = true },
@@ -656,14 +656,14 @@ local taken_while_idle = plan({ { name = "a", layout = "lock" } }, {
 })
 
 -- A client keeps a lock before it listens, and another one, which listens, wants it before that.
-local kept_deaf = plan({ { name = "a", layout = "mutex" }, { name = "b", layout = "mutex" } }, {
+local kept_deaf = plan({ { name = "a", kind = "mutex" }, { name = "b", kind = "mutex" } }, {
   process(1), process(2), process(3),
-  task { layout = "mutex", key = "b", process = 3, slot = 8, start = 0, wait = 0, naps = { S } },
-  task { layout = "mutex", key = "b", process = 2, slot = 7, start = 10000, wait = huge },
+  task { kind = "mutex", key = "b", process = 3, slot = 8, start = 0, wait = 0, naps = { S } },
+  task { kind = "mutex", key = "b", process = 2, slot = 7, start = 10000, wait = huge },
   task {
-    layout = "mutex", process = 1, slot = 6, start = 499000, wait = 0, naps = { 1000 }, keep = 5,
+    kind = "mutex", process = 1, slot = 6, start = 499000, wait = 0, naps = { 1000 }, keep = 5,
   },
-  task { layout = "mutex", process = 2, slot = 5, start = 505000, wait = huge },
+  task { kind = "mutex", process = 2, slot = 5, start = 505000, wait = huge },
   fault { name = "stall_link", at = 500000, process = 1, link = "events", duration = 100000 },
 }, { calm = true })
 

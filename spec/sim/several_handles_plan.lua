@@ -15,8 +15,8 @@ local ENTERED = { lock = true, read = true, write = true, fair = true }
 local SHARED = { lock = true, mutex = true, read = true, write = true, fair = true }
 
 -- Whether it is a plain user of a lock that it may enter as often as it likes.
-local function is_plain(part, layouts)
-  return part.what == "task" and layouts[part.layout] and not part.owner and not part.several
+local function is_plain(part, kinds)
+  return part.what == "task" and kinds[part.kind] and not part.owner and not part.several
     and not part.calls and not part.leads and not part.also and not part.force and not part.reads
     and not part.upgrades and not part.swaps and not part.alone
 end
@@ -24,14 +24,14 @@ end
 local function steps_of(prng)
   local steps, holds = { { "acquire", 1 } }, 1
   for _ = 1, prng:range(3, 12) do
-    local place, kind = prng:range(1, PLACES), prng:range(1, 100)
-    if kind <= 40 and holds < MOST_HOLDS then
+    local place, roll = prng:range(1, PLACES), prng:range(1, 100)
+    if roll <= 40 and holds < MOST_HOLDS then
       steps[#steps + 1], holds = { "acquire", place }, holds + 1
-    elseif kind <= 70 then
+    elseif roll <= 70 then
       steps[#steps + 1], holds = { "release", place }, math.max(0, holds - 1)
-    elseif kind <= 80 then
+    elseif roll <= 80 then
       steps[#steps + 1] = { "drop", place }
-    elseif kind <= 87 then
+    elseif roll <= 87 then
       steps[#steps + 1] = { "abandon", place, prng:range(0, prng:pick { 100, 3000 }) }
       holds = math.max(0, holds - 1)
     else
@@ -81,7 +81,7 @@ local function share_one(prng, plan)
   local first = {}
   for _, part in ipairs(plan.parts) do
     if is_plain(part, SHARED) and not part.steps and prng:chance(80) then
-      local name = part.process .. " " .. part.layout .. " " .. part.key
+      local name = part.process .. " " .. part.kind .. " " .. part.key
       local like = first[name] or part
       first[name] = like
       part.common, part.lease, part.renewed, part.keep = true, like.lease, like.renewed, like.keep

@@ -258,7 +258,7 @@ local function set_up(plan, options)
   run.topology = TOPOLOGIES[plan.system] and TOPOLOGIES[plan.system].new(run)
   run.watcher.topology = run.topology
   run.world.circles = Circles.new(run.world, run.watcher, plan)
-  for _, key in ipairs(plan.keys) do run.watcher:add_key(key.name, key.layout) end
+  for _, key in ipairs(plan.keys) do run.watcher:add_key(key.name, key.kind) end
   for _, part in ipairs(plan.parts) do add[part.what](run, part) end
   return run
 end

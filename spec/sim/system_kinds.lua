@@ -117,7 +117,7 @@ function read_write.has_until(at, key, claim)
 end
 
 function read_write.excludes(a, b)
-  return a.slot ~= b.slot and (a.layout == "write" or b.layout == "write")
+  return a.slot ~= b.slot and (a.kind == "write" or b.kind == "write")
 end
 
 read_write.is_taken, read_write.name_of = lock.is_taken, lock.name_of

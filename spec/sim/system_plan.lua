@@ -24,7 +24,7 @@ local read_write_plan = require "spec.sim.read_write_plan"
 local share = require "spec.sim.sharing"
 
 local S = 1000000
-local KINDS = { "sentinel", "sync", "sync", "cluster", "cluster", "clock", "threads", "latch",
+local SYSTEMS = { "sentinel", "sync", "sync", "cluster", "cluster", "clock", "threads", "latch",
   "plain_semaphore", "leader" }
 local NETWORKS = { { 100, 400 }, { 200, 2000 }, { 1000, 8000 } }
 local LEASES = { 0.5, 1, 3 }
@@ -135,7 +135,7 @@ end
 function add.sync(prng, plan)
   add.sentinel(prng, plan)
   each_task(plan, function(task)
-    if task.layout == "guard" or not prng:chance(30) then return end
+    if task.kind == "guard" or not prng:chance(30) then return end
     task.extend, task.stays = prng:pick(LEASES), prng:range(0, 2 * S)
     fault(plan, { name = "unlink", on = "extend", nth = prng:range(0, 3), at = 0,
       duration = prng:range(1000, 3 * S) })
@@ -192,7 +192,7 @@ local function alone(prng, plan, count)
   plan.parts, plan.whole = {}, true
   for i = 1, count do
     local task, key = parts[i][2], plan.keys[1]
-    task.key, task.layout, task.keep = key.name, key.layout, key.layout == "guard" and 0 or nil
+    task.key, task.kind, task.keep = key.name, key.kind, key.kind == "guard" and 0 or nil
     task.force, task.extend, task.check, task.also, task.patience = nil, nil, nil, nil, nil
     task.lease, task.rounds, task.entries, task.wait, task.finish = 30, 1, 0, 60, "release"
     task.start, task.naps = (i - 1) * prng:range(100000, 900000), { i == 1 and 20 * S or 1000 }
@@ -219,7 +219,7 @@ local COMMANDS = "0b000000-0000-8000-8000-000000000000" -- a client
 -- process is served soon once both are out.
 local function nest(prng, plan)
   local at, proved_after = prng:range(S, 2 * S), prng:pick { 0, 1000, 200000, 2 * S }
-  plan.keys[1].layout = "lock"
+  plan.keys[1].kind = "lock"
   local tasks = alone(prng, plan, 3)
   tasks[2].start, tasks[2].naps = prng:range(200000, 900000), { prng:range(1000, 4 * S) }
   tasks[1].owner, tasks[2].owner = COMMANDS .. ":1", COMMANDS .. ":1"
@@ -257,8 +257,8 @@ local SERVERS = { sentinel = 5, sync = 5, cluster = 3, clock = 1, threads = 1, c
 local KEYS_AT = { sentinel = { 1, 1, 2 }, sync = { 1, 1, 2 }, cluster = { 3, 3, 1, 2 } }
 local LAST = 30 * S -- when nobody sets a latch any more, and everybody gets permits
 
-local function key_of(prng, layout)
-  return { { name = prng:pick { "a", "a", "x{a}" }, layout = layout } }
+local function key_of(prng, kind)
+  return { { name = prng:pick { "a", "a", "x{a}" }, kind = kind } }
 end
 
 -- What a task does; the first one sets.
@@ -417,9 +417,9 @@ local ALONE = { latch = "latch", plain_semaphore = "plain_semaphore", leader = "
 local SEVERAL = { sentinel = true, sync = true, cluster = true }
 
 -- What the seeds of several servers are about that leave this over; the others are about locks.
-local KINDS_IN = 32
+local SEEDS_IN = 32
 local ABOUT = { [2] = "fair", [18] = "fair", [10] = "latch", [26] = "plain_semaphore" }
-for at = 1, KINDS_IN, 8 do
+for at = 1, SEEDS_IN, 8 do
   ABOUT[at], ABOUT[at + 2], ABOUT[at + 4], ABOUT[at + 6] = "permit", "read", "permit", "lead"
 end
 
@@ -427,20 +427,20 @@ end
 local keys_about = {}
 
 function keys_about.permit(prng)
-  return { { name = prng:pick { "a", "a", "x{a}" }, layout = "permit",
+  return { { name = prng:pick { "a", "a", "x{a}" }, kind = "permit",
     permits = prng:pick { 1, 2, 2, 3, 5 } } }
 end
 
 function keys_about.read()
-  return { { name = "a", layout = "read" } }
+  return { { name = "a", kind = "read" } }
 end
 
 function keys_about.lead()
-  return { { name = "a", layout = "lock" } }
+  return { { name = "a", kind = "lock" } }
 end
 
-for _, layout in ipairs { "fair", "latch", "plain_semaphore" } do
-  keys_about[layout] = function(prng) return key_of(prng, layout) end
+for _, kind in ipairs { "fair", "latch", "plain_semaphore" } do
+  keys_about[kind] = function(prng) return key_of(prng, kind) end
 end
 
 local shape_for = {}
@@ -520,34 +520,34 @@ local function refuse(plan)
   end
 end
 
--- make: the functions of plan.lua that make the parts of a plan; kind: one of KINDS | nil
-return function(seed, make, kind)
+-- make: the functions of plan.lua that make the parts of a plan; system: one of SYSTEMS | nil
+return function(seed, make, system)
   local prng = Prng.new((seed * 13 + 7) % 2147483647)
-  kind = kind or prng:pick(KINDS)
-  if not add[kind] then error("no kind of system is called " .. kind, 0) end
+  system = system or prng:pick(SYSTEMS)
+  if not add[system] then error("no system is called " .. system, 0) end
   local plan = {
-    seed = seed, system = kind, calm = false, parts = {}, network = prng:pick(NETWORKS),
-    timeout = prng:pick(TIMEOUTS[kind] or { 1, 3 }), grant_lease = prng:pick { 0.3, 0.5, 2 },
+    seed = seed, system = system, calm = false, parts = {}, network = prng:pick(NETWORKS),
+    timeout = prng:pick(TIMEOUTS[system] or { 1, 3 }), grant_lease = prng:pick { 0.3, 0.5, 2 },
     scripts_known = prng:chance(80), leases = LEASES, waits = WAITS,
     faults = prng:chance(50), rate = 1 + prng:range(-400, 400) / 100000,
     replication = prng:pick { { 50, 300 }, { 200, 5000 }, { 1000, 100000 } },
   }
-  local about = SEVERAL[kind] and ABOUT[seed % KINDS_IN]
+  local about = SEVERAL[system] and ABOUT[seed % SEEDS_IN]
   clocks_of(prng, plan, about)
-  plan.keys = ALONE[kind] and key_of(prng, ALONE[kind])
+  plan.keys = ALONE[system] and key_of(prng, ALONE[system])
     or about and keys_about[about](prng) or make.keys(prng)
   make.processes(prng, plan)
   if about then shape_for[about](prng, plan) end
   each_task(plan, function(task)
     task.also = nil
-    if SEVERAL[kind] then task.force = nil end
+    if SEVERAL[system] then task.force = nil end
   end)
   for _, part in ipairs(plan.parts) do
     if part.what == "process" then
-      part.system, part.sync = SEVERAL[kind] and kind, kind == "sync"
+      part.system, part.sync = SEVERAL[system] and system, system == "sync"
     end
   end
-  add[kind](prng, plan)
+  add[system](prng, plan)
   refuse(plan)
   return plan
 end

@@ -75,11 +75,11 @@ function Watcher.new(world, servers, plan)
   return self
 end
 
-function Watcher:add_key(name, layout)
-  Quorum.add_key(self, name, layout)
+function Watcher:add_key(name, kind)
+  Quorum.add_key(self, name, kind)
   local key = self.keys[name]
-  key.kind, key.tokens = kinds[layout], {}
-  key.kind.add_key(key, self.permits[name])
+  key.ops, key.tokens = kinds[kind], {}
+  key.ops.add_key(key, self.permits[name])
   if key.leases then self.key_of_leases[key.leases] = name end
 end
 
@@ -130,7 +130,7 @@ end
 -- gone by its own end.
 local function check_backed(self, key, claim)
   if self.system == "sentinel" or claim.till <= claim.backed then return end
-  local till = key.kind.has_until(self.at, key, claim)
+  local till = key.ops.has_until(self.at, key, claim)
   claim.backed = claim.till
   if claim.till > till + CLOCKS_US then
     self.world:fail("backed", "%s: %s believes in it until %.6f, the server has it until %.6f",
@@ -142,7 +142,7 @@ end
 -- keys cannot be renewed while these are on two nodes.
 local function check_kept(self, key, claim)
   if self.system ~= "cluster" or self.faults or not claim.kept or claim.over then return end
-  if not key.kind.one_key and self.topology:longest_apart(claim.key) > claim.lease_us / 4 then
+  if not key.ops.one_key and self.topology:longest_apart(claim.key) > claim.lease_us / 4 then
     return
   end
   self.world:fail("lost", "%s: %s has lost it, though nothing but slots moved", claim.key,
@@ -151,7 +151,7 @@ end
 
 local function check_pairs(self, key, claim)
   for _, other in ipairs(key.claims) do
-    local both = other ~= claim and key.kind.excludes(claim, other)
+    local both = other ~= claim and key.ops.excludes(claim, other)
     if both and not self:excuses(claim) and not self:excuses(other) then
       self.world:fail("exclusion", "%s: both %s (until %.6f) and %s (until %.6f) hold it", key.name,
         claim.who,
@@ -164,7 +164,7 @@ end
 local function check_sum(self, key)
   local sum = 0
   for _, claim in ipairs(key.claims) do
-    if not self:excuses(claim) then sum = sum + key.kind.count(claim) end
+    if not self:excuses(claim) then sum = sum + key.ops.count(claim) end
   end
   if sum > key.most then
     self.world:fail("exclusion", "%s: %d permits are believed in, there are %d", key.name, sum,
@@ -187,7 +187,7 @@ function Watcher:claim(claim, till)
     return
   end
   key.claims[#key.claims + 1] = claim
-  if key.kind.count then check_sum(self, key) else check_pairs(self, key, claim) end
+  if key.ops.count then check_sum(self, key) else check_pairs(self, key, claim) end
   check_backed(self, key, claim)
 end
 
@@ -232,9 +232,9 @@ function Watcher:granted(claim)
   check_gap(self, key)
   if not claim.fenced or claim.shared then return end
   local excused = self:may_be_one_of_two(claim)
-  if claim.layout == "permit" then
+  if claim.kind == "permit" then
     check_own_token(self, key, claim, excused)
-  elseif claim.layout == "read" then
+  elseif claim.kind == "read" then
     check_readers_token(self, key, claim)
   else
     rules.check_token(self.world, key, claim, excused)
@@ -244,7 +244,7 @@ end
 -- A write to something that checks tokens; readers and holders of permits do not write.
 -- → whether it was accepted
 function Watcher:write(claim)
-  if claim.layout == "read" or claim.layout == "permit" then return true end
+  if claim.kind == "read" or claim.kind == "permit" then return true end
   return rules.write(self.world, self.keys[claim.key], claim, self:may_be_one_of_two(claim))
 end
 
@@ -324,7 +324,7 @@ end
 local function note_free(self)
   for _, name in ipairs(self.names) do
     local key = self.keys[name]
-    if key.kind.is_taken(self.at, key) then key.free_since = self.world.now end
+    if key.ops.is_taken(self.at, key) then key.free_since = self.world.now end
   end
 end
 
@@ -345,7 +345,7 @@ function Watcher:after(name, client, args, reply, server)
   if what:find("extend", 1, true) then self.world:signal("extended", process, args[4]) end
   local frees = what:find("release", 1, true) or what:find("leave", 1, true)
   if frees or what:find("complete", 1, true) then
-    self.given_up:let_go(self.keys[args[4]].kind.name_of(wire.owner_in(args)), server)
+    self.given_up:let_go(self.keys[args[4]].ops.name_of(wire.owner_in(args)), server)
   end
   if frees then
     self.world:signal("freed", process, args[4])
@@ -359,7 +359,7 @@ local function check_left(self, what)
     server.redis:look_at_clock()
     for _, name in ipairs(self.names) do
       local key = self.keys[name]
-      local left = key.kind.left(server, key) or key.queue and server.db:find(key.queue)
+      local left = key.ops.left(server, key) or key.queue and server.db:find(key.queue)
         and key.queue
       if left and not server.redis.is_replica then
         self.world:fail("orphan", "%s is still there on s%d %s", left, server.index, what)

@@ -147,7 +147,7 @@ local function check_bound(check)
     task.world:at(task.world.now + paused + 3000, check_bound, check)
     return
   end
-  task.world:fail("hang", "%s: %s of %s is not done in time", task.name, check.kind, check.key)
+  task.world:fail("hang", "%s: %s of %s is not done in time", task.name, check.verb, check.key)
 end
 
 -- Its client was just closed, which lets go of what the task has.
@@ -173,13 +173,13 @@ function Task:give_up(key)
 end
 
 -- → what the blocking call returns
-local function await(self, op, kind, key, seconds, patience)
+local function await(self, op, verb, key, seconds, patience)
   local process, world = self.process, self.world
   self.op, self.impatient = op, false
-  local bound = self.watcher.bound(process, kind, seconds)
+  local bound = self.watcher.bound(process, verb, seconds)
   if bound and not operation.is_done(op) then
     world:at(world.now + floor(bound), check_bound,
-      { task = self, op = op, kind = kind, key = key, paused_us = process.paused_us
+      { task = self, op = op, verb = verb, key = key, paused_us = process.paused_us
         - math.max(0, process.paused_until - world.now) })
   end
   if patience then
@@ -189,20 +189,20 @@ local function await(self, op, kind, key, seconds, patience)
   while not operation.is_done(op) and not self.impatient do pause(self) end
   self.op = nil
   local result, message, code, record = operation.finish(op)
-  world:note("%s %s %s: %s", self.name, kind, key, message and code .. ", " .. message or "done")
+  world:note("%s %s %s: %s", self.name, verb, key, message and code .. ", " .. message or "done")
   world:mix(message and #message or 1)
   return result, message, code, record
 end
 
-local function perform(self, handle, kind, seconds, patience, record)
+local function perform(self, handle, verb, seconds, patience, record)
   self.process.calls = self.process.calls + 1
-  self.waits_for = kind == "acquire" and handle.key
-  self.world:signal(kind, self.process, handle.key)
-  local closed, op = self.process.closed, raw.begin(handle.lock, kind, seconds, record)
-  local result, message, code, left = await(self, op, kind, handle.key, seconds, patience)
+  self.waits_for = verb == "acquire" and handle.key
+  self.world:signal(verb, self.process, handle.key)
+  local closed, op = self.process.closed, raw.begin(handle.lock, verb, seconds, record)
+  local result, message, code, left = await(self, op, verb, handle.key, seconds, patience)
   if closed and code ~= "closed" then
     self.world:fail("closed", "%s: %s of %s ends with %s, though its client was closed", self.name,
-      kind, handle.key, code or "success")
+      verb, handle.key, code or "success")
   end
   return result, message, code, left
 end
@@ -224,11 +224,11 @@ local function send_release(self, handle)
   return sent, message, code
 end
 
-local function perform_all(self, handles, kind)
+local function perform_all(self, handles, verb)
   local locks, keys = {}, {}
   self.waits_for = false
   for i, handle in ipairs(handles) do locks[i], keys[i] = handle.lock, handle.key end
-  return await(self, raw.begin_all(locks, kind), kind, table.concat(keys, "+"), 0,
+  return await(self, raw.begin_all(locks, verb), verb, table.concat(keys, "+"), 0,
     self.plan.patience)
 end
 
@@ -310,9 +310,9 @@ local function claim_of(self, handle, asked_at)
       -- one command at a time
       and self.plan.entries == 0 and not self.plan.steps
       and self.plan.lease > 2 * self.process.plan.command_timeout,
-    token = raw.token(handle.lock), asked_at = asked_at, fenced = handle.layout ~= "guard",
+    token = raw.token(handle.lock), asked_at = asked_at, fenced = handle.kind ~= "guard",
       shared = handle.shared,
-    layout = handle.layout, keep = handle.layout ~= "guard" and self.plan.keep,
+    kind = handle.kind, keep = handle.kind ~= "guard" and self.plan.keep,
     lease_us = math.max(self.plan.lease, self.plan.extend or 0,
       self.process.plan.grant_lease) * 1.02e6 + 5000,
   }
@@ -392,7 +392,7 @@ local function acquire(self, handle, wait, patience)
   self.watcher:answered(self, handle.key, code, asked_at, paused_us, message)
   local enters = entered or shares_owner(self)
   refused.check_wait(self, handle.key, wait, enters, asked_at, code, message)
-  if handle.layout == "guard" then
+  if handle.kind == "guard" then
     self.watcher:begun(handle.key, self, self.plan.print or "", asked_at, code, record)
   end
   if not ok then
@@ -477,30 +477,30 @@ local function hold(self, handle, claim)
   if plan.resize then perform(self, handle, "set", plan.resize) end
 end
 
-local function new_lock(self, key, layout, lease)
+local function new_lock(self, key, kind, lease)
   local plan = self.plan
   return raw.new(self.process.client, {
-    self.process.client, key = key, kind = layout, lease = lease or plan.lease, wait = 1,
-    keep = layout ~= "guard" and plan.keep or nil, max_hold = plan.max_hold,
+    self.process.client, key = key, kind = kind, lease = lease or plan.lease, wait = 1,
+    keep = kind ~= "guard" and plan.keep or nil, max_hold = plan.max_hold,
     renewed = plan.renewed,
-    owner = plan.owner, token_ttl = layout == "guard" and 0 or plan.token_ttl,
-    fingerprint = layout == "guard" and plan.print or nil, permits = plan.permits,
+    owner = plan.owner, token_ttl = kind == "guard" and 0 or plan.token_ttl,
+    fingerprint = kind == "guard" and plan.print or nil, permits = plan.permits,
       permits_at_first = plan.permits_at_first,
     deadlock_check = plan.deadlock_check,
   })
 end
 
 -- One for all tasks of the process that have it in common.
-local function common_lock(self, key, layout)
-  local name, common = layout .. " " .. key, self.process.common
-  common[name] = common[name] or new_lock(self, key, layout)
+local function common_lock(self, key, kind)
+  local name, common = kind .. " " .. key, self.process.common
+  common[name] = common[name] or new_lock(self, key, kind)
   return common[name]
 end
 
-local function new_handle(self, key, layout, lease)
+local function new_handle(self, key, kind, lease)
   local plan = self.plan
-  local lock = (plan.common and common_lock or new_lock)(self, key, layout, lease)
-  local handle = { lock = lock, key = key, layout = layout, shared = plan.owner ~= nil, share = 0,
+  local lock = (plan.common and common_lock or new_lock)(self, key, kind, lease)
+  local handle = { lock = lock, key = key, kind = kind, shared = plan.owner ~= nil, share = 0,
     number = raw.number(lock) }
   self.handles[#self.handles + 1] = handle
   return handle
@@ -531,7 +531,7 @@ local function let_go(self, handle, count)
     handle.gone = true
     if plan.owner then self.watcher:may_lose(plan.owner) end -- the next release lets go of it, too
     collect(handle.lock)
-    return new_handle(self, handle.key, handle.layout)
+    return new_handle(self, handle.key, handle.kind)
   end
   for i = count, 1, -1 do
     release(self, handle, i == 1)
@@ -576,7 +576,7 @@ local function handles_round(self, witness)
   local leases = self.plan.leases or {}
   several_handles.round(self, witness, {
     new_handle = function(place)
-      return new_handle(self, witness.key, witness.layout, leases[place])
+      return new_handle(self, witness.key, witness.kind, leases[place])
     end,
     acquire = acquire, release = release, begin_release = begin_release, unclaim = unclaim,
     sleep = sleep,
@@ -690,9 +690,9 @@ end
 local function start_lease(self, handle)
   local held, code = raw.is_held(handle.lock), nil
   if not (held and self.plan.renewed) then
-    local kind = self.plan.renewed and "check" or "extend"
+    local verb = self.plan.renewed and "check" or "extend"
     local _
-    held, _, code = perform(self, handle, kind, self.plan.lease)
+    held, _, code = perform(self, handle, verb, self.plan.lease)
   end
   if code == "lost" and self.watcher.calm and not self.plan.patience
       and not max_hold.may_end(self, handle) then
@@ -805,17 +805,17 @@ end
 local WAITS = { await = true, take = true }
 
 -- → its result
-local function call_noted(self, handle, kind, amount)
-  local plan, waits = self.plan, WAITS[kind]
+local function call_noted(self, handle, verb, amount)
+  local plan, waits = self.plan, WAITS[verb]
   local asked_at, seconds = self.world.now, waits and plan.wait or amount
   self.process.calls = self.process.calls + 1
   self.waits_for = waits and handle.key
   self.world:signal(waits and "acquire" or "release", self.process, handle.key)
-  local op, number = raw.begin(handle.lock, kind, seconds)
-  self.watcher:calls(self, kind, amount, number)
-  local result, message, code = await(self, op, kind, handle.key, seconds, plan.patience)
+  local op, number = raw.begin(handle.lock, verb, seconds)
+  self.watcher:calls(self, verb, amount, number)
+  local result, message, code = await(self, op, verb, handle.key, seconds, plan.patience)
   if self.dead then return nil end
-  self.watcher:called(self, kind, result, code, asked_at, number, message)
+  self.watcher:called(self, verb, result, code, asked_at, number, message)
   if waits then refused.check_wait(self, handle.key, seconds, false, asked_at, code, message) end
   return result
 end
@@ -852,13 +852,13 @@ local RUNS = { latch = run_latch, plain_semaphore = run_plain_semaphore }
 function Task:run()
   self.started = true
   local plan = self.plan
-  if plan.calls then return RUNS[plan.layout](self) end
+  if plan.calls then return RUNS[plan.kind](self) end
   if plan.leads then return leader.run(self, { sleep = sleep, await = await }) end
   self.longest_lease = math.max(plan.lease, plan.extend or 0)
   if plan.several then return run_several(self) end
-  local handle = new_handle(self, plan.key, plan.layout)
-  local other = plan.swaps and new_handle(self, plan.key, OTHER_HALF[plan.layout])
-  local round = plan.breaks and force_round or plan.layout == "guard" and guard_round or lock_round
+  local handle = new_handle(self, plan.key, plan.kind)
+  local other = plan.swaps and new_handle(self, plan.key, OTHER_HALF[plan.kind])
+  local round = plan.breaks and force_round or plan.kind == "guard" and guard_round or lock_round
   for _ = 1, plan.rounds do
     if other then handle, other = other, handle end
     handle = round(self, handle)

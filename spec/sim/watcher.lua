@@ -38,9 +38,9 @@ function Watcher.new(world, servers, plan)
   return self
 end
 
-function Watcher:add_key(name, layout)
+function Watcher:add_key(name, kind)
   self.keys[name] = {
-    name = name, layout = layout, counter = wire.counter_of(name),
+    name = name, kind = kind, counter = wire.counter_of(name),
     releases = wire.releases_of(name),
     waiters = {}, claims = {}, wanting = {}, last_token = 0, takes = 0, loss_at = -1,
       lost_token = -1, free_since = 0,
@@ -631,7 +631,7 @@ local function check_grant(self, key, before)
     end)
   end
   local is_known = self.world.now > (key.turns_unknown_till or 0)
-  if before and is_known and key.layout == "lock" and self.server.redis.channels[key.releases]
+  if before and is_known and key.kind == "lock" and self.server.redis.channels[key.releases]
       and not is_in_return(self, key.turns)
       and not is_in_return(self, key.turns_with_shared) then
     self.world:fail("turn", "%s: handed over to %s although Redisson waits", key.name,
@@ -810,7 +810,7 @@ end
 -- A hold was lost, as its release tells.
 function Watcher:lost(plan, handle)
   if plan.owner then self:may_lose(plan.owner) end
-  if not (self.calm and plan.renewed and not plan.extend and handle.layout ~= "guard") then
+  if not (self.calm and plan.renewed and not plan.extend and handle.kind ~= "guard") then
     return
   end
   self.world:fail("lost", "%s: the lock was not kept, though nothing went wrong", handle.key)
@@ -854,7 +854,7 @@ function Watcher:left_by(uuid)
   for _, name in ipairs(self.names) do
     local key = self.keys[name]
     local holder, queue = holder_in(live(self, name)), queue_of(self, key)
-    local is_guard = key.layout == "guard" -- a run without a record keeps its key
+    local is_guard = key.kind == "guard" -- a run without a record keeps its key
     if holder and not is_guard and wire.client_of_owner(holder) == uuid then return holder, name end
     local member = rules.place_of(queue, uuid)
     if member then return member, name end
