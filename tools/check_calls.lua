@@ -1,13 +1,13 @@
 -- Which files call which, read from the sources: lua5.4 tools/check_calls.lua [--print]
 --
 -- A folder must not have a circle of calls with more files than its limit, and must not call or
--- include anything of a folder that is not below it. Calls through a pointer (a class, a callback)
+-- include anything of a folder that is not below it. Calls through a pointer (interface, callback)
 -- are no arrows: that is what these are for. Outside of the core no file includes a header of the
 -- core except holdfast.h.
 
 -- The folders from the bottom up: name, the most files of a circle, further folders below it. Each
 -- folder of CORE is below all that follow it. The headers of csrc/core itself are what its folders
--- see of each other through classes.
+-- see of each other through interfaces.
 local CORE = { "csrc/core/base", "csrc/core/lock", "csrc/core/link", "csrc/core/op",
   "csrc/core/quorum", "csrc/core" }
 local FOLDERS = {

@@ -1,8 +1,8 @@
 -- Which places ask for a kind of lock, of operation or of topology by name: lua5.4
 -- tools/check_kinds.lua
 --
--- A kind of lock is a row, an operation and a topology are classes. What asks by name has to be
--- changed for each new one, so it stands only in the file that is about it. In Lua the API's
+-- A kind of lock is a row, operations and topologies are interfaces. What asks by name has to
+-- be changed for each new one, so it stands only in the file that is about it. In Lua the API's
 -- functions make locks of their kinds; what counts there is a comparison with the name of a kind, a
 -- table by such names, and a name of the wire that the core exports.
 

@@ -421,7 +421,7 @@ return {
   ['sentinel.c verdict: (hf_failure){.code = HF_SERVER, .text = "unexpected reply; is this server a sentinel?"}; => '
     .. '(hf_failure){.code = HF_DEADLOCK, .text = "unexpected reply; is this server a sentinel?"};'] =
     "only HF_DENIED is asked for",
-  ["poll.c constant: op->class->wait->on_recheck(op, 0, now); => op->class->wait->on_recheck(op, 1, "
+  ["poll.c constant: op->impl->wait->on_recheck(op, 0, now); => op->impl->wait->on_recheck(op, 1, "
     .. "now);"] = "who waits by polling takes no delay",
   ['deadlock.c constant: used > 0 ? ", which waits for " : "", (int)(key.size < 64 ? key.size : 64), '
     .. 'key.data, => used > 1 ? ", which waits for " : "", (int)(key.size < 64 ? key.size : 64), key.data,'] =

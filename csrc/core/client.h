@@ -29,7 +29,7 @@ typedef struct hf_kept hf_kept;
 typedef struct hf_quorum hf_quorum;
 typedef struct hf_round hf_round;
 typedef struct hf_cluster hf_cluster;
-typedef struct hf_op_class hf_op_class;
+typedef struct hf_op_impl hf_op_impl;
 typedef struct hf_topology hf_topology;
 typedef struct hf_decider hf_decider;
 
@@ -222,7 +222,7 @@ typedef struct hf_op_result {
 struct hf_op {
     hf_op *next, **link; /* `link`: the pointer to this operation in the list */
     hf_client *client;
-    const hf_op_class *class;
+    const hf_op_impl *impl;
     hf_node *node;   /* of its key */
     hf_round *round; /* of a quorum's operation */
     hf_op_spec spec;

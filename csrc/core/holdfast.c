@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "classes.h"
+#include "interfaces.h"
 
 /* ---- locks ---- */
 
@@ -167,29 +167,29 @@ hf_time hf_session_received_at(const hf_session *session) {
 /* ---- operations ---- */
 
 const char *hf_op_kind_verb(hf_op_kind kind) {
-    return hf_op_classes[kind]->verb;
+    return hf_op_impls[kind]->verb;
 }
 
 bool hf_op_kind_acquires(hf_op_kind kind) {
-    return hf_op_classes[kind]->acquires;
+    return hf_op_impls[kind]->acquires;
 }
 
 bool hf_op_kind_releases(hf_op_kind kind) {
-    return hf_op_classes[kind]->releases;
+    return hf_op_impls[kind]->releases;
 }
 
 bool hf_op_kind_lingers(hf_op_kind kind) {
-    return hf_op_classes[kind]->lingers;
+    return hf_op_impls[kind]->lingers;
 }
 
 bool hf_op_kind_needs_a_hold(hf_op_kind kind) {
-    return hf_op_classes[kind]->on_hold;
+    return hf_op_impls[kind]->on_hold;
 }
 
 bool hf_op_kind_suits(hf_op_kind kind, const hf_kind *lock_kind) {
-    const hf_op_class *class = hf_op_classes[kind];
-    if (class->lingers && !lock_kind->noted) return false;
-    if ((class->acquires || class->on_hold) && !class->lingers && lock_kind->noted) return false;
+    const hf_op_impl *impl = hf_op_impls[kind];
+    if (impl->lingers && !lock_kind->noted) return false;
+    if ((impl->acquires || impl->on_hold) && !impl->lingers && lock_kind->noted) return false;
     hf_verb verb = hf_op_rows[kind].verb;
     return verb == HF_VERB_NONE || hf_kind_program(lock_kind, verb);
 }

@@ -528,8 +528,8 @@ typedef enum hf_call_returns {
     HF_RETURNS_REPLY
 } hf_call_returns;
 
-/* All operations: the name in the enum, and that of the class and in Lua; the verb of its program
- * on kinds that have one, or NONE; hf_call_number; hf_call_returns. */
+/* All operations: the name in the enum, and that in C and in Lua; the verb of its program on kinds
+ * that have one, or NONE; hf_call_number; hf_call_returns. */
 #define HF_OP_LIST(X)                                                                              \
     X(ACQUIRE, acquire, ACQUIRE, WAIT, LOCK)                                                       \
     X(RELEASE, release, RELEASE, NONE, TRUE)                                                       \

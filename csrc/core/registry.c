@@ -1,8 +1,8 @@
 /* The one file that names all operations, topologies and deciders. */
-#include "classes.h"
+#include "interfaces.h"
 
-#define CLASS(NAME, name, ...) [HF_OP_##NAME] = &hf_##name##_class,
-const hf_op_class *const hf_op_classes[] = {HF_OP_LIST(CLASS)};
+#define IMPL(NAME, name, ...) [HF_OP_##NAME] = &hf_##name##_impl,
+const hf_op_impl *const hf_op_impls[] = {HF_OP_LIST(IMPL)};
 
 #define ROW(NAME, name, verb, number, returns)                                                     \
     [HF_OP_##NAME] = {#name, HF_VERB_##verb, HF_NUMBER_##number, HF_RETURNS_##returns},

@@ -2616,7 +2616,7 @@ TEST(what_comes_while_it_asks_makes_it_look_again) {
         CHECK_STATE(op, ASKING);
         said(link_of(&rig, CALLS));
         if (messages[i]) hear_message(&rig, messages[i], now);
-        else op->class->wait->on_subscribed(op, now);
+        else op->impl->wait->on_subscribed(op, now);
         hear_calls(&rig, busy(20000, 0, 0), now + 5 * HF_MS);
         CHECK_STATE(op, WAITING);
         CHECK_OR(op->wait.recheck_at <= now + 6 * HF_MS, "case %zu", i);
@@ -2882,9 +2882,9 @@ TEST(it_waits_for_messages_in_two_states_and_while_it_is_counted) {
     for (int state = 0; state <= HF_ACQUIRE_DONE; state++) {
         bool waits = state == HF_ACQUIRE_WAITING || state == HF_ACQUIRE_SUBSCRIBING;
         op->state = (hf_acquire_state)state;
-        CHECK_EQ_INT(op->class->wait->waits(op), waits);
+        CHECK_EQ_INT(op->impl->wait->waits(op), waits);
         op->wait.events = false;
-        CHECK(!op->class->wait->waits(op));
+        CHECK(!op->impl->wait->waits(op));
         op->wait.events = true;
     }
     op->state = before;

@@ -1,4 +1,4 @@
-#include "classes.h"
+#include "interfaces.h"
 
 #include "drive.h"
 #include "link/slots.h"

@@ -558,7 +558,7 @@ TEST(a_wait_without_memory_for_a_look_ends) {
     hf_op *op = waiting(HF_NEVER, AT(0));
     rig_tick(&rig, AT(1000));
     memerr_fail(1);
-    op->class->wait->on_recheck(op, 0, AT(1000));
+    op->impl->wait->on_recheck(op, 0, AT(1000));
     CHECK(memerr_failed());
     memerr_fail(0);
     CHECK_OUTCOME(op, "no_memory");
@@ -570,10 +570,10 @@ TEST(a_wait_without_memory_for_a_look_ends) {
 TEST(a_wait_that_asks_again_hears_no_message_for_another) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
-    CHECK(op->class->wait->waits(op));
+    CHECK(op->impl->wait->waits(op));
     hear_event(&rig, "message", CHANNEL, "0", AT(10));
     CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
-    CHECK(!op->class->wait->waits(op));
+    CHECK(!op->impl->wait->waits(op));
     rig_end(&rig, AT(11));
 }
 

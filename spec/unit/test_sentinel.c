@@ -1,4 +1,4 @@
-#include "classes.h"
+#include "interfaces.h"
 
 #include "base/lease.h"
 #include "drive.h"

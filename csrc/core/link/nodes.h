@@ -3,7 +3,7 @@
 #ifndef HF_NODES_H
 #define HF_NODES_H
 
-#include "classes.h"
+#include "interfaces.h"
 
 /* Makes the client's first node. */
 void hf_nodes_begin(hf_client *client, const hf_server *server);

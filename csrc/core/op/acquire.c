@@ -986,14 +986,14 @@ static void abandon(hf_op *op, hf_time now) {
     finish(op, now);
 }
 
-/* ---- the class ---- */
+/* ---- the implementation ---- */
 
 static bool waits(const hf_op *op) {
     return op->wait.events &&
            (op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING);
 }
 
-static const hf_wait_class wait_class = {
+static const hf_wait_functions wait_functions = {
     .waits = waits,
     .on_subscribed = on_subscribed,
     .on_grant = on_grant,
@@ -1002,10 +1002,10 @@ static const hf_wait_class wait_class = {
     .on_denied = on_denied,
 };
 
-const hf_op_class hf_acquire_class = {
+const hf_op_impl hf_acquire_impl = {
     .verb = "acquire",
     .acquires = true,
-    .wait = &wait_class,
+    .wait = &wait_functions,
     .begin = begin,
     .unblock = unblock,
     .deadline = deadline,

@@ -2,7 +2,7 @@
 #ifndef HF_ACQUIRE_H
 #define HF_ACQUIRE_H
 
-#include "classes.h"
+#include "interfaces.h"
 
 #define HF_UNDER_WAY "another call by this owner for this key is in progress"
 

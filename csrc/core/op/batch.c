@@ -10,7 +10,7 @@
 #include "op/renewer.h"
 
 static bool acquires(const hf_op *op) {
-    return op->class->acquires;
+    return op->impl->acquires;
 }
 
 static void free_hold(hf_op *op, hf_hold *hold, hf_time now) {
@@ -397,15 +397,15 @@ static void end(hf_op *op, hf_time now) {
     free(op->batch.holds);
 }
 
-#define ALL_CLASS(name, words, acquiring)                                                          \
-    const hf_op_class hf_##name##_all_class = {.verb = (words),                                    \
-                                               .one_server = NOT_BY_QUORUM,                        \
-                                               .acquires = (acquiring),                            \
-                                               .releases = !(acquiring),                           \
-                                               .begin = begin,                                     \
-                                               .unblock = begin,                                   \
-                                               .abandon = abandon,                                 \
-                                               .end = end}
+#define ALL_IMPL(name, words, acquiring)                                                           \
+    const hf_op_impl hf_##name##_all_impl = {.verb = (words),                                      \
+                                             .one_server = NOT_BY_QUORUM,                          \
+                                             .acquires = (acquiring),                              \
+                                             .releases = !(acquiring),                             \
+                                             .begin = begin,                                       \
+                                             .unblock = begin,                                     \
+                                             .abandon = abandon,                                   \
+                                             .end = end}
 
-ALL_CLASS(acquire, "acquire", true);
-ALL_CLASS(release, "release", false);
+ALL_IMPL(acquire, "acquire", true);
+ALL_IMPL(release, "release", false);

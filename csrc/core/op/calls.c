@@ -93,7 +93,7 @@ static bool claim_hold(hf_op *op, hf_time now) {
         return false;
     }
     refer_to(op, hold);
-    if (hold->state == HF_HOLD_LOST && op->class->releases) release_lost(op, now);
+    if (hold->state == HF_HOLD_LOST && op->impl->releases) release_lost(op, now);
     else if (hold->state == HF_HOLD_LOST) fail_lost(op, hold->reason);
     if (!op->done && hold->in_flight) hf_op_block(op, hold);
     if (op->done || op->blocked) return false;
@@ -296,7 +296,7 @@ static void begin_complete(hf_op *op, hf_time now) {
 static void bound_lease(hf_op *op) {
     hf_hold *hold = op->hold;
     if (hold->state != HF_HOLD_HELD) return;
-    bool extends = op->class->sets_lease;
+    bool extends = op->impl->sets_lease;
     if (extends && op->request.sends == 0) hold->valid_until = op->call.believed_until;
     else if (extends) hf_hold_bound_lease(hold, op->spec.lease, HF_NEVER);
     else if (op->call.confirms && hold->granted)
@@ -308,7 +308,7 @@ static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
     bool held = hold->state == HF_HOLD_HELD;
     if (held && request->sends > 1) bound_lease(op);
-    if (op->class->sets_lease && held) {
+    if (op->impl->sets_lease && held) {
         hold->lease = op->spec.lease;
         hold->valid_until = hf_hold_end_of(hold, hf_hold_lease(hold), request->sent_at);
         hold->granted = false;
@@ -363,7 +363,7 @@ static bool is_due(const hf_hold *hold, hf_time now) {
 static void begin_extend(hf_op *op, hf_time now) {
     if (!claim_hold(op, now)) return;
     assert(op->hold->state == HF_HOLD_HELD && op->hold->in_flight);
-    hf_time lease = op->class->sets_lease ? hf_hold_lease_within(op->hold, op->spec.lease, now) : 0;
+    hf_time lease = op->impl->sets_lease ? hf_hold_lease_within(op->hold, op->spec.lease, now) : 0;
     op->call.confirms = lease == 0 && is_due(op->hold, now);
     bool encoded = op->call.confirms
                        ? hf_renewer_encode_confirmation(op->client, op->hold, &op->request, now)
@@ -391,7 +391,7 @@ static void unblock(hf_op *op, hf_time now) {
     }
     hf_hold_unref(op->hold);
     op->hold = NULL;
-    op->class->begin(op, now);
+    op->impl->begin(op, now);
 }
 
 /* What was sent goes on by itself: the server may still ask for the program's text. False: there is
@@ -519,17 +519,17 @@ static void begin_command(hf_op *op, hf_time now) {
     begin_plain(op, hf_request_command(&op->request, op->spec.arg_count, op->spec.args), now);
 }
 
-/* ---- the classes ---- */
+/* ---- the implementation ---- */
 
 #define ON_HOLD(name, words, starts, abandons, ...)                                                \
-    const hf_op_class hf_##name##_class = {.verb = (words),                                        \
-                                           .on_hold = true,                                        \
-                                           .begin = (starts),                                      \
-                                           .unblock = unblock,                                     \
-                                           .abandon = (abandons),                                  \
-                                           __VA_ARGS__}
+    const hf_op_impl hf_##name##_impl = {.verb = (words),                                          \
+                                         .on_hold = true,                                          \
+                                         .begin = (starts),                                        \
+                                         .unblock = unblock,                                       \
+                                         .abandon = (abandons),                                    \
+                                         __VA_ARGS__}
 #define PLAIN(name, words, starts, answers, ...)                                                   \
-    const hf_op_class hf_##name##_class = {                                                        \
+    const hf_op_impl hf_##name##_impl = {                                                          \
         .verb = (words), .begin = (starts), .answer = (answers), __VA_ARGS__}
 
 ON_HOLD(release, "release", begin_release, abandon_release, .releases = true);

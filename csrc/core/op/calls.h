@@ -2,7 +2,7 @@
 #ifndef HF_CALLS_H
 #define HF_CALLS_H
 
-#include "classes.h"
+#include "interfaces.h"
 
 /* Begins an operation about a lost hold of the caller: spec.lost. */
 void hf_call_begin_on_lost(hf_op *op);

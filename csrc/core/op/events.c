@@ -17,7 +17,7 @@
         */
 
 static bool waits_at(const hf_node *node, const hf_op *op) {
-    return op->node == node && op->class->wait && op->wait.events && !op->done;
+    return op->node == node && op->impl->wait && op->wait.events && !op->done;
 }
 
 /* The channels on which a waiter hears of Redisson's releases. */
@@ -113,7 +113,7 @@ void hf_client_listen_foreign(hf_op *op, hf_time now) {
     if (!other) {
         listen_to_releases(op->node, true, op);
     } else {
-        op->class->wait->on_recheck(op, 0, now);
+        op->impl->wait->on_recheck(op, 0, now);
     }
 }
 
@@ -123,7 +123,7 @@ void hf_op_move(hf_op *op, hf_node *node, hf_time now) {
     hf_client_listen(op, false, now);
     op->node = node;
     hf_client_listen(op, listens, now);
-    if (listens && node->subscribed) op->class->wait->on_subscribed(op, now);
+    if (listens && node->subscribed) op->impl->wait->on_subscribed(op, now);
 }
 
 /* The link is closed, and opened again while somebody waits. */
@@ -151,7 +151,7 @@ static void on_events_closed(void *context, hf_time now) {
     if (events->reason_code != HF_DENIED) return;
     for (hf_op *op = node->client->ops, *next; op; op = next) {
         next = op->next;
-        if (waits_at(node, op)) op->class->wait->on_denied(op, HF_DENIED, events->reason, now);
+        if (waits_at(node, op)) op->impl->wait->on_denied(op, HF_DENIED, events->reason, now);
     }
 }
 
@@ -164,7 +164,7 @@ static void on_subscribed(hf_node *node, hf_time now) {
             op->wait.listening = HF_LISTENING_ASKED;
             listen_to_releases(node, true, op);
         }
-        op->class->wait->on_subscribed(op, now);
+        op->impl->wait->on_subscribed(op, now);
     }
 }
 
@@ -175,7 +175,7 @@ static void on_pattern_subscribed(hf_node *node, hf_slice pattern, hf_time now) 
             continue;
         bool same = hf_slice_equal(own, pattern);
         free((char *)(uintptr_t)own.data);
-        if (same) op->class->wait->on_recheck(op, 0, now);
+        if (same) op->impl->wait->on_recheck(op, 0, now);
     }
 }
 
@@ -184,7 +184,7 @@ static void on_channel_subscribed(hf_node *node, hf_slice channel, bool heard, h
     for (hf_op *op = node->client->ops; op; op = op->next) {
         if (!waits_at(node, op) || !hears(op, channel)) continue;
         op->wait.listening = heard ? HF_LISTENING_CONFIRMED : HF_LISTENING_ASKED;
-        op->class->wait->on_recheck(op, 0, now);
+        op->impl->wait->on_recheck(op, 0, now);
     }
 }
 
@@ -197,7 +197,7 @@ static void on_plain_subscribed(hf_node *node, hf_slice channel, hf_time now) {
 
 static void on_foreign_release(hf_node *node, hf_slice channel, hf_time now) {
     for (hf_op *op = node->client->ops; op; op = op->next) {
-        if (waits_at(node, op) && hears(op, channel)) op->class->wait->on_recheck(op, 0, now);
+        if (waits_at(node, op) && hears(op, channel)) op->impl->wait->on_recheck(op, 0, now);
     }
 }
 
@@ -252,7 +252,7 @@ static void on_grant(hf_node *node, hf_op *op, const hf_message *grant, hf_time 
     }
     bool same =
         op->spec.lock_kind == grant->kind && hf_slice_equal(op->spec.names->key, grant->key);
-    if (same) op->class->wait->on_grant(op, grant, now);
+    if (same) op->impl->wait->on_grant(op, grant, now);
 }
 
 /* A message may be for several waiters of one key. */
@@ -268,10 +268,10 @@ static void on_message(hf_node *node, hf_slice text, hf_time now) {
     case HF_MESSAGE_WISH: hf_holds_wish(&node->client->holds, message.number); break;
     case HF_MESSAGE_GRANT: on_grants(node, &message, now); break;
     case HF_MESSAGE_WINDOW:
-        if (op) op->class->wait->on_window(op, hf_time_min(message.delay, HF_SECOND), now);
+        if (op) op->impl->wait->on_window(op, hf_time_min(message.delay, HF_SECOND), now);
         break;
     case HF_MESSAGE_RECHECK:
-        if (op) op->class->wait->on_recheck(op, message.delay, now);
+        if (op) op->impl->wait->on_recheck(op, message.delay, now);
         break;
     default: break;
     }
@@ -298,7 +298,7 @@ static void on_refused(hf_node *node, const char *error, hf_time now) {
     }
     for (hf_op *op = node->client->ops, *next; op; op = next) {
         next = op->next;
-        if (waits_at(node, op)) op->class->wait->on_denied(op, code, error, now);
+        if (waits_at(node, op)) op->impl->wait->on_denied(op, code, error, now);
     }
 }
 

@@ -6,7 +6,7 @@
 #ifndef HF_EVENTS_H
 #define HF_EVENTS_H
 
-#include "classes.h"
+#include "interfaces.h"
 
 /* Prepares a new node's link. */
 void hf_events_open(hf_node *node);

@@ -51,7 +51,7 @@ static void begin_fenced(hf_op *op, hf_time now) {
     hf_op_run(op, encoded, on_answer, now);
 }
 
-const hf_op_class hf_fenced_class = {
+const hf_op_impl hf_fenced_impl = {
     .verb = "write to",
     .one_server = "a fence needs a single server, not a quorum",
     .stays = true,

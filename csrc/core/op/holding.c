@@ -28,7 +28,7 @@ void hf_client_unblock(hf_client *client, hf_hold *hold, hf_time now) {
         next = op->next;
         if (op->done || !op->blocked || (op->hold != hold && op->acquire.behind != hold)) continue;
         op->blocked = false;
-        op->class->unblock(op, now);
+        op->impl->unblock(op, now);
     }
     if (op) hold->awaited = true;
     if (hold->in_table && hold->state == HF_HOLD_CLEANING_UP && !hold->in_flight)

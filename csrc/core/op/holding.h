@@ -3,7 +3,7 @@
 #define HF_HOLDING_H
 
 #include "base/lease.h"
-#include "classes.h"
+#include "interfaces.h"
 #include "lock/wire.h"
 
 /* Adds a hold. Without `owner` it gets its own: <client uuid>:<the hold's number>. Returns NULL

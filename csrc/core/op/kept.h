@@ -17,7 +17,7 @@
 #ifndef HF_KEPT_H
 #define HF_KEPT_H
 
-#include "classes.h"
+#include "interfaces.h"
 
 /* The acquire begins. Returns false if it must ask the server; else it has the lock, waits in the
  * queue or until a command is done, or has failed. */

@@ -81,22 +81,22 @@ static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
     hf_poll_again(op, now);
 }
 
-static const hf_wait_class wait_class = {HF_POLL_WAIT_FUNCTIONS(on_recheck)};
-static const hf_poll_class poll_class = {encode_count, is_open, fail_in_time, NULL};
+static const hf_wait_functions wait_functions = {HF_POLL_WAIT_FUNCTIONS(on_recheck)};
+static const hf_poll_functions poll_functions = {encode_count, is_open, fail_in_time, NULL};
 
-/* ---- the classes ---- */
+/* ---- the implementation ---- */
 
-#define CALL_CLASS(name, words, starts, ...)                                                       \
-    const hf_op_class hf_##name##_class = {.verb = (words), .begin = (starts), __VA_ARGS__}
+#define CALL_IMPL(name, words, starts, ...)                                                        \
+    const hf_op_impl hf_##name##_impl = {.verb = (words), .begin = (starts), __VA_ARGS__}
 
-CALL_CLASS(set_count, "set the count of", begin_set, .stays = true);
-CALL_CLASS(count_down, "count down", begin_count_down, .stays = true);
-CALL_CLASS(count, "read the count of", begin_count, .answer = on_count);
-CALL_CLASS(delete, "delete", begin_delete, .stays = true);
+CALL_IMPL(set_count, "set the count of", begin_set, .stays = true);
+CALL_IMPL(count_down, "count down", begin_count_down, .stays = true);
+CALL_IMPL(count, "read the count of", begin_count, .answer = on_count);
+CALL_IMPL(delete, "delete", begin_delete, .stays = true);
 
-const hf_op_class hf_await_class = {
+const hf_op_impl hf_await_impl = {
     .verb = "wait for",
-    .wait = &wait_class,
-    .poll = &poll_class,
+    .wait = &wait_functions,
+    .poll = &poll_functions,
     HF_POLL_FUNCTIONS,
 };

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "classes.h"
+#include "interfaces.h"
 
 const double hf_bucket_ends[HF_BUCKETS] = {
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 15, 60};

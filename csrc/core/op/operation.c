@@ -68,8 +68,8 @@ static hf_node *first_node_of(const hf_op *op) {
 }
 
 /* A command to one of the servers is no matter of the decider. */
-static const hf_op_class *class_of(const hf_client *client, const hf_op_spec *spec) {
-    return client->decider->op && spec->node == 0 ? client->decider->op : hf_op_classes[spec->kind];
+static const hf_op_impl *impl_of(const hf_client *client, const hf_op_spec *spec) {
+    return client->decider->op && spec->node == 0 ? client->decider->op : hf_op_impls[spec->kind];
 }
 
 /* Names in several slots cannot be used in one program. */
@@ -90,7 +90,7 @@ void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) {
     va_start(args, detail);
     vsnprintf(text, sizeof text, detail, args);
     va_end(args);
-    hf_failure_set(&op->failure, code, hf_op_classes[op->spec.kind]->verb, key_of(op),
+    hf_failure_set(&op->failure, code, hf_op_impls[op->spec.kind]->verb, key_of(op),
                    op->node->server.label, "%s", text);
     op->done = true;
 }
@@ -149,7 +149,7 @@ void hf_op_run(hf_op *op, bool encoded, hf_request_done *done, hf_time now) {
 
 void hf_op_on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
-    if (reply) op->class->answer(op, reply, now);
+    if (reply) op->impl->answer(op, reply, now);
     else hf_op_fail_as(op, request);
 }
 
@@ -178,9 +178,9 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     assert(spec->batch_count <= HF_BATCH_MAX);
     assert(!spec->names || spec->lock_kind);
     op->spec = *spec;
-    if (hf_op_classes[spec->kind]->apart) op->spec.node = 1;
+    if (hf_op_impls[spec->kind]->apart) op->spec.node = 1;
     if (spec->max_hold > 0) op->spec.lease = hf_time_min(spec->lease, spec->max_hold);
-    op->class = class_of(client, &op->spec);
+    op->impl = impl_of(client, &op->spec);
     op->node = first_node_of(op);
     op->begun_at = now;
     op->number = ++client->last_op;
@@ -198,14 +198,14 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
         hf_op_fail(op, HF_CONFLICT,
                    "this key cannot be used, because it would clash on the server with the same "
                    "key without its braces");
-    else op->class->begin(op, now);
+    else op->impl->begin(op, now);
     return op;
 }
 
 void hf_op_stop(hf_op *op, hf_code code, const char *reason, hf_time now) {
     if (op->done) return;
-    bool doubtful = op->class->stays && op->request.sends > 0;
-    if (op->class->abandon) op->class->abandon(op, now);
+    bool doubtful = op->impl->stays && op->request.sends > 0;
+    if (op->impl->abandon) op->impl->abandon(op, now);
     else hf_session_drop(&op->request);
     hf_op_fail(op, code, "%s%s", reason, doubtful ? HF_MAY_BE_DONE : "");
 }
@@ -215,18 +215,18 @@ void hf_op_abandon(hf_op *op, hf_time now) {
 }
 
 void hf_op_interrupt(hf_op *op, hf_time now) {
-    if (!op->done && op->class->interrupt) op->class->interrupt(op, now);
+    if (!op->done && op->impl->interrupt) op->impl->interrupt(op, now);
 }
 
 hf_time hf_op_deadline(const hf_op *op) {
     if (op->done) return op->detached ? 0 : HF_NEVER;
-    if (op->class->deadline) return op->class->deadline(op);
+    if (op->impl->deadline) return op->impl->deadline(op);
     return op->blocked ? command_deadline(op) : HF_NEVER;
 }
 
 void hf_op_tick(hf_op *op, hf_time now) {
-    assert(!op->done && !op->class->tick == !op->class->deadline);
-    if (op->class->tick) op->class->tick(op, now);
+    assert(!op->done && !op->impl->tick == !op->impl->deadline);
+    if (op->impl->tick) op->impl->tick(op, now);
     else if (now >= hf_op_deadline(op))
         hf_op_stop(op, HF_UNREACHABLE, "an earlier command for this key got no reply", now);
 }
@@ -274,7 +274,7 @@ void hf_op_end(hf_op *op, hf_time now) {
     assert(op->done && *op->link == op);
     if (hf_op_asked_for(op)->acquires && op->failure.code != HF_OK)
         client->stats.failures[op->failure.code]++;
-    if (op->class->end) op->class->end(op, now);
+    if (op->impl->end) op->impl->end(op, now);
     hf_client_listen(op, false, now);
     hf_session_drop(&op->request);
     *op->link = op->next;

@@ -1,8 +1,9 @@
-/* The life of an operation: its node, its request, its failure, its end. The class has the rest. */
+/* The life of an operation: its node, its request, its failure, its end. hf_op_impl has the rest.
+ */
 #ifndef HF_OPERATION_H
 #define HF_OPERATION_H
 
-#include "classes.h"
+#include "interfaces.h"
 #include "link/nodes.h"
 #include "op/holding.h"
 
@@ -35,7 +36,8 @@ void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool waits_f
                 hf_time now);
 
 /* Sends the one command of an operation; `encoded`: false, there was no memory for it. `done` gets
- * the reply: hf_op_on_answer gives it to the class, and fails the operation without one. */
+ * the reply: hf_op_on_answer gives it to the implementation, and fails the operation without one.
+ */
 void hf_op_run(hf_op *op, bool encoded, hf_request_done *done, hf_time now);
 void hf_op_on_answer(hf_request *request, const hf_reply *reply, hf_time now);
 

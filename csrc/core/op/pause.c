@@ -19,9 +19,9 @@ static void interrupt(hf_op *op, hf_time now) {
     hf_op_fail(op, HF_INTERRUPTED, "the wait was interrupted by a signal");
 }
 
-const hf_op_class hf_pause_class = {.verb = "wait",
-                                    .apart = true,
-                                    .begin = begin,
-                                    .deadline = deadline,
-                                    .tick = tick,
-                                    .interrupt = interrupt};
+const hf_op_impl hf_pause_impl = {.verb = "wait",
+                                  .apart = true,
+                                  .begin = begin,
+                                  .deadline = deadline,
+                                  .tick = tick,
+                                  .interrupt = interrupt};

@@ -17,7 +17,7 @@
 
 /* Whether both ask for permits of one semaphore. */
 static bool waits_there(const hf_op *op, const hf_op *other) {
-    return other->class == op->class && !other->done && other->node == op->node &&
+    return other->impl == op->impl && !other->done && other->node == op->node &&
            hf_slice_equal(other->spec.names->key, op->spec.names->key);
 }
 
@@ -127,8 +127,9 @@ static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
     if (!is_behind(op)) hf_poll_again(op, now);
 }
 
-static const hf_wait_class wait_class = {HF_POLL_WAIT_FUNCTIONS(on_recheck)};
-static const hf_poll_class poll_class = {encode_take, is_taken, fail_in_time, on_take_ended};
+static const hf_wait_functions wait_functions = {HF_POLL_WAIT_FUNCTIONS(on_recheck)};
+static const hf_poll_functions poll_functions = {encode_take, is_taken, fail_in_time,
+                                                 on_take_ended};
 
 /* ---- calls ---- */
 
@@ -183,18 +184,18 @@ static void end_giving(hf_op *op, hf_time now) {
     if (is_good(op)) forget_note(op);
 }
 
-/* ---- the classes ---- */
+/* ---- the implementation ---- */
 
-const hf_op_class hf_take_class = {
+const hf_op_impl hf_take_impl = {
     .verb = "acquire",
     .lingers = true,
-    .wait = &wait_class,
-    .poll = &poll_class,
+    .wait = &wait_functions,
+    .poll = &poll_functions,
     HF_POLL_FUNCTIONS,
     .end = end_taking,
 };
 
-const hf_op_class hf_drain_class = {
+const hf_op_impl hf_drain_impl = {
     .verb = "drain",
     .lingers = true,
     .begin = begin_drain,
@@ -202,7 +203,7 @@ const hf_op_class hf_drain_class = {
     .end = end_taking,
 };
 
-const hf_op_class hf_give_class = {
+const hf_op_impl hf_give_impl = {
     .verb = "change the permits of",
     .lingers = true,
     .begin = begin_give,

@@ -17,10 +17,10 @@ static hf_time command_timeout(const hf_op *op) {
 /* ---- waiting ---- */
 
 static void finish(hf_op *op, hf_time now) {
-    const hf_poll_class *class = op->class->poll;
+    const hf_poll_functions *poll = op->impl->poll;
     hf_op_become(op, HF_ACQUIRE_DONE);
     hf_session_drop(&op->request);
-    if (class->on_end) class->on_end(op, now);
+    if (poll->on_end) poll->on_end(op, now);
     hf_client_listen(op, false, now);
 }
 
@@ -30,7 +30,7 @@ static void succeed(hf_op *op, hf_time now) {
 }
 
 static void end_wait(hf_op *op, hf_time now) {
-    op->class->poll->fail_in_time(op);
+    op->impl->poll->fail_in_time(op);
     finish(op, now);
 }
 
@@ -77,7 +77,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
         return;
     }
     if (!reply) hf_op_fail_as(op, request);
-    bool done = reply && op->class->poll->is_done(op, reply, now);
+    bool done = reply && op->impl->poll->is_done(op, reply, now);
     if (op->done) {
         on_failed(op, now);
     } else if (done) {
@@ -105,9 +105,9 @@ static hf_time poll_deadline(const hf_op *op, bool first, hf_time now) {
 }
 
 static void ask(hf_op *op, hf_time now) {
-    assert(op->class->poll && op->class->wait && !op->done);
+    assert(op->impl->poll && op->impl->wait && !op->done);
     bool first = !op->wait.events;
-    if (!op->class->poll->encode(op)) {
+    if (!op->impl->poll->encode(op)) {
         hf_op_fail_for_memory(op);
         finish(op, now);
         return;
@@ -166,7 +166,7 @@ void hf_poll_again(hf_op *op, hf_time now) {
 /* Its own channel comes next, and a poll when that is heard. */
 void hf_poll_on_subscribed(hf_op *op, hf_time now) {
     if (op->wait.listening == HF_LISTENING_NOT) hf_client_listen_foreign(op, now);
-    op->class->wait->on_recheck(op, 0, now);
+    op->impl->wait->on_recheck(op, 0, now);
 }
 
 void hf_poll_on_denied(hf_op *op, hf_code code, const char *reason, hf_time now) {

@@ -1,11 +1,11 @@
 /* Operations that wait by polling: a command is sent until it has done what it is for, or the time
  * is over. A poll is due at each message on the channel of the key, once that is heard, and by the
- * clock, so a message that is lost costs a poll. The class of the operation has its hf_poll_class,
- * and these functions. */
+ * clock, so a message that is lost costs a poll. The type of the operation has its
+ * hf_poll_functions, and these functions. */
 #ifndef HF_POLL_H
 #define HF_POLL_H
 
-#include "classes.h"
+#include "interfaces.h"
 
 /* Waits for spec.wait. */
 void hf_poll_begin(hf_op *op, hf_time now);
@@ -23,7 +23,7 @@ bool hf_poll_waits(const hf_op *op);
 void hf_poll_on_subscribed(hf_op *op, hf_time now);
 void hf_poll_on_denied(hf_op *op, hf_code code, const char *reason, hf_time now);
 
-/* The functions of a class that waits by polling. */
+/* What waits by polling. */
 #define HF_POLL_FUNCTIONS                                                                          \
     .begin = hf_poll_begin, .deadline = hf_poll_deadline, .tick = hf_poll_tick,                    \
     .interrupt = hf_poll_interrupt, .abandon = hf_poll_abandon

@@ -7,7 +7,7 @@
 #ifndef HF_RENEWER_H
 #define HF_RENEWER_H
 
-#include "classes.h"
+#include "interfaces.h"
 
 void hf_renewer_tick(hf_client *client, hf_time now);
 

@@ -42,8 +42,8 @@ struct hf_round {
     hf_vote votes[];
 };
 
-/* The class of every operation of a quorum. */
-extern const hf_op_class hf_round_class;
+/* Implements every operation of a quorum. */
+extern const hf_op_impl hf_round_impl;
 
 /* Marks the hold lost if it has no majority of valid member holds; else sets its end to that of the
  * majority. */

@@ -560,7 +560,7 @@ static hf_client *holder(hf_client *client, size_t index) {
 }
 
 const hf_decider hf_majority = {
-    .op = &hf_round_class,
+    .op = &hf_round_impl,
     .everywhere = true,
     .early = true,
     .open = open,

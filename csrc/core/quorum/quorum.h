@@ -14,7 +14,7 @@
 #ifndef HF_QUORUM_H
 #define HF_QUORUM_H
 
-#include "classes.h"
+#include "interfaces.h"
 
 typedef struct hf_late_reply hf_late_reply;
 

@@ -73,10 +73,10 @@ static void begin(hf_op *op, hf_time now) {
         hf_op_fail_for_memory(op);
         return;
     }
-    const hf_op_class *class = hf_op_asked_for(op);
-    if (class->one_server) hf_op_fail(op, HF_SERVER, "%s", class->one_server);
-    else if (class->acquires) hf_round_begin_acquire(op, now);
-    else if (class->on_hold) hf_round_begin_on_hold(op, now);
+    const hf_op_impl *impl = hf_op_asked_for(op);
+    if (impl->one_server) hf_op_fail(op, HF_SERVER, "%s", impl->one_server);
+    else if (impl->acquires) hf_round_begin_acquire(op, now);
+    else if (impl->on_hold) hf_round_begin_on_hold(op, now);
     else hf_votes_ask_all(op, now);
     if (!op->done && !op->blocked) tick(op, now);
 }
@@ -129,7 +129,7 @@ static void end(hf_op *op, hf_time now) {
     op->round = NULL;
 }
 
-const hf_op_class hf_round_class = {
+const hf_op_impl hf_round_impl = {
     .begin = begin,
     .unblock = unblock,
     .deadline = deadline,

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "binding.h"
-#include "classes.h"
+#include "interfaces.h"
 
 #define HF_NAMES(list) (sizeof(list) / sizeof *(list))
 
@@ -17,7 +17,7 @@ static void push_op(lua_State *L, const hf_op *op) {
 #define HF_OP_NAME(NAME, name, ...) #name,
     static const char *const kinds[] = {HF_OP_LIST(HF_OP_NAME)};
     _Static_assert(HF_NAMES(states) == HF_ACQUIRE_STATES, "each state has a name");
-    lua_pushfstring(L, "op %s%s", kinds[op->spec.kind], op->class->wait ? states[op->state] : "");
+    lua_pushfstring(L, "op %s%s", kinds[op->spec.kind], op->impl->wait ? states[op->state] : "");
 }
 
 static const char *const hold_states[] = {"acquiring", "held", "lost", "releasing", "cleaning_up"};

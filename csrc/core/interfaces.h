@@ -1,13 +1,13 @@
-/* The classes of operations, topologies and deciders. Lower files call higher ones only through
- * these classes; registry.c is the one file that names all of them. */
-#ifndef HF_CLASSES_H
-#define HF_CLASSES_H
+/* The interfaces of operations, topologies and deciders. Lower files call higher ones only through
+ * these; registry.c is the one file that names all of them. */
+#ifndef HF_INTERFACES_H
+#define HF_INTERFACES_H
 
 #include "client.h"
 
 /* An operation that may wait in a lock's queue. The functions are called only for operations that
  * are not done. */
-typedef struct hf_wait_class {
+typedef struct hf_wait_functions {
     bool (*waits)(const hf_op *op); /* whether a message may change what it does next */
     void (*on_subscribed)(hf_op *op, hf_time now);
     /* NULL: no message names it, as its wait has no number. */
@@ -15,31 +15,31 @@ typedef struct hf_wait_class {
     void (*on_window)(hf_op *op, hf_time turn, hf_time now);
     void (*on_recheck)(hf_op *op, hf_time delay, hf_time now); /* it asks again after `delay` */
     void (*on_denied)(hf_op *op, hf_code code, const char *reason, hf_time now);
-} hf_wait_class;
+} hf_wait_functions;
 
 /* An operation that sends a command until that has done what it is for: see op/poll.h. */
-typedef struct hf_poll_class {
+typedef struct hf_poll_functions {
     bool (*encode)(hf_op *op); /* the command; false: out of memory */
     bool (*is_done)(hf_op *op, const hf_reply *reply,
                     hf_time now);           /* reads its reply; may fail the operation */
     void (*fail_in_time)(hf_op *op);        /* the time is over */
     void (*on_end)(hf_op *op, hf_time now); /* however it ends; NULL: there is nothing to do */
-} hf_poll_class;
+} hf_poll_functions;
 
-struct hf_op_class {
-    const char *verb;          /* for messages: "cannot <verb> <key>" */
-    bool acquires;             /* its failures are counted by code */
-    bool releases;             /* it ends a hold of the caller */
-    bool on_hold;              /* it needs a hold of the caller, and fails without one */
-    bool sets_lease;           /* on a hold: the hold gets the lease of the spec */
-    bool leaves_record;        /* releases: it ends the hold with all its entries, and leaves a
-                                  record of the run */
-    const char *one_server;    /* why a quorum refuses it; NULL: it does not */
-    bool stays;                /* what the server has carried out is not undone */
-    bool apart;                /* it is no matter of a quorum, and is one of its first member */
-    bool lingers;              /* what it may have left on the server is settled behind its end */
-    const hf_wait_class *wait; /* NULL: it never waits in a queue */
-    const hf_poll_class *poll; /* NULL: it does not wait by polling */
+struct hf_op_impl {
+    const char *verb;       /* for messages: "cannot <verb> <key>" */
+    bool acquires;          /* its failures are counted by code */
+    bool releases;          /* it ends a hold of the caller */
+    bool on_hold;           /* it needs a hold of the caller, and fails without one */
+    bool sets_lease;        /* on a hold: the hold gets the lease of the spec */
+    bool leaves_record;     /* releases: it ends the hold with all its entries, and leaves a
+                               record of the run */
+    const char *one_server; /* why a quorum refuses it; NULL: it does not */
+    bool stays;             /* what the server has carried out is not undone */
+    bool apart;             /* it is no matter of a quorum, and is one of its first member */
+    bool lingers;           /* what it may have left on the server is settled behind its end */
+    const hf_wait_functions *wait; /* NULL: it never waits in a queue */
+    const hf_poll_functions *poll; /* NULL: it does not wait by polling */
     void (*begin)(hf_op *op, hf_time now);
     void (*unblock)(hf_op *op, hf_time now); /* the command that blocked it is done */
     void (*answer)(hf_op *op, const hf_reply *reply, hf_time now); /* see hf_op_on_answer */
@@ -54,15 +54,16 @@ struct hf_op_class {
 };
 
 /* By hf_op_kind. */
-extern const hf_op_class *const hf_op_classes[];
+extern const hf_op_impl *const hf_op_impls[];
 
-#define HF_OP_DECLARE(NAME, name, ...) extern const hf_op_class hf_##name##_class;
+#define HF_OP_DECLARE(NAME, name, ...) extern const hf_op_impl hf_##name##_impl;
 HF_OP_LIST(HF_OP_DECLARE)
 #undef HF_OP_DECLARE
 
-/* Returns the class of what was requested: op->class may be the decider's, one for all requests. */
-static inline const hf_op_class *hf_op_asked_for(const hf_op *op) {
-    return hf_op_classes[op->spec.kind];
+/* Returns the implementation of what was requested: op->impl may be the decider's, one for all
+ * requests. */
+static inline const hf_op_impl *hf_op_asked_for(const hf_op *op) {
+    return hf_op_impls[op->spec.kind];
 }
 
 /* Where keys are, and how a request gets there. Every function except node_of, group_of and submit
@@ -95,9 +96,9 @@ extern const hf_topology *const hf_topologies[HF_MODES];
 /* What decides about a lock: the server where its key is, or a majority of several servers. The
  * functions of client.h with these names are for all clients, these for one decider. */
 struct hf_decider {
-    const hf_op_class *op; /* the class of all its operations; NULL: hf_op_classes */
-    bool everywhere;       /* each key is on every server */
-    bool early;            /* an operation may be done before all its replies have come */
+    const hf_op_impl *op; /* of all its operations; NULL: hf_op_impls */
+    bool everywhere;      /* each key is on every server */
+    bool early;           /* an operation may be done before all its replies have come */
     bool (*open)(hf_client *client);
     void (*close)(hf_client *client, hf_time now);
     void (*free)(hf_client *client);
