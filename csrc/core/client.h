@@ -108,7 +108,7 @@ typedef enum hf_acquire_state {
     HF_ACQUIRE_BEGUN,
     HF_ACQUIRE_BLOCKED,   /* until an earlier command or call for this hold is done */
     HF_ACQUIRE_FOLLOWING, /* until the caller's own release, which was sent before, is done */
-    HF_ACQUIRE_ASKING,    /* the program is under way, with or without a member for the queue */
+    HF_ACQUIRE_ASKING,    /* the program is under way, with or without a text for the queue */
     HF_ACQUIRE_SUBSCRIBING,
     HF_ACQUIRE_WAITING, /* in the queue, or for a message on a channel */
     HF_ACQUIRE_CANCELLING,
@@ -140,13 +140,13 @@ typedef struct hf_op_wait {
 /* A grant that overtook the reply to the command that entered its place in the queue. */
 typedef struct hf_early_grant {
     char place[HF_PLACE_SIZE]; /* empty: none */
-    hf_time heard_at, lease;
+    hf_time received_at, lease;
     uint64_t token, last_token;
 } hf_early_grant;
 
 /* Of an acquire, on one server. */
 typedef struct hf_op_acquire {
-    char *waiter; /* our member of the queue */
+    char *waiter; /* our text in the queue */
     size_t waiter_size;
     char place[HF_PLACE_SIZE]; /* in the queue, from the last reply; empty: none */
     hf_time placed_at;         /* when the command of that reply was sent */
@@ -206,7 +206,7 @@ typedef struct hf_op_deadlock {
 
 /* How it watches for a holder whose process has crashed: crash.h. */
 typedef struct hf_op_crash {
-    hf_time next_at;     /* when it looks next; 0: it has not looked yet */
+    hf_time next_at;     /* when it checks next; 0: it has not checked yet */
     hf_lookout *lookout; /* NULL: none yet */
 } hf_op_crash;
 

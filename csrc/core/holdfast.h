@@ -138,7 +138,7 @@ typedef struct hf_waiter {
 } hf_waiter;
 
 /* Return false for a text of another format. */
-bool hf_wire_read_member(hf_slice text, hf_waiter *waiter);
+bool hf_wire_read_waiter(hf_slice text, hf_waiter *waiter);
 bool hf_wire_read_wait(hf_slice text, hf_waiter *waiter);
 
 /* ---- holds ---- */

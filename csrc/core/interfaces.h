@@ -12,7 +12,7 @@ typedef struct hf_wait_functions {
     void (*on_subscribed)(hf_op *op, hf_time now);
     /* NULL: no message names it, as its wait has no number. */
     void (*on_grant)(hf_op *op, const hf_message *grant, hf_time now);
-    void (*on_window)(hf_op *op, hf_time turn, hf_time now);
+    void (*on_window)(hf_op *op, hf_time window, hf_time now);
     void (*on_recheck)(hf_op *op, hf_time delay, hf_time now); /* it asks again after `delay` */
     void (*on_denied)(hf_op *op, hf_code code, const char *reason, hf_time now);
 } hf_wait_functions;

@@ -89,7 +89,7 @@ static int l_begin_all(lua_State *L) {
     if (count == 0) return luaL_argerror(L, 1, "no locks");
     hf_lua_op_check_driver(L, locks[0]->driver, false);
     hf_lua_op *self = hf_lua_op_new(L, count);
-    hf_lua_op_keep(L, 1, 1);
+    hf_lua_op_anchor(L, 1, 1);
     self->kind = kind;
     self->first = locks[0];
     self->names = (const hf_names **)(self->locks + count);

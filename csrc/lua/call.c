@@ -192,9 +192,9 @@ static int l_begin(lua_State *L) {
     if (takes_words(kind)) words = push_words(L, 4, &word_count);
     else record.data = luaL_optlstring(L, 4, "", &record.size);
     hf_lua_op *self = lua_isnil(L, 5) ? hf_lua_op_new(L, 1) : hf_lua_op_again(L, 5);
-    hf_lua_op_keep(L, 1, 1);
-    if (!lua_isnil(L, 4)) hf_lua_op_keep(L, 2, 4);
-    if (words) hf_lua_op_keep(L, 3, 6);
+    hf_lua_op_anchor(L, 1, 1);
+    if (!lua_isnil(L, 4)) hf_lua_op_anchor(L, 2, 4);
+    if (words) hf_lua_op_anchor(L, 3, 6);
     self->kind = kind;
     self->first = self->locks[0] = lock;
     lua_Number number = hf_coroutine_number(L); /* may raise: not with the mutex held */

@@ -35,9 +35,9 @@ static int l_wants(lua_State *L) {
     return 1;
 }
 
-/* Tells the link's session what its socket does, which must be what comes next. */
-static int tell(lua_State *L, bool (*is_next)(const hf_session *),
-                void (*what)(hf_session *, hf_time)) {
+/* Reports to the link's session what its socket does, which must be what comes next. */
+static int report(lua_State *L, bool (*is_next)(const hf_session *),
+                  void (*what)(hf_session *, hf_time)) {
     hf_driver *driver = hf_check_external(L);
     hf_session *session = check_link(L, driver);
     hf_driver_enter(driver);
@@ -55,15 +55,15 @@ static void handshaking(hf_session *session, hf_time now) {
 /* opening(client, link); handshaking(client, link): connected, now the TLS handshake;
  * opened(client, link); closed(client, link [, reason]): without one the server closed it */
 static int l_opening(lua_State *L) {
-    return tell(L, hf_session_may_open, hf_session_opening);
+    return report(L, hf_session_may_open, hf_session_opening);
 }
 
 static int l_handshaking(lua_State *L) {
-    return tell(L, hf_session_is_opening, handshaking);
+    return report(L, hf_session_is_opening, handshaking);
 }
 
 static int l_opened(lua_State *L) {
-    return tell(L, hf_session_is_opening, hf_session_opened);
+    return report(L, hf_session_is_opening, hf_session_opened);
 }
 
 static int l_closed(lua_State *L) {
@@ -145,7 +145,7 @@ static int l_links(lua_State *L) {
 
 /* turn(client, done, actions) -> links, deadline, asked
  *
- * Does what is due, then tells what the driver is to do: `actions` gets for each link "open",
+ * Does what is due, then lists what the driver must do: `actions` gets for each link "open",
  * "close", "write" or false; the number of links; when to come again, math.huge: no need; and a
  * number that grows when a hold asks for its owner's approval. The list `done` becomes the numbers
  * of the operations that have ended since the last turn. A link that is merely not needed may stay
@@ -261,7 +261,7 @@ static int l_close(lua_State *L) {
 }
 
 /* load(client) -> operations not ended, holds that are ours or may become so, what is still to be
- * undone or told */
+ * undone or reported */
 static int l_load(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);

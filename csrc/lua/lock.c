@@ -106,11 +106,11 @@ void hf_lock_note_releasing(hf_lua_lock *lock, const hf_hold *hold) {
 }
 
 /* Ends what `collect` began. */
-static void stop_keeping_up(hf_lua_lock *lock, taken *entry) {
+static void stop_renewing(hf_lua_lock *lock, taken *entry) {
     hf_hold *hold = entry->stake.hold;
-    if (entry->kept_up && hf_view_of(hold).state == HF_HOLD_HELD)
+    if (entry->renewed_meanwhile && hf_view_of(hold).state == HF_HOLD_HELD)
         hf_client_set_renewed(lock->driver->client, hold, false, hf_driver_now(lock->driver));
-    entry->kept_up = false;
+    entry->renewed_meanwhile = false;
 }
 
 void hf_lock_note_release(hf_lua_lock *lock, hf_hold *hold) {
@@ -123,7 +123,7 @@ void hf_lock_note_release(hf_lua_lock *lock, hf_hold *hold) {
         entry->count = seen.over || entry->count == 0 ? 0 : entry->count - 1;
         if (entry->releasing > 0) entry->releasing--;
         if (entry->releasing > entry->count) entry->releasing = entry->count;
-        stop_keeping_up(lock, entry);
+        stop_renewing(lock, entry);
         bool lost = seen.state == HF_HOLD_LOST && is_replaced(lock, hold);
         if (entry->count == 0 && !lost && !seen.ending) drop_taken(lock, i);
     }
@@ -280,7 +280,7 @@ static uint32_t abandon_entry(hf_lua_lock *lock, size_t i, uint32_t count, hf_ti
     uint32_t left = entry->count - entry->releasing, part = left < count ? left : count;
     if (entry->releasing == 0 || part > 0)
         hf_client_abandon(lock->driver->client, entry->stake.hold, part, now);
-    stop_keeping_up(lock, entry);
+    stop_renewing(lock, entry);
     entry->count -= part;
     if (entry->count == 0) drop_taken(lock, i);
     return part;
@@ -394,14 +394,14 @@ static void collect(hf_lua_lock *lock, taken *entry) {
     hf_hold_view seen = hf_view_of(entry->stake.hold);
     if (seen.count == 1) entry->stake.muted = true;
     if (seen.renewed) return;
-    entry->kept_up = true;
+    entry->renewed_meanwhile = true;
     hf_client_set_renewed(lock->driver->client, entry->stake.hold, true,
                           hf_driver_now(lock->driver));
 }
 
 static void settle(hf_lua_lock *lock, taken *entry) {
     entry->stake.muted = false;
-    stop_keeping_up(lock, entry);
+    stop_renewing(lock, entry);
 }
 
 static int with_own_entry(lua_State *L, void (*act)(hf_lua_lock *, taken *)) {

@@ -12,9 +12,9 @@
 
 typedef struct taken {
     hf_stake stake;
-    uint32_t count;     /* 0: a release has reported its loss, or is detached */
-    uint32_t releasing; /* of `count`: releases that are under way */
-    bool kept_up;       /* it is renewed until `settle` or a release only */
+    uint32_t count;         /* 0: a release has reported its loss, or is detached */
+    uint32_t releasing;     /* of `count`: releases that are under way */
+    bool renewed_meanwhile; /* it is renewed until `settle` or a release only */
 } taken;
 
 typedef struct hf_lua_lock {

@@ -15,15 +15,15 @@ void hf_lua_op_check_driver(lua_State *L, const hf_driver *driver, bool blocks) 
                              : "this client drives itself");
 }
 
-/* Values that an operation keeps alive: the lock or the list of them comes first. */
-#define KEPT 3
+/* The values that an operation anchors: the lock or the list of them comes first. */
+#define ANCHORS 3
 
 hf_lua_op *hf_lua_op_new(lua_State *L, size_t count) {
     size_t room = count * (sizeof(hf_lua_lock *) + sizeof(const hf_names *));
     hf_lua_op *self = hf_new_object(L, sizeof *self + room, hf_op_type);
     self->count = count;
     self->locks = (hf_lua_lock **)(self + 1);
-    lua_createtable(L, KEPT, 0);
+    lua_createtable(L, ANCHORS, 0);
     hf_setuservalue(L, -2);
     return self;
 }
@@ -36,19 +36,19 @@ hf_lua_op *hf_lua_op_again(lua_State *L, int index) {
     return self;
 }
 
-void hf_lua_op_keep(lua_State *L, int place, int index) {
+void hf_lua_op_anchor(lua_State *L, int place, int index) {
     hf_getuservalue(L, -1);
     lua_pushvalue(L, index);
     lua_rawseti(L, -2, place);
     lua_pop(L, 1);
 }
 
-/* Replaces the operation at stack index 1 by the first of the values that it kept. */
-static void release_kept(lua_State *L) {
+/* Replaces the operation at stack index 1 by the first of the values that it anchors. */
+static void release_anchors(lua_State *L) {
     hf_getuservalue(L, 1);
     lua_rawgeti(L, -1, 1);
     lua_replace(L, 1);
-    for (int place = 1; place <= KEPT; place++) {
+    for (int place = 1; place <= ANCHORS; place++) {
         lua_pushnil(L);
         lua_rawseti(L, -2, place);
     }
@@ -327,7 +327,7 @@ static int l_finish(lua_State *L) {
     if (self->finished) return luaL_error(L, "the operation has already finished");
     begin_outcome(&ended, self);
     self->finished = true;
-    release_kept(L);
+    release_anchors(L);
     bool ours = hf_lua_op_enter(self), begun = self->op != NULL;
     if (ours && begun) {
         if (!hf_op_is_done(self->op) && !hf_op_is_detached(self->op))

@@ -32,9 +32,9 @@ hf_lua_op *hf_lua_op_new(lua_State *L, size_t count);
  * finished operation on one lock. */
 hf_lua_op *hf_lua_op_again(lua_State *L, int index);
 
-/* The operation on top keeps the value at `index` alive until it is finished. `place`: 1 to 3; at 1
+/* The operation on top anchors the value at `index` until it is finished. `place`: 1 to 3; at 1
  * is the lock, or the list of locks. */
-void hf_lua_op_keep(lua_State *L, int place, int index);
+void hf_lua_op_anchor(lua_State *L, int place, int index);
 
 /* Locks the mutex for a call about the operation's locks, which are at `locks`. Returns false in
  * the child of a fork if the operation began before: it is the parent's, and its memory is not used

@@ -72,11 +72,11 @@ static int push_waiter(lua_State *L, const hf_waiter *waiter) {
     return 1;
 }
 
-/* member(text) -> { waiter = "<uuid>:<number>", kind, owner } of a member of a queue; nil: it has
- * another format */
-static int l_member(lua_State *L) {
+/* read_waiter(text) -> { waiter = "<uuid>:<number>", kind, owner } of a waiter in a queue; nil: another
+ * format */
+static int l_read_waiter(lua_State *L) {
     hf_waiter waiter;
-    if (!hf_wire_read_member(check_text(L, 1), &waiter)) return 0;
+    if (!hf_wire_read_waiter(check_text(L, 1), &waiter)) return 0;
     push_waiter(L, &waiter);
     set_text(L, "owner", waiter.owner);
     return 1;
@@ -107,7 +107,7 @@ static void push_operations(lua_State *L) {
 void hf_open_wire(lua_State *L) {
     static const luaL_Reg functions[] = {{"names", l_names},
                                          {"key_of_queue", l_key_of_queue},
-                                         {"member", l_member},
+                                         {"read_waiter", l_read_waiter},
                                          {"wait", l_wait},
                                          {NULL, NULL}};
     push_kinds(L);

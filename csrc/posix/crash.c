@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define TMPFS 0x01021994
-#define KEPT ((time_t)86400) /* seconds for which the record of a dead process is kept */
+#define RECORD_TTL ((time_t)86400) /* seconds for which the record of a dead process is kept */
 #define BOOT_SIZE 36
 #define RECORD_SIZE 128
 #define MOST_DIGITS 9 /* of a process id, which is at most 2^22 on Linux */
@@ -151,14 +151,14 @@ static finding find_in(int processes, const char *pid, const char *uuid) {
     int fd = open_of(processes, pid, "environ");
     if (fd < 0) return ABSENT;
     bool found = false, empty = true;
-    size_t kept = 0;
-    for (ssize_t size; !found && (size = read(fd, text + kept, sizeof text - kept)) > 0;) {
+    size_t filled = 0;
+    for (ssize_t size; !found && (size = read(fd, text + filled, sizeof text - filled)) > 0;) {
         empty = false;
-        kept += (size_t)size;
-        found = memmem(text, kept, uuid, HF_UUID_SIZE) != NULL;
-        size_t rest = kept < HF_UUID_SIZE ? kept : HF_UUID_SIZE - 1;
-        memmove(text, text + kept - rest, rest);
-        kept = rest;
+        filled += (size_t)size;
+        found = memmem(text, filled, uuid, HF_UUID_SIZE) != NULL;
+        size_t rest = filled < HF_UUID_SIZE ? filled : HF_UUID_SIZE - 1;
+        memmove(text, text + filled - rest, rest);
+        filled = rest;
     }
     close(fd);
     if (found) return PRESENT;
@@ -244,7 +244,7 @@ static void sweep_one(int directory, const char *name, const char *place) {
     if (!read_record(directory, name, place, &found) || !has_ended(found.pid)) return;
     if (fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) != 0) return;
     if (info.st_mtime == 0) utimensat(directory, name, seen, AT_SYMLINK_NOFOLLOW);
-    else if (time(NULL) - info.st_mtime > KEPT) unlinkat(directory, name, 0);
+    else if (time(NULL) - info.st_mtime > RECORD_TTL) unlinkat(directory, name, 0);
 }
 
 static void sweep(int directory, const char *place) {

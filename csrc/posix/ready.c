@@ -48,7 +48,7 @@ struct hf_ready {
     int epoll, timer;
     hf_file epoll_file, timer_file;
     hf_time set;     /* when the timer fires; HF_NEVER: not */
-    watches watched; /* what the set was told */
+    watches watched; /* what the set was given */
 };
 
 static bool change(const hf_ready *ready, int what, const hf_watch *watch) {
@@ -142,15 +142,15 @@ void hf_ready_by(hf_ready *ready, hf_time until, hf_time now) {
 
 #include <pthread.h>
 
-/* A thread polls what is watched. Once it has told, it waits for the next list. */
+/* A thread polls what is watched. Once it has notified its owner, it waits for the next list. */
 struct hf_ready {
     pthread_mutex_t mutex;
     pthread_t thread;
     bool running, stopping;
-    int control[2], notice[2]; /* pipes: "look again" to the thread, "ready" from it */
+    int control[2], notice[2]; /* pipes: "poll again" to the thread, "ready" from it */
     hf_file files[4];
     uint64_t version; /* of what follows */
-    bool told;        /* this version */
+    bool notified;    /* this version */
     hf_time set;
     watches watched;
 };
@@ -167,11 +167,11 @@ static int poll_timeout(hf_time until) {
 static size_t copy_polled(hf_ready *ready, struct pollfd **fds, size_t *capacity, int *timeout) {
     size_t count = 1, needed = ready->watched.count + 1;
     struct pollfd *grown = needed > *capacity ? realloc(*fds, needed * sizeof *grown) : *fds;
-    *timeout = ready->told ? -1 : poll_timeout(ready->set);
+    *timeout = ready->notified ? -1 : poll_timeout(ready->set);
     if (grown && needed > *capacity) *capacity = needed;
     if (grown) *fds = grown;
     else *timeout = 10;
-    for (size_t i = 0; grown && !ready->told && i < ready->watched.count; i++) {
+    for (size_t i = 0; grown && !ready->notified && i < ready->watched.count; i++) {
         const hf_watch *watch = &ready->watched.list[i];
         if (watch->fd >= 0)
             grown[count++] = (struct pollfd){.fd = watch->fd, .events = watch->events};
@@ -193,13 +193,13 @@ static void *watch_all(void *context) {
         pthread_mutex_unlock(&ready->mutex);
         int woken = poll(polled, fds ? count : 1, timeout);
         bool called =
-            woken > 0 && polled[0].revents != 0; /* to look again; not by what is watched */
+            woken > 0 && polled[0].revents != 0; /* to poll again; not by what is watched */
         hf_pipe_drain(ready->control[0]);
         pthread_mutex_lock(&ready->mutex);
         bool due = woken >= 0 && !(called && woken == 1) && version == ready->version &&
-                   !ready->told && !ready->stopping;
+                   !ready->notified && !ready->stopping;
         if (due) hf_pipe_wake(ready->notice[1]);
-        ready->told = ready->told || due;
+        ready->notified = ready->notified || due;
     }
     pthread_mutex_unlock(&ready->mutex);
     free(fds);
@@ -234,9 +234,9 @@ hf_ready *hf_ready_new(void) {
     return NULL;
 }
 
-static void look_again(hf_ready *ready) {
+static void poll_again(hf_ready *ready) {
     ready->version++;
-    ready->told = false;
+    ready->notified = false;
     hf_pipe_drain(ready->notice[0]);
     hf_pipe_wake(ready->control[1]);
 }
@@ -279,14 +279,14 @@ static bool is_same_list(const watches *watched, const hf_watch *list, size_t co
     return count == watched->count;
 }
 
-/* What was told may have been dealt with: the thread looks again. */
+/* What was ready may have been dealt with: the thread polls again. */
 bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count) {
     pthread_mutex_lock(&ready->mutex);
     bool room = reserve(&ready->watched, count);
-    if (room && (ready->told || !is_same_list(&ready->watched, list, count))) {
+    if (room && (ready->notified || !is_same_list(&ready->watched, list, count))) {
         if (count > 0) memcpy(ready->watched.list, list, count * sizeof *list);
         ready->watched.count = count;
-        look_again(ready);
+        poll_again(ready);
     }
     pthread_mutex_unlock(&ready->mutex);
     return room;
@@ -296,7 +296,7 @@ void hf_ready_by(hf_ready *ready, hf_time until, hf_time now) {
     pthread_mutex_lock(&ready->mutex);
     if (must_change(ready->set, until, now)) {
         ready->set = until;
-        look_again(ready);
+        poll_again(ready);
     }
     pthread_mutex_unlock(&ready->mutex);
 }

@@ -304,32 +304,32 @@ hf_tls *hf_tls_new(hf_tls_settings *settings, const char *host, int fd, char *re
     return tls;
 }
 
-static void say(hf_tls *tls, const char *text, const char *more) {
+static void set_reason(hf_tls *tls, const char *text, const char *more) {
     snprintf(tls->reason, sizeof tls->reason, "%s%s", text, more);
 }
 
 /* OpenSSL's reason, in words where its own are about the protocol's insides. */
-static void say_error(hf_tls *tls, unsigned long error) {
+static void set_error(hf_tls *tls, unsigned long error) {
     char text[96];
     int reason = ERR_GET_LIB(error) == ERR_LIB_SSL ? ERR_GET_REASON(error) : 0;
     switch (reason) {
     case SSL_R_CERTIFICATE_VERIFY_FAILED:
-        say(tls, "certificate verify failed: ",
-            X509_verify_cert_error_string(SSL_get_verify_result(tls->ssl)));
+        set_reason(tls, "certificate verify failed: ",
+                   X509_verify_cert_error_string(SSL_get_verify_result(tls->ssl)));
         return;
     case SSL_R_WRONG_VERSION_NUMBER:
     case SSL_R_HTTP_REQUEST:
     case SSL_R_PACKET_LENGTH_TOO_LONG:
     case SSL_R_RECORD_LENGTH_MISMATCH:
         if (tls->agreed) break;
-        say(tls, "the server does not speak TLS", "");
+        set_reason(tls, "the server does not speak TLS", "");
         return;
     case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
-        say(tls, "the server requires a client certificate", "");
+        set_reason(tls, "the server requires a client certificate", "");
         return;
     default: break;
     }
-    say(tls, "TLS: ", error_text(text, sizeof text));
+    set_reason(tls, "TLS: ", error_text(text, sizeof text));
 }
 
 static bool is_end_of_stream(unsigned long error) {
@@ -347,7 +347,7 @@ static ssize_t fail(hf_tls *tls) {
     tls->failed = true;
     errno = EPROTO;
     if (!is_end_of_stream(error)) {
-        say_error(tls, error);
+        set_error(tls, error);
         return -1;
     }
     if (!tls->error) return 0;
@@ -396,7 +396,7 @@ ssize_t hf_tls_send(hf_tls *tls, const char *bytes, size_t size) {
     return sent == 0 ? -1 : sent;
 }
 
-static void say_handshake_failed(const hf_tls *tls, ssize_t result, char *reason, size_t size) {
+static void explain_handshake(const hf_tls *tls, ssize_t result, char *reason, size_t size) {
     char text[96];
     int error = errno;
     if (result == 0)
@@ -417,7 +417,7 @@ hf_tls_state hf_tls_handshake(hf_tls *tls, short *events, char *reason, size_t s
     bool pending = result < 0 && errno == EAGAIN;
     *events = wants_write ? POLLOUT : POLLIN;
     tls->agreed = result > 0;
-    if (result <= 0 && !pending) say_handshake_failed(tls, result, reason, size);
+    if (result <= 0 && !pending) explain_handshake(tls, result, reason, size);
     leave();
     if (tls->agreed) return HF_TLS_AGREED;
     return pending ? HF_TLS_PENDING : HF_TLS_FAILED;

@@ -173,8 +173,8 @@ local function waiters_of(graph, wait)
   local name = wire.names(wait.kind, key).queue
   if graph.queued[name] then return graph.queued[name] end
   for text in each_beside(graph, key, is_list and "LRANGE" or "ZRANGE", name) do
-    local member = is_list and { waiter = text } or wire.member(text)
-    if member then set[member.waiter] = true end
+    local queued = is_list and { waiter = text } or wire.read_waiter(text)
+    if queued then set[queued.waiter] = true end
   end
   graph.queued[name] = set
   return set
@@ -238,9 +238,9 @@ local function add_queue(graph, name)
   local key = wire.key_of_queue(name)
   local words = { "ZRANGEBYSCORE", name, "(0", "+inf", "LIMIT", 0, MOST_WAITERS }
   for _, text in ipairs(key and list_beside(graph, key, words) or {}) do
-    local member = wire.member(text)
-    if member then
-      add_waiter(graph, key, member.waiter, member.kind).count = count_of(member.owner)
+    local queued = wire.read_waiter(text)
+    if queued then
+      add_waiter(graph, key, queued.waiter, queued.kind).count = count_of(queued.owner)
     end
   end
 end

@@ -37,7 +37,7 @@ return {
     if (op->state == HF_ACQUIRE_SUBSCRIBING || op->state == HF_ACQUIRE_WAITING) ask(op, now);]], "" },
   { "DEAF_TO_JAVA", "core/op/acquire.c", "if («op->spec.lock_kind->listed») hf_client_listen_foreign", "false" },
   { "BUSY_LOOK", "core/op/acquire.c", "hf_time_add(now, hf_time_min(at_expiry, often))", "now + HF_MS" },
-  { "DEAF", "core/op/acquire.c", [[if (op->state == HF_ACQUIRE_ASKING) keep_early_grant(op, grant, now);
+  { "DEAF", "core/op/acquire.c", [[if (op->state == HF_ACQUIRE_ASKING) store_early_grant(op, grant, now);
     else if (op->state == HF_ACQUIRE_WAITING) use_grant(op, grant, now);]], "" },
   { "EARLY_UNHEARD", "core/op/acquire.c", "grant->place.size >= sizeof early->place", "true" },
   { "NO_UNDO", "core/op/acquire.c", "hold && hold->in_table && hold->state == HF_HOLD_ACQUIRING", "false" },
@@ -95,7 +95,7 @@ return {
     "if («hold->count == 0») hf_quorum_abandon(client, hold, 0, now);", "false" },
   { "RECORD_UNTOLD", "core/quorum/round_calls.c", "releases(op) && «!leaves_record(op)» &&", "true" },
   { "UNCONFIRMED", "core/base/request.c", "request->confirmed >= request->replicas", "true" },
-  { "FAR_UNHEARD", "core/link/sentinel.c", "hf_time_max(«needed_at(sentinels)», heard)", "0" },
+  { "FAR_UNHEARD", "core/link/sentinel.c", "hf_time_max(«needed_at(sentinels)», grace)", "0" },
   { "FAR_UNHEARD", "core/link/sentinel.c", "if (!majority && !complete) sentinels->poll_at = now;", "" },
   { "MINORITY_MOVES", "core/link/sentinel.c",
     "majority || (!served && !was_left(sentinels, address, now))", "true" },

@@ -36,7 +36,7 @@ TEST(a_client_frees_what_it_has_observed) {
 
 TEST(a_place_in_the_queue_says_whose_it_is) {
     static const hf_kind *const kinds[] = {&hf_kind_lock, &hf_kind_mutex, &hf_kind_guard};
-    char text[HF_MEMBER_SIZE + 1], want[HF_MEMBER_SIZE + 1], owner[HF_OWNER_MAX + 1];
+    char text[HF_WAITER_SIZE + 1], want[HF_WAITER_SIZE + 1], owner[HF_OWNER_MAX + 1];
     memset(owner, 'o', HF_OWNER_MAX);
     owner[HF_OWNER_MAX] = '\0';
     for (size_t i = 0; i < 3; i++) {
@@ -45,7 +45,7 @@ TEST(a_place_in_the_queue_says_whose_it_is) {
             hf_hold *hold = hf_holds_add(&rig.client.holds, kinds[i], hf_slice_of("k"),
                                          hf_slice_of("me"), hf_slice_of(owner));
             hold->shared = shared;
-            size_t size = hf_client_member(text, &rig.client, hold, UINT64_MAX, UINT64_MAX);
+            size_t size = hf_client_waiter(text, &rig.client, hold, UINT64_MAX, UINT64_MAX);
             CHECK(size < sizeof text);
             text[size] = '\0';
             snprintf(want, sizeof want, "1%c" DRIVE_UUID ":%llu:%llu%s%s", "lmg"[i],

@@ -33,7 +33,7 @@ TEST(it_reads_members_of_queues) {
                  {"", NULL, NULL, NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_waiter read;
-        bool fits = hf_wire_read_member(hf_slice_of(cases[i].text), &read);
+        bool fits = hf_wire_read_waiter(hf_slice_of(cases[i].text), &read);
         CHECK_EQ_INT(fits, cases[i].kind != NULL);
         if (!fits || !cases[i].kind) continue;
         CHECK_STR(read.kind->name, cases[i].kind);
@@ -233,7 +233,7 @@ TEST(an_owner_that_fills_its_room) {
 #define UUID "00010203-0405-8607-8809-0a0b0c0d0e0f"
 
 TEST(owners_and_members) {
-    char text[HF_MEMBER_SIZE];
+    char text[HF_WAITER_SIZE];
     size_t size = hf_wire_owner(text, &hf_kind_lock, UUID, 12);
     CHECK_MEM(text, size, UUID ":12", 39);
     size = hf_wire_owner(text, &hf_kind_write, UUID, 12);
@@ -242,9 +242,9 @@ TEST(owners_and_members) {
     CHECK_MEM(text, size, UUID ":3", 38);
     size = hf_wire_permits_owner(text, UUID, 3, 2);
     CHECK_MEM(text, size, UUID ":3*2", 40);
-    size = hf_wire_member(text, &hf_kind_mutex, UUID, 4, 1000, false, HF_NO_TEXT);
+    size = hf_wire_waiter(text, &hf_kind_mutex, UUID, 4, 1000, false, HF_NO_TEXT);
     CHECK_MEM(text, size, "1m" UUID ":4:1000", 45);
-    size = hf_wire_member(text, &hf_kind_lock, UUID, 4, 1000, false, hf_slice_of("job"));
+    size = hf_wire_waiter(text, &hf_kind_lock, UUID, 4, 1000, false, hf_slice_of("job"));
     CHECK_MEM(text, size, "1l" UUID ":4:1000 job", 49);
 }
 

@@ -305,10 +305,10 @@ static hf_time needed_at(const hf_sentinels *sentinels) {
 }
 
 /* When the round ends with what is there; HF_NEVER: not before all that were asked have answered,
- * so that Sentinels that are far away are heard, too. */
+ * so that Sentinels that are far away can answer, too. */
 static hf_time decide_at(const hf_sentinels *sentinels) {
-    hf_time heard = hf_time_add(sentinels->answered_at, GRACE);
-    return hf_time_max(needed_at(sentinels), heard);
+    hf_time grace = hf_time_add(sentinels->answered_at, GRACE);
+    return hf_time_max(needed_at(sentinels), grace);
 }
 
 static void decide(hf_sentinels *sentinels, hf_time now) {

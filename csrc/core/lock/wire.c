@@ -527,12 +527,12 @@ size_t hf_wire_permits_owner(char *text, const char *uuid, uint64_t number, uint
                             (unsigned long long)number, count);
 }
 
-size_t hf_wire_member(char *text, const hf_kind *kind, const char *uuid, uint64_t number,
+size_t hf_wire_waiter(char *text, const hf_kind *kind, const char *uuid, uint64_t number,
                       uint64_t token_ttl_ms, bool keeps, hf_slice shared_owner) {
     int size =
-        snprintf(text, HF_MEMBER_SIZE, "1%c%s:%s%llu:%llu", kind->letter, uuid, keeps ? "0" : "",
+        snprintf(text, HF_WAITER_SIZE, "1%c%s:%s%llu:%llu", kind->letter, uuid, keeps ? "0" : "",
                  (unsigned long long)number, (unsigned long long)token_ttl_ms);
-    assert(size > 0 && (size_t)size + 1 + shared_owner.size <= HF_MEMBER_SIZE);
+    assert(size > 0 && (size_t)size + 1 + shared_owner.size <= HF_WAITER_SIZE);
     if (shared_owner.size == 0) return (size_t)size;
     text[size++] = ' ';
     memcpy(text + size, shared_owner.data, shared_owner.size);
@@ -571,7 +571,7 @@ static bool is_number(hf_slice text) {
 }
 
 /* "1<kind><waiter>:<token ttl ms>[ <shared owner>]" */
-bool hf_wire_read_member(hf_slice text, hf_waiter *waiter) {
+bool hf_wire_read_waiter(hf_slice text, hf_waiter *waiter) {
     hf_slice word = next_word(&text);
     const char *end = word.data + word.size, *number, *ttl;
     if (word.size < 2 || word.data[0] != '1') return false;

@@ -82,7 +82,7 @@ bool hf_wire_is_accepted(const hf_reply *reply);
 bool hf_wire_noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb, long long amount,
                    hf_time keep);
 
-#define HF_WIRE_NOTE_KEPT (3600 * HF_SECOND) /* the note of what is settled behind a lost reply */
+#define HF_WIRE_NOTE_TTL (3600 * HF_SECOND) /* the note of what is settled behind a lost reply */
 
 /* Deletes the note of this call, which is not sent again. */
 bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock);
@@ -147,7 +147,7 @@ typedef struct hf_wire_answer {
     long long ttl_ms;     /* BUSY: of the holder's lease; negative: it has no end */
     long long ahead;      /* BUSY: waiters before this one */
     bool foreign;         /* BUSY: the holder does not hand over */
-    bool deaf;            /* BUSY: its client, which keeps the lock, does not hear our wish */
+    bool deaf;            /* BUSY: its client, which keeps the lock, does not receive our wish */
     long long overdue_ms; /* BUSY: when the first waiter is passed over; -1: it is not known */
     hf_slice place;       /* BUSY: this waiter's; empty: none. Points into the reply */
     hf_slice record;      /* DONE_BEFORE. Points into the reply */
@@ -186,10 +186,10 @@ size_t hf_wire_keeping_owner(char text[HF_OWNER_SIZE], const char *uuid, uint64_
 size_t hf_wire_permits_owner(char *text, const char *uuid, uint64_t number, uint32_t permits);
 
 /* Writes "1<kind><client uuid>:<number>:<token ttl ms>[ <shared owner>]" and returns the size.
- * `text` has room for HF_MEMBER_SIZE bytes. `keeps`: the number is that of an owner that keeps the
+ * `text` has room for HF_WAITER_SIZE bytes. `keeps`: the number is that of an owner that keeps the
  * lock. An empty owner means that it is not shared. */
-#define HF_MEMBER_SIZE (HF_UUID_SIZE + 64 + HF_OWNER_MAX)
-size_t hf_wire_member(char *text, const hf_kind *kind, const char *uuid, uint64_t number,
+#define HF_WAITER_SIZE (HF_UUID_SIZE + 64 + HF_OWNER_MAX)
+size_t hf_wire_waiter(char *text, const hf_kind *kind, const char *uuid, uint64_t number,
                       uint64_t token_ttl_ms, bool keeps, hf_slice shared_owner);
 
 typedef enum hf_message_kind {

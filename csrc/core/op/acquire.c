@@ -193,9 +193,9 @@ static bool make_waiter(hf_op *op) {
     if (op->acquire.waiter) return true;
     op->wait.number = op->spec.shared ? ++op->client->holds.last_number : op->hold->number;
     if (!hf_numbers_put(&op->client->waits, &op->wait.by_number, op->wait.number, op)) return false;
-    op->acquire.waiter = malloc(HF_MEMBER_SIZE);
+    op->acquire.waiter = malloc(HF_WAITER_SIZE);
     if (!op->acquire.waiter) return false;
-    op->acquire.waiter_size = hf_client_member(op->acquire.waiter, op->client, op->hold,
+    op->acquire.waiter_size = hf_client_waiter(op->acquire.waiter, op->client, op->hold,
                                                op->wait.number, op->spec.token_ttl_ms);
     return true;
 }
@@ -331,21 +331,21 @@ static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now
 }
 
 /* First in line behind a holder that announces nothing: often at first. */
-static void look_often(hf_op *op, hf_time most, hf_time now) {
+static void recheck_often(hf_op *op, hf_time most, hf_time now) {
     hf_time often = hf_time_max(FIRST_SILENT_RECHECK, (now - op->acquire.silent_since) / 4);
     hf_time random = HF_MS + hf_jitter(&op->client->random, hf_time_min(often, most));
     op->wait.recheck_at = hf_time_min(op->wait.recheck_at, now + random);
 }
 
 /* First in line behind a holder that does not hand over: Redisson announces its release, the owner
- * of a mutex and Redisson's SpinLock do not. A sharded channel is heard only once that is
+ * of a mutex and Redisson's SpinLock do not. A sharded channel counts only once it is
  * confirmed: the server may refuse it, or the slot has moved. */
 static void watch_foreign(hf_op *op, hf_time now) {
     bool announced = op->spec.lock_kind->announced;
     if (announced) hf_client_listen_foreign(op, now);
     if (!announced || op->acquire.turn_of_pollers ||
         (hf_client_is_sharded(op->client) && op->wait.listening != HF_LISTENING_CONFIRMED))
-        look_often(op, MOST_FOREIGN_RECHECK, now);
+        recheck_often(op, MOST_FOREIGN_RECHECK, now);
 }
 
 /* The server gives each place once. A grant that names this one was made after the command that
@@ -408,7 +408,7 @@ static void follow(hf_op *op, hf_hold *hold) {
 
 /* Whether this hold, while its release is under way, keeps the caller out: the other half of a
  * read/write lock, or permits, each of which has a caller of its own. */
-static bool keeps_out(const hf_op *op, const hf_hold *hold) {
+static bool excludes(const hf_op *op, const hf_hold *hold) {
     const hf_kind *kind = op->spec.lock_kind;
     bool half = (hold->kind == kind->reads || hold->kind == kind->writes) &&
                 hf_slice_equal(hf_hold_caller(hold), op->spec.caller);
@@ -420,7 +420,7 @@ static bool keeps_out(const hf_op *op, const hf_hold *hold) {
 static hf_hold *released_before(const hf_op *op) {
     for (const hf_op *other = op->client->ops; other != op; other = other->next) {
         bool under_way = other->detached && !other->done && hf_hold_is_released(other->hold);
-        if (under_way && other->hold->in_flight && keeps_out(op, other->hold)) return other->hold;
+        if (under_way && other->hold->in_flight && excludes(op, other->hold)) return other->hold;
     }
     return NULL;
 }
@@ -488,7 +488,7 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
         }
         op->acquire.turn_of_pollers = foreign && op->acquire.turn_of_pollers;
         if (foreign) watch_foreign(op, now);
-        else if (silent) look_often(op, HF_NEVER, now);
+        else if (silent) recheck_often(op, HF_NEVER, now);
         if (!use_early_grant(op, now) && op->wait.woken) on_recheck(op, 0, now);
     }
 }
@@ -510,7 +510,7 @@ static void on_shared(hf_op *op, long long count, hf_time now) {
 
 static void on_gone(hf_op *op, hf_lost_reason reason, hf_time now) {
     hf_hold *hold = op->hold;
-    if (hold->state == HF_HOLD_ACQUIRING) { /* the owner's other process let go in between */
+    if (hold->state == HF_HOLD_ACQUIRING) { /* the owner's other process released in between */
         op->acquire.from = 0;
         ask(op, now);
         return;
@@ -838,12 +838,12 @@ static void use_grant(hf_op *op, const hf_message *grant, hf_time now) {
 }
 
 /* Only the reply under way shows whether the grant is for our place. */
-static void keep_early_grant(hf_op *op, const hf_message *grant, hf_time now) {
+static void store_early_grant(hf_op *op, const hf_message *grant, hf_time now) {
     hf_early_grant *early = &op->acquire.early;
     if (grant->place.size >= sizeof early->place) return;
     memcpy(early->place, grant->place.data, grant->place.size);
     early->place[grant->place.size] = '\0';
-    early->heard_at = now;
+    early->received_at = now;
     early->lease = grant->lease;
     early->token = grant->token;
     early->last_token = grant->last_token;
@@ -854,7 +854,7 @@ static void keep_early_grant(hf_op *op, const hf_message *grant, hf_time now) {
 static bool use_early_grant(hf_op *op, hf_time now) {
     const hf_early_grant *early = &op->acquire.early;
     bool same = early->place[0] && strcmp(early->place, op->acquire.place) == 0;
-    if (!same || early->heard_at <= op->acquire.placed_at) return false;
+    if (!same || early->received_at <= op->acquire.placed_at) return false;
     hf_message grant = {.place = hf_slice_of(early->place),
                         .lease = early->lease,
                         .token = early->token,
@@ -866,16 +866,16 @@ static bool use_early_grant(hf_op *op, hf_time now) {
 static void on_grant(hf_op *op, const hf_message *grant, hf_time now) {
     op->client->stats.grants++;
     op->wait.woken = true; /* the answer under way may be older than the grant */
-    if (op->state == HF_ACQUIRE_ASKING) keep_early_grant(op, grant, now);
+    if (op->state == HF_ACQUIRE_ASKING) store_early_grant(op, grant, now);
     else if (op->state == HF_ACQUIRE_WAITING) use_grant(op, grant, now);
 }
 
-static void on_window(hf_op *op, hf_time turn, hf_time now) {
+static void on_window(hf_op *op, hf_time window, hf_time now) {
     op->wait.woken = true;
-    op->acquire.turn_of_pollers = turn < LISTENERS_TURN;
+    op->acquire.turn_of_pollers = window < LISTENERS_TURN;
     if (op->state != HF_ACQUIRE_WAITING) return;
     op->wait.recheck_at =
-        hf_time_min(op->wait.recheck_at, hf_time_add(now, hf_time_add(turn, HF_MS)));
+        hf_time_min(op->wait.recheck_at, hf_time_add(now, hf_time_add(window, HF_MS)));
     if (op->spec.lock_kind->announced) hf_client_listen_foreign(op, now);
 }
 

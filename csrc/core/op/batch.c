@@ -269,7 +269,7 @@ static void drop_from_table(hf_op *op, hf_hold *hold, hf_time now) {
 
 /* False: the server no longer had the lock, and the hold is lost. It is not lost if the first
  * sending of the command may have released it, or if it was abandoned in the meantime. */
-static bool let_go(hf_op *op, hf_hold *hold, hf_verdict verdict, hf_time now) {
+static bool release_one(hf_op *op, hf_hold *hold, hf_verdict verdict, hf_time now) {
     bool gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN;
     bool freed_before = op->request.sends > 1 && hold->count <= 1;
     if (hold->state == HF_HOLD_LOST || (gone && !freed_before)) {
@@ -320,7 +320,7 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
         if (hold && nonsense) {
             release_behind(op, hold, now);
             unclear++;
-        } else if (!hold || !let_go(op, hold, verdict, now)) {
+        } else if (!hold || !release_one(op, hold, verdict, now)) {
             lost++;
         }
     }

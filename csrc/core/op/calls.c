@@ -215,16 +215,16 @@ static void begin_release(hf_op *op, hf_time now) {
         return;
     }
     hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(hold));
-    char member[HF_MEMBER_SIZE];
+    char waiter[HF_WAITER_SIZE];
     uint32_t own = hold->shared ? 1 + hold->pending_releases : HF_WIRE_NOT_SHARED;
     bool marked = hold->granted && (hold->kind->reads || hold->kind->writes || hold->kind->counted);
     size_t size =
-        marked ? hf_client_member(member, op->client, hold, hold->wait, hold->token_ttl_ms) : 0;
+        marked ? hf_client_waiter(waiter, op->client, hold, hold->wait, hold->token_ttl_ms) : 0;
     bool last = hold->count == hold->others + 1;
     op->call.pending_releases = hold->pending_releases;
     hf_time lease = hf_hold_lease_within(hold, hold->lease, now);
     if (!hf_wire_release(&op->request, &lock, hold->count - 1, lease, own,
-                         (hf_slice){member, size})) {
+                         (hf_slice){waiter, size})) {
         fail_for_memory(op, now);
         return;
     }
@@ -343,9 +343,9 @@ static void on_extended(hf_request *request, const hf_reply *reply, hf_time now)
 static bool encode_extend(hf_op *op, hf_time lease) {
     const hf_hold *hold = op->hold;
     hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(hold));
-    char waiter[HF_MEMBER_SIZE];
+    char waiter[HF_WAITER_SIZE];
     size_t size = hold->granted
-                      ? hf_client_member(waiter, op->client, hold, hold->wait, hold->token_ttl_ms)
+                      ? hf_client_waiter(waiter, op->client, hold, hold->wait, hold->token_ttl_ms)
                       : 0;
     uint64_t least = hold->shared ? 0 : HF_WIRE_ANY_TTL;
     bool encoded = hf_wire_extend(&op->request, &lock, lease, least, (hf_slice){waiter, size});
@@ -394,9 +394,9 @@ static void unblock(hf_op *op, hf_time now) {
     op->impl->begin(op, now);
 }
 
-/* What was sent goes on by itself: the server may still ask for the program's text. False: there is
- * nothing of that kind. */
-static bool let_go_on(hf_op *op) {
+/* What was sent continues without the operation: the server may still ask for the program's text.
+ * False: there is nothing of that kind. */
+static bool continue_alone(hf_op *op) {
     bool goes_on = !op->blocked && hf_renewer_see_through(op->client, &op->request);
     if (!goes_on) hf_session_drop(&op->request);
     return goes_on;
@@ -405,7 +405,7 @@ static bool let_go_on(hf_op *op) {
 /* An abandoned release continues in the background; that of a shared owner must not be sent twice.
  */
 static void abandon_release(hf_op *op, hf_time now) {
-    if (op->hold->shared) let_go_on(op);
+    if (op->hold->shared) continue_alone(op);
     else hf_session_drop(&op->request);
     if (op->blocked) hf_renewer_abandon(op->client, op->hold, 1, now);
     else clean_up(op, now);
@@ -413,7 +413,7 @@ static void abandon_release(hf_op *op, hf_time now) {
 
 /* A record that is abandoned before it was sent leaves the key taken until its lease ends. */
 static void abandon_complete(hf_op *op, hf_time now) {
-    if (!let_go_on(op) && !op->blocked) write_later(op, now);
+    if (!continue_alone(op) && !op->blocked) write_later(op, now);
     if (!op->blocked) drop_from_table(op, now);
     else if (op->hold->in_table) hf_holds_remove(&op->client->holds, op->hold);
 }

@@ -10,11 +10,11 @@
 #include "op/presence.h"
 #include "op/renewer.h"
 
-#define FIRST_LOOK (50 * HF_MS) /* a shorter wait sends nothing */
-#define ASK_AGAIN HF_SECOND     /* for the owner: a hand-off is announced only to the new holder */
-#define LOOK_AGAIN (50 * HF_MS) /* at a process on this host, which costs a dozen system calls */
+#define FIRST_CHECK (50 * HF_MS) /* a shorter wait sends nothing */
+#define ASK_AGAIN HF_SECOND      /* for the owner: a hand-off is announced only to the new holder */
+#define CHECK_AGAIN (50 * HF_MS) /* at a process on this host, which costs a dozen system calls */
 #define TIMEOUT HF_SECOND
-#define MOST_AHEAD 60 /* waiters: each one ahead makes a waiter ask and look less often */
+#define MOST_AHEAD 60 /* waiters: each one ahead makes a waiter ask and check less often */
 
 struct hf_lookout {
     hf_client *client;
@@ -38,11 +38,11 @@ static void forget(hf_lookout *lookout) {
 }
 
 /* However many wait for a lock, they send little more than the first of them alone would. */
-static void look_again(hf_lookout *lookout, hf_time now) {
+static void schedule_check(hf_lookout *lookout, hf_time now) {
     hf_time share = 1 + lookout->ahead;
     bool known = lookout->owner[0] != '\0';
-    hf_time look_at = known ? now + hf_time_min(LOOK_AGAIN * share, ASK_AGAIN) : HF_NEVER;
-    if (lookout->op) lookout->op->crash.next_at = hf_time_min(look_at, lookout->ask_at);
+    hf_time check_at = known ? now + hf_time_min(CHECK_AGAIN * share, ASK_AGAIN) : HF_NEVER;
+    if (lookout->op) lookout->op->crash.next_at = hf_time_min(check_at, lookout->ask_at);
 }
 
 /* ---- the owner ---- */
@@ -94,7 +94,7 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     lookout->asking = false;
     lookout->owner[0] = '\0';
     lookout->ask_at = now + ASK_AGAIN;
-    look_again(lookout, now);
+    schedule_check(lookout, now);
     if (!lookout->op) forget(lookout);
 }
 
@@ -108,11 +108,11 @@ static void release(hf_lookout *lookout, hf_life life, hf_time now) {
     send(lookout, encoded, on_released, now);
 }
 
-static void look(hf_lookout *lookout, hf_time now) {
+static void check(hf_lookout *lookout, hf_time now) {
     hf_life life = lookout->client->config.life(lookout->uuid);
     bool ended = life == HF_LIFE_ENDED || life == HF_LIFE_JOB_ENDED;
     if (ended) release(lookout, life, now);
-    else look_again(lookout, now);
+    else schedule_check(lookout, now);
 }
 
 static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -126,8 +126,8 @@ static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
     if (reply) hf_wire_read_info(reply, &info);
     note_owner(lookout, &info);
     lookout->ask_at = now + ASK_AGAIN * (1 + lookout->ahead);
-    if (lookout->owner[0]) look(lookout, now);
-    else look_again(lookout, now);
+    if (lookout->owner[0]) check(lookout, now);
+    else schedule_check(lookout, now);
 }
 
 static void ask(hf_lookout *lookout, hf_time now) {
@@ -154,7 +154,7 @@ static hf_lookout *new_lookout(hf_op *op) {
 
 hf_time hf_crash_at(const hf_op *op) {
     if (!op->client->config.life || !op->spec.lock_kind->one_owner) return HF_NEVER;
-    return op->crash.next_at > 0 ? op->crash.next_at : hf_time_add(op->begun_at, FIRST_LOOK);
+    return op->crash.next_at > 0 ? op->crash.next_at : hf_time_add(op->begun_at, FIRST_CHECK);
 }
 
 void hf_crash_tick(hf_op *op, hf_time now) {
@@ -164,7 +164,7 @@ void hf_crash_tick(hf_op *op, hf_time now) {
     op->crash.next_at = now + ASK_AGAIN;
     if (!lookout) return;
     assert(!lookout->asking);
-    if (lookout->owner[0] && now < lookout->ask_at) look(lookout, now);
+    if (lookout->owner[0] && now < lookout->ask_at) check(lookout, now);
     else ask(lookout, now);
 }
 

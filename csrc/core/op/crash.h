@@ -10,10 +10,10 @@
 
 #include "client.h"
 
-/* When an acquire that waits looks next; HF_NEVER: it does not, or a reply is in flight. */
+/* When an acquire that waits checks next; HF_NEVER: it does not, or a reply is in flight. */
 hf_time hf_crash_at(const hf_op *op);
 
-/* Looks if it is time. */
+/* Checks if it is time. */
 void hf_crash_tick(hf_op *op, hf_time now);
 
 /* The operation ends. */

@@ -20,7 +20,7 @@ static bool waits_at(const hf_node *node, const hf_op *op) {
     return op->node == node && op->impl->wait && op->wait.events && !op->done;
 }
 
-/* The channels on which a waiter hears of Redisson's releases. */
+/* The channels on which a waiter learns of Redisson's releases. */
 static const hf_names *channels_of(const hf_op *op) {
     return op->wait.channels.block ? &op->wait.channels : op->spec.names;
 }
@@ -29,11 +29,11 @@ static bool listens(const hf_op *op) {
     return op->wait.listening != HF_LISTENING_NOT;
 }
 
-static bool hears(const hf_op *op, hf_slice channel) {
+static bool listens_to(const hf_op *op, hf_slice channel) {
     return listens(op) && hf_slice_equal(channels_of(op)->releases, channel);
 }
 
-static void say_pattern(hf_node *node, const char *command, const hf_names *names) {
+static void send_pattern(hf_node *node, const char *command, const hf_names *names) {
     hf_slice pattern;
     if (!hf_names_pattern(names, &pattern)) return;
     hf_slice args[] = {hf_slice_of(command), pattern};
@@ -41,14 +41,14 @@ static void say_pattern(hf_node *node, const char *command, const hf_names *name
     free((char *)(uintptr_t)pattern.data);
 }
 
-static void say_plain(hf_node *node, const char *command, const hf_names *names) {
+static void send_plain(hf_node *node, const char *command, const hf_names *names) {
     hf_slice args[] = {hf_slice_of(command), names->releases};
     hf_session_send(&node->links[HF_LINK_EVENTS], 2, args);
 }
 
 /* Two channels in one command: by the second the programs know how many listeners of the first are
  * ours. */
-static void say_sharded(hf_node *node, const char *command, const hf_names *names) {
+static void send_sharded(hf_node *node, const char *command, const hf_names *names) {
     hf_slice args[] = {hf_slice_of(command), names->releases, names->listening};
     hf_session_send(&node->links[HF_LINK_EVENTS], 3, args);
 }
@@ -59,15 +59,17 @@ static void listen_to_releases(hf_node *node, bool listen, const hf_op *op) {
     const hf_names *names = channels_of(op);
     bool sharded = hf_client_is_sharded(node->client);
     if (!node->subscribed) return;
-    if (op->spec.lock_kind->uncounted) say_plain(node, listen ? "SUBSCRIBE" : "UNSUBSCRIBE", names);
+    if (op->spec.lock_kind->uncounted)
+        send_plain(node, listen ? "SUBSCRIBE" : "UNSUBSCRIBE", names);
     else if (!node->client->config.tenant[0] && (!listen || !node->pattern_denied))
-        say_pattern(node, listen ? "PSUBSCRIBE" : "PUNSUBSCRIBE", names);
-    if (sharded) say_sharded(node, listen ? "SSUBSCRIBE" : "SUNSUBSCRIBE", names);
+        send_pattern(node, listen ? "PSUBSCRIBE" : "PUNSUBSCRIBE", names);
+    if (sharded) send_sharded(node, listen ? "SSUBSCRIBE" : "SUNSUBSCRIBE", names);
 }
 
 static hf_op *other_foreign_listener(const hf_op *op) {
     for (hf_op *other = op->client->ops; other; other = other->next) {
-        if (other != op && waits_at(op->node, other) && hears(other, channels_of(op)->releases))
+        if (other != op && waits_at(op->node, other) &&
+            listens_to(other, channels_of(op)->releases))
             return other;
     }
     return NULL;
@@ -180,10 +182,10 @@ static void on_pattern_subscribed(hf_node *node, hf_slice pattern, hf_time now) 
 }
 
 /* Called also when the server ends a sharded subscription because the slot has moved. */
-static void on_channel_subscribed(hf_node *node, hf_slice channel, bool heard, hf_time now) {
+static void on_channel_subscribed(hf_node *node, hf_slice channel, bool confirmed, hf_time now) {
     for (hf_op *op = node->client->ops; op; op = op->next) {
-        if (!waits_at(node, op) || !hears(op, channel)) continue;
-        op->wait.listening = heard ? HF_LISTENING_CONFIRMED : HF_LISTENING_ASKED;
+        if (!waits_at(node, op) || !listens_to(op, channel)) continue;
+        op->wait.listening = confirmed ? HF_LISTENING_CONFIRMED : HF_LISTENING_ASKED;
         op->impl->wait->on_recheck(op, 0, now);
     }
 }
@@ -197,11 +199,11 @@ static void on_plain_subscribed(hf_node *node, hf_slice channel, hf_time now) {
 
 static void on_foreign_release(hf_node *node, hf_slice channel, hf_time now) {
     for (hf_op *op = node->client->ops; op; op = op->next) {
-        if (waits_at(node, op) && hears(op, channel)) op->impl->wait->on_recheck(op, 0, now);
+        if (waits_at(node, op) && listens_to(op, channel)) op->impl->wait->on_recheck(op, 0, now);
     }
 }
 
-/* A cluster's nodes pass messages on to each other: one may be heard at another node than the
+/* A cluster's nodes pass messages on to each other: one may arrive at another node than the
  * waiter's. */
 static hf_op *waiter_of(const hf_client *client, uint64_t wait) {
     const hf_number *entry = NULL;
@@ -228,9 +230,9 @@ static hf_hold *clean_up_unknown(hf_client *client, const hf_message *grant, hf_
 }
 
 /* A grant for a wait that has ended here: the renewer passes the lock on. A hold that is there
- * knows what to do; that of a shared owner was passed on with the waiter's member, or ends with the
+ * knows what to do; that of a shared owner was passed on with the waiter, or ends with the
  * grant lease, as does what comes while many others are cleaned up: anybody who may publish can
- * forge them. What is heard at another node than the key's has been heard there. */
+ * forge them. What arrives at another node than the key's has arrived there, too. */
 static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) {
     hf_client *client = node->client;
     hf_holds *holds = &client->holds;

@@ -35,11 +35,11 @@ void hf_client_unblock(hf_client *client, hf_hold *hold, hf_time now) {
         hf_holds_wake_at(&client->holds, hold, now);
 }
 
-size_t hf_client_member(char *text, const hf_client *client, const hf_hold *hold, uint64_t wait,
+size_t hf_client_waiter(char *text, const hf_client *client, const hf_hold *hold, uint64_t wait,
                         uint64_t token_ttl_ms) {
     bool named = hold->shared || hold->permits > 1;
     hf_slice owner = named ? hf_hold_owner(hold) : HF_NO_TEXT;
-    return hf_wire_member(text, hold->kind, client->uuid, wait, token_ttl_ms, hold->keeps, owner);
+    return hf_wire_waiter(text, hold->kind, client->uuid, wait, token_ttl_ms, hold->keeps, owner);
 }
 
 hf_hold *hf_client_add_hold(hf_client *client, const hf_kind *kind, hf_slice key, hf_slice caller,

@@ -19,8 +19,8 @@ hf_hold *hf_client_add_permits(hf_client *client, const hf_kind *kind, hf_slice 
 void hf_client_unblock(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Writes the hold's member of the queue for this wait, and returns its size. `text` has room for
- * HF_MEMBER_SIZE bytes. */
-size_t hf_client_member(char *text, const hf_client *client, const hf_hold *hold, uint64_t wait,
+ * HF_WAITER_SIZE bytes. */
+size_t hf_client_waiter(char *text, const hf_client *client, const hf_hold *hold, uint64_t wait,
                         uint64_t token_ttl_ms);
 
 /* Returns the reason of the loss for a verdict that says that the hold is lost. */

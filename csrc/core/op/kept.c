@@ -238,7 +238,7 @@ static void block(hf_op *op, hf_hold *hold) {
 }
 
 /* Releases the idle lock at the server, before the callers' commands. */
-static void give_back(hf_client *client, hf_hold *idle, hf_time now) {
+static void release_idle(hf_client *client, hf_hold *idle, hf_time now) {
     assert(idle->idle && idle->lent);
     hf_renewer_clean_up(client, idle, now);
     hf_renewer_clean_up_first(client, idle, now);
@@ -278,7 +278,7 @@ static void begin_idle(hf_kept *kept, hf_op *op, hf_time now) {
         lend_idle(op->client, kept, op, now);
     } else {
         block(op, idle);
-        give_back(op->client, idle, now);
+        release_idle(op->client, idle, now);
     }
 }
 
@@ -306,7 +306,7 @@ static hf_hold *clear(hf_client *client, const hf_kind *kind, hf_slice key, hf_t
     hf_kept *kept = find(client, kind, key);
     if (!kept || !is_idle(kept)) return find_returning(client, kind, key);
     hf_hold *idle = kept->lent.hold;
-    if (!idle->in_flight) give_back(client, idle, now);
+    if (!idle->in_flight) release_idle(client, idle, now);
     return idle;
 }
 
@@ -373,7 +373,7 @@ hf_hold *hf_kept_add_hold(hf_op *op) {
     return hold;
 }
 
-static void hear_wish(hf_client *client, hf_kept *kept) {
+static void note_wish(hf_client *client, hf_kept *kept) {
     if (kept->lent.wished && kept->last_served == 0) kept->last_served = client->last_op;
 }
 
@@ -385,7 +385,7 @@ void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now) {
     kept->token = hold->token > 0 ? hold->token + 1 : 0;
     kept->last_token = last_token;
     kept->token_ttl_ms = op->spec.token_ttl_ms;
-    hear_wish(op->client, kept);
+    note_wish(op->client, kept);
 }
 
 /* ---- the end ---- */
@@ -407,7 +407,7 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->lent) return false;
     hf_kept *kept = kept_of(hold->lent);
     hf_op *next = kept->first;
-    hear_wish(client, kept);
+    note_wish(client, kept);
     kept->wait = hold->granted ? hold->wait : 0;
     if (!is_in_time(kept, now) && !kept->kind->announced) kept->closed_until = now + FOR_POLLERS;
     if (!is_sure(client, hold, now) || kept->forced || !is_in_time(kept, now)) return false;
@@ -433,8 +433,8 @@ void hf_kept_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time
 /* Lends the idle lock, or lets the first one ask. */
 static void serve(hf_client *client, hf_kept *kept, hf_time now) {
     hf_hold *hold = kept->lent.hold;
-    hear_wish(client, kept);
-    if (hold && hold->idle && kept->lent.wished) give_back(client, hold, now);
+    note_wish(client, kept);
+    if (hold && hold->idle && kept->lent.wished) release_idle(client, hold, now);
     while (!kept->lent.hold && kept->first && now >= kept->closed_until) {
         hf_op *op = kept->first;
         hf_kept_cancel(op);

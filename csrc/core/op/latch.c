@@ -4,8 +4,8 @@
 #include "op/operation.h"
 #include "op/poll.h"
 
-#define LEAST_KEPT (60 * HF_SECOND) /* a note: longer than a proxy holds a command back */
-#define KEPT_TIMEOUTS 4             /* and than a command is sent again */
+#define LEAST_NOTE_TTL (60 * HF_SECOND) /* a note: longer than a proxy holds a command back */
+#define NOTE_TTL_TIMEOUTS 4             /* and than a command is sent again */
 
 /* ---- changing it ---- */
 
@@ -26,7 +26,7 @@ static void change(hf_op *op, hf_verb verb, hf_time now) {
     char owner[HF_OWNER_SIZE];
     hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
     hf_time keep =
-        hf_time_max(LEAST_KEPT, KEPT_TIMEOUTS * op->client->config.session.command_timeout);
+        hf_time_max(LEAST_NOTE_TTL, NOTE_TTL_TIMEOUTS * op->client->config.session.command_timeout);
     hf_op_run(op, hf_wire_noted(&op->request, &lock, verb, (long long)op->spec.value, keep),
               on_changed, now);
 }

@@ -28,7 +28,7 @@ static const int steps[HF_ACQUIRE_STATES] = {
         TO(ASKING) | TO(FOLLOWING) | TO(SUBSCRIBING) | TO(WAITING) | TO(CANCELLING) | TO(DONE),
     /* Busy: until the caller's own releases are done. */
     [HF_ACQUIRE_FOLLOWING] = TO(FOLLOWING) | TO(ASKING) | TO(DONE),
-    /* Busy: there is no place in the queue before the client hears its channel. */
+    /* Busy: there is no place in the queue before the client is subscribed to its channel. */
     [HF_ACQUIRE_SUBSCRIBING] = TO(ASKING) | TO(CANCELLING) | TO(DONE),
     /* It is DONE by a grant, and ASKING to confirm one, at a message, or when a recheck is due. */
     [HF_ACQUIRE_WAITING] = TO(ASKING) | TO(CANCELLING) | TO(DONE),

@@ -12,7 +12,7 @@
 #include "op/poll.h"
 #include "op/renewer.h"
 
-#define SETTLED_WITHIN (HF_WIRE_NOTE_KEPT / 2) /* what is in doubt: its note is still there */
+#define SETTLED_WITHIN (HF_WIRE_NOTE_TTL / 2) /* what is in doubt: its note is still there */
 #define ANY_COUNT (-1)
 
 /* Whether both ask for permits of one semaphore. */
@@ -48,7 +48,7 @@ static bool encode(hf_op *op, hf_verb verb) {
     char owner[HF_OWNER_SIZE];
     hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
     op->noted.answered = false;
-    return hf_wire_noted(&op->request, &lock, verb, (int64_t)op->spec.value, HF_WIRE_NOTE_KEPT);
+    return hf_wire_noted(&op->request, &lock, verb, (int64_t)op->spec.value, HF_WIRE_NOTE_TTL);
 }
 
 /* The reply to the command has come. If it was sent twice, the server may still run it again. */

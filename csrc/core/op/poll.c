@@ -7,7 +7,8 @@
 
 #define LEAST_PATIENCE (100 * HF_MS) /* a short wait still gives the server this long to answer */
 #define MOST_PATIENCE (1800 * HF_SECOND) /* for the reply to one poll: its note stays longer */
-#define FIRST_DEAF_RECHECK (30 * HF_MS)  /* between two polls if its channel cannot be heard */
+#define FIRST_DEAF_RECHECK                                                                         \
+    (30 * HF_MS) /* between two polls if its channel cannot be subscribed to */
 #define MOST_DEAF_RECHECK (200 * HF_MS)
 
 static hf_time command_timeout(const hf_op *op) {
@@ -163,7 +164,7 @@ void hf_poll_again(hf_op *op, hf_time now) {
     ask(op, now);
 }
 
-/* Its own channel comes next, and a poll when that is heard. */
+/* Its own channel comes next, and a poll when that is confirmed. */
 void hf_poll_on_subscribed(hf_op *op, hf_time now) {
     if (op->wait.listening == HF_LISTENING_NOT) hf_client_listen_foreign(op, now);
     op->impl->wait->on_recheck(op, 0, now);

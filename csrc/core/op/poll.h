@@ -1,5 +1,5 @@
 /* Operations that wait by polling: a command is sent until it has done what it is for, or the time
- * is over. A poll is due at each message on the channel of the key, once that is heard, and by the
+ * is over. A poll is due at each message on the channel of the key, once subscribed to, and by the
  * clock, so a message that is lost costs a poll. The type of the operation has its
  * hf_poll_functions, and these functions. */
 #ifndef HF_POLL_H

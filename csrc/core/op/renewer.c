@@ -264,24 +264,24 @@ static hf_wire_lock lock_of(const hf_client *client, const hf_hold *hold, const 
     return (hf_wire_lock){hold->kind, names, hf_hold_owner(hold), client->config.grant_lease};
 }
 
-/* The hold's member of the queue; empty: it came by no wait. */
-static hf_slice member_of(char text[HF_MEMBER_SIZE], const hf_client *client, const hf_hold *hold) {
+/* The hold as a waiter in the queue; empty: it came by no wait. */
+static hf_slice waiter_of(char text[HF_WAITER_SIZE], const hf_client *client, const hf_hold *hold) {
     size_t size =
-        hold->wait > 0 ? hf_client_member(text, client, hold, hold->wait, hold->token_ttl_ms) : 0;
+        hold->wait > 0 ? hf_client_waiter(text, client, hold, hold->wait, hold->token_ttl_ms) : 0;
     return (hf_slice){text, size};
 }
 
 bool hf_renewer_encode_confirmation(const hf_client *client, const hf_hold *hold,
                                     hf_request *request, hf_time now) {
     hf_names names;
-    char waiter[HF_MEMBER_SIZE];
+    char waiter[HF_WAITER_SIZE];
     uint64_t granted_ms =
         hold->granted && !hold->shared ? hf_lease_ms(client->config.grant_lease) : 0;
     if (!hf_names_make_on(&names, hf_hold_key(hold), hold->kind)) return false;
     hf_wire_lock lock = lock_of(client, hold, &names);
     hf_time lease = hf_hold_lease_within(hold, hold->lease, now);
     bool encoded =
-        hf_wire_extend(request, &lock, lease, granted_ms, member_of(waiter, client, hold)) &&
+        hf_wire_extend(request, &lock, lease, granted_ms, waiter_of(waiter, client, hold)) &&
         hf_client_sync(client, request);
     hf_names_free(&names);
     return encoded;
@@ -390,12 +390,12 @@ static void shorten(hf_client *client, hf_hold *hold, hf_time now) {
     assert(hold->idle && !hold->in_flight);
     hf_task *task = new_task(client);
     hf_names names = {0};
-    char waiter[HF_MEMBER_SIZE];
+    char waiter[HF_WAITER_SIZE];
     bool encoded = task && hf_names_make_on(&names, hf_hold_key(hold), hold->kind);
     if (encoded) {
         hf_wire_lock lock = lock_of(client, hold, &names);
         encoded = hf_wire_extend(&task->request, &lock, client->config.grant_lease, HF_WIRE_ANY_TTL,
-                                 member_of(waiter, client, hold));
+                                 waiter_of(waiter, client, hold));
         hf_names_free(&names);
     }
     if (!encoded) {
@@ -585,16 +585,16 @@ static void on_cleaned_up(hf_request *request, const hf_reply *reply, hf_time no
 static bool encode_clean_up(hf_task *task) {
     const hf_hold *hold = task->holds[0];
     hf_names names;
-    char waiter[HF_MEMBER_SIZE];
+    char waiter[HF_WAITER_SIZE];
     if (!hf_names_make_on(&names, hf_hold_key(hold), hold->kind)) return false;
     hf_wire_lock lock = lock_of(task->client, hold, &names);
     uint32_t own = hold->shared ? hf_hold_own(hold) : HF_WIRE_NOT_SHARED;
     task->request.no_retry = hold->shared && own > 0;
     bool encoded = hold->kind->noted ? hf_wire_noted(&task->request, &lock,
                                                      hold->undoes ? HF_VERB_LEAVE : HF_VERB_RELEASE,
-                                                     hold->amount, HF_WIRE_NOTE_KEPT)
+                                                     hold->amount, HF_WIRE_NOTE_TTL)
                                      : hf_wire_leave(&task->request, &lock, hold->others,
-                                                     member_of(waiter, task->client, hold), own);
+                                                     waiter_of(waiter, task->client, hold), own);
     hf_names_free(&names);
     return encoded;
 }

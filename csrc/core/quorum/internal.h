@@ -22,7 +22,7 @@ typedef struct hf_vote {
     hf_code code;     /* of a no */
     char why[64];
     uint64_t token;
-    uint64_t told;     /* the last token that was written back to it, or was tried to */
+    uint64_t informed; /* the last token that was written back to it, or was tried to */
     hf_op *write_back; /* writes the token back; NULL: not needed or done */
 } hf_vote;
 
@@ -52,7 +52,7 @@ void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now);
 /* Before a member hold joins: it does not make up for the end of the majority before it, behind
  * which another owner may have come and gone.
  */
-void hf_quorum_look_for_gap(hf_client *client, hf_hold *hold, hf_time now);
+void hf_quorum_check_for_gap(hf_client *client, hf_hold *hold, hf_time now);
 void hf_quorum_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now);
 void hf_quorum_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 

@@ -197,16 +197,17 @@ static hf_time majority_end(const hf_client *client, const hf_hold *hold, hf_tim
     return end;
 }
 
-/* An answer says more than a server without one. */
+/* A server that answered knows more than one that did not. */
 static hf_lost_reason reason_of_loss(const hf_hold *hold, hf_time now) {
     hf_lost_reason reason = hf_lost_reason_at_end(hold);
     if (reason == HF_LOST_MAX_HOLD && now >= hold->valid_until) return reason;
     for (size_t i = 0; i < hold->member_count; i++) {
         const hf_hold *member_hold = hold->member_holds[i];
         if (!member_hold || member_hold->state != HF_HOLD_LOST) continue;
-        bool said = member_hold->reason == HF_LOST_TAKEN || member_hold->reason == HF_LOST_DELETED;
-        if (said || member_hold->reason == HF_LOST_UNREACHABLE) reason = member_hold->reason;
-        if (said) break;
+        bool answered =
+            member_hold->reason == HF_LOST_TAKEN || member_hold->reason == HF_LOST_DELETED;
+        if (answered || member_hold->reason == HF_LOST_UNREACHABLE) reason = member_hold->reason;
+        if (answered) break;
     }
     return reason;
 }
@@ -413,7 +414,7 @@ void hf_quorum_end_late_replies(hf_client *client, const hf_hold *hold, hf_time 
     }
 }
 
-void hf_quorum_look_for_gap(hf_client *client, hf_hold *hold, hf_time now) {
+void hf_quorum_check_for_gap(hf_client *client, hf_hold *hold, hf_time now) {
     if (hold->valid_until <= now) hf_quorum_refresh(client, hold, now);
 }
 
@@ -421,7 +422,7 @@ void hf_quorum_look_for_gap(hf_client *client, hf_hold *hold, hf_time now) {
 static void settle_late_yes(hf_client *client, hf_late_reply *late_reply, hf_time now) {
     hf_hold *hold = late_reply->round->hold, *member_hold = late_reply->op->hold;
     hf_client *member = client->quorum->members[late_reply->index];
-    if (hold) hf_quorum_look_for_gap(client, hold, now);
+    if (hold) hf_quorum_check_for_gap(client, hold, now);
     bool wanted = hold && hold->in_table && hold->state == HF_HOLD_HELD &&
                   !hf_member_hold_is_held(hold->member_holds[late_reply->index]);
     bool counts = wanted && !hf_quorum_is_guarded(client, late_reply->index, now);

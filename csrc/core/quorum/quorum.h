@@ -27,8 +27,8 @@ struct hf_quorum {
     bool clocks_known;
     hf_time last_round; /* how long the last acquire's majority took */
     hf_time closed_at;  /* 0: it is not */
-    hf_time quiet_at;   /* when most members had let go of all, behind that; 0: they have not */
-    bool leaves_rest;   /* the others have had time enough */
+    hf_time quiet_at; /* when most members had released everything, behind that; 0: they have not */
+    bool leaves_rest; /* the others have had time enough */
 };
 
 #endif

@@ -106,7 +106,7 @@ static bool add_member_holds(hf_op *op) {
     return true;
 }
 
-static void give_back(hf_op *op, bool first, hf_time now) {
+static void roll_back(hf_op *op, bool first, hf_time now) {
     hf_votes_roll_back(op, now);
     if (first && op->hold->in_table) hf_holds_remove(&op->client->holds, op->hold);
     hf_votes_conclude(op, now);
@@ -114,7 +114,7 @@ static void give_back(hf_op *op, bool first, hf_time now) {
 
 /* Fails the operation if the hold that it was to enter again is lost, or without memory. */
 static bool join(hf_op *op, bool first, hf_time now) {
-    hf_quorum_look_for_gap(op->client, op->hold, now);
+    hf_quorum_check_for_gap(op->client, op->hold, now);
     bool usable = first || op->hold->state == HF_HOLD_HELD;
     if (usable && add_member_holds(op)) return true;
     if (usable) hf_op_fail_for_memory(op);
@@ -128,7 +128,7 @@ static void take(hf_op *op, hf_time now) {
     hf_client *client = op->client;
     bool first = hold->state == HF_HOLD_ACQUIRING;
     if (!join(op, first, now)) {
-        give_back(op, first, now);
+        roll_back(op, first, now);
         return;
     }
     if (first) hold->count = 0;
@@ -142,7 +142,7 @@ static void take(hf_op *op, hf_time now) {
     hf_quorum_refresh(client, hold, now);
     if (hold->state != HF_HOLD_HELD) {
         hf_op_fail(op, HF_LOST, "the servers answered after the lease had ended");
-        give_back(op, first, now);
+        roll_back(op, first, now);
         return;
     }
     if (hf_votes_count(op->round).busy > 0) hf_quorum_note_refusal(client, hold, now);
@@ -183,7 +183,7 @@ static size_t count_informed(const hf_round *round, hf_time now) {
     return informed;
 }
 
-/* To all that said yes and do not know it, once to each. */
+/* Sends it once to each server that said yes and does not know it. */
 static void write_back_token(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     hf_op_spec spec = hf_round_spec(round, &op->spec);
@@ -191,9 +191,9 @@ static void write_back_token(hf_op *op, hf_time now) {
     spec.token_floor = round->token;
     for (size_t i = 0; i < round->count; i++) {
         hf_vote *vote = &round->votes[i];
-        if (!vote->yes || vote->token >= round->token || vote->told == round->token) continue;
+        if (!vote->yes || vote->token >= round->token || vote->informed == round->token) continue;
         if (vote->write_back) hf_op_end(vote->write_back, now);
-        vote->told = round->token;
+        vote->informed = round->token;
         vote->write_back = hf_client_begin(hf_quorum_of(op)->members[i], &spec, now);
     }
 }
@@ -233,7 +233,7 @@ static void note_written_back(hf_op *op, hf_time now) {
     }
 }
 
-static bool may_hear_more(const hf_round *round, hf_time now) {
+static bool awaits_votes(const hf_round *round, hf_time now) {
     bool under_way = hf_votes_count(round).pending > 0;
     for (size_t i = 0; i < round->count; i++) under_way = under_way || round->votes[i].write_back;
     return under_way && now < round->decide_by;
@@ -249,7 +249,7 @@ static void check_written_back(hf_op *op, hf_time now) {
     }
     bool enough = count_informed(round, now) >= hf_quorum_of(op)->majority;
     if (!enough) write_back_token(op, now); /* to those whose yes came late */
-    bool over = !may_hear_more(round, now);
+    bool over = !awaits_votes(round, now);
     if (enough || (over && common == 0)) take(op, now);
     else if (over) on_no_majority(op, now);
 }

@@ -106,8 +106,8 @@ void hf_vote_yes(hf_vote *vote) {
 
 /* Returns the server's reason, or the name of the code if it gave none. */
 static const char *why_not(const hf_op *op) {
-    bool server_said = op->failure.code == HF_UNREACHABLE || op->failure.code == HF_DENIED;
-    bool bare = server_said && op->request.failure.code == op->failure.code;
+    bool from_server = op->failure.code == HF_UNREACHABLE || op->failure.code == HF_DENIED;
+    bool bare = from_server && op->request.failure.code == op->failure.code;
     return bare ? op->request.failure.text : hf_code_name(op->failure.code);
 }
 

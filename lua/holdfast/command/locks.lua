@@ -377,8 +377,8 @@ function locks.waiters(client, key, limit, kind)
     "WITHSCORES", "LIMIT", 0, limit)
   local list = {}
   for i = 1, type(reply) == "table" and #reply or 0, 2 do
-    local member = core.wire.member(reply[i])
-    local owner = member and member.owner or reply[i]
+    local queued = core.wire.read_waiter(reply[i])
+    local owner = queued and queued.owner or reply[i]
     list[#list + 1] = { owner = owner, place = #list + 1, score = locale.number(reply[i + 1]) }
   end
   return list
