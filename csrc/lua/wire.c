@@ -72,8 +72,8 @@ static int push_waiter(lua_State *L, const hf_waiter *waiter) {
     return 1;
 }
 
-/* read_waiter(text) -> { waiter = "<uuid>:<number>", kind, owner } of a waiter in a queue; nil: another
- * format */
+/* read_waiter(text) -> { waiter = "<uuid>:<number>", kind, owner } of a queued waiter; nil: it
+ * has another format */
 static int l_read_waiter(lua_State *L) {
     hf_waiter waiter;
     if (!hf_wire_read_waiter(check_text(L, 1), &waiter)) return 0;
