@@ -73,7 +73,7 @@ local SPECS_OF_API_FILE = {
   ["options.lua"] = { "misuse", "connect" }, ["read_write_lock.lua"] = { "read_write" },
   ["record.lua"] = { "templates" }, ["replies.lua"] = { "lock" },
   ["servers.lua"] = { "quorum", "shards" }, ["shared_metrics.lua"] = { "resty" },
-  ["sorted.lua"] = { "locale" }, ["teller.lua"] = { "async_release", "loops" },
+  ["sorted.lua"] = { "locale" }, ["notifier.lua"] = { "async_release", "loops" },
   ["text.lua"] = { "misuse" }, ["traceback.lua"] = { "with_lock" },
   ["loop/copas.lua"] = LOOPS, ["loop/cqueues.lua"] = LOOPS, ["loop/descriptors.lua"] = LOOPS,
   ["loop/init.lua"] = LOOPS, ["loop/luv.lua"] = LOOPS, ["loop/pump.lua"] = LOOPS,

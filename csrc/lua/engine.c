@@ -143,12 +143,12 @@ static int l_links(lua_State *L) {
     return 1;
 }
 
-/* turn(client, done, actions) -> links, deadline, asked
+/* advance(client, done, actions) -> links, deadline, asked
  *
  * Does what is due, then lists what the driver must do: `actions` gets for each link "open",
  * "close", "write" or false; the number of links; when to come again, math.huge: no need; and a
  * number that grows when a hold asks for its owner's approval. The list `done` becomes the numbers
- * of the operations that have ended since the last turn. A link that is merely not needed may stay
+ * of the operations that have ended since the last call. A link that is merely not needed may stay
  * open. */
 static void push_action(lua_State *L, const hf_session *session, hf_time now) {
     if (hf_session_must_close(session)) lua_pushliteral(L, "close");
@@ -168,7 +168,7 @@ static void list_done(lua_State *L, hf_client *client) {
     lua_rawseti(L, 2, count + 1);
 }
 
-static int l_turn(lua_State *L) {
+static int l_advance(lua_State *L) {
     hf_driver *driver = hf_check_external(L);
     hf_client *client = driver->client;
     luaL_checktype(L, 2, LUA_TTABLE);
@@ -334,7 +334,7 @@ void hf_open_engine(lua_State *L) {
                                          {"tls", l_tls},
                                          {"links", l_links},
                                          {"is_quiet", l_is_quiet},
-                                         {"turn", l_turn},
+                                         {"advance", l_advance},
                                          {"load", l_load},
                                          {"timeouts", l_timeouts},
                                          {"serve", l_serve},

@@ -1,4 +1,4 @@
--- abort_on_loss: a count hook looks whether the lock of a running function is lost, and raises an
+-- abort_on_loss: a count hook checks whether the lock of a running function is lost, and raises an
 -- error in the function.
 --
 -- Hooks belong to coroutines, in LuaJIT to all of them together. So one hook looks after all runs
@@ -7,13 +7,13 @@
 local compat = require "holdfast.compat"
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
-local teller = require "holdfast.teller"
+local notifier = require "holdfast.notifier"
 local traceback = require "holdfast.traceback"
 
 local getinfo, gethook, sethook = debug.getinfo, debug.gethook, debug.sethook
 local jit, raw, pcall, xpcall = compat.jit, core.lock, pcall, xpcall
 
-local EVERY = 1000 -- VM instructions between two looks
+local EVERY = 1000 -- VM instructions between two checks
 local AT_ONCE = 1 -- … when the error has to wait for the end of a call of holdfast
 
 local abort = {}
@@ -67,7 +67,7 @@ end
 
 -- → the outermost run of this coroutine whose lock is lost, the reason
 local function find_lost()
-  local run, depth, found, found_reason = runs[here()], teller.depth(), nil, nil
+  local run, depth, found, found_reason = runs[here()], notifier.depth(), nil, nil
   while run do
     local reason = run.inside and run.depth == depth and raw.lost(run.lock)
     if reason then found, found_reason = run, reason end
@@ -120,7 +120,7 @@ local function compile()
 end
 
 -- Called by the hook.
-local function look(hook, mask, count)
+local function check(hook, mask, count)
   local run, reason = find_lost()
   local raises = run and is_users(3)
   local pace = run and not raises and AT_ONCE or EVERY
@@ -145,7 +145,7 @@ local function set_hook()
     local _, _, pace = gethook()
     if before and mask == "" and pace == EVERY then before(event, line) end
     if jit and not next(runs) then return remove() end -- their coroutines were collected
-    look(hook, mask or "", pace)
+    check(hook, mask or "", pace)
   end
   hooks[hook] = true
   interpret()
@@ -171,7 +171,7 @@ end
 -- that is closed meanwhile gives the lock back.
 function abort.call(lock, fn, ...)
   local thread = here()
-  local run = { lock = lock, outer = runs[thread], inside = false, depth = teller.depth() }
+  local run = { lock = lock, outer = runs[thread], inside = false, depth = notifier.depth() }
   local remove = not hooks[gethook()] and set_hook()
   if jit then remove_shared = remove or remove_shared end
   runs[thread] = run

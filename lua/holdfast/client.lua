@@ -23,7 +23,7 @@ local servers = require "holdfast.servers"
 local templates = require "holdfast.with_lock"
 
 local raw, meta, watchdog_meta = core.client, core.client_type, core.watchdog_type
-local argument, check_self, tell = options.argument, options.self, loss.tell
+local argument, check_self, notify = options.argument, options.self, loss.notify
 
 ---@class holdfast.client
 local Client = {}
@@ -524,7 +524,7 @@ end
 ---@return table<string, number>
 function Client:stats()
   check_self(self, meta, "client:stats", 2)
-  tell()
+  notify()
   local all = raw.stats(self)
   all.classes = metrics.classes(self)
   return all
@@ -534,7 +534,7 @@ end
 ---@return string
 function Client:metrics()
   check_self(self, meta, "client:metrics", 2)
-  tell()
+  notify()
   return metrics.text(metrics.samples(self))
 end
 
@@ -544,7 +544,7 @@ end
 ---@return string? code
 function Client:deadlocks()
   check_self(self, meta, "client:deadlocks", 2)
-  tell()
+  notify()
   return deadlocks.find(self)
 end
 
@@ -554,16 +554,16 @@ end
 ---@return string? code
 function Client:ping()
   check_self(self, meta, "client:ping", 2)
-  tell()
+  notify()
   return driver.ping(self, defaults[self].loop)
 end
 
 -- Releases what this client holds and ends its watchdog; later calls fail with "closed".
 function Client:close()
   check_self(self, meta, "client:close", 2)
-  tell()
+  notify()
   driver.close(self, defaults[self].loop, defaults[self].patience)
-  tell()
+  notify()
 end
 
 -- ---- the watchdog ----

@@ -23,7 +23,7 @@ local owner = host.owner
 local driver = {
   default = host.driver or "posix",
   owner = owner, -- whatever drives the client
-  tell_apart = pump.tell_apart,
+  add_notifier = pump.add_notifier,
   lock = setmetatable({}, { __index = raw }),
 }
 

@@ -1,18 +1,18 @@
--- on_event: what happens to locks and connections, told in the Lua state that made the client, by
--- the call that finds it.
+-- on_event: what happens to locks and connections, reported in the Lua state that made the
+-- client, by the call that finds it.
 --
--- The core collects events only where somebody listens. Before the first listener nothing here
+-- The core collects events only if there is a listener. Before the first listener nothing here
 -- runs.
 
 local compat = require "holdfast.compat"
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local leaving = require "holdfast.leaving"
-local teller = require "holdfast.teller"
+local notifier = require "holdfast.notifier"
 
 local events = {}
 
--- What was made before package.loaded was cleared is told of by the library that is loaded now.
+-- What was made before package.loaded was cleared is reported by the library that is loaded now.
 local shared = core.shared.events or {
   clients = setmetatable({}, { __mode = "k" }),
   numbers = setmetatable({}, { __mode = "k" }),
@@ -22,7 +22,7 @@ local shared = core.shared.events or {
 core.shared.events = shared
 local clients = shared.clients -- client -> its listener, or true: only locks of it have any
 local numbers, listeners = shared.numbers, shared.listeners -- a lock's listener -> its number
-local failed = setmetatable({}, { __mode = "k" }) -- listeners whose error was told
+local failed = setmetatable({}, { __mode = "k" }) -- listeners whose error was reported
 local installed = false
 
 local holders = setmetatable({}, { __mode = "k" }) -- client -> key -> who has it, of a busy event
@@ -79,45 +79,45 @@ local function gather(add)
   leaving.sweep()
 end
 
-local told = teller.new(gather, call)
+local notices = notifier.new(gather, call)
 
 -- Calls the listeners for what has happened.
-function events.tell()
-  if installed then told:tell() end
+function events.notify()
+  if installed then notices:notify() end
 end
 
-local function tell_after(...)
-  events.tell()
+local function notify_after(...)
+  events.notify()
   return ...
 end
 
--- Calls that give the caller something, and what gives it back in the background when the caller's
+-- Calls that give the caller something, and what undoes it in the background when the caller's
 -- coroutine is closed while a listener waits.
 local TAKING = { acquire = driver.leave, acquire_all = driver.leave_all, take = driver.give_later }
 local CALLS = { "acquire", "release", "complete", "force_release", "extend", "check", "acquire_all",
   "release_all", "take", "await" }
 
-local function tell_taken(give_back, what, taken, ...)
-  if not taken then return tell_after(taken, ...) end
-  compat.closing(give_back, what, events.tell)
+local function notify_taken(undo, what, taken, ...)
+  if not taken then return notify_after(taken, ...) end
+  compat.closing(undo, what, events.notify)
   return taken, ...
 end
 
--- From the first listener on, each call tells what it did when it returns.
+-- From the first listener on, each call reports what it did when it returns.
 local function install()
   if installed then return end
   installed, events.heeded = true, true
   leaving.install()
   for _, name in ipairs(CALLS) do
-    local plain, give_back = driver.lock[name], TAKING[name]
-    driver.lock[name] = give_back and function(what, ...)
-      return tell_taken(give_back, what, plain(what, ...))
-    end or function(...) return tell_after(plain(...)) end
+    local plain, undo = driver.lock[name], TAKING[name]
+    driver.lock[name] = undo and function(what, ...)
+      return notify_taken(undo, what, plain(what, ...))
+    end or function(...) return notify_after(plain(...)) end
   end
-  driver.tell_apart(told)
+  driver.add_notifier(notices)
 end
 
--- The client's listener hears of all its locks and connections.
+-- The client's listener is called for all its locks and connections.
 function events.watch(client, listener)
   install()
   clients[client] = listener

@@ -13,7 +13,7 @@ local record = require "holdfast.record"
 local texts = require "holdfast.text"
 
 local raw, lock_type = driver.lock, core.lock_type
-local argument, check_self, tell = options.argument, options.self, loss.tell
+local argument, check_self, notify = options.argument, options.self, loss.notify
 local printable = texts.printable
 
 ---@class holdfast.fence
@@ -220,7 +220,7 @@ end
 
 -- → the list of answers | nil, message, code
 local function send(self, lock, commands, what)
-  tell()
+  notify()
   commands = texts_of(commands)
   local token, key, code = claim(self, lock, what)
   if not token then return nil, key, code end
@@ -237,7 +237,7 @@ end
 
 -- For a holder elsewhere that has sent its token and its lock's key. → as Fence:claim
 function fence.admit(self, token, lock_key)
-  tell()
+  notify()
   local words, key_count = words_of(self, {}, token, lock_key)
   local text, message, code = raw.fenced(self.handle, key_count, words)
   return text and true, message, code

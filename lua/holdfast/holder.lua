@@ -42,7 +42,7 @@ end
 
 -- The message of an acquire that found the lock taken, with its holder and the seconds that it has
 -- waited. → the message, the holder | the message as it was
-function holder.tell(lock, message, waited)
+function holder.describe(lock, message, waited)
   local head, rest = message:match(TAKEN)
   local who = head and who_holds(lock)
   if not who then return message end
@@ -58,8 +58,8 @@ function holder.tell(lock, message, waited)
   return head .. holder.text(who) .. rest .. behind, who
 end
 
--- What a message of holder.tell says of the holder, or of the line, for messages in other words;
--- nil: nothing.
+-- What a message of holder.describe has of the holder, or of the line, for messages in other
+-- words; nil: nothing.
 function holder.part(message)
   return message:match("(held by [^;]*%(pid %d+.*)$") or message:match("%d+ already waiting in line.*$")
 end
@@ -80,7 +80,7 @@ function driver.lock.acquire(lock, wait)
     and #core.client.nodes(data.client) == 1
   if not is_asked or not driver.can_wait(lock) then return nil, message, code end
   local who
-  message, who = holder.tell(lock, message, wait)
+  message, who = holder.describe(lock, message, wait)
   events.name_holder(data.client, core.lock.key(lock), who)
   return nil, message, code
 end

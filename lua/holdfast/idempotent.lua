@@ -89,7 +89,7 @@ function idempotent.run(client, key, defaults, opts, fn, ...)
     class = opts.class,
     on_event = opts.on_event,
   }, defaults, "guard")
-  loss.tell()
+  loss.notify()
   local begun, message, code, stored = templates.acquire(guard)
   if not begun then return refuse(opts, message, code, stored) end
   return finish(guard, opts, templates.call(guard, fn, ...))

@@ -8,7 +8,7 @@ local loss = require "holdfast.loss"
 local options = require "holdfast.options"
 
 local raw = driver.lock
-local argument, check_self, tell = options.argument, options.self, loss.tell
+local argument, check_self, notify = options.argument, options.self, loss.notify
 
 ---@class holdfast.latch
 local Latch = {}
@@ -46,7 +46,7 @@ end
 function Latch:set(count)
   check_self(self, Latch, "latch:set", 2)
   argument(count, check_count, "latch:set", "count", 2)
-  tell()
+  notify()
   return raw.set_count(self.handle, count)
 end
 
@@ -58,7 +58,7 @@ end
 function Latch:count_down(amount)
   check_self(self, Latch, "latch:count_down", 2)
   if amount ~= nil then argument(amount, check_count, "latch:count_down", "amount", 2) end
-  tell()
+  notify()
   return raw.count_down(self.handle, amount or 1)
 end
 
@@ -68,7 +68,7 @@ end
 ---@return string? code
 function Latch:count()
   check_self(self, Latch, "latch:count", 2)
-  tell()
+  notify()
   local count, message, code = raw.count(self.handle)
   if not count then return nil, message, code end
   return math.max(count, 0)
@@ -82,7 +82,7 @@ end
 function Latch:wait(wait)
   check_self(self, Latch, "latch:wait", 2)
   if wait ~= nil then argument(wait, options.wait, "latch:wait", "wait", 2) end
-  tell()
+  notify()
   return raw.await(self.handle, wait or self.wait_by_default)
 end
 
@@ -92,7 +92,7 @@ end
 ---@return string? code
 function Latch:delete()
   check_self(self, Latch, "latch:delete", 2)
-  tell()
+  notify()
   return raw.delete(self.handle)
 end
 

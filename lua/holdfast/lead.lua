@@ -52,7 +52,7 @@ end
 ---@return boolean
 function Term:is_leader()
   check_self(self, Term, "term:is_leader", 2)
-  loss.tell()
+  loss.notify()
   return is_leader(self)
 end
 
@@ -60,7 +60,7 @@ end
 ---@return string? reason
 function Term:lost()
   check_self(self, Term, "term:lost", 2)
-  loss.tell()
+  loss.notify()
   if not self.over then self.reason = self.reason or select(2, raw.standing(self.lock)) end
   return self.reason
 end
@@ -100,7 +100,7 @@ function Term:resign()
   term.over = true
   local more = raw.holds(term.lock) - 1 -- fn may have entered the lock itself
   for _ = 1, more do raw.release(term.lock) end
-  if more >= 0 then return loss.tell_after(raw.release(term.lock)) end
+  if more >= 0 then return loss.notify_after(raw.release(term.lock)) end
   driver.abandon(term.lock)
   driver.interrupt(term.lock)
   return true
@@ -159,7 +159,7 @@ local function end_of(leading)
 end
 
 -- The lock was lost, or its leader has resigned, before its caller went on. → message, code
-local function give_back(lock)
+local function release_unused(lock)
   local _, message, code = raw.release(lock)
   return message, code or "lost"
 end
@@ -170,12 +170,12 @@ local function await(leading, term, next_term)
   local acquired, paused, message, code
   local pause = LEAST_PAUSE
   repeat
-    loss.tell()
+    loss.notify()
     if end_of(leading) then return nil, end_of(leading), "interrupted" end
     acquired, message, code = templates.acquire(term.lock)
     if acquired and not leading.resigned and raw.is_held(term.lock) then return term end
     if acquired then
-      message, code = give_back(term.lock)
+      message, code = release_unused(term.lock)
       term = next_term()
     end
     if end_of(leading) then return nil, end_of(leading), "interrupted" end

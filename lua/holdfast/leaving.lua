@@ -1,10 +1,10 @@
--- Keeps handles with an on_lost or on_event that were released, until what the release has found is
--- told. Nobody else may have them any more, and what the collector takes is told nothing.
+-- Anchors handles with an on_lost or on_event that were released, until what the release has found
+-- is reported. They may have no other reference, and a collected handle is not notified.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 
-local LOOKS = 4 -- at handles, each time
+local CHECKS = 4 -- of handles, each time
 
 local leaving = {}
 
@@ -28,9 +28,9 @@ local function take()
   return lock
 end
 
--- Lets go of handles of which there is nothing to tell any more.
+-- Drops handles that have nothing left to report.
 function leaving.sweep()
-  for _ = first, math.min(last, first + LOOKS - 1) do
+  for _ = first, math.min(last, first + CHECKS - 1) do
     local lock = take()
     if has_news(lock) then add(lock) else queued[lock] = nil end
   end

@@ -12,7 +12,7 @@ local texts = require "holdfast.text"
 
 local raw, meta = driver.lock, core.lock_type
 local argument, check_self = options.argument, options.self
-local tell, tell_after = loss.tell, loss.tell_after
+local notify, notify_after = loss.notify, loss.notify_after
 local is_wrong_wait = options.wait
 
 local lock = {}
@@ -38,7 +38,7 @@ function Lock:acquire(wait)
   if wait ~= nil and is_wrong_wait(wait) then
     argument(wait, options.wait, "lock:acquire", "wait", 2)
   end
-  if events.heeded then tell() end
+  if events.heeded then notify() end
   return raw.acquire(self, wait)
 end
 
@@ -48,7 +48,7 @@ end
 ---@return string? code
 function Lock:try_acquire()
   check_self(self, meta, "lock:try_acquire", 2)
-  tell()
+  notify()
   return raw.acquire(self, 0)
 end
 
@@ -59,16 +59,16 @@ end
 function Lock:release()
   check_self(self, meta, "lock:release", 2)
   if not events.heeded then return raw.release(self) end
-  return tell_after(raw.release(self))
+  return notify_after(raw.release(self))
 end
 
--- Frees the lock whoever holds it. The holder is told at its next renewal, check or release.
+-- Frees the lock whoever holds it. The holder learns it at its next renewal, check or release.
 ---@return boolean? was_locked
 ---@return string? message
 ---@return string? code
 function Lock:force_release()
   check_self(self, meta, "lock:force_release", 2)
-  tell()
+  notify()
   return raw.force_release(self)
 end
 
@@ -80,7 +80,7 @@ end
 function Lock:extend(seconds)
   check_self(self, meta, "lock:extend", 2)
   argument(seconds, options.lease, "lock:extend", "seconds", 2)
-  tell()
+  notify()
   return raw.extend(self, seconds)
 end
 
@@ -90,7 +90,7 @@ end
 ---@return string? code
 function Lock:check()
   check_self(self, meta, "lock:check", 2)
-  tell()
+  notify()
   return raw.check(self)
 end
 
@@ -98,7 +98,7 @@ end
 ---@return boolean
 function Lock:is_held()
   check_self(self, meta, "lock:is_held", 2)
-  tell()
+  notify()
   return raw.is_held(self)
 end
 
@@ -108,7 +108,7 @@ end
 ---@return string? code
 function Lock:is_locked()
   check_self(self, meta, "lock:is_locked", 2)
-  tell()
+  notify()
   local ttl, message, code = raw.ttl(self)
   if code then return nil, message, code end
   return ttl ~= nil
@@ -118,7 +118,7 @@ end
 ---@return integer
 function Lock:holds()
   check_self(self, meta, "lock:holds", 2)
-  tell()
+  notify()
   return raw.holds(self)
 end
 
@@ -126,7 +126,7 @@ end
 ---@return number
 function Lock:remaining()
   check_self(self, meta, "lock:remaining", 2)
-  tell()
+  notify()
   return raw.remaining(self)
 end
 
@@ -136,7 +136,7 @@ end
 ---@return string? code
 function Lock:ttl()
   check_self(self, meta, "lock:ttl", 2)
-  tell()
+  notify()
   return raw.ttl(self)
 end
 
@@ -144,7 +144,7 @@ end
 ---@return integer?
 function Lock:token()
   check_self(self, meta, "lock:token", 2)
-  tell()
+  notify()
   return raw.token(self)
 end
 
@@ -152,7 +152,7 @@ end
 ---@return string?
 function Lock:token_text()
   check_self(self, meta, "lock:token_text", 2)
-  tell()
+  notify()
   return lock.text_of(raw.token(self))
 end
 
@@ -164,7 +164,7 @@ end
 function Lock:fence_headers(resource)
   check_self(self, meta, "lock:fence_headers", 2)
   argument(resource, options.key, "lock:fence_headers", "resource", 2)
-  tell()
+  notify()
   local token = raw.token(self)
   if token then return fence_headers.make(resource, raw.key(self), token) end
   if raw.is_held(self) then
@@ -181,20 +181,20 @@ end
 ---@return string? reason
 function Lock:lost()
   check_self(self, meta, "lock:lost", 2)
-  tell()
+  notify()
   return raw.lost(self)
 end
 
 -- The lock as the server has it; owner, ttl and token are absent when there is none, position (from
--- 1) when none of this client's callers waits, host, pid and name of a holder that has not told
--- them; readers but of a read/write lock.
+-- 1) when none of this client's callers waits, host, pid and name of a holder that has not
+-- published them; readers but of a read/write lock.
 ---@return {owner: string?, holds: integer, ttl: number?, token: integer?, waiters: integer, position: integer?,
 --- host: string?, pid: integer?, name: string?, readers: integer?}? info
 ---@return string? message
 ---@return string? code
 function Lock:info()
   check_self(self, meta, "lock:info", 2)
-  tell()
+  notify()
   local info, message, code = raw.info(self)
   if not info then return nil, message, code end
   local who = info.owner and names.of(raw.data(self).client, info.owner)

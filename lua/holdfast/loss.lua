@@ -1,15 +1,15 @@
--- Tells owners that a lock is lost: on_lost callbacks, called in the owner's Lua state at the next
--- call of holdfast.
+-- Notifies owners that a lock is lost: calls on_lost in the owner's Lua state, at the next call of
+-- holdfast.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local events = require "holdfast.events"
 local leaving = require "holdfast.leaving"
-local teller = require "holdfast.teller"
+local notifier = require "holdfast.notifier"
 
 local loss = {}
 
--- What was made before package.loaded was cleared is told of by the library that is loaded now.
+-- What was made before package.loaded was cleared is notified by the library that is loaded now.
 local shared = core.shared
 shared.watched = shared.watched or setmetatable({}, { __mode = "k" })
 shared.clients = shared.clients or setmetatable({}, { __mode = "k" })
@@ -44,28 +44,28 @@ local function call(item)
   return pcall(core.lock.data(item[1]).on_lost, item[1], item[2])
 end
 
-local told = teller.new(gather, call)
+local losses = notifier.new(gather, call)
 
-driver.tell_apart(told)
+driver.add_notifier(losses)
 
 -- Calls all callbacks. → whether none raised an error, the first error
-function loss.try_tell()
+function loss.try_notify()
   if not events.heeded then return true end
-  events.tell()
-  return told:tell()
+  events.notify()
+  return losses:notify()
 end
 
--- Called by every method of the API: first, but by those that let go last. An error of a callback
+-- Called by every method of the API: first, or last by those that release. An error of a callback
 -- comes out of it after all callbacks were called.
-function loss.tell()
+function loss.notify()
   if not events.heeded then return end
-  local fine, failure = loss.try_tell()
+  local fine, failure = loss.try_notify()
   if not fine then error(failure, 0) end
 end
 
--- Tells losses, and returns what it was given: what a call returns.
-function loss.tell_after(...)
-  loss.tell()
+-- Notifies of losses, and returns its arguments: what a call returns.
+function loss.notify_after(...)
+  loss.notify()
   return ...
 end
 

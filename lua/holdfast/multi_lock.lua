@@ -14,7 +14,7 @@ local options = require "holdfast.options"
 
 local raw = driver.lock
 local argument, check_self = options.argument, options.self
-local tell, tell_after = loss.tell, loss.tell_after
+local notify, notify_after = loss.notify, loss.notify_after
 
 local WAIT_EACH = 1.5
 local MOST = 1024
@@ -155,8 +155,8 @@ local function start_lease(lock)
   return raw.check(lock)
 end
 
--- Not all can be had. → nil, message, code; an error of a release when all are given back
-local function give_back(taken, message, code)
+-- Not all can be had. → nil, message, code; an error of a release when all are released
+local function roll_back(taken, message, code)
   local fine, failure = drain(taken, raw.release)
   if not fine then error(failure, 0) end
   return nil, message, code
@@ -166,13 +166,13 @@ end
 local function take_in_order(members, by, taken)
   for i, lock in ipairs(members) do
     local acquired, message, code = raw.acquire(lock, math.max(0, by - core.now()))
-    if not acquired then return give_back(taken, message, code) end
+    if not acquired then return roll_back(taken, message, code) end
     taken[i] = lock
     raw.collect(lock)
   end
   for i = 1, #members > 1 and #members or 0 do
     local held, message, code = start_lease(members[i])
-    if not held then return give_back(taken, message, code) end
+    if not held then return roll_back(taken, message, code) end
   end
   for _, lock in ipairs(members) do raw.settle(lock) end
   return true
@@ -239,7 +239,7 @@ end
 function MultiLock:acquire(wait)
   check_self(self, MultiLock, "multi_lock:acquire", 2)
   if wait ~= nil then argument(wait, options.wait, "multi_lock:acquire", "wait", 2) end
-  tell()
+  notify()
   local all, message, code = acquire(self, wait or self.wait, "multi_lock:acquire", 2)
   if all then return all end
   return nil, message, code
@@ -251,7 +251,7 @@ end
 ---@return string? code
 function MultiLock:try_acquire()
   check_self(self, MultiLock, "multi_lock:try_acquire", 2)
-  tell()
+  notify()
   local all, message, code = acquire(self, 0, "multi_lock:try_acquire", 2)
   if all then return all end
   return nil, message, code
@@ -283,7 +283,7 @@ end
 ---@return string? code
 function MultiLock:release()
   check_self(self, MultiLock, "multi_lock:release", 2)
-  return tell_after(release(self))
+  return notify_after(release(self))
 end
 
 -- A new lease of `seconds` from now for each.
@@ -294,7 +294,7 @@ end
 function MultiLock:extend(seconds)
   check_self(self, MultiLock, "multi_lock:extend", 2)
   argument(seconds, options.lease, "multi_lock:extend", "seconds", 2)
-  tell()
+  notify()
   return each(copy(self.members), raw.extend, seconds)
 end
 
@@ -304,7 +304,7 @@ end
 ---@return string? code
 function MultiLock:check()
   check_self(self, MultiLock, "multi_lock:check", 2)
-  tell()
+  notify()
   return each(copy(self.members), raw.check)
 end
 
@@ -312,7 +312,7 @@ end
 ---@return boolean
 function MultiLock:is_held()
   check_self(self, MultiLock, "multi_lock:is_held", 2)
-  tell()
+  notify()
   for _, lock in ipairs(self.members) do
     if not raw.is_held(lock) then return false end
   end
@@ -323,7 +323,7 @@ end
 ---@return number
 function MultiLock:remaining()
   check_self(self, MultiLock, "multi_lock:remaining", 2)
-  tell()
+  notify()
   local least = math.huge
   for _, lock in ipairs(self.members) do
     least = math.min(least, raw.remaining(lock))
@@ -336,7 +336,7 @@ end
 ---@return string? key
 function MultiLock:lost()
   check_self(self, MultiLock, "multi_lock:lost", 2)
-  tell()
+  notify()
   for _, lock in ipairs(self.members) do
     local reason = raw.lost(lock)
     if reason then return reason, raw.key(lock) end
@@ -349,7 +349,7 @@ end
 ---@return table<string, integer>
 function MultiLock:tokens()
   check_self(self, MultiLock, "multi_lock:tokens", 2)
-  tell()
+  notify()
   local tokens = {}
   for _, lock in ipairs(self.members) do
     tokens[raw.key(lock)] = raw.token(lock)

@@ -1,13 +1,13 @@
--- What two looks at a lock from outside tell, for the status page and `holdfast top`.
+-- What two observations of a lock show, for the status page and `holdfast top`.
 
 local observed = {}
 
 local OLDEST = 30 * 86400 -- seconds; what is older is no time
-local LONG_WAIT = 30 -- seconds, the lease of a lock that says nothing
+local LONG_WAIT = 30 -- seconds, the default lease
 
--- Since when this holder has the lock, in seconds of the clock; `before`: the entry of the look
--- before. Fencing tokens are the server's clock in microseconds, unless locks are taken faster or
--- that clock was set; else it is the time of the first look.
+-- Since when this holder has the lock, in seconds of the clock; `before`: the previous
+-- entry. Fencing tokens are the server's clock in microseconds, unless locks are taken faster or
+-- that clock was set; else it is the time of the first observation.
 function observed.since(entry, before, now)
   if before and before.since and before.owner == entry.owner and before.token == entry.token then
     return before.since
@@ -17,8 +17,8 @@ function observed.since(entry, before, now)
 end
 
 -- How many hand-offs there were at least: one if the holder is another one, or has taken the lock
--- again. What went on between two looks leaves no count: tokens and places in a queue that has run
--- empty follow the server's clock, and who leaves a queue may have given up.
+-- again. What went on in between leaves no count: tokens and places in a queue that has run empty
+-- follow the server's clock, and who leaves a queue may have given up.
 function observed.handed_over(before, entry)
   if not before then return 0 end
   if before.owner ~= entry.owner then return 1 end

@@ -130,7 +130,7 @@ local function run(self, key, biz_type, biz_id, opts, fn, ...)
     on_event = given.on_event,
   }, data.defaults, "mutex")
   if opts.abort_on_loss then driver.check_hooks(lock) end
-  loss.tell()
+  loss.notify()
   local acquired, message, code = templates.acquire(lock)
   if not acquired then return not_acquired(biz_type, biz_id, message, code) end
   return templates.run_held(lock, opts, fn, ...)

@@ -24,14 +24,14 @@ function options.lease(value)
   end
 end
 
--- Whoever began to wait before has told so by then.
+-- A client that began to wait before has announced it by then.
 function options.deadlock_check(value)
   if not is_number(value) or value < 0.5 or value > LEASE_MAX then
     return "a number of seconds from 0.5 to 1e9"
   end
 end
 
--- Clients that cannot tell that they want a lock wait for so long while it is kept.
+-- Clients that cannot announce that they want a lock wait for so long while it is kept.
 function options.keep(value)
   if not is_number(value) or value < 0 or value > 60 then
     return "a number of seconds from 0 to 60"

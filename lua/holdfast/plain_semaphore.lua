@@ -10,7 +10,7 @@ local options = require "holdfast.options"
 local templates = require "holdfast.with_lock"
 
 local raw = driver.lock
-local argument, check_self, tell = options.argument, options.self, loss.tell
+local argument, check_self, notify = options.argument, options.self, loss.notify
 
 ---@class holdfast.plain_semaphore
 local PlainSemaphore = {}
@@ -59,7 +59,7 @@ function plain_semaphore.new(client, key, given, defaults)
 end
 
 local function take(self, lock, wait)
-  tell()
+  notify()
   return raw.take(lock, wait or self.wait)
 end
 
@@ -98,7 +98,7 @@ function PlainSemaphore:release(count)
   check_self(self, PlainSemaphore, "plain_semaphore:release", 2)
   if count == nil then count = 1 end
   argument(count, check_count, "plain_semaphore:release", "count", 2)
-  tell()
+  notify()
   local free, message, code = raw.give(self.one, count)
   if not free then return nil, message, code end
   return true
@@ -112,7 +112,7 @@ end
 function PlainSemaphore:add(change)
   check_self(self, PlainSemaphore, "plain_semaphore:add", 2)
   argument(change, check_change, "plain_semaphore:add", "change", 2)
-  tell()
+  notify()
   return raw.give(self.one, change)
 end
 
@@ -122,7 +122,7 @@ end
 ---@return string? code
 function PlainSemaphore:drain()
   check_self(self, PlainSemaphore, "plain_semaphore:drain", 2)
-  tell()
+  notify()
   return raw.drain(self.one)
 end
 
@@ -132,7 +132,7 @@ end
 ---@return string? code
 function PlainSemaphore:available()
   check_self(self, PlainSemaphore, "plain_semaphore:available", 2)
-  tell()
+  notify()
   return raw.count(self.one)
 end
 
@@ -144,7 +144,7 @@ end
 function PlainSemaphore:set(permits)
   check_self(self, PlainSemaphore, "plain_semaphore:set", 2)
   argument(permits, check_all, "plain_semaphore:set", "permits", 2)
-  tell()
+  notify()
   return raw.set_count(self.one, permits)
 end
 
@@ -154,7 +154,7 @@ end
 ---@return string? code
 function PlainSemaphore:delete()
   check_self(self, PlainSemaphore, "plain_semaphore:delete", 2)
-  tell()
+  notify()
   return raw.delete(self.one)
 end
 

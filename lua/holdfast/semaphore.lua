@@ -12,7 +12,7 @@ local templates = require "holdfast.with_lock"
 
 local raw, meta = driver.lock, core.permit_type
 local argument, check_self = options.argument, options.self
-local tell, tell_after = loss.tell, loss.tell_after
+local notify, notify_after = loss.notify, loss.notify_after
 
 local MOST_AT_ONCE = 1000
 local MOST = 1000000000
@@ -37,7 +37,7 @@ meta.__metatable = meta.__name
 ---@return string? code
 function Permit:release()
   check_self(self, meta, "permit:release", 2)
-  return tell_after(raw.release(self))
+  return notify_after(raw.release(self))
 end
 
 -- A new lease of `seconds` from now; the watchdog goes on with it.
@@ -48,7 +48,7 @@ end
 function Permit:extend(seconds)
   check_self(self, meta, "permit:extend", 2)
   argument(seconds, options.lease, "permit:extend", "seconds", 2)
-  tell()
+  notify()
   return raw.extend(self, seconds)
 end
 
@@ -56,7 +56,7 @@ end
 ---@return boolean
 function Permit:is_held()
   check_self(self, meta, "permit:is_held", 2)
-  tell()
+  notify()
   return raw.is_held(self)
 end
 
@@ -64,7 +64,7 @@ end
 ---@return number
 function Permit:remaining()
   check_self(self, meta, "permit:remaining", 2)
-  tell()
+  notify()
   return raw.remaining(self)
 end
 
@@ -72,7 +72,7 @@ end
 ---@return string? reason
 function Permit:lost()
   check_self(self, meta, "permit:lost", 2)
-  tell()
+  notify()
   return raw.lost(self)
 end
 
@@ -80,7 +80,7 @@ end
 ---@return integer?
 function Permit:token()
   check_self(self, meta, "permit:token", 2)
-  tell()
+  notify()
   return raw.token(self)
 end
 
@@ -88,7 +88,7 @@ end
 ---@return string?
 function Permit:token_text()
   check_self(self, meta, "permit:token_text", 2)
-  tell()
+  notify()
   return locks.text_of(raw.token(self))
 end
 
@@ -184,7 +184,7 @@ function Semaphore:acquire(count, wait)
   if count == nil then count = 1 end
   argument(count, check_count, "semaphore:acquire", "count", 2)
   if wait ~= nil then argument(wait, options.wait, "semaphore:acquire", "wait", 2) end
-  tell()
+  notify()
   return raw.acquire(handle(self, count), wait)
 end
 
@@ -197,7 +197,7 @@ function Semaphore:try_acquire(count)
   check_self(self, Semaphore, "semaphore:try_acquire", 2)
   if count == nil then count = 1 end
   argument(count, check_count, "semaphore:try_acquire", "count", 2)
-  tell()
+  notify()
   return raw.acquire(handle(self, count), 0)
 end
 
@@ -235,7 +235,7 @@ end
 ---@return string? code
 function Semaphore:info()
   check_self(self, Semaphore, "semaphore:info", 2)
-  tell()
+  notify()
   local info, message, code = raw.info(self.reader)
   if not info then return nil, message, code end
   info.held, info.available, info.permits = info.holds, info.free, info.holds + info.free
@@ -273,7 +273,7 @@ end
 function Semaphore:set_permits(permits)
   check_self(self, Semaphore, "semaphore:set_permits", 2)
   argument(permits, check_all, "semaphore:set_permits", "permits", 2)
-  tell()
+  notify()
   return raw.set(self.reader, permits)
 end
 

@@ -44,10 +44,10 @@ end
 local function finish(lock, ran, ...)
   local reason = raw.lost(lock) or raw.first_loss(lock)
   local _, message, code = raw.release(lock)
-  local told, failure = loss.try_tell()
+  local notified, failure = loss.try_notify()
   local aborted = not ran and abort.is_for((...), lock)
   if not ran and not aborted then error((...), 0) end
-  if not told then error(failure, 0) end
+  if not notified then error(failure, 0) end
   if aborted then
     return nil, code == "lost" and message or tostring((...)), "lost" -- any locale: an error
   end
@@ -86,7 +86,7 @@ end
 -- The lock is fresh, `opts` and `fn` are checked.
 function with_lock.run(lock, opts, fn, ...)
   if opts.abort_on_loss then driver.check_hooks(lock) end
-  loss.tell()
+  loss.notify()
   local acquired, message, code = with_lock.acquire(lock)
   if not acquired then return nil, message, code end
   return with_lock.run_held(lock, opts, fn, ...)

@@ -226,7 +226,7 @@ end
 -- Of an attended client. → whether a hold has begun to ask
 local function is_asked(self)
   if not self.plan.needs_approval then return false end
-  local _, _, asked = engine.turn(self.client, self.done, self.actions)
+  local _, _, asked = engine.advance(self.client, self.done, self.actions)
   if asked == self.answered then return false end
   self.answered = asked
   self:at(self.world.now + self.prng:range(0, 5000), answer, self)

@@ -13,7 +13,7 @@ local hold = {}
 
 hold.usage = "holdfast hold [options] KEY…"
 hold.summary = "Hold a lock until interrupted by a signal. Prints the lock's key and fencing token."
-hold.options = options.join(target.waiting, target.locking, settings.options, target.telling)
+hold.options = options.join(target.waiting, target.locking, settings.options, target.reporting)
 hold.more = target.TIME .. "\n\n" .. exits.help "hold"
 hold.examples = {
   "holdfast hold migrations                # until Ctrl-C",
@@ -43,16 +43,16 @@ local function print_held(locks)
   return output.flush()
 end
 
--- Nobody knows of a lock that could not be told.
+-- Nobody knows of a lock that could not be printed.
 local function keep(held, plan, out)
-  local told, message = print_held(held.locks)
-  if not told then
+  local printed, message = print_held(held.locks)
+  if not printed then
     held:release()
     return out:unwritten(message)
   end
   local reason, detail = stay(held, plan)
   if reason then
-    held:tell_lost(reason, detail, "exiting")
+    held:report_lost(reason, detail, "exiting")
   else
     out:event("signal", { { "signal", detail } }, "terminated by " .. detail)
   end

@@ -21,7 +21,7 @@ local unpack = table.unpack or unpack
 
 local holding = {}
 
-local LOOKS = 50
+local TRIES = 50
 local GONE = { lost = true, not_held = true }
 local SILENT = { unreachable = true, no_quorum = true }
 
@@ -66,24 +66,24 @@ end
 -- The first of the keys that is held by an owner of the environment in a way that this run cannot
 -- enter: either of them is about a read/write lock. nil: there is none.
 function Holding:waits_for_itself()
-  local told = target.told(self.plan.chosen)
+  local inherited = target.inherited(self.plan.chosen)
   for _, key in ipairs(self.plan.keys) do
     local function has(field) return replies.command(self.client, { "HEXISTS", key, field }) == 1 end
-    local is_held = told[key] and has(told[key].owner)
+    local is_held = inherited[key] and has(inherited[key].owner)
     if is_held and (self.plan.mode or has("mode")) then return key end
   end
 end
 
--- The owners of the environment that hold their locks now. In a quorum only a hold tells its token.
+-- The owners of the environment that hold their locks now. In a quorum only a hold has its token.
 function Holding:surrounding()
-  local told, inside = target.told(self.plan.chosen), {}
+  local inherited, inside = target.inherited(self.plan.chosen), {}
   for _, key in ipairs(self.plan.keys) do
-    local info = told[key] and self:handle(key):info()
-    local is_same = info and info.owner == told[key].owner
+    local info = inherited[key] and self:handle(key):info()
+    local is_same = info and info.owner == inherited[key].owner
     if is_same and not self.plan.chosen.servers then
-      is_same = info.token and ("%.0f"):format(info.token) == told[key].token
+      is_same = info.token and ("%.0f"):format(info.token) == inherited[key].token
     end
-    if is_same then inside[key] = told[key] end
+    if is_same then inside[key] = inherited[key] end
   end
   return inside
 end
@@ -107,7 +107,7 @@ end
 -- In a quorum a hold that is entered may have another token than the first, so a second hold of
 -- this owner has to do for a proof. A server that is late counts it late.
 local function is_second_hold(lock, owner)
-  for _ = 1, LOOKS do
+  for _ = 1, TRIES do
     local info = lock:info()
     if not info or info.owner ~= owner then return false end
     if info.holds > 1 then return true end
@@ -118,9 +118,9 @@ end
 -- Whether the holds that were entered are those of the environment.
 function Holding:entered(inside)
   for _, lock in ipairs(self.locks) do
-    local told = inside[lock:key()]
-    local same = not told or self.plan.chosen.servers and is_second_hold(lock, told.owner)
-      or target.token_text(lock) == told.token
+    local inherited = inside[lock:key()]
+    local same = not inherited or self.plan.chosen.servers and is_second_hold(lock, inherited.owner)
+      or target.token_text(lock) == inherited.token
     if not same then return false end
   end
   return true
@@ -181,19 +181,19 @@ function Holding:begin_report()
     client = self.client, seconds = plan.wait, since = self.since, chosen = plan.chosen,
     quiet = plan.given.quiet, key = keys[1],
     subject = function(key) return ('%s "%s"'):format(waits, name or key) end,
-    look = waiting.for_locks(keys, kind_of(plan), core.client.uuid(self.client), held),
+    poll = waiting.for_locks(keys, kind_of(plan), core.client.uuid(self.client), held),
   })
 end
 
--- As take, and tells what it waits for.
-function Holding:take_told(inside)
+-- As take, and reports what it waits for.
+function Holding:take_reported(inside)
   self:begin_report()
   local held, message, code = self:take(inside)
   waiting.finish()
   return held, message, code
 end
 
-function Holding:tell_acquired(waited)
+function Holding:report_acquired(waited)
   for _, lock in ipairs(self.locks) do
     self.out:event("acquired", {
       { "key", lock:key() }, { "owner", lock:owner() }, { "token", lock:token() },
@@ -213,7 +213,7 @@ function Holding:name_holder(message)
   for _, lock in ipairs(self.locks) do
     self.holder = holder.found(lock)
     if not self.holder and message:find('"' .. lock:key() .. '"', 1, true) then
-      message, self.holder = holder.tell(lock, message, 0)
+      message, self.holder = holder.describe(lock, message, 0)
     end
     if self.holder then break end
   end
@@ -242,9 +242,9 @@ function Holding:acquire()
   local inside = (own or plan.mode or plan.given.permits) and {} or self:surrounding()
   own = own or plan.biz_type and next(inside)
   if own then return nil, deadlock_message(plan, own), "deadlock" end
-  local held, message, code = self:take_told(inside)
+  local held, message, code = self:take_reported(inside)
   if not held then return nil, code == "busy" and self:name_holder(message) or message, code end
-  self:tell_acquired(core.now() - self.since)
+  self:report_acquired(core.now() - self.since)
   return true
 end
 
@@ -266,11 +266,11 @@ function Holding:nearest_to_its_end()
   return nearest
 end
 
--- Tells that a lock is lost, or cannot be kept for longer than `left` seconds.
-function Holding:tell_lost(reason, left, ending)
+-- Reports that a lock is lost, or cannot be kept for longer than `left` seconds.
+function Holding:report_lost(reason, left, ending)
   local _, key = self:lost()
   key = key or self:nearest_to_its_end():key()
-  self.told_loss = true
+  self.reported_loss = true
   local text = ('lost the lock "%s": %s; %s'):format(key, holding.reasons[reason] or reason, ending)
   self.out:problem("lost", { { "key", key }, { "reason", reason }, { "left", left } }, text)
 end
@@ -288,40 +288,41 @@ function Holding:ends()
   return ends
 end
 
-function Holding:tell_kept(lock, message, code, left)
+function Holding:report_kept(lock, message, code, left)
   local text = ("%s; the lock will expire in at most %.0f s"):format(message, math.ceil(left))
   self.out:problem("warning", { { "code", code }, { "key", lock:key() } }, text)
 end
 
 -- A lock that ends while a release waits for the server is no loss.
-function Holding:tell_ended(lock)
+function Holding:report_ended(lock)
   local text = ('cannot release "%s": no answer in time; the lock expired with its lease'):format(lock:key())
   self.out:problem("warning", { { "code", "unreachable" }, { "key", lock:key() } }, text)
 end
 
--- Once the server has not answered a release, the client lets go of the others by itself until it
+-- Once the server has not answered a release, the client releases the others by itself until it
 -- is closed, and nobody waits for them. → true | nil, message, code
-local function let_go(lock, silent)
+local function release_one(lock, silent)
   if not silent then return lock:release() end
   driver.abandon(lock)
   return nil, ('cannot release "%s": the previous release got no answer'):format(lock:key()), silent
 end
 
--- Releases all; warns of those that the server was not told of. → true | nil, message: one was lost
+-- Releases all; warns of each release that did not reach the server. → true | nil, message: one was
+-- lost
 function Holding:release()
   local ends, reason, silent = self:ends(), self:lost(), nil
   local loss = reason and ("the lock was lost: " .. (holding.reasons[reason] or reason))
   for i = #self.locks, 1, -1 do
     local lock = self.locks[i]
     local left = lock:remaining()
-    local released, message, code = let_go(lock, silent)
+    local released, message, code = release_one(lock, silent)
     silent = silent or SILENT[code] and code
     if released then
       self.out:event("released", { { "key", lock:key() } }, ('released "%s"'):format(lock:key()))
     elseif not GONE[code] then
-      self:tell_kept(lock, message, code, left)
+      self:report_kept(lock, message, code, left)
     elseif ends and core.now() >= ends[i] then
-      self:tell_ended(lock)
+      self:report_ended(lock)
     else
       loss = code == "lost" and message or loss or message
     end
@@ -361,9 +362,9 @@ function Holding:failed(message, code)
   return self.out:fail(exits.of(code), code, message)
 end
 
--- → the exit code of a loss, told if it was not told before
+-- → the exit code of a loss, reported if it was not before
 function Holding:failed_by_loss(message)
-  return self.told_loss and exits.LOST or self.out:fail(exits.LOST, "lost", message)
+  return self.reported_loss and exits.LOST or self.out:fail(exits.LOST, "lost", message)
 end
 
 return holding

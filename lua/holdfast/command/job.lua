@@ -12,7 +12,7 @@ local job = {}
 
 local BY_TERMINAL = { TSTP = true, TTIN = true, TTOU = true }
 local MEANT_TO_END = { TERM = true, HUP = true }
-local LAST_LOOK = 1 -- seconds after KILL in which the job's group may still be there
+local LAST_CHECK = 1 -- seconds after KILL in which the job's group may still be there
 local FIRST_CHECK = 0.1 -- seconds after the start; a program that changes its user does so by then
 
 local Job = {}
@@ -89,14 +89,14 @@ end
 
 -- ---- the end ----
 
--- TERM now, and KILL after `grace` seconds. `tell`: is called with how far TERM came.
-function Job:terminate(grace, tell)
+-- TERM now, and KILL after `grace` seconds. `report`: is called with how far TERM came.
+function Job:terminate(grace, report)
   local kill_at = core.now() + math.max(grace, 0)
   self.kill_at = math.min(self.kill_at or kill_at, kill_at)
   self.ending = true
   local sent, refused = self:signal("TERM")
   local all = #refused == 0
-  tell(all and "ending" or sent and "partly" or "running")
+  report(all and "ending" or sent and "partly" or "running")
   if not all then self.plan.on_refused(refused, "TERM") end
 end
 
@@ -117,8 +117,8 @@ end
 
 function Job:kill()
   local _, refused = self:send("KILL")
-  if #refused > 0 and not self.told_kill then
-    self.told_kill = true
+  if #refused > 0 and not self.reported_kill then
+    self.reported_kill = true
     self.plan.on_refused(refused, "KILL")
   end
 end
@@ -139,7 +139,7 @@ function Job:lock_is_fine()
 end
 
 -- Sees what has become of the job and of its lock.
-function Job:look()
+function Job:check()
   repeat
     local how, number, name = process.status(self.pid)
     if how == "stopped" then self:on_stopped(name) end
@@ -163,7 +163,7 @@ end
 -- Whether all is over: the job, and after a loss whatever it has left in its group.
 function Job:is_over()
   if not self.how or self:outlives() then return false end
-  return not self.ending or core.now() > self.kill_at + LAST_LOOK or not process.exists(-self.pid)
+  return not self.ending or core.now() > self.kill_at + LAST_CHECK or not process.exists(-self.pid)
 end
 
 function Job:on_signal(name)
@@ -176,14 +176,14 @@ function Job:on_signal(name)
   end
 end
 
--- Until the next look: at the latest when the lock has to be given up, or the job is killed. What a
--- KILL does not end is looked at now and then.
+-- Until the next check: at the latest when the lock has to be given up, or the job is killed. A
+-- job that KILL does not end is checked now and then.
 function Job:pause()
   local now = core.now()
   if self.ending then
     local till = self.kill_at - now
     if till > 0 then return math.min(till, self.period) end
-    return till > -LAST_LOOK and 0.02 or self.period
+    return till > -LAST_CHECK and 0.02 or self.period
   end
   local till_check = self.refuses and math.huge or self.check_at - now
   local till = math.min(self.lock:remaining() - self.reserve, till_check, self.runs_until - now)
@@ -191,11 +191,11 @@ function Job:pause()
 end
 
 function Job:watch()
-  self:look()
+  self:check()
   while not self:is_over() do
     if self.ending and core.now() >= self.kill_at then self:kill() end
     self:on_signal(process.wait(self:pause()))
-    self:look()
+    self:check()
   end
   process.take_terminal(self.pid)
   self.plan.on_ended(self.how, self.number)
@@ -231,7 +231,7 @@ end
 -- renewed, grace, min_hold, max_runtime | nil, keeps: as long as something of the job runs that a
 -- signal did not reach, on_started(pid), on_lost(reason, left, "unstarted" | "ending" | "partly" |
 -- "running"), on_overdue("ending" | "partly" | "running"), on_signal(name, sent),
--- on_refused(pids, name | nil: at a look), on_ended(how, number) }
+-- on_refused(pids, name | nil: at a check), on_ended(how, number) }
 -- → { how = "exit" | "signal", number, lost = reason | nil, overdue: it ran for max_runtime } |
 -- { lost = reason }: it was not started | { signal = name }: a signal came before the start |
 --   { error = message, errno }: it does not start

@@ -23,7 +23,7 @@ latch.options = verb.options(latch, {
   { "busy-exit", short = "E", value = "CODE", check = options.exit_code,
     help = "exit code if the latch is still closed (default: 1); 0 also suppresses the message" },
   { "quiet", short = "q", help = "print neither the count nor the message that the latch is still closed" },
-}, target.telling)
+}, target.reporting)
 latch.more = "set     starts a count; fails if the latch is already counting\n" ..
   "down    counts down by COUNT (default: 1) and prints what is left; fails if the latch is open\n" ..
   "wait    waits until the count is 0\n" ..
@@ -50,7 +50,7 @@ local function begin_report(client, key, seconds, given, out, chosen)
     client = client, seconds = seconds, since = core.now(), chosen = chosen, quiet = given.quiet,
     key = key,
     subject = function() return ('waiting for the latch "%s"'):format(key) end,
-    look = waiting.for_latch(key),
+    poll = waiting.for_latch(key),
   })
 end
 

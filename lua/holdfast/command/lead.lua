@@ -40,7 +40,7 @@ lead.options = options.join({
     help = "pause before a restart or a retry (default: 1s)" },
   work.grace,
   work.no_crash_release,
-}, of_plain_locks(target.locking), settings.options, target.telling)
+}, of_plain_locks(target.locking), settings.options, target.reporting)
 
 lead.more = "The command starts when this host acquires the lock, and is stopped when the lock is lost.\n"
   .. "INT, QUIT and TERM stop both the command and holdfast.\n\n" .. target.TIME .. "\n\n" .. exits.help "lead"
@@ -89,10 +89,10 @@ function Lead:pause()
   until not name and core.now() >= till
 end
 
--- The same failure again and again is told once.
-function Lead:tell_failure(message, code)
-  if code == self.told then return end
-  self.told = code
+-- The same failure again and again is reported once.
+function Lead:report_failure(message, code)
+  if code == self.reported then return end
+  self.reported = code
   self.out:problem("warning", { { "code", code } }, message .. "; will retry")
 end
 
@@ -100,12 +100,12 @@ end
 function Lead:begin(held)
   local acquired, message, code = held:acquire()
   if acquired then
-    self.told, self.since = nil, nil
+    self.reported, self.since = nil, nil
     return true
   end
   if code == "signal" then return nil, self:on_signal(message) end
   if not PASSING[code] then return nil, held:failed(message, code) end
-  self:tell_failure(message, code)
+  self:report_failure(message, code)
   return nil, self:pause()
 end
 

@@ -34,7 +34,7 @@ local function timestamp()
   return os.date("!%Y-%m-%dT%H:%M:%S", math.floor(ms / 1000)) .. (".%03dZ"):format(ms % 1000)
 end
 
--- Told with --json, and with --verbose as `text`.
+-- Printed with --json, and with --verbose as `text`.
 function Output:event(event, fields, text)
   if self.json then
     write(json.object { { "event", event }, { "time", timestamp() }, unpack(fields) })
@@ -43,7 +43,7 @@ function Output:event(event, fields, text)
   end
 end
 
--- Told in any case.
+-- Printed in any case.
 function Output:problem(event, fields, text)
   local verbose = self.verbose
   self.verbose = true
@@ -51,7 +51,7 @@ function Output:problem(event, fields, text)
   self.verbose = verbose
 end
 
--- Told to people, and with --json or --verbose.
+-- Printed for people, and with --json or --verbose.
 function Output:advice(event, fields, text)
   if self.json or self.verbose or process.is_terminal(2) then self:problem(event, fields, text) end
 end

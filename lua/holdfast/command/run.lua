@@ -31,7 +31,7 @@ run.options = options.join(target.waiting, {
     help = "do not run again for this long after a successful run" },
   { "duplicate-exit", value = "CODE", check = options.exit_code,
     help = "exit code if --idempotent finds the job already done (default: the -E code, or 79)" },
-}, target.locking, settings.options, target.telling)
+}, target.locking, settings.options, target.reporting)
 
 run.more = target.TIME .. "\n\n" .. exits.help "run"
 run.examples = {

@@ -7,7 +7,7 @@ local settings = require "holdfast.command.settings"
 
 local target = {}
 
-target.telling = {
+target.reporting = {
   title = "Output",
   { "json", help = "print events as JSON to standard error" },
   { "verbose", short = "v", help = "print progress messages to standard error" },
@@ -135,7 +135,7 @@ function target.client(plan, more)
   return settings.client(plan.chosen, options_of_client)
 end
 
--- ---- what a job is told of its locks ----
+-- ---- what a job inherits of its locks ----
 
 local function servers_text(chosen)
   return chosen.servers and table.concat(chosen.servers, ",") or nil
@@ -173,16 +173,16 @@ end
 
 -- What the environment says of locks: key → { owner, token }. A process that outlives the job has
 -- it too, and one that uses another server: a server may have several names.
-function target.told(chosen)
+function target.inherited(chosen)
   local there = library_servers.environment()
   if (there.servers ~= nil) ~= (chosen.servers ~= nil) then return {} end
   local key, owner = os.getenv("HOLDFAST_KEY") or "", os.getenv("HOLDFAST_OWNER") or ""
   if key == "" or owner == "" then return {} end
   local owners, tokens = lines(owner), lines(os.getenv("HOLDFAST_TOKEN") or "")
   local keys = #owners > 1 and lines(key) or { key }
-  local told = {}
-  for i, one in ipairs(keys) do told[one] = { owner = owners[i], token = tokens[i] } end
-  return told
+  local list = {}
+  for i, one in ipairs(keys) do list[one] = { owner = owners[i], token = tokens[i] } end
+  return list
 end
 
 return target

@@ -2,7 +2,7 @@
 --
 -- The keyspace is scanned a few pages at a time and the locks found so far are read again at each
 -- look, so that a large server is not scanned in one go. Hand-offs are seen from outside: one for
--- each change of holder between two looks, so there were at least as many.
+-- each change of holder between two polls, so there were at least as many.
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
@@ -62,7 +62,7 @@ function View:find()
   return true
 end
 
--- What the scan has found in this look was read just now.
+-- What the scan has found in this poll was read just now.
 function View:read_one(name, before, now)
   local entry, message, code = before, nil, nil
   if before.at then
@@ -76,8 +76,8 @@ function View:read_one(name, before, now)
   return entry
 end
 
--- Looks at the server once. → true | nil, message, code
-function View:look()
+-- Polls the server once. → true | nil, message, code
+function View:poll()
   local ok, message, code = self:find()
   if not ok then return nil, message, code end
   local now, list = core.now(), {}
@@ -187,7 +187,7 @@ end
 
 function View:live(interval)
   while true do
-    local ok, message = self:look()
+    local ok, message = self:poll()
     self.trouble = not ok and message or nil
     local due = core.now() + interval
     repeat
@@ -212,7 +212,7 @@ end
 
 local function print_once(view, interval, out)
   process.wait(interval)
-  local ok, message, code = view:look()
+  local ok, message, code = view:poll()
   if not ok then return verb.failed(out, message, code) end
   output.print(view:title())
   if #view.list > 0 then output.print(table.concat(view:lines(), "\n")) end
@@ -225,7 +225,7 @@ function top.main(args)
       client = client, scans = locks.scans(client, words[1]), turn = 1, entries = {}, list = {},
       sort = "h",
     }, View)
-    local ok, message, code = view:look()
+    local ok, message, code = view:poll()
     if not ok then return verb.failed(out, message, code) end
     local live = process.is_terminal(0) and process.is_terminal(1)
     return (live and run_live or print_once)(view, given.interval or 1, out)

@@ -52,7 +52,7 @@ function verb.run(self, name, args, least, most, body)
   return exit
 end
 
--- → the exit code of a failure of the library, told
+-- → the exit code of a failure of the library, reported
 function verb.failed(out, message, code)
   return out:fail(exits.of(code), code, message)
 end

@@ -19,7 +19,7 @@ local wait = {}
 wait.usage = "holdfast wait [options] KEY…"
 wait.summary = "Wait until a lock is free; with several KEYs, until all are free at the same time."
 wait.of_servers = true
-wait.options = options.join(target.waiting, settings.options, target.telling)
+wait.options = options.join(target.waiting, settings.options, target.reporting)
 wait.more = "This verb does not take the lock or join the queue. It polls, so it can miss a lock that is\n"
   .. "only briefly free. To be the next holder, use `holdfast run`.\n\n" .. target.TIME .. "\n\n" .. exits.help "wait"
 wait.examples = {
@@ -28,7 +28,7 @@ wait.examples = {
   "holdfast wait -n -q backup           # a test: is it free now?",
 }
 
-local FIRST_STEP, LAST_STEP = 0.02, 0.5 -- seconds between two looks
+local FIRST_STEP, LAST_STEP = 0.02, 0.5 -- seconds between two polls
 local PASSING = { unreachable = true, no_quorum = true, server = true }
 
 -- → the entry of the first lock that is held, false: all are free | nil, message, code
@@ -80,7 +80,7 @@ function wait.main(args)
       client = client, seconds = plan.wait, since = now, chosen = chosen, quiet = given.quiet,
       key = plan.keys[1],
       subject = function(key) return ('waiting until "%s" is free'):format(key) end,
-      look = waiting.for_free(plan.keys, function(own) return first_held(own, plan.keys) end),
+      poll = waiting.for_free(plan.keys, function(own) return first_held(own, plan.keys) end),
     })
     local held, failure, code = watch(client, plan.keys, now + plan.wait)
     waiting.finish()

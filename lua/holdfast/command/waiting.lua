@@ -1,8 +1,8 @@
 -- Says what the command waits for: on a terminal in one line that stays alive, with --json as
 -- events, with --verbose as lines.
 --
--- A process of its own looks at the server and writes, so nothing here delays the wait, a signal or
--- the job. On a terminal it looks once a second, elsewhere once a minute.
+-- A process of its own polls the server and writes, so nothing here delays the wait, a signal or
+-- the job. On a terminal it polls once a second, elsewhere once a minute.
 
 local core = require "holdfast.core"
 local locks = require "holdfast.command.locks"
@@ -14,11 +14,11 @@ local settings = require "holdfast.command.settings"
 local waiting = {}
 
 local SHORT = 0.5 -- seconds: a wait that is over by then is not worth a word
-local ON_TERMINAL, ELSEWHERE = 1, 60 -- seconds between two looks
+local ON_TERMINAL, ELSEWHERE = 1, 60 -- seconds between two polls
 local PATIENCE = 0.9 -- seconds for a reply, so that the line stays alive
-local NAP = 5 -- seconds after which it looks whether somebody still waits
+local NAP = 5 -- seconds after which it checks whether somebody still waits
 local ECHO = 3 -- columns that are left free: the terminal echoes ^C behind the line
-local MOST_KEYS, MOST_WAITERS = 10, 100 -- that one look reads
+local MOST_KEYS, MOST_WAITERS = 10, 100 -- that one poll reads
 
 -- ---- words ----
 
@@ -75,7 +75,7 @@ end
 
 -- ---- what is waited for ----
 
--- Each goal is a function of the client that looks.
+-- Each goal is a function of the client that polls.
 -- → { key, state, place, and for --json owner, who, count } | nil, message, code
 
 local function state_of(entry, who, verb)
@@ -159,8 +159,8 @@ local function trouble(client, message, code)
   return code == "unreachable" and "no answer from " .. core.client.server(client) or message
 end
 
-function Report:look()
-  local found, message, code = self.look_at(self.client)
+function Report:check()
+  local found, message, code = self.poll(self.client)
   self.found = found
     or { key = self.found.key, state = trouble(self.client, message, code), code = code }
 end
@@ -181,7 +181,7 @@ function Report:draw()
   if process.may_draw() then process.say("\r" .. up .. line .. "\27[K") end
 end
 
-function Report:tell()
+function Report:print()
   if self.is_live then return self:draw() end
   local found = self.found
   local who = found.who or {}
@@ -210,8 +210,8 @@ function Report:run()
   local at = core.now() + SHORT
   while process.is_awaited() do
     rest(self, at)
-    self:look()
-    self:tell()
+    self:check()
+    self:print()
     at = self.since + period * (math.floor((core.now() - self.since) / period) + 1)
   end
 end
@@ -232,15 +232,15 @@ end
 
 -- From now on, until waiting.finish, the command says what it waits for. wait: { client = the one
 -- that waits, seconds = for how long at most, since = core.now() when it began, chosen = what
--- settings.load gave, quiet, key = the first one, subject(key) → "waiting for …", look = a goal of
+-- settings.load gave, quiet, key = the first one, subject(key) → "waiting for …", poll = a goal of
 -- those above }
 function waiting.begin(out, wait)
   local is_live = not out.json and process.is_terminal(2) and os.getenv("TERM") ~= "dumb"
-  local is_told = out.json or out.verbose or is_live and not wait.quiet
-  if not is_told or wait.seconds < SHORT then return end
+  local is_reported = out.json or out.verbose or is_live and not wait.quiet
+  if not is_reported or wait.seconds < SHORT then return end
   local report = setmetatable({
     out = out, is_live = is_live, waiter = wait.client, chosen = patient(wait.chosen),
-    since = wait.since, subject = wait.subject, look_at = wait.look, found = { key = wait.key },
+    since = wait.since, subject = wait.subject, poll = wait.poll, found = { key = wait.key },
   }, Report)
   process.wipe_before("HUP", "INT", "QUIT", "TERM", "USR1", "USR2")
   process.begin_report(function() report:run() end)

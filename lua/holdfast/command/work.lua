@@ -1,4 +1,4 @@
--- What `run` and `lead` have in common: the command that runs under a lock, and what is told of it.
+-- What `run` and `lead` have in common: the command that runs under a lock, and its reports.
 
 local client = require "holdfast.client"
 local core = require "holdfast.core"
@@ -80,8 +80,8 @@ local AT_LOSS = {
 }
 
 -- Says that the job cannot be signalled; `name`: by a signal that should have ended it. While
--- nothing has gone wrong only a person is told, or a log: cron mails what it reads.
-local function tell_refused(plan, out, pids, name)
+-- nothing has gone wrong only a person or a log gets it: cron mails what it reads.
+local function report_refused(plan, out, pids, name)
   local who = (#pids == 1 and "the job's process %d belongs" or "the job's processes %s belong")
     :format(#pids == 1 and pids[1] or table.concat(pids, ", "))
   local it = #pids == 1 and "it" or "them"
@@ -91,7 +91,7 @@ local function tell_refused(plan, out, pids, name)
   if name or plan.keeps then out:problem("refused", fields, text) else out:advice("refused", fields, text) end
 end
 
-local function tell_overdue(seconds, out, ending)
+local function report_overdue(seconds, out, ending)
   local text = ("the job has reached its --max-runtime of %s s; %s"):format(locale.decimal("%g", seconds), ending)
   out:problem("overdue", { { "seconds", seconds } }, text)
 end
@@ -107,9 +107,9 @@ function work.plan(plan, held, out)
     on_signal = function(name, sent)
       if sent then out:event("signal", { { "signal", name } }, "passing on " .. name) end
     end,
-    on_refused = function(pids, name) tell_refused(plan, out, pids, name) end,
-    on_lost = function(reason, left, outcome) held:tell_lost(reason, left, AT_LOSS[outcome]) end,
-    on_overdue = function(outcome) tell_overdue(plan.given["max-runtime"], out, AT_LOSS[outcome]) end,
+    on_refused = function(pids, name) report_refused(plan, out, pids, name) end,
+    on_lost = function(reason, left, outcome) held:report_lost(reason, left, AT_LOSS[outcome]) end,
+    on_overdue = function(outcome) report_overdue(plan.given["max-runtime"], out, AT_LOSS[outcome]) end,
     on_ended = function(how, number)
       local text = how == "exit" and "exited with code " or "terminated by signal "
       out:event("ended", { { how, number } }, text .. number)

@@ -1,6 +1,6 @@
 -- The connections under ngx_lua: cosockets, which only nginx can wait for. Each link of the core
 -- that is in use has two light threads of the pump's task, a reader and a writer, and a socket
--- while it is connected. After every change of the core a turn asks it what to do next.
+-- while it is connected. After every change of the core advance() asks it what to do next.
 
 local core = require "holdfast.core"
 local pump = require "holdfast.loop.pump"
@@ -15,7 +15,7 @@ local MOST_BYTES = 65536
 local HUNG_UP = "the server closed the connection"
 local ROLES = 3 -- links that the core has for each server
 local FOREVER = SILENCE / 1000
-local LOOK = 1 -- seconds between two checks whether the worker is ending
+local CHECK_EVERY = 1 -- seconds between two checks whether the worker is ending
 local LATE = 0.02 -- seconds behind a deadline: the worker has done something else
 local BREATH = 0.01 -- seconds in which the threads read and write what has waited for that
 local FIRST_PAUSE, MOST_PAUSE = 0.01, 0.25 -- seconds between a failed dial and the next one
@@ -75,9 +75,9 @@ local function is_late(self)
   return self.clock ~= nil and now() > self.deadline + LATE
 end
 
-local function turn_now(self)
+local function advance_now(self)
   local actions = self.actions
-  local links, deadline, asked = engine.turn(self.client, self.done, actions)
+  local links, deadline, asked = engine.advance(self.client, self.done, actions)
   self.deadline, self.asked = deadline, asked
   wake_done(self)
   if not self.clock then return end -- its timer has not begun
@@ -87,18 +87,18 @@ end
 
 -- Call it after anything that may have changed the core. When it is late the task comes first, so
 -- that no deadline ends what a reply has arrived for.
-local function turn(self)
-  if is_late(self) then wake(self) else turn_now(self) end
+local function advance(self)
+  if is_late(self) then wake(self) else advance_now(self) end
 end
 
-cosockets.turn = turn
+cosockets.advance = advance
 
 -- An operation has begun. With one server its request goes over the first link, whose writer sends
--- it and turns after that.
+-- it and advances after that.
 function cosockets.begun(self)
   local calls = self.clock and #self.actions == ROLES and self.links[1]
   if not calls or not calls.socket or calls.broken or calls.action == "close" then
-    return turn(self)
+    return advance(self)
   end
   kick_writer(calls)
 end
@@ -134,7 +134,7 @@ local function disconnected(self, link, reason)
   link.broken = nil
   link.action = nil
   engine.closed(self.client, link.number, reason)
-  turn(self)
+  advance(self)
 end
 
 local CLIENT_CERTIFICATE = "TLS: this version of lua-resty-core does not support client certificates"
@@ -191,7 +191,7 @@ local function receive(self, link, socket)
     if link.left then return nil end
     cuts = bytes and #bytes == most and cuts + 1 or 0
     if bytes then
-      if engine.feed(self.client, link.number, bytes) then turn(self) end
+      if engine.feed(self.client, link.number, bytes) then advance(self) end
     elseif message == "closed" or message == "connection reset by peer" then
       return nil
     elseif message ~= "timeout" then
@@ -222,7 +222,7 @@ local function connect(self, link)
   end
   link.socket = socket
   engine.opened(self.client, link.number)
-  turn(self)
+  advance(self)
   local reason = receive(self, link, socket)
   if link.left then return socket:close() end
   if link.writing then -- the task ends both
@@ -259,7 +259,7 @@ local function send(self, link, socket)
     end
     pieces = engine.output(self.client, link.number, vary(64, 64) / 256)
   end
-  turn(self)
+  advance(self)
 end
 
 local function write(self, link)
@@ -304,7 +304,7 @@ end
 
 -- Runs in the task, to which the light threads belong. A link begins with its first action, because
 -- few of many links are used.
-local function look_at_link(self, number)
+local function act_on_link(self, number)
   local link = self.links[number]
   if link and (link.broken or link.socket and link.action == "close") then
     kill_link(self, link, link.broken or "closed")
@@ -337,16 +337,16 @@ end
 function cosockets.tend(self)
   if is_late(self) then ngx.sleep(BREATH) end
   if coroutine.running() ~= self.runner then return end -- another task has taken over
-  turn_now(self)
+  advance_now(self)
   repeat
     self.wants_link = false
-    for number = 1, #self.actions do look_at_link(self, number) end
+    for number = 1, #self.actions do act_on_link(self, number) end
   until not self.wants_link
 end
 
 function cosockets.rest(self)
   local at = now()
-  local till = math.min(self.deadline, at + LOOK)
+  local till = math.min(self.deadline, at + CHECK_EVERY)
   if till <= at then till = at + 0.001 end
   local clock = self.clock
   self.sleeps_until = till

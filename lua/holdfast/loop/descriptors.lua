@@ -27,11 +27,11 @@ function descriptors.begin() end
 function descriptors.leave() end
 
 -- Call it after a caller has changed something: sends what can be sent. The task reads the replies.
-function descriptors.turn(self)
+function descriptors.advance(self)
   engine.serve(self.client)
 end
 
-descriptors.begun = descriptors.turn
+descriptors.begun = descriptors.advance
 
 -- In the task.
 function descriptors.tend(self)

@@ -371,9 +371,9 @@ local function is_brief(self)
   return self.brief or running_tasks > IDLERS and not self.reused and not self.stays
 end
 
-local GIVES_BACK = { release = true, complete = true, force_release = true }
+local RELEASES = { release = true, complete = true, force_release = true }
 
-local function give_back(lock, mark, first)
+local function forget_released(lock, mark, first)
   if raw.holds(lock) == 0 then
     forget_owner(lock, raw.number(lock))
   elseif first and mark then
@@ -386,8 +386,8 @@ end
 function owner.settle(self, lock, kind, mark, first)
   if kind == "acquire" then
     if first and mark then keep(lock, mark) end
-  elseif GIVES_BACK[kind] then
-    give_back(lock, mark, first)
+  elseif RELEASES[kind] then
+    forget_released(lock, mark, first)
   end
   if not self or not self.clock then return end
   if is_brief(self) then cosockets.wake(self) else self.stays = true end
@@ -466,7 +466,7 @@ end
 local function answer(self)
   self.answered = self.asked
   for_the_living(self, raw.approve)
-  cosockets.turn(self)
+  cosockets.advance(self)
 end
 
 loop.io = setmetatable({}, { __index = cosockets })

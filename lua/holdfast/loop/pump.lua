@@ -14,7 +14,7 @@ local printable = require("holdfast.text").printable
 local engine, raw = core.engine, core.lock
 local now = core.now
 
-local LOOK = 1 -- seconds between two checks of the waiters
+local CHECK_EVERY = 1 -- seconds between two checks of the waiters
 local MOST_FAILURES = 3 -- tasks in a row that fail before they have waited once
 
 local pump = {}
@@ -84,11 +84,11 @@ function pump.abandon(self, number, waiter)
 end
 
 -- Whether the caller was woken and has not gone on since: it was cancelled, which its coroutine's
--- status does not show. The loop may be late, so it must have had a turn since a first look.
+-- status does not show. The loop may be late, so it must have run since a first check.
 local function is_overdue(waiter)
   if not waiter.done then return false end
   waiter.seen_at = waiter.seen_at or now()
-  return now() >= waiter.seen_at + LOOK
+  return now() >= waiter.seen_at + CHECK_EVERY
 end
 
 -- Abandons the waits of callers that are gone, so that the next waiter gets the lock.
@@ -117,7 +117,7 @@ local function may_end(self, task)
   if not has_ended(self) then return false end
   if not next(self.waiting) then return true end
   abandon_dead(self)
-  self.loop.io.turn(self)
+  self.loop.io.advance(self)
   return self.task ~= task or has_ended(self)
 end
 
@@ -129,31 +129,31 @@ function pump.listen(listener)
   listeners[#listeners + 1] = listener
 end
 
-local function tell_listeners(self, last)
+local function notify_listeners(self, last)
   for _, listener in ipairs(listeners) do self.loop.report(pcall(listener, self.client, last)) end
 end
 
-local tellers = {} -- of holdfast.teller
+local notifiers = {} -- of holdfast.notifier
 
--- From now on the tasks look whether this teller has something to tell.
-function pump.tell_apart(teller)
-  tellers[#tellers + 1] = teller
+-- From now on the tasks check whether this notifier has something to report.
+function pump.add_notifier(notifier)
+  notifiers[#notifiers + 1] = notifier
 end
 
 -- The task must not wait for the user's functions, which may need it: another coroutine calls them.
-local function tell_soon(self, teller)
+local function notify_soon(self, notifier)
   local loop = self.loop
-  teller.comes_by = now() + loop.comes_within
+  notifier.comes_by = now() + loop.comes_within
   loop.spawn(function()
-    teller.comes_by = 0
-    loop.report(teller:tell())
+    notifier.comes_by = 0
+    loop.report(notifier:notify())
   end)
 end
 
-local function tell_apart(self)
-  for _, teller in ipairs(tellers) do
-    if now() >= teller.comes_by and teller:is_due() then
-      self.loop.report(pcall(tell_soon, self, teller))
+local function notify_due(self)
+  for _, notifier in ipairs(notifiers) do
+    if now() >= notifier.comes_by and notifier:is_due() then
+      self.loop.report(pcall(notify_soon, self, notifier))
     end
   end
 end
@@ -165,22 +165,22 @@ local function is_worn(self)
 end
 
 local function tend(self, task)
-  local io, looked_at = self.loop.io, now()
+  local io, checked_at = self.loop.io, now()
   task.links = io.begin(self)
   repeat
     self.comes_by = math.huge
     io.tend(self) -- may wait a little
     self.comes_by = math.huge
-    if now() >= looked_at + LOOK then
-      looked_at = now()
+    if now() >= checked_at + CHECK_EVERY then
+      checked_at = now()
       if next(self.waiting) then abandon_dead(self) end
-      io.turn(self)
+      io.advance(self)
     end
     if self.task ~= task then return end
-    tell_listeners(self, false)
-    tell_apart(self)
+    notify_listeners(self, false)
+    notify_due(self)
     if self.task ~= task or may_end(self, task) or is_worn(self) then return end
-    io.rest(self, next(self.waiting) and LOOK or math.huge)
+    io.rest(self, next(self.waiting) and CHECK_EVERY or math.huge)
     self.failures = 0
   until self.task ~= task
 end
@@ -188,13 +188,13 @@ end
 -- Does not wait, so no operation can begin in between.
 local function stop(self)
   local client, ended = self.client, self.ended
-  tell_listeners(self, true)
+  notify_listeners(self, true)
   self.loop.report(pcall(self.loop.io.stop, self))
   self.task, self.client, self.ended = nil, nil, nil
   if self.closing then self.loop.io.close(client) end
-  for _, teller in ipairs(tellers) do teller:collect() end -- before the client may be collected
+  for _, notifier in ipairs(notifiers) do notifier:collect() end -- the client may be collected next
   if ended then fire(self, ended) end
-  if self.loop.check() then tell_apart(self) end
+  if self.loop.check() then notify_due(self) end
 end
 
 -- Whether no task works, however often one is started.
@@ -256,8 +256,8 @@ function pump.start(self, client)
 end
 
 -- Call it after a change of the core.
-local function turn(self)
-  if self.client then self.loop.io.turn(self) end
+local function advance(self)
+  if self.client then self.loop.io.advance(self) end
 end
 
 local NO_TASK = "cannot start a %s: "
@@ -285,14 +285,14 @@ local function revive(self, client, waiter)
     self.loop.io.wake(self)
   end
   local started, message = pump.start(self, client)
-  if started then turn(self) end
+  if started then advance(self) end
   return started, message
 end
 
 -- Starts a task without a waiter. → whether it has begun
 function pump.start_for_nobody(self, client)
   local started, message = pump.start(self, client)
-  if started then turn(self) else self.loop.report(nil, no_task(self, message)) end
+  if started then advance(self) else self.loop.report(nil, no_task(self, message)) end
   return started
 end
 
@@ -337,7 +337,7 @@ end
 -- goes on: then the operation is abandoned. → whether the signal has fired
 local function await(self, waiter, number)
   local ready = waiter.ready
-  local seconds = self.comes_by == math.huge and LOOK or self.loop.comes_within
+  local seconds = self.comes_by == math.huge and CHECK_EVERY or self.loop.comes_within
   local till = now() + seconds
   local waited, fired = pcall(ready.wait, ready, seconds)
   if waited then
@@ -346,7 +346,7 @@ local function await(self, waiter, number)
   end
   if ready.free then ready:free() end
   if not waiter.abandoned then pump.abandon(self, number, waiter) end
-  turn(self)
+  advance(self)
   error(fired, 0)
 end
 
@@ -545,7 +545,7 @@ function pump.interrupt(self, term)
   for number, waiter in pairs(self.waiting) do
     if waiter.gives_way == term then
       pump.abandon(self, number, waiter)
-      turn(self)
+      advance(self)
       return fire(self, waiter.ready)
     end
   end

@@ -1,19 +1,19 @@
 -- Calls the user's functions for what has happened, one at a time and in order, in whichever
--- coroutine finds it. A function may wait there; what comes meanwhile is told after it, by the same
--- coroutine, or by another one if that ends in the middle.
+-- coroutine finds it. A function may wait there; what comes meanwhile is reported after it, by the
+-- same coroutine, or by another one if that ends in the middle.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 
 local now = core.now
 
-local LOOK = 1 -- seconds between two looks whether a request still exists
+local CHECK_EVERY = 1 -- seconds between two checks whether a request still exists
 local ROUNDS = 100 -- of what the functions themselves cause
 
-local Teller = {}
-Teller.__index = Teller
+local Notifier = {}
+Notifier.__index = Notifier
 
-local teller = {}
+local notifier = {}
 
 -- coroutine -> how many of the user's functions are running there, one inside of the other
 local depths = setmetatable({}, { __mode = "k" })
@@ -23,23 +23,23 @@ local function here()
 end
 
 -- How many of these functions the caller runs inside of.
-function teller.depth()
+function notifier.depth()
   return depths[here()] or 0
 end
 
 -- gather(add) calls add(item) for what has happened since; call(item) → true | false, an error
-function teller.new(gather, call)
+function notifier.new(gather, call)
   local self = {
     gather = gather, call = call,
     queue = {}, first = 1, last = 0,
-    turn = false, -- of the coroutine that tells
-    comes_by = 0, -- until when one that will tell may begin; for the pump
+    turn = false, -- of the coroutine that notifies
+    comes_by = 0, -- until when the next coroutine may begin; for the pump
   }
   function self.add(item)
     self.queue[self.last + 1] = item
     self.last = self.last + 1
   end
-  return setmetatable(self, Teller)
+  return setmetatable(self, Notifier)
 end
 
 -- ---- the turn ----
@@ -50,18 +50,18 @@ local function new_turn()
   local mark, thread = driver.owner.mark(), coroutine.running()
   return setmetatable({
     mark = mark, thread = thread, of_request = mark ~= nil, of_main = thread == nil,
-    looked_at = now(),
+    checked_at = now(),
   }, weak)
 end
 
 local function has_request(turn)
-  if now() < turn.looked_at + LOOK then return true end
+  if now() < turn.checked_at + CHECK_EVERY then return true end
   if turn.mark == nil or not driver.owner.lives(turn.mark) then return false end
-  turn.looked_at = now()
+  turn.checked_at = now()
   return true
 end
 
--- Whether the coroutine that has this turn can still end it. In nginx only the request tells.
+-- Whether the coroutine that has this turn can still end it. In nginx only the request shows it.
 local function is_living(turn)
   if turn.of_request then return has_request(turn) end
   return turn.of_main or turn.thread ~= nil and coroutine.status(turn.thread) ~= "dead"
@@ -71,16 +71,16 @@ local function is_taken(self)
   return self.turn and is_living(self.turn)
 end
 
--- ---- telling ----
+-- ---- notifying ----
 
--- Takes what has happened into the queue. → whether there is something to tell
-function Teller.collect(self)
+-- Takes what has happened into the queue. → whether there is something to report
+function Notifier.collect(self)
   self.gather(self.add)
   return self.first <= self.last
 end
 
--- Whether there is something to tell, and nobody who does.
-function Teller.is_due(self)
+-- Whether there is something to report, and no coroutine does.
+function Notifier.is_due(self)
   if is_taken(self) then return false end
   return self.first <= self.last or self:collect()
 end
@@ -103,7 +103,7 @@ local function call_inside(self, item)
 end
 
 -- → whether no function raised an error, the first error
-local function tell_all(self, turn)
+local function notify_all(self, turn)
   local fine, failure = true, nil
   for _ = 1, ROUNDS do
     while self.turn == turn and self.first <= self.last do
@@ -122,11 +122,11 @@ local function leave(self, turn, ran, ...)
 end
 
 -- → whether no function raised an error, the first error
-function Teller.tell(self)
+function Notifier.notify(self)
   if not self:is_due() then return true end
   local turn = new_turn()
   self.turn = turn
-  return leave(self, turn, pcall(tell_all, self, turn))
+  return leave(self, turn, pcall(notify_all, self, turn))
 end
 
-return teller
+return notifier
