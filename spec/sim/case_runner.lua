@@ -27,16 +27,16 @@ local function is_same(one, other)
   return one.err == other.err
 end
 
--- A subscriber. heard(): the texts of all messages since the last time.
+-- A subscriber. received(): the texts of all messages since the last time.
 local function listener(server, channel, sharded)
-  local replies, heard = resp.replies(), {}
+  local replies, texts = resp.replies(), {}
   local client = server:connect(function(bytes) replies:feed(bytes) end)
   client:call { sharded and "SSUBSCRIBE" or "SUBSCRIBE", channel }
   return {
-    heard = function()
-      heard = {}
-      for message in function() return replies:next() end do heard[#heard + 1] = message[3] end
-      return heard
+    received = function()
+      texts = {}
+      for message in function() return replies:next() end do texts[#texts + 1] = message[3] end
+      return texts
     end,
     close = function() client:close() end,
   }

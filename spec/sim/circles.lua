@@ -38,7 +38,7 @@ end
 -- …and whether it waits for the key, or waited.
 local function wants(self, task, name, late)
   local ended, process = task.waits[name], task.process
-  if ended and process.dead then ended = math.min(ended, process.heard_until or 0) end
+  if ended and process.dead then ended = math.min(ended, process.received_until or 0) end
   return ended and self.world.now - ended < math.min(late, self.unheard)
 end
 
@@ -68,7 +68,7 @@ local function looks(task)
   return task.plan.deadlock_check and task.process.plan.introduced and not within
 end
 
-local function all_look(tasks)
+local function all_search(tasks)
   for _, task in ipairs(tasks) do
     if not looks(task) then return false end
   end
@@ -85,7 +85,7 @@ function Circles:waits(task, key)
   self.tasks[task.slot], task.waits[key] = task, math.huge
   local tasks = circle_of(self, task, 0)
   if not tasks then return end
-  local circle = { since = self.world.now, all_look = all_look(tasks) }
+  local circle = { since = self.world.now, all_search = all_search(tasks) }
   for _, member in ipairs(tasks) do member.circle = circle end
   self.world:note("%s closes a circle of %d", task.name, #tasks)
 end
@@ -114,7 +114,7 @@ function Circles:ends(task, key, code)
   local circle = task.circle
   if code == "deadlock" and task.plan.deadlock_check then
     check_told(self, task)
-  elseif self.calm and circle and circle.all_look and not circle.over
+  elseif self.calm and circle and circle.all_search and not circle.over
       and circle_of(self, task, 0) then
     check_soon(self, task, circle)
   end

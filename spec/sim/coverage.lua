@@ -121,7 +121,7 @@ local function mark(name)
   seen[name] = true
 end
 
-function coverage.look(process)
+function coverage.note_states(process)
   local now, size = states(process)
   for i = 1, size do mark("state " .. now[i]) end
 end

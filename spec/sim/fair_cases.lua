@@ -59,7 +59,7 @@ local function timeout(c, owner)
   return score and score - T0_MS
 end
 
-local function hears(c, owner) return c.listen("holdfast_grant:" .. owner:sub(1, 36)) end
+local function listen_as(c, owner) return c.listen("holdfast_grant:" .. owner:sub(1, 36)) end
 
 -- ---- acquire ----
 
@@ -261,11 +261,11 @@ case("a script lowers the timeouts of a thousand", function(c)
 end)
 
 case("nobody passes the list, and the first one is told", function(c)
-  local heard = hears(c, OTHER)
+  local listener = listen_as(c, OTHER)
   listed(c, { { OTHER, 6000 } })
   c.same({ 0, GRANT, 0, 0, "" }, acquire(c, OWNER))
   c.same({ 0, GRANT, 1, 0, "" }, waits(c, OWNER))
-  c.same({ "1 recheck 1", "1 recheck 1" }, heard.heard())
+  c.same({ "1 recheck 1", "1 recheck 1" }, listener.received())
   c.same(1, waits(c, OTHER)[1])
   c.same({ OWNER }, list(c))
 end)
@@ -275,19 +275,19 @@ case("an end that comes earlier is said to the first one in the list", function(
   c.same(1, acquire(c, OWNER)[1])
   listed(c, { { JAVA, JAVA_MS }, { JAVA2, 2 * JAVA_MS } })
   c.same(1, c.run("fair_extend", { LOCK, LIST }, OWNER, LEASE + 1, "", "", CHANNEL))
-  c.same({ {}, {} }, { java.heard(), behind.heard() })
+  c.same({ {}, {} }, { java.received(), behind.received() })
   c.same(1, c.run("fair_extend", { LOCK, LIST }, OWNER, 900, "", "", CHANNEL))
-  c.same({ { "0" }, {} }, { java.heard(), behind.heard() })
+  c.same({ { "0" }, {} }, { java.received(), behind.received() })
   c.cmd("DEL", LIST)
   c.same(1, c.run("fair_extend", { LOCK, LIST }, OWNER, 800, "", "", CHANNEL))
-  c.same({ {}, {} }, { java.heard(), behind.heard() })
+  c.same({ {}, {} }, { java.received(), behind.received() })
 end)
 
 case("who is free to look at soon is looked at soon", function(c)
-  local heard = hears(c, OTHER)
+  local listener = listen_as(c, OTHER)
   listed(c, { { OTHER, 200 } })
   c.same({ 0, 200, 1, 0, "" }, waits(c, OWNER))
-  heard.close()
+  listener.close()
 end)
 
 case("the dead at the head are forgotten: no timeout, one that has passed, a client that is gone",
@@ -318,18 +318,18 @@ end)
 -- ---- release, leave, force ----
 
 case("a release tells the first one, of ours or of Java", function(c)
-  local ours, theirs = hears(c, OTHER), c.listen(CHANNEL .. ":" .. JAVA)
+  local ours, theirs = listen_as(c, OTHER), c.listen(CHANNEL .. ":" .. JAVA)
   holds(c, OWNER)
   listed(c, { { JAVA, JAVA_MS }, { OTHER, 6000 } })
   c.same(1, release(c, OWNER))
-  c.same({ "0" }, theirs.heard())
-  c.same({}, ours.heard())
+  c.same({ "0" }, theirs.received())
+  c.same({}, ours.received())
   c.same(JAVA_MS, timeout(c, JAVA))
   c.cmd("LPOP", LIST)
   holds(c, OWNER)
   c.same(1, release(c, OWNER))
-  c.same({ "1 recheck 1" }, ours.heard())
-  c.same({}, theirs.heard())
+  c.same({ "1 recheck 1" }, ours.received())
+  c.same({}, theirs.received())
 end)
 
 case("a waiter of Java that does not listen has a moment, and not another one", function(c)
@@ -345,11 +345,11 @@ case("a waiter of Java that does not listen has a moment, and not another one", 
 end)
 
 case("a release of one of several holds tells nobody", function(c)
-  local heard = c.listen(CHANNEL .. ":" .. JAVA)
+  local listener = c.listen(CHANNEL .. ":" .. JAVA)
   holds(c, OWNER, 2)
   listed(c, { { JAVA, JAVA_MS } })
   c.same(2, release(c, OWNER, 1))
-  c.same({}, heard.heard())
+  c.same({}, listener.received())
   c.same({ -2, "1" }, { release(c, OTHER), c.cmd("HGET", LOCK, OWNER) })
   c.same({ 1, -1 }, { release(c, OWNER), release(c, OWNER) })
 end)
@@ -359,13 +359,13 @@ case("in a cluster Java is told on either channel", function(c)
   holds(c, OWNER)
   listed(c, { { JAVA, JAVA_MS } })
   c.same(1, release(c, OWNER, 0, "sharded_fair_release"))
-  c.same({ { "0" }, { "0" } }, { sharded.heard(), plain.heard() })
+  c.same({ { "0" }, { "0" } }, { sharded.received(), plain.received() })
   c.same(JAVA_MS, timeout(c, JAVA))
 end)
 
 case("a release that may not publish frees the lock all the same", function(c)
   for _, owner in ipairs { JAVA, OTHER } do
-    local heard = hears(c, OTHER)
+    local listener = listen_as(c, OTHER)
     holds(c, OWNER)
     listed(c, { { owner, 6000 } })
     c.refuse("publish")
@@ -373,7 +373,7 @@ case("a release that may not publish frees the lock all the same", function(c)
     c.refuse()
     c.same(0, c.cmd("EXISTS", LOCK))
     c.cmd("DEL", LIST, TIMEOUTS)
-    heard.close()
+    listener.close()
   end
 end)
 
@@ -388,27 +388,27 @@ end)
 case("…nor do timeouts that are none", function(c)
   c.cmd("SET", TIMEOUTS, "v")
   c.cmd("RPUSH", LIST, OTHER)
-  for _, lets_go in ipairs {
+  for _, releases in ipairs {
     function() return release(c, OWNER) end,
     function() return leave(c, OWNER, 0, "waits") end,
     function() return force(c) end,
   } do
     holds(c, OWNER)
-    c.same(1, lets_go())
+    c.same(1, releases())
     c.same(0, c.cmd("EXISTS", LOCK))
   end
   c.same({ OTHER }, list(c))
 end)
 
 case("a wait that ends leaves its place, and tells the next one if the lock is free", function(c)
-  local heard = hears(c, THIRD)
+  local listener = listen_as(c, THIRD)
   listed(c, { { OTHER, 6000 }, { THIRD, 6000 } })
   c.same(0, leave(c, OTHER, 0, "waits"))
   c.same({ THIRD }, list(c))
-  c.same({ "1 recheck 1" }, heard.heard())
+  c.same({ "1 recheck 1" }, listener.received())
   holds(c, OWNER)
   c.same(0, leave(c, OTHER, 0, "waits"))
-  c.same({}, heard.heard())
+  c.same({}, listener.received())
 end)
 
 case("what an acquire has left is undone", function(c)
@@ -419,12 +419,12 @@ case("what an acquire has left is undone", function(c)
 end)
 
 case("force frees a lock, and nothing that is none", function(c)
-  local heard = c.listen(CHANNEL .. ":" .. JAVA)
+  local listener = c.listen(CHANNEL .. ":" .. JAVA)
   c.same(0, force(c))
   holds(c, JAVA2)
   listed(c, { { JAVA, JAVA_MS } })
   c.same({ 1, 0 }, { force(c), c.cmd("EXISTS", LOCK) })
-  c.same({ "0" }, heard.heard())
+  c.same({ "0" }, listener.received())
   c.same({ JAVA }, list(c))
   c.cmd("DEL", LIST, TIMEOUTS)
   for _, make in ipairs {

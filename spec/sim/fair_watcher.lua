@@ -18,7 +18,7 @@ function Fair.new(world, servers, plan)
   self.java_wait_ms = 0
   for _, part in ipairs(plan.parts) do
     if part.what == "java_fair" then self.java_wait_ms = max(self.java_wait_ms, part.wait * 1000) end
-    if part.dies then self.foreign, self.look_us = true, self.look_us + UNHEARD_US end
+    if part.dies then self.foreign, self.recheck_us = true, self.recheck_us + UNHEARD_US end
     -- It goes without a word to those behind it, also when it has just been told of a release.
     if part.patience then self.foreign = true end
   end
@@ -47,16 +47,16 @@ local function timeout_of(self, key, owner)
   return zset and zset.score_of[owner]
 end
 
-local function hears(self, owner)
+local function is_subscribed(self, owner)
   return self.server.redis.channels[wire.channel_of(wire.client_of_owner(owner))] ~= nil
 end
 
--- The list as it is: { owner =, till =, heard = }, …
+-- The list as it is: { owner =, till =, subscribed = }, …
 local function snapshot(self, key)
   local list = {}
   for i, owner in ipairs(waiters_of(self, key)) do
     list[i] = { owner = owner, till = timeout_of(self, key, owner),
-      heard = not wire.is_ours(owner) or hears(self, owner) }
+      subscribed = not wire.is_ours(owner) or is_subscribed(self, owner) }
   end
   return list
 end
@@ -64,7 +64,7 @@ end
 -- Its timeout has passed, or its client is gone.
 local function is_dead(self, waiter)
   local past = not waiter.till or waiter.till <= self.server.redis:now_ms()
-  return past or not waiter.heard
+  return past or not waiter.subscribed
 end
 
 function Fair:before(name, client, args)
@@ -101,7 +101,7 @@ local function check_gone(self, key, args, actor)
     local owner = waiter.owner
     local own = owner == key.holder or owner == actor or wire.names(args, owner)
     if not is_in(list, owner) and not own then
-      local lives = self.calm and wire.is_ours(owner) and waiter.heard
+      local lives = self.calm and wire.is_ours(owner) and waiter.subscribed
       if lives or not is_dead(self, waiter) then
         self.world:fail("queue", "%s: %s was dropped from the list", key.name, owner)
       end
@@ -153,7 +153,7 @@ local function check_head(self, key, name, reply)
   if name == "fair_force" and status == 0 then return end
   local owner = waiters_of(self, key)[1]
   if owner and is_dead(self, { till = timeout_of(self, key, owner),
-    heard = not wire.is_ours(owner) or hears(self, owner) }) then
+    subscribed = not wire.is_ours(owner) or is_subscribed(self, owner) }) then
     self.world:fail("dead", "%s: free, and %s, which is dead, is the first", key.name, owner)
   end
 end

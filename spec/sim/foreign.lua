@@ -41,10 +41,10 @@ function Foreign.new(world, server, watcher, plan, slot, seed)
     rounds = plan.rounds, channel = wire.releases_of(plan.key), turn = 0,
   }, Foreign)
   self.client = server.redis:connect(function(bytes)
-    self:hears(bytes)
+    self:receive(bytes)
   end, function() self.gone = true end)
   self.listener = server.redis:connect(function(bytes)
-    self:hears(bytes)
+    self:receive(bytes)
   end, function() self.gone = true end)
   world:at(plan.start, self.try, self, 0)
   return self
@@ -72,7 +72,7 @@ function Foreign:listen(on)
   self.listener:feed(resp.command { on and "SUBSCRIBE" or "UNSUBSCRIBE", self.channel })
 end
 
-function Foreign:hears(bytes)
+function Foreign:receive(bytes)
   if bytes:find("\r\n0\r\n", 1, true) and self.waits then
     self:later(self.try, self.prng:range(200, 3000), self.turn)
   end

@@ -12,7 +12,7 @@ local wire = require "spec.sim.wire"
 local max = math.max
 
 local PLACE = "a place in the queue"
-local LOOK = 50000
+local CHECK_EVERY = 50000
 local PROMPT = 500000  -- while all is well
 local AGAIN = 1500000  -- behind trouble: what has failed is tried again after a second
 local QUIET = 1500000  -- without trouble until then, all is well
@@ -48,7 +48,7 @@ function GivenUp:promoted()
 end
 
 -- A program has let go of what the owner had there.
-function GivenUp:let_go(owner, server)
+function GivenUp:released(owner, server)
   local master = self.of.topology.master
   self.freed[owner] = true
   if master and server ~= master then self.excused[owner] = true end
@@ -68,7 +68,7 @@ local function at_master(self)
   local topology = self.of.topology
   return function(name)
     local server = topology.master or topology:node_of(name)
-    server.redis:look_at_clock()
+    server.redis:read_clock()
     return rules.live(server, name), server
   end
 end
@@ -117,7 +117,7 @@ local function left_of(self, process, key)
   return list, since
 end
 
-local function look(self, process, key)
+local function check(self, process, key)
   local state = self.looks[process][key.name]
   state.due = false
   if process.dead then return end
@@ -143,7 +143,7 @@ function GivenUp:watch(process, key)
   local state = states[key.name]
   if state.due then return end
   state.due = true
-  self.world:at(self.world.now + LOOK, look, self, process, key)
+  self.world:at(self.world.now + CHECK_EVERY, check, self, process, key)
 end
 
 return GivenUp

@@ -26,10 +26,10 @@ function java.new(class, world, server, watcher, plan, slot, seed, channel)
     prng = Prng.new(seed + slot), rounds = plan.rounds, turn = 0, channel = channel,
     owner = java.UUID:format(slot) .. ":1", name = "java " .. slot,
   }, class)
-  local function hears(bytes) self:hears(bytes) end
+  local function receive(bytes) self:receive(bytes) end
   local function drops() self:ends() end
-  self.client = server.redis:connect(hears, drops)
-  self.listener = server.redis:connect(hears, drops)
+  self.client = server.redis:connect(receive, drops)
+  self.listener = server.redis:connect(receive, drops)
   world:at(plan.start, self.begin, self)
   return self
 end
@@ -106,10 +106,10 @@ function java:listen(on)
 end
 
 -- What is heard while it does not wait ends its next wait at once: Redisson counts messages.
-function java:hears(bytes)
+function java:receive(bytes)
   if not bytes:find(self.message) then return end
   if self.waits then self:later(self.try, self.prng:range(200, 3000), self.turn)
-  else self.told = true end
+  else self.notified = true end
 end
 
 -- → whether it has something to do before it sleeps, and does it: to try again after an error, to
@@ -132,8 +132,8 @@ end
 
 -- What it has heard before comes first.
 function java:heeds()
-  if not self.told then return false end
-  self.told = false
+  if not self.notified then return false end
+  self.notified = false
   self:later(self.try, self.prng:range(200, 3000), self.turn)
   return true
 end

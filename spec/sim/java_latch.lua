@@ -19,7 +19,7 @@ function Java:send(done, script)
 end
 
 function Java:begin()
-  self.told = false
+  self.notified = false
   if self.plan.calls == "await" then return self:try(self.turn) end
   self:send(self.over, scripts[self.plan.calls])
 end

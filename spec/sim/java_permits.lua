@@ -24,7 +24,7 @@ end
 function Java:claims() return { self.claim } end
 
 function Java:begin()
-  self.told = false
+  self.notified = false
   self:try(self.turn)
 end
 

@@ -28,7 +28,7 @@ function Java:claims()
 end
 
 function Java:begin()
-  self.kind, self.told = self.plan.kind, false
+  self.kind, self.notified = self.plan.kind, false
   self:try(self.turn)
 end
 
@@ -58,7 +58,7 @@ function Java:answered(reply)
   self:later(self.try, math.max(1000, reply * 1000), self.turn)
 end
 
-function Java:let_go(kind, script, done)
+function Java:unlock(kind, script, done)
   if self.gone then return end
   self.watcher:claim(self.claim_of[kind], 0)
   self.claim_of[kind] = nil
@@ -66,14 +66,14 @@ function Java:let_go(kind, script, done)
 end
 
 function Java:end_write()
-  self:let_go("write", scripts.END_WRITE, function()
+  self:unlock("write", scripts.END_WRITE, function()
     if self.claim_of.read then return self:later(self.end_read, self.plan.nap) end
     self:over()
   end)
 end
 
 function Java:end_read()
-  self:let_go("read", scripts.END_READ, self.over)
+  self:unlock("read", scripts.END_READ, self.over)
 end
 
 return Java

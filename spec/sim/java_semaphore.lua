@@ -22,7 +22,7 @@ function Java:send(done, script)
 end
 
 function Java:begin()
-  self.told = false
+  self.notified = false
   self:try(self.turn)
 end
 

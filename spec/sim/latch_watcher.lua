@@ -82,7 +82,7 @@ end
 
 function Watcher:before(_, client, _, server)
   local process = client.process
-  server.redis:look_at_clock()
+  server.redis:read_clock()
   check_asleep(self)
   self.count = count_of(self, server)
   if process then rules.count_command(self.world, process) end

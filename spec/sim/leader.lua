@@ -13,7 +13,7 @@ local FILE = "./lua/holdfast/lead.lua"
 local leader = {}
 
 local tasks = setmetatable({}, { __mode = "k" }) -- coroutine -> the task that leads in it
-local told -- the client whose turn it is
+local active -- the client whose turn it is
 
 local function current()
   return tasks[coroutine.running()]
@@ -31,11 +31,11 @@ end
 local has_losses, pending_loss = core.client.has_losses, core.lock.pending_loss
 
 function core.client.has_losses(client)
-  return (not told or client == told) and has_losses(client)
+  return (not active or client == active) and has_losses(client)
 end
 
 function core.lock.pending_loss(lock)
-  return (not told or core.lock.data(lock).client == told) and pending_loss(lock) or nil
+  return (not active or core.lock.data(lock).client == active) and pending_loss(lock) or nil
 end
 
 -- ---- the module, or a mutant of it ----
@@ -53,14 +53,14 @@ end
 -- ---- a term ----
 
 -- Takes note of what the term says now; in the task's coroutine.
-function leader.look(task)
+function leader.check(task)
   local mine = task.term
-  told = task.process.client
+  active = task.process.client
   local leads = mine.term:is_leader()
   local left = leads and core.lock.standing(mine.term.lock) or 0
   task.watcher:leads(mine, leads,
     leads and floor(task.process:moment(task.process:clock() + left)) or 0)
-  told = nil
+  active = nil
 end
 
 local function serve(task, term, number)
@@ -68,17 +68,17 @@ local function serve(task, term, number)
   task.term = { term = term, who = task.name, task = task, number = number,
     asked_at = task.asked_at, lease_us = plan.lease * 1.02e6 + 5000 }
   task.watcher:begins(task.term)
-  leader.look(task)
+  leader.check(task)
   for _, nap in ipairs(plan.naps) do
     task.sleep(nap)
-    leader.look(task)
+    leader.check(task)
   end
   if number < plan.rounds then return end
-  told = task.process.client
+  active = task.process.client
   task.resigned, task.term.resigned = true, true
   term:resign()
-  told = nil
-  leader.look(task)
+  active = nil
+  leader.check(task)
 end
 
 -- Runs wait(...), which raises when the schedule ends; what comes after that in the task does, too.
@@ -89,7 +89,7 @@ local function unless_stopped(task, ran, ...)
 end
 
 local function wait(task, run, ...)
-  told = nil
+  active = nil
   return unless_stopped(task, pcall(run, task, ...))
 end
 
@@ -113,7 +113,7 @@ local function call_of(task, tools)
     local result, message, code = wait(task, tools.await, core.lock.begin(lock, verb, seconds),
       verb, task.plan.key, seconds)
     if verb == "acquire" and result then go_on_late(task) end
-    told = process.client
+    active = process.client
     return result, message, code
   end
 end
@@ -136,7 +136,7 @@ function leader.run(task, tools)
       return "served"
     end)
   local last = task.term
-  told, task.term = nil, nil
+  active, task.term = nil, nil
   tasks[coroutine.running()] = nil
   task.watcher:leads_no_more(task, number, result, code)
   if last then task.watcher:ends(last, result, code) end

@@ -70,8 +70,8 @@ local function finish(connection)
 end
 
 -- Until then a server may believe that the process, if that is gone, listens.
-local function heard_until(process, at)
-  process.heard_until = max(process.heard_until or 0, at)
+local function received_until(process, at)
+  process.received_until = max(process.received_until or 0, at)
 end
 
 function up_arrives(connection)
@@ -83,7 +83,7 @@ function up_arrives(connection)
   if connection.given_up and (blocked > now or connection.up_was_blocked) then
     if take_first(connection.up_way).run == finish then
       local at = max(blocked, now) + connection.process.half_open
-      heard_until(connection.process, at)
+      received_until(connection.process, at)
       connection.world:at(at, finish, connection)
     end
     return
@@ -220,7 +220,7 @@ end
 -- The process is gone; the server notices after `delay`.
 function Connection:orphan(delay)
   self.given_up = true
-  heard_until(self.process, self.world.now + delay)
+  received_until(self.process, self.world.now + delay)
   self.world:at(self.world.now + delay, finish, self)
 end
 
@@ -239,7 +239,7 @@ function Connection:drop(delay)
   pass_turn(self)
   self.world:at(self.world.now + process:latency(), dropped, self)
   local at = max(self.up_at, self.up_stalled_until + 2, self.world.now + delay)
-  heard_until(process, at)
+  received_until(process, at)
   self.world:at(at, finish, self)
 end
 

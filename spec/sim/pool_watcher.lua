@@ -80,7 +80,7 @@ local function end_of(self, key, claim)
   return first
 end
 
-local function hears(self, client)
+local function is_subscribed(self, client)
   return self.server.redis.channels[wire.channel_of(client)] ~= nil
 end
 
@@ -121,7 +121,7 @@ function Watcher:claim(claim, till)
   claim.till, claim.permits = till, #ids_of(claim)
   key.claims[claim.slot] = till > self.world.now and claim or nil
   if till <= self.world.now then return end
-  self.server.redis:look_at_clock()
+  self.server.redis:read_clock()
   check_sum(self, key)
   check_backed(self, key, claim, "as the server has it")
 end
@@ -195,7 +195,7 @@ local function check_gap(self, key)
 end
 
 function Watcher:before(name, client, args)
-  self.server.redis:look_at_clock()
+  self.server.redis:read_clock()
   for _, key_name in ipairs(self.names) do
     check_gap(self, self.keys[key_name])
     check_asleep(self, self.keys[key_name])
@@ -228,7 +228,7 @@ local function check_order(self, key, owner)
     local score = queue.score_of[member]
     local known = not wire.is_record(member) and score > 0 and key.place_of
       and key.place_of[wire.owner_of(member)]
-    if known and (not place or known < place) and hears(self, wire.client_of(member)) then
+    if known and (not place or known < place) and is_subscribed(self, wire.client_of(member)) then
       self.world:fail("order", "%s: %s has overtaken %s", key.name, owner, member)
       return
     end
@@ -257,7 +257,7 @@ local function note_taken(self, key, args)
       if named then took = took + 1 else granted = granted + 1 end
       owner = owner or named
       if owner then check_order(self, key, owner) end
-      if not named and owner and not hears(self, owner:sub(1, 36)) then
+      if not named and owner and not is_subscribed(self, owner:sub(1, 36)) then
         self.world:fail("grant", "%s: granted to %s, which cannot hear it", key.name, owner)
       end
     end
@@ -272,7 +272,7 @@ local function check_waiters(self, key, args)
   for owner, member in pairs(key.member_of) do
     local stem, client = wire.ids_of(owner)[1]:sub(1, 14), wire.client_of(member)
     local left = not (queue and queue.score_of[member]) and not key.taken[stem] and queue
-    local legit = wire.names(args, member) or not hears(self, client)
+    local legit = wire.names(args, member) or not is_subscribed(self, client)
       or #wire.ids_of(owner) > (key.total or 0)
       or key.marked[client] or key.uncounted
     if left and not legit then
@@ -373,7 +373,7 @@ end
 
 local SIGNAL_OF = { permit_renew = "renewed", permit_release = "freed", permit_leave = "freed" }
 
-local function tell(self, key, name, client, reply, granted)
+local function announce(self, key, name, client, reply, granted)
   local process = client.process
   if not process then return end
   local waits = name == "permit_acquire" and type(reply) == "table" and reply[1] == 0
@@ -399,7 +399,7 @@ function Watcher:after(name, client, args, reply)
     check_token(self, key)
     check_marks(self, key, name, args, reply, granted + took)
     note_idle(self, key)
-    tell(self, key, name, client, reply, granted)
+    announce(self, key, name, client, reply, granted)
   end
 end
 
@@ -447,7 +447,7 @@ end
 
 -- → what the client has or waits for on the server, its key | nil
 function Watcher:left_by(uuid)
-  self.server.redis:look_at_clock()
+  self.server.redis:read_clock()
   for _, name in ipairs(self.names) do
     local leases, now = zset(self, self.keys[name].leases), self.server.redis:now_ms()
     local member = rules.place_of(zset(self, self.keys[name].queue), uuid)
@@ -460,14 +460,14 @@ end
 
 -- All is over; after `later` microseconds no lease runs any more.
 function Watcher:finish(later)
-  self.server.redis:look_at_clock()
+  self.server.redis:read_clock()
   for _, name in ipairs(self.names) do
     if not self.late then check_queue_left(self, self.keys[name]) end
     check_left(self, self.keys[name])
   end
   rules.check_channels(self.world, self.uuids, self.server.redis)
   self.world.now = self.world.now + later
-  self.server.redis:look_at_clock()
+  self.server.redis:read_clock()
   local now = self.server.redis:now_ms()
   for _, name in ipairs(self.names) do
     local leases = zset(self, self.keys[name].leases)

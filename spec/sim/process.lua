@@ -59,7 +59,7 @@ local function name_of(self, link)
 end
 
 -- Clients of a system learn of nodes as they go.
-local function look_for_links(self)
+local function find_links(self)
   local count = engine.links(self.client)
   if count == self.link_count then return end
   self.link_count = count
@@ -138,8 +138,8 @@ local function is_spinning(self)
   return self.ticks > MOST_TICKS
 end
 
-local function look_at_tasks(self)
-  for _, task in ipairs(self.tasks) do task:look() end
+local function check_tasks(self)
+  for _, task in ipairs(self.tasks) do task:wake_to_check() end
 end
 
 local function tick(self, at)
@@ -156,7 +156,7 @@ local function tick(self, at)
   end
   self:enter()
   engine.tick(self.client)
-  look_at_tasks(self)
+  check_tasks(self)
   self:pump()
 end
 
@@ -260,10 +260,10 @@ function Process:pump()
   for _ = 1, MOST_ROUNDS do
     local busy = is_asked(self)
     busy = resume_tasks(self) or busy
-    if self.plan.system then look_for_links(self) end
+    if self.plan.system then find_links(self) end
     for _, link in ipairs(self.links) do busy = serve(self, link) or busy end
     if not busy then
-      if self.world.coverage then self.world.coverage.look(self) end
+      if self.world.coverage then self.world.coverage.note_states(self) end
       if self.world.watches_states then tell_states(self) end
       return schedule_tick(self)
     end
@@ -284,7 +284,7 @@ function Process:fed(connection, bytes)
   self.world:mix(self.world.now % 1000003)
   self:enter()
   engine.feed(self.client, connection.link, bytes)
-  if not self.plan.busy then look_at_tasks(self) end
+  if not self.plan.busy then check_tasks(self) end
   self:pump()
 end
 
@@ -366,7 +366,7 @@ local function close_client(closing)
   self.closed = true
   engine.close(self.client)
   for _, task in ipairs(self.tasks) do task:on_closed() end
-  look_at_tasks(self)
+  check_tasks(self)
   rules.closes(closing.watcher, self)
 end
 

@@ -91,7 +91,7 @@ local function attend(prng, plan)
 end
 
 -- Programs that do not look at their holds whenever something is heard, but by their clock alone.
-local function look_seldom(prng, plan)
+local function check_seldom(prng, plan)
   for _, part in ipairs(plan.parts) do
     if part.what == "process" then part.busy = prng:chance(BUSY) or nil end
   end
@@ -195,6 +195,6 @@ return function(seed, make)
     end
   end
   add_faults(prng, plan)
-  look_seldom(Prng.new((seed * 47 + 73) % 2147483647), plan)
+  check_seldom(Prng.new((seed * 47 + 73) % 2147483647), plan)
   return plan
 end

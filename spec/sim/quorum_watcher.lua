@@ -66,8 +66,8 @@ local function holder_in(entry)
   return nil
 end
 
-local function look_at_clocks(self)
-  for _, server in ipairs(self.servers) do server.redis:look_at_clock() end
+local function read_clocks(self)
+  for _, server in ipairs(self.servers) do server.redis:read_clock() end
 end
 
 -- → the owner's count | nil
@@ -95,7 +95,7 @@ end
 
 -- Data of a server is about to be lost.
 function Watcher:forget(server)
-  server.redis:look_at_clock()
+  server.redis:read_clock()
   for _, name in ipairs(self.names) do
     local key, entry = self.keys[name], live(server, name)
     local owner, ghosts = holder_in(entry), key.ghosts[server.index]
@@ -125,7 +125,7 @@ end
 
 local function check_backed(self, key, claim)
   if is_excused(key, claim) or key.loss_at >= 0 then return end
-  look_at_clocks(self)
+  read_clocks(self)
   local till = majority_until(self, key, claim.owner)
   if claim.till > till then
     self.world:fail("backed", "%s: %s believes in it until %.6f, a majority has it until %.6f",
@@ -306,7 +306,7 @@ end
 local RENEWALS = { renew = true, mutex_renew = true }
 
 function Watcher:before(name, client, args, server)
-  server.redis:look_at_clock()
+  server.redis:read_clock()
   if not client.process then return end
   count_command(self, client.process, server)
   wire.each_lock(name, args, note_queue, self)
@@ -371,7 +371,7 @@ local function check_lock_left(self, key, server)
 end
 
 local function each_key(self, run)
-  look_at_clocks(self)
+  read_clocks(self)
   for _, server in ipairs(self.servers) do
     for _, name in ipairs(self.names) do run(self, self.keys[name], server) end
   end

@@ -80,7 +80,7 @@ local function queue_of(self, key)
   return entry and entry.value or nil
 end
 
-local function hears(self, member)
+local function is_subscribed(self, member)
   return self.server.redis.channels[wire.channel_of(wire.client_of(member))] ~= nil
 end
 
@@ -101,7 +101,7 @@ end
 
 local function check_backed(self, key, claim)
   if is_excused(key, claim) then return end
-  self.server.redis:look_at_clock()
+  self.server.redis:read_clock()
   local till = end_of(self, key, claim.owner)
   if not till or claim.till > till + CLOCKS_US then
     self.world:fail("backed", "%s: %s believes that it may %s until %.6f, the server says %s",
@@ -188,7 +188,7 @@ local function check_asleep(self, key)
 end
 
 function ReadWrite:before(name, client, args)
-  self.server.redis:look_at_clock()
+  self.server.redis:read_clock()
   if client.process then rules.count_command(self.world, client.process) end
   for _, key_name in ipairs(self.names) do
     local key = self.keys[key_name]
@@ -206,9 +206,9 @@ function ReadWrite:before(name, client, args)
     for i, member in ipairs(key.was and queue_of(self, key).members or {}) do
       key.was.members[i], key.was.scores[i] = member, queue_of(self, key).scores[i]
     end
-    key.counted, key.heard = live(self, key.counter) ~= nil, {}
+    key.counted, key.subscribed = live(self, key.counter) ~= nil, {}
     for _, member in ipairs(key.was and key.was.members or {}) do
-      key.heard[member] = hears(self, member)
+      key.subscribed[member] = is_subscribed(self, member)
     end
   end
   if name == "rw_renew" then self:check_renewal(client, args, 2) end
@@ -245,7 +245,7 @@ local function check_order(self, key, owner, args)
   for i, member in ipairs(key.was.members) do
     local score = key.was.scores[i]
     local stays = queue and queue.score_of[member] == score
-    if stays and score > 0 and score < own_score and key.heard[member]
+    if stays and score > 0 and score < own_score and key.subscribed[member]
         and not wire.names(args, member) then
       self.world:fail("order", "%s: %s has overtaken %s", key.name, owner, member)
       return
@@ -262,7 +262,7 @@ local function check_gap(self, key)
   end
   local gap = since and self.world.now - max(since, key.free_since) or 0
   local freed = since and self.world.now - max(since, key.freed_at) or 0
-  if gap > CALM_GAP + self.look_us or freed > CALM_GAP then
+  if gap > CALM_GAP + self.recheck_us or freed > CALM_GAP then
     self.world:fail("idle", "%s: free for %.3f s while somebody waits", key.name, gap / 1e6)
   end
 end
@@ -289,7 +289,7 @@ local function check_left(self, key, args)
     local gone = not (queue and queue.score_of[member]) and key.was.scores[i] > 0
     local evicted = self.missed[wire.client_of(member)]
     local legit = key.holders[wire.owner_of(member)] or wire.names(args, member)
-      or not key.heard[member] or evicted
+      or not key.subscribed[member] or evicted
     if gone and not legit then
       self.world:fail("queue", "%s: %s was dropped from the queue", key.name, member)
     end
@@ -324,7 +324,7 @@ local function check_waiting(self, key, holders, args)
     live_holders = live_holders + (end_of(self, key, owner) and 1 or 0)
   end
   for i, member in ipairs(queue and queue.members or {}) do
-    if queue.scores[i] > 0 and (hears(self, member) or wire.names(args, member)) then
+    if queue.scores[i] > 0 and (is_subscribed(self, member) or wire.names(args, member)) then
       if live_holders == 0 or not writer and not wire.writes(member) then
         self.world:fail("idle", "%s: %s could come in and waits", key.name, member)
       end
@@ -339,7 +339,7 @@ local function check_drain(self, key, args)
   local mode = entry and entry.value.values.mode
   if not mode or not mode:find("^drain:") then return end
   for i, member in ipairs(queue and queue.members or {}) do
-    if queue.scores[i] > 0 and (hears(self, member) or wire.names(args, member)) then
+    if queue.scores[i] > 0 and (is_subscribed(self, member) or wire.names(args, member)) then
       if wire.writes(member) then return end
       break
     end
@@ -486,7 +486,7 @@ end
 -- ---- the end ----
 
 function ReadWrite:left_by(uuid)
-  self.server.redis:look_at_clock()
+  self.server.redis:read_clock()
   for _, name in ipairs(self.names) do
     local key = self.keys[name]
     for owner in pairs(holders_of(self, key)) do
@@ -521,11 +521,11 @@ end
 
 function ReadWrite:finish(later)
   local world = self.world
-  self.server.redis:look_at_clock()
+  self.server.redis:read_clock()
   for _, name in ipairs(self.names) do check_left_over(self, self.keys[name]) end
   rules.check_channels(world, self.uuids, self.server.redis)
   world.now = world.now + later
-  self.server.redis:look_at_clock()
+  self.server.redis:read_clock()
   check_all_gone(self)
   rules.check_queues_gone(self)
 end

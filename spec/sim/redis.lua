@@ -91,12 +91,12 @@ function Redis.new(options)
     databases = {}, channels = {}, patterns = {}, shards = {}, scripts = {}, outbox = {},
     connected = {}, last_id = 0, runs = 1,
   }, Server)
-  self:look_at_clock()
+  self:read_clock()
   self.started_us = self.now_us
   return self
 end
 
-function Server:look_at_clock()
+function Server:read_clock()
   self.now_us = math.floor(self.clock())
 end
 
@@ -157,7 +157,7 @@ function Server:restart(options)
   for _, client in ipairs(self:clients()) do client:drop() end
   self.scripts, self.outbox = {}, {}
   self.runs = self.runs + 1
-  self:look_at_clock()
+  self:read_clock()
   self.started_us = self.now_us
   if not (options and options.keep_data) then self:flush() end
 end
@@ -281,7 +281,7 @@ end
 
 local function execute(client, args)
   local server = client.server
-  server:look_at_clock()
+  server:read_clock()
   local own = server.own and server.own[args[1]:upper()]
   if own then return own(client, args) end
   local command, _, message = lookup(args)

@@ -35,17 +35,17 @@ end
 local function expect(task, left, soon, is_done, text)
   local world, process = task.world, task.process
   local server, till = world.refusing, world.now + left * 1e6 - SLACK
-  local function look()
+  local function check()
     if is_done() or process.dead or process.closed then return end
     local due = server.refuses_until + soon
     if due >= till then return end
     if world.now >= due then
       world:fail("late", "%s", text)
     else
-      world:at(due, look)
+      world:at(due, check)
     end
   end
-  if server then look() end
+  if server then check() end
 end
 
 -- A release failed: of a lock that is a hash or a string.

@@ -104,7 +104,7 @@ local function trace(plan)
   for _, line in ipairs(plans.describe(plan)) do say("    %s", line) end
   return simulator.run(plan, {
     patched = settings.patched, lead = settings.lead,
-    tell = function(time, text) say("    %11.6f  %s", time / 1e6, text) end,
+    trace = function(time, text) say("    %11.6f  %s", time / 1e6, text) end,
   })
 end
 

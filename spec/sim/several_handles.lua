@@ -163,7 +163,7 @@ function several_handles.round(task, witness, tools)
   for _, step in ipairs(plan.steps) do
     if round.over then break end
     steps[step[1]](round, step[2], step[3])
-    task:look_now()
+    task:check_now()
     check(round)
   end
   end_round(round)

@@ -239,7 +239,7 @@ local function watcher_of(plan)
 end
 
 local function set_up(plan, options)
-  local run = { plan = plan, world = World.new(options.tell), processes = {}, tasks = {},
+  local run = { plan = plan, world = World.new(options.trace), processes = {}, tasks = {},
     servers = {} }
   run.world.coverage, run.world.lead = options.coverage, options.lead
   run.world.brisk = plan.brisk
@@ -282,7 +282,7 @@ function simulator.faults()
   return list
 end
 
--- options: tell = function(time, text), patched = program texts, lead = the text
+-- options: trace = function(time, text), patched = program texts, lead = the text
 -- of lua/holdfast/lead.lua, coverage = what takes note of what
 -- is reached.
 -- → result { found = { rule, text, time } | nil, hash, events }

@@ -211,8 +211,8 @@ end
 
 local function move_key(move)
   local self, from, to = move.self, move.from, move.to
-  from.redis:look_at_clock()
-  to.redis:look_at_clock()
+  from.redis:read_clock()
+  to.redis:read_clock()
   for _, key in ipairs(from.db:keys()) do
     if slot_of(key) == move.slot then
       local entry = from.db.entries[key]

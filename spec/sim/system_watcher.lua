@@ -44,7 +44,7 @@ end
 -- → the entry of that name where it counts in the end | nil, its server
 local function entry_at(self, name)
   local server = renewer_of(self, name)
-  server.redis:look_at_clock()
+  server.redis:read_clock()
   return rules.live(server, name), server
 end
 
@@ -345,7 +345,7 @@ function Watcher:after(name, client, args, reply, server)
   if what:find("extend", 1, true) then self.world:signal("extended", process, args[4]) end
   local frees = what:find("release", 1, true) or what:find("leave", 1, true)
   if frees or what:find("complete", 1, true) then
-    self.given_up:let_go(self.keys[args[4]].ops.name_of(wire.owner_in(args)), server)
+    self.given_up:released(self.keys[args[4]].ops.name_of(wire.owner_in(args)), server)
   end
   if frees then
     self.world:signal("freed", process, args[4])
@@ -356,7 +356,7 @@ end
 
 local function check_left(self, what)
   for _, server in ipairs(self.servers) do
-    server.redis:look_at_clock()
+    server.redis:read_clock()
     for _, name in ipairs(self.names) do
       local key = self.keys[name]
       local left = key.ops.left(server, key) or key.queue and server.db:find(key.queue)

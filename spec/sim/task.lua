@@ -100,8 +100,8 @@ local function pause(self)
   while true do
     local what = yield()
     if what == STOP then error(STOP, 0) end
-    if what ~= "look" then return end
-    self:look_now()
+    if what ~= "check" then return end
+    self:check_now()
   end
 end
 
@@ -185,7 +185,7 @@ local function await(self, op, verb, key, seconds, patience)
   if patience then
     process:at(world.now + patience, grow_impatient, { task = self, op = op })
   end
-  self:look_now()
+  self:check_now()
   while not operation.is_done(op) and not self.impatient do pause(self) end
   self.op = nil
   local result, message, code, record = operation.finish(op)
@@ -246,8 +246,8 @@ local function check_revived(self, claim, till)
 end
 
 -- Takes note of what the handles say now.
-function Task:look_now()
-  if self.term then leader.look(self) end
+function Task:check_now()
+  if self.term then leader.check(self) end
   for _, claim in ipairs(self.claims) do
     if not claim.over then
       local left = raw.remaining(claim.lock)
@@ -263,9 +263,9 @@ function Task:look_now()
   end
 end
 
-function Task:look()
+function Task:wake_to_check()
   if self.over or self.dead or #self.claims == 0 and not self.term then return end
-  self:go_on("look")
+  self:go_on("check")
 end
 
 -- → how many holds the task has as the owner | nil: it cannot tell now
@@ -402,13 +402,13 @@ local function acquire(self, handle, wait, patience)
     end
     add_share(self, handle, 0)
     key.wanting[self.slot] = nil
-    if entered then self:look_now() end
+    if entered then self:check_now() end
     return nil, code
   end
   local claim = entered and known_claim(self, handle) or claim_of(self, handle, asked_at)
   add_share(self, handle, 1)
   key.wanting[self.slot] = nil
-  self:look_now()
+  self:check_now()
   check_count(self, handle)
   return true, claim
 end
@@ -440,7 +440,7 @@ local function release(self, handle, last)
     self.process.released[hold_name(handle)] = self.world.now
   end
   if not last then
-    self:look_now()
+    self:check_now()
     if ok and not self.plan.async then check_count(self, handle) end
   end
   return ok, code
@@ -452,7 +452,7 @@ local function hold_again(self, handle, claim)
   local ok, entered = acquire(self, handle, 0)
   if not ok then return end
   sleep(self, self.plan.holds_again)
-  self:look_now()
+  self:check_now()
   release(self, handle, entered ~= claim)
 end
 
@@ -461,18 +461,18 @@ local function hold(self, handle, claim)
   for _, nap in ipairs(plan.naps) do
     if plan.till then sleep_till(self, plan.till, nap) else sleep(self, nap) end
     if claim.fenced then self.watcher:write(claim) end
-    self:look_now()
+    self:check_now()
   end
   for _ = 1, plan.checks or 0 do
     if not perform(self, handle, "check", 0) then break end
-    self:look_now()
+    self:check_now()
   end
-  if plan.check then perform(self, handle, "check", 0) self:look_now() end
-  if plan.extend then perform(self, handle, "extend", plan.extend) self:look_now() end
+  if plan.check then perform(self, handle, "check", 0) self:check_now() end
+  if plan.extend then perform(self, handle, "extend", plan.extend) self:check_now() end
   if plan.holds_again then hold_again(self, handle, claim) end
   if plan.stays then
     sleep(self, plan.stays)
-    self:look_now()
+    self:check_now()
   end
   if plan.resize then perform(self, handle, "set", plan.resize) end
 end
@@ -520,7 +520,7 @@ local function vanish(self, handles)
   end
 end
 
-local function let_go(self, handle, count)
+local function vanish_or_drop(self, handle, count)
   local plan = self.plan
   if plan.finish == "vanish" then
     vanish(self, { handle })
@@ -601,7 +601,7 @@ local function lock_round(self, handle)
     unclaim(self, handle)
     perform(self, handle, "force_release", 0)
   end
-  return let_go(self, handle, count)
+  return vanish_or_drop(self, handle, count)
 end
 
 -- Takes it by force from whoever has it.
@@ -668,13 +668,13 @@ local function acquire_together(self, handles)
   if code == "lost" then lost(self, handles) end
   if not ok then
     check_none(self, handles, entered)
-    self:look_now()
+    self:check_now()
     return nil, code
   end
   for i, handle in ipairs(handles) do
     claims[i] = entered[i] and known_claim(self, handle) or claim_of(self, handle, asked_at)
   end
-  self:look_now()
+  self:check_now()
   for _, handle in ipairs(handles) do
     if not self.plan.forsaken then check_count(self, handle) end
   end
@@ -682,7 +682,7 @@ local function acquire_together(self, handles)
 end
 
 -- all: none is held behind this, though releases may be under way
-local function give_back(self, handles, last, all)
+local function release_taken(self, handles, last, all)
   for i = last, 1, -1 do release(self, handles[i], all or raw.holds(handles[i].lock) <= 1) end
 end
 
@@ -706,13 +706,13 @@ local function acquire_in_order(self, handles, by)
   local claims = {}
   for i, handle in ipairs(handles) do
     local ok, claim = acquire(self, handle, math.max(0, by - self.world.now) / 1e6)
-    if not ok then return give_back(self, handles, i - 1) end
+    if not ok then return release_taken(self, handles, i - 1) end
     claims[i] = claim
     raw.collect(handle.lock)
   end
   for _, handle in ipairs(handles) do
-    if not start_lease(self, handle) then return give_back(self, handles, #handles) end
-    self:look_now()
+    if not start_lease(self, handle) then return release_taken(self, handles, #handles) end
+    self:check_now()
   end
   for _, handle in ipairs(handles) do raw.settle(handle.lock) end
   return claims
@@ -736,7 +736,7 @@ local function forsake(self, handles)
   end
 end
 
--- all: as in give_back
+-- all: as in release_taken
 local function release_together(self, handles, all)
   local plan, last = self.plan, {}
   for i, handle in ipairs(handles) do
@@ -750,7 +750,7 @@ local function release_together(self, handles, all)
     if last[i] and ok then self.process.released[hold_name(handle)] = self.world.now end
     if not last[i] and ok and not plan.forsaken then check_count(self, handle) end
   end
-  self:look_now()
+  self:check_now()
   if plan.forsaken and not plan.twice then sleep(self, #handles * plan.forsaken) end
 end
 
@@ -786,7 +786,7 @@ local function several_round(self, handles)
   for i = 1, count do
     local all = plan.async and i == count
     if plan.together then release_together(self, handles, all)
-    else give_back(self, handles, #handles, all) end
+    else release_taken(self, handles, #handles, all) end
   end
 end
 

@@ -9,7 +9,7 @@ local wire = require "spec.sim.wire"
 
 local floor, max = math.floor, math.max
 
-local HEARD_BY = 5000     -- a message, where nothing goes wrong
+local RECEIVED_WITHIN = 5000     -- a message, where nothing goes wrong
 local CALM_GAP = 400000   -- a released lock and somebody waiting for it
 local CLOCKS_MS = 500     -- by which the ends of a lease may differ
 
@@ -23,7 +23,7 @@ function Watcher.new(world, servers, plan)
   local self = setmetatable({
     world = world, server = server, calm = plan.calm, gentle = rules.is_gentle(plan),
     late = rules.is_late(plan),
-    look_us = rules.longest_grant(plan),
+    recheck_us = rules.longest_grant(plan),
     keys = {}, names = {}, uuids = {}, shared = {}, key_of_wait = {}, queue_of = {},
     vanished = {}, ended = {}, recorded = {},
   }, Watcher)
@@ -88,7 +88,7 @@ function Watcher:claim(claim, till)
   local lapsed = ended and claim.till and claim.till <= now
   claim.till = till
   -- whose lease is over before its release may stand at the server for a grant lease more
-  if tenure then tenure.idle = ended and now + (lapsed and self.look_us or 0) or nil end
+  if tenure then tenure.idle = ended and now + (lapsed and self.recheck_us or 0) or nil end
   if ended then
     key.claims[claim.slot] = nil
     return
@@ -102,7 +102,7 @@ end
 
 -- ---- what a client keeps ----
 
-local function hears(self, client)
+local function is_subscribed(self, client)
   return self.server.redis.channels[wire.channel_of(client)] ~= nil
 end
 
@@ -140,7 +140,7 @@ local function check_tenure(self, key, claim)
     self.world:fail("tenure", "%s: %s gets what was kept for %.3f s", key.name, claim.who,
       (now - tenure.since) / 1e6)
   end
-  if self.calm and tenure.heard and claim.asked_at > tenure.heard then
+  if self.calm and tenure.wished_at and claim.asked_at > tenure.wished_at then
     self.world:fail("wish", "%s: %s gets it though others want it", key.name, claim.who)
   end
 end
@@ -173,9 +173,10 @@ local function note_wish(self, channel, number)
   for uuid, process in pairs(self.uuids) do
     for _, name in ipairs(self.names) do
       local tenures, owner = self.keys[name].tenures, uuid .. ":" .. number
-      if channel == wire.channel_of(uuid) and hears(self, uuid) then
+      if channel == wire.channel_of(uuid) and is_subscribed(self, uuid) then
         tenures[owner] = tenures[owner] or {}
-        tenures[owner].heard = tenures[owner].heard or self.world.now + process.far + KEEP_SLACK
+        local tenure = tenures[owner]
+        tenure.wished_at = tenure.wished_at or self.world.now + process.far + KEEP_SLACK
       end
     end
   end
@@ -365,7 +366,7 @@ end
 -- A grant that ran out: did nobody hear it? One that is repeated for a caller that has vanished
 -- runs out if its client stopped to listen at that moment.
 local function check_taken(self, key)
-  if self.calm and key.granted_to == key.holder and key.unheard_by ~= key.holder then
+  if self.calm and key.granted_to == key.holder and key.missed_by ~= key.holder then
     self.world:fail("grant", "%s: granted to %s, which did not take it", key.name, key.holder)
   end
 end
@@ -447,7 +448,7 @@ end
 
 function Watcher:before(name, client, args)
   check_release(self, name, client, args)
-  self.server.redis:look_at_clock()
+  self.server.redis:read_clock()
   wire.each_lock(name, args, note_queue, self)
   for _, key_name in ipairs(self.names) do catch_up(self, self.keys[key_name]) end
   if client.process then rules.count_command(self.world, client.process) end
@@ -474,7 +475,7 @@ end
 local function check_left(self, key, waiter, name, args)
   local member = waiter.member
   local legit = wire.owner_of(member) == key.holder or member == self.granted_member[key.name]
-    or wire.names(args, member) or not hears(self, wire.client_of(member))
+    or wire.names(args, member) or not is_subscribed(self, wire.client_of(member))
     or self.missed[key.name] == wire.client_of(member)
     or self.passed_over[member] or name == "complete"
   if not legit then
@@ -520,7 +521,7 @@ local function check_order(self, key)
     if waiter.arrival >= arrival then return end
     local score = queue.births[waiter.member] == waiter.birth and queue.score_of[waiter.member]
     local away = (waiter.away_until or 0) >= arrival and arrival < math.huge
-    if score and score > 0 and not away and hears(self, wire.client_of(waiter.member)) then
+    if score and score > 0 and not away and is_subscribed(self, wire.client_of(waiter.member)) then
       self.world:fail("order", "%s: %s has overtaken %s", key.name, key.holder, waiter.member)
       return
     end
@@ -535,8 +536,8 @@ local function check_gap(self, key)
     if wanting and (not since or wanting < since) then since = wanting end
   end
   local gap = since and self.world.now - max(since, key.free_since) or 0
-  local look_us = (key.expired or self.foreign) and self.look_us or 0
-  if gap > CALM_GAP + look_us then
+  local recheck_us = (key.expired or self.foreign) and self.recheck_us or 0
+  if gap > CALM_GAP + recheck_us then
     self.world:fail("idle", "%s: free for %.3f s while somebody waits", key.name, gap / 1e6)
   end
 end
@@ -622,12 +623,12 @@ end
 local function check_grant(self, key, before)
   local owner = key.granted_to
   local client = wire.client_of_owner(owner)
-  if not hears(self, client) then
+  if not is_subscribed(self, client) then
     self.world:fail("grant", "%s: granted to %s, which cannot hear it", key.name, owner)
   end
   if self.vanished[owner] then
-    self.world:at(self.world.now + HEARD_BY, function()
-      key.unheard_by = not hears(self, client) and owner or nil
+    self.world:at(self.world.now + RECEIVED_WITHIN, function()
+      key.missed_by = not is_subscribed(self, client) and owner or nil
     end)
   end
   local is_known = self.world.now > (key.turns_unknown_till or 0)
@@ -642,7 +643,7 @@ end
 -- A client that is given what it keeps is told in the same step that others want it.
 local function check_told(self, key)
   local tenure, silent = key.tenures[key.holder], self.server.redis.faults.deny_channels
-  if silent or not wire.keeps(key.holder) or tenure and tenure.heard then return end
+  if silent or not wire.keeps(key.holder) or tenure and tenure.wished_at then return end
   for _, waiter in ipairs(key.waiters) do
     if wire.owner_of(waiter.member) ~= key.holder then
       self.world:fail("wish", "%s: granted to %s, which does not hear of %s", key.name, key.holder,
@@ -850,7 +851,7 @@ end
 
 -- → what the client has or waits for on the server, its key | nil
 function Watcher:left_by(uuid)
-  self.server.redis:look_at_clock()
+  self.server.redis:read_clock()
   for _, name in ipairs(self.names) do
     local key = self.keys[name]
     local holder, queue = holder_in(live(self, name)), queue_of(self, key)
@@ -864,14 +865,14 @@ end
 -- All is over; after `later` microseconds no lease runs any more.
 function Watcher:finish(later)
   local world = self.world
-  self.server.redis:look_at_clock()
+  self.server.redis:read_clock()
   for _, name in ipairs(self.names) do
     if not self.late then check_queue_left(self, self.keys[name]) end
     check_lock_left(self, self.keys[name])
   end
   rules.check_channels(world, self.uuids, self.server.redis)
   world.now = world.now + later
-  self.server.redis:look_at_clock()
+  self.server.redis:read_clock()
   for _, name in ipairs(self.names) do
     if live(self, name) then world:fail("orphan", "%s is still there", name) end
   end

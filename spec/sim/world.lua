@@ -13,10 +13,10 @@ local EACH = 6 -- what is to happen each time happens so often
 local World = {}
 World.__index = World
 
--- tell: function(time, text) | nil, told what happens
-function World.new(tell)
-  return setmetatable({ now = 0, heap = Heap.new(), hash = 0, events = 0, tell = tell, found = nil,
-    awaited = {}, signals = {}, next_awaited = {}, last_granted = {} }, World)
+-- trace: function(time, text) | nil, called for each line of the trace
+function World.new(trace)
+  return setmetatable({ now = 0, heap = Heap.new(), hash = 0, events = 0, trace = trace,
+    found = nil, awaited = {}, signals = {}, next_awaited = {}, last_granted = {} }, World)
 end
 
 function World:at(time, run, a, b, c)
@@ -72,7 +72,7 @@ function World:mix(number)
 end
 
 function World:note(template, ...)
-  if self.tell then self.tell(self.now, template:format(...)) end
+  if self.trace then self.trace(self.now, template:format(...)) end
 end
 
 -- A rule is broken.
