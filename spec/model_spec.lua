@@ -102,16 +102,16 @@ describe("what a lock says", function()
     end
   end
 
-  function Run:add_multi(lock, members)
-    local multi = multi_model.new(self.model, members)
+  function Run:add_multi(lock, handles)
+    local multi = multi_model.new(self.model, handles)
     multi.lock, multi.name = lock, "m" .. #self.multis + 1
     self.multis[#self.multis + 1] = multi
-    self:note("%s: %s of %d", multi.name, multi.is_one_step and "one step" or "in order", #members)
+    self:note("%s: %s of %d", multi.name, multi.is_one_step and "one step" or "in order", #handles)
   end
 
   -- One over keys, one over locks of both clients, and handles beside them.
   function Run:add_multis()
-    local keys, members, by_key = {}, {}, {}
+    local keys, handles, by_key = {}, {}, {}
     for i = 1, 3 do keys[i] = ("%d:%d"):format(self.seed, i) end
     local options = random_options(self.random, self.random(3) == 1 and 2 or 0)
     options.keep = nil
@@ -121,17 +121,17 @@ describe("what a lock says", function()
     end
     local lock = clients[1]:multi_lock(keys, options)
     for i, key in ipairs(keys) do
-      members[i] = self:add(1, key, options, lock.members[i])
-      by_key[key] = members[i]
+      handles[i] = self:add(1, key, options, lock.locks[i])
+      by_key[key] = handles[i]
     end
-    self:add_multi(lock, members)
+    self:add_multi(lock, handles)
     local locks = {}
-    members = {}
+    handles = {}
     for i = 1, 1 + self.random(2) do
-      members[i] = self:add(self.random(2), keys[i], random_options(self.random, 0))
-      locks[i] = members[i].lock
+      handles[i] = self:add(self.random(2), keys[i], random_options(self.random, 0))
+      locks[i] = handles[i].lock
     end
-    self:add_multi(holdfast.multi_lock(locks), members)
+    self:add_multi(holdfast.multi_lock(locks), handles)
     for i = 1, 2 do self:add(i, keys[2], random_options(self.random, 0)) end
   end
 
@@ -265,11 +265,11 @@ describe("what a lock says", function()
     return result
   end
 
-  -- One of the members that are acquired already may be lost meanwhile.
+  -- One of the handles that are acquired already may be lost meanwhile.
   function multi_calls.acquire(self, multi)
-    local after, harm = self.random(2 * #multi.members), self.random(2) == 1 and "delete" or "take"
-    local victim = multi.members[self.random(math.min(after, #multi.members))]
-    if not multi.is_one_step and after <= #multi.members then
+    local after, harm = self.random(2 * #multi.handles), self.random(2) == 1 and "delete" or "take"
+    local victim = multi.handles[self.random(math.min(after, #multi.handles))]
+    if not multi.is_one_step and after <= #multi.handles then
       self:note("  %s of %s when it has %d", harm, victim.name, after)
     end
     local got = watched(function() return multi.lock:acquire(0) end, function(count)
@@ -299,7 +299,7 @@ describe("what a lock says", function()
     if held then self:compare_ttl(multi.name .. ":remaining()", multi.lock:remaining(), ttl)
     else self:expect(multi.name .. ":remaining()", multi.lock:remaining(), 0) end
     local reason, tokens = nil, multi.lock:tokens()
-    for _, one in ipairs(multi.members) do
+    for _, one in ipairs(multi.handles) do
       reason = reason or one.lock:lost()
       self:expect(("%s:tokens() of %s"):format(multi.name, one.key), tokens[one.key],
         one.lock:token())
@@ -320,7 +320,7 @@ describe("what a lock says", function()
     local got, want = (multi and multi_calls or calls)[name](self, one)
     if multi then ping_all() end
     self:expect(("%s:%s()"):format(one.name, name), got, want)
-    for _, each in ipairs(multi and multi.members or { one }) do self:compare_server(each) end
+    for _, each in ipairs(multi and multi.handles or { one }) do self:compare_server(each) end
     for _, each in ipairs(self.handles) do
       if multi or each.key == one.key then self:compare_handle(each) end
     end

@@ -363,13 +363,13 @@ function Client:multi_lock(keys, opts)
   argument(keys, multi_lock.check_keys, "client:multi_lock", "keys", 2)
   opts = lock_options(self, opts, multi_options, "client:multi_lock", 2)
   if defaults[self].keep > 0 then opts = copy(opts, "keep", 0) end
-  local members = {}
+  local handles = {}
   for i = 1, #keys do
     argument(defaults[self].prefix .. keys[i], options.free_key, "client:multi_lock", "keys", 2)
-    members[i] = locks.new(self, keys[i], opts, defaults[self])
+    handles[i] = locks.new(self, keys[i], opts, defaults[self])
   end
   -- no tail call: the level counts this function
-  return (multi_lock.new(members, opts.wait, "client:multi_lock", 2))
+  return (multi_lock.new(handles, opts.wait, "client:multi_lock", 2))
 end
 
 -- A template that runs functions one by one for each business type and id.

@@ -47,14 +47,14 @@ function holdfast.with_lock(key, opts, fn, ...)
 end
 
 -- One lock over several locks, also of different clients: all or none. Does no I/O.
----@param members holdfast.lock[] no two with the same key on the same server
+---@param locks holdfast.lock[] no two with the same key on the same server
 ---@param opts? { wait: number? } 1.5 seconds for each lock by default
 ---@return holdfast.multi_lock
-function holdfast.multi_lock(members, opts)
-  options.no_colon(members, holdfast, "holdfast.multi_lock", 2)
-  options.argument(members, multi_lock.check_members, "holdfast.multi_lock", "locks", 2)
+function holdfast.multi_lock(locks, opts)
+  options.no_colon(locks, holdfast, "holdfast.multi_lock", 2)
+  options.argument(locks, multi_lock.check_locks, "holdfast.multi_lock", "locks", 2)
   opts = options.table(opts, { wait = options.wait }, "holdfast.multi_lock", 2)
-  return (multi_lock.new(members, opts.wait, "holdfast.multi_lock", 2))
+  return (multi_lock.new(locks, opts.wait, "holdfast.multi_lock", 2))
 end
 
 -- The traceback of the last error that with_lock passed on in this coroutine, from where it was

@@ -1,6 +1,6 @@
 -- Several locks as one: after an acquire either all are held or none.
 --
--- All programs take the members in one order, by key and then by server, so those that take them
+-- All programs take the locks in one order, by key and then by server, so those that take them
 -- one after the other never wait in a circle. Locks of one client are first tried in a single step;
 -- when one of them is taken, and for locks of different clients, they are taken in order, each
 -- through its queue, and rolled back if one cannot be had.
@@ -30,16 +30,16 @@ function multi_lock.check_keys(value)
   return options.list(value, MOST, "a list of 1 to 1024 keys", options.key)
 end
 
-local function check_member(value)
+local function check_lock(value)
   return options.kind(value, core.lock_type.__metatable)
 end
 
-function multi_lock.check_members(value)
-  return options.list(value, MOST, "a list of 1 to 1024 locks", check_member)
+function multi_lock.check_locks(value)
+  return options.list(value, MOST, "a list of 1 to 1024 locks", check_lock)
 end
 
-local function copy(members)
-  return { compat.unpack(members) }
+local function copy(locks)
+  return { compat.unpack(locks) }
 end
 
 local function client_of(lock)
@@ -86,10 +86,10 @@ local function places_of(sorted, connects, what, level)
   return next(places) and places
 end
 
--- The members in the order in which every program takes them.
+-- The locks in the order in which every program takes them.
 local function in_order(self, what, level)
-  if not self.tied then return self.members end
-  local sorted = copy(self.members)
+  if not self.tied then return self.locks end
+  local sorted = copy(self.locks)
   local places = places_of(sorted, true, what, level + 1)
   table.sort(sorted, function(a, b)
     if raw.key(a) ~= raw.key(b) then return is_before(a, b) end
@@ -105,10 +105,10 @@ end
 
 -- One client and one place, one kind of lock, no owner that other processes may share: a single
 -- step serves all.
-local function are_alike(members)
-  local first, first_home = raw.data(members[1]), home(members[1])
+local function are_alike(locks)
+  local first, first_home = raw.data(locks[1]), home(locks[1])
   if first.owner or first.quorum then return false end
-  for _, lock in ipairs(members) do
+  for _, lock in ipairs(locks) do
     local data = raw.data(lock)
     local same = data.client == first.client and not data.owner and data.lease == first.lease
       and data.max_hold == first.max_hold and data.renewed == first.renewed
@@ -119,12 +119,12 @@ local function are_alike(members)
   return true
 end
 
--- `members` are checked; `wait` is the total, nil: 1.5 s for each.
-function multi_lock.new(members, wait, what, level)
-  local sorted = copy(members)
+-- `locks` are checked; `wait` is the total, nil: 1.5 s for each.
+function multi_lock.new(locks, wait, what, level)
+  local sorted = copy(locks)
   table.sort(sorted, is_before)
   return setmetatable({
-    members = sorted,
+    locks = sorted,
     tied = places_of(sorted, false, what, level + 1) ~= nil,
     together = are_alike(sorted),
     wait = wait or WAIT_EACH * #sorted,
@@ -163,18 +163,18 @@ local function roll_back(taken, message, code)
 end
 
 -- `taken`: gets those that it has. Until all are there each is renewed, whatever its lease is.
-local function take_in_order(members, by, taken)
-  for i, lock in ipairs(members) do
+local function take_in_order(locks, by, taken)
+  for i, lock in ipairs(locks) do
     local acquired, message, code = raw.acquire(lock, math.max(0, by - core.now()))
     if not acquired then return roll_back(taken, message, code) end
     taken[i] = lock
     raw.collect(lock)
   end
-  for i = 1, #members > 1 and #members or 0 do
-    local held, message, code = start_lease(members[i])
+  for i = 1, #locks > 1 and #locks or 0 do
+    local held, message, code = start_lease(locks[i])
     if not held then return roll_back(taken, message, code) end
   end
-  for _, lock in ipairs(members) do raw.settle(lock) end
+  for _, lock in ipairs(locks) do raw.settle(lock) end
   return true
 end
 
@@ -189,14 +189,14 @@ local function settled(taken, ran, ...)
   error((...), 0)
 end
 
-local function acquire_in_order(members, by)
+local function acquire_in_order(locks, by)
   local taken = {}
-  return settled(taken, compat.closing(close_each, taken, pcall, take_in_order, members, by, taken))
+  return settled(taken, compat.closing(close_each, taken, pcall, take_in_order, locks, by, taken))
 end
 
 -- What the client has learnt of its server.
 local function learnt(self)
-  return core.client.data(client_of(self.members[1]))
+  return core.client.data(client_of(self.locks[1]))
 end
 
 -- Whether one step serves all. A server behind a plain URL may be a node of a cluster, which
@@ -219,13 +219,13 @@ end
 
 local function acquire(self, wait, what, level)
   local by = core.now() + wait
-  local members = in_order(self, what, level + 1)
+  local locks = in_order(self, what, level + 1)
   if is_one_step(self) then
-    local acquired, message, code = raw.acquire_all(members)
+    local acquired, message, code = raw.acquire_all(locks)
     if acquired then return self end
     if not may_go_on(self, by, message, code) then return nil, message, code end
   end
-  local acquired, message, code = acquire_in_order(members, by)
+  local acquired, message, code = acquire_in_order(locks, by)
   if acquired then return self end
   return nil, message, code
 end
@@ -272,8 +272,8 @@ end
 
 -- The rest is released also where the coroutine is closed meanwhile.
 local function release(self)
-  if is_one_step(self) then return raw.release_all(self.members) end
-  local held = copy(self.members)
+  if is_one_step(self) then return raw.release_all(self.locks) end
+  local held = copy(self.locks)
   return compat.closing(close_each, held, each, held, raw.release)
 end
 
@@ -295,7 +295,7 @@ function MultiLock:extend(seconds)
   check_self(self, MultiLock, "multi_lock:extend", 2)
   argument(seconds, options.lease, "multi_lock:extend", "seconds", 2)
   notify()
-  return each(copy(self.members), raw.extend, seconds)
+  return each(copy(self.locks), raw.extend, seconds)
 end
 
 -- Asks the servers whether all are still held.
@@ -305,7 +305,7 @@ end
 function MultiLock:check()
   check_self(self, MultiLock, "multi_lock:check", 2)
   notify()
-  return each(copy(self.members), raw.check)
+  return each(copy(self.locks), raw.check)
 end
 
 -- All held by this owner and locally still valid; no I/O.
@@ -313,7 +313,7 @@ end
 function MultiLock:is_held()
   check_self(self, MultiLock, "multi_lock:is_held", 2)
   notify()
-  for _, lock in ipairs(self.members) do
+  for _, lock in ipairs(self.locks) do
     if not raw.is_held(lock) then return false end
   end
   return true
@@ -325,7 +325,7 @@ function MultiLock:remaining()
   check_self(self, MultiLock, "multi_lock:remaining", 2)
   notify()
   local least = math.huge
-  for _, lock in ipairs(self.members) do
+  for _, lock in ipairs(self.locks) do
     least = math.min(least, raw.remaining(lock))
   end
   return least
@@ -337,7 +337,7 @@ end
 function MultiLock:lost()
   check_self(self, MultiLock, "multi_lock:lost", 2)
   notify()
-  for _, lock in ipairs(self.members) do
+  for _, lock in ipairs(self.locks) do
     local reason = raw.lost(lock)
     if reason then return reason, raw.key(lock) end
   end
@@ -351,7 +351,7 @@ function MultiLock:tokens()
   check_self(self, MultiLock, "multi_lock:tokens", 2)
   notify()
   local tokens = {}
-  for _, lock in ipairs(self.members) do
+  for _, lock in ipairs(self.locks) do
     tokens[raw.key(lock)] = raw.token(lock)
   end
   return tokens
@@ -362,7 +362,7 @@ end
 function MultiLock:keys()
   check_self(self, MultiLock, "multi_lock:keys", 2)
   local keys = {}
-  for i, lock in ipairs(self.members) do
+  for i, lock in ipairs(self.locks) do
     keys[i] = raw.key(lock)
   end
   return keys
@@ -374,8 +374,8 @@ function MultiLock:__tostring()
 end
 
 function MultiLock:__close()
-  if driver.can_wait(self.members[1]) then return release(self) end
-  close_each { compat.unpack(self.members) }
+  if driver.can_wait(self.locks[1]) then return release(self) end
+  close_each { compat.unpack(self.locks) }
 end
 
 return multi_lock

@@ -8,9 +8,9 @@ local Multi = {}
 Multi.__index = Multi
 
 -- Whether one step on the server serves all.
-local function are_alike(members)
-  local first = members[1]
-  for _, one in ipairs(members) do
+local function are_alike(handles)
+  local first = handles[1]
+  for _, one in ipairs(handles) do
     local a, b = one.options, first.options
     local same = one.client == first.client and not a.owner and a.lease == b.lease
       and a.max_hold == b.max_hold and a.renewed == b.renewed
@@ -20,10 +20,10 @@ local function are_alike(members)
   return true
 end
 
--- `locks`: the model; `members`: its handles, in the order in which they are taken
-function multi_model.new(locks, members)
+-- `locks`: the model; `handles`: in the order in which they are taken
+function multi_model.new(locks, handles)
   return setmetatable({
-    locks = locks, members = members, is_one_step = are_alike(members),
+    locks = locks, handles = handles, is_one_step = are_alike(handles),
   }, Multi)
 end
 
@@ -38,9 +38,9 @@ local function refusal(locks, one)
   return "lost"
 end
 
-local function least_lease(locks, members)
+local function least_lease(locks, handles)
   local least = math.huge
-  for _, one in ipairs(members) do
+  for _, one in ipairs(handles) do
     local hold, lease = parts.hold_of(locks, one), parts.lease_of(one)
     least = math.min(least, hold and parts.bounded(hold, lease) or lease)
   end
@@ -63,17 +63,17 @@ local function take(locks, one, lease)
 end
 
 local function acquire_in_one_step(self)
-  for _, one in ipairs(self.members) do
+  for _, one in ipairs(self.handles) do
     local hold = parts.hold_of(self.locks, one)
     if hold and hold.lost then self.locks.holds[one.place] = nil end
     parts.give_back(self.locks, one)
   end
-  for _, one in ipairs(self.members) do
+  for _, one in ipairs(self.handles) do
     local code = refusal(self.locks, one)
     if code then return code end
   end
-  local lease = least_lease(self.locks, self.members)
-  for _, one in ipairs(self.members) do take(self.locks, one, lease) end
+  local lease = least_lease(self.locks, self.handles)
+  for _, one in ipairs(self.handles) do take(self.locks, one, lease) end
   return true
 end
 
@@ -98,7 +98,7 @@ end
 -- A handle that has lost its hold has no part in what another one has acquired since.
 local function release_in_one_step(self)
   local lost, unknown, asked = 0, 0, {}
-  for _, one in ipairs(self.members) do
+  for _, one in ipairs(self.handles) do
     local replaced = parts.replaced_loss(self.locks, one)
     if replaced then
       one.last_loss, lost = replaced.hold.lost, lost + 1
@@ -121,13 +121,13 @@ end
 local function each(self, count, act, ...)
   local result = true
   for i = count, 1, -1 do
-    local code = self.locks[act](self.locks, self.members[i], ...)
+    local code = self.locks[act](self.locks, self.handles[i], ...)
     if result == true then result = code end
   end
   return result
 end
 
-local function give_back(self, count, code)
+local function release_taken(self, count, code)
   each(self, count, "release")
   return code
 end
@@ -148,20 +148,20 @@ local function start_lease(self, one)
   return held or self.locks:check(one)
 end
 
--- `meanwhile(i)` is called when i members are taken.
+-- `meanwhile(i)` is called when i handles are taken.
 local function acquire_in_order(self, meanwhile)
-  local count = #self.members
-  for i, one in ipairs(self.members) do
+  local count = #self.handles
+  for i, one in ipairs(self.handles) do
     local code = self.locks:acquire(one)
-    if code ~= true then return give_back(self, i - 1, code) end
+    if code ~= true then return release_taken(self, i - 1, code) end
     mute(self, one, true)
     meanwhile(i)
   end
   for i = 1, count > 1 and count or 0 do
-    local code = start_lease(self, self.members[i])
-    if code ~= true then return give_back(self, count, code) end
+    local code = start_lease(self, self.handles[i])
+    if code ~= true then return release_taken(self, count, code) end
   end
-  for _, one in ipairs(self.members) do mute(self, one, false) end
+  for _, one in ipairs(self.handles) do mute(self, one, false) end
   return true
 end
 
@@ -174,21 +174,21 @@ end
 
 function Multi:release()
   if self.is_one_step then return release_in_one_step(self) end
-  return each(self, #self.members, "release")
+  return each(self, #self.handles, "release")
 end
 
 function Multi:check()
-  return each(self, #self.members, "check")
+  return each(self, #self.handles, "check")
 end
 
 function Multi:extend(seconds)
-  return each(self, #self.members, "extend", seconds)
+  return each(self, #self.handles, "extend", seconds)
 end
 
 -- → held, remaining
 function Multi:view()
   local held, least = true, math.huge
-  for _, one in ipairs(self.members) do
+  for _, one in ipairs(self.handles) do
     local is_held, _, ttl = self.locks:view(one)
     held, least = held and is_held, math.min(least, ttl)
   end
