@@ -32,7 +32,7 @@ static const unsigned char DRIVE_ENTROPY[24] = {0, 1,  2,  3,  4,  5,  6,  7, 8,
 
 #define SAID_SIZE (1 << 20)
 
-static char said_text[SAID_SIZE];
+static char sent_text[SAID_SIZE];
 
 static UNUSED const char *text_of(const hf_program *program) {
     static char text[1 << 16];
@@ -49,7 +49,7 @@ static UNUSED bool is_text_of(const hf_program *program, const char *bytes, size
 }
 
 /* The name of the program with this hash or this text; NULL: none of ours. */
-static UNUSED const char *said_program(const char *bytes, size_t size) {
+static UNUSED const char *sent_program(const char *bytes, size_t size) {
     for (size_t i = 0; hf_kinds[i]; i++) {
         for (int verb = 0; verb < HF_VERBS; verb++) {
             const hf_program *program = hf_kind_program(hf_kinds[i], (hf_verb)verb);
@@ -64,7 +64,7 @@ static UNUSED const char *said_program(const char *bytes, size_t size) {
 }
 
 /* Reads "<mark><number>\r\n" at *at. */
-static UNUSED size_t said_number(const char **at, const char *end, char mark) {
+static UNUSED size_t sent_number(const char **at, const char *end, char mark) {
     char *after;
     if (*at >= end || **at != mark) abort();
     size_t number = strtoul(*at + 1, &after, 10);
@@ -74,19 +74,19 @@ static UNUSED size_t said_number(const char **at, const char *end, char mark) {
 }
 
 /* All that the session has to write, which counts as written. */
-static UNUSED const char *said(hf_session *session) {
+static UNUSED const char *output_of(hf_session *session) {
     hf_slice output = hf_session_output(session);
     const char *at = output.data, *end = at + output.size;
-    char *out = said_text;
+    char *out = sent_text;
     while (at < end) {
-        size_t count = said_number(&at, end, '*');
-        if (out > said_text) *out++ = '\n';
+        size_t count = sent_number(&at, end, '*');
+        if (out > sent_text) *out++ = '\n';
         for (size_t i = 0; i < count; i++) {
-            size_t size = said_number(&at, end, '$');
+            size_t size = sent_number(&at, end, '$');
             if (at + size + 2 > end || at[size] != '\r' || memchr(at, '\0', size)) abort();
-            const char *program = i == 1 ? said_program(at, size) : NULL;
+            const char *program = i == 1 ? sent_program(at, size) : NULL;
             hf_slice word = program ? hf_slice_of(program) : (hf_slice){at, size};
-            if (out + word.size + 8 > said_text + SAID_SIZE) abort();
+            if (out + word.size + 8 > sent_text + SAID_SIZE) abort();
             if (i > 0) *out++ = ' ';
             memcpy(out, word.data, word.size);
             out += word.size;
@@ -95,12 +95,12 @@ static UNUSED const char *said(hf_session *session) {
     }
     *out = '\0';
     hf_session_written(session, output.size);
-    return said_text;
+    return sent_text;
 }
 
 /* ---- one session ---- */
 
-static UNUSED void hear_bytes(hf_session *session, const char *bytes, size_t size, hf_time now) {
+static UNUSED void feed_bytes(hf_session *session, const char *bytes, size_t size, hf_time now) {
     char *exact; /* so that a sanitizer sees a read past the end */
     do exact = malloc(size);
     while (!exact); /* where one allocation fails, the next does not */
@@ -109,8 +109,8 @@ static UNUSED void hear_bytes(hf_session *session, const char *bytes, size_t siz
     free(exact);
 }
 
-static UNUSED void hear(hf_session *session, const char *text, hf_time now) {
-    hear_bytes(session, text, strlen(text), now);
+static UNUSED void feed(hf_session *session, const char *text, hf_time now) {
+    feed_bytes(session, text, strlen(text), now);
 }
 
 static UNUSED void open_session(hf_session *session, hf_time now) {
@@ -194,13 +194,13 @@ static UNUSED int rig_sleep(struct rig *rig, hf_time now, hf_time until) {
 }
 
 /* A sentence on the wire, said by the client on its link. */
-#define CHECK_SAID(rig, link, want) CHECK_STR(said(link_of(rig, link)), want)
+#define CHECK_SAID(rig, link, want) CHECK_STR(output_of(link_of(rig, link)), want)
 
 /* Checks nothing was said on any link. */
 #define CHECK_SILENT(rig)                                                                          \
     do {                                                                                           \
         for (int check_link = 0; check_link < HF_LINKS; check_link++) {                            \
-            CHECK_STR(said(&(rig)->client.first.links[check_link]), "");                           \
+            CHECK_STR(output_of(&(rig)->client.first.links[check_link]), "");                      \
         }                                                                                          \
     } while (0)
 
@@ -270,26 +270,26 @@ static UNUSED const char *busy(int ttl_ms, int ahead, int foreign) {
     return text;
 }
 
-static UNUSED void hear_calls(struct rig *rig, const char *text, hf_time now) {
-    hear(link_of(rig, HF_LINK_CALLS), text, now);
+static UNUSED void feed_calls(struct rig *rig, const char *text, hf_time now) {
+    feed(link_of(rig, HF_LINK_CALLS), text, now);
     rig_serve(rig, now);
 }
 
-static UNUSED void hear_event(struct rig *rig, const char *kind, const char *channel,
+static UNUSED void feed_event(struct rig *rig, const char *kind, const char *channel,
                               const char *text, hf_time now) {
     char bytes[2048];
     snprintf(bytes, sizeof bytes, "*3\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n", strlen(kind),
              kind, strlen(channel), channel, strlen(text), text);
-    hear(link_of(rig, HF_LINK_EVENTS), bytes, now);
+    feed(link_of(rig, HF_LINK_EVENTS), bytes, now);
     rig_serve(rig, now);
 }
 
-static UNUSED void hear_message(struct rig *rig, const char *text, hf_time now) {
-    hear_event(rig, "message", DRIVE_GRANTS, text, now);
+static UNUSED void feed_message(struct rig *rig, const char *text, hf_time now) {
+    feed_event(rig, "message", DRIVE_GRANTS, text, now);
 }
 
-static UNUSED void hear_subscribed(struct rig *rig, hf_time now) {
-    hear_event(rig, "subscribe", DRIVE_GRANTS, "1", now);
+static UNUSED void feed_subscribed(struct rig *rig, hf_time now) {
+    feed_event(rig, "subscribe", DRIVE_GRANTS, "1", now);
 }
 
 /* The code of an operation that is done. */
@@ -303,18 +303,18 @@ static UNUSED const char *outcome(const hf_op *op) {
  */
 static UNUSED hf_op *wait_in_queue(struct rig *rig, hf_time wait, hf_time now) {
     hf_op *op = begin_acquire(rig, wait, now);
-    hear_calls(rig, busy(20000, 0, 0), now + HF_MS);
-    hear_subscribed(rig, now + 2 * HF_MS);
-    hear_calls(rig, busy(20000, 0, 0), now + 3 * HF_MS);
-    for (int link = 0; link < HF_LINKS; link++) said(&rig->client.first.links[link]);
+    feed_calls(rig, busy(20000, 0, 0), now + HF_MS);
+    feed_subscribed(rig, now + 2 * HF_MS);
+    feed_calls(rig, busy(20000, 0, 0), now + 3 * HF_MS);
+    for (int link = 0; link < HF_LINKS; link++) output_of(&rig->client.first.links[link]);
     return op;
 }
 
 /* A held lock, with its acquire ended. */
 static UNUSED hf_hold *hold_lock(struct rig *rig, hf_time now) {
     hf_op *op = begin_acquire(rig, 0, now);
-    said(link_of(rig, HF_LINK_CALLS));
-    hear(link_of(rig, HF_LINK_CALLS), "*2\r\n:1\r\n:77\r\n", now);
+    output_of(link_of(rig, HF_LINK_CALLS));
+    feed(link_of(rig, HF_LINK_CALLS), "*2\r\n:1\r\n:77\r\n", now);
     hf_op_end(op, now);
     return hold_of(rig);
 }

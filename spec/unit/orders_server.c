@@ -229,7 +229,7 @@ static const program *program_of(const char *hash) {
     size_t i = 0;
     while (i < 7 && known[i].hash[0] && strcmp(known[i].hash, hash) != 0) i++;
     if (strcmp(known[i].hash, hash) == 0) return known[i].program;
-    const char *name = said_program(hash, strlen(hash));
+    const char *name = sent_program(hash, strlen(hash));
     snprintf(known[i].hash, sizeof known[i].hash, "%s", hash);
     known[i].program = name ? program_named(name) : NULL;
     return known[i].program;

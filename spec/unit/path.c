@@ -25,7 +25,7 @@ static struct rig rig;
 
 static UNPRINTED hf_op *acquire_free(hf_time now) {
     hf_op *op = begin_acquire(&rig, 0, now);
-    hear_calls(&rig, ACQUIRED, now + HF_MS);
+    feed_calls(&rig, ACQUIRED, now + HF_MS);
     return op;
 }
 
@@ -33,13 +33,13 @@ static UNPRINTED hf_op *acquire_by_grant(hf_time now) {
     char grant[128];
     hf_op *op = wait_in_queue(&rig, HF_SECOND, now);
     snprintf(grant, sizeof grant, GRANT("%llu", "99"), (unsigned long long)op->wait.number);
-    hear_message(&rig, grant, now + 5 * HF_MS);
+    feed_message(&rig, grant, now + 5 * HF_MS);
     return op;
 }
 
 static UNPRINTED hf_op *release(hf_time now) {
     hf_op *op = begin(&rig, HF_OP_RELEASE, now);
-    hear_calls(&rig, ":1\r\n", now + HF_MS);
+    feed_calls(&rig, ":1\r\n", now + HF_MS);
     return op;
 }
 

@@ -81,7 +81,7 @@ static UNUSED hf_op *begin_quorum(hf_op_kind kind, hf_time wait, hf_time now) {
 
 /* The server's reply, or more than one, over the callers' link. */
 static UNUSED void answer(int i, const char *text, hf_time now) {
-    hear(link_at(i, CALLS), text, now);
+    feed(link_at(i, CALLS), text, now);
     tick(now);
 }
 
@@ -96,12 +96,13 @@ static UNUSED const char *yes(unsigned long long token) {
     return text;
 }
 
-static UNUSED const char *said_by(int i) {
-    return said(link_at(i, CALLS));
+static UNUSED const char *output_by(int i) {
+    return output_of(link_at(i, CALLS));
 }
 
 static UNUSED void hush(void) {
-    for (int i = 0; i < server_count * HF_LINKS; i++) said(hf_client_link(&rig.client, (size_t)i));
+    for (int i = 0; i < server_count * HF_LINKS; i++)
+        output_of(hf_client_link(&rig.client, (size_t)i));
 }
 
 static UNUSED size_t parts_held(void) {
@@ -128,7 +129,7 @@ static UNUSED int part_state(int i) {
     return part ? (int)part->state : -1;
 }
 
-#define CHECK_SAYS(text, part)                                                                     \
-    CHECK_OR(strstr(text, part), "\"%s\" does not say \"%s\"", text, part)
+#define CHECK_CONTAINS(text, part)                                                                 \
+    CHECK_OR(strstr(text, part), "\"%s\" does not contain \"%s\"", text, part)
 
 #endif

@@ -21,8 +21,8 @@ static struct rig rig;
         CHECK(!hold_of(&rig));                                                                     \
         CHECK_EQ_INT(rig.client.first.waiting, 0);                                                 \
         rig_tick(&rig, now);                                                                       \
-        CHECK_STR(said(link_of(&rig, CALLS)), "");                                                 \
-        CHECK_STR(said(link_of(&rig, RENEWER)), "");                                               \
+        CHECK_STR(output_of(link_of(&rig, CALLS)), "");                                            \
+        CHECK_STR(output_of(link_of(&rig, RENEWER)), "");                                          \
     } while (0)
 
 /* The renewer undoes it over the callers' link, behind what was said there. */
@@ -35,7 +35,7 @@ static struct rig rig;
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);                                         \
         rig_tick(&rig, now);                                                                       \
         CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", waiter));                                          \
-        hear_calls(&rig, answer ":0\r\n", now);                                                    \
+        feed_calls(&rig, answer ":0\r\n", now);                                                    \
         CHECK(!hold_of(&rig));                                                                     \
         CHECK(hf_client_is_quiet(&rig.client));                                                    \
     } while (0)
@@ -48,7 +48,7 @@ TEST(a_free_lock) {
     CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
     CHECK_STATE(op, ASKING);
     CHECK(!hf_hold_is_valid(hold_of(&rig), AT(0)));
-    hear_calls(&rig, ACQUIRED, AT(1));
+    feed_calls(&rig, ACQUIRED, AT(1));
     CHECK_OUTCOME(op, "ok");
     const hf_hold *hold = hold_of(&rig);
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
@@ -73,7 +73,7 @@ TEST(an_explicit_lease_is_not_renewed) {
     spec.token_ttl_ms = 0;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     CHECK_SAID(&rig, CALLS, "EVALSHA acquire " K_AND_OWNER " 1000 0");
-    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold_of(&rig)->wake_at, AT(988));
     CHECK_EQ_U64(hold_of(&rig)->token, 0);
@@ -86,8 +86,8 @@ TEST(an_explicit_lease_is_not_renewed) {
 TEST(busy_at_the_first_attempt) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, busy(1500, 0, 0), AT(1));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, busy(1500, 0, 0), AT(1));
     CHECK_OUTCOME(op, "busy");
     CHECK_STR(op->failure.text,
               "cannot acquire \"k\" on h:1: held by another owner, for up to 1.499 s more "
@@ -112,15 +112,15 @@ TEST(an_answer_too_late_is_not_acquired) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, ACQUIRED, AT(988));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ACQUIRED, AT(988));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_U64(rig.client.stats.acquires, 0);
     CHECK_LEFT_IN_ORDER("", AT(988));
     rig_end(&rig, AT(1000));
     rig_begin(&rig);
     op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, ACQUIRED, AT(988) - 1);
+    feed_calls(&rig, ACQUIRED, AT(988) - 1);
     CHECK_OUTCOME(op, "ok");
     CHECK(hf_hold_is_valid(hold_of(&rig), AT(988) - 1));
     rig_end(&rig, AT(1000));
@@ -133,7 +133,7 @@ TEST(an_acquire_sent_twice_counts_from_the_last_sending) {
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
     rig_tick(&rig, AT(200));
     CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
-    hear_calls(&rig, ACQUIRED, AT(201));
+    feed_calls(&rig, ACQUIRED, AT(201));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(29898));
     rig_end(&rig, AT(300));
@@ -142,7 +142,7 @@ TEST(an_acquire_sent_twice_counts_from_the_last_sending) {
 TEST(an_unknown_outcome_is_undone) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     rig_sleep(&rig, AT(0), AT(2999));
     CHECK_OUTCOME(op, "under way");
     rig_sleep(&rig, AT(2999), AT(3000));
@@ -150,7 +150,7 @@ TEST(an_unknown_outcome_is_undone) {
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     rig_sleep(&rig, AT(3000), AT(3500)); /* the silent connection was abandoned for a new one */
     CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", ""));
-    hear_calls(&rig, ":1\r\n", AT(3600));
+    feed_calls(&rig, ":1\r\n", AT(3600));
     CHECK(!hold_of(&rig));
     CHECK_EQ_U64(rig.client.stats.undone, 1);
     rig_end(&rig, AT(4000));
@@ -168,8 +168,8 @@ TEST(an_error_leaves_nothing) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
-        said(link_of(&rig, CALLS));
-        hear_calls(&rig, cases[i].reply, AT(1));
+        output_of(link_of(&rig, CALLS));
+        feed_calls(&rig, cases[i].reply, AT(1));
         CHECK_OUTCOME(op, cases[i].code);
         CHECK_NOTHING_LEFT(AT(1));
         rig_end(&rig, AT(2));
@@ -181,14 +181,14 @@ TEST(what_a_replica_refuses_goes_over_a_new_connection_once) {
     for (int moved = 0; moved < 2; moved++) {
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, 0, AT(0));
-        said(link_of(&rig, CALLS));
+        output_of(link_of(&rig, CALLS));
         uint64_t opens = link_of(&rig, CALLS)->opens;
-        hear_calls(&rig, READONLY, AT(1));
+        feed_calls(&rig, READONLY, AT(1));
         CHECK_OUTCOME(op, "under way");
         rig_sleep(&rig, AT(1), AT(100));
         CHECK_EQ_U64(link_of(&rig, CALLS)->opens, opens + 1);
-        CHECK(strstr(said(link_of(&rig, CALLS)), "acquire"));
-        hear_calls(&rig, moved ? ACQUIRED : READONLY, AT(101));
+        CHECK(strstr(output_of(link_of(&rig, CALLS)), "acquire"));
+        feed_calls(&rig, moved ? ACQUIRED : READONLY, AT(101));
         CHECK_OUTCOME(op, moved ? "ok" : "denied");
         if (!moved) CHECK_NOTHING_LEFT(AT(101));
         rig_end(&rig, AT(102));
@@ -198,21 +198,21 @@ TEST(what_a_replica_refuses_goes_over_a_new_connection_once) {
 TEST(a_replica_that_has_just_refused_is_believed) {
     rig_begin(&rig);
     hf_op *first = begin_acquire(&rig, 0, AT(0));
-    hear_calls(&rig, READONLY, AT(1));
+    feed_calls(&rig, READONLY, AT(1));
     rig_sleep(&rig, AT(1), AT(50));
-    hear_calls(&rig, READONLY, AT(50));
+    feed_calls(&rig, READONLY, AT(50));
     CHECK_OUTCOME(first, "denied");
     uint64_t opens = link_of(&rig, CALLS)->opens;
     hf_op *second = begin_acquire(&rig, 0, AT(51));
-    hear_calls(&rig, READONLY, AT(52));
+    feed_calls(&rig, READONLY, AT(52));
     CHECK_OUTCOME(second, "denied");
     hf_op *third = begin_acquire(&rig, 0, AT(101));
-    hear_calls(&rig, READONLY, AT(102));
+    feed_calls(&rig, READONLY, AT(102));
     CHECK_OUTCOME(third, "under way");
     rig_sleep(&rig, AT(102), AT(200));
     CHECK_EQ_U64(link_of(&rig, CALLS)->opens, opens + 1);
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, READONLY, AT(201));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, READONLY, AT(201));
     CHECK_OUTCOME(third, "denied");
     CHECK_NOTHING_LEFT(AT(201));
     rig_end(&rig, AT(202));
@@ -224,8 +224,8 @@ TEST(an_error_after_a_lost_reply_is_undone) {
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
     rig_tick(&rig, AT(200));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, "-NOPERM no\r\n", AT(201));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, "-NOPERM no\r\n", AT(201));
     CHECK_OUTCOME(op, "denied");
     CHECK_LEFT_IN_ORDER("", AT(201));
     rig_end(&rig, AT(300));
@@ -236,10 +236,10 @@ TEST(a_login_refused_after_a_lost_reply_is_undone) {
     strcpy(config.session.server.password, "secret");
     rig_begin_with(&rig, &config);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    hear_calls(&rig, "+OK\r\n", AT(0));
+    feed_calls(&rig, "+OK\r\n", AT(0));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
     rig_tick(&rig, AT(200));
-    hear_calls(&rig, "-WRONGPASS no\r\n", AT(201));
+    feed_calls(&rig, "-WRONGPASS no\r\n", AT(201));
     CHECK_OUTCOME(op, "denied");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     rig_end(&rig, AT(300));
@@ -248,8 +248,8 @@ TEST(a_login_refused_after_a_lost_reply_is_undone) {
 TEST(a_key_that_is_no_lock) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, "*1\r\n:-3\r\n", AT(1));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, "*1\r\n:-3\r\n", AT(1));
     CHECK_OUTCOME(op, "conflict");
     rig_end(&rig, AT(2));
 }
@@ -261,8 +261,8 @@ TEST(an_answer_the_program_never_gives) {
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
-        said(link_of(&rig, CALLS));
-        hear_calls(&rig, replies[i], AT(1));
+        output_of(link_of(&rig, CALLS));
+        feed_calls(&rig, replies[i], AT(1));
         CHECK_OUTCOME(op, "server");
         CHECK_LEFT_IN_ORDER("", AT(1));
         rig_end(&rig, AT(2));
@@ -276,14 +276,14 @@ TEST(no_place_in_the_queue_before_our_channel_is_heard) {
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
     CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
     CHECK_SAID(&rig, EVENTS, "");
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
     CHECK_STATE(op, SUBSCRIBING);
     CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     CHECK_SAID(&rig, CALLS, "");
-    hear_subscribed(&rig, AT(2));
+    feed_subscribed(&rig, AT(2));
     CHECK_STATE(op, ASKING);
     CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    hear_calls(&rig, busy(20000, 3, 0), AT(3));
+    feed_calls(&rig, busy(20000, 3, 0), AT(3));
     CHECK_STATE(op, WAITING);
     CHECK_EQ_U64(op->acquire.placed_at, AT(2));
     CHECK_EQ_U64(rig.client.stats.waits, 1);
@@ -300,12 +300,12 @@ TEST(subscribed_while_asking_it_asks_again_with_its_place) {
     spec.wait = 10 * HF_SECOND;
     hf_op *second = hf_client_begin(&rig.client, &spec, AT(20));
     rig_tick(&rig, AT(30));
-    hear_subscribed(&rig, AT(40));
+    feed_subscribed(&rig, AT(40));
     CHECK_STATE(second, ASKING);
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, busy(20000, 0, 0), AT(50));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, busy(20000, 0, 0), AT(50));
     CHECK_STATE(second, ASKING); /* it was asked for without a place */
-    CHECK(strstr(said(link_of(&rig, CALLS)), MEMBER("2")));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), MEMBER("2")));
     CHECK_STATE(first, ASKING);
     rig_end(&rig, AT(60));
 }
@@ -317,9 +317,9 @@ TEST(heard_already_it_takes_its_place_with_the_first_question) {
     spec.caller = hf_slice_of("you");
     spec.wait = 10 * HF_SECOND;
     hf_op *second = hf_client_begin(&rig.client, &spec, AT(20));
-    CHECK(strstr(said(link_of(&rig, CALLS)), MEMBER("2")));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), MEMBER("2")));
     CHECK_EQ_INT(rig.client.first.waiting, 2);
-    hear_calls(&rig, busy(20000, 1, 0), AT(21));
+    feed_calls(&rig, busy(20000, 1, 0), AT(21));
     CHECK_STATE(second, WAITING);
     CHECK_STATE(first, WAITING);
     rig_end(&rig, AT(60));
@@ -334,7 +334,7 @@ static hf_op *begin_behind(uint32_t max_waiters, hf_time wait, hf_time now) {
     spec.sheds = true;
     spec.max_waiters = max_waiters;
     hf_op *op = begin_spec(&rig, &spec, now);
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     return op;
 }
 
@@ -342,10 +342,10 @@ TEST(one_waiter_too_many_leaves_at_once) {
     rig_begin(&rig);
     wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_op *op = begin_behind(2, HF_NEVER, AT(20));
-    hear_calls(&rig, busy(20000, 2, 0), AT(21));
+    feed_calls(&rig, busy(20000, 2, 0), AT(21));
     CHECK_STATE(op, CANCELLING);
-    CHECK(strstr(said(link_of(&rig, CALLS)), MEMBER("2")));
-    hear_calls(&rig, ":0\r\n", AT(22));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), MEMBER("2")));
+    feed_calls(&rig, ":0\r\n", AT(22));
     CHECK_OUTCOME(op, "busy");
     CHECK(strstr(op->failure.text,
                  ": 2 already waiting in line, and max_waiters is 2; try again later"));
@@ -357,8 +357,8 @@ TEST(one_waiter_is_one) {
     rig_begin(&rig);
     wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_op *op = begin_behind(1, HF_NEVER, AT(20));
-    hear_calls(&rig, busy(20000, 1, 0), AT(21));
-    hear_calls(&rig, ":0\r\n", AT(22));
+    feed_calls(&rig, busy(20000, 1, 0), AT(21));
+    feed_calls(&rig, ":0\r\n", AT(22));
     CHECK(strstr(op->failure.text, ": 1 already waiting in line, and max_waiters is 1;"));
     rig_end(&rig, AT(60));
 }
@@ -368,12 +368,12 @@ TEST(a_waiter_that_was_let_in_stays) {
     rig_begin(&rig);
     wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_op *op = begin_behind(2, HF_NEVER, AT(20));
-    hear_calls(&rig, busy(20000, 1, 0), AT(21));
+    feed_calls(&rig, busy(20000, 1, 0), AT(21));
     CHECK_STATE(op, WAITING);
     op->wait.recheck_at = AT(100);
     rig_sleep(&rig, AT(21), AT(100));
     CHECK_STATE(op, ASKING);
-    hear_calls(&rig, busy(20000, 7, 0), AT(101));
+    feed_calls(&rig, busy(20000, 7, 0), AT(101));
     CHECK_STATE(op, WAITING);
     rig_end(&rig, AT(102));
 }
@@ -381,7 +381,7 @@ TEST(a_waiter_that_was_let_in_stays) {
 TEST(a_fresh_grant_is_accepted_at_once) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    hear_message(&rig, GRANT("1", "88"), AT(500));
+    feed_message(&rig, GRANT("1", "88"), AT(500));
     CHECK_OUTCOME(op, "ok");
     CHECK_SILENT(&rig);
     const hf_hold *hold = hold_of(&rig);
@@ -405,14 +405,14 @@ static void begin_as_tenant(void) {
 TEST(a_tenant_believes_a_grant_only_when_the_server_confirms_it) {
     begin_as_tenant();
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    hear_message(&rig, GRANT("1", "88"), AT(500));
+    feed_message(&rig, GRANT("1", "88"), AT(500));
     CHECK_STATE(op, ASKING);
     CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    hear_calls(&rig, busy(20000, 0, 0), AT(501)); /* it was forged */
+    feed_calls(&rig, busy(20000, 0, 0), AT(501)); /* it was forged */
     CHECK_STATE(op, WAITING);
-    hear_message(&rig, GRANT("1", "88"), AT(600));
+    feed_message(&rig, GRANT("1", "88"), AT(600));
     CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    hear_calls(&rig, ACQUIRED, AT(601));
+    feed_calls(&rig, ACQUIRED, AT(601));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold_of(&rig)->token, 77);
     CHECK(!hold_of(&rig)->granted);
@@ -427,11 +427,11 @@ TEST(forged_messages_to_a_waiter_cost_one_question_in_a_millisecond) {
         begin_as_tenant();
         hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
         for (hf_time at = AT(500); at < AT(600); at += 10000) { /* every 10 µs */
-            hear_message(&rig, messages[i], at);
+            feed_message(&rig, messages[i], at);
             rig_tick(&rig, at);
             if (op->state != HF_ACQUIRE_ASKING) continue;
             asked++;
-            hear_calls(&rig, busy(20000, 0, 0), at);
+            feed_calls(&rig, busy(20000, 0, 0), at);
         }
         CHECK_OR(asked > 0 && asked <= 101, "%s: %d", messages[i], asked);
         rig_end(&rig, AT(600));
@@ -453,13 +453,13 @@ TEST(a_tenant_listens_by_no_pattern) {
 TEST(a_grant_is_believed_for_no_longer_than_the_own_grant_lease) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    hear_message(&rig, "1 grant l 1 5 88 20000 k", AT(1000));
+    feed_message(&rig, "1 grant l 1 5 88 20000 k", AT(1000));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(2 + 1978));
     rig_end(&rig, AT(1001));
     rig_begin(&rig);
     op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    hear_message(&rig, "1 grant l 1 5 88 1500 k", AT(500));
+    feed_message(&rig, "1 grant l 1 5 88 1500 k", AT(500));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(2 + 1483));
     rig_end(&rig, AT(1001));
@@ -468,10 +468,10 @@ TEST(a_grant_is_believed_for_no_longer_than_the_own_grant_lease) {
 TEST(an_old_grant_is_confirmed) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    hear_message(&rig, GRANT("1", "88"), AT(1740)); /* less than a quarter is left */
+    feed_message(&rig, GRANT("1", "88"), AT(1740)); /* less than a quarter is left */
     CHECK_STATE(op, ASKING);
     CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    hear_calls(&rig, ACQUIRED, AT(1741));
+    feed_calls(&rig, ACQUIRED, AT(1741));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold_of(&rig)->token, 77);
     CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(1740 + 29698));
@@ -493,14 +493,14 @@ TEST(a_grant_that_is_not_for_this_wait_is_not_believed) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rig_begin(&rig);
         hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-        hear_message(&rig, cases[i].text, AT(100));
+        feed_message(&rig, cases[i].text, AT(100));
         CHECK_OR(op->state == (cases[i].looks ? HF_ACQUIRE_ASKING : HF_ACQUIRE_WAITING), "\"%s\"",
                  cases[i].text);
         CHECK_SAID(&rig, CALLS, cases[i].looks ? ASK_OF_K("0", "0", MEMBER("1")) : "");
-        if (cases[i].looks) hear_calls(&rig, busy(20000, 0, 0), AT(101));
+        if (cases[i].looks) feed_calls(&rig, busy(20000, 0, 0), AT(101));
         rig_tick(&rig, AT(102));
         CHECK_STATE(op, WAITING);
-        hear_message(&rig, GRANT("1", "88"), AT(103));
+        feed_message(&rig, GRANT("1", "88"), AT(103));
         CHECK_OUTCOME(op, "ok");
         rig_end(&rig, AT(1001));
     }
@@ -515,13 +515,13 @@ TEST(a_grant_of_a_place_that_was_lost_meanwhile_is_not_believed) {
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(2601)); /* another owner has the lock */
     rig_sleep(&rig, AT(2601), AT(2800));
     CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    hear_calls(&rig, "*5\r\n:0\r\n:29000\r\n:0\r\n:0\r\n$1\r\n4\r\n", AT(2801));
+    feed_calls(&rig, "*5\r\n:0\r\n:29000\r\n:0\r\n:0\r\n$1\r\n4\r\n", AT(2801));
     CHECK_STATE(op, WAITING);
-    hear_message(&rig, GRANT("1", "77"), AT(2802)); /* that of AT(100) */
+    feed_message(&rig, GRANT("1", "77"), AT(2802)); /* that of AT(100) */
     CHECK_OUTCOME(op, "under way");
     CHECK_STATE(op, ASKING);
-    hear_calls(&rig, "*5\r\n:0\r\n:29000\r\n:0\r\n:0\r\n$1\r\n4\r\n", AT(2803));
-    hear_message(&rig, "1 grant l 1 4 78 2000 k", AT(2900));
+    feed_calls(&rig, "*5\r\n:0\r\n:29000\r\n:0\r\n:0\r\n$1\r\n4\r\n", AT(2803));
+    feed_message(&rig, "1 grant l 1 4 78 2000 k", AT(2900));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold_of(&rig)->token, 78);
     CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(2802 + 1978));
@@ -538,9 +538,9 @@ TEST(without_a_place_no_grant_is_believed) {
         rig_begin(&rig);
         hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
         rig_sleep(&rig, AT(3), AT(2000));
-        hear_calls(&rig, replies[i], AT(2001));
+        feed_calls(&rig, replies[i], AT(2001));
         CHECK_STATE(op, WAITING);
-        hear_message(&rig, GRANT("1", "77"), AT(2002));
+        feed_message(&rig, GRANT("1", "77"), AT(2002));
         CHECK_STATE(op, ASKING);
         rig_end(&rig, AT(2003));
     }
@@ -552,8 +552,8 @@ TEST(behind_a_waiter_of_a_newer_format_it_does_not_wait) {
         hf_op *op = queued ? wait_in_queue(&rig, 10 * HF_SECOND, AT(0))
                            : begin_acquire(&rig, 10 * HF_SECOND, AT(0));
         if (queued) rig_sleep(&rig, AT(3), AT(2000));
-        said(link_of(&rig, CALLS));
-        hear_calls(&rig, "*1\r\n:-4\r\n", AT(2000));
+        output_of(link_of(&rig, CALLS));
+        feed_calls(&rig, "*1\r\n:-4\r\n", AT(2000));
         CHECK_OUTCOME(op, "conflict");
         CHECK(strstr(op->failure.text, "incompatible version of holdfast is waiting for it"));
         rig_tick(&rig, AT(2001));
@@ -566,27 +566,27 @@ TEST(behind_a_waiter_of_a_newer_format_it_does_not_wait) {
 TEST(a_grant_without_its_token_asks_for_one) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    hear_message(&rig, GRANT("1", "0"), AT(100));
+    feed_message(&rig, GRANT("1", "0"), AT(100));
     CHECK_STATE(op, ASKING);
     CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     rig_end(&rig, AT(2000));
 }
 
 /* Asks for a place, which the server enters and grants before its reply arrives. */
-static hf_op *hear_early_grant(const char *grant, hf_time now) {
+static hf_op *feed_early_grant(const char *grant, hf_time now) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
-    hear_subscribed(&rig, AT(2));
-    said(link_of(&rig, CALLS));
-    hear_message(&rig, grant, now);
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    output_of(link_of(&rig, CALLS));
+    feed_message(&rig, grant, now);
     return op;
 }
 
 TEST(a_grant_that_overtakes_the_reply_naming_its_place_is_accepted) {
-    hf_op *op = hear_early_grant(GRANT("1", "88"), AT(3));
+    hf_op *op = feed_early_grant(GRANT("1", "88"), AT(3));
     CHECK_STATE(op, ASKING);
-    hear_calls(&rig, busy(20000, 0, 0), AT(4));
+    feed_calls(&rig, busy(20000, 0, 0), AT(4));
     CHECK_OUTCOME(op, "ok");
     CHECK_SAID(&rig, CALLS, "");
     CHECK_EQ_U64(hold_of(&rig)->token, 88);
@@ -598,12 +598,12 @@ TEST(a_grant_that_overtakes_the_reply_naming_its_place_is_accepted) {
 
 /* The reply was made before the grant or after it; asking again tells. */
 TEST(an_early_grant_for_another_place_makes_the_waiter_ask_once) {
-    hf_op *op = hear_early_grant("1 grant l 1 4 88 2000 k", AT(3));
-    hear_calls(&rig, busy(20000, 0, 0), AT(4));
+    hf_op *op = feed_early_grant("1 grant l 1 4 88 2000 k", AT(3));
+    feed_calls(&rig, busy(20000, 0, 0), AT(4));
     rig_tick(&rig, AT(4));
     CHECK_STATE(op, ASKING);
     CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    hear_calls(&rig, busy(20000, 0, 0), AT(5));
+    feed_calls(&rig, busy(20000, 0, 0), AT(5));
     rig_tick(&rig, AT(6));
     CHECK_STATE(op, WAITING);
     rig_end(&rig, AT(6));
@@ -611,11 +611,11 @@ TEST(an_early_grant_for_another_place_makes_the_waiter_ask_once) {
 
 /* The server that granted may have failed since, and its successor not know of that. */
 TEST(an_early_grant_from_before_a_resend_is_confirmed) {
-    hf_op *op = hear_early_grant(GRANT("1", "88"), AT(3));
+    hf_op *op = feed_early_grant(GRANT("1", "88"), AT(3));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(4));
     rig_sleep(&rig, AT(4), AT(200));
     CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    hear_calls(&rig, busy(20000, 0, 0), AT(201));
+    feed_calls(&rig, busy(20000, 0, 0), AT(201));
     rig_tick(&rig, AT(202));
     CHECK_STATE(op, ASKING);
     CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
@@ -627,10 +627,10 @@ TEST(a_grant_while_asking_is_told_by_the_answer) {
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     rig_sleep(&rig, AT(3), AT(2000)); /* looks again */
     CHECK_STATE(op, ASKING);
-    said(link_of(&rig, CALLS));
-    hear_message(&rig, GRANT("1", "88"), AT(2000));
+    output_of(link_of(&rig, CALLS));
+    feed_message(&rig, GRANT("1", "88"), AT(2000));
     CHECK_OUTCOME(op, "under way");
-    hear_calls(&rig, ACQUIRED, AT(2001));
+    feed_calls(&rig, ACQUIRED, AT(2001));
     CHECK_OUTCOME(op, "ok");
     CHECK(!hold_of(&rig)->granted);
     CHECK_SAID(&rig, CALLS, "");
@@ -649,7 +649,7 @@ TEST(it_looks_again_by_the_clock) {
         CHECK_SAID(&rig, CALLS, "");
         rig_tick(&rig, next);
         CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-        hear_calls(&rig, busy(20000, 0, 0), next);
+        feed_calls(&rig, busy(20000, 0, 0), next);
         now = next;
     }
     CHECK_EQ_U64(op->wait.number, 1); /* always the same place */
@@ -660,16 +660,16 @@ TEST(it_looks_again_by_the_clock) {
 TEST(it_looks_when_the_holders_time_is_up) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 100 * HF_SECOND, AT(0));
-    hear_message(&rig, "1 turn 1 50", AT(10));
+    feed_message(&rig, "1 turn 1 50", AT(10));
     rig_sleep(&rig, AT(10), AT(70));
-    hear_calls(&rig, busy(300, 0, 0), AT(100));
+    feed_calls(&rig, busy(300, 0, 0), AT(100));
     CHECK_EQ_U64(op->wait.recheck_at, AT(401));
     rig_end(&rig, AT(500));
     rig_begin(&rig);
     op = begin_acquire(&rig, 100 * HF_SECOND, AT(0));
-    hear_calls(&rig, busy(300, 0, 0), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(300, 4, 0), AT(3));
+    feed_calls(&rig, busy(300, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(300, 4, 0), AT(3));
     CHECK_EQ_U64(op->wait.recheck_at, AT(3 + 301 + 20)); /* after those ahead */
     rig_end(&rig, AT(500));
 }
@@ -682,9 +682,9 @@ TEST(behind_a_crowd_it_looks_less_often) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
-        hear_calls(&rig, busy(900000000, 0, 0), AT(0));
-        hear_subscribed(&rig, AT(0));
-        hear_calls(&rig, busy(900000000, cases[i].ahead, 0), AT(0));
+        feed_calls(&rig, busy(900000000, 0, 0), AT(0));
+        feed_subscribed(&rig, AT(0));
+        feed_calls(&rig, busy(900000000, cases[i].ahead, 0), AT(0));
         CHECK_STATE(op, WAITING);
         CHECK_OR(op->wait.recheck_at >= AT(cases[i].least_ms) &&
                      op->wait.recheck_at <= AT(cases[i].most_ms),
@@ -703,15 +703,15 @@ TEST(a_holder_with_a_huge_ttl_is_not_looked_at_all_the_time) {
                  ttls[i]);
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
-        hear_calls(&rig, answer, AT(0));
-        hear_subscribed(&rig, AT(0));
-        hear_calls(&rig, answer, AT(0));
+        feed_calls(&rig, answer, AT(0));
+        feed_subscribed(&rig, AT(0));
+        feed_calls(&rig, answer, AT(0));
         CHECK_STATE(op, WAITING);
         CHECK(op->wait.recheck_at >= AT(1800) && op->wait.recheck_at <= AT(2000));
         rig_end(&rig, AT(1));
         rig_begin(&rig);
         op = begin_acquire(&rig, 0, AT(0));
-        hear_calls(&rig, answer, AT(1));
+        feed_calls(&rig, answer, AT(1));
         CHECK_OUTCOME(op, "busy");
         CHECK(op->acquire.busy_until == HF_NEVER);
         CHECK(strstr(op->failure.text, "s more unless") && !strstr(op->failure.text, " 0.000 s"));
@@ -728,11 +728,11 @@ TEST(behind_a_foreign_holder_with_a_huge_ttl_it_looks_less_and_less_often) {
     spec.lock_kind = &hf_kind_mutex;
     spec.wait = HF_NEVER;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, answer, AT(1));
-    hear_subscribed(&rig, AT(2));
+    feed_calls(&rig, answer, AT(1));
+    feed_subscribed(&rig, AT(2));
     hf_time now = AT(3), longest = 0;
     for (int i = 0; i < 100; i++) {
-        hear_calls(&rig, answer, now);
+        feed_calls(&rig, answer, now);
         longest = hf_time_max(longest, op->wait.recheck_at - now);
         now = op->wait.recheck_at;
         rig_tick(&rig, now);
@@ -744,9 +744,9 @@ TEST(behind_a_foreign_holder_with_a_huge_ttl_it_looks_less_and_less_often) {
 TEST(a_holder_without_end_is_looked_at_all_the_same) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
-    hear_calls(&rig, busy(-1, 0, 0), AT(0));
-    hear_subscribed(&rig, AT(0));
-    hear_calls(&rig, busy(-1, 0, 0), AT(0));
+    feed_calls(&rig, busy(-1, 0, 0), AT(0));
+    feed_subscribed(&rig, AT(0));
+    feed_calls(&rig, busy(-1, 0, 0), AT(0));
     CHECK(op->wait.recheck_at >= AT(1800) && op->wait.recheck_at <= AT(2000));
     rig_end(&rig, AT(1));
 }
@@ -754,11 +754,11 @@ TEST(a_holder_without_end_is_looked_at_all_the_same) {
 TEST(a_turn_is_waited_for) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    hear_message(&rig, "1 turn 1 50", AT(100));
+    feed_message(&rig, "1 turn 1 50", AT(100));
     CHECK_STATE(op, WAITING);
     CHECK_EQ_U64(op->wait.recheck_at, AT(151));
     CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
-    hear_message(&rig, "1 turn 1 18446744073709551615", AT(110));
+    feed_message(&rig, "1 turn 1 18446744073709551615", AT(110));
     CHECK_EQ_U64(op->wait.recheck_at, AT(151));
     CHECK_SAID(&rig, EVENTS, "");
     rig_tick(&rig, AT(151));
@@ -769,11 +769,11 @@ TEST(a_turn_is_waited_for) {
 TEST(a_turn_that_begins_while_it_asks_is_not_in_the_answer) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    hear_message(&rig, "1 recheck 1", AT(10));
+    feed_message(&rig, "1 recheck 1", AT(10));
     rig_tick(&rig, AT(10));
     CHECK_STATE(op, ASKING);
-    hear_message(&rig, "1 turn 1 50", AT(11));
-    hear_calls(&rig, busy(20000, 0, 0), AT(12));
+    feed_message(&rig, "1 turn 1 50", AT(11));
+    feed_calls(&rig, busy(20000, 0, 0), AT(12));
     CHECK_STATE(op, WAITING);
     CHECK_EQ_U64(op->wait.recheck_at, AT(12));
     rig_end(&rig, AT(20));
@@ -782,19 +782,19 @@ TEST(a_turn_that_begins_while_it_asks_is_not_in_the_answer) {
 TEST(in_a_turn_of_clients_that_poll_it_looks_often) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    hear_message(&rig, "1 turn 1 20", AT(10));
+    feed_message(&rig, "1 turn 1 20", AT(10));
     rig_tick(&rig, AT(31));
-    hear_calls(&rig, busy(229, 0, 1), AT(31)); /* free */
+    feed_calls(&rig, busy(229, 0, 1), AT(31)); /* free */
     CHECK(op->wait.recheck_at > AT(31) && op->wait.recheck_at <= AT(62));
     rig_tick(&rig, AT(62));
-    hear_calls(&rig, busy(30000, 0, 1), AT(62)); /* one of them has it */
+    feed_calls(&rig, busy(30000, 0, 1), AT(62)); /* one of them has it */
     CHECK(op->wait.recheck_at > AT(62) && op->wait.recheck_at <= AT(93));
     rig_tick(&rig, AT(93));
-    hear_calls(&rig, busy(30000, 0, 0), AT(93)); /* ours */
+    feed_calls(&rig, busy(30000, 0, 0), AT(93)); /* ours */
     CHECK(op->wait.recheck_at >= AT(1800));
-    hear_message(&rig, "1 turn 1 50", AT(100));
+    feed_message(&rig, "1 turn 1 50", AT(100));
     rig_tick(&rig, AT(151));
-    hear_calls(&rig, busy(30000, 0, 1), AT(151)); /* one that announces its release */
+    feed_calls(&rig, busy(30000, 0, 1), AT(151)); /* one that announces its release */
     CHECK(op->wait.recheck_at >= AT(151 + 675) && op->wait.recheck_at <= AT(151 + 750));
     rig_end(&rig, AT(200));
 }
@@ -802,9 +802,9 @@ TEST(in_a_turn_of_clients_that_poll_it_looks_often) {
 TEST(a_later_waiter_looks_when_the_first_one_is_overdue) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    hear_message(&rig, "1 recheck 1", AT(10));
+    feed_message(&rig, "1 recheck 1", AT(10));
     rig_tick(&rig, AT(10));
-    hear_calls(&rig, "*6\r\n:0\r\n:30000\r\n:2\r\n:1\r\n$1\r\n" PLACE "\r\n:400\r\n", AT(20));
+    feed_calls(&rig, "*6\r\n:0\r\n:30000\r\n:2\r\n:1\r\n$1\r\n" PLACE "\r\n:400\r\n", AT(20));
     CHECK(op->wait.recheck_at == AT(20 + 400 + 1 + 2 * 5));
     rig_end(&rig, AT(200));
 }
@@ -812,26 +812,26 @@ TEST(a_later_waiter_looks_when_the_first_one_is_overdue) {
 TEST(first_behind_a_foreign_holder_it_hears_foreign_releases) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
-    hear_calls(&rig, busy(20000, 0, 1), AT(1));
-    hear_subscribed(&rig, AT(2));
-    said(link_of(&rig, EVENTS));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, busy(20000, 0, 1), AT(3));
+    feed_calls(&rig, busy(20000, 0, 1), AT(1));
+    feed_subscribed(&rig, AT(2));
+    output_of(link_of(&rig, EVENTS));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, busy(20000, 0, 1), AT(3));
     CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
-    hear_event(&rig, "psubscribe", "redisson_lock__channel:{k}", "2",
+    feed_event(&rig, "psubscribe", "redisson_lock__channel:{k}", "2",
                AT(4)); /* a release may have come before it */
     CHECK_EQ_U64(op->wait.recheck_at, AT(4));
     rig_tick(&rig, AT(4));
     CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    hear_calls(&rig, busy(20000, 0, 1), AT(5));
-    hear(link_of(&rig, EVENTS),
+    feed_calls(&rig, busy(20000, 0, 1), AT(5));
+    feed(link_of(&rig, EVENTS),
          "*4\r\n$8\r\npmessage\r\n$26\r\nredisson_lock__channel:{k}\r\n$26\r\nredisson_lock__"
          "channel:{k}\r\n$1\r\n0\r\n",
          AT(10));
     CHECK_EQ_U64(op->wait.recheck_at, AT(10));
     rig_tick(&rig, AT(10));
     CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    hear_calls(&rig, ACQUIRED, AT(11));
+    feed_calls(&rig, ACQUIRED, AT(11));
     CHECK_OUTCOME(op, "ok");
     CHECK_SAID(&rig, EVENTS, "PUNSUBSCRIBE redisson_lock__channel:{k}");
     rig_end(&rig, AT(20));
@@ -842,7 +842,7 @@ TEST(the_end_of_a_subscription_makes_nobody_look) {
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     rig_tick(&rig, AT(150));
     CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
-    hear_event(&rig, "punsubscribe", "redisson_lock__channel:{k}", "1", AT(152));
+    feed_event(&rig, "punsubscribe", "redisson_lock__channel:{k}", "1", AT(152));
     CHECK(op->wait.recheck_at > AT(1000));
     rig_end(&rig, AT(200));
 }
@@ -856,7 +856,7 @@ TEST(first_behind_a_holder_of_ours_it_hears_foreign_releases_after_a_while) {
     CHECK_SAID(&rig, CALLS, "");
     CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     CHECK(hf_op_deadline(op) >= AT(1800));
-    hear_event(&rig, "psubscribe", "redisson_lock__channel:{k}", "2", AT(152));
+    feed_event(&rig, "psubscribe", "redisson_lock__channel:{k}", "2", AT(152));
     CHECK_EQ_U64(op->wait.recheck_at, AT(152));
     rig_end(&rig, AT(200));
 }
@@ -864,10 +864,10 @@ TEST(first_behind_a_holder_of_ours_it_hears_foreign_releases_after_a_while) {
 TEST(behind_others_it_does_not_hear_foreign_releases) {
     rig_begin(&rig);
     begin_acquire(&rig, 10 * HF_SECOND, AT(0));
-    hear_calls(&rig, busy(20000, 0, 1), AT(1));
-    hear_subscribed(&rig, AT(2));
-    said(link_of(&rig, EVENTS));
-    hear_calls(&rig, busy(20000, 1, 1), AT(3));
+    feed_calls(&rig, busy(20000, 0, 1), AT(1));
+    feed_subscribed(&rig, AT(2));
+    output_of(link_of(&rig, EVENTS));
+    feed_calls(&rig, busy(20000, 1, 1), AT(3));
     CHECK_SAID(&rig, EVENTS, "");
     rig_end(&rig, AT(20));
 }
@@ -875,18 +875,18 @@ TEST(behind_others_it_does_not_hear_foreign_releases) {
 TEST(a_storm_of_nudges_is_a_look_a_millisecond) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    hear_message(&rig, "1 turn 1 0", AT(3));
+    feed_message(&rig, "1 turn 1 0", AT(3));
     int looks = 0;
     for (int us = 4000; us < 14000; us += 10) {
         hf_time now = AT(0) + (hf_time)us * 1000;
-        hear(link_of(&rig, EVENTS),
+        feed(link_of(&rig, EVENTS),
              "*4\r\n$8\r\npmessage\r\n$26\r\nredisson_lock__channel:{k}\r\n$26\r\nredisson_lock__"
              "channel:{k}\r\n$1\r\n0\r\n",
              now);
         rig_tick(&rig, now);
-        bool asks = said(link_of(&rig, CALLS))[0] != '\0';
+        bool asks = output_of(link_of(&rig, CALLS))[0] != '\0';
         looks += asks;
-        if (asks) hear_calls(&rig, busy(20000, 0, 1), now);
+        if (asks) feed_calls(&rig, busy(20000, 0, 1), now);
     }
     CHECK_OR(looks >= 9 && looks <= 11, "%d looks", looks);
     CHECK_STATE(op, WAITING);
@@ -898,17 +898,17 @@ TEST(a_storm_of_nudges_is_a_look_a_millisecond) {
 TEST(a_lost_events_link_is_made_again_and_then_it_looks) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    hear_message(&rig, "1 turn 1 1000", AT(5));
-    said(link_of(&rig, EVENTS));
+    feed_message(&rig, "1 turn 1 1000", AT(5));
+    output_of(link_of(&rig, EVENTS));
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
     CHECK_STATE(op, WAITING);
     rig_tick(&rig, AT(20));
     CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     CHECK_SAID(&rig, CALLS, "");
-    hear_subscribed(&rig, AT(21));
+    feed_subscribed(&rig, AT(21));
     CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    hear_calls(&rig, ACQUIRED, AT(22));
+    feed_calls(&rig, ACQUIRED, AT(22));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(30));
 }
@@ -924,9 +924,9 @@ TEST(without_its_events_link_a_waiter_goes_on_looking) {
             hf_session_closed(link_of(&rig, EVENTS), "refused", AT(ms));
         }
         hf_client_tick(&rig.client, AT(ms));
-        if (said(link_of(&rig, CALLS))[0] == '\0') continue;
+        if (output_of(link_of(&rig, CALLS))[0] == '\0') continue;
         looks++;
-        hear(link_of(&rig, CALLS), busy(20000, 0, 0), AT(ms));
+        feed(link_of(&rig, CALLS), busy(20000, 0, 0), AT(ms));
     }
     CHECK_OR(looks >= 4 && looks <= 6, "%d looks", looks);
     CHECK_STATE(op, SUBSCRIBING);
@@ -938,8 +938,8 @@ TEST(without_its_events_link_a_waiter_goes_on_looking) {
 TEST(a_lock_that_comes_free_is_taken_without_an_events_link) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
-    hear(link_of(&rig, CALLS), busy(5000, 0, 0), AT(1));
-    said(link_of(&rig, CALLS));
+    feed(link_of(&rig, CALLS), busy(5000, 0, 0), AT(1));
+    output_of(link_of(&rig, CALLS));
     bool asked = false;
     for (int ms = 1; ms < 8000 && !asked; ms += 5) {
         if (hf_session_wants(link_of(&rig, EVENTS), AT(ms)) == HF_WANT_OPEN) {
@@ -947,10 +947,10 @@ TEST(a_lock_that_comes_free_is_taken_without_an_events_link) {
             hf_session_closed(link_of(&rig, EVENTS), "refused", AT(ms));
         }
         hf_client_tick(&rig.client, AT(ms));
-        asked = strcmp(said(link_of(&rig, CALLS)), BRIEF_ASK_OF_K) == 0;
+        asked = strcmp(output_of(link_of(&rig, CALLS)), BRIEF_ASK_OF_K) == 0;
     }
     CHECK(asked);
-    hear(link_of(&rig, CALLS), ACQUIRED, AT(8000));
+    feed(link_of(&rig, CALLS), ACQUIRED, AT(8000));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(10000));
 }
@@ -958,8 +958,8 @@ TEST(a_lock_that_comes_free_is_taken_without_an_events_link) {
 TEST(a_refused_subscription_is_told) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
-    hear_calls(&rig, busy(5000, 0, 0), AT(1));
-    hear(link_of(&rig, EVENTS),
+    feed_calls(&rig, busy(5000, 0, 0), AT(1));
+    feed(link_of(&rig, EVENTS),
          "-NOPERM this user has no permissions to access one of the channels\r\n", AT(2));
     CHECK_OUTCOME(op, "denied");
     CHECK_EQ_INT(rig.client.first.waiting, 0);
@@ -980,7 +980,7 @@ TEST(a_subscription_that_is_refused_for_now_is_asked_for_again) {
         for (int times = 1; times <= 3; times++) {
             rig_tick(&rig, hf_time_max(AT(10), events->retry_at));
             CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-            hear(events, errors[i], events->opened_at + HF_MS);
+            feed(events, errors[i], events->opened_at + HF_MS);
             rig_serve(&rig, events->opened_at + HF_MS);
             CHECK_STATE(op, WAITING);
             CHECK_EQ_INT(events->failed_opens, times);
@@ -989,7 +989,7 @@ TEST(a_subscription_that_is_refused_for_now_is_asked_for_again) {
         CHECK_SAID(&rig, CALLS, "");
         rig_tick(&rig, events->retry_at);
         CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-        hear_subscribed(&rig, events->opened_at);
+        feed_subscribed(&rig, events->opened_at);
         CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
         rig_end(&rig, events->opened_at);
     }
@@ -998,21 +998,21 @@ TEST(a_subscription_that_is_refused_for_now_is_asked_for_again) {
 TEST(a_refused_pattern_is_not_the_end) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    hear_message(&rig, "1 turn 1 50", AT(5));
-    hear(link_of(&rig, EVENTS),
+    feed_message(&rig, "1 turn 1 50", AT(5));
+    feed(link_of(&rig, EVENTS),
          "-NOPERM this user has no permissions to access one of the channels\r\n", AT(6));
     CHECK_STATE(op, WAITING);
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     rig_tick(&rig, AT(56));
-    hear_calls(&rig, ACQUIRED, AT(57));
+    feed_calls(&rig, ACQUIRED, AT(57));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(57));
     op = begin(&rig, HF_OP_RELEASE, AT(57));
-    hear_calls(&rig, ":1\r\n", AT(57));
+    feed_calls(&rig, ":1\r\n", AT(57));
     hf_op_end(op, AT(57));
-    said(link_of(&rig, EVENTS));
+    output_of(link_of(&rig, EVENTS));
     op = begin_acquire(&rig, 10 * HF_SECOND, AT(58)); /* the pattern is not asked for again */
-    hear_calls(&rig, busy(20000, 0, 1), AT(58));
+    feed_calls(&rig, busy(20000, 0, 1), AT(58));
     CHECK_STATE(op, WAITING);
     CHECK_SAID(&rig, EVENTS, "");
     rig_end(&rig, AT(60));
@@ -1023,9 +1023,9 @@ TEST(an_events_link_that_may_not_log_in_is_told) {
     strcpy(config.session.server.password, "secret");
     rig_begin_with(&rig, &config);
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
-    hear_calls(&rig, "+OK\r\n", AT(0));
-    hear_calls(&rig, busy(5000, 0, 0), AT(1));
-    hear(link_of(&rig, EVENTS), "-WRONGPASS no\r\n", AT(2));
+    feed_calls(&rig, "+OK\r\n", AT(0));
+    feed_calls(&rig, busy(5000, 0, 0), AT(1));
+    feed(link_of(&rig, EVENTS), "-WRONGPASS no\r\n", AT(2));
     rig_serve(&rig, AT(2));
     CHECK_OUTCOME(op, "denied");
     rig_end(&rig, AT(10));
@@ -1041,7 +1041,7 @@ TEST(the_wait_is_over) {
     rig_tick(&rig, AT(1000));
     CHECK_STATE(op, CANCELLING);
     CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
-    hear_calls(&rig, ":0\r\n", AT(1001));
+    feed_calls(&rig, ":0\r\n", AT(1001));
     CHECK_OUTCOME(op, "busy");
     CHECK_NOTHING_LEFT(AT(1001));
     rig_end(&rig, AT(1002));
@@ -1051,10 +1051,10 @@ TEST(granted_while_leaving_the_lock_was_passed_on) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
-    said(link_of(&rig, CALLS));
-    hear_message(&rig, GRANT("1", "88"), AT(1001));
+    output_of(link_of(&rig, CALLS));
+    feed_message(&rig, GRANT("1", "88"), AT(1001));
     CHECK_STATE(op, CANCELLING);
-    hear_calls(&rig, ":1\r\n", AT(1002));
+    feed_calls(&rig, ":1\r\n", AT(1002));
     CHECK_OUTCOME(op, "busy");
     CHECK_NOTHING_LEFT(AT(1002));
     rig_end(&rig, AT(1003));
@@ -1063,8 +1063,8 @@ TEST(granted_while_leaving_the_lock_was_passed_on) {
 TEST(the_wait_is_over_before_our_channel_is_heard) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
-    hear_calls(&rig, busy(5000, 0, 0), AT(1));
-    said(link_of(&rig, CALLS));
+    feed_calls(&rig, busy(5000, 0, 0), AT(1));
+    output_of(link_of(&rig, CALLS));
     rig_tick(&rig, AT(1000));
     CHECK_OUTCOME(op, "busy");
     CHECK_NOTHING_LEFT(AT(1000));
@@ -1074,9 +1074,9 @@ TEST(the_wait_is_over_before_our_channel_is_heard) {
 TEST(the_wait_is_over_while_asking) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
-    hear_calls(&rig, busy(5000, 0, 0), AT(1));
-    hear_subscribed(&rig, AT(2));
-    said(link_of(&rig, CALLS));
+    feed_calls(&rig, busy(5000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    output_of(link_of(&rig, CALLS));
     CHECK_STATE(op, ASKING);
     rig_sleep(&rig, AT(2), AT(1000)); /* no answer at all */
     CHECK_OUTCOME(op, "unreachable");
@@ -1087,13 +1087,13 @@ TEST(the_wait_is_over_while_asking) {
 TEST(an_answer_after_the_wait_leaves) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 1900 * HF_MS, AT(0));
-    hear_message(&rig, GRANT("1", "0"), AT(1890));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, busy(5000, 0, 0),
+    feed_message(&rig, GRANT("1", "0"), AT(1890));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, busy(5000, 0, 0),
                AT(1920)); /* the patience of the question is a little longer */
     CHECK_STATE(op, CANCELLING);
     CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
-    hear_calls(&rig, ":0\r\n", AT(1921));
+    feed_calls(&rig, ":0\r\n", AT(1921));
     CHECK_OUTCOME(op, "busy");
     rig_end(&rig, AT(2000));
 }
@@ -1101,8 +1101,8 @@ TEST(an_answer_after_the_wait_leaves) {
 TEST(a_yes_after_the_wait_is_a_yes) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 1900 * HF_MS, AT(0));
-    hear_message(&rig, GRANT("1", "0"), AT(1890));
-    hear_calls(&rig, ACQUIRED, AT(1920));
+    feed_message(&rig, GRANT("1", "0"), AT(1890));
+    feed_calls(&rig, ACQUIRED, AT(1920));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(2000));
 }
@@ -1111,7 +1111,7 @@ TEST(a_leave_without_an_answer_goes_on_in_the_background) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     rig_sleep(&rig, AT(1000), AT(2000));
     CHECK_OUTCOME(op, "unreachable"); /* the server is silent, which is not "busy" */
     CHECK_LEFT_BEHIND(":0\r\n", MEMBER("1"), AT(2000));
@@ -1126,7 +1126,7 @@ TEST(an_idle_connection_closed_meanwhile_is_not_unreachable) {
     rig_tick(&rig, AT(1000));
     rig_tick(&rig, AT(1001));
     CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
-    hear_calls(&rig, ":0\r\n", AT(1002));
+    feed_calls(&rig, ":0\r\n", AT(1002));
     CHECK_OUTCOME(op, "busy");
     rig_end(&rig, AT(3000));
 }
@@ -1157,7 +1157,7 @@ TEST(an_endless_wait_outlives_a_server_that_is_gone_for_a_minute) {
     CHECK_OR(wakes < 600, "%d wakes", wakes);
     rig.refusing = false;
     rig_sleep(&rig, AT(60000), AT(62000));
-    hear_calls(&rig, ACQUIRED, AT(62000));
+    feed_calls(&rig, ACQUIRED, AT(62000));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(63000));
 }
@@ -1169,7 +1169,7 @@ TEST(interrupted_in_the_queue) {
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(100));
     CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
-    hear_calls(&rig, ":0\r\n", AT(101));
+    feed_calls(&rig, ":0\r\n", AT(101));
     CHECK_OUTCOME(op, "interrupted");
     CHECK_NOTHING_LEFT(AT(101));
     rig_end(&rig, AT(102));
@@ -1178,8 +1178,8 @@ TEST(interrupted_in_the_queue) {
 TEST(interrupted_before_our_channel_is_heard) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
-    hear_calls(&rig, busy(5000, 0, 0), AT(1));
-    said(link_of(&rig, CALLS));
+    feed_calls(&rig, busy(5000, 0, 0), AT(1));
+    output_of(link_of(&rig, CALLS));
     hf_op_interrupt(op, AT(100));
     CHECK_OUTCOME(op, "interrupted");
     CHECK_NOTHING_LEFT(AT(101));
@@ -1190,13 +1190,13 @@ TEST(interrupted_while_asking_the_answer_decides) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1));
-    hear_calls(&rig, ACQUIRED, AT(2));
+    feed_calls(&rig, ACQUIRED, AT(2));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(102));
     rig_begin(&rig);
     op = begin_acquire(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1));
-    hear_calls(&rig, busy(5000, 0, 0), AT(2));
+    feed_calls(&rig, busy(5000, 0, 0), AT(2));
     CHECK_OUTCOME(op, "interrupted");
     rig_end(&rig, AT(102));
 }
@@ -1234,7 +1234,7 @@ TEST(interrupted_behind_a_command_of_the_renewer) {
 TEST(an_interrupt_after_the_end_changes_nothing) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    hear_calls(&rig, ACQUIRED, AT(1));
+    feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_interrupt(op, AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
@@ -1251,7 +1251,7 @@ TEST(given_up_while_asking) {
     rig_tick(&rig, AT(1));
     CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", "")); /* behind the question, over the same link */
     CHECK_SAID(&rig, RENEWER, "");
-    hear_calls(&rig, ACQUIRED ":1\r\n", AT(2)); /* the question's answer is nobody's */
+    feed_calls(&rig, ACQUIRED ":1\r\n", AT(2)); /* the question's answer is nobody's */
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(3));
 }
@@ -1259,8 +1259,8 @@ TEST(given_up_while_asking) {
 TEST(given_up_before_our_channel_is_heard) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
-    hear_calls(&rig, busy(5000, 0, 0), AT(1));
-    said(link_of(&rig, CALLS));
+    feed_calls(&rig, busy(5000, 0, 0), AT(1));
+    output_of(link_of(&rig, CALLS));
     hf_op_end(op, AT(2));
     CHECK_EQ_INT(rig.client.first.waiting, 0);
     rig_sleep(&rig, AT(2), AT(1000));
@@ -1284,7 +1284,7 @@ TEST(given_up_while_leaving) {
     hf_op_end(op, AT(1001));
     rig_tick(&rig, AT(1001));
     CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
-    hear_calls(&rig, ":0\r\n:0\r\n", AT(1002));
+    feed_calls(&rig, ":0\r\n:0\r\n", AT(1002));
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(1003));
 }
@@ -1295,7 +1295,7 @@ TEST(given_up_before_anything_was_sent) {
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
     hf_op_end(op, AT(1));
     rig_sleep(&rig, AT(1), AT(100));
-    hear_calls(&rig, ":0\r\n", AT(100));
+    feed_calls(&rig, ":0\r\n", AT(100));
     CHECK(hf_client_is_quiet(&rig.client));
     rig_end(&rig, AT(200));
 }
@@ -1308,7 +1308,7 @@ TEST(entered_again) {
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(1000));
     CHECK_SAID(&rig, CALLS, ASK_OF_K("1", "0", ""));
     CHECK(hf_hold_is_valid(hold, AT(1000)));
-    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1001));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1001));
     CHECK_OUTCOME(op, "ok");
     CHECK(op->hold == hold);
     CHECK_EQ_INT(hold->count, 2);
@@ -1326,7 +1326,7 @@ TEST(entered_again_for_a_shorter_time) {
     spec.lease = HF_SECOND;
     spec.renewed = false;
     hf_client_begin(&rig.client, &spec, AT(1000));
-    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1001));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1001));
     CHECK_EQ_U64(hold->lease, 30 * HF_SECOND);
     CHECK_EQ_U64(hold->valid_until, AT(29698));
     CHECK(hold->renewed);
@@ -1340,18 +1340,18 @@ TEST(entered_again_and_again_for_a_shorter_time_it_is_still_renewed) {
     hf_hold *hold = hold_lock(&rig, AT(0));
     for (int ms = 500; ms < 60000; ms += 500) {
         rig_sleep(&rig, AT(ms - 500), AT(ms));
-        if (said(link_of(&rig, RENEWER))[0] != '\0')
-            hear(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(ms));
+        if (output_of(link_of(&rig, RENEWER))[0] != '\0')
+            feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(ms));
         CHECK(hf_hold_is_valid(hold, AT(ms)));
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
         spec.lease = HF_SECOND;
         spec.renewed = false;
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(ms));
-        hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(ms));
+        feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(ms));
         CHECK_OUTCOME(op, "ok");
         hf_op_end(op, AT(ms));
         op = begin(&rig, HF_OP_RELEASE, AT(ms));
-        hear_calls(&rig, "-OOM no\r\n", AT(ms)); /* so that the release does not refresh it */
+        feed_calls(&rig, "-OOM no\r\n", AT(ms)); /* so that the release does not refresh it */
         hf_op_end(op, AT(ms));
     }
     CHECK(rig.client.stats.renewals >= 5);
@@ -1367,7 +1367,7 @@ TEST(entered_again_but_gone) {
         rig_begin(&rig);
         hf_hold *hold = hold_lock(&rig, AT(0));
         hf_op *op = begin_acquire(&rig, HF_SECOND, AT(1000));
-        hear_calls(&rig, cases[i].reply, AT(1001));
+        feed_calls(&rig, cases[i].reply, AT(1001));
         CHECK_OUTCOME(op, "lost");
         CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
         CHECK_EQ_INT(hold->reason, cases[i].reason);
@@ -1383,7 +1383,7 @@ TEST(lost_while_it_is_entered_again_it_stays_lost) {
     hf_op *op = begin_acquire(&rig, 0, AT(29000));
     rig_sleep(&rig, AT(29000), AT(29700));
     CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
-    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(29800));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(29800));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
     CHECK_EQ_INT(hold->count, 1);
@@ -1395,14 +1395,14 @@ TEST(let_go_while_it_is_entered_again_it_is_left) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(29000));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     rig_sleep(&rig, AT(29000), AT(29700));
     CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(29701)), "lost");
     CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     rig_tick(&rig, AT(29701));
-    CHECK(strstr(said(link_of(&rig, RENEWER)), LEAVE_OF_K("0", "")));
-    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(29800));
+    CHECK(strstr(output_of(link_of(&rig, RENEWER)), LEAVE_OF_K("0", "")));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(29800));
     CHECK_OUTCOME(op, "lost");
     rig_end(&rig, AT(30000));
 }
@@ -1413,7 +1413,7 @@ TEST(a_second_entry_answered_too_late_does_not_end_the_first) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = 100 * HF_MS;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
-    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1200));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1200));
     CHECK_OUTCOME(op, "lost");
     CHECK(hf_hold_is_valid(hold, AT(1200)));
     CHECK_EQ_INT(hold->count, 1);
@@ -1425,8 +1425,8 @@ static void check_still_kept(const char *reply, const char *code, bool undone) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(1000));
-    said(link_of(&rig, CALLS));
-    if (reply) hear_calls(&rig, reply, AT(1001));
+    output_of(link_of(&rig, CALLS));
+    if (reply) feed_calls(&rig, reply, AT(1001));
     else rig_sleep(&rig, AT(1000), AT(4000));
     CHECK_OUTCOME(op, code);
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
@@ -1452,7 +1452,7 @@ TEST(entered_again_or_not_the_last_release_frees_it) {
         rig_begin(&rig);
         hf_hold *hold = hold_lock(&rig, AT(0));
         hf_op_end(begin_acquire(&rig, 0, AT(1000)), AT(1001));
-        said(link_of(&rig, CALLS));
+        output_of(link_of(&rig, CALLS));
         if (how == 0) begin(&rig, HF_OP_RELEASE, AT(1002));
         if (how == 1) hf_client_abandon(&rig.client, hold, 1, AT(1002));
         if (how == 2) hf_client_close(&rig.client, AT(1002));
@@ -1467,7 +1467,7 @@ TEST(after_a_second_entry_given_up_the_lock_is_still_renewed) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(1000));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_op_end(op, AT(1001));
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
     CHECK(!hold->in_flight);
@@ -1493,20 +1493,20 @@ TEST(each_hold_has_an_owner_of_its_own) {
     rig_begin(&rig);
     hf_op *op = acquire_as_coroutine(AT(0));
     CHECK_SAID(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("1") " 30000 1000");
-    hear_calls(&rig, ACQUIRED, AT(1));
+    feed_calls(&rig, ACQUIRED, AT(1));
     CHECK_OUTCOME(op, "ok");
     acquire_as_coroutine(AT(2)); /* once more: the same hold */
     CHECK_SAID(&rig, CALLS, "EVALSHA acquire " KEYS_OF_OWNER("1") "1 0 30000 1000 ");
-    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
     begin(&rig, HF_OP_RELEASE, AT(4));
     CHECK_SAID(&rig, CALLS, "EVALSHA release " KEYS_OF_OWNER("1") "1 30000 ");
-    hear_calls(&rig, ":2\r\n", AT(5));
+    feed_calls(&rig, ":2\r\n", AT(5));
     begin(&rig, HF_OP_RELEASE, AT(6));
     CHECK_SAID(&rig, CALLS, "EVALSHA release " KEYS_AND_OWNER("1"));
-    hear_calls(&rig, ":1\r\n", AT(7));
+    feed_calls(&rig, ":1\r\n", AT(7));
     op = acquire_as_coroutine(AT(8));
     CHECK_SAID(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("2") " 30000 1000");
-    hear_calls(&rig, ACQUIRED, AT(9));
+    feed_calls(&rig, ACQUIRED, AT(9));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(10));
 }
@@ -1515,8 +1515,8 @@ TEST(each_hold_has_an_owner_of_its_own) {
 TEST(a_hold_lost_by_the_clock_is_left_before_it_is_acquired_anew) {
     rig_begin(&rig);
     hf_op *op = acquire_as_coroutine(AT(0));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, ACQUIRED, AT(1));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ACQUIRED, AT(1));
     hf_hold *old = hold_of(&rig);
     hf_op_end(op, AT(1));
     hf_hold_ref(old);
@@ -1524,9 +1524,9 @@ TEST(a_hold_lost_by_the_clock_is_left_before_it_is_acquired_anew) {
     CHECK_EQ_INT(old->state, HF_HOLD_LOST);
     CHECK_STATE(op, BLOCKED);
     CHECK_SAID(&rig, CALLS, "EVALSHA leave " KEYS_OF_OWNER("1") "0  ");
-    hear_calls(&rig, ":0\r\n", AT(29699));
+    feed_calls(&rig, ":0\r\n", AT(29699));
     CHECK_SAID(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("3") " 30000 1000");
-    hear_calls(&rig, ACQUIRED, AT(29700));
+    feed_calls(&rig, ACQUIRED, AT(29700));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(old->state, HF_HOLD_LOST);
     hf_hold_unref(old);
@@ -1540,7 +1540,7 @@ TEST(a_lost_hold_is_acquired_anew) {
     hf_client_lose(&rig.client, old, HF_LOST_TAKEN);
     hf_op *op = begin_acquire(&rig, 0, AT(1000));
     CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
-    hear_calls(&rig, ACQUIRED, AT(1001));
+    feed_calls(&rig, ACQUIRED, AT(1001));
     CHECK_OUTCOME(op, "ok");
     CHECK(hold_of(&rig) != old);
     CHECK_EQ_INT(old->state, HF_HOLD_LOST);
@@ -1555,7 +1555,7 @@ TEST(a_hold_past_its_time_is_lost_not_entered) {
     hf_op *op = begin_acquire(&rig, 0, AT(29698)); /* nobody has noticed yet */
     CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
     CHECK_EQ_INT(old->state, HF_HOLD_LOST);
-    hear_calls(&rig, ACQUIRED, AT(29699));
+    feed_calls(&rig, ACQUIRED, AT(29699));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(hold_of(&rig)->count, 1);
     hf_hold_unref(old);
@@ -1581,9 +1581,9 @@ TEST(behind_another_call_of_its_owner_it_waits_and_then_enters) {
     CHECK_STATE(second, BLOCKED);
     CHECK_EQ_U64(hold->agent, 7);
     CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
-    hear_calls(&rig, ACQUIRED, AT(2));
+    feed_calls(&rig, ACQUIRED, AT(2));
     CHECK_SAID(&rig, CALLS, ASK_OF_K("1", "0", ""));
-    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
     CHECK_OUTCOME(second, "ok");
     CHECK_EQ_INT(hold->count, 2);
     rig_end(&rig, AT(4));
@@ -1592,12 +1592,12 @@ TEST(behind_another_call_of_its_owner_it_waits_and_then_enters) {
 TEST(behind_another_call_of_its_owner_that_fails_it_asks_itself) {
     rig_begin(&rig);
     hf_op *first = begin_acquire(&rig, 0, AT(0)), *second = begin_acquire(&rig, HF_SECOND, AT(1));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, busy(20000, 0, 0), AT(2));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, busy(20000, 0, 0), AT(2));
     CHECK_OUTCOME(first, "busy");
     CHECK_STATE(second, ASKING);
     CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
-    hear_calls(&rig, ACQUIRED, AT(3));
+    feed_calls(&rig, ACQUIRED, AT(3));
     CHECK_OUTCOME(second, "ok");
     CHECK_EQ_INT(hold_of(&rig)->count, 1);
     rig_end(&rig, AT(4));
@@ -1616,7 +1616,7 @@ TEST(behind_another_call_of_its_owner_it_waits_no_longer_than_it_may) {
     CHECK_OUTCOME(second, "busy");
     CHECK(strstr(second->failure.text, "another call by this owner for this key is in progress"));
     CHECK_STATE(first, WAITING);
-    hear_message(&rig, GRANT("1", "88"), AT(1011));
+    feed_message(&rig, GRANT("1", "88"), AT(1011));
     CHECK_OUTCOME(first, "ok");
     rig_end(&rig, AT(1012));
 }
@@ -1630,10 +1630,10 @@ TEST(behind_a_renewal_it_waits_for_its_end) {
     CHECK_STATE(op, BLOCKED);
     CHECK_SAID(&rig, CALLS, "");
     CHECK_EQ_U64(hf_op_deadline(op), AT(11001));
-    hear(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10002));
+    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10002));
     CHECK_STATE(op, ASKING);
     CHECK_SAID(&rig, CALLS, ASK_OF_K("1", "0", ""));
-    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(10003));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(10003));
     CHECK_EQ_INT(hold->count, 2);
     rig_end(&rig, AT(11000));
 }
@@ -1686,9 +1686,9 @@ TEST(behind_the_leaving_of_its_own_past) {
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(11));
     CHECK_STATE(op, BLOCKED);
     CHECK_SAID(&rig, CALLS, "");
-    hear(link_of(&rig, RENEWER), ":1\r\n", AT(12));
+    feed(link_of(&rig, RENEWER), ":1\r\n", AT(12));
     CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
-    hear_calls(&rig, ACQUIRED, AT(13));
+    feed_calls(&rig, ACQUIRED, AT(13));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(14));
 }
@@ -1702,9 +1702,9 @@ TEST(what_is_to_be_left_is_not_taken_over) {
     rig_sleep(&rig, AT(10), AT(11));
     CHECK_SAID(&rig, RENEWER, "");
     CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", ""));
-    hear_calls(&rig, ":1\r\n", AT(11));
+    feed_calls(&rig, ":1\r\n", AT(11));
     CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
-    hear_calls(&rig, ACQUIRED, AT(12));
+    feed_calls(&rig, ACQUIRED, AT(12));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(hold_of(&rig)->count, 1);
     CHECK(hold_of(&rig)->number != number);
@@ -1722,12 +1722,12 @@ TEST(what_was_abandoned_while_it_was_renewed_is_left_and_then_acquired) {
         hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10001));
         hf_op *op = begin_acquire(&rig, HF_SECOND, AT(10001));
         CHECK_STATE(op, BLOCKED);
-        hear(link_of(&rig, RENEWER), answers[i], AT(10002));
+        feed(link_of(&rig, RENEWER), answers[i], AT(10002));
         CHECK_STATE(op, BLOCKED);
         CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", ""));
-        hear_calls(&rig, ":1\r\n", AT(10003));
+        feed_calls(&rig, ":1\r\n", AT(10003));
         CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
-        hear_calls(&rig, ACQUIRED, AT(10004));
+        feed_calls(&rig, ACQUIRED, AT(10004));
         CHECK_OUTCOME(op, "ok");
         rig_end(&rig, AT(10005));
     }
@@ -1753,13 +1753,13 @@ TEST(what_may_still_be_left_is_waited_for) {
     hold_lock(&rig, AT(0));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
     rig_sleep(&rig, AT(10), AT(11));
-    CHECK(strncmp(said(link_of(&rig, RENEWER)), "EVALSHA leave", 13) == 0);
+    CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "EVALSHA leave", 13) == 0);
     hf_op *op = begin_acquire(&rig, 0, AT(12)); /* while it is under way */
     CHECK_STATE(op, BLOCKED);
     CHECK_SAID(&rig, CALLS, "");
     rig_sleep(&rig, AT(12), AT(3011));       /* the answer does not come */
     CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K); /* it goes on without that */
-    hear_calls(&rig, ACQUIRED, AT(3011));
+    feed_calls(&rig, ACQUIRED, AT(3011));
     CHECK_OUTCOME(op, "ok");
     CHECK(!hf_client_is_quiet(&rig.client));
     CHECK_EQ_INT(rig.client.holds.count, 2);
@@ -1779,10 +1779,10 @@ static hf_op *begin_shared(hf_time wait, hf_time now) {
 /* In the queue, as wait_in_queue. */
 static hf_op *wait_as_shared(hf_time now) {
     hf_op *op = begin_shared(HF_NEVER, now);
-    hear_calls(&rig, busy(20000, 0, 0), now + HF_MS);
-    hear_subscribed(&rig, now + 2 * HF_MS);
-    hear_calls(&rig, busy(20000, 0, 0), now + 3 * HF_MS);
-    for (int link = 0; link < HF_LINKS; link++) said(link_of(&rig, (hf_link)link));
+    feed_calls(&rig, busy(20000, 0, 0), now + HF_MS);
+    feed_subscribed(&rig, now + 2 * HF_MS);
+    feed_calls(&rig, busy(20000, 0, 0), now + 3 * HF_MS);
+    for (int link = 0; link < HF_LINKS; link++) output_of(link_of(&rig, (hf_link)link));
     return op;
 }
 
@@ -1790,9 +1790,9 @@ TEST(a_shared_owner_joins) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "1", ""));
-    hear_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
+    feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
     CHECK_SAID(&rig, CALLS, ASK_OF_K("3", "1", ""));
-    hear_calls(&rig, "*2\r\n:1\r\n:55\r\n", AT(2));
+    feed_calls(&rig, "*2\r\n:1\r\n:55\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(hold_of(&rig)->others, 3);
     CHECK_EQ_INT(hold_of(&rig)->count, 4);
@@ -1807,7 +1807,7 @@ TEST(a_shared_owner_with_too_many_holds_or_none_is_not_joined) {
         rig_begin(&rig);
         hf_op *op = begin_shared(0, AT(0));
         snprintf(text, sizeof text, "*2\r\n:2\r\n:%s\r\n", counts[i]);
-        hear_calls(&rig, text, AT(1));
+        feed_calls(&rig, text, AT(1));
         CHECK_OUTCOME(op, "busy");
         rig_end(&rig, AT(2));
     }
@@ -1816,11 +1816,11 @@ TEST(a_shared_owner_with_too_many_holds_or_none_is_not_joined) {
 TEST(a_shared_owner_that_let_go_in_between) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
-    hear_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, GONE, AT(2));
+    feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, GONE, AT(2));
     CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "1", ""));
-    hear_calls(&rig, ACQUIRED, AT(3));
+    feed_calls(&rig, ACQUIRED, AT(3));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(hold_of(&rig)->others, 0);
     CHECK_EQ_INT(hold_of(&rig)->count, 1);
@@ -1832,10 +1832,10 @@ TEST(a_shared_owner_that_changes_without_end) {
     hf_op *op = begin_shared(0, AT(0));
     for (int i = 0; i < 4; i++) {
         CHECK_OUTCOME(op, "under way");
-        hear_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(i));
+        feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(i));
     }
     CHECK_OUTCOME(op, "busy");
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     CHECK_NOTHING_LEFT(AT(5));
     rig_end(&rig, AT(6));
     static const char *const hostile[] = {"*2\r\n:2\r\n:0\r\n", "*2\r\n:2\r\n:-1\r\n",
@@ -1843,7 +1843,7 @@ TEST(a_shared_owner_that_changes_without_end) {
     for (size_t i = 0; i < 3; i++) {
         rig_begin(&rig);
         op = begin_shared(0, AT(0));
-        hear_calls(&rig, hostile[i], AT(1));
+        feed_calls(&rig, hostile[i], AT(1));
         CHECK_OUTCOME(op, "busy");
         rig_end(&rig, AT(6));
     }
@@ -1852,20 +1852,20 @@ TEST(a_shared_owner_that_changes_without_end) {
 TEST(the_others_of_a_shared_owner_change_while_it_is_held) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
-    hear_calls(&rig, ACQUIRED, AT(1));
+    feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(op, AT(1));
     op = begin_shared(0, AT(2));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(3)); /* two others have joined */
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(3)); /* two others have joined */
     CHECK_EQ_INT(hold_of(&rig)->others, 2);
     CHECK_EQ_INT(hold_of(&rig)->count, 3);
     CHECK_SAID(&rig, CALLS, ASK_OF_K("3", "1", ""));
-    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(4));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(4));
     CHECK_EQ_INT(hold_of(&rig)->others, 2);
     CHECK_EQ_INT(hold_of(&rig)->count, 4);
     hf_op_end(op, AT(4));
     op = begin_shared(0, AT(5));
-    hear_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(6)); /* fewer than we have ourselves */
+    feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(6)); /* fewer than we have ourselves */
     CHECK_EQ_INT(hold_of(&rig)->others, 0);
     CHECK_EQ_INT(hold_of(&rig)->count, 1);
     rig_end(&rig, AT(7));
@@ -1882,10 +1882,10 @@ TEST(a_shared_owner_gives_up_what_its_acquire_took) {
     rig_tick(&rig, AT(1));
     CHECK_SILENT(&rig);
     CHECK(!hf_client_is_quiet(&rig.client));
-    hear_calls(&rig, ACQUIRED, AT(2));
+    feed_calls(&rig, ACQUIRED, AT(2));
     rig_tick(&rig, AT(2));
     CHECK_SAID(&rig, CALLS, OWN_LEAVE_OF_K("", "1"));
-    hear_calls(&rig, ":1\r\n", AT(3));
+    feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_NOTHING_LEFT(AT(3));
     CHECK(hf_client_is_quiet(&rig.client));
     rig_end(&rig, AT(4));
@@ -1895,18 +1895,18 @@ TEST(a_shared_owner_gives_up_a_place_or_the_lock) {
     for (int took = 0; took <= 1; took++) {
         rig_begin(&rig);
         hf_op *op = wait_as_shared(AT(0));
-        hear_message(&rig, "1 recheck 2", AT(5));
+        feed_message(&rig, "1 recheck 2", AT(5));
         rig_tick(&rig, AT(5));
         CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "1", SHARED_MEMBER("2")));
         hf_op_end(op, AT(6));
         rig_tick(&rig, AT(6));
         CHECK_SAID(&rig, CALLS, "");
-        hear_calls(&rig, took ? "*3\r\n:1\r\n:77\r\n:4\r\n" : busy(20000, 0, 0), AT(7));
+        feed_calls(&rig, took ? "*3\r\n:1\r\n:77\r\n:4\r\n" : busy(20000, 0, 0), AT(7));
         rig_tick(&rig, AT(7));
         CHECK_SAID(&rig, CALLS,
                    took ? OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "1")
                         : OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "0"));
-        hear_calls(&rig, took ? ":1\r\n" : ":0\r\n", AT(8));
+        feed_calls(&rig, took ? ":1\r\n" : ":0\r\n", AT(8));
         CHECK_NOTHING_LEFT(AT(8));
         rig_end(&rig, AT(9));
     }
@@ -1926,15 +1926,15 @@ TEST(a_shared_owner_waits_under_a_new_number_each_time) {
     rig_begin(&rig);
     hf_op_end(wait_as_shared(AT(0)), AT(5));
     rig_tick(&rig, AT(5));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, ":0\r\n", AT(6));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ":0\r\n", AT(6));
     hf_op *op = begin_shared(HF_NEVER, AT(7));
-    hear_calls(&rig, busy(20000, 0, 0), AT(8));
-    hear_subscribed(&rig, AT(9));
-    hear_calls(&rig, busy(20000, 0, 0), AT(10));
+    feed_calls(&rig, busy(20000, 0, 0), AT(8));
+    feed_subscribed(&rig, AT(9));
+    feed_calls(&rig, busy(20000, 0, 0), AT(10));
     CHECK_STATE(op, WAITING);
     CHECK(op->wait.number > 2);
-    hear_message(&rig, "1 grant l 2 5 88 2000 k", AT(11));
+    feed_message(&rig, "1 grant l 2 5 88 2000 k", AT(11));
     CHECK_STATE(op, WAITING);
     rig_end(&rig, AT(12));
 }
@@ -1949,14 +1949,14 @@ TEST(an_answer_to_a_shared_owner_that_comes_after_its_time) {
     CHECK_SAID(&rig, CALLS, "");
     op = begin_shared(HF_SECOND, AT(101));
     CHECK_STATE(op, BLOCKED);
-    hear_calls(&rig, ACQUIRED, AT(200));
+    feed_calls(&rig, ACQUIRED, AT(200));
     rig_tick(&rig, AT(200));
     CHECK_SAID(&rig, CALLS, OWN_LEAVE_OF_K("", "1"));
     CHECK_STATE(op, BLOCKED);
-    hear_calls(&rig, ":1\r\n", AT(201));
+    feed_calls(&rig, ":1\r\n", AT(201));
     CHECK_STATE(op, ASKING);
     CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "1", ""));
-    hear_calls(&rig, ACQUIRED, AT(202));
+    feed_calls(&rig, ACQUIRED, AT(202));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(203));
 }
@@ -1969,8 +1969,8 @@ TEST(what_a_shared_owner_took_is_not_left_after_its_lease) {
     spec.lease = 100 * HF_MS;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     hf_op_end(op, AT(1));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, ACQUIRED, AT(100));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ACQUIRED, AT(100));
     rig_tick(&rig, AT(100));
     CHECK_NOTHING_LEFT(AT(100));
     CHECK(hf_client_is_quiet(&rig.client));
@@ -1980,9 +1980,9 @@ TEST(what_a_shared_owner_took_is_not_left_after_its_lease) {
 TEST(what_a_shared_owner_abandoned_is_not_left_after_its_lease) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
-    hear_calls(&rig, ACQUIRED, AT(1));
+    feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(op, AT(1));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     rig.refusing = true;
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
     rig_sleep(&rig, AT(2), AT(29000));
@@ -1996,18 +1996,18 @@ TEST(a_re_entry_of_a_shared_owner_that_is_given_up) {
     for (int took = 0; took <= 1; took++) {
         rig_begin(&rig);
         hf_op *op = begin_shared(0, AT(0));
-        hear_calls(&rig, ACQUIRED, AT(1));
+        feed_calls(&rig, ACQUIRED, AT(1));
         hf_op_end(op, AT(1));
         op = begin_shared(0, AT(2));
         hf_op_end(op, AT(3));
-        said(link_of(&rig, CALLS));
+        output_of(link_of(&rig, CALLS));
         op = begin(&rig, HF_OP_RELEASE, AT(4)); /* behind the answer */
         CHECK_SAID(&rig, CALLS, "");
-        hear_calls(&rig, took ? ACQUIRED : "*2\r\n:2\r\n:1\r\n", AT(5));
+        feed_calls(&rig, took ? ACQUIRED : "*2\r\n:2\r\n:1\r\n", AT(5));
         CHECK_SAID(&rig, CALLS,
                    took ? "EVALSHA release " KEYS_OF_K "0 30000 2"
                         : "EVALSHA release " KEYS_OF_K "0 30000 1");
-        hear_calls(&rig, ":1\r\n", AT(6));
+        feed_calls(&rig, ":1\r\n", AT(6));
         CHECK_OUTCOME(op, "ok");
         CHECK_NOTHING_LEFT(AT(7));
         rig_end(&rig, AT(8));
@@ -2017,13 +2017,13 @@ TEST(a_re_entry_of_a_shared_owner_that_is_given_up) {
 TEST(of_a_shared_owner_a_late_re_entry_gives_what_was_abandoned_no_more_time) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
-    hear_calls(&rig, ACQUIRED, AT(1));
+    feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(op, AT(1));
     hf_time end = hold_of(&rig)->valid_until;
     op = begin_shared(0, AT(9000));
     hf_op_end(op, AT(9001));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(9002));
-    hear_calls(&rig, ACQUIRED, AT(9003));
+    feed_calls(&rig, ACQUIRED, AT(9003));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     CHECK_EQ_U64(hold_of(&rig)->valid_until, end);
     rig_end(&rig, AT(9004));
@@ -2032,7 +2032,7 @@ TEST(of_a_shared_owner_a_late_re_entry_gives_what_was_abandoned_no_more_time) {
 TEST(a_re_entry_of_a_shared_owner_whose_answer_never_comes_is_renewed_in_time) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
-    hear_calls(&rig, ACQUIRED, AT(1));
+    feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(op, AT(1));
     op = begin_shared(0, AT(9900));
     hf_op_end(op, AT(9901));
@@ -2048,12 +2048,12 @@ TEST(an_answer_to_a_shared_owner_that_never_comes) {
         rig_begin(&rig);
         hf_op *op = begin_shared(0, AT(0));
         hf_op_end(op, AT(1));
-        said(link_of(&rig, CALLS));
+        output_of(link_of(&rig, CALLS));
         if (hangs) rig_sleep(&rig, AT(1), AT(3000));
         else hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
         rig_sleep(&rig, AT(3000), AT(3020)); /* the back-off */
         CHECK_SAID(&rig, CALLS, OWN_LEAVE_OF_K("", "0"));
-        hear_calls(&rig, ":0\r\n", AT(3021));
+        feed_calls(&rig, ":0\r\n", AT(3021));
         CHECK_NOTHING_LEFT(AT(3021));
         rig_end(&rig, AT(3022));
     }
@@ -2062,15 +2062,15 @@ TEST(an_answer_to_a_shared_owner_that_never_comes) {
 TEST(a_client_that_is_closed_waits_for_the_answer_to_a_shared_owner) {
     rig_begin(&rig);
     begin_shared(0, AT(0));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_client_close(&rig.client, AT(1));
     rig_tick(&rig, AT(1));
     CHECK_SILENT(&rig);
     CHECK(!hf_client_is_quiet(&rig.client));
-    hear_calls(&rig, ACQUIRED, AT(2));
+    feed_calls(&rig, ACQUIRED, AT(2));
     rig_tick(&rig, AT(2));
     CHECK_SAID(&rig, CALLS, OWN_LEAVE_OF_K("", "1"));
-    hear_calls(&rig, ":1\r\n", AT(3));
+    feed_calls(&rig, ":1\r\n", AT(3));
     CHECK(hf_client_is_quiet(&rig.client));
     rig_end(&rig, AT(4));
 }
@@ -2090,7 +2090,7 @@ TEST(a_mutex_is_not_entered_twice) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(0, false, AT(0));
     CHECK_SAID(&rig, CALLS, "EVALSHA mutex_acquire " K_AND_OWNER " 30000 1000");
-    hear_calls(&rig, ACQUIRED, AT(1));
+    feed_calls(&rig, ACQUIRED, AT(1));
     CHECK_OUTCOME(op, "ok");
     op = begin_mutex(0, false, AT(2));
     CHECK_OUTCOME(op, "busy");
@@ -2104,7 +2104,7 @@ TEST(a_mutex_is_not_entered_twice) {
 TEST(a_mutex_under_our_name_is_not_ours) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(0, true, AT(0));
-    hear_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
+    feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
     CHECK_OUTCOME(op, "busy");
     rig_end(&rig, AT(4));
 }
@@ -2113,8 +2113,8 @@ TEST(a_mutex_under_our_name_is_not_ours) {
 TEST(a_mutex_under_our_name_is_not_ours_although_the_program_was_unknown) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(0, true, AT(0));
-    hear_calls(&rig, "-NOSCRIPT No matching script.\r\n", AT(1));
-    hear_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(2));
+    feed_calls(&rig, "-NOSCRIPT No matching script.\r\n", AT(1));
+    feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(2));
     CHECK_OUTCOME(op, "busy");
     rig_end(&rig, AT(4));
 }
@@ -2122,9 +2122,9 @@ TEST(a_mutex_under_our_name_is_not_ours_although_the_program_was_unknown) {
 TEST(first_behind_a_foreign_mutex_it_polls_at_random) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
-    hear_calls(&rig, busy(20000, 0, 1), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(20000, 0, 1), AT(3));
+    feed_calls(&rig, busy(20000, 0, 1), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 1), AT(3));
     CHECK_STATE(op, WAITING);
     CHECK(op->wait.recheck_at > AT(3) && op->wait.recheck_at <= AT(204));
     CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
@@ -2142,7 +2142,7 @@ TEST(an_answer_with_numbers_that_cannot_be_is_none) {
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, 0, AT(0));
-        hear_calls(&rig, replies[i], AT(1));
+        feed_calls(&rig, replies[i], AT(1));
         CHECK_OUTCOME(op, "server");
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
         rig_end(&rig, AT(2));
@@ -2164,7 +2164,7 @@ TEST(a_run_that_was_done_before) {
     rig_begin(&rig);
     hf_op *op = begin_guard(0, AT(0));
     CHECK_SAID(&rig, CALLS, "EVALSHA begin " KEYS_OF_K "0 0 30000 1000  print");
-    hear_bytes(link_of(&rig, CALLS), "*2\r\n:3\r\n$4\r\na\0b\n\r\n", 18, AT(1));
+    feed_bytes(link_of(&rig, CALLS), "*2\r\n:3\r\n$4\r\na\0b\n\r\n", 18, AT(1));
     CHECK_OUTCOME(op, "duplicate");
     CHECK_MEM(op->result.record, op->result.record_size, "a\0b\n", 4);
     CHECK_EQ_INT(rig.client.holds.count, 0);
@@ -2176,15 +2176,15 @@ TEST(a_run_that_was_done_before) {
 TEST(a_run_that_was_granted_gets_its_print) {
     rig_begin(&rig);
     hf_op *op = begin_guard(10 * HF_SECOND, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(20000, 0, 0), AT(3));
-    said(link_of(&rig, CALLS));
-    hear_message(&rig, "1 grant g 1 5 88 2000 k", AT(10));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    output_of(link_of(&rig, CALLS));
+    feed_message(&rig, "1 grant g 1 5 88 2000 k", AT(10));
     CHECK_OUTCOME(op, "under way");
     CHECK_SAID(&rig, CALLS,
                "EVALSHA begin " KEYS_OF_K "0 0 30000 1000 1g" DRIVE_UUID ":1:1000 print");
-    hear_calls(&rig, ACQUIRED, AT(11));
+    feed_calls(&rig, ACQUIRED, AT(11));
     CHECK_OUTCOME(op, "ok");
     CHECK(!op->hold->granted);
     rig_end(&rig, AT(12));
@@ -2197,10 +2197,10 @@ TEST(a_fingerprint_of_one_letter_is_one) {
     spec.wait = 10 * HF_SECOND;
     spec.fingerprint = hf_slice_of("p");
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(20000, 0, 0), AT(3));
-    hear_message(&rig, "1 grant g 1 5 88 2000 k", AT(10));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    feed_message(&rig, "1 grant g 1 5 88 2000 k", AT(10));
     CHECK_OUTCOME(op, "under way");
     rig_end(&rig, AT(11));
 }
@@ -2208,7 +2208,7 @@ TEST(a_fingerprint_of_one_letter_is_one) {
 TEST(a_run_whose_key_a_lock_has) {
     rig_begin(&rig);
     hf_op *op = begin_guard(0, AT(0));
-    hear_calls(&rig, "*2\r\n:-6\r\n$4\r\nlock\r\n", AT(1));
+    feed_calls(&rig, "*2\r\n:-6\r\n$4\r\nlock\r\n", AT(1));
     CHECK_OUTCOME(op, "conflict");
     CHECK_OR(strstr(op->failure.text, "a lock already uses the key"), "%s", op->failure.text);
     CHECK_EQ_INT(rig.client.holds.count, 0);
@@ -2218,7 +2218,7 @@ TEST(a_run_whose_key_a_lock_has) {
 TEST(a_run_of_another_request) {
     rig_begin(&rig);
     hf_op *op = begin_guard(0, AT(0));
-    hear_calls(&rig, "*1\r\n:4\r\n", AT(1));
+    feed_calls(&rig, "*1\r\n:4\r\n", AT(1));
     CHECK_OUTCOME(op, "mismatch");
     CHECK_EQ_INT(rig.client.holds.count, 0);
     rig_end(&rig, AT(2));
@@ -2322,7 +2322,7 @@ TEST(a_count_that_cannot_be) {
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, 0, AT(0));
         snprintf(reply, sizeof reply, "*3\r\n:1\r\n:77\r\n:%s\r\n", others[i]);
-        hear_calls(&rig, reply, AT(1));
+        feed_calls(&rig, reply, AT(1));
         CHECK_OUTCOME(op, "server");
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
         rig_end(&rig, AT(2));
@@ -2350,10 +2350,10 @@ TEST(each_end_is_the_end_of_all_that_waits) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rig_begin(&rig);
         hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-        hear_message(&rig, "1 recheck 1", AT(50));
+        feed_message(&rig, "1 recheck 1", AT(50));
         rig_sleep(&rig, AT(50), AT(60));
         CHECK_STATE(op, ASKING);
-        hear_calls(&rig, cases[i].reply, AT(61));
+        feed_calls(&rig, cases[i].reply, AT(61));
         CHECK_OUTCOME(op, cases[i].outcome);
         if (op->done) {
             CHECK_STATE(op, DONE);
@@ -2370,9 +2370,9 @@ TEST(without_memory_for_its_place_it_does_not_wait) {
     for (unsigned long nth = 1; nth < 20; nth++) {
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
-        hear_calls(&rig, busy(20000, 0, 0), AT(1));
+        feed_calls(&rig, busy(20000, 0, 0), AT(1));
         memerr_fail(nth);
-        hear_subscribed(&rig, AT(2));
+        feed_subscribed(&rig, AT(2));
         memerr_fail(0);
         CHECK(!op->acquire.queued || op->acquire.waiter || op->done);
         told += op->done && op->failure.code == HF_NO_MEMORY;
@@ -2388,9 +2388,9 @@ TEST(a_holder_whose_time_is_up_is_looked_at_at_once) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
-        hear_calls(&rig, busy(20000, 0, 0), AT(0));
-        hear_subscribed(&rig, AT(0));
-        hear_calls(&rig, busy(cases[i].ttl_ms, cases[i].ahead, 0), AT(0));
+        feed_calls(&rig, busy(20000, 0, 0), AT(0));
+        feed_subscribed(&rig, AT(0));
+        feed_calls(&rig, busy(cases[i].ttl_ms, cases[i].ahead, 0), AT(0));
         CHECK_EQ_U64(op->wait.recheck_at, AT(cases[i].at_ms));
         rig_end(&rig, AT(1));
     }
@@ -2402,10 +2402,10 @@ TEST(a_lock_without_tokens_is_granted_without_one) {
     spec.wait = 10 * HF_SECOND;
     spec.token_ttl_ms = 0;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(20000, 0, 0), AT(3));
-    hear_message(&rig, GRANT("1", "0"), AT(100));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    feed_message(&rig, GRANT("1", "0"), AT(100));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(200));
 }
@@ -2423,10 +2423,10 @@ TEST(what_is_left_of_a_grant_is_compared_with_the_shorter_lease) {
         spec.wait = 10 * HF_SECOND;
         spec.lease = (hf_time)cases[i].lease_ms * HF_MS;
         hf_op *op = begin_spec(&rig, &spec, AT(0));
-        hear_calls(&rig, busy(20000, 0, 0), AT(0));
-        hear_subscribed(&rig, AT(0));
-        hear_calls(&rig, busy(20000, 0, 0), AT(0));
-        hear_message(&rig, GRANT("1", "9"), AT(cases[i].at_ms));
+        feed_calls(&rig, busy(20000, 0, 0), AT(0));
+        feed_subscribed(&rig, AT(0));
+        feed_calls(&rig, busy(20000, 0, 0), AT(0));
+        feed_message(&rig, GRANT("1", "9"), AT(cases[i].at_ms));
         CHECK_OR(op->done == cases[i].taken, "case %zu", i);
         rig_end(&rig, AT(2000));
     }
@@ -2452,9 +2452,9 @@ TEST(one_attempt_says_nothing_of_releases_that_cannot_be_heard) {
     rig.refusing = false;
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.caller = spec.owner = hf_slice_of("you");
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_op *one = hf_client_begin(&rig.client, &spec, AT(300));
-    hear_calls(&rig, busy(20000, 0, 0), AT(301));
+    feed_calls(&rig, busy(20000, 0, 0), AT(301));
     CHECK_OUTCOME(one, "busy");
     CHECK(!strstr(one->failure.text, "cannot listen"));
     CHECK_OUTCOME(op, "under way");
@@ -2474,7 +2474,7 @@ TEST(who_hears_releases_says_nothing_of_them) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_sleep(&rig, AT(3), AT(1000));
-    hear_calls(&rig, ":0\r\n", AT(1001));
+    feed_calls(&rig, ":0\r\n", AT(1001));
     CHECK_OUTCOME(op, "busy");
     CHECK(!strstr(op->failure.text, "cannot listen"));
     rig_end(&rig, AT(1002));
@@ -2484,22 +2484,22 @@ TEST(who_hears_releases_says_nothing_of_them) {
 TEST(behind_foreign_holders_that_change_it_looks_often) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
-    hear_calls(&rig, busy(20000, 0, 1), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(20000, 0, 1), AT(3));
+    feed_calls(&rig, busy(20000, 0, 1), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 1), AT(3));
     hf_time now = AT(3), longest = 0;
     for (int i = 0; i < 20; i++) { /* the same one */
         longest = hf_time_max(longest, op->wait.recheck_at - now);
         now = hf_time_max(op->wait.recheck_at, AT(3 + 100 * (i + 1)));
         rig_sleep(&rig, AT(3), now);
-        hear_calls(&rig, busy((int)((AT(20000) - now) / HF_MS), 0, 1), now);
+        feed_calls(&rig, busy((int)((AT(20000) - now) / HF_MS), 0, 1), now);
         CHECK_STATE(op, WAITING);
     }
     CHECK(longest > 60 * HF_MS && longest <= 201 * HF_MS);
     for (int i = 0; i < 20; i++) {
         now = op->wait.recheck_at;
         rig_tick(&rig, now);
-        hear_calls(&rig, busy(30000 + 1000 * i, 0, 1), now);
+        feed_calls(&rig, busy(30000 + 1000 * i, 0, 1), now);
         CHECK(op->wait.recheck_at - now <= 31 * HF_MS);
     }
     rig_end(&rig, now);
@@ -2512,7 +2512,7 @@ TEST(what_is_abandoned_while_it_is_entered_goes_with_the_end_of_that) {
     hf_client_abandon(&rig.client, hold, 1, AT(1001));
     CHECK_EQ_INT(hold->count, 1);
     CHECK_EQ_INT(hold->dropped, 1);
-    hear_calls(&rig, ACQUIRED, AT(1002));
+    feed_calls(&rig, ACQUIRED, AT(1002));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(hold->count, 1);
     CHECK_EQ_INT(hold->dropped, 0);
@@ -2524,7 +2524,7 @@ TEST(a_second_entry_whose_answer_is_lost_is_sent_again) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(1000));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(1001));
     rig_sleep(&rig, AT(1001), AT(1100));
     CHECK_SAID(&rig, CALLS, ASK_OF_K("1", "0", ""));
@@ -2542,7 +2542,7 @@ TEST(given_up_behind_a_renewal_it_leaves_the_hold_as_it_was) {
     CHECK(hold->in_flight); /* its renewal is */
     CHECK_SAID(&rig, CALLS, "");
     CHECK_EQ_U64(hold->wake_at, hold->valid_until);
-    hear(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10003));
+    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10003));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
     CHECK_EQ_INT(hold->count, 1);
     rig_end(&rig, AT(11000));
@@ -2553,7 +2553,7 @@ TEST(behind_a_renewal_that_never_ends_an_old_reason_says_nothing) {
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "refused", AT(1));
     hf_op *ping = begin(&rig, HF_OP_PING, AT(300));
-    hear_calls(&rig, "+PONG\r\n", AT(301));
+    feed_calls(&rig, "+PONG\r\n", AT(301));
     CHECK_OUTCOME(ping, "ok");
     CHECK_STR(link_of(&rig, CALLS)->reason, "");
     strcpy(link_of(&rig, EVENTS)->reason, "of another link");
@@ -2571,9 +2571,9 @@ TEST(behind_a_renewal_that_never_ends_an_old_reason_says_nothing) {
 TEST(a_foreign_mutex_without_an_end_is_polled_often_at_first) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
-    hear_calls(&rig, busy(-1, 0, 1), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(-1, 0, 1), AT(3));
+    feed_calls(&rig, busy(-1, 0, 1), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(-1, 0, 1), AT(3));
     hf_time now = AT(3), longest = 0;
     for (int i = 0; i < 20 && now < AT(120); i++) {
         CHECK_STATE(op, WAITING);
@@ -2581,7 +2581,7 @@ TEST(a_foreign_mutex_without_an_end_is_polled_often_at_first) {
         longest = hf_time_max(longest, op->wait.recheck_at - now);
         now = op->wait.recheck_at;
         rig_tick(&rig, now);
-        hear_calls(&rig, busy(-1, 0, 1), now);
+        feed_calls(&rig, busy(-1, 0, 1), now);
     }
     CHECK(longest > 15 * HF_MS);
     rig_end(&rig, now);
@@ -2593,11 +2593,11 @@ TEST(a_run_without_a_fingerprint_is_granted_at_once) {
     spec.lock_kind = &hf_kind_guard;
     spec.wait = 10 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(20000, 0, 0), AT(3));
-    said(link_of(&rig, CALLS));
-    hear_message(&rig, "1 grant g 1 5 88 2000 k", AT(10));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    output_of(link_of(&rig, CALLS));
+    feed_message(&rig, "1 grant g 1 5 88 2000 k", AT(10));
     CHECK_OUTCOME(op, "ok");
     CHECK(op->hold->granted);
     CHECK_SAID(&rig, CALLS, "");
@@ -2614,10 +2614,10 @@ TEST(what_comes_while_it_asks_makes_it_look_again) {
         hf_time now = op->wait.recheck_at;
         rig_tick(&rig, now);
         CHECK_STATE(op, ASKING);
-        said(link_of(&rig, CALLS));
-        if (messages[i]) hear_message(&rig, messages[i], now);
+        output_of(link_of(&rig, CALLS));
+        if (messages[i]) feed_message(&rig, messages[i], now);
         else op->impl->wait->on_subscribed(op, now);
-        hear_calls(&rig, busy(20000, 0, 0), now + 5 * HF_MS);
+        feed_calls(&rig, busy(20000, 0, 0), now + 5 * HF_MS);
         CHECK_STATE(op, WAITING);
         CHECK_OR(op->wait.recheck_at <= now + 6 * HF_MS, "case %zu", i);
         rig_end(&rig, now + 10 * HF_MS);
@@ -2644,7 +2644,7 @@ TEST(an_answer_that_refuses_ends_it) {
                 rig_tick(&rig, op->wait.recheck_at);
             }
             CHECK_STATE(op, ASKING);
-            hear_calls(&rig, cases[i].reply, AT(2500));
+            feed_calls(&rig, cases[i].reply, AT(2500));
             CHECK_OR(strcmp(outcome(op), cases[i].outcome) == 0, "case %zu: %s", i, outcome(op));
             CHECK_STATE(op, DONE);
             CHECK(!op->wait.events);
@@ -2663,10 +2663,10 @@ TEST(who_waits_for_something_else_enters_again_without_a_place) {
     spec.names = &other;
     spec.wait = 60 * HF_SECOND;
     begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(20000, 0, 0), AT(3));
-    said(link_of(&rig, CALLS));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    output_of(link_of(&rig, CALLS));
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(4));
     CHECK(op->node->subscribed);
     CHECK_SAID(&rig, CALLS, ASK_OF_K("1", "0", ""));
@@ -2677,7 +2677,7 @@ TEST(who_waits_for_something_else_enters_again_without_a_place) {
 TEST(a_lease_that_has_just_ended_is_told_no_more) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    hear_calls(&rig, busy(1, 0, 0), AT(1));
+    feed_calls(&rig, busy(1, 0, 0), AT(1));
     CHECK_OUTCOME(op, "busy");
     CHECK_OR(!strstr(op->failure.text, "for up to"), "%s", op->failure.text);
     rig_end(&rig, AT(2));
@@ -2707,7 +2707,7 @@ TEST(at_the_end_of_a_wait_lost_links_are_no_refusal) {
     CHECK_OUTCOME(op, "under way");
     rig_serve(&rig, AT(1001));
     CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
-    hear_calls(&rig, ":0\r\n", AT(1002));
+    feed_calls(&rig, ":0\r\n", AT(1002));
     CHECK_OUTCOME(op, "busy");
     rig_end(&rig, AT(1003));
 }
@@ -2718,9 +2718,9 @@ TEST(a_place_is_gone_when_the_lock_is_taken_too_late) {
     spec.lease = HF_SECOND;
     spec.wait = 60 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, ACQUIRED, AT(1500));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, ACQUIRED, AT(1500));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     CHECK_EQ_U64(hold_of(&rig)->wait, 0);
@@ -2731,7 +2731,7 @@ TEST(a_shared_owner_that_joins_one_hold_does_not_ask_twice) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     CHECK(!op->request.no_retry);
-    hear_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
+    feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
     CHECK_EQ_INT(op->acquire.from, 1);
     CHECK(op->request.no_retry);
     rig_end(&rig, AT(2));
@@ -2741,7 +2741,7 @@ TEST(a_wait_of_a_shared_owner_releases_nothing_when_it_ends) {
     rig_begin(&rig);
     hf_op *op = wait_as_shared(AT(0));
     hf_op_interrupt(op, AT(10));
-    const char *text = said(link_of(&rig, CALLS));
+    const char *text = output_of(link_of(&rig, CALLS));
     CHECK_OR(strncmp(text, "EVALSHA leave ", 14) == 0, "%s", text);
     CHECK_STR(strrchr(text, ' '), " 0");
     rig_end(&rig, AT(11));
@@ -2750,13 +2750,13 @@ TEST(a_wait_of_a_shared_owner_releases_nothing_when_it_ends) {
 TEST(a_foreign_mutex_that_stays_is_polled_after_up_to_a_quarter_of_its_time) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
-    hear_calls(&rig, busy(-1, 0, 1), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(-1, 0, 1), AT(3));
+    feed_calls(&rig, busy(-1, 0, 1), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(-1, 0, 1), AT(3));
     int long_ones = 0;
     for (hf_time now = op->wait.recheck_at; now < AT(780); now = op->wait.recheck_at) {
         rig_tick(&rig, now);
-        hear_calls(&rig, busy(-1, 0, 1), now);
+        feed_calls(&rig, busy(-1, 0, 1), now);
         hf_time pause = op->wait.recheck_at - now, waited = now - AT(0);
         CHECK(pause <= HF_MS + hf_time_max(30 * HF_MS, waited / 4));
         long_ones += pause > HF_MS + hf_time_max(30 * HF_MS, waited / 5);
@@ -2782,13 +2782,13 @@ TEST(who_has_left_the_queue_needs_no_events_link) {
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     CHECK(link_of(&rig, EVENTS)->wanted);
     hf_op_interrupt(op, AT(10));
-    hear_calls(&rig, ":1\r\n", AT(11));
+    feed_calls(&rig, ":1\r\n", AT(11));
     CHECK_OUTCOME(op, "interrupted");
     CHECK(!link_of(&rig, EVENTS)->wanted);
     rig_end(&rig, AT(12));
     rig_begin(&rig);
     op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
-    hear_message(&rig, GRANT("1", "9"), AT(10));
+    feed_message(&rig, GRANT("1", "9"), AT(10));
     CHECK_OUTCOME(op, "ok");
     CHECK(link_of(&rig, EVENTS)->wanted); /* it may wait again soon */
     rig_end(&rig, AT(12));
@@ -2802,12 +2802,12 @@ TEST(a_waiter_of_a_fair_lock_has_a_channel_of_its_own) {
     spec.lock_kind = &hf_kind_fair;
     spec.wait = 60 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
-    hear_subscribed(&rig, AT(2));
-    said(link_of(&rig, EVENTS));
-    hear_calls(&rig, busy(20000, 0, 0), AT(3));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    output_of(link_of(&rig, EVENTS));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
     CHECK_STATE(op, WAITING);
-    const char *text = said(link_of(&rig, EVENTS));
+    const char *text = output_of(link_of(&rig, EVENTS));
     CHECK_OR(strstr(text, ":me"), "%s", text);
     CHECK_OR(strstr(text, "{k}"), "%s", text);
     rig_end(&rig, AT(4));
@@ -2821,7 +2821,7 @@ TEST(without_memory_to_subscribe_the_link_is_made_again) {
         hf_session *events = link_of(&rig, EVENTS);
         begin_acquire(&rig, HF_NEVER, AT(0));
         memerr_fail(nth);
-        hear_calls(&rig, busy(20000, 0, 0), AT(1));
+        feed_calls(&rig, busy(20000, 0, 0), AT(1));
         failed = memerr_failed();
         memerr_fail(0);
         bool made = events->state == HF_SESSION_READY && !events->closing;
@@ -2840,16 +2840,16 @@ TEST(without_memory_to_subscribe_nobody_is_denied) {
         rig_begin_with(&rig, &config);
         hf_session *events = link_of(&rig, EVENTS);
         hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
-        hear_calls(&rig, "+OK\r\n", AT(0));
-        hear_calls(&rig, busy(5000, 0, 0), AT(1));
-        hear(events, "-WRONGPASS no\r\n", AT(2));
+        feed_calls(&rig, "+OK\r\n", AT(0));
+        feed_calls(&rig, busy(5000, 0, 0), AT(1));
+        feed(events, "-WRONGPASS no\r\n", AT(2));
         rig_serve(&rig, AT(2));
         refused = op->done && op->failure.code == HF_DENIED;
         hf_op_end(op, AT(2));
         rig_tick(&rig, AT(3));
-        hear_calls(&rig, ":0\r\n", AT(3));
+        feed_calls(&rig, ":0\r\n", AT(3));
         op = begin_acquire(&rig, 10 * HF_SECOND, AT(1000));
-        hear_calls(&rig, busy(5000, 0, 0), AT(1001));
+        feed_calls(&rig, busy(5000, 0, 0), AT(1001));
         CHECK_EQ_INT(events->state, HF_SESSION_LOGIN);
         memerr_fail(nth);
         hf_session_feed(events, "+OK\r\n", 5, AT(1002));
@@ -2894,12 +2894,12 @@ TEST(it_waits_for_messages_in_two_states_and_while_it_is_counted) {
 TEST(a_turn_at_a_mutex_is_waited_for_by_the_clock) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(20000, 0, 0), AT(3));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
     CHECK_STATE(op, WAITING);
-    said(link_of(&rig, EVENTS));
-    hear_message(&rig, "1 turn 1 50", AT(100));
+    output_of(link_of(&rig, EVENTS));
+    feed_message(&rig, "1 turn 1 50", AT(100));
     CHECK_EQ_U64(op->wait.recheck_at, AT(151));
     CHECK(op->wait.listening == HF_LISTENING_NOT);
     CHECK_SAID(&rig, EVENTS, "");
@@ -2912,13 +2912,13 @@ TEST(entered_again_for_a_longer_time) {
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
         spec.renewed = i & 1;
         hf_op *op = begin_spec(&rig, &spec, AT(0));
-        hear_calls(&rig, ACQUIRED, AT(1));
+        feed_calls(&rig, ACQUIRED, AT(1));
         hf_hold *hold = op->hold;
         CHECK_EQ_INT(hold->renewed, i & 1);
         spec.renewed = i & 2;
         spec.lease = 40 * HF_SECOND;
         begin_spec(&rig, &spec, AT(2));
-        hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
+        feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
         CHECK_EQ_U64(hold->lease, 40 * HF_SECOND);
         CHECK_EQ_U64(hold->valid_until, AT(2 + 39598));
         CHECK_EQ_INT(hold->renewed, i > 0);
@@ -2931,16 +2931,16 @@ TEST(a_re_entry_of_a_shared_owner_that_is_not_confirmed_is_released_too) {
     config.sync = (hf_sync){1, 100 * HF_MS};
     rig_begin_with(&rig, &config);
     hf_op *op = begin_shared(0, AT(0));
-    hear_calls(&rig, ACQUIRED ":1\r\n", AT(1));
+    feed_calls(&rig, ACQUIRED ":1\r\n", AT(1));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1));
     op = begin_shared(0, AT(2));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     begin(&rig, HF_OP_RELEASE, AT(3)); /* behind the answer */
     CHECK_SAID(&rig, CALLS, "");
-    hear_calls(&rig, ACQUIRED ":0\r\n", AT(4));
+    feed_calls(&rig, ACQUIRED ":0\r\n", AT(4));
     CHECK_OUTCOME(op, "no_quorum");
-    CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA release " KEYS_OF_K "0 30000 2"));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA release " KEYS_OF_K "0 30000 2"));
     rig_end(&rig, AT(5));
 }
 
@@ -2950,7 +2950,7 @@ TEST(entered_again_it_is_at_risk_no_more) {
     hold->at_risk = true;
     hold->failures = 3;
     begin_acquire(&rig, 0, AT(1));
-    hear_calls(&rig, ACQUIRED, AT(2));
+    feed_calls(&rig, ACQUIRED, AT(2));
     CHECK_EQ_INT(hold->count, 2);
     CHECK(!hold->at_risk);
     CHECK_EQ_INT(hold->failures, 0);
@@ -2962,11 +2962,11 @@ TEST(a_wait_that_ends_while_dead_waiters_are_left_goes_on_in_the_background) {
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
     CHECK_STATE(op, CANCELLING);
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, ":3\r\n", AT(1001));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ":3\r\n", AT(1001));
     CHECK_OUTCOME(op, "busy");
     rig_tick(&rig, AT(1001));
-    CHECK(strncmp(said(link_of(&rig, RENEWER)), "EVALSHA leave 4 k ", 18) == 0);
+    CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "EVALSHA leave 4 k ", 18) == 0);
     rig_end(&rig, AT(1002));
 }
 
@@ -2974,7 +2974,7 @@ TEST(an_answer_at_the_end_of_the_wait_ends_it) {
     for (int early = 0; early <= 1; early++) {
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
-        hear_calls(&rig, busy(20000, 0, 0), AT(1000) - (hf_time)early);
+        feed_calls(&rig, busy(20000, 0, 0), AT(1000) - (hf_time)early);
         CHECK_OUTCOME(op, early ? "under way" : "busy");
         rig_end(&rig, AT(1001));
     }
@@ -2985,7 +2985,7 @@ TEST(a_quarter_of_a_grant_is_enough) {
         rig_begin(&rig);
         hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
         hf_time end = hf_lease_end(op->acquire.placed_at, 2 * HF_SECOND);
-        hear_message(&rig, GRANT("1", "88"), end - 500 * HF_MS + (hf_time)!early);
+        feed_message(&rig, GRANT("1", "88"), end - 500 * HF_MS + (hf_time)!early);
         CHECK_OUTCOME(op, early ? "ok" : "under way");
         rig_end(&rig, AT(3000));
     }

@@ -58,8 +58,8 @@ static int state_at(size_t i) {
 
 static void hold_all(hf_time now) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, now);
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, ALL_ACQUIRED, now);
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ALL_ACQUIRED, now);
     hf_op_end(op, now);
 }
 
@@ -67,7 +67,7 @@ TEST(all_are_acquired) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
-    hear_calls(&rig, ALL_ACQUIRED, AT(1));
+    feed_calls(&rig, ALL_ACQUIRED, AT(1));
     CHECK_OUTCOME(op, "ok");
     for (size_t i = 0; i < COUNT; i++) {
         CHECK_EQ_INT(state_at(i), HF_HOLD_HELD);
@@ -88,11 +88,11 @@ TEST(their_lease_outlasts_the_max_hold_of_none) {
     spec.names = &names[1];
     spec.max_hold = 40 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, ACQUIRED, AT(1));
+    feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(op, AT(1));
     hold_at(1)->valid_until = AT(40000); /* as after renewals */
     hf_holds_wake_at(&rig.client.holds, hold_at(1), AT(40000));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
     spec.names = NULL;
     spec.batch = all;
@@ -100,7 +100,7 @@ TEST(their_lease_outlasts_the_max_hold_of_none) {
     spec.max_hold = 60 * HF_SECOND;
     op = begin_spec(&rig, &spec, AT(20000));
     CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "20000 1000 me 0 me 1 me 0");
-    hear_calls(&rig, ALL_ACQUIRED, AT(20001));
+    feed_calls(&rig, ALL_ACQUIRED, AT(20001));
     CHECK_OUTCOME(op, "ok");
     for (size_t i = 0; i < COUNT; i++)
         CHECK_EQ_U64(hold_at(i)->max_until, AT(i == 1 ? 40000 : 80000));
@@ -114,7 +114,7 @@ TEST(one_is_busy) {
         start();
         hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
         snprintf(reply, sizeof reply, "*3\r\n:0\r\n:%zu\r\n:500\r\n", i + 1);
-        hear_calls(&rig, reply, AT(1));
+        feed_calls(&rig, reply, AT(1));
         CHECK_OUTCOME(op, "busy");
         snprintf(key, sizeof key, "\"%.*s\"", (int)names[i].key.size, names[i].key.data);
         CHECK_OR(strstr(op->failure.text, key), "%s", op->failure.text);
@@ -126,7 +126,7 @@ TEST(one_is_busy) {
 TEST(one_is_of_another_kind) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    hear_calls(&rig, "*3\r\n:-6\r\n:2\r\n$5\r\nguard\r\n", AT(1));
+    feed_calls(&rig, "*3\r\n:-6\r\n:2\r\n$5\r\nguard\r\n", AT(1));
     CHECK_OUTCOME(op, "conflict");
     CHECK_OR(strstr(op->failure.text, "\"b\"") && strstr(op->failure.text, "a guard"), "%s",
              op->failure.text);
@@ -137,7 +137,7 @@ TEST(one_is_of_another_kind) {
 TEST(an_answer_too_late_is_not_acquired) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    hear_calls(&rig, ALL_ACQUIRED, AT(29698));
+    feed_calls(&rig, ALL_ACQUIRED, AT(29698));
     CHECK_OUTCOME(op, "lost");
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
     finish(AT(30000));
@@ -154,7 +154,7 @@ TEST(an_unknown_outcome_is_undone) {
     op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
     rig_tick(&rig, AT(50));
-    hear_calls(&rig, "-NOPERM no\r\n", AT(51)); /* says nothing about the first copy */
+    feed_calls(&rig, "-NOPERM no\r\n", AT(51)); /* says nothing about the first copy */
     CHECK_OUTCOME(op, "denied");
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
     finish(AT(4000));
@@ -163,8 +163,8 @@ TEST(an_unknown_outcome_is_undone) {
 TEST(an_error_leaves_nothing) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    hear_calls(&rig, "-NOSCRIPT\r\n", AT(1));
-    hear_calls(&rig, "-ERR no\r\n", AT(2));
+    feed_calls(&rig, "-NOSCRIPT\r\n", AT(1));
+    feed_calls(&rig, "-ERR no\r\n", AT(2));
     CHECK_OUTCOME(op, "server");
     CHECK_EQ_INT(rig.client.holds.count, 0);
     finish(AT(3));
@@ -176,14 +176,14 @@ TEST(an_answer_the_program_never_gives) {
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         start();
         hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-        hear_calls(&rig, replies[i], AT(1));
+        feed_calls(&rig, replies[i], AT(1));
         CHECK_OUTCOME(op, "server");
         for (size_t j = 0; j < COUNT; j++) CHECK_EQ_INT(state_at(j), HF_HOLD_CLEANING_UP);
         finish(AT(3));
     }
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    hear_calls(&rig, "*2\r\n:-1\r\n:99\r\n", AT(1)); /* no such lock */
+    feed_calls(&rig, "*2\r\n:-1\r\n:99\r\n", AT(1)); /* no such lock */
     CHECK(op->done);
     finish(AT(3));
 }
@@ -193,7 +193,7 @@ TEST(entered_again) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
     CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 1 me 1");
-    hear_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(1001));
+    feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(1001));
     CHECK_OUTCOME(op, "ok");
     for (size_t i = 0; i < COUNT; i++) {
         CHECK_EQ_INT(hold_at(i)->count, 2);
@@ -220,7 +220,7 @@ TEST(what_may_be_shortened_late_is_not_believed_for_longer) {
         hf_op_end(hf_client_begin(&rig.client, &spec, AT(1000)), AT(1001));
         hf_session_closed(link_of(&rig, CALLS), "reset", AT(1002));
         hf_op *op = begin_all(cases[i].kind, AT(3000));
-        hear_calls(&rig, cases[i].reply, AT(3001));
+        feed_calls(&rig, cases[i].reply, AT(3001));
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_U64(hold_at(0)->valid_until, AT(3000 + 29698));
         CHECK_EQ_U64(hold_at(1)->valid_until, AT(3000 + 9898));
@@ -240,7 +240,7 @@ TEST(entered_again_for_a_shorter_time) {
     spec.batch_count = COUNT;
     spec.lease = HF_SECOND;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(5000));
-    hear_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(5001));
+    feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(5001));
     CHECK_OUTCOME(op, "ok");
     for (size_t i = 0; i < COUNT; i++) {
         CHECK_EQ_U64(hold_at(i)->valid_until, AT(29698));
@@ -258,7 +258,7 @@ TEST(after_a_failed_second_entry_they_are_still_renewed) {
         begin_all(HF_OP_ACQUIRE_ALL, AT(9900));
         rig_sleep(&rig, AT(9900), AT(10100)); /* the renewal fell due meanwhile */
         CHECK_SAID(&rig, RENEWER, "");
-        hear_calls(&rig, replies[i], AT(10100));
+        feed_calls(&rig, replies[i], AT(10100));
         rig_sleep(&rig, AT(10100), AT(10101));
         CHECK_SAID(&rig, RENEWER, "EVALSHA renew 3 a b c me 30000 me 30000 me 30000");
         finish(AT(11000));
@@ -269,7 +269,7 @@ TEST(one_of_them_is_gone) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
-    hear_calls(&rig, "*2\r\n:-2\r\n:2\r\n", AT(1001));
+    feed_calls(&rig, "*2\r\n:-2\r\n:2\r\n", AT(1001));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_INT(state_at(0), HF_HOLD_HELD);
     CHECK_EQ_INT(hold_at(1)->reason, HF_LOST_TAKEN);
@@ -282,7 +282,7 @@ TEST(all_are_released) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     CHECK_SAID(&rig, CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000 me 0 30000 me 0 30000");
-    hear_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11));
+    feed_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(rig.client.holds.count, 0);
     finish(AT(12));
@@ -292,7 +292,7 @@ TEST(some_were_lost) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    hear_calls(&rig, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(11));
+    feed_calls(&rig, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(11));
     CHECK_OUTCOME(op, "lost");
     CHECK(strstr(op->failure.text, "1 of the 3 locks"));
     CHECK_EQ_INT(rig.client.holds.count, 0);
@@ -306,15 +306,15 @@ TEST(released_although_the_first_reply_was_lost) {
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(11));
     rig_tick(&rig, AT(50));
-    hear_calls(&rig, "*3\r\n:-1\r\n:-1\r\n:-2\r\n", AT(51));
+    feed_calls(&rig, "*3\r\n:-1\r\n:-1\r\n:-2\r\n", AT(51));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(rig.client.stats.losses, 0);
     finish(AT(60));
     start();
     hold_all(AT(0));
     op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    hear_calls(&rig, "-NOSCRIPT\r\n", AT(11));
-    hear_calls(&rig, "*3\r\n:-1\r\n:-1\r\n:-1\r\n", AT(12));
+    feed_calls(&rig, "-NOSCRIPT\r\n", AT(11));
+    feed_calls(&rig, "*3\r\n:-1\r\n:-1\r\n:-1\r\n", AT(12));
     CHECK_OUTCOME(op, "lost"); /* an unknown program is no lost reply */
     finish(AT(60));
 }
@@ -334,7 +334,7 @@ TEST(abandoned_while_it_is_released_it_is_no_loss) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     for (size_t i = 0; i < COUNT; i++) hf_client_abandon(&rig.client, hold_at(i), 1, AT(11));
-    hear_calls(&rig, "*3\r\n:-1\r\n:-1\r\n:-2\r\n", AT(12));
+    feed_calls(&rig, "*3\r\n:-1\r\n:-1\r\n:-2\r\n", AT(12));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_U64(rig.client.stats.losses, 0);
     CHECK_EQ_U64(rig.client.holds.count, 0);
@@ -345,10 +345,10 @@ TEST(abandoned_while_it_is_released_it_is_no_loss) {
 static void hold_all_twice(hf_time now) {
     hold_all(now);
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, now);
-    hear_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", now);
+    feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", now);
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, now);
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
 }
 
 TEST(what_was_abandoned_while_the_rest_is_released_is_freed) {
@@ -356,13 +356,13 @@ TEST(what_was_abandoned_while_the_rest_is_released_is_freed) {
     hold_all_twice(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     hf_client_abandon(&rig.client, hold_at(0), 1, AT(11));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, "*3\r\n:2\r\n:2\r\n:2\r\n", AT(12));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, "*3\r\n:2\r\n:2\r\n:2\r\n", AT(12));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(state_at(0), HF_HOLD_CLEANING_UP);
     CHECK_EQ_INT(state_at(1), HF_HOLD_HELD);
     rig_tick(&rig, AT(12));
-    CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA leave 4 a "));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave 4 a "));
     finish(AT(60));
 }
 
@@ -371,7 +371,7 @@ TEST(abandoned_while_it_is_entered_again_it_is_entered) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
     hf_client_abandon(&rig.client, hold_at(1), 1, AT(11));
-    hear_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(12));
+    feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(12));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(state_at(1), HF_HOLD_HELD);
     CHECK_EQ_INT(hold_at(1)->count, 1);
@@ -389,8 +389,8 @@ TEST(they_come_after_a_release_that_nobody_waits_for) {
     detach_release_of(1, AT(1));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(2));
     CHECK_OUTCOME(op, "under way");
-    hear_calls(&rig, ":1\r\n", AT(3));
-    hear_calls(&rig, ALL_ACQUIRED, AT(4));
+    feed_calls(&rig, ":1\r\n", AT(3));
+    feed_calls(&rig, ALL_ACQUIRED, AT(4));
     CHECK_OUTCOME(op, "ok");
     finish(AT(60));
 }
@@ -400,7 +400,7 @@ TEST(released_without_the_one_whose_release_is_on_its_way) {
     hold_all(AT(0));
     detach_release_of(1, AT(1));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(2));
-    hear_calls(&rig, ":1\r\n*3\r\n:1\r\n:-1\r\n:1\r\n", AT(3));
+    feed_calls(&rig, ":1\r\n*3\r\n:1\r\n:-1\r\n:1\r\n", AT(3));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_U64(rig.client.stats.releases, 3);
     CHECK_EQ_U64(rig.client.holds.count, 0);
@@ -414,7 +414,7 @@ TEST(none_is_held) {
     for (size_t i = 0; i < COUNT; i++) hf_client_abandon(&rig.client, hold_at(i), 1, AT(1));
     CHECK_OUTCOME(begin_all(HF_OP_RELEASE_ALL, AT(1)), "not_held"); /* let go already */
     rig_tick(&rig, AT(2));
-    CHECK(strstr(said(link_of(&rig, RENEWER)), "EVALSHA leave 4 a "));
+    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "EVALSHA leave 4 a "));
     finish(AT(12));
 }
 
@@ -440,17 +440,17 @@ TEST(behind_a_renewal_they_wait) {
     start();
     hold_all(AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
-    said(link_of(&rig, RENEWER));
+    output_of(link_of(&rig, RENEWER));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10001));
     CHECK_OUTCOME(op, "under way");
     CHECK_SAID(&rig, CALLS, "");
-    hear(link_of(&rig, RENEWER), "*3\r\n:1\r\n:1\r\n:1\r\n", AT(10002));
+    feed(link_of(&rig, RENEWER), "*3\r\n:1\r\n:1\r\n:1\r\n", AT(10002));
     CHECK_SAID(&rig, CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000 me 0 30000 me 0 30000");
     finish(AT(11000));
     start();
     hold_all(AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
-    said(link_of(&rig, RENEWER));
+    output_of(link_of(&rig, RENEWER));
     hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(10001)), AT(10002)); /* abandoned before it began */
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
     finish(AT(11000));
@@ -463,7 +463,7 @@ TEST(whoever_waits_for_one_of_them_goes_on) {
     hf_op *one = begin_one(HF_OP_CHECK, 1, AT(1));
     hf_op *two = begin_one(HF_OP_ACQUIRE, 2, AT(1));
     CHECK_OUTCOME(one, "under way");
-    hear_calls(&rig, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(2));
+    feed_calls(&rig, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(2));
     CHECK_OUTCOME(all_op, "lost");
     CHECK_OUTCOME(one, "lost");
     CHECK_EQ_INT(two->state, HF_ACQUIRE_ASKING);
@@ -475,7 +475,7 @@ TEST(one_is_lost_while_they_are_entered_again) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_EXPIRED);
-    hear_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(11));
+    feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(11));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_INT(state_at(0), HF_HOLD_HELD);
     CHECK_EQ_INT(hold_at(0)->count, 1);
@@ -491,10 +491,10 @@ TEST(what_is_to_be_left_is_waited_for) {
     hf_client_abandon(&rig.client, hold_at(2), 1, AT(1));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK(op->blocked);
-    CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA leave 4 c "));
-    hear_calls(&rig, ":1\r\n", AT(3));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave 4 c "));
+    feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 1 me 0");
-    hear_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:14\r\n", AT(4));
+    feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:14\r\n", AT(4));
     CHECK_OUTCOME(op, "ok");
     CHECK(hold_at(2)->number != number);
     CHECK_EQ_INT(hold_at(2)->count, 1);
@@ -510,9 +510,9 @@ TEST(a_hold_is_not_taken_over_with_its_place_in_the_queue) {
     spec.names = &names[0];
     spec.wait = HF_NEVER;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(20000, 0, 0), AT(3));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(5));
     rig.refusing = true;
     hf_op_interrupt(op, AT(10));
@@ -528,12 +528,12 @@ TEST(a_hold_is_not_taken_over_with_its_place_in_the_queue) {
     bool leaves = false;
     for (; now < AT(8000) && !leaves; now += 10 * HF_MS) {
         rig_sleep(&rig, now, now + 10 * HF_MS);
-        leaves = strstr(said(link_of(&rig, CALLS)), "EVALSHA leave 4 a ") != NULL;
+        leaves = strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave 4 a ") != NULL;
     }
-    CHECK(leaves && strstr(said_text, MEMBER("1")));
-    hear_calls(&rig, ":0\r\n", now);
+    CHECK(leaves && strstr(sent_text, MEMBER("1")));
+    feed_calls(&rig, ":0\r\n", now);
     CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
-    hear_calls(&rig, ALL_ACQUIRED, now);
+    feed_calls(&rig, ALL_ACQUIRED, now);
     CHECK_OUTCOME(op, "ok");
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_U64(hold_at(i)->wait, 0);
     finish(AT(11000));
@@ -555,14 +555,14 @@ TEST(each_lock_has_an_owner_of_its_own) {
                  ":%d 0 " DRIVE_UUID ":%d 0",
                  3 * n + 1, 3 * n + 2, 3 * n + 3);
         CHECK_SAID(&rig, CALLS, want);
-        hear_calls(&rig, ALL_ACQUIRED, AT(10 * n + 1));
+        feed_calls(&rig, ALL_ACQUIRED, AT(10 * n + 1));
         begin_all(HF_OP_RELEASE_ALL, AT(10 * n + 2));
         snprintf(want, sizeof want,
                  "EVALSHA release_all " THEIR_KEYS DRIVE_UUID ":%d 0 30000 " DRIVE_UUID
                  ":%d 0 30000 " DRIVE_UUID ":%d 0 30000",
                  3 * n + 1, 3 * n + 2, 3 * n + 3);
         CHECK_SAID(&rig, CALLS, want);
-        hear_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(10 * n + 3));
+        feed_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(10 * n + 3));
         CHECK_EQ_U64(rig.client.stats.losses, 0);
     }
     finish(AT(30));
@@ -621,7 +621,7 @@ TEST(a_number_of_no_lock) {
         start();
         hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
         snprintf(reply, sizeof reply, "*2\r\n:-1\r\n:%s\r\n", numbers[i]);
-        hear_calls(&rig, reply, AT(1));
+        feed_calls(&rig, reply, AT(1));
         CHECK_OUTCOME(op, "lost");
         finish(AT(2));
     }
@@ -640,12 +640,12 @@ TEST(what_is_to_be_left_is_waited_for_one_after_the_other) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK(op->blocked);
     rig_serve(&rig, AT(1));
-    CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA leave 4 a "));
-    hear_calls(&rig, ":1\r\n", AT(2));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave 4 a "));
+    feed_calls(&rig, ":1\r\n", AT(2));
     CHECK(op->blocked);
-    CHECK(!strstr(said(link_of(&rig, CALLS)), "acquire_all"));
+    CHECK(!strstr(output_of(link_of(&rig, CALLS)), "acquire_all"));
     CHECK_EQ_INT(state_at(2), HF_HOLD_CLEANING_UP);
-    hear_calls(&rig, ":1\r\n", AT(3));
+    feed_calls(&rig, ":1\r\n", AT(3));
     CHECK(!op->blocked);
     CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 1 me 0");
     finish(AT(4));
@@ -657,7 +657,7 @@ TEST(what_was_at_risk_is_not_when_it_is_entered_again) {
     hold_at(1)->at_risk = true;
     hold_at(1)->failures = 2;
     begin_all(HF_OP_ACQUIRE_ALL, AT(1));
-    hear_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(2));
+    feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(2));
     CHECK_EQ_INT(hold_at(1)->count, 2);
     CHECK(!hold_at(1)->at_risk);
     CHECK_EQ_INT(hold_at(1)->failures, 0);
@@ -669,7 +669,7 @@ TEST(when_one_of_several_is_gone_it_is_named_and_the_others_are_let_go) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK(hold_at(0)->in_flight && hold_at(2)->in_flight);
-    hear_calls(&rig, "*2\r\n:-1\r\n:2\r\n", AT(2));
+    feed_calls(&rig, "*2\r\n:-1\r\n:2\r\n", AT(2));
     CHECK_OUTCOME(op, "lost");
     CHECK_OR(strstr(op->failure.text, "\"b\""), "%s", op->failure.text);
     CHECK_EQ_INT(state_at(1), HF_HOLD_LOST);
@@ -695,7 +695,7 @@ TEST(one_was_taken_by_somebody_else) {
     hf_hold *taken = hold_at(1);
     taken->refs++;
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    hear_calls(&rig, "*3\r\n:1\r\n:-2\r\n:1\r\n", AT(11));
+    feed_calls(&rig, "*3\r\n:1\r\n:-2\r\n:1\r\n", AT(11));
     CHECK_OUTCOME(op, "lost");
     reason = taken->reason;
     hf_hold_unref(taken);
@@ -707,11 +707,11 @@ TEST(one_was_taken_by_somebody_else) {
 TEST(what_was_sent_is_sent_again) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
     rig_tick(&rig, AT(50));
     CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
-    hear_calls(&rig, ALL_ACQUIRED, AT(51));
+    feed_calls(&rig, ALL_ACQUIRED, AT(51));
     CHECK_OUTCOME(op, "ok");
     finish(AT(52));
 }
@@ -735,7 +735,7 @@ TEST(when_an_entry_is_given_up_what_was_abandoned_meanwhile_is_freed) {
     CHECK_EQ_INT(state_at(0), HF_HOLD_HELD);
     CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
     CHECK_EQ_INT(state_at(2), HF_HOLD_HELD);
-    hear_calls(&rig, ALL_ACQUIRED, AT(13)); /* nobody waits for it any more */
+    feed_calls(&rig, ALL_ACQUIRED, AT(13)); /* nobody waits for it any more */
     CHECK_OUTCOME(op, "interrupted");
     CHECK_EQ_INT(hold_at(0)->count, 1);
     finish(AT(14));
@@ -751,10 +751,10 @@ static void start_sync(void) {
 TEST(what_no_replica_has_is_undone) {
     start_sync();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    CHECK(strstr(said(link_of(&rig, CALLS)), "me 0 me 0 me 0\nWAIT 1 100"));
-    hear_calls(&rig, ALL_ACQUIRED, AT(1));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "me 0 me 0 me 0\nWAIT 1 100"));
+    feed_calls(&rig, ALL_ACQUIRED, AT(1));
     CHECK_OUTCOME(op, "under way");
-    hear_calls(&rig, ":0\r\n", AT(100));
+    feed_calls(&rig, ":0\r\n", AT(100));
     CHECK_OUTCOME(op, "no_quorum");
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
     finish(AT(101));
@@ -763,7 +763,7 @@ TEST(what_no_replica_has_is_undone) {
 TEST(what_a_replica_has_is_acquired) {
     start_sync();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    hear_calls(&rig, ALL_ACQUIRED ":1\r\n", AT(1));
+    feed_calls(&rig, ALL_ACQUIRED ":1\r\n", AT(1));
     CHECK_OUTCOME(op, "ok");
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_HELD);
     finish(AT(2));
@@ -772,7 +772,7 @@ TEST(what_a_replica_has_is_acquired) {
 TEST(what_is_busy_needs_no_replica) {
     start_sync();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    hear_calls(&rig, "*3\r\n:0\r\n:2\r\n:500\r\n:0\r\n", AT(100));
+    feed_calls(&rig, "*3\r\n:0\r\n:2\r\n:500\r\n:0\r\n", AT(100));
     CHECK_OUTCOME(op, "busy");
     CHECK_EQ_INT(rig.client.holds.count, 0);
     finish(AT(101));
@@ -789,12 +789,12 @@ TEST(what_cannot_be_undone_nor_set_aside_is_in_the_way) {
         hf_client_abandon(&rig.client, hold_at(2), 1, AT(1));
         hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
         CHECK(op->blocked && op->batch.waited);
-        said(link_of(&rig, CALLS));
+        output_of(link_of(&rig, CALLS));
         memerr_fail(nth);
         hf_session_feed(link_of(&rig, CALLS), "-OOM no\r\n", 9, AT(2));
         failed = memerr_failed();
         memerr_fail(0);
-        bool sent = strstr(said(link_of(&rig, CALLS)), "acquire_all") != NULL;
+        bool sent = strstr(output_of(link_of(&rig, CALLS)), "acquire_all") != NULL;
         CHECK(sent ? !op->done : failed);
         in_the_way +=
             op->done && op->failure.code == HF_UNREACHABLE &&
@@ -810,7 +810,7 @@ TEST(a_release_with_a_senseless_reply_goes_on_in_the_background) {
         start();
         hold_all(AT(0));
         hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-        hear_calls(&rig, senseless[i], AT(11));
+        feed_calls(&rig, senseless[i], AT(11));
         CHECK_OUTCOME(op, "server");
         CHECK(strstr(op->failure.text, "the release continues in the background"));
         CHECK_EQ_INT(state_at(0), -1);
@@ -837,7 +837,7 @@ TEST(one_that_has_failed_for_memory_enters_nothing) {
         if (op && op->done) {
             begin_one(HF_OP_CHECK, 0, AT(2));
             hf_client_abandon(&rig.client, hold_at(0), 1, AT(3));
-            hear_calls(&rig, ":1\r\n", AT(4));
+            feed_calls(&rig, ":1\r\n", AT(4));
             CHECK_EQ_INT(state_at(0), HF_HOLD_CLEANING_UP);
         }
         finish(AT(5));
@@ -859,7 +859,7 @@ TEST(what_may_have_been_released_counts_as_uncertain) {
     hold_all_twice(AT(0));
     begin_all(HF_OP_RELEASE_ALL, AT(10));
     CHECK(!hold_at(0)->uncertain);
-    hear_calls(&rig, "-OOM no\r\n", AT(11));
+    feed_calls(&rig, "-OOM no\r\n", AT(11));
     for (size_t i = 0; i < COUNT; i++) {
         CHECK_EQ_INT(state_at(i), HF_HOLD_HELD);
         CHECK_EQ_INT(hold_at(i)->count, 1);
@@ -890,7 +890,7 @@ TEST(each_of_them_may_be_gone) {
         hold_all(AT(0));
         hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
         snprintf(reply, sizeof reply, "*2\r\n:-2\r\n:%zu\r\n", gone + 1);
-        hear_calls(&rig, reply, AT(1001));
+        feed_calls(&rig, reply, AT(1001));
         CHECK_OUTCOME(op, "lost");
         for (size_t i = 0; i < COUNT; i++)
             CHECK_EQ_INT(state_at(i), i == gone ? HF_HOLD_LOST : HF_HOLD_HELD);
@@ -902,12 +902,12 @@ TEST(what_is_not_held_is_released_with_nothing) {
     start();
     hold_all(AT(0));
     hf_op *one = begin_one(HF_OP_RELEASE, 1, AT(1));
-    hear_calls(&rig, ":1\r\n", AT(2));
+    feed_calls(&rig, ":1\r\n", AT(2));
     CHECK_OUTCOME(one, "ok");
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(3));
     CHECK_SAID(&rig, CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000  0 0 me 0 30000");
-    hear_calls(&rig, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(4));
+    feed_calls(&rig, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(4));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_U64(rig.client.stats.losses, 0);
     finish(AT(5));
@@ -923,7 +923,7 @@ TEST(what_is_not_renewed_is_not_renewed_when_it_is_entered_again) {
         spec.batch_count = COUNT;
         spec.renewed = false;
         hf_op *op = begin_spec(&rig, &spec, AT(i));
-        hear_calls(&rig, ALL_ACQUIRED, AT(i));
+        feed_calls(&rig, ALL_ACQUIRED, AT(i));
         CHECK_OUTCOME(op, "ok");
         CHECK(!hold_at(0)->renewed);
         CHECK_EQ_U64(hold_at(0)->wake_at, hold_at(0)->valid_until);
@@ -979,7 +979,7 @@ TEST(behind_a_release_without_a_reply_a_lost_one_is_left_once) {
     hf_op *waits = begin_one(HF_OP_RELEASE, 1, AT(11));
     CHECK(waits->blocked);
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_EXPIRED);
-    hear_calls(&rig, "-OOM no\r\n", AT(12));
+    feed_calls(&rig, "-OOM no\r\n", AT(12));
     CHECK_OUTCOME(waits, "lost");
     CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
     CHECK_EQ_INT(rig.client.holds.count, COUNT);
@@ -1010,7 +1010,7 @@ TEST(abandoned_while_a_release_gets_no_reply_they_are_left_alone) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     for (size_t i = 0; i < COUNT; i++) hf_client_abandon(&rig.client, hold_at(i), 1, AT(11));
-    hear_calls(&rig, "-ERR no\r\n", AT(12));
+    feed_calls(&rig, "-ERR no\r\n", AT(12));
     CHECK_OUTCOME(op, "server");
     for (size_t i = 0; i < COUNT; i++) {
         CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
@@ -1025,7 +1025,7 @@ TEST(one_is_lost_while_it_is_released) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_TAKEN);
-    hear_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11));
+    feed_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11));
     CHECK_OUTCOME(op, "lost");
     CHECK(strstr(op->failure.text, "1 of the 3 locks"));
     CHECK_EQ_U64(rig.client.stats.releases, 2);
@@ -1040,7 +1040,7 @@ TEST(a_lost_one_is_acquired_anew) {
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_TAKEN);
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 0 me 1");
-    hear_calls(&rig, "*4\r\n:1\r\n:0\r\n:22\r\n:0\r\n", AT(2));
+    feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:22\r\n:0\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold_at(0)->token, 11);
     CHECK_EQ_U64(hold_at(1)->token, 22);
@@ -1058,21 +1058,21 @@ static void check_kept_is_left(size_t i) {
     spec.wait = HF_NEVER;
     spec.keep = HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, "*5\r\n:1\r\n:100\r\n:0\r\n:0\r\n:103\r\n", AT(0));
-    hear_subscribed(&rig, AT(0));
+    feed_calls(&rig, "*5\r\n:1\r\n:100\r\n:0\r\n:0\r\n:103\r\n", AT(0));
+    feed_subscribed(&rig, AT(0));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(0));
     spec.kind = HF_OP_RELEASE;
     op = begin_spec(&rig, &spec, AT(1));
     CHECK_OUTCOME(op, "ok"); /* kept for the next caller */
     hf_op_end(op, AT(1));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_op *both = begin_all(HF_OP_ACQUIRE_ALL, AT(2));
     CHECK(both->blocked);
     snprintf(leave, sizeof leave, "EVALSHA leave 4 %.*s ", (int)names[i].key.size,
              names[i].key.data);
-    CHECK(strstr(said(link_of(&rig, CALLS)), leave));
-    hear_calls(&rig, ":1\r\n", AT(3));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), leave));
+    feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
     finish(AT(4));
 }
@@ -1090,7 +1090,7 @@ TEST(what_is_renewed_stays_so_when_it_is_entered_again) {
     spec.batch_count = COUNT;
     spec.renewed = false;
     hf_op *op = begin_spec(&rig, &spec, AT(1));
-    hear_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(2));
+    feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
     for (size_t i = 0; i < COUNT; i++) CHECK(hold_at(i)->renewed);
     finish(AT(3));
@@ -1104,7 +1104,7 @@ TEST(who_waits_for_one_that_was_abandoned_meanwhile_goes_on_behind_that) {
     hf_client_abandon(&rig.client, hold_at(1), 1, AT(11));
     hf_op *waits = begin_one(HF_OP_CHECK, 1, AT(12));
     CHECK(waits->blocked);
-    hear_calls(&rig, "*3\r\n:0\r\n:1\r\n:500\r\n", AT(13));
+    feed_calls(&rig, "*3\r\n:0\r\n:1\r\n:500\r\n", AT(13));
     CHECK_OUTCOME(waits, "not_held");
     CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
     finish(AT(14));
@@ -1117,7 +1117,7 @@ TEST(behind_a_release_without_a_reply_a_lost_one_is_left) {
         hold_all(AT(0));
         begin_all(HF_OP_RELEASE_ALL, AT(10));
         hf_client_lose(&rig.client, hold_at(1), reasons[i]);
-        hear_calls(&rig, "-OOM no\r\n", AT(12));
+        feed_calls(&rig, "-OOM no\r\n", AT(12));
         CHECK_EQ_INT(state_at(1), reasons[i] == HF_LOST_TAKEN ? -1 : HF_HOLD_CLEANING_UP);
         finish(AT(13));
     }
@@ -1129,7 +1129,7 @@ TEST(behind_a_release_a_lost_one_is_left_once) {
     begin_all(HF_OP_RELEASE_ALL, AT(10));
     hf_op *waits = begin_one(HF_OP_RELEASE, 1, AT(11));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_EXPIRED);
-    hear_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(12));
+    feed_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(12));
     CHECK_OUTCOME(waits, "lost");
     CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
     CHECK_EQ_INT(rig.client.holds.count, 1);
@@ -1140,11 +1140,11 @@ TEST(where_dead_waiters_are_left_the_renewer_goes_on) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    hear_calls(&rig, "*3\r\n:1\r\n:3\r\n:1\r\n", AT(11));
+    feed_calls(&rig, "*3\r\n:1\r\n:3\r\n:1\r\n", AT(11));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(rig.client.holds.count, 1);
     rig_tick(&rig, AT(11));
-    CHECK(strstr(said(link_of(&rig, RENEWER)), "EVALSHA leave 4 b "));
+    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "EVALSHA leave 4 b "));
     finish(AT(12));
 }
 
@@ -1153,7 +1153,7 @@ TEST(its_caller_waits_for_it) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     CHECK(!hf_op_detach(op));
-    hear_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11));
+    feed_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11));
     CHECK_OUTCOME(op, "ok");
     finish(AT(12));
 }

@@ -25,7 +25,7 @@ static hf_op *begin_extend(hf_time lease, hf_time now) {
 static hf_hold *hold_times(uint32_t count, hf_time now) {
     hf_hold *hold = hold_lock(&rig, now);
     for (uint32_t i = 1; i < count; i++) hold_lock(&rig, now);
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     return hold;
 }
 
@@ -34,12 +34,12 @@ static hf_hold *hold_while_renewed(uint32_t count) {
     hf_hold *hold = hold_times(count, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
     if (!hold->in_flight) abort();
-    said(link_of(&rig, RENEWER));
+    output_of(link_of(&rig, RENEWER));
     return hold;
 }
 
-static void hear_renewer(const char *text, hf_time now) {
-    hear(link_of(&rig, RENEWER), text, now);
+static void feed_renewer(const char *text, hf_time now) {
+    feed(link_of(&rig, RENEWER), text, now);
     rig_serve(&rig, now);
 }
 
@@ -52,7 +52,7 @@ TEST(the_first_release_is_the_last) {
     CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K);
     CHECK_EQ_INT(hold->state, HF_HOLD_RELEASING);
     CHECK(!hf_hold_is_valid(hold, AT(10)));
-    hear_calls(&rig, ":1\r\n", AT(11));
+    feed_calls(&rig, ":1\r\n", AT(11));
     CHECK_OUTCOME(op, "ok");
     CHECK(!hold_of(&rig));
     CHECK_EQ_U64(rig.client.stats.releases, 1);
@@ -68,14 +68,14 @@ TEST(a_partial_release) {
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(5000));
     CHECK_SAID(&rig, CALLS, RELEASE_OF_K("1"));
     CHECK(hf_hold_is_valid(hold, AT(5000)));
-    hear_calls(&rig, ":2\r\n", AT(5001));
+    feed_calls(&rig, ":2\r\n", AT(5001));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(hold->count, 1);
     CHECK_EQ_U64(hold->valid_until, AT(5000 + 29698)); /* it refreshed the TTL */
     CHECK_EQ_U64(hold->wake_at, AT(15000));
     op = begin(&rig, HF_OP_RELEASE, AT(6000));
     CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K);
-    hear_calls(&rig, ":1\r\n", AT(6001));
+    feed_calls(&rig, ":1\r\n", AT(6001));
     CHECK_OUTCOME(op, "ok");
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(7000));
@@ -115,7 +115,7 @@ TEST(a_release_that_finds_nothing_is_a_loss) {
         rig_begin(&rig);
         hf_hold *hold = hold_times(1, AT(0));
         hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-        hear_calls(&rig, cases[i].reply, AT(2));
+        feed_calls(&rig, cases[i].reply, AT(2));
         CHECK_OUTCOME(op, "lost");
         CHECK(op->hold == hold);
         CHECK_EQ_INT(hold->reason, cases[i].reason);
@@ -131,8 +131,8 @@ TEST(a_release_sent_twice_that_finds_nothing_was_done_by_the_first) {
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
     rig_tick(&rig, AT(50));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, ":-1\r\n", AT(51));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ":-1\r\n", AT(51));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(rig.client.stats.losses, 0);
     rig_end(&rig, AT(60));
@@ -146,10 +146,10 @@ TEST(an_unknown_program_does_not_hide_a_loss) {
         rig_begin(&rig);
         hold_times(1, AT(0));
         hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-        hear_calls(&rig, passing[i], AT(2));
+        feed_calls(&rig, passing[i], AT(2));
         rig_tick(&rig, AT(50));
-        said(link_of(&rig, CALLS));
-        hear_calls(&rig, ":-1\r\n", AT(51));
+        output_of(link_of(&rig, CALLS));
+        feed_calls(&rig, ":-1\r\n", AT(51));
         CHECK_OUTCOME(op, "lost");
         CHECK_EQ_U64(rig.client.stats.losses, 1);
         rig_end(&rig, AT(60));
@@ -160,7 +160,7 @@ TEST(a_release_without_an_answer_goes_on_in_the_background) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(100));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     rig_sleep(&rig, AT(100), AT(3100));
     CHECK_OUTCOME(op, "unreachable");
     CHECK(strstr(op->failure.text, "the release continues in the background"));
@@ -169,7 +169,7 @@ TEST(a_release_without_an_answer_goes_on_in_the_background) {
     rig_sleep(&rig, AT(3100), AT(3200));
     CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", ""));
     CHECK_SAID(&rig, RENEWER, "");
-    hear_calls(&rig, ":1\r\n", AT(3201));
+    feed_calls(&rig, ":1\r\n", AT(3201));
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(4000));
 }
@@ -178,14 +178,14 @@ TEST(a_partial_release_without_an_answer_is_made_up_for_by_the_next) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(100));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, "-ERR no\r\n", AT(101));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, "-ERR no\r\n", AT(101));
     CHECK_OUTCOME(op, "server");
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
     CHECK_EQ_INT(hold->count, 1);
     rig_sleep(&rig, AT(101), AT(10000));
     CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
-    hear_renewer("*1\r\n:1\r\n", AT(10001));
+    feed_renewer("*1\r\n:1\r\n", AT(10001));
     begin(&rig, HF_OP_RELEASE, AT(10002));
     CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K);
     rig_end(&rig, AT(11000));
@@ -197,9 +197,9 @@ TEST(behind_a_renewal_a_release_waits) {
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
     CHECK_OUTCOME(op, "under way");
     CHECK_SAID(&rig, CALLS, "");
-    hear_renewer("*1\r\n:1\r\n", AT(10002));
+    feed_renewer("*1\r\n:1\r\n", AT(10002));
     CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K);
-    hear_calls(&rig, ":1\r\n", AT(10003));
+    feed_calls(&rig, ":1\r\n", AT(10003));
     CHECK_OUTCOME(op, "ok");
     rig_sleep(&rig, AT(10003), AT(60000));
     CHECK_SAID(&rig, RENEWER, "");
@@ -210,7 +210,7 @@ TEST(behind_a_renewal_that_finds_it_gone_a_release_is_a_loss) {
     rig_begin(&rig);
     hold_while_renewed(1);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
-    hear_renewer("*1\r\n:-1\r\n", AT(10002));
+    feed_renewer("*1\r\n:-1\r\n", AT(10002));
     CHECK_OUTCOME(op, "lost");
     CHECK_SAID(&rig, CALLS, "");
     CHECK(!hold_of(&rig));
@@ -235,14 +235,14 @@ TEST(all_who_wait_for_a_hold_go_on_when_it_is_gone) {
     hf_op *first = begin(&rig, HF_OP_RELEASE, AT(10001));
     hf_op *second = begin(&rig, HF_OP_RELEASE, AT(10001));
     hf_op *third = begin_acquire(&rig, HF_SECOND, AT(10001));
-    hear_renewer("*1\r\n:1\r\n", AT(10002));
+    feed_renewer("*1\r\n:1\r\n", AT(10002));
     CHECK_OUTCOME(first, "under way");
-    hear_calls(&rig, ":1\r\n", AT(10003));
+    feed_calls(&rig, ":1\r\n", AT(10003));
     CHECK_OUTCOME(first, "ok");
     CHECK_OUTCOME(second, "not_held");
     CHECK_OUTCOME(third, "under way");
     CHECK_EQ_INT(third->state, HF_ACQUIRE_ASKING);
-    hear_calls(&rig, ACQUIRED, AT(10004));
+    feed_calls(&rig, ACQUIRED, AT(10004));
     CHECK_OUTCOME(third, "ok");
     rig_end(&rig, AT(11000));
 }
@@ -257,7 +257,7 @@ TEST(who_waits_for_a_hold_goes_on_although_it_left_the_table) {
     hf_client_abandon(&rig.client, hold, 1, AT(10002));
     CHECK(!hold_of(&rig));
     CHECK_OUTCOME(waiting, "under way");
-    hear_renewer("*1\r\n:1\r\n", AT(10003));
+    feed_renewer("*1\r\n:1\r\n", AT(10003));
     CHECK_OUTCOME(waiting, "lost");
     rig_end(&rig, AT(11000));
 }
@@ -301,7 +301,7 @@ TEST(who_has_lost_a_hold_does_not_touch_a_newer_one_of_its_owner) {
     CHECK(hf_hold_is_valid(newer, AT(40000)));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(40001));
     CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K);
-    hear_calls(&rig, ":1\r\n", AT(40002));
+    feed_calls(&rig, ":1\r\n", AT(40002));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(40002));
     hf_hold_unref(old);
@@ -315,7 +315,7 @@ TEST(a_release_that_waits_does_not_turn_to_a_newer_hold) {
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
     hf_hold *newer = hold_times(1, AT(10002));
     CHECK(newer != hold);
-    hear_renewer("*1\r\n:1\r\n", AT(10003));
+    feed_renewer("*1\r\n:1\r\n", AT(10003));
     CHECK_OUTCOME(waiting, "lost");
     CHECK(hf_hold_is_valid(newer, AT(10003)));
     CHECK_SAID(&rig, CALLS, "");
@@ -331,7 +331,7 @@ TEST(a_lost_hold_stays_lost_while_a_stand_in_leaves) {
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     CHECK(hold_of(&rig) != hold);
     rig_tick(&rig, AT(29698));
-    hear_renewer(":1\r\n", AT(29699));
+    feed_renewer(":1\r\n", AT(29699));
     hf_hold *newer = hold_times(1, AT(29699));
     CHECK_EQ_INT(newer->state, HF_HOLD_HELD);
     CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
@@ -359,7 +359,7 @@ TEST(given_up_a_release_goes_on_in_the_background) {
     hf_op_end(op, AT(2));
     rig_tick(&rig, AT(2));
     CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K "\n" LEAVE_OF_K("0", ""));
-    hear_calls(&rig, ":1\r\n:0\r\n", AT(3));
+    feed_calls(&rig, ":1\r\n:0\r\n", AT(3));
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(3));
 }
@@ -368,7 +368,7 @@ TEST(given_up_a_partial_release_has_let_go_all_the_same) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op_end(begin(&rig, HF_OP_RELEASE, AT(1)), AT(2));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
     CHECK_EQ_INT(hold->count, 1);
     CHECK(!hold->in_flight);
@@ -384,10 +384,10 @@ TEST(given_up_before_it_began_a_release_goes_on_in_the_background) {
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     rig_tick(&rig, AT(10002));
     CHECK_SAID(&rig, RENEWER, ""); /* not before the renewal is answered */
-    hear_renewer("*1\r\n:1\r\n", AT(10003));
+    feed_renewer("*1\r\n:1\r\n", AT(10003));
     rig_tick(&rig, AT(10003));
     CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
-    hear_renewer(":1\r\n", AT(10004));
+    feed_renewer(":1\r\n", AT(10004));
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(10005));
 }
@@ -397,13 +397,13 @@ TEST(a_sent_release_of_a_shared_owner_is_seen_through) {
     rig_begin(&rig);
     hold_times(1, AT(0))->shared = true;
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_op_end(op, AT(2));
     CHECK(!hf_client_is_quiet(&rig.client));
-    hear_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(3));
-    CHECK(strncmp(said(link_of(&rig, CALLS)), "EVAL release", 12) == 0);
+    feed_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(3));
+    CHECK(strncmp(output_of(link_of(&rig, CALLS)), "EVAL release", 12) == 0);
     CHECK(!hf_client_is_quiet(&rig.client));
-    hear_calls(&rig, ":1\r\n", AT(4));
+    feed_calls(&rig, ":1\r\n", AT(4));
     CHECK(hf_client_is_quiet(&rig.client));
     rig_end(&rig, AT(5));
 }
@@ -415,7 +415,7 @@ TEST(a_shared_owner_releases_only_its_own) {
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     CHECK_SAID(&rig, CALLS, RELEASE_OF_K("1"));
     CHECK_EQ_INT(hold->state, HF_HOLD_RELEASING);
-    hear_calls(&rig, ":2\r\n", AT(2));
+    feed_calls(&rig, ":2\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(3));
@@ -427,7 +427,7 @@ TEST(the_rest_abandoned_while_a_release_is_under_way) {
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     CHECK_SAID(&rig, CALLS, RELEASE_OF_K("1"));
     hf_client_abandon(&rig.client, hold, 1, AT(2));
-    hear_calls(&rig, ":2\r\n", AT(3));
+    feed_calls(&rig, ":2\r\n", AT(3));
     CHECK_OUTCOME(op, "ok");
     rig_tick(&rig, AT(3));
     CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", ""));
@@ -441,11 +441,11 @@ TEST(the_rest_abandoned_while_a_release_is_under_way_for_longer_than_the_lease) 
     CHECK_SAID(&rig, CALLS, RELEASE_OF_K("1"));
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
-    hear_calls(&rig, ":2\r\n", AT(3));
+    feed_calls(&rig, ":2\r\n", AT(3));
     CHECK_OUTCOME(op, "ok");
     rig_tick(&rig, AT(3));
     CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
-    hear_renewer(":1\r\n", AT(4));
+    feed_renewer(":1\r\n", AT(4));
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(4));
 }
@@ -485,9 +485,9 @@ TEST(of_a_shared_owner_a_refused_release_goes_on_in_the_background) {
     hf_hold *hold = hold_times(1, AT(0));
     hold->shared = true;
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-    hear_calls(&rig, "-ERR no\r\n", AT(2));
+    feed_calls(&rig, "-ERR no\r\n", AT(2));
     CHECK_OUTCOME(op, "server");
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     rig_tick(&rig, AT(3));
     CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", "") "1");
     rig_end(&rig, AT(4));
@@ -498,13 +498,13 @@ TEST(of_a_shared_owner_what_was_not_let_go_of_is_made_up_for) {
     hf_hold *hold = hold_times(3, AT(0));
     hold->shared = true;
     begin(&rig, HF_OP_RELEASE, AT(1));
-    hear_calls(&rig, "-OOM no\r\n", AT(2));
+    feed_calls(&rig, "-OOM no\r\n", AT(2));
     CHECK_EQ_INT(hold->count, 2);
     CHECK_EQ_INT(hold->pending_releases, 1);
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     begin(&rig, HF_OP_RELEASE, AT(3));
     CHECK_SAID(&rig, CALLS, RELEASE_OF_K("1") "2");
-    hear_calls(&rig, ":2\r\n", AT(4));
+    feed_calls(&rig, ":2\r\n", AT(4));
     CHECK_EQ_INT(hold->count, 1);
     CHECK_EQ_INT(hold->pending_releases, 0);
     rig_end(&rig, AT(5));
@@ -519,12 +519,12 @@ TEST(of_a_shared_owner_the_rest_is_abandoned_while_a_release_is_under_way) {
     CHECK_SAID(&rig, CALLS, RELEASE_OF_K("2") "1");
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     hf_client_abandon(&rig.client, hold, 1, AT(2));
-    hear_calls(&rig, ":2\r\n", AT(3));
+    feed_calls(&rig, ":2\r\n", AT(3));
     CHECK_OUTCOME(op, "ok");
     rig_tick(&rig, AT(3));
     CHECK_EQ_INT(hold->state, HF_HOLD_CLEANING_UP);
-    char *leave = strdup(said(link_of(&rig, CALLS)));
-    char *renewer = strdup(said(link_of(&rig, RENEWER)));
+    char *leave = strdup(output_of(link_of(&rig, CALLS)));
+    char *renewer = strdup(output_of(link_of(&rig, RENEWER)));
     CHECK_STR(*leave ? leave : renewer, LEAVE_OF_K("0", "") "2");
     free(leave);
     free(renewer);
@@ -537,9 +537,9 @@ TEST(of_a_shared_owner_what_an_unanswered_release_took_along_is_owed_no_more) {
     hf_hold *hold = hold_times(3, AT(0));
     hold->shared = true;
     begin(&rig, HF_OP_RELEASE, AT(1));
-    hear_calls(&rig, "-OOM no\r\n", AT(2));
+    feed_calls(&rig, "-OOM no\r\n", AT(2));
     CHECK_EQ_INT(hold->pending_releases, 1);
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(3));
     CHECK_SAID(&rig, CALLS, RELEASE_OF_K("1") "2");
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(4));
@@ -560,13 +560,13 @@ TEST(extended) {
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1000));
     CHECK_SAID(&rig, CALLS, EXTEND_OF_K("60000"));
     CHECK(hf_hold_is_valid(hold, AT(1000)));
-    hear_calls(&rig, ":1\r\n", AT(1500));
+    feed_calls(&rig, ":1\r\n", AT(1500));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold->lease, 60 * HF_SECOND);
     CHECK_EQ_U64(hold->valid_until, AT(1000 + 59398));
     CHECK_EQ_U64(hold->wake_at, AT(21000));
     op = begin_extend(HF_SECOND, AT(2000)); /* also a shorter one */
-    hear_calls(&rig, ":1\r\n", AT(2001));
+    feed_calls(&rig, ":1\r\n", AT(2001));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold->valid_until, AT(2988));
     rig_end(&rig, AT(2500));
@@ -578,8 +578,8 @@ TEST(extended_a_lock_that_is_not_renewed) {
     hold->renewed = false;
     hf_holds_wake_at(&rig.client.holds, hold, hold->valid_until);
     begin_extend(60 * HF_SECOND, AT(1000));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, ":1\r\n", AT(1500));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ":1\r\n", AT(1500));
     CHECK_EQ_U64(hold->wake_at, AT(1000 + 59398));
     rig_sleep(&rig, AT(1500), AT(60397));
     CHECK_SILENT(&rig);
@@ -593,7 +593,7 @@ TEST(extended_too_late) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(HF_SECOND, AT(1000));
-    hear_calls(&rig, ":1\r\n", AT(1988));
+    feed_calls(&rig, ":1\r\n", AT(1988));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_INT(hold->reason, HF_LOST_EXPIRED);
     CHECK_EQ_U64(rig.client.holds.losses, 1);
@@ -607,7 +607,7 @@ TEST(extended_after_the_loss_was_told) {
     hf_op *op = begin_extend(60 * HF_SECOND, AT(29000));
     rig_sleep(&rig, AT(29000), AT(29700));
     CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
-    hear_calls(&rig, ":1\r\n", AT(29800));
+    feed_calls(&rig, ":1\r\n", AT(29800));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
     CHECK_EQ_U64(rig.client.holds.losses, 1);
@@ -618,7 +618,7 @@ TEST(extended_but_gone) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(HF_SECOND, AT(1000));
-    hear_calls(&rig, ":-2\r\n", AT(1001));
+    feed_calls(&rig, ":-2\r\n", AT(1001));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_INT(hold->reason, HF_LOST_TAKEN);
     CHECK(hold_of(&rig) == hold); /* until the owner releases it */
@@ -638,7 +638,7 @@ TEST(an_extend_without_an_answer_is_believed_only_for_the_shorter_lease) {
         CHECK(next > now && next <= hold->valid_until - 6 * HF_SECOND);
         rig_sleep(&rig, now, next);
         CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
-        hear_renewer("*1\r\n:1\r\n", next + HF_MS);
+        feed_renewer("*1\r\n:1\r\n", next + HF_MS);
         CHECK_EQ_U64(hold->valid_until, next + 9898 * HF_MS);
         now = next + HF_MS;
     }
@@ -657,10 +657,10 @@ TEST(after_an_extend_that_may_come_late_the_shortest_lease_counts) {
         hf_op *op = begin_extend((hf_time)cases[i].first_ms * HF_MS, AT(1000));
         hf_session_closed(link_of(&rig, CALLS), "reset", AT(1001));
         rig_sleep(&rig, AT(1001), AT(1100));
-        hear_calls(&rig, ":1\r\n", AT(1101));
+        feed_calls(&rig, ":1\r\n", AT(1101));
         CHECK_OUTCOME(op, "ok");
         op = begin_extend((hf_time)cases[i].second_ms * HF_MS, AT(2000));
-        hear_calls(&rig, ":1\r\n", AT(2001));
+        feed_calls(&rig, ":1\r\n", AT(2001));
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_U64(hold->lease, (hf_time)cases[i].second_ms * HF_MS);
         CHECK_EQ_U64(hold->valid_until, AT(2000 + cases[i].believed_ms));
@@ -684,7 +684,7 @@ TEST(a_refused_extend_changes_nothing) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(HF_SECOND, AT(1000));
-    hear_calls(&rig, "-NOPERM no\r\n", AT(1001));
+    feed_calls(&rig, "-NOPERM no\r\n", AT(1001));
     CHECK_OUTCOME(op, "denied");
     CHECK_EQ_U64(hold->valid_until, AT(29698));
     CHECK_EQ_U64(hold->wake_at, AT(10000));
@@ -696,12 +696,12 @@ TEST(checked) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(1000));
     CHECK_SAID(&rig, CALLS, CHECK_OF_K);
-    hear_calls(&rig, ":1\r\n", AT(1001));
+    feed_calls(&rig, ":1\r\n", AT(1001));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold->valid_until, AT(29698));
     CHECK_EQ_U64(hold->wake_at, AT(10000));
     op = begin(&rig, HF_OP_CHECK, AT(2000));
-    hear_calls(&rig, ":-1\r\n", AT(2001));
+    feed_calls(&rig, ":-1\r\n", AT(2001));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_INT(hold->reason, HF_LOST_DELETED);
     op = begin(&rig, HF_OP_CHECK, AT(3000));
@@ -722,7 +722,7 @@ TEST(after_an_extend_that_may_come_late_no_command_is_good_for_more) {
         hf_op_end(begin_extend(10 * HF_SECOND, AT(1000)), AT(1001));
         hf_session_closed(link_of(&rig, CALLS), "reset", AT(1002));
         hf_op *op = begin(&rig, cases[i].kind, AT(3000));
-        hear_calls(&rig, cases[i].reply, AT(3001));
+        feed_calls(&rig, cases[i].reply, AT(3001));
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_U64(hold->valid_until, AT(3000 + 9898));
         CHECK(hold->wake_at <= AT(3000 + 3334));
@@ -732,7 +732,7 @@ TEST(after_an_extend_that_may_come_late_no_command_is_good_for_more) {
 
 static hf_hold *hold_granted(hf_time now) {
     hf_op *op = wait_in_queue(&rig, HF_NEVER, now);
-    hear_message(&rig, GRANT("1", "88"), now + 100 * HF_MS);
+    feed_message(&rig, GRANT("1", "88"), now + 100 * HF_MS);
     hf_op_end(op, now + 100 * HF_MS);
     hf_hold *hold = hold_of(&rig);
     if (!hold || !hold->granted) abort();
@@ -748,7 +748,7 @@ TEST(a_check_of_a_granted_hold_confirms_it) {
     hf_hold *hold = hold_granted(AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(200));
     CHECK_SAID(&rig, CALLS, CONFIRM_K);
-    hear_calls(&rig, ":1\r\n", AT(201));
+    feed_calls(&rig, ":1\r\n", AT(201));
     CHECK_OUTCOME(op, "ok");
     CHECK(!hold->granted);
     CHECK_EQ_U64(hold->valid_until, AT(200 + 29698));
@@ -775,7 +775,7 @@ TEST(a_check_renews_a_hold_that_is_due) {
             cases[i].renews
                 ? "EVALSHA extend 2 k holdfast_queue:{k} me 30000 0  redisson_lock__channel:{k}"
                 : CHECK_OF_K);
-        hear_calls(&rig, ":1\r\n", AT(cases[i].ms + 1));
+        feed_calls(&rig, ":1\r\n", AT(cases[i].ms + 1));
         CHECK_EQ_U64(hold->valid_until, AT(29698 + (cases[i].renews ? cases[i].ms : 0)));
         rig_end(&rig, AT(30000));
     }
@@ -788,10 +788,10 @@ TEST(a_check_that_renews_without_an_answer_bounds_nothing) {
     hold->lease = HF_SECOND; /* less than the grant lease */
     hold->valid_until = AT(988);
     hf_op_end(begin(&rig, HF_OP_CHECK, AT(500)), AT(501));
-    CHECK(strstr(said(link_of(&rig, CALLS)), "me 1000 0 "));
-    hear_calls(&rig, ":1\r\n", AT(502));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "me 1000 0 "));
+    feed_calls(&rig, ":1\r\n", AT(502));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(600));
-    hear_calls(&rig, ":1\r\n", AT(601));
+    feed_calls(&rig, ":1\r\n", AT(601));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold->valid_until, AT(600 + 59398));
     rig_end(&rig, AT(700));
@@ -807,7 +807,7 @@ TEST(checks_do_not_put_off_the_confirmation) {
         rig_tick(&rig, now);
         CHECK_SAID(&rig, RENEWER, "");
         hf_op *op = begin(&rig, HF_OP_CHECK, now);
-        hear_calls(&rig, "-NOPERM no\r\n", now + HF_MS);
+        feed_calls(&rig, "-NOPERM no\r\n", now + HF_MS);
         CHECK_OUTCOME(op, "denied");
         hf_op_end(op, now);
         CHECK(hold->granted);
@@ -824,9 +824,9 @@ TEST(checked_again_and_again_it_is_still_renewed) {
     hf_hold *hold = hold_times(1, AT(0));
     for (int ms = 900; ms < 100000; ms += 900) {
         rig_sleep(&rig, AT(ms - 900), AT(ms));
-        if (said(link_of(&rig, RENEWER))[0] != '\0') hear_renewer("*1\r\n:1\r\n", AT(ms));
+        if (output_of(link_of(&rig, RENEWER))[0] != '\0') feed_renewer("*1\r\n:1\r\n", AT(ms));
         hf_op *op = begin(&rig, HF_OP_CHECK, AT(ms));
-        hear_calls(&rig, ":1\r\n", AT(ms));
+        feed_calls(&rig, ":1\r\n", AT(ms));
         CHECK_OUTCOME(op, "ok");
         hf_op_end(op, AT(ms));
     }
@@ -842,7 +842,7 @@ TEST(a_renewal_that_falls_due_during_a_check_comes_after_it) {
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(9900));
     rig_sleep(&rig, AT(9900), AT(10500));
     CHECK_SAID(&rig, RENEWER, "");
-    hear_calls(&rig, ":1\r\n", AT(10500));
+    feed_calls(&rig, ":1\r\n", AT(10500));
     CHECK_OUTCOME(op, "ok");
     rig_sleep(&rig, AT(10500), AT(10501));
     CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
@@ -869,10 +869,10 @@ static hf_hold *hold_guard(hf_time now) {
     spec.lock_kind = &hf_kind_guard;
     spec.fingerprint = hf_slice_of("p");
     hf_op *op = begin_spec(&rig, &spec, now);
-    hear_calls(&rig, ACQUIRED, now);
+    feed_calls(&rig, ACQUIRED, now);
     hf_hold *hold = op->hold;
     hf_op_end(op, now);
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     return hold;
 }
 
@@ -891,7 +891,7 @@ TEST(a_record_is_left) {
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
     CHECK_SAID(&rig, CALLS, "EVALSHA complete " KEYS_OF_K "5000 p done");
-    hear_calls(&rig, ":1\r\n", AT(2));
+    feed_calls(&rig, ":1\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(rig.client.holds.count, 0);
     rig_end(&rig, AT(3));
@@ -902,14 +902,14 @@ TEST(a_sent_record_is_seen_through) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_client_close(&rig.client, AT(2));
     CHECK_OUTCOME(op, "closed");
     CHECK(!hf_client_is_quiet(&rig.client));
-    hear_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(3));
-    CHECK(strncmp(said(link_of(&rig, CALLS)), "EVAL complete", 13) == 0);
+    feed_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(3));
+    CHECK(strncmp(output_of(link_of(&rig, CALLS)), "EVAL complete", 13) == 0);
     CHECK(!hf_client_is_quiet(&rig.client));
-    hear_calls(&rig, ":1\r\n", AT(4));
+    feed_calls(&rig, ":1\r\n", AT(4));
     CHECK(hf_client_is_quiet(&rig.client));
     rig_end(&rig, AT(5));
 }
@@ -918,13 +918,13 @@ TEST(a_record_that_was_not_written_leaves_the_key_taken) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
-    hear_calls(&rig, "-ERR no\r\n", AT(2));
+    feed_calls(&rig, "-ERR no\r\n", AT(2));
     CHECK_OUTCOME(op, "server");
     CHECK_EQ_INT(rig.client.holds.count, 0);
     hold_guard(AT(10));
     hf_op_end(begin_complete(AT(11)), AT(12));
     CHECK_EQ_INT(rig.client.holds.count, 0);
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     rig_sleep(&rig, AT(12), AT(60000));
     CHECK_SILENT(&rig);
     rig_end(&rig, AT(60000));
@@ -934,12 +934,12 @@ TEST(a_record_that_is_given_up_while_the_hold_is_renewed_gives_up_the_hold) {
     rig_begin(&rig);
     hold_guard(AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
-    said(link_of(&rig, RENEWER));
+    output_of(link_of(&rig, RENEWER));
     hf_op *op = begin_complete(AT(10001));
     CHECK_SAID(&rig, CALLS, "");
     hf_op_end(op, AT(10002));
     CHECK_EQ_INT(rig.client.holds.count, 0);
-    hear_renewer("*1\r\n:1\r\n", AT(10003));
+    feed_renewer("*1\r\n:1\r\n", AT(10003));
     rig_sleep(&rig, AT(10003), AT(60000));
     CHECK_SILENT(&rig);
     rig_end(&rig, AT(60000));
@@ -949,8 +949,8 @@ TEST(a_record_after_a_loss) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
-    hear_calls(&rig, "-NOSCRIPT\r\n", AT(2));
-    hear_calls(&rig, ":-1\r\n", AT(3));
+    feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
+    feed_calls(&rig, ":-1\r\n", AT(3));
     CHECK_OUTCOME(op, "lost");
     rig_end(&rig, AT(3));
 }
@@ -964,7 +964,7 @@ TEST(a_record_that_was_sent_twice_and_is_not_there_is_lost) {
         op->spec.keep = keeps[i];
         hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
         rig_tick(&rig, AT(50));
-        hear_calls(&rig, ":-1\r\n", AT(51));
+        feed_calls(&rig, ":-1\r\n", AT(51));
         CHECK_OUTCOME(op, keeps[i] > 0 ? "lost" : "ok");
         CHECK_EQ_INT(rig.client.holds.count, 0);
         rig_end(&rig, AT(60));
@@ -993,8 +993,8 @@ TEST(where_dead_waiters_are_left_the_renewer_goes_on) {
     for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
         rig_begin(&rig);
         hf_op *op = begins[i](AT(1));
-        said(link_of(&rig, CALLS));
-        hear_calls(&rig, ":3\r\n", AT(2));
+        output_of(link_of(&rig, CALLS));
+        feed_calls(&rig, ":3\r\n", AT(2));
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_U64(rig.client.stats.releases, 1);
         CHECK(!op->hold->in_table);
@@ -1002,7 +1002,7 @@ TEST(where_dead_waiters_are_left_the_renewer_goes_on) {
             rig_tick(&rig, AT(3 + turn));
             CHECK_SAID(&rig, RENEWER, PASS_ON_K("2"));
             CHECK(!hf_client_is_quiet(&rig.client));
-            hear(link_of(&rig, RENEWER), turn < 2 ? ":3\r\n" : ":0\r\n", AT(3 + turn));
+            feed(link_of(&rig, RENEWER), turn < 2 ? ":3\r\n" : ":0\r\n", AT(3 + turn));
         }
         CHECK(hf_client_is_quiet(&rig.client));
         CHECK_EQ_INT(rig.client.holds.count, 0);
@@ -1023,12 +1023,12 @@ TEST(of_a_shared_owner_the_renewer_lets_go_of_nothing_more) {
         if (abandoned) hf_client_abandon(&rig.client, hold, 1, AT(1));
         else begin(&rig, HF_OP_RELEASE, AT(1));
         rig_tick(&rig, AT(1));
-        CHECK_STR(said(link), abandoned ? LEAVE_OF_K("0", "") "1" : RELEASE_OF_K("0") "1");
-        hear(link, ":3\r\n", AT(2));
+        CHECK_STR(output_of(link), abandoned ? LEAVE_OF_K("0", "") "1" : RELEASE_OF_K("0") "1");
+        feed(link, ":3\r\n", AT(2));
         for (int turn = 0; turn < 2; turn++) {
             rig_tick(&rig, AT(3 + turn));
             CHECK_SAID(&rig, RENEWER, abandoned ? LEAVE_OF_K("0", "") "0" : PASS_ON_K("2"));
-            hear(link_of(&rig, RENEWER), turn < 1 ? ":3\r\n" : ":0\r\n", AT(3 + turn));
+            feed(link_of(&rig, RENEWER), turn < 1 ? ":3\r\n" : ":0\r\n", AT(3 + turn));
         }
         CHECK(hf_client_is_quiet(&rig.client));
         CHECK_EQ_INT(rig.client.holds.count, 0);
@@ -1063,8 +1063,8 @@ TEST(of_a_shared_owner_nothing_is_left_behind_the_lease) {
     CHECK_SAID(&rig, CALLS, "");
     rig_tick(&rig, end);
     CHECK_SAID(&rig, RENEWER, "");
-    CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA acquire ") != NULL);
-    hear_calls(&rig, ACQUIRED, end + HF_MS);
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire ") != NULL);
+    feed_calls(&rig, ACQUIRED, end + HF_MS);
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, end + 2 * HF_MS);
 }
@@ -1078,20 +1078,20 @@ TEST(force) {
     CHECK_SAID(&rig, CALLS,
                "EVALSHA force 4 k redisson_lock_token:{k} holdfast_queue:{k} "
                "redisson_lock__channel:{k} me 2000");
-    hear_calls(&rig, ":1\r\n", AT(2));
+    feed_calls(&rig, ":1\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(op->result.value, 1);
     CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
     CHECK_EQ_INT(hold->reason, HF_LOST_DELETED);
     op = begin(&rig, HF_OP_FORCE, AT(3));
-    hear_calls(&rig, ":0\r\n", AT(4));
+    feed_calls(&rig, ":0\r\n", AT(4));
     CHECK_EQ_INT(op->result.value, 0);
     op = begin(&rig, HF_OP_FORCE, AT(4));
-    hear_calls(&rig, ":3\r\n", AT(5));
+    feed_calls(&rig, ":3\r\n", AT(5));
     CHECK_OUTCOME(op, "ok");
     CHECK(op->result.value > 0);
     op = begin(&rig, HF_OP_FORCE, AT(5));
-    hear_calls(&rig, "-WRONGTYPE the key holds a string\r\n", AT(6));
+    feed_calls(&rig, "-WRONGTYPE the key holds a string\r\n", AT(6));
     CHECK_OUTCOME(op, "conflict");
     rig_end(&rig, AT(7));
 }
@@ -1102,11 +1102,11 @@ TEST(after_a_force_the_holds_of_other_callers_are_looked_at) {
     hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
     spec.caller = spec.owner = hf_slice_of("another");
     hf_client_begin(&rig.client, &spec, AT(1));
-    hear_calls(&rig, ":1\r\n", AT(2));
+    feed_calls(&rig, ":1\r\n", AT(2));
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
     rig_tick(&rig, AT(2));
     CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
-    hear(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(3));
+    feed(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(3));
     CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
     CHECK_EQ_INT(hold->reason, HF_LOST_DELETED);
     rig_end(&rig, AT(4));
@@ -1117,7 +1117,7 @@ TEST(info) {
     hf_op *op = begin(&rig, HF_OP_INFO, AT(1));
     CHECK_SAID(&rig, CALLS,
                "EVALSHA info 3 k redisson_lock_token:{k} holdfast_queue:{k} " DRIVE_UUID);
-    hear_calls(&rig, "*6\r\n$3\r\nyou\r\n:2\r\n:1500\r\n$16\r\n1722500000000001\r\n:3\r\n:-1\r\n",
+    feed_calls(&rig, "*6\r\n$3\r\nyou\r\n:2\r\n:1500\r\n$16\r\n1722500000000001\r\n:3\r\n:-1\r\n",
                AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_STR(op->result.info->owner, "you");
@@ -1135,7 +1135,7 @@ TEST(info_that_makes_no_sense) {
     for (size_t i = 0; i < 4; i++) {
         rig_begin(&rig);
         hf_op *op = begin(&rig, HF_OP_INFO, AT(1));
-        hear_calls(&rig, replies[i], AT(2));
+        feed_calls(&rig, replies[i], AT(2));
         CHECK(op->done);
         CHECK_STR(op->result.info->owner, "");
         rig_end(&rig, AT(7));
@@ -1149,7 +1149,7 @@ TEST(an_owner_longer_than_ours_can_be_is_cut) {
     int size = snprintf(reply, sizeof reply, "*6\r\n$4000\r\n");
     memset(reply + size, 'o', 4000);
     strcpy(reply + size + 4000, "\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n");
-    hear_calls(&rig, reply, AT(2));
+    feed_calls(&rig, reply, AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(strlen(op->result.info->owner), HF_OWNER_MAX);
     rig_end(&rig, AT(7));
@@ -1159,12 +1159,12 @@ TEST(ttl_and_ping) {
     rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_TTL, AT(1));
     CHECK_SAID(&rig, CALLS, "PTTL k");
-    hear_calls(&rig, ":1234\r\n", AT(2));
+    feed_calls(&rig, ":1234\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(op->result.value, 1234);
     op = begin(&rig, HF_OP_PING, AT(3));
     CHECK_SAID(&rig, CALLS, "PING");
-    hear_calls(&rig, "+PONG\r\n", AT(4));
+    feed_calls(&rig, "+PONG\r\n", AT(4));
     CHECK_OUTCOME(op, "ok");
     op = begin(&rig, HF_OP_PING, AT(5));
     rig_sleep(&rig, AT(5), AT(3005));
@@ -1186,12 +1186,12 @@ TEST(a_command_of_the_callers) {
     rig_begin(&rig);
     hf_op *op = begin_command(AT(0));
     CHECK_SAID(&rig, CALLS, "INFO server");
-    hear_calls(&rig, "*2\r\n:1\r\n$1\r\nx\r\n", AT(1));
+    feed_calls(&rig, "*2\r\n:1\r\n$1\r\nx\r\n", AT(1));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(op->result.reply->size, 2);
     CHECK_STR(op->result.reply->elements[1]->string, "x");
     op = begin_command(AT(2));
-    hear_calls(&rig, "-ERR no\r\n", AT(3));
+    feed_calls(&rig, "-ERR no\r\n", AT(3));
     CHECK_OUTCOME(op, "server");
     CHECK(!op->result.reply);
     rig_end(&rig, AT(4));
@@ -1219,7 +1219,7 @@ TEST(out_of_memory_a_command_fails) {
 TEST(force_is_not_sent_twice) {
     rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_FORCE, AT(1));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
     CHECK_OUTCOME(op, "unreachable");
     rig_tick(&rig, AT(50));
@@ -1245,7 +1245,7 @@ TEST(given_up_they_leave_nothing) {
     rig_begin(&rig);
     for (size_t i = 0; i < 4; i++) {
         hf_op_end(begin(&rig, kinds[i], AT(1)), AT(2));
-        hear_calls(&rig, ":1\r\n", AT(3));
+        feed_calls(&rig, ":1\r\n", AT(3));
     }
     CHECK(!rig.client.ops);
     CHECK(hf_client_is_quiet(&rig.client));
@@ -1352,7 +1352,7 @@ TEST(a_command_of_one_word) {
     hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = word, .arg_count = 1};
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     CHECK_SAID(&rig, CALLS, "TIME");
-    hear_calls(&rig, "-ERR no\r\n", AT(1));
+    feed_calls(&rig, "-ERR no\r\n", AT(1));
     CHECK_OUTCOME(op, "server");
     rig_end(&rig, AT(2));
 }
@@ -1361,12 +1361,12 @@ TEST(without_memory_a_release_of_a_shared_owner_is_not_seen_through) {
     rig_begin(&rig);
     hold_times(1, AT(0))->shared = true;
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     memerr_fail(1);
     hf_op_end(op, AT(2));
     CHECK(memerr_failed());
     memerr_fail(0);
-    hear_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(3));
+    feed_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(3));
     CHECK_SAID(&rig, CALLS, "");
     rig_end(&rig, AT(5));
 }
@@ -1375,13 +1375,13 @@ TEST(a_check_does_not_shorten_what_was_extended) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1000));
-    hear_calls(&rig, ":1\r\n", AT(1001));
+    feed_calls(&rig, ":1\r\n", AT(1001));
     CHECK_OUTCOME(op, "ok");
     hf_time end = hold->valid_until;
     CHECK_EQ_U64(end, hf_lease_end(AT(1000), 60 * HF_SECOND));
     op = begin(&rig, HF_OP_CHECK, AT(2000));
     CHECK_EQ_U64(hold->valid_until, end);
-    hear_calls(&rig, ":1\r\n", AT(2001));
+    feed_calls(&rig, ":1\r\n", AT(2001));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold->valid_until, end);
     rig_end(&rig, AT(2002));
@@ -1404,7 +1404,7 @@ TEST(behind_a_check_another_keeps_the_renewal_waiting) {
     hf_op *first = begin(&rig, HF_OP_CHECK, AT(1000));
     hf_op *second = begin(&rig, HF_OP_CHECK, AT(1000));
     CHECK(second->blocked);
-    hear_calls(&rig, ":1\r\n", AT(1001));
+    feed_calls(&rig, ":1\r\n", AT(1001));
     CHECK_OUTCOME(first, "ok");
     CHECK(!second->blocked);
     CHECK(hold->in_flight);
@@ -1420,10 +1420,10 @@ TEST(by_force_dead_waiters_are_passed_by_in_the_background) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rig_begin(&rig);
         hf_op *op = begin(&rig, HF_OP_FORCE, AT(0));
-        hear_calls(&rig, cases[i].reply, AT(1));
+        feed_calls(&rig, cases[i].reply, AT(1));
         CHECK_OUTCOME(op, "ok");
         rig_tick(&rig, AT(1));
-        bool leaves = strstr(said(link_of(&rig, RENEWER)), "EVALSHA leave") != NULL;
+        bool leaves = strstr(output_of(link_of(&rig, RENEWER)), "EVALSHA leave") != NULL;
         CHECK_EQ_INT(leaves, cases[i].passes_on);
         rig_end(&rig, AT(2));
     }
@@ -1478,9 +1478,9 @@ TEST(a_call_that_was_given_up_hears_no_reply) {
     for (size_t i = 0; i < sizeof CALL_KINDS / sizeof *CALL_KINDS; i++) {
         rig_begin(&rig);
         hf_op *op = begin_call(CALL_KINDS[i]);
-        CHECK(said(link_of(&rig, CALLS))[0] != '\0');
+        CHECK(output_of(link_of(&rig, CALLS))[0] != '\0');
         hf_op_abandon(op, AT(2));
-        hear_calls(&rig, ":1\r\n", AT(3));
+        feed_calls(&rig, ":1\r\n", AT(3));
         CHECK_OUTCOME(op, "interrupted");
         CHECK_EQ_U64(rig.client.stats.releases, 0);
         CHECK(!op->result.reply);
@@ -1496,7 +1496,7 @@ TEST(without_memory_a_release_of_a_shared_owner_hears_no_reply) {
     hf_op_abandon(op, AT(2));
     CHECK(memerr_failed());
     memerr_fail(0);
-    hear_calls(&rig, ":1\r\n", AT(3));
+    feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_OUTCOME(op, "interrupted");
     CHECK_EQ_U64(rig.client.stats.releases, 0);
     rig_end(&rig, AT(4));
@@ -1539,11 +1539,11 @@ TEST(an_extend_that_was_sent_once_bounds_no_later_one) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(10 * HF_SECOND, AT(1000));
-    hear_calls(&rig, ":1\r\n", AT(1001));
+    feed_calls(&rig, ":1\r\n", AT(1001));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold->shortened, HF_NEVER);
     op = begin_extend(60 * HF_SECOND, AT(2000));
-    hear_calls(&rig, ":1\r\n", AT(2001));
+    feed_calls(&rig, ":1\r\n", AT(2001));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold->valid_until, hf_lease_end(AT(2000), 60 * HF_SECOND));
     rig_end(&rig, AT(2002));
@@ -1553,7 +1553,7 @@ TEST(an_extend_confirms_a_grant) {
     rig_begin(&rig);
     hf_hold *hold = hold_granted(AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(200));
-    hear_calls(&rig, ":1\r\n", AT(201));
+    feed_calls(&rig, ":1\r\n", AT(201));
     CHECK_OUTCOME(op, "ok");
     CHECK(!hold->granted);
     CHECK_EQ_U64(hold->wake_at, hf_lease_renew_before(hold->valid_until, 60 * HF_SECOND));
@@ -1608,7 +1608,7 @@ TEST(what_may_have_been_released_counts_as_uncertain) {
     hf_hold *hold = hold_times(2, AT(0));
     begin(&rig, HF_OP_RELEASE, AT(1));
     CHECK(!hold->uncertain);
-    hear_calls(&rig, "-OOM no\r\n", AT(2));
+    feed_calls(&rig, "-OOM no\r\n", AT(2));
     CHECK(hold->uncertain);
     rig_end(&rig, AT(3));
 }
@@ -1622,7 +1622,7 @@ TEST(lost_during_a_partial_release_it_stays_until_its_last_entry_is_released) {
         begin(&rig, HF_OP_RELEASE, AT(1));
         if (abandoned) hf_client_abandon(&rig.client, hold, 1, AT(2));
         hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
-        hear_calls(&rig, "-OOM no\r\n", AT(3));
+        feed_calls(&rig, "-OOM no\r\n", AT(3));
         CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
         CHECK_EQ_INT(hold->count, abandoned ? 0 : 1);
         CHECK_EQ_INT(hold->in_table, !abandoned);
@@ -1636,7 +1636,7 @@ TEST(a_key_that_was_to_be_freed_and_is_not_there_is_lost_unless_it_was_sent_twic
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
     op->spec.keep = 0;
-    hear_calls(&rig, ":-1\r\n", AT(2));
+    feed_calls(&rig, ":-1\r\n", AT(2));
     CHECK_OUTCOME(op, "lost");
     rig_end(&rig, AT(3));
 }
@@ -1683,7 +1683,7 @@ TEST(an_extend_of_a_hold_that_was_given_up_meanwhile) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1));
     hf_client_abandon(&rig.client, hold, 1, AT(2));
-    hear_calls(&rig, ":1\r\n", AT(3));
+    feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_OUTCOME(op, "lost");
     CHECK_OR(strstr(op->failure.text, ": lost"), "%s", op->failure.text);
     rig_end(&rig, AT(4));
@@ -1760,13 +1760,13 @@ TEST(a_senseless_reply_to_an_extend_is_no_loss) {
         rig_begin(&rig);
         hf_hold *hold = hold_times(1, AT(0));
         hf_op *op = begin_extend(5 * HF_SECOND, AT(10));
-        hear_calls(&rig, senseless[i], AT(11));
+        feed_calls(&rig, senseless[i], AT(11));
         CHECK_OUTCOME(op, "server");
         CHECK(hf_hold_is_valid(hold, AT(11)) && !hold->in_flight);
         CHECK(!hf_hold_is_valid(hold, AT(5010)));
         CHECK_EQ_U64(hold->shortened, 5 * HF_SECOND);
         op = begin(&rig, HF_OP_CHECK, AT(12));
-        hear_calls(&rig, senseless[i], AT(13));
+        feed_calls(&rig, senseless[i], AT(13));
         CHECK_OUTCOME(op, "server");
         CHECK(hf_hold_is_valid(hold, AT(13)));
         CHECK_EQ_U64(rig.client.stats.losses, 0);
@@ -1779,7 +1779,7 @@ TEST(a_release_with_a_senseless_reply_goes_on_in_the_background) {
         rig_begin(&rig);
         hold_times(1, AT(0));
         hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10));
-        hear_calls(&rig, senseless[i], AT(11));
+        feed_calls(&rig, senseless[i], AT(11));
         CHECK_OUTCOME(op, "server");
         CHECK(strstr(op->failure.text, "the release continues in the background"));
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
@@ -1794,11 +1794,11 @@ TEST(a_senseless_reply_to_a_record_is_no_loss) {
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
         spec.lock_kind = &hf_kind_guard;
         begin_spec(&rig, &spec, AT(10));
-        hear_calls(&rig, ACQUIRED, AT(10));
+        feed_calls(&rig, ACQUIRED, AT(10));
         spec.kind = HF_OP_COMPLETE;
         spec.keep = HF_SECOND;
         hf_op *op = begin_spec(&rig, &spec, AT(11));
-        hear_calls(&rig, senseless[i], AT(12));
+        feed_calls(&rig, senseless[i], AT(12));
         CHECK_OUTCOME(op, "server");
         CHECK_EQ_U64(rig.client.stats.losses, 0);
         rig_end(&rig, AT(13));

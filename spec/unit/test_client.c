@@ -64,12 +64,12 @@ TEST(a_quiet_events_link_is_asked_for_a_sign_of_life) {
     wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_session *events = link_of(&rig, EVENTS);
     rig_tick(&rig, AT(150)); /* it begins to listen to Redisson's releases */
-    said(events);
+    output_of(events);
     rig_sleep(&rig, AT(151), AT(5001));
     CHECK_SAID(&rig, EVENTS, "");
     rig_sleep(&rig, AT(5001), AT(5002));
     CHECK_SAID(&rig, EVENTS, "PING");
-    hear(events, "*2\r\n$4\r\npong\r\n$0\r\n\r\n", AT(5100));
+    feed(events, "*2\r\n$4\r\npong\r\n$0\r\n\r\n", AT(5100));
     rig_sleep(&rig, AT(5100), AT(10100));
     CHECK_SAID(&rig, EVENTS, "PING");
     CHECK_EQ_U64(events->opens, 1);
@@ -96,12 +96,12 @@ TEST(an_events_link_that_is_not_open_is_not_asked) {
 TEST(a_subscription_that_is_never_confirmed_is_given_up) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
-    hear_calls(&rig, busy(900000, 0, 0), AT(1));
+    feed_calls(&rig, busy(900000, 0, 0), AT(1));
     CHECK_EQ_INT(op->state, HF_ACQUIRE_SUBSCRIBING);
     for (int ms = 1; ms < 10000; ms += 10) {
         rig_sleep(&rig, AT(ms), AT(ms + 10));
-        if (said(link_of(&rig, CALLS))[0] != '\0')
-            hear_calls(&rig, busy(900000, 0, 0), AT(ms + 10));
+        if (output_of(link_of(&rig, CALLS))[0] != '\0')
+            feed_calls(&rig, busy(900000, 0, 0), AT(ms + 10));
     }
     CHECK_EQ_U64(link_of(&rig, EVENTS)->opens, 2);
     rig_end(&rig, AT(10000));
@@ -110,7 +110,7 @@ TEST(a_subscription_that_is_never_confirmed_is_given_up) {
 TEST(after_a_grant_the_events_link_stays_for_a_moment) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    hear_message(&rig, GRANT("1", "88"), AT(100));
+    feed_message(&rig, GRANT("1", "88"), AT(100));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(100));
     rig_sleep(&rig, AT(100), AT(599));
@@ -125,7 +125,7 @@ TEST(after_a_wait_in_vain_the_events_link_is_closed) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
-    hear_calls(&rig, ":0\r\n", AT(1001));
+    feed_calls(&rig, ":0\r\n", AT(1001));
     CHECK_OUTCOME(op, "busy");
     rig_tick(&rig, AT(1001));
     CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
@@ -138,7 +138,7 @@ static hf_op *wait_as(const char *owner, hf_time now) {
     spec.caller = hf_slice_of(owner);
     spec.wait = HF_NEVER;
     hf_op *op = begin_spec(&rig, &spec, now);
-    hear_calls(&rig, busy(20000, 0, 0), now);
+    feed_calls(&rig, busy(20000, 0, 0), now);
     return op;
 }
 
@@ -146,11 +146,11 @@ TEST(two_waiters_hear_one_foreign_channel_once) {
     rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     CHECK_EQ_INT(second->state, HF_ACQUIRE_WAITING);
-    hear_message(&rig, "1 turn 1 50", AT(20));
+    feed_message(&rig, "1 turn 1 50", AT(20));
     CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
-    hear_message(&rig, "1 turn 2 50", AT(21));
+    feed_message(&rig, "1 turn 2 50", AT(21));
     CHECK_SAID(&rig, EVENTS, "");
     CHECK(second->wait.listening && second->wait.recheck_at <= AT(21)); /* it may have missed one */
     hf_op_end(first, AT(30));
@@ -164,11 +164,11 @@ TEST(each_grant_finds_its_waiter) {
     rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
-    hear_message(&rig, GRANT("2", "90"), AT(20));
+    feed_message(&rig, GRANT("2", "90"), AT(20));
     CHECK_OUTCOME(first, "under way");
     CHECK_OUTCOME(second, "ok");
     CHECK_EQ_U64(second->hold->token, 90);
-    hear_message(&rig, GRANT("1", "91"), AT(30));
+    feed_message(&rig, GRANT("1", "91"), AT(30));
     CHECK_OUTCOME(first, "ok");
     rig_end(&rig, AT(1100));
 }
@@ -176,7 +176,7 @@ TEST(each_grant_finds_its_waiter) {
 TEST(a_waiter_that_is_told_so_looks_again) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    hear_message(&rig, "1 recheck 1", AT(20));
+    feed_message(&rig, "1 recheck 1", AT(20));
     CHECK_EQ_U64(op->wait.recheck_at, AT(20));
     rig_end(&rig, AT(1100));
 }
@@ -185,7 +185,7 @@ TEST(a_waiter_that_is_told_so_looks_again) {
 TEST(a_waiter_that_is_told_when_looks_then) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    hear_message(&rig, "1 recheck 1 50", AT(20));
+    feed_message(&rig, "1 recheck 1 50", AT(20));
     CHECK_EQ_U64(op->wait.recheck_at, AT(71));
     rig_end(&rig, AT(1100));
 }
@@ -233,14 +233,14 @@ TEST(messages_that_make_no_sense_are_ignored) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        hear_message(&rig, texts[i], AT(10));
+        feed_message(&rig, texts[i], AT(10));
         CHECK_OR(op->state == HF_ACQUIRE_WAITING && op->wait.recheck_at > AT(10), "\"%s\"",
                  texts[i]);
         CHECK_OR(rig.client.holds.count == 1, "\"%s\"", texts[i]);
     }
-    hear(link_of(&rig, EVENTS),
+    feed(link_of(&rig, EVENTS),
          "*1\r\n$7\r\nmessage\r\n*0\r\n:1\r\n+x\r\n$-1\r\n*3\r\n:1\r\n:2\r\n:3\r\n", AT(11));
-    hear(link_of(&rig, EVENTS), "*1\r\n$8\r\npmessage\r\n*1\r\n$10\r\npsubscribe\r\n", AT(11));
+    feed(link_of(&rig, EVENTS), "*1\r\n$8\r\npmessage\r\n*1\r\n$10\r\npsubscribe\r\n", AT(11));
     CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
     rig_end(&rig, AT(1100));
 }
@@ -256,8 +256,8 @@ TEST(messages_that_make_no_sense_are_ignored) {
 static void listen_to_grants(void) {
     rig_begin(&rig);
     wait_as("you", AT(0));
-    hear_subscribed(&rig, AT(1));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(1));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
 }
 
 TEST(a_stray_grant_is_passed_on) {
@@ -270,10 +270,10 @@ TEST(a_stray_grant_is_passed_on) {
                   "EVALSHA leave " STRAY_LEAVE("l", "18446744073709551615")}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         listen_to_grants();
-        hear_message(&rig, cases[i].text, AT(10));
+        feed_message(&rig, cases[i].text, AT(10));
         rig_tick(&rig, AT(10));
         CHECK_SAID(&rig, RENEWER, cases[i].leave);
-        hear(link_of(&rig, RENEWER), ":1\r\n", AT(12));
+        feed(link_of(&rig, RENEWER), ":1\r\n", AT(12));
         CHECK_EQ_INT(rig.client.holds.count, 1);
         rig_end(&rig, AT(1100));
     }
@@ -282,16 +282,16 @@ TEST(a_stray_grant_is_passed_on) {
 /* The leave of one may pass the lock on to the other, whose wait has ended, too. */
 TEST(two_stray_grants_are_both_passed_on) {
     listen_to_grants();
-    hear_message(&rig, "1 grant l 77 5 88 2000 k", AT(10));
+    feed_message(&rig, "1 grant l 77 5 88 2000 k", AT(10));
     rig_tick(&rig, AT(10));
     CHECK_SAID(&rig, RENEWER, "EVALSHA leave " STRAY_LEAVE("l", "77"));
-    hear_message(&rig, "1 grant l 78 6 89 2000 k", AT(11));
+    feed_message(&rig, "1 grant l 78 6 89 2000 k", AT(11));
     rig_tick(&rig, AT(11));
     CHECK_SAID(&rig, RENEWER, "EVALSHA leave " STRAY_LEAVE("l", "78"));
-    hear_message(&rig, "1 grant l 78 6 89 2000 k", AT(12)); /* heard twice */
+    feed_message(&rig, "1 grant l 78 6 89 2000 k", AT(12)); /* heard twice */
     rig_tick(&rig, AT(12));
     CHECK_SAID(&rig, RENEWER, "");
-    hear(link_of(&rig, RENEWER), ":1\r\n:1\r\n", AT(13));
+    feed(link_of(&rig, RENEWER), ":1\r\n:1\r\n", AT(13));
     CHECK_EQ_INT(rig.client.holds.count, 1);
     rig_end(&rig, AT(1100));
 }
@@ -311,7 +311,7 @@ TEST(a_stray_grant_with_the_number_of_a_hold) {
         hold->state = cases[i].state;
         hold->in_flight = cases[i].state != HF_HOLD_LOST;
         CHECK_EQ_U64(hold->number, 2);
-        hear_message(&rig, GRANT("2", "88"), AT(10));
+        feed_message(&rig, GRANT("2", "88"), AT(10));
         rig_tick(&rig, AT(10));
         CHECK_EQ_INT(hold->state, cases[i].state);
         CHECK_EQ_INT(rig.client.holds.count, cases[i].passed_on ? 3 : 2);
@@ -329,13 +329,13 @@ TEST(a_stray_grant_does_not_touch_a_newer_hold_of_its_caller) {
         spec.lock_kind = kinds[i];
         spec.owner = (hf_slice){"", 0};
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(5));
-        hear_calls(&rig, ACQUIRED, AT(6));
+        feed_calls(&rig, ACQUIRED, AT(6));
         CHECK_OUTCOME(op, "ok");
-        hear_message(&rig, GRANT("77", "88"), AT(10));
+        feed_message(&rig, GRANT("77", "88"), AT(10));
         rig_tick(&rig, AT(10));
         CHECK_SAID(&rig, RENEWER, "EVALSHA leave " STRAY_LEAVE("l", "77"));
         CHECK(hf_hold_is_valid(op->hold, AT(10)) && !op->hold->in_flight);
-        hear(link_of(&rig, RENEWER), ":1\r\n", AT(11));
+        feed(link_of(&rig, RENEWER), ":1\r\n", AT(11));
         CHECK(hf_hold_is_valid(op->hold, AT(11)));
         rig_end(&rig, AT(1100));
     }
@@ -344,10 +344,10 @@ TEST(a_stray_grant_does_not_touch_a_newer_hold_of_its_caller) {
 /* Renews, confirms and cleans up as a server would, and returns how many clean-ups came. */
 static size_t answer_renewer(hf_time now) {
     size_t left = 0;
-    const char *text = said(link_of(&rig, RENEWER));
+    const char *text = output_of(link_of(&rig, RENEWER));
     for (const char *at = text; *at; at += *at == '\n') {
         bool leaves = strncmp(at, "EVALSHA leave", 13) == 0;
-        hear(link_of(&rig, RENEWER), leaves ? ":0\r\n" : "*1\r\n:1\r\n", now);
+        feed(link_of(&rig, RENEWER), leaves ? ":0\r\n" : "*1\r\n:1\r\n", now);
         left += leaves;
         at += strcspn(at, "\n");
     }
@@ -358,13 +358,13 @@ TEST(a_flood_of_forged_grants_takes_bounded_memory_and_work) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     wait_as("you", AT(0));
-    hear_subscribed(&rig, AT(1));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(1));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
     size_t most = 0, left = 0;
     for (int i = 0; i < 100000; i++) {
         char text[64];
         snprintf(text, sizeof text, "1 grant l %d 5 88 2000 k%d", 100 + i, i);
-        hear_message(&rig, text, AT(10 + i));
+        feed_message(&rig, text, AT(10 + i));
         if (rig.client.holds.count > most) most = rig.client.holds.count;
         if (i % 1000 != 0) continue; /* the client does nothing else meanwhile */
         rig_tick(&rig, AT(10 + i));
@@ -383,14 +383,14 @@ TEST(grants_for_a_lost_hold_of_a_shared_owner_make_one_clean_up) {
     hf_holds_note_wait(&rig.client.holds, hold, 90);
     hf_holds_lose(&rig.client.holds, hold, HF_LOST_EXPIRED);
     size_t before = rig.client.holds.count;
-    for (int i = 0; i < 3; i++) hear_message(&rig, GRANT("90", "88"), AT(10 + i));
+    for (int i = 0; i < 3; i++) feed_message(&rig, GRANT("90", "88"), AT(10 + i));
     CHECK_EQ_INT(rig.client.holds.count, before + 1);
     rig_end(&rig, AT(1100));
 }
 
 static clock_t time_of_messages(const char *text) {
     clock_t begun = clock();
-    for (int i = 0; i < 2000; i++) hear_message(&rig, text, AT(10));
+    for (int i = 0; i < 2000; i++) feed_message(&rig, text, AT(10));
     return clock() - begun;
 }
 
@@ -448,12 +448,12 @@ TEST(closing_lets_go_of_everything) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     hf_op *waiting = wait_as("you", AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(20000, 0, 0), AT(2));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(2));
     hf_op *asking = begin_acquire(&rig, 0, AT(3));
     hf_op *blocked = begin(&rig, HF_OP_CHECK, AT(3));
     hf_op *ping = begin(&rig, HF_OP_PING, AT(3));
-    for (int link = 0; link < HF_LINKS; link++) said(&rig.client.first.links[link]);
+    for (int link = 0; link < HF_LINKS; link++) output_of(&rig.client.first.links[link]);
     CHECK(blocked->blocked);
     hf_client_close(&rig.client, AT(4));
     CHECK_OUTCOME(waiting, "closed");
@@ -464,10 +464,10 @@ TEST(closing_lets_go_of_everything) {
     CHECK_EQ_INT(rig.client.first.waiting, 0);
     rig_tick(&rig, AT(4));
     CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
-    CHECK(strstr(said(link_of(&rig, CALLS)), MEMBER("2")));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), MEMBER("2")));
     CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
-    hear(link_of(&rig, RENEWER), ":1\r\n", AT(5));
-    hear(link_of(&rig, CALLS), "*2\r\n:1\r\n:0\r\n:1\r\n+PONG\r\n:0\r\n:0\r\n", AT(5));
+    feed(link_of(&rig, RENEWER), ":1\r\n", AT(5));
+    feed(link_of(&rig, CALLS), "*2\r\n:1\r\n:0\r\n:1\r\n+PONG\r\n:0\r\n:0\r\n", AT(5));
     rig_tick(&rig, AT(5));
     CHECK(hf_client_is_quiet(&rig.client));
     CHECK_EQ_INT(rig.client.holds.count, 0);
@@ -532,7 +532,7 @@ TEST(acquires_that_failed_are_counted_by_code) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rig_begin(&rig);
         hf_op *op = begin(&rig, cases[i].kind, AT(0));
-        if (cases[i].reply) hear_calls(&rig, cases[i].reply, AT(1));
+        if (cases[i].reply) feed_calls(&rig, cases[i].reply, AT(1));
         hf_op_end(op, AT(2));
         hf_stats stats = hf_client_stats(&rig.client);
         for (int code = 0; code < HF_CODES; code++)
@@ -546,7 +546,7 @@ TEST(an_interrupt_is_for_acquires) {
     hf_op *op = begin(&rig, HF_OP_PING, AT(0));
     hf_op_interrupt(op, AT(1));
     CHECK_OUTCOME(op, "under way");
-    hear_calls(&rig, "+PONG\r\n", AT(2));
+    feed_calls(&rig, "+PONG\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(3));
 }
@@ -559,7 +559,7 @@ TEST(operations_end_in_any_order) {
         hf_op_end(ops[first], AT(1));
         hf_op *more = begin(&rig, HF_OP_TTL, AT(2));
         hf_op_end(ops[(first + 1) % 3], AT(3));
-        hear_calls(&rig, "+PONG\r\n+PONG\r\n+PONG\r\n:5\r\n", AT(4));
+        feed_calls(&rig, "+PONG\r\n+PONG\r\n+PONG\r\n:5\r\n", AT(4));
         CHECK_OUTCOME(ops[(first + 2) % 3], "ok");
         CHECK_OUTCOME(more, "ok");
         CHECK_EQ_INT(more->result.value, 5);
@@ -683,7 +683,7 @@ static void random_answer(hf_session *session) {
     const hf_request *request =
         session->replies[session->first_reply & (session->replies_capacity - 1)];
     bool likely = request && chance(8) > 0;
-    hear(session, likely ? likely_answer(request->program) : unlikely_answer(), clock_now);
+    feed(session, likely ? likely_answer(request->program) : unlikely_answer(), clock_now);
 }
 
 static void random_event(void) {
@@ -697,12 +697,12 @@ static void random_event(void) {
         snprintf(text, sizeof text, "1 grant %c 0%d %d %d-%d 2000 %s", "lm"[chance(2)], wait,
                  chance(3) ? 5 : 6, chance(3), chance(20), key ? "y" : "x");
         break;
-    case 0: hear_subscribed(&rig, clock_now); return;
+    case 0: feed_subscribed(&rig, clock_now); return;
     case 1: snprintf(text, sizeof text, "1 turn %d %d", wait, chance(100)); break;
     case 2: snprintf(text, sizeof text, "1 recheck %d", wait); break;
-    case 3: hear(events, "-NOPERM\r\n", clock_now); return;
+    case 3: feed(events, "-NOPERM\r\n", clock_now); return;
     case 4:
-        hear_event(&rig, "psubscribe",
+        feed_event(&rig, "psubscribe",
                    key ? "redisson_lock__channel:{y}" : "redisson_lock__channel:{x}", "2",
                    clock_now);
         return;
@@ -710,7 +710,7 @@ static void random_event(void) {
         snprintf(text, sizeof text, "1 grant %c %d %d %d 2000 %s", "lmg"[chance(3)], wait,
                  chance(3) ? 5 : 6, chance(3), key ? "y" : "x");
     }
-    hear_message(&rig, text, clock_now);
+    feed_message(&rig, text, clock_now);
 }
 
 static void random_step(void) {
@@ -795,7 +795,7 @@ static bool all_end(void) {
         rig_tick(&rig, clock_now);
         for (int link = CALLS; link < HF_LINKS; link += RENEWER - CALLS) {
             hf_session *session = &rig.client.first.links[link];
-            if (session->first_reply < session->next_reply) hear(session, ":1\r\n", clock_now);
+            if (session->first_reply < session->next_reply) feed(session, ":1\r\n", clock_now);
         }
         clock_now = hf_time_max(
             clock_now, hf_time_min(hf_client_deadline(&rig.client), clock_now + 20 * HF_MS));
@@ -925,7 +925,7 @@ TEST(without_random_bytes_there_are_still_random_numbers) {
 TEST(who_serves_the_callers_gives_up_an_events_link_that_does_not_open) {
     rig_begin(&rig);
     begin_acquire(&rig, 60 * HF_SECOND, AT(0));
-    hear(link_of(&rig, CALLS), busy(20000, 0, 0), AT(1));
+    feed(link_of(&rig, CALLS), busy(20000, 0, 0), AT(1));
     hf_session *events = link_of(&rig, EVENTS);
     hf_session_opening(events, AT(1));
     hf_client_tick_calls(&rig.client, AT(1000));

@@ -50,16 +50,16 @@ static hf_op *acquire(hf_time wait, hf_time now) {
     return op;
 }
 
-static void hears(size_t node, hf_link link, const char *text, hf_time now) {
-    hear(at(node, link), text, now);
+static void feeds(size_t node, hf_link link, const char *text, hf_time now) {
+    feed(at(node, link), text, now);
     rig_serve(&rig, now);
 }
 
-static void hears_event(size_t node, const char *kind, const char *text, hf_time now) {
+static void feeds_event(size_t node, const char *kind, const char *text, hf_time now) {
     char bytes[512];
     snprintf(bytes, sizeof bytes, "*3\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n", strlen(kind),
              kind, strlen(DRIVE_GRANTS), DRIVE_GRANTS, strlen(text), text);
-    hears(node, EVENTS, bytes, now);
+    feeds(node, EVENTS, bytes, now);
 }
 
 /* The first operation of a new client, which needs the map for it. */
@@ -73,29 +73,29 @@ static hf_op *first_acquire(hf_time now) {
 /* A client that has read HALVES, and has acquired and released k. */
 static void cluster_known(hf_time now) {
     hf_op *op = first_acquire(now);
-    said(at(0, CALLS));
-    hears(0, CALLS, KNOWN HALVES, now);
-    said(at(0, CALLS));
-    hears(0, CALLS, YES, now);
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, KNOWN HALVES, now);
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, YES, now);
     hf_op_end(op, now);
     hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
     op = hf_client_begin(&rig.client, &spec, now);
-    said(at(0, CALLS));
-    hears(0, CALLS, ":1\r\n", now);
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, ":1\r\n", now);
     hf_op_end(op, now);
 }
 
-#define CHECK_SAYS(node, link, want) CHECK_STR(said(at(node, link)), want)
+#define CHECK_SENT(node, link, want) CHECK_STR(output_of(at(node, link)), want)
 
 /* ---- the map ---- */
 
 TEST(a_command_waits_for_the_map) {
     hf_op *op = first_acquire(AT(0));
-    CHECK_SAYS(0, CALLS, FIRST_QUERY);
-    CHECK_SAYS(1, CALLS, "");
-    hears(0, CALLS, KNOWN HALVES, AT(1));
-    CHECK_SAYS(0, CALLS, ASKED);
-    hears(0, CALLS, YES, AT(2));
+    CHECK_SENT(0, CALLS, FIRST_QUERY);
+    CHECK_SENT(1, CALLS, "");
+    feeds(0, CALLS, KNOWN HALVES, AT(1));
+    CHECK_SENT(0, CALLS, ASKED);
+    feeds(0, CALLS, YES, AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(1 + 29698)); /* from the sending */
     CHECK_EQ_U64(rig.client.stats.redirects, 0);
@@ -105,9 +105,9 @@ TEST(a_command_waits_for_the_map) {
 
 TEST(a_server_without_sharded_channels_gets_the_plain_programs) {
     hf_op *op = first_acquire(AT(0));
-    said(at(0, CALLS));
-    hears(0, CALLS, UNKNOWN ALL_OF_B, AT(1));
-    CHECK_SAYS(1, CALLS, BRIEF_ASK_OF_K);
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, UNKNOWN ALL_OF_B, AT(1));
+    CHECK_SENT(1, CALLS, BRIEF_ASK_OF_K);
     CHECK(op->node == rig.client.nodes[1]);
     rig_end(&rig, AT(3));
 }
@@ -127,10 +127,10 @@ TEST(silent_nodes_are_given_up_one_after_the_other) {
 TEST(a_silent_node_delays_the_map_by_the_connect_timeout) {
     hf_op *op = first_acquire(AT(0));
     rig_sleep(&rig, AT(0), AT(1000));
-    CHECK_SAYS(1, CALLS, FIRST_QUERY);
-    hears(1, CALLS, KNOWN ALL_OF_B, AT(1001));
-    CHECK_SAYS(1, CALLS, ASKED);
-    hears(1, CALLS, YES, AT(1002));
+    CHECK_SENT(1, CALLS, FIRST_QUERY);
+    feeds(1, CALLS, KNOWN ALL_OF_B, AT(1001));
+    CHECK_SENT(1, CALLS, ASKED);
+    feeds(1, CALLS, YES, AT(1002));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(1003));
 }
@@ -140,24 +140,24 @@ TEST(the_next_node_is_asked_when_one_refuses) {
     rig.down[0] = "refused";
     hf_op *op = acquire(0, AT(0));
     rig_tick(&rig, AT(0));
-    CHECK_SAYS(1, CALLS, FIRST_QUERY);
-    hears(1, CALLS, KNOWN ALL_OF_C, AT(1));
+    CHECK_SENT(1, CALLS, FIRST_QUERY);
+    feeds(1, CALLS, KNOWN ALL_OF_C, AT(1));
     CHECK_EQ_INT(rig.client.node_count, 3);
     CHECK_STR(rig.client.nodes[2]->server.label, "c:3");
-    CHECK_SAYS(2, CALLS, ASKED);
+    CHECK_SENT(2, CALLS, ASKED);
     CHECK(!op->done);
     rig_end(&rig, AT(2));
 }
 
 TEST(a_map_of_nodes_that_are_all_new) {
     first_acquire(AT(0));
-    hears(0, CALLS,
+    feeds(0, CALLS,
           KNOWN "*3\r\n" RANGE(0, 7628, "c", 3) RANGE(7629, 7629, "d", 4)
               RANGE(7630, 16383, "e", 5),
           AT(1));
     CHECK_EQ_INT(rig.client.node_count, 5);
     for (size_t i = 2; i < 5; i++) CHECK(rig.client.nodes[i]->serves);
-    CHECK_SAYS(3, CALLS, ASKED);
+    CHECK_SENT(3, CALLS, ASKED);
     CHECK_STR(rig.client.nodes[3]->server.label, "d:4");
     rig_end(&rig, AT(2));
 }
@@ -180,7 +180,7 @@ TEST(a_node_that_denies_counts_more_than_one_that_is_not_there) {
     rig.down[1] = "refused";
     hf_op *op = acquire(0, AT(0));
     rig_tick(&rig, AT(0));
-    hears(0, CALLS, "-ERR x\r\n-NOPERM no\r\n", AT(1));
+    feeds(0, CALLS, "-ERR x\r\n-NOPERM no\r\n", AT(1));
     rig_tick(&rig, AT(1));
     CHECK_OUTCOME(op, "denied");
     CHECK(strstr(op->failure.text, "a:1: NOPERM no, b:2: refused"));
@@ -192,10 +192,10 @@ TEST(a_map_that_is_none_is_an_error_of_the_server) {
                                           "-ERR no cluster\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         hf_op *op = first_acquire(AT(0));
-        hears(0, CALLS, UNKNOWN, AT(1));
-        hears(0, CALLS, replies[i], AT(1));
-        hears(1, CALLS, UNKNOWN, AT(1));
-        hears(1, CALLS, replies[i], AT(1));
+        feeds(0, CALLS, UNKNOWN, AT(1));
+        feeds(0, CALLS, replies[i], AT(1));
+        feeds(1, CALLS, UNKNOWN, AT(1));
+        feeds(1, CALLS, replies[i], AT(1));
         CHECK_OUTCOME(op, "server");
         rig_end(&rig, AT(2));
     }
@@ -203,14 +203,14 @@ TEST(a_map_that_is_none_is_an_error_of_the_server) {
 
 TEST(a_slot_that_nobody_serves_is_waited_for) {
     hf_op *op = first_acquire(AT(0));
-    said(at(0, CALLS));
-    hears(0, CALLS, KNOWN "*1\r\n" RANGE(8192, 16383, "b", 2), AT(1));
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, KNOWN "*1\r\n" RANGE(8192, 16383, "b", 2), AT(1));
     CHECK(!op->done);
     CHECK(rig_sleep(&rig, AT(1), AT(200)) < 20);
-    CHECK_SAYS(0, CALLS, QUERY);
-    hears(0, CALLS, HALVES, AT(201));
+    CHECK_SENT(0, CALLS, QUERY);
+    feeds(0, CALLS, HALVES, AT(201));
     rig_sleep(&rig, AT(201), AT(300));
-    CHECK_SAYS(0, CALLS, ASKED);
+    CHECK_SENT(0, CALLS, ASKED);
     rig_end(&rig, AT(300));
 }
 
@@ -233,18 +233,18 @@ TEST(braces_that_are_no_tag_are_refused) {
 TEST(moved_is_followed_at_once_and_remembered) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
-    CHECK_SAYS(0, CALLS, ASKED);
-    hears(0, CALLS, MOVED_TO_B, AT(1001));
-    CHECK_SAYS(1, CALLS, ASKED);
+    CHECK_SENT(0, CALLS, ASKED);
+    feeds(0, CALLS, MOVED_TO_B, AT(1001));
+    CHECK_SENT(1, CALLS, ASKED);
     CHECK(op->node == rig.client.nodes[1]);
     CHECK_EQ_INT(op->request.sends, 1);
     CHECK_EQ_U64(rig.client.stats.redirects, 1);
-    hears(1, CALLS, YES, AT(1002));
+    feeds(1, CALLS, YES, AT(1002));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1002));
     hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
     hf_client_begin(&rig.client, &spec, AT(1002));
-    CHECK_SAYS(1, CALLS, "EVALSHA sharded_release " K_AND_OWNER);
+    CHECK_SENT(1, CALLS, "EVALSHA sharded_release " K_AND_OWNER);
     rig_end(&rig, AT(1003));
 }
 
@@ -252,20 +252,20 @@ TEST(the_map_is_read_again_after_moved_but_not_too_often) {
     cluster_known(AT(0));
     for (int i = 0; i < 10; i++) {
         hf_op *op = acquire(0, AT(1000));
-        said(at(0, CALLS));
-        hears(0, CALLS, "-MOVED 7629 a:1\r\n", AT(1000));
-        said(at(0, CALLS));
-        hears(0, CALLS, YES, AT(1000));
+        output_of(at(0, CALLS));
+        feeds(0, CALLS, "-MOVED 7629 a:1\r\n", AT(1000));
+        output_of(at(0, CALLS));
+        feeds(0, CALLS, YES, AT(1000));
         hf_op_end(op, AT(1000));
         hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
         op = hf_client_begin(&rig.client, &spec, AT(1000));
-        said(at(0, CALLS));
-        hears(0, CALLS, ":1\r\n", AT(1000));
+        output_of(at(0, CALLS));
+        feeds(0, CALLS, ":1\r\n", AT(1000));
         hf_op_end(op, AT(1000));
     }
     rig_tick(&rig, AT(1000));
-    CHECK_SAYS(0, CALLS, QUERY);
-    hears(0, CALLS, HALVES, AT(1001));
+    CHECK_SENT(0, CALLS, QUERY);
+    feeds(0, CALLS, HALVES, AT(1001));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
     rig_end(&rig, AT(1002));
 }
@@ -273,20 +273,20 @@ TEST(the_map_is_read_again_after_moved_but_not_too_often) {
 TEST(ask_is_for_one_command) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
-    said(at(0, CALLS));
-    hears(0, CALLS, ASK_B, AT(1001));
-    CHECK_SAYS(1, CALLS, "ASKING\n" ASKED);
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, ASK_B, AT(1001));
+    CHECK_SENT(1, CALLS, "ASKING\n" ASKED);
     CHECK(op->node == rig.client.nodes[0]);
-    hears(1, CALLS, "+OK\r\n", AT(1002));
+    feeds(1, CALLS, "+OK\r\n", AT(1002));
     CHECK(!op->done);
-    hears(1, CALLS, "-NOSCRIPT\r\n", AT(1002));
-    CHECK_SAYS(1, CALLS, "ASKING\nEVAL sharded_acquire " K_AND_OWNER " 30000 1000");
-    hears(1, CALLS, "+OK\r\n" YES, AT(1003));
+    feeds(1, CALLS, "-NOSCRIPT\r\n", AT(1002));
+    CHECK_SENT(1, CALLS, "ASKING\nEVAL sharded_acquire " K_AND_OWNER " 30000 1000");
+    feeds(1, CALLS, "+OK\r\n" YES, AT(1003));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1003));
     hf_op_spec spec = spec_of(&rig, HF_OP_CHECK);
     hf_client_begin(&rig.client, &spec, AT(1003));
-    CHECK(strncmp(said(at(0, CALLS)), "EVALSHA sharded_extend", 22) == 0);
+    CHECK(strncmp(output_of(at(0, CALLS)), "EVALSHA sharded_extend", 22) == 0);
     rig_end(&rig, AT(1004));
 }
 
@@ -296,12 +296,12 @@ TEST(nodes_that_point_at_each_other_do_not_spin) {
     int asked = 0;
     for (int ms = 1000; ms < 4100 && !op->done; ms++) {
         for (size_t node = 0; node < 2; node++) {
-            const char *text = said(at(node, CALLS)), *query = strstr(text, QUERY),
+            const char *text = output_of(at(node, CALLS)), *query = strstr(text, QUERY),
                        *ask = strstr(text, "acquire");
             bool query_first = query && (!ask || query < ask), query_last = query && !query_first;
-            if (query_first) hears(node, CALLS, HALVES, AT(ms));
-            if (ask) hears(node, CALLS, node ? "-MOVED 7629 a:1\r\n" : MOVED_TO_B, AT(ms));
-            if (query_last) hears(node, CALLS, HALVES, AT(ms));
+            if (query_first) feeds(node, CALLS, HALVES, AT(ms));
+            if (ask) feeds(node, CALLS, node ? "-MOVED 7629 a:1\r\n" : MOVED_TO_B, AT(ms));
+            if (query_last) feeds(node, CALLS, HALVES, AT(ms));
             asked += ask != NULL;
         }
         rig_tick(&rig, AT(ms));
@@ -314,13 +314,13 @@ TEST(nodes_that_point_at_each_other_do_not_spin) {
 TEST(moved_to_nowhere_waits_for_the_map) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
-    said(at(0, CALLS));
-    hears(0, CALLS, "-MOVED 7629 ?:2\r\n", AT(1001));
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, "-MOVED 7629 ?:2\r\n", AT(1001));
     rig_tick(&rig, AT(1001));
-    CHECK_SAYS(0, CALLS, QUERY);
-    hears(0, CALLS, ALL_OF_B, AT(1002));
+    CHECK_SENT(0, CALLS, QUERY);
+    feeds(0, CALLS, ALL_OF_B, AT(1002));
     rig_sleep(&rig, AT(1002), AT(1100));
-    CHECK_SAYS(1, CALLS, ASKED);
+    CHECK_SENT(1, CALLS, ASKED);
     CHECK(!op->done);
     rig_end(&rig, AT(1100));
 }
@@ -330,9 +330,9 @@ TEST(try_again_is_tried_again_until_the_deadline) {
     hf_op *op = acquire(0, AT(1000));
     int asked = 0;
     for (int ms = 1000; ms < 4100 && !op->done; ms++) {
-        if (strstr(said(at(0, CALLS)), "acquire")) {
+        if (strstr(output_of(at(0, CALLS)), "acquire")) {
             asked++;
-            hears(0, CALLS, "-TRYAGAIN wait\r\n", AT(ms));
+            feeds(0, CALLS, "-TRYAGAIN wait\r\n", AT(ms));
         }
         rig_tick(&rig, AT(ms));
     }
@@ -349,8 +349,8 @@ TEST(a_wait_outlasts_a_slot_that_moves) {
     hf_op *op = acquire(60 * HF_SECOND, AT(1000));
     for (int ms = 1000; ms < 20000; ms += 400) {
         rig_sleep(&rig, AT(ms), AT(ms + 399));
-        if (strstr(said(at(0, CALLS)), "acquire"))
-            hears(0, CALLS, "-TRYAGAIN wait\r\n", AT(ms + 399));
+        if (strstr(output_of(at(0, CALLS)), "acquire"))
+            feeds(0, CALLS, "-TRYAGAIN wait\r\n", AT(ms + 399));
     }
     CHECK_OUTCOME(op, "under way");
     rig_end(&rig, AT(20000));
@@ -359,13 +359,13 @@ TEST(a_wait_outlasts_a_slot_that_moves) {
 TEST(cluster_down_also_asks_for_the_map) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
-    said(at(0, CALLS));
-    hears(0, CALLS, "-CLUSTERDOWN down\r\n", AT(1001));
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, "-CLUSTERDOWN down\r\n", AT(1001));
     rig_tick(&rig, AT(1001));
-    CHECK_SAYS(0, CALLS, QUERY);
-    hears(0, CALLS, ALL_OF_B, AT(1002));
+    CHECK_SENT(0, CALLS, QUERY);
+    feeds(0, CALLS, ALL_OF_B, AT(1002));
     rig_sleep(&rig, AT(1002), AT(1050));
-    CHECK_SAYS(1, CALLS, ASKED);
+    CHECK_SENT(1, CALLS, ASKED);
     CHECK(!op->done);
     rig_end(&rig, AT(1100));
 }
@@ -374,7 +374,7 @@ TEST(a_map_is_asked_for_a_while_after_the_last_one) {
     for (int ms = 10; ms < 60; ms += 5) {
         cluster_known(AT(0));
         acquire(0, AT(ms));
-        hears(0, CALLS, "-MOVED 7629 a:1\r\n", AT(ms));
+        feeds(0, CALLS, "-MOVED 7629 a:1\r\n", AT(ms));
         hf_time next = rig.client.topology->deadline(&rig.client, CALLS);
         CHECK(next > AT(100) && next < AT(150));
         rig_end(&rig, AT(ms));
@@ -396,10 +396,10 @@ TEST(another_node_has_taken_over) {
     hf_op *op = acquire(0, AT(2000));
     CHECK(!op->done);
     rig_tick(&rig, AT(2000));
-    CHECK_SAYS(1, CALLS, QUERY);
-    hears(1, CALLS, ALL_OF_B, AT(2001));
-    CHECK_SAYS(1, CALLS, ASKED);
-    hears(1, CALLS, YES, AT(2002));
+    CHECK_SENT(1, CALLS, QUERY);
+    feeds(1, CALLS, ALL_OF_B, AT(2001));
+    CHECK_SENT(1, CALLS, ASKED);
+    feeds(1, CALLS, YES, AT(2002));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(2003));
 }
@@ -409,8 +409,8 @@ TEST(nobody_has_taken_over_yet) {
     lose(0, AT(1000));
     hf_op *op = acquire(0, AT(2000));
     rig_tick(&rig, AT(2000));
-    said(at(1, CALLS));
-    hears(1, CALLS, HALVES, AT(2001));
+    output_of(at(1, CALLS));
+    feeds(1, CALLS, HALVES, AT(2001));
     CHECK_OUTCOME(op, "unreachable");
     CHECK(strstr(op->failure.text, "on a:1: refused"));
     CHECK(!hold_of(&rig));
@@ -420,17 +420,17 @@ TEST(nobody_has_taken_over_yet) {
 TEST(an_unanswered_command_goes_to_the_node_that_takes_over) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
-    said(at(0, CALLS));
+    output_of(at(0, CALLS));
     lose(0, AT(1001));
     CHECK(!op->done);
     rig_tick(&rig, AT(1001));
-    CHECK_SAYS(1, CALLS, QUERY);
-    hears(1, CALLS, HALVES, AT(1002));
+    CHECK_SENT(1, CALLS, QUERY);
+    feeds(1, CALLS, HALVES, AT(1002));
     CHECK(!op->done); /* its outcome is unknown: it is worth waiting for */
     CHECK(rig_sleep(&rig, AT(1002), AT(1400)) < 40);
-    CHECK(strstr(said(at(1, CALLS)), QUERY));
-    hears(1, CALLS, ALL_OF_B, AT(1401));
-    CHECK_SAYS(1, CALLS, ASKED);
+    CHECK(strstr(output_of(at(1, CALLS)), QUERY));
+    feeds(1, CALLS, ALL_OF_B, AT(1401));
+    CHECK_SENT(1, CALLS, ASKED);
     CHECK_EQ_INT(op->request.sends, 2);
     rig_end(&rig, AT(1402));
 }
@@ -438,16 +438,16 @@ TEST(an_unanswered_command_goes_to_the_node_that_takes_over) {
 TEST(a_renewal_goes_to_the_node_that_takes_over) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(0));
-    hears(0, CALLS, YES, AT(0));
+    feeds(0, CALLS, YES, AT(0));
     hf_op_end(op, AT(0));
     lose(0, AT(5000));
     rig_tick(&rig, AT(10000));
     rig_sleep(&rig, AT(10000), AT(10300));
-    hf_link link = strstr(said(at(1, RENEWER)), QUERY) ? RENEWER : CALLS;
-    hears(1, link, ALL_OF_B, AT(10301));
+    hf_link link = strstr(output_of(at(1, RENEWER)), QUERY) ? RENEWER : CALLS;
+    feeds(1, link, ALL_OF_B, AT(10301));
     rig_sleep(&rig, AT(10301), AT(10400));
-    CHECK_SAYS(1, RENEWER, "EVALSHA renew 1 k me 30000");
-    hears(1, RENEWER, "*1\r\n:1\r\n", AT(10401));
+    CHECK_SENT(1, RENEWER, "EVALSHA renew 1 k me 30000");
+    feeds(1, RENEWER, "*1\r\n:1\r\n", AT(10401));
     CHECK(hf_hold_is_valid(hold_of(&rig), AT(35000)));
     rig_end(&rig, AT(10402));
 }
@@ -455,16 +455,16 @@ TEST(a_renewal_goes_to_the_node_that_takes_over) {
 TEST(what_waits_for_a_connection_follows_the_map) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(0));
-    hears(0, CALLS, YES, AT(0));
+    feeds(0, CALLS, YES, AT(0));
     hf_op_end(op, AT(0));
     hf_client_tick(&rig.client, AT(10000)); /* the renewer's link is not made yet */
     CHECK(hf_session_has_work(at(0, RENEWER)));
     rig.client.topology->invalidate(rig.client.nodes[0], CALLS, AT(10001));
     hf_client_tick(&rig.client, AT(10200));
-    said(at(0, CALLS));
-    hears(0, CALLS, ALL_OF_B, AT(10201));
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, ALL_OF_B, AT(10201));
     CHECK(!hf_session_has_work(at(0, RENEWER)));
-    CHECK_SAYS(1, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT(1, RENEWER, "EVALSHA renew 1 k me 30000");
     rig_end(&rig, AT(10202));
 }
 
@@ -477,16 +477,16 @@ TEST(each_key_is_renewed_alone) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     for (int i = 0; i < 2; i++) {
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
-        hears(0, CALLS, YES, AT(0));
+        feeds(0, CALLS, YES, AT(0));
         CHECK_OUTCOME(op, "ok");
         hf_op_end(op, AT(0));
         spec.names = &tagged;
     }
     rig_sleep(&rig, AT(0), AT(10001));
-    CHECK_SAYS(0, RENEWER, "EVALSHA renew 1 k me 30000\nEVALSHA renew 1 {k}2 me 30000");
-    hears(0, RENEWER, ASK_B "*1\r\n:1\r\n", AT(10002));
-    CHECK_SAYS(1, RENEWER, "ASKING\nEVALSHA renew 1 k me 30000");
-    hears(1, RENEWER, "+OK\r\n*1\r\n:1\r\n", AT(10003));
+    CHECK_SENT(0, RENEWER, "EVALSHA renew 1 k me 30000\nEVALSHA renew 1 {k}2 me 30000");
+    feeds(0, RENEWER, ASK_B "*1\r\n:1\r\n", AT(10002));
+    CHECK_SENT(1, RENEWER, "ASKING\nEVALSHA renew 1 k me 30000");
+    feeds(1, RENEWER, "+OK\r\n*1\r\n:1\r\n", AT(10003));
     CHECK_EQ_U64(rig.client.stats.renewals, 2);
     hf_names_free(&tagged);
     rig_end(&rig, AT(10004));
@@ -494,12 +494,12 @@ TEST(each_key_is_renewed_alone) {
 
 static hf_op *in_queue(hf_time now) {
     hf_op *op = acquire(60 * HF_SECOND, now);
-    hears(0, CALLS, busy(20000, 0, 0), now);
-    hears_event(0, "subscribe", "1", now);
-    hears(0, CALLS, busy(20000, 0, 0), now);
+    feeds(0, CALLS, busy(20000, 0, 0), now);
+    feeds_event(0, "subscribe", "1", now);
+    feeds(0, CALLS, busy(20000, 0, 0), now);
     if (op->state != HF_ACQUIRE_WAITING) abort();
     for (size_t i = 0; i < hf_client_link_count(&rig.client); i++)
-        said(hf_client_link(&rig.client, i));
+        output_of(hf_client_link(&rig.client, i));
     return op;
 }
 
@@ -507,20 +507,20 @@ TEST(waiters_move_with_their_slot) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
     rig_sleep(&rig, AT(1000), AT(3050));
-    CHECK(strstr(said(at(0, CALLS)), "sharded_acquire"));
-    hears(0, CALLS, MOVED_TO_B, AT(3051));
+    CHECK(strstr(output_of(at(0, CALLS)), "sharded_acquire"));
+    feeds(0, CALLS, MOVED_TO_B, AT(3051));
     CHECK(op->node == rig.client.nodes[1]);
     CHECK_EQ_INT(rig.client.nodes[0]->waiting, 0);
     CHECK_EQ_INT(rig.client.nodes[1]->waiting, 1);
-    CHECK(strstr(said(at(1, CALLS)), MEMBER("2")));
-    hears(1, CALLS, busy(20000, 0, 0), AT(3052));
+    CHECK(strstr(output_of(at(1, CALLS)), MEMBER("2")));
+    feeds(1, CALLS, busy(20000, 0, 0), AT(3052));
     CHECK_EQ_INT(op->state, HF_ACQUIRE_SUBSCRIBING);
-    CHECK_SAYS(1, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    hears_event(1, "subscribe", "1", AT(3053));
-    CHECK(strstr(said(at(1, CALLS)), MEMBER("2")));
-    hears(1, CALLS, busy(20000, 0, 0), AT(3054));
+    CHECK_SENT(1, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    feeds_event(1, "subscribe", "1", AT(3053));
+    CHECK(strstr(output_of(at(1, CALLS)), MEMBER("2")));
+    feeds(1, CALLS, busy(20000, 0, 0), AT(3054));
     CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
-    hears_event(1, "message", GRANT("2", "99"), AT(3055));
+    feeds_event(1, "message", GRANT("2", "99"), AT(3055));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(3056));
 }
@@ -530,12 +530,12 @@ TEST(waiters_move_when_the_map_says_so) {
     hf_op *op = in_queue(AT(1000));
     rig.client.topology->invalidate(rig.client.nodes[0], CALLS, AT(1500));
     rig_tick(&rig, AT(1600));
-    size_t node = strstr(said(at(1, CALLS)), QUERY) ? 1 : 0;
-    hears(node, CALLS, ALL_OF_B, AT(1601));
+    size_t node = strstr(output_of(at(1, CALLS)), QUERY) ? 1 : 0;
+    feeds(node, CALLS, ALL_OF_B, AT(1601));
     CHECK(op->node == rig.client.nodes[1]);
-    CHECK_SAYS(1, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    hears_event(1, "subscribe", "1", AT(1602));
-    CHECK(strstr(said(at(1, CALLS)), MEMBER("2")));
+    CHECK_SENT(1, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    feeds_event(1, "subscribe", "1", AT(1602));
+    CHECK(strstr(output_of(at(1, CALLS)), MEMBER("2")));
     rig_end(&rig, AT(1603));
 }
 
@@ -544,11 +544,11 @@ TEST(a_grant_may_be_heard_at_another_node) {
     hf_op *op = in_queue(AT(1000));
     rig.client.nodes[1]->links[EVENTS].wanted = true;
     rig_serve(&rig, AT(1001));
-    hears_event(1, "message", GRANT("2", "99"), AT(1002));
+    feeds_event(1, "message", GRANT("2", "99"), AT(1002));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1003));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    hears_event(0, "message", GRANT("2", "99"), AT(1004));
+    feeds_event(0, "message", GRANT("2", "99"), AT(1004));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
     rig_end(&rig, AT(1005));
 }
@@ -559,9 +559,9 @@ TEST(a_stray_grant_is_left_only_where_its_key_lives) {
         rig.client.nodes[node]->links[EVENTS].wanted = true;
         rig_serve(&rig, AT(1000));
     }
-    hears_event(1, "message", GRANT("7", "99"), AT(1001));
+    feeds_event(1, "message", GRANT("7", "99"), AT(1001));
     CHECK_EQ_INT(rig.client.holds.count, 0);
-    hears_event(0, "message", GRANT("7", "99"), AT(1002));
+    feeds_event(0, "message", GRANT("7", "99"), AT(1002));
     CHECK_EQ_INT(rig.client.holds.count, 1);
     CHECK_EQ_INT(rig.client.holds.heap[0]->state, HF_HOLD_CLEANING_UP);
     rig_end(&rig, AT(1003));
@@ -570,15 +570,15 @@ TEST(a_stray_grant_is_left_only_where_its_key_lives) {
 TEST(a_grant_that_cannot_be_confirmed_in_two_keys_is_renewed_with_one) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
-    hears_event(0, "message", GRANT("2", "99"), AT(1100));
+    feeds_event(0, "message", GRANT("2", "99"), AT(1100));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1100));
     bool renewed = false;
     for (int ms = 1100; ms < 3000 && !renewed; ms++) {
-        const char *text = said(at(0, RENEWER));
-        if (strstr(text, "extend 2 k")) hears(0, RENEWER, "-TRYAGAIN wait\r\n", AT(ms));
+        const char *text = output_of(at(0, RENEWER));
+        if (strstr(text, "extend 2 k")) feeds(0, RENEWER, "-TRYAGAIN wait\r\n", AT(ms));
         renewed = strstr(text, "renew 1 k") != NULL;
-        if (renewed) hears(0, RENEWER, "*1\r\n:1\r\n", AT(ms));
+        if (renewed) feeds(0, RENEWER, "*1\r\n:1\r\n", AT(ms));
         rig_tick(&rig, AT(ms));
     }
     CHECK(renewed);
@@ -594,24 +594,24 @@ TEST(a_grant_that_cannot_be_confirmed_in_two_keys_is_renewed_with_one) {
 TEST(redisson_is_heard_in_both_kinds_of_channels_and_looked_at_until_then) {
     cluster_known(AT(0));
     hf_op *op = acquire(60 * HF_SECOND, AT(1000));
-    hears(0, CALLS, busy(20000, 0, 1), AT(1000));
-    hears_event(0, "subscribe", "1", AT(1000));
-    said(at(0, EVENTS));
-    hears(0, CALLS, busy(20000, 0, 1), AT(1000));
-    CHECK_SAYS(0, EVENTS, LISTENS);
+    feeds(0, CALLS, busy(20000, 0, 1), AT(1000));
+    feeds_event(0, "subscribe", "1", AT(1000));
+    output_of(at(0, EVENTS));
+    feeds(0, CALLS, busy(20000, 0, 1), AT(1000));
+    CHECK_SENT(0, EVENTS, LISTENS);
     CHECK(hf_op_deadline(op) > AT(1000) && hf_op_deadline(op) <= AT(1201));
-    hears(0, EVENTS, SHARDED("$10\r\nssubscribe", ":1"), AT(1000));
+    feeds(0, EVENTS, SHARDED("$10\r\nssubscribe", ":1"), AT(1000));
     CHECK(hf_op_deadline(op) <= AT(1001)); /* it may have been announced before */
     rig_tick(&rig, AT(1001));
-    hears(0, CALLS, busy(20000, 0, 1), AT(1001));
+    feeds(0, CALLS, busy(20000, 0, 1), AT(1001));
     CHECK(hf_op_deadline(op) > AT(1201));
-    hears(0, EVENTS, SHARDED("$8\r\nsmessage", "$1\r\n0"), AT(1100));
+    feeds(0, EVENTS, SHARDED("$8\r\nsmessage", "$1\r\n0"), AT(1100));
     CHECK(hf_op_deadline(op) <= AT(1100));
     rig_tick(&rig, AT(1100));
-    hears(0, CALLS, busy(20000, 0, 1), AT(1101));
-    hears(0, EVENTS, SHARDED("$12\r\nsunsubscribe", ":0"), AT(1200)); /* the slot has moved */
+    feeds(0, CALLS, busy(20000, 0, 1), AT(1101));
+    feeds(0, EVENTS, SHARDED("$12\r\nsunsubscribe", ":0"), AT(1200)); /* the slot has moved */
     rig_tick(&rig, AT(1200));
-    hears(0, CALLS, busy(20000, 0, 1), AT(1200));
+    feeds(0, CALLS, busy(20000, 0, 1), AT(1200));
     CHECK(hf_op_deadline(op) > AT(1200) && hf_op_deadline(op) <= AT(1401));
     rig_end(&rig, AT(1201));
 }
@@ -629,17 +629,17 @@ TEST(a_late_redirect_of_what_was_given_up) {
         spec.caller = hf_slice_of("svc");
         spec.shared = true;
         hf_op *op = begin_spec(&rig, &spec, AT(10));
-        CHECK(strstr(said(at(0, CALLS)), "sharded_acquire"));
+        CHECK(strstr(output_of(at(0, CALLS)), "sharded_acquire"));
         rig_sleep(&rig, AT(10), AT(300));
         CHECK_OUTCOME(op, "unreachable");
         hf_op_end(op, AT(300));
-        hears(0, CALLS, redirects[i], AT(310));
+        feeds(0, CALLS, redirects[i], AT(310));
         if (redirects[i][1] == 'M') {
-            CHECK(strstr(said(at(1, CALLS)), "sharded_acquire"));
-            hears(1, CALLS, YES, AT(320));
+            CHECK(strstr(output_of(at(1, CALLS)), "sharded_acquire"));
+            feeds(1, CALLS, YES, AT(320));
             rig_tick(&rig, AT(320));
-            CHECK(strstr(said(at(1, CALLS)), QUERY "\nEVALSHA sharded_leave 4 k "));
-            hears(1, CALLS, ALL_OF_B ":1\r\n", AT(330));
+            CHECK(strstr(output_of(at(1, CALLS)), QUERY "\nEVALSHA sharded_leave 4 k "));
+            feeds(1, CALLS, ALL_OF_B ":1\r\n", AT(330));
             CHECK_EQ_INT(rig.client.holds.count, 0);
         }
         rig_sleep(&rig, AT(330), AT(20000));
@@ -656,13 +656,13 @@ TEST(nodes_that_are_gone_make_room) {
         char text[64];
         hf_op *op = acquire(0, now);
         for (size_t node = 0; node < rig.client.node_count; node++) {
-            if (!strstr(said(at(node, CALLS)), "acquire")) continue;
+            if (!strstr(output_of(at(node, CALLS)), "acquire")) continue;
             snprintf(text, sizeof text, "-MOVED 7629 n%d:1\r\n", i);
-            hears(node, CALLS, text, now);
+            feeds(node, CALLS, text, now);
             break;
         }
         for (size_t node = 2; node < rig.client.node_count; node++) {
-            if (op->node == rig.client.nodes[node]) hears(node, CALLS, "-ERR no\r\n", now);
+            if (op->node == rig.client.nodes[node]) feeds(node, CALLS, "-ERR no\r\n", now);
         }
         CHECK_OUTCOME(op, "server");
         hf_op_end(op, now);
@@ -672,7 +672,7 @@ TEST(nodes_that_are_gone_make_room) {
         }
         rig_tick(&rig, now);
         for (size_t node = 0; node < 2; node++) {
-            if (strstr(said(at(node, CALLS)), QUERY)) hears(node, CALLS, HALVES, now);
+            if (strstr(output_of(at(node, CALLS)), QUERY)) feeds(node, CALLS, HALVES, now);
         }
         rig_sleep(&rig, now, now + 900 * HF_MS);
     }
@@ -686,9 +686,9 @@ static hf_op *move_to(int number, hf_time now) {
     char text[64];
     hf_op *op = acquire(0, now);
     for (size_t node = 0; node < rig.client.node_count; node++) {
-        if (!strstr(said(at(node, CALLS)), "acquire")) continue;
+        if (!strstr(output_of(at(node, CALLS)), "acquire")) continue;
         snprintf(text, sizeof text, "-MOVED 7629 n%d:1\r\n", number);
-        hears(node, CALLS, text, now);
+        feeds(node, CALLS, text, now);
         break;
     }
     return op;
@@ -698,12 +698,13 @@ static hf_op *move_to(int number, hf_time now) {
 static void call_at_gone_node(int number, hf_time now) {
     hf_op *op = move_to(number, now);
     for (size_t node = 2; node < rig.client.node_count; node++) {
-        if (op->node == rig.client.nodes[node]) hears(node, CALLS, "-ERR no\r\n", now);
+        if (op->node == rig.client.nodes[node]) feeds(node, CALLS, "-ERR no\r\n", now);
     }
     hf_op_end(op, now);
     rig_tick(&rig, now + 500 * HF_MS);
     for (size_t node = 0; node < rig.client.node_count; node++) {
-        if (strstr(said(at(node, CALLS)), QUERY)) hears(node, CALLS, HALVES, now + 500 * HF_MS);
+        if (strstr(output_of(at(node, CALLS)), QUERY))
+            feeds(node, CALLS, HALVES, now + 500 * HF_MS);
     }
 }
 
@@ -746,15 +747,15 @@ static bool live(void *context) {
     hf_op *op = lived ? acquire(HF_SECOND, AT(0)) : NULL;
     if (op) {
         rig_tick(&rig, AT(0));
-        hears(0, CALLS, KNOWN HALVES, AT(1));
+        feeds(0, CALLS, KNOWN HALVES, AT(1));
         rig_tick(&rig, AT(300));
-        hears(0, CALLS, "-MOVED 7629 c:3\r\n", AT(301));
+        feeds(0, CALLS, "-MOVED 7629 c:3\r\n", AT(301));
         if (rig.client.node_count == 3) {
-            hears(2, CALLS, ASK_B, AT(302));
-            hears(1, CALLS, "+OK\r\n", AT(303));
-            hears(1, CALLS, busy(20000, 0, 0), AT(303));
-            hears_event(2, "subscribe", "1", AT(304));
-            hears(2, CALLS, YES, AT(305));
+            feeds(2, CALLS, ASK_B, AT(302));
+            feeds(1, CALLS, "+OK\r\n", AT(303));
+            feeds(1, CALLS, busy(20000, 0, 0), AT(303));
+            feeds_event(2, "subscribe", "1", AT(304));
+            feeds(2, CALLS, YES, AT(305));
         }
         rig_sleep(&rig, AT(305), AT(5000));
         if (!op->done) abort();
@@ -773,11 +774,11 @@ static void check_unserved(const char *map, const char *why) {
     rig_tick(&rig, AT(0));
     char first[512];
     snprintf(first, sizeof first, KNOWN "%s", map);
-    hears(0, CALLS, first, AT(1));
+    feeds(0, CALLS, first, AT(1));
     for (int ms = 100; ms < 5000 && !op->done; ms += 100) {
         rig_sleep(&rig, AT(ms - 100), AT(ms));
-        if (strstr(said(at(0, CALLS)), QUERY)) hears(0, CALLS, map, AT(ms));
-        if (strstr(said(at(1, CALLS)), QUERY)) hears(1, CALLS, map, AT(ms));
+        if (strstr(output_of(at(0, CALLS)), QUERY)) feeds(0, CALLS, map, AT(ms));
+        if (strstr(output_of(at(1, CALLS)), QUERY)) feeds(1, CALLS, map, AT(ms));
     }
     CHECK_OUTCOME(op, "unreachable");
     CHECK_OR(strstr(op->failure.text, why), "%s", op->failure.text);
@@ -804,7 +805,7 @@ TEST(the_first_and_the_last_slot_have_their_nodes) {
     CHECK(cluster_begin());
     acquire(0, AT(0));
     rig_tick(&rig, AT(0));
-    hears(0, CALLS, KNOWN "*2\r\n" RANGE(0, 8191, "b", 2) RANGE(8192, 16383, "a", 1), AT(1));
+    feeds(0, CALLS, KNOWN "*2\r\n" RANGE(0, 8191, "b", 2) RANGE(8192, 16383, "a", 1), AT(1));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_slice key = hf_slice_of(cases[i].key);
         CHECK_EQ_INT(hf_slot_of(key), cases[i].slot);
@@ -821,14 +822,14 @@ TEST(out_of_memory) {
 TEST(what_was_asked_elsewhere_once_is_asked_at_home_the_next_time) {
     cluster_known(AT(0));
     hf_op *op = acquire(60 * HF_SECOND, AT(1000));
-    said(at(0, CALLS));
-    hears(0, CALLS, ASK_B, AT(1001));
-    CHECK_SAYS(1, CALLS, "ASKING\n" ASKED);
-    hears(1, CALLS, "+OK\r\n", AT(1002));
-    hears(1, CALLS, busy(20000, 0, 0), AT(1002));
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, ASK_B, AT(1001));
+    CHECK_SENT(1, CALLS, "ASKING\n" ASKED);
+    feeds(1, CALLS, "+OK\r\n", AT(1002));
+    feeds(1, CALLS, busy(20000, 0, 0), AT(1002));
     CHECK_EQ_INT(op->state, HF_ACQUIRE_SUBSCRIBING);
-    hears_event(0, "subscribe", "1", AT(1003));
-    const char *text = said(at(0, CALLS));
+    feeds_event(0, "subscribe", "1", AT(1003));
+    const char *text = output_of(at(0, CALLS));
     CHECK_OR(strncmp(text, "EVALSHA sharded_acquire", 23) == 0, "%s", text);
     rig_end(&rig, AT(1004));
 }
@@ -836,13 +837,13 @@ TEST(what_was_asked_elsewhere_once_is_asked_at_home_the_next_time) {
 TEST(an_old_refusal_says_nothing_of_a_later_silence) {
     cluster_known(AT(0));
     hf_op *op = acquire(2 * HF_SECOND, AT(1000));
-    said(at(0, CALLS));
-    hears(0, CALLS, "-TRYAGAIN wait\r\n", AT(1001));
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, "-TRYAGAIN wait\r\n", AT(1001));
     rig_sleep(&rig, AT(1001), AT(1100));
-    CHECK_SAYS(0, CALLS, ASKED);
-    hears(0, CALLS, busy(20000, 0, 0), AT(1101));
-    hears_event(0, "subscribe", "1", AT(1102));
-    CHECK(strstr(said(at(0, CALLS)), "sharded_acquire"));
+    CHECK_SENT(0, CALLS, ASKED);
+    feeds(0, CALLS, busy(20000, 0, 0), AT(1101));
+    feeds_event(0, "subscribe", "1", AT(1102));
+    CHECK(strstr(output_of(at(0, CALLS)), "sharded_acquire"));
     rig_sleep(&rig, AT(1102), AT(6000));
     CHECK(op->done);
     CHECK_OR(!strstr(op->failure.text, "TRYAGAIN"), "%s", op->failure.text);
@@ -861,7 +862,7 @@ TEST(a_map_is_asked_for_once_while_its_connection_is_made) {
         }
     }
     hf_session_opened(at(0, CALLS), AT(900));
-    CHECK_SAYS(0, CALLS, FIRST_QUERY);
+    CHECK_SENT(0, CALLS, FIRST_QUERY);
     rig_end(&rig, AT(900));
 }
 
@@ -877,17 +878,17 @@ TEST(a_call_that_waits_for_a_connection_follows_the_map) {
     open_session(at(1, CALLS), AT(2000));
     rig.client.topology->invalidate(rig.client.nodes[0], RENEWER, AT(2001));
     hf_client_tick(&rig.client, AT(2200));
-    size_t node = strstr(said(at(1, CALLS)), QUERY) ? 1 : 0;
+    size_t node = strstr(output_of(at(1, CALLS)), QUERY) ? 1 : 0;
     CHECK_EQ_INT(node, 1);
-    hears(1, CALLS, ALL_OF_B, AT(2201));
-    CHECK_SAYS(1, CALLS, ASKED);
+    feeds(1, CALLS, ALL_OF_B, AT(2201));
+    CHECK_SENT(1, CALLS, ASKED);
     rig_end(&rig, AT(2202));
 }
 
 TEST(what_waits_while_no_node_is_there_is_told_so) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
-    said(at(0, CALLS));
+    output_of(at(0, CALLS));
     lose(0, AT(1001));
     lose(1, AT(1001));
     rig_sleep(&rig, AT(1001), AT(3999));
@@ -903,23 +904,23 @@ TEST(a_release_may_move_to_a_node_where_others_wait) {
     static hf_names other;
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
-    hears(0, CALLS, YES, AT(1000));
+    feeds(0, CALLS, YES, AT(1000));
     hf_op_end(op, AT(1000));
     if (!hf_names_make(&other, hf_slice_of("39296"))) abort();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.names = &other;
     spec.wait = 60 * HF_SECOND;
     begin_spec(&rig, &spec, AT(1001));
-    hears(1, CALLS, busy(20000, 0, 0), AT(1001));
-    hears_event(1, "subscribe", "1", AT(1002));
+    feeds(1, CALLS, busy(20000, 0, 0), AT(1001));
+    feeds_event(1, "subscribe", "1", AT(1002));
     CHECK(rig.client.nodes[1]->subscribed);
-    said(at(1, CALLS));
+    output_of(at(1, CALLS));
     spec = spec_of(&rig, HF_OP_RELEASE);
     op = hf_client_begin(&rig.client, &spec, AT(1003));
-    hears(0, CALLS, MOVED_TO_B, AT(1004));
-    CHECK_SAYS(1, CALLS, "EVALSHA sharded_release " K_AND_OWNER);
-    hears(1, CALLS, busy(20000, 0, 0), AT(1005));
-    hears(1, CALLS, ":1\r\n", AT(1005));
+    feeds(0, CALLS, MOVED_TO_B, AT(1004));
+    CHECK_SENT(1, CALLS, "EVALSHA sharded_release " K_AND_OWNER);
+    feeds(1, CALLS, busy(20000, 0, 0), AT(1005));
+    feeds(1, CALLS, ":1\r\n", AT(1005));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(1006));
     hf_names_free(&other);
@@ -931,7 +932,7 @@ TEST(what_may_be_carried_out_once_does_not_go_to_another_node) {
     spec.caller = hf_slice_of("svc");
     spec.shared = true;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
-    hears(0, CALLS, YES, AT(1000));
+    feeds(0, CALLS, YES, AT(1000));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1000));
     spec.kind = HF_OP_RELEASE;
@@ -941,9 +942,9 @@ TEST(what_may_be_carried_out_once_does_not_go_to_another_node) {
     rig_tick(&rig, AT(1002));
     for (int ms = 1002; ms < 4100; ms += 50) {
         rig_sleep(&rig, AT(ms), AT(ms + 50));
-        const char *text = said(at(1, CALLS));
+        const char *text = output_of(at(1, CALLS));
         CHECK(!strstr(text, "release"));
-        if (strstr(text, QUERY)) hears(1, CALLS, ALL_OF_B, AT(ms + 50));
+        if (strstr(text, QUERY)) feeds(1, CALLS, ALL_OF_B, AT(ms + 50));
     }
     CHECK_OUTCOME(op, "unreachable");
     rig_end(&rig, AT(4200));
@@ -1002,9 +1003,9 @@ TEST(each_round_of_asking_begins_anew) {
 TEST(who_waits_for_a_map_sleeps_until_it_may_be_asked_for) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(10));
-    hears(0, CALLS, "-CLUSTERDOWN down\r\n", AT(11));
+    feeds(0, CALLS, "-CLUSTERDOWN down\r\n", AT(11));
     rig_sleep(&rig, AT(11), AT(99));
-    said(at(0, CALLS));
+    output_of(at(0, CALLS));
     lose(0, AT(99)); /* what was sent may have been carried out: it waits */
     CHECK_OUTCOME(op, "under way");
     hf_time next = rig.client.topology->deadline(&rig.client, CALLS);
@@ -1015,7 +1016,7 @@ TEST(who_waits_for_a_map_sleeps_until_it_may_be_asked_for) {
 TEST(when_all_nodes_are_down_there_is_a_pause) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
-    said(at(0, CALLS));
+    output_of(at(0, CALLS));
     lose(0, AT(1001));
     lose(1, AT(1001));
     for (int i = 0; i < 3; i++) rig_tick(&rig, AT(1001)); /* one node after the other */
@@ -1037,8 +1038,8 @@ static void check_pauses(const char *refusal, hf_time least, hf_time most) {
     cluster_known(AT(0));
     acquire(0, now);
     while (now < AT(3800)) {
-        if (!strstr(said(at(0, CALLS)), "acquire")) abort();
-        hears(0, CALLS, refusal, now);
+        if (!strstr(output_of(at(0, CALLS)), "acquire")) abort();
+        feeds(0, CALLS, refusal, now);
         hf_time pause = rig.client.topology->deadline(&rig.client, CALLS) - now;
         shortest = hf_time_min(shortest, pause);
         longest = hf_time_max(longest, pause);
@@ -1061,9 +1062,9 @@ TEST(pings_go_to_all_nodes) {
     for (int i = 0; i < 40; i++) {
         hf_op *op = begin(&rig, HF_OP_PING, AT(i));
         for (size_t node = 0; node < 2; node++) {
-            if (strstr(said(at(node, CALLS)), "PING")) {
+            if (strstr(output_of(at(node, CALLS)), "PING")) {
                 pinged[node]++;
-                hears(node, CALLS, "+PONG\r\n", AT(i));
+                feeds(node, CALLS, "+PONG\r\n", AT(i));
             }
         }
         CHECK_OUTCOME(op, "ok");
@@ -1076,10 +1077,10 @@ TEST(pings_go_to_all_nodes) {
 
 TEST(a_map_of_a_node_that_does_not_know_its_name) {
     hf_op *op = first_acquire(AT(0));
-    said(at(0, CALLS));
-    hears(0, CALLS, KNOWN "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:1\r\n", AT(1));
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, KNOWN "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:1\r\n", AT(1));
     CHECK_EQ_INT(rig.client.node_count, 2);
-    CHECK_SAYS(0, CALLS, ASKED);
+    CHECK_SENT(0, CALLS, ASKED);
     CHECK(op->node == rig.client.nodes[0]);
     rig_end(&rig, AT(2));
 }
@@ -1099,17 +1100,17 @@ TEST(a_lost_link_asks_for_the_map_in_its_half) {
     for (size_t i = 0; i < 2; i++) {
         cluster_known(AT(0));
         hf_op *op = acquire(0, AT(0));
-        hears(0, CALLS, YES, AT(0));
+        feeds(0, CALLS, YES, AT(0));
         hf_op_end(op, AT(0));
         rig_sleep(&rig, AT(0), AT(10000));
-        CHECK_SAYS(0, RENEWER, "EVALSHA renew 1 k me 30000");
-        hears(0, RENEWER, "*1\r\n:1\r\n", AT(10001));
+        CHECK_SENT(0, RENEWER, "EVALSHA renew 1 k me 30000");
+        feeds(0, RENEWER, "*1\r\n:1\r\n", AT(10001));
         hf_session_closed(at(0, links[i]), "gone", AT(10002));
         rig_serve(&rig, AT(10002));
         rig_sleep(&rig, AT(10002), AT(10200));
         for (hf_link link = CALLS; link <= RENEWER; link = link == CALLS ? RENEWER : HF_LINKS) {
-            bool asks =
-                strcmp(said(at(0, link)), QUERY) == 0 || strcmp(said(at(1, link)), QUERY) == 0;
+            bool asks = strcmp(output_of(at(0, link)), QUERY) == 0 ||
+                        strcmp(output_of(at(1, link)), QUERY) == 0;
             CHECK_EQ_INT(asks, link == links[i]);
         }
         rig_end(&rig, AT(10201));
@@ -1128,12 +1129,12 @@ TEST(a_node_that_is_connected_is_asked_first) {
     rig_begin_with(&rig, &config);
     acquire(0, AT(0));
     rig_tick(&rig, AT(0));
-    hears(0, CALLS, KNOWN ALL_OF_C, AT(1));
-    CHECK_SAYS(2, CALLS, ASKED);
+    feeds(0, CALLS, KNOWN ALL_OF_C, AT(1));
+    CHECK_SENT(2, CALLS, ASKED);
     hf_session_closed(at(0, CALLS), "idle", AT(2));
-    hears(2, CALLS, "-CLUSTERDOWN down\r\n", AT(3));
+    feeds(2, CALLS, "-CLUSTERDOWN down\r\n", AT(3));
     rig_sleep(&rig, AT(3), AT(200));
-    CHECK(strstr(said(at(2, CALLS)), QUERY));
+    CHECK(strstr(output_of(at(2, CALLS)), QUERY));
     CHECK_EQ_INT(at(1, CALLS)->state, HF_SESSION_CLOSED);
     rig_end(&rig, AT(201));
 }
@@ -1174,7 +1175,7 @@ TEST(what_does_not_fit_is_marked) {
 TEST(a_node_that_was_named_by_a_redirect_serves) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
-    hears(0, CALLS, "-MOVED 7629 c:3\r\n", AT(1001));
+    feeds(0, CALLS, "-MOVED 7629 c:3\r\n", AT(1001));
     CHECK_EQ_INT(rig.client.node_count, 3);
     CHECK(op->node == rig.client.nodes[2] && rig.client.nodes[2]->serves);
     CHECK(hf_client_node(&rig.client, hf_slice_of("k")) == rig.client.nodes[2]);
@@ -1184,19 +1185,19 @@ TEST(a_node_that_was_named_by_a_redirect_serves) {
 TEST(after_a_refusal_elsewhere_a_command_is_asked_at_home_without_asking) {
     cluster_known(AT(0));
     acquire(0, AT(1000));
-    said(at(0, CALLS));
-    hears(0, CALLS, ASK_B, AT(1001));
-    CHECK_SAYS(1, CALLS, "ASKING\n" ASKED);
-    hears(1, CALLS, "+OK\r\n-TRYAGAIN wait\r\n", AT(1002));
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, ASK_B, AT(1001));
+    CHECK_SENT(1, CALLS, "ASKING\n" ASKED);
+    feeds(1, CALLS, "+OK\r\n-TRYAGAIN wait\r\n", AT(1002));
     rig_sleep(&rig, AT(1002), AT(1050));
-    CHECK_SAYS(0, CALLS, ASKED);
+    CHECK_SENT(0, CALLS, ASKED);
     rig_end(&rig, AT(1051));
 }
 
 TEST(a_refusal_says_more_than_a_silence_behind_it) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
-    hears(0, CALLS, "-TRYAGAIN wait\r\n", AT(1001));
+    feeds(0, CALLS, "-TRYAGAIN wait\r\n", AT(1001));
     rig_sleep(&rig, AT(1001), AT(5000));
     CHECK_OUTCOME(op, "unreachable");
     CHECK_OR(strstr(op->failure.text, "TRYAGAIN wait"), "%s", op->failure.text);
@@ -1216,8 +1217,8 @@ TEST(without_memory_a_map_is_asked_for_later) {
         CHECK(rig.client.topology->deadline(&rig.client, CALLS) > AT(0));
         rig_serve(&rig, AT(0));
         rig_sleep(&rig, AT(0), AT(900));
-        bool asks =
-            strstr(said(at(0, CALLS)), FIRST_QUERY) || strstr(said(at(1, CALLS)), FIRST_QUERY);
+        bool asks = strstr(output_of(at(0, CALLS)), FIRST_QUERY) ||
+                    strstr(output_of(at(1, CALLS)), FIRST_QUERY);
         CHECK_OR(asks || op->done, "allocation %lu", nth);
         rig_end(&rig, AT(901));
     }
@@ -1229,14 +1230,14 @@ TEST(a_node_with_an_operation_keeps_its_place) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     begin(&rig, HF_OP_INFO, AT(1000));
-    hears(0, CALLS, "-MOVED 7629 n1:1\r\n", AT(1001));
+    feeds(0, CALLS, "-MOVED 7629 n1:1\r\n", AT(1001));
     CHECK_EQ_INT(rig.client.node_count, 3);
     rig.client.nodes[2]->serves = false; /* as the next map says */
     rig.down[2] = "refused";
     hf_session_closed(at(2, CALLS), "gone", AT(1002));
     rig_serve(&rig, AT(1020));
     CHECK(op->node == rig.client.nodes[2] && !at(2, CALLS)->queue);
-    hears(0, CALLS, "-MOVED 7629 n2:1\r\n", AT(1021));
+    feeds(0, CALLS, "-MOVED 7629 n2:1\r\n", AT(1021));
     CHECK_EQ_INT(rig.client.node_count, 4);
     CHECK_STR(rig.client.nodes[2]->server.host, "n1");
     rig_end(&rig, AT(1022));
@@ -1266,8 +1267,8 @@ TEST(a_command_of_the_callers_goes_where_its_first_key_is) {
         hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = cases[i].args, .arg_count = 2};
         hf_op *op = begin_spec(&rig, &spec, AT(1));
         CHECK(op->node == rig.client.nodes[cases[i].node]);
-        CHECK(strncmp(said(at(cases[i].node, CALLS)), "GET ", 4) == 0);
-        CHECK_SAYS(1 - cases[i].node, CALLS, "");
+        CHECK(strncmp(output_of(at(cases[i].node, CALLS)), "GET ", 4) == 0);
+        CHECK_SENT(1 - cases[i].node, CALLS, "");
     }
     rig_end(&rig, AT(2));
 }
@@ -1284,12 +1285,12 @@ TEST(a_search_for_deadlocks_goes_where_each_key_is) {
         hf_op *op = in_queue(AT(1000));
         op->spec.deadlock_check = HF_SECOND;
         rig_tick(&rig, AT(2000));
-        CHECK(strstr(said(at(0, CALLS)), "EVALSHA info"));
+        CHECK(strstr(output_of(at(0, CALLS)), "EVALSHA info"));
         snprintf(text, sizeof text, "*6\r\n$%zu\r\n%s\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:0\r\n",
                  strlen(cases[i].owner), cases[i].owner);
-        hears(0, CALLS, text, AT(2001));
+        feeds(0, CALLS, text, AT(2001));
         snprintf(text, sizeof text, "GET holdfast_wait:%s", cases[i].owner);
-        CHECK_SAYS(cases[i].node, CALLS, text);
+        CHECK_SENT(cases[i].node, CALLS, text);
         rig_end(&rig, AT(2002));
     }
 }
@@ -1299,15 +1300,15 @@ TEST(a_node_that_was_named_by_ask_may_be_gone) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     rig.down[2] = "refused";
-    hears(0, CALLS, "-ASK 7629 c:3\r\n", AT(1001));
+    feeds(0, CALLS, "-ASK 7629 c:3\r\n", AT(1001));
     CHECK(!rig.client.nodes[2]->serves);
     CHECK_OUTCOME(op, "under way");
     rig_sleep(&rig, AT(1001), AT(1002));
-    CHECK(strstr(said(at(0, CALLS)), QUERY));
-    hears(0, CALLS, HALVES, AT(1003));
+    CHECK(strstr(output_of(at(0, CALLS)), QUERY));
+    feeds(0, CALLS, HALVES, AT(1003));
     rig_sleep(&rig, AT(1003), AT(1004));
     CHECK_OUTCOME(op, "under way");
-    CHECK_SAYS(0, CALLS, ASKED);
+    CHECK_SENT(0, CALLS, ASKED);
     rig_end(&rig, AT(1005));
 }
 
@@ -1318,8 +1319,8 @@ TEST(asked_at_no_node_a_command_waits_for_a_moment) {
 TEST(each_command_of_an_operation_is_sent_once) {
     cluster_known(AT(0));
     hf_op *op = acquire(60 * HF_SECOND, AT(1000));
-    hears(0, CALLS, busy(20000, 0, 0), AT(1000));
-    hears_event(0, "subscribe", "1", AT(1001));
+    feeds(0, CALLS, busy(20000, 0, 0), AT(1000));
+    feeds_event(0, "subscribe", "1", AT(1001));
     CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
     CHECK_EQ_INT(op->request.sends, 1);
     rig_end(&rig, AT(1002));
@@ -1331,12 +1332,12 @@ TEST(what_is_under_way_does_not_move_with_the_map) {
     hf_op *acquires = acquire(60 * HF_SECOND, AT(1000)), *reads = begin(&rig, HF_OP_INFO, AT(1000));
     rig.client.topology->invalidate(rig.client.nodes[0], CALLS, AT(1001));
     rig_tick(&rig, AT(1001));
-    CHECK(strstr(said(at(0, CALLS)), QUERY));
-    hears(0, CALLS, busy(20000, 0, 0), AT(1002));
+    CHECK(strstr(output_of(at(0, CALLS)), QUERY));
+    feeds(0, CALLS, busy(20000, 0, 0), AT(1002));
     CHECK_EQ_INT(acquires->state, HF_ACQUIRE_SUBSCRIBING);
-    hears_event(0, "subscribe", "1", AT(1003));
+    feeds_event(0, "subscribe", "1", AT(1003));
     CHECK_EQ_INT(acquires->state, HF_ACQUIRE_ASKING);
-    hears(0, CALLS, "*0\r\n" ALL_OF_B, AT(1004));
+    feeds(0, CALLS, "*0\r\n" ALL_OF_B, AT(1004));
     CHECK(reads->done);
     CHECK(acquires->node == rig.client.nodes[0]);
     rig_end(&rig, AT(1005));
@@ -1345,16 +1346,16 @@ TEST(what_is_under_way_does_not_move_with_the_map) {
 TEST(a_release_under_way_is_no_waiter) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(0));
-    hears(0, CALLS, YES, AT(0));
+    feeds(0, CALLS, YES, AT(0));
     hf_op_end(op, AT(0));
     rig.client.topology->invalidate(rig.client.nodes[0], CALLS, AT(1000));
     rig_tick(&rig, AT(1000));
     hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
     op = hf_client_begin(&rig.client, &spec, AT(1001));
-    size_t node = strstr(said(at(0, CALLS)), QUERY) ? 0 : 1;
-    hears(node, CALLS, ALL_OF_B, AT(1002));
+    size_t node = strstr(output_of(at(0, CALLS)), QUERY) ? 0 : 1;
+    feeds(node, CALLS, ALL_OF_B, AT(1002));
     CHECK(op->node == rig.client.nodes[0]);
-    hears(0, CALLS, ":1\r\n", AT(1003));
+    feeds(0, CALLS, ":1\r\n", AT(1003));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(1004));
 }
@@ -1362,10 +1363,10 @@ TEST(a_release_under_way_is_no_waiter) {
 TEST(what_is_late_is_told_and_not_sent) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
-    said(at(0, CALLS));
-    hears(0, CALLS, "-ASK 7629 ?:2\r\n", AT(3990));
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, "-ASK 7629 ?:2\r\n", AT(3990));
     hf_client_tick(&rig.client, AT(4100)); /* of a machine that slept */
-    CHECK_SAYS(0, CALLS, "");
+    CHECK_SENT(0, CALLS, "");
     CHECK_OUTCOME(op, "unreachable");
     CHECK(strstr(op->failure.text, "do not agree on which node serves"));
     rig_end(&rig, AT(4101));
@@ -1379,9 +1380,10 @@ TEST(after_a_pause_as_many_redirects_are_followed_as_before) {
         hf_time now = AT(1000 + 50 * round);
         int refused = 0;
         rig_tick(&rig, now);
-        for (size_t node = 0; strstr(said(at(node, CALLS)), "sharded_acquire"); node = 1 - node) {
-            if (refused++ > 0) hears(node, CALLS, "+OK\r\n", now); /* to ASKING */
-            hears(node, CALLS, others[node], now);
+        for (size_t node = 0; strstr(output_of(at(node, CALLS)), "sharded_acquire");
+             node = 1 - node) {
+            if (refused++ > 0) feeds(node, CALLS, "+OK\r\n", now); /* to ASKING */
+            feeds(node, CALLS, others[node], now);
         }
         CHECK_EQ_INT(refused, 6);
     }
@@ -1393,7 +1395,7 @@ TEST(only_the_nodes_of_the_last_map_serve) {
     CHECK(hf_client_node_serves(&rig.client, 0) && hf_client_node_serves(&rig.client, 1));
     rig.client.topology->invalidate(rig.client.nodes[0], CALLS, AT(1000));
     rig_tick(&rig, AT(1000));
-    hears(0, CALLS, ALL_OF_B, AT(1001));
+    feeds(0, CALLS, ALL_OF_B, AT(1001));
     CHECK(!hf_client_node_serves(&rig.client, 0) && hf_client_node_serves(&rig.client, 1));
     rig_end(&rig, AT(1002));
 }
@@ -1408,8 +1410,8 @@ TEST(maps_are_asked_for_at_most_ten_times_a_second) {
         shortest = hf_time_min(shortest, next - asked_at);
         longest = hf_time_max(longest, next - asked_at);
         rig_tick(&rig, next);
-        CHECK_SAYS(0, CALLS, QUERY);
-        hears(0, CALLS, HALVES, next);
+        CHECK_SENT(0, CALLS, QUERY);
+        feeds(0, CALLS, HALVES, next);
         asked_at = next;
     }
     CHECK(shortest >= 100 * HF_MS && shortest < 105 * HF_MS);
@@ -1430,11 +1432,11 @@ TEST(the_loss_of_a_node_that_does_not_serve_asks_for_no_map) {
 TEST(a_busy_script_is_no_reason_for_a_map) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
-    said(at(0, CALLS));
-    hears(0, CALLS, "-BUSY Redis is busy running a script.\r\n", AT(1001));
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, "-BUSY Redis is busy running a script.\r\n", AT(1001));
     CHECK_EQ_U64(rig.client.topology->deadline(&rig.client, CALLS), HF_NEVER);
     rig_sleep(&rig, AT(1001), AT(1040));
-    CHECK_SAYS(0, CALLS, ASKED);
+    CHECK_SENT(0, CALLS, ASKED);
     CHECK_OUTCOME(op, "under way");
     rig_end(&rig, AT(1041));
 }
@@ -1444,7 +1446,7 @@ TEST(a_node_that_is_gone_is_asked_for_no_map) {
     call_at_gone_node(1, AT(1000));
     CHECK(!rig.client.nodes[2]->serves);
     hf_op *op = acquire(0, AT(2000));
-    said(at(0, CALLS));
+    output_of(at(0, CALLS));
     rig.refusing = true;
     for (size_t node = 0; node < 3; node++) hf_session_closed(at(node, CALLS), "gone", AT(2001));
     rig_sleep(&rig, AT(2001), AT(5001));

@@ -32,25 +32,25 @@ static hf_op *wait_with(hf_life (*oracle)(const char *uuid)) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.wait = 600 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(20000, 0, 0), AT(3));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
     op->wait.recheck_at = HF_NEVER; /* from here on it sends nothing but questions for the owner */
     op->acquire.listen_at = HF_NEVER;
-    for (int link = 0; link < HF_LINKS; link++) said(&rig.client.first.links[link]);
+    for (int link = 0; link < HF_LINKS; link++) output_of(&rig.client.first.links[link]);
     return op;
 }
 
-static const char *said_at(hf_time now) {
+static const char *output_at(hf_time now) {
     rig_tick(&rig, now);
-    return said(link_of(&rig, CALLS));
+    return output_of(link_of(&rig, CALLS));
 }
 
-static void hear_owner(const char *owner, int ahead, hf_time now) {
+static void feed_owner(const char *owner, int ahead, hf_time now) {
     char text[1024];
     snprintf(text, sizeof text, "*6\r\n$%zu\r\n%s\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:%d\r\n",
              strlen(owner), owner, ahead);
-    hear_calls(&rig, text, now);
+    feed_calls(&rig, text, now);
 }
 
 /* Returns how many crash releases of this owner were reported since the last call. */
@@ -69,35 +69,35 @@ static int events_about(const char *owner) {
 TEST(a_client_without_the_option_sends_nothing) {
     hf_op *op = wait_with(NULL);
     CHECK_EQ_U64(hf_crash_at(op), HF_NEVER);
-    CHECK_STR(said_at(AT(30000)), "");
+    CHECK_STR(output_at(AT(30000)), "");
     rig_end(&rig, AT(30000));
 }
 
 TEST(the_hold_of_a_dead_process_is_released_and_reported) {
     hf_op *op = wait_with(life);
-    CHECK_STR(said_at(AT(49)), "");
+    CHECK_STR(output_at(AT(49)), "");
     CHECK_EQ_U64(hf_op_deadline(op), AT(50));
-    CHECK_STR(said_at(AT(50)), INFO);
+    CHECK_STR(output_at(AT(50)), INFO);
     told = HF_LIFE_GOES_ON;
-    hear_owner(OTHER ":7", 0, AT(51));
+    feed_owner(OTHER ":7", 0, AT(51));
     CHECK_STR(asked, OTHER);
     CHECK_EQ_U64(hf_op_deadline(op), AT(101));
-    CHECK_STR(said_at(AT(101)), "");
+    CHECK_STR(output_at(AT(101)), "");
     told = HF_LIFE_ENDED;
-    CHECK_STR(said_at(AT(151)), RELEASE(OTHER ":7"));
+    CHECK_STR(output_at(AT(151)), RELEASE(OTHER ":7"));
     CHECK_EQ_INT(events_about(OTHER ":7"), 0);
-    hear_calls(&rig, ":1\r\n", AT(152));
+    feed_calls(&rig, ":1\r\n", AT(152));
     CHECK_EQ_INT(events_about(OTHER ":7"), 1);
-    CHECK_STR(said_at(AT(1151)), "");
-    CHECK_STR(said_at(AT(1152)), INFO);
+    CHECK_STR(output_at(AT(1151)), "");
+    CHECK_STR(output_at(AT(1152)), INFO);
     rig_end(&rig, AT(1153));
 }
 
 TEST(a_process_that_died_before_the_wait_is_found_at_the_first_look) {
     wait_with(life);
     told = HF_LIFE_ENDED;
-    CHECK_STR(said_at(AT(50)), INFO);
-    hear_owner(OTHER ":07", 0, AT(51)); /* a kept lock */
+    CHECK_STR(output_at(AT(50)), INFO);
+    feed_owner(OTHER ":07", 0, AT(51)); /* a kept lock */
     CHECK_SAID(&rig, CALLS, RELEASE(OTHER ":07"));
     rig_end(&rig, AT(52));
 }
@@ -106,15 +106,15 @@ TEST(a_process_that_died_before_the_wait_is_found_at_the_first_look) {
 TEST(the_hold_of_a_command_whose_job_has_ended_is_released_if_there_is_no_other) {
     wait_with(life);
     told = HF_LIFE_JOB_ENDED;
-    CHECK_STR(said_at(AT(50)), INFO);
-    hear_owner(OTHER ":1", 0, AT(51));
+    CHECK_STR(output_at(AT(50)), INFO);
+    feed_owner(OTHER ":1", 0, AT(51));
     CHECK_SAID(&rig, CALLS, RELEASE_ONCE(OTHER ":1"));
-    hear_calls(&rig, ":2\r\n", AT(52));
+    feed_calls(&rig, ":2\r\n", AT(52));
     CHECK_EQ_INT(events_about(OTHER ":1"), 0);
-    CHECK_STR(said_at(AT(1052)), INFO);
-    hear_owner(OTHER ":1", 0, AT(1053));
+    CHECK_STR(output_at(AT(1052)), INFO);
+    feed_owner(OTHER ":1", 0, AT(1053));
     CHECK_SAID(&rig, CALLS, RELEASE_ONCE(OTHER ":1"));
-    hear_calls(&rig, ":1\r\n", AT(1054));
+    feed_calls(&rig, ":1\r\n", AT(1054));
     CHECK_EQ_INT(events_about(OTHER ":1"), 1);
     rig_end(&rig, AT(1055));
 }
@@ -123,12 +123,12 @@ TEST(the_hold_of_a_command_whose_job_has_ended_is_released_if_there_is_no_other)
 TEST(the_release_is_reported_even_after_the_end_of_the_wait) {
     hf_op *op = wait_with(life);
     told = HF_LIFE_ENDED;
-    said_at(AT(50));
-    hear_owner(OTHER ":7", 0, AT(51));
+    output_at(AT(50));
+    feed_owner(OTHER ":7", 0, AT(51));
     hf_op_end(op, AT(52));
     CHECK_EQ_INT(events_about(OTHER ":7"), 0);
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, ":3\r\n", AT(53)); /* dead waiters remain: the renewer removes them */
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ":3\r\n", AT(53)); /* dead waiters remain: the renewer removes them */
     CHECK_EQ_INT(events_about(OTHER ":7"), 1);
     rig_end(&rig, AT(54));
 }
@@ -138,13 +138,13 @@ TEST(a_hold_that_was_already_gone_is_not_reported) {
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         wait_with(life);
         told = HF_LIFE_ENDED;
-        said_at(AT(50));
-        hear_owner(OTHER ":7", 0, AT(51));
-        said(link_of(&rig, CALLS));
-        hear_calls(&rig, replies[i], AT(52));
+        output_at(AT(50));
+        feed_owner(OTHER ":7", 0, AT(51));
+        output_of(link_of(&rig, CALLS));
+        feed_calls(&rig, replies[i], AT(52));
         CHECK_EQ_INT(events_about(OTHER ":7"), 0);
-        CHECK_STR(said_at(AT(1051)), "");
-        CHECK_STR(said_at(AT(1052)), INFO);
+        CHECK_STR(output_at(AT(1051)), "");
+        CHECK_STR(output_at(AT(1052)), INFO);
         rig_end(&rig, AT(1053));
     }
 }
@@ -170,11 +170,11 @@ TEST(an_owner_that_is_not_of_one_process_is_never_looked_up) {
     for (size_t i = 0; i < sizeof owners / sizeof *owners; i++) {
         wait_with(life);
         told = HF_LIFE_ENDED;
-        said_at(AT(50));
-        hear_owner(owners[i], 0, AT(51));
+        output_at(AT(50));
+        feed_owner(owners[i], 0, AT(51));
         CHECK_STR(asked, "");
-        CHECK_STR(said_at(AT(1050)), "");
-        CHECK_STR(said_at(AT(1051)), INFO);
+        CHECK_STR(output_at(AT(1050)), "");
+        CHECK_STR(output_at(AT(1051)), INFO);
         rig_end(&rig, AT(1052));
     }
 }
@@ -182,9 +182,9 @@ TEST(an_owner_that_is_not_of_one_process_is_never_looked_up) {
 TEST(the_owner_is_asked_for_each_second_if_this_host_does_not_know_it) {
     wait_with(life);
     for (int second = 0; second < 5; second++) {
-        CHECK_STR(said_at(AT(50 + 1000 * second)), INFO);
-        hear_owner(OTHER ":7", 0, AT(50 + 1000 * second));
-        CHECK_STR(said_at(AT(1049 + 1000 * second)), "");
+        CHECK_STR(output_at(AT(50 + 1000 * second)), INFO);
+        feed_owner(OTHER ":7", 0, AT(50 + 1000 * second));
+        CHECK_STR(output_at(AT(1049 + 1000 * second)), "");
     }
     rig_end(&rig, AT(6000));
 }
@@ -192,11 +192,11 @@ TEST(the_owner_is_asked_for_each_second_if_this_host_does_not_know_it) {
 TEST(a_new_owner_is_noticed_at_the_next_question) {
     wait_with(life);
     told = HF_LIFE_GOES_ON;
-    said_at(AT(50));
-    hear_owner(OTHER ":7", 0, AT(51));
-    for (int at = 151; at < 1051; at += 100) CHECK_STR(said_at(AT(at)), "");
-    CHECK_STR(said_at(AT(1051)), INFO);
-    hear_owner("99999999-2222-8333-8444-555555555555:1", 0, AT(1052));
+    output_at(AT(50));
+    feed_owner(OTHER ":7", 0, AT(51));
+    for (int at = 151; at < 1051; at += 100) CHECK_STR(output_at(AT(at)), "");
+    CHECK_STR(output_at(AT(1051)), INFO);
+    feed_owner("99999999-2222-8333-8444-555555555555:1", 0, AT(1052));
     CHECK_STR(asked, "99999999-2222-8333-8444-555555555555");
     rig_end(&rig, AT(1053));
 }
@@ -205,19 +205,19 @@ TEST(a_new_owner_is_noticed_at_the_next_question) {
 TEST(waiters_further_back_ask_less_often) {
     hf_op *op = wait_with(life);
     told = HF_LIFE_GOES_ON;
-    said_at(AT(50));
-    hear_owner(OTHER ":7", 3, AT(51));
+    output_at(AT(50));
+    feed_owner(OTHER ":7", 3, AT(51));
     CHECK_EQ_U64(hf_crash_at(op), AT(251));
-    said_at(AT(251));
+    output_at(AT(251));
     CHECK_EQ_U64(hf_crash_at(op), AT(451));
     rig_end(&rig, AT(452));
     op = wait_with(life);
-    said_at(AT(50));
-    hear_owner(OTHER ":7", 100000, AT(51));
+    output_at(AT(50));
+    feed_owner(OTHER ":7", 100000, AT(51));
     CHECK_EQ_U64(hf_crash_at(op), AT(61051));
     told = HF_LIFE_GOES_ON;
-    CHECK_STR(said_at(AT(61051)), INFO);
-    hear_owner(OTHER ":7", 100000, AT(61052));
+    CHECK_STR(output_at(AT(61051)), INFO);
+    feed_owner(OTHER ":7", 100000, AT(61052));
     CHECK_EQ_U64(hf_crash_at(op), AT(62052));
     rig_end(&rig, AT(62053));
 }
@@ -227,10 +227,10 @@ TEST(without_memory_it_looks_again_a_second_later) {
         wait_with(life);
         told = HF_LIFE_ENDED;
         memerr_fail(nth);
-        said_at(AT(50));
+        output_at(AT(50));
         memerr_fail(0);
-        said_at(AT(51));
-        CHECK_STR(said_at(AT(1100)), INFO);
+        output_at(AT(51));
+        CHECK_STR(output_at(AT(1100)), INFO);
         rig_end(&rig, AT(1101));
     }
 }
@@ -238,9 +238,9 @@ TEST(without_memory_it_looks_again_a_second_later) {
 TEST(a_reply_that_comes_after_the_client_is_closed_changes_nothing) {
     wait_with(life);
     told = HF_LIFE_ENDED;
-    said_at(AT(50));
-    hear_owner(OTHER ":7", 0, AT(51));
-    said(link_of(&rig, CALLS));
+    output_at(AT(50));
+    feed_owner(OTHER ":7", 0, AT(51));
+    output_of(link_of(&rig, CALLS));
     hf_client_close(&rig.client, AT(52));
     rig_serve(&rig, AT(52));
     CHECK_EQ_INT(events_about(OTHER ":7"), 0);

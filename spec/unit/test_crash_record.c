@@ -249,7 +249,7 @@ static void tell(pid_t pid) {
     if (write(told[1], &pid, sizeof pid) != sizeof pid) _exit(1);
 }
 
-static pid_t hear(void) {
+static pid_t feed(void) {
     pid_t pid;
     if (read(told[0], &pid, sizeof pid) != sizeof pid) abort();
     return pid;
@@ -320,7 +320,7 @@ static void stay_without_descriptor(int lock) {
 
 TEST(a_job_has_ended_with_the_last_process_of_its_group) {
     pid_t job, pid = start_job(stay_without_descriptor, &job);
-    CHECK_EQ_INT(hear(), job);
+    CHECK_EQ_INT(feed(), job);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
     kill_and_collect(pid);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
@@ -386,7 +386,7 @@ static void leave_a_worker(int lock) {
 }
 
 static pid_t left_behind(void (*run)(int lock)) {
-    pid_t job, pid = start_job(run, &job), apart = hear();
+    pid_t job, pid = start_job(run, &job), apart = feed();
     kill_and_collect(pid);
     kill_and_collect(job);
     return apart;

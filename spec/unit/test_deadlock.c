@@ -21,29 +21,29 @@ static hf_op *wait_for_k(hf_time check) {
     spec.wait = 60 * HF_SECOND;
     spec.deadlock_check = check;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(20000, 0, 0), AT(3));
-    for (int link = 0; link < HF_LINKS; link++) said(&rig.client.first.links[link]);
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    for (int link = 0; link < HF_LINKS; link++) output_of(&rig.client.first.links[link]);
     return op;
 }
 
-static const char *said_at(hf_time now) {
+static const char *output_at(hf_time now) {
     rig_tick(&rig, now);
-    return said(link_of(&rig, CALLS));
+    return output_of(link_of(&rig, CALLS));
 }
 
-static void hear_holder(const char *owner, int ahead) {
+static void feed_holder(const char *owner, int ahead) {
     char text[1024];
     snprintf(text, sizeof text, "*6\r\n$%zu\r\n%s\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:%d\r\n",
              strlen(owner), owner, ahead);
-    hear_calls(&rig, text, AT(1000));
+    feed_calls(&rig, text, AT(1000));
 }
 
-static void hear_wait(const char *wait) {
+static void feed_wait(const char *wait) {
     char text[1024];
     snprintf(text, sizeof text, "$%zu\r\n%s\r\n", strlen(wait), wait);
-    hear_calls(&rig, text, AT(1000));
+    feed_calls(&rig, text, AT(1000));
 }
 
 /* ---- a circle ---- */
@@ -51,28 +51,28 @@ static void hear_wait(const char *wait) {
 TEST(a_tenant_reads_waits_of_its_own_prefix) {
     wait_for_k(HF_SECOND);
     strcpy(rig.client.config.tenant, "a:");
-    CHECK_STR(said_at(AT(1000)), INFO_OF("k", OWN));
-    hear_holder("you", -1);
+    CHECK_STR(output_at(AT(1000)), INFO_OF("k", OWN));
+    feed_holder("you", -1);
     CHECK_SAID(&rig, CALLS, "GET holdfast_wait:a:you");
     rig_end(&rig, AT(1001));
 }
 
 TEST(it_follows_owners_and_their_waits_and_ends_as_the_youngest) {
     hf_op *op = wait_for_k(HF_SECOND);
-    CHECK_STR(said_at(AT(999)), "");
+    CHECK_STR(output_at(AT(999)), "");
     CHECK_EQ_U64(hf_op_deadline(op), AT(1000));
-    CHECK_STR(said_at(AT(1000)), INFO_OF("k", OWN));
-    hear_holder("you", -1); /* it may be in the queue no more: that is its own business */
+    CHECK_STR(output_at(AT(1000)), INFO_OF("k", OWN));
+    feed_holder("you", -1); /* it may be in the queue no more: that is its own business */
     CHECK_SAID(&rig, CALLS, "GET holdfast_wait:you");
-    hear_wait("500 " ABOVE " l j");
+    feed_wait("500 " ABOVE " l j");
     CHECK_SAID(&rig, CALLS, INFO_OF("j", ABOVE));
-    hear_holder("me", 0);
+    feed_holder("me", 0);
     CHECK_SAID(&rig, CALLS, "GET holdfast_wait:me");
     CHECK(op->deadlock.walk);
-    hear_wait("501 " OWN " l k");
+    feed_wait("501 " OWN " l k");
     CHECK(!op->deadlock.walk);
-    CHECK(strncmp(said(link_of(&rig, CALLS)), "EVALSHA leave ", 14) == 0);
-    hear_calls(&rig, ":1\r\n", AT(1001));
+    CHECK(strncmp(output_of(link_of(&rig, CALLS)), "EVALSHA leave ", 14) == 0);
+    feed_calls(&rig, ":1\r\n", AT(1001));
     CHECK_OUTCOME(op, "deadlock");
     CHECK_OR(strstr(op->failure.text, "the waits form a cycle: \"k\", held by you, which waits for "
                                       "\"j\", held by me; always take locks in the same order"),
@@ -84,13 +84,13 @@ TEST(it_follows_owners_and_their_waits_and_ends_as_the_youngest) {
 /* Whether it ends, after waits of others since these times, and its own. */
 static bool ends_in(const char *const *others, size_t count, const char *own) {
     hf_op *op = wait_for_k(HF_SECOND);
-    said_at(AT(1000));
+    output_at(AT(1000));
     for (size_t i = 0; i < count; i++) {
-        hear_holder("you", 0);
-        hear_wait(others[i]);
+        feed_holder("you", 0);
+        feed_wait(others[i]);
     }
-    hear_holder("me", 0);
-    hear_wait(own);
+    feed_holder("me", 0);
+    feed_wait(own);
     bool ends = op->state == HF_ACQUIRE_CANCELLING;
     if (op->deadlock.walk) check_fail(__FILE__, __LINE__, "it still looks");
     rig_end(&rig, AT(1002));
@@ -125,45 +125,45 @@ TEST(only_the_youngest_waiter_of_a_circle_ends) {
 
 TEST(an_acquire_that_is_not_asked_to_does_not_look) {
     wait_for_k(0);
-    CHECK_STR(said_at(AT(1000)), "");
+    CHECK_STR(output_at(AT(1000)), "");
     rig_end(&rig, AT(1001));
 }
 
 /* A check without a result, then the next one after twice as long a wait. */
 TEST(it_looks_again_after_twice_as_long) {
     hf_op *op = wait_for_k(HF_SECOND / 2);
-    said_at(AT(500));
-    hear_calls(&rig, "-ERR no\r\n", AT(501));
+    output_at(AT(500));
+    feed_calls(&rig, "-ERR no\r\n", AT(501));
     CHECK(!op->deadlock.walk);
     CHECK_EQ_U64(hf_deadlock_at(op), AT(1000));
     CHECK_EQ_U64(hf_op_deadline(op), AT(1000));
-    CHECK_STR(said_at(AT(999)), "");
-    CHECK_STR(said_at(AT(1001)), INFO_OF("k", OWN));
+    CHECK_STR(output_at(AT(999)), "");
+    CHECK_STR(output_at(AT(1001)), INFO_OF("k", OWN));
     CHECK(hf_deadlock_at(op) == HF_NEVER);
-    hear_holder("me", 0);
-    hear_wait("500 " OWN " l k");
+    feed_holder("me", 0);
+    feed_wait("500 " OWN " l k");
     CHECK_EQ_INT(op->state, HF_ACQUIRE_CANCELLING);
     rig_end(&rig, AT(1002));
 }
 
 TEST(without_a_holder_there_is_no_circle) {
     hf_op *op = wait_for_k(HF_SECOND);
-    said_at(AT(1000));
-    hear_holder("", 0);
+    output_at(AT(1000));
+    feed_holder("", 0);
     CHECK(!op->deadlock.walk);
-    CHECK_STR(said_at(AT(1001)), "");
+    CHECK_STR(output_at(AT(1001)), "");
     rig_end(&rig, AT(1002));
 }
 
 TEST(who_is_in_the_queue_no_more_waits_for_nothing) {
     hf_op *op = wait_for_k(HF_SECOND);
-    said_at(AT(1000));
-    hear_holder("you", 0);
-    hear_wait("500 " ABOVE " l j");
-    said(link_of(&rig, CALLS));
-    hear_holder("me", -1);
+    output_at(AT(1000));
+    feed_holder("you", 0);
+    feed_wait("500 " ABOVE " l j");
+    output_of(link_of(&rig, CALLS));
+    feed_holder("me", -1);
     CHECK(!op->deadlock.walk);
-    CHECK_STR(said_at(AT(1001)), "");
+    CHECK_STR(output_at(AT(1001)), "");
     rig_end(&rig, AT(1002));
 }
 
@@ -183,12 +183,12 @@ TEST(a_wait_that_makes_no_sense_ends_the_look) {
     };
     for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
         hf_op *op = wait_for_k(HF_SECOND);
-        said_at(AT(1000));
-        hear_holder("you", 0);
-        said(link_of(&rig, CALLS));
-        hear_wait(waits[i]);
+        output_at(AT(1000));
+        feed_holder("you", 0);
+        output_of(link_of(&rig, CALLS));
+        feed_wait(waits[i]);
         CHECK_OR(!op->deadlock.walk, "\"%s\" is followed", waits[i]);
-        CHECK_STR(said_at(AT(1001)), "");
+        CHECK_STR(output_at(AT(1001)), "");
         CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
         rig_end(&rig, AT(1002));
     }
@@ -198,9 +198,9 @@ TEST(a_reply_that_is_no_text_ends_the_look) {
     static const char *const replies[] = {"$-1\r\n", ":5\r\n", "*0\r\n", "-ERR no\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         hf_op *op = wait_for_k(HF_SECOND);
-        said_at(AT(1000));
-        hear_holder("you", 0);
-        hear_calls(&rig, replies[i], AT(1000));
+        output_at(AT(1000));
+        feed_holder("you", 0);
+        feed_calls(&rig, replies[i], AT(1000));
         CHECK(!op->deadlock.walk);
         CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
         rig_end(&rig, AT(1001));
@@ -218,10 +218,10 @@ TEST(a_wait_for_a_lock_of_another_kind) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         wait_for_k(HF_SECOND);
-        said_at(AT(1000));
-        hear_holder("you", 0);
-        said(link_of(&rig, CALLS));
-        hear_wait(cases[i].wait);
+        output_at(AT(1000));
+        feed_holder("you", 0);
+        output_of(link_of(&rig, CALLS));
+        feed_wait(cases[i].wait);
         CHECK_SAID(&rig, CALLS, cases[i].says);
         rig_end(&rig, AT(1001));
     }
@@ -229,15 +229,15 @@ TEST(a_wait_for_a_lock_of_another_kind) {
 
 TEST(a_chain_without_end_is_not_followed_for_ever) {
     hf_op *op = wait_for_k(HF_SECOND);
-    said_at(AT(1000));
+    output_at(AT(1000));
     char wait[128];
     int steps = 0;
     for (; op->deadlock.walk && steps < 1000; steps++) {
-        hear_holder("you", 0);
+        feed_holder("you", 0);
         if (!op->deadlock.walk) break;
         snprintf(wait, sizeof wait, "%d ffffffff-ffff-4fff-8fff-ffffffffffff:%d l j", 500 + steps,
                  steps);
-        hear_wait(wait);
+        feed_wait(wait);
     }
     CHECK_EQ_INT(steps, 65);
     CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
@@ -251,15 +251,15 @@ TEST(a_circle_of_others_ends_the_look) {
     } cases[] = {{0, 2, 4}, {1, 2, 4}, {2, 3, 7}, {0, 4, 8}, {3, 4, 8}, {4, 5, 13}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_op *op = wait_for_k(HF_SECOND);
-        said_at(AT(1000));
+        output_at(AT(1000));
         char wait[128];
         int steps = 0;
         while (op->deadlock.walk && steps < 64) {
             int after = steps - cases[i].before;
             int waiter = after < 0 ? steps : cases[i].before + after % cases[i].others;
-            hear_holder("you", 0);
+            feed_holder("you", 0);
             snprintf(wait, sizeof wait, "500 ffffffff-ffff-4fff-8fff-ffffffffffff:%d l j", waiter);
-            hear_wait(wait);
+            feed_wait(wait);
             steps++;
         }
         CHECK_OR(steps == cases[i].steps, "case %zu: %d steps", i, steps);
@@ -270,8 +270,8 @@ TEST(a_circle_of_others_ends_the_look) {
 
 TEST(a_server_that_does_not_answer_ends_the_look) {
     hf_op *op = wait_for_k(HF_SECOND);
-    said_at(AT(1000));
-    hear_holder("you", 0);
+    output_at(AT(1000));
+    feed_holder("you", 0);
     rig_tick(&rig, AT(1999));
     CHECK(op->deadlock.walk);
     rig_tick(&rig, AT(2000));
@@ -287,13 +287,13 @@ TEST(a_look_outlives_its_acquire) {
         "$48\r\n500 ffffffff-ffff-4fff-8fff-ffffffffffff:7 l jjj\r\n"};
     for (int i = 0; i < 2; i++) {
         hf_op *op = wait_for_k(HF_SECOND);
-        said_at(AT(1000));
-        if (i == 1) hear_holder("you", 0);
-        said(link_of(&rig, CALLS));
-        hear_message(&rig, GRANT("1", "9"), AT(1000));
+        output_at(AT(1000));
+        if (i == 1) feed_holder("you", 0);
+        output_of(link_of(&rig, CALLS));
+        feed_message(&rig, GRANT("1", "9"), AT(1000));
         CHECK_OUTCOME(op, "ok");
         hf_op_end(op, AT(1000));
-        hear_calls(&rig, replies[i], AT(1001));
+        feed_calls(&rig, replies[i], AT(1001));
         CHECK_SAID(&rig, CALLS, "");
         rig_end(&rig, AT(1002));
     }
@@ -301,11 +301,11 @@ TEST(a_look_outlives_its_acquire) {
 
 TEST(a_circle_is_no_news_to_an_acquire_that_asks_again) {
     hf_op *op = wait_for_k(HF_SECOND);
-    said_at(AT(1000));
-    hear_holder("me", 0);
-    hear_message(&rig, "1 grant l 1 6 77 2000 k", AT(1000)); /* of another place */
+    output_at(AT(1000));
+    feed_holder("me", 0);
+    feed_message(&rig, "1 grant l 1 6 77 2000 k", AT(1000)); /* of another place */
     CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
-    hear_wait("5 " OWN " l k");
+    feed_wait("5 " OWN " l k");
     CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
     CHECK(!op->deadlock.walk);
     rig_end(&rig, AT(1002));
@@ -317,12 +317,12 @@ TEST(a_long_key_is_cut_in_what_is_told) {
     hf_op *op = wait_for_k(HF_SECOND);
     char wait[256], key[81] = "", cut[80];
     memset(key, 'x', sizeof key - 1);
-    said_at(AT(1000));
-    hear_holder("you", 0);
+    output_at(AT(1000));
+    feed_holder("you", 0);
     snprintf(wait, sizeof wait, "500 " BELOW " l %s", key);
-    hear_wait(wait);
-    hear_holder("me", 0);
-    hear_wait("501 " OWN " l k");
+    feed_wait(wait);
+    feed_holder("me", 0);
+    feed_wait("501 " OWN " l k");
     CHECK(op->deadlock.circle);
     snprintf(cut, sizeof cut, "\"%.64s\", held by me", key);
     CHECK_OR(strstr(op->deadlock.circle, cut), "%s", op->deadlock.circle);
@@ -335,10 +335,10 @@ static bool look(void *context) {
     (void)context;
     rig_tick(&rig, AT(1000));
     const hf_op *op = rig.client.ops;
-    if (op->deadlock.walk) hear_holder("you", 0);
-    if (op->deadlock.walk) hear_wait("500 " BELOW " l j");
-    if (op->deadlock.walk) hear_holder("me", 0);
-    if (op->deadlock.walk) hear_wait("501 " OWN " l k");
+    if (op->deadlock.walk) feed_holder("you", 0);
+    if (op->deadlock.walk) feed_wait("500 " BELOW " l j");
+    if (op->deadlock.walk) feed_holder("me", 0);
+    if (op->deadlock.walk) feed_wait("501 " OWN " l k");
     return op->state == HF_ACQUIRE_CANCELLING;
 }
 
@@ -367,12 +367,12 @@ TEST(a_wait_for_a_long_key_is_followed) {
     key[sizeof key - 1] = '\0';
     for (int size = 1; size < 400; size++) {
         wait_for_k(HF_SECOND);
-        said_at(AT(1000));
-        hear_holder("you", -1);
-        said(link_of(&rig, CALLS));
+        output_at(AT(1000));
+        feed_holder("you", -1);
+        output_of(link_of(&rig, CALLS));
         snprintf(wait, sizeof wait, "500 " ABOVE " l %.*s", size, key);
-        hear_wait(wait);
-        const char *text = said(link_of(&rig, CALLS));
+        feed_wait(wait);
+        const char *text = output_of(link_of(&rig, CALLS));
         CHECK_OR(strstr(text, key + sizeof key - 1 - size), "%s", text);
         rig_end(&rig, AT(1001));
     }
@@ -389,8 +389,8 @@ TEST(the_wait_of_the_longest_owner_is_read) {
     memset(owner, 'o', HF_OWNER_MAX);
     owner[HF_OWNER_MAX] = '\0';
     wait_for_k(HF_SECOND);
-    said_at(AT(1000));
-    hear_holder(owner, 0);
+    output_at(AT(1000));
+    feed_holder(owner, 0);
     snprintf(want, sizeof want, "GET holdfast_wait:%s", owner);
     CHECK_SAID(&rig, CALLS, want);
     rig_end(&rig, AT(1001));
@@ -403,9 +403,9 @@ TEST(a_wait_of_digits_alone_ends_the_look) {
         memset(wait, '1', size);
         wait[size] = '\0';
         hf_op *op = wait_for_k(HF_SECOND);
-        said_at(AT(1000));
-        hear_holder("you", 0);
-        hear_wait(wait);
+        output_at(AT(1000));
+        feed_holder("you", 0);
+        feed_wait(wait);
         CHECK(!op->deadlock.walk);
         CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
         rig_end(&rig, AT(1001));

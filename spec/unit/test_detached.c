@@ -22,8 +22,8 @@ static hf_op *begin_own(hf_op_kind kind, hf_time now) {
 static void hold_own(void) {
     rig_begin(&rig);
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(0));
-    hear_calls(&rig, ACQUIRED, AT(0));
-    said(link_of(&rig, CALLS));
+    feed_calls(&rig, ACQUIRED, AT(0));
+    output_of(link_of(&rig, CALLS));
     hf_op_end(op, AT(0));
 }
 
@@ -36,7 +36,7 @@ TEST(a_detached_release_ends_itself) {
     hold_own();
     send_release(AT(1));
     CHECK_SAID(&rig, CALLS, RELEASE("1"));
-    hear_calls(&rig, ":1\r\n", AT(2));
+    feed_calls(&rig, ":1\r\n", AT(2));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), 0);
     rig_tick(&rig, AT(2));
     CHECK(!rig.client.ops);
@@ -50,7 +50,7 @@ TEST(its_hold_has_ended_when_it_was_asked_for) {
     hold_own();
     const hf_class *class = hf_observe_class_at(&rig.client, hf_observe_class(&rig.client, ""));
     send_release(AT(5));
-    hear_calls(&rig, ":1\r\n", AT(20));
+    feed_calls(&rig, ":1\r\n", AT(20));
     rig_tick(&rig, AT(20));
     CHECK_EQ_U64(class->releases, 1);
     CHECK_EQ_U64(class->held.sum, 5 * HF_MS);
@@ -97,7 +97,7 @@ TEST(a_loss_that_it_finds_is_told) {
     hf_hold *hold = hold_of(&rig);
     hf_hold_ref(hold);
     send_release(AT(1));
-    hear_calls(&rig, ":-2\r\n", AT(2));
+    feed_calls(&rig, ":-2\r\n", AT(2));
     CHECK_EQ_INT(hold->reason, HF_LOST_TAKEN);
     CHECK_EQ_U64(rig.client.holds.losses, 1);
     CHECK_EQ_U64(rig.client.stats.losses, 1);
@@ -110,7 +110,7 @@ TEST(the_next_acquire_goes_behind_it) {
     send_release(AT(1));
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
     CHECK_SAID(&rig, CALLS, RELEASE("1") "\n" ASK("2"));
-    hear_calls(&rig, ":1\r\n" ACQUIRED, AT(2));
+    feed_calls(&rig, ":1\r\n" ACQUIRED, AT(2));
     rig_tick(&rig, AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(rig.client.holds.count, 1);
@@ -121,14 +121,14 @@ TEST(a_release_that_goes_twice_is_awaited_by_the_acquire_that_passed_it) {
     hold_own();
     send_release(AT(1));
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, "-NOSCRIPT\r\n", AT(2));
-    hear_calls(&rig, busy(29000, 0, 0), AT(2));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
+    feed_calls(&rig, busy(29000, 0, 0), AT(2));
     CHECK_OUTCOME(op, "under way");
-    CHECK_STR(said(link_of(&rig, CALLS)), "EVAL release " KEYS OWNER("1"));
-    hear_calls(&rig, ":1\r\n", AT(3));
+    CHECK_STR(output_of(link_of(&rig, CALLS)), "EVAL release " KEYS OWNER("1"));
+    feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_SAID(&rig, CALLS, ASK("2"));
-    hear_calls(&rig, ACQUIRED, AT(4));
+    feed_calls(&rig, ACQUIRED, AT(4));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(5));
 }
@@ -138,8 +138,8 @@ TEST(interrupted_it_does_not_wait_for_the_release_that_it_passed) {
     send_release(AT(1));
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
     hf_op_interrupt(op, AT(1));
-    hear_calls(&rig, "-NOSCRIPT\r\n", AT(2));
-    hear_calls(&rig, busy(29000, 0, 0), AT(2));
+    feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
+    feed_calls(&rig, busy(29000, 0, 0), AT(2));
     CHECK_OUTCOME(op, "interrupted");
     rig_end(&rig, AT(3));
 }
@@ -149,9 +149,9 @@ static hf_op *follow(void) {
     hold_own();
     send_release(AT(1));
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
-    hear_calls(&rig, "-NOSCRIPT\r\n", AT(2));
-    hear_calls(&rig, busy(29000, 0, 0), AT(2));
-    said(link_of(&rig, CALLS));
+    feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
+    feed_calls(&rig, busy(29000, 0, 0), AT(2));
+    output_of(link_of(&rig, CALLS));
     return op;
 }
 
@@ -172,7 +172,7 @@ TEST(a_wait_behind_a_release_ends_in_time) {
     for (int ms = 100; ms < 6000 && !op->done; ms += 100) {
         hf_session *calls = link_of(&rig, CALLS);
         rig_tick(&rig, AT(ms));
-        if (calls->state == HF_SESSION_READY) said(calls);
+        if (calls->state == HF_SESSION_READY) output_of(calls);
     }
     CHECK(op->done);
     CHECK(strcmp(outcome(op), "ok") != 0);
@@ -183,10 +183,10 @@ TEST(a_release_without_an_answer_goes_on_when_its_caller_has_acquired_anew) {
     hold_own();
     send_release(AT(1));
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(2));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_op_end(rig.client.ops, AT(3)); /* the release is abandoned */
     rig_tick(&rig, AT(3));
-    CHECK(strstr(said(link_of(&rig, CALLS)), LEAVE("1")) != NULL);
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), LEAVE("1")) != NULL);
     hf_op_end(op, AT(4));
     rig_end(&rig, AT(5));
 }
@@ -204,27 +204,27 @@ TEST(a_release_that_waits_for_a_renewal_is_waited_for) {
 TEST(closing_sees_it_through) {
     hold_own();
     send_release(AT(1));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_client_close(&rig.client, AT(2));
     CHECK(!rig.client.ops);
     CHECK(!hf_client_is_quiet(&rig.client));
     rig_tick(&rig, AT(2));
-    CHECK(strstr(said(link_of(&rig, CALLS)), LEAVE("1")) != NULL);
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), LEAVE("1")) != NULL);
     rig_end(&rig, AT(3));
 }
 
 TEST(a_partial_one_keeps_the_hold) {
     hold_own();
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(0));
-    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(0));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(0));
     hf_op_end(op, AT(0));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     send_release(AT(1));
     CHECK(hf_hold_is_valid(hold_of(&rig), AT(1)));
     op = begin_own(HF_OP_RELEASE, AT(1));
     CHECK(op->blocked);
-    hear_calls(&rig, ":2\r\n", AT(2));
-    hear_calls(&rig, ":1\r\n", AT(3));
+    feed_calls(&rig, ":2\r\n", AT(2));
+    feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(4));
 }
@@ -236,18 +236,18 @@ TEST(the_other_half_goes_behind_it) {
     spec.owner = HF_NO_TEXT;
     spec.lock_kind = &hf_kind_write;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, ACQUIRED, AT(0));
+    feed_calls(&rig, ACQUIRED, AT(0));
     hf_op_end(op, AT(0));
     spec.kind = HF_OP_RELEASE;
     CHECK(hf_op_detach(hf_client_begin(&rig.client, &spec, AT(1))));
     spec.kind = HF_OP_ACQUIRE;
     spec.lock_kind = &hf_kind_read;
     op = hf_client_begin(&rig.client, &spec, AT(1));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, "-NOSCRIPT\r\n", AT(2));
-    hear_calls(&rig, busy(29000, 0, 0), AT(2));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
+    feed_calls(&rig, busy(29000, 0, 0), AT(2));
     CHECK_OUTCOME(op, "under way");
-    hear_calls(&rig, ":1\r\n" ACQUIRED, AT(3));
+    feed_calls(&rig, ":1\r\n" ACQUIRED, AT(3));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(5));
 }
@@ -261,7 +261,7 @@ TEST(a_wait_behind_a_release_has_the_time_of_a_command_at_least) {
 TEST(a_partial_one_is_awaited_by_nobody_else) {
     hold_own();
     hf_op *again = begin_own(HF_OP_ACQUIRE, AT(1));
-    hear_calls(&rig, ACQUIRED, AT(1));
+    feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(again, AT(1));
     hf_hold *hold = hold_of(&rig);
     CHECK_EQ_INT(hold->count, 2);
@@ -276,7 +276,7 @@ TEST(an_acquire_goes_on_when_the_release_before_it_was_given_up) {
     CHECK_EQ_INT(op->state, HF_ACQUIRE_FOLLOWING);
     hf_op_end(rig.client.ops, AT(3));
     CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
-    CHECK(strstr(said(link_of(&rig, CALLS)), ASK("2")) != NULL);
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), ASK("2")) != NULL);
     rig_end(&rig, AT(4));
 }
 
@@ -298,7 +298,7 @@ TEST(without_memory_nothing_is_detached) {
 TEST(a_refused_release_goes_on_in_the_background) {
     hold_own();
     send_release(AT(1));
-    hear_calls(&rig, "-OOM no\r\n", AT(2));
+    feed_calls(&rig, "-OOM no\r\n", AT(2));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     CHECK_EQ_INT(rig.client.holds.count, 1);
     rig_end(&rig, AT(3));

@@ -111,7 +111,7 @@ static void on_acquire(int fd, const char *waiter) {
 
 static void on_command(int fd, char *const words[], size_t count) {
     const char *program =
-        count > 1 && words[0][0] == 'E' ? said_program(words[1], strlen(words[1])) : NULL;
+        count > 1 && words[0][0] == 'E' ? sent_program(words[1], strlen(words[1])) : NULL;
     if (++peer.commands == peer.manner.ends_with) shutdown(fd, SHUT_WR);
     bool silent = peer.manner.silent && strcmp(words[0], "CLIENT") != 0;
     if (silent || peer.commands == peer.manner.ends_with) return;

@@ -27,15 +27,15 @@ static hf_op *begin_op(hf_op_kind what, const hf_kind *kind, hf_time now) {
 
 static hf_hold *take(const hf_kind *kind, const char *reply) {
     hf_op *op = begin_op(HF_OP_ACQUIRE, kind, AT(0));
-    said(link_of(&rig, HF_LINK_CALLS));
-    hear_calls(&rig, reply, AT(0));
+    output_of(link_of(&rig, HF_LINK_CALLS));
+    feed_calls(&rig, reply, AT(0));
     hf_op_end(op, AT(0));
     return hf_holds_find(&rig.client.holds, kind, hf_slice_of("k"), hf_slice_of("me"));
 }
 
 /* → whether the link says this program of the kind, and all of `more` behind it */
-static bool says(hf_link link, const hf_kind *kind, hf_verb verb, const char *more) {
-    const char *text = said(link_of(&rig, link));
+static bool has_sent(hf_link link, const hf_kind *kind, hf_verb verb, const char *more) {
+    const char *text = output_of(link_of(&rig, link));
     const char *at = strstr(text, hf_kind_program(kind, verb)->name);
     return at && strstr(at, more);
 }
@@ -44,7 +44,7 @@ static bool says(hf_link link, const hf_kind *kind, hf_verb verb, const char *mo
 static bool gives_back(const hf_kind *kind) {
     bool given = false;
     for (int link = 0; link < HF_LINKS; link++) {
-        const char *text = said(link_of(&rig, (hf_link)link));
+        const char *text = output_of(link_of(&rig, (hf_link)link));
         given |= strstr(text, hf_kind_program(kind, HF_VERB_LEAVE)->name) != NULL;
         given |= strstr(text, "release_all") != NULL;
     }
@@ -62,10 +62,11 @@ TEST(it_is_renewed_only_with_its_owners_word) {
         begin_kind(kind);
         hf_hold *hold = take(kind, ACQUIRED);
         rig_sleep(&rig, AT(0), AT(12000));
-        CHECK_OR(said(link_of(&rig, HF_LINK_RENEWER))[0] == '\0', "%s is renewed", kind->name);
+        CHECK_OR(output_of(link_of(&rig, HF_LINK_RENEWER))[0] == '\0', "%s is renewed", kind->name);
         hf_client_approve(&rig.client, hold, AT(12000));
         rig_tick(&rig, AT(12000));
-        CHECK_OR(says(HF_LINK_RENEWER, kind, HF_VERB_RENEW, "k"), "%s is not renewed", kind->name);
+        CHECK_OR(has_sent(HF_LINK_RENEWER, kind, HF_VERB_RENEW, "k"), "%s is not renewed",
+                 kind->name);
         rig_end(&rig, AT(12001));
     }
 }
@@ -76,13 +77,13 @@ TEST(with_sync_it_counts_and_is_renewed_when_a_replica_has_it) {
         config.sync = (hf_sync){1, 100 * HF_MS};
         begin_kind(kind);
         begin_op(HF_OP_ACQUIRE, kind, AT(0));
-        CHECK_OR(says(HF_LINK_CALLS, kind, HF_VERB_ACQUIRE, "\nWAIT 1 100"), "%s is not confirmed",
-                 kind->name);
+        CHECK_OR(has_sent(HF_LINK_CALLS, kind, HF_VERB_ACQUIRE, "\nWAIT 1 100"),
+                 "%s is not confirmed", kind->name);
         rig_end(&rig, AT(1));
         begin_kind(kind);
         take(kind, ACQUIRED ":1\r\n");
         rig_sleep(&rig, AT(0), AT(10000));
-        CHECK_OR(says(HF_LINK_RENEWER, kind, HF_VERB_RENEW, "\nWAIT 1 100"),
+        CHECK_OR(has_sent(HF_LINK_RENEWER, kind, HF_VERB_RENEW, "\nWAIT 1 100"),
                  "a renewal of %s is not confirmed", kind->name);
         rig_end(&rig, AT(10001));
     }
@@ -95,7 +96,7 @@ TEST(a_renewal_that_does_not_find_it_is_a_loss) {
         hf_hold *hold = take(kind, ACQUIRED);
         hf_hold_ref(hold);
         rig_sleep(&rig, AT(0), AT(10000));
-        hear(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:-1\r\n", AT(10001));
+        feed(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:-1\r\n", AT(10001));
         CHECK_OR(hold->state == HF_HOLD_LOST, "%s is %d", kind->name, hold->state);
         CHECK_EQ_INT(hold->reason, HF_LOST_DELETED);
         hf_hold_unref(hold);

@@ -26,7 +26,7 @@ TEST(a_write_has_the_answers_of_its_commands) {
     rig_begin(&rig);
     hf_op *op = begin_write(AT(0));
     CHECK_SAID(&rig, CALLS, SAID);
-    hear_calls(&rig, ACCEPTED, AT(1));
+    feed_calls(&rig, ACCEPTED, AT(1));
     CHECK_OUTCOME(op, "ok");
     CHECK_STR(op->result.reply->string, "S2:OK");
     rig_end(&rig, AT(2));
@@ -44,7 +44,7 @@ TEST(a_refusal_after_one_copy_is_stale_and_after_two_is_in_doubt) {
             rig_sleep(&rig, AT(1), AT(500));
             CHECK_SAID(&rig, CALLS, SAID);
         }
-        hear_calls(&rig, refusals[i % 2], AT(501));
+        feed_calls(&rig, refusals[i % 2], AT(501));
         CHECK_OUTCOME(op, twice ? "unreachable" : "stale");
         CHECK_EQ_INT(strstr(op->failure.text, "may have taken effect") != NULL, twice);
         rig_end(&rig, AT(502));
@@ -54,11 +54,11 @@ TEST(a_refusal_after_one_copy_is_stale_and_after_two_is_in_doubt) {
 TEST(a_copy_that_the_server_refused_leaves_no_doubt) {
     rig_begin(&rig);
     hf_op *op = begin_write(AT(0));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, "-LOADING no\r\n", AT(1));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, "-LOADING no\r\n", AT(1));
     rig_sleep(&rig, AT(1), AT(500));
     CHECK_SAID(&rig, CALLS, SAID);
-    hear_calls(&rig, STALE, AT(501));
+    feed_calls(&rig, STALE, AT(501));
     CHECK_OUTCOME(op, "stale");
     rig_end(&rig, AT(502));
 }
@@ -79,7 +79,7 @@ TEST(a_write_without_a_reply_may_have_been_done) {
 TEST(a_resource_of_another_lock_is_a_conflict) {
     rig_begin(&rig);
     hf_op *op = begin_write(AT(0));
-    hear_calls(&rig, "*2\r\n:-1\r\n$5\r\nother\r\n", AT(1));
+    feed_calls(&rig, "*2\r\n:-1\r\n$5\r\nother\r\n", AT(1));
     CHECK_OUTCOME(op, "conflict");
     CHECK_OR(strstr(op->failure.text, "belongs to the lock \"other\"; write under that lock"), "%s",
              op->failure.text);
@@ -92,7 +92,7 @@ TEST(a_reply_of_another_form_is_an_error) {
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         rig_begin(&rig);
         hf_op *op = begin_write(AT(0));
-        hear_calls(&rig, replies[i], AT(1));
+        feed_calls(&rig, replies[i], AT(1));
         CHECK_OUTCOME(op, "server");
         rig_end(&rig, AT(2));
     }
@@ -104,8 +104,8 @@ TEST(a_write_counts_when_the_replicas_have_it) {
         rig.client.config.sync = (hf_sync){.replicas = 1, .timeout = 100 * HF_MS};
         hf_op *op = begin_write(AT(0));
         CHECK_SAID(&rig, CALLS, SAID "\nWAIT 1 100");
-        hear_calls(&rig, ACCEPTED, AT(1));
-        hear_calls(&rig, confirmed ? ":1\r\n" : ":0\r\n", AT(2));
+        feed_calls(&rig, ACCEPTED, AT(1));
+        feed_calls(&rig, confirmed ? ":1\r\n" : ":0\r\n", AT(2));
         CHECK_OUTCOME(op, confirmed ? "ok" : "no_quorum");
         rig_end(&rig, AT(3));
     }

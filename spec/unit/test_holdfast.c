@@ -75,14 +75,14 @@ static hf_op *begin(hf_op_kind kind, hf_slice caller, hf_time now) {
     return op;
 }
 
-static void hear(const char *text, hf_time now) {
+static void feed(const char *text, hf_time now) {
     hf_session_feed(calls(), text, strlen(text), now);
 }
 
 /* An acquire that is done, and is not ended yet. */
 static hf_op *acquire(hf_slice caller, hf_time now) {
     hf_op *op = begin(HF_OP_ACQUIRE, caller, now);
-    hear(ACQUIRED, now);
+    feed(ACQUIRED, now);
     return op;
 }
 
@@ -222,7 +222,7 @@ TEST(a_detached_release_is_seen_until_its_reply) {
     CHECK(hf_op_is_detached(op));
     CHECK(hf_client_has_detached(client));
     CHECK(hf_view_of(hold).detached && hf_view_of(hold).ending);
-    hear(NOT_HELD, AT(2));
+    feed(NOT_HELD, AT(2));
     CHECK(hf_view_of(hold).detached && !hf_view_of(hold).ending);
     CHECK(hf_view_of(hold).reason != HF_LOST_NOT);
     hf_client_end_detached(client, AT(2));
@@ -380,11 +380,11 @@ TEST(a_link_says_what_it_waits_for) {
     CHECK(hf_session_awaits_reply(calls()));
     CHECK(hf_session_has_work(calls()));
     CHECK(!hf_session_must_close(calls()));
-    hear("+PO", AT(7));
+    feed("+PO", AT(7));
     CHECK_EQ_U64(hf_session_received_at(calls()), AT(7));
-    hear("NG\r\n", AT(8));
+    feed("NG\r\n", AT(8));
     CHECK(!hf_session_awaits_reply(calls()));
-    hear("+OK\r\n", AT(9)); /* to no command */
+    feed("+OK\r\n", AT(9)); /* to no command */
     CHECK(hf_session_must_close(calls()));
     hf_op_end(op, AT(9));
     finish();
@@ -418,12 +418,12 @@ TEST(what_is_done_is_told_once) {
     hf_op *first = begin(HF_OP_PING, ME, AT(0)), *second = begin(HF_OP_PING, ME, AT(0));
     CHECK(!hf_client_has_done(client));
     CHECK(!hf_client_next_done(client, NULL));
-    hear("+PONG\r\n", AT(1));
+    feed("+PONG\r\n", AT(1));
     CHECK(hf_op_is_done(first) && !hf_op_is_done(second));
     CHECK(hf_client_has_done(client));
     CHECK(hf_client_next_done(client, NULL) == first);
     CHECK(!hf_client_next_done(client, first));
-    hear("+PONG\r\n", AT(2));
+    feed("+PONG\r\n", AT(2));
     CHECK(hf_client_next_done(client, NULL) == second);
     CHECK(!hf_client_has_done(client));
     CHECK(hf_op_number(first) != hf_op_number(second));
@@ -440,7 +440,7 @@ TEST(the_result_of_a_command_is_the_callers) {
     start();
     hf_op *op = hf_client_begin(client, &spec, AT(0));
     serve(calls(), AT(0));
-    hear("$2\r\nab\r\n", AT(1));
+    feed("$2\r\nab\r\n", AT(1));
     hf_op_take_result(op, &result);
     hf_op_take_result(op, &again);
     CHECK(!again.reply);
@@ -455,7 +455,7 @@ TEST(a_number_is_a_result) {
     hf_result result;
     start();
     hf_op *op = begin(HF_OP_TTL, ME, AT(0));
-    hear(":500\r\n", AT(1));
+    feed(":500\r\n", AT(1));
     hf_op_take_result(op, &result);
     hf_op_end(op, AT(1));
     CHECK_EQ_INT(result.failure.code, HF_OK);
@@ -472,7 +472,7 @@ TEST(the_record_of_an_earlier_run_is_the_callers) {
     spec.names = guarded;
     hf_op *op = hf_client_begin(client, &spec, AT(0));
     serve(calls(), AT(0));
-    hear("*2\r\n:3\r\n$3\r\nold\r\n", AT(1));
+    feed("*2\r\n:3\r\n$3\r\nold\r\n", AT(1));
     hf_op_take_result(op, &result);
     hf_op_take_result(op, &again);
     CHECK(!again.record);
@@ -492,7 +492,7 @@ TEST(an_acquire_awaits_a_reply_until_it_waits_for_a_message) {
     hf_op *op = hf_client_begin(client, &spec, AT(0));
     serve(calls(), AT(0));
     CHECK(hf_op_awaits_reply(op) && !hf_op_is_blocked(op));
-    hear("*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n$1\r\n5\r\n", AT(1));
+    feed("*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n$1\r\n5\r\n", AT(1));
     CHECK(!hf_op_awaits_reply(op));
     hf_op_end(op, AT(2));
     finish();

@@ -52,9 +52,9 @@ static void release(const char *caller, hf_time now) {
     hf_op_end(op, now);
 }
 
-static void hear_all(void) {
-    said(link_of(&rig, EVENTS));
-    hear_subscribed(&rig, AT(0));
+static void feed_all(void) {
+    output_of(link_of(&rig, EVENTS));
+    feed_subscribed(&rig, AT(0));
 }
 
 /* "a" has it since AT(0), and the client hears of wishes. */
@@ -62,8 +62,8 @@ static void hold_and_end(void) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     CHECK_SAID(&rig, CALLS, ASK("01"));
-    hear_calls(&rig, RANGE, AT(0));
-    hear_all();
+    feed_calls(&rig, RANGE, AT(0));
+    feed_all();
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(op->hold->token, 100);
     hf_op_end(op, AT(0));
@@ -93,7 +93,7 @@ TEST(each_loan_begins_its_max_hold_anew) {
     spec.max_hold = 8 * HF_SECOND;
     for (int i = 0; i < 3; i++) {
         hf_op *op = begin_spec(&rig, &spec, AT(100 * i));
-        if (i == 0) hear_calls(&rig, RANGE, AT(0));
+        if (i == 0) feed_calls(&rig, RANGE, AT(0));
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_U64(op->hold->max_until, AT(100 * i + 8000));
         CHECK(op->hold->valid_until <= op->hold->max_until);
@@ -116,8 +116,8 @@ TEST(without_tokens_it_is_asked_for_again) {
     hf_op *op = acquire("b", AT(3));
     CHECK_OUTCOME(op, "under way");
     CHECK_SAID(&rig, CALLS, LEAVE("01"));
-    hear_calls(&rig, ":1\r\n", AT(3));
-    CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
+    feed_calls(&rig, ":1\r\n", AT(3));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
     CHECK_EQ_INT(op->hold->state, HF_HOLD_ACQUIRING);
     rig_end(&rig, AT(4));
 }
@@ -171,13 +171,13 @@ TEST(a_wait_here_ends) {
 TEST(a_wish_returns_what_nobody_uses) {
     hold_and_end();
     release("a", AT(1));
-    hear_message(&rig, "1 wish 07", AT(2)); /* of another one */
+    feed_message(&rig, "1 wish 07", AT(2)); /* of another one */
     CHECK_SILENT(&rig);
-    hear_message(&rig, "1 wish 01", AT(2));
+    feed_message(&rig, "1 wish 01", AT(2));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), 0);
     rig_tick(&rig, AT(2));
     CHECK_SAID(&rig, CALLS, LEAVE("01"));
-    hear_calls(&rig, ":1\r\n", AT(3));
+    feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_EQ_U64(rig.client.holds.count, 0);
     CHECK_EQ_U64(rig.client.kept.count, 0);
     rig_end(&rig, AT(4));
@@ -186,7 +186,7 @@ TEST(a_wish_returns_what_nobody_uses) {
 TEST(who_asked_before_the_wish_goes_before_others) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1));
-    hear_message(&rig, "1 wish 01", AT(2));
+    feed_message(&rig, "1 wish 01", AT(2));
     rig_tick(&rig, AT(2));
     hf_op *c = acquire("c", AT(3));
     release("a", AT(4));
@@ -196,7 +196,7 @@ TEST(who_asked_before_the_wish_goes_before_others) {
     CHECK_SAID(&rig, CALLS, RELEASE("01"));
     rig_tick(&rig, AT(5));
     CHECK_SAID(&rig, CALLS, ASK_IN_LINE("03")); /* behind it, with a place */
-    hear_calls(&rig, ":1\r\n", AT(6));
+    feed_calls(&rig, ":1\r\n", AT(6));
     CHECK_OUTCOME(last, "ok");
     CHECK_OUTCOME(c, "under way");
     rig_end(&rig, AT(7));
@@ -206,7 +206,7 @@ TEST(its_time_ends_at_a_release_or_by_the_clock) {
     hold_and_end();
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(1000));
     CHECK_SAID(&rig, CALLS, RELEASE("01"));
-    hear_calls(&rig, ":1\r\n", AT(1000));
+    feed_calls(&rig, ":1\r\n", AT(1000));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(1001));
     hold_and_end();
@@ -221,13 +221,13 @@ TEST(its_time_ends_before_its_next_renewal) {
     hf_op_spec spec = spec_as("a");
     spec.lease = 1200 * HF_MS;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, RANGE, AT(0));
+    feed_calls(&rig, RANGE, AT(0));
     hf_op_end(op, AT(0));
     release("a", AT(1));
     for (int ms = 400; ms <= 800; ms += 400) {
         rig_sleep(&rig, AT(ms - 399), AT(ms));
         CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k " OWNER("01") " 1200");
-        hear(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(ms));
+        feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(ms));
     }
     rig_sleep(&rig, AT(801), AT(1000));
     CHECK_SAID(&rig, RENEWER, LEAVE("01"));
@@ -247,8 +247,8 @@ TEST(who_asks_while_it_is_on_its_way_back_waits_for_that) {
     CHECK_OUTCOME(plain, "under way");
     CHECK(hf_kept_clear(&rig.client, NULL, spec.names->key, AT(1000)) == keeps->hold);
     CHECK_SAID(&rig, CALLS, "");
-    hear(link_of(&rig, RENEWER), ":1\r\n", AT(1001));
-    CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
+    feed(link_of(&rig, RENEWER), ":1\r\n", AT(1001));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
     rig_end(&rig, AT(1002));
 }
 
@@ -259,12 +259,12 @@ TEST(unused_its_lease_becomes_short) {
     CHECK_SAID(&rig, RENEWER, SHORTEN("01"));
     hf_op *op = acquire("b", AT(669)); /* waits for the reply */
     CHECK_OUTCOME(op, "under way");
-    hear(link_of(&rig, RENEWER), ":1\r\n", AT(670));
+    feed(link_of(&rig, RENEWER), ":1\r\n", AT(670));
     CHECK_OUTCOME(op, "ok");
     CHECK(op->hold->valid_until < AT(2670));
     rig_sleep(&rig, AT(670), AT(1400)); /* it lasts: it gets its full lease */
     CHECK_SAID(&rig, RENEWER, CONFIRM("01"));
-    hear(link_of(&rig, RENEWER), ":1\r\n", AT(1400));
+    feed(link_of(&rig, RENEWER), ":1\r\n", AT(1400));
     CHECK(op->hold->valid_until > AT(30000));
     rig_end(&rig, AT(1401));
 }
@@ -274,7 +274,7 @@ TEST(a_short_one_is_returned_when_its_time_ends) {
     release("a", AT(1));
     rig_sleep(&rig, AT(1), AT(668));
     CHECK_SAID(&rig, RENEWER, SHORTEN("01"));
-    hear(link_of(&rig, RENEWER), ":1\r\n", AT(670));
+    feed(link_of(&rig, RENEWER), ":1\r\n", AT(670));
     rig_sleep(&rig, AT(670), AT(999));
     CHECK_SAID(&rig, RENEWER, "");
     rig_sleep(&rig, AT(999), AT(1000));
@@ -292,15 +292,15 @@ TEST(a_shortening_that_no_replica_has_makes_nothing_longer) {
     spec.lease = 3 * HF_SECOND;
     spec.keep = 10 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, RANGE ":1\r\n", AT(0));
+    feed_calls(&rig, RANGE ":1\r\n", AT(0));
     CHECK_OUTCOME(op, "ok");
     hf_time confirmed = op->hold->valid_until;
     hf_op_end(op, AT(0));
-    hear_all();
+    feed_all();
     release("me", AT(900));
     rig_sleep(&rig, AT(900), AT(1600));
     CHECK_SAID(&rig, RENEWER, SHORTEN("01"));
-    hear(link_of(&rig, RENEWER), ":1\r\n", AT(1601));
+    feed(link_of(&rig, RENEWER), ":1\r\n", AT(1601));
     CHECK_EQ_U64(rig.client.holds.heap[0]->valid_until, confirmed);
     rig_end(&rig, AT(1602));
 }
@@ -310,9 +310,9 @@ TEST(a_shortening_in_doubt_returns_it) {
     release("a", AT(1));
     rig_sleep(&rig, AT(1), AT(668));
     CHECK_SAID(&rig, RENEWER, SHORTEN("01"));
-    hear(link_of(&rig, RENEWER), "-NOPERM x\r\n", AT(670));
+    feed(link_of(&rig, RENEWER), "-NOPERM x\r\n", AT(670));
     rig_tick(&rig, AT(670));
-    CHECK(strstr(said(link_of(&rig, RENEWER)), LEAVE("01")));
+    CHECK(strstr(output_of(link_of(&rig, RENEWER)), LEAVE("01")));
     rig_end(&rig, AT(671));
 }
 
@@ -322,8 +322,8 @@ TEST(an_unused_one_that_is_gone_is_no_loss) {
         hold_and_end();
         release("a", AT(1));
         rig_sleep(&rig, AT(1), AT(668));
-        said(link_of(&rig, RENEWER));
-        hear(link_of(&rig, RENEWER), replies[i], AT(670));
+        output_of(link_of(&rig, RENEWER));
+        feed(link_of(&rig, RENEWER), replies[i], AT(670));
         CHECK_EQ_U64(rig.client.stats.losses, 0);
         CHECK_EQ_INT(rig.client.holds.count, 0); /* there is nothing to return */
         hf_op *op = acquire("b", AT(671));
@@ -337,8 +337,8 @@ TEST(an_unused_one_that_is_gone_is_no_loss) {
 TEST(a_lost_hold_is_not_lent) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1)), *check = begin_as("a", HF_OP_CHECK, 0, AT(2));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, ":-2\r\n", AT(3));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ":-2\r\n", AT(3));
     CHECK_EQ_INT(check->failure.code, HF_LOST);
     rig_tick(&rig, AT(3));
     CHECK_OUTCOME(b, "under way");
@@ -350,22 +350,22 @@ TEST(a_failed_question_lets_the_next_one_ask) {
     rig_begin(&rig);
     hf_op *a = acquire("a", AT(0)), *b = acquire("b", AT(0));
     CHECK_SAID(&rig, CALLS, ASK("01"));
-    hear_calls(&rig, "-ERR x\r\n", AT(1));
+    feed_calls(&rig, "-ERR x\r\n", AT(1));
     CHECK_EQ_INT(a->failure.code, HF_SERVER);
     CHECK_OUTCOME(b, "under way");
     rig_tick(&rig, AT(1));
-    CHECK(strstr(said(link_of(&rig, CALLS)), ASK("02")));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), ASK("02")));
     rig_end(&rig, AT(2));
 }
 
 TEST(a_grant_tells_its_range) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
-    hear_all();
-    hear_calls(&rig, busy(29000, 0, 0), AT(0));
-    hear_calls(&rig, busy(29000, 0, 0), AT(0));
-    said(link_of(&rig, CALLS));
-    hear_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
+    feed_all();
+    feed_calls(&rig, busy(29000, 0, 0), AT(0));
+    feed_calls(&rig, busy(29000, 0, 0), AT(0));
+    output_of(link_of(&rig, CALLS));
+    feed_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(op->hold->token, 200);
     release("a", AT(11));
@@ -384,7 +384,7 @@ TEST(closing_returns_it) {
     rig_tick(&rig, AT(2));
     CHECK(!link_of(&rig, EVENTS)->wanted); /* nobody will wait again */
     CHECK_SAID(&rig, RENEWER, LEAVE("01"));
-    hear(link_of(&rig, RENEWER), ":1\r\n", AT(3));
+    feed(link_of(&rig, RENEWER), ":1\r\n", AT(3));
     CHECK(hf_client_is_quiet(&rig.client));
     rig_end(&rig, AT(3));
 }
@@ -395,7 +395,7 @@ TEST(other_commands_return_it_first) {
     hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(2));
     CHECK(op != NULL);
-    const char *sent = said(link_of(&rig, CALLS));
+    const char *sent = output_of(link_of(&rig, CALLS));
     CHECK(strncmp(sent, LEAVE("01"), strlen(LEAVE("01"))) == 0);
     CHECK(strstr(sent, "EVALSHA force "));
     rig_end(&rig, AT(3));
@@ -406,16 +406,16 @@ TEST(what_is_taken_by_force_is_lent_to_nobody) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1));
     begin_as("c", HF_OP_FORCE, 0, AT(2));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(3));
     CHECK_SAID(&rig, CALLS, RELEASE("01"));
-    hear_calls(&rig, ":1\r\n", AT(4));
-    hear_calls(&rig, ":-1\r\n", AT(4));
+    feed_calls(&rig, ":1\r\n", AT(4));
+    feed_calls(&rig, ":-1\r\n", AT(4));
     CHECK_OUTCOME(op, "lost");
     rig_tick(&rig, AT(4));
     CHECK_OUTCOME(b, "under way");
-    CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
-    hear_calls(&rig, RANGE, AT(5));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
+    feed_calls(&rig, RANGE, AT(5));
     CHECK_OUTCOME(b, "ok");
     hf_op *d = acquire("d", AT(6));
     release("b", AT(7));
@@ -429,13 +429,13 @@ TEST(what_nobody_has_is_taken_while_it_is_shortened) {
     rig_sleep(&rig, AT(1), AT(668));
     CHECK_SAID(&rig, RENEWER, SHORTEN("01"));
     begin_as("c", HF_OP_FORCE, 0, AT(669));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_op *b = acquire("b", AT(670));
-    hear(link_of(&rig, RENEWER), ":1\r\n", AT(671));
-    hear_calls(&rig, ":1\r\n", AT(671));
+    feed(link_of(&rig, RENEWER), ":1\r\n", AT(671));
+    feed_calls(&rig, ":1\r\n", AT(671));
     CHECK_OUTCOME(b, "under way");
     rig_tick(&rig, AT(671));
-    CHECK(strstr(said(link_of(&rig, CALLS)), LEAVE("01")));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), LEAVE("01")));
     rig_end(&rig, AT(672));
 }
 
@@ -447,14 +447,14 @@ TEST(a_mutex_is_left_to_those_that_poll) {
     spec.wait = HF_NEVER;
     spec.keep = HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, RANGE, AT(0));
+    feed_calls(&rig, RANGE, AT(0));
     CHECK_OUTCOME(op, "ok");
     spec.caller = hf_slice_of("b");
     hf_op *waits = hf_client_begin(&rig.client, &spec, AT(1));
     spec.kind = HF_OP_RELEASE;
     spec.caller = hf_slice_of("me");
     hf_client_begin(&rig.client, &spec, AT(1000));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     rig_tick(&rig, AT(1001));
     CHECK_EQ_INT(waits->state, HF_ACQUIRE_QUEUED);
     CHECK_EQ_U64(hf_op_deadline(waits), AT(1025));
@@ -487,8 +487,8 @@ TEST(who_does_not_keep_asks) {
         spec.token_floor = cases[i].token_floor;
         hf_op *op = begin_spec(&rig, &spec, AT(1));
         CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
-        CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA acquire "));
-        hear_calls(&rig, RANGE, AT(2));
+        CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire "));
+        feed_calls(&rig, RANGE, AT(2));
         CHECK_OUTCOME(op, "ok");
         CHECK(!op->hold->lent && !op->hold->keeps);
         rig_end(&rig, AT(3));
@@ -499,8 +499,8 @@ TEST(who_does_not_keep_asks) {
 TEST(entries_in_doubt_are_not_lent) {
     hold_and_end();
     hf_op *op = acquire("a", AT(1));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, ACQUIRED, AT(2));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ACQUIRED, AT(2));
     CHECK_OUTCOME(op, "ok");
     hf_hold *hold = op->hold;
     hf_op_end(op, AT(2));
@@ -531,8 +531,8 @@ TEST(a_second_wait_of_a_caller_is_behind_what_its_first_one_left) {
     hold_and_end();
     hf_op *first = acquire("b", AT(1)), *second = acquire("b", AT(1));
     begin_as("a", HF_OP_CHECK, 0, AT(2));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, ":-2\r\n", AT(3));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ":-2\r\n", AT(3));
     rig_tick(&rig, AT(3));
     CHECK_EQ_INT(first->state, HF_ACQUIRE_ASKING);
     CHECK_EQ_INT(second->state, HF_ACQUIRE_QUEUED);
@@ -552,10 +552,10 @@ TEST(a_second_wait_of_a_caller_is_not_lent_what_its_first_one_got) {
     CHECK_OUTCOME(first, "ok");
     begin_as("b", HF_OP_RELEASE, 0, AT(3));
     CHECK_SAID(&rig, CALLS, RELEASE("01"));
-    hear_calls(&rig, ":1\r\n", AT(4));
+    feed_calls(&rig, ":1\r\n", AT(4));
     rig_tick(&rig, AT(4));
-    CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
-    hear_calls(&rig, RANGE, AT(5));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
+    feed_calls(&rig, RANGE, AT(5));
     CHECK_OUTCOME(second, "ok");
     rig_end(&rig, AT(6));
 }
@@ -578,7 +578,7 @@ static void keep_key(const char *key, hf_time now) {
     spec.owner = HF_NO_TEXT;
     spec.keep = 100 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, now);
-    if (!op->done) hear_calls(&rig, RANGE, now);
+    if (!op->done) feed_calls(&rig, RANGE, now);
     hf_op_end(op, now);
     spec.kind = HF_OP_RELEASE;
     op = begin_spec(&rig, &spec, now);
@@ -596,7 +596,7 @@ TEST(many_are_kept_and_each_is_found) {
             keep_key(key, AT(0));
             CHECK_EQ_INT(rig.client.kept.count, round == 0 ? i + 1 : 100);
         }
-        said(link_of(&rig, CALLS));
+        output_of(link_of(&rig, CALLS));
     }
     keep_key("key7", AT(1));
     CHECK_SAID(&rig, CALLS, "");
@@ -636,7 +636,7 @@ TEST(without_memory_it_is_shortened_or_returned) {
         failed = memerr_failed();
         memerr_fail(0);
         rig_sleep(&rig, AT(668), AT(900));
-        const char *text = said(link_of(&rig, RENEWER));
+        const char *text = output_of(link_of(&rig, RENEWER));
         CHECK(strstr(text, failed ? LEAVE("01") : SHORTEN("01")));
         rig_end(&rig, AT(901));
     }
@@ -723,7 +723,7 @@ TEST(a_server_that_does_not_answer_a_shortening_is_tried_over_a_new_connection) 
     spec.lease = 4 * HF_SECOND;
     spec.keep = 10 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, RANGE, AT(0));
+    feed_calls(&rig, RANGE, AT(0));
     hf_op_end(op, AT(0));
     release("me", AT(1));
     open_session(link_of(&rig, RENEWER), AT(1));
@@ -740,7 +740,7 @@ TEST(a_server_that_does_not_answer_a_shortening_is_tried_over_a_new_connection) 
 TEST(with_its_last_waiter_it_is_forgotten) {
     rig_begin(&rig);
     hf_op *first = acquire("a", AT(0)), *waits = acquire("b", AT(0));
-    hear_calls(&rig, "-ERR x\r\n", AT(1));
+    feed_calls(&rig, "-ERR x\r\n", AT(1));
     CHECK_OUTCOME(first, "server");
     hf_op_interrupt(waits, AT(1));
     CHECK_OUTCOME(waits, "interrupted");
@@ -754,13 +754,13 @@ TEST(with_its_last_waiter_it_is_forgotten) {
     spec.wait = HF_NEVER;
     spec.keep = HF_SECOND;
     begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, RANGE, AT(0));
+    feed_calls(&rig, RANGE, AT(0));
     spec.caller = hf_slice_of("b");
     waits = hf_client_begin(&rig.client, &spec, AT(1));
     spec.kind = HF_OP_RELEASE;
     spec.caller = hf_slice_of("me");
     hf_client_begin(&rig.client, &spec, AT(1000));
-    hear_calls(&rig, ":1\r\n", AT(1000));
+    feed_calls(&rig, ":1\r\n", AT(1000));
     rig_tick(&rig, AT(1001));
     CHECK_EQ_INT(waits->state, HF_ACQUIRE_QUEUED);
     hf_op_interrupt(waits, AT(1002));
@@ -772,11 +772,11 @@ TEST(with_its_last_waiter_it_is_forgotten) {
 TEST(what_stands_in_for_a_lost_one_keeps_as_it_did) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
-    hear_all();
-    hear_calls(&rig, busy(29000, 0, 0), AT(0));
-    hear_calls(&rig, busy(29000, 0, 0), AT(0));
-    said(link_of(&rig, CALLS));
-    hear_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
+    feed_all();
+    feed_calls(&rig, busy(29000, 0, 0), AT(0));
+    feed_calls(&rig, busy(29000, 0, 0), AT(0));
+    output_of(link_of(&rig, CALLS));
+    feed_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
     CHECK_OUTCOME(op, "ok");
     hf_hold *hold = op->hold;
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
@@ -794,7 +794,7 @@ TEST(without_fencing_it_is_lent_without_a_token) {
     spec.keep = HF_SECOND;
     for (int i = 0; i < 2; i++) {
         hf_op *op = begin_spec(&rig, &spec, AT(0));
-        if (i == 0) hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(0));
+        if (i == 0) feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(0));
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_U64(op->hold->token, 0);
         hf_op_end(op, AT(0));
@@ -843,7 +843,7 @@ TEST(a_short_one_is_lent_for_as_long_as_it_is_asked_for) {
     hf_op_spec spec = spec_as("a");
     spec.lease = 2 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, RANGE, AT(0));
+    feed_calls(&rig, RANGE, AT(0));
     hf_op_end(op, AT(0));
     release("a", AT(1));
     spec = spec_as("b");
@@ -859,10 +859,10 @@ TEST(a_short_one_is_lent_for_as_long_as_it_is_asked_for) {
 TEST(what_a_grant_left_is_lent_for_as_short_as_it_is_asked_for) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
-    hear_all();
-    hear_calls(&rig, busy(29000, 0, 0), AT(0));
-    hear_calls(&rig, busy(29000, 0, 0), AT(0));
-    hear_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
+    feed_all();
+    feed_calls(&rig, busy(29000, 0, 0), AT(0));
+    feed_calls(&rig, busy(29000, 0, 0), AT(0));
+    feed_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(10));
     release("a", AT(11));
@@ -884,11 +884,11 @@ TEST(another_kind_of_the_key_is_asked_for_behind_its_return) {
         hf_op *op = begin_spec(&rig, &spec, AT(668));
         CHECK_EQ_INT(op->state, HF_ACQUIRE_BLOCKED);
         if (in_flight) CHECK_SAID(&rig, CALLS, "");
-        if (in_flight) hear(link_of(&rig, RENEWER), ":1\r\n", AT(669));
+        if (in_flight) feed(link_of(&rig, RENEWER), ":1\r\n", AT(669));
         CHECK_SAID(&rig, CALLS, LEAVE("01"));
-        hear_calls(&rig, ":1\r\n", AT(670));
+        feed_calls(&rig, ":1\r\n", AT(670));
         CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
-        CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA begin "));
+        CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA begin "));
         rig_end(&rig, AT(671));
     }
 }
@@ -899,8 +899,8 @@ TEST(kinds_are_kept_each_by_itself) {
     spec.lock_kind = &hf_kind_mutex;
     hf_op *op = begin_spec(&rig, &spec, AT(1));
     CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
-    CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA mutex_acquire "));
-    hear_calls(&rig, RANGE, AT(2));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA mutex_acquire "));
+    feed_calls(&rig, RANGE, AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(rig.client.kept.count, 2);
     release("a", AT(3));
@@ -916,8 +916,8 @@ TEST(who_waits_here_notices_when_the_holders_time_is_over) {
         hf_op_spec spec = spec_as("a");
         spec.renewed = false;
         hf_op *op = begin_spec(&rig, &spec, AT(0));
-        hear_calls(&rig, RANGE, AT(0));
-        hear_all();
+        feed_calls(&rig, RANGE, AT(0));
+        feed_all();
         hf_time end = op->hold->valid_until;
         hf_op_end(op, AT(0));
         hf_op *b = acquire("b", AT(1)), *c = acquire("c", AT(1));
@@ -939,17 +939,17 @@ TEST(who_waits_here_notices_when_the_holders_time_is_over) {
 TEST(after_a_wish_it_is_kept_again) {
     for (int waits = 0; waits <= 1; waits++) {
         hold_and_end();
-        hear_message(&rig, "1 wish 01", AT(1));
+        feed_message(&rig, "1 wish 01", AT(1));
         rig_tick(&rig, AT(1));
         hf_op *b = waits ? acquire("b", AT(2)) : NULL;
         hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(2));
         CHECK_SAID(&rig, CALLS, RELEASE("01"));
-        hear_calls(&rig, ":1\r\n", AT(2));
+        feed_calls(&rig, ":1\r\n", AT(2));
         hf_op_end(op, AT(2));
         rig_tick(&rig, AT(2));
         if (!waits) b = acquire("b", AT(3));
-        CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA acquire "));
-        hear_calls(&rig, RANGE, AT(3));
+        CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire "));
+        feed_calls(&rig, RANGE, AT(3));
         CHECK_OUTCOME(b, "ok");
         hf_op_end(b, AT(3));
         release("b", AT(4));
@@ -963,18 +963,18 @@ TEST(after_a_wish_it_is_kept_again) {
 /* Also those who asked between the wish for the lock that was returned and that for this one. */
 TEST(after_a_wish_others_go_before_the_next_one) {
     hold_and_end();
-    hear_message(&rig, "1 wish 01", AT(1));
+    feed_message(&rig, "1 wish 01", AT(1));
     rig_tick(&rig, AT(1));
     hf_op *b = acquire("b", AT(2)), *c = acquire("c", AT(2));
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(2));
-    hear_calls(&rig, ":1\r\n", AT(2));
+    feed_calls(&rig, ":1\r\n", AT(2));
     hf_op_end(op, AT(2));
     rig_tick(&rig, AT(2));
-    hear_calls(&rig, RANGE, AT(3));
+    feed_calls(&rig, RANGE, AT(3));
     CHECK_OUTCOME(b, "ok");
     char wish[64];
     snprintf(wish, sizeof wish, "1 wish 0%llu", (unsigned long long)b->hold->number);
-    hear_message(&rig, wish, AT(4));
+    feed_message(&rig, wish, AT(4));
     rig_tick(&rig, AT(4));
     release("b", AT(5));
     CHECK_OUTCOME(c, "ok");
@@ -985,10 +985,10 @@ TEST(a_wish_before_the_reply_counts) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     CHECK_SAID(&rig, CALLS, ASK("01"));
-    hear_all();
-    hear_message(&rig, "1 wish 01", AT(1));
+    feed_all();
+    feed_message(&rig, "1 wish 01", AT(1));
     rig_tick(&rig, AT(1));
-    hear_calls(&rig, RANGE, AT(2));
+    feed_calls(&rig, RANGE, AT(2));
     CHECK_OUTCOME(op, "ok");
     hf_op *b = acquire("b", AT(3));
     CHECK_EQ_INT(b->state, HF_ACQUIRE_QUEUED);
@@ -1002,11 +1002,11 @@ TEST(a_wish_before_the_reply_counts) {
 TEST(a_grant_that_is_not_confirmed_goes_along) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
-    hear_all();
-    hear_calls(&rig, busy(29000, 0, 0), AT(0));
-    hear_calls(&rig, busy(29000, 0, 0), AT(0));
-    said(link_of(&rig, CALLS));
-    hear_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
+    feed_all();
+    feed_calls(&rig, busy(29000, 0, 0), AT(0));
+    feed_calls(&rig, busy(29000, 0, 0), AT(0));
+    output_of(link_of(&rig, CALLS));
+    feed_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
     hf_op_end(op, AT(10));
     release("a", AT(11));
     CHECK_EQ_U64(rig.client.holds.heap[0]->wait, 1);
@@ -1026,7 +1026,7 @@ TEST(a_command_about_a_lock_that_is_being_returned_is_behind_that) {
     hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
     hf_client_begin(&rig.client, &spec, AT(2));
     hf_client_begin(&rig.client, &spec, AT(2));
-    const char *sent = said(link_of(&rig, CALLS)), *leave = strstr(sent, "EVALSHA leave ");
+    const char *sent = output_of(link_of(&rig, CALLS)), *leave = strstr(sent, "EVALSHA leave ");
     CHECK(leave == sent);
     CHECK(!strstr(leave + 1, "EVALSHA leave "));
     rig_end(&rig, AT(3));
@@ -1065,13 +1065,13 @@ TEST(while_one_cannot_be_returned_no_other_is_kept) {
     CHECK_EQ_INT(rig.client.holds.count, 1);
     CHECK(rig.client.holds.heap[0]->failures > 0);
     hf_op *op = acquire("b", AT(12000));
-    hear_calls(&rig, RANGE, AT(12000));
+    feed_calls(&rig, RANGE, AT(12000));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(12000));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     begin_as("b", HF_OP_RELEASE, 0, AT(12001));
     CHECK_SAID(&rig, CALLS, RELEASE("03"));
-    hear_calls(&rig, ":1\r\n", AT(12002));
+    feed_calls(&rig, ":1\r\n", AT(12002));
     rig_end(&rig, AT(12003));
 }
 
@@ -1116,7 +1116,7 @@ TEST(who_waits_behind_another_call_of_its_caller_waits_here_again) {
     rig_tick(&rig, AT(3));
     CHECK_EQ_INT(waits->state, HF_ACQUIRE_BLOCKED);
     acquire("c", AT(4));
-    hear_calls(&rig, busy(20000, 0, 0), AT(5));
+    feed_calls(&rig, busy(20000, 0, 0), AT(5));
     CHECK_OUTCOME(asks, "busy");
     CHECK_EQ_INT(waits->state, HF_ACQUIRE_QUEUED);
     rig_end(&rig, AT(6));
@@ -1125,7 +1125,7 @@ TEST(who_waits_behind_another_call_of_its_caller_waits_here_again) {
 TEST(who_waits_behind_another_call_of_its_caller_has_nothing_of_what_is_gone) {
     hf_op *waits, *asks;
     wait_and_ask(&waits, &asks);
-    hear_calls(&rig, "*4\r\n:1\r\n:200\r\n:0\r\n:0\r\n", AT(3)); /* it was taken by force */
+    feed_calls(&rig, "*4\r\n:1\r\n:200\r\n:0\r\n:0\r\n", AT(3)); /* it was taken by force */
     CHECK_OUTCOME(asks, "ok");
     hf_op *check = begin_as("b", HF_OP_CHECK, 0, AT(4));
     hf_hold *of_a =
@@ -1134,7 +1134,7 @@ TEST(who_waits_behind_another_call_of_its_caller_has_nothing_of_what_is_gone) {
     rig_tick(&rig, AT(4));
     CHECK_EQ_INT(rig.client.kept.count, 0);
     CHECK_EQ_INT(waits->state, HF_ACQUIRE_BLOCKED);
-    hear_calls(&rig, ":-2\r\n", AT(5));
+    feed_calls(&rig, ":-2\r\n", AT(5));
     CHECK_OUTCOME(check, "lost");
     CHECK_EQ_INT(waits->state, HF_ACQUIRE_ASKING);
     CHECK(!waits->hold->lent);

@@ -49,12 +49,12 @@ static hf_op *begin_wait(hf_time wait, hf_time now) {
 /* Known to be closed since `now` + 3 ms, and heard. */
 static hf_op *waiting(hf_time wait, hf_time now) {
     hf_op *op = begin_wait(wait, now);
-    hear_calls(&rig, COUNT("2"), now + HF_MS);
-    hear_subscribed(&rig, now + 2 * HF_MS);
-    hear_calls(&rig, COUNT("2"), now + 2 * HF_MS);
-    hear_event(&rig, "subscribe", CHANNEL, "2", now + 3 * HF_MS);
-    hear_calls(&rig, COUNT("2"), now + 3 * HF_MS);
-    for (int link = 0; link < HF_LINKS; link++) said(&rig.client.first.links[link]);
+    feed_calls(&rig, COUNT("2"), now + HF_MS);
+    feed_subscribed(&rig, now + 2 * HF_MS);
+    feed_calls(&rig, COUNT("2"), now + 2 * HF_MS);
+    feed_event(&rig, "subscribe", CHANNEL, "2", now + 3 * HF_MS);
+    feed_calls(&rig, COUNT("2"), now + 3 * HF_MS);
+    for (int link = 0; link < HF_LINKS; link++) output_of(&rig.client.first.links[link]);
     return op;
 }
 
@@ -62,16 +62,16 @@ TEST(each_change_has_a_note_of_its_own) {
     latch_begin();
     hf_op *op = begin_latch(HF_OP_SET_COUNT, 3, AT(0));
     CHECK_SAID(&rig, CALLS, CHANGE("latch_set", "1") "3");
-    hear_calls(&rig, ":1\r\n", AT(1));
+    feed_calls(&rig, ":1\r\n", AT(1));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(op->result.value, 1);
     op = begin_latch(HF_OP_COUNT_DOWN, 2, AT(2));
     CHECK_SAID(&rig, CALLS, CHANGE("latch_down", "2") "2");
-    hear_calls(&rig, ":-1\r\n", AT(3));
+    feed_calls(&rig, ":-1\r\n", AT(3));
     CHECK_EQ_INT(op->result.value, -1);
     op = begin_latch(HF_OP_DELETE, 0, AT(4));
     CHECK_SAID(&rig, CALLS, CHANGE("latch_delete", "3") "0");
-    hear_calls(&rig, ":0\r\n", AT(5));
+    feed_calls(&rig, ":0\r\n", AT(5));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(6));
 }
@@ -83,7 +83,7 @@ TEST(a_change_that_is_sent_again_is_the_same_call) {
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig_sleep(&rig, AT(1), AT(500));
     CHECK_SAID(&rig, CALLS, CHANGE("latch_down", "1") "1");
-    hear_calls(&rig, ":4\r\n", AT(501));
+    feed_calls(&rig, ":4\r\n", AT(501));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(op->result.value, 4);
     rig_end(&rig, AT(502));
@@ -111,11 +111,11 @@ TEST(a_change_that_is_refused_was_not_done_unless_its_first_copy_was) {
     for (int copies = 1; copies <= 2; copies++) {
         latch_begin();
         hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
-        said(link_of(&rig, CALLS));
+        output_of(link_of(&rig, CALLS));
         if (copies == 2) hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
         rig_sleep(&rig, AT(1), AT(500));
-        said(link_of(&rig, CALLS));
-        hear_calls(&rig, "-NOPERM no\r\n", AT(501));
+        output_of(link_of(&rig, CALLS));
+        feed_calls(&rig, "-NOPERM no\r\n", AT(501));
         CHECK_OUTCOME(op, "denied");
         CHECK_EQ_INT(strstr(op->failure.text, "may have taken effect") != NULL, copies == 2);
         rig_end(&rig, AT(502));
@@ -145,11 +145,11 @@ static void check_count(const char *reply, const char *want, long long count) {
     latch_begin();
     hf_op *op = begin_latch(HF_OP_COUNT, 0, AT(0));
     CHECK_SAID(&rig, CALLS, "GET k");
-    hear_calls(&rig, reply, AT(1));
+    feed_calls(&rig, reply, AT(1));
     CHECK_OUTCOME(op, want);
     CHECK_EQ_INT(op->result.value, count);
     op = begin_wait(0, AT(2));
-    hear_calls(&rig, reply, AT(3));
+    feed_calls(&rig, reply, AT(3));
     CHECK_OUTCOME(op, strcmp(want, "ok") == 0 && count > 0 ? "timeout" : want);
     rig_end(&rig, AT(4));
 }
@@ -179,10 +179,10 @@ TEST(an_open_latch_is_not_listened_to) {
     latch_begin();
     hf_op *op = begin_wait(HF_NEVER, AT(0));
     CHECK(hf_op_awaits_reply(op));
-    hear_calls(&rig, NIL, AT(1));
+    feed_calls(&rig, NIL, AT(1));
     CHECK_OUTCOME(op, "ok");
     CHECK(!hf_op_awaits_reply(op));
-    CHECK_STR(said(link_of(&rig, EVENTS)), "");
+    CHECK_STR(output_of(link_of(&rig, EVENTS)), "");
     CHECK(!link_of(&rig, EVENTS)->wanted);
     rig_end(&rig, AT(2));
 }
@@ -191,16 +191,16 @@ TEST(a_wait_looks_behind_its_subscription) {
     latch_begin();
     hf_op *op = begin_wait(HF_NEVER, AT(0));
     CHECK_SAID(&rig, CALLS, "GET k");
-    hear_calls(&rig, COUNT("2"), AT(1));
+    feed_calls(&rig, COUNT("2"), AT(1));
     CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    hear_subscribed(&rig, AT(2));
+    feed_subscribed(&rig, AT(2));
     CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " CHANNEL);
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, COUNT("2"), AT(3));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, COUNT("2"), AT(3));
     CHECK_SAID(&rig, CALLS, "");
-    hear_event(&rig, "subscribe", CHANNEL, "2", AT(4));
+    feed_event(&rig, "subscribe", CHANNEL, "2", AT(4));
     CHECK_SAID(&rig, CALLS, "GET k");
-    hear_calls(&rig, NIL, AT(5));
+    feed_calls(&rig, NIL, AT(5));
     CHECK_OUTCOME(op, "ok");
     CHECK_SAID(&rig, EVENTS, "UNSUBSCRIBE " CHANNEL);
     rig_end(&rig, AT(6));
@@ -209,13 +209,13 @@ TEST(a_wait_looks_behind_its_subscription) {
 TEST(a_message_is_a_reason_to_look_and_no_more) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
-    hear_event(&rig, "message", CHANNEL, "0", AT(10));
+    feed_event(&rig, "message", CHANNEL, "0", AT(10));
     CHECK(!op->done);
     CHECK_SAID(&rig, CALLS, "GET k");
-    hear_event(&rig, "message", CHANNEL, "0", AT(11)); /* the reply may be older */
-    hear_calls(&rig, COUNT("1"), AT(12));
+    feed_event(&rig, "message", CHANNEL, "0", AT(11)); /* the reply may be older */
+    feed_calls(&rig, COUNT("1"), AT(12));
     CHECK_SAID(&rig, CALLS, "GET k");
-    hear_calls(&rig, NIL, AT(13));
+    feed_calls(&rig, NIL, AT(13));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(14));
 }
@@ -228,7 +228,7 @@ TEST(a_lost_message_costs_one_look) {
     rig_sleep(&rig, AT(1700), AT(2003));
     CHECK_SAID(&rig, CALLS, "GET k");
     CHECK_EQ_U64(rig.client.stats.rechecks, 1);
-    hear_calls(&rig, NIL, AT(2010));
+    feed_calls(&rig, NIL, AT(2010));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(2011));
 }
@@ -236,15 +236,15 @@ TEST(a_lost_message_costs_one_look) {
 TEST(a_channel_that_is_refused_is_replaced_by_the_clock) {
     latch_begin();
     begin_wait(HF_NEVER, AT(0));
-    hear_calls(&rig, COUNT("2"), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, COUNT("2"), AT(2));
-    hear(link_of(&rig, EVENTS), "-NOPERM this user has no permissions\r\n", AT(3));
+    feed_calls(&rig, COUNT("2"), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, COUNT("2"), AT(2));
+    feed(link_of(&rig, EVENTS), "-NOPERM this user has no permissions\r\n", AT(3));
     for (hf_time at = AT(3); at < AT(3000); at += 250 * HF_MS) {
-        said(link_of(&rig, CALLS));
+        output_of(link_of(&rig, CALLS));
         rig_sleep(&rig, at, at + 250 * HF_MS);
         CHECK_SAID(&rig, CALLS, "GET k");
-        hear_calls(&rig, COUNT("2"), at + 250 * HF_MS);
+        feed_calls(&rig, COUNT("2"), at + 250 * HF_MS);
     }
     rig_end(&rig, AT(4000));
 }
@@ -257,13 +257,13 @@ TEST(a_wait_ends_with_a_look_at_its_end) {
     rig_sleep(&rig, AT(499), AT(501));
     CHECK_SAID(&rig, CALLS, "GET k");
     CHECK(!op->done);
-    hear_calls(&rig, COUNT("2"), AT(502));
+    feed_calls(&rig, COUNT("2"), AT(502));
     CHECK_OUTCOME(op, "timeout");
     CHECK_STR(op->failure.text,
               "cannot wait for \"k\" on h:1: its count is still 2; wait longer or try again later");
     op = waiting(500 * HF_MS, AT(1000));
     rig_sleep(&rig, AT(1004), AT(1501));
-    hear_calls(&rig, NIL, AT(1502));
+    feed_calls(&rig, NIL, AT(1502));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(1503));
 }
@@ -271,14 +271,14 @@ TEST(a_wait_ends_with_a_look_at_its_end) {
 TEST(a_reply_from_before_the_end_is_not_the_last_word) {
     latch_begin();
     hf_op *op = begin_wait(50 * HF_MS, AT(0));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, COUNT("2"), AT(60));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, COUNT("2"), AT(60));
     CHECK_SAID(&rig, CALLS, "GET k");
-    hear_calls(&rig, NIL, AT(61));
+    feed_calls(&rig, NIL, AT(61));
     CHECK_OUTCOME(op, "ok");
     op = begin_wait(50 * HF_MS, AT(100));
-    hear_calls(&rig, COUNT("2"), AT(160));
-    hear_calls(&rig, COUNT("2"), AT(161));
+    feed_calls(&rig, COUNT("2"), AT(160));
+    feed_calls(&rig, COUNT("2"), AT(161));
     CHECK_OUTCOME(op, "timeout");
     rig_end(&rig, AT(162));
 }
@@ -307,7 +307,7 @@ TEST(a_signal_ends_a_wait_at_once_or_with_its_look) {
         hf_op_interrupt(op, AT(21));
         rig_tick(&rig, AT(21));
         CHECK(!op->done);
-        hear_calls(&rig, looks[i].reply, AT(22));
+        feed_calls(&rig, looks[i].reply, AT(22));
         CHECK_OUTCOME(op, looks[i].want);
     }
     op = begin_wait(HF_NEVER, AT(30));
@@ -320,8 +320,8 @@ TEST(a_signal_ends_a_wait_at_once_or_with_its_look) {
 TEST(a_wait_that_is_refused_its_grants_fails) {
     latch_begin();
     hf_op *op = begin_wait(HF_NEVER, AT(0));
-    hear_calls(&rig, COUNT("2"), AT(1));
-    hear(link_of(&rig, EVENTS), "-NOPERM this user has no permissions\r\n", AT(2));
+    feed_calls(&rig, COUNT("2"), AT(1));
+    feed(link_of(&rig, EVENTS), "-NOPERM this user has no permissions\r\n", AT(2));
     CHECK_OUTCOME(op, "denied");
     CHECK_EQ_INT(rig.client.first.waiting, 0);
     rig_end(&rig, AT(3));
@@ -330,15 +330,15 @@ TEST(a_wait_that_is_refused_its_grants_fails) {
 TEST(two_waits_share_a_subscription_and_one_goes_on) {
     latch_begin();
     hf_op *first = waiting(HF_NEVER, AT(0)), *second = begin_wait(HF_NEVER, AT(10));
-    hear_calls(&rig, COUNT("2"), AT(11));
+    feed_calls(&rig, COUNT("2"), AT(11));
     CHECK_SAID(&rig, EVENTS, "");
-    hear_calls(&rig, COUNT("2"), AT(12)); /* it looks behind the subscription all the same */
+    feed_calls(&rig, COUNT("2"), AT(12)); /* it looks behind the subscription all the same */
     hf_op_end(first, AT(13));
     CHECK_SAID(&rig, EVENTS, "");
-    said(link_of(&rig, CALLS));
-    hear_event(&rig, "message", CHANNEL, "0", AT(14));
+    output_of(link_of(&rig, CALLS));
+    feed_event(&rig, "message", CHANNEL, "0", AT(14));
     CHECK_SAID(&rig, CALLS, "GET k");
-    hear_calls(&rig, NIL, AT(15));
+    feed_calls(&rig, NIL, AT(15));
     CHECK_OUTCOME(second, "ok");
     rig_end(&rig, AT(16));
 }
@@ -370,7 +370,7 @@ static bool carry_out(void *context) {
             hf_session_feed(link, reply, strlen(reply), AT(10 + i));
         if (op->done || !waits) continue;
         rig_serve(&own, AT(10 + i));
-        if (link_of(&own, EVENTS)->state == HF_SESSION_READY) hear_subscribed(&own, AT(10 + i));
+        if (link_of(&own, EVENTS)->state == HF_SESSION_READY) feed_subscribed(&own, AT(10 + i));
     }
     if (op && !op->done) rig_sleep(&own, AT(20), AT(9000));
     if (op && !op->done) abort();
@@ -468,8 +468,8 @@ TEST(looks_without_a_message_are_spread_over_a_tenth_of_the_grant_lease) {
     hf_op *op = waiting(HF_NEVER, AT(0));
     for (int i = 1; i <= 200; i++) {
         hf_time now = AT(10 * i);
-        hear_event(&rig, "message", CHANNEL, "0", now);
-        hear_calls(&rig, COUNT("2"), now);
+        feed_event(&rig, "message", CHANNEL, "0", now);
+        feed_calls(&rig, COUNT("2"), now);
         int after = (int)((hf_op_deadline(op) - now) / HF_MS);
         CHECK(after >= 1800 && after <= 2000);
         first = after < first ? after : first;
@@ -487,9 +487,9 @@ TEST(a_wait_that_cannot_hear_its_channel_looks_less_and_less_often) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         latch_begin();
         hf_op *op = begin_wait(HF_NEVER, AT(0));
-        hear_calls(&rig, COUNT("2"), AT(1));
-        hear_subscribed(&rig, AT(2));
-        hear_calls(&rig, COUNT("2"), AT(cases[i].ms));
+        feed_calls(&rig, COUNT("2"), AT(1));
+        feed_subscribed(&rig, AT(2));
+        feed_calls(&rig, COUNT("2"), AT(cases[i].ms));
         hf_time most = AT(cases[i].ms + cases[i].after_ms);
         CHECK(hf_op_deadline(op) <= most);
         CHECK(hf_op_deadline(op) >= most - (hf_time)cases[i].after_ms * HF_MS / 10);
@@ -529,7 +529,7 @@ TEST(an_outage_that_begins_during_a_wait_is_waited_out) {
     rig.refusing = false;
     rig_sleep(&rig, AT(60000), AT(62000));
     CHECK_SAID(&rig, CALLS, "GET k");
-    hear_calls(&rig, NIL, AT(62001));
+    feed_calls(&rig, NIL, AT(62001));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(62002));
 }
@@ -537,7 +537,7 @@ TEST(an_outage_that_begins_during_a_wait_is_waited_out) {
 TEST(a_look_is_waited_for_half_an_hour_at_most) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
-    hear_event(&rig, "message", CHANNEL, "0", AT(1000));
+    feed_event(&rig, "message", CHANNEL, "0", AT(1000));
     CHECK_EQ_U64(op->request.deadline, AT(1000) + 1800 * HF_SECOND);
     rig_end(&rig, AT(1001));
 }
@@ -571,7 +571,7 @@ TEST(a_wait_that_asks_again_hears_no_message_for_another) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     CHECK(op->impl->wait->waits(op));
-    hear_event(&rig, "message", CHANNEL, "0", AT(10));
+    feed_event(&rig, "message", CHANNEL, "0", AT(10));
     CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
     CHECK(!op->impl->wait->waits(op));
     rig_end(&rig, AT(11));
@@ -584,7 +584,7 @@ TEST(a_change_that_was_given_up_hears_no_reply) {
         latch_begin();
         hf_op *op = begin_latch(kinds[i], 1, AT(0));
         hf_op_abandon(op, AT(1));
-        hear_calls(&rig, ":1\r\n", AT(2));
+        feed_calls(&rig, ":1\r\n", AT(2));
         CHECK_OUTCOME(op, "interrupted");
         rig_end(&rig, AT(3));
     }
@@ -593,10 +593,10 @@ TEST(a_change_that_was_given_up_hears_no_reply) {
 TEST(a_reply_at_the_end_is_not_the_last_word) {
     latch_begin();
     hf_op *op = begin_wait(50 * HF_MS, AT(0));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, COUNT("2"), AT(50));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, COUNT("2"), AT(50));
     CHECK_SAID(&rig, CALLS, "GET k");
-    hear_calls(&rig, NIL, AT(51));
+    feed_calls(&rig, NIL, AT(51));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(52));
 }

@@ -24,9 +24,9 @@ static hf_hold *hold_for(hf_time max_hold) {
     rig_begin(&rig);
     hf_op_spec spec = bounded(max_hold);
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, ACQUIRED, AT(1));
+    feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(op, AT(1));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     return hold_of(&rig);
 }
 
@@ -35,8 +35,8 @@ static int pass(int from_ms, int to_ms) {
     int renewals = 0;
     for (int ms = from_ms; ms < to_ms; ms += 10) {
         rig_sleep(&rig, AT(ms), AT(ms + 10));
-        if (!strstr(said(link_of(&rig, RENEWER)), RENEW)) continue;
-        hear(link_of(&rig, RENEWER), RENEWED, AT(ms + 10));
+        if (!strstr(output_of(link_of(&rig, RENEWER)), RENEW)) continue;
+        feed(link_of(&rig, RENEWER), RENEWED, AT(ms + 10));
         renewals++;
     }
     return renewals;
@@ -60,7 +60,7 @@ TEST(the_last_renewal_asks_for_what_is_left) {
         snprintf(want, sizeof want, RENEW "%s", renewals[i].lease);
         rig_sleep(&rig, AT(from), AT(renewals[i].at));
         CHECK_SAID(&rig, RENEWER, want);
-        hear(link_of(&rig, RENEWER), RENEWED, AT(renewals[i].at + 1));
+        feed(link_of(&rig, RENEWER), RENEWED, AT(renewals[i].at + 1));
         from = renewals[i].at + 1;
     }
     CHECK_EQ_U64(hold->valid_until, AT(65000 - 252));
@@ -79,7 +79,7 @@ TEST(a_longer_lease_is_cut_to_max_hold) {
     hf_op_spec spec = bounded(5 * HF_SECOND);
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     CHECK_SAID(&rig, CALLS, "EVALSHA acquire " K_AND_OWNER " 5000 1000");
-    hear_calls(&rig, ACQUIRED, AT(1));
+    feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(op, AT(1));
     hf_hold *hold = hold_of(&rig);
     CHECK_EQ_U64(hold->valid_until, hf_lease_end(AT(0), 5 * HF_SECOND));
@@ -94,7 +94,7 @@ TEST(a_reentry_does_not_extend_it) {
     hf_op_spec spec = bounded(40 * HF_SECOND);
     hf_op *op = begin_spec(&rig, &spec, AT(25001));
     CHECK_SAID(&rig, CALLS, "EVALSHA acquire " KEYS_OF_K "1 0 14999 1000 ");
-    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(25002));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(25002));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(25002));
     CHECK_EQ_U64(hold->max_until, AT(40000));
@@ -108,7 +108,7 @@ TEST(a_reentry_sets_none) {
     hf_hold *hold = hold_lock((rig_begin(&rig), &rig), AT(0));
     hf_op_spec spec = bounded(10 * HF_SECOND);
     hf_op *op = begin_spec(&rig, &spec, AT(1000));
-    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1001));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1001));
     hf_op_end(op, AT(1001));
     CHECK_EQ_U64(hold->max_until, HF_NEVER);
     CHECK(pass(1001, 60001) >= 4);
@@ -122,7 +122,7 @@ TEST(a_partial_release_does_not_extend_it) {
     hold->count = 2;
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(4000));
     CHECK_SAID(&rig, CALLS, "EVALSHA release " KEYS_OF_K "1 16000 ");
-    hear_calls(&rig, "*2\r\n:3\r\n:1\r\n", AT(4001));
+    feed_calls(&rig, "*2\r\n:3\r\n:1\r\n", AT(4001));
     hf_op_end(op, AT(4001));
     CHECK(hold->valid_until <= AT(20000));
     pass(4001, 20000);
@@ -137,7 +137,7 @@ TEST(an_extend_is_cut_to_it) {
     hf_op *op = begin_spec(&rig, &spec, AT(5000));
     CHECK_SAID(&rig, CALLS,
                "EVALSHA extend 2 k holdfast_queue:{k} me 15000   redisson_lock__channel:{k}");
-    hear_calls(&rig, ":1\r\n", AT(5001));
+    feed_calls(&rig, ":1\r\n", AT(5001));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(5001));
     CHECK_EQ_U64(hold->valid_until, hf_lease_end(AT(5000), 15 * HF_SECOND));
@@ -151,17 +151,18 @@ TEST(after_a_grant_it_counts_from_that) {
     hf_op_spec spec = bounded(40 * HF_SECOND);
     spec.wait = HF_NEVER;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(20000, 0, 0), AT(3));
-    said(link_of(&rig, CALLS));
-    hear_message(&rig, GRANT("1", "88"), AT(500));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    output_of(link_of(&rig, CALLS));
+    feed_message(&rig, GRANT("1", "88"), AT(500));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(500));
     hf_hold *hold = hold_of(&rig);
     CHECK_EQ_U64(hold->max_until, AT(40500));
     rig_sleep(&rig, AT(500), hold->confirm_at);
-    CHECK(strstr(said(link_of(&rig, RENEWER)), "EVALSHA extend 2 k holdfast_queue:{k} me 30000 "));
+    CHECK(strstr(output_of(link_of(&rig, RENEWER)),
+                 "EVALSHA extend 2 k holdfast_queue:{k} me 30000 "));
     rig_end(&rig, AT(2000));
 }
 
@@ -170,18 +171,18 @@ TEST(a_short_one_shortens_a_grant) {
     hf_op_spec spec = bounded(HF_SECOND);
     spec.wait = HF_NEVER;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(20000, 0, 0), AT(3));
-    hear_message(&rig, GRANT("1", "88"), AT(4));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    feed_message(&rig, GRANT("1", "88"), AT(4));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(4));
     hf_hold *hold = hold_of(&rig);
     CHECK(hold->valid_until <= AT(1004));
     rig_sleep(&rig, AT(4), AT(900));
     CHECK(hold->in_flight);
-    CHECK(strstr(said(link_of(&rig, RENEWER)), "EVALSHA extend 2 k holdfast_queue:{k} me "));
-    hear(link_of(&rig, RENEWER), ":1\r\n", AT(901));
+    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "EVALSHA extend 2 k holdfast_queue:{k} me "));
+    feed(link_of(&rig, RENEWER), ":1\r\n", AT(901));
     CHECK(hold->valid_until <= AT(1004));
     rig_sleep(&rig, AT(901), AT(1004));
     CHECK_MAX_HOLD(hold);
@@ -195,8 +196,8 @@ TEST(a_renewal_that_is_sent_late_is_not_believed_beyond_it) {
     rig_sleep(&rig, AT(1), AT(14000));
     rig.refusing = false;
     rig_sleep(&rig, AT(14000), AT(16000));
-    CHECK(strstr(said(link_of(&rig, RENEWER)), RENEW));
-    hear(link_of(&rig, RENEWER), RENEWED, AT(16001));
+    CHECK(strstr(output_of(link_of(&rig, RENEWER)), RENEW));
+    feed(link_of(&rig, RENEWER), RENEWED, AT(16001));
     CHECK(hold->valid_until > AT(34000) && hold->valid_until <= AT(35000));
     pass(16001, 35001);
     CHECK_MAX_HOLD(hold);
@@ -217,7 +218,7 @@ TEST(one_that_is_gone_before_is_deleted) {
     hf_holds_wake_at(&rig.client.holds, hold, AT(6000)); /* as after a failover */
     rig_sleep(&rig, AT(1), AT(6000));
     CHECK_SAID(&rig, RENEWER, RENEW "6000");
-    hear(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(6001));
+    feed(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(6001));
     CHECK_EQ_INT(hold->reason, HF_LOST_DELETED);
     rig_end(&rig, AT(6001));
 }

@@ -38,13 +38,13 @@ static hf_op *begin_order(hf_time wait, uint64_t observer, hf_time now) {
 
 static void hold_order(uint64_t observer, hf_time now) {
     hf_op *op = begin_order(0, observer, now);
-    hear_calls(&rig, ACQUIRED, now);
+    feed_calls(&rig, ACQUIRED, now);
     hf_op_end(op, now);
 }
 
 static void release(hf_time now) {
     hf_op *op = begin(&rig, HF_OP_RELEASE, now);
-    hear_calls(&rig, ":1\r\n", now);
+    feed_calls(&rig, ":1\r\n", now);
     hf_op_end(op, now);
 }
 
@@ -186,11 +186,11 @@ TEST(a_time_is_counted_up_to_the_end_of_its_bucket) {
 TEST(a_round_trip_counts_for_the_class_of_its_lock) {
     start(false);
     hf_op *op = begin_order(0, 0, AT(0));
-    hear_calls(&rig, ACQUIRED, AT(3));
+    feed_calls(&rig, ACQUIRED, AT(3));
     hf_op_end(op, AT(3));
     CHECK_EQ_U64(class_at(1)->round_trips.sum, 3 * HF_MS);
     op = begin(&rig, HF_OP_RELEASE, AT(10)); /* its class is that of the hold */
-    hear_calls(&rig, ":1\r\n", AT(14));
+    feed_calls(&rig, ":1\r\n", AT(14));
     hf_op_end(op, AT(14));
     CHECK_EQ_U64(class_at(1)->round_trips.sum, 7 * HF_MS);
     CHECK_EQ_U64(class_at(0)->round_trips.sum, 0);
@@ -202,12 +202,12 @@ TEST(a_round_trip_of_an_acquire_counts_for_the_class_that_it_asks_for) {
     hold_order(0, AT(0));
     uint64_t before = class_at(1)->round_trips.sum;
     hf_op *op = begin_acquire(&rig, 0, AT(5)); /* the client's own class */
-    hear_calls(&rig, ACQUIRED, AT(7));
+    feed_calls(&rig, ACQUIRED, AT(7));
     hf_op_end(op, AT(7));
     CHECK_EQ_U64(class_at(0)->round_trips.sum, 2 * HF_MS);
     CHECK_EQ_U64(class_at(1)->round_trips.sum, before);
     op = begin(&rig, HF_OP_PING, AT(8)); /* it has no hold */
-    hear_calls(&rig, "+PONG\r\n", AT(9));
+    feed_calls(&rig, "+PONG\r\n", AT(9));
     hf_op_end(op, AT(9));
     CHECK_EQ_U64(class_at(0)->round_trips.sum, 3 * HF_MS);
     finish(AT(20));
@@ -218,7 +218,7 @@ TEST(a_renewal_is_a_round_trip_of_the_clients_own_class) {
     hold_order(0, AT(0));
     uint64_t before = class_at(1)->round_trips.sum;
     rig_tick(&rig, AT(10001));
-    hear(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10003));
+    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10003));
     CHECK_EQ_U64(class_at(0)->round_trips.sum, 2 * HF_MS);
     CHECK_EQ_U64(class_at(1)->round_trips.sum, before);
     finish(AT(10010));
@@ -229,24 +229,24 @@ TEST(a_renewal_is_a_round_trip_of_the_clients_own_class) {
 TEST(outcomes_and_times_are_counted_by_class) {
     start(false);
     hf_op *op = begin_order(0, 0, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
     CHECK_OUTCOME(op, "busy");
     hf_op_end(op, AT(1));
     op = begin_order(0, 0, AT(10));
-    hear_calls(&rig, ACQUIRED, AT(12));
+    feed_calls(&rig, ACQUIRED, AT(12));
     hf_op_end(op, AT(12));
     hf_class *class = class_at(1);
     CHECK_EQ_INT(class->outcomes[HF_BUSY], 1);
     CHECK_EQ_INT(class->outcomes[HF_OK], 1);
     CHECK_EQ_U64(class->waited.sum, 2 * HF_MS);
     op = begin_order(0, 0, AT(20)); /* entered again */
-    hear_calls(&rig, ACQUIRED, AT(21));
+    feed_calls(&rig, ACQUIRED, AT(21));
     hf_op_end(op, AT(21));
     CHECK_EQ_INT(class->reentries, 1);
     CHECK_EQ_INT(class->outcomes[HF_OK], 1);
     CHECK_EQ_U64(class->waited.sum, 2 * HF_MS);
     op = begin(&rig, HF_OP_RELEASE, AT(30)); /* one of two */
-    hear_calls(&rig, ":2\r\n", AT(30));
+    feed_calls(&rig, ":2\r\n", AT(30));
     hf_op_end(op, AT(30));
     CHECK_EQ_INT(class->releases, 0);
     CHECK_EQ_U64(class->held.sum, 0);
@@ -262,10 +262,10 @@ TEST(outcomes_and_times_are_counted_by_class) {
 TEST(a_hand_off_is_counted) {
     start(false);
     hf_op *op = begin_order(10 * HF_SECOND, 0, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(20000, 0, 0), AT(3));
-    hear_message(&rig, GRANT("1", "9"), AT(40));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    feed_message(&rig, GRANT("1", "9"), AT(40));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(40));
     CHECK_EQ_INT(class_at(1)->hand_offs, 1);
@@ -277,7 +277,7 @@ TEST(a_loss_is_counted_by_its_reason) {
     start(false);
     hold_order(0, AT(0));
     rig_tick(&rig, AT(10001));
-    hear(link_of(&rig, RENEWER), "*1\r\n:-2\r\n", AT(10002));
+    feed(link_of(&rig, RENEWER), "*1\r\n:-2\r\n", AT(10002));
     hf_class *class = class_at(1);
     CHECK_EQ_INT(class->losses[HF_LOST_TAKEN], 1);
     CHECK_EQ_INT(class->losses[HF_LOST_DELETED], 0);
@@ -294,18 +294,18 @@ TEST(renewals_and_risks_are_counted) {
     start(false);
     hold_order(0, AT(0));
     rig_tick(&rig, AT(10001));
-    hear(link_of(&rig, RENEWER), "-ERR no\r\n", AT(10002));
+    feed(link_of(&rig, RENEWER), "-ERR no\r\n", AT(10002));
     rig_sleep(&rig, AT(10002), AT(12500));
-    hear(link_of(&rig, RENEWER), "-ERR no\r\n", AT(12500));
+    feed(link_of(&rig, RENEWER), "-ERR no\r\n", AT(12500));
     hf_class *class = class_at(1);
     CHECK_EQ_INT(class->risks, 1); /* not once more while it lasts */
     CHECK_EQ_INT(class->renewals, 0);
     rig_sleep(&rig, AT(12500), AT(15000));
-    hear(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(15000));
+    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(15000));
     CHECK_EQ_INT(class->renewals, 1);
     CHECK_EQ_INT(class->renewed_late, 1);
     rig_sleep(&rig, AT(15000), AT(25100));
-    hear(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(25100));
+    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(25100));
     CHECK_EQ_INT(class->renewals, 2);
     CHECK_EQ_INT(class->renewed_late, 1);
     finish(AT(25200));
@@ -325,16 +325,16 @@ TEST(without_a_class_nothing_is_counted) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     rig_tick(&rig, AT(10001));
-    hear(link_of(&rig, RENEWER), "-ERR no\r\n", AT(10002));
+    feed(link_of(&rig, RENEWER), "-ERR no\r\n", AT(10002));
     rig_sleep(&rig, AT(10002), AT(12500));
-    hear(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(12500));
+    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(12500));
     hf_op *op = begin_acquire(&rig, 0, AT(12501));
-    hear_calls(&rig, ACQUIRED, AT(12502));
+    feed_calls(&rig, ACQUIRED, AT(12502));
     hf_op_end(op, AT(12502));
     release(AT(12503));
     release(AT(12504));
     op = begin_acquire(&rig, 0, AT(12505));
-    hear_calls(&rig, busy(20000, 0, 0), AT(12506));
+    feed_calls(&rig, busy(20000, 0, 0), AT(12506));
     hf_op_end(op, AT(12506));
     CHECK(!class_at(0));
     finish(AT(12507));
@@ -345,13 +345,13 @@ TEST(without_a_class_nothing_is_counted) {
 TEST(a_hold_is_told_from_its_acquire_to_its_release) {
     start(true);
     hf_op *op = begin_order(0, 5, AT(0));
-    hear_calls(&rig, ACQUIRED, AT(2));
+    feed_calls(&rig, ACQUIRED, AT(2));
     hf_op_end(op, AT(2));
     CHECK_STR(events(), "acquired k by me, -, orders, 2 ms, 77, for 5\n");
     release(AT(30));
     CHECK_STR(events(), "released k by me, -, orders, 28 ms, 77, for 5\n");
     op = begin_order(0, 6, AT(40));
-    hear_calls(&rig, busy(20000, 0, 0), AT(43));
+    feed_calls(&rig, busy(20000, 0, 0), AT(43));
     hf_op_end(op, AT(43));
     CHECK_STR(events(), "busy k by me, busy, orders, 3 ms, 0, for 6\n");
     finish(AT(50));
@@ -362,13 +362,13 @@ TEST(a_loss_is_told_with_its_reason) {
     hold_order(0, AT(0));
     events();
     rig_tick(&rig, AT(10001));
-    hear(link_of(&rig, RENEWER), "-ERR no\r\n", AT(10002));
+    feed(link_of(&rig, RENEWER), "-ERR no\r\n", AT(10002));
     CHECK_STR(events(), "at_risk k by me, -, orders, 19696 ms, 77, for 0\n");
     rig_sleep(&rig, AT(10002), AT(12500));
-    hear(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(12500));
+    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(12500));
     CHECK_STR(events(), "renewed_late k by me, -, orders, 0 ms, 77, for 0\n");
     rig_sleep(&rig, AT(12500), AT(23000));
-    hear(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(23000));
+    feed(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(23000));
     const char *told = events();
     CHECK_OR(strncmp(told, "lost k by me, deleted, orders, ", 31) == 0, "%s", told);
     finish(AT(23010));
@@ -391,7 +391,7 @@ TEST(an_observer_of_a_lock_gets_its_events_alone) {
 TEST(a_connection_is_told_with_the_reason_of_its_end) {
     start(true);
     hf_op *op = begin(&rig, HF_OP_PING, AT(0));
-    hear_calls(&rig, "+PONG\r\n", AT(1));
+    feed_calls(&rig, "+PONG\r\n", AT(1));
     hf_op_end(op, AT(1));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
     hf_event *opened = hf_observe_take(&rig.client);
@@ -411,7 +411,7 @@ TEST(a_connection_is_told_with_the_reason_of_its_end) {
 TEST(what_a_closed_client_closes_has_not_failed) {
     start(true);
     hf_op *op = begin(&rig, HF_OP_PING, AT(0));
-    hear_calls(&rig, "+PONG\r\n", AT(1));
+    feed_calls(&rig, "+PONG\r\n", AT(1));
     hf_op_end(op, AT(1));
     events();
     hf_client_close(&rig.client, AT(2));
@@ -451,7 +451,7 @@ TEST(without_memory_an_event_is_dropped) {
     CHECK_EQ_U64(rig.client.observer.dropped, 1);
     CHECK_STR(events(), "");
     hf_op *op = begin_order(0, 0, AT(2));
-    hear_calls(&rig, busy(20000, 0, 0), AT(3));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
     memerr_fail(1);
     hf_op_end(op, AT(3));
     memerr_fail(0);
@@ -495,14 +495,14 @@ static void finish_pair(hf_time now) {
 TEST(of_several_locks_each_is_told) {
     start_pair();
     hf_op *op = begin_pair(HF_OP_ACQUIRE_ALL, AT(0));
-    hear_calls(&rig, "*3\r\n:1\r\n:11\r\n:12\r\n", AT(2));
+    feed_calls(&rig, "*3\r\n:1\r\n:11\r\n:12\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(2));
     CHECK_STR(events(), "acquired a by me, -, orders, 2 ms, 11, for 0\n"
                         "acquired b by me, -, orders, 2 ms, 12, for 0\n");
     CHECK_EQ_INT(class_at(1)->outcomes[HF_OK], 2);
     op = begin_pair(HF_OP_RELEASE_ALL, AT(5));
-    hear_calls(&rig, "*2\r\n:1\r\n:1\r\n", AT(6));
+    feed_calls(&rig, "*2\r\n:1\r\n:1\r\n", AT(6));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(6));
     CHECK_STR(events(), "released a by me, -, orders, 4 ms, 11, for 0\n"
@@ -514,7 +514,7 @@ TEST(of_several_locks_each_is_told) {
 TEST(of_several_locks_a_failure_is_told_once) {
     start_pair();
     hf_op *op = begin_pair(HF_OP_ACQUIRE_ALL, AT(0));
-    hear_calls(&rig, "-ERR no\r\n", AT(2));
+    feed_calls(&rig, "-ERR no\r\n", AT(2));
     hf_op_end(op, AT(2));
     CHECK_STR(events(), "failed a by me, server, orders, 2 ms, 0, for 0\n");
     CHECK_EQ_INT(class_at(1)->outcomes[HF_SERVER], 1);
@@ -530,7 +530,7 @@ TEST(one_lock_may_be_several) {
     spec.batch = one;
     spec.batch_count = 1;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, "-ERR no\r\n", AT(2));
+    feed_calls(&rig, "-ERR no\r\n", AT(2));
     hf_op_end(op, AT(2));
     CHECK_STR(events(), "failed k by me, server, -, 2 ms, 0, for 0\n");
     finish(AT(3));
@@ -564,7 +564,7 @@ TEST(what_is_released_at_once_was_held_for_no_time) {
     start(false);
     hold_order(0, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(0));
-    hear_calls(&rig, ":1\r\n", AT(0));
+    feed_calls(&rig, ":1\r\n", AT(0));
     hf_op_end(op, AT(0));
     CHECK_EQ_U64(class_at(1)->releases, 1);
     CHECK_EQ_U64(class_at(1)->held.sum, 0);

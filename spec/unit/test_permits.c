@@ -48,8 +48,8 @@ static hf_hold *permits_held(void) {
 
 static hf_hold *hold_permits(uint32_t permits, hf_time now) {
     hf_op *op = begin_permits(permits, 0, now);
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, ACQUIRED, now);
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ACQUIRED, now);
     hf_op_end(op, now);
     return permits_held();
 }
@@ -57,10 +57,10 @@ static hf_hold *hold_permits(uint32_t permits, hf_time now) {
 /* In the queue, and known to wait there. */
 static hf_op *permits_waiting(uint32_t permits, hf_time now) {
     hf_op *op = begin_permits(permits, HF_NEVER, now);
-    hear_calls(&rig, busy(20000, 0, 0), now + HF_MS);
-    hear_subscribed(&rig, now + 2 * HF_MS);
-    hear_calls(&rig, busy(20000, 0, 0), now + 3 * HF_MS);
-    for (int link = 0; link < HF_LINKS; link++) said(&rig.client.first.links[link]);
+    feed_calls(&rig, busy(20000, 0, 0), now + HF_MS);
+    feed_subscribed(&rig, now + 2 * HF_MS);
+    feed_calls(&rig, busy(20000, 0, 0), now + 3 * HF_MS);
+    for (int link = 0; link < HF_LINKS; link++) output_of(&rig.client.first.links[link]);
     return op;
 }
 
@@ -68,7 +68,7 @@ TEST(several_permits_are_one_hold) {
     pool_begin();
     hf_op *op = begin_permits(3, 0, AT(0));
     CHECK_SAID(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL THREE " 2000 0 0 30000 1000 ");
-    hear_calls(&rig, ACQUIRED, AT(1));
+    feed_calls(&rig, ACQUIRED, AT(1));
     CHECK_OUTCOME(op, "ok");
     const hf_hold *hold = permits_held();
     CHECK_EQ_INT(hold->count, 1);
@@ -95,11 +95,11 @@ TEST(how_many_there_are_goes_along) {
 TEST(an_acquire_is_sent_again_for_the_same_permits) {
     pool_begin();
     hf_op *op = begin_permits(3, 0, AT(0));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
     rig_tick(&rig, AT(200));
     CHECK_SAID(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL THREE " 2000 0 0 30000 1000 ");
-    hear_calls(&rig, ACQUIRED, AT(201));
+    feed_calls(&rig, ACQUIRED, AT(201));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(permits_held()->valid_until, AT(29898));
     rig_end(&rig, AT(300));
@@ -108,11 +108,11 @@ TEST(an_acquire_is_sent_again_for_the_same_permits) {
 TEST(an_acquire_of_unknown_outcome_is_undone) {
     pool_begin();
     hf_op *op = begin_permits(3, 0, AT(0));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_op_abandon(op, AT(1));
     rig_tick(&rig, AT(1));
     CHECK_SAID(&rig, CALLS, "EVALSHA permit_leave " KEYS_OF_POOL THREE " 2000 0  ");
-    hear_calls(&rig, ACQUIRED ":1\r\n", AT(2));
+    feed_calls(&rig, ACQUIRED ":1\r\n", AT(2));
     CHECK(!permits_held());
     rig_end(&rig, AT(3));
 }
@@ -120,13 +120,13 @@ TEST(an_acquire_of_unknown_outcome_is_undone) {
 TEST(the_words_for_busy) {
     pool_begin();
     hf_op *op = begin_permits(1, 0, AT(0));
-    hear_calls(&rig, busy(1500, 0, 0), AT(1));
+    feed_calls(&rig, busy(1500, 0, 0), AT(1));
     CHECK_OUTCOME(op, "busy");
     CHECK_STR(op->failure.text,
               "cannot acquire \"k\" on h:1: its permits are taken, for up to 1.499 s more unless "
               "renewed; wait longer or try again later");
     op = begin_permits(1, 0, AT(2));
-    hear_calls(&rig, busy(-2, 0, 0), AT(3));
+    feed_calls(&rig, busy(-2, 0, 0), AT(3));
     CHECK_STR(
         op->failure.text,
         "cannot acquire \"k\" on h:1: too few permits are free (set the total with the permits "
@@ -137,7 +137,7 @@ TEST(the_words_for_busy) {
 TEST(more_than_there_are) {
     pool_begin();
     hf_op *op = begin_permits(3, HF_NEVER, AT(0));
-    hear_calls(&rig, "*2\r\n:-5\r\n:2\r\n", AT(1));
+    feed_calls(&rig, "*2\r\n:-5\r\n:2\r\n", AT(1));
     CHECK_OUTCOME(op, "conflict");
     CHECK(strstr(op->failure.text,
                  "the semaphore has 2 permits in total, fewer than the 3 requested"));
@@ -148,9 +148,9 @@ TEST(more_than_there_are) {
 TEST(a_place_of_several_names_the_owner) {
     pool_begin();
     hf_op *op = begin_permits(3, HF_NEVER, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
-    said(link_of(&rig, CALLS));
-    hear_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    output_of(link_of(&rig, CALLS));
+    feed_subscribed(&rig, AT(2));
     CHECK_SAID(&rig, CALLS,
                "EVALSHA permit_acquire " KEYS_OF_POOL THREE
                " 2000 0 0 30000 1000 " MEMBER_OF_THREE);
@@ -161,7 +161,7 @@ TEST(a_place_of_several_names_the_owner) {
 TEST(a_grant_is_taken_and_confirmed) {
     pool_begin();
     hf_op *op = permits_waiting(3, AT(0));
-    hear_message(&rig, "1 grant p 1 5 88 2000 k", AT(500));
+    feed_message(&rig, "1 grant p 1 5 88 2000 k", AT(500));
     CHECK_OUTCOME(op, "ok");
     CHECK(permits_held()->granted);
     hf_op_end(op, AT(500));
@@ -169,7 +169,7 @@ TEST(a_grant_is_taken_and_confirmed) {
     CHECK_SAID(&rig, RENEWER,
                "EVALSHA permit_extend 2 {k}:timeout holdfast_queue:{k} " THREE
                " 30000 2000 " MEMBER_OF_THREE " redisson_sc:{k}");
-    hear(link_of(&rig, RENEWER), ":1\r\n", AT(1201));
+    feed(link_of(&rig, RENEWER), ":1\r\n", AT(1201));
     CHECK(!permits_held()->granted);
     rig_end(&rig, AT(1300));
 }
@@ -177,12 +177,12 @@ TEST(a_grant_is_taken_and_confirmed) {
 TEST(a_release_before_the_confirmation_names_the_member) {
     pool_begin();
     hf_op *op = permits_waiting(1, AT(0));
-    hear_message(&rig, "1 grant p 1 5 88 2000 k", AT(500));
+    feed_message(&rig, "1 grant p 1 5 88 2000 k", AT(500));
     hf_op_end(op, AT(500));
     op = begin_call(HF_OP_RELEASE, AT(501));
     CHECK_SAID(&rig, CALLS,
                "EVALSHA permit_release " KEYS_OF_POOL ONE " 2000 0 30000  " MEMBER_OF_ONE);
-    hear_calls(&rig, ":1\r\n", AT(502));
+    feed_calls(&rig, ":1\r\n", AT(502));
     CHECK_OUTCOME(op, "ok");
     CHECK(!permits_held());
     rig_end(&rig, AT(503));
@@ -195,8 +195,8 @@ TEST(a_release_that_was_sent_twice_and_finds_nothing_is_done) {
     CHECK_SAID(&rig, CALLS, "EVALSHA permit_release " KEYS_OF_POOL THREE " 2000 0 30000 ");
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(20));
     rig_tick(&rig, AT(120));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, ":-1\r\n", AT(121));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ":-1\r\n", AT(121));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(122));
 }
@@ -205,8 +205,8 @@ TEST(a_release_of_what_is_gone_is_lost) {
     pool_begin();
     hold_permits(1, AT(0));
     hf_op *op = begin_call(HF_OP_RELEASE, AT(10));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, ":-1\r\n", AT(11));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ":-1\r\n", AT(11));
     CHECK_OUTCOME(op, "lost");
     rig_end(&rig, AT(12));
 }
@@ -215,8 +215,8 @@ TEST(dead_waiters_are_passed_by_in_the_background) {
     pool_begin();
     hold_permits(1, AT(0));
     hf_op *op = begin_call(HF_OP_RELEASE, AT(10));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, ":3\r\n", AT(11));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ":3\r\n", AT(11));
     CHECK_OUTCOME(op, "ok");
     rig_tick(&rig, AT(11));
     CHECK_SAID(&rig, RENEWER, "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":2 2000 0  ");
@@ -228,11 +228,11 @@ TEST(permits_are_renewed_at_their_leases) {
     hold_permits(3, AT(0));
     rig_sleep(&rig, AT(1), AT(10000));
     CHECK_SAID(&rig, RENEWER, "EVALSHA permit_renew 1 {k}:timeout " THREE " 30000");
-    hear(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10001));
+    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10001));
     CHECK_EQ_U64(permits_held()->valid_until, AT(39698));
     rig_sleep(&rig, AT(10001), AT(20000));
-    said(link_of(&rig, RENEWER));
-    hear(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(20001));
+    output_of(link_of(&rig, RENEWER));
+    feed(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(20001));
     CHECK_EQ_INT(permits_held()->reason, HF_LOST_DELETED);
     rig_end(&rig, AT(20002));
 }
@@ -240,7 +240,7 @@ TEST(permits_are_renewed_at_their_leases) {
 TEST(a_grant_that_nobody_waits_for_is_given_back) {
     pool_begin();
     hf_op *op = permits_waiting(1, AT(0));
-    hear_message(&rig, "1 grant p 7 5 88 2000 k", AT(500));
+    feed_message(&rig, "1 grant p 7 5 88 2000 k", AT(500));
     rig_tick(&rig, AT(500));
     CHECK_SAID(&rig, RENEWER,
                "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":7 2000 0 1p" DRIVE_UUID ":7:0 ");
@@ -254,12 +254,12 @@ TEST(the_number_of_permits_is_set) {
     spec.value = 9;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     CHECK_SAID(&rig, CALLS, "EVALSHA permit_set " KEYS_OF_POOL " 2000 9");
-    hear_calls(&rig, ":1\r\n", AT(1));
+    feed_calls(&rig, ":1\r\n", AT(1));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1));
     op = hf_client_begin(&rig.client, &spec, AT(2));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, ":3\r\n", AT(3));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ":3\r\n", AT(3));
     CHECK_OUTCOME(op, "ok");
     rig_tick(&rig, AT(3));
     CHECK_SAID(&rig, RENEWER, "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":1 2000 0  ");
@@ -272,7 +272,7 @@ TEST(a_semaphore_is_read) {
     CHECK_SAID(&rig, CALLS,
                "EVALSHA permit_info 4 k redisson_lock_token:{k} holdfast_queue:{k} "
                "{k}:timeout " DRIVE_UUID);
-    hear_calls(&rig, "*8\r\n$0\r\n\r\n:3\r\n:1200\r\n$2\r\n77\r\n:4\r\n:-1\r\n:-1\r\n:-2\r\n",
+    feed_calls(&rig, "*8\r\n$0\r\n\r\n:3\r\n:1200\r\n$2\r\n77\r\n:4\r\n:-1\r\n:-1\r\n:-2\r\n",
                AT(1));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(op->result.info->holds, 3);
@@ -290,7 +290,7 @@ TEST(own_permits_are_no_deadlock) {
     spec.wait = HF_NEVER;
     spec.blocking = true;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
-    hear_calls(&rig, busy(20000, 0, 0), AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(2));
     CHECK(!op->done);
     rig_end(&rig, AT(3));
 }
@@ -300,7 +300,7 @@ TEST(where_nobody_waits_nothing_is_passed_on_when_the_number_is_set) {
     hf_op_spec spec = permits_spec(HF_OP_SET, 0);
     spec.value = 9;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, ":1\r\n", AT(1));
+    feed_calls(&rig, ":1\r\n", AT(1));
     CHECK_OUTCOME(op, "ok");
     rig_tick(&rig, AT(1));
     CHECK_SAID(&rig, RENEWER, "");

@@ -53,17 +53,17 @@ static void end(hf_op *op, hf_time now) {
 }
 
 static void hush(void) {
-    for (int link = 0; link < HF_LINKS; link++) said(&rig.client.first.links[link]);
+    for (int link = 0; link < HF_LINKS; link++) output_of(&rig.client.first.links[link]);
 }
 
 /* Known to wait since `now` + 3 ms, and heard. */
 static hf_op *waiting(int64_t count, hf_time now) {
     hf_op *op = take(count, HF_NEVER, now);
-    hear_calls(&rig, TOO_FEW("0"), now + HF_MS);
-    hear_subscribed(&rig, now + 2 * HF_MS);
-    hear_calls(&rig, TOO_FEW("0"), now + 2 * HF_MS);
-    hear_event(&rig, "subscribe", CHANNEL, "2", now + 3 * HF_MS);
-    hear_calls(&rig, TOO_FEW("0"), now + 3 * HF_MS);
+    feed_calls(&rig, TOO_FEW("0"), now + HF_MS);
+    feed_subscribed(&rig, now + 2 * HF_MS);
+    feed_calls(&rig, TOO_FEW("0"), now + 2 * HF_MS);
+    feed_event(&rig, "subscribe", CHANNEL, "2", now + 3 * HF_MS);
+    feed_calls(&rig, TOO_FEW("0"), now + 3 * HF_MS);
     hush();
     return op;
 }
@@ -71,37 +71,37 @@ static hf_op *waiting(int64_t count, hf_time now) {
 /* One more, while another is heard. */
 static hf_op *also_waiting(int64_t count, hf_time now) {
     hf_op *op = take(count, HF_NEVER, now);
-    hear_calls(&rig, TOO_FEW("0"), now);
+    feed_calls(&rig, TOO_FEW("0"), now);
     hush();
     return op;
 }
 
-static void hear_release(hf_time now) {
-    hear_event(&rig, "message", CHANNEL, "1", now);
+static void feed_release(hf_time now) {
+    feed_event(&rig, "message", CHANNEL, "1", now);
 }
 
 TEST(each_call_has_a_note_that_is_deleted_with_the_next_one) {
     semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
     CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "2");
-    hear_calls(&rig, HAS_TAKEN("1"), AT(1));
+    feed_calls(&rig, HAS_TAKEN("1"), AT(1));
     CHECK_OUTCOME(op, "ok");
     end(op, AT(1));
     CHECK_SILENT(&rig);
     op = give(3, AT(2));
     CHECK_SAID(&rig, CALLS, FORGET("1") CALL("semaphore_release", "2") "3");
-    hear_calls(&rig, ":1\r\n:4\r\n", AT(3));
+    feed_calls(&rig, ":1\r\n:4\r\n", AT(3));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(op->result.value, 4);
     end(op, AT(3));
     op = give(-2, AT(4));
     CHECK_SAID(&rig, CALLS, FORGET("2") CALL("semaphore_release", "3") "-2");
-    hear_calls(&rig, ":1\r\n:-1\r\n", AT(5));
+    feed_calls(&rig, ":1\r\n:-1\r\n", AT(5));
     CHECK_EQ_INT(op->result.value, -1);
     end(op, AT(5));
     op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(6));
     CHECK_SAID(&rig, CALLS, FORGET("3") CALL("semaphore_drain", "4") "0");
-    hear_calls(&rig, ":1\r\n:5\r\n", AT(7));
+    feed_calls(&rig, ":1\r\n:5\r\n", AT(7));
     CHECK_EQ_INT(op->result.value, 5);
     end(op, AT(7));
     CHECK(hf_client_is_quiet(&rig.client));
@@ -111,11 +111,11 @@ TEST(each_call_has_a_note_that_is_deleted_with_the_next_one) {
 TEST(a_call_that_is_sent_again_is_the_same_and_keeps_its_note) {
     semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig_sleep(&rig, AT(1), AT(500));
     CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "2");
-    hear_calls(&rig, HAS_TAKEN("1"), AT(501));
+    feed_calls(&rig, HAS_TAKEN("1"), AT(501));
     CHECK_OUTCOME(op, "ok");
     end(op, AT(501));
     give(1, AT(502));
@@ -128,7 +128,7 @@ static void check_settled(const char *want, const char *reply, hf_time now) {
     rig_sleep(&rig, now, now + 900 * HF_MS);
     CHECK_SAID(&rig, CALLS, want);
     CHECK(!hf_client_is_quiet(&rig.client));
-    hear_calls(&rig, reply, now + 901 * HF_MS);
+    feed_calls(&rig, reply, now + 901 * HF_MS);
     CHECK(hf_client_is_quiet(&rig.client));
     rig_sleep(&rig, now + 901 * HF_MS, now + 9000 * HF_MS);
     CHECK_SAID(&rig, CALLS, "");
@@ -137,7 +137,7 @@ static void check_settled(const char *want, const char *reply, hf_time now) {
 TEST(an_acquire_without_a_reply_is_undone) {
     semaphore_begin();
     hf_op *op = take(2, HF_SECOND, AT(0));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig.refusing = true;
     rig_sleep(&rig, AT(1), AT(1100));
@@ -162,11 +162,11 @@ TEST(an_acquire_that_was_never_sent_leaves_nothing) {
 TEST(an_acquire_that_is_given_up_is_undone_if_it_may_have_taken) {
     semaphore_begin();
     hf_op *op = take(2, HF_NEVER, AT(0));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_op_end(op, AT(1));
     rig_tick(&rig, AT(1));
     CHECK_SAID(&rig, CALLS, CALL("semaphore_leave", "1") "0");
-    hear_calls(&rig, HAS_TAKEN("0") ":1\r\n", AT(2));
+    feed_calls(&rig, HAS_TAKEN("0") ":1\r\n", AT(2));
     CHECK(hf_client_is_quiet(&rig.client));
     op = waiting(2, AT(10));
     hf_op_end(op, AT(20));
@@ -178,11 +178,11 @@ TEST(an_acquire_that_is_given_up_is_undone_if_it_may_have_taken) {
 TEST(a_busy_acquire_whose_copy_may_come_late_is_undone) {
     semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig_sleep(&rig, AT(1), AT(500));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, TOO_FEW("1"), AT(501));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, TOO_FEW("1"), AT(501));
     CHECK_OUTCOME(op, "busy");
     CHECK_STR(op->failure.text,
               "cannot acquire \"k\" on h:1: too few permits are free (1 of the 2 requested); "
@@ -194,14 +194,14 @@ TEST(a_busy_acquire_whose_copy_may_come_late_is_undone) {
 TEST(a_doubt_about_one_look_stays_with_the_next_ones) {
     semaphore_begin();
     hf_op *op = take(2, HF_NEVER, AT(0));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig_sleep(&rig, AT(1), AT(500));
-    hear_calls(&rig, TOO_FEW("1"), AT(501)); /* to the second of two copies */
-    hear_subscribed(&rig, AT(502));
-    hear_calls(&rig, TOO_FEW("1"), AT(503));
-    hear_event(&rig, "subscribe", CHANNEL, "2", AT(504));
-    hear_calls(&rig, TOO_FEW("1"), AT(505));
+    feed_calls(&rig, TOO_FEW("1"), AT(501)); /* to the second of two copies */
+    feed_subscribed(&rig, AT(502));
+    feed_calls(&rig, TOO_FEW("1"), AT(503));
+    feed_event(&rig, "subscribe", CHANNEL, "2", AT(504));
+    feed_calls(&rig, TOO_FEW("1"), AT(505));
     hush();
     hf_op_end(op, AT(506));
     check_settled(CALL("semaphore_leave", "1") "0", ":0\r\n", AT(506));
@@ -211,13 +211,13 @@ TEST(a_doubt_about_one_look_stays_with_the_next_ones) {
 TEST(permits_that_nobody_comes_for_are_given_back) {
     semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, HAS_TAKEN("1"), AT(1));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, HAS_TAKEN("1"), AT(1));
     hf_op_end(op, AT(2));
     check_settled(CALL("semaphore_leave", "1") "0", ":1\r\n", AT(2));
     op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(10000));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, ":3\r\n", AT(10001));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ":3\r\n", AT(10001));
     hf_op_end(op, AT(10002));
     check_settled(CALL("semaphore_leave", "2") "0", ":1\r\n", AT(10002));
     rig_end(&rig, AT(30000));
@@ -226,7 +226,7 @@ TEST(permits_that_nobody_comes_for_are_given_back) {
 TEST(a_drain_without_a_reply_is_undone) {
     semaphore_begin();
     hf_op *op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(0));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig.refusing = true;
     rig_sleep(&rig, AT(1), AT(3100));
@@ -241,7 +241,7 @@ TEST(a_drain_without_a_reply_is_undone) {
 static void check_goes_on(bool given_up, int64_t count, const char *want) {
     semaphore_begin();
     hf_op *op = give(count, AT(0));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     if (given_up) {
         hf_op_end(op, AT(3100));
     } else {
@@ -266,7 +266,7 @@ TEST(a_release_without_a_reply_goes_on) {
 TEST(what_is_in_doubt_is_settled_for_half_an_hour) {
     semaphore_begin();
     hf_op *op = give(1, AT(0));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     rig.refusing = true;
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig_sleep(&rig, AT(1), AT(4000));
@@ -281,7 +281,7 @@ TEST(what_is_in_doubt_is_settled_for_half_an_hour) {
 TEST(a_release_that_is_refused_is_not_tried_again) {
     semaphore_begin();
     hf_op *op = give(1, AT(0));
-    hear_calls(&rig, "-WRONGTYPE Operation\r\n", AT(1));
+    feed_calls(&rig, "-WRONGTYPE Operation\r\n", AT(1));
     CHECK_OUTCOME(op, "conflict");
     end(op, AT(1));
     CHECK(hf_client_is_quiet(&rig.client));
@@ -291,23 +291,23 @@ TEST(a_release_that_is_refused_is_not_tried_again) {
 TEST(a_wait_listens_looks_behind_that_and_at_each_message) {
     semaphore_begin();
     hf_op *op = take(1, HF_NEVER, AT(0));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, TOO_FEW("0"), AT(1));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, TOO_FEW("0"), AT(1));
     CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    hear_subscribed(&rig, AT(2));
+    feed_subscribed(&rig, AT(2));
     CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " CHANNEL);
     CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
-    hear_calls(&rig, TOO_FEW("0"), AT(3));
-    hear_event(&rig, "subscribe", CHANNEL, "2", AT(4));
+    feed_calls(&rig, TOO_FEW("0"), AT(3));
+    feed_event(&rig, "subscribe", CHANNEL, "2", AT(4));
     CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
-    hear_calls(&rig, TOO_FEW("0"), AT(5));
+    feed_calls(&rig, TOO_FEW("0"), AT(5));
     CHECK_SAID(&rig, CALLS, "");
-    hear_release(AT(6));
+    feed_release(AT(6));
     CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
-    hear_release(AT(7)); /* the reply may be older */
-    hear_calls(&rig, TOO_FEW("0"), AT(8));
+    feed_release(AT(7)); /* the reply may be older */
+    feed_calls(&rig, TOO_FEW("0"), AT(8));
     CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
-    hear_calls(&rig, HAS_TAKEN("0"), AT(9));
+    feed_calls(&rig, HAS_TAKEN("0"), AT(9));
     CHECK_OUTCOME(op, "ok");
     CHECK_SAID(&rig, EVENTS, "UNSUBSCRIBE " CHANNEL);
     rig_end(&rig, AT(10));
@@ -317,20 +317,20 @@ TEST(waiters_look_one_after_the_other_as_long_as_there_are_permits) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10)),
           *third = also_waiting(1, AT(20));
-    hear_release(AT(30));
+    feed_release(AT(30));
     CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
-    hear_calls(&rig, HAS_TAKEN("1"), AT(31));
+    feed_calls(&rig, HAS_TAKEN("1"), AT(31));
     CHECK_OUTCOME(first, "ok");
     CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
-    hear_calls(&rig, HAS_TAKEN("0"), AT(32));
+    feed_calls(&rig, HAS_TAKEN("0"), AT(32));
     CHECK_OUTCOME(second, "ok");
     CHECK_SAID(&rig, CALLS, "");
     CHECK(!third->done);
     end(first, AT(33));
     end(second, AT(33));
-    hear_release(AT(34));
+    feed_release(AT(34));
     CHECK_SAID(&rig, CALLS, FORGET("1") FORGET("2") CALL("semaphore_acquire", "3") "1");
-    hear_calls(&rig, ":1\r\n:1\r\n" HAS_TAKEN("0"), AT(35));
+    feed_calls(&rig, ":1\r\n:1\r\n" HAS_TAKEN("0"), AT(35));
     CHECK_OUTCOME(third, "ok");
     rig_end(&rig, AT(36));
 }
@@ -339,11 +339,11 @@ TEST(a_waiter_that_needs_more_does_not_keep_others_from_what_is_there) {
     semaphore_begin();
     hf_op *large = waiting(5, AT(0)), *middle = also_waiting(3, AT(10)),
           *small = also_waiting(2, AT(20));
-    hear_release(AT(30));
+    feed_release(AT(30));
     hush();
-    hear_calls(&rig, TOO_FEW("2"), AT(31));
+    feed_calls(&rig, TOO_FEW("2"), AT(31));
     CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "3") "2");
-    hear_calls(&rig, HAS_TAKEN("0"), AT(32));
+    feed_calls(&rig, HAS_TAKEN("0"), AT(32));
     CHECK_OUTCOME(small, "ok");
     CHECK_SAID(&rig, CALLS, "");
     CHECK(!large->done && !middle->done);
@@ -353,14 +353,14 @@ TEST(a_waiter_that_needs_more_does_not_keep_others_from_what_is_there) {
 TEST(a_waiter_that_ends_before_its_reply_leaves_the_look_to_the_next_one) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10));
-    hear_release(AT(20));
+    feed_release(AT(20));
     hush();
     hf_op_end(first, AT(21));
     rig_tick(&rig, AT(21));
     CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "2") "1\n" CALL("semaphore_leave", "1") "0");
-    hear_calls(&rig, HAS_TAKEN("0") TOO_FEW("0") ":1\r\n", AT(22));
-    hear_release(AT(23));
-    hear_calls(&rig, HAS_TAKEN("0"), AT(24));
+    feed_calls(&rig, HAS_TAKEN("0") TOO_FEW("0") ":1\r\n", AT(22));
+    feed_release(AT(23));
+    feed_calls(&rig, HAS_TAKEN("0"), AT(24));
     CHECK_OUTCOME(second, "ok");
     rig_end(&rig, AT(25));
 }
@@ -369,13 +369,13 @@ TEST(a_message_for_one_that_asks_for_the_first_time_is_not_lost) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = take(1, HF_NEVER, AT(10));
     hush();
-    hear_release(AT(11));
+    feed_release(AT(11));
     CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
-    hear_calls(&rig, TOO_FEW("0"), AT(12)); /* the second's, which ran before the release */
-    hear_calls(&rig, HAS_TAKEN("1"), AT(13));
+    feed_calls(&rig, TOO_FEW("0"), AT(12)); /* the second's, which ran before the release */
+    feed_calls(&rig, HAS_TAKEN("1"), AT(13));
     CHECK_OUTCOME(first, "ok");
     CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
-    hear_calls(&rig, HAS_TAKEN("0"), AT(14));
+    feed_calls(&rig, HAS_TAKEN("0"), AT(14));
     CHECK_OUTCOME(second, "ok");
     rig_end(&rig, AT(15));
 }
@@ -387,7 +387,7 @@ TEST(a_lost_message_costs_one_look) {
     CHECK_SAID(&rig, CALLS, "");
     rig_sleep(&rig, AT(1700), AT(2003));
     CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
-    hear_calls(&rig, HAS_TAKEN("0"), AT(2010));
+    feed_calls(&rig, HAS_TAKEN("0"), AT(2010));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(2011));
 }
@@ -395,9 +395,9 @@ TEST(a_lost_message_costs_one_look) {
 TEST(a_wait_ends_with_a_look_or_a_signal) {
     semaphore_begin();
     hf_op *op = take(1, 50 * HF_MS, AT(0));
-    hear_calls(&rig, TOO_FEW("0"), AT(60));
+    feed_calls(&rig, TOO_FEW("0"), AT(60));
     CHECK(!op->done);
-    hear_calls(&rig, TOO_FEW("0"), AT(61));
+    feed_calls(&rig, TOO_FEW("0"), AT(61));
     CHECK_OUTCOME(op, "busy");
     op = waiting(1, AT(100));
     hf_op_interrupt(op, AT(110));
@@ -421,7 +421,7 @@ TEST(a_closed_client_settles_what_is_under_way) {
     CHECK_OUTCOME(other, "closed");
     rig_tick(&rig, AT(2));
     CHECK_SAID(&rig, CALLS, CALL("semaphore_leave", "1") "0\n" CALL("semaphore_release", "2") "2");
-    hear_calls(&rig, HAS_TAKEN("0") ":2\r\n:1\r\n:2\r\n", AT(3));
+    feed_calls(&rig, HAS_TAKEN("0") ":2\r\n:1\r\n:2\r\n", AT(3));
     CHECK(hf_client_is_quiet(&rig.client));
     rig_end(&rig, AT(4));
 }
@@ -429,8 +429,8 @@ TEST(a_closed_client_settles_what_is_under_way) {
 TEST(a_closed_client_deletes_its_last_note) {
     semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, HAS_TAKEN("1"), AT(1));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, HAS_TAKEN("1"), AT(1));
     end(op, AT(1));
     hf_client_close(&rig.client, AT(2));
     CHECK_SAID(&rig, CALLS, "DEL " NOTE("1"));
@@ -455,7 +455,7 @@ static bool carry_out(void *context) {
             hf_session_feed(link, reply, strlen(reply), AT(10 + i));
         if (op->done || !waits) continue;
         rig_serve(&own, AT(10 + i));
-        if (link_of(&own, EVENTS)->state == HF_SESSION_READY) hear_subscribed(&own, AT(10 + i));
+        if (link_of(&own, EVENTS)->state == HF_SESSION_READY) feed_subscribed(&own, AT(10 + i));
     }
     if (op && !op->done) rig_sleep(&own, AT(20), AT(9000));
     if (op && !op->done) abort();
@@ -482,7 +482,7 @@ TEST(what_a_call_says_when_too_few_are_free) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         semaphore_begin();
         hf_op *op = take(2, 0, AT(0));
-        hear_calls(&rig, cases[i].reply, AT(1));
+        feed_calls(&rig, cases[i].reply, AT(1));
         CHECK_OUTCOME(op, "busy");
         CHECK_OR(strstr(op->failure.text, cases[i].free), "%s", op->failure.text);
         rig_end(&rig, AT(2));
@@ -499,7 +499,7 @@ TEST(each_call_that_is_sent_again_keeps_its_note) {
         hf_op *op = begin_on(&rig, cases[i].kind, 1, 0, AT(0));
         hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
         rig_sleep(&rig, AT(1), AT(500));
-        hear_calls(&rig, cases[i].reply, AT(501));
+        feed_calls(&rig, cases[i].reply, AT(501));
         CHECK_OUTCOME(op, "ok");
         end(op, AT(501));
         hush();
@@ -515,7 +515,7 @@ TEST(a_call_that_was_given_up_hears_no_reply) {
         semaphore_begin();
         hf_op *op = begin_on(&rig, kinds[i], 1, 0, AT(0));
         hf_op_abandon(op, AT(1));
-        hear_calls(&rig, kinds[i] == HF_OP_TAKE ? HAS_TAKEN("0") : ":1\r\n", AT(2));
+        feed_calls(&rig, kinds[i] == HF_OP_TAKE ? HAS_TAKEN("0") : ":1\r\n", AT(2));
         CHECK_OUTCOME(op, "interrupted");
         rig_end(&rig, AT(3));
     }
@@ -535,11 +535,11 @@ TEST(a_wait_for_another_key_keeps_nobody_from_looking) {
     hf_op *first = waiting(1, AT(0));
     first->spec.names = &other; /* as if it had asked for that one */
     hf_op *second = take(1, HF_NEVER, AT(10));
-    hear_calls(&rig, TOO_FEW("0"), AT(11));
+    feed_calls(&rig, TOO_FEW("0"), AT(11));
     hush();
-    hear_event(&rig, "subscribe", CHANNEL, "3", AT(12));
+    feed_event(&rig, "subscribe", CHANNEL, "3", AT(12));
     CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
-    hear_calls(&rig, HAS_TAKEN("1"), AT(13));
+    feed_calls(&rig, HAS_TAKEN("1"), AT(13));
     CHECK_OUTCOME(second, "ok");
     CHECK_SAID(&rig, CALLS, ""); /* what is left is no business of the other */
     rig_end(&rig, AT(14));
@@ -549,9 +549,9 @@ TEST(a_wait_for_another_key_keeps_nobody_from_looking) {
 TEST(a_call_that_does_not_wait_keeps_nobody_from_looking) {
     semaphore_begin();
     give(1, AT(0));
-    hear_calls(&rig, ":1\r\n", AT(1));
+    feed_calls(&rig, ":1\r\n", AT(1));
     waiting(1, AT(2));
-    hear_release(AT(10));
+    feed_release(AT(10));
     CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
     rig_end(&rig, AT(11));
 }
@@ -560,7 +560,7 @@ TEST(in_a_closed_client_nobody_looks_for_the_next_one) {
     semaphore_begin();
     waiting(1, AT(0));
     also_waiting(1, AT(10));
-    hear_release(AT(20));
+    feed_release(AT(20));
     CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
     hf_client_close(&rig.client, AT(21));
     CHECK_SAID(&rig, CALLS, "");
@@ -585,7 +585,7 @@ TEST(a_refused_copy_of_a_release_says_nothing_of_the_first) {
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig_sleep(&rig, AT(1), AT(500));
     hush();
-    hear_calls(&rig, "-ERR no\r\n", AT(501));
+    feed_calls(&rig, "-ERR no\r\n", AT(501));
     CHECK_OUTCOME(op, "server");
     CHECK(strstr(op->failure.text, "continues in the background"));
     end(op, AT(502));
@@ -611,7 +611,7 @@ TEST(notes_that_are_deleted_along_have_room) {
     semaphore_begin();
     for (int i = 0; i < MANY; i++) {
         ops[i] = give(1, AT(i));
-        hear_calls(&rig, ":1\r\n", AT(i));
+        feed_calls(&rig, ":1\r\n", AT(i));
         CHECK_OUTCOME(ops[i], "ok");
     }
     for (int i = 0; i < MANY; i++) {
@@ -619,9 +619,9 @@ TEST(notes_that_are_deleted_along_have_room) {
         end(ops[i], AT(100));
     }
     hf_op *op = give(1, AT(101));
-    for (int i = 0; i < MANY; i++) hear_calls(&rig, ":1\r\n", AT(102));
+    for (int i = 0; i < MANY; i++) feed_calls(&rig, ":1\r\n", AT(102));
     CHECK(!op->done);
-    hear_calls(&rig, ":7\r\n", AT(102));
+    feed_calls(&rig, ":7\r\n", AT(102));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(op->result.value, 7);
     end(op, AT(103));

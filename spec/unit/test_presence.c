@@ -12,19 +12,19 @@ static void tell(void) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    hear_calls(&rig, ACQUIRED, AT(1));
+    feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(op, AT(1));
     rig_tick(&rig, AT(249));
-    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     rig_tick(&rig, AT(250));
     CHECK_SAID(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
-    hear(link_of(&rig, RENEWER), "+OK\r\n", AT(251));
+    feed(link_of(&rig, RENEWER), "+OK\r\n", AT(251));
 }
 
 TEST(a_name_is_told_after_a_quarter_of_a_second) {
     tell();
     rig_tick(&rig, AT(9000));
-    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     rig_end(&rig, AT(9001));
 }
 
@@ -42,8 +42,8 @@ TEST(a_name_is_told_though_the_acquire_took_long) {
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     rig_tick(&rig, AT(250));
-    CHECK_STR(said(link_of(&rig, RENEWER)), "");
-    hear_calls(&rig, ACQUIRED, AT(400));
+    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
+    feed_calls(&rig, ACQUIRED, AT(400));
     hf_op_end(op, AT(400));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(500));
     rig_tick(&rig, AT(500));
@@ -56,8 +56,9 @@ TEST(a_close_takes_the_name_back) {
     hf_client_close(&rig.client, AT(300));
     CHECK(!hf_client_is_quiet(&rig.client));
     rig_tick(&rig, AT(300));
-    CHECK(strncmp(said(link_of(&rig, RENEWER)), "DEL " NAME "\n", strlen("DEL " NAME "\n")) == 0);
-    hear(link_of(&rig, RENEWER), ":1\r\n:0\r\n", AT(301));
+    CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "DEL " NAME "\n", strlen("DEL " NAME "\n")) ==
+          0);
+    feed(link_of(&rig, RENEWER), ":1\r\n:0\r\n", AT(301));
     CHECK(hf_client_is_quiet(&rig.client));
     rig_end(&rig, AT(302));
 }
@@ -67,7 +68,8 @@ TEST(a_close_takes_the_name_back_over_a_connection_that_it_makes) {
     hf_session_closed(link_of(&rig, RENEWER), NULL, AT(260));
     hf_client_close(&rig.client, AT(300));
     rig_tick(&rig, AT(300));
-    CHECK(strncmp(said(link_of(&rig, RENEWER)), "DEL " NAME "\n", strlen("DEL " NAME "\n")) == 0);
+    CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "DEL " NAME "\n", strlen("DEL " NAME "\n")) ==
+          0);
     rig_end(&rig, AT(302));
 }
 
@@ -75,8 +77,8 @@ TEST(a_close_does_not_wait_where_nobody_answers) {
     tell();
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(260));
     rig_tick(&rig, AT(260));
-    said(link_of(&rig, RENEWER));
-    hear(link_of(&rig, RENEWER), ":0\r\n", AT(261));
+    output_of(link_of(&rig, RENEWER));
+    feed(link_of(&rig, RENEWER), ":0\r\n", AT(261));
     hf_client_close(&rig.client, AT(300));
     rig_tick(&rig, AT(300));
     CHECK(!hf_client_is_quiet(&rig.client));
@@ -91,16 +93,16 @@ TEST(a_name_lasts_as_long_as_what_is_held_and_is_told_again) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = 1000 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, ACQUIRED, AT(0));
+    feed_calls(&rig, ACQUIRED, AT(0));
     hf_op_end(op, AT(0));
     hf_time left = hold_of(&rig)->valid_until - AT(250);
     rig_tick(&rig, AT(250));
     char want[128];
     snprintf(want, sizeof want, "SET " NAME " host PX %d", (int)(left / HF_MS));
     CHECK_SAID(&rig, RENEWER, want);
-    hear(link_of(&rig, RENEWER), "+OK\r\n", AT(251));
+    feed(link_of(&rig, RENEWER), "+OK\r\n", AT(251));
     rig_sleep(&rig, AT(251), AT(100249));
-    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     rig_sleep(&rig, AT(100249), AT(100250)); /* again, before it is forgotten */
     snprintf(want, sizeof want, "SET " NAME " host PX %d", (int)(left / HF_MS) - 100000);
     CHECK_SAID(&rig, RENEWER, want);
@@ -117,7 +119,7 @@ TEST(who_has_its_answer_wakes_nobody) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    hear_calls(&rig, ACQUIRED, AT(1));
+    feed_calls(&rig, ACQUIRED, AT(1));
     CHECK_OUTCOME(op, "ok");
     rig_tick(&rig, AT(250));
     CHECK_SAID(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
@@ -131,17 +133,17 @@ TEST(a_name_that_nobody_answered_is_told_again_soon) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = 1000 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, ACQUIRED, AT(0));
+    feed_calls(&rig, ACQUIRED, AT(0));
     hf_op_end(op, AT(0));
     rig_tick(&rig, AT(250));
-    CHECK(strstr(said(link_of(&rig, RENEWER)), "SET " NAME));
+    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "SET " NAME));
     rig_sleep(&rig, AT(250), AT(2250)); /* no reply in time */
-    CHECK(!strstr(said(link_of(&rig, RENEWER)), "SET " NAME));
+    CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "SET " NAME));
     rig_sleep(&rig, AT(2250), AT(7250));
-    CHECK(strstr(said(link_of(&rig, RENEWER)), "SET " NAME));
-    hear(link_of(&rig, RENEWER), "+OK\r\n", AT(7251));
+    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "SET " NAME));
+    feed(link_of(&rig, RENEWER), "+OK\r\n", AT(7251));
     rig_sleep(&rig, AT(7251), AT(107249));
-    CHECK(!strstr(said(link_of(&rig, RENEWER)), "SET " NAME));
+    CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "SET " NAME));
     rig_end(&rig, AT(107250));
 }
 
@@ -149,13 +151,13 @@ TEST(who_holds_nothing_is_not_told) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    hear_calls(&rig, ACQUIRED, AT(1));
+    feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(op, AT(1));
     op = begin(&rig, HF_OP_RELEASE, AT(2));
-    hear_calls(&rig, ":1\r\n", AT(3));
+    feed_calls(&rig, ":1\r\n", AT(3));
     hf_op_end(op, AT(3));
     rig_tick(&rig, AT(250));
-    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
     rig_end(&rig, AT(251));
 }
@@ -164,10 +166,10 @@ TEST(without_a_name_nothing_is_told) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     rig_tick(&rig, AT(250));
-    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     hf_client_close(&rig.client, AT(300));
     rig_tick(&rig, AT(300));
-    CHECK(!strstr(said(link_of(&rig, RENEWER)), "holdfast_client"));
+    CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "holdfast_client"));
     rig_end(&rig, AT(301));
 }
 
@@ -179,7 +181,7 @@ TEST(a_name_that_cannot_be_sent_is_told_later) {
     rig_tick(&rig, AT(250));
     CHECK(memerr_failed());
     memerr_fail(0);
-    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     rig_end(&rig, AT(251));
 }
 
@@ -194,14 +196,14 @@ static hf_op *hold_and_wait_as(const hf_op_spec *wanted) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.agent = 7;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, ACQUIRED, AT(0));
+    feed_calls(&rig, ACQUIRED, AT(0));
     hf_op_end(op, AT(0));
     if (!hf_names_make(&other_names, hf_slice_of("j"))) abort();
     op = begin_spec(&rig, wanted, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(20000, 0, 0), AT(3));
-    said(link_of(&rig, HF_LINK_CALLS));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    output_of(link_of(&rig, HF_LINK_CALLS));
     return op;
 }
 
@@ -229,20 +231,20 @@ static void end_both(hf_time now) {
 TEST(a_wait_of_who_holds_something_is_told) {
     hf_op *op = hold_and_wait(7);
     rig_tick(&rig, AT(249));
-    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     rig_tick(&rig, AT(250));
     CHECK_SAID(&rig, RENEWER, WAIT_OF_ME("250") "\nSET " NAME " host 7 name PX 300000");
-    hear(link_of(&rig, RENEWER), ":1\r\n+OK\r\n", AT(251));
+    feed(link_of(&rig, RENEWER), ":1\r\n+OK\r\n", AT(251));
     rig_tick(&rig, AT(3249));
-    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     rig_tick(&rig, AT(3250)); /* again, before it is forgotten */
     CHECK_SAID(&rig, RENEWER, WAIT_OF_ME("3250"));
-    hear(link_of(&rig, RENEWER), ":1\r\n", AT(3251));
-    hear_calls(&rig, busy(20000, 0, 0), AT(3251)); /* it has looked meanwhile */
+    feed(link_of(&rig, RENEWER), ":1\r\n", AT(3251));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3251)); /* it has looked meanwhile */
     hf_op_interrupt(op, AT(3252));
-    hear_calls(&rig, ":1\r\n", AT(3253));
+    feed_calls(&rig, ":1\r\n", AT(3253));
     CHECK_OUTCOME(op, "interrupted");
-    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     hf_op_end(op, AT(3253));
     CHECK_SAID(&rig, RENEWER, "DEL holdfast_wait:me");
     end_both(AT(3254));
@@ -257,9 +259,9 @@ TEST(a_tenants_prefix_stands_before_its_names) {
                "EVALSHA wait 1 holdfast_wait:a:me " DRIVE_UUID ":2 l j 250 10000\n"
                "SET holdfast_client:a:" DRIVE_UUID " host 7 name PX 300000");
     hf_op_end(op, AT(251));
-    CHECK(strstr(said(link_of(&rig, RENEWER)), "DEL holdfast_wait:a:me"));
+    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "DEL holdfast_wait:a:me"));
     hf_client_close(&rig.client, AT(252));
-    CHECK(strstr(said(link_of(&rig, RENEWER)), "DEL holdfast_client:a:" DRIVE_UUID));
+    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "DEL holdfast_client:a:" DRIVE_UUID));
     end_both(AT(253));
 }
 
@@ -277,7 +279,7 @@ TEST(a_wait_is_told_as_its_member_in_the_queue) {
         CHECK_OR(strncmp(op->acquire.waiter, want, strlen(want)) == 0, "%s is not of %s", name,
                  op->acquire.waiter);
         snprintf(want, sizeof want, " %s l j ", name);
-        CHECK(strstr(said(link_of(&rig, RENEWER)), want));
+        CHECK(strstr(output_of(link_of(&rig, RENEWER)), want));
         end_both(AT(251));
     }
 }
@@ -286,15 +288,15 @@ TEST(a_wait_is_told_as_its_member_in_the_queue) {
 static bool is_taken_back_after(int ms) {
     hf_op *op = hold_and_wait(7);
     rig_tick(&rig, AT(250));
-    said(link_of(&rig, RENEWER));
-    hear(link_of(&rig, RENEWER), ":1\r\n+OK\r\n", AT(251));
+    output_of(link_of(&rig, RENEWER));
+    feed(link_of(&rig, RENEWER), ":1\r\n+OK\r\n", AT(251));
     hf_session_closed(link_of(&rig, RENEWER), NULL, AT(260));
     rig.refusing = true;
     hf_op_end(op, AT(300));
     rig_sleep(&rig, AT(300), AT(300 + ms));
     rig.refusing = false;
     rig_sleep(&rig, AT(300 + ms), AT(3000 + ms));
-    return strstr(said(link_of(&rig, RENEWER)), "DEL holdfast_wait:me");
+    return strstr(output_of(link_of(&rig, RENEWER)), "DEL holdfast_wait:me");
 }
 
 TEST(a_wait_is_taken_back_for_as_long_as_its_key_may_stand) {
@@ -308,22 +310,22 @@ TEST(a_wait_is_taken_back_until_the_server_answers) {
     CHECK(is_taken_back_after(0));
     hf_session_closed(link_of(&rig, RENEWER), NULL, AT(3001));
     rig_sleep(&rig, AT(3001), AT(3500));
-    CHECK(strstr(said(link_of(&rig, RENEWER)), "DEL holdfast_wait:me"));
+    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "DEL holdfast_wait:me"));
     rig_sleep(&rig, AT(3500), AT(6999)); /* silent: another connection */
-    CHECK(strstr(said(link_of(&rig, RENEWER)), "DEL holdfast_wait:me"));
-    hear(link_of(&rig, RENEWER), ":1\r\n", AT(7000));
+    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "DEL holdfast_wait:me"));
+    feed(link_of(&rig, RENEWER), ":1\r\n", AT(7000));
     hf_session_closed(link_of(&rig, RENEWER), NULL, AT(7001));
     rig_sleep(&rig, AT(7001), AT(8000));
-    CHECK(!strstr(said(link_of(&rig, RENEWER)), "DEL"));
+    CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "DEL"));
     end_both(AT(8001));
 }
 
 TEST(a_wait_that_ends_sooner_is_not_told) {
     hf_op *op = hold_and_wait(7);
     hf_op_interrupt(op, AT(100));
-    hear_calls(&rig, ":1\r\n", AT(101));
+    feed_calls(&rig, ":1\r\n", AT(101));
     hf_op_end(op, AT(101));
-    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     rig_tick(&rig, AT(250));
     CHECK_SAID(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
     end_both(AT(251));
@@ -334,7 +336,7 @@ TEST(a_wait_of_another_coroutine_is_not_told) {
     rig_tick(&rig, AT(250));
     CHECK_SAID(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
     hf_op_end(op, AT(251));
-    CHECK(!strstr(said(link_of(&rig, RENEWER)), "holdfast_wait"));
+    CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "holdfast_wait"));
     end_both(AT(252));
 }
 
@@ -344,25 +346,25 @@ TEST(who_waits_is_told_although_it_holds_nothing) {
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     rig_tick(&rig, AT(250));
     CHECK_SAID(&rig, RENEWER, "SET " NAME " host PX 300000");
-    hear(link_of(&rig, RENEWER), "+OK\r\n", AT(251));
+    feed(link_of(&rig, RENEWER), "+OK\r\n", AT(251));
     hf_op_end(op, AT(252));
-    CHECK(!strstr(said(link_of(&rig, RENEWER)), "holdfast_wait"));
+    CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "holdfast_wait"));
     rig_end(&rig, AT(253));
 }
 
 TEST(a_close_takes_the_waits_back) {
     hold_and_wait(7);
     rig_tick(&rig, AT(250));
-    said(link_of(&rig, RENEWER));
-    hear(link_of(&rig, RENEWER), ":1\r\n+OK\r\n", AT(251));
+    output_of(link_of(&rig, RENEWER));
+    feed(link_of(&rig, RENEWER), ":1\r\n+OK\r\n", AT(251));
     hf_client_close(&rig.client, AT(300));
     rig_tick(&rig, AT(300));
-    const char *text = said(link_of(&rig, RENEWER));
+    const char *text = output_of(link_of(&rig, RENEWER));
     CHECK_OR(strstr(text, "DEL holdfast_wait:me\n"), "%s", text);
     CHECK_OR(strstr(text, "DEL " NAME "\n"), "%s", text);
     hf_op_end(rig.client.ops, AT(301));
     rig_tick(&rig, AT(301));
-    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     end_both(AT(301));
 }
 
@@ -391,10 +393,10 @@ TEST(a_wait_that_could_not_be_told_again_is_taken_back) {
         rig_tick(&rig, AT(3250));
         failed = memerr_failed();
         memerr_fail(0);
-        said(link_of(&rig, RENEWER));
+        output_of(link_of(&rig, RENEWER));
         hf_op_end(op, AT(3251));
         rig_sleep(&rig, AT(3251), AT(4000));
-        CHECK(strstr(said(link_of(&rig, RENEWER)), "DEL holdfast_wait:me"));
+        CHECK(strstr(output_of(link_of(&rig, RENEWER)), "DEL holdfast_wait:me"));
         end_both(AT(4001));
     }
     CHECK(!failed);
@@ -411,12 +413,13 @@ TEST(the_waits_of_many_holds_are_told_for_some_of_them) {
         spec.names = &many[i];
         spec.agent = 7;
         hf_op *one = hf_client_begin(&rig.client, &spec, AT(4));
-        hear_calls(&rig, ACQUIRED, AT(4));
+        feed_calls(&rig, ACQUIRED, AT(4));
         hf_op_end(one, AT(4));
     }
     rig_tick(&rig, AT(250));
     int told = 0;
-    for (const char *at = said(link_of(&rig, RENEWER)); (at = strstr(at, "holdfast_wait:")); at++)
+    for (const char *at = output_of(link_of(&rig, RENEWER)); (at = strstr(at, "holdfast_wait:"));
+         at++)
         told++;
     CHECK_EQ_INT(told, 64);
     CHECK(op->presence.published);
@@ -428,21 +431,21 @@ TEST(a_second_close_takes_nothing_back) {
     tell();
     hf_client_close(&rig.client, AT(300));
     rig_tick(&rig, AT(300));
-    CHECK(strstr(said(link_of(&rig, RENEWER)), "DEL " NAME));
+    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "DEL " NAME));
     hf_client_close(&rig.client, AT(301));
     rig_tick(&rig, AT(301));
-    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     rig_end(&rig, AT(302));
 }
 
 TEST(a_wait_is_told_as_often_as_it_is_due_however_often_it_looks) {
     hf_op *op = hold_and_wait(7);
     rig_tick(&rig, AT(250));
-    said(link_of(&rig, RENEWER));
-    hear(link_of(&rig, RENEWER), ":1\r\n+OK\r\n", AT(251));
+    output_of(link_of(&rig, RENEWER));
+    feed(link_of(&rig, RENEWER), ":1\r\n+OK\r\n", AT(251));
     hf_presence_note_wait(op, AT(300));
     rig_tick(&rig, AT(300));
-    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     CHECK_EQ_U64(op->presence.publish_at, AT(3250));
     end_both(AT(301));
 }
@@ -465,7 +468,7 @@ TEST(who_has_only_asked_does_not_wait_yet) {
     rig.client.presence.check_at = AT(600);
     rig_tick(&rig, AT(600));
     CHECK(!op->presence.published);
-    CHECK(!strstr(said(link_of(&rig, RENEWER)), "holdfast_wait"));
+    CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "holdfast_wait"));
     rig_end(&rig, AT(601));
     hf_names_free(&other);
 }
@@ -477,18 +480,18 @@ TEST(a_wait_for_a_long_key_is_told_whole) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.agent = 7;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, ACQUIRED, AT(0));
+    feed_calls(&rig, ACQUIRED, AT(0));
     hf_op_end(op, AT(0));
     memset(key, 'j', sizeof key - 1);
     if (!hf_names_make(&other_names, hf_slice_of(key))) abort();
     spec.names = &other_names;
     spec.wait = 60 * HF_SECOND;
     op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(20000, 0, 0), AT(3));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
     rig_tick(&rig, AT(250));
-    CHECK(strstr(said(link_of(&rig, RENEWER)), key));
+    CHECK(strstr(output_of(link_of(&rig, RENEWER)), key));
     end_both(AT(251));
 }
 
@@ -497,14 +500,14 @@ static hf_op *wait_beside(hf_time now) {
     if (!hf_names_make(&other_names, hf_slice_of("j"))) abort();
     hf_op_spec spec = wait_of(8);
     hf_op *op = begin_spec(&rig, &spec, now);
-    hear_calls(&rig, busy(20000, 0, 0), now);
+    feed_calls(&rig, busy(20000, 0, 0), now);
     return op;
 }
 
 TEST(a_name_that_is_told_is_not_looked_at_before_it_is_due) {
     tell();
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(300));
-    hear_calls(&rig, ":1\r\n", AT(301));
+    feed_calls(&rig, ":1\r\n", AT(301));
     hf_op_end(op, AT(301));
     hf_op_end(wait_beside(AT(1000)), AT(1001));
     rig_tick(&rig, AT(1250));

@@ -46,8 +46,8 @@ static const char *wait_is(const char *wait) {
     return text;
 }
 
-static void all_say(const char *text) {
-    for (int i = 0; i < COUNT; i++) CHECK_STR(said_by(i), text);
+static void all_reply(const char *text) {
+    for (int i = 0; i < COUNT; i++) CHECK_STR(output_by(i), text);
 }
 
 /* ---- a majority ---- */
@@ -65,23 +65,24 @@ TEST(it_checks_in_the_pause_between_two_attempts) {
 
 TEST(it_asks_every_server_and_follows_what_a_majority_says) {
     hf_op *op = wait_for_k();
-    all_say(INFO_OF("k", OWN));
+    all_reply(INFO_OF("k", OWN));
     answers(0, 2, owner_is("else"), AT(2));
     answers(2, 4, owner_is(COPY), AT(2));
-    all_say("");
+    all_reply("");
     answer(4, owner_is("ffffffff-ffff-4fff-8fff-ffffffffffff:8"), AT(2));
-    all_say("GET holdfast_wait:ffffffff-ffff-4fff-8fff-ffffffffffff:8");
+    all_reply("GET holdfast_wait:ffffffff-ffff-4fff-8fff-ffffffffffff:8");
     answers(0, 2, "$-1\r\n", AT(2));
     answers(2, 5, wait_is("500 " ABOVE " l j"), AT(2));
-    all_say(INFO_OF("j", ABOVE));
+    all_reply(INFO_OF("j", ABOVE));
     answers(0, 2, "-ERR no\r\n", AT(2));
     answers(2, 5, owner_is("me"), AT(2));
-    all_say("GET holdfast_wait:me");
+    all_reply("GET holdfast_wait:me");
     answers(0, 5, wait_is("501 " OWN " l k"), AT(2));
     CHECK_OUTCOME(op, "deadlock");
-    CHECK_SAYS(op->failure.text, "the waits form a cycle: \"k\", held by "
-                                 "ffffffff-ffff-4fff-8fff-ffffffffffff:8, which waits for \"j\", "
-                                 "held by me; always take locks in the same order");
+    CHECK_CONTAINS(op->failure.text,
+                   "the waits form a cycle: \"k\", held by "
+                   "ffffffff-ffff-4fff-8fff-ffffffffffff:8, which waits for \"j\", "
+                   "held by me; always take locks in the same order");
     CHECK_EQ_INT(rig.client.holds.count, 0);
     hf_op_end(op, AT(2));
     finish(AT(3));
@@ -128,10 +129,10 @@ TEST(a_server_that_knows_no_program_and_refuses_its_text_is_asked_on) {
     hf_op *op = wait_for_k();
     hush();
     answer(0, "-NOSCRIPT no\r\n", AT(2));
-    CHECK(strncmp(said_by(0), "EVAL ", 5) == 0);
+    CHECK(strncmp(output_by(0), "EVAL ", 5) == 0);
     answer(0, "-NOPERM no\r\n", AT(2));
     answers(1, COUNT, owner_is("you"), AT(2));
-    all_say("GET holdfast_wait:you");
+    all_reply("GET holdfast_wait:you");
     hf_op_end(op, AT(2));
     finish(AT(3));
 }
@@ -188,9 +189,9 @@ TEST(a_server_that_hangs_delays_a_step_by_250_ms_at_most) {
         CHECK(op->deadlock.walk);
         answer(first + 2, owner_is("you"), AT(3));
         for (int i = hangs; i < hangs + 2; i++) hf_session_tick(link_at(i, CALLS), AT(252));
-        CHECK_STR(said(calls), "");
+        CHECK_STR(output_of(calls), "");
         for (int i = hangs; i < hangs + 2; i++) hf_session_tick(link_at(i, CALLS), AT(253));
-        CHECK_STR(said(calls), "GET holdfast_wait:you");
+        CHECK_STR(output_of(calls), "GET holdfast_wait:you");
         hf_op_end(op, AT(253));
         finish(AT(254));
     }
@@ -204,7 +205,7 @@ TEST(half_of_the_servers_hurry_nobody) {
     for (int i = 2; i < 4; i++) hf_session_tick(link_at(i, CALLS), AT(260));
     answer(2, owner_is("you"), AT(260));
     answer(3, owner_is("you"), AT(260));
-    for (int i = 0; i < 4; i++) CHECK_STR(said_by(i), "GET holdfast_wait:you");
+    for (int i = 0; i < 4; i++) CHECK_STR(output_by(i), "GET holdfast_wait:you");
     hf_op_end(op, AT(260));
     finish(AT(261));
     server_count = COUNT;
@@ -217,7 +218,7 @@ TEST(a_step_cuts_no_answer_of_the_next_one_short) {
     answers(0, 2, "$-1\r\n", AT(3));
     for (int i = 2; i < COUNT; i++) hf_session_tick(link_at(i, CALLS), AT(260));
     answers(2, COUNT, wait_is("500 " ABOVE " l j"), AT(260));
-    all_say(INFO_OF("j", ABOVE));
+    all_reply(INFO_OF("j", ABOVE));
     hf_op_end(op, AT(260));
     finish(AT(261));
 }
@@ -262,7 +263,7 @@ TEST(an_attempt_that_fails_is_the_last_one_in_a_circle) {
           !op->done);
     answers(0, COUNT, busy(20000, 0, 0), AT(300));
     CHECK_OUTCOME(op, "deadlock");
-    CHECK_SAYS(op->failure.text, "the waits form a cycle: \"k\", held by me; ");
+    CHECK_CONTAINS(op->failure.text, "the waits form a cycle: \"k\", held by me; ");
     hf_op_end(op, AT(300));
     finish(AT(301));
 }
@@ -272,7 +273,7 @@ TEST(a_check_outlives_its_acquire) {
     hf_op_end(op, AT(2));
     hush();
     answers(0, COUNT, owner_is("you"), AT(2));
-    all_say("");
+    all_reply("");
     finish(AT(3));
 }
 

@@ -15,10 +15,10 @@ static void lose_on(hf_hold *hold, int count) {
 static int answer_renewals(int from, hf_time now) {
     int renewals = 0;
     for (int i = from; i < COUNT; i++) {
-        const char *text = said(link_at(i, RENEWER));
+        const char *text = output_of(link_at(i, RENEWER));
         while ((text = strstr(text, "EVALSHA renew"))) {
             text++, renewals++;
-            hear(link_at(i, RENEWER), "*1\r\n:1\r\n", now);
+            feed(link_at(i, RENEWER), "*1\r\n:1\r\n", now);
         }
     }
     return renewals;
@@ -55,7 +55,7 @@ static void tick_from(hf_time from, hf_time to, int renewing) {
 }
 
 static bool is_asked(int i) {
-    return strstr(said_by(i), "EVALSHA acquire");
+    return strstr(output_by(i), "EVALSHA acquire");
 }
 
 #define BUSY "*5\r\n:0\r\n:1000\r\n:0\r\n:0\r\n$0\r\n\r\n"
@@ -85,7 +85,7 @@ static hf_time near_the_end(void) {
 TEST(a_server_that_says_yes_after_the_majority_has_ended_does_not_bring_it_back) {
     CHECK(near_the_end() > 39000);
     CHECK_EQ_INT(held("k")->state, HF_HOLD_HELD);
-    hear(link_at(0, CALLS), yes(90), AT(41500)); /* before anybody has looked at the clock */
+    feed(link_at(0, CALLS), yes(90), AT(41500)); /* before anybody has looked at the clock */
     tick(AT(41500));
     CHECK_EQ_INT(held("k")->state, HF_HOLD_LOST);
     finish(AT(41501));
@@ -95,10 +95,10 @@ TEST(nor_does_a_reentry) {
     near_the_end();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     hf_op *op = begin_round(&spec, AT(40600));
-    hear(link_at(0, CALLS), yes(90), AT(41500));
-    hear(link_at(0, CALLS), yes(90), AT(41500));
-    hear(link_at(3, CALLS), yes(90), AT(41500));
-    hear(link_at(4, CALLS), yes(90), AT(41500));
+    feed(link_at(0, CALLS), yes(90), AT(41500));
+    feed(link_at(0, CALLS), yes(90), AT(41500));
+    feed(link_at(3, CALLS), yes(90), AT(41500));
+    feed(link_at(4, CALLS), yes(90), AT(41500));
     tick(AT(41500));
     CHECK_OUTCOME(op, "lost");
     finish(AT(41501));
@@ -185,7 +185,7 @@ TEST(a_hold_that_is_not_renewed_does_not_ask_again) {
 
 static int count_asked(int i) {
     int asked = 0;
-    for (const char *at = said_by(i); (at = strstr(at, "EVALSHA acquire")); at++) asked++;
+    for (const char *at = output_by(i); (at = strstr(at, "EVALSHA acquire")); at++) asked++;
     return asked;
 }
 
@@ -217,11 +217,11 @@ static const char *all_renewed(int count) {
 static void answer_all(hf_session *link, hf_time now) {
     static char text[SAID_SIZE];
     int count;
-    memcpy(text, said(link), sizeof text);
+    memcpy(text, output_of(link), sizeof text);
     for (const char *at = text; (at = strstr(at, "EVALSHA ")); at++) {
         bool acquires = strncmp(at, "EVALSHA acquire", 15) == 0;
-        if (sscanf(at, "EVALSHA renew %d", &count) == 1) hear(link, all_renewed(count), now);
-        else hear(link, acquires ? yes(90) : ":1\r\n", now);
+        if (sscanf(at, "EVALSHA renew %d", &count) == 1) feed(link, all_renewed(count), now);
+        else feed(link, acquires ? yes(90) : ":1\r\n", now);
     }
     tick(now);
 }
@@ -294,7 +294,7 @@ TEST(a_release_that_has_waited_for_it_leaves_a_newer_one) {
     for (hf_time t = 1103; t < 5200 && !release->done; t += 5) tick(AT(t));
     CHECK_OUTCOME(release, "lost");
     CHECK_EQ_INT(held("k")->state, HF_HOLD_HELD);
-    CHECK_STR(said_by(0), "");
+    CHECK_STR(output_by(0), "");
     finish(AT(6000));
 }
 

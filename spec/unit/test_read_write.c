@@ -32,10 +32,10 @@ static hf_op *acquire(struct rig *rig, const hf_kind *kind, const char *caller, 
 
 static void take(struct rig *rig, const hf_kind *kind, const char *caller, hf_time now) {
     hf_op *op = acquire(rig, kind, caller, 0, now);
-    hear_calls(rig, ACQUIRED, now);
+    feed_calls(rig, ACQUIRED, now);
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, now);
-    said(link_of(rig, HF_LINK_CALLS));
+    output_of(link_of(rig, HF_LINK_CALLS));
 }
 
 TEST(each_half_has_an_owner_of_its_own) {
@@ -43,11 +43,11 @@ TEST(each_half_has_an_owner_of_its_own) {
     rw_begin(&rig);
     hf_op *read = acquire(&rig, &hf_kind_read, "me", 0, AT(0));
     CHECK_SAID(&rig, HF_LINK_CALLS, ASK(READER "1", "0", ""));
-    hear_calls(&rig, ACQUIRED, AT(1));
+    feed_calls(&rig, ACQUIRED, AT(1));
     CHECK_OUTCOME(read, "ok");
     hf_op *write = acquire(&rig, &hf_kind_write, "you", 0, AT(2));
     CHECK_SAID(&rig, HF_LINK_CALLS, ASK(READER "2:write", "0", ""));
-    hear_calls(&rig, busy(100, 0, 0), AT(3));
+    feed_calls(&rig, busy(100, 0, 0), AT(3));
     CHECK_OUTCOME(write, "busy");
     rig_end(&rig, AT(4));
 }
@@ -58,7 +58,7 @@ TEST(a_writer_names_itself_when_it_reads_and_no_other_does) {
     take(&rig, &hf_kind_write, "me", AT(0));
     hf_op *read = acquire(&rig, &hf_kind_read, "me", 0, AT(1));
     CHECK_SAID(&rig, HF_LINK_CALLS, ASK(READER "2", "0", "    " READER "1:write"));
-    hear_calls(&rig, ACQUIRED, AT(2));
+    feed_calls(&rig, ACQUIRED, AT(2));
     CHECK_OUTCOME(read, "ok");
     acquire(&rig, &hf_kind_read, "you", 0, AT(3));
     CHECK_SAID(&rig, HF_LINK_CALLS, ASK(READER "3", "0", ""));
@@ -102,10 +102,10 @@ static void wait_both(struct rig *rig, hf_op *ops[2]) {
     static const char *const callers[] = {"me", "you"};
     for (int i = 0; i < 2; i++) {
         ops[i] = acquire(rig, &hf_kind_read, callers[i], 10 * HF_SECOND, AT(10 * i));
-        hear_calls(rig, busy(20000, i, 0), AT(10 * i + 1));
-        if (i == 0) hear_subscribed(rig, AT(2));
-        hear_calls(rig, busy(20000, i, 0), AT(10 * i + 3));
-        said(link_of(rig, HF_LINK_CALLS));
+        feed_calls(rig, busy(20000, i, 0), AT(10 * i + 1));
+        if (i == 0) feed_subscribed(rig, AT(2));
+        feed_calls(rig, busy(20000, i, 0), AT(10 * i + 3));
+        output_of(link_of(rig, HF_LINK_CALLS));
     }
 }
 
@@ -114,7 +114,7 @@ TEST(one_message_lets_all_readers_of_a_client_in) {
     hf_op *ops[2];
     rw_begin(&rig);
     wait_both(&rig, ops);
-    hear_message(&rig, "1 grants r 77 2000 2 1 " PLACE " 2 " PLACE " k", AT(100));
+    feed_message(&rig, "1 grants r 77 2000 2 1 " PLACE " 2 " PLACE " k", AT(100));
     for (int i = 0; i < 2; i++) {
         CHECK_OUTCOME(ops[i], "ok");
         CHECK(ops[i]->hold->granted);
@@ -140,7 +140,7 @@ TEST(what_is_no_such_message_lets_nobody_in) {
         hf_op *ops[2];
         rw_begin(&rig);
         wait_both(&rig, ops);
-        hear_message(&rig, texts[i], AT(100));
+        feed_message(&rig, texts[i], AT(100));
         CHECK(!ops[0]->done || ops[0]->failure.code != HF_OK);
         rig_end(&rig, AT(101));
     }
@@ -151,9 +151,9 @@ TEST(a_release_names_the_grant_that_it_has_not_confirmed) {
     hf_op *ops[2];
     rw_begin(&rig);
     wait_both(&rig, ops);
-    hear_message(&rig, "1 grant r 1 " PLACE " 77 2000 k", AT(100));
+    feed_message(&rig, "1 grant r 1 " PLACE " 77 2000 k", AT(100));
     hf_op_end(ops[0], AT(100));
-    said(link_of(&rig, HF_LINK_CALLS));
+    output_of(link_of(&rig, HF_LINK_CALLS));
     begin_rw(&rig, HF_OP_RELEASE, &hf_kind_read, "me", 0, AT(101));
     CHECK_SAID(&rig, HF_LINK_CALLS,
                "EVALSHA rw_release " KEYS_OF_RW READER "1 2000 0 30000  1r" DRIVE_UUID ":1:1000");
@@ -176,7 +176,7 @@ TEST(a_stray_grant_is_left_by_its_half) {
     hf_op *ops[2];
     rw_begin(&rig);
     wait_both(&rig, ops);
-    hear_message(&rig, "1 grant w 9 " PLACE " 77 2000 k", AT(100));
+    feed_message(&rig, "1 grant w 9 " PLACE " 77 2000 k", AT(100));
     rig_tick(&rig, AT(101));
     CHECK_SAID(&rig, HF_LINK_RENEWER,
                "EVALSHA rw_leave " KEYS_OF_RW READER "9:write 2000 0 1w" DRIVE_UUID ":9:0 ");
@@ -193,7 +193,7 @@ TEST(each_half_is_renewed_with_the_keys_of_its_leases) {
     CHECK_SAID(&rig, HF_LINK_RENEWER,
                "EVALSHA rw_renew 4 k {k}:" READER "1:rwlock_timeout:1 k {k}:" READER
                "2:rwlock_timeout:1 " READER "1 30000 " READER "2 30000");
-    hear(link_of(&rig, HF_LINK_RENEWER), "*2\r\n:1\r\n:1\r\n", AT(10001));
+    feed(link_of(&rig, HF_LINK_RENEWER), "*2\r\n:1\r\n:1\r\n", AT(10001));
     rig_tick(&rig, AT(10600));
     CHECK_SAID(&rig, HF_LINK_RENEWER, "EVALSHA rw_renew 2 k k " READER "3:write 30000");
     rig_end(&rig, AT(10601));
@@ -218,12 +218,12 @@ TEST(a_caller_that_blocks_does_not_wait_for_another_coroutine) {
         spec.wait = HF_SECOND;
         spec.blocking = true;
         hf_op *op = begin_spec(&rig, &spec, AT(1));
-        hear_calls(&rig, busy(20000, cases[i].ahead, cases[i].foreign), AT(2));
+        feed_calls(&rig, busy(20000, cases[i].ahead, cases[i].foreign), AT(2));
         CHECK_STR(outcome(op), cases[i].waits ? "deadlock" : "under way");
         spec.blocking = false; /* of a loop: the other one can go on */
         spec.caller = hf_slice_of("third");
         op = begin_spec(&rig, &spec, AT(2));
-        hear_calls(&rig, busy(20000, cases[i].ahead, cases[i].foreign), AT(2));
+        feed_calls(&rig, busy(20000, cases[i].ahead, cases[i].foreign), AT(2));
         CHECK_OUTCOME(op, "under way");
         rig_end(&rig, AT(3));
     }
@@ -239,17 +239,17 @@ TEST(a_reader_follows_its_own_write_lock_that_is_cleaned_up) {
     hf_op *release = begin_rw(&rig, HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(10001));
     hf_op_abandon(release, AT(10002));
     hf_op *op = acquire(&rig, &hf_kind_read, "me", 0, AT(10002));
-    hear_calls(&rig, busy(20000, 0, 0), AT(10003));
+    feed_calls(&rig, busy(20000, 0, 0), AT(10003));
     CHECK_EQ_INT(op->state, HF_ACQUIRE_FOLLOWING);
-    said(link_of(&rig, HF_LINK_CALLS));
-    hear(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n", AT(10004));
+    output_of(link_of(&rig, HF_LINK_CALLS));
+    feed(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n", AT(10004));
     CHECK_EQ_INT(op->state, HF_ACQUIRE_FOLLOWING);
     rig_serve(&rig, AT(10004));
-    const char *next = said(link_of(&rig, HF_LINK_CALLS));
+    const char *next = output_of(link_of(&rig, HF_LINK_CALLS));
     CHECK_OR(strncmp(next, "EVALSHA rw_leave ", 17) == 0 && !strchr(next, '\n'), "%s", next);
-    hear_calls(&rig, ":1\r\n", AT(10005));
+    feed_calls(&rig, ":1\r\n", AT(10005));
     CHECK_SAID(&rig, HF_LINK_CALLS, ASK(READER "2", "0", ""));
-    hear_calls(&rig, ACQUIRED, AT(10006));
+    feed_calls(&rig, ACQUIRED, AT(10006));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(10007));
 }
@@ -260,7 +260,7 @@ TEST(info_tells_how_many_read) {
     hf_op *op = begin_rw(&rig, HF_OP_INFO, &hf_kind_read, "me", 0, AT(0));
     CHECK_SAID(&rig, HF_LINK_CALLS,
                "EVALSHA rw_info 3 k redisson_lock_token:{k} holdfast_queue:{k} " DRIVE_UUID);
-    hear_calls(&rig, "*7\r\n$1\r\nx\r\n:1\r\n:20000\r\n$2\r\n77\r\n:0\r\n:-1\r\n:3\r\n", AT(1));
+    feed_calls(&rig, "*7\r\n$1\r\nx\r\n:1\r\n:20000\r\n$2\r\n77\r\n:0\r\n:-1\r\n:3\r\n", AT(1));
     CHECK_EQ_INT(op->result.info->readers, 3);
     rig_end(&rig, AT(2));
 }
@@ -285,14 +285,14 @@ TEST(a_grant_is_confirmed_although_it_was_entered_again) {
     struct rig rig;
     rw_begin(&rig);
     hf_op *op = acquire(&rig, &hf_kind_read, "me", 10 * HF_SECOND, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(20000, 0, 0), AT(3));
-    hear_message(&rig, "1 grant r 1 " PLACE " 77 2000 k", AT(10));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    feed_message(&rig, "1 grant r 1 " PLACE " 77 2000 k", AT(10));
     CHECK_OUTCOME(op, "ok");
     take(&rig, &hf_kind_read, "me", AT(11));
     rig_sleep(&rig, AT(11), AT(5000));
-    CHECK(strstr(said(link_of(&rig, HF_LINK_RENEWER)), "1r" DRIVE_UUID ":1:1000"));
+    CHECK(strstr(output_of(link_of(&rig, HF_LINK_RENEWER)), "1r" DRIVE_UUID ":1:1000"));
     rig_end(&rig, AT(5001));
 }
 

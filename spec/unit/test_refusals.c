@@ -63,8 +63,8 @@ static int refuse(const char *error, hf_time now, hf_time until) {
     int commands = 0;
     for (; now < until; now += 10 * HF_MS) {
         rig_tick(&rig, now);
-        for (const char *at = said(link_of(&rig, CALLS)); *at; commands++) {
-            hear_calls(&rig, error, now);
+        for (const char *at = output_of(link_of(&rig, CALLS)); *at; commands++) {
+            feed_calls(&rig, error, now);
             at = strchr(at, '\n') ? strchr(at, '\n') + 1 : "";
         }
     }
@@ -80,7 +80,7 @@ TEST(a_wait_outlasts_a_refusal) {
         CHECK_OR(!op->done, "%d: %s", i, op->failure.text);
         CHECK_OR(tries > 40 && tries < 130, "%d: %d", i, tries);
         rig_sleep(&rig, AT(20000), AT(20500));
-        hear_calls(&rig, waiter->good, AT(20500));
+        feed_calls(&rig, waiter->good, AT(20500));
         CHECK_OR(strcmp(outcome(op), "ok") == 0, "%d: %s", i, outcome(op));
         rig_end(&rig, AT(20500));
     }
@@ -107,8 +107,8 @@ TEST(a_call_without_a_wait_fails_at_once_when_writes_are_refused) {
     for (int i = 0; i < KINDS * WRITES; i++) {
         if (WAITERS[i % KINDS].reads) continue;
         hf_op *op = begin_waiter(&WAITERS[i % KINDS], 0, AT(0));
-        said(link_of(&rig, CALLS));
-        hear_calls(&rig, OF_WRITES[i / KINDS], AT(1));
+        output_of(link_of(&rig, CALLS));
+        feed_calls(&rig, OF_WRITES[i / KINDS], AT(1));
         CHECK_OR(strcmp(outcome(op), "unreachable") == 0, "%d: %s", i, outcome(op));
         CHECK(!strstr(op->failure.text, "can be reached"));
         rig_end(&rig, AT(1));
@@ -119,8 +119,8 @@ TEST(a_refusal_does_not_shorten_the_lease_of_what_is_entered_again) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 60 * HF_SECOND, AT(5000));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, NOREPLICAS, AT(5001));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, NOREPLICAS, AT(5001));
     CHECK_OUTCOME(op, "unreachable");
     CHECK(!hold->in_flight && hold->state == HF_HOLD_HELD);
     rig_end(&rig, AT(5001));
@@ -132,7 +132,7 @@ TEST(a_wait_in_the_queue_outlasts_a_refusal) {
     refuse(NOREPLICAS, AT(10), AT(50000));
     CHECK_OUTCOME(op, "under way");
     rig_sleep(&rig, AT(50000), AT(50500));
-    hear_calls(&rig, ACQUIRED, AT(50500));
+    feed_calls(&rig, ACQUIRED, AT(50500));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(50500));
 }
@@ -147,7 +147,7 @@ TEST(what_was_refused_outlasts_an_outage_too) {
     CHECK_OUTCOME(op, "under way");
     rig.refusing = false;
     rig_sleep(&rig, AT(20000), AT(22000));
-    hear_calls(&rig, ACQUIRED, AT(22000));
+    feed_calls(&rig, ACQUIRED, AT(22000));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(22000));
 }
@@ -168,7 +168,7 @@ TEST(a_wait_without_end_outlasts_any_refusal) {
     hf_op *op = begin_waiter(&WAITERS[KINDS - 2], HF_NEVER, AT(0));
     refuse(NOREPLICAS, AT(0), AT(1000 * 3700));
     CHECK_OUTCOME(op, "under way");
-    hear_calls(&rig, WAITERS[KINDS - 2].good, AT(1000 * 3700));
+    feed_calls(&rig, WAITERS[KINDS - 2].good, AT(1000 * 3700));
     rig_end(&rig, AT(1000 * 3700));
 }
 
@@ -184,8 +184,8 @@ TEST(a_permit_that_is_refused_is_given_back_later) {
         CHECK_OR(tries > 30 && tries < 200, "%d", tries);
         CHECK(!hf_client_is_quiet(&rig.client));
         rig_sleep(&rig, AT(60000), AT(61100));
-        CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA semaphore_release "));
-        hear_calls(&rig, ":1\r\n:1\r\n", AT(61100));
+        CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA semaphore_release "));
+        feed_calls(&rig, ":1\r\n:1\r\n", AT(61100));
         CHECK(hf_client_is_quiet(&rig.client));
         rig_end(&rig, AT(61100));
     }
@@ -202,8 +202,8 @@ TEST(a_release_that_is_refused_goes_on_for_its_lease) {
         int tries = refuse(OF_WRITES[i], AT(20), AT(25000));
         CHECK_OR(tries > 10 && tries < 100, "%d", tries);
         rig_sleep(&rig, AT(25000), AT(26000));
-        CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA leave "));
-        hear_calls(&rig, ":1\r\n", AT(26000));
+        CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave "));
+        feed_calls(&rig, ":1\r\n", AT(26000));
         CHECK(hf_client_is_quiet(&rig.client));
         rig_end(&rig, AT(26000));
     }
@@ -225,9 +225,9 @@ TEST(a_shared_owner_waits_until_its_refused_release_is_done) {
     CHECK_OUTCOME(op, "under way");
     CHECK_OR(tries < 40, "%d", tries);
     rig_sleep(&rig, AT(10000), AT(11100));
-    hear_calls(&rig, ":1\r\n", AT(11100));
+    feed_calls(&rig, ":1\r\n", AT(11100));
     rig_tick(&rig, AT(11100));
-    hear_calls(&rig, ACQUIRED, AT(11101));
+    feed_calls(&rig, ACQUIRED, AT(11101));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(11101));
 }
@@ -237,9 +237,9 @@ TEST(a_shared_owner_waits_until_its_refused_release_is_done) {
 static hf_op *complete(hf_time now) {
     rig_begin(&rig);
     hf_op *op = begin_on(HF_OP_ACQUIRE, &hf_kind_guard, 0, now);
-    hear_calls(&rig, ACQUIRED, now);
+    feed_calls(&rig, ACQUIRED, now);
     hf_op_end(op, now);
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     hf_op_spec spec = spec_of(&rig, HF_OP_COMPLETE);
     spec.lock_kind = &hf_kind_guard;
     spec.result = hf_slice_of("done");
@@ -253,7 +253,7 @@ TEST(a_record_that_is_refused_is_written_late) {
         refuse(refusal(i), AT(0), AT(1000));
         CHECK_OUTCOME(op, "under way");
         rig_sleep(&rig, AT(1000), AT(1500));
-        hear_calls(&rig, ":1\r\n", AT(1500));
+        feed_calls(&rig, ":1\r\n", AT(1500));
         CHECK_OUTCOME(op, "ok");
         rig_end(&rig, AT(1500));
     }
@@ -269,8 +269,8 @@ TEST(a_record_is_written_behind_its_callers_end) {
         refuse(NOREPLICAS, AT(3000), AT(10000));
         CHECK(!hf_client_is_quiet(&rig.client));
         rig_sleep(&rig, AT(10000), AT(10500));
-        CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA complete "));
-        hear_calls(&rig, ":1\r\n", AT(10500));
+        CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA complete "));
+        feed_calls(&rig, ":1\r\n", AT(10500));
         CHECK(hf_client_is_quiet(&rig.client));
         rig_end(&rig, AT(10500));
     }

@@ -9,8 +9,8 @@ static struct rig rig;
 #define CALLS HF_LINK_CALLS
 #define RENEWER HF_LINK_RENEWER
 
-static void hear_renewer(const char *text, hf_time now) {
-    hear(link_of(&rig, RENEWER), text, now);
+static void feed_renewer(const char *text, hf_time now) {
+    feed(link_of(&rig, RENEWER), text, now);
     rig_serve(&rig, now);
 }
 
@@ -41,7 +41,7 @@ static void add_many(int count, hf_time lease, hf_time now) {
 
 /* How many locks the next renewal on the wire is about. */
 static int batch_size(void) {
-    const char *text = said(link_of(&rig, RENEWER));
+    const char *text = output_of(link_of(&rig, RENEWER));
     int count = 0;
     return sscanf(text, "EVALSHA renew %d", &count) == 1 ? count : 0;
 }
@@ -51,7 +51,7 @@ static void answer_batch(int count, const char *result, hf_time now) {
     int size = snprintf(bytes, sizeof bytes, "*%d\r\n", count);
     for (int i = 0; i < count; i++)
         size += snprintf(bytes + size, sizeof bytes - (size_t)size, "%s\r\n", result);
-    hear_renewer(bytes, now);
+    feed_renewer(bytes, now);
 }
 
 /* ---- renewing ---- */
@@ -109,7 +109,7 @@ TEST(at_most_a_hundred_in_a_batch) {
     rig_begin(&rig);
     add_many(250, 30 * HF_SECOND, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
-    const char *text = said(link_of(&rig, RENEWER));
+    const char *text = output_of(link_of(&rig, RENEWER));
     CHECK(strncmp(text, "EVALSHA renew 100 k000 k001 ", 28) == 0);
     const char *second = strchr(text, '\n');
     CHECK(second && strncmp(second, "\nEVALSHA renew 100 k100 ", 24) == 0);
@@ -144,7 +144,7 @@ TEST(each_shard_renews_its_own_keys) {
     for (size_t node = 0; node < 2; node++) {
         hf_session *renewer = &rig.client.nodes[node]->links[HF_LINK_RENEWER];
         open_session(renewer, AT(10000));
-        char *word = strtok((char *)(uintptr_t)said(renewer), " \n");
+        char *word = strtok((char *)(uintptr_t)output_of(renewer), " \n");
         for (; word; word = strtok(NULL, " \n")) {
             if (word[0] != 'k') continue;
             keys++;
@@ -203,7 +203,7 @@ TEST(each_gets_its_own_answer) {
     hf_hold *d = add_hold("d", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK_EQ_INT(batch_size(), 4);
-    hear_renewer("*3\r\n:1\r\n:-1\r\n:-2\r\n", AT(10001)); /* and one is missing */
+    feed_renewer("*3\r\n:1\r\n:-1\r\n:-2\r\n", AT(10001)); /* and one is missing */
     CHECK_EQ_INT(a->state, HF_HOLD_HELD);
     CHECK_EQ_INT(b->reason, HF_LOST_DELETED);
     CHECK_EQ_INT(c->reason, HF_LOST_TAKEN);
@@ -234,7 +234,7 @@ TEST(a_short_lease_does_not_hurry_the_others) {
     CHECK_EQ_INT(b->state, HF_HOLD_LOST);
     CHECK_EQ_INT(a->failures, 0);
     CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
-    hear_renewer("*1\r\n:1\r\n*1\r\n:1\r\n", AT(10080));
+    feed_renewer("*1\r\n:1\r\n*1\r\n:1\r\n", AT(10080));
     CHECK_EQ_U64(a->valid_until, AT(10000 + 29698));
     rig_end(&rig, AT(11000));
 }
@@ -287,13 +287,13 @@ TEST(one_key_that_is_refused_does_not_take_the_others_along) {
         hf_hold *holds[5];
         renew_five(holds);
         CHECK_EQ_INT(batch_size(), 5);
-        hear_renewer(errors[n], AT(10001));
+        feed_renewer(errors[n], AT(10001));
         rig_tick(&rig, AT(10001));
         CHECK_SAID(&rig, RENEWER,
                    "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 30000\n"
                    "EVALSHA renew 1 c me 30000\nEVALSHA renew 1 d me 30000\n"
                    "EVALSHA renew 1 e me 30000");
-        for (int i = 0; i < 5; i++) hear_renewer(i == 1 ? errors[n] : "*1\r\n:1\r\n", AT(10002));
+        for (int i = 0; i < 5; i++) feed_renewer(i == 1 ? errors[n] : "*1\r\n:1\r\n", AT(10002));
         for (int i = 0; i < 5; i++) {
             CHECK_EQ_U64(holds[i]->valid_until, AT(i == 1 ? 29698 : 10001 + 29698));
             CHECK_EQ_INT(holds[i]->at_risk, i == 1);
@@ -303,7 +303,7 @@ TEST(one_key_that_is_refused_does_not_take_the_others_along) {
             rig_sleep(&rig, AT(ms), AT(ms + 10));
             int size = batch_size();
             CHECK(size <= 1);
-            if (size == 1) hear_renewer(errors[n], AT(ms + 10));
+            if (size == 1) feed_renewer(errors[n], AT(ms + 10));
             alone += size;
         }
         CHECK(alone > 3);
@@ -324,9 +324,9 @@ TEST(a_batch_without_an_answer_is_not_split) {
     for (int closed = 0; closed < 2; closed++) {
         hf_hold *holds[5];
         renew_five(holds);
-        said(link_of(&rig, RENEWER));
+        output_of(link_of(&rig, RENEWER));
         if (closed) hf_session_closed(link_of(&rig, RENEWER), "reset", AT(10001));
-        else hear_renewer("-LOADING wait\r\n", AT(10001));
+        else feed_renewer("-LOADING wait\r\n", AT(10001));
         rig_sleep(&rig, AT(10001), AT(10200));
         CHECK_EQ_INT(batch_size(), 5);
         CHECK_EQ_U64(rig.client.splits, 0);
@@ -342,24 +342,24 @@ TEST(a_server_that_has_refused_three_batches_takes_one_key_at_a_time) {
         rig_sleep(&rig, AT(now), AT(now + 3));
         if (round <= 3) {
             CHECK_EQ_INT(batch_size(), 5);
-            hear_renewer("-CROSSSLOT no\r\n", AT(now));
+            feed_renewer("-CROSSSLOT no\r\n", AT(now));
             rig_tick(&rig, AT(now));
         }
         CHECK_SAID(&rig, RENEWER,
                    "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 30000\n"
                    "EVALSHA renew 1 c me 30000\nEVALSHA renew 1 d me 30000\n"
                    "EVALSHA renew 1 e me 30000");
-        for (int i = 0; i < 5; i++) hear_renewer("*1\r\n:1\r\n", AT(now + 3));
+        for (int i = 0; i < 5; i++) feed_renewer("*1\r\n:1\r\n", AT(now + 3));
     }
     CHECK_EQ_U64(rig.client.splits, 3);
     rig_end(&rig, AT(60000));
 }
 
-static void hear_refusal_of_five(hf_time now) {
-    hear_renewer("-ERR no\r\n", now);
+static void feed_refusal_of_five(hf_time now) {
+    feed_renewer("-ERR no\r\n", now);
     rig_tick(&rig, now);
-    said(link_of(&rig, RENEWER));
-    for (int i = 0; i < 5; i++) hear_renewer("*1\r\n:1\r\n", now);
+    output_of(link_of(&rig, RENEWER));
+    for (int i = 0; i < 5; i++) feed_renewer("*1\r\n:1\r\n", now);
 }
 
 TEST(a_server_that_takes_a_batch_between_two_refusals_gets_batches_for_ever) {
@@ -368,7 +368,7 @@ TEST(a_server_that_takes_a_batch_between_two_refusals_gets_batches_for_ever) {
     for (int round = 1; round <= 12; round++) {
         rig_sleep(&rig, AT(10000 * round), AT(10000 * round));
         CHECK_EQ_INT(batch_size(), 5);
-        if (round % 3 > 0) hear_refusal_of_five(AT(10000 * round));
+        if (round % 3 > 0) feed_refusal_of_five(AT(10000 * round));
         else answer_batch(5, ":1", AT(10000 * round));
         CHECK_EQ_INT((int)rig.client.splits, round % 3);
     }
@@ -385,9 +385,9 @@ TEST(a_minute_after_too_many_refusals_a_batch_is_tried_again) {
             rig_sleep(&rig, AT(10000 * round), AT(10000 * round));
             CHECK_OR(batch_size() == (batch ? 5 : 1), "round %d", round);
             if (batch && well && round >= 9) answer_batch(5, ":1", AT(10000 * round));
-            else if (batch) hear_refusal_of_five(AT(10000 * round));
+            else if (batch) feed_refusal_of_five(AT(10000 * round));
             else
-                for (int i = 0; i < 5; i++) hear_renewer("*1\r\n:1\r\n", AT(10000 * round));
+                for (int i = 0; i < 5; i++) feed_renewer("*1\r\n:1\r\n", AT(10000 * round));
         }
         CHECK_EQ_INT((int)rig.client.splits, well ? 0 : 5);
         rig_end(&rig, AT(170000));
@@ -398,13 +398,13 @@ TEST(a_minute_after_too_many_refusals_a_batch_is_tried_again) {
 TEST(a_batch_that_is_split_leaves_alone_what_has_ended) {
     hf_hold *holds[5];
     renew_five(holds);
-    said(link_of(&rig, RENEWER));
+    output_of(link_of(&rig, RENEWER));
     hf_client_abandon(&rig.client, holds[0], 1, AT(10001));
     hf_client_lose(&rig.client, holds[1], HF_LOST_TAKEN);
     hf_client_abandon(&rig.client, holds[1], 1, AT(10001));
-    hear_renewer("-NOPERM no\r\n", AT(10002));
+    feed_renewer("-NOPERM no\r\n", AT(10002));
     rig_tick(&rig, AT(10002));
-    const char *text = said(link_of(&rig, RENEWER));
+    const char *text = output_of(link_of(&rig, RENEWER));
     CHECK(strstr(text, "EVALSHA leave 4 a ") && !strstr(text, "renew 1 a "));
     CHECK(!strstr(text, " b "));
     CHECK(strstr(text, "EVALSHA renew 1 c ") && strstr(text, "EVALSHA renew 1 e "));
@@ -421,14 +421,14 @@ TEST(a_failed_renewal_is_retried_within_the_lease) {
         rig_sleep(&rig, AT(ms - 10), AT(ms));
         if (batch_size() == 0) continue;
         tries++;
-        hear_renewer("-OOM command not allowed\r\n", AT(ms));
+        feed_renewer("-OOM command not allowed\r\n", AT(ms));
         CHECK(hold->at_risk);
         CHECK(hf_hold_is_valid(hold, AT(ms)));
     }
     CHECK_OR(tries >= 15 && tries <= 60, "%d tries", tries);
     CHECK_EQ_INT(hold->failures, tries);
     rig_sleep(&rig, AT(29000), AT(29200));
-    hear_renewer("*1\r\n:1\r\n", AT(29200));
+    feed_renewer("*1\r\n:1\r\n", AT(29200));
     CHECK(!hold->at_risk);
     CHECK_EQ_INT(hold->failures, 0);
     rig_end(&rig, AT(30000));
@@ -501,7 +501,7 @@ TEST(a_confirmation_has_all_that_is_left_for_its_connection) {
     CHECK_SAID(&rig, RENEWER, CONFIRM_K);
     tick_until(AT(195));
     CHECK_EQ_INT(hold->failures, 0);
-    hear_renewer(":1\r\n", AT(195));
+    feed_renewer(":1\r\n", AT(195));
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
     CHECK_EQ_U64(hold->valid_until, hf_lease_end(AT(170), 30 * HF_SECOND));
     rig_end(&rig, AT(1000));
@@ -515,9 +515,9 @@ TEST(a_slow_answer_to_a_confirmation_is_in_time) {
     hf_session_opened(link, AT(1));
     hf_hold *hold = add_grant();
     rig_sleep(&rig, AT(50), AT(100));
-    CHECK(strstr(said(link), "EVALSHA extend"));
+    CHECK(strstr(output_of(link), "EVALSHA extend"));
     rig_sleep(&rig, AT(100), AT(190));
-    hear_renewer(":1\r\n", AT(190));
+    feed_renewer(":1\r\n", AT(190));
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
     CHECK_EQ_INT(hold->failures, 0);
     CHECK_EQ_U64(link->opens, 1);
@@ -536,7 +536,7 @@ TEST(half_of_what_is_left_is_for_a_new_connection) {
     CHECK_EQ_INT(hold->failures, 1);
     CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 2);
     CHECK_EQ_INT(batch_size(), 1);
-    hear_renewer("*1\r\n:1\r\n", AT(2900));
+    feed_renewer("*1\r\n:1\r\n", AT(2900));
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
     rig_end(&rig, AT(4000));
 }
@@ -547,10 +547,10 @@ TEST(a_link_that_the_callers_have_too_is_not_given_up_early) {
     rig_begin_with(&rig, &config);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     begin(&rig, HF_OP_PING, AT(900));
-    hear(link_of(&rig, HF_LINK_CALLS), "+PONG\r\n", AT(901));
+    feed(link_of(&rig, HF_LINK_CALLS), "+PONG\r\n", AT(901));
     rig_sleep(&rig, AT(901), AT(2900));
     CHECK_EQ_INT(hold->failures, 0);
-    hear(link_of(&rig, HF_LINK_CALLS), "*1\r\n:1\r\n", AT(2900));
+    feed(link_of(&rig, HF_LINK_CALLS), "*1\r\n:1\r\n", AT(2900));
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
     CHECK_EQ_U64(link_of(&rig, HF_LINK_CALLS)->opens, 1);
     rig_end(&rig, AT(4000));
@@ -561,7 +561,7 @@ TEST(a_link_that_answers_that_it_is_loading_is_not_given_up) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     for (int ms = 10000; ms < 25000; ms += 10) {
         rig_sleep(&rig, AT(ms - 10), AT(ms));
-        if (batch_size() > 0) hear_renewer("-LOADING Redis is loading\r\n", AT(ms));
+        if (batch_size() > 0) feed_renewer("-LOADING Redis is loading\r\n", AT(ms));
     }
     CHECK(hold->failures > 0);
     CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
@@ -593,7 +593,7 @@ TEST(a_renewal_lost_with_its_connection_is_sent_again) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
-    said(link_of(&rig, RENEWER));
+    output_of(link_of(&rig, RENEWER));
     hf_session_closed(link_of(&rig, RENEWER), "reset", AT(10100));
     rig_sleep(&rig, AT(10100), AT(10200));
     CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
@@ -636,7 +636,7 @@ TEST(an_answer_of_another_kind_is_a_failure) {
         rig_begin(&rig);
         hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
         rig_sleep(&rig, AT(0), AT(10000));
-        hear_renewer(replies[i], AT(10001));
+        feed_renewer(replies[i], AT(10001));
         CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
         CHECK(hold->at_risk && !hold->in_flight);
         CHECK_EQ_U64(hold->valid_until, AT(29698));
@@ -652,7 +652,7 @@ TEST(a_client_may_renew_over_its_callers_link) {
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK_SAID(&rig, CALLS, "EVALSHA renew 1 k me 30000");
     CHECK_EQ_INT(link_of(&rig, RENEWER)->state, HF_SESSION_CLOSED);
-    hear_calls(&rig, "*1\r\n:1\r\n", AT(10001));
+    feed_calls(&rig, "*1\r\n:1\r\n", AT(10001));
     CHECK_EQ_U64(hold->wake_at, AT(20000));
     rig_end(&rig, AT(11000));
 }
@@ -664,13 +664,13 @@ static hf_hold *granted_hold(bool renewed) {
     spec.wait = HF_NEVER;
     spec.renewed = renewed;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(0));
-    hear_subscribed(&rig, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(0));
-    hear_message(&rig, GRANT("1", "88"), AT(100));
+    feed_calls(&rig, busy(20000, 0, 0), AT(0));
+    feed_subscribed(&rig, AT(0));
+    feed_calls(&rig, busy(20000, 0, 0), AT(0));
+    feed_message(&rig, GRANT("1", "88"), AT(100));
     if (!op->done) abort();
     hf_op_end(op, AT(100));
-    said(link_of(&rig, CALLS));
+    output_of(link_of(&rig, CALLS));
     return hold_of(&rig);
 }
 
@@ -683,7 +683,7 @@ TEST(a_grant_is_confirmed_to_the_lease) {
         CHECK_SAID(&rig, RENEWER, CONFIRM_K);
         CHECK(hold->granted && hold->in_flight);
         hf_time sent_at = AT(100) + (AT(1978) - AT(100)) / 3;
-        hear_renewer(":1\r\n", AT(801));
+        feed_renewer(":1\r\n", AT(801));
         CHECK(!hold->granted && !hold->in_flight);
         CHECK_EQ_U64(hold->valid_until, hf_lease_end(sent_at, 30 * HF_SECOND));
         CHECK_EQ_U64(hold->wake_at, renewed ? sent_at + 10 * HF_SECOND : hold->valid_until);
@@ -706,7 +706,7 @@ TEST(a_grant_that_was_taken_back) {
     rig_begin(&rig);
     hf_hold *hold = granted_hold(true);
     rig_sleep(&rig, AT(100), AT(800));
-    hear_renewer(":-2\r\n", AT(801));
+    feed_renewer(":-2\r\n", AT(801));
     CHECK_EQ_INT(hold->reason, HF_LOST_TAKEN);
     rig_end(&rig, AT(1000));
 }
@@ -728,11 +728,11 @@ TEST(a_confirmation_without_an_answer_bounds_later_leases) {
         hold->lease = (hf_time)cases[i].lease_ms * HF_MS;
         if (cases[i].checked) begin(&rig, HF_OP_CHECK, AT(200));
         rig_sleep(&rig, AT(200), AT(cases[i].checked ? 200 : 800));
-        CHECK(strstr(said(link_of(&rig, link)), "EVALSHA extend"));
+        CHECK(strstr(output_of(link_of(&rig, link)), "EVALSHA extend"));
         if (cases[i].sent_twice) {
             hf_session_closed(link_of(&rig, link), "reset", AT(801));
             rig_sleep(&rig, AT(801), AT(802));
-            hear(link_of(&rig, link), ":1\r\n", AT(802));
+            feed(link_of(&rig, link), ":1\r\n", AT(802));
         } else if (cases[i].checked) {
             hf_op_end(rig.client.ops, AT(801));
         }
@@ -743,7 +743,7 @@ TEST(a_confirmation_without_an_answer_bounds_later_leases) {
         spec.lease = 60 * HF_SECOND;
         hf_session_closed(link_of(&rig, CALLS), "reset", AT(ms));
         hf_op *op = begin_spec(&rig, &spec, AT(ms));
-        hear_calls(&rig, ":1\r\n", AT(ms));
+        feed_calls(&rig, ":1\r\n", AT(ms));
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_U64(hold->valid_until, AT(ms + cases[i].believed_ms));
         rig_end(&rig, AT(2000));
@@ -761,7 +761,7 @@ TEST(what_was_left_behind_is_left) {
     CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
     rig_sleep(&rig, AT(10), AT(1000));
     CHECK_SAID(&rig, RENEWER, ""); /* once */
-    hear_renewer(":1\r\n", AT(1001));
+    feed_renewer(":1\r\n", AT(1001));
     CHECK(!hold_of(&rig));
     CHECK(hf_client_is_quiet(&rig.client));
     CHECK_EQ_U64(rig.client.stats.undone, 1);
@@ -775,9 +775,9 @@ TEST(leaving_is_retried_and_given_up_when_the_lease_has_ended) {
     int tries = 0;
     for (int ms = 0; ms < 31000 && hold_of(&rig); ms += 10) {
         rig_sleep(&rig, AT(ms), AT(ms + 10));
-        if (said(link_of(&rig, RENEWER))[0] == '\0') continue;
+        if (output_of(link_of(&rig, RENEWER))[0] == '\0') continue;
         tries++;
-        hear_renewer("-OOM command not allowed\r\n", AT(ms + 10));
+        feed_renewer("-OOM command not allowed\r\n", AT(ms + 10));
     }
     CHECK(!hold_of(&rig));
     CHECK_OR(tries > 25 && tries < 100, "%d tries", tries);
@@ -791,7 +791,7 @@ TEST(a_closed_client_leaves_again_soon) {
     hf_client_close(&rig.client, AT(10));
     rig_tick(&rig, AT(10));
     CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
-    hear_renewer("-OOM command not allowed\r\n", AT(11));
+    feed_renewer("-OOM command not allowed\r\n", AT(11));
     rig_sleep(&rig, AT(11), AT(100));
     CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
     rig_end(&rig, AT(101));
@@ -814,7 +814,7 @@ TEST(a_key_that_became_something_else_needs_no_leaving) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
     rig_tick(&rig, AT(0));
-    hear_renewer("-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", AT(1));
+    feed_renewer("-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", AT(1));
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(2));
 }
@@ -827,7 +827,7 @@ TEST(leaving_goes_on_while_dead_waiters_are_left) {
         rig_tick(&rig, AT(turn));
         CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
         CHECK_EQ_INT(hold_of(&rig)->state, HF_HOLD_CLEANING_UP);
-        hear_renewer(turn < 2 ? ":3\r\n" : ":1\r\n", AT(turn));
+        feed_renewer(turn < 2 ? ":3\r\n" : ":1\r\n", AT(turn));
     }
     CHECK(!hold_of(&rig));
     CHECK_EQ_U64(rig.client.stats.undone, 1);
@@ -860,7 +860,7 @@ TEST(left_while_it_is_renewed) {
     CHECK_EQ_U64(rig.client.stats.renewals, 1);
     rig_tick(&rig, AT(10100));
     CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
-    hear_renewer(":1\r\n", AT(10101));
+    feed_renewer(":1\r\n", AT(10101));
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(11000));
 }
@@ -869,9 +869,9 @@ TEST(left_while_its_renewal_fails) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
-    said(link_of(&rig, RENEWER));
+    output_of(link_of(&rig, RENEWER));
     hf_client_abandon(&rig.client, hold, 1, AT(10001));
-    hear_renewer("-OOM no\r\n", AT(10002));
+    feed_renewer("-OOM no\r\n", AT(10002));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     rig_tick(&rig, AT(10002));
     CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
@@ -885,7 +885,7 @@ TEST(left_while_extended) {
     hf_client_abandon(&rig.client, hold, 1, AT(11));
     rig_tick(&rig, AT(12));
     CHECK_SAID(&rig, RENEWER, "");
-    hear_calls(&rig, ":1\r\n", AT(13));
+    feed_calls(&rig, ":1\r\n", AT(13));
     CHECK(op->done);
     rig_tick(&rig, AT(13));
     CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
@@ -906,9 +906,9 @@ TEST(several_locks_wait_for_what_leaves_and_ask_for_that_at_once) {
     CHECK(op->blocked);
     rig_serve(&rig, AT(29990));
     CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", ""));
-    hear_calls(&rig, ":1\r\n", AT(29995));
+    feed_calls(&rig, ":1\r\n", AT(29995));
     CHECK(!op->blocked);
-    CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA acquire_all 4 k "));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire_all 4 k "));
     rig_end(&rig, AT(34000));
 }
 
@@ -973,7 +973,7 @@ TEST(needs_approval_the_word_may_come_while_a_command_is_in_flight) {
     hf_client_approve(&rig.client, hold, AT(10002));
     rig_tick(&rig, AT(10002));
     CHECK_SAID(&rig, RENEWER, "");
-    hear_calls(&rig, "-NOPERM no\r\n", AT(10003));
+    feed_calls(&rig, "-NOPERM no\r\n", AT(10003));
     rig_tick(&rig, AT(10003));
     CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     rig_end(&rig, AT(50000));
@@ -1022,7 +1022,7 @@ TEST(abandoned_when_lost_by_the_clock_it_is_left) {
         CHECK(!hf_client_is_quiet(&rig.client));
         rig_tick(&rig, AT(3001));
         CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
-        hear_renewer(":1\r\n", AT(3002));
+        feed_renewer(":1\r\n", AT(3002));
         CHECK_EQ_INT(rig.client.holds.count, 0);
         CHECK(hf_client_is_quiet(&rig.client));
         hf_hold_unref(hold);
@@ -1197,7 +1197,7 @@ TEST(a_server_that_does_not_answer_a_leave_is_tried_over_a_new_connection) {
     hold->shared = true;
     hf_client_abandon(&rig.client, hold, 1, AT(10));
     rig_tick(&rig, AT(10));
-    CHECK(strncmp(said(link_of(&rig, RENEWER)), "EVALSHA leave ", 14) == 0);
+    CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "EVALSHA leave ", 14) == 0);
     CHECK_EQ_INT(link_of(&rig, RENEWER)->state, HF_SESSION_READY);
     rig_sleep(&rig, AT(10), AT(1000)); /* the owner's other process may have it from then on */
     CHECK_EQ_INT(link_of(&rig, RENEWER)->state, HF_SESSION_CLOSED);
@@ -1218,14 +1218,14 @@ TEST(of_a_shared_owner_a_lost_grant_is_left_alone) {
     CHECK_SAID(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
     hf_session_closed(link_of(&rig, RENEWER), "reset", AT(2));
     rig_sleep(&rig, AT(2), AT(300)); /* it takes nothing from anybody if it is sent twice */
-    CHECK(strncmp(said(link_of(&rig, RENEWER)), "EVALSHA leave ", 14) == 0);
+    CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "EVALSHA leave ", 14) == 0);
     rig_end(&rig, AT(301));
 }
 
 TEST(a_confirmation_waits_for_its_connection) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    hear_message(&rig, GRANT("1", "9"), AT(10));
+    feed_message(&rig, GRANT("1", "9"), AT(10));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(10));
     hf_hold *hold = hold_of(&rig);
@@ -1268,8 +1268,8 @@ TEST(a_confirmation_that_is_answered_bounds_nothing) {
     hf_session_opened(link_of(&rig, RENEWER), AT(100));
     hold->lease = HF_SECOND;
     rig_sleep(&rig, AT(200), AT(800));
-    CHECK(strstr(said(link_of(&rig, RENEWER)), "EVALSHA extend"));
-    hear_renewer(":1\r\n", AT(801));
+    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "EVALSHA extend"));
+    feed_renewer(":1\r\n", AT(801));
     CHECK(!hold->granted);
     CHECK_EQ_U64(hold->shortened, HF_NEVER);
     rig_end(&rig, AT(802));
@@ -1324,7 +1324,7 @@ TEST(only_what_was_sent_is_seen_through) {
     CHECK(hf_renewer_see_through(&rig.client, &op->request));
     CHECK_EQ_INT(rig.client.unanswered, 1);
     CHECK(!hf_client_is_quiet(&rig.client));
-    hear_calls(&rig, "+PONG\r\n", AT(1));
+    feed_calls(&rig, "+PONG\r\n", AT(1));
     CHECK_EQ_INT(rig.client.unanswered, 0);
     rig_end(&rig, AT(2));
     rig_begin(&rig);

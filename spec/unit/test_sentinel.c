@@ -36,16 +36,16 @@ static hf_session *calls_of(size_t node) {
     return &rig.client.nodes[node]->links[HF_LINK_CALLS];
 }
 
-static void hear_node(size_t node, const char *text, hf_time now) {
+static void feed_node(size_t node, const char *text, hf_time now) {
     hf_session_feed(calls_of(node), text, strlen(text), now); /* allocates nothing of its own */
     rig_serve(&rig, now);
 }
 
 /* One after the other, as far as they are asked. */
-static void hear_sentinels(const char *text, hf_time now) {
+static void feed_sentinels(const char *text, hf_time now) {
     for (size_t node = 1; node <= config.server_count; node++) {
-        bool asked = strstr(said(calls_of(node)), ASK_MASTER) != NULL;
-        if (asked) hear_node(node, text, now);
+        bool asked = strstr(output_of(calls_of(node)), ASK_MASTER) != NULL;
+        if (asked) feed_node(node, text, now);
     }
 }
 
@@ -60,14 +60,14 @@ static hf_op *begin_op(hf_op_kind kind, hf_time wait, hf_time now) {
 /* The master is at port 7001 and has logged the calls link in. */
 static hf_op *acquire_at_first(hf_time now) {
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, now);
-    hear_sentinels(ADDRESS(7001), now);
-    hear_node(0, MASTER, now);
-    said(calls_of(0));
-    hear_node(0, ACQUIRED, now);
+    feed_sentinels(ADDRESS(7001), now);
+    feed_node(0, MASTER, now);
+    output_of(calls_of(0));
+    feed_node(0, ACQUIRED, now);
     return op;
 }
 
-#define CHECK_ASKED(node, want) CHECK_STR(said(calls_of(node)), want)
+#define CHECK_ASKED(node, want) CHECK_STR(output_of(calls_of(node)), want)
 #define CHECK_AT(want_port)                                                                        \
     do {                                                                                           \
         CHECK_STR(rig.client.nodes[0]->server.host, "a");                                          \
@@ -82,15 +82,15 @@ TEST(the_master_is_asked_for_before_it_is_connected_to) {
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
     for (size_t node = 1; node <= SENTINELS; node++) CHECK_ASKED(node, ASK_MASTER);
-    hear_node(2, ADDRESS(7001), AT(1));
+    feed_node(2, ADDRESS(7001), AT(1));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
-    hear_node(1, ADDRESS(7001), AT(2));
+    feed_node(1, ADDRESS(7001), AT(2));
     CHECK_AT(7001);
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_LOGIN);
     CHECK_ASKED(0, "ROLE");
-    hear_node(0, MASTER, AT(3));
+    feed_node(0, MASTER, AT(3));
     CHECK_ASKED(0, "PING");
-    hear_node(0, "+PONG\r\n", AT(4));
+    feed_node(0, "+PONG\r\n", AT(4));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(5));
 }
@@ -111,7 +111,7 @@ TEST(who_serves_the_callers_asks_the_sentinels) {
 TEST(the_first_answer_does_when_the_others_hang) {
     start();
     begin_op(HF_OP_PING, 0, AT(0));
-    hear_node(2, ADDRESS(7001), AT(1));
+    feed_node(2, ADDRESS(7001), AT(1));
     rig_sleep(&rig, AT(1), AT(100));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
     rig_sleep(&rig, AT(100), AT(101));
@@ -124,9 +124,9 @@ TEST(a_sentinel_that_is_down_or_does_not_know_is_not_waited_for) {
     start();
     rig.down[1] = "refused";
     begin_op(HF_OP_PING, 0, AT(0));
-    hear_node(2, "*-1\r\n", AT(1));
+    feed_node(2, "*-1\r\n", AT(1));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
-    hear_node(3, ADDRESS(7001), AT(2));
+    feed_node(3, ADDRESS(7001), AT(2));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_LOGIN);
     rig_end(&rig, AT(3));
 }
@@ -142,12 +142,12 @@ TEST(sentinels_have_their_own_login) {
     rig_begin_with(&rig, &config);
     begin_op(HF_OP_PING, 0, AT(0));
     CHECK_ASKED(1, "AUTH watcher s3cret");
-    hear_node(1, "+OK\r\n", AT(1));
+    feed_node(1, "+OK\r\n", AT(1));
     CHECK_ASKED(1, ASK_MASTER);
     rig.down[2] = rig.down[3] = "refused";
     for (size_t node = 2; node <= SENTINELS; node++)
         hf_session_closed(calls_of(node), "refused", AT(1));
-    hear_node(1, ADDRESS(7001), AT(2));
+    feed_node(1, ADDRESS(7001), AT(2));
     CHECK_ASKED(0, "AUTH data\nSELECT 2\nROLE");
     rig_end(&rig, AT(3));
 }
@@ -170,7 +170,7 @@ TEST(no_sentinel_answers) {
 TEST(no_sentinel_knows_the_master) {
     start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
-    hear_sentinels("*-1\r\n", AT(1));
+    feed_sentinels("*-1\r\n", AT(1));
     CHECK_OUTCOME(op, "unreachable");
     CHECK(
         strstr(op->failure.text, "no sentinel at s1:26379, s2:26379, s3:26379 knows this master"));
@@ -183,7 +183,7 @@ TEST(a_password_that_sentinels_refuse_is_denied) {
     rig_begin_with(&rig, &config);
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     for (size_t node = 1; node <= SENTINELS; node++)
-        hear_node(node, "-WRONGPASS invalid username-password pair\r\n", AT(1));
+        feed_node(node, "-WRONGPASS invalid username-password pair\r\n", AT(1));
     CHECK_OUTCOME(op, "denied");
     CHECK(strstr(op->failure.text, "sentinel s1:26379: WRONGPASS invalid"));
     rig_end(&rig, AT(2));
@@ -211,7 +211,7 @@ TEST(a_sentinel_whose_old_connection_is_gone_is_asked_over_a_new_one) {
         hf_session_closed(calls_of(node), "gone", AT(10));
     rig_tick(&rig, AT(10));
     CHECK_ASKED(1, ASK_MASTER);
-    hear_node(1, ADDRESS(7002), AT(11));
+    feed_node(1, ADDRESS(7002), AT(11));
     CHECK_AT(7002);
     CHECK_OUTCOME(op, "under way");
     rig_end(&rig, AT(12));
@@ -262,7 +262,7 @@ TEST(an_answer_that_is_no_address_is_none) {
         start();
         hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
         for (size_t node = 1; node <= SENTINELS; node++) {
-            hear_bytes(calls_of(node), odd[i], sizes[i] ? sizes[i] : strlen(odd[i]), AT(1));
+            feed_bytes(calls_of(node), odd[i], sizes[i] ? sizes[i] : strlen(odd[i]), AT(1));
             rig_serve(&rig, AT(1));
         }
         CHECK_OUTCOME(op, "unreachable");
@@ -274,14 +274,14 @@ TEST(a_dead_master_is_asked_for_until_the_deadline) {
     start();
     rig.down[0] = "Connection refused";
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
-    hear_sentinels(ADDRESS(7001), AT(0));
+    feed_sentinels(ADDRESS(7001), AT(0));
     int rounds = 0;
     for (int ms = 0; ms < 3000; ms += 10) {
         rig_tick(&rig, AT(ms));
-        if (strstr(said(calls_of(1)), ASK_MASTER)) {
+        if (strstr(output_of(calls_of(1)), ASK_MASTER)) {
             rounds++;
-            hear_node(1, ADDRESS(7001), AT(ms));
-            hear_node(2, ADDRESS(7001), AT(ms));
+            feed_node(1, ADDRESS(7001), AT(ms));
+            feed_node(2, ADDRESS(7001), AT(ms));
         }
     }
     CHECK_OUTCOME(op, "under way");
@@ -298,16 +298,16 @@ TEST(a_lost_link_asks_and_moves) {
     start();
     acquire_at_first(AT(0));
     hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
-    said(calls_of(0));
+    output_of(calls_of(0));
     hf_session_closed(calls_of(0), "the server closed the connection", AT(11));
     rig_tick(&rig, AT(11));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
-    hear_sentinels(ADDRESS(7002), AT(12));
+    feed_sentinels(ADDRESS(7002), AT(12));
     CHECK_AT(7002);
     CHECK_ASKED(0, "ROLE");
-    hear_node(0, MASTER, AT(13));
+    feed_node(0, MASTER, AT(13));
     CHECK_ASKED(0, "EVALSHA extend 2 k holdfast_queue:{k} me 0  ");
-    hear_node(0, ":-1\r\n", AT(14));
+    feed_node(0, ":-1\r\n", AT(14));
     CHECK_OUTCOME(op, "lost");
     rig_end(&rig, AT(15));
 }
@@ -315,17 +315,17 @@ TEST(a_lost_link_asks_and_moves) {
 TEST(a_replica_is_not_served_as_a_master) {
     start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
-    hear_sentinels(ADDRESS(7001), AT(1));
-    hear_node(0, REPLICA, AT(2));
+    feed_sentinels(ADDRESS(7001), AT(1));
+    feed_node(0, REPLICA, AT(2));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
     CHECK_OUTCOME(op, "under way");
     for (int ms = 2; calls_of(0)->state == HF_SESSION_CLOSED && ms < 300; ms++) {
         rig_tick(&rig, AT(ms));
-        hear_sentinels(ADDRESS(7002), AT(ms));
+        feed_sentinels(ADDRESS(7002), AT(ms));
     }
     CHECK_AT(7002);
-    hear_node(0, MASTER, AT(300));
-    hear_node(0, ACQUIRED, AT(300));
+    feed_node(0, MASTER, AT(300));
+    feed_node(0, ACQUIRED, AT(300));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(301));
 }
@@ -333,10 +333,10 @@ TEST(a_replica_is_not_served_as_a_master) {
 TEST(a_user_who_may_not_ask_for_the_role_is_served) {
     start();
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
-    hear_sentinels(ADDRESS(7001), AT(1));
-    hear_node(0, "-NOPERM no permissions to run the 'role' command\r\n", AT(2));
+    feed_sentinels(ADDRESS(7001), AT(1));
+    feed_node(0, "-NOPERM no permissions to run the 'role' command\r\n", AT(2));
     CHECK_ASKED(0, "ROLE\nPING");
-    hear_node(0, "+PONG\r\n", AT(3));
+    feed_node(0, "+PONG\r\n", AT(3));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(4));
 }
@@ -348,15 +348,15 @@ TEST(what_a_replica_refuses_goes_to_the_master) {
         start();
         acquire_at_first(AT(0));
         hf_op *op = begin_op(HF_OP_RELEASE, 0, AT(10));
-        said(calls_of(0));
-        hear_node(0, refusals[i], AT(11));
+        output_of(calls_of(0));
+        feed_node(0, refusals[i], AT(11));
         CHECK_OUTCOME(op, "under way");
         rig_tick(&rig, AT(11));
-        hear_sentinels(ADDRESS(7002), AT(12));
+        feed_sentinels(ADDRESS(7002), AT(12));
         CHECK_AT(7002);
-        hear_node(0, MASTER, AT(13));
-        CHECK(strstr(said(calls_of(0)), "EVALSHA release"));
-        hear_node(0, ":1\r\n", AT(14));
+        feed_node(0, MASTER, AT(13));
+        CHECK(strstr(output_of(calls_of(0)), "EVALSHA release"));
+        feed_node(0, ":1\r\n", AT(14));
         CHECK_OUTCOME(op, "ok");
         rig_end(&rig, AT(15));
     }
@@ -366,24 +366,24 @@ TEST(while_something_is_held_sentinels_are_asked_each_second) {
     start();
     hf_op *op = acquire_at_first(AT(0));
     hf_op_end(op, AT(0));
-    hear_sentinels(ADDRESS(7001), AT(1));
+    feed_sentinels(ADDRESS(7001), AT(1));
     CHECK(hf_client_calls_deadline(&rig.client) <= AT(1110)); /* the half that asks them */
     CHECK(hf_client_renewer_deadline(&rig.client) > AT(1110));
     rig_sleep(&rig, AT(1), AT(1110));
     for (size_t node = 1; node <= SENTINELS; node++) CHECK_ASKED(node, ASK_MASTER);
-    hear_node(1, ADDRESS(7002), AT(1111));
+    feed_node(1, ADDRESS(7002), AT(1111));
     CHECK_AT(7001);
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_READY);
-    hear_node(3, ADDRESS(7002), AT(1112));
+    feed_node(3, ADDRESS(7002), AT(1112));
     CHECK_AT(7002);
     hf_op *release = begin_op(HF_OP_RELEASE, 0, AT(1113));
-    hear_sentinels(ADDRESS(7002), AT(1113));
-    hear_node(0, MASTER, AT(1114));
-    CHECK(strstr(said(calls_of(0)), "EVALSHA release"));
-    hear_node(0, ":1\r\n", AT(1115));
+    feed_sentinels(ADDRESS(7002), AT(1113));
+    feed_node(0, MASTER, AT(1114));
+    CHECK(strstr(output_of(calls_of(0)), "EVALSHA release"));
+    feed_node(0, ":1\r\n", AT(1115));
     CHECK_OUTCOME(release, "ok");
     hf_op_end(release, AT(1115));
-    said(calls_of(1));
+    output_of(calls_of(1));
     rig_sleep(&rig, AT(1115), AT(9000));
     CHECK_ASKED(1, "");
     rig_end(&rig, AT(9001));
@@ -393,7 +393,7 @@ TEST(one_sentinel_alone_moves_nobody_from_a_master_that_serves) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(&rig, AT(1), AT(1110));
-    hear_node(1, ADDRESS(7002), AT(1111));
+    feed_node(1, ADDRESS(7002), AT(1111));
     rig_sleep(&rig, AT(1111), AT(1300));
     CHECK_AT(7001);
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_READY);
@@ -405,11 +405,11 @@ TEST(sentinels_that_are_far_away_are_heard) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(&rig, AT(1), AT(1110));
-    hear_node(1, ADDRESS(7001), AT(1111));
+    feed_node(1, ADDRESS(7001), AT(1111));
     rig_sleep(&rig, AT(1111), AT(1250));
-    hear_node(2, ADDRESS(7002), AT(1251));
+    feed_node(2, ADDRESS(7002), AT(1251));
     CHECK_AT(7001);
-    hear_node(3, ADDRESS(7002), AT(1260));
+    feed_node(3, ADDRESS(7002), AT(1260));
     CHECK_AT(7002);
     rig_end(&rig, AT(1301));
 }
@@ -418,18 +418,18 @@ TEST(a_link_that_is_lost_does_not_wait_for_them) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(&rig, AT(1), AT(1110));
-    hear_node(1, ADDRESS(7001), AT(1111));
+    feed_node(1, ADDRESS(7001), AT(1111));
     rig_sleep(&rig, AT(1111), AT(1250));
     uint64_t opens = rig.opens;
-    said(calls_of(1));
+    output_of(calls_of(1));
     hf_session_closed(calls_of(0), "gone", AT(1251));
     begin_op(HF_OP_PING, 0, AT(1251));
     rig_sleep(&rig, AT(1251), AT(1400));
     CHECK(rig.opens > opens);
     CHECK_ASKED(1, ASK_MASTER); /* and they are asked again at once */
     for (size_t node = 2; node <= 3; node++) {
-        hear_node(node, ADDRESS(7001), AT(1401)); /* of the round before */
-        hear_node(node, ADDRESS(7002), AT(1402));
+        feed_node(node, ADDRESS(7001), AT(1401)); /* of the round before */
+        feed_node(node, ADDRESS(7002), AT(1402));
     }
     CHECK_AT(7002);
     rig_end(&rig, AT(1500));
@@ -441,7 +441,7 @@ TEST(half_of_the_sentinels_move_nobody_from_a_master_that_serves) {
     rig_begin_with(&rig, &config);
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(&rig, AT(1), AT(1110));
-    hear_node(1, ADDRESS(7002), AT(1111));
+    feed_node(1, ADDRESS(7002), AT(1111));
     rig_sleep(&rig, AT(1111), AT(1300));
     CHECK_AT(7001);
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_READY);
@@ -457,7 +457,7 @@ TEST(one_sentinel_is_enough_when_another_link_is_tried_in_vain) {
     hf_session_closed(calls_of(3), "gone", AT(1));
     for (int ms = 10000; ms < 12000 && rig.client.nodes[0]->server.port == 7001; ms += 10) {
         rig_tick(&rig, AT(ms));
-        hear_sentinels(ADDRESS(7002), AT(ms));
+        feed_sentinels(ADDRESS(7002), AT(ms));
     }
     CHECK_AT(7002);
     CHECK(rig.opens > 4);
@@ -469,10 +469,10 @@ TEST(a_short_wait_leaves_the_replicas_their_time) {
     config.sync = (hf_sync){1, 500 * HF_MS};
     rig_begin_with(&rig, &config);
     hf_op *op = begin_acquire(&rig, 10 * HF_MS, AT(0));
-    hear_calls(&rig, ACQUIRED, AT(1));
+    feed_calls(&rig, ACQUIRED, AT(1));
     rig_sleep(&rig, AT(1), AT(499));
     CHECK_OUTCOME(op, "under way");
-    hear_calls(&rig, ":0\r\n", AT(500));
+    feed_calls(&rig, ":0\r\n", AT(500));
     CHECK_OUTCOME(op, "no_quorum");
     rig_end(&rig, AT(501));
 }
@@ -486,8 +486,8 @@ TEST(among_equal_votes_another_address_than_the_dead_one_is_tried) {
         hf_session_closed(calls_of(3), "gone", AT(10));
         hf_session_closed(calls_of(0), "gone", AT(10));
         rig_tick(&rig, AT(10));
-        hear_node((size_t)first, ADDRESS(7001), AT(11));
-        hear_node((size_t)(3 - first), ADDRESS(7002), AT(12));
+        feed_node((size_t)first, ADDRESS(7001), AT(11));
+        feed_node((size_t)(3 - first), ADDRESS(7002), AT(12));
         CHECK_AT(7002);
         CHECK_OUTCOME(op, "under way");
         rig_end(&rig, AT(13));
@@ -500,43 +500,43 @@ TEST(a_majority_for_the_present_address_outvotes_another) {
     begin_op(HF_OP_CHECK, 0, AT(10));
     hf_session_closed(calls_of(0), "gone", AT(10));
     rig_tick(&rig, AT(10));
-    hear_node(1, ADDRESS(7001), AT(11));
-    hear_node(3, ADDRESS(7002), AT(12));
-    hear_node(2, ADDRESS(7001), AT(13));
+    feed_node(1, ADDRESS(7001), AT(11));
+    feed_node(3, ADDRESS(7002), AT(12));
+    feed_node(2, ADDRESS(7001), AT(13));
     CHECK_AT(7001);
     rig_end(&rig, AT(14));
 }
 
 /* The client moves to 7002 by a majority, and loses its links. Then one Sentinel names 7001, and
  * the second says this; NULL: nothing. */
-static void hear_of_the_first_again(const char *second) {
+static void feed_the_first_again(const char *second) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(&rig, AT(1), AT(1110));
-    hear_node(1, ADDRESS(7002), AT(1110));
-    hear_node(2, ADDRESS(7002), AT(1110));
+    feed_node(1, ADDRESS(7002), AT(1110));
+    feed_node(2, ADDRESS(7002), AT(1110));
     CHECK_AT(7002);
     begin_op(HF_OP_CHECK, 0, AT(1200));
     rig.down[3] = "refused";
     hf_session_closed(calls_of(3), "gone", AT(1200));
     hf_session_closed(calls_of(0), "gone", AT(1200));
     rig_tick(&rig, AT(1200));
-    hear_node(1, ADDRESS(7001), AT(1201));
-    if (second) hear_node(2, second, AT(1202));
+    feed_node(1, ADDRESS(7001), AT(1201));
+    if (second) feed_node(2, second, AT(1202));
     rig_sleep(&rig, AT(1202), AT(1400));
 }
 
 TEST(a_minority_that_does_not_know_yet_moves_no_client_back) {
     const char *seconds[] = {NULL, ADDRESS(7002)};
     for (int i = 0; i < 2; i++) {
-        hear_of_the_first_again(seconds[i]);
+        feed_the_first_again(seconds[i]);
         CHECK_AT(7002);
         rig_end(&rig, AT(1401));
     }
 }
 
 TEST(a_majority_moves_a_client_back_at_once) {
-    hear_of_the_first_again(ADDRESS(7001));
+    feed_the_first_again(ADDRESS(7001));
     CHECK_AT(7001);
     rig_end(&rig, AT(1401));
 }
@@ -545,18 +545,18 @@ TEST(the_new_master_is_asked_soon_for_what_is_held) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(&rig, AT(1), AT(1110));
-    hear_node(1, ADDRESS(7002), AT(1110));
-    hear_node(2, ADDRESS(7002), AT(1110));
+    feed_node(1, ADDRESS(7002), AT(1110));
+    feed_node(2, ADDRESS(7002), AT(1110));
     CHECK(hold_of(&rig)->wake_at >= AT(1110) && hold_of(&rig)->wake_at < AT(1400));
     hf_session *renewer = &rig.client.nodes[0]->links[HF_LINK_RENEWER];
     for (int ms = 1110; ms < 1400; ms++) {
         rig_tick(&rig, AT(ms));
-        hear_sentinels(ADDRESS(7002), AT(ms));
-        if (strcmp(said(renewer), "ROLE") == 0) hear(renewer, MASTER, AT(ms));
+        feed_sentinels(ADDRESS(7002), AT(ms));
+        if (strcmp(output_of(renewer), "ROLE") == 0) feed(renewer, MASTER, AT(ms));
         if (renewer->state == HF_SESSION_READY) break;
     }
-    CHECK_STR(said(renewer), "EVALSHA renew 1 k me 30000");
-    hear(renewer, "*1\r\n:-1\r\n", AT(1400));
+    CHECK_STR(output_of(renewer), "EVALSHA renew 1 k me 30000");
+    feed(renewer, "*1\r\n:-1\r\n", AT(1400));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
     CHECK_EQ_INT(hold_of(&rig)->reason, HF_LOST_DELETED);
     rig_end(&rig, AT(1401));
@@ -572,13 +572,13 @@ TEST(the_new_master_is_asked_for_one_hold_after_the_other) {
         spec.caller = spec.owner = hf_slice_of(owners[i]);
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
         rig_tick(&rig, AT(0));
-        hear_node(0, ACQUIRED, AT(0));
+        feed_node(0, ACQUIRED, AT(0));
         CHECK_OUTCOME(op, "ok");
         hf_op_end(op, AT(0));
     }
     rig_sleep(&rig, AT(1), AT(1110));
-    hear_node(1, ADDRESS(7002), AT(1110));
-    hear_node(2, ADDRESS(7002), AT(1110));
+    feed_node(1, ADDRESS(7002), AT(1110));
+    feed_node(2, ADDRESS(7002), AT(1110));
     const hf_holds *holds = &rig.client.holds;
     CHECK_EQ_INT(holds->count, 9);
     for (size_t i = 0; i < holds->count; i++) {
@@ -595,10 +595,10 @@ TEST(established_links_go_on_without_sentinels) {
     for (size_t node = 1; node <= SENTINELS; node++)
         hf_session_closed(calls_of(node), "gone", AT(1));
     rig_sleep(&rig, AT(1), AT(5000));
-    said(calls_of(0));
+    output_of(calls_of(0));
     hf_op *op = begin_op(HF_OP_RELEASE, 0, AT(5000));
-    CHECK(strstr(said(calls_of(0)), "EVALSHA release"));
-    hear_node(0, ":1\r\n", AT(5001));
+    CHECK(strstr(output_of(calls_of(0)), "EVALSHA release"));
+    feed_node(0, ":1\r\n", AT(5001));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(5002));
 }
@@ -611,7 +611,7 @@ TEST(while_one_link_is_served_another_opens_without_sentinels) {
         hf_session_closed(calls_of(node), "gone", AT(1));
     rig_sleep(&rig, AT(1), AT(10100));
     hf_session *renewer = &rig.client.nodes[0]->links[HF_LINK_RENEWER];
-    CHECK_STR(said(renewer), "ROLE");
+    CHECK_STR(output_of(renewer), "ROLE");
     rig_end(&rig, AT(10101));
 }
 
@@ -627,8 +627,8 @@ static void start_sync(void) {
 
 static hf_op *acquire_in_sync(hf_time now) {
     hf_op *op = begin_acquire(&rig, 0, now);
-    said(link_of(&rig, HF_LINK_CALLS));
-    hear_calls(&rig, ACQUIRED ":1\r\n", now);
+    output_of(link_of(&rig, HF_LINK_CALLS));
+    feed_calls(&rig, ACQUIRED ":1\r\n", now);
     return op;
 }
 
@@ -636,9 +636,9 @@ TEST(an_acquire_counts_when_a_replica_has_it) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     CHECK_SAID(&rig, HF_LINK_CALLS, BRIEF_ASK_OF_K WAIT_ONE);
-    hear_calls(&rig, ACQUIRED, AT(1));
+    feed_calls(&rig, ACQUIRED, AT(1));
     CHECK_OUTCOME(op, "under way");
-    hear_calls(&rig, ":1\r\n", AT(2));
+    feed_calls(&rig, ":1\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold_of(&rig)->token, 77);
     CHECK_EQ_U64(hold_of(&rig)->valid_until, hf_lease_end(AT(0), 30 * HF_SECOND));
@@ -648,8 +648,8 @@ TEST(an_acquire_counts_when_a_replica_has_it) {
 TEST(an_acquire_that_no_replica_has_is_undone) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    said(link_of(&rig, HF_LINK_CALLS));
-    hear_calls(&rig, ACQUIRED ":0\r\n", AT(100));
+    output_of(link_of(&rig, HF_LINK_CALLS));
+    feed_calls(&rig, ACQUIRED ":0\r\n", AT(100));
     CHECK_OUTCOME(op, "no_quorum");
     CHECK_EQ_INT(op->state, HF_ACQUIRE_DONE);
     CHECK(strstr(op->failure.text, "0 of 1 replicas confirmed the write within 0.1 s"));
@@ -661,7 +661,7 @@ TEST(an_acquire_that_no_replica_has_is_undone) {
 TEST(a_count_of_replicas_that_cannot_be_confirms_nothing) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    hear_calls(&rig, ACQUIRED ":-1\r\n", AT(100));
+    feed_calls(&rig, ACQUIRED ":-1\r\n", AT(100));
     CHECK_OUTCOME(op, "no_quorum");
     rig_end(&rig, AT(101));
 }
@@ -669,7 +669,7 @@ TEST(a_count_of_replicas_that_cannot_be_confirms_nothing) {
 TEST(a_user_who_may_not_wait_is_told_so) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    hear_calls(&rig, ACQUIRED "-NOPERM this user has no permissions to run the 'wait' command\r\n",
+    feed_calls(&rig, ACQUIRED "-NOPERM this user has no permissions to run the 'wait' command\r\n",
                AT(1));
     CHECK_OUTCOME(op, "denied");
     CHECK(strstr(op->failure.text, "WAIT for replicas failed: NOPERM"));
@@ -679,13 +679,13 @@ TEST(a_user_who_may_not_wait_is_told_so) {
 TEST(a_program_that_is_not_known_takes_its_wait_along) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    said(link_of(&rig, HF_LINK_CALLS));
-    hear_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(1));
+    output_of(link_of(&rig, HF_LINK_CALLS));
+    feed_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(1));
     CHECK_SAID(&rig, HF_LINK_CALLS, "EVAL acquire " K_AND_OWNER " 30000 1000" WAIT_ONE);
-    hear_calls(&rig, ":0\r\n", AT(2)); /* the first WAIT's */
-    hear_calls(&rig, ACQUIRED, AT(3));
+    feed_calls(&rig, ":0\r\n", AT(2)); /* the first WAIT's */
+    feed_calls(&rig, ACQUIRED, AT(3));
     CHECK_OUTCOME(op, "under way");
-    hear_calls(&rig, ":2\r\n", AT(4));
+    feed_calls(&rig, ":2\r\n", AT(4));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(5));
 }
@@ -694,13 +694,13 @@ TEST(a_connection_lost_between_the_two_replies_repeats_both) {
     for (int replies = 0; replies < 2; replies++) {
         start_sync();
         hf_op *op = begin_acquire(&rig, 0, AT(0));
-        if (replies > 0) hear_calls(&rig, ACQUIRED, AT(1));
+        if (replies > 0) feed_calls(&rig, ACQUIRED, AT(1));
         hf_session_closed(link_of(&rig, HF_LINK_CALLS), "gone", AT(2));
         CHECK_OUTCOME(op, "under way");
-        said(link_of(&rig, HF_LINK_CALLS));
+        output_of(link_of(&rig, HF_LINK_CALLS));
         rig_sleep(&rig, AT(2), AT(30));
         CHECK_SAID(&rig, HF_LINK_CALLS, BRIEF_ASK_OF_K WAIT_ONE);
-        hear_calls(&rig, ACQUIRED ":1\r\n", AT(31));
+        feed_calls(&rig, ACQUIRED ":1\r\n", AT(31));
         CHECK_OUTCOME(op, "ok");
         rig_end(&rig, AT(32));
     }
@@ -710,13 +710,13 @@ TEST(an_operation_given_up_between_the_two_replies_leaves_the_next_ones_alone) {
     for (int replies = 0; replies < 2; replies++) {
         start_sync();
         hf_op *op = begin_acquire(&rig, 0, AT(0)), *ping = begin(&rig, HF_OP_PING, AT(0));
-        if (replies > 0) hear_calls(&rig, ACQUIRED, AT(1));
+        if (replies > 0) feed_calls(&rig, ACQUIRED, AT(1));
         hf_op_abandon(op, AT(2));
-        if (replies == 0) hear_calls(&rig, ACQUIRED, AT(3));
-        hear_calls(&rig, ":1\r\n", AT(3));
+        if (replies == 0) feed_calls(&rig, ACQUIRED, AT(3));
+        feed_calls(&rig, ":1\r\n", AT(3));
         CHECK(!op->request.reply);
         CHECK_OUTCOME(ping, "under way");
-        hear_calls(&rig, "+PONG\r\n", AT(3));
+        feed_calls(&rig, "+PONG\r\n", AT(3));
         CHECK_OUTCOME(ping, "ok");
         rig_end(&rig, AT(4));
     }
@@ -729,16 +729,16 @@ TEST(a_shared_owner_lets_go_of_what_no_replica_has) {
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
         spec.shared = true;
         hf_op *op = begin_spec(&rig, &spec, AT(0));
-        said(link_of(&rig, HF_LINK_CALLS));
-        if (replies > 0) hear_calls(&rig, ACQUIRED, AT(1));
-        if (replies > 1) hear_calls(&rig, ":0\r\n", AT(2));
+        output_of(link_of(&rig, HF_LINK_CALLS));
+        if (replies > 0) feed_calls(&rig, ACQUIRED, AT(1));
+        if (replies > 1) feed_calls(&rig, ":0\r\n", AT(2));
         CHECK_OUTCOME(op, replies > 1 ? "no_quorum" : "under way");
         hf_op_end(op, AT(2));
-        if (replies < 1) hear_calls(&rig, ACQUIRED, AT(3));
-        if (replies < 2) hear_calls(&rig, ":0\r\n", AT(4));
+        if (replies < 1) feed_calls(&rig, ACQUIRED, AT(3));
+        if (replies < 2) feed_calls(&rig, ":0\r\n", AT(4));
         rig_tick(&rig, AT(4));
         CHECK_SAID(&rig, HF_LINK_CALLS, LEAVE_OF_K("0", "") "1");
-        hear_calls(&rig, ":1\r\n", AT(5));
+        feed_calls(&rig, ":1\r\n", AT(5));
         CHECK(!hold_of(&rig));
         rig_end(&rig, AT(6));
     }
@@ -747,16 +747,16 @@ TEST(a_shared_owner_lets_go_of_what_no_replica_has) {
 TEST(a_granted_lock_is_confirmed_before_it_is_ours) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
-    hear_calls(&rig, ":1\r\n", AT(1));
-    hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, busy(20000, 0, 0), AT(3));
-    hear_calls(&rig, ":1\r\n", AT(3));
-    said(link_of(&rig, HF_LINK_CALLS));
-    hear_message(&rig, GRANT("1", "78"), AT(4));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_calls(&rig, ":1\r\n", AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    feed_calls(&rig, ":1\r\n", AT(3));
+    output_of(link_of(&rig, HF_LINK_CALLS));
+    feed_message(&rig, GRANT("1", "78"), AT(4));
     CHECK_OUTCOME(op, "under way");
     CHECK_SAID(&rig, HF_LINK_CALLS, ASK_OF_K("0", "0", MEMBER("1")) WAIT_ONE);
-    hear_calls(&rig, "*3\r\n:1\r\n:79\r\n:0\r\n:1\r\n", AT(5));
+    feed_calls(&rig, "*3\r\n:1\r\n:79\r\n:0\r\n:1\r\n", AT(5));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(6));
 }
@@ -766,12 +766,12 @@ TEST(a_renewal_counts_when_a_replica_has_it) {
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK_SAID(&rig, HF_LINK_RENEWER, "EVALSHA renew 1 k me 30000" WAIT_ONE);
-    hear(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n:0\r\n", AT(10100));
+    feed(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n:0\r\n", AT(10100));
     CHECK(hold_of(&rig)->at_risk);
     CHECK_EQ_U64(hold_of(&rig)->valid_until, hf_lease_end(AT(0), 30 * HF_SECOND));
     rig_sleep(&rig, AT(10100), AT(11200));
     CHECK_SAID(&rig, HF_LINK_RENEWER, "EVALSHA renew 1 k me 30000" WAIT_ONE);
-    hear(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n:1\r\n", AT(11200));
+    feed(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n:1\r\n", AT(11200));
     CHECK(!hold_of(&rig)->at_risk);
     CHECK(hold_of(&rig)->valid_until > hf_lease_end(AT(10000), 30 * HF_SECOND));
     rig_end(&rig, AT(11201));
@@ -782,8 +782,8 @@ TEST(a_lock_that_no_replica_renews_is_lost_at_its_end) {
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     for (int ms = 0; ms <= 30000; ms += 100) {
         rig_tick(&rig, AT(ms));
-        if (said(link_of(&rig, HF_LINK_RENEWER))[0])
-            hear(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n:0\r\n", AT(ms));
+        if (output_of(link_of(&rig, HF_LINK_RENEWER))[0])
+            feed(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n:0\r\n", AT(ms));
     }
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
     CHECK_EQ_INT(hold_of(&rig)->reason, HF_LOST_UNREACHABLE);
@@ -799,7 +799,7 @@ TEST(an_extension_that_no_replica_has_does_not_count) {
     CHECK_SAID(
         &rig, HF_LINK_CALLS,
         "EVALSHA extend 2 k holdfast_queue:{k} me 60000   redisson_lock__channel:{k}" WAIT_ONE);
-    hear_calls(&rig, ":1\r\n:0\r\n", AT(1100));
+    feed_calls(&rig, ":1\r\n:0\r\n", AT(1100));
     CHECK_OUTCOME(op, "no_quorum");
     CHECK_EQ_U64(hold_of(&rig)->valid_until, hf_lease_end(AT(0), 30 * HF_SECOND));
     CHECK_EQ_U64(hold_of(&rig)->lease, 30 * HF_SECOND);
@@ -812,7 +812,7 @@ TEST(a_partial_release_renews_nothing) {
     hf_op_end(acquire_in_sync(AT(10)), AT(10));
     CHECK_EQ_INT(hold_of(&rig)->count, 2);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(5000));
-    hear_calls(&rig, ":2\r\n", AT(5001));
+    feed_calls(&rig, ":2\r\n", AT(5001));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold_of(&rig)->valid_until, hf_lease_end(AT(10), 30 * HF_SECOND));
     rig_end(&rig, AT(5002));
@@ -832,10 +832,10 @@ static bool find_and_hold(void *context) {
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
     for (int ms = 0; op && !op->done && ms < 4000; ms++) {
         rig_tick(&rig, AT(ms));
-        hear_sentinels(ADDRESS(7001), AT(ms));
-        const char *text = said(calls_of(0));
-        if (strstr(text, "ROLE")) hear_node(0, MASTER, AT(ms));
-        else if (strstr(text, "acquire")) hear_node(0, ACQUIRED ":1\r\n", AT(ms));
+        feed_sentinels(ADDRESS(7001), AT(ms));
+        const char *text = output_of(calls_of(0));
+        if (strstr(text, "ROLE")) feed_node(0, MASTER, AT(ms));
+        else if (strstr(text, "acquire")) feed_node(0, ACQUIRED ":1\r\n", AT(ms));
     }
     bool held = op && op->done && op->failure.code == HF_OK;
     if (op) hf_op_end(op, AT(4000));
@@ -878,7 +878,7 @@ TEST(a_master_may_have_any_port) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         start();
         begin_op(HF_OP_PING, 0, AT(0));
-        hear_sentinels(cases[i].reply, AT(1));
+        feed_sentinels(cases[i].reply, AT(1));
         CHECK_AT(cases[i].port);
         rig_end(&rig, AT(2));
     }
@@ -892,7 +892,7 @@ TEST(a_host_has_to_fit) {
         snprintf(text, sizeof text, "*2\r\n$%d\r\n%.*s\r\n$4\r\n7001\r\n", size, size, host);
         start();
         begin_op(HF_OP_PING, 0, AT(0));
-        hear_sentinels(text, AT(1));
+        feed_sentinels(text, AT(1));
         CHECK_EQ_INT(rig.client.nodes[0]->server.port == 7001, size < ROOM);
         rig_end(&rig, AT(2));
     }
@@ -911,7 +911,7 @@ TEST(one_sentinel_alone_is_a_majority) {
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     CHECK_OUTCOME(op, "under way");
     CHECK_ASKED(1, ASK_MASTER);
-    hear_node(1, ADDRESS(7001), AT(1));
+    feed_node(1, ADDRESS(7001), AT(1));
     CHECK_AT(7001);
     rig_end(&rig, AT(2));
 }
@@ -919,10 +919,10 @@ TEST(one_sentinel_alone_is_a_majority) {
 TEST(the_first_answer_is_outvoted) {
     start();
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
-    hear_node(1, ADDRESS(7001), AT(1));
-    hear_node(2, ADDRESS(7002), AT(2));
+    feed_node(1, ADDRESS(7001), AT(1));
+    feed_node(2, ADDRESS(7002), AT(2));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
-    hear_node(3, ADDRESS(7002), AT(3));
+    feed_node(3, ADDRESS(7002), AT(3));
     CHECK_AT(7002);
     CHECK_OUTCOME(op, "under way");
     rig_end(&rig, AT(4));
@@ -961,7 +961,7 @@ TEST(without_memory_to_ask_again_the_round_is_over) {
         memerr_fail(0);
         told = told || (op->done && strstr(op->failure.text, "answered (out of memory)"));
         rig_sleep(&rig, AT(11), AT(20));
-        bool asks = strstr(said(calls_of(1)), ASK_MASTER) != NULL;
+        bool asks = strstr(output_of(calls_of(1)), ASK_MASTER) != NULL;
         CHECK(op->done || asks);
         CHECK(hf_client_deadline(&rig.client) != HF_NEVER);
         rig_end(&rig, AT(21));
@@ -972,7 +972,7 @@ TEST(without_memory_to_ask_again_the_round_is_over) {
 TEST(what_no_sentinel_says_is_told) {
     start();
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
-    hear_sentinels("+OK\r\n", AT(1));
+    feed_sentinels("+OK\r\n", AT(1));
     CHECK_OUTCOME(op, "unreachable");
     CHECK_OR(strstr(op->failure.text, "(unexpected reply; is this server a sentinel?)"), "%s",
              op->failure.text);
@@ -993,7 +993,7 @@ TEST(rounds_come_each_second_more_or_less) {
     hf_time first = HF_NEVER, last = 0;
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
-    hear_sentinels(ADDRESS(7001), AT(0));
+    feed_sentinels(ADDRESS(7001), AT(0));
     hf_time now = AT(0);
     for (int i = 0; i < 100; i++) {
         hf_time next = rig.client.topology->deadline(&rig.client, HF_LINK_CALLS);
@@ -1002,7 +1002,7 @@ TEST(rounds_come_each_second_more_or_less) {
         last = hf_time_max(last, next - now);
         rig.client.topology->tick(&rig.client, HF_LINK_CALLS, next);
         now = next;
-        hear_sentinels(ADDRESS(7001), now);
+        feed_sentinels(ADDRESS(7001), now);
         CHECK_AT(7001);
     }
     CHECK(first < 920 * HF_MS && last > 1080 * HF_MS);
@@ -1012,9 +1012,9 @@ TEST(rounds_come_each_second_more_or_less) {
 TEST(while_a_call_is_under_way_sentinels_are_asked) {
     start();
     begin_op(HF_OP_PING, 0, AT(0));
-    hear_sentinels(ADDRESS(7001), AT(1));
-    hear_node(0, MASTER, AT(2));
-    CHECK(strstr(said(calls_of(0)), "PING"));
+    feed_sentinels(ADDRESS(7001), AT(1));
+    feed_node(0, MASTER, AT(2));
+    CHECK(strstr(output_of(calls_of(0)), "PING"));
     CHECK_ASKED(1, "");
     rig_sleep(&rig, AT(2), AT(1110));
     CHECK_ASKED(1, ASK_MASTER);
@@ -1033,9 +1033,9 @@ TEST(three_failed_opens_are_enough_to_move) {
         renewer->failed_opens = opens;
         renewer->unresolved = true;
         renewer->retry_at = AT(1000);
-        hear_sentinels(ADDRESS(7001), AT(10));
+        feed_sentinels(ADDRESS(7001), AT(10));
         rig_tick(&rig, AT(1110));
-        hear_node(1, ADDRESS(7002), AT(1111));
+        feed_node(1, ADDRESS(7002), AT(1111));
         rig_sleep(&rig, AT(1111), AT(1220));
         CHECK_AT(opens < 3 ? 7001 : 7002);
         rig_end(&rig, AT(1221));
@@ -1053,7 +1053,7 @@ TEST(only_what_is_held_and_renewed_is_asked_for_at_the_new_master) {
         spec.caller = spec.owner = hf_slice_of(owners[i]);
         spec.renewed = i != NOT_RENEWED;
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
-        hear_node(0, ACQUIRED, AT(0));
+        feed_node(0, ACQUIRED, AT(0));
         CHECK_OUTCOME(op, "ok");
         holds[i] = op->hold;
         hf_op_end(op, AT(0));
@@ -1061,8 +1061,8 @@ TEST(only_what_is_held_and_renewed_is_asked_for_at_the_new_master) {
     rig_sleep(&rig, AT(1), AT(1110));
     hf_client_abandon(&rig.client, holds[LEFT], 1, AT(1110));
     hf_holds_wake_at(&rig.client.holds, holds[LEFT], AT(5000));
-    hear_node(1, ADDRESS(7002), AT(1110));
-    hear_node(2, ADDRESS(7002), AT(1110));
+    feed_node(1, ADDRESS(7002), AT(1110));
+    feed_node(2, ADDRESS(7002), AT(1110));
     CHECK_AT(7002);
     CHECK(holds[RENEWED]->wake_at < AT(1400));
     CHECK_EQ_U64(holds[NOT_RENEWED]->wake_at, holds[NOT_RENEWED]->valid_until);
@@ -1094,7 +1094,7 @@ TEST(a_sentinel_with_a_long_name) {
 TEST(a_refused_wait_for_replicas_is_no_quorum) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    hear_calls(&rig, ACQUIRED "-ERR unknown command\r\n", AT(1));
+    feed_calls(&rig, ACQUIRED "-ERR unknown command\r\n", AT(1));
     CHECK_OUTCOME(op, "no_quorum");
     CHECK(strstr(op->failure.text, "WAIT for replicas failed: ERR unknown command"));
     rig_end(&rig, AT(2));
@@ -1110,10 +1110,10 @@ TEST(in_each_round_a_sentinel_may_be_asked_over_a_new_connection) {
         hf_session_closed(calls_of(1), "gone", AT(10 * i));
         rig_tick(&rig, AT(10 * i));
         CHECK_ASKED(1, ASK_MASTER);
-        hear_node(1, ADDRESS(7001), AT(10 * i));
-        hear_node(0, MASTER, AT(10 * i));
-        CHECK(strstr(said(calls_of(0)), "PING"));
-        hear_node(0, "+PONG\r\n", AT(10 * i));
+        feed_node(1, ADDRESS(7001), AT(10 * i));
+        feed_node(0, MASTER, AT(10 * i));
+        CHECK(strstr(output_of(calls_of(0)), "PING"));
+        feed_node(0, "+PONG\r\n", AT(10 * i));
         CHECK_OUTCOME(op, "ok");
         hf_op_end(op, AT(10 * i));
     }
@@ -1140,7 +1140,7 @@ TEST(a_sentinel_whose_connection_comes_late_is_not_asked_any_more) {
             if (node != late) hf_session_opened(calls_of(node), AT(0));
         }
         for (size_t node = 1; node <= SENTINELS; node++) {
-            if (node != late) hear(calls_of(node), ADDRESS(7001), AT(1));
+            if (node != late) feed(calls_of(node), ADDRESS(7001), AT(1));
         }
         CHECK_AT(7001);
         hf_session_opened(calls_of(late), AT(2));
@@ -1152,17 +1152,17 @@ TEST(a_sentinel_whose_connection_comes_late_is_not_asked_any_more) {
 TEST(while_one_waits_sentinels_are_asked) {
     start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
-    hear_sentinels(ADDRESS(7001), AT(1));
-    hear_node(0, MASTER, AT(1));
-    said(calls_of(0));
-    hear_node(0, busy(20000, 0, 0), AT(2));
+    feed_sentinels(ADDRESS(7001), AT(1));
+    feed_node(0, MASTER, AT(1));
+    output_of(calls_of(0));
+    feed_node(0, busy(20000, 0, 0), AT(2));
     CHECK_EQ_INT(op->state, HF_ACQUIRE_SUBSCRIBING);
     CHECK_EQ_INT(rig.client.nodes[0]->waiting, 1);
     rig_tick(&rig, AT(3)); /* for the events link */
-    hear_sentinels(ADDRESS(7001), AT(3));
+    feed_sentinels(ADDRESS(7001), AT(3));
     CHECK_ASKED(1, "");
     rig_sleep(&rig, AT(3), AT(1200));
-    CHECK(strstr(said(calls_of(1)), ASK_MASTER));
+    CHECK(strstr(output_of(calls_of(1)), ASK_MASTER));
     rig_end(&rig, AT(1201));
 }
 
@@ -1171,7 +1171,7 @@ TEST(a_check_needs_no_replica) {
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(1000));
     CHECK_SAID(&rig, HF_LINK_CALLS, "EVALSHA extend 2 k holdfast_queue:{k} me 0  ");
-    hear_calls(&rig, ":1\r\n", AT(1001));
+    feed_calls(&rig, ":1\r\n", AT(1001));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(1002));
 }
@@ -1180,10 +1180,10 @@ TEST(a_sentinel_that_was_loading_is_believed_at_once) {
     start_with(1);
     begin_op(HF_OP_PING, 0, AT(0));
     CHECK_ASKED(1, ASK_MASTER);
-    hear_node(1, "-LOADING Redis is loading\r\n", AT(1));
+    feed_node(1, "-LOADING Redis is loading\r\n", AT(1));
     rig_sleep(&rig, AT(1), AT(40));
     CHECK_ASKED(1, ASK_MASTER);
-    hear_node(1, ADDRESS(7001), AT(41));
+    feed_node(1, ADDRESS(7001), AT(41));
     CHECK_AT(7001);
     rig_end(&rig, AT(42));
 }

@@ -109,11 +109,11 @@ TEST(without_login_it_is_ready_at_once) {
     CHECK_WANTS(OPEN, AT(0));
     hf_session_opening(&session, AT(0));
     CHECK_WANTS(NOTHING, AT(0));
-    CHECK_STR(said(&session), "");
+    CHECK_STR(output_of(&session), "");
     hf_session_opened(&session, AT(1));
     CHECK_EQ_INT(session.state, HF_SESSION_READY);
-    CHECK_STR(said(&session), "A");
-    hear(&session, "+OK\r\n", AT(2));
+    CHECK_STR(output_of(&session), "A");
+    feed(&session, "+OK\r\n", AT(2));
     CHECK_STR(one.outcome, "OK");
     CHECK(!hf_session_has_work(&session));
     CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
@@ -135,13 +135,13 @@ TEST(login_says_who_and_where) {
         "*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$6\r\nworker\r\n";
     CHECK_MEM(output.data, output.size, want, sizeof want - 1);
     hf_session_written(&session, output.size);
-    hear(&session, "+OK\r\n+OK\r\n", AT(1));
+    feed(&session, "+OK\r\n+OK\r\n", AT(1));
     CHECK_EQ_INT(session.state, HF_SESSION_LOGIN);
-    CHECK_STR(said(&session), "");
-    hear(&session, "+OK\r\n", AT(1));
+    CHECK_STR(output_of(&session), "");
+    feed(&session, "+OK\r\n", AT(1));
     CHECK_EQ_INT(session.state, HF_SESSION_READY);
-    CHECK_STR(said(&session), "A");
-    hear(&session, ":1\r\n", AT(2));
+    CHECK_STR(output_of(&session), "A");
+    feed(&session, ":1\r\n", AT(2));
     CHECK_STR(one.outcome, "1");
     finish();
 }
@@ -162,7 +162,7 @@ TEST(a_password_without_a_user) {
     strcpy(config.server.password, "secret");
     session.wanted = true;
     open_session(&session, AT(0));
-    CHECK_STR(said(&session), "AUTH secret");
+    CHECK_STR(output_of(&session), "AUTH secret");
     finish();
 }
 
@@ -176,8 +176,8 @@ static const char *login_outcome(const char *replies) {
     config.server.db = 1;
     submit(&one, "A", 3000, AT(0));
     open_session(&session, AT(0));
-    said(&session);
-    hear(&session, replies, AT(1));
+    output_of(&session);
+    feed(&session, replies, AT(1));
     if (hf_session_wants(&session, AT(1)) == HF_WANT_CLOSE)
         hf_session_closed(&session, "closed by us", AT(1));
     if (session.state == HF_SESSION_READY) strcpy(one.outcome, "ready");
@@ -218,10 +218,10 @@ static const char *outcome_at(const char *info) {
     submit(&one, "A", 3000, AT(0));
     open_session(&session, AT(0));
     snprintf(text, sizeof text, "$%zu\r\n%s\r\n", strlen(info), info);
-    hear(&session, text, AT(1));
+    feed(&session, text, AT(1));
     if (hf_session_wants(&session, AT(1)) == HF_WANT_CLOSE)
         hf_session_closed(&session, "closed by us", AT(1));
-    else hear(&session, "+OK\r\n", AT(1));
+    else feed(&session, "+OK\r\n", AT(1));
     finish();
     return one.outcome;
 }
@@ -244,8 +244,8 @@ TEST(a_name_refused_for_want_of_a_password) {
     strcpy(config.name, "n");
     submit(&one, "A", 3000, AT(0));
     open_session(&session, AT(0));
-    CHECK_STR(said(&session), "CLIENT SETNAME n");
-    hear(&session, "-NOAUTH Authentication required.\r\n", AT(1));
+    CHECK_STR(output_of(&session), "CLIENT SETNAME n");
+    feed(&session, "-NOAUTH Authentication required.\r\n", AT(1));
     CHECK_WANTS(CLOSE, AT(1));
     hf_session_closed(&session, "closed by us", AT(1));
     CHECK_STR(one.outcome, "denied: NOAUTH Authentication required.");
@@ -315,7 +315,7 @@ static const char *outcome_of_hang_up(const char *word) {
     hf_session_init(&session, &config, &random_state);
     submit(&one, "A", 3000, AT(0));
     open_session(&session, AT(0));
-    if (*word) hear(&session, word, AT(1));
+    if (*word) feed(&session, word, AT(1));
     hf_session_closed(&session, NULL, AT(1));
     finish();
     return one.outcome;
@@ -405,7 +405,7 @@ TEST(after_a_good_connection_the_next_is_made_at_once) {
     }
     open_session(&session, AT(5000));
     submit(&one, "A", 9000, AT(5000));
-    hear(&session, "+OK\r\n", AT(5000));
+    feed(&session, "+OK\r\n", AT(5000));
     hf_session_closed(&session, "reset", AT(5001));
     CHECK_WANTS(OPEN, AT(5001));
     hf_session_opening(&session, AT(5001));
@@ -424,7 +424,7 @@ TEST(a_peer_that_accepts_and_closes_without_a_word_is_not_hammered) {
     for (hf_time now = AT(0); now < AT(10000); opens++) {
         CHECK_WANTS(OPEN, now);
         open_session(&session, now);
-        CHECK_STR(said(&session), "A");
+        CHECK_STR(output_of(&session), "A");
         hf_session_closed(&session, "closed by the server", now);
         hf_time next = hf_session_deadline(&session);
         CHECK(next > now);
@@ -454,7 +454,7 @@ TEST(a_peer_that_ends_each_connection_is_not_hammered) {
         int opens = 0;
         for (; now < AT(10000); opens++) {
             open_session(&session, now);
-            hear(&session, peers[i].says, now);
+            feed(&session, peers[i].says, now);
             hf_session_closed(&session, peers[i].reason, now);
             CHECK(hf_session_deadline(&session) > now);
             now = hf_session_deadline(&session);
@@ -475,7 +475,7 @@ TEST(commands_go_out_together_and_replies_come_in_order) {
         if (i == 20) open_session(&session, AT(0));
         submit(&calls[i], text, 3000, AT(0));
     }
-    const char *line = said(&session);
+    const char *line = output_of(&session);
     for (int i = 0; i < 50; i++) {
         size_t size = (size_t)snprintf(text, sizeof text, "C%d", i);
         CHECK(strncmp(line, text, size) == 0);
@@ -483,7 +483,7 @@ TEST(commands_go_out_together_and_replies_come_in_order) {
     }
     for (int i = 0; i < 50; i++) {
         snprintf(text, sizeof text, ":%d\r\n", i);
-        hear(&session, text, AT(1));
+        feed(&session, text, AT(1));
         snprintf(text, sizeof text, "%d", i);
         CHECK_STR(calls[i].outcome, text);
     }
@@ -498,8 +498,8 @@ TEST(a_reply_may_come_in_any_pieces) {
         submit(&one, "A", 3000, AT(0));
         submit(&two, "B", 3000, AT(0));
         submit(&three, "C", 3000, AT(0));
-        hear_bytes(&session, bytes, cut, AT(1));
-        hear_bytes(&session, bytes + cut, sizeof bytes - 1 - cut, AT(1));
+        feed_bytes(&session, bytes, cut, AT(1));
+        feed_bytes(&session, bytes + cut, sizeof bytes - 1 - cut, AT(1));
         CHECK_STR(one.outcome, "done");
         CHECK_STR(two.outcome, "server: ERR no");
         CHECK_STR(three.outcome, "3");
@@ -528,7 +528,7 @@ TEST(a_dropped_request_has_its_reply_ignored) {
     submit(&two, "B", 3000, AT(0));
     submit(&three, "C", 3000, AT(0));
     discard(&two);
-    hear(&session, ":1\r\n:2\r\n:3\r\n", AT(1));
+    feed(&session, ":1\r\n:2\r\n:3\r\n", AT(1));
     CHECK_STR(one.outcome, "1");
     CHECK_STR(two.outcome, "");
     CHECK_STR(three.outcome, "3");
@@ -545,7 +545,7 @@ TEST(a_request_dropped_in_the_queue_is_never_sent) {
     submit(&three, "C", 3000, AT(0));
     discard(&one);
     open_session(&session, AT(0));
-    CHECK_STR(said(&session), "C");
+    CHECK_STR(output_of(&session), "C");
     finish();
 }
 
@@ -557,11 +557,11 @@ TEST(what_a_done_submits_goes_out_after_the_rest) {
     prepare(&three, NULL, "C");
     three.request.deadline = AT(3000);
     one.then = &three;
-    CHECK_STR(said(&session), "A\nB");
-    hear(&session, ":1\r\n:2\r\n", AT(1));
-    CHECK_STR(said(&session), "C");
+    CHECK_STR(output_of(&session), "A\nB");
+    feed(&session, ":1\r\n:2\r\n", AT(1));
+    CHECK_STR(output_of(&session), "C");
     CHECK_STR(two.outcome, "2");
-    hear(&session, ":3\r\n", AT(1));
+    feed(&session, ":3\r\n", AT(1));
     CHECK_STR(three.outcome, "3");
     finish();
 }
@@ -572,7 +572,7 @@ static void check_given_up(const char *bytes, const char *reason) {
     struct call one;
     start_open();
     submit(&one, "A", 60000, AT(0));
-    hear(&session, bytes, AT(1));
+    feed(&session, bytes, AT(1));
     CHECK_WANTS(CLOSE, AT(1));
     CHECK_STR(one.outcome, "");
     hf_session_closed(&session, "closed by us", AT(1));
@@ -601,9 +601,9 @@ TEST(an_endless_reply_ends_the_connection) {
     struct call one;
     start_open();
     submit(&one, "A", 60000, AT(0));
-    hear(&session, "$999999999999\r\n", AT(1));
+    feed(&session, "$999999999999\r\n", AT(1));
     for (int i = 0; i < 5 && !session.closing; i++)
-        hear_bytes(&session, bytes, sizeof bytes, AT(2));
+        feed_bytes(&session, bytes, sizeof bytes, AT(2));
     CHECK_WANTS(CLOSE, AT(2));
     finish();
 }
@@ -612,13 +612,13 @@ TEST(a_reply_to_no_command_ends_the_connection) {
     start();
     session.wanted = true;
     open_session(&session, AT(0));
-    hear(&session, "+OK\r\n", AT(1));
+    feed(&session, "+OK\r\n", AT(1));
     CHECK_WANTS(CLOSE, AT(1));
     CHECK_EQ_INT(session.reason_code, HF_UNREACHABLE);
     hf_session_closed(&session, "closed by us", AT(1));
     CHECK_STR(session.reason, "the server sent an unexpected reply");
     open_session(&session, AT(1000));
-    hear(&session, "-ERR Protocol error: unbalanced quotes in request\r\n", AT(1000));
+    feed(&session, "-ERR Protocol error: unbalanced quotes in request\r\n", AT(1000));
     hf_session_closed(&session, "closed by us", AT(1000));
     CHECK_STR(session.reason, "ERR Protocol error: unbalanced quotes in request");
     finish();
@@ -629,13 +629,13 @@ TEST(nothing_is_read_after_the_end) {
     start_open();
     submit(&one, "A", 3000, AT(0));
     submit(&two, "B", 3000, AT(0));
-    hear(&session, ":1\r\nx\r\n:2\r\n", AT(1));
+    feed(&session, ":1\r\nx\r\n:2\r\n", AT(1));
     CHECK_STR(one.outcome, "1");
     CHECK_STR(two.outcome, "");
-    hear(&session, ":2\r\n", AT(1));
+    feed(&session, ":2\r\n", AT(1));
     CHECK_STR(two.outcome, "");
     hf_session_closed(&session, "closed by us", AT(1));
-    hear(&session, ":2\r\n", AT(1));
+    feed(&session, ":2\r\n", AT(1));
     CHECK_STR(two.outcome, "");
     finish();
 }
@@ -647,17 +647,17 @@ TEST(what_was_sent_is_sent_again_in_order) {
     start_open();
     submit(&one, "A", 60000, AT(0));
     submit(&two, "B", 60000, AT(0));
-    said(&session);
-    hear(&session, ":1\r\n", AT(1));
+    output_of(&session);
+    feed(&session, ":1\r\n", AT(1));
     submit(&three, "C", 60000, AT(2));
-    CHECK_STR(said(&session), "C");
+    CHECK_STR(output_of(&session), "C");
     hf_session_closed(&session, "reset", AT(3));
     CHECK_STR(two.outcome, "");
-    CHECK_STR(said(&session), "");
+    CHECK_STR(output_of(&session), "");
     open_session(&session, AT(4));
-    CHECK_STR(said(&session), "B\nC");
+    CHECK_STR(output_of(&session), "B\nC");
     CHECK_EQ_U64(two.request.sent_at, AT(4));
-    hear(&session, ":2\r\n:3\r\n", AT(5));
+    feed(&session, ":2\r\n:3\r\n", AT(5));
     CHECK_STR(two.outcome, "2");
     CHECK_STR(three.outcome, "3");
     CHECK_EQ_INT(one.calls, 1);
@@ -669,14 +669,14 @@ TEST(what_was_sent_goes_before_what_waits_for_the_next_connection) {
     start_open();
     submit(&one, "A", 60000, AT(0));
     submit(&two, "B", 60000, AT(0));
-    said(&session);
+    output_of(&session);
     session.closing = true; /* the driver has yet to close it */
     submit(&three, "C", 60000, AT(1));
-    CHECK_STR(said(&session), "");
+    CHECK_STR(output_of(&session), "");
     hf_session_closed(&session, "reset", AT(2));
     open_session(&session, AT(3));
-    CHECK_STR(said(&session), "A\nB\nC");
-    hear(&session, ":1\r\n:2\r\n:3\r\n", AT(4));
+    CHECK_STR(output_of(&session), "A\nB\nC");
+    feed(&session, ":1\r\n:2\r\n:3\r\n", AT(4));
     CHECK_STR(three.outcome, "3");
     finish();
 }
@@ -702,10 +702,10 @@ TEST(a_password_that_became_wrong_is_told_at_once) {
     strcpy(config.server.password, "secret");
     submit(&one, "A", 3000, AT(0));
     open_session(&session, AT(0));
-    hear(&session, "+OK\r\n", AT(0));
+    feed(&session, "+OK\r\n", AT(0));
     hf_session_closed(&session, "reset", AT(1));
     open_session(&session, AT(20));
-    hear(&session, "-WRONGPASS no\r\n", AT(20));
+    feed(&session, "-WRONGPASS no\r\n", AT(20));
     hf_session_closed(&session, "closed by us", AT(20));
     CHECK_STR(one.outcome, "denied: WRONGPASS no");
     CHECK(one.request.sends > 0); /* and yet it may have been carried out */
@@ -720,7 +720,7 @@ TEST(half_a_command_is_not_finished_on_the_next_connection) {
     hf_session_closed(&session, "reset", AT(1));
     CHECK_EQ_INT(hf_session_output(&session).size, 0);
     open_session(&session, AT(20));
-    CHECK_STR(said(&session), "ABCDEF");
+    CHECK_STR(output_of(&session), "ABCDEF");
     finish();
 }
 
@@ -728,10 +728,10 @@ TEST(half_a_reply_is_not_finished_on_the_next_connection) {
     struct call one;
     start_open();
     submit(&one, "A", 3000, AT(0));
-    hear(&session, "*2\r\n$3\r\nab", AT(1));
+    feed(&session, "*2\r\n$3\r\nab", AT(1));
     hf_session_closed(&session, "reset", AT(1));
     open_session(&session, AT(20));
-    hear(&session, ":7\r\n", AT(20));
+    feed(&session, ":7\r\n", AT(20));
     CHECK_STR(one.outcome, "7");
     finish();
 }
@@ -759,11 +759,11 @@ TEST(a_server_that_speaks_is_not_silent) {
     start_open();
     submit(&one, "A", 60000, AT(0));
     submit(&two, "B", 60000, AT(0));
-    hear(&session, ":1\r\n", AT(2000));
+    feed(&session, ":1\r\n", AT(2000));
     hf_session_tick(&session, AT(3000));
     CHECK_WANTS(NOTHING, AT(3000));
     CHECK_EQ_U64(hf_session_deadline(&session), AT(5000));
-    hear(&session, ":2\r\n", AT(4000));
+    feed(&session, ":2\r\n", AT(4000));
     CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
     finish();
 }
@@ -774,7 +774,7 @@ TEST(a_silent_server_is_given_up_although_its_callers_gave_up_first) {
     struct call calls[40];
     start_open();
     submit(&calls[0], "A", 60000, AT(0));
-    hear(&session, ":1\r\n", AT(0));
+    feed(&session, ":1\r\n", AT(0));
     discard(&calls[0]);
     int i = 0;
     for (; i < 40 && hf_session_wants(&session, AT(200 * i)) != HF_WANT_CLOSE; i++) {
@@ -795,7 +795,7 @@ TEST(a_dropped_request_is_still_an_answer_awaited) {
     discard(&one);
     CHECK(!hf_session_has_work(&session));
     CHECK_EQ_U64(hf_session_deadline(&session), AT(3000));
-    hear(&session, ":1\r\n", AT(10));
+    feed(&session, ":1\r\n", AT(10));
     CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
     finish();
 }
@@ -813,12 +813,12 @@ TEST(a_request_ends_at_its_deadline_wherever_it_is) {
     hf_session_tick(&session, AT(500));
     CHECK_STR(queued.outcome, "unreachable: no reply in time");
     hf_session_opened(&session, AT(600));
-    CHECK_STR(said(&session), "");
+    CHECK_STR(output_of(&session), "");
     submit(&sent, "B", 1000, AT(600));
-    CHECK_STR(said(&session), "B");
+    CHECK_STR(output_of(&session), "B");
     hf_session_tick(&session, AT(1000));
     CHECK_STR(sent.outcome, "unreachable: no reply in time");
-    hear(&session, ":1\r\n", AT(1001));
+    feed(&session, ":1\r\n", AT(1001));
     CHECK_EQ_INT(sent.calls, 1);
     CHECK_WANTS(NOTHING, AT(1001));
     finish();
@@ -886,19 +886,19 @@ TEST(a_passing_error_is_tried_again_until_the_deadline) {
     start();
     open_session(&session, now);
     submit(&one, "A", 500, now);
-    said(&session);
+    output_of(&session);
     while (one.calls == 0) {
-        hear(&session, "-LOADING Redis is loading the dataset in memory\r\n", now);
+        feed(&session, "-LOADING Redis is loading the dataset in memory\r\n", now);
         if (one.calls > 0) break;
         hf_time next = hf_session_deadline(&session);
         hf_time pause = (20 * HF_MS) << (tries < 5 ? tries - 1 : 4);
         bool last = next == AT(500);
         CHECK(last || (next >= now + pause / 2 && next <= now + pause * 3 / 2));
-        CHECK_STR(said(&session), "");
+        CHECK_STR(output_of(&session), "");
         hf_session_tick(&session, next - 1);
-        CHECK_STR(said(&session), "");
+        CHECK_STR(output_of(&session), "");
         hf_session_tick(&session, next);
-        CHECK_STR(said(&session), last ? "" : "A");
+        CHECK_STR(output_of(&session), last ? "" : "A");
         now = next;
         tries++;
     }
@@ -912,13 +912,13 @@ TEST(a_passing_error_passes) {
     struct call one, two;
     start_open();
     submit(&one, "A", 3000, AT(0));
-    said(&session);
-    hear(&session, "-BUSY Redis is busy running a script.\r\n", AT(0));
+    output_of(&session);
+    feed(&session, "-BUSY Redis is busy running a script.\r\n", AT(0));
     submit(&two, "B", 3000, AT(1)); /* nobody waits behind it */
-    CHECK_STR(said(&session), "B");
+    CHECK_STR(output_of(&session), "B");
     hf_session_tick(&session, AT(30));
-    CHECK_STR(said(&session), "A");
-    hear(&session, ":2\r\n:1\r\n", AT(31));
+    CHECK_STR(output_of(&session), "A");
+    feed(&session, ":2\r\n:1\r\n", AT(31));
     CHECK_STR(one.outcome, "1");
     CHECK_STR(two.outcome, "2");
     finish();
@@ -931,7 +931,7 @@ TEST(after_a_passing_error_a_lost_connection_is_no_busy_loop) {
     one.request.waits_for_connection = true;
     one.request.deadline = AT(60000);
     hf_session_submit(&session, &one.request, AT(0));
-    hear(&session, "-LOADING\r\n", AT(0));
+    feed(&session, "-LOADING\r\n", AT(0));
     hf_session_closed(&session, "reset", AT(1));
     hf_time now = AT(1);
     for (int i = 0; i < 10; i++) { /* refused again and again */
@@ -946,7 +946,7 @@ TEST(after_a_passing_error_a_lost_connection_is_no_busy_loop) {
     hf_session_tick(&session, now + 30 * HF_MS);
     CHECK(hf_session_deadline(&session) > now + 30 * HF_MS);
     hf_session_opened(&session, now + 40 * HF_MS);
-    CHECK_STR(said(&session), "A");
+    CHECK_STR(output_of(&session), "A");
     finish();
 }
 
@@ -954,7 +954,7 @@ TEST(after_a_passing_error_a_refusal_is_told_at_once) {
     struct call one;
     start_open();
     submit(&one, "A", 3000, AT(0));
-    hear(&session, "-LOADING\r\n", AT(0));
+    feed(&session, "-LOADING\r\n", AT(0));
     hf_session_closed(&session, "reset", AT(1));
     hf_session_opening(&session, AT(1));
     hf_session_closed(&session, "refused", AT(1));
@@ -967,7 +967,7 @@ TEST(an_error_that_lasts_is_told) {
     start_open();
     submit(&one, "A", 3000, AT(0));
     submit(&two, "B", 3000, AT(0));
-    hear(&session, "-ERR no\r\n-NOPERM no\r\n", AT(0));
+    feed(&session, "-ERR no\r\n-NOPERM no\r\n", AT(0));
     CHECK_STR(one.outcome, "server: ERR no");
     CHECK_STR(two.outcome, "denied: NOPERM no");
     CHECK_WANTS(NOTHING, AT(0));
@@ -983,21 +983,21 @@ TEST(an_unknown_program_goes_out_with_its_text) {
     start_open();
     submit_program(&one, "key", 3000, AT(0));
     submit(&two, "B", 3000, AT(0));
-    CHECK_STR(said(&session), "EVALSHA info 1 key\nB");
-    hear(&session, "-NOSCRIPT No matching script. Please use EVAL.\r\n", AT(1));
+    CHECK_STR(output_of(&session), "EVALSHA info 1 key\nB");
+    feed(&session, "-NOSCRIPT No matching script. Please use EVAL.\r\n", AT(1));
     CHECK_STR(one.outcome, "");
     int size =
         snprintf(want, sizeof want, "*4\r\n$4\r\nEVAL\r\n$%zu\r\n%s\r\n$1\r\n1\r\n$3\r\nkey\r\n",
                  program->length, text_of(program));
     hf_slice output = hf_session_output(&session);
     CHECK_MEM(output.data, output.size, want, size);
-    said(&session);
+    output_of(&session);
     CHECK_EQ_U64(one.request.sent_at, AT(1));
-    hear(&session, ":2\r\n:1\r\n", AT(2));
+    feed(&session, ":2\r\n:1\r\n", AT(2));
     CHECK_STR(one.outcome, "1");
     CHECK_STR(two.outcome, "2");
     hf_session_submit(&session, &one.request, AT(3)); /* now it is known */
-    CHECK_STR(said(&session), "EVALSHA info 1 key");
+    CHECK_STR(output_of(&session), "EVALSHA info 1 key");
     finish();
 }
 
@@ -1005,8 +1005,8 @@ TEST(an_unknown_program_is_not_sent_for_ever) {
     struct call one;
     start_open();
     submit_program(&one, "key", 3000, AT(0));
-    hear(&session, "-NOSCRIPT No matching script.\r\n", AT(1));
-    hear(&session, "-NOSCRIPT No matching script.\r\n", AT(1));
+    feed(&session, "-NOSCRIPT No matching script.\r\n", AT(1));
+    feed(&session, "-NOSCRIPT No matching script.\r\n", AT(1));
     CHECK_STR(one.outcome, "server: NOSCRIPT No matching script.");
     finish();
 }
@@ -1015,7 +1015,7 @@ TEST(noscript_to_a_plain_command_is_an_error) {
     struct call one;
     start_open();
     submit(&one, "A", 3000, AT(0));
-    hear(&session, "-NOSCRIPT\r\n", AT(1));
+    feed(&session, "-NOSCRIPT\r\n", AT(1));
     CHECK_STR(one.outcome, "server: NOSCRIPT");
     finish();
 }
@@ -1024,14 +1024,14 @@ TEST(after_a_restart_the_text_goes_out_again) {
     struct call one;
     start_open();
     submit_program(&one, "key", 60000, AT(0));
-    hear(&session, "-NOSCRIPT\r\n", AT(1));
+    feed(&session, "-NOSCRIPT\r\n", AT(1));
     hf_session_closed(&session, "reset", AT(2));
     open_session(&session, AT(20));
-    CHECK_STR(said(&session), "EVAL info 1 key");
-    hear(&session, "-LOADING\r\n", AT(20));
+    CHECK_STR(output_of(&session), "EVAL info 1 key");
+    feed(&session, "-LOADING\r\n", AT(20));
     hf_session_tick(&session, AT(60));
-    CHECK_STR(said(&session), "EVAL info 1 key");
-    hear(&session, ":1\r\n", AT(61));
+    CHECK_STR(output_of(&session), "EVAL info 1 key");
+    feed(&session, ":1\r\n", AT(61));
     CHECK_STR(one.outcome, "1");
     finish();
 }
@@ -1042,16 +1042,16 @@ TEST(sends_counts_what_may_have_been_carried_out) {
     start_open();
     submit_program(&one, "key", 60000, AT(0));
     CHECK_EQ_INT(one.request.sends, 1);
-    hear(&session, "-NOSCRIPT\r\n", AT(1));
+    feed(&session, "-NOSCRIPT\r\n", AT(1));
     CHECK_EQ_INT(one.request.sends, 1);
-    hear(&session, "-LOADING\r\n", AT(1));
+    feed(&session, "-LOADING\r\n", AT(1));
     CHECK_EQ_INT(one.request.sends, 0);
     hf_session_tick(&session, AT(40));
     CHECK_EQ_INT(one.request.sends, 1);
     hf_session_closed(&session, "reset", AT(41));
     open_session(&session, AT(60));
     CHECK_EQ_INT(one.request.sends, 2);
-    hear(&session, ":1\r\n", AT(60));
+    feed(&session, ":1\r\n", AT(60));
     CHECK_EQ_INT(one.request.sends, 2);
     finish();
 }
@@ -1075,7 +1075,7 @@ TEST(an_heir_gets_the_reply_in_its_order) {
     CHECK(inherit(&heir, &one));
     CHECK(hf_session_has_work(&session));
     CHECK_EQ_INT(one.request.state, HF_REQUEST_IDLE);
-    hear(&session, ":1\r\n:2\r\n", AT(1));
+    feed(&session, ":1\r\n:2\r\n", AT(1));
     CHECK_STR(heir.outcome, "1");
     CHECK_STR(two.outcome, "2");
     CHECK_EQ_INT(one.calls, 0);
@@ -1091,7 +1091,7 @@ TEST(an_heir_gets_the_reply_to_what_has_expired) {
     CHECK_EQ_INT(one.calls, 1);
     CHECK(inherit(&heir, &one));
     heir.request.deadline = AT(3000);
-    hear(&session, ":1\r\n", AT(200));
+    feed(&session, ":1\r\n", AT(200));
     CHECK_STR(heir.outcome, "1");
     finish();
 }
@@ -1100,11 +1100,11 @@ TEST(an_heir_sends_a_program_that_the_server_did_not_know) {
     struct call one, heir;
     start_open();
     submit_program(&one, "k", 3000, AT(0));
-    CHECK_STR(said(&session), "EVALSHA info 1 k");
+    CHECK_STR(output_of(&session), "EVALSHA info 1 k");
     CHECK(inherit(&heir, &one));
-    hear(&session, "-NOSCRIPT No matching script\r\n", AT(1));
-    CHECK_STR(said(&session), "EVAL info 1 k");
-    hear(&session, ":1\r\n", AT(2));
+    feed(&session, "-NOSCRIPT No matching script\r\n", AT(1));
+    CHECK_STR(output_of(&session), "EVAL info 1 k");
+    feed(&session, ":1\r\n", AT(2));
     CHECK_STR(heir.outcome, "1");
     finish();
 }
@@ -1132,13 +1132,13 @@ TEST(nobody_inherits_a_reply_that_does_not_come) {
 
 /* ---- subscribers ---- */
 
-static char heard[256];
+static char received[256];
 
-static void on_heard(void *context, const hf_reply *event, hf_time now) {
+static void on_received(void *context, const hf_reply *event, hf_time now) {
     (void)context, (void)now;
     hf_slice kind = hf_reply_string_at(event, 0);
-    size_t used = strlen(heard);
-    snprintf(heard + used, sizeof heard - used, "%.*s ", (int)kind.size, kind.data);
+    size_t used = strlen(received);
+    snprintf(received + used, sizeof received - used, "%.*s ", (int)kind.size, kind.data);
 }
 
 TEST(a_subscriber_that_nobody_needs_any_more_has_not_failed) {
@@ -1160,17 +1160,17 @@ TEST(a_subscriber_hears_events) {
     static const hf_slice subscribe[] = {{"SUBSCRIBE", 9}, {"c", 1}};
     start();
     session.subscriber = session.wanted = true;
-    session.on_event = on_heard;
-    heard[0] = '\0';
+    session.on_event = on_received;
+    received[0] = '\0';
     strcpy(config.name, "n");
     open_session(&session, AT(0));
-    hear(&session, "+OK\r\n", AT(0));
-    CHECK_STR(heard, "");
+    feed(&session, "+OK\r\n", AT(0));
+    CHECK_STR(received, "");
     CHECK(hf_session_send(&session, 2, subscribe));
-    CHECK_STR(said(&session), "CLIENT SETNAME n\nSUBSCRIBE c");
-    hear(&session, "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n*3\r\n$7\r\nmess", AT(1));
-    hear(&session, "age\r\n$1\r\nc\r\n$1\r\nx\r\n", AT(2));
-    CHECK_STR(heard, "subscribe message ");
+    CHECK_STR(output_of(&session), "CLIENT SETNAME n\nSUBSCRIBE c");
+    feed(&session, "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n*3\r\n$7\r\nmess", AT(1));
+    feed(&session, "age\r\n$1\r\nc\r\n$1\r\nx\r\n", AT(2));
+    CHECK_STR(received, "subscribe message ");
     CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
     session.wanted = false;
     CHECK_WANTS(CLOSE, AT(3));
@@ -1186,7 +1186,7 @@ TEST(all_requests_are_failed_at_the_end) {
     struct call queued, sent;
     start_open();
     submit(&sent, "A", 3000, AT(0));
-    hear(&session, "*1\r\n", AT(0));
+    feed(&session, "*1\r\n", AT(0));
     hf_session_fail_all(&session, HF_CLOSED, "the client was closed", AT(1));
     finish();
     CHECK_STR(sent.outcome, "closed: the client was closed");
@@ -1209,7 +1209,7 @@ TEST(without_memory_for_a_reader_nothing_is_read) {
     hf_session_opened(&session, AT(0));
     memerr_fail(0);
     CHECK_WANTS(CLOSE, AT(0));
-    hear(&session, "-ERR max number of clients reached\r\n", AT(1));
+    feed(&session, "-ERR max number of clients reached\r\n", AT(1));
     hf_session_closed(&session, "closed by us", AT(1));
     CHECK_STR(session.reason, "out of memory");
     finish();
@@ -1233,9 +1233,9 @@ static bool whole_conversation(void *context) {
         if (calls[i].request.bytes) hf_session_submit(&session, &calls[i].request, AT(0));
     }
     open_session(&session, AT(0));
-    said(&session);
+    output_of(&session);
     if (!session.closing) hf_session_feed(&session, "+OK\r\n+OK\r\n-NOSCRIPT\r\n", 21, AT(1));
-    said(&session);
+    output_of(&session);
     for (int i = 0; i < 20; i++) {
         if (!session.closing && session.first_reply < session.next_reply) {
             hf_session_feed(&session, "*1\r\n:1\r\n", 8, AT(2));
@@ -1266,9 +1266,9 @@ static void log_in_to(const char *info) {
     config.asks_server = config.asks_known = true;
     session.wanted = true;
     open_session(&session, AT(0));
-    said(&session);
+    output_of(&session);
     snprintf(text, sizeof text, "$%zu\r\n%s\r\n$-1\r\n", strlen(info), info);
-    hear(&session, text, AT(1));
+    feed(&session, text, AT(1));
 }
 
 #define RUN_OF_40 "0123456789012345678901234567890123456789"
@@ -1295,14 +1295,14 @@ TEST(a_run_is_known_by_its_id) {
 TEST(a_mark_is_left_only_where_the_run_is_known_and_the_connection_open) {
     log_in_to("# Server\r\nrun_id:abc\r\n");
     hf_session_vouch(&session, AT(2));
-    CHECK_STR(said(&session), "SET holdfast_known abc");
+    CHECK_STR(output_of(&session), "SET holdfast_known abc");
     hf_session_vouch(&session, AT(2)); /* once */
-    CHECK_STR(said(&session), "");
-    hear(&session, "+OK\r\n", AT(3));
+    CHECK_STR(output_of(&session), "");
+    feed(&session, "+OK\r\n", AT(3));
     hf_session_free(&session);
     log_in_to("# Server\r\n");
     hf_session_vouch(&session, AT(2));
-    CHECK_STR(said(&session), "");
+    CHECK_STR(output_of(&session), "");
     hf_session_free(&session);
     log_in_to("# Server\r\nrun_id:abc\r\n");
     hf_session_closed(&session, "gone", AT(2));
@@ -1324,18 +1324,18 @@ TEST(what_a_replica_refuses_keeps_its_place_before_what_is_tried_again) {
     session.follows_master = true;
     submit(&one, "A", 3000, AT(0));
     open_session(&session, AT(0));
-    hear(&session, MASTER, AT(0));
+    feed(&session, MASTER, AT(0));
     submit(&two, "B", 3000, AT(0));
     submit(&three, "C", 3000, AT(0));
-    said(&session);
-    hear(&session, "-LOADING Redis is loading\r\n-READONLY no\r\n", AT(1));
+    output_of(&session);
+    feed(&session, "-LOADING Redis is loading\r\n-READONLY no\r\n", AT(1));
     CHECK_WANTS(CLOSE, AT(1));
     hf_session_closed(&session, "closed by us", AT(1));
     hf_session_resolve(&session);
     open_session(&session, AT(200));
-    CHECK_STR(said(&session), "ROLE");
-    hear(&session, MASTER, AT(200));
-    CHECK_STR(said(&session), "B\nC\nA");
+    CHECK_STR(output_of(&session), "ROLE");
+    feed(&session, MASTER, AT(200));
+    CHECK_STR(output_of(&session), "B\nC\nA");
     discard(&one);
     discard(&two);
     discard(&three);
@@ -1347,7 +1347,7 @@ TEST(what_is_submitted_has_not_failed_yet) {
     start();
     open_session(&session, AT(0));
     submit(&one, "A", 3000, AT(0));
-    hear(&session, "-ERR no\r\n", AT(1));
+    feed(&session, "-ERR no\r\n", AT(1));
     CHECK_EQ_INT(one.request.failure.code, HF_SERVER);
     hf_session_submit(&session, &one.request, AT(2));
     CHECK_EQ_INT(one.request.failure.code, HF_OK);
@@ -1361,7 +1361,7 @@ TEST(an_answer_that_has_come_is_not_inherited) {
     start();
     open_session(&session, AT(0));
     submit(&one, "A", 3000, AT(0));
-    hear(&session, ":1\r\n", AT(1));
+    feed(&session, ":1\r\n", AT(1));
     CHECK_STR(one.outcome, "1");
     CHECK(!hf_session_inherit(&heir, &one.request));
     discard(&one);
@@ -1373,7 +1373,7 @@ TEST(the_reason_of_an_end_stands_until_the_server_serves_again) {
     start();
     submit(&one, "A", 30000, AT(0));
     open_session(&session, AT(0));
-    hear(&session, ":1\r\n", AT(1));
+    feed(&session, ":1\r\n", AT(1));
     hf_session_closed(&session, "reset", AT(2));
     CHECK_STR(session.reason, "reset");
     submit(&two, "B", 30000, AT(3));
@@ -1384,7 +1384,7 @@ TEST(the_reason_of_an_end_stands_until_the_server_serves_again) {
     hf_session_closed(&session, "refused", AT(5000));
     open_session(&session, AT(10000));
     CHECK_STR(session.reason, "refused");
-    hear(&session, ":1\r\n", AT(10001));
+    feed(&session, ":1\r\n", AT(10001));
     CHECK_STR(session.reason, "");
     discard(&one);
     discard(&two);
@@ -1397,7 +1397,7 @@ TEST(a_user_of_one_letter_logs_in) {
     strcpy(config.server.password, "secret");
     session.wanted = true;
     open_session(&session, AT(0));
-    CHECK_STR(said(&session), "AUTH u secret");
+    CHECK_STR(output_of(&session), "AUTH u secret");
     finish();
 }
 
@@ -1406,13 +1406,13 @@ TEST(a_mark_is_waited_for_from_when_it_was_sent) {
     CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
     hf_session_vouch(&session, AT(50000));
     CHECK_EQ_U64(session.awaiting_since, AT(50000));
-    hear(&session, "+OK\r\n", AT(50001));
+    feed(&session, "+OK\r\n", AT(50001));
     struct call one;
     submit(&one, "A", 70000, AT(60000));
     session.vouched = false;
     hf_session_vouch(&session, AT(60500)); /* behind another command */
     CHECK_EQ_U64(session.awaiting_since, AT(60000));
-    hear(&session, ":1\r\n+OK\r\n", AT(60501));
+    feed(&session, ":1\r\n+OK\r\n", AT(60501));
     finish();
 }
 
@@ -1461,7 +1461,7 @@ TEST(without_memory_for_a_text_what_was_to_be_sent_stays) {
         hf_session_submit(&session, &two.request, AT(0));
         failed = memerr_failed();
         memerr_fail(0);
-        CHECK_STR(said(&session), failed ? "A" : "A\nEVAL acquire 1 k");
+        CHECK_STR(output_of(&session), failed ? "A" : "A\nEVAL acquire 1 k");
         finish();
     }
     CHECK(!failed);
@@ -1472,8 +1472,8 @@ TEST(a_mark_without_a_run_says_nothing) {
     config.asks_server = config.asks_known = true;
     session.wanted = true;
     open_session(&session, AT(0));
-    said(&session);
-    hear(&session, "$10\r\n# Server\r\n\r\n$0\r\n\r\n", AT(1));
+    output_of(&session);
+    feed(&session, "$10\r\n# Server\r\n\r\n$0\r\n\r\n", AT(1));
     CHECK_EQ_INT(session.state, HF_SESSION_READY);
     CHECK(!session.vouched);
     hf_session_free(&session);
@@ -1484,8 +1484,8 @@ TEST(a_run_with_a_short_id_is_known_again) {
     CHECK_EQ_U64(session.known_since, AT(1));
     hf_session_closed(&session, "gone", AT(1000));
     open_session(&session, AT(2000));
-    said(&session);
-    hear(&session, "$20\r\n# Server\r\nrun_id:a\r\n\r\n$-1\r\n", AT(2001));
+    output_of(&session);
+    feed(&session, "$20\r\n# Server\r\nrun_id:a\r\n\r\n$-1\r\n", AT(2001));
     CHECK_EQ_INT(session.state, HF_SESSION_READY);
     CHECK_EQ_U64(session.known_since, AT(1));
     hf_session_free(&session);
@@ -1497,7 +1497,7 @@ TEST(one_hang_up_is_not_blamed_on_a_proxy) {
     start();
     submit(&one, "A", 3000, AT(0));
     open_session(&session, AT(0));
-    hear(&session, "+", AT(1));
+    feed(&session, "+", AT(1));
     hf_session_closed(&session, NULL, AT(1));
     CHECK_STR(session.reason, "the server closed the connection");
     finish();
@@ -1509,7 +1509,7 @@ TEST(what_was_heard_over_another_connection_does_not_count) {
     strcpy(config.name, "n");
     submit(&one, "A", 30000, AT(0));
     open_session(&session, AT(0));
-    hear(&session, "+", AT(1));
+    feed(&session, "+", AT(1));
     hf_session_closed(&session, NULL, AT(1));
     CHECK_STR(session.reason, "the server closed the connection");
     open_session(&session, AT(2000));
@@ -1545,7 +1545,7 @@ TEST(what_goes_along_needs_memory) {
     memerr_fail(0);
     CHECK(hf_session_send_along(&session, &one.request));
     hf_session_flush_along(&session, AT(1));
-    CHECK_STR(said(&session), "A");
+    CHECK_STR(output_of(&session), "A");
     finish();
 }
 
@@ -1570,7 +1570,7 @@ TEST(a_reply_may_be_as_long_as_its_session_allows) {
     submit(&one, "A", 3000, AT(0));
     open_session(&session, AT(0));
     snprintf(head, sizeof head, "*%d\r\n", HF_REPLY_MAX_ELEMENTS + 10);
-    hear(&session, head, AT(1));
+    feed(&session, head, AT(1));
     CHECK_WANTS(NOTHING, AT(1));
     finish();
 }
@@ -1578,13 +1578,13 @@ TEST(a_reply_may_be_as_long_as_its_session_allows) {
 TEST(a_mark_that_is_gone_is_left_again) {
     log_in_to("# Server\r\nrun_id:a\r\n");
     hf_session_vouch(&session, AT(2));
-    CHECK_STR(said(&session), "SET holdfast_known a");
+    CHECK_STR(output_of(&session), "SET holdfast_known a");
     hf_session_closed(&session, "gone", AT(1000));
     open_session(&session, AT(2000));
-    said(&session);
-    hear(&session, "$20\r\n# Server\r\nrun_id:a\r\n\r\n$-1\r\n", AT(2001));
+    output_of(&session);
+    feed(&session, "$20\r\n# Server\r\nrun_id:a\r\n\r\n$-1\r\n", AT(2001));
     hf_session_vouch(&session, AT(2002));
-    CHECK_STR(said(&session), "SET holdfast_known a");
+    CHECK_STR(output_of(&session), "SET holdfast_known a");
     hf_session_free(&session);
 }
 
@@ -1602,11 +1602,11 @@ TEST(a_reply_waits_for_that_of_its_wait) {
     start_open();
     submit_confirmed(&one, 2, 3000, AT(0));
     submit(&two, "B", 3000, AT(0));
-    CHECK_STR(said(&session), "A\nWAIT 2 1000\nB");
-    hear(&session, ":5\r\n", AT(1));
+    CHECK_STR(output_of(&session), "A\nWAIT 2 1000\nB");
+    feed(&session, ":5\r\n", AT(1));
     CHECK_STR(one.outcome, "");
     CHECK(hf_session_has_work(&session));
-    hear(&session, ":2\r\n:6\r\n", AT(2));
+    feed(&session, ":2\r\n:6\r\n", AT(2));
     CHECK_STR(one.outcome, "5");
     CHECK(hf_request_is_confirmed(&one.request));
     CHECK_STR(two.outcome, "6");
@@ -1631,8 +1631,8 @@ TEST(what_a_wait_says_is_how_many_have_confirmed) {
         start_open();
         submit_confirmed(&one, 2, 3000, AT(0));
         one.request.confirmed = 7;
-        hear(&session, ":5\r\n", AT(1));
-        hear(&session, cases[i].reply, AT(1));
+        feed(&session, ":5\r\n", AT(1));
+        feed(&session, cases[i].reply, AT(1));
         CHECK_STR(one.outcome, "5");
         CHECK_EQ_U64(one.request.confirmed, cases[i].confirmed);
         CHECK_EQ_INT(hf_request_is_confirmed(&one.request), cases[i].confirmed >= 2);
@@ -1646,7 +1646,7 @@ TEST(a_wait_behind_an_error_confirms_nothing) {
     start_open();
     submit_confirmed(&one, 1, 3000, AT(0));
     submit(&two, "B", 3000, AT(0));
-    hear(&session, "-ERR no\r\n:1\r\n:6\r\n", AT(1));
+    feed(&session, "-ERR no\r\n:1\r\n:6\r\n", AT(1));
     CHECK_STR(one.outcome, "server: ERR no");
     CHECK_EQ_INT(one.calls, 1);
     CHECK_EQ_INT(one.request.confirmed, 0);
@@ -1659,22 +1659,22 @@ TEST(what_a_replica_refuses_keeps_its_place_with_its_wait) {
     start();
     session.follows_master = true;
     open_session(&session, AT(0));
-    hear(&session, MASTER, AT(0));
+    feed(&session, MASTER, AT(0));
     submit_confirmed(&one, 1, 3000, AT(0));
     submit_confirmed(&two, 1, 3000, AT(0));
     submit(&three, "B", 3000, AT(0));
-    said(&session);
-    hear(&session, ":5\r\n:1\r\n-READONLY no\r\n:0\r\n:6\r\n", AT(1));
+    output_of(&session);
+    feed(&session, ":5\r\n:1\r\n-READONLY no\r\n:0\r\n:6\r\n", AT(1));
     CHECK_STR(one.outcome, "5");
     CHECK_STR(two.outcome, "");
     CHECK_EQ_INT(two.request.sends, 0);
     hf_session_closed(&session, "closed by us", AT(1));
     hf_session_resolve(&session);
     open_session(&session, AT(200));
-    said(&session);
-    hear(&session, MASTER, AT(200));
-    CHECK_STR(said(&session), "A\nWAIT 1 1000\nB");
-    hear(&session, ":7\r\n:1\r\n:8\r\n", AT(201));
+    output_of(&session);
+    feed(&session, MASTER, AT(200));
+    CHECK_STR(output_of(&session), "A\nWAIT 1 1000\nB");
+    feed(&session, ":7\r\n:1\r\n:8\r\n", AT(201));
     CHECK_STR(two.outcome, "7");
     CHECK_EQ_U64(two.request.confirmed, 1);
     CHECK_STR(three.outcome, "8");
@@ -1686,9 +1686,9 @@ TEST(what_a_replica_has_refused_may_be_dropped) {
     start();
     session.follows_master = true;
     open_session(&session, AT(0));
-    hear(&session, MASTER, AT(0));
+    feed(&session, MASTER, AT(0));
     submit_confirmed(&one, 1, 3000, AT(0));
-    hear(&session, "-READONLY no\r\n", AT(1));
+    feed(&session, "-READONLY no\r\n", AT(1));
     hf_session_drop(&one.request);
     hf_session_closed(&session, "closed by us", AT(1));
     CHECK(!hf_session_has_work(&session));
@@ -1699,13 +1699,13 @@ TEST(between_a_reply_and_its_wait_the_connection_is_lost) {
     struct call one, two;
     start_open();
     submit_confirmed(&one, 1, 3000, AT(0));
-    hear(&session, ":5\r\n", AT(1));
+    feed(&session, ":5\r\n", AT(1));
     hf_session_closed(&session, "reset", AT(1));
     submit(&two, "B", 3000, AT(1));
-    said(&session);
+    output_of(&session);
     open_session(&session, AT(2));
-    CHECK_STR(said(&session), "A\nWAIT 1 1000\nB");
-    hear(&session, ":7\r\n:1\r\n:8\r\n", AT(3));
+    CHECK_STR(output_of(&session), "A\nWAIT 1 1000\nB");
+    feed(&session, ":7\r\n:1\r\n:8\r\n", AT(3));
     CHECK_STR(one.outcome, "7");
     CHECK_STR(two.outcome, "8");
     finish();
@@ -1717,11 +1717,11 @@ TEST(between_a_reply_and_its_wait_it_is_dropped) {
         start_open();
         submit_confirmed(&one, 1, 3000, AT(0));
         submit(&two, "B", 3000, AT(0));
-        if (replies == 1) hear(&session, ":5\r\n", AT(1));
+        if (replies == 1) feed(&session, ":5\r\n", AT(1));
         hf_session_drop(&one.request);
-        hear(&session, replies == 1 ? ":1\r\n" : ":5\r\n:1\r\n", AT(1));
+        feed(&session, replies == 1 ? ":1\r\n" : ":5\r\n:1\r\n", AT(1));
         CHECK_STR(two.outcome, "");
-        hear(&session, ":8\r\n", AT(1));
+        feed(&session, ":8\r\n", AT(1));
         CHECK_STR(one.outcome, "");
         CHECK_STR(two.outcome, "8");
         finish();
@@ -1734,15 +1734,15 @@ TEST(between_a_reply_and_its_wait_it_is_inherited) {
         start_open();
         submit(&before, "B", 3000, AT(0));
         submit_confirmed(&one, 1, 3000, AT(0));
-        hear(&session, ":4\r\n", AT(0));
+        feed(&session, ":4\r\n", AT(0));
         submit(&two, "B", 3000, AT(0));
-        if (replies == 1) hear(&session, ":5\r\n", AT(1));
+        if (replies == 1) feed(&session, ":5\r\n", AT(1));
         CHECK(inherit(&heir, &one));
-        hear(&session, replies == 1 ? ":1\r\n" : ":5\r\n:1\r\n", AT(2));
+        feed(&session, replies == 1 ? ":1\r\n" : ":5\r\n:1\r\n", AT(2));
         CHECK_STR(heir.outcome, "5");
         CHECK(hf_request_is_confirmed(&heir.request));
         CHECK_EQ_INT(one.calls, 0);
-        hear(&session, ":8\r\n", AT(2));
+        feed(&session, ":8\r\n", AT(2));
         CHECK_STR(two.outcome, "8");
         finish();
     }
@@ -1753,10 +1753,10 @@ TEST(without_its_wait_a_reply_comes_too_late) {
     start_open();
     submit_confirmed(&one, 1, 100, AT(0));
     submit(&two, "B", 3000, AT(0));
-    hear(&session, ":5\r\n", AT(1));
+    feed(&session, ":5\r\n", AT(1));
     hf_session_tick(&session, AT(100));
     CHECK_STR(one.outcome, "unreachable: no reply in time");
-    hear(&session, ":1\r\n:8\r\n", AT(101));
+    feed(&session, ":1\r\n:8\r\n", AT(101));
     CHECK_EQ_INT(one.calls, 1);
     CHECK_STR(two.outcome, "8");
     finish();
@@ -1769,7 +1769,7 @@ TEST(hang_ups_at_subscribe_are_told_as_such) {
         session.wanted = true;
         for (int i = 0; i < 2; i++) {
             open_session(&session, AT(5000 * i));
-            hear(&session, "+", AT(5000 * i));
+            feed(&session, "+", AT(5000 * i));
             hf_session_closed(&session, NULL, AT(5000 * i));
         }
         CHECK_STR(session.reason,
@@ -1787,10 +1787,10 @@ TEST(a_run_is_not_known_before_its_mark_is_read) {
     CHECK(hf_session_is_known(&session, HF_SECOND, AT(2)));
     hf_session_closed(&session, "restart", AT(3));
     open_session(&session, AT(3));
-    hear(&session, "$12\r\n\nrun_id:xyz\r\r\n", AT(4));
+    feed(&session, "$12\r\n\nrun_id:xyz\r\r\n", AT(4));
     CHECK_STR(session.run_id, "xyz");
     CHECK(!hf_session_is_known(&session, HF_SECOND, AT(4)));
-    hear(&session, "$3\r\nxyz\r\n", AT(5));
+    feed(&session, "$3\r\nxyz\r\n", AT(5));
     CHECK(hf_session_is_known(&session, HF_SECOND, AT(5)));
     hf_session_free(&session);
 }
@@ -1800,7 +1800,7 @@ TEST(a_password_of_one_letter_is_one) {
     strcpy(config.server.password, "p");
     session.wanted = true;
     open_session(&session, AT(0));
-    CHECK_STR(said(&session), "AUTH p");
+    CHECK_STR(output_of(&session), "AUTH p");
     finish();
 }
 
@@ -1821,13 +1821,13 @@ TEST(a_passing_error_is_told_where_its_deadline_comes_first) {
     struct call one;
     start_open();
     submit(&one, "A", 5, AT(0));
-    said(&session);
-    hear(&session, "-LOADING\r\n", AT(0));
+    output_of(&session);
+    feed(&session, "-LOADING\r\n", AT(0));
     hf_session_tick(&session, AT(5) - 1);
     CHECK_STR(one.outcome, "");
     hf_session_tick(&session, AT(5));
     CHECK_STR(one.outcome, "unreachable: LOADING");
-    CHECK_STR(said(&session), "");
+    CHECK_STR(output_of(&session), "");
     finish();
 }
 
@@ -1860,8 +1860,8 @@ TEST(a_run_with_a_short_id_is_marked) {
     log_in_to("# Server\r\nrun_id:a\r\n");
     hf_session_closed(&session, "gone", AT(1000));
     open_session(&session, AT(2000));
-    said(&session);
-    hear(&session, "$20\r\n# Server\r\nrun_id:a\r\n\r\n$1\r\na\r\n", AT(2001));
+    output_of(&session);
+    feed(&session, "$20\r\n# Server\r\nrun_id:a\r\n\r\n$1\r\na\r\n", AT(2001));
     CHECK_EQ_INT(session.state, HF_SESSION_READY);
     CHECK(session.vouched);
     hf_session_free(&session);
@@ -1871,7 +1871,7 @@ TEST(a_run_with_a_shorter_id_is_another_one) {
     log_in_to("# Server\r\nrun_id:abcdef\r\n");
     hf_session_closed(&session, "gone", AT(1000));
     open_session(&session, AT(2000));
-    hear(&session, "$21\r\n# Server\r\nrun_id:ab\r\n\r\n$-1\r\n", AT(2001));
+    feed(&session, "$21\r\n# Server\r\nrun_id:ab\r\n\r\n$-1\r\n", AT(2001));
     CHECK_STR(session.run_id, "ab");
     CHECK_EQ_U64(session.known_since, AT(2001));
     hf_session_free(&session);
