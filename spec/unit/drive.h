@@ -28,11 +28,11 @@ static const unsigned char DRIVE_ENTROPY[24] = {0, 1,  2,  3,  4,  5,  6,  7, 8,
 #define DRIVE_UUID "00010203-0405-8607-8809-0a0b0c0d0e0f"
 #define DRIVE_GRANTS "holdfast_grant:" DRIVE_UUID
 
-/* ---- what was said ---- */
+/* ---- what was sent ---- */
 
-#define SAID_SIZE (1 << 20)
+#define SENT_SIZE (1 << 20)
 
-static char sent_text[SAID_SIZE];
+static char sent_text[SENT_SIZE];
 
 static UNUSED const char *text_of(const hf_program *program) {
     static char text[1 << 16];
@@ -86,7 +86,7 @@ static UNUSED const char *output_of(hf_session *session) {
             if (at + size + 2 > end || at[size] != '\r' || memchr(at, '\0', size)) abort();
             const char *program = i == 1 ? sent_program(at, size) : NULL;
             hf_slice word = program ? hf_slice_of(program) : (hf_slice){at, size};
-            if (out + word.size + 8 > sent_text + SAID_SIZE) abort();
+            if (out + word.size + 8 > sent_text + SENT_SIZE) abort();
             if (i > 0) *out++ = ' ';
             memcpy(out, word.data, word.size);
             out += word.size;
@@ -193,10 +193,10 @@ static UNUSED int rig_sleep(struct rig *rig, hf_time now, hf_time until) {
     return wakes;
 }
 
-/* A sentence on the wire, said by the client on its link. */
-#define CHECK_SAID(rig, link, want) CHECK_STR(output_of(link_of(rig, link)), want)
+/* One command, sent by the client on its link. */
+#define CHECK_SENT(rig, link, want) CHECK_STR(output_of(link_of(rig, link)), want)
 
-/* Checks nothing was said on any link. */
+/* Checks nothing was sent on any link. */
 #define CHECK_SILENT(rig)                                                                          \
     do {                                                                                           \
         for (int check_link = 0; check_link < HF_LINKS; check_link++) {                            \

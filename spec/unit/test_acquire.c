@@ -34,7 +34,7 @@ static struct rig rig;
         CHECK(hold_of(&rig));                                                                      \
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);                                         \
         rig_tick(&rig, now);                                                                       \
-        CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", waiter));                                          \
+        CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", waiter));                                          \
         feed_calls(&rig, answer ":0\r\n", now);                                                    \
         CHECK(!hold_of(&rig));                                                                     \
         CHECK(hf_client_is_quiet(&rig.client));                                                    \
@@ -45,7 +45,7 @@ static struct rig rig;
 TEST(a_free_lock) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     CHECK_STATE(op, ASKING);
     CHECK(!hf_hold_is_valid(hold_of(&rig), AT(0)));
     feed_calls(&rig, ACQUIRED, AT(1));
@@ -72,7 +72,7 @@ TEST(an_explicit_lease_is_not_renewed) {
     spec.lease = HF_SECOND;
     spec.token_ttl_ms = 0;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    CHECK_SAID(&rig, CALLS, "EVALSHA acquire " K_AND_OWNER " 1000 0");
+    CHECK_SENT(&rig, CALLS, "EVALSHA acquire " K_AND_OWNER " 1000 0");
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold_of(&rig)->wake_at, AT(988));
@@ -129,10 +129,10 @@ TEST(an_answer_too_late_is_not_acquired) {
 TEST(an_acquire_sent_twice_counts_from_the_last_sending) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
     rig_tick(&rig, AT(200));
-    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     feed_calls(&rig, ACQUIRED, AT(201));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(29898));
@@ -149,7 +149,7 @@ TEST(an_unknown_outcome_is_undone) {
     CHECK_OUTCOME(op, "unreachable");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     rig_sleep(&rig, AT(3000), AT(3500)); /* the silent connection was abandoned for a new one */
-    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", ""));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
     feed_calls(&rig, ":1\r\n", AT(3600));
     CHECK(!hold_of(&rig));
     CHECK_EQ_U64(rig.client.stats.undone, 1);
@@ -274,15 +274,15 @@ TEST(an_answer_the_program_never_gives) {
 TEST(no_place_in_the_queue_before_our_channel_is_heard) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
-    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
-    CHECK_SAID(&rig, EVENTS, "");
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
+    CHECK_SENT(&rig, EVENTS, "");
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     CHECK_STATE(op, SUBSCRIBING);
-    CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    CHECK_SENT(&rig, CALLS, "");
     feed_subscribed(&rig, AT(2));
     CHECK_STATE(op, ASKING);
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(&rig, busy(20000, 3, 0), AT(3));
     CHECK_STATE(op, WAITING);
     CHECK_EQ_U64(op->acquire.placed_at, AT(2));
@@ -407,11 +407,11 @@ TEST(a_tenant_believes_a_grant_only_when_the_server_confirms_it) {
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, GRANT("1", "88"), AT(500));
     CHECK_STATE(op, ASKING);
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(&rig, busy(20000, 0, 0), AT(501)); /* it was forged */
     CHECK_STATE(op, WAITING);
     feed_message(&rig, GRANT("1", "88"), AT(600));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(&rig, ACQUIRED, AT(601));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold_of(&rig)->token, 77);
@@ -444,7 +444,7 @@ TEST(a_tenant_listens_by_no_pattern) {
     rig_sleep(&rig, AT(3), AT(1000));
     CHECK_STATE(op, WAITING);
     hf_op_end(op, AT(1000));
-    CHECK_SAID(&rig, EVENTS, "");
+    CHECK_SENT(&rig, EVENTS, "");
     rig_end(&rig, AT(1001));
 }
 
@@ -470,7 +470,7 @@ TEST(an_old_grant_is_confirmed) {
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, GRANT("1", "88"), AT(1740)); /* less than a quarter is left */
     CHECK_STATE(op, ASKING);
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(&rig, ACQUIRED, AT(1741));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold_of(&rig)->token, 77);
@@ -496,7 +496,7 @@ TEST(a_grant_that_is_not_for_this_wait_is_not_believed) {
         feed_message(&rig, cases[i].text, AT(100));
         CHECK_OR(op->state == (cases[i].looks ? HF_ACQUIRE_ASKING : HF_ACQUIRE_WAITING), "\"%s\"",
                  cases[i].text);
-        CHECK_SAID(&rig, CALLS, cases[i].looks ? ASK_OF_K("0", "0", MEMBER("1")) : "");
+        CHECK_SENT(&rig, CALLS, cases[i].looks ? ASK_OF_K("0", "0", MEMBER("1")) : "");
         if (cases[i].looks) feed_calls(&rig, busy(20000, 0, 0), AT(101));
         rig_tick(&rig, AT(102));
         CHECK_STATE(op, WAITING);
@@ -511,10 +511,10 @@ TEST(a_grant_of_a_place_that_was_lost_meanwhile_is_not_believed) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     rig_sleep(&rig, AT(3), AT(2000)); /* it was granted at AT(100), and has not heard it */
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(2601)); /* another owner has the lock */
     rig_sleep(&rig, AT(2601), AT(2800));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(&rig, "*5\r\n:0\r\n:29000\r\n:0\r\n:0\r\n$1\r\n4\r\n", AT(2801));
     CHECK_STATE(op, WAITING);
     feed_message(&rig, GRANT("1", "77"), AT(2802)); /* that of AT(100) */
@@ -557,7 +557,7 @@ TEST(behind_a_waiter_of_a_newer_format_it_does_not_wait) {
         CHECK_OUTCOME(op, "conflict");
         CHECK(strstr(op->failure.text, "incompatible version of holdfast is waiting for it"));
         rig_tick(&rig, AT(2001));
-        CHECK_SAID(&rig, CALLS, queued ? LEAVE_OF_K("0", MEMBER("1")) : "");
+        CHECK_SENT(&rig, CALLS, queued ? LEAVE_OF_K("0", MEMBER("1")) : "");
         CHECK_EQ_INT(state_of(&rig), queued ? (int)HF_HOLD_CLEANING_UP : -1);
         rig_end(&rig, AT(2002));
     }
@@ -568,7 +568,7 @@ TEST(a_grant_without_its_token_asks_for_one) {
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, GRANT("1", "0"), AT(100));
     CHECK_STATE(op, ASKING);
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     rig_end(&rig, AT(2000));
 }
 
@@ -588,7 +588,7 @@ TEST(a_grant_that_overtakes_the_reply_naming_its_place_is_accepted) {
     CHECK_STATE(op, ASKING);
     feed_calls(&rig, busy(20000, 0, 0), AT(4));
     CHECK_OUTCOME(op, "ok");
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     CHECK_EQ_U64(hold_of(&rig)->token, 88);
     CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(2 + 1978)); /* from the sending of that command */
     CHECK(hold_of(&rig)->granted);
@@ -602,7 +602,7 @@ TEST(an_early_grant_for_another_place_makes_the_waiter_ask_once) {
     feed_calls(&rig, busy(20000, 0, 0), AT(4));
     rig_tick(&rig, AT(4));
     CHECK_STATE(op, ASKING);
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(&rig, busy(20000, 0, 0), AT(5));
     rig_tick(&rig, AT(6));
     CHECK_STATE(op, WAITING);
@@ -614,11 +614,11 @@ TEST(an_early_grant_from_before_a_resend_is_confirmed) {
     hf_op *op = feed_early_grant(GRANT("1", "88"), AT(3));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(4));
     rig_sleep(&rig, AT(4), AT(200));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(&rig, busy(20000, 0, 0), AT(201));
     rig_tick(&rig, AT(202));
     CHECK_STATE(op, ASKING);
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     rig_end(&rig, AT(203));
 }
 
@@ -633,8 +633,8 @@ TEST(a_grant_while_asking_is_told_by_the_answer) {
     feed_calls(&rig, ACQUIRED, AT(2001));
     CHECK_OUTCOME(op, "ok");
     CHECK(!hold_of(&rig)->granted);
-    CHECK_SAID(&rig, CALLS, "");
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT(&rig, RENEWER, "");
     rig_end(&rig, AT(2002));
 }
 
@@ -646,9 +646,9 @@ TEST(it_looks_again_by_the_clock) {
         hf_time next = hf_op_deadline(op);
         CHECK(next - now >= 1800 * HF_MS && next - now <= 2000 * HF_MS);
         rig_tick(&rig, next - 1);
-        CHECK_SAID(&rig, CALLS, "");
+        CHECK_SENT(&rig, CALLS, "");
         rig_tick(&rig, next);
-        CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+        CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
         feed_calls(&rig, busy(20000, 0, 0), next);
         now = next;
     }
@@ -757,12 +757,12 @@ TEST(a_turn_is_waited_for) {
     feed_message(&rig, "1 turn 1 50", AT(100));
     CHECK_STATE(op, WAITING);
     CHECK_EQ_U64(op->wait.recheck_at, AT(151));
-    CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     feed_message(&rig, "1 turn 1 18446744073709551615", AT(110));
     CHECK_EQ_U64(op->wait.recheck_at, AT(151));
-    CHECK_SAID(&rig, EVENTS, "");
+    CHECK_SENT(&rig, EVENTS, "");
     rig_tick(&rig, AT(151));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     rig_end(&rig, AT(200));
 }
 
@@ -817,12 +817,12 @@ TEST(first_behind_a_foreign_holder_it_hears_foreign_releases) {
     output_of(link_of(&rig, EVENTS));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, busy(20000, 0, 1), AT(3));
-    CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     feed_event(&rig, "psubscribe", "redisson_lock__channel:{k}", "2",
                AT(4)); /* a release may have come before it */
     CHECK_EQ_U64(op->wait.recheck_at, AT(4));
     rig_tick(&rig, AT(4));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(&rig, busy(20000, 0, 1), AT(5));
     feed(link_of(&rig, EVENTS),
          "*4\r\n$8\r\npmessage\r\n$26\r\nredisson_lock__channel:{k}\r\n$26\r\nredisson_lock__"
@@ -830,10 +830,10 @@ TEST(first_behind_a_foreign_holder_it_hears_foreign_releases) {
          AT(10));
     CHECK_EQ_U64(op->wait.recheck_at, AT(10));
     rig_tick(&rig, AT(10));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(&rig, ACQUIRED, AT(11));
     CHECK_OUTCOME(op, "ok");
-    CHECK_SAID(&rig, EVENTS, "PUNSUBSCRIBE redisson_lock__channel:{k}");
+    CHECK_SENT(&rig, EVENTS, "PUNSUBSCRIBE redisson_lock__channel:{k}");
     rig_end(&rig, AT(20));
 }
 
@@ -841,7 +841,7 @@ TEST(the_end_of_a_subscription_makes_nobody_look) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     rig_tick(&rig, AT(150));
-    CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     feed_event(&rig, "punsubscribe", "redisson_lock__channel:{k}", "1", AT(152));
     CHECK(op->wait.recheck_at > AT(1000));
     rig_end(&rig, AT(200));
@@ -851,10 +851,10 @@ TEST(first_behind_a_holder_of_ours_it_hears_foreign_releases_after_a_while) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     CHECK_EQ_U64(hf_op_deadline(op), AT(150));
-    CHECK_SAID(&rig, EVENTS, "");
+    CHECK_SENT(&rig, EVENTS, "");
     rig_tick(&rig, AT(150));
-    CHECK_SAID(&rig, CALLS, "");
-    CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     CHECK(hf_op_deadline(op) >= AT(1800));
     feed_event(&rig, "psubscribe", "redisson_lock__channel:{k}", "2", AT(152));
     CHECK_EQ_U64(op->wait.recheck_at, AT(152));
@@ -868,7 +868,7 @@ TEST(behind_others_it_does_not_hear_foreign_releases) {
     feed_subscribed(&rig, AT(2));
     output_of(link_of(&rig, EVENTS));
     feed_calls(&rig, busy(20000, 1, 1), AT(3));
-    CHECK_SAID(&rig, EVENTS, "");
+    CHECK_SENT(&rig, EVENTS, "");
     rig_end(&rig, AT(20));
 }
 
@@ -903,11 +903,11 @@ TEST(a_lost_events_link_is_made_again_and_then_it_looks) {
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
     CHECK_STATE(op, WAITING);
     rig_tick(&rig, AT(20));
-    CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    CHECK_SENT(&rig, CALLS, "");
     feed_subscribed(&rig, AT(21));
-    CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(&rig, ACQUIRED, AT(22));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(30));
@@ -979,18 +979,18 @@ TEST(a_subscription_that_is_refused_for_now_is_asked_for_again) {
         hf_session_closed(events, "reset", AT(10));
         for (int times = 1; times <= 3; times++) {
             rig_tick(&rig, hf_time_max(AT(10), events->retry_at));
-            CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+            CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
             feed(events, errors[i], events->opened_at + HF_MS);
             rig_serve(&rig, events->opened_at + HF_MS);
             CHECK_STATE(op, WAITING);
             CHECK_EQ_INT(events->failed_opens, times);
             CHECK(events->retry_at > events->opened_at + HF_MS);
         }
-        CHECK_SAID(&rig, CALLS, "");
+        CHECK_SENT(&rig, CALLS, "");
         rig_tick(&rig, events->retry_at);
-        CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+        CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
         feed_subscribed(&rig, events->opened_at);
-        CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+        CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
         rig_end(&rig, events->opened_at);
     }
 }
@@ -1014,7 +1014,7 @@ TEST(a_refused_pattern_is_not_the_end) {
     op = begin_acquire(&rig, 10 * HF_SECOND, AT(58)); /* the pattern is not asked for again */
     feed_calls(&rig, busy(20000, 0, 1), AT(58));
     CHECK_STATE(op, WAITING);
-    CHECK_SAID(&rig, EVENTS, "");
+    CHECK_SENT(&rig, EVENTS, "");
     rig_end(&rig, AT(60));
 }
 
@@ -1040,7 +1040,7 @@ TEST(the_wait_is_over) {
     CHECK_STATE(op, WAITING);
     rig_tick(&rig, AT(1000));
     CHECK_STATE(op, CANCELLING);
-    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
     feed_calls(&rig, ":0\r\n", AT(1001));
     CHECK_OUTCOME(op, "busy");
     CHECK_NOTHING_LEFT(AT(1001));
@@ -1092,7 +1092,7 @@ TEST(an_answer_after_the_wait_leaves) {
     feed_calls(&rig, busy(5000, 0, 0),
                AT(1920)); /* the patience of the question is a little longer */
     CHECK_STATE(op, CANCELLING);
-    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
     feed_calls(&rig, ":0\r\n", AT(1921));
     CHECK_OUTCOME(op, "busy");
     rig_end(&rig, AT(2000));
@@ -1125,7 +1125,7 @@ TEST(an_idle_connection_closed_meanwhile_is_not_unreachable) {
     hf_session_closed(link_of(&rig, CALLS), "the server closed the connection", AT(500));
     rig_tick(&rig, AT(1000));
     rig_tick(&rig, AT(1001));
-    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
     feed_calls(&rig, ":0\r\n", AT(1002));
     CHECK_OUTCOME(op, "busy");
     rig_end(&rig, AT(3000));
@@ -1168,7 +1168,7 @@ TEST(interrupted_in_the_queue) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(100));
-    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
     feed_calls(&rig, ":0\r\n", AT(101));
     CHECK_OUTCOME(op, "interrupted");
     CHECK_NOTHING_LEFT(AT(101));
@@ -1246,11 +1246,11 @@ TEST(an_interrupt_after_the_end_changes_nothing) {
 TEST(given_up_while_asking) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
-    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     hf_op_end(op, AT(1));
     rig_tick(&rig, AT(1));
-    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", "")); /* behind the question, over the same link */
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", "")); /* behind the question, over the same link */
+    CHECK_SENT(&rig, RENEWER, "");
     feed_calls(&rig, ACQUIRED ":1\r\n", AT(2)); /* the question's answer is nobody's */
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(3));
@@ -1280,10 +1280,10 @@ TEST(given_up_while_leaving) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
-    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
     hf_op_end(op, AT(1001));
     rig_tick(&rig, AT(1001));
-    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
     feed_calls(&rig, ":0\r\n:0\r\n", AT(1002));
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(1003));
@@ -1306,7 +1306,7 @@ TEST(entered_again) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(1000));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("1", "0", ""));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
     CHECK(hf_hold_is_valid(hold, AT(1000)));
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1001));
     CHECK_OUTCOME(op, "ok");
@@ -1434,7 +1434,7 @@ static void check_still_kept(const char *reply, const char *code, bool undone) {
     CHECK(!hold->in_flight && !undone);
     hf_op_end(op, AT(4000));
     rig_sleep(&rig, AT(4000), AT(10000));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     rig_end(&rig, AT(10000));
 }
 
@@ -1457,8 +1457,8 @@ TEST(entered_again_or_not_the_last_release_frees_it) {
         if (how == 1) hf_client_abandon(&rig.client, hold, 1, AT(1002));
         if (how == 2) hf_client_close(&rig.client, AT(1002));
         rig_tick(&rig, AT(1003));
-        if (how == 0) CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K);
-        else CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+        if (how == 0) CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
+        else CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
         rig_end(&rig, AT(2000));
     }
 }
@@ -1472,7 +1472,7 @@ TEST(after_a_second_entry_given_up_the_lock_is_still_renewed) {
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
     CHECK(!hold->in_flight);
     rig_sleep(&rig, AT(1001), AT(10000));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     rig_end(&rig, AT(10000));
 }
 
@@ -1492,20 +1492,20 @@ static hf_op *acquire_as_coroutine(hf_time now) {
 TEST(each_hold_has_an_owner_of_its_own) {
     rig_begin(&rig);
     hf_op *op = acquire_as_coroutine(AT(0));
-    CHECK_SAID(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("1") " 30000 1000");
+    CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("1") " 30000 1000");
     feed_calls(&rig, ACQUIRED, AT(1));
     CHECK_OUTCOME(op, "ok");
     acquire_as_coroutine(AT(2)); /* once more: the same hold */
-    CHECK_SAID(&rig, CALLS, "EVALSHA acquire " KEYS_OF_OWNER("1") "1 0 30000 1000 ");
+    CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_OF_OWNER("1") "1 0 30000 1000 ");
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
     begin(&rig, HF_OP_RELEASE, AT(4));
-    CHECK_SAID(&rig, CALLS, "EVALSHA release " KEYS_OF_OWNER("1") "1 30000 ");
+    CHECK_SENT(&rig, CALLS, "EVALSHA release " KEYS_OF_OWNER("1") "1 30000 ");
     feed_calls(&rig, ":2\r\n", AT(5));
     begin(&rig, HF_OP_RELEASE, AT(6));
-    CHECK_SAID(&rig, CALLS, "EVALSHA release " KEYS_AND_OWNER("1"));
+    CHECK_SENT(&rig, CALLS, "EVALSHA release " KEYS_AND_OWNER("1"));
     feed_calls(&rig, ":1\r\n", AT(7));
     op = acquire_as_coroutine(AT(8));
-    CHECK_SAID(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("2") " 30000 1000");
+    CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("2") " 30000 1000");
     feed_calls(&rig, ACQUIRED, AT(9));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(10));
@@ -1523,9 +1523,9 @@ TEST(a_hold_lost_by_the_clock_is_left_before_it_is_acquired_anew) {
     op = acquire_as_coroutine(AT(29698));
     CHECK_EQ_INT(old->state, HF_HOLD_LOST);
     CHECK_STATE(op, BLOCKED);
-    CHECK_SAID(&rig, CALLS, "EVALSHA leave " KEYS_OF_OWNER("1") "0  ");
+    CHECK_SENT(&rig, CALLS, "EVALSHA leave " KEYS_OF_OWNER("1") "0  ");
     feed_calls(&rig, ":0\r\n", AT(29699));
-    CHECK_SAID(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("3") " 30000 1000");
+    CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("3") " 30000 1000");
     feed_calls(&rig, ACQUIRED, AT(29700));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(old->state, HF_HOLD_LOST);
@@ -1539,7 +1539,7 @@ TEST(a_lost_hold_is_acquired_anew) {
     hf_hold_ref(old);
     hf_client_lose(&rig.client, old, HF_LOST_TAKEN);
     hf_op *op = begin_acquire(&rig, 0, AT(1000));
-    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     feed_calls(&rig, ACQUIRED, AT(1001));
     CHECK_OUTCOME(op, "ok");
     CHECK(hold_of(&rig) != old);
@@ -1553,7 +1553,7 @@ TEST(a_hold_past_its_time_is_lost_not_entered) {
     hf_hold *old = hold_lock(&rig, AT(0));
     hf_hold_ref(old);
     hf_op *op = begin_acquire(&rig, 0, AT(29698)); /* nobody has noticed yet */
-    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     CHECK_EQ_INT(old->state, HF_HOLD_LOST);
     feed_calls(&rig, ACQUIRED, AT(29699));
     CHECK_OUTCOME(op, "ok");
@@ -1568,7 +1568,7 @@ TEST(one_call_of_an_owner_at_a_time) {
     hf_op *second = begin_acquire(&rig, 0, AT(0));
     CHECK_OUTCOME(second, "busy");
     CHECK(strstr(second->failure.text, "another call by this owner"));
-    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     rig_end(&rig, AT(1));
 }
 
@@ -1580,9 +1580,9 @@ TEST(behind_another_call_of_its_owner_it_waits_and_then_enters) {
     hf_op *second = begin_acquire(&rig, HF_SECOND, AT(1));
     CHECK_STATE(second, BLOCKED);
     CHECK_EQ_U64(hold->agent, 7);
-    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     feed_calls(&rig, ACQUIRED, AT(2));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("1", "0", ""));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
     CHECK_OUTCOME(second, "ok");
     CHECK_EQ_INT(hold->count, 2);
@@ -1596,7 +1596,7 @@ TEST(behind_another_call_of_its_owner_that_fails_it_asks_itself) {
     feed_calls(&rig, busy(20000, 0, 0), AT(2));
     CHECK_OUTCOME(first, "busy");
     CHECK_STATE(second, ASKING);
-    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     feed_calls(&rig, ACQUIRED, AT(3));
     CHECK_OUTCOME(second, "ok");
     CHECK_EQ_INT(hold_of(&rig)->count, 1);
@@ -1625,14 +1625,14 @@ TEST(behind_a_renewal_it_waits_for_its_end) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(10001));
     CHECK_STATE(op, BLOCKED);
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     CHECK_EQ_U64(hf_op_deadline(op), AT(11001));
     feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10002));
     CHECK_STATE(op, ASKING);
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("1", "0", ""));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(10003));
     CHECK_EQ_INT(hold->count, 2);
     rig_end(&rig, AT(11000));
@@ -1682,12 +1682,12 @@ TEST(behind_the_leaving_of_its_own_past) {
     hold_lock(&rig, AT(0));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
     rig_tick(&rig, AT(10));
-    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(11));
     CHECK_STATE(op, BLOCKED);
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(12));
-    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     feed_calls(&rig, ACQUIRED, AT(13));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(14));
@@ -1700,10 +1700,10 @@ TEST(what_is_to_be_left_is_not_taken_over) {
     hf_op *op = begin_acquire(&rig, 0, AT(10)); /* before the renewer came to it */
     CHECK_STATE(op, BLOCKED);
     rig_sleep(&rig, AT(10), AT(11));
-    CHECK_SAID(&rig, RENEWER, "");
-    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", ""));
+    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
     feed_calls(&rig, ":1\r\n", AT(11));
-    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     feed_calls(&rig, ACQUIRED, AT(12));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(hold_of(&rig)->count, 1);
@@ -1718,15 +1718,15 @@ TEST(what_was_abandoned_while_it_was_renewed_is_left_and_then_acquired) {
         rig_begin(&rig);
         hold_lock(&rig, AT(0));
         rig_sleep(&rig, AT(0), AT(10000));
-        CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+        CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
         hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10001));
         hf_op *op = begin_acquire(&rig, HF_SECOND, AT(10001));
         CHECK_STATE(op, BLOCKED);
         feed(link_of(&rig, RENEWER), answers[i], AT(10002));
         CHECK_STATE(op, BLOCKED);
-        CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", ""));
+        CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
         feed_calls(&rig, ":1\r\n", AT(10003));
-        CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K);
+        CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
         feed_calls(&rig, ACQUIRED, AT(10004));
         CHECK_OUTCOME(op, "ok");
         rig_end(&rig, AT(10005));
@@ -1756,9 +1756,9 @@ TEST(what_may_still_be_left_is_waited_for) {
     CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "EVALSHA leave", 13) == 0);
     hf_op *op = begin_acquire(&rig, 0, AT(12)); /* while it is under way */
     CHECK_STATE(op, BLOCKED);
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     rig_sleep(&rig, AT(12), AT(3011));       /* the answer does not come */
-    CHECK_SAID(&rig, CALLS, BRIEF_ASK_OF_K); /* it goes on without that */
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K); /* it goes on without that */
     feed_calls(&rig, ACQUIRED, AT(3011));
     CHECK_OUTCOME(op, "ok");
     CHECK(!hf_client_is_quiet(&rig.client));
@@ -1789,9 +1789,9 @@ static hf_op *wait_as_shared(hf_time now) {
 TEST(a_shared_owner_joins) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "1", ""));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
     feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("3", "1", ""));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("3", "1", ""));
     feed_calls(&rig, "*2\r\n:1\r\n:55\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(hold_of(&rig)->others, 3);
@@ -1819,7 +1819,7 @@ TEST(a_shared_owner_that_let_go_in_between) {
     feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, GONE, AT(2));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "1", ""));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
     feed_calls(&rig, ACQUIRED, AT(3));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(hold_of(&rig)->others, 0);
@@ -1859,7 +1859,7 @@ TEST(the_others_of_a_shared_owner_change_while_it_is_held) {
     feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(3)); /* two others have joined */
     CHECK_EQ_INT(hold_of(&rig)->others, 2);
     CHECK_EQ_INT(hold_of(&rig)->count, 3);
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("3", "1", ""));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("3", "1", ""));
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(4));
     CHECK_EQ_INT(hold_of(&rig)->others, 2);
     CHECK_EQ_INT(hold_of(&rig)->count, 4);
@@ -1877,14 +1877,14 @@ TEST(the_others_of_a_shared_owner_change_while_it_is_held) {
 TEST(a_shared_owner_gives_up_what_its_acquire_took) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "1", ""));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
     hf_op_end(op, AT(1));
     rig_tick(&rig, AT(1));
     CHECK_SILENT(&rig);
     CHECK(!hf_client_is_quiet(&rig.client));
     feed_calls(&rig, ACQUIRED, AT(2));
     rig_tick(&rig, AT(2));
-    CHECK_SAID(&rig, CALLS, OWN_LEAVE_OF_K("", "1"));
+    CHECK_SENT(&rig, CALLS, OWN_LEAVE_OF_K("", "1"));
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_NOTHING_LEFT(AT(3));
     CHECK(hf_client_is_quiet(&rig.client));
@@ -1897,13 +1897,13 @@ TEST(a_shared_owner_gives_up_a_place_or_the_lock) {
         hf_op *op = wait_as_shared(AT(0));
         feed_message(&rig, "1 recheck 2", AT(5));
         rig_tick(&rig, AT(5));
-        CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "1", SHARED_MEMBER("2")));
+        CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", SHARED_MEMBER("2")));
         hf_op_end(op, AT(6));
         rig_tick(&rig, AT(6));
-        CHECK_SAID(&rig, CALLS, "");
+        CHECK_SENT(&rig, CALLS, "");
         feed_calls(&rig, took ? "*3\r\n:1\r\n:77\r\n:4\r\n" : busy(20000, 0, 0), AT(7));
         rig_tick(&rig, AT(7));
-        CHECK_SAID(&rig, CALLS,
+        CHECK_SENT(&rig, CALLS,
                    took ? OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "1")
                         : OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "0"));
         feed_calls(&rig, took ? ":1\r\n" : ":0\r\n", AT(8));
@@ -1917,7 +1917,7 @@ TEST(a_shared_owner_that_waits_has_no_answer_to_wait_for) {
     hf_op *op = wait_as_shared(AT(0));
     hf_op_end(op, AT(5));
     rig_tick(&rig, AT(5));
-    CHECK_SAID(&rig, CALLS, OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "0"));
+    CHECK_SENT(&rig, CALLS, OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "0"));
     rig_end(&rig, AT(9));
 }
 
@@ -1942,20 +1942,20 @@ TEST(a_shared_owner_waits_under_a_new_number_each_time) {
 TEST(an_answer_to_a_shared_owner_that_comes_after_its_time) {
     rig_begin(&rig);
     hf_op *op = begin_shared(10 * HF_MS, AT(0));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "1", ""));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
     rig_sleep(&rig, AT(0), AT(100));
     CHECK_OUTCOME(op, "unreachable");
     hf_op_end(op, AT(100));
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     op = begin_shared(HF_SECOND, AT(101));
     CHECK_STATE(op, BLOCKED);
     feed_calls(&rig, ACQUIRED, AT(200));
     rig_tick(&rig, AT(200));
-    CHECK_SAID(&rig, CALLS, OWN_LEAVE_OF_K("", "1"));
+    CHECK_SENT(&rig, CALLS, OWN_LEAVE_OF_K("", "1"));
     CHECK_STATE(op, BLOCKED);
     feed_calls(&rig, ":1\r\n", AT(201));
     CHECK_STATE(op, ASKING);
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "1", ""));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
     feed_calls(&rig, ACQUIRED, AT(202));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(203));
@@ -2002,9 +2002,9 @@ TEST(a_re_entry_of_a_shared_owner_that_is_given_up) {
         hf_op_end(op, AT(3));
         output_of(link_of(&rig, CALLS));
         op = begin(&rig, HF_OP_RELEASE, AT(4)); /* behind the answer */
-        CHECK_SAID(&rig, CALLS, "");
+        CHECK_SENT(&rig, CALLS, "");
         feed_calls(&rig, took ? ACQUIRED : "*2\r\n:2\r\n:1\r\n", AT(5));
-        CHECK_SAID(&rig, CALLS,
+        CHECK_SENT(&rig, CALLS,
                    took ? "EVALSHA release " KEYS_OF_K "0 30000 2"
                         : "EVALSHA release " KEYS_OF_K "0 30000 1");
         feed_calls(&rig, ":1\r\n", AT(6));
@@ -2037,9 +2037,9 @@ TEST(a_re_entry_of_a_shared_owner_whose_answer_never_comes_is_renewed_in_time) {
     op = begin_shared(0, AT(9900));
     hf_op_end(op, AT(9901));
     rig_sleep(&rig, AT(9901), AT(12000));
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     rig_sleep(&rig, AT(12000), AT(13100)); /* the link is abandoned */
-    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     rig_end(&rig, AT(13200));
 }
 
@@ -2052,7 +2052,7 @@ TEST(an_answer_to_a_shared_owner_that_never_comes) {
         if (hangs) rig_sleep(&rig, AT(1), AT(3000));
         else hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
         rig_sleep(&rig, AT(3000), AT(3020)); /* the back-off */
-        CHECK_SAID(&rig, CALLS, OWN_LEAVE_OF_K("", "0"));
+        CHECK_SENT(&rig, CALLS, OWN_LEAVE_OF_K("", "0"));
         feed_calls(&rig, ":0\r\n", AT(3021));
         CHECK_NOTHING_LEFT(AT(3021));
         rig_end(&rig, AT(3022));
@@ -2069,7 +2069,7 @@ TEST(a_client_that_is_closed_waits_for_the_answer_to_a_shared_owner) {
     CHECK(!hf_client_is_quiet(&rig.client));
     feed_calls(&rig, ACQUIRED, AT(2));
     rig_tick(&rig, AT(2));
-    CHECK_SAID(&rig, CALLS, OWN_LEAVE_OF_K("", "1"));
+    CHECK_SENT(&rig, CALLS, OWN_LEAVE_OF_K("", "1"));
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK(hf_client_is_quiet(&rig.client));
     rig_end(&rig, AT(4));
@@ -2089,13 +2089,13 @@ static hf_op *begin_mutex(hf_time wait, bool shared, hf_time now) {
 TEST(a_mutex_is_not_entered_twice) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(0, false, AT(0));
-    CHECK_SAID(&rig, CALLS, "EVALSHA mutex_acquire " K_AND_OWNER " 30000 1000");
+    CHECK_SENT(&rig, CALLS, "EVALSHA mutex_acquire " K_AND_OWNER " 30000 1000");
     feed_calls(&rig, ACQUIRED, AT(1));
     CHECK_OUTCOME(op, "ok");
     op = begin_mutex(0, false, AT(2));
     CHECK_OUTCOME(op, "busy");
     CHECK_STATE(op, DONE);
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     op = begin_acquire(&rig, 0, AT(3)); /* a lock of that name is something else */
     CHECK_OUTCOME(op, "under way");
     rig_end(&rig, AT(4));
@@ -2127,7 +2127,7 @@ TEST(first_behind_a_foreign_mutex_it_polls_at_random) {
     feed_calls(&rig, busy(20000, 0, 1), AT(3));
     CHECK_STATE(op, WAITING);
     CHECK(op->wait.recheck_at > AT(3) && op->wait.recheck_at <= AT(204));
-    CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     rig_end(&rig, AT(54));
 }
 
@@ -2163,7 +2163,7 @@ static hf_op *begin_guard(hf_time wait, hf_time now) {
 TEST(a_run_that_was_done_before) {
     rig_begin(&rig);
     hf_op *op = begin_guard(0, AT(0));
-    CHECK_SAID(&rig, CALLS, "EVALSHA begin " KEYS_OF_K "0 0 30000 1000  print");
+    CHECK_SENT(&rig, CALLS, "EVALSHA begin " KEYS_OF_K "0 0 30000 1000  print");
     feed_bytes(link_of(&rig, CALLS), "*2\r\n:3\r\n$4\r\na\0b\n\r\n", 18, AT(1));
     CHECK_OUTCOME(op, "duplicate");
     CHECK_MEM(op->result.record, op->result.record_size, "a\0b\n", 4);
@@ -2182,7 +2182,7 @@ TEST(a_run_that_was_granted_gets_its_print) {
     output_of(link_of(&rig, CALLS));
     feed_message(&rig, "1 grant g 1 5 88 2000 k", AT(10));
     CHECK_OUTCOME(op, "under way");
-    CHECK_SAID(&rig, CALLS,
+    CHECK_SENT(&rig, CALLS,
                "EVALSHA begin " KEYS_OF_K "0 0 30000 1000 1g" DRIVE_UUID ":1:1000 print");
     feed_calls(&rig, ACQUIRED, AT(11));
     CHECK_OUTCOME(op, "ok");
@@ -2466,7 +2466,7 @@ TEST(a_first_token_may_be_asked_for) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.token_floor = 1;
     begin_spec(&rig, &spec, AT(0));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", "") "  1");
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", "") "  1");
     rig_end(&rig, AT(1));
 }
 
@@ -2527,7 +2527,7 @@ TEST(a_second_entry_whose_answer_is_lost_is_sent_again) {
     output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(1001));
     rig_sleep(&rig, AT(1001), AT(1100));
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("1", "0", ""));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
     CHECK_OUTCOME(op, "under way");
     rig_end(&rig, AT(1101));
 }
@@ -2540,7 +2540,7 @@ TEST(given_up_behind_a_renewal_it_leaves_the_hold_as_it_was) {
     CHECK_STATE(op, BLOCKED);
     hf_op_end(op, AT(10002));
     CHECK(hold->in_flight); /* its renewal is */
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     CHECK_EQ_U64(hold->wake_at, hold->valid_until);
     feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10003));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
@@ -2600,7 +2600,7 @@ TEST(a_run_without_a_fingerprint_is_granted_at_once) {
     feed_message(&rig, "1 grant g 1 5 88 2000 k", AT(10));
     CHECK_OUTCOME(op, "ok");
     CHECK(op->hold->granted);
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     rig_end(&rig, AT(12));
 }
 
@@ -2669,7 +2669,7 @@ TEST(who_waits_for_something_else_enters_again_without_a_place) {
     output_of(link_of(&rig, CALLS));
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(4));
     CHECK(op->node->subscribed);
-    CHECK_SAID(&rig, CALLS, ASK_OF_K("1", "0", ""));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
     rig_end(&rig, AT(5));
     hf_names_free(&other);
 }
@@ -2706,7 +2706,7 @@ TEST(at_the_end_of_a_wait_lost_links_are_no_refusal) {
     hf_client_tick(&rig.client, AT(1001));
     CHECK_OUTCOME(op, "under way");
     rig_serve(&rig, AT(1001));
-    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
     feed_calls(&rig, ":0\r\n", AT(1002));
     CHECK_OUTCOME(op, "busy");
     rig_end(&rig, AT(1003));
@@ -2825,7 +2825,7 @@ TEST(without_memory_to_subscribe_the_link_is_made_again) {
         failed = memerr_failed();
         memerr_fail(0);
         bool made = events->state == HF_SESSION_READY && !events->closing;
-        if (made) CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+        if (made) CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
         rig_end(&rig, AT(2));
     }
     CHECK(nth > 4);
@@ -2871,7 +2871,7 @@ TEST(it_hears_foreign_releases_no_sooner_than_after_a_while) {
     CHECK_SILENT(&rig);
     hf_client_tick(&rig.client, AT(150));
     CHECK(op->wait.listening != HF_LISTENING_NOT);
-    CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     rig_end(&rig, AT(151));
 }
 
@@ -2902,7 +2902,7 @@ TEST(a_turn_at_a_mutex_is_waited_for_by_the_clock) {
     feed_message(&rig, "1 turn 1 50", AT(100));
     CHECK_EQ_U64(op->wait.recheck_at, AT(151));
     CHECK(op->wait.listening == HF_LISTENING_NOT);
-    CHECK_SAID(&rig, EVENTS, "");
+    CHECK_SENT(&rig, EVENTS, "");
     rig_end(&rig, AT(152));
 }
 
@@ -2937,7 +2937,7 @@ TEST(a_re_entry_of_a_shared_owner_that_is_not_confirmed_is_released_too) {
     op = begin_shared(0, AT(2));
     output_of(link_of(&rig, CALLS));
     begin(&rig, HF_OP_RELEASE, AT(3)); /* behind the answer */
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     feed_calls(&rig, ACQUIRED ":0\r\n", AT(4));
     CHECK_OUTCOME(op, "no_quorum");
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA release " KEYS_OF_K "0 30000 2"));

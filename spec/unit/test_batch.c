@@ -66,7 +66,7 @@ static void hold_all(hf_time now) {
 TEST(all_are_acquired) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
+    CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
     feed_calls(&rig, ALL_ACQUIRED, AT(1));
     CHECK_OUTCOME(op, "ok");
     for (size_t i = 0; i < COUNT; i++) {
@@ -78,7 +78,7 @@ TEST(all_are_acquired) {
         CHECK(!hold_at(i)->in_flight);
     }
     rig_sleep(&rig, AT(1), AT(10000));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 3 a b c me 30000 me 30000 me 30000");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 3 a b c me 30000 me 30000 me 30000");
     finish(AT(11000));
 }
 
@@ -99,7 +99,7 @@ TEST(their_lease_outlasts_the_max_hold_of_none) {
     spec.batch_count = COUNT;
     spec.max_hold = 60 * HF_SECOND;
     op = begin_spec(&rig, &spec, AT(20000));
-    CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "20000 1000 me 0 me 1 me 0");
+    CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "20000 1000 me 0 me 1 me 0");
     feed_calls(&rig, ALL_ACQUIRED, AT(20001));
     CHECK_OUTCOME(op, "ok");
     for (size_t i = 0; i < COUNT; i++)
@@ -192,7 +192,7 @@ TEST(entered_again) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
-    CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 1 me 1");
+    CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 1 me 1");
     feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(1001));
     CHECK_OUTCOME(op, "ok");
     for (size_t i = 0; i < COUNT; i++) {
@@ -257,10 +257,10 @@ TEST(after_a_failed_second_entry_they_are_still_renewed) {
         hold_all(AT(0));
         begin_all(HF_OP_ACQUIRE_ALL, AT(9900));
         rig_sleep(&rig, AT(9900), AT(10100)); /* the renewal fell due meanwhile */
-        CHECK_SAID(&rig, RENEWER, "");
+        CHECK_SENT(&rig, RENEWER, "");
         feed_calls(&rig, replies[i], AT(10100));
         rig_sleep(&rig, AT(10100), AT(10101));
-        CHECK_SAID(&rig, RENEWER, "EVALSHA renew 3 a b c me 30000 me 30000 me 30000");
+        CHECK_SENT(&rig, RENEWER, "EVALSHA renew 3 a b c me 30000 me 30000 me 30000");
         finish(AT(11000));
     }
 }
@@ -281,7 +281,7 @@ TEST(all_are_released) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    CHECK_SAID(&rig, CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000 me 0 30000 me 0 30000");
+    CHECK_SENT(&rig, CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000 me 0 30000 me 0 30000");
     feed_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(rig.client.holds.count, 0);
@@ -443,9 +443,9 @@ TEST(behind_a_renewal_they_wait) {
     output_of(link_of(&rig, RENEWER));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10001));
     CHECK_OUTCOME(op, "under way");
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     feed(link_of(&rig, RENEWER), "*3\r\n:1\r\n:1\r\n:1\r\n", AT(10002));
-    CHECK_SAID(&rig, CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000 me 0 30000 me 0 30000");
+    CHECK_SENT(&rig, CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000 me 0 30000 me 0 30000");
     finish(AT(11000));
     start();
     hold_all(AT(0));
@@ -493,7 +493,7 @@ TEST(what_is_to_be_left_is_waited_for) {
     CHECK(op->blocked);
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave 4 c "));
     feed_calls(&rig, ":1\r\n", AT(3));
-    CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 1 me 0");
+    CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 1 me 0");
     feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:14\r\n", AT(4));
     CHECK_OUTCOME(op, "ok");
     CHECK(hold_at(2)->number != number);
@@ -532,7 +532,7 @@ TEST(a_hold_is_not_taken_over_with_its_place_in_the_queue) {
     }
     CHECK(leaves && strstr(sent_text, MEMBER("1")));
     feed_calls(&rig, ":0\r\n", now);
-    CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
+    CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
     feed_calls(&rig, ALL_ACQUIRED, now);
     CHECK_OUTCOME(op, "ok");
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_U64(hold_at(i)->wait, 0);
@@ -554,14 +554,14 @@ TEST(each_lock_has_an_owner_of_its_own) {
                  "EVALSHA acquire_all " THEIR_KEYS "30000 1000 " DRIVE_UUID ":%d 0 " DRIVE_UUID
                  ":%d 0 " DRIVE_UUID ":%d 0",
                  3 * n + 1, 3 * n + 2, 3 * n + 3);
-        CHECK_SAID(&rig, CALLS, want);
+        CHECK_SENT(&rig, CALLS, want);
         feed_calls(&rig, ALL_ACQUIRED, AT(10 * n + 1));
         begin_all(HF_OP_RELEASE_ALL, AT(10 * n + 2));
         snprintf(want, sizeof want,
                  "EVALSHA release_all " THEIR_KEYS DRIVE_UUID ":%d 0 30000 " DRIVE_UUID
                  ":%d 0 30000 " DRIVE_UUID ":%d 0 30000",
                  3 * n + 1, 3 * n + 2, 3 * n + 3);
-        CHECK_SAID(&rig, CALLS, want);
+        CHECK_SENT(&rig, CALLS, want);
         feed_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(10 * n + 3));
         CHECK_EQ_U64(rig.client.stats.losses, 0);
     }
@@ -647,7 +647,7 @@ TEST(what_is_to_be_left_is_waited_for_one_after_the_other) {
     CHECK_EQ_INT(state_at(2), HF_HOLD_CLEANING_UP);
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK(!op->blocked);
-    CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 1 me 0");
+    CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 1 me 0");
     finish(AT(4));
 }
 
@@ -710,7 +710,7 @@ TEST(what_was_sent_is_sent_again) {
     output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
     rig_tick(&rig, AT(50));
-    CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
+    CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
     feed_calls(&rig, ALL_ACQUIRED, AT(51));
     CHECK_OUTCOME(op, "ok");
     finish(AT(52));
@@ -906,7 +906,7 @@ TEST(what_is_not_held_is_released_with_nothing) {
     CHECK_OUTCOME(one, "ok");
     output_of(link_of(&rig, CALLS));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(3));
-    CHECK_SAID(&rig, CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000  0 0 me 0 30000");
+    CHECK_SENT(&rig, CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000  0 0 me 0 30000");
     feed_calls(&rig, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(4));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_U64(rig.client.stats.losses, 0);
@@ -1039,7 +1039,7 @@ TEST(a_lost_one_is_acquired_anew) {
     hold_all(AT(0));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_TAKEN);
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
-    CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 0 me 1");
+    CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 0 me 1");
     feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:22\r\n:0\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold_at(0)->token, 11);
@@ -1073,7 +1073,7 @@ static void check_kept_is_left(size_t i) {
              names[i].key.data);
     CHECK(strstr(output_of(link_of(&rig, CALLS)), leave));
     feed_calls(&rig, ":1\r\n", AT(3));
-    CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
+    CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
     finish(AT(4));
 }
 

@@ -49,7 +49,7 @@ TEST(the_first_release_is_the_last) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10));
-    CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K);
+    CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
     CHECK_EQ_INT(hold->state, HF_HOLD_RELEASING);
     CHECK(!hf_hold_is_valid(hold, AT(10)));
     feed_calls(&rig, ":1\r\n", AT(11));
@@ -66,7 +66,7 @@ TEST(a_partial_release) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(5000));
-    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("1"));
+    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1"));
     CHECK(hf_hold_is_valid(hold, AT(5000)));
     feed_calls(&rig, ":2\r\n", AT(5001));
     CHECK_OUTCOME(op, "ok");
@@ -74,7 +74,7 @@ TEST(a_partial_release) {
     CHECK_EQ_U64(hold->valid_until, AT(5000 + 29698)); /* it refreshed the TTL */
     CHECK_EQ_U64(hold->wake_at, AT(15000));
     op = begin(&rig, HF_OP_RELEASE, AT(6000));
-    CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K);
+    CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
     feed_calls(&rig, ":1\r\n", AT(6001));
     CHECK_OUTCOME(op, "ok");
     CHECK(!hold_of(&rig));
@@ -92,7 +92,7 @@ TEST(what_is_not_held_is_not_released) {
     spec.caller = hf_slice_of("you");
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
     CHECK_OUTCOME(op, "not_held");
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     rig_end(&rig, AT(2));
 }
 
@@ -167,8 +167,8 @@ TEST(a_release_without_an_answer_goes_on_in_the_background) {
     CHECK_EQ_INT(hold->state, HF_HOLD_CLEANING_UP);
     hf_op_end(op, AT(3100));
     rig_sleep(&rig, AT(3100), AT(3200));
-    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", ""));
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
+    CHECK_SENT(&rig, RENEWER, "");
     feed_calls(&rig, ":1\r\n", AT(3201));
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(4000));
@@ -184,10 +184,10 @@ TEST(a_partial_release_without_an_answer_is_made_up_for_by_the_next) {
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
     CHECK_EQ_INT(hold->count, 1);
     rig_sleep(&rig, AT(101), AT(10000));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     feed_renewer("*1\r\n:1\r\n", AT(10001));
     begin(&rig, HF_OP_RELEASE, AT(10002));
-    CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K);
+    CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
     rig_end(&rig, AT(11000));
 }
 
@@ -196,13 +196,13 @@ TEST(behind_a_renewal_a_release_waits) {
     hold_while_renewed(1);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
     CHECK_OUTCOME(op, "under way");
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     feed_renewer("*1\r\n:1\r\n", AT(10002));
-    CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K);
+    CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
     feed_calls(&rig, ":1\r\n", AT(10003));
     CHECK_OUTCOME(op, "ok");
     rig_sleep(&rig, AT(10003), AT(60000));
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     rig_end(&rig, AT(60000));
 }
 
@@ -212,7 +212,7 @@ TEST(behind_a_renewal_that_finds_it_gone_a_release_is_a_loss) {
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
     feed_renewer("*1\r\n:-1\r\n", AT(10002));
     CHECK_OUTCOME(op, "lost");
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(11000));
 }
@@ -300,7 +300,7 @@ TEST(who_has_lost_a_hold_does_not_touch_a_newer_one_of_its_owner) {
     CHECK_SILENT(&rig);
     CHECK(hf_hold_is_valid(newer, AT(40000)));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(40001));
-    CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K);
+    CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
     feed_calls(&rig, ":1\r\n", AT(40002));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(40002));
@@ -318,7 +318,7 @@ TEST(a_release_that_waits_does_not_turn_to_a_newer_hold) {
     feed_renewer("*1\r\n:1\r\n", AT(10003));
     CHECK_OUTCOME(waiting, "lost");
     CHECK(hf_hold_is_valid(newer, AT(10003)));
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     rig_end(&rig, AT(11000));
 }
 
@@ -348,7 +348,7 @@ TEST(a_hold_lost_by_the_clock_may_still_stand_there) {
     CHECK(strstr(op->failure.text, "its lease had already ended"));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     rig_tick(&rig, AT(29698));
-    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
     rig_end(&rig, AT(30000));
 }
 
@@ -358,7 +358,7 @@ TEST(given_up_a_release_goes_on_in_the_background) {
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     hf_op_end(op, AT(2));
     rig_tick(&rig, AT(2));
-    CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K "\n" LEAVE_OF_K("0", ""));
+    CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K "\n" LEAVE_OF_K("0", ""));
     feed_calls(&rig, ":1\r\n:0\r\n", AT(3));
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(3));
@@ -373,7 +373,7 @@ TEST(given_up_a_partial_release_has_let_go_all_the_same) {
     CHECK_EQ_INT(hold->count, 1);
     CHECK(!hold->in_flight);
     begin(&rig, HF_OP_RELEASE, AT(3));
-    CHECK_SAID(&rig, CALLS, BRIEF_RELEASE_OF_K);
+    CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
     rig_end(&rig, AT(4));
 }
 
@@ -383,10 +383,10 @@ TEST(given_up_before_it_began_a_release_goes_on_in_the_background) {
     hf_op_end(begin(&rig, HF_OP_RELEASE, AT(10001)), AT(10002));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     rig_tick(&rig, AT(10002));
-    CHECK_SAID(&rig, RENEWER, ""); /* not before the renewal is answered */
+    CHECK_SENT(&rig, RENEWER, ""); /* not before the renewal is answered */
     feed_renewer("*1\r\n:1\r\n", AT(10003));
     rig_tick(&rig, AT(10003));
-    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
     feed_renewer(":1\r\n", AT(10004));
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(10005));
@@ -413,7 +413,7 @@ TEST(a_shared_owner_releases_only_its_own) {
     hf_hold *hold = hold_times(2, AT(0));
     hold->others = 1; /* one of them is another process's */
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("1"));
+    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1"));
     CHECK_EQ_INT(hold->state, HF_HOLD_RELEASING);
     feed_calls(&rig, ":2\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
@@ -425,12 +425,12 @@ TEST(the_rest_abandoned_while_a_release_is_under_way) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("1"));
+    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1"));
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     feed_calls(&rig, ":2\r\n", AT(3));
     CHECK_OUTCOME(op, "ok");
     rig_tick(&rig, AT(3));
-    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", ""));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
     rig_end(&rig, AT(3));
 }
 
@@ -438,13 +438,13 @@ TEST(the_rest_abandoned_while_a_release_is_under_way_for_longer_than_the_lease) 
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("1"));
+    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1"));
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
     feed_calls(&rig, ":2\r\n", AT(3));
     CHECK_OUTCOME(op, "ok");
     rig_tick(&rig, AT(3));
-    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
     feed_renewer(":1\r\n", AT(4));
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(4));
@@ -469,13 +469,13 @@ TEST(of_a_shared_owner_a_release_is_not_sent_twice) {
     hf_hold *hold = hold_times(1, AT(0));
     hold->shared = true;
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("0") "1");
+    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("0") "1");
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
     CHECK_OUTCOME(op, "unreachable");
     CHECK(strstr(op->failure.text, "the lock expires with its lease"));
     rig_sleep(&rig, AT(2), AT(60000));
-    CHECK_SAID(&rig, CALLS, "");
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT(&rig, RENEWER, "");
     CHECK_EQ_INT(rig.client.holds.count, 0);
     rig_end(&rig, AT(60000));
 }
@@ -489,7 +489,7 @@ TEST(of_a_shared_owner_a_refused_release_goes_on_in_the_background) {
     CHECK_OUTCOME(op, "server");
     output_of(link_of(&rig, CALLS));
     rig_tick(&rig, AT(3));
-    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", "") "1");
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", "") "1");
     rig_end(&rig, AT(4));
 }
 
@@ -503,7 +503,7 @@ TEST(of_a_shared_owner_what_was_not_let_go_of_is_made_up_for) {
     CHECK_EQ_INT(hold->pending_releases, 1);
     output_of(link_of(&rig, CALLS));
     begin(&rig, HF_OP_RELEASE, AT(3));
-    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("1") "2");
+    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1") "2");
     feed_calls(&rig, ":2\r\n", AT(4));
     CHECK_EQ_INT(hold->count, 1);
     CHECK_EQ_INT(hold->pending_releases, 0);
@@ -516,7 +516,7 @@ TEST(of_a_shared_owner_the_rest_is_abandoned_while_a_release_is_under_way) {
     hf_hold *hold = hold_times(3, AT(0));
     hold->shared = true;
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("2") "1");
+    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("2") "1");
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     feed_calls(&rig, ":2\r\n", AT(3));
@@ -541,14 +541,14 @@ TEST(of_a_shared_owner_what_an_unanswered_release_took_along_is_owed_no_more) {
     CHECK_EQ_INT(hold->pending_releases, 1);
     output_of(link_of(&rig, CALLS));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(3));
-    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("1") "2");
+    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1") "2");
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(4));
     CHECK_OUTCOME(op, "unreachable");
     CHECK_EQ_INT(hold->count, 1);
     CHECK_EQ_INT(hold->pending_releases, 0);
     begin(&rig, HF_OP_RELEASE, AT(50));
     rig_tick(&rig, AT(60));
-    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("0") "1");
+    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("0") "1");
     rig_end(&rig, AT(70));
 }
 
@@ -558,7 +558,7 @@ TEST(extended) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1000));
-    CHECK_SAID(&rig, CALLS, EXTEND_OF_K("60000"));
+    CHECK_SENT(&rig, CALLS, EXTEND_OF_K("60000"));
     CHECK(hf_hold_is_valid(hold, AT(1000)));
     feed_calls(&rig, ":1\r\n", AT(1500));
     CHECK_OUTCOME(op, "ok");
@@ -637,7 +637,7 @@ TEST(an_extend_without_an_answer_is_believed_only_for_the_shorter_lease) {
         hf_time next = hold->wake_at;
         CHECK(next > now && next <= hold->valid_until - 6 * HF_SECOND);
         rig_sleep(&rig, now, next);
-        CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+        CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
         feed_renewer("*1\r\n:1\r\n", next + HF_MS);
         CHECK_EQ_U64(hold->valid_until, next + 9898 * HF_MS);
         now = next + HF_MS;
@@ -695,7 +695,7 @@ TEST(checked) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(1000));
-    CHECK_SAID(&rig, CALLS, CHECK_OF_K);
+    CHECK_SENT(&rig, CALLS, CHECK_OF_K);
     feed_calls(&rig, ":1\r\n", AT(1001));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold->valid_until, AT(29698));
@@ -747,15 +747,15 @@ TEST(a_check_of_a_granted_hold_confirms_it) {
     rig_begin(&rig);
     hf_hold *hold = hold_granted(AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(200));
-    CHECK_SAID(&rig, CALLS, CONFIRM_K);
+    CHECK_SENT(&rig, CALLS, CONFIRM_K);
     feed_calls(&rig, ":1\r\n", AT(201));
     CHECK_OUTCOME(op, "ok");
     CHECK(!hold->granted);
     CHECK_EQ_U64(hold->valid_until, AT(200 + 29698));
     rig_sleep(&rig, AT(201), AT(10199));
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     begin(&rig, HF_OP_CHECK, AT(10199));
-    CHECK_SAID(&rig, CALLS, CHECK_OF_K);
+    CHECK_SENT(&rig, CALLS, CHECK_OF_K);
     rig_end(&rig, AT(10199));
 }
 
@@ -770,7 +770,7 @@ TEST(a_check_renews_a_hold_that_is_due) {
         hf_hold *hold = hold_times(1, AT(0));
         hold->renewed = cases[i].renewed;
         begin(&rig, HF_OP_CHECK, AT(cases[i].ms));
-        CHECK_SAID(
+        CHECK_SENT(
             &rig, CALLS,
             cases[i].renews
                 ? "EVALSHA extend 2 k holdfast_queue:{k} me 30000 0  redisson_lock__channel:{k}"
@@ -805,7 +805,7 @@ TEST(checks_do_not_put_off_the_confirmation) {
     CHECK(confirm_at > AT(700) && confirm_at < AT(800));
     for (hf_time now = AT(110); now < confirm_at; now += 10 * HF_MS) {
         rig_tick(&rig, now);
-        CHECK_SAID(&rig, RENEWER, "");
+        CHECK_SENT(&rig, RENEWER, "");
         hf_op *op = begin(&rig, HF_OP_CHECK, now);
         feed_calls(&rig, "-NOPERM no\r\n", now + HF_MS);
         CHECK_OUTCOME(op, "denied");
@@ -814,7 +814,7 @@ TEST(checks_do_not_put_off_the_confirmation) {
         CHECK_EQ_U64(hold->wake_at, hf_time_max(confirm_at, now + HF_MS));
     }
     rig_sleep(&rig, confirm_at - HF_MS, confirm_at + HF_MS);
-    CHECK_SAID(&rig, RENEWER, CONFIRM_K);
+    CHECK_SENT(&rig, RENEWER, CONFIRM_K);
     rig_end(&rig, AT(1000));
 }
 
@@ -841,11 +841,11 @@ TEST(a_renewal_that_falls_due_during_a_check_comes_after_it) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(9900));
     rig_sleep(&rig, AT(9900), AT(10500));
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     feed_calls(&rig, ":1\r\n", AT(10500));
     CHECK_OUTCOME(op, "ok");
     rig_sleep(&rig, AT(10500), AT(10501));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     CHECK(hold->in_flight);
     rig_end(&rig, AT(11000));
 }
@@ -858,7 +858,7 @@ TEST(given_up_a_check_leaves_the_hold_as_it_was) {
     CHECK(!hold->in_flight);
     CHECK_EQ_U64(hold->valid_until, AT(29698));
     rig_sleep(&rig, AT(1001), AT(10000));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     rig_end(&rig, AT(11000));
 }
 
@@ -890,7 +890,7 @@ TEST(a_record_is_left) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
-    CHECK_SAID(&rig, CALLS, "EVALSHA complete " KEYS_OF_K "5000 p done");
+    CHECK_SENT(&rig, CALLS, "EVALSHA complete " KEYS_OF_K "5000 p done");
     feed_calls(&rig, ":1\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(rig.client.holds.count, 0);
@@ -936,7 +936,7 @@ TEST(a_record_that_is_given_up_while_the_hold_is_renewed_gives_up_the_hold) {
     rig_sleep(&rig, AT(0), AT(10000));
     output_of(link_of(&rig, RENEWER));
     hf_op *op = begin_complete(AT(10001));
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     hf_op_end(op, AT(10002));
     CHECK_EQ_INT(rig.client.holds.count, 0);
     feed_renewer("*1\r\n:1\r\n", AT(10003));
@@ -1000,14 +1000,14 @@ TEST(where_dead_waiters_are_left_the_renewer_goes_on) {
         CHECK(!op->hold->in_table);
         for (int turn = 0; turn < 3; turn++) {
             rig_tick(&rig, AT(3 + turn));
-            CHECK_SAID(&rig, RENEWER, PASS_ON_K("2"));
+            CHECK_SENT(&rig, RENEWER, PASS_ON_K("2"));
             CHECK(!hf_client_is_quiet(&rig.client));
             feed(link_of(&rig, RENEWER), turn < 2 ? ":3\r\n" : ":0\r\n", AT(3 + turn));
         }
         CHECK(hf_client_is_quiet(&rig.client));
         CHECK_EQ_INT(rig.client.holds.count, 0);
         CHECK_EQ_U64(rig.client.stats.undone, 1);
-        CHECK_SAID(&rig, CALLS, "");
+        CHECK_SENT(&rig, CALLS, "");
         rig_end(&rig, AT(7));
     }
 }
@@ -1027,7 +1027,7 @@ TEST(of_a_shared_owner_the_renewer_lets_go_of_nothing_more) {
         feed(link, ":3\r\n", AT(2));
         for (int turn = 0; turn < 2; turn++) {
             rig_tick(&rig, AT(3 + turn));
-            CHECK_SAID(&rig, RENEWER, abandoned ? LEAVE_OF_K("0", "") "0" : PASS_ON_K("2"));
+            CHECK_SENT(&rig, RENEWER, abandoned ? LEAVE_OF_K("0", "") "0" : PASS_ON_K("2"));
             feed(link_of(&rig, RENEWER), turn < 1 ? ":3\r\n" : ":0\r\n", AT(3 + turn));
         }
         CHECK(hf_client_is_quiet(&rig.client));
@@ -1043,10 +1043,10 @@ TEST(of_a_shared_owner_the_renewer_leaves_once) {
     hold->shared = true;
     hf_client_abandon(&rig.client, hold, 1, AT(1));
     rig_tick(&rig, AT(1));
-    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", "") "1");
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", "") "1");
     hf_session_closed(link_of(&rig, RENEWER), "reset", AT(2));
     rig_sleep(&rig, AT(2), AT(5000));
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     CHECK(hf_client_is_quiet(&rig.client));
     CHECK_EQ_INT(rig.client.holds.count, 0);
     rig_end(&rig, AT(5001));
@@ -1060,9 +1060,9 @@ TEST(of_a_shared_owner_nothing_is_left_behind_the_lease) {
     hold->shared = true;
     hf_client_abandon(&rig.client, hold, 1, end); /* before anybody has looked at the clock */
     hf_op *op = begin(&rig, HF_OP_ACQUIRE, end);
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     rig_tick(&rig, end);
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire ") != NULL);
     feed_calls(&rig, ACQUIRED, end + HF_MS);
     CHECK_OUTCOME(op, "ok");
@@ -1075,7 +1075,7 @@ TEST(force) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_FORCE, AT(1));
-    CHECK_SAID(&rig, CALLS,
+    CHECK_SENT(&rig, CALLS,
                "EVALSHA force 4 k redisson_lock_token:{k} holdfast_queue:{k} "
                "redisson_lock__channel:{k} me 2000");
     feed_calls(&rig, ":1\r\n", AT(2));
@@ -1105,7 +1105,7 @@ TEST(after_a_force_the_holds_of_other_callers_are_looked_at) {
     feed_calls(&rig, ":1\r\n", AT(2));
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
     rig_tick(&rig, AT(2));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     feed(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(3));
     CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
     CHECK_EQ_INT(hold->reason, HF_LOST_DELETED);
@@ -1115,7 +1115,7 @@ TEST(after_a_force_the_holds_of_other_callers_are_looked_at) {
 TEST(info) {
     rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_INFO, AT(1));
-    CHECK_SAID(&rig, CALLS,
+    CHECK_SENT(&rig, CALLS,
                "EVALSHA info 3 k redisson_lock_token:{k} holdfast_queue:{k} " DRIVE_UUID);
     feed_calls(&rig, "*6\r\n$3\r\nyou\r\n:2\r\n:1500\r\n$16\r\n1722500000000001\r\n:3\r\n:-1\r\n",
                AT(2));
@@ -1158,12 +1158,12 @@ TEST(an_owner_longer_than_ours_can_be_is_cut) {
 TEST(ttl_and_ping) {
     rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_TTL, AT(1));
-    CHECK_SAID(&rig, CALLS, "PTTL k");
+    CHECK_SENT(&rig, CALLS, "PTTL k");
     feed_calls(&rig, ":1234\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(op->result.value, 1234);
     op = begin(&rig, HF_OP_PING, AT(3));
-    CHECK_SAID(&rig, CALLS, "PING");
+    CHECK_SENT(&rig, CALLS, "PING");
     feed_calls(&rig, "+PONG\r\n", AT(4));
     CHECK_OUTCOME(op, "ok");
     op = begin(&rig, HF_OP_PING, AT(5));
@@ -1185,7 +1185,7 @@ static hf_op *begin_command(hf_time now) {
 TEST(a_command_of_the_callers) {
     rig_begin(&rig);
     hf_op *op = begin_command(AT(0));
-    CHECK_SAID(&rig, CALLS, "INFO server");
+    CHECK_SENT(&rig, CALLS, "INFO server");
     feed_calls(&rig, "*2\r\n:1\r\n$1\r\nx\r\n", AT(1));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(op->result.reply->size, 2);
@@ -1223,7 +1223,7 @@ TEST(force_is_not_sent_twice) {
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
     CHECK_OUTCOME(op, "unreachable");
     rig_tick(&rig, AT(50));
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     rig_end(&rig, AT(60));
 }
 
@@ -1351,7 +1351,7 @@ TEST(a_command_of_one_word) {
     rig_begin(&rig);
     hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = word, .arg_count = 1};
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    CHECK_SAID(&rig, CALLS, "TIME");
+    CHECK_SENT(&rig, CALLS, "TIME");
     feed_calls(&rig, "-ERR no\r\n", AT(1));
     CHECK_OUTCOME(op, "server");
     rig_end(&rig, AT(2));
@@ -1367,7 +1367,7 @@ TEST(without_memory_a_release_of_a_shared_owner_is_not_seen_through) {
     CHECK(memerr_failed());
     memerr_fail(0);
     feed_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(3));
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     rig_end(&rig, AT(5));
 }
 
@@ -1565,7 +1565,7 @@ TEST(an_extend_of_a_shared_owner_never_shortens) {
     rig_begin(&rig);
     hold_times(1, AT(0))->shared = true;
     begin_extend(60 * HF_SECOND, AT(1));
-    CHECK_SAID(&rig, CALLS,
+    CHECK_SENT(&rig, CALLS,
                "EVALSHA extend 2 k holdfast_queue:{k} me 60000 0  redisson_lock__channel:{k}");
     rig_end(&rig, AT(2));
 }

@@ -66,18 +66,18 @@ TEST(a_quiet_events_link_is_asked_for_a_sign_of_life) {
     rig_tick(&rig, AT(150)); /* it begins to listen to Redisson's releases */
     output_of(events);
     rig_sleep(&rig, AT(151), AT(5001));
-    CHECK_SAID(&rig, EVENTS, "");
+    CHECK_SENT(&rig, EVENTS, "");
     rig_sleep(&rig, AT(5001), AT(5002));
-    CHECK_SAID(&rig, EVENTS, "PING");
+    CHECK_SENT(&rig, EVENTS, "PING");
     feed(events, "*2\r\n$4\r\npong\r\n$0\r\n\r\n", AT(5100));
     rig_sleep(&rig, AT(5100), AT(10100));
-    CHECK_SAID(&rig, EVENTS, "PING");
+    CHECK_SENT(&rig, EVENTS, "PING");
     CHECK_EQ_U64(events->opens, 1);
     rig_sleep(&rig, AT(10100), AT(13099));
     CHECK_EQ_U64(events->opens, 1);
     rig_sleep(&rig, AT(13099), AT(13200)); /* no answer: a new one */
     CHECK_EQ_U64(events->opens, 2);
-    CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     rig_end(&rig, AT(14000));
 }
 
@@ -89,7 +89,7 @@ TEST(an_events_link_that_is_not_open_is_not_asked) {
     hf_session_opening(events, AT(4950));
     hf_client_tick(&rig.client, AT(5003));
     hf_session_opened(events, AT(5004));
-    CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     rig_end(&rig, AT(5005));
 }
 
@@ -149,14 +149,14 @@ TEST(two_waiters_hear_one_foreign_channel_once) {
     output_of(link_of(&rig, CALLS));
     CHECK_EQ_INT(second->state, HF_ACQUIRE_WAITING);
     feed_message(&rig, "1 turn 1 50", AT(20));
-    CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     feed_message(&rig, "1 turn 2 50", AT(21));
-    CHECK_SAID(&rig, EVENTS, "");
+    CHECK_SENT(&rig, EVENTS, "");
     CHECK(second->wait.listening && second->wait.recheck_at <= AT(21)); /* it may have missed one */
     hf_op_end(first, AT(30));
-    CHECK_SAID(&rig, EVENTS, "");
+    CHECK_SENT(&rig, EVENTS, "");
     hf_op_end(second, AT(31));
-    CHECK_SAID(&rig, EVENTS, "PUNSUBSCRIBE redisson_lock__channel:{k}");
+    CHECK_SENT(&rig, EVENTS, "PUNSUBSCRIBE redisson_lock__channel:{k}");
     rig_end(&rig, AT(1100));
 }
 
@@ -272,7 +272,7 @@ TEST(a_stray_grant_is_passed_on) {
         listen_to_grants();
         feed_message(&rig, cases[i].text, AT(10));
         rig_tick(&rig, AT(10));
-        CHECK_SAID(&rig, RENEWER, cases[i].leave);
+        CHECK_SENT(&rig, RENEWER, cases[i].leave);
         feed(link_of(&rig, RENEWER), ":1\r\n", AT(12));
         CHECK_EQ_INT(rig.client.holds.count, 1);
         rig_end(&rig, AT(1100));
@@ -284,13 +284,13 @@ TEST(two_stray_grants_are_both_passed_on) {
     listen_to_grants();
     feed_message(&rig, "1 grant l 77 5 88 2000 k", AT(10));
     rig_tick(&rig, AT(10));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA leave " STRAY_LEAVE("l", "77"));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA leave " STRAY_LEAVE("l", "77"));
     feed_message(&rig, "1 grant l 78 6 89 2000 k", AT(11));
     rig_tick(&rig, AT(11));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA leave " STRAY_LEAVE("l", "78"));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA leave " STRAY_LEAVE("l", "78"));
     feed_message(&rig, "1 grant l 78 6 89 2000 k", AT(12)); /* heard twice */
     rig_tick(&rig, AT(12));
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     feed(link_of(&rig, RENEWER), ":1\r\n:1\r\n", AT(13));
     CHECK_EQ_INT(rig.client.holds.count, 1);
     rig_end(&rig, AT(1100));
@@ -315,7 +315,7 @@ TEST(a_stray_grant_with_the_number_of_a_hold) {
         rig_tick(&rig, AT(10));
         CHECK_EQ_INT(hold->state, cases[i].state);
         CHECK_EQ_INT(rig.client.holds.count, cases[i].passed_on ? 3 : 2);
-        CHECK_SAID(&rig, RENEWER, cases[i].passed_on ? "EVALSHA leave " STRAY_LEAVE("l", "2") : "");
+        CHECK_SENT(&rig, RENEWER, cases[i].passed_on ? "EVALSHA leave " STRAY_LEAVE("l", "2") : "");
         rig_end(&rig, AT(1100));
     }
 }
@@ -333,7 +333,7 @@ TEST(a_stray_grant_does_not_touch_a_newer_hold_of_its_caller) {
         CHECK_OUTCOME(op, "ok");
         feed_message(&rig, GRANT("77", "88"), AT(10));
         rig_tick(&rig, AT(10));
-        CHECK_SAID(&rig, RENEWER, "EVALSHA leave " STRAY_LEAVE("l", "77"));
+        CHECK_SENT(&rig, RENEWER, "EVALSHA leave " STRAY_LEAVE("l", "77"));
         CHECK(hf_hold_is_valid(op->hold, AT(10)) && !op->hold->in_flight);
         feed(link_of(&rig, RENEWER), ":1\r\n", AT(11));
         CHECK(hf_hold_is_valid(op->hold, AT(11)));
@@ -465,7 +465,7 @@ TEST(closing_lets_go_of_everything) {
     rig_tick(&rig, AT(4));
     CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
     CHECK(strstr(output_of(link_of(&rig, CALLS)), MEMBER("2")));
-    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(5));
     feed(link_of(&rig, CALLS), "*2\r\n:1\r\n:0\r\n:1\r\n+PONG\r\n:0\r\n:0\r\n", AT(5));
     rig_tick(&rig, AT(5));

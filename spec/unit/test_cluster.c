@@ -85,16 +85,16 @@ static void cluster_known(hf_time now) {
     hf_op_end(op, now);
 }
 
-#define CHECK_SENT(node, link, want) CHECK_STR(output_of(at(node, link)), want)
+#define CHECK_NODE_SENT(node, link, want) CHECK_STR(output_of(at(node, link)), want)
 
 /* ---- the map ---- */
 
 TEST(a_command_waits_for_the_map) {
     hf_op *op = first_acquire(AT(0));
-    CHECK_SENT(0, CALLS, FIRST_QUERY);
-    CHECK_SENT(1, CALLS, "");
+    CHECK_NODE_SENT(0, CALLS, FIRST_QUERY);
+    CHECK_NODE_SENT(1, CALLS, "");
     feeds(0, CALLS, KNOWN HALVES, AT(1));
-    CHECK_SENT(0, CALLS, ASKED);
+    CHECK_NODE_SENT(0, CALLS, ASKED);
     feeds(0, CALLS, YES, AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(1 + 29698)); /* from the sending */
@@ -107,7 +107,7 @@ TEST(a_server_without_sharded_channels_gets_the_plain_programs) {
     hf_op *op = first_acquire(AT(0));
     output_of(at(0, CALLS));
     feeds(0, CALLS, UNKNOWN ALL_OF_B, AT(1));
-    CHECK_SENT(1, CALLS, BRIEF_ASK_OF_K);
+    CHECK_NODE_SENT(1, CALLS, BRIEF_ASK_OF_K);
     CHECK(op->node == rig.client.nodes[1]);
     rig_end(&rig, AT(3));
 }
@@ -127,9 +127,9 @@ TEST(silent_nodes_are_given_up_one_after_the_other) {
 TEST(a_silent_node_delays_the_map_by_the_connect_timeout) {
     hf_op *op = first_acquire(AT(0));
     rig_sleep(&rig, AT(0), AT(1000));
-    CHECK_SENT(1, CALLS, FIRST_QUERY);
+    CHECK_NODE_SENT(1, CALLS, FIRST_QUERY);
     feeds(1, CALLS, KNOWN ALL_OF_B, AT(1001));
-    CHECK_SENT(1, CALLS, ASKED);
+    CHECK_NODE_SENT(1, CALLS, ASKED);
     feeds(1, CALLS, YES, AT(1002));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(1003));
@@ -140,11 +140,11 @@ TEST(the_next_node_is_asked_when_one_refuses) {
     rig.down[0] = "refused";
     hf_op *op = acquire(0, AT(0));
     rig_tick(&rig, AT(0));
-    CHECK_SENT(1, CALLS, FIRST_QUERY);
+    CHECK_NODE_SENT(1, CALLS, FIRST_QUERY);
     feeds(1, CALLS, KNOWN ALL_OF_C, AT(1));
     CHECK_EQ_INT(rig.client.node_count, 3);
     CHECK_STR(rig.client.nodes[2]->server.label, "c:3");
-    CHECK_SENT(2, CALLS, ASKED);
+    CHECK_NODE_SENT(2, CALLS, ASKED);
     CHECK(!op->done);
     rig_end(&rig, AT(2));
 }
@@ -157,7 +157,7 @@ TEST(a_map_of_nodes_that_are_all_new) {
           AT(1));
     CHECK_EQ_INT(rig.client.node_count, 5);
     for (size_t i = 2; i < 5; i++) CHECK(rig.client.nodes[i]->serves);
-    CHECK_SENT(3, CALLS, ASKED);
+    CHECK_NODE_SENT(3, CALLS, ASKED);
     CHECK_STR(rig.client.nodes[3]->server.label, "d:4");
     rig_end(&rig, AT(2));
 }
@@ -207,10 +207,10 @@ TEST(a_slot_that_nobody_serves_is_waited_for) {
     feeds(0, CALLS, KNOWN "*1\r\n" RANGE(8192, 16383, "b", 2), AT(1));
     CHECK(!op->done);
     CHECK(rig_sleep(&rig, AT(1), AT(200)) < 20);
-    CHECK_SENT(0, CALLS, QUERY);
+    CHECK_NODE_SENT(0, CALLS, QUERY);
     feeds(0, CALLS, HALVES, AT(201));
     rig_sleep(&rig, AT(201), AT(300));
-    CHECK_SENT(0, CALLS, ASKED);
+    CHECK_NODE_SENT(0, CALLS, ASKED);
     rig_end(&rig, AT(300));
 }
 
@@ -233,9 +233,9 @@ TEST(braces_that_are_no_tag_are_refused) {
 TEST(moved_is_followed_at_once_and_remembered) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
-    CHECK_SENT(0, CALLS, ASKED);
+    CHECK_NODE_SENT(0, CALLS, ASKED);
     feeds(0, CALLS, MOVED_TO_B, AT(1001));
-    CHECK_SENT(1, CALLS, ASKED);
+    CHECK_NODE_SENT(1, CALLS, ASKED);
     CHECK(op->node == rig.client.nodes[1]);
     CHECK_EQ_INT(op->request.sends, 1);
     CHECK_EQ_U64(rig.client.stats.redirects, 1);
@@ -244,7 +244,7 @@ TEST(moved_is_followed_at_once_and_remembered) {
     hf_op_end(op, AT(1002));
     hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
     hf_client_begin(&rig.client, &spec, AT(1002));
-    CHECK_SENT(1, CALLS, "EVALSHA sharded_release " K_AND_OWNER);
+    CHECK_NODE_SENT(1, CALLS, "EVALSHA sharded_release " K_AND_OWNER);
     rig_end(&rig, AT(1003));
 }
 
@@ -264,7 +264,7 @@ TEST(the_map_is_read_again_after_moved_but_not_too_often) {
         hf_op_end(op, AT(1000));
     }
     rig_tick(&rig, AT(1000));
-    CHECK_SENT(0, CALLS, QUERY);
+    CHECK_NODE_SENT(0, CALLS, QUERY);
     feeds(0, CALLS, HALVES, AT(1001));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
     rig_end(&rig, AT(1002));
@@ -275,12 +275,12 @@ TEST(ask_is_for_one_command) {
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
     feeds(0, CALLS, ASK_B, AT(1001));
-    CHECK_SENT(1, CALLS, "ASKING\n" ASKED);
+    CHECK_NODE_SENT(1, CALLS, "ASKING\n" ASKED);
     CHECK(op->node == rig.client.nodes[0]);
     feeds(1, CALLS, "+OK\r\n", AT(1002));
     CHECK(!op->done);
     feeds(1, CALLS, "-NOSCRIPT\r\n", AT(1002));
-    CHECK_SENT(1, CALLS, "ASKING\nEVAL sharded_acquire " K_AND_OWNER " 30000 1000");
+    CHECK_NODE_SENT(1, CALLS, "ASKING\nEVAL sharded_acquire " K_AND_OWNER " 30000 1000");
     feeds(1, CALLS, "+OK\r\n" YES, AT(1003));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1003));
@@ -317,10 +317,10 @@ TEST(moved_to_nowhere_waits_for_the_map) {
     output_of(at(0, CALLS));
     feeds(0, CALLS, "-MOVED 7629 ?:2\r\n", AT(1001));
     rig_tick(&rig, AT(1001));
-    CHECK_SENT(0, CALLS, QUERY);
+    CHECK_NODE_SENT(0, CALLS, QUERY);
     feeds(0, CALLS, ALL_OF_B, AT(1002));
     rig_sleep(&rig, AT(1002), AT(1100));
-    CHECK_SENT(1, CALLS, ASKED);
+    CHECK_NODE_SENT(1, CALLS, ASKED);
     CHECK(!op->done);
     rig_end(&rig, AT(1100));
 }
@@ -362,10 +362,10 @@ TEST(cluster_down_also_asks_for_the_map) {
     output_of(at(0, CALLS));
     feeds(0, CALLS, "-CLUSTERDOWN down\r\n", AT(1001));
     rig_tick(&rig, AT(1001));
-    CHECK_SENT(0, CALLS, QUERY);
+    CHECK_NODE_SENT(0, CALLS, QUERY);
     feeds(0, CALLS, ALL_OF_B, AT(1002));
     rig_sleep(&rig, AT(1002), AT(1050));
-    CHECK_SENT(1, CALLS, ASKED);
+    CHECK_NODE_SENT(1, CALLS, ASKED);
     CHECK(!op->done);
     rig_end(&rig, AT(1100));
 }
@@ -396,9 +396,9 @@ TEST(another_node_has_taken_over) {
     hf_op *op = acquire(0, AT(2000));
     CHECK(!op->done);
     rig_tick(&rig, AT(2000));
-    CHECK_SENT(1, CALLS, QUERY);
+    CHECK_NODE_SENT(1, CALLS, QUERY);
     feeds(1, CALLS, ALL_OF_B, AT(2001));
-    CHECK_SENT(1, CALLS, ASKED);
+    CHECK_NODE_SENT(1, CALLS, ASKED);
     feeds(1, CALLS, YES, AT(2002));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(2003));
@@ -424,13 +424,13 @@ TEST(an_unanswered_command_goes_to_the_node_that_takes_over) {
     lose(0, AT(1001));
     CHECK(!op->done);
     rig_tick(&rig, AT(1001));
-    CHECK_SENT(1, CALLS, QUERY);
+    CHECK_NODE_SENT(1, CALLS, QUERY);
     feeds(1, CALLS, HALVES, AT(1002));
     CHECK(!op->done); /* its outcome is unknown: it is worth waiting for */
     CHECK(rig_sleep(&rig, AT(1002), AT(1400)) < 40);
     CHECK(strstr(output_of(at(1, CALLS)), QUERY));
     feeds(1, CALLS, ALL_OF_B, AT(1401));
-    CHECK_SENT(1, CALLS, ASKED);
+    CHECK_NODE_SENT(1, CALLS, ASKED);
     CHECK_EQ_INT(op->request.sends, 2);
     rig_end(&rig, AT(1402));
 }
@@ -446,7 +446,7 @@ TEST(a_renewal_goes_to_the_node_that_takes_over) {
     hf_link link = strstr(output_of(at(1, RENEWER)), QUERY) ? RENEWER : CALLS;
     feeds(1, link, ALL_OF_B, AT(10301));
     rig_sleep(&rig, AT(10301), AT(10400));
-    CHECK_SENT(1, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_NODE_SENT(1, RENEWER, "EVALSHA renew 1 k me 30000");
     feeds(1, RENEWER, "*1\r\n:1\r\n", AT(10401));
     CHECK(hf_hold_is_valid(hold_of(&rig), AT(35000)));
     rig_end(&rig, AT(10402));
@@ -464,7 +464,7 @@ TEST(what_waits_for_a_connection_follows_the_map) {
     output_of(at(0, CALLS));
     feeds(0, CALLS, ALL_OF_B, AT(10201));
     CHECK(!hf_session_has_work(at(0, RENEWER)));
-    CHECK_SENT(1, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_NODE_SENT(1, RENEWER, "EVALSHA renew 1 k me 30000");
     rig_end(&rig, AT(10202));
 }
 
@@ -483,9 +483,9 @@ TEST(each_key_is_renewed_alone) {
         spec.names = &tagged;
     }
     rig_sleep(&rig, AT(0), AT(10001));
-    CHECK_SENT(0, RENEWER, "EVALSHA renew 1 k me 30000\nEVALSHA renew 1 {k}2 me 30000");
+    CHECK_NODE_SENT(0, RENEWER, "EVALSHA renew 1 k me 30000\nEVALSHA renew 1 {k}2 me 30000");
     feeds(0, RENEWER, ASK_B "*1\r\n:1\r\n", AT(10002));
-    CHECK_SENT(1, RENEWER, "ASKING\nEVALSHA renew 1 k me 30000");
+    CHECK_NODE_SENT(1, RENEWER, "ASKING\nEVALSHA renew 1 k me 30000");
     feeds(1, RENEWER, "+OK\r\n*1\r\n:1\r\n", AT(10003));
     CHECK_EQ_U64(rig.client.stats.renewals, 2);
     hf_names_free(&tagged);
@@ -515,7 +515,7 @@ TEST(waiters_move_with_their_slot) {
     CHECK(strstr(output_of(at(1, CALLS)), MEMBER("2")));
     feeds(1, CALLS, busy(20000, 0, 0), AT(3052));
     CHECK_EQ_INT(op->state, HF_ACQUIRE_SUBSCRIBING);
-    CHECK_SENT(1, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    CHECK_NODE_SENT(1, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     feeds_event(1, "subscribe", "1", AT(3053));
     CHECK(strstr(output_of(at(1, CALLS)), MEMBER("2")));
     feeds(1, CALLS, busy(20000, 0, 0), AT(3054));
@@ -533,7 +533,7 @@ TEST(waiters_move_when_the_map_says_so) {
     size_t node = strstr(output_of(at(1, CALLS)), QUERY) ? 1 : 0;
     feeds(node, CALLS, ALL_OF_B, AT(1601));
     CHECK(op->node == rig.client.nodes[1]);
-    CHECK_SENT(1, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    CHECK_NODE_SENT(1, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     feeds_event(1, "subscribe", "1", AT(1602));
     CHECK(strstr(output_of(at(1, CALLS)), MEMBER("2")));
     rig_end(&rig, AT(1603));
@@ -598,7 +598,7 @@ TEST(redisson_is_heard_in_both_kinds_of_channels_and_looked_at_until_then) {
     feeds_event(0, "subscribe", "1", AT(1000));
     output_of(at(0, EVENTS));
     feeds(0, CALLS, busy(20000, 0, 1), AT(1000));
-    CHECK_SENT(0, EVENTS, LISTENS);
+    CHECK_NODE_SENT(0, EVENTS, LISTENS);
     CHECK(hf_op_deadline(op) > AT(1000) && hf_op_deadline(op) <= AT(1201));
     feeds(0, EVENTS, SHARDED("$10\r\nssubscribe", ":1"), AT(1000));
     CHECK(hf_op_deadline(op) <= AT(1001)); /* it may have been announced before */
@@ -824,7 +824,7 @@ TEST(what_was_asked_elsewhere_once_is_asked_at_home_the_next_time) {
     hf_op *op = acquire(60 * HF_SECOND, AT(1000));
     output_of(at(0, CALLS));
     feeds(0, CALLS, ASK_B, AT(1001));
-    CHECK_SENT(1, CALLS, "ASKING\n" ASKED);
+    CHECK_NODE_SENT(1, CALLS, "ASKING\n" ASKED);
     feeds(1, CALLS, "+OK\r\n", AT(1002));
     feeds(1, CALLS, busy(20000, 0, 0), AT(1002));
     CHECK_EQ_INT(op->state, HF_ACQUIRE_SUBSCRIBING);
@@ -840,7 +840,7 @@ TEST(an_old_refusal_says_nothing_of_a_later_silence) {
     output_of(at(0, CALLS));
     feeds(0, CALLS, "-TRYAGAIN wait\r\n", AT(1001));
     rig_sleep(&rig, AT(1001), AT(1100));
-    CHECK_SENT(0, CALLS, ASKED);
+    CHECK_NODE_SENT(0, CALLS, ASKED);
     feeds(0, CALLS, busy(20000, 0, 0), AT(1101));
     feeds_event(0, "subscribe", "1", AT(1102));
     CHECK(strstr(output_of(at(0, CALLS)), "sharded_acquire"));
@@ -862,7 +862,7 @@ TEST(a_map_is_asked_for_once_while_its_connection_is_made) {
         }
     }
     hf_session_opened(at(0, CALLS), AT(900));
-    CHECK_SENT(0, CALLS, FIRST_QUERY);
+    CHECK_NODE_SENT(0, CALLS, FIRST_QUERY);
     rig_end(&rig, AT(900));
 }
 
@@ -881,7 +881,7 @@ TEST(a_call_that_waits_for_a_connection_follows_the_map) {
     size_t node = strstr(output_of(at(1, CALLS)), QUERY) ? 1 : 0;
     CHECK_EQ_INT(node, 1);
     feeds(1, CALLS, ALL_OF_B, AT(2201));
-    CHECK_SENT(1, CALLS, ASKED);
+    CHECK_NODE_SENT(1, CALLS, ASKED);
     rig_end(&rig, AT(2202));
 }
 
@@ -918,7 +918,7 @@ TEST(a_release_may_move_to_a_node_where_others_wait) {
     spec = spec_of(&rig, HF_OP_RELEASE);
     op = hf_client_begin(&rig.client, &spec, AT(1003));
     feeds(0, CALLS, MOVED_TO_B, AT(1004));
-    CHECK_SENT(1, CALLS, "EVALSHA sharded_release " K_AND_OWNER);
+    CHECK_NODE_SENT(1, CALLS, "EVALSHA sharded_release " K_AND_OWNER);
     feeds(1, CALLS, busy(20000, 0, 0), AT(1005));
     feeds(1, CALLS, ":1\r\n", AT(1005));
     CHECK_OUTCOME(op, "ok");
@@ -1080,7 +1080,7 @@ TEST(a_map_of_a_node_that_does_not_know_its_name) {
     output_of(at(0, CALLS));
     feeds(0, CALLS, KNOWN "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:1\r\n", AT(1));
     CHECK_EQ_INT(rig.client.node_count, 2);
-    CHECK_SENT(0, CALLS, ASKED);
+    CHECK_NODE_SENT(0, CALLS, ASKED);
     CHECK(op->node == rig.client.nodes[0]);
     rig_end(&rig, AT(2));
 }
@@ -1103,7 +1103,7 @@ TEST(a_lost_link_asks_for_the_map_in_its_half) {
         feeds(0, CALLS, YES, AT(0));
         hf_op_end(op, AT(0));
         rig_sleep(&rig, AT(0), AT(10000));
-        CHECK_SENT(0, RENEWER, "EVALSHA renew 1 k me 30000");
+        CHECK_NODE_SENT(0, RENEWER, "EVALSHA renew 1 k me 30000");
         feeds(0, RENEWER, "*1\r\n:1\r\n", AT(10001));
         hf_session_closed(at(0, links[i]), "gone", AT(10002));
         rig_serve(&rig, AT(10002));
@@ -1130,7 +1130,7 @@ TEST(a_node_that_is_connected_is_asked_first) {
     acquire(0, AT(0));
     rig_tick(&rig, AT(0));
     feeds(0, CALLS, KNOWN ALL_OF_C, AT(1));
-    CHECK_SENT(2, CALLS, ASKED);
+    CHECK_NODE_SENT(2, CALLS, ASKED);
     hf_session_closed(at(0, CALLS), "idle", AT(2));
     feeds(2, CALLS, "-CLUSTERDOWN down\r\n", AT(3));
     rig_sleep(&rig, AT(3), AT(200));
@@ -1187,10 +1187,10 @@ TEST(after_a_refusal_elsewhere_a_command_is_asked_at_home_without_asking) {
     acquire(0, AT(1000));
     output_of(at(0, CALLS));
     feeds(0, CALLS, ASK_B, AT(1001));
-    CHECK_SENT(1, CALLS, "ASKING\n" ASKED);
+    CHECK_NODE_SENT(1, CALLS, "ASKING\n" ASKED);
     feeds(1, CALLS, "+OK\r\n-TRYAGAIN wait\r\n", AT(1002));
     rig_sleep(&rig, AT(1002), AT(1050));
-    CHECK_SENT(0, CALLS, ASKED);
+    CHECK_NODE_SENT(0, CALLS, ASKED);
     rig_end(&rig, AT(1051));
 }
 
@@ -1268,7 +1268,7 @@ TEST(a_command_of_the_callers_goes_where_its_first_key_is) {
         hf_op *op = begin_spec(&rig, &spec, AT(1));
         CHECK(op->node == rig.client.nodes[cases[i].node]);
         CHECK(strncmp(output_of(at(cases[i].node, CALLS)), "GET ", 4) == 0);
-        CHECK_SENT(1 - cases[i].node, CALLS, "");
+        CHECK_NODE_SENT(1 - cases[i].node, CALLS, "");
     }
     rig_end(&rig, AT(2));
 }
@@ -1290,7 +1290,7 @@ TEST(a_search_for_deadlocks_goes_where_each_key_is) {
                  strlen(cases[i].owner), cases[i].owner);
         feeds(0, CALLS, text, AT(2001));
         snprintf(text, sizeof text, "GET holdfast_wait:%s", cases[i].owner);
-        CHECK_SENT(cases[i].node, CALLS, text);
+        CHECK_NODE_SENT(cases[i].node, CALLS, text);
         rig_end(&rig, AT(2002));
     }
 }
@@ -1308,7 +1308,7 @@ TEST(a_node_that_was_named_by_ask_may_be_gone) {
     feeds(0, CALLS, HALVES, AT(1003));
     rig_sleep(&rig, AT(1003), AT(1004));
     CHECK_OUTCOME(op, "under way");
-    CHECK_SENT(0, CALLS, ASKED);
+    CHECK_NODE_SENT(0, CALLS, ASKED);
     rig_end(&rig, AT(1005));
 }
 
@@ -1366,7 +1366,7 @@ TEST(what_is_late_is_told_and_not_sent) {
     output_of(at(0, CALLS));
     feeds(0, CALLS, "-ASK 7629 ?:2\r\n", AT(3990));
     hf_client_tick(&rig.client, AT(4100)); /* of a machine that slept */
-    CHECK_SENT(0, CALLS, "");
+    CHECK_NODE_SENT(0, CALLS, "");
     CHECK_OUTCOME(op, "unreachable");
     CHECK(strstr(op->failure.text, "do not agree on which node serves"));
     rig_end(&rig, AT(4101));
@@ -1410,7 +1410,7 @@ TEST(maps_are_asked_for_at_most_ten_times_a_second) {
         shortest = hf_time_min(shortest, next - asked_at);
         longest = hf_time_max(longest, next - asked_at);
         rig_tick(&rig, next);
-        CHECK_SENT(0, CALLS, QUERY);
+        CHECK_NODE_SENT(0, CALLS, QUERY);
         feeds(0, CALLS, HALVES, next);
         asked_at = next;
     }
@@ -1436,7 +1436,7 @@ TEST(a_busy_script_is_no_reason_for_a_map) {
     feeds(0, CALLS, "-BUSY Redis is busy running a script.\r\n", AT(1001));
     CHECK_EQ_U64(rig.client.topology->deadline(&rig.client, CALLS), HF_NEVER);
     rig_sleep(&rig, AT(1001), AT(1040));
-    CHECK_SENT(0, CALLS, ASKED);
+    CHECK_NODE_SENT(0, CALLS, ASKED);
     CHECK_OUTCOME(op, "under way");
     rig_end(&rig, AT(1041));
 }

@@ -98,7 +98,7 @@ TEST(a_process_that_died_before_the_wait_is_found_at_the_first_look) {
     told = HF_LIFE_ENDED;
     CHECK_STR(output_at(AT(50)), INFO);
     feed_owner(OTHER ":07", 0, AT(51)); /* a kept lock */
-    CHECK_SAID(&rig, CALLS, RELEASE(OTHER ":07"));
+    CHECK_SENT(&rig, CALLS, RELEASE(OTHER ":07"));
     rig_end(&rig, AT(52));
 }
 
@@ -108,12 +108,12 @@ TEST(the_hold_of_a_command_whose_job_has_ended_is_released_if_there_is_no_other)
     told = HF_LIFE_JOB_ENDED;
     CHECK_STR(output_at(AT(50)), INFO);
     feed_owner(OTHER ":1", 0, AT(51));
-    CHECK_SAID(&rig, CALLS, RELEASE_ONCE(OTHER ":1"));
+    CHECK_SENT(&rig, CALLS, RELEASE_ONCE(OTHER ":1"));
     feed_calls(&rig, ":2\r\n", AT(52));
     CHECK_EQ_INT(events_about(OTHER ":1"), 0);
     CHECK_STR(output_at(AT(1052)), INFO);
     feed_owner(OTHER ":1", 0, AT(1053));
-    CHECK_SAID(&rig, CALLS, RELEASE_ONCE(OTHER ":1"));
+    CHECK_SENT(&rig, CALLS, RELEASE_ONCE(OTHER ":1"));
     feed_calls(&rig, ":1\r\n", AT(1054));
     CHECK_EQ_INT(events_about(OTHER ":1"), 1);
     rig_end(&rig, AT(1055));

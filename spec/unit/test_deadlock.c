@@ -53,7 +53,7 @@ TEST(a_tenant_reads_waits_of_its_own_prefix) {
     strcpy(rig.client.config.tenant, "a:");
     CHECK_STR(output_at(AT(1000)), INFO_OF("k", OWN));
     feed_holder("you", -1);
-    CHECK_SAID(&rig, CALLS, "GET holdfast_wait:a:you");
+    CHECK_SENT(&rig, CALLS, "GET holdfast_wait:a:you");
     rig_end(&rig, AT(1001));
 }
 
@@ -63,11 +63,11 @@ TEST(it_follows_owners_and_their_waits_and_ends_as_the_youngest) {
     CHECK_EQ_U64(hf_op_deadline(op), AT(1000));
     CHECK_STR(output_at(AT(1000)), INFO_OF("k", OWN));
     feed_holder("you", -1); /* it may be in the queue no more: that is its own business */
-    CHECK_SAID(&rig, CALLS, "GET holdfast_wait:you");
+    CHECK_SENT(&rig, CALLS, "GET holdfast_wait:you");
     feed_wait("500 " ABOVE " l j");
-    CHECK_SAID(&rig, CALLS, INFO_OF("j", ABOVE));
+    CHECK_SENT(&rig, CALLS, INFO_OF("j", ABOVE));
     feed_holder("me", 0);
-    CHECK_SAID(&rig, CALLS, "GET holdfast_wait:me");
+    CHECK_SENT(&rig, CALLS, "GET holdfast_wait:me");
     CHECK(op->deadlock.walk);
     feed_wait("501 " OWN " l k");
     CHECK(!op->deadlock.walk);
@@ -222,7 +222,7 @@ TEST(a_wait_for_a_lock_of_another_kind) {
         feed_holder("you", 0);
         output_of(link_of(&rig, CALLS));
         feed_wait(cases[i].wait);
-        CHECK_SAID(&rig, CALLS, cases[i].says);
+        CHECK_SENT(&rig, CALLS, cases[i].says);
         rig_end(&rig, AT(1001));
     }
 }
@@ -294,7 +294,7 @@ TEST(a_look_outlives_its_acquire) {
         CHECK_OUTCOME(op, "ok");
         hf_op_end(op, AT(1000));
         feed_calls(&rig, replies[i], AT(1001));
-        CHECK_SAID(&rig, CALLS, "");
+        CHECK_SENT(&rig, CALLS, "");
         rig_end(&rig, AT(1002));
     }
 }
@@ -392,7 +392,7 @@ TEST(the_wait_of_the_longest_owner_is_read) {
     output_at(AT(1000));
     feed_holder(owner, 0);
     snprintf(want, sizeof want, "GET holdfast_wait:%s", owner);
-    CHECK_SAID(&rig, CALLS, want);
+    CHECK_SENT(&rig, CALLS, want);
     rig_end(&rig, AT(1001));
 }
 

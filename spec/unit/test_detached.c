@@ -35,7 +35,7 @@ static void send_release(hf_time now) {
 TEST(a_detached_release_ends_itself) {
     hold_own();
     send_release(AT(1));
-    CHECK_SAID(&rig, CALLS, RELEASE("1"));
+    CHECK_SENT(&rig, CALLS, RELEASE("1"));
     feed_calls(&rig, ":1\r\n", AT(2));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), 0);
     rig_tick(&rig, AT(2));
@@ -109,7 +109,7 @@ TEST(the_next_acquire_goes_behind_it) {
     hold_own();
     send_release(AT(1));
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
-    CHECK_SAID(&rig, CALLS, RELEASE("1") "\n" ASK("2"));
+    CHECK_SENT(&rig, CALLS, RELEASE("1") "\n" ASK("2"));
     feed_calls(&rig, ":1\r\n" ACQUIRED, AT(2));
     rig_tick(&rig, AT(2));
     CHECK_OUTCOME(op, "ok");
@@ -127,7 +127,7 @@ TEST(a_release_that_goes_twice_is_awaited_by_the_acquire_that_passed_it) {
     CHECK_OUTCOME(op, "under way");
     CHECK_STR(output_of(link_of(&rig, CALLS)), "EVAL release " KEYS OWNER("1"));
     feed_calls(&rig, ":1\r\n", AT(3));
-    CHECK_SAID(&rig, CALLS, ASK("2"));
+    CHECK_SENT(&rig, CALLS, ASK("2"));
     feed_calls(&rig, ACQUIRED, AT(4));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(5));

@@ -25,7 +25,7 @@ static hf_op *begin_write(hf_time now) {
 TEST(a_write_has_the_answers_of_its_commands) {
     rig_begin(&rig);
     hf_op *op = begin_write(AT(0));
-    CHECK_SAID(&rig, CALLS, SAID);
+    CHECK_SENT(&rig, CALLS, SAID);
     feed_calls(&rig, ACCEPTED, AT(1));
     CHECK_OUTCOME(op, "ok");
     CHECK_STR(op->result.reply->string, "S2:OK");
@@ -38,11 +38,11 @@ TEST(a_refusal_after_one_copy_is_stale_and_after_two_is_in_doubt) {
         bool twice = i >= 2;
         rig_begin(&rig);
         hf_op *op = begin_write(AT(0));
-        CHECK_SAID(&rig, CALLS, SAID);
+        CHECK_SENT(&rig, CALLS, SAID);
         if (twice) {
             hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
             rig_sleep(&rig, AT(1), AT(500));
-            CHECK_SAID(&rig, CALLS, SAID);
+            CHECK_SENT(&rig, CALLS, SAID);
         }
         feed_calls(&rig, refusals[i % 2], AT(501));
         CHECK_OUTCOME(op, twice ? "unreachable" : "stale");
@@ -57,7 +57,7 @@ TEST(a_copy_that_the_server_refused_leaves_no_doubt) {
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "-LOADING no\r\n", AT(1));
     rig_sleep(&rig, AT(1), AT(500));
-    CHECK_SAID(&rig, CALLS, SAID);
+    CHECK_SENT(&rig, CALLS, SAID);
     feed_calls(&rig, STALE, AT(501));
     CHECK_OUTCOME(op, "stale");
     rig_end(&rig, AT(502));
@@ -103,7 +103,7 @@ TEST(a_write_counts_when_the_replicas_have_it) {
         rig_begin(&rig);
         rig.client.config.sync = (hf_sync){.replicas = 1, .timeout = 100 * HF_MS};
         hf_op *op = begin_write(AT(0));
-        CHECK_SAID(&rig, CALLS, SAID "\nWAIT 1 100");
+        CHECK_SENT(&rig, CALLS, SAID "\nWAIT 1 100");
         feed_calls(&rig, ACCEPTED, AT(1));
         feed_calls(&rig, confirmed ? ":1\r\n" : ":0\r\n", AT(2));
         CHECK_OUTCOME(op, confirmed ? "ok" : "no_quorum");

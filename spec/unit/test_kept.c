@@ -61,7 +61,7 @@ static void feed_all(void) {
 static void hold_and_end(void) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
-    CHECK_SAID(&rig, CALLS, ASK("01"));
+    CHECK_SENT(&rig, CALLS, ASK("01"));
     feed_calls(&rig, RANGE, AT(0));
     feed_all();
     CHECK_OUTCOME(op, "ok");
@@ -115,7 +115,7 @@ TEST(without_tokens_it_is_asked_for_again) {
     }
     hf_op *op = acquire("b", AT(3));
     CHECK_OUTCOME(op, "under way");
-    CHECK_SAID(&rig, CALLS, LEAVE("01"));
+    CHECK_SENT(&rig, CALLS, LEAVE("01"));
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
     CHECK_EQ_INT(op->hold->state, HF_HOLD_ACQUIRING);
@@ -176,7 +176,7 @@ TEST(a_wish_returns_what_nobody_uses) {
     feed_message(&rig, "1 wish 01", AT(2));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), 0);
     rig_tick(&rig, AT(2));
-    CHECK_SAID(&rig, CALLS, LEAVE("01"));
+    CHECK_SENT(&rig, CALLS, LEAVE("01"));
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_EQ_U64(rig.client.holds.count, 0);
     CHECK_EQ_U64(rig.client.kept.count, 0);
@@ -193,9 +193,9 @@ TEST(who_asked_before_the_wish_goes_before_others) {
     CHECK_OUTCOME(b, "ok");
     CHECK_SILENT(&rig);
     hf_op *last = begin_as("b", HF_OP_RELEASE, 0, AT(5));
-    CHECK_SAID(&rig, CALLS, RELEASE("01"));
+    CHECK_SENT(&rig, CALLS, RELEASE("01"));
     rig_tick(&rig, AT(5));
-    CHECK_SAID(&rig, CALLS, ASK_IN_LINE("03")); /* behind it, with a place */
+    CHECK_SENT(&rig, CALLS, ASK_IN_LINE("03")); /* behind it, with a place */
     feed_calls(&rig, ":1\r\n", AT(6));
     CHECK_OUTCOME(last, "ok");
     CHECK_OUTCOME(c, "under way");
@@ -205,14 +205,14 @@ TEST(who_asked_before_the_wish_goes_before_others) {
 TEST(its_time_ends_at_a_release_or_by_the_clock) {
     hold_and_end();
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(1000));
-    CHECK_SAID(&rig, CALLS, RELEASE("01"));
+    CHECK_SENT(&rig, CALLS, RELEASE("01"));
     feed_calls(&rig, ":1\r\n", AT(1000));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(1001));
     hold_and_end();
     release("a", AT(900));
     rig_sleep(&rig, AT(900), AT(1000));
-    CHECK_SAID(&rig, RENEWER, LEAVE("01"));
+    CHECK_SENT(&rig, RENEWER, LEAVE("01"));
     rig_end(&rig, AT(1001));
 }
 
@@ -226,11 +226,11 @@ TEST(its_time_ends_before_its_next_renewal) {
     release("a", AT(1));
     for (int ms = 400; ms <= 800; ms += 400) {
         rig_sleep(&rig, AT(ms - 399), AT(ms));
-        CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k " OWNER("01") " 1200");
+        CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k " OWNER("01") " 1200");
         feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(ms));
     }
     rig_sleep(&rig, AT(801), AT(1000));
-    CHECK_SAID(&rig, RENEWER, LEAVE("01"));
+    CHECK_SENT(&rig, RENEWER, LEAVE("01"));
     rig_end(&rig, AT(1001));
 }
 
@@ -238,7 +238,7 @@ TEST(who_asks_while_it_is_on_its_way_back_waits_for_that) {
     hold_and_end();
     release("a", AT(900));
     rig_sleep(&rig, AT(900), AT(1000));
-    CHECK_SAID(&rig, RENEWER, LEAVE("01"));
+    CHECK_SENT(&rig, RENEWER, LEAVE("01"));
     hf_op *keeps = begin_as("b", HF_OP_ACQUIRE, 0, AT(1000));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.caller = hf_slice_of("c");
@@ -246,7 +246,7 @@ TEST(who_asks_while_it_is_on_its_way_back_waits_for_that) {
     CHECK_OUTCOME(keeps, "under way");
     CHECK_OUTCOME(plain, "under way");
     CHECK(hf_kept_clear(&rig.client, NULL, spec.names->key, AT(1000)) == keeps->hold);
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(1001));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
     rig_end(&rig, AT(1002));
@@ -256,14 +256,14 @@ TEST(unused_its_lease_becomes_short) {
     hold_and_end();
     release("a", AT(1));
     rig_sleep(&rig, AT(1), AT(668));
-    CHECK_SAID(&rig, RENEWER, SHORTEN("01"));
+    CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
     hf_op *op = acquire("b", AT(669)); /* waits for the reply */
     CHECK_OUTCOME(op, "under way");
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(670));
     CHECK_OUTCOME(op, "ok");
     CHECK(op->hold->valid_until < AT(2670));
     rig_sleep(&rig, AT(670), AT(1400)); /* it lasts: it gets its full lease */
-    CHECK_SAID(&rig, RENEWER, CONFIRM("01"));
+    CHECK_SENT(&rig, RENEWER, CONFIRM("01"));
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(1400));
     CHECK(op->hold->valid_until > AT(30000));
     rig_end(&rig, AT(1401));
@@ -273,12 +273,12 @@ TEST(a_short_one_is_returned_when_its_time_ends) {
     hold_and_end();
     release("a", AT(1));
     rig_sleep(&rig, AT(1), AT(668));
-    CHECK_SAID(&rig, RENEWER, SHORTEN("01"));
+    CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(670));
     rig_sleep(&rig, AT(670), AT(999));
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     rig_sleep(&rig, AT(999), AT(1000));
-    CHECK_SAID(&rig, RENEWER, LEAVE("01"));
+    CHECK_SENT(&rig, RENEWER, LEAVE("01"));
     rig_end(&rig, AT(1001));
 }
 
@@ -299,7 +299,7 @@ TEST(a_shortening_that_no_replica_has_makes_nothing_longer) {
     feed_all();
     release("me", AT(900));
     rig_sleep(&rig, AT(900), AT(1600));
-    CHECK_SAID(&rig, RENEWER, SHORTEN("01"));
+    CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(1601));
     CHECK_EQ_U64(rig.client.holds.heap[0]->valid_until, confirmed);
     rig_end(&rig, AT(1602));
@@ -309,7 +309,7 @@ TEST(a_shortening_in_doubt_returns_it) {
     hold_and_end();
     release("a", AT(1));
     rig_sleep(&rig, AT(1), AT(668));
-    CHECK_SAID(&rig, RENEWER, SHORTEN("01"));
+    CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
     feed(link_of(&rig, RENEWER), "-NOPERM x\r\n", AT(670));
     rig_tick(&rig, AT(670));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), LEAVE("01")));
@@ -329,7 +329,7 @@ TEST(an_unused_one_that_is_gone_is_no_loss) {
         hf_op *op = acquire("b", AT(671));
         CHECK_OUTCOME(op, "under way");
         CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
-        CHECK_SAID(&rig, RENEWER, "");
+        CHECK_SENT(&rig, RENEWER, "");
         rig_end(&rig, AT(672));
     }
 }
@@ -342,14 +342,14 @@ TEST(a_lost_hold_is_not_lent) {
     CHECK_EQ_INT(check->failure.code, HF_LOST);
     rig_tick(&rig, AT(3));
     CHECK_OUTCOME(b, "under way");
-    CHECK_SAID(&rig, CALLS, ASK_IN_LINE("02"));
+    CHECK_SENT(&rig, CALLS, ASK_IN_LINE("02"));
     rig_end(&rig, AT(4));
 }
 
 TEST(a_failed_question_lets_the_next_one_ask) {
     rig_begin(&rig);
     hf_op *a = acquire("a", AT(0)), *b = acquire("b", AT(0));
-    CHECK_SAID(&rig, CALLS, ASK("01"));
+    CHECK_SENT(&rig, CALLS, ASK("01"));
     feed_calls(&rig, "-ERR x\r\n", AT(1));
     CHECK_EQ_INT(a->failure.code, HF_SERVER);
     CHECK_OUTCOME(b, "under way");
@@ -383,7 +383,7 @@ TEST(closing_returns_it) {
     CHECK(link_of(&rig, EVENTS)->wanted);
     rig_tick(&rig, AT(2));
     CHECK(!link_of(&rig, EVENTS)->wanted); /* nobody will wait again */
-    CHECK_SAID(&rig, RENEWER, LEAVE("01"));
+    CHECK_SENT(&rig, RENEWER, LEAVE("01"));
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(3));
     CHECK(hf_client_is_quiet(&rig.client));
     rig_end(&rig, AT(3));
@@ -408,7 +408,7 @@ TEST(what_is_taken_by_force_is_lent_to_nobody) {
     begin_as("c", HF_OP_FORCE, 0, AT(2));
     output_of(link_of(&rig, CALLS));
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(3));
-    CHECK_SAID(&rig, CALLS, RELEASE("01"));
+    CHECK_SENT(&rig, CALLS, RELEASE("01"));
     feed_calls(&rig, ":1\r\n", AT(4));
     feed_calls(&rig, ":-1\r\n", AT(4));
     CHECK_OUTCOME(op, "lost");
@@ -427,7 +427,7 @@ TEST(what_nobody_has_is_taken_while_it_is_shortened) {
     hold_and_end();
     release("a", AT(1));
     rig_sleep(&rig, AT(1), AT(668));
-    CHECK_SAID(&rig, RENEWER, SHORTEN("01"));
+    CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
     begin_as("c", HF_OP_FORCE, 0, AT(669));
     output_of(link_of(&rig, CALLS));
     hf_op *b = acquire("b", AT(670));
@@ -507,7 +507,7 @@ TEST(entries_in_doubt_are_not_lent) {
     hf_client_abandon(&rig.client, hold, 1, AT(3));
     CHECK_EQ_INT(hold->count, 1);
     begin_as("a", HF_OP_RELEASE, 0, AT(4));
-    CHECK_SAID(&rig, CALLS, RELEASE("01"));
+    CHECK_SENT(&rig, CALLS, RELEASE("01"));
     rig_end(&rig, AT(5));
 }
 
@@ -521,9 +521,9 @@ TEST(what_is_lent_is_confirmed_in_time) {
     CHECK_EQ_U64(hold->confirm_at, AT(2) + (hold->valid_until - AT(2)) / 3);
     CHECK_EQ_U64(hold->wake_at, hold->confirm_at);
     rig_sleep(&rig, AT(2), hold->confirm_at - 1);
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     rig_sleep(&rig, hold->confirm_at - 1, hold->confirm_at);
-    CHECK_SAID(&rig, RENEWER, CONFIRM("01"));
+    CHECK_SENT(&rig, RENEWER, CONFIRM("01"));
     rig_end(&rig, AT(20000));
 }
 
@@ -551,7 +551,7 @@ TEST(a_second_wait_of_a_caller_is_not_lent_what_its_first_one_got) {
     release("a", AT(2));
     CHECK_OUTCOME(first, "ok");
     begin_as("b", HF_OP_RELEASE, 0, AT(3));
-    CHECK_SAID(&rig, CALLS, RELEASE("01"));
+    CHECK_SENT(&rig, CALLS, RELEASE("01"));
     feed_calls(&rig, ":1\r\n", AT(4));
     rig_tick(&rig, AT(4));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
@@ -599,7 +599,7 @@ TEST(many_are_kept_and_each_is_found) {
         output_of(link_of(&rig, CALLS));
     }
     keep_key("key7", AT(1));
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     CHECK_EQ_INT(rig.client.holds.count, 100);
     rig_end(&rig, AT(2));
 }
@@ -697,7 +697,7 @@ TEST(what_is_in_doubt_is_not_kept) {
         hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(1));
         if (doubt == 0) CHECK_OUTCOME(op, "ok");
         else if (doubt == 4) CHECK_OUTCOME(op, "lost");
-        else CHECK_SAID(&rig, CALLS, RELEASE("01"));
+        else CHECK_SENT(&rig, CALLS, RELEASE("01"));
         rig_end(&rig, AT(2));
     }
 }
@@ -728,12 +728,12 @@ TEST(a_server_that_does_not_answer_a_shortening_is_tried_over_a_new_connection) 
     release("me", AT(1));
     open_session(link_of(&rig, RENEWER), AT(1));
     rig_sleep(&rig, AT(1), AT(668));
-    CHECK_SAID(&rig, RENEWER, SHORTEN("01"));
+    CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
     rig_sleep(&rig, AT(668), AT(2000));
     CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
     rig_sleep(&rig, AT(2000), AT(2400)); /* half of what was left, not the time of a command */
     CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 2);
-    CHECK_SAID(&rig, RENEWER, LEAVE("01"));
+    CHECK_SENT(&rig, RENEWER, LEAVE("01"));
     rig_end(&rig, AT(2401));
 }
 
@@ -782,7 +782,7 @@ TEST(what_stands_in_for_a_lost_one_keeps_as_it_did) {
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
     hf_client_abandon(&rig.client, hold, 1, AT(11));
     rig_tick(&rig, AT(11));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA leave " KEYS OWNER("01") " 2000 0 " MEMBER("01") " ");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA leave " KEYS OWNER("01") " 2000 0 " MEMBER("01") " ");
     rig_end(&rig, AT(12));
 }
 
@@ -878,14 +878,14 @@ TEST(another_kind_of_the_key_is_asked_for_behind_its_return) {
         hold_and_end();
         release("a", AT(1));
         if (in_flight) rig_sleep(&rig, AT(1), AT(668));
-        if (in_flight) CHECK_SAID(&rig, RENEWER, SHORTEN("01"));
+        if (in_flight) CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
         hf_op_spec spec = spec_as("b");
         spec.lock_kind = &hf_kind_guard;
         hf_op *op = begin_spec(&rig, &spec, AT(668));
         CHECK_EQ_INT(op->state, HF_ACQUIRE_BLOCKED);
-        if (in_flight) CHECK_SAID(&rig, CALLS, "");
+        if (in_flight) CHECK_SENT(&rig, CALLS, "");
         if (in_flight) feed(link_of(&rig, RENEWER), ":1\r\n", AT(669));
-        CHECK_SAID(&rig, CALLS, LEAVE("01"));
+        CHECK_SENT(&rig, CALLS, LEAVE("01"));
         feed_calls(&rig, ":1\r\n", AT(670));
         CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
         CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA begin "));
@@ -943,7 +943,7 @@ TEST(after_a_wish_it_is_kept_again) {
         rig_tick(&rig, AT(1));
         hf_op *b = waits ? acquire("b", AT(2)) : NULL;
         hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(2));
-        CHECK_SAID(&rig, CALLS, RELEASE("01"));
+        CHECK_SENT(&rig, CALLS, RELEASE("01"));
         feed_calls(&rig, ":1\r\n", AT(2));
         hf_op_end(op, AT(2));
         rig_tick(&rig, AT(2));
@@ -984,7 +984,7 @@ TEST(after_a_wish_others_go_before_the_next_one) {
 TEST(a_wish_before_the_reply_counts) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
-    CHECK_SAID(&rig, CALLS, ASK("01"));
+    CHECK_SENT(&rig, CALLS, ASK("01"));
     feed_all();
     feed_message(&rig, "1 wish 01", AT(1));
     rig_tick(&rig, AT(1));
@@ -993,7 +993,7 @@ TEST(a_wish_before_the_reply_counts) {
     hf_op *b = acquire("b", AT(3));
     CHECK_EQ_INT(b->state, HF_ACQUIRE_QUEUED);
     begin_as("a", HF_OP_RELEASE, 0, AT(4));
-    CHECK_SAID(&rig, CALLS, RELEASE("01"));
+    CHECK_SENT(&rig, CALLS, RELEASE("01"));
     CHECK_OUTCOME(b, "under way");
     rig_end(&rig, AT(5));
 }
@@ -1060,7 +1060,7 @@ TEST(while_one_cannot_be_returned_no_other_is_kept) {
     release("a", AT(900));
     open_session(link_of(&rig, RENEWER), AT(900));
     rig_sleep(&rig, AT(900), AT(1000));
-    CHECK_SAID(&rig, RENEWER, LEAVE("01"));
+    CHECK_SENT(&rig, RENEWER, LEAVE("01"));
     rig_sleep(&rig, AT(1000), AT(12000));
     CHECK_EQ_INT(rig.client.holds.count, 1);
     CHECK(rig.client.holds.heap[0]->failures > 0);
@@ -1070,7 +1070,7 @@ TEST(while_one_cannot_be_returned_no_other_is_kept) {
     hf_op_end(op, AT(12000));
     output_of(link_of(&rig, CALLS));
     begin_as("b", HF_OP_RELEASE, 0, AT(12001));
-    CHECK_SAID(&rig, CALLS, RELEASE("03"));
+    CHECK_SENT(&rig, CALLS, RELEASE("03"));
     feed_calls(&rig, ":1\r\n", AT(12002));
     rig_end(&rig, AT(12003));
 }
@@ -1089,7 +1089,7 @@ TEST(without_memory_for_the_next_caller_it_is_returned) {
         if (!failed) CHECK_OUTCOME(b, "ok");
         if (b->done && failed) {
             CHECK_OUTCOME(b, "no_memory");
-            CHECK_SAID(&rig, CALLS, RELEASE("01"));
+            CHECK_SENT(&rig, CALLS, RELEASE("01"));
             CHECK_OUTCOME(op, "under way");
             without++;
         }

@@ -61,16 +61,16 @@ static hf_op *waiting(hf_time wait, hf_time now) {
 TEST(each_change_has_a_note_of_its_own) {
     latch_begin();
     hf_op *op = begin_latch(HF_OP_SET_COUNT, 3, AT(0));
-    CHECK_SAID(&rig, CALLS, CHANGE("latch_set", "1") "3");
+    CHECK_SENT(&rig, CALLS, CHANGE("latch_set", "1") "3");
     feed_calls(&rig, ":1\r\n", AT(1));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(op->result.value, 1);
     op = begin_latch(HF_OP_COUNT_DOWN, 2, AT(2));
-    CHECK_SAID(&rig, CALLS, CHANGE("latch_down", "2") "2");
+    CHECK_SENT(&rig, CALLS, CHANGE("latch_down", "2") "2");
     feed_calls(&rig, ":-1\r\n", AT(3));
     CHECK_EQ_INT(op->result.value, -1);
     op = begin_latch(HF_OP_DELETE, 0, AT(4));
-    CHECK_SAID(&rig, CALLS, CHANGE("latch_delete", "3") "0");
+    CHECK_SENT(&rig, CALLS, CHANGE("latch_delete", "3") "0");
     feed_calls(&rig, ":0\r\n", AT(5));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(6));
@@ -79,10 +79,10 @@ TEST(each_change_has_a_note_of_its_own) {
 TEST(a_change_that_is_sent_again_is_the_same_call) {
     latch_begin();
     hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
-    CHECK_SAID(&rig, CALLS, CHANGE("latch_down", "1") "1");
+    CHECK_SENT(&rig, CALLS, CHANGE("latch_down", "1") "1");
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig_sleep(&rig, AT(1), AT(500));
-    CHECK_SAID(&rig, CALLS, CHANGE("latch_down", "1") "1");
+    CHECK_SENT(&rig, CALLS, CHANGE("latch_down", "1") "1");
     feed_calls(&rig, ":4\r\n", AT(501));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(op->result.value, 4);
@@ -144,7 +144,7 @@ TEST(a_change_may_have_been_done_when_its_client_is_closed) {
 static void check_count(const char *reply, const char *want, long long count) {
     latch_begin();
     hf_op *op = begin_latch(HF_OP_COUNT, 0, AT(0));
-    CHECK_SAID(&rig, CALLS, "GET k");
+    CHECK_SENT(&rig, CALLS, "GET k");
     feed_calls(&rig, reply, AT(1));
     CHECK_OUTCOME(op, want);
     CHECK_EQ_INT(op->result.value, count);
@@ -190,19 +190,19 @@ TEST(an_open_latch_is_not_listened_to) {
 TEST(a_wait_looks_behind_its_subscription) {
     latch_begin();
     hf_op *op = begin_wait(HF_NEVER, AT(0));
-    CHECK_SAID(&rig, CALLS, "GET k");
+    CHECK_SENT(&rig, CALLS, "GET k");
     feed_calls(&rig, COUNT("2"), AT(1));
-    CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     feed_subscribed(&rig, AT(2));
-    CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " CHANNEL);
+    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " CHANNEL);
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, COUNT("2"), AT(3));
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     feed_event(&rig, "subscribe", CHANNEL, "2", AT(4));
-    CHECK_SAID(&rig, CALLS, "GET k");
+    CHECK_SENT(&rig, CALLS, "GET k");
     feed_calls(&rig, NIL, AT(5));
     CHECK_OUTCOME(op, "ok");
-    CHECK_SAID(&rig, EVENTS, "UNSUBSCRIBE " CHANNEL);
+    CHECK_SENT(&rig, EVENTS, "UNSUBSCRIBE " CHANNEL);
     rig_end(&rig, AT(6));
 }
 
@@ -211,10 +211,10 @@ TEST(a_message_is_a_reason_to_look_and_no_more) {
     hf_op *op = waiting(HF_NEVER, AT(0));
     feed_event(&rig, "message", CHANNEL, "0", AT(10));
     CHECK(!op->done);
-    CHECK_SAID(&rig, CALLS, "GET k");
+    CHECK_SENT(&rig, CALLS, "GET k");
     feed_event(&rig, "message", CHANNEL, "0", AT(11)); /* the reply may be older */
     feed_calls(&rig, COUNT("1"), AT(12));
-    CHECK_SAID(&rig, CALLS, "GET k");
+    CHECK_SENT(&rig, CALLS, "GET k");
     feed_calls(&rig, NIL, AT(13));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(14));
@@ -224,9 +224,9 @@ TEST(a_lost_message_costs_one_look) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     rig_sleep(&rig, AT(4), AT(1700));
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     rig_sleep(&rig, AT(1700), AT(2003));
-    CHECK_SAID(&rig, CALLS, "GET k");
+    CHECK_SENT(&rig, CALLS, "GET k");
     CHECK_EQ_U64(rig.client.stats.rechecks, 1);
     feed_calls(&rig, NIL, AT(2010));
     CHECK_OUTCOME(op, "ok");
@@ -243,7 +243,7 @@ TEST(a_channel_that_is_refused_is_replaced_by_the_clock) {
     for (hf_time at = AT(3); at < AT(3000); at += 250 * HF_MS) {
         output_of(link_of(&rig, CALLS));
         rig_sleep(&rig, at, at + 250 * HF_MS);
-        CHECK_SAID(&rig, CALLS, "GET k");
+        CHECK_SENT(&rig, CALLS, "GET k");
         feed_calls(&rig, COUNT("2"), at + 250 * HF_MS);
     }
     rig_end(&rig, AT(4000));
@@ -253,9 +253,9 @@ TEST(a_wait_ends_with_a_look_at_its_end) {
     latch_begin();
     hf_op *op = waiting(500 * HF_MS, AT(0));
     rig_sleep(&rig, AT(4), AT(499));
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     rig_sleep(&rig, AT(499), AT(501));
-    CHECK_SAID(&rig, CALLS, "GET k");
+    CHECK_SENT(&rig, CALLS, "GET k");
     CHECK(!op->done);
     feed_calls(&rig, COUNT("2"), AT(502));
     CHECK_OUTCOME(op, "timeout");
@@ -273,7 +273,7 @@ TEST(a_reply_from_before_the_end_is_not_the_last_word) {
     hf_op *op = begin_wait(50 * HF_MS, AT(0));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, COUNT("2"), AT(60));
-    CHECK_SAID(&rig, CALLS, "GET k");
+    CHECK_SENT(&rig, CALLS, "GET k");
     feed_calls(&rig, NIL, AT(61));
     CHECK_OUTCOME(op, "ok");
     op = begin_wait(50 * HF_MS, AT(100));
@@ -331,13 +331,13 @@ TEST(two_waits_share_a_subscription_and_one_goes_on) {
     latch_begin();
     hf_op *first = waiting(HF_NEVER, AT(0)), *second = begin_wait(HF_NEVER, AT(10));
     feed_calls(&rig, COUNT("2"), AT(11));
-    CHECK_SAID(&rig, EVENTS, "");
+    CHECK_SENT(&rig, EVENTS, "");
     feed_calls(&rig, COUNT("2"), AT(12)); /* it looks behind the subscription all the same */
     hf_op_end(first, AT(13));
-    CHECK_SAID(&rig, EVENTS, "");
+    CHECK_SENT(&rig, EVENTS, "");
     output_of(link_of(&rig, CALLS));
     feed_event(&rig, "message", CHANNEL, "0", AT(14));
-    CHECK_SAID(&rig, CALLS, "GET k");
+    CHECK_SENT(&rig, CALLS, "GET k");
     feed_calls(&rig, NIL, AT(15));
     CHECK_OUTCOME(second, "ok");
     rig_end(&rig, AT(16));
@@ -456,7 +456,7 @@ TEST(the_look_at_the_end_is_no_recheck) {
     latch_begin();
     waiting(500 * HF_MS, AT(0));
     rig_sleep(&rig, AT(4), AT(501));
-    CHECK_SAID(&rig, CALLS, "GET k");
+    CHECK_SENT(&rig, CALLS, "GET k");
     CHECK_EQ_U64(rig.client.stats.rechecks, 0);
     rig_end(&rig, AT(502));
 }
@@ -528,7 +528,7 @@ TEST(an_outage_that_begins_during_a_wait_is_waited_out) {
     CHECK_OUTCOME(op, "under way");
     rig.refusing = false;
     rig_sleep(&rig, AT(60000), AT(62000));
-    CHECK_SAID(&rig, CALLS, "GET k");
+    CHECK_SENT(&rig, CALLS, "GET k");
     feed_calls(&rig, NIL, AT(62001));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(62002));
@@ -595,7 +595,7 @@ TEST(a_reply_at_the_end_is_not_the_last_word) {
     hf_op *op = begin_wait(50 * HF_MS, AT(0));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, COUNT("2"), AT(50));
-    CHECK_SAID(&rig, CALLS, "GET k");
+    CHECK_SENT(&rig, CALLS, "GET k");
     feed_calls(&rig, NIL, AT(51));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(52));

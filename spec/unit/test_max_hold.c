@@ -59,14 +59,14 @@ TEST(the_last_renewal_asks_for_what_is_left) {
         char want[64];
         snprintf(want, sizeof want, RENEW "%s", renewals[i].lease);
         rig_sleep(&rig, AT(from), AT(renewals[i].at));
-        CHECK_SAID(&rig, RENEWER, want);
+        CHECK_SENT(&rig, RENEWER, want);
         feed(link_of(&rig, RENEWER), RENEWED, AT(renewals[i].at + 1));
         from = renewals[i].at + 1;
     }
     CHECK_EQ_U64(hold->valid_until, AT(65000 - 252));
     CHECK_EQ_U64(hold->wake_at, hold->valid_until);
     rig_sleep(&rig, AT(from), hold->valid_until - 1);
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
     rig_sleep(&rig, hold->valid_until - 1, hold->valid_until);
     CHECK_MAX_HOLD(hold);
@@ -78,7 +78,7 @@ TEST(a_longer_lease_is_cut_to_max_hold) {
     rig_begin(&rig);
     hf_op_spec spec = bounded(5 * HF_SECOND);
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    CHECK_SAID(&rig, CALLS, "EVALSHA acquire " K_AND_OWNER " 5000 1000");
+    CHECK_SENT(&rig, CALLS, "EVALSHA acquire " K_AND_OWNER " 5000 1000");
     feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(op, AT(1));
     hf_hold *hold = hold_of(&rig);
@@ -93,7 +93,7 @@ TEST(a_reentry_does_not_extend_it) {
     pass(1, 25001);
     hf_op_spec spec = bounded(40 * HF_SECOND);
     hf_op *op = begin_spec(&rig, &spec, AT(25001));
-    CHECK_SAID(&rig, CALLS, "EVALSHA acquire " KEYS_OF_K "1 0 14999 1000 ");
+    CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_OF_K "1 0 14999 1000 ");
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(25002));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(25002));
@@ -121,7 +121,7 @@ TEST(a_partial_release_does_not_extend_it) {
     hf_hold *hold = hold_for(20 * HF_SECOND);
     hold->count = 2;
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(4000));
-    CHECK_SAID(&rig, CALLS, "EVALSHA release " KEYS_OF_K "1 16000 ");
+    CHECK_SENT(&rig, CALLS, "EVALSHA release " KEYS_OF_K "1 16000 ");
     feed_calls(&rig, "*2\r\n:3\r\n:1\r\n", AT(4001));
     hf_op_end(op, AT(4001));
     CHECK(hold->valid_until <= AT(20000));
@@ -135,7 +135,7 @@ TEST(an_extend_is_cut_to_it) {
     hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
     spec.lease = 60 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(5000));
-    CHECK_SAID(&rig, CALLS,
+    CHECK_SENT(&rig, CALLS,
                "EVALSHA extend 2 k holdfast_queue:{k} me 15000   redisson_lock__channel:{k}");
     feed_calls(&rig, ":1\r\n", AT(5001));
     CHECK_OUTCOME(op, "ok");
@@ -217,7 +217,7 @@ TEST(one_that_is_gone_before_is_deleted) {
     hf_hold *hold = hold_for(12 * HF_SECOND);
     hf_holds_wake_at(&rig.client.holds, hold, AT(6000)); /* as after a failover */
     rig_sleep(&rig, AT(1), AT(6000));
-    CHECK_SAID(&rig, RENEWER, RENEW "6000");
+    CHECK_SENT(&rig, RENEWER, RENEW "6000");
     feed(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(6001));
     CHECK_EQ_INT(hold->reason, HF_LOST_DELETED);
     rig_end(&rig, AT(6001));
@@ -232,7 +232,7 @@ TEST(what_may_still_stand_is_released) {
     CHECK(strstr(op->failure.text, "it was held for as long as max_hold allows"));
     hf_op_end(op, AT(6000));
     rig_sleep(&rig, AT(6000), AT(6001));
-    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
     rig_end(&rig, AT(6002));
 }
 

@@ -67,7 +67,7 @@ static hf_op *permits_waiting(uint32_t permits, hf_time now) {
 TEST(several_permits_are_one_hold) {
     pool_begin();
     hf_op *op = begin_permits(3, 0, AT(0));
-    CHECK_SAID(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL THREE " 2000 0 0 30000 1000 ");
+    CHECK_SENT(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL THREE " 2000 0 0 30000 1000 ");
     feed_calls(&rig, ACQUIRED, AT(1));
     CHECK_OUTCOME(op, "ok");
     const hf_hold *hold = permits_held();
@@ -83,12 +83,12 @@ TEST(how_many_there_are_goes_along) {
     hf_op_spec spec = permits_spec(HF_OP_ACQUIRE, 1);
     spec.permits_at_first = 5;
     begin_spec(&rig, &spec, AT(0));
-    CHECK_SAID(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL ONE " 2000 0 0 30000 1000    5");
+    CHECK_SENT(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL ONE " 2000 0 0 30000 1000    5");
     rig_end(&rig, AT(1));
     pool_begin();
     spec.permits_at_first = 1;
     begin_spec(&rig, &spec, AT(2));
-    CHECK_SAID(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL ONE " 2000 0 0 30000 1000    1");
+    CHECK_SENT(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL ONE " 2000 0 0 30000 1000    1");
     rig_end(&rig, AT(3));
 }
 
@@ -98,7 +98,7 @@ TEST(an_acquire_is_sent_again_for_the_same_permits) {
     output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
     rig_tick(&rig, AT(200));
-    CHECK_SAID(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL THREE " 2000 0 0 30000 1000 ");
+    CHECK_SENT(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL THREE " 2000 0 0 30000 1000 ");
     feed_calls(&rig, ACQUIRED, AT(201));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(permits_held()->valid_until, AT(29898));
@@ -111,7 +111,7 @@ TEST(an_acquire_of_unknown_outcome_is_undone) {
     output_of(link_of(&rig, CALLS));
     hf_op_abandon(op, AT(1));
     rig_tick(&rig, AT(1));
-    CHECK_SAID(&rig, CALLS, "EVALSHA permit_leave " KEYS_OF_POOL THREE " 2000 0  ");
+    CHECK_SENT(&rig, CALLS, "EVALSHA permit_leave " KEYS_OF_POOL THREE " 2000 0  ");
     feed_calls(&rig, ACQUIRED ":1\r\n", AT(2));
     CHECK(!permits_held());
     rig_end(&rig, AT(3));
@@ -151,7 +151,7 @@ TEST(a_place_of_several_names_the_owner) {
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     output_of(link_of(&rig, CALLS));
     feed_subscribed(&rig, AT(2));
-    CHECK_SAID(&rig, CALLS,
+    CHECK_SENT(&rig, CALLS,
                "EVALSHA permit_acquire " KEYS_OF_POOL THREE
                " 2000 0 0 30000 1000 " MEMBER_OF_THREE);
     hf_op_interrupt(op, AT(3));
@@ -166,7 +166,7 @@ TEST(a_grant_is_taken_and_confirmed) {
     CHECK(permits_held()->granted);
     hf_op_end(op, AT(500));
     rig_sleep(&rig, AT(500), AT(1200));
-    CHECK_SAID(&rig, RENEWER,
+    CHECK_SENT(&rig, RENEWER,
                "EVALSHA permit_extend 2 {k}:timeout holdfast_queue:{k} " THREE
                " 30000 2000 " MEMBER_OF_THREE " redisson_sc:{k}");
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(1201));
@@ -180,7 +180,7 @@ TEST(a_release_before_the_confirmation_names_the_member) {
     feed_message(&rig, "1 grant p 1 5 88 2000 k", AT(500));
     hf_op_end(op, AT(500));
     op = begin_call(HF_OP_RELEASE, AT(501));
-    CHECK_SAID(&rig, CALLS,
+    CHECK_SENT(&rig, CALLS,
                "EVALSHA permit_release " KEYS_OF_POOL ONE " 2000 0 30000  " MEMBER_OF_ONE);
     feed_calls(&rig, ":1\r\n", AT(502));
     CHECK_OUTCOME(op, "ok");
@@ -192,7 +192,7 @@ TEST(a_release_that_was_sent_twice_and_finds_nothing_is_done) {
     pool_begin();
     hold_permits(3, AT(0));
     hf_op *op = begin_call(HF_OP_RELEASE, AT(10));
-    CHECK_SAID(&rig, CALLS, "EVALSHA permit_release " KEYS_OF_POOL THREE " 2000 0 30000 ");
+    CHECK_SENT(&rig, CALLS, "EVALSHA permit_release " KEYS_OF_POOL THREE " 2000 0 30000 ");
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(20));
     rig_tick(&rig, AT(120));
     output_of(link_of(&rig, CALLS));
@@ -219,7 +219,7 @@ TEST(dead_waiters_are_passed_by_in_the_background) {
     feed_calls(&rig, ":3\r\n", AT(11));
     CHECK_OUTCOME(op, "ok");
     rig_tick(&rig, AT(11));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":2 2000 0  ");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":2 2000 0  ");
     rig_end(&rig, AT(12));
 }
 
@@ -227,7 +227,7 @@ TEST(permits_are_renewed_at_their_leases) {
     pool_begin();
     hold_permits(3, AT(0));
     rig_sleep(&rig, AT(1), AT(10000));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA permit_renew 1 {k}:timeout " THREE " 30000");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA permit_renew 1 {k}:timeout " THREE " 30000");
     feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10001));
     CHECK_EQ_U64(permits_held()->valid_until, AT(39698));
     rig_sleep(&rig, AT(10001), AT(20000));
@@ -242,7 +242,7 @@ TEST(a_grant_that_nobody_waits_for_is_given_back) {
     hf_op *op = permits_waiting(1, AT(0));
     feed_message(&rig, "1 grant p 7 5 88 2000 k", AT(500));
     rig_tick(&rig, AT(500));
-    CHECK_SAID(&rig, RENEWER,
+    CHECK_SENT(&rig, RENEWER,
                "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":7 2000 0 1p" DRIVE_UUID ":7:0 ");
     CHECK(!op->done);
     rig_end(&rig, AT(501));
@@ -253,7 +253,7 @@ TEST(the_number_of_permits_is_set) {
     hf_op_spec spec = permits_spec(HF_OP_SET, 0);
     spec.value = 9;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    CHECK_SAID(&rig, CALLS, "EVALSHA permit_set " KEYS_OF_POOL " 2000 9");
+    CHECK_SENT(&rig, CALLS, "EVALSHA permit_set " KEYS_OF_POOL " 2000 9");
     feed_calls(&rig, ":1\r\n", AT(1));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1));
@@ -262,14 +262,14 @@ TEST(the_number_of_permits_is_set) {
     feed_calls(&rig, ":3\r\n", AT(3));
     CHECK_OUTCOME(op, "ok");
     rig_tick(&rig, AT(3));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":1 2000 0  ");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":1 2000 0  ");
     rig_end(&rig, AT(4));
 }
 
 TEST(a_semaphore_is_read) {
     pool_begin();
     hf_op *op = begin_call(HF_OP_INFO, AT(0));
-    CHECK_SAID(&rig, CALLS,
+    CHECK_SENT(&rig, CALLS,
                "EVALSHA permit_info 4 k redisson_lock_token:{k} holdfast_queue:{k} "
                "{k}:timeout " DRIVE_UUID);
     feed_calls(&rig, "*8\r\n$0\r\n\r\n:3\r\n:1200\r\n$2\r\n77\r\n:4\r\n:-1\r\n:-1\r\n:-2\r\n",
@@ -303,7 +303,7 @@ TEST(where_nobody_waits_nothing_is_passed_on_when_the_number_is_set) {
     feed_calls(&rig, ":1\r\n", AT(1));
     CHECK_OUTCOME(op, "ok");
     rig_tick(&rig, AT(1));
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     CHECK_EQ_INT(rig.client.holds.count, 0);
     rig_end(&rig, AT(2));
 }

@@ -83,24 +83,24 @@ static void feed_release(hf_time now) {
 TEST(each_call_has_a_note_that_is_deleted_with_the_next_one) {
     semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
-    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "2");
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "2");
     feed_calls(&rig, HAS_TAKEN("1"), AT(1));
     CHECK_OUTCOME(op, "ok");
     end(op, AT(1));
     CHECK_SILENT(&rig);
     op = give(3, AT(2));
-    CHECK_SAID(&rig, CALLS, FORGET("1") CALL("semaphore_release", "2") "3");
+    CHECK_SENT(&rig, CALLS, FORGET("1") CALL("semaphore_release", "2") "3");
     feed_calls(&rig, ":1\r\n:4\r\n", AT(3));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(op->result.value, 4);
     end(op, AT(3));
     op = give(-2, AT(4));
-    CHECK_SAID(&rig, CALLS, FORGET("2") CALL("semaphore_release", "3") "-2");
+    CHECK_SENT(&rig, CALLS, FORGET("2") CALL("semaphore_release", "3") "-2");
     feed_calls(&rig, ":1\r\n:-1\r\n", AT(5));
     CHECK_EQ_INT(op->result.value, -1);
     end(op, AT(5));
     op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(6));
-    CHECK_SAID(&rig, CALLS, FORGET("3") CALL("semaphore_drain", "4") "0");
+    CHECK_SENT(&rig, CALLS, FORGET("3") CALL("semaphore_drain", "4") "0");
     feed_calls(&rig, ":1\r\n:5\r\n", AT(7));
     CHECK_EQ_INT(op->result.value, 5);
     end(op, AT(7));
@@ -114,24 +114,24 @@ TEST(a_call_that_is_sent_again_is_the_same_and_keeps_its_note) {
     output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig_sleep(&rig, AT(1), AT(500));
-    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "2");
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "2");
     feed_calls(&rig, HAS_TAKEN("1"), AT(501));
     CHECK_OUTCOME(op, "ok");
     end(op, AT(501));
     give(1, AT(502));
-    CHECK_SAID(&rig, CALLS, CALL("semaphore_release", "2") "1");
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_release", "2") "1");
     rig_end(&rig, AT(503));
 }
 
 /* What the renewer sends, and that it is done with it then. */
 static void check_settled(const char *want, const char *reply, hf_time now) {
     rig_sleep(&rig, now, now + 900 * HF_MS);
-    CHECK_SAID(&rig, CALLS, want);
+    CHECK_SENT(&rig, CALLS, want);
     CHECK(!hf_client_is_quiet(&rig.client));
     feed_calls(&rig, reply, now + 901 * HF_MS);
     CHECK(hf_client_is_quiet(&rig.client));
     rig_sleep(&rig, now + 901 * HF_MS, now + 9000 * HF_MS);
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
 }
 
 TEST(an_acquire_without_a_reply_is_undone) {
@@ -165,13 +165,13 @@ TEST(an_acquire_that_is_given_up_is_undone_if_it_may_have_taken) {
     output_of(link_of(&rig, CALLS));
     hf_op_end(op, AT(1));
     rig_tick(&rig, AT(1));
-    CHECK_SAID(&rig, CALLS, CALL("semaphore_leave", "1") "0");
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_leave", "1") "0");
     feed_calls(&rig, HAS_TAKEN("0") ":1\r\n", AT(2));
     CHECK(hf_client_is_quiet(&rig.client));
     op = waiting(2, AT(10));
     hf_op_end(op, AT(20));
     CHECK(hf_client_is_quiet(&rig.client));
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     rig_end(&rig, AT(21));
 }
 
@@ -293,23 +293,23 @@ TEST(a_wait_listens_looks_behind_that_and_at_each_message) {
     hf_op *op = take(1, HF_NEVER, AT(0));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, TOO_FEW("0"), AT(1));
-    CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     feed_subscribed(&rig, AT(2));
-    CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " CHANNEL);
-    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " CHANNEL);
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
     feed_calls(&rig, TOO_FEW("0"), AT(3));
     feed_event(&rig, "subscribe", CHANNEL, "2", AT(4));
-    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
     feed_calls(&rig, TOO_FEW("0"), AT(5));
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     feed_release(AT(6));
-    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
     feed_release(AT(7)); /* the reply may be older */
     feed_calls(&rig, TOO_FEW("0"), AT(8));
-    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
     feed_calls(&rig, HAS_TAKEN("0"), AT(9));
     CHECK_OUTCOME(op, "ok");
-    CHECK_SAID(&rig, EVENTS, "UNSUBSCRIBE " CHANNEL);
+    CHECK_SENT(&rig, EVENTS, "UNSUBSCRIBE " CHANNEL);
     rig_end(&rig, AT(10));
 }
 
@@ -318,18 +318,18 @@ TEST(waiters_look_one_after_the_other_as_long_as_there_are_permits) {
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10)),
           *third = also_waiting(1, AT(20));
     feed_release(AT(30));
-    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
     feed_calls(&rig, HAS_TAKEN("1"), AT(31));
     CHECK_OUTCOME(first, "ok");
-    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
     feed_calls(&rig, HAS_TAKEN("0"), AT(32));
     CHECK_OUTCOME(second, "ok");
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     CHECK(!third->done);
     end(first, AT(33));
     end(second, AT(33));
     feed_release(AT(34));
-    CHECK_SAID(&rig, CALLS, FORGET("1") FORGET("2") CALL("semaphore_acquire", "3") "1");
+    CHECK_SENT(&rig, CALLS, FORGET("1") FORGET("2") CALL("semaphore_acquire", "3") "1");
     feed_calls(&rig, ":1\r\n:1\r\n" HAS_TAKEN("0"), AT(35));
     CHECK_OUTCOME(third, "ok");
     rig_end(&rig, AT(36));
@@ -342,10 +342,10 @@ TEST(a_waiter_that_needs_more_does_not_keep_others_from_what_is_there) {
     feed_release(AT(30));
     hush();
     feed_calls(&rig, TOO_FEW("2"), AT(31));
-    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "3") "2");
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "3") "2");
     feed_calls(&rig, HAS_TAKEN("0"), AT(32));
     CHECK_OUTCOME(small, "ok");
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     CHECK(!large->done && !middle->done);
     rig_end(&rig, AT(33));
 }
@@ -357,7 +357,7 @@ TEST(a_waiter_that_ends_before_its_reply_leaves_the_look_to_the_next_one) {
     hush();
     hf_op_end(first, AT(21));
     rig_tick(&rig, AT(21));
-    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "2") "1\n" CALL("semaphore_leave", "1") "0");
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1\n" CALL("semaphore_leave", "1") "0");
     feed_calls(&rig, HAS_TAKEN("0") TOO_FEW("0") ":1\r\n", AT(22));
     feed_release(AT(23));
     feed_calls(&rig, HAS_TAKEN("0"), AT(24));
@@ -370,11 +370,11 @@ TEST(a_message_for_one_that_asks_for_the_first_time_is_not_lost) {
     hf_op *first = waiting(1, AT(0)), *second = take(1, HF_NEVER, AT(10));
     hush();
     feed_release(AT(11));
-    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
     feed_calls(&rig, TOO_FEW("0"), AT(12)); /* the second's, which ran before the release */
     feed_calls(&rig, HAS_TAKEN("1"), AT(13));
     CHECK_OUTCOME(first, "ok");
-    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
     feed_calls(&rig, HAS_TAKEN("0"), AT(14));
     CHECK_OUTCOME(second, "ok");
     rig_end(&rig, AT(15));
@@ -384,9 +384,9 @@ TEST(a_lost_message_costs_one_look) {
     semaphore_begin();
     hf_op *op = waiting(1, AT(0));
     rig_sleep(&rig, AT(4), AT(1700));
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     rig_sleep(&rig, AT(1700), AT(2003));
-    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
     feed_calls(&rig, HAS_TAKEN("0"), AT(2010));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(2011));
@@ -420,7 +420,7 @@ TEST(a_closed_client_settles_what_is_under_way) {
     CHECK_OUTCOME(op, "closed");
     CHECK_OUTCOME(other, "closed");
     rig_tick(&rig, AT(2));
-    CHECK_SAID(&rig, CALLS, CALL("semaphore_leave", "1") "0\n" CALL("semaphore_release", "2") "2");
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_leave", "1") "0\n" CALL("semaphore_release", "2") "2");
     feed_calls(&rig, HAS_TAKEN("0") ":2\r\n:1\r\n:2\r\n", AT(3));
     CHECK(hf_client_is_quiet(&rig.client));
     rig_end(&rig, AT(4));
@@ -433,7 +433,7 @@ TEST(a_closed_client_deletes_its_last_note) {
     feed_calls(&rig, HAS_TAKEN("1"), AT(1));
     end(op, AT(1));
     hf_client_close(&rig.client, AT(2));
-    CHECK_SAID(&rig, CALLS, "DEL " NOTE("1"));
+    CHECK_SENT(&rig, CALLS, "DEL " NOTE("1"));
     CHECK(hf_client_is_quiet(&rig.client));
     rig_end(&rig, AT(3));
 }
@@ -504,7 +504,7 @@ TEST(each_call_that_is_sent_again_keeps_its_note) {
         end(op, AT(501));
         hush();
         give(1, AT(502));
-        CHECK_SAID(&rig, CALLS, CALL("semaphore_release", "2") "1");
+        CHECK_SENT(&rig, CALLS, CALL("semaphore_release", "2") "1");
         rig_end(&rig, AT(503));
     }
 }
@@ -538,10 +538,10 @@ TEST(a_wait_for_another_key_keeps_nobody_from_looking) {
     feed_calls(&rig, TOO_FEW("0"), AT(11));
     hush();
     feed_event(&rig, "subscribe", CHANNEL, "3", AT(12));
-    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
     feed_calls(&rig, HAS_TAKEN("1"), AT(13));
     CHECK_OUTCOME(second, "ok");
-    CHECK_SAID(&rig, CALLS, ""); /* what is left is no business of the other */
+    CHECK_SENT(&rig, CALLS, ""); /* what is left is no business of the other */
     rig_end(&rig, AT(14));
     hf_names_free(&other);
 }
@@ -552,7 +552,7 @@ TEST(a_call_that_does_not_wait_keeps_nobody_from_looking) {
     feed_calls(&rig, ":1\r\n", AT(1));
     waiting(1, AT(2));
     feed_release(AT(10));
-    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
     rig_end(&rig, AT(11));
 }
 
@@ -561,9 +561,9 @@ TEST(in_a_closed_client_nobody_looks_for_the_next_one) {
     waiting(1, AT(0));
     also_waiting(1, AT(10));
     feed_release(AT(20));
-    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
     hf_client_close(&rig.client, AT(21));
-    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SENT(&rig, CALLS, "");
     rig_end(&rig, AT(22));
 }
 

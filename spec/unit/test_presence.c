@@ -17,7 +17,7 @@ static void tell(void) {
     rig_tick(&rig, AT(249));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     rig_tick(&rig, AT(250));
-    CHECK_SAID(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
+    CHECK_SENT(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
     feed(link_of(&rig, RENEWER), "+OK\r\n", AT(251));
 }
 
@@ -33,7 +33,7 @@ TEST(a_name_of_one_letter_is_told) {
     hf_client_introduce(&rig.client, "x");
     hold_lock(&rig, AT(0));
     rig_tick(&rig, AT(250));
-    CHECK_SAID(&rig, RENEWER, "SET " NAME " x PX 300000");
+    CHECK_SENT(&rig, RENEWER, "SET " NAME " x PX 300000");
     rig_end(&rig, AT(251));
 }
 
@@ -47,7 +47,7 @@ TEST(a_name_is_told_though_the_acquire_took_long) {
     hf_op_end(op, AT(400));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(500));
     rig_tick(&rig, AT(500));
-    CHECK_SAID(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
+    CHECK_SENT(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
     rig_end(&rig, AT(501));
 }
 
@@ -99,13 +99,13 @@ TEST(a_name_lasts_as_long_as_what_is_held_and_is_told_again) {
     rig_tick(&rig, AT(250));
     char want[128];
     snprintf(want, sizeof want, "SET " NAME " host PX %d", (int)(left / HF_MS));
-    CHECK_SAID(&rig, RENEWER, want);
+    CHECK_SENT(&rig, RENEWER, want);
     feed(link_of(&rig, RENEWER), "+OK\r\n", AT(251));
     rig_sleep(&rig, AT(251), AT(100249));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     rig_sleep(&rig, AT(100249), AT(100250)); /* again, before it is forgotten */
     snprintf(want, sizeof want, "SET " NAME " host PX %d", (int)(left / HF_MS) - 100000);
-    CHECK_SAID(&rig, RENEWER, want);
+    CHECK_SENT(&rig, RENEWER, want);
     rig_end(&rig, AT(100251));
 }
 
@@ -122,7 +122,7 @@ TEST(who_has_its_answer_wakes_nobody) {
     feed_calls(&rig, ACQUIRED, AT(1));
     CHECK_OUTCOME(op, "ok");
     rig_tick(&rig, AT(250));
-    CHECK_SAID(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
+    CHECK_SENT(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
     CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
     rig_end(&rig, AT(251));
 }
@@ -233,12 +233,12 @@ TEST(a_wait_of_who_holds_something_is_told) {
     rig_tick(&rig, AT(249));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     rig_tick(&rig, AT(250));
-    CHECK_SAID(&rig, RENEWER, WAIT_OF_ME("250") "\nSET " NAME " host 7 name PX 300000");
+    CHECK_SENT(&rig, RENEWER, WAIT_OF_ME("250") "\nSET " NAME " host 7 name PX 300000");
     feed(link_of(&rig, RENEWER), ":1\r\n+OK\r\n", AT(251));
     rig_tick(&rig, AT(3249));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     rig_tick(&rig, AT(3250)); /* again, before it is forgotten */
-    CHECK_SAID(&rig, RENEWER, WAIT_OF_ME("3250"));
+    CHECK_SENT(&rig, RENEWER, WAIT_OF_ME("3250"));
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(3251));
     feed_calls(&rig, busy(20000, 0, 0), AT(3251)); /* it has looked meanwhile */
     hf_op_interrupt(op, AT(3252));
@@ -246,7 +246,7 @@ TEST(a_wait_of_who_holds_something_is_told) {
     CHECK_OUTCOME(op, "interrupted");
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     hf_op_end(op, AT(3253));
-    CHECK_SAID(&rig, RENEWER, "DEL holdfast_wait:me");
+    CHECK_SENT(&rig, RENEWER, "DEL holdfast_wait:me");
     end_both(AT(3254));
 }
 
@@ -255,7 +255,7 @@ TEST(a_tenants_prefix_stands_before_its_names) {
     hf_op *op = hold_and_wait(7);
     strcpy(rig.client.config.tenant, "a:");
     rig_tick(&rig, AT(250));
-    CHECK_SAID(&rig, RENEWER,
+    CHECK_SENT(&rig, RENEWER,
                "EVALSHA wait 1 holdfast_wait:a:me " DRIVE_UUID ":2 l j 250 10000\n"
                "SET holdfast_client:a:" DRIVE_UUID " host 7 name PX 300000");
     hf_op_end(op, AT(251));
@@ -327,14 +327,14 @@ TEST(a_wait_that_ends_sooner_is_not_told) {
     hf_op_end(op, AT(101));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     rig_tick(&rig, AT(250));
-    CHECK_SAID(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
+    CHECK_SENT(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
     end_both(AT(251));
 }
 
 TEST(a_wait_of_another_coroutine_is_not_told) {
     hf_op *op = hold_and_wait(8);
     rig_tick(&rig, AT(250));
-    CHECK_SAID(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
+    CHECK_SENT(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
     hf_op_end(op, AT(251));
     CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "holdfast_wait"));
     end_both(AT(252));
@@ -345,7 +345,7 @@ TEST(who_waits_is_told_although_it_holds_nothing) {
     hf_client_introduce(&rig.client, "host");
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     rig_tick(&rig, AT(250));
-    CHECK_SAID(&rig, RENEWER, "SET " NAME " host PX 300000");
+    CHECK_SENT(&rig, RENEWER, "SET " NAME " host PX 300000");
     feed(link_of(&rig, RENEWER), "+OK\r\n", AT(251));
     hf_op_end(op, AT(252));
     CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "holdfast_wait"));

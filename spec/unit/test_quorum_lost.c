@@ -215,7 +215,7 @@ static const char *all_renewed(int count) {
 
 /* Says yes to what the server is asked for over this link. */
 static void answer_all(hf_session *link, hf_time now) {
-    static char text[SAID_SIZE];
+    static char text[SENT_SIZE];
     int count;
     memcpy(text, output_of(link), sizeof text);
     for (const char *at = text; (at = strstr(at, "EVALSHA ")); at++) {

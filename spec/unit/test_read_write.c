@@ -42,11 +42,11 @@ TEST(each_half_has_an_owner_of_its_own) {
     struct rig rig;
     rw_begin(&rig);
     hf_op *read = acquire(&rig, &hf_kind_read, "me", 0, AT(0));
-    CHECK_SAID(&rig, HF_LINK_CALLS, ASK(READER "1", "0", ""));
+    CHECK_SENT(&rig, HF_LINK_CALLS, ASK(READER "1", "0", ""));
     feed_calls(&rig, ACQUIRED, AT(1));
     CHECK_OUTCOME(read, "ok");
     hf_op *write = acquire(&rig, &hf_kind_write, "you", 0, AT(2));
-    CHECK_SAID(&rig, HF_LINK_CALLS, ASK(READER "2:write", "0", ""));
+    CHECK_SENT(&rig, HF_LINK_CALLS, ASK(READER "2:write", "0", ""));
     feed_calls(&rig, busy(100, 0, 0), AT(3));
     CHECK_OUTCOME(write, "busy");
     rig_end(&rig, AT(4));
@@ -57,11 +57,11 @@ TEST(a_writer_names_itself_when_it_reads_and_no_other_does) {
     rw_begin(&rig);
     take(&rig, &hf_kind_write, "me", AT(0));
     hf_op *read = acquire(&rig, &hf_kind_read, "me", 0, AT(1));
-    CHECK_SAID(&rig, HF_LINK_CALLS, ASK(READER "2", "0", "    " READER "1:write"));
+    CHECK_SENT(&rig, HF_LINK_CALLS, ASK(READER "2", "0", "    " READER "1:write"));
     feed_calls(&rig, ACQUIRED, AT(2));
     CHECK_OUTCOME(read, "ok");
     acquire(&rig, &hf_kind_read, "you", 0, AT(3));
-    CHECK_SAID(&rig, HF_LINK_CALLS, ASK(READER "3", "0", ""));
+    CHECK_SENT(&rig, HF_LINK_CALLS, ASK(READER "3", "0", ""));
     rig_end(&rig, AT(4));
 }
 
@@ -155,7 +155,7 @@ TEST(a_release_names_the_grant_that_it_has_not_confirmed) {
     hf_op_end(ops[0], AT(100));
     output_of(link_of(&rig, HF_LINK_CALLS));
     begin_rw(&rig, HF_OP_RELEASE, &hf_kind_read, "me", 0, AT(101));
-    CHECK_SAID(&rig, HF_LINK_CALLS,
+    CHECK_SENT(&rig, HF_LINK_CALLS,
                "EVALSHA rw_release " KEYS_OF_RW READER "1 2000 0 30000  1r" DRIVE_UUID ":1:1000");
     rig_end(&rig, AT(102));
 }
@@ -165,7 +165,7 @@ TEST(a_release_of_what_was_confirmed_names_none) {
     rw_begin(&rig);
     take(&rig, &hf_kind_write, "me", AT(0));
     begin_rw(&rig, HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(1));
-    CHECK_SAID(&rig, HF_LINK_CALLS,
+    CHECK_SENT(&rig, HF_LINK_CALLS,
                "EVALSHA rw_release " KEYS_OF_RW READER "1:write 2000 0 30000 ");
     rig_end(&rig, AT(2));
 }
@@ -178,7 +178,7 @@ TEST(a_stray_grant_is_left_by_its_half) {
     wait_both(&rig, ops);
     feed_message(&rig, "1 grant w 9 " PLACE " 77 2000 k", AT(100));
     rig_tick(&rig, AT(101));
-    CHECK_SAID(&rig, HF_LINK_RENEWER,
+    CHECK_SENT(&rig, HF_LINK_RENEWER,
                "EVALSHA rw_leave " KEYS_OF_RW READER "9:write 2000 0 1w" DRIVE_UUID ":9:0 ");
     rig_end(&rig, AT(102));
 }
@@ -190,12 +190,12 @@ TEST(each_half_is_renewed_with_the_keys_of_its_leases) {
     take(&rig, &hf_kind_read, "you", AT(0));
     take(&rig, &hf_kind_write, "he", AT(500));
     rig_tick(&rig, AT(10000));
-    CHECK_SAID(&rig, HF_LINK_RENEWER,
+    CHECK_SENT(&rig, HF_LINK_RENEWER,
                "EVALSHA rw_renew 4 k {k}:" READER "1:rwlock_timeout:1 k {k}:" READER
                "2:rwlock_timeout:1 " READER "1 30000 " READER "2 30000");
     feed(link_of(&rig, HF_LINK_RENEWER), "*2\r\n:1\r\n:1\r\n", AT(10001));
     rig_tick(&rig, AT(10600));
-    CHECK_SAID(&rig, HF_LINK_RENEWER, "EVALSHA rw_renew 2 k k " READER "3:write 30000");
+    CHECK_SENT(&rig, HF_LINK_RENEWER, "EVALSHA rw_renew 2 k k " READER "3:write 30000");
     rig_end(&rig, AT(10601));
 }
 
@@ -235,7 +235,7 @@ TEST(a_reader_follows_its_own_write_lock_that_is_cleaned_up) {
     rw_begin(&rig);
     take(&rig, &hf_kind_write, "me", AT(0));
     rig_tick(&rig, AT(10000));
-    CHECK_SAID(&rig, HF_LINK_RENEWER, "EVALSHA rw_renew 2 k k " READER "1:write 30000");
+    CHECK_SENT(&rig, HF_LINK_RENEWER, "EVALSHA rw_renew 2 k k " READER "1:write 30000");
     hf_op *release = begin_rw(&rig, HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(10001));
     hf_op_abandon(release, AT(10002));
     hf_op *op = acquire(&rig, &hf_kind_read, "me", 0, AT(10002));
@@ -248,7 +248,7 @@ TEST(a_reader_follows_its_own_write_lock_that_is_cleaned_up) {
     const char *next = output_of(link_of(&rig, HF_LINK_CALLS));
     CHECK_OR(strncmp(next, "EVALSHA rw_leave ", 17) == 0 && !strchr(next, '\n'), "%s", next);
     feed_calls(&rig, ":1\r\n", AT(10005));
-    CHECK_SAID(&rig, HF_LINK_CALLS, ASK(READER "2", "0", ""));
+    CHECK_SENT(&rig, HF_LINK_CALLS, ASK(READER "2", "0", ""));
     feed_calls(&rig, ACQUIRED, AT(10006));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(10007));
@@ -258,7 +258,7 @@ TEST(info_tells_how_many_read) {
     struct rig rig;
     rw_begin(&rig);
     hf_op *op = begin_rw(&rig, HF_OP_INFO, &hf_kind_read, "me", 0, AT(0));
-    CHECK_SAID(&rig, HF_LINK_CALLS,
+    CHECK_SENT(&rig, HF_LINK_CALLS,
                "EVALSHA rw_info 3 k redisson_lock_token:{k} holdfast_queue:{k} " DRIVE_UUID);
     feed_calls(&rig, "*7\r\n$1\r\nx\r\n:1\r\n:20000\r\n$2\r\n77\r\n:0\r\n:-1\r\n:3\r\n", AT(1));
     CHECK_EQ_INT(op->result.info->readers, 3);

@@ -60,9 +60,9 @@ TEST(renewed_after_a_third_of_the_lease) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000) - 1);
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     rig_sleep(&rig, AT(10000) - 1, AT(10000));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     CHECK(hold->in_flight);
     CHECK_EQ_U64(hold->wake_at,
                  hold->valid_until); /* so that a renewal that never lands does not hide the loss */
@@ -80,14 +80,14 @@ TEST(a_lease_of_its_own_is_renewed_while_that_is_wanted) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, false, AT(0));
     hf_client_set_renewed(&rig.client, hold, true, AT(1));
     rig_sleep(&rig, AT(1), AT(10000));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     hf_client_set_renewed(&rig.client, hold, true, AT(10001)); /* under way already */
     CHECK_EQ_U64(hold->wake_at, hold->valid_until);
     answer_batch(1, ":1", AT(10400));
     hf_client_set_renewed(&rig.client, hold, false, AT(10500));
     CHECK_EQ_U64(hold->wake_at, hold->valid_until);
     rig_sleep(&rig, AT(10500), AT(39000));
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     rig_end(&rig, AT(39001));
 }
 
@@ -182,7 +182,7 @@ TEST(only_what_is_renewed_goes_along) {
     add_hold("d", "me", 10 * HF_SECOND, false, AT(0)); /* ends at AT(9898) */
     add_hold("e", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 e me 30000");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 e me 30000");
     rig_end(&rig, AT(12000));
 }
 
@@ -191,7 +191,7 @@ TEST(kinds_are_renewed_apart) {
     add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     add_hold("b", "me", 30 * HF_SECOND, true, AT(0))->kind = &hf_kind_mutex;
     rig_sleep(&rig, AT(0), AT(10000));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA mutex_renew 1 b me 30000");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA mutex_renew 1 b me 30000");
     rig_end(&rig, AT(12000));
 }
 
@@ -213,7 +213,7 @@ TEST(each_gets_its_own_answer) {
     CHECK_EQ_U64(rig.client.holds.losses, 2);
     CHECK(!a->in_flight && !b->in_flight && !c->in_flight && !d->in_flight);
     rig_sleep(&rig, AT(10001), AT(11001));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 d me 30000");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 d me 30000");
     rig_end(&rig, AT(12000));
 }
 
@@ -229,7 +229,7 @@ TEST(a_short_lease_does_not_hurry_the_others) {
     hf_hold *a = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *b = add_short("b", AT(10000));
     rig_sleep(&rig, AT(9000), AT(10000));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 90");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 90");
     rig_sleep(&rig, AT(10000), AT(10080)); /* the server takes its time */
     CHECK_EQ_INT(b->state, HF_HOLD_LOST);
     CHECK_EQ_INT(a->failures, 0);
@@ -289,7 +289,7 @@ TEST(one_key_that_is_refused_does_not_take_the_others_along) {
         CHECK_EQ_INT(batch_size(), 5);
         feed_renewer(errors[n], AT(10001));
         rig_tick(&rig, AT(10001));
-        CHECK_SAID(&rig, RENEWER,
+        CHECK_SENT(&rig, RENEWER,
                    "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 30000\n"
                    "EVALSHA renew 1 c me 30000\nEVALSHA renew 1 d me 30000\n"
                    "EVALSHA renew 1 e me 30000");
@@ -345,7 +345,7 @@ TEST(a_server_that_has_refused_three_batches_takes_one_key_at_a_time) {
             feed_renewer("-CROSSSLOT no\r\n", AT(now));
             rig_tick(&rig, AT(now));
         }
-        CHECK_SAID(&rig, RENEWER,
+        CHECK_SENT(&rig, RENEWER,
                    "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 30000\n"
                    "EVALSHA renew 1 c me 30000\nEVALSHA renew 1 d me 30000\n"
                    "EVALSHA renew 1 e me 30000");
@@ -498,7 +498,7 @@ TEST(a_confirmation_has_all_that_is_left_for_its_connection) {
     hf_session_opening(link, AT(100));
     tick_until(AT(170));
     hf_session_opened(link, AT(170));
-    CHECK_SAID(&rig, RENEWER, CONFIRM_K);
+    CHECK_SENT(&rig, RENEWER, CONFIRM_K);
     tick_until(AT(195));
     CHECK_EQ_INT(hold->failures, 0);
     feed_renewer(":1\r\n", AT(195));
@@ -596,7 +596,7 @@ TEST(a_renewal_lost_with_its_connection_is_sent_again) {
     output_of(link_of(&rig, RENEWER));
     hf_session_closed(link_of(&rig, RENEWER), "reset", AT(10100));
     rig_sleep(&rig, AT(10100), AT(10200));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     answer_batch(1, ":1", AT(10300));
     CHECK(hold->valid_until > AT(39698) && hold->valid_until <= AT(10200 + 29698));
     rig_end(&rig, AT(11000));
@@ -650,7 +650,7 @@ TEST(a_client_may_renew_over_its_callers_link) {
     rig_begin_with(&rig, &config);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
-    CHECK_SAID(&rig, CALLS, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT(&rig, CALLS, "EVALSHA renew 1 k me 30000");
     CHECK_EQ_INT(link_of(&rig, RENEWER)->state, HF_SESSION_CLOSED);
     feed_calls(&rig, "*1\r\n:1\r\n", AT(10001));
     CHECK_EQ_U64(hold->wake_at, AT(20000));
@@ -680,7 +680,7 @@ TEST(a_grant_is_confirmed_to_the_lease) {
         hf_hold *hold = granted_hold(renewed);
         CHECK_EQ_U64(hold->valid_until, AT(1978));
         rig_sleep(&rig, AT(100), AT(800));
-        CHECK_SAID(&rig, RENEWER, CONFIRM_K);
+        CHECK_SENT(&rig, RENEWER, CONFIRM_K);
         CHECK(hold->granted && hold->in_flight);
         hf_time sent_at = AT(100) + (AT(1978) - AT(100)) / 3;
         feed_renewer(":1\r\n", AT(801));
@@ -758,9 +758,9 @@ TEST(what_was_left_behind_is_left) {
     hf_renewer_clean_up(&rig.client, hold, AT(10));
     CHECK(!hf_client_is_quiet(&rig.client));
     rig_tick(&rig, AT(10));
-    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
     rig_sleep(&rig, AT(10), AT(1000));
-    CHECK_SAID(&rig, RENEWER, ""); /* once */
+    CHECK_SENT(&rig, RENEWER, ""); /* once */
     feed_renewer(":1\r\n", AT(1001));
     CHECK(!hold_of(&rig));
     CHECK(hf_client_is_quiet(&rig.client));
@@ -790,10 +790,10 @@ TEST(a_closed_client_leaves_again_soon) {
     add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_client_close(&rig.client, AT(10));
     rig_tick(&rig, AT(10));
-    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
     feed_renewer("-OOM command not allowed\r\n", AT(11));
     rig_sleep(&rig, AT(11), AT(100));
-    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
     rig_end(&rig, AT(101));
 }
 
@@ -825,7 +825,7 @@ TEST(leaving_goes_on_while_dead_waiters_are_left) {
     hf_renewer_clean_up(&rig.client, hold, AT(0));
     for (int turn = 0; turn < 3; turn++) {
         rig_tick(&rig, AT(turn));
-        CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+        CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
         CHECK_EQ_INT(hold_of(&rig)->state, HF_HOLD_CLEANING_UP);
         feed_renewer(turn < 2 ? ":3\r\n" : ":1\r\n", AT(turn));
     }
@@ -843,8 +843,8 @@ TEST(left_with_its_place_in_the_queue) {
     hold->same_connection = true;
     hf_renewer_clean_up(&rig.client, hold, AT(0));
     rig_tick(&rig, AT(0));
-    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("2", MEMBER("7")));
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("2", MEMBER("7")));
+    CHECK_SENT(&rig, RENEWER, "");
     rig_end(&rig, AT(2));
 }
 
@@ -855,11 +855,11 @@ TEST(left_while_it_is_renewed) {
     CHECK_EQ_INT(batch_size(), 1);
     hf_client_abandon(&rig.client, hold, 1, AT(10001));
     rig_sleep(&rig, AT(10001), AT(10100));
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     answer_batch(1, ":1", AT(10100));
     CHECK_EQ_U64(rig.client.stats.renewals, 1);
     rig_tick(&rig, AT(10100));
-    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
     feed_renewer(":1\r\n", AT(10101));
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(11000));
@@ -874,7 +874,7 @@ TEST(left_while_its_renewal_fails) {
     feed_renewer("-OOM no\r\n", AT(10002));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     rig_tick(&rig, AT(10002));
-    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
     rig_end(&rig, AT(11000));
 }
 
@@ -884,11 +884,11 @@ TEST(left_while_extended) {
     hf_op *op = begin(&rig, HF_OP_EXTEND, AT(10));
     hf_client_abandon(&rig.client, hold, 1, AT(11));
     rig_tick(&rig, AT(12));
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     feed_calls(&rig, ":1\r\n", AT(13));
     CHECK(op->done);
     rig_tick(&rig, AT(13));
-    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
     rig_end(&rig, AT(11000));
 }
 
@@ -905,7 +905,7 @@ TEST(several_locks_wait_for_what_leaves_and_ask_for_that_at_once) {
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(29990));
     CHECK(op->blocked);
     rig_serve(&rig, AT(29990));
-    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", ""));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
     feed_calls(&rig, ":1\r\n", AT(29995));
     CHECK(!op->blocked);
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire_all 4 k "));
@@ -924,16 +924,16 @@ TEST(needs_approval_it_is_renewed_only_with_its_owners_word) {
     begin_needs_approval();
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(12000));
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     CHECK(hold->approval == HF_APPROVAL_PENDING);
     CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 1);
     hf_client_approve(&rig.client, hold, AT(12000));
     rig_tick(&rig, AT(12000));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     answer_batch(1, ":1", AT(12001));
     CHECK_EQ_U64(hold->wake_at, AT(22000));
     rig_sleep(&rig, AT(12001), AT(25000)); /* one word, one renewal */
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     CHECK(hold->approval == HF_APPROVAL_PENDING);
     rig_sleep(&rig, AT(25000), AT(12000 + 29698));
     CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
@@ -945,11 +945,11 @@ TEST(needs_approval_a_word_that_was_not_asked_for_counts_for_nothing) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_client_approve(&rig.client, hold, AT(1));
     rig_sleep(&rig, AT(1), AT(12000));
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_client_approve(&rig.client, hold, AT(12000));
     rig_sleep(&rig, AT(12000), AT(13000));
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     rig_end(&rig, AT(50000));
 }
 
@@ -961,7 +961,7 @@ TEST(needs_approval_it_does_not_go_along_without_its_owners_word) {
     CHECK_EQ_U64(rig.client.approvals_asked, 2);
     hf_client_approve(&rig.client, first, AT(10001));
     rig_tick(&rig, AT(10001));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 a me 30000");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 a me 30000");
     rig_end(&rig, AT(50000));
 }
 
@@ -972,10 +972,10 @@ TEST(needs_approval_the_word_may_come_while_a_command_is_in_flight) {
     begin(&rig, HF_OP_CHECK, AT(10001));
     hf_client_approve(&rig.client, hold, AT(10002));
     rig_tick(&rig, AT(10002));
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     feed_calls(&rig, "-NOPERM no\r\n", AT(10003));
     rig_tick(&rig, AT(10003));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     rig_end(&rig, AT(50000));
 }
 
@@ -1021,7 +1021,7 @@ TEST(abandoned_when_lost_by_the_clock_it_is_left) {
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
         CHECK(!hf_client_is_quiet(&rig.client));
         rig_tick(&rig, AT(3001));
-        CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+        CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
         feed_renewer(":1\r\n", AT(3002));
         CHECK_EQ_INT(rig.client.holds.count, 0);
         CHECK(hf_client_is_quiet(&rig.client));
@@ -1082,7 +1082,7 @@ TEST(out_of_memory_a_confirmation_is_tried_again) {
         CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
         CHECK(hf_client_deadline(&rig.client) > AT(800));
         rig_sleep(&rig, AT(800), AT(1100));
-        CHECK_SAID(&rig, RENEWER, CONFIRM_K);
+        CHECK_SENT(&rig, RENEWER, CONFIRM_K);
         rig_end(&rig, AT(12000));
     }
     CHECK(nth > 4);
@@ -1122,7 +1122,7 @@ TEST(out_of_memory_leaving_is_tried_again) {
         failed = memerr_failed();
         memerr_fail(0);
         rig_sleep(&rig, AT(1), AT(1100));
-        CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+        CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
         rig_end(&rig, AT(12000));
     }
     CHECK(nth > 4);
@@ -1139,7 +1139,7 @@ TEST(needs_approval_not_renewed_without_the_owners_word) {
     rig_sleep(&rig, AT(1000) - 1, AT(2900));
     CHECK(hold->approval == HF_APPROVAL_PENDING);
     CHECK_EQ_U64(rig.client.approvals_asked, 1);
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     rig_sleep(&rig, AT(2900), AT(3000));
     CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
     CHECK_EQ_INT(hold->reason, HF_LOST_EXPIRED);
@@ -1152,14 +1152,14 @@ TEST(needs_approval_one_renewal_for_each_word) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_client_approve(&rig.client, hold, AT(500)); /* nobody asked */
     rig_sleep(&rig, AT(500), AT(1000));
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     hf_client_approve(&rig.client, hold, AT(1000));
     rig_sleep(&rig, AT(1000), AT(1001));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 3000");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 3000");
     answer_batch(1, ":1", AT(1002));
     rig_sleep(&rig, AT(1002), AT(2100));
     CHECK_EQ_U64(rig.client.approvals_asked, 2);
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     rig_end(&rig, AT(2100));
 }
 
@@ -1172,7 +1172,7 @@ TEST(needs_approval_a_grant_that_nobody_takes_is_not_confirmed) {
     hf_holds_wake_at(&rig.client.holds, hold, AT(600));
     rig_sleep(&rig, AT(0), AT(1999));
     CHECK(hold->approval == HF_APPROVAL_PENDING);
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     rig_sleep(&rig, AT(1999), AT(2000));
     CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
     rig_end(&rig, AT(2000));
@@ -1187,7 +1187,7 @@ TEST(needs_approval_batches_take_only_the_allowed) {
     CHECK_EQ_U64(rig.client.approvals_asked, 1);
     hf_client_approve(&rig.client, first, AT(1001));
     rig_sleep(&rig, AT(1001), AT(1002));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 3000");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 3000");
     rig_end(&rig, AT(1002));
 }
 
@@ -1215,7 +1215,7 @@ TEST(of_a_shared_owner_a_lost_grant_is_left_alone) {
     CHECK_OUTCOME(op, "lost");
     hf_op_end(op, AT(1));
     rig_tick(&rig, AT(1));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
     hf_session_closed(link_of(&rig, RENEWER), "reset", AT(2));
     rig_sleep(&rig, AT(2), AT(300)); /* it takes nothing from anybody if it is sent twice */
     CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "EVALSHA leave ", 14) == 0);
@@ -1255,9 +1255,9 @@ TEST(what_is_set_aside_is_tried_again_later) {
     const hf_hold *aside = hf_holds_first(&rig.client.holds);
     CHECK_EQ_U64(aside->wake_at, hf_lease_retry_at(AT(0), aside->valid_until));
     rig_sleep(&rig, AT(0), AT(999));
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     rig_sleep(&rig, AT(999), AT(1000));
-    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
     rig_end(&rig, AT(1001));
 }
 
@@ -1363,7 +1363,7 @@ TEST(of_a_shared_owner_a_lost_hold_with_its_mark_leaves_that) {
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_renewer_clean_up_grant(&rig.client, hold, AT(1));
     rig_tick(&rig, AT(1));
-    CHECK_SAID(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
+    CHECK_SENT(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
     rig_end(&rig, AT(2));
 }
 
@@ -1382,7 +1382,7 @@ TEST(of_a_shared_owner_the_mark_is_left_after_the_lease) {
         rig_tick(&rig, AT(100)); /* the lease ends before the leave is sent */
         CHECK_EQ_INT(rig.client.holds.count, granted);
         if (granted)
-            CHECK_SAID(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
+            CHECK_SENT(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
         else CHECK_SILENT(&rig);
         rig_end(&rig, AT(101));
     }
@@ -1411,7 +1411,7 @@ TEST(without_memory_a_leave_is_not_tried_again_at_once) {
     hf_client_tick(&rig.client, AT(1));
     CHECK(memerr_failed());
     memerr_fail(0);
-    CHECK_SAID(&rig, RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     CHECK(hold->wake_at > AT(1));
     rig_end(&rig, AT(2));
 }

@@ -635,7 +635,7 @@ static hf_op *acquire_in_sync(hf_time now) {
 TEST(an_acquire_counts_when_a_replica_has_it) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    CHECK_SAID(&rig, HF_LINK_CALLS, BRIEF_ASK_OF_K WAIT_ONE);
+    CHECK_SENT(&rig, HF_LINK_CALLS, BRIEF_ASK_OF_K WAIT_ONE);
     feed_calls(&rig, ACQUIRED, AT(1));
     CHECK_OUTCOME(op, "under way");
     feed_calls(&rig, ":1\r\n", AT(2));
@@ -654,7 +654,7 @@ TEST(an_acquire_that_no_replica_has_is_undone) {
     CHECK_EQ_INT(op->state, HF_ACQUIRE_DONE);
     CHECK(strstr(op->failure.text, "0 of 1 replicas confirmed the write within 0.1 s"));
     rig_tick(&rig, AT(100));
-    CHECK_SAID(&rig, HF_LINK_CALLS, LEAVE_OF_K("0", ""));
+    CHECK_SENT(&rig, HF_LINK_CALLS, LEAVE_OF_K("0", ""));
     rig_end(&rig, AT(101));
 }
 
@@ -681,7 +681,7 @@ TEST(a_program_that_is_not_known_takes_its_wait_along) {
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     output_of(link_of(&rig, HF_LINK_CALLS));
     feed_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(1));
-    CHECK_SAID(&rig, HF_LINK_CALLS, "EVAL acquire " K_AND_OWNER " 30000 1000" WAIT_ONE);
+    CHECK_SENT(&rig, HF_LINK_CALLS, "EVAL acquire " K_AND_OWNER " 30000 1000" WAIT_ONE);
     feed_calls(&rig, ":0\r\n", AT(2)); /* the first WAIT's */
     feed_calls(&rig, ACQUIRED, AT(3));
     CHECK_OUTCOME(op, "under way");
@@ -699,7 +699,7 @@ TEST(a_connection_lost_between_the_two_replies_repeats_both) {
         CHECK_OUTCOME(op, "under way");
         output_of(link_of(&rig, HF_LINK_CALLS));
         rig_sleep(&rig, AT(2), AT(30));
-        CHECK_SAID(&rig, HF_LINK_CALLS, BRIEF_ASK_OF_K WAIT_ONE);
+        CHECK_SENT(&rig, HF_LINK_CALLS, BRIEF_ASK_OF_K WAIT_ONE);
         feed_calls(&rig, ACQUIRED ":1\r\n", AT(31));
         CHECK_OUTCOME(op, "ok");
         rig_end(&rig, AT(32));
@@ -737,7 +737,7 @@ TEST(a_shared_owner_lets_go_of_what_no_replica_has) {
         if (replies < 1) feed_calls(&rig, ACQUIRED, AT(3));
         if (replies < 2) feed_calls(&rig, ":0\r\n", AT(4));
         rig_tick(&rig, AT(4));
-        CHECK_SAID(&rig, HF_LINK_CALLS, LEAVE_OF_K("0", "") "1");
+        CHECK_SENT(&rig, HF_LINK_CALLS, LEAVE_OF_K("0", "") "1");
         feed_calls(&rig, ":1\r\n", AT(5));
         CHECK(!hold_of(&rig));
         rig_end(&rig, AT(6));
@@ -755,7 +755,7 @@ TEST(a_granted_lock_is_confirmed_before_it_is_ours) {
     output_of(link_of(&rig, HF_LINK_CALLS));
     feed_message(&rig, GRANT("1", "78"), AT(4));
     CHECK_OUTCOME(op, "under way");
-    CHECK_SAID(&rig, HF_LINK_CALLS, ASK_OF_K("0", "0", MEMBER("1")) WAIT_ONE);
+    CHECK_SENT(&rig, HF_LINK_CALLS, ASK_OF_K("0", "0", MEMBER("1")) WAIT_ONE);
     feed_calls(&rig, "*3\r\n:1\r\n:79\r\n:0\r\n:1\r\n", AT(5));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(6));
@@ -765,12 +765,12 @@ TEST(a_renewal_counts_when_a_replica_has_it) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
-    CHECK_SAID(&rig, HF_LINK_RENEWER, "EVALSHA renew 1 k me 30000" WAIT_ONE);
+    CHECK_SENT(&rig, HF_LINK_RENEWER, "EVALSHA renew 1 k me 30000" WAIT_ONE);
     feed(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n:0\r\n", AT(10100));
     CHECK(hold_of(&rig)->at_risk);
     CHECK_EQ_U64(hold_of(&rig)->valid_until, hf_lease_end(AT(0), 30 * HF_SECOND));
     rig_sleep(&rig, AT(10100), AT(11200));
-    CHECK_SAID(&rig, HF_LINK_RENEWER, "EVALSHA renew 1 k me 30000" WAIT_ONE);
+    CHECK_SENT(&rig, HF_LINK_RENEWER, "EVALSHA renew 1 k me 30000" WAIT_ONE);
     feed(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n:1\r\n", AT(11200));
     CHECK(!hold_of(&rig)->at_risk);
     CHECK(hold_of(&rig)->valid_until > hf_lease_end(AT(10000), 30 * HF_SECOND));
@@ -796,7 +796,7 @@ TEST(an_extension_that_no_replica_has_does_not_count) {
     hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
     spec.lease = 60 * HF_SECOND;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
-    CHECK_SAID(
+    CHECK_SENT(
         &rig, HF_LINK_CALLS,
         "EVALSHA extend 2 k holdfast_queue:{k} me 60000   redisson_lock__channel:{k}" WAIT_ONE);
     feed_calls(&rig, ":1\r\n:0\r\n", AT(1100));
@@ -1170,7 +1170,7 @@ TEST(a_check_needs_no_replica) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(1000));
-    CHECK_SAID(&rig, HF_LINK_CALLS, "EVALSHA extend 2 k holdfast_queue:{k} me 0  ");
+    CHECK_SENT(&rig, HF_LINK_CALLS, "EVALSHA extend 2 k holdfast_queue:{k} me 0  ");
     feed_calls(&rig, ":1\r\n", AT(1001));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(1002));

@@ -977,7 +977,7 @@ TEST(an_error_that_lasts_is_told) {
 /* ---- programs ---- */
 
 TEST(an_unknown_program_goes_out_with_its_text) {
-    static char want[SAID_SIZE];
+    static char want[SENT_SIZE];
     const hf_program *program = hf_kind_program(&hf_kind_lock, HF_VERB_INFO);
     struct call one, two;
     start_open();
