@@ -414,8 +414,7 @@ static int with_own_entry(lua_State *L, void (*act)(hf_lua_lock *, taken *)) {
     for (size_t i = 0; i < lock->taken_count; i++) {
         taken *entry = &lock->taken[i];
         bool own = entry->count > 0 && hf_slice_equal(hf_hold_caller(entry->stake.hold), caller);
-        if (own && hf_view_of(entry->stake.hold).state == HF_HOLD_HELD)
-            act(lock, entry);
+        if (own && hf_view_of(entry->stake.hold).state == HF_HOLD_HELD) act(lock, entry);
     }
     hf_driver_wake(lock->driver);
     hf_driver_leave(lock->driver);
