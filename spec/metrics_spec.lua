@@ -358,6 +358,41 @@ describe("a client's work", function()
       assert.same({ "acquired", "released" }, list)
     end)
 
+    it("tells each lock of a multi lock its own, and counts it in its own class", function()
+      local heard = {}
+      local function lock(name, more)
+        return client:lock(name .. more, { class = name, on_event = function(event)
+          heard[#heard + 1] = ("%s %s %s"):format(name, event.event, event.key)
+        end })
+      end
+      local both = holdfast.multi_lock { lock("a", 1), lock("b", 1) }
+      assert(both:acquire())
+      both:release()
+      assert(both:acquire())
+      server:cli("DEL", "b1")
+      both:check()
+      both:release()
+      table.sort(heard)
+      assert.same({
+        "a acquired a1", "a acquired a1", "a released a1", "a released a1",
+        "b acquired b1", "b acquired b1", "b lost b1", "b released b1",
+      }, heard)
+      for _, name in ipairs { "a", "b" } do assert.equal(2, class_of(name).outcomes.acquired) end
+      assert.same({ 1, 1 }, { class_of("b").releases, class_of("b").lost.deleted })
+    end)
+
+    it("tells a listener of all locks that are taken in one step", function()
+      local count, monitor = 0, server:monitor()
+      local both = client:multi_lock({ "a", "b" }, {
+        class = "seen", on_event = function() count = count + 1 end,
+      })
+      assert(both:acquire())
+      assert(both:release())
+      assert.equal(4, count)
+      assert.equal(2, monitor:count("EVALSHA"))
+      monitor:close()
+    end)
+
     it("tells those of a guard, of a template, of a latch and of a plain semaphore", function()
       local list
       local function given()

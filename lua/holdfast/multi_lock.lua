@@ -103,8 +103,8 @@ local function home(lock)
   return core.client.group(raw.data(lock).client, raw.key(lock))
 end
 
--- One client and one place, one kind of lock, no owner that other processes may share: a single
--- step serves all.
+-- One client and one place, one kind of lock, one class and listener, no owner that other processes
+-- may share: a single step serves all.
 local function are_alike(locks)
   local first, first_home = raw.data(locks[1]), home(locks[1])
   if first.owner or first.quorum then return false end
@@ -113,6 +113,7 @@ local function are_alike(locks)
     local same = data.client == first.client and not data.owner and data.lease == first.lease
       and data.max_hold == first.max_hold and data.renewed == first.renewed
       and data.token_ttl == first.token_ttl
+      and data.class == first.class and data.observer == first.observer
     if not same or home(lock) ~= first_home then return false end
     if core.kinds[data.kind].stepwise then return false end
   end
