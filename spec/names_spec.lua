@@ -1,6 +1,7 @@
 -- Who a client is: told to the servers while it holds or waits, and shown by lock:info.
 
 local holdfast = require "holdfast"
+local names_of_clients = require "holdfast.names"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local sys = require "spec.support.sys"
@@ -60,6 +61,37 @@ describe("a client's name", function()
     part = hold(client:mutex("a_1"))
     message = select(2, waiter:one_by_one({ wait = 0.05 }):execute("a", 1, error))
     assert.matches("one_by_one: type=a id=1: already running, " .. part, message, 1, true)
+    waiter:close()
+  end)
+
+  it("is in no event but that of the wait that asked, and is forgotten with it", function()
+    local heard, waiter = {}, holdfast.new(server:url())
+    local heeded = waiter:lock("k", { on_event = function(event) heard[#heard + 1] = event end })
+    kept = {}
+    hold(client:lock("k"))
+    assert.is_nil(waiter:lock("k"):acquire(0.01)) -- without a listener
+    assert.is_nil(heeded:try_acquire())
+    assert.is_nil(heeded:acquire(0.01))
+    assert.is_nil(heeded:try_acquire())
+    local named = {}
+    for i, event in ipairs(heard) do named[i] = event.event .. " " .. (event.name or "nobody") end
+    assert.same({ "busy nobody", "busy billing", "busy nobody" }, named)
+
+    local of, left = names_of_clients.of, setmetatable({}, { __mode = "k" })
+    finally(function() names_of_clients.of = of end)
+    function names_of_clients.of(...)
+      local who = of(...)
+      left[assert(who)] = true
+      return who
+    end
+    for i = 1, 20 do
+      kept[#kept + 1] = assert(client:lock("k" .. i):acquire())
+      assert.is_nil(waiter:lock("k" .. i):acquire(0.001))
+    end
+    for _ = 1, 3 do collectgarbage() end
+    local count = 0
+    for _ in pairs(left) do count = count + 1 end
+    assert.is_true(count < 5, count)
     waiter:close()
   end)
 

@@ -25,8 +25,6 @@ local numbers, listeners = shared.numbers, shared.listeners -- a lock's listener
 local failed = setmetatable({}, { __mode = "k" }) -- listeners whose error was reported
 local installed = false
 
-local holders = setmetatable({}, { __mode = "k" }) -- client -> key -> who has it, of a busy event
-
 events.heeded = false -- there has been an on_event, or an on_lost
 
 local function warn(message)
@@ -51,27 +49,25 @@ local function copy(event)
   return own
 end
 
--- For the event of a wait that has just failed. `who`: { host, pid, name }
-function events.name_holder(client, key, who)
-  if not clients[client] or not who then return end
-  holders[client] = holders[client] or {}
-  holders[client][key] = who
+-- Names the holder in the last event that says the acquire has found the lock taken.
+local function add_holder(list, acquire)
+  for i = #list, 1, -1 do
+    local event, who = list[i], acquire.who
+    if event.event == "busy" and event.key == acquire.key and event.owner == acquire.owner then
+      event.host, event.pid, event.name = who.host, who.pid, who.name
+      return
+    end
+  end
 end
 
-local function add_holder(client, event)
-  local of = event.event == "busy" and holders[client]
-  local who = of and of[event.key]
-  if not who then return end
-  of[event.key] = nil
-  event.host, event.pid, event.name = who.host, who.pid, who.name
-end
-
-local function gather(add)
+-- `acquire`: one that has just failed, of events.name_holder; nil: none
+local function gather(add, acquire)
   for client, listener in pairs(clients) do
-    for _, event in ipairs(core.client.events(client) or {}) do
+    local list = core.client.events(client) or {}
+    if acquire and acquire.client == client then add_holder(list, acquire) end
+    for _, event in ipairs(list) do
       local of_lock = listeners[event.observer]
       event.observer = nil
-      add_holder(client, event)
       if of_lock then add { of_lock, copy(event) } end
       if listener ~= true then add { listener, event } end
     end
@@ -80,6 +76,14 @@ local function gather(add)
 end
 
 local notices = notifier.new(gather, call)
+
+-- For the event of a wait for the lock that has just failed, if nobody has been told of it yet.
+-- `who`: { host, pid, name }
+function events.name_holder(lock, who)
+  if not installed or not who then return end
+  local client, key = core.lock.data(lock).client, core.lock.key(lock)
+  gather(notices.add, { client = client, key = key, owner = driver.lock.owner(lock), who = who })
+end
 
 -- Calls the listeners for what has happened.
 function events.notify()

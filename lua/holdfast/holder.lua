@@ -81,7 +81,7 @@ function driver.lock.acquire(lock, wait)
   if not is_asked or not driver.can_wait(lock) then return nil, message, code end
   local who
   message, who = holder.describe(lock, message, wait)
-  events.name_holder(data.client, core.lock.key(lock), who)
+  events.name_holder(lock, who)
   return nil, message, code
 end
 
