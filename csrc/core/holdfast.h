@@ -335,7 +335,8 @@ const char *hf_client_uuid(const hf_client *client);
 /* Returns the tenant of its configuration. */
 const char *hf_client_tenant(const hf_client *client);
 
-/* Returns how messages name its server, or the first one of several. */
+/* Returns how messages name its server, or the first one of several. It changes as the Sentinels
+ * name another master: copy it before hf_driver_leave. */
 const char *hf_client_label(const hf_client *client);
 
 /* From now on the client publishes this text, "host pid[ name]", while it holds or waits. It keeps

@@ -423,9 +423,24 @@ static int l_data(lua_State *L) {
     return 1;
 }
 
+typedef struct label {
+    char text[sizeof((hf_server *)0)->label];
+} label;
+
+/* Returns how messages name the server now: it changes, also in the watchdog's thread, as the
+ * Sentinels name another master. */
+static label label_of(hf_driver *driver) {
+    label copy;
+    hf_driver_enter(driver);
+    snprintf(copy.text, sizeof copy.text, "%s", hf_client_label(driver->client));
+    hf_driver_leave(driver);
+    return copy;
+}
+
 /* server(client) -> how messages name its server */
 static int l_server(lua_State *L) {
-    lua_pushstring(L, hf_client_label(hf_check_driver(L, 1)->client));
+    label server = label_of(hf_check_driver(L, 1));
+    lua_pushstring(L, server.text);
     return 1;
 }
 
@@ -520,12 +535,13 @@ static int l_group(lua_State *L) {
 }
 
 static int l_tostring(lua_State *L) {
-    hf_lua_client *client = check_client(L);
-    hf_driver *driver = client->driver;
-    if (!driver) lua_pushfstring(L, "%s: (closed)", hf_client_type);
-    else
-        lua_pushfstring(L, "%s: %s%s", hf_client_type, hf_client_label(driver->client),
-                        driver->closed ? " (closed)" : "");
+    hf_driver *driver = check_client(L)->driver;
+    if (!driver) {
+        lua_pushfstring(L, "%s: (closed)", hf_client_type);
+        return 1;
+    }
+    label server = label_of(driver);
+    lua_pushfstring(L, "%s: %s%s", hf_client_type, server.text, driver->closed ? " (closed)" : "");
     return 1;
 }
 

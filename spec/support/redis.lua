@@ -25,10 +25,9 @@ local redis = {
 -- The major version of the servers that are started; Valkey began as Redis 7.2.
 function redis.major()
   if not redis.known_major then
-    local pipe = assert(io.popen(("'%s' --version"):format(PROGRAM)))
-    local text = pipe:read("*a")
-    pipe:close()
-    redis.known_major = tonumber((assert(text:match("v=(%d+)"), text)))
+    local child = process.start { PROGRAM, "--version", env = { LD_PRELOAD = false } }
+    child:wait(START_TIMEOUT)
+    redis.known_major = tonumber((assert(child:output():match("v=(%d+)"), child:output())))
   end
   return redis.known_major
 end

@@ -52,10 +52,15 @@ fixed_addresses() {
     if setarch "$(uname -m)" -R true 2>/dev/null; then echo setarch "$(uname -m)" -R; fi
 }
 
+tsan_spec() { # tsan_spec NAME FILES
+    suite "$1" busted with "files=$2" "HOLDFAST_BUILD=./build/tsan" "LD_PRELOAD=$(runtime tsan)" \
+        "TSAN_OPTIONS=exitcode=66 die_after_fork=0" -- run_busted $(fixed_addresses) lua5.4
+}
+
 tsan() {
     suite tsan-build one build build/tsan "SANITIZE=-fsanitize=thread" "CFLAGS=-O1 -g" "FLAVOURS=lua5.4 luajit"
-    suite tsan-spec busted with "files=$SLOW_SPECS" "HOLDFAST_BUILD=./build/tsan" "LD_PRELOAD=$(runtime tsan)" \
-        "TSAN_OPTIONS=exitcode=66 die_after_fork=0" -- run_busted $(fixed_addresses) lua5.4
+    tsan_spec tsan-spec "$SLOW_SPECS"
+    tsan_spec tsan-failover "--filter=named.after.it spec/sentinel_spec.lua"
 }
 
 valgrind_suites() {
