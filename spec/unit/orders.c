@@ -225,7 +225,8 @@ static void watch_for_aborts(void) {
  * would copy that. Locals stay on the stacks of the threads: what newer compilers put beside them
  * is gone with the first change. */
 #ifdef __SANITIZE_ADDRESS__
-const char *__asan_default_options(void);
+/* Visible: the sanitizer's library looks for it. */
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
 
 const char *__asan_default_options(void) {
     return "quarantine_size_mb=4:detect_stack_use_after_return=0";
