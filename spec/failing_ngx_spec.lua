@@ -8,7 +8,6 @@ local redis = require "spec.support.redis"
 
 if not nginx.is_there() then return end
 
-
 local IS_LONG = os.getenv("HOLDFAST_FAILING_NGX") -- the last of the calls that are the first to fail
 local MOST = tonumber(IS_LONG) or 1
 local PATIENCE = 10 -- seconds in which callers have to return, and the client has to work again

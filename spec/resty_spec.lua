@@ -9,7 +9,6 @@ local sentinel = require "spec.support.sentinel"
 
 if not nginx.is_there() then return end
 
-
 local INIT = [[
   lua_shared_dict counters 1m;
   init_by_lua_block {
