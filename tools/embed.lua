@@ -11,7 +11,7 @@
 --   lua5.4 tools/embed.lua --unpack FILE DIR
 --                                        write what --sent wrote when the file was packed
 --
--- "layout.lua", "holding.lua", "next.lua", "hearers.lua", "releases.lua" and others stand for
+-- "layout.lua", "holding.lua", "next.lua", "listeners.lua", "releases.lua" and others stand for
 -- files that depend on the variant of a program: see VARIANTS. A variant that would be no other
 -- program is not made.
 --
@@ -57,16 +57,16 @@ end
 local VARIANTS = {
   { prefix = "", ["layout.lua"] = "hash.lua", ["holding.lua"] = "hash_holding.lua",
     ["next.lua"] = "hash_next.lua", ["taking.lua"] = "hash_taking.lua",
-    ["removing.lua"] = "hash_removing.lua", ["heard.lua"] = "plain_heard.lua",
-    ["hearers.lua"] = "plain.lua", ["releases.lua"] = "plain.lua" },
+    ["removing.lua"] = "hash_removing.lua", ["receivers.lua"] = "plain_receivers.lua",
+    ["listeners.lua"] = "plain.lua", ["releases.lua"] = "plain.lua" },
   { prefix = "mutex_", ["layout.lua"] = "string.lua", ["holding.lua"] = "string_holding.lua",
     ["next.lua"] = "string_next.lua", ["taking.lua"] = "string_taking.lua",
-    ["removing.lua"] = "string_removing.lua", ["heard.lua"] = "silent_heard.lua",
-    ["hearers.lua"] = "string_silent.lua", ["releases.lua"] = "plain.lua" },
+    ["removing.lua"] = "string_removing.lua", ["receivers.lua"] = "silent_receivers.lua",
+    ["listeners.lua"] = "string_silent.lua", ["releases.lua"] = "plain.lua" },
   { prefix = "sharded_", ["layout.lua"] = "hash.lua", ["holding.lua"] = "hash_holding.lua",
     ["next.lua"] = "hash_next.lua", ["taking.lua"] = "hash_taking.lua",
-    ["removing.lua"] = "hash_removing.lua", ["heard.lua"] = "sharded_heard.lua",
-    ["hearers.lua"] = "sharded.lua", ["releases.lua"] = "sharded.lua" },
+    ["removing.lua"] = "hash_removing.lua", ["receivers.lua"] = "sharded_receivers.lua",
+    ["listeners.lua"] = "sharded.lua", ["releases.lua"] = "sharded.lua" },
 }
 
 -- → { include = "file.lua" } and { name = "file_1", lines = {…} } in turn: a file is cut at its includes.

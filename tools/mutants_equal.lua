@@ -22,8 +22,8 @@ return {
     .. "if redis.call('PTTL', lock) <= tonumber(ms) then redis.call('PEXPIRE', lock, ms) end"] = SAME_TTL,
   ["queue.lua operator: if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end => "
     .. "if #gone >= 0 then redis.call('ZREM', QUEUE, unpack(gone)) end"] = "the missed grant is always among them",
-  ["members.lua word: if not KINDS:find(kind, 1, true) then tell(member, 'recheck', number) return true end => "
-    .. "if not KINDS:find(kind, 1, false) then tell(member, 'recheck', number) return true end"]
+  ["members.lua word: if not KINDS:find(kind, 1, true) then send(member, 'recheck', number) return true end => "
+    .. "if not KINDS:find(kind, 1, false) then send(member, 'recheck', number) return true end"]
     = "a letter is the same as a pattern",
   ["queue.lua operator: if #members < from then => if #members <= from then"] = IN_PAIRS,
   ["record.lua operator: if not score or score >= 0 then return nil end => "
@@ -322,8 +322,8 @@ return {
     .. "old then redis.call('LREM', QUEUE, at and 0 or -1, owner) end"] = "an owner stands there once",
   ["fair_queue.lua operator: if at and old and new < old then lower_behind(at, old, new) end => if at and old "
     .. "and new <= old then lower_behind(at, old, new) end"] = "lower by 0 is the same",
-  ["rw_queue.lua order of calls: tell_waiter(first_living(), 'turn', LOOK_MS) announce(RELEASES, text) => "
-    .. "announce(RELEASES, text) tell_waiter(first_living(), 'turn', LOOK_MS)"] = ONE_SCRIPT,
+  ["rw_queue.lua order of calls: notify(first_living(), 'turn', RECHECK_MS) announce(RELEASES, text) => "
+    .. "announce(RELEASES, text) notify(first_living(), 'turn', RECHECK_MS)"] = ONE_SCRIPT,
   ["holds.c order of calls: sift_up(holds, hold, hold->heap_index); sift_down(holds, hold, hold->heap_index); => "
     .. "sift_down(holds, hold, hold->heap_index); sift_up(holds, hold, hold->heap_index);"]
     = "a hold moves up or down, never both",
@@ -603,16 +603,16 @@ return {
   ["rw_leave.lua constant: local left = mode and yield_ms() or not mode and foreign_ms(YIELD_MS) or "
     .. "0 => local left = mode and yield_ms() or not mode and foreign_ms(YIELD_MS) or 1"]
     = "a number is true",
-  ["rw_leave.lua operator: if mode and first_in_line() then tell_first_of_foreign() end => "
-    .. "if mode or first_in_line() then tell_first_of_foreign() end"]
+  ["rw_leave.lua operator: if mode and first_in_line() then notify_first_of_foreign() end => "
+    .. "if mode or first_in_line() then notify_first_of_foreign() end"]
     = "a free lock has no holder of Redisson, and nobody is told where nobody waits",
   ["rw_queue.lua constant: if #readers > 0 then => if #readers > 1 then"]
     = IN_PAIRS,
   ["rw_queue.lua order of calls: redis.call('HSET', LOCK, 'mode', 'read') announce(RELEASES, '1') "
     .. "=> announce(RELEASES, '1') redis.call('HSET', LOCK, 'mode', 'read')"]
     = ONE_SCRIPT,
-  ["rw_queue.lua order of calls: redis.call('ZADD', QUEUE, 0, member) tell(member, "
-    .. "'grant', kind, number, place_of(place), token, GRANT_MS, LOCK) => tell(member, "
+  ["rw_queue.lua order of calls: redis.call('ZADD', QUEUE, 0, member) send(member, "
+    .. "'grant', kind, number, place_of(place), token, GRANT_MS, LOCK) => send(member, "
     .. "'grant', kind, number, place_of(place), token, GRANT_MS, LOCK) redis.call('ZADD', "
     .. "QUEUE, 0, member)"]
     = ONE_SCRIPT,

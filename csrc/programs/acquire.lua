@@ -7,7 +7,7 @@ local PRINT = nil
 --#include "ranges.lua"
 --#include "fresh.lua"
 --#include "holding.lua"
---#include "hearers.lua"
+--#include "listeners.lua"
 --#include "javas.lua"
 --#include "placing.lua"
 --#include "acquiring.lua"

@@ -23,7 +23,7 @@
 --                             has it
 local LEASE, TOKEN_TTL = ARGV[3], ARGV[4]
 
-local function look_at(i)
+local function select_lock(i)
   LOCK, COUNTER, QUEUE, RELEASES = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i]
   OWNER = ARGV[2 * i + 3]
   return tonumber(ARGV[2 * i + 4])
@@ -51,15 +51,15 @@ local function refusal(i, from)
 end
 
 for i = 1, #KEYS / 4 do
-  local refused = refusal(i, look_at(i))
+  local refused = refusal(i, select_lock(i))
   if refused then return refused end
 end
 local reply = { 1 }
 for i = 1, #KEYS / 4 do -- what can fail comes before the first hold
-  reply[i + 1] = look_at(i) == 0 and next_token(TOKEN_TTL) or 0
+  reply[i + 1] = select_lock(i) == 0 and next_token(TOKEN_TTL) or 0
 end
 for i = 1, #KEYS / 4 do
-  local from = look_at(i)
+  local from = select_lock(i)
   set_holds(LOCK, OWNER, from + 1, LEASE)
 end
 return reply

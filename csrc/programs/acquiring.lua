@@ -21,9 +21,9 @@
 -- { 0, ttl ms, ahead, foreign, place, overdue ms }
 --                                busy, a TTL of -1: without end; `ahead` waiters come first;
 --                                foreign 1: the holder will not hand over; 2: it keeps the lock,
---                                and its client does not hear that others want it; the waiter
+--                                and its client does not listen for wishes; the waiter
 --                                stands at `place`, "": in no queue; overdue: when the first waiter
---                                is passed over unless it looks; only where waiters check it
+--                                is passed over unless it asks again; only where waiters check it
 -- { 2, count }                   another process of this shared owner holds it
 -- { -1 } { -2 }                  from > 0 but the hold is gone: the key is gone, another owner has
 --                                it
@@ -41,8 +41,8 @@ local function token_of_hold()
   return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)
 end
 
--- Tells the client of this owner, which keeps the lock, that others want it. → whether it hears it
-local function tell_wish(owner)
+-- The client of this owner keeps the lock: tells it that others want it. → whether it listens
+local function send_wish(owner)
   return redis.pcall('PUBLISH', 'holdfast_grant:' .. owner:sub(1, 36), '1 wish ' .. owner:sub(38))
     ~= 0
 end
@@ -51,7 +51,7 @@ local function take(others)
   local token, last = token_of_hold()
   set_holds(LOCK, OWNER, FROM + 1 + others, LEASE, PRINT)
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
-  if FROM == 0 and keeps(OWNER) and redis.call('ZCARD', QUEUE) > 0 then tell_wish(OWNER) end
+  if FROM == 0 and keeps(OWNER) and redis.call('ZCARD', QUEUE) > 0 then send_wish(OWNER) end
   return { 1, token, others, FLOOR and server_us() or last and 0, last }
 end
 
@@ -62,9 +62,9 @@ end
 -- A client that knows no queue has the lock: those that poll get turns from now on.
 local function note_foreign()
   local was, now = record_in(first_members()), now_ms()
-  local noted = was and was.turns == 0 and was.unused == 0 and not was.heard
+  local noted = was and was.turns == 0 and was.unused == 0 and not was.listeners
   if noted and was.till <= now then return end
-  write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)
+  write_record(was, 0, 0, false, 0, was and was.listeners and math.min(now, was.began) or now)
 end
 
 --#include "queueing.lua"
@@ -74,11 +74,11 @@ local function busy(ttl_ms, foreign, holder)
   local ahead, overdue_ms = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil
   local kept = holder and not foreign and keeps(holder)
   if foreign or kept then
-    ahead, overdue_ms = look(place, ahead, nil, kept and 2)
+    ahead, overdue_ms = check_ahead(place, ahead, nil, kept and 2)
   elseif stood then
     redis.call('PEXPIRE', QUEUE, QUEUE_MS)
   end
-  local deaf = kept and ahead == 0 and not tell_wish(holder)
+  local deaf = kept and ahead == 0 and not send_wish(holder)
   return { 0, ttl_ms, ahead, foreign and 1 or deaf and 2 or 0, place, overdue_ms }
 end
 

@@ -43,28 +43,29 @@ enum hf_segment_id {
     HASH_NEXT_3, HASH_NEXT_5, HASH_REMOVING_1, HASH_TAKING_1, HEAD_1, HEAD_3, HEAD_5, INFO_5,
     IS_QUEUE_1, JAVAS_1, KEYS_1, LAST_PLACE_1, LATCH_3, LATCH_5, LATCH_7, LATCH_DELETE_2,
     LATCH_DOWN_2, LATCH_SET_2, LEAVE_15, LOCK_PROBE_1, MEMBER_1, MEMBERS_1, MEMBERS_4, NOTE_1,
-    NOW_1, ONLY_LOCK_1, OURS_1, PARTS_1, PASSING_OVER_1, PASSING_OVER_3, PERMIT_ACQUIRE_13,
-    PERMIT_ACQUIRE_18, PERMIT_ACQUIRE_21, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_7, PERMIT_EXTEND_4,
-    PERMIT_EXTEND_7, PERMIT_GRANTING_1, PERMIT_ID_1, PERMIT_INFO_2, PERMIT_INFO_5, PERMIT_LEAVE_14,
-    PERMIT_PASSING_6, PERMIT_QUEUE_1, PERMIT_QUEUE_4, PERMIT_RELEASE_11, PERMIT_RELEASE_16,
-    PERMIT_RELEASE_20, PERMIT_RELEASE_5, PERMIT_RELEASE_8, PERMIT_RENEW_4, PERMIT_SET_12,
-    PERMITS_1, PLACING_1, PLAIN_1, PLAIN_HEARD_1, POOL_3, POOL_CHANGES_1, POOL_CHANGES_3,
-    POOL_FOREIGN_1, QUEUE_1, QUEUE_7, QUEUEING_4, RAISE_1, RANGES_3, RECORD_1, RECORD_3,
-    RECORDED_NEXT_4, RELEASE_1, RELEASE_14, RELEASE_17, RELEASE_19, RELEASE_24, RELEASE_3,
-    RELEASE_5, RELEASE_7, RELEASE_9, RELEASE_ALL_11, RENEW_2, RUNS_1, RW_1, RW_ACQUIRE_10,
-    RW_ACQUIRE_16, RW_ACQUIRE_3, RW_ACQUIRE_8, RW_EXTEND_2, RW_EXTEND_5, RW_FORCE_12, RW_HEAD_1,
-    RW_INFO_4, RW_LEAVE_13, RW_LEAVING_1, RW_QUEUE_1, RW_QUEUE_5, RW_RELEASE_13, RW_RELEASE_3,
-    RW_RENEW_2, RW_SETTLING_3, RW_TOKEN_1, SEMAPHORE_1, SEMAPHORE_3, SEMAPHORE_ACQUIRE_2,
-    SEMAPHORE_DELETE_2, SEMAPHORE_DRAIN_2, SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2,
-    SEMAPHORE_RELEASE_2, SEMAPHORE_SET_2, SETTLING_1, SHARDED_1, SHARDED_HEARD_1, SHORTENED_1,
-    SILENT_HEARD_1, STRING_1, STRING_HOLDING_1, STRING_NEXT_3, STRING_REMOVING_1, STRING_SILENT_1,
-    STRING_TAKING_1, TELLING_1, TOKEN_1, TOKEN_3, WAIT_1, WHOLE_NUMBER_1
+    NOTIFYING_1, NOW_1, ONLY_LOCK_1, OURS_1, PARSE_1, PASSING_OVER_1, PASSING_OVER_3,
+    PERMIT_ACQUIRE_13, PERMIT_ACQUIRE_18, PERMIT_ACQUIRE_21, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_7,
+    PERMIT_EXTEND_4, PERMIT_EXTEND_7, PERMIT_GRANTING_1, PERMIT_ID_1, PERMIT_INFO_2, PERMIT_INFO_5,
+    PERMIT_LEAVE_14, PERMIT_PASSING_6, PERMIT_QUEUE_1, PERMIT_QUEUE_4, PERMIT_RELEASE_11,
+    PERMIT_RELEASE_16, PERMIT_RELEASE_20, PERMIT_RELEASE_5, PERMIT_RELEASE_8, PERMIT_RENEW_4,
+    PERMIT_SET_12, PERMITS_1, PLACING_1, PLAIN_1, PLAIN_RECEIVERS_1, POOL_3, POOL_CHANGES_1,
+    POOL_CHANGES_3, POOL_FOREIGN_1, QUEUE_1, QUEUE_7, QUEUEING_4, RAISE_1, RANGES_3, RECORD_1,
+    RECORD_3, RECORDED_NEXT_4, RELEASE_1, RELEASE_14, RELEASE_17, RELEASE_19, RELEASE_24,
+    RELEASE_3, RELEASE_5, RELEASE_7, RELEASE_9, RELEASE_ALL_11, RENEW_2, RUNS_1, RW_1,
+    RW_ACQUIRE_10, RW_ACQUIRE_16, RW_ACQUIRE_3, RW_ACQUIRE_8, RW_EXTEND_2, RW_EXTEND_5,
+    RW_FORCE_12, RW_HEAD_1, RW_INFO_4, RW_LEAVE_13, RW_LEAVING_1, RW_QUEUE_1, RW_QUEUE_5,
+    RW_RELEASE_13, RW_RELEASE_3, RW_RENEW_2, RW_SETTLING_3, RW_TOKEN_1, SEMAPHORE_1, SEMAPHORE_3,
+    SEMAPHORE_ACQUIRE_2, SEMAPHORE_DELETE_2, SEMAPHORE_DRAIN_2, SEMAPHORE_GIVING_4,
+    SEMAPHORE_LEAVE_2, SEMAPHORE_RELEASE_2, SEMAPHORE_SET_2, SETTLING_1, SHARDED_1,
+    SHARDED_RECEIVERS_1, SHORTENED_1, SILENT_RECEIVERS_1, STRING_1, STRING_HOLDING_1,
+    STRING_NEXT_3, STRING_REMOVING_1, STRING_SILENT_1, STRING_TAKING_1, TOKEN_1, TOKEN_3, WAIT_1,
+    WHOLE_NUMBER_1
 };
 
 static const char *const hf_segment_table[] = {
     [ACQUIRE_6] = "local PRINT = nil\n",
     [ACQUIRE_ALL_12] = "local LEASE, TOKEN_TTL = ARGV[3], ARGV[4]\n"
-    "local function look_at(i)\n"
+    "local function select_lock(i)\n"
     "LOCK, COUNTER, QUEUE, RELEASES = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i]\n"
     "OWNER = ARGV[2 * i + 3]\n"
     "return tonumber(ARGV[2 * i + 4])\n"
@@ -87,15 +88,15 @@ static const char *const hf_segment_table[] = {
     "return { 0, i, redis.call('PTTL', LOCK) }\n"
     "end\n"
     "for i = 1, #KEYS / 4 do\n"
-    "local refused = refusal(i, look_at(i))\n"
+    "local refused = refusal(i, select_lock(i))\n"
     "if refused then return refused end\n"
     "end\n"
     "local reply = { 1 }\n"
     "for i = 1, #KEYS / 4 do -- what can fail comes before the first hold\n"
-    "reply[i + 1] = look_at(i) == 0 and next_token(TOKEN_TTL) or 0\n"
+    "reply[i + 1] = select_lock(i) == 0 and next_token(TOKEN_TTL) or 0\n"
     "end\n"
     "for i = 1, #KEYS / 4 do\n"
-    "local from = look_at(i)\n"
+    "local from = select_lock(i)\n"
     "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
     "end\n"
     "return reply\n",
@@ -106,7 +107,7 @@ static const char *const hf_segment_table[] = {
     "if not SHARED or TOKEN_TTL == '0' then return 0 end\n"
     "return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)\n"
     "end\n"
-    "local function tell_wish(owner)\n"
+    "local function send_wish(owner)\n"
     "return redis.pcall('PUBLISH', 'holdfast_grant:' .. owner:sub(1, 36), '1 wish ' .. owner:sub(38))\n"
     "~= 0\n"
     "end\n"
@@ -114,7 +115,7 @@ static const char *const hf_segment_table[] = {
     "local token, last = token_of_hold()\n"
     "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE, PRINT)\n"
     "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
-    "if FROM == 0 and keeps(OWNER) and redis.call('ZCARD', QUEUE) > 0 then tell_wish(OWNER) end\n"
+    "if FROM == 0 and keeps(OWNER) and redis.call('ZCARD', QUEUE) > 0 then send_wish(OWNER) end\n"
     "return { 1, token, others, FLOOR and server_us() or last and 0, last }\n"
     "end\n"
     "local function granted()\n"
@@ -122,9 +123,9 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local function note_foreign()\n"
     "local was, now = record_in(first_members()), now_ms()\n"
-    "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+    "local noted = was and was.turns == 0 and was.unused == 0 and not was.listeners\n"
     "if noted and was.till <= now then return end\n"
-    "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
+    "write_record(was, 0, 0, false, 0, was and was.listeners and math.min(now, was.began) or now)\n"
     "end\n",
     [ACQUIRING_3] = "local function busy(ttl_ms, foreign, holder)\n"
     "if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end\n"
@@ -132,11 +133,11 @@ static const char *const hf_segment_table[] = {
     "local ahead, overdue_ms = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil\n"
     "local kept = holder and not foreign and keeps(holder)\n"
     "if foreign or kept then\n"
-    "ahead, overdue_ms = look(place, ahead, nil, kept and 2)\n"
+    "ahead, overdue_ms = check_ahead(place, ahead, nil, kept and 2)\n"
     "elseif stood then\n"
     "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
     "end\n"
-    "local deaf = kept and ahead == 0 and not tell_wish(holder)\n"
+    "local deaf = kept and ahead == 0 and not send_wish(holder)\n"
     "return { 0, ttl_ms, ahead, foreign and 1 or deaf and 2 or 0, place, overdue_ms }\n"
     "end\n"
     "local lock_ms = redis.call('PTTL', LOCK)\n"
@@ -212,14 +213,14 @@ static const char *const hf_segment_table[] = {
     [CLOCK_TOKEN_1] = "local lasts = last and last < token and last % 8 == 0 and last >= token - token % (ttl_ms * 15.625)\n",
     [COMPLETE_11] = "local KEEP, PRINT, RESULT = ARGV[3], ARGV[4], ARGV[5]\n",
     [COMPLETE_13] = "if not holds_of(LOCK, OWNER) then\n"
-    "if redis.call('HGET', LOCK, 'by') == OWNER then return is_queue() and tell_done() and 3 or 1 end\n"
+    "if redis.call('HGET', LOCK, 'by') == OWNER then return is_queue() and notify_done() and 3 or 1 end\n"
     "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
     "end\n"
     "if KEEP == '0' then return pass_on() end\n"
     "redis.call('DEL', LOCK)\n"
     "redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT, 'by', OWNER)\n"
     "redis.call('PEXPIRE', LOCK, KEEP)\n"
-    "return is_queue() and tell_done() and 3 or 1\n",
+    "return is_queue() and notify_done() and 3 or 1\n",
     [DEAF_1] = "local function is_deaf(asked)\n"
     "local channel = 'holdfast_grant:' .. asked:sub(1, 36)\n"
     "return #asked > 36 and redis.pcall('PUBSUB', 'NUMSUB', channel)[2] == 0\n"
@@ -252,10 +253,10 @@ static const char *const hf_segment_table[] = {
     "local shorter = not stays and ttl_ms > tonumber(ARGV[2])\n",
     [FAIR_ACQUIRE_10] = "local FROM, WAITER = tonumber(ARGV[3]), ARGV[7]\n"
     "local CROWD = 100\n"
-    "local MOST_LOOK_MS = 30000\n"
-    "local LOOKS = 3 -- that are missed before a waiter of ours is taken for dead\n"
+    "local MOST_RECHECK_MS = 30000\n"
+    "local RECHECKS = 3 -- that are missed before a waiter of ours is taken for dead\n"
     "local SLACK_MS = 1000\n"
-    "local JAVA_WAIT_MS = 300000 -- the timeout that a client of Redisson adds if it is told no other\n"
+    "local JAVA_WAIT_MS = 300000 -- the timeout that a client of Redisson adds by default\n"
     "local function take(now)\n"
     "local token = FROM == 0 and next_token(TOKEN_TTL) or 0\n"
     "if WAITER ~= '' then forget(OWNER, now) end\n"
@@ -288,8 +289,8 @@ static const char *const hf_segment_table[] = {
     "local base = (at or #near == count) and end_of_theirs(theirs, last, lock_ms, now)\n"
     "or end_of_far(comes and redis.call('LINDEX', QUEUE, -1) or OWNER, now)\n"
     "if comes then redis.call('RPUSH', QUEUE, OWNER) end\n"
-    "local look_ms = math.min(GRANT_MS * math.max(1, ahead / CROWD), MOST_LOOK_MS)\n"
-    "local new = base + math.max(LEAST_TIMEOUT_MS, math.ceil(LOOKS * look_ms))\n"
+    "local recheck_ms = math.min(GRANT_MS * math.max(1, ahead / CROWD), MOST_RECHECK_MS)\n"
+    "local new = base + math.max(LEAST_TIMEOUT_MS, math.ceil(RECHECKS * recheck_ms))\n"
     "set_timeout(OWNER, new)\n"
     "if at and old and new < old then lower_behind(at + 1, old, new) end\n"
     "return ahead\n"
@@ -368,12 +369,12 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [FAIR_QUEUE_3] = "local TIMEOUTS = KEYS[5]\n"
     "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
-    "local UNHEARD_MS = 5000 -- after which a waiter of Redisson's is dead that nobody heard at its turn\n"
+    "local DEAF_MS = 5000 -- after which a waiter of Redisson's is dead that did not listen at its turn\n"
     "local LEAST_TIMEOUT_MS = 5000 -- of a waiter of ours\n"
     "local LEAST_TURN_MS = 500 -- in which a waiter of ours takes the free lock\n"
     "local MOST_TIMEOUT_MS = 1e15\n"
     "local MOST_DEAD = 1000 -- waiters that one script removes\n"
-    "local NEAR = 100 -- waiters at the head among which one is looked for\n"
+    "local NEAR = 100 -- waiters at the head among which one is searched\n"
     "local MOST_LOWERED = 1000 -- timeouts that one script lowers\n",
     [FAIR_QUEUE_5] = "local function set_timeout(owner, ms)\n"
     "redis.call('ZADD', TIMEOUTS, string.format('%.0f', ms), owner)\n"
@@ -421,8 +422,8 @@ static const char *const hf_segment_table[] = {
     "if till <= soon then return end\n"
     "set_timeout(owner, soon)\n"
     "lower_behind(1, till, soon)\n"
-    "elseif announce(RELEASES .. ':' .. owner) == 0 and till > now + UNHEARD_MS then\n"
-    "set_timeout(owner, now + UNHEARD_MS)\n"
+    "elseif announce(RELEASES .. ':' .. owner) == 0 and till > now + DEAF_MS then\n"
+    "set_timeout(owner, now + DEAF_MS)\n"
     "end\n"
     "end\n"
     "local function place_of(owner)\n"
@@ -676,16 +677,16 @@ static const char *const hf_segment_table[] = {
     "local function serve_next()\n"
     "local holder = holder_of(LOCK)\n"
     "if holder then\n"
-    "if not holder:find(OURS) or keeps(holder) then tell_waiter(first_alive(is_over), 'recheck') end\n"
+    "if not holder:find(OURS) or keeps(holder) then notify(first_alive(is_over), 'recheck') end\n"
     "return 0\n"
     "end\n"
     "if redis.call('EXISTS', LOCK) == 1 then\n"
-    "return redis.call('HEXISTS', LOCK, 'by') == 1 and tell_done() and 3 or 0\n"
+    "return redis.call('HEXISTS', LOCK, 'by') == 1 and notify_done() and 3 or 0\n"
     "end\n"
     "settle_missed_grant(OWNER:sub(1, 36))\n"
     "local left = foreign_ms(POLL_MS)\n"
     "if left > 0 then\n"
-    "tell_waiter(first_alive(is_over), 'turn', left)\n"
+    "notify(first_alive(is_over), 'turn', left)\n"
     "return 0\n"
     "end\n"
     "note_ours()\n"
@@ -696,7 +697,7 @@ static const char *const hf_segment_table[] = {
     "granted = forget_wait(WAITER)\n"
     "if not first() then redis.call('DEL', QUEUE) end\n"
     "end\n"
-    "local _, _, _, _, owner = parts(granted or '')\n"
+    "local _, _, _, _, owner = parse(granted or '')\n"
     "if owner and owner ~= OWNER then OWNER, OWN = owner, 0 end\n"
     "local count = holds_of(LOCK, OWNER)\n"
     "if OWN == 0 and granted then OWN = 1 end\n"
@@ -719,14 +720,14 @@ static const char *const hf_segment_table[] = {
     "local function channel_of(member)\n"
     "return 'holdfast_grant:' .. client_of(member)\n"
     "end\n"
-    "local function tell(member, ...)\n"
+    "local function send(member, ...)\n"
     "redis.pcall('PUBLISH', channel_of(member), '1 ' .. table.concat({ ... }, ' '))\n"
     "end\n",
-    [MEMBERS_1] = "local BATCH = 100 -- of waiters that one script looks at\n"
+    [MEMBERS_1] = "local BATCH = 100 -- of waiters that one script reads\n"
     "local MOST_BATCHES = 10 -- of those that it removes or lets in\n",
-    [MEMBERS_4] = "local function tell_waiter(member, word, ...)\n"
-    "local _, _, number = parts(member or '')\n"
-    "if number then tell(member, word, number, ...) end\n"
+    [MEMBERS_4] = "local function notify(member, word, ...)\n"
+    "local _, _, number = parse(member or '')\n"
+    "if number then send(member, word, number, ...) end\n"
     "end\n"
     "local function listening(members, from)\n"
     "local channels, seen, set = {}, {}, {}\n"
@@ -740,9 +741,9 @@ static const char *const hf_segment_table[] = {
     "return set, counts[2] or 0\n"
     "end\n"
     "local function is_over(member, alive)\n"
-    "local kind, _, number = parts(member)\n"
+    "local kind, _, number = parse(member)\n"
     "if not kind then return not is_newer(member) end\n"
-    "if not KINDS:find(kind, 1, true) then tell(member, 'recheck', number) return true end\n"
+    "if not KINDS:find(kind, 1, true) then send(member, 'recheck', number) return true end\n"
     "return not alive[channel_of(member)]\n"
     "end\n"
     "local function first_alive(over, size)\n"
@@ -763,6 +764,16 @@ static const char *const hf_segment_table[] = {
     "return reply\n"
     "end\n"
     "local noted = redis.call('GET', NOTE)\n",
+    [NOTIFYING_1] = "local function notify_done()\n"
+    "local gone = {}\n"
+    "for _, member in ipairs(redis.call('ZRANGE', QUEUE, '0', digits(MOST_BATCHES * BATCH - 1))) do\n"
+    "local kind, _, number = parse(member)\n"
+    "if kind == 'g' then send(member, 'recheck', number) end\n"
+    "if kind == 'g' or not (kind or is_newer(member)) then gone[#gone + 1] = member end\n"
+    "end\n"
+    "if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end\n"
+    "return #gone > 0 and redis.call('EXISTS', QUEUE) == 1\n"
+    "end\n",
     [NOW_1] = "local function now_ms()\n"
     "return math.floor(server_us() / 1000)\n"
     "end\n",
@@ -771,17 +782,17 @@ static const char *const hf_segment_table[] = {
     "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
     "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n",
     [OURS_1] = "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n",
-    [PARTS_1] = "local function parts(member)\n"
+    [PARSE_1] = "local function parse(member)\n"
     "local kind, client, number, ttl_ms, owner = member:match('^1(%l)([%x-]+):(%d+):(%d+) \?(.*)$')\n"
     "if owner == '' then owner = client .. ':' .. number end\n"
     "return kind, client, number, ttl_ms, owner\n"
     "end\n",
     [PASSING_OVER_1] = "local PASSED_OVER = 2 ^ 60\n"
-    "local LOOK_WITHIN = 0.5 -- grant leases, in which a first waiter looks\n"
-    "local MOST_PASSED = 10 -- clients that one look passes over\n"
+    "local RECHECK_WITHIN = 0.5 -- grant leases, in which a first waiter asks again\n"
+    "local MOST_PASSED = 10 -- clients that one script passes over\n"
     "local MOST_OF_ONE = 1000 -- waiters of one client\n"
     "local MOST_KEPT = 100 -- passed over, before they are forgotten\n"
-    "local CROWD = 100 -- waiters ahead of one that looks less often\n"
+    "local CROWD = 100 -- waiters ahead of one that asks less often\n"
     "local function recheck(member)\n"
     "redis.pcall('PUBLISH', 'holdfast_grant:' .. member:sub(3, 38),\n"
     "'1 recheck ' .. (member:match('^%d+', 40) or ''))\n"
@@ -809,12 +820,12 @@ static const char *const hf_segment_table[] = {
     "redis.call('ZADD', QUEUE, string.format('%.17g', -score * PASSED_OVER), WAITER)\n"
     "end\n"
     "end\n"
-    "local function look(place, ahead, is_silent, within)\n"
+    "local function check_ahead(place, ahead, is_silent, within)\n"
     "local mine, passed = WAITER:sub(3, 38), false\n"
     "for _ = 1, ahead > 0 and MOST_PASSED or 0 do\n"
     "local first = first_in_line()\n"
     "if first == WAITER then break end\n"
-    "local left_ms = redis.call('PTTL', QUEUE) - QUEUE_MS + GRANT_MS * (within or LOOK_WITHIN)\n"
+    "local left_ms = redis.call('PTTL', QUEUE) - QUEUE_MS + GRANT_MS * (within or RECHECK_WITHIN)\n"
     "local own = first:sub(3, 38) == mine\n"
     "local stays = first:find('^[2-9]%l%x') -- of a newer format\n"
     "or left_ms > 0 and (own or not is_dead(first))\n"
@@ -834,7 +845,7 @@ static const char *const hf_segment_table[] = {
     "local function is_behind_first(enter_queue)\n"
     "if WAITER ~= '' then\n"
     "local place = enter_queue()\n"
-    "local _, _, passed = look(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place))\n"
+    "local _, _, passed = check_ahead(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place))\n"
     "if passed then return true end\n"
     "end\n"
     "local head = first_in_line()\n"
@@ -861,7 +872,7 @@ static const char *const hf_segment_table[] = {
     "if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end\n"
     "local place, stood = enqueue()\n"
     "local ahead, overdue_ms = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil\n"
-    "if stood then ahead, overdue_ms = look(place, ahead, not foreign and is_foreign or nil) end\n"
+    "if stood then ahead, overdue_ms = check_ahead(place, ahead, not foreign and is_foreign or nil) end\n"
     "local listens = ahead == 0 and (foreign or is_foreign())\n"
     "return { 0, ttl_ms, ahead, listens and 1 or 0, place, overdue_ms }\n"
     "end\n"
@@ -871,9 +882,9 @@ static const char *const hf_segment_table[] = {
     "settle_missed_grants(OWNER:sub(1, 36))\n"
     "take_up_place()\n"
     "local kept, left_ms = reserved()\n"
-    "local function tell_next()\n"
+    "local function notify_next()\n"
     "local ends_first = redis.call('ZRANGE', LEASES, '0', '0')[1]:sub(1, 14) == IDS[1]:sub(1, 14)\n"
-    "if ends_first or is_foreign() then tell_to_look() end\n"
+    "if ends_first or is_foreign() then notify_first() end\n"
     "end\n"
     "local several = (first_in_line() or ''):find('*', 1, true)\n"
     "if (FREE or 0) > kept and not several and foreign_waiters(RELEASES) > 0\n"
@@ -888,7 +899,7 @@ static const char *const hf_segment_table[] = {
     "if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then\n"
     "local reply = take()\n"
     "serve(nil, kept) -- what is left of what came back\n"
-    "if first_left then tell_next() end\n"
+    "if first_left then notify_next() end\n"
     "return reply\n"
     "end\n"
     "if back > 0 and free > kept then announce(RELEASES, free) end\n"
@@ -970,15 +981,15 @@ static const char *const hf_segment_table[] = {
     "return 0\n"
     "end\n"
     "local passed = pass_on(freed)\n"
-    "if was_first and is_foreign() then tell_to_look() end\n"
+    "if was_first and is_foreign() then notify_first() end\n"
     "return passed == 3 and 3 or given > 0 and 1 or 0\n",
     [PERMIT_PASSING_6] = "local function kept_for_others()\n"
     "if forget_record() or foreign_waiters(RELEASES) == 0 then return 0, 0 end\n"
     "write_record(nil, 0, 0, true, 0, NOW + TURN_MS)\n"
     "return 1, TURN_MS\n"
     "end\n"
-    "local function tell_turn(member, left_ms)\n"
-    "tell_waiter(member, 'turn', left_ms)\n"
+    "local function notify_turn(member, left_ms)\n"
+    "notify(member, 'turn', left_ms)\n"
     "if redis.call('ZCARD', QUEUE) == 1 then redis.call('PEXPIRE', QUEUE, left_ms) end\n"
     "end\n"
     "local function pass_to_waiters(count)\n"
@@ -987,7 +998,7 @@ static const char *const hf_segment_table[] = {
     "local kept_or_reserved = count > 0 and kept_for_others or reserved\n"
     "local kept, left_ms = kept_or_reserved()\n"
     "local first_left, more = serve(nil, kept)\n"
-    "if kept > 0 then tell_turn(first_left, left_ms) end\n"
+    "if kept > 0 then notify_turn(first_left, left_ms) end\n"
     "return more\n"
     "end\n"
     "local function pass_on(count)\n"
@@ -1004,7 +1015,7 @@ static const char *const hf_segment_table[] = {
     "local function settle_missed_grants(client)\n"
     "local evicted = {}\n"
     "for _, member in ipairs(redis.pcall('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
-    "local kind, _, _, _, owner = parts(member)\n"
+    "local kind, _, _, _, owner = parse(member)\n"
     "local of = client_of(member)\n"
     "if not evicted[of] and not (kind and end_of(LEASES, ids_of(owner))) then\n"
     "if of == client then\n"
@@ -1018,9 +1029,9 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local function is_refused(member, all, alive)\n"
     "if is_over(member, alive) then return true end\n"
-    "local kind, _, number, _, owner = parts(member)\n"
+    "local kind, _, number, _, owner = parse(member)\n"
     "local refused = kind and all > 0 and #ids_of(owner) > all\n"
-    "if refused then tell(member, 'recheck', number) end\n"
+    "if refused then send(member, 'recheck', number) end\n"
     "return refused\n"
     "end\n"
     "local function lacking(ids)\n"
@@ -1046,7 +1057,7 @@ static const char *const hf_segment_table[] = {
     "if not stopped and is_refused(member, all, alive) then\n"
     "gone[#gone + 1] = member\n"
     "elseif not stopped then\n"
-    "local _, client, number, ttl_ms, owner = parts(member)\n"
+    "local _, client, number, ttl_ms, owner = parse(member)\n"
     "local ids = ids_of(owner)\n"
     "local lacks = #ids > 1 and lacking(ids) or ids\n"
     "stopped = #lacks > free\n"
@@ -1064,10 +1075,10 @@ static const char *const hf_segment_table[] = {
     "if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end\n"
     "return stopped, free\n"
     "end\n"
-    "local function tell_to_look()\n"
+    "local function notify_first()\n"
     "local all = all_permits()\n"
     "local function over(member, alive) return is_refused(member, all, alive) end\n"
-    "tell_waiter(first_alive(over), 'recheck')\n"
+    "notify(first_alive(over), 'recheck')\n"
     "end\n"
     "local function serve(me, kept)\n"
     "local before = first_in_line()\n"
@@ -1082,7 +1093,7 @@ static const char *const hf_segment_table[] = {
     "size = BATCH\n"
     "end\n"
     "local first_left = first_in_line()\n"
-    "if first_left ~= before and first_left ~= me and is_foreign() then tell_to_look() end\n"
+    "if first_left ~= before and first_left ~= me and is_foreign() then notify_first() end\n"
     "return first_left, first_left ~= nil and goes_on()\n"
     "end\n",
     [PERMIT_RELEASE_11] = "local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. (client or ''))\n"
@@ -1171,7 +1182,7 @@ static const char *const hf_segment_table[] = {
     "local function announce(releases, payload)\n"
     "return tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0\n"
     "end\n",
-    [PLAIN_HEARD_1] = "local heard = redis.pcall('PUBLISH', RELEASES, '0')\n",
+    [PLAIN_RECEIVERS_1] = "local receivers = redis.pcall('PUBLISH', RELEASES, '0')\n",
     [POOL_3] = "local LEASES = KEYS[5]\n"
     "local FREE = whole_number(LOCK)\n",
     [POOL_CHANGES_1] = "local LEAST_BACK, MOST_BACK = 100, 2000 -- permits of those that are gone that one script takes back\n"
@@ -1204,7 +1215,7 @@ static const char *const hf_segment_table[] = {
     "return has_foreign(ids)\n"
     "or #ids == 10 and has_foreign(redis.call('ZRANGE', LEASES, '-10', '-1'))\n"
     "end\n",
-    [QUEUE_1] = "local POLL_LOOK_MS = 20 -- when the first waiter looks whether one of them has come\n"
+    [QUEUE_1] = "local POLL_RECHECK_MS = 20 -- when the first waiter asks whether one of them has come\n"
     "local FEW = '2' -- the last of a record, a grant and a waiter\n",
     [QUEUE_7] = "local function first()\n"
     "local members = first_members()\n"
@@ -1244,7 +1255,7 @@ static const char *const hf_segment_table[] = {
     "return nil, true, foreign\n"
     "end\n"
     "local function grant(member, place)\n"
-    "give(member, place_of(place), parts(member))\n"
+    "give(member, place_of(place), parse(member))\n"
     "end\n"
     "local function hand_over(me)\n"
     "local member, place = first_waiter(me)\n"
@@ -1253,9 +1264,9 @@ static const char *const hf_segment_table[] = {
     "grant(member, place)\n"
     "return true\n"
     "end\n"
-    "local function leave_free(was, ms, look_ms, unused, heard, member, more)\n"
-    "write_record(was, 0, unused, heard, 0, now_ms() + ms)\n"
-    "tell_waiter(member, 'turn', look_ms)\n"
+    "local function leave_free(was, ms, recheck_ms, unused, listeners, member, more)\n"
+    "write_record(was, 0, unused, listeners, 0, now_ms() + ms)\n"
+    "notify(member, 'turn', recheck_ms)\n"
     "if not member and not more then redis.call('PEXPIRE', QUEUE, ms) end\n"
     "end\n"
     "local function foreign_turn(was, member, more)\n"
@@ -1263,18 +1274,18 @@ static const char *const hf_segment_table[] = {
     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
     "end\n"
     "local function is_old(member, place)\n"
-    "return parts(member) == 'l' and place > FRONT_MOST and server_us() - place > LOCK_PROBE_US\n"
+    "return parse(member) == 'l' and place > FRONT_MOST and server_us() - place > LOCK_PROBE_US\n"
     "end\n"
     "local function left_to_pollers(was, member, place)\n"
     "if not was and KIND == 'hash' then\n"
     "if not is_old(member, place) then return false end\n"
-    "leave_free(nil, POLL_MS, POLL_LOOK_MS, LOCK_UNUSED, false, member)\n"
+    "leave_free(nil, POLL_MS, POLL_RECHECK_MS, LOCK_UNUSED, false, member)\n"
     "return true\n"
     "end\n"
     "local now = now_ms()\n"
     "local seen = was and was.unused == 0\n"
     "if was and is_due(was, now) then\n"
-    "leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)\n"
+    "leave_free(was, POLL_MS, POLL_RECHECK_MS, was.unused + 1, false, member)\n"
     "return true\n"
     "end\n"
     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
@@ -1345,19 +1356,19 @@ static const char *const hf_segment_table[] = {
     [RECORD_3] = "local function record_in(members)\n"
     "local score = tonumber(members[2])\n"
     "if not score or score >= 0 then return nil end\n"
-    "local turns, unused, heard, run = members[1]:match('^1f (%d+) (%d+) (%d) (%d+)$')\n"
+    "local turns, unused, listeners, run = members[1]:match('^1f (%d+) (%d+) (%d) (%d+)$')\n"
     "return turns and {\n"
     "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
-    "heard = heard == '1', run = tonumber(run),\n"
-    "began = heard == '1' and -score - LISTEN_MS or -score,\n"
+    "listeners = listeners == '1', run = tonumber(run),\n"
+    "began = listeners == '1' and -score - LISTEN_MS or -score,\n"
     "}\n"
     "end\n"
     "local function first_members()\n"
     "return redis.call('ZRANGE', QUEUE, '0', '1', 'WITHSCORES')\n"
     "end\n"
-    "local function write_record(was, turns, unused, heard, run, till)\n"
+    "local function write_record(was, turns, unused, listeners, run, till)\n"
     "if was then redis.call('ZREM', QUEUE, was.member) end\n"
-    "local member = ('1f %d %d %d %.0f'):format(turns, unused, heard and 1 or 0, run)\n"
+    "local member = ('1f %d %d %d %.0f'):format(turns, unused, listeners and 1 or 0, run)\n"
     "redis.call('ZADD', QUEUE, string.format('%.0f', -till), member)\n"
     "end\n",
     [RECORDED_NEXT_4] = "local function next_behind_record(members, us)\n"
@@ -1372,7 +1383,7 @@ static const char *const hf_segment_table[] = {
     [RELEASE_17] = "local i, now_us\n"
     "i, now_us, first_few = next_waiter(first_few)\n"
     "local member, place = first_few[i] or '', (first_few[i + 1] or ''):match('^[1-9]%d*$')\n"
-    "local kind, client, number, ttl_ms, owner = parts(member)\n"
+    "local kind, client, number, ttl_ms, owner = parse(member)\n"
     "if kind and place and KINDS:find(kind, 1, true) then\n"
     "local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. client)\n"
     "if (counts[4] or 0) > 0 and foreign_waiters(RELEASES, counts[2]) == 0 then\n"
@@ -1398,7 +1409,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local first_few = redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_FEW, 'WITHSCORES')\n"
     "if #first_few == 0 then\n",
-    [RELEASE_9] = "if heard == 0 or not tonumber(heard) or first_few.err then return 1 end\n"
+    [RELEASE_9] = "if receivers == 0 or not tonumber(receivers) or first_few.err then return 1 end\n"
     "end\n",
     [RELEASE_ALL_11] = "local function release(to, lease)\n"
     "local readable, count = pcall(holds_of, LOCK, OWNER)\n"
@@ -1462,7 +1473,7 @@ static const char *const hf_segment_table[] = {
     "if is_write(owner) then return end\n"
     "for n = to + 1, math.min(count, ENTRIES) do redis.call('DEL', hold_key(lock, owner, n)) end\n"
     "end\n"
-    "local function keep_holds(lock, owner, to, count)\n"
+    "local function trim_holds(lock, owner, to, count)\n"
     "if is_write(owner) then return end\n"
     "local key = hold_key(lock, owner, math.min(to, ENTRIES))\n"
     "local gone = longest_lease(lock, owner, to + 1, count)\n"
@@ -1478,7 +1489,7 @@ static const char *const hf_segment_table[] = {
     "else\n"
     "redis.call('HSET', lock, 'mode', 'read', owner, count)\n"
     "end\n"
-    "if reads and old > count then keep_holds(lock, owner, count, old) end\n"
+    "if reads and old > count then trim_holds(lock, owner, count, old) end\n"
     "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
     "if not reads then return end\n"
     "local key = hold_key(lock, owner, math.min(count, ENTRIES))\n"
@@ -1528,10 +1539,10 @@ static const char *const hf_segment_table[] = {
     "own_place = own_place or enqueue()\n"
     "return own_place\n"
     "end\n"
-    "local function look_at_first()\n"
+    "local function check_first()\n"
     "if WAITER == '' then return end\n"
     "local place, _ = stand(), nil\n"
-    "_, overdue_ms = look(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), has_foreign)\n"
+    "_, overdue_ms = check_ahead(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), has_foreign)\n"
     "found = settle_drain(found, WAITER) -- a writer may have been passed over\n"
     "end\n"
     "local function busy(ttl_ms, foreign)\n"
@@ -1555,22 +1566,22 @@ static const char *const hf_segment_table[] = {
     "if lock_ms == -1 then return { -3 } end\n"
     "if found == 'write' then\n"
     "if has_foreign() then forget_record() end -- it has come\n"
-    "look_at_first()\n"
+    "check_first()\n"
     "return busy(lock_ms, false)\n"
     "end\n"
     "settle_missed_grants(OWNER:sub(1, 36))\n"
     "take_up_place()\n"
     "found = settle_drain(found, WAITER)\n"
     "local left = found and (WRITES and 0 or yield_ms()) or not found and foreign_ms(YIELD_MS) or 0\n"
-    "if left > 0 then return busy(found and left or math.min(left, LOOK_MS), true) end\n"
+    "if left > 0 then return busy(found and left or math.min(left, RECHECK_MS), true) end\n"
     "if not found and foreign_waiters(RELEASES) > 0 and is_behind_first(stand) then\n"
     "return busy(tonumber(GRANT_MS), true)\n"
     "end\n"
-    "if found then look_at_first() end\n"
+    "if found then check_first() end\n"
     "local mine, newer, more = serve(found, WAITER, WRITES)\n"
     "if mine then\n"
     "local reply = take()\n"
-    "tell_waiter(first_living(), 'recheck')\n"
+    "notify(first_living(), 'recheck')\n"
     "return reply\n"
     "end\n"
     "if newer then return { -4 } end\n"
@@ -1672,18 +1683,18 @@ static const char *const hf_segment_table[] = {
     "return pass_on('0') == 3 and 3 or 0\n"
     "end\n"
     "if mode == 'write' or not mode and redis.call('EXISTS', LOCK) == 1 then\n"
-    "if mode then tell_first_of_foreign() end\n"
+    "if mode then notify_first_of_foreign() end\n"
     "return 0\n"
     "end\n"
     "settle_missed_grants(OWNER:sub(1, 36))\n"
     "mode = settle_drain(mode)\n"
     "local left = mode and yield_ms() or not mode and foreign_ms(YIELD_MS) or 0\n"
     "if left > 0 then\n"
-    "tell_waiter(first_living(), 'turn', left)\n"
+    "notify(first_living(), 'turn', left)\n"
     "return 0\n"
     "end\n"
     "local _, _, more = serve(mode)\n"
-    "if mode and first_in_line() then tell_first_of_foreign() end\n"
+    "if mode and first_in_line() then notify_first_of_foreign() end\n"
     "return more and 3 or 0\n"
     "end\n"
     "local queued = is_queue()\n"
@@ -1726,7 +1737,7 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [RW_QUEUE_1] = "local KINDS = 'rw'\n"
     "local TURN_MS = 50 -- of a free lock, for Redisson's waiters\n"
-    "local LOOK_MS = 5 -- when the first waiter looks whether one of them has come\n"
+    "local RECHECK_MS = 5 -- when the first waiter asks whether one of them has come\n"
     "local YIELD_MS = 250\n"
     "local DRAIN_MS, MOST_DRAIN_MS = 50, 30000\n"
     "local DRAIN_PAUSE_MS = 50 -- then those that have it may enter it again\n"
@@ -1769,8 +1780,8 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return false\n"
     "end\n"
-    "local function tell_first_of_foreign()\n"
-    "if has_foreign() then tell_waiter(first_living(), 'recheck') end\n"
+    "local function notify_first_of_foreign()\n"
+    "if has_foreign() then notify(first_living(), 'recheck') end\n"
     "end\n"
     "local function end_drain()\n"
     "redis.call('HSET', LOCK, 'mode', 'read')\n"
@@ -1801,16 +1812,16 @@ static const char *const hf_segment_table[] = {
     "return drawn and string.format('%.0f', token) or '0'\n"
     "end\n"
     "local function admit_writer(member, place)\n"
-    "local kind, _, number, ttl_ms, owner = parts(member)\n"
+    "local kind, _, number, ttl_ms, owner = parse(member)\n"
     "local token = token_text(next_token, ttl_ms)\n"
     "enter(LOCK, owner .. ':write', 1, GRANT_MS, 0)\n"
     "redis.call('ZADD', QUEUE, 0, member)\n"
-    "tell(member, 'grant', kind, number, place_of(place), token, GRANT_MS, LOCK)\n"
+    "send(member, 'grant', kind, number, place_of(place), token, GRANT_MS, LOCK)\n"
     "end\n"
     "local function admit_readers(members)\n"
     "local marks, groups = {}, {}\n"
     "for i = 1, #members, 2 do\n"
-    "local _, client, number, ttl_ms, owner = parts(members[i])\n"
+    "local _, client, number, ttl_ms, owner = parse(members[i])\n"
     "local name = client .. (ttl_ms == '0' and '' or '+')\n"
     "if not groups[name] then\n"
     "groups[name] = { member = members[i], token = token_text(last_token, ttl_ms) }\n"
@@ -1823,7 +1834,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "redis.call('ZADD', QUEUE, unpack(marks))\n"
     "for _, group in ipairs(groups) do\n"
-    "tell(group.member, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '),\n"
+    "send(group.member, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '),\n"
     "LOCK)\n"
     "end\n"
     "end\n"
@@ -1851,7 +1862,7 @@ static const char *const hf_segment_table[] = {
     "if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end\n"
     "if #readers > 0 then\n"
     "admit_readers(readers)\n"
-    "if not open then tell_first_of_foreign() end\n"
+    "if not open then notify_first_of_foreign() end\n"
     "end\n"
     "return open, newer\n"
     "end\n"
@@ -1879,7 +1890,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "if foreign_waiters(RELEASES) > 0 then\n"
     "write_turn(TURN_MS)\n"
-    "tell_waiter(first_living(), 'turn', LOOK_MS)\n"
+    "notify(first_living(), 'turn', RECHECK_MS)\n"
     "announce(RELEASES, text)\n"
     "return 1\n"
     "end\n"
@@ -1899,8 +1910,8 @@ static const char *const hf_segment_table[] = {
     "local shorter = longest < redis.call('PTTL', LOCK)\n"
     "if shorter then redis.call('PEXPIRE', LOCK, longest) end\n"
     "if is_queue() then\n"
-    "if shorter then tell_waiter(first_living(), 'recheck', longest) end\n"
-    "tell_first_of_foreign()\n"
+    "if shorter then notify(first_living(), 'recheck', longest) end\n"
+    "notify_first_of_foreign()\n"
     "end\n"
     "settle_drain(mode)\n"
     "return 1\n"
@@ -1917,7 +1928,7 @@ static const char *const hf_segment_table[] = {
     "if not is_queue() then return 1 end\n"
     "local left = yield_ms()\n"
     "if left > 0 then\n"
-    "tell_waiter(first_living(), 'turn', left)\n"
+    "notify(first_living(), 'turn', left)\n"
     "return 1\n"
     "end\n"
     "local _, _, more = serve('read')\n"
@@ -1925,7 +1936,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local function let_go(count, to)\n"
     "if to > 0 then\n"
-    "keep_holds(LOCK, OWNER, to, count)\n"
+    "trim_holds(LOCK, OWNER, to, count)\n"
     "redis.call('HSET', LOCK, OWNER, to)\n"
     "return 2\n"
     "end\n"
@@ -1963,7 +1974,7 @@ static const char *const hf_segment_table[] = {
     "return results\n",
     [RW_SETTLING_3] = "local function settle_missed_grants(client)\n"
     "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
-    "local kind, of, _, _, owner = parts(member)\n"
+    "local kind, of, _, _, owner = parse(member)\n"
     "local held_by = kind == 'w' and owner .. ':write' or owner\n"
     "if not kind or redis.call('HEXISTS', LOCK, held_by) == 0 then\n"
     "if of == client then\n"
@@ -2019,7 +2030,7 @@ static const char *const hf_segment_table[] = {
     "return note(1)\n",
     [SETTLING_1] = "local function foreign_ms(most, now)\n"
     "local was = record_in(first_members())\n"
-    "if not was or was.heard and foreign_waiters(RELEASES) == 0 then return 0 end\n"
+    "if not was or was.listeners and foreign_waiters(RELEASES) == 0 then return 0 end\n"
     "local left = was.till - (now or now_ms())\n"
     "return left <= most and math.max(0, left) or 0\n"
     "end\n"
@@ -2039,20 +2050,20 @@ static const char *const hf_segment_table[] = {
     "return (counts[2] or 0) - (counts[4] or 0) + (counted or plain_waiters(releases))\n"
     "end\n"
     "local function announce(releases, payload)\n"
-    "local heard = tonumber(redis.pcall('SPUBLISH', releases, payload or '0')) or 0\n"
-    "if plain_waiters(releases) == 0 then return heard end\n"
-    "return heard + (tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0)\n"
+    "local receivers = tonumber(redis.pcall('SPUBLISH', releases, payload or '0')) or 0\n"
+    "if plain_waiters(releases) == 0 then return receivers end\n"
+    "return receivers + (tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0)\n"
     "end\n",
-    [SHARDED_HEARD_1] = "local heard = tonumber(redis.pcall('SPUBLISH', RELEASES, '0')) or 0\n"
+    [SHARDED_RECEIVERS_1] = "local receivers = tonumber(redis.pcall('SPUBLISH', RELEASES, '0')) or 0\n"
     "if (redis.pcall('PUBSUB', 'NUMSUB', RELEASES)[2] or 0) ~= 0 then\n"
-    "heard = heard + (tonumber(redis.pcall('PUBLISH', RELEASES, '0')) or 0)\n"
+    "receivers = receivers + (tonumber(redis.pcall('PUBLISH', RELEASES, '0')) or 0)\n"
     "end\n",
     [SHORTENED_1] = "local waiter = redis.pcall('ZRANGEBYSCORE', KEYS[2], '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
     "local client, number = (waiter or ''):match('^1%l([%x-]+):(%d+)')\n"
     "if number then\n"
     "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 recheck ' .. number .. ' ' .. ARGV[2])\n"
     "end\n",
-    [SILENT_HEARD_1] = "local heard = 0\n",
+    [SILENT_RECEIVERS_1] = "local receivers = 0\n",
     [STRING_1] = "local KIND, KINDS = 'string', 'm'\n"
     "local function holds_of(lock, owner)\n"
     "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -2080,16 +2091,6 @@ static const char *const hf_segment_table[] = {
     "return 0\n"
     "end\n",
     [STRING_TAKING_1] = "call('SET', LOCK, OWNER, 'PX', LEASE)\n",
-    [TELLING_1] = "local function tell_done()\n"
-    "local gone = {}\n"
-    "for _, member in ipairs(redis.call('ZRANGE', QUEUE, '0', digits(MOST_BATCHES * BATCH - 1))) do\n"
-    "local kind, _, number = parts(member)\n"
-    "if kind == 'g' then tell(member, 'recheck', number) end\n"
-    "if kind == 'g' or not (kind or is_newer(member)) then gone[#gone + 1] = member end\n"
-    "end\n"
-    "if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end\n"
-    "return #gone > 0 and redis.call('EXISTS', QUEUE) == 1\n"
-    "end\n",
     [TOKEN_1] = "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
     "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
     "local TTL_SPARE = 1 / 64\n"
@@ -2137,62 +2138,62 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "54028d191500ca6d29629f0e84a7b9c211fa6e81", (const unsigned char[]){HEAD_1,
+    {"acquire", "8b81136078ce2a1929a435b7bd998dd8f67f4e26", (const unsigned char[]){HEAD_1,
     CLOCK_TOKEN_1, HEAD_3, HASH_TAKING_1, HEAD_5, CLOCK_1, HASH_1, OURS_1, FOLLOWING_1, BEHIND_1,
     FOLLOWING_3, ACQUIRE_6, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, FRESH_1, HASH_HOLDING_1,
     PLAIN_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1,
     PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1,
-    MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21792,
+    MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
+    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21870,
     &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
-    {"acquire_all", "b7d053632835773e0acc86b689269eafcfe21552", (const unsigned char[]){KEYS_1,
+    {"acquire_all", "33eeb09621bf182e4cc809b66afdaab229bdc237", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1,
-    PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1,
+    PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1,
     MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1,
-    ACQUIRE_ALL_12, HF_NO_SEGMENT}, 14207, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
-    {"begin", "696c335446cd854203bcda51761a784a2dd10354", (const unsigned char[]){KEYS_1, CLOCK_1,
+    ACQUIRE_ALL_12, HF_NO_SEGMENT}, 14260, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
+    {"begin", "629824514bab5bdc1fd32f21dfacd4875f26156d", (const unsigned char[]){KEYS_1, CLOCK_1,
     TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, BEGIN_5, FREE_1, FRESH_1, HASH_HOLDING_1,
     PLAIN_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, BEGIN_13, ACQUIRING_1,
     LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3,
-    QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3,
-    DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 20591,
+    QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3,
+    DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 20669,
     &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
-    {"complete", "3f1750be61972b0abe66974f2d30aa3ed7216651", (const unsigned char[]){KEYS_1,
+    {"complete", "b96b2cbc4c0a6c66f5ebffb172c8ef5356b63766", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, OURS_1, JAVAS_1, PLACING_1,
-    RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4,
-    SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, TELLING_1,
-    COMPLETE_11, IS_QUEUE_1, COMPLETE_13, HF_NO_SEGMENT}, 13078,
+    RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4,
+    SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, NOTIFYING_1,
+    COMPLETE_11, IS_QUEUE_1, COMPLETE_13, HF_NO_SEGMENT}, 13121,
     &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
     {"extend", "0923266d5aaa808caf12ab290e5d0bc11f20c8ed", (const unsigned char[]){HASH_1,
     EXTENDING_1, EXTEND_4, PLAIN_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1543,
     &hf_program_table[HF_PROGRAM_SHARDED_EXTEND]},
-    {"fair_acquire", "6d53989e74387266751444720af0ea8541e748a6", (const unsigned char[]){KEYS_1,
+    {"fair_acquire", "2dbbe8fea613ca1f2b7cf9af927b1d12928c627b", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, ACQUIRE_6, FREE_1,
-    FRESH_1, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 9863,
+    FRESH_1, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 9860,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE]},
     {"fair_extend", "6d4d4bb6c9d9caafc235bcd422c743cae1a9bc32", (const unsigned char[]){HASH_1,
     EXTENDING_1, EXTEND_4, PLAIN_1, FAIR_EXTEND_6, HF_NO_SEGMENT}, 1379,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_EXTEND]},
-    {"fair_force", "512423c97db79588415067c40cdc5fcea27c84ef", (const unsigned char[]){KEYS_1,
+    {"fair_force", "d625c25c9a8f498441c2658baaa0da62fa2530ee", (const unsigned char[]){KEYS_1,
     CLOCK_1, HASH_1, HASH_HOLDING_1, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3,
-    JAVAS_1, FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 6063,
+    JAVAS_1, FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 6054,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE]},
     {"fair_info", "623b2a693fb6172ba55eb4eb3b0643c6f69ce551", (const unsigned char[]){HASH_1,
     HASH_HOLDING_1, DEAF_1, FAIR_INFO_5, HF_NO_SEGMENT}, 1769, NULL},
-    {"fair_leave", "6f42fe9bc88638e4757c934cd6b67e5c7b372ca2", (const unsigned char[]){KEYS_1,
+    {"fair_leave", "75df4bc967ccc40ab68a324149acd3072ec6deec", (const unsigned char[]){KEYS_1,
     CLOCK_1, HASH_1, HASH_HOLDING_1, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3,
-    FAIR_LEAVE_6, HF_NO_SEGMENT}, 5544, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE]},
-    {"fair_release", "739eec6571fbaf4229a5a3cad0ff3b4bf4b7a3b5", (const unsigned char[]){KEYS_1,
+    FAIR_LEAVE_6, HF_NO_SEGMENT}, 5535, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE]},
+    {"fair_release", "7aee1c5bdee5966fbfa470f626c3c48b222e0868", (const unsigned char[]){KEYS_1,
     HASH_1, HASH_HOLDING_1, FAIR_RELEASE_4, CLOCK_1, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5,
-    FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 5453,
+    FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 5444,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE]},
     {"fence", "49e8cbb019d3818602c04cb8047e2778f03bb97d", (const unsigned char[]){FENCE_1,
     HF_NO_SEGMENT}, 1764, NULL},
-    {"force", "3d09825cb1be75b74e21cfd64382ef84cd046dea", (const unsigned char[]){KEYS_1, CLOCK_1,
+    {"force", "cccc9f239d666aa49e209aaa46b6bbd1cfdbe3d2", (const unsigned char[]){KEYS_1, CLOCK_1,
     TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1,
-    RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4,
+    RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4,
     SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11,
-    ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 13505,
+    ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 13542,
     &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
     {"info", "047cdf006c176a79ceb33f864e7fc00a80b4f5aa", (const unsigned char[]){HASH_1,
     HASH_HOLDING_1, DEAF_1, AHEAD_3, INFO_5, HF_NO_SEGMENT}, 1815, NULL},
@@ -2205,123 +2206,123 @@ static const hf_program hf_program_table[] = {
     {"latch_set", "d1fe7a26ae19692d0a9609dc60b7370cd63068b3", (const unsigned char[]){PLAIN_1,
     LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_SET_2, HF_NO_SEGMENT}, 1024,
     &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET]},
-    {"leave", "d77e0bca267a981f3377b9acd8e3da2c1d13ae53", (const unsigned char[]){KEYS_1, CLOCK_1,
+    {"leave", "53514efb166552f403782bba5ee06ee05c24cc18", (const unsigned char[]){KEYS_1, CLOCK_1,
     TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1,
-    RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4,
+    RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4,
     SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, IS_QUEUE_1,
-    FORGETTING_1, TELLING_1, LEAVE_15, HF_NO_SEGMENT}, 15074,
+    FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 15105,
     &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
-    {"mutex_acquire", "35fdfc1749707d2f86e0d73bb63c7a9e8b980268", (const unsigned char[]){HEAD_1,
+    {"mutex_acquire", "c93c696e181bb438b1513675c2553dbded5cf1d6", (const unsigned char[]){HEAD_1,
     CLOCK_TOKEN_1, HEAD_3, STRING_TAKING_1, HEAD_5, CLOCK_1, STRING_1, OURS_1, FOLLOWING_1,
     BEHIND_1, FOLLOWING_3, ACQUIRE_6, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, FRESH_1,
     STRING_HOLDING_1, STRING_SILENT_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1,
     LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3,
-    QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3,
-    DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21032, NULL},
+    QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3,
+    DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21110, NULL},
     {"mutex_extend", "fd68629c91d8d4ab0783352f8acd076c12a6903d", (const unsigned char[]){STRING_1,
     EXTENDING_1, EXTEND_4, STRING_SILENT_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1138, NULL},
-    {"mutex_force", "a2fab997256fa1657e0d7ebe4ed8702c9e6da506", (const unsigned char[]){KEYS_1,
+    {"mutex_force", "ebf15fcbbc7c5d2f1e4937636412a0f2d74982dd", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, STRING_1, STRING_HOLDING_1, OURS_1,
     JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, STRING_SILENT_1, QUEUE_1, MEMBERS_1, MEMBER_1,
-    PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 12767, NULL},
+    PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
+    FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 12804, NULL},
     {"mutex_info", "f6c7c5d43da7d3a1bdf54eff3920e0c4a5d93bdd", (const unsigned char[]){STRING_1,
     STRING_HOLDING_1, DEAF_1, AHEAD_3, INFO_5, HF_NO_SEGMENT}, 1227, NULL},
-    {"mutex_leave", "f8873844ffc17716c58a1ef9a24485bb63b0eba9", (const unsigned char[]){KEYS_1,
+    {"mutex_leave", "a22a0cbf69578d0ae370f00f3467b8a8236e3291", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, STRING_1, STRING_HOLDING_1, OURS_1,
     JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, STRING_SILENT_1, QUEUE_1, MEMBERS_1, MEMBER_1,
-    PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    RUNS_1, IS_QUEUE_1, FORGETTING_1, TELLING_1, LEAVE_15, HF_NO_SEGMENT}, 14336, NULL},
-    {"mutex_release", "5e84709992e6188bd5d52e0224d3a23e5c794877",
+    PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
+    RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 14367, NULL},
+    {"mutex_release", "3d0368a036f793943514530f5d12021213aa7013",
     (const unsigned char[]){RELEASE_1, STRING_1, RELEASE_3, STRING_HOLDING_1, RELEASE_5,
-    STRING_REMOVING_1, RELEASE_7, SILENT_HEARD_1, RELEASE_9, STRING_1, STRING_SILENT_1, CLOCK_1,
-    TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, RELEASE_14, PARTS_1, RECORD_1, NOW_1, RECORD_3,
-    DUE_1, RECORDED_NEXT_4, STRING_NEXT_3, RELEASE_17, GIVING_1, RELEASE_19, OURS_1, JAVAS_1,
-    PLACING_1, RECORD_1, NOW_1, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4,
-    SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_24,
-    HF_NO_SEGMENT}, 16189, NULL},
+    STRING_REMOVING_1, RELEASE_7, SILENT_RECEIVERS_1, RELEASE_9, STRING_1, STRING_SILENT_1,
+    CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, RELEASE_14, PARSE_1, RECORD_1, NOW_1,
+    RECORD_3, DUE_1, RECORDED_NEXT_4, STRING_NEXT_3, RELEASE_17, GIVING_1, RELEASE_19, OURS_1,
+    JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1,
+    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
+    RELEASE_24, HF_NO_SEGMENT}, 16262, NULL},
     {"mutex_renew", "9df5d8634374a125ec5e4ab9434f32db21be0392", (const unsigned char[]){STRING_1,
     RENEW_2, HF_NO_SEGMENT}, 613, NULL},
-    {"permit_acquire", "4e01bab9dad2f4525e78c2acdc7c0b268e0c466e", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "6df0122588eac1133de5ae0b8ad2ef9ced74ba78", (const unsigned char[]){KEYS_1,
     CLOCK_1, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_ACQUIRE_5, PLAIN_1, PERMIT_ACQUIRE_7,
     BEHIND_1, GRANTING_3, PERMITS_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, POOL_CHANGES_1,
     POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_ACQUIRE_13, OURS_1, PLACING_1, RECORD_1, NOW_1,
     RECORD_3, PLAIN_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4,
-    PERMIT_ACQUIRE_18, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4,
-    SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_21, HF_NO_SEGMENT}, 18904,
+    PERMIT_ACQUIRE_18, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4,
+    SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_21, HF_NO_SEGMENT}, 18956,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
     {"permit_extend", "2c0a22d2ab6b340dfe8dd49fd42406ede00e9040", (const unsigned char[]){CLOCK_1,
     PERMIT_ID_1, PERMITS_1, PERMIT_EXTEND_4, PLAIN_1, SHORTENED_1, PERMIT_EXTEND_7, HF_NO_SEGMENT},
     2611, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_EXTEND]},
     {"permit_info", "04c5ab978e74340008bcf6d5b04cc16d4daf26f3", (const unsigned char[]){CLOCK_1,
     PERMIT_INFO_2, DEAF_1, AHEAD_3, WHOLE_NUMBER_1, PERMIT_INFO_5, HF_NO_SEGMENT}, 1709, NULL},
-    {"permit_leave", "6c61b1430562aca02ebf9dadb3d438914db7038a", (const unsigned char[]){KEYS_1,
+    {"permit_leave", "47c78555def98b9d76b5285f23874ed65dd1e259", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1, POOL_3,
     POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PLAIN_1, OURS_1, PLACING_1, RECORD_1, NOW_1,
-    RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1,
+    RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1,
     MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, IS_QUEUE_1,
-    FORGETTING_1, PERMIT_LEAVE_14, HF_NO_SEGMENT}, 14245,
+    FORGETTING_1, PERMIT_LEAVE_14, HF_NO_SEGMENT}, 14259,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
-    {"permit_release", "87539f54047a1f857dd2c255ef3f29ebc342db4d", (const unsigned char[]){KEYS_1,
+    {"permit_release", "edc38e24c24009f10a533c0da788cd34d7a7c152", (const unsigned char[]){KEYS_1,
     CLOCK_1, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_RELEASE_5, TOKEN_1, CLOCK_TOKEN_1,
     TOKEN_3, PERMIT_GRANTING_1, PERMIT_RELEASE_8, POOL_FOREIGN_1, PLAIN_1, PERMIT_RELEASE_11,
     PERMITS_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PLAIN_1, POOL_CHANGES_1, POOL_FOREIGN_1,
     POOL_CHANGES_3, PERMIT_RELEASE_16, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
-    PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4,
+    PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4,
     SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_RELEASE_20,
-    HF_NO_SEGMENT}, 16621, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
+    HF_NO_SEGMENT}, 16635, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
     {"permit_renew", "8a8204f5b665b325d6aedaa836c228309947330b", (const unsigned char[]){CLOCK_1,
     PERMIT_ID_1, PERMITS_1, PERMIT_RENEW_4, HF_NO_SEGMENT}, 1902, NULL},
-    {"permit_set", "a109a04ce0ae7e7e504b29bc1797925bb6e691e9", (const unsigned char[]){KEYS_1,
+    {"permit_set", "df7bf27cd9538fab9ddb69ff61a2629e07fddc3d", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1, POOL_3,
     POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PLAIN_1, OURS_1, PLACING_1, RECORD_1, NOW_1,
-    RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1,
+    RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1,
     MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_SET_12,
-    HF_NO_SEGMENT}, 13147, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
+    HF_NO_SEGMENT}, 13161, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
     {"raise", "852d75b1d352ca55b01f78e83f52bb635c1fdc04", (const unsigned char[]){RAISE_1,
     HF_NO_SEGMENT}, 327, NULL},
-    {"release", "b0dd36d75797f123148685851847689c23a1bf5b", (const unsigned char[]){RELEASE_1,
-    HASH_1, RELEASE_3, HASH_HOLDING_1, RELEASE_5, HASH_REMOVING_1, RELEASE_7, PLAIN_HEARD_1,
+    {"release", "93e7a014d21347e22f5d9404a598e16fc897fe91", (const unsigned char[]){RELEASE_1,
+    HASH_1, RELEASE_3, HASH_HOLDING_1, RELEASE_5, HASH_REMOVING_1, RELEASE_7, PLAIN_RECEIVERS_1,
     RELEASE_9, HASH_1, PLAIN_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, RELEASE_14,
-    PARTS_1, LOCK_PROBE_1, HASH_NEXT_3, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4,
+    PARSE_1, LOCK_PROBE_1, HASH_NEXT_3, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4,
     HASH_NEXT_5, RELEASE_17, GIVING_1, RELEASE_19, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1,
-    RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1,
-    GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_24, HF_NO_SEGMENT}, 17532,
+    RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1,
+    GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_24, HF_NO_SEGMENT}, 17605,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE]},
-    {"release_all", "281e8df4dbf14fb64d9697c1fadb2fbb3718096b", (const unsigned char[]){KEYS_1,
+    {"release_all", "7990f3f03771b368aba68b31668bec638e4177f6", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1,
-    PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1,
+    PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1,
     MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    RELEASE_ALL_11, HF_NO_SEGMENT}, 13223, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
+    RELEASE_ALL_11, HF_NO_SEGMENT}, 13260, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
     {"renew", "612a2c9050386260ce0a1189f16aa5e30af5a9a6", (const unsigned char[]){HASH_1, RENEW_2,
     HF_NO_SEGMENT}, 868, NULL},
-    {"rw_acquire", "fe664566a951f60dc7396ec143fefae49d996040", (const unsigned char[]){KEYS_1,
+    {"rw_acquire", "f37d1ef47c53db7e5b0ed691ecb98ac8885c1a02", (const unsigned char[]){KEYS_1,
     PLAIN_1, RW_ACQUIRE_3, RW_HEAD_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1, RW_ACQUIRE_8,
     RW_TOKEN_1, RW_ACQUIRE_10, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, LAST_PLACE_1,
     PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, RW_QUEUE_1, MEMBERS_1, MEMBER_1,
-    PARTS_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3,
-    RW_ACQUIRE_16, HF_NO_SEGMENT}, 24218, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
-    {"rw_extend", "ccb5b94c46ac24801fa27fa48da14f348cfe5d4c", (const unsigned char[]){RW_1,
+    PARSE_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3,
+    RW_ACQUIRE_16, HF_NO_SEGMENT}, 24254, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
+    {"rw_extend", "7ba6528c5b67d5b10f185854e897b941d2ea46cc", (const unsigned char[]){RW_1,
     RW_EXTEND_2, PLAIN_1, SHORTENED_1, RW_EXTEND_5, HF_NO_SEGMENT}, 3765,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_EXTEND]},
-    {"rw_force", "5b3fc982ca02a7b6a92e63a69122a7addaa534de", (const unsigned char[]){KEYS_1,
+    {"rw_force", "81ade84997de49b3b762541d61e245952de57d66", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1, PLAIN_1, RW_TOKEN_1, OURS_1, PLACING_1,
-    RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1,
+    RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1,
     MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1, RW_FORCE_12, HF_NO_SEGMENT},
-    16599, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE]},
-    {"rw_info", "dc9c809fb58b0bfe4fbaeba784262b1323238cfd", (const unsigned char[]){RW_1, DEAF_1,
+    16606, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE]},
+    {"rw_info", "90d1e352472d0819ea2c11454d601ebc6094769c", (const unsigned char[]){RW_1, DEAF_1,
     AHEAD_3, RW_INFO_4, HF_NO_SEGMENT}, 3306, NULL},
-    {"rw_leave", "16556064811fffd74b64dac0c3e7416457216f8b", (const unsigned char[]){KEYS_1,
+    {"rw_leave", "b55ed4caf80fcedcdbbb819562b071c2f4689108", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1, PLAIN_1, RW_TOKEN_1, OURS_1, PLACING_1,
-    RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1,
+    RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1,
     MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, FORGETTING_1,
-    RW_LEAVE_13, HF_NO_SEGMENT}, 17913, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
-    {"rw_release", "59428a8961eb5f4f4ebcb960517b901d6681ff8b", (const unsigned char[]){KEYS_1,
+    RW_LEAVE_13, HF_NO_SEGMENT}, 17923, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
+    {"rw_release", "4adcc60ea7bbfe7977f94f97743e98110469ad3d", (const unsigned char[]){KEYS_1,
     PLAIN_1, RW_RELEASE_3, RW_LEAVING_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1,
     RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1,
-    MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5,
-    RW_RELEASE_13, HF_NO_SEGMENT}, 17066, &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE]},
-    {"rw_renew", "60c9ce1563fbcc36974d27500dbcc45b9c46d418", (const unsigned char[]){RW_1,
+    MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5,
+    RW_RELEASE_13, HF_NO_SEGMENT}, 17073, &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE]},
+    {"rw_renew", "d742da36e7fb6b9c93e2c181b843be6bd8fa27b1", (const unsigned char[]){RW_1,
     RW_RENEW_2, HF_NO_SEGMENT}, 2761, NULL},
     {"semaphore_acquire", "d4329a98deda23d8fd6e6a3800b7bf0d40512964",
     (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_ACQUIRE_2,
@@ -2343,144 +2344,144 @@ static const hf_program hf_program_table[] = {
     {"semaphore_set", "b43ce81e1b84f745d7531f6ccf1ea6a880966bc9", (const unsigned char[]){PLAIN_1,
     SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_GIVING_4, SEMAPHORE_SET_2,
     HF_NO_SEGMENT}, 1105, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET]},
-    {"sharded_acquire", "a307569ad5863c37d79d61797199b662a26794dc", (const unsigned char[]){HEAD_1,
+    {"sharded_acquire", "cffb859a2655f68352458fd834ed699a42d690c5", (const unsigned char[]){HEAD_1,
     CLOCK_TOKEN_1, HEAD_3, HASH_TAKING_1, HEAD_5, CLOCK_1, HASH_1, OURS_1, FOLLOWING_1, BEHIND_1,
     FOLLOWING_3, ACQUIRE_6, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, FRESH_1, HASH_HOLDING_1,
     SHARDED_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1,
     PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1,
-    MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 22186, NULL},
-    {"sharded_acquire_all", "0d762f066d5470397f4a499d43b05566f79f75b5",
+    MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
+    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 22276, NULL},
+    {"sharded_acquire_all", "b8cbb6ffd9a84b081d1df65333cc0e3e8a8b7e95",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1,
     HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1,
-    MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRE_ALL_12, HF_NO_SEGMENT}, 14601, NULL},
-    {"sharded_begin", "cbc11502c72ac8ff1b362fe56998d1e549002b5f", (const unsigned char[]){KEYS_1,
+    MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
+    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRE_ALL_12, HF_NO_SEGMENT}, 14666, NULL},
+    {"sharded_begin", "16afa42826278f8c6e11f78dd10d13acbd8730e4", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, BEGIN_5, FREE_1, FRESH_1,
     HASH_HOLDING_1, SHARDED_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, BEGIN_13,
     ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4,
-    ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1,
-    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 20985,
+    ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1,
+    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21075,
     NULL},
-    {"sharded_complete", "68e606ec0334849b94993d38f5da22cbada69978",
+    {"sharded_complete", "732d98f8b318372cb3b95bcac7447663cfcd48c5",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1,
     OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1,
-    PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    TELLING_1, COMPLETE_11, IS_QUEUE_1, COMPLETE_13, HF_NO_SEGMENT}, 13472, NULL},
-    {"sharded_extend", "7f83b9add7f77a90541b5899963523a632d4abff", (const unsigned char[]){HASH_1,
-    EXTENDING_1, EXTEND_4, SHARDED_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1937, NULL},
-    {"sharded_fair_acquire", "d88688899fe65f072ce74dd60f02d6d2c94f86e0",
+    PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
+    NOTIFYING_1, COMPLETE_11, IS_QUEUE_1, COMPLETE_13, HF_NO_SEGMENT}, 13527, NULL},
+    {"sharded_extend", "2df92f534d7b3362c94f832c57e85d745a52930e", (const unsigned char[]){HASH_1,
+    EXTENDING_1, EXTEND_4, SHARDED_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1949, NULL},
+    {"sharded_fair_acquire", "fe8074f8d17e1964a669daa15d24fb89df02c316",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1,
     HASH_HOLDING_1, ACQUIRE_6, FREE_1, FRESH_1, SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5,
-    FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10257, NULL},
-    {"sharded_fair_extend", "ca261c101d68a6493650169d9b75a267a3371a59",
+    FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10266, NULL},
+    {"sharded_fair_extend", "3647b588931e02a9593a4500c30331e199593d56",
     (const unsigned char[]){HASH_1, EXTENDING_1, EXTEND_4, SHARDED_1, FAIR_EXTEND_6,
-    HF_NO_SEGMENT}, 1773, NULL},
-    {"sharded_fair_force", "3469b5346753385da7b7bab6c12a058a3e0ddf68",
+    HF_NO_SEGMENT}, 1785, NULL},
+    {"sharded_fair_force", "43e2e2ea32c8a252bdaecf958e0d74a5ce56086e",
     (const unsigned char[]){KEYS_1, CLOCK_1, HASH_1, HASH_HOLDING_1, SHARDED_1, FAIR_QUEUE_3,
     NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, JAVAS_1, FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10,
-    HF_NO_SEGMENT}, 6457, NULL},
-    {"sharded_fair_leave", "541025042489cec7a284dc3fc194235e14bedba2",
+    HF_NO_SEGMENT}, 6460, NULL},
+    {"sharded_fair_leave", "e64f07d3f04672859cc1ce5d4aadf180885abac5",
     (const unsigned char[]){KEYS_1, CLOCK_1, HASH_1, HASH_HOLDING_1, SHARDED_1, FAIR_QUEUE_3,
-    NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_LEAVE_6, HF_NO_SEGMENT}, 5938, NULL},
-    {"sharded_fair_release", "b02a872c9efabfb0a686a941c236918fb44d1279",
+    NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_LEAVE_6, HF_NO_SEGMENT}, 5941, NULL},
+    {"sharded_fair_release", "9b9496667ffaf43c7d5399c10684c2efd96a3fd5",
     (const unsigned char[]){KEYS_1, HASH_1, HASH_HOLDING_1, FAIR_RELEASE_4, CLOCK_1, SHARDED_1,
-    FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 5847, NULL},
-    {"sharded_force", "74258e38eb35e96ee73122e54f9b8203bb9fbbd3", (const unsigned char[]){KEYS_1,
+    FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 5850, NULL},
+    {"sharded_force", "d09c65ce65eefb53f4b96e2d3d5383d3bda76f6b", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1,
-    PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1,
+    PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1,
     MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 13899, NULL},
-    {"sharded_latch_delete", "d79f2310359cc6eca389b4da57a7c9722e68d752",
+    FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 13948, NULL},
+    {"sharded_latch_delete", "f7230037bfa3a3712a2d0507bc1e5d756d1c504f",
     (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
-    LATCH_DELETE_2, HF_NO_SEGMENT}, 1369, NULL},
-    {"sharded_latch_down", "1c30c10e9e52dfc06d4b1d3bcf3d56db1cec6cfc",
+    LATCH_DELETE_2, HF_NO_SEGMENT}, 1381, NULL},
+    {"sharded_latch_down", "de3c404029cb5eef6a92a438a2ce58031b4eb252",
     (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
-    LATCH_DOWN_2, HF_NO_SEGMENT}, 1475, NULL},
-    {"sharded_latch_set", "1a9f26834210746b3e9c39825d201248b873ff85",
+    LATCH_DOWN_2, HF_NO_SEGMENT}, 1487, NULL},
+    {"sharded_latch_set", "9cc6dd862940988b9b136d8c7168f13b8026669e",
     (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
-    LATCH_SET_2, HF_NO_SEGMENT}, 1418, NULL},
-    {"sharded_leave", "6a0cd1839a101d45302e378fff5e7a0267fe0e4b", (const unsigned char[]){KEYS_1,
+    LATCH_SET_2, HF_NO_SEGMENT}, 1430, NULL},
+    {"sharded_leave", "e721e0552b442466876658412f4db6273c68edde", (const unsigned char[]){KEYS_1,
     CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1,
-    PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1,
+    PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1,
     MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1,
-    IS_QUEUE_1, FORGETTING_1, TELLING_1, LEAVE_15, HF_NO_SEGMENT}, 15468, NULL},
-    {"sharded_permit_acquire", "d5e37c1bad5c915883a63426a810a43ff7532d42",
+    IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 15511, NULL},
+    {"sharded_permit_acquire", "f66629b1a7e17dc1d0aa995fa2af642294e163cf",
     (const unsigned char[]){KEYS_1, CLOCK_1, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_ACQUIRE_5,
     SHARDED_1, PERMIT_ACQUIRE_7, BEHIND_1, GRANTING_3, PERMITS_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3,
     POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_ACQUIRE_13, OURS_1, PLACING_1, RECORD_1,
     NOW_1, RECORD_3, SHARDED_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3,
-    QUEUEING_4, PERMIT_ACQUIRE_18, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1,
-    MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_21, HF_NO_SEGMENT}, 19692, NULL},
-    {"sharded_permit_extend", "7b6feefecfffd2cece4dac445cd8bbf8c775a402",
+    QUEUEING_4, PERMIT_ACQUIRE_18, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1,
+    MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_21, HF_NO_SEGMENT}, 19768, NULL},
+    {"sharded_permit_extend", "c87cd4830c463432d4cb6cd00c419a18419b4b21",
     (const unsigned char[]){CLOCK_1, PERMIT_ID_1, PERMITS_1, PERMIT_EXTEND_4, SHARDED_1,
-    SHORTENED_1, PERMIT_EXTEND_7, HF_NO_SEGMENT}, 3005, NULL},
-    {"sharded_permit_leave", "ba137dc0e6a3679aef1772f944c659eda2b428e8",
+    SHORTENED_1, PERMIT_EXTEND_7, HF_NO_SEGMENT}, 3017, NULL},
+    {"sharded_permit_leave", "b7339b6d17341d50347a21a74e4df08be455dc02",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PERMIT_ID_1,
     PERMITS_1, WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, SHARDED_1,
     OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1,
-    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4,
+    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4,
     FORGET_RECORD_1, PERMIT_PASSING_6, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_14, HF_NO_SEGMENT},
-    14639, NULL},
-    {"sharded_permit_release", "f755594161db856a7a954ec6bea8e288a055a8aa",
+    14665, NULL},
+    {"sharded_permit_release", "4a399db9ac73105bfff7f6e71590684ce1252927",
     (const unsigned char[]){KEYS_1, CLOCK_1, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_RELEASE_5,
     TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PERMIT_GRANTING_1, PERMIT_RELEASE_8, POOL_FOREIGN_1,
     SHARDED_1, PERMIT_RELEASE_11, PERMITS_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, SHARDED_1,
     POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_RELEASE_16, OURS_1, PLACING_1, RECORD_1,
     NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
-    PARTS_1, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6,
-    PERMIT_RELEASE_20, HF_NO_SEGMENT}, 17409, NULL},
-    {"sharded_permit_set", "bc10b9d2e43c6cbf08e68c43167aed5b965efd3d",
+    PARSE_1, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6,
+    PERMIT_RELEASE_20, HF_NO_SEGMENT}, 17447, NULL},
+    {"sharded_permit_set", "4671839a48ea814378af9167c75427405cc59fce",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PERMIT_ID_1,
     PERMITS_1, WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, SHARDED_1,
     OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1,
-    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4,
-    FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_SET_12, HF_NO_SEGMENT}, 13541, NULL},
-    {"sharded_release", "aa3239bc12f382b3c4930c90b3b2b20b7412b134",
+    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4,
+    FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_SET_12, HF_NO_SEGMENT}, 13567, NULL},
+    {"sharded_release", "ccc1552dfab58f10be24087dc5bbbae099435131",
     (const unsigned char[]){RELEASE_1, HASH_1, RELEASE_3, HASH_HOLDING_1, RELEASE_5,
-    HASH_REMOVING_1, RELEASE_7, SHARDED_HEARD_1, RELEASE_9, HASH_1, SHARDED_1, CLOCK_1, TOKEN_1,
-    CLOCK_TOKEN_1, TOKEN_3, RANGES_3, RELEASE_14, PARTS_1, LOCK_PROBE_1, HASH_NEXT_3, RECORD_1,
-    NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4, HASH_NEXT_5, RELEASE_17, GIVING_1, RELEASE_19, OURS_1,
-    JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1,
-    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    RELEASE_24, HF_NO_SEGMENT}, 18082, NULL},
-    {"sharded_release_all", "0f4af3e95887e6df6af5010042cfa377759812c2",
+    HASH_REMOVING_1, RELEASE_7, SHARDED_RECEIVERS_1, RELEASE_9, HASH_1, SHARDED_1, CLOCK_1,
+    TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, RELEASE_14, PARSE_1, LOCK_PROBE_1, HASH_NEXT_3,
+    RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4, HASH_NEXT_5, RELEASE_17, GIVING_1,
+    RELEASE_19, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, QUEUE_1, MEMBERS_1,
+    MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
+    LOCK_PROBE_1, QUEUE_7, RELEASE_24, HF_NO_SEGMENT}, 18175, NULL},
+    {"sharded_release_all", "46072f17a7341c7424b90e4a212e369e648d5531",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1,
     HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1,
-    MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, QUEUE_7, RELEASE_ALL_11, HF_NO_SEGMENT}, 13617, NULL},
-    {"sharded_rw_acquire", "3dbcf644cf12dc6b4a4fffa13ccd398fd05d9bff",
+    MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
+    LOCK_PROBE_1, QUEUE_7, RELEASE_ALL_11, HF_NO_SEGMENT}, 13666, NULL},
+    {"sharded_rw_acquire", "e0820000fb13a14958126c4d16305281ea2d6b0a",
     (const unsigned char[]){KEYS_1, SHARDED_1, RW_ACQUIRE_3, RW_HEAD_1, CLOCK_1, TOKEN_1,
     CLOCK_TOKEN_1, TOKEN_3, RW_1, RW_ACQUIRE_8, RW_TOKEN_1, RW_ACQUIRE_10, OURS_1, PLACING_1,
     RECORD_1, NOW_1, RECORD_3, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3,
-    QUEUEING_4, RW_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1,
-    RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, RW_ACQUIRE_16, HF_NO_SEGMENT}, 24612, NULL},
-    {"sharded_rw_extend", "5263e1d2ee4505cb5e32d78f2a8db816c958ba70", (const unsigned char[]){RW_1,
-    RW_EXTEND_2, SHARDED_1, SHORTENED_1, RW_EXTEND_5, HF_NO_SEGMENT}, 4159, NULL},
-    {"sharded_rw_force", "79da27c8bff8bf6bf8c9400220ed2280a7ecfc64",
+    QUEUEING_4, RW_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1,
+    RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, RW_ACQUIRE_16, HF_NO_SEGMENT}, 24660, NULL},
+    {"sharded_rw_extend", "8989b57dabe86cdee1ac4be1b499fb82a0acd0d7", (const unsigned char[]){RW_1,
+    RW_EXTEND_2, SHARDED_1, SHORTENED_1, RW_EXTEND_5, HF_NO_SEGMENT}, 4171, NULL},
+    {"sharded_rw_force", "08cc04f573f83cbbd8a7a08824f335ae54e7ce30",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1, SHARDED_1,
     RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1,
-    MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1,
-    RW_FORCE_12, HF_NO_SEGMENT}, 16993, NULL},
-    {"sharded_rw_leave", "ffa5b2c73c547bcdd17ab059361688f0543620e1",
+    MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1,
+    RW_FORCE_12, HF_NO_SEGMENT}, 17012, NULL},
+    {"sharded_rw_leave", "b80e97e16df18a3d869f18703952ae829596b8fa",
     (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1, SHARDED_1,
     RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1,
-    MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1,
-    RW_SETTLING_3, FORGETTING_1, RW_LEAVE_13, HF_NO_SEGMENT}, 18307, NULL},
-    {"sharded_rw_release", "0d0c922de394bc44276ccde3e316dec2ac2a40bd",
+    MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1,
+    RW_SETTLING_3, FORGETTING_1, RW_LEAVE_13, HF_NO_SEGMENT}, 18329, NULL},
+    {"sharded_rw_release", "f2736d93445f99d5b69a56e2d5980aab756d6269",
     (const unsigned char[]){KEYS_1, SHARDED_1, RW_RELEASE_3, RW_LEAVING_1, CLOCK_1, TOKEN_1,
     CLOCK_TOKEN_1, TOKEN_3, RW_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
-    FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, PARTS_1, MEMBERS_4, IS_QUEUE_1,
-    FORGET_RECORD_1, RW_QUEUE_5, RW_RELEASE_13, HF_NO_SEGMENT}, 17460, NULL},
-    {"sharded_semaphore_leave", "574497da625d0777e0b1462167a797e1cd303694",
+    FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, IS_QUEUE_1,
+    FORGET_RECORD_1, RW_QUEUE_5, RW_RELEASE_13, HF_NO_SEGMENT}, 17479, NULL},
+    {"sharded_semaphore_leave", "fd3df01099f2b642df95ff8a4639aa318c20643d",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1505, NULL},
-    {"sharded_semaphore_release", "fec6a93b33b4a35a85acf9b0af8b304192a35f51",
+    SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1517, NULL},
+    {"sharded_semaphore_release", "b2fe9854705257004454b0a2c57315753851d1c4",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1428, NULL},
-    {"sharded_semaphore_set", "944c611cb1316f6eb9294ba1bb11138800f28ced",
+    SEMAPHORE_GIVING_4, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1440, NULL},
+    {"sharded_semaphore_set", "8edb44c8661da289ce672c9aeb69d64c8906d23e",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 1499, NULL},
+    SEMAPHORE_GIVING_4, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 1511, NULL},
     {"wait", "40caa8853a32f40d2fd9ce37db5e711798f51610", (const unsigned char[]){WAIT_1,
     HF_NO_SEGMENT}, 289, NULL},
 };

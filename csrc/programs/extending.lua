@@ -1,5 +1,5 @@
 --#fragment
--- What extend.lua does to the lock. Defines shorter: whether it ends earlier than others were told.
+-- What extend.lua does to the lock. Defines shorter: whether it ends earlier than others count on.
 if not holds_of(KEYS[1], ARGV[1]) then
   return redis.call('EXISTS', KEYS[1]) == 0 and -1 or -2
 end

@@ -22,13 +22,13 @@ local PRINT = nil
 -- { -3 }                     a hash without TTL, which no lock leaves behind
 -- { -6, kind }               another kind has the key: "guard", "read_write"
 local FROM, WAITER = tonumber(ARGV[3]), ARGV[7]
--- Waiters before one that looks every grant lease; one behind more looks later. So many of the list
--- are looked at.
+-- Waiters before one that asks again every grant lease; one behind more asks later. So many of the
+-- list are read.
 local CROWD = 100
-local MOST_LOOK_MS = 30000
-local LOOKS = 3 -- that are missed before a waiter of ours is taken for dead
+local MOST_RECHECK_MS = 30000
+local RECHECKS = 3 -- that are missed before a waiter of ours is taken for dead
 local SLACK_MS = 1000
-local JAVA_WAIT_MS = 300000 -- the timeout that a client of Redisson adds if it is told no other
+local JAVA_WAIT_MS = 300000 -- the timeout that a client of Redisson adds by default
 
 local function take(now)
   local token = FROM == 0 and next_token(TOKEN_TTL) or 0
@@ -37,7 +37,7 @@ local function take(now)
   return { 1, token, 0 }
 end
 
--- Looks for the owner among the first ones of the list. → how many come first, nil: it is none of
+-- Finds the owner among the first ones of the list. → how many come first, nil: it is none of
 -- these; how many of those are Redisson's, and the last of them
 local function place_in(members)
   local theirs, last = 0, nil
@@ -48,14 +48,14 @@ local function place_in(members)
   return nil, theirs, last
 end
 
--- When what Redisson's waiters before it will subtract is over: their timeouts, as far as they can
--- be told.
+-- When what Redisson's waiters before it will subtract is over: their timeouts, as far as they are
+-- known.
 local function end_of_theirs(theirs, last, lock_ms, now)
   local usual, till = now + theirs * JAVA_WAIT_MS, last and timeout_of(last) or 0
   return till - math.max(0, lock_ms) > usual + SLACK_MS and till or usual
 end
 
--- The same where too many come first to look at them all: the timeout of the last one, or of its
+-- The same where too many come first to read them all: the timeout of the last one, or of its
 -- own before, contains what was to be subtracted when it was set. What a waiter of ours adds is
 -- less than what one of Redisson's does.
 local function end_of_far(owner, now)
@@ -74,8 +74,8 @@ local function stand(lock_ms, now)
   local base = (at or #near == count) and end_of_theirs(theirs, last, lock_ms, now)
     or end_of_far(comes and redis.call('LINDEX', QUEUE, -1) or OWNER, now)
   if comes then redis.call('RPUSH', QUEUE, OWNER) end
-  local look_ms = math.min(GRANT_MS * math.max(1, ahead / CROWD), MOST_LOOK_MS)
-  local new = base + math.max(LEAST_TIMEOUT_MS, math.ceil(LOOKS * look_ms))
+  local recheck_ms = math.min(GRANT_MS * math.max(1, ahead / CROWD), MOST_RECHECK_MS)
+  local new = base + math.max(LEAST_TIMEOUT_MS, math.ceil(RECHECKS * recheck_ms))
   set_timeout(OWNER, new)
   if at and old and new < old then lower_behind(at + 1, old, new) end
   return ahead

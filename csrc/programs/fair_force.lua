@@ -7,8 +7,8 @@
 -- no lock stays as it is: a lock is a hash with a TTL and one owner with a count, and either this
 -- owner, an owner of the form <uuid>:<n>, or a counter or waiters beside it.
 --
--- 1 it was locked, 3 likewise, and dead waiters are left to be removed before the next one is told,
--- 0 it was free
+-- 1 it was locked, 3 likewise, and dead waiters are left to be removed before the next one is
+-- notified, 0 it was free
 --#include "javas.lua"
 
 local function is_lock()

@@ -4,13 +4,13 @@
 --#include "hash_holding.lua"
 --#include "fair_passing.lua"
 -- Ends a wait for a fair lock, or undoes an acquire whose outcome is unknown. Where the lock is
--- free then, who is first in the list is told.
+-- free then, who is first in the list is notified.
 --
 -- ARGV[3] to      the count that the owner keeps
 -- ARGV[4] waiter  "": it does not wait
 --
 -- 1 a hold was let go of, 0 nothing was held, 3 either, and dead waiters are left to be removed
--- before the next one is told
+-- before the next one is notified
 local TO = tonumber(ARGV[3])
 
 if ARGV[4] ~= '' and is_sound() then forget(OWNER, now_ms()) end

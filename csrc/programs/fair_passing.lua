@@ -7,7 +7,7 @@ local function is_sound()
 end
 
 -- The lock is free: tells who is first.
--- → 1, or 3 where dead waiters are left to be removed before the next one is told
+-- → 1, or 3 where dead waiters are left to be removed before the next one is notified
 local function pass_on()
   if not is_sound() then return 1 end
   local now = now_ms()

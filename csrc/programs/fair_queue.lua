@@ -11,12 +11,12 @@
 -- waiters rest on that of the waiter of ours before them, and are lowered with it.
 local TIMEOUTS = KEYS[5]
 local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'
-local UNHEARD_MS = 5000 -- after which a waiter of Redisson's is dead that nobody heard at its turn
+local DEAF_MS = 5000 -- after which a waiter of Redisson's is dead that did not listen at its turn
 local LEAST_TIMEOUT_MS = 5000 -- of a waiter of ours
 local LEAST_TURN_MS = 500 -- in which a waiter of ours takes the free lock
 local MOST_TIMEOUT_MS = 1e15
 local MOST_DEAD = 1000 -- waiters that one script removes
-local NEAR = 100 -- waiters at the head among which one is looked for
+local NEAR = 100 -- waiters at the head among which one is searched
 local MOST_LOWERED = 1000 -- timeouts that one script lowers
 
 --#include "now.lua"
@@ -74,7 +74,7 @@ local function lower_behind(place, old, new)
 end
 
 -- Tells the first waiter that the lock is free. One of ours that lives takes it soon. One of
--- Redisson's that does not listen may be dead, or about to subscribe; then it looks again.
+-- Redisson's that does not listen may be dead, or about to subscribe; then it asks again.
 local function wake(owner, till, now)
   if is_ours(owner) then
     redis.pcall('PUBLISH', grants_of(owner), '1 recheck ' .. owner:sub(38))
@@ -82,8 +82,8 @@ local function wake(owner, till, now)
     if till <= soon then return end
     set_timeout(owner, soon)
     lower_behind(1, till, soon)
-  elseif announce(RELEASES .. ':' .. owner) == 0 and till > now + UNHEARD_MS then
-    set_timeout(owner, now + UNHEARD_MS)
+  elseif announce(RELEASES .. ':' .. owner) == 0 and till > now + DEAF_MS then
+    set_timeout(owner, now + DEAF_MS)
   end
 end
 
@@ -97,7 +97,7 @@ local function place_of(owner)
 end
 
 -- Takes the owner out of the list. Those of Redisson behind it rest on who was before it: that is
--- looked for among the first ones.
+-- searched among the first ones.
 local function forget(owner, now)
   local old = timeout_of(owner)
   local at, before = 0, nil

@@ -1,13 +1,14 @@
 --#include "keys.lua"
 --#include "hash.lua"
 --#include "hash_holding.lua"
--- Lets go of one hold of a fair lock. The last one frees it, and who is first in the list is told.
+-- Lets go of one hold of a fair lock. The last one frees it, and who is first in the list is
+-- notified.
 --
 -- ARGV[3] to     the count that stays; 0: free it
 -- ARGV[4] lease  ms, the least TTL of a lock that is still held
 --
--- 1 freed, 3 freed, and dead waiters are left to be removed before the next one is told, 2 still
--- held; not held by this owner: -1 the key is gone, -2 another owner has it
+-- 1 freed, 3 freed, and dead waiters are left to be removed before the next one is notified, 2
+-- still held; not held by this owner: -1 the key is gone, -2 another owner has it
 if not holds_of(LOCK, OWNER) then
   return redis.call('EXISTS', LOCK) == 0 and -1 or -2
 end

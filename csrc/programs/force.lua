@@ -6,7 +6,7 @@
 --#include "ours.lua"
 --#include "javas.lua"
 --#include "placing.lua"
---#include "hearers.lua"
+--#include "listeners.lua"
 --#include "queue.lua"
 -- Takes the lock away from whoever holds it and passes it on. A key that is no lock stays as it is.
 --

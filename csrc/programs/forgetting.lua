@@ -1,5 +1,5 @@
 --#fragment
--- Removes a waiter from the queue. A client that hears of a grant for a wait it has ended knows no
+-- Removes a waiter from the queue. A client that gets a grant for a wait it has ended knows no
 -- more of the member than its number.
 -- → the member, if it had a grant
 local function forget_wait(member)

@@ -6,12 +6,12 @@
 --#include "ours.lua"
 --#include "javas.lua"
 --#include "placing.lua"
---#include "hearers.lua"
+--#include "listeners.lua"
 --#include "queue.lua"
 --#include "runs.lua"
 --#include "is_queue.lua"
 --#include "forgetting.lua"
---#include "telling.lua"
+--#include "notifying.lua"
 -- Ends a wait, or undoes an acquire whose outcome is unknown. A lock granted meanwhile, or found
 -- free, goes to the next one.
 --
@@ -21,25 +21,25 @@
 --                 of, 0: the one that was granted to the waiter, if any; "": it is not shared
 --
 -- 1 the lock had been granted and was passed on, 0 nothing was held, 3 either, and waiters are left
--- to be told of a record, or dead ones to be removed before the next one gets it
+-- to be notified of a record, or dead ones to be removed before the next one gets it
 local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 
 -- What the first waiter does that a later one does not: to listen to a holder that will not hand
--- over, to tell one that keeps the lock of its wish, and to look after a turn of such holders. A
--- free lock goes to it. A record is for all.
+-- over, to send its wish to one that keeps the lock, and to ask again after a turn of such holders.
+-- A free lock goes to it. A record is for all.
 local function serve_next()
   local holder = holder_of(LOCK)
   if holder then
-    if not holder:find(OURS) or keeps(holder) then tell_waiter(first_alive(is_over), 'recheck') end
+    if not holder:find(OURS) or keeps(holder) then notify(first_alive(is_over), 'recheck') end
     return 0
   end
   if redis.call('EXISTS', LOCK) == 1 then
-    return redis.call('HEXISTS', LOCK, 'by') == 1 and tell_done() and 3 or 0
+    return redis.call('HEXISTS', LOCK, 'by') == 1 and notify_done() and 3 or 0
   end
   settle_missed_grant(OWNER:sub(1, 36))
   local left = foreign_ms(POLL_MS)
   if left > 0 then
-    tell_waiter(first_alive(is_over), 'turn', left)
+    notify(first_alive(is_over), 'turn', left)
     return 0
   end
   note_ours()
@@ -51,7 +51,7 @@ if WAITER ~= '' and queued then
   granted = forget_wait(WAITER)
   if not first() then redis.call('DEL', QUEUE) end
 end
-local _, _, _, _, owner = parts(granted or '')
+local _, _, _, _, owner = parse(granted or '')
 -- A shared one: the client knew its number alone.
 if owner and owner ~= OWNER then OWNER, OWN = owner, 0 end
 local count = holds_of(LOCK, OWNER)

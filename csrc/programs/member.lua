@@ -16,6 +16,6 @@ end
 
 -- A client that may not publish leaves its waiters to their clocks: what it has written must not be
 -- half done.
-local function tell(member, ...)
+local function send(member, ...)
   redis.pcall('PUBLISH', channel_of(member), '1 ' .. table.concat({ ... }, ' '))
 end

@@ -1,17 +1,17 @@
 --#fragment
 -- The members of the queues of locks, semaphores and read/write locks: which of them can be served.
 -- queue.lua tells where they stand. KINDS: the letters of those that wait for this type of key.
-local BATCH = 100 -- of waiters that one script looks at
+local BATCH = 100 -- of waiters that one script reads
 local MOST_BATCHES = 10 -- of those that it removes or lets in
 
 --#include "member.lua"
---#include "parts.lua"
+--#include "parse.lua"
 
--- Tells a waiter this word, its number and the rest; nobody where the member is nil, or none of
+-- Sends a waiter this word, its number and the rest; to nobody where the member is nil, or none of
 -- this format.
-local function tell_waiter(member, word, ...)
-  local _, _, number = parts(member or '')
-  if number then tell(member, word, number, ...) end
+local function notify(member, word, ...)
+  local _, _, number = parse(member or '')
+  if number then send(member, word, number, ...) end
 end
 
 -- Which of these waiters' clients listen: a set of channels. Patterns that somebody else listens to
@@ -31,14 +31,14 @@ end
 -- Why this waiter cannot be served: it is none, one for another type of key, a dead one. alive: see
 -- listening. One of a newer format can, by itself.
 local function is_over(member, alive)
-  local kind, _, number = parts(member)
+  local kind, _, number = parse(member)
   if not kind then return not is_newer(member) end
-  if not KINDS:find(kind, 1, true) then tell(member, 'recheck', number) return true end
+  if not KINDS:find(kind, 1, true) then send(member, 'recheck', number) return true end
   return not alive[channel_of(member)]
 end
 
 -- The first waiter of which over(member, alive) does not say that it is; those before it are
--- forgotten, of very many the first ones. size: of the first look.
+-- forgotten, of very many the first ones. size: of the first page.
 local function first_alive(over, size)
   for batch = 0, MOST_BATCHES do
     local members = redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,

@@ -1,14 +1,14 @@
 --#fragment
--- The first waiter listens to a holder that does not hand over, and looks. It sets the queue's TTL
--- whenever it looks. One that is dead, or has not looked within its time, is passed over: the
+-- The first waiter listens to a holder that does not hand over, and asks again. It sets the queue's
+-- TTL whenever it asks. One that is dead, or has not asked within its time, is passed over: the
 -- scores of its client's waiters become minus their places by this, so they are first for nobody.
--- Each has its place again once it looks.
+-- Each has its place again once it asks.
 local PASSED_OVER = 2 ^ 60
-local LOOK_WITHIN = 0.5 -- grant leases, in which a first waiter looks
-local MOST_PASSED = 10 -- clients that one look passes over
+local RECHECK_WITHIN = 0.5 -- grant leases, in which a first waiter asks again
+local MOST_PASSED = 10 -- clients that one script passes over
 local MOST_OF_ONE = 1000 -- waiters of one client
 local MOST_KEPT = 100 -- passed over, before they are forgotten
-local CROWD = 100 -- waiters ahead of one that looks less often
+local CROWD = 100 -- waiters ahead of one that asks less often
 
 local function recheck(member)
   redis.pcall('PUBLISH', 'holdfast_grant:' .. member:sub(3, 38),
@@ -45,16 +45,16 @@ local function take_up_place()
   end
 end
 
--- WAITER, at this place, looks. is_silent() tells whether a holder does not hand over; nil: that is
--- so. within: grant leases in which the first one is to look.
+-- WAITER, at this place, asks again. is_silent(): whether a holder does not hand over; nil: that is
+-- so. within: grant leases in which the first one is to ask.
 -- → how many come first; ms after which the first of them is passed over, nil: WAITER is the first;
 -- whether another one has been passed over
-local function look(place, ahead, is_silent, within)
+local function check_ahead(place, ahead, is_silent, within)
   local mine, passed = WAITER:sub(3, 38), false
   for _ = 1, ahead > 0 and MOST_PASSED or 0 do
     local first = first_in_line()
     if first == WAITER then break end
-    local left_ms = redis.call('PTTL', QUEUE) - QUEUE_MS + GRANT_MS * (within or LOOK_WITHIN)
+    local left_ms = redis.call('PTTL', QUEUE) - QUEUE_MS + GRANT_MS * (within or RECHECK_WITHIN)
     local own = first:sub(3, 38) == mine
     local stays = first:find('^[2-9]%l%x') -- of a newer format
       or left_ms > 0 and (own or not is_dead(first))
@@ -72,13 +72,13 @@ local function look(place, ahead, is_silent, within)
   return redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil, passed
 end
 
--- Whether another waiter comes first, which looks by itself where a foreign client has just had
+-- Whether another waiter comes first, which asks by itself where a foreign client has just had
 -- what is free now: a grant to one that is stopped would keep that from all. One that is passed
--- over now may look yet.
+-- over now may ask yet.
 local function is_behind_first(enter_queue)
   if WAITER ~= '' then
     local place = enter_queue()
-    local _, _, passed = look(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place))
+    local _, _, passed = check_ahead(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place))
     if passed then return true end
   end
   local head = first_in_line()

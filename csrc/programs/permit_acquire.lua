@@ -44,7 +44,7 @@ local back = first_end and first_end <= NOW and reclaim(#IDS - (FREE or 0)) or 0
 
 local ends = first_end and end_of(LEASES, IDS)
 
--- Some may stand already, by a grant or set aside: what others were told of their end stays true.
+-- Some may stand already, by a grant or set aside: what others know of their end stays true.
 local function take()
   local token = next_token(TOKEN_TTL, nil, US)
   local last = #IDS > 1 and last_end(LEASES, IDS) or ends or 0
@@ -67,7 +67,7 @@ local function busy(left_ms, foreign)
   if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end
   local place, stood = enqueue()
   local ahead, overdue_ms = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil
-  if stood then ahead, overdue_ms = look(place, ahead, not foreign and is_foreign or nil) end
+  if stood then ahead, overdue_ms = check_ahead(place, ahead, not foreign and is_foreign or nil) end
   local listens = ahead == 0 and (foreign or is_foreign())
   return { 0, ttl_ms, ahead, listens and 1 or 0, place, overdue_ms }
 end
@@ -82,10 +82,10 @@ if all > 0 and #IDS > all then return { -5, all } end
 settle_missed_grants(OWNER:sub(1, 36))
 take_up_place()
 local kept, left_ms = reserved()
--- Whoever comes next has to hear Redisson's release, and to look when the first lease ends.
-local function tell_next()
+-- Whoever comes next has to get Redisson's release, and to ask again when the first lease ends.
+local function notify_next()
   local ends_first = redis.call('ZRANGE', LEASES, '0', '0')[1]:sub(1, 14) == IDS[1]:sub(1, 14)
-  if ends_first or is_foreign() then tell_to_look() end
+  if ends_first or is_foreign() then notify_first() end
 end
 
 -- For a first waiter that needs several, free ones are set aside.
@@ -102,7 +102,7 @@ local free = FREE or 0
 if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then
   local reply = take()
   serve(nil, kept) -- what is left of what came back
-  if first_left then tell_next() end
+  if first_left then notify_next() end
   return reply
 end
 -- What came back, such as what was set aside for this waiter, may serve others.

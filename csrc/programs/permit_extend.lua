@@ -5,7 +5,7 @@
 -- that stays gets a millisecond more, as in permit_renew.lua.
 --
 -- KEYS[1] the permits' leases, KEYS[2] the queue
--- ARGV as extend.lua: owner; lease in ms, 0: only look; least; member of the queue;
+-- ARGV as extend.lua: owner; lease in ms, 0: only check; least; member of the queue;
 -- the channel of releases
 --
 -- 1 this owner has them; -1 not all of them

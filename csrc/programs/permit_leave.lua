@@ -40,5 +40,5 @@ if freed == 0 and not (queued and first_in_line()) then
   return 0
 end
 local passed = pass_on(freed)
-if was_first and is_foreign() then tell_to_look() end
+if was_first and is_foreign() then notify_first() end
 return passed == 3 and 3 or given > 0 and 1 or 0

@@ -11,9 +11,9 @@ local function kept_for_others()
   return 1, TURN_MS
 end
 
--- A permit is left to them: the first waiter of ours is told to look then.
-local function tell_turn(member, left_ms)
-  tell_waiter(member, 'turn', left_ms)
+-- A permit is left to them: the first waiter of ours is to ask again then.
+local function notify_turn(member, left_ms)
+  notify(member, 'turn', left_ms)
   if redis.call('ZCARD', QUEUE) == 1 then redis.call('PEXPIRE', QUEUE, left_ms) end
 end
 
@@ -25,7 +25,7 @@ local function pass_to_waiters(count)
   local kept_or_reserved = count > 0 and kept_for_others or reserved
   local kept, left_ms = kept_or_reserved()
   local first_left, more = serve(nil, kept)
-  if kept > 0 then tell_turn(first_left, left_ms) end
+  if kept > 0 then notify_turn(first_left, left_ms) end
   return more
 end
 

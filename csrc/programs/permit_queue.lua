@@ -18,7 +18,7 @@ end
 local function settle_missed_grants(client)
   local evicted = {}
   for _, member in ipairs(redis.pcall('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do
-    local kind, _, _, _, owner = parts(member)
+    local kind, _, _, _, owner = parse(member)
     local of = client_of(member)
     if not evicted[of] and not (kind and end_of(LEASES, ids_of(owner))) then
       if of == client then
@@ -34,9 +34,9 @@ end
 -- Why this waiter cannot be served: see is_over; or it needs more permits than there are.
 local function is_refused(member, all, alive)
   if is_over(member, alive) then return true end
-  local kind, _, number, _, owner = parts(member)
+  local kind, _, number, _, owner = parse(member)
   local refused = kind and all > 0 and #ids_of(owner) > all
-  if refused then tell(member, 'recheck', number) end
+  if refused then send(member, 'recheck', number) end
   return refused
 end
 
@@ -71,7 +71,7 @@ local function serve_batch(me, free, batch)
     if not stopped and is_refused(member, all, alive) then
       gone[#gone + 1] = member
     elseif not stopped then
-      local _, client, number, ttl_ms, owner = parts(member)
+      local _, client, number, ttl_ms, owner = parse(member)
       local ids = ids_of(owner)
       local lacks = #ids > 1 and lacking(ids) or ids
       stopped = #lacks > free
@@ -90,11 +90,11 @@ local function serve_batch(me, free, batch)
   return stopped, free
 end
 
--- Tells the first waiter to look.
-local function tell_to_look()
+-- Asks the first waiter to ask again.
+local function notify_first()
   local all = all_permits()
   local function over(member, alive) return is_refused(member, all, alive) end
-  tell_waiter(first_alive(over), 'recheck')
+  notify(first_alive(over), 'recheck')
 end
 
 -- Gives the free permits, but for `kept` of them, to the first waiters. Stops before the member
@@ -115,6 +115,6 @@ local function serve(me, kept)
     size = BATCH
   end
   local first_left = first_in_line()
-  if first_left ~= before and first_left ~= me and is_foreign() then tell_to_look() end
+  if first_left ~= before and first_left ~= me and is_foreign() then notify_first() end
   return first_left, first_left ~= nil and goes_on()
 end

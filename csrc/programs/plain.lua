@@ -7,7 +7,7 @@ local function foreign_waiters(releases, counted)
   return counted or redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0
 end
 
--- payload: "0" is meant for one waiter, "1" for all. → how many heard it
+-- payload: "0" is meant for one waiter, "1" for all. → how many got it
 local function announce(releases, payload)
   return tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0
 end

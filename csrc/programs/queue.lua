@@ -11,7 +11,7 @@
 --           score <  0   the record of clients that know no queue: record.lua
 -- KEYS[4] the channel on which Redisson announces a release
 -- ARGV[1] owner, ARGV[2] grant lease in ms
-local POLL_LOOK_MS = 20 -- when the first waiter looks whether one of them has come
+local POLL_RECHECK_MS = 20 -- when the first waiter asks whether one of them has come
 local FEW = '2' -- the last of a record, a grant and a waiter
 
 --#include "members.lua"
@@ -41,7 +41,7 @@ end
 -- waiter of a newer format, by itself. `members`: the first ones, with their scores, if they are
 -- known.
 -- → member, place, foreign waiters | nil, whether more is to be removed, foreign waiters or nil:
--- nobody was looked at
+-- no waiter was read
 local function first_waiter(me, members)
   local foreign
   for batch = -1, MOST_BATCHES do
@@ -70,7 +70,7 @@ local function first_waiter(me, members)
 end
 
 local function grant(member, place)
-  give(member, place_of(place), parts(member))
+  give(member, place_of(place), parse(member))
 end
 
 -- Gives the free lock to the first waiter. Stops before the member `me`, which can take it by
@@ -86,10 +86,10 @@ local function hand_over(me)
 end
 
 -- Leaves the free lock to others for `ms`, also before callers of ours that come meanwhile; the
--- first waiter of ours is told to look again after `look_ms`.
-local function leave_free(was, ms, look_ms, unused, heard, member, more)
-  write_record(was, 0, unused, heard, 0, now_ms() + ms)
-  tell_waiter(member, 'turn', look_ms)
+-- first waiter of ours is to ask again after `recheck_ms`.
+local function leave_free(was, ms, recheck_ms, unused, listeners, member, more)
+  write_record(was, 0, unused, listeners, 0, now_ms() + ms)
+  notify(member, 'turn', recheck_ms)
   if not member and not more then redis.call('PEXPIRE', QUEUE, ms) end
 end
 
@@ -102,20 +102,20 @@ end
 -- Whether a lock's queue has had waiters for so long that those that poll are looked for, of whom
 -- none is known.
 local function is_old(member, place)
-  return parts(member) == 'l' and place > FRONT_MOST and server_us() - place > LOCK_PROBE_US
+  return parse(member) == 'l' and place > FRONT_MOST and server_us() - place > LOCK_PROBE_US
 end
 
 -- Whether the free lock is left to those that poll.
 local function left_to_pollers(was, member, place)
   if not was and KIND == 'hash' then
     if not is_old(member, place) then return false end
-    leave_free(nil, POLL_MS, POLL_LOOK_MS, LOCK_UNUSED, false, member)
+    leave_free(nil, POLL_MS, POLL_RECHECK_MS, LOCK_UNUSED, false, member)
     return true
   end
   local now = now_ms()
   local seen = was and was.unused == 0
   if was and is_due(was, now) then
-    leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)
+    leave_free(was, POLL_MS, POLL_RECHECK_MS, was.unused + 1, false, member)
     return true
   end
   -- a shared owner, which was taken for one of them

@@ -1,12 +1,12 @@
 --#fragment
 -- What is known of clients that wait without a queue. It stands in the queue, before the waiters:
--- "1f <turns> <unused> <heard> <run>" with a score below 0; until -score ms of server time, the
+-- "1f <turns> <unused> <listeners> <run>" with a score below 0; until -score ms of server time, the
 -- free lock is left to those clients.
 --
--- turns   of ours since such a client had the lock; 0: it has it, or had it last
--- unused  how often in a row the free lock was left to them and none came
--- heard   1: it is left to those that listen to the lock's channel, while any does
--- run     for how many ms they had the lock the last time; the score then tells when that ended
+-- turns      of ours since such a client had the lock; 0: it has it, or had it last
+-- unused     how often in a row the free lock was left to them and none came
+-- listeners  1: it is left to those that listen to the lock's channel, while any does
+-- run        for how many ms they had the lock the last time; the score is then when that ended
 local LISTEN_MS = 50 -- for those that listen to a release
 --#include "now.lua"
 
@@ -14,12 +14,12 @@ local LISTEN_MS = 50 -- for those that listen to a release
 local function record_in(members)
   local score = tonumber(members[2])
   if not score or score >= 0 then return nil end
-  local turns, unused, heard, run = members[1]:match('^1f (%d+) (%d+) (%d) (%d+)$')
+  local turns, unused, listeners, run = members[1]:match('^1f (%d+) (%d+) (%d) (%d+)$')
   return turns and {
     member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),
-    heard = heard == '1', run = tonumber(run),
+    listeners = listeners == '1', run = tonumber(run),
     -- the run of theirs, when the lock was left to them
-    began = heard == '1' and -score - LISTEN_MS or -score,
+    began = listeners == '1' and -score - LISTEN_MS or -score,
   }
 end
 
@@ -27,8 +27,8 @@ local function first_members()
   return redis.call('ZRANGE', QUEUE, '0', '1', 'WITHSCORES')
 end
 
-local function write_record(was, turns, unused, heard, run, till)
+local function write_record(was, turns, unused, listeners, run, till)
   if was then redis.call('ZREM', QUEUE, was.member) end
-  local member = ('1f %d %d %d %.0f'):format(turns, unused, heard and 1 or 0, run)
+  local member = ('1f %d %d %d %.0f'):format(turns, unused, listeners and 1 or 0, run)
   redis.call('ZADD', QUEUE, string.format('%.0f', -till), member)
 end

@@ -24,30 +24,30 @@ if ARGV[2] and (ARGV[3] ~= '0' or ARGV[5] ~= '') then
   end
 end
 
--- The common case in straight lines, as in head.lua: nobody waits, and nobody hears of the release.
+-- The common case in straight lines, as in head.lua: nobody waits, and nobody gets the message.
 --#include "removing.lua"
 if not removed then
   return redis.call('EXISTS', LOCK) == 0 and -1 or -2
 end
 local first_few = redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_FEW, 'WITHSCORES')
 if #first_few == 0 then
---#include "heard.lua"
-  if heard == 0 or not tonumber(heard) or first_few.err then return 1 end
+--#include "receivers.lua"
+  if receivers == 0 or not tonumber(receivers) or first_few.err then return 1 end
 end
 
 --#include "layout.lua"
---#include "hearers.lua"
+--#include "listeners.lua"
 --#include "clock.lua"
 --#include "ranges.lua"
 -- The common hand-over before the rest is made: the next waiter listens, and nobody waits without a
 -- queue.
 do
---#include "parts.lua"
+--#include "parse.lua"
 --#include "next.lua"
   local i, now_us
   i, now_us, first_few = next_waiter(first_few)
   local member, place = first_few[i] or '', (first_few[i + 1] or ''):match('^[1-9]%d*$')
-  local kind, client, number, ttl_ms, owner = parts(member)
+  local kind, client, number, ttl_ms, owner = parse(member)
   if kind and place and KINDS:find(kind, 1, true) then
     local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. client)
     if (counts[4] or 0) > 0 and foreign_waiters(RELEASES, counts[2]) == 0 then

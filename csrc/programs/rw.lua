@@ -45,7 +45,7 @@ end
 
 -- The first `to` holds of `count` stay, and the last of these gets the longest lease of those that
 -- are gone: what the owner believes in is the longest of all.
-local function keep_holds(lock, owner, to, count)
+local function trim_holds(lock, owner, to, count)
   if is_write(owner) then return end
   local key = hold_key(lock, owner, math.min(to, ENTRIES))
   local gone = longest_lease(lock, owner, to + 1, count)
@@ -65,7 +65,7 @@ local function enter(lock, owner, count, ms, old, stands)
   else
     redis.call('HSET', lock, 'mode', 'read', owner, count)
   end
-  if reads and old > count then keep_holds(lock, owner, count, old) end
+  if reads and old > count then trim_holds(lock, owner, count, old) end
   if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end
   if not reads then return end
   -- Behind the lock's: servers before Redis 7 read the clock anew for each command, and the hold

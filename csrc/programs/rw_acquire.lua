@@ -59,7 +59,7 @@ end
 --#include "rw_queue.lua"
 --#include "rw_settling.lua"
 -- Redisson's readers are kept out while the first waiter of ours is to write, the longer the longer
--- it has waited, with pauses for those that hold it already. → ms until it is to look again
+-- it has waited, with pauses for those that hold it already. → ms until it is to ask again
 local function drain(place)
   local now, till = now_ms(), tonumber(found:match('^drain:(%d+)$'))
   if till and till > now and till - now <= MOST_DRAIN_MS then return till - now end
@@ -82,11 +82,11 @@ local function stand()
   return own_place
 end
 
--- The waiter stands in the queue, and looks whether the first one does what that has to.
-local function look_at_first()
+-- The waiter stands in the queue, and checks whether the first one does what that has to.
+local function check_first()
   if WAITER == '' then return end
   local place, _ = stand(), nil
-  _, overdue_ms = look(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), has_foreign)
+  _, overdue_ms = check_ahead(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), has_foreign)
   found = settle_drain(found, WAITER) -- a writer may have been passed over
 end
 
@@ -112,23 +112,23 @@ local lock_ms = found and redis.call('PTTL', LOCK) or 0
 if lock_ms == -1 then return { -3 } end
 if found == 'write' then
   if has_foreign() then forget_record() end -- it has come
-  look_at_first()
+  check_first()
   return busy(lock_ms, false)
 end
 settle_missed_grants(OWNER:sub(1, 36))
 take_up_place()
 found = settle_drain(found, WAITER)
 local left = found and (WRITES and 0 or yield_ms()) or not found and foreign_ms(YIELD_MS) or 0
-if left > 0 then return busy(found and left or math.min(left, LOOK_MS), true) end
+if left > 0 then return busy(found and left or math.min(left, RECHECK_MS), true) end
 if not found and foreign_waiters(RELEASES) > 0 and is_behind_first(stand) then
   return busy(tonumber(GRANT_MS), true)
 end
-if found then look_at_first() end
+if found then check_first() end
 local mine, newer, more = serve(found, WAITER, WRITES)
 if mine then
   local reply = take()
   -- The next waiter knows neither this lease nor Redisson's readers.
-  tell_waiter(first_living(), 'recheck')
+  notify(first_living(), 'recheck')
   return reply
 end
 if newer then return { -4 } end

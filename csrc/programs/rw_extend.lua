@@ -4,7 +4,7 @@
 --
 -- KEYS[1] the lock, KEYS[2] its queue, KEYS[3] where the lease of the first hold stands, of a
 -- writer the lock again: a server that moves the slot carries it out only where it finds all
--- ARGV[1] owner, ARGV[2] lease in ms, 0: only look
+-- ARGV[1] owner, ARGV[2] lease in ms, 0: only check
 -- ARGV[3] a lease of more ms than this is not shortened, "": any may be
 -- ARGV[4] the member of the queue that the grant went to, "": none
 -- ARGV[5] the channel of releases

@@ -29,18 +29,18 @@ local function serve_next()
     return pass_on('0') == 3 and 3 or 0
   end
   if mode == 'write' or not mode and redis.call('EXISTS', LOCK) == 1 then
-    if mode then tell_first_of_foreign() end
+    if mode then notify_first_of_foreign() end
     return 0
   end
   settle_missed_grants(OWNER:sub(1, 36))
   mode = settle_drain(mode)
   local left = mode and yield_ms() or not mode and foreign_ms(YIELD_MS) or 0
   if left > 0 then
-    tell_waiter(first_living(), 'turn', left)
+    notify(first_living(), 'turn', left)
     return 0
   end
   local _, _, more = serve(mode)
-  if mode and first_in_line() then tell_first_of_foreign() end
+  if mode and first_in_line() then notify_first_of_foreign() end
   return more and 3 or 0
 end
 

@@ -5,7 +5,7 @@
 -- first, while any waits.
 local KINDS = 'rw'
 local TURN_MS = 50 -- of a free lock, for Redisson's waiters
-local LOOK_MS = 5 -- when the first waiter looks whether one of them has come
+local RECHECK_MS = 5 -- when the first waiter asks whether one of them has come
 -- While one of them waits to write no new readers of ours come in, then for as long they do.
 local YIELD_MS = 250
 -- While a writer of ours waits first, Redisson's readers are kept out.
@@ -38,7 +38,7 @@ local function live_readers()
 end
 
 -- Whether a reader lives, while nobody writes. Dead ones that are found before it are forgotten; of
--- very many the next script looks at the rest. size: of the pages in which it looks at them.
+-- very many the next script reads the rest. size: of the pages in which it reads them.
 local function has_readers(size)
   local cursor = '0'
   for _ = 1, MOST_BATCHES do
@@ -66,8 +66,8 @@ local function has_foreign()
 end
 
 -- The first waiter listens to holders that will not hand over.
-local function tell_first_of_foreign()
-  if has_foreign() then tell_waiter(first_living(), 'recheck') end
+local function notify_first_of_foreign()
+  if has_foreign() then notify(first_living(), 'recheck') end
 end
 
 -- Ends what keeps Redisson's readers out.
@@ -112,11 +112,11 @@ local function token_text(draw, ttl_ms)
 end
 
 local function admit_writer(member, place)
-  local kind, _, number, ttl_ms, owner = parts(member)
+  local kind, _, number, ttl_ms, owner = parse(member)
   local token = token_text(next_token, ttl_ms)
   enter(LOCK, owner .. ':write', 1, GRANT_MS, 0)
   redis.call('ZADD', QUEUE, 0, member)
-  tell(member, 'grant', kind, number, place_of(place), token, GRANT_MS, LOCK)
+  send(member, 'grant', kind, number, place_of(place), token, GRANT_MS, LOCK)
 end
 
 -- members: waiters to read, each with its place. One message for each client:
@@ -124,7 +124,7 @@ end
 local function admit_readers(members)
   local marks, groups = {}, {}
   for i = 1, #members, 2 do
-    local _, client, number, ttl_ms, owner = parts(members[i])
+    local _, client, number, ttl_ms, owner = parse(members[i])
     local name = client .. (ttl_ms == '0' and '' or '+')
     if not groups[name] then
       groups[name] = { member = members[i], token = token_text(last_token, ttl_ms) }
@@ -137,7 +137,7 @@ local function admit_readers(members)
   end
   redis.call('ZADD', QUEUE, unpack(marks))
   for _, group in ipairs(groups) do
-    tell(group.member, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '),
+    send(group.member, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '),
       LOCK)
   end
 end
@@ -168,7 +168,7 @@ local function serve_batch(members, state)
   if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end
   if #readers > 0 then
     admit_readers(readers)
-    if not open then tell_first_of_foreign() end
+    if not open then notify_first_of_foreign() end
   end
   return open, newer
 end
@@ -186,7 +186,7 @@ local function serve(mode, me, writes)
       state.kept, one and 1 or BATCH)
     if #members == 0 then
       local free = state.kept == 0 and (not writes or not state.mode)
-      -- Beside readers that have stood back it tells when they are to do so again.
+      -- Beside readers that have stood back it says when they are to do so again.
       if not mode or foreign_waiters(RELEASES) == 0 then forget_record() end
       return state.mine or free, false, false
     end
@@ -208,7 +208,7 @@ local function pass_on(text)
   end
   if foreign_waiters(RELEASES) > 0 then
     write_turn(TURN_MS)
-    tell_waiter(first_living(), 'turn', LOOK_MS)
+    notify(first_living(), 'turn', RECHECK_MS)
     announce(RELEASES, text)
     return 1
   end
@@ -231,8 +231,8 @@ local function after_reader(left, was_longest)
   local shorter = longest < redis.call('PTTL', LOCK)
   if shorter then redis.call('PEXPIRE', LOCK, longest) end
   if is_queue() then
-    if shorter then tell_waiter(first_living(), 'recheck', longest) end
-    tell_first_of_foreign()
+    if shorter then notify(first_living(), 'recheck', longest) end
+    notify_first_of_foreign()
   end
   settle_drain(mode)
   return 1
@@ -251,7 +251,7 @@ local function after_writer()
   if not is_queue() then return 1 end
   local left = yield_ms()
   if left > 0 then
-    tell_waiter(first_living(), 'turn', left)
+    notify(first_living(), 'turn', left)
     return 1
   end
   local _, _, more = serve('read')
@@ -262,7 +262,7 @@ end
 -- is to go on
 local function let_go(count, to)
   if to > 0 then
-    keep_holds(LOCK, OWNER, to, count)
+    trim_holds(LOCK, OWNER, to, count)
     redis.call('HSET', LOCK, OWNER, to)
     return 2
   end

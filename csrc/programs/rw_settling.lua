@@ -4,7 +4,7 @@
 -- waiters are forgotten, unless it is here to ask; that one's waiter keeps its place.
 local function settle_missed_grants(client)
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do
-    local kind, of, _, _, owner = parts(member)
+    local kind, of, _, _, owner = parse(member)
     local held_by = kind == 'w' and owner .. ':write' or owner
     if not kind or redis.call('HEXISTS', LOCK, held_by) == 0 then
       if of == client then

@@ -1,7 +1,7 @@
 --#fragment
 --#include "releases.lua"
 --#include "semaphore.lua"
--- Redisson wakes as many of its waiters as the message says.
+-- Redisson wakes as many of its waiters as the message counts.
 local function give(count)
   free() -- fails if the key is none
   local left = redis.call('INCRBY', PERMITS, count)

@@ -1,9 +1,9 @@
 --#include "semaphore_giving.lua"
--- Says how many permits there are, unless that was said before.
+-- Sets how many permits there are, unless that was set before.
 --
 -- ARGV[2] how many
 --
--- 1, 0 it was said before
+-- 1, 0 it was set before
 if noted then return tonumber(noted) end
 free()
 if redis.call('EXISTS', PERMITS) == 1 then return note(0) end

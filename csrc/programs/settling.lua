@@ -6,7 +6,7 @@
 -- server's clock, if they are known.
 local function foreign_ms(most, now)
   local was = record_in(first_members())
-  if not was or was.heard and foreign_waiters(RELEASES) == 0 then return 0 end
+  if not was or was.listeners and foreign_waiters(RELEASES) == 0 then return 0 end
   local left = was.till - (now or now_ms())
   return left <= most and math.max(0, left) or 0
 end

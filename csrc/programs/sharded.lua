@@ -15,10 +15,10 @@ local function foreign_waiters(releases, counted)
   return (counts[2] or 0) - (counts[4] or 0) + (counted or plain_waiters(releases))
 end
 
--- payload: "0" is meant for one waiter, "1" for all. → how many heard it. A plain message goes to
+-- payload: "0" is meant for one waiter, "1" for all. → how many got it. A plain message goes to
 -- all nodes, so it is sent only where somebody listens.
 local function announce(releases, payload)
-  local heard = tonumber(redis.pcall('SPUBLISH', releases, payload or '0')) or 0
-  if plain_waiters(releases) == 0 then return heard end
-  return heard + (tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0)
+  local receivers = tonumber(redis.pcall('SPUBLISH', releases, payload or '0')) or 0
+  if plain_waiters(releases) == 0 then return receivers end
+  return receivers + (tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0)
 end

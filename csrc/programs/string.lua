@@ -1,6 +1,6 @@
 --#fragment
 -- How a mutex stands on the server, as SET key owner NX PX leaves it: a string, the owner. Others
--- may set it without a TTL; they poll, so nobody needs to be told of a release.
+-- may set it without a TTL; they poll, so nobody needs a message of a release.
 local KIND, KINDS = 'string', 'm'
 
 local function holds_of(lock, owner)

@@ -248,7 +248,7 @@ inline end_hold(c) {
 #endif
 }
 
-inline give_back(c) {
+inline release_kept(c) {
     end_hold(c);
     returning[c] = true
 }
@@ -313,7 +313,7 @@ inline release(c) {
     if
     :: MAY_LEND(c) -> lend(c)
     :: length[c] == 0 && !wished[c] && IN_TIME(c) && LASTS(c) -> state[c] = IDLE
-    :: else -> give_back(c)
+    :: else -> release_kept(c)
     fi
 }
 
@@ -327,7 +327,7 @@ inline send_look(c) {
 inline read(c) {
     if
     :: reply[c] == TAKEN && fresh[c] -> took(c)
-    :: reply[c] == TAKEN && !fresh[c] -> give_back(c)
+    :: reply[c] == TAKEN && !fresh[c] -> release_kept(c)
     :: reply[c] == BUSY -> state[c] = WAITING
     :: reply[c] == DONE ->
         is_short[c] = true;
@@ -367,7 +367,7 @@ end_client:
     :: d_step {
         state[c] == IDLE && command[c] == NOTHING && reply[c] == 0 && !MAY_LEND(c) && !crashed[c] &&
         (wished[c] || !IN_TIME(c) || !LASTS(c) || length[c] > 0) ->
-        give_back(c) }
+        release_kept(c) }
     od
 }
 
@@ -497,7 +497,7 @@ end_faults:
     /* a shortening has no reply in time: it may still be carried out */
     :: d_step { command[0] == SHORTEN -> command[0] = NOTHING; late[0] = true;
 #ifndef MUTANT_DOUBT_UNHEARD
-        give_back(0)
+        release_kept(0)
 #endif
         }
     :: d_step { late[0] -> late[0] = false;

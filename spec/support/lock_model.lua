@@ -180,7 +180,7 @@ local function lend(self, handle, idle)
   return true
 end
 
-local function give_back(self, handle)
+local function release_idle(self, handle)
   local idle = self.idle[handle.home]
   self.idle[handle.home] = nil
   if idle and self.server[handle.key] == idle.record then self.server[handle.key] = nil end
@@ -190,7 +190,7 @@ function Model:acquire(handle)
   local hold, idle = hold_of(self, handle), self.idle[handle.home]
   if hold and not hold.lost then return re_enter(self, handle, hold) end
   if idle and not hold and may_lend(self, handle, idle) then return lend(self, handle, idle) end
-  if not hold then give_back(self, handle) end
+  if not hold then release_idle(self, handle) end
   return ask(self, handle)
 end
 
@@ -301,7 +301,7 @@ end
 -- An idle lock of this client is given back first; the caller's own hold is lost with the lock.
 function Model:force_release(handle)
   local hold = hold_of(self, handle)
-  give_back(self, handle)
+  release_idle(self, handle)
   if hold and not hold.lost then hold.lost = "deleted" end
   return self:disturb(handle.key)
 end
@@ -353,7 +353,7 @@ end
 model.parts = {
   hold_of = hold_of, record_of = record_of, entry_of = entry_of, replaced_loss = replaced_loss,
   lose = lose, enter = enter, leave = leave, let_go = let_go, begin_hold = begin_hold,
-  give_back = give_back, bounded = bounded, lease_of = lease_of,
+  release_idle = release_idle, bounded = bounded, lease_of = lease_of,
 }
 
 return model

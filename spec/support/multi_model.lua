@@ -66,7 +66,7 @@ local function acquire_in_one_step(self)
   for _, one in ipairs(self.handles) do
     local hold = parts.hold_of(self.locks, one)
     if hold and hold.lost then self.locks.holds[one.place] = nil end
-    parts.give_back(self.locks, one)
+    parts.release_idle(self.locks, one)
   end
   for _, one in ipairs(self.handles) do
     local code = refusal(self.locks, one)

@@ -1,8 +1,8 @@
 --#fragment
--- What a member of a queue says.
+-- The fields of a member of a queue.
 
 -- kind, client, number, token ttl, owner; nil: not a waiter of this format
-local function parts(member)
+local function parse(member)
   local kind, client, number, ttl_ms, owner = member:match('^1(%l)([%x-]+):(%d+):(%d+) ?(.*)$')
   if owner == '' then owner = client .. ':' .. number end
   return kind, client, number, ttl_ms, owner

@@ -1,11 +1,11 @@
 --#fragment
--- Tells those that wait for a run that it is done. They leave the queue, with what is no waiter.
+-- Notifies those that wait for a run that it is done. They leave the queue, with what is no waiter.
 -- → whether others are left, for the next script
-local function tell_done()
+local function notify_done()
   local gone = {}
   for _, member in ipairs(redis.call('ZRANGE', QUEUE, '0', digits(MOST_BATCHES * BATCH - 1))) do
-    local kind, _, number = parts(member)
-    if kind == 'g' then tell(member, 'recheck', number) end
+    local kind, _, number = parse(member)
+    if kind == 'g' then send(member, 'recheck', number) end
     if kind == 'g' or not (kind or is_newer(member)) then gone[#gone + 1] = member end
   end
   if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end

@@ -1,6 +1,0 @@
---#fragment
--- As plain_heard.lua, in a cluster that has sharded channels: see announce of sharded.lua.
-local heard = tonumber(redis.pcall('SPUBLISH', RELEASES, '0')) or 0
-if (redis.pcall('PUBSUB', 'NUMSUB', RELEASES)[2] or 0) ~= 0 then
-  heard = heard + (tonumber(redis.pcall('PUBLISH', RELEASES, '0')) or 0)
-end
