@@ -60,7 +60,9 @@ fortified := $(if $(filter __OPTIMIZE__,$(predefined)),$(if $(filter _FORTIFY_SO
 HARDENING := $(if $(SANITIZE),,-fstack-protector-strong $(fortified) -Wformat -Werror=format-security \
     $(call supported,-fstack-clash-protection -fcf-protection))
 LINK_HARDENING = $(if $(filter Darwin,$(SYSTEM)),,-Wl$(comma)-z$(comma)relro$(comma)-z$(comma)now)
-COMPILE = $(CC) -std=c11 $(DEFINES) $(HARDENING) $(CPPFLAGS) $(CFLAGS) -fvisibility=hidden -fPIC $(WARNINGS) $(SANITIZE) $(INCLUDES)
+# Some unit programs replace functions of the project, which a linker that optimises across files has inlined by then.
+NO_LTO = -fno-lto
+COMPILE = $(CC) -std=c11 $(DEFINES) $(HARDENING) $(CPPFLAGS) $(CFLAGS) $(NO_LTO) -fvisibility=hidden -fPIC $(WARNINGS) $(SANITIZE) $(INCLUDES)
 HIREDIS = $(HIREDIS_DIR:%=-Wl$(comma)-rpath$(comma)%/lib) -lhiredis
 # A module finds the functions of Lua in the interpreter that loads it; the linker of macOS asks for leave.
 MODULE = $(if $(filter Darwin,$(SYSTEM)),-bundle -undefined dynamic_lookup,-shared)
@@ -212,7 +214,7 @@ WRAPPED = malloc calloc realloc strdup free
 
 $(BUILD)/unit/%: $(BUILD)/obj/spec/unit/%.o $(BUILD)/obj/spec/unit/memerr.o $(BUILD)/libholdfast_core.a
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(LDFLAGS) $(SANITIZE) $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) $(LIBRARIES) -o $@
+	$(CC) $(CFLAGS) $(LDFLAGS) $(NO_LTO) $(SANITIZE) $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) $(LIBRARIES) -o $@
 
 # those of the driver
 wrapped_in = $(shell sed -n 's/^WRAP.[^,]*, \([^,]*\),.*/\1/p' $(1))

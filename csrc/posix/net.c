@@ -27,10 +27,16 @@ struct hf_lookup {
 
 /* ---- names ---- */
 
+static void close_pipe(hf_lookup *lookup) {
+    for (int end = 0; end < 2; end++) {
+        if (lookup->notify[end] >= 0) close(lookup->notify[end]);
+        lookup->notify[end] = -1;
+    }
+}
+
 static void free_lookup(hf_lookup *lookup) {
     if (lookup->addresses) freeaddrinfo(lookup->addresses);
-    if (lookup->notify[0] >= 0) close(lookup->notify[0]);
-    if (lookup->notify[1] >= 0) close(lookup->notify[1]);
+    close_pipe(lookup);
     pthread_mutex_destroy(&lookup->mutex);
     free(lookup);
 }
@@ -69,14 +75,6 @@ static hf_lookup *start_lookup(const char *host, const char *port) {
     if (hf_pipe(lookup->notify, false) && start_thread(lookup)) return lookup;
     free_lookup(lookup);
     return NULL;
-}
-
-static void abandon_lookup(hf_lookup *lookup) {
-    pthread_mutex_lock(&lookup->mutex);
-    bool done = lookup->done;
-    lookup->abandoned = true;
-    pthread_mutex_unlock(&lookup->mutex);
-    if (done) free_lookup(lookup);
 }
 
 /* ---- descriptors ---- */
@@ -252,9 +250,22 @@ hf_dial_state hf_dial_step(hf_dial *dial, hf_time now, char *reason, size_t size
     return finish_connect(dial, now, reason, size);
 }
 
+/* The thread frees the look-up, which may take minutes, and is not there in the child of a fork: the
+ * pipe is closed here. */
+static void abandon_lookup(hf_dial *dial) {
+    hf_lookup *lookup = dial->lookup;
+    pthread_mutex_lock(&lookup->mutex);
+    bool done = lookup->done;
+    lookup->abandoned = true;
+    close_pipe(lookup);
+    dial->fd = dial->notified_by = -1;
+    pthread_mutex_unlock(&lookup->mutex);
+    if (done) free_lookup(lookup);
+}
+
 void hf_dial_cancel(hf_dial *dial) {
     hf_tls_free(dial->tls, false);
-    if (dial->lookup) abandon_lookup(dial->lookup);
+    if (dial->lookup) abandon_lookup(dial);
     else close_socket(dial);
     if (dial->addresses) freeaddrinfo(dial->addresses);
     *dial = HF_DIAL_IDLE;

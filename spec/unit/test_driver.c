@@ -73,12 +73,16 @@ static void answer_bytes(int fd, const char *bytes, size_t size) {
     else send(fd, bytes, size, MSG_NOSIGNAL);
 }
 
+static void sleep_us(long us) {
+    nanosleep(&(struct timespec){us / 1000000, us % 1000000 * 1000}, NULL);
+}
+
 static void answer(int fd, const char *text) {
     size_t size = strlen(text);
     if (!peer.manner.trickles) answer_bytes(fd, text, size);
     for (size_t i = 0; peer.manner.trickles && i < size; i++) {
         answer_bytes(fd, text + i, 1);
-        usleep(100);
+        sleep_us(100);
     }
 }
 
@@ -360,7 +364,7 @@ static hf_op *run_in_loop(hf_driver *driver, const hf_op_spec *spec) {
     while (op && !hf_op_is_done(op)) {
         int fd = hf_driver_rest(driver, hf_now() + 60 * HF_SECOND);
         hf_driver_leave(driver);
-        if (fd < 0) usleep(1000);
+        if (fd < 0) sleep_us(1000);
         else poll(&(struct pollfd){fd, POLLIN, 0}, 1, 20000);
         hf_driver_enter(driver);
         hf_driver_serve(driver, true);
@@ -393,7 +397,7 @@ static bool await_renewal(hf_driver *driver) {
     hf_driver_leave(driver);
     while (atomic_load(&peer.renewals) == before) {
         if (__real_hf_now() - began_at > SOON * HF_MS) return false;
-        usleep(200);
+        sleep_us(200);
     }
     return true;
 }
@@ -447,7 +451,7 @@ static bool is_same(inventory a, inventory b) {
 
 /* A thread of the last run may still be ending. */
 static inventory take_first_inventory(void) {
-    for (int i = 0; i < SOON && count_threads() > THREADS; i++) usleep(1000);
+    for (int i = 0; i < SOON && count_threads() > THREADS; i++) sleep_us(1000);
     return take_inventory();
 }
 
@@ -455,7 +459,7 @@ static inventory take_first_inventory(void) {
 static inventory take_inventory_like(inventory before) {
     inventory now = take_inventory();
     for (int i = 0; i < SOON && !is_same(now, before); i++) {
-        usleep(1000);
+        sleep_us(1000);
         now = take_inventory();
     }
     return now;
@@ -496,7 +500,7 @@ static const char *run_with(syserr_fault fault, unsigned nth) {
              fault == MEMORY ? "without memory" : syserr_names[fault]);
     if (!done && is_harmless(fault)) check_fail(__FILE__, __LINE__, "%s: %s", where, last_text);
     for (int turn = 0; driver && !done && turn < TURNS; turn++) {
-        usleep(turn > 0 ? 10000 : 0);
+        sleep_us(turn > 0 ? 10000 : 0);
         done = take_turn(driver);
     }
     if (driver && !done) check_fail(__FILE__, __LINE__, "%s: not again: %s", where, last_text);

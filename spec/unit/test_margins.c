@@ -162,7 +162,8 @@ static void play_outage(void) {
     sleep_until(held->valid_until - drawn.lease / 2);
     come_back();
     hf_time back_at = order_now();
-    sleep_until(back_at + longest_try() + 4 * drawn.delay);
+    /* one more pause: the try may be another command's, and a renewal end while it waits for it */
+    sleep_until(back_at + longest_try() + HF_SECOND + 4 * drawn.delay);
     MARGIN(order_server_lock(K)->renewed_at >= back_at, "it is not renewed soon");
     sleep_until(begun_at + 2 * drawn.lease);
     MARGIN(!is_lost(held), "it is lost");

@@ -6,6 +6,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -20,6 +21,7 @@
 
 static uint16_t ports[3];
 static int port_count;
+static pthread_mutex_t answers = PTHREAD_MUTEX_INITIALIZER; /* held: a look-up gets none */
 
 int __real_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
                        struct addrinfo **result);
@@ -30,6 +32,8 @@ int __wrap_getaddrinfo(const char *host, const char *service, const struct addri
                        struct addrinfo **result) {
     if (strcmp(host, NAME) != 0) return __real_getaddrinfo(host, service, hints, result);
     if (hints->ai_flags & AI_NUMERICHOST) return EAI_NONAME;
+    pthread_mutex_lock(&answers);
+    pthread_mutex_unlock(&answers);
     struct addrinfo **end = result;
     for (int i = 0; i < port_count; i++) {
         char text[8];
@@ -255,6 +259,23 @@ TEST(the_driver_goes_on_to_the_next_address_by_itself) {
 }
 
 /* ---- files ---- */
+
+static bool is_open(int fd) {
+    return fcntl(fd, F_GETFD) >= 0;
+}
+
+TEST(an_abandoned_look_up_keeps_no_descriptors) {
+    pthread_mutex_lock(&answers);
+    hf_dial_state state =
+        hf_dial_start(&dial, &server, NULL, AT(0), AT(1000), reason, sizeof reason);
+    int ends[2] = {dial.fd, dial.notified_by};
+    bool was_open = is_open(ends[0]) && is_open(ends[1]);
+    hf_dial_cancel(&dial);
+    bool stays_open = is_open(ends[0]) || is_open(ends[1]);
+    pthread_mutex_unlock(&answers);
+    CHECK(state == HF_DIAL_PENDING && was_open);
+    CHECK(!stays_open);
+}
 
 TEST(only_the_same_file_is_closed) {
     int ends[2], others[2];
