@@ -15,7 +15,7 @@ static struct rig rig;
 
 #define CHECK_STATE(op, want) CHECK_EQ_INT((op)->state, HF_ACQUIRE_##want)
 
-/* Nothing of the lock is left on this side, and nothing is to be said. */
+/* Nothing of the lock is left on this side, and nothing is to be sent. */
 #define CHECK_NOTHING_LEFT(now)                                                                    \
     do {                                                                                           \
         CHECK(!hold_of(&rig));                                                                     \
@@ -25,10 +25,10 @@ static struct rig rig;
         CHECK_STR(output_of(link_of(&rig, RENEWER)), "");                                          \
     } while (0)
 
-/* The renewer undoes it over the callers' link, behind what was said there. */
+/* The renewer undoes it over the callers' link, behind what was sent there. */
 #define CHECK_LEFT_IN_ORDER(waiter, now) CHECK_LEFT_BEHIND("", waiter, now)
 
-/* The same, behind a command whose answer comes now. */
+/* The same, behind a command whose reply arrives now. */
 #define CHECK_LEFT_BEHIND(answer, waiter, now)                                                     \
     do {                                                                                           \
         CHECK(hold_of(&rig));                                                                      \
@@ -107,7 +107,7 @@ TEST(refused_connection_fails_at_once) {
     rig_end(&rig, AT(2));
 }
 
-TEST(an_answer_too_late_is_not_acquired) {
+TEST(a_reply_after_the_lease_is_reported_as_lost) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = HF_SECOND;
@@ -126,7 +126,7 @@ TEST(an_answer_too_late_is_not_acquired) {
     rig_end(&rig, AT(1000));
 }
 
-TEST(an_acquire_sent_twice_counts_from_the_last_sending) {
+TEST(the_lease_of_an_acquire_sent_twice_starts_at_the_last_sending) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
@@ -156,7 +156,7 @@ TEST(an_unknown_outcome_is_undone) {
     rig_end(&rig, AT(4000));
 }
 
-TEST(an_error_leaves_nothing) {
+TEST(an_error_leaves_nothing_to_clean_up) {
     static const struct {
         const char *reply, *code;
     } cases[] = {
@@ -177,7 +177,7 @@ TEST(an_error_leaves_nothing) {
 }
 
 /* After a failover the server's name may lead to the new master. */
-TEST(what_a_replica_refuses_goes_over_a_new_connection_once) {
+TEST(a_replicas_refusal_is_retried_once_over_a_new_connection) {
     for (int moved = 0; moved < 2; moved++) {
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, 0, AT(0));
@@ -195,7 +195,7 @@ TEST(what_a_replica_refuses_goes_over_a_new_connection_once) {
     }
 }
 
-TEST(a_replica_that_has_just_refused_is_believed) {
+TEST(a_second_refusal_by_a_replica_soon_after_is_not_retried) {
     rig_begin(&rig);
     hf_op *first = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, READONLY, AT(1));
@@ -245,7 +245,7 @@ TEST(a_login_refused_after_a_lost_reply_is_undone) {
     rig_end(&rig, AT(300));
 }
 
-TEST(a_key_that_is_no_lock) {
+TEST(a_key_that_is_not_a_lock_is_a_conflict) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -254,7 +254,7 @@ TEST(a_key_that_is_no_lock) {
     rig_end(&rig, AT(2));
 }
 
-TEST(an_answer_the_program_never_gives) {
+TEST(a_malformed_reply_is_a_server_error_and_is_undone) {
     static const char *const replies[] = {
         "+OK\r\n",           ":1\r\n", "$-1\r\n", "*0\r\n", "*1\r\n:9\r\n", "*1\r\n$1\r\nx\r\n",
         "*1\r\n*1\r\n:1\r\n"};
@@ -271,7 +271,7 @@ TEST(an_answer_the_program_never_gives) {
 
 /* ---- waiting ---- */
 
-TEST(no_place_in_the_queue_before_our_channel_is_heard) {
+TEST(a_waiter_is_queued_only_after_it_has_subscribed) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
@@ -291,7 +291,7 @@ TEST(no_place_in_the_queue_before_our_channel_is_heard) {
     rig_end(&rig, AT(4));
 }
 
-TEST(subscribed_while_asking_it_asks_again_with_its_place) {
+TEST(a_waiter_subscribed_while_asking_asks_again_for_its_place) {
     rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
@@ -310,7 +310,7 @@ TEST(subscribed_while_asking_it_asks_again_with_its_place) {
     rig_end(&rig, AT(60));
 }
 
-TEST(heard_already_it_takes_its_place_with_the_first_question) {
+TEST(a_subscribed_client_queues_with_its_first_command) {
     rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -325,7 +325,7 @@ TEST(heard_already_it_takes_its_place_with_the_first_question) {
     rig_end(&rig, AT(60));
 }
 
-/* A second caller of the client, whose channel is heard already: it has a place with its first
+/* A second caller of the client, which is subscribed already: it has a place with its first
  * command. */
 static hf_op *begin_behind(uint32_t max_waiters, hf_time wait, hf_time now) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -353,7 +353,7 @@ TEST(one_waiter_too_many_leaves_at_once) {
     rig_end(&rig, AT(60));
 }
 
-TEST(one_waiter_is_one) {
+TEST(the_message_counts_one_waiter_in_the_singular) {
     rig_begin(&rig);
     wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_op *op = begin_behind(1, HF_NEVER, AT(20));
@@ -364,7 +364,7 @@ TEST(one_waiter_is_one) {
 }
 
 /* Waiters that were passed over come back before it. */
-TEST(a_waiter_that_was_let_in_stays) {
+TEST(a_waiter_within_max_waiters_stays_queued) {
     rig_begin(&rig);
     wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_op *op = begin_behind(2, HF_NEVER, AT(20));
@@ -387,7 +387,7 @@ TEST(a_fresh_grant_is_accepted_at_once) {
     const hf_hold *hold = hold_of(&rig);
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
     CHECK_EQ_U64(hold->token, 88);
-    CHECK_EQ_U64(hold->valid_until, AT(2 + 1978)); /* from the last look that found us waiting */
+    CHECK_EQ_U64(hold->valid_until, AT(2 + 1978)); /* from the last recheck that found us waiting */
     CHECK(hold->granted && hold->wake_at < hold->valid_until && hold->wake_at > AT(500));
     CHECK_EQ_U64(rig.client.stats.grants, 1);
     CHECK_EQ_INT(rig.client.first.waiting, 0);
@@ -402,7 +402,7 @@ static void begin_as_tenant(void) {
     rig_begin_with(&rig, &config);
 }
 
-TEST(a_tenant_believes_a_grant_only_when_the_server_confirms_it) {
+TEST(a_tenant_accepts_a_grant_only_when_the_server_confirms_it) {
     begin_as_tenant();
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, GRANT("1", "88"), AT(500));
@@ -419,7 +419,7 @@ TEST(a_tenant_believes_a_grant_only_when_the_server_confirms_it) {
     rig_end(&rig, AT(602));
 }
 
-TEST(forged_messages_to_a_waiter_cost_one_question_in_a_millisecond) {
+TEST(forged_messages_make_a_waiter_ask_at_most_once_a_millisecond) {
     static const char *const messages[] = {GRANT("1", "88"), "1 grant l 1 7 88 2000 k",
                                            "1 recheck 1", "1 turn 1 0"};
     for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
@@ -438,7 +438,7 @@ TEST(forged_messages_to_a_waiter_cost_one_question_in_a_millisecond) {
     }
 }
 
-TEST(a_tenant_listens_by_no_pattern) {
+TEST(a_tenant_subscribes_to_no_pattern) {
     begin_as_tenant();
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     rig_sleep(&rig, AT(3), AT(1000));
@@ -448,9 +448,9 @@ TEST(a_tenant_listens_by_no_pattern) {
     rig_end(&rig, AT(1001));
 }
 
-/* Another client may grant for longer; this one has told the server, and believes, its own grant
- * lease. */
-TEST(a_grant_is_believed_for_no_longer_than_the_own_grant_lease) {
+/* Another client may grant for longer; this one has sent its own grant lease, and counts on
+ * that. */
+TEST(a_grant_counts_for_at_most_the_clients_own_grant_lease) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 grant l 1 5 88 20000 k", AT(1000));
@@ -465,7 +465,7 @@ TEST(a_grant_is_believed_for_no_longer_than_the_own_grant_lease) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(an_old_grant_is_confirmed) {
+TEST(an_old_grant_is_confirmed_before_it_is_accepted) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, GRANT("1", "88"), AT(1740)); /* less than a quarter is left */
@@ -479,8 +479,9 @@ TEST(an_old_grant_is_confirmed) {
     rig_end(&rig, AT(2000));
 }
 
-/* One with another place may be an old one: only a look tells. The others are not for this wait. */
-TEST(a_grant_that_is_not_for_this_wait_is_not_believed) {
+/* One with another place may be an old one: only a recheck can tell. The others are not for this
+ * wait. */
+TEST(a_grant_for_another_wait_is_not_accepted) {
     static const struct {
         const char *text;
         bool looks;
@@ -506,11 +507,12 @@ TEST(a_grant_that_is_not_for_this_wait_is_not_believed) {
     }
 }
 
-/* The first sending of a look has lost the place and made a new one, the second tells only that. */
-TEST(a_grant_of_a_place_that_was_lost_meanwhile_is_not_believed) {
+/* The first sending of a recheck lost the place and made a new one; the second reply names only
+ * the new one. */
+TEST(a_grant_of_a_place_lost_meanwhile_is_not_accepted) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    rig_sleep(&rig, AT(3), AT(2000)); /* it was granted at AT(100), and has not heard it */
+    rig_sleep(&rig, AT(3), AT(2000)); /* it was granted at AT(100), and the message was lost */
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(2601)); /* another owner has the lock */
     rig_sleep(&rig, AT(2601), AT(2800));
@@ -528,8 +530,8 @@ TEST(a_grant_of_a_place_that_was_lost_meanwhile_is_not_believed) {
     rig_end(&rig, AT(2900));
 }
 
-/* An answer that names no place, or one that no server writes, makes no grant believed. */
-TEST(without_a_place_no_grant_is_believed) {
+/* After a reply that names no place, or one that no server writes, no grant is accepted. */
+TEST(a_grant_is_not_accepted_without_a_known_place) {
     static const char *const replies[] = {
         "*4\r\n:0\r\n:20000\r\n:0\r\n:0\r\n", "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n:5\r\n",
         "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n$-1\r\n",
@@ -546,7 +548,7 @@ TEST(without_a_place_no_grant_is_believed) {
     }
 }
 
-TEST(behind_a_waiter_of_a_newer_format_it_does_not_wait) {
+TEST(an_acquire_does_not_wait_behind_a_waiter_of_a_newer_format) {
     for (int queued = 0; queued < 2; queued++) {
         rig_begin(&rig);
         hf_op *op = queued ? wait_in_queue(&rig, 10 * HF_SECOND, AT(0))
@@ -563,7 +565,7 @@ TEST(behind_a_waiter_of_a_newer_format_it_does_not_wait) {
     }
 }
 
-TEST(a_grant_without_its_token_asks_for_one) {
+TEST(a_waiter_granted_without_a_token_asks_for_one) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, GRANT("1", "0"), AT(100));
@@ -596,7 +598,7 @@ TEST(a_grant_that_overtakes_the_reply_naming_its_place_is_accepted) {
     rig_end(&rig, AT(6));
 }
 
-/* The reply was made before the grant or after it; asking again tells. */
+/* The reply was made before the grant or after it; only asking again can tell. */
 TEST(an_early_grant_for_another_place_makes_the_waiter_ask_once) {
     hf_op *op = feed_early_grant("1 grant l 1 4 88 2000 k", AT(3));
     feed_calls(&rig, busy(20000, 0, 0), AT(4));
@@ -622,10 +624,10 @@ TEST(an_early_grant_from_before_a_resend_is_confirmed) {
     rig_end(&rig, AT(203));
 }
 
-TEST(a_grant_while_asking_is_told_by_the_answer) {
+TEST(the_reply_decides_about_a_grant_received_while_asking) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    rig_sleep(&rig, AT(3), AT(2000)); /* looks again */
+    rig_sleep(&rig, AT(3), AT(2000)); /* rechecks */
     CHECK_STATE(op, ASKING);
     output_of(link_of(&rig, CALLS));
     feed_message(&rig, GRANT("1", "88"), AT(2000));
@@ -638,7 +640,7 @@ TEST(a_grant_while_asking_is_told_by_the_answer) {
     rig_end(&rig, AT(2002));
 }
 
-TEST(it_looks_again_by_the_clock) {
+TEST(a_waiter_rechecks_every_two_seconds) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 100 * HF_SECOND, AT(0));
     rig_tick(&rig, AT(150)); /* listens to Redisson's releases from then on */
@@ -657,7 +659,7 @@ TEST(it_looks_again_by_the_clock) {
     rig_end(&rig, AT(30000));
 }
 
-TEST(it_looks_when_the_holders_time_is_up) {
+TEST(a_waiter_rechecks_when_the_holders_lease_ends) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 100 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 50", AT(10));
@@ -674,7 +676,7 @@ TEST(it_looks_when_the_holders_time_is_up) {
     rig_end(&rig, AT(500));
 }
 
-TEST(behind_a_crowd_it_looks_less_often) {
+TEST(a_waiter_behind_many_others_rechecks_less_often) {
     static const struct {
         int ahead, least_ms, most_ms;
     } cases[] = {{0, 1800, 2000},      {199, 1800, 2000},       {200, 3600, 4000},
@@ -695,7 +697,7 @@ TEST(behind_a_crowd_it_looks_less_often) {
 }
 
 /* In nanoseconds such a TTL does not fit. */
-TEST(a_holder_with_a_huge_ttl_is_not_looked_at_all_the_time) {
+TEST(a_huge_ttl_does_not_make_a_waiter_recheck_constantly) {
     static const char *const ttls[] = {"18446744073709", "18446744073710", "9223372036854775807"};
     for (size_t i = 0; i < sizeof ttls / sizeof *ttls; i++) {
         char answer[96];
@@ -720,7 +722,7 @@ TEST(a_holder_with_a_huge_ttl_is_not_looked_at_all_the_time) {
 }
 
 /* A foreign key, of the same kind: it is one hold, not a new one each time. */
-TEST(behind_a_foreign_holder_with_a_huge_ttl_it_looks_less_and_less_often) {
+TEST(behind_a_foreign_holder_with_a_huge_ttl_rechecks_get_rarer) {
     static const char answer[] =
         "*5\r\n:0\r\n:9223372036854775807\r\n:0\r\n:1\r\n$1\r\n" PLACE "\r\n";
     rig_begin(&rig);
@@ -741,7 +743,7 @@ TEST(behind_a_foreign_holder_with_a_huge_ttl_it_looks_less_and_less_often) {
     rig_end(&rig, now);
 }
 
-TEST(a_holder_without_end_is_looked_at_all_the_same) {
+TEST(a_waiter_rechecks_a_holder_without_a_ttl_too) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed_calls(&rig, busy(-1, 0, 0), AT(0));
@@ -751,7 +753,7 @@ TEST(a_holder_without_end_is_looked_at_all_the_same) {
     rig_end(&rig, AT(1));
 }
 
-TEST(a_turn_is_waited_for) {
+TEST(a_waiter_rechecks_at_the_end_of_a_turn) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 50", AT(100));
@@ -766,7 +768,7 @@ TEST(a_turn_is_waited_for) {
     rig_end(&rig, AT(200));
 }
 
-TEST(a_turn_that_begins_while_it_asks_is_not_in_the_answer) {
+TEST(a_turn_that_begins_while_a_waiter_asks_makes_it_recheck) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 recheck 1", AT(10));
@@ -779,7 +781,7 @@ TEST(a_turn_that_begins_while_it_asks_is_not_in_the_answer) {
     rig_end(&rig, AT(20));
 }
 
-TEST(in_a_turn_of_clients_that_poll_it_looks_often) {
+TEST(a_waiter_rechecks_often_during_a_turn_of_polling_clients) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 turn 1 20", AT(10));
@@ -799,7 +801,7 @@ TEST(in_a_turn_of_clients_that_poll_it_looks_often) {
     rig_end(&rig, AT(200));
 }
 
-TEST(a_later_waiter_looks_when_the_first_one_is_overdue) {
+TEST(a_later_waiter_rechecks_when_the_first_one_is_overdue) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1", AT(10));
@@ -809,7 +811,7 @@ TEST(a_later_waiter_looks_when_the_first_one_is_overdue) {
     rig_end(&rig, AT(200));
 }
 
-TEST(first_behind_a_foreign_holder_it_hears_foreign_releases) {
+TEST(the_first_waiter_behind_a_foreign_holder_listens_for_foreign_releases) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
     feed_calls(&rig, busy(20000, 0, 1), AT(1));
@@ -837,7 +839,7 @@ TEST(first_behind_a_foreign_holder_it_hears_foreign_releases) {
     rig_end(&rig, AT(20));
 }
 
-TEST(the_end_of_a_subscription_makes_nobody_look) {
+TEST(the_end_of_a_subscription_causes_no_recheck) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     rig_tick(&rig, AT(150));
@@ -847,7 +849,7 @@ TEST(the_end_of_a_subscription_makes_nobody_look) {
     rig_end(&rig, AT(200));
 }
 
-TEST(first_behind_a_holder_of_ours_it_hears_foreign_releases_after_a_while) {
+TEST(the_first_waiter_behind_our_holder_listens_for_foreign_releases_later) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     CHECK_EQ_U64(hf_op_deadline(op), AT(150));
@@ -861,7 +863,7 @@ TEST(first_behind_a_holder_of_ours_it_hears_foreign_releases_after_a_while) {
     rig_end(&rig, AT(200));
 }
 
-TEST(behind_others_it_does_not_hear_foreign_releases) {
+TEST(a_waiter_behind_others_does_not_listen_for_foreign_releases) {
     rig_begin(&rig);
     begin_acquire(&rig, 10 * HF_SECOND, AT(0));
     feed_calls(&rig, busy(20000, 0, 1), AT(1));
@@ -872,7 +874,7 @@ TEST(behind_others_it_does_not_hear_foreign_releases) {
     rig_end(&rig, AT(20));
 }
 
-TEST(a_storm_of_nudges_is_a_look_a_millisecond) {
+TEST(a_waiter_rechecks_at_most_once_a_millisecond) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 0", AT(3));
@@ -895,7 +897,7 @@ TEST(a_storm_of_nudges_is_a_look_a_millisecond) {
 
 /* ---- the events link ---- */
 
-TEST(a_lost_events_link_is_made_again_and_then_it_looks) {
+TEST(a_waiter_rechecks_when_its_events_link_is_back) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 1000", AT(5));
@@ -913,7 +915,7 @@ TEST(a_lost_events_link_is_made_again_and_then_it_looks) {
     rig_end(&rig, AT(30));
 }
 
-TEST(without_its_events_link_a_waiter_goes_on_looking) {
+TEST(a_waiter_without_its_events_link_keeps_rechecking) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
@@ -933,9 +935,9 @@ TEST(without_its_events_link_a_waiter_goes_on_looking) {
     rig_end(&rig, AT(10000));
 }
 
-/* A lock must not be waited for in vain because the server allows one connection less than we would
+/* A wait must not be without success because the server allows one connection less than we would
  * like. */
-TEST(a_lock_that_comes_free_is_taken_without_an_events_link) {
+TEST(a_waiter_acquires_a_freed_lock_without_an_events_link) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed(link_of(&rig, CALLS), busy(5000, 0, 0), AT(1));
@@ -955,7 +957,7 @@ TEST(a_lock_that_comes_free_is_taken_without_an_events_link) {
     rig_end(&rig, AT(10000));
 }
 
-TEST(a_refused_subscription_is_told) {
+TEST(a_refused_subscription_is_reported) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
@@ -966,7 +968,7 @@ TEST(a_refused_subscription_is_told) {
     rig_end(&rig, AT(10));
 }
 
-TEST(a_subscription_that_is_refused_for_now_is_asked_for_again) {
+TEST(a_subscription_refused_for_now_is_retried) {
     static const char *const errors[] = {
         "-BUSY Redis is busy running a script. You can only call SCRIPT KILL.\r\n",
         "-LOADING Redis is loading the dataset in memory\r\n",
@@ -995,7 +997,7 @@ TEST(a_subscription_that_is_refused_for_now_is_asked_for_again) {
     }
 }
 
-TEST(a_refused_pattern_is_not_the_end) {
+TEST(a_waiter_goes_on_when_its_pattern_is_refused) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 50", AT(5));
@@ -1018,7 +1020,7 @@ TEST(a_refused_pattern_is_not_the_end) {
     rig_end(&rig, AT(60));
 }
 
-TEST(an_events_link_that_may_not_log_in_is_told) {
+TEST(a_refused_login_of_the_events_link_is_reported) {
     hf_client_config config = rig_config();
     strcpy(config.session.server.password, "secret");
     rig_begin_with(&rig, &config);
@@ -1033,7 +1035,7 @@ TEST(an_events_link_that_may_not_log_in_is_told) {
 
 /* ---- the end of the wait ---- */
 
-TEST(the_wait_is_over) {
+TEST(a_waiter_leaves_the_queue_when_its_wait_ends) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_sleep(&rig, AT(3), AT(999));
@@ -1047,7 +1049,7 @@ TEST(the_wait_is_over) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(granted_while_leaving_the_lock_was_passed_on) {
+TEST(a_lock_granted_to_a_leaving_waiter_was_passed_on) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
@@ -1060,7 +1062,7 @@ TEST(granted_while_leaving_the_lock_was_passed_on) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(the_wait_is_over_before_our_channel_is_heard) {
+TEST(the_wait_ends_before_the_subscription) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
@@ -1071,7 +1073,7 @@ TEST(the_wait_is_over_before_our_channel_is_heard) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(the_wait_is_over_while_asking) {
+TEST(the_wait_ends_while_asking) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
@@ -1084,7 +1086,7 @@ TEST(the_wait_is_over_while_asking) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(an_answer_after_the_wait_leaves) {
+TEST(a_busy_reply_after_the_wait_makes_the_waiter_leave) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 1900 * HF_MS, AT(0));
     feed_message(&rig, GRANT("1", "0"), AT(1890));
@@ -1098,7 +1100,7 @@ TEST(an_answer_after_the_wait_leaves) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(a_yes_after_the_wait_is_a_yes) {
+TEST(a_lock_acquired_just_after_the_wait_counts) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 1900 * HF_MS, AT(0));
     feed_message(&rig, GRANT("1", "0"), AT(1890));
@@ -1107,7 +1109,7 @@ TEST(a_yes_after_the_wait_is_a_yes) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(a_leave_without_an_answer_goes_on_in_the_background) {
+TEST(a_leave_without_a_reply_goes_on_in_the_background) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
@@ -1119,7 +1121,7 @@ TEST(a_leave_without_an_answer_goes_on_in_the_background) {
 }
 
 /* Servers close idle connections; that says nothing about whether they can be reached. */
-TEST(an_idle_connection_closed_meanwhile_is_not_unreachable) {
+TEST(a_closed_idle_connection_does_not_make_the_server_unreachable) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "the server closed the connection", AT(500));
@@ -1131,7 +1133,7 @@ TEST(an_idle_connection_closed_meanwhile_is_not_unreachable) {
     rig_end(&rig, AT(3000));
 }
 
-TEST(a_server_gone_while_waiting_is_unreachable_at_the_end_of_the_wait) {
+TEST(a_server_lost_during_the_wait_is_unreachable_at_its_end) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig.refusing = true;
@@ -1146,7 +1148,7 @@ TEST(a_server_gone_while_waiting_is_unreachable_at_the_end_of_the_wait) {
     rig_end(&rig, AT(3000));
 }
 
-TEST(an_endless_wait_outlives_a_server_that_is_gone_for_a_minute) {
+TEST(an_endless_wait_survives_a_minute_without_the_server) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     rig.refusing = true;
@@ -1175,7 +1177,7 @@ TEST(interrupted_in_the_queue) {
     rig_end(&rig, AT(102));
 }
 
-TEST(interrupted_before_our_channel_is_heard) {
+TEST(interrupted_before_the_subscription) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
@@ -1186,7 +1188,7 @@ TEST(interrupted_before_our_channel_is_heard) {
     rig_end(&rig, AT(102));
 }
 
-TEST(interrupted_while_asking_the_answer_decides) {
+TEST(interrupted_while_asking_the_reply_decides) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1));
@@ -1202,7 +1204,7 @@ TEST(interrupted_while_asking_the_answer_decides) {
 }
 
 /* The question of a waiter in the queue has no deadline of its own: a signal must still end it. */
-TEST(interrupted_while_asking_a_server_that_is_gone) {
+TEST(interrupted_while_asking_an_unreachable_server) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     rig.refusing = true;
@@ -1243,7 +1245,7 @@ TEST(an_interrupt_after_the_end_changes_nothing) {
 
 /* ---- abandoned ---- */
 
-TEST(given_up_while_asking) {
+TEST(abandoned_while_asking) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
@@ -1251,12 +1253,12 @@ TEST(given_up_while_asking) {
     rig_tick(&rig, AT(1));
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", "")); /* behind the question, over the same link */
     CHECK_SENT(&rig, RENEWER, "");
-    feed_calls(&rig, ACQUIRED ":1\r\n", AT(2)); /* the question's answer is nobody's */
+    feed_calls(&rig, ACQUIRED ":1\r\n", AT(2)); /* nobody waits for this reply */
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(3));
 }
 
-TEST(given_up_before_our_channel_is_heard) {
+TEST(abandoned_before_the_subscription) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
@@ -1268,7 +1270,7 @@ TEST(given_up_before_our_channel_is_heard) {
     rig_end(&rig, AT(1000));
 }
 
-TEST(given_up_in_the_queue) {
+TEST(abandoned_in_the_queue) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op_end(op, AT(10));
@@ -1276,7 +1278,7 @@ TEST(given_up_in_the_queue) {
     rig_end(&rig, AT(20));
 }
 
-TEST(given_up_while_leaving) {
+TEST(abandoned_while_leaving) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
@@ -1289,7 +1291,7 @@ TEST(given_up_while_leaving) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(given_up_before_anything_was_sent) {
+TEST(abandoned_before_anything_was_sent) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
@@ -1300,9 +1302,9 @@ TEST(given_up_before_anything_was_sent) {
     rig_end(&rig, AT(200));
 }
 
-/* ---- entering again ---- */
+/* ---- re-entry ---- */
 
-TEST(entered_again) {
+TEST(a_re_entry_adds_to_the_count_and_renews_the_lease) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(1000));
@@ -1319,7 +1321,7 @@ TEST(entered_again) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(entered_again_for_a_shorter_time) {
+TEST(a_shorter_re_entry_keeps_the_longer_lease) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -1335,7 +1337,7 @@ TEST(entered_again_for_a_shorter_time) {
 }
 
 /* A short lease does not refresh a longer TTL; so it must not put off the renewal either. */
-TEST(entered_again_and_again_for_a_shorter_time_it_is_still_renewed) {
+TEST(repeated_short_re_entries_do_not_delay_the_renewal) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     for (int ms = 500; ms < 60000; ms += 500) {
@@ -1358,7 +1360,7 @@ TEST(entered_again_and_again_for_a_shorter_time_it_is_still_renewed) {
     rig_end(&rig, AT(60000));
 }
 
-TEST(entered_again_but_gone) {
+TEST(a_re_entry_that_finds_the_lock_gone_is_a_loss) {
     static const struct {
         const char *reply;
         hf_lost_reason reason;
@@ -1377,7 +1379,7 @@ TEST(entered_again_but_gone) {
     }
 }
 
-TEST(lost_while_it_is_entered_again_it_stays_lost) {
+TEST(a_hold_lost_during_a_re_entry_stays_lost) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(29000));
@@ -1391,7 +1393,7 @@ TEST(lost_while_it_is_entered_again_it_stays_lost) {
     rig_end(&rig, AT(30000));
 }
 
-TEST(let_go_while_it_is_entered_again_it_is_left) {
+TEST(a_lost_hold_released_during_a_re_entry_is_cleaned_up) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(29000));
@@ -1407,7 +1409,7 @@ TEST(let_go_while_it_is_entered_again_it_is_left) {
     rig_end(&rig, AT(30000));
 }
 
-TEST(a_second_entry_answered_too_late_does_not_end_the_first) {
+TEST(a_re_entry_answered_too_late_does_not_end_the_hold) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -1420,7 +1422,7 @@ TEST(a_second_entry_answered_too_late_does_not_end_the_first) {
     rig_end(&rig, AT(2000));
 }
 
-/* Whatever became of the second entry, the first one goes on being kept. */
+/* Whatever became of the re-entry, the hold is still renewed. */
 static void check_still_kept(const char *reply, const char *code, bool undone) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
@@ -1438,7 +1440,7 @@ static void check_still_kept(const char *reply, const char *code, bool undone) {
     rig_end(&rig, AT(10000));
 }
 
-TEST(after_a_failed_second_entry_the_lock_is_still_renewed) {
+TEST(after_a_failed_re_entry_the_lock_is_still_renewed) {
     check_still_kept(NULL, "unreachable", false);
     check_still_kept("-ERR no\r\n", "server", false);
     check_still_kept("-NOPERM no\r\n", "denied", false);
@@ -1446,8 +1448,8 @@ TEST(after_a_failed_second_entry_the_lock_is_still_renewed) {
     check_still_kept("*1\r\n:-3\r\n", "conflict", false);
 }
 
-/* The server may count two: what releases the last one says how many stay. */
-TEST(entered_again_or_not_the_last_release_frees_it) {
+/* The server may count two: the reply to the last release says how many stay. */
+TEST(the_last_release_frees_the_lock_after_a_re_entry_in_doubt) {
     for (int how = 0; how < 3; how++) {
         rig_begin(&rig);
         hf_hold *hold = hold_lock(&rig, AT(0));
@@ -1463,7 +1465,7 @@ TEST(entered_again_or_not_the_last_release_frees_it) {
     }
 }
 
-TEST(after_a_second_entry_given_up_the_lock_is_still_renewed) {
+TEST(after_an_abandoned_re_entry_the_lock_is_still_renewed) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(1000));
@@ -1512,7 +1514,7 @@ TEST(each_hold_has_an_owner_of_its_own) {
 }
 
 /* Its last renewal may have been carried out. */
-TEST(a_hold_lost_by_the_clock_is_left_before_it_is_acquired_anew) {
+TEST(a_hold_lost_by_the_clock_is_cleaned_up_before_the_next_acquire) {
     rig_begin(&rig);
     hf_op *op = acquire_as_coroutine(AT(0));
     output_of(link_of(&rig, CALLS));
@@ -1533,7 +1535,7 @@ TEST(a_hold_lost_by_the_clock_is_left_before_it_is_acquired_anew) {
     rig_end(&rig, AT(29701));
 }
 
-TEST(a_lost_hold_is_acquired_anew) {
+TEST(a_lost_lock_is_acquired_as_a_new_hold) {
     rig_begin(&rig);
     hf_hold *old = hold_lock(&rig, AT(0));
     hf_hold_ref(old);
@@ -1548,11 +1550,11 @@ TEST(a_lost_hold_is_acquired_anew) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(a_hold_past_its_time_is_lost_not_entered) {
+TEST(an_expired_hold_is_lost_and_not_re_entered) {
     rig_begin(&rig);
     hf_hold *old = hold_lock(&rig, AT(0));
     hf_hold_ref(old);
-    hf_op *op = begin_acquire(&rig, 0, AT(29698)); /* nobody has noticed yet */
+    hf_op *op = begin_acquire(&rig, 0, AT(29698)); /* the client has not noticed yet */
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     CHECK_EQ_INT(old->state, HF_HOLD_LOST);
     feed_calls(&rig, ACQUIRED, AT(29699));
@@ -1562,7 +1564,7 @@ TEST(a_hold_past_its_time_is_lost_not_entered) {
     rig_end(&rig, AT(30000));
 }
 
-TEST(one_call_of_an_owner_at_a_time) {
+TEST(an_owner_makes_one_call_at_a_time) {
     rig_begin(&rig);
     begin_acquire(&rig, 0, AT(0));
     hf_op *second = begin_acquire(&rig, 0, AT(0));
@@ -1572,7 +1574,7 @@ TEST(one_call_of_an_owner_at_a_time) {
     rig_end(&rig, AT(1));
 }
 
-TEST(behind_another_call_of_its_owner_it_waits_and_then_enters) {
+TEST(an_acquire_waits_for_its_owners_other_call_and_re_enters) {
     rig_begin(&rig);
     begin_acquire(&rig, HF_SECOND, AT(0));
     hf_hold *hold = hold_of(&rig);
@@ -1589,7 +1591,7 @@ TEST(behind_another_call_of_its_owner_it_waits_and_then_enters) {
     rig_end(&rig, AT(4));
 }
 
-TEST(behind_another_call_of_its_owner_that_fails_it_asks_itself) {
+TEST(an_acquire_asks_itself_when_its_owners_other_call_fails) {
     rig_begin(&rig);
     hf_op *first = begin_acquire(&rig, 0, AT(0)), *second = begin_acquire(&rig, HF_SECOND, AT(1));
     output_of(link_of(&rig, CALLS));
@@ -1603,7 +1605,7 @@ TEST(behind_another_call_of_its_owner_that_fails_it_asks_itself) {
     rig_end(&rig, AT(4));
 }
 
-TEST(behind_another_call_of_its_owner_it_waits_no_longer_than_it_may) {
+TEST(an_acquire_waits_for_its_owners_other_call_only_until_its_timeout) {
     rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op *second = begin_acquire(&rig, HF_SECOND, AT(10)), *third = begin_acquire(&rig, 1, AT(10));
@@ -1621,7 +1623,7 @@ TEST(behind_another_call_of_its_owner_it_waits_no_longer_than_it_may) {
     rig_end(&rig, AT(1012));
 }
 
-TEST(behind_a_renewal_it_waits_for_its_end) {
+TEST(an_acquire_waits_until_a_renewal_has_ended) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -1638,7 +1640,7 @@ TEST(behind_a_renewal_it_waits_for_its_end) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(behind_a_renewal_that_never_ends) {
+TEST(an_acquire_behind_a_renewal_without_a_reply_times_out) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "idle", AT(1));
@@ -1653,7 +1655,7 @@ TEST(behind_a_renewal_that_never_ends) {
     rig_end(&rig, AT(14000));
 }
 
-TEST(behind_what_an_earlier_one_left_it_ends_with_its_wait) {
+TEST(an_acquire_behind_an_unfinished_clean_up_ends_with_its_wait) {
     static const struct {
         hf_time wait, took;
     } cases[] = {
@@ -1677,7 +1679,7 @@ TEST(behind_what_an_earlier_one_left_it_ends_with_its_wait) {
     }
 }
 
-TEST(behind_the_leaving_of_its_own_past) {
+TEST(an_acquire_waits_for_the_clean_up_of_the_previous_hold) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
@@ -1693,7 +1695,7 @@ TEST(behind_the_leaving_of_its_own_past) {
     rig_end(&rig, AT(14));
 }
 
-TEST(what_is_to_be_left_is_not_taken_over) {
+TEST(an_abandoned_hold_is_cleaned_up_and_not_reused) {
     rig_begin(&rig);
     uint64_t number = hold_lock(&rig, AT(0))->number;
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
@@ -1712,7 +1714,7 @@ TEST(what_is_to_be_left_is_not_taken_over) {
 }
 
 /* A hold that is to be left may wait for another command than its leave. */
-TEST(what_was_abandoned_while_it_was_renewed_is_left_and_then_acquired) {
+TEST(a_hold_abandoned_during_its_renewal_is_cleaned_up_then_acquired) {
     static const char *const answers[] = {"*1\r\n:1\r\n", "-OOM no\r\n"};
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
         rig_begin(&rig);
@@ -1733,8 +1735,8 @@ TEST(what_was_abandoned_while_it_was_renewed_is_left_and_then_acquired) {
     }
 }
 
-/* A server that cannot be reached is told, and not tried without end. */
-TEST(what_cannot_be_left_makes_the_acquire_fail) {
+/* A server that cannot be reached is reported, and not tried without end. */
+TEST(a_clean_up_that_cannot_be_sent_makes_the_acquire_fail) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
@@ -1748,7 +1750,7 @@ TEST(what_cannot_be_left_makes_the_acquire_fail) {
     rig_end(&rig, AT(10005));
 }
 
-TEST(what_may_still_be_left_is_waited_for) {
+TEST(an_acquire_waits_for_a_clean_up_in_flight) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
@@ -1786,7 +1788,7 @@ static hf_op *wait_as_shared(hf_time now) {
     return op;
 }
 
-TEST(a_shared_owner_joins) {
+TEST(a_shared_owner_joins_the_holds_of_its_other_processes) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
@@ -1800,7 +1802,7 @@ TEST(a_shared_owner_joins) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_shared_owner_with_too_many_holds_or_none_is_not_joined) {
+TEST(a_shared_owner_with_too_many_or_no_holds_is_not_joined) {
     static const char *const counts[] = {"1000000000", "1000000001", "0"};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         char text[64];
@@ -1813,7 +1815,7 @@ TEST(a_shared_owner_with_too_many_holds_or_none_is_not_joined) {
     }
 }
 
-TEST(a_shared_owner_that_let_go_in_between) {
+TEST(a_shared_owner_acquires_what_its_others_released_meanwhile) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
@@ -1827,7 +1829,7 @@ TEST(a_shared_owner_that_let_go_in_between) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_shared_owner_that_changes_without_end) {
+TEST(an_acquire_gives_up_on_a_shared_owner_that_keeps_changing) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     for (int i = 0; i < 4; i++) {
@@ -1874,7 +1876,7 @@ TEST(the_others_of_a_shared_owner_change_while_it_is_held) {
 #define OWN_LEAVE_OF_K(waiter, own) LEAVE_OF_K("0", waiter) own
 #define SHARED_MEMBER(number) MEMBER(number) " me"
 
-TEST(a_shared_owner_gives_up_what_its_acquire_took) {
+TEST(an_abandoned_acquire_of_a_shared_owner_releases_what_it_took) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
@@ -1891,7 +1893,7 @@ TEST(a_shared_owner_gives_up_what_its_acquire_took) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_shared_owner_gives_up_a_place_or_the_lock) {
+TEST(an_abandoned_wait_of_a_shared_owner_leaves_or_releases) {
     for (int took = 0; took <= 1; took++) {
         rig_begin(&rig);
         hf_op *op = wait_as_shared(AT(0));
@@ -1912,7 +1914,7 @@ TEST(a_shared_owner_gives_up_a_place_or_the_lock) {
     }
 }
 
-TEST(a_shared_owner_that_waits_has_no_answer_to_wait_for) {
+TEST(an_abandoned_wait_of_a_shared_owner_leaves_at_once) {
     rig_begin(&rig);
     hf_op *op = wait_as_shared(AT(0));
     hf_op_end(op, AT(5));
@@ -1939,7 +1941,7 @@ TEST(a_shared_owner_waits_under_a_new_number_each_time) {
     rig_end(&rig, AT(12));
 }
 
-TEST(an_answer_to_a_shared_owner_that_comes_after_its_time) {
+TEST(a_late_reply_to_a_shared_owner_is_cleaned_up_before_the_next_acquire) {
     rig_begin(&rig);
     hf_op *op = begin_shared(10 * HF_MS, AT(0));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
@@ -1962,7 +1964,7 @@ TEST(an_answer_to_a_shared_owner_that_comes_after_its_time) {
 }
 
 /* After it the owner may have the lock through another process. */
-TEST(what_a_shared_owner_took_is_not_left_after_its_lease) {
+TEST(an_abandoned_acquire_of_a_shared_owner_is_not_undone_after_its_lease) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.shared = true;
@@ -1977,7 +1979,7 @@ TEST(what_a_shared_owner_took_is_not_left_after_its_lease) {
     rig_end(&rig, AT(101));
 }
 
-TEST(what_a_shared_owner_abandoned_is_not_left_after_its_lease) {
+TEST(an_abandoned_hold_of_a_shared_owner_is_not_released_after_its_lease) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     feed_calls(&rig, ACQUIRED, AT(1));
@@ -1992,7 +1994,7 @@ TEST(what_a_shared_owner_abandoned_is_not_left_after_its_lease) {
     rig_end(&rig, AT(31001));
 }
 
-TEST(a_re_entry_of_a_shared_owner_that_is_given_up) {
+TEST(a_release_after_an_abandoned_re_entry_of_a_shared_owner) {
     for (int took = 0; took <= 1; took++) {
         rig_begin(&rig);
         hf_op *op = begin_shared(0, AT(0));
@@ -2014,7 +2016,7 @@ TEST(a_re_entry_of_a_shared_owner_that_is_given_up) {
     }
 }
 
-TEST(of_a_shared_owner_a_late_re_entry_gives_what_was_abandoned_no_more_time) {
+TEST(a_late_re_entry_does_not_extend_a_shared_owners_abandoned_hold) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     feed_calls(&rig, ACQUIRED, AT(1));
@@ -2029,7 +2031,7 @@ TEST(of_a_shared_owner_a_late_re_entry_gives_what_was_abandoned_no_more_time) {
     rig_end(&rig, AT(9004));
 }
 
-TEST(a_re_entry_of_a_shared_owner_whose_answer_never_comes_is_renewed_in_time) {
+TEST(a_shared_owners_re_entry_without_a_reply_is_renewed_in_time) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     feed_calls(&rig, ACQUIRED, AT(1));
@@ -2043,7 +2045,7 @@ TEST(a_re_entry_of_a_shared_owner_whose_answer_never_comes_is_renewed_in_time) {
     rig_end(&rig, AT(13200));
 }
 
-TEST(an_answer_to_a_shared_owner_that_never_comes) {
+TEST(a_shared_owners_acquire_without_a_reply_is_cleaned_up) {
     for (int hangs = 0; hangs <= 1; hangs++) {
         rig_begin(&rig);
         hf_op *op = begin_shared(0, AT(0));
@@ -2059,7 +2061,7 @@ TEST(an_answer_to_a_shared_owner_that_never_comes) {
     }
 }
 
-TEST(a_client_that_is_closed_waits_for_the_answer_to_a_shared_owner) {
+TEST(a_closed_client_waits_for_the_reply_to_a_shared_owner) {
     rig_begin(&rig);
     begin_shared(0, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -2101,7 +2103,7 @@ TEST(a_mutex_is_not_entered_twice) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_mutex_under_our_name_is_not_ours) {
+TEST(a_mutex_of_a_shared_owner_is_busy_for_its_other_processes) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(0, true, AT(0));
     feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
@@ -2110,7 +2112,7 @@ TEST(a_mutex_under_our_name_is_not_ours) {
 }
 
 /* NOSCRIPT is no lost reply: what stands there is not from us. */
-TEST(a_mutex_under_our_name_is_not_ours_although_the_program_was_unknown) {
+TEST(a_mutex_of_a_shared_owner_is_busy_although_the_program_was_unknown) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(0, true, AT(0));
     feed_calls(&rig, "-NOSCRIPT No matching script.\r\n", AT(1));
@@ -2119,7 +2121,7 @@ TEST(a_mutex_under_our_name_is_not_ours_although_the_program_was_unknown) {
     rig_end(&rig, AT(4));
 }
 
-TEST(first_behind_a_foreign_mutex_it_polls_at_random) {
+TEST(the_first_waiter_behind_a_foreign_mutex_rechecks_at_random) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(20000, 0, 1), AT(1));
@@ -2133,7 +2135,7 @@ TEST(first_behind_a_foreign_mutex_it_polls_at_random) {
 
 /* ---- replies that no server gives ---- */
 
-TEST(an_answer_with_numbers_that_cannot_be_is_none) {
+TEST(a_reply_with_impossible_numbers_is_an_error) {
     static const char *const replies[] = {
         "*3\r\n:1\r\n:77\r\n:-1\r\n",         "*3\r\n:1\r\n:77\r\n:4294967295\r\n",
         "*3\r\n:1\r\n:77\r\n:1000000000\r\n", "*3\r\n:1\r\n:77\r\n:9223372036854775807\r\n",
@@ -2160,7 +2162,7 @@ static hf_op *begin_guard(hf_time wait, hf_time now) {
     return op;
 }
 
-TEST(a_run_that_was_done_before) {
+TEST(a_run_that_was_done_before_returns_its_record) {
     rig_begin(&rig);
     hf_op *op = begin_guard(0, AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA begin " KEYS_OF_K "0 0 30000 1000  print");
@@ -2173,7 +2175,7 @@ TEST(a_run_that_was_done_before) {
 
 /* A grant writes an empty print. The owner writes its own, so that a request with another
  * fingerprint gets a mismatch. */
-TEST(a_run_that_was_granted_gets_its_print) {
+TEST(a_granted_run_writes_its_fingerprint) {
     rig_begin(&rig);
     hf_op *op = begin_guard(10 * HF_SECOND, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
@@ -2190,7 +2192,7 @@ TEST(a_run_that_was_granted_gets_its_print) {
     rig_end(&rig, AT(12));
 }
 
-TEST(a_fingerprint_of_one_letter_is_one) {
+TEST(a_fingerprint_may_have_one_letter) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_guard;
@@ -2205,7 +2207,7 @@ TEST(a_fingerprint_of_one_letter_is_one) {
     rig_end(&rig, AT(11));
 }
 
-TEST(a_run_whose_key_a_lock_has) {
+TEST(a_run_on_the_key_of_a_lock_is_a_conflict) {
     rig_begin(&rig);
     hf_op *op = begin_guard(0, AT(0));
     feed_calls(&rig, "*2\r\n:-6\r\n$4\r\nlock\r\n", AT(1));
@@ -2215,7 +2217,7 @@ TEST(a_run_whose_key_a_lock_has) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_run_of_another_request) {
+TEST(a_run_of_another_request_is_a_mismatch) {
     rig_begin(&rig);
     hf_op *op = begin_guard(0, AT(0));
     feed_calls(&rig, "*1\r\n:4\r\n", AT(1));
@@ -2315,7 +2317,7 @@ TEST(out_of_memory) {
     CHECK(memerr_until_success(acquires_by_a_grant, NULL, 1000) > 20);
 }
 
-TEST(a_count_that_cannot_be) {
+TEST(an_impossible_count_is_a_server_error) {
     static const char *const others[] = {"-1", "4294967295", "9223372036854775807"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         char reply[64];
@@ -2331,7 +2333,7 @@ TEST(a_count_that_cannot_be) {
 
 /* ---- what is left when it is over ---- */
 
-TEST(each_end_is_the_end_of_all_that_waits) {
+TEST(every_outcome_ends_the_wait_completely) {
     static const struct {
         const char *reply, *outcome;
     } cases[] = {
@@ -2365,7 +2367,7 @@ TEST(each_end_is_the_end_of_all_that_waits) {
     }
 }
 
-TEST(without_memory_for_its_place_it_does_not_wait) {
+TEST(an_acquire_without_memory_for_its_place_does_not_wait) {
     int told = 0;
     for (unsigned long nth = 1; nth < 20; nth++) {
         rig_begin(&rig);
@@ -2381,7 +2383,7 @@ TEST(without_memory_for_its_place_it_does_not_wait) {
     CHECK(told > 0);
 }
 
-TEST(a_holder_whose_time_is_up_is_looked_at_at_once) {
+TEST(a_waiter_rechecks_an_expiring_holder_at_once) {
     static const struct {
         int ttl_ms, ahead, at_ms;
     } cases[] = {{0, 0, 1}, {1, 0, 2}, {0, 1, 6}, {100, 80, 501}, {100, 90, 501}};
@@ -2411,7 +2413,7 @@ TEST(a_lock_without_tokens_is_granted_without_one) {
 }
 
 /* A quarter of the lease must be left of a grant: of the lock's own where that is shorter. */
-TEST(what_is_left_of_a_grant_is_compared_with_the_shorter_lease) {
+TEST(the_rest_of_a_grant_is_compared_with_the_shorter_lease) {
     static const struct {
         int lease_ms, at_ms;
         bool taken;
@@ -2432,7 +2434,7 @@ TEST(what_is_left_of_a_grant_is_compared_with_the_shorter_lease) {
     }
 }
 
-TEST(with_half_of_a_grant_left_there_is_time_for_a_connection) {
+TEST(half_of_a_grant_leaves_time_for_a_new_connection) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_time lease = rig.client.config.grant_lease;
@@ -2442,7 +2444,7 @@ TEST(with_half_of_a_grant_left_there_is_time_for_a_connection) {
     rig_end(&rig, AT(200));
 }
 
-TEST(one_attempt_says_nothing_of_releases_that_cannot_be_heard) {
+TEST(a_single_attempt_does_not_mention_a_lost_subscription) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     rig.refusing = true;
@@ -2461,7 +2463,7 @@ TEST(one_attempt_says_nothing_of_releases_that_cannot_be_heard) {
     rig_end(&rig, AT(400));
 }
 
-TEST(a_first_token_may_be_asked_for) {
+TEST(an_acquire_may_ask_for_the_first_token) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.token_floor = 1;
@@ -2470,7 +2472,7 @@ TEST(a_first_token_may_be_asked_for) {
     rig_end(&rig, AT(1));
 }
 
-TEST(who_hears_releases_says_nothing_of_them) {
+TEST(a_subscribed_waiter_does_not_mention_its_subscription) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_sleep(&rig, AT(3), AT(1000));
@@ -2480,8 +2482,8 @@ TEST(who_hears_releases_says_nothing_of_them) {
     rig_end(&rig, AT(1002));
 }
 
-/* Its holders change faster than it would look by then. */
-TEST(behind_foreign_holders_that_change_it_looks_often) {
+/* Its holders change faster than it would recheck by then. */
+TEST(a_waiter_behind_changing_foreign_holders_rechecks_often) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(20000, 0, 1), AT(1));
@@ -2505,7 +2507,7 @@ TEST(behind_foreign_holders_that_change_it_looks_often) {
     rig_end(&rig, now);
 }
 
-TEST(what_is_abandoned_while_it_is_entered_goes_with_the_end_of_that) {
+TEST(an_entry_abandoned_during_a_re_entry_is_dropped_at_its_end) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(1000));
@@ -2520,7 +2522,7 @@ TEST(what_is_abandoned_while_it_is_entered_goes_with_the_end_of_that) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(a_second_entry_whose_answer_is_lost_is_sent_again) {
+TEST(a_re_entry_whose_reply_is_lost_is_sent_again) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(1000));
@@ -2532,7 +2534,7 @@ TEST(a_second_entry_whose_answer_is_lost_is_sent_again) {
     rig_end(&rig, AT(1101));
 }
 
-TEST(given_up_behind_a_renewal_it_leaves_the_hold_as_it_was) {
+TEST(an_acquire_abandoned_behind_a_renewal_does_not_change_the_hold) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -2548,7 +2550,7 @@ TEST(given_up_behind_a_renewal_it_leaves_the_hold_as_it_was) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(behind_a_renewal_that_never_ends_an_old_reason_says_nothing) {
+TEST(an_acquire_behind_a_stuck_command_does_not_report_an_old_reason) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "refused", AT(1));
@@ -2568,7 +2570,7 @@ TEST(behind_a_renewal_that_never_ends_an_old_reason_says_nothing) {
     rig_end(&rig, AT(4001));
 }
 
-TEST(a_foreign_mutex_without_an_end_is_polled_often_at_first) {
+TEST(a_waiter_rechecks_a_foreign_mutex_without_a_ttl_often_at_first) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(-1, 0, 1), AT(1));
@@ -2604,9 +2606,9 @@ TEST(a_run_without_a_fingerprint_is_granted_at_once) {
     rig_end(&rig, AT(12));
 }
 
-TEST(what_comes_while_it_asks_makes_it_look_again) {
+TEST(a_message_received_while_asking_causes_another_recheck) {
     static const char *const messages[] = {"1 recheck 1", "1 recheck 1 50",
-                                           NULL}; /* NULL: the channel is heard anew */
+                                           NULL}; /* NULL: it is subscribed again */
     for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
         rig_begin(&rig);
         hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
@@ -2624,8 +2626,8 @@ TEST(what_comes_while_it_asks_makes_it_look_again) {
     }
 }
 
-/* Each answer that ends an acquire ends all of it. */
-TEST(an_answer_that_refuses_ends_it) {
+/* Each reply that ends an acquire ends all of it. */
+TEST(every_refusal_ends_an_acquire_completely) {
     static const struct {
         const char *reply, *outcome;
     } cases[] = {
@@ -2654,7 +2656,7 @@ TEST(an_answer_that_refuses_ends_it) {
     }
 }
 
-TEST(who_waits_for_something_else_enters_again_without_a_place) {
+TEST(a_re_entry_needs_no_place_although_the_client_is_subscribed) {
     static hf_names other;
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
@@ -2674,7 +2676,7 @@ TEST(who_waits_for_something_else_enters_again_without_a_place) {
     hf_names_free(&other);
 }
 
-TEST(a_lease_that_has_just_ended_is_told_no_more) {
+TEST(a_lease_that_has_just_ended_is_not_reported) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, busy(1, 0, 0), AT(1));
@@ -2683,7 +2685,7 @@ TEST(a_lease_that_has_just_ended_is_told_no_more) {
     rig_end(&rig, AT(2));
 }
 
-TEST(at_the_end_of_a_wait_one_refusal_is_enough) {
+TEST(a_refused_connection_at_the_end_of_a_wait_is_unreachable) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "gone", AT(500));
@@ -2697,7 +2699,7 @@ TEST(at_the_end_of_a_wait_one_refusal_is_enough) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(at_the_end_of_a_wait_lost_links_are_no_refusal) {
+TEST(lost_links_at_the_end_of_a_wait_are_not_a_refusal) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(999));
@@ -2712,7 +2714,7 @@ TEST(at_the_end_of_a_wait_lost_links_are_no_refusal) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(a_place_is_gone_when_the_lock_is_taken_too_late) {
+TEST(a_lock_acquired_too_late_has_no_place_to_leave) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = HF_SECOND;
@@ -2737,7 +2739,7 @@ TEST(a_shared_owner_that_joins_one_hold_does_not_ask_twice) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_wait_of_a_shared_owner_releases_nothing_when_it_ends) {
+TEST(an_interrupted_wait_of_a_shared_owner_releases_nothing) {
     rig_begin(&rig);
     hf_op *op = wait_as_shared(AT(0));
     hf_op_interrupt(op, AT(10));
@@ -2747,7 +2749,7 @@ TEST(a_wait_of_a_shared_owner_releases_nothing_when_it_ends) {
     rig_end(&rig, AT(11));
 }
 
-TEST(a_foreign_mutex_that_stays_is_polled_after_up_to_a_quarter_of_its_time) {
+TEST(pauses_behind_a_foreign_mutex_grow_to_a_quarter_of_the_wait) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(-1, 0, 1), AT(1));
@@ -2765,7 +2767,7 @@ TEST(a_foreign_mutex_that_stays_is_polled_after_up_to_a_quarter_of_its_time) {
     rig_end(&rig, AT(1000));
 }
 
-TEST(interrupted_in_the_queue_of_a_server_that_is_gone) {
+TEST(interrupted_in_the_queue_of_an_unreachable_server) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     rig.refusing = true;
@@ -2777,7 +2779,7 @@ TEST(interrupted_in_the_queue_of_a_server_that_is_gone) {
     rig_end(&rig, AT(12));
 }
 
-TEST(who_has_left_the_queue_needs_no_events_link) {
+TEST(a_client_that_has_left_the_queue_needs_no_events_link) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     CHECK(link_of(&rig, EVENTS)->wanted);
@@ -2813,7 +2815,7 @@ TEST(a_waiter_of_a_fair_lock_has_a_channel_of_its_own) {
     rig_end(&rig, AT(4));
 }
 
-TEST(without_memory_to_subscribe_the_link_is_made_again) {
+TEST(a_link_without_memory_to_subscribe_is_reopened) {
     bool failed = true;
     unsigned long nth = 1;
     for (; failed; nth++) {
@@ -2832,7 +2834,7 @@ TEST(without_memory_to_subscribe_the_link_is_made_again) {
 }
 
 /* An earlier link was refused the log-in; this one has only no memory to subscribe. */
-TEST(without_memory_to_subscribe_nobody_is_denied) {
+TEST(missing_memory_to_subscribe_is_not_reported_as_denied) {
     bool failed = true, refused = false;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         hf_client_config config = rig_config();
@@ -2863,7 +2865,7 @@ TEST(without_memory_to_subscribe_nobody_is_denied) {
     CHECK(!failed);
 }
 
-TEST(it_hears_foreign_releases_no_sooner_than_after_a_while) {
+TEST(a_waiter_starts_to_listen_for_foreign_releases_after_150_ms) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_client_tick(&rig.client, AT(150) - 1);
@@ -2875,7 +2877,7 @@ TEST(it_hears_foreign_releases_no_sooner_than_after_a_while) {
     rig_end(&rig, AT(151));
 }
 
-TEST(it_waits_for_messages_in_two_states_and_while_it_is_counted) {
+TEST(a_waiter_waits_for_messages_in_two_states_and_while_counted) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_acquire_state before = op->state;
@@ -2891,7 +2893,7 @@ TEST(it_waits_for_messages_in_two_states_and_while_it_is_counted) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_turn_at_a_mutex_is_waited_for_by_the_clock) {
+TEST(a_turn_at_a_mutex_is_waited_for_without_a_subscription) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
@@ -2906,7 +2908,7 @@ TEST(a_turn_at_a_mutex_is_waited_for_by_the_clock) {
     rig_end(&rig, AT(152));
 }
 
-TEST(entered_again_for_a_longer_time) {
+TEST(a_longer_re_entry_extends_the_lease) {
     for (int i = 0; i < 4; i++) {
         rig_begin(&rig);
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -2926,7 +2928,7 @@ TEST(entered_again_for_a_longer_time) {
     }
 }
 
-TEST(a_re_entry_of_a_shared_owner_that_is_not_confirmed_is_released_too) {
+TEST(a_shared_owners_re_entry_without_a_replica_is_released_too) {
     hf_client_config config = rig_config();
     config.sync = (hf_sync){1, 100 * HF_MS};
     rig_begin_with(&rig, &config);
@@ -2944,7 +2946,7 @@ TEST(a_re_entry_of_a_shared_owner_that_is_not_confirmed_is_released_too) {
     rig_end(&rig, AT(5));
 }
 
-TEST(entered_again_it_is_at_risk_no_more) {
+TEST(a_hold_that_is_re_entered_is_no_longer_at_risk) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hold->at_risk = true;
@@ -2957,7 +2959,7 @@ TEST(entered_again_it_is_at_risk_no_more) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_wait_that_ends_while_dead_waiters_are_left_goes_on_in_the_background) {
+TEST(a_leave_that_finds_many_dead_waiters_goes_on_in_the_background) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
@@ -2970,7 +2972,7 @@ TEST(a_wait_that_ends_while_dead_waiters_are_left_goes_on_in_the_background) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(an_answer_at_the_end_of_the_wait_ends_it) {
+TEST(a_busy_reply_at_the_end_of_the_wait_ends_it) {
     for (int early = 0; early <= 1; early++) {
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
@@ -2980,7 +2982,7 @@ TEST(an_answer_at_the_end_of_the_wait_ends_it) {
     }
 }
 
-TEST(a_quarter_of_a_grant_is_enough) {
+TEST(a_grant_with_a_quarter_left_is_accepted) {
     for (int early = 0; early <= 1; early++) {
         rig_begin(&rig);
         hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
