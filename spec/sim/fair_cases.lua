@@ -63,7 +63,7 @@ local function listen_as(c, owner) return c.listen("holdfast_grant:" .. owner:su
 
 -- ---- acquire ----
 
-case("a free lock is taken, and again when that is sent twice", function(c)
+case("a free lock is acquired, also when the command is sent twice", function(c)
   for _ = 1, 2 do
     local reply = acquire(c, OWNER)
     c.same({ 1, 0 }, { reply[1], reply[3] })
@@ -72,10 +72,10 @@ case("a free lock is taken, and again when that is sent twice", function(c)
   c.same(LEASE, c.cmd("PTTL", LOCK))
 end)
 
-case("a guard or a read/write lock has the key", function(c)
+case("a guard or a read/write lock under the key is a conflict", function(c)
   local function is_refused(kind, ...)
     c.cmd("HSET", LOCK, ...)
-    c.same({ -3 }, acquire(c, OWNER), "without a TTL it is nobody's")
+    c.same({ -3 }, acquire(c, OWNER), "without a TTL it is not a lock")
     c.cmd("PEXPIRE", LOCK, LEASE)
     c.same({ -6, kind }, acquire(c, OWNER))
     c.same({ -6, kind }, waits(c, OTHER))
@@ -88,7 +88,7 @@ case("a guard or a read/write lock has the key", function(c)
   is_refused("read_write", "mode", "read", OWNER, 1)
 end)
 
-case("a re-entry shortens nothing, and of what is gone it is told how", function(c)
+case("a re-entry shortens nothing, and its reply says how a hold ended", function(c)
   holds(c, OWNER)
   for _ = 1, 2 do c.same({ 1, 0, 0 }, acquire(c, OWNER, { from = 1, lease = 100 })) end
   c.same({ "2", LEASE }, { c.cmd("HGET", LOCK, OWNER), c.cmd("PTTL", LOCK) })
@@ -97,12 +97,12 @@ case("a re-entry shortens nothing, and of what is gone it is told how", function
   c.same({ -1 }, acquire(c, OWNER, { from = 1 }))
 end)
 
-case("a hash without a TTL is no lock", function(c)
+case("a hash without a TTL is not a lock", function(c)
   c.cmd("HSET", LOCK, JAVA, 1)
   c.same({ -3 }, acquire(c, OWNER))
 end)
 
-case("a waiter stands at the end, once, and its timeout goes on", function(c)
+case("a waiter is added last, once, and its timeout is extended", function(c)
   holds(c, JAVA)
   listed(c, { { OTHER, 6000 } })
   c.same({ 0, LEASE, 1, 0, "" }, waits(c, OWNER))
@@ -114,27 +114,27 @@ case("a waiter stands at the end, once, and its timeout goes on", function(c)
   c.same(400 + OURS_MS, timeout(c, OWNER))
 end)
 
-case("three looks are more than the least timeout where looks are rare", function(c)
+case("a timeout covers three rechecks where rechecks are rare", function(c)
   holds(c, JAVA)
   waits(c, OWNER, { grant = 4000 })
   c.same(12000, timeout(c, OWNER))
 end)
 
-case("behind waiters of Java a timeout has theirs in it", function(c)
+case("a timeout behind waiters of Java includes theirs", function(c)
   holds(c, OTHER)
   listed(c, { { JAVA, LEASE + JAVA_MS }, { JAVA2, LEASE + 2 * JAVA_MS } })
   waits(c, OWNER)
   c.same(2 * JAVA_MS + OURS_MS, timeout(c, OWNER))
 end)
 
-case("…also if they are longer than usual", function(c)
+case("…also if those are longer than usual", function(c)
   holds(c, OTHER)
   listed(c, { { JAVA, LEASE + 900000 } })
   waits(c, OWNER)
   c.same(LEASE + 900000 + OURS_MS, timeout(c, OWNER))
 end)
 
-case("a timeout that falls takes those of Java that rest on it along", function(c)
+case("a timeout that becomes earlier moves those of Java behind it", function(c)
   holds(c, JAVA)
   listed(c, { { OWNER, JAVA_MS }, { JAVA2, JAVA_MS + 7000 }, { "x" }, { OTHER, 6000 },
     { "y", JAVA_MS } })
@@ -151,7 +151,7 @@ case("a timeout without an end ends like others", function(c)
   c.same(OURS_MS, timeout(c, OWNER))
 end)
 
-case("who gets the lock, or goes, leaves those of Java behind it to who was before it", function(c)
+case("a waiter that acquires or leaves moves Java's timeouts to follow the one before it", function(c)
   listed(c, { { OWNER, JAVA_MS }, { JAVA, JAVA_MS + 7000 } })
   c.same(1, waits(c, OWNER)[1])
   c.same({ JAVA }, list(c))
@@ -161,7 +161,7 @@ case("who gets the lock, or goes, leaves those of Java behind it to who was befo
   c.same(OURS_MS + 7000 + OURS_MS + 9000, timeout(c, JAVA2))
 end)
 
-case("…and none before its own, as one may that rests on a waiter that has gone", function(c)
+case("…but not before its own, where it followed a waiter that has left", function(c)
   holds(c, JAVA)
   listed(c, { { OWNER, 2 * JAVA_MS }, { JAVA2, JAVA_MS } })
   c.same(0, leave(c, OWNER, 0, "waits"))
@@ -169,7 +169,7 @@ case("…and none before its own, as one may that rests on a waiter that has gon
   c.same(OURS_MS, timeout(c, JAVA2))
 end)
 
-case("…and none before now, where who was before it has let its own pass", function(c)
+case("…but not before now, where the one before it has timed out", function(c)
   holds(c, JAVA)
   listed(c, { { THIRD, -1000 }, { OWNER, JAVA_MS }, { JAVA2, JAVA_MS + 7000 } })
   c.same(0, leave(c, OWNER, 0, "waits"))
@@ -182,7 +182,7 @@ local function listed_crowd(c, count, ms)
   for i = 1, count do listed(c, { { C .. ":" .. i, (ms or 6000) + i } }) end
 end
 
-case("behind a crowd a timeout has in it what the last one's has", function(c)
+case("in a long list a timeout includes what the last one's includes", function(c)
   holds(c, JAVA)
   listed_crowd(c, 99)
   listed(c, { { OTHER, 2 * JAVA_MS + 4000 } })
@@ -198,7 +198,7 @@ case("behind a crowd a timeout has in it what the last one's has", function(c)
   c.same(400 + OURS_MS, timeout(c, OWNER))
 end)
 
-case("…and what one of Redisson's that is the last takes off", function(c)
+case("…and what a last waiter of Redisson's subtracts", function(c)
   holds(c, OTHER)
   listed_crowd(c, 100)
   for _, ms in ipairs { JAVA_MS + 7000, -1000 } do
@@ -211,7 +211,7 @@ case("…and what one of Redisson's that is the last takes off", function(c)
   end
 end)
 
-case("behind a crowd one without a timeout is taken for one that comes now", function(c)
+case("in a long list a last waiter without a timeout counts as a new one", function(c)
   holds(c, JAVA)
   listed_crowd(c, 100)
   listed(c, { { OTHER } })
@@ -219,14 +219,14 @@ case("behind a crowd one without a timeout is taken for one that comes now", fun
   c.same(OURS_MS, timeout(c, OWNER))
 end)
 
-case("in a crowd a timeout that has passed is one of ours", function(c)
+case("in a long list a timeout that has passed becomes one of ours", function(c)
   holds(c, JAVA)
   listed_crowd(c, 100)
   listed(c, { { OWNER, -JAVA_MS } })
   c.same({ 100, OURS_MS }, { waits(c, OWNER)[3], timeout(c, OWNER) })
 end)
 
-case("who goes from a crowd goes alone", function(c)
+case("a waiter that leaves a long list moves no timeouts", function(c)
   holds(c, JAVA)
   listed_crowd(c, 103)
   c.same(0, leave(c, C .. ":102", 0, "waits"))
@@ -236,7 +236,7 @@ case("who goes from a crowd goes alone", function(c)
   c.same({ C .. ":99", C .. ":101" }, c.cmd("LRANGE", LIST, 98, 99))
 end)
 
-case("who goes from the first hundred leaves those of Java to who was before it", function(c)
+case("a waiter that leaves the first hundred moves Java's timeouts to follow the one before it", function(c)
   holds(c, JAVA)
   listed_crowd(c, 99)
   listed(c, { { OWNER, JAVA_MS }, { JAVA2, JAVA_MS + 7000 } })
@@ -244,7 +244,7 @@ case("who goes from the first hundred leaves those of Java to who was before it"
   c.same(6099 + OURS_MS + 7000, timeout(c, JAVA2))
 end)
 
-case("a timeout without a place in a short list gets one", function(c)
+case("a waiter with a timeout and no place in a short list gets a place", function(c)
   holds(c, JAVA)
   listed(c, { { OTHER, 6000 } })
   c.cmd("ZADD", TIMEOUTS, T0_MS + 6000, OWNER)
@@ -252,7 +252,7 @@ case("a timeout without a place in a short list gets one", function(c)
   c.same({ OTHER, OWNER }, list(c))
 end)
 
-case("a script lowers the timeouts of a thousand", function(c)
+case("a script moves at most a thousand timeouts", function(c)
   listed(c, { { OWNER, JAVA_MS } })
   for i = 1, 1001 do listed(c, { { "java" .. i, JAVA_MS } }) end
   c.same(1, waits(c, OWNER)[1])
@@ -260,7 +260,7 @@ case("a script lowers the timeouts of a thousand", function(c)
     { timeout(c, "java1"), timeout(c, "java1000"), timeout(c, "java1001") })
 end)
 
-case("nobody passes the list, and the first one is told", function(c)
+case("nobody passes the list, and the first waiter is notified", function(c)
   local listener = listen_as(c, OTHER)
   listed(c, { { OTHER, 6000 } })
   c.same({ 0, GRANT, 0, 0, "" }, acquire(c, OWNER))
@@ -270,7 +270,7 @@ case("nobody passes the list, and the first one is told", function(c)
   c.same({ OWNER }, list(c))
 end)
 
-case("an end that comes earlier is said to the first one in the list", function(c)
+case("the first waiter in the list is notified of a shorter lease", function(c)
   local java, behind = c.listen(CHANNEL .. ":" .. JAVA), c.listen(CHANNEL .. ":" .. JAVA2)
   c.same(1, acquire(c, OWNER)[1])
   listed(c, { { JAVA, JAVA_MS }, { JAVA2, 2 * JAVA_MS } })
@@ -283,14 +283,14 @@ case("an end that comes earlier is said to the first one in the list", function(
   c.same({ {}, {} }, { java.received(), behind.received() })
 end)
 
-case("who is free to look at soon is looked at soon", function(c)
+case("the reply gives a short timeout of the first waiter", function(c)
   local listener = listen_as(c, OTHER)
   listed(c, { { OTHER, 200 } })
   c.same({ 0, 200, 1, 0, "" }, waits(c, OWNER))
   listener.close()
 end)
 
-case("the dead at the head are forgotten: no timeout, one that has passed, a client that is gone",
+case("dead waiters at the head are removed: no timeout, one that has passed, a client that has closed",
   function(c)
     listed(c, { { JAVA }, { JAVA2, 0 }, { OTHER, 6000 } })
     c.same(1, acquire(c, OWNER)[1])
@@ -298,13 +298,13 @@ case("the dead at the head are forgotten: no timeout, one that has passed, a cli
     c.same(0, c.cmd("EXISTS", TIMEOUTS))
   end)
 
-case("timeouts without a list are forgotten", function(c)
+case("timeouts without a list are deleted", function(c)
   c.cmd("ZADD", TIMEOUTS, T0_MS + 9000, JAVA)
   c.same(1, waits(c, OWNER)[1])
   c.same(0, c.cmd("EXISTS", TIMEOUTS))
 end)
 
-case("more dead ones than a script removes are left to the next one", function(c)
+case("dead waiters beyond a thousand are left to the next script", function(c)
   for i = 1, 1003 do c.cmd("RPUSH", LIST, "dead" .. i) end
   c.same({ 0, 1, 3, 0, "" }, waits(c, OWNER))
   c.same(1, waits(c, OWNER)[1])
@@ -317,7 +317,7 @@ end)
 
 -- ---- release, leave, force ----
 
-case("a release tells the first one, of ours or of Java", function(c)
+case("a release notifies the first waiter, of ours or of Java", function(c)
   local ours, theirs = listen_as(c, OTHER), c.listen(CHANNEL .. ":" .. JAVA)
   holds(c, OWNER)
   listed(c, { { JAVA, JAVA_MS }, { OTHER, 6000 } })
@@ -332,7 +332,7 @@ case("a release tells the first one, of ours or of Java", function(c)
   c.same({}, theirs.received())
 end)
 
-case("a waiter of Java that does not listen has a moment, and not another one", function(c)
+case("a waiter of Java that does not listen gets a moment once", function(c)
   holds(c, OWNER)
   listed(c, { { JAVA, JAVA_MS } })
   c.same(1, release(c, OWNER))
@@ -344,7 +344,7 @@ case("a waiter of Java that does not listen has a moment, and not another one", 
   c.same(1, waits(c, OTHER)[1])
 end)
 
-case("a release of one of several holds tells nobody", function(c)
+case("a partial release notifies nobody", function(c)
   local listener = c.listen(CHANNEL .. ":" .. JAVA)
   holds(c, OWNER, 2)
   listed(c, { { JAVA, JAVA_MS } })
@@ -354,7 +354,7 @@ case("a release of one of several holds tells nobody", function(c)
   c.same({ 1, -1 }, { release(c, OWNER), release(c, OWNER) })
 end)
 
-case("in a cluster Java is told on either channel", function(c)
+case("in a cluster Java is notified on both channels", function(c)
   local sharded, plain = c.listen(CHANNEL .. ":" .. JAVA, true), c.listen(CHANNEL .. ":" .. JAVA)
   holds(c, OWNER)
   listed(c, { { JAVA, JAVA_MS } })
@@ -363,7 +363,7 @@ case("in a cluster Java is told on either channel", function(c)
   c.same(JAVA_MS, timeout(c, JAVA))
 end)
 
-case("a release that may not publish frees the lock all the same", function(c)
+case("a release that may not publish still frees the lock", function(c)
   for _, owner in ipairs { JAVA, OTHER } do
     local listener = listen_as(c, OTHER)
     holds(c, OWNER)
@@ -377,7 +377,7 @@ case("a release that may not publish frees the lock all the same", function(c)
   end
 end)
 
-case("a list that is none keeps nobody from a release", function(c)
+case("a release works even if the list's key has another type", function(c)
   c.cmd("SET", LIST, "v")
   holds(c, OWNER)
   c.same(1, release(c, OWNER))
@@ -385,7 +385,7 @@ case("a list that is none keeps nobody from a release", function(c)
   c.same("v", c.cmd("GET", LIST))
 end)
 
-case("…nor do timeouts that are none", function(c)
+case("…or if the timeouts' key does", function(c)
   c.cmd("SET", TIMEOUTS, "v")
   c.cmd("RPUSH", LIST, OTHER)
   for _, releases in ipairs {
@@ -400,7 +400,7 @@ case("…nor do timeouts that are none", function(c)
   c.same({ OTHER }, list(c))
 end)
 
-case("a wait that ends leaves its place, and tells the next one if the lock is free", function(c)
+case("a wait that ends removes its place, and notifies the next waiter if the lock is free", function(c)
   local listener = listen_as(c, THIRD)
   listed(c, { { OTHER, 6000 }, { THIRD, 6000 } })
   c.same(0, leave(c, OTHER, 0, "waits"))
@@ -411,14 +411,14 @@ case("a wait that ends leaves its place, and tells the next one if the lock is f
   c.same({}, listener.received())
 end)
 
-case("what an acquire has left is undone", function(c)
+case("a leave undoes what an acquire added", function(c)
   holds(c, OWNER, 3)
   c.same({ 1, "2" }, { leave(c, OWNER, 2), c.cmd("HGET", LOCK, OWNER) })
   c.same({ 0, "2" }, { leave(c, OWNER, 2), c.cmd("HGET", LOCK, OWNER) })
   c.same({ 1, 0 }, { leave(c, OWNER, 0), c.cmd("EXISTS", LOCK) })
 end)
 
-case("force frees a lock, and nothing that is none", function(c)
+case("force frees only a lock", function(c)
   local listener = c.listen(CHANNEL .. ":" .. JAVA)
   c.same(0, force(c))
   holds(c, JAVA2)
@@ -443,7 +443,7 @@ case("force frees a lock, and nothing that is none", function(c)
   c.same(1, force(c))
 end)
 
-case("info tells the owner and the number of waiters", function(c)
+case("info gives the owner and the number of waiters", function(c)
   local function info(uuid) return c.run("fair_info", { LOCK, COUNTER, LIST }, uuid) end
   c.same({ "", 0, -2, "0", 0, -1 }, info(A))
   holds(c, JAVA, 2)
@@ -453,7 +453,7 @@ case("info tells the owner and the number of waiters", function(c)
   c.same({ JAVA, 2, LEASE, "5", 2, -1 }, info(B))
 end)
 
-case("info tells of one waiter whether it is in the list, while its client listens", function(c)
+case("info gives one waiter's place while its client listens", function(c)
   local function ahead(asked)
     return c.run("fair_info", { LOCK, COUNTER, LIST }, asked)[6]
   end
@@ -464,13 +464,13 @@ case("info tells of one waiter whether it is in the list, while its client liste
   a.close()
 end)
 
-case("a wait that ends keeps one entry of two", function(c)
+case("a leave keeps one hold of two", function(c)
   holds(c, OWNER, 2)
   c.same(1, leave(c, OWNER, 1))
   c.same("1", c.cmd("HGET", LOCK, OWNER))
 end)
 
-case("in its last millisecond a lock is taken by force", function(c)
+case("force frees a lock in its last millisecond", function(c)
   holds(c, OWNER)
   c.pass(LEASE)
   c.same(0, c.cmd("PTTL", LOCK))

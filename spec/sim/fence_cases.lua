@@ -20,20 +20,20 @@ end
 
 local function set(value) return { "SET", DATA, value } end
 
-case("the first write runs, and the token, the lock and the answer stay", function(c)
+case("the first write runs, and the token, the lock and the reply are stored", function(c)
   c.same({ 1, "S2:OK" }, call(c, 16, A, 1, { set "a" }))
   c.same("a", c.cmd("GET", DATA))
   c.same({ "16", LOCK, "1 S2:OK" }, c.cmd("HMGET", FENCE, "token", "lock", A))
   c.same(TTL, c.cmd("PTTL", FENCE))
 end)
 
-case("a call that is sent twice runs once, and has the same answer", function(c)
+case("a call that is sent twice runs once, and gets the same reply", function(c)
   for _ = 1, 2 do c.same({ 1, "D1;" }, call(c, 16, A, 1, { { "INCR", DATA } })) end
   c.same({ 1, "D2;" }, call(c, 16, A, 2, { { "INCR", DATA } }))
   c.same("2", c.cmd("GET", DATA))
 end)
 
-case("a call behind a later one does not run", function(c)
+case("a call that arrives after a later one does not run", function(c)
   call(c, 16, A, 10, { set "later" })
   c.same({ -2 }, call(c, 16, A, 9, { set "late" }))
   c.same("later", c.cmd("GET", DATA))
@@ -47,14 +47,14 @@ case("a lower token is refused, and nothing is written", function(c)
   c.same(TTL - 10, c.cmd("PTTL", FENCE))
 end)
 
-case("a higher token forgets the answers of earlier holders", function(c)
+case("a higher token deletes the replies to earlier holders", function(c)
   call(c, 16, A, 1, { set "a" })
   c.same({ 1, "S2:OK" }, call(c, 24, B, 1, { set "b" }))
   c.same({ "24", LOCK, "1 S2:OK" }, c.cmd("HMGET", FENCE, "token", "lock", B))
   c.same(3, c.cmd("HLEN", FENCE))
 end)
 
-case("two writers of one token keep an answer each", function(c)
+case("a reply is stored for each of two writers with one token", function(c)
   call(c, 16, A, 1, { set "a" })
   call(c, 16, B, 1, { set "b" })
   c.same({ 1, "S2:OK" }, call(c, 16, A, 1, { set "a" }))
@@ -67,7 +67,7 @@ case("a resource belongs to one lock", function(c)
   c.same("a", c.cmd("GET", DATA))
 end)
 
-case("answers of each type are kept", function(c)
+case("replies of each type are stored", function(c)
   c.cmd("HSET", DATA, "field", "text")
   c.same({ 1, "D1;S4:text{D1;S4:textD2;F}" }, call(c, 16, A, 1, {
     { "HSET", DATA, "other", "1" }, { "HGET", DATA, "field" }, { "HMGET", DATA, "field", "none" },

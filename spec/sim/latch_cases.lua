@@ -17,7 +17,7 @@ local function set(c, number, count) return call(c, "latch_set", number, count) 
 local function down(c, number, amount) return call(c, "latch_down", number, amount or 1) end
 local function delete(c, number) return call(c, "latch_delete", number, 0) end
 
-case("a count begins once, and says so", function(c)
+case("a count begins once, and is announced", function(c)
   local listener = c.listen(CHANNEL)
   c.same(1, set(c, 1, 3))
   c.same({ "1" }, listener.received())
@@ -27,7 +27,7 @@ case("a count begins once, and says so", function(c)
   c.same(-1, c.cmd("PTTL", KEY))
 end)
 
-case("the last one opens it, and nobody else says so", function(c)
+case("the last count down opens the latch and announces it once", function(c)
   local listener = c.listen(CHANNEL)
   c.cmd("SET", KEY, "3")
   c.same(2, down(c, 1))
@@ -41,7 +41,7 @@ case("the last one opens it, and nobody else says so", function(c)
   c.same(0, c.cmd("EXISTS", KEY))
 end)
 
-case("more than is left opens it", function(c)
+case("a count down by more than is left opens the latch", function(c)
   local listener = c.listen(CHANNEL)
   c.cmd("SET", KEY, "3")
   c.same(0, down(c, 1, 9))
@@ -49,7 +49,7 @@ case("more than is left opens it", function(c)
   c.same(0, c.cmd("EXISTS", KEY))
 end)
 
-case("a call that is sent twice counts once, for as long as its note stays", function(c)
+case("a call that is sent twice counts once, while its note exists", function(c)
   local listener = c.listen(CHANNEL)
   for _ = 1, 2 do c.same(1, set(c, 1, 3)) end
   for _ = 1, 2 do c.same(2, down(c, 2)) end
@@ -64,7 +64,7 @@ case("a call that is sent twice counts once, for as long as its note stays", fun
   c.same(0, #c.cmd("KEYS", "*"))
 end)
 
-case("a late copy of a call says nothing of the next count", function(c)
+case("a late copy of a call does not change the next count", function(c)
   c.same(1, set(c, 1, 1))
   c.same(0, down(c, 2))
   c.same(1, set(c, 3, 2))
@@ -73,7 +73,7 @@ case("a late copy of a call says nothing of the next count", function(c)
   c.same("2", c.cmd("GET", KEY))
 end)
 
-case("…nor does one of a delete that found it open", function(c)
+case("…nor does one of a delete that found the latch open", function(c)
   c.same(0, delete(c, 1))
   c.same(1, set(c, 2, 2))
   c.same(0, delete(c, 1))
@@ -99,7 +99,7 @@ case("a number that is not above 0 is open, and may be set", function(c)
   end
 end)
 
-case("in a cluster both kinds of channels are told", function(c)
+case("in a cluster both channels are notified", function(c)
   local plain, sharded = c.listen(CHANNEL), c.listen(CHANNEL, true)
   c.same(1, call(c, "sharded_latch_set", 1, 1))
   c.same({ { "1" }, { "1" } }, { plain.received(), sharded.received() })

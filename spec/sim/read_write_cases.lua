@@ -62,13 +62,13 @@ local function mode(c) return c.cmd("HGET", LOCK, "mode") end
 
 -- ---- acquire ----
 
-case("a re-entry of what is gone is told how", function(c)
+case("the reply to a re-entry says how the hold ended", function(c)
   c.same({ -1 }, acquire(c, READER, { from = 1 }))
   reads(c, B .. ":5")
   c.same({ -2 }, acquire(c, READER, { from = 1 }))
 end)
 
-case("a waiter that takes the lock by itself tells the next one to look", function(c)
+case("a waiter that takes the lock itself asks the next one to recheck", function(c)
   for _, kind in ipairs { "r", "w" } do
     local listener, own = listen_as(c, B), member(kind, A, 2)
     listen_as(c, A)
@@ -87,7 +87,7 @@ case("a re-entry that is sent twice counts once, each hold with a lease of its o
     c.cmd("PTTL", hold_key(READER, 2)), c.cmd("PTTL", LOCK) })
 end)
 
-case("holds beyond those with a lease of their own have the longest of the last one's", function(c)
+case("holds beyond the hundredth share the longest lease", function(c)
   reads(c, READER, 100, 100)
   c.same({ 1, 0, 0 }, acquire(c, READER, { from = 100, lease = LEASE }))
   c.same({ 1, 0, 0 }, acquire(c, READER, { from = 101, lease = 100 }))
@@ -96,7 +96,7 @@ case("holds beyond those with a lease of their own have the longest of the last 
   c.same({ 0, LEASE - 200, 0, 0, "" }, acquire(c, B .. ":5:write"), "it lives by them")
 end)
 
-case("an owner that has fewer holds keeps the longest of its leases", function(c)
+case("an owner that ends up with fewer holds keeps the longest of its leases", function(c)
   local function has(count)
     c.same({ tostring(count), LEASE, -2 }, { c.cmd("HGET", LOCK, READER),
       c.cmd("PTTL", hold_key(READER, count)), c.cmd("PTTL", hold_key(READER, count + 1)) })
@@ -120,7 +120,7 @@ case("an owner that has fewer holds keeps the longest of its leases", function(c
   has(1)
 end)
 
-case("a lease that is gone comes again with its reader's renewal or extension", function(c)
+case("a missing lease is set again by its reader's renewal or extension", function(c)
   local keys = { LOCK, hold_key(READER) }
   reads(c, READER, 1000)
   c.cmd("DEL", hold_key(READER))
@@ -131,7 +131,7 @@ case("a lease that is gone comes again with its reader's renewal or extension", 
   c.same(600, c.cmd("PTTL", hold_key(READER)))
 end)
 
-case("an acquire that comes a second time shortens nothing", function(c)
+case("an acquire that is sent twice shortens nothing", function(c)
   acquire(c, READER)
   c.same({ 1, T0, 0 }, acquire(c, READER, { lease = 100 }))
   c.same({ LEASE, LEASE }, { c.cmd("PTTL", hold_key(READER)), c.cmd("PTTL", LOCK) })
@@ -144,20 +144,20 @@ case("an acquire that is sent twice counts once", function(c)
   c.same({ "mode", "read", READER, "1" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a reader with a shorter lease that comes in leaves the lock its TTL", function(c)
+case("a reader with a shorter lease does not shorten the lock's TTL", function(c)
   reads(c, B .. ":5")
   c.same({ 1, 0, 0 }, acquire(c, READER, { lease = 1000, ttl = 0 }))
   c.same({ LEASE, 1000 }, { c.cmd("PTTL", LOCK), c.cmd("PTTL", hold_key(READER)) })
 end)
 
-case("a reader that goes leaves the lock to one that has it twice, with that one's lease", function(c)
+case("a reader that leaves sets the lock's TTL to that of a reader with two holds", function(c)
   reads(c, B .. ":5", 20000, 2)
   c.same({ 1, 0, 0 }, acquire(c, READER, { ttl = 0 }))
   c.same(1, release(c, READER))
   c.same({ 20000, 0 }, { c.cmd("PTTL", LOCK), c.cmd("EXISTS", hold_key(READER)) })
 end)
 
-case("with a brace in the key readers come, enter again and go", function(c)
+case("readers acquire, re-enter and release a key with a brace", function(c)
   local keys, lease = { "a{k}", COUNTER, QUEUE, CHANNEL }, "a{k}:" .. READER .. ":rwlock_timeout:"
   c.same({ 1, 0, 0 }, c.run("rw_acquire", keys, READER, GRANT, 0, 0, LEASE, 0, ""))
   c.same({ 1, 0, 0 }, c.run("rw_acquire", keys, READER, GRANT, 1, 0, LEASE, 0, ""))
@@ -167,7 +167,7 @@ case("with a brace in the key readers come, enter again and go", function(c)
   c.same(0, c.cmd("EXISTS", "a{k}", lease .. 1, lease .. 2))
 end)
 
-case("who writes may read, and who writes elsewhere may not", function(c)
+case("the writer may read, another writer may not", function(c)
   writes(c, WRITER)
   c.same({ 0, LEASE, 0, 0, "" }, acquire(c, READER, { writer = B .. ":2:write" }))
   c.same({ 0, LEASE, 0, 0, "" }, acquire(c, READER))
@@ -177,7 +177,7 @@ case("who writes may read, and who writes elsewhere may not", function(c)
   c.same({ 40000, LEASE }, { c.cmd("PTTL", LOCK), c.cmd("PTTL", hold_key(READER)) })
 end)
 
-case("a waiter whose grant ran out goes before the others", function(c)
+case("a waiter whose grant ran out is queued before the others", function(c)
   writes(c, B .. ":5:write")
   local mine = member("r", A, 1)
   queued(c, 0, mine, T0, member("r", C, 1))
@@ -188,7 +188,7 @@ case("a waiter whose grant ran out goes before the others", function(c)
   c.same(true, tonumber(first[2]) > 0)
 end)
 
-case("waiters stand in the order in which they came", function(c)
+case("waiters are queued in the order in which they came", function(c)
   writes(c, JAVA)
   local places = {}
   for number, client in ipairs { A, B, C } do
@@ -201,7 +201,7 @@ case("waiters stand in the order in which they came", function(c)
   c.same(places, c.cmd("ZRANGE", QUEUE, 0, -1))
 end)
 
-case("what stands at no place is no waiter", function(c)
+case("an entry with an invalid place is not a waiter", function(c)
   writes(c, B .. ":5:write")
   queued(c, "inf", "nobody")
   c.same({ 0, LEASE, 0, 0, text(T0) }, acquire(c, READER, { member = member("r", A, 1) }))
@@ -210,7 +210,7 @@ case("what stands at no place is no waiter", function(c)
   c.same({ member("r", A, 1), member("r", C, 1) }, c.cmd("ZRANGE", QUEUE, 0, -1))
 end)
 
-case("an extension is for the entries there are, and told only if it is shorter", function(c)
+case("an extension is for the existing holds, and notifies only if it is shorter", function(c)
   local listener, java = listen_as(c, B), c.listen(CHANNEL)
   local function extend(ms)
     return c.run("rw_extend", { LOCK, QUEUE, hold_key(READER) }, READER, ms, "", "", CHANNEL)
@@ -225,7 +225,7 @@ case("an extension is for the entries there are, and told only if it is shorter"
   c.same({ { "1 recheck 7 1000" }, { "1" } }, { listener.received(), java.received() })
 end)
 
-case("a partial release of a reader keeps the timeouts of what stays", function(c)
+case("a partial release of a reader keeps the leases of the holds that stay", function(c)
   reads(c, READER, LEASE, 3)
   c.same(2, release(c, READER, 2))
   local there = {}
@@ -233,7 +233,7 @@ case("a partial release of a reader keeps the timeouts of what stays", function(
   c.same({ 1, 1, 0 }, there)
 end)
 
-case("a release says which grant it has not confirmed", function(c)
+case("a release names the grant that it has not confirmed", function(c)
   reads(c, READER)
   reads(c, B .. ":1")
   queued(c, 0, member("r", A, 1), 0, member("r", B, 1))
@@ -243,7 +243,7 @@ case("a release says which grant it has not confirmed", function(c)
   c.same({ member("r", B, 1), "0" }, queue(c))
 end)
 
-case("a release among readers looks further when Redisson waits", function(c)
+case("a release among readers checks their leases when Redisson waits", function(c)
   reads(c, READER)
   reads(c, B .. ":1", 100)
   c.cmd("PEXPIRE", LOCK, LEASE)
@@ -267,7 +267,7 @@ case("a lock of another kind is a conflict, for acquire and force", function(c)
   c.same(0, c.run("rw_leave", FOUR, A .. ":9", GRANT, 0, "", ""))
 end)
 
-case("data with a field that is called mode is no lock for force", function(c)
+case("force refuses data with a field that is called mode", function(c)
   local function is_left(...)
     c.cmd("DEL", LOCK)
     c.cmd("HSET", LOCK, ...)
@@ -292,7 +292,7 @@ case("force ends a lock in each mode", function(c)
   end
 end)
 
-case("a lock without a TTL is none", function(c)
+case("a hash without a TTL is not a lock", function(c)
   c.cmd("HSET", LOCK, "mode", "write", JAVA .. ":write", 1)
   c.same({ -3 }, acquire(c, READER))
 end)
@@ -305,7 +305,7 @@ case("a reader carries the last token, or draws the first", function(c)
   c.same({ 1, T0, 0 }, acquire(c, C .. ":2"), "one that leaves no room")
 end)
 
-case("a writer forgets dead readers, and draws a token", function(c)
+case("a writer removes dead readers, and draws a token", function(c)
   reads(c, B .. ":1", 100)
   reads(c, JAVA, 200, 2)
   c.cmd("PEXPIRE", LOCK, LEASE)
@@ -317,7 +317,7 @@ case("a writer forgets dead readers, and draws a token", function(c)
   c.same({ "mode", "write", WRITER, "1" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a reader is found behind hundreds of dead ones, which are forgotten", function(c)
+case("a reader is found behind hundreds of dead ones, which are removed", function(c)
   listen_as(c, A)
   reads(c, B .. ":1")
   for i = 1, 600 do c.cmd("HSET", LOCK, C .. ":" .. i, 1) end
@@ -327,14 +327,14 @@ case("a reader is found behind hundreds of dead ones, which are forgotten", func
   c.same({ "mode", "read", B .. ":1", "1" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a newer format in the way is told, and left alone", function(c)
+case("a waiter of a newer format is reported, and left alone", function(c)
   queued(c, T0, "2w" .. B .. ":1:x")
   c.same({ -4 }, acquire(c, READER))
   c.same({ -4 }, acquire(c, WRITER, { member = member("w", A, 2) }))
   c.same({ "2w" .. B .. ":1:x", text(T0) }, queue(c))
 end)
 
-case("a waiter for another kind of lock is told to look again", function(c)
+case("a waiter for another kind of lock is asked to recheck", function(c)
   local other = listen_as(c, B)
   queued(c, T0, member("l", B, 7))
   queued(c, T0 + 1, "nonsense")
@@ -343,7 +343,7 @@ case("a waiter for another kind of lock is told to look again", function(c)
   c.same({}, queue(c))
 end)
 
-case("a grant of a writer that ran out makes its client's waiters forgotten, a reader's only that one", function(c)
+case("a writer's grant that ran out removes all its client's waiters, a reader's only that one", function(c)
   listen_as(c, A)
   listen_as(c, B)
   listen_as(c, C)
@@ -357,12 +357,12 @@ case("a grant of a writer that ran out makes its client's waiters forgotten, a r
   c.same(nil, c.cmd("HGET", LOCK, B .. ":1") or nil)
   c.same("1", c.cmd("HGET", LOCK, B .. ":2"))
   c.same("1", c.cmd("HGET", LOCK, A .. ":9"),
-    "that of the client that asks keeps its place, before the others")
+    "the asking client's grant keeps its place, before the others")
 end)
 
--- ---- letting in ----
+-- ---- granting ----
 
-case("readers come in together, with a token if they want one and it can be had", function(c)
+case("readers are granted together, with a token if they want one", function(c)
   local one, two = listen_as(c, A), listen_as(c, B)
   writes(c, WRITER)
   c.cmd("SET", COUNTER, text(T0))
@@ -376,7 +376,7 @@ case("readers come in together, with a token if they want one and it can be had"
   c.same(4, c.cmd("ZCOUNT", QUEUE, 0, 0))
 end)
 
-case("a writer that goes on as a reader has the lock for as long as it reads", function(c)
+case("a writer that goes on as a reader leaves the lock its read lease", function(c)
   for _, reads_ms in ipairs { LEASE / 2, 2 * LEASE } do
     reads(c, READER, reads_ms)
     writes(c, WRITER)
@@ -386,7 +386,7 @@ case("a writer that goes on as a reader has the lock for as long as it reads", f
   end
 end)
 
-case("a grant goes without a token that cannot be drawn", function(c)
+case("a grant has no token if none can be drawn", function(c)
   local one = listen_as(c, A)
   writes(c, WRITER)
   c.cmd("HSET", COUNTER, "f", "v")
@@ -395,7 +395,7 @@ case("a grant goes without a token that cannot be drawn", function(c)
   c.same({ ("1 grant w 5 %.0f 0 500 k"):format(T0) }, one.received())
 end)
 
-case("what is too much for one script is left to the next", function(c)
+case("waiters beyond a thousand are left to the next script", function(c)
   writes(c, WRITER)
   c.cmd("EVAL", "for i = 1, 1500 do redis.call('ZADD', KEYS[1], i, '1r' .. ARGV[1] .. ':' .. i .. ':0') end", 1, QUEUE, B)
   c.same(3, release(c, WRITER))
@@ -415,7 +415,7 @@ case("what is too much for one script is left to the next", function(c)
   c.same(3, c.run("rw_force", FOUR, A, GRANT))
 end)
 
-case("…where a wait ends behind dead readers, too", function(c)
+case("…also when a wait ends behind dead readers", function(c)
   reads(c, C .. ":1", 100)
   c.cmd("PEXPIRE", LOCK, LEASE)
   c.pass(200)
@@ -424,7 +424,7 @@ case("…where a wait ends behind dead readers, too", function(c)
   c.same(500, c.cmd("ZCARD", QUEUE))
 end)
 
-case("a release does not need its queue to be one", function(c)
+case("a release frees the lock even if the queue's key has another type", function(c)
   for _, owner in ipairs { READER, WRITER } do
     if owner == READER then reads(c, READER) else writes(c, WRITER) end
     c.cmd("SET", QUEUE, "v")
@@ -446,13 +446,13 @@ end)
 
 -- ---- release, leave ----
 
-case("a release of what is not held is told how", function(c)
+case("the reply to a release says how the hold ended", function(c)
   c.same(-1, release(c, READER))
   writes(c, B .. ":1:write")
   c.same(-2, release(c, READER))
 end)
 
-case("the first waiter hears when the longest lease gets shorter", function(c)
+case("the first waiter is notified when the longest lease gets shorter", function(c)
   local first = listen_as(c, B)
   reads(c, READER, LEASE)
   reads(c, C .. ":1", 500)
@@ -463,7 +463,7 @@ case("the first waiter hears when the longest lease gets shorter", function(c)
   c.same(500, c.cmd("PTTL", LOCK))
 end)
 
-case("a lease without a whole millisecond left keeps the lock until it ends", function(c)
+case("a lease in its last millisecond keeps the lock until it ends", function(c)
   reads(c, C .. ":7", 100)
   reads(c, READER)
   queued(c, T0, member("w", B, 4))
@@ -475,7 +475,7 @@ case("a lease without a whole millisecond left keeps the lock until it ends", fu
   c.same(1, c.cmd("EXISTS", LOCK))
 end)
 
-case("a writer goes on as a reader although that lease is about to end", function(c)
+case("a writer goes on as a reader although the read lease is about to end", function(c)
   writes(c, WRITER)
   c.cmd("HSET", LOCK, READER, 1)
   c.cmd("SET", hold_key(READER), 1, "PX", 100)
@@ -484,7 +484,7 @@ case("a writer goes on as a reader although that lease is about to end", functio
   c.same(1, c.cmd("HEXISTS", LOCK, READER))
 end)
 
-case("a release among many looks at none of them", function(c)
+case("a release among many readers checks none of their leases", function(c)
   local first = listen_as(c, B)
   for i = 1, 10 do reads(c, C .. ":" .. i) end
   reads(c, READER)
@@ -494,7 +494,7 @@ case("a release among many looks at none of them", function(c)
   c.same({}, first.received())
 end)
 
-case("a leave that knows the number alone forgets the grant of that", function(c)
+case("a leave with only the number removes that grant", function(c)
   reads(c, B .. ":2")
   reads(c, B .. ":20")
   queued(c, 0, member("r", B, 2), 0, member("r", B, 20))
@@ -502,7 +502,7 @@ case("a leave that knows the number alone forgets the grant of that", function(c
   c.same({ member("r", B, 20), "0" }, queue(c))
 end)
 
-case("a partial release keeps what stays, and a leave undoes what was too much", function(c)
+case("a partial release keeps the holds that stay, and a leave undoes one too many", function(c)
   reads(c, READER, 1000, 3)
   c.same(2, release(c, READER, 2))
   c.same({ LEASE, LEASE, -2 },
@@ -515,7 +515,7 @@ case("a partial release keeps what stays, and a leave undoes what was too much",
   c.same(0, c.cmd("EXISTS", LOCK))
 end)
 
-case("a wait that ends lets the next one in, or does nothing where it cannot", function(c)
+case("a leave grants to the next waiter, or does nothing if it cannot", function(c)
   local me, next_one = member("w", A, 2), listen_as(c, B)
   reads(c, C .. ":1")
   queued(c, T0, me, T0 + 1, member("r", B, 3))
@@ -536,11 +536,11 @@ case("a wait that ends lets the next one in, or does nothing where it cannot", f
   c.cmd("PEXPIRE", LOCK, LEASE)
   c.pass(200)
   queued(c, T0, me, T0 + 1, member("w", B, 3))
-  c.same(0, leave(c, WRITER, 0, me), "dead readers are forgotten")
+  c.same(0, leave(c, WRITER, 0, me), "dead readers are removed")
   c.same({ "mode", "write", B .. ":3:write", "1" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a wait that ends behind dead readers leaves the lock to Redisson first", function(c)
+case("a leave behind dead readers leaves the lock to Redisson first", function(c)
   local me, next_one, java = member("w", A, 2), listen_as(c, B), c.listen(CHANNEL)
   reads(c, C .. ":1", 100)
   c.cmd("PEXPIRE", LOCK, LEASE)
@@ -551,7 +551,7 @@ case("a wait that ends behind dead readers leaves the lock to Redisson first", f
   c.same({ true, true }, { (next_one.received()[1] or ""):find("^1 turn 3 ") ~= nil, #java.received() == 1 })
 end)
 
-case("the first waiter hears of a holder of Redisson's that it is to listen to", function(c)
+case("the first waiter is notified to listen to a holder of Redisson's", function(c)
   local me, next_one = member("w", A, 2), listen_as(c, B)
   for _, hold in ipairs { reads, writes } do
     c.cmd("DEL", LOCK, QUEUE)
@@ -576,7 +576,7 @@ end)
 
 -- ---- Redisson ----
 
-case("a free lock is left to Redisson's waiters for a moment, and ours looks", function(c)
+case("a free lock is left to Redisson's waiters for a moment, and ours rechecks", function(c)
   local java, first = c.listen(CHANNEL), listen_as(c, B)
   writes(c, WRITER)
   queued(c, T0, member("r", B, 3))
@@ -603,7 +603,7 @@ case("a free lock is left to Redisson's waiters for a moment, and ours looks", f
   c.same({}, queue(c))
 end)
 
-case("the turn is over once one of them has come, or nobody listens", function(c)
+case("Redisson's turn is over once a client of it has the lock, or nobody listens", function(c)
   queued(c, -(T0_MS + 50), RECORD)
   writes(c, JAVA .. ":write")
   c.same({ 0, LEASE, 0, 0, "" }, acquire(c, READER))
@@ -613,7 +613,7 @@ case("the turn is over once one of them has come, or nobody listens", function(c
   c.same({ 1, T0, 0 }, acquire(c, READER))
 end)
 
-case("no reader joins while Redisson waits to write, then readers may for as long", function(c)
+case("no reader joins while Redisson's writers have a turn, then readers may for as long", function(c)
   c.listen(CHANNEL)
   reads(c, READER)
   c.same({ 0, 250, 0, 1, "" }, acquire(c, B .. ":1"))
@@ -633,7 +633,7 @@ case("no reader joins while Redisson waits to write, then readers may for as lon
   c.same(1, acquire(c, B .. ":4")[1], "Redisson's readers join, and so do ours")
 end)
 
-case("…and what tells of that ends with the last that listens", function(c)
+case("…and the record of that ends with the last listener", function(c)
   local java = c.listen(CHANNEL)
   reads(c, READER)
   acquire(c, B .. ":1", { member = member("r", B, 1) })
@@ -645,7 +645,7 @@ case("…and what tells of that ends with the last that listens", function(c)
   c.same(0, c.cmd("EXISTS", QUEUE))
 end)
 
-case("a writer that goes on as a reader tells for how long Redisson's writers come first", function(c)
+case("a writer that goes on as a reader gives Redisson's writers a turn", function(c)
   c.listen(CHANNEL)
   local first = listen_as(c, B)
   reads(c, READER)
@@ -680,7 +680,7 @@ case("Redisson's readers are kept out for a writer of ours, with pauses", functi
   c.same("read", mode(c), "the server's clock went back")
 end)
 
-case("…who may come in again when no writer of ours waits any more", function(c)
+case("…until no writer of ours waits any more", function(c)
   local me, java = member("w", A, 2), c.listen(CHANNEL)
   reads(c, JAVA)
   c.cmd("HSET", LOCK, "mode", "drain:" .. text(T0_MS + 50))
@@ -693,7 +693,7 @@ case("…who may come in again when no writer of ours waits any more", function(
   c.same("read", mode(c))
 end)
 
-case("…and where only we read, though Redisson's turn comes first", function(c)
+case("…also where only our readers hold it", function(c)
   local me, java = member("w", A, 2), c.listen(CHANNEL)
   reads(c, READER)
   c.cmd("HSET", LOCK, "mode", "drain:" .. text(T0_MS + 50))
@@ -710,7 +710,7 @@ local function drained_by_dead(c)
   return c.listen(CHANNEL)
 end
 
-case("…nor when that writer is dead and a reader of ours comes", function(c)
+case("…or that writer is dead and a reader of ours joins", function(c)
   reads(c, JAVA)
   local java = drained_by_dead(c)
   c.same(1, acquire(c, B .. ":1", { member = member("r", B, 1) })[1])
@@ -718,7 +718,7 @@ case("…nor when that writer is dead and a reader of ours comes", function(c)
   c.same({ "1" }, java.received())
 end)
 
-case("…also one that comes after Redisson's turn", function(c)
+case("…or a reader comes in a turn of Redisson's writers", function(c)
   reads(c, C .. ":9")
   local java = drained_by_dead(c)
   c.same({ 0, 250, 0, 1, "" }, acquire(c, C .. ":1"))
@@ -726,7 +726,7 @@ case("…also one that comes after Redisson's turn", function(c)
   c.same({ "1" }, java.received())
 end)
 
-case("…or goes, while others stay", function(c)
+case("…or a reader releases while others stay", function(c)
   reads(c, JAVA)
   reads(c, READER)
   local java = drained_by_dead(c)
@@ -741,7 +741,7 @@ case("…or goes, while others stay", function(c)
   c.same({ "1" }, java.received())
 end)
 
-case("a writer that lives keeps Redisson's readers out, whoever comes and goes", function(c)
+case("a live writer keeps Redisson's readers out while others come and go", function(c)
   listen_as(c, A)
   reads(c, JAVA)
   reads(c, READER)
@@ -755,7 +755,7 @@ end)
 
 -- ---- extend, renew, info ----
 
-case("an extension sets a reader's leases, and the lock's where it is alone", function(c)
+case("an extension sets a reader's leases, and the lock's if it is the only one", function(c)
   local function extend(owner, ms, most, waiter)
     local lease = owner == WRITER and LOCK or hold_key(owner)
     return c.run("rw_extend", { LOCK, QUEUE, lease }, owner, ms, most or "", waiter or "", CHANNEL)
@@ -793,7 +793,7 @@ case("a renewal renews each hold, and none of another type", function(c)
   c.same(5000, c.cmd("PTTL", hold_key(READER)))
 end)
 
-case("info tells the writer, or else a reader, and how many read", function(c)
+case("info gives the writer, or else a reader, and the number of readers", function(c)
   local function info(uuid) return c.run("rw_info", { LOCK, COUNTER, QUEUE }, uuid or A) end
   c.same({ "", 0, -2, "0", 0, -1, 0 }, info())
   reads(c, READER, LEASE, 2)
@@ -806,7 +806,7 @@ case("info tells the writer, or else a reader, and how many read", function(c)
   c.same({ WRITER, 1, LEASE, "8", 2, 1, 2 }, info())
 end)
 
-case("info tells of one waiter whether it waits, while its client listens", function(c)
+case("info gives one waiter's place while its client listens", function(c)
   local function ahead(asked) return c.run("rw_info", { LOCK, COUNTER, QUEUE }, asked)[6] end
   queued(c, T0, member("w", B, 4), T0 + 1, member("r", A, 4))
   c.same({ -1, 1 }, { ahead(A .. ":4"), ahead(A) })
@@ -814,7 +814,7 @@ case("info tells of one waiter whether it waits, while its client listens", func
   c.same({ 1, -1 }, { ahead(A .. ":4"), ahead(A .. ":5") })
 end)
 
-case("what is taken by force is passed on, and no lease stays", function(c)
+case("force passes the lock on, and leaves no lease", function(c)
   local java = c.listen(CHANNEL)
   c.same(0, c.run("rw_force", FOUR, A, GRANT))
   reads(c, READER, LEASE, 2)
@@ -823,7 +823,7 @@ case("what is taken by force is passed on, and no lease stays", function(c)
   c.same({ "1" }, java.received())
 end)
 
--- ---- in a cluster with sharded channels, and where a client may not look ----
+-- ---- in a cluster with sharded channels, and where a client may not query channels ----
 
 case("a release reaches Redisson's clients of both kinds", function(c)
   local sharded = c.listen(CHANNEL, true)
@@ -841,7 +841,7 @@ case("a release reaches Redisson's clients of both kinds", function(c)
   c.same({ 0, 250, 0, 1, "" }, acquire(c, B .. ":1", { program = "sharded_rw_acquire" }))
 end)
 
-case("who may not look or publish finds nobody, and comes in", function(c)
+case("a client that may not query or publish to channels still acquires", function(c)
   c.listen(CHANNEL)
   c.refuse("pubsub|numsub", "pubsub|shardnumsub", "publish", "spublish")
   for _, name in ipairs { "", "sharded_" } do
@@ -865,7 +865,7 @@ case("a reader joins readers from the queue", function(c)
   c.same({}, queue(c))
 end)
 
-case("readers that come in when a writer leaves end what keeps Redisson's out", function(c)
+case("readers granted when a writer leaves end the drain of Redisson's readers", function(c)
   local me = member("w", A, 2)
   listen_as(c, B)
   listen_as(c, C)
@@ -876,38 +876,38 @@ case("readers that come in when a writer leaves end what keeps Redisson's out", 
   c.same({ "read", "1" }, { mode(c), c.cmd("HGET", LOCK, B .. ":1") })
 end)
 
-case("a reader's grant that ran out is forgotten by whoever comes next", function(c)
+case("a reader's grant that ran out is removed by the next acquire", function(c)
   reads(c, C .. ":9")
   queued(c, 0, member("r", B, 1))
   acquire(c, WRITER, { member = member("w", A, 2) })
   c.same(false, c.cmd("ZSCORE", QUEUE, member("r", B, 1)))
 end)
 
-case("a counter at 0 has given no token yet", function(c)
+case("a counter at 0 has no token to carry", function(c)
   c.cmd("SET", COUNTER, 0)
   c.same({ 1, T0, 0 }, acquire(c, READER))
 end)
 
-case("a leave of a hold tells that dead waiters are left", function(c)
+case("a leave of a hold reports that dead waiters are left", function(c)
   reads(c, READER)
   c.cmd("EVAL", "for i = 1, 1500 do redis.call('ZADD', KEYS[1], i, '1r' .. ARGV[1] .. ':' .. i .. ':0') end", 1, QUEUE, B)
   c.same(3, leave(c, READER))
 end)
 
-case("a reader that goes while others read leaves no lease", function(c)
+case("a reader that releases while others read leaves no lease", function(c)
   reads(c, B .. ":9")
   reads(c, READER)
   c.same(1, release(c, READER))
   c.same({ 0, 1 }, { c.cmd("EXISTS", hold_key(READER)), c.cmd("EXISTS", hold_key(B .. ":9")) })
 end)
 
-case("a partial release of a reader that nobody waits for keeps one entry", function(c)
+case("a partial release of a reader without waiters keeps one hold", function(c)
   reads(c, READER, LEASE, 2)
   c.same(2, release(c, READER, 1))
   c.same({ "1", "read" }, { c.cmd("HGET", LOCK, READER), mode(c) })
 end)
 
-case("a partial leave keeps the timeouts of what stays", function(c)
+case("a partial leave keeps the leases of the holds that stay", function(c)
   reads(c, READER, LEASE, 3)
   c.same(1, leave(c, READER, 2))
   local there = {}
@@ -915,7 +915,7 @@ case("a partial leave keeps the timeouts of what stays", function(c)
   c.same({ 1, 1, 0 }, there)
 end)
 
-case("a waiter keeps the queue for longer than the longest time between two looks", function(c)
+case("a waiter keeps the queue for longer than the longest time between two rechecks", function(c)
   writes(c, C .. ":9:write")
   acquire(c, READER, { member = member("r", A, 1) })
   c.same(120000, c.cmd("PTTL", QUEUE))
@@ -928,14 +928,14 @@ case("Redisson's turn goes on to its last millisecond", function(c)
   c.same({ 0, 1 }, { reply[1], reply[2] })
 end)
 
-case("grants that are open when the lock becomes free are forgotten", function(c)
+case("unconfirmed grants are removed when the lock becomes free", function(c)
   reads(c, READER)
   queued(c, 0, member("r", B, 1))
   release(c, READER)
   c.same({}, queue(c))
 end)
 
-case("a wait that ends finds its own client's grant that ran out, and keeps its place", function(c)
+case("a leave keeps the place of its own client's grant that ran out", function(c)
   local me = member("w", A, 3)
   listen_as(c, A)
   queued(c, 0, me)
@@ -944,7 +944,7 @@ case("a wait that ends finds its own client's grant that ran out, and keeps its 
   c.same("1", c.cmd("HGET", LOCK, A .. ":3:write"))
 end)
 
-case("who may not look whether Redisson waits announces what nobody of ours gets", function(c)
+case("a client that may not query channels announces a lock without waiters", function(c)
   local java = c.listen(CHANNEL)
   reads(c, C .. ":9")
   c.refuse("pubsub|numsub")
@@ -952,7 +952,7 @@ case("who may not look whether Redisson waits announces what nobody of ours gets
   c.same({ "1" }, java.received())
 end)
 
-case("in a cluster those of ours that listen to Redisson's channel keep no reader out", function(c)
+case("in a cluster our own listeners on Redisson's channel keep no reader out", function(c)
   c.listen(CHANNEL, true)
   c.listen("holdfast_listening:{k}", true)
   reads(c, B .. ":9")
@@ -972,7 +972,7 @@ case("a pause between two drains lasts to its last millisecond", function(c)
   c.same({ 0, 50, "read" }, { reply[1], reply[2], mode(c) })
 end)
 
-case("a waiter whose grant ran out has the place in front", function(c)
+case("a waiter whose grant ran out gets the place in front", function(c)
   local me = member("r", A, 1)
   writes(c, C .. ":9:write")
   queued(c, 0, me, T0, member("r", B, 1))
@@ -985,7 +985,7 @@ case("a waiter whose grant ran out has the place in front", function(c)
   c.same(T0 / 1024, tonumber(c.cmd("ZSCORE", QUEUE, member("w", A, 2))))
 end)
 
-case("a wait that ends in the last millisecond of Redisson's turn tells the next one", function(c)
+case("a leave in the last millisecond of Redisson's turn notifies the next waiter", function(c)
   local listener = listen_as(c, B)
   c.listen(CHANNEL)
   queued(c, text(-(T0_MS + 1)), RECORD, T0, member("r", B, 1))
@@ -993,7 +993,7 @@ case("a wait that ends in the last millisecond of Redisson's turn tells the next
   c.same({ "1 turn 1 1" }, listener.received())
 end)
 
-case("a reader that goes looks for dead ones among eight others, not among nine", function(c)
+case("a reader that releases checks for dead ones among eight others, not among nine", function(c)
   for others, left in pairs { [8] = "write", [9] = "read" } do
     c.cmd("DEL", LOCK, QUEUE)
     local listener = listen_as(c, C)
@@ -1007,7 +1007,7 @@ case("a reader that goes looks for dead ones among eight others, not among nine"
   end
 end)
 
-case("a reader that goes leaves the longest lease of the others, and no dead one", function(c)
+case("a reader that releases leaves the longest lease of the others, and no dead one", function(c)
   for _, waiter in ipairs { "", member("w", C, 1) } do
     c.cmd("DEL", LOCK, QUEUE)
     local listener = listen_as(c, C)
@@ -1022,7 +1022,7 @@ case("a reader that goes leaves the longest lease of the others, and no dead one
   end
 end)
 
-case("a writer that goes on to write ends its own read hold, and keeps its lease", function(c)
+case("a writer that releases its read hold keeps the write lease", function(c)
   reads(c, READER)
   c.cmd("HSET", LOCK, "mode", "write", WRITER, 1)
   c.same(1, release(c, READER))
@@ -1030,14 +1030,14 @@ case("a writer that goes on to write ends its own read hold, and keeps its lease
   c.same(LEASE, c.cmd("PTTL", LOCK))
 end)
 
-case("a reader that goes leaves a longer lease of another one", function(c)
+case("a reader that releases leaves a longer lease of another one", function(c)
   reads(c, READER, 1000)
   reads(c, B .. ":1")
   c.same(1, release(c, READER))
   c.same(LEASE, c.cmd("PTTL", LOCK))
 end)
 
-case("a reader that goes finds out whether one of more than a hundred lives", function(c)
+case("a reader that releases finds out whether one of more than a hundred is alive", function(c)
   for _, lives in ipairs { true, false } do
     c.cmd("DEL", LOCK)
     for n = 1, 150 do c.cmd("HSET", LOCK, B .. ":" .. n, 1) end
@@ -1050,7 +1050,7 @@ case("a reader that goes finds out whether one of more than a hundred lives", fu
   end
 end)
 
-case("a waiter that was passed over beside a writer of Redisson comes before the others", function(c)
+case("a waiter passed over behind a writer of Redisson comes before the others", function(c)
   writes(c, JAVA)
   queued(c, T0, member("w", A, 2), T0 + 1, member("w", B, 2))
   listen_as(c, B)
@@ -1073,7 +1073,7 @@ case("Redisson's readers are not kept out for a writer that was passed over", fu
   c.same("read", mode(c))
 end)
 
-case("a lock whose queue is none is announced when it becomes free", function(c)
+case("a lock whose queue's key has another type is announced when it becomes free", function(c)
   local java = c.listen(CHANNEL)
   reads(c, C .. ":9")
   c.cmd("SET", QUEUE, 1)
@@ -1090,7 +1090,7 @@ case("the only waiter whose grant ran out keeps the TTL of its queue", function(
   c.same(120000, c.cmd("PTTL", QUEUE))
 end)
 
-case("the first waiter that lives hears of Redisson's turn, behind dead ones", function(c)
+case("the first live waiter is notified of Redisson's turn, behind dead ones", function(c)
   c.listen(CHANNEL)
   local listener = listen_as(c, C)
   writes(c, WRITER)
@@ -1100,7 +1100,7 @@ case("the first waiter that lives hears of Redisson's turn, behind dead ones", f
   c.same({ RECORD, member("w", C, 3) }, c.cmd("ZRANGE", QUEUE, 0, -1))
 end)
 
-case("…and of a holder of Redisson's, or a lease that gets shorter", function(c)
+case("…and of a holder of Redisson's, or a shorter lease", function(c)
   local listener = listen_as(c, C)
   reads(c, JAVA, 1000)
   reads(c, READER)
@@ -1110,7 +1110,7 @@ case("…and of a holder of Redisson's, or a lease that gets shorter", function(
   c.same({ "1 recheck 3 1000", "1 recheck 3" }, listener.received())
 end)
 
-case("a script that finds a thousand dead waiters tells nobody", function(c)
+case("a script that finds a thousand dead waiters notifies nobody", function(c)
   c.listen(CHANNEL)
   local listener = listen_as(c, C)
   writes(c, WRITER)
