@@ -14,7 +14,7 @@ static struct rig rig;
 
 /* ---- a new client ---- */
 
-TEST(a_new_client_wants_nothing) {
+TEST(a_new_client_opens_no_connection) {
     rig_begin(&rig);
     CHECK_STR(rig.client.uuid, DRIVE_UUID);
     CHECK_STR(rig.client.grants, DRIVE_GRANTS);
@@ -25,7 +25,7 @@ TEST(a_new_client_wants_nothing) {
     rig_end(&rig, AT(0));
 }
 
-TEST(a_client_frees_what_it_has_observed) {
+TEST(a_client_frees_the_events_it_has_observed) {
     rig_begin(&rig);
     CHECK_EQ_INT(hf_observe_class(&rig.client, ""), 0);
     hf_observe_all(&rig.client);
@@ -34,7 +34,7 @@ TEST(a_client_frees_what_it_has_observed) {
     rig_end(&rig, AT(1));
 }
 
-TEST(a_place_in_the_queue_says_whose_it_is) {
+TEST(a_place_in_the_queue_names_its_waiter) {
     static const hf_kind *const kinds[] = {&hf_kind_lock, &hf_kind_mutex, &hf_kind_guard};
     char text[HF_WAITER_SIZE + 1], want[HF_WAITER_SIZE + 1], owner[HF_OWNER_MAX + 1];
     memset(owner, 'o', HF_OWNER_MAX);
@@ -59,7 +59,7 @@ TEST(a_place_in_the_queue_says_whose_it_is) {
 
 /* ---- the events link ---- */
 
-TEST(a_quiet_events_link_is_asked_for_a_sign_of_life) {
+TEST(a_quiet_events_link_is_pinged) {
     rig_begin(&rig);
     wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_session *events = link_of(&rig, EVENTS);
@@ -81,7 +81,7 @@ TEST(a_quiet_events_link_is_asked_for_a_sign_of_life) {
     rig_end(&rig, AT(14000));
 }
 
-TEST(an_events_link_that_is_not_open_is_not_asked) {
+TEST(an_events_link_that_is_not_open_is_not_pinged) {
     rig_begin(&rig);
     wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_session *events = link_of(&rig, EVENTS);
@@ -93,7 +93,7 @@ TEST(an_events_link_that_is_not_open_is_not_asked) {
     rig_end(&rig, AT(5005));
 }
 
-TEST(a_subscription_that_is_never_confirmed_is_given_up) {
+TEST(an_unconfirmed_subscription_is_retried_over_a_new_connection) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed_calls(&rig, busy(900000, 0, 0), AT(1));
@@ -121,7 +121,7 @@ TEST(after_a_grant_the_events_link_stays_for_a_moment) {
     rig_end(&rig, AT(700));
 }
 
-TEST(after_a_wait_in_vain_the_events_link_is_closed) {
+TEST(the_events_link_is_closed_after_a_wait_without_success) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
@@ -142,7 +142,7 @@ static hf_op *wait_as(const char *owner, hf_time now) {
     return op;
 }
 
-TEST(two_waiters_hear_one_foreign_channel_once) {
+TEST(two_waiters_share_one_subscription_to_a_foreign_channel) {
     rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
@@ -173,7 +173,7 @@ TEST(each_grant_finds_its_waiter) {
     rig_end(&rig, AT(1100));
 }
 
-TEST(a_waiter_that_is_told_so_looks_again) {
+TEST(a_waiter_rechecks_when_it_is_notified) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1", AT(20));
@@ -182,7 +182,7 @@ TEST(a_waiter_that_is_told_so_looks_again) {
 }
 
 /* The lease of the holder has been made shorter. */
-TEST(a_waiter_that_is_told_when_looks_then) {
+TEST(a_waiter_rechecks_at_the_time_in_the_message) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1 50", AT(20));
@@ -190,7 +190,7 @@ TEST(a_waiter_that_is_told_when_looks_then) {
     rig_end(&rig, AT(1100));
 }
 
-TEST(messages_that_make_no_sense_are_ignored) {
+TEST(malformed_messages_are_ignored) {
     static const char *const texts[] = {"",
                                         "1",
                                         "1 ",
@@ -252,7 +252,7 @@ TEST(messages_that_make_no_sense_are_ignored) {
     "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} " DRIVE_UUID        \
     ":" wait " 2000 0 1" kind DRIVE_UUID ":" wait ":0 "
 
-/* A client that hears grants, because somebody waits. */
+/* A client that is subscribed to its grants, because a caller waits. */
 static void listen_to_grants(void) {
     rig_begin(&rig);
     wait_as("you", AT(0));
@@ -288,7 +288,7 @@ TEST(two_stray_grants_are_both_passed_on) {
     feed_message(&rig, "1 grant l 78 6 89 2000 k", AT(11));
     rig_tick(&rig, AT(11));
     CHECK_SENT(&rig, RENEWER, "EVALSHA leave " STRAY_LEAVE("l", "78"));
-    feed_message(&rig, "1 grant l 78 6 89 2000 k", AT(12)); /* heard twice */
+    feed_message(&rig, "1 grant l 78 6 89 2000 k", AT(12)); /* received twice */
     rig_tick(&rig, AT(12));
     CHECK_SENT(&rig, RENEWER, "");
     feed(link_of(&rig, RENEWER), ":1\r\n:1\r\n", AT(13));
@@ -296,8 +296,8 @@ TEST(two_stray_grants_are_both_passed_on) {
     rig_end(&rig, AT(1100));
 }
 
-/* What is there under the number of the grant knows what to do, unless it was lost. */
-TEST(a_stray_grant_with_the_number_of_a_hold) {
+/* The hold with the number of the grant handles it, unless it was lost. */
+TEST(a_stray_grant_with_the_number_of_a_hold_is_left_to_the_hold) {
     static const struct {
         hf_hold_state state;
         bool passed_on;
@@ -395,7 +395,7 @@ static clock_t time_of_messages(const char *text) {
 }
 
 /* The time of a message does not grow with the number of holds and of waits. */
-TEST(what_a_message_names_is_found_without_a_search) {
+TEST(the_receiver_of_a_message_is_found_without_a_search) {
     static const char *const texts[] = {"1 grant l 2 5 88 2000 k", "1 wish 099999999",
                                         "1 recheck 99999999"};
     listen_to_grants();
@@ -415,10 +415,10 @@ TEST(what_a_message_names_is_found_without_a_search) {
 
 /* ---- losses ---- */
 
-TEST(notice_marks_what_has_ended_and_nothing_else) {
+TEST(notice_marks_only_holds_that_have_ended) {
     rig_begin(&rig);
     hf_hold *renewed =
-        hold_lock(&rig, AT(0)); /* due at AT(10000), whether or not somebody renews it */
+        hold_lock(&rig, AT(0)); /* due at AT(10000), whether or not it is renewed */
     hf_hold *holds[20];
     for (int i = 0; i < 20; i++) {
         char key[16];
@@ -444,7 +444,7 @@ TEST(notice_marks_what_has_ended_and_nothing_else) {
 
 /* ---- closing ---- */
 
-TEST(closing_lets_go_of_everything) {
+TEST(closing_ends_all_operations_and_cleans_up_all_holds) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     hf_op *waiting = wait_as("you", AT(1));
@@ -541,7 +541,7 @@ TEST(acquires_that_failed_are_counted_by_code) {
     }
 }
 
-TEST(an_interrupt_is_for_acquires) {
+TEST(an_interrupt_ends_only_acquires) {
     rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_PING, AT(0));
     hf_op_interrupt(op, AT(1));
@@ -922,7 +922,7 @@ TEST(without_random_bytes_there_are_still_random_numbers) {
     hf_client_free(&rig.client);
 }
 
-TEST(who_serves_the_callers_gives_up_an_events_link_that_does_not_open) {
+TEST(serving_the_callers_closes_an_events_link_that_does_not_open) {
     rig_begin(&rig);
     begin_acquire(&rig, 60 * HF_SECOND, AT(0));
     feed(link_of(&rig, CALLS), busy(20000, 0, 0), AT(1));
@@ -961,7 +961,7 @@ TEST(without_memory_for_its_nodes_there_is_no_client) {
     }
 }
 
-TEST(what_fails_for_memory_says_so) {
+TEST(an_operation_that_fails_for_memory_reports_no_memory) {
     static const hf_op_kind kinds[] = {HF_OP_ACQUIRE, HF_OP_TTL, HF_OP_INFO, HF_OP_FORCE};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         bool failed = true;
@@ -991,7 +991,7 @@ static void note_invalidated(hf_node *node, hf_link link, hf_time now) {
     invalidated = link;
 }
 
-TEST(a_lost_events_link_makes_the_map_doubtful_while_somebody_waits) {
+TEST(a_lost_events_link_invalidates_the_map_while_an_acquire_waits) {
     rig_begin(&rig);
     hf_topology topology = *rig.client.topology;
     topology.invalidate = note_invalidated;
@@ -1008,7 +1008,7 @@ TEST(a_lost_events_link_makes_the_map_doubtful_while_somebody_waits) {
     rig_end(&rig, AT(14));
 }
 
-TEST(an_entry_of_what_was_released_through_another_handle_stands_for_nothing) {
+TEST(abandoning_an_entry_released_through_another_handle_changes_nothing) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_hold_note_stray(hold);
@@ -1019,7 +1019,7 @@ TEST(an_entry_of_what_was_released_through_another_handle_stands_for_nothing) {
     rig_end(&rig, AT(3));
 }
 
-TEST(of_two_entries_one_may_stand_for_nothing) {
+TEST(abandoning_two_entries_of_which_one_was_released_ends_the_hold) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_hold_note_stray(hold);

@@ -57,12 +57,12 @@ TEST(a_tenant_reads_waits_of_its_own_prefix) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(it_follows_owners_and_their_waits_and_ends_as_the_youngest) {
+TEST(a_search_follows_owners_and_waits_and_ends_the_youngest_waiter) {
     hf_op *op = wait_for_k(HF_SECOND);
     CHECK_STR(output_at(AT(999)), "");
     CHECK_EQ_U64(hf_op_deadline(op), AT(1000));
     CHECK_STR(output_at(AT(1000)), INFO_OF("k", OWN));
-    feed_holder("you", -1); /* it may be in the queue no more: that is its own business */
+    feed_holder("you", -1); /* it may have left the queue: that does not matter here */
     CHECK_SENT(&rig, CALLS, "GET holdfast_wait:you");
     feed_wait("500 " ABOVE " l j");
     CHECK_SENT(&rig, CALLS, INFO_OF("j", ABOVE));
@@ -92,12 +92,12 @@ static bool ends_in(const char *const *others, size_t count, const char *own) {
     feed_holder("me", 0);
     feed_wait(own);
     bool ends = op->state == HF_ACQUIRE_CANCELLING;
-    if (op->deadlock.walk) check_fail(__FILE__, __LINE__, "it still looks");
+    if (op->deadlock.walk) check_fail(__FILE__, __LINE__, "it still searches");
     rig_end(&rig, AT(1002));
     return ends;
 }
 
-TEST(only_the_youngest_waiter_of_a_circle_ends) {
+TEST(only_the_youngest_waiter_of_a_cycle_ends) {
     static const struct {
         const char *others[3], *own;
         bool ends;
@@ -123,14 +123,14 @@ TEST(only_the_youngest_waiter_of_a_circle_ends) {
 
 /* ---- none ---- */
 
-TEST(an_acquire_that_is_not_asked_to_does_not_look) {
+TEST(an_acquire_without_the_option_does_not_search) {
     wait_for_k(0);
     CHECK_STR(output_at(AT(1000)), "");
     rig_end(&rig, AT(1001));
 }
 
 /* A check without a result, then the next one after twice as long a wait. */
-TEST(it_looks_again_after_twice_as_long) {
+TEST(a_search_is_repeated_after_twice_as_long) {
     hf_op *op = wait_for_k(HF_SECOND / 2);
     output_at(AT(500));
     feed_calls(&rig, "-ERR no\r\n", AT(501));
@@ -146,7 +146,7 @@ TEST(it_looks_again_after_twice_as_long) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(without_a_holder_there_is_no_circle) {
+TEST(without_a_holder_there_is_no_cycle) {
     hf_op *op = wait_for_k(HF_SECOND);
     output_at(AT(1000));
     feed_holder("", 0);
@@ -155,7 +155,7 @@ TEST(without_a_holder_there_is_no_circle) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(who_is_in_the_queue_no_more_waits_for_nothing) {
+TEST(a_published_wait_that_is_not_in_the_queue_ends_the_search) {
     hf_op *op = wait_for_k(HF_SECOND);
     output_at(AT(1000));
     feed_holder("you", 0);
@@ -167,7 +167,7 @@ TEST(who_is_in_the_queue_no_more_waits_for_nothing) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(a_wait_that_makes_no_sense_ends_the_look) {
+TEST(a_malformed_wait_ends_the_search) {
     static const char *const waits[] = {
         "",
         "500",
@@ -194,7 +194,7 @@ TEST(a_wait_that_makes_no_sense_ends_the_look) {
     }
 }
 
-TEST(a_reply_that_is_no_text_ends_the_look) {
+TEST(a_reply_that_is_not_a_text_ends_the_search) {
     static const char *const replies[] = {"$-1\r\n", ":5\r\n", "*0\r\n", "-ERR no\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         hf_op *op = wait_for_k(HF_SECOND);
@@ -207,7 +207,7 @@ TEST(a_reply_that_is_no_text_ends_the_look) {
     }
 }
 
-TEST(a_wait_for_a_lock_of_another_kind) {
+TEST(a_wait_for_a_lock_of_another_kind_is_followed) {
     static const struct {
         const char *wait, *says;
     } cases[] = {
@@ -227,7 +227,7 @@ TEST(a_wait_for_a_lock_of_another_kind) {
     }
 }
 
-TEST(a_chain_without_end_is_not_followed_for_ever) {
+TEST(an_endless_chain_is_followed_for_64_steps) {
     hf_op *op = wait_for_k(HF_SECOND);
     output_at(AT(1000));
     char wait[128];
@@ -245,7 +245,7 @@ TEST(a_chain_without_end_is_not_followed_for_ever) {
 }
 
 /* The operation waits for a lock of the circle, and is no part of it. */
-TEST(a_circle_of_others_ends_the_look) {
+TEST(a_cycle_of_others_ends_the_search) {
     static const struct {
         int before, others, steps;
     } cases[] = {{0, 2, 4}, {1, 2, 4}, {2, 3, 7}, {0, 4, 8}, {3, 4, 8}, {4, 5, 13}};
@@ -268,7 +268,7 @@ TEST(a_circle_of_others_ends_the_look) {
     }
 }
 
-TEST(a_server_that_does_not_answer_ends_the_look) {
+TEST(a_silent_server_ends_the_search) {
     hf_op *op = wait_for_k(HF_SECOND);
     output_at(AT(1000));
     feed_holder("you", 0);
@@ -281,7 +281,7 @@ TEST(a_server_that_does_not_answer_ends_the_look) {
 
 /* ---- ends meanwhile ---- */
 
-TEST(a_look_outlives_its_acquire) {
+TEST(a_search_ends_harmlessly_after_its_acquire) {
     static const char *const replies[] = {
         "*6\r\n$3\r\nyou\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:0\r\n",
         "$48\r\n500 ffffffff-ffff-4fff-8fff-ffffffffffff:7 l jjj\r\n"};
@@ -299,7 +299,7 @@ TEST(a_look_outlives_its_acquire) {
     }
 }
 
-TEST(a_circle_is_no_news_to_an_acquire_that_asks_again) {
+TEST(a_cycle_does_not_end_an_acquire_that_asks_again) {
     hf_op *op = wait_for_k(HF_SECOND);
     output_at(AT(1000));
     feed_holder("me", 0);
@@ -313,7 +313,7 @@ TEST(a_circle_is_no_news_to_an_acquire_that_asks_again) {
 
 /* ---- texts ---- */
 
-TEST(a_long_key_is_cut_in_what_is_told) {
+TEST(a_long_key_is_cut_in_the_message) {
     hf_op *op = wait_for_k(HF_SECOND);
     char wait[256], key[81] = "", cut[80];
     memset(key, 'x', sizeof key - 1);
@@ -342,7 +342,7 @@ static bool look(void *context) {
     return op->state == HF_ACQUIRE_CANCELLING;
 }
 
-TEST(without_memory_the_acquire_waits_on) {
+TEST(without_memory_the_acquire_keeps_waiting) {
     unsigned long most = 0;
     for (unsigned long nth = 1; most == 0 && nth < 200; nth++) {
         wait_for_k(HF_SECOND);
@@ -397,7 +397,7 @@ TEST(the_wait_of_the_longest_owner_is_read) {
 }
 
 /* Around the size of what is read of it. */
-TEST(a_wait_of_digits_alone_ends_the_look) {
+TEST(a_wait_of_only_digits_ends_the_search) {
     for (size_t size = 120; size <= 140; size++) {
         char wait[200];
         memset(wait, '1', size);

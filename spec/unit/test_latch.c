@@ -107,7 +107,7 @@ TEST(a_change_without_a_reply_may_have_been_done) {
     fail_after(false, "unreachable");
 }
 
-TEST(a_change_that_is_refused_was_not_done_unless_its_first_copy_was) {
+TEST(a_refused_change_was_not_done_unless_its_first_copy_was) {
     for (int copies = 1; copies <= 2; copies++) {
         latch_begin();
         hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
@@ -154,7 +154,7 @@ static void check_count(const char *reply, const char *want, long long count) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_count_is_a_whole_number_and_its_absence_is_0) {
+TEST(a_count_is_a_whole_number_and_a_missing_key_is_0) {
     check_count(NIL, "ok", 0);
     check_count(COUNT("0"), "ok", 0);
     check_count(COUNT("7"), "ok", 7);
@@ -175,7 +175,7 @@ TEST(a_count_is_a_whole_number_and_its_absence_is_0) {
     check_count("-WRONGTYPE Operation\r\n", "conflict", 0);
 }
 
-TEST(an_open_latch_is_not_listened_to) {
+TEST(a_wait_for_an_open_latch_does_not_subscribe) {
     latch_begin();
     hf_op *op = begin_wait(HF_NEVER, AT(0));
     CHECK(hf_op_awaits_reply(op));
@@ -187,7 +187,7 @@ TEST(an_open_latch_is_not_listened_to) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_wait_looks_behind_its_subscription) {
+TEST(a_wait_asks_again_after_its_subscription) {
     latch_begin();
     hf_op *op = begin_wait(HF_NEVER, AT(0));
     CHECK_SENT(&rig, CALLS, "GET k");
@@ -206,7 +206,7 @@ TEST(a_wait_looks_behind_its_subscription) {
     rig_end(&rig, AT(6));
 }
 
-TEST(a_message_is_a_reason_to_look_and_no_more) {
+TEST(a_message_only_causes_a_recheck) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     feed_event(&rig, "message", CHANNEL, "0", AT(10));
@@ -220,7 +220,7 @@ TEST(a_message_is_a_reason_to_look_and_no_more) {
     rig_end(&rig, AT(14));
 }
 
-TEST(a_lost_message_costs_one_look) {
+TEST(a_wait_rechecks_after_two_seconds_without_a_message) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     rig_sleep(&rig, AT(4), AT(1700));
@@ -233,7 +233,7 @@ TEST(a_lost_message_costs_one_look) {
     rig_end(&rig, AT(2011));
 }
 
-TEST(a_channel_that_is_refused_is_replaced_by_the_clock) {
+TEST(a_wait_whose_channel_is_refused_polls) {
     latch_begin();
     begin_wait(HF_NEVER, AT(0));
     feed_calls(&rig, COUNT("2"), AT(1));
@@ -249,7 +249,7 @@ TEST(a_channel_that_is_refused_is_replaced_by_the_clock) {
     rig_end(&rig, AT(4000));
 }
 
-TEST(a_wait_ends_with_a_look_at_its_end) {
+TEST(a_wait_asks_again_at_its_end) {
     latch_begin();
     hf_op *op = waiting(500 * HF_MS, AT(0));
     rig_sleep(&rig, AT(4), AT(499));
@@ -268,7 +268,7 @@ TEST(a_wait_ends_with_a_look_at_its_end) {
     rig_end(&rig, AT(1503));
 }
 
-TEST(a_reply_from_before_the_end_is_not_the_last_word) {
+TEST(a_wait_that_gets_a_late_reply_asks_again_at_its_end) {
     latch_begin();
     hf_op *op = begin_wait(50 * HF_MS, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -283,7 +283,7 @@ TEST(a_reply_from_before_the_end_is_not_the_last_word) {
     rig_end(&rig, AT(162));
 }
 
-TEST(a_silent_server_does_not_hold_a_wait_up) {
+TEST(a_silent_server_does_not_delay_the_end_of_a_wait) {
     latch_begin();
     hf_op *op = waiting(500 * HF_MS, AT(0));
     rig_sleep(&rig, AT(4), AT(601));
@@ -294,7 +294,7 @@ TEST(a_silent_server_does_not_hold_a_wait_up) {
     rig_end(&rig, AT(1102));
 }
 
-TEST(a_signal_ends_a_wait_at_once_or_with_its_look) {
+TEST(a_signal_ends_a_wait_at_once_or_with_its_reply) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(10));
@@ -317,7 +317,7 @@ TEST(a_signal_ends_a_wait_at_once_or_with_its_look) {
     rig_end(&rig, AT(141));
 }
 
-TEST(a_wait_that_is_refused_its_grants_fails) {
+TEST(a_wait_fails_when_its_grants_channel_is_refused) {
     latch_begin();
     hf_op *op = begin_wait(HF_NEVER, AT(0));
     feed_calls(&rig, COUNT("2"), AT(1));
@@ -327,12 +327,12 @@ TEST(a_wait_that_is_refused_its_grants_fails) {
     rig_end(&rig, AT(3));
 }
 
-TEST(two_waits_share_a_subscription_and_one_goes_on) {
+TEST(a_shared_subscription_stays_while_one_wait_goes_on) {
     latch_begin();
     hf_op *first = waiting(HF_NEVER, AT(0)), *second = begin_wait(HF_NEVER, AT(10));
     feed_calls(&rig, COUNT("2"), AT(11));
     CHECK_SENT(&rig, EVENTS, "");
-    feed_calls(&rig, COUNT("2"), AT(12)); /* it looks behind the subscription all the same */
+    feed_calls(&rig, COUNT("2"), AT(12)); /* it asks again after the subscription all the same */
     hf_op_end(first, AT(13));
     CHECK_SENT(&rig, EVENTS, "");
     output_of(link_of(&rig, CALLS));
@@ -351,7 +351,7 @@ TEST(a_closed_client_ends_a_wait) {
     rig_end(&rig, AT(11));
 }
 
-/* One operation with a new client; the latch opens at the third look. */
+/* One operation with a new client; the latch opens at the third question. */
 static bool carry_out(void *context) {
     const hf_op_kind *kind = context;
     hf_client_config config = rig_config();
@@ -379,7 +379,7 @@ static bool carry_out(void *context) {
     return good;
 }
 
-TEST(out_of_memory_is_told) {
+TEST(out_of_memory_is_reported) {
     static hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE, HF_OP_COUNT,
                                  HF_OP_AWAIT};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -422,7 +422,7 @@ TEST(a_key_with_braces_has_a_channel_with_braces_but_not_in_a_cluster) {
     }
 }
 
-TEST(a_call_that_fails_for_memory_says_so) {
+TEST(a_call_that_fails_for_memory_reports_no_memory) {
     static const hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE,
                                        HF_OP_COUNT};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -441,7 +441,7 @@ TEST(a_call_that_fails_for_memory_says_so) {
     }
 }
 
-/* ---- when it looks ---- */
+/* ---- when it rechecks ---- */
 
 TEST(a_wait_is_counted_once) {
     latch_begin();
@@ -452,7 +452,7 @@ TEST(a_wait_is_counted_once) {
     rig_end(&rig, AT(11));
 }
 
-TEST(the_look_at_the_end_is_no_recheck) {
+TEST(asking_at_the_end_of_a_wait_counts_as_no_recheck) {
     latch_begin();
     waiting(500 * HF_MS, AT(0));
     rig_sleep(&rig, AT(4), AT(501));
@@ -461,8 +461,8 @@ TEST(the_look_at_the_end_is_no_recheck) {
     rig_end(&rig, AT(502));
 }
 
-/* So that clients which began together do not look together. */
-TEST(looks_without_a_message_are_spread_over_a_tenth_of_the_grant_lease) {
+/* So that clients which began together do not recheck together. */
+TEST(rechecks_are_spread_over_a_tenth_of_the_grant_lease) {
     int first = 2000, last = 0;
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
@@ -480,7 +480,7 @@ TEST(looks_without_a_message_are_spread_over_a_tenth_of_the_grant_lease) {
 }
 
 /* A quarter of the time that it has waited, within bounds. */
-TEST(a_wait_that_cannot_hear_its_channel_looks_less_and_less_often) {
+TEST(a_wait_without_its_channel_polls_less_and_less_often) {
     static const struct {
         int ms, after_ms;
     } cases[] = {{40, 30}, {120, 30}, {200, 50}, {600, 150}, {800, 200}, {5000, 200}};
@@ -497,16 +497,16 @@ TEST(a_wait_that_cannot_hear_its_channel_looks_less_and_less_often) {
     }
 }
 
-/* ---- a server that is gone ---- */
+/* ---- an unreachable server ---- */
 
-TEST(a_first_look_fails_with_its_connection) {
+TEST(a_wait_fails_if_its_first_command_cannot_connect) {
     latch_begin();
     rig.refusing = true;
     CHECK_OUTCOME(begin_wait(HF_NEVER, AT(0)), "unreachable");
     rig_end(&rig, AT(1));
 }
 
-TEST(a_first_look_waits_as_long_as_a_command) {
+TEST(the_first_command_of_a_wait_has_the_usual_timeout) {
     static const hf_time waits[] = {0, HF_NEVER};
     for (size_t i = 0; i < 2; i++) {
         latch_begin();
@@ -519,7 +519,7 @@ TEST(a_first_look_waits_as_long_as_a_command) {
     }
 }
 
-TEST(an_outage_that_begins_during_a_wait_is_waited_out) {
+TEST(a_wait_outlasts_an_outage_that_begins_during_it) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "gone", AT(10));
@@ -534,7 +534,7 @@ TEST(an_outage_that_begins_during_a_wait_is_waited_out) {
     rig_end(&rig, AT(62002));
 }
 
-TEST(a_look_is_waited_for_half_an_hour_at_most) {
+TEST(a_recheck_times_out_after_half_an_hour) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     feed_event(&rig, "message", CHANNEL, "0", AT(1000));
@@ -544,7 +544,7 @@ TEST(a_look_is_waited_for_half_an_hour_at_most) {
 
 /* ---- ends ---- */
 
-TEST(a_wait_that_is_over_listens_no_more) {
+TEST(an_abandoned_wait_no_longer_counts_as_waiting) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     CHECK_EQ_INT(rig.client.first.waiting, 1);
@@ -553,7 +553,7 @@ TEST(a_wait_that_is_over_listens_no_more) {
     rig_end(&rig, AT(11));
 }
 
-TEST(a_wait_without_memory_for_a_look_ends) {
+TEST(a_wait_without_memory_for_a_recheck_ends) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     rig_tick(&rig, AT(1000));
@@ -567,7 +567,7 @@ TEST(a_wait_without_memory_for_a_look_ends) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(a_wait_that_asks_again_hears_no_message_for_another) {
+TEST(a_wait_that_asks_again_does_not_wait_for_messages) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     CHECK(op->impl->wait->waits(op));
@@ -577,7 +577,7 @@ TEST(a_wait_that_asks_again_hears_no_message_for_another) {
     rig_end(&rig, AT(11));
 }
 
-TEST(a_change_that_was_given_up_hears_no_reply) {
+TEST(an_abandoned_change_ignores_its_reply) {
     static const hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE,
                                        HF_OP_COUNT};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -590,7 +590,7 @@ TEST(a_change_that_was_given_up_hears_no_reply) {
     }
 }
 
-TEST(a_reply_at_the_end_is_not_the_last_word) {
+TEST(a_wait_that_gets_a_reply_at_its_end_asks_again) {
     latch_begin();
     hf_op *op = begin_wait(50 * HF_MS, AT(0));
     output_of(link_of(&rig, CALLS));

@@ -159,7 +159,7 @@ TEST(an_acquire_that_was_never_sent_leaves_nothing) {
     rig_end(&rig, AT(4000));
 }
 
-TEST(an_acquire_that_is_given_up_is_undone_if_it_may_have_taken) {
+TEST(an_abandoned_acquire_is_undone_if_it_may_have_taken_permits) {
     semaphore_begin();
     hf_op *op = take(2, HF_NEVER, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -175,7 +175,7 @@ TEST(an_acquire_that_is_given_up_is_undone_if_it_may_have_taken) {
     rig_end(&rig, AT(21));
 }
 
-TEST(a_busy_acquire_whose_copy_may_come_late_is_undone) {
+TEST(a_busy_acquire_whose_first_copy_may_arrive_late_is_undone) {
     semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -191,7 +191,7 @@ TEST(a_busy_acquire_whose_copy_may_come_late_is_undone) {
     rig_end(&rig, AT(20000));
 }
 
-TEST(a_doubt_about_one_look_stays_with_the_next_ones) {
+TEST(a_first_copy_in_doubt_stays_in_doubt_while_the_waiter_rechecks) {
     semaphore_begin();
     hf_op *op = take(2, HF_NEVER, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -208,7 +208,7 @@ TEST(a_doubt_about_one_look_stays_with_the_next_ones) {
     rig_end(&rig, AT(20000));
 }
 
-TEST(permits_that_nobody_comes_for_are_given_back) {
+TEST(permits_of_an_abandoned_call_are_released) {
     semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -263,7 +263,7 @@ TEST(a_release_without_a_reply_goes_on) {
     check_goes_on(false, 0, CALL("semaphore_release", "1") "0");
 }
 
-TEST(what_is_in_doubt_is_settled_for_half_an_hour) {
+TEST(a_call_in_doubt_is_retried_for_half_an_hour) {
     semaphore_begin();
     hf_op *op = give(1, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -288,7 +288,7 @@ TEST(a_release_that_is_refused_is_not_tried_again) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_wait_listens_looks_behind_that_and_at_each_message) {
+TEST(a_waiter_asks_again_after_its_subscription_and_at_each_message) {
     semaphore_begin();
     hf_op *op = take(1, HF_NEVER, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -313,7 +313,7 @@ TEST(a_wait_listens_looks_behind_that_and_at_each_message) {
     rig_end(&rig, AT(10));
 }
 
-TEST(waiters_look_one_after_the_other_as_long_as_there_are_permits) {
+TEST(waiters_ask_one_after_the_other_while_permits_are_free) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10)),
           *third = also_waiting(1, AT(20));
@@ -335,7 +335,7 @@ TEST(waiters_look_one_after_the_other_as_long_as_there_are_permits) {
     rig_end(&rig, AT(36));
 }
 
-TEST(a_waiter_that_needs_more_does_not_keep_others_from_what_is_there) {
+TEST(a_waiter_that_needs_more_does_not_block_others) {
     semaphore_begin();
     hf_op *large = waiting(5, AT(0)), *middle = also_waiting(3, AT(10)),
           *small = also_waiting(2, AT(20));
@@ -350,7 +350,7 @@ TEST(a_waiter_that_needs_more_does_not_keep_others_from_what_is_there) {
     rig_end(&rig, AT(33));
 }
 
-TEST(a_waiter_that_ends_before_its_reply_leaves_the_look_to_the_next_one) {
+TEST(the_next_waiter_asks_when_one_ends_before_its_reply) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10));
     feed_release(AT(20));
@@ -365,7 +365,7 @@ TEST(a_waiter_that_ends_before_its_reply_leaves_the_look_to_the_next_one) {
     rig_end(&rig, AT(25));
 }
 
-TEST(a_message_for_one_that_asks_for_the_first_time_is_not_lost) {
+TEST(a_message_received_during_a_first_question_is_not_lost) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = take(1, HF_NEVER, AT(10));
     hush();
@@ -380,7 +380,7 @@ TEST(a_message_for_one_that_asks_for_the_first_time_is_not_lost) {
     rig_end(&rig, AT(15));
 }
 
-TEST(a_lost_message_costs_one_look) {
+TEST(a_waiter_rechecks_after_two_seconds_without_a_message) {
     semaphore_begin();
     hf_op *op = waiting(1, AT(0));
     rig_sleep(&rig, AT(4), AT(1700));
@@ -392,7 +392,7 @@ TEST(a_lost_message_costs_one_look) {
     rig_end(&rig, AT(2011));
 }
 
-TEST(a_wait_ends_with_a_look_or_a_signal) {
+TEST(a_wait_ends_with_a_last_question_or_a_signal) {
     semaphore_begin();
     hf_op *op = take(1, 50 * HF_MS, AT(0));
     feed_calls(&rig, TOO_FEW("0"), AT(60));
@@ -411,7 +411,7 @@ TEST(a_wait_ends_with_a_look_or_a_signal) {
     rig_end(&rig, AT(241));
 }
 
-TEST(a_closed_client_settles_what_is_under_way) {
+TEST(a_closed_client_undoes_or_finishes_its_calls) {
     semaphore_begin();
     hf_op *op = take(1, HF_NEVER, AT(0));
     hf_op *other = give(2, AT(0));
@@ -438,7 +438,7 @@ TEST(a_closed_client_deletes_its_last_note) {
     rig_end(&rig, AT(3));
 }
 
-/* One operation with a new client; the permits are there at the third look. */
+/* One operation with a new client; the permits are there at the third question. */
 static bool carry_out(void *context) {
     const hf_op_kind *kind = context;
     hf_client_config config = rig_config();
@@ -465,13 +465,13 @@ static bool carry_out(void *context) {
     return good;
 }
 
-TEST(out_of_memory_is_told) {
+TEST(out_of_memory_is_reported) {
     static hf_op_kind kinds[] = {HF_OP_TAKE, HF_OP_GIVE, HF_OP_DRAIN};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         CHECK(memerr_until_success(carry_out, &kinds[i], 100) > 4);
 }
 
-TEST(what_a_call_says_when_too_few_are_free) {
+TEST(the_message_says_how_many_permits_are_free) {
     static const struct {
         const char *reply, *free;
     } cases[] = {{TOO_FEW("1"), "(1 of the 2 req"},
@@ -509,7 +509,7 @@ TEST(each_call_that_is_sent_again_keeps_its_note) {
     }
 }
 
-TEST(a_call_that_was_given_up_hears_no_reply) {
+TEST(an_abandoned_call_ignores_its_reply) {
     static const hf_op_kind kinds[] = {HF_OP_TAKE, HF_OP_GIVE, HF_OP_DRAIN};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         semaphore_begin();
@@ -521,14 +521,14 @@ TEST(a_call_that_was_given_up_hears_no_reply) {
     }
 }
 
-TEST(what_calls_leave_on_the_server_is_settled_behind_their_end) {
+TEST(calls_on_a_semaphore_are_settled_after_their_end) {
     CHECK(hf_op_kind_lingers(HF_OP_TAKE) && hf_op_kind_lingers(HF_OP_GIVE) &&
           hf_op_kind_lingers(HF_OP_DRAIN));
     CHECK(!hf_op_kind_lingers(HF_OP_AWAIT) && !hf_op_kind_lingers(HF_OP_COUNT_DOWN));
 }
 
-/* The waiters of one semaphore look one after the other, whoever else waits. */
-TEST(a_wait_for_another_key_keeps_nobody_from_looking) {
+/* The waiters of one semaphore ask one after the other, whatever else waits. */
+TEST(a_wait_for_another_key_blocks_no_waiter) {
     hf_names other = {0};
     semaphore_begin();
     if (!hf_names_make_on(&other, hf_slice_of("j"), &hf_kind_plain_semaphore)) abort();
@@ -541,12 +541,12 @@ TEST(a_wait_for_another_key_keeps_nobody_from_looking) {
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
     feed_calls(&rig, HAS_TAKEN("1"), AT(13));
     CHECK_OUTCOME(second, "ok");
-    CHECK_SENT(&rig, CALLS, ""); /* what is left is no business of the other */
+    CHECK_SENT(&rig, CALLS, ""); /* the permits that are left are not for the other */
     rig_end(&rig, AT(14));
     hf_names_free(&other);
 }
 
-TEST(a_call_that_does_not_wait_keeps_nobody_from_looking) {
+TEST(a_call_that_does_not_wait_blocks_no_waiter) {
     semaphore_begin();
     give(1, AT(0));
     feed_calls(&rig, ":1\r\n", AT(1));
@@ -556,7 +556,7 @@ TEST(a_call_that_does_not_wait_keeps_nobody_from_looking) {
     rig_end(&rig, AT(11));
 }
 
-TEST(in_a_closed_client_nobody_looks_for_the_next_one) {
+TEST(in_a_closed_client_no_waiter_asks) {
     semaphore_begin();
     waiting(1, AT(0));
     also_waiting(1, AT(10));
@@ -567,7 +567,7 @@ TEST(in_a_closed_client_nobody_looks_for_the_next_one) {
     rig_end(&rig, AT(22));
 }
 
-TEST(a_release_goes_on_even_if_nobody_was_there) {
+TEST(a_release_to_an_unreachable_server_goes_on) {
     semaphore_begin();
     rig.refusing = true;
     hf_op *op = give(2, AT(0));
@@ -579,7 +579,7 @@ TEST(a_release_goes_on_even_if_nobody_was_there) {
     rig_end(&rig, AT(20000));
 }
 
-TEST(a_refused_copy_of_a_release_says_nothing_of_the_first) {
+TEST(a_release_goes_on_when_only_its_second_copy_is_refused) {
     semaphore_begin();
     hf_op *op = give(2, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
@@ -593,7 +593,7 @@ TEST(a_refused_copy_of_a_release_says_nothing_of_the_first) {
     rig_end(&rig, AT(20000));
 }
 
-TEST(a_drain_that_is_given_up_is_undone) {
+TEST(an_abandoned_drain_is_undone) {
     semaphore_begin();
     hf_op *op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(0));
     hush();
@@ -602,9 +602,9 @@ TEST(a_drain_that_is_given_up_is_undone) {
     rig_end(&rig, AT(20000));
 }
 
-/* Calls one after the other, whose callers come for the results later, all at once: what the next
- * call deletes along with it needs room for that many replies. */
-TEST(notes_that_are_deleted_along_have_room) {
+/* Calls one after the other, whose callers take the results later, all at once: the notes that the
+ * next call deletes need room for that many replies. */
+TEST(many_notes_are_deleted_with_the_next_call) {
     enum { MANY = 60 };
     hf_op *ops[MANY];
     hf_result result;

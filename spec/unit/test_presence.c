@@ -21,14 +21,14 @@ static void tell(void) {
     feed(link_of(&rig, RENEWER), "+OK\r\n", AT(251));
 }
 
-TEST(a_name_is_told_after_a_quarter_of_a_second) {
+TEST(a_name_is_published_after_a_quarter_of_a_second) {
     tell();
     rig_tick(&rig, AT(9000));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     rig_end(&rig, AT(9001));
 }
 
-TEST(a_name_of_one_letter_is_told) {
+TEST(a_name_of_one_letter_is_published) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "x");
     hold_lock(&rig, AT(0));
@@ -37,7 +37,7 @@ TEST(a_name_of_one_letter_is_told) {
     rig_end(&rig, AT(251));
 }
 
-TEST(a_name_is_told_though_the_acquire_took_long) {
+TEST(a_name_is_published_although_the_acquire_took_long) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = begin_acquire(&rig, 0, AT(0));
@@ -51,7 +51,7 @@ TEST(a_name_is_told_though_the_acquire_took_long) {
     rig_end(&rig, AT(501));
 }
 
-TEST(a_close_takes_the_name_back) {
+TEST(a_close_deletes_the_name) {
     tell();
     hf_client_close(&rig.client, AT(300));
     CHECK(!hf_client_is_quiet(&rig.client));
@@ -63,7 +63,7 @@ TEST(a_close_takes_the_name_back) {
     rig_end(&rig, AT(302));
 }
 
-TEST(a_close_takes_the_name_back_over_a_connection_that_it_makes) {
+TEST(a_close_deletes_the_name_over_a_new_connection) {
     tell();
     hf_session_closed(link_of(&rig, RENEWER), NULL, AT(260));
     hf_client_close(&rig.client, AT(300));
@@ -73,7 +73,7 @@ TEST(a_close_takes_the_name_back_over_a_connection_that_it_makes) {
     rig_end(&rig, AT(302));
 }
 
-TEST(a_close_does_not_wait_where_nobody_answers) {
+TEST(a_close_does_not_wait_for_a_silent_server) {
     tell();
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(260));
     rig_tick(&rig, AT(260));
@@ -87,7 +87,7 @@ TEST(a_close_does_not_wait_where_nobody_answers) {
     rig_end(&rig, AT(1301));
 }
 
-TEST(a_name_lasts_as_long_as_what_is_held_and_is_told_again) {
+TEST(a_name_lives_as_long_as_the_hold_and_is_published_again) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -109,13 +109,13 @@ TEST(a_name_lasts_as_long_as_what_is_held_and_is_told_again) {
     rig_end(&rig, AT(100251));
 }
 
-TEST(a_name_that_was_told_wakes_nobody_before_it_is_told_again) {
+TEST(a_published_name_causes_no_wake_up_before_it_is_due_again) {
     tell();
     CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
     rig_end(&rig, AT(252));
 }
 
-TEST(who_has_its_answer_wakes_nobody) {
+TEST(an_acquire_that_is_done_causes_no_wake_up) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = begin_acquire(&rig, 0, AT(0));
@@ -127,7 +127,7 @@ TEST(who_has_its_answer_wakes_nobody) {
     rig_end(&rig, AT(251));
 }
 
-TEST(a_name_that_nobody_answered_is_told_again_soon) {
+TEST(a_name_without_a_reply_is_published_again_soon) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -147,7 +147,7 @@ TEST(a_name_that_nobody_answered_is_told_again_soon) {
     rig_end(&rig, AT(107250));
 }
 
-TEST(who_holds_nothing_is_not_told) {
+TEST(a_client_that_holds_nothing_is_not_published) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");
     hf_op *op = begin_acquire(&rig, 0, AT(0));
@@ -162,7 +162,7 @@ TEST(who_holds_nothing_is_not_told) {
     rig_end(&rig, AT(251));
 }
 
-TEST(without_a_name_nothing_is_told) {
+TEST(without_a_name_nothing_is_published) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     rig_tick(&rig, AT(250));
@@ -173,7 +173,7 @@ TEST(without_a_name_nothing_is_told) {
     rig_end(&rig, AT(301));
 }
 
-TEST(a_name_that_cannot_be_sent_is_told_later) {
+TEST(a_name_that_cannot_be_sent_is_published_later) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host 7 name");
     hold_lock(&rig, AT(0));
@@ -228,7 +228,7 @@ static void end_both(hf_time now) {
 
 #define WAIT_OF_ME(waited) "EVALSHA wait 1 holdfast_wait:me " DRIVE_UUID ":2 l j " waited " 10000"
 
-TEST(a_wait_of_who_holds_something_is_told) {
+TEST(a_wait_of_a_caller_that_holds_a_lock_is_published) {
     hf_op *op = hold_and_wait(7);
     rig_tick(&rig, AT(249));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
@@ -240,7 +240,7 @@ TEST(a_wait_of_who_holds_something_is_told) {
     rig_tick(&rig, AT(3250)); /* again, before it is forgotten */
     CHECK_SENT(&rig, RENEWER, WAIT_OF_ME("3250"));
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(3251));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3251)); /* it has looked meanwhile */
+    feed_calls(&rig, busy(20000, 0, 0), AT(3251)); /* it has rechecked meanwhile */
     hf_op_interrupt(op, AT(3252));
     feed_calls(&rig, ":1\r\n", AT(3253));
     CHECK_OUTCOME(op, "interrupted");
@@ -251,7 +251,7 @@ TEST(a_wait_of_who_holds_something_is_told) {
 }
 
 /* No other tenant may write what has this prefix. */
-TEST(a_tenants_prefix_stands_before_its_names) {
+TEST(a_tenants_names_start_with_its_prefix) {
     hf_op *op = hold_and_wait(7);
     strcpy(rig.client.config.tenant, "a:");
     rig_tick(&rig, AT(250));
@@ -266,7 +266,7 @@ TEST(a_tenants_prefix_stands_before_its_names) {
 }
 
 /* Others look for it in the queue. */
-TEST(a_wait_is_told_as_its_member_in_the_queue) {
+TEST(a_wait_is_published_under_its_name_in_the_queue) {
     for (int i = 0; i < 2; i++) {
         hf_op_spec spec = wait_of(7);
         spec.shared = i == 0;
@@ -299,14 +299,14 @@ static bool is_taken_back_after(int ms) {
     return strstr(output_of(link_of(&rig, RENEWER)), "DEL holdfast_wait:me");
 }
 
-TEST(a_wait_is_taken_back_for_as_long_as_its_key_may_stand) {
+TEST(the_delete_of_a_wait_is_retried_while_its_key_may_exist) {
     CHECK(is_taken_back_after(5000));
     end_both(AT(8001));
     CHECK(!is_taken_back_after(10000));
     end_both(AT(13001));
 }
 
-TEST(a_wait_is_taken_back_until_the_server_answers) {
+TEST(the_delete_of_a_wait_is_retried_until_the_server_replies) {
     CHECK(is_taken_back_after(0));
     hf_session_closed(link_of(&rig, RENEWER), NULL, AT(3001));
     rig_sleep(&rig, AT(3001), AT(3500));
@@ -320,7 +320,7 @@ TEST(a_wait_is_taken_back_until_the_server_answers) {
     end_both(AT(8001));
 }
 
-TEST(a_wait_that_ends_sooner_is_not_told) {
+TEST(a_wait_that_ends_sooner_is_not_published) {
     hf_op *op = hold_and_wait(7);
     hf_op_interrupt(op, AT(100));
     feed_calls(&rig, ":1\r\n", AT(101));
@@ -331,7 +331,7 @@ TEST(a_wait_that_ends_sooner_is_not_told) {
     end_both(AT(251));
 }
 
-TEST(a_wait_of_another_coroutine_is_not_told) {
+TEST(a_wait_of_another_coroutine_is_not_published) {
     hf_op *op = hold_and_wait(8);
     rig_tick(&rig, AT(250));
     CHECK_SENT(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
@@ -340,7 +340,7 @@ TEST(a_wait_of_another_coroutine_is_not_told) {
     end_both(AT(252));
 }
 
-TEST(who_waits_is_told_although_it_holds_nothing) {
+TEST(a_client_that_waits_is_published_although_it_holds_nothing) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
@@ -352,7 +352,7 @@ TEST(who_waits_is_told_although_it_holds_nothing) {
     rig_end(&rig, AT(253));
 }
 
-TEST(a_close_takes_the_waits_back) {
+TEST(a_close_deletes_the_waits) {
     hold_and_wait(7);
     rig_tick(&rig, AT(250));
     output_of(link_of(&rig, RENEWER));
@@ -368,7 +368,7 @@ TEST(a_close_takes_the_waits_back) {
     end_both(AT(301));
 }
 
-TEST(without_memory_a_wait_is_not_told) {
+TEST(without_memory_a_wait_is_not_published) {
     bool failed = true;
     int untold = 0;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
@@ -384,7 +384,7 @@ TEST(without_memory_a_wait_is_not_told) {
     CHECK_EQ_INT(untold, 1);
 }
 
-TEST(a_wait_that_could_not_be_told_again_is_taken_back) {
+TEST(a_wait_that_could_not_be_published_again_is_deleted) {
     bool failed = true;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         hf_op *op = hold_and_wait(7);
@@ -402,7 +402,7 @@ TEST(a_wait_that_could_not_be_told_again_is_taken_back) {
     CHECK(!failed);
 }
 
-TEST(the_waits_of_many_holds_are_told_for_some_of_them) {
+TEST(the_wait_of_an_owner_of_many_holds_is_published_for_some) {
     static hf_names many[70];
     char key[16];
     hf_op *op = hold_and_wait(7);
@@ -427,7 +427,7 @@ TEST(the_waits_of_many_holds_are_told_for_some_of_them) {
     for (int i = 0; i < 70; i++) hf_names_free(&many[i]);
 }
 
-TEST(a_second_close_takes_nothing_back) {
+TEST(a_second_close_deletes_nothing) {
     tell();
     hf_client_close(&rig.client, AT(300));
     rig_tick(&rig, AT(300));
@@ -438,7 +438,7 @@ TEST(a_second_close_takes_nothing_back) {
     rig_end(&rig, AT(302));
 }
 
-TEST(a_wait_is_told_as_often_as_it_is_due_however_often_it_looks) {
+TEST(a_wait_is_published_only_when_due_however_often_it_rechecks) {
     hf_op *op = hold_and_wait(7);
     rig_tick(&rig, AT(250));
     output_of(link_of(&rig, RENEWER));
@@ -450,14 +450,14 @@ TEST(a_wait_is_told_as_often_as_it_is_due_however_often_it_looks) {
     end_both(AT(301));
 }
 
-TEST(without_a_name_no_wait_is_noted) {
+TEST(without_a_name_no_wait_is_published) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     CHECK_EQ_U64(op->presence.publish_at, 0);
     rig_end(&rig, AT(10));
 }
 
-TEST(who_has_only_asked_does_not_wait_yet) {
+TEST(an_acquire_that_has_only_asked_is_not_published_as_a_wait) {
     static hf_names other;
     tell();
     if (!hf_names_make(&other, hf_slice_of("j"))) abort();
@@ -473,7 +473,7 @@ TEST(who_has_only_asked_does_not_wait_yet) {
     hf_names_free(&other);
 }
 
-TEST(a_wait_for_a_long_key_is_told_whole) {
+TEST(a_wait_for_a_long_key_is_published_in_full) {
     static char key[3000];
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");
@@ -504,7 +504,7 @@ static hf_op *wait_beside(hf_time now) {
     return op;
 }
 
-TEST(a_name_that_is_told_is_not_looked_at_before_it_is_due) {
+TEST(a_published_name_is_not_checked_before_it_is_due) {
     tell();
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(300));
     feed_calls(&rig, ":1\r\n", AT(301));
@@ -517,7 +517,7 @@ TEST(a_name_that_is_told_is_not_looked_at_before_it_is_due) {
     end_both(AT(2001));
 }
 
-TEST(the_name_of_who_waits_is_told_again) {
+TEST(the_name_of_a_client_that_waits_is_published_again) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");
     wait_in_queue(&rig, 200 * HF_SECOND, AT(0));
