@@ -45,7 +45,7 @@ static void feed_renewer(const char *text, hf_time now) {
 
 /* ---- release ---- */
 
-TEST(the_first_release_is_the_last) {
+TEST(a_release_of_one_hold_frees_the_lock) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10));
@@ -62,7 +62,7 @@ TEST(the_first_release_is_the_last) {
     rig_end(&rig, AT(60000));
 }
 
-TEST(a_partial_release) {
+TEST(a_partial_release_keeps_the_rest_and_renews_the_lease) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(5000));
@@ -81,7 +81,7 @@ TEST(a_partial_release) {
     rig_end(&rig, AT(7000));
 }
 
-TEST(what_is_not_held_is_not_released) {
+TEST(a_call_on_a_lock_that_is_not_held_fails) {
     rig_begin(&rig);
     CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(0)), "not_held");
     CHECK_OUTCOME(begin_extend(HF_SECOND, AT(0)), "not_held");
@@ -96,7 +96,7 @@ TEST(what_is_not_held_is_not_released) {
     rig_end(&rig, AT(2));
 }
 
-TEST(released_while_being_released) {
+TEST(calls_on_a_lock_that_is_being_released_fail) {
     rig_begin(&rig);
     hold_times(1, AT(0));
     begin(&rig, HF_OP_RELEASE, AT(1));
@@ -125,7 +125,7 @@ TEST(a_release_that_finds_nothing_is_a_loss) {
     }
 }
 
-TEST(a_release_sent_twice_that_finds_nothing_was_done_by_the_first) {
+TEST(a_release_sent_twice_that_finds_nothing_succeeds) {
     rig_begin(&rig);
     hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -156,7 +156,7 @@ TEST(an_unknown_program_does_not_hide_a_loss) {
     }
 }
 
-TEST(a_release_without_an_answer_goes_on_in_the_background) {
+TEST(a_release_without_a_reply_goes_on_in_the_background) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(100));
@@ -174,7 +174,7 @@ TEST(a_release_without_an_answer_goes_on_in_the_background) {
     rig_end(&rig, AT(4000));
 }
 
-TEST(a_partial_release_without_an_answer_is_made_up_for_by_the_next) {
+TEST(the_next_release_includes_a_failed_partial_one) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(100));
@@ -191,7 +191,7 @@ TEST(a_partial_release_without_an_answer_is_made_up_for_by_the_next) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(behind_a_renewal_a_release_waits) {
+TEST(a_release_waits_behind_a_renewal) {
     rig_begin(&rig);
     hold_while_renewed(1);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
@@ -206,7 +206,7 @@ TEST(behind_a_renewal_a_release_waits) {
     rig_end(&rig, AT(60000));
 }
 
-TEST(behind_a_renewal_that_finds_it_gone_a_release_is_a_loss) {
+TEST(a_release_behind_a_renewal_that_finds_a_loss_reports_it) {
     rig_begin(&rig);
     hold_while_renewed(1);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
@@ -217,7 +217,7 @@ TEST(behind_a_renewal_that_finds_it_gone_a_release_is_a_loss) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(behind_a_renewal_without_an_answer_a_release_ends_too) {
+TEST(a_release_behind_a_renewal_without_a_reply_times_out) {
     rig_begin(&rig);
     hold_while_renewed(1);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
@@ -229,7 +229,7 @@ TEST(behind_a_renewal_without_an_answer_a_release_ends_too) {
 }
 
 /* Two calls wait for the renewer; the first one takes the hold away from under the second. */
-TEST(all_who_wait_for_a_hold_go_on_when_it_is_gone) {
+TEST(all_calls_that_wait_for_a_hold_go_on_when_it_is_released) {
     rig_begin(&rig);
     hold_while_renewed(1);
     hf_op *first = begin(&rig, HF_OP_RELEASE, AT(10001));
@@ -247,8 +247,8 @@ TEST(all_who_wait_for_a_hold_go_on_when_it_is_gone) {
     rig_end(&rig, AT(11000));
 }
 
-/* The same, when the hold was lost and let go before the renewal's answer came. */
-TEST(who_waits_for_a_hold_goes_on_although_it_left_the_table) {
+/* The same, when the hold was lost and abandoned before the renewal's reply came. */
+TEST(a_call_that_waits_for_a_hold_goes_on_after_it_left_the_table) {
     rig_begin(&rig);
     hf_hold *hold = hold_while_renewed(1);
     hf_op *waiting = begin_extend(HF_SECOND, AT(10001));
@@ -262,7 +262,7 @@ TEST(who_waits_for_a_hold_goes_on_although_it_left_the_table) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(a_lost_hold_is_let_go_by_its_release) {
+TEST(the_release_of_a_lost_hold_reports_the_loss_and_forgets_it) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
@@ -282,7 +282,7 @@ static hf_op *begin_about_lost(hf_op_kind kind, hf_hold *lost, bool told) {
     return hf_client_begin(&rig.client, &spec, AT(40000));
 }
 
-TEST(who_has_lost_a_hold_does_not_touch_a_newer_one_of_its_owner) {
+TEST(calls_on_a_lost_hold_do_not_touch_a_newer_one_of_its_owner) {
     static const hf_op_kind kinds[] = {HF_OP_RELEASE, HF_OP_COMPLETE, HF_OP_EXTEND, HF_OP_CHECK};
     rig_begin(&rig);
     hf_hold *old = hold_times(1, AT(0));
@@ -308,7 +308,7 @@ TEST(who_has_lost_a_hold_does_not_touch_a_newer_one_of_its_owner) {
 }
 
 /* A release that waited for the renewer was not about what its owner has acquired meanwhile. */
-TEST(a_release_that_waits_does_not_turn_to_a_newer_hold) {
+TEST(a_release_that_waits_does_not_release_a_newer_hold) {
     rig_begin(&rig);
     hf_hold *hold = hold_while_renewed(1);
     hf_op *waiting = begin(&rig, HF_OP_RELEASE, AT(10001));
@@ -322,8 +322,9 @@ TEST(a_release_that_waits_does_not_turn_to_a_newer_hold) {
     rig_end(&rig, AT(11000));
 }
 
-/* Two handles had it: the one is told by its release, the other by the hold it still refers to. */
-TEST(a_lost_hold_stays_lost_while_a_stand_in_leaves) {
+/* Two handles had it: one learns of the loss by its release, the other by the hold it still
+ * refers to. */
+TEST(a_lost_hold_stays_lost_while_its_stand_in_is_cleaned_up) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_hold_ref(hold);
@@ -340,10 +341,10 @@ TEST(a_lost_hold_stays_lost_while_a_stand_in_leaves) {
     hf_hold_unref(hold);
 }
 
-TEST(a_hold_lost_by_the_clock_may_still_stand_there) {
+TEST(a_hold_lost_by_the_clock_is_cleaned_up_by_its_release) {
     rig_begin(&rig);
     hold_times(1, AT(0));
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(29698)); /* nobody has noticed yet */
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(29698)); /* the client has not noticed yet */
     CHECK_OUTCOME(op, "lost");
     CHECK(strstr(op->failure.text, "its lease had already ended"));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
@@ -352,7 +353,7 @@ TEST(a_hold_lost_by_the_clock_may_still_stand_there) {
     rig_end(&rig, AT(30000));
 }
 
-TEST(given_up_a_release_goes_on_in_the_background) {
+TEST(an_abandoned_release_goes_on_in_the_background) {
     rig_begin(&rig);
     hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -364,7 +365,7 @@ TEST(given_up_a_release_goes_on_in_the_background) {
     rig_end(&rig, AT(3));
 }
 
-TEST(given_up_a_partial_release_has_let_go_all_the_same) {
+TEST(an_abandoned_partial_release_still_counts) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op_end(begin(&rig, HF_OP_RELEASE, AT(1)), AT(2));
@@ -377,7 +378,7 @@ TEST(given_up_a_partial_release_has_let_go_all_the_same) {
     rig_end(&rig, AT(4));
 }
 
-TEST(given_up_before_it_began_a_release_goes_on_in_the_background) {
+TEST(a_release_abandoned_before_it_was_sent_goes_on_in_the_background) {
     rig_begin(&rig);
     hold_while_renewed(1);
     hf_op_end(begin(&rig, HF_OP_RELEASE, AT(10001)), AT(10002));
@@ -393,7 +394,7 @@ TEST(given_up_before_it_began_a_release_goes_on_in_the_background) {
 }
 
 /* It cannot be sent twice, and the server may not know the program yet. */
-TEST(a_sent_release_of_a_shared_owner_is_seen_through) {
+TEST(a_sent_release_of_a_shared_owner_is_finished_after_its_end) {
     rig_begin(&rig);
     hold_times(1, AT(0))->shared = true;
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -421,7 +422,7 @@ TEST(a_shared_owner_releases_only_its_own) {
     rig_end(&rig, AT(3));
 }
 
-TEST(the_rest_abandoned_while_a_release_is_under_way) {
+TEST(the_rest_may_be_abandoned_during_a_release) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -434,7 +435,7 @@ TEST(the_rest_abandoned_while_a_release_is_under_way) {
     rig_end(&rig, AT(3));
 }
 
-TEST(the_rest_abandoned_while_a_release_is_under_way_for_longer_than_the_lease) {
+TEST(the_rest_may_be_abandoned_during_a_release_that_outlives_the_lease) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -451,7 +452,7 @@ TEST(the_rest_abandoned_while_a_release_is_under_way_for_longer_than_the_lease) 
 }
 
 /* A second copy would release another process's hold. */
-TEST(of_a_shared_owner_a_release_is_not_sent_behind_the_lease) {
+TEST(a_shared_owners_release_is_not_sent_after_the_lease) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hold->shared = true;
@@ -464,7 +465,7 @@ TEST(of_a_shared_owner_a_release_is_not_sent_behind_the_lease) {
     rig_end(&rig, AT(501));
 }
 
-TEST(of_a_shared_owner_a_release_is_not_sent_twice) {
+TEST(a_shared_owners_release_is_not_sent_twice) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hold->shared = true;
@@ -480,7 +481,7 @@ TEST(of_a_shared_owner_a_release_is_not_sent_twice) {
     rig_end(&rig, AT(60000));
 }
 
-TEST(of_a_shared_owner_a_refused_release_goes_on_in_the_background) {
+TEST(a_shared_owners_refused_release_goes_on_in_the_background) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hold->shared = true;
@@ -493,7 +494,7 @@ TEST(of_a_shared_owner_a_refused_release_goes_on_in_the_background) {
     rig_end(&rig, AT(4));
 }
 
-TEST(of_a_shared_owner_what_was_not_let_go_of_is_made_up_for) {
+TEST(a_shared_owners_pending_release_is_sent_with_the_next) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(3, AT(0));
     hold->shared = true;
@@ -511,7 +512,7 @@ TEST(of_a_shared_owner_what_was_not_let_go_of_is_made_up_for) {
 }
 
 /* What was abandoned since the release was sent is not among what it releases. */
-TEST(of_a_shared_owner_the_rest_is_abandoned_while_a_release_is_under_way) {
+TEST(a_shared_owners_rest_may_be_abandoned_during_a_release) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(3, AT(0));
     hold->shared = true;
@@ -532,7 +533,7 @@ TEST(of_a_shared_owner_the_rest_is_abandoned_while_a_release_is_under_way) {
 }
 
 /* The first one took along what was owed: sent again by the next, it would be another process's. */
-TEST(of_a_shared_owner_what_an_unanswered_release_took_along_is_owed_no_more) {
+TEST(a_pending_release_that_may_have_been_sent_is_not_sent_again) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(3, AT(0));
     hold->shared = true;
@@ -554,7 +555,7 @@ TEST(of_a_shared_owner_what_an_unanswered_release_took_along_is_owed_no_more) {
 
 /* ---- extend, check ---- */
 
-TEST(extended) {
+TEST(an_extend_sets_the_lease_from_its_sending) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1000));
@@ -572,7 +573,7 @@ TEST(extended) {
     rig_end(&rig, AT(2500));
 }
 
-TEST(extended_a_lock_that_is_not_renewed) {
+TEST(an_extend_works_on_a_lock_that_is_not_renewed) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hold->renewed = false;
@@ -589,7 +590,7 @@ TEST(extended_a_lock_that_is_not_renewed) {
     rig_end(&rig, AT(61000));
 }
 
-TEST(extended_too_late) {
+TEST(an_extend_answered_after_its_lease_is_a_loss) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(HF_SECOND, AT(1000));
@@ -600,7 +601,7 @@ TEST(extended_too_late) {
     rig_end(&rig, AT(2500));
 }
 
-TEST(extended_after_the_loss_was_told) {
+TEST(an_extend_answered_after_the_loss_changes_nothing) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hold->renewed = false;
@@ -614,7 +615,7 @@ TEST(extended_after_the_loss_was_told) {
     rig_end(&rig, AT(30000));
 }
 
-TEST(extended_but_gone) {
+TEST(an_extend_that_finds_the_lock_gone_is_a_loss) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(HF_SECOND, AT(1000));
@@ -625,7 +626,7 @@ TEST(extended_but_gone) {
     rig_end(&rig, AT(2500));
 }
 
-TEST(an_extend_without_an_answer_is_believed_only_for_the_shorter_lease) {
+TEST(an_extend_without_a_reply_counts_only_for_the_shorter_lease) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(10 * HF_SECOND, AT(1000));
@@ -646,8 +647,8 @@ TEST(an_extend_without_an_answer_is_believed_only_for_the_shorter_lease) {
     rig_end(&rig, AT(70000));
 }
 
-/* The first sending may be carried out once more, and a second extend knows nothing of it. */
-TEST(after_an_extend_that_may_come_late_the_shortest_lease_counts) {
+/* The first sending may be carried out once more, and a second extend does not know of it. */
+TEST(the_shortest_lease_counts_after_an_extend_that_may_arrive_late) {
     static const struct {
         int first_ms, second_ms, believed_ms;
     } cases[] = {{10000, 60000, 9898}, {60000, 10000, 9898}, {10000, 4000, 3958}};
@@ -668,7 +669,7 @@ TEST(after_an_extend_that_may_come_late_the_shortest_lease_counts) {
     }
 }
 
-TEST(given_up_an_extend_is_believed_only_for_the_shorter_lease) {
+TEST(an_abandoned_extend_counts_only_for_the_shorter_lease) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hold->renewed = false;
@@ -691,7 +692,7 @@ TEST(a_refused_extend_changes_nothing) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(checked) {
+TEST(a_check_confirms_the_hold_or_finds_a_loss) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(1000));
@@ -711,7 +712,7 @@ TEST(checked) {
 }
 
 /* Not only a renewal may be overtaken by it. */
-TEST(after_an_extend_that_may_come_late_no_command_is_good_for_more) {
+TEST(no_command_counts_for_more_after_an_extend_that_may_arrive_late) {
     static const struct {
         hf_op_kind kind;
         const char *reply;
@@ -782,7 +783,7 @@ TEST(a_check_renews_a_hold_that_is_due) {
 }
 
 /* Such a renewal never sets less than what stands. */
-TEST(a_check_that_renews_without_an_answer_bounds_nothing) {
+TEST(a_check_that_renews_without_a_reply_bounds_nothing) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hold->lease = HF_SECOND; /* less than the grant lease */
@@ -798,7 +799,7 @@ TEST(a_check_that_renews_without_an_answer_bounds_nothing) {
 }
 
 /* Checks that confirm nothing leave the confirmation where it was. */
-TEST(checks_do_not_put_off_the_confirmation) {
+TEST(checks_do_not_delay_the_confirmation) {
     rig_begin(&rig);
     hf_hold *hold = hold_granted(AT(0));
     hf_time confirm_at = hold->confirm_at;
@@ -818,8 +819,8 @@ TEST(checks_do_not_put_off_the_confirmation) {
     rig_end(&rig, AT(1000));
 }
 
-/* Whoever looks often must not be the one who loses it. */
-TEST(checked_again_and_again_it_is_still_renewed) {
+/* A caller that checks often must not lose the lock for that. */
+TEST(repeated_checks_do_not_prevent_the_renewal) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     for (int ms = 900; ms < 100000; ms += 900) {
@@ -850,7 +851,7 @@ TEST(a_renewal_that_falls_due_during_a_check_comes_after_it) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(given_up_a_check_leaves_the_hold_as_it_was) {
+TEST(an_abandoned_check_does_not_change_the_hold) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op_end(begin(&rig, HF_OP_CHECK, AT(1000)), AT(1001));
@@ -886,7 +887,7 @@ static hf_op *begin_complete(hf_time now) {
     return op;
 }
 
-TEST(a_record_is_left) {
+TEST(a_run_leaves_its_record) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
@@ -898,7 +899,7 @@ TEST(a_record_is_left) {
 }
 
 /* As when the client is closed: the server may not know the program yet. */
-TEST(a_sent_record_is_seen_through) {
+TEST(a_sent_record_is_finished_after_the_close) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
@@ -914,7 +915,7 @@ TEST(a_sent_record_is_seen_through) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_record_that_was_not_written_leaves_the_key_taken) {
+TEST(a_record_that_was_not_written_leaves_the_hold_on_the_server) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
@@ -930,7 +931,7 @@ TEST(a_record_that_was_not_written_leaves_the_key_taken) {
     rig_end(&rig, AT(60000));
 }
 
-TEST(a_record_that_is_given_up_while_the_hold_is_renewed_gives_up_the_hold) {
+TEST(a_record_abandoned_during_a_renewal_drops_the_hold) {
     rig_begin(&rig);
     hold_guard(AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -945,7 +946,7 @@ TEST(a_record_that_is_given_up_while_the_hold_is_renewed_gives_up_the_hold) {
     rig_end(&rig, AT(60000));
 }
 
-TEST(a_record_after_a_loss) {
+TEST(a_record_of_a_lost_run_is_a_loss) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
@@ -955,7 +956,7 @@ TEST(a_record_after_a_loss) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_record_that_was_sent_twice_and_is_not_there_is_lost) {
+TEST(a_record_that_was_sent_twice_and_is_missing_is_a_loss) {
     const hf_time keeps[] = {5 * HF_SECOND, 0};
     for (int i = 0; i < 2; i++) {
         rig_begin(&rig);
@@ -988,7 +989,7 @@ static hf_op *begin_complete_of_guard(hf_time now) {
     "EVALSHA leave 4 k redisson_lock_token:{k} holdfast_queue:{k} "                                \
     "redisson_lock__channel:{k} " DRIVE_UUID ":" number " 2000 0  "
 
-TEST(where_dead_waiters_are_left_the_renewer_goes_on) {
+TEST(the_renewer_goes_on_when_dead_waiters_are_left) {
     static hf_op *(*const begins[])(hf_time) = {begin_release_of_lock, begin_complete_of_guard};
     for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
         rig_begin(&rig);
@@ -1014,7 +1015,7 @@ TEST(where_dead_waiters_are_left_the_renewer_goes_on) {
 
 /* By then another process of this owner may have the lock: only the dead waiters are the renewer's
  * business. */
-TEST(of_a_shared_owner_the_renewer_lets_go_of_nothing_more) {
+TEST(the_renewer_releases_nothing_more_for_a_shared_owner) {
     for (int abandoned = 0; abandoned < 2; abandoned++) {
         rig_begin(&rig);
         hf_hold *hold = hold_times(1, AT(0));
@@ -1037,7 +1038,7 @@ TEST(of_a_shared_owner_the_renewer_lets_go_of_nothing_more) {
 }
 
 /* The second time it would release another process's hold. */
-TEST(of_a_shared_owner_the_renewer_leaves_once) {
+TEST(the_renewer_sends_a_shared_owners_leave_once) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hold->shared = true;
@@ -1053,12 +1054,12 @@ TEST(of_a_shared_owner_the_renewer_leaves_once) {
 }
 
 /* The owner may have it through another process by then. */
-TEST(of_a_shared_owner_nothing_is_left_behind_the_lease) {
+TEST(a_shared_owners_leave_is_not_sent_after_the_lease) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_time end = hold->valid_until;
     hold->shared = true;
-    hf_client_abandon(&rig.client, hold, 1, end); /* before anybody has looked at the clock */
+    hf_client_abandon(&rig.client, hold, 1, end); /* before the client has noticed that it ended */
     hf_op *op = begin(&rig, HF_OP_ACQUIRE, end);
     CHECK_SENT(&rig, CALLS, "");
     rig_tick(&rig, end);
@@ -1071,7 +1072,7 @@ TEST(of_a_shared_owner_nothing_is_left_behind_the_lease) {
 
 /* ---- without a hold ---- */
 
-TEST(force) {
+TEST(force_frees_the_lock_and_its_own_hold_is_lost) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_FORCE, AT(1));
@@ -1096,7 +1097,7 @@ TEST(force) {
     rig_end(&rig, AT(7));
 }
 
-TEST(after_a_force_the_holds_of_other_callers_are_looked_at) {
+TEST(the_holds_of_other_callers_are_checked_after_a_force) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
@@ -1112,7 +1113,7 @@ TEST(after_a_force_the_holds_of_other_callers_are_looked_at) {
     rig_end(&rig, AT(4));
 }
 
-TEST(info) {
+TEST(info_returns_owner_holds_ttl_token_and_waiters) {
     rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_INFO, AT(1));
     CHECK_SENT(&rig, CALLS,
@@ -1129,7 +1130,7 @@ TEST(info) {
     rig_end(&rig, AT(7));
 }
 
-TEST(info_that_makes_no_sense) {
+TEST(a_malformed_reply_to_info_gives_no_owner) {
     static const char *const replies[] = {"*0\r\n", ":1\r\n", "$-1\r\n",
                                           "*6\r\n*0\r\n+x\r\n$-1\r\n$1\r\nx\r\n*0\r\n:1\r\n"};
     for (size_t i = 0; i < 4; i++) {
@@ -1142,7 +1143,7 @@ TEST(info_that_makes_no_sense) {
     }
 }
 
-TEST(an_owner_longer_than_ours_can_be_is_cut) {
+TEST(an_owner_longer_than_the_limit_is_cut) {
     static char reply[5000];
     rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_INFO, AT(1));
@@ -1182,7 +1183,7 @@ static hf_op *begin_command(hf_time now) {
     return op;
 }
 
-TEST(a_command_of_the_callers) {
+TEST(a_callers_command_returns_its_reply) {
     rig_begin(&rig);
     hf_op *op = begin_command(AT(0));
     CHECK_SENT(&rig, CALLS, "INFO server");
@@ -1240,7 +1241,7 @@ TEST(a_force_that_was_sent_before_the_close_may_have_been_done) {
     }
 }
 
-TEST(given_up_they_leave_nothing) {
+TEST(abandoned_calls_without_a_hold_leave_nothing) {
     static const hf_op_kind kinds[] = {HF_OP_FORCE, HF_OP_INFO, HF_OP_TTL, HF_OP_PING};
     rig_begin(&rig);
     for (size_t i = 0; i < 4; i++) {
@@ -1252,7 +1253,7 @@ TEST(given_up_they_leave_nothing) {
     rig_end(&rig, AT(4));
 }
 
-TEST(after_the_close_nothing_begins) {
+TEST(no_call_begins_after_the_close) {
     static const hf_op_kind kinds[] = {HF_OP_ACQUIRE, HF_OP_RELEASE, HF_OP_EXTEND, HF_OP_CHECK,
                                        HF_OP_FORCE,   HF_OP_INFO,    HF_OP_TTL,    HF_OP_PING};
     rig_begin(&rig);
@@ -1346,7 +1347,7 @@ TEST(out_of_memory_on_a_hold) {
     check_survives(HF_OP_COMPLETE, ":1\r\n", 1);
 }
 
-TEST(a_command_of_one_word) {
+TEST(a_callers_command_may_have_one_word) {
     static const hf_slice word[] = {{"TIME", 4}};
     rig_begin(&rig);
     hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = word, .arg_count = 1};
@@ -1357,7 +1358,7 @@ TEST(a_command_of_one_word) {
     rig_end(&rig, AT(2));
 }
 
-TEST(without_memory_a_release_of_a_shared_owner_is_not_seen_through) {
+TEST(without_memory_an_abandoned_release_of_a_shared_owner_is_not_finished) {
     rig_begin(&rig);
     hold_times(1, AT(0))->shared = true;
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -1371,7 +1372,7 @@ TEST(without_memory_a_release_of_a_shared_owner_is_not_seen_through) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_check_does_not_shorten_what_was_extended) {
+TEST(a_check_does_not_shorten_an_extended_lease) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1000));
@@ -1387,7 +1388,7 @@ TEST(a_check_does_not_shorten_what_was_extended) {
     rig_end(&rig, AT(2002));
 }
 
-TEST(what_nobody_waits_for_fails_with_its_connection) {
+TEST(a_call_without_a_wait_fails_if_it_cannot_connect) {
     static const hf_op_kind kinds[] = {HF_OP_PING, HF_OP_TTL, HF_OP_INFO, HF_OP_FORCE};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         rig_begin(&rig);
@@ -1398,7 +1399,7 @@ TEST(what_nobody_waits_for_fails_with_its_connection) {
     }
 }
 
-TEST(behind_a_check_another_keeps_the_renewal_waiting) {
+TEST(a_second_check_keeps_the_renewal_waiting) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *first = begin(&rig, HF_OP_CHECK, AT(1000));
@@ -1412,7 +1413,7 @@ TEST(behind_a_check_another_keeps_the_renewal_waiting) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(by_force_dead_waiters_are_passed_by_in_the_background) {
+TEST(dead_waiters_left_by_a_force_are_passed_over_in_the_background) {
     static const struct {
         const char *reply;
         bool passes_on;
@@ -1429,7 +1430,7 @@ TEST(by_force_dead_waiters_are_passed_by_in_the_background) {
     }
 }
 
-TEST(behind_a_renewal_that_never_ends_a_release_is_unreachable) {
+TEST(a_release_behind_a_command_that_never_ends_is_unreachable) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hold->in_flight = true;
@@ -1442,7 +1443,7 @@ TEST(behind_a_renewal_that_never_ends_a_release_is_unreachable) {
     rig_end(&rig, AT(3002));
 }
 
-TEST(a_hold_is_not_due_while_its_record_is_under_way) {
+TEST(a_hold_is_not_due_while_its_record_is_in_flight) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
@@ -1450,7 +1451,7 @@ TEST(a_hold_is_not_due_while_its_record_is_under_way) {
     rig_end(&rig, AT(2));
 }
 
-/* ---- given up ---- */
+/* ---- abandoned ---- */
 
 static hf_op *begin_guard(hf_op_kind kind) {
     hf_op_spec spec = spec_of(&rig, kind);
@@ -1474,7 +1475,7 @@ static const hf_op_kind CALL_KINDS[] = {
     HF_OP_TTL,     HF_OP_PING,     HF_OP_COMMAND, HF_OP_WRITE_BACK, HF_OP_SET,
 };
 
-TEST(a_call_that_was_given_up_hears_no_reply) {
+TEST(an_abandoned_call_ignores_its_reply) {
     for (size_t i = 0; i < sizeof CALL_KINDS / sizeof *CALL_KINDS; i++) {
         rig_begin(&rig);
         hf_op *op = begin_call(CALL_KINDS[i]);
@@ -1488,7 +1489,7 @@ TEST(a_call_that_was_given_up_hears_no_reply) {
     }
 }
 
-TEST(without_memory_a_release_of_a_shared_owner_hears_no_reply) {
+TEST(without_memory_an_abandoned_release_of_a_shared_owner_ignores_its_reply) {
     rig_begin(&rig);
     hold_times(1, AT(0))->shared = true;
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -1502,7 +1503,7 @@ TEST(without_memory_a_release_of_a_shared_owner_hears_no_reply) {
     rig_end(&rig, AT(4));
 }
 
-TEST(only_the_release_of_a_shared_owner_is_seen_through) {
+TEST(an_abandoned_release_of_an_own_owner_awaits_no_reply) {
     rig_begin(&rig);
     hold_times(1, AT(0));
     hf_op_end(begin(&rig, HF_OP_RELEASE, AT(1)), AT(2));
@@ -1510,7 +1511,7 @@ TEST(only_the_release_of_a_shared_owner_is_seen_through) {
     rig_end(&rig, AT(3));
 }
 
-TEST(behind_a_check_that_was_given_up_another_keeps_the_renewal_waiting) {
+TEST(a_check_behind_an_abandoned_one_keeps_the_renewal_waiting) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *first = begin(&rig, HF_OP_CHECK, AT(1000));
@@ -1570,7 +1571,7 @@ TEST(an_extend_of_a_shared_owner_never_shortens) {
     rig_end(&rig, AT(2));
 }
 
-TEST(given_up_an_extend_is_renewed_by_its_shorter_lease) {
+TEST(an_abandoned_extend_is_renewed_by_its_shorter_lease) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op_end(begin_extend(10 * HF_SECOND, AT(1000)), AT(1100));
@@ -1579,7 +1580,7 @@ TEST(given_up_an_extend_is_renewed_by_its_shorter_lease) {
     rig_end(&rig, AT(1101));
 }
 
-TEST(given_up_before_it_was_sent_an_extend_changes_nothing) {
+TEST(an_extend_abandoned_before_it_was_sent_changes_nothing) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "idle", AT(500));
@@ -1603,7 +1604,7 @@ TEST(a_hold_is_not_due_while_it_is_released) {
     }
 }
 
-TEST(what_may_have_been_released_counts_as_uncertain) {
+TEST(a_hold_that_may_have_been_released_is_uncertain) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     begin(&rig, HF_OP_RELEASE, AT(1));
@@ -1613,8 +1614,8 @@ TEST(what_may_have_been_released_counts_as_uncertain) {
     rig_end(&rig, AT(3));
 }
 
-/* Its handles are told of the loss by it. */
-TEST(lost_during_a_partial_release_it_stays_until_its_last_entry_is_released) {
+/* Its handles learn of the loss by it. */
+TEST(a_hold_lost_during_a_partial_release_stays_until_its_last_release) {
     for (int abandoned = 0; abandoned < 2; abandoned++) {
         rig_begin(&rig);
         hf_hold *hold = hold_times(2, AT(0));
@@ -1631,7 +1632,7 @@ TEST(lost_during_a_partial_release_it_stays_until_its_last_entry_is_released) {
     }
 }
 
-TEST(a_key_that_was_to_be_freed_and_is_not_there_is_lost_unless_it_was_sent_twice) {
+TEST(a_key_to_be_freed_that_is_missing_is_a_loss_unless_sent_twice) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
@@ -1641,7 +1642,7 @@ TEST(a_key_that_was_to_be_freed_and_is_not_there_is_lost_unless_it_was_sent_twic
     rig_end(&rig, AT(3));
 }
 
-TEST(calls_on_a_hold_fail_with_a_connection_that_is_not_made) {
+TEST(calls_on_a_hold_fail_if_they_cannot_connect) {
     static const hf_op_kind kinds[] = {HF_OP_RELEASE, HF_OP_COMPLETE, HF_OP_EXTEND, HF_OP_CHECK};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         rig_begin(&rig);
@@ -1659,7 +1660,7 @@ TEST(calls_on_a_hold_fail_with_a_connection_that_is_not_made) {
     }
 }
 
-TEST(each_loss_has_its_words) {
+TEST(each_reason_of_a_loss_has_its_message) {
     static const char *const words[] = {
         [HF_LOST_EXPIRED] = "its lease had already ended",
         [HF_LOST_TAKEN] = "another owner holds it",
@@ -1678,7 +1679,7 @@ TEST(each_loss_has_its_words) {
     }
 }
 
-TEST(an_extend_of_a_hold_that_was_given_up_meanwhile) {
+TEST(an_extend_of_a_hold_abandoned_meanwhile_is_a_loss) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1));
@@ -1689,7 +1690,7 @@ TEST(an_extend_of_a_hold_that_was_given_up_meanwhile) {
     rig_end(&rig, AT(4));
 }
 
-TEST(who_waits_for_a_hold_is_told_when_a_release_finds_it_lost) {
+TEST(a_call_that_waits_for_a_hold_ends_when_a_release_finds_it_lost) {
     rig_begin(&rig);
     hf_hold *hold = hold_while_renewed(1);
     hf_op *waits = begin_extend(HF_SECOND, AT(10001));
@@ -1700,7 +1701,7 @@ TEST(who_waits_for_a_hold_is_told_when_a_release_finds_it_lost) {
     rig_end(&rig, AT(10003));
 }
 
-TEST(what_fails_for_memory_leaves_the_hold_to_the_renewer) {
+TEST(a_call_that_fails_for_memory_leaves_the_hold_to_the_renewer) {
     static const hf_op_kind kinds[] = {HF_OP_RELEASE, HF_OP_EXTEND, HF_OP_CHECK};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         bool failed = true;
@@ -1724,8 +1725,8 @@ TEST(what_fails_for_memory_leaves_the_hold_to_the_renewer) {
     }
 }
 
-/* A lost hold is left once, before who waits for it goes on. */
-TEST(a_hold_that_two_releases_find_lost_is_left_once) {
+/* A lost hold is cleaned up once, before a call that waits for it goes on. */
+TEST(a_hold_that_two_releases_find_lost_is_cleaned_up_once) {
     rig_begin(&rig);
     hf_hold *hold = hold_while_renewed(1);
     hf_op *waits = begin(&rig, HF_OP_RELEASE, AT(10001));
@@ -1738,7 +1739,7 @@ TEST(a_hold_that_two_releases_find_lost_is_left_once) {
     rig_end(&rig, AT(10003));
 }
 
-TEST(behind_a_record_that_was_given_up_nothing_is_held) {
+TEST(a_call_behind_an_abandoned_record_finds_nothing_held) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
@@ -1751,11 +1752,11 @@ TEST(behind_a_record_that_was_given_up_nothing_is_held) {
     rig_end(&rig, AT(4));
 }
 
-/* ---- a reply that makes no sense ---- */
+/* ---- malformed replies ---- */
 
 static const char *const senseless[] = {":0\r\n", ":99\r\n", "+OK\r\n", "$-1\r\n"};
 
-TEST(a_senseless_reply_to_an_extend_is_no_loss) {
+TEST(a_malformed_reply_to_an_extend_is_not_a_loss) {
     for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
         rig_begin(&rig);
         hf_hold *hold = hold_times(1, AT(0));
@@ -1774,7 +1775,7 @@ TEST(a_senseless_reply_to_an_extend_is_no_loss) {
     }
 }
 
-TEST(a_release_with_a_senseless_reply_goes_on_in_the_background) {
+TEST(a_release_with_a_malformed_reply_goes_on_in_the_background) {
     for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
         rig_begin(&rig);
         hold_times(1, AT(0));
@@ -1788,7 +1789,7 @@ TEST(a_release_with_a_senseless_reply_goes_on_in_the_background) {
     }
 }
 
-TEST(a_senseless_reply_to_a_record_is_no_loss) {
+TEST(a_malformed_reply_to_a_record_is_not_a_loss) {
     for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
         rig_begin(&rig);
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);

@@ -112,7 +112,7 @@ TEST(a_server_without_sharded_channels_gets_the_plain_programs) {
     rig_end(&rig, AT(3));
 }
 
-TEST(silent_nodes_are_given_up_one_after_the_other) {
+TEST(the_client_gives_up_silent_nodes_one_after_the_other) {
     CHECK(cluster_begin());
     hf_op *op = acquire(0, AT(0));
     rig_sleep(&rig, AT(0), AT(1999));
@@ -149,7 +149,7 @@ TEST(the_next_node_is_asked_when_one_refuses) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_map_of_nodes_that_are_all_new) {
+TEST(a_map_may_have_only_new_nodes) {
     first_acquire(AT(0));
     feeds(0, CALLS,
           KNOWN "*3\r\n" RANGE(0, 7628, "c", 3) RANGE(7629, 7629, "d", 4)
@@ -162,7 +162,7 @@ TEST(a_map_of_nodes_that_are_all_new) {
     rig_end(&rig, AT(2));
 }
 
-TEST(when_all_refuse_each_is_named) {
+TEST(the_message_names_every_node_that_refuses) {
     CHECK(cluster_begin());
     rig.down[0] = rig.down[1] = "refused";
     hf_op *op = acquire(0, AT(0));
@@ -175,7 +175,7 @@ TEST(when_all_refuse_each_is_named) {
     rig_end(&rig, AT(1));
 }
 
-TEST(a_node_that_denies_counts_more_than_one_that_is_not_there) {
+TEST(a_denied_login_is_reported_before_an_unreachable_node) {
     CHECK(cluster_begin());
     rig.down[1] = "refused";
     hf_op *op = acquire(0, AT(0));
@@ -187,7 +187,7 @@ TEST(a_node_that_denies_counts_more_than_one_that_is_not_there) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_map_that_is_none_is_an_error_of_the_server) {
+TEST(a_malformed_map_is_a_server_error) {
     static const char *const replies[] = {"*0\r\n", ":1\r\n", "*1\r\n:5\r\n",
                                           "-ERR no cluster\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
@@ -201,7 +201,7 @@ TEST(a_map_that_is_none_is_an_error_of_the_server) {
     }
 }
 
-TEST(a_slot_that_nobody_serves_is_waited_for) {
+TEST(a_command_waits_for_a_slot_that_no_node_serves) {
     hf_op *op = first_acquire(AT(0));
     output_of(at(0, CALLS));
     feeds(0, CALLS, KNOWN "*1\r\n" RANGE(8192, 16383, "b", 2), AT(1));
@@ -214,7 +214,7 @@ TEST(a_slot_that_nobody_serves_is_waited_for) {
     rig_end(&rig, AT(300));
 }
 
-TEST(braces_that_are_no_tag_are_refused) {
+TEST(a_key_with_braces_that_are_not_a_tag_is_refused) {
     CHECK(cluster_begin());
     hf_names names;
     CHECK(hf_names_make(&names, hf_slice_of("a{b")));
@@ -230,7 +230,7 @@ TEST(braces_that_are_no_tag_are_refused) {
 
 /* ---- redirects ---- */
 
-TEST(moved_is_followed_at_once_and_remembered) {
+TEST(a_moved_redirect_is_followed_at_once_and_remembered) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     CHECK_NODE_SENT(0, CALLS, ASKED);
@@ -248,7 +248,7 @@ TEST(moved_is_followed_at_once_and_remembered) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(the_map_is_read_again_after_moved_but_not_too_often) {
+TEST(a_moved_redirect_rereads_the_map_but_not_too_often) {
     cluster_known(AT(0));
     for (int i = 0; i < 10; i++) {
         hf_op *op = acquire(0, AT(1000));
@@ -270,7 +270,7 @@ TEST(the_map_is_read_again_after_moved_but_not_too_often) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(ask_is_for_one_command) {
+TEST(an_ask_redirect_is_for_one_command) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
@@ -290,7 +290,7 @@ TEST(ask_is_for_one_command) {
     rig_end(&rig, AT(1004));
 }
 
-TEST(nodes_that_point_at_each_other_do_not_spin) {
+TEST(nodes_that_redirect_to_each_other_do_not_cause_a_busy_loop) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     int asked = 0;
@@ -311,7 +311,7 @@ TEST(nodes_that_point_at_each_other_do_not_spin) {
     rig_end(&rig, AT(4100));
 }
 
-TEST(moved_to_nowhere_waits_for_the_map) {
+TEST(a_moved_redirect_without_an_address_waits_for_the_map) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
@@ -325,7 +325,7 @@ TEST(moved_to_nowhere_waits_for_the_map) {
     rig_end(&rig, AT(1100));
 }
 
-TEST(try_again_is_tried_again_until_the_deadline) {
+TEST(a_tryagain_reply_is_retried_until_the_deadline) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     int asked = 0;
@@ -356,7 +356,7 @@ TEST(a_wait_outlasts_a_slot_that_moves) {
     rig_end(&rig, AT(20000));
 }
 
-TEST(cluster_down_also_asks_for_the_map) {
+TEST(a_clusterdown_reply_rereads_the_map) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
@@ -370,7 +370,7 @@ TEST(cluster_down_also_asks_for_the_map) {
     rig_end(&rig, AT(1100));
 }
 
-TEST(a_map_is_asked_for_a_while_after_the_last_one) {
+TEST(a_map_is_requested_no_sooner_than_100_ms_after_the_last_one) {
     for (int ms = 10; ms < 60; ms += 5) {
         cluster_known(AT(0));
         acquire(0, AT(ms));
@@ -381,7 +381,7 @@ TEST(a_map_is_asked_for_a_while_after_the_last_one) {
     }
 }
 
-/* ---- nodes that are gone ---- */
+/* ---- nodes that are down ---- */
 
 static void lose(size_t node, hf_time now) {
     rig.down[node] = "refused";
@@ -390,7 +390,7 @@ static void lose(size_t node, hf_time now) {
     rig_serve(&rig, now);
 }
 
-TEST(another_node_has_taken_over) {
+TEST(a_command_goes_to_the_node_that_took_over) {
     cluster_known(AT(0));
     lose(0, AT(1000));
     hf_op *op = acquire(0, AT(2000));
@@ -404,7 +404,7 @@ TEST(another_node_has_taken_over) {
     rig_end(&rig, AT(2003));
 }
 
-TEST(nobody_has_taken_over_yet) {
+TEST(a_command_fails_while_no_node_has_taken_over) {
     cluster_known(AT(0));
     lose(0, AT(1000));
     hf_op *op = acquire(0, AT(2000));
@@ -417,7 +417,7 @@ TEST(nobody_has_taken_over_yet) {
     rig_end(&rig, AT(2002));
 }
 
-TEST(an_unanswered_command_goes_to_the_node_that_takes_over) {
+TEST(a_command_without_a_reply_goes_to_the_node_that_takes_over) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
@@ -452,7 +452,7 @@ TEST(a_renewal_goes_to_the_node_that_takes_over) {
     rig_end(&rig, AT(10402));
 }
 
-TEST(what_waits_for_a_connection_follows_the_map) {
+TEST(a_renewal_that_waits_for_a_connection_follows_the_map) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(0));
     feeds(0, CALLS, YES, AT(0));
@@ -525,7 +525,7 @@ TEST(waiters_move_with_their_slot) {
     rig_end(&rig, AT(3056));
 }
 
-TEST(waiters_move_when_the_map_says_so) {
+TEST(waiters_move_with_the_map) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
     rig.client.topology->invalidate(rig.client.nodes[0], CALLS, AT(1500));
@@ -539,7 +539,7 @@ TEST(waiters_move_when_the_map_says_so) {
     rig_end(&rig, AT(1603));
 }
 
-TEST(a_grant_may_be_heard_at_another_node) {
+TEST(a_grant_may_be_received_from_another_node) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
     rig.client.nodes[1]->links[EVENTS].wanted = true;
@@ -553,7 +553,7 @@ TEST(a_grant_may_be_heard_at_another_node) {
     rig_end(&rig, AT(1005));
 }
 
-TEST(a_stray_grant_is_left_only_where_its_key_lives) {
+TEST(a_stray_grant_is_cleaned_up_only_on_the_node_of_its_key) {
     cluster_known(AT(0));
     for (size_t node = 0; node < 2; node++) {
         rig.client.nodes[node]->links[EVENTS].wanted = true;
@@ -591,7 +591,7 @@ TEST(a_grant_that_cannot_be_confirmed_in_two_keys_is_renewed_with_one) {
     "SSUBSCRIBE redisson_lock__channel:{k} holdfast_listening:{k}"
 #define SHARDED(kind, rest) "*3\r\n" kind "\r\n$26\r\nredisson_lock__channel:{k}\r\n" rest "\r\n"
 
-TEST(redisson_is_heard_in_both_kinds_of_channels_and_looked_at_until_then) {
+TEST(a_waiter_listens_on_both_kinds_of_channels_and_polls_until_then) {
     cluster_known(AT(0));
     hf_op *op = acquire(60 * HF_SECOND, AT(1000));
     feeds(0, CALLS, busy(20000, 0, 1), AT(1000));
@@ -618,8 +618,8 @@ TEST(redisson_is_heard_in_both_kinds_of_channels_and_looked_at_until_then) {
 
 /* ---- an acquire of a shared owner that was abandoned ---- */
 
-/* The renewer waits for its answer, which is a redirect: the acquire itself is gone by then. */
-TEST(a_late_redirect_of_what_was_given_up) {
+/* The renewer waits for its answer, which is a redirect: the acquire itself has ended by then. */
+TEST(a_late_redirect_of_an_abandoned_acquire_is_followed_if_moved) {
     static const char *const redirects[] = {MOVED_TO_B, ASK_B, "-CLUSTERDOWN no\r\n",
                                             "-TRYAGAIN wait\r\n"};
     for (size_t i = 0; i < sizeof redirects / sizeof *redirects; i++) {
@@ -649,7 +649,7 @@ TEST(a_late_redirect_of_what_was_given_up) {
 
 /* ---- many nodes ---- */
 
-TEST(nodes_that_are_gone_make_room) {
+TEST(places_of_removed_nodes_are_reused) {
     cluster_known(AT(0));
     for (int i = 0; i < 50; i++) {
         hf_time now = AT(1000 * (i + 1));
@@ -680,8 +680,8 @@ TEST(nodes_that_are_gone_make_room) {
     rig_end(&rig, AT(60000));
 }
 
-/* Whoever is asked says that the key has moved to the node n<number>, which the map does not know.
- */
+/* The node that is asked replies that the key has moved to the node n<number>, which is not in the
+ * map. */
 static hf_op *move_to(int number, hf_time now) {
     char text[64];
     hf_op *op = acquire(0, now);
@@ -721,7 +721,7 @@ TEST(a_node_with_an_open_connection_keeps_its_place) {
     rig_end(&rig, AT(5000));
 }
 
-TEST(a_place_that_another_node_gets_knows_nothing_of_the_one_before) {
+TEST(a_reused_place_keeps_nothing_of_the_earlier_node) {
     cluster_known(AT(0));
     call_at_gone_node(1, AT(1000));
     CHECK_EQ_INT(rig.client.node_count, 3);
@@ -785,12 +785,12 @@ static void check_unserved(const char *map, const char *why) {
     rig_end(&rig, AT(5000));
 }
 
-TEST(a_slot_that_nobody_serves_is_told) {
+TEST(a_slot_that_no_node_serves_is_reported) {
     check_unserved("*1\r\n" RANGE(8192, 16383, "b", 2),
                    "no node of the cluster serves the key's slot");
 }
 
-TEST(a_node_without_a_name_is_told) {
+TEST(a_node_without_a_name_is_reported) {
     check_unserved("*2\r\n" RANGE(0, 8191, "?", 1) RANGE(8192, 16383, "b", 2),
                    "set cluster-announce-hostname on each node");
 }
@@ -819,7 +819,7 @@ TEST(out_of_memory) {
     CHECK(memerr_until_success(live, NULL, 1000) > 10);
 }
 
-TEST(what_was_asked_elsewhere_once_is_asked_at_home_the_next_time) {
+TEST(the_command_after_an_ask_redirect_goes_to_the_slots_node) {
     cluster_known(AT(0));
     hf_op *op = acquire(60 * HF_SECOND, AT(1000));
     output_of(at(0, CALLS));
@@ -834,7 +834,7 @@ TEST(what_was_asked_elsewhere_once_is_asked_at_home_the_next_time) {
     rig_end(&rig, AT(1004));
 }
 
-TEST(an_old_refusal_says_nothing_of_a_later_silence) {
+TEST(an_old_refusal_is_not_reported_for_a_later_timeout) {
     cluster_known(AT(0));
     hf_op *op = acquire(2 * HF_SECOND, AT(1000));
     output_of(at(0, CALLS));
@@ -850,7 +850,7 @@ TEST(an_old_refusal_says_nothing_of_a_later_silence) {
     rig_end(&rig, AT(6000));
 }
 
-TEST(a_map_is_asked_for_once_while_its_connection_is_made) {
+TEST(a_map_is_requested_once_while_the_connection_is_opened) {
     CHECK(cluster_begin());
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     hf_client_begin(&rig.client, &spec, AT(0));
@@ -885,7 +885,7 @@ TEST(a_call_that_waits_for_a_connection_follows_the_map) {
     rig_end(&rig, AT(2202));
 }
 
-TEST(what_waits_while_no_node_is_there_is_told_so) {
+TEST(a_command_fails_when_no_node_can_be_reached) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
@@ -926,7 +926,7 @@ TEST(a_release_may_move_to_a_node_where_others_wait) {
     hf_names_free(&other);
 }
 
-TEST(what_may_be_carried_out_once_does_not_go_to_another_node) {
+TEST(a_request_without_retry_does_not_go_to_another_node) {
     cluster_known(AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.caller = hf_slice_of("svc");
@@ -950,7 +950,7 @@ TEST(what_may_be_carried_out_once_does_not_go_to_another_node) {
     rig_end(&rig, AT(4200));
 }
 
-TEST(of_many_nodes_that_refuse_the_first_are_named) {
+TEST(the_message_names_the_first_of_many_nodes_that_refuse) {
     static hf_server many[20];
     hf_client_config config = rig_config();
     for (int i = 0; i < 20; i++) {
@@ -974,7 +974,7 @@ TEST(of_many_nodes_that_refuse_the_first_are_named) {
 
 /* ---- which node is asked, and when ---- */
 
-TEST(a_new_client_asks_for_no_map) {
+TEST(a_new_client_requests_no_map) {
     CHECK(cluster_begin());
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
     rig_tick(&rig, AT(1000));
@@ -983,7 +983,7 @@ TEST(a_new_client_asks_for_no_map) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(each_round_of_asking_begins_anew) {
+TEST(each_request_for_a_map_tries_every_node_again) {
     CHECK(cluster_begin());
     rig.down[0] = rig.down[1] = "refused";
     for (int i = 0; i < 3; i++) {
@@ -1000,7 +1000,7 @@ TEST(each_round_of_asking_begins_anew) {
 }
 
 /* What waits for a map does not wake the client before the map is asked for. */
-TEST(who_waits_for_a_map_sleeps_until_it_may_be_asked_for) {
+TEST(a_command_that_waits_for_a_map_sleeps_until_it_may_be_requested) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(10));
     feeds(0, CALLS, "-CLUSTERDOWN down\r\n", AT(11));
@@ -1013,7 +1013,7 @@ TEST(who_waits_for_a_map_sleeps_until_it_may_be_asked_for) {
     rig_end(&rig, AT(100));
 }
 
-TEST(when_all_nodes_are_down_there_is_a_pause) {
+TEST(the_client_pauses_when_all_nodes_are_down) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
@@ -1051,7 +1051,7 @@ static void check_pauses(const char *refusal, hf_time least, hf_time most) {
     rig_end(&rig, now);
 }
 
-TEST(a_key_that_is_being_moved_is_asked_for_soon_again) {
+TEST(a_command_for_a_moving_key_is_retried_soon) {
     check_pauses("-TRYAGAIN wait\r\n", 10 * HF_MS, 30 * HF_MS);
 }
 
@@ -1075,7 +1075,7 @@ TEST(pings_go_to_all_nodes) {
     rig_end(&rig, AT(41));
 }
 
-TEST(a_map_of_a_node_that_does_not_know_its_name) {
+TEST(a_node_without_a_name_in_its_own_map_is_known_by_its_address) {
     hf_op *op = first_acquire(AT(0));
     output_of(at(0, CALLS));
     feeds(0, CALLS, KNOWN "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:1\r\n", AT(1));
@@ -1094,8 +1094,8 @@ TEST(both_links_read_the_longest_map) {
     rig_end(&rig, AT(0));
 }
 
-/* Who has lost a link asks over a link of the same half. */
-TEST(a_lost_link_asks_for_the_map_in_its_half) {
+/* The half that has lost a link asks over a link of its own. */
+TEST(the_map_is_requested_over_a_link_of_the_half_that_lost_one) {
     static const hf_link links[] = {CALLS, RENEWER};
     for (size_t i = 0; i < 2; i++) {
         cluster_known(AT(0));
@@ -1121,7 +1121,7 @@ static const hf_server THREE[] = {{.host = "a", .port = 1, .label = "a:1"},
                                   {.host = "b", .port = 2, .label = "b:2"},
                                   {.host = "c", .port = 3, .label = "c:3"}};
 
-TEST(a_node_that_is_connected_is_asked_first) {
+TEST(a_connected_node_is_asked_for_the_map_first) {
     hf_client_config config = rig_config();
     config.mode = HF_MODE_CLUSTER;
     config.servers = THREE;
@@ -1140,7 +1140,7 @@ TEST(a_node_that_is_connected_is_asked_first) {
 }
 
 /* The nodes that refuse are named in 239 bytes; what does not fit ends with dots. */
-TEST(what_does_not_fit_is_marked) {
+TEST(a_list_of_nodes_that_does_not_fit_ends_with_dots) {
     enum { ROOM = 239, WORDS = 2 * sizeof ": refused" - 2 + 2 };
     static hf_server pair[2];
     for (int size = ROOM - 1; size <= ROOM + 2; size++) {
@@ -1182,7 +1182,7 @@ TEST(a_node_that_was_named_by_a_redirect_serves) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(after_a_refusal_elsewhere_a_command_is_asked_at_home_without_asking) {
+TEST(a_command_refused_after_ask_goes_back_to_the_slots_node) {
     cluster_known(AT(0));
     acquire(0, AT(1000));
     output_of(at(0, CALLS));
@@ -1194,7 +1194,7 @@ TEST(after_a_refusal_elsewhere_a_command_is_asked_at_home_without_asking) {
     rig_end(&rig, AT(1051));
 }
 
-TEST(a_refusal_says_more_than_a_silence_behind_it) {
+TEST(a_refusal_is_reported_rather_than_the_timeout_after_it) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     feeds(0, CALLS, "-TRYAGAIN wait\r\n", AT(1001));
@@ -1204,7 +1204,7 @@ TEST(a_refusal_says_more_than_a_silence_behind_it) {
     rig_end(&rig, AT(5000));
 }
 
-TEST(without_memory_a_map_is_asked_for_later) {
+TEST(without_memory_the_map_is_requested_later) {
     bool failed = true;
     unsigned long nth = 1;
     for (; failed && nth < 50; nth++) {
@@ -1225,14 +1225,14 @@ TEST(without_memory_a_map_is_asked_for_later) {
     CHECK(!failed && nth > 2);
 }
 
-/* An operation that was moved to a node that is gone, and waits to be asked elsewhere. */
+/* An operation that was moved to a node that is down, and waits to be sent elsewhere. */
 TEST(a_node_with_an_operation_keeps_its_place) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     begin(&rig, HF_OP_INFO, AT(1000));
     feeds(0, CALLS, "-MOVED 7629 n1:1\r\n", AT(1001));
     CHECK_EQ_INT(rig.client.node_count, 3);
-    rig.client.nodes[2]->serves = false; /* as the next map says */
+    rig.client.nodes[2]->serves = false; /* as after the next map */
     rig.down[2] = "refused";
     hf_session_closed(at(2, CALLS), "gone", AT(1002));
     rig_serve(&rig, AT(1020));
@@ -1243,7 +1243,7 @@ TEST(a_node_with_an_operation_keeps_its_place) {
     rig_end(&rig, AT(1022));
 }
 
-TEST(a_node_at_which_somebody_listens_keeps_its_place) {
+TEST(a_node_with_a_listener_keeps_its_place) {
     cluster_known(AT(0));
     call_at_gone_node(1, AT(1000));
     rig.down[2] = "refused";
@@ -1256,7 +1256,7 @@ TEST(a_node_at_which_somebody_listens_keeps_its_place) {
     rig_end(&rig, AT(3002));
 }
 
-TEST(a_command_of_the_callers_goes_where_its_first_key_is) {
+TEST(a_callers_command_goes_to_the_node_of_its_first_key) {
     static const hf_slice near[] = {{"GET", 3}, {"k", 1}}, far[] = {{"GET", 3}, {"39296", 5}};
     static const struct {
         const hf_slice *args;
@@ -1274,7 +1274,7 @@ TEST(a_command_of_the_callers_goes_where_its_first_key_is) {
 }
 
 /* The wait of the owner "you" is in slot 5390, that of "he" in slot 9828. */
-TEST(a_search_for_deadlocks_goes_where_each_key_is) {
+TEST(a_search_for_deadlocks_goes_to_the_node_of_each_key) {
     static const struct {
         const char *owner;
         size_t node;
@@ -1296,7 +1296,7 @@ TEST(a_search_for_deadlocks_goes_where_each_key_is) {
 }
 
 /* The map has no part in ASK, so the loss of that node asks for none. */
-TEST(a_node_that_was_named_by_ask_may_be_gone) {
+TEST(a_node_named_by_an_ask_redirect_may_be_unreachable) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     rig.down[2] = "refused";
@@ -1312,7 +1312,7 @@ TEST(a_node_that_was_named_by_ask_may_be_gone) {
     rig_end(&rig, AT(1005));
 }
 
-TEST(asked_at_no_node_a_command_waits_for_a_moment) {
+TEST(a_command_redirected_to_no_address_waits_for_a_moment) {
     check_pauses("-ASK 7629 ?:2\r\n", 20 * HF_MS, 40 * HF_MS);
 }
 
@@ -1327,7 +1327,7 @@ TEST(each_command_of_an_operation_is_sent_once) {
 }
 
 /* Only waiters move with a map: what was sent gets its redirect. */
-TEST(what_is_under_way_does_not_move_with_the_map) {
+TEST(commands_in_flight_do_not_move_with_the_map) {
     cluster_known(AT(0));
     hf_op *acquires = acquire(60 * HF_SECOND, AT(1000)), *reads = begin(&rig, HF_OP_INFO, AT(1000));
     rig.client.topology->invalidate(rig.client.nodes[0], CALLS, AT(1001));
@@ -1343,7 +1343,7 @@ TEST(what_is_under_way_does_not_move_with_the_map) {
     rig_end(&rig, AT(1005));
 }
 
-TEST(a_release_under_way_is_no_waiter) {
+TEST(a_release_in_flight_does_not_move_with_the_map) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(0));
     feeds(0, CALLS, YES, AT(0));
@@ -1360,7 +1360,7 @@ TEST(a_release_under_way_is_no_waiter) {
     rig_end(&rig, AT(1004));
 }
 
-TEST(what_is_late_is_told_and_not_sent) {
+TEST(a_command_past_its_deadline_fails_and_is_not_sent) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
@@ -1372,7 +1372,7 @@ TEST(what_is_late_is_told_and_not_sent) {
     rig_end(&rig, AT(4101));
 }
 
-TEST(after_a_pause_as_many_redirects_are_followed_as_before) {
+TEST(the_limit_on_redirects_starts_over_after_a_pause) {
     static const char *const others[] = {ASK_B, "-ASK 7629 a:1\r\n"};
     cluster_known(AT(0));
     acquire(0, AT(1000));
@@ -1400,8 +1400,8 @@ TEST(only_the_nodes_of_the_last_map_serve) {
     rig_end(&rig, AT(1002));
 }
 
-/* So that clients which hear of a move together do not ask together. */
-TEST(maps_are_asked_for_at_most_ten_times_a_second) {
+/* So that clients which learn of a move together do not ask together. */
+TEST(maps_are_requested_at_most_ten_times_a_second) {
     hf_time shortest = HF_NEVER, longest = 0, asked_at = AT(0);
     cluster_known(AT(0));
     for (int i = 0; i < 100; i++) {
@@ -1419,7 +1419,7 @@ TEST(maps_are_asked_for_at_most_ten_times_a_second) {
     rig_end(&rig, asked_at);
 }
 
-TEST(the_loss_of_a_node_that_does_not_serve_asks_for_no_map) {
+TEST(the_loss_of_a_node_that_does_not_serve_requests_no_map) {
     cluster_known(AT(0));
     call_at_gone_node(1, AT(1000));
     CHECK(!rig.client.nodes[2]->serves);
@@ -1429,7 +1429,7 @@ TEST(the_loss_of_a_node_that_does_not_serve_asks_for_no_map) {
 }
 
 /* Another node would not help: the command stays with this one. */
-TEST(a_busy_script_is_no_reason_for_a_map) {
+TEST(a_busy_script_requests_no_map) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
@@ -1441,7 +1441,7 @@ TEST(a_busy_script_is_no_reason_for_a_map) {
     rig_end(&rig, AT(1041));
 }
 
-TEST(a_node_that_is_gone_is_asked_for_no_map) {
+TEST(a_node_that_left_the_cluster_is_not_asked_for_a_map) {
     cluster_known(AT(0));
     call_at_gone_node(1, AT(1000));
     CHECK(!rig.client.nodes[2]->serves);
