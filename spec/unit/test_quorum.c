@@ -25,7 +25,7 @@ TEST(the_end_of_a_hold_is_that_of_the_majority) {
     finish(AT(21));
 }
 
-TEST(it_fails_as_soon_as_no_majority_can_be_had) {
+TEST(an_acquire_fails_as_soon_as_no_majority_is_possible) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < MAJORITY; i++) {
@@ -38,7 +38,7 @@ TEST(it_fails_as_soon_as_no_majority_can_be_had) {
     finish(AT(2));
 }
 
-TEST(a_failure_tells_of_no_servers_that_are_still_to_be_heard_when_there_are_none) {
+TEST(a_failure_mentions_missing_replies_only_if_there_are_any) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, 2, yes(7), AT(1));
@@ -48,16 +48,16 @@ TEST(a_failure_tells_of_no_servers_that_are_still_to_be_heard_when_there_are_non
     finish(AT(2));
 }
 
-TEST(servers_that_are_away_count_at_once) {
+TEST(unreachable_servers_count_at_once) {
     start();
     rig.down[0] = rig.down[1] = rig.down[2] = "refused";
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
-    CHECK_OUTCOME(op, "no_quorum"); /* waiting is for those that were there from the beginning */
+    CHECK_OUTCOME(op, "no_quorum"); /* it waits only for servers that were reachable at first */
     CHECK_CONTAINS(op->failure.text, "s1 refused, s2 refused, s3 refused");
     finish(AT(1));
 }
 
-TEST(servers_that_refuse_writes_for_the_moment_are_waited_for) {
+TEST(an_acquire_waits_for_servers_that_refuse_writes_for_now) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
     answers(0, 3, "-NOREPLICAS no\r\n", AT(1));
@@ -74,7 +74,7 @@ TEST(servers_that_refuse_writes_for_the_moment_are_waited_for) {
     finish(AT(402));
 }
 
-TEST(servers_that_refused_a_moment_ago_are_spared_while_the_others_suffice) {
+TEST(servers_that_just_refused_are_skipped_while_the_others_suffice) {
     start();
     rig.down[0] = rig.down[1] = "refused";
     for (int ms = 0; ms < 200; ms += 50) {
@@ -101,7 +101,7 @@ TEST(servers_that_refused_a_moment_ago_are_spared_while_the_others_suffice) {
     finish(AT(162));
 }
 
-TEST(the_server_on_which_it_hangs_is_not_waited_for_long) {
+TEST(a_decisive_server_without_a_reply_is_waited_for_until_the_timeout) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(7), AT(1));
@@ -117,7 +117,7 @@ TEST(the_server_on_which_it_hangs_is_not_waited_for_long) {
     finish(AT(3000));
 }
 
-TEST(a_fast_majority_without_a_decision_hurries) {
+TEST(a_fast_majority_without_a_decision_shortens_the_round) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, 2, yes(7), AT(1));
@@ -128,7 +128,7 @@ TEST(a_fast_majority_without_a_decision_hurries) {
     finish(AT(600));
 }
 
-TEST(a_minority_is_given_back) {
+TEST(a_minority_is_rolled_back) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(7), AT(1));
@@ -147,7 +147,7 @@ TEST(a_minority_is_given_back) {
     finish(AT(2));
 }
 
-TEST(who_waits_tries_again_after_a_random_pause) {
+TEST(a_waiting_acquire_tries_again_after_a_random_pause) {
     start();
     char first[512];
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
@@ -205,7 +205,7 @@ TEST(a_wait_for_servers_that_are_silent_ends_on_time) {
         {500 * HF_MS, 500 * HF_MS},
         {1, 250 * HF_MS}, /* a short one gives the servers a moment */
         {0, 3 * HF_SECOND},
-        {HF_NEVER, 3 * HF_SECOND}, /* they were not there at its beginning */
+        {HF_NEVER, 3 * HF_SECOND}, /* they were not reachable at its beginning */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         start();
@@ -233,7 +233,7 @@ TEST(a_wait_for_silent_servers_that_were_there_ends_on_time) {
     finish(AT(1250));
 }
 
-TEST(a_wait_that_ends_while_the_servers_are_away_says_so) {
+TEST(a_wait_that_ends_while_the_servers_are_unreachable_reports_that) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(1));
@@ -247,7 +247,7 @@ TEST(a_wait_that_ends_while_the_servers_are_away_says_so) {
     finish(AT(1001));
 }
 
-TEST(behind_another_command_a_wait_ends_on_time) {
+TEST(a_wait_behind_another_command_ends_on_time) {
     start();
     hold_by(COUNT, AT(0));
     begin_quorum(HF_OP_CHECK, 0, AT(1));
@@ -260,7 +260,7 @@ TEST(behind_another_command_a_wait_ends_on_time) {
     finish(AT(502));
 }
 
-TEST(behind_another_call_of_its_owner_a_wait_goes_on) {
+TEST(a_wait_behind_another_call_of_its_owner_goes_on) {
     start();
     hf_op *first = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     hf_op *second = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(1)),
@@ -295,7 +295,7 @@ TEST(an_interrupted_wait_ends_at_once) {
 
 /* ---- late replies ---- */
 
-TEST(a_late_yes_becomes_a_part) {
+TEST(a_late_grant_becomes_a_member_hold) {
     start();
     hold_by(3, AT(0));
     CHECK_EQ_INT(parts_held(), 3);
@@ -309,7 +309,7 @@ TEST(a_late_yes_becomes_a_part) {
     finish(AT(300));
 }
 
-TEST(a_yes_that_comes_after_the_release_is_left) {
+TEST(a_grant_received_after_the_release_is_cleaned_up) {
     start();
     hold_by(3, AT(0));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(10));
@@ -319,13 +319,13 @@ TEST(a_yes_that_comes_after_the_release_is_left) {
     CHECK_EQ_INT(state_of(&rig), -1);
     for (int i = 3; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
     pass(AT(11), AT(12));
-    answer(3, yes(78), AT(12)); /* the acquire's own answer, which nobody waits for */
+    answer(3, yes(78), AT(12)); /* the reply to the acquire, which nobody awaits */
     CHECK_EQ_INT(part_state(3), HF_HOLD_CLEANING_UP);
     CHECK_EQ_INT(state_of(&rig), -1);
     finish(AT(13));
 }
 
-TEST(a_yes_that_was_not_counted_before_the_end_is_left) {
+TEST(a_grant_not_counted_before_the_end_is_cleaned_up) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
     feed(link_at(2, CALLS), yes(7), AT(1));
@@ -335,7 +335,7 @@ TEST(a_yes_that_was_not_counted_before_the_end_is_left) {
     finish(AT(2));
 }
 
-TEST(a_lost_hold_that_is_acquired_anew_leaves_its_parts) {
+TEST(a_new_acquire_cleans_up_the_member_holds_of_a_lost_hold) {
     start();
     hold_by(5, AT(0));
     for (int i = 0; i < 3; i++)
@@ -365,7 +365,7 @@ TEST(a_record_needs_a_majority_that_has_the_lock) {
     finish(AT(13));
 }
 
-TEST(a_release_is_done_with_a_majority_and_goes_on_with_the_rest) {
+TEST(a_release_succeeds_with_a_majority_and_goes_on_with_the_rest) {
     start();
     hold_by(5, AT(0));
     tick(AT(1));
@@ -383,7 +383,7 @@ TEST(a_release_is_done_with_a_majority_and_goes_on_with_the_rest) {
 
 /* ---- tokens ---- */
 
-TEST(the_token_is_the_majority_th_smallest_and_is_raised_where_it_is_not_known) {
+TEST(the_token_is_the_third_smallest_vote_and_is_written_back) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     hush();
@@ -403,7 +403,7 @@ TEST(the_token_is_the_majority_th_smallest_and_is_raised_where_it_is_not_known) 
     finish(AT(3));
 }
 
-TEST(a_late_yes_may_know_the_token) {
+TEST(a_late_grant_may_have_a_higher_token) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(50), AT(1));
@@ -417,7 +417,7 @@ TEST(a_late_yes_may_know_the_token) {
     finish(AT(3));
 }
 
-TEST(a_token_is_written_back_to_those_whose_yes_comes_late) {
+TEST(a_token_is_written_back_to_servers_that_grant_late) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     hush();
@@ -436,7 +436,7 @@ TEST(a_token_is_written_back_to_those_whose_yes_comes_late) {
     finish(AT(5));
 }
 
-TEST(tokens_that_cannot_be_raised_are_no_quorum) {
+TEST(a_token_that_cannot_be_written_back_is_no_quorum) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(50), AT(1));
@@ -456,9 +456,9 @@ static hf_op *begin_short_acquire(hf_time now) {
     return op;
 }
 
-/* Since the yeses of the first two have ended, somebody may have had 10 from them and the fourth.
- */
-TEST(an_ended_yes_does_not_make_the_token) {
+/* Since the votes of the first two have expired, another owner may have had 10 from them and the
+ * fourth. */
+TEST(an_expired_vote_does_not_count_for_the_token) {
     start();
     hf_op *op = begin_short_acquire(AT(0));
     answer(0, yes(5), AT(1));
@@ -479,7 +479,7 @@ TEST(an_ended_yes_does_not_make_the_token) {
     finish(AT(982));
 }
 
-TEST(yeses_that_have_ended_make_no_hold) {
+TEST(expired_votes_make_no_hold) {
     start();
     hf_op *op = begin_short_acquire(AT(0));
     answer(0, yes(5), AT(1));
@@ -535,7 +535,7 @@ static void log_in_all(const char *run_id, const char *mark, hf_time now) {
     for (int i = 0; i < COUNT; i++) log_in(i, run_id, mark, now);
 }
 
-/* Each server says yes to an acquire, and to all else. → its outcome */
+/* Each server grants an acquire. → its outcome */
 static const char *acquire_at(hf_time now) {
     static char outcome_text[32];
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, now);
@@ -545,7 +545,7 @@ static const char *acquire_at(hf_time now) {
     return outcome_text;
 }
 
-/* What parts have to be left is left. */
+/* Replies to the leaves of all member holds. */
 static void answer_leaves(hf_time now) {
     tick(now);
     for (int i = 0; i < COUNT * HF_LINKS; i++) {
@@ -556,7 +556,7 @@ static void answer_leaves(hf_time now) {
     tick(now);
 }
 
-TEST(the_runs_of_all_servers_are_known) {
+TEST(the_run_id_of_each_server_is_known) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     hf_slice key = hf_slice_of("k");
@@ -570,7 +570,7 @@ TEST(the_runs_of_all_servers_are_known) {
     finish(AT(2));
 }
 
-TEST(a_server_that_nobody_has_known_for_long_has_no_vote) {
+TEST(a_guarded_server_has_no_vote) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < COUNT; i++) log_in(i, "r1", i < 3 ? "" : "r1", AT(0));
@@ -584,7 +584,7 @@ TEST(a_server_that_nobody_has_known_for_long_has_no_vote) {
     finish(AT(2));
 }
 
-TEST(a_majority_that_another_client_knows_is_enough) {
+TEST(a_majority_marked_by_another_client_is_enough) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < COUNT; i++)
@@ -595,7 +595,7 @@ TEST(a_majority_that_another_client_knows_is_enough) {
     finish(AT(2));
 }
 
-TEST(a_late_yes_of_a_server_that_nobody_has_known_for_long_is_no_part) {
+TEST(a_late_grant_of_a_guarded_server_is_cleaned_up) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < COUNT; i++) log_in(i, "r1", i < 4 ? "r1" : "", AT(0));
@@ -608,7 +608,7 @@ TEST(a_late_yes_of_a_server_that_nobody_has_known_for_long_is_no_part) {
     finish(AT(3));
 }
 
-TEST(a_server_is_known_after_the_guard_and_marked) {
+TEST(a_server_counts_after_restart_guard_and_is_marked) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     log_in_all("r1", "", AT(0));
@@ -626,7 +626,7 @@ TEST(a_server_is_known_after_the_guard_and_marked) {
     finish(AT(60001));
 }
 
-TEST(another_run_of_a_server_is_known_anew) {
+TEST(another_run_of_a_server_is_guarded_again) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     log_in_all("r1", "r1", AT(0));
@@ -646,7 +646,7 @@ TEST(another_run_of_a_server_is_known_anew) {
     finish(AT(160001));
 }
 
-TEST(an_acquire_that_waits_waits_for_the_guard) {
+TEST(a_waiting_acquire_waits_for_restart_guard) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 100 * HF_SECOND, AT(0));
     log_in_all("r1", "", AT(0));
@@ -655,7 +655,7 @@ TEST(an_acquire_that_waits_waits_for_the_guard) {
     finish(AT(3));
 }
 
-TEST(a_wait_that_is_shorter_than_the_guard_is_no_quorum) {
+TEST(a_wait_shorter_than_restart_guard_is_no_quorum) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 50 * HF_MS, AT(0));
     log_in_all("r1", "", AT(0));
@@ -669,7 +669,7 @@ TEST(a_wait_that_is_shorter_than_the_guard_is_no_quorum) {
     finish(retry_at);
 }
 
-/* What the renewer says of the parts is answered: renewals with yes. */
+/* Replies to what the renewer sends for the member holds: that they are renewed. */
 static void renew_all(hf_time now, const bool *refuses) {
     for (int i = 0; i < COUNT; i++) {
         const char *text = output_of(link_at(i, RENEWER));
@@ -685,8 +685,8 @@ static const char *with_suffix(const char *text, const char *suffix) {
     return whole;
 }
 
-/* A leave for the part that was lost does not free the one that is put there later. */
-TEST(a_missing_part_is_planted_again_with_an_owner_of_its_own) {
+/* A leave for the member hold that was lost does not free the one that is acquired later. */
+TEST(a_missing_member_hold_is_repaired_with_an_owner_of_its_own) {
     const bool refuses[COUNT] = {true, false, false, false, false};
     char owner[64];
     start();
@@ -711,7 +711,7 @@ TEST(a_missing_part_is_planted_again_with_an_owner_of_its_own) {
     finish(AT(20301));
 }
 
-TEST(it_is_lost_with_the_part_that_breaks_the_majority) {
+TEST(a_hold_is_lost_with_the_member_hold_that_breaks_the_majority) {
     const bool refuses[COUNT] = {true, true, true, false, false};
     start();
     hold_by(5, AT(0));
@@ -725,7 +725,7 @@ TEST(it_is_lost_with_the_part_that_breaks_the_majority) {
     finish(AT(10200));
 }
 
-TEST(it_is_lost_at_the_end_of_the_majority_when_nobody_renews) {
+TEST(a_hold_is_lost_when_its_majority_expires_without_a_renewal) {
     start();
     hold_by(5, AT(0));
     for (int i = 0; i < 3; i++) rig.down[i] = "refused";
@@ -742,7 +742,7 @@ TEST(it_is_lost_at_the_end_of_the_majority_when_nobody_renews) {
     finish(end + 2);
 }
 
-TEST(given_up_while_it_is_checked_it_is_no_loss) {
+TEST(a_hold_abandoned_during_a_check_is_not_a_loss) {
     start();
     hold_by(COUNT, AT(0));
     hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(10));
@@ -754,7 +754,7 @@ TEST(given_up_while_it_is_checked_it_is_no_loss) {
     finish(AT(20));
 }
 
-TEST(a_server_that_is_owed_a_leave_is_tried_at_once) {
+TEST(a_server_with_a_pending_leave_is_tried_at_once) {
     start();
     hold_by(5, AT(0));
     hf_time end = hold_of(&rig)->valid_until;
@@ -914,7 +914,7 @@ TEST(each_allocation_may_fail) {
     CHECK(memerr_until_success(acquire_and_release, NULL, 2000) > 20);
 }
 
-TEST(a_shared_owner_holds_on_servers_that_are_known) {
+TEST(a_shared_owner_acquires_on_servers_that_are_not_guarded) {
     start_with(GUARD);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.shared = true;
@@ -926,7 +926,7 @@ TEST(a_shared_owner_holds_on_servers_that_are_known) {
     finish(AT(2));
 }
 
-TEST(one_server_that_is_not_known_yet_is_waited_for_if_it_decides) {
+TEST(an_acquire_waits_for_a_guarded_server_only_if_it_decides) {
     static const struct {
         int yeses;
         const char *outcome;
@@ -942,7 +942,7 @@ TEST(one_server_that_is_not_known_yet_is_waited_for_if_it_decides) {
     }
 }
 
-TEST(a_server_that_refused_before_and_is_silent_now_is_silent) {
+TEST(a_silent_server_is_not_reported_with_an_old_refusal) {
     start();
     rig.down[0] = "refused";
     for (int ms = 0; ms <= 600; ms += 200) {
@@ -967,7 +967,7 @@ TEST(a_server_that_refused_before_and_is_silent_now_is_silent) {
     finish(AT(5001));
 }
 
-TEST(an_acquire_proposes_a_token_where_it_wants_one) {
+TEST(an_acquire_proposes_a_token_only_with_fencing) {
     char want[32];
     for (int fenced = 0; fenced < 2; fenced++) {
         start();
@@ -981,7 +981,7 @@ TEST(an_acquire_proposes_a_token_where_it_wants_one) {
     }
 }
 
-TEST(a_release_ends_the_late_replies_of_its_own_hold_alone) {
+TEST(a_release_ends_only_the_late_replies_of_its_own_hold) {
     static hf_names other;
     start();
     hold_by(3, AT(0));
@@ -1004,7 +1004,7 @@ TEST(a_release_ends_the_late_replies_of_its_own_hold_alone) {
     hf_names_free(&other);
 }
 
-TEST(a_missing_part_is_tried_again_and_again) {
+TEST(a_missing_member_hold_is_repaired_at_each_renewal) {
     const bool none[COUNT] = {false};
     start();
     hold_by(3, AT(0));
@@ -1019,7 +1019,7 @@ TEST(a_missing_part_is_tried_again_and_again) {
     finish(AT(41000));
 }
 
-TEST(who_serves_the_renewer_settles_late_replies) {
+TEST(serving_the_renewer_settles_late_replies) {
     start();
     hold_by(3, AT(0));
     feed(link_at(4, CALLS), yes(5), AT(100));
@@ -1028,7 +1028,7 @@ TEST(who_serves_the_renewer_settles_late_replies) {
     finish(AT(101));
 }
 
-TEST(who_serves_the_callers_settles_late_replies) {
+TEST(serving_the_callers_settles_late_replies) {
     start();
     hold_by(3, AT(0));
     CHECK(hf_client_calls_deadline(&rig.client) > AT(100));
@@ -1039,7 +1039,7 @@ TEST(who_serves_the_callers_settles_late_replies) {
     finish(AT(101));
 }
 
-TEST(a_hold_that_is_lost_is_not_waited_for) {
+TEST(a_re_entry_does_not_wait_for_a_lost_hold) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(1));
@@ -1049,7 +1049,7 @@ TEST(a_hold_that_is_lost_is_not_waited_for) {
     finish(AT(3));
 }
 
-TEST(a_majority_for_a_hold_that_is_lost_tells_that) {
+TEST(a_re_entry_with_a_majority_reports_a_loss_meanwhile) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
@@ -1060,7 +1060,7 @@ TEST(a_majority_for_a_hold_that_is_lost_tells_that) {
     finish(AT(3));
 }
 
-TEST(a_majority_without_memory_for_it_tells_that) {
+TEST(a_majority_without_memory_for_the_hold_reports_no_memory) {
     bool told = false;
     for (unsigned long nth = 1; nth < 20 && !told; nth++) {
         start();
@@ -1093,7 +1093,7 @@ TEST(the_token_may_be_that_of_the_first_server) {
 }
 
 /* The renewers' connections have met another run of three servers. */
-TEST(a_shared_owner_is_not_believed_to_hold_on_servers_that_may_have_forgotten_it) {
+TEST(a_shared_owners_hold_does_not_count_on_guarded_servers) {
     static const struct {
         const char *run_id;
         bool vouched;
@@ -1142,7 +1142,7 @@ TEST(a_pause_is_never_shorter_than_a_millisecond) {
     finish(now);
 }
 
-TEST(each_servers_answer_is_counted_at_once) {
+TEST(each_reply_is_counted_at_once) {
     for (int i = 0; i < COUNT; i++) {
         start();
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
@@ -1162,14 +1162,14 @@ TEST(each_servers_answer_is_counted_at_once) {
     }
 }
 
-TEST(a_yes_that_does_not_tell_the_time_says_nothing_of_the_clock) {
+TEST(a_grant_without_a_time_does_not_set_the_clock) {
     start();
     hold_by(5, AT(0));
     CHECK(!rig.client.quorum->clocks_known);
     finish(AT(1));
 }
 
-TEST(a_hold_that_its_members_have_renewed_is_not_lost_when_it_is_looked_at) {
+TEST(a_hold_renewed_by_its_members_is_not_lost_at_its_old_end) {
     const bool none[COUNT] = {false};
     start();
     hold_by(5, AT(0));
@@ -1187,7 +1187,7 @@ TEST(a_hold_that_its_members_have_renewed_is_not_lost_when_it_is_looked_at) {
     finish(AT(30000));
 }
 
-TEST(a_late_yes_for_what_was_lost_is_left) {
+TEST(a_late_grant_for_a_lost_hold_is_cleaned_up) {
     start();
     hold_by(3, AT(0));
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
@@ -1197,7 +1197,7 @@ TEST(a_late_yes_for_what_was_lost_is_left) {
     finish(AT(2));
 }
 
-TEST(a_late_yes_is_settled_before_a_loss_is_noticed) {
+TEST(a_late_grant_is_counted_before_a_loss_is_noticed) {
     start();
     hold_by(3, AT(0));
     hf_hold *hold = hold_of(&rig);

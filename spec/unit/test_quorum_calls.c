@@ -54,7 +54,7 @@ TEST(a_check_leaves_the_lease_as_it_is) {
     finish(AT(1003));
 }
 
-TEST(too_few_that_confirm) {
+TEST(a_check_or_extension_without_a_majority_fails) {
     static const struct {
         hf_op_kind kind;
         const char *replies[COUNT + 1], *outcome, *says;
@@ -91,19 +91,19 @@ TEST(too_few_that_confirm) {
     }
 }
 
-TEST(bad_news_waits_for_the_others_but_not_for_long) {
+TEST(a_failed_check_waits_for_the_other_replies_but_not_for_long) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(1000));
     answers(0, 3, "-ERR no\r\n", AT(1001));
-    CHECK_OUTCOME(op, "under way"); /* the other two may tell that it is lost */
+    CHECK_OUTCOME(op, "under way"); /* the other two may reply that it is lost */
     pass(AT(1001), AT(1600));
     CHECK_OUTCOME(op, "no_quorum");
     hf_op_end(op, AT(1600));
     finish(AT(1601));
 }
 
-TEST(what_is_not_held_cannot_be_extended) {
+TEST(a_call_on_a_lock_that_is_not_held_fails) {
     start();
     CHECK_OUTCOME(begin_quorum(HF_OP_CHECK, 0, AT(0)), "not_held");
     CHECK_OUTCOME(begin_quorum(HF_OP_RELEASE, 0, AT(0)), "not_held");
@@ -115,7 +115,7 @@ TEST(what_is_not_held_cannot_be_extended) {
 
 /* ---- release ---- */
 
-TEST(each_entry_is_released) {
+TEST(each_entry_is_released_on_every_server) {
     start();
     hold_by(5, AT(0));
     enter_again(5, AT(1));
@@ -139,7 +139,7 @@ TEST(each_entry_is_released) {
     finish(AT(6));
 }
 
-TEST(who_has_not_entered_again_has_nothing_to_release) {
+TEST(a_server_that_did_not_grant_the_re_entry_gets_no_release) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
@@ -159,7 +159,7 @@ TEST(who_has_not_entered_again_has_nothing_to_release) {
     finish(AT(4));
 }
 
-TEST(a_release_that_a_majority_does_not_confirm) {
+TEST(a_release_without_a_majority_is_lost_or_goes_on) {
     static const struct {
         const char *replies[COUNT + 1], *outcome, *says;
         uint64_t losses;
@@ -192,7 +192,7 @@ TEST(a_release_that_a_majority_does_not_confirm) {
     }
 }
 
-TEST(a_partial_release_that_a_majority_does_not_confirm) {
+TEST(a_partial_release_without_a_majority_is_a_loss) {
     const char *gone[] = {":-1\r\n", ":-1\r\n", ":-1\r\n", ":2\r\n", ":2\r\n", NULL};
     start();
     hold_by(5, AT(0));
@@ -212,7 +212,7 @@ TEST(a_partial_release_that_a_majority_does_not_confirm) {
     finish(AT(6));
 }
 
-TEST(a_lost_hold_of_another_handle) {
+TEST(a_call_on_another_handles_lost_hold_does_not_release_it) {
     start();
     hold_by(5, AT(0));
     hf_hold *lost = hold_of(&rig);
@@ -249,7 +249,7 @@ TEST(a_check_of_a_lost_hold_releases_nothing) {
     finish(AT(3));
 }
 
-/* ---- abandoned, given up ---- */
+/* ---- abandoned ---- */
 
 TEST(an_abandoned_entry_leaves_the_others) {
     start();
@@ -265,7 +265,7 @@ TEST(an_abandoned_entry_leaves_the_others) {
     finish(AT(4));
 }
 
-TEST(more_than_it_has_cannot_be_abandoned) {
+TEST(abandoning_too_many_entries_abandons_all) {
     start();
     hold_by(5, AT(0));
     hf_client_abandon(&rig.client, hold_of(&rig), 7, AT(2));
@@ -274,7 +274,7 @@ TEST(more_than_it_has_cannot_be_abandoned) {
     finish(AT(4));
 }
 
-TEST(what_is_abandoned_while_it_is_entered_goes_with_the_end_of_that) {
+TEST(an_entry_abandoned_during_a_re_entry_is_dropped_at_its_end) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
@@ -290,8 +290,8 @@ TEST(what_is_abandoned_while_it_is_entered_goes_with_the_end_of_that) {
     finish(AT(5));
 }
 
-/* The handles are gone while a release is under way, which is told that the hold is gone, too. */
-TEST(what_is_over_already_is_not_lost_by_a_release) {
+/* The hold is lost or abandoned during a release, whose replies say that it has ended, too. */
+TEST(a_release_reports_no_loss_of_an_abandoned_hold) {
     for (int lost = 0; lost <= 1; lost++) {
         start();
         hold_by(5, AT(0));
@@ -308,7 +308,7 @@ TEST(what_is_over_already_is_not_lost_by_a_release) {
     }
 }
 
-TEST(a_release_that_is_given_up_goes_on_in_the_background) {
+TEST(an_abandoned_release_goes_on_in_the_background) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
@@ -320,7 +320,7 @@ TEST(a_release_that_is_given_up_goes_on_in_the_background) {
     finish(AT(3));
 }
 
-TEST(a_partial_release_that_is_given_up_has_released_all_the_same) {
+TEST(an_abandoned_partial_release_still_counts) {
     start();
     hold_by(5, AT(0));
     enter_again(5, AT(1));
@@ -333,7 +333,7 @@ TEST(a_partial_release_that_is_given_up_has_released_all_the_same) {
     finish(AT(4));
 }
 
-TEST(a_check_that_is_given_up_leaves_the_hold_as_it_was) {
+TEST(an_abandoned_check_does_not_change_the_hold) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(2));
@@ -348,7 +348,7 @@ TEST(a_check_that_is_given_up_leaves_the_hold_as_it_was) {
 
 /* ---- one command of a hold at a time ---- */
 
-TEST(behind_a_check_a_release_waits) {
+TEST(a_release_waits_behind_a_check) {
     start();
     hold_by(5, AT(0));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
@@ -368,7 +368,7 @@ TEST(behind_a_check_a_release_waits) {
     finish(AT(4));
 }
 
-TEST(behind_a_check_a_release_that_is_given_up_has_released) {
+TEST(a_release_abandoned_behind_a_check_still_releases) {
     start();
     hold_by(5, AT(0));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
@@ -381,7 +381,7 @@ TEST(behind_a_check_a_release_that_is_given_up_has_released) {
     finish(AT(4));
 }
 
-TEST(behind_a_check_an_acquire_waits_in_time) {
+TEST(an_acquire_waits_behind_a_check_until_its_timeout) {
     start();
     hold_by(5, AT(0));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
@@ -405,7 +405,7 @@ TEST(behind_a_check_an_acquire_waits_in_time) {
 
 /* ---- about a key ---- */
 
-TEST(of_the_times_to_live_a_majority_has_at_least_this) {
+TEST(the_ttl_is_the_largest_that_a_majority_has) {
     static const struct {
         const char *replies[COUNT + 1];
         long long value;
@@ -433,7 +433,7 @@ TEST(of_the_times_to_live_a_majority_has_at_least_this) {
     "*6\r\n$" owner "\r\n:" holds "\r\n:1500\r\n:" token "\r\n:4\r\n:2\r\n"
 #define NOBODY "*6\r\n$0\r\n\r\n:0\r\n:-2\r\n:90\r\n:0\r\n:-1\r\n"
 
-TEST(an_owner_is_that_of_a_majority) {
+TEST(info_returns_the_owner_of_a_majority) {
     static const struct {
         const char *replies[COUNT + 1], *owner;
         uint64_t token;
@@ -490,7 +490,7 @@ TEST(an_owner_is_that_of_a_majority) {
     }
 }
 
-TEST(reading_waits_for_every_answer_that_comes_soon) {
+TEST(info_waits_for_every_reply_that_comes_soon) {
     start();
     hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
     answers(0, 3, NOBODY, AT(10));
@@ -501,7 +501,7 @@ TEST(reading_waits_for_every_answer_that_comes_soon) {
     finish(AT(1501));
 }
 
-TEST(reading_fails_without_a_majority) {
+TEST(info_fails_without_a_majority) {
     const char *const replies[] = {NOBODY,        NOBODY,        "-ERR no\r\n",
                                    "-ERR no\r\n", "-ERR no\r\n", NULL};
     start();
@@ -513,7 +513,7 @@ TEST(reading_fails_without_a_majority) {
     finish(AT(2));
 }
 
-TEST(what_a_majority_denies_or_cannot_do) {
+TEST(an_error_of_a_majority_is_the_result) {
     static const struct {
         const char *replies[COUNT + 1], *outcome;
     } cases[] = {
@@ -533,7 +533,7 @@ TEST(what_a_majority_denies_or_cannot_do) {
     }
 }
 
-TEST(a_lock_is_broken_by_force_everywhere) {
+TEST(force_frees_the_lock_on_every_server) {
     static const struct {
         const char *replies[COUNT + 1];
         int value;
@@ -557,7 +557,7 @@ TEST(a_lock_is_broken_by_force_everywhere) {
     }
 }
 
-TEST(force_without_a_hold_of_its_own) {
+TEST(force_works_without_a_hold_of_its_own) {
     start();
     hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
     answers(0, 5, ":1\r\n", AT(2));
@@ -567,7 +567,7 @@ TEST(force_without_a_hold_of_its_own) {
     finish(AT(3));
 }
 
-TEST(what_needs_one_server) {
+TEST(commands_and_batches_need_a_single_server) {
     static const hf_slice get[] = {{"GET", 3}, {"k", 1}};
     static const hf_names *batch[1];
     start();
@@ -603,7 +603,7 @@ static hf_op *begin_guard(hf_time now) {
     return op;
 }
 
-TEST(one_server_that_knows_the_record_decides) {
+TEST(one_server_with_the_record_decides) {
     start();
     hf_op *op = begin_guard(AT(0));
     answer(0, yes(7), AT(1));
@@ -619,7 +619,7 @@ TEST(one_server_that_knows_the_record_decides) {
     finish(AT(2001));
 }
 
-/* On a minority a lock may stand for a moment after its release. */
+/* On a minority a lock may exist for a moment after its release. */
 TEST(a_lock_of_another_kind_on_a_few_servers_decides_nothing) {
     static const char other_kind[] = "*1\r\n:-6\r\n";
     static const char *const outcomes[] = {"ok", "busy", "busy", "conflict"};
@@ -635,7 +635,7 @@ TEST(a_lock_of_another_kind_on_a_few_servers_decides_nothing) {
     }
 }
 
-TEST(one_server_that_knows_another_request_decides) {
+TEST(one_server_with_another_request_decides) {
     start();
     hf_op *op = begin_guard(AT(0));
     answer(0, "*1\r\n:4\r\n", AT(1));
@@ -648,7 +648,7 @@ TEST(one_server_that_knows_another_request_decides) {
 
 /* ---- acquires ---- */
 
-TEST(who_cannot_go_on_during_its_wait_does_not_wait_for_itself) {
+TEST(a_blocking_wait_for_an_owner_of_the_same_client_is_a_deadlock) {
     for (int blocking = 0; blocking < 2; blocking++) {
         start();
         hold_by(5, AT(0));
@@ -677,7 +677,7 @@ TEST(without_fencing_the_first_majority_is_enough) {
     finish(AT(2));
 }
 
-TEST(entered_again_it_keeps_what_is_longer) {
+TEST(a_shorter_re_entry_keeps_the_longer_lease) {
     start();
     hold_by(5, AT(0));
     hf_hold *hold = hold_of(&rig);
@@ -695,7 +695,7 @@ TEST(entered_again_it_keeps_what_is_longer) {
     finish(AT(3));
 }
 
-TEST(a_second_entry_without_a_majority_leaves_the_first) {
+TEST(a_re_entry_without_a_majority_does_not_change_the_hold) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
@@ -742,7 +742,7 @@ TEST(the_owners_approval_goes_to_every_member) {
     finish(AT(11001));
 }
 
-TEST(what_is_renewed_no_longer_is_so_at_no_member) {
+TEST(a_hold_that_is_no_longer_renewed_is_renewed_at_no_member) {
     start();
     hold_by(4, AT(0));
     hf_client_set_renewed(&rig.client, hold_of(&rig), false, AT(1));
@@ -777,7 +777,7 @@ TEST(a_member_counts_for_the_class_of_the_quorum) {
     finish(AT(10101));
 }
 
-TEST(it_is_quiet_when_every_member_is) {
+TEST(a_quorum_is_quiet_when_every_member_is) {
     for (int last = 0; last < COUNT; last++) {
         start();
         hold_by(5, AT(0));
@@ -794,7 +794,7 @@ TEST(it_is_quiet_when_every_member_is) {
     }
 }
 
-TEST(a_closed_one_waits_for_what_hangs_from_when_a_majority_is_quiet) {
+TEST(a_closed_quorum_waits_for_the_rest_once_a_majority_is_quiet) {
     start();
     hold_by(5, AT(0));
     hf_client_close(&rig.client, AT(10));
@@ -810,7 +810,7 @@ TEST(a_closed_one_waits_for_what_hangs_from_when_a_majority_is_quiet) {
 
 /* ---- why it is lost ---- */
 
-TEST(what_a_server_said_weighs_more_than_a_silence) {
+TEST(a_reason_given_by_a_server_outweighs_an_unreachable_one) {
     static const struct {
         hf_lost_reason reasons[MAJORITY], reason;
     } cases[] = {
@@ -850,11 +850,11 @@ TEST(a_shared_owner_holds_by_a_majority) {
     finish(AT(2));
 }
 
-TEST(clocks_of_the_servers_that_answered_stand_for_the_others) {
+TEST(the_clocks_of_servers_that_replied_stand_for_the_others) {
     char text[96];
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    for (int i = 1; i <= MAJORITY; i++) { /* 100 s behind ours; the first is not heard */
+    for (int i = 1; i <= MAJORITY; i++) { /* 100 s behind ours; the first one's is not known */
         snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
                  (unsigned long long)(AT(0) / 1000 - 100000000));
         answer(i, text, AT(0));
@@ -880,7 +880,7 @@ TEST(a_token_is_never_negative) {
     finish(AT(1));
 }
 
-TEST(who_has_not_answered_yet_is_not_asked_again) {
+TEST(a_server_that_has_not_replied_yet_is_not_asked_again) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = HF_SECOND;
@@ -923,7 +923,7 @@ TEST(without_a_guard_no_server_is_marked) {
 
 /* ---- what ends a round ---- */
 
-TEST(yeses_that_end_while_their_token_is_written_back_make_no_hold) {
+TEST(votes_that_expire_during_the_write_back_make_no_hold) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(50), AT(1));
@@ -938,7 +938,7 @@ TEST(yeses_that_end_while_their_token_is_written_back_make_no_hold) {
     finish(AT(4));
 }
 
-TEST(a_token_that_a_bare_majority_knows_is_not_written_back) {
+TEST(a_token_that_a_bare_majority_has_is_not_written_back) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     hush();
@@ -951,7 +951,7 @@ TEST(a_token_that_a_bare_majority_knows_is_not_written_back) {
     finish(AT(2));
 }
 
-TEST(a_wait_that_asked_nobody_tells_of_no_server) {
+TEST(a_wait_that_asked_no_server_names_none) {
     start();
     hold_by(5, AT(0));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
@@ -966,7 +966,7 @@ TEST(a_wait_that_asked_nobody_tells_of_no_server) {
     finish(AT(4));
 }
 
-TEST(what_a_late_yes_would_leave_goes_out_with_the_release) {
+TEST(the_release_also_sends_the_leaves_for_late_replies) {
     start();
     hold_by(3, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
@@ -975,7 +975,7 @@ TEST(what_a_late_yes_would_leave_goes_out_with_the_release) {
     finish(AT(11));
 }
 
-TEST(a_hold_is_looked_at_again_where_a_server_lacks_it_and_it_is_renewed) {
+TEST(a_renewed_hold_that_a_server_lacks_is_checked_again_soon) {
     static const struct {
         int servers;
         bool renewed, again;
@@ -996,7 +996,7 @@ TEST(a_hold_is_looked_at_again_where_a_server_lacks_it_and_it_is_renewed) {
     }
 }
 
-TEST(a_command_to_one_of_the_servers) {
+TEST(a_command_may_go_to_one_of_the_servers) {
     static const hf_slice get[] = {{"GET", 3}, {"k", 1}};
     for (unsigned node = 1; node <= COUNT + 2; node++) {
         unsigned asked = (node - 1) % COUNT;
@@ -1039,7 +1039,7 @@ TEST(a_long_record_goes_to_every_server_that_has_the_lock) {
     finish(AT(4));
 }
 
-TEST(who_waits_for_a_quorum_is_told) {
+TEST(a_client_that_waits_for_a_quorum_is_published) {
     start();
     hf_client_introduce(&rig.client, "host 7 name");
     begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
@@ -1057,7 +1057,7 @@ TEST(who_waits_for_a_quorum_is_told) {
     finish(AT(400));
 }
 
-TEST(a_hold_is_lost_at_its_end_although_it_was_looked_at_before) {
+TEST(a_hold_is_lost_at_its_end_although_it_was_checked_before) {
     start();
     hold_by(3, AT(0));
     answers(3, 5, busy(20000, 0, 0), AT(1));
@@ -1077,7 +1077,7 @@ TEST(a_hold_is_lost_at_its_end_although_it_was_looked_at_before) {
     finish(end + 2);
 }
 
-TEST(a_server_that_was_not_there_before_gets_a_copy_of_the_owner) {
+TEST(a_server_without_the_hold_gets_a_copy_of_the_owner) {
     char copy[64];
     start();
     hold_by(3, AT(0));
@@ -1089,7 +1089,7 @@ TEST(a_server_that_was_not_there_before_gets_a_copy_of_the_owner) {
     finish(AT(11));
 }
 
-TEST(a_second_entry_keeps_other_calls_waiting) {
+TEST(a_re_entry_blocks_other_calls) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
@@ -1102,7 +1102,7 @@ TEST(a_second_entry_keeps_other_calls_waiting) {
     finish(AT(3));
 }
 
-TEST(a_token_has_the_time_of_a_command_to_be_written_back) {
+TEST(the_write_back_of_a_token_has_the_usual_timeout) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(50), AT(1));
@@ -1125,7 +1125,7 @@ TEST(the_first_server_may_have_the_copy_of_an_owner) {
     finish(AT(2));
 }
 
-TEST(a_record_without_a_majority_promises_nothing_more) {
+TEST(a_record_without_a_majority_is_not_sent_again) {
     start();
     hf_op *op = begin_guard(AT(0));
     answers(0, COUNT, yes(7), AT(1));
@@ -1147,7 +1147,7 @@ TEST(a_record_without_a_majority_promises_nothing_more) {
     finish(AT(1000));
 }
 
-TEST(after_a_record_the_other_servers_keep_what_they_are_asked) {
+TEST(after_a_record_the_other_member_holds_stay) {
     start();
     hf_op *op = begin_guard(AT(0));
     answers(0, COUNT, yes(7), AT(1));
@@ -1182,7 +1182,7 @@ TEST(a_slow_majority_gives_the_others_ten_times_as_long) {
     }
 }
 
-TEST(servers_that_all_refused_a_moment_ago_are_tried_at_once) {
+TEST(servers_are_tried_at_once_if_all_just_refused) {
     start();
     for (int i = 0; i < COUNT; i++) rig.down[i] = "refused";
     hf_op *op = begin_quorum(HF_OP_TTL, 0, AT(0));
@@ -1195,7 +1195,7 @@ TEST(servers_that_all_refused_a_moment_ago_are_tried_at_once) {
     finish(AT(51));
 }
 
-TEST(what_other_processes_of_the_owner_hold_is_not_abandoned) {
+TEST(holds_of_the_owners_other_processes_are_not_abandoned) {
     start();
     hold_by(5, AT(0));
     enter_again(5, AT(1));
@@ -1210,7 +1210,7 @@ TEST(what_other_processes_of_the_owner_hold_is_not_abandoned) {
     finish(AT(3));
 }
 
-TEST(only_what_is_held_and_renewed_is_repaired) {
+TEST(only_held_and_renewed_holds_are_repaired) {
     static const struct {
         bool renewed, lost;
     } cases[] = {{true, false}, {false, false}, {true, true}};
@@ -1230,7 +1230,7 @@ TEST(only_what_is_held_and_renewed_is_repaired) {
     }
 }
 
-TEST(a_failure_tells_of_one_server_that_is_not_heard_yet) {
+TEST(a_failure_mentions_one_missing_reply) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(7), AT(1));
@@ -1239,7 +1239,7 @@ TEST(a_failure_tells_of_one_server_that_is_not_heard_yet) {
     finish(AT(2));
 }
 
-TEST(behind_a_second_entry_that_waits_others_wait_in_time) {
+TEST(calls_behind_a_waiting_re_entry_time_out) {
     start();
     hold_by(5, AT(0));
     hf_op *entry = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(1));
@@ -1258,7 +1258,7 @@ TEST(behind_a_second_entry_that_waits_others_wait_in_time) {
 }
 
 /* It is too late for the vote, but not for what it has taken. */
-TEST(a_yes_that_comes_while_the_token_is_written_back_is_left) {
+TEST(a_grant_received_during_the_write_back_is_cleaned_up) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < 2; i++) answer(i, yes(50 + (unsigned)i), AT(1));
@@ -1300,7 +1300,7 @@ TEST(the_owner_of_a_hold_is_that_of_its_members) {
     }
 }
 
-TEST(force_leaves_a_hold_alone_that_is_not_held) {
+TEST(force_does_not_lose_a_hold_that_is_lost_already) {
     start();
     hf_op *acquire = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     hush();
@@ -1316,7 +1316,7 @@ TEST(force_leaves_a_hold_alone_that_is_not_held) {
     finish(AT(601));
 }
 
-TEST(a_caller_of_one_letter_is_one) {
+TEST(a_caller_may_have_one_letter) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.caller = hf_slice_of("x");
@@ -1330,7 +1330,7 @@ TEST(a_caller_of_one_letter_is_one) {
     finish(AT(2));
 }
 
-TEST(interrupted_while_it_asks_a_majority_still_has_a_moment) {
+TEST(an_interrupted_attempt_may_still_get_a_majority_for_250_ms) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 9 * HF_SECOND, AT(0));
     answers(0, 2, yes(7), AT(1));
@@ -1352,7 +1352,7 @@ TEST(interrupted_while_it_asks_a_majority_still_has_a_moment) {
     finish(AT(1000));
 }
 
-TEST(entered_again_it_is_renewed_if_either_entry_is) {
+TEST(a_re_entered_hold_is_renewed_if_either_entry_is) {
     for (int i = 0; i < 4; i++) {
         start();
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -1372,7 +1372,7 @@ TEST(entered_again_it_is_renewed_if_either_entry_is) {
     }
 }
 
-TEST(what_is_abandoned_awaits_no_late_reply) {
+TEST(an_abandoned_hold_awaits_no_late_reply) {
     start();
     hold_by(3, AT(0));
     CHECK(rig.client.quorum->late_replies);
@@ -1382,14 +1382,14 @@ TEST(what_is_abandoned_awaits_no_late_reply) {
     finish(AT(2));
 }
 
-TEST(an_acquire_that_is_given_up_leaves_no_hold) {
+TEST(an_abandoned_acquire_leaves_no_hold) {
     start();
     hf_op_end(begin_quorum(HF_OP_ACQUIRE, 0, AT(0)), AT(1));
     CHECK_EQ_INT(rig.client.holds.count, 0);
     finish(AT(2));
 }
 
-TEST(a_second_entry_of_what_was_lost_meanwhile_leaves_that_to_its_handle) {
+TEST(a_re_entry_of_a_hold_lost_meanwhile_reports_the_loss) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
@@ -1405,8 +1405,8 @@ TEST(a_second_entry_of_what_was_lost_meanwhile_leaves_that_to_its_handle) {
     finish(AT(3));
 }
 
-/* The members know it, and nobody has looked at the whole since. */
-TEST(a_second_entry_that_fails_tells_of_the_loss) {
+/* The members know it, and the quorum has not checked them since. */
+TEST(a_failed_re_entry_reports_a_loss_not_noticed_yet) {
     start();
     hold_by(5, AT(0));
     hf_hold *hold = hold_of(&rig);
@@ -1436,7 +1436,7 @@ TEST(a_failure_of_servers_with_long_names_fits) {
     finish(AT(601));
 }
 
-TEST(what_is_abandoned_is_told_as_released) {
+TEST(an_abandoned_hold_is_observed_as_released) {
     start();
     hf_observe_class(&rig.client, "");
     rig.client.observer.wanted = true;
@@ -1447,7 +1447,7 @@ TEST(what_is_abandoned_is_told_as_released) {
     finish(AT(8));
 }
 
-TEST(it_wakes_when_a_member_or_its_operation_does) {
+TEST(a_quorum_wakes_when_a_member_or_its_operation_does) {
     for (int first = 0; first < COUNT; first++) {
         start();
         begin_quorum(HF_OP_TTL, 0, AT(0));
@@ -1458,7 +1458,7 @@ TEST(it_wakes_when_a_member_or_its_operation_does) {
     }
 }
 
-TEST(what_is_gone_when_its_turn_comes_is_not_held) {
+TEST(a_call_behind_a_re_entry_finds_an_abandoned_hold_not_held) {
     start();
     hold_by(5, AT(0));
     hf_hold *hold = hold_of(&rig);
@@ -1477,7 +1477,7 @@ TEST(what_is_gone_when_its_turn_comes_is_not_held) {
     finish(AT(4));
 }
 
-TEST(what_a_server_refused_to_release_is_left_when_the_release_is_given_up) {
+TEST(a_refused_member_release_is_cleaned_up_when_the_release_is_abandoned) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
@@ -1489,7 +1489,7 @@ TEST(what_a_server_refused_to_release_is_left_when_the_release_is_given_up) {
 }
 
 /* A late reply may outlive what its caller has passed. */
-TEST(the_members_operations_have_texts_of_their_own) {
+TEST(the_members_operations_copy_their_texts) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_guard;
@@ -1507,7 +1507,7 @@ TEST(the_members_operations_have_texts_of_their_own) {
     finish(AT(1));
 }
 
-TEST(a_token_that_could_not_be_written_back_waits_for_who_has_not_answered) {
+TEST(a_failed_write_back_waits_for_the_missing_replies) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(50), AT(1));
@@ -1521,7 +1521,7 @@ TEST(a_token_that_could_not_be_written_back_waits_for_who_has_not_answered) {
     finish(AT(4));
 }
 
-TEST(force_ends_a_hold_before_its_members_are_looked_at) {
+TEST(force_ends_a_hold_before_its_members_are_checked) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
@@ -1534,7 +1534,7 @@ TEST(force_ends_a_hold_before_its_members_are_looked_at) {
     finish(AT(3));
 }
 
-TEST(a_ping_is_answered_by_a_majority) {
+TEST(a_ping_succeeds_with_a_majority) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_PING);
     hf_op *op = begin_round(&spec, AT(0));

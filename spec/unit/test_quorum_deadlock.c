@@ -52,7 +52,7 @@ static void all_reply(const char *text) {
 
 /* ---- a majority ---- */
 
-TEST(it_checks_in_the_pause_between_two_attempts) {
+TEST(a_search_starts_in_the_pause_between_two_attempts) {
     hf_op *op = pause_for_k();
     CHECK_EQ_U64(hf_op_deadline(op), AT(2));
     tick(AT(2) - 1);
@@ -63,7 +63,7 @@ TEST(it_checks_in_the_pause_between_two_attempts) {
     finish(AT(3));
 }
 
-TEST(it_asks_every_server_and_follows_what_a_majority_says) {
+TEST(a_search_asks_every_server_and_follows_a_majority) {
     hf_op *op = wait_for_k();
     all_reply(INFO_OF("k", OWN));
     answers(0, 2, owner_is("else"), AT(2));
@@ -88,7 +88,7 @@ TEST(it_asks_every_server_and_follows_what_a_majority_says) {
     finish(AT(3));
 }
 
-TEST(without_a_majority_for_an_owner_or_a_wait_there_is_no_circle) {
+TEST(without_a_majority_for_an_owner_or_a_wait_there_is_no_cycle) {
     for (int wait = 0; wait < 2; wait++) {
         hf_op *op = wait_for_k();
         hush();
@@ -115,7 +115,7 @@ TEST(half_of_the_servers_are_no_majority) {
     server_count = COUNT;
 }
 
-TEST(owners_that_differ_in_the_first_letter_are_others) {
+TEST(owners_that_differ_in_the_first_letter_are_not_the_same) {
     static const char *const owners[] = {"you", "xou", "zou", "vou", "wou"};
     hf_op *op = wait_for_k();
     for (int i = 0; i < COUNT; i++) answer(i, owner_is(owners[i]), AT(2));
@@ -125,7 +125,7 @@ TEST(owners_that_differ_in_the_first_letter_are_others) {
 }
 
 /* It has sent the program's text to that server, which sends a command next. */
-TEST(a_server_that_knows_no_program_and_refuses_its_text_is_asked_on) {
+TEST(a_server_that_refuses_the_programs_text_is_still_asked) {
     hf_op *op = wait_for_k();
     hush();
     answer(0, "-NOSCRIPT no\r\n", AT(2));
@@ -159,7 +159,7 @@ static bool ends_in(const int other[COUNT], const int own[COUNT]) {
     return ends;
 }
 
-TEST(the_middle_time_of_the_servers_tells_the_youngest) {
+TEST(the_median_time_of_the_servers_decides_which_wait_is_youngest) {
     static const struct {
         int other[COUNT], own[COUNT];
         bool ends;
@@ -197,7 +197,7 @@ TEST(a_server_that_hangs_delays_a_step_by_250_ms_at_most) {
     }
 }
 
-TEST(half_of_the_servers_hurry_nobody) {
+TEST(half_of_the_servers_do_not_shorten_a_step) {
     server_count = 4;
     hf_op *op = wait_for_k();
     hush();
@@ -211,7 +211,7 @@ TEST(half_of_the_servers_hurry_nobody) {
     server_count = COUNT;
 }
 
-TEST(a_step_cuts_no_answer_of_the_next_one_short) {
+TEST(a_steps_timeout_does_not_cut_off_the_next_step) {
     hf_op *op = wait_for_k();
     answers(0, COUNT, owner_is("you"), AT(2));
     hush();
@@ -223,7 +223,7 @@ TEST(a_step_cuts_no_answer_of_the_next_one_short) {
     finish(AT(261));
 }
 
-TEST(servers_that_say_nothing_end_the_check_after_a_second) {
+TEST(silent_servers_end_the_search_after_a_second) {
     hf_op *op = wait_for_k();
     answers(0, 2, owner_is("you"), AT(2));
     for (int i = 0; i < COUNT; i++) hf_session_tick(link_at(i, CALLS), AT(1001));
@@ -237,7 +237,7 @@ TEST(servers_that_say_nothing_end_the_check_after_a_second) {
 
 /* ---- beside an attempt ---- */
 
-/* A circle is found while the next attempt is under way. */
+/* A cycle is found while the next attempt is in flight. */
 static hf_op *asks_in_a_circle(hf_time now) {
     hf_op *op = wait_for_k();
     answers(0, COUNT, owner_is("me"), AT(2));
@@ -247,7 +247,7 @@ static hf_op *asks_in_a_circle(hf_time now) {
     return op;
 }
 
-TEST(an_attempt_that_is_under_way_may_still_get_the_lock) {
+TEST(an_attempt_in_flight_may_still_get_the_lock) {
     hf_op *op = asks_in_a_circle(AT(300));
     CHECK(op->round->state == HF_ROUND_ASKING && op->deadlock.circle && !op->deadlock.walk &&
           !op->done);
@@ -257,7 +257,7 @@ TEST(an_attempt_that_is_under_way_may_still_get_the_lock) {
     finish(AT(301));
 }
 
-TEST(an_attempt_that_fails_is_the_last_one_in_a_circle) {
+TEST(a_failed_attempt_in_a_cycle_is_the_last_one) {
     hf_op *op = asks_in_a_circle(AT(300));
     CHECK(op->round->state == HF_ROUND_ASKING && op->deadlock.circle && !op->deadlock.walk &&
           !op->done);
@@ -268,7 +268,7 @@ TEST(an_attempt_that_fails_is_the_last_one_in_a_circle) {
     finish(AT(301));
 }
 
-TEST(a_check_outlives_its_acquire) {
+TEST(a_search_ends_harmlessly_after_its_acquire) {
     hf_op *op = wait_for_k();
     hf_op_end(op, AT(2));
     hush();
@@ -279,7 +279,7 @@ TEST(a_check_outlives_its_acquire) {
 
 /* ---- memory ---- */
 
-TEST(without_memory_the_acquire_waits_on) {
+TEST(without_memory_the_acquire_keeps_waiting) {
     bool failed = true;
     for (unsigned long nth = 1; failed && nth < 400; nth++) {
         hf_op *op = wait_for_k();

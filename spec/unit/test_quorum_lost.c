@@ -24,7 +24,7 @@ static int answer_renewals(int from, hf_time now) {
     return renewals;
 }
 
-TEST(it_is_noticed_though_another_hold_lacks_a_server) {
+TEST(a_loss_is_noticed_although_another_hold_lacks_a_server) {
     hf_names second = {0};
     start();
     CHECK(hf_names_make(&second, hf_slice_of("k2")));
@@ -35,7 +35,7 @@ TEST(it_is_noticed_though_another_hold_lacks_a_server) {
     hf_op *op = begin_round(&spec, AT(5000));
     answers(0, COUNT, yes(78), AT(5000));
     hf_op_end(op, AT(5000));
-    for (hf_time t = 5100; t < 16000; t += 100) { /* both are renewed and looked at once */
+    for (hf_time t = 5100; t < 16000; t += 100) { /* both are renewed and checked once */
         tick(AT(t));
         answer_renewals(0, AT(t));
     }
@@ -62,7 +62,7 @@ static bool is_asked(int i) {
 #define FULL "-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 
 /* Five servers had it; the first one has deleted it and is asked for it again at about 40 s, the
- * next two have said nothing since 11 s, so a majority ends at about 40.8 s. → when it is asked
+ * next two have been silent since 11 s, so a majority ends at about 40.8 s. → when it is asked
  */
 static hf_time near_the_end(void) {
     start();
@@ -82,16 +82,16 @@ static hf_time near_the_end(void) {
     return asked_at;
 }
 
-TEST(a_server_that_says_yes_after_the_majority_has_ended_does_not_bring_it_back) {
+TEST(a_grant_after_the_majority_has_expired_does_not_revive_the_hold) {
     CHECK(near_the_end() > 39000);
     CHECK_EQ_INT(held("k")->state, HF_HOLD_HELD);
-    feed(link_at(0, CALLS), yes(90), AT(41500)); /* before anybody has looked at the clock */
+    feed(link_at(0, CALLS), yes(90), AT(41500)); /* before the client has noticed that it ended */
     tick(AT(41500));
     CHECK_EQ_INT(held("k")->state, HF_HOLD_LOST);
     finish(AT(41501));
 }
 
-TEST(nor_does_a_reentry) {
+TEST(a_re_entry_after_the_majority_has_expired_does_not_revive_the_hold) {
     near_the_end();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     hf_op *op = begin_round(&spec, AT(40600));
@@ -147,7 +147,7 @@ TEST(a_server_that_had_another_owner_at_the_acquire_is_asked_again_soon) {
     finish(AT(2100));
 }
 
-TEST(so_is_one_that_says_so_late_and_less_and_less_often) {
+TEST(a_server_with_another_owner_is_asked_again_less_and_less_often) {
     start();
     hold_by(4, AT(0));
     answer(4, BUSY, AT(1));
@@ -160,7 +160,7 @@ TEST(so_is_one_that_says_so_late_and_less_and_less_often) {
     finish(AT(12600));
 }
 
-TEST(of_a_very_long_lease_it_is_asked_again_within_the_hour) {
+TEST(a_server_is_asked_again_within_an_hour_even_with_a_very_long_lease) {
     start();
     hold_by(5, AT(0));
     hf_hold *hold = hold_of(&rig);
@@ -174,7 +174,7 @@ TEST(of_a_very_long_lease_it_is_asked_again_within_the_hour) {
     finish(AT(2));
 }
 
-TEST(a_hold_that_is_not_renewed_does_not_ask_again) {
+TEST(a_hold_that_is_not_renewed_is_not_repaired) {
     start();
     hold_beside_another(false);
     CHECK_EQ_INT(refuse_until(0, 2, 9000), 0);
@@ -189,7 +189,7 @@ static int count_asked(int i) {
     return asked;
 }
 
-/* Each is held, and the last server has said nothing to it but that it is full. */
+/* Each is held, and the last server has only replied that it is full. */
 static void hold_many(hf_names names[HOLDS]) {
     for (int k = 0; k < HOLDS; k++) {
         char key[16];
@@ -213,7 +213,7 @@ static const char *all_renewed(int count) {
     return text;
 }
 
-/* Says yes to what the server is asked for over this link. */
+/* Replies yes to what the server is asked for over this link. */
 static void answer_all(hf_session *link, hf_time now) {
     static char text[SENT_SIZE];
     int count;
@@ -256,7 +256,7 @@ TEST(many_holds_are_repaired_some_at_a_time) {
     for (int k = 0; k < HOLDS; k++) hf_names_free(&names[k]);
 }
 
-TEST(what_is_not_repaired_yet_is_looked_at_a_millisecond_later_or_more) {
+TEST(a_hold_not_repaired_yet_is_checked_at_least_a_millisecond_later) {
     static hf_names names[HOLDS];
     start();
     hold_many(names);
@@ -269,7 +269,7 @@ TEST(what_is_not_repaired_yet_is_looked_at_a_millisecond_later_or_more) {
     for (int k = 0; k < HOLDS; k++) hf_names_free(&names[k]);
 }
 
-TEST(a_release_that_has_waited_for_it_leaves_a_newer_one) {
+TEST(a_release_that_waited_for_a_lost_hold_does_not_release_a_newer_one) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.shared = true;
@@ -298,7 +298,7 @@ TEST(a_release_that_has_waited_for_it_leaves_a_newer_one) {
     finish(AT(6000));
 }
 
-TEST(what_it_has_on_the_other_servers_ends) {
+TEST(the_other_member_holds_of_a_lost_hold_expire) {
     start();
     hold_by(COUNT, AT(0));
     lose_on(held("k"), 3);
@@ -314,7 +314,7 @@ TEST(what_it_has_on_the_other_servers_ends) {
     finish(AT(60001));
 }
 
-TEST(a_release_of_one_entry_that_finds_it_lost_leaves_nothing) {
+TEST(a_partial_release_that_finds_a_loss_leaves_no_member_hold) {
     start();
     hold_by(COUNT, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -356,8 +356,8 @@ static void hold_for(hf_time max_hold, int yeses) {
     hush();
 }
 
-/* One server that is down says nothing about why it ends. */
-TEST(it_ends_with_max_hold) {
+/* One server that is down does not change the reason. */
+TEST(a_hold_ends_with_max_hold) {
     start();
     hold_for(40 * HF_SECOND, COUNT - 1);
     hf_hold *hold = held("k");
@@ -370,7 +370,7 @@ TEST(it_ends_with_max_hold) {
     finish(AT(40001));
 }
 
-TEST(a_server_that_gets_it_later_has_it_for_no_longer) {
+TEST(a_member_hold_acquired_later_also_ends_with_max_hold) {
     start();
     hold_for(40 * HF_SECOND, MAJORITY);
     hf_hold *hold = held("k");
@@ -388,7 +388,7 @@ TEST(a_server_that_gets_it_later_has_it_for_no_longer) {
     finish(AT(40001));
 }
 
-TEST(before_its_max_hold_a_server_says_why_it_is_lost) {
+TEST(a_loss_before_max_hold_keeps_the_servers_reason) {
     start();
     hold_for(5 * HF_SECOND, COUNT);
     hf_hold *hold = held("k");
