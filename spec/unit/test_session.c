@@ -91,7 +91,7 @@ static void finish(void) {
 
 /* ---- opening and the log-in ---- */
 
-TEST(a_session_without_work_wants_nothing) {
+TEST(a_session_without_work_opens_no_connection) {
     start();
     CHECK_WANTS(NOTHING, AT(0));
     CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
@@ -101,7 +101,7 @@ TEST(a_session_without_work_wants_nothing) {
     finish();
 }
 
-TEST(without_login_it_is_ready_at_once) {
+TEST(a_session_without_a_login_is_ready_at_once) {
     struct call one;
     start();
     submit(&one, "A", 3000, AT(0));
@@ -120,7 +120,7 @@ TEST(without_login_it_is_ready_at_once) {
     finish();
 }
 
-TEST(login_says_who_and_where) {
+TEST(a_login_sends_user_password_db_and_name) {
     struct call one;
     start();
     strcpy(config.server.user, "me");
@@ -157,7 +157,7 @@ TEST(a_user_with_an_empty_password_logs_in) {
     finish();
 }
 
-TEST(a_password_without_a_user) {
+TEST(a_password_without_a_user_is_sent_alone) {
     start();
     strcpy(config.server.password, "secret");
     session.wanted = true;
@@ -185,7 +185,7 @@ static const char *login_outcome(const char *replies) {
     return one.outcome;
 }
 
-TEST(a_refused_login) {
+TEST(a_refused_login_fails_with_the_code_of_its_error) {
     CHECK_STR(login_outcome("-WRONGPASS invalid username-password pair\r\n"),
               "denied: WRONGPASS invalid username-password pair");
     CHECK_STR(login_outcome("-ERR something new about passwords\r\n"),
@@ -202,14 +202,14 @@ TEST(a_refused_login) {
               "unreachable: LOADING Redis is loading");
 }
 
-TEST(a_refused_name_is_only_a_missing_name) {
+TEST(a_refused_client_name_does_not_fail_the_login) {
     CHECK_STR(login_outcome("+OK\r\n+OK\r\n-ERR unknown command 'CLIENT'\r\n"), "ready");
     CHECK_STR(login_outcome(
                   "+OK\r\n+OK\r\n-NOPERM this user has no permissions to run 'client|setname'\r\n"),
               "ready");
 }
 
-/* The outcome of a command sent to a server that says this of itself. */
+/* The outcome of a command sent to a server whose INFO is this. */
 static const char *outcome_at(const char *info) {
     static struct call one;
     char text[128];
@@ -238,7 +238,7 @@ TEST(a_server_that_is_too_old_is_refused) {
     CHECK_STR(outcome_at(""), "OK");
 }
 
-TEST(a_name_refused_for_want_of_a_password) {
+TEST(a_missing_password_is_reported_when_the_name_is_refused) {
     struct call one;
     start();
     strcpy(config.name, "n");
@@ -252,7 +252,7 @@ TEST(a_name_refused_for_want_of_a_password) {
     finish();
 }
 
-TEST(a_login_without_an_answer) {
+TEST(a_login_without_a_reply_times_out) {
     struct call one;
     start();
     strcpy(config.name, "n");
@@ -268,7 +268,7 @@ TEST(a_login_without_an_answer) {
     finish();
 }
 
-TEST(a_connection_that_is_not_made) {
+TEST(a_connection_attempt_times_out) {
     struct call one;
     start();
     submit(&one, "A", 60000, AT(0));
@@ -283,7 +283,7 @@ TEST(a_connection_that_is_not_made) {
 
 /* ---- refusals and back-off ---- */
 
-TEST(a_refused_connection_fails_at_once_but_not_the_patient) {
+TEST(a_refused_connection_fails_all_requests_that_do_not_wait) {
     struct call one, two, three;
     start();
     submit(&one, "A", 3000, AT(0));
@@ -308,7 +308,7 @@ static const char CLOSED[] = "unreachable: the server closed the connection";
 static const char CLOSED_AT_LOGIN[] =
     "unreachable: the server closed the connection during login; if it expects TLS, use rediss://";
 
-/* What a call hears of a server that closes the connection, after it has said `word`. */
+/* The outcome of a call to a server that closes the connection after it has sent `word`. */
 static const char *outcome_of_hang_up(const char *word) {
     static struct call one;
     strcpy(config.name, "n");
@@ -321,7 +321,7 @@ static const char *outcome_of_hang_up(const char *word) {
     return one.outcome;
 }
 
-TEST(a_server_that_hangs_up_without_a_word_may_expect_tls) {
+TEST(a_silent_hang_up_at_login_hints_at_tls) {
     start();
     CHECK_STR(outcome_of_hang_up(""), CLOSED_AT_LOGIN);
     CHECK_STR(outcome_of_hang_up("+"), CLOSED);
@@ -395,7 +395,7 @@ TEST(a_call_does_not_wait_for_the_back_off) {
     finish();
 }
 
-TEST(after_a_good_connection_the_next_is_made_at_once) {
+TEST(the_connection_after_a_good_one_is_opened_at_once) {
     struct call one;
     start();
     session.wanted = true;
@@ -414,8 +414,8 @@ TEST(after_a_good_connection_the_next_is_made_at_once) {
     finish();
 }
 
-/* As a proxy does whose server is gone. */
-TEST(a_peer_that_accepts_and_closes_without_a_word_is_not_hammered) {
+/* As a proxy does whose server is down. */
+TEST(a_peer_that_closes_every_connection_silently_is_not_hammered) {
     struct call one;
     int opens = 0;
     start();
@@ -466,7 +466,7 @@ TEST(a_peer_that_ends_each_connection_is_not_hammered) {
 
 /* ---- commands and replies ---- */
 
-TEST(commands_go_out_together_and_replies_come_in_order) {
+TEST(commands_are_sent_together_and_replies_matched_in_order) {
     struct call calls[50];
     char text[16];
     start();
@@ -490,7 +490,7 @@ TEST(commands_go_out_together_and_replies_come_in_order) {
     finish();
 }
 
-TEST(a_reply_may_come_in_any_pieces) {
+TEST(a_reply_may_be_received_in_any_pieces) {
     static const char bytes[] = "*2\r\n:1\r\n$2\r\nab\r\n-ERR no\r\n:3\r\n";
     for (size_t cut = 1; cut < sizeof bytes - 1; cut++) {
         struct call one, two, three;
@@ -507,7 +507,7 @@ TEST(a_reply_may_come_in_any_pieces) {
     }
 }
 
-TEST(output_is_written_in_any_pieces) {
+TEST(output_may_be_written_in_any_pieces) {
     struct call one;
     char got[64];
     size_t size = 0;
@@ -521,7 +521,7 @@ TEST(output_is_written_in_any_pieces) {
     finish();
 }
 
-TEST(a_dropped_request_has_its_reply_ignored) {
+TEST(the_reply_to_a_dropped_request_is_ignored) {
     struct call one, two, three;
     start_open();
     submit(&one, "A", 3000, AT(0));
@@ -549,7 +549,7 @@ TEST(a_request_dropped_in_the_queue_is_never_sent) {
     finish();
 }
 
-TEST(what_a_done_submits_goes_out_after_the_rest) {
+TEST(a_request_submitted_by_a_callback_is_sent_after_the_rest) {
     struct call one, two, three;
     start_open();
     submit(&one, "A", 3000, AT(0));
@@ -624,7 +624,7 @@ TEST(a_reply_to_no_command_ends_the_connection) {
     finish();
 }
 
-TEST(nothing_is_read_after_the_end) {
+TEST(nothing_is_read_after_a_protocol_error) {
     struct call one, two;
     start_open();
     submit(&one, "A", 3000, AT(0));
@@ -642,7 +642,7 @@ TEST(nothing_is_read_after_the_end) {
 
 /* ---- lost connections ---- */
 
-TEST(what_was_sent_is_sent_again_in_order) {
+TEST(sent_requests_are_sent_again_in_order) {
     struct call one, two, three;
     start_open();
     submit(&one, "A", 60000, AT(0));
@@ -664,7 +664,7 @@ TEST(what_was_sent_is_sent_again_in_order) {
     finish();
 }
 
-TEST(what_was_sent_goes_before_what_waits_for_the_next_connection) {
+TEST(sent_requests_go_before_those_that_wait_for_the_next_connection) {
     struct call one, two, three;
     start_open();
     submit(&one, "A", 60000, AT(0));
@@ -681,7 +681,7 @@ TEST(what_was_sent_goes_before_what_waits_for_the_next_connection) {
     finish();
 }
 
-TEST(of_unknown_outcome_it_is_not_failed_by_a_refusal) {
+TEST(a_request_in_doubt_is_not_failed_by_a_refused_connection) {
     struct call one, two;
     start_open();
     submit(&one, "A", 3000, AT(0));
@@ -696,7 +696,7 @@ TEST(of_unknown_outcome_it_is_not_failed_by_a_refusal) {
     finish();
 }
 
-TEST(a_password_that_became_wrong_is_told_at_once) {
+TEST(a_password_that_became_wrong_is_reported_at_once) {
     struct call one;
     start();
     strcpy(config.server.password, "secret");
@@ -738,7 +738,7 @@ TEST(half_a_reply_is_not_finished_on_the_next_connection) {
 
 /* ---- silence ---- */
 
-TEST(a_silent_server_is_given_up) {
+TEST(the_connection_to_a_silent_server_is_closed) {
     struct call one;
     start_open();
     submit(&one, "A", 60000, AT(100));
@@ -754,7 +754,7 @@ TEST(a_silent_server_is_given_up) {
     finish();
 }
 
-TEST(a_server_that_speaks_is_not_silent) {
+TEST(a_server_that_sends_replies_is_not_silent) {
     struct call one, two;
     start_open();
     submit(&one, "A", 60000, AT(0));
@@ -768,9 +768,9 @@ TEST(a_server_that_speaks_is_not_silent) {
     finish();
 }
 
-/* A path that swallows everything must be noticed even when no call is as patient as the session.
- */
-TEST(a_silent_server_is_given_up_although_its_callers_gave_up_first) {
+/* A path that swallows everything must be noticed even when each call's deadline is shorter than
+ * the session's timeout. */
+TEST(the_connection_to_a_silent_server_is_closed_despite_shorter_deadlines) {
     struct call calls[40];
     start_open();
     submit(&calls[0], "A", 60000, AT(0));
@@ -784,11 +784,11 @@ TEST(a_silent_server_is_given_up_although_its_callers_gave_up_first) {
         discard(&calls[i]);
         hf_session_tick(&session, AT(200 * (i + 1)));
     }
-    CHECK_OR(i == 15, "given up after %d calls in vain", i);
+    CHECK_OR(i == 15, "given up after %d calls without a reply", i);
     finish();
 }
 
-TEST(a_dropped_request_is_still_an_answer_awaited) {
+TEST(the_reply_to_a_dropped_request_is_still_awaited) {
     struct call one;
     start_open();
     submit(&one, "A", 60000, AT(0));
@@ -802,7 +802,7 @@ TEST(a_dropped_request_is_still_an_answer_awaited) {
 
 /* ---- deadlines ---- */
 
-TEST(a_request_ends_at_its_deadline_wherever_it_is) {
+TEST(a_request_ends_at_its_deadline_queued_or_sent) {
     struct call queued, sent;
     start();
     submit(&queued, "A", 500, AT(0));
@@ -824,7 +824,7 @@ TEST(a_request_ends_at_its_deadline_wherever_it_is) {
     finish();
 }
 
-TEST(the_end_of_all_requests_at_once) {
+TEST(all_requests_may_end_at_once) {
     struct call calls[20];
     start();
     for (int i = 0; i < 20; i++) {
@@ -840,7 +840,7 @@ TEST(the_end_of_all_requests_at_once) {
 }
 
 /* The first half awaits replies, the second is queued: `done` queues another behind it. */
-TEST(what_is_submitted_as_others_end_ends_at_its_own_deadline) {
+TEST(a_request_submitted_as_others_end_has_its_own_deadline) {
     struct call calls[10], later[10];
     start_open();
     for (int i = 0; i < 10; i++) {
@@ -863,7 +863,7 @@ TEST(what_is_submitted_as_others_end_ends_at_its_own_deadline) {
     finish();
 }
 
-TEST(what_is_submitted_too_late_as_another_ends_ends_with_it) {
+TEST(a_request_submitted_after_its_deadline_ends_at_once) {
     struct call sent, late;
     start_open();
     submit(&sent, "A", 100, AT(0));
@@ -879,7 +879,7 @@ TEST(what_is_submitted_too_late_as_another_ends_ends_with_it) {
 
 /* ---- passing errors ---- */
 
-TEST(a_passing_error_is_tried_again_until_the_deadline) {
+TEST(a_passing_error_is_retried_until_the_deadline) {
     struct call one;
     hf_time now = AT(0);
     int tries = 1;
@@ -908,13 +908,13 @@ TEST(a_passing_error_is_tried_again_until_the_deadline) {
     finish();
 }
 
-TEST(a_passing_error_passes) {
+TEST(a_request_succeeds_after_a_passing_error) {
     struct call one, two;
     start_open();
     submit(&one, "A", 3000, AT(0));
     output_of(&session);
     feed(&session, "-BUSY Redis is busy running a script.\r\n", AT(0));
-    submit(&two, "B", 3000, AT(1)); /* nobody waits behind it */
+    submit(&two, "B", 3000, AT(1)); /* later requests do not wait behind it */
     CHECK_STR(output_of(&session), "B");
     hf_session_tick(&session, AT(30));
     CHECK_STR(output_of(&session), "A");
@@ -924,7 +924,7 @@ TEST(a_passing_error_passes) {
     finish();
 }
 
-TEST(after_a_passing_error_a_lost_connection_is_no_busy_loop) {
+TEST(a_lost_connection_after_a_passing_error_causes_no_busy_loop) {
     struct call one;
     start_open();
     prepare(&one, NULL, "A");
@@ -950,7 +950,7 @@ TEST(after_a_passing_error_a_lost_connection_is_no_busy_loop) {
     finish();
 }
 
-TEST(after_a_passing_error_a_refusal_is_told_at_once) {
+TEST(a_refused_connection_after_a_passing_error_is_reported_at_once) {
     struct call one;
     start_open();
     submit(&one, "A", 3000, AT(0));
@@ -962,7 +962,7 @@ TEST(after_a_passing_error_a_refusal_is_told_at_once) {
     finish();
 }
 
-TEST(an_error_that_lasts_is_told) {
+TEST(a_lasting_error_is_reported) {
     struct call one, two;
     start_open();
     submit(&one, "A", 3000, AT(0));
@@ -976,7 +976,7 @@ TEST(an_error_that_lasts_is_told) {
 
 /* ---- programs ---- */
 
-TEST(an_unknown_program_goes_out_with_its_text) {
+TEST(an_unknown_program_is_sent_with_its_text) {
     static char want[SENT_SIZE];
     const hf_program *program = hf_kind_program(&hf_kind_lock, HF_VERB_INFO);
     struct call one, two;
@@ -1001,7 +1001,7 @@ TEST(an_unknown_program_goes_out_with_its_text) {
     finish();
 }
 
-TEST(an_unknown_program_is_not_sent_for_ever) {
+TEST(an_unknown_program_is_not_sent_more_than_twice) {
     struct call one;
     start_open();
     submit_program(&one, "key", 3000, AT(0));
@@ -1020,7 +1020,7 @@ TEST(noscript_to_a_plain_command_is_an_error) {
     finish();
 }
 
-TEST(after_a_restart_the_text_goes_out_again) {
+TEST(the_text_is_sent_again_after_a_restart) {
     struct call one;
     start_open();
     submit_program(&one, "key", 60000, AT(0));
@@ -1037,7 +1037,7 @@ TEST(after_a_restart_the_text_goes_out_again) {
 }
 
 /* Only what may have been carried out without our knowing it counts. */
-TEST(sends_counts_what_may_have_been_carried_out) {
+TEST(the_count_of_sends_is_of_those_that_may_have_run) {
     struct call one;
     start_open();
     submit_program(&one, "key", 60000, AT(0));
@@ -1056,7 +1056,7 @@ TEST(sends_counts_what_may_have_been_carried_out) {
     finish();
 }
 
-/* ---- a reply that somebody else waits for ---- */
+/* ---- a reply that another request inherits ---- */
 
 static bool inherit(struct call *heir, struct call *from) {
     note(heir);
@@ -1067,7 +1067,7 @@ static bool inherit(struct call *heir, struct call *from) {
     return true;
 }
 
-TEST(an_heir_gets_the_reply_in_its_order) {
+TEST(an_heir_receives_the_reply_in_its_order) {
     struct call one, two, heir;
     start_open();
     submit(&one, "A", 3000, AT(0));
@@ -1083,7 +1083,7 @@ TEST(an_heir_gets_the_reply_in_its_order) {
     finish();
 }
 
-TEST(an_heir_gets_the_reply_to_what_has_expired) {
+TEST(an_heir_receives_the_reply_to_an_expired_request) {
     struct call one, heir;
     start_open();
     submit(&one, "A", 100, AT(0));
@@ -1109,7 +1109,7 @@ TEST(an_heir_sends_a_program_that_the_server_did_not_know) {
     finish();
 }
 
-TEST(nobody_inherits_a_reply_that_does_not_come) {
+TEST(a_reply_that_will_not_come_is_not_inherited) {
     struct call one, heir;
     start();
     submit(&one, "A", 3000, AT(0));
@@ -1141,7 +1141,7 @@ static void on_received(void *context, const hf_reply *event, hf_time now) {
     snprintf(received + used, sizeof received - used, "%.*s ", (int)kind.size, kind.data);
 }
 
-TEST(a_subscriber_that_nobody_needs_any_more_has_not_failed) {
+TEST(a_subscriber_that_is_no_longer_needed_has_not_failed) {
     start();
     session.subscriber = true;
     for (int i = 0; i < 5; i++) {
@@ -1156,7 +1156,7 @@ TEST(a_subscriber_that_nobody_needs_any_more_has_not_failed) {
     finish();
 }
 
-TEST(a_subscriber_hears_events) {
+TEST(a_subscriber_receives_events) {
     static const hf_slice subscribe[] = {{"SUBSCRIBE", 9}, {"c", 1}};
     start();
     session.subscriber = session.wanted = true;
@@ -1182,7 +1182,7 @@ TEST(a_subscriber_hears_events) {
 
 /* ---- the end ---- */
 
-TEST(all_requests_are_failed_at_the_end) {
+TEST(all_requests_fail_at_the_end) {
     struct call queued, sent;
     start_open();
     submit(&sent, "A", 3000, AT(0));
@@ -1259,7 +1259,7 @@ TEST(out_of_memory_fails_calls_and_nothing_else) {
 
 /* ---- which run of the server it is ---- */
 
-/* Logs in to a server whose INFO is this; nobody has marked it. */
+/* Logs in to a server whose INFO is this, and which has no mark. */
 static void log_in_to(const char *info) {
     char text[400];
     start();
@@ -1292,7 +1292,7 @@ TEST(a_run_is_known_by_its_id) {
     }
 }
 
-TEST(a_mark_is_left_only_where_the_run_is_known_and_the_connection_open) {
+TEST(a_mark_is_set_only_with_a_known_run_and_an_open_connection) {
     log_in_to("# Server\r\nrun_id:abc\r\n");
     hf_session_vouch(&session, AT(2));
     CHECK_STR(output_of(&session), "SET holdfast_known abc");
@@ -1318,7 +1318,7 @@ TEST(a_mark_is_left_only_where_the_run_is_known_and_the_connection_open) {
 
 #define MASTER "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"
 
-TEST(what_a_replica_refuses_keeps_its_place_before_what_is_tried_again) {
+TEST(a_request_refused_by_a_replica_goes_before_those_retried) {
     struct call one, two, three;
     start();
     session.follows_master = true;
@@ -1342,7 +1342,7 @@ TEST(what_a_replica_refuses_keeps_its_place_before_what_is_tried_again) {
     hf_session_free(&session);
 }
 
-TEST(what_is_submitted_has_not_failed_yet) {
+TEST(a_submitted_request_has_not_failed_yet) {
     struct call one;
     start();
     open_session(&session, AT(0));
@@ -1355,7 +1355,7 @@ TEST(what_is_submitted_has_not_failed_yet) {
     hf_session_free(&session);
 }
 
-TEST(an_answer_that_has_come_is_not_inherited) {
+TEST(a_reply_already_received_is_not_inherited) {
     struct call one;
     hf_request heir = {0};
     start();
@@ -1368,7 +1368,7 @@ TEST(an_answer_that_has_come_is_not_inherited) {
     hf_session_free(&session);
 }
 
-TEST(the_reason_of_an_end_stands_until_the_server_serves_again) {
+TEST(the_reason_of_an_end_stays_until_the_server_serves_again) {
     struct call one, two;
     start();
     submit(&one, "A", 30000, AT(0));
@@ -1401,7 +1401,7 @@ TEST(a_user_of_one_letter_logs_in) {
     finish();
 }
 
-TEST(a_mark_is_waited_for_from_when_it_was_sent) {
+TEST(the_reply_to_a_mark_is_awaited_from_its_sending) {
     log_in_to("# Server\r\nrun_id:abc\r\n");
     CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
     hf_session_vouch(&session, AT(50000));
@@ -1416,7 +1416,7 @@ TEST(a_mark_is_waited_for_from_when_it_was_sent) {
     finish();
 }
 
-TEST(a_session_that_moves_was_not_reachable) {
+TEST(a_session_that_moves_reports_unreachable) {
     start_open();
     hf_session_move(&session, AT(1));
     CHECK_EQ_INT(session.reason_code, HF_UNREACHABLE);
@@ -1424,7 +1424,7 @@ TEST(a_session_that_moves_was_not_reachable) {
     finish();
 }
 
-TEST(without_memory_nothing_is_sent_before_the_log_in) {
+TEST(without_memory_for_its_login_a_session_closes) {
     bool failed = true;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         start();
@@ -1444,7 +1444,7 @@ TEST(without_memory_nothing_is_sent_before_the_log_in) {
     CHECK(!failed);
 }
 
-TEST(without_memory_for_a_text_what_was_to_be_sent_stays) {
+TEST(without_memory_for_a_text_the_output_stays) {
     const hf_program *program = hf_kind_program(&hf_kind_lock, HF_VERB_ACQUIRE);
     bool failed = true;
     for (unsigned long nth = 1; failed && nth < 20; nth++) {
@@ -1467,7 +1467,7 @@ TEST(without_memory_for_a_text_what_was_to_be_sent_stays) {
     CHECK(!failed);
 }
 
-TEST(a_mark_without_a_run_says_nothing) {
+TEST(a_mark_without_a_run_id_does_not_count) {
     start();
     config.asks_server = config.asks_known = true;
     session.wanted = true;
@@ -1491,8 +1491,8 @@ TEST(a_run_with_a_short_id_is_known_again) {
     hf_session_free(&session);
 }
 
-/* A proxy refuses again and again; one that has gone may have gone for any reason. */
-TEST(one_hang_up_is_not_blamed_on_a_proxy) {
+/* A proxy refuses again and again; one hang-up may have any reason. */
+TEST(one_hang_up_does_not_hint_at_a_proxy) {
     struct call one;
     start();
     submit(&one, "A", 3000, AT(0));
@@ -1503,7 +1503,7 @@ TEST(one_hang_up_is_not_blamed_on_a_proxy) {
     finish();
 }
 
-TEST(what_was_heard_over_another_connection_does_not_count) {
+TEST(bytes_received_over_another_connection_do_not_count) {
     struct call one;
     start();
     strcpy(config.name, "n");
@@ -1518,7 +1518,7 @@ TEST(what_was_heard_over_another_connection_does_not_count) {
     finish();
 }
 
-TEST(a_session_that_moves_begins_anew) {
+TEST(a_session_that_moves_resets_its_back_off) {
     start();
     session.wanted = true;
     for (int i = 0; i < 8; i++) {
@@ -1535,7 +1535,7 @@ TEST(a_session_that_moves_begins_anew) {
     finish();
 }
 
-TEST(what_goes_along_needs_memory) {
+TEST(sending_along_needs_memory) {
     struct call one;
     start_open();
     prepare(&one, NULL, "A");
@@ -1549,7 +1549,7 @@ TEST(what_goes_along_needs_memory) {
     finish();
 }
 
-TEST(what_goes_along_alone_is_awaited_from_then_on) {
+TEST(the_reply_to_a_request_sent_along_is_awaited_from_its_sending) {
     struct call one;
     start_open();
     prepare(&one, NULL, "A");
@@ -1575,7 +1575,7 @@ TEST(a_reply_may_be_as_long_as_its_session_allows) {
     finish();
 }
 
-TEST(a_mark_that_is_gone_is_left_again) {
+TEST(a_missing_mark_is_set_again) {
     log_in_to("# Server\r\nrun_id:a\r\n");
     hf_session_vouch(&session, AT(2));
     CHECK_STR(output_of(&session), "SET holdfast_known a");
@@ -1597,7 +1597,7 @@ static void submit_confirmed(struct call *call, uint32_t replicas, int deadline_
     hf_session_submit(&session, &call->request, now);
 }
 
-TEST(a_reply_waits_for_that_of_its_wait) {
+TEST(a_reply_waits_for_the_reply_of_its_wait_command) {
     struct call one, two;
     start_open();
     submit_confirmed(&one, 2, 3000, AT(0));
@@ -1614,7 +1614,7 @@ TEST(a_reply_waits_for_that_of_its_wait) {
     finish();
 }
 
-TEST(what_a_wait_says_is_how_many_have_confirmed) {
+TEST(the_reply_of_a_wait_command_is_how_many_have_confirmed) {
     static const struct {
         const char *reply;
         uint32_t confirmed;
@@ -1641,7 +1641,7 @@ TEST(what_a_wait_says_is_how_many_have_confirmed) {
     }
 }
 
-TEST(a_wait_behind_an_error_confirms_nothing) {
+TEST(a_wait_command_behind_an_error_confirms_nothing) {
     struct call one, two;
     start_open();
     submit_confirmed(&one, 1, 3000, AT(0));
@@ -1654,7 +1654,7 @@ TEST(a_wait_behind_an_error_confirms_nothing) {
     finish();
 }
 
-TEST(what_a_replica_refuses_keeps_its_place_with_its_wait) {
+TEST(a_request_refused_by_a_replica_keeps_its_place_with_its_wait) {
     struct call one, two, three;
     start();
     session.follows_master = true;
@@ -1681,7 +1681,7 @@ TEST(what_a_replica_refuses_keeps_its_place_with_its_wait) {
     finish();
 }
 
-TEST(what_a_replica_has_refused_may_be_dropped) {
+TEST(a_request_refused_by_a_replica_may_be_dropped) {
     struct call one;
     start();
     session.follows_master = true;
@@ -1695,7 +1695,7 @@ TEST(what_a_replica_has_refused_may_be_dropped) {
     finish();
 }
 
-TEST(between_a_reply_and_its_wait_the_connection_is_lost) {
+TEST(a_connection_lost_between_a_reply_and_its_wait_repeats_both) {
     struct call one, two;
     start_open();
     submit_confirmed(&one, 1, 3000, AT(0));
@@ -1711,7 +1711,7 @@ TEST(between_a_reply_and_its_wait_the_connection_is_lost) {
     finish();
 }
 
-TEST(between_a_reply_and_its_wait_it_is_dropped) {
+TEST(a_request_may_be_dropped_between_its_reply_and_its_wait) {
     for (int replies = 0; replies <= 1; replies++) {
         struct call one, two;
         start_open();
@@ -1728,7 +1728,7 @@ TEST(between_a_reply_and_its_wait_it_is_dropped) {
     }
 }
 
-TEST(between_a_reply_and_its_wait_it_is_inherited) {
+TEST(a_request_may_be_inherited_between_its_reply_and_its_wait) {
     for (int replies = 0; replies <= 1; replies++) {
         struct call before, one, two, heir;
         start_open();
@@ -1748,7 +1748,7 @@ TEST(between_a_reply_and_its_wait_it_is_inherited) {
     }
 }
 
-TEST(without_its_wait_a_reply_comes_too_late) {
+TEST(a_reply_whose_wait_has_no_reply_in_time_is_too_late) {
     struct call one, two;
     start_open();
     submit_confirmed(&one, 1, 100, AT(0));
@@ -1762,7 +1762,7 @@ TEST(without_its_wait_a_reply_comes_too_late) {
     finish();
 }
 
-TEST(hang_ups_at_subscribe_are_told_as_such) {
+TEST(hang_ups_at_subscribe_hint_at_a_proxy_that_rejects_it) {
     for (int subscriber = 0; subscriber <= 1; subscriber++) {
         start();
         session.subscriber = subscriber;
@@ -1781,7 +1781,7 @@ TEST(hang_ups_at_subscribe_are_told_as_such) {
     }
 }
 
-TEST(a_run_is_not_known_before_its_mark_is_read) {
+TEST(a_new_run_does_not_count_as_known_before_its_mark_is_read) {
     log_in_to("# Server\r\nrun_id:abc\r\n");
     hf_session_vouch(&session, AT(2));
     CHECK(hf_session_is_known(&session, HF_SECOND, AT(2)));
@@ -1795,7 +1795,7 @@ TEST(a_run_is_not_known_before_its_mark_is_read) {
     hf_session_free(&session);
 }
 
-TEST(a_password_of_one_letter_is_one) {
+TEST(a_password_may_have_one_letter) {
     start();
     strcpy(config.server.password, "p");
     session.wanted = true;
@@ -1804,7 +1804,7 @@ TEST(a_password_of_one_letter_is_one) {
     finish();
 }
 
-TEST(a_subscriber_that_nobody_needs_during_its_log_in_has_not_failed) {
+TEST(a_subscriber_no_longer_needed_during_its_login_has_not_failed) {
     start();
     strcpy(config.name, "n");
     session.subscriber = session.wanted = true;
@@ -1817,7 +1817,7 @@ TEST(a_subscriber_that_nobody_needs_during_its_log_in_has_not_failed) {
     finish();
 }
 
-TEST(a_passing_error_is_told_where_its_deadline_comes_first) {
+TEST(a_passing_error_is_reported_when_the_deadline_comes_first) {
     struct call one;
     start_open();
     submit(&one, "A", 5, AT(0));
@@ -1838,7 +1838,7 @@ static bool takes_all(void *context, hf_request *request, const char *error, hf_
     return true;
 }
 
-TEST(what_may_not_be_sent_twice_goes_elsewhere_while_it_was_not_sent) {
+TEST(a_request_without_retry_goes_elsewhere_only_if_it_was_not_sent) {
     for (int sends = 0; sends <= 1; sends++) {
         struct call one;
         int taken = 0;
@@ -1877,7 +1877,7 @@ TEST(a_run_with_a_shorter_id_is_another_one) {
     hf_session_free(&session);
 }
 
-TEST(a_reason_of_one_letter_is_told) {
+TEST(a_reason_of_one_letter_is_reported) {
     struct call one;
     start();
     submit(&one, "A", 3000, AT(0));
@@ -1889,7 +1889,7 @@ TEST(a_reason_of_one_letter_is_told) {
     finish();
 }
 
-TEST(what_goes_along_needs_a_connection) {
+TEST(sending_along_needs_a_connection) {
     struct call one;
     start();
     prepare(&one, NULL, "A");
