@@ -82,7 +82,7 @@ TEST(all_are_acquired) {
     finish(AT(11000));
 }
 
-TEST(their_lease_outlasts_the_max_hold_of_none) {
+TEST(the_lease_of_a_batch_ends_with_the_first_max_hold) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.names = &names[1];
@@ -108,7 +108,7 @@ TEST(their_lease_outlasts_the_max_hold_of_none) {
     finish(AT(20002));
 }
 
-TEST(one_is_busy) {
+TEST(the_message_names_the_lock_that_is_busy) {
     for (size_t i = 0; i < COUNT; i++) {
         char reply[64], key[8];
         start();
@@ -123,7 +123,7 @@ TEST(one_is_busy) {
     }
 }
 
-TEST(one_is_of_another_kind) {
+TEST(the_message_names_the_lock_of_another_kind) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, "*3\r\n:-6\r\n:2\r\n$5\r\nguard\r\n", AT(1));
@@ -134,7 +134,7 @@ TEST(one_is_of_another_kind) {
     finish(AT(2));
 }
 
-TEST(an_answer_too_late_is_not_acquired) {
+TEST(a_reply_after_the_lease_is_reported_as_lost) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, ALL_ACQUIRED, AT(29698));
@@ -160,7 +160,7 @@ TEST(an_unknown_outcome_is_undone) {
     finish(AT(4000));
 }
 
-TEST(an_error_leaves_nothing) {
+TEST(an_error_leaves_nothing_to_clean_up) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(1));
@@ -170,7 +170,7 @@ TEST(an_error_leaves_nothing) {
     finish(AT(3));
 }
 
-TEST(an_answer_the_program_never_gives) {
+TEST(a_malformed_reply_is_a_server_error_and_is_undone) {
     static const char *const replies[] = {"+OK\r\n", "*0\r\n", "*2\r\n:7\r\n:1\r\n",
                                           "*2\r\n:-3\r\n:9\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
@@ -188,7 +188,7 @@ TEST(an_answer_the_program_never_gives) {
     finish(AT(3));
 }
 
-TEST(entered_again) {
+TEST(a_re_entry_adds_to_each_count_and_renews) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
@@ -204,7 +204,7 @@ TEST(entered_again) {
 }
 
 /* An extend that got no answer may be carried out behind it. */
-TEST(what_may_be_shortened_late_is_not_believed_for_longer) {
+TEST(a_lease_that_may_be_shortened_late_counts_only_for_that) {
     static const struct {
         hf_op_kind kind;
         const char *reply;
@@ -229,9 +229,9 @@ TEST(what_may_be_shortened_late_is_not_believed_for_longer) {
     }
 }
 
-/* A shorter lease refreshes nothing: what is believed must not be longer than what the server has.
- */
-TEST(entered_again_for_a_shorter_time) {
+/* A shorter lease refreshes nothing: what the client counts on must not be longer than what the
+ * server has. */
+TEST(a_shorter_re_entry_keeps_the_longer_leases) {
     start();
     hold_all(AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
@@ -249,7 +249,7 @@ TEST(entered_again_for_a_shorter_time) {
     finish(AT(6000));
 }
 
-TEST(after_a_failed_second_entry_they_are_still_renewed) {
+TEST(after_a_failed_re_entry_the_locks_are_still_renewed) {
     static const char *const replies[] = {"-OOM no\r\n", "*3\r\n:0\r\n:1\r\n:500\r\n",
                                           "*1\r\n:7\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
@@ -265,7 +265,7 @@ TEST(after_a_failed_second_entry_they_are_still_renewed) {
     }
 }
 
-TEST(one_of_them_is_gone) {
+TEST(a_re_entry_that_finds_one_lock_taken_reports_a_loss) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
@@ -288,7 +288,7 @@ TEST(all_are_released) {
     finish(AT(12));
 }
 
-TEST(some_were_lost) {
+TEST(a_release_says_how_many_locks_were_lost) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -300,7 +300,7 @@ TEST(some_were_lost) {
     finish(AT(12));
 }
 
-TEST(released_although_the_first_reply_was_lost) {
+TEST(a_release_sent_twice_that_finds_nothing_succeeds) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -319,7 +319,7 @@ TEST(released_although_the_first_reply_was_lost) {
     finish(AT(60));
 }
 
-TEST(a_release_without_an_answer_goes_on_in_the_background) {
+TEST(a_release_without_a_reply_goes_on_in_the_background) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -329,7 +329,7 @@ TEST(a_release_without_an_answer_goes_on_in_the_background) {
     finish(AT(4000));
 }
 
-TEST(abandoned_while_it_is_released_it_is_no_loss) {
+TEST(holds_abandoned_during_their_release_are_not_losses) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -351,7 +351,7 @@ static void hold_all_twice(hf_time now) {
     output_of(link_of(&rig, CALLS));
 }
 
-TEST(what_was_abandoned_while_the_rest_is_released_is_freed) {
+TEST(an_entry_abandoned_during_a_partial_release_is_cleaned_up) {
     start();
     hold_all_twice(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -366,7 +366,7 @@ TEST(what_was_abandoned_while_the_rest_is_released_is_freed) {
     finish(AT(60));
 }
 
-TEST(abandoned_while_it_is_entered_again_it_is_entered) {
+TEST(a_hold_abandoned_during_a_re_entry_keeps_the_new_entry) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
@@ -383,7 +383,7 @@ static void detach_release_of(size_t i, hf_time now) {
     CHECK(hf_op_detach(begin_one(HF_OP_RELEASE, i, now)));
 }
 
-TEST(they_come_after_a_release_that_nobody_waits_for) {
+TEST(a_batch_waits_for_a_detached_release) {
     start();
     hold_all(AT(0));
     detach_release_of(1, AT(1));
@@ -395,7 +395,7 @@ TEST(they_come_after_a_release_that_nobody_waits_for) {
     finish(AT(60));
 }
 
-TEST(released_without_the_one_whose_release_is_on_its_way) {
+TEST(a_batch_is_released_without_the_lock_of_a_detached_release) {
     start();
     hold_all(AT(0));
     detach_release_of(1, AT(1));
@@ -407,18 +407,18 @@ TEST(released_without_the_one_whose_release_is_on_its_way) {
     finish(AT(60));
 }
 
-TEST(none_is_held) {
+TEST(a_batch_without_any_hold_is_not_held) {
     start();
     CHECK_OUTCOME(begin_all(HF_OP_RELEASE_ALL, AT(0)), "not_held");
     hold_all(AT(0));
     for (size_t i = 0; i < COUNT; i++) hf_client_abandon(&rig.client, hold_at(i), 1, AT(1));
-    CHECK_OUTCOME(begin_all(HF_OP_RELEASE_ALL, AT(1)), "not_held"); /* let go already */
+    CHECK_OUTCOME(begin_all(HF_OP_RELEASE_ALL, AT(1)), "not_held"); /* abandoned already */
     rig_tick(&rig, AT(2));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), "EVALSHA leave 4 a "));
     finish(AT(12));
 }
 
-TEST(given_up_an_acquire_is_undone) {
+TEST(an_abandoned_acquire_is_undone) {
     start();
     hf_op_end(begin_all(HF_OP_ACQUIRE_ALL, AT(0)), AT(1));
     for (size_t i = 0; i < COUNT; i++) {
@@ -428,7 +428,7 @@ TEST(given_up_an_acquire_is_undone) {
     finish(AT(12));
 }
 
-TEST(given_up_a_release_goes_on_in_the_background) {
+TEST(an_abandoned_release_goes_on_in_the_background) {
     start();
     hold_all(AT(0));
     hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(1)), AT(2));
@@ -436,7 +436,7 @@ TEST(given_up_a_release_goes_on_in_the_background) {
     finish(AT(12));
 }
 
-TEST(behind_a_renewal_they_wait) {
+TEST(a_batch_waits_behind_a_renewal) {
     start();
     hold_all(AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -456,7 +456,7 @@ TEST(behind_a_renewal_they_wait) {
     finish(AT(11000));
 }
 
-TEST(whoever_waits_for_one_of_them_goes_on) {
+TEST(calls_that_wait_for_one_of_the_locks_go_on) {
     start();
     hold_all(AT(0));
     hf_op *all_op = begin_all(HF_OP_RELEASE_ALL, AT(1));
@@ -470,7 +470,7 @@ TEST(whoever_waits_for_one_of_them_goes_on) {
     finish(AT(11000));
 }
 
-TEST(one_is_lost_while_they_are_entered_again) {
+TEST(a_lock_lost_during_a_re_entry_stays_lost) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
@@ -484,7 +484,7 @@ TEST(one_is_lost_while_they_are_entered_again) {
 }
 
 /* None of them is taken over: what an earlier call has left goes first. */
-TEST(what_is_to_be_left_is_waited_for) {
+TEST(a_batch_waits_for_the_clean_up_of_a_lock) {
     start();
     hold_all(AT(0));
     uint64_t number = hold_at(2)->number;
@@ -504,7 +504,7 @@ TEST(what_is_to_be_left_is_waited_for) {
 
 /* A wait whose leaving did not get through: the hold that follows it has nothing to do with its
  * place. */
-TEST(a_hold_is_not_taken_over_with_its_place_in_the_queue) {
+TEST(a_new_hold_does_not_inherit_an_abandoned_place) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.names = &names[0];
@@ -613,7 +613,7 @@ TEST(a_blocked_call_ends_in_time) {
     finish(AT(8000));
 }
 
-TEST(a_number_of_no_lock) {
+TEST(an_invalid_index_in_a_reply_is_a_loss) {
     static const char *const numbers[] = {"0", "4", "-1", "9223372036854775807",
                                           "-9223372036854775808"};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -632,7 +632,7 @@ TEST(out_of_memory) {
     check_survives(HF_OP_RELEASE_ALL, "*3\r\n:1\r\n:1\r\n:1\r\n", true);
 }
 
-TEST(what_is_to_be_left_is_waited_for_one_after_the_other) {
+TEST(a_batch_waits_for_several_clean_ups_in_turn) {
     start();
     hold_all(AT(0));
     hf_client_abandon(&rig.client, hold_at(0), 1, AT(1));
@@ -651,7 +651,7 @@ TEST(what_is_to_be_left_is_waited_for_one_after_the_other) {
     finish(AT(4));
 }
 
-TEST(what_was_at_risk_is_not_when_it_is_entered_again) {
+TEST(a_lock_that_is_re_entered_is_no_longer_at_risk) {
     start();
     hold_all(AT(0));
     hold_at(1)->at_risk = true;
@@ -664,7 +664,7 @@ TEST(what_was_at_risk_is_not_when_it_is_entered_again) {
     finish(AT(3));
 }
 
-TEST(when_one_of_several_is_gone_it_is_named_and_the_others_are_let_go) {
+TEST(the_message_names_the_lock_that_is_lost_and_the_others_stay_held) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
@@ -678,7 +678,7 @@ TEST(when_one_of_several_is_gone_it_is_named_and_the_others_are_let_go) {
     finish(AT(3));
 }
 
-TEST(a_lost_one_has_nothing_under_way_while_the_others_are_released) {
+TEST(a_lost_lock_is_not_in_flight_while_the_others_are_released) {
     start();
     hold_all(AT(0));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_TAKEN);
@@ -688,7 +688,7 @@ TEST(a_lost_one_has_nothing_under_way_while_the_others_are_released) {
     finish(AT(2));
 }
 
-TEST(one_was_taken_by_somebody_else) {
+TEST(a_release_that_finds_a_lock_taken_reports_that_reason) {
     hf_lost_reason reason = HF_LOST_EXPIRED;
     start();
     hold_all(AT(0));
@@ -704,7 +704,7 @@ TEST(one_was_taken_by_somebody_else) {
     finish(AT(12));
 }
 
-TEST(what_was_sent_is_sent_again) {
+TEST(a_batch_whose_reply_is_lost_is_sent_again) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -716,7 +716,7 @@ TEST(what_was_sent_is_sent_again) {
     finish(AT(52));
 }
 
-TEST(where_nobody_is_there_it_fails_at_once) {
+TEST(a_batch_fails_at_once_if_the_server_is_unreachable) {
     start();
     rig.refusing = true;
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
@@ -725,7 +725,7 @@ TEST(where_nobody_is_there_it_fails_at_once) {
     finish(AT(1));
 }
 
-TEST(when_an_entry_is_given_up_what_was_abandoned_meanwhile_is_freed) {
+TEST(an_abandoned_re_entry_cleans_up_entries_abandoned_meanwhile) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
@@ -735,7 +735,7 @@ TEST(when_an_entry_is_given_up_what_was_abandoned_meanwhile_is_freed) {
     CHECK_EQ_INT(state_at(0), HF_HOLD_HELD);
     CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
     CHECK_EQ_INT(state_at(2), HF_HOLD_HELD);
-    feed_calls(&rig, ALL_ACQUIRED, AT(13)); /* nobody waits for it any more */
+    feed_calls(&rig, ALL_ACQUIRED, AT(13)); /* its caller has abandoned it */
     CHECK_OUTCOME(op, "interrupted");
     CHECK_EQ_INT(hold_at(0)->count, 1);
     finish(AT(14));
@@ -748,7 +748,7 @@ static void start_sync(void) {
     rig.client.config.sync = (hf_sync){1, 100 * HF_MS};
 }
 
-TEST(what_no_replica_has_is_undone) {
+TEST(an_acquire_that_no_replica_has_is_undone) {
     start_sync();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "me 0 me 0 me 0\nWAIT 1 100"));
@@ -760,7 +760,7 @@ TEST(what_no_replica_has_is_undone) {
     finish(AT(101));
 }
 
-TEST(what_a_replica_has_is_acquired) {
+TEST(an_acquire_that_a_replica_has_succeeds) {
     start_sync();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, ALL_ACQUIRED ":1\r\n", AT(1));
@@ -769,7 +769,7 @@ TEST(what_a_replica_has_is_acquired) {
     finish(AT(2));
 }
 
-TEST(what_is_busy_needs_no_replica) {
+TEST(a_busy_reply_needs_no_replica) {
     start_sync();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, "*3\r\n:0\r\n:2\r\n:500\r\n:0\r\n", AT(100));
@@ -780,7 +780,7 @@ TEST(what_is_busy_needs_no_replica) {
 
 /* What an earlier call left goes aside when it cannot be left; without memory for that the lock
  * cannot be acquired. */
-TEST(what_cannot_be_undone_nor_set_aside_is_in_the_way) {
+TEST(a_clean_up_that_cannot_be_set_aside_makes_the_acquire_fail) {
     bool failed = true;
     int in_the_way = 0;
     for (unsigned long nth = 1; failed && nth < 20; nth++) {
@@ -804,7 +804,7 @@ TEST(what_cannot_be_undone_nor_set_aside_is_in_the_way) {
     CHECK(!failed && in_the_way > 0);
 }
 
-TEST(a_release_with_a_senseless_reply_goes_on_in_the_background) {
+TEST(a_release_with_a_malformed_reply_goes_on_in_the_background) {
     static const char *const senseless[] = {"*3\r\n:1\r\n:99\r\n:0\r\n", "*1\r\n:1\r\n"};
     for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
         start();
@@ -821,7 +821,7 @@ TEST(a_release_with_a_senseless_reply_goes_on_in_the_background) {
     }
 }
 
-TEST(one_that_has_failed_for_memory_enters_nothing) {
+TEST(a_batch_that_failed_for_memory_blocks_no_hold) {
     bool failed = true;
     for (unsigned long nth = 1; failed && nth < 20; nth++) {
         start();
@@ -845,7 +845,7 @@ TEST(one_that_has_failed_for_memory_enters_nothing) {
     CHECK(!failed);
 }
 
-TEST(one_that_never_began_is_about_no_hold) {
+TEST(a_batch_that_never_began_has_no_hold) {
     start();
     hf_client_close(&rig.client, AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
@@ -854,7 +854,7 @@ TEST(one_that_never_began_is_about_no_hold) {
     finish(AT(2));
 }
 
-TEST(what_may_have_been_released_counts_as_uncertain) {
+TEST(holds_that_may_have_been_released_are_uncertain) {
     start();
     hold_all_twice(AT(0));
     begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -868,7 +868,7 @@ TEST(what_may_have_been_released_counts_as_uncertain) {
     finish(AT(12));
 }
 
-TEST(what_may_have_been_entered_counts_as_uncertain) {
+TEST(holds_that_may_have_been_re_entered_are_uncertain) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
@@ -883,7 +883,7 @@ TEST(what_may_have_been_entered_counts_as_uncertain) {
 
 /* ---- rows of one lock ---- */
 
-TEST(each_of_them_may_be_gone) {
+TEST(any_one_of_the_locks_may_be_lost) {
     for (size_t gone = 0; gone < COUNT; gone++) {
         char reply[32];
         start();
@@ -898,7 +898,7 @@ TEST(each_of_them_may_be_gone) {
     }
 }
 
-TEST(what_is_not_held_is_released_with_nothing) {
+TEST(a_lock_that_is_not_held_has_no_owner_in_the_release) {
     start();
     hold_all(AT(0));
     hf_op *one = begin_one(HF_OP_RELEASE, 1, AT(1));
@@ -913,7 +913,7 @@ TEST(what_is_not_held_is_released_with_nothing) {
     finish(AT(5));
 }
 
-TEST(what_is_not_renewed_is_not_renewed_when_it_is_entered_again) {
+TEST(a_re_entry_without_renewal_does_not_start_one) {
     hf_op_spec spec;
     start();
     for (int i = 0; i < 2; i++) {
@@ -931,7 +931,7 @@ TEST(what_is_not_renewed_is_not_renewed_when_it_is_entered_again) {
     finish(AT(2));
 }
 
-TEST(what_ended_before_its_release_is_lost) {
+TEST(locks_whose_leases_ended_before_the_release_are_lost) {
     start();
     hold_all(AT(0));
     begin_all(HF_OP_RELEASE_ALL, AT(29698));
@@ -940,7 +940,7 @@ TEST(what_ended_before_its_release_is_lost) {
     finish(AT(29699));
 }
 
-TEST(another_call_for_one_of_them_is_under_way) {
+TEST(another_call_for_one_of_the_locks_makes_a_batch_busy) {
     start();
     begin_one(HF_OP_ACQUIRE, 1, AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
@@ -949,7 +949,7 @@ TEST(another_call_for_one_of_them_is_under_way) {
     finish(AT(2));
 }
 
-TEST(given_up_a_release_follows_the_one_that_was_sent) {
+TEST(an_abandoned_release_is_finished_over_the_same_connection) {
     start();
     hold_all(AT(0));
     hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(1)), AT(2));
@@ -957,7 +957,7 @@ TEST(given_up_a_release_follows_the_one_that_was_sent) {
     finish(AT(3));
 }
 
-TEST(given_up_before_it_began_an_acquire_changes_nothing) {
+TEST(an_acquire_abandoned_before_it_began_changes_nothing) {
     start();
     hold_all(AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -971,8 +971,8 @@ TEST(given_up_before_it_began_an_acquire_changes_nothing) {
     finish(AT(10003));
 }
 
-/* A lost one is cleaned up once, before who waits for it goes on. */
-TEST(behind_a_release_without_a_reply_a_lost_one_is_left_once) {
+/* A lost one is cleaned up once, before a call that waits for it goes on. */
+TEST(a_lock_lost_during_a_failed_release_is_cleaned_up_once) {
     start();
     hold_all(AT(0));
     begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -986,7 +986,7 @@ TEST(behind_a_release_without_a_reply_a_lost_one_is_left_once) {
     finish(AT(13));
 }
 
-TEST(a_call_that_fails_for_memory_says_so) {
+TEST(a_call_that_fails_for_memory_reports_no_memory) {
     static const hf_op_kind kinds[] = {HF_OP_ACQUIRE_ALL, HF_OP_RELEASE_ALL};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         bool failed = true;
@@ -1005,7 +1005,7 @@ TEST(a_call_that_fails_for_memory_says_so) {
     }
 }
 
-TEST(abandoned_while_a_release_gets_no_reply_they_are_left_alone) {
+TEST(holds_abandoned_during_a_failed_release_are_cleaned_up_over_any_link) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -1020,7 +1020,7 @@ TEST(abandoned_while_a_release_gets_no_reply_they_are_left_alone) {
     finish(AT(13));
 }
 
-TEST(one_is_lost_while_it_is_released) {
+TEST(a_lock_lost_during_its_release_is_reported) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -1034,7 +1034,7 @@ TEST(one_is_lost_while_it_is_released) {
     finish(AT(12));
 }
 
-TEST(a_lost_one_is_acquired_anew) {
+TEST(a_lost_lock_of_a_batch_is_acquired_as_a_new_hold) {
     start();
     hold_all(AT(0));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_TAKEN);
@@ -1077,11 +1077,11 @@ static void check_kept_is_left(size_t i) {
     finish(AT(4));
 }
 
-TEST(a_lock_that_the_client_keeps_is_left_first) {
+TEST(a_kept_lock_is_returned_first) {
     for (size_t i = 0; i < COUNT; i++) check_kept_is_left(i);
 }
 
-TEST(what_is_renewed_stays_so_when_it_is_entered_again) {
+TEST(a_re_entry_without_renewal_keeps_an_earlier_one) {
     start();
     hold_all(AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
@@ -1097,7 +1097,7 @@ TEST(what_is_renewed_stays_so_when_it_is_entered_again) {
 }
 
 /* It has no hold any more. */
-TEST(who_waits_for_one_that_was_abandoned_meanwhile_goes_on_behind_that) {
+TEST(a_call_behind_a_batch_finds_a_hold_abandoned_meanwhile_not_held) {
     start();
     hold_all(AT(0));
     begin_all(HF_OP_ACQUIRE_ALL, AT(10));
@@ -1110,7 +1110,7 @@ TEST(who_waits_for_one_that_was_abandoned_meanwhile_goes_on_behind_that) {
     finish(AT(14));
 }
 
-TEST(behind_a_release_without_a_reply_a_lost_one_is_left) {
+TEST(a_lock_lost_during_a_failed_release_is_cleaned_up_by_its_reason) {
     static const hf_lost_reason reasons[] = {HF_LOST_EXPIRED, HF_LOST_TAKEN};
     for (size_t i = 0; i < 2; i++) {
         start();
@@ -1123,7 +1123,7 @@ TEST(behind_a_release_without_a_reply_a_lost_one_is_left) {
     }
 }
 
-TEST(behind_a_release_a_lost_one_is_left_once) {
+TEST(a_lock_lost_during_a_release_is_cleaned_up_once) {
     start();
     hold_all(AT(0));
     begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -1136,7 +1136,7 @@ TEST(behind_a_release_a_lost_one_is_left_once) {
     finish(AT(13));
 }
 
-TEST(where_dead_waiters_are_left_the_renewer_goes_on) {
+TEST(the_renewer_goes_on_when_dead_waiters_are_left) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -1148,7 +1148,7 @@ TEST(where_dead_waiters_are_left_the_renewer_goes_on) {
     finish(AT(12));
 }
 
-TEST(its_caller_waits_for_it) {
+TEST(a_release_of_a_batch_cannot_be_detached) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));

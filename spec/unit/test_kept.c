@@ -57,7 +57,7 @@ static void feed_all(void) {
     feed_subscribed(&rig, AT(0));
 }
 
-/* "a" has it since AT(0), and the client hears of wishes. */
+/* "a" has it since AT(0), and the client receives wishes. */
 static void hold_and_end(void) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
@@ -69,7 +69,7 @@ static void hold_and_end(void) {
     hf_op_end(op, AT(0));
 }
 
-TEST(it_is_lent_again_without_a_word_to_the_server) {
+TEST(a_kept_lock_is_lent_without_asking_the_server) {
     hold_and_end();
     release("a", AT(1));
     for (uint64_t token = 101; token <= 103; token++) {
@@ -87,7 +87,7 @@ TEST(it_is_lent_again_without_a_word_to_the_server) {
     rig_end(&rig, AT(4));
 }
 
-TEST(each_loan_begins_its_max_hold_anew) {
+TEST(each_loan_starts_its_own_max_hold) {
     rig_begin(&rig);
     hf_op_spec spec = spec_as("a");
     spec.max_hold = 8 * HF_SECOND;
@@ -106,7 +106,7 @@ TEST(each_loan_begins_its_max_hold_anew) {
     rig_end(&rig, AT(400));
 }
 
-TEST(without_tokens_it_is_asked_for_again) {
+TEST(a_kept_lock_without_tokens_is_acquired_again) {
     hold_and_end();
     release("a", AT(1));
     for (int i = 0; i < 3; i++) {
@@ -122,7 +122,7 @@ TEST(without_tokens_it_is_asked_for_again) {
     rig_end(&rig, AT(4));
 }
 
-TEST(callers_wait_here_in_order) {
+TEST(callers_wait_in_the_client_in_order) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1)), *c = acquire("c", AT(2));
     hf_op *d = begin_as("d", HF_OP_ACQUIRE, 0, AT(2));
@@ -138,7 +138,7 @@ TEST(callers_wait_here_in_order) {
     rig_end(&rig, AT(5));
 }
 
-TEST(one_too_many_does_not_wait_here) {
+TEST(one_caller_too_many_does_not_wait_in_the_client) {
     hold_and_end();
     hf_op_spec spec = spec_as("b");
     spec.sheds = true;
@@ -154,7 +154,7 @@ TEST(one_too_many_does_not_wait_here) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_wait_here_ends) {
+TEST(a_wait_in_the_client_ends_by_timeout_or_signal) {
     hold_and_end();
     hf_op *b = begin_as("b", HF_OP_ACQUIRE, 50 * HF_MS, AT(1)), *c = acquire("c", AT(1));
     hf_op *d = acquire("d", AT(1));
@@ -168,7 +168,7 @@ TEST(a_wait_here_ends) {
     rig_end(&rig, AT(54));
 }
 
-TEST(a_wish_returns_what_nobody_uses) {
+TEST(a_wish_returns_an_idle_lock) {
     hold_and_end();
     release("a", AT(1));
     feed_message(&rig, "1 wish 07", AT(2)); /* of another one */
@@ -183,7 +183,7 @@ TEST(a_wish_returns_what_nobody_uses) {
     rig_end(&rig, AT(4));
 }
 
-TEST(who_asked_before_the_wish_goes_before_others) {
+TEST(a_caller_that_asked_before_the_wish_gets_the_lock_first) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1));
     feed_message(&rig, "1 wish 01", AT(2));
@@ -202,7 +202,7 @@ TEST(who_asked_before_the_wish_goes_before_others) {
     rig_end(&rig, AT(7));
 }
 
-TEST(its_time_ends_at_a_release_or_by_the_clock) {
+TEST(the_keep_time_ends_at_a_release_or_by_the_clock) {
     hold_and_end();
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(1000));
     CHECK_SENT(&rig, CALLS, RELEASE("01"));
@@ -216,7 +216,7 @@ TEST(its_time_ends_at_a_release_or_by_the_clock) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(its_time_ends_before_its_next_renewal) {
+TEST(the_keep_time_may_end_before_the_next_renewal) {
     rig_begin(&rig);
     hf_op_spec spec = spec_as("a");
     spec.lease = 1200 * HF_MS;
@@ -234,7 +234,7 @@ TEST(its_time_ends_before_its_next_renewal) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(who_asks_while_it_is_on_its_way_back_waits_for_that) {
+TEST(an_acquire_waits_while_the_lock_is_being_returned) {
     hold_and_end();
     release("a", AT(900));
     rig_sleep(&rig, AT(900), AT(1000));
@@ -252,7 +252,7 @@ TEST(who_asks_while_it_is_on_its_way_back_waits_for_that) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(unused_its_lease_becomes_short) {
+TEST(an_idle_lock_gets_a_short_lease) {
     hold_and_end();
     release("a", AT(1));
     rig_sleep(&rig, AT(1), AT(668));
@@ -269,7 +269,7 @@ TEST(unused_its_lease_becomes_short) {
     rig_end(&rig, AT(1401));
 }
 
-TEST(a_short_one_is_returned_when_its_time_ends) {
+TEST(a_lock_with_a_short_lease_is_returned_when_its_keep_time_ends) {
     hold_and_end();
     release("a", AT(1));
     rig_sleep(&rig, AT(1), AT(668));
@@ -283,7 +283,7 @@ TEST(a_short_one_is_returned_when_its_time_ends) {
 }
 
 /* No replica has it: what replicas have confirmed bounds what is believed. */
-TEST(a_shortening_that_no_replica_has_makes_nothing_longer) {
+TEST(a_shortened_lease_without_a_replica_extends_nothing) {
     hf_client_config config = rig_config();
     config.sync = (hf_sync){1, 100 * HF_MS};
     rig_begin_with(&rig, &config);
@@ -305,7 +305,7 @@ TEST(a_shortening_that_no_replica_has_makes_nothing_longer) {
     rig_end(&rig, AT(1602));
 }
 
-TEST(a_shortening_in_doubt_returns_it) {
+TEST(a_lock_whose_shortening_is_in_doubt_is_returned) {
     hold_and_end();
     release("a", AT(1));
     rig_sleep(&rig, AT(1), AT(668));
@@ -316,7 +316,7 @@ TEST(a_shortening_in_doubt_returns_it) {
     rig_end(&rig, AT(671));
 }
 
-TEST(an_unused_one_that_is_gone_is_no_loss) {
+TEST(an_idle_lock_that_has_gone_is_not_a_loss) {
     static const char *const replies[] = {":-1\r\n", ":-2\r\n"};
     for (size_t i = 0; i < 2; i++) {
         hold_and_end();
@@ -346,7 +346,7 @@ TEST(a_lost_hold_is_not_lent) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_failed_question_lets_the_next_one_ask) {
+TEST(a_failed_acquire_lets_the_next_caller_ask) {
     rig_begin(&rig);
     hf_op *a = acquire("a", AT(0)), *b = acquire("b", AT(0));
     CHECK_SENT(&rig, CALLS, ASK("01"));
@@ -358,7 +358,7 @@ TEST(a_failed_question_lets_the_next_one_ask) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_grant_tells_its_range) {
+TEST(a_grant_contains_its_range_of_tokens) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     feed_all();
@@ -375,21 +375,21 @@ TEST(a_grant_tells_its_range) {
     rig_end(&rig, AT(13));
 }
 
-TEST(closing_returns_it) {
+TEST(closing_returns_an_idle_lock) {
     hold_and_end();
     release("a", AT(1));
     hf_client_close(&rig.client, AT(2));
     CHECK(!hf_client_is_quiet(&rig.client));
     CHECK(link_of(&rig, EVENTS)->wanted);
     rig_tick(&rig, AT(2));
-    CHECK(!link_of(&rig, EVENTS)->wanted); /* nobody will wait again */
+    CHECK(!link_of(&rig, EVENTS)->wanted); /* no caller will wait again */
     CHECK_SENT(&rig, RENEWER, LEAVE("01"));
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(3));
     CHECK(hf_client_is_quiet(&rig.client));
     rig_end(&rig, AT(3));
 }
 
-TEST(other_commands_return_it_first) {
+TEST(other_commands_return_an_idle_lock_first) {
     hold_and_end();
     release("a", AT(1));
     hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
@@ -402,7 +402,7 @@ TEST(other_commands_return_it_first) {
 }
 
 /* The force may have been carried out from when it is sent. */
-TEST(what_is_taken_by_force_is_lent_to_nobody) {
+TEST(a_lock_taken_by_force_is_not_lent) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1));
     begin_as("c", HF_OP_FORCE, 0, AT(2));
@@ -423,7 +423,7 @@ TEST(what_is_taken_by_force_is_lent_to_nobody) {
     rig_end(&rig, AT(8));
 }
 
-TEST(what_nobody_has_is_taken_while_it_is_shortened) {
+TEST(an_idle_lock_taken_by_force_during_its_shortening_is_returned) {
     hold_and_end();
     release("a", AT(1));
     rig_sleep(&rig, AT(1), AT(668));
@@ -439,7 +439,7 @@ TEST(what_nobody_has_is_taken_while_it_is_shortened) {
     rig_end(&rig, AT(672));
 }
 
-TEST(a_mutex_is_left_to_those_that_poll) {
+TEST(a_mutex_is_left_to_polling_clients) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_mutex;
@@ -463,8 +463,8 @@ TEST(a_mutex_is_left_to_those_that_poll) {
     rig_end(&rig, AT(1026));
 }
 
-/* What a kept lock is not about goes to the server. */
-TEST(who_does_not_keep_asks) {
+/* An acquire that a kept lock does not fit goes to the server. */
+TEST(an_acquire_that_does_not_keep_asks_the_server) {
     static hf_names other;
     static const struct {
         const char *key;
@@ -496,7 +496,7 @@ TEST(who_does_not_keep_asks) {
     }
 }
 
-TEST(entries_in_doubt_are_not_lent) {
+TEST(a_lock_with_entries_in_doubt_is_not_lent) {
     hold_and_end();
     hf_op *op = acquire("a", AT(1));
     output_of(link_of(&rig, CALLS));
@@ -511,7 +511,7 @@ TEST(entries_in_doubt_are_not_lent) {
     rig_end(&rig, AT(5));
 }
 
-TEST(what_is_lent_is_confirmed_in_time) {
+TEST(a_lent_lock_is_confirmed_in_time) {
     hold_and_end();
     release("a", AT(1));
     hf_op *op = acquire("b", AT(2));
@@ -527,7 +527,7 @@ TEST(what_is_lent_is_confirmed_in_time) {
     rig_end(&rig, AT(20000));
 }
 
-TEST(a_second_wait_of_a_caller_is_behind_what_its_first_one_left) {
+TEST(a_callers_second_wait_is_behind_the_clean_up_of_its_first) {
     hold_and_end();
     hf_op *first = acquire("b", AT(1)), *second = acquire("b", AT(1));
     begin_as("a", HF_OP_CHECK, 0, AT(2));
@@ -545,7 +545,7 @@ TEST(a_second_wait_of_a_caller_is_behind_what_its_first_one_left) {
     rig_end(&rig, AT(6));
 }
 
-TEST(a_second_wait_of_a_caller_is_not_lent_what_its_first_one_got) {
+TEST(a_callers_second_wait_is_not_lent_the_lock_of_its_first) {
     hold_and_end();
     hf_op *first = acquire("b", AT(1)), *second = acquire("b", AT(1));
     release("a", AT(2));
@@ -560,7 +560,7 @@ TEST(a_second_wait_of_a_caller_is_not_lent_what_its_first_one_got) {
     rig_end(&rig, AT(6));
 }
 
-TEST(a_client_keeps_while_it_has_a_kept_lock) {
+TEST(a_client_keeps_locks_while_it_has_a_kept_one) {
     rig_begin(&rig);
     CHECK(!hf_client_keeps(&rig.client));
     rig_end(&rig, AT(0));
@@ -587,7 +587,7 @@ static void keep_key(const char *key, hf_time now) {
     hf_names_free(&names);
 }
 
-TEST(many_are_kept_and_each_is_found) {
+TEST(many_locks_are_kept_and_each_is_found) {
     char key[16];
     rig_begin(&rig);
     for (int round = 0; round < 2; round++) {
@@ -604,7 +604,7 @@ TEST(many_are_kept_and_each_is_found) {
     rig_end(&rig, AT(2));
 }
 
-TEST(without_memory_it_is_not_lent) {
+TEST(without_memory_a_kept_lock_is_not_lent) {
     bool failed = true;
     unsigned long nth = 1;
     for (; failed; nth++) {
@@ -624,7 +624,7 @@ TEST(without_memory_it_is_not_lent) {
     CHECK(nth > 2);
 }
 
-TEST(without_memory_it_is_shortened_or_returned) {
+TEST(without_memory_an_idle_lock_is_returned) {
     bool failed = true;
     unsigned long nth = 1;
     for (; failed; nth++) {
@@ -644,7 +644,7 @@ TEST(without_memory_it_is_shortened_or_returned) {
 }
 
 /* What is asked of a lock decides whether the kept one will do. */
-TEST(it_is_lent_where_it_will_do) {
+TEST(a_kept_lock_is_lent_if_its_lease_and_token_fit) {
     static const struct {
         hf_time lease, at;
         uint64_t token_ttl_ms;
@@ -673,7 +673,7 @@ TEST(it_is_lent_where_it_will_do) {
 }
 
 /* Less than a quarter of a grant is left. */
-TEST(what_ends_soon_is_not_lent) {
+TEST(a_lock_that_ends_soon_is_not_lent) {
     for (int late = 0; late <= 1; late++) {
         hold_and_end();
         release("a", AT(1));
@@ -686,7 +686,7 @@ TEST(what_ends_soon_is_not_lent) {
     }
 }
 
-TEST(what_is_in_doubt_is_not_kept) {
+TEST(a_lock_in_doubt_is_not_kept) {
     for (int doubt = 0; doubt < 5; doubt++) {
         hold_and_end();
         hf_hold *hold = rig.client.holds.heap[0];
@@ -702,7 +702,7 @@ TEST(what_is_in_doubt_is_not_kept) {
     }
 }
 
-TEST(who_cannot_go_on_during_its_wait_does_not_wait_here_for_itself) {
+TEST(a_blocking_wait_in_the_client_is_a_deadlock) {
     hold_and_end();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.owner = HF_NO_TEXT;
@@ -716,7 +716,7 @@ TEST(who_cannot_go_on_during_its_wait_does_not_wait_here_for_itself) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_server_that_does_not_answer_a_shortening_is_tried_over_a_new_connection) {
+TEST(a_shortening_without_a_reply_is_followed_by_a_new_connection) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.owner = HF_NO_TEXT;
@@ -737,7 +737,7 @@ TEST(a_server_that_does_not_answer_a_shortening_is_tried_over_a_new_connection) 
     rig_end(&rig, AT(2401));
 }
 
-TEST(with_its_last_waiter_it_is_forgotten) {
+TEST(the_entry_of_a_kept_lock_ends_with_its_last_waiter) {
     rig_begin(&rig);
     hf_op *first = acquire("a", AT(0)), *waits = acquire("b", AT(0));
     feed_calls(&rig, "-ERR x\r\n", AT(1));
@@ -747,7 +747,7 @@ TEST(with_its_last_waiter_it_is_forgotten) {
     rig_tick(&rig, AT(1));
     CHECK_EQ_INT(rig.client.kept.count, 0);
     rig_end(&rig, AT(2));
-    rig_begin(&rig); /* nobody has it for a moment: the last one that waits leaves then */
+    rig_begin(&rig); /* it is free for a moment: the last waiter leaves then */
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_mutex;
     spec.owner = HF_NO_TEXT;
@@ -769,7 +769,7 @@ TEST(with_its_last_waiter_it_is_forgotten) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(what_stands_in_for_a_lost_one_keeps_as_it_did) {
+TEST(the_clean_up_of_a_lost_kept_lock_names_its_place) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     feed_all();
@@ -786,7 +786,7 @@ TEST(what_stands_in_for_a_lost_one_keeps_as_it_did) {
     rig_end(&rig, AT(12));
 }
 
-TEST(without_fencing_it_is_lent_without_a_token) {
+TEST(without_fencing_a_kept_lock_is_lent_without_a_token) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.owner = HF_NO_TEXT;
@@ -803,7 +803,7 @@ TEST(without_fencing_it_is_lent_without_a_token) {
     rig_end(&rig, AT(2));
 }
 
-TEST(what_is_lent_has_been_entered) {
+TEST(a_lent_lock_counts_as_acquired) {
     hold_and_end();
     release("a", AT(1));
     hf_op *op = acquire("b", AT(2));
@@ -816,7 +816,7 @@ TEST(what_is_lent_has_been_entered) {
     rig_end(&rig, AT(5));
 }
 
-TEST(what_is_lent_is_the_next_callers) {
+TEST(a_lent_lock_gets_the_next_callers_options) {
     hold_and_end();
     release("a", AT(1));
     hf_op_spec spec = spec_as("b");
@@ -838,7 +838,7 @@ TEST(what_is_lent_is_the_next_callers) {
 }
 
 /* A lease that is no longer than the grant's may be lent for a shorter one. */
-TEST(a_short_one_is_lent_for_as_long_as_it_is_asked_for) {
+TEST(a_kept_lock_with_a_short_lease_is_lent_for_the_lease_asked_for) {
     rig_begin(&rig);
     hf_op_spec spec = spec_as("a");
     spec.lease = 2 * HF_SECOND;
@@ -856,7 +856,7 @@ TEST(a_short_one_is_lent_for_as_long_as_it_is_asked_for) {
 }
 
 /* Until its grant is confirmed the server has it for no longer than that. */
-TEST(what_a_grant_left_is_lent_for_as_short_as_it_is_asked_for) {
+TEST(an_unconfirmed_kept_lock_is_lent_for_a_short_lease) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     feed_all();
@@ -873,7 +873,7 @@ TEST(what_a_grant_left_is_lent_for_as_short_as_it_is_asked_for) {
     rig_end(&rig, AT(13));
 }
 
-TEST(another_kind_of_the_key_is_asked_for_behind_its_return) {
+TEST(an_acquire_of_another_kind_waits_for_the_return) {
     for (int in_flight = 0; in_flight <= 1; in_flight++) {
         hold_and_end();
         release("a", AT(1));
@@ -893,7 +893,7 @@ TEST(another_kind_of_the_key_is_asked_for_behind_its_return) {
     }
 }
 
-TEST(kinds_are_kept_each_by_itself) {
+TEST(each_kind_of_a_key_is_kept_by_itself) {
     hold_and_end();
     hf_op_spec spec = spec_as("b");
     spec.lock_kind = &hf_kind_mutex;
@@ -910,7 +910,7 @@ TEST(kinds_are_kept_each_by_itself) {
     rig_end(&rig, AT(4));
 }
 
-TEST(who_waits_here_notices_when_the_holders_time_is_over) {
+TEST(a_caller_that_waits_in_the_client_asks_when_the_holders_lease_ends) {
     for (int asked = 0; asked <= 1; asked++) {
         rig_begin(&rig);
         hf_op_spec spec = spec_as("a");
@@ -936,7 +936,7 @@ TEST(who_waits_here_notices_when_the_holders_time_is_over) {
     }
 }
 
-TEST(after_a_wish_it_is_kept_again) {
+TEST(a_lock_is_kept_again_after_a_wish) {
     for (int waits = 0; waits <= 1; waits++) {
         hold_and_end();
         feed_message(&rig, "1 wish 01", AT(1));
@@ -960,8 +960,8 @@ TEST(after_a_wish_it_is_kept_again) {
     }
 }
 
-/* Also those who asked between the wish for the lock that was returned and that for this one. */
-TEST(after_a_wish_others_go_before_the_next_one) {
+/* Also callers that asked between the wish for the returned lock and the wish for this one. */
+TEST(after_a_wish_earlier_callers_go_before_the_next_wish) {
     hold_and_end();
     feed_message(&rig, "1 wish 01", AT(1));
     rig_tick(&rig, AT(1));
@@ -999,7 +999,7 @@ TEST(a_wish_before_the_reply_counts) {
 }
 
 /* A release of a lock that came by a grant names that until it is confirmed. */
-TEST(a_grant_that_is_not_confirmed_goes_along) {
+TEST(an_unconfirmed_grant_goes_to_the_next_caller_with_the_lock) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     feed_all();
@@ -1020,7 +1020,7 @@ TEST(a_grant_that_is_not_confirmed_goes_along) {
     rig_end(&rig, AT(14));
 }
 
-TEST(a_command_about_a_lock_that_is_being_returned_is_behind_that) {
+TEST(commands_for_a_lock_return_it_once) {
     hold_and_end();
     release("a", AT(1));
     hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
@@ -1032,7 +1032,7 @@ TEST(a_command_about_a_lock_that_is_being_returned_is_behind_that) {
     rig_end(&rig, AT(3));
 }
 
-TEST(who_gets_nothing_of_a_closed_client) {
+TEST(a_closed_client_lends_nothing) {
     hold_and_end();
     hf_client_close(&rig.client, AT(1));
     hf_op *op = acquire("b", AT(2));
@@ -1040,7 +1040,7 @@ TEST(who_gets_nothing_of_a_closed_client) {
     rig_end(&rig, AT(3));
 }
 
-TEST(what_is_kept_for_nobody_has_a_caller_that_nobody_is) {
+TEST(an_idle_lock_has_a_caller_of_its_own) {
     hold_and_end();
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(1));
     CHECK_OUTCOME(op, "ok");
@@ -1055,7 +1055,7 @@ TEST(what_is_kept_for_nobody_has_a_caller_that_nobody_is) {
 }
 
 /* The server does not answer the return, and its lease has ended. */
-TEST(while_one_cannot_be_returned_no_other_is_kept) {
+TEST(while_a_lock_cannot_be_returned_no_other_is_kept) {
     hold_and_end();
     release("a", AT(900));
     open_session(link_of(&rig, RENEWER), AT(900));
@@ -1075,7 +1075,7 @@ TEST(while_one_cannot_be_returned_no_other_is_kept) {
     rig_end(&rig, AT(12003));
 }
 
-TEST(without_memory_for_the_next_caller_it_is_returned) {
+TEST(without_memory_for_the_next_caller_a_lock_is_returned) {
     bool failed = true;
     unsigned long nth = 1;
     int without = 0;
@@ -1098,7 +1098,8 @@ TEST(without_memory_for_the_next_caller_it_is_returned) {
     CHECK_EQ_INT(without, 1);
 }
 
-/* "b" waits here for what "a" has, and asks for it by another call, which does not keep it. */
+/* "b" waits in the client for the lock of "a", and asks for it by another call, which does not keep
+ * it. */
 static void wait_and_ask(hf_op **waits, hf_op **asks) {
     hold_and_end();
     *waits = acquire("b", AT(1));
@@ -1109,7 +1110,7 @@ static void wait_and_ask(hf_op **waits, hf_op **asks) {
     CHECK_EQ_INT((*asks)->state, HF_ACQUIRE_ASKING);
 }
 
-TEST(who_waits_behind_another_call_of_its_caller_waits_here_again) {
+TEST(a_caller_waits_in_the_client_again_after_its_other_call) {
     hf_op *waits, *asks;
     wait_and_ask(&waits, &asks);
     begin_as("a", HF_OP_RELEASE, 0, AT(3));
@@ -1122,7 +1123,7 @@ TEST(who_waits_behind_another_call_of_its_caller_waits_here_again) {
     rig_end(&rig, AT(6));
 }
 
-TEST(who_waits_behind_another_call_of_its_caller_has_nothing_of_what_is_gone) {
+TEST(a_caller_blocked_by_its_other_call_is_not_lent_a_lost_lock) {
     hf_op *waits, *asks;
     wait_and_ask(&waits, &asks);
     feed_calls(&rig, "*4\r\n:1\r\n:200\r\n:0\r\n:0\r\n", AT(3)); /* it was taken by force */

@@ -56,7 +56,7 @@ static void answer_batch(int count, const char *result, hf_time now) {
 
 /* ---- renewing ---- */
 
-TEST(renewed_after_a_third_of_the_lease) {
+TEST(a_hold_is_renewed_after_a_third_of_its_lease) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000) - 1);
@@ -75,7 +75,7 @@ TEST(renewed_after_a_third_of_the_lease) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(a_lease_of_its_own_is_renewed_while_that_is_wanted) {
+TEST(an_explicit_lease_is_renewed_while_the_caller_wants_it) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, false, AT(0));
     hf_client_set_renewed(&rig.client, hold, true, AT(1));
@@ -91,7 +91,7 @@ TEST(a_lease_of_its_own_is_renewed_while_that_is_wanted) {
     rig_end(&rig, AT(39001));
 }
 
-TEST(held_as_long_as_it_is_renewed) {
+TEST(a_hold_stays_valid_while_it_is_renewed) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     int wakes = 0;
@@ -105,7 +105,7 @@ TEST(held_as_long_as_it_is_renewed) {
     rig_end(&rig, AT(60000));
 }
 
-TEST(at_most_a_hundred_in_a_batch) {
+TEST(a_batch_has_at_most_a_hundred_keys) {
     rig_begin(&rig);
     add_many(250, 30 * HF_SECOND, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -156,7 +156,7 @@ TEST(each_shard_renews_its_own_keys) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(what_is_soon_due_goes_along) {
+TEST(a_renewal_takes_along_holds_that_are_due_soon) {
     rig_begin(&rig);
     for (int i = 0; i < 20; i++) {
         char key[16];
@@ -172,7 +172,7 @@ TEST(what_is_soon_due_goes_along) {
     rig_end(&rig, AT(12000));
 }
 
-TEST(only_what_is_renewed_goes_along) {
+TEST(a_renewal_takes_along_only_renewed_holds) {
     rig_begin(&rig);
     add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *busy_one = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
@@ -186,7 +186,7 @@ TEST(only_what_is_renewed_goes_along) {
     rig_end(&rig, AT(12000));
 }
 
-TEST(kinds_are_renewed_apart) {
+TEST(each_kind_is_renewed_by_its_own_command) {
     rig_begin(&rig);
     add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     add_hold("b", "me", 30 * HF_SECOND, true, AT(0))->kind = &hf_kind_mutex;
@@ -195,7 +195,7 @@ TEST(kinds_are_renewed_apart) {
     rig_end(&rig, AT(12000));
 }
 
-TEST(each_gets_its_own_answer) {
+TEST(each_hold_of_a_batch_gets_its_own_result) {
     rig_begin(&rig);
     hf_hold *a = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *b = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
@@ -224,7 +224,7 @@ static hf_hold *add_short(const char *key, hf_time due) {
     return add_hold(key, "me", 90 * HF_MS, true, due - 30 * HF_MS);
 }
 
-TEST(a_short_lease_does_not_hurry_the_others) {
+TEST(a_short_lease_does_not_shorten_the_timeout_of_the_others) {
     rig_begin(&rig);
     hf_hold *a = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *b = add_short("b", AT(10000));
@@ -239,7 +239,7 @@ TEST(a_short_lease_does_not_hurry_the_others) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(those_with_about_the_same_time_left_go_together) {
+TEST(holds_with_about_the_same_time_left_share_a_batch) {
     static const struct {
         int left_ms, size;
     } cases[] = {{1000, 2}, {250, 2}, {249, 1}, {4000, 2}, {4004, 1}};
@@ -255,7 +255,7 @@ TEST(those_with_about_the_same_time_left_go_together) {
     }
 }
 
-TEST(a_link_that_is_silent_is_given_up_though_all_leases_are_short) {
+TEST(a_silent_link_is_replaced_even_if_all_leases_are_short) {
     rig_begin(&rig);
     for (int ms = 10000; ms <= 10600; ms += 300) {
         hf_hold *hold = add_short(ms == 10000 ? "a" : ms == 10300 ? "b" : "c", AT(ms));
@@ -280,7 +280,7 @@ static void renew_five(hf_hold *holds[5]) {
     rig_sleep(&rig, AT(0), AT(10000));
 }
 
-TEST(one_key_that_is_refused_does_not_take_the_others_along) {
+TEST(one_refused_key_does_not_prevent_the_other_renewals) {
     static const char *const errors[] = {"-NOPERM no\r\n", "-CROSSSLOT no\r\n", "-ERR no\r\n",
                                          "-WRONGTYPE no\r\n"};
     for (size_t n = 0; n < sizeof errors / sizeof *errors; n++) {
@@ -320,7 +320,7 @@ TEST(one_key_that_is_refused_does_not_take_the_others_along) {
     }
 }
 
-TEST(a_batch_without_an_answer_is_not_split) {
+TEST(a_batch_without_a_reply_is_not_split) {
     for (int closed = 0; closed < 2; closed++) {
         hf_hold *holds[5];
         renew_five(holds);
@@ -362,7 +362,7 @@ static void feed_refusal_of_five(hf_time now) {
     for (int i = 0; i < 5; i++) feed_renewer("*1\r\n:1\r\n", now);
 }
 
-TEST(a_server_that_takes_a_batch_between_two_refusals_gets_batches_for_ever) {
+TEST(a_server_that_accepts_a_batch_between_refusals_keeps_getting_batches) {
     hf_hold *holds[5];
     renew_five(holds);
     for (int round = 1; round <= 12; round++) {
@@ -395,7 +395,7 @@ TEST(a_minute_after_too_many_refusals_a_batch_is_tried_again) {
 }
 
 /* One of them was released while the batch was under way. */
-TEST(a_batch_that_is_split_leaves_alone_what_has_ended) {
+TEST(a_split_batch_leaves_out_holds_that_have_ended) {
     hf_hold *holds[5];
     renew_five(holds);
     output_of(link_of(&rig, RENEWER));
@@ -434,7 +434,7 @@ TEST(a_failed_renewal_is_retried_within_the_lease) {
     rig_end(&rig, AT(30000));
 }
 
-TEST(lost_before_the_lease_can_end) {
+TEST(a_hold_is_lost_before_its_lease_can_end_on_the_server) {
     static const int leases_ms[] = {1, 2, 5, 20, 100, 1000, 3000, 30000};
     for (size_t i = 0; i < sizeof leases_ms / sizeof *leases_ms; i++) {
         rig_begin(&rig);
@@ -477,7 +477,7 @@ static void tick_until(hf_time until) {
     "EVALSHA extend 2 k holdfast_queue:{k} me 30000 2000 " MEMBER("1") " redisson_lock__channel:{" \
                                                                        "k}"
 
-/* A grant of 200 ms, heard 50 ms after it began. */
+/* A grant of 200 ms, received 50 ms after it began. */
 static hf_hold *add_grant(void) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hold->granted = true;
@@ -489,7 +489,7 @@ static hf_hold *add_grant(void) {
     return hold;
 }
 
-TEST(a_confirmation_has_all_that_is_left_for_its_connection) {
+TEST(a_confirmation_waits_for_its_connection_until_the_grant_ends) {
     rig_begin(&rig);
     hf_hold *hold = add_grant();
     hf_session *link = link_of(&rig, RENEWER);
@@ -507,7 +507,7 @@ TEST(a_confirmation_has_all_that_is_left_for_its_connection) {
     rig_end(&rig, AT(1000));
 }
 
-TEST(a_slow_answer_to_a_confirmation_is_in_time) {
+TEST(a_slow_reply_to_a_confirmation_is_in_time) {
     rig_begin(&rig);
     begin(&rig, HF_OP_PING, AT(0));
     hf_session *link = link_of(&rig, RENEWER);
@@ -524,7 +524,7 @@ TEST(a_slow_answer_to_a_confirmation_is_in_time) {
     rig_end(&rig, AT(1000));
 }
 
-TEST(half_of_what_is_left_is_for_a_new_connection) {
+TEST(half_of_the_time_left_is_kept_for_a_new_connection) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(900));
@@ -541,7 +541,7 @@ TEST(half_of_what_is_left_is_for_a_new_connection) {
     rig_end(&rig, AT(4000));
 }
 
-TEST(a_link_that_the_callers_have_too_is_not_given_up_early) {
+TEST(a_link_shared_with_the_callers_is_not_replaced_early) {
     hf_client_config config = rig_config();
     config.renewer = HF_LINK_CALLS;
     rig_begin_with(&rig, &config);
@@ -556,7 +556,7 @@ TEST(a_link_that_the_callers_have_too_is_not_given_up_early) {
     rig_end(&rig, AT(4000));
 }
 
-TEST(a_link_that_answers_that_it_is_loading_is_not_given_up) {
+TEST(a_link_whose_server_is_loading_is_not_replaced) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     for (int ms = 10000; ms < 25000; ms += 10) {
@@ -568,7 +568,7 @@ TEST(a_link_that_answers_that_it_is_loading_is_not_given_up) {
     rig_end(&rig, AT(25000));
 }
 
-TEST(what_ends_while_its_renewal_is_under_way_was_unreachable) {
+TEST(a_hold_that_ends_during_its_renewal_is_lost_as_unreachable) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 300 * HF_MS, true, AT(0));
     rig_sleep(&rig, AT(0), AT(150));
@@ -602,7 +602,7 @@ TEST(a_renewal_lost_with_its_connection_is_sent_again) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(an_answer_after_the_loss_changes_nothing) {
+TEST(a_reply_after_the_loss_changes_nothing) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(1000));
@@ -615,7 +615,7 @@ TEST(an_answer_after_the_loss_changes_nothing) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(an_answer_after_the_hold_was_let_go_changes_nothing) {
+TEST(a_reply_after_the_hold_was_abandoned_changes_nothing) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(1000));
@@ -629,7 +629,7 @@ TEST(an_answer_after_the_hold_was_let_go_changes_nothing) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(an_answer_of_another_kind_is_a_failure) {
+TEST(a_malformed_reply_to_a_renewal_is_a_failure) {
     static const char *const replies[] = {"+OK\r\n",           "$-1\r\n", "*0\r\n",
                                           "*1\r\n$1\r\nx\r\n", ":0\r\n",  "-ERR no\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
@@ -702,7 +702,7 @@ TEST(a_grant_that_cannot_be_confirmed_is_lost_in_time) {
     rig_end(&rig, AT(3000));
 }
 
-TEST(a_grant_that_was_taken_back) {
+TEST(a_grant_found_taken_is_lost) {
     rig_begin(&rig);
     hf_hold *hold = granted_hold(true);
     rig_sleep(&rig, AT(100), AT(800));
@@ -712,7 +712,7 @@ TEST(a_grant_that_was_taken_back) {
 }
 
 /* It sets a lease that is shorter than the grant's, and may do so at any time. */
-TEST(a_confirmation_without_an_answer_bounds_later_leases) {
+TEST(a_confirmation_without_a_reply_bounds_later_leases) {
     static const struct {
         int lease_ms;
         bool checked, sent_twice;
@@ -752,7 +752,7 @@ TEST(a_confirmation_without_an_answer_bounds_later_leases) {
 
 /* ---- leaving ---- */
 
-TEST(what_was_left_behind_is_left) {
+TEST(a_hold_to_clean_up_is_cleaned_up_with_one_leave) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(10));
@@ -768,7 +768,7 @@ TEST(what_was_left_behind_is_left) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(leaving_is_retried_and_given_up_when_the_lease_has_ended) {
+TEST(a_leave_is_retried_until_the_lease_has_ended) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
@@ -785,7 +785,7 @@ TEST(leaving_is_retried_and_given_up_when_the_lease_has_ended) {
     rig_end(&rig, AT(40000));
 }
 
-TEST(a_closed_client_leaves_again_soon) {
+TEST(a_closed_client_retries_a_leave_soon) {
     rig_begin(&rig);
     add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_client_close(&rig.client, AT(10));
@@ -797,7 +797,7 @@ TEST(a_closed_client_leaves_again_soon) {
     rig_end(&rig, AT(101));
 }
 
-TEST(leaving_a_server_that_is_gone_ends) {
+TEST(a_leave_to_an_unreachable_server_ends) {
     rig_begin(&rig);
     rig.refusing = true;
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
@@ -809,7 +809,7 @@ TEST(leaving_a_server_that_is_gone_ends) {
     rig_end(&rig, AT(40000));
 }
 
-TEST(a_key_that_became_something_else_needs_no_leaving) {
+TEST(a_key_of_another_type_needs_no_leave) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
@@ -819,7 +819,7 @@ TEST(a_key_that_became_something_else_needs_no_leaving) {
     rig_end(&rig, AT(2));
 }
 
-TEST(leaving_goes_on_while_dead_waiters_are_left) {
+TEST(a_leave_is_repeated_while_dead_waiters_are_left) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
@@ -834,7 +834,7 @@ TEST(leaving_goes_on_while_dead_waiters_are_left) {
     rig_end(&rig, AT(3));
 }
 
-TEST(left_with_its_place_in_the_queue) {
+TEST(a_leave_names_the_place_in_the_queue) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hold->wait = 7;
@@ -848,7 +848,7 @@ TEST(left_with_its_place_in_the_queue) {
     rig_end(&rig, AT(2));
 }
 
-TEST(left_while_it_is_renewed) {
+TEST(a_hold_abandoned_during_its_renewal_is_cleaned_up_after_it) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -865,7 +865,7 @@ TEST(left_while_it_is_renewed) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(left_while_its_renewal_fails) {
+TEST(a_hold_abandoned_during_a_failed_renewal_is_cleaned_up_after_it) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -878,7 +878,7 @@ TEST(left_while_its_renewal_fails) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(left_while_extended) {
+TEST(a_hold_abandoned_during_an_extend_is_cleaned_up_after_it) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_op *op = begin(&rig, HF_OP_EXTEND, AT(10));
@@ -892,7 +892,7 @@ TEST(left_while_extended) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(several_locks_wait_for_what_leaves_and_ask_for_that_at_once) {
+TEST(a_batch_waits_for_a_clean_up_and_sends_it_at_once) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
@@ -920,7 +920,7 @@ static void begin_needs_approval(void) {
     rig_begin_with(&rig, &config);
 }
 
-TEST(needs_approval_it_is_renewed_only_with_its_owners_word) {
+TEST(with_needs_approval_a_hold_is_renewed_only_when_approved) {
     begin_needs_approval();
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(12000));
@@ -932,7 +932,7 @@ TEST(needs_approval_it_is_renewed_only_with_its_owners_word) {
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     answer_batch(1, ":1", AT(12001));
     CHECK_EQ_U64(hold->wake_at, AT(22000));
-    rig_sleep(&rig, AT(12001), AT(25000)); /* one word, one renewal */
+    rig_sleep(&rig, AT(12001), AT(25000)); /* one approval, one renewal */
     CHECK_SENT(&rig, RENEWER, "");
     CHECK(hold->approval == HF_APPROVAL_PENDING);
     rig_sleep(&rig, AT(25000), AT(12000 + 29698));
@@ -940,7 +940,7 @@ TEST(needs_approval_it_is_renewed_only_with_its_owners_word) {
     rig_end(&rig, AT(50000));
 }
 
-TEST(needs_approval_a_word_that_was_not_asked_for_counts_for_nothing) {
+TEST(with_needs_approval_an_approval_not_asked_for_does_not_count) {
     begin_needs_approval();
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_client_approve(&rig.client, hold, AT(1));
@@ -953,7 +953,7 @@ TEST(needs_approval_a_word_that_was_not_asked_for_counts_for_nothing) {
     rig_end(&rig, AT(50000));
 }
 
-TEST(needs_approval_it_does_not_go_along_without_its_owners_word) {
+TEST(with_needs_approval_a_batch_has_only_approved_holds) {
     begin_needs_approval();
     hf_hold *first = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
@@ -965,7 +965,7 @@ TEST(needs_approval_it_does_not_go_along_without_its_owners_word) {
     rig_end(&rig, AT(50000));
 }
 
-TEST(needs_approval_the_word_may_come_while_a_command_is_in_flight) {
+TEST(with_needs_approval_an_approval_may_come_during_a_command) {
     begin_needs_approval();
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -979,9 +979,9 @@ TEST(needs_approval_the_word_may_come_while_a_command_is_in_flight) {
     rig_end(&rig, AT(50000));
 }
 
-/* ---- handles that are gone ---- */
+/* ---- abandoned handles ---- */
 
-TEST(abandoned) {
+TEST(abandoning_all_entries_cleans_the_hold_up) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hold->count = 3;
@@ -995,7 +995,7 @@ TEST(abandoned) {
     rig_end(&rig, AT(3));
 }
 
-TEST(abandoned_when_lost) {
+TEST(abandoning_a_lost_hold_forgets_it) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold_ref(hold);
@@ -1008,8 +1008,8 @@ TEST(abandoned_when_lost) {
     rig_end(&rig, AT(3));
 }
 
-/* Its last renewal may have been carried out, although nobody heard so. */
-TEST(abandoned_when_lost_by_the_clock_it_is_left) {
+/* Its last renewal may have been carried out, although the reply was lost. */
+TEST(abandoning_a_hold_lost_by_the_clock_cleans_it_up) {
     static const hf_lost_reason reasons[] = {HF_LOST_UNREACHABLE, HF_LOST_EXPIRED};
     for (size_t i = 0; i < 2; i++) {
         rig_begin(&rig);
@@ -1030,7 +1030,7 @@ TEST(abandoned_when_lost_by_the_clock_it_is_left) {
     }
 }
 
-TEST(lost_by_the_clock_and_closed_it_is_left) {
+TEST(closing_cleans_up_holds_lost_by_the_clock) {
     static const hf_lost_reason reasons[] = {HF_LOST_UNREACHABLE, HF_LOST_DELETED};
     for (int i = 0; i < 2; i++) {
         rig_begin(&rig);
@@ -1044,7 +1044,7 @@ TEST(lost_by_the_clock_and_closed_it_is_left) {
 
 /* ---- memory ---- */
 
-TEST(out_of_memory_a_renewal_is_tried_again) {
+TEST(without_memory_a_renewal_is_retried) {
     unsigned long nth = 1;
     bool failed = true;
     for (; failed; nth++) {
@@ -1066,7 +1066,7 @@ TEST(out_of_memory_a_renewal_is_tried_again) {
     CHECK(nth > 4);
 }
 
-TEST(out_of_memory_a_confirmation_is_tried_again) {
+TEST(without_memory_a_confirmation_is_retried) {
     unsigned long nth = 1;
     bool failed = true;
     for (; failed; nth++) {
@@ -1088,7 +1088,7 @@ TEST(out_of_memory_a_confirmation_is_tried_again) {
     CHECK(nth > 4);
 }
 
-TEST(out_of_memory_all_the_time_is_no_busy_loop) {
+TEST(a_lasting_lack_of_memory_causes_no_busy_loop) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 300 * HF_MS, true, AT(0));
     hf_hold *left = add_hold("l", "me", 300 * HF_MS, true, AT(0));
@@ -1108,7 +1108,7 @@ TEST(out_of_memory_all_the_time_is_no_busy_loop) {
     rig_end(&rig, AT(12000));
 }
 
-TEST(out_of_memory_leaving_is_tried_again) {
+TEST(without_memory_a_leave_is_retried) {
     unsigned long nth = 1;
     bool failed = true;
     for (; failed; nth++) {
@@ -1130,7 +1130,7 @@ TEST(out_of_memory_leaving_is_tried_again) {
 
 /* ---- the owner's approval ---- */
 
-TEST(needs_approval_not_renewed_without_the_owners_word) {
+TEST(with_needs_approval_a_hold_without_approval_expires) {
     rig_begin(&rig);
     rig.client.config.needs_approval = true;
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
@@ -1146,7 +1146,7 @@ TEST(needs_approval_not_renewed_without_the_owners_word) {
     rig_end(&rig, AT(3000));
 }
 
-TEST(needs_approval_one_renewal_for_each_word) {
+TEST(with_needs_approval_each_approval_is_for_one_renewal) {
     rig_begin(&rig);
     rig.client.config.needs_approval = true;
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
@@ -1163,7 +1163,7 @@ TEST(needs_approval_one_renewal_for_each_word) {
     rig_end(&rig, AT(2100));
 }
 
-TEST(needs_approval_a_grant_that_nobody_takes_is_not_confirmed) {
+TEST(with_needs_approval_a_grant_without_approval_is_not_confirmed) {
     rig_begin(&rig);
     rig.client.config.needs_approval = true;
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, false, AT(0));
@@ -1178,7 +1178,7 @@ TEST(needs_approval_a_grant_that_nobody_takes_is_not_confirmed) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(needs_approval_batches_take_only_the_allowed) {
+TEST(with_needs_approval_a_renewal_takes_along_only_approved_holds) {
     rig_begin(&rig);
     rig.client.config.needs_approval = true;
     hf_hold *first = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
@@ -1191,7 +1191,7 @@ TEST(needs_approval_batches_take_only_the_allowed) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(a_server_that_does_not_answer_a_leave_is_tried_over_a_new_connection) {
+TEST(a_leave_without_a_reply_closes_its_connection) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
     hold->shared = true;
@@ -1204,8 +1204,8 @@ TEST(a_server_that_does_not_answer_a_leave_is_tried_over_a_new_connection) {
     rig_end(&rig, AT(1001));
 }
 
-/* Its queue says that it has the lock by a grant; nothing else of it is to be released. */
-TEST(of_a_shared_owner_a_lost_grant_is_left_alone) {
+/* Its mark in the queue shows that it has the lock by a grant; only that is released. */
+TEST(a_shared_owners_lost_grant_is_cleaned_up_by_its_mark_only) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hold->shared = hold->granted = true;
@@ -1238,7 +1238,7 @@ TEST(a_confirmation_waits_for_its_connection) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(what_is_cleaned_up_has_not_failed_at_that_yet) {
+TEST(a_clean_up_starts_without_failures) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hold->failures = 3;
@@ -1247,7 +1247,7 @@ TEST(what_is_cleaned_up_has_not_failed_at_that_yet) {
     rig_end(&rig, AT(2));
 }
 
-TEST(what_is_set_aside_is_tried_again_later) {
+TEST(a_clean_up_set_aside_is_retried_later) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
@@ -1261,7 +1261,7 @@ TEST(what_is_set_aside_is_tried_again_later) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(a_confirmation_that_is_answered_bounds_nothing) {
+TEST(a_confirmation_with_a_reply_bounds_nothing) {
     rig_begin(&rig);
     hf_hold *hold = granted_hold(true);
     hf_session_opening(link_of(&rig, RENEWER), AT(100));
@@ -1275,7 +1275,7 @@ TEST(a_confirmation_that_is_answered_bounds_nothing) {
     rig_end(&rig, AT(802));
 }
 
-TEST(what_is_lost_is_not_due_again) {
+TEST(a_lost_hold_is_not_due_again) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
@@ -1286,7 +1286,7 @@ TEST(what_is_lost_is_not_due_again) {
 }
 
 /* The owner may have it through another process. */
-TEST(of_a_shared_owner_what_has_no_mark_in_the_queue_is_not_left) {
+TEST(a_shared_owners_lost_hold_without_a_mark_is_not_cleaned_up) {
     static const struct {
         bool granted;
         uint64_t wait;
@@ -1308,7 +1308,7 @@ TEST(of_a_shared_owner_what_has_no_mark_in_the_queue_is_not_left) {
     }
 }
 
-TEST(what_is_neither_renewed_nor_over_waits_for_its_end) {
+TEST(a_hold_that_is_not_renewed_sleeps_until_its_end) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, false, AT(0));
     hf_holds_wake_at(&rig.client.holds, hold, AT(100));
@@ -1318,7 +1318,7 @@ TEST(what_is_neither_renewed_nor_over_waits_for_its_end) {
     rig_end(&rig, AT(101));
 }
 
-TEST(only_what_was_sent_is_seen_through) {
+TEST(only_a_sent_request_is_finished_by_the_renewer) {
     rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_PING, AT(0));
     CHECK(hf_renewer_see_through(&rig.client, &op->request));
@@ -1336,7 +1336,7 @@ TEST(only_what_was_sent_is_seen_through) {
     rig_end(&rig, AT(2));
 }
 
-TEST(what_is_abandoned_while_several_enter_it_goes_with_the_end_of_that) {
+TEST(an_entry_abandoned_during_a_batch_is_dropped_at_its_end) {
     static hf_names other;
     rig_begin(&rig);
     if (!hf_names_make(&other, hf_slice_of("l"))) abort();
@@ -1355,7 +1355,7 @@ TEST(what_is_abandoned_while_several_enter_it_goes_with_the_end_of_that) {
     hf_names_free(&other);
 }
 
-TEST(of_a_shared_owner_a_lost_hold_with_its_mark_leaves_that) {
+TEST(a_shared_owners_lost_hold_removes_its_mark) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hold->shared = hold->granted = true;
@@ -1369,7 +1369,7 @@ TEST(of_a_shared_owner_a_lost_hold_with_its_mark_leaves_that) {
 
 /* The renewer may still leave by the mark when the lease of the hold is over, and no longer by its
  * count. */
-TEST(of_a_shared_owner_the_mark_is_left_after_the_lease) {
+TEST(a_shared_owners_mark_is_removed_even_after_the_lease) {
     for (int granted = 0; granted <= 1; granted++) {
         rig_begin(&rig);
         hf_hold *hold = hold_lock(&rig, AT(0));
@@ -1388,7 +1388,7 @@ TEST(of_a_shared_owner_the_mark_is_left_after_the_lease) {
     }
 }
 
-TEST(what_has_ended_is_not_renewed_along) {
+TEST(a_renewal_does_not_take_along_holds_that_have_ended) {
     for (int over = 0; over <= 1; over++) {
         rig_begin(&rig);
         add_hold("a", "me", 30 * HF_SECOND, true, AT(0))->valid_until = AT(10000) + 1;
@@ -1402,7 +1402,7 @@ TEST(what_has_ended_is_not_renewed_along) {
     }
 }
 
-TEST(without_memory_a_leave_is_not_tried_again_at_once) {
+TEST(without_memory_a_leave_is_not_retried_at_once) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     open_session(link_of(&rig, RENEWER), AT(0));
