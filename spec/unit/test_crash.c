@@ -93,7 +93,7 @@ TEST(the_hold_of_a_dead_process_is_released_and_reported) {
     rig_end(&rig, AT(1153));
 }
 
-TEST(a_process_that_died_before_the_wait_is_found_at_the_first_look) {
+TEST(a_process_that_died_before_the_wait_is_found_at_the_first_check) {
     wait_with(life);
     told = HF_LIFE_ENDED;
     CHECK_STR(output_at(AT(50)), INFO);
@@ -133,7 +133,7 @@ TEST(the_release_is_reported_even_after_the_end_of_the_wait) {
     rig_end(&rig, AT(54));
 }
 
-TEST(a_hold_that_was_already_gone_is_not_reported) {
+TEST(a_hold_that_had_already_ended_is_not_reported) {
     static const char *const replies[] = {":-1\r\n", ":-2\r\n", ":2\r\n", "-ERR no\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         wait_with(life);
@@ -179,7 +179,7 @@ TEST(an_owner_that_is_not_of_one_process_is_never_looked_up) {
     }
 }
 
-TEST(the_owner_is_asked_for_each_second_if_this_host_does_not_know_it) {
+TEST(an_owner_unknown_to_this_host_is_asked_for_every_second) {
     wait_with(life);
     for (int second = 0; second < 5; second++) {
         CHECK_STR(output_at(AT(50 + 1000 * second)), INFO);
@@ -222,7 +222,7 @@ TEST(waiters_further_back_ask_less_often) {
     rig_end(&rig, AT(62053));
 }
 
-TEST(without_memory_it_looks_again_a_second_later) {
+TEST(without_memory_the_waiter_checks_again_a_second_later) {
     for (unsigned long nth = 1; nth <= 3; nth++) {
         wait_with(life);
         told = HF_LIFE_ENDED;

@@ -46,7 +46,7 @@ TEST(a_detached_release_ends_itself) {
     rig_end(&rig, AT(3));
 }
 
-TEST(its_hold_has_ended_when_it_was_asked_for) {
+TEST(a_detached_release_counts_from_its_call) {
     hold_own();
     const hf_class *class = hf_observe_class_at(&rig.client, hf_observe_class(&rig.client, ""));
     send_release(AT(5));
@@ -57,7 +57,7 @@ TEST(its_hold_has_ended_when_it_was_asked_for) {
     rig_end(&rig, AT(30));
 }
 
-TEST(only_what_is_detached_and_done_ends_itself) {
+TEST(only_a_detached_operation_that_is_done_ends_itself) {
     hold_own();
     send_release(AT(1));
     hf_client_end_detached(&rig.client, AT(1));
@@ -72,7 +72,7 @@ TEST(only_what_is_detached_and_done_ends_itself) {
     rig_end(&rig, AT(3));
 }
 
-TEST(what_it_points_to_is_its_own) {
+TEST(a_detached_release_copies_its_texts) {
     hold_own();
     hf_names *names = malloc(sizeof *names);
     char *caller = strdup("me");
@@ -87,12 +87,12 @@ TEST(what_it_points_to_is_its_own) {
     free(caller);
     CHECK_MEM(op->spec.caller.data, op->spec.caller.size, "me", 2);
     CHECK_MEM(op->spec.names->key.data, op->spec.names->key.size, "k", 1);
-    rig_sleep(&rig, AT(1), AT(3500)); /* no reply in time: its words name the key */
+    rig_sleep(&rig, AT(1), AT(3500)); /* no reply in time: its message names the key */
     CHECK(!rig.client.ops);
     rig_end(&rig, AT(4000));
 }
 
-TEST(a_loss_that_it_finds_is_told) {
+TEST(a_loss_found_by_a_detached_release_is_reported) {
     hold_own();
     hf_hold *hold = hold_of(&rig);
     hf_hold_ref(hold);
@@ -105,7 +105,7 @@ TEST(a_loss_that_it_finds_is_told) {
     rig_end(&rig, AT(3));
 }
 
-TEST(the_next_acquire_goes_behind_it) {
+TEST(the_next_acquire_is_sent_right_behind_a_detached_release) {
     hold_own();
     send_release(AT(1));
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
@@ -117,7 +117,7 @@ TEST(the_next_acquire_goes_behind_it) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_release_that_goes_twice_is_awaited_by_the_acquire_that_passed_it) {
+TEST(an_acquire_that_overtakes_a_resent_release_waits_for_it) {
     hold_own();
     send_release(AT(1));
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
@@ -133,7 +133,7 @@ TEST(a_release_that_goes_twice_is_awaited_by_the_acquire_that_passed_it) {
     rig_end(&rig, AT(5));
 }
 
-TEST(interrupted_it_does_not_wait_for_the_release_that_it_passed) {
+TEST(an_interrupted_acquire_does_not_wait_for_the_release_it_overtook) {
     hold_own();
     send_release(AT(1));
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
@@ -155,7 +155,7 @@ static hf_op *follow(void) {
     return op;
 }
 
-TEST(a_wait_behind_a_release_can_be_interrupted_or_given_up) {
+TEST(a_wait_behind_a_release_can_be_interrupted_or_abandoned) {
     hf_op *op = follow();
     hf_op_interrupt(op, AT(3));
     CHECK_OUTCOME(op, "interrupted");
@@ -179,7 +179,7 @@ TEST(a_wait_behind_a_release_ends_in_time) {
     rig_end(&rig, AT(6000));
 }
 
-TEST(a_release_without_an_answer_goes_on_when_its_caller_has_acquired_anew) {
+TEST(an_abandoned_release_goes_on_beside_a_new_acquire) {
     hold_own();
     send_release(AT(1));
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(2));
@@ -191,7 +191,7 @@ TEST(a_release_without_an_answer_goes_on_when_its_caller_has_acquired_anew) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_release_that_waits_for_a_renewal_is_waited_for) {
+TEST(a_release_that_waits_for_a_renewal_is_not_detached) {
     hold_own();
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK(hold_of(&rig)->in_flight);
@@ -201,7 +201,7 @@ TEST(a_release_that_waits_for_a_renewal_is_waited_for) {
     rig_end(&rig, AT(10002));
 }
 
-TEST(closing_sees_it_through) {
+TEST(closing_finishes_a_detached_release) {
     hold_own();
     send_release(AT(1));
     output_of(link_of(&rig, CALLS));
@@ -213,7 +213,7 @@ TEST(closing_sees_it_through) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_partial_one_keeps_the_hold) {
+TEST(a_detached_partial_release_keeps_the_hold) {
     hold_own();
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(0));
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(0));
@@ -229,8 +229,8 @@ TEST(a_partial_one_keeps_the_hold) {
     rig_end(&rig, AT(4));
 }
 
-/* The other half of a read/write lock stands under the same key. */
-TEST(the_other_half_goes_behind_it) {
+/* The other half of a read/write lock is under the same key. */
+TEST(an_acquire_of_the_other_half_waits_for_a_detached_release) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.owner = HF_NO_TEXT;
@@ -252,13 +252,13 @@ TEST(the_other_half_goes_behind_it) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_wait_behind_a_release_has_the_time_of_a_command_at_least) {
+TEST(a_wait_behind_a_release_has_at_least_the_usual_timeout) {
     hf_op *op = follow();
     CHECK_EQ_U64(hf_op_deadline(op), AT(3001));
     rig_end(&rig, AT(4));
 }
 
-TEST(a_partial_one_is_awaited_by_nobody_else) {
+TEST(a_detached_partial_release_does_not_mark_the_hold_unawaited) {
     hold_own();
     hf_op *again = begin_own(HF_OP_ACQUIRE, AT(1));
     feed_calls(&rig, ACQUIRED, AT(1));
@@ -271,7 +271,7 @@ TEST(a_partial_one_is_awaited_by_nobody_else) {
     rig_end(&rig, AT(4));
 }
 
-TEST(an_acquire_goes_on_when_the_release_before_it_was_given_up) {
+TEST(an_acquire_goes_on_when_the_release_before_it_is_abandoned) {
     hf_op *op = follow();
     CHECK_EQ_INT(op->state, HF_ACQUIRE_FOLLOWING);
     hf_op_end(rig.client.ops, AT(3));

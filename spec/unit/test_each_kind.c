@@ -55,7 +55,7 @@ static bool gives_back(const hf_kind *kind) {
     for (const hf_kind *const *each = hf_kinds, *kind; (kind = *each); each++)                     \
         if (has_lease(kind))
 
-TEST(it_is_renewed_only_with_its_owners_word) {
+TEST(with_needs_approval_each_kind_is_renewed_only_when_approved) {
     EACH_LEASED(kind) {
         config = rig_config();
         config.needs_approval = true;
@@ -71,7 +71,7 @@ TEST(it_is_renewed_only_with_its_owners_word) {
     }
 }
 
-TEST(with_sync_it_counts_and_is_renewed_when_a_replica_has_it) {
+TEST(with_sync_each_kind_is_confirmed_by_a_replica) {
     EACH_LEASED(kind) {
         config = rig_config();
         config.sync = (hf_sync){1, 100 * HF_MS};
@@ -89,7 +89,7 @@ TEST(with_sync_it_counts_and_is_renewed_when_a_replica_has_it) {
     }
 }
 
-TEST(a_renewal_that_does_not_find_it_is_a_loss) {
+TEST(a_renewal_that_does_not_find_the_lock_is_a_loss) {
     EACH_LEASED(kind) {
         config = rig_config();
         begin_kind(kind);
@@ -104,8 +104,8 @@ TEST(a_renewal_that_does_not_find_it_is_a_loss) {
     }
 }
 
-/* The queue names the wait of a grant that nobody has confirmed. */
-TEST(what_was_granted_leaves_no_mark_in_the_queue_when_it_ends) {
+/* The queue has a mark for a grant that is not confirmed. */
+TEST(an_unconfirmed_grant_leaves_no_mark_when_it_ends) {
     EACH_LEASED(kind) {
         config = rig_config();
         config.needs_approval = true;
@@ -120,7 +120,7 @@ TEST(what_was_granted_leaves_no_mark_in_the_queue_when_it_ends) {
     }
 }
 
-TEST(the_end_of_the_client_gives_it_back) {
+TEST(closing_the_client_releases_each_kind) {
     EACH_LEASED(kind) {
         config = rig_config();
         begin_kind(kind);
@@ -149,7 +149,7 @@ static void check_given_back(const hf_kind *kind, int failures) {
     rig_end(&rig, now);
 }
 
-TEST(what_has_no_answer_is_given_back_again) {
+TEST(a_leave_without_a_reply_is_sent_again) {
     EACH_LEASED(kind) {
         config = rig_config();
         check_given_back(kind, 3);

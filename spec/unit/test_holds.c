@@ -100,7 +100,7 @@ TEST(equal_times_are_served_in_order) {
     hf_holds_free(&holds);
 }
 
-TEST(losing_is_news_and_ends_the_attention) {
+TEST(losing_a_hold_is_counted_and_stops_its_wake_ups) {
     hf_holds holds = {0};
     hf_hold *hold = add(&holds, "key", "owner");
     CHECK(hold);
@@ -128,7 +128,7 @@ TEST(reasons_have_names) {
     CHECK_STR(hf_lost_reason_name(HF_LOST_UNREACHABLE), "unreachable");
 }
 
-TEST(what_belongs_to_the_owners_other_processes) {
+TEST(the_count_of_others_follows_the_servers_count) {
     hf_hold hold = {.count = 5, .others = 2};
     CHECK_EQ_INT(hf_hold_own(&hold), 3);
     hf_hold_rebase(&hold, 7); /* two more of theirs */
@@ -140,7 +140,7 @@ TEST(what_belongs_to_the_owners_other_processes) {
     CHECK_EQ_INT(hold.count, 2);
 }
 
-TEST(what_has_ended_is_found_behind_what_is_only_due) {
+TEST(a_hold_that_has_ended_is_found_behind_one_that_is_only_due) {
     hf_holds holds = {0};
     CHECK(!hf_holds_first_ended(&holds, 100));
     hf_hold *due = add(&holds, "due", "o"), *ended = add(&holds, "ended", "o"),
@@ -162,7 +162,7 @@ TEST(what_has_ended_is_found_behind_what_is_only_due) {
     hf_holds_free(&holds);
 }
 
-TEST(found_by_its_number_or_by_the_wait_of_a_shared_owner) {
+TEST(a_hold_is_found_by_its_number_or_its_shared_owners_wait) {
     hf_holds holds = {0};
     hf_hold *mine = add(&holds, "a", "o"), *shared = add(&holds, "b", "o");
     CHECK(mine && shared);
@@ -182,7 +182,7 @@ TEST(found_by_its_number_or_by_the_wait_of_a_shared_owner) {
     hf_holds_free(&holds);
 }
 
-TEST(what_nobody_holds_does_not_end) {
+TEST(an_idle_hold_does_not_end) {
     hf_holds holds = {0};
     hf_hold *idle = add(&holds, "idle", "o"), *asking = add(&holds, "asking", "o");
     CHECK(idle && asking);
@@ -313,11 +313,11 @@ static bool add_many(void *context) {
     return added;
 }
 
-TEST(out_of_memory_leaves_the_table_whole) {
+TEST(running_out_of_memory_leaves_the_table_intact) {
     CHECK(memerr_until_success(add_many, NULL, 100) >= 40);
 }
 
-TEST(what_has_ended_is_found_wherever_it_stands) {
+TEST(a_hold_that_has_ended_is_found_anywhere_in_the_heap) {
     enum { HOLDS = 31 };
     for (int ended = 0; ended < HOLDS; ended++) {
         hf_holds holds = {0};
@@ -338,7 +338,7 @@ TEST(what_has_ended_is_found_wherever_it_stands) {
     }
 }
 
-TEST(a_lease_is_bounded_by_a_shorter_one_alone) {
+TEST(a_lease_is_bounded_only_by_a_shorter_one) {
     hf_hold hold = {.lease = 10, .shortened = HF_NEVER};
     hf_hold_bound_lease(&hold, 5, 5);
     CHECK_EQ_U64(hf_hold_lease(&hold), 10);
@@ -352,7 +352,7 @@ TEST(a_lease_is_bounded_by_a_shorter_one_alone) {
     CHECK_EQ_U64(hf_hold_lease(&hold), 3);
 }
 
-TEST(what_lasts_is_renewed_or_ends_later_and_is_one_callers) {
+TEST(a_lasting_hold_is_renewed_or_long_and_not_shared) {
     static const struct {
         hf_hold_state state;
         bool renewed, shared, idle;
@@ -387,7 +387,7 @@ TEST(what_lasts_is_renewed_or_ends_later_and_is_one_callers) {
     }
 }
 
-TEST(with_the_last_reference_those_to_the_members_go) {
+TEST(the_last_reference_frees_those_to_the_member_holds) {
     hf_holds holds = {0};
     hf_hold *whole = add(&holds, "k", "me"), *part = add(&holds, "j", "me");
     if (!whole || !part) abort();
@@ -406,7 +406,7 @@ TEST(with_the_last_reference_those_to_the_members_go) {
     hf_holds_free(&holds);
 }
 
-TEST(what_the_server_has_freed_is_not_the_clients) {
+TEST(freeing_a_hold_leaves_only_the_others_count) {
     hf_hold hold = {.count = 5, .others = 2, .pending_releases = 3};
     CHECK_EQ_INT(hf_hold_own(&hold), 6);
     hf_hold_freed(&hold);

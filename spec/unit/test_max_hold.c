@@ -48,7 +48,7 @@ static int pass(int from_ms, int to_ms) {
         CHECK_STR(hf_lost_reason_name((hold)->reason), "max_hold");                                \
     } while (0)
 
-TEST(the_last_renewal_asks_for_what_is_left) {
+TEST(the_last_renewal_asks_for_the_time_left) {
     hf_hold *hold = hold_for(65 * HF_SECOND);
     static const struct {
         int at;
@@ -88,7 +88,7 @@ TEST(a_longer_lease_is_cut_to_max_hold) {
     rig_end(&rig, AT(5001));
 }
 
-TEST(a_reentry_does_not_extend_it) {
+TEST(a_reentry_does_not_extend_max_hold) {
     hf_hold *hold = hold_for(40 * HF_SECOND);
     pass(1, 25001);
     hf_op_spec spec = bounded(40 * HF_SECOND);
@@ -104,7 +104,7 @@ TEST(a_reentry_does_not_extend_it) {
     rig_end(&rig, AT(40000));
 }
 
-TEST(a_reentry_sets_none) {
+TEST(a_reentry_sets_no_max_hold) {
     hf_hold *hold = hold_lock((rig_begin(&rig), &rig), AT(0));
     hf_op_spec spec = bounded(10 * HF_SECOND);
     hf_op *op = begin_spec(&rig, &spec, AT(1000));
@@ -117,7 +117,7 @@ TEST(a_reentry_sets_none) {
 }
 
 /* A partial release sets the lease anew, too. */
-TEST(a_partial_release_does_not_extend_it) {
+TEST(a_partial_release_does_not_extend_max_hold) {
     hf_hold *hold = hold_for(20 * HF_SECOND);
     hold->count = 2;
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(4000));
@@ -130,7 +130,7 @@ TEST(a_partial_release_does_not_extend_it) {
     rig_end(&rig, AT(20000));
 }
 
-TEST(an_extend_is_cut_to_it) {
+TEST(an_extend_is_cut_to_max_hold) {
     hf_hold *hold = hold_for(20 * HF_SECOND);
     hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
     spec.lease = 60 * HF_SECOND;
@@ -146,7 +146,7 @@ TEST(an_extend_is_cut_to_it) {
     rig_end(&rig, AT(20000));
 }
 
-TEST(after_a_grant_it_counts_from_that) {
+TEST(max_hold_starts_at_the_grant) {
     rig_begin(&rig);
     hf_op_spec spec = bounded(40 * HF_SECOND);
     spec.wait = HF_NEVER;
@@ -166,7 +166,7 @@ TEST(after_a_grant_it_counts_from_that) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(a_short_one_shortens_a_grant) {
+TEST(a_short_max_hold_shortens_a_grant) {
     rig_begin(&rig);
     hf_op_spec spec = bounded(HF_SECOND);
     spec.wait = HF_NEVER;
@@ -190,7 +190,7 @@ TEST(a_short_one_shortens_a_grant) {
 }
 
 /* The connection is made later than the renewal was encoded. */
-TEST(a_renewal_that_is_sent_late_is_not_believed_beyond_it) {
+TEST(a_renewal_sent_late_does_not_count_beyond_max_hold) {
     hf_hold *hold = hold_for(35 * HF_SECOND);
     rig.refusing = true;
     rig_sleep(&rig, AT(1), AT(14000));
@@ -204,7 +204,7 @@ TEST(a_renewal_that_is_sent_late_is_not_believed_beyond_it) {
     rig_end(&rig, AT(35001));
 }
 
-TEST(one_that_cannot_be_renewed_before_is_unreachable) {
+TEST(a_hold_not_renewed_before_max_hold_is_lost_as_unreachable) {
     hf_hold *hold = hold_for(60 * HF_SECOND);
     rig.refusing = true;
     rig_sleep(&rig, AT(1), AT(31000));
@@ -213,7 +213,7 @@ TEST(one_that_cannot_be_renewed_before_is_unreachable) {
     rig_end(&rig, AT(31000));
 }
 
-TEST(one_that_is_gone_before_is_deleted) {
+TEST(a_hold_deleted_before_max_hold_is_lost_as_deleted) {
     hf_hold *hold = hold_for(12 * HF_SECOND);
     hf_holds_wake_at(&rig.client.holds, hold, AT(6000)); /* as after a failover */
     rig_sleep(&rig, AT(1), AT(6000));
@@ -224,7 +224,7 @@ TEST(one_that_is_gone_before_is_deleted) {
 }
 
 /* The release of a lost lock leaves nothing of it: a renewal may have been sent late. */
-TEST(what_may_still_stand_is_released) {
+TEST(the_release_after_max_hold_cleans_up_a_late_renewal) {
     hold_for(5 * HF_SECOND);
     pass(1, 6000);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(6000));

@@ -342,7 +342,7 @@ TEST(without_a_class_nothing_is_counted) {
 
 /* ---- events ---- */
 
-TEST(a_hold_is_told_from_its_acquire_to_its_release) {
+TEST(a_hold_has_events_for_its_acquire_and_its_release) {
     start(true);
     hf_op *op = begin_order(0, 5, AT(0));
     feed_calls(&rig, ACQUIRED, AT(2));
@@ -357,7 +357,7 @@ TEST(a_hold_is_told_from_its_acquire_to_its_release) {
     finish(AT(50));
 }
 
-TEST(a_loss_is_told_with_its_reason) {
+TEST(a_loss_is_an_event_with_its_reason) {
     start(true);
     hold_order(0, AT(0));
     events();
@@ -374,7 +374,7 @@ TEST(a_loss_is_told_with_its_reason) {
     finish(AT(23010));
 }
 
-TEST(an_observer_of_a_lock_gets_its_events_alone) {
+TEST(an_observer_of_a_lock_gets_only_its_events) {
     start(false);
     hold_order(0, AT(0));
     release(AT(1));
@@ -388,7 +388,7 @@ TEST(an_observer_of_a_lock_gets_its_events_alone) {
     finish(AT(4));
 }
 
-TEST(a_connection_is_told_with_the_reason_of_its_end) {
+TEST(the_end_of_a_connection_is_an_event_with_its_reason) {
     start(true);
     hf_op *op = begin(&rig, HF_OP_PING, AT(0));
     feed_calls(&rig, "+PONG\r\n", AT(1));
@@ -408,7 +408,7 @@ TEST(a_connection_is_told_with_the_reason_of_its_end) {
     finish(AT(3));
 }
 
-TEST(what_a_closed_client_closes_has_not_failed) {
+TEST(connections_closed_by_a_closed_client_have_not_failed) {
     start(true);
     hf_op *op = begin(&rig, HF_OP_PING, AT(0));
     feed_calls(&rig, "+PONG\r\n", AT(1));
@@ -492,7 +492,7 @@ static void finish_pair(hf_time now) {
     hf_names_free(&pair[1]);
 }
 
-TEST(of_several_locks_each_is_told) {
+TEST(each_of_several_locks_has_its_events) {
     start_pair();
     hf_op *op = begin_pair(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, "*3\r\n:1\r\n:11\r\n:12\r\n", AT(2));
@@ -511,7 +511,7 @@ TEST(of_several_locks_each_is_told) {
     finish_pair(AT(7));
 }
 
-TEST(of_several_locks_a_failure_is_told_once) {
+TEST(a_failure_of_several_locks_is_one_event) {
     start_pair();
     hf_op *op = begin_pair(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, "-ERR no\r\n", AT(2));
@@ -521,7 +521,7 @@ TEST(of_several_locks_a_failure_is_told_once) {
     finish_pair(AT(3));
 }
 
-TEST(one_lock_may_be_several) {
+TEST(a_batch_may_have_one_lock) {
     static const hf_names *one[1];
     start(true);
     one[0] = &rig.names;
@@ -536,7 +536,7 @@ TEST(one_lock_may_be_several) {
     finish(AT(3));
 }
 
-TEST(events_that_nobody_took_go_with_the_client) {
+TEST(events_that_nobody_took_are_freed_with_the_client) {
     start(true);
     hold_order(0, AT(0));
     release(AT(1));
@@ -545,10 +545,10 @@ TEST(events_that_nobody_took_go_with_the_client) {
     finish(AT(3));
 }
 
-TEST(what_was_never_held_is_not_released) {
+TEST(an_acquire_that_failed_counts_as_no_release) {
     start(true);
     hf_op *op = begin_order(0, 3, AT(0));
-    hf_session_closed(link_of(&rig, CALLS), "gone", AT(1)); /* it may stand on the server */
+    hf_session_closed(link_of(&rig, CALLS), "gone", AT(1)); /* it may exist on the server */
     rig.refusing = true;
     rig_sleep(&rig, AT(1), AT(3000));
     CHECK(op->done);
@@ -560,7 +560,7 @@ TEST(what_was_never_held_is_not_released) {
     finish(AT(3001));
 }
 
-TEST(what_is_released_at_once_was_held_for_no_time) {
+TEST(a_hold_released_at_once_was_held_for_no_time) {
     start(false);
     hold_order(0, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(0));
@@ -571,12 +571,12 @@ TEST(what_is_released_at_once_was_held_for_no_time) {
     finish(AT(1));
 }
 
-TEST(what_was_lost_is_not_released_as_well) {
+TEST(a_lost_hold_does_not_count_as_released) {
     start(true);
     hold_order(0, AT(0));
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_UNREACHABLE);
     CHECK_EQ_U64(class_at(1)->losses[HF_LOST_UNREACHABLE], 1);
-    hf_client_close(&rig.client, AT(2)); /* it may stand on the server: it is cleaned up */
+    hf_client_close(&rig.client, AT(2)); /* it may exist on the server: it is cleaned up */
     CHECK_EQ_U64(class_at(1)->losses[HF_LOST_UNREACHABLE], 1);
     CHECK_EQ_U64(class_at(1)->releases, 0);
     const char *text = events();

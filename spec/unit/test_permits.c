@@ -78,7 +78,7 @@ TEST(several_permits_are_one_hold) {
     rig_end(&rig, AT(2));
 }
 
-TEST(how_many_there_are_goes_along) {
+TEST(an_acquire_sends_the_number_of_permits) {
     pool_begin();
     hf_op_spec spec = permits_spec(HF_OP_ACQUIRE, 1);
     spec.permits_at_first = 5;
@@ -117,7 +117,7 @@ TEST(an_acquire_of_unknown_outcome_is_undone) {
     rig_end(&rig, AT(3));
 }
 
-TEST(the_words_for_busy) {
+TEST(the_message_says_that_the_permits_are_taken_or_not_set) {
     pool_begin();
     hf_op *op = begin_permits(1, 0, AT(0));
     feed_calls(&rig, busy(1500, 0, 0), AT(1));
@@ -134,7 +134,7 @@ TEST(the_words_for_busy) {
     rig_end(&rig, AT(4));
 }
 
-TEST(more_than_there_are) {
+TEST(a_request_for_more_permits_than_exist_is_a_conflict) {
     pool_begin();
     hf_op *op = begin_permits(3, HF_NEVER, AT(0));
     feed_calls(&rig, "*2\r\n:-5\r\n:2\r\n", AT(1));
@@ -188,7 +188,7 @@ TEST(a_release_before_the_confirmation_names_the_member) {
     rig_end(&rig, AT(503));
 }
 
-TEST(a_release_that_was_sent_twice_and_finds_nothing_is_done) {
+TEST(a_release_that_was_sent_twice_and_finds_nothing_succeeds) {
     pool_begin();
     hold_permits(3, AT(0));
     hf_op *op = begin_call(HF_OP_RELEASE, AT(10));
@@ -201,7 +201,7 @@ TEST(a_release_that_was_sent_twice_and_finds_nothing_is_done) {
     rig_end(&rig, AT(122));
 }
 
-TEST(a_release_of_what_is_gone_is_lost) {
+TEST(a_release_that_finds_nothing_is_a_loss) {
     pool_begin();
     hold_permits(1, AT(0));
     hf_op *op = begin_call(HF_OP_RELEASE, AT(10));
@@ -211,7 +211,7 @@ TEST(a_release_of_what_is_gone_is_lost) {
     rig_end(&rig, AT(12));
 }
 
-TEST(dead_waiters_are_passed_by_in_the_background) {
+TEST(dead_waiters_are_passed_over_in_the_background) {
     pool_begin();
     hold_permits(1, AT(0));
     hf_op *op = begin_call(HF_OP_RELEASE, AT(10));
@@ -237,7 +237,7 @@ TEST(permits_are_renewed_at_their_leases) {
     rig_end(&rig, AT(20002));
 }
 
-TEST(a_grant_that_nobody_waits_for_is_given_back) {
+TEST(a_stray_grant_is_released) {
     pool_begin();
     hf_op *op = permits_waiting(1, AT(0));
     feed_message(&rig, "1 grant p 7 5 88 2000 k", AT(500));
@@ -266,7 +266,7 @@ TEST(the_number_of_permits_is_set) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_semaphore_is_read) {
+TEST(info_returns_the_state_of_a_semaphore) {
     pool_begin();
     hf_op *op = begin_call(HF_OP_INFO, AT(0));
     CHECK_SENT(&rig, CALLS,
@@ -282,7 +282,7 @@ TEST(a_semaphore_is_read) {
     rig_end(&rig, AT(2));
 }
 
-TEST(own_permits_are_no_deadlock) {
+TEST(permits_of_the_same_client_are_no_deadlock) {
     pool_begin();
     hold_permits(1, AT(0));
     hf_op_spec spec = permits_spec(HF_OP_ACQUIRE, 1);
@@ -295,7 +295,7 @@ TEST(own_permits_are_no_deadlock) {
     rig_end(&rig, AT(3));
 }
 
-TEST(where_nobody_waits_nothing_is_passed_on_when_the_number_is_set) {
+TEST(setting_the_number_passes_nothing_on_without_dead_waiters) {
     pool_begin();
     hf_op_spec spec = permits_spec(HF_OP_SET, 0);
     spec.value = 9;

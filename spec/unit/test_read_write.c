@@ -52,7 +52,7 @@ TEST(each_half_has_an_owner_of_its_own) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_writer_names_itself_when_it_reads_and_no_other_does) {
+TEST(only_the_writer_names_itself_when_it_reads) {
     struct rig rig;
     rw_begin(&rig);
     take(&rig, &hf_kind_write, "me", AT(0));
@@ -65,7 +65,7 @@ TEST(a_writer_names_itself_when_it_reads_and_no_other_does) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_reader_does_not_ask_to_write) {
+TEST(a_reader_that_wants_to_write_is_a_deadlock) {
     struct rig rig;
     rw_begin(&rig);
     take(&rig, &hf_kind_read, "me", AT(0));
@@ -77,7 +77,7 @@ TEST(a_reader_does_not_ask_to_write) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_writer_that_reads_may_enter_both_again) {
+TEST(a_writer_that_reads_may_re_enter_both_halves) {
     struct rig rig;
     rw_begin(&rig);
     take(&rig, &hf_kind_write, "me", AT(0));
@@ -88,7 +88,7 @@ TEST(a_writer_that_reads_may_enter_both_again) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_reader_whose_lease_is_over_may_ask_to_write) {
+TEST(a_reader_whose_lease_has_ended_may_ask_to_write) {
     struct rig rig;
     rw_begin(&rig);
     take(&rig, &hf_kind_read, "me", AT(0));
@@ -97,7 +97,7 @@ TEST(a_reader_whose_lease_is_over_may_ask_to_write) {
     rig_end(&rig, AT(31001));
 }
 
-/* Two callers stand in the queue at place 5; each of them is heard. */
+/* Two callers are in the queue at place 5; each is subscribed. */
 static void wait_both(struct rig *rig, hf_op *ops[2]) {
     static const char *const callers[] = {"me", "you"};
     for (int i = 0; i < 2; i++) {
@@ -109,7 +109,7 @@ static void wait_both(struct rig *rig, hf_op *ops[2]) {
     }
 }
 
-TEST(one_message_lets_all_readers_of_a_client_in) {
+TEST(one_message_grants_all_readers_of_a_client) {
     struct rig rig;
     hf_op *ops[2];
     rw_begin(&rig);
@@ -124,7 +124,7 @@ TEST(one_message_lets_all_readers_of_a_client_in) {
     rig_end(&rig, AT(101));
 }
 
-TEST(what_is_no_such_message_lets_nobody_in) {
+TEST(a_malformed_message_grants_nobody) {
     static const char *const texts[] = {"1 grants r 77 2000 2 1 " PLACE " k",
                                         "1 grants r 77 2000 0 k",
                                         "1 grants r 77 2000 k",
@@ -160,7 +160,7 @@ TEST(a_release_names_the_grant_that_it_has_not_confirmed) {
     rig_end(&rig, AT(102));
 }
 
-TEST(a_release_of_what_was_confirmed_names_none) {
+TEST(a_release_of_a_confirmed_hold_names_no_grant) {
     struct rig rig;
     rw_begin(&rig);
     take(&rig, &hf_kind_write, "me", AT(0));
@@ -171,7 +171,7 @@ TEST(a_release_of_what_was_confirmed_names_none) {
 }
 
 /* A waiter that has ended here is passed on under the owner that the server gave it. */
-TEST(a_stray_grant_is_left_by_its_half) {
+TEST(a_stray_grant_is_cleaned_up_by_its_half) {
     struct rig rig;
     hf_op *ops[2];
     rw_begin(&rig);
@@ -229,7 +229,7 @@ TEST(a_caller_that_blocks_does_not_wait_for_another_coroutine) {
     }
 }
 
-/* The release of the write lock was given up while it waited for a renewal. */
+/* The release of the write lock was abandoned while it waited for a renewal. */
 TEST(a_reader_follows_its_own_write_lock_that_is_cleaned_up) {
     struct rig rig;
     rw_begin(&rig);
@@ -254,7 +254,7 @@ TEST(a_reader_follows_its_own_write_lock_that_is_cleaned_up) {
     rig_end(&rig, AT(10007));
 }
 
-TEST(info_tells_how_many_read) {
+TEST(info_returns_the_number_of_readers) {
     struct rig rig;
     rw_begin(&rig);
     hf_op *op = begin_rw(&rig, HF_OP_INFO, &hf_kind_read, "me", 0, AT(0));
@@ -280,8 +280,8 @@ TEST(out_of_memory) {
     CHECK(memerr_until_success(renews, (void *)(uintptr_t)&hf_kind_write, 20) >= 3);
 }
 
-/* The server's queue says of a grant that it was not confirmed. */
-TEST(a_grant_is_confirmed_although_it_was_entered_again) {
+/* The server's queue has a mark for a grant that is not confirmed. */
+TEST(a_grant_is_confirmed_although_it_was_re_entered) {
     struct rig rig;
     rw_begin(&rig);
     hf_op *op = acquire(&rig, &hf_kind_read, "me", 10 * HF_SECOND, AT(0));

@@ -86,7 +86,7 @@ TEST(a_wait_outlasts_a_refusal) {
     }
 }
 
-TEST(a_wait_that_ends_tells_the_last_refusal) {
+TEST(a_wait_that_ends_reports_the_last_refusal) {
     for (int i = 0; i < KINDS * (WRITES + OTHER); i++) {
         hf_op *op = begin_waiter(&WAITERS[i % KINDS], 8 * HF_SECOND, AT(0));
         refuse(refusal(i / KINDS), AT(0), AT(7990));
@@ -115,7 +115,7 @@ TEST(a_call_without_a_wait_fails_at_once_when_writes_are_refused) {
     }
 }
 
-TEST(a_refusal_does_not_shorten_the_lease_of_what_is_entered_again) {
+TEST(a_refused_re_entry_does_not_change_the_hold) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 60 * HF_SECOND, AT(5000));
@@ -137,7 +137,7 @@ TEST(a_wait_in_the_queue_outlasts_a_refusal) {
     rig_end(&rig, AT(50500));
 }
 
-TEST(what_was_refused_outlasts_an_outage_too) {
+TEST(a_wait_outlasts_a_refusal_and_then_an_outage) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 60 * HF_SECOND, AT(0));
     refuse(NOREPLICAS, AT(0), AT(1000));
@@ -152,7 +152,7 @@ TEST(what_was_refused_outlasts_an_outage_too) {
     rig_end(&rig, AT(22000));
 }
 
-TEST(a_signal_ends_a_wait_that_is_refused) {
+TEST(a_signal_ends_a_wait_during_a_refusal) {
     for (int i = 0; i < KINDS; i++) {
         hf_op *op = begin_waiter(&WAITERS[i], HF_NEVER, AT(0));
         refuse(NOREPLICAS, AT(0), AT(5000));
@@ -172,7 +172,7 @@ TEST(a_wait_without_end_outlasts_any_refusal) {
     rig_end(&rig, AT(1000 * 3700));
 }
 
-TEST(a_permit_that_is_refused_is_given_back_later) {
+TEST(a_refused_release_of_a_permit_goes_on_in_the_background) {
     for (int i = 0; i < WRITES + OTHER; i++) {
         rig_begin(&rig);
         hf_op *op = begin_on(HF_OP_GIVE, &hf_kind_plain_semaphore, 0, AT(0));
@@ -191,7 +191,7 @@ TEST(a_permit_that_is_refused_is_given_back_later) {
     }
 }
 
-TEST(a_release_that_is_refused_goes_on_for_its_lease) {
+TEST(a_refused_release_goes_on_until_its_lease_ends) {
     for (int i = 0; i < WRITES; i++) {
         rig_begin(&rig);
         hold_lock(&rig, AT(0));
@@ -247,7 +247,7 @@ static hf_op *complete(hf_time now) {
     return begin_spec(&rig, &spec, now);
 }
 
-TEST(a_record_that_is_refused_is_written_late) {
+TEST(a_refused_record_is_written_later) {
     for (int i = 0; i < WRITES + OTHER; i++) {
         hf_op *op = complete(AT(0));
         refuse(refusal(i), AT(0), AT(1000));
@@ -259,7 +259,7 @@ TEST(a_record_that_is_refused_is_written_late) {
     }
 }
 
-TEST(a_record_is_written_behind_its_callers_end) {
+TEST(a_record_is_written_after_its_call_has_ended) {
     for (int abandoned = 0; abandoned <= 1; abandoned++) {
         hf_op *op = complete(AT(0));
         refuse(NOREPLICAS, AT(0), AT(abandoned ? 1000 : 3000));

@@ -76,7 +76,7 @@ static hf_op *acquire_at_first(hf_time now) {
 
 /* ---- finding the master ---- */
 
-TEST(the_master_is_asked_for_before_it_is_connected_to) {
+TEST(the_client_asks_for_the_master_before_it_connects) {
     start();
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
@@ -95,7 +95,7 @@ TEST(the_master_is_asked_for_before_it_is_connected_to) {
     rig_end(&rig, AT(5));
 }
 
-TEST(who_serves_the_callers_asks_the_sentinels) {
+TEST(serving_the_callers_asks_the_sentinels) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_PING);
     hf_client_begin(&rig.client, &spec, AT(0));
@@ -108,7 +108,7 @@ TEST(who_serves_the_callers_asks_the_sentinels) {
     rig_end(&rig, AT(1));
 }
 
-TEST(the_first_answer_does_when_the_others_hang) {
+TEST(one_reply_is_enough_when_the_others_hang) {
     start();
     begin_op(HF_OP_PING, 0, AT(0));
     feed_node(2, ADDRESS(7001), AT(1));
@@ -120,7 +120,7 @@ TEST(the_first_answer_does_when_the_others_hang) {
     rig_end(&rig, AT(102));
 }
 
-TEST(a_sentinel_that_is_down_or_does_not_know_is_not_waited_for) {
+TEST(a_sentinel_that_is_down_or_does_not_know_delays_nothing) {
     start();
     rig.down[1] = "refused";
     begin_op(HF_OP_PING, 0, AT(0));
@@ -154,7 +154,7 @@ TEST(sentinels_have_their_own_login) {
 
 /* ---- failing ---- */
 
-TEST(no_sentinel_answers) {
+TEST(the_message_names_the_sentinels_that_are_down) {
     start();
     rig.down[1] = rig.down[2] = rig.down[3] = "Connection refused";
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
@@ -167,7 +167,7 @@ TEST(no_sentinel_answers) {
     rig_end(&rig, AT(1));
 }
 
-TEST(no_sentinel_knows_the_master) {
+TEST(the_message_says_that_no_sentinel_knows_the_master) {
     start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     feed_sentinels("*-1\r\n", AT(1));
@@ -177,7 +177,7 @@ TEST(no_sentinel_knows_the_master) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_password_that_sentinels_refuse_is_denied) {
+TEST(a_password_refused_by_the_sentinels_is_denied) {
     configure();
     for (int i = 0; i < SENTINELS; i++) strcpy(sentinels[i].password, "wrong");
     rig_begin_with(&rig, &config);
@@ -189,7 +189,7 @@ TEST(a_password_that_sentinels_refuse_is_denied) {
     rig_end(&rig, AT(2));
 }
 
-TEST(sentinels_that_all_hang_are_given_up) {
+TEST(a_round_of_silent_sentinels_times_out) {
     start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     rig_sleep(&rig, AT(0), AT(999));
@@ -200,7 +200,7 @@ TEST(sentinels_that_all_hang_are_given_up) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(a_sentinel_whose_old_connection_is_gone_is_asked_over_a_new_one) {
+TEST(a_sentinel_is_asked_again_when_its_old_connection_closes) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session_closed(calls_of(0), "gone", AT(10));
@@ -217,7 +217,7 @@ TEST(a_sentinel_whose_old_connection_is_gone_is_asked_over_a_new_one) {
     rig_end(&rig, AT(12));
 }
 
-TEST(a_sentinel_is_asked_over_a_new_connection_once) {
+TEST(a_sentinel_is_asked_over_a_new_connection_only_once) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session_closed(calls_of(0), "gone", AT(10));
@@ -235,7 +235,7 @@ TEST(a_sentinel_is_asked_over_a_new_connection_once) {
     rig_end(&rig, AT(13));
 }
 
-TEST(sentinels_that_have_gone_are_not_waited_for) {
+TEST(sentinels_that_went_down_delay_nothing) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session_closed(calls_of(0), "gone", AT(10));
@@ -248,7 +248,7 @@ TEST(sentinels_that_have_gone_are_not_waited_for) {
     rig_end(&rig, AT(11));
 }
 
-TEST(an_answer_that_is_no_address_is_none) {
+TEST(a_malformed_address_does_not_count) {
     static const char *const odd[] = {"*2\r\n$0\r\n\r\n$4\r\n7001\r\n",
                                       "*2\r\n$1\r\na\r\n$1\r\n0\r\n",
                                       "*2\r\n$1\r\na\r\n$5\r\n65536\r\n",
@@ -270,7 +270,7 @@ TEST(an_answer_that_is_no_address_is_none) {
     }
 }
 
-TEST(a_dead_master_is_asked_for_until_the_deadline) {
+TEST(a_dead_master_is_looked_up_again_until_the_deadline) {
     start();
     rig.down[0] = "Connection refused";
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
@@ -294,7 +294,7 @@ TEST(a_dead_master_is_asked_for_until_the_deadline) {
 
 /* ---- a failover ---- */
 
-TEST(a_lost_link_asks_and_moves) {
+TEST(a_lost_link_asks_the_sentinels_and_moves) {
     start();
     acquire_at_first(AT(0));
     hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
@@ -330,7 +330,7 @@ TEST(a_replica_is_not_served_as_a_master) {
     rig_end(&rig, AT(301));
 }
 
-TEST(a_user_who_may_not_ask_for_the_role_is_served) {
+TEST(a_user_without_permission_for_role_is_served) {
     start();
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     feed_sentinels(ADDRESS(7001), AT(1));
@@ -341,7 +341,7 @@ TEST(a_user_who_may_not_ask_for_the_role_is_served) {
     rig_end(&rig, AT(4));
 }
 
-TEST(what_a_replica_refuses_goes_to_the_master) {
+TEST(a_command_refused_by_a_replica_goes_to_the_master) {
     static const char *const refusals[] = {
         READONLY, "-ERR Error running script: -READONLY You can't write\r\n"};
     for (int i = 0; i < 2; i++) {
@@ -362,7 +362,7 @@ TEST(what_a_replica_refuses_goes_to_the_master) {
     }
 }
 
-TEST(while_something_is_held_sentinels_are_asked_each_second) {
+TEST(sentinels_are_asked_every_second_while_a_lock_is_held) {
     start();
     hf_op *op = acquire_at_first(AT(0));
     hf_op_end(op, AT(0));
@@ -389,7 +389,7 @@ TEST(while_something_is_held_sentinels_are_asked_each_second) {
     rig_end(&rig, AT(9001));
 }
 
-TEST(one_sentinel_alone_moves_nobody_from_a_master_that_serves) {
+TEST(one_sentinel_does_not_move_a_client_from_a_working_master) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(&rig, AT(1), AT(1110));
@@ -401,7 +401,7 @@ TEST(one_sentinel_alone_moves_nobody_from_a_master_that_serves) {
 }
 
 /* The first one still names the old master; the others are farther away. */
-TEST(sentinels_that_are_far_away_are_heard) {
+TEST(slow_replies_of_sentinels_count) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(&rig, AT(1), AT(1110));
@@ -414,7 +414,7 @@ TEST(sentinels_that_are_far_away_are_heard) {
     rig_end(&rig, AT(1301));
 }
 
-TEST(a_link_that_is_lost_does_not_wait_for_them) {
+TEST(a_lost_link_does_not_wait_for_slow_sentinels) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(&rig, AT(1), AT(1110));
@@ -435,7 +435,7 @@ TEST(a_link_that_is_lost_does_not_wait_for_them) {
     rig_end(&rig, AT(1500));
 }
 
-TEST(half_of_the_sentinels_move_nobody_from_a_master_that_serves) {
+TEST(half_of_the_sentinels_do_not_move_a_client_from_a_working_master) {
     configure();
     config.server_count = 2;
     rig_begin_with(&rig, &config);
@@ -448,10 +448,10 @@ TEST(half_of_the_sentinels_move_nobody_from_a_master_that_serves) {
     rig_end(&rig, AT(1301));
 }
 
-TEST(one_sentinel_is_enough_when_another_link_is_tried_in_vain) {
+TEST(one_sentinel_is_enough_when_another_link_cannot_open) {
     start();
     hf_op_end(acquire_at_first(AT(0)),
-              AT(0)); /* the calls link stays open: its server has gone without a word */
+              AT(0)); /* the calls link stays open: its server died silently */
     rig.down[0] = rig.down[2] = rig.down[3] = "the connection attempt timed out";
     hf_session_closed(calls_of(2), "gone", AT(1));
     hf_session_closed(calls_of(3), "gone", AT(1));
@@ -464,7 +464,7 @@ TEST(one_sentinel_is_enough_when_another_link_is_tried_in_vain) {
     rig_end(&rig, AT(12000));
 }
 
-TEST(a_short_wait_leaves_the_replicas_their_time) {
+TEST(a_short_wait_still_gives_the_replicas_their_time) {
     config = rig_config();
     config.sync = (hf_sync){1, 500 * HF_MS};
     rig_begin_with(&rig, &config);
@@ -477,7 +477,7 @@ TEST(a_short_wait_leaves_the_replicas_their_time) {
     rig_end(&rig, AT(501));
 }
 
-TEST(among_equal_votes_another_address_than_the_dead_one_is_tried) {
+TEST(with_equal_votes_the_client_tries_another_address) {
     for (int first = 1; first <= 2; first++) {
         start();
         hf_op_end(acquire_at_first(AT(0)), AT(0));
@@ -508,7 +508,7 @@ TEST(a_majority_for_the_present_address_outvotes_another) {
 }
 
 /* The client moves to 7002 by a majority, and loses its links. Then one Sentinel names 7001, and
- * the second says this; NULL: nothing. */
+ * the second replies this; NULL: nothing. */
 static void feed_the_first_again(const char *second) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
@@ -526,7 +526,7 @@ static void feed_the_first_again(const char *second) {
     rig_sleep(&rig, AT(1202), AT(1400));
 }
 
-TEST(a_minority_that_does_not_know_yet_moves_no_client_back) {
+TEST(an_outdated_minority_moves_no_client_back) {
     const char *seconds[] = {NULL, ADDRESS(7002)};
     for (int i = 0; i < 2; i++) {
         feed_the_first_again(seconds[i]);
@@ -541,7 +541,7 @@ TEST(a_majority_moves_a_client_back_at_once) {
     rig_end(&rig, AT(1401));
 }
 
-TEST(the_new_master_is_asked_soon_for_what_is_held) {
+TEST(holds_are_renewed_soon_at_the_new_master) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(&rig, AT(1), AT(1110));
@@ -563,7 +563,7 @@ TEST(the_new_master_is_asked_soon_for_what_is_held) {
 }
 
 /* Each at a time of its own, and the first one first. */
-TEST(the_new_master_is_asked_for_one_hold_after_the_other) {
+TEST(renewals_at_the_new_master_are_spread) {
     static const char *const owners[] = {"o1", "o2", "o3", "o4", "o5", "o6", "o7", "o8"};
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
@@ -588,7 +588,7 @@ TEST(the_new_master_is_asked_for_one_hold_after_the_other) {
     rig_end(&rig, AT(1401));
 }
 
-TEST(established_links_go_on_without_sentinels) {
+TEST(open_links_keep_working_without_sentinels) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig.down[1] = rig.down[2] = rig.down[3] = "refused";
@@ -603,7 +603,7 @@ TEST(established_links_go_on_without_sentinels) {
     rig_end(&rig, AT(5002));
 }
 
-TEST(while_one_link_is_served_another_opens_without_sentinels) {
+TEST(a_second_link_opens_without_sentinels_while_one_works) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig.down[1] = rig.down[2] = rig.down[3] = "refused";
@@ -658,7 +658,7 @@ TEST(an_acquire_that_no_replica_has_is_undone) {
     rig_end(&rig, AT(101));
 }
 
-TEST(a_count_of_replicas_that_cannot_be_confirms_nothing) {
+TEST(an_impossible_count_of_replicas_confirms_nothing) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, ACQUIRED ":-1\r\n", AT(100));
@@ -666,7 +666,7 @@ TEST(a_count_of_replicas_that_cannot_be_confirms_nothing) {
     rig_end(&rig, AT(101));
 }
 
-TEST(a_user_who_may_not_wait_is_told_so) {
+TEST(a_missing_permission_for_wait_is_reported) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, ACQUIRED "-NOPERM this user has no permissions to run the 'wait' command\r\n",
@@ -676,7 +676,7 @@ TEST(a_user_who_may_not_wait_is_told_so) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_program_that_is_not_known_takes_its_wait_along) {
+TEST(an_unknown_program_is_resent_with_its_wait) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     output_of(link_of(&rig, HF_LINK_CALLS));
@@ -706,7 +706,7 @@ TEST(a_connection_lost_between_the_two_replies_repeats_both) {
     }
 }
 
-TEST(an_operation_given_up_between_the_two_replies_leaves_the_next_ones_alone) {
+TEST(an_operation_abandoned_between_the_two_replies_does_not_affect_the_next) {
     for (int replies = 0; replies < 2; replies++) {
         start_sync();
         hf_op *op = begin_acquire(&rig, 0, AT(0)), *ping = begin(&rig, HF_OP_PING, AT(0));
@@ -723,7 +723,7 @@ TEST(an_operation_given_up_between_the_two_replies_leaves_the_next_ones_alone) {
 }
 
 /* Abandoned before or between the two replies, or not confirmed. */
-TEST(a_shared_owner_lets_go_of_what_no_replica_has) {
+TEST(a_shared_owner_releases_what_no_replica_has) {
     for (int replies = 0; replies <= 2; replies++) {
         start_sync();
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -744,7 +744,7 @@ TEST(a_shared_owner_lets_go_of_what_no_replica_has) {
     }
 }
 
-TEST(a_granted_lock_is_confirmed_before_it_is_ours) {
+TEST(a_granted_lock_is_confirmed_before_the_acquire_succeeds) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
@@ -850,7 +850,7 @@ TEST(every_allocation_may_fail) {
     CHECK(failed > 20);
 }
 
-TEST(of_many_sentinels_the_first_are_named) {
+TEST(the_message_names_the_first_of_many_sentinels) {
     static hf_server many[40];
     configure();
     for (int i = 0; i < 40; i++) {
@@ -884,7 +884,7 @@ TEST(a_master_may_have_any_port) {
     }
 }
 
-TEST(a_host_has_to_fit) {
+TEST(a_host_that_is_too_long_does_not_count) {
     enum { ROOM = sizeof((hf_address){.port = 0}).host };
     for (int size = ROOM - 1; size <= ROOM + 1; size++) {
         char text[ROOM + 64], host[ROOM + 2];
@@ -906,7 +906,7 @@ static void start_with(size_t count) {
     rig_begin_with(&rig, &config);
 }
 
-TEST(one_sentinel_alone_is_a_majority) {
+TEST(a_single_sentinel_is_a_majority) {
     start_with(1);
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     CHECK_OUTCOME(op, "under way");
@@ -916,7 +916,7 @@ TEST(one_sentinel_alone_is_a_majority) {
     rig_end(&rig, AT(2));
 }
 
-TEST(the_first_answer_is_outvoted) {
+TEST(the_first_reply_may_be_outvoted) {
     start();
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     feed_node(1, ADDRESS(7001), AT(1));
@@ -928,7 +928,7 @@ TEST(the_first_answer_is_outvoted) {
     rig_end(&rig, AT(4));
 }
 
-TEST(without_memory_to_ask_the_round_is_over) {
+TEST(without_memory_to_ask_the_round_ends) {
     bool failed = true, told = false;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         start_with(1);
@@ -946,7 +946,7 @@ TEST(without_memory_to_ask_the_round_is_over) {
 }
 
 /* The old connection is gone with the question under way, and the new question fails for memory. */
-TEST(without_memory_to_ask_again_the_round_is_over) {
+TEST(without_memory_to_ask_again_the_round_ends) {
     bool failed = true, told = false;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         start_with(1);
@@ -969,7 +969,7 @@ TEST(without_memory_to_ask_again_the_round_is_over) {
     CHECK(!failed && told);
 }
 
-TEST(what_no_sentinel_says_is_told) {
+TEST(a_reply_that_no_sentinel_sends_is_reported) {
     start();
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     feed_sentinels("+OK\r\n", AT(1));
@@ -989,7 +989,7 @@ TEST(a_sentinel_that_is_down_is_tried_once_in_a_round) {
 }
 
 /* So that clients which lost their master together do not ask together. */
-TEST(rounds_come_each_second_more_or_less) {
+TEST(rounds_are_about_a_second_apart) {
     hf_time first = HF_NEVER, last = 0;
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
@@ -1009,7 +1009,7 @@ TEST(rounds_come_each_second_more_or_less) {
     rig_end(&rig, now);
 }
 
-TEST(while_a_call_is_under_way_sentinels_are_asked) {
+TEST(sentinels_are_asked_while_a_call_is_in_flight) {
     start();
     begin_op(HF_OP_PING, 0, AT(0));
     feed_sentinels(ADDRESS(7001), AT(1));
@@ -1023,8 +1023,8 @@ TEST(while_a_call_is_under_way_sentinels_are_asked) {
 
 /* ---- what moves ---- */
 
-/* A master whose links fail to open again and again serves nobody, although one is still open. */
-TEST(three_failed_opens_are_enough_to_move) {
+/* A master whose links fail to open again and again does not work, although one is still open. */
+TEST(a_link_moves_after_three_failed_opens) {
     for (uint32_t opens = 2; opens <= 3; opens++) {
         start();
         hf_op_end(acquire_at_first(AT(0)), AT(0));
@@ -1042,7 +1042,7 @@ TEST(three_failed_opens_are_enough_to_move) {
     }
 }
 
-TEST(only_what_is_held_and_renewed_is_asked_for_at_the_new_master) {
+TEST(only_held_and_renewed_holds_are_renewed_soon_at_the_new_master) {
     enum { RENEWED, NOT_RENEWED, LEFT, HOLDS };
     static const char *const owners[HOLDS] = {"o1", "o2", "o3"};
     hf_hold *holds[HOLDS];
@@ -1073,7 +1073,7 @@ TEST(only_what_is_held_and_renewed_is_asked_for_at_the_new_master) {
 /* ---- names ---- */
 
 /* The list of Sentinels has room for 55 bytes, dots included. */
-TEST(a_sentinel_with_a_long_name) {
+TEST(a_list_of_sentinels_that_does_not_fit_ends_with_dots) {
     for (size_t size = 47; size <= 50; size++) {
         char want[100] = "no sentinel at ";
         configure();
@@ -1100,7 +1100,7 @@ TEST(a_refused_wait_for_replicas_is_no_quorum) {
     rig_end(&rig, AT(2));
 }
 
-TEST(in_each_round_a_sentinel_may_be_asked_over_a_new_connection) {
+TEST(each_round_may_ask_a_sentinel_over_a_new_connection) {
     start_with(1);
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     for (int i = 1; i <= 3; i++) {
@@ -1129,7 +1129,7 @@ TEST(sentinels_serve_no_keys) {
 }
 
 /* Its question is taken back with the round that it belongs to. */
-TEST(a_sentinel_whose_connection_comes_late_is_not_asked_any_more) {
+TEST(a_sentinel_whose_connection_opens_late_is_not_asked) {
     for (size_t late = 1; late <= SENTINELS; late++) {
         start();
         hf_op_spec spec = spec_of(&rig, HF_OP_PING);
@@ -1149,7 +1149,7 @@ TEST(a_sentinel_whose_connection_comes_late_is_not_asked_any_more) {
     }
 }
 
-TEST(while_one_waits_sentinels_are_asked) {
+TEST(sentinels_are_asked_while_an_acquire_waits) {
     start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
     feed_sentinels(ADDRESS(7001), AT(1));
@@ -1176,7 +1176,7 @@ TEST(a_check_needs_no_replica) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(a_sentinel_that_was_loading_is_believed_at_once) {
+TEST(a_sentinel_that_was_loading_counts_at_once) {
     start_with(1);
     begin_op(HF_OP_PING, 0, AT(0));
     CHECK_ASKED(1, ASK_MASTER);
