@@ -252,7 +252,7 @@ static UNUSED int state_of(struct rig *rig) {
     "EVALSHA acquire " KEYS_OF_K from " " shared " 30000 1000 " waiter
 #define MEMBER(wait) "1l" DRIVE_UUID ":" wait ":1000"
 
-/* A grant to a waiter that was told that it stands at PLACE, as busy() does. */
+/* A grant to a waiter whose reply named PLACE, as that of busy() does. */
 #define PLACE "5"
 #define GRANT(wait, token) "1 grant l " wait " " PLACE " " token " 2000 k"
 

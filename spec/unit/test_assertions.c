@@ -1,5 +1,5 @@
 /*
- * The assertions of the core are on in this build: what must never be is told at its line.
+ * The assertions of the core are on in this build: a broken invariant is reported at its line.
  */
 #ifdef NDEBUG
 #include <stdio.h>
@@ -136,7 +136,7 @@ static bool is_refused(void (*act)(void)) {
     return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
 }
 
-TEST(what_must_never_be_is_refused) {
+TEST(a_broken_invariant_aborts) {
     static void (*const acts[])(void) = {
         take_more_than_there_is,
         ask_for_chance_without_a_state,

@@ -598,7 +598,7 @@ static void check_survives(hf_op_kind kind, const char *reply, bool held) {
     CHECK(good && nth > 5);
 }
 
-/* Two holds that are being undone are in use by turns: whoever needs both waits no longer than any
+/* Two holds that are being undone are in use by turns: an acquire of both waits no longer than any
  * call. */
 TEST(a_blocked_call_ends_in_time) {
     start();

@@ -19,7 +19,7 @@ TEST(empty_buffer_has_no_content) {
     hf_buffer_free(&buffer);
 }
 
-TEST(taken_from_the_front) {
+TEST(bytes_are_taken_from_the_front) {
     hf_buffer buffer = {0};
     CHECK(hf_buffer_append(&buffer, "abc", 3));
     CHECK(hf_buffer_append(&buffer, "def", 3));
@@ -34,7 +34,7 @@ TEST(taken_from_the_front) {
     hf_buffer_free(&buffer);
 }
 
-TEST(cleared_and_freed_it_can_be_used_again) {
+TEST(a_buffer_can_be_used_again_after_clear_and_free) {
     hf_buffer buffer = {0};
     CHECK(hf_buffer_append(&buffer, "abc", 3));
     hf_buffer_clear(&buffer);
@@ -88,7 +88,7 @@ TEST(any_order_of_use_keeps_the_bytes) {
     hf_buffer_free(&buffer);
 }
 
-TEST(never_over_the_cap) {
+TEST(a_buffer_never_grows_over_its_cap) {
     hf_buffer buffer = {0};
     char *bytes = calloc(1, HF_BUFFER_CAP);
     CHECK(bytes);

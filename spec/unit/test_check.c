@@ -41,7 +41,7 @@ TEST(a_bound_ends_the_failures) {
     CHECK_EQ_INT(memerr_until_success(three_allocations, "text", 2), -1);
 }
 
-TEST(failure_without_a_failed_allocation_is_told) {
+TEST(a_failure_without_a_failed_allocation_is_reported) {
     CHECK_EQ_INT(memerr_until_success(never, NULL, 10), -1);
 }
 

@@ -402,7 +402,7 @@ TEST(a_process_that_left_the_group_keeps_the_job_alive_by_its_descriptor) {
     end_job();
 }
 
-TEST(a_process_that_closed_the_descriptor_too_takes_the_proof_back_by_its_environment) {
+TEST(a_process_without_the_descriptor_prevents_the_proof_by_its_environment) {
     pid_t apart = left_behind(leave_a_worker);
     for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
@@ -411,14 +411,14 @@ TEST(a_process_that_closed_the_descriptor_too_takes_the_proof_back_by_its_enviro
     end_job();
 }
 
-TEST(a_process_that_cut_itself_off_is_no_part_of_the_job) {
+TEST(a_process_without_descriptor_and_environment_is_not_part_of_the_job) {
     pid_t apart = left_behind(leave_one_cut_off);
     CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
     kill_and_collect(apart);
     end_job();
 }
 
-TEST(without_the_file_of_its_lock_a_job_proves_nothing) {
+TEST(a_job_without_its_lock_file_proves_nothing) {
     char name[64];
     pid_t job, pid = start_job(stay_as_job, &job);
     kill_and_collect(pid);

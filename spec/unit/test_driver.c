@@ -536,7 +536,7 @@ TEST(calls_outlive_faults) {
     sweep((scenario){.name = "a lock", .by_name = true, .manner = {.knows_no_script = true}});
 }
 
-TEST(a_release_that_is_not_waited_for_outlives_faults) {
+TEST(a_detached_release_outlives_faults) {
     sweep((scenario){.name = "an asynchronous release", .asynchronous = true});
 }
 
@@ -599,8 +599,8 @@ static bool run_once(scenario of) {
     return done;
 }
 
-/* The kernel would deliver the command of a connection that is closed politely, at any time. */
-TEST(a_connection_with_an_unanswered_command_is_reset) {
+/* The kernel would deliver the command of a connection that is closed cleanly, at any time. */
+TEST(a_connection_with_a_reply_pending_is_reset) {
     CHECK(!run_once(
         (scenario){.name = "a silent server", .patience = 50 * HF_MS, .manner = {.silent = true}}));
     CHECK_EQ_INT(last_code, HF_UNREACHABLE);
@@ -614,14 +614,14 @@ TEST(a_connection_with_an_unanswered_command_is_reset) {
     CHECK_EQ_INT(peer.ends, 0);
 }
 
-TEST(a_connection_without_one_is_closed_politely) {
+TEST(a_connection_without_a_reply_pending_is_closed_cleanly) {
     CHECK(run_once((scenario){.name = "a server"}));
     CHECK_EQ_INT(peer.resets, 0);
     CHECK(peer.ends > 0);
 }
 
 /* The first command is that of the log-in, without which the server is unreachable. */
-TEST(what_a_server_has_not_answered_before_it_ends_is_sent_again) {
+TEST(commands_without_a_reply_at_the_end_of_a_connection_are_sent_again) {
     for (unsigned after = 2; after <= 4; after++) {
         CHECK(run_once((scenario){.name = "a half-closed connection",
                                   .manner = {.knows_no_script = true, .ends_with = after}}));
@@ -629,7 +629,7 @@ TEST(what_a_server_has_not_answered_before_it_ends_is_sent_again) {
     }
 }
 
-TEST(replies_may_come_a_byte_at_a_time) {
+TEST(replies_may_be_received_a_byte_at_a_time) {
     CHECK(run_once((scenario){.name = "a slow server", .manner = {.trickles = true}}));
     CHECK(run_once((scenario){.name = "a slow server with a queue",
                               .wait = 20 * HF_SECOND,

@@ -15,7 +15,7 @@ TEST(every_code_has_its_name) {
     CHECK_EQ_INT(HF_NO_MEMORY, sizeof names / sizeof *names - 1);
 }
 
-TEST(text_says_what_where_why_and_what_to_do) {
+TEST(a_message_contains_what_where_why_and_what_to_do) {
     hf_failure failure;
     hf_failure_set(&failure, HF_BUSY, "acquire", ORDER, "127.0.0.1:6379", "held for %d s", 3);
     CHECK_EQ_INT(failure.code, HF_BUSY);
@@ -25,7 +25,7 @@ TEST(text_says_what_where_why_and_what_to_do) {
     CHECK_STR(failure.text, "cannot acquire \"order:42\" on h:1: ERR 100%n");
 }
 
-TEST(what_to_do_fits_what_it_says) {
+TEST(the_advice_fits_the_error) {
     hf_failure failure;
     hf_failure_set(&failure, HF_BUSY, "acquire", ORDER, "h:1",
                    "this owner already holds it, and the lock is not re-entrant");
@@ -48,13 +48,13 @@ TEST(advice_follows_a_sentence_without_its_full_stop) {
     CHECK(strstr(failure.text, "Authentication required; check the user"));
 }
 
-TEST(text_without_a_key) {
+TEST(a_message_may_have_no_key) {
     hf_failure failure;
     hf_failure_set(&failure, HF_SERVER, "ping", (hf_slice){"", 0}, "h:1", "oops");
     CHECK_STR(failure.text, "cannot ping on h:1: oops");
 }
 
-TEST(key_is_made_printable) {
+TEST(keys_are_made_printable) {
     hf_failure failure;
     hf_slice key = {"a\0\n\x7f\"\\\x1b[0m\xc3\xa9", 12};
     hf_failure_set(&failure, HF_SERVER, "acquire", key, "h:1", "oops");
@@ -62,7 +62,7 @@ TEST(key_is_made_printable) {
               "cannot acquire \"a\\x00\\x0a\\x7f\\x22\\x5c\\x1b[0m\xc3\xa9\" on h:1: oops");
 }
 
-TEST(long_key_is_cut) {
+TEST(a_long_key_is_cut) {
     char key[1000];
     hf_failure failure;
     memset(key, 'k', sizeof key);
@@ -75,7 +75,7 @@ TEST(long_key_is_cut) {
     CHECK(strstr(failure.text, "\\x01...\" on h:1: oops"));
 }
 
-TEST(long_text_is_cut_and_terminated) {
+TEST(a_long_message_is_cut_and_terminated) {
     char detail[2000];
     hf_failure failure;
     memset(detail, 'd', sizeof detail);
@@ -93,7 +93,7 @@ TEST(long_text_is_cut_and_terminated) {
     }
 }
 
-TEST(what_turns_a_line_or_is_no_text_is_hidden) {
+TEST(bidirectional_marks_and_invalid_utf8_are_hidden) {
     hf_failure failure;
     hf_slice key = {"\xc2\x9b\xe2\x80\xae\xff\xed\xa0\x80\xe2\x82\xac", 12};
     hf_failure_set(&failure, HF_SERVER, "acquire", key, "h:1", "%s",
@@ -103,7 +103,7 @@ TEST(what_turns_a_line_or_is_no_text_is_hidden) {
               " on h:1: ?\? ?\?\? ?\?\? ?\? \xf0\x9f\x98\x80 ?\?");
 }
 
-TEST(controls_are_hidden) {
+TEST(control_characters_are_hidden) {
     hf_failure failure;
     hf_failure_set(&failure, HF_SERVER, "acquire", ORDER, "h\n:1", "%s",
                    "ERR \33[31m\7\177\303\274");
@@ -111,7 +111,7 @@ TEST(controls_are_hidden) {
 }
 
 /* Redis 7 says where in the script it was, by the script's digest. */
-TEST(place_in_a_script_is_left_out) {
+TEST(the_place_in_a_script_is_left_out) {
     hf_failure failure;
     hf_failure_set(&failure, HF_CONFLICT, "acquire", ORDER, "h:1", "%s",
                    "WRONGTYPE Operation against a key holding the wrong kind of value "

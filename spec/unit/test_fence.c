@@ -22,7 +22,7 @@ static hf_op *begin_write(hf_time now) {
 #define STALE "*2\r\n:0\r\n$2\r\n16\r\n"
 #define OVERTAKEN "*1\r\n:-2\r\n"
 
-TEST(a_write_has_the_answers_of_its_commands) {
+TEST(a_write_returns_the_replies_of_its_commands) {
     rig_begin(&rig);
     hf_op *op = begin_write(AT(0));
     CHECK_SENT(&rig, CALLS, SAID);
@@ -51,7 +51,7 @@ TEST(a_refusal_after_one_copy_is_stale_and_after_two_is_in_doubt) {
     }
 }
 
-TEST(a_copy_that_the_server_refused_leaves_no_doubt) {
+TEST(a_copy_that_the_server_refused_is_not_in_doubt) {
     rig_begin(&rig);
     hf_op *op = begin_write(AT(0));
     output_of(link_of(&rig, CALLS));

@@ -108,7 +108,7 @@ TEST(names_keep_the_key) {
     finish();
 }
 
-TEST(a_hold_is_seen_from_the_acquire_to_its_end) {
+TEST(the_view_of_a_hold_follows_it_from_acquire_to_end) {
     start();
     hf_op *op = acquire(ME, AT(0));
     hf_hold *hold = hf_op_hold(op, 0);
@@ -168,7 +168,7 @@ TEST(a_loss_is_entered_once_into_the_ledger_of_each_stake) {
     finish();
 }
 
-TEST(a_stake_that_has_ended_enters_nothing) {
+TEST(a_stake_that_has_ended_enters_no_loss) {
     start();
     hf_losses losses = {0};
     hf_stake stake;
@@ -200,7 +200,7 @@ TEST(names_of_queues_lead_to_their_keys) {
     }
 }
 
-TEST(what_is_cleaned_up_is_over) {
+TEST(a_hold_that_is_cleaned_up_is_over) {
     start();
     hf_op_end(acquire(ME, AT(0)), AT(0));
     hf_hold *hold = hf_client_find(client, hf_kind_named("lock"), names, ME);
@@ -211,7 +211,7 @@ TEST(what_is_cleaned_up_is_over) {
     finish();
 }
 
-TEST(a_detached_release_is_seen_until_its_reply) {
+TEST(the_view_shows_a_detached_release_until_its_reply) {
     start();
     hf_op_end(acquire(ME, AT(0)), AT(0));
     hf_op *op = begin(HF_OP_RELEASE, ME, AT(1));
@@ -233,7 +233,7 @@ TEST(a_detached_release_is_seen_until_its_reply) {
 
 /* ---- clients ---- */
 
-TEST(the_load_is_what_is_under_way_and_held) {
+TEST(the_load_counts_operations_in_flight_and_holds) {
     start();
     hf_op *first = acquire(ME, AT(0));
     hf_op *second = begin(HF_OP_ACQUIRE, YOU, AT(0));
@@ -288,7 +288,7 @@ TEST(each_server_is_a_node) {
     }
 }
 
-TEST(what_a_topology_and_a_decider_say) {
+TEST(the_traits_of_topologies_and_deciders) {
     static const struct {
         hf_mode mode;
         bool everywhere, early;
@@ -312,7 +312,7 @@ TEST(what_a_topology_and_a_decider_say) {
     }
 }
 
-TEST(a_client_that_starts_over_has_another_uuid_and_nothing_else_of_its_own) {
+TEST(a_client_that_starts_over_has_a_new_uuid_and_no_holds) {
     static const hf_class *left[2]; /* not freed, and so not lost either */
     char uuid[HF_UUID_SIZE + 1];
     start();
@@ -372,7 +372,7 @@ TEST(out_of_memory_there_is_no_client) {
 
 /* ---- links ---- */
 
-TEST(a_link_says_what_it_waits_for) {
+TEST(the_view_of_a_link_follows_its_state) {
     start();
     CHECK(!hf_session_is_ready(calls()));
     hf_op *op = begin(HF_OP_PING, ME, AT(0));
@@ -392,7 +392,7 @@ TEST(a_link_says_what_it_waits_for) {
 
 /* ---- operations ---- */
 
-TEST(the_kinds_say_what_they_do) {
+TEST(the_traits_of_operation_kinds) {
     static const char *const kinds[] = {
         /* acquires, releases, needs a hold, lingers */
         [HF_OP_ACQUIRE] = "a", [HF_OP_RELEASE] = "rh",    [HF_OP_COMPLETE] = "rh",
@@ -413,7 +413,7 @@ TEST(the_kinds_say_what_they_do) {
     }
 }
 
-TEST(what_is_done_is_told_once) {
+TEST(an_operation_that_is_done_is_reported_once) {
     start();
     hf_op *first = begin(HF_OP_PING, ME, AT(0)), *second = begin(HF_OP_PING, ME, AT(0));
     CHECK(!hf_client_has_done(client));
@@ -433,7 +433,7 @@ TEST(what_is_done_is_told_once) {
     finish();
 }
 
-TEST(the_result_of_a_command_is_the_callers) {
+TEST(the_caller_owns_the_result_of_a_command) {
     static const hf_slice args[] = {{"GET", 3}, {"k", 1}};
     hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = args, .arg_count = 2};
     hf_result result, again;
@@ -451,7 +451,7 @@ TEST(the_result_of_a_command_is_the_callers) {
     finish();
 }
 
-TEST(a_number_is_a_result) {
+TEST(a_result_may_be_a_number) {
     hf_result result;
     start();
     hf_op *op = begin(HF_OP_TTL, ME, AT(0));
@@ -463,7 +463,7 @@ TEST(a_number_is_a_result) {
     finish();
 }
 
-TEST(the_record_of_an_earlier_run_is_the_callers) {
+TEST(the_caller_owns_the_record_of_an_earlier_run) {
     hf_result result, again;
     start();
     hf_names *guarded = hf_client_names(client, hf_kind_named("guard"), (hf_slice){"k", 1});

@@ -35,7 +35,7 @@ TEST(the_longest_lease_does_not_wrap) {
     CHECK_EQ_U64(hf_lease_renew_at(HF_NEVER - HF_SECOND, 30 * HF_SECOND), HF_NEVER);
 }
 
-TEST(renewed_after_a_third) {
+TEST(a_lease_is_renewed_after_a_third) {
     CHECK_EQ_U64(hf_lease_renew_at(NOW, 30 * HF_SECOND), NOW + 10 * HF_SECOND);
     for (hf_time lease = HF_LEASE_MIN; lease <= HF_LEASE_MAX; lease = lease * 3 / 2 + 1) {
         CHECK(hf_lease_renew_at(NOW, lease) > NOW);
@@ -51,7 +51,7 @@ TEST(the_time_to_renew_follows_from_the_end) {
     CHECK_EQ_U64(hf_lease_renew_before(5, HF_SECOND), 0);
 }
 
-TEST(retried_soon_and_several_times) {
+TEST(a_renewal_is_retried_soon_and_several_times) {
     CHECK_EQ_U64(hf_lease_retry_at(NOW, NOW + 20 * HF_SECOND), NOW + HF_SECOND);
     CHECK_EQ_U64(hf_lease_retry_at(NOW, NOW + 4 * HF_SECOND), NOW + 500 * HF_MS);
     CHECK_EQ_U64(hf_lease_retry_at(NOW, NOW + 4 * HF_MS), NOW + HF_MS);

@@ -9,7 +9,7 @@
 #define CHECK_SLICE(got, want)                                                                     \
     CHECK_OR(hf_slice_equal(got, want), "%s is \"%.*s\"", #got, (int)(got).size, (got).data)
 
-TEST(as_redisson_names_them) {
+TEST(a_lock_has_the_names_that_redisson_uses) {
     hf_names names;
     CHECK(hf_names_make(&names, hf_slice_of("order:42")));
     CHECK_SLICE(names.key, hf_slice_of("order:42"));
@@ -19,7 +19,7 @@ TEST(as_redisson_names_them) {
     hf_names_free(&names);
 }
 
-TEST(a_key_with_a_brace_is_taken_as_it_is) {
+TEST(a_key_with_a_brace_gets_no_braces) {
     hf_names names;
     CHECK(hf_names_make(&names, hf_slice_of("a{b}c")));
     CHECK_SLICE(names.counter, hf_slice_of("redisson_lock_token:a{b}c"));
@@ -61,7 +61,7 @@ TEST(a_fair_lock_waits_in_redissons_list) {
     hf_names_free(&names);
 }
 
-TEST(a_latch_has_its_key_in_braces_whatever_it_is) {
+TEST(a_latch_always_has_its_key_in_braces) {
     const char *channel = hf_kind_latch.channel;
     hf_names names;
     char note[HF_NAMES_NOTE + 64];
@@ -102,7 +102,7 @@ static void check_names_of(const hf_kind *kind, const char *const *keys, size_t 
     for (size_t i = 0; i < count; i++) hf_names_free(&names[i]);
 }
 
-TEST(no_two_keys_have_one_queue) {
+TEST(no_two_keys_share_a_queue) {
     static const char *const keys[] = {"x",    "{x}", ":x",    ":{x}",   "x}",  "{x",    "{{x}}",
                                        "{{x}", "}{x", "x}{y}", "{x}{y}", "a}c", "{a}c}", ""};
     for (size_t i = 0; hf_kinds[i]; i++) check_names_of(hf_kinds[i], keys, KEYS(keys));
@@ -135,7 +135,7 @@ TEST(names_own_their_bytes) {
     hf_names_free(&names);
 }
 
-TEST(any_length) {
+TEST(a_key_may_have_any_length) {
     static char key[65536];
     memset(key, 'k', sizeof key);
     for (size_t size = 1; size <= sizeof key; size = size * 3 + 1) {

@@ -78,7 +78,7 @@ static listener listen_here(int backlog) {
     return made;
 }
 
-/* One whose queue is full: it lets nobody in and says nothing. */
+/* One whose queue is full: it accepts no connection and sends nothing. */
 static listener listen_in_silence(void) {
     listener made = listen_here(0);
     for (int i = 0; i < CROWD; i++) {
@@ -135,7 +135,7 @@ static uint16_t port_of_peer(int fd) {
     return ntohs(address.sin_port);
 }
 
-TEST(a_silent_address_has_a_quarter_of_a_second) {
+TEST(a_silent_address_gets_a_quarter_of_a_second) {
     listener silent = listen_in_silence(), good = listen_here(8);
     const listener *both[] = {&silent, &good};
     name_is(2, both);
@@ -153,7 +153,7 @@ TEST(a_silent_address_has_a_quarter_of_a_second) {
     stop(&good);
 }
 
-TEST(of_less_time_each_address_has_an_equal_share) {
+TEST(each_address_gets_an_equal_share_of_a_short_timeout) {
     listener one = listen_in_silence(), two = listen_in_silence(), good = listen_here(8);
     const listener *all[] = {&one, &two, &good};
     name_is(3, all);
@@ -170,7 +170,7 @@ TEST(of_less_time_each_address_has_an_equal_share) {
     stop(&good);
 }
 
-TEST(the_last_address_has_all_that_is_left) {
+TEST(the_last_address_gets_the_rest_of_the_time) {
     listener silent = listen_in_silence();
     const listener *one[] = {&silent};
     name_is(1, one);
@@ -181,7 +181,7 @@ TEST(the_last_address_has_all_that_is_left) {
     stop(&silent);
 }
 
-TEST(after_a_refusal_the_next_has_its_turn_at_once) {
+TEST(a_refused_connection_moves_to_the_next_address_at_once) {
     listener gone = listen_here(0), good = listen_here(8);
     const listener *both[] = {&gone, &good};
     name_is(2, both);
@@ -197,7 +197,7 @@ TEST(after_a_refusal_the_next_has_its_turn_at_once) {
     CHECK_STR(reason, "Connection refused");
 }
 
-TEST(a_handshake_has_all_that_is_left) {
+TEST(a_handshake_gets_the_rest_of_the_time) {
     listener mute = listen_here(8), other = listen_here(8);
     const listener *both[] = {&mute, &other};
     name_is(2, both);
@@ -231,7 +231,7 @@ static bool never(void *context, bool signalled) {
     return false;
 }
 
-TEST(the_driver_goes_on_to_the_next_address_by_itself) {
+TEST(the_driver_tries_the_next_address_by_itself) {
     listener silent = listen_in_silence(), good = listen_here(8);
     const listener *both[] = {&silent, &good};
     name_is(2, both);

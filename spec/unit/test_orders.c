@@ -609,7 +609,7 @@ static void play_looks(void) {
     end_world();
 }
 
-TEST(a_caller_that_looks_on_and_on_does_not_starve_the_watchdog) {
+TEST(a_caller_that_polls_constantly_does_not_starve_the_watchdog) {
     static const order_scene scene = {"a_caller_that_looks", play_looks, NULL, MOST};
     for (order_plan plan = {0}; plan.seed < 10 && !check_failed; plan.seed++)
         run_one(&scene, &plan);

@@ -9,7 +9,7 @@ static hf_op *begin_pause(hf_time wait, hf_time now) {
     return hf_client_begin(&rig.client, &spec, now);
 }
 
-TEST(a_pause_ends_by_the_clock_and_asks_nobody) {
+TEST(a_pause_ends_by_the_clock_and_opens_no_connection) {
     rig_begin(&rig);
     hf_op *op = begin_pause(100 * HF_MS, AT(0));
     CHECK_EQ_U64(hf_op_deadline(op), AT(100));

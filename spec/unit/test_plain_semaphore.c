@@ -68,7 +68,7 @@ static hf_op *waiting(int64_t count, hf_time now) {
     return op;
 }
 
-/* One more, while another is heard. */
+/* One more, while another is subscribed. */
 static hf_op *also_waiting(int64_t count, hf_time now) {
     hf_op *op = take(count, HF_NEVER, now);
     feed_calls(&rig, TOO_FEW("0"), now);

@@ -7,7 +7,7 @@ static struct rig rig;
 #define RENEWER HF_LINK_RENEWER
 #define NAME "holdfast_client:" DRIVE_UUID
 
-/* Holds a lock for so long that it has told who it is. */
+/* Holds a lock for long enough that its name is published. */
 static void tell(void) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host 7 name");
@@ -284,7 +284,7 @@ TEST(a_wait_is_published_under_its_name_in_the_queue) {
     }
 }
 
-/* It ends while there is no connection for so long. → whether the server hears of it then */
+/* It ends while there is no connection for so long. → whether it is deleted later */
 static bool is_taken_back_after(int ms) {
     hf_op *op = hold_and_wait(7);
     rig_tick(&rig, AT(250));

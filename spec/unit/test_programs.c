@@ -73,7 +73,7 @@ static void sha1(char hex[41], const char *text, size_t size) {
     snprintf(hex, 41, "%08x%08x%08x%08x%08x", h[0], h[1], h[2], h[3], h[4]);
 }
 
-TEST(the_hash_used_here_is_right) {
+TEST(the_hash_of_this_test_is_right) {
     char hex[41];
     sha1(hex, "abc", 3);
     CHECK_STR(hex, "a9993e364706816aba3e25717850c26c9cd0d89d");
@@ -94,7 +94,7 @@ TEST(each_program_is_its_text_and_its_hash) {
     }
 }
 
-TEST(all_are_different) {
+TEST(all_programs_are_different) {
     collect();
     for (size_t i = 0; i < count; i++) {
         for (size_t j = 0; j < i; j++) {
@@ -104,7 +104,7 @@ TEST(all_are_different) {
     }
 }
 
-TEST(each_kind_has_its_own) {
+TEST(each_kind_has_its_own_programs) {
     CHECK_STR(hf_kind_program(&hf_kind_lock, HF_VERB_ACQUIRE)->name, "acquire");
     CHECK_STR(hf_kind_program(&hf_kind_mutex, HF_VERB_ACQUIRE)->name, "mutex_acquire");
     CHECK_STR(hf_kind_program(&hf_kind_guard, HF_VERB_ACQUIRE)->name, "begin");

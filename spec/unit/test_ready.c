@@ -29,7 +29,7 @@ static int count_open(void) {
     return open;
 }
 
-TEST(it_is_no_standard_stream) {
+TEST(the_descriptor_is_not_a_standard_stream) {
     int status;
     pid_t child = fork();
     if (child == 0) {
@@ -43,7 +43,7 @@ TEST(it_is_no_standard_stream) {
     CHECK_EQ_INT(status, 0);
 }
 
-TEST(it_is_readable_while_a_watched_one_is) {
+TEST(the_descriptor_is_readable_while_a_watched_one_is) {
     int ends[2], open = count_open();
     char byte;
     CHECK_EQ_INT(pipe(ends), 0);
@@ -64,7 +64,7 @@ TEST(it_is_readable_while_a_watched_one_is) {
     CHECK_EQ_INT(count_open(), open);
 }
 
-TEST(what_is_asked_of_a_descriptor_may_change) {
+TEST(the_events_watched_for_may_change) {
     int ends[2];
     CHECK_EQ_INT(pipe(ends), 0);
     hf_ready *ready = hf_ready_new();
@@ -102,7 +102,7 @@ TEST(a_new_descriptor_may_have_the_number_of_an_old_one_at_another_place) {
     hf_ready_free(ready);
 }
 
-TEST(it_becomes_readable_by_the_earlier_time) {
+TEST(the_descriptor_becomes_readable_at_the_earlier_time) {
     hf_ready *ready = hf_ready_new();
     hf_time now = hf_now();
     hf_ready_by(ready, now + 3600 * HF_SECOND, now);
@@ -117,7 +117,7 @@ TEST(it_becomes_readable_by_the_earlier_time) {
     hf_ready_free(ready);
 }
 
-TEST(what_is_watched_does_not_put_that_time_off) {
+TEST(watched_descriptors_do_not_delay_that_time) {
     int ends[2];
     char byte;
     CHECK_EQ_INT(pipe(ends), 0);

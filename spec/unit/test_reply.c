@@ -28,7 +28,7 @@ static bool is_broken(const char *text) {
     return broken;
 }
 
-TEST(every_type) {
+TEST(replies_of_every_type_are_read) {
     hf_reply *reply = read_text("+OK\r\n");
     CHECK(reply && reply->type == HF_REPLY_STATUS);
     CHECK_STR(reply->string, "OK");
@@ -58,7 +58,7 @@ TEST(every_type) {
     hf_reply_free(reply);
 }
 
-TEST(arrays_in_arrays) {
+TEST(arrays_may_be_nested) {
     hf_reply *reply = read_text("*3\r\n:1\r\n*2\r\n$1\r\na\r\n*1\r\n$-1\r\n+b\r\n");
     CHECK(reply && reply->type == HF_REPLY_ARRAY);
     CHECK_EQ_INT(reply->size, 3);
@@ -69,7 +69,7 @@ TEST(arrays_in_arrays) {
     hf_reply_free(reply);
 }
 
-TEST(split_at_every_byte) {
+TEST(a_reply_may_be_split_at_every_byte) {
     static const char bytes[] = "*4\r\n:12\r\n$5\r\nab\r\nc\r\n*1\r\n-E no\r\n$-1\r\n+next\r\n";
     size_t size = sizeof bytes - 1;
     for (size_t cut = 1; cut < size - 7; cut++) {
@@ -92,7 +92,7 @@ TEST(split_at_every_byte) {
     }
 }
 
-TEST(byte_by_byte) {
+TEST(a_reply_may_be_received_byte_by_byte) {
     static const char bytes[] = "*2\r\n$2\r\nab\r\n*1\r\n:7\r\n";
     hf_reply *reply = NULL;
     CHECK(hf_reader_open(&reader));
@@ -107,7 +107,7 @@ TEST(byte_by_byte) {
     hf_reader_close(&reader);
 }
 
-TEST(what_is_no_protocol) {
+TEST(malformed_bytes_are_refused) {
     CHECK(is_broken("HTTP/1.1 400 Bad Request\r\n"));
     CHECK(is_broken("\r\n"));
     CHECK(is_broken(":12a\r\n"));
@@ -123,7 +123,7 @@ TEST(what_is_no_protocol) {
 }
 
 /* Types of a newer protocol that was never asked for: not understood, but no crash either. */
-TEST(types_of_another_protocol) {
+TEST(types_of_another_protocol_do_no_harm) {
     static const char *const texts[] = {",3.14\r\n",    "#t\r\n",          "_\r\n",
                                         "(123\r\n",     "=5\r\ntxt:a\r\n", "%1\r\n:1\r\n:2\r\n",
                                         "~1\r\n:1\r\n", ">1\r\n:1\r\n",    "*2\r\n,1.5\r\n#f\r\n"};
@@ -187,7 +187,7 @@ TEST(bytes_count_over_all_elements) {
     CHECK(!reads_strings(4, HF_REPLY_MAX_BYTES / 4 + 1));
 }
 
-TEST(limits_begin_anew_with_each_reply) {
+TEST(limits_start_over_with_each_reply) {
     static char text[HF_REPLY_MAX_ELEMENTS * 4 + 16];
     int size = snprintf(text, sizeof text, "*%d\r\n", HF_REPLY_MAX_ELEMENTS);
     for (int i = 0; i < HF_REPLY_MAX_ELEMENTS; i++, size += 4) memcpy(text + size, ":1\r\n", 4);
@@ -203,7 +203,7 @@ TEST(limits_begin_anew_with_each_reply) {
 }
 
 /* A length that never comes is not waited for beyond the limit. */
-TEST(an_endless_string_is_given_up) {
+TEST(an_endless_string_is_refused) {
     static char bytes[65536];
     hf_reply *reply = NULL;
     size_t fed = 0;
@@ -220,7 +220,7 @@ TEST(an_endless_string_is_given_up) {
     hf_reader_close(&reader);
 }
 
-TEST(an_endless_line_is_given_up) {
+TEST(an_endless_line_is_refused) {
     static char bytes[65536];
     hf_reply *reply = NULL;
     size_t fed = 0;

@@ -43,7 +43,7 @@ static const char *shards_of(const hf_shard *shards, size_t count) {
     return found;
 }
 
-TEST(keys_live_where_jedis_has_them) {
+TEST(keys_are_on_the_same_shard_as_in_jedis) {
     CHECK_STR(shards_of((hf_shard[]){{NULL, 1}}, 1), "000000000000");
     CHECK_STR(shards_of((hf_shard[]){{NULL, 1}, {NULL, 1}, {NULL, 1}}, 3), "002000021202");
     CHECK_STR(shards_of((hf_shard[]){{NULL, 1}, {NULL, 2}, {NULL, 5}}, 3), "221002211202");
@@ -71,7 +71,7 @@ TEST(a_key_belongs_to_its_own_point_and_to_the_next) {
     CHECK_EQ_INT(hf_ring_find(&ring, hf_slice_of("ab")), 0);
 }
 
-TEST(of_shards_that_share_points_the_last_has_them) {
+TEST(the_last_of_shards_that_share_points_gets_them) {
     CHECK_STR(shards_of((hf_shard[]){{"same", 1}, {"same", 1}}, 2), "111111111111");
     CHECK_STR(shards_of((hf_shard[]){{"same", 2}, {"same", 2}, {"same", 2}}, 3), "222222222222");
 }

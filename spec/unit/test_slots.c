@@ -75,7 +75,7 @@ TEST(the_names_of_a_lock_share_a_slot) {
     CHECK(!is_one("a{b") && !is_one("a}b") && !is_one("a{}b") && !is_one("}a"));
 }
 
-TEST(a_map) {
+TEST(a_map_gives_the_node_of_each_slot) {
     hf_slots_init(&slots);
     CHECK(!belongs(0, "", 0) && slots.owner[16383] == HF_SLOT_NOBODY);
     const char *wrong = read_text(
@@ -94,7 +94,7 @@ TEST(a_map) {
     hf_slots_free(&slots);
 }
 
-TEST(a_node_with_several_ranges_is_one) {
+TEST(a_node_may_have_several_ranges) {
     hf_slots_init(&slots);
     CHECK(!read_text("*3\r\n" RANGE("0", "0", NODE("1", "a", "1")) RANGE(
         "1", "1", NODE("1", "b", "1")) RANGE("2", "2", NODE("1", "a", "1"))));
@@ -103,7 +103,7 @@ TEST(a_node_with_several_ranges_is_one) {
     hf_slots_free(&slots);
 }
 
-TEST(of_ranges_that_overlap_the_last_counts) {
+TEST(the_last_of_overlapping_ranges_counts) {
     hf_slots_init(&slots);
     CHECK(!read_text("*2\r\n" RANGE("0", "10", NODE("1", "a", "1"))
                          RANGE("5", "6", NODE("1", "b", "1"))));
@@ -111,7 +111,7 @@ TEST(of_ranges_that_overlap_the_last_counts) {
     hf_slots_free(&slots);
 }
 
-TEST(hosts_of_all_kinds) {
+TEST(a_map_may_have_hosts_of_all_kinds) {
     hf_slots_init(&slots);
     const char *wrong = read_text(
         "*7\r\n" RANGE("6", "6", NODE("3", " ab", "7006"))
@@ -163,7 +163,7 @@ TEST(a_bad_reply_changes_nothing) {
     hf_slots_free(&slots);
 }
 
-TEST(bad_ports_and_long_hosts_are_nobody) {
+TEST(nodes_with_bad_ports_or_long_hosts_are_left_out) {
     static char host[HF_URL_HOST + 1], text[HF_URL_HOST + 100];
     memset(host, 'h', HF_URL_HOST - 1);
     hf_slots_init(&slots);
@@ -271,7 +271,7 @@ TEST(out_of_memory_changes_nothing) {
     hf_slots_free(&slots);
 }
 
-TEST(redirects) {
+TEST(redirects_are_read) {
     static const struct {
         const char *error;
         hf_redirect_kind kind;
@@ -300,7 +300,7 @@ TEST(redirects) {
     }
 }
 
-TEST(what_is_no_redirect) {
+TEST(malformed_redirects_are_ignored) {
     static const char *const others[] = {
         "",
         "MOVED",
@@ -359,7 +359,7 @@ TEST(a_map_that_was_freed_is_empty) {
 
 /* An open brace makes the whole name count. Of a key of this length one name is in the key's slot
  * by chance, and the others are not. */
-TEST(each_of_the_names_has_to_be_in_the_slot) {
+TEST(all_names_of_a_lock_must_be_in_the_slot) {
     static const struct {
         size_t size;
         bool counter, queue, releases;

@@ -111,7 +111,7 @@ TEST(this_file_has_the_form_of_posix) {
     /* clang-format on */
 }
 
-TEST(a_known_error_has_the_words_of_the_system) {
+TEST(a_known_error_has_the_text_of_the_system) {
     char text[96];
     EACH (at)
         CHECK_STR(SYSTEMS[at].error_text(ECONNREFUSED, text, sizeof text), strerror(ECONNREFUSED));
@@ -251,7 +251,7 @@ TEST(a_broken_connection_raises_no_signal) {
     }
 }
 
-/* Somebody else's SIGPIPE that waits to be delivered is not swallowed. */
+/* A SIGPIPE of other code that is pending is not swallowed. */
 TEST(a_pending_signal_stays_pending) {
     sigset_t broken, before;
     sigemptyset(&broken);
@@ -292,7 +292,7 @@ TEST(a_signal_ends_a_sleep) {
     }
 }
 
-TEST(a_pending_signal_comes_in_without_a_sleep) {
+TEST(a_pending_signal_is_delivered_without_a_sleep) {
     sigset_t blocked, before;
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGUSR1);
@@ -307,7 +307,7 @@ TEST(a_pending_signal_comes_in_without_a_sleep) {
     }
 }
 
-TEST(a_sleep_ends_with_what_was_waited_for) {
+TEST(a_sleep_ends_when_a_descriptor_is_ready) {
     sigset_t none;
     sigemptyset(&none);
     EACH (at) {
@@ -345,7 +345,7 @@ static void *change(void *context) {
     return NULL;
 }
 
-TEST(a_condition_lets_others_have_the_mutex) {
+TEST(waiting_on_a_condition_releases_the_mutex) {
     EACH (at) {
         struct shared shared = {.at = at};
         pthread_t thread;
@@ -367,7 +367,7 @@ TEST(a_condition_lets_others_have_the_mutex) {
 }
 
 /* Whose id is that of its parent in a namespace of its own; and in the child of a child. */
-TEST(a_forked_process_is_another) {
+TEST(a_forked_process_has_another_id) {
     EACH (at) {
         int status;
         unsigned own = SYSTEMS[at].process();
@@ -387,7 +387,7 @@ TEST(a_forked_process_is_another) {
     }
 }
 
-TEST(a_process_ends_with_its_parent_where_that_can_be) {
+TEST(a_process_ends_with_its_parent_where_supported) {
     CHECK(!posix_end_with_parent(SIGKILL));
     int report[2], status;
     if (pipe(report) != 0) abort();

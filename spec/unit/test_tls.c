@@ -71,7 +71,7 @@ TEST(a_full_socket_is_polled_for_writing) {
     hf_tls_settings_free(settings);
 }
 
-TEST(what_is_not_tls_is_said_to_be_so) {
+TEST(a_server_without_tls_is_reported_as_such) {
     static const char *const answers[] = {"-ERR unknown command\r\n", "HTTP/1.1 400 Bad\r\n",
                                           "SSH-2.0-x\r\n"};
     hf_tls_settings *settings = trusting();

@@ -18,7 +18,7 @@ static hf_reply *reply_of(const char *bytes) {
     return reply;
 }
 
-TEST(it_reads_members_of_queues) {
+TEST(members_of_queues_are_read) {
     static const struct {
         const char *text, *kind, *waiter, *owner;
     } cases[] = {{"1lu-1:7:0", "lock", "u-1:7", "u-1:7"},
@@ -42,7 +42,7 @@ TEST(it_reads_members_of_queues) {
     }
 }
 
-TEST(it_reads_published_waits) {
+TEST(published_waits_are_read) {
     static const char *const broken[] = {
         "", "12", "x u:7 l k", "12 u:7 l", "12 u:7 ll k", "12 u:7 x k", "12  l k"};
     hf_waiter read;
@@ -343,7 +343,7 @@ TEST(messages) {
         CHECK_STR(in_words(cases[i].text), cases[i].words);
 }
 
-TEST(a_lease_without_end_in_a_message) {
+TEST(a_message_may_contain_a_lease_without_an_end) {
     hf_message message =
         hf_wire_read_message(hf_slice_of("1 grant l 3 5 77 18446744073709551615 k"));
     CHECK_EQ_INT(message.what, HF_MESSAGE_GRANT);
@@ -498,7 +498,7 @@ static const char *arguments_of(const hf_request *request) {
     return text;
 }
 
-TEST(what_is_renewed_and_released_together) {
+TEST(renewals_and_releases_of_several_locks_are_encoded) {
     static const struct {
         bool (*encode)(hf_request *);
         const char *arguments;
