@@ -417,8 +417,7 @@ TEST(the_receiver_of_a_message_is_found_without_a_search) {
 
 TEST(notice_marks_only_holds_that_have_ended) {
     rig_begin(&rig);
-    hf_hold *renewed =
-        hold_lock(&rig, AT(0)); /* due at AT(10000), whether or not it is renewed */
+    hf_hold *renewed = hold_lock(&rig, AT(0)); /* due at AT(10000), whether or not it is renewed */
     hf_hold *holds[20];
     for (int i = 0; i < 20; i++) {
         char key[16];
