@@ -250,8 +250,8 @@ hf_dial_state hf_dial_step(hf_dial *dial, hf_time now, char *reason, size_t size
     return finish_connect(dial, now, reason, size);
 }
 
-/* The thread frees the look-up, which may take minutes, and is not there in the child of a fork: the
- * pipe is closed here. */
+/* The thread frees the look-up. That may take minutes, and in the child of a fork there is no such
+ * thread: the pipe is closed here. */
 static void abandon_lookup(hf_dial *dial) {
     hf_lookup *lookup = dial->lookup;
     pthread_mutex_lock(&lookup->mutex);
