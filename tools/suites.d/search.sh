@@ -20,7 +20,7 @@ simulations_in_short() {
 # $HOLDFAST_SIM_SEEDS schedules.
 sim_seeds() {
     suite sim-kept one bounded luajit spec/sim/run.lua --kept
-    suite sim one patient luajit spec/sim/run.lua --seeds "${HOLDFAST_SIM_SEEDS:-100000}"
+    suite sim one patient luajit spec/sim/run.lua --seeds "${HOLDFAST_SIM_SEEDS:-30000}"
 }
 
 # Schedules that follow what others reached, and each fault in each state.
