@@ -151,7 +151,7 @@ $(BUILD)/support/%.so: spec/support/%.c
 
 $(BUILD)/chaos/proxy: spec/chaos/proxy.c
 	@mkdir -p $(@D)
-	$(COMPILE) $(LDFLAGS) $< -o $@
+	$(COMPILE) $(LDFLAGS) $(NO_LTO) $< -o $@
 
 # for the simulator and the chaos runs alone: the core with mutants that can be switched on, from a copy of its sources
 
