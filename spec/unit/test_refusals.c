@@ -12,8 +12,8 @@ static struct rig rig;
 static const char *const OF_WRITES[] = {
     NOREPLICAS, "-MISCONF Redis is configured to save RDB snapshots\r\n",
     "-OOM command not allowed when used memory > 'maxmemory'.\r\n",
-    "-ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command not "
-    "allowed\r\n"};
+    ("-ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command not "
+     "allowed\r\n")};
 static const char *const OTHERS[] = {"-LOADING no\r\n", "-BUSY no\r\n", "-TRYAGAIN no\r\n",
                                      "-CLUSTERDOWN no\r\n", "-MASTERDOWN no\r\n"};
 enum { WRITES = sizeof OF_WRITES / sizeof *OF_WRITES, OTHER = sizeof OTHERS / sizeof *OTHERS };

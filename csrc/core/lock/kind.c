@@ -34,7 +34,7 @@ const hf_program *hf_program_wait(void) {
     [HF_VERB_ACQUIRE] = 1 + of##ACQUIRE, [HF_VERB_RELEASE] = 1 + of##RELEASE,                      \
     [HF_VERB_LEAVE] = 1 + of##LEAVE, [HF_VERB_INFO] = 1 + of##INFO
 #define LEASED(of) [HF_VERB_EXTEND] = 1 + of##EXTEND, [HF_VERB_RENEW] = 1 + of##RENEW
-#define FORCED(of) [HF_VERB_FORCE] = 1 + of##FORCE
+#define FORCED(of) [HF_VERB_FORCE] = (1 + of##FORCE)
 
 const hf_kind hf_kind_lock = {
     .name = "lock",
