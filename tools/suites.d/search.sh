@@ -32,8 +32,8 @@ sim_coverage() {
 
 sim_systems() {
     suite sim-build one make -s sim-mutants
-    suite sim-system one patient luajit spec/sim/run.lua --system --from 4000001 --seeds "${HOLDFAST_SYSTEM_SEEDS:-20000}"
-    suite sim-crash one patient luajit spec/sim/run.lua --system --kind crash --seeds "${HOLDFAST_SYSTEM_SEEDS:-20000}"
+    suite sim-system one patient luajit spec/sim/run.lua --system --from 4000001 --seeds "${HOLDFAST_SYSTEM_SEEDS:-8000}"
+    suite sim-crash one patient luajit spec/sim/run.lua --system --kind crash --seeds "${HOLDFAST_SYSTEM_SEEDS:-8000}"
     suite sim-system-mutants one patient luajit spec/sim/run.lua --system --mutants --seeds 4000 --page docs/proof.md
 }
 
