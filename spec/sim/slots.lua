@@ -158,7 +158,7 @@ end
 function Slots.new(run)
   local self = setmetatable({
     run = run, nodes = run.servers, prng = Prng.new(run.plan.seed * 3 + 2), views = {}, moving = {},
-    apart = {},
+    moved_at = {}, apart = {},
   }, Slots)
   for _, node in ipairs(self.nodes) do
     self.views[node.index] = {}
@@ -181,7 +181,9 @@ end
 
 local function take_over(move)
   move.self.views[move.node.index][move.slot] = move.to
-  if move.last then move.self.moving[move.slot] = nil end
+  if move.last then
+    move.self.moving[move.slot], move.self.moved_at[move.slot] = nil, move.self.run.world.now
+  end
 end
 
 -- → for how long, at the most, keys of the key's slot were on two nodes
@@ -244,6 +246,12 @@ end
 -- Whether the slot of the key is moving, so that two nodes may have the key.
 function Slots:is_moving(key)
   return self.moving[slot_of(key)] ~= nil
+end
+
+-- Whether it is, or has been within so many µs.
+function Slots:has_just_moved(key, us)
+  local at = self.moved_at[slot_of(key)]
+  return self:is_moving(key) or at ~= nil and self.run.world.now - at <= us
 end
 
 -- → the node that has the key, or would

@@ -28,6 +28,7 @@ local IDLE = 350000     -- nobody looks while nothing is held or wanted
 local MOST_GAP = 4000000
 local FIRST_SENTINEL = 3
 local MOST_MOVE = 0.5  -- seconds that a slot takes to move
+local MOST_PAUSE = 320000 -- µs between a refusal and the next try
 
 local Watcher = setmetatable({}, { __index = Quorum })
 Watcher.__index = Watcher
@@ -66,6 +67,7 @@ function Watcher.new(world, servers, plan)
   -- a slot takes longer to move than somebody wants to wait
   self.faults, self.slow = plan.faults, plan.slow
   self.permits, self.key_of_leases, self.farthest = {}, {}, 0
+  self.excused = {} -- the owners whose token may be below others
   for _, distance in pairs(plan.distances or {}) do -- four messages for an answer over a new link
     self.farthest = max(self.farthest, 4 * distance)
   end
@@ -231,7 +233,9 @@ function Watcher:granted(claim)
   local key = self.keys[claim.key]
   check_gap(self, key)
   if not claim.fenced or claim.shared then return end
-  local excused = self:may_be_one_of_two(claim)
+  -- who is lent a kept lock has a token that was drawn with the lock
+  local excused = self:may_be_one_of_two(claim) or self.excused[claim.owner]
+  self.excused[claim.owner] = excused
   if claim.kind == "permit" then
     check_own_token(self, key, claim, excused)
   elseif claim.kind == "read" then
@@ -262,16 +266,16 @@ function Watcher:not_completed(owner) self.given_up.unfinished[owner] = true end
 
 local AWAY = { unreachable = true, server = true, conflict = true, no_quorum = true, denied = true }
 
--- Slots that move are nobody's trouble.
+-- Slots that move are nobody's trouble, except of a wait that ends meanwhile: its reason is the
+-- last refusal.
 function Watcher:answered(task, key, code)
   local wait = task.plan.wait
   if code then self.given_up:watch(task.process, self.keys[key]) end
   local too_many = code == "conflict" and self.keys[key].leases -- there are fewer permits in all
   if too_many then return end
-  if self.system ~= "cluster" or self.faults or self.slow or not AWAY[code] or wait > 0
-      and wait < MOST_MOVE then
-    return
-  end
+  if self.system ~= "cluster" or self.faults or self.slow or not AWAY[code] then return end
+  local ends_in_move = wait < MOST_MOVE or self.topology:has_just_moved(key, MOST_PAUSE)
+  if wait > 0 and ends_in_move then return end
   self.world:fail("served", "%s: %s is told %s", key, task.name, code)
 end
 
