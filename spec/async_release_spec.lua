@@ -125,7 +125,7 @@ describe("a release that is not waited for", function()
     assert.is_true(world.is_free("k"))
   end)
 
-  it("hands over to whoever waits", function()
+  it("hands the lock over to a waiter", function()
     local lock = assert(world.client():lock("k", ASYNC):acquire())
     local child = world.program { code = [[
       local lock = require("holdfast").new(arg[1]):lock("k")
@@ -181,7 +181,7 @@ describe("a loss that such a release finds", function()
     end
   end
 
-  it("is told by on_lost, on_event, lost and the counters, and not by the release", function()
+  it("is reported by on_lost, on_event, lost and the counters, and not by the release", function()
     local lock = assert(client:lock("k", { on_lost = on_lost }):acquire())
     world.cli("DEL", "k")
     assert.is_true(lock:release())
@@ -209,7 +209,7 @@ describe("a loss that such a release finds", function()
     assert.is_true(lock:release())
   end)
 
-  it("is told when its owner has acquired anew by then", function()
+  it("is reported even if its owner has acquired the lock again", function()
     local lock = assert(client:lock("k", { on_lost = on_lost }):acquire())
     assert.is_true(lock:release()) -- from now on the server has the program
     assert(lock:acquire(20))
@@ -286,14 +286,14 @@ describe("the handle of such a release", function()
     end, 20)
   end
 
-  it("is kept until its on_event is told of the end", function()
+  it("is kept until its on_event has received the release", function()
     local client = world.client(ASYNC)
     leave(client, with_on_event, function() end)
     assert.is_true(tells(client, heard, 2))
     assert.same({ "acquired", "released" }, heard)
   end)
 
-  it("is kept until its on_event is told of a loss", function()
+  it("is kept until its on_event has received a loss", function()
     local client = world.client(ASYNC)
     leave(client, with_on_event, lose)
     assert.is_true(tells(client, heard, 2))
@@ -307,7 +307,7 @@ describe("the handle of such a release", function()
     assert.same({ "k deleted" }, told)
   end)
 
-  it("is collected when all is told", function()
+  it("is collected when all events have been delivered", function()
     local client, handles = world.client(ASYNC), setmetatable({}, { __mode = "k" })
     local function keep(lock) handles[lock] = true end
     for i = 1, 30 do

@@ -197,7 +197,7 @@ describe("a kept lock", function()
     lock:release()
   end)
 
-  it("tells its holder of a loss", function()
+  it("reports a loss to its holder", function()
     local told
     local client = world.client()
     local lock = client:lock("k", { keep = 30, on_lost = function(_, reason) told = reason end })

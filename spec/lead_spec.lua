@@ -77,7 +77,7 @@ describe("client:lead", function()
     assert.equal("holdfast.term: app:chief (lost: deleted)", tostring(other))
   end)
 
-  it("goes on after a lost term, of which the function is told", function()
+  it("goes on after a lost term, which it reports to on_lost", function()
     local client, lost, count = world.client(), {}, 0
     local lock = client:lock("chief")
     client:lead("chief", { on_lost = function(term, reason)
@@ -182,7 +182,7 @@ describe("client:lead", function()
     end)
   end)
 
-  it("counts and tells its terms by class", function()
+  it("counts its terms by class, and reports them to on_event", function()
     local events = {}
     local client = world.client()
     client:lead("chief", { once = true, class = "leaders", on_event = function(event)
@@ -403,7 +403,7 @@ for _, loop in ipairs(loops) do
       assert.same({ "closed", "closed", "closed" }, codes)
     end)
 
-    it("are told of a loss without a call, and lead again", function()
+    it("learn of a loss without a call, and lead again", function()
       local one, told, count = client(), nil, 0
       run(function()
         one:lead("chief", { lease = LEASE, on_lost = function(_, reason)
@@ -485,7 +485,7 @@ for _, loop in ipairs(loops) do
       assert.same({ "lost", { "unreachable", n = 1 } }, { result[3], result[4] })
     end)
 
-    it("of one loop are one leader, whoever of its coroutines resigns", function()
+    it("of one loop are one leader, whichever of its coroutines resigns", function()
       local one, resigned = client(), nil
       run(function()
         local result = one:lead("chief", function(term)

@@ -388,7 +388,7 @@ describe("what a lock says", function()
     assert.equal(1, told, method)
   end
 
-  it("comes with what on_lost has not been told yet", function()
+  it("comes with a call of on_lost for each pending loss", function()
     local lock, both = clients[1]:lock("other"), clients[1]:multi_lock { "other", "another" }
     for _, method in ipairs {
       "check", "is_held", "is_locked", "holds", "remaining", "ttl", "token", "token_text", "lost",

@@ -55,7 +55,7 @@ describe("after package.loaded was cleared", function()
     collectgarbage()
   end)
 
-  it("a loss of a lock made before is told by any call", function()
+  it("a loss of a lock made before is reported by any call", function()
     local told, event
     local function on_lost(_, reason) told = reason end
     local lock = client:lock("k", { watchdog = false, on_lost = on_lost })

@@ -53,7 +53,7 @@ describe("the watchdog", function()
     assert.is_true(client:stats().renewals >= 3)
   end)
 
-  it("renews while the program does nothing but look at the lock", function()
+  it("renews while the program does nothing but call is_held", function()
     local client = world.client { lease = LEASE }
     local lock = assert(client:lock("k"):acquire())
     local deadline, held = process.now() + 2 * LEASE, true
@@ -387,7 +387,7 @@ describe("a loss", function()
     assert_told("unreachable", lock)
   end)
 
-  it("is told before the lease can end when the server hangs", function()
+  it("is reported before the lease can end when the server hangs", function()
     for _, how in ipairs { "STOP", "PAUSE" } do
       told = {}
       local client = world.client { lease = LEASE }
@@ -415,7 +415,7 @@ describe("a loss", function()
     end
   end)
 
-  it("is told to every handle that acquired, and to no other", function()
+  it("is reported to every handle that acquired, and to no other", function()
     local client = world.client { lease = LEASE }
     local one = client:lock("k", { on_lost = on_lost })
     local two = client:lock("k", { on_lost = on_lost })
@@ -430,7 +430,7 @@ describe("a loss", function()
     assert(fine:release())
   end)
 
-  it("is told in the state that calls, from any of its coroutines", function()
+  it("is reported in the state that calls, from any of its coroutines", function()
     local client = world.client { lease = LEASE }
     local lock = client:lock("k", { on_lost = on_lost })
     assert(coroutine.resume(coroutine.create(function() assert(lock:acquire()) end)))
@@ -440,7 +440,7 @@ describe("a loss", function()
     assert.equal("deleted", told[1].reason)
   end)
 
-  it("is told again for the next hold, and forgotten by a new acquire", function()
+  it("is reported again for the next hold, and forgotten by a new acquire", function()
     local client = world.client { lease = LEASE }
     local lock = client:lock("k", { on_lost = on_lost })
     for i = 1, 2 do
@@ -452,7 +452,7 @@ describe("a loss", function()
     end
   end)
 
-  it("is not told after a release, nor for a refused acquire", function()
+  it("is not reported after a release, nor for a refused acquire", function()
     local client = world.client { lease = LEASE }
     local lock = client:lock("k", { on_lost = on_lost })
     assert(lock:acquire()) assert(lock:release())

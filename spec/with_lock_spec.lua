@@ -47,7 +47,7 @@ describe("with_lock", function()
     end)))
   end)
 
-  it("returns true for a function that returns nothing, so that assert and if tell", function()
+  it("returns true for a function that returns nothing, so that assert and if work", function()
     local client = world.client()
     assert.same(pack(true), pack(client:with_lock("k", function() end)))
     assert.same(pack(true), pack(client:with_lock("k", { abort_on_loss = true }, function() end)))
@@ -869,7 +869,7 @@ describe("abort_on_loss", function()
     assert.equal(PERIOD, seen["nil lost, inner 0"])
   end)
 
-  describe("lets a callback that tells of the loss run to its end:", function()
+  describe("lets a callback for the loss run to its end:", function()
     local begun, ended, client, opts
 
     local function callback(what)
@@ -956,7 +956,7 @@ describe("abort_on_loss", function()
     assert.is_true(process.now() - began < 10)
   end)
 
-  it("comes at the end of the call in which the hook looks", function()
+  it("comes at the end of the call in which the hook checks the lock", function()
     local client, most = world.client(), 0
     for i = 1, 100 do
       local calls = 0
