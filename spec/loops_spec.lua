@@ -595,7 +595,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(median(late) < 0.4, median(late))
     end)
 
-    it("a loss is told", function()
+    it("a loss is reported", function()
       local told
       run(function()
         local lock = assert(client:lock("a", { lease = 1, on_lost = function(_, reason)
@@ -607,7 +607,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a loss is told by on_lost and on_event without a further call", function()
+    it("a loss is reported by on_lost and on_event without a further call", function()
       local reason, lost
       local listening = new { on_event = function(event)
         lost = event.event == "lost" and event or lost
@@ -654,7 +654,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a listener may close the client, and all is told", function()
+    it("a listener may close the client, and every event is delivered", function()
       for _, way in ipairs { "on_event", "on_lost" } do
         local seen, listening, closed = {}, nil, nil
         local function close()
@@ -681,7 +681,7 @@ for _, loop in ipairs(loops) do
       end
     end)
 
-    it("a listener that waits hears one event after the other, the last ones too", function()
+    it("a listener that waits receives one event after the other, the last ones too", function()
       local seen, inside, most = {}, 0, 0
       local listening = new { on_event = function(event)
         inside = inside + 1
@@ -714,7 +714,7 @@ for _, loop in ipairs(loops) do
         "released b", "released c" }, seen)
     end)
 
-    it("the last events of a client are told, though another listener waits until it is collected",
+    it("the last events of a client are delivered, though another listener waits until it is collected",
       function()
         local alive, seen, waits, over = setmetatable({}, { __mode = "k" }), {}, false, false
         local slow = new { on_event = function()
@@ -742,7 +742,7 @@ for _, loop in ipairs(loops) do
         assert.same({ "opened", "acquired", "released", "closed" }, seen)
       end)
 
-    it("events are told after a coroutine that told them was closed", function()
+    it("events are delivered after a coroutine that delivered them was closed", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       local seen, waiting, waits_at = {}, nil, nil
@@ -805,7 +805,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a multi-lock is taken and given back in one step each", function()
+    it("a multi-lock is acquired and released in one step each", function()
       run(function()
         local both = client:multi_lock { "e", "f", "g" }
         assert(both:acquire() and both:release()) -- the server has the programs from here on
@@ -881,7 +881,7 @@ for _, loop in ipairs(loops) do
       assert.same({ "closed", "closed", "closed" }, codes)
     end)
 
-    it("close while another coroutine is in with_lock: that one is told", function()
+    it("close while another coroutine is in with_lock: that call returns closed", function()
       local entered, closed, result = false, false, nil
       run(function()
         loop.spawn(function()
@@ -1089,7 +1089,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a variable that is closed releases, whoever closes it", function()
+    it("a variable that is closed releases, whichever coroutine closes it", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       local hold = assert(load([[
@@ -1156,7 +1156,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a multi-lock is given back as a whole where one of its releases raises an error", function()
+    it("a multi-lock is released as a whole where one of its releases raises an error", function()
       if loop.name ~= "luv" then return end -- the others resume it again
       run(function()
         local releasing, acquired, failure
@@ -1174,7 +1174,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a multi-lock that cannot be had raises the error of what it gives back", function()
+    it("a multi-lock that cannot be acquired raises the error of its roll-back", function()
       if loop.name ~= "luv" then return end -- the others resume it again
       local other = redis.start { tcp = true }
       local all = holdfast.multi_lock { new({ url = other:tcp_url() }):lock("0"), new():lock("a") }
@@ -1201,7 +1201,7 @@ for _, loop in ipairs(loops) do
       other:stop()
     end)
 
-    it("a multi-lock is given back as a whole where the coroutine that releases it is closed",
+    it("a multi-lock is released as a whole where the coroutine that releases it is closed",
       function()
         local close = coroutine.close -- Lua 5.4
         if not close or loop.name ~= "luv" then return end -- the others resume it again
@@ -1280,7 +1280,7 @@ for _, loop in ipairs(loops) do
       end
     end)
 
-    it("a lock that is lost before its caller goes on is told, and is no term of a leader", function()
+    it("a lock that is lost before its caller goes on is reported, and is no term of a leader", function()
       if loop.name ~= "cqueues" then return end -- others go on at once
       local losses, terms, ended, coming = 0, 0, false, false
       run(function()
@@ -1557,7 +1557,7 @@ for _, loop in ipairs(loops) do
         inner:close()
       end
 
-      it("waits that end while the loop was blocked have heard the server", function()
+      it("waits that end while the loop was blocked have received the reply", function()
         local holder = holdfast.new { url = server:url() }
         local held, codes, left = assert(holder:lock("a"):acquire(0)), {}, 16
         run(function() assert(client:ping()) end)

@@ -254,7 +254,7 @@ describe("a client's work", function()
       end
     end)
 
-    it("is said by with_lock's function how long it waited", function()
+    it("lets with_lock's function read how long it waited", function()
       assert.is_true(client:with_lock("a", function(lock) return lock:waited() < PATIENCE end))
       assert.is_nil(client:lock("a"):waited())
     end)
@@ -277,7 +277,7 @@ describe("a client's work", function()
 
     local LOCKS = { acquired = true, busy = true, released = true, lost = true }
 
-    it("tells acquired, busy, released and lost, with what there is to know", function()
+    it("contains acquired, busy, released and lost, with their details", function()
       local seen, list = listen(LOCKS)
       local lock = assert(seen:lock("k"):acquire())
       local owner, token = lock:owner(), lock:token()
@@ -299,7 +299,7 @@ describe("a client's work", function()
       seen:close()
     end)
 
-    it("tells no outage where a wait is over", function()
+    it("contains no outage where a wait is over", function()
       local seen, list = listen { closed = true }
       local held = assert(other:lock("k"):acquire())
       assert.is_nil(seen:lock("k"):acquire(0.3))
@@ -313,7 +313,7 @@ describe("a client's work", function()
       seen:close()
     end)
 
-    it("tells opened and closed", function()
+    it("contains opened and closed", function()
       local seen, list = listen { opened = true, closed = true }
       assert(seen:ping())
       assert(seen:lock("a"):acquire()):release()
@@ -340,14 +340,14 @@ describe("a client's work", function()
       assert.same({ "closed", "closed" }, { list[#list].event, list[#list].code })
     end)
 
-    it("tells what a close releases", function()
+    it("contains what a close releases", function()
       local seen, list = listen(LOCKS)
       assert(seen:lock("k"):acquire())
       seen:close()
       assert.same({ "acquired", "released" }, { list[1].event, list[2].event })
     end)
 
-    it("tells a lock's own", function()
+    it("reaches the listener of a lock only for that lock", function()
       local list = {}
       local lock = client:lock("own", { on_event = function(event)
         list[#list + 1] = event.event
@@ -358,7 +358,7 @@ describe("a client's work", function()
       assert.same({ "acquired", "released" }, list)
     end)
 
-    it("tells each lock of a multi lock its own, and counts it in its own class", function()
+    it("reaches the listener of each lock of a multi-lock, and counts in that lock's class", function()
       local heard = {}
       local function lock(name, more)
         return client:lock(name .. more, { class = name, on_event = function(event)
@@ -381,7 +381,7 @@ describe("a client's work", function()
       assert.same({ 1, 1 }, { class_of("b").releases, class_of("b").lost.deleted })
     end)
 
-    it("tells a listener of all locks that are taken in one step", function()
+    it("reaches a listener for all locks that are acquired in one step", function()
       local count, monitor = 0, server:monitor()
       local both = client:multi_lock({ "a", "b" }, {
         class = "seen", on_event = function() count = count + 1 end,
@@ -393,7 +393,7 @@ describe("a client's work", function()
       monitor:close()
     end)
 
-    it("tells those of a guard, of a template, of a latch and of a plain semaphore", function()
+    it("contains that of a guard, of a template, of a latch and of a plain semaphore", function()
       local list
       local function given()
         list = {}
@@ -427,7 +427,7 @@ describe("a client's work", function()
       assert.same({ "acquired places", "busy places busy" }, told())
     end)
 
-    it("tells that a renewal failed, and that a later one worked", function()
+    it("contains that a renewal failed, and that a later one worked", function()
       local seen, list = listen { at_risk = true, renewed_late = true, lost = true }
       local lock = assert(seen:lock("kept", { lease = 2, watchdog = true }):acquire())
       assert.truthy(process.wait_until(function() return seen:stats().renewals > 0 end, PATIENCE))
@@ -449,7 +449,7 @@ describe("a client's work", function()
       seen:close()
     end)
 
-    it("a listener's error is caught and told once", function()
+    it("a listener's error is caught and reported once", function()
       local program = process.lua { code = [[
         local holdfast = require "holdfast"
         local client = holdfast.new { url = arg[1], on_event = function() error "broken listener" end }
