@@ -93,7 +93,7 @@ describe("a text of others", function()
   end)
 end)
 
-describe("the verbs that look", function()
+describe("the commands that only read", function()
   local server, url
 
   setup(function()
@@ -279,7 +279,7 @@ describe("a file of settings", function()
     assert.matches("it belongs to another user", text, 1, true)
   end)
 
-  it("with a password that others may read is told of on a terminal, and nowhere else", function()
+  it("with a password that others may read causes a warning on a terminal, and nowhere else", function()
     write "url = redis://jobs:secret@localhost:1"
     local words = table.concat(command.words("ls"), "' '")
     local function on_terminal()

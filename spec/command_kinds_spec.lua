@@ -120,7 +120,7 @@ describe("holdfast", function()
     end)
   end)
 
-  it("tells a plain semaphore by those that wait for it", function()
+  it("recognizes a plain semaphore by its waiters", function()
     world.cli("SET", "pool", 0)
     local listener = world.program {
       code = [[
@@ -161,7 +161,7 @@ describe("holdfast", function()
       end
     end)
 
-    it("sees a waiter come while it looks", function()
+    it("counts a waiter that arrives while top measures", function()
       local top = start("top", "--interval", "3")
       assert(process.wait_until(function()
         return world.cli("INFO", "commandstats"):find("cmdstat_pubsub", 1, true)

@@ -62,7 +62,7 @@ describe("holdfast latch", function()
     assert.same({ 0, "" }, { run("delete", "job") })
   end)
 
-  it("waits no longer than it was told", function()
+  it("waits no longer than -n and -w allow", function()
     assert.equal(0, (run("set", "job", "2")))
     for _, words in ipairs { { "-n" }, { "-w", "1" }, { "--wait=1000ms" } } do
       local code, text = run("wait", "job", (table.unpack or unpack)(words))
@@ -83,7 +83,7 @@ describe("holdfast latch", function()
     end
   end)
 
-  it("tells what is wrong", function()
+  it("reports what is wrong with its arguments", function()
     local function wrong(text, ...)
       local code, said = run(...)
       assert.equal(64, code)

@@ -159,7 +159,7 @@ describe("holdfast run", function()
       assert.is_true(is_free())
     end)
 
-    it("tells the job its key, owner, token and server", function()
+    it("passes its key, owner, token and server to the job", function()
       local code, output = run { "run", "k", "--", "sh", "-c",
         'echo "$HOLDFAST_KEY $HOLDFAST_OWNER $HOLDFAST_TOKEN $HOLDFAST_URL"' }
       assert.equal(0, code)
@@ -271,7 +271,7 @@ describe("holdfast run", function()
       assert.is_true(is_free())
     end)
 
-    it("tells that it could not be released, and the job's exit code", function()
+    it("warns that the lock could not be released, and returns the job's exit code", function()
       local doomed = redis.start()
       finally(function() doomed:stop() end)
       local child = start { "run", "--url", doomed:url(), "--json", "k", "-c",
@@ -331,7 +331,7 @@ describe("holdfast run", function()
       assert.same({ nil, "" }, { release(60, "not_held") })
     end)
 
-    it("tells events as JSON", function()
+    it("prints events as JSON", function()
       local code, output = run { "run", "--json", "k", "--", "sh", "-c", "exit 3" }
       assert.equal(3, code)
       output = output:gsub(',"time":"%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%d%.%d%d%dZ"', "<time>")
@@ -716,7 +716,7 @@ describe("holdfast run", function()
       eventually(function() return is_gone(pid) and is_gone(grandchild) end)
     end)
 
-    it("tells how the job ended, whatever is left of its group", function()
+    it("reports how the job ended, whatever is left of its group", function()
       local child = start_job({ "run", "--lease", "5", "--grace", "0.3", "--json", "k" },
         "(trap '' TERM; exec sleep 60) & exec sleep 60")
       server:cli("FLUSHALL")
@@ -889,7 +889,7 @@ describe("holdfast run", function()
       holder:close()
     end)
 
-    it("tells of each of several keys", function()
+    it("prints the events of each of several keys", function()
       local _, output = run { "run", "-v", "a", "b", "--", "true" }
       for _, text in ipairs { 'acquired "a"', 'acquired "b"', 'released "a"', 'released "b"' } do
         assert.matches(text, output, 1, true)

@@ -121,7 +121,7 @@ describe("a wait", function()
       end_by_signal { loud, holder }
     end)
 
-    it("is over at once when the process that tells of it stands still", function()
+    it("is over at once when the process that reports it is stopped", function()
       hold("k")
       local child = start("run", "-v", "k", "--", "true")
       assert(child:wait_output("next in line", PATIENCE), child:output())

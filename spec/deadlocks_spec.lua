@@ -257,7 +257,7 @@ describe("deadlocks", function()
       assert.matches('the waits form a cycle: "[^"]+", held by %S+, which waits for "', text)
     end)
 
-    it("end for the one that began to wait last, although the others look before it does", function()
+    it("end for the one that began to wait last, although the others check before it does", function()
       prepare(server:url(), KEYS, { 5, 5, 7 })
       for i = 1, #KEYS do
         let_go(i)
@@ -359,7 +359,7 @@ describe("deadlocks", function()
       ]], "0", tostring(count), CLIENT, all_for_one and "all for one" or "a chain")
     end
 
-    it("are looked for in steps that grow as the waits do", function()
+    it("are searched for in steps that grow as the waits do", function()
       local function search(count)
         forge(count)
         local result
@@ -385,7 +385,7 @@ describe("deadlocks", function()
       assert.is_true(reads < 10, reads .. " reads of queues")
     end)
 
-    it("are told by the command, with exit code 1", function()
+    it("are printed by the command, with exit code 1", function()
       assert.equal(0, (command.run(server, { "deadlocks" })))
       plant(server:url(), KEYS)
       found(client)

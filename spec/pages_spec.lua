@@ -193,7 +193,7 @@ describe("the tables of the documents", function()
       documented("docs/api.md", "Losing a lock"))
   end)
 
-  it("have each event that the command tells with --json, and no others", function()
+  it("have each event that the command prints with --json, and no others", function()
     local told, pipe = {}, assert(io.popen("cat lua/holdfast/command/*.lua"))
     for text in pipe:read("*a"):gmatch("[:.](%l+%(\"[%l_]+\")") do
       local name = text:match("^event%(\"([%l_]+)\"") or text:match("^problem%(\"([%l_]+)\"")
