@@ -5,7 +5,7 @@ local sorted = require "holdfast.sorted"
 
 local unpack = table.unpack or unpack
 
-describe("what two looks at a lock tell", function()
+describe("what two observations of a lock show", function()
   local NOW = 1790000000
 
   local function entry(owner, token, since)
@@ -25,7 +25,7 @@ describe("what two looks at a lock tell", function()
     assert.equal(1, handed(entry(nil, NOW), entry(nil, NOW + 1))) -- permits have no owner here
   end)
 
-  it("is since when the holder has it: its token, or the first look where that is no time", function()
+  it("is since when the holder has it: its token, or the first observation where that is no time", function()
     local function since(token, before) return observed.since(entry("a", token), before, NOW) end
     assert.equal(NOW - 60, since(NOW - 60))
     assert.equal(NOW, since(nil))

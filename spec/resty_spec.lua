@@ -1113,7 +1113,7 @@ describe("under ngx_lua", function()
     end)
   end)
 
-  it("reads the replies that have come while a request computed before it looks at the time", function()
+  it("reads the replies that have come while a request computed before it checks the time", function()
     start { server = FINISH .. handler("/", ([[
       local now = require "holdfast.core".now
       local lock, threads = CLIENT:lock("a"), {}
@@ -1603,7 +1603,7 @@ describe("under ngx_lua", function()
         assert.equal("2", say "/runs")
       end)
 
-      it("records no answer that refuses a request, nor an error unless it is told to", function()
+      it("records no answer that refuses a request, nor an error without keep_on_error", function()
         local CONTENT = [[
           ngx.status = ngx.shared.counters:incr(ngx.var.uri .. ngx.var.arg_first, 1, 0) == 1
             and tonumber(ngx.var.arg_first) or 200

@@ -166,7 +166,7 @@ describe("for operators under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("know the class of an idempotent request, and its listener is told", function()
+    it("know the class of an idempotent request, and its listener receives the events", function()
       start {}
       assert.equal("paid", front:get("/paid").body)
       assert.truthy(process.wait_until(function()
@@ -195,7 +195,7 @@ describe("for operators under ngx_lua", function()
     end)
   end)
 
-  it("a loss is told by on_lost and on_event without a further call", function()
+  it("a loss is reported by on_lost and on_event without a further call", function()
     front = nginx.start {
       http = ([[
         lua_shared_dict told 1m;
@@ -233,7 +233,7 @@ describe("for operators under ngx_lua", function()
     request:abort()
   end)
 
-  it("a listener may wait for a lock, and events are told after a request that ended in one", function()
+  it("a listener may wait for a lock, and events are delivered after a request that ended in one", function()
     front = nginx.start {
       http = ([[
         lua_shared_dict told 1m;
@@ -326,7 +326,7 @@ describe("for operators under ngx_lua", function()
       end, PATIENCE), key .. " is not told: " .. front:get("/status?json").body)
     end
 
-    it("tells locks of a job, of Java and of Lua, holders and waiters", function()
+    it("shows locks of a job, of Java and of Lua, holders and waiters", function()
       start {}
       local lock = assert(client:lock("from:lua"):acquire())
       server:cli("HSET", "from:java", "b983c153-7421-469a-addb-44fb92259a1b:1", 1)
@@ -415,7 +415,7 @@ describe("for operators under ngx_lua", function()
       return command.start(server, { "run", "busy", "--", "sleep", "600" })
     end
 
-    it("tells the same in each worker, also of what was while it was closed", function()
+    it("shows the same in each worker, also of what happened while it was closed", function()
       start { workers = 2 }
       local of_one = scans()
       assert.is_true(state().shared)
@@ -517,13 +517,13 @@ describe("for operators under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("looks before it is opened, from init_worker_by_lua on", function()
+    it("reads the locks before it is opened, from init_worker_by_lua on", function()
       start { http = "init_worker_by_lua_block { HOLDFAST.status { client = CLIENT } }" }
       wait_for_look(1)
       assert.same({}, front:errors())
     end)
 
-    it("without a dict tells what its worker saw, and says so", function()
+    it("without a dict shows what its worker saw, and says so", function()
       start { dict = "" }
       assert.is_false(state().shared)
       local lock = assert(client:lock("busy"):acquire())
@@ -540,7 +540,7 @@ describe("for operators under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("tells read/write locks and semaphores, again and again, whatever prefix its client has", function()
+    it("shows read/write locks and semaphores, again and again, whatever prefix its client has", function()
       start { where = ('url = "%s", prefix = "app:"'):format(server:url()) }
       local rw = client:read_write_lock("app:rw")
       local other = holdfast.new { url = server:url(), name = "lua-owner" }
@@ -573,7 +573,7 @@ describe("for operators under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("tells latches and the waiters of fair locks", function()
+    it("shows latches and the waiters of fair locks", function()
       start {}
       local latch = client:latch("gate")
       assert(latch:set(2))
@@ -610,7 +610,7 @@ describe("for operators under ngx_lua", function()
       return servers
     end
 
-    it("tells the servers of a quorum, and its locks", function()
+    it("shows the servers of a quorum, and its locks", function()
       local servers = start_quorum()
       local urls = {}
       for i, each in ipairs(servers) do urls[i] = each:url() end
@@ -676,7 +676,7 @@ describe("for operators under ngx_lua", function()
       return keys
     end
 
-    it("lists many locks in pages, to several who look, in small commands", function()
+    it("lists many locks in pages, to several viewers, in small commands", function()
       local count, busy = 300, 20
       start {}
       forge(count, busy)
@@ -872,7 +872,7 @@ describe("for operators under ngx_lua", function()
       end
     end)
 
-    it("looks at the 10,000 locks of a quorum in parts #check", function()
+    it("reads the 10,000 locks of a quorum in parts #check", function()
       local servers = start_quorum()
       for _, each in ipairs(servers) do lock_many(each) end
       local first = state()
