@@ -122,14 +122,14 @@ for _, kind in ipairs(KINDS) do
       end
     end)
 
-    it("is looked at again when its message is lost", function()
+    it("is rechecked when its message is lost", function()
       local child = waiter(world.server:url(), KEY, 0.5)
       hears(world.server, CHANNEL)
       kind.theirs(world.cli, KEY)
       passes_at_once(child)
     end)
 
-    it("is heard again after its connections were cut", function()
+    it("is subscribed to again after its connections were cut", function()
       local child = waiter(world.server:url())
       hears(world.server, CHANNEL)
       world.cli("CLIENT", "KILL", "TYPE", "pubsub")

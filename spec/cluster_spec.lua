@@ -439,11 +439,11 @@ describe("in a cluster with sharded channels a lock shared with Redisson", funct
     assert.truthy(process.wait_until(function() return counted("SHARDNUMSUB", CHANNEL) == 0 end, 20))
   end
 
-  it("hears of a release in the sharded channel", function()
+  it("wakes its waiter on a release in the sharded channel", function()
     if not is_old() then is_woken_by("SPUBLISH") end
   end)
 
-  it("hears of a release in the plain channel", function()
+  it("wakes its waiter on a release in the plain channel", function()
     if not is_old() then is_woken_by("PUBLISH") end
   end)
 

@@ -145,7 +145,7 @@ describe("a plain semaphore", function()
     assert.equal(1, free())
   end)
 
-  it("hears Redisson's release, and is not taken in by other messages", function()
+  it("lets a waiter in on Redisson's release, and not on other messages", function()
     local child = waiter()
     listeners()
     for _, text in ipairs { "1", "0", "-1", "nonsense" } do world.cli("PUBLISH", CHANNEL, text) end
@@ -155,7 +155,7 @@ describe("a plain semaphore", function()
     gets_it(child)
   end)
 
-  it("takes and gives back once what had to be sent twice", function()
+  it("acquires and releases once what had to be sent twice", function()
     local proxy = fake.proxy { path = world.server.path }
     local client = world.client { url = proxy.url }
     local function known(plain_semaphore) -- the server knows the programs, so each is sent once
@@ -361,7 +361,7 @@ describe("a plain semaphore", function()
   end)
 
   describe("as a template", function()
-    it("gives back after fn, whatever fn does", function()
+    it("releases after fn, whatever fn does", function()
       local plain_semaphore = world.client():plain_semaphore(KEY)
       assert(plain_semaphore:set(3))
       assert.same({ 2, 7, nil, 8, n = 4 }, (function(...)
@@ -378,7 +378,7 @@ describe("a plain semaphore", function()
       assert.equal(3, free())
     end)
 
-    it("tells that fn has closed the client, which leaves the permits taken", function()
+    it("reports that fn has closed the client, which leaves the permits taken", function()
       local client = world.client()
       local plain_semaphore = client:plain_semaphore(KEY)
       assert(plain_semaphore:set(3))
@@ -390,7 +390,7 @@ describe("a plain semaphore", function()
       assert.equal(1, free())
     end)
 
-    it("gives back what a coroutine has that is closed", function()
+    it("releases the permits of a coroutine that is closed", function()
       if not coroutine.close then return end
       local plain_semaphore = world.client():plain_semaphore(KEY)
       assert(plain_semaphore:set(3))
@@ -583,7 +583,7 @@ describe("a plain semaphore under ngx_lua", function()
     assert.equal("1", server:cli("GET", "pool"))
   end)
 
-  it("gives back what a request gets that has ended", function()
+  it("releases the permits of a request that has ended", function()
     front = nginx.start {
       workers = 1,
       http = ([[

@@ -333,7 +333,7 @@ describe("a queue", function()
     clean()
   end)
 
-  it("of a run that is done costs each script a bounded amount of work, and tells all", function()
+  it("of a run that is done costs each script a bounded amount of work, and notifies all waiters", function()
     local client, waiter, queue = world.client(), listener(1), crowd.queue_of(KEY)
     local before
     assert(client:idempotent(KEY, { expire = 60 }, function()
@@ -350,7 +350,7 @@ describe("a queue", function()
     clean()
   end)
 
-  it("of the dead is passed on to the living by whoever releases, in the background", function()
+  it("of dead clients is passed on to a live one by the client that releases, in the background", function()
     local lock = world.client():lock(KEY)
     assert(lock:acquire(0))
     fill(10000)
@@ -363,7 +363,7 @@ describe("a queue", function()
     clean()
   end)
 
-  it("of a mutex costs a release one look, behind its record and the grant that ends", function()
+  it("of a mutex costs a release one read, behind its record and the grant that ends", function()
     local waiters = {}
     local function mutex(program, owner, ...) return call("mutex_" .. program, KEY, owner, ...) end
     assert.equal(1, mutex("acquire", OURS:format(1) .. ":1", 0, 0, LEASE, TTL, "")[1])
@@ -471,7 +471,7 @@ describe("a waiter", function()
   before_each(world.open)
   after_each(world.close)
 
-  it("keeps the queue by each look for longer than the longest time between two", function()
+  it("keeps the queue by each recheck for longer than the longest time between two", function()
     local waiter = listener(1)
     world.hold_as("B:1", KEY)
     for _ = 1, 2 do
@@ -507,7 +507,7 @@ describe("a waiter", function()
     clean()
   end)
 
-  it("leaves the queue when it hears that it was done", function()
+  it("leaves the queue when it gets the record", function()
     local waiter = listener(1)
     local member = waiter.member(1):gsub("^1l", "1g")
     assert.equal(1, call("begin", KEY, "A:1", 0, 0, LEASE, TTL, "", "print")[1])
@@ -521,7 +521,7 @@ describe("a waiter", function()
     clean()
   end)
 
-  it("that becomes the first one behind a foreign holder looks again", function()
+  it("that becomes the first one behind a foreign holder is notified to recheck", function()
     local first, second = listener(1), listener(2)
     world.hold_as("c8bfa1a5-7ee0-4f14-9d14-7a8e2a0f5f00:1", KEY)
     for _, each in ipairs { first, second } do
@@ -581,7 +581,7 @@ describe("a hold that is gone", function()
   before_each(world.open)
   after_each(world.close)
 
-  it("is not entered again, and the reply tells why", function()
+  it("is not entered again, and the reply contains the reason", function()
     assert.same({ -1 }, acquire("A:1", "", 1))
     assert.same({ -1, 1 }, acquire_all("A:1", 1))
     assert.equal(0, world.cli("EXISTS", KEY))

@@ -128,7 +128,7 @@ describe("a read/write lock", function()
     assert(a:write():acquire(0)):release()
   end)
 
-  it("tells a wait for another coroutine of a program that blocks", function()
+  it("reports a deadlock with another coroutine of a program that blocks", function()
     local thread = coroutine.create(function()
       assert(a:read():acquire(0))
       coroutine.yield()
@@ -140,7 +140,7 @@ describe("a read/write lock", function()
     assert(coroutine.resume(thread))
   end)
 
-  it("tells a wait for another coroutine, behind a writer that waits for that", function()
+  it("reports a deadlock with another coroutine, behind a writer that waits for that", function()
     local thread = coroutine.create(function()
       assert(a:read():acquire(0))
       coroutine.yield()
@@ -181,7 +181,7 @@ describe("a read/write lock", function()
     assert(unfenced:read():release())
   end)
 
-  it("tells what it is", function()
+  it("returns its key, its text and its state", function()
     assert.equal("k", a:key())
     assert.equal("holdfast.read_write_lock: k", tostring(a))
     assert(a:read():acquire(0)) assert(b:read():acquire(0))
@@ -260,7 +260,7 @@ describe("a read/write lock", function()
     assert(write:release())
   end)
 
-  it("is told lost, by what is on the server", function()
+  it("is reported lost with the reason found on the server", function()
     local told = {}
     local lock = world.client():read_write_lock("k", {
       lease = 3, watchdog = true, on_lost = function(_, reason) told[#told + 1] = reason end,
@@ -301,7 +301,7 @@ describe("a read/write lock", function()
       end
     end
 
-    it("is told lost for each hold", function()
+    it("is reported lost for each hold", function()
       local client = world.client { lease = 1.5 }
       hold(client, "check")
       world.cli("FLUSHALL")
@@ -313,7 +313,7 @@ describe("a read/write lock", function()
     end)
 
     for _, method in ipairs { "check", "release" } do
-      it("is told lost for each hold by a " .. method .. " that comes while a callback runs", function()
+      it("is reported lost for each hold by a " .. method .. " that comes while a callback runs", function()
         local client = world.client()
         hold(client, method)
         local other = client:lock("other", { on_lost = function()
@@ -604,7 +604,7 @@ describe("the queue of a read/write lock", function()
     assert.same({ "w1" }, (history()))
   end)
 
-  it("tells the readers of one client with one message", function()
+  it("notifies the readers of one client with one message", function()
     assert(lock:write():acquire(0))
     local uuid = ("00000000-0000-8000-8000-%012x"):format(7)
     local reader = assert(resp.connect { path = server.path })

@@ -368,7 +368,7 @@ describe("waiting", function()
     assert.is_nil(others:finish(30))
   end)
 
-  it("wakes its process for its looks alone", function()
+  it("wakes its process for its rechecks alone", function()
     hold_before(names(1), { grant_lease = 0.5 })
     local status = ("/proc/%d/task/%d/status"):format(others.workers[1].pid, others.workers[1].pid)
     local function sleeps()
