@@ -385,7 +385,7 @@ describe("the proxy", function()
     assert.equal("PONG", client:call("PING"))
   end)
 
-  it("resets a client, and the server hears it late", function()
+  it("resets a client, and the server receives its command late", function()
     assert.equal("PONG", client:call("PING"))
     between:tell("stop", "up")
     assert.is_true(is_timeout(ask(0.1, "INCR", "n")))

@@ -95,7 +95,7 @@ describe("a client's name", function()
     waiter:close()
   end)
 
-  it("is not asked for by try_acquire or a wait of 0, nor named where nobody has told it", function()
+  it("is not asked for by try_acquire or a wait of 0, nor shown where nobody has published it", function()
     local lock, monitor = reader:lock("k"), server:monitor()
     kept = { assert(client:lock("k"):acquire()) }
     local before = monitor:count("GET")
@@ -111,7 +111,7 @@ describe("a client's name", function()
     assert.matches("held by another owner, for up to ", select(2, reader:lock("foreign"):acquire(0.05)), 1, true)
   end)
 
-  it("is told with host and pid while it holds", function()
+  it("is published with host and pid while it holds", function()
     local lock = assert(client:lock("k"):acquire())
     local info = told(reader:lock("k"))
     assert.same({ HOST, sys.getpid(), "billing" }, { info.host, info.pid, info.name })
@@ -188,7 +188,7 @@ describe("a client's name", function()
     monitor:close()
   end)
 
-  it("is told of a child as of its parent, with its own pid", function()
+  it("is published by a forked child as by its parent, with the child's pid", function()
     local child = process.lua { code = [[
       local sys, holdfast = require "spec.support.sys", require "holdfast"
       local client = holdfast.new { url = arg[1], name = "family" }
@@ -209,7 +209,7 @@ describe("a client's name", function()
     child:wait(PATIENCE)
   end)
 
-  it("is told to each server of a quorum", function()
+  it("is published on each server of a quorum", function()
     local servers = redis.several(3)
     local urls = {}
     for i, each in ipairs(servers) do urls[i] = each:url() end

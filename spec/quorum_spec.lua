@@ -106,7 +106,7 @@ describe("a quorum", function()
     assert.match("^holdfast.client: a quorum of 5 servers", tostring(world.clients[1]))
   end)
 
-  it("excludes other quorum clients, and says who said what", function()
+  it("excludes other quorum clients, and the message contains the votes", function()
     local mine, other = quorum():lock("k"), quorum():lock("k")
     assert(mine:acquire())
     assert.truthy(wait_standing("k", 5))
@@ -238,7 +238,7 @@ describe("a quorum", function()
     assert.truthy(wait_standing("k", 0))
   end)
 
-  it("is told when a majority cannot renew it", function()
+  it("is reported lost when a majority cannot renew it", function()
     local lost
     local client = quorum { lease = LEASE, command_timeout = 1 }
     local lock = client:lock("k", { on_lost = function(_, reason) lost = reason end })
@@ -251,7 +251,7 @@ describe("a quorum", function()
     assert.truthy(wait_standing("k", 0))
   end)
 
-  it("is told at the next renewal when a majority has forgotten it", function()
+  it("is reported lost at the next renewal when a majority has forgotten it", function()
     local lock = quorum { lease = 6 }:lock("k")
     assert(lock:acquire())
     assert.truthy(wait_standing("k", 5))
@@ -640,7 +640,7 @@ describe("a quorum", function()
     end))
   end)
 
-  it("tells of a key that holds something else", function()
+  it("reports a key that holds something else", function()
     for _, server in ipairs(servers) do server:cli("SET", "k", "x", "PX", 60000) end
     local lock = quorum():lock("k")
     assert.equal("conflict", select(3, lock:acquire(0)))

@@ -80,7 +80,7 @@ describe("the small Redis and a real one", function()
   end)
 
   for name, mutant in pairs(MUTANTS) do
-    it("are told apart when " .. name .. " is wrong", function()
+    it("are found to differ when " .. name .. " is wrong", function()
       pair = diff.pair(server.path, { [name] = mutant })
       for seed = 1, MUTANT_SEEDS do
         if pair:run(steps.generate(seed, LENGTH)) then return end

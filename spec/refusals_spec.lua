@@ -91,7 +91,7 @@ describe("a refusal of writes", function()
     world.cli("DEL", "plain", "permits")
   end)
 
-  it("fails a call that does not wait at once, and says what to look at", function()
+  it("fails a call that does not wait at once, and the message says what to check", function()
     local client = world.client()
     for _, refusal in ipairs(REFUSALS) do
       set(refusal, true)
@@ -104,7 +104,7 @@ describe("a refusal of writes", function()
     end
   end)
 
-  it("delays what is given back", function()
+  it("delays releases", function()
     local client = world.client()
     local plain = client:plain_semaphore("plain")
     assert(plain:set(1))

@@ -176,7 +176,7 @@ describe("after a failover", function()
     assert(lock:write():acquire(0)):release()
   end)
 
-  it("a lock that the new master does not know is told lost at once, one with replicas asked for was never had", function()
+  it("a lock that the new master does not know is reported lost at once, one with sync was never acquired", function()
     start { password = "data" }
     local old, replica = set:master(), set:replicas()[1]
     cut_off(replica, old)
@@ -409,7 +409,7 @@ describe("with sync", function()
     assert.are.equal("exit", (waiter:wait(PATIENCE)))
   end)
 
-  it("renewals that no replica confirms end in a loss that is told", function()
+  it("renewals that no replica confirms end in a loss that is reported", function()
     local lock = synced({ sync = { timeout = 0.5 } }):lock("k", { lease = 3, watchdog = true })
     assert(lock:acquire(0))
     process.wait_until(function() return clients[1]:stats().renewals > 1 end, PATIENCE)
@@ -420,7 +420,7 @@ describe("with sync", function()
     assert.are.equal("unreachable", lock:lost())
   end)
 
-  it("a user who may not wait is told so", function()
+  it("a user who may not use WAIT is denied", function()
     master:cli("ACL", "SETUSER", "limited", "on", ">pass", "~*", "&*", "+@all", "-wait")
     local one = client { url = ("redis://limited:pass@127.0.0.1:%d"):format(master.port),
       sync = {} }

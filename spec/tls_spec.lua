@@ -100,7 +100,7 @@ describe("over TLS", function()
   end)
 
   -- Two records that come at once: what is decrypted is not left lying until the socket has more.
-  it("a grant right behind another message is heard", function()
+  it("a grant right behind another message is received", function()
     local lock = client({ grant_lease = 20 }):lock("k")
     assert(lock:acquire(0))
     local child = world.program {
@@ -415,7 +415,7 @@ describe("a certificate", function()
     fails("certificate has expired", { url = server:tls_url(), tls = {} })
   end)
 
-  it("is not looked at with verify = false", function()
+  it("is not checked with verify = false", function()
     for _, cert in ipairs { made.expired, made.elsewhere, made.stranger } do
       round_trip(client { url = server_with(cert):tls_url(),
         tls = { ca_file = made.other_ca.cert, verify = false } })
@@ -461,7 +461,7 @@ describe("a certificate", function()
 end)
 
 describe("a server", function()
-  it("with TLS tells a plain client so", function()
+  it("with TLS is recognized by a plain client", function()
     local port = world.server.tls_port
     for _, login in ipairs { "", ":secret@", "app:secret@" } do
       fails("use rediss://", { url = ("redis://%s127.0.0.1:%d"):format(login, port) })
@@ -506,7 +506,7 @@ describe("a server", function()
     sys.close(listener)
   end)
 
-  it("that hangs up in the handshake is told from one that is not there", function()
+  it("that hangs up in the handshake is distinguished from one that is not there", function()
     local child = world.program {
       code = [[
         local sys = require "spec.support.sys"
