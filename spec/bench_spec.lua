@@ -11,7 +11,7 @@ local function run(options, figure)
 end
 
 describe("bench/run", function()
-  it("tells a missed bar", function()
+  it("reports a missed bar", function()
     local text, code = run("", 11)
     assert.matches("a figure +11 +<= 10 +miss\n$", text)
     assert.equal(0, code)

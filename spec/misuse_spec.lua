@@ -149,7 +149,7 @@ describe("an option", function()
     end
   end)
 
-  it("that other libraries have is told by its name here", function()
+  it("that other libraries have is rejected with its name here", function()
     local names = {
       timeout = "wait", exptime = "lease", ttl = "lease", expire = "lease", retry = "wait",
       retry_delay = "wait",
@@ -168,7 +168,7 @@ describe("an option", function()
     end, 'did you mean "expire" or "lease"%?')
   end)
 
-  it("that belongs elsewhere is told where", function()
+  it("that belongs elsewhere is rejected with the functions that have it", function()
     raises(function() local _ = client:lock("k", { abort_on_loss = true }) end,
       '"abort_on_loss" is an option of client:with_lock, with_read_lock, with_write_lock, '
         .. 'with_fair_lock, lead, semaphore:with_permit and one_by_one:execute')
@@ -620,7 +620,7 @@ describe("after client:close()", function()
     assert.is_false(ran)
   end)
 
-  it("the rest tells that nothing is held", function()
+  it("the other functions show that nothing is held", function()
     assert(lock:acquire())
     client:close()
     assert.is_false(lock:is_held())

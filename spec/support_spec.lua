@@ -73,7 +73,7 @@ describe("spec.support.redis", function()
     monitor:close()
   end)
 
-  it("tells what was left behind", function()
+  it("lists what was left behind", function()
     local subscriber = resp.connect { path = server.path }
     subscriber:call("SUBSCRIBE", "channel")
     server:cli("SET", "b", 1)
@@ -307,7 +307,7 @@ describe("spec.support.process", function()
     assert.matches("told you", child:output())
   end)
 
-  it("bounds the wait, and tells the signal", function()
+  it("bounds the wait, and returns the signal", function()
     local child = process.lua { code = "require('spec.support.sys').sleep(60)" }
     local before = process.now()
     assert.same({ nil, "timeout" }, { child:wait(0.05) })
@@ -365,7 +365,7 @@ describe("spec.support.process", function()
     assert.is_truthy(process.wait_until(function() return sys.caught() == before + 1 end))
   end)
 
-  it("tells processor time and memory", function()
+  it("measures processor time and memory", function()
     local user, system = sys.cpu()
     assert.is_true(user >= 0 and system >= 0)
     assert.is_true((sys.allocated() or 0) >= 0)

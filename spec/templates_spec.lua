@@ -395,7 +395,7 @@ describe("templates", function()
       assert.equal("lost", select(3, blocker:release()))
     end)
 
-    it("is told when one member is lost", function()
+    it("reports the loss of one of its locks", function()
       local all = assert(client:multi_lock({ "a", "b" }):acquire())
       server:cli("DEL", "b")
       assert.equal("lost", select(3, all:check()))
@@ -464,7 +464,7 @@ describe("templates", function()
       end
     end)
 
-    it("runs once; a duplicate is told so with a text of one's own", function()
+    it("runs once; a duplicate returns a message of the caller's own", function()
       local runs = 0
       local function run(x) runs = runs + 1 return x, nil, 7 end
       assert.same({ "a", nil, 7 }, { client:idempotent("k", run, "a") })
