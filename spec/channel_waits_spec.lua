@@ -36,7 +36,7 @@ local KINDS = {
   },
 }
 
--- arg = url, seconds between two looks, seconds to wait, key
+-- arg = url, seconds between two rechecks, seconds to wait, key
 local WAITER = [[
 local client = require("holdfast").new { url = arg[1], grant_lease = tonumber(arg[2]) }
 local passed, message, code = client:%s(arg[4]):%s
@@ -63,7 +63,7 @@ end
 
 local function passes(child) ends(child, "true") end
 
--- So soon that no look of its own has brought it.
+-- Too soon for a recheck of its own.
 local function passes_at_once(child)
   local from = process.now()
   passes(child)
@@ -82,7 +82,7 @@ for _, kind in ipairs(KINDS) do
 
   local function new(client, key, opts) return client[kind.name](client, key or KEY, opts) end
 
-  -- A process that waits; it looks again after `often` seconds, which is late unless said.
+  -- A process that waits; it rechecks after `often` seconds, by default late.
   local function waiter(url, key, often)
     local code = WAITER:format(kind.name, kind.call:format("tonumber(arg[3])"))
     return process.lua { code = code, args = { url, often or LATE, 60, key or KEY } }
@@ -255,7 +255,7 @@ for _, kind in ipairs(KINDS) do
         kind.shut(handle)
         local child = waiter(nodes:url(), "far")
         hears(node, far, true)
-        process.sleep(0.1) -- the look behind the subscription
+        process.sleep(0.1) -- the recheck behind the subscription
         kind.theirs(function(...) return node:cli(...) end, "far")
         node:cli("SPUBLISH", far, kind.message)
         passes_at_once(child)

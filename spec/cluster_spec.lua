@@ -409,7 +409,7 @@ describe("in a cluster with sharded channels a lock shared with Redisson", funct
     return node:cli("PUBSUB", how, channel)[2]
   end
 
-  -- Whoever waits has looked again since it was heard that it listens: it has sent no script for a
+  -- The waiter has rechecked since its subscription was confirmed: it has sent no script for a
   -- second, and until then it sends one every 200 ms at least.
   local function asks_no_more()
     local seen = false
@@ -426,7 +426,7 @@ describe("in a cluster with sharded channels a lock shared with Redisson", funct
   local function is_woken_by(publish)
     node:cli("HSET", KEY, JAVA, 1)
     node:cli("PEXPIRE", KEY, 30000)
-    others:add("ours", { grant_lease = 20 }) -- it looks again after that
+    others:add("ours", { grant_lease = 20 }) -- it rechecks after that
     assert.truthy(process.wait_until(function()
       return counted("SHARDNUMSUB", CHANNEL) == 1 and node:cli("PUBSUB", "NUMPAT") == 1
     end, 20))

@@ -5,7 +5,7 @@ local adopted = require "spec.support.adopted"
 local command = require "spec.support.command"
 local process = require "spec.support.process"
 
-local LOOKS = "0.2" -- seconds in which a waiter looks several times
+local LOOKS = "0.2" -- seconds in which a waiter rechecks several times
 local SOON = "20" -- seconds; the lease is 30
 
 describe("holdfast run, after a crash", function()

@@ -1,4 +1,4 @@
--- What ls, show, top, wait and break tell of latches and of fair locks.
+-- What ls, show, top, wait and break print about latches and fair locks.
 
 local command = require "spec.support.command"
 local process = require "spec.support.process"

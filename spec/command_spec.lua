@@ -6,7 +6,7 @@ local sys = require "spec.support.sys"
 local terminal = require "spec.support.terminal"
 
 local PATIENCE = 40
-local GRANT = 20 -- seconds between two looks of a waiter that is told nothing
+local GRANT = 20 -- seconds between two rechecks of a waiter without messages
 
 local function read(path)
   local file = assert(io.open(path))

@@ -7,7 +7,7 @@ local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 
 local SOON = 20 -- seconds; the lease is 30
-local LOOKS = 0.3 -- seconds in which a waiter looks three times
+local LOOKS = 0.3 -- seconds in which a waiter rechecks three times
 
 -- Acquires "k" in one of these ways, and keeps running.
 local HOLDER = [[

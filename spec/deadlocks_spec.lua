@@ -261,7 +261,7 @@ describe("deadlocks", function()
       prepare(server:url(), KEYS, { 5, 5, 7 })
       for i = 1, #KEYS do
         let_go(i)
-        assert(process.wait_until(function() -- it is told, and so older than the next one
+        assert(process.wait_until(function() -- it is published, and so older than the next one
           return #server:cli("KEYS", "holdfast_wait:*") == i
         end, PATIENCE))
       end
@@ -302,7 +302,7 @@ describe("deadlocks", function()
       assert.matches("got it", parties[2]:output())
     end)
 
-    -- Its client could not tell that the wait is over.
+    -- Its client could not publish that the wait is over.
     it("are none by a wait that is over, while another caller of that client waits", function()
       prepare(server:url(), { "two", "one" }, { 0.5, 0 })
       parties[2]:stop()

@@ -10,7 +10,7 @@ local world = require("spec.support.world").new()
 local LIST, TIMEOUTS = "redisson_lock_queue:{k}", "redisson_lock_timeout:{k}"
 local CHANNEL = "redisson_lock__channel:{k}"
 local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
-local GRANT = 0.5 -- seconds between two looks of a waiter
+local GRANT = 0.5 -- seconds between two rechecks of a waiter
 local LONG = 20 -- the same, for a waiter that must not need them
 
 local function assert_fails(code, ...)
@@ -173,7 +173,7 @@ describe("a fair lock", function()
       client:close()
     ]], args = { world.server:url() } }
     assert(other:wait_output("ready", 20))
-    -- Its wait is told, and so older than the next one.
+    -- Its wait is published, and so older than the next one.
     assert(process.wait_until(function() return #world.cli("KEYS", "holdfast_wait:*") == 1 end, 20))
     assert.equal(1, #assert(client:deadlocks()).waits)
     assert.matches('held by', assert_fails("deadlock", two:acquire(10)))

@@ -12,7 +12,7 @@ local KEY = "shared"
 local QUEUE = crowd.queue_of(KEY)
 local CHANNEL = ("redisson_lock__channel:{%s}"):format(KEY)
 
--- Seconds. A waiter that misses a message looks again after about GRANT; one that hears it is in
+-- Seconds. A waiter that misses a message rechecks after about GRANT; one that receives it is in
 -- within SOON.
 local GRANT, SOON = 20, 5
 
@@ -164,7 +164,7 @@ describe("a lock shared with Redisson", function()
     assert(lock:acquire(0))
     others:line_up({ "ours" }, { grant_lease = GRANT })
     assert_listens()
-    process.sleep(0.05) -- its look after that
+    process.sleep(0.05) -- its recheck after that
     server:cli("DEL", KEY)
     server:cli("PUBLISH", CHANNEL, "0")
     assert.truthy(others:came_in("ours", SOON))

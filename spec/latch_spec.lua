@@ -13,7 +13,7 @@ local KEY = "job"
 local CHANNEL = "redisson_countdownlatch__channel__{job}"
 local LATE = 20 -- seconds: longer than any of these specs waits for a message
 
--- arg = url, seconds between two looks, seconds to wait, key
+-- arg = url, seconds between two rechecks, seconds to wait, key
 local WAITER = [[
 local holdfast, sys = require "holdfast", require "spec.support.sys"
 local client = holdfast.new { url = arg[1], grant_lease = tonumber(arg[2]) }
@@ -29,7 +29,7 @@ local function fails(want, got, message, code)
   return message
 end
 
--- A process that waits; it looks again after `often` seconds, which is late unless said.
+-- A process that waits; it rechecks after `often` seconds, by default late.
 local function waiter(often, seconds, url, key)
   return world.program { code = WAITER,
     args = { url or world.server:url(), often or LATE, seconds or 30, key } }
@@ -49,7 +49,7 @@ local function result_of(child)
   return result, tonumber(seconds), message
 end
 
--- So soon that no look of its own has brought it.
+-- Too soon for a recheck of its own.
 local function opens(child)
   local from = process.now()
   assert.equal("true", (result_of(child)))

@@ -318,7 +318,7 @@ describe("leaders of several processes", function()
   end)
 
   for _, how in ipairs { "stopped", "cut off" } do
-    it("begin only after one that is " .. how .. " is told that its term is over", function()
+    it("begin only after one that is " .. how .. " learns that its term is over", function()
       local between = proxy.start(world.server.path)
       lead("a", between.url)
       eventually(function() return last().name == "a" end)

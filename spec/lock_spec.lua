@@ -205,7 +205,7 @@ describe("acquire", function()
   end)
 
   it("takes over when the holder's lease ends", function()
-    local lock = world.client { grant_lease = 20 }:lock("k") -- it looks again after that
+    local lock = world.client { grant_lease = 20 }:lock("k") -- it rechecks after that
     local started = process.now()
     world.hold_as(JAVA, "k", 150)
     assert(lock:acquire(30))

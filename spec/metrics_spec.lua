@@ -1,4 +1,4 @@
--- What a client tells of its work: counters and histograms by class, OpenMetrics text, events, and
+-- What a client shows of its work: counters and histograms by class, OpenMetrics text, events, and
 -- how long it waited.
 
 local holdfast = require "holdfast"

@@ -376,7 +376,7 @@ describe("what a lock says", function()
     end
   end)
 
-  -- Calls the method of an unrelated object while a loss is known that has not been told.
+  -- Calls the method of an unrelated object while a loss is pending.
   local function tells(object, method)
     local told, client = 0, clients[1]
     local lost = client:lock("lost", { on_lost = function() told = told + 1 end })

@@ -1,4 +1,4 @@
--- Who a client is: told to the servers while it holds or waits, and shown by lock:info.
+-- Who a client is: published on the servers while it holds or waits, and shown by lock:info.
 
 local holdfast = require "holdfast"
 local names_of_clients = require "holdfast.names"
@@ -137,7 +137,7 @@ describe("a client's name", function()
     lock:release()
   end)
 
-  -- The server has closed the connection over which the name was told, and the client knows.
+  -- The server has closed the connection over which the name was published, and the client knows.
   local function disconnect()
     server:cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     assert.truthy(process.wait_until(function() return server:leaks().clients == 0 end, PATIENCE))

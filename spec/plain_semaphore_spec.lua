@@ -14,7 +14,7 @@ local KEY = "pool"
 local CHANNEL = "redisson_sc:{pool}"
 local LATE = 20 -- seconds: longer than any of these specs waits for a message
 
--- arg = url, seconds between two looks, seconds to wait, count, key
+-- arg = url, seconds between two rechecks, seconds to wait, count, key
 local WAITER = [[
 local holdfast, sys = require "holdfast", require "spec.support.sys"
 local client = holdfast.new { url = arg[1], grant_lease = tonumber(arg[2]) }
@@ -31,7 +31,7 @@ local function fails(want, got, message, code)
   return message
 end
 
--- A process that waits; it looks again after `often` seconds, which is late unless said.
+-- A process that waits; it rechecks after `often` seconds, by default late.
 local function waiter(often, seconds, url, count, key)
   return world.program { code = WAITER,
     args = { url or world.server:url(), often or LATE, seconds or 30, count or 1, key } }
@@ -41,7 +41,7 @@ local function listeners(count, channel)
   assert(process.wait_until(function()
     return world.cli("PUBSUB", "NUMSUB", channel or CHANNEL)[2] == (count or 1)
   end, 10), "nobody listens")
-  process.sleep(0.05) -- the look behind the subscription
+  process.sleep(0.05) -- the recheck behind the subscription
 end
 
 local function result_of(child)
@@ -51,7 +51,7 @@ local function result_of(child)
   return result, tonumber(seconds), message
 end
 
--- Within a second from now, which no look of its own would bring.
+-- Within a second from now, too soon for a recheck of its own.
 local function gets_it(child)
   local from = process.now()
   assert.equal("true", (result_of(child)))

@@ -223,7 +223,7 @@ describe("a client written from the protocol's page", function()
 
   it("ignores grants that name another place, kind, key or format, or are over", function()
     assert(lock:acquire(0))
-    -- so that it asks again only when it is told something
+    -- so that it asks again only after a message
     line_up({ "p1" }, { grant_lease = LONG })
     local monitor = server:monitor()
     local head = server:cli("ZRANGE", QUEUE, 0, 0, "WITHSCORES")

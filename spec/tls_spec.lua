@@ -106,7 +106,7 @@ describe("over TLS", function()
     local child = world.program {
       code = [[
         local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] },
-          grant_lease = 20 } -- it looks again after that
+          grant_lease = 20 } -- it rechecks after that
         local lock = client:lock("k")
         local got = lock:acquire(30)
         print(got == lock, client:stats().grants, lock:release())

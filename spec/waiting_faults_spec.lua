@@ -67,7 +67,7 @@ describe("a crowd that waits gets in, one at a time,", function()
     return assert_turns(6, 20)
   end
 
-  -- The same, by messages alone: no waiter looks by the clock.
+  -- The same, by messages alone: no waiter rechecks by the clock.
   local function assert_all_told()
     local start = process.now()
     local history = assert_turns(6)
@@ -330,7 +330,7 @@ describe("what stands in the way of a wait", function()
     for i, wreckage in ipairs(wreck) do
       wreckage()
       local commands, seconds = crowd.commands_in(server, 0.4)
-      -- looks, and for each a new subscription
+      -- rechecks, and for each a new subscription
       local most = 3 * 2 * (seconds / (lease * 0.9) + 1) + 6
       assert.is_true(commands <= most, ("%d: %d commands"):format(i, commands))
     end

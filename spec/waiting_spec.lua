@@ -44,7 +44,7 @@ local function hold_before(list, options)
   others:line_up(list, options)
 end
 
--- Hears what the last waiter is told.
+-- Receives the messages of the last waiter.
 local function listen_to_last()
   local member = server:cli("ZREVRANGE", QUEUE, 0, 0)[1]
   local listener = assert(resp.connect { path = server.path })
@@ -147,7 +147,7 @@ describe("waiting", function()
     other:close()
   end)
 
-  -- Waits until the first waiter has subscribed to Redisson's messages and has looked after that.
+  -- Waits until the first waiter has subscribed to Redisson's messages and has rechecked after that.
   local function wait_settled(monitor)
     assert.truthy(process.wait_until(function()
       local subscribed = false
@@ -171,7 +171,7 @@ describe("waiting", function()
     wait_settled(monitor)
     others:line_up({ "next" }, { grant_lease = GRANT })
     -- The release and the leave of the first one reach the server in this order, with no grant
-    -- heard in between.
+    -- received in between.
     server:cli("CLIENT", "PAUSE", 20000, "WRITE")
     local releaser = process.lua {
       code = [[
@@ -205,7 +205,7 @@ describe("waiting", function()
     assert(lock:release())
     assert.truthy(others:came_in("short", 5))
     local start = process.now()
-    assert.matches("^1 recheck %d+ 400$", listener:poll(20)[3]) -- one look is enough, behind the end
+    assert.matches("^1 recheck %d+ 400$", listener:poll(20)[3]) -- one recheck is enough, behind the end
     listener:close()
     assert.truthy(others:came_in("next", GRANT))
     assert.is_true(process.now() - start < GRANT / 2)
@@ -361,7 +361,7 @@ describe("waiting", function()
     hold_before(names(10), { grant_lease = lease })
     assert.equal(10, server:cli("ZCARD", QUEUE))
     local commands, seconds = crowd.commands_in(server, 1)
-    -- each looks once in a grant lease
+    -- each rechecks once in a grant lease
     assert.is_true(commands > 0 and commands <= 10 * (seconds / (lease * 0.9) + 1), commands
       .. " commands")
     server:cli("DEL", KEY)
@@ -379,7 +379,7 @@ describe("waiting", function()
       process.sleep(1)
       count = sleeps() - before
     end)
-    -- two or three looks in a second
+    -- two or three rechecks in a second
     assert.is_true(count <= 12 * seconds, ("%d times in %.3f s"):format(count, seconds))
     server:cli("DEL", KEY)
     assert.is_nil(others:finish(30))
@@ -457,7 +457,7 @@ describe("waiting", function()
     end
 
     it("2, 32, 256 and 4096", function()
-      assert(lock:acquire(0)) -- its client tells who it is, and not again for a minute and more
+      assert(lock:acquire(0)) -- its client publishes who it is, and not again for a minute and more
       assert(process.wait_until(function() return #server:cli("KEYS", "holdfast_client:*") == 1 end))
       assert(lock:release())
       local few = cost_of(2)

@@ -317,7 +317,7 @@ describe("a loss", function()
     told[#told + 1] = { lock = lock, reason = reason, thread = coroutine.running() }
   end
 
-  -- Calls holdfast until it has told so many losses.
+  -- Calls holdfast until it has reported that many losses.
   local function tells(client, count)
     assert.truthy(process.wait_until(function()
       client:stats()
