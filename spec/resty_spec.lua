@@ -404,7 +404,7 @@ describe("under ngx_lua", function()
       assert.equal("40", say "/race")
       assert.is_false(is_free("hot"))
       local other = require("holdfast").new { url = server:url(), driver = "posix" }
-      local lock = assert(other:lock("hot"):acquire(20)) -- its wish is received although no request runs
+      local lock = assert(other:lock("hot"):acquire(20)) -- its wish arrives though no request runs
       assert.is_true(lock:release())
       assert.equal("true", say "/")
       assert.equal("gone", say "/leaves")

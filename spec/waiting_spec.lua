@@ -147,7 +147,7 @@ describe("waiting", function()
     other:close()
   end)
 
-  -- Waits until the first waiter has subscribed to Redisson's messages and has rechecked after that.
+  -- Waits until the first waiter has subscribed to Redisson's messages and rechecked after that.
   local function wait_settled(monitor)
     assert.truthy(process.wait_until(function()
       local subscribed = false
