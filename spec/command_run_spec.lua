@@ -65,7 +65,12 @@ describe("holdfast run", function()
   end)
   after_each(function() process.remove(directory) end)
 
-  local function run(words) return command.run(server, words) end
+  -- A build without proofs that a process has ended says so first.
+  local function run(words)
+    local code, output = command.run(server, words)
+    output = output:gsub('^{"event":"crash_release_off"[^\n]*"unsupported"}\n', "")
+    return code, (output:gsub("^holdfast run: crash release is off: this system[^\n]*\n", ""))
+  end
   local function start(words) return command.start(server, words) end
   local function is_free(key) return server:cli("EXISTS", key or "k") == 0 end
 
