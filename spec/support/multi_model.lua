@@ -60,6 +60,8 @@ local function take(locks, one, lease)
     hold.ttl = lease
   end
   hold.ttl = math.max(hold.ttl, lease)
+  -- the watchdog renews it soon, or has done so
+  if hold.ttl < hold.lease then hold.record.renewed_ttl = parts.bounded(hold, hold.lease) end
 end
 
 local function acquire_in_one_step(self)
