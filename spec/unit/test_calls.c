@@ -647,7 +647,7 @@ TEST(an_extend_without_a_reply_counts_only_for_the_shorter_lease) {
     rig_end(&rig, AT(70000));
 }
 
-/* The first sending may be carried out once more, and a second extend does not know of it. */
+/* A late copy of the first extend may still reach the server behind the second one. */
 TEST(the_shortest_lease_counts_after_an_extend_that_may_arrive_late) {
     static const struct {
         int first_ms, second_ms, believed_ms;
