@@ -1,18 +1,20 @@
--- OpenResty, one worker, 64 connections by wrk: acquire and release of an own key for each request,
--- against the same two EVALSHA sent by hand through pooled cosockets, in alternating rounds; and
--- what a plain location of the same worker takes while 500 requests contend for one key, against a
--- worker that has nothing else to do; 64 requests that use one key again and again, with and
--- without `keep`; what two and what eight light threads get of one key with nothing to do under the
--- lock; and the first of these beside 30 MB of the application's Lua objects, with which
--- strings stay for longer until they are collected. Free cycles in nginx are in bench/free.lua.
+-- OpenResty, one worker, everything on one core:
 --
--- A plain request must wait until the worker has done what the other connections asked for; so the
--- bare sleep stands beside it: as many requests that sleep as long, without any lock.
+-- * 64 connections of wrk, each request acquires and releases a key of its own, against the same two
+--   EVALSHA sent by hand through pooled cosockets;
+-- * the p99 of a plain location of the worker while 500 requests contend for one key, against the
+--   idle worker; beside it that of 500 requests that only sleep as long, without any lock;
+-- * 64 requests that use one key again and again, with and without `keep`;
+-- * turns of two and of eight light threads on one key, with nothing to do under the lock;
+-- * the first row beside 30 MB of the application's Lua objects, where strings are collected later.
+--
+-- Rounds alternate. Free cycles in nginx are in bench/free.lua.
 
 local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local report = require "bench.report"
+local sys = require "spec.support.sys"
 
 local ROUNDS, SECONDS, RATIO_BAR = tonumber(os.getenv("HOLDFAST_ROUNDS") or 7), 2, 1
 local P99_BAR, KEEP_BAR, FEW_BAR, LARGE_BAR = 3, 10, 0.8, 0.8
@@ -220,6 +222,7 @@ local function compare_heaps(small, server, path)
     LARGE_BAR)
 end
 
+assert(sys.pin(0, 0))
 local server = redis.start()
 local path = server.directory .. "/commands.lua"
 learn_commands(server, path)
