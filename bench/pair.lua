@@ -16,7 +16,7 @@ local sys = require "spec.support.sys"
 local ROUNDS = tonumber(os.getenv("HOLDFAST_BENCH_ROUNDS") or 41)
 local SECONDS = tonumber(os.getenv("HOLDFAST_BENCH_SECONDS") or 0.5)
 local unpack = table.unpack or unpack
-local START = 0.4 -- seconds until all workers of a round are connected
+local START, START_EACH = 0.3, 0.02 -- seconds until all workers of a round are connected
 local INTERPRETER = sys.interpreter()
 local LUA = INTERPRETER:match("[^/]+$")
 
@@ -36,9 +36,9 @@ if #trees ~= 2 then
   os.exit(2)
 end
 
--- → turns of all workers of one build, the server's processor for each
+-- → turns of all workers of one build, the server's processor for each while they took turns
 local function round(server, tree, kind, workers, apart)
-  local start, started, turns, before = process.now() + START, {}, 0, cost.processor(server)
+  local start, started, turns = process.now() + START + START_EACH * workers, {}, 0
   for i = 1, workers do
     started[i] = process.start {
       INTERPRETER, "bench/kind_worker.lua", server:url(), ("%.6f"):format(start), ("%.6f"):format(start + SECONDS),
@@ -49,11 +49,15 @@ local function round(server, tree, kind, workers, apart)
       },
     }
   end
+  process.sleep(start - process.now())
+  local before = cost.processor(server)
+  process.sleep(start + SECONDS - process.now())
+  local used = cost.processor(server) - before
   for _, worker in ipairs(started) do
     assert(worker:wait(60))
     turns = turns + assert(tonumber(worker:output():match("%d+")), worker:output())
   end
-  return { turns = turns, cost = (cost.processor(server) - before) / turns }
+  return { turns = turns, cost = used / turns }
 end
 
 local function at(sorted, share) return sorted[math.max(1, math.ceil(#sorted * share))] end

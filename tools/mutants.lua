@@ -77,7 +77,8 @@ local SPECS_OF_API_FILE = {
   ["text.lua"] = { "misuse" }, ["traceback.lua"] = { "with_lock" },
   ["loop/copas.lua"] = LOOPS, ["loop/cqueues.lua"] = LOOPS, ["loop/descriptors.lua"] = LOOPS,
   ["loop/init.lua"] = LOOPS, ["loop/luv.lua"] = LOOPS, ["loop/pump.lua"] = LOOPS,
-  ["loop/cosockets.lua"] = { "resty" }, ["loop/ngx.lua"] = { "resty" },
+  ["loop/cosockets.lua"] = { "failing_ngx", "resty" },
+  ["loop/ngx.lua"] = { "failing_ngx", "resty" },
 }
 local SPECS_OF_API = { "model", "lock", "with_lock", "misuse", "multi_lock", "templates" }
 
@@ -96,7 +97,8 @@ local SPECS_OF_POSIX = { "lock", "with_lock", "connect", "trouble", "async_relea
 -- …and a file of the binding.
 local SPECS_OF_BINDING_FILE = {
   ["batch.c"] = { "multi_lock", "async_release" }, ["call.c"] = { "lock", "kinds", "waiting" },
-  ["client.c"] = { "connect", "misuse", "quorum", "status" }, ["engine.c"] = { "loops", "resty" },
+  ["client.c"] = { "connect", "misuse", "quorum", "status" },
+  ["engine.c"] = { "loops", "failing_loops", "failing_ngx", "resty" },
   ["lock.c"] = { "lock", "misuse", "model" }, ["module.c"] = { "reload", "threads", "locale" },
   ["observer.c"] = { "observed", "metrics" },
   ["op.c"] = { "lock", "waiting", "loops", "with_lock", "model" },
