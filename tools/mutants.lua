@@ -14,6 +14,8 @@
 --   lua5.4 tools/mutants.lua --quick --sanitized …and by those of the file under sanitizers
 --   lua5.4 tools/mutants.lua --again             only those that earlier runs left or did not find
 --   lua5.4 tools/mutants.lua --unchecked         does not ask first whether the original passes
+--   lua5.4 tools/mutants.lua --patches FOLDER    those made by hand instead: its files *.patch,
+--                                                each of which changes one file
 --   lua5.4 tools/mutants.lua --report            the score and the survivors of all runs so far; of
 --                                                a kind, a part or a file with these options
 --
@@ -80,6 +82,7 @@ local SPECS_OF_API_FILE = {
   ["loop/cosockets.lua"] = { "failing_ngx", "resty" },
   ["loop/ngx.lua"] = { "failing_ngx", "resty" },
 }
+local SPECS_OF_COMMAND = { "command", "command_run", "command_lead", "margins" }
 local SPECS_OF_API = { "model", "lock", "with_lock", "misuse", "multi_lock", "templates" }
 
 -- Those that judge a file of the driver first: each file is named here.
@@ -537,7 +540,13 @@ function Tree:link(build, made, path)
   return self:run(replace(self.commands[made], object_of(build, path), MUTATED[build]), 120)
 end
 
+-- The text of a file as the patch of a mutant that was made by hand leaves it.
+local function patched(mutant)
+  return output_of(("patch --quiet --output=- %s <%q"):format(mutant.path, mutant.patch))
+end
+
 local function with_mutant(mutant, text)
+  if mutant.patch then return patched(mutant) end
   local lines, at = lines_of(text), mutant.line
   lines[at] = mutant.to
   for i = 2, mutant.count do table.remove(lines, at + i - 1) end
@@ -788,7 +797,9 @@ end
 
 local function specs_of_api(mutant)
   local name = mutant.path:sub(#API + 2)
-  return without_those_of(SPECS_OF_API_FILE[name] or { (name:gsub("%.lua$", "")) }, SPECS_OF_API)
+  local first = SPECS_OF_API_FILE[name] or name:find("^command/") and SPECS_OF_COMMAND
+    or { (name:gsub("%.lua$", "")) }
+  return without_those_of(first, SPECS_OF_API)
 end
 
 local function all_units_fail(tree)
@@ -802,6 +813,7 @@ local function schedules_or_specs_fail(tree, specs)
 end
 
 -- Of each:
+--   folder                      where its files stand
 --   files()                     the paths that are changed
 --   goals, quick_goals          what make builds in the copy; with --quick, where that is less
 --   prepare(tree, sanitized)    what else the copy needs
@@ -810,7 +822,7 @@ end
 --   check(tree, quick, specs)   → what finds the original, too, of what judges
 local KINDS = {
   {
-    name = "programs", judge = judge_program,
+    name = "programs", folder = PROGRAMS, judge = judge_program,
     files = function() return paths(PROGRAMS .. "/*.lua") end,
     goals = "build", quick_goals = CORE_SO,
     specs = specs_of(SPECS_OF_FILE, SPECS_OF_PROGRAMS),
@@ -819,7 +831,8 @@ local KINDS = {
     end,
   },
   {
-    name = "core", judge = judge_core, files = core_files, goals = "build core-units",
+    name = "core", folder = CORE, judge = judge_core, files = core_files,
+    goals = "build core-units",
     prepare = function(tree, sanitized)
       tree:share_core("build")
       if sanitized then tree:sanitize("core-units") tree:share_core("build/asan") end
@@ -830,11 +843,12 @@ local KINDS = {
     end,
   },
   {
-    name = "api", judge = judge_api, files = api_files, goals = "build", specs = specs_of_api,
+    name = "api", folder = API, judge = judge_api, files = api_files, goals = "build",
+    specs = specs_of_api,
     check = function(tree, _, specs) return specs_fail(tree, specs) end,
   },
   {
-    name = "posix", judge = judge_posix, goals = "build driver-units",
+    name = "posix", folder = POSIX, judge = judge_posix, goals = "build driver-units",
     files = function() return paths(POSIX .. "/*.c") end,
     prepare = function(tree, sanitized)
       if sanitized then tree:sanitize("driver-units") end
@@ -845,7 +859,7 @@ local KINDS = {
     end,
   },
   {
-    name = "binding", judge = judge_binding, goals = "build",
+    name = "binding", folder = BINDING, judge = judge_binding, goals = "build",
     files = function() return paths(BINDING .. "/*.c") end,
     specs = specs_of(SPECS_OF_BINDING_FILE, SPECS_OF_BINDING),
     check = function(tree, _, specs) return schedules_or_specs_fail(tree, specs) end,
@@ -894,8 +908,25 @@ local function draw(id, seed)
   return hash * 48271 % 2147483647
 end
 
+-- Those in a folder that change a file of this kind.
+local function mutants_of_patches(kind, folder)
+  local list = {}
+  for _, patch in ipairs(paths(folder .. "/*.patch")) do
+    local path = assert(read(patch)):match("%+%+%+ b/(%S+)")
+    if path:find(kind.folder .. "/", 1, true) == 1 then
+      local id = ("%s %s"):format(name_of(patch), path)
+      list[#list + 1] = {
+        path = path, file = name_of(path), id = id, name = id, patch = patch, kind = kind,
+        draw = #list,
+      }
+    end
+  end
+  return list
+end
+
 -- Those of the files of a kind.
 local function mutants_of_kind(kind, options)
+  if options.patches then return mutants_of_patches(kind, options.patches) end
   local list, known = {}, {}
   for _, path in ipairs(kind.files()) do
     local named = "," .. name_of(path) .. ","
@@ -1005,7 +1036,7 @@ end
 
 -- ---- the command ----
 
-local VALUES = { part = true, only = true, kind = true, seed = true, name = true }
+local VALUES = { patches = true, part = true, only = true, kind = true, seed = true, name = true }
 local FLAGS = { list = true, report = true, again = true, unchecked = true, quick = true,
   sanitized = true }
 
