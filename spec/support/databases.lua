@@ -1,5 +1,5 @@
 -- Real database servers, each in a directory of its own and without a network beyond loopback; by
--- Debian's packages postgresql, mariadb-server-core, and lua-dbi with its drivers.
+-- Debian's packages postgresql, mariadb-server-core and -client-core, and lua-dbi with its drivers.
 --
 --   databases.start "postgresql" → { place, stop() } | nil, what is missing
 --   databases.connect(place) → a connection of DBI; the place is a text, also for other processes
