@@ -227,9 +227,11 @@ end
 
 -- Makes another server the master by the Sentinels' own hand, with the old one alive; asks again
 -- when they give up, as they do on a busy machine. Until the old one is a replica, it takes writes
--- that the failover forgets, so this waits for that. → the new one
-function Set:fail_over()
-  local old, asked_at = self:master(), -ASK_AGAIN
+-- that the failover forgets, so this waits for that.
+-- old: the master until now, where a failover has been asked for already. → the new one
+function Set:fail_over(old)
+  local asked_at = old and process.now() or -ASK_AGAIN
+  old = old or self:master()
   return assert(process.wait_until(function()
     local master = taken_over(self, old)
     if master and follows(old) then return master end
