@@ -164,16 +164,16 @@ describe("a release that is not waited for", function()
 end)
 
 describe("a loss that such a release finds", function()
-  local told, events, client
+  local losses, events, client
 
   before_each(function()
-    told, events = {}, {}
+    losses, events = {}, {}
     client = world.client { async_release = true, on_event = function(event)
       events[#events + 1] = event
     end }
   end)
 
-  local function on_lost(_, reason) told[#told + 1] = reason end
+  local function on_lost(_, reason) losses[#losses + 1] = reason end
 
   local function lost_event()
     for _, event in ipairs(events) do
@@ -187,7 +187,7 @@ describe("a loss that such a release finds", function()
     assert.is_true(lock:release())
     assert.is_true(process.wait_until(function() return client:stats().losses == 1 end, 20))
     lock:is_held()
-    assert.same({ "deleted" }, told)
+    assert.same({ "deleted" }, losses)
     assert.equal("deleted", lost_event().code)
     assert.equal("deleted", lock:lost())
     assert.is_false(lock:is_held())
@@ -216,8 +216,8 @@ describe("a loss that such a release finds", function()
     world.cli("DEL", "k")
     assert.is_true(lock:release())
     assert(lock:acquire(20))
-    assert.is_true(process.wait_until(function() lock:is_held() return #told > 0 end, 20))
-    assert.same({ "deleted" }, told)
+    assert.is_true(process.wait_until(function() lock:is_held() return #losses > 0 end, 20))
+    assert.same({ "deleted" }, losses)
     assert.is_true(lock:is_held())
     assert.is_nil(lock:lost())
     assert.is_true(lock:release())
@@ -247,18 +247,18 @@ describe("a loss that such a release finds", function()
 end)
 
 describe("the handle of such a release", function()
-  local told, heard
+  local losses, received
 
-  before_each(function() told, heard = {}, {} end)
+  before_each(function() losses, received = {}, {} end)
 
   local function with_on_lost()
     return {
-      on_lost = function(lock, reason) told[#told + 1] = lock:key() .. " " .. reason end,
+      on_lost = function(lock, reason) losses[#losses + 1] = lock:key() .. " " .. reason end,
     }
   end
 
   local function with_on_event()
-    return { on_event = function(event) heard[#heard + 1] = event.event end }
+    return { on_event = function(event) received[#received + 1] = event.event end }
   end
 
   local function with_both()
@@ -279,7 +279,7 @@ describe("the handle of such a release", function()
 
   local function lose() world.cli("DEL", "k") end
 
-  local function tells(client, list, count)
+  local function reports(client, list, count)
     return process.wait_until(function()
       client:stats()
       return #list == count
@@ -289,22 +289,22 @@ describe("the handle of such a release", function()
   it("is kept until its on_event has received the release", function()
     local client = world.client(ASYNC)
     leave(client, with_on_event, function() end)
-    assert.is_true(tells(client, heard, 2))
-    assert.same({ "acquired", "released" }, heard)
+    assert.is_true(reports(client, received, 2))
+    assert.same({ "acquired", "released" }, received)
   end)
 
   it("is kept until its on_event has received a loss", function()
     local client = world.client(ASYNC)
     leave(client, with_on_event, lose)
-    assert.is_true(tells(client, heard, 2))
-    assert.same({ "acquired", "lost" }, heard)
+    assert.is_true(reports(client, received, 2))
+    assert.same({ "acquired", "lost" }, received)
   end)
 
   it("is kept until its on_lost is called", function()
     local client = world.client(ASYNC)
     leave(client, with_on_lost, lose)
-    assert.is_true(tells(client, told, 1))
-    assert.same({ "k deleted" }, told)
+    assert.is_true(reports(client, losses, 1))
+    assert.same({ "k deleted" }, losses)
   end)
 
   it("is collected when all events have been delivered", function()
@@ -319,8 +319,8 @@ describe("the handle of such a release", function()
       collectgarbage()
       return next(handles) == nil
     end, 20))
-    assert.equal(60, #heard)
-    assert.same({}, told)
+    assert.equal(60, #received)
+    assert.same({}, losses)
   end)
 
   it("is collected with its client, which nobody has any more", function()
@@ -337,7 +337,7 @@ describe("the handle of such a release", function()
       collectgarbage()
       return not is_connected()
     end, 20))
-    assert.same({ "acquired", "released" }, heard)
+    assert.same({ "acquired", "released" }, received)
   end)
 
   for _, loop in ipairs(loops) do
@@ -347,9 +347,9 @@ describe("the handle of such a release", function()
       loop.spawn(function()
         leave(client, with_both, lose)
         local deadline = process.now() + 20
-        repeat loop.sleep(0.01) until #told + #heard == 3 or process.now() > deadline
-        assert.same({ "k deleted" }, told)
-        assert.same({ "acquired", "lost" }, heard)
+        repeat loop.sleep(0.01) until #losses + #received == 3 or process.now() > deadline
+        assert.same({ "k deleted" }, losses)
+        assert.same({ "acquired", "lost" }, received)
         client:with_lock("k", with_on_event(), function(lock) handles[lock] = true end)
         repeat
           loop.sleep(0.01)

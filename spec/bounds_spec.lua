@@ -37,10 +37,10 @@ end
 
 describe("max_hold", function()
   it("ends what the watchdog renews, of every kind, and reports it as any loss", function()
-    local client, told, events = world.client(), {}, {}
+    local client, losses, events = world.client(), {}, {}
     local opts = {
       max_hold = SHORT,
-      on_lost = function(_, reason) told[#told + 1] = reason end,
+      on_lost = function(_, reason) losses[#losses + 1] = reason end,
       on_event = function(event) events[#events + 1] = event.event == "lost" and event.code or nil end,
     }
     local both = client:read_write_lock("rw", opts)
@@ -57,8 +57,8 @@ describe("max_hold", function()
       assert.equal("max_hold", await_loss(one))
       assert.is_false(one:is_held())
     end
-    assert.same({ "max_hold", "max_hold", "max_hold", "max_hold", "max_hold" }, told)
-    assert.same(told, events)
+    assert.same({ "max_hold", "max_hold", "max_hold", "max_hold", "max_hold" }, losses)
+    assert.same(losses, events)
     assert.equal(5, client:stats().classes[""].lost.max_hold)
     local released, message, code = held[1]:release()
     assert.same({ nil, "lost" }, { released, code })

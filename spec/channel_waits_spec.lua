@@ -11,8 +11,8 @@ local world = require("spec.support.world").new()
 local KEY = "job"
 local LATE = 20 -- seconds: longer than any of these specs waits for a message
 
--- shut: others wait from now on; open: one of them passes; theirs: the same by Redisson, which says
--- nothing; call: a wait, in text
+-- shut: others wait from now on; open: one of them passes; theirs: the same by Redisson, without a
+-- message; call: a wait, in text
 local KINDS = {
   {
     name = "latch", channel = "redisson_countdownlatch__channel__{%s}", message = "0",
@@ -70,10 +70,10 @@ local function passes_at_once(child)
   assert.is_true(process.now() - from < LATE / 2, child:output())
 end
 
-local function hears(server, channel, sharded)
+local function wait_subscribed(server, channel, sharded)
   assert(process.wait_until(function()
     return server:cli("PUBSUB", sharded and "SHARDNUMSUB" or "NUMSUB", channel)[2] == 1
-  end, 20), "nobody listens")
+  end, 20), "no subscriber")
 end
 
 for _, kind in ipairs(KINDS) do
@@ -124,16 +124,16 @@ for _, kind in ipairs(KINDS) do
 
     it("is rechecked when its message is lost", function()
       local child = waiter(world.server:url(), KEY, 0.5)
-      hears(world.server, CHANNEL)
+      wait_subscribed(world.server, CHANNEL)
       kind.theirs(world.cli, KEY)
       passes_at_once(child)
     end)
 
     it("is subscribed to again after its connections were cut", function()
       local child = waiter(world.server:url())
-      hears(world.server, CHANNEL)
+      wait_subscribed(world.server, CHANNEL)
       world.cli("CLIENT", "KILL", "TYPE", "pubsub")
-      hears(world.server, CHANNEL)
+      wait_subscribed(world.server, CHANNEL)
       kind.open(handle)
       passes_at_once(child)
     end)
@@ -141,7 +141,7 @@ for _, kind in ipairs(KINDS) do
     it("ends a wait by a signal", function()
       local child = world.program { args = { world.server:url() },
         code = SIGNALLED:format(kind.name, kind.call:format(20)) }
-      hears(world.server, CHANNEL)
+      wait_subscribed(world.server, CHANNEL)
       child:kill("USR1")
       ends(child, "interrupted")
     end)
@@ -178,10 +178,10 @@ for _, kind in ipairs(KINDS) do
       local handle = new(client)
       kind.shut(handle)
       local child = waiter(server:url())
-      hears(server, CHANNEL)
+      wait_subscribed(server, CHANNEL)
       server:restart(true)
       assert.is_true(kind.is_shut(handle))
-      hears(server, CHANNEL)
+      wait_subscribed(server, CHANNEL)
       kind.open(handle)
       passes(child)
       client:close()
@@ -227,7 +227,7 @@ for _, kind in ipairs(KINDS) do
       local node, other = nodes:node_of "far", nil
       assert.equal(kind.value, node:cli("GET", "far"))
       local child = waiter(nodes:url(), "far", 2)
-      hears(node, far, sharded)
+      wait_subscribed(node, far, sharded)
       for _, master in ipairs(nodes:masters()) do other = master ~= node and master or other end
       nodes:move(nodes:slot "far", other)
       assert.is_true(kind.is_shut(handle))
@@ -254,7 +254,7 @@ for _, kind in ipairs(KINDS) do
         assert(handle:delete() ~= nil)
         kind.shut(handle)
         local child = waiter(nodes:url(), "far")
-        hears(node, far, true)
+        wait_subscribed(node, far, true)
         process.sleep(0.1) -- the recheck behind the subscription
         kind.theirs(function(...) return node:cli(...) end, "far")
         node:cli("SPUBLISH", far, kind.message)
@@ -267,7 +267,7 @@ for _, kind in ipairs(KINDS) do
       local handle = new(client, "{far}:1")
       kind.shut(handle)
       local child = waiter(nodes:url(), "{far}:1")
-      hears(nodes:node_of "{far}:1", kind.channel:gsub("{%%s}", "{far}:1"), sharded)
+      wait_subscribed(nodes:node_of "{far}:1", kind.channel:gsub("{%%s}", "{far}:1"), sharded)
       kind.open(handle)
       passes(child)
       fails("conflict", new(client, "a{}b"):set(1))

@@ -192,10 +192,10 @@ describe("in a cluster", function()
     local held = assert(connect():lock("moving line"):acquire())
     line:line_up({ "a", "b", "c", "d" }, { inside = 0.01, grant_lease = 10 })
     move("moving line")
-    local function heard()
+    local function all_subscribed()
       return #nodes:node_of("moving line"):cli("PUBSUB", "CHANNELS", "holdfast_grant:*") >= 4
     end
-    assert.truthy(process.wait_until(heard, 20))
+    assert.truthy(process.wait_until(all_subscribed, 20))
     process.sleep(0.1)
     assert.is_true(held:release())
     assert.is_nil(line:finish(PATIENCE))

@@ -69,7 +69,7 @@ describe("a job that becomes another user", function()
     end)
   end
 
-  -- holdfast as a user who is not root. In `job`, SUDO is a program that becomes root, says its
+  -- holdfast as a user who is not root. In `job`, SUDO is a program that becomes root, prints its
   -- process id, and goes on as what follows.
   local function start(verb, options, job)
     local as_root = sudo .. " --reuid=0 --clear-groups sh -c 'echo job $$; exec \"$0\" \"$@\"'"

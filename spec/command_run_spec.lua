@@ -74,7 +74,7 @@ describe("holdfast run", function()
   local function start(words) return command.start(server, words) end
   local function is_free(key) return server:cli("EXISTS", key or "k") == 0 end
 
-  -- The key under which the child has told who it is; nil: it has not.
+  -- The key under which the child has published itself; nil: it has not.
   local function name_of(child)
     for _, key in ipairs(server:cli("KEYS", "holdfast_client:*")) do
       if (server:cli("GET", key) or ""):match("^%S+ (%d+)") == tostring(child.pid) then
@@ -83,7 +83,7 @@ describe("holdfast run", function()
     end
   end
 
-  -- A job that says "ready" and then runs the rest; its process id is in the file.
+  -- A job that prints "ready" and then runs the rest; its process id is in the file.
   local function job(script)
     return "echo $$ >" .. directory .. "/pid; echo ready; " .. script
   end
@@ -482,15 +482,15 @@ describe("holdfast run", function()
     for _, name in ipairs { "TERM", "INT", "HUP", "USR1" } do
       it("ends by " .. name .. " while it waits, and leaves the queue", function()
         local child = start { "run", "k", "--", "touch", directory .. "/ran" }
-        local told
+        local published
         eventually(function()
-          told = name_of(child)
-          return told and lock:info().waiters == 1
+          published = name_of(child)
+          return published and lock:info().waiters == 1
         end)
         child:kill(SIGNALS[name])
         assert.same({ "exit", 128 + SIGNALS[name] }, { child:wait(PATIENCE) })
         assert.equal(0, lock:info().waiters)
-        assert.equal(0, server:cli("EXISTS", told))
+        assert.equal(0, server:cli("EXISTS", published))
         assert.is_false(exists(directory .. "/ran"))
       end)
     end
@@ -744,8 +744,8 @@ describe("holdfast run", function()
       end)
     end)
 
-    -- Runs a job under a lock that is no lock: `lost` and `left` are what it says of itself, the
-    -- seconds `left` from the start on. → what the job's plan and its result tell
+    -- Runs a job under a lock that is no lock: `lost` and `left` are what it reports, the
+    -- seconds `left` from the start on. → what the job's plan and its result contain
     local function under(lost, left, argv)
       local child = process.lua { args = argv, code = ([[
         local core, job = require "holdfast.core", require "holdfast.command.job"
@@ -773,8 +773,8 @@ describe("holdfast run", function()
 
     it("starts nothing when the lock was lost before", function()
       for _, case in ipairs { { '"deleted"', 5, "deleted" }, { "nil", 0.05, "unreachable" } } do
-        local told = under(case[1], case[2], { "touch", directory .. "/ran" })
-        assert.matches(("^%s\t%%S+\nresult\tnil\t%s\n$"):format(case[3], case[3]), told)
+        local result = under(case[1], case[2], { "touch", directory .. "/ran" })
+        assert.matches(("^%s\t%%S+\nresult\tnil\t%s\n$"):format(case[3], case[3]), result)
         assert.is_false(exists(directory .. "/ran"))
       end
     end)

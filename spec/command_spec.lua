@@ -146,7 +146,7 @@ describe("holdfast", function()
       for _, each in ipairs(servers) do each:stop() end
     end)
 
-    -- Of a holder in Lua and a job, who have told who they are.
+    -- Of a holder in Lua and a job, once both are published.
     local function named(words)
       local code, output
       assert(process.wait_until(function()
@@ -449,7 +449,7 @@ describe("holdfast", function()
         "show --help", "latch count parts", "latch down parts", "deadlocks --all" } do
         local script = command.shell_prelude(server) .. "\nholdfast " .. words
         local child = command.other { "sh", "-c", script .. " >/dev/full" }
-        local expected = words:find "deadlocks" and 0 or 74 -- it has nothing to tell
+        local expected = words:find "deadlocks" and 0 or 74 -- it has nothing to report
         assert.same({ "exit", expected }, { child:wait(PATIENCE) }, words)
         assert.matches(expected == 74 and "^holdfast: cannot write to standard output: [^\n]+\n$" or "^$",
           child:output())

@@ -224,7 +224,7 @@ end)
 
 describe("a connection that cannot be made", function()
   it("ends with the connect timeout", function()
-    -- a listener whose queue is full lets nobody in and says nothing
+    -- a listener whose queue is full accepts nobody and sends nothing
     local listener, port = assert(sys.listen_tcp())
     local waiting = {}
     for i = 1, 65 do waiting[i] = assert(sys.connect_tcp(port)) end
@@ -518,7 +518,7 @@ describe("a server's version", function()
     server = nil
   end)
 
-  -- The lock of a client of a server that says this of itself, and answers all else with an error.
+  -- The lock of a client whose server replies this to INFO, and with an error to all else.
   local function lock_at(info)
     server = fake.server { info = "# Server\r\n" .. info, reply = "-ERR from the program\r\n",
       login = true }

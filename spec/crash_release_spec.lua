@@ -97,7 +97,7 @@ describe("crash_release", function()
     return child
   end
 
-  local function told()
+  local function reported()
     for _, event in ipairs(events) do
       if event.event == "crash_released" then return event end
     end
@@ -114,7 +114,7 @@ describe("crash_release", function()
       owners[1] = owner
       child:kill("KILL")
       assert.is_truthy(lock:acquire(SOON))
-      assert.same({ "k", owner }, { told().key, told().owner })
+      assert.same({ "k", owner }, { reported().key, reported().owner })
       assert(lock:release())
     end)
   end
@@ -125,7 +125,7 @@ describe("crash_release", function()
     owners[1] = client:lock("k"):info().owner
     child:kill("KILL")
     assert.equal("again", client:idempotent("k", { wait = SOON }, function() return "again" end))
-    assert.equal(owners[1], told().owner)
+    assert.equal(owners[1], reported().owner)
     world.cli("DEL", "k")
   end)
 
@@ -137,7 +137,7 @@ describe("crash_release", function()
     local _, _, code = client:lock("k"):acquire(LOOKS)
     assert.equal("busy", code)
     assert.same({ [owner] = "1" }, world.hash("k"))
-    assert.is_nil(told())
+    assert.is_nil(reported())
     child:stop()
     world.cli("DEL", "k")
   end)

@@ -6,7 +6,7 @@ local world = require("spec.support.world").new()
 
 local PATIENCE = 20
 
--- Holds what its first words say, and waits for the last one as soon as the file `go` is there.
+-- Holds what its first words name, and waits for the last one as soon as the file `go` is there.
 local PARTY = [[
   local url, go, name = arg[1], arg[2], arg[3]
   local client = require("holdfast").new { url = url, name = name }
@@ -52,8 +52,8 @@ describe("a deadlock", function()
 
   local function all_wait() assert(io.open(go, "w")):close() end
 
-  -- Each of the circle as "NAME waits for KIND KEY, held by NAME", from the text that comes first.
-  local function told()
+  -- Each of the cycle as "NAME waits for KIND KEY, held by NAME", from the text that comes first.
+  local function found_cycle()
     all_wait()
     local cycles
     assert(process.wait_until(function()
@@ -88,7 +88,7 @@ describe("a deadlock", function()
     return result.waits
   end
 
-  -- Adds others by this line of a script, of whom nothing else is known: more than one reply tells.
+  -- Adds others by this line of a script, of which nothing else is known: too many for one reply.
   local function crowd(key, line)
     world.cli("EVAL", ([[
       for i = 1, 5000 do
@@ -106,7 +106,7 @@ describe("a deadlock", function()
     it("is named beside 5,000 others in a " .. what, function()
       party("ann", each[1], "mutex:b")
       party("bob", "mutex:b", (each[1]:gsub("read", "write")))
-      told()
+      found_cycle()
       crowd(each[2], each[3])
       assert.equal(1, #assert(client:deadlocks()).cycles)
     end)
@@ -115,7 +115,7 @@ describe("a deadlock", function()
   it("is not denied where a server does not answer", function()
     party("ann", "lock:a", "lock:b")
     party("bob", "lock:b", "lock:a")
-    told()
+    found_cycle()
     world.cli("CLIENT", "PAUSE", 3000, "ALL")
     local short = require("holdfast").new { url = world.server:url(), command_timeout = 0.2 }
     local _, message, code = short:deadlocks()
@@ -130,7 +130,7 @@ describe("a deadlock", function()
     assert.same({
       "ann waits for fair b, held by bob", "bob waits for lock c, held by cid",
       "cid waits for fair a, held by ann",
-    }, told())
+    }, found_cycle())
     local code, output = command.run(world.server, { "deadlocks", "--json" })
     assert.equal(1, code)
     assert.matches('"kind":"fair"', output)
@@ -155,28 +155,28 @@ describe("a deadlock", function()
       if place == "first" then party("eve", "read:a", "nothing") end
       party("bob", "mutex:b", "write:a")
       assert.same({ "ann waits for mutex b, held by bob", "bob waits for write a, held by ann" },
-        told())
+        found_cycle())
     end)
   end
 
   it("through a writer is named", function()
     party("ann", "write:a", "lock:b")
     party("bob", "lock:b", "read:a")
-    assert.same({ "ann waits for lock b, held by bob", "bob waits for read a, held by ann" }, told())
+    assert.same({ "ann waits for lock b, held by bob", "bob waits for read a, held by ann" }, found_cycle())
   end)
 
   it("of those that have all permits and want more is named", function()
     party("ann", "permit:pool", "permit:pool")
     party("bob", "permit:pool", "permit:pool")
     assert.same({ "ann waits for permit pool, held by bob", "bob waits for permit pool, held by ann" },
-      told())
+      found_cycle())
   end)
 
   it("through permits is named", function()
     party("ann", "permit:pool:2", "lock:a")
     party("bob", "lock:a", "permit:pool")
     assert.same({ "ann waits for lock a, held by bob", "bob waits for permit pool, held by ann" },
-      told())
+      found_cycle())
     local code, output = command.run(world.server, { "deadlocks" })
     assert.equal(1, code)
     assert.matches('waits for "pool", held by %S+ pid %d+ ann', output)
@@ -197,7 +197,7 @@ describe("a deadlock", function()
     it("is none once a caller has left the queue of a " .. what, function()
       party("ann", each[1], "mutex:b")
       party("bob", "mutex:b", each[1])
-      told()
+      found_cycle()
       for _, child in ipairs(world.children) do child:kill("STOP") end
       world.cli("DEL", each[2])
       assert.same({}, assert(client:deadlocks()).cycles)
@@ -209,6 +209,6 @@ describe("a deadlock", function()
     party("eve", "permit:pool", "nothing")
     party("bob", "lock:a", "permit:pool:2")
     assert.same({ "ann waits for lock a, held by bob", "bob waits for permit pool, held by ann" },
-      told())
+      found_cycle())
   end)
 end)

@@ -281,7 +281,7 @@ describe("deadlocks", function()
       other:close()
     end)
 
-    local function waits_are_told(count)
+    local function wait_published(count)
       assert(process.wait_until(function()
         return #server:cli("KEYS", "holdfast_wait:*") == count
       end, PATIENCE))
@@ -290,13 +290,13 @@ describe("deadlocks", function()
     it("are none with a caller that was killed", function()
       prepare(server:url(), { "one", "two" }, { 0, 0.5 }, 6)
       let_go(1)
-      waits_are_told(1)
+      wait_published(1)
       parties[1]:stop()
       assert(process.wait_until(function()
         return #server:cli("PUBSUB", "CHANNELS", "holdfast_grant:*") == 0
       end, PATIENCE))
       let_go(2)
-      waits_are_told(2)
+      wait_published(2)
       assert.same({}, assert(client:deadlocks()).cycles)
       assert.equal("exit", parties[2]:wait(PATIENCE))
       assert.matches("got it", parties[2]:output())
@@ -321,15 +321,15 @@ describe("deadlocks", function()
       end, PATIENCE))
       local owner = server:cli("HKEYS", "one")[1]
       local waiter = queue[1]:match("^1l(.*:%d+):%d+$")
-      local function tell(name)
+      local function publish(name)
         server:cli("SET", "holdfast_wait:" .. owner, "1 " .. name .. " l two", "PX", 60000)
       end
-      tell(waiter .. "0")
+      publish(waiter .. "0")
       let_go(1)
-      waits_are_told(2)
+      wait_published(2)
       assert.is_nil((parties[1]:wait(2)), parties[1]:output())
       assert.same({}, assert(client:deadlocks()).cycles)
-      tell(waiter)
+      publish(waiter)
       assert.equal(2, #found(client))
     end)
 
@@ -420,18 +420,18 @@ describe("deadlocks", function()
       for _, node in ipairs(nodes:masters()) do node:cli("FLUSHALL") end
     end
 
-    local function told()
+    local function run_command()
       return command.run({ url = function() return nodes:url() end }, { "deadlocks" })
     end
 
     -- From the moment at which the last of the callers may begin to wait: → seconds, what the
-    -- command says
+    -- command prints
     local function named_after()
       plant(nodes:url(), KEYS)
       local from = sys.now()
       local code, output
       assert(process.wait_until(function()
-        code, output = told()
+        code, output = run_command()
         return code == 1
       end, PATIENCE), output)
       return sys.now() - from, output
@@ -458,7 +458,7 @@ describe("deadlocks", function()
       plant(nodes:url(), KEYS)
       check_cycle(found(client), KEYS)
       uproot()
-      assert.equal(0, (told()))
+      assert.equal(0, (run_command()))
       plant(nodes:url(), KEYS, { 1, 1, 1 })
       all_end()
       assert.equal(1, select(2, outputs():gsub("ended deadlock: ", "")), outputs())

@@ -1,6 +1,6 @@
 -- The code in the documents runs as it stands there: Lua, shell, crontabs, files of settings, the
 -- commands of manifests, and what a terminal shows. What nginx runs is in resty_spec.lua for
--- docs/openresty.md; tools/check_docs.lua says for each other block who has it.
+-- docs/openresty.md; tools/check_docs.lua names what runs each other block.
 
 local lyaml = require "lyaml"
 local nginx = require "spec.support.nginx"
@@ -174,7 +174,7 @@ local function settled(text)
   return (text:gsub("%S*%d%S*", "#"):gsub("[ \t]+", " "):gsub("^%s+", ""):gsub("%s+$", ""))
 end
 
--- Each line behind a $ is typed, and what it says is what stands below it.
+-- Each line behind a $ is typed, and prints what is below it.
 function RUN.console(text, path)
   open_directory(text)
   shell(BEFORE[path] or "true")

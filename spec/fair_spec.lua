@@ -54,8 +54,8 @@ describe("a fair lock", function()
     local left = score - time[1] * 1000 - time[2] / 1000
     assert.is_true(left > 2000 and left <= 6001, left) -- a score is whole milliseconds
     assert.equal(1, assert(process.wait_until(function()
-      local heard = world.cli("PUBSUB", "NUMSUB", CHANNEL .. ":" .. owner)[2]
-      return heard > 0 and heard
+      local subscribers = world.cli("PUBSUB", "NUMSUB", CHANNEL .. ":" .. owner)[2]
+      return subscribers > 0 and subscribers
     end, 20)))
     local info = assert(b:info())
     assert.same({ a:owner(), 1, 1 }, { info.owner, info.holds, info.waiters })

@@ -355,7 +355,7 @@ local function model_of()
   end
 end
 
-local function said(reply)
+local function outcome_of(reply)
   if reply[1] == 1 then return reply[2] end
   return reply[1] == 0 and "stale" or reply[1] == -2 and "overtaken" or "?"
 end
@@ -380,7 +380,7 @@ it("the program carries out the writes of 64 writers as the model says, with res
     local entry = ("%d %d %d"):format(call.token, call.writer, call.number)
     local reply = world.cli("EVALSHA", sha, 2, "f", "log", call.token, "k", "w" .. call.writer,
       call.number, 60000, 3, "RPUSH", "log", entry)
-    assert.equal(expect(call), said(reply), "seed " .. seed)
+    assert.equal(expect(call), outcome_of(reply), "seed " .. seed)
   end
   local highest = 0
   for _, entry in ipairs(world.cli("LRANGE", "log", 0, -1)) do

@@ -246,7 +246,7 @@ describe("a lock shared with Redisson", function()
       if foreign:acquire(0) then
         theirs = theirs + 1
         process.sleep(0.003)
-        server:cli("DEL", KEY) -- told to nobody
+        server:cli("DEL", KEY) -- nobody is notified
       end
       process.sleep(0.05)
       return theirs >= 5

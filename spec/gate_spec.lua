@@ -30,7 +30,7 @@ end)
 
 after_each(function() process.remove(directory) end)
 
--- A unit program that fails as often as said, and then passes.
+-- A unit program that fails that often, and then passes.
 local function program(name, failures)
   write(name .. ".sh", ([[
 echo run >>"$0.runs"

@@ -1,4 +1,4 @@
--- What docs/from and docs/faq.md say of others on a key, with what those send.
+-- What docs/from and docs/faq.md claim about others on a key, with what those send.
 
 local holdfast = require "holdfast"
 local process = require "spec.support.process"

@@ -1,4 +1,4 @@
--- What README.md and docs/install.md tell people to type, as it stands there. LuaRocks and make
+-- What README.md and docs/install.md ask people to type, word for word. LuaRocks and make
 -- install write into a directory of the test instead of the system's.
 
 local pages = require "spec.support.pages"

@@ -189,7 +189,7 @@ describe("a kept lock", function()
     lock:release()
     world.cli("DEL", "k")
     assert.is_true(process.wait_until(function()
-      return client:stats().holds == 0 -- a renewal tells
+      return client:stats().holds == 0 -- a renewal finds out
     end, 10))
     assert.equal(0, client:stats().losses)
     assert(lock:acquire())
@@ -198,16 +198,16 @@ describe("a kept lock", function()
   end)
 
   it("reports a loss to its holder", function()
-    local told
+    local reported
     local client = world.client()
-    local lock = client:lock("k", { keep = 30, on_lost = function(_, reason) told = reason end })
+    local lock = client:lock("k", { keep = 30, on_lost = function(_, reason) reported = reason end })
     assert(lock:acquire())
     lock:release()
     assert(lock:acquire())
     world.cli("DEL", "k")
     assert.equal("lost", (select(3, lock:check())))
     assert.equal("deleted", lock:lost())
-    assert.equal("deleted", told)
+    assert.equal("deleted", reported)
     lock:release()
     assert(lock:acquire())
     assert.is_true(lock:release())
@@ -222,7 +222,7 @@ describe("a kept lock", function()
     world.cli("CLIENT", "KILL", "TYPE", "pubsub")
     assert(lock:acquire())
     assert.is_true(lock:release())
-    assert(other:lock("k"):acquire(20)):release() -- its wish is heard in the end
+    assert(other:lock("k"):acquire(20)):release() -- its wish arrives in the end
   end)
 
   it("does not believe in what a silent server may have ended", function()

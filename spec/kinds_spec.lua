@@ -1,6 +1,6 @@
 -- Each kind of lock on each topology, under the blocking driver, in an event loop (one of them for
 -- each kind and topology) and under ngx_lua: one that waits gets in when the other lets it in, and
--- then the key is free. client:deadlocks tells who waits.
+-- then the key is free. client:deadlocks lists the waiters.
 
 local cluster = require "spec.support.cluster"
 local counts = require "holdfast.command.counts"

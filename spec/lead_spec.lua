@@ -160,25 +160,25 @@ describe("client:lead", function()
 
   it("raises at the caller's line when it is misused", function()
     local client = world.client()
-    local function says(pattern, call)
+    local function raises(pattern, call)
       local fine, message = pcall(call)
       assert.is_false(fine)
       assert.matches("^spec/lead_spec.lua:%d+: " .. pattern, message)
     end
-    says("client:lead: key must be", function() client:lead("", print) end)
-    says("client:lead: fn must be a function, not nil", function() client:lead("k", {}) end)
-    says('client:lead: unknown option "onec"; did you mean "once"', function()
+    raises("client:lead: key must be", function() client:lead("", print) end)
+    raises("client:lead: fn must be a function, not nil", function() client:lead("k", {}) end)
+    raises('client:lead: unknown option "onec"; did you mean "once"', function()
       client:lead("k", { onec = true }, print)
     end)
-    says("client:lead: once must be a boolean", function()
+    raises("client:lead: once must be a boolean", function()
       client:lead("k", { once = 1 }, print)
     end)
-    says("client:lead: unknown option \"wait\"", function()
+    raises("client:lead: unknown option \"wait\"", function()
       client:lead("k", { wait = 1 }, print)
     end)
     client:lead("k", { once = true }, function(term)
-      says("term:token: call it with a colon", function() term.token() end)
-      says("term:resign: call it with a colon", function() term.resign({}) end)
+      raises("term:token: call it with a colon", function() term.token() end)
+      raises("term:resign: call it with a colon", function() term.resign({}) end)
     end)
   end)
 
@@ -404,19 +404,19 @@ for _, loop in ipairs(loops) do
     end)
 
     it("learn of a loss without a call, and lead again", function()
-      local one, told, count = client(), nil, 0
+      local one, reported, count = client(), nil, 0
       run(function()
         one:lead("chief", { lease = LEASE, on_lost = function(_, reason)
-          told = reason
+          reported = reason
         end }, function(term)
           count = count + 1
           if count == 2 then return term:resign() end
           world.cli("DEL", "chief")
-          assert.equal("deleted", wait_until(function() return told end))
+          assert.equal("deleted", wait_until(function() return reported end))
           assert.is_false(term:is_leader())
         end)
       end)
-      assert.same({ "deleted", 2 }, { told, count })
+      assert.same({ "deleted", 2 }, { reported, count })
     end)
 
     it("wait for a server that is not there yet, and the loop goes on", function()
@@ -539,7 +539,7 @@ describe("leaders under ngx_lua", function()
     ]] }
   end)
 
-  after_each(function() -- workers that are told to end at once leave their places
+  after_each(function() -- workers that must end at once leave their places
     front:stop("TERM")
     world.cli("FLUSHALL")
   end)

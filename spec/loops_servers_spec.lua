@@ -28,8 +28,8 @@ local function connect(loop, options)
   return client
 end
 
--- Two callers that wait for the key; `server_of` says where its queue is. → who had it, filled in
--- order
+-- Two callers that wait for the key; `server_of` returns the server of its queue. → the callers in
+-- the order in which they held it, filled in later
 local function line_up(loop, client, key, server_of)
   local order = {}
   for i = 1, 2 do

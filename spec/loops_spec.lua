@@ -56,8 +56,8 @@ describe("an event loop", function()
       end)()
     ]] }
     assert.equal("exit", (child:wait(20)))
-    local told, loaded, made = child:output():match("^(.-)\n(.-)\n(.-)\n")
-    assert.matches('^false\t.*holdfast.new: driver: luv runs callbacks .* call require "luv"', told)
+    local failure, loaded, made = child:output():match("^(.-)\n(.-)\n(.-)\n")
+    assert.matches('^false\t.*holdfast.new: driver: luv runs callbacks .* call require "luv"', failure)
     assert.matches("^nil\ttable: ", loaded)
     assert.matches("^holdfast.client: ", made)
   end)
@@ -326,7 +326,7 @@ for _, loop in ipairs(loops) do
         assert.is_true(wait_until(function()
           return waiters("near") == 1 and waiters("far") == 1
         end))
-        loop.sleep(0.5) -- by then callers that hold and wait have told so
+        loop.sleep(0.5) -- by then callers that hold and wait are published
         assert.same({}, server:cli("KEYS", "holdfast_wait:*"))
         assert.same({}, reader:deadlocks().cycles)
         near:release()
@@ -427,12 +427,12 @@ for _, loop in ipairs(loops) do
     end
 
     local function quietly(fn)
-      local stderr, told = io.stderr, {}
-      rawset(io, "stderr", { write = function(_, ...) told[#told + 1] = table.concat { ... } end })
+      local stderr, errors = io.stderr, {}
+      rawset(io, "stderr", { write = function(_, ...) errors[#errors + 1] = table.concat { ... } end })
       local fine, message = pcall(fn)
       rawset(io, "stderr", stderr)
       assert(fine, message)
-      return told
+      return errors
     end
 
     it("a client rests although a forked child has a copy of a connection that is closed", function()
@@ -478,7 +478,7 @@ for _, loop in ipairs(loops) do
         return was
       end)
       local one = holdfast.new { url = server:url(), driver = driver, lease = 2 }
-      local told = quietly(function()
+      local errors = quietly(function()
         run(function()
           local lock = assert(one:lock("a"):acquire())
           broken = true
@@ -490,14 +490,14 @@ for _, loop in ipairs(loops) do
           one:close()
         end)
       end)
-      assert.same({ "holdfast: broken\n" }, told)
+      assert.same({ "holdfast: broken\n" }, errors)
     end)
 
     it("a task that always ends with an error fails the call", function()
       local one = holdfast.new {
         url = server:url(), driver = breaking(function() return true end), lease = 2,
       }
-      local told = quietly(function()
+      local errors = quietly(function()
         run(function()
           local acquired, message, code = one:lock("a"):acquire(20)
           assert.is_nil(acquired)
@@ -506,7 +506,7 @@ for _, loop in ipairs(loops) do
         end)
         one:close()
       end)
-      assert.is_true(#told < 10)
+      assert.is_true(#errors < 10)
     end)
 
     it("a wait fails when each task from then on ends with an error", function()
@@ -542,13 +542,13 @@ for _, loop in ipairs(loops) do
         waits = waits + 1
         return waits % 2 == 0
       end) }
-      local told = quietly(function()
+      local errors = quietly(function()
         run(function()
           for _ = 1, 10 do assert(one:with_lock("a", function() end)) end
           one:close()
         end)
       end)
-      assert.is_true(#told > 3, #told .. " errors")
+      assert.is_true(#errors > 3, #errors .. " errors")
     end)
 
     it("a call outside is an error at its line", function()
@@ -596,13 +596,13 @@ for _, loop in ipairs(loops) do
     end)
 
     it("a loss is reported", function()
-      local told
+      local reported
       run(function()
         local lock = assert(client:lock("a", { lease = 1, on_lost = function(_, reason)
-          told = reason
+          reported = reason
         end }):acquire())
         wait_until(function() return lock:lost() end)
-        assert.equal("expired", told)
+        assert.equal("expired", reported)
         assert.equal("lost", (select(3, lock:release())))
       end)
     end)
@@ -1038,11 +1038,11 @@ for _, loop in ipairs(loops) do
       } }
       clients[#clients + 1] = cancelling
       run(function()
-        local held, waiting, told, over = assert(client:lock("a"):acquire()), nil, nil, false
+        local held, waiting, failure, over = assert(client:lock("a"):acquire()), nil, nil, false
         loop.spawn(function()
           waiting = coroutine.running()
           local lock = cancelling:lock("a")
-          told = select(2, pcall(lock.acquire, lock, 60))
+          failure = select(2, pcall(lock.acquire, lock, 60))
           cancelled = nil
           assert.is_true(wait_until(function() return over end))
         end)
@@ -1053,7 +1053,7 @@ for _, loop in ipairs(loops) do
         over = true
         assert.is_true(held:release())
         assert.is_true(left)
-        assert.equal("cancelled", told)
+        assert.equal("cancelled", failure)
         assert.is_true(is_free("a"))
       end)
     end)
@@ -1710,7 +1710,7 @@ describe("the blocking driver", function()
     return thread
   end
 
-  -- What a wait for it says, and how long it took.
+  -- What a wait for it returns, and how long it took.
   local function wait_for(lock, seconds)
     local from = process.now()
     local got, message, code = lock:acquire(seconds)
@@ -1745,7 +1745,7 @@ describe("the blocking driver", function()
       assert.matches('cannot acquire "' .. key .. '" on a quorum of 3 servers: another owner in this client holds it', message)
       assert.is_true(took < 10, took)
       assert.equal("busy", (wait_for(handle(), 0)))
-      servers[1]:kill("STOP") -- a majority still tells that it is held
+      servers[1]:kill("STOP") -- a majority still reports that it is held
       assert.equal("deadlock", (wait_for(handle(), 20)))
       servers[1]:kill("CONT")
       release()

@@ -359,10 +359,10 @@ describe("a client's work", function()
     end)
 
     it("reaches the listener of each lock of a multi-lock, and counts in that lock's class", function()
-      local heard = {}
+      local received = {}
       local function lock(name, more)
         return client:lock(name .. more, { class = name, on_event = function(event)
-          heard[#heard + 1] = ("%s %s %s"):format(name, event.event, event.key)
+          received[#received + 1] = ("%s %s %s"):format(name, event.event, event.key)
         end })
       end
       local both = holdfast.multi_lock { lock("a", 1), lock("b", 1) }
@@ -372,11 +372,11 @@ describe("a client's work", function()
       server:cli("DEL", "b1")
       both:check()
       both:release()
-      table.sort(heard)
+      table.sort(received)
       assert.same({
         "a acquired a1", "a acquired a1", "a released a1", "a released a1",
         "b acquired b1", "b acquired b1", "b lost b1", "b released b1",
-      }, heard)
+      }, received)
       for _, name in ipairs { "a", "b" } do assert.equal(2, class_of(name).outcomes.acquired) end
       assert.same({ 1, 1 }, { class_of("b").releases, class_of("b").lost.deleted })
     end)
@@ -401,7 +401,7 @@ describe("a client's work", function()
           list[#list + 1] = event
         end }
       end
-      local function told()
+      local function described()
         local text = {}
         for i, event in ipairs(list) do
           assert.equal("seen", event.class)
@@ -411,7 +411,7 @@ describe("a client's work", function()
         return text
       end
       client:idempotent("i", given(), function() end)
-      assert.same({ "acquired i", "released i" }, told())
+      assert.same({ "acquired i", "released i" }, described())
       client:one_by_one(given()):execute("t", 1, function() end)
       assert.same({ "acquired", "released" }, { list[1].event, list[2].event })
       local latch = client:latch("gate", given())
@@ -419,12 +419,12 @@ describe("a client's work", function()
       assert.is_nil(latch:wait(0))
       latch:count_down()
       assert.is_true(latch:wait())
-      assert.same({ "failed gate timeout", "acquired gate" }, told())
+      assert.same({ "failed gate timeout", "acquired gate" }, described())
       local places = client:plain_semaphore("places", given())
       places:set(1)
       assert.is_true(places:acquire())
       assert.is_nil(places:try_acquire())
-      assert.same({ "acquired places", "busy places busy" }, told())
+      assert.same({ "acquired places", "busy places busy" }, described())
     end)
 
     it("contains that a renewal failed, and that a later one worked", function()

@@ -407,7 +407,7 @@ describe("holdfast.new", function()
     end, "vary%[2%] must be a string")
   end)
 
-  local function tell(env)
+  local function output_with(env)
     local child = world.program {
       code = [[
         local made, client = pcall(require("holdfast").new)
@@ -420,13 +420,13 @@ describe("holdfast.new", function()
   end
 
   it("takes the servers of the environment, where what is empty is not there", function()
-    assert.matches("127.0.0.1:6379", tell { HOLDFAST_URL = "", HOLDFAST_SERVERS = "" })
-    assert.matches("h:1", tell { HOLDFAST_URL = "redis://h:1", HOLDFAST_SERVERS = "" })
+    assert.matches("127.0.0.1:6379", output_with { HOLDFAST_URL = "", HOLDFAST_SERVERS = "" })
+    assert.matches("h:1", output_with { HOLDFAST_URL = "redis://h:1", HOLDFAST_SERVERS = "" })
     assert.matches("a quorum of 3 servers",
-      tell { HOLDFAST_URL = "", HOLDFAST_SERVERS = "redis://a,redis://b redis://c" })
-    assert.matches("$HOLDFAST_URL: unknown scheme", tell { HOLDFAST_URL = "http://h" }, 1, true)
+      output_with { HOLDFAST_URL = "", HOLDFAST_SERVERS = "redis://a,redis://b redis://c" })
+    assert.matches("$HOLDFAST_URL: unknown scheme", output_with { HOLDFAST_URL = "http://h" }, 1, true)
     assert.matches("$HOLDFAST_SERVERS: .*given twice",
-      tell { HOLDFAST_SERVERS = "redis://a,redis://a" })
+      output_with { HOLDFAST_SERVERS = "redis://a,redis://a" })
   end)
 
   it("misses no server that stands in the environment without a name", function()
@@ -435,7 +435,7 @@ describe("holdfast.new", function()
       ["redis://a redis://b,,redis://c"] = 3,
     } do
       assert.matches("in $HOLDFAST_SERVERS must be URLs separated by commas (number " .. number
-        .. " is empty)", tell { HOLDFAST_SERVERS = list }, 1, true)
+        .. " is empty)", output_with { HOLDFAST_SERVERS = list }, 1, true)
     end
   end)
 

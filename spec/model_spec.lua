@@ -88,8 +88,8 @@ describe("what a lock says", function()
     end
     known.renewed = is_renewed(options)
     local one = self.model:handle(client, key, known)
-    one.name, one.heard = ("%s%d"):format(client == 1 and "a" or "b", #self.handles + 1), 0
-    options.on_lost = options.on_lost or function() one.heard = one.heard + 1 end
+    one.name, one.losses = ("%s%d"):format(client == 1 and "a" or "b", #self.handles + 1), 0
+    options.on_lost = options.on_lost or function() one.losses = one.losses + 1 end
     one.lock = lock or clients[client]:lock(key, options)
     self.handles[#self.handles + 1] = one
     self:note("%s on %s: %s", one.name, key, describe_options(options))
@@ -118,7 +118,7 @@ describe("what a lock says", function()
     options.keep = nil
     options.on_lost = function(lock)
       local one = by_key[lock:key()]
-      one.heard = one.heard + 1
+      one.losses = one.losses + 1
     end
     local lock = clients[1]:multi_lock(keys, options)
     for i, key in ipairs(keys) do
@@ -347,9 +347,9 @@ describe("what a lock says", function()
     local self = new_run(seed)
     for _ = 1, LENGTH do self:step() end
     for _, one in ipairs(self.handles) do
-      self.model:tell(one)
+      self.model:report(one)
       one.lock:is_held()
-      self:expect("what on_lost of " .. one.name .. " has been told", one.heard, one.told)
+      self:expect("the losses that on_lost of " .. one.name .. " got", one.losses, one.reported)
     end
     for _, one in ipairs(self.handles) do
       store:call("DEL", one.key)
@@ -392,15 +392,15 @@ describe("what a lock says", function()
   end)
 
   -- Calls the method of an unrelated object while a loss is pending.
-  local function tells(object, method)
-    local told, client = 0, clients[1]
-    local lost = client:lock("lost", { on_lost = function() told = told + 1 end })
+  local function reports(object, method)
+    local reported, client = 0, clients[1]
+    local lost = client:lock("lost", { on_lost = function() reported = reported + 1 end })
     assert(lost:acquire(0))
     store:call("DEL", "lost")
     assert.equal("lost", select(3, client:lock("lost"):check()))
-    assert.equal(0, told)
+    assert.equal(0, reported)
     object[method](object)
-    assert.equal(1, told, method)
+    assert.equal(1, reported, method)
   end
 
   it("comes with a call of on_lost for each pending loss", function()
@@ -408,9 +408,9 @@ describe("what a lock says", function()
     for _, method in ipairs {
       "check", "is_held", "is_locked", "holds", "remaining", "ttl", "token", "token_text", "lost",
       "info", "force_release", "try_acquire", "release",
-    } do tells(lock, method) end
+    } do reports(lock, method) end
     for _, method in ipairs {
       "check", "is_held", "remaining", "lost", "tokens", "try_acquire", "release",
-    } do tells(both, method) end
+    } do reports(both, method) end
   end)
 end)

@@ -57,16 +57,16 @@ describe("a multi lock", function()
     end)
 
     it("keeps what it has beyond a short lease, which begins when it has all", function()
-      local told = {}
+      local losses = {}
       local all = connect(one:url()):multi_lock({ "a", "b", "c" }, {
-        lease = 0.6, on_lost = function(lock) told[#told + 1] = lock:key() end,
+        lease = 0.6, on_lost = function(lock) losses[#losses + 1] = lock:key() end,
       })
       occupy(one, "c", 1.3)
       assert(all:acquire(20))
-      assert.same({}, told)
+      assert.same({}, losses)
       for _, key in ipairs(all:keys()) do assert.is_true(one:cli("PTTL", key) <= 600) end
       assert.is_true(process.wait_until(function()
-        return all:lost() == "expired" and #told == 3
+        return all:lost() == "expired" and #losses == 3
       end, 20))
       all:release()
     end)
@@ -86,9 +86,9 @@ describe("a multi lock", function()
     end)
 
     it("gives all back when one is lost meanwhile, and calls no on_lost", function()
-      local told = 0
+      local losses = 0
       local all = connect(one:url()):multi_lock({ "a", "b" }, {
-        lease = 5, on_lost = function() told = told + 1 end,
+        lease = 5, on_lost = function() losses = losses + 1 end,
       })
       occupy(one, "b", 0.6)
       local deleter = process.lua {
@@ -102,7 +102,7 @@ describe("a multi lock", function()
       assert.equal("lost", select(3, all:acquire(20)))
       assert.equal("exit", (deleter:wait(20)), deleter:output())
       assert.is_false(all:is_held())
-      assert.equal(0, told)
+      assert.equal(0, losses)
       assert.equal(0, one:cli("EXISTS", "a", "b"))
     end)
   end)

@@ -9,11 +9,11 @@ local sys = require "spec.support.sys"
 local PATIENCE = 20
 local HOST = require("holdfast.process").host()
 
-local function told(lock)
+local function published(lock)
   return assert(process.wait_until(function()
     local info = assert(lock:info())
     return info.host and info
-  end, PATIENCE), "nobody has told who it is")
+  end, PATIENCE), "the holder is not published")
 end
 
 describe("a client's name", function()
@@ -33,27 +33,27 @@ describe("a client's name", function()
 
   local function names() return #server:cli("KEYS", "holdfast_client:*") end
 
-  -- A holder that has published who it is, and what a message says of it.
+  -- A holder that has published who it is, and how a message names it.
   local kept -- a handle that is collected lets go
 
   local function hold(lock)
     kept[#kept + 1] = assert(lock:acquire())
-    told(lock)
+    published(lock)
     return ("held by %s (pid %d, billing) for up to "):format(HOST, sys.getpid())
   end
 
   it("stands in the failure of a wait, and in its event", function()
-    local heard = {}
+    local events = {}
     kept = {}
     local waiter = holdfast.new { url = server:url(), on_event = function(event)
-      if event.event == "busy" then heard[#heard + 1] = event end
+      if event.event == "busy" then events[#events + 1] = event end
     end }
     local part = hold(client:lock("k"))
     local _, message, code = waiter:lock("k"):acquire(0.05)
     assert.equal("busy", code)
     assert.matches(": " .. part, message, 1, true)
     assert.matches(" for up to %d+ s more; waited 50 ms$", message)
-    assert.same({ HOST, sys.getpid(), "billing" }, { heard[1].host, heard[1].pid, heard[1].name })
+    assert.same({ HOST, sys.getpid(), "billing" }, { events[1].host, events[1].pid, events[1].name })
     message = select(2, waiter:with_lock("k", { wait = 0.05 }, error))
     assert.matches(part, message, 1, true)
     message = select(2, waiter:multi_lock({ "k", "free" }, { wait = 0.05 }):acquire())
@@ -65,8 +65,8 @@ describe("a client's name", function()
   end)
 
   it("is in no event but that of the wait that asked, and is forgotten with it", function()
-    local heard, waiter = {}, holdfast.new(server:url())
-    local heeded = waiter:lock("k", { on_event = function(event) heard[#heard + 1] = event end })
+    local events, waiter = {}, holdfast.new(server:url())
+    local heeded = waiter:lock("k", { on_event = function(event) events[#events + 1] = event end })
     kept = {}
     hold(client:lock("k"))
     assert.is_nil(waiter:lock("k"):acquire(0.01)) -- without a listener
@@ -74,7 +74,7 @@ describe("a client's name", function()
     assert.is_nil(heeded:acquire(0.01))
     assert.is_nil(heeded:try_acquire())
     local named = {}
-    for i, event in ipairs(heard) do named[i] = event.event .. " " .. (event.name or "nobody") end
+    for i, event in ipairs(events) do named[i] = event.event .. " " .. (event.name or "nobody") end
     assert.same({ "busy nobody", "busy billing", "busy nobody" }, named)
 
     local of, left = names_of_clients.of, setmetatable({}, { __mode = "k" })
@@ -113,7 +113,7 @@ describe("a client's name", function()
 
   it("is published with host and pid while it holds", function()
     local lock = assert(client:lock("k"):acquire())
-    local info = told(reader:lock("k"))
+    local info = published(reader:lock("k"))
     assert.same({ HOST, sys.getpid(), "billing" }, { info.host, info.pid, info.name })
     local ttl = server:cli("TTL", server:cli("KEYS", "holdfast_client:*")[1])
     assert.is_true(ttl > 200 and ttl <= 300)
@@ -124,7 +124,7 @@ describe("a client's name", function()
 
   it("is absent without a name, host and pid are not", function()
     local lock = assert(reader:lock("k"):acquire())
-    local info = told(client:lock("k"))
+    local info = published(client:lock("k"))
     assert.same({ HOST, sys.getpid() }, { info.host, info.pid })
     assert.is_nil(info.name)
     lock:release()
@@ -132,7 +132,7 @@ describe("a client's name", function()
 
   it("outlasts a lease that is longer", function()
     local lock = assert(client:lock("k", { lease = 5000 }):acquire())
-    told(reader:lock("k"))
+    published(reader:lock("k"))
     assert.is_true(server:cli("TTL", server:cli("KEYS", "holdfast_client:*")[1]) > 4000)
     lock:release()
   end)
@@ -146,7 +146,7 @@ describe("a client's name", function()
 
   it("is taken back by a client that has lost its connection", function()
     local lock = assert(client:lock("k"):acquire())
-    told(reader:lock("k"))
+    published(reader:lock("k"))
     reader:close()
     lock:release()
     disconnect()
@@ -156,7 +156,7 @@ describe("a client's name", function()
 
   it("is taken back by a client that still holds when it has lost its connection", function()
     local held = assert(client:lock("k"):acquire())
-    told(reader:lock("k"))
+    published(reader:lock("k"))
     reader:close()
     disconnect()
     assert.is_true(held:is_held())
@@ -215,7 +215,7 @@ describe("a client's name", function()
     for i, each in ipairs(servers) do urls[i] = each:url() end
     local one = holdfast.new { servers = urls, mode = "quorum", name = "five" }
     local lock = assert(one:lock("k"):acquire())
-    local info = told(lock)
+    local info = published(lock)
     assert.same({ HOST, sys.getpid(), "five" }, { info.host, info.pid, info.name })
     assert.truthy(process.wait_until(function()
       for _, each in ipairs(servers) do

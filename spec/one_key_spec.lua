@@ -1,4 +1,4 @@
--- Each kind of lock on a key that another kind has: what docs/api.md tells of it.
+-- Each kind of lock on a key that another kind has: what docs/api.md documents.
 
 local process = require "spec.support.process"
 local world = require("spec.support.world").new()
@@ -85,13 +85,13 @@ local function expected(holder, asker)
   return has == "number" and asks == "mutex" and "busy" or "conflict"
 end
 
--- Readers share their lock; nothing on the server tells the numbers from each other.
+-- Readers share their lock; the server cannot distinguish the numbers.
 local function is_shared(holder, asker)
   return holder == "read lock" and asker == "read lock"
     or LAYOUT[holder] == "number" and LAYOUT[asker] == "number"
 end
 
-local function is_told(holder, asker)
+local function check_result(holder, asker)
   local release = kinds[holder].hold(world.client())
   local before = world.cli("DUMP", KEY)
   local result, message, code = kinds[asker].try(world.client())
@@ -104,12 +104,12 @@ end
 for _, holder in ipairs(order) do
   it(("on the key of a %s each kind is told what it gets"):format(holder), function()
     for _, asker in ipairs(order) do
-      if not is_shared(holder, asker) then is_told(holder, asker) end
+      if not is_shared(holder, asker) then check_result(holder, asker) end
     end
   end)
 end
 
--- ---- a caller beside itself, waits, and who says it ----
+-- ---- a caller beside itself, waits, and which server reports it ----
 
 local function fails(code, message, ...)
   local result, got_message, got = ...

@@ -63,7 +63,7 @@ describe("the tables of the documents", function()
   setup(function() client = holdfast.new() end)
   teardown(function() client:close() end)
 
-  -- Those of a lock, but for a few: `more` are told elsewhere.
+  -- Those of a lock, but for a few: `more` are documented elsewhere.
   local function of_lock(what, call, more)
     return { "docs/api.md", "Lock options", what, call, more or {}, { "owner", "keep" } }
   end
@@ -194,13 +194,13 @@ describe("the tables of the documents", function()
   end)
 
   it("have each event that the command prints with --json, and no others", function()
-    local told, pipe = {}, assert(io.popen("cat lua/holdfast/command/*.lua"))
+    local printed, pipe = {}, assert(io.popen("cat lua/holdfast/command/*.lua"))
     for text in pipe:read("*a"):gmatch("[:.](%l+%(\"[%l_]+\")") do
       local name = text:match("^event%(\"([%l_]+)\"") or text:match("^problem%(\"([%l_]+)\"")
-      if name then told[name] = true end
+      if name then printed[name] = true end
     end
     pipe:close()
-    assert.same(sorted(told), documented("docs/command.md", "Events"))
+    assert.same(sorted(printed), documented("docs/command.md", "Events"))
   end)
 
   it("have each counter, and no others", function()
@@ -222,15 +222,15 @@ describe("the tables of the documents", function()
         end
       end
     end
-    local told, shown = {}, {}
-    for of, names in pairs(labels) do told[of .. ": " .. table.concat(sorted(names), " ")] = true end
+    local actual, shown = {}, {}
+    for of, names in pairs(labels) do actual[of .. ": " .. table.concat(sorted(names), " ")] = true end
     for _, cells in ipairs(rows_below("docs/api.md", "`client:metrics()`")) do
       local names = {}
       for name in cells[3]:gmatch("`([%w_]+)`") do names[name] = true end
       shown[("%s %s: %s"):format(cells[1]:match("`(.-)`"), cells[2]:match("%S+"),
         table.concat(sorted(names), " "))] = true
     end
-    assert.same(sorted(told), sorted(shown))
+    assert.same(sorted(actual), sorted(shown))
   end)
 
   it("have each exit code, and no others", function()

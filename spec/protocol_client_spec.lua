@@ -229,17 +229,17 @@ describe("a client written from the protocol's page", function()
     local head = server:cli("ZRANGE", QUEUE, 0, 0, "WITHSCORES")
     local place = head[2]
     local uuid, number = head[1]:match("^1l([%x-]+):(%d+):")
-    local function tell(...)
+    local function notify(...)
       server:cli("PUBLISH", crowd.channel_of(uuid), table.concat({ ... }, " "))
     end
-    tell("1 grant l", number, place + 1, 7, 5000, KEY)
-    tell("1 grant m", number, place, 7, 5000, KEY)
-    tell("1 grant l", number, place, 7, 5000, "another")
-    tell("2 grant l", number, place, 7, 5000, KEY)
-    tell("1 news", number)
+    notify("1 grant l", number, place + 1, 7, 5000, KEY)
+    notify("1 grant m", number, place, 7, 5000, KEY)
+    notify("1 grant l", number, place, 7, 5000, "another")
+    notify("2 grant l", number, place, 7, 5000, KEY)
+    notify("1 news", number)
     process.sleep(0.2) -- a grant of 100 ms is over, though it comes now
-    tell("1 grant l", number, place, 7, 100, KEY)
-    tell("1 recheck", number)
+    notify("1 grant l", number, place, 7, 100, KEY)
+    notify("1 recheck", number)
     local asked = function() return monitor:count("EVALSHA") end
     -- four grants of this format, one recheck
     assert.truthy(process.wait_until(function() return asked() == 5 end, 20))

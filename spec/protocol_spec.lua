@@ -1,5 +1,5 @@
 -- What the programs promise whatever arrives when: commands that come late, grants that are old,
--- keys whose names are alike, queues of the dead. Each is called here as docs/protocol.md tells, on
+-- keys whose names are alike, queues of the dead. Each is called here as in docs/protocol.md, on
 -- a real server.
 
 local crowd = require "spec.support.crowd"
@@ -42,7 +42,7 @@ local function listener(number)
   local uuid = silent.uuid
   return {
     uuid = uuid,
-    heard = function() return assert(silent.connection:receive(1), "nothing heard")[3] end,
+    receive = function() return assert(silent.connection:receive(1), "nothing received")[3] end,
     member = function(wait, shared_owner) return member_of(uuid, wait, shared_owner) end,
     owner = function(wait) return ("%s:%d"):format(uuid, wait) end,
     close = function() silent.connection:close() end,
@@ -130,7 +130,7 @@ describe("a grant", function()
     assert.equal(0, first[1])
     assert.equal(1, release("A:1"))
     assert.matches("^1 grant l 1 " .. first[5] .. " %d+ " .. GRANT .. " " .. KEY .. "$",
-      waiter.heard())
+      waiter.receive())
     world.cli("DEL", KEY) -- the grant runs out
     world.hold_as("B:1", KEY)
     local second = acquire(waiter.owner(1), waiter.member(1))
@@ -343,7 +343,7 @@ describe("a queue", function()
       before = crowd.calls(world.server)
       return "result"
     end))
-    for number = 1, 2500 do assert.equal(("1 recheck %d"):format(number), waiter.heard()) end
+    for number = 1, 2500 do assert.equal(("1 recheck %d"):format(number), waiter.receive()) end
     assert.equal(0, world.cli("EXISTS", queue))
     assert.equal(3, crowd.calls_since(world.server, before).zrem) -- one for each script
     waiter.close()
@@ -357,7 +357,7 @@ describe("a queue", function()
     local waiter = listener(0xfffff)
     world.cli("ZADD", crowd.queue_of(KEY), 20000, waiter.member(7))
     assert(lock:release())
-    assert.matches("^1 grant l 7 20000 ", waiter.heard())
+    assert.matches("^1 grant l 7 20000 ", waiter.receive())
     assert.same({ [waiter.owner(7)] = "1" }, world.hash(KEY))
     waiter.close()
     clean()
@@ -376,7 +376,7 @@ describe("a queue", function()
     local before = crowd.calls(world.server)
     assert.equal(1, mutex("release", waiters[1].owner(1), 0, 0, ""))
     local calls = crowd.calls_since(world.server, before)
-    assert.matches("^1 grant m 1 ", waiters[2].heard())
+    assert.matches("^1 grant m 1 ", waiters[2].receive())
     assert.same({ 1, 1, 1, 1 },
       { calls.zrange, calls["pubsub|numsub"] or calls.pubsub, calls.zrem, calls.zadd })
     for _, waiter in ipairs(waiters) do waiter.close() end
@@ -404,7 +404,7 @@ describe("a queue", function()
     assert.equal(1, acquire("A:1")[1])
     world.cli("ZADD", crowd.queue_of(KEY), 5, mutex)
     assert.equal(1, release("A:1"))
-    assert.equal("1 recheck 1", waiter.heard())
+    assert.equal("1 recheck 1", waiter.receive())
     assert.equal(0, world.cli("EXISTS", KEY, crowd.queue_of(KEY)))
     waiter.close()
   end)
@@ -416,9 +416,9 @@ describe("a queue", function()
     assert.equal(0, acquire(head.owner(1), head.member(1))[1])
     assert.equal(0, acquire(second.owner(1), second.member(1))[1])
     assert.equal(1, release("A:1"))
-    assert.equal("1 turn 1 50", head.heard())
+    assert.equal("1 turn 1 50", head.receive())
     assert.equal(0, call("leave", KEY, head.owner(1), 0, head.member(1), ""))
-    assert.matches("^1 %a+ 1 ", second.heard())
+    assert.matches("^1 %a+ 1 ", second.receive())
     for _, each in ipairs { head, second } do each.close() end
     java:close()
     clean()
@@ -438,7 +438,7 @@ describe("a grant that nobody confirmed", function()
       assert.equal(0, acquire(wait[1].owner(wait[2]), wait[1].member(wait[2]))[1])
     end
     assert.equal(1, release("A:1"))
-    assert.matches("^1 grant l 1 ", client.heard())
+    assert.matches("^1 grant l 1 ", client.receive())
     world.cli("DEL", KEY)
     return client, other
   end
@@ -529,7 +529,7 @@ describe("a waiter", function()
       assert.same({ 0, 1 }, { reply[1], reply[4] })
     end
     assert.equal(0, call("leave", KEY, first.owner(1), 0, first.member(1), ""))
-    assert.equal("1 recheck 1", second.heard())
+    assert.equal("1 recheck 1", second.receive())
     first.close()
     second.close()
     clean()

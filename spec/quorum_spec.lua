@@ -264,7 +264,7 @@ describe("a quorum", function()
     end
     local from = process.now()
     assert.truthy(process.wait_until(function() return not lock:is_held() end, 20))
-    assert.is_true(process.now() - from < 3.5, "only told by the end of its lease")
+    assert.is_true(process.now() - from < 3.5, "lost only at the end of its lease")
     assert.equal("taken", lock:lost())
     assert.equal("lost", select(3, lock:release()))
     for i = 1, 3 do servers[i]:cli("DEL", "k") end
@@ -491,8 +491,8 @@ describe("a quorum", function()
   end)
 
   it("ends a computing function when the majority is lost", function()
-    local client, told = quorum { lease = LEASE }, nil
-    local opts = { abort_on_loss = true, on_lost = function(_, reason) told = reason end }
+    local client, reported = quorum { lease = LEASE }, nil
+    local opts = { abort_on_loss = true, on_lost = function(_, reason) reported = reason end }
     local _, _, code = client:with_lock("k", opts, function()
       assert.truthy(wait_standing("k", 5))
       local stop, sum = process.now() + 20, 0
@@ -503,7 +503,7 @@ describe("a quorum", function()
       error("ran to its end")
     end)
     assert.equal("lost", code)
-    assert.equal("deleted", told)
+    assert.equal("deleted", reported)
     assert.truthy(wait_standing("k", 0))
   end)
 
@@ -519,7 +519,7 @@ describe("a quorum", function()
         local busy = select(3, other:try_acquire()) == "busy"
         local own = client:lock("child")
         return busy and not lock:is_held() and own:acquire(5) and own:release()
-          and wait_standing("child", 0) -- a minority hears of the release later
+          and wait_standing("child", 0) -- a minority gets the release later
       end)
       sys.exit(ok and good and 0 or 1)
     end

@@ -261,15 +261,15 @@ describe("a read/write lock", function()
   end)
 
   it("is reported lost with the reason found on the server", function()
-    local told = {}
+    local losses = {}
     local lock = world.client():read_write_lock("k", {
-      lease = 3, watchdog = true, on_lost = function(_, reason) told[#told + 1] = reason end,
+      lease = 3, watchdog = true, on_lost = function(_, reason) losses[#losses + 1] = reason end,
     })
     assert(lock:read():acquire(0))
     world.cli("DEL", "k")
     assert.equal("deleted", process.wait_until(function() return lock:read():lost() end, 20))
-    assert(process.wait_until(function() return #told > 0 end, 20))
-    assert.same({ "deleted" }, told)
+    assert(process.wait_until(function() return #losses > 0 end, 20))
+    assert.same({ "deleted" }, losses)
     assert_fails("lost", lock:read():release())
     assert(lock:write():acquire(0))
     -- at no time is the key away: a renewal would find it deleted
@@ -283,13 +283,13 @@ describe("a read/write lock", function()
 
   describe("that several coroutines lose through one handle", function()
     local ALL = { "deleted", "deleted", "deleted", "deleted", "deleted" }
-    local told, holders
+    local losses, holders
 
     -- Each holds it, and calls this method when it is called again.
     local function hold(client, method)
-      told, holders = {}, {}
+      losses, holders = {}, {}
       local read = client:read_write_lock("k", {
-        on_lost = function(_, reason) told[#told + 1] = reason end,
+        on_lost = function(_, reason) losses[#losses + 1] = reason end,
       }):read()
       for i = 1, #ALL do
         holders[i] = coroutine.wrap(function()
@@ -307,9 +307,9 @@ describe("a read/write lock", function()
       world.cli("FLUSHALL")
       assert.is_true(process.wait_until(function()
         client:stats()
-        return #told >= #ALL
+        return #losses >= #ALL
       end, 20))
-      assert.same(ALL, told)
+      assert.same(ALL, losses)
     end)
 
     for _, method in ipairs { "check", "release" } do
@@ -318,12 +318,12 @@ describe("a read/write lock", function()
         hold(client, method)
         local other = client:lock("other", { on_lost = function()
           for i = 1, #ALL do assert.equal("lost", holders[i]()) end
-          assert.same({}, told)
+          assert.same({}, losses)
         end })
         assert(other:acquire())
         world.cli("FLUSHALL")
         assert_fails("lost", other:release())
-        assert.same(ALL, told)
+        assert.same(ALL, losses)
       end)
     end
   end)

@@ -56,22 +56,22 @@ describe("after package.loaded was cleared", function()
   end)
 
   it("a loss of a lock made before is reported by any call", function()
-    local told, event
-    local function on_lost(_, reason) told = reason end
+    local reported, event
+    local function on_lost(_, reason) reported = reason end
     local lock = client:lock("k", { watchdog = false, on_lost = on_lost })
-    local heard = first.new { url = world.server:url(), on_event = function(e) event = e.event end }
+    local seen = first.new { url = world.server:url(), on_event = function(e) event = e.event end }
     assert(lock:acquire(1))
     reload()
     world.cli("DEL", "k")
     assert.equal("lost", select(3, lock:check()))
     other:lock("z"):is_held()
-    assert.equal("deleted", told)
-    assert(heard:lock("e"):acquire(1))
+    assert.equal("deleted", reported)
+    assert(seen:lock("e"):acquire(1))
     event = nil
     world.cli("DEL", "e")
-    heard:lock("e"):check()
+    seen:lock("e"):check()
     other:lock("z"):is_held()
     assert.is_string(event)
-    heard:close()
+    seen:close()
   end)
 end)

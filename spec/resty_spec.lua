@@ -77,7 +77,7 @@ describe("under ngx_lua", function()
 
     local made, guarded
 
-    -- What acquire of a client says: "true", or its code and message.
+    -- What acquire of a client returns: "true", or its code and message.
     local function try(location, host, tls)
       return handler(location, ([[
         local client = HOLDFAST.new { url = "%s", connect_timeout = 2, tls = { %s } }
@@ -130,8 +130,8 @@ describe("under ngx_lua", function()
       assert.equal("true|nil", say "/good")
       assert.equal("true|nil", say "/expected")
       assert.equal("true|nil", say "/unverified")
-      -- a handshake that fails may also be told as the end of the connection, whichever nginx sees
-      -- first
+      -- a handshake that fails may also be reported as the end of the connection, whichever nginx
+      -- sees first
       local function comes_to_say(pattern, path)
         local said
         local found = process.wait_until(function()
@@ -334,16 +334,16 @@ describe("under ngx_lua", function()
         end
         SAY(done, lock:is_held(), select(3, lock:release()))
       ]]) .. handler("/lost", [[
-        local told
-        local lock = CLIENT:lock("b", { async_release = true, on_lost = function(_, reason) told = reason end })
+        local reported
+        local lock = CLIENT:lock("b", { async_release = true, on_lost = function(_, reason) reported = reason end })
         assert(lock:acquire())
         assert(CLIENT:lock("b", { owner = "other" }):force_release())
         local released = lock:release()
         for _ = 1, 100 do
-          if told then break end
+          if reported then break end
           ngx.sleep(0.01)
         end
-        SAY(released, told, lock:lost())
+        SAY(released, reported, lock:lost())
       ]]) }
       assert.equal("50|false|not_held", say "/")
       assert.equal("true|deleted|deleted", say "/lost")
@@ -546,14 +546,14 @@ describe("under ngx_lua", function()
       } ]]
       local READ, BLOCKING_READ = "of=PAGES:read()", "of=BLOCKING:read()"
 
-      -- A holds the handle until it is told, or has lost it, or was renewed three times.
+      -- A holds the handle until OVER is set, or it has lost it, or was renewed three times.
       local function start_shared(lease)
         start { lease = lease, http = SHARED:format(server:url()), server = FINISH
           .. handler("/hold", [[
-            local lock, from, told = HANDLE(), nil, tonumber(ngx.var.arg_renewals or 1e9)
+            local lock, from, renewals = HANDLE(), nil, tonumber(ngx.var.arg_renewals or 1e9)
             assert(lock:acquire(5))
             from, OVER, HELD = CLIENT:stats().renewals, false, true
-            repeat ngx.sleep(0.02) until OVER or lock:lost() or CLIENT:stats().renewals >= from + told
+            repeat ngx.sleep(0.02) until OVER or lock:lost() or CLIENT:stats().renewals >= from + renewals
             HELD = false
             SAY(lock:lost(), lock:holds(), lock:release())
           ]])
@@ -1373,24 +1373,24 @@ describe("under ngx_lua", function()
           ngx.print("worked")
         } }
       ]] }
-      local function told(path, key)
+      local function replied(path, key)
         local response = post(path, key)
         return { response.status, response.body, response.headers["idempotent-replayed"] }
       end
       for path, wanted in pairs { exec = { 200, "worked" }, named = { 200, "named" },
         early = { 200, "worked" }, missing = { 404, "nothing there" } } do
-        assert.same(wanted, told("/" .. path, path))
+        assert.same(wanted, replied("/" .. path, path))
         wanted[3] = "true"
         local again
         process.wait_until(function()
-          again = told("/" .. path, path)
+          again = replied("/" .. path, path)
           return again[1] ~= 409
         end, 20)
         assert.same(wanted, again)
       end
-      assert.same({ 429, "slow down" }, told("/limited", "limited"))
-      assert.same({ 200, "named" }, told("/named", "limited"))
-      assert.same({ 500, "sorry" }, told("/fails", "fails"))
+      assert.same({ 429, "slow down" }, replied("/limited", "limited"))
+      assert.same({ 200, "named" }, replied("/named", "limited"))
+      assert.same({ 500, "sorry" }, replied("/fails", "fails"))
       assert.truthy(free_within("idempotent:fails", 5))
       assert.same({}, front:errors())
     end)
@@ -2104,10 +2104,10 @@ describe("under ngx_lua", function()
 
   it("leaves no coroutine in a task for each telling of events", function()
     start { server = handler("/", [[
-      local told = 0
+      local done = 0
       for i = 1, 30 do
-        require("holdfast.loop.ngx").spawn(function() told = told + 1 end)
-        while told < i do ngx.sleep(0.001) end
+        require("holdfast.loop.ngx").spawn(function() done = done + 1 end)
+        while done < i do ngx.sleep(0.001) end
       end
       collectgarbage()
       local count = 0

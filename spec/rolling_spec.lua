@@ -187,7 +187,7 @@ describe("a client of the kept protocol and today's", function()
     assert.is_nil(others:finish(20))
   end)
 
-  -- A waiter of the kept protocol for what the small client does not know, and what it hears.
+  -- A waiter of the kept protocol for what the small client does not know, and what it receives.
   local function call(name, ...)
     local words = { "EVAL", program(kept_programs(), name), 4, KEY, "redisson_lock_token:{"
       .. KEY .. "}", QUEUE,
@@ -199,7 +199,7 @@ describe("a client of the kept protocol and today's", function()
     local silent = crowd.silent_client(server, 7)
     return {
       owner = silent.uuid .. ":1", member = ("1%s%s:1:0"):format(kind, silent.uuid),
-      hears = function() return assert(silent.connection:receive(2))[3] end,
+      receive = function() return assert(silent.connection:receive(2))[3] end,
       close = function() silent.connection:close() end,
     }
   end
@@ -209,7 +209,7 @@ describe("a client of the kept protocol and today's", function()
     assert(mutex:acquire(0))
     assert.equal(0, call("mutex_acquire", kept_one.owner, 500, 0, 0, 20000, 0, kept_one.member)[1])
     assert(mutex:release())
-    assert.matches("^1 grant m 1 %d+ 0 %d+ " .. KEY .. "$", kept_one.hears())
+    assert.matches("^1 grant m 1 %d+ 0 %d+ " .. KEY .. "$", kept_one.receive())
     assert.equal(1, server:cli("EVAL", program(kept_programs(), "mutex_extend"), 2, KEY, QUEUE,
       kept_one.owner, 20000, "",
       kept_one.member))
@@ -251,7 +251,7 @@ describe("a client of the kept protocol and today's", function()
     assert(both:acquire(0))
     assert.equal(0, call("acquire", kept_one.owner, 500, 0, 0, 20000, 0, kept_one.member)[1])
     assert(both:release())
-    assert.matches("^1 grant l 1 %d+ 0 %d+ " .. KEY .. "$", kept_one.hears())
+    assert.matches("^1 grant l 1 %d+ 0 %d+ " .. KEY .. "$", kept_one.receive())
     assert.equal("busy", select(3, both:acquire(0)))
     assert.equal(1, call("release", kept_one.owner, 500, 0, 0, ""))
     assert(both:acquire(0))

@@ -389,17 +389,17 @@ describe("a semaphore", function()
   end)
 
   it("ends a permit with an explicit lease, and reports the loss", function()
-    local told
+    local reported
     local pool = new():semaphore(KEY, {
       permits = 1, lease = 1, on_lost = function(permit, reason)
-        told = { permit:count(), reason }
+        reported = { permit:count(), reason }
       end,
     })
     local permit, other = assert(pool:acquire()), new():semaphore(KEY)
     local next_permit = assert(other:acquire(1, 20))
     assert.is_false(permit:is_held())
     assert.equal("expired", permit:lost())
-    assert.same({ 1, "expired" }, told)
+    assert.same({ 1, "expired" }, reported)
     fails("lost", permit:release())
     assert.is_true(next_permit:is_held() and next_permit:release())
     assert.equal("1", server:cli("GET", KEY))

@@ -43,7 +43,7 @@ local function is_replica(server)
   return role and role[1] == "slave"
 end
 
--- From now on the replica hears nothing of its master.
+-- From now on the replica gets nothing from its master.
 local function cut_off(replica, master)
   replica:cli("CONFIG", "SET", "masterauth", "wrong")
   master:cli("CLIENT", "KILL", "TYPE", "replica")

@@ -110,7 +110,7 @@ end)
 describe("the Makefile", function()
   local tree
 
-  -- A Makefile with nothing to build, a set-up of its own, and a demo that tells its Lua.
+  -- A Makefile with nothing to build, a set-up of its own, and a demo that prints its Lua.
   local function make_tree(setup)
     tree = directory .. "/tree"
     assert(process.succeeds(("mkdir -p %s/tools %s/examples && cp Makefile %s/ && ln -s $PWD/lua %s/")

@@ -101,7 +101,7 @@ describe("for operators under ngx_lua", function()
         return acquired() == count
       end, PATIENCE), ("%s of %d"):format(acquired(), count))
       local before = front:workers()
-      work(20) -- not added yet when the workers are told to end
+      work(20) -- not added yet when the workers are asked to end
       front:reload()
       assert.truthy(process.wait_until(function()
         for _, pid in ipairs(front:workers()) do
@@ -198,10 +198,10 @@ describe("for operators under ngx_lua", function()
   it("a loss is reported by on_lost and on_event without a further call", function()
     front = nginx.start {
       http = ([[
-        lua_shared_dict told 1m;
+        lua_shared_dict noted 1m;
         init_by_lua_block {
           local function note(event)
-            if event.event == "lost" then ngx.shared.told:set("event", event.key .. " " .. event.code) end
+            if event.event == "lost" then ngx.shared.noted:set("event", event.key .. " " .. event.code) end
           end
           CLIENT = require("holdfast").new { url = "%s", on_event = note }
         }
@@ -209,15 +209,15 @@ describe("for operators under ngx_lua", function()
       server = [[
         location = /hold { content_by_lua_block {
           LOCK = CLIENT:lock("k", { lease = 3, watchdog = true, owner = "o", on_lost = function(_, reason)
-            ngx.shared.told:set("lost", reason)
+            ngx.shared.noted:set("lost", reason)
           end })
           assert(LOCK:acquire())
           ngx.say("held")
           ngx.flush(true)
           ngx.sleep(10)
         } }
-        location = /told { content_by_lua_block {
-          ngx.print(ngx.shared.told:get("event"), "; ", ngx.shared.told:get("lost"))
+        location = /noted { content_by_lua_block {
+          ngx.print(ngx.shared.noted:get("event"), "; ", ngx.shared.noted:get("lost"))
         } }
       ]],
     }
@@ -227,26 +227,26 @@ describe("for operators under ngx_lua", function()
     end, PATIENCE))
     server:cli("DEL", "k")
     assert.truthy(process.wait_until(function()
-      return front:get("/told").body == "k deleted; deleted"
+      return front:get("/noted").body == "k deleted; deleted"
     end, PATIENCE),
-      front:get("/told").body)
+      front:get("/noted").body)
     request:abort()
   end)
 
   it("a listener may wait for a lock, and events are delivered after a request that ended in one", function()
     front = nginx.start {
       http = ([[
-        lua_shared_dict told 1m;
+        lua_shared_dict noted 1m;
         init_by_lua_block {
           CLIENT = require("holdfast").new { url = "%s", on_event = function(event)
-            local told, what = ngx.shared.told, event.event .. " " .. (event.key or "")
+            local noted, what = ngx.shared.noted, event.event .. " " .. (event.key or "")
             if what == "lost k" then
-              told:set("took", CLIENT:with_lock("log", { wait = 60 }, function() return "yes" end))
+              noted:set("took", CLIENT:with_lock("log", { wait = 60 }, function() return "yes" end))
             elseif what == "acquired stuck" then
-              told:set("phase", ngx.get_phase())
+              noted:set("phase", ngx.get_phase())
               CLIENT:lock("log"):acquire(60)
             end
-            told:set(what, "told")
+            noted:set(what, "noted")
           end }
         }
       ]]):format(server:url()),
@@ -262,21 +262,21 @@ describe("for operators under ngx_lua", function()
         } }
         location = /stuck { content_by_lua_block {
           ngx.thread.spawn(function() CLIENT:lock("stuck"):acquire() end)
-          repeat ngx.sleep(0.01) until ngx.shared.told:get("phase")
+          repeat ngx.sleep(0.01) until ngx.shared.noted:get("phase")
           ngx.exit(200)
         } }
         location = /work { content_by_lua_block {
           CLIENT:with_lock("work", function() end)
-          ngx.print(ngx.shared.told:get("released work"))
+          ngx.print(ngx.shared.noted:get("released work"))
         } }
-        location = /told { content_by_lua_block {
-          ngx.print(ngx.shared.told:get(ngx.var.arg_what))
+        location = /noted { content_by_lua_block {
+          ngx.print(ngx.shared.noted:get(ngx.var.arg_what))
         } }
       ]],
     }
     local other = holdfast.new(server:url())
     local log = assert(other:lock("log"):acquire())
-    local function told(what) return front:get("/told?what=" .. what).body end
+    local function noted(what) return front:get("/noted?what=" .. what).body end
     local function is_waited_for() return server:cli("ZCARD", "holdfast_queue:{log}") == 1 end
     local request = front:begin("/hold")
     assert.truthy(process.wait_until(function()
@@ -287,14 +287,14 @@ describe("for operators under ngx_lua", function()
     process.sleep(4)
     assert.equal(1, server:cli("EXISTS", "kept"))
     assert.is_true(log:release())
-    assert.truthy(process.wait_until(function() return told("took") == "yes" end, PATIENCE))
+    assert.truthy(process.wait_until(function() return noted("took") == "yes" end, PATIENCE))
     request:abort()
     assert(log:acquire(PATIENCE))
     front:get("/stuck")
-    assert.equal("content", told("phase"))
+    assert.equal("content", noted("phase"))
     assert.truthy(process.wait_until(function()
       process.sleep(0.2) -- not so often that a request comes before each look of the client's task
-      return front:get("/work").body == "told"
+      return front:get("/work").body == "noted"
     end, PATIENCE))
     assert.truthy(process.wait_until(function() return not is_waited_for() end, PATIENCE))
     log:release()
@@ -323,7 +323,7 @@ describe("for operators under ngx_lua", function()
       return assert(process.wait_until(function()
         local lock = entry(key)
         return lock and wanted(lock) and lock
-      end, PATIENCE), key .. " is not told: " .. front:get("/status?json").body)
+      end, PATIENCE), key .. " is not shown: " .. front:get("/status?json").body)
     end
 
     it("shows locks of a job, of Java and of Lua, holders and waiters", function()
@@ -737,9 +737,9 @@ describe("for operators under ngx_lua", function()
       for _, reply in ipairs { ":1\r\n", "*2\r\n$1\r\n0\r\n:5\r\n" } do
         local strange = fake.server { reply = reply, login = true }
         start { where = ('url = "%s"'):format(strange.url) }
-        local told = state(nil, 503)
-        assert.matches("%w", told.trouble)
-        assert.equal("away", told.state)
+        local shown = state(nil, 503)
+        assert.matches("%w", shown.trouble)
+        assert.equal("away", shown.state)
         front:stop("TERM")
         front = nil
         strange:stop()
@@ -755,11 +755,11 @@ describe("for operators under ngx_lua", function()
       assert.truthy(process.wait_until(function()
         return front:get("/status?json").status == 503
       end, PATIENCE))
-      local told = state(nil, 503)
-      assert.equal("away", told.state)
-      assert.matches("connection refused", told.trouble)
-      assert.is_true(told.age > 0 and told.age < 60)
-      assert.equal("seen", told.locks[1].key)
+      local shown = state(nil, 503)
+      assert.equal("away", shown.state)
+      assert.matches("connection refused", shown.trouble)
+      assert.is_true(shown.age > 0 and shown.age < 60)
+      assert.equal("seen", shown.locks[1].key)
     end)
 
     it("orders by the longest wait, then by the longest hold", function()

@@ -1,5 +1,5 @@
 -- Many processes take and leave locks as fast as they can, now and then for longer than a renewal;
--- all the while the server tells what it executes.
+-- all the while a MONITOR shows what the server executes.
 -- HOLDFAST_STRESS=10000 is the number of rounds of each process. Run with --run=check.
 
 local process = require "spec.support.process"

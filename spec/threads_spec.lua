@@ -44,8 +44,8 @@ describe("Lua states in threads of one process", function()
       local process = require "spec.support.process"
       local sys = require "spec.support.sys"
       local client = require("holdfast").new { url = url, lease = 3 }
-      local told = 0
-      local mine = client:lock("k" .. number, { on_lost = function() told = told + 1 end })
+      local losses = 0
+      local mine = client:lock("k" .. number, { on_lost = function() losses = losses + 1 end })
       local other = client:lock("k" .. number % 4 + 1)
       for _ = 1, 3 do
         assert(mine:acquire(20))
@@ -59,7 +59,7 @@ describe("Lua states in threads of one process", function()
       collectgarbage() collectgarbage()
       local renewals = client:stats().renewals
       client:close()
-      assert(told == 0)
+      assert(losses == 0)
       return renewals > 0 and "good" or "no renewals"
     ]])
     assert.same({ "good", "good", "good", "good" }, results)

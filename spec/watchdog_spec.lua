@@ -309,37 +309,37 @@ describe("the watchdog", function()
 end)
 
 describe("a loss", function()
-  local told
+  local losses
 
-  before_each(function() told = {} end)
+  before_each(function() losses = {} end)
 
   local function on_lost(lock, reason)
-    told[#told + 1] = { lock = lock, reason = reason, thread = coroutine.running() }
+    losses[#losses + 1] = { lock = lock, reason = reason, thread = coroutine.running() }
   end
 
   -- Calls holdfast until it has reported that many losses.
-  local function tells(client, count)
+  local function await_losses(client, count)
     assert.truthy(process.wait_until(function()
       client:stats()
-      return #told == count
+      return #losses == count
     end, PATIENCE))
   end
 
   -- Waits without calling holdfast, then calls it.
   local function after(client, seconds)
     process.sleep(seconds)
-    assert.same({}, told)
-    tells(client, 1)
+    assert.same({}, losses)
+    await_losses(client, 1)
   end
 
-  local function assert_told(reason, lock)
-    assert.equal(1, #told)
-    assert.equal(reason, told[1].reason)
-    assert.equal(lock, told[1].lock)
-    assert.equal(coroutine.running(), told[1].thread)
+  local function assert_loss(reason, lock)
+    assert.equal(1, #losses)
+    assert.equal(reason, losses[1].reason)
+    assert.equal(lock, losses[1].lock)
+    assert.equal(coroutine.running(), losses[1].thread)
     assert.equal(reason, lock:lost())
     assert.is_false(lock:is_held())
-    assert.equal(1, #told)
+    assert.equal(1, #losses)
   end
 
   it("by the end of the lease is expired", function()
@@ -347,7 +347,7 @@ describe("a loss", function()
     local lock = client:lock("k", { lease = 1, on_lost = on_lost })
     assert(lock:acquire())
     after(client, 1)
-    assert_told("expired", lock)
+    assert_loss("expired", lock)
   end)
 
   it("by another owner is taken", function()
@@ -356,7 +356,7 @@ describe("a loss", function()
     assert(lock:acquire())
     take_over(lock)
     after(client, LEASE / 2)
-    assert_told("taken", lock)
+    assert_loss("taken", lock)
     world.cli("DEL", "k")
   end)
 
@@ -366,7 +366,7 @@ describe("a loss", function()
     assert(lock:acquire())
     world.cli("DEL", "k")
     after(client, LEASE / 2)
-    assert_told("deleted", lock)
+    assert_loss("deleted", lock)
   end)
 
   it("by FLUSHALL is deleted", function()
@@ -375,7 +375,7 @@ describe("a loss", function()
     assert(lock:acquire())
     world.cli("FLUSHALL")
     after(client, LEASE / 2)
-    assert_told("deleted", lock)
+    assert_loss("deleted", lock)
   end)
 
   it("by a server that cannot be reached is unreachable", function()
@@ -384,12 +384,12 @@ describe("a loss", function()
     assert(lock:acquire())
     world.server:kill()
     after(client, 1.1 * LEASE)
-    assert_told("unreachable", lock)
+    assert_loss("unreachable", lock)
   end)
 
   it("is reported before the lease can end when the server hangs", function()
     for _, how in ipairs { "STOP", "PAUSE" } do
-      told = {}
+      losses = {}
       local client = world.client { lease = LEASE }
       local lock = client:lock("k", { on_lost = on_lost })
       assert(lock:acquire())
@@ -403,12 +403,12 @@ describe("a loss", function()
       assert.is_truthy(process.wait_until(function()
         local now = process.now()
         if lock:is_held() then last_held = now return false end
-        return #told == 1
+        return #losses == 1
       end, PATIENCE))
       assert.is_true(last_held <= acquired + LEASE,
         ("believed for %.3f s"):format(last_held - acquired))
       assert.is_true(last_held >= acquired + LEASE / 4)
-      assert_told("unreachable", lock)
+      assert_loss("unreachable", lock)
       world.server:kill("CONT")
       assert.equal("lost", select(3, lock:release()))
       assert.is_truthy(world.is_free("k"))
@@ -423,9 +423,9 @@ describe("a loss", function()
     local fine = client:lock("other", { on_lost = on_lost })
     assert(one:acquire()) assert(two:acquire()) assert(fine:acquire())
     world.cli("DEL", "k")
-    tells(client, 2)
-    assert.is_true(told[1].lock ~= told[2].lock)
-    for _, each in ipairs(told) do assert.is_true(each.lock ~= idle and each.lock ~= fine) end
+    await_losses(client, 2)
+    assert.is_true(losses[1].lock ~= losses[2].lock)
+    for _, each in ipairs(losses) do assert.is_true(each.lock ~= idle and each.lock ~= fine) end
     assert.is_true(fine:check())
     assert(fine:release())
   end)
@@ -436,8 +436,8 @@ describe("a loss", function()
     assert(coroutine.resume(coroutine.create(function() assert(lock:acquire()) end)))
     world.cli("DEL", "k")
     after(client, LEASE / 2)
-    assert.equal(1, #told)
-    assert.equal("deleted", told[1].reason)
+    assert.equal(1, #losses)
+    assert.equal("deleted", losses[1].reason)
   end)
 
   it("is reported again for the next hold, and forgotten by a new acquire", function()
@@ -448,7 +448,7 @@ describe("a loss", function()
       assert.is_nil(lock:lost())
       world.cli("DEL", "k")
       assert.equal("deleted", process.wait_until(function() return lock:lost() end, PATIENCE))
-      assert.equal(i, #told)
+      assert.equal(i, #losses)
     end
   end)
 
@@ -460,7 +460,7 @@ describe("a loss", function()
     assert.is_nil((lock:try_acquire()))
     process.sleep(1.2 * LEASE)
     client:stats()
-    assert.same({}, told)
+    assert.same({}, losses)
     assert.is_nil(lock:lost())
     world.cli("DEL", "k")
   end)

@@ -824,7 +824,7 @@ describe("abort_on_loss", function()
     return seen
   end
 
-  local function told(fine, result, _, code)
+  local function outcome(fine, result, _, code)
     if not fine then return "raised " .. tostring(result) end
     return tostring(result) .. " " .. tostring(code)
   end
@@ -832,7 +832,7 @@ describe("abort_on_loss", function()
   it("never comes too late: wherever the function ends", function()
     local client = world.client()
     local seen = sweep(function(i)
-      return told(pcall(client.with_lock, client, "k", { abort_on_loss = true }, function(lock)
+      return outcome(pcall(client.with_lock, client, "k", { abort_on_loss = true }, function(lock)
         lose(lock)
         spin(i)
       end))
@@ -843,7 +843,7 @@ describe("abort_on_loss", function()
   it("never replaces the function's own error by another one than its own", function()
     local client = world.client()
     local seen = sweep(function(i)
-      return told(pcall(client.with_lock, client, "k", { abort_on_loss = true }, function(lock)
+      return outcome(pcall(client.with_lock, client, "k", { abort_on_loss = true }, function(lock)
         spin(i % 2 * PERIOD / 2) -- the hook may be called right after the loss, but not each time
         lose(lock)
         spin(i)
@@ -858,11 +858,12 @@ describe("abort_on_loss", function()
     local client = world.client()
     collectgarbage("stop") -- the collector would release what was forgotten
     local seen = sweep(function(i)
-      local what = told(pcall(client.with_lock, client, "outer", { abort_on_loss = true }, function(lock)
+      local function body(lock)
         lose(lock)
         client:with_lock("inner", function() spin(i) end)
         return "whole"
-      end))
+      end
+      local what = outcome(pcall(client.with_lock, client, "outer", { abort_on_loss = true }, body))
       return what .. ", inner " .. world.cli("EXISTS", "inner")
     end)
     collectgarbage("restart")

@@ -147,7 +147,7 @@ end
 
 -- What would stop this program, or end others.
 local LEFT_OUT = { ["process.stop"] = true, ["process.open_terminal"] = true }
--- What waits for as long as it is told.
+-- Calls that wait for as long as an argument says.
 local WAITS = {
   ["process.wait"] = true, ["lock.acquire"] = true, ["lock.pause"] = true, ["lock.await"] = true, ["lock.take"] = true,
   ["client.close"] = true, ["lock.begin"] = true,

@@ -41,7 +41,7 @@ local function info(node)
   return function(name) return text:match(name .. ":(%S+)") end
 end
 
--- Every node that runs says that all slots are served.
+-- Every node that runs reports that all slots are served.
 function Cluster:is_ok()
   return self:_all(function(node)
     return info(node)("cluster_state") == "ok" and info(node)("cluster_slots_ok") == tostring(SLOTS)
@@ -168,7 +168,7 @@ function Cluster:node_of(key)
   return self:owner(self:slot(key))
 end
 
--- The running nodes that say they are masters.
+-- The running nodes that report themselves as masters.
 function Cluster:masters()
   local list = {}
   for _, node in ipairs(self:running()) do
@@ -203,7 +203,7 @@ function Cluster:resume(node)
   node.hung = nil
 end
 
--- Two nodes that hear of a slot's last but one move after the last one may name each other for
+-- Two nodes that learn of a slot's last but one move after the last one may name each other for
 -- ever.
 function Cluster:_insist(slot, to)
   if not to:is_running() or to:cli("ROLE")[1] ~= "master" then return end
@@ -211,8 +211,8 @@ function Cluster:_insist(slot, to)
   for _, node in ipairs(self:masters()) do node:cli("CLUSTER", "SETSLOT", slot, "NODE", to.id) end
 end
 
--- Waits for cond(); while that does not come, says each second that the slot is with choose(), a
--- node or nil, and other slots where they were moved to.
+-- Waits for cond(); until then announces each second that the slot is with choose(), a node or nil,
+-- and other slots where they were moved to.
 function Cluster:_wait_insisting(what, slot, choose, cond)
   local insist_at = process.now() + 1
   return wait(what, function()
@@ -276,7 +276,7 @@ function Move:carry(count)
   return #keys
 end
 
--- Carries what is left and gives the slot to the new owner. The others are told too, the new owner
+-- Carries what is left and gives the slot to the new owner. The others learn it too, the new owner
 -- first.
 function Move:finish()
   wait("the slot does not become empty", function()

@@ -51,7 +51,7 @@ function Crowd:line_up(names, options)
   end
 end
 
--- Lets those begin that were started with start=1, when each of them has said that it is ready.
+-- Lets those begin that were started with start=1, when each of them has reported that it is ready.
 function Crowd:begin(seconds)
   for _, worker in ipairs(self.workers) do
     local ready = process.wait_until(function()

@@ -1,7 +1,7 @@
 -- Servers that misbehave, each a process of its own.
 --
 -- fake.server{ reply = bytes [, close = true] [, login = true] [, info = text] }
---   answers every command with those bytes (with `login`: what a client says first is answered
+--   answers every command with those bytes (with `login`: what a client sends first is answered
 --     well; with `info`: INFO
 --   with that text), and then closes
 -- fake.proxy{ path = socket of a real server }
@@ -37,9 +37,9 @@ end
 local function answer(connection, bytes)
   for name in bytes:gmatch("%*%d+\r\n%$%d+\r\n(%a+)\r\n") do
     local good = login and LOGIN[name:upper()]
-    local told = info and name:upper() == "INFO" and ("$%d\r\n%s\r\n"):format(#info, info)
-    sys.write(connection.fd, good and "+OK\r\n" or told or text, 1)
-    if close and not (good or told) then return shut(connection) end
+    local info_reply = info and name:upper() == "INFO" and ("$%d\r\n%s\r\n"):format(#info, info)
+    sys.write(connection.fd, good and "+OK\r\n" or info_reply or text, 1)
+    if close and not (good or info_reply) then return shut(connection) end
   end
 end
 

@@ -38,7 +38,7 @@ end
 
 -- A hung server answers nobody; Sentinels and nodes of a cluster have connections of their own
 -- among themselves.
-local function can_tell(server)
+local function can_answer(server)
   if server.process:status() or server.options.sentinel or server.options.cluster then
     return false
   end
@@ -69,7 +69,7 @@ local function queues(keys)
   return list
 end
 
--- What is wrong on the server; nil: nothing, or it does not say.
+-- What is wrong on the server; nil: nothing, or it does not answer.
 local function wrong_on(server)
   local ok, seen = pcall(server.leaks, server)
   if not ok then return nil end
@@ -95,7 +95,7 @@ local function settle(look)
 end
 
 local function look_at(server)
-  if excused or not can_tell(server) then return end
+  if excused or not can_answer(server) then return end
   settle(function() return wrong_on(server) end)
 end
 

@@ -6,7 +6,7 @@ local leftovers = {}
 
 local UUID = "%x+%-%x+%-%x+%-%x+%-%x+"
 
--- What a killed process has told of itself and of its waits: nobody was there to take it back.
+-- What a killed process has published of itself and its waits: nobody was there to delete it.
 local function is_of_killed(server, key)
   local uuid = key:match("^holdfast_client:(" .. UUID .. ")$")
     or key:match("^holdfast_wait:(" .. UUID .. "):")
@@ -30,7 +30,7 @@ local function is_fence(server, key)
 end
 
 -- Fencing counters are meant to stay, and what clients of a quorum know of a server. With
--- `failed_over` the server is the heir of one to which clients told who they are: those that did
+-- `failed_over` the server is the heir of one where clients published themselves: those that did
 -- not need it again take nothing back.
 function leftovers.may_stay(server, key, failed_over)
   return key:find("^redisson_lock_token:") ~= nil or key == "holdfast_known"

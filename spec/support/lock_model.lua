@@ -23,7 +23,7 @@ end
 function Model.handle(_, client, key, options)
   local home = client .. "/" .. key
   return {
-    client = client, key = key, options = options, entries = {}, told = 0,
+    client = client, key = key, options = options, entries = {}, reported = 0,
     home = home, place = home .. "/" .. (options.owner or ""),
   }
 end
@@ -48,9 +48,9 @@ end
 -- ---- losses ----
 
 local function notice(handle, entry)
-  if not entry.hold.lost or entry.told or entry.is_muted then return end
-  entry.told = true
-  handle.told = handle.told + 1
+  if not entry.hold.lost or entry.reported or entry.is_muted then return end
+  entry.reported = true
+  handle.reported = handle.reported + 1
 end
 
 local function drop(handle, entry)
@@ -205,7 +205,7 @@ local function leave(self, handle, hold)
   if entry.count == 0 and not is_replaced then drop(handle, entry) end
 end
 
--- Nobody waits for the reply that says that the hold is gone. A handle whose part of a re-entry
+-- No call waits for the reply that the hold is gone. A handle whose part of a re-entry
 -- ends so learns nothing.
 local function release_unseen(self, handle, hold)
   local entry, is_last = entry_of(handle, hold), hold.count == hold.others + 1
@@ -235,10 +235,10 @@ end
 function Model:release(handle)
   local replaced = replaced_loss(self, handle)
   if replaced then
-    local was_told = replaced.count == 0
+    local was_reported = replaced.count == 0
     handle.last_loss = replaced.hold.lost
     leave(self, handle, replaced.hold)
-    return was_told and "not_held" or "lost"
+    return was_reported and "not_held" or "lost"
   end
   local hold = hold_of(self, handle)
   if not hold then return "not_held" end
@@ -344,8 +344,8 @@ function Model.may_say(_, handle, reason)
   return handle.last_loss == reason
 end
 
--- Tells what is still to be told of losses.
-function Model.tell(_, handle)
+-- Reports the pending losses.
+function Model.report(_, handle)
   for _, entry in ipairs(handle.entries) do notice(handle, entry) end
 end
 

@@ -311,7 +311,7 @@ function Server:monitor()
 end
 
 -- All that the server has executed so far: a list of { time, source, script, args, line }, where
--- `script` tells a call made inside a script.
+-- `script` marks a call made inside a script.
 function Monitor:commands()
   self.marks = self.marks + 1
   local mark = ("monitor mark %s %d"):format(tostring(self), self.marks)

@@ -1,6 +1,6 @@
 -- What happens to one lock, step by step, by programs of one version or of two, and what of it
 -- another version sees: keys, members of the queue, messages, verdicts. Steps call the programs as
--- docs/protocol.md tells.
+-- docs/protocol.md shows.
 
 local resp = require "spec.support.resp"
 
@@ -229,8 +229,8 @@ local function state_of(cli, out)
   end
 end
 
--- All that was heard before a PING was answered.
-local function heard_of(listener, who, out)
+-- All that was received before the reply to a PING.
+local function received_by(listener, who, out)
   listener:send("PING", "end")
   repeat
     local push = listener:receive(2)
@@ -270,7 +270,7 @@ function scenarios.run(server, scenario, text_of)
     end
     out[#out + 1] = ("  %s: %s"):format(each[1] or each.command[1], reply == nil and message
       or verdict(reply))
-    for _, who in ipairs { "a", "b", "c" } do heard_of(listeners[who], who, out) end
+    for _, who in ipairs { "a", "b", "c" } do received_by(listeners[who], who, out) end
     state_of(cli, out)
   end
   for _, listener in pairs(listeners) do listener:close() end

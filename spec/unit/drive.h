@@ -299,8 +299,7 @@ static UNUSED const char *outcome(const hf_op *op) {
 
 #define CHECK_OUTCOME(op, want) CHECK_STR(outcome(op), want)
 
-/* An acquire in the queue: it asked at `now`, was heard 2 ms later and is known to wait since then.
- */
+/* An acquire in the queue: it asked at `now`, subscribed 2 ms later and is known to wait since. */
 static UNUSED hf_op *wait_in_queue(struct rig *rig, hf_time wait, hf_time now) {
     hf_op *op = begin_acquire(rig, wait, now);
     feed_calls(rig, busy(20000, 0, 0), now + HF_MS);

@@ -115,7 +115,7 @@ static void pass_on(order_lock *lock, hf_time grant_lease) {
 
 /* One that keeps its locks learns that others want them; the number of such an owner begins with 0.
  */
-static void tell_wish(const order_lock *lock) {
+static void publish_wish(const order_lock *lock) {
     const char *number = lock->owner + HF_UUID_SIZE + 1;
     char channel[80], wish[40];
     if (strlen(lock->owner) <= HF_UUID_SIZE + 1 || number[0] != '0') return;
@@ -152,7 +152,7 @@ static void acquire(size_t socket, words_of words) {
         ORDER_CHECK(lock->waiting < ORDER_WAITERS, "more than %d wait", ORDER_WAITERS);
         lock->waiters[lock->waiting++] = waiter;
     }
-    tell_wish(lock);
+    publish_wish(lock);
     send_to(socket, busy((int)((lock->until - order_now()) / HF_MS), (int)ahead, 0));
 }
 

@@ -479,7 +479,7 @@ TEST(an_old_grant_is_confirmed_before_it_is_accepted) {
     rig_end(&rig, AT(2000));
 }
 
-/* One with another place may be an old one: only a recheck can tell. The others are not for this
+/* One with another place may be an old one: only a recheck can show. The others are not for this
  * wait. */
 TEST(a_grant_for_another_wait_is_not_accepted) {
     static const struct {
@@ -598,7 +598,7 @@ TEST(a_grant_that_overtakes_the_reply_naming_its_place_is_accepted) {
     rig_end(&rig, AT(6));
 }
 
-/* The reply was made before the grant or after it; only asking again can tell. */
+/* The reply was made before the grant or after it; only a recheck can show. */
 TEST(an_early_grant_for_another_place_makes_the_waiter_ask_once) {
     hf_op *op = feed_early_grant("1 grant l 1 4 88 2000 k", AT(3));
     feed_calls(&rig, busy(20000, 0, 0), AT(4));
@@ -2368,7 +2368,7 @@ TEST(every_outcome_ends_the_wait_completely) {
 }
 
 TEST(an_acquire_without_memory_for_its_place_does_not_wait) {
-    int told = 0;
+    int failures = 0;
     for (unsigned long nth = 1; nth < 20; nth++) {
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
@@ -2377,10 +2377,10 @@ TEST(an_acquire_without_memory_for_its_place_does_not_wait) {
         feed_subscribed(&rig, AT(2));
         memerr_fail(0);
         CHECK(!op->acquire.queued || op->acquire.waiter || op->done);
-        told += op->done && op->failure.code == HF_NO_MEMORY;
+        failures += op->done && op->failure.code == HF_NO_MEMORY;
         rig_end(&rig, AT(3));
     }
-    CHECK(told > 0);
+    CHECK(failures > 0);
 }
 
 TEST(a_waiter_rechecks_an_expiring_holder_at_once) {

@@ -275,10 +275,10 @@ TEST(the_release_of_a_lost_hold_reports_the_loss_and_forgets_it) {
     rig_end(&rig, AT(3));
 }
 
-static hf_op *begin_about_lost(hf_op_kind kind, hf_hold *lost, bool told) {
+static hf_op *begin_about_lost(hf_op_kind kind, hf_hold *lost, bool notified) {
     hf_op_spec spec = spec_of(&rig, kind);
     spec.lost = lost;
-    spec.loss_notified = told;
+    spec.loss_notified = notified;
     return hf_client_begin(&rig.client, &spec, AT(40000));
 }
 

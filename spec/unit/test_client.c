@@ -964,7 +964,7 @@ TEST(an_operation_that_fails_for_memory_reports_no_memory) {
     static const hf_op_kind kinds[] = {HF_OP_ACQUIRE, HF_OP_TTL, HF_OP_INFO, HF_OP_FORCE};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         bool failed = true;
-        int told = 0;
+        int failures = 0;
         for (unsigned long nth = 2; failed && nth < 50; nth++) { /* the first is the operation */
             rig_begin(&rig);
             open_session(link_of(&rig, CALLS), AT(0));
@@ -974,10 +974,10 @@ TEST(an_operation_that_fails_for_memory_reports_no_memory) {
             failed = memerr_failed();
             memerr_fail(0);
             CHECK_OUTCOME(op, failed ? "no_memory" : "under way");
-            told += failed;
+            failures += failed;
             rig_end(&rig, AT(1));
         }
-        CHECK(!failed && told > 0);
+        CHECK(!failed && failures > 0);
     }
 }
 

@@ -6,7 +6,7 @@
  * runs. */
 
 static struct rig rig;
-static hf_life told;
+static hf_life known_life;
 static char asked[64]; /* the uuid of the last call of life() */
 
 #define CALLS HF_LINK_CALLS
@@ -19,13 +19,13 @@ static char asked[64]; /* the uuid of the last call of life() */
 
 static hf_life life(const char *uuid) {
     snprintf(asked, sizeof asked, "%s", uuid);
-    return told;
+    return known_life;
 }
 
 static hf_op *wait_with(hf_life (*oracle)(const char *uuid)) {
     hf_client_config config = rig_config();
     config.life = oracle;
-    told = HF_LIFE_UNKNOWN;
+    known_life = HF_LIFE_UNKNOWN;
     asked[0] = '\0';
     rig_begin_with(&rig, &config);
     hf_observe_all(&rig.client);
@@ -78,12 +78,12 @@ TEST(the_hold_of_a_dead_process_is_released_and_reported) {
     CHECK_STR(output_at(AT(49)), "");
     CHECK_EQ_U64(hf_op_deadline(op), AT(50));
     CHECK_STR(output_at(AT(50)), INFO);
-    told = HF_LIFE_GOES_ON;
+    known_life = HF_LIFE_GOES_ON;
     feed_owner(OTHER ":7", 0, AT(51));
     CHECK_STR(asked, OTHER);
     CHECK_EQ_U64(hf_op_deadline(op), AT(101));
     CHECK_STR(output_at(AT(101)), "");
-    told = HF_LIFE_ENDED;
+    known_life = HF_LIFE_ENDED;
     CHECK_STR(output_at(AT(151)), RELEASE(OTHER ":7"));
     CHECK_EQ_INT(events_about(OTHER ":7"), 0);
     feed_calls(&rig, ":1\r\n", AT(152));
@@ -95,7 +95,7 @@ TEST(the_hold_of_a_dead_process_is_released_and_reported) {
 
 TEST(a_process_that_died_before_the_wait_is_found_at_the_first_check) {
     wait_with(life);
-    told = HF_LIFE_ENDED;
+    known_life = HF_LIFE_ENDED;
     CHECK_STR(output_at(AT(50)), INFO);
     feed_owner(OTHER ":07", 0, AT(51)); /* a kept lock */
     CHECK_SENT(&rig, CALLS, RELEASE(OTHER ":07"));
@@ -105,7 +105,7 @@ TEST(a_process_that_died_before_the_wait_is_found_at_the_first_check) {
 /* What the job started may have entered the lock, and keeps it. */
 TEST(the_hold_of_a_command_whose_job_has_ended_is_released_if_there_is_no_other) {
     wait_with(life);
-    told = HF_LIFE_JOB_ENDED;
+    known_life = HF_LIFE_JOB_ENDED;
     CHECK_STR(output_at(AT(50)), INFO);
     feed_owner(OTHER ":1", 0, AT(51));
     CHECK_SENT(&rig, CALLS, RELEASE_ONCE(OTHER ":1"));
@@ -122,7 +122,7 @@ TEST(the_hold_of_a_command_whose_job_has_ended_is_released_if_there_is_no_other)
 /* The waiter may get the grant before the reply to its release. */
 TEST(the_release_is_reported_even_after_the_end_of_the_wait) {
     hf_op *op = wait_with(life);
-    told = HF_LIFE_ENDED;
+    known_life = HF_LIFE_ENDED;
     output_at(AT(50));
     feed_owner(OTHER ":7", 0, AT(51));
     hf_op_end(op, AT(52));
@@ -137,7 +137,7 @@ TEST(a_hold_that_had_already_ended_is_not_reported) {
     static const char *const replies[] = {":-1\r\n", ":-2\r\n", ":2\r\n", "-ERR no\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         wait_with(life);
-        told = HF_LIFE_ENDED;
+        known_life = HF_LIFE_ENDED;
         output_at(AT(50));
         feed_owner(OTHER ":7", 0, AT(51));
         output_of(link_of(&rig, CALLS));
@@ -169,7 +169,7 @@ TEST(an_owner_that_is_not_of_one_process_is_never_looked_up) {
     };
     for (size_t i = 0; i < sizeof owners / sizeof *owners; i++) {
         wait_with(life);
-        told = HF_LIFE_ENDED;
+        known_life = HF_LIFE_ENDED;
         output_at(AT(50));
         feed_owner(owners[i], 0, AT(51));
         CHECK_STR(asked, "");
@@ -191,7 +191,7 @@ TEST(an_owner_unknown_to_this_host_is_asked_for_every_second) {
 
 TEST(a_new_owner_is_noticed_at_the_next_question) {
     wait_with(life);
-    told = HF_LIFE_GOES_ON;
+    known_life = HF_LIFE_GOES_ON;
     output_at(AT(50));
     feed_owner(OTHER ":7", 0, AT(51));
     for (int at = 151; at < 1051; at += 100) CHECK_STR(output_at(AT(at)), "");
@@ -204,7 +204,7 @@ TEST(a_new_owner_is_noticed_at_the_next_question) {
 /* With a hundred waiters ahead, the questions cost the server next to nothing. */
 TEST(waiters_further_back_ask_less_often) {
     hf_op *op = wait_with(life);
-    told = HF_LIFE_GOES_ON;
+    known_life = HF_LIFE_GOES_ON;
     output_at(AT(50));
     feed_owner(OTHER ":7", 3, AT(51));
     CHECK_EQ_U64(hf_crash_at(op), AT(251));
@@ -215,7 +215,7 @@ TEST(waiters_further_back_ask_less_often) {
     output_at(AT(50));
     feed_owner(OTHER ":7", 100000, AT(51));
     CHECK_EQ_U64(hf_crash_at(op), AT(61051));
-    told = HF_LIFE_GOES_ON;
+    known_life = HF_LIFE_GOES_ON;
     CHECK_STR(output_at(AT(61051)), INFO);
     feed_owner(OTHER ":7", 100000, AT(61052));
     CHECK_EQ_U64(hf_crash_at(op), AT(62052));
@@ -225,7 +225,7 @@ TEST(waiters_further_back_ask_less_often) {
 TEST(without_memory_the_waiter_checks_again_a_second_later) {
     for (unsigned long nth = 1; nth <= 3; nth++) {
         wait_with(life);
-        told = HF_LIFE_ENDED;
+        known_life = HF_LIFE_ENDED;
         memerr_fail(nth);
         output_at(AT(50));
         memerr_fail(0);
@@ -237,7 +237,7 @@ TEST(without_memory_the_waiter_checks_again_a_second_later) {
 
 TEST(a_reply_that_comes_after_the_client_is_closed_changes_nothing) {
     wait_with(life);
-    told = HF_LIFE_ENDED;
+    known_life = HF_LIFE_ENDED;
     output_at(AT(50));
     feed_owner(OTHER ":7", 0, AT(51));
     output_of(link_of(&rig, CALLS));

@@ -218,7 +218,7 @@ TEST(only_a_whole_record_of_this_boot_and_this_namespace_proves_anything) {
     CHECK_EQ_INT(life_by(text), HF_LIFE_UNKNOWN);
 }
 
-static void *tell_id(void *id) {
+static void *store_id(void *id) {
     *(volatile pid_t *)id = (pid_t)syscall(SYS_gettid);
     stay();
     return NULL;
@@ -233,7 +233,7 @@ TEST(an_id_that_another_process_or_thread_took_over_counts_as_alive) {
     CHECK_EQ_INT(life_by(text), HF_LIFE_GOES_ON);
     snprintf(text, sizeof text, "%s 1", place);
     CHECK_EQ_INT(life_by(text), HF_LIFE_GOES_ON);
-    CHECK_EQ_INT(pthread_create(&thread, NULL, tell_id, (void *)&id), 0);
+    CHECK_EQ_INT(pthread_create(&thread, NULL, store_id, (void *)&id), 0);
     while (id == 0) usleep(1000);
     snprintf(text, sizeof text, "%s %ld", place, (long)id);
     CHECK_EQ_INT(life_by(text), HF_LIFE_GOES_ON);
@@ -243,15 +243,15 @@ TEST(an_id_that_another_process_or_thread_took_over_counts_as_alive) {
 
 /* ---- jobs ---- */
 
-static int told[2]; /* a pipe: the ids of processes */
+static int pids[2]; /* a pipe: the ids of processes */
 
-static void tell(pid_t pid) {
-    if (write(told[1], &pid, sizeof pid) != sizeof pid) _exit(1);
+static void send_pid(pid_t pid) {
+    if (write(pids[1], &pid, sizeof pid) != sizeof pid) _exit(1);
 }
 
 static pid_t feed(void) {
     pid_t pid;
-    if (read(told[0], &pid, sizeof pid) != sizeof pid) abort();
+    if (read(pids[0], &pid, sizeof pid) != sizeof pid) abort();
     return pid;
 }
 
@@ -261,7 +261,7 @@ static pid_t start_job(void (*run)(int lock), pid_t *job) {
     int ready[2];
     const char *name = new_uuid();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if (pipe(told) != 0 || pipe(ready) != 0) abort();
+    if (pipe(pids) != 0 || pipe(ready) != 0) abort();
     pid_t pid = fork();
     if (pid == 0) {
         alarm(20);
@@ -291,8 +291,8 @@ static void kill_and_collect(pid_t pid) {
 }
 
 static void end_job(void) {
-    close(told[0]);
-    close(told[1]);
+    close(pids[0]);
+    close(pids[1]);
     hf_crash_forget(uuid);
 }
 
@@ -314,7 +314,7 @@ static void stay_as_job(int lock) {
 /* As a program does that closes all descriptors but its own. */
 static void stay_without_descriptor(int lock) {
     close(lock);
-    tell(getpid());
+    send_pid(getpid());
     stay();
 }
 
@@ -360,7 +360,7 @@ static pid_t start_apart(void) {
     if (pid == 0) {
         alarm(20);
         setsid();
-        tell(getpid());
+        send_pid(getpid());
     }
     return pid;
 }

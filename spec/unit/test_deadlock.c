@@ -2,8 +2,7 @@
 #include "op/deadlock.h"
 #include "op/presence.h"
 
-/* An acquire of "k" waits; what the server says about the others decides whether it is in a circle.
- */
+/* An acquire of "k" waits; replies about the others decide whether it is in a cycle. */
 
 static struct rig rig;
 
@@ -209,7 +208,7 @@ TEST(a_reply_that_is_not_a_text_ends_the_search) {
 
 TEST(a_wait_for_a_lock_of_another_kind_is_followed) {
     static const struct {
-        const char *wait, *says;
+        const char *wait, *query;
     } cases[] = {
         {"500 " ABOVE " m a key", "EVALSHA mutex_info 3 a key redisson_lock_token:{a key} "
                                   "holdfast_queue:{a key} " ABOVE},
@@ -222,7 +221,7 @@ TEST(a_wait_for_a_lock_of_another_kind_is_followed) {
         feed_holder("you", 0);
         output_of(link_of(&rig, CALLS));
         feed_wait(cases[i].wait);
-        CHECK_SENT(&rig, CALLS, cases[i].says);
+        CHECK_SENT(&rig, CALLS, cases[i].query);
         rig_end(&rig, AT(1001));
     }
 }

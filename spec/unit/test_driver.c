@@ -97,7 +97,7 @@ static void push_message(const char *kind, const char *channel, const char *text
     if (peer.events >= 0) answer(peer.events, bytes);
 }
 
-/* A waiter that has no place in the queue yet says nothing; one that has gets the lock. */
+/* A waiter that has no place in the queue yet sends nothing; one that has gets the lock. */
 static void on_acquire(int fd, const char *waiter) {
     char grant[128], number[32] = "";
     if (!peer.manner.queues || peer.granted) {

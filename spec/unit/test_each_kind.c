@@ -33,14 +33,14 @@ static hf_hold *take(const hf_kind *kind, const char *reply) {
     return hf_holds_find(&rig.client.holds, kind, hf_slice_of("k"), hf_slice_of("me"));
 }
 
-/* → whether the link says this program of the kind, and all of `more` behind it */
+/* → whether the link sends this program of the kind, and all of `more` after it */
 static bool has_sent(hf_link link, const hf_kind *kind, hf_verb verb, const char *more) {
     const char *text = output_of(link_of(&rig, link));
     const char *at = strstr(text, hf_kind_program(kind, verb)->name);
     return at && strstr(at, more);
 }
 
-/* → whether a link says what gives it back */
+/* → whether a link sends the command that gives it back */
 static bool gives_back(const hf_kind *kind) {
     bool given = false;
     for (int link = 0; link < HF_LINKS; link++) {

@@ -282,7 +282,7 @@ TEST(each_server_is_a_node) {
         CHECK_EQ_INT(hf_client_link_count(client), 2 * HF_LINKS);
         const hf_session *link = hf_client_link(client, HF_LINKS);
         CHECK_STR(hf_session_server(link)->label, "b:2");
-        /* a cluster has to tell which of them serve */
+        /* a cluster has to name those that serve */
         CHECK_EQ_INT(hf_client_node_serves(client, 1), modes[i] == HF_MODE_QUORUM);
         hf_client_delete(client);
     }
@@ -405,11 +405,11 @@ TEST(the_traits_of_operation_kinds) {
         [HF_OP_FENCED] = "",   [HF_OP_ACQUIRE_ALL] = "a", [HF_OP_RELEASE_ALL] = "r"};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         hf_op_kind kind = (hf_op_kind)i;
-        char says[8];
-        snprintf(says, sizeof says, "%s%s%s%s", hf_op_kind_acquires(kind) ? "a" : "",
+        char traits[8];
+        snprintf(traits, sizeof traits, "%s%s%s%s", hf_op_kind_acquires(kind) ? "a" : "",
                  hf_op_kind_releases(kind) ? "r" : "", hf_op_kind_needs_a_hold(kind) ? "h" : "",
                  hf_op_kind_lingers(kind) ? "l" : "");
-        CHECK_STR(says, kinds[i]);
+        CHECK_STR(traits, kinds[i]);
     }
 }
 

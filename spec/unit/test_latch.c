@@ -46,7 +46,7 @@ static hf_op *begin_wait(hf_time wait, hf_time now) {
 #define COUNT(text) "$1\r\n" text "\r\n"
 #define NIL "$-1\r\n"
 
-/* Known to be closed since `now` + 3 ms, and heard. */
+/* Known to be closed since `now` + 3 ms, and subscribed. */
 static hf_op *waiting(hf_time wait, hf_time now) {
     hf_op *op = begin_wait(wait, now);
     feed_calls(&rig, COUNT("2"), now + HF_MS);

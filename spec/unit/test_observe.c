@@ -369,8 +369,8 @@ TEST(a_loss_is_an_event_with_its_reason) {
     CHECK_STR(events(), "renewed_late k by me, -, orders, 0 ms, 77, for 0\n");
     rig_sleep(&rig, AT(12500), AT(23000));
     feed(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(23000));
-    const char *told = events();
-    CHECK_OR(strncmp(told, "lost k by me, deleted, orders, ", 31) == 0, "%s", told);
+    const char *text = events();
+    CHECK_OR(strncmp(text, "lost k by me, deleted, orders, ", 31) == 0, "%s", text);
     finish(AT(23010));
 }
 

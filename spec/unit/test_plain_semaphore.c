@@ -56,7 +56,7 @@ static void hush(void) {
     for (int link = 0; link < HF_LINKS; link++) output_of(&rig.client.first.links[link]);
 }
 
-/* Known to wait since `now` + 3 ms, and heard. */
+/* Known to wait since `now` + 3 ms, and subscribed. */
 static hf_op *waiting(int64_t count, hf_time now) {
     hf_op *op = take(count, HF_NEVER, now);
     feed_calls(&rig, TOO_FEW("0"), now + HF_MS);

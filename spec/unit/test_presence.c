@@ -8,7 +8,7 @@ static struct rig rig;
 #define NAME "holdfast_client:" DRIVE_UUID
 
 /* Holds a lock for long enough that its name is published. */
-static void tell(void) {
+static void publish_name(void) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = begin_acquire(&rig, 0, AT(0));
@@ -22,7 +22,7 @@ static void tell(void) {
 }
 
 TEST(a_name_is_published_after_a_quarter_of_a_second) {
-    tell();
+    publish_name();
     rig_tick(&rig, AT(9000));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     rig_end(&rig, AT(9001));
@@ -52,7 +52,7 @@ TEST(a_name_is_published_although_the_acquire_took_long) {
 }
 
 TEST(a_close_deletes_the_name) {
-    tell();
+    publish_name();
     hf_client_close(&rig.client, AT(300));
     CHECK(!hf_client_is_quiet(&rig.client));
     rig_tick(&rig, AT(300));
@@ -64,7 +64,7 @@ TEST(a_close_deletes_the_name) {
 }
 
 TEST(a_close_deletes_the_name_over_a_new_connection) {
-    tell();
+    publish_name();
     hf_session_closed(link_of(&rig, RENEWER), NULL, AT(260));
     hf_client_close(&rig.client, AT(300));
     rig_tick(&rig, AT(300));
@@ -74,7 +74,7 @@ TEST(a_close_deletes_the_name_over_a_new_connection) {
 }
 
 TEST(a_close_does_not_wait_for_a_silent_server) {
-    tell();
+    publish_name();
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(260));
     rig_tick(&rig, AT(260));
     output_of(link_of(&rig, RENEWER));
@@ -110,7 +110,7 @@ TEST(a_name_lives_as_long_as_the_hold_and_is_published_again) {
 }
 
 TEST(a_published_name_causes_no_wake_up_before_it_is_due_again) {
-    tell();
+    publish_name();
     CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
     rig_end(&rig, AT(252));
 }
@@ -370,18 +370,18 @@ TEST(a_close_deletes_the_waits) {
 
 TEST(without_memory_a_wait_is_not_published) {
     bool failed = true;
-    int untold = 0;
+    int unpublished = 0;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         hf_op *op = hold_and_wait(7);
         memerr_fail(nth);
         rig_tick(&rig, AT(250));
         failed = memerr_failed();
         memerr_fail(0);
-        untold += !op->presence.published;
+        unpublished += !op->presence.published;
         end_both(AT(251));
     }
     CHECK(!failed);
-    CHECK_EQ_INT(untold, 1);
+    CHECK_EQ_INT(unpublished, 1);
 }
 
 TEST(a_wait_that_could_not_be_published_again_is_deleted) {
@@ -417,18 +417,18 @@ TEST(the_wait_of_an_owner_of_many_holds_is_published_for_some) {
         hf_op_end(one, AT(4));
     }
     rig_tick(&rig, AT(250));
-    int told = 0;
+    int count = 0;
     for (const char *at = output_of(link_of(&rig, RENEWER)); (at = strstr(at, "holdfast_wait:"));
          at++)
-        told++;
-    CHECK_EQ_INT(told, 64);
+        count++;
+    CHECK_EQ_INT(count, 64);
     CHECK(op->presence.published);
     end_both(AT(251));
     for (int i = 0; i < 70; i++) hf_names_free(&many[i]);
 }
 
 TEST(a_second_close_deletes_nothing) {
-    tell();
+    publish_name();
     hf_client_close(&rig.client, AT(300));
     rig_tick(&rig, AT(300));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), "DEL " NAME));
@@ -459,7 +459,7 @@ TEST(without_a_name_no_wait_is_published) {
 
 TEST(an_acquire_that_has_only_asked_is_not_published_as_a_wait) {
     static hf_names other;
-    tell();
+    publish_name();
     if (!hf_names_make(&other, hf_slice_of("j"))) abort();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.names = &other;
@@ -505,7 +505,7 @@ static hf_op *wait_beside(hf_time now) {
 }
 
 TEST(a_published_name_is_not_checked_before_it_is_due) {
-    tell();
+    publish_name();
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(300));
     feed_calls(&rig, ":1\r\n", AT(301));
     hf_op_end(op, AT(301));

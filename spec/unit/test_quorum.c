@@ -1061,8 +1061,8 @@ TEST(a_re_entry_with_a_majority_reports_a_loss_meanwhile) {
 }
 
 TEST(a_majority_without_memory_for_the_hold_reports_no_memory) {
-    bool told = false;
-    for (unsigned long nth = 1; nth < 20 && !told; nth++) {
+    bool reported = false;
+    for (unsigned long nth = 1; nth < 20 && !reported; nth++) {
         start();
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
         answers(0, MAJORITY - 1, yes(77), AT(1));
@@ -1070,11 +1070,11 @@ TEST(a_majority_without_memory_for_the_hold_reports_no_memory) {
         memerr_fail(nth);
         hf_client_tick_calls(&rig.client, AT(1));
         memerr_fail(0);
-        told = op->done && op->failure.code == HF_NO_MEMORY;
+        reported = op->done && op->failure.code == HF_NO_MEMORY;
         if (op->done) CHECK(op->failure.code != HF_LOST);
         finish(AT(2));
     }
-    CHECK(told);
+    CHECK(reported);
 }
 
 TEST(the_token_may_be_that_of_the_first_server) {

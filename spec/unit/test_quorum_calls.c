@@ -57,7 +57,7 @@ TEST(a_check_leaves_the_lease_as_it_is) {
 TEST(a_check_or_extension_without_a_majority_fails) {
     static const struct {
         hf_op_kind kind;
-        const char *replies[COUNT + 1], *outcome, *says;
+        const char *replies[COUNT + 1], *outcome, *message;
     } cases[] = {
         {HF_OP_CHECK,
          {":1\r\n", ":1\r\n", "-ERR no\r\n", "-ERR no\r\n", "-ERR no\r\n"},
@@ -84,7 +84,7 @@ TEST(a_check_or_extension_without_a_majority_fails) {
                                                  : begin_extend(60 * HF_SECOND, AT(1000));
         answer_all(cases[i].replies, AT(1001));
         CHECK_OUTCOME(op, cases[i].outcome);
-        if (cases[i].says) CHECK_CONTAINS(op->failure.text, cases[i].says);
+        if (cases[i].message) CHECK_CONTAINS(op->failure.text, cases[i].message);
         CHECK_EQ_U64(hold_of(&rig)->lease, 30 * HF_SECOND);
         hf_op_end(op, AT(1002));
         finish(AT(1003));
@@ -161,7 +161,7 @@ TEST(a_server_that_did_not_grant_the_re_entry_gets_no_release) {
 
 TEST(a_release_without_a_majority_is_lost_or_goes_on) {
     static const struct {
-        const char *replies[COUNT + 1], *outcome, *says;
+        const char *replies[COUNT + 1], *outcome, *message;
         uint64_t losses;
     } cases[] = {
         {{":1\r\n", ":1\r\n", ":-1\r\n", ":-1\r\n", ":-1\r\n"},
@@ -184,7 +184,7 @@ TEST(a_release_without_a_majority_is_lost_or_goes_on) {
         CHECK_EQ_INT(hold_of(&rig)->state, HF_HOLD_RELEASING);
         answer_all(cases[i].replies, AT(2));
         CHECK_OUTCOME(op, cases[i].outcome);
-        CHECK_CONTAINS(op->failure.text, cases[i].says);
+        CHECK_CONTAINS(op->failure.text, cases[i].message);
         CHECK_EQ_U64(rig.client.stats.losses, cases[i].losses);
         CHECK_EQ_INT(state_of(&rig), -1);
         hf_op_end(op, AT(3));
@@ -1045,15 +1045,15 @@ TEST(a_client_that_waits_for_a_quorum_is_published) {
     begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(1));
     hush();
-    bool told = false;
-    for (int ms = 2; ms < 400 && !told; ms += 2) {
+    bool published = false;
+    for (int ms = 2; ms < 400 && !published; ms += 2) {
         tick(AT(ms));
         for (int i = 0; i < COUNT; i++) {
             if (strstr(output_by(i), "acquire")) answer(i, busy(20000, 0, 0), AT(ms));
         }
-        told = strstr(output_of(link_at(0, RENEWER)), "SET holdfast_client:") != NULL;
+        published = strstr(output_of(link_at(0, RENEWER)), "SET holdfast_client:") != NULL;
     }
-    CHECK(told);
+    CHECK(published);
     finish(AT(400));
 }
 

@@ -2,8 +2,8 @@
 
 #include "op/deadlock.h"
 
-/* An acquire of "k" waits for a majority of five servers; what a majority of them says about the
- * others decides whether it is in a circle. */
+/* An acquire of "k" waits for a majority of five servers; what a majority of them replies about
+ * the others decides whether it is in a cycle. */
 
 #define OWN DRIVE_UUID ":1"
 #define BELOW "00000000-0000-4000-8000-000000000000:7" /* smaller than OWN, as a text */
@@ -22,7 +22,7 @@ static hf_op *pause_for_k(void) {
     answers(0, server_count, busy(20000, 0, 0), AT(1));
     op->round->retry_at = AT(300);
     int decided = server_count - MAJORITY + 1;
-    answers(decided, server_count, ":1\r\n", AT(1)); /* the others were told to leave */
+    answers(decided, server_count, ":1\r\n", AT(1)); /* the others got a `leave` */
     hush();
     return op;
 }

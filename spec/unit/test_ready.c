@@ -123,16 +123,16 @@ TEST(watched_descriptors_do_not_delay_that_time) {
     CHECK_EQ_INT(pipe(ends), 0);
     hf_ready *ready = hf_ready_new();
     hf_watch list[] = {watch(ends[0], POLLIN)};
-    hf_time now = hf_now(), told = 0;
+    hf_time now = hf_now(), woken = 0;
     hf_ready_by(ready, now + 1000 * HF_MS, now);
-    for (int round = 0; round < 50 && told == 0; round++) {
+    for (int round = 0; round < 50 && woken == 0; round++) {
         CHECK_EQ_INT(write(ends[1], "x", 1), 1);
         CHECK(is_ready(ready, SOON));
         CHECK_EQ_INT(read(ends[0], &byte, 1), 1);
         CHECK(hf_ready_watch(ready, list, 1));
-        if (is_ready(ready, 100)) told = hf_now();
+        if (is_ready(ready, 100)) woken = hf_now();
     }
-    CHECK(told >= now + 1000 * HF_MS);
+    CHECK(woken >= now + 1000 * HF_MS);
     close(ends[0]);
     close(ends[1]);
     hf_ready_free(ready);

@@ -929,7 +929,7 @@ TEST(the_first_reply_may_be_outvoted) {
 }
 
 TEST(without_memory_to_ask_the_round_ends) {
-    bool failed = true, told = false;
+    bool failed = true, reported = false;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         start_with(1);
         hf_op_spec spec = spec_of(&rig, HF_OP_PING);
@@ -938,16 +938,16 @@ TEST(without_memory_to_ask_the_round_ends) {
         hf_client_tick(&rig.client, AT(0));
         failed = memerr_failed();
         memerr_fail(0);
-        told = told || (op->done && strstr(op->failure.text, "answered (out of memory)"));
+        reported = reported || (op->done && strstr(op->failure.text, "answered (out of memory)"));
         CHECK(op->done || calls_of(1)->queue || calls_of(1)->state != HF_SESSION_CLOSED);
         rig_end(&rig, AT(1));
     }
-    CHECK(!failed && told);
+    CHECK(!failed && reported);
 }
 
 /* The old connection is gone with the question under way, and the new question fails for memory. */
 TEST(without_memory_to_ask_again_the_round_ends) {
-    bool failed = true, told = false;
+    bool failed = true, reported = false;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         start_with(1);
         hf_op_end(acquire_at_first(AT(0)), AT(0));
@@ -959,14 +959,14 @@ TEST(without_memory_to_ask_again_the_round_ends) {
         rig_tick(&rig, AT(11));
         failed = memerr_failed();
         memerr_fail(0);
-        told = told || (op->done && strstr(op->failure.text, "answered (out of memory)"));
+        reported = reported || (op->done && strstr(op->failure.text, "answered (out of memory)"));
         rig_sleep(&rig, AT(11), AT(20));
         bool asks = strstr(output_of(calls_of(1)), ASK_MASTER) != NULL;
         CHECK(op->done || asks);
         CHECK(hf_client_deadline(&rig.client) != HF_NEVER);
         rig_end(&rig, AT(21));
     }
-    CHECK(!failed && told);
+    CHECK(!failed && reported);
 }
 
 TEST(a_reply_that_no_sentinel_sends_is_reported) {

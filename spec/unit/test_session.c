@@ -439,7 +439,7 @@ TEST(a_peer_that_closes_every_connection_silently_is_not_hammered) {
 
 TEST(a_peer_that_ends_each_connection_is_not_hammered) {
     static const struct {
-        const char *password, *name, *says, *reason;
+        const char *password, *name, *reply, *reason;
     } peers[] = {
         {"secret", "", "-WRONGPASS no\r\n", "closed by us"},
         {"", "", "-ERR max number of clients reached\r\n", "closed by the server"},
@@ -454,7 +454,7 @@ TEST(a_peer_that_ends_each_connection_is_not_hammered) {
         int opens = 0;
         for (; now < AT(10000); opens++) {
             open_session(&session, now);
-            feed(&session, peers[i].says, now);
+            feed(&session, peers[i].reply, now);
             hf_session_closed(&session, peers[i].reason, now);
             CHECK(hf_session_deadline(&session) > now);
             now = hf_session_deadline(&session);
@@ -1244,8 +1244,8 @@ static bool whole_conversation(void *context) {
     if (session.closing) hf_session_closed(&session, "closed by us", AT(3));
     hf_session_tick(&session, AT(3000));
     for (int i = 0; i < 20; i++) {
-        bool told = calls[i].calls == 1 || !calls[i].request.bytes;
-        if (!told) abort();
+        bool answered = calls[i].calls == 1 || !calls[i].request.bytes;
+        if (!answered) abort();
         good = good && strcmp(calls[i].outcome, "done") == 0;
         hf_request_clear(&calls[i].request);
     }

@@ -392,7 +392,7 @@ TEST(a_process_ends_with_its_parent_where_supported) {
     int report[2], status;
     if (pipe(report) != 0) abort();
     pid_t parent = fork();
-    if (parent == 0) { /* its child has the writing end, and says first whether it will end */
+    if (parent == 0) { /* its child has the writing end, and reports first whether it will end */
         pid_t child = fork();
         if (child == 0) {
             char can = hf_end_with_parent(SIGKILL) ? 'y' : 'n';
