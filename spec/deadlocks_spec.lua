@@ -56,18 +56,18 @@ end
 
 local function yes() return true end
 
-describe("the search for circles", function()
-  local circles = require "holdfast.circles"
+describe("the search for cycles", function()
+  local cycles = require "holdfast.cycles"
 
-  -- → how many times as many steps `count` waits take as a tenth of them, the sizes of the circles
+  -- → how many times as many steps `count` waits take as a tenth of them, the sizes of the cycles
   local function growth(most, next_of, goes_on)
     local sizes = {}
     local function search(count)
       local waits, holders_of = chain(count, function(i) return next_of(i, count) end)
       return steps(function()
         sizes = {}
-        for i, circle in ipairs(circles.find(waits, holders_of, goes_on or yes)) do
-          sizes[i] = #circle
+        for i, cycle in ipairs(cycles.find(waits, holders_of, goes_on or yes)) do
+          sizes[i] = #cycle
         end
       end)
     end
@@ -77,14 +77,14 @@ describe("the search for circles", function()
 
   for name, case in pairs {
     ["a chain"] = { 20000, {}, function(i, count) return i < count and i + 1 or nil end },
-    ["a circle"] = { 4000, { 4000 }, function(i, count) return i % count + 1 end },
-    ["a chain into a circle of two"] = {
+    ["a cycle"] = { 4000, { 4000 }, function(i, count) return i % count + 1 end },
+    ["a chain into a cycle of two"] = {
       4000, { 2 }, function(i, count) return i < count and i + 1 or count - 1 end,
     },
     ["many that wait for one of two"] = {
       4000, { 2 }, function(i) return i == 1 and 2 or 1 end,
     },
-    ["a circle of waits that are over"] = {
+    ["a cycle of waits that are over"] = {
       4000, {}, function(i, count) return i % count + 1 end, function() return false end,
     },
   } do
@@ -103,7 +103,7 @@ describe("the search for circles", function()
       end
       local found
       return steps(function()
-        found = circles.find(waits, function() return holders end, yes)
+        found = cycles.find(waits, function() return holders end, yes)
       end), found
     end
     local few = search(200)
@@ -118,8 +118,8 @@ describe("the search for circles", function()
       local waits = {
         a = { holds = { "a" }, count = wants_a }, b = { holds = { "b" }, count = wants_b },
       }
-      local circle = circles.find(waits, function() return holders end, yes)[1]
-      return circle and #circle or 0
+      local cycle = cycles.find(waits, function() return holders end, yes)[1]
+      return cycle and #cycle or 0
     end
     assert.equal(0, size(2, 2)) -- one is free, and one is a stranger's
     assert.equal(0, size(2, 4)) -- b has what it wants once a has ended

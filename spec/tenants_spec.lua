@@ -126,7 +126,7 @@ describe("a tenant", function()
   end)
 
   -- Forged: the owner of a:two waits for a:one, in the queue, and listens.
-  it("closes no circle of waits", function()
+  it("closes no cycle of waits", function()
     local client = client_of_a()
     local two, gate = client:lock "two", client:lock "gate"
     assert(two:acquire(0))

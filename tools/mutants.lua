@@ -64,8 +64,8 @@ local SPECS_OF_FILE = {
 local LOOPS = { "failing_loops", "loops" }
 local SPECS_OF_API_FILE = {
   ["abort.lua"] = { "with_lock", "signal" }, ["admission.lua"] = { "resty" },
-  ["circles.lua"] = { "deadlocks" }, ["client.lua"] = { "misuse", "connect", "lock" },
-  ["closing.lua"] = { "with_lock", "lock" }, ["compat.lua"] = { "lock", "with_lock" },
+  ["client.lua"] = { "misuse", "connect", "lock" }, ["closing.lua"] = { "with_lock", "lock" },
+  ["compat.lua"] = { "lock", "with_lock" }, ["cycles.lua"] = { "deadlocks" },
   ["driver.lua"] = { "lock", "loops" }, ["events.lua"] = { "observed", "metrics", "model" },
   ["fence_headers.lua"] = { "fence" }, ["holder.lua"] = { "names" },
   ["idempotent.lua"] = { "templates", "model" }, ["idempotent_request.lua"] = { "resty" },

@@ -364,8 +364,8 @@ return {
   ["wire.c constant: hf_slice args[11]; => hf_slice args[12];"] = "there is more room than is needed",
   ["wire.c constant: hf_slice args[5] = {names->key, names->counter, names->queue}; => hf_slice args[6] "
     .. "= {names->key, names->counter, names->queue};"] = "there is more room than is needed",
-  ["deadlock.c operator: char text[HF_FAILURE_TEXT / 2]; /* the circle so far */ => char "
-    .. "text[HF_FAILURE_TEXT * 2]; /* the circle so far */"] = "there is more room than is needed",
+  ["deadlock.c operator: char text[HF_FAILURE_TEXT / 2]; /* the cycle so far */ => char "
+    .. "text[HF_FAILURE_TEXT * 2]; /* the cycle so far */"] = "there is more room than is needed",
   ['nodes.c constant: hf_session_fail_all(&node->links[link], HF_CLOSED, "the client was closed", 0); '
     .. '=> hf_session_fail_all(&node->links[link], HF_CLOSED, "the client was closed", 1);'] =
     "nobody asks for the time of what ends with its client",

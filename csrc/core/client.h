@@ -201,7 +201,7 @@ typedef struct hf_op_presence {
 typedef struct hf_op_deadlock {
     hf_time walked_after; /* how long it had waited at its last check; 0: none yet */
     hf_walk *walk;        /* the check under way; NULL: none */
-    char *circle;         /* that it is in; NULL: none */
+    char *cycle;          /* that it is in; NULL: none */
 } hf_op_deadlock;
 
 /* How it watches for a holder whose process has crashed: crash.h. */

@@ -4,10 +4,10 @@
 -- holdfast_wait:<owner>, with the client's tenant before the owner, names the lock for which the
 -- holder with this owner waits (docs/protocol.md). A caller is stuck if the owner that it waits for
 -- waits and is stuck, too: the owner of a lock; for a writer, one of the readers; for permits,
--- enough owners to leave too few. From each that is stuck the way leads into a circle. Each key,
+-- enough owners to leave too few. From each that is stuck the way leads into a cycle. Each key,
 -- queue and client is read once, however many wait there.
 
-local circles = require "holdfast.circles"
+local cycles = require "holdfast.cycles"
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local locale = require "holdfast.locale"
@@ -257,7 +257,7 @@ local function row(graph, wait)
 end
 
 local function find_cycles(graph)
-  return circles.find(graph.waits, function(wait)
+  return cycles.find(graph.waits, function(wait)
     return holders_of(graph, wait)
   end, function(wait)
     return goes_on(graph, wait)
@@ -270,13 +270,13 @@ local function rows(graph, waits)
   return list
 end
 
--- A circle begins with the owner that has waited for the longest.
-local function from_oldest(circle)
+-- A cycle begins with the owner that has waited longest.
+local function from_oldest(cycle)
   local oldest, list = 1, {}
-  for i, wait in ipairs(circle) do
-    if wait.since < circle[oldest].since then oldest = i end
+  for i, wait in ipairs(cycle) do
+    if wait.since < cycle[oldest].since then oldest = i end
   end
-  for i = 0, #circle - 1 do list[#list + 1] = circle[(oldest - 1 + i) % #circle + 1] end
+  for i = 0, #cycle - 1 do list[#list + 1] = cycle[(oldest - 1 + i) % #cycle + 1] end
   return list
 end
 
@@ -297,11 +297,11 @@ function deadlocks.find(client)
     local is_list = name:sub(1, #prefixes.list) == prefixes.list
     if is_list then add_list(graph, name) else add_queue(graph, name) end
   end
-  local cycles = find_cycles(graph)
+  local found = find_cycles(graph)
   if graph.failure then return nil, graph.failure[1], graph.failure[2] end
   local result = { cycles = {}, waits = {} }
-  for i, circle in ipairs(cycles) do
-    result.cycles[i] = rows(graph, from_oldest(circle))
+  for i, cycle in ipairs(found) do
+    result.cycles[i] = rows(graph, from_oldest(cycle))
   end
   for _, wait in pairs(graph.by_waiter) do result.waits[#result.waits + 1] = row(graph, wait) end
   table.sort(result.waits, function(a, b)

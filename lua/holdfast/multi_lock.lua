@@ -1,7 +1,7 @@
 -- Several locks as one: after an acquire either all are held or none.
 --
 -- All programs take the locks in one order, by key and then by server, so those that take them
--- one after the other never wait in a circle. Locks of one client are first tried in a single step;
+-- one after the other never deadlock. Locks of one client are first tried in a single step;
 -- when one of them is taken, and for locks of different clients, they are taken in order, each
 -- through its queue, and rolled back if one cannot be had.
 

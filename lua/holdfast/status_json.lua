@@ -193,9 +193,9 @@ local function lost_json(recent)
   return some(texts, LOSS_ROOM)
 end
 
-local function circle_json(circle)
+local function cycle_json(cycle)
   local waits = {}
-  for i, wait in ipairs(circle) do
+  for i, wait in ipairs(cycle) do
     waits[i] = json.object {
       { "key", cut(wait.key) }, { "owner", cut(wait.owner) }, { "host", cut(wait.host) },
       { "pid", wait.pid }, { "name", cut(wait.name) }, { "holder", cut(wait.holder) },
@@ -206,9 +206,9 @@ local function circle_json(circle)
   return json.list(waits).text
 end
 
-local function circles_json(view)
+local function cycles_json(view)
   local texts = {}
-  for i, circle in ipairs(view.circles) do texts[i] = circle_json(circle) end
+  for i, cycle in ipairs(view.cycles) do texts[i] = cycle_json(cycle) end
   return some(texts, DEADLOCK_ROOM)
 end
 
@@ -237,14 +237,14 @@ function status_json.answer(view, asked)
   local age = view.good_at and ngx.now() - view.good_at
   local lag = away and age or 0
   local list, waiting, longest = matching(view, asked, lag)
-  if not away then views.look_for_circles(view, longest) end
+  if not away then views.look_for_cycles(view, longest) end
   local shown = entries_json(view, list, asked, lag)
   local behind_shown = asked.from + #shown
   return json.object {
     { "server", core.client.server(view.client) }, { "time", clock(ngx.now()) },
     { "age", age },
     { "state", observed.state {
-      away = away, deadlocks = #view.circles, losses = #recent, longest_wait = longest,
+      away = away, deadlocks = #view.cycles, losses = #recent, longest_wait = longest,
       some_down = some_down(view),
     } },
     { "trouble", cut(away or view.trouble, LONGEST_KEY) },
@@ -254,7 +254,7 @@ function status_json.answer(view, asked)
     { "next", behind_shown < #list and #shown > 0 and behind_shown or nil },
     { "locks", json.list(shown) }, { "points", points_json(view) },
     { "losses", losses_json(view) }, { "lost", lost_json(recent) },
-    { "deadlocks", circles_json(view) }, { "members", members_json(view) },
+    { "deadlocks", cycles_json(view) }, { "members", members_json(view) },
     { "shared", view.record.shared },
   }, away
 end

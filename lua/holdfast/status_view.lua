@@ -25,7 +25,7 @@ local SHOWN_FOR = 3 -- seconds for which what was shown is read first
 local NAMES_FOR = 30 -- seconds for which a name is believed
 -- Seconds between two searches for deadlocks, at least, and by how often the one before took; and
 -- for which somebody must have waited.
-local CIRCLES_EVERY, CIRCLES_SHARE, CIRCLES_FROM = 5, 20, 1
+local CYCLES_EVERY, CYCLES_SHARE, CYCLES_FROM = 5, 20, 1
 local STEP = records.STEP
 
 -- ---- reading ----
@@ -215,32 +215,32 @@ function status_view.away(view)
   return ("%d of %d servers answered"):format(up, #view.members)
 end
 
-local function is_of_view(view, circle)
-  for _, wait in ipairs(circle) do
+local function is_of_view(view, cycle)
+  for _, wait in ipairs(cycle) do
     if view.entries[wait.key] then return true end
   end
   return false
 end
 
-local function find_circles(ends, view)
+local function find_cycles(ends, view)
   local from = core.now()
   local result = not ends and view.client:deadlocks()
   local took = core.now() - from
-  view.circles_due = from + took + math.max(CIRCLES_EVERY, CIRCLES_SHARE * took)
+  view.cycles_due = from + took + math.max(CYCLES_EVERY, CYCLES_SHARE * took)
   if not result then return end
-  view.circles = {}
-  for _, circle in ipairs(result.cycles) do
-    if is_of_view(view, circle) then view.circles[#view.circles + 1] = circle end
+  view.cycles = {}
+  for _, cycle in ipairs(result.cycles) do
+    if is_of_view(view, cycle) then view.cycles[#view.cycles + 1] = cycle end
   end
 end
 
 -- A deadlock takes two that wait, and lasts. The search goes through all keys, so no request waits
 -- for it. `longest_wait`: seconds, or nil
-function status_view.look_for_circles(view, longest_wait)
-  if view.waiting < 2 or (longest_wait or 0) < CIRCLES_FROM then
-    view.circles = {}
-  elseif core.now() >= view.circles_due and ngx.timer.at(0, find_circles, view) then
-    view.circles_due = math.huge
+function status_view.look_for_cycles(view, longest_wait)
+  if view.waiting < 2 or (longest_wait or 0) < CYCLES_FROM then
+    view.cycles = {}
+  elseif core.now() >= view.cycles_due and ngx.timer.at(0, find_cycles, view) then
+    view.cycles_due = math.huge
   end
 end
 
@@ -305,7 +305,7 @@ function status_view.new(client, pattern, where)
   local view = {
     client = client, quorum = core.client.is_quorum(client), names = {},
     record = records.new(where .. " " .. pattern), handed = 0, at = -FRESH, scans = scans,
-    entries = {}, waiting = 0, circles = {}, circles_due = 0,
+    entries = {}, waiting = 0, cycles = {}, cycles_due = 0,
     by_age = {}, first = 1, last = 0, -- entries as they were read; an older one of a key stays
     shown = {}, -- key -> when
   }

@@ -6,7 +6,7 @@
 
 local Prng = require "spec.sim.prng"
 local aim = require "spec.sim.aim"
-local circle_plan = require "spec.sim.circle_plan"
+local cycle_plan = require "spec.sim.cycle_plan"
 local add_closing = require "spec.sim.closing"
 local in_soon_plan = require "spec.sim.in_soon_plan"
 local add_extras = require "spec.sim.extras"
@@ -368,8 +368,8 @@ local function mix(plan)
   return plan
 end
 
-function plans.is_circle(seed)
-  return circle_plan.is_of(seed) and not plans.is_pool(seed) and not plans.is_fair(seed)
+function plans.is_cycle(seed)
+  return cycle_plan.is_of(seed) and not plans.is_pool(seed) and not plans.is_fair(seed)
     and not plans.is_read_write(seed)
 end
 
@@ -390,7 +390,7 @@ end
 function plans.of(seed)
   if in_soon_plan.is_of(seed) then return in_soon_plan.of(seed, { process = process_of }) end
   local plan = chosen(seed)
-  if plans.is_circle(seed) then circle_plan.add(plan) end
+  if plans.is_cycle(seed) then cycle_plan.add(plan) end
   send_releases(plan)
   keep_locks(plan)
   break_kept(plan)
@@ -459,7 +459,7 @@ function describe.task(part)
     .. (part.till and ", ends by " .. part.till or "")
     .. (part.in_by and (", in by %.3f s"):format(part.in_by / S) or "")
     .. (part.also and ", and takes " .. part.also or "")
-    .. (part.deadlock_check and (", looks for a circle after %s s"):format(number(part.deadlock_check))
+    .. (part.deadlock_check and (", checks for a deadlock after %s s"):format(number(part.deadlock_check))
     or "")
     .. (part.checks and ", " .. part.checks .. " checks" or "")
     .. (part.max_hold and ", for at most " .. number(part.max_hold) .. " s" or "")

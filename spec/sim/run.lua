@@ -12,7 +12,7 @@
 --   lua5.4 spec/sim/run.lua ... --pool               those of N seeds that stand for a semaphore
 --   lua5.4 spec/sim/run.lua ... --read-write         those that stand for read/write locks
 --   lua5.4 spec/sim/run.lua ... --fair               those that stand for a fair lock
---   lua5.4 spec/sim/run.lua ... --circles            those in which callers wait for each other
+--   lua5.4 spec/sim/run.lua ... --cycles             those in which callers wait for each other
 --   lua5.4 spec/sim/run.lua ... --mutant NAME              with a mutant
 --                                                          (spec/sim/mutants.lua)
 --   lua5.4 spec/sim/run.lua --mutants [--seeds N]          how many seeds it takes to find each of
@@ -49,7 +49,7 @@ local OPTIONS = {
   ["--from"] = "number", ["--seeds"] = "number", ["--seed"] = "number", ["--trace"] = "flag",
   ["--first"] = "flag",
   ["--mutant"] = "text", ["--mutants"] = "flag", ["--kept"] = "flag", ["--quorum"] = "flag",
-  ["--pool"] = "flag", ["--circles"] = "flag",
+  ["--pool"] = "flag", ["--cycles"] = "flag",
   ["--read-write"] = "flag", ["--fair"] = "flag", ["--coverage"] = "flag", ["--meet"] = "flag", ["--guided"] = "flag",
   ["--schedule"] = "text", ["--system"] = "flag", ["--kind"] = "text", ["--find"] = "flag",
   ["--cases"] = "flag",
@@ -182,7 +182,7 @@ local function range(from, count)
     if options["read-write"] then chosen = plans.is_read_write(seed) end
     if options.fair then chosen = plans.is_fair(seed) end
     if options.pool then chosen = plans.is_pool(seed) end
-    if options.circles then chosen = plans.is_circle(seed) end
+    if options.cycles then chosen = plans.is_cycle(seed) end
     if chosen then list[#list + 1] = seed end
   end
   return list

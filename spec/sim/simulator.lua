@@ -1,7 +1,7 @@
 -- Runs the schedule that a plan describes.
 
 local FairWatcher = require "spec.sim.fair_watcher"
-local Circles = require "spec.sim.circles"
+local Cycles = require "spec.sim.cycles"
 local Foreign = require "spec.sim.foreign"
 local leader_watcher = require "spec.sim.leader_watcher"
 local LatchWatcher = require "spec.sim.latch_watcher"
@@ -257,7 +257,7 @@ local function set_up(plan, options)
   run.watcher = watcher_of(plan).new(run.world, run.servers, plan)
   run.topology = TOPOLOGIES[plan.system] and TOPOLOGIES[plan.system].new(run)
   run.watcher.topology = run.topology
-  run.world.circles = Circles.new(run.world, run.watcher, plan)
+  run.world.cycles = Cycles.new(run.world, run.watcher, plan)
   for _, key in ipairs(plan.keys) do run.watcher:add_key(key.name, key.kind) end
   for _, part in ipairs(plan.parts) do add[part.what](run, part) end
   return run

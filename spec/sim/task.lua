@@ -319,7 +319,7 @@ local function claim_of(self, handle, asked_at)
   max_hold.begin(self, claim, handle, asked_at)
   handle.owner = owner
   self.claims[#self.claims + 1] = claim
-  self.world.circles:holds(self, claim)
+  self.world.cycles:holds(self, claim)
   self.watcher:granted(claim)
   self.was_in = true
   if self.watcher.majority and not self.watcher.system then
@@ -386,9 +386,9 @@ local function acquire(self, handle, wait, patience)
   self.process.released[hold_name(handle)] = nil
   if wait > 0 and not entered and not patience then key.wanting[self.slot] = asked_at end
   key.prints[self.plan.print or ""] = true
-  if wait > 0 then self.world.circles:waits(self, handle.key) end
+  if wait > 0 then self.world.cycles:waits(self, handle.key) end
   local ok, message, code, record = perform(self, handle, "acquire", wait, patience)
-  if wait > 0 then self.world.circles:ends(self, handle.key, code) end
+  if wait > 0 then self.world.cycles:ends(self, handle.key, code) end
   self.watcher:answered(self, handle.key, code, asked_at, paused_us, message)
   local enters = entered or shares_owner(self)
   refused.check_wait(self, handle.key, wait, enters, asked_at, code, message)

@@ -45,7 +45,7 @@ static void feed_wait(const char *wait) {
     feed_calls(&rig, text, AT(1000));
 }
 
-/* ---- a circle ---- */
+/* ---- a cycle ---- */
 
 TEST(a_tenant_reads_waits_of_its_own_prefix) {
     wait_for_k(HF_SECOND);
@@ -243,7 +243,7 @@ TEST(an_endless_chain_is_followed_for_64_steps) {
     rig_end(&rig, AT(1001));
 }
 
-/* The operation waits for a lock of the circle, and is no part of it. */
+/* The operation waits for a lock of the cycle, and is no part of it. */
 TEST(a_cycle_of_others_ends_the_search) {
     static const struct {
         int before, others, steps;
@@ -322,9 +322,9 @@ TEST(a_long_key_is_cut_in_the_message) {
     feed_wait(wait);
     feed_holder("me", 0);
     feed_wait("501 " OWN " l k");
-    CHECK(op->deadlock.circle);
+    CHECK(op->deadlock.cycle);
     snprintf(cut, sizeof cut, "\"%.64s\", held by me", key);
-    CHECK_OR(strstr(op->deadlock.circle, cut), "%s", op->deadlock.circle);
+    CHECK_OR(strstr(op->deadlock.cycle, cut), "%s", op->deadlock.cycle);
     rig_end(&rig, AT(1001));
 }
 

@@ -238,7 +238,7 @@ TEST(silent_servers_end_the_search_after_a_second) {
 /* ---- beside an attempt ---- */
 
 /* A cycle is found while the next attempt is in flight. */
-static hf_op *asks_in_a_circle(hf_time now) {
+static hf_op *asks_in_a_cycle(hf_time now) {
     hf_op *op = wait_for_k();
     answers(0, COUNT, owner_is("me"), AT(2));
     hush();
@@ -248,8 +248,8 @@ static hf_op *asks_in_a_circle(hf_time now) {
 }
 
 TEST(an_attempt_in_flight_may_still_get_the_lock) {
-    hf_op *op = asks_in_a_circle(AT(300));
-    CHECK(op->round->state == HF_ROUND_ASKING && op->deadlock.circle && !op->deadlock.walk &&
+    hf_op *op = asks_in_a_cycle(AT(300));
+    CHECK(op->round->state == HF_ROUND_ASKING && op->deadlock.cycle && !op->deadlock.walk &&
           !op->done);
     answers(0, COUNT, yes(77), AT(300));
     CHECK_OUTCOME(op, "ok");
@@ -258,8 +258,8 @@ TEST(an_attempt_in_flight_may_still_get_the_lock) {
 }
 
 TEST(a_failed_attempt_in_a_cycle_is_the_last_one) {
-    hf_op *op = asks_in_a_circle(AT(300));
-    CHECK(op->round->state == HF_ROUND_ASKING && op->deadlock.circle && !op->deadlock.walk &&
+    hf_op *op = asks_in_a_cycle(AT(300));
+    CHECK(op->round->state == HF_ROUND_ASKING && op->deadlock.cycle && !op->deadlock.walk &&
           !op->done);
     answers(0, COUNT, busy(20000, 0, 0), AT(300));
     CHECK_OUTCOME(op, "deadlock");

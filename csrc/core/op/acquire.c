@@ -110,11 +110,11 @@ static void fail_busy(hf_op *op, hf_time now) {
 }
 
 void hf_acquire_fail_for_itself(hf_op *op) {
-    if (op->deadlock.circle)
+    if (op->deadlock.cycle)
         hf_op_fail(op, HF_DEADLOCK,
                    "the waits form a cycle: %s; always take locks in the same order, or take them "
                    "as one multi_lock",
-                   op->deadlock.circle);
+                   op->deadlock.cycle);
     else
         hf_op_fail(
             op, HF_DEADLOCK,
@@ -395,7 +395,7 @@ static hf_code end_of_wait(hf_op *op, const hf_wire_answer *answer, hf_time now)
     bool over = now >= op->wait.until;
     if (op->wait.interrupted) return HF_INTERRUPTED;
     bool for_itself = hf_acquire_waits_for_itself(op) || is_behind_itself(op, answer);
-    if (op->deadlock.circle || (!over && for_itself)) return HF_DEADLOCK;
+    if (op->deadlock.cycle || (!over && for_itself)) return HF_DEADLOCK;
     return over || is_shed(op, answer) ? HF_BUSY : HF_OK;
 }
 
@@ -893,8 +893,8 @@ static void on_denied(hf_op *op, hf_code code, const char *reason, hf_time now) 
     finish(op, now);
 }
 
-/* The operation is the youngest waiter of a circle. */
-static void on_circle(hf_op *op, hf_time now) {
+/* The operation is the youngest waiter of a cycle. */
+static void on_cycle(hf_op *op, hf_time now) {
     bool waits = op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING;
     if (waits) cancel(op, HF_DEADLOCK, now);
 }
@@ -961,7 +961,7 @@ static void tick(hf_op *op, hf_time now) {
     bool waits = op->state == HF_ACQUIRE_WAITING;
     if (waits && now >= op->acquire.listen_at)
         hf_client_listen_foreign(op, now); /* it asks when the server confirms that */
-    if (waits) hf_deadlock_tick(op, on_circle, now);
+    if (waits) hf_deadlock_tick(op, on_cycle, now);
     if (op->state == HF_ACQUIRE_WAITING) hf_crash_tick(op, now);
     if (now < deadline(op)) return;
     if (op->state == HF_ACQUIRE_BLOCKED) {

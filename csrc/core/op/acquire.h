@@ -23,7 +23,7 @@ hf_time hf_acquire_confirm_at(const hf_op *op, hf_time end, hf_time now);
  * at least until the end of the wait. */
 bool hf_acquire_waits_for_itself(const hf_op *op);
 
-/* Fails the operation with HF_DEADLOCK for that reason, or for the circle that it is in. */
+/* Fails the operation with HF_DEADLOCK for that reason, or for the cycle that it is in. */
 void hf_acquire_fail_for_itself(hf_op *op);
 
 /* Fails it as busy: `waiters` callers wait already, too many for its max_waiters. */

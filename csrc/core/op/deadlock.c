@@ -26,7 +26,7 @@ typedef struct answer {
 
 struct hf_walk {
     hf_op *op; /* NULL: it has ended */
-    void (*on_circle)(hf_op *op, hf_time now);
+    void (*on_cycle)(hf_op *op, hf_time now);
     void (*next)(hf_walk *walk, hf_time now); /* what follows once all servers have replied */
     char own[HF_WAIT_NAME];
     char waiter[HF_WAIT_NAME]; /* the wait for `names`, as hf_wait_name writes it */
@@ -36,7 +36,7 @@ struct hf_walk {
     char landmark[HF_WAIT_NAME]; /* the waiter of the last step whose number is a power of two */
     uint64_t youngest;           /* since when the last one of the others waits */
     char youngest_waiter[HF_WAIT_NAME];
-    char text[HF_FAILURE_TEXT / 2]; /* the circle so far */
+    char text[HF_FAILURE_TEXT / 2]; /* the cycle so far */
     size_t replied, pending;        /* of this step */
     size_t count;
     answer answers[]; /* of the server, or of each server of a quorum */
@@ -131,7 +131,7 @@ static const answer *agreed(const hf_walk *walk) {
     return NULL;
 }
 
-/* Returns the middle one of the times that the servers say for this wait. Every waiter of a circle
+/* Returns the middle one of the times that the servers say for this wait. Every waiter of a cycle
  * comes to the same ones, so that all take the same waiter for the youngest. */
 static uint64_t since_of(const hf_walk *walk, const answer *wait) {
     size_t middle = (count_alike(walk, wait) + 1) / 2;
@@ -152,16 +152,16 @@ static uint64_t since_of(const hf_walk *walk, const answer *wait) {
 
 static void ask_holder(hf_walk *walk, hf_time now);
 
-/* The circle is closed by this operation, which waits since then. */
+/* The cycle is closed by this operation, which waits since then. */
 static void decide(hf_walk *walk, uint64_t since, hf_time now) {
     hf_op *op = walk->op;
     assert(op && op->deadlock.walk == walk);
     bool youngest = since > walk->youngest ||
                     (since == walk->youngest && strcmp(walk->own, walk->youngest_waiter) > 0);
     if (youngest) {
-        free(op->deadlock.circle);
-        op->deadlock.circle = strdup(walk->text);
-        if (op->deadlock.circle) walk->on_circle(op, now);
+        free(op->deadlock.cycle);
+        op->deadlock.cycle = strdup(walk->text);
+        if (op->deadlock.cycle) walk->on_cycle(op, now);
     }
     end(walk);
 }
@@ -178,7 +178,7 @@ static bool follow(hf_walk *walk, const hf_waiter *wait) {
 
 /* A waiter comes again, and this operation is not among those between: they find that themselves.
  */
-static bool is_circle_of_others(hf_walk *walk) {
+static bool is_cycle_of_others(hf_walk *walk) {
     if (strcmp(walk->waiter, walk->landmark) == 0) return true;
     bool power_of_two = (walk->steps & (walk->steps - 1)) == 0;
     if (power_of_two) memcpy(walk->landmark, walk->waiter, sizeof walk->waiter);
@@ -196,7 +196,7 @@ static void on_waits(hf_walk *walk, hf_time now) {
         decide(walk, since, now);
         return;
     }
-    if (is_circle_of_others(walk)) {
+    if (is_cycle_of_others(walk)) {
         end(walk);
         return;
     }
@@ -285,12 +285,12 @@ hf_time hf_deadlock_at(const hf_op *op) {
     return hf_time_add(op->begun_at, hf_time_max(check, 2 * op->deadlock.walked_after));
 }
 
-void hf_deadlock_tick(hf_op *op, void (*on_circle)(hf_op *op, hf_time now), hf_time now) {
+void hf_deadlock_tick(hf_op *op, void (*on_cycle)(hf_op *op, hf_time now), hf_time now) {
     if (op->done || now < hf_deadlock_at(op)) return;
     op->deadlock.walked_after = now - op->begun_at;
     hf_walk *walk = new_walk(op);
     if (!walk) return;
-    walk->on_circle = on_circle;
+    walk->on_cycle = on_cycle;
     assert(!op->deadlock.walk && op->hold);
     op->deadlock.walk = walk;
     walk->kind = op->hold->kind;

@@ -1,7 +1,7 @@
 /* Finds out whether an acquire waits for itself: another owner holds its lock and waits for a lock
  * too, and so on, until the caller of this acquire is the holder. Each step sends two commands:
  * `info` reads the owner of the key, and GET reads what that owner waits for
- * (holdfast_wait:<owner>, which presence.c writes). All waiters of a circle read the same waits, so
+ * (holdfast_wait:<owner>, which presence.c writes). All waiters of a cycle read the same waits, so
  * only one of them ends: the one that began to wait last.
  *
  * In a quorum each step asks every server, and goes on with what a majority says. */
@@ -10,13 +10,13 @@
 
 #include "client.h"
 
-/* When it checks next; HF_NEVER: it does not, or does so now. A check may miss a circle: a reply is
- * lost, or a waiter is slow to tell. So it is repeated, each time after twice as long a wait. */
+/* When it checks next; HF_NEVER: it does not, or does so now. A check may miss a cycle if a
+ * reply is lost or a waiter publishes late, so it is repeated, each time after twice as long. */
 hf_time hf_deadlock_at(const hf_op *op);
 
-/* Checks when it is time. If the acquire is the youngest waiter in a circle, op->circle is set and
- * on_circle called. */
-void hf_deadlock_tick(hf_op *op, void (*on_circle)(hf_op *op, hf_time now), hf_time now);
+/* Checks when it is time. If the acquire is the youngest waiter in a cycle, sets op->deadlock.cycle
+ * and calls on_cycle. */
+void hf_deadlock_tick(hf_op *op, void (*on_cycle)(hf_op *op, hf_time now), hf_time now);
 
 /* The operation ends. */
 void hf_deadlock_end(hf_op *op);

@@ -293,6 +293,6 @@ void hf_op_end(hf_op *op, hf_time now) {
     free(op->acquire.waiter);
     free(op->result.record);
     free(op->result.info);
-    free(op->deadlock.circle);
+    free(op->deadlock.cycle);
     free(op);
 }

@@ -54,7 +54,7 @@ static void tick(hf_op *op, hf_time now) {
         if (now >= deadline(op)) stop_blocked(op, now);
         return;
     }
-    if (round->state == HF_ROUND_PAUSING) hf_deadlock_tick(op, hf_round_on_circle, now);
+    if (round->state == HF_ROUND_PAUSING) hf_deadlock_tick(op, hf_round_on_cycle, now);
     if (op->done) return;
     if (round->state == HF_ROUND_PAUSING) {
         hf_code code = hf_votes_code(op);

@@ -33,7 +33,7 @@ static void fail_for_itself(hf_op *op, hf_time now) {
 }
 
 /* An attempt that is under way may still get the lock. */
-void hf_round_on_circle(hf_op *op, hf_time now) {
+void hf_round_on_cycle(hf_op *op, hf_time now) {
     if (op->round->state == HF_ROUND_PAUSING) fail_for_itself(op, now);
 }
 
@@ -89,7 +89,7 @@ static void on_no_majority(hf_op *op, hf_time now) {
     bool gone = op->hold->state == HF_HOLD_LOST;
     if (!may_change || gone || op->wait.interrupted || now >= op->wait.until) {
         hf_round_fail_acquire(op, code, now);
-    } else if (code == HF_BUSY && (op->deadlock.circle || hf_acquire_waits_for_itself(op))) {
+    } else if (code == HF_BUSY && (op->deadlock.cycle || hf_acquire_waits_for_itself(op))) {
         fail_for_itself(op, now);
     } else {
         hf_votes_roll_back(op, now);

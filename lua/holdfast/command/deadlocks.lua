@@ -1,4 +1,4 @@
--- holdfast deadlocks: lists which owner waits for which, and names the circles.
+-- holdfast deadlocks: lists which owner waits for which, and names the cycles.
 
 local exits = require "holdfast.command.exits"
 local identity = require "holdfast.command.identity"

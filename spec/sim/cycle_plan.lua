@@ -1,11 +1,11 @@
--- Callers that take two locks, the second one while they have the first, in orders that close
--- circles; they look whether they wait for themselves, and their clients say who waits. Its numbers
--- are its own.
+-- Callers that take two locks, the second one while they have the first, in orders that form
+-- cycles; they check for deadlocks, and their clients publish who waits. Its random numbers are its
+-- own.
 
 local Prng = require "spec.sim.prng"
 
-local CIRCLES = 20 -- one seed in so many,
-local CIRCLES_AT = 5 -- those that leave this over
+local CYCLES = 20 -- one seed in so many,
+local CYCLES_AT = 5 -- those that leave this over
 local S = 1000000
 local NAMES = { "a", "b", "c" }
 local OTHERWISE = {
@@ -14,9 +14,9 @@ local OTHERWISE = {
   "keep",
 }
 
-local circle_plan = {}
+local cycle_plan = {}
 
-local function enter_circle(prng, task, number, count, check)
+local function enter_cycle(prng, task, number, count, check)
   for _, name in ipairs(OTHERWISE) do task[name] = nil end
   task.kind, task.entries = "lock", 0
   task.key, task.also = NAMES[number % count + 1], NAMES[(number + 1) % count + 1]
@@ -46,12 +46,12 @@ local function add_death(prng, plan, tasks)
     link = "calls", duration = 1000, lag = 0, key = "a" }
 end
 
-function circle_plan.is_of(seed)
-  return seed % CIRCLES == CIRCLES_AT
+function cycle_plan.is_of(seed)
+  return seed % CYCLES == CYCLES_AT
 end
 
 -- plan: of plan.lua, with plain locks; changed in place
-function circle_plan.add(plan)
+function cycle_plan.add(plan)
   local prng = Prng.new((plan.seed * 71 + 97) % 2147483647)
   local count, number, check = prng:pick { 2, 2, 3 }, 0, prng:pick { 0.5, 1 }
   local tasks = {}
@@ -60,7 +60,7 @@ function circle_plan.add(plan)
   for _, part in ipairs(plan.parts) do
     if part.what == "process" then part.introduced = prng:chance(95) end
     if part.what == "task" then
-      enter_circle(prng, part, number, count, check)
+      enter_cycle(prng, part, number, count, check)
       number = number + 1
       tasks[number] = part
     elseif part.key then
@@ -71,4 +71,4 @@ function circle_plan.add(plan)
   if not plan.calm and not plan.rates and prng:chance(25) then add_death(prng, plan, tasks) end
 end
 
-return circle_plan
+return cycle_plan

@@ -1,4 +1,4 @@
--- The circles among waits for each other, in a number of steps that grows with the number of waits
+-- The cycles among waits for each other, in a number of steps that grows with the number of waits
 -- and holders, however long a chain is.
 --
 -- A wait is { holds = the owners whose caller waits, count = permits it wants, … }. What it waits
@@ -7,7 +7,7 @@
 -- leave too few permits. All waits are stuck until one is found that is not, which sets free what
 -- its holds block, and so on.
 
-local circles = {}
+local cycles = {}
 
 -- What is waited for, once for each list of holders.
 local function add(graph, wait, holders)
@@ -89,7 +89,7 @@ local function blocker(graph, wait)
   return graph.waits[goal.first] == wait and goal.other or goal.first
 end
 
--- Follows the waits from this one to one that is known. → the circle on this way | nil
+-- Follows the waits from this one to one that is known. → the cycle on this way | nil
 local function walk(graph, wait, places)
   local path, from = {}, graph.walked
   while not places[wait] do
@@ -100,15 +100,15 @@ local function walk(graph, wait, places)
     wait = graph.waits[wait.holder]
   end
   if places[wait] <= from then return nil end -- another walk came here
-  local circle = {}
-  for i = places[wait] - from, #path do circle[#circle + 1] = path[i] end
-  return circle
+  local cycle = {}
+  for i = places[wait] - from, #path do cycle[#cycle + 1] = path[i] end
+  return cycle
 end
 
 -- `waits`: by owner. `holders_of(wait)`: the same list for the same goal. `goes_on(wait)`: whether
 -- a wait that is stuck goes on. Sets `holder` of each wait that is stuck.
--- → a list of circles, lists of waits
-function circles.find(waits, holders_of, goes_on)
+-- → a list of cycles, lists of waits
+function cycles.find(waits, holders_of, goes_on)
   local graph = {
     waits = waits, goals = {}, goal_of = {}, held = {}, stuck = {}, freed = {}, walked = 0,
   }
@@ -129,4 +129,4 @@ function circles.find(waits, holders_of, goes_on)
   return list
 end
 
-return circles
+return cycles
