@@ -43,7 +43,7 @@ typedef struct hf_node {
     bool pattern_denied;  /* the user may not subscribe to Redisson's releases */
     hf_time linger_until; /* until when the events link stays open without a waiter */
     hf_time ping_at;      /* when a silent events link gets a PING */
-    bool serves;          /* it may have keys: no Sentinel, and of a cluster the map has it */
+    bool serves;          /* it may have keys: no Sentinel, and in a cluster a node of the map */
 } hf_node;
 
 #define HF_NODES_MAX 1024

@@ -64,14 +64,14 @@ struct hf_kind {
     bool counted;        /* a number of permits; an acquire takes one or several */
     bool joint;          /* several owners may hold it at once, and get it in one grant */
     bool listed;         /* waits in Redisson's list; each waiter has a channel of its own */
-    bool bare;           /* keys in braces are refused: they have the names of those without */
+    bool bare;           /* keys in braces are refused: they share the names of keys without */
     const char *suffix;  /* after <uuid>:<number> in its owners; NULL: nothing */
     const char *channel; /* before the key, in the channel of its releases; NULL: as for a lock */
     bool wraps;          /* that channel has the key in braces, also a key with braces of its own */
     bool kept;           /* a client may keep it for its callers */
     bool brief;          /* its programs fill in what a call leaves out */
     bool one_owner;      /* has one owner at a time, which info returns */
-    bool uncounted; /* no program counts who listens to it: a subscription need not be a pattern */
+    bool uncounted; /* no program counts its subscribers: a subscription need not be a pattern */
     bool
         noted; /* nobody holds it: each call leaves a note on the server, by which it counts once */
     const char *taken;                /* why an acquire is busy */
@@ -196,8 +196,8 @@ hf_hold_view hf_view_of(const hf_hold *hold);
 /* Returns whether the owner may believe in the hold. */
 bool hf_hold_is_valid(const hf_hold *hold, hf_time now);
 
-/* The hold was released once through a handle that has no entry of it: one entry of another handle
- * stands for nothing from now on. */
+/* The hold was released once through a handle without an entry of it: one entry of another handle
+ * is void from now on. */
 void hf_hold_note_stray(hf_hold *hold);
 
 void hf_hold_ref(hf_hold *hold);
@@ -322,11 +322,10 @@ typedef struct hf_client_config {
 hf_client *hf_client_new(const hf_client_config *config, const unsigned char entropy[24]);
 void hf_client_delete(hf_client *client); /* NULL is fine */
 
-/* For the child of a fork: makes the client anew in its place, with another uuid and without holds
- * and operations. It keeps the configuration, the classes and what events are wanted, and stays
- * closed if it was. The memory of what it had is not freed, because it may have been copied in the
- * middle of a change. Returns false, and the client is closed, when out of memory or if `entropy`
- * is NULL. */
+/* For the child of a fork: recreates the client in its place, with another uuid and without holds
+ * and operations. It keeps the configuration, the classes and the wanted events, and stays closed
+ * if it was. The old memory is not freed, because the fork may have copied it in the middle of a
+ * change. Returns false, and the client is closed, when out of memory or if `entropy` is NULL. */
 bool hf_client_start_over(hf_client *client, const unsigned char entropy[24]);
 
 /* Returns the client's uuid: HF_UUID_SIZE characters and a NUL. */
@@ -447,7 +446,7 @@ bool hf_client_keeps(const hf_client *client);
 size_t hf_client_link_count(const hf_client *client);
 hf_session *hf_client_link(const hf_client *client, size_t index);
 
-/* Each node has HF_LINKS links. Of a cluster only those nodes serve that its map has. */
+/* Each node has HF_LINKS links. In a cluster only the nodes of its map serve. */
 size_t hf_client_node_count(const hf_client *client);
 bool hf_client_node_serves(const hf_client *client, size_t index);
 
@@ -577,8 +576,8 @@ bool hf_op_kind_acquires(hf_op_kind kind);
 bool hf_op_kind_releases(hf_op_kind kind);     /* it ends a hold of the caller */
 bool hf_op_kind_lingers(hf_op_kind kind);      /* it may go on in the background */
 bool hf_op_kind_needs_a_hold(hf_op_kind kind); /* it fails if the caller has none */
-/* Whether locks of that kind have it: the server has a program for it, and what it leaves in doubt
- * can be settled. */
+/* Whether locks of that kind have the operation: the server has a program for it, and a call in
+ * doubt can be settled. */
 bool hf_op_kind_suits(hf_op_kind kind, const hf_kind *lock_kind);
 
 #define HF_NO_TOKEN_TTL 9007199254740991u /* exact in the programs, which count in doubles */

@@ -63,8 +63,8 @@ hf_op *hf_run_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec, bool i
 /* As hf_driver_send. */
 hf_op *hf_send_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec);
 
-/* A program that clears package.loaded opens the module once more. Each copy has metatables of its
- * own, so that what was made before keeps its methods; all copies know the types of all of them. */
+/* A program that clears package.loaded opens the module again. Each copy has its own metatables, so
+ * that older objects keep their methods; all copies know all types. */
 
 /* Begins a new copy. */
 void hf_open_types(lua_State *L);

@@ -444,7 +444,7 @@ static int l_server(lua_State *L) {
     return 1;
 }
 
-/* tenant(client) -> what stands before the names in its keys for people, "": nothing */
+/* tenant(client) -> the prefix of the names in its published keys, "": none */
 static int l_tenant(lua_State *L) {
     lua_pushstring(L, hf_client_tenant(hf_check_driver(L, 1)->client));
     return 1;
@@ -508,8 +508,8 @@ static int l_is_quorum(lua_State *L) {
     return 1;
 }
 
-/* node_beside(client, key) -> for command: the node of what stands beside the key on the server, as
- * its queue does; nil: it is found by its own name */
+/* node_beside(client, key) -> for command: the node of names beside the key, such as its queue;
+ * nil: each is found by its own name */
 static int l_node_beside(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_slice key;

@@ -1,5 +1,5 @@
-/* core.engine: drives a client from Lua. Of an external client Lua owns the sockets and the clock;
- * of one in an event loop (serve, rest, wake, forget) it waits for a descriptor.
+/* core.engine: drives a client from Lua. For an external client Lua owns the sockets and the clock;
+ * for one in an event loop (serve, rest, wake, forget) it waits for a descriptor.
  *
  * Links are numbers from 1 to links(client): three for each server, for its calls, its events and,
  * where the client has a renewer link of its own, its renewer. Times are seconds of whatever
@@ -221,7 +221,7 @@ static int l_ended(lua_State *L) {
 }
 
 /* rest(client, seconds) -> the descriptor that is readable when serve has something to do, and
- * after so many seconds | nil, why there is none */
+ * after that many seconds | nil, why there is none */
 static int l_rest(lua_State *L) {
     hf_driver *driver = check_looped(L);
     hf_time span = hf_to_time(luaL_checknumber(L, 2));

@@ -331,8 +331,8 @@ static lua_Number number_of(lua_State *L, const hf_lua_lock *lock) {
     return lock->owner || lock->handle > 0 ? 0 : hf_coroutine_number(L);
 }
 
-/* number(lock) -> the caller's number among those who acquire through this handle; 0: whoever does
- * is the same owner */
+/* number(lock) -> the caller's number among the callers of this handle; 0: all of them are one
+ * owner */
 static int l_number(lua_State *L) {
     lua_pushnumber(L, number_of(L, hf_lock_check(L)));
     return 1;
@@ -354,7 +354,7 @@ static uint32_t abandon_of(hf_lua_lock *lock, hf_slice caller, uint32_t count, h
  * handle, or at most `count` holds of the caller with this number; does no I/O */
 static int l_abandon(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
-    if (!lock->driver) return 0; /* a weak table may still have it */
+    if (!lock->driver) return 0; /* a weak table may still refer to it */
     if (lua_isnoneornil(L, 2)) {
         abandon(lock);
         lock->balance = 0;
@@ -609,8 +609,8 @@ static int l_key(lua_State *L) {
     return 1;
 }
 
-/* owner(lock) -> the owner of the calling caller's hold, as the server has it; without one the
- * caller itself */
+/* owner(lock) -> the owner of this caller's hold, as on the server; without a hold the caller
+ * itself */
 static int l_owner(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     lua_Number number = number_of(L, lock);

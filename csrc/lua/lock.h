@@ -91,7 +91,7 @@ bool hf_lock_reserve(hf_lua_lock *lock, hf_slice caller);
 void hf_lock_pin(hf_lua_lock *lock);
 void hf_lock_unpin(hf_lua_lock *lock);
 
-/* One more hold was acquired, is being released, or was, through this handle. What is being
+/* Another hold was acquired through this handle, is being released, or was. A hold that is being
  * released is not abandoned with the handle: the operation does that. */
 void hf_lock_take(hf_lua_lock *lock, hf_hold *hold);
 void hf_lock_note_releasing(hf_lua_lock *lock, const hf_hold *hold);

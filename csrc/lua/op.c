@@ -102,7 +102,7 @@ static void take(hf_lua_lock *lock, const hf_op *op, hf_hold *hold, hf_time now)
     lock->balance++;
     lock->waited = hf_to_seconds(now - hf_op_begun_at(op));
     hf_lock_take(lock, hold);
-    hf_client_approve(lock->driver->client, hold, now); /* who takes it is there */
+    hf_client_approve(lock->driver->client, hold, now); /* the caller is there */
     lock->last_loss = HF_LOST_NOT;
 }
 

@@ -1,5 +1,5 @@
-/* Who owns: the owner that a lock was given, or the coroutine that calls. Coroutines are numbered
- * in a weak table of the registry, so that each Lua state has its own numbers. */
+/* The owner of a call: the one that a lock was given, or the calling coroutine. Coroutines are
+ * numbered in a weak table of the registry, so that each Lua state has its own numbers. */
 #include <string.h>
 
 #include "lock.h"

@@ -44,7 +44,7 @@ static void push_prefixes(lua_State *L) {
 #undef SET
 }
 
-/* names(kind, key) -> { queue, leases }: the names of keys that stand beside a lock */
+/* names(kind, key) -> { queue, leases }: the names of the keys beside a lock */
 static int l_names(lua_State *L) {
     const hf_kind *kind = hf_kind_named(luaL_checkstring(L, 1));
     luaL_argcheck(L, kind, 1, "no such kind of lock");

@@ -34,9 +34,8 @@ static bool wait_for_change(hf_driver *driver, hf_time until, const sigset_t *si
     return !signals || let_in(driver, signals);
 }
 
-/* A reply is all there is to wait for: one recv then does what poll and recv would. What comes over
- * the events link changes nothing before that. While signals are held, recv lets none in, so a call
- * that goes on for long sleeps in poll. */
+/* Only a reply is awaited, so one recv replaces poll and recv. The events link can wait until then.
+ * While signals are held, recv lets none in, so a call that goes on for long sleeps in poll. */
 static bool awaits_one_reply(const hf_driver *driver, const hf_op *op, bool holds_signals,
                              hf_time now) {
     const hf_session *calls = hf_link_session(driver, HF_LINK_CALLS);

@@ -110,8 +110,8 @@ static bool is_empty(pid_t group) {
     return kill(-group, 0) != 0 && errno == ESRCH;
 }
 
-/* Whether no process has the descriptor any more that the job inherited. The shared lock lets other
- * waiters look at the same time. */
+/* Whether no process has the job's inherited descriptor any more. The shared lock lets other
+ * waiters check at the same time. */
 static bool is_unlocked(int directory, const char *uuid) {
     char name[NAME_SIZE];
     struct stat file;
@@ -165,9 +165,9 @@ static finding find_in(int processes, const char *pid, const char *uuid) {
     return empty && is_starting(processes, pid) ? UNSURE : ABSENT;
 }
 
-/* Looks for a process that was started with the uuid in its environment, where HOLDFAST_OWNER has
- * it. This finds what left the group and closed the descriptor, such as a worker that a program
- * started in a session of its own. */
+/* Searches for a process that was started with the uuid in HOLDFAST_OWNER of its environment. This
+ * finds processes that left the group and closed the descriptor, such as a worker that a program
+ * started in its own session. */
 static finding find_in_environments(const char *uuid) {
     DIR *processes = opendir("/proc");
     finding found = processes ? ABSENT : UNSURE;
@@ -180,8 +180,8 @@ static finding find_in_environments(const char *uuid) {
     return found;
 }
 
-/* Nothing undoes the first two: no process joins an empty group or gets the descriptor anew. A look
- * at all environments takes long, so the record goes once it has found a process. */
+/* The first two stay true: no process joins an empty group or gets the descriptor again. A search
+ * of all environments takes long, so the record is deleted once it has found a process. */
 static bool job_has_ended(int directory, const char *uuid, pid_t group) {
     if (!is_empty(group) || !is_unlocked(directory, uuid)) return false;
     finding found = find_in_environments(uuid);

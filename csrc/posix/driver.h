@@ -6,9 +6,9 @@
  * watchdog always polls the renewer's link, and the other two while no operation runs. The watchdog
  * starts with the first acquire and blocks all signals but those of its own faults.
  *
- * A mutex is not fair: a caller that locks it again and again, as one that calls is_held() in a
- * loop does, would starve the watchdog. So the watchdog closes the gate while it waits for the
- * mutex, and a caller that finds it closed waits there.
+ * A mutex is not fair: a caller that locks it again and again, such as is_held() in a loop, would
+ * starve the watchdog. So the watchdog closes the gate while it waits for the mutex, and a caller
+ * that finds it closed waits there.
  *
  * After a fork the child starts with a new client and a new identity: it closes its copies of the
  * parent's sockets and never uses the parent's holds again (`generation` has grown). */
@@ -106,9 +106,8 @@ static inline bool hf_driver_is_entered(hf_driver *driver) {
 hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptible,
                      hf_interrupt_check *check, void *context);
 
-/* Sends a release and does not wait for the reply: the operation is detached or done, as
- * hf_op_is_detached tells. Between enter and leave; a detached operation is not given to hf_op_end.
- */
+/* Sends a release and does not wait for the reply: the operation is detached (hf_op_is_detached) or
+ * done. Between enter and leave; a detached operation is not given to hf_op_end. */
 hf_op *hf_driver_send(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_check *check,
                       void *context);
 

@@ -265,7 +265,7 @@ int hf_ready_fd(const hf_ready *ready) {
     return ready->notice[0];
 }
 
-/* The thread polls numbers of descriptors, which says nothing of other processes' copies. */
+/* The thread polls numbers of descriptors, so copies in other processes do not matter. */
 void hf_ready_unwatch(hf_ready *ready, size_t i) {
     (void)ready;
     (void)i;

@@ -11,7 +11,7 @@
 
 typedef struct hf_ready hf_ready;
 
-/* What to watch. `file` tells apart two files that have had the same number. fd -1: nothing. */
+/* What to watch. `file` distinguishes two files that have had the same number. fd -1: nothing. */
 typedef struct hf_watch {
     int fd;
     hf_file file;

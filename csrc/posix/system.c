@@ -29,7 +29,7 @@ __attribute__((unused)) static const char *posix_text(int result, int error, cha
     return text;
 }
 
-/* glibc with _GNU_SOURCE: strerror_r returns the text, which may stand elsewhere. */
+/* glibc with _GNU_SOURCE: strerror_r returns the text, which may not be in the buffer. */
 __attribute__((unused)) static const char *gnu_text(const char *result, int error, char *text,
                                                     size_t size) {
     (void)error, (void)text, (void)size;
@@ -122,7 +122,7 @@ void hf_pipe_drain(int end) {
 /* ---- time ---- */
 
 #if defined HF_LINUX && defined CLOCK_BOOTTIME
-#define CLOCK CLOCK_BOOTTIME /* CLOCK_MONOTONIC stands still while a Linux host is suspended */
+#define CLOCK CLOCK_BOOTTIME /* CLOCK_MONOTONIC stops while a Linux host is suspended */
 #else
 #define CLOCK CLOCK_MONOTONIC
 #endif
@@ -221,7 +221,7 @@ static _Atomic unsigned *process;
 /* How many of this process and its ancestors have a number. */
 static _Atomic unsigned generations;
 
-/* An emulator may say yes to every advice, also to one that there is not. */
+/* An emulator may accept any advice, even one that does not exist. */
 __attribute__((constructor)) static void find_process(void) {
 #ifdef MADV_WIPEONFORK
     size_t size = (size_t)sysconf(_SC_PAGESIZE);

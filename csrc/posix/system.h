@@ -31,8 +31,8 @@ bool hf_random(unsigned char *bytes, size_t size);
 /* Makes a pipe whose ends exec closes. On failure returns false and sets errno. */
 bool hf_pipe(int ends[2], bool blocking);
 
-/* A pipe that wakes whoever polls its reading end. wake: makes it readable. drain: reads all that
- * is there. For pipes that do not block. */
+/* A pipe that wakes a thread that polls its reading end. wake: makes it readable. drain: reads all
+ * that is there. For pipes that do not block. */
 void hf_pipe_wake(int end);
 void hf_pipe_drain(int end);
 
@@ -72,9 +72,9 @@ int hf_poll(struct pollfd *fds, nfds_t count, hf_time span, const sigset_t *sign
 void hf_cond_init(pthread_cond_t *condition);
 void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time span);
 
-/* A number that none of this process's ancestors has. Its id is none: another namespace counts
- * anew, and an id is used again. A fork that runs no handlers of pthread_atfork is seen only where
- * the kernel wipes a page of memory at a fork. */
+/* A number that no ancestor of this process has. A process id would not do: another namespace has
+ * its own ids, and ids are used again. A fork that runs no handlers of pthread_atfork is seen only
+ * where the kernel wipes a page of memory at a fork. */
 unsigned hf_process(void);
 
 /* Keeps the shared object that has this address in memory when it is unloaded, for threads that run

@@ -174,7 +174,7 @@ void hf_tls_settings_forget(hf_tls_settings *settings) {
     settings->method = NULL;
 }
 
-/* Why the last call failed: the first of the errors it left tells most. */
+/* Why the last call failed: the first of its errors is the most useful. */
 static const char *error_text(char *text, size_t size) {
     unsigned long error = ERR_get_error();
     if (ERR_GET_LIB(error) == ERR_LIB_SYS) return hf_error_text(ERR_GET_REASON(error), text, size);

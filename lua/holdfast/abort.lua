@@ -105,7 +105,7 @@ end
 
 local compiles = false -- LuaJIT does so when the hook is away
 
--- LuaJIT looks at hooks only in its interpreter.
+-- LuaJIT runs hooks only in its interpreter.
 local function interpret()
   if not jit or not jit.status() then return end
   compiles = true

@@ -323,8 +323,8 @@ function Client:lock(key, opts)
     defaults[self])
 end
 
--- A lock that stands as SET key owner NX PX leaves it, which excludes whoever else uses that. Its
--- owner cannot enter it twice. Does no I/O.
+-- A lock stored as by SET key owner NX PX, which excludes all clients that use that command. Its
+-- owner cannot re-enter it. Does no I/O.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.lock_options
 ---@return holdfast.lock

@@ -63,6 +63,6 @@ else
   function compat.closing(_, _, run, ...) return run(...) end
 end
 
--- A traceback names functions after the fields of loaded modules. So that it still says "error" for
--- the user's own call, what this module shares with Lua is not in its fields.
+-- A traceback names functions after the fields of loaded modules. Functions that this module shares
+-- with Lua are not in its fields, so it still shows "error" for the user's own call.
 return setmetatable({}, { __index = compat })

@@ -1,11 +1,11 @@
 -- The cycles among waits for each other, in a number of steps that grows with the number of waits
 -- and holders, however long a chain is.
 --
--- A wait is { holds = the owners whose caller waits, count = permits it wants, … }. What it waits
--- for has holders: a list of owners, `false` for one that is unknown, with `free` where it is a
--- semaphore. It is stuck if a holder's caller is stuck, too: of a semaphore, if those that are not
--- leave too few permits. All waits are stuck until one is found that is not, which sets free what
--- its holds block, and so on.
+-- A wait is { holds = the owners whose caller waits, count = permits it wants, … }. Its goal has
+-- holders: a list of owners, `false` for one that is unknown, with `free` where it is a semaphore.
+-- It is stuck if a holder's caller is stuck, too; for a semaphore, if the others leave too few
+-- permits. All waits count as stuck until one is found that is not, which frees the waits that its
+-- holds block, and so on.
 
 local cycles = {}
 

@@ -48,8 +48,8 @@ local function scan_node(client, node, pattern, visit)
   return true
 end
 
--- Calls visit(key, node) for each key that matches, page by page on one node after the other. Of a
--- quorum a minority may be away: the others know all that counts.
+-- Calls visit(key, node) for each key that matches, page by page on one node after the other. In a
+-- quorum a minority may be away, because a majority has all that counts.
 -- → true | nil, message, code
 function deadlocks.scan(client, pattern, visit)
   local nodes, message, code = deadlocks.nodes(client)
@@ -84,7 +84,7 @@ local function info_of(graph, key, kind)
   return noted(graph, driver.lock.info(driver.reader(graph.client, key, kind)))
 end
 
--- Reads a list of what stands beside the key. → a table
+-- Reads a list beside the key. → a table
 local function list_beside(graph, key, words)
   local reply = ask(graph, words, driver.node_beside(graph.client, key))
   return type(reply) == "table" and reply or {}
@@ -150,7 +150,7 @@ local function readers(graph, key)
   return list
 end
 
--- The owners of what stands at the key: a list, with `free` permits.
+-- The owners of the lock at the key: a list, with `free` permits.
 local function holders_of(graph, wait)
   local key, kind = wait.key, wait.kind
   local id = kind .. ":" .. key
@@ -167,7 +167,7 @@ local function holders_of(graph, wait)
   return list
 end
 
--- Those who wait in the queue of this key, as a set. Redisson's list has the owners.
+-- The waiters in the queue of this key, as a set. Redisson's list has the owners.
 local function waiters_of(graph, wait)
   local key, is_list, set = wait.key, kinds[wait.kind].listed, {}
   local name = wire.names(wait.kind, key).queue
@@ -180,7 +180,7 @@ local function waiters_of(graph, wait)
   return set
 end
 
--- Whether the waiter's client listens, to one of the nodes; who may not ask believes it.
+-- Whether the waiter's client is subscribed on a node; assumed if the query is refused.
 local function does_listen(graph, uuid)
   for _, node in ipairs(core.client.nodes(graph.client)) do
     local reply = ask(graph, { "PUBSUB", "NUMSUB", prefixes.grant .. uuid }, node)

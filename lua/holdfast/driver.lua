@@ -100,7 +100,7 @@ for _, kind in ipairs { "acquire", "release" } do
   end
 end
 
--- Releases in the background all that was acquired through this handle, whoever calls.
+-- Releases in the background all holds that were acquired through this handle, by any caller.
 function driver.abandon(lock)
   raw.abandon(lock)
   local of = data(lock)
@@ -162,12 +162,11 @@ function driver.command(client, words, node)
   return core.client.command(client, words, node)
 end
 
--- Where a command goes that names what stands beside the key, as its queue does; nil: where its
--- first argument says. Shards have it at the key's server, whatever its own name is.
+-- The node for a command on a name beside the key, such as its queue; nil: the node of its first
+-- argument. Shards keep it on the key's server, whatever its own name is.
 driver.node_beside = core.client.node_beside
 
--- A lock of the client on a key as it stands on the server, without the client's prefix, to look
--- at it.
+-- A lock of the client on a key as on the server, without the client's prefix, to read its state.
 function driver.reader(client, key, kind)
   return raw.new(client, {
     client = client, key = key, kind = kind, loop = loops_of[client], lease = 1, wait = 0,

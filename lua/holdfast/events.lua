@@ -49,7 +49,7 @@ local function copy(event)
   return own
 end
 
--- Names the holder in the last event that says the acquire has found the lock taken.
+-- Names the holder in the last event that reports the lock as taken.
 local function add_holder(list, acquire)
   for i = #list, 1, -1 do
     local event, who = list[i], acquire.who
@@ -77,7 +77,7 @@ end
 
 local notices = notifier.new(gather, call)
 
--- For the event of a wait for the lock that has just failed, if nobody has been told of it yet.
+-- For the event of a wait for the lock that has just failed, if it is not delivered yet.
 -- `who`: { host, pid, name }
 function events.name_holder(lock, who)
   if not installed or not who then return end

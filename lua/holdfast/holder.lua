@@ -34,7 +34,7 @@ local function duration(seconds)
   return ("%d s"):format(math.floor(ms / 1000))
 end
 
-local found = setmetatable({}, { __mode = "k" }) -- lock -> who was named in its last failure
+local found = setmetatable({}, { __mode = "k" }) -- lock -> the holder named in its last failure
 
 function holder.found(lock)
   return found[lock]

@@ -33,7 +33,7 @@ local idempotent = {}
 ---@field class? string for counters and events; the client's
 ---@field on_event? fun(event: table)
 
--- The empty one stands for none at the server, which fits any other.
+-- An empty one means none on the server, which fits any other.
 local function fingerprint_option(value)
   if type(value) ~= "string" or value == "" then return "a non-empty string" end
 end

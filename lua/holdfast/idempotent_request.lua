@@ -274,7 +274,7 @@ local function needs_no_guard()
   return driver.owner.has_ending(complete) or ngx.req.is_internal() and ngx.status >= 400
 end
 
--- Behind an authentication every request has a user, so the log tells what to configure.
+-- Behind an authentication every request has a user, so the log explains what to configure.
 local function refuse_nobody(missing)
   ngx.log(ngx.ERR, "holdfast.idempotent_request: cannot tell who sent this request: ", missing,
     "; make sure that requests are authenticated, or set principal either to a function that returns the",

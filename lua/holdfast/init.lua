@@ -112,7 +112,8 @@ function holdfast.metrics()
 end
 
 -- Under ngx_lua, in content_by_lua: a live page of what is held and who waits. It only reads. It
--- must be protected. In init_worker_by_lua: begins to look, so that the page knows what was before.
+-- must be protected. In init_worker_by_lua it starts to record, so that the page also shows the
+-- time before its first request.
 ---@param opts? { client: holdfast.client?, pattern: string? }
 function holdfast.status(opts)
   options.no_colon(opts, holdfast, "holdfast.status", 2)

@@ -50,7 +50,7 @@ function Latch:set(count)
   return raw.set_count(self.handle, count)
 end
 
--- Counts down. Whoever counts to 0 opens the latch.
+-- Counts down. The call that reaches 0 opens the latch.
 ---@param amount? integer 1 to 1e9; 1
 ---@return (integer|false)? left the remaining count; false: it was open
 ---@return string? message
@@ -74,7 +74,7 @@ function Latch:count()
   return math.max(count, 0)
 end
 
--- Waits until the latch is open. `wait`: seconds, 0 looks once, math.huge waits for ever.
+-- Waits until the latch is open. `wait`: seconds, 0 checks once, math.huge waits for ever.
 ---@param wait? number
 ---@return true? open
 ---@return string? message

@@ -1,7 +1,7 @@
--- Leader election: a lock that is taken again and again. Each time it is held is a term.
+-- Leader election: a lock that is taken again and again. Each hold is a term.
 --
--- A term is over as soon as its lock is not held any more by this host's clock, which comes before
--- anybody else can have it. Its methods answer in any coroutine, also in those that the leading
+-- A term is over as soon as its lock is not held any more by this host's clock, which is before any
+-- other client can hold it. Its methods answer in any coroutine, also in those that the leading
 -- function has started.
 
 local abort = require "holdfast.abort"
@@ -124,7 +124,7 @@ end
 
 -- ---- terms one after the other ----
 
--- Failures that may pass while nobody looks: the wait for the next term goes on.
+-- Failures that may be temporary: the wait for the next term goes on.
 local PASSING = { unreachable = true, no_quorum = true, server = true, lost = true, busy = true }
 local LEAST_PAUSE, MOST_PAUSE = 0.1, 1 -- seconds
 

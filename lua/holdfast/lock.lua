@@ -28,7 +28,7 @@ local Lock = {}
 meta.__index = Lock
 meta.__metatable = meta.__name
 
--- Takes the lock, or enters it once more. `wait`: seconds, 0 tries once, math.huge waits for ever.
+-- Takes the lock, or enters it again. `wait`: seconds, 0 tries once, math.huge waits for ever.
 ---@param wait? number
 ---@return holdfast.lock? lock
 ---@return string? message
@@ -62,7 +62,7 @@ function Lock:release()
   return notify_after(raw.release(self))
 end
 
--- Frees the lock whoever holds it. The holder learns it at its next renewal, check or release.
+-- Frees the lock, whoever holds it. The holder learns it at its next renewal, check or release.
 ---@return boolean? was_locked
 ---@return string? message
 ---@return string? code
@@ -102,7 +102,7 @@ function Lock:is_held()
   return raw.is_held(self)
 end
 
--- Held by anyone, as the server says.
+-- Held by anyone, according to the server.
 ---@return boolean? locked
 ---@return string? message
 ---@return string? code
@@ -156,7 +156,7 @@ function Lock:token_text()
   return lock.text_of(raw.token(self))
 end
 
--- The headers that tell a service the token of the current hold; no I/O.
+-- The headers that pass the token of the current hold to a service; no I/O.
 ---@param resource string what the request writes to
 ---@return table<string, string>? headers
 ---@return string? message
@@ -185,9 +185,9 @@ function Lock:lost()
   return raw.lost(self)
 end
 
--- The lock as the server has it; owner, ttl and token are absent when there is none, position (from
--- 1) when none of this client's callers waits, host, pid and name of a holder that has not
--- published them; readers but of a read/write lock.
+-- The lock's state on the server; owner, ttl and token are absent when there is none, position
+-- (from 1) when none of this client's callers waits, host, pid and name of a holder that has not
+-- published them, readers except for a read/write lock.
 ---@return {owner: string?, holds: integer, ttl: number?, token: integer?, waiters: integer, position: integer?,
 --- host: string?, pid: integer?, name: string?, readers: integer?}? info
 ---@return string? message
@@ -217,15 +217,14 @@ function Lock:key()
   return raw.key(self)
 end
 
--- Who owns when this coroutine acquires.
+-- The owner when this coroutine acquires.
 ---@return string
 function Lock:owner()
   check_self(self, meta, "lock:owner", 2)
   return raw.owner(self)
 end
 
--- `local held <close> = assert(lock:acquire())`: release, once more or not at all if it is not held
--- any more.
+-- `local held <close> = assert(lock:acquire())`: release; does nothing if it is not held any more.
 meta.__close = driver.leave
 
 ---@class holdfast.lock_options

@@ -98,7 +98,7 @@ function metrics.samples(client)
   return list
 end
 
--- The page: samples of one family stand together, in the order of the list.
+-- The page: samples of one family are together, in the order of the list.
 function metrics.text(samples)
   local by_family, out = {}, {}
   for _, sample in ipairs(samples) do

@@ -57,7 +57,7 @@ local function is_tied(sorted, i)
 end
 
 -- The databases where the lock is, as text that is the same in all programs once the client is
--- connected, if the servers tell their run ids. `connects`: the client sends a command before that.
+-- connected, if the servers report their run ids. `connects`: the client first sends a command.
 local function place_of(lock, connects)
   local client, key = client_of(lock), raw.key(lock)
   local names, known = core.client.processes(client, key)
@@ -231,7 +231,7 @@ local function acquire(self, wait, what, level)
   return nil, message, code
 end
 
--- Takes all the locks, or enters them once more. `wait`: seconds in total, 0 tries once, math.huge
+-- Takes all the locks, or enters them again. `wait`: seconds in total, 0 tries once, math.huge
 -- waits for ever.
 ---@param wait? number
 ---@return holdfast.multi_lock? lock

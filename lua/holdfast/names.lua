@@ -1,4 +1,4 @@
--- Who a client is, as it publishes while it holds or waits: "host pid[ name]" in
+-- The identity that a client publishes while it holds or waits: "host pid[ name]" in
 -- holdfast_client:<uuid>, with the uuid that its owners begin with, and its tenant before that.
 
 local core = require "holdfast.core"

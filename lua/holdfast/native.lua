@@ -1,5 +1,5 @@
--- Loads the C module where package.cpath has it. `require` would look for a Lua file of its name
--- first, in the whole of package.path, and the default path ends with the current directory.
+-- Loads the C module where package.cpath has it. `require` would first search the whole of
+-- package.path for a Lua file of its name, and the default path ends with the current directory.
 
 local NAME, FILE, OPEN = "holdfast.core", "holdfast/core", "luaopen_holdfast_core"
 

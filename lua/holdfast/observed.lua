@@ -17,8 +17,8 @@ function observed.since(entry, before, now)
 end
 
 -- How many hand-offs there were at least: one if the holder is another one, or has taken the lock
--- again. What went on in between leaves no count: tokens and places in a queue that has run empty
--- follow the server's clock, and who leaves a queue may have given up.
+-- again. Hand-offs in between leave no count: tokens and places in a queue that has run empty
+-- follow the server's clock, and a waiter that leaves a queue may have given up.
 function observed.handed_over(before, entry)
   if not before then return 0 end
   if before.owner ~= entry.owner then return 1 end

@@ -1,7 +1,7 @@
 -- Checks what callers pass in. Each misuse raises at the caller's level and names the argument.
 --
 -- A check is a function (value) -> nil when it is fine; or what it must be and, for a part of the
--- value, the place of that part behind the argument's name and what stands there.
+-- value, the place of that part behind the argument's name and its value.
 
 local core = require "holdfast.core"
 local error = require("holdfast.compat").error
@@ -31,7 +31,7 @@ function options.deadlock_check(value)
   end
 end
 
--- Clients that cannot announce that they want a lock wait for so long while it is kept.
+-- Clients that cannot announce that they want a lock wait this long while it is kept.
 function options.keep(value)
   if not is_number(value) or value < 0 or value > 60 then
     return "a number of seconds from 0 to 60"
@@ -58,7 +58,7 @@ function options.wait(value)
   end
 end
 
--- Any number; what is 0 or less stands for the default.
+-- Any number; 0 or less means the default.
 function options.number_or_default(value)
   if not is_number(value) then return "a number of seconds (0 or less means the default)" end
 end
@@ -90,7 +90,7 @@ local RESERVED = {
 
 local H, R = ("hr"):byte(1, 2)
 
--- A key as it stands on the server.
+-- A key as on the server.
 function options.free_key(value)
   local first = value:byte()
   if first ~= H and first ~= R then return nil end
@@ -165,7 +165,7 @@ local function is_integer(value)
   return math.type ~= nil and math.type(value) == "integer"
 end
 
--- What can stand in a key: a string or a number, but none that stands for several whole ones.
+-- A part of a key: a string or a number, but none that several whole numbers are rounded to.
 function options.name_part(value)
   if type(value) == "string" and value ~= "" and #value <= PART_MAX then return nil end
   local exact = is_number(value)
@@ -175,7 +175,7 @@ function options.name_part(value)
   end
 end
 
--- How it stands there: whole numbers by their digits, which .. does not write in every Lua.
+-- Its text there: whole numbers by their digits, which .. does not write in every Lua.
 function options.part_text(value)
   if type(value) == "string" then return value end
   if is_integer(value) then return ("%d"):format(value) end
@@ -229,7 +229,7 @@ end
 
 options.shown = shown
 
--- What stands in a table of `count` fields that has nothing at `place`, in place of a list.
+-- Why a table of `count` fields without one at `place` is no list.
 local function described(value, count, place)
   if count == 0 then return "an empty table" end
   for name in pairs(value) do
@@ -239,7 +239,7 @@ local function described(value, count, place)
 end
 
 -- Checks a list of 1 to `most` values without holes and other fields; `check` checks each of them.
--- `must` says what the list must be.
+-- `must`: what the list must be.
 function options.list(value, most, must, check)
   if type(value) ~= "table" then return must end
   local count = 0
@@ -393,8 +393,8 @@ function options.table(given, known, what, level)
   return given
 end
 
--- Raises when options of a call stand behind its function, which would get them: `extra` is the
--- first of its arguments, `...` are the others. `call`: how the call begins, up to the options.
+-- Raises when options of a call come after its function, which would get them: `extra` is the first
+-- of its arguments, `...` are the others. `call`: how the call begins, up to the options.
 function options.not_behind(known, what, call, level, extra, ...)
   local is_plain = type(extra) == "table" and getmetatable(extra) == nil
   if select("#", ...) > 0 or not is_plain or next(extra) == nil then return end

@@ -44,7 +44,7 @@ local plain_semaphore = {
 
 local with_options = { count = check_count, wait = options.wait }
 
--- What acquires so many permits.
+-- The handle that acquires this many permits.
 local function handle(self, count)
   if count == 1 and self.one then return self.one end
   return locks.new(self.client, self.name, self.given, self.defaults, "plain_semaphore", count)
@@ -136,7 +136,7 @@ function PlainSemaphore:available()
   return raw.count(self.one)
 end
 
--- Says how many permits there are, unless that was said before.
+-- Sets the number of permits, unless it is set already.
 ---@param permits integer 0 to 1e9
 ---@return boolean? set false: it was already set, and nothing has changed
 ---@return string? message

@@ -1,4 +1,4 @@
--- Plain commands whose replies are of the type that Redis gives, whatever stands at the other end.
+-- Plain commands whose replies are of the type that Redis gives, whatever the server is.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"

@@ -1,6 +1,6 @@
 -- Semaphores whose permits have a lease. See docs/semaphore.md.
 --
--- A permit is a hold of its own: whoever has the object may use it, whichever coroutine that is.
+-- A permit is a hold of its own: any coroutine that has the object may use it.
 
 local abort = require "holdfast.abort"
 local core = require "holdfast.core"
@@ -159,7 +159,7 @@ semaphore.options = {
 
 local with_options = { count = check_count, wait = options.wait, abort_on_loss = abort.check }
 
--- A handle of so many permits, of which none is held yet.
+-- A handle of this many permits, of which none is held yet.
 local function handle(self, count, wait)
   local given = self.given
   if wait then given = setmetatable({ wait = wait }, { __index = given }) end
@@ -227,7 +227,7 @@ function Semaphore:__tostring()
   return Semaphore.__name .. ": " .. raw.key(self.reader)
 end
 
--- The semaphore as the server has it; ttl: seconds until the first lease ends, nil if no permit is
+-- The semaphore's state on the server; ttl: seconds until the first lease ends, nil if no permit is
 -- taken; position (from 1): the first of this client's callers that wait.
 ---@return {permits: integer, available: integer, held: integer, waiters: integer, ttl: number?, token: integer?,
 --- position: integer?}? info
@@ -265,7 +265,7 @@ function Semaphore:permits()
   return info.permits
 end
 
--- From now on there are so many in all; those that are taken stay taken.
+-- Sets the number of permits; those that are taken stay taken.
 ---@param permits integer 0 to 1e9
 ---@return true? set
 ---@return string? message

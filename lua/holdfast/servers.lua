@@ -97,8 +97,8 @@ local function variable(name)
   return value ~= "" and value or nil
 end
 
--- What the environment says, where an empty variable counts as none: { url = text or nil, servers =
--- text or nil }.
+-- The environment's settings, where an empty variable counts as none:
+-- { url = text or nil, servers = text or nil }.
 function servers.environment()
   return { url = variable("HOLDFAST_URL"), servers = variable("HOLDFAST_SERVERS") }
 end

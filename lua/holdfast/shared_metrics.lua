@@ -24,7 +24,7 @@ local function add(dict, sample, values)
   values[name] = sample[4]
 end
 
--- A worker counts anew with a client that was used before it was forked.
+-- A worker counts from 0 with a client that was used before it was forked.
 local function added_before(client)
   local before, pid = added[client], ngx.worker.pid()
   if before and before.pid == pid then return before end
@@ -68,7 +68,7 @@ local function bound(labels)
   return le == "+Inf" and math.huge or locale.number(le) or 0
 end
 
--- Samples of one class stand together, the buckets of a histogram in order.
+-- Samples of one class are together, the buckets of a histogram in order.
 local function is_before(a, b)
   local of_a, of_b = a[3]:gsub(',le="[^"]+"$', ""), b[3]:gsub(',le="[^"]+"$', "")
   if of_a ~= of_b then return locale.is_before(of_a, of_b) end

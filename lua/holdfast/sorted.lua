@@ -2,7 +2,7 @@
 
 local sorted = {}
 
--- heap[1] is the item that comes last of those that are kept.
+-- heap[1] is the last of the kept items.
 local function sink(heap, at, size, before)
   while true do
     local last, left = at, 2 * at

@@ -1,8 +1,8 @@
 -- The live page of OpenResty: what is held, by whom, who waits, what is wrong, and the hand-offs of
 -- the last ten minutes; the same as JSON with ?json. It only reads.
 --
--- holdfast.status_view has what is known of the locks. With a lua_shared_dict one worker looks by
--- the clock as well, so that the view's record has what happened while nobody had the page open.
+-- holdfast.status_view has what is known of the locks. With a lua_shared_dict one worker polls as
+-- well, so that the view's record has what happened while the page was not open.
 
 local page = require "holdfast.status_page"
 local status_json = require "holdfast.status_json"
@@ -43,8 +43,8 @@ local function serve_json(view, args)
   ngx.print(text)
 end
 
--- The content handler. `where`: what tells the keys of this client from those of other clients. In
--- init_worker_by_lua nobody has asked: it begins to look.
+-- The content handler. `where`: distinguishes the keys of this client from those of other clients.
+-- In init_worker_by_lua there is no request: it starts to poll.
 function status.serve(client, pattern, where)
   pattern = pattern or "*"
   if ngx.get_phase() == "init_worker" then return watch(view_of(client, pattern, where)) end

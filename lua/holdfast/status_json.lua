@@ -48,7 +48,7 @@ local function queue_json(view, entry, lag, most)
   return json.list(queue)
 end
 
--- The key as it stands in a URL, where the text that JSON has of it does not tell.
+-- The key as in a URL, if JSON has to escape some of it.
 local function link_of(key)
   return json.value(key):find("\\u00", 1, true) and ngx.escape_uri(key) or nil
 end
@@ -86,7 +86,7 @@ local function holder_of(view, entry)
   return is and ("%s %s %d"):format(is.host, is.name or "", is.pid) or entry.owner or ""
 end
 
--- Who waits longest comes first, and so on; without a value, last.
+-- The longest wait comes first, and so on; without a value, last.
 local VALUES = {
   wait = function(_, entry) return entry.waits_since or math.huge end,
   held = function(_, entry) return entry.since end,

@@ -12,7 +12,7 @@ local status_record = { STEP = 5, SPAN = 600 }
 local NAME = "holdfast"
 local STEP, SPAN = status_record.STEP, status_record.SPAN
 local LEASE = 3 * STEP
-local WAIT_KEPT = 60 -- seconds for which a waiter is known that nobody looks at
+local WAIT_KEPT = 60 -- seconds for which an unobserved waiter is remembered
 local LOSSES = 10 -- that are kept
 
 -- ---- of all workers ----
@@ -154,7 +154,7 @@ function alone.first_seen(_, _, _, at) return at end
 
 function alone.forget() end
 
--- `id`: the same in all workers that look at the same keys.
+-- `id`: the same in all workers that read the same keys.
 function status_record.new(id)
   local dict = ngx.shared[NAME]
   if not dict then return setmetatable({ points = {}, lost = {} }, alone) end

@@ -1,6 +1,6 @@
 -- What the status page knows of one client's locks.
 --
--- Each worker keeps one view for each client, for all who look. A request brings it up to date if
+-- Each worker keeps one view for each client, for all requests. A request brings it up to date if
 -- it is older than FRESH and no other request does so: first what was shown a moment ago, then SCAN
 -- goes on where it stopped, a page at a time, then what was read longest ago: until one, three and
 -- five BUDGETs of seconds have gone by.
@@ -30,7 +30,7 @@ local STEP = records.STEP
 
 -- ---- reading ----
 
--- Owners of one client have one name. It is asked for once, however many look meanwhile.
+-- Owners of one client have one name. It is asked for once, however many requests need it.
 -- → { host, pid, name } | nil: it has published nothing
 function status_view.who(view, owner)
   local uuid, now = owner:sub(1, 36), core.now()
@@ -203,7 +203,7 @@ local function is_reading(view)
   return view.reader ~= nil and driver.owner.lives(view.reader)
 end
 
--- Why the servers cannot be asked; nil: they answer. Of a quorum a minority may be away.
+-- Why the servers cannot be asked; nil: they answer. In a quorum a minority may be away.
 function status_view.away(view)
   if is_reading(view) and core.now() > view.at + SLOW then
     return "no answer within " .. SLOW .. " s"
@@ -297,7 +297,7 @@ local function note_losses(view)
   end
 end
 
--- `where`: what tells the keys of this client from those of other clients.
+-- `where`: distinguishes the keys of this client from those of other clients.
 function status_view.new(client, pattern, where)
   local scans = locks.scans(client, pattern)
   scans[#scans + 1] = locks.scans(client, pattern, true)[1]

@@ -19,7 +19,7 @@ for name, check in pairs(locks.options) do
   with_lock.options[name] = check
 end
 
--- What the caller gets for fn's results: true for none, so that assert and if tell success.
+-- What the caller gets for fn's results: true for none, so that assert and if see success.
 function with_lock.results(...)
   if select("#", ...) == 0 then return true end
   return ...

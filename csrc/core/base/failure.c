@@ -23,7 +23,7 @@ static const char *const ADVICE[] = {
     [HF_STALE] = "stop, because you no longer hold the lock",
 };
 
-/* What to do about a failure that says this. */
+/* What to do about a failure with this text. */
 static const struct {
     hf_code code;
     const char *said, *advice;
@@ -108,8 +108,8 @@ static void printable(char *out, size_t size, hf_slice key) {
     out[used] = '\0';
 }
 
-/* Where in a program an error came from says nothing to a caller: " script: <digest>, on
- * @user_script:38." What comes behind that stays. */
+/* A caller has no use for the place in a program: " script: <digest>, on @user_script:38." The text
+ * behind it stays. */
 static void cut_place_in_script(char *detail) {
     static const char before[] = " script: ", line[] = ", on @user_script:";
     char *place = strstr(detail, before);
@@ -120,7 +120,7 @@ static void cut_place_in_script(char *detail) {
     memmove(place, rest, strlen(rest) + 1);
 }
 
-/* What a server says may hold anything, and may have been cut. */
+/* A server's text may contain anything, and may have been cut. */
 static void hide_controls(char *text) {
     for (size_t plain, left = strlen(text); left > 0; left -= plain, text += plain) {
         plain = plain_size(text, left);

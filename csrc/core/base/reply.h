@@ -8,7 +8,7 @@
 #include "base/types.h"
 
 /* Over all levels of one reply. */
-#define HF_REPLY_MAX_ELEMENTS 4096 /* unless the reader is told to allow more */
+#define HF_REPLY_MAX_ELEMENTS 4096 /* unless the reader allows more */
 #define HF_REPLY_MAX_BYTES ((size_t)4 << 20)
 
 typedef enum hf_reply_type {

@@ -21,7 +21,7 @@ typedef enum hf_request_state {
 typedef struct hf_request hf_request;
 typedef struct hf_session hf_session;
 
-/* Called when the request is done. `reply` is NULL when it failed; then `failure` says why. The
+/* Called when the request is done. `reply` is NULL when it failed, for the reason in `failure`. The
  * session does not use the request any more. */
 typedef void hf_request_done(hf_request *request, const hf_reply *reply, hf_time now);
 
@@ -39,7 +39,7 @@ typedef struct hf_routing {
 
 struct hf_request {
     hf_request *next;    /* in the session's queue */
-    hf_session *session; /* that has it, or had it last; NULL: none yet */
+    hf_session *session; /* the present or last one; NULL: none yet */
     hf_request_done *done;
     void *context;
     char *bytes;

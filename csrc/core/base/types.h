@@ -29,7 +29,7 @@ static inline hf_time hf_time_add(hf_time a, hf_time b) {
     return a > HF_NEVER - b ? HF_NEVER : a + b;
 }
 
-/* Returns the time of so many milliseconds, about HF_NEVER for more than fit. */
+/* Converts milliseconds to a time; returns about HF_NEVER if they do not fit. */
 static inline hf_time hf_time_of_ms(uint64_t ms) {
     return hf_time_min(ms, HF_NEVER / HF_MS) * HF_MS;
 }
@@ -67,7 +67,7 @@ hf_slice hf_decimal(char text[24], uint64_t value);
 #define HF_UUID_SIZE 36
 
 /* Fills `uuid` (HF_UUID_SIZE characters and a NUL) from 16 random bytes. Version 8 of RFC 9562:
- * Java's are version 4, so the programs can tell our holders from Redisson's. */
+ * Java's are version 4, so the programs can distinguish our holders from Redisson's. */
 void hf_uuid_format(char uuid[HF_UUID_SIZE + 1], const unsigned char random[16]);
 
 /* Returns a random number below `below`, for jitter; never for identities. The state must not be 0.

@@ -160,7 +160,7 @@ static bool is_hopeless(const hf_request *request, const hf_session *link) {
            !request->waits_for_connection && request->sends == 0;
 }
 
-/* Where names are preferred and a node has none, the others say "?". */
+/* Where names are preferred, a node without one is reported as "?". */
 #define UNNAMED "the cluster gives \"?\" as the name of a node"
 
 static void route(hf_cluster *cluster, hf_request *request, hf_time now) {
@@ -291,7 +291,7 @@ static void on_renewer_closed(void *context, hf_time now) {
 }
 
 static void watch(hf_node *node) {
-    node->serves = false; /* until a map has it */
+    node->serves = false; /* until a map contains it */
     node->links[HF_LINK_CALLS].on_refusal = node->links[HF_LINK_RENEWER].on_refusal = on_refusal;
     node->links[HF_LINK_CALLS].on_closed = on_calls_closed;
     node->links[HF_LINK_RENEWER].on_closed = on_renewer_closed;
@@ -368,7 +368,7 @@ static void accept_map(hf_cluster *cluster, hf_time now) {
     move_waiters(cluster, now);
 }
 
-/* A refused log-in says more than a node that is not there. */
+/* A refused log-in explains more than a node that is not there. */
 static void note_trouble(hf_cluster *cluster, hf_code code, const char *reason) {
     size_t used = strlen(cluster->trouble);
     const char *label = cluster->client->nodes[cluster->asked]->server.label;

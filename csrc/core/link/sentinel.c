@@ -29,7 +29,7 @@
 #define POLL_EVERY HF_SECOND
 #define GRACE (100 * HF_MS)        /* for the other answers, after the first one */
 #define MOST_FAILED_OPENS 3        /* of a link, before the server counts as gone */
-#define RENEW_WITHIN (250 * HF_MS) /* after a move: many clients hear of it at the same time */
+#define RENEW_WITHIN (250 * HF_MS) /* after a move: many clients learn of it at the same time */
 #define LATE (10 * HF_SECOND)      /* how long a Sentinel may name a master that was replaced */
 
 typedef enum hf_sentinel_state {
@@ -37,7 +37,7 @@ typedef enum hf_sentinel_state {
     HF_SENTINEL_ASKED,
     HF_SENTINEL_ANSWERED,
     HF_SENTINEL_IGNORANT, /* it does not know a master of this name */
-    HF_SENTINEL_FAILED    /* the request says why */
+    HF_SENTINEL_FAILED    /* the request has the reason */
 } hf_sentinel_state;
 
 typedef struct hf_sentinel {
@@ -88,7 +88,7 @@ static bool add_sentinel(hf_sentinels *sentinels, const hf_server *server) {
     sentinel->node->serves = false;
     sentinel->request.done = on_answer;
     sentinel->request.no_retry =
-        true; /* one whose old connection is gone is asked once more over a new one */
+        true; /* one whose old connection is gone is asked again over a new one */
     sentinel->request.context = sentinels;
     sentinels->count++;
     return true;

@@ -294,7 +294,8 @@ static bool append_eval(hf_session *session, const hf_request *request) {
     return false;
 }
 
-/* Comes before a reply is added. A silent server is given up by the first of those awaited. */
+/* Called before a reply is added. A silent server is given up when the first awaited reply is late.
+ */
 static void begin_awaiting(hf_session *session, hf_time now) {
     if (session->first_reply == session->next_reply) session->awaiting_since = now;
 }
@@ -484,7 +485,7 @@ static void become_ready(hf_session *session, hf_time now) {
     assert(session->state == HF_SESSION_LOGIN && session->login_left == 0);
     session->state = HF_SESSION_READY;
     if (session->failed_opens <= 1)
-        session->reason[0] = '\0'; /* else it stands until the server has served */
+        session->reason[0] = '\0'; /* else it stays until the server has served */
     flush(session, now);
     if (session->on_change) session->on_change(session->context, session, true);
     if (session->on_ready) session->on_ready(session->context, now);
@@ -549,7 +550,7 @@ void hf_session_opened(hf_session *session, hf_time now) {
 }
 
 /* A refused AUTH or SELECT ends the connection. A refused CLIENT SETNAME costs only the name,
- * unless the error says that the server serves nobody now. */
+ * unless the error means that the server serves no client now. */
 static bool is_fatal_at_login(const hf_session *session, size_t index, const char *error) {
     if (index == session->login_auth || index == session->login_select) return true;
     bool serves_nobody =
@@ -660,8 +661,8 @@ static void note_refusal(hf_request *request, bool passing) {
     request->waits_for_connection = true;
 }
 
-/* Sends it again after a pause. The error is kept: it says more than "no reply in time" if the time
- * is over before the next reply. */
+/* Sends it again after a pause. The error is kept: it explains more than "no reply in time" if the
+ * time is over before the next reply. */
 static bool retry_later(hf_session *session, hf_request *request, const char *error, hf_time now) {
     if (hf_refusal_of(error) == HF_REFUSAL_OF_WRITES && !persists(request)) return false;
     if (now >= request->deadline) return false;
@@ -761,7 +762,7 @@ static void dispatch(hf_session *session, hf_reply **taken, hf_time now) {
     }
 }
 
-/* What a TLS server says to a client that does not speak it: a record of type 21, version 3.x. */
+/* A TLS server's reply to a client that does not use TLS: a record of type 21, version 3.x. */
 static bool is_tls_alert(const char *bytes, size_t size) {
     return size >= 2 && bytes[0] == 0x15 && bytes[1] == 0x03;
 }

@@ -44,7 +44,7 @@ void hf_slots_free(hf_slots *slots) {
     hf_slots_init(slots);
 }
 
-/* Reads where a node says that a node is. False: it does not say, or the address is none. */
+/* Reads the address that a node reports for a node. False: it reports none, or no valid one. */
 static bool read_address(hf_address *address, hf_slice host, long long port,
                          const hf_address *asked) {
     if (port < 1 || port > UINT16_MAX || host.size >= sizeof address->host) return false;

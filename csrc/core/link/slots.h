@@ -19,7 +19,7 @@
 typedef struct hf_slots {
     hf_address *nodes; /* the masters, each once */
     size_t count;
-    bool unnamed;             /* a node said that it does not know the name of another one: "?" */
+    bool unnamed;             /* a node does not know the name of another one, and reports "?" */
     uint16_t owner[HF_SLOTS]; /* index in `nodes`, or HF_SLOT_NOBODY */
 } hf_slots;
 

@@ -115,7 +115,7 @@ static bool is_before(const hf_hold *a, const hf_hold *b) {
     return a->wake_at < b->wake_at || (a->wake_at == b->wake_at && a->number < b->number);
 }
 
-/* Asserts that the hold is where the order of the heap wants it, as its neighbours tell. */
+/* Asserts that the hold is in order with its neighbours in the heap. */
 static void check_order(const hf_holds *holds, const hf_hold *hold) {
     size_t at = hold->heap_index, child = 2 * at + 1;
     assert(at < holds->count && holds->heap[at] == hold);
@@ -292,7 +292,7 @@ enum { CLEANING_UP = 1 << HF_HOLD_CLEANING_UP };
 static const int legal[HF_HOLD_STATES] = {
     [HF_HOLD_ACQUIRING] = HELD | CLEANING_UP,
     [HF_HOLD_HELD] = HELD | LOST | RELEASING | CLEANING_UP, /* HELD: it is entered again */
-    [HF_HOLD_LOST] = CLEANING_UP,                           /* it may still stand on the server */
+    [HF_HOLD_LOST] = CLEANING_UP,                           /* it may still be on the server */
     [HF_HOLD_RELEASING] = LOST | CLEANING_UP,
     [HF_HOLD_CLEANING_UP] = CLEANING_UP, /* the client is closed */
 };

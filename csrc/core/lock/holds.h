@@ -145,10 +145,10 @@ void hf_hold_become(hf_hold *hold, hf_hold_state state);
 /* Asserts what is always true of a hold. */
 void hf_hold_check(const hf_hold *hold);
 
-/* Puts it into the list of those that are due. */
+/* Adds it to the list of due holds. */
 void hf_lent_note(hf_lent *lent);
 
-/* Others want the lock with this number in its owner, if the client still has it. */
+/* Others want the lock with this number in its owner, if the client still holds it. */
 void hf_holds_wish(hf_holds *holds, uint64_t number);
 
 void hf_holds_wake_at(hf_holds *holds, hf_hold *hold, hf_time at);
@@ -169,8 +169,8 @@ hf_hold *hf_holds_first_ended(const hf_holds *holds, hf_time now);
 /* Returns whether a release of it is under way that no caller waits for. */
 bool hf_hold_is_released(const hf_hold *hold);
 
-/* Returns whether its owner counts on it. A hold that is cleaned up has no owner any more: what the
- * server says of it is no loss. */
+/* Returns whether its owner counts on it. A hold that is cleaned up has no owner any more, so a
+ * reply that it is gone is no loss. */
 bool hf_hold_can_be_lost(const hf_hold *hold);
 
 /* Returns "<uuid>:<number>" of "<uuid>:<number>.<copy>", by which a server of a quorum knows an

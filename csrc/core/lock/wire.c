@@ -50,7 +50,7 @@ static hf_slice optional(number_text text, uint64_t number) {
     return number == 0 ? HF_NO_TEXT : hf_decimal(text, number);
 }
 
-/* Whether owner, lease and token TTL say all that there is to say. */
+/* Whether owner, lease and token TTL are the only arguments needed. */
 static bool is_brief(const hf_wire_lock *lock, const hf_wire_acquire *acquire) {
     return is_usual(lock) && acquire->from == 0 && !acquire->shared && acquire->waiter.size == 0 &&
            acquire->token_floor == 0;

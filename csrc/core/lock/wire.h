@@ -89,8 +89,8 @@ bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock);
 
 bool hf_wire_count(hf_request *request, const hf_names *names);
 
-/* Sets `*count` to the number at the key, 0 without it. Returns false if it is none as the program
- * fragment whole_number.lua has it. */
+/* Sets `*count` to the number at the key, 0 without it. Returns false if it is not a number by the
+ * rules of the program fragment whole_number.lua. */
 bool hf_wire_read_count(const hf_reply *reply, long long *count);
 
 /* ---- several locks ---- */
@@ -125,8 +125,8 @@ bool hf_wire_release_all(hf_request *request, const hf_kind *kind, size_t count,
 typedef enum hf_verdict {
     HF_VERDICT_YES,        /* acquired, extended, renewed, freed, released */
     HF_VERDICT_BUSY,       /* another owner has the lock; leave: nothing was held */
-    HF_VERDICT_STILL_HELD, /* release: the owner has more; acquire: another process has it */
-    HF_VERDICT_MORE, /* freed; a leave must evict dead waiters, or tell the rest of a record */
+    HF_VERDICT_STILL_HELD, /* release: more holds are left; acquire: another process holds it */
+    HF_VERDICT_MORE, /* freed; a leave must evict dead waiters, or notify the others of a record */
     HF_VERDICT_DONE_BEFORE, /* an earlier run has left its record */
     HF_VERDICT_MISMATCH,    /* the key has another fingerprint */
     HF_VERDICT_DELETED,     /* the hold is lost: the key does not exist */

@@ -314,9 +314,9 @@ static hf_time time_of(long long ms) {
     return ms < 0 ? HF_NEVER : hf_time_of_ms((uint64_t)ms);
 }
 
-/* When a waiter asks again without a message: when the time of the holder or of the first waiter is
- * up, one after the other; and often enough to notice a head that looks alive but is not, at a cost
- * that grows with the logarithm of the crowd. */
+/* When a waiter rechecks: when the time of the holder or of the first waiter is up, one after the
+ * other; and often enough to notice a dead first waiter that seems alive, at a cost that grows with
+ * the logarithm of the crowd. */
 static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     hf_client *client = op->client;
     hf_time rank = answer->ahead < 0 ? 0 : hf_time_min((hf_time)answer->ahead, 1000000);
@@ -447,7 +447,7 @@ static bool must_follow(hf_op *op, hf_time now) {
     return before != NULL;
 }
 
-/* Waits for the caller's own release; false: there is none. Also asked when a renewal of that hold
+/* Waits for the caller's own release; false: there is none. Also called when a renewal of that hold
  * has ended, before the release is sent. */
 static bool block_behind_release(hf_op *op, hf_time now) {
     if (!must_follow(op, now)) return false;
@@ -493,7 +493,7 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     }
 }
 
-/* Another process holds it under the same owner: this is one more hold of that. */
+/* Another process holds it under the same owner, so this adds one hold to that owner. */
 static void on_shared(hf_op *op, long long count, hf_time now) {
     if (count < 1 || count >= MOST_HOLDS || ++op->acquire.joins > MOST_JOINS) {
         roll_back(op, now);
@@ -803,7 +803,7 @@ static void on_subscribed(hf_op *op, hf_time now) {
     if (op->state == HF_ACQUIRE_SUBSCRIBING || op->state == HF_ACQUIRE_WAITING) ask(op, now);
 }
 
-/* Other users of the server may publish what looks like a grant: only the program knows. */
+/* Other users of the server may forge a grant, so only the program's reply counts. */
 static bool is_doubtful(const hf_op *op) {
     return op->client->config.tenant[0] != '\0';
 }
@@ -943,7 +943,7 @@ static hf_time deadline(const hf_op *op) {
 }
 
 /* The wait is over. The server counts as unreachable if a link could not be opened again; a link
- * that is merely closed says nothing, since servers close idle ones. */
+ * that is merely closed does not count, since servers close idle ones. */
 static void end_wait(hf_op *op, hf_time now) {
     assert(op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING);
     const hf_session *calls = &op->node->links[HF_LINK_CALLS],

@@ -45,8 +45,8 @@ static bool wait_for(hf_op *op, hf_hold *hold, hf_time now) {
     return false;
 }
 
-/* Whether something that an earlier call left on the server must be removed first. What the server
- * could not be asked to remove is taken out of the table. */
+/* Whether remains of an earlier call on the server must be removed first. A hold whose clean-up
+ * could not be sent is taken out of the table. */
 static bool is_in_the_way(hf_op *op, hf_hold *hold, hf_time now) {
     bool failed = op->batch.waited && !hold->in_flight && hold->failures > 0;
     if (!failed) return !wait_for(op, hold, now);

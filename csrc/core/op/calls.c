@@ -37,7 +37,7 @@ static bool is_gone(hf_verdict verdict) {
     return verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN;
 }
 
-/* Such a reply says no more than a missing one. */
+/* Such a reply counts as a missing one. */
 static void note_nonsense(hf_request *request) {
     request->failure =
         (hf_failure){.code = HF_SERVER, .text = "the script returned an unexpected reply"};
@@ -303,7 +303,7 @@ static void bound_lease(hf_op *op) {
         hf_hold_bound_lease(hold, hold->lease, op->client->config.grant_lease);
 }
 
-/* An extend that was sent twice may be carried out once more. */
+/* An extend that was sent twice may be carried out a second time. */
 static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
     bool held = hold->state == HF_HOLD_HELD;
@@ -394,8 +394,8 @@ static void unblock(hf_op *op, hf_time now) {
     op->impl->begin(op, now);
 }
 
-/* What was sent continues without the operation: the server may still ask for the program's text.
- * False: there is nothing of that kind. */
+/* A sent command continues without the operation, because the server may still ask for the
+ * program's text. False: there is no such command. */
 static bool continue_alone(hf_op *op) {
     bool goes_on = !op->blocked && hf_renewer_see_through(op->client, &op->request);
     if (!goes_on) hf_session_drop(&op->request);

@@ -1,10 +1,10 @@
 /* A waiter frees the hold of a process that has crashed on the same host: docs/crash.md.
  *
- * While an acquire waits, it asks the server now and then who owns the lock. The driver knows
- * whether the process of a client on this host still runs (hf_client_config.life). Once its end is
- * proved, the waiter sends the release that the owner would have sent. The program compares the
- * owner, and no other hold ever has the same one, so the release is harmless if it arrives late or
- * twice. Only what a job has started may have the owner of its command, as a second hold. */
+ * While an acquire waits, it sometimes asks the server who owns the lock. The driver knows whether
+ * the process of a client on this host still runs (hf_client_config.life). Once its end is proved,
+ * the waiter sends the release that the owner would have sent. The program compares the owner, and
+ * no other hold ever has the same one, so the release is harmless if it arrives late or twice. Only
+ * a process that a job has started may have its command's owner, as a second hold. */
 #ifndef HF_CRASH_RELEASE_H
 #define HF_CRASH_RELEASE_H
 

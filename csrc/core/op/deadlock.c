@@ -131,8 +131,8 @@ static const answer *agreed(const hf_walk *walk) {
     return NULL;
 }
 
-/* Returns the middle one of the times that the servers say for this wait. Every waiter of a cycle
- * comes to the same ones, so that all take the same waiter for the youngest. */
+/* Returns the median of the times that the servers report for this wait. All waiters of a cycle get
+ * the same times, so all choose the same waiter as the youngest. */
 static uint64_t since_of(const hf_walk *walk, const answer *wait) {
     size_t middle = (count_alike(walk, wait) + 1) / 2;
     uint64_t since = 0;

@@ -4,7 +4,7 @@
  * (holdfast_wait:<owner>, which presence.c writes). All waiters of a cycle read the same waits, so
  * only one of them ends: the one that began to wait last.
  *
- * In a quorum each step asks every server, and goes on with what a majority says. */
+ * In a quorum each step asks every server, and goes on with the majority's answer. */
 #ifndef HF_DEADLOCK_H
 #define HF_DEADLOCK_H
 

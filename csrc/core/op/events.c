@@ -53,8 +53,8 @@ static void send_sharded(hf_node *node, const char *command, const hf_names *nam
     hf_session_send(&node->links[HF_LINK_EVENTS], 3, args);
 }
 
-/* In a cluster a Redisson client uses either kind of channel. What is not sent, or refused, leaves
- * the waiter to its clock. A tenant's user may use no pattern: it would show it others' grants. */
+/* In a cluster a Redisson client uses either kind of channel. Without a subscription the waiter
+ * rechecks by the clock. A tenant's user may use no pattern, which would show others' grants. */
 static void listen_to_releases(hf_node *node, bool listen, const hf_op *op) {
     const hf_names *names = channels_of(op);
     bool sharded = hf_client_is_sharded(node->client);
@@ -229,10 +229,11 @@ static hf_hold *clean_up_unknown(hf_client *client, const hf_message *grant, hf_
     return hold;
 }
 
-/* A grant for a wait that has ended here: the renewer passes the lock on. A hold that is there
- * knows what to do; that of a shared owner was passed on with the waiter, or ends with the
- * grant lease, as does what comes while many others are cleaned up: anybody who may publish can
- * forge them. What arrives at another node than the key's has arrived there, too. */
+/* A grant for a wait that has ended here: the renewer passes the lock on. An existing hold is
+ * handled by its own state. A shared owner's grant was passed on with the waiter, or ends with the
+ * grant lease, as does a grant that arrives while many others are cleaned up: any user who may
+ * publish can forge them. A grant that arrives at another node than the key's has arrived there,
+ * too. */
 static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) {
     hf_client *client = node->client;
     hf_holds *holds = &client->holds;
@@ -327,9 +328,8 @@ static void on_event(void *context, const hf_reply *event, hf_time now) {
         on_pattern_subscribed(node, hf_reply_string_at(event, 1), now);
 }
 
-/* A server that has gone without a word leaves the link open for ever: it is asked, and abandoned
- * when it stays silent.
- */
+/* A server that vanished without closing leaves the link open for ever. So it gets a PING, and the
+ * link is abandoned if it stays silent. */
 void hf_events_tick(hf_node *node, hf_time now) {
     hf_session *events = &node->links[HF_LINK_EVENTS];
     hf_time timeout = events->config->command_timeout;

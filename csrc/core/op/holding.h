@@ -23,7 +23,7 @@ void hf_client_unblock(hf_client *client, hf_hold *hold, hf_time now);
 size_t hf_client_waiter(char *text, const hf_client *client, const hf_hold *hold, uint64_t wait,
                         uint64_t token_ttl_ms);
 
-/* Returns the reason of the loss for a verdict that says that the hold is lost. */
+/* Returns the reason of the loss for a verdict that means a lost hold. */
 hf_lost_reason hf_lost_reason_of(hf_verdict verdict);
 
 #endif

@@ -18,7 +18,7 @@ struct hf_kept {
     hf_number by_key;
     const hf_kind *kind;
     hf_node *node;         /* whose events link it needs */
-    hf_op *first, **end;   /* of those that wait here, in order */
+    hf_op *first, **end;   /* callers that wait here, in order */
     hf_time keep;          /* from an acquire at the server to the next one */
     hf_time keep_until;    /* of the present hold */
     uint64_t token;        /* the next caller's; 0: no fencing */

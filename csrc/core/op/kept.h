@@ -1,11 +1,11 @@
 /* Locks that the client keeps for its callers after a release.
  *
  * A kept lock has one owner at the server, whose number begins with 0, and one hold in the table:
- * that of the caller to whom it is lent, or an idle one. The callers of the client that want it
- * meanwhile stand in a queue here; only the first one asks the server.
+ * that of the caller to whom it is lent, or an idle one. Other callers of the client are queued
+ * here; only the first one asks the server.
  *
  *   none -> asking     a caller asks the server
- *   asking -> lent     it has got the lock
+ *   asking -> lent     it gets the lock
  *   asking -> none     …or has not: the next one asks
  *   lent -> lent       its last release gives the lock to the next caller
  *   lent -> idle       …or nobody wants it
@@ -46,8 +46,8 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now);
  * there may be another one; NULL: there is none. */
 hf_hold *hf_kept_clear(hf_client *client, const hf_kind *but, hf_slice key, hf_time now);
 
-/* The lock is about to be taken by force: the owner that has it now lends it to no further caller,
- * and an idle one is returned before. */
+/* The lock is about to be taken by force: its present owner lends it to no further caller, and an
+ * idle one is returned before. */
 void hf_kept_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now);
 
 /* Serves the entries whose holds have ended or that others want. */

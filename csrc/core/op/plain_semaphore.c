@@ -1,12 +1,12 @@
-/* The server does not know the owner of a permit, so a permit that is forgotten stays taken. What a
- * call has done although its reply was lost is settled by the renewer: an acquire is undone, a
- * release is carried out. Each call has a note on the server, so both happen once, however often
- * and how late its commands are run. When the reply to a command that was sent once is there,
- * nothing of the call can come later, and its note is deleted.
+/* The server does not know the owner of a permit, so a permit that is forgotten stays taken. The
+ * renewer settles a call whose reply was lost: an acquire is undone, a release is carried out. Each
+ * call has a note on the server, so both happen once, however often and how late its commands are
+ * run. Once a command that was sent once has its reply, no copy of it can arrive later, and its
+ * note is deleted.
  *
  * A message is for all waiters of a client, and permits may be there for a few. The waiters poll
- * one after the other, in the order in which they began: each tells the next one that is satisfied
- * with what it has left. */
+ * one after the other, in the order in which they began: each notifies the next one that the
+ * remaining permits suffice for. */
 #include "lock/wire.h"
 #include "op/operation.h"
 #include "op/poll.h"

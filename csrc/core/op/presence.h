@@ -3,7 +3,7 @@
  *
  * holdfast_client:<uuid> has the text of hf_client_introduce while the client holds or waits.
  * holdfast_wait:<owner> has the lock for which the owner's caller waits. Both have a TTL. A
- * tenant's prefix stands before <uuid> and <owner>, so that no other tenant can write them. They
+ * tenant's prefix is put before <uuid> and <owner>, so that no other tenant can write them. They
  * are written over the link that renews, by requests for which no operation waits, and only once a
  * hold or a wait has lasted a quarter of a second. */
 #ifndef HF_PRESENCE_H
@@ -29,8 +29,8 @@ void hf_presence_tick(hf_client *client, hf_time now);
 size_t hf_presence_client_key(char key[HF_PRESENCE_KEY], const hf_client *client);
 size_t hf_presence_wait_key(char key[HF_PRESENCE_KEY], const hf_client *client, hf_slice owner);
 
-/* Writes "<uuid>:<number>" of an acquire that waits, as its member in the queue has it, and returns
- * its size. */
+/* Writes "<uuid>:<number>" of an acquire that waits, as in its member of the queue, and returns its
+ * size. */
 #define HF_WAIT_NAME 64
 size_t hf_wait_name(char name[HF_WAIT_NAME], const hf_op *op);
 

@@ -7,13 +7,13 @@
 #include "op/holding.h"
 
 #define BATCH HF_RENEWALS_MAX
-#define MOST_SPLITS 3 /* a server that has refused so many batches takes one key at a time */
+#define MOST_SPLITS 3 /* after this many refused batches a server gets one key at a time */
 #define ONE_BY_ONE_FOR (60 * HF_SECOND) /* then it may take batches again */
 #define CLEAN_UP_FOR (30 * HF_SECOND)
 #define CLOSED_RETRY (50 * HF_MS)    /* then twice as long, then four times */
 #define LEAST_PATIENCE (250 * HF_MS) /* a round trip may take this long on a healthy server */
 
-#define ALIKE 4 /* in a batch none has more than so many times the time of another */
+#define ALIKE 4 /* the times left of two holds in a batch differ by at most this factor */
 
 typedef struct hf_task {
     hf_request request;
@@ -76,7 +76,7 @@ static bool had_fair_time(const hf_request *request, hf_time now) {
     return now >= hf_time_min(request->sent_at, silent_since) + LEAST_PATIENCE;
 }
 
-/* A server that does not answer the renewer is tried anew over a fresh connection. A hold whose
+/* A server that does not answer the renewer is tried again over a fresh connection. A hold whose
  * time is shorter than that of a healthy round trip does not take the link from the others. */
 static void abort_link(hf_client *client, const hf_request *request, hf_time now) {
     bool unanswered = request->sends > 0 && request->failure.code == HF_UNREACHABLE;
@@ -106,10 +106,10 @@ void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
 
 /* ---- whether the server takes batches ----
  *
- * One that refuses each batch (a proxy of a cluster) must not cost a refused command for each; one
- * that refused everything for a while (a right was taken away) takes batches again. It
- * cannot be told which one it is, so what is always true: only refusals in a row count, and a batch
- * is tried at the latest a minute after the last one that counted. */
+ * A server that refuses each batch (a proxy of a cluster) must not cost a refused command for each.
+ * One that refused everything for a while (a right was taken away) takes batches again. The two
+ * look the same, so only refusals in a row count, and a batch is tried at the latest a minute after
+ * the last one that counted. */
 
 static bool takes_batches(const hf_client *client, hf_time now) {
     return client->splits < MOST_SPLITS || now >= client->batch_again_at;
@@ -461,8 +461,8 @@ void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent
 
 /* ---- cleaning up ---- */
 
-/* Holds of a shared owner are released only within their lease: after it the owner may have it
- * through another process. */
+/* Holds of a shared owner are released only within their lease: after it another process of the
+ * owner may hold the lock. */
 void hf_renewer_clean_up(hf_client *client, hf_hold *hold, hf_time now) {
     bool counted = hold->shared && hf_hold_own(hold) > 0;
     hf_observe_end(client, hold, now);
@@ -478,8 +478,8 @@ void hf_renewer_clean_up_same_connection(hf_client *client, hf_hold *hold, hf_ti
     hf_renewer_clean_up(client, hold, now);
 }
 
-/* The queue of a shared owner says that this hold came by a grant, which was never confirmed: until
- * it is told otherwise, the server grants the lock to it again and again. */
+/* The queue has this shared owner's mark of a grant that was never confirmed. Until it is removed,
+ * the server grants the lock to it again and again. */
 static bool has_mark(const hf_hold *hold) {
     return hold->shared && hold->granted && hold->wait > 0;
 }
@@ -626,7 +626,7 @@ void hf_renewer_clean_up_first(hf_client *client, hf_hold *hold, hf_time now) {
     if (hold->in_flight) return;
     hold->same_connection = true;
     if (now < hold->valid_until) send_clean_up(client, hold, false, now);
-    else hf_holds_wake_at(&client->holds, hold, now); /* nothing is to be sent any more */
+    else hf_holds_wake_at(&client->holds, hold, now); /* nothing is left to send */
 }
 
 bool hf_renewer_set_aside(hf_client *client, hf_hold *hold, hf_time now) {
@@ -695,7 +695,7 @@ void hf_renewer_add_pending_release(hf_hold *hold, hf_time asked_at) {
     if (first) hold->valid_until = hf_lease_end(asked_at, hold->lease);
 }
 
-/* Only the answer tells whether one of the owner's holds is this client's. */
+/* Only the reply shows whether one of the owner's holds is this client's. */
 static void on_late_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
     hf_hold *hold = task->holds[0];
@@ -767,7 +767,7 @@ bool hf_renewer_carry_on(hf_client *client, hf_slice key, hf_request *request, h
 
 /* ---- the clock ---- */
 
-/* Its lease is over: nothing of it can stand on the server any more, but the mark of a grant. */
+/* Its lease is over: nothing of it can be on the server any more, except the mark of a grant. */
 static void abandon_cleaning_up(hf_client *client, hf_hold *hold, hf_time now) {
     hf_hold_ref(hold);
     hf_holds_remove(&client->holds, hold);

@@ -33,9 +33,9 @@ void hf_renewer_add_pending_release(hf_hold *hold, hf_time asked_at);
  * what it took. Returns false if no reply is to come, or when out of memory. */
 bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now);
 
-/* Sends the command of a request that is done or dropped again, for as long as the server refuses
- * it in passing, until `until`; the client is not quiet meanwhile. `key` says where it goes.
- * Returns false when out of memory. */
+/* Resends the command of a request that is done or dropped while the server refuses it in passing,
+ * until `until`; the client is not quiet meanwhile. `key` determines the node. Returns false when
+ * out of memory. */
 bool hf_renewer_carry_on(hf_client *client, hf_slice key, hf_request *request, hf_time until,
                          hf_time now);
 

@@ -171,10 +171,9 @@ static bool may_have_forgotten(const hf_client *client, size_t index, hf_time no
            (client->config.restart_guard > 0 && unknown);
 }
 
-/* The end of the hold on this server, 0: none. A server that may have forgotten it says yes to the
- * renewal of a shared owner as soon as another process of the owner asks there, and that one may
- * release it: such a yes is worth nothing.
- */
+/* The end of the hold on this server, 0: none. A server that may have forgotten it confirms the
+ * renewal of a shared owner once another process of the owner acquires there, and that one may
+ * release it. So such a yes does not count. */
 static hf_time member_hold_end(const hf_client *client, const hf_hold *hold, size_t index,
                                hf_time now) {
     const hf_hold *member_hold = hold->member_holds[index];
@@ -410,7 +409,7 @@ void hf_quorum_end_late_replies(hf_client *client, const hf_hold *hold, hf_time 
         }
         hf_client *member = client->quorum->members[(*at)->index];
         end_late_reply(at, now);
-        hf_renewer_tick(member, now); /* it releases what is to be left with its next commands */
+        hf_renewer_tick(member, now); /* it releases abandoned holds with its next commands */
     }
 }
 

@@ -1,4 +1,5 @@
-/* Several independent servers as one: a lock is held while a majority of them has it for its owner.
+/* Several independent servers as one: a lock is held while its owner holds it on a majority of
+ * them.
  *
  * Each server has a client of its own, a member, which acquires, renews and cleans up as if it were
  * alone. An operation of the quorum is a round: the same operation on every member at once, decided

@@ -1,10 +1,10 @@
 /* The operations of a quorum.
  *
- *   ASKING -> DECIDED                  a majority said yes, or can no longer be had
+ *   ASKING -> DECIDED                  a majority said yes, or no longer can
  *   ASKING -> WRITING_BACK -> DECIDED  an acquire whose token a majority does not know yet
  *   ASKING -> PAUSING -> ASKING ...    an acquire that waits: no majority this time
  *
- * A server that fails counts at once. A server that hangs does not delay what the others decide:
+ * A server that fails counts at once. A server that hangs does not delay the others' decision:
  * the round waits for it only if the outcome depends on it, and not much longer than the others
  * took. */
 #include "quorum/round.h"

@@ -37,7 +37,7 @@ void hf_round_on_cycle(hf_op *op, hf_time now) {
     if (op->round->state == HF_ROUND_PAUSING) fail_for_itself(op, now);
 }
 
-/* Whether one vote decides the round whatever the others say. */
+/* Whether one vote decides the round alone. */
 static bool ends_at_once(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     for (size_t i = 0; i < round->count; i++) {
@@ -183,7 +183,7 @@ static size_t count_informed(const hf_round *round, hf_time now) {
     return informed;
 }
 
-/* Sends it once to each server that said yes and does not know it. */
+/* Sends it once to each server that granted and does not know it. */
 static void write_back_token(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     hf_op_spec spec = hf_round_spec(round, &op->spec);

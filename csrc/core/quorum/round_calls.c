@@ -245,7 +245,7 @@ static void finish_plain(hf_op *op, bool done, hf_time now) {
 }
 
 /* A read waits for every answer that comes soon, or it might miss a majority. So does a failure on
- * a hold, whose member holds tell whether it is lost. */
+ * a hold, whose member holds show whether it is lost. */
 static bool wants_all(const hf_op *op, bool done) {
     if (op->round->hold) return !done;
     return has_reader(op);

@@ -249,7 +249,7 @@ bool hf_votes_ask_skipped(hf_op *op, hf_time now) {
     return true;
 }
 
-/* The server said yes to an acquire, whether that was counted or came too late for it. */
+/* The server granted an acquire, whether that was counted or came too late. */
 static bool has_got(const hf_op *op, const hf_vote *vote) {
     return acquires(op) && vote->op && vote->op->done && vote->op->failure.code == HF_OK &&
            !vote->rolled_back;

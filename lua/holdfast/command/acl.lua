@@ -28,7 +28,7 @@ local ZSETS = "zadd zrem zrange zrangebyscore zcount zscore "
 
 -- Beside the keys themselves a kind has the names in `keys`, with the lock's key behind them in
 -- braces, or as it is if it has a brace; `channel`, which is also passed as a key; and `beside`,
--- which stands behind the key in braces. `also`: kinds whose programs it sends, too.
+-- which follows the key in braces. `also`: kinds whose programs it sends, too.
 acl.kinds = {
   { "lock", keys = { TOKEN, QUEUE }, channel = RELEASES,
     commands = "exists type pttl pexpire hget hset hdel hmget hkeys hexists zcard zremrangebyscore "

@@ -45,7 +45,7 @@ local function measure(lock, count)
   return (core.now() - start) / count
 end
 
--- This program once more, as it was started. Without varargs: Lua 5.1 gives a function with them
+-- This program again, as it was started. Without varargs: Lua 5.1 gives a function with them
 -- another `arg`.
 local function myself(more)
   local first, words = 0, {}
@@ -86,7 +86,7 @@ end
 
 local PATIENCE = 10
 
--- All stand in the queue before the first hand-off.
+-- All are queued before the first hand-off.
 local function wait_for_queue(lock, count)
   local deadline = core.now() + PATIENCE
   repeat

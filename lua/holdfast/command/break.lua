@@ -1,4 +1,4 @@
--- holdfast break: takes a lock away from whoever holds it.
+-- holdfast break: takes a lock away from its holder.
 
 local exits = require "holdfast.command.exits"
 local identity = require "holdfast.command.identity"
@@ -69,7 +69,7 @@ end
 
 local CHANGED = 'the lock "%s" has changed hands since you were asked; nothing was broken'
 
--- → whether it is to be broken | nil, the exit code
+-- → whether to break it | nil, the exit code
 local function asked(client, entry, out)
   if not asks_to_break(client, entry) then return nil, exits.BUSY end
   if is_same(client, entry) then return true end

@@ -19,7 +19,7 @@ local function has_marker(words)
   return false
 end
 
--- What may stand in place of `word`, which readline replaces, at the end of the line.
+-- The candidates for `word` at the end of the line, which readline replaces.
 function complete.bash(keys, line, word)
   local head = line:sub(1, #line - #word)
   local words, typed = shell.read(line)

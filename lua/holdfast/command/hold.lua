@@ -21,7 +21,7 @@ hold.examples = {
   "holdfast hold --name maintenance backup # `holdfast show backup` prints the name",
 }
 
--- A tenth of the lease before a lock can end it counts as lost: time for whoever relies on it.
+-- A lock counts as lost a tenth of the lease before it can end, which gives its users time to stop.
 -- → the reason | nil when a signal ended it
 local function stay(held, plan)
   local period = math.max(0.02, math.min(plan.lease / 20, 0.5))

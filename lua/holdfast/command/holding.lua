@@ -208,7 +208,7 @@ local function busy_message(plan, message)
   return ("type=%s id=%s: already running%s"):format(plan.biz_type, plan.biz_id, part and ", " .. part or "")
 end
 
--- Finds out who has the lock that was not to be had, also where the library does not ask.
+-- Finds the holder of a lock that could not be acquired, also where the library does not ask.
 function Holding:name_holder(message)
   for _, lock in ipairs(self.locks) do
     self.holder = holder.found(lock)

@@ -35,10 +35,10 @@ function Job:continue()
   process.kill(-self.pid, "CONT")
 end
 
--- The job was stopped by the terminal: this program stops likewise, and the shell goes on. All of
--- its group stops, as the terminal would have done, unless somebody has sent TSTP just here. What
--- the job has started stops too, whatever it makes of TSTP: nobody renews the lock meanwhile. If
--- some of it goes on, this program does too.
+-- The job was stopped by the terminal: this program stops likewise, and the shell goes on. Its
+-- whole group stops, as the terminal would have done, unless TSTP was sent to this program alone.
+-- Processes that the job has started stop too, however they handle TSTP, because nobody renews the
+-- lock meanwhile. If one of them goes on, this program does too.
 function Job:follow_stop(name)
   if name ~= "TSTP" and process.give_terminal(self.pid) then
     self.wants_terminal = true
@@ -76,8 +76,8 @@ function Job:signal(name)
   return sent, refused
 end
 
--- A job may become another user at any time, as sudo does when it has got the password. So it is
--- looked at again after 0.1 s, 0.2 s, 0.4 s, ...
+-- A job may become another user at any time, as sudo does once it has the password. So it is
+-- checked again after 0.1 s, 0.2 s, 0.4 s, ...
 function Job:check_reach()
   local now = core.now()
   if self.refuses or now < self.check_at then return end
@@ -201,7 +201,7 @@ function Job:watch()
   self.plan.on_ended(self.how, self.number)
 end
 
--- Holds the lock for at least so long; a signal that would end the job ends this as well.
+-- Holds the lock for at least that long; a signal that would end the job ends this as well.
 local function stay(lock, until_time)
   while core.now() < until_time and not lock:lost() do
     local name = process.wait(clamp(until_time - core.now(), 0, 0.5))

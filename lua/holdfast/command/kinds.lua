@@ -1,5 +1,5 @@
--- What may stand at a key, as the command names it: a row for each. Nothing else of the command
--- asks for one by name.
+-- What a key may contain, as the command names it: a row for each. No other file of the command
+-- names one.
 --
 --   of         the core's kind that reads it; of a number, that whose channel its waiters listen to
 --   counts     it is a number without a TTL, which other programs have, too

@@ -7,7 +7,7 @@
 -- it, and SCAN finds these. A latch is one as well; it is found by those that wait for it. The
 -- record of a job that is done is listed by the job's key, with `done` and done_ttl.
 --
--- An entry is what the server has of one of them: { key, kind, held, owner, holds, ttl, token,
+-- An entry is the state of one of them on the server: { key, kind, held, owner, holds, ttl, token,
 -- waiters, mutex }, of a read/write lock also mode and readers, of a semaphore permits and
 -- available, without an owner: holds are its permits that are taken. What counts.read returns has a
 -- count, and neither an owner nor holds.
@@ -42,10 +42,10 @@ end
 local Scan = {}
 Scan.__index = Scan
 
-local entry_at -- type of key → what reads the lock that stands there
+local entry_at -- type of key → the function that reads the lock there
 
--- Looks for keys of this type whose name matches `pattern`, step by step, on one node after the
--- other. A lock of a quorum is found on one of its servers, and is what a majority says.
+-- Searches for keys of this type whose name matches `pattern`, step by step, on one node after the
+-- other. A quorum's lock is found on one of its servers, and read from a majority.
 local function scan(client, pattern, key_type)
   return setmetatable({
     client = client, quorum = core.client.is_quorum(client), pattern = pattern or "*",
@@ -53,7 +53,7 @@ local function scan(client, pattern, key_type)
   }, Scan)
 end
 
--- The nodes to look at; those of a cluster are known once it has answered.
+-- The nodes to search; those of a cluster are known once it has answered.
 function Scan:begin()
   local nodes = core.client.nodes(self.client)
   if #nodes == 0 then
@@ -147,8 +147,8 @@ local function semaphore(client, key)
   return entry and (entry.held or entry.token or entry.waiters > 0) and entry or nil
 end
 
--- The keys that `tag` may stand for in the name of what stands beside a key: the one in the braces,
--- and the one that has braces itself.
+-- The keys that `tag` may mean in a name beside a key: the one in the braces, and the one that has
+-- braces itself.
 local function keys_of(tag)
   local list = { tag:match("^{([^{]*)}$") }
   if tag:find("{", 1, true) then list[#list + 1] = tag end
@@ -222,7 +222,7 @@ function Waited:next(known)
   return found
 end
 
--- Scans for what stands beside a key that matches, named with or without braces around the key.
+-- Scans for names beside a matching key, with or without braces around the key.
 local function scan_beside(list, client, pattern, before, behind, key_type)
   if pattern ~= "*" then
     list[#list + 1] = scan(client, before .. "{" .. pattern .. "}" .. behind, key_type)
@@ -277,7 +277,7 @@ end
 
 -- ---- reading one ----
 
--- The library's lock on a key of this kind, as it stands there.
+-- The library's lock on a key of this kind, without a prefix.
 local function handle(client, key, kind)
   return driver.reader(client, key, kinds[kind].of)
 end
@@ -300,8 +300,8 @@ function locks.read(client, key, kind)
   return entry
 end
 
--- The kind of the key, and of a semaphore or a number its entry. Several servers are not asked for
--- the type of a key, but say that it is no lock.
+-- The kind of the key, and the entry of a semaphore or a number. Several servers are not asked for
+-- the type of a key, but reply that it is no lock.
 local function kind_of(client, key)
   local key_type = command(client, "TYPE", key)
   if not key_type then
@@ -386,7 +386,7 @@ end
 
 -- ---- showing ----
 
--- Returns a function (owner) → who it is, which asks the server once for each client.
+-- Returns a function (owner) → { host, pid, name }, which asks the server once for each client.
 function locks.names(client)
   local known = {}
   return function(owner)

@@ -158,7 +158,7 @@ function Reader:one(argument)
   return true
 end
 
--- → values by name, the other words, what stands behind "--" or nil | nil, message
+-- → values by name, the other words, the words behind "--" or nil | nil, message
 function options.read(known, args, from)
   local self = setmetatable({ known = known, args = args, at = from - 1, values = {}, words = {} },
     Reader)
@@ -172,7 +172,7 @@ function options.read(known, args, from)
   return self.values, self.words
 end
 
--- Whether one of the switches stands among args, however wrong the rest is.
+-- Whether args contain one of the switches, however wrong the rest is.
 function options.asks_for(args, switch, other)
   for i = 2, #args do
     if args[i] == "--" then return false end

@@ -1,4 +1,4 @@
--- What the command says: results on standard output; events on standard error, as lines for people
+-- The command's output: results on standard output; events on standard error, as lines for people
 -- or, with --json, as one JSON object each.
 
 local exits = require "holdfast.command.exits"
@@ -13,7 +13,7 @@ local output = {}
 local Output = {}
 Output.__index = Output
 
--- given: { json, verbose }; `name` stands before each line
+-- given: { json, verbose }; each line begins with `name`
 function output.new(name, given)
   return setmetatable({ name = name, json = given.json, verbose = given.verbose }, Output)
 end
@@ -23,7 +23,7 @@ local printable = texts.printable
 output.printable = printable
 
 -- A line that standard error does not take at once is dropped: while a job runs, nothing here may
--- wait for whoever reads it.
+-- wait for a reader.
 local function write(line)
   process.say(line .. "\n")
 end
@@ -77,7 +77,7 @@ end
 local EPIPE = 32
 local unwritten -- why a result could not be written
 
--- Whoever has read enough and went away, as head does, is no failure.
+-- A reader that has read enough and leaves, such as head, is no failure.
 local function note(written, message, number)
   if not written and number ~= EPIPE then unwritten = unwritten or message end
   return written, message
@@ -128,7 +128,7 @@ local function widths(rows)
   return list
 end
 
--- rows of texts → lines with aligned columns; columns named in `right` stand to the right
+-- rows of texts → lines with aligned columns; columns named in `right` are right-aligned
 function output.columns(rows, right)
   local width, lines = widths(rows), {}
   for _, row in ipairs(rows) do

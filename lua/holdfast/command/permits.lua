@@ -58,7 +58,7 @@ local function client_of(id)
   return #id == 16 and id:sub(1, 2) == "hf" and hex(id:sub(3, 10)) or nil
 end
 
--- Who the clients are that have published it: the digits of client_of → { host, pid, name }
+-- The published clients: the digits of client_of → { host, pid, name }
 local function identities(client)
   local list, prefix = {}, names.prefix(client)
   for _, node in ipairs(core.client.nodes(client)) do

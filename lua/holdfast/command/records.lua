@@ -1,5 +1,5 @@
 -- The records of `run --idempotent`: holdfast_once:KEY. While the job runs the key is a lock; after
--- its success it says "done" until the job may run again.
+-- its success it contains "done" until the job may run again.
 
 local core = require "holdfast.core"
 local replies = require "holdfast.replies"
@@ -31,7 +31,7 @@ local function ttl_at(client, key, node)
   return type(ms) == "number" and ms >= 0 and ms / 1000 or nil
 end
 
--- Where a record stands: on each server of a quorum, else where its key is.
+-- Where a record is stored: on each server of a quorum, else where its key is.
 local function places(client)
   return core.client.is_quorum(client) and core.client.nodes(client) or { 0 }
 end

@@ -70,7 +70,7 @@ local function has_bit(mode, bit)
   return mode % (bit * 2) >= bit
 end
 
--- Whoever can write the file decides which server is asked, and so what is locked.
+-- A user who can write the file decides which server is asked, and so what is locked.
 local function why_untrusted(mode, is_foreign)
   if is_foreign then return "it belongs to another user; chown it to root or to the user who runs the command" end
   if has_bit(mode, 2) then return "it is world-writable; run chmod o-w on it" end
@@ -162,7 +162,7 @@ local function is_over_tls(chosen)
   return false
 end
 
--- What a file says of TLS is for servers that need it; the command line must fit.
+-- TLS settings of a file are for servers that need them; those of the command line must fit.
 -- → the library's option tls, nil: none | nil, message
 local function choose_tls(chosen, given, file)
   local over_tls = is_over_tls(chosen)

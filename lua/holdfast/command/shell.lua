@@ -68,7 +68,7 @@ local function octal(bytes)
   return (bytes:gsub(".", function(byte) return ("\\%03o"):format(byte:byte()) end))
 end
 
--- Inside open quotes: what is special there, or must not be shown, stands between two quoted parts.
+-- Inside open quotes: special or hidden characters are put between two quoted parts.
 local function continue(text, quote)
   local special = quote == "'" and "'" or '[$`"\\!]'
   local body = text:gsub(special, function(char)

@@ -171,8 +171,8 @@ local function lines(text)
   return list
 end
 
--- What the environment says of locks: key → { owner, token }. A process that outlives the job has
--- it too, and one that uses another server: a server may have several names.
+-- The locks that the environment names: key → { owner, token }. A process that outlives the job has
+-- them too, and so has one that uses another server, since a server may have several names.
 function target.inherited(chosen)
   local there = library_servers.environment()
   if (there.servers ~= nil) ~= (chosen.servers ~= nil) then return {} end

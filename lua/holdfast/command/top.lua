@@ -1,7 +1,7 @@
 -- holdfast top: a live view of the locks.
 --
 -- The keyspace is scanned a few pages at a time and the locks found so far are read again at each
--- look, so that a large server is not scanned in one go. Hand-offs are seen from outside: one for
+-- poll, so that a large server is not scanned in one go. Hand-offs are seen from outside: one for
 -- each change of holder between two polls, so there were at least as many.
 
 local core = require "holdfast.core"
@@ -140,7 +140,7 @@ local function screen(on)
   io.stdout:flush()
 end
 
--- Cuts a line after so many characters, not in the middle of one.
+-- Cuts a line after that many characters, not in the middle of one.
 local function cut(line, columns)
   local at, count = 1, 0
   while at <= #line and count < columns do

@@ -12,8 +12,8 @@ local verb = {}
 local NO_SERVERS = { "servers", value = "URL,URL",
   help = "not supported: this verb works only with a single server" }
 
--- The options of a verb: its own, those that say where the server is, or with self.of_servers the
--- servers, and how to connect, and more.
+-- The options of a verb: its own, those for the address of the server (or, with self.of_servers,
+-- the servers) and the connection, and more.
 function verb.options(self, own, more)
   local url, servers, _, ca, cert, key, tenant = unpack(settings.options)
   local shown = self.of_servers and servers or NO_SERVERS
@@ -29,7 +29,7 @@ local function check_servers(self, chosen)
   return true
 end
 
--- Reads args by self.options, checks that there are so many words, and calls
+-- Reads args by self.options, checks the number of words, and calls
 -- body(client, given, words, out, chosen) on a client of the server; of several servers only with
 -- self.of_servers.
 -- → the exit code

@@ -13,7 +13,7 @@ local settings = require "holdfast.command.settings"
 
 local waiting = {}
 
-local SHORT = 0.5 -- seconds: a wait that is over by then is not worth a word
+local SHORT = 0.5 -- seconds: a shorter wait is not reported
 local ON_TERMINAL, ELSEWHERE = 1, 60 -- seconds between two polls
 local PATIENCE = 0.9 -- seconds for a reply, so that the line stays alive
 local NAP = 5 -- seconds after which it checks whether somebody still waits
@@ -49,7 +49,7 @@ local function width(text)
   return sum
 end
 
--- Returns as much of the text as fits into so many columns.
+-- Returns as much of the text as fits into that many columns.
 local function cut(text, columns)
   local parts, left = {}, columns
   for char in text:gmatch("[^\128-\191][\128-\191]*") do
@@ -60,7 +60,7 @@ local function cut(text, columns)
   return table.concat(parts)
 end
 
--- One line of at most so many columns; what is left out comes before the place and the time.
+-- One line of at most that many columns; it is cut before the place and the time.
 -- → the line, its width
 function waiting.line(subject, state, place, seconds, columns)
   local tail = (place and waiting.place(place) .. ", " or "") .. waiting.clock(seconds)
@@ -84,7 +84,7 @@ local function state_of(entry, who, verb)
   return (entry.count and "" or verb .. " by ") .. locks.holder_text(entry, who)
 end
 
--- Who the holders are; each of them is asked for once.
+-- The holders' hosts and names; each holder is looked up once.
 local function namer()
   local known = {}
   return function(client, owner)
@@ -230,7 +230,7 @@ local function patient(chosen)
   return copy
 end
 
--- From now on, until waiting.finish, the command says what it waits for. wait: { client = the one
+-- From now on, until waiting.finish, the command shows what it waits for. wait: { client = the one
 -- that waits, seconds = for how long at most, since = core.now() when it began, chosen = what
 -- settings.load gave, quiet, key = the first one, subject(key) → "waiting for …", poll = a goal of
 -- those above }
@@ -246,7 +246,7 @@ function waiting.begin(out, wait)
   process.begin_report(function() report:run() end)
 end
 
--- Before anything else is said, and before the job starts.
+-- Before any other output, and before the job starts.
 function waiting.finish()
   process.end_report()
 end

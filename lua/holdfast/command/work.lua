@@ -24,7 +24,7 @@ local function with_marker(words, verb)
     words[3] and " …" or "")
 end
 
--- `words`: KEYs; `rest`: what stands behind --. → the words of the command | nil, message
+-- `words`: KEYs; `rest`: the words behind --. → the words of the command | nil, message
 local function command_of(given, words, rest, verb)
   if given.command and rest then return nil, "give either -c or a command after --, not both" end
   if given.command then return { "/bin/sh", "-c", given.command } end
@@ -48,7 +48,7 @@ end
 
 local OFF = { unsupported = "this system does not support it", denied = "its directory in /dev/shm cannot be used" }
 
--- What the library's events say about crashes: docs/crash.md.
+-- Reports the library's events about crashes: docs/crash.md.
 local function listener(out)
   return function(event)
     if event.event == "crash_released" then

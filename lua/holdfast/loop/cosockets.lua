@@ -176,7 +176,7 @@ local function agree(client, link, socket)
   if message == "timeout" then
     return nil, "the TLS handshake timed out; does the server speak TLS?"
   end
-  -- what nginx says of any other failure than that of a certificate
+  -- nginx's text for any failure except that of a certificate
   local hint = message == "handshake failed" and "; does the server speak TLS?" or ""
   return nil, "TLS: " .. message .. hint
 end

@@ -298,7 +298,7 @@ end
 
 -- ---- operations ----
 
-local BLOCKED = 0.02 -- a wait that ends so many seconds late shows that something blocked the loop
+local BLOCKED = 0.02 -- a wait that ends this many seconds late: something blocked the loop
 local REPLACED = "ngx.ctx was replaced while this request was waiting; set fields in it instead"
 local OVERDUE = "the calling coroutine was woken but did not continue within a second; the call is treated as cancelled"
 
