@@ -9,6 +9,7 @@
 -- takes to wake up is more than what is measured, and changes with every placement.
 
 local cost = require "bench.cost"
+local cycle = require "bench.cycle"
 local holdfast = require "holdfast"
 local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
@@ -29,26 +30,12 @@ return 0]]
 
 -- ---- what the bare loops send ----
 
-local function cycles(lock, count)
-  for _ = 1, count do
-    assert(lock:acquire(0))
-    assert(lock:release())
-  end
-end
-
 local function seen_commands(server, key)
   local client = holdfast.new(server:url())
   local lock = client:lock(key)
-  cycles(lock, 10)
-  local monitor = server:monitor()
-  cycles(lock, 1)
-  local sent = {}
-  for _, entry in ipairs(monitor:commands()) do
-    if not entry.script then sent[#sent + 1] = entry.args end
-  end
-  monitor:close()
+  cycle.run(lock, 10)
+  local sent = cycle.commands(server, function() cycle.run(lock, 1) end)
   client:close()
-  assert(#sent == 2, "a cycle is not two commands but " .. #sent)
   return sent
 end
 
@@ -117,9 +104,9 @@ end
 -- ---- one caller alone ----
 
 local function measure(lock)
-  cycles(lock, 200)
+  cycle.run(lock, 200)
   local start = process.now()
-  cycles(lock, CYCLES)
+  cycle.run(lock, CYCLES)
   return (process.now() - start) / CYCLES
 end
 

@@ -2,6 +2,7 @@
 -- bare client sending the same two EVALSHA over its own socket, in alternating rounds on one
 -- processor. LuaJIT, which has all loops.
 
+local cycle = require "bench.cycle"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -107,24 +108,10 @@ local function encoded(args)
   return table.concat(parts)
 end
 
-local function cycles(lock, count)
-  for _ = 1, count do
-    assert(lock:acquire(0))
-    assert(lock:release())
-  end
-end
-
 local function commands_of_a_cycle(lock)
-  cycles(lock, 10)
-  local monitor = server:monitor()
-  cycles(lock, 1)
-  local sent = {}
-  for _, entry in ipairs(monitor:commands()) do
-    if not entry.script then sent[#sent + 1] = encoded(entry.args) end
-  end
-  monitor:close()
-  assert(#sent == 2, "a cycle is not two commands but " .. #sent)
-  return sent
+  cycle.run(lock, 10)
+  local sent = cycle.commands(server, function() cycle.run(lock, 1) end)
+  return { encoded(sent[1]), encoded(sent[2]) }
 end
 
 local function bare_cycles(send, line, commands, count)
@@ -153,7 +140,7 @@ run(function()
   local commands = commands_of_a_cycle(lock)
   local send, line, close = dial(server)
   for i = 1, ROUNDS do
-    ours[i] = time(cycles, lock, CYCLES)
+    ours[i] = time(cycle.run, lock, CYCLES)
     bare[i] = time(bare_cycles, send, line, commands, CYCLES)
     ratios[i] = bare[i] / ours[i]
   end

@@ -10,6 +10,7 @@
 --
 -- Rounds alternate. Free cycles in nginx are in bench/free.lua.
 
+local cycle = require "bench.cycle"
 local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -120,17 +121,10 @@ end
 local function learn_commands(server, path)
   local front = start(server, "/dev/null")
   front:get("/seen?key=" .. PLACE)
-  local monitor = server:monitor()
-  front:get("/seen?key=" .. PLACE)
-  local sent = {}
-  for _, entry in ipairs(monitor:commands()) do
-    if not entry.script then sent[#sent + 1] = parts_of(entry.args) end
-  end
-  monitor:close()
+  local sent = cycle.commands(server, function() front:get("/seen?key=" .. PLACE) end)
   front:stop()
-  assert(#sent == 2, "a cycle is not two commands but " .. #sent)
   local file = assert(io.open(path, "wb"))
-  file:write("return {", table.concat(sent, ", "), "}")
+  file:write("return {", parts_of(sent[1]), ", ", parts_of(sent[2]), "}")
   file:close()
 end
 
