@@ -95,7 +95,26 @@ local function add_better(what, results_of, figure, better)
   if who then add("- %s: %s.", what, who) end
 end
 
--- A row for each library with what text_of says of each crowd.
+-- The library other than holdfast with the best figure, and that figure; nil: there is none.
+local function best_other(results_of, figure, better)
+  local best
+  for _, name in ipairs(names()) do
+    local one = name ~= "holdfast" and results_of[name]
+    if one and (not best or (one[figure] - results_of[best][figure]) * better > 0) then best = name end
+  end
+  return best, best and results_of[best][figure]
+end
+
+-- A line of the summary, if holdfast is ahead of all others. text: its figure, the next best
+-- library and the figure of that, each figure by `shown`.
+local function add_ahead(text, shown, results_of, figure, better)
+  local own, name, other = results_of.holdfast, best_other(results_of, figure, better)
+  if own and name and (own[figure] - other) * better > 0 then
+    add("- " .. text, shown:format(own[figure]), name, shown:format(other))
+  end
+end
+
+-- A row for each library, with a cell by text_of for each crowd.
 local function crowd_table(title, text_of)
   local head = { title }
   for i, owners in ipairs(results.crowds) do head[i + 1] = ("%d owners"):format(owners) end
@@ -122,11 +141,27 @@ add "# Performance"
 add ""
 add "Written by `make bench-report` from one run; do not edit it by hand."
 add ""
+add "## In short"
+add ""
+local crowd, several = results.crowd[many], results.crowds[math.max(1, #results.crowds - 1)]
+add_ahead("One owner alone acquires and releases **%s** times a second. The next best library, %s, does so %s times.",
+  "%.0f", results.free, "rate", MORE)
+add_ahead(("%d owners of one lock get **%%s** turns a second together; the next best, %%s, %%s."):format(many),
+  "%.0f", crowd, "rate", MORE)
+add_ahead(("The owner with the fewest turns of these %d gets **%%s** of an equal share; with the next best, %%s, %%s."):format(many),
+  "%.2f", crowd, "least", MORE)
+add_ahead(("Among %d owners, 99 %%%% of the acquires take at most **%%s ms**; with the next best, %%s, %%s ms."):format(several),
+  "%.3g", results.crowd[several], "p99", LESS)
+add "- Each acquire of holdfast draws a fencing token, and waiters get the lock in the order in which they asked. No other"
+add "  library here does both."
+add "- Some columns go to others: [where others are better](#where-others-are-better)."
+add ""
+
 add "## Method"
 add ""
 add("- %s, %s processors, of which **one** runs everything: the server, and every process of the library that",
   machine.processor, machine.cores)
-add "  is measured. On one core nothing hides behind another's idle wake-ups."
+add "  is measured. On one core, no wake-up of another core hides a cost."
 add("- %s, Redis %s over TCP on loopback, %s.", machine.kernel, machine.redis, results.date)
 add("- %d rounds of %g s for each figure. In a round every library is measured once, in another order each time;",
   results.rounds, results.seconds)
@@ -134,14 +169,14 @@ add "  a figure is the median of its rounds. Each measurement has a new, empty s
 add "- Redisson and the libraries of Node.js lock another key until the measurement begins, so that their code is"
 add "  compiled."
 add "- An owner acquires, stays for the section, releases, and asks again at once. A section of 1 ms sleeps."
-add "- holdfast has one process for each owner, because a wait blocks it. The others have up to 4 processes, with"
-add "  threads, goroutines or promises in them, each owner with a connection of its own; Redisson's threads share"
-add "  the client of their process, as its users do."
-add "- Libraries that poll (redsync, redislock, redis-py, node-redlock, redis-semaphore) try again after 1 ms. By"
-add "  default they wait for 50 to 250 ms, which costs the server less and lets a waiter in later."
-add "- What they give differs. holdfast draws a fencing token and hands the lock over in the order in which it was"
-add "  asked for; Redisson's lock wakes its waiters by a message and rueidislock its own by client-side caching, in no"
-add "  order; the rest is SET NX PX and a script that compares and deletes."
+add "- holdfast has one process per owner, because a wait blocks it. The others have up to 4 processes with threads,"
+add "  goroutines or promises, and each owner has its own connection. Redisson's threads share the client of their"
+add "  process, as is usual for it."
+add "- Libraries that poll (redsync, redislock, redis-py, node-redlock, redis-semaphore) retry after 1 ms. Their default"
+add "  is 50 to 250 ms, which costs the server less and makes waiters slower."
+add "- The libraries promise different things. holdfast draws a fencing token and hands the lock over in the order of"
+add "  the requests. Redisson wakes waiters by a message and rueidislock by client-side caching, both in no order. The"
+add "  others use SET NX PX and a script that compares and deletes."
 add ""
 add "| | version | runs on |"
 add "|---|---|---|"
@@ -166,7 +201,7 @@ table_of(free_head, function(name)
   return { name, ("%.0f"):format(one.rate), ("%.0f to %.0f"):format(one.least_rate, one.most_rate),
     ("%.1f"):format(one.cpu), ("%.1f"):format(one.commands) }
 end)
-add "The commands are those that the server counts, inside scripts too."
+add "Commands are counted by the server and include those inside scripts."
 add ""
 
 add "## Owners that wait for each other"
@@ -182,8 +217,7 @@ crowd_table("turns/s", function(one) return ("%.0f"):format(one.rate) end)
 
 add "### Turns for each waiter"
 add ""
-add "The turns of the owner that got the fewest and of the one that got the most, as a share of what each would have if"
-add "all got the same: 1 is fair, 0 starves."
+add "The fewest and the most turns that an owner got, relative to an equal share: 1 is fair, 0 starves."
 add ""
 plot("fairness", "the least share of an owner", svg.bars {
   title = "Least share of an owner", x_label = "owners", y_label = "share", y_to = 1,
@@ -202,7 +236,7 @@ for i, name in ipairs(names()) do
   slowest = math.max(slowest, one and one.p99 or 0)
 end
 plot("latency", "share of the acquires that took less", svg.lines {
-  title = ("Acquires among %d owners that took less than so long"):format(middle),
+  title = ("Acquires among %d owners that took at most this long"):format(middle),
   x_label = "milliseconds",
   y_label = "share", x_log = true, x_from = 0.1, x_to = math.max(1, round_up(slowest)), y_from = 0,
     y_to = 1,
@@ -221,12 +255,12 @@ plot("server", "the server's processor for each turn", svg.lines {
 })
 crowd_table("µs, commands", function(one) return ("%.0f, %.1f"):format(one.cpu, one.commands) end)
 
-add "[waiting.md](waiting.md#where-the-time-goes) tells what a hand-off of holdfast does in this time."
+add "[waiting.md](waiting.md#where-the-time-goes) lists the steps of a hand-off."
 add ""
 
 add("## %d held locks", results.held_count)
 add ""
-add("One process takes them one by one and keeps them for %g s, with a lease of %g s that the library renews, or not.",
+add("One process acquires them one by one and holds them for %g s, with a lease of %g s. Some libraries renew it.",
   results.held_lease, results.held_lease)
 add ""
 local held_head = { "", "to take one, µs", "server's memory for one, bytes", "renewed",
@@ -242,8 +276,8 @@ end)
 
 add "## Where others are better"
 add ""
-add "All columns above are compared, except for the span of the rounds. By more than 5 %, these libraries are better than"
-add "holdfast; nobody is in any other column."
+add "By more than 5 %, these libraries are better than holdfast in these columns, and in no others. The column \"in the"
+add "rounds\" is not compared."
 add ""
 add_better("One owner alone, cycles/s", results.free, "rate", MORE)
 add_better("One owner alone, server's processor for a cycle", results.free, "cpu", LESS)
@@ -268,15 +302,15 @@ add_better("Held locks, lost", results.held, "lost", LESS)
 local silent = those(results.held, function(one) return not one.renewed end)
 if silent then
   add ""
-  add("%s renew nothing, so they send nothing.", silent)
+  add("%s do not renew leases, so they send nothing.", silent)
 end
 add ""
-add "Where the share is low, a median tells of the few that get the lock again and again, not of those that wait."
+add "Where the least share is low, the median is that of the few owners that get the lock again and again."
 add ""
 
 add "## Other kinds"
 add ""
-add "What they cost is measured without peers: [semaphores](semaphore.md#what-it-costs), [plain"
+add "Their cost is measured without other libraries: [semaphores](semaphore.md#what-it-costs), [plain"
 add "semaphores](plain_semaphore.md#what-it-costs)."
 
 local page = assert(io.open(directory .. "/performance.md", "w"))
