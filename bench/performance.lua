@@ -100,7 +100,8 @@ local function best_other(results_of, figure, better)
   local best
   for _, name in ipairs(names()) do
     local one = name ~= "holdfast" and results_of[name]
-    if one and (not best or (one[figure] - results_of[best][figure]) * better > 0) then best = name end
+    local last = best and results_of[best]
+    if one and (not last or (one[figure] - last[figure]) * better > 0) then best = name end
   end
   return best, best and results_of[best][figure]
 end

@@ -1,7 +1,7 @@
 -- OpenResty, one worker, everything on one core:
 --
--- * 64 connections of wrk, each request acquires and releases a key of its own, against the same two
---   EVALSHA sent by hand through pooled cosockets;
+-- * 64 connections of wrk, each request acquires and releases a key of its own, against the same
+--   two EVALSHA sent by hand through pooled cosockets;
 -- * the p99 of a plain location of the worker while 500 requests contend for one key, against the
 --   idle worker; beside it that of 500 requests that only sleep as long, without any lock;
 -- * 64 requests that use one key again and again, with and without `keep`;
