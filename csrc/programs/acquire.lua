@@ -1,8 +1,8 @@
 --#include "head.lua"
+--#include "following.lua"
 --#include "clock.lua"
 --#include "layout.lua"
 --#include "ours.lua"
---#include "following.lua"
 local PRINT = nil
 --#include "ranges.lua"
 --#include "fresh.lua"

@@ -1,7 +1,6 @@
 --#fragment
 -- The server's clock in µs, and places, which are made from it.
-local FRONT_MOST = 1e14 -- above all places in front, below all others
-local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places
+--#include "places.lua"
 
 local function server_us()
   local time = redis.call('TIME')

@@ -35,31 +35,32 @@ enum hf_program_id {
 
 enum hf_segment_id {
     HF_NO_SEGMENT, ACQUIRE_6, ACQUIRE_ALL_12, ACQUIRING_1, ACQUIRING_3, ACQUIRING_6, AHEAD_3,
-    BEGIN_13, BEGIN_5, BEHIND_1, CLOCK_1, CLOCK_TOKEN_1, COMPLETE_11, COMPLETE_13, DEAF_1, DUE_1,
-    EXTEND_4, EXTEND_7, EXTENDING_1, FAIR_ACQUIRE_10, FAIR_EXTEND_6, FAIR_FORCE_10, FAIR_FORCE_8,
-    FAIR_INFO_5, FAIR_LEAVE_6, FAIR_PASSING_3, FAIR_QUEUE_3, FAIR_QUEUE_5, FAIR_RELEASE_4,
-    FAIR_RELEASE_7, FENCE_1, FIRST_IN_LINE_1, FOLLOWING_1, FOLLOWING_3, FORCE_11, FORGET_RECORD_1,
-    FORGETTING_1, FREE_1, FRESH_1, GIVING_1, GRANTING_1, GRANTING_3, HASH_1, HASH_HOLDING_1,
-    HASH_NEXT_3, HASH_NEXT_5, HASH_REMOVING_1, HASH_TAKING_1, HEAD_1, HEAD_3, HEAD_5, INFO_5,
-    IS_QUEUE_1, JAVAS_1, KEYS_1, LAST_PLACE_1, LATCH_3, LATCH_5, LATCH_7, LATCH_DELETE_2,
-    LATCH_DOWN_2, LATCH_SET_2, LEAVE_15, LOCK_PROBE_1, MEMBER_1, MEMBERS_1, MEMBERS_4, NOTE_1,
-    NOTIFYING_1, NOW_1, ONLY_LOCK_1, OURS_1, PARSE_1, PASSING_OVER_1, PASSING_OVER_3,
-    PERMIT_ACQUIRE_13, PERMIT_ACQUIRE_18, PERMIT_ACQUIRE_21, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_7,
-    PERMIT_EXTEND_4, PERMIT_EXTEND_7, PERMIT_GRANTING_1, PERMIT_ID_1, PERMIT_INFO_2, PERMIT_INFO_5,
-    PERMIT_LEAVE_14, PERMIT_PASSING_6, PERMIT_QUEUE_1, PERMIT_QUEUE_4, PERMIT_RELEASE_11,
-    PERMIT_RELEASE_16, PERMIT_RELEASE_20, PERMIT_RELEASE_5, PERMIT_RELEASE_8, PERMIT_RENEW_4,
-    PERMIT_SET_12, PERMITS_1, PLACING_1, PLAIN_1, PLAIN_RECEIVERS_1, POOL_3, POOL_CHANGES_1,
-    POOL_CHANGES_3, POOL_FOREIGN_1, QUEUE_1, QUEUE_7, QUEUEING_4, RAISE_1, RANGES_3, RECORD_1,
-    RECORD_3, RECORDED_NEXT_4, RELEASE_1, RELEASE_14, RELEASE_17, RELEASE_19, RELEASE_24,
-    RELEASE_3, RELEASE_5, RELEASE_7, RELEASE_9, RELEASE_ALL_11, RENEW_2, RUNS_1, RW_1,
-    RW_ACQUIRE_10, RW_ACQUIRE_16, RW_ACQUIRE_3, RW_ACQUIRE_8, RW_EXTEND_2, RW_EXTEND_5,
-    RW_FORCE_12, RW_HEAD_1, RW_INFO_4, RW_LEAVE_13, RW_LEAVING_1, RW_QUEUE_1, RW_QUEUE_5,
-    RW_RELEASE_13, RW_RELEASE_3, RW_RENEW_2, RW_SETTLING_3, RW_TOKEN_1, SEMAPHORE_1, SEMAPHORE_3,
-    SEMAPHORE_ACQUIRE_2, SEMAPHORE_DELETE_2, SEMAPHORE_DRAIN_2, SEMAPHORE_GIVING_4,
-    SEMAPHORE_LEAVE_2, SEMAPHORE_RELEASE_2, SEMAPHORE_SET_2, SETTLING_1, SHARDED_1,
-    SHARDED_RECEIVERS_1, SHORTENED_1, SILENT_RECEIVERS_1, STRING_1, STRING_HOLDING_1,
-    STRING_NEXT_3, STRING_REMOVING_1, STRING_SILENT_1, STRING_TAKING_1, TOKEN_1, TOKEN_3, WAIT_1,
-    WHOLE_NUMBER_1
+    BEGIN_13, BEGIN_5, BEHIND_1, CLOCK_3, CLOCK_TOKEN_1, COMPLETE_11, COMPLETE_13, DEAF_1,
+    DRAWING_1, DRAWING_3, DUE_1, EXTEND_4, EXTEND_7, EXTENDING_1, FAIR_ACQUIRE_10, FAIR_EXTEND_6,
+    FAIR_FORCE_10, FAIR_FORCE_8, FAIR_INFO_5, FAIR_LEAVE_6, FAIR_PASSING_3, FAIR_QUEUE_3,
+    FAIR_QUEUE_5, FAIR_RELEASE_4, FAIR_RELEASE_7, FENCE_1, FIRST_IN_LINE_1, FOLLOWING_1,
+    FOLLOWING_4, FOLLOWING_6, FORCE_11, FORGET_RECORD_1, FORGETTING_1, FREE_1, FRESH_1, GIVING_1,
+    GRANTING_1, GRANTING_3, HASH_1, HASH_HANDING_1, HASH_HANDING_3, HASH_HANDING_6, HASH_HANDING_8,
+    HASH_HOLDING_1, HASH_NEXT_3, HASH_NEXT_5, HASH_OWNING_1, HASH_REMOVING_1, HASH_TAKING_1,
+    HEAD_1, HEAD_3, HEAD_5, INFO_5, IS_QUEUE_1, JAVAS_1, KEYS_1, LAST_PLACE_1, LATCH_3, LATCH_5,
+    LATCH_7, LATCH_DELETE_2, LATCH_DOWN_2, LATCH_SET_2, LEAVE_15, LOCK_PROBE_1, MEMBER_1,
+    MEMBER_FORM_1, MEMBERS_1, MEMBERS_4, NOTE_1, NOTIFYING_1, NOW_1, ONLY_LOCK_1, OURS_1, PARSE_3,
+    PASSING_OVER_1, PASSING_OVER_3, PERMIT_ACQUIRE_13, PERMIT_ACQUIRE_18, PERMIT_ACQUIRE_21,
+    PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_7, PERMIT_EXTEND_4, PERMIT_EXTEND_7, PERMIT_GRANTING_1,
+    PERMIT_ID_1, PERMIT_INFO_2, PERMIT_INFO_5, PERMIT_LEAVE_14, PERMIT_PASSING_6, PERMIT_QUEUE_1,
+    PERMIT_QUEUE_4, PERMIT_RELEASE_11, PERMIT_RELEASE_16, PERMIT_RELEASE_20, PERMIT_RELEASE_5,
+    PERMIT_RELEASE_8, PERMIT_RENEW_4, PERMIT_SET_12, PERMITS_1, PLACES_1, PLACING_1, PLAIN_1,
+    PLAIN_RECEIVERS_1, PLAIN_UNQUEUED_1, POOL_3, POOL_CHANGES_1, POOL_CHANGES_3, POOL_FOREIGN_1,
+    QUEUE_1, QUEUE_7, QUEUEING_4, RAISE_1, RANGES_3, RECORD_1, RECORD_3, RECORDED_NEXT_4,
+    RELEASE_1, RELEASE_16, RELEASE_19, RELEASE_21, RELEASE_26, RELEASE_3, RELEASE_5, RELEASE_7,
+    RELEASE_9, RELEASE_ALL_11, RENEW_2, RUNS_1, RW_1, RW_ACQUIRE_10, RW_ACQUIRE_16, RW_ACQUIRE_3,
+    RW_ACQUIRE_8, RW_EXTEND_2, RW_EXTEND_5, RW_FORCE_12, RW_HEAD_1, RW_INFO_4, RW_LEAVE_13,
+    RW_LEAVING_1, RW_QUEUE_1, RW_QUEUE_5, RW_RELEASE_13, RW_RELEASE_3, RW_RENEW_2, RW_SETTLING_3,
+    RW_TOKEN_1, SEMAPHORE_1, SEMAPHORE_3, SEMAPHORE_ACQUIRE_2, SEMAPHORE_DELETE_2,
+    SEMAPHORE_DRAIN_2, SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, SEMAPHORE_RELEASE_2, SEMAPHORE_SET_2,
+    SETTLING_1, SHARDED_1, SHARDED_RECEIVERS_1, SHARDED_UNQUEUED_1, SHORTENED_1,
+    SILENT_RECEIVERS_1, STRING_1, STRING_HOLDING_1, STRING_NEXT_3, STRING_OWNING_1,
+    STRING_REMOVING_1, STRING_SILENT_1, STRING_TAKING_1, TOKEN_1, TOKEN_3, WAIT_1, WHOLE_NUMBER_1
 };
 
 static const char *const hf_segment_table[] = {
@@ -195,13 +196,14 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [BEGIN_5] = "local PRINT = ARGV[8]\n",
     [BEHIND_1] = "local last = tonumber(redis.call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])\n"
-    "local place = last and last > FRONT_MOST and last < PLACE_END and digits(last + 1)\n"
-    "if place and redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then\n"
+    "if last and last > FRONT_MOST and last < PLACE_END then\n"
+    "local low = (last + 1) % 1e7 -- as digits of clock.lua\n"
+    "local place = string.format('%d%07d', (last + 1 - low) / 1e7, low)\n"
+    "if redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then\n"
     "return { 0, ttl_ms, redis.call('ZCARD', QUEUE) - 1, 0, place }\n"
+    "end\n"
     "end\n",
-    [CLOCK_1] = "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
-    "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
-    "local function server_us()\n"
+    [CLOCK_3] = "local function server_us()\n"
     "local time = redis.call('TIME')\n"
     "return time[1] * 1000000 + time[2]\n"
     "end\n"
@@ -224,6 +226,19 @@ static const char *const hf_segment_table[] = {
     [DEAF_1] = "local function is_deaf(asked)\n"
     "local channel = 'holdfast_grant:' .. asked:sub(1, 36)\n"
     "return #asked > 36 and redis.pcall('PUBSUB', 'NUMSUB', channel)[2] == 0\n"
+    "end\n",
+    [DRAWING_1] = "local us = time[2] + 0\n"
+    "us = us + -us % 8\n"
+    "if us < 1000000 then\n"
+    "text = time[1] .. string.format('%06d', us)\n"
+    "local found = redis.pcall('SET', COUNTER, text, 'KEEPTTL', 'GET')\n"
+    "local last, token = tonumber(found), text + 0\n",
+    [DRAWING_3] = "drawn = lasts or not found\n"
+    "if not found then\n"
+    "call('SET', COUNTER, text, 'PX', string.format('%.0f', ttl_ms * 33 / 32))\n"
+    "elseif not lasts and not found.err then\n"
+    "call('SET', COUNTER, found, 'KEEPTTL')\n"
+    "end\n"
     "end\n",
     [DUE_1] = "local POLL_MS = 250 -- a turn of theirs\n"
     "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
@@ -502,11 +517,11 @@ static const char *const hf_segment_table[] = {
     [FIRST_IN_LINE_1] = "local function first_in_line()\n"
     "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', '0', '1')[1]\n"
     "end\n",
-    [FOLLOWING_1] = "if ARGV[3] == '0' and ARGV[7] ~= '' then\n"
-    "local WAITER, ttl_ms = ARGV[7], redis.call('PTTL', LOCK)\n"
-    "local holder = ttl_ms > 0 and first_owner(LOCK)\n"
-    "if holder and holder ~= OWNER and holder:byte(15) == 56 and holder:byte(37) == 58 then\n",
-    [FOLLOWING_3] = "end\n"
+    [FOLLOWING_1] = "if ARGV[3] == '0' then\n",
+    [FOLLOWING_4] = "local WAITER, ttl_ms = ARGV[7], holder and redis.call('PTTL', LOCK) or 0\n"
+    "if ttl_ms > 0 and holder ~= OWNER and holder:byte(15) == 56 and holder:byte(37) == 58 then\n"
+    "if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end\n",
+    [FOLLOWING_6] = "end\n"
     "end\n",
     [FORCE_11] = "local function is_lock()\n"
     "if KIND == 'string' then return true end\n"
@@ -560,10 +575,6 @@ static const char *const hf_segment_table[] = {
     "local function holds_of(lock, owner)\n"
     "return tonumber(redis.call('HGET', lock, owner))\n"
     "end\n"
-    "local function first_owner(lock)\n"
-    "local fields = redis.call('HKEYS', lock)\n"
-    "return not fields[2] and fields[1] or nil\n"
-    "end\n"
     "local function write_hold(lock, owner, holds, print)\n"
     "if print then\n"
     "redis.call('HSET', lock, owner, holds, 'print', print)\n"
@@ -574,6 +585,31 @@ static const char *const hf_segment_table[] = {
     "local function create_hold(lock, owner, ms, print)\n"
     "write_hold(lock, owner, '1', print)\n"
     "redis.call('PEXPIRE', lock, ms)\n"
+    "end\n",
+    [HASH_HANDING_1] = "do\n"
+    "local i = first_few[2] == '0' and 3 or 1 -- behind the mark of the grant that ends\n"
+    "local member, place = first_few[i], (first_few[i + 1] or ''):match('^[1-9]%d*$')\n",
+    [HASH_HANDING_3] = "local kind, client, number, ttl_ms, owner = (place and member or ''):match(MEMBER)\n"
+    "if owner == '' then owner = client .. ':' .. number end\n"
+    "if kind == 'l' and #ttl_ms < 16 and owner:byte(38) ~= 48 then\n"
+    "local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. client)\n",
+    [HASH_HANDING_6] = "local call = redis.call\n"
+    "local time = (counts[4] or 0) > 0 and unqueued == 0 and call('TIME')\n"
+    "if time and time[1] * 1000000 + time[2] - place <= LOCK_PROBE_US then\n"
+    "local drawn, text = ttl_ms == '0', '0'\n"
+    "if not drawn then\n",
+    [HASH_HANDING_8] = "end\n"
+    "if drawn then\n"
+    "if i == 3 then call('ZREM', QUEUE, first_few[1]) end\n"
+    "call('HSET', LOCK, owner, '1')\n"
+    "call('PEXPIRE', LOCK, GRANT_MS)\n"
+    "call('ZADD', QUEUE, '0', member)\n"
+    "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 grant l ' .. number .. ' ' .. place\n"
+    ".. ' ' .. text .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+    "return 1\n"
+    "end\n"
+    "end\n"
+    "end\n"
     "end\n",
     [HASH_HOLDING_1] = "local function set_holds(lock, owner, holds, ms, print)\n"
     "write_hold(lock, owner, holds, print)\n"
@@ -597,6 +633,8 @@ static const char *const hf_segment_table[] = {
     "local old = now_us - (tonumber(few[i + 1]) or now_us) > LOCK_PROBE_US\n"
     "return old and #few + 1 or i, now_us, few\n"
     "end\n",
+    [HASH_OWNING_1] = "local fields = redis.call('HKEYS', LOCK)\n"
+    "local holder = not fields[2] and fields[1]\n",
     [HASH_REMOVING_1] = "local LAST_OF_FEW = '1'\n"
     "local removed = redis.call('HDEL', LOCK, OWNER) == 1\n",
     [HASH_TAKING_1] = "call('HSET', LOCK, OWNER, '1')\n"
@@ -606,22 +644,10 @@ static const char *const hf_segment_table[] = {
     "local LEASE, TOKEN_TTL = ARGV[SHORT and 2 or 5], ARGV[SHORT and 3 or 6]\n"
     "local FREE = (SHORT or ARGV[3] == '0' and ARGV[7] == '') and redis.call('EXISTS', LOCK, QUEUE) == 0\n"
     "if FREE and TOKEN_TTL ~= '0' and #TOKEN_TTL < 16 and not ARGV[8] and OWNER:byte(38) ~= 48 then\n"
-    "local call = redis.call\n"
-    "local time = call('TIME')\n"
-    "local us = time[2] + 0\n"
-    "us = us + -us % 8\n"
-    "if us < 1000000 then\n"
-    "local text = time[1] .. string.format('%06d', us)\n"
-    "local token = text + 0\n"
-    "local found = redis.pcall('SET', COUNTER, text, 'KEEPTTL', 'GET')\n"
-    "local last, ttl_ms = tonumber(found), TOKEN_TTL\n",
-    [HEAD_3] = "if not found then\n"
-    "call('SET', COUNTER, text, 'PX', string.format('%.0f', ttl_ms * 33 / 32))\n"
-    "end\n"
-    "if lasts or not found then\n",
-    [HEAD_5] = "return { 1, token, 0 }\n"
-    "end\n"
-    "if not found.err then call('SET', COUNTER, found, 'KEEPTTL') end\n"
+    "local call, ttl_ms = redis.call, TOKEN_TTL\n"
+    "local time, drawn, text = call('TIME'), false, nil\n",
+    [HEAD_3] = "if drawn then\n",
+    [HEAD_5] = "return { 1, text + 0, 0 }\n"
     "end\n"
     "end\n"
     "local ARGV = SHORT and { OWNER, '2000', '0', '0', LEASE, TOKEN_TTL, '' } or ARGV\n"
@@ -723,6 +749,7 @@ static const char *const hf_segment_table[] = {
     "local function send(member, ...)\n"
     "redis.pcall('PUBLISH', channel_of(member), '1 ' .. table.concat({ ... }, ' '))\n"
     "end\n",
+    [MEMBER_FORM_1] = "local MEMBER = '^1(%l)([%x-]+):(%d+):(%d+) \?(.*)$'\n",
     [MEMBERS_1] = "local BATCH = 100 -- of waiters that one script reads\n"
     "local MOST_BATCHES = 10 -- of those that it removes or lets in\n",
     [MEMBERS_4] = "local function notify(member, word, ...)\n"
@@ -782,8 +809,8 @@ static const char *const hf_segment_table[] = {
     "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
     "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n",
     [OURS_1] = "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n",
-    [PARSE_1] = "local function parse(member)\n"
-    "local kind, client, number, ttl_ms, owner = member:match('^1(%l)([%x-]+):(%d+):(%d+) \?(.*)$')\n"
+    [PARSE_3] = "local function parse(member)\n"
+    "local kind, client, number, ttl_ms, owner = member:match(MEMBER)\n"
     "if owner == '' then owner = client .. ':' .. number end\n"
     "return kind, client, number, ttl_ms, owner\n"
     "end\n",
@@ -1169,6 +1196,8 @@ static const char *const hf_segment_table[] = {
     "redis.call('ZREM', leases, '')\n"
     "set_end(leases, ids, ms)\n"
     "end\n",
+    [PLACES_1] = "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
+    "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n",
     [PLACING_1] = "local QUEUE_MS = 120000\n"
     "local function place_of(score)\n"
     "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
@@ -1183,6 +1212,7 @@ static const char *const hf_segment_table[] = {
     "return tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0\n"
     "end\n",
     [PLAIN_RECEIVERS_1] = "local receivers = redis.pcall('PUBLISH', RELEASES, '0')\n",
+    [PLAIN_UNQUEUED_1] = "local unqueued = counts[2]\n",
     [POOL_3] = "local LEASES = KEYS[5]\n"
     "local FREE = whole_number(LOCK)\n",
     [POOL_CHANGES_1] = "local LEAST_BACK, MOST_BACK = 100, 2000 -- permits of those that are gone that one script takes back\n"
@@ -1379,8 +1409,8 @@ static const char *const hf_segment_table[] = {
     [RELEASE_1] = "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
     "local OWNER, GRANT_MS = ARGV[1], ARGV[2] or '2000'\n"
     "if ARGV[2] and (ARGV[3] ~= '0' or ARGV[5] ~= '') then\n",
-    [RELEASE_14] = "do\n",
-    [RELEASE_17] = "local i, now_us\n"
+    [RELEASE_16] = "do\n",
+    [RELEASE_19] = "local i, now_us\n"
     "i, now_us, first_few = next_waiter(first_few)\n"
     "local member, place = first_few[i] or '', (first_few[i + 1] or ''):match('^[1-9]%d*$')\n"
     "local kind, client, number, ttl_ms, owner = parse(member)\n"
@@ -1388,11 +1418,11 @@ static const char *const hf_segment_table[] = {
     "local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. client)\n"
     "if (counts[4] or 0) > 0 and foreign_waiters(RELEASES, counts[2]) == 0 then\n"
     "if first_few[i - 1] == '0' then redis.call('ZREM', QUEUE, first_few[i - 2]) end\n",
-    [RELEASE_19] = "return 1\n"
+    [RELEASE_21] = "return 1\n"
     "end\n"
     "end\n"
     "end\n",
-    [RELEASE_24] = "if #first_few > 0 then return pass_on(first_few) end\n"
+    [RELEASE_26] = "if #first_few > 0 then return pass_on(first_few) end\n"
     "foreign_turn(nil)\n"
     "return 1\n",
     [RELEASE_3] = "local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
@@ -2058,6 +2088,9 @@ static const char *const hf_segment_table[] = {
     "if (redis.pcall('PUBSUB', 'NUMSUB', RELEASES)[2] or 0) ~= 0 then\n"
     "receivers = receivers + (tonumber(redis.pcall('PUBLISH', RELEASES, '0')) or 0)\n"
     "end\n",
+    [SHARDED_UNQUEUED_1] = "local both = redis.pcall('PUBSUB', 'SHARDNUMSUB', RELEASES,\n"
+    "'holdfast_listening:' .. RELEASES:match('^[^:]*:(.*)$'))\n"
+    "local unqueued = counts[2] and both[2] and counts[2] + both[2] - both[4]\n",
     [SHORTENED_1] = "local waiter = redis.pcall('ZRANGEBYSCORE', KEYS[2], '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
     "local client, number = (waiter or ''):match('^1%l([%x-]+):(%d+)')\n"
     "if number then\n"
@@ -2067,9 +2100,6 @@ static const char *const hf_segment_table[] = {
     [STRING_1] = "local KIND, KINDS = 'string', 'm'\n"
     "local function holds_of(lock, owner)\n"
     "return redis.call('GET', lock) == owner and 1 or nil\n"
-    "end\n"
-    "local function first_owner(lock)\n"
-    "return redis.call('GET', lock)\n"
     "end\n"
     "local function create_hold(lock, owner, ms)\n"
     "redis.call('SET', lock, owner, 'PX', ms)\n"
@@ -2082,6 +2112,7 @@ static const char *const hf_segment_table[] = {
     "return holder, holder and holder == owner and 1 or nil, 'lock'\n"
     "end\n",
     [STRING_NEXT_3] = "local next_waiter = next_behind_record\n",
+    [STRING_OWNING_1] = "local holder = redis.call('GET', LOCK)\n",
     [STRING_REMOVING_1] = "local LAST_OF_FEW = '2'\n"
     "local removed = redis.call('GET', LOCK) == OWNER and redis.call('DEL', LOCK) == 1\n",
     [STRING_SILENT_1] = "local function foreign_waiters(_, _)\n"
@@ -2138,65 +2169,68 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "8b81136078ce2a1929a435b7bd998dd8f67f4e26", (const unsigned char[]){HEAD_1,
-    CLOCK_TOKEN_1, HEAD_3, HASH_TAKING_1, HEAD_5, CLOCK_1, HASH_1, OURS_1, FOLLOWING_1, BEHIND_1,
-    FOLLOWING_3, ACQUIRE_6, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, FRESH_1, HASH_HOLDING_1,
-    PLAIN_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1,
-    PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1,
-    MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21870,
+    {"acquire", "99d00b417d49157c6aa6033999e4db12f752829e", (const unsigned char[]){HEAD_1,
+    DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, HASH_TAKING_1, HEAD_5, FOLLOWING_1, PLACES_1,
+    HASH_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, HASH_1, OURS_1,
+    ACQUIRE_6, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, FRESH_1, HASH_HOLDING_1, PLAIN_1,
+    JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1,
+    FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1,
+    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
+    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 22135,
     &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
-    {"acquire_all", "33eeb09621bf182e4cc809b66afdaab229bdc237", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1,
-    PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1,
-    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1,
-    ACQUIRE_ALL_12, HF_NO_SEGMENT}, 14260, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
-    {"begin", "629824514bab5bdc1fd32f21dfacd4875f26156d", (const unsigned char[]){KEYS_1, CLOCK_1,
-    TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, BEGIN_5, FREE_1, FRESH_1, HASH_HOLDING_1,
-    PLAIN_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, BEGIN_13, ACQUIRING_1,
-    LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3,
-    QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3,
-    DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 20669,
-    &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
-    {"complete", "b96b2cbc4c0a6c66f5ebffb172c8ef5356b63766", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, OURS_1, JAVAS_1, PLACING_1,
-    RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4,
-    SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, NOTIFYING_1,
-    COMPLETE_11, IS_QUEUE_1, COMPLETE_13, HF_NO_SEGMENT}, 13121,
+    {"acquire_all", "96baea4d2e947fc18a6bcb27ab067eb9e23f119d", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1,
+    JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1,
+    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
+    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRE_ALL_12, HF_NO_SEGMENT}, 14162,
+    &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
+    {"begin", "4b440854f817bcd8ad6fec06e27eada6df557ec4", (const unsigned char[]){KEYS_1, PLACES_1,
+    CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, BEGIN_5, FREE_1, FRESH_1,
+    HASH_HOLDING_1, PLAIN_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, BEGIN_13,
+    ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4,
+    ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
+    GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6,
+    HF_NO_SEGMENT}, 20571, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
+    {"complete", "bb0772e5e3c1679b5a884f0e29d448cecdff7da1", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, OURS_1, JAVAS_1,
+    PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1,
+    PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
+    NOTIFYING_1, COMPLETE_11, IS_QUEUE_1, COMPLETE_13, HF_NO_SEGMENT}, 13023,
     &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
-    {"extend", "0923266d5aaa808caf12ab290e5d0bc11f20c8ed", (const unsigned char[]){HASH_1,
-    EXTENDING_1, EXTEND_4, PLAIN_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1543,
+    {"extend", "b6fde0611b78e8f5afa411639306847510bda423", (const unsigned char[]){HASH_1,
+    EXTENDING_1, EXTEND_4, PLAIN_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1423,
     &hf_program_table[HF_PROGRAM_SHARDED_EXTEND]},
-    {"fair_acquire", "2dbbe8fea613ca1f2b7cf9af927b1d12928c627b", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, ACQUIRE_6, FREE_1,
-    FRESH_1, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 9860,
-    &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE]},
-    {"fair_extend", "6d4d4bb6c9d9caafc235bcd422c743cae1a9bc32", (const unsigned char[]){HASH_1,
-    EXTENDING_1, EXTEND_4, PLAIN_1, FAIR_EXTEND_6, HF_NO_SEGMENT}, 1379,
+    {"fair_acquire", "d00215c776b41a6ffc59dde09fe63065a7d19710", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1,
+    ACQUIRE_6, FREE_1, FRESH_1, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_ACQUIRE_10,
+    HF_NO_SEGMENT}, 9740, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE]},
+    {"fair_extend", "67e0a78af02406c43ffbdb6548a90e9dafb065ea", (const unsigned char[]){HASH_1,
+    EXTENDING_1, EXTEND_4, PLAIN_1, FAIR_EXTEND_6, HF_NO_SEGMENT}, 1259,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_EXTEND]},
-    {"fair_force", "d625c25c9a8f498441c2658baaa0da62fa2530ee", (const unsigned char[]){KEYS_1,
-    CLOCK_1, HASH_1, HASH_HOLDING_1, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3,
-    JAVAS_1, FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 6054,
+    {"fair_force", "c594c50f660449823e4ad3b39e759521f0f8b8d4", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, HASH_1, HASH_HOLDING_1, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5,
+    FAIR_PASSING_3, JAVAS_1, FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 5934,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE]},
-    {"fair_info", "623b2a693fb6172ba55eb4eb3b0643c6f69ce551", (const unsigned char[]){HASH_1,
-    HASH_HOLDING_1, DEAF_1, FAIR_INFO_5, HF_NO_SEGMENT}, 1769, NULL},
-    {"fair_leave", "75df4bc967ccc40ab68a324149acd3072ec6deec", (const unsigned char[]){KEYS_1,
-    CLOCK_1, HASH_1, HASH_HOLDING_1, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3,
-    FAIR_LEAVE_6, HF_NO_SEGMENT}, 5535, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE]},
-    {"fair_release", "7aee1c5bdee5966fbfa470f626c3c48b222e0868", (const unsigned char[]){KEYS_1,
-    HASH_1, HASH_HOLDING_1, FAIR_RELEASE_4, CLOCK_1, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5,
-    FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 5444,
+    {"fair_info", "4199f6b270973bd288cf010d3226d90276592ed9", (const unsigned char[]){HASH_1,
+    HASH_HOLDING_1, DEAF_1, FAIR_INFO_5, HF_NO_SEGMENT}, 1649, NULL},
+    {"fair_leave", "4ee0c58dd2b2159c2524fd4bd5dacc54f679e90c", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, HASH_1, HASH_HOLDING_1, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5,
+    FAIR_PASSING_3, FAIR_LEAVE_6, HF_NO_SEGMENT}, 5415,
+    &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE]},
+    {"fair_release", "d963742baf6b488be8477422db3adb986386526f", (const unsigned char[]){KEYS_1,
+    HASH_1, HASH_HOLDING_1, FAIR_RELEASE_4, PLACES_1, CLOCK_3, PLAIN_1, FAIR_QUEUE_3, NOW_1,
+    FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 5324,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE]},
     {"fence", "49e8cbb019d3818602c04cb8047e2778f03bb97d", (const unsigned char[]){FENCE_1,
     HF_NO_SEGMENT}, 1764, NULL},
-    {"force", "cccc9f239d666aa49e209aaa46b6bbd1cfdbe3d2", (const unsigned char[]){KEYS_1, CLOCK_1,
-    TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1,
-    RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4,
-    SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11,
-    ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 13542,
+    {"force", "02d2d3f97ccd9ea8160b9f65f4c927ceb162f785", (const unsigned char[]){KEYS_1, PLACES_1,
+    CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1,
+    PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1,
+    PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
+    FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 13444,
     &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
-    {"info", "047cdf006c176a79ceb33f864e7fc00a80b4f5aa", (const unsigned char[]){HASH_1,
-    HASH_HOLDING_1, DEAF_1, AHEAD_3, INFO_5, HF_NO_SEGMENT}, 1815, NULL},
+    {"info", "e5b1d618bcd138ef38e0966c61a7bab1562905ac", (const unsigned char[]){HASH_1,
+    HASH_HOLDING_1, DEAF_1, AHEAD_3, INFO_5, HF_NO_SEGMENT}, 1695, NULL},
     {"latch_delete", "387601945cdf0afd3bc579b7d43b29d63fe64c94", (const unsigned char[]){PLAIN_1,
     LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_DELETE_2, HF_NO_SEGMENT}, 975,
     &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE]},
@@ -2206,122 +2240,134 @@ static const hf_program hf_program_table[] = {
     {"latch_set", "d1fe7a26ae19692d0a9609dc60b7370cd63068b3", (const unsigned char[]){PLAIN_1,
     LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_SET_2, HF_NO_SEGMENT}, 1024,
     &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET]},
-    {"leave", "53514efb166552f403782bba5ee06ee05c24cc18", (const unsigned char[]){KEYS_1, CLOCK_1,
-    TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1,
-    RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4,
-    SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, IS_QUEUE_1,
-    FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 15105,
+    {"leave", "517e7676b2e3500a2b512b7d1dc2ccf56769db85", (const unsigned char[]){KEYS_1, PLACES_1,
+    CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1,
+    PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1,
+    PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
+    RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 15007,
     &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
-    {"mutex_acquire", "c93c696e181bb438b1513675c2553dbded5cf1d6", (const unsigned char[]){HEAD_1,
-    CLOCK_TOKEN_1, HEAD_3, STRING_TAKING_1, HEAD_5, CLOCK_1, STRING_1, OURS_1, FOLLOWING_1,
-    BEHIND_1, FOLLOWING_3, ACQUIRE_6, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, FRESH_1,
-    STRING_HOLDING_1, STRING_SILENT_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1,
-    LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3,
-    QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3,
-    DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21110, NULL},
-    {"mutex_extend", "fd68629c91d8d4ab0783352f8acd076c12a6903d", (const unsigned char[]){STRING_1,
-    EXTENDING_1, EXTEND_4, STRING_SILENT_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1138, NULL},
-    {"mutex_force", "ebf15fcbbc7c5d2f1e4937636412a0f2d74982dd", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, STRING_1, STRING_HOLDING_1, OURS_1,
-    JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, STRING_SILENT_1, QUEUE_1, MEMBERS_1, MEMBER_1,
-    PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 12804, NULL},
-    {"mutex_info", "f6c7c5d43da7d3a1bdf54eff3920e0c4a5d93bdd", (const unsigned char[]){STRING_1,
-    STRING_HOLDING_1, DEAF_1, AHEAD_3, INFO_5, HF_NO_SEGMENT}, 1227, NULL},
-    {"mutex_leave", "a22a0cbf69578d0ae370f00f3467b8a8236e3291", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, STRING_1, STRING_HOLDING_1, OURS_1,
-    JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, STRING_SILENT_1, QUEUE_1, MEMBERS_1, MEMBER_1,
-    PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 14367, NULL},
-    {"mutex_release", "3d0368a036f793943514530f5d12021213aa7013",
+    {"mutex_acquire", "e910672da052a3f0c971f99c668ec75d029b8363", (const unsigned char[]){HEAD_1,
+    DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, STRING_TAKING_1, HEAD_5, FOLLOWING_1, PLACES_1,
+    STRING_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, STRING_1, OURS_1,
+    ACQUIRE_6, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, FRESH_1, STRING_HOLDING_1,
+    STRING_SILENT_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1,
+    PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1,
+    MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3,
+    DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21382, NULL},
+    {"mutex_extend", "182deaef08820ab999b7d16f94a0e65f4b5d0347", (const unsigned char[]){STRING_1,
+    EXTENDING_1, EXTEND_4, STRING_SILENT_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1070, NULL},
+    {"mutex_force", "0a68ae817a3391746c560306c584c34d824b4f45", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, STRING_1, STRING_HOLDING_1,
+    OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, STRING_SILENT_1, QUEUE_1, MEMBERS_1,
+    MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3,
+    DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 12758,
+    NULL},
+    {"mutex_info", "7622cfdf5098ee1e4f54672e8cccf5aab7ce7303", (const unsigned char[]){STRING_1,
+    STRING_HOLDING_1, DEAF_1, AHEAD_3, INFO_5, HF_NO_SEGMENT}, 1159, NULL},
+    {"mutex_leave", "d250040edde4b82fb35bd43c49e1e22beef146be", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, STRING_1, STRING_HOLDING_1,
+    OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, STRING_SILENT_1, QUEUE_1, MEMBERS_1,
+    MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3,
+    DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_15,
+    HF_NO_SEGMENT}, 14321, NULL},
+    {"mutex_release", "f993ecd4bdca1c0bd8f6dfe52774c64d4b36d464",
     (const unsigned char[]){RELEASE_1, STRING_1, RELEASE_3, STRING_HOLDING_1, RELEASE_5,
     STRING_REMOVING_1, RELEASE_7, SILENT_RECEIVERS_1, RELEASE_9, STRING_1, STRING_SILENT_1,
-    CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, RELEASE_14, PARSE_1, RECORD_1, NOW_1,
-    RECORD_3, DUE_1, RECORDED_NEXT_4, STRING_NEXT_3, RELEASE_17, GIVING_1, RELEASE_19, OURS_1,
-    JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1,
-    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    RELEASE_24, HF_NO_SEGMENT}, 16262, NULL},
-    {"mutex_renew", "9df5d8634374a125ec5e4ab9434f32db21be0392", (const unsigned char[]){STRING_1,
-    RENEW_2, HF_NO_SEGMENT}, 613, NULL},
-    {"permit_acquire", "6df0122588eac1133de5ae0b8ad2ef9ced74ba78", (const unsigned char[]){KEYS_1,
-    CLOCK_1, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_ACQUIRE_5, PLAIN_1, PERMIT_ACQUIRE_7,
-    BEHIND_1, GRANTING_3, PERMITS_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, POOL_CHANGES_1,
-    POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_ACQUIRE_13, OURS_1, PLACING_1, RECORD_1, NOW_1,
-    RECORD_3, PLAIN_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4,
-    PERMIT_ACQUIRE_18, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4,
-    SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_21, HF_NO_SEGMENT}, 18956,
-    &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
-    {"permit_extend", "2c0a22d2ab6b340dfe8dd49fd42406ede00e9040", (const unsigned char[]){CLOCK_1,
-    PERMIT_ID_1, PERMITS_1, PERMIT_EXTEND_4, PLAIN_1, SHORTENED_1, PERMIT_EXTEND_7, HF_NO_SEGMENT},
-    2611, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_EXTEND]},
-    {"permit_info", "04c5ab978e74340008bcf6d5b04cc16d4daf26f3", (const unsigned char[]){CLOCK_1,
-    PERMIT_INFO_2, DEAF_1, AHEAD_3, WHOLE_NUMBER_1, PERMIT_INFO_5, HF_NO_SEGMENT}, 1709, NULL},
-    {"permit_leave", "47c78555def98b9d76b5285f23874ed65dd1e259", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1, POOL_3,
-    POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PLAIN_1, OURS_1, PLACING_1, RECORD_1, NOW_1,
-    RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1,
-    MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, IS_QUEUE_1,
-    FORGETTING_1, PERMIT_LEAVE_14, HF_NO_SEGMENT}, 14259,
+    PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, RELEASE_16, MEMBER_FORM_1,
+    PARSE_3, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4, STRING_NEXT_3, RELEASE_19,
+    GIVING_1, RELEASE_21, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, QUEUE_1,
+    MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1,
+    GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_26, HF_NO_SEGMENT}, 16170, NULL},
+    {"mutex_renew", "232de3fb5554ac79becb31761bb1b9fb70684311", (const unsigned char[]){STRING_1,
+    RENEW_2, HF_NO_SEGMENT}, 545, NULL},
+    {"permit_acquire", "befbe4f71b2d5f45cae5c1517bad6c28727a1921", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_ACQUIRE_5, PLAIN_1,
+    PERMIT_ACQUIRE_7, BEHIND_1, GRANTING_3, PERMITS_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3,
+    POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_ACQUIRE_13, OURS_1, PLACING_1, RECORD_1,
+    NOW_1, RECORD_3, PLAIN_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3,
+    QUEUEING_4, PERMIT_ACQUIRE_18, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
+    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_21,
+    HF_NO_SEGMENT}, 19067, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
+    {"permit_extend", "2c0a22d2ab6b340dfe8dd49fd42406ede00e9040", (const unsigned char[]){PLACES_1,
+    CLOCK_3, PERMIT_ID_1, PERMITS_1, PERMIT_EXTEND_4, PLAIN_1, SHORTENED_1, PERMIT_EXTEND_7,
+    HF_NO_SEGMENT}, 2611, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_EXTEND]},
+    {"permit_info", "04c5ab978e74340008bcf6d5b04cc16d4daf26f3", (const unsigned char[]){PLACES_1,
+    CLOCK_3, PERMIT_INFO_2, DEAF_1, AHEAD_3, WHOLE_NUMBER_1, PERMIT_INFO_5, HF_NO_SEGMENT}, 1709,
+    NULL},
+    {"permit_leave", "9a2e8d6fa1bcd179a74eab69955e07a2170d31b4", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1,
+    POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PLAIN_1, OURS_1, PLACING_1, RECORD_1,
+    NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
+    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1,
+    PERMIT_PASSING_6, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_14, HF_NO_SEGMENT}, 14281,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
-    {"permit_release", "edc38e24c24009f10a533c0da788cd34d7a7c152", (const unsigned char[]){KEYS_1,
-    CLOCK_1, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_RELEASE_5, TOKEN_1, CLOCK_TOKEN_1,
-    TOKEN_3, PERMIT_GRANTING_1, PERMIT_RELEASE_8, POOL_FOREIGN_1, PLAIN_1, PERMIT_RELEASE_11,
-    PERMITS_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PLAIN_1, POOL_CHANGES_1, POOL_FOREIGN_1,
-    POOL_CHANGES_3, PERMIT_RELEASE_16, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
-    PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4,
-    SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_RELEASE_20,
-    HF_NO_SEGMENT}, 16635, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
-    {"permit_renew", "8a8204f5b665b325d6aedaa836c228309947330b", (const unsigned char[]){CLOCK_1,
-    PERMIT_ID_1, PERMITS_1, PERMIT_RENEW_4, HF_NO_SEGMENT}, 1902, NULL},
-    {"permit_set", "df7bf27cd9538fab9ddb69ff61a2629e07fddc3d", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1, POOL_3,
-    POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PLAIN_1, OURS_1, PLACING_1, RECORD_1, NOW_1,
-    RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1,
-    MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_SET_12,
-    HF_NO_SEGMENT}, 13161, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
+    {"permit_release", "6ec8558546eddb2687e0897e9c2cbc7a79c1819c", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_RELEASE_5, TOKEN_1,
+    CLOCK_TOKEN_1, TOKEN_3, PERMIT_GRANTING_1, PERMIT_RELEASE_8, POOL_FOREIGN_1, PLAIN_1,
+    PERMIT_RELEASE_11, PERMITS_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PLAIN_1, POOL_CHANGES_1,
+    POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_RELEASE_16, OURS_1, PLACING_1, RECORD_1, NOW_1,
+    RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
+    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1,
+    PERMIT_PASSING_6, PERMIT_RELEASE_20, HF_NO_SEGMENT}, 16657,
+    &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
+    {"permit_renew", "8a8204f5b665b325d6aedaa836c228309947330b", (const unsigned char[]){PLACES_1,
+    CLOCK_3, PERMIT_ID_1, PERMITS_1, PERMIT_RENEW_4, HF_NO_SEGMENT}, 1902, NULL},
+    {"permit_set", "6ce23c90692fa5dd15d099af99e4aa618dbc1612", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1,
+    POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PLAIN_1, OURS_1, PLACING_1, RECORD_1,
+    NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
+    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1,
+    PERMIT_PASSING_6, PERMIT_SET_12, HF_NO_SEGMENT}, 13183,
+    &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
     {"raise", "852d75b1d352ca55b01f78e83f52bb635c1fdc04", (const unsigned char[]){RAISE_1,
     HF_NO_SEGMENT}, 327, NULL},
-    {"release", "93e7a014d21347e22f5d9404a598e16fc897fe91", (const unsigned char[]){RELEASE_1,
+    {"release", "6ba32db8de0b10d35c283e655f4900f677bdc538", (const unsigned char[]){RELEASE_1,
     HASH_1, RELEASE_3, HASH_HOLDING_1, RELEASE_5, HASH_REMOVING_1, RELEASE_7, PLAIN_RECEIVERS_1,
-    RELEASE_9, HASH_1, PLAIN_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, RELEASE_14,
-    PARSE_1, LOCK_PROBE_1, HASH_NEXT_3, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4,
-    HASH_NEXT_5, RELEASE_17, GIVING_1, RELEASE_19, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1,
-    RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1,
-    GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_24, HF_NO_SEGMENT}, 17605,
+    RELEASE_9, HASH_HANDING_1, MEMBER_FORM_1, HASH_HANDING_3, PLAIN_UNQUEUED_1, LOCK_PROBE_1,
+    HASH_HANDING_6, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HASH_HANDING_8, HASH_1, PLAIN_1, PLACES_1,
+    CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, RELEASE_16, MEMBER_FORM_1, PARSE_3,
+    LOCK_PROBE_1, HASH_NEXT_3, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4, HASH_NEXT_5,
+    RELEASE_19, GIVING_1, RELEASE_21, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
+    QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1,
+    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_26, HF_NO_SEGMENT}, 19048,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE]},
-    {"release_all", "7990f3f03771b368aba68b31668bec638e4177f6", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1,
-    PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1,
-    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    RELEASE_ALL_11, HF_NO_SEGMENT}, 13260, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
-    {"renew", "612a2c9050386260ce0a1189f16aa5e30af5a9a6", (const unsigned char[]){HASH_1, RENEW_2,
-    HF_NO_SEGMENT}, 868, NULL},
-    {"rw_acquire", "f37d1ef47c53db7e5b0ed691ecb98ac8885c1a02", (const unsigned char[]){KEYS_1,
-    PLAIN_1, RW_ACQUIRE_3, RW_HEAD_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1, RW_ACQUIRE_8,
-    RW_TOKEN_1, RW_ACQUIRE_10, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, LAST_PLACE_1,
-    PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, RW_QUEUE_1, MEMBERS_1, MEMBER_1,
-    PARSE_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3,
-    RW_ACQUIRE_16, HF_NO_SEGMENT}, 24254, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
+    {"release_all", "5d49dc0627a97ae9ab762284effc737a6ece17a6", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1,
+    JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1,
+    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
+    LOCK_PROBE_1, QUEUE_7, RELEASE_ALL_11, HF_NO_SEGMENT}, 13162,
+    &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
+    {"renew", "bf66ce58053e93b4f772cead0482b4e3df39523b", (const unsigned char[]){HASH_1, RENEW_2,
+    HF_NO_SEGMENT}, 748, NULL},
+    {"rw_acquire", "10477cbdd3e97bbcd96fcc2eeab965bb1ebb6d65", (const unsigned char[]){KEYS_1,
+    PLAIN_1, RW_ACQUIRE_3, RW_HEAD_1, PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1,
+    RW_ACQUIRE_8, RW_TOKEN_1, RW_ACQUIRE_10, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
+    LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, RW_QUEUE_1,
+    MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1,
+    RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, RW_ACQUIRE_16, HF_NO_SEGMENT}, 24276,
+    &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
     {"rw_extend", "7ba6528c5b67d5b10f185854e897b941d2ea46cc", (const unsigned char[]){RW_1,
     RW_EXTEND_2, PLAIN_1, SHORTENED_1, RW_EXTEND_5, HF_NO_SEGMENT}, 3765,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_EXTEND]},
-    {"rw_force", "81ade84997de49b3b762541d61e245952de57d66", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1, PLAIN_1, RW_TOKEN_1, OURS_1, PLACING_1,
-    RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1,
-    MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1, RW_FORCE_12, HF_NO_SEGMENT},
-    16606, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE]},
+    {"rw_force", "02a02a0fd324e06035b7e1e5a7d0fc59a6477fef", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1, PLAIN_1, RW_TOKEN_1, OURS_1,
+    PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1,
+    MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1,
+    RW_FORCE_12, HF_NO_SEGMENT}, 16628, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE]},
     {"rw_info", "90d1e352472d0819ea2c11454d601ebc6094769c", (const unsigned char[]){RW_1, DEAF_1,
     AHEAD_3, RW_INFO_4, HF_NO_SEGMENT}, 3306, NULL},
-    {"rw_leave", "b55ed4caf80fcedcdbbb819562b071c2f4689108", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1, PLAIN_1, RW_TOKEN_1, OURS_1, PLACING_1,
-    RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1,
-    MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, FORGETTING_1,
-    RW_LEAVE_13, HF_NO_SEGMENT}, 17923, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
-    {"rw_release", "4adcc60ea7bbfe7977f94f97743e98110469ad3d", (const unsigned char[]){KEYS_1,
-    PLAIN_1, RW_RELEASE_3, RW_LEAVING_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1,
+    {"rw_leave", "a9cfac927fe2bc7c730f4261be2d5629e51fb386", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1, PLAIN_1, RW_TOKEN_1, OURS_1,
+    PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1,
+    MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1,
+    RW_SETTLING_3, FORGETTING_1, RW_LEAVE_13, HF_NO_SEGMENT}, 17945,
+    &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
+    {"rw_release", "16436cd80396b835a3ce1f2d3a2e23938e547b2b", (const unsigned char[]){KEYS_1,
+    PLAIN_1, RW_RELEASE_3, RW_LEAVING_1, PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1,
     RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1,
-    MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5,
-    RW_RELEASE_13, HF_NO_SEGMENT}, 17073, &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE]},
+    MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1,
+    RW_QUEUE_5, RW_RELEASE_13, HF_NO_SEGMENT}, 17095,
+    &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE]},
     {"rw_renew", "d742da36e7fb6b9c93e2c181b843be6bd8fa27b1", (const unsigned char[]){RW_1,
     RW_RENEW_2, HF_NO_SEGMENT}, 2761, NULL},
     {"semaphore_acquire", "d4329a98deda23d8fd6e6a3800b7bf0d40512964",
@@ -2344,54 +2390,58 @@ static const hf_program hf_program_table[] = {
     {"semaphore_set", "b43ce81e1b84f745d7531f6ccf1ea6a880966bc9", (const unsigned char[]){PLAIN_1,
     SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_GIVING_4, SEMAPHORE_SET_2,
     HF_NO_SEGMENT}, 1105, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET]},
-    {"sharded_acquire", "cffb859a2655f68352458fd834ed699a42d690c5", (const unsigned char[]){HEAD_1,
-    CLOCK_TOKEN_1, HEAD_3, HASH_TAKING_1, HEAD_5, CLOCK_1, HASH_1, OURS_1, FOLLOWING_1, BEHIND_1,
-    FOLLOWING_3, ACQUIRE_6, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, FRESH_1, HASH_HOLDING_1,
-    SHARDED_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1,
-    PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1,
-    MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 22276, NULL},
-    {"sharded_acquire_all", "b8cbb6ffd9a84b081d1df65333cc0e3e8a8b7e95",
-    (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1,
-    HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1,
-    MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRE_ALL_12, HF_NO_SEGMENT}, 14666, NULL},
-    {"sharded_begin", "16afa42826278f8c6e11f78dd10d13acbd8730e4", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, BEGIN_5, FREE_1, FRESH_1,
+    {"sharded_acquire", "ccb07243fcedac59409f1c3be28be3eb81001dcc", (const unsigned char[]){HEAD_1,
+    DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, HASH_TAKING_1, HEAD_5, FOLLOWING_1, PLACES_1,
+    HASH_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, HASH_1, OURS_1,
+    ACQUIRE_6, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, FRESH_1, HASH_HOLDING_1, SHARDED_1,
+    JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1,
+    FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1,
+    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
+    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 22541, NULL},
+    {"sharded_acquire_all", "aff3c4d3b5c7f6885de328bc209754d1ff03bf4a",
+    (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3,
+    HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1,
+    QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1,
+    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRE_ALL_12, HF_NO_SEGMENT},
+    14568, NULL},
+    {"sharded_begin", "64d2ad57be9b95133c7bf52298089dfc8e14ca2b", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, BEGIN_5, FREE_1, FRESH_1,
     HASH_HOLDING_1, SHARDED_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, BEGIN_13,
     ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4,
-    ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1,
-    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21075,
-    NULL},
-    {"sharded_complete", "732d98f8b318372cb3b95bcac7447663cfcd48c5",
-    (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1,
-    OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1,
-    PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    NOTIFYING_1, COMPLETE_11, IS_QUEUE_1, COMPLETE_13, HF_NO_SEGMENT}, 13527, NULL},
-    {"sharded_extend", "2df92f534d7b3362c94f832c57e85d745a52930e", (const unsigned char[]){HASH_1,
-    EXTENDING_1, EXTEND_4, SHARDED_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1949, NULL},
-    {"sharded_fair_acquire", "fe8074f8d17e1964a669daa15d24fb89df02c316",
-    (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1,
-    HASH_HOLDING_1, ACQUIRE_6, FREE_1, FRESH_1, SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5,
-    FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10266, NULL},
-    {"sharded_fair_extend", "3647b588931e02a9593a4500c30331e199593d56",
+    ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
+    GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6,
+    HF_NO_SEGMENT}, 20977, NULL},
+    {"sharded_complete", "75f1a45cf16c78cd1f07387eda6756a4f288264a",
+    (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3,
+    HASH_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1,
+    MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3,
+    DUE_1, LOCK_PROBE_1, QUEUE_7, NOTIFYING_1, COMPLETE_11, IS_QUEUE_1, COMPLETE_13,
+    HF_NO_SEGMENT}, 13429, NULL},
+    {"sharded_extend", "ab185bbb5c521190aa632c910249c4648e3c48e2", (const unsigned char[]){HASH_1,
+    EXTENDING_1, EXTEND_4, SHARDED_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1829, NULL},
+    {"sharded_fair_acquire", "1014a57e6e98c49cc5fc0c937b88e34c667b1fba",
+    (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3,
+    HASH_1, HASH_HOLDING_1, ACQUIRE_6, FREE_1, FRESH_1, SHARDED_1, FAIR_QUEUE_3, NOW_1,
+    FAIR_QUEUE_5, FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10146, NULL},
+    {"sharded_fair_extend", "3756f1bed355d1444cdc53e2f0c98e21b085b194",
     (const unsigned char[]){HASH_1, EXTENDING_1, EXTEND_4, SHARDED_1, FAIR_EXTEND_6,
-    HF_NO_SEGMENT}, 1785, NULL},
-    {"sharded_fair_force", "43e2e2ea32c8a252bdaecf958e0d74a5ce56086e",
-    (const unsigned char[]){KEYS_1, CLOCK_1, HASH_1, HASH_HOLDING_1, SHARDED_1, FAIR_QUEUE_3,
-    NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, JAVAS_1, FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10,
-    HF_NO_SEGMENT}, 6460, NULL},
-    {"sharded_fair_leave", "e64f07d3f04672859cc1ce5d4aadf180885abac5",
-    (const unsigned char[]){KEYS_1, CLOCK_1, HASH_1, HASH_HOLDING_1, SHARDED_1, FAIR_QUEUE_3,
-    NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_LEAVE_6, HF_NO_SEGMENT}, 5941, NULL},
-    {"sharded_fair_release", "9b9496667ffaf43c7d5399c10684c2efd96a3fd5",
-    (const unsigned char[]){KEYS_1, HASH_1, HASH_HOLDING_1, FAIR_RELEASE_4, CLOCK_1, SHARDED_1,
-    FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 5850, NULL},
-    {"sharded_force", "d09c65ce65eefb53f4b96e2d3d5383d3bda76f6b", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1,
-    PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1,
-    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 13948, NULL},
+    HF_NO_SEGMENT}, 1665, NULL},
+    {"sharded_fair_force", "f76894285db2c105ca1ed13ae6a37173558b7982",
+    (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, HASH_1, HASH_HOLDING_1, SHARDED_1,
+    FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, JAVAS_1, FAIR_FORCE_8, ONLY_LOCK_1,
+    FAIR_FORCE_10, HF_NO_SEGMENT}, 6340, NULL},
+    {"sharded_fair_leave", "564732ba7ccb5f07ff98eec2d7dbf0bbf3bbeb0e",
+    (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, HASH_1, HASH_HOLDING_1, SHARDED_1,
+    FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_LEAVE_6, HF_NO_SEGMENT}, 5821, NULL},
+    {"sharded_fair_release", "73e0f8e4cf8e2715c7b4fef8dcd3db08cdff5873",
+    (const unsigned char[]){KEYS_1, HASH_1, HASH_HOLDING_1, FAIR_RELEASE_4, PLACES_1, CLOCK_3,
+    SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT},
+    5730, NULL},
+    {"sharded_force", "a8caadb7db0caaff74776531dd8c51d2f96b0f6e", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1,
+    JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1,
+    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
+    LOCK_PROBE_1, QUEUE_7, FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 13850, NULL},
     {"sharded_latch_delete", "f7230037bfa3a3712a2d0507bc1e5d756d1c504f",
     (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
     LATCH_DELETE_2, HF_NO_SEGMENT}, 1381, NULL},
@@ -2401,78 +2451,85 @@ static const hf_program hf_program_table[] = {
     {"sharded_latch_set", "9cc6dd862940988b9b136d8c7168f13b8026669e",
     (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
     LATCH_SET_2, HF_NO_SEGMENT}, 1430, NULL},
-    {"sharded_leave", "e721e0552b442466876658412f4db6273c68edde", (const unsigned char[]){KEYS_1,
-    CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1,
-    PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1,
-    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1,
-    IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 15511, NULL},
-    {"sharded_permit_acquire", "f66629b1a7e17dc1d0aa995fa2af642294e163cf",
-    (const unsigned char[]){KEYS_1, CLOCK_1, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_ACQUIRE_5,
-    SHARDED_1, PERMIT_ACQUIRE_7, BEHIND_1, GRANTING_3, PERMITS_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3,
-    POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_ACQUIRE_13, OURS_1, PLACING_1, RECORD_1,
-    NOW_1, RECORD_3, SHARDED_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3,
-    QUEUEING_4, PERMIT_ACQUIRE_18, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1,
-    MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_21, HF_NO_SEGMENT}, 19768, NULL},
+    {"sharded_leave", "901191269f9327d16002ab2cdeea0e03d8779498", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1,
+    JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1,
+    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
+    LOCK_PROBE_1, QUEUE_7, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT},
+    15413, NULL},
+    {"sharded_permit_acquire", "2851d187fe57b572d5d547999e746f63931f7215",
+    (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3,
+    PERMIT_ACQUIRE_5, SHARDED_1, PERMIT_ACQUIRE_7, BEHIND_1, GRANTING_3, PERMITS_1, TOKEN_1,
+    CLOCK_TOKEN_1, TOKEN_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_ACQUIRE_13,
+    OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, LAST_PLACE_1, PASSING_OVER_1,
+    FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, PERMIT_ACQUIRE_18, PERMIT_GRANTING_1,
+    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
+    PERMIT_QUEUE_4, PERMIT_ACQUIRE_21, HF_NO_SEGMENT}, 19879, NULL},
     {"sharded_permit_extend", "c87cd4830c463432d4cb6cd00c419a18419b4b21",
-    (const unsigned char[]){CLOCK_1, PERMIT_ID_1, PERMITS_1, PERMIT_EXTEND_4, SHARDED_1,
+    (const unsigned char[]){PLACES_1, CLOCK_3, PERMIT_ID_1, PERMITS_1, PERMIT_EXTEND_4, SHARDED_1,
     SHORTENED_1, PERMIT_EXTEND_7, HF_NO_SEGMENT}, 3017, NULL},
-    {"sharded_permit_leave", "b7339b6d17341d50347a21a74e4df08be455dc02",
-    (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PERMIT_ID_1,
-    PERMITS_1, WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, SHARDED_1,
-    OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1,
-    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4,
-    FORGET_RECORD_1, PERMIT_PASSING_6, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_14, HF_NO_SEGMENT},
-    14665, NULL},
-    {"sharded_permit_release", "4a399db9ac73105bfff7f6e71590684ce1252927",
-    (const unsigned char[]){KEYS_1, CLOCK_1, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_RELEASE_5,
-    TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PERMIT_GRANTING_1, PERMIT_RELEASE_8, POOL_FOREIGN_1,
-    SHARDED_1, PERMIT_RELEASE_11, PERMITS_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, SHARDED_1,
-    POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_RELEASE_16, OURS_1, PLACING_1, RECORD_1,
-    NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
-    PARSE_1, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6,
-    PERMIT_RELEASE_20, HF_NO_SEGMENT}, 17447, NULL},
-    {"sharded_permit_set", "4671839a48ea814378af9167c75427405cc59fce",
-    (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PERMIT_ID_1,
-    PERMITS_1, WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, SHARDED_1,
-    OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1,
-    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4,
-    FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_SET_12, HF_NO_SEGMENT}, 13567, NULL},
-    {"sharded_release", "ccc1552dfab58f10be24087dc5bbbae099435131",
+    {"sharded_permit_leave", "82143cc53953faacd04da4b1c6498e6ad305f41e",
+    (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3,
+    PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3,
+    SHARDED_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1,
+    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
+    PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_14,
+    HF_NO_SEGMENT}, 14687, NULL},
+    {"sharded_permit_release", "09a3d535addd5adf995c2e27370b23524e0a4016",
+    (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3,
+    PERMIT_RELEASE_5, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PERMIT_GRANTING_1, PERMIT_RELEASE_8,
+    POOL_FOREIGN_1, SHARDED_1, PERMIT_RELEASE_11, PERMITS_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3,
+    SHARDED_1, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_RELEASE_16, OURS_1,
+    PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1,
+    MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4,
+    FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_RELEASE_20, HF_NO_SEGMENT}, 17469, NULL},
+    {"sharded_permit_set", "9ca98ece4527f27c3c6ca676139bada67f68d0e9",
+    (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3,
+    PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3,
+    SHARDED_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1,
+    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
+    PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_SET_12, HF_NO_SEGMENT}, 13589, NULL},
+    {"sharded_release", "de039ab3e59d8b3f73e5a6f8dc137337b1a8dc80",
     (const unsigned char[]){RELEASE_1, HASH_1, RELEASE_3, HASH_HOLDING_1, RELEASE_5,
-    HASH_REMOVING_1, RELEASE_7, SHARDED_RECEIVERS_1, RELEASE_9, HASH_1, SHARDED_1, CLOCK_1,
-    TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, RELEASE_14, PARSE_1, LOCK_PROBE_1, HASH_NEXT_3,
-    RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4, HASH_NEXT_5, RELEASE_17, GIVING_1,
-    RELEASE_19, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, QUEUE_1, MEMBERS_1,
-    MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, QUEUE_7, RELEASE_24, HF_NO_SEGMENT}, 18175, NULL},
-    {"sharded_release_all", "46072f17a7341c7424b90e4a212e369e648d5531",
-    (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1,
-    HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1,
-    MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, QUEUE_7, RELEASE_ALL_11, HF_NO_SEGMENT}, 13666, NULL},
-    {"sharded_rw_acquire", "e0820000fb13a14958126c4d16305281ea2d6b0a",
-    (const unsigned char[]){KEYS_1, SHARDED_1, RW_ACQUIRE_3, RW_HEAD_1, CLOCK_1, TOKEN_1,
+    HASH_REMOVING_1, RELEASE_7, SHARDED_RECEIVERS_1, RELEASE_9, HASH_HANDING_1, MEMBER_FORM_1,
+    HASH_HANDING_3, SHARDED_UNQUEUED_1, LOCK_PROBE_1, HASH_HANDING_6, DRAWING_1, CLOCK_TOKEN_1,
+    DRAWING_3, HASH_HANDING_8, HASH_1, SHARDED_1, PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1,
+    TOKEN_3, RANGES_3, RELEASE_16, MEMBER_FORM_1, PARSE_3, LOCK_PROBE_1, HASH_NEXT_3, RECORD_1,
+    NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4, HASH_NEXT_5, RELEASE_19, GIVING_1, RELEASE_21, OURS_1,
+    JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1,
+    PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
+    RELEASE_26, HF_NO_SEGMENT}, 19781, NULL},
+    {"sharded_release_all", "d68889f3ea12e5e17574f5fba54e660584296d9d",
+    (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3,
+    HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1,
+    QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1,
+    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_ALL_11, HF_NO_SEGMENT}, 13568,
+    NULL},
+    {"sharded_rw_acquire", "945faefbe1b40c5b511905678693f7d46d41993b",
+    (const unsigned char[]){KEYS_1, SHARDED_1, RW_ACQUIRE_3, RW_HEAD_1, PLACES_1, CLOCK_3, TOKEN_1,
     CLOCK_TOKEN_1, TOKEN_3, RW_1, RW_ACQUIRE_8, RW_TOKEN_1, RW_ACQUIRE_10, OURS_1, PLACING_1,
     RECORD_1, NOW_1, RECORD_3, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3,
-    QUEUEING_4, RW_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1,
-    RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, RW_ACQUIRE_16, HF_NO_SEGMENT}, 24660, NULL},
+    QUEUEING_4, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1,
+    FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, RW_ACQUIRE_16, HF_NO_SEGMENT}, 24682,
+    NULL},
     {"sharded_rw_extend", "8989b57dabe86cdee1ac4be1b499fb82a0acd0d7", (const unsigned char[]){RW_1,
     RW_EXTEND_2, SHARDED_1, SHORTENED_1, RW_EXTEND_5, HF_NO_SEGMENT}, 4171, NULL},
-    {"sharded_rw_force", "08cc04f573f83cbbd8a7a08824f335ae54e7ce30",
-    (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1, SHARDED_1,
-    RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1,
-    MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1,
-    RW_FORCE_12, HF_NO_SEGMENT}, 17012, NULL},
-    {"sharded_rw_leave", "b80e97e16df18a3d869f18703952ae829596b8fa",
-    (const unsigned char[]){KEYS_1, CLOCK_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1, SHARDED_1,
-    RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1,
-    MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1,
-    RW_SETTLING_3, FORGETTING_1, RW_LEAVE_13, HF_NO_SEGMENT}, 18329, NULL},
-    {"sharded_rw_release", "f2736d93445f99d5b69a56e2d5980aab756d6269",
-    (const unsigned char[]){KEYS_1, SHARDED_1, RW_RELEASE_3, RW_LEAVING_1, CLOCK_1, TOKEN_1,
-    CLOCK_TOKEN_1, TOKEN_3, RW_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
-    FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, PARSE_1, MEMBERS_4, IS_QUEUE_1,
-    FORGET_RECORD_1, RW_QUEUE_5, RW_RELEASE_13, HF_NO_SEGMENT}, 17479, NULL},
+    {"sharded_rw_force", "69a4eea658220cf645020fd45b60bf575762fba3",
+    (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1,
+    SHARDED_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1,
+    RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1,
+    FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1, RW_FORCE_12, HF_NO_SEGMENT}, 17034, NULL},
+    {"sharded_rw_leave", "91757193db380514b026685fa84192d2f92ebf1e",
+    (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1,
+    SHARDED_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1,
+    RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1,
+    FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, FORGETTING_1, RW_LEAVE_13,
+    HF_NO_SEGMENT}, 18351, NULL},
+    {"sharded_rw_release", "3075790430937f33619902399cb53711be58df49",
+    (const unsigned char[]){KEYS_1, SHARDED_1, RW_RELEASE_3, RW_LEAVING_1, PLACES_1, CLOCK_3,
+    TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1,
+    RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, RW_RELEASE_13, HF_NO_SEGMENT}, 17501, NULL},
     {"sharded_semaphore_leave", "fd3df01099f2b642df95ff8a4639aa318c20643d",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
     SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1517, NULL},

@@ -8,12 +8,6 @@ local function holds_of(lock, owner)
   return tonumber(redis.call('HGET', lock, owner))
 end
 
--- The holder of a lock. nil: the key is none, or not a lock's.
-local function first_owner(lock)
-  local fields = redis.call('HKEYS', lock)
-  return not fields[2] and fields[1] or nil
-end
-
 -- print: a guard's fingerprint, "": any; nil: it is a lock
 local function write_hold(lock, owner, holds, print)
   if print then

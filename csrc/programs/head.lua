@@ -11,24 +11,12 @@ local SHORT = not ARGV[4]
 local LEASE, TOKEN_TTL = ARGV[SHORT and 2 or 5], ARGV[SHORT and 3 or 6]
 local FREE = (SHORT or ARGV[3] == '0' and ARGV[7] == '') and redis.call('EXISTS', LOCK, QUEUE) == 0
 if FREE and TOKEN_TTL ~= '0' and #TOKEN_TTL < 16 and not ARGV[8] and OWNER:byte(38) ~= 48 then
-  local call = redis.call
-  local time = call('TIME')
-  local us = time[2] + 0
-  us = us + -us % 8
-  if us < 1000000 then
-    local text = time[1] .. string.format('%06d', us)
-    local token = text + 0
-    local found = redis.pcall('SET', COUNTER, text, 'KEEPTTL', 'GET')
-    local last, ttl_ms = tonumber(found), TOKEN_TTL
---#include "clock_token.lua"
-    if not found then
-      call('SET', COUNTER, text, 'PX', string.format('%.0f', ttl_ms * 33 / 32))
-    end
-    if lasts or not found then
+  local call, ttl_ms = redis.call, TOKEN_TTL
+  local time, drawn, text = call('TIME'), false, nil
+--#include "drawing.lua"
+  if drawn then
 --#include "taking.lua"
-      return { 1, token, 0 }
-    end
-    if not found.err then call('SET', COUNTER, found, 'KEEPTTL') end
+    return { 1, text + 0, 0 }
   end
 end
 local ARGV = SHORT and { OWNER, '2000', '0', '0', LEASE, TOKEN_TTL, '' } or ARGV

@@ -35,6 +35,8 @@ if #first_few == 0 then
   if receivers == 0 or not tonumber(receivers) or first_few.err then return 1 end
 end
 
+--#include "handing.lua"
+
 --#include "layout.lua"
 --#include "listeners.lua"
 --#include "clock.lua"

@@ -7,10 +7,6 @@ local function holds_of(lock, owner)
   return redis.call('GET', lock) == owner and 1 or nil
 end
 
-local function first_owner(lock)
-  return redis.call('GET', lock)
-end
-
 local function create_hold(lock, owner, ms)
   redis.call('SET', lock, owner, 'PX', ms)
 end

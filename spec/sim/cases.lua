@@ -396,6 +396,15 @@ for _, prefix in ipairs { "", "sharded_", "mutex_" } do
     granted(c, listener)
   end)
 
+  case(prefix .. "release, brief: the next one listens, and wants no token", function(c)
+    local listener = grants_of(c, B)
+    taken(c)
+    queued(c, T0, member(B, 7, kind, nil, 0))
+    c.same(1, release_four(c))
+    c.same({ grant_text(kind, 7, text(T0), "0", LOCK, 2000) }, listener.received(), "message")
+    c.same(0, c.cmd("EXISTS", COUNTER))
+  end)
+
   case(prefix .. "release, brief: the next one is dead, and the one behind it listens", function(c)
     local listener = grants_of(c, B)
     taken(c)
@@ -405,6 +414,15 @@ for _, prefix in ipairs { "", "sharded_", "mutex_" } do
     granted(c, listener)
   end)
 end
+
+case("a release hands a guard to a waiter for a guard", function(c)
+  local listener = grants_of(c, B)
+  held(c)
+  queued(c, T0, member(B, 7, "g", nil, 0))
+  c.same(1, c.run("release", FOUR, OWNER))
+  c.same({ grant_text("g", 7, text(T0), "0", LOCK, 2000) }, listener.received(), "message")
+  c.same({ B .. ":7", "1", "print", "" }, c.cmd("HGETALL", LOCK))
+end)
 
 case("a brief release frees a lock that is held twice", function(c)
   held(c, OWNER, 2)
@@ -2305,6 +2323,15 @@ case("…in a cluster, too", function(c)
     c.listen(CHANNEL, true)
     c.listen(CHANNEL)
   end
+end)
+
+case("…and where only the sharded ones may not be counted, the next waiter gets the lock", function(c)
+  local listener = grants_of(c, B)
+  c.refuse("pubsub|shardnumsub")
+  held(c)
+  queued(c, T0, member(B, 7))
+  c.same(1, release(c, OWNER, 0, "", LEASE, "sharded_release"))
+  c.same("grant", listener.received()[1]:match("^1 (%a+)"))
 end)
 
 case("only a client that keeps its lock receives a wish", function(c)

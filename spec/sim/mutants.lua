@@ -24,7 +24,7 @@ local IN_PROGRAMS = {
   { "head_clock", "…or whether the counter is ahead of the clock", "last and last < token and last % 8",
     "last and last % 8" },
   { "head_left", "…or leaves a token in the counter that it has not drawn",
-    "if not found.err then call('SET', COUNTER, found, 'KEEPTTL') end\n", "" },
+    "call('SET', COUNTER, found, 'KEEPTTL')\n", "" },
   { "head_endless", "…or gives the lock no TTL",
     "call('HSET', LOCK, OWNER, '1')\ncall('PEXPIRE', LOCK, LEASE)", "call('HSET', LOCK, OWNER, '1')" },
   { "head_short", "…or one shorter than its lease",
@@ -61,8 +61,20 @@ local IN_PROGRAMS = {
   { "tail", "each recheck moves the first waiter to the end of the queue",
     "if redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then",
     "if redis.call('ZADD', QUEUE, place, WAITER) then" },
-  { "tail_behind", "…or another one", "if place and redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then",
-    "if place and redis.call('ZADD', QUEUE, place, WAITER) then" },
+  { "tail_behind", "…or another one",
+    "(last + 1 - low) / 1e7, low)\nif redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then",
+    "(last + 1 - low) / 1e7, low)\nif redis.call('ZADD', QUEUE, place, WAITER) then" },
+  { "handed_deaf", "a hand-over in straight lines does not check whether the waiter listens",
+    "(counts[4] or 0) > 0 and unqueued", "unqueued" },
+  { "handed_past", "…or whether Redisson waits", "and unqueued == 0 and call('TIME')", "and call('TIME')" },
+  { "handed_kept", "…or whether the waiter keeps the lock", " and owner:byte(38) ~= 48 then\nlocal counts",
+    " then\nlocal counts" },
+  { "handed_endless", "…or gives the lock no TTL", "call('PEXPIRE', LOCK, GRANT_MS)\n", "" },
+  { "handed_unmarked", "…or leaves no mark of the grant", "call('ZADD', QUEUE, '0', member)\n",
+    "call('ZREM', QUEUE, member)\n" },
+  { "handed_mark", "…or leaves that of the last one", "if i == 3 then call('ZREM', QUEUE, first_few[1]) end\n", "" },
+  { "handed_untold", "…or sends no grant", "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 grant l '",
+    "redis.pcall('PUBLISH', 'nobody:' .. client, '1 grant l '" },
   { "last_first", "the last waiter is served first",
     "local first_few = redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_FEW, 'WITHSCORES')",
     "local first_few = redis.pcall('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')" },
@@ -135,8 +147,8 @@ local IN_PROGRAMS = {
     .. "if ARGV[2] and (ARGV[3] ~= '0' or ARGV[5] ~= '') then", { "release", "mutex_release" } },
   { "place_kept", "a waiter's place is always the same",
     "digits(last and last > FRONT_MOST and last + 1 or server_us())", "digits(FRONT_MOST + 1)" },
-  { "place_shared", "a waiter that queues behind others gets the last one's place", "and digits(last + 1)",
-    "and digits(last)" },
+  { "place_shared", "a waiter that queues behind others gets the last one's place", "local low = (last + 1) % 1e7",
+    "local low = last % 1e7" },
   { "queue_shared", "keys with and without a brace have one queue",
     "KEYS[2], KEYS[3], KEYS[4]", "KEYS[2], KEYS[3]:gsub('::', ':'), KEYS[4]" },
   { "mark_erased", "a process that joins a shared owner erases the mark of another's grant",
@@ -504,7 +516,7 @@ local IN_SYSTEM = {
 }
 
 -- Those that only the cases find, because what they need is in no schedule, or hardly ever. All are
--- of the head of acquire, or of the way in which it draws its token (clock_token.lua).
+-- of what acquire and release do in straight lines, or of the way in which they draw a token there.
 local IN_CASES = {
   { "head_again", "an acquire of the common case does not check whether the owner has lost its hold",
     "ARGV[3] == '0' and ARGV[7] == ''", "ARGV[7] == ''" },
@@ -517,6 +529,13 @@ local IN_CASES = {
   { "head_endless", "…or whether the counter has a TTL", " and #TOKEN_TTL < 16", "" },
   { "head_part", "…or whether the counter's TTL is long enough", "and last >= token - token % (ttl_ms * 15.625)", "" },
   { "head_second", "…or whether rounding reaches the next second", "if us < 1000000 then", "if true then" },
+  { "handed_old", "a hand-over in straight lines does not check whether it is time to look for clients that poll",
+    "- place <= LOCK_PROBE_US then", "- place > -1 then" },
+  { "handed_guard", "…or whether it waits for a guard", "if kind == 'l' and #ttl_ms", "if kind and #ttl_ms" },
+  { "refused_java", "a refusal in straight lines does not check whether the holder is Redisson's",
+    "and holder:byte(15) == 56 and holder:byte(37) == 58 then", "then" },
+  { "refused_own", "…or the caller itself", "if ttl_ms > 0 and holder ~= OWNER and", "if ttl_ms > 0 and" },
+  { "refused_endless", "…or whether the holder's lease ends", "if ttl_ms > 0 and holder", "if ttl_ms ~= 0 and holder" },
   { "head_refused", "…or whether the server knows this SET", "redis.pcall('SET'", "redis.call('SET'" },
 }
 

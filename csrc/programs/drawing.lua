@@ -1,0 +1,19 @@
+--#fragment
+-- A part of head.lua and hash_handing.lua, which would spend more on a function. Draws a token from
+-- the clock as token.lua does, if no more is to do about the counter, which is left as it was
+-- otherwise. Reads call, COUNTER, time: what TIME returned, and ttl_ms: the token TTL, of fewer
+-- than 16 digits. Sets drawn: whether it has drawn one; text: the token.
+local us = time[2] + 0
+us = us + -us % 8
+if us < 1000000 then
+  text = time[1] .. string.format('%06d', us)
+  local found = redis.pcall('SET', COUNTER, text, 'KEEPTTL', 'GET')
+  local last, token = tonumber(found), text + 0
+--#include "clock_token.lua"
+  drawn = lasts or not found
+  if not found then
+    call('SET', COUNTER, text, 'PX', string.format('%.0f', ttl_ms * 33 / 32))
+  elseif not lasts and not found.err then
+    call('SET', COUNTER, found, 'KEEPTTL')
+  end
+end

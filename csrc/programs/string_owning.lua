@@ -1,0 +1,3 @@
+--#fragment
+-- As hash_owning.lua.
+local holder = redis.call('GET', LOCK)
