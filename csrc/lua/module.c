@@ -15,13 +15,16 @@ static pthread_mutex_t states_mutex = PTHREAD_MUTEX_INITIALIZER;
 static int states; /* of the process with this number */
 static unsigned process;
 
-static void count_state(int change) {
+/* Returns how many there are now. */
+static int count_state(int change) {
     pthread_mutex_lock(&states_mutex);
     if (process != hf_process()) states = 0;
     process = hf_process();
     states += change;
     if (states < 0) states = 0; /* the end of one that a parent had opened */
+    int now = states;
     pthread_mutex_unlock(&states_mutex);
+    return now;
 }
 
 static int l_state_gc(lua_State *L) {
@@ -49,8 +52,7 @@ static void push_shared(lua_State *L) {
 /* states() -> how many Lua states of this process have loaded the module since it was forked, and
  * are still open */
 static int l_states(lua_State *L) {
-    count_state(0);
-    lua_pushinteger(L, states);
+    lua_pushinteger(L, count_state(0));
     return 1;
 }
 
