@@ -27,10 +27,22 @@ local function locked(lock)
   end
 end
 
+-- Tries to take a lock that another client holds.
+local function refused()
+  local holder, lock = holdfast.new(url):lock(key, { lease = 600 }), client:lock(key)
+  assert(holder:acquire(0))
+  local nothing = { release = function() return true end }
+  return function()
+    assert(not lock:try_acquire() and holder)
+    return nothing
+  end
+end
+
 local KINDS = {
   lock = function() return locked(client:lock(key)) end,
   read = function() return locked(client:read_write_lock(key):read()) end,
   permit = permits,
+  refused = refused,
 }
 
 local enter = KINDS[kind]()

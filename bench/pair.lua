@@ -24,6 +24,7 @@ local LUA = INTERPRETER:match("[^/]+$")
 local PARTS = {
   { "free", "lock", 1 },
   { "server", "lock", 32, true },
+  { "refused", "refused", 1 },
   { "handoff", "lock", 8 },
   { "crowd", "lock", 32 },
   { "readers", "read", 4 },
