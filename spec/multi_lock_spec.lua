@@ -107,6 +107,55 @@ describe("a multi lock", function()
     end)
   end)
 
+  describe("of locks with different options", function()
+    -- A multi lock over "a", with no options, and "b" with these. → both locks, held
+    local function take(options, lease)
+      local client = connect { url = one:url(), lease = lease }
+      local a, b = client:lock("a"), client:lock("b", options)
+      assert(holdfast.multi_lock({ a, b }):acquire(0))
+      return a, b
+    end
+
+    it("leaves each its lease", function()
+      take { lease = 90, watchdog = true }
+      assert.is_true(one:cli("PTTL", "a") <= 30000)
+      assert.is_true(one:cli("PTTL", "b") > 60000)
+    end)
+
+    it("leaves each its max_hold", function()
+      local a, b = take { max_hold = 0.3 }
+      assert.equal("max_hold", process.wait_until(function() return b:lost() end, 10))
+      assert.is_true(a:check())
+    end)
+
+    it("renews only those that are renewed", function()
+      local a, b = take({ watchdog = false }, 0.3)
+      assert.equal("expired", process.wait_until(function() return b:lost() end, 10))
+      assert.is_true(a:check())
+    end)
+
+    it("draws tokens only for those that have them", function()
+      local a, b = take { fencing = false }
+      assert.is_true(a:token() > 0)
+      assert.is_nil(b:token())
+    end)
+
+    it("counts each in its class", function()
+      take { class = "orders" }
+      local classes = clients[#clients]:stats().classes
+      assert.equal(1, classes.orders.outcomes.acquired)
+      assert.equal(1, classes[""].outcomes.acquired)
+    end)
+
+    it("reports a loss to that lock's on_lost alone", function()
+      local losses = {}
+      local a, b = take({ on_lost = function(lock) losses[#losses + 1] = lock end }, 0.6)
+      one:cli("DEL", "a", "b")
+      assert.equal("deleted", process.wait_until(function() return a:lost() and b:lost() end, 10))
+      assert.same({ b }, losses)
+    end)
+  end)
+
   describe("over several servers", function()
     -- → how many locks it gets at each server before one keeps it out
     local function tried(first_url, second_url, turned)
