@@ -24,7 +24,10 @@ local function pass_to_waiters(count)
   if kind ~= 'zset' and kind ~= 'none' then return false end
   local kept_or_reserved = count > 0 and kept_for_others or reserved
   local kept, left_ms = kept_or_reserved()
+  local before = FREE
   local first_left, more = serve(nil, kept)
+  -- One that others gave back came to ours: the next turn is theirs.
+  if count == 0 and FREE ~= before then forget_record() end
   if kept > 0 then notify_turn(first_left, left_ms) end
   return more
 end

@@ -865,6 +865,18 @@ case("a leave after many dead waiters goes on", function(c)
   c.same(0, leave(c, A .. ":1"))
 end)
 
+case("a release of nothing that hands out what Redisson gave back leaves it the next permit", function(c)
+  local listener = grants_of(c, B)
+  java(c)
+  c.cmd("SET", KEY, 1)
+  queued(c, 10 - NOW, "1f 0 0 1 0") -- what was left to it is over
+  queued(c, T0, member(B, 7))
+  queued(c, T0 + 1, member(B, 8))
+  c.same(-1, release(c, A .. ":1"))
+  c.same(1, #listener.received())
+  stands(c, 0, 1, 2)
+end)
+
 case("a leave deletes the record with the last waiter", function(c)
   c.cmd("SET", KEY, 0)
   queued(c, -NOW - 10, "1f 0 0 1 0")
