@@ -63,7 +63,7 @@ describe("the tables of the documents", function()
   setup(function() client = holdfast.new() end)
   teardown(function() client:close() end)
 
-  -- Those of a lock, but for a few: `more` are documented elsewhere.
+  -- The options of a lock without `owner` and `keep`; those in `more` are documented elsewhere.
   local function of_lock(what, call, more)
     return { "docs/api.md", "Lock options", what, call, more or {}, { "owner", "keep" } }
   end

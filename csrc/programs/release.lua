@@ -41,8 +41,8 @@ end
 --#include "listeners.lua"
 --#include "clock.lua"
 --#include "ranges.lua"
--- The common hand-over before the rest is made: the next waiter listens, and nobody waits without a
--- queue.
+-- The hand-over of a mutex, behind a record, and to a guard or an owner that keeps the lock, before
+-- the rest is made: the next waiter listens, and nobody waits without a queue.
 do
 --#include "parse.lua"
 --#include "next.lua"
