@@ -284,6 +284,26 @@ TEST(a_wait_behind_another_call_of_its_owner_goes_on) {
     finish(AT(304));
 }
 
+/* It was behind the first one all the time, and behind the second one only for a moment. */
+TEST(a_wait_behind_several_calls_of_its_owner_is_busy) {
+    start();
+    hf_op *first = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0));
+    hf_op *second = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0)),
+          *third = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
+    answers(0, COUNT, busy(20000, 0, 0), AT(1));
+    hf_time retry_at = first->round->retry_at;
+    CHECK(retry_at < AT(1000));
+    tick(AT(990));
+    hush();
+    answers(0, COUNT, yes(7), AT(998));
+    CHECK_OUTCOME(first, "ok");
+    CHECK(!second->blocked && third->blocked);
+    tick(AT(1000));
+    CHECK_OUTCOME(third, "busy");
+    CHECK_CONTAINS(third->failure.text, "another call by this owner");
+    finish(AT(1001));
+}
+
 TEST(an_interrupted_wait_ends_at_once) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0));

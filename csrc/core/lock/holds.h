@@ -50,6 +50,7 @@ struct hf_hold {
     uint64_t token;      /* 0: none */
     uint64_t observer;   /* that gets its events; 0: none of its own */
     hf_time held_since;  /* 0: not held, or its end has been counted */
+    hf_time settled_at;  /* when the last command that was `in_flight` ended */
     uint64_t agent;      /* the coroutine that acquired it */
     uint64_t wait;       /* the number of its wait, if it is cleaned up or was granted; 0: none */
     uint64_t token_ttl_ms;

@@ -763,15 +763,18 @@ static void begin(hf_op *op, hf_time now) {
     if (!hf_kept_begin(op, now)) hf_acquire_ask(op, now);
 }
 
-bool hf_acquire_was_behind_another(const hf_op *op) {
-    return op->spec.wait > 0 && op->hold->state == HF_HOLD_ACQUIRING;
+/* Calls may have come one after another: what is in flight now has not been for as long. */
+bool hf_acquire_was_behind_another(const hf_op *op, hf_time now) {
+    const hf_hold *hold = op->hold;
+    if (op->spec.wait == 0 || hold->state == HF_HOLD_CLEANING_UP) return false;
+    return hold->state == HF_HOLD_ACQUIRING || now - hold->settled_at < LEAST_PATIENCE;
 }
 
 /* Fails because another call takes longer than this one waits, or because the renewer could not
  * remove what an earlier one left on the server. */
 static void fail_blocked(hf_op *op, hf_time now) {
     const char *reason = op->node->links[HF_LINK_CALLS].reason;
-    if (hf_acquire_was_behind_another(op)) hf_op_fail(op, HF_BUSY, HF_UNDER_WAY);
+    if (hf_acquire_was_behind_another(op, now)) hf_op_fail(op, HF_BUSY, HF_UNDER_WAY);
     else
         hf_op_fail(op, HF_UNREACHABLE, "%s",
                    reason[0] ? reason : "an earlier command for this key got no reply");

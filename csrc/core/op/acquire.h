@@ -12,9 +12,9 @@ bool hf_acquire_choose_hold(hf_op *op, hf_time now);
 /* Asks the server for the lock, once it may. */
 void hf_acquire_ask(hf_op *op, hf_time now);
 
-/* Returns whether a wait that has ended before it could ask was for another acquire of its owner,
- * which may wait for longer; else the server has not answered. */
-bool hf_acquire_was_behind_another(const hf_op *op);
+/* Returns whether a wait that ends before it could ask was for another call of its owner; else the
+ * server has not answered. */
+bool hf_acquire_was_behind_another(const hf_op *op, hf_time now);
 
 /* Returns when a hold that has the lock until `end` must be confirmed. */
 hf_time hf_acquire_confirm_at(const hf_op *op, hf_time end, hf_time now);

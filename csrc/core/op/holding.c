@@ -24,6 +24,7 @@ void hf_client_refresh(hf_client *client, hf_hold *hold, hf_time now) {
 void hf_client_unblock(hf_client *client, hf_hold *hold, hf_time now) {
     hf_op *op = hold->awaited ? client->ops : NULL;
     hold->in_flight = hold->awaited = false;
+    hold->settled_at = now;
     for (hf_op *next; op && !hold->in_flight; op = next) {
         next = op->next;
         if (op->done || !op->blocked || (op->hold != hold && op->acquire.behind != hold)) continue;
