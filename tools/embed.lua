@@ -65,6 +65,7 @@ local VARIANTS = {
     ["next.lua"] = "string_next.lua", ["taking.lua"] = "string_taking.lua",
     ["removing.lua"] = "string_removing.lua", ["receivers.lua"] = "silent_receivers.lua",
     ["owning.lua"] = "string_owning.lua", ["handing.lua"] = "string_handing.lua",
+    ["unqueued.lua"] = "plain_unqueued.lua",
     ["listeners.lua"] = "string_silent.lua", ["releases.lua"] = "plain.lua" },
   { prefix = "sharded_", ["layout.lua"] = "hash.lua", ["holding.lua"] = "hash_holding.lua",
     ["next.lua"] = "hash_next.lua", ["taking.lua"] = "hash_taking.lua",

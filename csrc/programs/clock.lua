@@ -3,8 +3,8 @@
 --#include "places.lua"
 
 local function server_us()
-  local time = redis.call('TIME')
-  return time[1] * 1000000 + time[2]
+  local now = redis.call('TIME')
+  return now[1] * 1000000 + now[2]
 end
 
 -- A whole number as text: in floating point that takes twice as long.

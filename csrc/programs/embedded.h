@@ -45,22 +45,24 @@ enum hf_segment_id {
     HEAD_1, HEAD_3, HEAD_5, INFO_5, IS_QUEUE_1, JAVAS_1, KEYS_1, LAST_PLACE_1, LATCH_3, LATCH_5,
     LATCH_7, LATCH_DELETE_2, LATCH_DOWN_2, LATCH_SET_2, LEAVE_15, LOCK_PROBE_1, MEMBER_1,
     MEMBER_FORM_1, MEMBERS_1, MEMBERS_4, NOTE_1, NOTIFYING_1, NOW_1, ONLY_LOCK_1, OURS_1, PARSE_3,
-    PASSING_OVER_1, PASSING_OVER_3, PERMIT_ACQUIRE_13, PERMIT_ACQUIRE_18, PERMIT_ACQUIRE_21,
-    PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_7, PERMIT_EXTEND_4, PERMIT_EXTEND_7, PERMIT_GRANTING_1,
-    PERMIT_ID_1, PERMIT_INFO_2, PERMIT_INFO_5, PERMIT_LEAVE_14, PERMIT_PASSING_6, PERMIT_QUEUE_1,
-    PERMIT_QUEUE_4, PERMIT_RELEASE_11, PERMIT_RELEASE_16, PERMIT_RELEASE_20, PERMIT_RELEASE_5,
-    PERMIT_RELEASE_8, PERMIT_RENEW_4, PERMIT_SET_12, PERMITS_1, PLACES_1, PLACING_1, PLAIN_1,
-    PLAIN_RECEIVERS_1, PLAIN_UNQUEUED_1, POOL_3, POOL_CHANGES_1, POOL_CHANGES_3, POOL_FOREIGN_1,
-    QUEUE_1, QUEUE_7, QUEUEING_4, RAISE_1, RANGES_3, RECORD_1, RECORD_3, RECORDED_NEXT_4,
-    RELEASE_1, RELEASE_16, RELEASE_19, RELEASE_21, RELEASE_26, RELEASE_3, RELEASE_5, RELEASE_7,
-    RELEASE_9, RELEASE_ALL_11, RENEW_2, RUNS_1, RW_1, RW_ACQUIRE_10, RW_ACQUIRE_16, RW_ACQUIRE_3,
-    RW_ACQUIRE_8, RW_EXTEND_2, RW_EXTEND_5, RW_FORCE_12, RW_HEAD_1, RW_INFO_4, RW_LEAVE_13,
-    RW_LEAVING_1, RW_QUEUE_1, RW_QUEUE_5, RW_RELEASE_13, RW_RELEASE_3, RW_RENEW_2, RW_SETTLING_3,
-    RW_TOKEN_1, SEMAPHORE_1, SEMAPHORE_3, SEMAPHORE_ACQUIRE_2, SEMAPHORE_DELETE_2,
-    SEMAPHORE_DRAIN_2, SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, SEMAPHORE_RELEASE_2, SEMAPHORE_SET_2,
-    SETTLING_1, SHARDED_1, SHARDED_RECEIVERS_1, SHARDED_UNQUEUED_1, SHORTENED_1,
-    SILENT_RECEIVERS_1, STRING_1, STRING_HOLDING_1, STRING_NEXT_3, STRING_OWNING_1,
-    STRING_REMOVING_1, STRING_SILENT_1, STRING_TAKING_1, TOKEN_1, TOKEN_3, WAIT_1, WHOLE_NUMBER_1
+    PASSING_OVER_1, PASSING_OVER_3, PERMIT_ACQUIRE_11, PERMIT_ACQUIRE_13, PERMIT_ACQUIRE_18,
+    PERMIT_ACQUIRE_23, PERMIT_ACQUIRE_26, PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_8,
+    PERMIT_EXTEND_4, PERMIT_EXTEND_7, PERMIT_GRANTING_1, PERMIT_ID_1, PERMIT_INFO_2, PERMIT_INFO_5,
+    PERMIT_LEAVE_14, PERMIT_NOW_1, PERMIT_PASSING_6, PERMIT_QUEUE_1, PERMIT_QUEUE_4,
+    PERMIT_RELEASE_10, PERMIT_RELEASE_12, PERMIT_RELEASE_14, PERMIT_RELEASE_20, PERMIT_RELEASE_24,
+    PERMIT_RELEASE_4, PERMIT_RELEASE_6, PERMIT_RELEASE_8, PERMIT_RENEW_4, PERMIT_SET_12, PERMITS_1,
+    PERMITS_3, PLACES_1, PLACING_1, PLAIN_1, PLAIN_RECEIVERS_1, PLAIN_UNQUEUED_1, POOL_1, POOL_3,
+    POOL_CHANGES_1, POOL_CHANGES_3, POOL_FOREIGN_1, QUEUE_1, QUEUE_7, QUEUEING_4, RAISE_1,
+    RANGES_3, RECORD_1, RECORD_3, RECORDED_NEXT_4, RELEASE_1, RELEASE_16, RELEASE_19, RELEASE_21,
+    RELEASE_26, RELEASE_3, RELEASE_5, RELEASE_7, RELEASE_9, RELEASE_ALL_11, RENEW_2, RUNS_1, RW_1,
+    RW_ACQUIRE_10, RW_ACQUIRE_16, RW_ACQUIRE_3, RW_ACQUIRE_8, RW_EXTEND_2, RW_EXTEND_5,
+    RW_FORCE_12, RW_HEAD_1, RW_INFO_4, RW_LEAVE_13, RW_LEAVING_1, RW_QUEUE_1, RW_QUEUE_5,
+    RW_RELEASE_13, RW_RELEASE_3, RW_RENEW_2, RW_SETTLING_3, RW_TOKEN_1, SEMAPHORE_1, SEMAPHORE_3,
+    SEMAPHORE_ACQUIRE_2, SEMAPHORE_DELETE_2, SEMAPHORE_DRAIN_2, SEMAPHORE_GIVING_4,
+    SEMAPHORE_LEAVE_2, SEMAPHORE_RELEASE_2, SEMAPHORE_SET_2, SETTLING_1, SHARDED_1,
+    SHARDED_RECEIVERS_1, SHARDED_UNQUEUED_1, SHORTENED_1, SILENT_RECEIVERS_1, STRING_1,
+    STRING_HOLDING_1, STRING_NEXT_3, STRING_OWNING_1, STRING_REMOVING_1, STRING_SILENT_1,
+    STRING_TAKING_1, TOKEN_1, TOKEN_3, WAIT_1, WHOLE_NUMBER_1
 };
 
 static const char *const hf_segment_table[] = {
@@ -204,8 +206,8 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "end\n",
     [CLOCK_3] = "local function server_us()\n"
-    "local time = redis.call('TIME')\n"
-    "return time[1] * 1000000 + time[2]\n"
+    "local now = redis.call('TIME')\n"
+    "return now[1] * 1000000 + now[2]\n"
     "end\n"
     "local function digits(number)\n"
     "if number < 1e7 then return string.format('%d', number) end\n"
@@ -680,7 +682,7 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [LATCH_3] = "local LATCH, CHANNEL = KEYS[1], KEYS[3]\n",
     [LATCH_5] = "local function count()\n"
-    "return math.max(whole_number(LATCH) or 0, 0)\n"
+    "return math.max(whole_number(LATCH, redis.call('GET', LATCH)) or 0, 0)\n"
     "end\n"
     "local function open()\n"
     "redis.call('DEL', LATCH)\n"
@@ -880,7 +882,20 @@ static const char *const hf_segment_table[] = {
     "recheck(head)\n"
     "return true\n"
     "end\n",
-    [PERMIT_ACQUIRE_13] = "local IDS = ids_of(OWNER)\n"
+    [PERMIT_ACQUIRE_11] = "elseif apart and call('EXISTS', QUEUE) == 0 then\n"
+    "local ttl_ms, drawn, text = TOKEN_TTL, TOKEN_TTL == '0', '0'\n"
+    "if not drawn then\n",
+    [PERMIT_ACQUIRE_13] = "end\n"
+    "if drawn then\n"
+    "local ms = NOW + LEASE\n"
+    "local low = ms % 1e7 -- as digits of clock.lua\n"
+    "call('ZADD', LEASES, string.format('%d%07d', (ms - low) / 1e7, low), id)\n"
+    "call('INCRBY', LOCK, '-1')\n"
+    "return { 1, text + 0 }\n"
+    "end\n"
+    "end\n"
+    "end\n",
+    [PERMIT_ACQUIRE_18] = "local IDS = ids_of(OWNER)\n"
     "local back = first_end and first_end <= NOW and reclaim(#IDS - (FREE or 0)) or 0\n"
     "local ends = first_end and end_of(LEASES, IDS)\n"
     "local function take()\n"
@@ -892,7 +907,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "if ends then return take() end\n"
     "if FREE and FREE >= #IDS and redis.call('EXISTS', QUEUE) == 0 then return take() end\n",
-    [PERMIT_ACQUIRE_18] = "local function busy(left_ms, foreign)\n"
+    [PERMIT_ACQUIRE_23] = "local function busy(left_ms, foreign)\n"
     "if back > 0 then first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2]) end\n"
     "local ttl_ms = left_ms > 0 and left_ms\n"
     "or first_end and first_end < ENDLESS and first_end - NOW or -1\n"
@@ -904,7 +919,7 @@ static const char *const hf_segment_table[] = {
     "return { 0, ttl_ms, ahead, listens and 1 or 0, place, overdue_ms }\n"
     "end\n"
     "if FREE and FREE < 1 and back == 0 and #IDS == 1 then return busy(0, false) end\n",
-    [PERMIT_ACQUIRE_21] = "local all = #IDS > 1 and all_permits() or 0\n"
+    [PERMIT_ACQUIRE_26] = "local all = #IDS > 1 and all_permits() or 0\n"
     "if all > 0 and #IDS > all then return { -5, all } end\n"
     "settle_missed_grants(OWNER:sub(1, 36))\n"
     "take_up_place()\n"
@@ -931,17 +946,21 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "if back > 0 and free > kept then announce(RELEASES, free) end\n"
     "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-    [PERMIT_ACQUIRE_5] = "local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[10])\n"
+    [PERMIT_ACQUIRE_4] = "local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[10])\n"
     "local ENDLESS = 922337203685477 -- Redisson's end of a lease without one\n"
     "if not FREE and PERMITS then\n",
-    [PERMIT_ACQUIRE_7] = "FREE = PERMITS - redis.call('ZCARD', LEASES)\n"
+    [PERMIT_ACQUIRE_6] = "FREE = PERMITS - redis.call('ZCARD', LEASES)\n"
     "redis.call('SET', LOCK, string.format('%.0f', FREE))\n"
     "if FREE > 0 then announce(RELEASES, FREE) end\n"
     "end\n"
     "local first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2])\n"
-    "local ONE = WAITER ~= '' and (FREE or 1) < 1 and (first_end or 0) > NOW\n"
-    "and OWNER:match('^:(%d+)$', 37)\n"
-    "if ONE and not redis.call('ZSCORE', LEASES, first_id(OWNER, ONE)) then\n"
+    "local ONE = (first_end or ENDLESS) > NOW and OWNER:match('^:(%d+)$', 37)\n"
+    "if ONE then\n"
+    "local owner, number, call = OWNER, ONE, redis.call\n",
+    [PERMIT_ACQUIRE_8] = "local none_free = WAITER ~= '' and first_end and (FREE or 1) < 1\n"
+    "local one_free = FREE and FREE > 0 and #TOKEN_TTL < 16\n"
+    "local apart = (none_free or one_free) and not call('ZSCORE', LEASES, id)\n"
+    "if none_free and apart then\n"
     "local ttl_ms = first_end < ENDLESS and first_end - NOW or -1\n",
     [PERMIT_EXTEND_4] = "local IDS = ids_of(ARGV[1])\n"
     "local ends = end_of(KEYS[1], IDS)\n"
@@ -964,15 +983,12 @@ static const char *const hf_segment_table[] = {
     "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
     "'1 grant p ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
     "end\n",
-    [PERMIT_ID_1] = "local US = server_us()\n"
-    "local NOW = (US - US % 1000) / 1000\n"
-    "local function first_id(owner, number)\n"
-    "local head, tail = tonumber(owner:sub(1, 8), 16), tonumber(owner:sub(29, 36), 16)\n"
-    "return 'hf' .. struct.pack('>I4I4I4I2', head, tail, number % 4294967296, 1)\n"
-    "end\n",
+    [PERMIT_ID_1] = "local head, tail = tonumber(owner:sub(1, 8), 16), tonumber(owner:sub(29, 36), 16)\n"
+    "local id = 'hf' .. struct.pack('>I4I4I4I2', head, tail, number % 4294967296, 1)\n",
     [PERMIT_INFO_2] = "local NOW = math.floor(server_us() / 1000)\n",
     [PERMIT_INFO_5] = "local now = string.format('%.0f', NOW)\n"
-    "local free, over = whole_number(KEYS[1]), redis.call('ZCOUNT', KEYS[4], '-inf', now)\n"
+    "local free = whole_number(KEYS[1], redis.call('GET', KEYS[1]))\n"
+    "local over = redis.call('ZCOUNT', KEYS[4], '-inf', now)\n"
     "local next_end = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. now, '+inf', 'WITHSCORES',\n"
     "'LIMIT', 0, 1)[2]\n"
     "if not next_end then next_end = -2\n"
@@ -1010,6 +1026,9 @@ static const char *const hf_segment_table[] = {
     "local passed = pass_on(freed)\n"
     "if was_first and is_foreign() then notify_first() end\n"
     "return passed == 3 and 3 or given > 0 and 1 or 0\n",
+    [PERMIT_NOW_1] = "local time = redis.call('TIME')\n"
+    "local US = time[1] * 1000000 + time[2]\n"
+    "local NOW = (US - US % 1000) / 1000\n",
     [PERMIT_PASSING_6] = "local function kept_for_others()\n"
     "if forget_record() or foreign_waiters(RELEASES) == 0 then return 0, 0 end\n"
     "write_record(nil, 0, 0, true, 0, NOW + TURN_MS)\n"
@@ -1125,29 +1144,45 @@ static const char *const hf_segment_table[] = {
     "if first_left ~= before and first_left ~= me and is_foreign() then notify_first() end\n"
     "return first_left, first_left ~= nil and goes_on()\n"
     "end\n",
-    [PERMIT_RELEASE_11] = "local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. (client or ''))\n"
-    "if client and place:find('^[1-9]%d*$') and (counts[4] or 0) > 0\n"
-    "and foreign_waiters(RELEASES, counts[2]) == 0 and (not head[3] or not is_foreign()) then\n"
-    "redis.call('ZADD', LEASES, digits(NOW + GRANT_MS), first_id(client, number))\n"
-    "announce_grant(member, place, client, number, ttl_ms)\n"
+    [PERMIT_RELEASE_10] = "usual = not foreign\n"
+    "end\n"
+    "local drawn, text = usual and ttl_ms == '0', '0'\n"
+    "if usual and not drawn then\n",
+    [PERMIT_RELEASE_12] = "end\n"
+    "if drawn then\n",
+    [PERMIT_RELEASE_14] = "local ms = NOW + GRANT_MS\n"
+    "local low = ms % 1e7 -- as digits of clock.lua\n"
+    "call('ZADD', LEASES, string.format('%d%07d', (ms - low) / 1e7, low), id)\n"
+    "call('ZADD', QUEUE, '0', member)\n"
+    "redis.pcall('PUBLISH', 'holdfast_grant:' .. owner,\n"
+    "'1 grant p ' .. number .. ' ' .. place .. ' ' .. text .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
     "return 1\n"
     "end\n"
+    "end\n"
     "end\n",
-    [PERMIT_RELEASE_16] = "local IDS = ids_of(OWNER)\n"
+    [PERMIT_RELEASE_20] = "local IDS = ids_of(OWNER)\n"
     "freed = ONE and add_free(freed) or put_back(IDS)\n"
     "local done = freed == #IDS and 1 or -1\n"
     "local waits = redis.call('EXISTS', QUEUE) == 1\n"
     "if not waits and ((FREE or 0) < 1 or announce(RELEASES, FREE) == 0) then return done end\n",
-    [PERMIT_RELEASE_20] = "local passed = pass_on(freed)\n"
+    [PERMIT_RELEASE_24] = "local passed = pass_on(freed)\n"
     "return done == 1 and passed or done\n",
-    [PERMIT_RELEASE_5] = "local WAITER, ONE = ARGV[6] or '', OWNER:match('^:(%d+)$', 37)\n"
-    "local freed = ONE and redis.call('ZREM', LEASES, first_id(OWNER, ONE)) or 0\n"
+    [PERMIT_RELEASE_4] = "local WAITER, ONE, call = ARGV[6] or '', OWNER:match('^:(%d+)$', 37), redis.call\n"
+    "local freed = 0\n"
+    "if ONE then\n"
+    "local owner, number = OWNER, ONE\n",
+    [PERMIT_RELEASE_6] = "freed = call('ZREM', LEASES, id)\n"
+    "end\n"
     "if WAITER ~= '' then redis.pcall('ZREM', QUEUE, WAITER) end\n"
-    "local head = freed == 1 and FREE == 0\n"
+    "local first_two = freed == 1 and FREE == 0\n"
     "and redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')\n"
-    "if head and head[1] then\n",
-    [PERMIT_RELEASE_8] = "local member, place = head[1], head[2]\n"
-    "local client, number, ttl_ms = member:match('^1p([%x-]+):(%d+):(%d+)$')\n",
+    "if first_two and first_two[1] then\n"
+    "local member, place = first_two[1], first_two[2]:match('^[1-9]%d*$')\n"
+    "local owner, number, ttl_ms = (place and member or ''):match('^1p([%x-]+):(%d+):(%d+)$')\n"
+    "if owner and #ttl_ms < 16 then\n"
+    "local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. owner)\n",
+    [PERMIT_RELEASE_8] = "local usual = (counts[4] or 0) > 0 and unqueued == 0\n"
+    "if usual and first_two[3] then\n",
     [PERMIT_RENEW_4] = "local results = {}\n"
     "for i, leases in ipairs(KEYS) do\n"
     "local ids = ids_of(ARGV[2 * i - 1])\n"
@@ -1166,8 +1201,8 @@ static const char *const hf_segment_table[] = {
     "settle_missed_grants('')\n"
     "return pass_on(math.max(0, back + more))\n",
     [PERMITS_1] = "local function ids_of(owner)\n"
-    "local number, count = owner:match('^:(%d+)%*\?(%d*)$', 37)\n"
-    "local ids = { first_id(owner, number) }\n"
+    "local number, count = owner:match('^:(%d+)%*\?(%d*)$', 37)\n",
+    [PERMITS_3] = "local ids = { id }\n"
     "for i = 2, tonumber(count) or 1 do ids[i] = ids[1]:sub(1, 14) .. struct.pack('>I2', i) end\n"
     "return ids\n"
     "end\n"
@@ -1215,8 +1250,12 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [PLAIN_RECEIVERS_1] = "local receivers = redis.pcall('PUBLISH', RELEASES, '0')\n",
     [PLAIN_UNQUEUED_1] = "local unqueued = counts[2]\n",
-    [POOL_3] = "local LEASES = KEYS[5]\n"
-    "local FREE = whole_number(LOCK)\n",
+    [POOL_1] = "local LEASES, FREE = KEYS[5], redis.call('GET', LOCK)\n"
+    "if FREE == '0' then\n"
+    "FREE = 0\n"
+    "else\n",
+    [POOL_3] = "FREE = whole_number(LOCK, FREE)\n"
+    "end\n",
     [POOL_CHANGES_1] = "local LEAST_BACK, MOST_BACK = 100, 2000 -- permits of those that are gone that one script takes back\n"
     "local function draw(ids, ms)\n"
     "local drawn = set_end(LEASES, ids, ms)\n"
@@ -1232,20 +1271,18 @@ static const char *const hf_segment_table[] = {
     "local function reclaim(wanted)\n"
     "local most = math.min(math.max(wanted or 0, LEAST_BACK), MOST_BACK)\n"
     "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))\n"
-    "end\n",
-    [POOL_CHANGES_3] = "local function all_permits()\n"
+    "end\n"
+    "local function is_foreign()\n",
+    [POOL_CHANGES_3] = "return foreign\n"
+    "end\n"
+    "local function all_permits()\n"
     "return (FREE or 0) + redis.call('ZCARD', LEASES)\n"
     "end\n",
-    [POOL_FOREIGN_1] = "local function has_foreign(ids)\n"
-    "for _, id in ipairs(ids) do\n"
-    "if id:sub(1, 2) ~= 'hf' then return true end\n"
-    "end\n"
-    "return false\n"
-    "end\n"
-    "local function is_foreign()\n"
-    "local ids = redis.call('ZRANGE', LEASES, '0', '9')\n"
-    "return has_foreign(ids)\n"
-    "or #ids == 10 and has_foreign(redis.call('ZRANGE', LEASES, '-10', '-1'))\n"
+    [POOL_FOREIGN_1] = "local ids, foreign = redis.call('ZRANGE', LEASES, '0', '9'), false\n"
+    "for _, id in ipairs(ids) do foreign = foreign or id:sub(1, 2) ~= 'hf' end\n"
+    "if #ids == 10 and not foreign then\n"
+    "ids = redis.call('ZRANGE', LEASES, '-10', '-1')\n"
+    "for _, id in ipairs(ids) do foreign = foreign or id:sub(1, 2) ~= 'hf' end\n"
     "end\n",
     [QUEUE_1] = "local POLL_RECHECK_MS = 20 -- when the first waiter asks whether one of them has come\n"
     "local FEW = '2' -- the last of a record, a grant and a waiter\n",
@@ -2027,7 +2064,7 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [SEMAPHORE_1] = "local PERMITS = KEYS[1]\n",
     [SEMAPHORE_3] = "local function free()\n"
-    "return whole_number(PERMITS) or 0\n"
+    "return whole_number(PERMITS, redis.call('GET', PERMITS)) or 0\n"
     "end\n",
     [SEMAPHORE_ACQUIRE_2] = "if noted then return { noted == '0' and 0 or 1, free() } end\n"
     "local count, left = tonumber(ARGV[2]), free()\n"
@@ -2161,8 +2198,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "redis.call('SET', KEYS[1], since .. ' ' .. ARGV[1], 'PX', ARGV[3])\n"
     "return 1\n",
-    [WHOLE_NUMBER_1] = "local function whole_number(key)\n"
-    "local text = redis.call('GET', key)\n"
+    [WHOLE_NUMBER_1] = "local function whole_number(key, text)\n"
     "if not text then return nil end\n"
     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
@@ -2171,159 +2207,164 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "99d00b417d49157c6aa6033999e4db12f752829e", (const unsigned char[]){HEAD_1,
+    {"acquire", "bcc459a4ac3d9c32d7d16260a72edf3369626958", (const unsigned char[]){HEAD_1,
     DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, HASH_TAKING_1, HEAD_5, FOLLOWING_1, PLACES_1,
     HASH_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, HASH_1, OURS_1,
     ACQUIRE_6, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, FRESH_1, HASH_HOLDING_1, PLAIN_1,
     JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1,
     FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 22135,
+    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 22132,
     &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
-    {"acquire_all", "96baea4d2e947fc18a6bcb27ab067eb9e23f119d", (const unsigned char[]){KEYS_1,
+    {"acquire_all", "42bf8a8771969bcb300b018d0bdbd1b22f24700c", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1,
     JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRE_ALL_12, HF_NO_SEGMENT}, 14162,
+    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRE_ALL_12, HF_NO_SEGMENT}, 14159,
     &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
-    {"begin", "4b440854f817bcd8ad6fec06e27eada6df557ec4", (const unsigned char[]){KEYS_1, PLACES_1,
+    {"begin", "d56e72c9073b7fd097b3b6bbeb5e78cb7dd355a6", (const unsigned char[]){KEYS_1, PLACES_1,
     CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, BEGIN_5, FREE_1, FRESH_1,
     HASH_HOLDING_1, PLAIN_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, BEGIN_13,
     ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4,
     ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
     GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6,
-    HF_NO_SEGMENT}, 20571, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
-    {"complete", "bb0772e5e3c1679b5a884f0e29d448cecdff7da1", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 20568, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
+    {"complete", "d68790bbc5b7f66cf0b0d2429bf0fb39f131f1cb", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, OURS_1, JAVAS_1,
     PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1,
     PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    NOTIFYING_1, COMPLETE_11, IS_QUEUE_1, COMPLETE_13, HF_NO_SEGMENT}, 13023,
+    NOTIFYING_1, COMPLETE_11, IS_QUEUE_1, COMPLETE_13, HF_NO_SEGMENT}, 13020,
     &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
     {"extend", "b6fde0611b78e8f5afa411639306847510bda423", (const unsigned char[]){HASH_1,
     EXTENDING_1, EXTEND_4, PLAIN_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1423,
     &hf_program_table[HF_PROGRAM_SHARDED_EXTEND]},
-    {"fair_acquire", "d00215c776b41a6ffc59dde09fe63065a7d19710", (const unsigned char[]){KEYS_1,
+    {"fair_acquire", "751c572264d96bd35f4a7d4b9a63c0047924b4f5", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1,
     ACQUIRE_6, FREE_1, FRESH_1, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_ACQUIRE_10,
-    HF_NO_SEGMENT}, 9740, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE]},
+    HF_NO_SEGMENT}, 9737, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE]},
     {"fair_extend", "67e0a78af02406c43ffbdb6548a90e9dafb065ea", (const unsigned char[]){HASH_1,
     EXTENDING_1, EXTEND_4, PLAIN_1, FAIR_EXTEND_6, HF_NO_SEGMENT}, 1259,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_EXTEND]},
-    {"fair_force", "c594c50f660449823e4ad3b39e759521f0f8b8d4", (const unsigned char[]){KEYS_1,
+    {"fair_force", "a0f41b147b1552d953d783135a58c1006d59281a", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, HASH_1, HASH_HOLDING_1, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5,
-    FAIR_PASSING_3, JAVAS_1, FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 5934,
+    FAIR_PASSING_3, JAVAS_1, FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 5931,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE]},
     {"fair_info", "4199f6b270973bd288cf010d3226d90276592ed9", (const unsigned char[]){HASH_1,
     HASH_HOLDING_1, DEAF_1, FAIR_INFO_5, HF_NO_SEGMENT}, 1649, NULL},
-    {"fair_leave", "4ee0c58dd2b2159c2524fd4bd5dacc54f679e90c", (const unsigned char[]){KEYS_1,
+    {"fair_leave", "0cc20be51fdfd7c596d33464da7979a3517b956a", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, HASH_1, HASH_HOLDING_1, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5,
-    FAIR_PASSING_3, FAIR_LEAVE_6, HF_NO_SEGMENT}, 5415,
+    FAIR_PASSING_3, FAIR_LEAVE_6, HF_NO_SEGMENT}, 5412,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE]},
-    {"fair_release", "d963742baf6b488be8477422db3adb986386526f", (const unsigned char[]){KEYS_1,
+    {"fair_release", "9b043fa67701f726d7c6027703ebeaf5b9cca695", (const unsigned char[]){KEYS_1,
     HASH_1, HASH_HOLDING_1, FAIR_RELEASE_4, PLACES_1, CLOCK_3, PLAIN_1, FAIR_QUEUE_3, NOW_1,
-    FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 5324,
+    FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 5321,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE]},
     {"fence", "49e8cbb019d3818602c04cb8047e2778f03bb97d", (const unsigned char[]){FENCE_1,
     HF_NO_SEGMENT}, 1764, NULL},
-    {"force", "02d2d3f97ccd9ea8160b9f65f4c927ceb162f785", (const unsigned char[]){KEYS_1, PLACES_1,
+    {"force", "d74d54b6dfbf39114dda46f44646d1ba4a17b2d7", (const unsigned char[]){KEYS_1, PLACES_1,
     CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1,
     PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1,
     PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 13444,
+    FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 13441,
     &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
     {"info", "e5b1d618bcd138ef38e0966c61a7bab1562905ac", (const unsigned char[]){HASH_1,
     HASH_HOLDING_1, DEAF_1, AHEAD_3, INFO_5, HF_NO_SEGMENT}, 1695, NULL},
-    {"latch_delete", "387601945cdf0afd3bc579b7d43b29d63fe64c94", (const unsigned char[]){PLAIN_1,
-    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_DELETE_2, HF_NO_SEGMENT}, 975,
+    {"latch_delete", "c1122a194f0e02d380d8556e7043c1fc57d52d05", (const unsigned char[]){PLAIN_1,
+    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_DELETE_2, HF_NO_SEGMENT}, 971,
     &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE]},
-    {"latch_down", "7af0e0c279648ff7dd7236765f66b93c4d7bfcb7", (const unsigned char[]){PLAIN_1,
-    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_DOWN_2, HF_NO_SEGMENT}, 1081,
+    {"latch_down", "1e58afe321995b5bc136aabf057f722b28a001ac", (const unsigned char[]){PLAIN_1,
+    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_DOWN_2, HF_NO_SEGMENT}, 1077,
     &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DOWN]},
-    {"latch_set", "d1fe7a26ae19692d0a9609dc60b7370cd63068b3", (const unsigned char[]){PLAIN_1,
-    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_SET_2, HF_NO_SEGMENT}, 1024,
+    {"latch_set", "538a34316e2fbb6d3ce2f336f3d2720e5db67781", (const unsigned char[]){PLAIN_1,
+    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_SET_2, HF_NO_SEGMENT}, 1020,
     &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET]},
-    {"leave", "517e7676b2e3500a2b512b7d1dc2ccf56769db85", (const unsigned char[]){KEYS_1, PLACES_1,
+    {"leave", "538ca7d9c9fd20d78cb6c4bcd6c9791c7f1b49f1", (const unsigned char[]){KEYS_1, PLACES_1,
     CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1,
     PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1,
     PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 15007,
+    RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 15004,
     &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
-    {"mutex_acquire", "e910672da052a3f0c971f99c668ec75d029b8363", (const unsigned char[]){HEAD_1,
+    {"mutex_acquire", "602f56f9f0f1faf1240acf4bce586efa80c92934", (const unsigned char[]){HEAD_1,
     DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, STRING_TAKING_1, HEAD_5, FOLLOWING_1, PLACES_1,
     STRING_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, STRING_1, OURS_1,
     ACQUIRE_6, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, FRESH_1, STRING_HOLDING_1,
     STRING_SILENT_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1,
     PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1,
     MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3,
-    DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21382, NULL},
+    DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21379, NULL},
     {"mutex_extend", "182deaef08820ab999b7d16f94a0e65f4b5d0347", (const unsigned char[]){STRING_1,
     EXTENDING_1, EXTEND_4, STRING_SILENT_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1070, NULL},
-    {"mutex_force", "0a68ae817a3391746c560306c584c34d824b4f45", (const unsigned char[]){KEYS_1,
+    {"mutex_force", "d667362cd75f8cc1405ee7fccfa3c9f0229c24a8", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, STRING_1, STRING_HOLDING_1,
     OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, STRING_SILENT_1, QUEUE_1, MEMBERS_1,
     MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3,
-    DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 12758,
+    DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 12755,
     NULL},
     {"mutex_info", "7622cfdf5098ee1e4f54672e8cccf5aab7ce7303", (const unsigned char[]){STRING_1,
     STRING_HOLDING_1, DEAF_1, AHEAD_3, INFO_5, HF_NO_SEGMENT}, 1159, NULL},
-    {"mutex_leave", "d250040edde4b82fb35bd43c49e1e22beef146be", (const unsigned char[]){KEYS_1,
+    {"mutex_leave", "a8b4cb4d4aa3b1c785973417775e8b6513022bf8", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, STRING_1, STRING_HOLDING_1,
     OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, STRING_SILENT_1, QUEUE_1, MEMBERS_1,
     MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3,
     DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_15,
-    HF_NO_SEGMENT}, 14321, NULL},
-    {"mutex_release", "f993ecd4bdca1c0bd8f6dfe52774c64d4b36d464",
+    HF_NO_SEGMENT}, 14318, NULL},
+    {"mutex_release", "5a6652825ae883883c9d7ba9c0b34d0ee457aa51",
     (const unsigned char[]){RELEASE_1, STRING_1, RELEASE_3, STRING_HOLDING_1, RELEASE_5,
     STRING_REMOVING_1, RELEASE_7, SILENT_RECEIVERS_1, RELEASE_9, STRING_1, STRING_SILENT_1,
     PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, RELEASE_16, MEMBER_FORM_1,
     PARSE_3, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4, STRING_NEXT_3, RELEASE_19,
     GIVING_1, RELEASE_21, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1,
-    GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_26, HF_NO_SEGMENT}, 16170, NULL},
+    GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_26, HF_NO_SEGMENT}, 16167, NULL},
     {"mutex_renew", "232de3fb5554ac79becb31761bb1b9fb70684311", (const unsigned char[]){STRING_1,
     RENEW_2, HF_NO_SEGMENT}, 545, NULL},
-    {"permit_acquire", "befbe4f71b2d5f45cae5c1517bad6c28727a1921", (const unsigned char[]){KEYS_1,
-    PLACES_1, CLOCK_3, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_ACQUIRE_5, PLAIN_1,
-    PERMIT_ACQUIRE_7, BEHIND_1, GRANTING_3, PERMITS_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3,
-    POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_ACQUIRE_13, OURS_1, PLACING_1, RECORD_1,
-    NOW_1, RECORD_3, PLAIN_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3,
-    QUEUEING_4, PERMIT_ACQUIRE_18, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
-    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_21,
-    HF_NO_SEGMENT}, 19067, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
-    {"permit_extend", "2c0a22d2ab6b340dfe8dd49fd42406ede00e9040", (const unsigned char[]){PLACES_1,
-    CLOCK_3, PERMIT_ID_1, PERMITS_1, PERMIT_EXTEND_4, PLAIN_1, SHORTENED_1, PERMIT_EXTEND_7,
-    HF_NO_SEGMENT}, 2611, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_EXTEND]},
-    {"permit_info", "04c5ab978e74340008bcf6d5b04cc16d4daf26f3", (const unsigned char[]){PLACES_1,
-    CLOCK_3, PERMIT_INFO_2, DEAF_1, AHEAD_3, WHOLE_NUMBER_1, PERMIT_INFO_5, HF_NO_SEGMENT}, 1709,
+    {"permit_acquire", "e07d11123205fe5836baedfc8b0d99b4d6cda1c8", (const unsigned char[]){KEYS_1,
+    PERMIT_NOW_1, POOL_1, WHOLE_NUMBER_1, POOL_3, PERMIT_ACQUIRE_4, PLAIN_1, PERMIT_ACQUIRE_6,
+    PERMIT_ID_1, PERMIT_ACQUIRE_8, PLACES_1, BEHIND_1, PERMIT_ACQUIRE_11, DRAWING_1, CLOCK_TOKEN_1,
+    DRAWING_3, PERMIT_ACQUIRE_13, PLACES_1, CLOCK_3, PERMITS_1, PERMIT_ID_1, PERMITS_3, TOKEN_1,
+    CLOCK_TOKEN_1, TOKEN_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_ACQUIRE_18,
+    OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, LAST_PLACE_1, PASSING_OVER_1,
+    FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, PERMIT_ACQUIRE_23, PERMIT_GRANTING_1,
+    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
+    PERMIT_QUEUE_4, PERMIT_ACQUIRE_26, HF_NO_SEGMENT}, 20485,
+    &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
+    {"permit_extend", "63082d928085d501e76e698e3560e1a5dbfb081e", (const unsigned char[]){PLACES_1,
+    CLOCK_3, PERMIT_NOW_1, PERMITS_1, PERMIT_ID_1, PERMITS_3, PERMIT_EXTEND_4, PLAIN_1,
+    SHORTENED_1, PERMIT_EXTEND_7, HF_NO_SEGMENT}, 2596,
+    &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_EXTEND]},
+    {"permit_info", "cdda791262372c1aa6049c34723e04a88f673ec5", (const unsigned char[]){PLACES_1,
+    CLOCK_3, PERMIT_INFO_2, DEAF_1, AHEAD_3, WHOLE_NUMBER_1, PERMIT_INFO_5, HF_NO_SEGMENT}, 1710,
     NULL},
-    {"permit_leave", "cc8999b02b6ad87e3b8daf4a66fdcd2eadb3d7ef", (const unsigned char[]){KEYS_1,
-    PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1,
-    POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PLAIN_1, OURS_1, PLACING_1, RECORD_1,
-    NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
-    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1,
-    PERMIT_PASSING_6, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_14, HF_NO_SEGMENT}, 14359,
-    &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
-    {"permit_release", "332d2a8d12c6cbf0837e5d9d11efeeb9b23dbe0a", (const unsigned char[]){KEYS_1,
-    PLACES_1, CLOCK_3, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3, PERMIT_RELEASE_5, TOKEN_1,
-    CLOCK_TOKEN_1, TOKEN_3, PERMIT_GRANTING_1, PERMIT_RELEASE_8, POOL_FOREIGN_1, PLAIN_1,
-    PERMIT_RELEASE_11, PERMITS_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PLAIN_1, POOL_CHANGES_1,
-    POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_RELEASE_16, OURS_1, PLACING_1, RECORD_1, NOW_1,
+    {"permit_leave", "7d1635c7ddc1dc26cad092c662bf6b0ed63b814f", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PERMIT_NOW_1, PERMITS_1, PERMIT_ID_1,
+    PERMITS_3, POOL_1, WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3,
+    PLAIN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1,
+    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
+    PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_14,
+    HF_NO_SEGMENT}, 14426, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
+    {"permit_release", "e98e33c62949b6b8f025e494c7d6af7da5c76a11", (const unsigned char[]){KEYS_1,
+    PERMIT_NOW_1, POOL_1, WHOLE_NUMBER_1, POOL_3, PERMIT_RELEASE_4, PERMIT_ID_1, PERMIT_RELEASE_6,
+    PLAIN_UNQUEUED_1, PERMIT_RELEASE_8, POOL_FOREIGN_1, PERMIT_RELEASE_10, DRAWING_1,
+    CLOCK_TOKEN_1, DRAWING_3, PERMIT_RELEASE_12, PERMIT_ID_1, PERMIT_RELEASE_14, PLACES_1, CLOCK_3,
+    PERMITS_1, PERMIT_ID_1, PERMITS_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PLAIN_1, POOL_CHANGES_1,
+    POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_RELEASE_20, OURS_1, PLACING_1, RECORD_1, NOW_1,
     RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1,
-    PERMIT_PASSING_6, PERMIT_RELEASE_20, HF_NO_SEGMENT}, 16735,
+    PERMIT_PASSING_6, PERMIT_RELEASE_24, HF_NO_SEGMENT}, 15853,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
-    {"permit_renew", "8a8204f5b665b325d6aedaa836c228309947330b", (const unsigned char[]){PLACES_1,
-    CLOCK_3, PERMIT_ID_1, PERMITS_1, PERMIT_RENEW_4, HF_NO_SEGMENT}, 1902, NULL},
-    {"permit_set", "aa0bbcad87f6fa15b8040cea4f3910bf5baa8542", (const unsigned char[]){KEYS_1,
-    PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1,
-    POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PLAIN_1, OURS_1, PLACING_1, RECORD_1,
-    NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
-    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1,
-    PERMIT_PASSING_6, PERMIT_SET_12, HF_NO_SEGMENT}, 13261,
+    {"permit_renew", "fe039f508ba868d558ab09272579f014091bbd09", (const unsigned char[]){PLACES_1,
+    CLOCK_3, PERMIT_NOW_1, PERMITS_1, PERMIT_ID_1, PERMITS_3, PERMIT_RENEW_4, HF_NO_SEGMENT}, 1887,
+    NULL},
+    {"permit_set", "9147f1bf77236cf45f15cd6040da92be16d9014c", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PERMIT_NOW_1, PERMITS_1, PERMIT_ID_1,
+    PERMITS_3, POOL_1, WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3,
+    PLAIN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1,
+    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
+    PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_SET_12, HF_NO_SEGMENT}, 13328,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
     {"raise", "852d75b1d352ca55b01f78e83f52bb635c1fdc04", (const unsigned char[]){RAISE_1,
     HF_NO_SEGMENT}, 327, NULL},
-    {"release", "6ba32db8de0b10d35c283e655f4900f677bdc538", (const unsigned char[]){RELEASE_1,
+    {"release", "825d6c2f435cfcca7b03a538bb7ec76d82e936fe", (const unsigned char[]){RELEASE_1,
     HASH_1, RELEASE_3, HASH_HOLDING_1, RELEASE_5, HASH_REMOVING_1, RELEASE_7, PLAIN_RECEIVERS_1,
     RELEASE_9, HASH_HANDING_1, MEMBER_FORM_1, HASH_HANDING_3, PLAIN_UNQUEUED_1, LOCK_PROBE_1,
     HASH_HANDING_6, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HASH_HANDING_8, HASH_1, PLAIN_1, PLACES_1,
@@ -2331,167 +2372,172 @@ static const hf_program hf_program_table[] = {
     LOCK_PROBE_1, HASH_NEXT_3, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4, HASH_NEXT_5,
     RELEASE_19, GIVING_1, RELEASE_21, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1,
-    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_26, HF_NO_SEGMENT}, 19048,
+    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_26, HF_NO_SEGMENT}, 19045,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE]},
-    {"release_all", "5d49dc0627a97ae9ab762284effc737a6ece17a6", (const unsigned char[]){KEYS_1,
+    {"release_all", "22ada5eccab4d6448bbc2b3159c3707dc18d1072", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1,
     JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, QUEUE_7, RELEASE_ALL_11, HF_NO_SEGMENT}, 13162,
+    LOCK_PROBE_1, QUEUE_7, RELEASE_ALL_11, HF_NO_SEGMENT}, 13159,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
     {"renew", "bf66ce58053e93b4f772cead0482b4e3df39523b", (const unsigned char[]){HASH_1, RENEW_2,
     HF_NO_SEGMENT}, 748, NULL},
-    {"rw_acquire", "10477cbdd3e97bbcd96fcc2eeab965bb1ebb6d65", (const unsigned char[]){KEYS_1,
+    {"rw_acquire", "fd1bd292685c50236e14ee78579ef39e3361834c", (const unsigned char[]){KEYS_1,
     PLAIN_1, RW_ACQUIRE_3, RW_HEAD_1, PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1,
     RW_ACQUIRE_8, RW_TOKEN_1, RW_ACQUIRE_10, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
     LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, RW_QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1,
-    RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, RW_ACQUIRE_16, HF_NO_SEGMENT}, 24276,
+    RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, RW_ACQUIRE_16, HF_NO_SEGMENT}, 24273,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
     {"rw_extend", "7ba6528c5b67d5b10f185854e897b941d2ea46cc", (const unsigned char[]){RW_1,
     RW_EXTEND_2, PLAIN_1, SHORTENED_1, RW_EXTEND_5, HF_NO_SEGMENT}, 3765,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_EXTEND]},
-    {"rw_force", "02a02a0fd324e06035b7e1e5a7d0fc59a6477fef", (const unsigned char[]){KEYS_1,
+    {"rw_force", "4abe4ed1696a046006e8438978d3c0ba07edbe09", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1, PLAIN_1, RW_TOKEN_1, OURS_1,
     PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1,
-    RW_FORCE_12, HF_NO_SEGMENT}, 16628, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE]},
+    RW_FORCE_12, HF_NO_SEGMENT}, 16625, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE]},
     {"rw_info", "90d1e352472d0819ea2c11454d601ebc6094769c", (const unsigned char[]){RW_1, DEAF_1,
     AHEAD_3, RW_INFO_4, HF_NO_SEGMENT}, 3306, NULL},
-    {"rw_leave", "a9cfac927fe2bc7c730f4261be2d5629e51fb386", (const unsigned char[]){KEYS_1,
+    {"rw_leave", "12bbab488992d3edce9eb85aa06cda11daa02078", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1, PLAIN_1, RW_TOKEN_1, OURS_1,
     PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1,
-    RW_SETTLING_3, FORGETTING_1, RW_LEAVE_13, HF_NO_SEGMENT}, 17945,
+    RW_SETTLING_3, FORGETTING_1, RW_LEAVE_13, HF_NO_SEGMENT}, 17942,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
-    {"rw_release", "16436cd80396b835a3ce1f2d3a2e23938e547b2b", (const unsigned char[]){KEYS_1,
+    {"rw_release", "a2b51ecc7223f482ec83d5dcad41df9e6e0856df", (const unsigned char[]){KEYS_1,
     PLAIN_1, RW_RELEASE_3, RW_LEAVING_1, PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1,
     RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1,
-    RW_QUEUE_5, RW_RELEASE_13, HF_NO_SEGMENT}, 17095,
+    RW_QUEUE_5, RW_RELEASE_13, HF_NO_SEGMENT}, 17092,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE]},
     {"rw_renew", "d742da36e7fb6b9c93e2c181b843be6bd8fa27b1", (const unsigned char[]){RW_1,
     RW_RENEW_2, HF_NO_SEGMENT}, 2761, NULL},
-    {"semaphore_acquire", "d4329a98deda23d8fd6e6a3800b7bf0d40512964",
+    {"semaphore_acquire", "f470d9a0a21704d8df6126ea495a1b7a713d1449",
     (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_ACQUIRE_2,
-    HF_NO_SEGMENT}, 758, NULL},
-    {"semaphore_delete", "4e89db2ab9169f843c9448744bf250e57f48335a",
+    HF_NO_SEGMENT}, 756, NULL},
+    {"semaphore_delete", "340a344e6992ecfc3ac4e7f7006ac47e3f82bab6",
     (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_DELETE_2,
-    HF_NO_SEGMENT}, 618, NULL},
-    {"semaphore_drain", "23bc47285916bd7f1f78adbbff3c5edc8b71393d",
+    HF_NO_SEGMENT}, 616, NULL},
+    {"semaphore_drain", "a9f2b3849bf5830581656b10f66e15af781ee8c4",
     (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_DRAIN_2,
-    HF_NO_SEGMENT}, 706, NULL},
-    {"semaphore_leave", "af2e7f22f4ac10bcc05db0d0b8a804e6269027bc",
+    HF_NO_SEGMENT}, 704, NULL},
+    {"semaphore_leave", "6fe8228304eab7e303f626d4d26d26718ceaf908",
     (const unsigned char[]){PLAIN_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1111,
+    SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1109,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE]},
-    {"semaphore_release", "5ff2ae2c3619718e959a5b1931d92a0c74ad12d6",
+    {"semaphore_release", "ec0716e24817cc8e0e2b71a260d400aee14f8ad9",
     (const unsigned char[]){PLAIN_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1034,
+    SEMAPHORE_GIVING_4, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1032,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE]},
-    {"semaphore_set", "b43ce81e1b84f745d7531f6ccf1ea6a880966bc9", (const unsigned char[]){PLAIN_1,
+    {"semaphore_set", "088ab83c5756bb257164ae30c7e31a0985a3e86d", (const unsigned char[]){PLAIN_1,
     SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_GIVING_4, SEMAPHORE_SET_2,
-    HF_NO_SEGMENT}, 1105, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET]},
-    {"sharded_acquire", "ccb07243fcedac59409f1c3be28be3eb81001dcc", (const unsigned char[]){HEAD_1,
+    HF_NO_SEGMENT}, 1103, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET]},
+    {"sharded_acquire", "3bb30766ac57673155abae70f157c291b011f435", (const unsigned char[]){HEAD_1,
     DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, HASH_TAKING_1, HEAD_5, FOLLOWING_1, PLACES_1,
     HASH_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, HASH_1, OURS_1,
     ACQUIRE_6, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, FRESH_1, HASH_HOLDING_1, SHARDED_1,
     JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1,
     FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 22541, NULL},
-    {"sharded_acquire_all", "aff3c4d3b5c7f6885de328bc209754d1ff03bf4a",
+    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 22538, NULL},
+    {"sharded_acquire_all", "1e6b8fd46f57d97ce58390176e37004b69751377",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3,
     HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1,
     GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRE_ALL_12, HF_NO_SEGMENT},
-    14568, NULL},
-    {"sharded_begin", "64d2ad57be9b95133c7bf52298089dfc8e14ca2b", (const unsigned char[]){KEYS_1,
+    14565, NULL},
+    {"sharded_begin", "8a49ece347285147b47688c78a9d3a33288c449f", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, BEGIN_5, FREE_1, FRESH_1,
     HASH_HOLDING_1, SHARDED_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, BEGIN_13,
     ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4,
     ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
     GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6,
-    HF_NO_SEGMENT}, 20977, NULL},
-    {"sharded_complete", "75f1a45cf16c78cd1f07387eda6756a4f288264a",
+    HF_NO_SEGMENT}, 20974, NULL},
+    {"sharded_complete", "badd423d87c681aca0cde5e739b968d1467e9426",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3,
     HASH_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1,
     MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3,
     DUE_1, LOCK_PROBE_1, QUEUE_7, NOTIFYING_1, COMPLETE_11, IS_QUEUE_1, COMPLETE_13,
-    HF_NO_SEGMENT}, 13429, NULL},
+    HF_NO_SEGMENT}, 13426, NULL},
     {"sharded_extend", "ab185bbb5c521190aa632c910249c4648e3c48e2", (const unsigned char[]){HASH_1,
     EXTENDING_1, EXTEND_4, SHARDED_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1829, NULL},
-    {"sharded_fair_acquire", "1014a57e6e98c49cc5fc0c937b88e34c667b1fba",
+    {"sharded_fair_acquire", "c17b64ce72dede481a46c8c3771e1bf3e213e880",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3,
     HASH_1, HASH_HOLDING_1, ACQUIRE_6, FREE_1, FRESH_1, SHARDED_1, FAIR_QUEUE_3, NOW_1,
-    FAIR_QUEUE_5, FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10146, NULL},
+    FAIR_QUEUE_5, FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10143, NULL},
     {"sharded_fair_extend", "3756f1bed355d1444cdc53e2f0c98e21b085b194",
     (const unsigned char[]){HASH_1, EXTENDING_1, EXTEND_4, SHARDED_1, FAIR_EXTEND_6,
     HF_NO_SEGMENT}, 1665, NULL},
-    {"sharded_fair_force", "f76894285db2c105ca1ed13ae6a37173558b7982",
+    {"sharded_fair_force", "d9078d9da0cbdc700e5bc02b2c5941264f5d7002",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, HASH_1, HASH_HOLDING_1, SHARDED_1,
     FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, JAVAS_1, FAIR_FORCE_8, ONLY_LOCK_1,
-    FAIR_FORCE_10, HF_NO_SEGMENT}, 6340, NULL},
-    {"sharded_fair_leave", "564732ba7ccb5f07ff98eec2d7dbf0bbf3bbeb0e",
+    FAIR_FORCE_10, HF_NO_SEGMENT}, 6337, NULL},
+    {"sharded_fair_leave", "9c2a046671b8dd81463cdfe89764a4317528879e",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, HASH_1, HASH_HOLDING_1, SHARDED_1,
-    FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_LEAVE_6, HF_NO_SEGMENT}, 5821, NULL},
-    {"sharded_fair_release", "73e0f8e4cf8e2715c7b4fef8dcd3db08cdff5873",
+    FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_LEAVE_6, HF_NO_SEGMENT}, 5818, NULL},
+    {"sharded_fair_release", "d2397321b9393876b1d9d34d2829377b4d2aadfe",
     (const unsigned char[]){KEYS_1, HASH_1, HASH_HOLDING_1, FAIR_RELEASE_4, PLACES_1, CLOCK_3,
     SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT},
-    5730, NULL},
-    {"sharded_force", "a8caadb7db0caaff74776531dd8c51d2f96b0f6e", (const unsigned char[]){KEYS_1,
+    5727, NULL},
+    {"sharded_force", "6c9288a2ec07e3214e11286576a5569772984d74", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1,
     JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, QUEUE_7, FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 13850, NULL},
-    {"sharded_latch_delete", "f7230037bfa3a3712a2d0507bc1e5d756d1c504f",
+    LOCK_PROBE_1, QUEUE_7, FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 13847, NULL},
+    {"sharded_latch_delete", "9de9ee94821857674889cbf75f344b6ad0940fa9",
     (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
-    LATCH_DELETE_2, HF_NO_SEGMENT}, 1381, NULL},
-    {"sharded_latch_down", "de3c404029cb5eef6a92a438a2ce58031b4eb252",
+    LATCH_DELETE_2, HF_NO_SEGMENT}, 1377, NULL},
+    {"sharded_latch_down", "89f8b0b7db390d512b452e0da7229b0dae9fab1e",
     (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
-    LATCH_DOWN_2, HF_NO_SEGMENT}, 1487, NULL},
-    {"sharded_latch_set", "9cc6dd862940988b9b136d8c7168f13b8026669e",
+    LATCH_DOWN_2, HF_NO_SEGMENT}, 1483, NULL},
+    {"sharded_latch_set", "ba2c564a3a7de2b62b2d29f413f367a4d2fa317e",
     (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
-    LATCH_SET_2, HF_NO_SEGMENT}, 1430, NULL},
-    {"sharded_leave", "901191269f9327d16002ab2cdeea0e03d8779498", (const unsigned char[]){KEYS_1,
+    LATCH_SET_2, HF_NO_SEGMENT}, 1426, NULL},
+    {"sharded_leave", "eb4507f1f0eb714378d4fb64787aca5389bf03cb", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1,
     JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
     LOCK_PROBE_1, QUEUE_7, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT},
-    15413, NULL},
-    {"sharded_permit_acquire", "2851d187fe57b572d5d547999e746f63931f7215",
-    (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3,
-    PERMIT_ACQUIRE_5, SHARDED_1, PERMIT_ACQUIRE_7, BEHIND_1, GRANTING_3, PERMITS_1, TOKEN_1,
-    CLOCK_TOKEN_1, TOKEN_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_ACQUIRE_13,
-    OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, LAST_PLACE_1, PASSING_OVER_1,
-    FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, PERMIT_ACQUIRE_18, PERMIT_GRANTING_1,
-    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
-    PERMIT_QUEUE_4, PERMIT_ACQUIRE_21, HF_NO_SEGMENT}, 19879, NULL},
-    {"sharded_permit_extend", "c87cd4830c463432d4cb6cd00c419a18419b4b21",
-    (const unsigned char[]){PLACES_1, CLOCK_3, PERMIT_ID_1, PERMITS_1, PERMIT_EXTEND_4, SHARDED_1,
-    SHORTENED_1, PERMIT_EXTEND_7, HF_NO_SEGMENT}, 3017, NULL},
-    {"sharded_permit_leave", "94edcff85824caae9da6581035fd5fc6d1f45080",
+    15410, NULL},
+    {"sharded_permit_acquire", "9d2aed1382a994662ceb15ccc5913364a3a107bb",
+    (const unsigned char[]){KEYS_1, PERMIT_NOW_1, POOL_1, WHOLE_NUMBER_1, POOL_3, PERMIT_ACQUIRE_4,
+    SHARDED_1, PERMIT_ACQUIRE_6, PERMIT_ID_1, PERMIT_ACQUIRE_8, PLACES_1, BEHIND_1,
+    PERMIT_ACQUIRE_11, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, PERMIT_ACQUIRE_13, PLACES_1, CLOCK_3,
+    PERMITS_1, PERMIT_ID_1, PERMITS_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, POOL_CHANGES_1,
+    POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_ACQUIRE_18, OURS_1, PLACING_1, RECORD_1, NOW_1,
+    RECORD_3, SHARDED_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4,
+    PERMIT_ACQUIRE_23, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1,
+    PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_26, HF_NO_SEGMENT}, 21297,
+    NULL},
+    {"sharded_permit_extend", "92613e3791e5801a34843b0ceced1f6973250b50",
+    (const unsigned char[]){PLACES_1, CLOCK_3, PERMIT_NOW_1, PERMITS_1, PERMIT_ID_1, PERMITS_3,
+    PERMIT_EXTEND_4, SHARDED_1, SHORTENED_1, PERMIT_EXTEND_7, HF_NO_SEGMENT}, 3002, NULL},
+    {"sharded_permit_leave", "0f2511a4852517fc495e426db3330c43f10fc867",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3,
-    PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3,
-    SHARDED_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1,
-    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
-    PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_14,
-    HF_NO_SEGMENT}, 14765, NULL},
-    {"sharded_permit_release", "7548cd343760b1dbc62569b8834fb483dde8af04",
-    (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, PERMIT_ID_1, WHOLE_NUMBER_1, POOL_3,
-    PERMIT_RELEASE_5, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, PERMIT_GRANTING_1, PERMIT_RELEASE_8,
-    POOL_FOREIGN_1, SHARDED_1, PERMIT_RELEASE_11, PERMITS_1, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3,
-    SHARDED_1, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_RELEASE_16, OURS_1,
-    PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1,
-    MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4,
-    FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_RELEASE_20, HF_NO_SEGMENT}, 17547, NULL},
-    {"sharded_permit_set", "1bda0505ca58fa6f8e0e9d2e0c4113897cf25756",
+    PERMIT_NOW_1, PERMITS_1, PERMIT_ID_1, PERMITS_3, POOL_1, WHOLE_NUMBER_1, POOL_3,
+    POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, SHARDED_1, OURS_1, PLACING_1, RECORD_1, NOW_1,
+    RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
+    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1,
+    PERMIT_PASSING_6, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_14, HF_NO_SEGMENT}, 14832, NULL},
+    {"sharded_permit_release", "90eae51a379b4ec549d41b0d68b46d9ada7c23d4",
+    (const unsigned char[]){KEYS_1, PERMIT_NOW_1, POOL_1, WHOLE_NUMBER_1, POOL_3, PERMIT_RELEASE_4,
+    PERMIT_ID_1, PERMIT_RELEASE_6, SHARDED_UNQUEUED_1, PERMIT_RELEASE_8, POOL_FOREIGN_1,
+    PERMIT_RELEASE_10, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, PERMIT_RELEASE_12, PERMIT_ID_1,
+    PERMIT_RELEASE_14, PLACES_1, CLOCK_3, PERMITS_1, PERMIT_ID_1, PERMITS_3, TOKEN_1,
+    CLOCK_TOKEN_1, TOKEN_3, SHARDED_1, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3,
+    PERMIT_RELEASE_20, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1,
+    FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
+    SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_RELEASE_24,
+    HF_NO_SEGMENT}, 16422, NULL},
+    {"sharded_permit_set", "b4d6318b8ede440ce6d7fa1b8007fdf787ee89d6",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3,
-    PERMIT_ID_1, PERMITS_1, WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3,
-    SHARDED_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1,
-    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
-    PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_SET_12, HF_NO_SEGMENT}, 13667, NULL},
-    {"sharded_release", "de039ab3e59d8b3f73e5a6f8dc137337b1a8dc80",
+    PERMIT_NOW_1, PERMITS_1, PERMIT_ID_1, PERMITS_3, POOL_1, WHOLE_NUMBER_1, POOL_3,
+    POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, SHARDED_1, OURS_1, PLACING_1, RECORD_1, NOW_1,
+    RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
+    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1,
+    PERMIT_PASSING_6, PERMIT_SET_12, HF_NO_SEGMENT}, 13734, NULL},
+    {"sharded_release", "4300727884cf6ea59c67114596f60b47b9775bd6",
     (const unsigned char[]){RELEASE_1, HASH_1, RELEASE_3, HASH_HOLDING_1, RELEASE_5,
     HASH_REMOVING_1, RELEASE_7, SHARDED_RECEIVERS_1, RELEASE_9, HASH_HANDING_1, MEMBER_FORM_1,
     HASH_HANDING_3, SHARDED_UNQUEUED_1, LOCK_PROBE_1, HASH_HANDING_6, DRAWING_1, CLOCK_TOKEN_1,
@@ -2500,47 +2546,47 @@ static const hf_program hf_program_table[] = {
     NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4, HASH_NEXT_5, RELEASE_19, GIVING_1, RELEASE_21, OURS_1,
     JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1,
     PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    RELEASE_26, HF_NO_SEGMENT}, 19781, NULL},
-    {"sharded_release_all", "d68889f3ea12e5e17574f5fba54e660584296d9d",
+    RELEASE_26, HF_NO_SEGMENT}, 19778, NULL},
+    {"sharded_release_all", "0d35b316daa77c85985d809ba9330965b2c17b1b",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RANGES_3,
     HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1,
-    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_ALL_11, HF_NO_SEGMENT}, 13568,
+    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_ALL_11, HF_NO_SEGMENT}, 13565,
     NULL},
-    {"sharded_rw_acquire", "945faefbe1b40c5b511905678693f7d46d41993b",
+    {"sharded_rw_acquire", "0287d3bb26f7bd56c94b3b4dc90de33f1d23c4ca",
     (const unsigned char[]){KEYS_1, SHARDED_1, RW_ACQUIRE_3, RW_HEAD_1, PLACES_1, CLOCK_3, TOKEN_1,
     CLOCK_TOKEN_1, TOKEN_3, RW_1, RW_ACQUIRE_8, RW_TOKEN_1, RW_ACQUIRE_10, OURS_1, PLACING_1,
     RECORD_1, NOW_1, RECORD_3, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3,
     QUEUEING_4, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1,
-    FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, RW_ACQUIRE_16, HF_NO_SEGMENT}, 24682,
+    FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, RW_ACQUIRE_16, HF_NO_SEGMENT}, 24679,
     NULL},
     {"sharded_rw_extend", "8989b57dabe86cdee1ac4be1b499fb82a0acd0d7", (const unsigned char[]){RW_1,
     RW_EXTEND_2, SHARDED_1, SHORTENED_1, RW_EXTEND_5, HF_NO_SEGMENT}, 4171, NULL},
-    {"sharded_rw_force", "69a4eea658220cf645020fd45b60bf575762fba3",
+    {"sharded_rw_force", "badd7351ef0a1ba85b0e2b2be73e1717140e2cc8",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1,
     SHARDED_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1,
-    FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1, RW_FORCE_12, HF_NO_SEGMENT}, 17034, NULL},
-    {"sharded_rw_leave", "91757193db380514b026685fa84192d2f92ebf1e",
+    FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1, RW_FORCE_12, HF_NO_SEGMENT}, 17031, NULL},
+    {"sharded_rw_leave", "826fef17af010c43327e542b8ae8db34eabc0bf9",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1,
     SHARDED_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1,
     FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, FORGETTING_1, RW_LEAVE_13,
-    HF_NO_SEGMENT}, 18351, NULL},
-    {"sharded_rw_release", "3075790430937f33619902399cb53711be58df49",
+    HF_NO_SEGMENT}, 18348, NULL},
+    {"sharded_rw_release", "5041394561168d15e461c382e7b9746edddc49c8",
     (const unsigned char[]){KEYS_1, SHARDED_1, RW_RELEASE_3, RW_LEAVING_1, PLACES_1, CLOCK_3,
     TOKEN_1, CLOCK_TOKEN_1, TOKEN_3, RW_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1,
     RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, RW_RELEASE_13, HF_NO_SEGMENT}, 17501, NULL},
-    {"sharded_semaphore_leave", "fd3df01099f2b642df95ff8a4639aa318c20643d",
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, RW_RELEASE_13, HF_NO_SEGMENT}, 17498, NULL},
+    {"sharded_semaphore_leave", "aabd1d7e26c689b3af26a708064f16e1c5943151",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1517, NULL},
-    {"sharded_semaphore_release", "b2fe9854705257004454b0a2c57315753851d1c4",
+    SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1515, NULL},
+    {"sharded_semaphore_release", "58ac1844c2cf4e1c77a957b485c72092dff8f9b5",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1440, NULL},
-    {"sharded_semaphore_set", "8edb44c8661da289ce672c9aeb69d64c8906d23e",
+    SEMAPHORE_GIVING_4, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1438, NULL},
+    {"sharded_semaphore_set", "5542833840cd1fff3aa9509088b9ad46cc2a90d5",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 1511, NULL},
+    SEMAPHORE_GIVING_4, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 1509, NULL},
     {"wait", "40caa8853a32f40d2fd9ce37db5e711798f51610", (const unsigned char[]){WAIT_1,
     HF_NO_SEGMENT}, 289, NULL},
 };

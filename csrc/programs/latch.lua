@@ -9,7 +9,7 @@ local LATCH, CHANNEL = KEYS[1], KEYS[3]
 
 --#include "whole_number.lua"
 local function count()
-  return math.max(whole_number(LATCH) or 0, 0)
+  return math.max(whole_number(LATCH, redis.call('GET', LATCH)) or 0, 0)
 end
 
 local function open()

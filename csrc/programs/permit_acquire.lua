@@ -1,6 +1,5 @@
 --#include "keys.lua"
---#include "clock.lua"
---#include "permit_id.lua"
+--#include "permit_now.lua"
 --#include "pool.lua"
 -- Takes permits, or tells how long the first of those that are taken is. Safe to send twice.
 --
@@ -27,15 +26,35 @@ if not FREE and PERMITS then
 end
 local first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2])
 
--- The common wait before the rest is made: nothing is free, and the caller goes behind those that
--- wait already.
-local ONE = WAITER ~= '' and (FREE or 1) < 1 and (first_end or 0) > NOW
-  and OWNER:match('^:(%d+)$', 37)
-if ONE and not redis.call('ZSCORE', LEASES, first_id(OWNER, ONE)) then
-  local ttl_ms = first_end < ENDLESS and first_end - NOW or -1
+-- The common cases in straight lines, as in head.lua, for an owner of one permit that it does not
+-- have: none is free, and it goes behind those that wait already; or one is, and nobody waits.
+local ONE = (first_end or ENDLESS) > NOW and OWNER:match('^:(%d+)$', 37)
+if ONE then
+  local owner, number, call = OWNER, ONE, redis.call
+--#include "permit_id.lua"
+  local none_free = WAITER ~= '' and first_end and (FREE or 1) < 1
+  local one_free = FREE and FREE > 0 and #TOKEN_TTL < 16
+  local apart = (none_free or one_free) and not call('ZSCORE', LEASES, id)
+  if none_free and apart then
+    local ttl_ms = first_end < ENDLESS and first_end - NOW or -1
+--#include "places.lua"
 --#include "behind.lua"
+  elseif apart and call('EXISTS', QUEUE) == 0 then
+    local ttl_ms, drawn, text = TOKEN_TTL, TOKEN_TTL == '0', '0'
+    if not drawn then
+--#include "drawing.lua"
+    end
+    if drawn then
+      local ms = NOW + LEASE
+      local low = ms % 1e7 -- as digits of clock.lua
+      call('ZADD', LEASES, string.format('%d%07d', (ms - low) / 1e7, low), id)
+      call('INCRBY', LOCK, '-1')
+      return { 1, text + 0 }
+    end
+  end
 end
 
+--#include "clock.lua"
 --#include "permits.lua"
 --#include "token.lua"
 --#include "pool_changes.lua"

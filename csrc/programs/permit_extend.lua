@@ -1,5 +1,5 @@
 --#include "clock.lua"
---#include "permit_id.lua"
+--#include "permit_now.lua"
 --#include "permits.lua"
 -- Sets a new lease of an owner's permits, which also confirms those that came by a grant. A lease
 -- that stays gets a millisecond more, as in permit_renew.lua.

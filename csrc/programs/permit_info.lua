@@ -12,7 +12,8 @@ local NOW = math.floor(server_us() / 1000)
 --#include "whole_number.lua"
 
 local now = string.format('%.0f', NOW)
-local free, over = whole_number(KEYS[1]), redis.call('ZCOUNT', KEYS[4], '-inf', now)
+local free = whole_number(KEYS[1], redis.call('GET', KEYS[1]))
+local over = redis.call('ZCOUNT', KEYS[4], '-inf', now)
 local next_end = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. now, '+inf', 'WITHSCORES',
   'LIMIT', 0, 1)[2]
 if not next_end then next_end = -2

@@ -1,7 +1,7 @@
 --#include "keys.lua"
 --#include "clock.lua"
 --#include "token.lua"
---#include "permit_id.lua"
+--#include "permit_now.lua"
 --#include "permits.lua"
 --#include "pool.lua"
 --#include "pool_changes.lua"

@@ -1,6 +1,5 @@
 --#include "keys.lua"
---#include "clock.lua"
---#include "permit_id.lua"
+--#include "permit_now.lua"
 --#include "pool.lua"
 -- Gives an owner's permits back; they go to those that wait.
 --
@@ -9,32 +8,50 @@
 --
 -- 1 given back, 3 given back, and dead waiters are left to be removed before the next one is
 -- served; -1 not all of them were this owner's
-local WAITER, ONE = ARGV[6] or '', OWNER:match('^:(%d+)$', 37)
+local WAITER, ONE, call = ARGV[6] or '', OWNER:match('^:(%d+)$', 37), redis.call
 
-local freed = ONE and redis.call('ZREM', LEASES, first_id(OWNER, ONE)) or 0
+local freed = 0
+if ONE then
+  local owner, number = OWNER, ONE
+--#include "permit_id.lua"
+  freed = call('ZREM', LEASES, id)
+end
 if WAITER ~= '' then redis.pcall('ZREM', QUEUE, WAITER) end
 
--- The common hand-over before the rest is made: the one permit goes to the first waiter, which
--- needs one and listens, and no client is there that knows no queue. Whoever is behind that waiter
--- would have to be told of a permit that Redisson has.
-local head = freed == 1 and FREE == 0
+-- The common hand-over in straight lines, as in head.lua: the one permit goes to the first waiter,
+-- which needs one and listens, and no client is there that knows no queue. Whoever is behind that
+-- waiter would have to be told of a permit that Redisson has.
+local first_two = freed == 1 and FREE == 0
   and redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')
-if head and head[1] then
---#include "token.lua"
---#include "permit_granting.lua"
-  local member, place = head[1], head[2]
-  local client, number, ttl_ms = member:match('^1p([%x-]+):(%d+):(%d+)$')
+if first_two and first_two[1] then
+  local member, place = first_two[1], first_two[2]:match('^[1-9]%d*$')
+  local owner, number, ttl_ms = (place and member or ''):match('^1p([%x-]+):(%d+):(%d+)$')
+  if owner and #ttl_ms < 16 then
+    local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. owner)
+--#include "unqueued.lua"
+    local usual = (counts[4] or 0) > 0 and unqueued == 0
+    if usual and first_two[3] then
 --#include "pool_foreign.lua"
---#include "releases.lua"
-  local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. (client or ''))
-  if client and place:find('^[1-9]%d*$') and (counts[4] or 0) > 0
-    and foreign_waiters(RELEASES, counts[2]) == 0 and (not head[3] or not is_foreign()) then
-    redis.call('ZADD', LEASES, digits(NOW + GRANT_MS), first_id(client, number))
-    announce_grant(member, place, client, number, ttl_ms)
-    return 1
+      usual = not foreign
+    end
+    local drawn, text = usual and ttl_ms == '0', '0'
+    if usual and not drawn then
+--#include "drawing.lua"
+    end
+    if drawn then
+--#include "permit_id.lua"
+      local ms = NOW + GRANT_MS
+      local low = ms % 1e7 -- as digits of clock.lua
+      call('ZADD', LEASES, string.format('%d%07d', (ms - low) / 1e7, low), id)
+      call('ZADD', QUEUE, '0', member)
+      redis.pcall('PUBLISH', 'holdfast_grant:' .. owner,
+        '1 grant p ' .. number .. ' ' .. place .. ' ' .. text .. ' ' .. GRANT_MS .. ' ' .. LOCK)
+      return 1
+    end
   end
 end
 
+--#include "clock.lua"
 --#include "permits.lua"
 --#include "token.lua"
 --#include "releases.lua"

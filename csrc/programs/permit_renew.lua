@@ -1,5 +1,5 @@
 --#include "clock.lua"
---#include "permit_id.lua"
+--#include "permit_now.lua"
 --#include "permits.lua"
 -- Renews the permits of many owners at once. Never takes one again, never shortens a lease. One
 -- that is longer already gets a millisecond more: the server sends a replica nothing for a score

@@ -7,7 +7,8 @@
 -- count the owner's permits from 1.
 local function ids_of(owner)
   local number, count = owner:match('^:(%d+)%*?(%d*)$', 37)
-  local ids = { first_id(owner, number) }
+--#include "permit_id.lua"
+  local ids = { id }
   for i = 2, tonumber(count) or 1 do ids[i] = ids[1]:sub(1, 14) .. struct.pack('>I2', i) end
   return ids
 end

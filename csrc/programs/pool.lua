@@ -1,5 +1,9 @@
 --#fragment
---#include "whole_number.lua"
 -- How many permits of one semaphore are free; nil: nobody has set how many there are.
-local LEASES = KEYS[5]
-local FREE = whole_number(LOCK)
+local LEASES, FREE = KEYS[5], redis.call('GET', LOCK)
+if FREE == '0' then
+  FREE = 0
+else
+--#include "whole_number.lua"
+  FREE = whole_number(LOCK, FREE)
+end

@@ -25,7 +25,11 @@ local function reclaim(wanted)
   return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))
 end
 
+local function is_foreign()
 --#include "pool_foreign.lua"
+  return foreign
+end
+
 local function all_permits()
   return (FREE or 0) + redis.call('ZCARD', LEASES)
 end

@@ -8,7 +8,7 @@ local PERMITS = KEYS[1]
 
 --#include "whole_number.lua"
 local function free()
-  return whole_number(PERMITS) or 0
+  return whole_number(PERMITS, redis.call('GET', PERMITS)) or 0
 end
 
 --#include "note.lua"

@@ -460,6 +460,21 @@ case("a release grants its permit, unless there are too many", function(c)
   c.same(1, #listener.received())
 end)
 
+for about, place in pairs {
+  ["the first waiter"] = ("%.0f"):format(T0),
+  ["a waiter that was put before the others"] = ("%.17g"):format(T0 / 1024 + 0.5),
+} do
+  case("a release leaves a mark of its grant to " .. about, function(c)
+    c.cmd("SET", KEY, 0)
+    taken(c, A .. ":1")
+    grants_of(c, B)
+    c.cmd("ZADD", QUEUE, place, member(B, 1))
+    c.same(1, release(c, A .. ":1"))
+    c.same("0", c.cmd("ZSCORE", QUEUE, member(B, 1)))
+    stands(c, 0, 1, 1)
+  end)
+end
+
 case("a released permit is free if the first waiter has a newer format", function(c)
   acquire(c, A .. ":1", { permits = 1 })
   queued(c, T0, "2p" .. B .. ":1:7")
