@@ -257,6 +257,15 @@ describe("the watchdog", function()
     assert(lock:release())
   end)
 
+  it("is started again by the close of a client that has something to release", function()
+    local client = world.client()
+    local lock = client:lock("k")
+    assert(lock:acquire())
+    client:watchdog():stop()
+    client:close()
+    assert.equal(0, world.cli("EXISTS", "k"))
+  end)
+
   it("of a process that dies lets the lock go within the lease", function()
     local child = world.program {
       code = [[

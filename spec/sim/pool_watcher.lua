@@ -172,10 +172,10 @@ local function ended_at(self, key, count)
 end
 
 -- Redisson's waiters learn of permits that are free, also of those whose lease has ended: they were
--- told when the first of them does.
+-- told when the first of them does. None is free before their number is set.
 local function check_asleep(self, key)
-  local free = self.calm and free_of(self, key)
-  if not free then return end
+  if not self.calm then return end
+  local free = free_of(self, key) or 0
   for slot, java in pairs(key.asleep) do
     local ended = free < java.permits and ended_at(self, key, java.permits - free)
     if free < java.permits then java.since = max(java.since, ended or self.world.now) end

@@ -250,12 +250,58 @@ TEST(the_driver_tries_the_next_address_by_itself) {
     hf_op_end(op, hf_now());
     hf_driver_leave(driver);
     hf_driver_unref(driver);
+    shutdown(good.fd, SHUT_RDWR); /* ends an accept, too */
     pthread_join(thread, NULL);
     stop(&silent);
     stop(&good);
     CHECK_EQ_INT(code, HF_OK);
     CHECK_OR(took >= 250 * HF_MS && took < 10 * HF_SECOND, "it took %llu ms",
              (unsigned long long)(took / HF_MS));
+}
+
+/* What an event loop does: it sleeps until the descriptor is readable. */
+static hf_op *run_in_loop(hf_driver *driver, const hf_op_spec *spec, int timeout_ms) {
+    hf_op *op = hf_driver_begin(driver, spec);
+    while (!hf_op_is_done(op)) {
+        hf_driver_serve(driver, false);
+        struct pollfd ready = {.fd = hf_driver_rest(driver, HF_NEVER), .events = POLLIN};
+        if (hf_op_is_done(op)) break;
+        hf_driver_leave(driver);
+        bool woken = poll(&ready, 1, timeout_ms) == 1;
+        hf_driver_enter(driver);
+        if (!woken) break;
+        hf_driver_serve(driver, true);
+    }
+    return op;
+}
+
+TEST(a_loop_is_woken_to_try_the_next_address) {
+    listener silent = listen_in_silence(), good = listen_here(8);
+    const listener *both[] = {&silent, &good};
+    name_is(2, both);
+    pthread_t thread;
+    pthread_create(&thread, NULL, serve_one, &good);
+    hf_client_config config = {
+        .session = {.server = server,
+                    .connect_timeout = 20 * HF_SECOND,
+                    .command_timeout = 20 * HF_SECOND},
+        .renewer = HF_LINK_CALLS};
+    hf_driver *driver = hf_driver_new(&config, NULL);
+    driver->looped = true;
+    hf_op_spec ping = {.kind = HF_OP_PING};
+    hf_driver_enter(driver);
+    hf_op *op = run_in_loop(driver, &ping, 5000);
+    bool done = hf_op_is_done(op);
+    hf_code code = hf_op_code(op);
+    hf_op_end(op, hf_now());
+    hf_driver_leave(driver);
+    hf_driver_unref(driver);
+    shutdown(good.fd, SHUT_RDWR); /* ends an accept, too */
+    pthread_join(thread, NULL);
+    stop(&silent);
+    stop(&good);
+    CHECK(done);
+    CHECK_EQ_INT(code, HF_OK);
 }
 
 /* ---- files ---- */
