@@ -376,9 +376,13 @@ static void leave_one_cut_off(int lock) {
     stay();
 }
 
+static size_t other_variables; /* bytes of the environment before the uuid */
+
 static void leave_a_worker(int lock) {
-    char owner[64];
-    char *environment[] = {owner, NULL};
+    char owner[64], other[8192] = "";
+    char *environment[] = {other, owner, NULL};
+    size_t before = sizeof "HOLDFAST_OWNER";
+    if (other_variables > before) memset(other, 'X', other_variables - before - 1);
     snprintf(owner, sizeof owner, "HOLDFAST_OWNER=%s:1", uuid);
     if (start_apart() > 0) stay();
     close(lock);
@@ -409,6 +413,20 @@ TEST(a_process_without_the_descriptor_prevents_the_proof_by_its_environment) {
     CHECK_EQ_INT(life_in_the_end(), HF_LIFE_UNKNOWN);
     kill_and_collect(apart);
     end_job();
+}
+
+/* It is read in pieces. */
+TEST(an_environment_may_have_the_owner_across_two_pieces) {
+    static const size_t borders[] = {4096, 4096 + HF_UUID_SIZE, 2 * 4096};
+    for (size_t i = 0; i < sizeof borders / sizeof *borders; i++) {
+        other_variables = borders[i] - HF_UUID_SIZE / 2;
+        pid_t apart = left_behind(leave_a_worker);
+        for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
+        CHECK_OR(life_in_the_end() == HF_LIFE_UNKNOWN, "border %zu", borders[i]);
+        kill_and_collect(apart);
+        end_job();
+    }
+    other_variables = 0;
 }
 
 TEST(a_process_without_descriptor_and_environment_is_not_part_of_the_job) {

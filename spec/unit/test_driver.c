@@ -47,6 +47,7 @@ typedef struct peer_manner {
     unsigned
         ends_with; /* the nth command: it ends its side of the connection instead of an answer */
     bool trickles; /* a byte at a time */
+    bool splits;   /* over TLS: two records, which arrive together */
 } peer_manner;
 
 static struct peer {
@@ -68,9 +69,18 @@ static SSL *tls_of(int fd) {
     return NULL;
 }
 
+static void write_two_records(int fd, SSL *tls, const char *bytes, size_t size) {
+    int on = 1, off = 0;
+    setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on);
+    SSL_write(tls, bytes, 1);
+    SSL_write(tls, bytes + 1, (int)size - 1);
+    setsockopt(fd, IPPROTO_TCP, TCP_CORK, &off, sizeof off);
+}
+
 static void answer_bytes(int fd, const char *bytes, size_t size) {
     SSL *tls = tls_of(fd);
-    if (tls) SSL_write(tls, bytes, (int)size);
+    if (tls && peer.manner.splits) write_two_records(fd, tls, bytes, size);
+    else if (tls) SSL_write(tls, bytes, (int)size);
     else send(fd, bytes, size, MSG_NOSIGNAL);
 }
 
@@ -635,6 +645,18 @@ TEST(replies_may_be_received_a_byte_at_a_time) {
                               .wait = 20 * HF_SECOND,
                               .manner = {.trickles = true, .queues = true}}));
     CHECK(!peer.held);
+}
+
+/* OpenSSL reads ahead, so the socket is not readable for the second record. */
+TEST(replies_over_tls_may_come_as_two_records_at_once) {
+    static const bool looped[] = {false, true};
+    for (size_t i = 0; i < 2; i++) {
+        CHECK(run_once((scenario){.name = "a server that splits its replies",
+                                  .looped = looped[i],
+                                  .patience = 2 * HF_SECOND,
+                                  .manner = {.speaks_tls = true, .splits = true}}));
+        CHECK(!peer.held);
+    }
 }
 
 static void start_refusing(void) {
