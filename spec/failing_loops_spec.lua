@@ -151,3 +151,38 @@ for _, loop in ipairs(loops) do
     end)
   end)
 end
+
+-- The task looks each second for callers that were woken and have not gone on for a second.
+for _, loop in ipairs { loops[1] } do
+  describe("a loop that resumes its callers late", function()
+    local server
+    before_each(function() server = redis.start() end)
+    after_each(function() server:stop() end)
+
+    it("has its time anew in each call", function()
+      local late = 0
+      local driver = require("holdfast.loop." .. loop.driver)
+      local slow = setmetatable({ signal = function()
+        local signal = driver.signal()
+        return {
+          fire = function() signal:fire() end,
+          wait = function(_, seconds)
+            local fired = signal:wait(seconds)
+            if fired then loop.sleep(late) end
+            return fired
+          end,
+        }
+      end }, { __index = driver })
+      loop.run(function()
+        local client = holdfast.new { url = server:url(), driver = slow }
+        local lock = client:lock("k")
+        assert(client:ping())
+        late = 1.5
+        assert(lock:acquire())
+        loop.sleep(1.2)
+        assert(lock:release())
+        client:close()
+      end)
+    end)
+  end)
+end

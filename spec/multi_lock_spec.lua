@@ -85,25 +85,44 @@ describe("a multi lock", function()
       end
     end)
 
+    -- Deletes "a" as soon as it is twice `all`'s, or once.
+    local function acquire_meanwhile_deleted(all, times)
+      local deleter = process.lua {
+        code = [[
+          local store = require("spec.support.resp").connect { path = arg[1] }
+          local function is_deleted()
+            return store:call("HVALS", "a")[1] == arg[2] and store:call("DEL", "a") == 1
+          end
+          assert(require("spec.support.process").wait_until(is_deleted, 20))
+        ]],
+        args = { one.path, tostring(times or 1) },
+      }
+      local results = { all:acquire(20) }
+      assert.equal("exit", (deleter:wait(20)), deleter:output())
+      return (table.unpack or unpack)(results, 1, 3)
+    end
+
     it("gives all back when one is lost meanwhile, and calls no on_lost", function()
       local losses = 0
       local all = connect(one:url()):multi_lock({ "a", "b" }, {
         lease = 5, on_lost = function() losses = losses + 1 end,
       })
       occupy(one, "b", 0.6)
-      local deleter = process.lua {
-        code = [[
-          local store = require("spec.support.resp").connect { path = arg[1] }
-          local function is_deleted() return store:call("DEL", "a") == 1 end
-          assert(require("spec.support.process").wait_until(is_deleted, 20))
-        ]],
-        args = { one.path },
-      }
-      assert.equal("lost", select(3, all:acquire(20)))
-      assert.equal("exit", (deleter:wait(20)), deleter:output())
+      assert.equal("lost", select(3, acquire_meanwhile_deleted(all)))
       assert.is_false(all:is_held())
       assert.equal(0, losses)
       assert.equal(0, one:cli("EXISTS", "a", "b"))
+    end)
+
+    it("calls on_lost for a lock that was held before", function()
+      local losses = 0
+      local client = connect(one:url())
+      local a = client:lock("a", { lease = 5, on_lost = function() losses = losses + 1 end })
+      assert(a:acquire(0))
+      occupy(one, "b", 0.6)
+      local all = holdfast.multi_lock { a, client:lock("b", { lease = 5 }) }
+      assert.equal("lost", select(3, acquire_meanwhile_deleted(all, 2)))
+      assert.is_truthy(process.wait_until(function() return a:lost() and losses == 1 end, 10))
     end)
   end)
 
