@@ -1373,35 +1373,74 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a coroutine that does not go on when it is woken counts as cancelled", function()
-      local little = loop.driver
-      if type(little) ~= "table" or rawget(_G, "jit") then return end
-      local cancelled, resume = false, nil
+    -- A client whose callers do not go on when they are woken, from hold_back() on, until resume().
+    local function late_callers()
+      local plain, held_back, fire_now = loop.driver, false, nil
       local function signal()
-        local made = little.signal()
+        local made = plain.signal()
         local function fire()
-          if cancelled then resume = made.fire else made.fire() end
+          if held_back then fire_now = made.fire else made.fire() end
         end
         return { wait = made.wait, fire = fire }
       end
-      loop.driver = setmetatable({ signal = signal }, { __index = little })
-      local cancels = new()
-      loop.driver = little
+      loop.driver = setmetatable({ signal = signal }, { __index = plain })
+      local late = { client = new() }
+      loop.driver = plain
+      function late.hold_back() held_back = true end
+      function late.is_woken() return fire_now ~= nil end
+      function late.resume()
+        held_back = false
+        fire_now()
+      end
+      return late
+    end
+
+    -- What an acquire returns that is woken when these keys are its own, and goes on when they are
+    -- free again. let_in(): what makes it get them; nil: they are free.
+    local function acquire_and_cancel(late, lock, keys, let_in)
+      local got, message, code = true, nil, nil
+      local function are_free()
+        for _, key in ipairs(keys) do
+          if not is_free(key) then return false end
+        end
+        return true
+      end
+      if not let_in then late.hold_back() end
+      loop.spawn(function() got, message, code = lock:acquire(60) end)
+      if let_in then
+        assert.is_true(wait_until(function() return waiters(keys[1]) == 1 end))
+        late.hold_back()
+        let_in()
+      end
+      assert.is_true(wait_until(late.is_woken))
+      local freed = wait_until(are_free, 10)
+      late.resume()
+      assert.is_true(wait_until(function() return got ~= true end))
+      late.client:close()
+      assert.is_true(freed)
+      return message, code
+    end
+
+    local has_little = type(loop.driver) == "table" and not rawget(_G, "jit")
+
+    it("a coroutine that does not go on when it is woken counts as cancelled", function()
+      if not has_little then return end
       run(function()
-        local held, got, message, code = assert(client:lock("a"):acquire()), true, nil, nil
-        loop.spawn(function() got, message, code = cancels:lock("a"):acquire(60) end)
-        assert.is_true(wait_until(function() return waiters("a") == 1 end))
-        cancelled = true
-        held:release()
-        assert.is_true(wait_until(function() return resume ~= nil end))
-        local freed = wait_until(function() return is_free("a") end, 10)
-        cancelled = false
-        resume()
-        assert.is_true(wait_until(function() return got ~= true end))
-        cancels:close()
-        assert.is_true(freed)
+        local held, late = assert(client:lock("a"):acquire()), late_callers()
+        local message, code = acquire_and_cancel(late, late.client:lock("a"), { "a" }, function()
+          held:release()
+        end)
         assert.equal("interrupted", code)
         assert.matches('^cannot acquire "a" on .*: the calling coroutine was woken but did not continue', message)
+      end)
+    end)
+
+    it("a multi-lock that was acquired for a cancelled coroutine has none of its locks", function()
+      if not has_little then return end
+      run(function()
+        local late = late_callers()
+        local both = late.client:multi_lock { "a", "b" }
+        assert.equal("interrupted", select(2, acquire_and_cancel(late, both, { "a", "b" })))
       end)
     end)
 
