@@ -1,5 +1,5 @@
-/* Which processes of a group this program may not signal, as those of a job that became another
- * user. A signal to the group reaches the others, and kill says that it went well. */
+/* Finds the processes of a group that this program may not signal, such as those of a job that
+ * changed its user. A signal to the group reaches the others, and kill reports success. */
 #include "process.h"
 
 #include <dirent.h>

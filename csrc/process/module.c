@@ -33,7 +33,7 @@ static bool is_writable(int fd) {
     return poll(&one, 1, 0) > 0;
 }
 
-/* say(text): to standard error, as much as that takes now. Whoever reads it may stand still. */
+/* say(text): writes what standard error takes now; its reader may have stopped. */
 static int l_say(lua_State *L) {
     size_t size;
     const char *text = luaL_checklstring(L, 1, &size);

@@ -1,4 +1,4 @@
-/* A process beside this one that tells what this one waits for. Nothing that it reads or writes
+/* A process beside this one that reports what this one waits for. Nothing that it reads or writes
  * delays the wait, a signal or what comes after it. It ends with this program or before it. */
 #include "process.h"
 

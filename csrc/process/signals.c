@@ -135,7 +135,7 @@ static int l_uncatch(lua_State *L) {
     return 0;
 }
 
-/* default(name): what the system does with it, in place of what this program was told before */
+/* default(name): restores the system's action for the signal. */
 static int l_default(lua_State *L) {
     signal(SIGNALS[check_signal(L, 1)].number, SIG_DFL);
     return 0;

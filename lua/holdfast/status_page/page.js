@@ -309,19 +309,19 @@ function summaryOf(state) {
 
 // ---- deadlocks, losses, servers ----
 
-function makeCircle() {
+function makeCycle() {
   const box = element("div"), undo = element("p", "To resolve the deadlock, break one of the locks:", "undo");
   undo.append(copyButton(), element("code"));
-  box.append(element("ol", undefined, "circle"), undo);
+  box.append(element("ol", undefined, "cycle"), undo);
   return box;
 }
-function showCircle(box, circle) {
-  const text = JSON.stringify(circle), [list, undo] = box.children, [button, command] = undo.children;
+function showCycle(box, cycle) {
+  const text = JSON.stringify(cycle), [list, undo] = box.children, [button, command] = undo.children;
   if (box.dataset.shown === text) return;
   box.dataset.shown = text;
-  setText(command, circle[0].break);
-  button.dataset.text = circle[0].break;
-  list.replaceChildren(...circle.map(wait => {
+  setText(command, cycle[0].break);
+  button.dataset.text = cycle[0].break;
+  list.replaceChildren(...cycle.map(wait => {
     const item = element("li", who(wait) + " waits for ");
     item.append(keyLink(wait.key), element("span", ", held by " + (wait.holder ? who(wait, "holder_") : "others")));
     return item;
@@ -329,7 +329,7 @@ function showCircle(box, circle) {
 }
 function showAlerts(state) {
   setHidden(at("deadlocks"), state.deadlocks.length === 0);
-  fill(at("deadlocks").lastElementChild, state.deadlocks, makeCircle, showCircle);
+  fill(at("deadlocks").lastElementChild, state.deadlocks, makeCycle, showCycle);
   setHidden(at("lost"), state.lost.length === 0);
   setText(at("lost").querySelector("summary span"), plural(state.lost.length, "lock"));
   fill(at("lost").lastElementChild, state.lost, () => element("li"), (item, loss) => {
