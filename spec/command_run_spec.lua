@@ -721,12 +721,18 @@ describe("holdfast run", function()
       eventually(function() return is_gone(pid) and is_gone(grandchild) end)
     end)
 
-    it("reports how the job ended, whatever is left of its group", function()
+    it("reports how the job ended, and kills what is left of its group", function()
       local child = start_job({ "run", "--lease", "5", "--grace", "0.3", "--json", "k" },
-        "(trap '' TERM; exec sleep 60) & exec sleep 60")
+        "sh -c 'trap \"\" TERM; echo $$ >" .. directory .. "/left; exec sleep 60' & exec sleep 60")
+      local left
+      eventually(function()
+        left = tonumber(read(directory .. "/left"))
+        return left
+      end)
       server:cli("FLUSHALL")
       assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
       assert.matches('"event":"ended","time":"[^"]+","signal":15}', child:output())
+      eventually(function() return is_gone(left) end)
     end)
 
     it("ends the job before another can have the lock", function()

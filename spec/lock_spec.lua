@@ -628,6 +628,18 @@ describe("owners", function()
     assert.equal(main:sub(1, 37), one:sub(1, 37))
   end)
 
+  it("do not keep their coroutines alive", function()
+    local lock = world.client():lock("k")
+    local seen = setmetatable({}, { __mode = "k" })
+    for _ = 1, 10 do
+      local thread = coroutine.create(function() assert(lock:acquire()) assert(lock:release()) end)
+      assert(coroutine.resume(thread))
+      seen[thread] = true
+    end
+    collectgarbage() collectgarbage()
+    assert.is_nil(next(seen))
+  end)
+
   it("exclude each other within a client", function()
     local lock = world.client():lock("k")
     assert(lock:acquire())

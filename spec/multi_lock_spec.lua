@@ -1,6 +1,7 @@
 -- A multi lock that collects its locks one after the other: the order, the time that it may take,
 -- and what becomes of those that it has when it cannot have all.
 
+local core = require "holdfast.core"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -198,6 +199,21 @@ describe("a multi lock", function()
           assert.same({ 0, 0 }, tried(urls[1], urls[2], turned))
           held:release()
         end
+      end
+    end)
+
+    it("knows where a key of a quorum is only from all of its servers", function()
+      local nowhere = "unix:///nowhere/redis.sock"
+      for _, urls in ipairs {
+        { nowhere, one:url(), two:url() }, { one:url(), nowhere, two:url() },
+        { one:url(), two:url(), nowhere },
+      } do
+        local client = holdfast.new { servers = urls, mode = "quorum" }
+        clients[#clients + 1] = client
+        assert(client:with_lock("stock", { wait = 5 }, function() return true end))
+        local names, known = core.client.processes(client, "stock")
+        assert.is_false(known)
+        assert.equal(3, #names)
       end
     end)
 
