@@ -43,6 +43,22 @@ TEST(the_descriptor_is_not_a_standard_stream) {
     CHECK_EQ_INT(status, 0);
 }
 
+TEST(a_child_process_that_forgets_it_has_no_descriptor_of_it) {
+    int status, open = count_open();
+    hf_ready *ready = hf_ready_new();
+    CHECK(ready);
+    pid_t child = fork();
+    if (child == 0) {
+        hf_ready_forget(ready);
+        _exit(count_open() == open ? 0 : 1);
+    }
+    CHECK_EQ_INT(waitpid(child, &status, 0), child);
+    CHECK_EQ_INT(status, 0);
+    CHECK(!is_ready(ready, 0));
+    hf_ready_free(ready);
+    CHECK_EQ_INT(count_open(), open);
+}
+
 TEST(the_descriptor_is_readable_while_a_watched_one_is) {
     int ends[2], open = count_open();
     char byte;

@@ -55,6 +55,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 
@@ -326,6 +327,31 @@ TEST(a_sleep_ends_when_a_descriptor_is_ready) {
         CHECK_EQ_INT(fds[1].revents, POLLIN);
         close(ends[0]);
         close(ends[1]);
+    }
+}
+
+/* FD_SETSIZE is the first number for which a set has no room. */
+TEST(a_sleep_ends_for_a_descriptor_of_any_number) {
+    struct rlimit limit;
+    sigset_t none;
+    sigemptyset(&none);
+    CHECK_EQ_INT(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = limit.rlim_max;
+    CHECK_EQ_INT(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    EACH (at) {
+        for (int number = FD_SETSIZE - 1; number <= FD_SETSIZE + 1; number++) {
+            int ends[2];
+            connect_pair(at, ends);
+            CHECK_EQ_INT(dup2(ends[0], number), number);
+            struct pollfd watched = {.fd = number, .events = POLLIN};
+            CHECK_EQ_INT(SYSTEMS[at].poll(&watched, 1, 5 * HF_MS, &none), 0);
+            SYSTEMS[at].send(ends[1], "x", 1);
+            CHECK_EQ_INT(SYSTEMS[at].poll(&watched, 1, 60 * HF_SECOND, &none), 1);
+            CHECK_EQ_INT(watched.revents, POLLIN);
+            close(number);
+            close(ends[0]);
+            close(ends[1]);
+        }
     }
 }
 
