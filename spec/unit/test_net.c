@@ -281,11 +281,10 @@ TEST(a_loop_is_woken_to_try_the_next_address) {
     name_is(2, both);
     pthread_t thread;
     pthread_create(&thread, NULL, serve_one, &good);
-    hf_client_config config = {
-        .session = {.server = server,
-                    .connect_timeout = 20 * HF_SECOND,
-                    .command_timeout = 20 * HF_SECOND},
-        .renewer = HF_LINK_CALLS};
+    hf_client_config config = {.session = {.server = server,
+                                           .connect_timeout = 20 * HF_SECOND,
+                                           .command_timeout = 20 * HF_SECOND},
+                               .renewer = HF_LINK_CALLS};
     hf_driver *driver = hf_driver_new(&config, NULL);
     driver->looped = true;
     hf_op_spec ping = {.kind = HF_OP_PING};
