@@ -1,6 +1,7 @@
 -- The API in event loops: callers wait in coroutines, the loop goes on.
 
 local certificates = require "spec.support.certificates"
+local core = require "holdfast.core"
 local holdfast = require "holdfast"
 local loops = require "spec.support.loops"
 local process = require "spec.support.process"
@@ -1432,6 +1433,24 @@ for _, loop in ipairs(loops) do
         end)
         assert.equal("interrupted", code)
         assert.matches('^cannot acquire "a" on .*: the calling coroutine was woken but did not continue', message)
+      end)
+    end)
+
+    it("a handle that is abandoned while it releases gives back no other handle's entry", function()
+      run(function()
+        local one, two = client:lock("a", { owner = "me" }), client:lock("a", { owner = "me" })
+        for _, lock in ipairs { one, two } do assert(lock:acquire()) end
+        local released
+        server:kill("STOP")
+        loop.spawn(function() released = one:release() end)
+        loop.sleep(0.05)
+        core.lock.abandon(one)
+        server:kill("CONT")
+        assert.is_true(wait_until(function() return released end))
+        loop.sleep(0.05)
+        assert.is_true(two:check())
+        assert.is_true(two:release())
+        assert.is_true(is_free("a"))
       end)
     end)
 
