@@ -163,6 +163,20 @@ TEST(a_signal_ends_a_wait_during_a_refusal) {
     }
 }
 
+TEST(a_signal_ends_a_wait_whose_command_is_refused_after_it) {
+    for (int i = 0; i < KINDS; i++) {
+        hf_op *op = begin_waiter(&WAITERS[i], HF_NEVER, AT(0));
+        refuse(NOREPLICAS, AT(0), AT(5000));
+        hf_time now = AT(5000);
+        while (!*output_of(link_of(&rig, CALLS)) && now < AT(10000)) rig_tick(&rig, now += HF_MS);
+        hf_op_interrupt(op, now);
+        feed_calls(&rig, NOREPLICAS, now + HF_MS);
+        refuse(NOREPLICAS, now + 2 * HF_MS, now + 110 * HF_MS);
+        CHECK_OR(strcmp(outcome(op), "interrupted") == 0, "%d: %s", i, outcome(op));
+        rig_end(&rig, now + 110 * HF_MS);
+    }
+}
+
 /* One command is not sent for longer than its note stays. */
 TEST(a_wait_without_end_outlasts_any_refusal) {
     hf_op *op = begin_waiter(&WAITERS[KINDS - 2], HF_NEVER, AT(0));
