@@ -260,6 +260,12 @@ describe("holdfast run", function()
       assert.equal(0, (run { "run", "--max-runtime", "1m", "--idempotent", "60", "k", "--", "true" }))
     end)
 
+    it("does not count a job as done that exits with 0 because --max-runtime is over", function()
+      assert.equal(124, (run { "run", "--max-runtime", "0.2", "--idempotent", "60", "k", "--", "sh", "-c",
+        "trap 'exit 0' TERM; while :; do sleep 0.02; done" }))
+      assert.equal(0, (run { "run", "--idempotent", "60", "k", "--", "true" }))
+    end)
+
     it("ends a job with 75 whose lock is lost while --max-runtime ends it", function()
       local child = start_job({ "run", "--max-runtime", "0.3", "--grace", "60", "k" },
         "trap 'redis-cli -s " .. server.path .. " del k >/dev/null; exit 0' TERM; while :; do sleep 0.02; done")
@@ -737,7 +743,7 @@ describe("holdfast run", function()
 
     it("ends the job before another can have the lock", function()
       in_time(5, function()
-        local child, pid = start_job({ "run", "--lease", "5", "--grace", "0.2", "k" },
+        local child, pid = start_job({ "run", "--lease", "5", "--grace", "60", "k" },
           "trap '' TERM; while :; do sleep 0.05; done")
         server:kill("STOP")
         local stopped = process.now()

@@ -841,6 +841,18 @@ describe("two handles of an owner, of which one has lost its hold,", function()
     assert_fails("not_held", two:release())
   end)
 
+  it("leave it alone when collected whose entry a third one has released", function()
+    client = world.client()
+    one, two = client:lock("k"), client:lock("k")
+    assert(one:acquire(0)) assert(two:acquire(0))
+    assert(client:lock("k"):release())
+    two = nil
+    collectgarbage() collectgarbage()
+    assert.is_true(one:check())
+    assert.equal("1", world.cli("HVALS", "k")[1])
+    assert(one:release())
+  end)
+
   it("leave the other's hold alone when collected", function()
     lose_and_acquire {}
     one = nil

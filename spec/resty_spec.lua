@@ -1547,12 +1547,15 @@ describe("under ngx_lua", function()
           .. location("/session", [[ replay = true, header = true,
             principal = function() return ngx.var.cookie_session end ]], SECRET)
           .. location("/key", [[ replay = true, key = "one",
+            principal = function() return ngx.var.arg_user end ]], SECRET)
+          .. location("/user", [[ replay = true, header = true,
             principal = function() return ngx.var.arg_user end ]], SECRET) }
         for i, case in ipairs {
           { "/header", "anna", "bert", keyed "k" }, { "/plain", "anna", "bert" },
           { "/session", nil, nil, { ["Idempotency-Key"] = "k", Cookie = "session=a" },
             { ["Idempotency-Key"] = "k", Cookie = "session=b" } },
           { "/key?user=a", nil, nil, {}, {}, "/key?user=b" },
+          { "/user?user=bob", nil, nil, keyed "1x", keyed "x", "/user?user=bob1" },
         } do
           local path, anna, bert = case[1], case[2], case[3]
           local first = ask(path, anna, case[4])
@@ -1571,7 +1574,7 @@ describe("under ngx_lua", function()
           assert.equal(401, nobody.status, path)
           assert.is_nil(nobody.headers["idempotent-replayed"])
         end
-        assert.equal("8", say "/runs")
+        assert.equal("10", say "/runs")
         assert.matches("idempotent_request: cannot tell who sent this request: it has no Authorization",
           table.concat(front:errors(), "\n"))
         for _, key in ipairs(server:cli("KEYS", "*")) do assert.is_nil(key:find("anna", 1, true)) end

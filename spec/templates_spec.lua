@@ -507,6 +507,18 @@ describe("templates", function()
       assert.equal(6, select("#", other:idempotent("k", { replay = true }, function() end)))
     end)
 
+    it("leaves no memory behind where it replays", function()
+      local function memory() return tonumber(io.open("/proc/self/statm"):read("*a"):match("^%d+ (%d+)")) / 256 end
+      local opts, text = { replay = true, expire = 60 }, ("x"):rep(50000)
+      local function again() return client:idempotent("k", opts, function() return text end) end
+      for _ = 1, 100 do again() end
+      collectgarbage()
+      local before = memory()
+      for _ = 1, 1000 do again() end
+      collectgarbage()
+      assert.is_true(memory() - before < 20)
+    end)
+
     it("replays a number as what it was", function()
       local opts, values = { replay = true, expire = 60 }, { 2.0, 2, -3.0, 1e300, 0.1 }
       client:idempotent("k", opts, function() return 2.0, 2, -3.0, 1e300, 0.1 end)

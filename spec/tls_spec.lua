@@ -400,6 +400,7 @@ describe("a certificate", function()
     to:close()
     certificates.openssl("rehash %s", directory)
     round_trip(client { tls = { ca_path = directory } })
+    round_trip(client { tls = { ca_path = directory, ca_file = made.other_ca.cert } })
     process.remove(directory)
   end)
 

@@ -639,6 +639,24 @@ TEST(commands_without_a_reply_at_the_end_of_a_connection_are_sent_again) {
     }
 }
 
+/* A collected client is closed once more. */
+TEST(a_second_close_closes_no_descriptor_of_others) {
+    int ends[8][2];
+    now_runs = (scenario){.name = "two closes"};
+    inject(SYSERR_NONE, 0);
+    start_peer(now_runs.manner);
+    hf_driver *driver = new_driver();
+    bool done = take_turn(driver);
+    hf_driver_close(driver, HF_SECOND);
+    for (int i = 0; i < 8; i++) done = pipe(ends[i]) == 0 && done;
+    hf_driver_unref(driver);
+    int closed = 0;
+    for (int i = 0; i < 16; i++) closed += close(ends[i / 2][i % 2]) != 0;
+    stop_peer();
+    CHECK(done);
+    CHECK_EQ_INT(closed, 0);
+}
+
 TEST(replies_may_be_received_a_byte_at_a_time) {
     CHECK(run_once((scenario){.name = "a slow server", .manner = {.trickles = true}}));
     CHECK(run_once((scenario){.name = "a slow server with a queue",
