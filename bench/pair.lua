@@ -9,6 +9,7 @@
 -- $HOLDFAST_BENCH_PARTS.
 
 local cost = require "bench.cost"
+local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local sys = require "spec.support.sys"
@@ -20,15 +21,20 @@ local START, START_EACH = 0.3, 0.02 -- seconds until all workers of a round are 
 local INTERPRETER = sys.interpreter()
 local LUA = INTERPRETER:match("[^/]+$")
 
--- Name, kind of bench/kind_worker.lua, workers, whether each has a lock of its own.
+-- Name, kind of bench/kind_worker.lua, workers, whether each has a lock of its own. tcp: not over a
+-- unix socket. nginx: one nginx in place of the workers.
 local PARTS = {
   { "free", "lock", 1 },
+  { "tcp", "lock", 1, tcp = true },
   { "server", "lock", 32, true },
   { "refused", "refused", 1 },
+  { "two", "lock", 2 },
   { "handoff", "lock", 8 },
   { "crowd", "lock", 32 },
+  { "many", "lock", 128 },
   { "readers", "read", 4 },
   { "permits", "permit", 12 },
+  { "nginx", nginx = true },
 }
 
 local trees = { arg[1], arg[2] }
@@ -38,11 +44,12 @@ if #trees ~= 2 then
 end
 
 -- → turns of all workers of one build, the server's processor for each while they took turns
-local function round(server, tree, kind, workers, apart)
+local function round(server, tree, part)
+  local _, kind, workers, apart = unpack(part)
   local start, started, turns = process.now() + START + START_EACH * workers, {}, 0
   for i = 1, workers do
     started[i] = process.start {
-      INTERPRETER, "bench/kind_worker.lua", server:url(), ("%.6f"):format(start), ("%.6f"):format(start + SECONDS),
+      INTERPRETER, "bench/kind_worker.lua", part.tcp and server:tcp_url() or server:url(), ("%.6f"):format(start), ("%.6f"):format(start + SECONDS),
       kind, "bench:" .. kind .. (apart and i or ""),
       env = {
         LUA_PATH = ("%s/lua/?.lua;%s/lua/?/init.lua;./?.lua;;"):format(tree, tree),
@@ -61,6 +68,28 @@ local function round(server, tree, kind, workers, apart)
   return { turns = turns, cost = used / turns }
 end
 
+-- The same for one request of nginx that takes free locks.
+local function nginx_round(server, tree)
+  local front = nginx.start {
+    package_path = ("%s/lua/?.lua;%s/lua/?/init.lua;/usr/share/lua/5.1/?.lua;;"):format(tree, tree),
+    package_cpath = tree .. "/build/luajit/?.so;;",
+    http = ("init_by_lua_block { CLIENT = require('holdfast').new('%s') }"):format(server:url()),
+    server = ([[location /turns { content_by_lua_block {
+      local lock, turns, ends = CLIENT:lock("bench:nginx"), 0, nil
+      local function cycle() assert(lock:acquire(60)) assert(lock:release()) ngx.update_time() end
+      cycle()
+      ends = ngx.now() + %g
+      while ngx.now() < ends do cycle() turns = turns + 1 end
+      ngx.print(turns)
+    } }]]):format(SECONDS),
+  }
+  local before = cost.processor(server)
+  local turns = assert(tonumber((front:get("/turns").body:match("%d+"))))
+  local used = cost.processor(server) - before
+  front:stop()
+  return { turns = turns, cost = used / turns }
+end
+
 local function at(sorted, share) return sorted[math.max(1, math.ceil(#sorted * share))] end
 
 -- What a figure is in the new rounds for each of the old ones, from the lowest to the highest.
@@ -71,23 +100,23 @@ local function ratios(old, new, figure)
   return list
 end
 
-local function compare(server, name, kind, workers, apart)
-  local old, new = {}, {}
+local function compare(server, part)
+  local old, new, run = {}, {}, part.nginx and nginx_round or round
   for i = 1, ROUNDS do
-    if i % 2 == 1 then old[i] = round(server, trees[1], kind, workers, apart) end
-    new[i] = round(server, trees[2], kind, workers, apart)
-    if i % 2 == 0 then old[i] = round(server, trees[1], kind, workers, apart) end
+    if i % 2 == 1 then old[i] = run(server, trees[1], part) end
+    new[i] = run(server, trees[2], part)
+    if i % 2 == 0 then old[i] = run(server, trees[1], part) end
   end
   for _, figure in ipairs { "turns", "cost" } do
     local list = ratios(old, new, figure)
-    print(("%-8s %-5s ratio %.3f (%.3f to %.3f)"):format(name, figure, at(list, 0.5), at(list, 0.25), at(list, 0.75)))
+    print(("%-8s %-5s ratio %.3f (%.3f to %.3f)"):format(part[1], figure, at(list, 0.5), at(list, 0.25), at(list, 0.75)))
   end
 end
 
 assert(sys.pin(0, 0))
-local server = redis.start()
+local server = redis.start { tcp = true }
 local wanted = os.getenv("HOLDFAST_BENCH_PARTS")
 for _, part in ipairs(PARTS) do
-  if not wanted or wanted:find(part[1], 1, true) then compare(server, unpack(part)) end
+  if not wanted or wanted:find(part[1], 1, true) then compare(server, part) end
 end
 server:stop()

@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -20,7 +21,7 @@
 /* ---- the name's addresses ---- */
 
 static uint16_t ports[3];
-static int port_count;
+static int port_count, no_name; /* no_name: why the name has no address, 0: it has */
 static pthread_mutex_t answers = PTHREAD_MUTEX_INITIALIZER; /* held: a look-up gets none */
 
 int __real_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
@@ -34,6 +35,7 @@ int __wrap_getaddrinfo(const char *host, const char *service, const struct addri
     if (hints->ai_flags & AI_NUMERICHOST) return EAI_NONAME;
     pthread_mutex_lock(&answers);
     pthread_mutex_unlock(&answers);
+    if (no_name != 0) return no_name;
     struct addrinfo **end = result;
     for (int i = 0; i < port_count; i++) {
         char text[8];
@@ -150,6 +152,41 @@ TEST(a_silent_address_gets_a_quarter_of_a_second) {
     CHECK_EQ_INT(port_of_peer(dial.fd), ntohs(good.address.sin_port));
     hf_dial_cancel(&dial);
     stop(&silent);
+    stop(&good);
+}
+
+TEST(a_name_without_an_address_is_reported_with_the_reason) {
+    no_name = EAI_NONAME;
+    CHECK_EQ_INT(look_up(AT(0), AT(1000)), HF_DIAL_FAILED);
+    CHECK(strstr(reason, "cannot look up the name: "));
+    CHECK(strstr(reason, gai_strerror(EAI_NONAME)));
+    no_name = 0;
+}
+
+TEST(a_socket_that_cannot_be_reached_is_reported_with_the_reason) {
+    static const hf_server nowhere = {.host = "/nowhere/redis.sock", .port = 0};
+    CHECK_EQ_INT(hf_dial_start(&dial, &nowhere, NULL, AT(0), AT(1000), reason, sizeof reason),
+                 HF_DIAL_FAILED);
+    CHECK_STR(reason, "No such file or directory");
+    CHECK_EQ_INT(dial.fd, -1);
+}
+
+static int option_of(int fd, int level, int name) {
+    int value = 0;
+    socklen_t size = sizeof value;
+    return getsockopt(fd, level, name, &value, &size) == 0 ? value : -1;
+}
+
+TEST(small_commands_are_sent_at_once_and_a_dead_peer_is_noticed) {
+    listener good = listen_here(8);
+    const listener *one[] = {&good};
+    name_is(1, one);
+    hf_dial_state state = look_up(AT(0), AT(1000));
+    if (state == HF_DIAL_PENDING) state = step_when_ready(AT(0));
+    CHECK_EQ_INT(state, HF_DIAL_CONNECTED);
+    CHECK(option_of(dial.fd, IPPROTO_TCP, TCP_NODELAY) > 0);
+    CHECK(option_of(dial.fd, SOL_SOCKET, SO_KEEPALIVE) > 0);
+    hf_dial_cancel(&dial);
     stop(&good);
 }
 
