@@ -49,7 +49,8 @@ local function round(server, tree, part)
   local start, started, turns = process.now() + START + START_EACH * workers, {}, 0
   for i = 1, workers do
     started[i] = process.start {
-      INTERPRETER, "bench/kind_worker.lua", part.tcp and server:tcp_url() or server:url(), ("%.6f"):format(start), ("%.6f"):format(start + SECONDS),
+      INTERPRETER, "bench/kind_worker.lua", part.tcp and server:tcp_url() or server:url(),
+      ("%.6f"):format(start), ("%.6f"):format(start + SECONDS),
       kind, "bench:" .. kind .. (apart and i or ""),
       env = {
         LUA_PATH = ("%s/lua/?.lua;%s/lua/?/init.lua;./?.lua;;"):format(tree, tree),
