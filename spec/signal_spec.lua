@@ -11,11 +11,16 @@ local function waiting_program(options, wait)
     code = ([[
       local sys = require "spec.support.sys"
       assert(sys.catch(10))
+      local function blocked()
+        return io.open("/proc/self/status"):read("*a"):match("SigBlk:%%s*(%%x+)")
+      end
+      local before = blocked()
       local client = require("holdfast").new(arg[1])
       local lock = client:lock("k", { %s })
       local started = sys.now()
       local got, message, code = lock:acquire(%s)
       print("result", got and "acquired" or code, sys.caught(), math.floor((sys.now() - started) * 1000))
+      print("blocked signals", blocked() == before and "as before" or blocked())
       print("info", lock:info().waiters, lock:holds())
       if got then print("release", lock:release()) end
     ]]):format(options, wait),
@@ -37,6 +42,7 @@ describe("a signal", function()
     assert.same({ "exit", 0 }, { child:wait(20) })
     assert.is_true(process.now() - sent < 10)
     assert.matches("result\tinterrupted\t1", child:output())
+    assert.matches("blocked signals\tas before", child:output())
     assert.matches("info\t0\t0", child:output())
     assert.same({ "k" }, world.cli("KEYS", "*"))
     assert.same({ ["somebody:1"] = "1" }, world.hash("k"))
@@ -61,6 +67,7 @@ describe("a signal", function()
     world.client():lock("k"):force_release()
     assert.same({ "exit", 0 }, { child:wait(20) })
     assert.matches("result\tacquired\t[1-5]", child:output())
+    assert.matches("blocked signals\tas before", child:output())
     assert.matches("release\ttrue", child:output())
   end)
 
