@@ -142,12 +142,6 @@ describe("a multi lock", function()
       assert.is_true(one:cli("PTTL", "b") > 60000)
     end)
 
-    it("leaves each its watchdog", function()
-      local a, b = take({ watchdog = false }, 0.6)
-      assert.equal("expired", process.wait_until(function() return b:lost() end, 10))
-      assert.is_true(a:check())
-    end)
-
     it("leaves each its max_hold", function()
       local a, b = take { max_hold = 0.3 }
       assert.equal("max_hold", process.wait_until(function() return b:lost() end, 10))
