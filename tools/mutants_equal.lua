@@ -641,4 +641,65 @@ return {
   ["deadlock.c constant: size_t count = 0; => size_t count = 1;"] = "there is a first server",
   ["deadlock.c constant: from->since = strtoull(from->text, &rest, 10); => from->since = "
     .. "strtoull(from->text, &rest, 11);"] = "all times are read alike, and only compared",
+  ["posix/net.c order of calls: close_pipe(lookup); pthread_mutex_destroy(&lookup->mutex); "
+    .. "=> pthread_mutex_destroy(&lookup->mutex); close_pipe(lookup);"]
+    = "the one is the pipe, the other the mutex",
+  ["posix/ready.c operator: if (grown && needed > *capacity) *capacity = needed; => if "
+    .. "(grown && needed <= *capacity) *capacity = needed;"]
+    = "room is asked for each time",
+  ["posix/watchdog.c operator: if (!leaves_replies(driver) || !due) return; => if "
+    .. "(!leaves_replies(driver) && !due) return;"]
+    = "replies are read earlier than they must",
+  ["posix/links.c constant: if (list[link].fd >= 0) list[link].events = poll_events(driver, "
+    .. "link); => if (list[link].fd >= 1) list[link].events = poll_events(driver, link);"]
+    = "no descriptor is 0: they are above the standard streams",
+  ["posix/ready.c operator: return ready->epoll >= 0 && ready->timer >= 0 && => return "
+    .. "ready->epoll >= 0 && ready->timer > 0 &&"]
+    = "no descriptor is 0: they are above the standard streams",
+  ["posix/ready.c dropped assignment: errno = error; =>  (2)"]
+    = "to close what is open sets no errno",
+  ["posix/caller.c operator: if ((!hf_op_awaits_reply(op) && !signals) || shares) until = "
+    .. "hf_time_min(until, soon); => if ((!hf_op_awaits_reply(op) || !signals) || shares) "
+    .. "until = hf_time_min(until, soon);"]
+    = "it only wakes more often",
+  ["posix/links.c operator: hf_watch few[HF_LINKS] = {0}, *list = count <= HF_LINKS ? few : "
+    .. "malloc(count * sizeof *list); => hf_watch few[HF_LINKS] = {0}, *list = count < "
+    .. "HF_LINKS ? few : malloc(count * sizeof *list);"]
+    = "room is asked for instead",
+  ["posix/links.c constant: return size == READ_SIZE || (size > 0 && connection->tls) || "
+    .. "(size < 0 && errno == EINTR); => return size == READ_SIZE || (size > 0 && "
+    .. "connection->tls) || (size < 1 && errno == EINTR);"]
+    = "a connection that has ended has no descriptor any more",
+  ["posix/system.c order of calls: setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof "
+    .. "most); fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK); => fcntl(fd, F_SETFL, "
+    .. "fcntl(fd, F_GETFL) & ~O_NONBLOCK); setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, "
+    .. "sizeof most);"]
+    = "two settings of one socket",
+  ["posix/links.c operator: bool left_behind = !hf_client_has_detached(driver->client) && "
+    .. "hf_session_has_work(calls); => bool left_behind = "
+    .. "!hf_client_has_detached(driver->client) || hf_session_has_work(calls);"]
+    = "it only reads what need not be read",
+  ["posix/system.c operator: for (int end = 0; end < 2; end++) ends[end] = "
+    .. "close_keeping_errno(ends[end]); => for (int end = 0; end <= 2; end++) ends[end] = "
+    .. "close_keeping_errno(ends[end]);"]
+    = "no call for a pipe's own ends fails",
+  ["posix/net.c constant: int notify[2]; => int notify[3];"]
+    = "it is only how much room there is",
+  ["posix/net.c constant: lookup->notify[0] = lookup->notify[1] = -1; => lookup->notify[0] "
+    .. "= lookup->notify[1] = -2;"]
+    = "each number below 0 is no descriptor",
+  ["posix/links.c order of calls: hf_client_tick_renewer(driver->client, now); "
+    .. "hf_links_serve(driver, HF_ROLE(HF_LINK_RENEWER), now); => hf_links_serve(driver, "
+    .. "HF_ROLE(HF_LINK_RENEWER), now); hf_client_tick_renewer(driver->client, now);"]
+    = "what was not written at once is written when poll says so",
+  ["posix/ready.c order of calls: pthread_mutex_unlock(&ready->mutex); free(fds); => "
+    .. "free(fds); pthread_mutex_unlock(&ready->mutex);"]
+    = "the memory is the thread's own",
+  ["posix/links.c constant: if (written >= 0) hf_session_written(session, (size_t)written); "
+    .. "=> if (written >= 1) hf_session_written(session, (size_t)written);"]
+    = "a socket that takes nothing fails",
+  ["posix/driver.c order of calls: hf_driver_forget_ready(driver); "
+    .. "hf_client_delete(driver->client); => hf_client_delete(driver->client); "
+    .. "hf_driver_forget_ready(driver);"]
+    = "the one is the loop's descriptor, the other the client",
 }

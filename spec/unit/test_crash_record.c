@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -241,6 +242,41 @@ TEST(an_id_that_another_process_or_thread_took_over_counts_as_alive) {
     pthread_join(thread, NULL);
 }
 
+/* ---- forks ---- */
+
+/* An emulator may not wipe memory at a fork, and accept advice that does not exist. */
+static bool wipes_at_fork(void) {
+    bool wipes = false;
+#ifdef MADV_WIPEONFORK
+    size_t size = (size_t)sysconf(_SC_PAGESIZE);
+    void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return false;
+    wipes = madvise(page, size, -1) != 0 && madvise(page, size, MADV_WIPEONFORK) == 0;
+    munmap(page, size);
+#endif
+    return wipes;
+}
+
+/* As fork, without the handlers of pthread_atfork. */
+static pid_t fork_alone(void) {
+#ifdef SYS_fork
+    return (pid_t)syscall(SYS_fork);
+#else
+    return (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+#endif
+}
+
+TEST(a_fork_that_runs_no_handlers_is_seen) {
+    int status;
+    unsigned own = hf_process();
+    if (!wipes_at_fork()) return;
+    pid_t child = fork_alone();
+    if (child == 0) _exit(hf_process() != own ? 0 : 1);
+    CHECK_EQ_INT(waitpid(child, &status, 0), child);
+    CHECK_EQ_INT(status, 0);
+    CHECK_EQ_U64(hf_process(), own);
+}
+
 /* ---- jobs ---- */
 
 static int pids[2]; /* a pipe: the ids of processes */
@@ -450,6 +486,7 @@ TEST(a_job_without_its_lock_file_proves_nothing) {
 }
 
 static int names_of_job_locks, unlocked;
+static char renamed[64];
 
 int __real_renameat(int from_directory, const char *from, int to_directory, const char *to);
 int __wrap_renameat(int from_directory, const char *from, int to_directory, const char *to);
@@ -459,6 +496,7 @@ int __wrap_renameat(int from_directory, const char *from, int to_directory, cons
     names_of_job_locks += fd >= 0;
     unlocked += fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0;
     if (fd >= 0) close(fd);
+    snprintf(renamed, sizeof renamed, "%s", from);
     return __real_renameat(from_directory, from, to_directory, to);
 }
 
@@ -476,6 +514,22 @@ TEST(the_lock_of_a_job_is_visible_only_once_it_is_locked) {
     CHECK_EQ_INT(stat(path_of(name), &info), 0);
     CHECK(hf_crash_forget(uuid));
     CHECK_EQ_INT(stat(path_of(name), &info), -1);
+    CHECK(hf_crash_forget(uuid));
+}
+
+/* By its name a sweep finds what a process has left that died in between. */
+TEST(the_new_record_of_a_job_is_named_after_the_old_one) {
+    char first[40], name[64];
+    CHECK(hf_crash_record(new_uuid()));
+    snprintf(first, sizeof first, "%s", uuid);
+    CHECK(hf_crash_record(new_uuid()));
+    int fd = hf_crash_lock_job(first);
+    CHECK(fd >= 0);
+    close(fd);
+    CHECK(hf_crash_record_job(uuid, getpgrp()));
+    snprintf(name, sizeof name, "%s.new", uuid);
+    CHECK_STR(renamed, name);
+    CHECK(hf_crash_forget(first));
     CHECK(hf_crash_forget(uuid));
 }
 

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "drive.h"
+#include "links.h"
 #include "syserr.h"
 #include "words.h"
 
@@ -413,18 +414,22 @@ static bool await_renewal(hf_driver *driver) {
     return true;
 }
 
+static hf_op_spec acquire_of(const hf_names *names) {
+    return (hf_op_spec){.kind = HF_OP_ACQUIRE,
+                        .lock_kind = hf_kind_named("lock"),
+                        .names = names,
+                        .caller = {"me", 2},
+                        .lease = now_runs.lease ? now_runs.lease : 30 * HF_SECOND,
+                        .wait = now_runs.wait,
+                        .token_ttl_ms = 1000,
+                        .renewed = true,
+                        .blocking = true};
+}
+
 /* An acquire and a release. */
 static bool take_turn(hf_driver *driver) {
     hf_names *names = hf_client_names(driver->client, hf_kind_named("lock"), hf_slice_of("k"));
-    hf_op_spec acquire = {.kind = HF_OP_ACQUIRE,
-                          .lock_kind = hf_kind_named("lock"),
-                          .names = names,
-                          .caller = {"me", 2},
-                          .lease = now_runs.lease ? now_runs.lease : 30 * HF_SECOND,
-                          .wait = now_runs.wait,
-                          .token_ttl_ms = 1000,
-                          .renewed = true,
-                          .blocking = true};
+    hf_op_spec acquire = acquire_of(names);
     hf_op_spec pause = {.kind = HF_OP_PAUSE, .wait = now_runs.pause}, release = acquire;
     release.kind = HF_OP_RELEASE;
     bool done = names && run_op(driver, &acquire) && (!pause.wait || run_op(driver, &pause)) &&
@@ -574,6 +579,11 @@ TEST(calls_over_tls_outlive_faults) {
     sweep_by((scenario){.name = "a lock over TLS", .manner = {.speaks_tls = true}}, 13);
 }
 
+TEST(calls_over_tls_outlive_each_interruption) {
+    now_runs = (scenario){.name = "a lock over TLS", .manner = {.speaks_tls = true}};
+    for (unsigned nth = 1; run_with(SYSERR_INTERRUPTED, nth) && nth < 1000; nth++) continue;
+}
+
 TEST(a_renewal_over_tls_outlives_faults) {
     sweep_by(
         (scenario){.name = "a renewal over TLS", .renews = true, .manner = {.speaks_tls = true}},
@@ -655,6 +665,88 @@ TEST(a_second_close_closes_no_descriptor_of_others) {
     stop_peer();
     CHECK(done);
     CHECK_EQ_INT(closed, 0);
+}
+
+/* The loop carries on what the close has begun. */
+static bool close_in_loop(hf_driver *driver) {
+    hf_driver_begin_close(driver);
+    hf_driver_enter(driver);
+    hf_time began_at = __real_hf_now();
+    while (!hf_client_is_quiet(driver->client) && __real_hf_now() - began_at < SOON * HF_MS) {
+        poll(&(struct pollfd){hf_driver_rest(driver, HF_NEVER), POLLIN, 0}, 1, SOON);
+        hf_driver_serve(driver, true);
+    }
+    bool quiet = hf_client_is_quiet(driver->client);
+    hf_driver_leave(driver);
+    return quiet;
+}
+
+TEST(a_close_in_a_loop_releases_what_is_held) {
+    now_runs = (scenario){.name = "a close in a loop", .looped = true};
+    inject(SYSERR_NONE, 0);
+    start_peer(now_runs.manner);
+    hf_driver *driver = new_driver();
+    hf_names *names = hf_client_names(driver->client, hf_kind_named("lock"), hf_slice_of("k"));
+    hf_op_spec acquire = acquire_of(names);
+    bool acquired = run_op(driver, &acquire);
+    bool quiet = close_in_loop(driver), closed = driver->closed;
+    hf_names_delete(names);
+    hf_driver_unref(driver);
+    stop_peer();
+    CHECK(acquired && quiet && closed);
+    CHECK(!peer.held);
+}
+
+/* ---- a client of two servers ---- */
+
+static const hf_server TWO[] = {{.host = "127.0.0.1", .port = 1, .label = "one"},
+                                {.host = "127.0.0.1", .port = 2, .label = "two"}};
+
+static const hf_shard SHARDS[] = {
+    {"a name that takes more bytes than the two entries themselves do", 7}, {"second", 1}};
+
+static hf_driver *new_driver_of_two(void) {
+    hf_client_config config = {.session = {.connect_timeout = HF_SECOND,
+                                           .command_timeout = HF_SECOND,
+                                           .server = TWO[0],
+                                           .name = "unit"},
+                               .mode = HF_MODE_SHARDS,
+                               .servers = TWO,
+                               .shards = SHARDS,
+                               .server_count = 2,
+                               .renewer = HF_LINK_RENEWER};
+    return hf_driver_new(&config, NULL);
+}
+
+TEST(a_driver_has_its_own_copy_of_servers_and_their_names) {
+    hf_driver *driver = new_driver_of_two();
+    const hf_client_config *config = &driver->config;
+    CHECK(config->servers != TWO && memcmp(config->servers, TWO, sizeof TWO) == 0);
+    for (size_t i = 0; i < 2; i++) {
+        CHECK(config->shards[i].name != SHARDS[i].name);
+        CHECK_STR(config->shards[i].name, SHARDS[i].name);
+        CHECK_EQ_INT(config->shards[i].weight, SHARDS[i].weight);
+    }
+    hf_driver_unref(driver);
+}
+
+TEST(the_output_of_each_renewer_counts_while_its_socket_takes_it) {
+    int ends[2];
+    hf_driver *driver = new_driver_of_two();
+    for (size_t link = HF_LINK_RENEWER; link < 2 * HF_LINKS; link += HF_LINKS) {
+        hf_connection *connection = &driver->connections[link];
+        CHECK(!hf_links_have_unwritten(driver));
+        hf_session_opening(hf_link_session(driver, link), hf_now());
+        hf_session_opened(hf_link_session(driver, link), hf_now());
+        CHECK(!hf_links_have_unwritten(driver));
+        CHECK_EQ_INT(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+        connection->fd = ends[0];
+        CHECK(hf_links_have_unwritten(driver));
+        connection->full = true;
+        CHECK(!hf_links_have_unwritten(driver));
+        close(ends[1]);
+    }
+    hf_driver_unref(driver);
 }
 
 TEST(replies_may_be_received_a_byte_at_a_time) {

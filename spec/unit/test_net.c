@@ -312,12 +312,10 @@ static hf_op *run_in_loop(hf_driver *driver, const hf_op_spec *spec, int timeout
     return op;
 }
 
-TEST(a_loop_is_woken_to_try_the_next_address) {
-    listener silent = listen_in_silence(), good = listen_here(8);
-    const listener *both[] = {&silent, &good};
-    name_is(2, both);
+/* The name's addresses are set. */
+static void check_loop(listener *good) {
     pthread_t thread;
-    pthread_create(&thread, NULL, serve_one, &good);
+    pthread_create(&thread, NULL, serve_one, good);
     hf_client_config config = {.session = {.server = server,
                                            .connect_timeout = 20 * HF_SECOND,
                                            .command_timeout = 20 * HF_SECOND},
@@ -332,12 +330,35 @@ TEST(a_loop_is_woken_to_try_the_next_address) {
     hf_op_end(op, hf_now());
     hf_driver_leave(driver);
     hf_driver_unref(driver);
-    shutdown(good.fd, SHUT_RDWR); /* ends an accept, too */
+    shutdown(good->fd, SHUT_RDWR); /* ends an accept, too */
     pthread_join(thread, NULL);
-    stop(&silent);
-    stop(&good);
     CHECK(done);
     CHECK_EQ_INT(code, HF_OK);
+}
+
+TEST(a_loop_is_woken_to_try_the_next_address) {
+    listener silent = listen_in_silence(), good = listen_here(8);
+    const listener *both[] = {&silent, &good};
+    name_is(2, both);
+    check_loop(&good);
+    stop(&silent);
+    stop(&good);
+}
+
+/* A standard input that cannot be watched would wake it as well. */
+TEST(a_loop_is_woken_by_its_own_sockets) {
+    listener good = listen_here(8);
+    const listener *one[] = {&good};
+    int ends[2], input = dup(STDIN_FILENO);
+    name_is(1, one);
+    CHECK(pipe(ends) == 0 && dup2(ends[0], STDIN_FILENO) == STDIN_FILENO);
+    check_loop(&good);
+    if (input >= 0) dup2(input, STDIN_FILENO);
+    else close(STDIN_FILENO);
+    close(input);
+    close(ends[0]);
+    close(ends[1]);
+    stop(&good);
 }
 
 /* ---- files ---- */

@@ -257,7 +257,9 @@ static void *send_releases(void *context) {
         CHECK_CODE(acquire(self, K, LONG, LONG, RUNS), HF_OK);
         CHECK_CODE(release(self, K, SENDS), HF_OK);
     }
-    order_sleep("does something else", order_choose(2) * 30 * HF_MS);
+    bool waits = order_choose(2) > 0;
+    order_sleep("does something else", waits ? 100 * HF_MS : 0);
+    ORDER_CHECK(!waits || !hf_client_has_detached(self->driver->client), "a reply is not read");
     return NULL;
 }
 
@@ -424,8 +426,9 @@ static hf_code acquire_to_keep(caller *self, hf_time keep) {
 
 static void *keep_it(void *context) {
     caller *self = context;
+    hf_time keep = order_choose(2) == 0 ? HF_SECOND : HF_SECOND / 2;
     for (int i = 0; i < 2; i++) {
-        CHECK_CODE(acquire_to_keep(self, HF_SECOND), HF_OK);
+        CHECK_CODE(acquire_to_keep(self, keep), HF_OK);
         CHECK_CODE(release(self, K, order_choose(2) == 0 ? RUNS : SENDS), HF_OK);
         order_sleep("does something else", order_choose(2) * 600 * HF_MS);
     }

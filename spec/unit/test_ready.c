@@ -133,6 +133,13 @@ TEST(the_descriptor_becomes_readable_at_the_earlier_time) {
     hf_ready_free(ready);
 }
 
+TEST(the_first_time_may_have_come_already) {
+    hf_ready *ready = hf_ready_new();
+    hf_ready_by(ready, 0, hf_now());
+    CHECK(is_ready(ready, SOON));
+    hf_ready_free(ready);
+}
+
 TEST(watched_descriptors_do_not_delay_that_time) {
     int ends[2];
     char byte;

@@ -4,6 +4,10 @@
 #ifndef HF_PORTABLE
 #define HF_PORTABLE
 #endif
+#include <pthread.h>
+static int mutexes;
+#define pthread_mutex_init(mutex, attributes) (mutexes++, pthread_mutex_init(mutex, attributes))
+#define pthread_mutex_destroy(mutex) (mutexes--, pthread_mutex_destroy(mutex))
 #define hf_ready_new portable_ready_new
 #define hf_ready_free portable_ready_free
 #define hf_ready_forget portable_ready_forget
@@ -13,3 +17,25 @@
 #define hf_ready_by portable_ready_by
 #include "../../csrc/posix/ready.c"
 #include "test_ready.c"
+
+TEST(the_same_list_wakes_no_thread) {
+    int ends[2];
+    CHECK_EQ_INT(pipe(ends), 0);
+    hf_ready *ready = hf_ready_new();
+    hf_watch list[] = {watch(ends[0], POLLIN)};
+    CHECK(hf_ready_watch(ready, list, 1));
+    uint64_t version = ready->version;
+    CHECK(hf_ready_watch(ready, list, 1));
+    CHECK_EQ_U64(ready->version, version);
+    close(ends[0]);
+    close(ends[1]);
+    hf_ready_free(ready);
+}
+
+/* Some systems allocate them. */
+TEST(no_mutex_is_left) {
+    hf_ready *ready = hf_ready_new();
+    CHECK_EQ_INT(mutexes, 1);
+    hf_ready_free(ready);
+    CHECK_EQ_INT(mutexes, 0);
+}

@@ -2,6 +2,11 @@
  * What is the system's own and what POSIX has instead, side by side: the one in the driver's
  * object, the other compiled here, where nothing but POSIX is declared.
  */
+#if defined __linux__ && !defined HF_PORTABLE
+#define OBJECT_IS_OF_LINUX 1
+#else
+#define OBJECT_IS_OF_LINUX 0
+#endif
 #undef _GNU_SOURCE
 #undef _DEFAULT_SOURCE
 #undef HF_PORTABLE
@@ -211,6 +216,7 @@ TEST(what_is_sent_is_received_without_sleeping) {
         SYSTEMS[at].prepare_wait(ends[0], 20 * HF_MS);
         CHECK_EQ_INT(SYSTEMS[at].recv(ends[0], bytes, sizeof bytes), -1);
         CHECK(errno == EAGAIN || errno == EWOULDBLOCK);
+        errno = 0;
         CHECK_EQ_INT(SYSTEMS[at].recv_wait(ends[0], bytes, sizeof bytes, 20 * HF_MS), -1);
         CHECK(errno == EAGAIN || errno == EWOULDBLOCK);
         CHECK_EQ_INT(SYSTEMS[at].send(ends[1], "one", 3), 3);
@@ -325,6 +331,7 @@ TEST(a_sleep_ends_when_a_descriptor_is_ready) {
         CHECK_EQ_INT(SYSTEMS[at].poll(fds, 2, 60 * HF_SECOND, &none), 1);
         CHECK_EQ_INT(fds[0].revents, 0);
         CHECK_EQ_INT(fds[1].revents, POLLIN);
+        CHECK_EQ_INT(fds[2].revents, POLLOUT); /* which was not among them */
         close(ends[0]);
         close(ends[1]);
     }
@@ -432,6 +439,7 @@ TEST(a_process_ends_with_its_parent_where_supported) {
     close(report[1]);
     char none;
     CHECK_EQ_INT(waitpid(parent, &status, 0), parent);
+    CHECK_EQ_INT(WEXITSTATUS(status), OBJECT_IS_OF_LINUX);
     CHECK_EQ_INT(read(report[0], &none, 1), 0); /* the end: nobody has the writing end any more */
     close(report[0]);
 }

@@ -1,9 +1,11 @@
 #include "tls.h"
 
 #include <errno.h>
+#include <openssl/crypto.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -89,6 +91,128 @@ TEST(a_server_without_tls_is_reported_as_such) {
     hf_tls_settings_free(settings);
 }
 
+TEST(a_file_that_cannot_be_used_is_reported_each_time) {
+    int fd, peer;
+    hf_tls_settings *settings = hf_tls_settings_new(&(hf_tls_options){.ca_file = "/nowhere/ca"});
+    for (int i = 0; i < 2; i++) {
+        reason[0] = '\0';
+        CHECK(!over_a_pair(settings, &fd, &peer));
+        CHECK_STR(reason, "TLS: cannot use ca_file /nowhere/ca: No such file or directory");
+        close(fd);
+        close(peer);
+    }
+    hf_tls_settings_free(settings);
+}
+
+/* ---- OpenSSL's memory ---- */
+
+void *__real_malloc(size_t size);
+void *__real_realloc(void *old, size_t size);
+void __real_free(void *block);
+
+static long blocks;        /* that OpenSSL has */
+static bool has_no_memory; /* for its next block */
+
+static void *allocate(size_t size, const char *file, int line) {
+    (void)file;
+    (void)line;
+    void *block = has_no_memory ? NULL : __real_malloc(size);
+    has_no_memory = false;
+    blocks += block != NULL;
+    return block;
+}
+
+static void *reallocate(void *old, size_t size, const char *file, int line) {
+    (void)file;
+    (void)line;
+    void *block = __real_realloc(old, size);
+    blocks += !old && block;
+    return block;
+}
+
+static void release(void *block, const char *file, int line) {
+    (void)file;
+    (void)line;
+    blocks -= block != NULL;
+    __real_free(block);
+}
+
+static void connect_once(void) {
+    int fd, peer;
+    hf_tls_settings *settings = trusting();
+    hf_tls *tls = over_a_pair(settings, &fd, &peer);
+    CHECK(tls);
+    CHECK_EQ_INT(hf_tls_handshake(tls, &events, reason, sizeof reason), HF_TLS_PENDING);
+    hf_tls_free(tls, true);
+    close(fd);
+    close(peer);
+    hf_tls_settings_free(settings);
+}
+
+/* What OpenSSL keeps for ever it has since the first rounds. */
+TEST(a_connection_and_its_settings_leave_no_memory_of_openssl) {
+    long before = 0;
+    for (int round = 0; round < 3; round++) {
+        before = blocks;
+        connect_once();
+    }
+    CHECK_EQ_INT(blocks, before);
+}
+
+TEST(a_lack_of_memory_is_reported_and_may_pass) {
+    int fd, peer;
+    connect_once();
+    hf_tls_settings *settings = trusting();
+    reason[0] = '\0';
+    has_no_memory = true;
+    hf_tls *tls = over_a_pair(settings, &fd, &peer);
+    CHECK(!tls && !has_no_memory);
+    CHECK(strncmp(reason, "TLS: ", 5) == 0);
+    close(fd);
+    close(peer);
+    tls = over_a_pair(settings, &fd, &peer);
+    CHECK(tls);
+    hf_tls_free(tls, true);
+    close(fd);
+    close(peer);
+    hf_tls_settings_free(settings);
+}
+
+/* ---- the end of the process ---- */
+
+static hf_tls *used_at_exit; /* NULL: by nobody */
+static hf_tls_settings *settings_at_exit;
+
+static void use_at_exit(void) {
+    char bytes[8];
+    if (!used_at_exit) return;
+    reason[0] = '\0';
+    hf_tls_state state = hf_tls_handshake(used_at_exit, &events, reason, sizeof reason);
+    if (state != HF_TLS_FAILED || strcmp(reason, "the process is exiting") != 0) _exit(1);
+    reason[0] = '\0';
+    if (hf_tls_new(settings_at_exit, "localhost", 0, reason, sizeof reason)) _exit(2);
+    if (strcmp(reason, "the process is exiting") != 0) _exit(3);
+    errno = 0;
+    if (hf_tls_recv(used_at_exit, bytes, sizeof bytes) != -1 || errno != EPIPE) _exit(4);
+    _exit(hf_tls_send(used_at_exit, "x", 1) == -1 && errno == EPIPE ? 0 : 5);
+}
+
+/* OpenSSL has freed what it needs. */
+TEST(nobody_uses_openssl_when_the_process_has_ended) {
+    int fd, peer, status;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        settings_at_exit = trusting();
+        used_at_exit = over_a_pair(settings_at_exit, &fd, &peer);
+        exit(6);
+    }
+    CHECK_EQ_INT(waitpid(child, &status, 0), child);
+    CHECK_EQ_INT(status, 0);
+}
+
+/* ---- settings ---- */
+
 static bool make_settings(void *context) {
     hf_tls_options options = {"/a", "/b", "/c", "/d", "e", false};
     (void)context;
@@ -108,4 +232,9 @@ TEST(settings_survive_without_memory) {
     hf_tls_free(NULL, true);
 }
 
-CHECK_MAIN
+/* The handler is there before OpenSSL's, so it runs behind them. */
+int main(int argc, char **argv) {
+    if (!CRYPTO_set_mem_functions(allocate, reallocate, release)) return 1;
+    atexit(use_at_exit);
+    return check_run(argc > 1 ? argv[1] : NULL);
+}
