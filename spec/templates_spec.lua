@@ -508,6 +508,7 @@ describe("templates", function()
     end)
 
     it("leaves no memory behind where it replays", function()
+      if process.build ~= "./build" then return end -- a sanitizer keeps what is freed
       local function memory() return tonumber(io.open("/proc/self/statm"):read("*a"):match("^%d+ (%d+)")) / 256 end
       local opts, text = { replay = true, expire = 60 }, ("x"):rep(50000)
       local function again() return client:idempotent("k", opts, function() return text end) end
