@@ -293,8 +293,8 @@ describe("the watchdog", function()
         local sys = require "spec.support.sys"
         local lock = require("holdfast").new { url = arg[1], lease = 3 }:lock("k")
         assert(lock:acquire())
-        print("held") io.stdout:flush()
         local last, gap = sys.now(), 0
+        print("held") io.stdout:flush()
         while gap < 1.5 do
           sys.sleep(0.01)
           last, gap = sys.now(), sys.now() - last
