@@ -25,6 +25,7 @@ local function raises(fn, ...)
   for _, pattern in ipairs { ... } do assert.matches(pattern, text) end
 end
 
+local unpack = table.unpack or unpack
 local nan, huge = 0 / 0, math.huge
 
 describe("a key", function()
@@ -819,6 +820,372 @@ describe("a table of options that its caller changes later", function()
       opts.once, opts.lease = true, -1
     end)
     assert.equal(2, terms)
+  end)
+end)
+
+-- ---- every call with everything that it must not get ----
+
+local WRONG = io.stdout -- no argument and no option of holdfast can be this
+
+local KEY = { "key", "k", "a string of 1 to 1048576 bytes" }
+local RESOURCE = { "resource", "k", KEY[3] }
+local WAIT = { "wait", 0, "a non-negative number of seconds or math.huge" }
+local SECONDS = { "seconds", 1, "a number of seconds from 0.001 to 1e9" }
+local COUNT = { "count", 1, "a whole number from 1 to 1000" }
+local MANY = { "count", 1, "a whole number from 1 to 1e9" }
+local PERMITS = { "permits", 1, "a whole number from 0 to 1e9" }
+local OPTIONS = { "options", {}, "a table" }
+local FN = { "fn", print, "a function" }
+local HELD = { "lock", nil, "a lock or a term" } -- with a good one from case to case
+local PART = "a string of 1 to 500000 bytes, or a number (at most 2^53 if whole)"
+
+local MADE, RUN = { KEY, OPTIONS }, { KEY, OPTIONS, FN }
+
+-- kind of handle → method → its arguments: what messages call it, a good one, what it must be
+local ARGUMENTS = {
+  client = {
+    lock = MADE, mutex = MADE, fair_lock = MADE, read_write_lock = MADE, semaphore = MADE,
+    plain_semaphore = MADE, latch = MADE, fence = { RESOURCE, OPTIONS },
+    multi_lock = { { "keys", { "k" }, "a list of 1 to 1024 keys" }, OPTIONS },
+    one_by_one = { OPTIONS },
+    with_lock = RUN, with_read_lock = RUN, with_write_lock = RUN, with_fair_lock = RUN,
+    idempotent = RUN, lead = RUN,
+  },
+  lock = { acquire = { WAIT }, extend = { SECONDS }, fence_headers = { RESOURCE } },
+  multi_lock = { acquire = { WAIT }, extend = { SECONDS } },
+  semaphore = {
+    acquire = { COUNT, WAIT }, try_acquire = { COUNT }, with_permit = { OPTIONS, FN },
+    set_permits = { PERMITS },
+  },
+  permit = { extend = { SECONDS } },
+  plain_semaphore = {
+    acquire = { MANY, WAIT }, try_acquire = { MANY }, release = { MANY }, set = { PERMITS },
+    add = { { "change", 1, "a whole number from -1e9 to 1e9" } }, with_permit = { OPTIONS, FN },
+  },
+  latch = { set = { MANY }, count_down = { { "amount", 1, MANY[3] } }, wait = { WAIT } },
+  fence = {
+    call = { HELD, { "command[1]", "SET", "a string or a number" } },
+    run = { HELD, { "commands", {}, "a list of 1 to 1000 commands" } },
+    claim = { HELD },
+  },
+  one_by_one = { execute = { { "type", "a", PART }, { "id", 1, PART }, OPTIONS, FN } },
+  read_write_lock = {}, term = {}, watchdog = {},
+}
+
+local function options_of(module, field) return require("holdfast." .. module)[field or "options"] end
+
+local function named(names)
+  local all = {}
+  for name in names:gmatch("[%w_]+") do all[name] = true end
+  return all
+end
+
+-- The options of each call that has some, by their names.
+local KNOWN = {
+  ["client:lock"] = options_of "lock",
+  ["client:mutex"] = options_of "lock",
+  ["client:fair_lock"] = options_of "read_write_lock",
+  ["client:read_write_lock"] = options_of "read_write_lock",
+  ["client:multi_lock"] = options_of "read_write_lock", -- and an owner
+  ["client:semaphore"] = options_of "semaphore",
+  ["client:plain_semaphore"] = options_of "plain_semaphore",
+  ["client:latch"] = options_of "latch",
+  ["client:fence"] = options_of "fence",
+  ["client:one_by_one"] = options_of "one_by_one",
+  ["client:with_lock"] = options_of "with_lock",
+  ["client:with_read_lock"] = options_of("read_write_lock", "with_options"),
+  ["client:with_write_lock"] = options_of("read_write_lock", "with_options"),
+  ["client:with_fair_lock"] = options_of("read_write_lock", "with_options"),
+  ["client:idempotent"] = options_of "idempotent",
+  ["client:lead"] = options_of "lead",
+  ["semaphore:with_permit"] = named "count wait abort_on_loss",
+  ["plain_semaphore:with_permit"] = named "count wait",
+  ["one_by_one:execute"] = named "wait lease queue abort_on_loss",
+  ["holdfast.new"] = named [[url servers mode restart_guard tls sentinel_user sentinel_password sync name
+    lease wait prefix tenant fencing token_ttl connect_timeout command_timeout grant_lease async_release
+    keep crash_release class on_event driver]],
+  ["holdfast.new: tls"] = named "ca_file ca_path cert key server_name verify",
+  ["holdfast.new: sync"] = named "replicas timeout",
+  ["holdfast.multi_lock"] = named "wait",
+  ["holdfast.idempotent_request"] = options_of "idempotent_request",
+  ["holdfast.fence"] = options_of "admission",
+  ["holdfast.status"] = named "client pattern",
+}
+
+local function plain(text) return (text:gsub("%p", "%%%0")) end
+
+-- The call raises an error at the line of its caller that begins with this text.
+local function says(text, call, ...)
+  local arguments, count = { ... }, select("#", ...)
+  raises(function() local _ = call(unpack(arguments, 1, count)) end, "^" .. plain(text))
+end
+
+local function not_wrong(what, name, must)
+  return ("%s: %s must be %s, not a userdata"):format(what, name, must)
+end
+
+-- `make(options)` → the call and its arguments with these options
+local function rejects_options(what, make)
+  says(what .. ': unknown option "leese"', make { leese = 1 })
+  for name, check in pairs(KNOWN[what]) do
+    local must = type(check) == "function" and check(WRONG)
+    says(must and not_wrong(what, name, must) or ("%s: %s must be "):format(what, name),
+      make { [name] = WRONG })
+  end
+end
+
+describe("at the line of its caller", function()
+  local handles
+
+  before_each(function()
+    local semaphore = client:semaphore("pool", { permits = 1 })
+    handles = {
+      client = client, watchdog = client:watchdog(), lock = lock, semaphore = semaphore,
+      permit = assert(semaphore:acquire()), multi_lock = client:multi_lock { "a", "b" },
+      read_write_lock = client:read_write_lock "rw", fence = client:fence "resource",
+      plain_semaphore = client:plain_semaphore "plain", latch = client:latch "latch",
+      one_by_one = client:one_by_one(),
+    }
+    assert(client:lead("leader", { once = true }, function(term) handles.term = term end))
+    HELD[2] = lock
+  end)
+  after_each(function()
+    assert(handles.permit:release())
+    world.cli("DEL", "pool")
+  end)
+
+  -- f(kind, handle, name, method)
+  local function each_method(f)
+    for kind, handle in pairs(handles) do
+      for name, method in pairs(debug.getmetatable(handle).__index) do
+        if not name:find "^__" then f(kind, handle, name, method) end
+      end
+    end
+  end
+
+  it("each method says that it needs a colon", function()
+    each_method(function(kind, handle, name, method)
+      local ours = "holdfast." .. kind
+      local text = ("%s:%s: call it with a colon on a %s, not on "):format(kind, name, ours)
+      says(text .. "nil", method)
+      says(text .. '"k"', method, "k")
+      says(text .. "a table", method, {})
+      says(text .. "a userdata", method, WRONG)
+      says(text .. "a holdfast.", method, handle == client and lock or client)
+      says(text .. "a " .. ours, method, setmetatable({}, { __metatable = ours }))
+    end)
+  end)
+
+  it("each method names the argument that is wrong", function()
+    each_method(function(kind, handle, name, method)
+      local what, arguments = kind .. ":" .. name, ARGUMENTS[kind][name] or {}
+      local count = debug.getinfo(method, "u").nparams -- of itself too; not in Lua 5.1
+      assert.equal(count or #arguments + 1, #arguments + 1, what)
+      local before = { handle }
+      for _, argument in ipairs(arguments) do
+        local called, good, must = unpack(argument, 1, 3)
+        local given = { unpack(before) }
+        given[#given + 1] = WRONG
+        says(not_wrong(what, called, must), method, unpack(given))
+        before[#before + 1] = good
+      end
+    end)
+  end)
+
+  it("each method names the option that is wrong, and one that it does not have", function()
+    each_method(function(kind, handle, name, method)
+      local before = { handle }
+      for _, argument in ipairs(ARGUMENTS[kind][name] or {}) do
+        if argument == OPTIONS then
+          rejects_options(kind .. ":" .. name, function(options)
+            local given = { unpack(before) }
+            given[#given + 1], given[#given + 2] = options, print
+            return method, unpack(given)
+          end)
+        end
+        before[#before + 1] = argument[2]
+      end
+    end)
+    says(not_wrong("client:multi_lock", "owner", 'a string of 1 to 255 bytes other than "mode"'),
+      client.multi_lock, client, { "k" }, { owner = WRONG })
+    says('client:multi_lock: "keep" is an option of client:lock', client.multi_lock, client, { "k" },
+      { keep = 1 })
+  end)
+
+  it("each method names the key that is not free to use", function()
+    local name = "holdfast_fence:x"
+    local text = 'must be one that does not begin with "holdfast_fence:", which holdfast uses for its own '
+      .. 'keys, not "holdfast_fence:x"'
+    for method, arguments in pairs(ARGUMENTS.client) do
+      local called = arguments[1][1]
+      if arguments[1][3] == KEY[3] then
+        says(("client:%s: %s %s"):format(method, called, text), client[method], client, name, nil, print)
+      end
+    end
+    says("client:multi_lock: keys " .. text, client.multi_lock, client, { name })
+    says("one_by_one:execute: key " .. text, handles.one_by_one.execute, handles.one_by_one,
+      "holdfast", "fence:x", print)
+  end)
+
+  it("each function of the module names what is wrong", function()
+    for _, name in ipairs { "new", "with_lock", "multi_lock", "idempotent_request", "fence",
+      "status" } do
+      says(("holdfast.%s: call it with a dot"):format(name), holdfast[name], holdfast)
+    end
+    says(not_wrong("holdfast.new", "options", "a table"), holdfast.new, WRONG)
+    says(not_wrong("holdfast.new", "options", "a table"), holdfast.new, "redis://h", WRONG)
+    says(not_wrong("client:with_lock", "key", KEY[3]), holdfast.with_lock, WRONG)
+    says(not_wrong("client:with_lock", "fn", "a function"), holdfast.with_lock, "k", {}, WRONG)
+    says(not_wrong("holdfast.multi_lock", "locks", "a list of 1 to 1024 locks"),
+      holdfast.multi_lock, WRONG)
+    says(not_wrong("holdfast.multi_lock", "options", "a table"), holdfast.multi_lock, { lock }, WRONG)
+    rejects_options("holdfast.multi_lock", function(options)
+      return holdfast.multi_lock, { lock }, options
+    end)
+    rejects_options("holdfast.new", function(options) return holdfast.new, options end)
+    rejects_options("holdfast.new", function(options) return holdfast.new, "redis://h", options end)
+    for _, part in ipairs { "tls", "sync" } do
+      rejects_options("holdfast.new: " .. part, function(options)
+        return holdfast.new, { url = "rediss://h", [part] = options }
+      end)
+    end
+  end)
+
+  it("each function that is for nginx says so, after what is wrong with its options", function()
+    for _, name in ipairs { "idempotent_request", "fence", "status" } do
+      local what, call = "holdfast." .. name, holdfast[name]
+      says(not_wrong(what, "options", "a table"), call, WRONG)
+      rejects_options(what, function(options) return call, options end)
+      says(what .. ": works only under ngx_lua", call, {})
+    end
+    says("holdfast.metrics: works only under ngx_lua", holdfast.metrics)
+    says("holdfast.idempotent_request: replay with key needs principal", holdfast.idempotent_request,
+      { key = "k", replay = true })
+  end)
+
+  -- The calls of a client that have this option, with these options.
+  local function each_with(option, one, options, text, ...)
+    for method, arguments in pairs(ARGUMENTS.client) do
+      local what = "client:" .. method
+      if KNOWN[what] and KNOWN[what][option] ~= nil then
+        local given, is_wanted = { one }, true
+        for _, argument in ipairs(arguments) do
+          given[#given + 1] = argument == OPTIONS and options or argument[2]
+        end
+        for _, left_out in ipairs { ... } do is_wanted = is_wanted and method ~= left_out end
+        if is_wanted then says(("%s: %s"):format(what, text), one[method], unpack(given)) end
+      end
+    end
+  end
+
+  it("each method names the options that do not go together", function()
+    local bounds = "max_hold limits how long the watchdog renews the lock"
+    each_with("max_hold", client, { lease = 5, max_hold = 9 }, bounds, "lead")
+    each_with("owner", client, { owner = "me", keep = 1 }, "keep and owner cannot be combined")
+    local bounded = client:one_by_one { max_hold = 9 }
+    says("one_by_one:execute: " .. bounds, bounded.execute, bounded, "a", 1, { lease = 5 }, print)
+    local crashing = world.client { crash_release = true }
+    local owner = ("0"):rep(36) .. ":1"
+    each_with("owner", crashing, { owner = owner }, "owner must not have the form <client uuid>:<n>")
+    says("client:multi_lock: owner must not have the form", crashing.multi_lock, crashing, { "k" },
+      { owner = owner })
+  end)
+
+  it("each method names what a quorum does not have", function()
+    local quorum = holdfast.new { mode = "quorum", servers = { "redis://127.0.0.1:1" } }
+    local without = {
+      read_write_lock = "read/write locks", fair_lock = "fair locks", semaphore = "semaphores",
+      plain_semaphore = "plain semaphores", latch = "latches", fence = "fences",
+      with_read_lock = "read/write locks", with_write_lock = "read/write locks",
+      with_fair_lock = "fair locks",
+    }
+    local left_out = {}
+    for method, what in pairs(without) do
+      left_out[#left_out + 1] = method
+      says(("client:%s: %s need a single server, not a quorum"):format(method, what), quorum[method],
+        quorum, "k", nil, print)
+    end
+    each_with("max_waiters", quorum, { max_waiters = 1 }, "max_waiters does not work in a quorum",
+      unpack(left_out))
+    each_with("keep", quorum, { keep = 1 }, "the option keep needs a single server, not a quorum")
+    quorum:close()
+  end)
+
+  it("holdfast.new names the options that do not go together", function()
+    local url, two = "redis://h", { "redis://h", "redis://i" }
+    local many = {}
+    for i = 1, 33 do many[i] = "redis://h:" .. i end
+    for text, options in pairs {
+      ["url and servers cannot be combined"] = { url = url, servers = two },
+      ["servers need a mode"] = { servers = two },
+      ["mode needs servers"] = { mode = "quorum" },
+      ["restart_guard works only with"] = { url = url, restart_guard = 1 },
+      ["sync does not work with"] = { mode = "quorum", servers = two, sync = {} },
+      ["at most 32 servers"] = { mode = "quorum", servers = many },
+      ["weight and name work only with"] = { mode = "quorum", servers = { { url = url } } },
+      ['two servers are named "a"'] = {
+        mode = "shards", servers = { { url = url, name = "a" }, { url = "redis://i", name = "a" } },
+      },
+      ["servers: "] = { mode = "shards", servers = { url, "http://h" } },
+      ["url: "] = { url = "http://h" },
+      ["sync: timeout must be less than command_timeout"] = {
+        url = url, command_timeout = 0.1, sync = { timeout = 0.1 },
+      },
+      ["tls: cert and key must be set together"] = { url = "rediss://h", tls = { cert = "c" } },
+      ["sentinel_user and sentinel_password need"] = { url = url, sentinel_password = "p" },
+      ["sentinel_user needs sentinel_password"] = { url = "redis+sentinel://h/m", sentinel_user = "u" },
+      ["the option keep needs a single server"] = { mode = "quorum", servers = two, keep = 1 },
+      ["crash_release does not work in a quorum"] = {
+        mode = "quorum", servers = two, crash_release = true,
+      },
+    } do
+      says("holdfast.new: " .. text, holdfast.new, options)
+    end
+    says("holdfast.new: put the port in the URL", holdfast.new, url, 6379)
+    says("holdfast.new: pass one table of options", holdfast.new, {}, {})
+    says("holdfast.new: the first argument is already a URL", holdfast.new, url, { url = url })
+  end)
+
+  it("a call names the variable of the environment that is wrong", function()
+    for name, value in pairs { HOLDFAST_URL = "http://h", HOLDFAST_SERVERS = "redis://h,,redis://i" } do
+      local child = world.program {
+        code = [[
+          local holdfast = require "holdfast"
+          local info = debug.getinfo(1, "S")
+          for _, call in ipairs {
+            function() local _ = holdfast.new() end,
+            function() local _ = holdfast.with_lock("k", print) end,
+          } do
+            local _, message = pcall(call)
+            local line = debug.getinfo(call, "S").linedefined
+            print(message:find(("%s:%d: holdfast.new: "):format(info.short_src, line), 1, true), message)
+          end
+        ]],
+        env = { [name] = value },
+      }
+      assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
+      local _, found = child:output():gsub("1\t[^\n]*" .. name, "")
+      assert.equal(2, found, child:output())
+    end
+  end)
+
+  it("a fence names what is wrong with a key, and a lock that has no tokens", function()
+    local near, far = handles.fence, world.client({ url = "redis+cluster://127.0.0.1:1" }):fence "r"
+    local held, bare = assert(lock:acquire()), assert(client:lock("bare", { fencing = false }):acquire())
+    for name, wrong in pairs {
+      call = function(fence, key, by) return fence.call, fence, by, "SET", key, 1 end,
+      run = function(fence, key, by) return fence.run, fence, by, { { "SET", key, 1 } } end,
+    } do
+      local what = "fence:" .. name
+      says(what .. ": a command's key must be " .. KEY[3], wrong(near, "", held))
+      says(what .. ": a command's key must be one that does not begin with", wrong(near, "holdfast_known", held))
+      says(what .. ': the key "b" must be in the same slot or shard as', wrong(far, "b", held))
+      says(what .. ": lock must have fencing tokens", wrong(near, "b", bare))
+    end
+    says("fence:claim: lock must have fencing tokens", near.claim, near, bare)
+    says("lock:fence_headers: the lock has no fencing tokens", bare.fence_headers, bare, "r")
+    assert(held:release())
+    assert(bare:release())
   end)
 end)
 
