@@ -238,6 +238,15 @@ describe("a client's work", function()
         samples["holdfast_round_trip_seconds_sum{class=jobs}"], 1e-6)
     end)
 
+    it("names the end of each bucket once, with a decimal point", function()
+      local ends = {}
+      for name in client:metrics():gmatch 'holdfast_wait_seconds_bucket{class="jobs",le="(.-)"}' do
+        ends[#ends + 1] = name
+      end
+      assert.same({ "0.0001", "0.00025", "0.0005", "0.001", "0.0025", "0.005", "0.01", "0.025", "0.05",
+        "0.1", "0.25", "0.5", "1.0", "5.0", "15.0", "60.0", "+Inf" }, ends)
+    end)
+
     it("would be refused by that parser if it were wrong", function()
       assert(client:lock("a"):acquire()):release()
       local text = client:metrics()

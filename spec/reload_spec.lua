@@ -56,16 +56,21 @@ describe("after package.loaded was cleared", function()
   end)
 
   it("a loss of a lock made before is reported by any call", function()
-    local reported, event
+    local reported
     local function on_lost(_, reason) reported = reason end
     local lock = client:lock("k", { watchdog = false, on_lost = on_lost })
-    local seen = first.new { url = world.server:url(), on_event = function(e) event = e.event end }
     assert(lock:acquire(1))
     reload()
     world.cli("DEL", "k")
     assert.equal("lost", select(3, lock:check()))
     other:lock("z"):is_held()
     assert.equal("deleted", reported)
+  end)
+
+  it("an event of a client made before is reported by any call", function()
+    local event
+    local seen = first.new { url = world.server:url(), on_event = function(e) event = e.event end }
+    reload()
     assert(seen:lock("e"):acquire(1))
     event = nil
     world.cli("DEL", "e")
