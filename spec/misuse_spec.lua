@@ -835,7 +835,10 @@ local COUNT = { "count", 1, "a whole number from 1 to 1000" }
 local MANY = { "count", 1, "a whole number from 1 to 1e9" }
 local PERMITS = { "permits", 1, "a whole number from 0 to 1e9" }
 local OPTIONS = { "options", {}, "a table" }
-local FN = { "fn", print, "a function" }
+local function call_back(given) -- a leader resigns
+  if type(given) == "table" then given:resign() end
+end
+local FN = { "fn", call_back, "a function" }
 local HELD = { "lock", nil, "a lock or a term" } -- with a good one from case to case
 local PART = "a string of 1 to 500000 bytes, or a number (at most 2^53 if whole)"
 
@@ -865,7 +868,7 @@ local ARGUMENTS = {
   latch = { set = { MANY }, count_down = { { "amount", 1, MANY[3] } }, wait = { WAIT } },
   fence = {
     call = { HELD, { "command[1]", "SET", "a string or a number" } },
-    run = { HELD, { "commands", {}, "a list of 1 to 1000 commands" } },
+    run = { HELD, { "commands", { { "SET", "k", 1 } }, "a list of 1 to 1000 commands" } },
     claim = { HELD },
   },
   one_by_one = { execute = { { "type", "a", PART }, { "id", 1, PART }, OPTIONS, FN } },
@@ -934,18 +937,42 @@ local function rejects_options(what, make)
   end
 end
 
-describe("at the line of its caller", function()
-  local handles, losses
+local handles, losses
 
-  -- A loss that the next call reports, unless it raises for its caller.
-  local function lose()
-    losses = 0
-    local lost = client:lock("lost", { on_lost = function() losses = losses + 1 end })
-    assert(lost:acquire())
-    world.cli("DEL", "lost")
-    assert.equal("lost", select(3, lost:check()))
-    handles.lost = lost
+local function make_handles()
+  local semaphore = client:semaphore("pool", { permits = 1 })
+  handles = {
+    client = client, watchdog = client:watchdog(), lock = lock, semaphore = semaphore,
+    permit = assert(semaphore:acquire()), multi_lock = client:multi_lock { "a", "b" },
+    read_write_lock = client:read_write_lock "rw", fence = client:fence "resource",
+    plain_semaphore = client:plain_semaphore "plain", latch = client:latch "latch",
+    one_by_one = client:one_by_one(),
+  }
+  assert(client:lead("leader", { once = true }, function(term) handles.term = term end))
+  HELD[2] = lock
+end
+
+-- f(kind, handle, name, method)
+local function each_method(f)
+  for kind in pairs(ARGUMENTS) do
+    local handle = handles[kind]
+    for name, method in pairs(debug.getmetatable(handle).__index) do
+      if not name:find "^__" then f(kind, handle, name, method) end
+    end
   end
+end
+
+-- A loss that the next call reports, unless it raises for its caller.
+local function lose()
+  losses = 0
+  local lost = client:lock("lost", { on_lost = function() losses = losses + 1 end })
+  assert(lost:acquire())
+  world.cli("DEL", "lost")
+  assert.equal("lost", select(3, lost:check()))
+  handles.lost = lost
+end
+
+describe("at the line of its caller", function()
 
   local function not_reported()
     assert.equal(0, losses)
@@ -954,32 +981,11 @@ describe("at the line of its caller", function()
     handles.lost = nil
   end
 
-  before_each(function()
-    local semaphore = client:semaphore("pool", { permits = 1 })
-    handles = {
-      client = client, watchdog = client:watchdog(), lock = lock, semaphore = semaphore,
-      permit = assert(semaphore:acquire()), multi_lock = client:multi_lock { "a", "b" },
-      read_write_lock = client:read_write_lock "rw", fence = client:fence "resource",
-      plain_semaphore = client:plain_semaphore "plain", latch = client:latch "latch",
-      one_by_one = client:one_by_one(),
-    }
-    assert(client:lead("leader", { once = true }, function(term) handles.term = term end))
-    HELD[2] = lock
-  end)
+  before_each(make_handles)
   after_each(function()
     assert(handles.permit:release())
     world.cli("DEL", "pool")
   end)
-
-  -- f(kind, handle, name, method)
-  local function each_method(f)
-    for kind in pairs(ARGUMENTS) do
-      local handle = handles[kind]
-      for name, method in pairs(debug.getmetatable(handle).__index) do
-        if not name:find "^__" then f(kind, handle, name, method) end
-      end
-    end
-  end
 
   it("each method says that it needs a colon, before it does anything", function()
     lose()
@@ -1223,6 +1229,37 @@ describe("at the line of its caller", function()
     says("lock:fence_headers: the lock has no fencing tokens", bare.fence_headers, bare, "r")
     assert(held:release())
     assert(bare:release())
+  end)
+end)
+
+-- They answer from what the handle is, and reach neither the server nor the holds.
+local SILENT = {
+  client = named [[lock mutex fair_lock read_write_lock multi_lock semaphore plain_semaphore latch
+    fence one_by_one watchdog]],
+  lock = named "waited key owner", permit = named "count waited key", multi_lock = named "keys",
+  semaphore = named "key", plain_semaphore = named "key", latch = named "key", fence = named "key",
+  term = named "token token_text key resign", -- a term that is over
+  read_write_lock = named "read write key", one_by_one = {},
+  watchdog = named "holds is_running stop start stats",
+}
+
+describe("a call that is right", function()
+  it("reports what another call has found lost, whichever method it is", function()
+    client = world.client { wait = 0 }
+    lock = client:lock "k"
+    make_handles()
+    each_method(function(kind, handle, name, method)
+      world.cli("FLUSHALL")
+      lose()
+      local given = { handle ~= client and handle or name == "close" and world.client() or client }
+      for _, argument in ipairs(ARGUMENTS[kind][name] or {}) do given[#given + 1] = argument[2] end
+      if kind == "fence" and name == "call" then given[#given + 1] = "k" given[#given + 1] = 1 end
+      method(unpack(given))
+      assert.equal(SILENT[kind][name] and 0 or 1, losses, kind .. ":" .. name)
+      handles.lost:is_held()
+    end)
+    client:close()
+    world.cli("FLUSHALL")
   end)
 end)
 
