@@ -83,6 +83,22 @@ describe("a fence", function()
     assert(lock:release())
   end)
 
+  it("says how many commands have run before the one that failed", function()
+    local client = world.client()
+    local prices, lock = client:fence "price:7", held(client)
+    for count, said in ipairs { "", "; the first command has already run",
+      "; the first 2 commands have already run", "; the first 3 commands have already run" } do
+      local commands = { { "SET", "text", 1 } }
+      for i = 2, count - 1 do commands[i] = { "SET", "text", i } end
+      commands[count] = { "INCRBY", "text", "x" }
+      local message = fails("server", prices:run(lock, commands))
+      local found = message:match("command " .. count .. " %(incrby%) failed: [^;]*(.*)$")
+      assert.equal(said, found, message)
+    end
+    world.cli("DEL", "text")
+    assert(lock:release())
+  end)
+
   it("has its state in one key as the page says, for at least its ttl", function()
     local client = world.client()
     local lock = held(client)

@@ -1232,6 +1232,156 @@ describe("at the line of its caller", function()
   end)
 end)
 
+-- ---- bounds ----
+
+local function text(size) return ("x"):rep(size) end
+
+local function list(size, item)
+  local all = {}
+  for i = 1, size do all[i] = type(item) == "function" and item(i) or item end
+  return all
+end
+
+local function server(i) return "redis://127.0.0.1:" .. i end
+
+local TIMEOUT = { { 0.001, 3600 }, { 0.0009, 3600.5 } }
+local LEASE = { { 0.001, 1e9 }, { 0.0009, 1e9 + 1 } }
+local TOKEN_TTL = { { 0.001, 1e9, huge }, { 0.0009, 1e9 + 1, -huge } }
+local WAITS = { { 0, 0.0001, huge }, { -0.0001 } }
+local CLASS = { { "", text(63), " ~" }, { text(64), "\31", "\127" } }
+local ANY = { { -huge, 0, huge }, { nan } }
+
+-- call → option → values that are just good, values that are just not
+local OPTION_BOUNDS = {
+  ["holdfast.new"] = {
+    lease = LEASE, wait = WAITS, token_ttl = TOKEN_TTL, class = CLASS,
+    keep = { { 0, 60 }, { -0.5, 60.5, nan } },
+    connect_timeout = TIMEOUT, command_timeout = TIMEOUT, grant_lease = TIMEOUT,
+    name = { { "", text(127), "!~" }, { text(128), " ", "\127" } },
+    tenant = { { "x", text(127), "!~\128\255" }, { "", text(128), " ", "\127" } },
+  },
+  quorum = { restart_guard = { { 0, 1e9 }, { -0.5, 1e9 + 1, nan } } },
+  sentinel = { sentinel_password = { { "", text(511), 5 }, { text(512), "a\0b" } } },
+  servers = { quorum = { { 1, 32 }, { 0, 33 } }, shards = { { 1, 64 }, { 0, 65 } } },
+  shard = {
+    weight = { { 1, 100 }, { 0, 101, 1.5 } }, name = { { "x", text(255) }, { "", text(256), "a\0b" } },
+  },
+  ["holdfast.new: sync"] = {
+    replicas = { { 1, 1000 }, { 0, 1001, 1.5, nan } }, timeout = { { 0.001 }, { 0.0009, 3600.5 } },
+  },
+  ["client:lock"] = {
+    lease = LEASE, wait = WAITS, token_ttl = TOKEN_TTL, class = CLASS, max_waiters = {
+      { 0, 1e9 }, { -1, 1e9 + 1, 0.5 },
+    },
+    max_hold = LEASE, deadlock_check = { { 0.5, 1e9 }, { 0.4999, 1e9 + 1, nan } },
+    owner = { { "x", text(255) }, { "", text(256) } },
+  },
+  ["client:semaphore"] = { permits = { { 1, 1e9 }, { 0, 1e9 + 1, 1.5 } } },
+  ["client:idempotent"] = { fingerprint = { { "x" }, { "" } }, expire = LEASE },
+  ["client:one_by_one"] = {
+    wait = ANY, lease = { { -huge, 0, 0.001, 1e9 }, { 0.0009, 1e9 + 1, nan } },
+  },
+  ["client:fence"] = { ttl = TOKEN_TTL },
+}
+
+describe("what has bounds", function()
+  -- `try(value)` → whether the value is taken
+  local function check(what, bounds, try)
+    for i, values in ipairs(bounds) do
+      for _, value in ipairs(values) do
+        local shown = type(value) == "string" and "a text of " .. #value or tostring(value)
+        assert.equal(i == 1, (pcall(try, value)), ("%s: %s"):format(what, shown))
+      end
+    end
+  end
+
+  it("takes them as options, and nothing beyond them", function()
+    local url = world.server:url()
+    local calls = {
+      ["holdfast.new"] = function(options)
+        options.url = url
+        holdfast.new(options):close()
+      end,
+      quorum = function(options)
+        options.mode, options.servers = "quorum", { url }
+        holdfast.new(options):close()
+      end,
+      sentinel = function(options)
+        options.url = "redis+sentinel://127.0.0.1:1/m"
+        holdfast.new(options):close()
+      end,
+      servers = function(options)
+        local mode, count = next(options)
+        holdfast.new { mode = mode, servers = list(count, server) }:close()
+      end,
+      shard = function(options)
+        options.url = url
+        holdfast.new { mode = "shards", servers = { options } }:close()
+      end,
+      ["holdfast.new: sync"] = function(options)
+        holdfast.new { url = url, command_timeout = 3600, sync = options }:close()
+      end,
+      ["client:lock"] = function(options) client:lock("k", options) end,
+      ["client:semaphore"] = function(options) client:semaphore("s", options) end,
+      ["client:idempotent"] = function(options) assert(client:idempotent("i", options, call_back)) end,
+      ["client:one_by_one"] = function(options) client:one_by_one(options) end,
+      ["client:fence"] = function(options) client:fence("f", options) end,
+    }
+    for what, options in pairs(OPTION_BOUNDS) do
+      for name, bounds in pairs(options) do
+        check(what .. " " .. name, bounds, function(value)
+          calls[what] { [name] = value }
+          world.cli("DEL", "i")
+        end)
+      end
+    end
+  end)
+
+  it("takes them as arguments, and nothing beyond them", function()
+    local pool, plain_pool = client:semaphore "pool", client:plain_semaphore "plain"
+    local latch, resource = client:latch "latch", client:fence "resource"
+    local held = assert(lock:acquire())
+    local runs = client:one_by_one()
+    local count, many = { { 1, 1000 }, { 0, 1001, 1.5 } }, { { 1, 1e9 }, { 0, 1e9 + 1, 1.5 } }
+    local all = { { 0, 1e9 }, { -1, 1e9 + 1, 0.5 } }
+    local change = { { -1e9, 1e9 }, { -1e9 - 1, 1e9 + 1 } }
+    local key = { { "x", text(1048576) }, { "", text(1048577) } }
+    local part = {
+      { "x", text(500000), 0, -1.5, 2 ^ 53, -2 ^ 53 },
+      { "", text(500001), 2 ^ 53 + 2, -2 ^ 53 - 2, huge, -huge, nan },
+    }
+    local function key_of(i) return "k" .. i end
+    local function lock_of(i) return client:lock(key_of(i)) end
+    local function command_of() return { "DEL", "x" } end
+    local keys, commands, words = { { 1, 1024 }, { 0, 1025 } }, { { 1, 1000 }, { 0, 1001 } },
+      { { 1, 3999 }, { 0, 4000 } }
+    for what, case in pairs {
+      ["a key"] = { key, function(value) client:lock(value) end },
+      ["a resource"] = { key, function(value) held:fence_headers(value) end },
+      ["a type"] = { part, function(value) runs:execute(value, 1, call_back) end },
+      ["an id"] = { part, function(value) runs:execute("a", value, call_back) end },
+      ["keys"] = { keys, function(size) client:multi_lock(list(size, key_of)) end },
+      ["locks"] = { keys, function(size) holdfast.multi_lock(list(size, lock_of)) end },
+      ["commands"] = { commands, function(size) resource:run(held, list(size, command_of)) end },
+      ["words"] = { words, function(size) resource:call(held, "DEL", unpack(list(size, "x"))) end },
+      ["count"] = { count, function(value) pool:try_acquire(value) end },
+      ["a new total"] = { all, function(value) pool:set_permits(value) end },
+      ["permits"] = { many, function(value) plain_pool:try_acquire(value) end },
+      ["those given back"] = { many, function(value) plain_pool:release(value) end },
+      ["a first total"] = { all, function(value) plain_pool:set(value) end },
+      ["a change"] = { change, function(value) plain_pool:add(value) end },
+      ["what is to come"] = { many, function(value) latch:set(value) end },
+      ["what has come"] = { many, function(value) latch:count_down(value) end },
+      ["a wait"] = { { { 0, 0.0001 }, { -0.0001, nan } }, function(value) latch:wait(value) end },
+      ["a new lease"] = { LEASE, function(value) held:extend(value) end },
+    } do
+      check(what, case[1], case[2])
+      world.cli("DEL", "pool", "plain", "latch")
+    end
+    held:release() -- its last lease may have ended
+  end)
+end)
+
 -- They answer from what the handle is, and reach neither the server nor the holds.
 local SILENT = {
   client = named [[lock mutex fair_lock read_write_lock multi_lock semaphore plain_semaphore latch
