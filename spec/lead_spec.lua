@@ -126,6 +126,21 @@ describe("client:lead", function()
     end))
   end)
 
+  it("begins no term after an earlier one has resigned, though it has the lock", function()
+    local client, first, terms, resigned = world.client(), nil, 0, nil
+    local results = { client:lead("chief", {
+      on_event = function(event)
+        if event.event == "acquired" and first then resigned = first:resign() end
+      end,
+    }, function(term)
+      terms, first = terms + 1, first or term
+      return terms
+    end) }
+    assert.same({ 1 }, results)
+    assert.same({ true, 1 }, { resigned, terms })
+    assert.is_truthy(world.is_free("chief"))
+  end)
+
   it("is known in other coroutines, which may resign", function()
     local client = world.client()
     local ended = client:lead("chief", function(term)

@@ -1,6 +1,7 @@
 -- What a client shows of its work: counters and histograms by class, OpenMetrics text, events, and
 -- how long it waited.
 
+local events = require "holdfast.events"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -487,6 +488,45 @@ describe("a client's work", function()
       assert.equal("exit", program:wait(PATIENCE))
       assert.matches("error in on_event .reported only once.: .an error value of type table", program:output())
       assert.matches("true\n$", program:output())
+    end)
+
+    it("reaches a further listener before the one that the client has", function()
+      local seen = {}
+      local function listener(name)
+        return function(event)
+          if LOCKS[event.event] then seen[#seen + 1] = name .. " " .. event.event end
+        end
+      end
+      local both = holdfast.new { url = server:url(), on_event = listener "own" }
+      local alone = holdfast.new(server:url())
+      events.listen_too(both, listener "further")
+      events.listen_too(alone, listener "only")
+      assert(both:lock("a"):acquire())
+      assert.same({ "further acquired", "own acquired" }, seen)
+      both:close()
+      seen = {}
+      assert(alone:lock("a"):acquire())
+      assert.same({ "only acquired" }, seen)
+      alone:close()
+    end)
+
+    it("a listener that uses locks is not called inside itself", function()
+      local seen, inside, deepest, client = {}, 0, 0, nil
+      client = holdfast.new { url = server:url(), on_event = function(event)
+        if not LOCKS[event.event] then return end
+        seen[#seen + 1] = event.event .. " " .. event.key
+        inside, deepest = inside + 1, math.max(deepest, inside + 1)
+        if #seen == 1 then assert(client:lock("second"):acquire()):release() end
+        inside = inside - 1
+      end }
+      local function use() assert(client:lock("first"):acquire()):release() end
+      for _, call in ipairs { use, coroutine.wrap(use) } do
+        seen, deepest = {}, 0
+        call()
+        assert.same({ "acquired first", "acquired second", "released second", "released first" }, seen)
+        assert.equal(1, deepest)
+      end
+      client:close()
     end)
 
     it("a listener may use locks", function()
