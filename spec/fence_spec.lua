@@ -246,7 +246,11 @@ describe("a fence", function()
     assert(lock:acquire(0))
     assert.same({ ["Fence-Token"] = lock:token_text(), ["Fence-Lock"] = "a%20lock",
       ["Fence-Resource"] = "price:7/%C3%A4%0D%0A%25" }, lock:fence_headers "price:7/\195\164\r\n%")
-    assert(lock:release())
+    world.cli("DEL", "a lock")
+    assert.is_nil(lock:check())
+    assert.equal('the lock "a lock" has no token: it was lost (deleted)', fails("lost", lock:fence_headers "r"))
+    assert.equal('the lock "never" has no token: this owner does not hold it',
+      fails("not_held", world.client():lock("never"):fence_headers "r"))
     local bare = held(world.client(), "bare", { fencing = false })
     raises("lock:fence_headers: the lock has no fencing tokens", function() bare:fence_headers "r" end)
     raises("lock:fence_headers: resource must be", function() bare:fence_headers "" end)

@@ -139,11 +139,12 @@ describe("an option", function()
     end, "holdfast%.new", '"uri"', '"url"')
     raises(function() local _ = holdfast.new { conect_timeout = 1 } end, '"connect_timeout"')
     raises(function() local _ = client:lock("k", { laese = 1 }) end, '"laese"', '"lease"')
+    raises(function() local _ = client:lock("k", { interuptable = 1 }) end, '"interruptible"')
     raises(function() local _ = client:lock("k", { [1] = "lease" }) end, "unknown option 1")
   end)
 
   it("that is like none is not compared with any", function()
-    for _, name in ipairs { "host_of_all", "x", "colour", "tt" } do
+    for _, name in ipairs { "host_of_all", "x", "colour", "tt", "what" } do
       local _, message = pcall(client.lock, client, "k", { [name] = 1 })
       assert.matches("unknown option", message)
       assert.is_nil(message:find("did you mean", 1, true), message)
@@ -1282,6 +1283,9 @@ local OPTION_BOUNDS = {
     wait = ANY, lease = { { -huge, 0, 0.001, 1e9 }, { 0.0009, 1e9 + 1, nan } },
   },
   ["client:fence"] = { ttl = TOKEN_TTL },
+  ["holdfast.idempotent_request"] = {
+    status = { { 200, 599 }, { 199, 600, 200.5 } }, expire = LEASE,
+  },
 }
 
 describe("what has bounds", function()
@@ -1326,6 +1330,10 @@ describe("what has bounds", function()
       ["client:idempotent"] = function(options) assert(client:idempotent("i", options, call_back)) end,
       ["client:one_by_one"] = function(options) client:one_by_one(options) end,
       ["client:fence"] = function(options) client:fence("f", options) end,
+      ["holdfast.idempotent_request"] = function(options) -- which are checked before the place
+        local _, message = pcall(holdfast.idempotent_request, options)
+        assert.matches("works only under ngx_lua", message)
+      end,
     }
     for what, options in pairs(OPTION_BOUNDS) do
       for name, bounds in pairs(options) do

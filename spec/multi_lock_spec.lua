@@ -1,6 +1,7 @@
 -- A multi lock that collects its locks one after the other: the order, the time that it may take,
 -- and what becomes of those that it has when it cannot have all.
 
+local compat = require "holdfast.compat"
 local core = require "holdfast.core"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
@@ -49,6 +50,35 @@ describe("a multi lock", function()
       local _, _, code = client:multi_lock({ "a", "b" }):acquire(1.2)
       assert.equal("busy", code)
       assert.is_true(process.now() - began < 2)
+      assert.equal(0, one:cli("EXISTS", "a"))
+    end)
+
+    it("costs what its lock costs if it has only one", function()
+      local function commands(make)
+        local client = connect(one:url())
+        assert(client:ping())
+        local before = client:stats().round_trips
+        assert(make(client):acquire(0)):release()
+        return client:stats().round_trips - before
+      end
+      local options = { owner = "me", lease = 60 }
+      local function lock(client) return client:lock("x", options) end
+      commands(lock) -- now the server knows the program
+      local of_lock = commands(lock)
+      local of_all = commands(function(client) return client:multi_lock({ "y" }, options) end)
+      assert.equal(of_lock, of_all)
+    end)
+
+    it("passes an error on that one of its locks raises", function()
+      local function fail() error "this loop does not run" end
+      local loop = { check = function() return nil, "outside the loop" end,
+        spawn = fail, watch = fail, signal = fail }
+      if not compat.yields_in_pcall then return end -- nor has it event loops
+      local far = connect { url = one:url(), driver = loop }
+      local both = holdfast.multi_lock { connect(one:url()):lock "a", far:lock "b" }
+      local fine, message = pcall(both.acquire, both, 0)
+      assert.is_false(fine)
+      assert.matches("cannot acquire here: .* outside the loop", message)
       assert.equal(0, one:cli("EXISTS", "a"))
     end)
 

@@ -1,5 +1,6 @@
 -- Who a client is: published on the servers while it holds or waits, and shown by lock:info.
 
+local holder = require "holdfast.holder"
 local holdfast = require "holdfast"
 local names_of_clients = require "holdfast.names"
 local process = require "spec.support.process"
@@ -63,6 +64,19 @@ describe("a client's name", function()
     part = hold(client:mutex("a_1"))
     message = select(2, waiter:one_by_one({ wait = 0.05 }):execute("a", 1, error))
     assert.matches("one_by_one: type=a id=1: already running, " .. part, message, 1, true)
+    waiter:close()
+  end)
+
+  it("stands before how long the wait took, in whole ms or seconds", function()
+    kept = {}
+    local waiter = holdfast.new(server:url())
+    local part, lock = hold(client:lock("k")), waiter:lock("k")
+    local message = select(2, lock:acquire(0))
+    for seconds, shown in pairs { [0.0004] = "0 ms", [0.9994] = "999 ms", [1] = "1 s", [59.9] = "59 s" } do
+      local described = holder.describe(lock, message, seconds)
+      assert.matches(part, described, 1, true)
+      assert.matches("; waited " .. shown .. "$", described)
+    end
     waiter:close()
   end)
 

@@ -1190,6 +1190,9 @@ describe("under ngx_lua", function()
     it("refuses what has no token, and lets through what changes nothing", function()
       start { server = guarded("/price"), command_timeout = 0.2 }
       assert.equal("in|nil", say "/price")
+      for _, method in ipairs { "HEAD", "OPTIONS" } do
+        assert.equal(200, front:get("/price", { method = method }).status, method)
+      end
       assert.same({ 428, "this request needs a Fence-Token header" }, put "/price")
       for _, token in ipairs { "0", "-1", "1.5", "1e3", "9007199254740992", "99999999999999999999", "x" } do
         assert.same({ 400, "Fence-Token must be a fencing token, in decimal" }, put("/price", token, "l", "a"))
