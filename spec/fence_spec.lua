@@ -4,6 +4,7 @@ local core = require "holdfast.core"
 local crowd = require "spec.support.crowd"
 local fake = require "spec.support.fake"
 local fence = require "holdfast.fence"
+local fence_headers = require "holdfast.fence_headers"
 local holdfast = require "holdfast"
 local loops = require "spec.support.loops"
 local process = require "spec.support.process"
@@ -255,6 +256,16 @@ describe("a fence", function()
     raises("lock:fence_headers: the lock has no fencing tokens", function() bare:fence_headers "r" end)
     raises("lock:fence_headers: resource must be", function() bare:fence_headers "" end)
     assert(bare:release())
+  end)
+
+  it("gives a service back what the headers were made of, whatever bytes it has", function()
+    local bytes = {}
+    for byte = 0, 255 do bytes[#bytes + 1] = string.char(byte) end
+    local all = table.concat(bytes)
+    local headers = fence_headers.make(all .. "r", all .. "l", 9007199254740991)
+    for _, header in pairs(headers) do assert.is_nil(header:find("[^\33-\126]")) end
+    assert.same({ 9007199254740991, all .. "l", all .. "r" },
+      { fence_headers.read(function(name) return headers[name] end) })
   end)
 
   it("raises for what no call could mean", function()

@@ -1041,6 +1041,25 @@ describe("at the line of its caller", function()
       { keep = 1 })
   end)
 
+  it("each method names the calls that have an option which it does not have", function()
+    local bounded = "client:semaphore and client:one_by_one"
+    for calls, names in pairs {
+      ["holdfast.new"] = [[url servers mode restart_guard tls sync prefix tenant driver grant_lease
+        connect_timeout command_timeout sentinel_user sentinel_password crash_release]],
+      ["client:lock"] = "owner watchdog on_lost interruptible deadlock_check",
+      ["client:lock, client:mutex, client:with_lock and client:one_by_one"] = "keep",
+      ["client:lock, client:with_lock, client:lead, " .. bounded] = "max_hold",
+      ["client:lock, client:with_lock, " .. bounded] = "max_waiters",
+      ["client:one_by_one"] = "queue",
+      ["client:idempotent"] = "info delete_key replay fingerprint keep_on_error",
+    } do
+      for name in pairs(named(names)) do
+        says(('client:fence: "%s" is an option of %s'):format(name, calls), client.fence, client, "k",
+          { [name] = 1 })
+      end
+    end
+  end)
+
   it("each method names the key that is not free to use", function()
     local name = "holdfast_fence:x"
     local text = 'must be one that does not begin with "holdfast_fence:", which holdfast uses for its own '

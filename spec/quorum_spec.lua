@@ -270,6 +270,19 @@ describe("a quorum", function()
     for i = 1, 3 do servers[i]:cli("DEL", "k") end
   end)
 
+  it("does not ask how long its servers have been up without restart_guard", function()
+    local function gets()
+      return tonumber(servers[1]:cli("INFO", "commandstats"):match("cmdstat_get:calls=(%d+)") or 0)
+    end
+    for guard, asks in pairs { [0] = false, [60] = true } do
+      local before = gets()
+      local client = quorum { fencing = false, restart_guard = guard > 0 and guard or nil }
+      client:lock("k"):try_acquire()
+      assert.equal(asks, gets() > before)
+      client:close()
+    end
+  end)
+
   it("gives nobody the lock by servers that have forgotten it, with restart_guard", function()
     local lock = quorum { lease = 2, restart_guard = 3 }:lock("k")
     local other = quorum { lease = 2, restart_guard = 3 }:lock("k")
