@@ -511,22 +511,22 @@ describe("a client's work", function()
     end)
 
     it("a listener that uses locks is not called inside itself", function()
-      local seen, inside, deepest, client = {}, 0, 0, nil
-      client = holdfast.new { url = server:url(), on_event = function(event)
+      local seen, inside, deepest, user = {}, 0, 0, nil
+      user = holdfast.new { url = server:url(), on_event = function(event)
         if not LOCKS[event.event] then return end
         seen[#seen + 1] = event.event .. " " .. event.key
         inside, deepest = inside + 1, math.max(deepest, inside + 1)
-        if #seen == 1 then assert(client:lock("second"):acquire()):release() end
+        if #seen == 1 then assert(user:lock("second"):acquire()):release() end
         inside = inside - 1
       end }
-      local function use() assert(client:lock("first"):acquire()):release() end
+      local function use() assert(user:lock("first"):acquire()):release() end
       for _, call in ipairs { use, coroutine.wrap(use) } do
         seen, deepest = {}, 0
         call()
         assert.same({ "acquired first", "acquired second", "released second", "released first" }, seen)
         assert.equal(1, deepest)
       end
-      client:close()
+      user:close()
     end)
 
     it("a listener may use locks", function()
