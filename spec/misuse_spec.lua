@@ -1189,6 +1189,8 @@ describe("at the line of its caller", function()
     } do
       says("holdfast.new: " .. text, holdfast.new, options)
     end
+    says("holdfast.new: sync: timeout must be less than command_timeout", holdfast.new,
+      { url = url, sync = { timeout = 3 } })
     says("holdfast.new: put the port in the URL", holdfast.new, url, 6379)
     says("holdfast.new: pass one table of options", holdfast.new, {}, {})
     says("holdfast.new: the first argument is already a URL", holdfast.new, url, { url = url })

@@ -53,6 +53,25 @@ describe("a multi lock", function()
       assert.equal(0, one:cli("EXISTS", "a"))
     end)
 
+    it("has all or none where it does not wait, of one client or of several", function()
+      local client = connect(one:url())
+      for _, all in ipairs {
+        client:multi_lock { "a", "b" },
+        holdfast.multi_lock { client:lock "a", connect(two:url()):lock "b" },
+      } do
+        for _, name in ipairs { "try_acquire", "acquire" } do
+          assert.equal(all, all[name](all))
+          assert.is_true(all:is_held())
+          assert.is_true(all:release())
+          local held = occupy(one, "a", 60)
+          local none, _, code = all[name](all, 0)
+          assert.same({ nil, "busy" }, { none, code })
+          assert.is_false(all:is_held())
+          assert.is_true(held:release())
+        end
+      end
+    end)
+
     it("costs what its lock costs if it has only one", function()
       local function commands(make)
         local client = connect(one:url())
