@@ -1,6 +1,7 @@
 -- No call of holdfast.core and holdfast.process may crash, whoever makes it with whatever. It may
 -- raise anything.
 
+local core = require "holdfast.core"
 local process = require "spec.support.process"
 local world = require("spec.support.world").new { tcp = true }
 
@@ -80,4 +81,24 @@ it("no call with random arguments crashes", function()
       error(("with seed %d:\n%s"):format(seed, calls:sub(-2000)), 0)
     end
   end
+end)
+
+it("a number out of range is refused, or changes nothing", function()
+  local url = world.server:url()
+  local client = assert(core.client.new { url = url, command_timeout = 20, connect_timeout = 20 })
+  for _, weight in ipairs { 0, -1, 101, 2 ^ 31 } do
+    local given = { mode = "shards", servers = { url }, names = { "a" }, weights = { weight } }
+    assert.error_matches(function() core.client.new(given) end, "out of range")
+  end
+  for _, node in ipairs { -1, 2 ^ 31 } do
+    assert.error_matches(function() core.client.command(client, { "PING" }, node) end, "out of range")
+  end
+  local pool = core.lock.new(client, { key = "pool", kind = "plain_semaphore", permits = 1 })
+  local latch = core.lock.new(client, { key = "latch", kind = "latch" })
+  assert.same({ true, true }, { core.lock.set_count(pool, 3), core.lock.set_count(latch, 3) })
+  for _, number in ipairs { 2e15, -2e15, 0 / 0, 1 / 0 } do
+    assert.equal(3, core.lock.give(pool, number))
+    assert.equal(3, core.lock.count_down(latch, number))
+  end
+  core.client.close(client, 20)
 end)

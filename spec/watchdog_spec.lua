@@ -1,3 +1,4 @@
+local core = require "holdfast.core"
 local process = require "spec.support.process"
 local world = require("spec.support.world").new()
 
@@ -255,6 +256,18 @@ describe("the watchdog", function()
     process.sleep(1.5 * LEASE)
     assert.is_true(lock:check())
     assert(lock:release())
+  end)
+
+  it("is of no use once it was collected, where a weak table has it still", function()
+    local client = world.client()
+    local watchdog = client:watchdog()
+    core.watchdog_type.__gc(watchdog)
+    for _, name in ipairs { "holds", "is_running", "start", "stop" } do
+      assert.error_matches(function() watchdog[name](watchdog) end, "was garbage%-collected")
+    end
+    assert.equal("holdfast.watchdog: not running", tostring(watchdog))
+    core.watchdog_type.__gc(watchdog)
+    assert(assert(client:lock("k"):acquire()):release())
   end)
 
   it("is started again by the close of a client that has something to release", function()
