@@ -1490,16 +1490,16 @@ for _, loop in ipairs(loops) do
       run(function()
         local locks = { client:lock("a"), client:lock("b") }
         local both, since = holdfast.multi_lock(locks), client:multi_lock { "a", "b" }
-        local function lose()
+        local function lose_both()
           assert(both:acquire(20))
           server:cli("DEL", "a", "b")
           assert.equal("lost", select(3, both:check()))
           assert(since:acquire(20))
         end
-        lose()
+        lose_both()
         assert.equal("lost", select(3, both:release()))
         assert.is_true(since:check() and since:release())
-        lose()
+        lose_both()
         local op, number, done = core.lock.begin_all(locks, "release_all")
         assert.same({ 0, true, "lost" }, { number, done, (select(3, op:detach())) })
         assert.is_true(since:check() and since:release())
