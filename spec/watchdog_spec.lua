@@ -360,6 +360,7 @@ describe("a loss", function()
     assert.equal(lock, losses[1].lock)
     assert.equal(coroutine.running(), losses[1].thread)
     assert.equal(reason, lock:lost())
+    assert.equal(reason, select(2, core.lock.standing(lock)))
     assert.is_false(lock:is_held())
     assert.equal(1, #losses)
   end

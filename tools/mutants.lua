@@ -104,7 +104,7 @@ local SPECS_OF_BINDING_FILE = {
     "lock", "kinds", "core_calls", "fence", "templates", "plain_semaphore", "waiting",
   },
   ["client.c"] = {
-    "connect", "misuse", "core_calls", "shards", "multi_lock", "tls", "quorum", "status",
+    "connect", "misuse", "core_calls", "shards", "multi_lock", "tls", "cluster", "quorum", "status",
   },
   ["engine.c"] = { "core_calls", "loops", "failing_loops", "failing_ngx", "resty" },
   ["lock.c"] = { "lock", "misuse", "model", "multi_lock", "loops", "watchdog", "lead", "signal" },
