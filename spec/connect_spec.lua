@@ -314,6 +314,31 @@ describe("after a fork", function()
     assert(lock:release())
   end)
 
+  it("the child has neither its parent's losses nor its watchdog, whatever it asks first", function()
+    local client = world.client()
+    local watchdog, lock = client:watchdog(), nil
+    local questions = {
+      events = function() return core.client.events(client) end,
+      has_losses = function() return core.client.has_losses(client) end,
+      first_loss = function() return core.lock.first_loss(lock) end,
+      is_held = function() return core.lock.is_held(lock) end,
+      is_running = function() return core.watchdog.is_running(watchdog) end,
+      lost = function() return core.lock.lost(lock) end,
+      renewed = function() return core.watchdog.holds(watchdog) > 0 end,
+    }
+    for name, ask in pairs(questions) do
+      lock = assert(client:lock(name, { lease = 0.2 }):acquire(0))
+      local over = process.now() + 0.3
+      assert.equal("ok nil", in_child(function()
+        while process.now() < over do sys.sleep(0.01) end -- no call may come before
+        assert(not ask(), name)
+        assert(not core.watchdog.is_running(watchdog), name)
+        return core.lock.first_loss(lock)
+      end))
+      lock:release()
+    end
+  end)
+
   it("the child has nothing of its parent's, also where it has its process id", function()
     local said = in_child(function()
       if not sys.new_pids() then return "it may not" end

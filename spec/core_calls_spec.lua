@@ -1,6 +1,7 @@
 -- No call of holdfast.core and holdfast.process may crash, whoever makes it with whatever. It may
 -- raise anything.
 
+local core = require "holdfast.core"
 local process = require "spec.support.process"
 local world = require("spec.support.world").new { tcp = true }
 
@@ -80,4 +81,58 @@ it("no call with random arguments crashes", function()
       error(("with seed %d:\n%s"):format(seed, calls:sub(-2000)), 0)
     end
   end
+end)
+
+it("a number out of range is refused, or changes nothing", function()
+  local url = world.server:url()
+  local client = assert(core.client.new { url = url, command_timeout = 20, connect_timeout = 20 })
+  for _, weight in ipairs { 0, -1, 101, 2 ^ 31 } do
+    local given = { mode = "shards", servers = { url }, names = { "a" }, weights = { weight } }
+    assert.error_matches(function() core.client.new(given) end, "out of range")
+  end
+  for _, node in ipairs { -1, 2 ^ 31 } do
+    local function ping() core.client.command(client, { "PING" }, node) end
+    assert.error_matches(ping, "out of range")
+  end
+  local pool = core.lock.new(client, { key = "pool", kind = "plain_semaphore", permits = 1 })
+  local latch = core.lock.new(client, { key = "latch", kind = "latch" })
+  assert.same({ true, true }, { core.lock.set_count(pool, 3), core.lock.set_count(latch, 3) })
+  for _, number in ipairs { 2e15, -2e15, 0 / 0, 1 / 0 } do
+    assert.equal(3, core.lock.give(pool, number))
+    assert.equal(3, core.lock.count_down(latch, number))
+  end
+  core.client.close(client, 20)
+end)
+
+it("a call that fits neither its client nor its lock is refused", function()
+  local url = world.server:url()
+  local client = assert(core.client.new { url = url })
+  local function new(of, given)
+    given.key = "k"
+    return core.lock.new(of, given)
+  end
+  local lock = new(client, {})
+  local looped = new(assert(core.client.new { url = url, looped = true }), {})
+  for message, call in pairs {
+    ["#1.*does not support the operation"] = function() core.lock.give(lock, 1) end,
+    ["#2.*no permits"] = function() new(client, { kind = "permit" }) end,
+    ["#2.*table expected"] = function() core.lock.new(client, 1) end,
+    ["there is no kind of lock called x"] = function() new(client, { kind = "x" }) end,
+    ["there is no operation called x"] = function() core.lock.begin(lock, "x") end,
+    ["this client does not block"] = function() core.lock.acquire(looped) end,
+    ["this client drives itself"] = function() core.lock.begin_all({ lock }, "acquire_all") end,
+  } do
+    assert.error_matches(call, message)
+  end
+  assert.same({ nil, "the tls option requires rediss://" },
+    { core.client.new { url = url, tls = {} } })
+  assert.is_nil((core.parse_url "http://127.0.0.1"))
+  assert.matches("127%.0%.0%.1", core.parse_url "redis://127.0.0.1")
+end)
+
+it("an external client knows its timeouts", function()
+  local client = core.client.new {
+    url = "redis://127.0.0.1", external = true, connect_timeout = 2, command_timeout = 3,
+  }
+  assert.same({ 2, 3 }, { core.engine.timeouts(client) })
 end)

@@ -1,6 +1,8 @@
+local core = require "holdfast.core"
 local features = require "spec.support.features"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
+local sys = require "spec.support.sys"
 local world = require("spec.support.world").new()
 
 local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
@@ -924,14 +926,75 @@ describe("the end of a handle", function()
   end
 
   it("is of no use once it was collected, where a weak table has it still", function()
-    local raw, client = require("holdfast.core").lock, world.client()
-    local kept = setmetatable({}, { __mode = "k" })
-    do kept[client:lock("k")] = true end
-    collectgarbage()
-    for lock in pairs(kept) do
-      assert.is_nil(raw.abandon(lock))
-      assert.is_nil(raw.approve(lock, 1))
+    local client = world.client()
+    local lock = client:lock("k")
+    core.lock_type.__gc(lock)
+    for _, name in ipairs { "abandon", "approve", "collect", "settle", "token", "lost", "first_loss",
+        "standing", "pending_loss", "has_news", "waited", "owner" } do
+      assert.is_nil((core.lock[name](lock, 1)), name)
     end
+    assert.same({ false, 0, 0, "", true }, { lock:is_held(), lock:holds(), lock:remaining(),
+      lock:key(), core.lock.is_closed(lock) })
+    for _, name in ipairs { "acquire", "release", "extend", "check" } do
+      local done, message, code = core.lock[name](lock, 1)
+      assert.same({ nil, "closed" }, { done, code })
+      assert.matches("garbage%-collected", message)
+    end
+    for _, locks in ipairs { { lock }, { client:lock("a"), lock } } do
+      assert.error_matches(function() core.lock.acquire_all(locks) end, "garbage%-collected")
+    end
+  end)
+
+  it("releases its own hold where another handle has released its own", function()
+    local client = world.client()
+    local one, two = client:lock("k"), client:lock("k")
+    assert(one:acquire()) assert(two:acquire())
+    assert(two:release())
+    one = nil -- luacheck: ignore 311
+    collectgarbage() collectgarbage()
+    assert.truthy(world.is_free("k"))
+    assert.equal(0, two:holds())
+  end)
+
+  it("gives back as many holds as it still has", function()
+    local client = world.client()
+    local keep = assert(client:lock("k"):acquire())
+    local lock = client:lock("k")
+    local function acquire_again()
+      assert(lock:acquire()) assert(lock:acquire())
+      assert.equal(3, keep:holds())
+    end
+    local function collect()
+      core.lock_type.__gc(lock)
+      assert.truthy(process.wait_until(function() return keep:holds() == 1 end))
+      assert.is_true(keep:check())
+      lock = client:lock("k")
+    end
+    acquire_again()
+    assert(lock:release())
+    assert.equal(2, keep:holds())
+    collect()
+    acquire_again()
+    assert.is_nil(core.lock.abandon(lock, core.lock.number(lock), 1))
+    assert.truthy(process.wait_until(function() return keep:holds() == 2 end))
+    collect()
+    assert.is_nil(core.lock.abandon(keep))
+    assert.truthy(world.is_free("k"))
+  end)
+
+  it("leaves no memory behind, nor do its client and the watchdog", function()
+    if process.build ~= "./build" or not sys.allocated() then return end -- a sanitizer keeps it
+    local function make(count)
+      for i = 1, count do
+        local client = holdfast.new(world.server:url())
+        assert(client:watchdog() and client:lock("k" .. i))
+      end
+      collectgarbage() collectgarbage()
+      return sys.allocated()
+    end
+    make(50)
+    local before = make(50)
+    assert.is_true(make(200) - before < 200 * 1000)
   end)
 
   it("releases all its holds when it is collected, and no one else's", function()

@@ -1454,6 +1454,86 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
+    it("a release whose call ends by an error has released its own holds, and no others", function()
+      if loop.name ~= "luv" then return end -- the others resume it again
+      local short = new { lease = 1 }
+      local function release_one(locks) return locks[1]:release() end
+      local function release_all(locks) return holdfast.multi_lock(locks):release() end
+      for keys, release in pairs { [{ "a" }] = release_one, [{ "a", "b" }] = release_all } do
+        local lost, gone, kept, releasing, failure = {}, {}, {}, nil, nil
+        run(function()
+          loop.spawn(function()
+            for _, key in ipairs(keys) do
+              gone[#gone + 1] = assert(short:lock(key):acquire(20))
+              kept[#kept + 1] = assert(short:lock(key, {
+                on_lost = function() lost[key] = true end,
+              }):acquire(20))
+            end
+            releasing = coroutine.running()
+            server:cli("CLIENT", "PAUSE", 200)
+            failure = select(2, pcall(release, gone))
+          end)
+          assert.is_true(wait_until(function() return releasing ~= nil end))
+          coroutine.resume(releasing)
+          assert.matches("was resumed, but not by the event loop", failure)
+          for i, key in ipairs(keys) do
+            assert.is_true(core.lock.standing(kept[i]) ~= nil)
+            server:cli("DEL", key)
+            assert.is_true(wait_until(function() return lost[key] end))
+            assert.is_nil(core.lock.first_loss(gone[i]))
+          end
+        end)
+      end
+    end)
+
+    it("a multi-lock has nothing to release where others have acquired all that it lost", function()
+      run(function()
+        local locks = { client:lock("a"), client:lock("b") }
+        local both, since = holdfast.multi_lock(locks), client:multi_lock { "a", "b" }
+        local function lose_both()
+          assert(both:acquire(20))
+          server:cli("DEL", "a", "b")
+          assert.equal("lost", select(3, both:check()))
+          assert(since:acquire(20))
+        end
+        lose_both()
+        assert.equal("lost", select(3, both:release()))
+        assert.is_true(since:check() and since:release())
+        lose_both()
+        local op, number, done = core.lock.begin_all(locks, "release_all")
+        assert.same({ 0, true, "lost" }, { number, done, (select(3, op:detach())) })
+        assert.is_true(since:check() and since:release())
+      end)
+    end)
+
+    it("what an operation has acquired for nobody is free again", function()
+      local function begin(keys)
+        local locks = {}
+        for i, key in ipairs(keys) do locks[i] = client:lock(key) end
+        if #keys == 1 then return (core.lock.begin(locks[1], "acquire", 20)) end
+        return (core.lock.begin_all(locks, "acquire_all"))
+      end
+      local function abandon(op) op:abandon() end
+      local function collect() end
+      run(function()
+        for _, keys in ipairs { { "a" }, { "a", "b" } } do
+          for _, leave in ipairs { abandon, collect } do
+            local op = begin(keys)
+            assert.is_true(wait_until(function() return client:ping() and op:is_done() end))
+            for _, key in ipairs(keys) do assert.is_false(is_free(key)) end
+            leave(op)
+            op = nil -- luacheck: ignore 311
+            for _, key in ipairs(keys) do
+              assert.is_true(wait_until(function()
+                collectgarbage()
+                return client:ping() and is_free(key)
+              end))
+            end
+          end
+        end
+      end)
+    end)
+
     it("a multi-lock that was acquired for a cancelled coroutine has none of its locks", function()
       if not has_little then return end
       run(function()

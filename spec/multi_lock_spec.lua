@@ -203,6 +203,21 @@ describe("a multi lock", function()
       assert.is_true(a:check())
     end)
 
+    it("leaves the renewals to a handle that enters later and asks for them", function()
+      local client, other = connect(one:url()), connect(two:url())
+      local all = holdfast.multi_lock {
+        client:lock("a", { lease = 3 }), other:lock("b", { lease = 3 }),
+      }
+      assert(all:acquire(0))
+      local later = assert(client:lock("a", { lease = 3, watchdog = true }):acquire(0))
+      assert(all:release())
+      local before = client:stats().renewals
+      assert.is_true(process.wait_until(function()
+        return client:stats().renewals > before or later:lost()
+      end, 20))
+      assert.is_true(later:check() and later:release())
+    end)
+
     it("draws tokens only for those that have them", function()
       local a, b = take { fencing = false }
       assert.is_true(a:token() > 0)

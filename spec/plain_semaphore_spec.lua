@@ -114,6 +114,8 @@ describe("a plain semaphore", function()
       plain_semaphore:key() })
     assert.is_true(plain_semaphore:set(0))
     assert.is_false(plain_semaphore:set(1))
+    assert.equal(0, plain_semaphore:available())
+    fails("busy", plain_semaphore:try_acquire())
   end)
 
   it("wakes those that wait by each way in which permits come", function()

@@ -1,3 +1,4 @@
+local states = require("holdfast.core").states
 local sys = require "spec.support.sys"
 local world = require("spec.support.world").new()
 
@@ -63,6 +64,13 @@ describe("Lua states in threads of one process", function()
       return renewals > 0 and "good" or "no renewals"
     ]])
     assert.same({ "good", "good", "good", "good" }, results)
+  end)
+
+  it("are counted as long as they are open", function()
+    local count = [[ return require("holdfast.core").states() ]]
+    local before = states()
+    assert.same({ tostring(before + 1) }, run(1, count))
+    assert.equal(before, states())
   end)
 
   it("may end without closing their clients", function()

@@ -1,3 +1,4 @@
+local core = require "holdfast.core"
 local process = require "spec.support.process"
 local world = require("spec.support.world").new()
 
@@ -257,6 +258,18 @@ describe("the watchdog", function()
     assert(lock:release())
   end)
 
+  it("is of no use once it was collected, where a weak table has it still", function()
+    local client = world.client()
+    local watchdog = client:watchdog()
+    core.watchdog_type.__gc(watchdog)
+    for _, name in ipairs { "holds", "is_running", "start", "stop" } do
+      assert.error_matches(function() watchdog[name](watchdog) end, "was garbage%-collected")
+    end
+    assert.equal("holdfast.watchdog: not running", tostring(watchdog))
+    core.watchdog_type.__gc(watchdog)
+    assert(assert(client:lock("k"):acquire()):release())
+  end)
+
   it("is started again by the close of a client that has something to release", function()
     local client = world.client()
     local lock = client:lock("k")
@@ -347,6 +360,7 @@ describe("a loss", function()
     assert.equal(lock, losses[1].lock)
     assert.equal(coroutine.running(), losses[1].thread)
     assert.equal(reason, lock:lost())
+    assert.equal(reason, select(2, core.lock.standing(lock)))
     assert.is_false(lock:is_held())
     assert.equal(1, #losses)
   end

@@ -104,14 +104,21 @@ local SPECS_OF_POSIX = { "lock", "with_lock", "connect", "trouble", "async_relea
 
 -- …and a file of the binding.
 local SPECS_OF_BINDING_FILE = {
-  ["batch.c"] = { "multi_lock", "async_release" }, ["call.c"] = { "lock", "kinds", "waiting" },
-  ["client.c"] = { "connect", "misuse", "quorum", "status" },
-  ["engine.c"] = { "loops", "failing_loops", "failing_ngx", "resty" },
-  ["lock.c"] = { "lock", "misuse", "model" }, ["module.c"] = { "reload", "threads", "locale" },
-  ["observer.c"] = { "observed", "metrics" },
+  ["batch.c"] = { "multi_lock", "async_release", "lock", "core_calls" },
+  ["call.c"] = {
+    "lock", "kinds", "core_calls", "fence", "templates", "plain_semaphore", "waiting",
+  },
+  ["client.c"] = {
+    "connect", "misuse", "core_calls", "shards", "multi_lock", "tls", "cluster", "quorum", "status",
+  },
+  ["engine.c"] = { "core_calls", "loops", "failing_loops", "failing_ngx", "resty" },
+  ["lock.c"] = { "lock", "misuse", "model", "multi_lock", "loops", "watchdog", "lead", "signal" },
+  ["module.c"] = { "reload", "threads", "locale", "core_calls", "fence" },
+  ["observer.c"] = { "observed", "metrics", "connect", "locale" },
   ["op.c"] = { "lock", "waiting", "loops", "with_lock", "model" },
-  ["owner.c"] = { "lock", "loops", "threads", "resty" }, ["support.c"] = { "misuse", "lock" },
-  ["template.c"] = { "templates" }, ["watchdog.c"] = { "watchdog" },
+  ["owner.c"] = { "lock", "loops", "threads", "resty", "semaphore" },
+  ["support.c"] = { "misuse", "lock", "core_calls" },
+  ["template.c"] = { "templates" }, ["watchdog.c"] = { "watchdog", "connect", "lock" },
   ["wire.c"] = { "keep", "deadlocks", "multi_lock", "status" },
 }
 local SPECS_OF_BINDING = {

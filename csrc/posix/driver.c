@@ -184,6 +184,7 @@ void hf_driver_enter(hf_driver *driver) {
 }
 
 void hf_driver_leave(hf_driver *driver) {
+    assert(hf_driver_is_entered(driver));
     if (!driver->external) pthread_mutex_unlock(&driver->mutex);
 }
 
