@@ -631,6 +631,23 @@ TEST(a_directory_that_others_may_write_to_is_refused) {
     CHECK_EQ_INT(as_nobody(refuses_a_file), 0);
 }
 
+/* In a directory that has no /proc. Returns what has gone wrong, 0: nothing. */
+static int know_nothing_in(const char *directory) {
+    if (chroot(directory) != 0) return errno == EPERM ? 0 : 2;
+    return is_refused(OTHER) && !hf_crash_record_job(OTHER, getpgrp()) ? 0 : 1;
+}
+
+TEST(a_process_without_proc_knows_of_no_other) {
+    char directory[] = "/tmp/test_crash_record.XXXXXX";
+    int status;
+    if (!mkdtemp(directory)) abort();
+    pid_t child = fork();
+    if (child == 0) _exit(know_nothing_in(directory));
+    CHECK_EQ_INT(waitpid(child, &status, 0), child);
+    rmdir(directory);
+    CHECK_EQ_INT(status, 0);
+}
+
 TEST(the_record_of_a_dead_process_stays_for_a_day_and_that_of_a_living_one_for_ever) {
     CHECK_EQ_INT(as_nobody(sweeps_after_a_day), 0);
 }

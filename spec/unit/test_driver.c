@@ -697,7 +697,7 @@ TEST(a_close_in_a_loop_releases_what_is_held) {
     CHECK(!peer.held);
 }
 
-/* ---- a client of two servers ---- */
+/* ---- a client of several servers ---- */
 
 static const hf_server TWO[] = {{.host = "127.0.0.1", .port = 1, .label = "one"},
                                 {.host = "127.0.0.1", .port = 2, .label = "two"}};
@@ -705,7 +705,7 @@ static const hf_server TWO[] = {{.host = "127.0.0.1", .port = 1, .label = "one"}
 static const hf_shard SHARDS[] = {
     {"a name that takes more bytes than the two entries themselves do", 7}, {"second", 1}};
 
-static hf_driver *new_driver_of_two(void) {
+static hf_driver *new_driver_of(size_t count) {
     hf_client_config config = {.session = {.connect_timeout = HF_SECOND,
                                            .command_timeout = HF_SECOND,
                                            .server = TWO[0],
@@ -713,26 +713,28 @@ static hf_driver *new_driver_of_two(void) {
                                .mode = HF_MODE_SHARDS,
                                .servers = TWO,
                                .shards = SHARDS,
-                               .server_count = 2,
+                               .server_count = count,
                                .renewer = HF_LINK_RENEWER};
     return hf_driver_new(&config, NULL);
 }
 
 TEST(a_driver_has_its_own_copy_of_servers_and_their_names) {
-    hf_driver *driver = new_driver_of_two();
-    const hf_client_config *config = &driver->config;
-    CHECK(config->servers != TWO && memcmp(config->servers, TWO, sizeof TWO) == 0);
-    for (size_t i = 0; i < 2; i++) {
-        CHECK(config->shards[i].name != SHARDS[i].name);
-        CHECK_STR(config->shards[i].name, SHARDS[i].name);
-        CHECK_EQ_INT(config->shards[i].weight, SHARDS[i].weight);
+    for (size_t count = 1; count <= 2; count++) {
+        hf_driver *driver = new_driver_of(count);
+        const hf_client_config *config = &driver->config;
+        CHECK(config->servers != TWO && memcmp(config->servers, TWO, count * sizeof *TWO) == 0);
+        for (size_t i = 0; i < count; i++) {
+            CHECK(config->shards[i].name != SHARDS[i].name);
+            CHECK_STR(config->shards[i].name, SHARDS[i].name);
+            CHECK_EQ_INT(config->shards[i].weight, SHARDS[i].weight);
+        }
+        hf_driver_unref(driver);
     }
-    hf_driver_unref(driver);
 }
 
 TEST(the_output_of_each_renewer_counts_while_its_socket_takes_it) {
     int ends[2];
-    hf_driver *driver = new_driver_of_two();
+    hf_driver *driver = new_driver_of(2);
     for (size_t link = HF_LINK_RENEWER; link < 2 * HF_LINKS; link += HF_LINKS) {
         hf_connection *connection = &driver->connections[link];
         CHECK(!hf_links_have_unwritten(driver));
