@@ -299,6 +299,7 @@ static void stop_peer(void) {
 /* ---- a name with two addresses, of which the first refuses ---- */
 
 static struct sockaddr_in refusing;
+static atomic_int address_lists; /* that were not freed */
 
 int __real_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
                        struct addrinfo **result);
@@ -313,7 +314,16 @@ int __wrap_getaddrinfo(const char *host, const char *service, const struct addri
     if (__real_getaddrinfo("127.0.0.1", "1", hints, result) != 0) return EAI_AGAIN;
     if (__real_getaddrinfo("127.0.0.1", service, hints, &(*result)->ai_next) != 0) abort();
     memcpy((*result)->ai_addr, &refusing, sizeof refusing);
+    address_lists++;
     return 0;
+}
+
+void __real_freeaddrinfo(struct addrinfo *list);
+void __wrap_freeaddrinfo(struct addrinfo *list);
+
+void __wrap_freeaddrinfo(struct addrinfo *list) {
+    address_lists -= list->ai_next != NULL;
+    __real_freeaddrinfo(list);
 }
 
 /* ---- the clock ---- */
@@ -455,7 +465,7 @@ static int count_threads(void) {
 }
 
 static inventory take_inventory(void) {
-    return (inventory){check_open_descriptors(), count_threads(), memerr_live()};
+    return (inventory){check_open_descriptors(), count_threads(), memerr_live() + address_lists};
 }
 
 static bool is_same(inventory a, inventory b) {
@@ -695,6 +705,28 @@ TEST(a_close_in_a_loop_releases_what_is_held) {
     stop_peer();
     CHECK(acquired && quiet && closed);
     CHECK(!peer.held);
+}
+
+/* A child process may have copies of the sockets, and keep them open. */
+TEST(a_connection_that_has_ended_no_longer_wakes_a_loop) {
+    now_runs = (scenario){.name = "a copy of a socket", .looped = true};
+    inject(SYSERR_NONE, 0);
+    start_peer(now_runs.manner);
+    hf_driver *driver = new_driver();
+    bool done = take_turn(driver);
+    hf_driver_enter(driver);
+    int copy = dup(driver->connections[HF_LINK_CALLS].fd);
+    shutdown(copy, SHUT_RD);
+    hf_driver_serve(driver, true);
+    bool ended = driver->connections[HF_LINK_CALLS].fd < 0;
+    struct pollfd loop = {hf_driver_rest(driver, HF_NEVER), POLLIN, 0};
+    int ready = poll(&loop, 1, 0);
+    hf_driver_leave(driver);
+    hf_driver_unref(driver);
+    close(copy);
+    stop_peer();
+    CHECK(done && ended);
+    CHECK_EQ_INT(ready, 0);
 }
 
 /* ---- a client of several servers ---- */

@@ -194,7 +194,9 @@ static void use_at_exit(void) {
     if (strcmp(reason, "the process is exiting") != 0) _exit(3);
     errno = 0;
     if (hf_tls_recv(used_at_exit, bytes, sizeof bytes) != -1 || errno != EPIPE) _exit(4);
-    _exit(hf_tls_send(used_at_exit, "x", 1) == -1 && errno == EPIPE ? 0 : 5);
+    if (hf_tls_send(used_at_exit, "x", 1) != -1 || errno != EPIPE) _exit(5);
+    alarm(10); /* ends a fork that waits for ever for those inside of OpenSSL */
+    _exit(fork() >= 0 ? 0 : 7);
 }
 
 /* OpenSSL has freed what it needs. */
