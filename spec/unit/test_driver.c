@@ -308,7 +308,11 @@ int __wrap_getaddrinfo(const char *host, const char *service, const struct addri
 
 int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
                        struct addrinfo **result) {
-    if (strcmp(host, NAME) != 0) return __real_getaddrinfo(host, service, hints, result);
+    if (strcmp(host, NAME) != 0) {
+        int none = __real_getaddrinfo(host, service, hints, result);
+        address_lists += none == 0;
+        return none;
+    }
     if (hints->ai_flags & AI_NUMERICHOST) return EAI_NONAME;
     if (syserr_fails("getaddrinfo", 0)) return EAI_AGAIN;
     if (__real_getaddrinfo("127.0.0.1", "1", hints, result) != 0) return EAI_AGAIN;
@@ -322,7 +326,7 @@ void __real_freeaddrinfo(struct addrinfo *list);
 void __wrap_freeaddrinfo(struct addrinfo *list);
 
 void __wrap_freeaddrinfo(struct addrinfo *list) {
-    address_lists -= list->ai_next != NULL;
+    address_lists--;
     __real_freeaddrinfo(list);
 }
 

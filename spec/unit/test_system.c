@@ -172,6 +172,30 @@ TEST(a_thread_takes_no_signals_but_those_of_its_own_faults) {
     CHECK_EQ_INT(sigismember(&after, SIGTERM), sigismember(&before, SIGTERM));
 }
 
+static bool has_no_threads;
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *context);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *context);
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *context) {
+    if (has_no_threads) return EAGAIN;
+    return __real_pthread_create(thread, attributes, run, context);
+}
+
+TEST(a_thread_that_cannot_be_started_sets_errno) {
+    pthread_t thread;
+    sigset_t mask;
+    has_no_threads = true;
+    errno = 0;
+    bool started = hf_thread_start(&thread, mask_of_thread, &mask);
+    has_no_threads = false;
+    CHECK(!started);
+    CHECK_EQ_INT(errno, EAGAIN);
+}
+
 TEST(pipes_and_sockets_are_closed_by_exec) {
     EACH (at) {
         int ends[2];
