@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "drive.h"
+#include "link/session.h"
 #include "links.h"
 #include "syserr.h"
 #include "words.h"
@@ -755,6 +756,7 @@ static hf_driver *new_driver_of(size_t count) {
 }
 
 TEST(a_driver_has_its_own_copy_of_servers_and_their_names) {
+    long before = memerr_live();
     for (size_t count = 1; count <= 2; count++) {
         hf_driver *driver = new_driver_of(count);
         const hf_client_config *config = &driver->config;
@@ -765,6 +767,7 @@ TEST(a_driver_has_its_own_copy_of_servers_and_their_names) {
             CHECK_EQ_INT(config->shards[i].weight, SHARDS[i].weight);
         }
         hf_driver_unref(driver);
+        CHECK_EQ_INT(memerr_live(), before);
     }
 }
 
@@ -783,6 +786,37 @@ TEST(the_output_of_each_renewer_counts_while_its_socket_takes_it) {
         connection->full = true;
         CHECK(!hf_links_have_unwritten(driver));
         close(ends[1]);
+    }
+    hf_driver_unref(driver);
+}
+
+/* A session that has logged in, a second ago. */
+static void log_in(hf_session *session) {
+    hf_time then = hf_now() - HF_SECOND;
+    hf_session_opening(session, then);
+    hf_session_opened(session, then);
+    hf_session_written(session, hf_session_output(session).size);
+    hf_session_feed(session, "+OK\r\n", 5, then);
+}
+
+/* Of the two one was closed by its server, and one has failed, as a pipe does that is no socket. */
+TEST(idle_connections_to_all_servers_are_read_before_a_call) {
+    const char *const reasons[] = {"the server closed the connection", strerror(ENOTSOCK)};
+    int ends[2][2];
+    hf_driver *driver = new_driver_of(2);
+    CHECK_EQ_INT(socketpair(AF_UNIX, SOCK_STREAM, 0, ends[0]), 0);
+    CHECK_EQ_INT(pipe(ends[1]), 0);
+    for (size_t i = 0; i < 2; i++) {
+        size_t link = HF_LINK_CALLS + i * HF_LINKS;
+        log_in(hf_client_link(driver->client, link));
+        driver->connections[link].fd = ends[i][0];
+        close(ends[i][1]);
+    }
+    hf_links_read_idle(driver);
+    for (size_t i = 0; i < 2; i++) {
+        size_t link = HF_LINK_CALLS + i * HF_LINKS;
+        CHECK_EQ_INT(driver->connections[link].fd, -1);
+        CHECK_STR(hf_client_link(driver->client, link)->reason, reasons[i]);
     }
     hf_driver_unref(driver);
 }

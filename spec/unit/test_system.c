@@ -232,6 +232,28 @@ TEST(nothing_is_opened_as_a_standard_stream) {
     }
 }
 
+/* In a child that may have one descriptor above those streams. Returns what has gone wrong. */
+static int open_without_room(size_t at) {
+    struct rlimit limit = {.rlim_cur = 4, .rlim_max = 4};
+    int ends[2];
+    for (int fd = 0; fd < 256; fd++) close(fd);
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
+    if (SYSTEMS[at].pipe(ends, false) || errno != EMFILE) return 2;
+    for (int fd = 0; fd < 4; fd++)
+        if (fcntl(fd, F_GETFD) >= 0) return 3;
+    return 0;
+}
+
+TEST(a_pipe_with_room_for_one_end_leaves_none) {
+    EACH (at) {
+        int status;
+        pid_t child = fork();
+        if (child == 0) _exit(open_without_room(at));
+        CHECK_EQ_INT(waitpid(child, &status, 0), child);
+        CHECK_EQ_INT(WEXITSTATUS(status), 0);
+    }
+}
+
 TEST(what_is_sent_is_received_without_sleeping) {
     EACH (at) {
         char bytes[8];
