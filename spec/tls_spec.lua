@@ -404,6 +404,25 @@ describe("a certificate", function()
     process.remove(directory)
   end)
 
+  it("of the system's authorities is trusted, unless others are named", function()
+    local empty = process.directory()
+    local child = world.program {
+      code = [[
+        for _, tls in ipairs { {}, { ca_file = arg[2] }, { ca_path = arg[3] } } do
+          local client = require("holdfast").new { url = arg[1], tls = tls }
+          local lock, message = client:lock("k"):acquire(0)
+          print(lock and lock:release() or message:match("certificate verify failed"))
+        end
+      ]],
+      args = { world.server:tls_url(), made.other_ca.cert, empty },
+      env = { SSL_CERT_FILE = made.ca.cert },
+    }
+    assert.same({ "exit", 0 }, { child:wait(20) })
+    process.remove(empty)
+    local refused_one = "certificate verify failed\n"
+    assert.equal("true\n" .. refused_one:rep(2), child:output())
+  end)
+
   it("for another name is refused, unless that is the one to expect", function()
     local server = server_with(made.elsewhere)
     fails("hostname mismatch", { url = server:tls_url(), tls = { server_name = "localhost" } })

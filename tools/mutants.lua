@@ -95,7 +95,7 @@ local SPECS_OF_POSIX_FILE = {
   ["caller.c"] = { "connect", "threads", "signal", "waiting", "watchdog" },
   ["crash.c"] = { "crash_release", "command_crash" },
   ["driver.c"] = { "connect", "threads", "names", "watchdog", "reload" },
-  ["links.c"] = { "connect", "threads", "watchdog", "waiting", "loops" },
+  ["links.c"] = { "connect", "threads", "watchdog", "waiting", "loops", "loops_servers" },
   ["net.c"] = { "connect", "sentinel" }, ["ready.c"] = { "loops", "loops_servers" },
   ["system.c"] = { "threads", "signal", "connect" }, ["tls.c"] = { "tls" },
   ["watchdog.c"] = { "watchdog", "threads", "async_release" },

@@ -425,6 +425,13 @@ static void leave_a_worker(int lock) {
     execle("/bin/sleep", "sleep", "60", (char *)NULL, environment);
 }
 
+static void leave_one_without_environment(int lock) {
+    char *environment[] = {NULL};
+    if (start_apart() > 0) stay();
+    close(lock);
+    execle("/bin/sleep", "sleep", "60", (char *)NULL, environment);
+}
+
 static pid_t left_behind(void (*run)(int lock)) {
     pid_t job, pid = start_job(run, &job), apart = feed();
     kill_and_collect(pid);
@@ -467,6 +474,15 @@ TEST(an_environment_may_have_the_owner_across_two_pieces) {
 
 TEST(a_process_without_descriptor_and_environment_is_not_part_of_the_job) {
     pid_t apart = left_behind(leave_one_cut_off);
+    CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
+    kill_and_collect(apart);
+    end_job();
+}
+
+/* One that has arguments is not just being started. */
+TEST(a_process_without_any_environment_is_not_part_of_the_job) {
+    pid_t apart = left_behind(leave_one_without_environment);
+    for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
     CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
     kill_and_collect(apart);
     end_job();
@@ -629,6 +645,39 @@ TEST(a_directory_that_others_may_write_to_is_refused) {
     CHECK_EQ_INT(as_nobody(refuses_what_others_may_write), 0);
     CHECK_EQ_INT(as_nobody(refuses_a_link), 0);
     CHECK_EQ_INT(as_nobody(refuses_a_file), 0);
+}
+
+/* What it opens then has the numbers of the standard streams. */
+static bool works_without_standard_streams(const char *directory) {
+    for (int fd = 0; fd < 3; fd++) close(fd);
+    bool good = hf_crash_record(new_uuid()) && hf_crash_life(uuid) == HF_LIFE_GOES_ON;
+    int lock = hf_crash_lock_job(uuid);
+    good = good && lock >= 0 && hf_crash_record_job(uuid, getpgrp());
+    good = good && hf_crash_forget(uuid) && hf_crash_life(uuid) == HF_LIFE_UNKNOWN;
+    close(lock);
+    rmdir(directory);
+    return good && open("/", O_RDONLY) == 0; /* nothing is left open */
+}
+
+TEST(a_process_without_standard_streams_has_records) {
+    CHECK_EQ_INT(as_nobody(works_without_standard_streams), 0);
+}
+
+/* In a directory that has no /proc. Returns what has gone wrong, 0: nothing. */
+static int know_nothing_in(const char *directory) {
+    if (chroot(directory) != 0) return errno == EPERM ? 0 : 2;
+    return is_refused(OTHER) && !hf_crash_record_job(OTHER, getpgrp()) ? 0 : 1;
+}
+
+TEST(a_process_without_proc_knows_of_no_other) {
+    char directory[] = "/tmp/test_crash_record.XXXXXX";
+    int status;
+    if (!mkdtemp(directory)) abort();
+    pid_t child = fork();
+    if (child == 0) _exit(know_nothing_in(directory));
+    CHECK_EQ_INT(waitpid(child, &status, 0), child);
+    rmdir(directory);
+    CHECK_EQ_INT(status, 0);
 }
 
 TEST(the_record_of_a_dead_process_stays_for_a_day_and_that_of_a_living_one_for_ever) {

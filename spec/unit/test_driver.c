@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "drive.h"
+#include "link/session.h"
 #include "links.h"
 #include "syserr.h"
 #include "words.h"
@@ -299,6 +300,7 @@ static void stop_peer(void) {
 /* ---- a name with two addresses, of which the first refuses ---- */
 
 static struct sockaddr_in refusing;
+static atomic_int address_lists; /* that were not freed */
 
 int __real_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
                        struct addrinfo **result);
@@ -307,13 +309,26 @@ int __wrap_getaddrinfo(const char *host, const char *service, const struct addri
 
 int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
                        struct addrinfo **result) {
-    if (strcmp(host, NAME) != 0) return __real_getaddrinfo(host, service, hints, result);
+    if (strcmp(host, NAME) != 0) {
+        int none = __real_getaddrinfo(host, service, hints, result);
+        address_lists += none == 0;
+        return none;
+    }
     if (hints->ai_flags & AI_NUMERICHOST) return EAI_NONAME;
     if (syserr_fails("getaddrinfo", 0)) return EAI_AGAIN;
     if (__real_getaddrinfo("127.0.0.1", "1", hints, result) != 0) return EAI_AGAIN;
     if (__real_getaddrinfo("127.0.0.1", service, hints, &(*result)->ai_next) != 0) abort();
     memcpy((*result)->ai_addr, &refusing, sizeof refusing);
+    address_lists++;
     return 0;
+}
+
+void __real_freeaddrinfo(struct addrinfo *list);
+void __wrap_freeaddrinfo(struct addrinfo *list);
+
+void __wrap_freeaddrinfo(struct addrinfo *list) {
+    address_lists--;
+    __real_freeaddrinfo(list);
 }
 
 /* ---- the clock ---- */
@@ -455,7 +470,7 @@ static int count_threads(void) {
 }
 
 static inventory take_inventory(void) {
-    return (inventory){check_open_descriptors(), count_threads(), memerr_live()};
+    return (inventory){check_open_descriptors(), count_threads(), memerr_live() + address_lists};
 }
 
 static bool is_same(inventory a, inventory b) {
@@ -697,7 +712,29 @@ TEST(a_close_in_a_loop_releases_what_is_held) {
     CHECK(!peer.held);
 }
 
-/* ---- a client of two servers ---- */
+/* A child process may have copies of the sockets, and keep them open. */
+TEST(a_connection_that_has_ended_no_longer_wakes_a_loop) {
+    now_runs = (scenario){.name = "a copy of a socket", .looped = true};
+    inject(SYSERR_NONE, 0);
+    start_peer(now_runs.manner);
+    hf_driver *driver = new_driver();
+    bool done = take_turn(driver);
+    hf_driver_enter(driver);
+    int copy = dup(driver->connections[HF_LINK_CALLS].fd);
+    shutdown(copy, SHUT_RD);
+    hf_driver_serve(driver, true);
+    bool ended = driver->connections[HF_LINK_CALLS].fd < 0;
+    struct pollfd loop = {hf_driver_rest(driver, HF_NEVER), POLLIN, 0};
+    int ready = poll(&loop, 1, 0);
+    hf_driver_leave(driver);
+    hf_driver_unref(driver);
+    close(copy);
+    stop_peer();
+    CHECK(done && ended);
+    CHECK_EQ_INT(ready, 0);
+}
+
+/* ---- a client of several servers ---- */
 
 static const hf_server TWO[] = {{.host = "127.0.0.1", .port = 1, .label = "one"},
                                 {.host = "127.0.0.1", .port = 2, .label = "two"}};
@@ -705,7 +742,7 @@ static const hf_server TWO[] = {{.host = "127.0.0.1", .port = 1, .label = "one"}
 static const hf_shard SHARDS[] = {
     {"a name that takes more bytes than the two entries themselves do", 7}, {"second", 1}};
 
-static hf_driver *new_driver_of_two(void) {
+static hf_driver *new_driver_of(size_t count) {
     hf_client_config config = {.session = {.connect_timeout = HF_SECOND,
                                            .command_timeout = HF_SECOND,
                                            .server = TWO[0],
@@ -713,26 +750,30 @@ static hf_driver *new_driver_of_two(void) {
                                .mode = HF_MODE_SHARDS,
                                .servers = TWO,
                                .shards = SHARDS,
-                               .server_count = 2,
+                               .server_count = count,
                                .renewer = HF_LINK_RENEWER};
     return hf_driver_new(&config, NULL);
 }
 
 TEST(a_driver_has_its_own_copy_of_servers_and_their_names) {
-    hf_driver *driver = new_driver_of_two();
-    const hf_client_config *config = &driver->config;
-    CHECK(config->servers != TWO && memcmp(config->servers, TWO, sizeof TWO) == 0);
-    for (size_t i = 0; i < 2; i++) {
-        CHECK(config->shards[i].name != SHARDS[i].name);
-        CHECK_STR(config->shards[i].name, SHARDS[i].name);
-        CHECK_EQ_INT(config->shards[i].weight, SHARDS[i].weight);
+    long before = memerr_live();
+    for (size_t count = 1; count <= 2; count++) {
+        hf_driver *driver = new_driver_of(count);
+        const hf_client_config *config = &driver->config;
+        CHECK(config->servers != TWO && memcmp(config->servers, TWO, count * sizeof *TWO) == 0);
+        for (size_t i = 0; i < count; i++) {
+            CHECK(config->shards[i].name != SHARDS[i].name);
+            CHECK_STR(config->shards[i].name, SHARDS[i].name);
+            CHECK_EQ_INT(config->shards[i].weight, SHARDS[i].weight);
+        }
+        hf_driver_unref(driver);
+        CHECK_EQ_INT(memerr_live(), before);
     }
-    hf_driver_unref(driver);
 }
 
 TEST(the_output_of_each_renewer_counts_while_its_socket_takes_it) {
     int ends[2];
-    hf_driver *driver = new_driver_of_two();
+    hf_driver *driver = new_driver_of(2);
     for (size_t link = HF_LINK_RENEWER; link < 2 * HF_LINKS; link += HF_LINKS) {
         hf_connection *connection = &driver->connections[link];
         CHECK(!hf_links_have_unwritten(driver));
@@ -745,6 +786,37 @@ TEST(the_output_of_each_renewer_counts_while_its_socket_takes_it) {
         connection->full = true;
         CHECK(!hf_links_have_unwritten(driver));
         close(ends[1]);
+    }
+    hf_driver_unref(driver);
+}
+
+/* A session that has logged in, a second ago. */
+static void log_in(hf_session *session) {
+    hf_time then = hf_now() - HF_SECOND;
+    hf_session_opening(session, then);
+    hf_session_opened(session, then);
+    hf_session_written(session, hf_session_output(session).size);
+    hf_session_feed(session, "+OK\r\n", 5, then);
+}
+
+/* Of the two one was closed by its server, and one has failed, as a pipe does that is no socket. */
+TEST(idle_connections_to_all_servers_are_read_before_a_call) {
+    const char *const reasons[] = {"the server closed the connection", strerror(ENOTSOCK)};
+    int ends[2][2];
+    hf_driver *driver = new_driver_of(2);
+    CHECK_EQ_INT(socketpair(AF_UNIX, SOCK_STREAM, 0, ends[0]), 0);
+    CHECK_EQ_INT(pipe(ends[1]), 0);
+    for (size_t i = 0; i < 2; i++) {
+        size_t link = HF_LINK_CALLS + i * HF_LINKS;
+        log_in(hf_client_link(driver->client, link));
+        driver->connections[link].fd = ends[i][0];
+        close(ends[i][1]);
+    }
+    hf_links_read_idle(driver);
+    for (size_t i = 0; i < 2; i++) {
+        size_t link = HF_LINK_CALLS + i * HF_LINKS;
+        CHECK_EQ_INT(driver->connections[link].fd, -1);
+        CHECK_STR(hf_client_link(driver->client, link)->reason, reasons[i]);
     }
     hf_driver_unref(driver);
 }

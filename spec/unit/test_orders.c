@@ -8,6 +8,7 @@
  * is not set test_orders a_hand_over 12:1,40:2       one order, with its steps test_orders
  * a_hand_over r17 25          one that forks at step 25
  */
+#include "links.h"
 #include "orders_client.h"
 
 #define OTHER "other"
@@ -57,7 +58,7 @@ static void check_quiet(hf_time next) {
 
 /* ---- all orders ---- */
 
-#define SCENES 15
+#define SCENES 16
 #define BOTH 20000 /* with so many orders for a scene, all with two departures are among them */
 
 #define MOST (120 * HF_SECOND) /* of the clock, in an order */
@@ -294,17 +295,20 @@ static bool is_in_call(const void *what) {
 
 #define NOTICED (200 * HF_MS) /* a signal, until then; the call leaves the queue first */
 
-static void *send_signal(void *context) {
-    caller *waits = &callers[0];
-    (void)context;
-    order_wait("waits with the signal", is_in_call, waits->driver, HF_NEVER);
+static void signal_within(hf_time span) {
+    const caller *waits = &callers[0];
     order_sleep("waits with the signal", order_choose(3) * 70 * HF_MS);
-    hf_time until = order_now() + NOTICED;
+    hf_time until = order_now() + span;
     order_signal(waits->thread);
     while (waits->driver->calling && order_now() < until)
         order_sleep("looks whether it was noticed", 20 * HF_MS);
     ORDER_CHECK(order_now() < until, "the signal is not noticed");
-    return NULL;
+}
+
+static void *send_signal(void *context) {
+    order_wait("waits with the signal", is_in_call, callers[0].driver, HF_NEVER);
+    signal_within(NOTICED);
+    return context;
 }
 
 SCENE(a_signal) {
@@ -312,6 +316,32 @@ SCENE(a_signal) {
     open_client(&callers[0], "127.0.0.1");
     order_lock *lock = hold_elsewhere(K);
     RUN_ALL(wait_for_signal, send_signal);
+    lock->owner[0] = '\0';
+    end_world();
+}
+
+static bool is_queued(const void *what) {
+    const hf_op *op = ((const hf_driver *)what)->client->ops;
+    return op && op->state == HF_ACQUIRE_WAITING;
+}
+
+/* A signal that comes just before a sleep does not end it, and in the queue nothing else does. */
+static void *signal_in_queue(void *context) {
+    order_wait("waits with the signal", is_queued, callers[0].driver, HF_NEVER);
+    signal_within(HF_SLICE + 70 * HF_MS);
+    return context;
+}
+
+static void *wait_for_that_signal(void *context) {
+    CHECK_CODE(acquire(context, K, LONG, LONG, RUNS), HF_INTERRUPTED);
+    return NULL;
+}
+
+SCENE(a_signal_to_a_queued_call) {
+    begin_world();
+    open_client(&callers[0], "127.0.0.1");
+    order_lock *lock = hold_elsewhere(K);
+    RUN_ALL(wait_for_that_signal, signal_in_queue);
     lock->owner[0] = '\0';
     end_world();
 }

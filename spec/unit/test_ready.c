@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,6 +40,30 @@ TEST(the_descriptor_is_not_a_standard_stream) {
         hf_ready_free(ready);
         _exit(above ? 0 : 1);
     }
+    CHECK_EQ_INT(waitpid(child, &status, 0), child);
+    CHECK_EQ_INT(status, 0);
+}
+
+/* In a child. Returns whether each attempt without room for all descriptors has left none and has
+ * closed no other one. */
+static bool fails_alone(void) {
+    struct rlimit limit;
+    for (int fd = 0; fd < 256; fd++) close(fd);
+    for (int fd = 0; fd < 3; fd++) open("/", O_RDONLY);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    for (limit.rlim_cur = 3;; limit.rlim_cur++) {
+        setrlimit(RLIMIT_NOFILE, &limit);
+        hf_ready *ready = hf_ready_new();
+        hf_ready_free(ready);
+        if (count_open() != 3) return false;
+        if (ready) return limit.rlim_cur > 3;
+    }
+}
+
+TEST(a_lack_of_descriptors_closes_no_others) {
+    int status;
+    pid_t child = fork();
+    if (child == 0) _exit(fails_alone() ? 0 : 1);
     CHECK_EQ_INT(waitpid(child, &status, 0), child);
     CHECK_EQ_INT(status, 0);
 }

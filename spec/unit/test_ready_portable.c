@@ -4,7 +4,18 @@
 #ifndef HF_PORTABLE
 #define HF_PORTABLE
 #endif
+#include <errno.h>
+#include <poll.h>
 #include <pthread.h>
+
+/* The BSDs know no other number below 0 than that for a wait without end. */
+static int strict_poll(struct pollfd *fds, nfds_t count, int timeout) {
+    if (timeout >= -1) return poll(fds, count, timeout);
+    errno = EINVAL;
+    return -1;
+}
+
+#define poll strict_poll
 static int mutexes;
 #define pthread_mutex_init(mutex, attributes) (mutexes++, pthread_mutex_init(mutex, attributes))
 #define pthread_mutex_destroy(mutex) (mutexes--, pthread_mutex_destroy(mutex))
@@ -16,6 +27,7 @@ static int mutexes;
 #define hf_ready_unwatch portable_ready_unwatch
 #define hf_ready_by portable_ready_by
 #include "../../csrc/posix/ready.c"
+#undef poll
 #include "test_ready.c"
 
 TEST(the_same_list_wakes_no_thread) {

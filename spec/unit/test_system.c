@@ -172,6 +172,30 @@ TEST(a_thread_takes_no_signals_but_those_of_its_own_faults) {
     CHECK_EQ_INT(sigismember(&after, SIGTERM), sigismember(&before, SIGTERM));
 }
 
+static bool has_no_threads;
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *context);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *context);
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *context) {
+    if (has_no_threads) return EAGAIN;
+    return __real_pthread_create(thread, attributes, run, context);
+}
+
+TEST(a_thread_that_cannot_be_started_sets_errno) {
+    pthread_t thread;
+    sigset_t mask;
+    has_no_threads = true;
+    errno = 0;
+    bool started = hf_thread_start(&thread, mask_of_thread, &mask);
+    has_no_threads = false;
+    CHECK(!started);
+    CHECK_EQ_INT(errno, EAGAIN);
+}
+
 TEST(pipes_and_sockets_are_closed_by_exec) {
     EACH (at) {
         int ends[2];
@@ -203,6 +227,28 @@ TEST(nothing_is_opened_as_a_standard_stream) {
         int status;
         pid_t child = fork();
         if (child == 0) _exit(open_without_standard_streams(at));
+        CHECK_EQ_INT(waitpid(child, &status, 0), child);
+        CHECK_EQ_INT(WEXITSTATUS(status), 0);
+    }
+}
+
+/* In a child that may have one descriptor above those streams. Returns what has gone wrong. */
+static int open_without_room(size_t at) {
+    struct rlimit limit = {.rlim_cur = 4, .rlim_max = 4};
+    int ends[2];
+    for (int fd = 0; fd < 256; fd++) close(fd);
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
+    if (SYSTEMS[at].pipe(ends, false) || errno != EMFILE) return 2;
+    for (int fd = 0; fd < 4; fd++)
+        if (fcntl(fd, F_GETFD) >= 0) return 3;
+    return 0;
+}
+
+TEST(a_pipe_with_room_for_one_end_leaves_none) {
+    EACH (at) {
+        int status;
+        pid_t child = fork();
+        if (child == 0) _exit(open_without_room(at));
         CHECK_EQ_INT(waitpid(child, &status, 0), child);
         CHECK_EQ_INT(WEXITSTATUS(status), 0);
     }
@@ -420,6 +466,33 @@ TEST(a_forked_process_has_another_id) {
     }
 }
 
+/* ---- an emulator ---- */
+
+#define EMULATED "HOLDFAST_TEST_ACCEPTS_ANY_ADVICE"
+
+int __real_madvise(void *start, size_t size, int advice);
+int __wrap_madvise(void *start, size_t size, int advice);
+
+/* An emulator may accept what it does not heed. */
+int __wrap_madvise(void *start, size_t size, int advice) {
+    return getenv(EMULATED) ? 0 : __real_madvise(start, size, advice);
+}
+
+static const char *program;
+
+/* The system is asked when the program starts, so it starts once more. */
+TEST(a_fork_is_seen_though_memory_is_not_wiped) {
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        setenv(EMULATED, "1", 1);
+        execl(program, program, "a_forked_process_has_another_id", (char *)NULL);
+        _exit(errno == ENOEXEC ? 0 : 1); /* it is itself emulated */
+    }
+    CHECK_EQ_INT(waitpid(child, &status, 0), child);
+    CHECK_EQ_INT(status, 0);
+}
+
 TEST(a_process_ends_with_its_parent_where_supported) {
     CHECK(!posix_end_with_parent(SIGKILL));
     int report[2], status;
@@ -444,4 +517,7 @@ TEST(a_process_ends_with_its_parent_where_supported) {
     close(report[0]);
 }
 
-CHECK_MAIN
+int main(int argc, char **argv) {
+    program = argv[0];
+    return check_run(argc > 1 ? argv[1] : NULL);
+}
