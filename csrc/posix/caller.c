@@ -60,7 +60,7 @@ static bool sleep_for_op(hf_driver *driver, hf_op *op, const sigset_t *signals, 
         return hf_links_receive_reply(driver);
     bool shares =
         driver->connection_count > HF_LINKS; /* the watchdog may need what this thread serves */
-    if ((!hf_op_awaits_reply(op) && !signals) || shares) until = hf_time_min(until, soon);
+    if (!signals || shares) until = hf_time_min(until, soon);
     return hf_links_sleep(driver, caller_links, -1, until, signals);
 }
 

@@ -346,6 +346,31 @@ SCENE(a_signal_to_a_queued_call) {
     end_world();
 }
 
+/* A signal that comes just before a sleep does not end it, and a server that says nothing does not
+ * either. */
+static void *call_a_silent_server(void *context) {
+    order_server_now.silent = true;
+    hf_code code = acquire(context, K, 0, LONG, RUNS);
+    ORDER_CHECK(code == HF_INTERRUPTED, "it gets %s", hf_code_name(code));
+    order_server_now.silent = false;
+    CHECK_CODE(acquire(context, OTHER, 0, LONG, RUNS), HF_OK);
+    CHECK_CODE(release(context, OTHER, RUNS), HF_OK);
+    return NULL;
+}
+
+static void *signal_soon(void *context) {
+    order_wait("waits with the signal", is_in_call, callers[0].driver, HF_NEVER);
+    signal_within(HF_SLICE + NOTICED);
+    return context;
+}
+
+SCENE(a_signal_to_a_call_without_a_reply) {
+    begin_world();
+    open_client(&callers[0], "127.0.0.1");
+    RUN_ALL(call_a_silent_server, signal_soon);
+    end_world();
+}
+
 static bool is_renewing(const void *what) {
     const hf_client *client = ((const hf_driver *)what)->client;
     return client->holds.count > 0 && client->holds.heap[0]->in_flight;
