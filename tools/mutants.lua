@@ -742,6 +742,12 @@ local function judge_portable(tree, mutant, unit)
   return driver_fails(tree, "build/asan", { unit }, source)
 end
 
+-- The unit program that includes the file has a copy of it, also of what both halves share.
+local function included_fails(tree, unit)
+  local source = "spec/unit/" .. unit .. ".c"
+  return tree:compile("build", source) and driver_fails(tree, "build", { unit }, source)
+end
+
 local function judge_posix(tree, mutant, quick)
   local path, name = mutant.path, name_of(mutant.path)
   local none, portable = compile(tree, mutant), UNIT_OF_PORTABLE[name]
@@ -752,10 +758,12 @@ local function judge_posix(tree, mutant, quick)
   if found then return found end
   if is_equal(tree, mutant) then return "equal" end
   found = driver_fails(tree, "build", others, path)
+    or portable and included_fails(tree, portable)
   if found or not tree.sanitized then return found or "left" end
   tree:compile("build/asan", path)
   found = driver_fails(tree, "build/asan", units, path)
   if found or quick then return found or "left" end
+  tree:compile("build", path)
   tree:link("build", CORE_SO, path)
   tree:link("build", PROCESS_SO, path)
   local first, specs = mutant.kind.specs(mutant)

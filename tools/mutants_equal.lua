@@ -658,10 +658,6 @@ return {
     = "no descriptor is 0: they are above the standard streams",
   ["posix/ready.c dropped assignment: errno = error; =>  (2)"]
     = "to close what is open sets no errno",
-  ["posix/caller.c operator: if ((!hf_op_awaits_reply(op) && !signals) || shares) until = "
-    .. "hf_time_min(until, soon); => if ((!hf_op_awaits_reply(op) || !signals) || shares) "
-    .. "until = hf_time_min(until, soon);"]
-    = "it only wakes more often",
   ["posix/links.c operator: hf_watch few[HF_LINKS] = {0}, *list = count <= HF_LINKS ? few : "
     .. "malloc(count * sizeof *list); => hf_watch few[HF_LINKS] = {0}, *list = count < "
     .. "HF_LINKS ? few : malloc(count * sizeof *list);"]
@@ -702,4 +698,286 @@ return {
     .. "hf_client_delete(driver->client); => hf_client_delete(driver->client); "
     .. "hf_driver_forget_ready(driver);"]
     = "the one is the loop's descriptor, the other the client",
+  ["posix/caller.c constant: hf_time_min(until > now ? until - now : 0, HF_SLICE)); => "
+    .. "hf_time_min(until > now ? until - now : 1, HF_SLICE));"]
+    = "it is a nanosecond",
+  ["posix/caller.c operator: if (holds_signals && (events->fd >= 0 || late)) return "
+    .. "false; => if (holds_signals || (events->fd >= 0 || late)) return false;"]
+    = "poll and recv do what one recv does",
+  ["posix/caller.c order of calls: hf_client_end_detached(driver->client, now); "
+    .. "hf_watchdog_wake(driver); => hf_watchdog_wake(driver); "
+    .. "hf_client_end_detached(driver->client, now);"]
+    = "the watchdog is only woken for what has ended meanwhile",
+  ["posix/crash.c constant: return -1; => return -2; (3)"]
+    = "each number below 0 is no descriptor",
+  ["posix/crash.c constant: size_t rest = filled < HF_UUID_SIZE ? filled : HF_UUID_SIZE - "
+    .. "1; => size_t rest = filled < HF_UUID_SIZE ? filled : HF_UUID_SIZE - 0;"]
+    = "a byte more is kept, and a whole uuid would have been found",
+  ["posix/crash.c constant: static const struct timespec never[2] = {{0}, {0}}; => static "
+    .. "const struct timespec never[3] = {{0}, {0}};"]
+    = "it is only how much room there is",
+  ["posix/crash.c operator: bool ended = poll(&process, 1, 0) == 1 && (process.revents & "
+    .. "POLLIN) != 0; => bool ended = poll(&process, 1, 0) == 1 || (process.revents & POLLIN) "
+    .. "!= 0;"]
+    = "the kernel reports a process only once it can be read, with POLLIN",
+  ["posix/crash.c operator: if (fd < 0) return ABSENT; => if (fd <= 0) return ABSENT;"]
+    = "the directory of the records is open, so no file of a process is 0",
+  ["posix/crash.c operator: if (size == 0 || size > MOST_DIGITS) return 0; => if (size == "
+    .. "0 || size >= MOST_DIGITS) return 0;"]
+    = "no process id has more than seven digits",
+  ["posix/driver.c constant: driver->wake[0] = driver->wake[1] = -1; => driver->wake[0] = "
+    .. "driver->wake[1] = -2;"]
+    = "each number below 0 is no descriptor",
+  ["posix/driver.c constant: driver->wake[end] = -1; => driver->wake[end] = -2;"]
+    = "each number below 0 is no descriptor",
+  ["posix/links.c constant: bool takes = connection->fd >= 0 && !connection->full; => "
+    .. "bool takes = connection->fd >= 1 && !connection->full;"]
+    = "no descriptor is 0: they are above the standard streams",
+  ["posix/links.c constant: connection->dial.fd = -1; => connection->dial.fd = -2;"]
+    = "each number below 0 is no descriptor",
+  ["posix/links.c constant: else if (driver->connections[link].fd >= 0) "
+    .. "write_output(driver, link); => else if (driver->connections[link].fd >= 1) "
+    .. "write_output(driver, link);"]
+    = "no descriptor is 0: they are above the standard streams",
+  ["posix/links.c constant: if (fd < 0) continue; => if (fd < 1) continue;"]
+    = "no descriptor is 0: they are above the standard streams",
+  ["posix/links.c dropped assignment: connection->dialing = false; =>  (2)"]
+    = "a dial that has failed is cancelled once more, which changes nothing",
+  ["posix/links.c dropped assignment: driver->connections[link].quiet_at = now; => "]
+    = "it only reads what need not be read",
+  ["posix/links.c dropped assignment: want = hf_session_wants(session, hf_now()); => "]
+    = "it is opened in the next turn, which comes at once",
+  ["posix/links.c operator: for (size_t link = HF_LINK_RENEWER; link < "
+    .. "driver->connection_count; link += HF_LINKS) { => for (size_t link = HF_LINK_RENEWER; "
+    .. "link <= driver->connection_count; link += HF_LINKS) {"]
+    = "the links of a server come together: there are three for each",
+  ["posix/links.c operator: if (connection->fd >= 0) { => if (connection->fd > 0) {"]
+    = "no descriptor is 0: they are above the standard streams",
+  ["posix/links.c operator: if (written >= 0) hf_session_written(session, "
+    .. "(size_t)written); => if (written > 0) hf_session_written(session, (size_t)written);"]
+    = "a socket that takes nothing fails",
+  ["posix/links.c operator: return size == READ_SIZE || (size > 0 && connection->tls) || "
+    .. "(size < 0 && errno == EINTR); => return size == READ_SIZE || (size > 0 && "
+    .. "connection->tls) || (size < 0 && errno != EINTR);"]
+    = "what an interrupted recv has left is read at the next poll, and a lost connection has no descriptor",
+  ["posix/links.c operator: return size == READ_SIZE || (size > 0 && connection->tls) || "
+    .. "(size < 0 && errno == EINTR); => return size == READ_SIZE || (size > 0 && "
+    .. "connection->tls) || (size >= 0 && errno == EINTR);"]
+    = "what an interrupted recv has left is read at the next poll",
+  ["posix/links.c operator: return size == READ_SIZE || (size > 0 && connection->tls) || "
+    .. "(size < 0 && errno == EINTR); => return size == READ_SIZE || (size > 0 || "
+    .. "connection->tls) || (size < 0 && errno == EINTR);"]
+    = "it only calls recv once more",
+  ["posix/links.c word: atomic_store(&driver->watchdog_waits, false); => "
+    .. "atomic_store(&driver->watchdog_waits, true);"]
+    = "a caller passes the gate, which is open, each time",
+  ["posix/links.c word: connection->dialing = false; => connection->dialing = true;"]
+    = "a dial that is idle has no descriptor and no time",
+  ["posix/net.c constant: if (dial->fd >= 0) close(dial->fd); => if (dial->fd >= 1) "
+    .. "close(dial->fd);"]
+    = "no descriptor is 0: they are above the standard streams",
+  ["posix/net.c constant: if (fd < 0) return; => if (fd < 1) return;"]
+    = "no descriptor is 0: they are above the standard streams",
+  ["posix/net.c dropped assignment: dial->error = errno; =>  (3)"]
+    = "a socket's own error can always be read",
+  ["posix/net.c operator: if (fd >= 0 && family != AF_UNIX) { => if (fd > 0 && family != "
+    .. "AF_UNIX) {"]
+    = "no descriptor is 0: they are above the standard streams",
+  ["posix/ready.c constant: return ms > 3600000 ? 3600000 : (int)ms; => return ms > "
+    .. "3600000 ? 3600001 : (int)ms;"]
+    = "it is a millisecond in an hour",
+  ["posix/ready.c constant: struct pollfd first = {0}, *fds = NULL; => struct pollfd "
+    .. "first = {1}, *fds = NULL;"]
+    = "it is written before each poll",
+  ["posix/ready.c operator: bool has_come = set != HF_NEVER && set <= now; => bool "
+    .. "has_come = set != HF_NEVER && set < now;"]
+    = "it is a nanosecond",
+  ["posix/ready.c operator: if (count <= all->capacity) return true; => if (count < "
+    .. "all->capacity) return true;"]
+    = "room of the same size is asked for",
+  ["posix/ready.c operator: if (count > 0) memcpy(ready->watched.list, list, count * "
+    .. "sizeof *list); => if (count >= 0) memcpy(ready->watched.list, list, count * sizeof "
+    .. "*list);"]
+    = "a copy of no bytes changes nothing",
+  ["posix/ready.c operator: if (ready->timer >= 0) close(ready->timer); => if "
+    .. "(ready->timer > 0) close(ready->timer);"]
+    = "no descriptor is 0: they are above the standard streams",
+  ["posix/system.c constant: if (fds[i].fd < 0) continue; => if (fds[i].fd < 1) continue;"]
+    = "no descriptor is 0: they are above the standard streams",
+  ["posix/system.c constant: if (madvise(page, size, -1) != 0 && madvise(page, size, "
+    .. "MADV_WIPEONFORK) == 0) process = page; => if (madvise(page, size, -2) != 0 && "
+    .. "madvise(page, size, MADV_WIPEONFORK) == 0) process = page;"]
+    = "there is no such advice either",
+  ["posix/system.c constant: if (poll(&readable, 1, milliseconds(span)) < 0) return -1; "
+    .. "=> if (poll(&readable, 1, milliseconds(span)) < 0) return -2;"]
+    = "each number below 0 is a failure",
+  ["posix/system.c constant: if (sent < 0 && error == EPIPE && !others && "
+    .. "is_pending(SIGPIPE)) sigwait(&broken, &number); => if (sent < 1 && error == EPIPE && "
+    .. "!others && is_pending(SIGPIPE)) sigwait(&broken, &number);"]
+    = "a send that succeeds has sent a byte",
+  ["posix/system.c constant: if (snprintf(text, size, \"error %d\", error) < 0 && size > "
+    .. "0) text[0] = '\\0'; => if (snprintf(text, size, \"error %d\", error) < 1 && size > 0) "
+    .. "text[0] = '\\0';"]
+    = "a number is always written, and its text is not empty",
+  ["posix/system.c dropped assignment: errno = error; =>  (2)"]
+    = "the calls between set no errno",
+  ["posix/system.c operator: for (int end = 0; end < 2; end++) ends[end] = "
+    .. "close_keeping_errno(ends[end]); => for (int end = 0; end >= 2; end++) ends[end] = "
+    .. "close_keeping_errno(ends[end]);"]
+    = "no call for a pipe's own ends fails",
+  ["posix/system.c operator: if (ends[0] >= 0 && ends[1] >= 0) return true; => if "
+    .. "(ends[0] > 0 && ends[1] >= 0) return true;"]
+    = "no descriptor is 0: they are above the standard streams",
+  ["posix/system.c operator: if (snprintf(text, size, \"error %d\", error) < 0 && size > "
+    .. "0) text[0] = '\\0'; => if (snprintf(text, size, \"error %d\", error) < 0 && size >= "
+    .. "0) text[0] = '\\0';"]
+    = "a number is always written, and its text is not empty",
+  ["posix/system.c operator: if (snprintf(text, size, \"error %d\", error) < 0 && size > "
+    .. "0) text[0] = '\\0'; => if (snprintf(text, size, \"error %d\", error) <= 0 && size > "
+    .. "0) text[0] = '\\0';"]
+    = "a number is always written, and its text is not empty",
+  ["posix/system.c operator: while (read(end, bytes, sizeof bytes) > 0) continue; => "
+    .. "while (read(end, bytes, sizeof bytes) >= 0) continue;"]
+    = "the other end is open, so there is no end of the stream",
+  ["posix/tls.c constant: SSL_CTX_set_read_ahead(context, 1); => "
+    .. "SSL_CTX_set_read_ahead(context, 0);"]
+    = "OpenSSL only calls recv more often",
+  ["posix/tls.c constant: if (tries == 1000) return; => if (tries == 1001) return;"]
+    = "an exit waits a millisecond longer",
+  ["posix/tls.c constant: int error = sent == 0 ? EPIPE : errno; => int error = sent == 1 "
+    .. "? EPIPE : errno;"]
+    = "a connection whose end OpenSSL has read is written to no more",
+  ["posix/tls.c constant: return -1; => return -2; (2)"]
+    = "each number below 0 is a failure",
+  ["posix/tls.c dropped assignment: settings->method = NULL; =>  (3)"]
+    = "without a context it is made anew before it is used",
+  ["posix/tls.c dropped assignment: tls->recv_wants_write = false; => "]
+    = "the recv that ends each reading sets it",
+  ["posix/tls.c dropped call: SSL_CTX_set_read_ahead(context, 1); => "]
+    = "OpenSSL only calls recv more often",
+  ["posix/tls.c operator: if (ERR_GET_LIB(error) == ERR_LIB_SSL && => if "
+    .. "(ERR_GET_LIB(error) != ERR_LIB_SSL &&"]
+    = "OpenSSL was told to report that end without an error",
+  ["posix/tls.c word: tls->failed = true; => tls->failed = false;"]
+    = "OpenSSL itself sends no goodbye after a fatal error",
+  ["posix/watchdog.c dropped assignment: driver->sleeps_until = 0; =>  (2)"]
+    = "a watchdog that was already woken is only woken again",
+  ["posix/watchdog.c order of calls: hf_links_serve_renewer(driver, hf_now()); "
+    .. "pthread_cond_broadcast(&driver->changed); => "
+    .. "pthread_cond_broadcast(&driver->changed); hf_links_serve_renewer(driver, hf_now());"]
+    = "whoever is woken waits for the mutex, which stays locked",
+  ["lua/call.c constant: return run_on(L, hf_lock_check(L), HF_OP_COMPLETE, keep, record, "
+    .. "NULL, 0); => return run_on(L, hf_lock_check(L), HF_OP_COMPLETE, keep, record, NULL, "
+    .. "1);"]
+    = "only a command and a fence have words",
+  ["lua/call.c dropped call: lua_remove(L, -2); => "]
+    = "an operation encodes its words as it begins, and does not read them again",
+  ["lua/client.c constant: config.sync.replicas = (uint32_t)hf_field_whole(L, 1, "
+    .. "\"sync_replicas\", 1000); => config.sync.replicas = (uint32_t)hf_field_whole(L, 1, "
+    .. "\"sync_replicas\", 1001);"]
+    = "the API takes 1000 replicas at most",
+  ["lua/client.c constant: if (run_id[0]) snprintf(text, size, \"%s/%u\", run_id, "
+    .. "server->db); => if (run_id[1]) snprintf(text, size, \"%s/%u\", run_id, server->db);"]
+    = "a run id is empty, or has forty characters",
+  ["lua/client.c operator: for (size_t i = 0; i < hf_client_node_count(client) && i < "
+    .. "room; i++) { => for (size_t i = 0; i < hf_client_node_count(client) && i <= room; "
+    .. "i++) {"]
+    = "a node that has just come is listed now, or by the next call",
+  ["lua/client.c order of calls: copy_field(L, \"sentinel_user\", servers[i].user, sizeof "
+    .. "servers[i].user); copy_field(L, \"sentinel_password\", servers[i].password, sizeof "
+    .. "servers[i].password); => copy_field(L, \"sentinel_password\", servers[i].password, "
+    .. "sizeof servers[i].password); copy_field(L, \"sentinel_user\", servers[i].user, sizeof "
+    .. "servers[i].user);"]
+    = "each fills a field of its own",
+  ["lua/client.c order of calls: hf_driver_leave(driver); lua_pushboolean(L, more); => "
+    .. "lua_pushboolean(L, more); hf_driver_leave(driver);"]
+    = "pushing a boolean raises no error",
+  ["lua/client.c order of calls: memset(&config, 0, sizeof config); luaL_checktype(L, 1, "
+    .. "LUA_TTABLE); => luaL_checktype(L, 1, LUA_TTABLE); memset(&config, 0, sizeof config);"]
+    = "an error leaves nothing of a local variable",
+  ["lua/engine.c dropped assignment: deadline = hf_client_deadline(client); => "]
+    = "the caller comes back at once and gets the new deadline then",
+  ["lua/engine.c dropped call: hf_driver_leave(driver); => "]
+    = "an external driver has no mutex to unlock",
+  ["lua/engine.c dropped call: hf_driver_leave(driver); =>  (2)"]
+    = "an external driver has no mutex to unlock",
+  ["lua/engine.c dropped call: hf_driver_leave(driver); =>  (3)"]
+    = "an external driver has no mutex to unlock",
+  ["lua/engine.c dropped call: hf_driver_leave(driver); =>  (4)"]
+    = "an external driver has no mutex to unlock",
+  ["lua/engine.c dropped call: hf_driver_leave(driver); =>  (5)"]
+    = "an external driver has no mutex to unlock",
+  ["lua/engine.c dropped call: hf_driver_leave(driver); =>  (6)"]
+    = "an external driver has no mutex to unlock",
+  ["lua/engine.c dropped call: hf_driver_leave(driver); =>  (7)"]
+    = "an external driver has no mutex to unlock",
+  ["lua/engine.c dropped call: hf_driver_leave(driver); =>  (8)"]
+    = "an external driver has no mutex to unlock",
+  ["lua/engine.c dropped call: hf_driver_leave(driver); =>  (9)"]
+    = "an external driver has no mutex to unlock",
+  ["lua/engine.c order of calls: hf_driver_leave(driver); lua_pushinteger(L, "
+    .. "(lua_Integer)load.operations); => lua_pushinteger(L, (lua_Integer)load.operations); "
+    .. "hf_driver_leave(driver);"]
+    = "pushing an integer raises no error",
+  ["lua/lock.c constant: if (!lock->driver) return 0; => if (!lock->driver) return 1;"]
+    = "nothing reads what a finalizer returns",
+  ["lua/lock.c constant: lock->texts = malloc(owner.size + fingerprint.size + 1); => "
+    .. "lock->texts = malloc(owner.size + fingerprint.size + 0);"]
+    = "here the C library gives memory for an empty text, too",
+  ["lua/op.c constant: lua_pushnumber(L, self->op ? (lua_Number)hf_op_number(self->op) : "
+    .. "0); => lua_pushnumber(L, self->op ? (lua_Number)hf_op_number(self->op) : 1);"]
+    = "only a wait uses the number, and this operation is done as it begins",
+  ["lua/op.c order of calls: abandon_acquired(self); note_releases(self); => "
+    .. "note_releases(self); abandon_acquired(self);"]
+    = "one is about what acquires, the other about what releases",
+  ["lua/owner.c constant: hf_slice decimal = hf_decimal(digits, lock->handle > 0 ? "
+    .. "lock->handle : (uint64_t)number); => hf_slice decimal = hf_decimal(digits, "
+    .. "lock->handle > 1 ? lock->handle : (uint64_t)number);"]
+    = "a client's first handle is a semaphore's reader, which takes nothing",
+  ["lua/watchdog.c order of calls: hf_driver_leave(driver); lua_pushinteger(L, "
+    .. "(lua_Integer)renewed); => lua_pushinteger(L, (lua_Integer)renewed); "
+    .. "hf_driver_leave(driver);"]
+    = "pushing an integer raises no error",
+  ["holdfast/deadlocks.lua constant: if info and (info.readers or 0) > 1 then list = "
+    .. "readers(graph, key) end => if info and (info.readers or 1) > 1 then list = "
+    .. "readers(graph, key) end"]
+    = "neither 0 nor 1 is above 1",
+  ["holdfast/fence.lua order of calls: add(all, \"del pfmerge sdiffstore sinterstore "
+    .. "sunionstore unlink\") add(every_other, \"mset msetnx\") => add(every_other, \"mset "
+    .. "msetnx\") add(all, \"del pfmerge sdiffstore sinterstore sunionstore unlink\")"]
+    = "they are about different commands",
+  ["holdfast/loop/cosockets.lua constant: if self.clock == clock then self.sleeps_until = "
+    .. "0 end => if self.clock == clock then self.sleeps_until = 1 end"]
+    = "a task that is awake runs once more",
+  ["holdfast/loop/cosockets.lua operator: local most = cuts == 0 and vary(12, 16) or cuts "
+    .. "== 1 and vary(48, 64) or MOST_BYTES => local most = cuts == 0 and vary(12, 16) or "
+    .. "cuts ~= 1 and vary(48, 64) or MOST_BYTES"]
+    = "how much one read takes changes its cost alone",
+  ["holdfast/loop/cosockets.lua word: if host:find(\":\", 1, true) then host = \"[\" .. "
+    .. "host .. \"]\" end => if host:find(\":\", 1, false) then host = \"[\" .. host .. \"]\" "
+    .. "end"]
+    = "a colon is the same as a pattern",
+  ["holdfast/loop/descriptors.lua operator: local till = now() + PASSING => local till = "
+    .. "now() - PASSING"]
+    = "the next round of the loop wakes the rest",
+  ["holdfast/loop/ngx.lua constant: if self.semaphore:count() == 0 and #spare < 1000 then "
+    .. "spare[#spare + 1] = self end => if self.semaphore:count() == 0 and #spare < 1001 then "
+    .. "spare[#spare + 1] = self end"]
+    = "one more spare semaphore is kept",
+  ["holdfast/loop/pump.lua dropped call: spare_waiter(waiter) => "]
+    = "a waiter is used again for speed alone",
+  ["holdfast/loop/pump.lua word: waiter.ready, waiter.owner, waiter.done, waiter.late = "
+    .. "false, false, false, false => waiter.ready, waiter.owner, waiter.done, waiter.late = "
+    .. "true, false, false, false"]
+    = "it is set before the waiter is among those that wait",
+  ["holdfast/loop/pump.lua word: waiter.seen_at, waiter.gives_way = false, false => "
+    .. "waiter.seen_at, waiter.gives_way = false, true"]
+    = "it is compared with a term, which true is not",
+  ["holdfast/metrics.lua operator: if value % 1 == 0 and value < 2 ^ 53 then return "
+    .. "(\"%.0f\"):format(value) end => if value % 1 == 0 and value <= 2 ^ 53 then return "
+    .. "(\"%.0f\"):format(value) end"]
+    = "no counter gets there",
+  ["holdfast/options.lua operator: if #name > 64 then return nil end => if #name >= 64 "
+    .. "then return nil end"]
+    = "no known name is nearly that long",
 }
