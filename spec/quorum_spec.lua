@@ -8,6 +8,7 @@ local redis = require "spec.support.redis"
 local sys = require "spec.support.sys"
 local world = require("spec.support.world").new(false)
 
+local unpack = table.unpack or unpack
 local LEASE = 2 -- seconds
 
 local servers
@@ -119,6 +120,17 @@ describe("a quorum", function()
     assert(mine:release())
     assert(other:acquire(5))
     assert(other:release())
+  end)
+
+  it("needs more than half of an even number of servers", function()
+    local half = quorum { servers = urls { servers[3], servers[4] } }:lock("k")
+    local four = quorum { servers = urls { unpack(servers, 1, 4) } }:lock("k")
+    assert(half:acquire())
+    assert.equal("busy", select(3, four:acquire(0)))
+    assert.truthy(wait_standing("k", 2))
+    assert(half:release())
+    assert(four:acquire(5))
+    assert(four:release())
   end)
 
   it("waits for a holder that lets go", function()

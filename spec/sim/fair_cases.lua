@@ -198,6 +198,15 @@ case("in a long list a timeout includes what the last one's includes", function(
   c.same(400 + OURS_MS, timeout(c, OWNER))
 end)
 
+case("a timeout covers three rechecks of a waiter behind many, which asks less often", function(c)
+  holds(c, JAVA)
+  listed_crowd(c, 250)
+  c.same(250, waits(c, OWNER, { grant = 4000 })[3])
+  c.same(30000, timeout(c, OWNER))
+  c.same(250, waits(c, OWNER, { grant = 20000 })[3])
+  c.same(90000, timeout(c, OWNER)) -- 30 s between two rechecks at most
+end)
+
 case("…and what a last waiter of Redisson's subtracts", function(c)
   holds(c, OTHER)
   listed_crowd(c, 100)
