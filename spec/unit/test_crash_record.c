@@ -482,8 +482,68 @@ TEST(a_job_without_its_lock_file_proves_nothing) {
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
     CHECK_EQ_INT(mkfifo(path_of(name), 0600), 0);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(unlink(path_of(name)), 0);
+    CHECK_EQ_INT(symlink("/etc/passwd", path_of(name)), 0);
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
     end_job();
 }
+
+TEST(several_waiters_may_check_a_job_at_the_same_time) {
+    char name[64];
+    pid_t job, pid = start_job(stay_as_job, &job);
+    kill_and_collect(pid);
+    kill_and_collect(job);
+    snprintf(name, sizeof name, "%s.job", uuid);
+    int fd = open(path_of(name), O_RDONLY | O_CLOEXEC);
+    bool locked = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0;
+    hf_life life = life_in_the_end();
+    close(fd);
+    end_job();
+    CHECK(locked);
+    CHECK_EQ_INT(life, HF_LIFE_JOB_ENDED);
+}
+
+#ifdef PR_SET_MM
+
+/* The bounds of this process's arguments and environment; false: the system does not tell. */
+static bool read_bounds(unsigned long bounds[4]) {
+    char text[1024] = "";
+    int fd = open("/proc/self/stat", O_RDONLY);
+    ssize_t size = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
+    if (fd >= 0) close(fd);
+    const char *at = size > 0 ? strrchr(text, ')') : NULL;
+    for (int field = 2; at && field < 48; field++) at = strchr(at + 1, ' ');
+    return at &&
+           sscanf(at, "%lu %lu %lu %lu", &bounds[0], &bounds[1], &bounds[2], &bounds[3]) == 4;
+}
+
+/* Such as a program has that the kernel has not given them yet. */
+static bool drop_arguments_and_environment(void) {
+    unsigned long bounds[4];
+    return read_bounds(bounds) && prctl(PR_SET_MM, PR_SET_MM_ENV_END, bounds[2], 0, 0) == 0 &&
+           prctl(PR_SET_MM, PR_SET_MM_ARG_END, bounds[0], 0, 0) == 0;
+}
+
+static void leave_one_that_starts(int lock) {
+    if (start_apart() > 0) stay();
+    send_pid(drop_arguments_and_environment() ? 1 : 0);
+    close(lock);
+    stay();
+}
+
+/* It may become the job's. Only root can make a process look so. */
+TEST(a_program_that_is_just_being_started_delays_the_proof) {
+    pid_t apart = left_behind(leave_one_that_starts);
+    bool made = feed() == 1, delayed = true;
+    for (int i = 0; i < 20; i++) delayed = delayed && hf_crash_life(uuid) == HF_LIFE_GOES_ON;
+    kill_and_collect(apart);
+    hf_life life = life_in_the_end();
+    end_job();
+    CHECK(delayed || !made);
+    CHECK_EQ_INT(life, HF_LIFE_JOB_ENDED);
+}
+
+#endif
 
 static int names_of_job_locks, unlocked;
 static char renamed[64];
@@ -587,6 +647,11 @@ static bool exists(const char *path) {
     return lstat(path, &info) == 0;
 }
 
+static bool is_seen(const char *path) {
+    struct stat info;
+    return lstat(path, &info) == 0 && info.st_mtime != 0;
+}
+
 static bool age(const char *path, time_t seconds) {
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = time(NULL) - seconds}};
     return utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW) == 0;
@@ -602,10 +667,11 @@ static bool sweeps_after_a_day(const char *directory) {
     char path[128];
     pid_t living = start(stay);
     snprintf(path, sizeof path, "%s/%s", directory, uuid);
-    bool good = age(path, 100000) && makes_another_record() && exists(path);
+    bool good = !is_seen(path) && makes_another_record() && !is_seen(path);
+    good = good && age(path, 100000) && makes_another_record() && exists(path);
     kill(living, SIGKILL);
     waitpid(living, NULL, 0);
-    good = good && age(path, time(NULL)) && makes_another_record() && exists(path); /* seen */
+    good = good && age(path, time(NULL)) && makes_another_record() && is_seen(path);
     good = good && age(path, 86300) && makes_another_record() && exists(path);
     good = good && age(path, 86500) && makes_another_record() && !exists(path);
     unlink(path);
@@ -623,6 +689,37 @@ static bool sweeps_behind_a_record(const char *directory) {
     good = good && makes_another_record() && !exists(lock);
     rmdir(directory);
     return good;
+}
+
+static pid_t others; /* a group of processes of another user */
+
+/* A process dies whose job is that group, which kill may not ask for. */
+static bool leaves_a_job_of_another_user(const char *directory) {
+    int status = -1;
+    const char *name = new_uuid();
+    pid_t pid = fork();
+    if (pid == 0) {
+        bool made = hf_crash_record(name) && hf_crash_lock_job(name) >= 0;
+        _exit(made && hf_crash_record_job(name, others) ? 0 : 1);
+    }
+    waitpid(pid, &status, 0);
+    bool good = status == 0;
+    for (int i = 0; i < 20; i++) good = good && hf_crash_life(name) == HF_LIFE_GOES_ON;
+    hf_crash_forget(name);
+    rmdir(directory);
+    return good;
+}
+
+TEST(a_job_of_another_user_goes_on) {
+    others = fork();
+    if (others == 0) {
+        alarm(20);
+        stay();
+    }
+    setpgid(others, others);
+    int status = as_nobody(leaves_a_job_of_another_user);
+    kill_and_collect(others);
+    CHECK_EQ_INT(status, 0);
 }
 
 TEST(a_directory_that_others_may_write_to_is_refused) {

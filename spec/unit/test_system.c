@@ -167,9 +167,15 @@ TEST(a_thread_takes_no_signals_but_those_of_its_own_faults) {
     CHECK(hf_thread_start(&thread, mask_of_thread, &mask));
     pthread_join(thread, NULL);
     pthread_sigmask(SIG_BLOCK, NULL, &after);
-    CHECK(sigismember(&mask, SIGTERM) == 1 && sigismember(&mask, SIGALRM) == 1);
-    CHECK(sigismember(&mask, SIGSEGV) == 0 && sigismember(&mask, SIGBUS) == 0);
-    CHECK_EQ_INT(sigismember(&after, SIGTERM), sigismember(&before, SIGTERM));
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
+    static const int others[] = {SIGTERM, SIGINT,  SIGHUP,  SIGQUIT, SIGALRM,
+                                 SIGCHLD, SIGUSR1, SIGUSR2, SIGPIPE, SIGTSTP};
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        CHECK_OR(sigismember(&mask, faults[i]) == 0, "signal %d", faults[i]);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        CHECK_OR(sigismember(&mask, others[i]) == 1, "signal %d", others[i]);
+        CHECK_EQ_INT(sigismember(&after, others[i]), sigismember(&before, others[i]));
+    }
 }
 
 TEST(pipes_and_sockets_are_closed_by_exec) {
@@ -206,6 +212,41 @@ TEST(nothing_is_opened_as_a_standard_stream) {
         CHECK_EQ_INT(waitpid(child, &status, 0), child);
         CHECK_EQ_INT(WEXITSTATUS(status), 0);
     }
+}
+
+/* In a child, which may open only what would be a standard stream. */
+static int open_without_room(size_t at) {
+    int ends[2];
+    for (int fd = 0; fd < 256; fd++) close(fd);
+    struct rlimit limit = {.rlim_cur = 3, .rlim_max = 3};
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
+    errno = 0;
+    if (SYSTEMS[at].socket(AF_INET) != -1 || errno == 0) return 2;
+    errno = 0;
+    if (SYSTEMS[at].pipe(ends, false) || errno == 0) return 3;
+    return check_open_descriptors() == 0 ? 0 : 4;
+}
+
+TEST(nothing_stays_open_where_only_standard_streams_are_free) {
+    EACH (at) {
+        int status;
+        pid_t child = fork();
+        if (child == 0) _exit(open_without_room(at));
+        CHECK_EQ_INT(waitpid(child, &status, 0), child);
+        CHECK_EQ_INT(WEXITSTATUS(status), 0);
+    }
+}
+
+TEST(a_pipe_that_is_full_of_wakes_is_drained_at_once) {
+    int ends[2];
+    char byte;
+    CHECK(hf_pipe(ends, false));
+    for (int i = 0; i < 100000; i++) hf_pipe_wake(ends[1]);
+    hf_pipe_drain(ends[0]);
+    ssize_t left = read(ends[0], &byte, 1);
+    close(ends[0]);
+    close(ends[1]);
+    CHECK_EQ_INT(left, -1);
 }
 
 TEST(what_is_sent_is_received_without_sleeping) {
@@ -327,6 +368,8 @@ TEST(a_sleep_ends_when_a_descriptor_is_ready) {
         CHECK_EQ_INT(SYSTEMS[at].poll(fds, 3, 60 * HF_SECOND, &none), 1);
         CHECK_EQ_INT(fds[1].revents, 0);
         CHECK_EQ_INT(fds[2].revents, POLLOUT);
+        CHECK_EQ_INT(SYSTEMS[at].poll(fds, 3, HF_NEVER, &none), 1);
+        CHECK_EQ_INT(SYSTEMS[at].poll(fds, 3, HF_NEVER, NULL), 1);
         SYSTEMS[at].send(ends[1], "x", 1);
         CHECK_EQ_INT(SYSTEMS[at].poll(fds, 2, 60 * HF_SECOND, &none), 1);
         CHECK_EQ_INT(fds[0].revents, 0);
@@ -367,6 +410,7 @@ struct shared {
     pthread_mutex_t mutex;
     pthread_cond_t condition;
     bool changed;
+    int wakes;
 };
 
 static void *change(void *context) {
@@ -396,6 +440,53 @@ TEST(waiting_on_a_condition_releases_the_mutex) {
         pthread_join(thread, NULL);
         pthread_mutex_destroy(&shared.mutex);
         pthread_cond_destroy(&shared.condition);
+    }
+}
+
+/* One that returns at once would make its caller spin. */
+TEST(waiting_on_a_condition_sleeps) {
+    EACH (at) {
+        static const hf_time spans[] = {20 * HF_MS, 20 * HF_MS, HF_NEVER};
+        hf_time slept = 0;
+        pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+        pthread_cond_t condition;
+        SYSTEMS[at].cond_init(&condition);
+        pthread_mutex_lock(&mutex);
+        for (size_t i = 0; i < (at == 0 && OBJECT_IS_OF_LINUX ? 2 : 3); i++) {
+            hf_time before = hf_now();
+            SYSTEMS[at].cond_wait(&condition, &mutex, spans[i]);
+            slept += hf_now() - before;
+        }
+        pthread_mutex_unlock(&mutex);
+        pthread_cond_destroy(&condition);
+        CHECK(slept >= (at == 0 && OBJECT_IS_OF_LINUX ? 19 : 2) * HF_MS);
+    }
+}
+
+static void *wait_for_ever(void *context) {
+    struct shared *shared = context;
+    pthread_mutex_lock(&shared->mutex);
+    while (!shared->changed) {
+        SYSTEMS[shared->at].cond_wait(&shared->condition, &shared->mutex, HF_NEVER);
+        shared->wakes++;
+    }
+    pthread_mutex_unlock(&shared->mutex);
+    return NULL;
+}
+
+TEST(waiting_on_a_condition_without_end_sleeps) {
+    EACH (at) {
+        struct shared shared = {.at = at};
+        pthread_t thread;
+        pthread_mutex_init(&shared.mutex, NULL);
+        SYSTEMS[at].cond_init(&shared.condition);
+        if (pthread_create(&thread, NULL, wait_for_ever, &shared) != 0) abort();
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        change(&shared);
+        pthread_join(thread, NULL);
+        pthread_mutex_destroy(&shared.mutex);
+        pthread_cond_destroy(&shared.condition);
+        CHECK_OR(shared.wakes < 2000, "%d wakes", shared.wakes);
     }
 }
 
