@@ -2,6 +2,9 @@
 
 #include <errno.h>
 #include <openssl/crypto.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -102,6 +105,240 @@ TEST(a_file_that_cannot_be_used_is_reported_each_time) {
         close(peer);
     }
     hf_tls_settings_free(settings);
+}
+
+/* ---- certificates ---- */
+
+typedef struct identity {
+    X509 *cert;
+    EVP_PKEY *key;
+} identity;
+
+static void set_extension(X509 *cert, int kind, const char *value) {
+    X509_EXTENSION *extension = X509V3_EXT_conf_nid(NULL, NULL, kind, value);
+    if (!extension || X509_add_ext(cert, extension, -1) != 1) abort();
+    X509_EXTENSION_free(extension);
+}
+
+/* by: NULL for one that signs itself. alternatives: NULL for an authority. */
+static identity new_identity(const char *name, const identity *by, const char *alternatives) {
+    identity made = {X509_new(), NULL};
+    EVP_PKEY_CTX *maker = EVP_PKEY_CTX_new_id(EVP_PKEY_ED25519, NULL);
+    if (EVP_PKEY_keygen_init(maker) != 1 || EVP_PKEY_keygen(maker, &made.key) != 1) abort();
+    EVP_PKEY_CTX_free(maker);
+    X509_NAME *subject = X509_get_subject_name(made.cert);
+    X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC, (const unsigned char *)name, -1, -1, 0);
+    X509_set_issuer_name(made.cert, by ? X509_get_subject_name(by->cert) : subject);
+    X509_set_version(made.cert, 2);
+    ASN1_INTEGER_set(X509_get_serialNumber(made.cert), 1);
+    X509_gmtime_adj(X509_getm_notBefore(made.cert), -3600);
+    X509_gmtime_adj(X509_getm_notAfter(made.cert), 3600);
+    X509_set_pubkey(made.cert, made.key);
+    if (alternatives) set_extension(made.cert, NID_subject_alt_name, alternatives);
+    else set_extension(made.cert, NID_basic_constraints, "critical,CA:TRUE");
+    if (!X509_sign(made.cert, by ? by->key : made.key, NULL)) abort();
+    return made;
+}
+
+static void free_identity(identity one) {
+    X509_free(one.cert);
+    EVP_PKEY_free(one.key);
+}
+
+/* A file in /tmp with one or two certificates, or a key alone. */
+static const char *write_pem(char *path, X509 *first, X509 *second, EVP_PKEY *key) {
+    snprintf(path, 64, "/tmp/test_tls.XXXXXX");
+    FILE *file = fdopen(mkstemp(path), "w");
+    if (!file || (first && PEM_write_X509(file, first) != 1) ||
+        (second && PEM_write_X509(file, second) != 1) ||
+        (key && PEM_write_PrivateKey(file, key, NULL, NULL, 0, NULL, NULL) != 1))
+        abort();
+    fclose(file);
+    return path;
+}
+
+static char server_name[64]; /* that the server was asked for; "": none */
+
+static int note_name(SSL *server, int *alert, void *context) {
+    (void)alert;
+    (void)context;
+    const char *name = SSL_get_servername(server, TLSEXT_NAMETYPE_host_name);
+    snprintf(server_name, sizeof server_name, "%s", name ? name : "");
+    return SSL_TLSEXT_ERR_OK;
+}
+
+static SSL_CTX *server_with(const identity *own, const identity *trusted) {
+    SSL_CTX *context = SSL_CTX_new(TLS_server_method());
+    SSL_CTX_use_certificate(context, own->cert);
+    SSL_CTX_use_PrivateKey(context, own->key);
+    SSL_CTX_set_tlsext_servername_callback(context, note_name);
+    SSL_CTX_set_num_tickets(context, 0);
+    if (!trusted) return context;
+    X509_STORE_add_cert(SSL_CTX_get_cert_store(context), trusted->cert);
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    return context;
+}
+
+/* Whether both sides agree. */
+static bool agrees(hf_tls_settings *settings, const char *host, SSL_CTX *context) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0) abort();
+    reason[0] = server_name[0] = '\0';
+    hf_tls *tls = hf_tls_new(settings, host, ends[0], reason, sizeof reason);
+    SSL *server = SSL_new(context);
+    SSL_set_fd(server, ends[1]);
+    hf_tls_state state = tls ? HF_TLS_PENDING : HF_TLS_FAILED;
+    int accepted = 0;
+    for (int i = 0; i < 10 && state != HF_TLS_FAILED && accepted <= 0; i++) {
+        if (state == HF_TLS_PENDING)
+            state = hf_tls_handshake(tls, &events, reason, sizeof reason);
+        accepted = SSL_accept(server);
+    }
+    SSL_free(server);
+    hf_tls_free(tls, false);
+    close(ends[0]);
+    close(ends[1]);
+    return state == HF_TLS_AGREED && accepted == 1;
+}
+
+TEST(a_certificate_is_for_the_host_or_refused) {
+    static const struct {
+        const char *alternatives, *host, *expected; /* expected: instead of the host */
+        bool agrees;
+    } CASES[] = {
+        {"DNS:redis.example", "redis.example", NULL, true},
+        {"DNS:redis.example", "REDIS.example", NULL, true},
+        {"DNS:redis.example", "other.example", NULL, false},
+        {"DNS:redis.example", "redis.example.org", NULL, false},
+        {"DNS:redis.example", "example", NULL, false},
+        {"DNS:*.example.org", "redis.example.org", NULL, true},
+        {"DNS:*.example.org", "a.redis.example.org", NULL, false},
+        {"DNS:r*.example.org", "redis.example.org", NULL, false},
+        {"DNS:*s.example.org", "redis.example.org", NULL, false},
+        {"IP:127.0.0.1", "127.0.0.1", NULL, true},
+        {"IP:127.0.0.1", "127.0.0.2", NULL, false},
+        {"DNS:127.0.0.1", "127.0.0.1", NULL, false},
+        {"IP:::1", "::1", NULL, true},
+        {"IP:::1", "::2", NULL, false},
+        {"DNS:redis.example", "127.0.0.1", "redis.example", true},
+        {"IP:127.0.0.1", "redis.example", "127.0.0.1", true},
+        {"DNS:redis.example", "redis.example", "other.example", false},
+    };
+    char ca[64];
+    identity root = new_identity("root", NULL, NULL);
+    write_pem(ca, root.cert, NULL, NULL);
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        identity own = new_identity("server", &root, CASES[i].alternatives);
+        SSL_CTX *context = server_with(&own, NULL);
+        hf_tls_settings *settings = hf_tls_settings_new(
+            &(hf_tls_options){.ca_file = ca, .server_name = CASES[i].expected});
+        bool agreed = agrees(settings, CASES[i].host, context);
+        const char *name = CASES[i].expected ? CASES[i].expected : CASES[i].host;
+        bool is_name = strpbrk(name, "ghijklmnopqrstuvwxyz") != NULL;
+        bool asked = strcmp(server_name, is_name ? name : "") == 0;
+        hf_tls_settings_free(settings);
+        SSL_CTX_free(context);
+        free_identity(own);
+        CHECK_OR(agreed == CASES[i].agrees, "%s for %s: %s", CASES[i].alternatives, name, reason);
+        CHECK_OR(asked, "%s: the server was asked for \"%s\"", name, server_name);
+    }
+    unlink(ca);
+    free_identity(root);
+}
+
+/* A server that knows the root alone needs what is between. */
+TEST(the_whole_chain_of_the_clients_certificate_is_shown) {
+    char ca[64], cert[64], key[64];
+    identity root = new_identity("root", NULL, NULL), between = new_identity("m", &root, NULL);
+    identity own = new_identity("c", &between, "DNS:c"), its = new_identity("s", &root, "DNS:s");
+    SSL_CTX *context = server_with(&its, &root);
+    write_pem(ca, root.cert, NULL, NULL);
+    write_pem(key, NULL, NULL, own.key);
+    for (int whole = 0; whole < 2; whole++) {
+        write_pem(cert, own.cert, whole ? between.cert : NULL, NULL);
+        hf_tls_settings *settings = hf_tls_settings_new(
+            &(hf_tls_options){.ca_file = ca, .cert = cert, .key = key});
+        bool agreed = agrees(settings, "s", context);
+        hf_tls_settings_free(settings);
+        unlink(cert);
+        CHECK_OR(agreed == (whole == 1), "%d: %s", whole, reason);
+    }
+    unlink(ca);
+    unlink(key);
+    SSL_CTX_free(context);
+    free_identity(own);
+    free_identity(its);
+    free_identity(between);
+    free_identity(root);
+}
+
+TEST(without_an_authority_of_its_own_the_systems_store_is_trusted) {
+    char ca[64];
+    identity root = new_identity("root", NULL, NULL), own = new_identity("s", &root, "DNS:s");
+    SSL_CTX *context = server_with(&own, NULL);
+    bool agreed[3];
+    write_pem(ca, root.cert, NULL, NULL);
+    for (int given = 0; given < 3; given++) { /* nothing; the store; the store and another file */
+        identity other = new_identity("other", NULL, NULL);
+        char file[64];
+        write_pem(file, other.cert, NULL, NULL);
+        if (given > 0) setenv("SSL_CERT_FILE", ca, 1);
+        hf_tls_settings *settings =
+            hf_tls_settings_new(&(hf_tls_options){.ca_file = given == 2 ? file : NULL});
+        agreed[given] = agrees(settings, "s", context);
+        hf_tls_settings_free(settings);
+        unlink(file);
+        free_identity(other);
+    }
+    unsetenv("SSL_CERT_FILE");
+    unlink(ca);
+    SSL_CTX_free(context);
+    free_identity(own);
+    free_identity(root);
+    CHECK(!agreed[0]);
+    CHECK(agreed[1]);
+    CHECK(!agreed[2]);
+}
+
+TEST(each_file_that_cannot_be_used_is_named_until_it_can) {
+    char ca[64], cert[64], key[64], other_key[64];
+    identity root = new_identity("root", NULL, NULL), own = new_identity("c", &root, "DNS:c");
+    identity other = new_identity("o", &root, "DNS:o");
+    write_pem(ca, root.cert, NULL, NULL);
+    write_pem(cert, own.cert, NULL, NULL);
+    write_pem(key, NULL, NULL, own.key);
+    write_pem(other_key, NULL, NULL, other.key);
+    const struct {
+        hf_tls_options options;
+        const char *named;
+    } CASES[] = {{{.ca_file = ca, .cert = cert, .key = key}, NULL},
+                 {{.ca_file = key}, key},
+                 {{.ca_file = ca, .cert = key, .key = key}, key},
+                 {{.ca_file = ca, .cert = cert, .key = "/nowhere/key"}, "key /nowhere/key: No such"},
+                 {{.ca_file = ca, .cert = "/nowhere/cert", .key = key}, "cert /nowhere/cert: No"},
+                 {{.cert = cert, .key = other_key, .trusting = true}, other_key},
+                 {{.ca_file = "/nowhere/ca", .trusting = true}, NULL}};
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        hf_tls_settings *settings = hf_tls_settings_new(&CASES[i].options);
+        for (int tries = 0; tries < 2; tries++) {
+            int fd, peer;
+            reason[0] = '\0';
+            hf_tls *tls = over_a_pair(settings, &fd, &peer);
+            bool good = CASES[i].named ? !tls && strstr(reason, CASES[i].named) : tls != NULL;
+            hf_tls_free(tls, false);
+            close(fd);
+            close(peer);
+            CHECK_OR(good, "case %zu: %s", i, reason);
+        }
+        hf_tls_settings_free(settings);
+    }
+    unlink(ca);
+    unlink(cert);
+    unlink(key);
+    unlink(other_key);
+    free_identity(own);
+    free_identity(other);
+    free_identity(root);
 }
 
 /* ---- OpenSSL's memory ---- */
@@ -220,6 +457,7 @@ static bool make_settings(void *context) {
     if (!settings) return false;
     const hf_tls_options *own = hf_tls_settings_options(settings);
     bool copied = own->ca_file != options.ca_file && strcmp(own->ca_file, "/a") == 0 &&
+                  strcmp(own->ca_path, "/b") == 0 && strcmp(own->cert, "/c") == 0 &&
                   strcmp(own->key, "/d") == 0 && strcmp(own->server_name, "e") == 0 &&
                   !own->trusting;
     hf_tls_settings_free(settings);
