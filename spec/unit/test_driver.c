@@ -922,6 +922,31 @@ TEST(a_child_starts_with_nothing_of_its_parents) {
     }
 }
 
+/* It has closed all that it does not know, and opened files of its own under those numbers. */
+static int go_on_with_files_of_its_own(hf_driver *driver, int own) {
+    int numbers[HF_LINKS + 2], count = 0, file = open("/dev/null", O_RDONLY);
+    (void)own;
+    for (size_t link = 0; link < driver->connection_count; link++)
+        numbers[count++] = driver->connections[link].fd;
+    for (int end = 0; end < 2; end++) numbers[count++] = driver->wake[end];
+    for (int i = 0; i < count; i++)
+        if (numbers[i] >= 0) dup2(file, numbers[i]);
+    int closed = driver->ready ? 2 : 0, open = check_open_descriptors();
+    alarm(30);
+    hf_driver_enter(driver);
+    hf_driver_leave(driver);
+    return check_open_descriptors() == open - closed ? 0 : 1;
+}
+
+TEST(a_child_leaves_its_own_files_open) {
+    for (int looped = 0; looped < 2; looped++) {
+        hf_driver *driver = new_holder((scenario){.name = "a parent", .looped = looped == 1});
+        int failed = fork_in_the_middle(driver, go_on_with_files_of_its_own);
+        end_holder(driver);
+        CHECK_EQ_INT(failed, 0);
+    }
+}
+
 static int go_on_without_random_bytes(hf_driver *driver, int own) {
     (void)own;
     alarm(30);

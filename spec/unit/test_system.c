@@ -145,6 +145,15 @@ TEST(time_grows_by_what_is_slept) {
     }
 }
 
+/* Or its caller would spin through the rest of a millisecond. */
+TEST(a_sleep_is_not_rounded_down) {
+    EACH (at) {
+        hf_time before = hf_now();
+        for (int i = 0; i < 5; i++) CHECK_EQ_INT(SYSTEMS[at].poll(NULL, 0, 900000, NULL), 0);
+        CHECK(hf_now() - before >= 4 * HF_MS);
+    }
+}
+
 TEST(random_bytes_differ) {
     EACH (at) {
         unsigned char one[24] = {0}, other[24] = {0};
@@ -191,37 +200,49 @@ TEST(pipes_and_sockets_are_closed_by_exec) {
         int fd = SYSTEMS[at].socket(AF_INET);
         CHECK(has_flags(fd, false));
         close(fd);
+        errno = 0;
         CHECK_EQ_INT(SYSTEMS[at].socket(-1), -1);
+        CHECK(errno != 0 && errno != EBADF);
     }
 }
 
-/* In a child, which has none of the standard streams. Returns what has gone wrong, 0: nothing. */
-static int open_without_standard_streams(size_t at) {
+static int ends_of_nothing[2];
+
+/* In a child, which has the standard streams below `first` alone. Returns what has gone wrong, 0:
+ * nothing. */
+static int open_without_standard_streams(size_t at, int first) {
     int ends[2];
-    for (int fd = 0; fd < 3; fd++) close(fd);
+    for (int fd = 0; fd < first; fd++) dup2(ends_of_nothing[0], fd);
+    for (int fd = first; fd < 3; fd++) close(fd);
     if (SYSTEMS[at].socket(AF_INET) < 3) return 1;
+    if (first < 3 && fcntl(first, F_GETFD) >= 0) return 4;
     if (!SYSTEMS[at].pipe(ends, false) || ends[0] < 3 || ends[1] < 3) return 2;
     return has_flags(ends[0], false) && has_flags(ends[1], false) ? 0 : 3;
 }
 
 TEST(nothing_is_opened_as_a_standard_stream) {
+    CHECK_EQ_INT(pipe(ends_of_nothing), 0);
     EACH (at) {
-        int status;
-        pid_t child = fork();
-        if (child == 0) _exit(open_without_standard_streams(at));
-        CHECK_EQ_INT(waitpid(child, &status, 0), child);
-        CHECK_EQ_INT(WEXITSTATUS(status), 0);
+        for (int first = 0; first < 3; first++) {
+            int status;
+            pid_t child = fork();
+            if (child == 0) _exit(open_without_standard_streams(at, first));
+            CHECK_EQ_INT(waitpid(child, &status, 0), child);
+            CHECK_OR(WEXITSTATUS(status) == 0, "from %d on: %d", first, WEXITSTATUS(status));
+        }
     }
+    close(ends_of_nothing[0]);
+    close(ends_of_nothing[1]);
 }
 
-/* In a child, which may open only what would be a standard stream. */
-static int open_without_room(size_t at) {
+/* In a child, which may open `above` descriptors that are no standard streams. */
+static int open_without_room(size_t at, rlim_t above) {
     int ends[2];
     for (int fd = 0; fd < 256; fd++) close(fd);
-    struct rlimit limit = {.rlim_cur = 3, .rlim_max = 3};
+    struct rlimit limit = {.rlim_cur = 3 + above, .rlim_max = 3 + above};
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
     errno = 0;
-    if (SYSTEMS[at].socket(AF_INET) != -1 || errno == 0) return 2;
+    if (above == 0 && (SYSTEMS[at].socket(AF_INET) != -1 || errno == 0)) return 2;
     errno = 0;
     if (SYSTEMS[at].pipe(ends, false) || errno == 0) return 3;
     return check_open_descriptors() == 0 ? 0 : 4;
@@ -229,11 +250,13 @@ static int open_without_room(size_t at) {
 
 TEST(nothing_stays_open_where_only_standard_streams_are_free) {
     EACH (at) {
-        int status;
-        pid_t child = fork();
-        if (child == 0) _exit(open_without_room(at));
-        CHECK_EQ_INT(waitpid(child, &status, 0), child);
-        CHECK_EQ_INT(WEXITSTATUS(status), 0);
+        for (rlim_t above = 0; above < 2; above++) {
+            int status;
+            pid_t child = fork();
+            if (child == 0) _exit(open_without_room(at, above));
+            CHECK_EQ_INT(waitpid(child, &status, 0), child);
+            CHECK_EQ_INT(WEXITSTATUS(status), 0);
+        }
     }
 }
 
