@@ -619,6 +619,19 @@ static int as_nobody(bool (*test)(const char *directory)) {
     return status;
 }
 
+/* With the rights of root, which opens what belongs to others. */
+static bool refuses_what_belongs_to_another_user(void) {
+    char directory[64];
+    uid_t user = 1900000000u + (uid_t)getpid();
+    if (geteuid() != 0 || prctl(PR_SET_SECUREBITS, 1 << 2) != 0) return true;
+    snprintf(directory, sizeof directory, "/dev/shm/holdfast-%lu", (unsigned long)user);
+    if (setuid(user) != 0 || mkdir(directory, 0700) != 0) return false;
+    bool given = chown(directory, user + 1, (gid_t)-1) == 0;
+    bool refused = !hf_crash_record(OTHER) && errno == EPERM;
+    rmdir(directory);
+    return !given || refused;
+}
+
 static bool is_refused(const char *name) {
     bool made = hf_crash_record(name);
     return !made && hf_crash_life(name) == HF_LIFE_UNKNOWN;
@@ -738,6 +751,11 @@ TEST(a_process_of_another_user_is_alive) {
 TEST(a_directory_that_others_may_write_to_is_refused) {
     CHECK_EQ_INT(as_nobody(refuses_what_others_may_write), 0);
     CHECK_EQ_INT(as_nobody(refuses_a_link), 0);
+    int status = -1;
+    pid_t pid = fork();
+    if (pid == 0) _exit(refuses_what_belongs_to_another_user() ? 0 : 1);
+    waitpid(pid, &status, 0);
+    CHECK_EQ_INT(status, 0);
     CHECK_EQ_INT(as_nobody(refuses_a_file), 0);
 }
 
