@@ -766,6 +766,66 @@ TEST(a_sleeping_loop_is_woken_for_what_its_program_has_abandoned) {
     CHECK(!peer.held);
 }
 
+static bool is_readable(int fd, int timeout) {
+    return poll(&(struct pollfd){fd, POLLIN, 0}, 1, timeout) == 1;
+}
+
+/* The task may be late: until then others may begin calls. */
+TEST(a_loop_stays_awake_until_its_task_has_come) {
+    hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
+    hf_driver_enter(driver);
+    int fd = hf_driver_rest(driver, hf_now() + HF_MS);
+    bool woken = is_readable(fd, SOON);
+    hf_driver_serve(driver, false);
+    bool stays = is_readable(fd, 0);
+    hf_driver_wake(driver);
+    stays = stays && is_readable(fd, 0);
+    hf_driver_serve(driver, true);
+    hf_driver_wake(driver);
+    bool goes_on = is_readable(fd, 0); /* nothing is due for ten seconds */
+    hf_driver_leave(driver);
+    end_holder(driver);
+    CHECK(woken);
+    CHECK(stays);
+    CHECK(!goes_on);
+}
+
+TEST(a_loop_stays_awake_until_a_caller_knows_that_its_call_has_ended) {
+    hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
+    hf_op_spec ping = {.kind = HF_OP_PING};
+    hf_driver_enter(driver);
+    hf_op *op = run_in_loop(driver, &ping);
+    bool waits = is_readable(hf_driver_rest(driver, HF_NEVER), SOON);
+    hf_driver_wake(driver);
+    waits = waits && is_readable(hf_ready_fd(driver->ready), SOON);
+    hf_op_end(op, hf_now());
+    bool goes_on = is_readable(hf_driver_rest(driver, HF_NEVER), 0);
+    hf_driver_leave(driver);
+    end_holder(driver);
+    CHECK(waits);
+    CHECK(!goes_on);
+}
+
+/* The loop was busy with something else for half a minute. */
+TEST(a_reply_that_has_come_counts_although_its_time_is_over) {
+    for (int reads = 0; reads < 2; reads++) {
+        hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
+        hf_op_spec ping = {.kind = HF_OP_PING};
+        hf_driver_enter(driver);
+        hf_op *op = hf_driver_begin(driver, &ping);
+        hf_driver_serve(driver, false);
+        bool answered = is_readable(driver->connections[HF_LINK_CALLS].fd, SOON);
+        atomic_fetch_add(&ahead, 30 * HF_SECOND);
+        hf_driver_serve(driver, reads == 1);
+        hf_code code = hf_op_is_done(op) ? hf_op_code(op) : HF_BUSY;
+        hf_op_end(op, hf_now());
+        hf_driver_leave(driver);
+        end_holder(driver);
+        CHECK(answered);
+        CHECK_EQ_INT(code, HF_OK);
+    }
+}
+
 /* Until it sleeps, unless that is for longer than `span`: then false. */
 static bool watchdog_sleeps_at_most(hf_driver *driver, hf_time span) {
     for (;;) {
