@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -445,6 +446,42 @@ TEST(a_loop_does_not_watch_a_look_up_that_is_over) {
     stop(&good);
     CHECK(looked_up && connected);
     CHECK(!stays_ready);
+}
+
+/* The parent's thread goes on with it. */
+TEST(a_child_has_no_descriptor_of_a_look_up) {
+    listener good = listen_here(8);
+    const listener *one[] = {&good};
+    name_is(1, one);
+    hf_client_config config = {.session = {.server = server,
+                                           .connect_timeout = 20 * HF_SECOND,
+                                           .command_timeout = 20 * HF_SECOND},
+                               .renewer = HF_LINK_CALLS};
+    int status = -1, before = check_open_descriptors();
+    hf_driver *driver = hf_driver_new(&config, NULL);
+    driver->looped = true;
+    hf_op_spec ping = {.kind = HF_OP_PING};
+    pthread_mutex_lock(&answers);
+    hf_driver_enter(driver);
+    hf_op *op = hf_driver_begin(driver, &ping);
+    hf_driver_serve(driver, false);
+    hf_driver_rest(driver, HF_NEVER);
+    bool looked_up = driver->connections[HF_LINK_CALLS].dial.lookup != NULL;
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        hf_driver_enter(driver);
+        _exit(check_open_descriptors() == before ? 0 : 1);
+    }
+    pthread_mutex_unlock(&answers);
+    hf_op_abandon(op, hf_now());
+    hf_op_end(op, hf_now());
+    hf_driver_leave(driver);
+    hf_driver_unref(driver);
+    waitpid(child, &status, 0);
+    stop(&good);
+    CHECK(looked_up);
+    CHECK_EQ_INT(status, 0);
 }
 
 /* ---- look-ups ---- */
