@@ -2,10 +2,12 @@
 
 #include <errno.h>
 #include <openssl/crypto.h>
+#include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -179,26 +181,41 @@ static SSL_CTX *server_with(const identity *own, const identity *trusted) {
     return context;
 }
 
-/* Whether both sides agree. */
-static bool agrees(hf_tls_settings *settings, const char *host, SSL_CTX *context) {
-    int ends[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0) abort();
+typedef struct pair {
+    int ends[2]; /* the client's and the server's */
+    hf_tls *tls;
+    SSL *server;
+    bool agreed; /* both sides */
+} pair;
+
+static pair connect_pair(hf_tls_settings *settings, const char *host, SSL_CTX *context) {
+    pair made = {.server = SSL_new(context)};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, made.ends) != 0) abort();
     reason[0] = server_name[0] = '\0';
-    hf_tls *tls = hf_tls_new(settings, host, ends[0], reason, sizeof reason);
-    SSL *server = SSL_new(context);
-    SSL_set_fd(server, ends[1]);
-    hf_tls_state state = tls ? HF_TLS_PENDING : HF_TLS_FAILED;
+    made.tls = hf_tls_new(settings, host, made.ends[0], reason, sizeof reason);
+    SSL_set_fd(made.server, made.ends[1]);
+    hf_tls_state state = made.tls ? HF_TLS_PENDING : HF_TLS_FAILED;
     int accepted = 0;
     for (int i = 0; i < 10 && state != HF_TLS_FAILED && accepted <= 0; i++) {
         if (state == HF_TLS_PENDING)
-            state = hf_tls_handshake(tls, &events, reason, sizeof reason);
-        accepted = SSL_accept(server);
+            state = hf_tls_handshake(made.tls, &events, reason, sizeof reason);
+        accepted = SSL_accept(made.server);
     }
-    SSL_free(server);
-    hf_tls_free(tls, false);
-    close(ends[0]);
-    close(ends[1]);
-    return state == HF_TLS_AGREED && accepted == 1;
+    made.agreed = state == HF_TLS_AGREED && accepted == 1;
+    return made;
+}
+
+static void free_pair(pair *made) {
+    SSL_free(made->server);
+    hf_tls_free(made->tls, false);
+    close(made->ends[0]);
+    close(made->ends[1]);
+}
+
+static bool agrees(hf_tls_settings *settings, const char *host, SSL_CTX *context) {
+    pair made = connect_pair(settings, host, context);
+    free_pair(&made);
+    return made.agreed;
 }
 
 TEST(a_certificate_is_for_the_host_or_refused) {
@@ -339,6 +356,116 @@ TEST(each_file_that_cannot_be_used_is_named_until_it_can) {
     free_identity(own);
     free_identity(other);
     free_identity(root);
+}
+
+/* ---- a connection that both sides agreed on ---- */
+
+static void on_records(pair *at) {
+    char bytes[8];
+    CHECK_EQ_INT(hf_tls_recv(at->tls, bytes, sizeof bytes), -1);
+    CHECK_EQ_INT(errno, EAGAIN);
+    CHECK_EQ_INT(hf_tls_events(at->tls, false), POLLIN);
+    CHECK_EQ_INT(hf_tls_events(at->tls, true), POLLIN | POLLOUT);
+    CHECK(!hf_tls_recv_wants_write(at->tls));
+    SSL_write(at->server, "one", 3);
+    SSL_write(at->server, "two", 3);
+    CHECK_EQ_INT(hf_tls_recv(at->tls, bytes, sizeof bytes), 3);
+    CHECK_EQ_INT(hf_tls_recv(at->tls, bytes, sizeof bytes), 3);
+    CHECK_EQ_INT(memcmp(bytes, "two", 3), 0);
+    CHECK_EQ_INT(hf_tls_send(at->tls, "three", 5), 5);
+    CHECK_EQ_INT(SSL_read(at->server, bytes, sizeof bytes), 5);
+}
+
+/* OpenSSL has one list of errors for all that a thread does. */
+static void on_errors_of_others(pair *at) {
+    char bytes[8];
+    CHECK(!BIO_new_file("/nowhere/file", "r") && ERR_peek_error() != 0);
+    CHECK_EQ_INT(hf_tls_recv(at->tls, bytes, sizeof bytes), -1);
+    CHECK_EQ_INT(errno, EAGAIN);
+    CHECK_EQ_INT(ERR_peek_error(), 0);
+}
+
+/* It takes a part, and later the rest. */
+static void on_full_socket(pair *at) {
+    static char bytes[1 << 20], read[1 << 16];
+    size_t sent = 0, received = 0;
+    for (int i = 0; i < 10000 && received < sizeof bytes; i++) {
+        ssize_t size = 0;
+        while (sent < sizeof bytes &&
+               (size = hf_tls_send(at->tls, bytes + sent, sizeof bytes - sent)) > 0)
+            sent += (size_t)size;
+        CHECK(size > 0 || sent == sizeof bytes || errno == EAGAIN);
+        CHECK_EQ_INT(hf_tls_events(at->tls, true), POLLIN | POLLOUT);
+        int got = SSL_read(at->server, read, sizeof read);
+        received += got > 0 ? (size_t)got : 0;
+    }
+    CHECK_EQ_INT(received, sizeof bytes);
+}
+
+static void on_close_alert(pair *at) {
+    char bytes[8];
+    SSL_shutdown(at->server);
+    shutdown(at->ends[1], SHUT_RDWR);
+    CHECK_EQ_INT(hf_tls_recv(at->tls, bytes, sizeof bytes), 0);
+    errno = 0;
+    CHECK_EQ_INT(hf_tls_send(at->tls, "x", 1), -1);
+    CHECK_EQ_INT(errno, EPIPE);
+}
+
+static void on_end_without_alert(pair *at) {
+    char bytes[8];
+    shutdown(at->ends[1], SHUT_RDWR);
+    CHECK_EQ_INT(hf_tls_recv(at->tls, bytes, sizeof bytes), 0);
+}
+
+/* As a proxy sends that loses its place. */
+static void on_other_bytes(pair *at) {
+    char bytes[8];
+    CHECK(write(at->ends[1], "HTTP/1.1 400 Bad\r\n", 18) == 18);
+    errno = 0;
+    CHECK_EQ_INT(hf_tls_recv(at->tls, bytes, sizeof bytes), -1);
+    CHECK_EQ_INT(errno, EPROTO);
+    CHECK_OR(strncmp(hf_tls_reason(at->tls), "TLS: ", 5) == 0, "%s", hf_tls_reason(at->tls));
+    CHECK_EQ_INT(ERR_peek_error(), 0);
+}
+
+static bool sees_alert(pair *at) {
+    char bytes[8];
+    int size = SSL_read(at->server, bytes, sizeof bytes);
+    return size <= 0 && SSL_get_error(at->server, size) == SSL_ERROR_ZERO_RETURN;
+}
+
+static void on_polite_end(pair *at) {
+    hf_tls_free(at->tls, true);
+    at->tls = NULL;
+    CHECK(sees_alert(at));
+}
+
+/* Not even an alert may follow what is to be discarded. */
+static void on_impolite_end(pair *at) {
+    hf_tls_free(at->tls, false);
+    at->tls = NULL;
+    CHECK(!sees_alert(at));
+}
+
+TEST(an_agreed_connection_behaves_as_a_socket) {
+    static void (*const CASES[])(pair *) = {
+        on_records,           on_errors_of_others, on_full_socket, on_close_alert,
+        on_end_without_alert, on_other_bytes,      on_polite_end,  on_impolite_end};
+    identity own = new_identity("s", NULL, "DNS:s");
+    SSL_CTX *context = server_with(&own, NULL);
+    signal(SIGPIPE, SIG_IGN); /* of the server */
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        hf_tls_settings *settings = trusting();
+        pair at = connect_pair(settings, "s", context);
+        if (at.agreed) CASES[i](&at);
+        else check_fail(__FILE__, __LINE__, "case %zu: %s", i, reason);
+        free_pair(&at);
+        hf_tls_settings_free(settings);
+    }
+    signal(SIGPIPE, SIG_DFL);
+    SSL_CTX_free(context);
+    free_identity(own);
 }
 
 /* ---- OpenSSL's memory ---- */
