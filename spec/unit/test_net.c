@@ -10,6 +10,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -448,11 +449,8 @@ TEST(a_loop_does_not_watch_a_look_up_that_is_over) {
     CHECK(!stays_ready);
 }
 
-/* The parent's thread goes on with it. */
-TEST(a_child_has_no_descriptor_of_a_look_up) {
-    listener good = listen_here(8);
-    const listener *one[] = {&good};
-    name_is(1, one);
+/* Returns its status. The parent's driver is in the middle of a look-up, or of a connect. */
+static int fork_while_dialing(bool looks_up) {
     hf_client_config config = {.session = {.server = server,
                                            .connect_timeout = 20 * HF_SECOND,
                                            .command_timeout = 20 * HF_SECOND},
@@ -461,30 +459,80 @@ TEST(a_child_has_no_descriptor_of_a_look_up) {
     hf_driver *driver = hf_driver_new(&config, NULL);
     driver->looped = true;
     hf_op_spec ping = {.kind = HF_OP_PING};
-    pthread_mutex_lock(&answers);
+    const hf_dial *calls = &driver->connections[HF_LINK_CALLS].dial;
+    if (looks_up) pthread_mutex_lock(&answers);
     hf_driver_enter(driver);
     hf_op *op = hf_driver_begin(driver, &ping);
     hf_driver_serve(driver, false);
-    hf_driver_rest(driver, HF_NEVER);
-    bool looked_up = driver->connections[HF_LINK_CALLS].dial.lookup != NULL;
+    struct pollfd ready = {.fd = hf_driver_rest(driver, HF_NEVER), .events = POLLIN};
+    while (!looks_up && calls->lookup && poll(&ready, 1, 5000) == 1) {
+        hf_driver_serve(driver, true);
+        hf_driver_rest(driver, HF_NEVER);
+    }
+    bool dials = calls->fd >= 0 && (calls->lookup != NULL) == looks_up;
     pid_t child = fork();
     if (child == 0) {
         alarm(20);
         hf_driver_enter(driver);
-        _exit(check_open_descriptors() == before ? 0 : 1);
+        _exit(dials && check_open_descriptors() == before ? 0 : 1);
     }
-    pthread_mutex_unlock(&answers);
+    if (looks_up) pthread_mutex_unlock(&answers);
     hf_op_abandon(op, hf_now());
     hf_op_end(op, hf_now());
     hf_driver_leave(driver);
     hf_driver_unref(driver);
     waitpid(child, &status, 0);
+    return status;
+}
+
+TEST(a_child_has_no_descriptor_of_a_dial) {
+    listener silent = listen_in_silence();
+    const listener *one[] = {&silent};
+    name_is(1, one);
+    int looked_up = fork_while_dialing(true), connected = fork_while_dialing(false);
+    stop(&silent);
+    CHECK_EQ_INT(looked_up, 0);
+    CHECK_EQ_INT(connected, 0);
+}
+
+TEST(a_sleeping_loop_is_woken_for_a_connection_that_a_call_opens) {
+    listener good = listen_here(8);
+    hf_client_config config = {.session = {.server = {.host = "127.0.0.1", .label = "here"},
+                                           .connect_timeout = 20 * HF_SECOND,
+                                           .command_timeout = 20 * HF_SECOND},
+                               .renewer = HF_LINK_CALLS};
+    config.session.server.port = ntohs(good.address.sin_port);
+    hf_driver *driver = hf_driver_new(&config, NULL);
+    driver->looped = true;
+    hf_op_spec ping = {.kind = HF_OP_PING};
+    hf_driver_enter(driver);
+    struct pollfd ready = {.fd = hf_driver_rest(driver, HF_NEVER), .events = POLLIN};
+    bool early = poll(&ready, 1, 0) == 1;
+    hf_op *op = hf_driver_begin(driver, &ping);
+    hf_driver_serve(driver, false);
+    bool woken = poll(&ready, 1, 5000) == 1;
+    hf_op_abandon(op, hf_now());
+    hf_op_end(op, hf_now());
+    hf_driver_leave(driver);
+    hf_driver_unref(driver);
     stop(&good);
-    CHECK(looked_up);
-    CHECK_EQ_INT(status, 0);
+    CHECK(!early);
+    CHECK(woken);
 }
 
 /* ---- look-ups ---- */
+
+TEST(a_look_up_without_descriptors_is_reported) {
+    struct rlimit most, none;
+    CHECK_EQ_INT(getrlimit(RLIMIT_NOFILE, &most), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = most.rlim_max};
+    CHECK_EQ_INT(setrlimit(RLIMIT_NOFILE, &none), 0);
+    hf_dial_state state =
+        hf_dial_start(&dial, &server, NULL, AT(0), AT(1000), reason, sizeof reason);
+    setrlimit(RLIMIT_NOFILE, &most);
+    CHECK_EQ_INT(state, HF_DIAL_FAILED);
+    CHECK_STR(reason, "cannot look up the name: no threads or file descriptors left");
+}
 
 static bool is_live(long allocations) {
     for (int i = 0; i < 5000 && memerr_live() != allocations; i++) poll(NULL, 0, 1);
