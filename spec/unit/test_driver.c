@@ -47,11 +47,11 @@ typedef struct peer_manner {
     bool silent;          /* behind the log-in */
     bool speaks_tls;
     unsigned
-        ends_with; /* the nth command: it ends its side of the connection instead of an answer */
-    unsigned ignores;      /* the nth command */
+        ends_with;    /* the nth command: it ends its side of the connection instead of an answer */
+    unsigned ignores; /* the nth command */
     unsigned silent_after; /* so many commands; 0: never */
-    bool trickles; /* a byte at a time */
-    bool splits;   /* over TLS: two records, which arrive together */
+    bool trickles;         /* a byte at a time */
+    bool splits;           /* over TLS: two records, which arrive together */
 } peer_manner;
 
 static struct peer {
@@ -754,8 +754,8 @@ TEST(a_sleeping_loop_is_woken_for_what_its_program_has_abandoned) {
     hf_driver_enter(driver);
     struct pollfd ready = {hf_driver_rest(driver, HF_NEVER), POLLIN, 0};
     bool early = poll(&ready, 1, 0) == 1;
-    hf_hold *hold = hf_client_find(driver->client, hf_kind_named("lock"), held_names,
-                                   (hf_slice){"me", 2});
+    hf_hold *hold =
+        hf_client_find(driver->client, hf_kind_named("lock"), held_names, (hf_slice){"me", 2});
     if (hold) hf_client_abandon(driver->client, hold, 1, hf_now());
     hf_driver_wake(driver);
     bool woken = poll(&ready, 1, SOON) == 1;
@@ -973,9 +973,8 @@ static int fork_in_the_middle(hf_driver *driver, int (*go_on)(hf_driver *, int))
 
 TEST(a_child_starts_with_nothing_of_its_parents) {
     for (int kind = 0; kind < 4; kind++) {
-        hf_driver *driver = new_holder((scenario){.name = "a parent",
-                                                  .looped = kind % 2 == 1,
-                                                  .manner = {.speaks_tls = kind / 2 == 1}});
+        hf_driver *driver = new_holder((scenario){
+            .name = "a parent", .looped = kind % 2 == 1, .manner = {.speaks_tls = kind / 2 == 1}});
         int failed = fork_in_the_middle(driver, go_on_in_child);
         end_holder(driver);
         CHECK_OR(failed == 0, "kind %d, step %d", kind, failed);

@@ -195,8 +195,7 @@ TEST(a_path_of_the_greatest_length_is_dialed) {
     memcpy(address.sun_path, here.host, most);
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     bool listens = bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 1) == 0;
-    hf_dial_state state =
-        hf_dial_start(&dial, &here, NULL, AT(0), AT(1000), reason, sizeof reason);
+    hf_dial_state state = hf_dial_start(&dial, &here, NULL, AT(0), AT(1000), reason, sizeof reason);
     hf_dial_cancel(&dial);
     close(fd);
     unlink(address.sun_path);

@@ -247,8 +247,8 @@ TEST(a_certificate_is_for_the_host_or_refused) {
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         identity own = new_identity("server", &root, CASES[i].alternatives);
         SSL_CTX *context = server_with(&own, NULL);
-        hf_tls_settings *settings = hf_tls_settings_new(
-            &(hf_tls_options){.ca_file = ca, .server_name = CASES[i].expected});
+        hf_tls_settings *settings =
+            hf_tls_settings_new(&(hf_tls_options){.ca_file = ca, .server_name = CASES[i].expected});
         bool agreed = agrees(settings, CASES[i].host, context);
         const char *name = CASES[i].expected ? CASES[i].expected : CASES[i].host;
         bool is_name = strpbrk(name, "ghijklmnopqrstuvwxyz") != NULL;
@@ -273,8 +273,8 @@ TEST(the_whole_chain_of_the_clients_certificate_is_shown) {
     write_pem(key, NULL, NULL, own.key);
     for (int whole = 0; whole < 2; whole++) {
         write_pem(cert, own.cert, whole ? between.cert : NULL, NULL);
-        hf_tls_settings *settings = hf_tls_settings_new(
-            &(hf_tls_options){.ca_file = ca, .cert = cert, .key = key});
+        hf_tls_settings *settings =
+            hf_tls_settings_new(&(hf_tls_options){.ca_file = ca, .cert = cert, .key = key});
         bool agreed = agrees(settings, "s", context);
         hf_tls_settings_free(settings);
         unlink(cert);
@@ -328,13 +328,14 @@ TEST(each_file_that_cannot_be_used_is_named_until_it_can) {
     const struct {
         hf_tls_options options;
         const char *named;
-    } CASES[] = {{{.ca_file = ca, .cert = cert, .key = key}, NULL},
-                 {{.ca_file = key}, key},
-                 {{.ca_file = ca, .cert = key, .key = key}, key},
-                 {{.ca_file = ca, .cert = cert, .key = "/nowhere/key"}, "key /nowhere/key: No such"},
-                 {{.ca_file = ca, .cert = "/nowhere/cert", .key = key}, "cert /nowhere/cert: No"},
-                 {{.cert = cert, .key = other_key, .trusting = true}, other_key},
-                 {{.ca_file = "/nowhere/ca", .trusting = true}, NULL}};
+    } CASES[] = {
+        {{.ca_file = ca, .cert = cert, .key = key}, NULL},
+        {{.ca_file = key}, key},
+        {{.ca_file = ca, .cert = key, .key = key}, key},
+        {{.ca_file = ca, .cert = cert, .key = "/nowhere/key"}, "key /nowhere/key: No such"},
+        {{.ca_file = ca, .cert = "/nowhere/cert", .key = key}, "cert /nowhere/cert: No"},
+        {{.cert = cert, .key = other_key, .trusting = true}, other_key},
+        {{.ca_file = "/nowhere/ca", .trusting = true}, NULL}};
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         hf_tls_settings *settings = hf_tls_settings_new(&CASES[i].options);
         for (int tries = 0; tries < 2; tries++) {
@@ -449,9 +450,9 @@ static void on_impolite_end(pair *at) {
 }
 
 TEST(an_agreed_connection_behaves_as_a_socket) {
-    static void (*const CASES[])(pair *) = {
-        on_records,           on_errors_of_others, on_full_socket, on_close_alert,
-        on_end_without_alert, on_other_bytes,      on_polite_end,  on_impolite_end};
+    static void (*const CASES[])(pair *) = {on_records,     on_errors_of_others,  on_full_socket,
+                                            on_close_alert, on_end_without_alert, on_other_bytes,
+                                            on_polite_end,  on_impolite_end};
     identity own = new_identity("s", NULL, "DNS:s");
     SSL_CTX *context = server_with(&own, NULL);
     signal(SIGPIPE, SIG_IGN); /* of the server */
