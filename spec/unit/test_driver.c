@@ -777,9 +777,9 @@ TEST(a_loop_stays_awake_until_its_task_has_come) {
     int fd = hf_driver_rest(driver, hf_now() + HF_MS);
     bool woken = is_readable(fd, SOON);
     hf_driver_serve(driver, false);
-    bool stays = is_readable(fd, 0);
+    bool stays = is_readable(fd, SOON);
     hf_driver_wake(driver);
-    stays = stays && is_readable(fd, 0);
+    stays = stays && is_readable(fd, SOON);
     hf_driver_serve(driver, true);
     hf_driver_wake(driver);
     bool goes_on = is_readable(fd, 0); /* nothing is due for ten seconds */
@@ -923,6 +923,12 @@ TEST(only_a_plain_connection_sleeps_in_recv) {
 
 /* ---- the child of a fork ---- */
 
+#ifdef HF_LINUX
+#define OF_READY 2 /* descriptors: an epoll set and a timer */
+#else
+#define OF_READY 4 /* two pipes */
+#endif
+
 static bool is_clean(const hf_driver *driver) {
     bool clean = !driver->running && !driver->stopping && !driver->calling && !driver->ready &&
                  !atomic_load(&driver->watchdog_waits) && driver->sleeps_until == 0 &&
@@ -952,7 +958,7 @@ static int fork_in_the_middle(hf_driver *driver, int (*go_on)(hf_driver *, int))
     int status = -1, own = driver->running ? 2 : 0;
     hf_driver_enter(driver);
     pthread_mutex_lock(&driver->gate);
-    if (driver->looped && hf_driver_rest(driver, HF_NEVER) >= 0) own += 2;
+    if (driver->looped && hf_driver_rest(driver, HF_NEVER) >= 0) own += OF_READY;
     for (size_t link = 0; link < driver->connection_count; link++)
         own += driver->connections[link].fd >= 0;
     hf_driver before = *driver;
@@ -990,7 +996,7 @@ static int go_on_with_files_of_its_own(hf_driver *driver, int own) {
     for (int end = 0; end < 2; end++) numbers[count++] = driver->wake[end];
     for (int i = 0; i < count; i++)
         if (numbers[i] >= 0) dup2(file, numbers[i]);
-    int closed = driver->ready ? 2 : 0, open = check_open_descriptors();
+    int closed = driver->ready ? OF_READY : 0, open = check_open_descriptors();
     alarm(30);
     hf_driver_enter(driver);
     hf_driver_leave(driver);
@@ -1005,6 +1011,8 @@ TEST(a_child_leaves_its_own_files_open) {
         CHECK_EQ_INT(failed, 0);
     }
 }
+
+#ifdef HF_LINUX /* elsewhere they come from a file */
 
 static int go_on_without_random_bytes(hf_driver *driver, int own) {
     (void)own;
@@ -1024,6 +1032,8 @@ TEST(a_child_without_random_bytes_has_a_closed_client) {
     end_holder(driver);
     CHECK_EQ_INT(failed, 0);
 }
+
+#endif
 
 /* ---- a client of two servers ---- */
 
