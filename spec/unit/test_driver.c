@@ -49,6 +49,7 @@ typedef struct peer_manner {
     unsigned
         ends_with;    /* the nth command: it ends its side of the connection instead of an answer */
     unsigned ignores; /* the nth command */
+    unsigned delays;  /* the nth command: it answers after more than one of the driver's naps */
     unsigned silent_after; /* so many commands; 0: never */
     bool trickles;         /* a byte at a time */
     bool splits;           /* over TLS: two records, which arrive together */
@@ -133,6 +134,7 @@ static void on_command(int fd, char *const words[], size_t count) {
         count > 1 && words[0][0] == 'E' ? sent_program(words[1], strlen(words[1])) : NULL;
     if (++peer.commands == peer.manner.ends_with) shutdown(fd, SHUT_WR);
     bool silent = peer.manner.silent && strcmp(words[0], "CLIENT") != 0;
+    if (peer.commands == peer.manner.delays) sleep_us(130000);
     silent = silent || peer.commands == peer.manner.ignores;
     silent = silent || (peer.manner.silent_after && peer.commands > peer.manner.silent_after);
     if (silent || peer.commands == peer.manner.ends_with) return;
@@ -866,6 +868,34 @@ TEST(a_watchdog_that_was_woken_goes_back_to_sleep) {
     end_holder(driver);
     CHECK(renewed);
     CHECK_OR(wakes < 20, "%llu wakes", (unsigned long long)wakes);
+}
+
+TEST(a_reply_that_takes_long_ends_no_connection) {
+    for (unsigned delays = 2; delays <= 3; delays++) {
+        CHECK(run_once((scenario){.name = "a slow server", .manner = {.delays = delays}}));
+        CHECK_EQ_INT(peer.resets, 0);
+        CHECK_EQ_INT(peer.commands, 3);
+    }
+}
+
+TEST(a_watchdog_that_cannot_be_started_is_reported_and_may_be_later) {
+    for (unsigned nth = 1; nth < 10; nth++) {
+        now_runs = (scenario){.name = "no thread"};
+        hf_driver *driver = new_driver();
+        hf_driver_enter(driver);
+        inject(SYSERR_BROKEN, nth);
+        errno = 0;
+        bool started = hf_driver_watch(driver), running = driver->running;
+        int error = errno;
+        const char *call = syserr_injected();
+        inject(SYSERR_NONE, 0);
+        bool later = hf_driver_watch(driver) && driver->running;
+        hf_driver_leave(driver);
+        hf_driver_unref(driver);
+        CHECK(later);
+        if (!call) return;
+        CHECK_OR(!started && !running && error != 0, "%s", call);
+    }
 }
 
 /* A nap of the watchdog is a second. */

@@ -398,6 +398,11 @@ TEST(a_sleep_ends_when_a_descriptor_is_ready) {
         CHECK_EQ_INT(fds[0].revents, 0);
         CHECK_EQ_INT(fds[1].revents, POLLIN);
         CHECK_EQ_INT(fds[2].revents, POLLOUT); /* which was not among them */
+        struct pollfd falling[] = {{.fd = ends[1], .events = POLLIN}, {.fd = ends[0], .events = 0}};
+        CHECK(ends[1] > ends[0]);
+        SYSTEMS[at].send(ends[0], "x", 1);
+        CHECK_EQ_INT(SYSTEMS[at].poll(falling, 2, 5 * HF_SECOND, &none), 1);
+        CHECK_EQ_INT(falling[0].revents, POLLIN);
         close(ends[0]);
         close(ends[1]);
     }
