@@ -225,7 +225,7 @@ $(DRIVER_UNITS:%=$(BUILD)/unit/%): LIBRARIES = -lssl -lcrypto -lpthread
 $(BUILD)/unit/test_net: WRAPPED += getaddrinfo
 $(BUILD)/unit/test_crash_record: WRAPPED += renameat
 $(BUILD)/unit/test_driver: $(BUILD)/obj/spec/unit/syserr.o
-$(BUILD)/unit/test_driver: WRAPPED += getaddrinfo hf_now $(call wrapped_in,spec/unit/syserr.c)
+$(BUILD)/unit/test_driver: WRAPPED += getaddrinfo gethostname hf_now $(call wrapped_in,spec/unit/syserr.c)
 ORDERED = $(BUILD)/unit/test_orders $(BUILD)/unit/test_margins
 $(ORDERED): $(ORDERS:%=$(BUILD)/obj/spec/unit/%.o)
 $(ORDERED): WRAPPED += $(call wrapped_in,spec/unit/orders_system.c)

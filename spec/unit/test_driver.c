@@ -323,6 +323,20 @@ int __wrap_getaddrinfo(const char *host, const char *service, const struct addri
     return 0;
 }
 
+/* ---- the name of the host ---- */
+
+static const char *host_name; /* NULL: the system does not know it */
+
+int __wrap_gethostname(char *name, size_t size);
+
+/* As glibc, it does not end a name that is too long. */
+int __wrap_gethostname(char *name, size_t size) {
+    if (!host_name) return -1;
+    size_t length = strlen(host_name) + 1;
+    memcpy(name, host_name, length < size ? length : size);
+    return 0;
+}
+
 /* ---- the clock ---- */
 
 static _Atomic hf_time ahead; /* of the system's */
@@ -1143,6 +1157,40 @@ TEST(the_output_of_each_renewer_counts_while_its_socket_takes_it) {
     }
     hf_driver_unref(driver);
 }
+
+/* ---- who the client is ---- */
+
+/* Whoever reads it splits it at the spaces, and writes it to a terminal. */
+TEST(a_client_is_introduced_by_a_host_in_one_printable_word) {
+    static char longest[301];
+    memset(longest, 'h', sizeof longest - 1);
+    const struct {
+        const char *host, *name, *text; /* text: before the pid, NULL: 255 letters */
+    } CASES[] = {{"web-3", "", "web-3"},
+                 {"web-3", "billing", "web-3"},
+                 {"web 3", "", "web?3"},
+                 {"\x1b[2J~!", "", "?[2J~!"},
+                 {"b\xc3\xbc\x7f", "billing and more", "b???"},
+                 {"", "", "?"},
+                 {NULL, "billing", "?"},
+                 {longest, "billing", NULL}};
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        char text[512], start[256] = "";
+        hf_driver *driver = new_driver_of_two();
+        if (CASES[i].text) snprintf(start, sizeof start, "%s", CASES[i].text);
+        else memset(start, 'h', sizeof start - 1);
+        host_name = CASES[i].host;
+        snprintf(text, sizeof text, "%s %ld%s%s", start, (long)getpid(),
+                 CASES[i].name[0] ? " " : "", CASES[i].name);
+        hf_driver_introduce(driver, CASES[i].name);
+        bool same = strcmp(driver->client->presence.who, text) == 0;
+        hf_driver_unref(driver);
+        host_name = NULL;
+        CHECK_OR(same, "case %zu is not \"%s\"", i, text);
+    }
+}
+
+/* ---- replies in pieces ---- */
 
 TEST(replies_may_be_received_a_byte_at_a_time) {
     CHECK(run_once((scenario){.name = "a slow server", .manner = {.trickles = true}}));
