@@ -498,7 +498,68 @@ TEST(a_job_without_its_lock_file_proves_nothing) {
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
     CHECK_EQ_INT(mkfifo(path_of(name), 0600), 0);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(unlink(path_of(name)), 0);
+    CHECK_EQ_INT(symlink("/etc/passwd", path_of(name)), 0);
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
     end_job();
+}
+
+TEST(several_waiters_may_check_a_job_at_the_same_time) {
+    char name[64];
+    pid_t job, pid = start_job(stay_as_job, &job);
+    kill_and_collect(pid);
+    kill_and_collect(job);
+    snprintf(name, sizeof name, "%s.job", uuid);
+    int fd = open(path_of(name), O_RDONLY | O_CLOEXEC);
+    bool locked = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0;
+    hf_life life = life_in_the_end();
+    close(fd);
+    end_job();
+    CHECK(locked);
+    CHECK_EQ_INT(life, HF_LIFE_JOB_ENDED);
+}
+
+/* Where the arguments of this process begin and its environment ends. */
+static bool read_bounds(unsigned long *begin, unsigned long *end) {
+    char text[1024] = "";
+    int fd = open("/proc/self/stat", O_RDONLY);
+    ssize_t size = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
+    if (fd >= 0) close(fd);
+    const char *at = size > 0 ? strrchr(text, ')') : NULL;
+    for (int field = 2; at && field < 48; field++) at = strchr(at + 1, ' ');
+    return at && sscanf(at, "%lu %*s %*s %lu", begin, end) == 2;
+}
+
+/* In a thread with a stack of its own, as that of the first one has both. */
+static void *drop_arguments_and_environment(void *unused) {
+    unsigned long begin, end, page = (unsigned long)sysconf(_SC_PAGESIZE);
+    if (!read_bounds(&begin, &end)) return unused;
+    begin -= begin % page;
+    bool dropped = munmap((void *)begin, (end - begin + page - 1) / page * page) == 0;
+    send_pid(dropped ? 1 : 0);
+    stay();
+    return NULL;
+}
+
+static void leave_one_that_starts(int lock) {
+    pthread_t thread;
+    if (start_apart() > 0) stay();
+    close(lock);
+    if (pthread_create(&thread, NULL, drop_arguments_and_environment, NULL) == 0)
+        pthread_join(thread, NULL);
+    _exit(1);
+}
+
+/* It may become the job's. */
+TEST(a_program_that_has_no_environment_yet_delays_the_proof) {
+    pid_t apart = left_behind(leave_one_that_starts);
+    bool delayed = feed() == 1;
+    for (int i = 0; i < 20; i++) delayed = delayed && hf_crash_life(uuid) == HF_LIFE_GOES_ON;
+    kill_and_collect(apart);
+    hf_life life = life_in_the_end();
+    end_job();
+    CHECK(delayed);
+    CHECK_EQ_INT(life, HF_LIFE_JOB_ENDED);
 }
 
 static int names_of_job_locks, unlocked;
@@ -574,6 +635,19 @@ static int as_nobody(bool (*test)(const char *directory)) {
     return status;
 }
 
+/* With the rights of root, which opens what belongs to others. */
+static bool refuses_what_belongs_to_another_user(void) {
+    char directory[64];
+    uid_t user = 1900000000u + (uid_t)getpid();
+    if (geteuid() != 0 || prctl(PR_SET_SECUREBITS, 1 << 2) != 0) return true;
+    snprintf(directory, sizeof directory, "/dev/shm/holdfast-%lu", (unsigned long)user);
+    if (setuid(user) != 0 || mkdir(directory, 0700) != 0) return false;
+    bool given = chown(directory, user + 1, (gid_t)-1) == 0;
+    bool refused = !hf_crash_record(OTHER) && errno == EPERM;
+    rmdir(directory);
+    return !given || refused;
+}
+
 static bool is_refused(const char *name) {
     bool made = hf_crash_record(name);
     return !made && hf_crash_life(name) == HF_LIFE_UNKNOWN;
@@ -603,6 +677,11 @@ static bool exists(const char *path) {
     return lstat(path, &info) == 0;
 }
 
+static bool is_seen(const char *path) {
+    struct stat info;
+    return lstat(path, &info) == 0 && info.st_mtime != 0;
+}
+
 static bool age(const char *path, time_t seconds) {
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = time(NULL) - seconds}};
     return utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW) == 0;
@@ -618,10 +697,11 @@ static bool sweeps_after_a_day(const char *directory) {
     char path[128];
     pid_t living = start(stay);
     snprintf(path, sizeof path, "%s/%s", directory, uuid);
-    bool good = age(path, 100000) && makes_another_record() && exists(path);
+    bool good = !is_seen(path) && makes_another_record() && !is_seen(path);
+    good = good && age(path, 100000) && makes_another_record() && exists(path);
     kill(living, SIGKILL);
     waitpid(living, NULL, 0);
-    good = good && age(path, time(NULL)) && makes_another_record() && exists(path); /* seen */
+    good = good && age(path, time(NULL)) && makes_another_record() && is_seen(path);
     good = good && age(path, 86300) && makes_another_record() && exists(path);
     good = good && age(path, 86500) && makes_another_record() && !exists(path);
     unlink(path);
@@ -641,9 +721,57 @@ static bool sweeps_behind_a_record(const char *directory) {
     return good;
 }
 
+static pid_t others; /* a group of processes of another user */
+
+/* A process dies whose job is that group, which kill may not ask for. */
+static bool leaves_a_job_of_another_user(const char *directory) {
+    int status = -1;
+    const char *name = new_uuid();
+    pid_t pid = fork();
+    if (pid == 0) {
+        bool made = hf_crash_record(name) && hf_crash_lock_job(name) >= 0;
+        _exit(made && hf_crash_record_job(name, others) ? 0 : 1);
+    }
+    waitpid(pid, &status, 0);
+    bool good = status == 0;
+    for (int i = 0; i < 20; i++) good = good && hf_crash_life(name) == HF_LIFE_GOES_ON;
+    hf_crash_forget(name);
+    rmdir(directory);
+    return good;
+}
+
+/* Whether it may be asked for or not. */
+static bool takes_another_users_process_for_alive(const char *directory) {
+    char place[128], text[256];
+    read_place(place, sizeof place);
+    snprintf(text, sizeof text, "%s %ld", place, (long)others);
+    bool good = place[0] && life_by(text) == HF_LIFE_GOES_ON;
+    rmdir(directory);
+    return good;
+}
+
+TEST(a_process_of_another_user_is_alive) {
+    others = fork();
+    if (others == 0) {
+        alarm(20);
+        stay();
+    }
+    setpgid(others, others);
+    int status = as_nobody(leaves_a_job_of_another_user);
+    int other_status = as_nobody(takes_another_users_process_for_alive);
+    kill_and_collect(others);
+    CHECK_EQ_INT(status, 0);
+    CHECK_EQ_INT(other_status, 0);
+}
+
 TEST(a_directory_that_others_may_write_to_is_refused) {
     CHECK_EQ_INT(as_nobody(refuses_what_others_may_write), 0);
     CHECK_EQ_INT(as_nobody(refuses_a_link), 0);
+    int status = -1;
+    pid_t pid = fork();
+    if (pid == 0) _exit(refuses_what_belongs_to_another_user() ? 0 : 1);
+    waitpid(pid, &status, 0);
+    CHECK_EQ_INT(status, 0);
     CHECK_EQ_INT(as_nobody(refuses_a_file), 0);
 }
 

@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "drive.h"
@@ -47,9 +48,12 @@ typedef struct peer_manner {
     bool silent;          /* behind the log-in */
     bool speaks_tls;
     unsigned
-        ends_with; /* the nth command: it ends its side of the connection instead of an answer */
-    bool trickles; /* a byte at a time */
-    bool splits;   /* over TLS: two records, which arrive together */
+        ends_with;    /* the nth command: it ends its side of the connection instead of an answer */
+    unsigned ignores; /* the nth command */
+    unsigned delays;  /* the nth command: it answers after more than one of the driver's naps */
+    unsigned silent_after; /* so many commands; 0: never */
+    bool trickles;         /* a byte at a time */
+    bool splits;           /* over TLS: two records, which arrive together */
 } peer_manner;
 
 static struct peer {
@@ -131,6 +135,9 @@ static void on_command(int fd, char *const words[], size_t count) {
         count > 1 && words[0][0] == 'E' ? sent_program(words[1], strlen(words[1])) : NULL;
     if (++peer.commands == peer.manner.ends_with) shutdown(fd, SHUT_WR);
     bool silent = peer.manner.silent && strcmp(words[0], "CLIENT") != 0;
+    if (peer.commands == peer.manner.delays) sleep_us(130000);
+    silent = silent || peer.commands == peer.manner.ignores;
+    silent = silent || (peer.manner.silent_after && peer.commands > peer.manner.silent_after);
     if (silent || peer.commands == peer.manner.ends_with) return;
     if (strcmp(words[0], "SUBSCRIBE") == 0) {
         peer.events = fd;
@@ -331,6 +338,20 @@ void __wrap_freeaddrinfo(struct addrinfo *list) {
     __real_freeaddrinfo(list);
 }
 
+/* ---- the name of the host ---- */
+
+static const char *host_name; /* NULL: the system does not know it */
+
+int __wrap_gethostname(char *name, size_t size);
+
+/* As glibc, it does not end a name that is too long. */
+int __wrap_gethostname(char *name, size_t size) {
+    if (!host_name) return -1;
+    size_t length = strlen(host_name) + 1;
+    memcpy(name, host_name, length < size ? length : size);
+    return 0;
+}
+
 /* ---- the clock ---- */
 
 static _Atomic hf_time ahead; /* of the system's */
@@ -458,6 +479,7 @@ static bool take_turn(hf_driver *driver) {
 typedef struct inventory {
     int descriptors, threads;
     long allocations;
+    int held; /* signals that this thread holds */
 } inventory;
 
 static int count_threads(void) {
@@ -469,13 +491,22 @@ static int count_threads(void) {
     return count;
 }
 
+static int count_held_signals(void) {
+    sigset_t held;
+    int count = 0;
+    pthread_sigmask(SIG_BLOCK, NULL, &held);
+    for (int number = 1; number <= 64; number++) count += sigismember(&held, number) == 1;
+    return count;
+}
+
 static inventory take_inventory(void) {
-    return (inventory){check_open_descriptors(), count_threads(), memerr_live() + address_lists};
+    return (inventory){check_open_descriptors(), count_threads(), memerr_live() + address_lists,
+                       count_held_signals()};
 }
 
 static bool is_same(inventory a, inventory b) {
     return a.descriptors == b.descriptors && a.threads == b.threads &&
-           a.allocations == b.allocations;
+           a.allocations == b.allocations && a.held == b.held;
 }
 
 static int threads_at_start; /* this one; an emulator has some of its own */
@@ -539,9 +570,10 @@ static const char *run_with(syserr_fault fault, unsigned nth) {
     hf_time took = __real_hf_now() - began_at;
     inventory after = take_inventory_like(before);
     if (!is_same(after, before))
-        check_fail(__FILE__, __LINE__, "%s: leaves %d descriptors, %d threads, %ld allocations",
-                   where, after.descriptors - before.descriptors, after.threads - before.threads,
-                   after.allocations - before.allocations);
+        check_fail(__FILE__, __LINE__,
+                   "%s: leaves %d descriptors, %d threads, %ld allocations, %d signals held", where,
+                   after.descriptors - before.descriptors, after.threads - before.threads,
+                   after.allocations - before.allocations, after.held - before.held);
     stop_peer();
     if (peer.held) check_fail(__FILE__, __LINE__, "%s: the server still has the lock", where);
     if (took > 10 * HF_SECOND) check_fail(__FILE__, __LINE__, "%s: takes too long", where);
@@ -650,9 +682,11 @@ TEST(a_connection_with_a_reply_pending_is_reset) {
 }
 
 TEST(a_connection_without_a_reply_pending_is_closed_cleanly) {
-    CHECK(run_once((scenario){.name = "a server"}));
-    CHECK_EQ_INT(peer.resets, 0);
-    CHECK(peer.ends > 0);
+    for (int tls = 0; tls < 2; tls++) {
+        CHECK(run_once((scenario){.name = "a server", .manner = {.speaks_tls = tls == 1}}));
+        CHECK_EQ_INT(peer.resets, 0);
+        CHECK(peer.ends > 0);
+    }
 }
 
 /* The first command is that of the log-in, without which the server is unreachable. */
@@ -734,6 +768,354 @@ TEST(a_connection_that_has_ended_no_longer_wakes_a_loop) {
     CHECK_EQ_INT(ready, 0);
 }
 
+/* ---- a client that has a lock ---- */
+
+static hf_names *held_names;
+
+/* A driver that has acquired the lock; the server runs. */
+static hf_driver *new_holder(scenario of) {
+    now_runs = of;
+    inject(SYSERR_NONE, 0);
+    start_peer(of.manner);
+    hf_driver *driver = new_driver();
+    held_names = hf_client_names(driver->client, hf_kind_named("lock"), hf_slice_of("k"));
+    hf_op_spec acquire = acquire_of(held_names);
+    if (!run_op(driver, &acquire)) check_fail(__FILE__, __LINE__, "%s: %s", of.name, last_text);
+    return driver;
+}
+
+static void end_holder(hf_driver *driver) {
+    hf_names_delete(held_names);
+    hf_driver_unref(driver);
+    stop_peer();
+}
+
+/* The loop has ended, or the client was collected: a thread does what is left. */
+TEST(a_close_releases_what_is_held_also_outside_of_the_loop) {
+    static const bool looped[] = {false, true, false, true};
+    for (size_t i = 0; i < 4; i++) {
+        hf_driver *driver = new_holder((scenario){.name = "a holder", .looped = looped[i]});
+        if (i < 2) hf_driver_close(driver, 10 * HF_SECOND);
+        end_holder(driver);
+        CHECK_OR(!peer.held, "case %zu", i);
+    }
+}
+
+/* Nothing else would be due for ten seconds. */
+TEST(a_sleeping_loop_is_woken_for_what_its_program_has_abandoned) {
+    hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
+    hf_driver_enter(driver);
+    struct pollfd ready = {hf_driver_rest(driver, HF_NEVER), POLLIN, 0};
+    bool early = poll(&ready, 1, 0) == 1;
+    hf_hold *hold =
+        hf_client_find(driver->client, hf_kind_named("lock"), held_names, (hf_slice){"me", 2});
+    if (hold) hf_client_abandon(driver->client, hold, 1, hf_now());
+    hf_driver_wake(driver);
+    bool woken = poll(&ready, 1, SOON) == 1;
+    hf_driver_leave(driver);
+    end_holder(driver);
+    CHECK(hold && !early);
+    CHECK(woken);
+    CHECK(!peer.held);
+}
+
+static bool is_readable(int fd, int timeout) {
+    return poll(&(struct pollfd){fd, POLLIN, 0}, 1, timeout) == 1;
+}
+
+/* The task may be late: until then others may begin calls. */
+TEST(a_loop_stays_awake_until_its_task_has_come) {
+    hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
+    hf_driver_enter(driver);
+    int fd = hf_driver_rest(driver, hf_now() + HF_MS);
+    bool woken = is_readable(fd, SOON);
+    hf_driver_serve(driver, false);
+    bool stays = is_readable(fd, SOON);
+    hf_driver_wake(driver);
+    stays = stays && is_readable(fd, SOON);
+    hf_driver_serve(driver, true);
+    hf_driver_wake(driver);
+    bool goes_on = is_readable(fd, 0); /* nothing is due for ten seconds */
+    hf_driver_leave(driver);
+    end_holder(driver);
+    CHECK(woken);
+    CHECK(stays);
+    CHECK(!goes_on);
+}
+
+TEST(a_loop_stays_awake_until_a_caller_knows_that_its_call_has_ended) {
+    hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
+    hf_op_spec ping = {.kind = HF_OP_PING};
+    hf_driver_enter(driver);
+    hf_op *op = run_in_loop(driver, &ping);
+    bool waits = is_readable(hf_driver_rest(driver, HF_NEVER), SOON);
+    hf_driver_wake(driver);
+    waits = waits && is_readable(hf_ready_fd(driver->ready), SOON);
+    hf_op_end(op, hf_now());
+    bool goes_on = is_readable(hf_driver_rest(driver, HF_NEVER), 0);
+    hf_driver_leave(driver);
+    end_holder(driver);
+    CHECK(waits);
+    CHECK(!goes_on);
+}
+
+/* The loop was busy with something else for half a minute. */
+TEST(a_reply_that_has_come_counts_although_its_time_is_over) {
+    for (int reads = 0; reads < 2; reads++) {
+        hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
+        hf_op_spec ping = {.kind = HF_OP_PING};
+        hf_driver_enter(driver);
+        hf_op *op = hf_driver_begin(driver, &ping);
+        hf_driver_serve(driver, false);
+        bool answered = is_readable(driver->connections[HF_LINK_CALLS].fd, SOON);
+        atomic_fetch_add(&ahead, 30 * HF_SECOND);
+        hf_driver_serve(driver, reads == 1);
+        hf_code code = hf_op_is_done(op) ? hf_op_code(op) : HF_BUSY;
+        hf_op_end(op, hf_now());
+        hf_driver_leave(driver);
+        end_holder(driver);
+        CHECK(answered);
+        CHECK_EQ_INT(code, HF_OK);
+    }
+}
+
+/* Until it sleeps, unless that is for longer than `span`: then false. */
+static bool watchdog_sleeps_at_most(hf_driver *driver, hf_time span) {
+    for (;;) {
+        hf_driver_enter(driver);
+        bool sleeps = driver->sleeps_until > 0, soon = driver->sleeps_until <= hf_now() + span;
+        hf_driver_leave(driver);
+        if (sleeps || !soon) return soon;
+        sleep_us(1000);
+    }
+}
+
+/* It would find out by itself only a second later. */
+TEST(the_watchdog_is_woken_for_what_a_call_has_made_due) {
+    hf_driver *driver = new_holder((scenario){.name = "a holder"});
+    bool renews = watchdog_sleeps_at_most(driver, 11 * HF_SECOND);
+    hf_op_spec release = acquire_of(held_names);
+    release.kind = HF_OP_RELEASE;
+    hf_driver_enter(driver);
+    hf_op *op = hf_driver_send(driver, &release, never, NULL);
+    bool detached = op && hf_op_is_detached(op);
+    bool reads_soon = driver->sleeps_until <= hf_now() + 10 * HF_MS;
+    hf_driver_leave(driver);
+    end_holder(driver);
+    CHECK(renews);
+    CHECK(detached && reads_soon);
+}
+
+TEST(a_watchdog_that_was_woken_goes_back_to_sleep) {
+    hf_driver *driver = new_holder((scenario){.name = "a holder"});
+    bool renewed = await_renewal(driver);
+    hf_driver_enter(driver);
+    uint64_t before = driver->wakes;
+    hf_driver_leave(driver);
+    sleep_us(50000);
+    hf_driver_enter(driver);
+    uint64_t wakes = driver->wakes - before;
+    hf_driver_leave(driver);
+    end_holder(driver);
+    CHECK(renewed);
+    CHECK_OR(wakes < 20, "%llu wakes", (unsigned long long)wakes);
+}
+
+TEST(a_reply_that_takes_long_ends_no_connection) {
+    for (unsigned delays = 2; delays <= 3; delays++) {
+        CHECK(run_once((scenario){.name = "a slow server", .manner = {.delays = delays}}));
+        CHECK_EQ_INT(peer.resets, 0);
+        CHECK_EQ_INT(peer.commands, 3);
+    }
+}
+
+TEST(a_watchdog_that_cannot_be_started_is_reported_and_may_be_later) {
+    for (unsigned nth = 1; nth < 10; nth++) {
+        now_runs = (scenario){.name = "no thread"};
+        hf_driver *driver = new_driver();
+        hf_driver_enter(driver);
+        inject(SYSERR_BROKEN, nth);
+        errno = 0;
+        bool started = hf_driver_watch(driver), running = driver->running;
+        int error = errno;
+        const char *call = syserr_injected();
+        inject(SYSERR_NONE, 0);
+        bool later = hf_driver_watch(driver) && driver->running;
+        hf_driver_leave(driver);
+        hf_driver_unref(driver);
+        CHECK(later);
+        if (!call) return;
+        CHECK_OR(!started && !running && error != 0, "%s", call);
+    }
+}
+
+/* A nap of the watchdog is a second. */
+TEST(a_close_waits_no_longer_than_its_patience) {
+    hf_time took = HF_NEVER;
+    for (int tries = 0; tries < 3 && took > 700 * HF_MS; tries++) {
+        hf_driver *driver =
+            new_holder((scenario){.name = "a server that hangs", .manner = {.silent_after = 2}});
+        hf_time began_at = __real_hf_now();
+        hf_driver_close(driver, 100 * HF_MS);
+        took = __real_hf_now() - began_at;
+        end_holder(driver);
+        CHECK(peer.commands == 3 && took >= 100 * HF_MS);
+    }
+    CHECK_OR(took < 700 * HF_MS, "it took %llu ms", (unsigned long long)(took / HF_MS));
+}
+
+/* The release of unknown outcome of the first turn comes before the second one. */
+TEST(a_call_does_the_work_of_a_watchdog_that_was_stopped) {
+    hf_driver *driver = new_holder((scenario){
+        .name = "a server that loses a reply", .patience = HF_SECOND, .manner = {.ignores = 3}});
+    hf_op_spec release = acquire_of(held_names);
+    release.kind = HF_OP_RELEASE;
+    hf_driver_enter(driver);
+    hf_driver_unwatch(driver);
+    hf_driver_leave(driver);
+    bool lost = !run_op(driver, &release) && last_code == HF_UNREACHABLE;
+    hf_driver_enter(driver);
+    bool stopped = !driver->running;
+    hf_driver_leave(driver);
+    bool again = take_turn(driver);
+    end_holder(driver);
+    CHECK(lost && stopped);
+    CHECK_OR(again, "%s", last_text);
+    CHECK(!peer.held);
+}
+
+/* One recv sleeps instead of poll and recv; OpenSSL must never sleep. */
+TEST(only_a_plain_connection_sleeps_in_recv) {
+    for (int tls = 0; tls < 2; tls++) {
+        hf_driver *driver =
+            new_holder((scenario){.name = "a holder", .manner = {.speaks_tls = tls == 1}});
+        hf_driver_enter(driver);
+        int fd = driver->connections[HF_LINK_CALLS].fd;
+        bool sleeps = !(fcntl(fd, F_GETFL) & O_NONBLOCK);
+        hf_driver_leave(driver);
+        end_holder(driver);
+#ifdef HF_LINUX
+        CHECK_EQ_INT(sleeps, tls == 0);
+#else
+        CHECK(!sleeps);
+#endif
+    }
+}
+
+/* ---- the child of a fork ---- */
+
+#ifdef HF_LINUX
+#define OF_READY 2 /* descriptors: an epoll set and a timer */
+#else
+#define OF_READY 4 /* two pipes */
+#endif
+
+static bool is_clean(const hf_driver *driver) {
+    bool clean = !driver->running && !driver->stopping && !driver->calling && !driver->ready &&
+                 !atomic_load(&driver->watchdog_waits) && driver->sleeps_until == 0 &&
+                 driver->reads_left_at == 0 && driver->wake[0] == -1 && driver->wake[1] == -1;
+    for (size_t link = 0; link < driver->connection_count; link++)
+        clean = clean && driver->connections[link].fd == -1 && !driver->connections[link].dialing;
+    return clean && driver->connection_count == HF_LINKS;
+}
+
+/* Returns the step that failed, 0: none. `own`: the descriptors that the parent's driver has. */
+static int go_on_in_child(hf_driver *driver, int own) {
+    uint32_t generation = driver->generation;
+    int open = check_open_descriptors();
+    alarm(30);
+    hf_driver_enter(driver);
+    if (driver->generation != generation + 1) return 1;
+    if (!is_clean(driver)) return 2;
+    if (check_open_descriptors() != open - own) return 3;
+    hf_driver_leave(driver);
+    if (!take_turn(driver)) return 4;
+    hf_driver_unref(driver);
+    return check_open_descriptors() == open - own ? 0 : 5;
+}
+
+/* It forks while another thread of its own may be anywhere. */
+static int fork_in_the_middle(hf_driver *driver, int (*go_on)(hf_driver *, int)) {
+    int status = -1, own = driver->running ? 2 : 0;
+    hf_driver_enter(driver);
+    pthread_mutex_lock(&driver->gate);
+    if (driver->looped && hf_driver_rest(driver, HF_NEVER) >= 0) own += OF_READY;
+    for (size_t link = 0; link < driver->connection_count; link++)
+        own += driver->connections[link].fd >= 0;
+    hf_driver before = *driver;
+    atomic_store(&driver->watchdog_waits, true);
+    driver->calling = driver->stopping = true;
+    driver->sleeps_until = driver->reads_left_at = 1;
+    pid_t child = fork();
+    if (child == 0) _exit(go_on(driver, own));
+    driver->calling = driver->stopping = false;
+    driver->sleeps_until = before.sleeps_until;
+    driver->reads_left_at = before.reads_left_at;
+    atomic_store(&driver->watchdog_waits, false);
+    pthread_mutex_unlock(&driver->gate);
+    hf_driver_leave(driver);
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+TEST(a_child_starts_with_nothing_of_its_parents) {
+    for (int kind = 0; kind < 4; kind++) {
+        hf_driver *driver = new_holder((scenario){
+            .name = "a parent", .looped = kind % 2 == 1, .manner = {.speaks_tls = kind / 2 == 1}});
+        int failed = fork_in_the_middle(driver, go_on_in_child);
+        end_holder(driver);
+        CHECK_OR(failed == 0, "kind %d, step %d", kind, failed);
+    }
+}
+
+/* It has closed all that it does not know, and opened files of its own under those numbers. */
+static int go_on_with_files_of_its_own(hf_driver *driver, int own) {
+    int numbers[HF_LINKS + 2], count = 0, file = open("/dev/null", O_RDONLY);
+    (void)own;
+    for (size_t link = 0; link < driver->connection_count; link++)
+        numbers[count++] = driver->connections[link].fd;
+    for (int end = 0; end < 2; end++) numbers[count++] = driver->wake[end];
+    for (int i = 0; i < count; i++)
+        if (numbers[i] >= 0) dup2(file, numbers[i]);
+    int closed = driver->ready ? OF_READY : 0, open = check_open_descriptors();
+    alarm(30);
+    hf_driver_enter(driver);
+    hf_driver_leave(driver);
+    return check_open_descriptors() == open - closed ? 0 : 1;
+}
+
+TEST(a_child_leaves_its_own_files_open) {
+    for (int looped = 0; looped < 2; looped++) {
+        hf_driver *driver = new_holder((scenario){.name = "a parent", .looped = looped == 1});
+        int failed = fork_in_the_middle(driver, go_on_with_files_of_its_own);
+        end_holder(driver);
+        CHECK_EQ_INT(failed, 0);
+    }
+}
+
+#ifdef HF_LINUX /* elsewhere they come from a file */
+
+static int go_on_without_random_bytes(hf_driver *driver, int own) {
+    (void)own;
+    alarm(30);
+    inject(SYSERR_BROKEN, 1);
+    hf_driver_enter(driver);
+    hf_driver_leave(driver);
+    const char *call = syserr_injected();
+    inject(SYSERR_NONE, 0);
+    if (!call || strcmp(call, "getrandom") != 0 || !driver->closed) return 1;
+    return take_turn(driver) ? 2 : last_code == HF_CLOSED ? 0 : 3;
+}
+
+TEST(a_child_without_random_bytes_has_a_closed_client) {
+    hf_driver *driver = new_holder((scenario){.name = "a parent"});
+    int failed = fork_in_the_middle(driver, go_on_without_random_bytes);
+    end_holder(driver);
+    CHECK_EQ_INT(failed, 0);
+}
+
+#endif
+
 /* ---- a client of several servers ---- */
 
 static const hf_server TWO[] = {{.host = "127.0.0.1", .port = 1, .label = "one"},
@@ -769,6 +1151,33 @@ TEST(a_driver_has_its_own_copy_of_servers_and_their_names) {
         hf_driver_unref(driver);
         CHECK_EQ_INT(memerr_live(), before);
     }
+}
+
+static bool make_driver_of_two(void *context) {
+    (void)context;
+    hf_driver *driver = new_driver_of(2);
+    if (driver) hf_driver_unref(driver);
+    return driver != NULL;
+}
+
+TEST(a_driver_that_cannot_be_made_leaves_no_memory) {
+    long before = memerr_live();
+    CHECK(memerr_until_success(make_driver_of_two, NULL, 100) > 0);
+    CHECK_EQ_INT(memerr_live(), before);
+}
+
+TEST(a_loop_over_many_links_leaves_no_memory) {
+    hf_driver *driver = new_driver_of(2);
+    driver->looped = true;
+    hf_driver_enter(driver);
+    bool ready = hf_driver_rest(driver, HF_NEVER) >= 0;
+    long before = memerr_live();
+    for (int i = 0; i < 3; i++) ready = hf_driver_rest(driver, HF_NEVER) >= 0 && ready;
+    long after = memerr_live();
+    hf_driver_leave(driver);
+    hf_driver_unref(driver);
+    CHECK(ready);
+    CHECK_EQ_INT(after, before);
 }
 
 TEST(the_output_of_each_renewer_counts_while_its_socket_takes_it) {
@@ -820,6 +1229,40 @@ TEST(idle_connections_to_all_servers_are_read_before_a_call) {
     }
     hf_driver_unref(driver);
 }
+
+/* ---- who the client is ---- */
+
+/* Whoever reads it splits it at the spaces, and writes it to a terminal. */
+TEST(a_client_is_introduced_by_a_host_in_one_printable_word) {
+    static char longest[301];
+    memset(longest, 'h', sizeof longest - 1);
+    const struct {
+        const char *host, *name, *text; /* text: before the pid, NULL: 255 letters */
+    } CASES[] = {{"web-3", "", "web-3"},
+                 {"web-3", "billing", "web-3"},
+                 {"web 3", "", "web?3"},
+                 {"\x1b[2J~!", "", "?[2J~!"},
+                 {"b\xc3\xbc\x7f", "billing and more", "b???"},
+                 {"", "", "?"},
+                 {NULL, "billing", "?"},
+                 {longest, "billing", NULL}};
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        char text[512], start[256] = "";
+        hf_driver *driver = new_driver_of(2);
+        if (CASES[i].text) snprintf(start, sizeof start, "%s", CASES[i].text);
+        else memset(start, 'h', sizeof start - 1);
+        host_name = CASES[i].host;
+        snprintf(text, sizeof text, "%s %ld%s%s", start, (long)getpid(),
+                 CASES[i].name[0] ? " " : "", CASES[i].name);
+        hf_driver_introduce(driver, CASES[i].name);
+        bool same = strcmp(driver->client->presence.who, text) == 0;
+        hf_driver_unref(driver);
+        host_name = NULL;
+        CHECK_OR(same, "case %zu is not \"%s\"", i, text);
+    }
+}
+
+/* ---- replies in pieces ---- */
 
 TEST(replies_may_be_received_a_byte_at_a_time) {
     CHECK(run_once((scenario){.name = "a slow server", .manner = {.trickles = true}}));

@@ -68,6 +68,21 @@ TEST(a_lack_of_descriptors_closes_no_others) {
     CHECK_EQ_INT(status, 0);
 }
 
+TEST(its_descriptors_are_closed_by_exec) {
+    bool before[256];
+    for (int fd = 0; fd < 256; fd++) before[fd] = fcntl(fd, F_GETFD) >= 0;
+    hf_ready *ready = hf_ready_new();
+    int made = 0, kept = 0;
+    for (int fd = 0; fd < 256; fd++) {
+        int flags = fcntl(fd, F_GETFD);
+        made += flags >= 0 && !before[fd];
+        kept += flags >= 0 && !before[fd] && !(flags & FD_CLOEXEC);
+    }
+    hf_ready_free(ready);
+    CHECK(made >= 2);
+    CHECK_EQ_INT(kept, 0);
+}
+
 TEST(a_child_process_that_forgets_it_has_no_descriptor_of_it) {
     int status, open = count_open();
     hf_ready *ready = hf_ready_new();
@@ -140,6 +155,64 @@ TEST(a_new_descriptor_may_have_the_number_of_an_old_one_at_another_place) {
     close(first[1]);
     close(second[0]);
     close(second[1]);
+    hf_ready_free(ready);
+}
+
+/* The old one has left the set by itself. */
+TEST(a_new_descriptor_may_have_the_number_of_an_old_one_at_the_same_place) {
+    int first[2], second[2];
+    CHECK_EQ_INT(pipe(first), 0);
+    hf_ready *ready = hf_ready_new();
+    hf_watch list[] = {watch(first[0], POLLIN)};
+    CHECK(hf_ready_watch(ready, list, 1));
+    close(first[0]);
+    CHECK_EQ_INT(pipe(second), 0);
+    CHECK_EQ_INT(second[0], first[0]);
+    list[0] = watch(second[0], POLLIN);
+    CHECK(hf_ready_watch(ready, list, 1));
+    CHECK_EQ_INT(write(second[1], "x", 1), 1);
+    CHECK(is_ready(ready, SOON));
+    close(first[1]);
+    close(second[0]);
+    close(second[1]);
+    hf_ready_free(ready);
+}
+
+#ifdef HF_LINUX
+/* As where the user has no watch left: epoll does not take a file. */
+TEST(what_cannot_be_watched_is_reported_and_delays_no_other) {
+    int ends[2], file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    CHECK_EQ_INT(pipe(ends), 0);
+    hf_ready *ready = hf_ready_new();
+    hf_watch list[] = {watch(file, POLLIN), watch(ends[0], POLLIN)};
+    for (int i = 0; i < 2; i++) CHECK(!hf_ready_watch(ready, list, 2));
+    CHECK_EQ_INT(write(ends[1], "x", 1), 1);
+    CHECK(is_ready(ready, SOON));
+    close(file);
+    close(ends[0]);
+    close(ends[1]);
+    hf_ready_free(ready);
+}
+#endif
+
+TEST(an_entry_that_was_taken_out_is_watched_again_with_the_next_list) {
+    int ends[2];
+    CHECK_EQ_INT(pipe(ends), 0);
+    hf_ready *ready = hf_ready_new();
+    hf_watch list[] = {{.fd = -1}, watch(ends[0], POLLIN), {.fd = -1}};
+    hf_ready_unwatch(ready, 7); /* there is none */
+    CHECK(hf_ready_watch(ready, list, 3));
+    hf_ready_unwatch(ready, 1);
+    hf_ready_unwatch(ready, 1);
+    CHECK(hf_ready_watch(ready, list, 3));
+    CHECK_EQ_INT(write(ends[1], "x", 1), 1);
+    CHECK(is_ready(ready, SOON));
+    CHECK(hf_ready_watch(ready, list, 1)); /* the list has become shorter */
+    CHECK(!is_ready(ready, 20));
+    CHECK(hf_ready_watch(ready, list, 2));
+    CHECK(is_ready(ready, SOON));
+    close(ends[0]);
+    close(ends[1]);
     hf_ready_free(ready);
 }
 

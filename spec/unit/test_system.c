@@ -145,6 +145,15 @@ TEST(time_grows_by_what_is_slept) {
     }
 }
 
+/* Or its caller would spin through the rest of a millisecond. */
+TEST(a_sleep_is_not_rounded_down) {
+    EACH (at) {
+        hf_time before = hf_now();
+        for (int i = 0; i < 5; i++) CHECK_EQ_INT(SYSTEMS[at].poll(NULL, 0, 900000, NULL), 0);
+        CHECK(hf_now() - before >= 4 * HF_MS);
+    }
+}
+
 TEST(random_bytes_differ) {
     EACH (at) {
         unsigned char one[24] = {0}, other[24] = {0};
@@ -167,9 +176,15 @@ TEST(a_thread_takes_no_signals_but_those_of_its_own_faults) {
     CHECK(hf_thread_start(&thread, mask_of_thread, &mask));
     pthread_join(thread, NULL);
     pthread_sigmask(SIG_BLOCK, NULL, &after);
-    CHECK(sigismember(&mask, SIGTERM) == 1 && sigismember(&mask, SIGALRM) == 1);
-    CHECK(sigismember(&mask, SIGSEGV) == 0 && sigismember(&mask, SIGBUS) == 0);
-    CHECK_EQ_INT(sigismember(&after, SIGTERM), sigismember(&before, SIGTERM));
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
+    static const int others[] = {SIGTERM, SIGINT,  SIGHUP,  SIGQUIT, SIGALRM,
+                                 SIGCHLD, SIGUSR1, SIGUSR2, SIGPIPE, SIGTSTP};
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        CHECK_OR(sigismember(&mask, faults[i]) == 0, "signal %d", faults[i]);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        CHECK_OR(sigismember(&mask, others[i]) == 1, "signal %d", others[i]);
+        CHECK_EQ_INT(sigismember(&after, others[i]), sigismember(&before, others[i]));
+    }
 }
 
 static bool has_no_threads;
@@ -209,49 +224,76 @@ TEST(pipes_and_sockets_are_closed_by_exec) {
         int fd = SYSTEMS[at].socket(AF_INET);
         CHECK(has_flags(fd, false));
         close(fd);
+        errno = 0;
         CHECK_EQ_INT(SYSTEMS[at].socket(-1), -1);
+        CHECK(errno != 0 && errno != EBADF);
     }
 }
 
-/* In a child, which has none of the standard streams. Returns what has gone wrong, 0: nothing. */
-static int open_without_standard_streams(size_t at) {
+static int ends_of_nothing[2];
+
+/* In a child, which has the standard streams below `first` alone. Returns what has gone wrong, 0:
+ * nothing. */
+static int open_without_standard_streams(size_t at, int first) {
     int ends[2];
-    for (int fd = 0; fd < 3; fd++) close(fd);
+    for (int fd = 0; fd < first; fd++) dup2(ends_of_nothing[0], fd);
+    for (int fd = first; fd < 3; fd++) close(fd);
     if (SYSTEMS[at].socket(AF_INET) < 3) return 1;
+    if (first < 3 && fcntl(first, F_GETFD) >= 0) return 4;
     if (!SYSTEMS[at].pipe(ends, false) || ends[0] < 3 || ends[1] < 3) return 2;
     return has_flags(ends[0], false) && has_flags(ends[1], false) ? 0 : 3;
 }
 
 TEST(nothing_is_opened_as_a_standard_stream) {
+    CHECK_EQ_INT(pipe(ends_of_nothing), 0);
     EACH (at) {
-        int status;
-        pid_t child = fork();
-        if (child == 0) _exit(open_without_standard_streams(at));
-        CHECK_EQ_INT(waitpid(child, &status, 0), child);
-        CHECK_EQ_INT(WEXITSTATUS(status), 0);
+        for (int first = 0; first < 3; first++) {
+            int status;
+            pid_t child = fork();
+            if (child == 0) _exit(open_without_standard_streams(at, first));
+            CHECK_EQ_INT(waitpid(child, &status, 0), child);
+            CHECK_OR(WEXITSTATUS(status) == 0, "from %d on: %d", first, WEXITSTATUS(status));
+        }
     }
+    close(ends_of_nothing[0]);
+    close(ends_of_nothing[1]);
 }
 
-/* In a child that may have one descriptor above those streams. Returns what has gone wrong. */
-static int open_without_room(size_t at) {
-    struct rlimit limit = {.rlim_cur = 4, .rlim_max = 4};
+/* In a child, which may open `above` descriptors that are no standard streams. */
+static int open_without_room(size_t at, rlim_t above) {
     int ends[2];
     for (int fd = 0; fd < 256; fd++) close(fd);
+    struct rlimit limit = {.rlim_cur = 3 + above, .rlim_max = 3 + above};
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
-    if (SYSTEMS[at].pipe(ends, false) || errno != EMFILE) return 2;
-    for (int fd = 0; fd < 4; fd++)
-        if (fcntl(fd, F_GETFD) >= 0) return 3;
-    return 0;
+    errno = 0;
+    if (above == 0 && (SYSTEMS[at].socket(AF_INET) != -1 || errno == 0)) return 2;
+    errno = 0;
+    if (SYSTEMS[at].pipe(ends, false) || errno != EMFILE) return 3;
+    return check_open_descriptors() == 0 ? 0 : 4;
 }
 
-TEST(a_pipe_with_room_for_one_end_leaves_none) {
+TEST(nothing_stays_open_where_only_standard_streams_are_free) {
     EACH (at) {
-        int status;
-        pid_t child = fork();
-        if (child == 0) _exit(open_without_room(at));
-        CHECK_EQ_INT(waitpid(child, &status, 0), child);
-        CHECK_EQ_INT(WEXITSTATUS(status), 0);
+        for (rlim_t above = 0; above < 2; above++) {
+            int status;
+            pid_t child = fork();
+            if (child == 0) _exit(open_without_room(at, above));
+            CHECK_EQ_INT(waitpid(child, &status, 0), child);
+            CHECK_EQ_INT(WEXITSTATUS(status), 0);
+        }
     }
+}
+
+TEST(a_pipe_that_is_full_of_wakes_is_drained_at_once) {
+    int ends[2];
+    char byte;
+    CHECK(hf_pipe(ends, false));
+    for (int i = 0; i < 100000; i++) hf_pipe_wake(ends[1]);
+    hf_pipe_drain(ends[0]);
+    ssize_t left = read(ends[0], &byte, 1);
+    close(ends[0]);
+    close(ends[1]);
+    CHECK_EQ_INT(left, -1);
 }
 
 TEST(what_is_sent_is_received_without_sleeping) {
@@ -373,11 +415,18 @@ TEST(a_sleep_ends_when_a_descriptor_is_ready) {
         CHECK_EQ_INT(SYSTEMS[at].poll(fds, 3, 60 * HF_SECOND, &none), 1);
         CHECK_EQ_INT(fds[1].revents, 0);
         CHECK_EQ_INT(fds[2].revents, POLLOUT);
+        CHECK_EQ_INT(SYSTEMS[at].poll(fds, 3, HF_NEVER, &none), 1);
+        CHECK_EQ_INT(SYSTEMS[at].poll(fds, 3, HF_NEVER, NULL), 1);
         SYSTEMS[at].send(ends[1], "x", 1);
         CHECK_EQ_INT(SYSTEMS[at].poll(fds, 2, 60 * HF_SECOND, &none), 1);
         CHECK_EQ_INT(fds[0].revents, 0);
         CHECK_EQ_INT(fds[1].revents, POLLIN);
         CHECK_EQ_INT(fds[2].revents, POLLOUT); /* which was not among them */
+        struct pollfd falling[] = {{.fd = ends[1], .events = POLLIN}, {.fd = ends[0], .events = 0}};
+        CHECK(ends[1] > ends[0]);
+        SYSTEMS[at].send(ends[0], "x", 1);
+        CHECK_EQ_INT(SYSTEMS[at].poll(falling, 2, 5 * HF_SECOND, &none), 1);
+        CHECK_EQ_INT(falling[0].revents, POLLIN);
         close(ends[0]);
         close(ends[1]);
     }
@@ -413,6 +462,7 @@ struct shared {
     pthread_mutex_t mutex;
     pthread_cond_t condition;
     bool changed;
+    int wakes;
 };
 
 static void *change(void *context) {
@@ -442,6 +492,53 @@ TEST(waiting_on_a_condition_releases_the_mutex) {
         pthread_join(thread, NULL);
         pthread_mutex_destroy(&shared.mutex);
         pthread_cond_destroy(&shared.condition);
+    }
+}
+
+/* One that returns at once would make its caller spin. */
+TEST(waiting_on_a_condition_sleeps) {
+    EACH (at) {
+        static const hf_time spans[] = {20 * HF_MS, 20 * HF_MS, HF_NEVER};
+        hf_time slept = 0;
+        pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+        pthread_cond_t condition;
+        SYSTEMS[at].cond_init(&condition);
+        pthread_mutex_lock(&mutex);
+        for (size_t i = 0; i < (at == 0 && OBJECT_IS_OF_LINUX ? 2 : 3); i++) {
+            hf_time before = hf_now();
+            SYSTEMS[at].cond_wait(&condition, &mutex, spans[i]);
+            slept += hf_now() - before;
+        }
+        pthread_mutex_unlock(&mutex);
+        pthread_cond_destroy(&condition);
+        CHECK(slept >= (at == 0 && OBJECT_IS_OF_LINUX ? 19 : 2) * HF_MS);
+    }
+}
+
+static void *wait_for_ever(void *context) {
+    struct shared *shared = context;
+    pthread_mutex_lock(&shared->mutex);
+    while (!shared->changed) {
+        SYSTEMS[shared->at].cond_wait(&shared->condition, &shared->mutex, HF_NEVER);
+        shared->wakes++;
+    }
+    pthread_mutex_unlock(&shared->mutex);
+    return NULL;
+}
+
+TEST(waiting_on_a_condition_without_end_sleeps) {
+    EACH (at) {
+        struct shared shared = {.at = at};
+        pthread_t thread;
+        pthread_mutex_init(&shared.mutex, NULL);
+        SYSTEMS[at].cond_init(&shared.condition);
+        if (pthread_create(&thread, NULL, wait_for_ever, &shared) != 0) abort();
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        change(&shared);
+        pthread_join(thread, NULL);
+        pthread_mutex_destroy(&shared.mutex);
+        pthread_cond_destroy(&shared.condition);
+        CHECK_OR(shared.wakes < 2000, "%d wakes", shared.wakes);
     }
 }
 

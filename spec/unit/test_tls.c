@@ -2,7 +2,12 @@
 
 #include <errno.h>
 #include <openssl/crypto.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -102,6 +107,367 @@ TEST(a_file_that_cannot_be_used_is_reported_each_time) {
         close(peer);
     }
     hf_tls_settings_free(settings);
+}
+
+/* ---- certificates ---- */
+
+typedef struct identity {
+    X509 *cert;
+    EVP_PKEY *key;
+} identity;
+
+static void set_extension(X509 *cert, int kind, const char *value) {
+    X509_EXTENSION *extension = X509V3_EXT_conf_nid(NULL, NULL, kind, value);
+    if (!extension || X509_add_ext(cert, extension, -1) != 1) abort();
+    X509_EXTENSION_free(extension);
+}
+
+/* by: NULL for one that signs itself. alternatives: NULL for an authority. */
+static identity new_identity(const char *name, const identity *by, const char *alternatives) {
+    identity made = {X509_new(), NULL};
+    EVP_PKEY_CTX *maker = EVP_PKEY_CTX_new_id(EVP_PKEY_ED25519, NULL);
+    if (EVP_PKEY_keygen_init(maker) != 1 || EVP_PKEY_keygen(maker, &made.key) != 1) abort();
+    EVP_PKEY_CTX_free(maker);
+    X509_NAME *subject = X509_get_subject_name(made.cert);
+    X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC, (const unsigned char *)name, -1, -1, 0);
+    X509_set_issuer_name(made.cert, by ? X509_get_subject_name(by->cert) : subject);
+    X509_set_version(made.cert, 2);
+    ASN1_INTEGER_set(X509_get_serialNumber(made.cert), 1);
+    X509_gmtime_adj(X509_getm_notBefore(made.cert), -3600);
+    X509_gmtime_adj(X509_getm_notAfter(made.cert), 3600);
+    X509_set_pubkey(made.cert, made.key);
+    if (alternatives) set_extension(made.cert, NID_subject_alt_name, alternatives);
+    else set_extension(made.cert, NID_basic_constraints, "critical,CA:TRUE");
+    if (!X509_sign(made.cert, by ? by->key : made.key, NULL)) abort();
+    return made;
+}
+
+static void free_identity(identity one) {
+    X509_free(one.cert);
+    EVP_PKEY_free(one.key);
+}
+
+/* A file in /tmp with one or two certificates, or a key alone. */
+static const char *write_pem(char *path, X509 *first, X509 *second, EVP_PKEY *key) {
+    snprintf(path, 64, "/tmp/test_tls.XXXXXX");
+    FILE *file = fdopen(mkstemp(path), "w");
+    if (!file || (first && PEM_write_X509(file, first) != 1) ||
+        (second && PEM_write_X509(file, second) != 1) ||
+        (key && PEM_write_PrivateKey(file, key, NULL, NULL, 0, NULL, NULL) != 1))
+        abort();
+    fclose(file);
+    return path;
+}
+
+static char server_name[64]; /* that the server was asked for; "": none */
+
+static int note_name(SSL *server, int *alert, void *context) {
+    (void)alert;
+    (void)context;
+    const char *name = SSL_get_servername(server, TLSEXT_NAMETYPE_host_name);
+    snprintf(server_name, sizeof server_name, "%s", name ? name : "");
+    return SSL_TLSEXT_ERR_OK;
+}
+
+static SSL_CTX *server_with(const identity *own, const identity *trusted) {
+    SSL_CTX *context = SSL_CTX_new(TLS_server_method());
+    SSL_CTX_use_certificate(context, own->cert);
+    SSL_CTX_use_PrivateKey(context, own->key);
+    SSL_CTX_set_tlsext_servername_callback(context, note_name);
+    SSL_CTX_set_num_tickets(context, 0);
+    if (!trusted) return context;
+    X509_STORE_add_cert(SSL_CTX_get_cert_store(context), trusted->cert);
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    return context;
+}
+
+typedef struct pair {
+    int ends[2]; /* the client's and the server's */
+    hf_tls *tls;
+    SSL *server;
+    bool agreed; /* both sides */
+} pair;
+
+static pair connect_pair(hf_tls_settings *settings, const char *host, SSL_CTX *context) {
+    pair made = {.server = SSL_new(context)};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, made.ends) != 0) abort();
+    reason[0] = server_name[0] = '\0';
+    made.tls = hf_tls_new(settings, host, made.ends[0], reason, sizeof reason);
+    SSL_set_fd(made.server, made.ends[1]);
+    hf_tls_state state = made.tls ? HF_TLS_PENDING : HF_TLS_FAILED;
+    int accepted = 0;
+    for (int i = 0; i < 10 && state != HF_TLS_FAILED && accepted <= 0; i++) {
+        if (state == HF_TLS_PENDING)
+            state = hf_tls_handshake(made.tls, &events, reason, sizeof reason);
+        accepted = SSL_accept(made.server);
+    }
+    made.agreed = state == HF_TLS_AGREED && accepted == 1;
+    return made;
+}
+
+static void free_pair(pair *made) {
+    SSL_free(made->server);
+    hf_tls_free(made->tls, false);
+    close(made->ends[0]);
+    close(made->ends[1]);
+}
+
+static bool agrees(hf_tls_settings *settings, const char *host, SSL_CTX *context) {
+    pair made = connect_pair(settings, host, context);
+    free_pair(&made);
+    return made.agreed;
+}
+
+TEST(a_certificate_is_for_the_host_or_refused) {
+    static const struct {
+        const char *alternatives, *host, *expected; /* expected: instead of the host */
+        bool agrees;
+    } CASES[] = {
+        {"DNS:redis.example", "redis.example", NULL, true},
+        {"DNS:redis.example", "REDIS.example", NULL, true},
+        {"DNS:redis.example", "other.example", NULL, false},
+        {"DNS:redis.example", "redis.example.org", NULL, false},
+        {"DNS:redis.example", "example", NULL, false},
+        {"DNS:*.example.org", "redis.example.org", NULL, true},
+        {"DNS:*.example.org", "a.redis.example.org", NULL, false},
+        {"DNS:r*.example.org", "redis.example.org", NULL, false},
+        {"DNS:*s.example.org", "redis.example.org", NULL, false},
+        {"IP:127.0.0.1", "127.0.0.1", NULL, true},
+        {"IP:127.0.0.1", "127.0.0.2", NULL, false},
+        {"DNS:127.0.0.1", "127.0.0.1", NULL, false},
+        {"IP:::1", "::1", NULL, true},
+        {"IP:::1", "::2", NULL, false},
+        {"DNS:redis.example", "127.0.0.1", "redis.example", true},
+        {"IP:127.0.0.1", "redis.example", "127.0.0.1", true},
+        {"DNS:redis.example", "redis.example", "other.example", false},
+    };
+    char ca[64];
+    identity root = new_identity("root", NULL, NULL);
+    write_pem(ca, root.cert, NULL, NULL);
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        identity own = new_identity("server", &root, CASES[i].alternatives);
+        SSL_CTX *context = server_with(&own, NULL);
+        hf_tls_settings *settings =
+            hf_tls_settings_new(&(hf_tls_options){.ca_file = ca, .server_name = CASES[i].expected});
+        bool agreed = agrees(settings, CASES[i].host, context);
+        const char *name = CASES[i].expected ? CASES[i].expected : CASES[i].host;
+        bool is_name = strpbrk(name, "ghijklmnopqrstuvwxyz") != NULL;
+        bool asked = strcmp(server_name, is_name ? name : "") == 0;
+        hf_tls_settings_free(settings);
+        SSL_CTX_free(context);
+        free_identity(own);
+        CHECK_OR(agreed == CASES[i].agrees, "%s for %s: %s", CASES[i].alternatives, name, reason);
+        CHECK_OR(asked, "%s: the server was asked for \"%s\"", name, server_name);
+    }
+    unlink(ca);
+    free_identity(root);
+}
+
+/* A server that knows the root alone needs what is between. */
+TEST(the_whole_chain_of_the_clients_certificate_is_shown) {
+    char ca[64], cert[64], key[64];
+    identity root = new_identity("root", NULL, NULL), between = new_identity("m", &root, NULL);
+    identity own = new_identity("c", &between, "DNS:c"), its = new_identity("s", &root, "DNS:s");
+    SSL_CTX *context = server_with(&its, &root);
+    write_pem(ca, root.cert, NULL, NULL);
+    write_pem(key, NULL, NULL, own.key);
+    for (int whole = 0; whole < 2; whole++) {
+        write_pem(cert, own.cert, whole ? between.cert : NULL, NULL);
+        hf_tls_settings *settings =
+            hf_tls_settings_new(&(hf_tls_options){.ca_file = ca, .cert = cert, .key = key});
+        bool agreed = agrees(settings, "s", context);
+        hf_tls_settings_free(settings);
+        unlink(cert);
+        CHECK_OR(agreed == (whole == 1), "%d: %s", whole, reason);
+    }
+    unlink(ca);
+    unlink(key);
+    SSL_CTX_free(context);
+    free_identity(own);
+    free_identity(its);
+    free_identity(between);
+    free_identity(root);
+}
+
+TEST(without_an_authority_of_its_own_the_systems_store_is_trusted) {
+    char ca[64];
+    identity root = new_identity("root", NULL, NULL), own = new_identity("s", &root, "DNS:s");
+    SSL_CTX *context = server_with(&own, NULL);
+    bool agreed[3];
+    write_pem(ca, root.cert, NULL, NULL);
+    for (int given = 0; given < 3; given++) { /* nothing; the store; the store and another file */
+        identity other = new_identity("other", NULL, NULL);
+        char file[64];
+        write_pem(file, other.cert, NULL, NULL);
+        if (given > 0) setenv("SSL_CERT_FILE", ca, 1);
+        hf_tls_settings *settings =
+            hf_tls_settings_new(&(hf_tls_options){.ca_file = given == 2 ? file : NULL});
+        agreed[given] = agrees(settings, "s", context);
+        hf_tls_settings_free(settings);
+        unlink(file);
+        free_identity(other);
+    }
+    unsetenv("SSL_CERT_FILE");
+    unlink(ca);
+    SSL_CTX_free(context);
+    free_identity(own);
+    free_identity(root);
+    CHECK(!agreed[0]);
+    CHECK(agreed[1]);
+    CHECK(!agreed[2]);
+}
+
+TEST(each_file_that_cannot_be_used_is_named_until_it_can) {
+    char ca[64], cert[64], key[64], other_key[64];
+    identity root = new_identity("root", NULL, NULL), own = new_identity("c", &root, "DNS:c");
+    identity other = new_identity("o", &root, "DNS:o");
+    write_pem(ca, root.cert, NULL, NULL);
+    write_pem(cert, own.cert, NULL, NULL);
+    write_pem(key, NULL, NULL, own.key);
+    write_pem(other_key, NULL, NULL, other.key);
+    const struct {
+        hf_tls_options options;
+        const char *named;
+    } CASES[] = {
+        {{.ca_file = ca, .cert = cert, .key = key}, NULL},
+        {{.ca_file = key}, key},
+        {{.ca_file = ca, .cert = key, .key = key}, key},
+        {{.ca_file = ca, .cert = cert, .key = "/nowhere/key"}, "key /nowhere/key: No such"},
+        {{.ca_file = ca, .cert = "/nowhere/cert", .key = key}, "cert /nowhere/cert: No"},
+        {{.cert = cert, .key = other_key, .trusting = true}, other_key},
+        {{.ca_file = "/nowhere/ca", .trusting = true}, NULL}};
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        hf_tls_settings *settings = hf_tls_settings_new(&CASES[i].options);
+        for (int tries = 0; tries < 2; tries++) {
+            int fd, peer;
+            reason[0] = '\0';
+            hf_tls *tls = over_a_pair(settings, &fd, &peer);
+            bool good = CASES[i].named ? !tls && strstr(reason, CASES[i].named) : tls != NULL;
+            good = good && ERR_peek_error() == 0; /* others would take it for theirs */
+            hf_tls_free(tls, false);
+            close(fd);
+            close(peer);
+            CHECK_OR(good, "case %zu: %s", i, reason);
+        }
+        hf_tls_settings_free(settings);
+    }
+    unlink(ca);
+    unlink(cert);
+    unlink(key);
+    unlink(other_key);
+    free_identity(own);
+    free_identity(other);
+    free_identity(root);
+}
+
+/* ---- a connection that both sides agreed on ---- */
+
+static void on_records(pair *at) {
+    char bytes[8];
+    CHECK_EQ_INT(hf_tls_recv(at->tls, bytes, sizeof bytes), -1);
+    CHECK_EQ_INT(errno, EAGAIN);
+    CHECK_EQ_INT(hf_tls_events(at->tls, false), POLLIN);
+    CHECK_EQ_INT(hf_tls_events(at->tls, true), POLLIN | POLLOUT);
+    CHECK(!hf_tls_recv_wants_write(at->tls));
+    SSL_write(at->server, "one", 3);
+    SSL_write(at->server, "two", 3);
+    CHECK_EQ_INT(hf_tls_recv(at->tls, bytes, sizeof bytes), 3);
+    CHECK_EQ_INT(hf_tls_recv(at->tls, bytes, sizeof bytes), 3);
+    CHECK_EQ_INT(memcmp(bytes, "two", 3), 0);
+    CHECK_EQ_INT(hf_tls_send(at->tls, "three", 5), 5);
+    CHECK_EQ_INT(SSL_read(at->server, bytes, sizeof bytes), 5);
+}
+
+/* OpenSSL has one list of errors for all that a thread does. */
+static void on_errors_of_others(pair *at) {
+    char bytes[8];
+    CHECK(!BIO_new_file("/nowhere/file", "r") && ERR_peek_error() != 0);
+    CHECK_EQ_INT(hf_tls_recv(at->tls, bytes, sizeof bytes), -1);
+    CHECK_EQ_INT(errno, EAGAIN);
+    CHECK_EQ_INT(ERR_peek_error(), 0);
+}
+
+/* It takes a part, and later the rest. */
+static void on_full_socket(pair *at) {
+    static char bytes[1 << 20], read[1 << 16];
+    size_t sent = 0, received = 0;
+    for (int i = 0; i < 10000 && received < sizeof bytes; i++) {
+        ssize_t size = 0;
+        while (sent < sizeof bytes &&
+               (size = hf_tls_send(at->tls, bytes + sent, sizeof bytes - sent)) > 0)
+            sent += (size_t)size;
+        CHECK(size > 0 || sent == sizeof bytes || errno == EAGAIN);
+        CHECK_EQ_INT(hf_tls_events(at->tls, true), POLLIN | POLLOUT);
+        int got = SSL_read(at->server, read, sizeof read);
+        received += got > 0 ? (size_t)got : 0;
+    }
+    CHECK_EQ_INT(received, sizeof bytes);
+}
+
+static void on_close_alert(pair *at) {
+    char bytes[8];
+    SSL_shutdown(at->server);
+    shutdown(at->ends[1], SHUT_RDWR);
+    CHECK_EQ_INT(hf_tls_recv(at->tls, bytes, sizeof bytes), 0);
+    errno = 0;
+    CHECK_EQ_INT(hf_tls_send(at->tls, "x", 1), -1);
+    CHECK_EQ_INT(errno, EPIPE);
+}
+
+static void on_end_without_alert(pair *at) {
+    char bytes[8];
+    shutdown(at->ends[1], SHUT_RDWR);
+    CHECK_EQ_INT(hf_tls_recv(at->tls, bytes, sizeof bytes), 0);
+}
+
+/* As a proxy sends that loses its place. */
+static void on_other_bytes(pair *at) {
+    char bytes[8];
+    CHECK(write(at->ends[1], "HTTP/1.1 400 Bad\r\n", 18) == 18);
+    errno = 0;
+    CHECK_EQ_INT(hf_tls_recv(at->tls, bytes, sizeof bytes), -1);
+    CHECK_EQ_INT(errno, EPROTO);
+    CHECK_OR(strncmp(hf_tls_reason(at->tls), "TLS: ", 5) == 0, "%s", hf_tls_reason(at->tls));
+    CHECK_EQ_INT(ERR_peek_error(), 0);
+}
+
+static bool sees_alert(pair *at) {
+    char bytes[8];
+    int size = SSL_read(at->server, bytes, sizeof bytes);
+    return size <= 0 && SSL_get_error(at->server, size) == SSL_ERROR_ZERO_RETURN;
+}
+
+static void on_polite_end(pair *at) {
+    hf_tls_free(at->tls, true);
+    at->tls = NULL;
+    CHECK(sees_alert(at));
+}
+
+/* Not even an alert may follow what is to be discarded. */
+static void on_impolite_end(pair *at) {
+    hf_tls_free(at->tls, false);
+    at->tls = NULL;
+    CHECK(!sees_alert(at));
+}
+
+TEST(an_agreed_connection_behaves_as_a_socket) {
+    static void (*const CASES[])(pair *) = {on_records,     on_errors_of_others,  on_full_socket,
+                                            on_close_alert, on_end_without_alert, on_other_bytes,
+                                            on_polite_end,  on_impolite_end};
+    identity own = new_identity("s", NULL, "DNS:s");
+    SSL_CTX *context = server_with(&own, NULL);
+    signal(SIGPIPE, SIG_IGN); /* of the server */
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        hf_tls_settings *settings = trusting();
+        pair at = connect_pair(settings, "s", context);
+        if (at.agreed) CASES[i](&at);
+        else check_fail(__FILE__, __LINE__, "case %zu: %s", i, reason);
+        free_pair(&at);
+        hf_tls_settings_free(settings);
+    }
+    signal(SIGPIPE, SIG_DFL);
+    SSL_CTX_free(context);
+    free_identity(own);
 }
 
 /* ---- OpenSSL's memory ---- */
@@ -229,6 +595,7 @@ static bool make_settings(void *context) {
     if (!settings) return false;
     const hf_tls_options *own = hf_tls_settings_options(settings);
     bool copied = own->ca_file != options.ca_file && strcmp(own->ca_file, "/a") == 0 &&
+                  strcmp(own->ca_path, "/b") == 0 && strcmp(own->cert, "/c") == 0 &&
                   strcmp(own->key, "/d") == 0 && strcmp(own->server_name, "e") == 0 &&
                   !own->trusting;
     hf_tls_settings_free(settings);
