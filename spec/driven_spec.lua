@@ -546,3 +546,601 @@ describe("a handle", function()
     assert.equal(0, server:cli("EXISTS", "k"))
   end)
 end)
+
+describe("an operation", function()
+  local one, lock
+
+  before_each(function()
+    one = new { renewer_link = true }
+    lock = one:lock("k")
+  end)
+
+  it("is finished once", function()
+    local op = one:begin(lock, "acquire")
+    assert.is_false(operation.is_done(op))
+    assert.equal(lock, one:finish(op))
+    assert.is_true(operation.is_done(op))
+    assert.has_error(function() operation.finish(op) end, "the operation has already finished")
+    operation.abandon(op)
+    assert.equal(1, raw.holds(lock))
+    assert.equal(1, raw.balance(lock))
+  end)
+
+  it("that is finished too early is interrupted, and what it gets is given back", function()
+    local op = one:begin(lock, "acquire")
+    one:act()
+    assert.equal("interrupted", select(3, operation.finish(op)))
+    assert.equal(0, raw.balance(lock))
+    one:settle()
+    assert.equal(0, server:cli("EXISTS", "k"))
+  end)
+
+  it("that is abandoned gives back what it has got, also of several locks", function()
+    for _, ending in ipairs { "abandon", "collect" } do
+      local locks = { one:lock("a"), one:lock("b"), one:lock("c") }
+      engine.set_now(one.client, one.now)
+      local op = raw.begin_all(locks, "acquire_all")
+      local single = one:begin(lock, "acquire")
+      one:wait_until(function() return operation.is_done(op) and operation.is_done(single) end)
+      if ending == "abandon" then
+        operation.abandon(op)
+        operation.abandon(single)
+      end
+      op, single = nil, nil
+      collect()
+      one:settle()
+      assert.equal(0, server:cli("EXISTS", "a", "b", "c", "k"))
+      for _, each in ipairs(locks) do assert.equal(0, raw.balance(each)) end
+    end
+  end)
+
+  it("that releases and is abandoned has released one entry", function()
+    for _ = 1, 3 do one:call(lock, "acquire") end
+    local op = one:begin(lock, "release")
+    one:act()
+    operation.abandon(op)
+    one:settle()
+    assert.equal(2, raw.holds(lock))
+    core.lock_type.__gc(lock)
+    one:settle()
+    assert.equal(0, server:cli("EXISTS", "k"))
+  end)
+
+  it("begins again only when it has finished, on one lock", function()
+    local op = one:begin(lock, "acquire")
+    assert.has_error(function() one:begin(lock, "check", 0, nil, op) end)
+    one:finish(op)
+    local again = one:begin(lock, "release", 0, nil, op)
+    assert.equal(op, again)
+    assert.is_true(one:finish(again))
+    one:wait_until(function() return server:cli("EXISTS", "k") == 0 end)
+    local several = raw.begin_all({ lock }, "acquire_all")
+    assert.is_true(one:finish(several))
+    assert.has_error(function() one:begin(lock, "release", 0, nil, several) end)
+    one:call(lock, "release")
+  end)
+
+  it("keeps its lock, its record and its words until it has finished, and not longer", function()
+    local kept = setmetatable({}, { __mode = "k" })
+    local guard = one:lock("guard", { kind = "guard" })
+    one:call(guard, "acquire")
+    -- behind another call of its owner, so that its command is not written yet
+    local extend = one:begin(guard, "extend", 20)
+    local record = ("r"):rep(300) .. tostring(one.now)
+    local op = one:begin(guard, "complete", 9, record)
+    kept[guard] = true
+    guard, record = nil, nil
+    collect()
+    for _ = 1, 200 do local _ = ("x"):rep(300) .. tostring({}) end
+    assert.is_truthy(next(kept))
+    one:finish(extend)
+    assert.is_true(one:finish(op))
+    collect()
+    assert.is_nil(next(kept))
+    local duplicate = one:lock("guard", { kind = "guard" })
+    local _, _, code, text = one:call(duplicate, "acquire")
+    assert.equal("duplicate", code)
+    assert.equal(("r"):rep(300) .. "1000", text)
+    local words = { "SET", "word", ("w"):rep(300) .. tostring(one.now) }
+    local command = one:begin(lock, "command", 0, words)
+    words[1], words[2], words[3] = "DEL", "other", "x"
+    words = nil -- luacheck: ignore
+    collect()
+    for _ = 1, 200 do local _ = ("x"):rep(300) .. tostring({}) end
+    assert.equal("OK", one:finish(command))
+    assert.equal(("w"):rep(300) .. "1000", server:cli("GET", "word"))
+  end)
+
+  it("may go on when nobody waits, if it releases; an acquire may not", function()
+    local acquire = one:begin(lock, "acquire")
+    assert.is_false(operation.detach(acquire))
+    assert.is_false(operation.is_done(acquire))
+    one:finish(acquire)
+    local op = one:begin(lock, "release")
+    assert.is_true(operation.detach(op))
+    assert.equal(0, raw.balance(lock))
+    one:settle()
+    assert.equal(0, server:cli("EXISTS", "k"))
+    local free = one:begin(one:lock("free"), "release")
+    assert.equal("not_held", select(3, operation.detach(free)))
+  end)
+
+  it("has a number, by which its end is listed once", function()
+    local _, first = one:begin(lock, "acquire")
+    local second_op, second = one:begin(one:lock("b"), "acquire")
+    assert.is_true(second > first)
+    one.done = { 1, 2, 3, 4, 5 }
+    one:wait_until(function() return operation.is_done(second_op) end)
+    local listed = {}
+    one:act()
+    for _, number in ipairs(one.done) do listed[number] = true end
+    assert.is_nil(listed[4] and listed[5] and listed[3] and second < 3 or nil)
+    one:act()
+    assert.is_nil(one.done[1])
+    assert.equal(0, (engine.load(one.client)))
+  end)
+
+  it("has the results of its row", function()
+    server:cli("SET", "plain", 1)
+    local latch = one:lock("l", { kind = "latch" })
+    assert.is_true(one:call(latch, "set_count", 3))
+    assert.is_false(one:call(latch, "set_count", 4))
+    assert.equal(3, one:call(latch, "count"))
+    assert.equal(1, one:call(latch, "count_down", 2))
+    assert.equal(0, one:call(latch, "count_down", 2))
+    assert.is_false(one:call(latch, "count_down", 1))
+    assert.is_true(one:call(latch, "await", 1))
+    assert.is_false(one:call(latch, "delete"))
+    local permits = one:lock("p", { kind = "plain_semaphore", permits = 2 })
+    assert.equal(5, one:call(permits, "give", 5))
+    assert.equal(4, one:call(permits, "give", -1))
+    assert.is_true(one:call(permits, "take", 0))
+    assert.equal(2, one:call(permits, "drain"))
+    assert.equal(0, one:call(permits, "drain"))
+    assert.is_nil((one:call(lock, "ttl")))
+    assert.equal(math.huge, one:call(one:lock("plain"), "ttl"))
+    assert.is_false(one:call(lock, "force_release"))
+    one:call(lock, "acquire")
+    assert.is_true(one:call(lock, "force_release"))
+    assert.is_true(one:call(lock, "ping"))
+    assert.same({ "1" }, one:call(lock, "command", 0, { "MGET", "plain" }))
+    assert.is_nil((one:call(lock, "command", 0, { "GET", "none" })))
+    assert.equal("WRONGTYPE", (select(2, one:call(lock, "command", 0, { "HGET", "plain", "x" })))
+      :match("WRONGTYPE"))
+  end)
+
+  it("refuses what its kind of lock has not, and other names", function()
+    for kind, refused in pairs { lock = "take", latch = "acquire", plain_semaphore = "release",
+      guard = "give", permit = "complete" } do
+      local of = one:lock("k", { kind = kind, permits = 1 })
+      assert(not pcall(one.begin, one, of, refused), kind .. " " .. refused)
+    end
+    for _, name in ipairs { "raise", "acquire_all", "release_all", "nothing" } do
+      assert.has_error(function() one:begin(lock, name) end, "there is no operation called " .. name)
+    end
+    assert.has_error(function() raw.acquire(lock, 0) end,
+      "this client does not block; use begin and finish")
+    assert.has_error(function() core.client.ping(one.client) end,
+      "this client does not block; use begin and finish")
+    local blocking = core.client.new { url = server:url() }
+    assert.has_error(function() engine.tick(blocking) end, "not an external client")
+    assert.has_error(function() engine.serve(blocking) end, "not a client of an event loop")
+    assert.has_error(function() engine.serve(one.client) end, "not a client of an event loop")
+    local of_it = raw.new(blocking, { client = blocking, key = "k", lease = 1 })
+    assert.has_error(function() raw.begin_all({ of_it }, "acquire_all") end,
+      "this client drives itself")
+    assert.has_error(function() raw.begin_all({ lock, of_it }, "acquire_all") end)
+    assert.has_error(function() raw.begin_all({ lock, one:lock("r", { kind = "read" }) }, "acquire_all") end)
+    assert.has_error(function() raw.begin_all({}, "acquire_all") end)
+    core.client.close(blocking, 0)
+  end)
+
+  it("shows a lock as the server has it", function()
+    server:cli("SET", "redisson_lock_token:{k}", 41)
+    local info = one:call(lock, "info")
+    assert.same({ holds = 0, waiters = 0 }, { holds = info.holds, waiters = info.waiters })
+    assert.is_nil(info.owner)
+    assert.is_nil(info.ttl)
+    assert.is_nil(info.free)
+    assert.is_nil(info.position)
+    assert.is_nil(info.readers)
+    one:call(lock, "acquire")
+    one:call(lock, "acquire")
+    local waiter, second = new(), new()
+    local op = waiter:begin(waiter:lock("k"), "acquire", 5)
+    waiter:wait_until(function() return server:cli("ZCARD", "holdfast_queue:{k}") == 1 end)
+    local later = second:begin(second:lock("k"), "acquire", 5)
+    second:wait_until(function() return server:cli("ZCARD", "holdfast_queue:{k}") == 2 end)
+    info = one:call(lock, "info")
+    assert.equal(raw.owner(lock), info.owner)
+    assert.equal(2, info.holds)
+    assert.equal(2, info.waiters)
+    assert.is_true(info.ttl > 29 and info.ttl <= 30)
+    assert.is_nil(info.position)
+    assert.equal(2, (second:call(second:lock("k"), "info")).position)
+    assert.equal(1, (waiter:call(waiter:lock("k"), "info")).position)
+    waiter.now, second.now = waiter.now + 6, second.now + 6
+    assert.equal("busy", select(3, waiter:finish(op)))
+    assert.equal("busy", select(3, second:finish(later)))
+    waiter:settle(0.1)
+    second:settle(0.1)
+    server:cli("PERSIST", "k")
+    assert.equal(math.huge, one:call(lock, "info").ttl)
+    local read = one:lock("rw", { kind = "read" })
+    one:call(read, "acquire")
+    assert.equal(1, one:call(read, "info").readers)
+    local permits = one:lock("s", { kind = "permit", permits = 2, permits_at_first = 5 })
+    one:call(permits, "acquire")
+    assert.equal(3, one:call(permits, "info").free)
+  end)
+
+  it("of several locks leaves out those that were lost, and says so", function()
+    local locks = { one:lock("a"), one:lock("b"), one:lock("c") }
+    assert.is_true(one:call_all(locks, "acquire_all"))
+    server:cli("DEL", "b")
+    one:pass(11)
+    local _, message, code = one:call_all(locks, "release_all")
+    assert.equal("lost", code)
+    assert.matches('"a".*1 of the 3 locks had already been lost', message)
+    assert.equal(0, server:cli("EXISTS", "a", "b", "c"))
+    assert.equal("deleted", raw.lost(locks[2]))
+    assert.is_nil(raw.lost(locks[1]))
+    assert.is_true(one:call_all(locks, "acquire_all"))
+    server:cli("DEL", "a", "b", "c")
+    one:pass(11)
+    _, message, code = one:call_all(locks, "release_all")
+    assert.equal("lost", code)
+    assert.matches("3 of the 3 locks", message)
+    assert.equal(0, (engine.load(one.client)))
+  end)
+end)
+
+describe("the engine", function()
+  it("takes from a socket only what comes next", function()
+    local one = new()
+    local client = one.client
+    local function state() return engine.wants(client, 1) end
+    assert.is_nil(state())
+    assert.equal(math.huge, engine.deadline(client))
+    assert.is_true(engine.is_quiet(client))
+    assert.equal(3, engine.links(client))
+    local op = one:begin(one:lock("k"), "acquire")
+    assert.equal("open", state())
+    assert.equal(one.now, engine.deadline(client))
+    for _, name in ipairs { "opened", "handshaking" } do
+      assert.has_error(function() engine[name](client, 1) end)
+    end
+    engine.closed(client, 1, "nothing was open")
+    assert.equal("open", state())
+    engine.opening(client, 1)
+    assert.is_nil(state())
+    assert.has_error(function() engine.opening(client, 1) end)
+    engine.handshaking(client, 1)
+    engine.opened(client, 1)
+    assert.has_error(function() engine.opened(client, 1) end)
+    for _, link in ipairs { 0, 4, -1 } do
+      assert.has_error(function() engine.wants(client, link) end)
+    end
+    assert.is_nil(engine.output(client, 2))
+    local pieces = engine.output(client, 1, 0.25)
+    assert.equal(4, #pieces)
+    assert.equal("*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n", table.concat(pieces))
+    assert.is_nil(engine.output(client, 1))
+    assert.is_false(engine.feed(client, 1, "$3\r\nab"))
+    assert.is_true(engine.feed(client, 1, "c\r\n"))
+    assert.equal(1, #engine.output(client, 1))
+    engine.closed(client, 1, "the cable was cut")
+    one.now = one.now + 3
+    engine.set_now(client, one.now)
+    engine.tick(client)
+    assert.is_true(operation.is_done(op))
+    local _, message, code = operation.finish(op)
+    assert.equal("unreachable", code)
+    assert.matches("the cable was cut", message)
+  end)
+
+  it("says what a server does that closes, and ends what it cannot read", function()
+    local one = new()
+    local op = one:begin(one:lock("k"), "check")
+    op:finish()
+    op = one:begin(one:lock("k"), "ttl")
+    engine.opening(one.client, 1)
+    engine.opened(one.client, 1)
+    assert.is_true(engine.feed(one.client, 1, "what is this\r\n"))
+    local actions = {}
+    engine.advance(one.client, {}, actions)
+    assert.equal("close", actions[1])
+    assert.equal("close", engine.wants(one.client, 1))
+    engine.closed(one.client, 1)
+    op:finish()
+  end)
+
+  it("has the load, and is quiet when nothing is to be undone", function()
+    local one = new { renewer_link = true }
+    local renewed, fixed = one:lock("a"), one:lock("b", { renewed = false })
+    local op = one:begin(renewed, "acquire")
+    assert.equal(1, (engine.load(one.client)))
+    one:finish(op)
+    one:call(fixed, "acquire")
+    assert.same({ 0, 2, 0 }, { engine.load(one.client) })
+    raw.abandon(fixed)
+    assert.is_false(engine.is_quiet(one.client))
+    local _, held, to_do = engine.load(one.client)
+    assert.equal(1, held)
+    assert.is_true(to_do > 0)
+    one:settle()
+    assert.same({ 0, 1, 0 }, { engine.load(one.client) })
+    engine.close(one.client)
+    one:settle()
+    assert.equal(0, server:cli("EXISTS", "a", "b"))
+    assert.is_true(raw.is_closed(renewed))
+    assert.equal("closed", select(3, one:call(renewed, "acquire")))
+  end)
+
+  it("renews over a link of its own only where it is to have one", function()
+    for _, own in ipairs { true, false } do
+      local one = new { renewer_link = own }
+      local lock = one:lock("k" .. tostring(own))
+      one:call(lock, "acquire")
+      one:pass(11)
+      near(30 - MARGIN, raw.remaining(lock))
+      assert.equal(own, one.fds[3] ~= nil)
+    end
+  end)
+end)
+
+describe("the settings of a client", function()
+  it("each have their place", function()
+    local one = new {
+      tenant = "tenant.", name = "own name", known_as = "published", sync_replicas = 2,
+      sync_timeout = 0.25, connect_timeout = 0.5, command_timeout = 2.5, grant_lease = 3,
+      entropy = ENTROPY,
+    }
+    local lock = one:lock("k")
+    assert.same({ 0.5, 2.5 }, { engine.timeouts(one.client) })
+    assert.equal("tenant.", core.client.tenant(one.client))
+    assert.equal("65656565-6565-8565-a565-656565656565", core.client.uuid(one.client))
+    assert.equal("no_quorum", select(3, one:call(lock, "acquire")))
+    local seen = {}
+    for _, words in ipairs(one:commands()) do
+      seen[table.concat(words, " ", 1, math.min(#words, 3))] = true
+    end
+    assert.is_true(seen["CLIENT SETNAME own name"])
+    assert.is_true(seen["WAIT 2 250"])
+    one:settle(0.1)
+    local introduced = new { tenant = "tenant.", known_as = "published", renewer_link = true }
+    introduced:call(introduced:lock("i"), "acquire")
+    introduced:pass(11)
+    local name = server:cli("KEYS", "holdfast_client:tenant.*")[1]
+    assert.matches(core.client.uuid(introduced.client), name, 1, true)
+    assert.matches(" %d+ published$", server:cli("GET", name))
+    assert.has_error(function() new { entropy = "short" } end, "entropy: 24 bytes")
+    assert.has_error(function() new { external = false } end, "not an external client")
+  end)
+
+  it("of Sentinels are those of each, and of a cluster those of every node", function()
+    local sentinel = core.client.new {
+      url = "redis+sentinel://u:data@10.0.0.1:1,10.0.0.2:2,10.0.0.3:3/main/2", external = true,
+      sentinel_user = "watch", sentinel_password = "man", connect_timeout = 1, command_timeout = 1,
+    }
+    assert.matches('master "main"', core.client.server(sentinel))
+    local cluster = core.client.new {
+      url = "redis+cluster://10.0.0.1:1,10.0.0.2:2,10.0.0.3:3", external = true, connect_timeout = 1,
+      command_timeout = 1,
+    }
+    for _, of in ipairs { { sentinel, "AUTH\r\n$5\r\nwatch\r\n$3\r\nman\r\n" }, { cluster, "" } } do
+      local client, login = of[1], of[2]
+      engine.set_now(client, 1000)
+      local lock = raw.new(client, { client = client, key = "k", lease = 5 })
+      local op = raw.begin(lock, "acquire", 0)
+      local asked, ended = {}, 1000
+      while not operation.is_done(op) and ended < 1100 do
+        ended = ended + 0.5
+        engine.set_now(client, ended)
+        engine.tick(client)
+        for link = 1, engine.links(client) do
+          if engine.wants(client, link) == "open" then
+            local host, port = engine.server(client, link)
+            asked[host .. ":" .. port] = true
+            engine.opening(client, link)
+            engine.opened(client, link)
+            local bytes = table.concat(engine.output(client, link) or {})
+            assert.is_truthy(bytes:find(login, 1, true))
+            engine.closed(client, link, "refused")
+          end
+        end
+      end
+      assert.same({ ["10.0.0.1:1"] = true, ["10.0.0.2:2"] = true, ["10.0.0.3:3"] = true }, asked)
+      operation.finish(op)
+    end
+  end)
+
+  it("that name a server twice are refused, paths by their case, hosts without", function()
+    local function wrong(...)
+      return (select(2, core.client.new { mode = "quorum", servers = { ... } }))
+    end
+    assert.equal("this server is given twice (server 2)", wrong("redis://Host:1", "redis://hOST:1"))
+    assert.equal("this server is given twice (server 3)",
+      wrong("unix:///a/s", "unix:///a/S", "unix:///a/s"))
+    assert.is_nil(wrong("redis://h:1", "redis://h:2", "redis://g:1"))
+    assert.matches("%(server 2%)$", wrong("redis://h:1", "nothing"))
+  end)
+
+  it("of TLS are for each server that has it, wherever it is in the list", function()
+    local client = core.client.new {
+      mode = "quorum", servers = { "redis://a:1", "rediss://b:2", "redis://c:3" }, external = true,
+      tls = { cert = "c.pem", key = "k.pem", server_name = "name", verify = false },
+    }
+    local seen = {}
+    for link = 1, engine.links(client) do
+      local host = engine.server(client, link)
+      seen[host] = engine.tls(client, link) or false
+    end
+    assert.same({
+      a = false, c = false,
+      b = { cert = "c.pem", key = "k.pem", server_name = "name", verify = false },
+    }, seen)
+    client = core.client.new { url = "rediss://b:2", external = true, tls = { verify = true } }
+    assert.same({ verify = true }, engine.tls(client, 1))
+    client = core.client.new { url = "rediss://b:2", external = true }
+    assert.same({ verify = true }, engine.tls(client, 1))
+    for _, url in ipairs { "redis://a:1", "redis+cluster://a:1,b:2" } do
+      assert.equal("the tls option requires rediss://",
+        select(2, core.client.new { url = url, tls = {} }))
+    end
+  end)
+
+  it("name the shards and their weights, as the rings of all programs have them", function()
+    local urls = { "redis://a:1", "redis://b:2", "redis://c:3" }
+    local function groups(names, weights)
+      local client = core.client.new { mode = "shards", servers = urls, names = names, weights = weights }
+      local counts = { [0] = 0, 0, 0 }
+      for i = 1, 600 do
+        local group = core.client.group(client, "key" .. i)
+        counts[group] = counts[group] + 1
+      end
+      return counts
+    end
+    local even, named = groups({ false, false, false }, { 1, 1, 1 }), groups({ "x", "y", "z" }, { 1, 1, 1 })
+    local heavy = groups({ false, false, false }, { 1, 1, 20 })
+    assert.is_true(heavy[2] > 450 and heavy[2] > even[2])
+    assert.are_not.same(even, named)
+    for _, weight in ipairs { 0, 101 } do
+      assert.has_error(function() groups({ false, false, false }, { 1, weight, 1 }) end)
+    end
+  end)
+end)
+
+describe("counters and events", function()
+  it("count each hold in the buckets of its time, those beyond all of them too", function()
+    local one = new { renewer_link = true }
+    local class = core.client.class(one.client, "jobs")
+    assert.equal(class, core.client.class(one.client, "jobs"))
+    local lock = one:lock("k", { class = class, lease = 3600, renewed = false })
+    local ends = core.client.buckets(one.client)
+    local longest = ends[#ends]
+    for _, seconds in ipairs { 0, ends[1], longest, longest + 1, 2 * longest } do
+      one:call(lock, "acquire")
+      one:pass(seconds)
+      one:call(lock, "release")
+    end
+    local seen
+    for _, of in ipairs(core.client.classes(one.client)) do
+      if of.class == "jobs" then seen = of end
+    end
+    assert.equal(5, seen.outcomes.acquired)
+    assert.equal(#ends, #seen.held)
+    assert.equal(5, seen.held.count)
+    assert.equal(2, seen.held[1])
+    assert.equal(3, seen.held[#ends])
+    near(ends[1] + 4 * longest + 1, seen.held.sum)
+    assert.equal(5, seen.waited.count)
+    assert.equal(5, seen.waited[1])
+    assert.equal(0, seen.waited.sum)
+  end)
+
+  it("contain the outcomes and losses by their names", function()
+    local one, holder = new { renewer_link = true }, new()
+    holder:call(holder:lock("k"), "acquire")
+    core.client.watch(one.client)
+    local class = core.client.class(one.client, "c")
+    local lock = one:lock("k", { class = class, observer = 9, token_ttl = 60 })
+    one:call(lock, "acquire")
+    holder:call(holder:lock("k"), "release")
+    one:call(lock, "acquire")
+    local token, owner = raw.token(lock), raw.owner(lock)
+    server:cli("DEL", "k")
+    assert.is_false(core.client.has_losses(one.client))
+    one:pass(11)
+    assert.is_true(core.client.has_losses(one.client))
+    assert.is_false(core.client.has_losses(one.client))
+    local of = {}
+    for _, each in ipairs(core.client.classes(one.client)) do of[each.class] = each end
+    assert.equal(1, of.c.outcomes.acquired)
+    assert.equal(1, of.c.outcomes.busy)
+    assert.equal(1, of.c.lost.deleted)
+    assert.equal(0, of.c.lost.expired)
+    local events = {}
+    for _, event in ipairs(core.client.events(one.client)) do events[event.event] = event end
+    assert.equal(server.path, events.opened.server:match("^unix:(.*)$"))
+    assert.is_nil(events.opened.key)
+    assert.same({ event = "busy", key = "k", class = "c", observer = 9, code = "busy" }, {
+      event = events.busy.event, key = events.busy.key, class = events.busy.class,
+      observer = events.busy.observer, code = "busy",
+    })
+    assert.same({ "k", owner, token, "c", 9 }, {
+      events.acquired.key, events.acquired.owner, events.acquired.token, events.acquired.class,
+      events.acquired.observer,
+    })
+    assert.equal("deleted", events.lost.code)
+    near(30 - MARGIN, events.lost.seconds) -- from the acquire to the end of the lease
+    assert.is_nil(core.client.events(one.client))
+    local stats = core.client.stats(one.client)
+    assert.equal(1, stats.failures.busy)
+    assert.equal(1, stats.holds) -- the lost one, which no release has reported yet
+    assert.is_true(stats.connections >= 2)
+    assert.equal(0, stats.reconnects)
+  end)
+
+  it("say of a loss by time when nothing asks the server", function()
+    local one = new()
+    core.client.watch(one.client)
+    local lock = one:lock("k", { renewed = false, lease = 5 })
+    one:call(lock, "acquire")
+    core.client.events(one.client)
+    one.now = one.now + 6
+    engine.set_now(one.client, one.now)
+    assert.is_true(core.client.has_losses(one.client))
+    assert.equal("lost", core.client.events(one.client)[1].event)
+    one:call(lock, "release")
+    one:call(lock, "acquire")
+    core.client.events(one.client)
+    one.now = one.now + 6
+    engine.set_now(one.client, one.now)
+    assert.equal("lost", core.client.events(one.client)[1].event)
+  end)
+end)
+
+describe("the module", function()
+  local TRAITS = {
+    lock = "kept", mutex = "kept stepwise", fair = "listed stepwise", read = "joint stepwise",
+    write = "stepwise", guard = "fingerprinted stepwise", latch = "stepwise",
+    permit = "counted stepwise", plain_semaphore = "stepwise",
+  }
+
+  it("orders texts by their bytes, the shorter one first", function()
+    for _, pair in ipairs { { "a", "b" }, { "a", "a\0" }, { "", "a" }, { "account:1", "account:10" },
+      { "B", "a" }, { "z", "\255" } } do
+      assert.is_true(core.is_before(pair[1], pair[2]))
+      assert.is_false(core.is_before(pair[2], pair[1]))
+      assert.is_false(core.is_before(pair[1], pair[1]))
+    end
+  end)
+
+  it("knows the traits of each kind", function()
+    local traits = {}
+    for name, kind in pairs(core.kinds) do
+      assert.equal(name, kind.name)
+      local has = {}
+      for _, trait in ipairs { "counted", "fingerprinted", "joint", "kept", "listed", "stepwise" } do
+        assert.is_boolean(kind[trait])
+        if kind[trait] then has[#has + 1] = trait end
+      end
+      traits[name] = table.concat(has, " ")
+    end
+    assert.same(TRAITS, traits)
+    assert.equal(core.kinds.lock.channel, core.kinds.fair.channel)
+    assert.are_not.equal(core.kinds.lock.channel, core.kinds.permit.channel)
+  end)
+
+  it("reads the names and texts that it writes", function()
+    local names = core.wire.names("lock", "a{b}c")
+    assert.equal("holdfast_queue::a{b}c", names.queue)
+    assert.equal("a{b}c:timeout", names.leases)
+    assert.equal("a{b}c", core.wire.key_of_queue(names.queue))
+    assert.is_nil(core.wire.key_of_queue("nothing"))
+    assert.is_nil(core.wire.read_waiter("nothing"))
+    assert.is_nil(core.wire.wait("nothing"))
+    assert.has_error(function() core.wire.names("nothing", "k") end)
+  end)
+end)
