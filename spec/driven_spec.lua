@@ -3,6 +3,7 @@
 local core = require "holdfast.core"
 local driven = require "spec.support.driven"
 local redis = require "spec.support.redis"
+local sys = require "spec.support.sys"
 
 local raw, engine, operation = core.lock, core.engine, core.operation
 
@@ -73,6 +74,7 @@ describe("the settings of a lock", function()
     server:cli("FLUSHALL")
     server:cli("SCRIPT", "FLUSH")
     local one = new { entropy = ENTROPY, renewer_link = true }
+    core.client.class(one.client, "first")
     core.client.watch(one.client)
     local first = one:lock("other", settings(one, { kind = kind }))
     local lock = copied and raw.copy(first, "k") or one:lock("k", settings(one, { kind = kind }))
@@ -101,7 +103,8 @@ describe("the settings of a lock", function()
   local function wait_of(copied)
     server:cli("SCRIPT", "FLUSH")
     local holder = new()
-    holder:call(holder:lock("k"), "acquire")
+    local kept = holder:lock("k")
+    holder:call(kept, "acquire")
     local one = new { entropy = ENTROPY }
     local first = one:lock("other", settings(one))
     local lock = copied and raw.copy(first, "k") or one:lock("k", settings(one))
@@ -117,8 +120,7 @@ describe("the settings of a lock", function()
     op:finish()
     one:settle()
     one:close()
-    holder:close()
-    server:cli("FLUSHALL")
+    holder:call(kept, "release")
     return seen
   end
 
@@ -131,6 +133,41 @@ describe("the settings of a lock", function()
 
   it("are those of its copy where it waits", function()
     assert.same(wait_of(false), wait_of(true))
+  end)
+
+  it("are those of its copy where it is renewed, or does not wait behind others", function()
+    local one, holder = new { renewer_link = true }, new()
+    local renewed = raw.copy(one:lock("a", { lease = 9 }), "b")
+    local fixed = raw.copy(one:lock("a", { lease = 9, renewed = false }), "c")
+    for lock, left in pairs { [renewed] = 9 - 0.092, [fixed] = 5 - 0.092 } do
+      assert.is_nil(raw.waited(lock))
+      one:call(lock, "acquire")
+      one:pass(4)
+      near(left, raw.remaining(lock))
+    end
+    local kept = holder:lock("k")
+    holder:call(kept, "acquire")
+    for most, code in pairs { [0] = "busy", [1] = "interrupted", [2 ^ 40] = "interrupted" } do
+      local copy = raw.copy(one:lock("a", { max_waiters = most }), "k")
+      local op = one:begin(copy, "acquire", 5)
+      one:pass(0)
+      assert.equal(most == 0, operation.is_done(op))
+      assert.equal(code, select(3, operation.finish(op)))
+      one:settle()
+    end
+    local waiters, waits = { new(), new() }, {}
+    for i, waiter in ipairs(waiters) do
+      waits[i] = waiter:begin(waiter:lock("k"), "acquire", 5)
+      waiter:wait_until(function() return server:cli("ZCARD", "holdfast_queue:{k}") == i end)
+    end
+    local second = one:begin(raw.copy(one:lock("a", { max_waiters = 1 }), "k"), "acquire", 5)
+    assert.equal("busy", select(3, one:finish(second)))
+    one:settle(0.1)
+    for i, waiter in ipairs(waiters) do
+      operation.finish(waits[i])
+      waiter:settle(0.1)
+    end
+    holder:call(kept, "release")
   end)
 
   it("each have their place in what is sent", function()
@@ -179,7 +216,7 @@ describe("the settings of a lock", function()
       one:call(one:lock("t" .. given, { token_ttl = given }), "acquire")
       assert.equal(sent, last_arguments(one)[3])
     end
-    for _, given in ipairs { 0.0015, 0.3, 1.1, -1, 0 / 0 } do
+    for _, given in ipairs { 0.0015, 0.3, 1.1, 1.001, -1, 0 / 0 } do
       local other = new { connect_timeout = given, command_timeout = 2 }
       local connect, command = engine.timeouts(other.client)
       assert.equal(given > 0 and given or 0, connect)
@@ -266,6 +303,12 @@ describe("a handle", function()
     assert.is_true(one:finish(op))
     one:settle()
     assert.equal(1, raw.holds(second))
+    one:call(lock, "acquire")
+    op = one:begin(lock, "release")
+    raw.abandon(lock)
+    raw.abandon(lock, raw.number(lock), 1)
+    assert.is_true(one:finish(op))
+    assert.equal(1, raw.holds(second))
     assert.is_true(one:call(second, "release"))
     assert.equal(0, server:cli("EXISTS", "k"))
   end)
@@ -299,13 +342,14 @@ describe("a handle", function()
   it("says how long the last acquire took that got the lock", function()
     assert.is_nil(raw.waited(lock))
     local holder = new()
-    holder:call(holder:lock("k"), "acquire")
+    local kept = holder:lock("k")
+    holder:call(kept, "acquire")
     one:call(lock, "acquire")
     assert.is_nil(raw.waited(lock))
     local op = one:begin(lock, "acquire", 10)
     one:wait_until(function() return server:cli("ZCARD", "holdfast_queue:{k}") == 1 end)
     one:pass(2)
-    holder:call(holder:lock("k"), "release")
+    holder:call(kept, "release")
     assert.equal(lock, one:finish(op))
     assert.equal(2, raw.waited(lock))
     one:call(lock, "acquire")
@@ -327,15 +371,59 @@ describe("a handle", function()
     assert.is_false(raw.is_held(lock))
     assert.equal(0, raw.holds(lock))
     assert.is_nil(raw.token(lock))
+    assert.equal(core.client.uuid(one.client) .. "/1", raw.owner(lock)) -- its caller
     one:call(lock, "acquire")
+    assert.matches(":%d+$", raw.owner(lock))
     assert.is_nil(raw.lost(lock))
     near(30 - MARGIN, raw.standing(lock))
+    assert.is_nil((select(2, raw.standing(lock))))
     assert.equal("deleted", raw.first_loss(lock))
     one.now = one.now + 60
     engine.set_now(one.client, one.now)
+    assert.same({ nil, "expired" }, { raw.standing(lock) })
     assert.equal("expired", raw.lost(lock))
     assert.same({ nil, "expired" }, { raw.standing(lock) })
     assert.equal("deleted", raw.first_loss(lock))
+  end)
+
+  it("shows no loss of an earlier hold once a later one was released", function()
+    one:call(lock, "acquire")
+    server:cli("DEL", "k")
+    assert.equal("lost", select(3, one:call(lock, "release")))
+    assert.equal("deleted", raw.lost(lock))
+    one:call(lock, "acquire")
+    one:call(lock, "release")
+    assert.is_nil(raw.lost(lock))
+  end)
+
+  it("abandons entries of a lost hold and of the one after it as one count", function()
+    one:call(lock, "acquire")
+    one:call(lock, "acquire")
+    server:cli("DEL", "k")
+    one:pass(11)
+    one:call(lock, "acquire")
+    raw.abandon(lock, raw.number(lock), 2)
+    assert.equal(1, raw.balance(lock))
+    one:settle()
+    assert.equal(0, server:cli("EXISTS", "k"))
+  end)
+
+  it("does not grow with its losses", function()
+    if not sys.allocated() then return pending "this libc does not say what is allocated" end
+    local function lose(times)
+      for _ = 1, times do
+        one:call(lock, "acquire")
+        one.now = one.now + 31
+        one:pass(0)
+        server:cli("FLUSHALL")
+        one.sent = {}
+      end
+      collect()
+      return sys.allocated()
+    end
+    local before = lose(20)
+    assert(lose(60) - before < 10000)
+    assert.equal("expired", raw.lost(lock))
   end)
 
   it("has news while a release is under way that nobody waits for, and of a loss", function()
@@ -423,12 +511,13 @@ describe("a handle", function()
   it("collects and settles its caller's own hold only", function()
     local fixed = one:lock("k", { renewed = false })
     one:call(fixed, "acquire")
-    coroutine.wrap(function()
-      raw.collect(fixed)
-      raw.settle(fixed)
-    end)()
+    coroutine.wrap(raw.collect)(fixed)
     one:pass(12)
     near(18 - MARGIN, raw.remaining(fixed))
+    raw.collect(fixed)
+    coroutine.wrap(raw.settle)(fixed)
+    for _ = 1, 2 do one:pass(12) end
+    near(30 - MARGIN, raw.remaining(fixed))
   end)
 
   it("needs approval only where the client needs it, of the caller that has the hold", function()
@@ -449,6 +538,10 @@ describe("a handle", function()
     careful:pass(0)
     near(12 - 0.122, raw.remaining(of))
     assert.has_error(function() raw.approve(of, -1) end)
+    careful:pass(4.5)
+    careful:call(of, "acquire") -- which shows that the caller is there
+    careful:pass(4.5)
+    near(12 - 0.122, raw.remaining(of))
   end)
 
   it("tells its callers apart, and has one if it has an owner or permits", function()
@@ -460,7 +553,8 @@ describe("a handle", function()
     assert.equal(1, raw.number(lock))
     assert.is_true(first > 1 and second == first + 1)
     assert.equal(77, raw.number(lock, 77))
-    local owned, permits = one:lock("o", { owner = "me" }), one:lock("p", { kind = "permit", permits = 1 })
+    local owned = one:lock("o", { owner = "me" })
+    local permits = one:lock("p", { kind = "permit", permits = 1 })
     assert.equal(0, raw.number(owned))
     assert.equal(0, other(number(owned)))
     assert.equal(0, raw.number(permits))
@@ -476,7 +570,8 @@ describe("a handle", function()
     local copy = raw.copy(first, "p")
     assert.equal(first, one:call(first, "acquire"))
     assert.equal(copy, one:call(copy, "acquire"))
-    assert.equal("busy", select(3, one:call(one:lock("p", { kind = "permit", permits = 1 }), "acquire")))
+    local third = one:lock("p", { kind = "permit", permits = 1 })
+    assert.equal("busy", select(3, one:call(third, "acquire")))
     assert.is_true(one:call(first, "release"))
     assert.is_true(raw.is_held(copy))
   end)
@@ -521,6 +616,14 @@ describe("a handle", function()
     end
     one:settle()
     assert.equal(0, server:cli("EXISTS", "k"))
+  end)
+
+  it("gives back what it holds when it is collected, although an operation is under way", function()
+    one:call(lock, "acquire")
+    local op = one:begin(lock, "info")
+    core.lock_type.__gc(lock)
+    one:wait_until(function() return server:cli("EXISTS", "k") == 0 end)
+    assert.is_table(one:finish(op))
   end)
 
   it("of no use any more after its collection answers as one that has nothing", function()
@@ -594,7 +697,34 @@ describe("an operation", function()
     end
   end)
 
-  it("that releases and is abandoned has released one entry", function()
+  it("keeps the locks that it takes together", function()
+    local kept = setmetatable({}, { __mode = "k" })
+    local function begin()
+      local locks = { one:lock("a"), one:lock("b") }
+      kept[locks[1]], kept[locks[2]] = true, true
+      engine.set_now(one.client, one.now)
+      return (raw.begin_all(locks, "acquire_all"))
+    end
+    local op = begin()
+    collect()
+    assert.is_truthy(next(kept, (next(kept))))
+    assert.is_true(one:finish(op))
+    collect()
+    assert.is_nil(next(kept))
+    one:settle()
+    assert.equal(0, server:cli("EXISTS", "a", "b"))
+  end)
+
+  it("that releases and is abandoned takes its entry off the handle", function()
+    local second = one:lock("k")
+    one:call(second, "acquire")
+    one:call(lock, "acquire")
+    operation.abandon((one:begin(lock, "release")))
+    core.lock_type.__gc(lock)
+    one:settle()
+    assert.equal(1, raw.holds(second))
+    one:call(second, "release")
+    lock = one:lock("k")
     for _ = 1, 3 do one:call(lock, "acquire") end
     local op = one:begin(lock, "release")
     one:act()
@@ -680,6 +810,55 @@ describe("an operation", function()
     assert.equal(0, (engine.load(one.client)))
   end)
 
+  it("frees its lock, however it ends", function()
+    if not sys.allocated() then return pending "this libc does not say what is allocated" end
+    local ends = {
+      finish = operation.finish, abandon = operation.abandon, detach = operation.detach,
+      collect = collect, twice = function(op)
+        operation.abandon(op)
+        operation.abandon(op)
+      end,
+    }
+    local key = ("k"):rep(20000)
+    local function round(fn)
+      local of = one:lock(key, { owner = ("o"):rep(200) })
+      local op = one:begin(of, "acquire")
+      one:wait_until(function() return operation.is_done(op) end)
+      operation.finish(op)
+      op = one:begin(of, "release")
+      if fn ~= collect then fn(op) end
+      of, op = nil, nil -- luacheck: ignore
+      collect()
+      one:settle()
+      one.sent = {}
+    end
+    for name, fn in pairs(ends) do
+      for _ = 1, 2 do round(fn) end
+      local before = sys.allocated()
+      for _ = 1, 5 do round(fn) end
+      collect()
+      assert(sys.allocated() - before < 3 * 20000, name)
+    end
+  end)
+
+  it("is not about its lock if it only uses the client", function()
+    for kind, words in pairs { ping = false, command = { "GET", "x" } } do
+      local op = one:begin(lock, kind, 0, words or nil)
+      one.now = one.now + 4
+      engine.set_now(one.client, one.now)
+      engine.tick(one.client)
+      local _, message, code = operation.finish(op)
+      assert.equal("unreachable", code)
+      assert.is_nil(message:find('"k"', 1, true), message)
+    end
+  end)
+
+  it("of a fence has no more keys than words", function()
+    local _, message = one:call(lock, "fenced", 99, { "7", "GET", "x" })
+    assert.is_string(message or "")
+    assert.is_true(one:call(lock, "ping"))
+  end)
+
   it("has the results of its row", function()
     server:cli("SET", "plain", 1)
     local latch = one:lock("l", { kind = "latch" })
@@ -730,7 +909,8 @@ describe("an operation", function()
     assert.has_error(function() raw.begin_all({ of_it }, "acquire_all") end,
       "this client drives itself")
     assert.has_error(function() raw.begin_all({ lock, of_it }, "acquire_all") end)
-    assert.has_error(function() raw.begin_all({ lock, one:lock("r", { kind = "read" }) }, "acquire_all") end)
+    local read = one:lock("r", { kind = "read" })
+    assert.has_error(function() raw.begin_all({ lock, read }, "acquire_all") end)
     assert.has_error(function() raw.begin_all({}, "acquire_all") end)
     core.client.close(blocking, 0)
   end)
@@ -767,11 +947,33 @@ describe("an operation", function()
     server:cli("PERSIST", "k")
     assert.equal(math.huge, one:call(lock, "info").ttl)
     local read = one:lock("rw", { kind = "read" })
+    assert.equal(0, one:call(read, "info").readers)
     one:call(read, "acquire")
     assert.equal(1, one:call(read, "info").readers)
     local permits = one:lock("s", { kind = "permit", permits = 2, permits_at_first = 5 })
     one:call(permits, "acquire")
     assert.equal(3, one:call(permits, "info").free)
+  end)
+
+  it("of several locks releases no hold that another handle has acquired after a loss", function()
+    local locks = { one:lock("a"), one:lock("b"), one:lock("c") }
+    local other = one:lock("b")
+    assert.is_true(one:call_all(locks, "acquire_all"))
+    server:cli("DEL", "b")
+    one:pass(11)
+    one:call(other, "acquire")
+    local _, message, code = one:call_all(locks, "release_all")
+    assert.equal("lost", code)
+    assert.matches('"a".*1 of the 3 locks had already been lost', message)
+    assert.equal(1, server:cli("EXISTS", "a", "b", "c"))
+    assert.is_true(raw.is_held(other))
+    assert.equal("deleted", raw.lost(locks[2]))
+    server:cli("DEL", "b")
+    one:pass(11)
+    one:call(other, "acquire")
+    assert.equal("not_held", select(3, one:call_all({ locks[1], locks[3] }, "release_all")))
+    assert.equal("not_held", select(3, one:call(locks[2], "release")))
+    assert.is_true(one:call(other, "release"))
   end)
 
   it("of several locks leaves out those that were lost, and says so", function()
@@ -863,6 +1065,7 @@ describe("the engine", function()
     one:finish(op)
     one:call(fixed, "acquire")
     assert.same({ 0, 2, 0 }, { engine.load(one.client) })
+    assert.equal(1, core.watchdog.holds(core.watchdog.new(one.client)))
     raw.abandon(fixed)
     assert.is_false(engine.is_quiet(one.client))
     local _, held, to_do = engine.load(one.client)
@@ -882,7 +1085,11 @@ describe("the engine", function()
       local one = new { renewer_link = own }
       local lock = one:lock("k" .. tostring(own))
       one:call(lock, "acquire")
-      one:pass(11)
+      one.now = one.now + 11
+      engine.set_now(one.client, one.now)
+      local _, deadline = engine.advance(one.client, {}, {})
+      assert.equal(own, deadline <= one.now) -- the one renewal is written, the other link is opened
+      one:pass(0)
       near(30 - MARGIN, raw.remaining(lock))
       assert.equal(own, one.fds[3] ~= nil)
     end
@@ -980,10 +1187,12 @@ describe("the settings of a client", function()
       a = false, c = false,
       b = { cert = "c.pem", key = "k.pem", server_name = "name", verify = false },
     }, seen)
-    client = core.client.new { url = "rediss://b:2", external = true, tls = { verify = true } }
-    assert.same({ verify = true }, engine.tls(client, 1))
-    client = core.client.new { url = "rediss://b:2", external = true }
-    assert.same({ verify = true }, engine.tls(client, 1))
+    for _, url in ipairs { "rediss://b:2", "rediss+sentinel://b:2/main" } do
+      for _, tls in ipairs { false, {}, { verify = true }, { ca_path = "/" } } do
+        client = core.client.new { url = url, external = true, tls = tls or nil }
+        for link = 1, 2 do assert.same({ verify = true }, engine.tls(client, link)) end
+      end
+    end
     for _, url in ipairs { "redis://a:1", "redis+cluster://a:1,b:2" } do
       assert.equal("the tls option requires rediss://",
         select(2, core.client.new { url = url, tls = {} }))
@@ -993,7 +1202,9 @@ describe("the settings of a client", function()
   it("name the shards and their weights, as the rings of all programs have them", function()
     local urls = { "redis://a:1", "redis://b:2", "redis://c:3" }
     local function groups(names, weights)
-      local client = core.client.new { mode = "shards", servers = urls, names = names, weights = weights }
+      local client = core.client.new {
+        mode = "shards", servers = urls, names = names, weights = weights,
+      }
       local counts = { [0] = 0, 0, 0 }
       for i = 1, 600 do
         local group = core.client.group(client, "key" .. i)
@@ -1001,7 +1212,8 @@ describe("the settings of a client", function()
       end
       return counts
     end
-    local even, named = groups({ false, false, false }, { 1, 1, 1 }), groups({ "x", "y", "z" }, { 1, 1, 1 })
+    local even = groups({ false, false, false }, { 1, 1, 1 })
+    local named = groups({ "x", "y", "z" }, { 1, 1, 1 })
     local heavy = groups({ false, false, false }, { 1, 1, 20 })
     assert.is_true(heavy[2] > 450 and heavy[2] > even[2])
     assert.are_not.same(even, named)
@@ -1041,12 +1253,13 @@ describe("counters and events", function()
 
   it("contain the outcomes and losses by their names", function()
     local one, holder = new { renewer_link = true }, new()
-    holder:call(holder:lock("k"), "acquire")
+    local kept = holder:lock("k")
+    holder:call(kept, "acquire")
     core.client.watch(one.client)
     local class = core.client.class(one.client, "c")
     local lock = one:lock("k", { class = class, observer = 9, token_ttl = 60 })
     one:call(lock, "acquire")
-    holder:call(holder:lock("k"), "release")
+    holder:call(kept, "release")
     one:call(lock, "acquire")
     local token, owner = raw.token(lock), raw.owner(lock)
     server:cli("DEL", "k")
@@ -1075,6 +1288,10 @@ describe("counters and events", function()
     assert.equal("deleted", events.lost.code)
     near(30 - MARGIN, events.lost.seconds) -- from the acquire to the end of the lease
     assert.is_nil(core.client.events(one.client))
+    for link in pairs(one.fds) do one:disconnect(link, "cut") end
+    local closed = core.client.events(one.client)[1]
+    assert.same({ "closed", events.opened.server }, { closed.event, closed.server })
+    assert.is_nil(closed.key)
     local stats = core.client.stats(one.client)
     assert.equal(1, stats.failures.busy)
     assert.equal(1, stats.holds) -- the lost one, which no release has reported yet

@@ -1,5 +1,5 @@
--- A client of the core whose sockets and clock are the test's: the server is real, the client's time
--- is what the test says. Nothing happens but in a call of this module.
+-- A client of the core whose sockets and clock belong to the test: the server is real, and the
+-- client's time is what the test says. The client does something only in a call of this module.
 --
 --   local one = driven.client(server [, fields of core.client.new])
 --   one:lock(key, { fields of core.lock.new })   made with no wait, a lease of 30 s and no tokens
@@ -31,7 +31,9 @@ function driven.client(server, fields)
 end
 
 function Driven:lock(key, fields)
-  local given = { client = self.client, key = key, lease = 30, wait = 0, token_ttl = 0, renewed = true }
+  local given = {
+    client = self.client, key = key, lease = 30, wait = 0, token_ttl = 0, renewed = true,
+  }
   for name, value in pairs(fields or {}) do given[name] = value end
   return core.lock.new(self.client, given)
 end
@@ -101,14 +103,13 @@ function Driven:wait_until(cond)
   end, 5), "it did not come about")
 end
 
--- Lets this much time pass: does what is due, and all that follows from it. When the server has
--- answered two commands of the test, it has answered all that the client sent before.
+-- Lets this much time pass: does what is due, and all that follows from it. While the server answers
+-- three commands of the test, it accepts, reads and answers what the client sent before.
 function Driven:pass(seconds)
   self.now = self.now + seconds
   repeat
     self:act()
-    self.server:cli("PING")
-    self.server:cli("PING")
+    for _ = 1, 3 do self.server:cli("PING") end
   until not self:read(0)
 end
 
