@@ -103,8 +103,8 @@ function Driven:wait_until(cond)
   end, 5), "it did not come about")
 end
 
--- Lets this much time pass: does what is due, and all that follows from it. While the server answers
--- three commands of the test, it accepts, reads and answers what the client sent before.
+-- Lets this much time pass: does what is due, and all that follows from it. While the server
+-- answers three commands of the test, it accepts, reads and answers what the client sent before.
 function Driven:pass(seconds)
   self.now = self.now + seconds
   repeat
