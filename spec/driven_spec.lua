@@ -2,6 +2,7 @@
 
 local core = require "holdfast.core"
 local driven = require "spec.support.driven"
+local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local sys = require "spec.support.sys"
 
@@ -1098,6 +1099,46 @@ describe("the engine", function()
       near(30 - MARGIN, raw.remaining(lock))
       assert.equal(own, one.fds[3] ~= nil)
     end
+  end)
+end)
+
+describe("a client of an event loop that rests", function()
+  local TIMED_OUT = 110
+
+  it("is woken by what is to be undone", function()
+    local client = core.client.new {
+      url = server:url(), looped = true, connect_timeout = 1, command_timeout = 3, grant_lease = 2,
+    }
+    local lock = raw.new(client, { client = client, key = "k", lease = 30, renewed = true })
+    local function serve(cond)
+      assert(process.wait_until(function()
+        engine.serve(client, {})
+        return cond()
+      end, 5))
+    end
+    local function acquire()
+      local op = raw.begin(lock, "acquire", 0)
+      serve(function() return operation.is_done(op) end)
+      return op
+    end
+    local function wakes(act)
+      serve(function() return engine.is_quiet(client) end)
+      local fd = assert(engine.rest(client, 5))
+      assert.equal(TIMED_OUT, (select(3, sys.read(fd, 0))))
+      act()
+      assert.are_not.equal(TIMED_OUT, (select(3, sys.read(fd, 0))))
+      serve(function() return server:cli("EXISTS", "k") == 0 end)
+    end
+    local acquired = acquire()
+    wakes(function() operation.abandon(acquired) end)
+    operation.finish(acquire())
+    wakes(function() raw.abandon(lock) end)
+    operation.finish(acquire())
+    wakes(function() raw.abandon(lock, raw.number(lock), 1) end)
+    wakes(function() engine.wake(client) end)
+    operation.finish(acquire())
+    wakes(function() core.lock_type.__gc(lock) end)
+    core.client.close(client, 1)
   end)
 end)
 
