@@ -203,6 +203,16 @@ describe("a plain semaphore", function()
     assert.is_true(client:stats().undone >= 3) -- what was never sent is not undone
   end)
 
+  it("carries out a release that its client made during an outage as its only call", function()
+    assert(world.client():plain_semaphore(KEY):set(1))
+    local client = world.client { command_timeout = 0.2 }
+    world.server:kill("STOP")
+    assert.matches("continues in the background",
+      fails("unreachable", client:plain_semaphore(KEY):release()))
+    world.server:kill("CONT")
+    comes_to(2)
+  end)
+
   it("undoes what is under way when its client is closed", function()
     local proxy = fake.proxy { path = world.server.path, closes = "mute" }
     world.cli("SET", KEY, 2)

@@ -1562,6 +1562,20 @@ TEST(the_reply_to_a_request_sent_along_is_awaited_from_its_sending) {
     finish();
 }
 
+TEST(what_was_to_go_along_is_dropped_with_the_connection) {
+    struct call along, next;
+    start_open();
+    prepare(&along, NULL, "A");
+    CHECK(hf_session_send_along(&session, &along.request));
+    hf_session_closed(&session, "reset", AT(1));
+    submit(&next, "B", 3000, AT(1));
+    open_session(&session, AT(1000));
+    CHECK_STR(output_of(&session), "B");
+    feed(&session, "+B\r\n", AT(1001)); /* the first reply of this connection */
+    CHECK_STR(next.outcome, "B");
+    finish();
+}
+
 TEST(a_reply_may_be_as_long_as_its_session_allows) {
     struct call one;
     char head[32];

@@ -1,0 +1,191 @@
+-- A client of the core whose sockets and clock belong to the test: the server is real, and the
+-- client's time is what the test says. The client does something only in a call of this module.
+--
+--   local one = driven.client(server [, fields of core.client.new])
+--   one:lock(key, { fields of core.lock.new })   made with no wait, a lease of 30 s and no tokens
+--   one:call(lock, kind, number, record)         the results of the operation
+--   one.now = one.now + 5                        before the next call
+--   one:close()                                  ends the connections; what is held stays
+
+local core = require "holdfast.core"
+local process = require "spec.support.process"
+local sys = require "spec.support.sys"
+
+local engine = core.engine
+
+local Driven = {}
+Driven.__index = Driven
+
+local driven = {}
+
+function driven.client(server, fields)
+  local given = {
+    url = server and server:url(), connect_timeout = 1, command_timeout = 3, grant_lease = 2,
+    external = true,
+  }
+  for name, value in pairs(fields or {}) do given[name] = value end
+  local self = setmetatable({ server = server, now = 1000, fds = {}, done = {}, sent = {} }, Driven)
+  self.client = assert(core.client.new(given))
+  engine.set_now(self.client, self.now)
+  return self
+end
+
+function Driven:lock(key, fields)
+  local given = {
+    client = self.client, key = key, lease = 30, wait = 0, token_ttl = 0, renewed = true,
+  }
+  for name, value in pairs(fields or {}) do given[name] = value end
+  return core.lock.new(self.client, given)
+end
+
+local function connect(self, link)
+  local host, port = engine.server(self.client, link)
+  engine.opening(self.client, link)
+  local fd, message
+  if port > 0 then fd, message = sys.connect_tcp(port) else fd, message = sys.connect_unix(host) end
+  if not fd then return engine.closed(self.client, link, message) end
+  self.fds[link] = fd
+  engine.opened(self.client, link)
+end
+
+function Driven:disconnect(link, reason)
+  sys.close(self.fds[link])
+  self.fds[link] = nil
+  engine.closed(self.client, link, reason)
+end
+
+local function write(self, link)
+  local bytes = table.concat(engine.output(self.client, link))
+  self.sent[#self.sent + 1] = bytes
+  sys.write(self.fds[link], bytes, 5)
+end
+
+local ACT = { open = connect, close = Driven.disconnect, write = write }
+
+-- Does what is due until there is nothing more to open, close or write.
+function Driven:act()
+  local actions, again = {}, true
+  engine.set_now(self.client, self.now)
+  while again do
+    again = false
+    local links = engine.advance(self.client, self.done, actions)
+    for link = 1, links do
+      if actions[link] then
+        ACT[actions[link]](self, link)
+        again = true
+      end
+    end
+  end
+end
+
+-- Reads what has come within `patience`; returns whether anything has.
+function Driven:read(patience)
+  local some = false
+  for link, fd in pairs(self.fds) do
+    local bytes = sys.read(fd, patience)
+    if bytes == "" then
+      self:disconnect(link)
+    elseif bytes then
+      engine.feed(self.client, link, bytes)
+    end
+    some = some or bytes ~= nil
+  end
+  return some
+end
+
+-- Serves the client until the condition is met.
+function Driven:wait_until(cond)
+  assert(process.wait_until(function()
+    self:act()
+    if cond() then return true end
+    self:read(0.0005)
+    return false
+  end, 5), "it did not come about")
+end
+
+-- Lets this much time pass: does what is due, and all that follows from it. While the server
+-- answers three commands of the test, it accepts, reads and answers what the client sent before.
+function Driven:pass(seconds)
+  self.now = self.now + seconds
+  repeat
+    self:act()
+    for _ = 1, 3 do self.server:cli("PING") end
+  until not self:read(0)
+end
+
+-- Serves the client until no operation is under way, and nothing is left to be undone. `pace`: how
+-- much time passes in each round; none unless given.
+function Driven:settle(pace)
+  self:wait_until(function()
+    self.now = self.now + (pace or 0)
+    local operations, _, to_do = engine.load(self.client)
+    return operations + to_do == 0 and engine.is_quiet(self.client)
+  end)
+end
+
+-- Begins an operation; `record`: as the operation has it. The test finishes it.
+function Driven:begin(lock, kind, number, record, again)
+  engine.set_now(self.client, self.now)
+  return core.lock.begin(lock, kind, number or 0, record, again)
+end
+
+function Driven:finish(op)
+  self:wait_until(function() return core.operation.is_done(op) end)
+  return core.operation.finish(op)
+end
+
+function Driven:call(lock, kind, number, record)
+  return self:finish((self:begin(lock, kind, number, record)))
+end
+
+function Driven:call_all(locks, kind)
+  engine.set_now(self.client, self.now)
+  return self:finish((core.lock.begin_all(locks, kind)))
+end
+
+-- Lets this much time pass, and serves the client for some milliseconds.
+function Driven:pass(seconds)
+  self.now = self.now + seconds
+  for _ = 1, 3 do
+    self:act()
+    self:read(0.002)
+  end
+  self:act()
+end
+
+-- Serves the client until no operation is under way, and nothing is left to be undone. `pace`: how
+-- much time passes in each round; none unless given.
+function Driven:settle(pace)
+  self:wait_until(function()
+    self.now = self.now + (pace or 0)
+    local operations, _, to_do = engine.load(self.client)
+    return operations + to_do == 0 and engine.is_quiet(self.client)
+  end)
+end
+
+-- What was sent since the last call of this, as the words of all commands.
+function Driven:commands()
+  local list = {}
+  for _, bytes in ipairs(self.sent) do
+    local at = 1
+    while at <= #bytes do
+      local count, after = bytes:match("^%*(%d+)\r\n()", at)
+      local words = {}
+      for i = 1, tonumber(count) do
+        local size, from = bytes:match("^%$(%d+)\r\n()", after)
+        words[i] = bytes:sub(from, from + size - 1)
+        after = from + size + 2
+      end
+      list[#list + 1] = words
+      at = after
+    end
+  end
+  self.sent = {}
+  return list
+end
+
+function Driven:close()
+  for link in pairs(self.fds) do self:disconnect(link) end
+end
+
+return driven
