@@ -173,6 +173,12 @@ describe("holdfast run", function()
       assert.matches("^k " .. uuid .. ":1 " .. token .. " unix://", output)
     end)
 
+    it("clears the servers of its own environment for a job under --url", function()
+      local code, output = run { "run", "--url", server:url(), "k", "--", "sh", "-c",
+        'echo "$HOLDFAST_URL|${HOLDFAST_SERVERS-unset}"', env = { HOLDFAST_SERVERS = "unix:///a" } }
+      assert.same({ 0, server:url() .. "|\n" }, { code, output })
+    end)
+
     it("is entered again by a run inside it", function()
       local words = command.words("run", "-n", "k", "--", "sh", "-c", "redis-cli -s " .. server.path
         .. " hvals k")
@@ -1111,15 +1117,14 @@ describe("holdfast hold", function()
     local doomed = redis.start()
     finally(function() doomed:stop() end)
     in_time(4, function()
-      local child = start("--url", doomed:url(), "--lease", "4", "k")
-      assert(child:wait_output("^k %d+\n", PATIENCE), child:output())
+      local child = start("--url", doomed:url(), "--lease", "4", "--json", "k")
+      assert(child:wait_output("\nk %d+\n", PATIENCE), child:output())
       doomed:kill("STOP")
-      local stopped = process.now()
-      assert(child:wait_output("could not be renewed", PATIENCE), child:output())
-      local took = process.now() - stopped
+      assert(child:wait_output('"reason":"unreachable","left":', PATIENCE), child:output())
+      local left = tonumber(child:output():match('"left":(%-?[%d.e-]+)'))
       doomed:kill("CONT")
       assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
-      return took
+      return 4 - left
     end)
   end)
 
@@ -1201,6 +1206,17 @@ describe("holdfast run over several servers", function()
     assert.matches(servers[2].path, output, 1, true)
     assert.equal(1, lines_of(output))
     assert.is_false(exists(directory .. "/ran"))
+  end)
+
+  it("reports the lock that it waits for, and none that it holds already", function()
+    local child = command.start(nil, { "hold", "--servers", list(servers), "b" })
+    assert(child:wait_output("^b ", PATIENCE), child:output())
+    local waiter = command.start(nil, { "run", "-v", "--servers", list(servers), "a", "b", "--", "true" })
+    assert(waiter:wait_output('waiting for "%a": [^\n]+\n', PATIENCE), waiter:output())
+    assert.matches('waiting for "b": held by ', waiter:output(), 1, true)
+    child:kill("TERM")
+    assert.same({ "exit", 0 }, { waiter:wait(PATIENCE) })
+    assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
   end)
 
   it("says busy with the code of --busy-exit", function()

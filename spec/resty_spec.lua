@@ -993,7 +993,11 @@ describe("under ngx_lua", function()
   -- Each takes the lock on "a" and is over without a release.
   local ENDS = {
     { "ngx.exit", [[ CLIENT:with_lock("a", function() ngx.exit(204) end) ]] },
-    { "an error", [[ CLIENT:lock("a"):acquire() error("on purpose") ]] },
+    { "an error behind a second entry", [[
+      local lock = CLIENT:lock("a")
+      lock:acquire()
+      lock:acquire()
+      error("on purpose") ]] },
     { "nothing but the return", [[ CLIENT:lock("a"):acquire() ]] },
     { "ngx.exec", [[ CLIENT:with_lock("a", function() ngx.exec("/done") end) ]] },
     { "an error page", [[ CLIENT:with_lock("a", function() ngx.exit(418) end) ]] },
