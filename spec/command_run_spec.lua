@@ -288,6 +288,33 @@ describe("holdfast run", function()
       assert.is_true(is_free())
     end)
 
+    it("ends --min-hold by a signal that would end the job, and by no other", function()
+      local child = start { "run", "-v", "--min-hold", "60", "k", "-c", "exit 3" }
+      assert(child:wait_output("exited with code 3\n", PATIENCE), child:output())
+      for _, name in ipairs { "WINCH", "CONT", "TSTP" } do child:kill(SIGNALS[name] or name) end
+      process.sleep(0.1)
+      assert.is_nil((child:status()))
+      assert.is_false(is_free())
+      child:kill("TERM")
+      assert.same({ "exit", 3 }, { child:wait(PATIENCE) })
+      assert.is_true(is_free())
+    end)
+
+    it("ends a job, and hold, before a lease that nobody renews can end", function()
+      local all = {}
+      for _, words in ipairs { { "hold" }, { "run", "-c", "exec sleep 60" } } do
+        table.insert(words, 2, "--lease")
+        table.insert(words, 3, "1.5")
+        table.insert(words, 4, "--one-by-one")
+        table.insert(words, 5, "mail:" .. words[1])
+        all[#all + 1] = start(words)
+      end
+      for _, child in ipairs(all) do
+        assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
+        assert.matches("its lease was about to expire", child:output(), 1, true)
+      end
+    end)
+
     it("warns that the lock could not be released, and returns the job's exit code", function()
       local doomed = redis.start()
       finally(function() doomed:stop() end)
@@ -381,6 +408,44 @@ describe("holdfast run", function()
       assert.equal(9, (run { "run", "--nb", "--conflict-exit-code=9", "k", "--", "true" }))
       assert(lock:release())
       holder:close()
+    end)
+
+    it("checks the values of its options", function()
+      local options = require "holdfast.command.options"
+      local known = require("holdfast.command.run").options
+      for _, case in ipairs {
+        { "--lease", "0.1", 0.1 }, { "--lease", "1e9", 1e9 }, { "--min-hold", "0", 0 },
+        { "--lease", "5ms" }, { "--lease", "0.099" }, { "--lease", "1000000001" }, { "--wait", "-1" },
+        { "--wait", "nan" }, { "--wait", "1h30" }, { "--wait", "5x" }, { "--wait", "" }, { "--wait", "m" },
+        { "--wait", "1h 2m" }, { "--wait", ("1s"):rep(33) }, { "--wait", ("1s"):rep(32), 32 },
+        { "--busy-exit", "0", 0 }, { "--busy-exit", "255", 255 }, { "--busy-exit", "256" },
+        { "--busy-exit", "-1" }, { "--busy-exit", "1.5" }, { "--busy-exit", "x" },
+        { "--permits", "1", 1 }, { "--permits", "1e9", 1e9 }, { "--permits", "0" }, { "--permits", "1.5" },
+        { "--permits", "1000000001" }, { "--name", ("n"):rep(127), ("n"):rep(127) },
+        { "--name", ("n"):rep(128) }, { "--name", "a b", "a b" }, { "--name", "" }, { "--name", "a\27b" },
+        { "--url", "" },
+      } do
+        local name, text, value = case[1], case[2], case[3]
+        for _, words in ipairs { { "run", name, text }, { "run", name .. "=" .. text } } do
+          local values, message = options.read(known, words, 2)
+          if value ~= nil then
+            assert.equal(value, values[name:sub(3)], text)
+          else
+            assert.is_nil(values, text)
+            assert.matches("^" .. name:gsub("%p", "%%%0") .. " must be ", message)
+          end
+        end
+      end
+      local function read(...)
+        local values, message = options.read(known, { "run", ... }, 2)
+        return message or values
+      end
+      assert.equal("--quiet takes no value", select(2, options.read(known, { "run", "--quiet=1" }, 2)))
+      assert.equal("-w needs a value: TIME", select(2, options.read(known, { "run", "-nw" }, 2)))
+      assert.equal("--wait needs a value: TIME", select(2, options.read(known, { "run", "--wait" }, 2)))
+      assert.same({ "-" }, read("-"))
+      local values = options.read(known, { "run", "-qvw5", "-E", "4" }, 2)
+      assert.same({ quiet = true, verbose = true, wait = 5, ["busy-exit"] = 4 }, values)
     end)
 
     it("refuses --timeout, which flock has for --wait", function()

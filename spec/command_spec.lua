@@ -261,6 +261,23 @@ describe("holdfast", function()
       store:stop()
     end)
 
+    it("lists the first 50 waiters, and says that there are more", function()
+      server:cli("HSET", "k", "b983c153-7421-469a-addb-44fb92259a1b:1", 1)
+      server:cli("PEXPIRE", "k", 60000)
+      for _, count in ipairs { 50, 51 } do
+        for i = server:cli("LLEN", "redisson_lock_queue:{k}") + 1, count do
+          local owner = ("b983c153-7421-469a-addb-%012d:1"):format(i)
+          server:cli("RPUSH", "redisson_lock_queue:{k}", owner)
+          server:cli("ZADD", "redisson_lock_timeout:{k}", 4e12, owner)
+        end
+        local _, output = run("show", "k")
+        assert.matches("\nwaiters  " .. count .. "\n", output)
+        assert.equal(50, select(2, output:gsub("\n *%d+ +b983c153%-7421%-469a%-addb%-0", "")))
+        assert.equal(count > 50, output:find("…", 1, true) ~= nil)
+      end
+      server:cli("DEL", "k", "redisson_lock_queue:{k}", "redisson_lock_timeout:{k}")
+    end)
+
     it("gives 1 for a free lock", function()
       local code, output = run("show", "k")
       assert.equal(1, code)
@@ -1064,6 +1081,11 @@ describe("on a terminal", function()
     sees("changed hands.*code 1")
     assert.equal(1, server:cli("EXISTS", "k"))
     types("holdfast break k; echo code $?", "Enter")
+    sees("c983c153.*Break the lock")
+    server:cli("SET", "redisson_lock_token:{k}", 8) -- the same owner has acquired it again
+    types("y", "Enter")
+    sees("changed hands.*changed hands.*code 1")
+    types("clear; holdfast break k; echo code $?", "Enter")
     sees("c983c153.*Break the lock")
     types("y", "Enter")
     sees("k: broken.*code 0")

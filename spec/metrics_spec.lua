@@ -372,6 +372,18 @@ describe("a client's work", function()
       seen:close()
     end)
 
+    it("is a table of its own for each listener", function()
+      local seen, list = listen(LOCKS)
+      local lock = seen:lock("own", { on_event = function(event)
+        for name in pairs(event) do event[name] = nil end
+      end })
+      assert(lock:acquire())
+      lock:release()
+      assert.same({ "acquired own", "released own" },
+        { list[1].event .. " " .. list[1].key, list[2].event .. " " .. list[2].key })
+      seen:close()
+    end)
+
     it("goes on after a coroutine whose listener waits was dropped", function()
       if not require("holdfast.compat").yields_in_pcall then return end
       local received = {}

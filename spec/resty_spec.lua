@@ -487,6 +487,24 @@ describe("under ngx_lua", function()
       guarded:stop()
     end)
 
+    it("connects by the name localhost, and by IPv6", function()
+      local both = redis.start { tcp = true, conf = { "bind 127.0.0.1 -::1" } }
+      local function by(path, host)
+        return handler(path, ([[
+          local client = HOLDFAST.new("redis://%s:%d")
+          SAY(client:with_lock("a", function(lock) return lock:check() end))
+          client:close()
+        ]]):format(host, both.port))
+      end
+      start { server = by("/name", "localhost") .. by("/six", "[::1]") }
+      assert.equal("true", say "/name")
+      if process.succeeds("grep -qE '^0{31}1 ' /proc/net/if_inet6 2>/dev/null") then
+        assert.equal("true", say "/six")
+      end
+      front:stop("TERM")
+      both:stop()
+    end)
+
     it("follows the master that Sentinels name", function()
       local set = sentinel.start {}
       start { url = set:url(), server = FINISH .. handler("/", [[

@@ -232,6 +232,22 @@ describe("templates", function()
       assert.is_true(ttl > 29000 and ttl <= 30000)
     end)
 
+    it("takes the options of a call before its own", function()
+      local function ttl_in(template, opts)
+        return template:execute("t", 1, opts, function() return server:cli("PTTL", "t_1") end)
+      end
+      local template = client:one_by_one { lease = 90, queue = false }
+      for lease, most in pairs { [5] = 5000, [0] = 90000, [-1] = 90000, [200] = 200000 } do
+        local ttl = ttl_in(template, { lease = lease })
+        assert.is_true(ttl > most - 4000 and ttl <= most, ttl)
+      end
+      local held = assert(other:mutex("t_1", { lease = 0.3 }):acquire())
+      assert.equal("busy", select(3, template:execute("t", 1, { wait = 20 }, error)))
+      assert.equal("busy", select(3, client:one_by_one():execute("t", 1, { queue = false }, error)))
+      assert.is_true(template:execute("t", 1, { queue = true, wait = 20 }, function() end))
+      held:release()
+    end)
+
     it("fails with the type and the id when one runs already, and does not run the function",
       function()
       local ran = false
