@@ -180,6 +180,12 @@ describe("a fence", function()
       assert.equal(1, world.cli("DEL", "holdfast_fence:{p:" .. name .. "}"))
       assert(lock:release())
     end
+    other:lead("t", { once = true }, function(term)
+      world.cli("DEL", "t")
+      assert.is_truthy(process.wait_until(function() return not other:lock("t"):check() end, 20))
+      fails("lost", client:fence("led"):call(term, "SETEX", "v", 1, "y"))
+      return true
+    end)
     assert(other:lead("t", { once = true }, function(term)
       assert.equal("OK", client:fence("led"):call(term, "SETEX", "v", 1, "x"))
       assert(term:resign())

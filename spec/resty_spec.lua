@@ -1271,9 +1271,13 @@ describe("under ngx_lua", function()
       assert.equal(200, front:get("/pay?a=1&b=3").status)
       assert.equal(200, front:get("/pay?a=1&b=2", { method = "POST", body = "x" }).status)
       assert.equal(429, front:get("/pay?a=1&b=2", { method = "POST", body = "x" }).status)
-      assert.equal(200, front:get("/pay?a=1&b=2",
-        { method = "POST", body = ("y"):rep(100000) }).status)
-      assert.equal("4", say "/runs")
+      for char, first in pairs { y = 200, z = 200 } do
+        for _, status in ipairs { first, 429 } do
+          assert.equal(status, front:get("/pay?a=1&b=2", -- a body that nginx keeps in a file
+            { method = "POST", body = ("x"):rep(100000) .. char }).status)
+        end
+      end
+      assert.equal("5", say "/runs")
       assert.truthy(process.wait_until(function()
         return front:get("/pay?a=1&b=2").status == 200
       end, 20))
@@ -1285,6 +1289,9 @@ describe("under ngx_lua", function()
       local without = front:get("/pay")
       assert.equal(400, without.status)
       assert.matches("the Idempotency%-Key header is missing", without.body)
+      local both = post("/pay", "k\r\nIdempotency-Key: l")
+      assert.equal(400, both.status)
+      assert.matches("the Idempotency%-Key header was sent more than once", both.body)
       local first = front:begin("/pay?sleep=2",
         { method = "POST", headers = { ["Idempotency-Key"] = "k" } })
       assert.truthy(process.wait_until(function() return say "/runs" == "1" end))
@@ -1299,6 +1306,34 @@ describe("under ngx_lua", function()
       assert.equal(409, third.status)
       assert.equal(422, post("/pay?sleep=2", "k", "other").status)
       assert.equal("1", say "/runs")
+    end)
+
+    it("knows requests of other addresses as others, unless they name a key", function()
+      start { server = "set_real_ip_from unix:; set_real_ip_from 127.0.0.1; real_ip_header X-From;\n" .. FINISH
+        .. guarded("/pay", "expire = 60", RUN) .. guarded("/key", 'key = "k", expire = 60', RUN) }
+      local function from(path, address)
+        return front:get(path, { headers = { ["X-From"] = address } }).status
+      end
+      assert.same({ 200, 409, 200, 409 }, { from("/pay", "192.0.2.1"), from("/pay", "192.0.2.1"),
+        from("/pay", "192.0.2.2"), from("/pay", "192.0.2.2") })
+      assert.same({ 200, 409 }, { from("/key", "192.0.2.1"), from("/key", "192.0.2.2") })
+    end)
+
+    it("frees the key of a success with delete_key, and of a client that hangs up", function()
+      start { server = FINISH .. COUNT .. "lua_check_client_abort on;\n"
+        .. guarded("/free", "header = true, delete_key = true, expire = 60", RUN)
+        .. guarded("/pay", "header = true, expire = 60", RUN) }
+      for run = 1, 2 do
+        assert.equal(200, post("/free", "f").status)
+        assert.truthy(free_within("idempotent:f", 5))
+        assert.equal(tostring(run), say "/runs")
+      end
+      local request = front:begin("/pay?sleep=60",
+        { method = "POST", body = "", headers = { ["Idempotency-Key"] = "h" } })
+      assert.truthy(process.wait_until(function() return say "/runs" == "3" end))
+      assert.is_false(is_free("idempotent:h"))
+      request:abort()
+      assert.truthy(free_within("idempotent:h", 5))
     end)
 
     it("replays status, headers and body", function()
@@ -1532,8 +1567,12 @@ describe("under ngx_lua", function()
       local SECRET = [[
         ngx.shared.counters:incr("runs", 1, 0)
         ngx.header["Set-Cookie"] = "session=secret"
+        for name in ("%s"):gmatch("%%S+") do ngx.header[name] = "secret" end
         SAY("for ", ngx.var.http_authorization, ngx.var.arg_user)
       ]]
+      local OWN = "Set-Cookie2 WWW-Authenticate Authentication-Info Proxy-Authenticate "
+        .. "Proxy-Authentication-Info Proxy-Authorization"
+      SECRET = SECRET:format(OWN)
 
       -- Each user's own options, as the pages show them: nothing is added.
       local function location(path, opts, content, more)
@@ -1589,6 +1628,9 @@ describe("under ngx_lua", function()
           assert.equal(200, other.status, path)
           assert.is_nil(other.headers["idempotent-replayed"], path)
           assert.is_nil(second.headers["set-cookie"], path)
+          for name in OWN:lower():gmatch("%S+") do
+            assert.same({ "secret" }, { first.headers[name], second.headers[name] }, name)
+          end
           assert.equal(tostring(2 * i), say "/runs")
         end
         for _, path in ipairs { "/header", "/plain", "/session", "/key" } do
@@ -1678,6 +1720,7 @@ describe("under ngx_lua", function()
         start { server = FINISH .. COUNT .. location("/pay", "header = true, replay = true", [[
           ngx.shared.counters:incr("runs", 1, 0)
           if ngx.var.arg_empty then ngx.exit(204) end
+          if ngx.var.arg_same then ngx.exit(304) end
           ngx.print("half")
           ngx.flush(true)
           if ngx.var.arg_cut then ngx.exit(ngx.ERROR) end
@@ -1686,13 +1729,14 @@ describe("under ngx_lua", function()
         ask("/pay?cut=1", "anna", keyed "cut")
         local second = again("/pay?cut=1", "anna", keyed "cut")
         assert.same({ 409 }, { second.status, second.headers["idempotent-replayed"] })
-        for path, wanted in pairs { ["/pay"] = { 200, "half and half" }, ["/pay?empty=1"] = { 204, "" } } do
+        for path, wanted in pairs { ["/pay"] = { 200, "half and half" }, ["/pay?empty=1"] = { 204, "" },
+          ["/pay?same=1"] = { 304, "" } } do
           ask(path, "anna", keyed(path))
           second = again(path, "anna", keyed(path))
           wanted[3] = "true"
           assert.same(wanted, { second.status, second.body, second.headers["idempotent-replayed"] })
         end
-        assert.equal("3", say "/runs")
+        assert.equal("4", say "/runs")
       end)
     end)
 

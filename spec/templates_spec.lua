@@ -562,10 +562,18 @@ describe("templates", function()
       assert.equal("duplicate", select(3, other:idempotent("k", { replay = true }, function()
         error "twice"
       end)))
-      client:idempotent("long", { replay = true }, function() return ("x"):rep(70000) end)
-      assert.equal("duplicate", select(3, other:idempotent("long", { replay = true }, function()
-        error "twice"
-      end)))
+      local endless, deep = {}, {}
+      endless[1] = endless
+      for _ = 1, 32 do deep = { deep } end
+      for name, result in pairs {
+        long = ("x"):rep(70000), endless = endless, deep = deep, object = setmetatable({}, {}),
+        inside = { { print } }, infinite = math.huge, nan = 0 / 0,
+      } do
+        client:idempotent(name, { replay = true }, function() return result end)
+        assert.equal("duplicate", select(3, other:idempotent(name, { replay = true }, function()
+          error "twice"
+        end)), name)
+      end
     end)
 
     it("does not write down what is too long to be replayed", function()
