@@ -924,6 +924,7 @@ describe("holdfast run", function()
 
   describe("in other ways", function()
     it("queues up with --one-by-one for a type and an id", function()
+      assert.equal("a_b:c\n", select(2, run { "run", "--one-by-one", "a:b:c", "-c", "echo $HOLDFAST_KEY" }))
       local child = start_job({ "run", "--one-by-one", "order:7" }, "exec sleep 60")
       assert.equal("string", server:cli("TYPE", "order_7"))
       local code, output = run { "run", "-n", "--one-by-one", "order:7", "--", "true" }
@@ -1048,6 +1049,32 @@ describe("holdfast run", function()
       code, output = run { "run", "k", "--", "true", env = env }
       assert.equal(64, code)
       assert.matches("holdfast.conf:1: ", output, 1, true)
+    end)
+
+    it("prefers options to the file, and the environment to the server of a file", function()
+      local path = directory .. "/holdfast.conf"
+      local file = assert(io.open(path, "w"))
+      file:write("# of all\nurl = redis://127.0.0.1:1\nname = night#1 # of jobs\nlease = 7\ntenant = t:\n")
+      file:close()
+      -- → the name, the tenant and the lease that it has by then
+      local function held(...)
+        local words = { "hold", ... }
+        words[#words + 1], words.env = "k", { HOLDFAST_CONFIG = path }
+        local child = start(words)
+        assert(child:wait_output("^k ", PATIENCE), child:output())
+        local lease, tenant, name = server:cli("PTTL", "k"), nil, nil
+        eventually(function()
+          local key = server:cli("KEYS", "holdfast_client:*")[1]
+          tenant = key and key:match("^holdfast_client:(.*)%x%x%x%x%x%x%x%x%-%x+%-%x+%-%x+%-%x+$")
+          name = key and (server:cli("GET", key) or ""):match("^%S+ %d+ (.*)$")
+          return name
+        end)
+        child:kill("TERM")
+        assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+        return { name, tenant, math.ceil(lease / 20000) }
+      end
+      assert.same({ "night#1", "t:", 1 }, held())
+      assert.same({ "day", "u:", 4 }, held("--name", "day", "--tenant", "u:", "--lease", "80"))
     end)
 
     it("refuses a file that names the server twice", function()
@@ -1326,6 +1353,8 @@ describe("holdfast run over several servers", function()
     code, output = by({ HOLDFAST_CONFIG = path }, "k2")
     assert.equal(76, code)
     assert.matches("restarted recently", output)
+    assert.equal(0, (run { "run", "-n", "--restart-guard", "0", "k4", "--", "true",
+      env = { HOLDFAST_CONFIG = path } }))
     code, output = run { "run", "-n", "--servers", list(servers), "--restart-guard", "3600", "k3",
       "--", "true" }
     assert.equal(76, code)
@@ -1339,6 +1368,10 @@ describe("holdfast run over several servers", function()
     end
     local function show() return select(2, run { "show", where[1], where[2], "k" }) end
     local function clear() return { run { "break", "-y", where[1], where[2], "k" } } end
+    servers[1]:cli("HSET", "holdfast_once:other", "done", "D")
+    servers[1]:cli("PEXPIRE", "holdfast_once:other", 60000)
+    local _, shown = run { "show", where[1], where[2], "other" }
+    assert.is_nil(shown:find("done", 1, true)) -- to a minority
     assert.equal(0, once())
     assert.equal(79, once())
     local victim = 3 -- without it a majority still has the record

@@ -189,6 +189,21 @@ describe("under ngx_lua", function()
       nodes:stop()
     end)
 
+    it("a server that hangs in the handshake is given up with the connect timeout", function()
+      local sys = require "spec.support.sys"
+      local listener, port = assert(sys.listen_tcp())
+      start { server = handler("/", ([[
+        local client = HOLDFAST.new { url = "rediss://127.0.0.1:%d", connect_timeout = 0.2,
+          command_timeout = 20 }
+        SAY(select(2, client:lock("a"):acquire(0)))
+        client:close()
+      ]]):format(port)) }
+      local from = process.now()
+      assert.matches("TLS handshake timed out; does the server speak TLS", say "/")
+      assert.is_true(process.now() - from < 10)
+      sys.close(listener)
+    end)
+
     it("a client certificate is shown", function()
       guarded = redis.start {
         tls = { cert = made.server.cert, key = made.server.key, ca = made.ca.cert,
@@ -199,8 +214,17 @@ describe("under ngx_lua", function()
         server = try("/good", guarded:tls_url("localhost"),
           ('cert = "%s", key = "%s"'):format(made.client.cert, made.client.key))
           .. try("/none", guarded:tls_url("localhost"), "")
-          .. try("/nowhere", guarded:tls_url("localhost"), 'cert = "/nowhere", key = "/nowhere"'),
+          .. try("/nowhere", guarded:tls_url("localhost"), 'cert = "/nowhere", key = "/nowhere"')
+          .. try("/no-key", guarded:tls_url("localhost"),
+            ('cert = "%s", key = "/nowhere"'):format(made.client.cert))
+          .. try("/no-cert", guarded:tls_url("localhost"),
+            ('cert = "/etc/passwd", key = "%s"'):format(made.client.key))
+          .. try("/other-key", guarded:tls_url("localhost"),
+            ('cert = "%s", key = "/etc/passwd"'):format(made.client.cert)),
       }
+      assert.matches("^unreachable|.*cannot use key /nowhere: ", say "/no-key")
+      assert.matches("^unreachable|.*cannot use cert /etc/passwd: ", say "/no-cert")
+      assert.matches("^unreachable|.*cannot use key /etc/passwd: ", say "/other-key")
       assert.equal("true|nil", say "/good")
       assert.matches("^unreachable|", say "/none")
       assert.matches("^unreachable|.*cannot use cert /nowhere: ", say "/nowhere")
