@@ -415,14 +415,17 @@ describe("holdfast run", function()
       local known = require("holdfast.command.run").options
       for _, case in ipairs {
         { "--lease", "0.1", 0.1 }, { "--lease", "1e9", 1e9 }, { "--min-hold", "0", 0 },
-        { "--lease", "5ms" }, { "--lease", "0.099" }, { "--lease", "1000000001" }, { "--wait", "-1" },
-        { "--wait", "nan" }, { "--wait", "1h30" }, { "--wait", "5x" }, { "--wait", "" }, { "--wait", "m" },
+        { "--lease", "5ms" }, { "--lease", "0.099" }, { "--lease", "1000000001" },
+        { "--wait", "-1" }, { "--wait", "nan" }, { "--wait", "1h30" }, { "--wait", "5x" },
+        { "--wait", "" }, { "--wait", "m" },
         { "--wait", "1h 2m" }, { "--wait", ("1s"):rep(33) }, { "--wait", ("1s"):rep(32), 32 },
         { "--busy-exit", "0", 0 }, { "--busy-exit", "255", 255 }, { "--busy-exit", "256" },
         { "--busy-exit", "-1" }, { "--busy-exit", "1.5" }, { "--busy-exit", "x" },
-        { "--permits", "1", 1 }, { "--permits", "1e9", 1e9 }, { "--permits", "0" }, { "--permits", "1.5" },
+        { "--permits", "1", 1 }, { "--permits", "1e9", 1e9 }, { "--permits", "0" },
+        { "--permits", "1.5" },
         { "--permits", "1000000001" }, { "--name", ("n"):rep(127), ("n"):rep(127) },
-        { "--name", ("n"):rep(128) }, { "--name", "a b", "a b" }, { "--name", "" }, { "--name", "a\27b" },
+        { "--name", ("n"):rep(128) }, { "--name", "a b", "a b" }, { "--name", "" },
+        { "--name", "a\27b" },
         { "--url", "" },
       } do
         local name, text, value = case[1], case[2], case[3]
@@ -436,14 +439,12 @@ describe("holdfast run", function()
           end
         end
       end
-      local function read(...)
-        local values, message = options.read(known, { "run", ... }, 2)
-        return message or values
-      end
-      assert.equal("--quiet takes no value", select(2, options.read(known, { "run", "--quiet=1" }, 2)))
+      assert.equal("--quiet takes no value",
+        select(2, options.read(known, { "run", "--quiet=1" }, 2)))
       assert.equal("-w needs a value: TIME", select(2, options.read(known, { "run", "-nw" }, 2)))
-      assert.equal("--wait needs a value: TIME", select(2, options.read(known, { "run", "--wait" }, 2)))
-      assert.same({ "-" }, read("-"))
+      assert.equal("--wait needs a value: TIME",
+        select(2, options.read(known, { "run", "--wait" }, 2)))
+      assert.same({ "-" }, select(2, options.read(known, { "run", "-" }, 2)))
       local values = options.read(known, { "run", "-qvw5", "-E", "4" }, 2)
       assert.same({ quiet = true, verbose = true, wait = 5, ["busy-exit"] = 4 }, values)
     end)
@@ -659,6 +660,19 @@ describe("holdfast run", function()
     it("gives 69 for a server that is not there", function()
       refused(69, { "run", "--url", "unix:///no/such.sock", "k", "--", "touch", directory
         .. "/ran" })
+    end)
+
+    it("gives 69 for a server that hangs, before a short lease could end", function()
+      local hung = redis.start()
+      finally(function() hung:stop() end)
+      hung:kill("STOP")
+      in_time(2.5, function()
+        local from = process.now()
+        refused(69, { "run", "--lease", "2", "--url", hung:url(), "k", "--", "true",
+          env = { HOLDFAST_CONFIG = "/dev/null" } })
+        return process.now() - from
+      end)
+      hung:kill("CONT")
     end)
 
     it("gives 77 for a password that is wrong", function()
@@ -924,7 +938,8 @@ describe("holdfast run", function()
 
   describe("in other ways", function()
     it("queues up with --one-by-one for a type and an id", function()
-      assert.equal("a_b:c\n", select(2, run { "run", "--one-by-one", "a:b:c", "-c", "echo $HOLDFAST_KEY" }))
+      assert.equal("a_b:c\n",
+        select(2, run { "run", "--one-by-one", "a:b:c", "-c", "echo $HOLDFAST_KEY" }))
       local child = start_job({ "run", "--one-by-one", "order:7" }, "exec sleep 60")
       assert.equal("string", server:cli("TYPE", "order_7"))
       local code, output = run { "run", "-n", "--one-by-one", "order:7", "--", "true" }
@@ -1054,7 +1069,8 @@ describe("holdfast run", function()
     it("prefers options to the file, and the environment to the server of a file", function()
       local path = directory .. "/holdfast.conf"
       local file = assert(io.open(path, "w"))
-      file:write("# of all\nurl = redis://127.0.0.1:1\nname = night#1 # of jobs\nlease = 7\ntenant = t:\n")
+      file:write("# of all\nurl = redis://127.0.0.1:1\nname = night#1 # of jobs\n",
+        "lease = 7\ntenant = t:\n")
       file:close()
       -- → the name, the tenant and the lease that it has by then
       local function held(...)
@@ -1303,7 +1319,8 @@ describe("holdfast run over several servers", function()
   it("reports the lock that it waits for, and none that it holds already", function()
     local child = command.start(nil, { "hold", "--servers", list(servers), "b" })
     assert(child:wait_output("^b ", PATIENCE), child:output())
-    local waiter = command.start(nil, { "run", "-v", "--servers", list(servers), "a", "b", "--", "true" })
+    local waiter = command.start(nil,
+      { "run", "-v", "--servers", list(servers), "a", "b", "--", "true" })
     assert(waiter:wait_output('waiting for "%a": [^\n]+\n', PATIENCE), waiter:output())
     assert.matches('waiting for "b": held by ', waiter:output(), 1, true)
     child:kill("TERM")

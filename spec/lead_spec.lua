@@ -238,7 +238,9 @@ describe("client:lead", function()
     local servers, urls = redis.several(3), {}
     for i, server in ipairs(servers) do urls[i] = server:url() end
     for i = 2, 3 do servers[i]:kill("STOP") end
-    local client = require("holdfast").new { servers = urls, mode = "quorum", command_timeout = 0.3 }
+    local client = require("holdfast").new {
+      servers = urls, mode = "quorum", command_timeout = 0.3,
+    }
     local failures = {}
     assert.is_true(client:lead("chief", { once = true, on_event = function(event)
       if event.event ~= "failed" then return end

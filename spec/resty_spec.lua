@@ -1333,8 +1333,8 @@ describe("under ngx_lua", function()
     end)
 
     it("knows requests of other addresses as others, unless they name a key", function()
-      start { server = "set_real_ip_from unix:; set_real_ip_from 127.0.0.1; real_ip_header X-From;\n" .. FINISH
-        .. guarded("/pay", "expire = 60", RUN) .. guarded("/key", 'key = "k", expire = 60', RUN) }
+      start { server = "set_real_ip_from unix:; set_real_ip_from 127.0.0.1; real_ip_header X-From;\n"
+        .. FINISH .. guarded("/pay", "expire = 60", RUN) .. guarded("/key", 'key = "k", expire = 60', RUN) }
       local function from(path, address)
         return front:get(path, { headers = { ["X-From"] = address } }).status
       end
@@ -1753,8 +1753,10 @@ describe("under ngx_lua", function()
         ask("/pay?cut=1", "anna", keyed "cut")
         local second = again("/pay?cut=1", "anna", keyed "cut")
         assert.same({ 409 }, { second.status, second.headers["idempotent-replayed"] })
-        for path, wanted in pairs { ["/pay"] = { 200, "half and half" }, ["/pay?empty=1"] = { 204, "" },
-          ["/pay?same=1"] = { 304, "" } } do
+        for path, wanted in pairs {
+          ["/pay"] = { 200, "half and half" }, ["/pay?empty=1"] = { 204, "" },
+          ["/pay?same=1"] = { 304, "" },
+        } do
           ask(path, "anna", keyed(path))
           second = again(path, "anna", keyed(path))
           wanted[3] = "true"
