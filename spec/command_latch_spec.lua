@@ -97,6 +97,8 @@ describe("holdfast latch", function()
     wrong('unexpected argument "5" for latch wait', "wait", "job", "5")
     wrong('unexpected argument "x\\x0ay"\nusage: [^\n]*\n       holdfast', "set", "job", "5", "x\ny")
     wrong("KEY is empty", "wait", "")
+    wrong('KEY must be one that does not begin with "holdfast_queue:"', "set", "holdfast_queue:{a}",
+      "1")
     wrong("%-n and %-w cannot be combined", "wait", "job", "-n", "-w1")
     wrong("%-n and %-w work only with `latch wait`", "down", "job", "-n")
     wrong("works only with a single server", "--servers", "redis://a,redis://b,redis://c", "count", "job")

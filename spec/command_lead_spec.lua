@@ -6,7 +6,7 @@ local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
 local PATIENCE = 20
-local SIGNALS = { HUP = 1, TERM = 15, CHLD = 17, CONT = 18, TSTP = 20, WINCH = 28 }
+local SIGNALS = { HUP = 1, USR1 = 10, TERM = 15, CHLD = 17, CONT = 18, TSTP = 20, WINCH = 28 }
 
 local function eventually(condition, ...)
   return assert.is_truthy(process.wait_until(condition, PATIENCE), ...)
@@ -139,6 +139,35 @@ describe("the command", function()
       assert.equal(1, #terms())
     end)
 
+    it("ends with a command that a signal has ended, if it has passed that one on", function()
+      for _, name in ipairs { "USR1", "HUP" } do
+        os.remove(path)
+        local child = start("lead", "k", "-c", daemon())
+        eventually(function() return #terms() == 1 end)
+        child:kill(SIGNALS[name])
+        assert.same({ "exit", 128 + SIGNALS[name] }, { child:wait(PATIENCE) })
+      end
+      os.remove(path)
+      local child = start("lead", "--pause", "20ms", "k", "-c", "trap 'echo caught' USR1; "
+        .. daemon "while :; do sleep 0.05; done")
+      eventually(function() return #terms() == 1 end)
+      child:kill(SIGNALS.USR1)
+      assert(child:wait_output("caught", PATIENCE), child:output())
+      process.signal(terms()[1].pid, "KILL")
+      eventually(function() return #terms() == 2 end)
+      child:kill("TERM")
+      assert.same({ "exit", 143 }, { child:wait(PATIENCE) })
+    end)
+
+    it("starts a command again with --once that has lost its lock", function()
+      local child = start("lead", "--once", "--lease", "1", "k", "-c", daemon())
+      eventually(function() return #terms() == 1 end)
+      server:cli("DEL", "k")
+      eventually(function() return #terms() == 2 end)
+      process.signal(terms()[2].pid, "KILL")
+      assert.same({ "exit", 137 }, { child:wait(PATIENCE) })
+    end)
+
     it("ends by a signal while it waits, and leaves the queue", function()
       local client = holdfast.new(server:url())
       local lock = assert(client:lock("k"):acquire())
@@ -229,6 +258,36 @@ describe("the command", function()
       assert.equal(1, select(2, child:output():gsub("will retry", "")), child:output())
       assert.matches("\nran\n$", child:output())
       other:stop()
+    end)
+
+    it("reports a failure again that comes back after a term", function()
+      local other = redis.start()
+      local url = other:url()
+      other:kill("KILL")
+      eventually(function() return not other:is_running() end)
+      local child = start("lead", "--pause", "20ms", "--lease", "1", "--url", url, "k", "-c",
+        ("echo in; while test ! -e %s; do sleep 0.02; done"):format(path))
+      assert(child:wait_output("will retry", PATIENCE), child:output())
+      other:restart(true)
+      assert(child:wait_output("will retry\nin\n", PATIENCE), child:output())
+      other:kill("KILL")
+      assert(io.open(path, "w")):close()
+      assert(child:wait_output("will retry\nin\n.*will retry", PATIENCE), child:output())
+      child:kill("TERM")
+      assert(child:wait(PATIENCE))
+      other:stop()
+    end)
+
+    it("pauses between two terms whatever signals come that ask it to do nothing", function()
+      local child = start("lead", "-v", "--pause", "60", "k", "--", "echo", "in")
+      assert(child:wait_output("released", PATIENCE), child:output())
+      for _ = 1, 3 do
+        for _, name in ipairs { "WINCH", "CONT", "CHLD" } do child:kill(SIGNALS[name]) end
+        process.sleep(0.05)
+      end
+      assert.equal(1, select(2, child:output():gsub("acquired", "")))
+      child:kill("TERM")
+      assert.same({ "exit", 143 }, { child:wait(PATIENCE) })
     end)
 
     it("says what it cannot do", function()

@@ -173,6 +173,12 @@ describe("holdfast run", function()
       assert.matches("^k " .. uuid .. ":1 " .. token .. " unix://", output)
     end)
 
+    it("clears the servers of its own environment for a job under --url", function()
+      local code, output = run { "run", "--url", server:url(), "k", "--", "sh", "-c",
+        'echo "$HOLDFAST_URL|${HOLDFAST_SERVERS-unset}"', env = { HOLDFAST_SERVERS = "unix:///a" } }
+      assert.same({ 0, server:url() .. "|\n" }, { code, output })
+    end)
+
     it("is entered again by a run inside it", function()
       local words = command.words("run", "-n", "k", "--", "sh", "-c", "redis-cli -s " .. server.path
         .. " hvals k")
@@ -282,6 +288,33 @@ describe("holdfast run", function()
       assert.is_true(is_free())
     end)
 
+    it("ends --min-hold by a signal that would end the job, and by no other", function()
+      local child = start { "run", "-v", "--min-hold", "60", "k", "-c", "exit 3" }
+      assert(child:wait_output("exited with code 3\n", PATIENCE), child:output())
+      for _, name in ipairs { "WINCH", "CONT", "TSTP" } do child:kill(SIGNALS[name] or name) end
+      process.sleep(0.1)
+      assert.is_nil((child:status()))
+      assert.is_false(is_free())
+      child:kill("TERM")
+      assert.same({ "exit", 3 }, { child:wait(PATIENCE) })
+      assert.is_true(is_free())
+    end)
+
+    it("ends a job, and hold, before a lease that nobody renews can end", function()
+      local all = {}
+      for _, words in ipairs { { "hold" }, { "run", "-c", "exec sleep 60" } } do
+        table.insert(words, 2, "--lease")
+        table.insert(words, 3, "1.5")
+        table.insert(words, 4, "--one-by-one")
+        table.insert(words, 5, "mail:" .. words[1])
+        all[#all + 1] = start(words)
+      end
+      for _, child in ipairs(all) do
+        assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
+        assert.matches("its lease was about to expire", child:output(), 1, true)
+      end
+    end)
+
     it("warns that the lock could not be released, and returns the job's exit code", function()
       local doomed = redis.start()
       finally(function() doomed:stop() end)
@@ -375,6 +408,45 @@ describe("holdfast run", function()
       assert.equal(9, (run { "run", "--nb", "--conflict-exit-code=9", "k", "--", "true" }))
       assert(lock:release())
       holder:close()
+    end)
+
+    it("checks the values of its options", function()
+      local options = require "holdfast.command.options"
+      local known = require("holdfast.command.run").options
+      for _, case in ipairs {
+        { "--lease", "0.1", 0.1 }, { "--lease", "1e9", 1e9 }, { "--min-hold", "0", 0 },
+        { "--lease", "5ms" }, { "--lease", "0.099" }, { "--lease", "1000000001" },
+        { "--wait", "-1" }, { "--wait", "nan" }, { "--wait", "1h30" }, { "--wait", "5x" },
+        { "--wait", "" }, { "--wait", "m" },
+        { "--wait", "1h 2m" }, { "--wait", ("1s"):rep(33) }, { "--wait", ("1s"):rep(32), 32 },
+        { "--busy-exit", "0", 0 }, { "--busy-exit", "255", 255 }, { "--busy-exit", "256" },
+        { "--busy-exit", "-1" }, { "--busy-exit", "1.5" }, { "--busy-exit", "x" },
+        { "--permits", "1", 1 }, { "--permits", "1e9", 1e9 }, { "--permits", "0" },
+        { "--permits", "1.5" },
+        { "--permits", "1000000001" }, { "--name", ("n"):rep(127), ("n"):rep(127) },
+        { "--name", ("n"):rep(128) }, { "--name", "a b", "a b" }, { "--name", "" },
+        { "--name", "a\27b" },
+        { "--url", "" },
+      } do
+        local name, text, value = case[1], case[2], case[3]
+        for _, words in ipairs { { "run", name, text }, { "run", name .. "=" .. text } } do
+          local values, message = options.read(known, words, 2)
+          if value ~= nil then
+            assert.equal(value, values[name:sub(3)], text)
+          else
+            assert.is_nil(values, text)
+            assert.matches("^" .. name:gsub("%p", "%%%0") .. " must be ", message)
+          end
+        end
+      end
+      assert.equal("--quiet takes no value",
+        select(2, options.read(known, { "run", "--quiet=1" }, 2)))
+      assert.equal("-w needs a value: TIME", select(2, options.read(known, { "run", "-nw" }, 2)))
+      assert.equal("--wait needs a value: TIME",
+        select(2, options.read(known, { "run", "--wait" }, 2)))
+      assert.same({ "-" }, select(2, options.read(known, { "run", "-" }, 2)))
+      local values = options.read(known, { "run", "-qvw5", "-E", "4" }, 2)
+      assert.same({ quiet = true, verbose = true, wait = 5, ["busy-exit"] = 4 }, values)
     end)
 
     it("refuses --timeout, which flock has for --wait", function()
@@ -588,6 +660,19 @@ describe("holdfast run", function()
     it("gives 69 for a server that is not there", function()
       refused(69, { "run", "--url", "unix:///no/such.sock", "k", "--", "touch", directory
         .. "/ran" })
+    end)
+
+    it("gives 69 for a server that hangs, before a short lease could end", function()
+      local hung = redis.start()
+      finally(function() hung:stop() end)
+      hung:kill("STOP")
+      in_time(2.5, function()
+        local from = process.now()
+        refused(69, { "run", "--lease", "2", "--url", hung:url(), "k", "--", "true",
+          env = { HOLDFAST_CONFIG = "/dev/null" } })
+        return process.now() - from
+      end)
+      hung:kill("CONT")
     end)
 
     it("gives 77 for a password that is wrong", function()
@@ -853,6 +938,8 @@ describe("holdfast run", function()
 
   describe("in other ways", function()
     it("queues up with --one-by-one for a type and an id", function()
+      assert.equal("a_b:c\n",
+        select(2, run { "run", "--one-by-one", "a:b:c", "-c", "echo $HOLDFAST_KEY" }))
       local child = start_job({ "run", "--one-by-one", "order:7" }, "exec sleep 60")
       assert.equal("string", server:cli("TYPE", "order_7"))
       local code, output = run { "run", "-n", "--one-by-one", "order:7", "--", "true" }
@@ -977,6 +1064,33 @@ describe("holdfast run", function()
       code, output = run { "run", "k", "--", "true", env = env }
       assert.equal(64, code)
       assert.matches("holdfast.conf:1: ", output, 1, true)
+    end)
+
+    it("prefers options to the file, and the environment to the server of a file", function()
+      local path = directory .. "/holdfast.conf"
+      local file = assert(io.open(path, "w"))
+      file:write("# of all\nurl = redis://127.0.0.1:1\nname = night#1 # of jobs\n",
+        "lease = 7\ntenant = t:\n")
+      file:close()
+      -- → the name, the tenant and the lease that it has by then
+      local function held(...)
+        local words = { "hold", ... }
+        words[#words + 1], words.env = "k", { HOLDFAST_CONFIG = path }
+        local child = start(words)
+        assert(child:wait_output("^k ", PATIENCE), child:output())
+        local lease, tenant, name = server:cli("PTTL", "k"), nil, nil
+        eventually(function()
+          local key = server:cli("KEYS", "holdfast_client:*")[1]
+          tenant = key and key:match("^holdfast_client:(.*)%x%x%x%x%x%x%x%x%-%x+%-%x+%-%x+%-%x+$")
+          name = key and (server:cli("GET", key) or ""):match("^%S+ %d+ (.*)$")
+          return name
+        end)
+        child:kill("TERM")
+        assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+        return { name, tenant, math.ceil(lease / 20000) }
+      end
+      assert.same({ "night#1", "t:", 1 }, held())
+      assert.same({ "day", "u:", 4 }, held("--name", "day", "--tenant", "u:", "--lease", "80"))
     end)
 
     it("refuses a file that names the server twice", function()
@@ -1111,15 +1225,14 @@ describe("holdfast hold", function()
     local doomed = redis.start()
     finally(function() doomed:stop() end)
     in_time(4, function()
-      local child = start("--url", doomed:url(), "--lease", "4", "k")
-      assert(child:wait_output("^k %d+\n", PATIENCE), child:output())
+      local child = start("--url", doomed:url(), "--lease", "4", "--json", "k")
+      assert(child:wait_output("\nk %d+\n", PATIENCE), child:output())
       doomed:kill("STOP")
-      local stopped = process.now()
-      assert(child:wait_output("could not be renewed", PATIENCE), child:output())
-      local took = process.now() - stopped
+      assert(child:wait_output('"reason":"unreachable","left":', PATIENCE), child:output())
+      local left = tonumber(child:output():match('"left":(%-?[%d.e-]+)'))
       doomed:kill("CONT")
       assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
-      return took
+      return 4 - left
     end)
   end)
 
@@ -1203,6 +1316,18 @@ describe("holdfast run over several servers", function()
     assert.is_false(exists(directory .. "/ran"))
   end)
 
+  it("reports the lock that it waits for, and none that it holds already", function()
+    local child = command.start(nil, { "hold", "--servers", list(servers), "b" })
+    assert(child:wait_output("^b ", PATIENCE), child:output())
+    local waiter = command.start(nil,
+      { "run", "-v", "--servers", list(servers), "a", "b", "--", "true" })
+    assert(waiter:wait_output('waiting for "%a": [^\n]+\n', PATIENCE), waiter:output())
+    assert.matches('waiting for "b": held by ', waiter:output(), 1, true)
+    child:kill("TERM")
+    assert.same({ "exit", 0 }, { waiter:wait(PATIENCE) })
+    assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+  end)
+
   it("says busy with the code of --busy-exit", function()
     local holder = holdfast.new { servers = { servers[1]:url(), servers[2]:url(),
       servers[3]:url() }, mode = "quorum" }
@@ -1245,6 +1370,8 @@ describe("holdfast run over several servers", function()
     code, output = by({ HOLDFAST_CONFIG = path }, "k2")
     assert.equal(76, code)
     assert.matches("restarted recently", output)
+    assert.equal(0, (run { "run", "-n", "--restart-guard", "0", "k4", "--", "true",
+      env = { HOLDFAST_CONFIG = path } }))
     code, output = run { "run", "-n", "--servers", list(servers), "--restart-guard", "3600", "k3",
       "--", "true" }
     assert.equal(76, code)
@@ -1258,6 +1385,10 @@ describe("holdfast run over several servers", function()
     end
     local function show() return select(2, run { "show", where[1], where[2], "k" }) end
     local function clear() return { run { "break", "-y", where[1], where[2], "k" } } end
+    servers[1]:cli("HSET", "holdfast_once:other", "done", "D")
+    servers[1]:cli("PEXPIRE", "holdfast_once:other", 60000)
+    local _, shown = run { "show", where[1], where[2], "other" }
+    assert.is_nil(shown:find("done", 1, true)) -- to a minority
     assert.equal(0, once())
     assert.equal(79, once())
     local victim = 3 -- without it a majority still has the record

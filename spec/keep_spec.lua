@@ -401,7 +401,8 @@ describe("the option keep", function()
     fails("keep_spec.lua:%d+: holdfast.new: the option keep needs a single server, not a quorum", function()
       holdfast.new { servers = servers, mode = "quorum", keep = 1 }
     end)
-    local client = holdfast.new { servers = servers, mode = "quorum" }
+    local client = holdfast.new { servers = servers, mode = "quorum", keep = 0 }
+    client:mutex("k", { keep = 0 })
     fails("keep_spec.lua:%d+: client:mutex: the option keep needs a single server, not a quorum", function()
       client:mutex("k", { keep = 1 })
     end)

@@ -238,6 +238,47 @@ describe("client:lead", function()
     monitor:close()
   end)
 
+  it("waits for a server that has no memory left", function()
+    world.cli("CONFIG", "SET", "maxmemory", 1)
+    local failures = 0
+    assert.is_true(world.client():lead("chief", { once = true, on_event = function(event)
+      if event.event ~= "failed" then return end
+      failures = failures + 1
+      world.cli("CONFIG", "SET", "maxmemory", 0)
+    end }, function() return true end))
+    assert.equal(1, failures)
+  end)
+
+  it("waits for a majority of several servers", function()
+    local servers, urls = redis.several(3), {}
+    for i, server in ipairs(servers) do urls[i] = server:url() end
+    for i = 2, 3 do servers[i]:kill("STOP") end
+    local client = require("holdfast").new {
+      servers = urls, mode = "quorum", command_timeout = 0.3,
+    }
+    local failures = {}
+    assert.is_true(client:lead("chief", { once = true, on_event = function(event)
+      if event.event ~= "failed" then return end
+      failures[#failures + 1] = event.code
+      for i = 2, 3 do servers[i]:kill("CONT") end
+    end }, function() return true end))
+    assert.equal("no_quorum", failures[1])
+    client:close()
+    for _, server in ipairs(servers) do server:stop() end
+  end)
+
+  it("keeps its counter for token_ttl", function()
+    world.client():lead("chief", { once = true, token_ttl = 1000 }, function() end)
+    local left = world.cli("PTTL", "redisson_lock_token:{chief}")
+    assert.is_true(left > 990000 and left < 1100000, left)
+  end)
+
+  it("leaves its lock to others at the end of a term, though the client keeps locks", function()
+    local client = world.client { keep = 60 }
+    assert.is_true(client:lead("chief", { once = true }, function() return true end))
+    assert.equal(0, world.cli("EXISTS", "chief"))
+  end)
+
   it("pauses longer after each try that fails", function()
     world.cli("REPLICAOF", "127.0.0.1", 1)
     local tries = {}

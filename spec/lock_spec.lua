@@ -779,6 +779,24 @@ describe("a loss that a release finds", function()
     assert.equal(2, seen)
   end)
 
+  it("raises the first error of several on_lost, all of which are called", function()
+    local client, called, locks = world.client(), {}, {}
+    for i = 1, 3 do
+      locks[i] = client:lock("k" .. i, { on_lost = function(lock)
+        called[#called + 1] = lock:key()
+        error(lock:key(), 0)
+      end })
+      assert(locks[i]:acquire(0))
+    end
+    world.cli("DEL", "k1", "k2", "k3")
+    local all = holdfast.multi_lock(locks)
+    world.cli("DEL", "k1", "k2", "k3")
+    local released, err = pcall(all.release, all)
+    assert.is_false(released)
+    assert.equal(3, #called)
+    assert.equal(called[1], err)
+  end)
+
   it("makes the release raise an error of on_lost, and nothing is held", function()
     local client = world.client()
     local lock = client:lock("k", { on_lost = function() error("of on_lost", 0) end })

@@ -368,6 +368,50 @@ describe("a client's work", function()
       assert.same({ "acquired", "released" }, list)
     end)
 
+    it("reaches the client's listener beside that of a lock", function()
+      local seen, list = listen(LOCKS)
+      local own = {}
+      local lock = seen:lock("own", { on_event = function(event) own[#own + 1] = event.event end })
+      assert(lock:acquire())
+      assert(seen:lock("another"):acquire())
+      lock:release()
+      local received = {}
+      for i, event in ipairs(list) do received[i] = event.event .. " " .. event.key end
+      assert.same({ "acquired own", "acquired another", "released own" }, received)
+      assert.same({ "acquired", "released" }, own)
+      seen:close()
+    end)
+
+    it("is a table of its own for each listener", function()
+      local seen, list = listen(LOCKS)
+      local lock = seen:lock("own", { on_event = function(event)
+        for name in pairs(event) do event[name] = nil end
+      end })
+      assert(lock:acquire())
+      lock:release()
+      assert.same({ "acquired own", "released own" },
+        { list[1].event .. " " .. list[1].key, list[2].event .. " " .. list[2].key })
+      seen:close()
+    end)
+
+    it("goes on after a coroutine whose listener waits was dropped", function()
+      if not require("holdfast.compat").yields_in_pcall then return end
+      local received = {}
+      do
+        local slow = client:lock("slow", { on_event = function() coroutine.yield("waits") end })
+        local thread = coroutine.create(function() slow:acquire() end)
+        assert.same({ true, "waits" }, { coroutine.resume(thread) })
+      end
+      local lock = other:lock("k", { on_event = function(event)
+        received[#received + 1] = event.event
+      end })
+      assert(lock:acquire())
+      assert.same({}, received)
+      for _ = 1, 2 do collectgarbage() end
+      lock:release()
+      assert.same({ "acquired", "released" }, received)
+    end)
+
     it("reaches the listener of each lock of a multi-lock, and counts in that lock's class", function()
       local received = {}
       local function lock(name, more)

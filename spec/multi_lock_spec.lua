@@ -106,6 +106,20 @@ describe("a multi lock", function()
       assert(connect(one:url()):multi_lock({ "a", "b", "c" }):acquire()):release()
     end)
 
+    it("waits for a server that refuses for a moment", function()
+      local client = connect { url = one:url(), command_timeout = 0.2 }
+      assert(client:ping())
+      one:cli("CONFIG", "SET", "lua-time-limit", 10)
+      local busy = process.start { "sh", "-c", ("redis-cli -s %s eval 'while true do end' 0 & "
+        .. "sleep 0.6; redis-cli -s %s script kill; wait"):format(one.path, one.path) }
+      assert(process.wait_until(function() return not client:ping() end, 20))
+      local all = client:multi_lock { "a", "b" }
+      assert(all:acquire(20))
+      assert(all:release())
+      busy:wait(20)
+      one:cli("CONFIG", "SET", "lua-time-limit", 5000)
+    end)
+
     it("keeps what it has beyond a short lease, which begins when it has all", function()
       local losses = {}
       local all = connect(one:url()):multi_lock({ "a", "b", "c" }, {
@@ -216,6 +230,46 @@ describe("a multi lock", function()
         return client:stats().renewals > before or later:lost()
       end, 20))
       assert.is_true(later:check() and later:release())
+    end)
+
+    it("leaves each its owner", function()
+      local a, b = take { owner = "us" }
+      assert.same({ 1, "us" }, { one:cli("HEXISTS", "b", "us"), b:owner() })
+      assert.equal(1, one:cli("HEXISTS", "a", a:owner()))
+    end)
+
+    it("lasts as long as the first of them to end, and is held while all are", function()
+      local client = connect(one:url())
+      for _, names in ipairs { { "a", "b" }, { "b", "a" } } do
+        local short = client:lock(names[1], { lease = 5 })
+        local all = holdfast.multi_lock { short, client:lock(names[2], { lease = 50 }) }
+        assert(all:acquire(0))
+        local left = all:remaining()
+        assert.is_true(left > 0 and left <= 5, left)
+        assert(short:release())
+        assert.is_false(all:is_held())
+        assert.equal(0, all:remaining())
+        all:release()
+      end
+    end)
+
+    it("fails with the first failure, and does the rest as well", function()
+      for method, rest in pairs { check = "is_held", extend = "is_held", release = "is_free" } do
+        local client = connect(one:url())
+        local all = holdfast.multi_lock {
+          client:lock("a"), client:lock("b", { owner = "us" }), client:lock("c", { owner = "us" }),
+        }
+        assert(all:acquire(0))
+        one:cli("DEL", "b", "c")
+        one:cli("SET", "b", "of another kind")
+        local _, message, code = all[method](all, 20)
+        assert.matches('"c"', message, 1, true)
+        assert.equal("lost", code)
+        local is_there = one:cli("EXISTS", "a") == 1
+        assert.equal(rest == "is_held", is_there)
+        one:cli("DEL", "b")
+        client:close()
+      end
     end)
 
     it("draws tokens only for those that have them", function()

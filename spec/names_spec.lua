@@ -119,6 +119,7 @@ describe("a client's name", function()
       local _, message = (wait == 0 and lock.try_acquire or lock.acquire)(lock, 0)
       assert.matches("held by another owner, for up to ", message, 1, true)
     end
+    assert.equal("busy", select(3, reader:lock("k", { max_waiters = 0 }):acquire(10)))
     assert.equal(before, monitor:count("GET"))
     monitor:close()
     server:cli("FLUSHALL")

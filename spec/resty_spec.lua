@@ -189,6 +189,21 @@ describe("under ngx_lua", function()
       nodes:stop()
     end)
 
+    it("a server that hangs in the handshake is given up with the connect timeout", function()
+      local sys = require "spec.support.sys"
+      local listener, port = assert(sys.listen_tcp())
+      start { server = handler("/", ([[
+        local client = HOLDFAST.new { url = "rediss://127.0.0.1:%d", connect_timeout = 0.2,
+          command_timeout = 20 }
+        SAY(select(2, client:lock("a"):acquire(0)))
+        client:close()
+      ]]):format(port)) }
+      local from = process.now()
+      assert.matches("TLS handshake timed out; does the server speak TLS", say "/")
+      assert.is_true(process.now() - from < 10)
+      sys.close(listener)
+    end)
+
     it("a client certificate is shown", function()
       guarded = redis.start {
         tls = { cert = made.server.cert, key = made.server.key, ca = made.ca.cert,
@@ -199,8 +214,17 @@ describe("under ngx_lua", function()
         server = try("/good", guarded:tls_url("localhost"),
           ('cert = "%s", key = "%s"'):format(made.client.cert, made.client.key))
           .. try("/none", guarded:tls_url("localhost"), "")
-          .. try("/nowhere", guarded:tls_url("localhost"), 'cert = "/nowhere", key = "/nowhere"'),
+          .. try("/nowhere", guarded:tls_url("localhost"), 'cert = "/nowhere", key = "/nowhere"')
+          .. try("/no-key", guarded:tls_url("localhost"),
+            ('cert = "%s", key = "/nowhere"'):format(made.client.cert))
+          .. try("/no-cert", guarded:tls_url("localhost"),
+            ('cert = "/etc/passwd", key = "%s"'):format(made.client.key))
+          .. try("/other-key", guarded:tls_url("localhost"),
+            ('cert = "%s", key = "/etc/passwd"'):format(made.client.cert)),
       }
+      assert.matches("^unreachable|.*cannot use key /nowhere: ", say "/no-key")
+      assert.matches("^unreachable|.*cannot use cert /etc/passwd: ", say "/no-cert")
+      assert.matches("^unreachable|.*cannot use key /etc/passwd: ", say "/other-key")
       assert.equal("true|nil", say "/good")
       assert.matches("^unreachable|", say "/none")
       assert.matches("^unreachable|.*cannot use cert /nowhere: ", say "/nowhere")
@@ -485,6 +509,24 @@ describe("under ngx_lua", function()
       assert.truthy(guarded:cli("CLIENT", "LIST"):find(" db=5 ", 1, true))
       front:stop("TERM")
       guarded:stop()
+    end)
+
+    it("connects by the name localhost, and by IPv6", function()
+      local both = redis.start { tcp = true, conf = { "bind 127.0.0.1 -::1" } }
+      local function by(path, host)
+        return handler(path, ([[
+          local client = HOLDFAST.new("redis://%s:%d")
+          SAY(client:with_lock("a", function(lock) return lock:check() end))
+          client:close()
+        ]]):format(host, both.port))
+      end
+      start { server = by("/name", "localhost") .. by("/six", "[::1]") }
+      assert.equal("true", say "/name")
+      if process.succeeds("grep -qE '^0{31}1 ' /proc/net/if_inet6 2>/dev/null") then
+        assert.equal("true", say "/six")
+      end
+      front:stop("TERM")
+      both:stop()
     end)
 
     it("follows the master that Sentinels name", function()
@@ -993,7 +1035,11 @@ describe("under ngx_lua", function()
   -- Each takes the lock on "a" and is over without a release.
   local ENDS = {
     { "ngx.exit", [[ CLIENT:with_lock("a", function() ngx.exit(204) end) ]] },
-    { "an error", [[ CLIENT:lock("a"):acquire() error("on purpose") ]] },
+    { "an error behind a second entry", [[
+      local lock = CLIENT:lock("a")
+      lock:acquire()
+      lock:acquire()
+      error("on purpose") ]] },
     { "nothing but the return", [[ CLIENT:lock("a"):acquire() ]] },
     { "ngx.exec", [[ CLIENT:with_lock("a", function() ngx.exec("/done") end) ]] },
     { "an error page", [[ CLIENT:with_lock("a", function() ngx.exit(418) end) ]] },
@@ -1252,9 +1298,13 @@ describe("under ngx_lua", function()
       assert.equal(200, front:get("/pay?a=1&b=3").status)
       assert.equal(200, front:get("/pay?a=1&b=2", { method = "POST", body = "x" }).status)
       assert.equal(429, front:get("/pay?a=1&b=2", { method = "POST", body = "x" }).status)
-      assert.equal(200, front:get("/pay?a=1&b=2",
-        { method = "POST", body = ("y"):rep(100000) }).status)
-      assert.equal("4", say "/runs")
+      for char, first in pairs { y = 200, z = 200 } do
+        for _, status in ipairs { first, 429 } do
+          assert.equal(status, front:get("/pay?a=1&b=2", -- a body that nginx keeps in a file
+            { method = "POST", body = ("x"):rep(100000) .. char }).status)
+        end
+      end
+      assert.equal("5", say "/runs")
       assert.truthy(process.wait_until(function()
         return front:get("/pay?a=1&b=2").status == 200
       end, 20))
@@ -1266,6 +1316,9 @@ describe("under ngx_lua", function()
       local without = front:get("/pay")
       assert.equal(400, without.status)
       assert.matches("the Idempotency%-Key header is missing", without.body)
+      local both = post("/pay", "k\r\nIdempotency-Key: l")
+      assert.equal(400, both.status)
+      assert.matches("the Idempotency%-Key header was sent more than once", both.body)
       local first = front:begin("/pay?sleep=2",
         { method = "POST", headers = { ["Idempotency-Key"] = "k" } })
       assert.truthy(process.wait_until(function() return say "/runs" == "1" end))
@@ -1280,6 +1333,34 @@ describe("under ngx_lua", function()
       assert.equal(409, third.status)
       assert.equal(422, post("/pay?sleep=2", "k", "other").status)
       assert.equal("1", say "/runs")
+    end)
+
+    it("knows requests of other addresses as others, unless they name a key", function()
+      start { server = "set_real_ip_from unix:; set_real_ip_from 127.0.0.1; real_ip_header X-From;\n"
+        .. FINISH .. guarded("/pay", "expire = 60", RUN) .. guarded("/key", 'key = "k", expire = 60', RUN) }
+      local function from(path, address)
+        return front:get(path, { headers = { ["X-From"] = address } }).status
+      end
+      assert.same({ 200, 409, 200, 409 }, { from("/pay", "192.0.2.1"), from("/pay", "192.0.2.1"),
+        from("/pay", "192.0.2.2"), from("/pay", "192.0.2.2") })
+      assert.same({ 200, 409 }, { from("/key", "192.0.2.1"), from("/key", "192.0.2.2") })
+    end)
+
+    it("frees the key of a success with delete_key, and of a client that hangs up", function()
+      start { server = FINISH .. COUNT .. "lua_check_client_abort on;\n"
+        .. guarded("/free", "header = true, delete_key = true, expire = 60", RUN)
+        .. guarded("/pay", "header = true, expire = 60", RUN) }
+      for run = 1, 2 do
+        assert.equal(200, post("/free", "f").status)
+        assert.truthy(free_within("idempotent:f", 5))
+        assert.equal(tostring(run), say "/runs")
+      end
+      local request = front:begin("/pay?sleep=60",
+        { method = "POST", body = "", headers = { ["Idempotency-Key"] = "h" } })
+      assert.truthy(process.wait_until(function() return say "/runs" == "3" end))
+      assert.is_false(is_free("idempotent:h"))
+      request:abort()
+      assert.truthy(free_within("idempotent:h", 5))
     end)
 
     it("replays status, headers and body", function()
@@ -1513,8 +1594,12 @@ describe("under ngx_lua", function()
       local SECRET = [[
         ngx.shared.counters:incr("runs", 1, 0)
         ngx.header["Set-Cookie"] = "session=secret"
+        for name in ("%s"):gmatch("%%S+") do ngx.header[name] = "secret" end
         SAY("for ", ngx.var.http_authorization, ngx.var.arg_user)
       ]]
+      local OWN = "Set-Cookie2 WWW-Authenticate Authentication-Info Proxy-Authenticate "
+        .. "Proxy-Authentication-Info Proxy-Authorization"
+      SECRET = SECRET:format(OWN)
 
       -- Each user's own options, as the pages show them: nothing is added.
       local function location(path, opts, content, more)
@@ -1570,6 +1655,9 @@ describe("under ngx_lua", function()
           assert.equal(200, other.status, path)
           assert.is_nil(other.headers["idempotent-replayed"], path)
           assert.is_nil(second.headers["set-cookie"], path)
+          for name in OWN:lower():gmatch("%S+") do
+            assert.same({ "secret" }, { first.headers[name], second.headers[name] }, name)
+          end
           assert.equal(tostring(2 * i), say "/runs")
         end
         for _, path in ipairs { "/header", "/plain", "/session", "/key" } do
@@ -1659,6 +1747,7 @@ describe("under ngx_lua", function()
         start { server = FINISH .. COUNT .. location("/pay", "header = true, replay = true", [[
           ngx.shared.counters:incr("runs", 1, 0)
           if ngx.var.arg_empty then ngx.exit(204) end
+          if ngx.var.arg_same then ngx.exit(304) end
           ngx.print("half")
           ngx.flush(true)
           if ngx.var.arg_cut then ngx.exit(ngx.ERROR) end
@@ -1667,13 +1756,16 @@ describe("under ngx_lua", function()
         ask("/pay?cut=1", "anna", keyed "cut")
         local second = again("/pay?cut=1", "anna", keyed "cut")
         assert.same({ 409 }, { second.status, second.headers["idempotent-replayed"] })
-        for path, wanted in pairs { ["/pay"] = { 200, "half and half" }, ["/pay?empty=1"] = { 204, "" } } do
+        for path, wanted in pairs {
+          ["/pay"] = { 200, "half and half" }, ["/pay?empty=1"] = { 204, "" },
+          ["/pay?same=1"] = { 304, "" },
+        } do
           ask(path, "anna", keyed(path))
           second = again(path, "anna", keyed(path))
           wanted[3] = "true"
           assert.same(wanted, { second.status, second.body, second.headers["idempotent-replayed"] })
         end
-        assert.equal("3", say "/runs")
+        assert.equal("4", say "/runs")
       end)
     end)
 

@@ -440,6 +440,8 @@ describe("with sync", function()
     bad({ sync = { timeout = 3 } }, "timeout must be less than command_timeout")
     bad({ sync = { timeout = 0.2 }, command_timeout = 0.1 },
       "timeout must be less than command_timeout")
+    bad({ sync = {}, servers = { "redis://h" }, mode = "quorum" },
+      'sync does not work with mode = "quorum"')
     bad({ sentinel_password = {} }, "sentinel_password must be")
     bad({ sentinel_password = "a\0b" }, "sentinel_password must be a string of at most 511 bytes with no NUL bytes, not one with a NUL byte")
     bad({ url = "redis+sentinel://h/m", sentinel_user = "u" }, "sentinel_user needs sentinel_password")

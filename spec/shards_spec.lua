@@ -68,6 +68,17 @@ describe("shards", function()
         { url = all[3], name = "c" } } })
   end)
 
+  it("are not asked for the name of a holder, whose server may be another one", function()
+    local holder, waiter = connect { name = "billing" }, connect()
+    for _, key in pairs(keys_of_all(holder)) do
+      local lock = assert(holder:lock(key):acquire())
+      assert(process.wait_until(function() return lock:info().name == "billing" end, 20))
+      local _, message, code = waiter:lock(key):acquire(0.02)
+      assert.equal("busy", code)
+      assert.matches("held by another owner, for up to ", message, 1, true)
+    end
+  end)
+
   it("keep each lock on its own server, with its queue and counter", function()
     local client = connect()
     for i = 0, 11 do

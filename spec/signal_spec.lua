@@ -57,6 +57,52 @@ describe("a signal", function()
     world.cli("DEL", "k")
   end)
 
+  it("ends an interruptible wait of each kind and template", function()
+    world.hold_as("somebody:1", "k")
+    world.cli("SET", "m", "somebody:1", "PX", 60000)
+    world.cli("SET", "t_1", "somebody:1", "PX", 60000)
+    world.cli("MSET", "gate", 1, "places", 0)
+    local client = world.client()
+    local permit = assert(client:semaphore("pool", { permits = 1 }):acquire())
+    local reader = client:read_write_lock("rw"):read()
+    assert(reader:acquire())
+    local children = {}
+    for name, call in pairs {
+      fair = 'client:fair_lock("k", GIVEN):acquire()',
+      latch = 'client:latch("gate", GIVEN):wait()',
+      lead = 'client:lead("k", { interruptible = true }, error)',
+      mutex = 'client:mutex("m", GIVEN):acquire()',
+      multi_lock = 'client:multi_lock({ "k", "x" }, GIVEN):acquire(60)',
+      one_by_one = 'client:one_by_one(GIVEN):execute("t", 1, error)',
+      plain_semaphore = 'client:plain_semaphore("places", GIVEN):acquire()',
+      semaphore = 'client:semaphore("pool", GIVEN):acquire()',
+      with_lock = 'client:with_lock("k", GIVEN, error)',
+      with_write_lock = 'client:with_write_lock("rw", GIVEN, error)',
+      write = 'client:read_write_lock("rw", GIVEN):write():acquire()',
+    } do
+      children[name] = world.program { args = { world.server:url() }, code = [[
+        assert(require("spec.support.sys").catch(10))
+        local GIVEN = { interruptible = true, wait = 60 }
+        local client = require("holdfast").new(arg[1])
+        print "begins" io.stdout:flush()
+        print(select(3, ]] .. call .. [[))
+        os.exit(0) -- the handler of a signal that comes late must not be unloaded
+      ]] }
+    end
+    for name, child in pairs(children) do
+      assert(child:wait_output("begins\n", 20), child:output())
+      process.wait_until(function()
+        child:kill("USR1")
+        return child:status()
+      end, 20)
+      assert.same({ "exit", 0 }, { child:wait(20) }, name)
+      assert.equal("begins\ninterrupted\n", child:output(), name)
+    end
+    assert(permit:release())
+    assert(reader:release())
+    world.cli("FLUSHALL")
+  end)
+
   it("does not end another wait", function()
     local child = waiting_program("", "30")
     for _ = 1, 5 do

@@ -232,6 +232,22 @@ describe("templates", function()
       assert.is_true(ttl > 29000 and ttl <= 30000)
     end)
 
+    it("takes the options of a call before its own", function()
+      local function ttl_in(template, opts)
+        return template:execute("t", 1, opts, function() return server:cli("PTTL", "t_1") end)
+      end
+      local template = client:one_by_one { lease = 90, queue = false }
+      for lease, most in pairs { [5] = 5000, [0] = 90000, [-1] = 90000, [200] = 200000 } do
+        local ttl = ttl_in(template, { lease = lease })
+        assert.is_true(ttl > most - 4000 and ttl <= most, ttl)
+      end
+      local held = assert(other:mutex("t_1", { lease = 0.3 }):acquire())
+      assert.equal("busy", select(3, template:execute("t", 1, { wait = 20 }, error)))
+      assert.equal("busy", select(3, client:one_by_one():execute("t", 1, { queue = false }, error)))
+      assert.is_true(template:execute("t", 1, { queue = true, wait = 20 }, function() end))
+      held:release()
+    end)
+
     it("fails with the type and the id when one runs already, and does not run the function",
       function()
       local ran = false
@@ -546,10 +562,18 @@ describe("templates", function()
       assert.equal("duplicate", select(3, other:idempotent("k", { replay = true }, function()
         error "twice"
       end)))
-      client:idempotent("long", { replay = true }, function() return ("x"):rep(70000) end)
-      assert.equal("duplicate", select(3, other:idempotent("long", { replay = true }, function()
-        error "twice"
-      end)))
+      local endless, deep = {}, {}
+      endless[1] = endless
+      for _ = 1, 32 do deep = { deep } end
+      for name, result in pairs {
+        long = ("x"):rep(70000), endless = endless, deep = deep, object = setmetatable({}, {}),
+        inside = { { print } }, infinite = math.huge, nan = 0 / 0,
+      } do
+        client:idempotent(name, { replay = true }, function() return result end)
+        assert.equal("duplicate", select(3, other:idempotent(name, { replay = true }, function()
+          error "twice"
+        end)), name)
+      end
     end)
 
     it("does not write down what is too long to be replayed", function()
