@@ -993,6 +993,7 @@ describe("an operation", function()
     assert.equal(0, server:cli("EXISTS", "a", "b", "c"))
     assert.equal("deleted", raw.lost(locks[2]))
     assert.is_nil(raw.lost(locks[1]))
+    for i, balance in ipairs { 0, 1, 0 } do assert.equal(balance, raw.balance(locks[i])) end
     assert.is_true(one:call_all(locks, "acquire_all"))
     server:cli("DEL", "a", "b", "c")
     one:pass(11)

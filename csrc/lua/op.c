@@ -106,10 +106,11 @@ static void take(hf_lua_lock *lock, const hf_op *op, hf_hold *hold, hf_time now)
     lock->last_loss = HF_LOST_NOT;
 }
 
-/* Whether a release with this result has ended a hold of the caller. One that did not reach the
- * server has: it continues in the background. */
-static bool ends_hold(hf_code code) {
-    return code != HF_LOST && code != HF_CONFLICT && code != HF_NOT_HELD;
+/* Whether a release with this result has ended this hold. One that did not reach the server has: it
+ * continues in the background. Of several only some may have been lost. */
+static bool ends_hold(const hf_lua_op *self, hf_code code, const hf_hold_view *seen) {
+    if (code == HF_LOST) return self->names && seen->state != HF_HOLD_LOST;
+    return code != HF_CONFLICT && code != HF_NOT_HELD;
 }
 
 /* Notes in the lock what the operation has done to its hold. */
@@ -120,7 +121,7 @@ static void settle_hold(const hf_lua_op *self, hf_lua_lock *lock, hf_hold *hold,
     if (lost && seen.reason != HF_LOST_NOT) lock->last_loss = seen.reason;
     if (hf_op_kind_acquires(self->kind) && code == HF_OK) take(lock, self->op, hold, now);
     if (!hf_op_kind_releases(self->kind)) return;
-    if (ends_hold(code)) lock->balance--;
+    if (ends_hold(self, code, &seen)) lock->balance--;
     hf_lock_note_release(lock, hold);
 }
 
