@@ -238,17 +238,6 @@ describe("client:lead", function()
     monitor:close()
   end)
 
-  it("waits for a server that has no memory left", function()
-    world.cli("CONFIG", "SET", "maxmemory", 1)
-    local failures = 0
-    assert.is_true(world.client():lead("chief", { once = true, on_event = function(event)
-      if event.event ~= "failed" then return end
-      failures = failures + 1
-      world.cli("CONFIG", "SET", "maxmemory", 0)
-    end }, function() return true end))
-    assert.equal(1, failures)
-  end)
-
   it("waits for a majority of several servers", function()
     local servers, urls = redis.several(3), {}
     for i, server in ipairs(servers) do urls[i] = server:url() end

@@ -1336,8 +1336,10 @@ describe("under ngx_lua", function()
     end)
 
     it("knows requests of other addresses as others, unless they name a key", function()
-      start { server = "set_real_ip_from unix:; set_real_ip_from 127.0.0.1; real_ip_header X-From;\n"
-        .. FINISH .. guarded("/pay", "expire = 60", RUN) .. guarded("/key", 'key = "k", expire = 60', RUN) }
+      local real = "set_real_ip_from unix:; set_real_ip_from 127.0.0.1; real_ip_header X-From;\n"
+      start { server = real
+        .. FINISH .. guarded("/pay", "expire = 60", RUN)
+        .. guarded("/key", 'key = "k", expire = 60', RUN) }
       local function from(path, address)
         return front:get(path, { headers = { ["X-From"] = address } }).status
       end
