@@ -73,6 +73,17 @@ describe("Lua states in threads of one process", function()
     assert.equal(before, states())
   end)
 
+  -- A look-up of a name cannot be ended: its thread may come back when all of them are closed.
+  it("leave the module loaded, for its own threads", function()
+    local program = world.program { code = [[
+      require("spec.support.sys").run_threads { 'require("holdfast.core").states() return "ended"' }
+      local maps = io.open "/proc/self/maps"
+      print(not maps or maps:read("*a"):find("holdfast/core.so", 1, true) ~= nil)
+    ]] }
+    assert.same({ "exit", 0 }, { program:wait(20) }, program:output())
+    assert.matches("^true", program:output())
+  end)
+
   it("may end without closing their clients", function()
     assert.same({ "held", "held", "held" }, run(3, [[
       local lock = assert(require("holdfast").new(url):lock("k" .. number):acquire())
