@@ -248,6 +248,13 @@ describe("templates", function()
       held:release()
     end)
 
+    it("renews no run whose lease is that of its call", function()
+      local _, _, code = client:one_by_one():execute("t", 1, { lease = 0.3 }, function()
+        process.wait_until(function() return server:cli("EXISTS", "t_1") == 0 end, 20)
+      end)
+      assert.equal("lost", code)
+    end)
+
     it("fails with the type and the id when one runs already, and does not run the function",
       function()
       local ran = false

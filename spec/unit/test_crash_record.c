@@ -649,8 +649,9 @@ static bool refuses_what_belongs_to_another_user(void) {
 }
 
 static bool is_refused(const char *name) {
+    int open = check_open_descriptors();
     bool made = hf_crash_record(name);
-    return !made && hf_crash_life(name) == HF_LIFE_UNKNOWN;
+    return !made && hf_crash_life(name) == HF_LIFE_UNKNOWN && check_open_descriptors() == open;
 }
 
 static bool refuses_what_others_may_write(const char *directory) {
