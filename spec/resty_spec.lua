@@ -810,6 +810,16 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
+    it("works in the master's init, which has no request either", function()
+      start { init = ([[
+        local client = require("holdfast").new { url = "%s", driver = "posix" }
+        BEGUN = client:with_lock("a", function(lock) return lock:is_held() end)
+        client:close()
+      ]]):format(server:url()), server = handler("/", "SAY(BEGUN)") }
+      assert.equal("true", say "/")
+      assert.is_true(is_free("a"))
+    end)
+
     it("works in a worker's init, before any request", function()
       start { http = BLOCKING:format(server:url()):gsub("}%s*$", [[
         BLOCKING:with_lock("a", function() BLOCKING:with_lock("b", function() BEGUN = true end) end)
@@ -2258,6 +2268,27 @@ describe("under ngx_lua", function()
     assert.is_true(dials - before < 30, dials - before)
     server:restart()
     assert.is_true(process.wait_until(function() return use(0.01) == 0 end, 5))
+  end)
+
+  it("pauses before it connects again: 10 ms at first, then twice as long each time", function()
+    start { server = FINISH .. handler("/", [[
+      local sleep, pauses = ngx.sleep, {}
+      function ngx.sleep(seconds)
+        if seconds ~= 0.01 then pauses[#pauses + 1] = seconds end -- not the breath of a late task
+        return sleep(seconds)
+      end
+      local now = require("holdfast.core").now
+      local till = now() + 0.5
+      while now() < till do CLIENT:ping() end
+      ngx.sleep = sleep
+      local most, fine = 0.01, true
+      for _, pause in ipairs(pauses) do
+        fine, most = fine and pause <= most, math.min(2 * most, 0.25)
+      end
+      SAY(#pauses > 3, fine, table.concat(pauses, " "))
+    ]]) }
+    server:kill()
+    assert.matches("^true|true|", say "/")
   end)
 
   it("leaves no coroutine in a task for each telling of events", function()
