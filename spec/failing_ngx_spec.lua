@@ -65,6 +65,14 @@ local SERVER = [[
     client:close()
     ngx.say(returned, " ", tostring(works), " ", closing and FAILING.fault() or calls)
   } }
+  location /send { content_by_lua_block {
+    local client = HOLDFAST.new { url = URL, command_timeout = 20 }
+    assert(client:ping())
+    FAILING.fault { call = "socket.send", nth = 1, act = function() return nil, "broken pipe" end }
+    local begun = FAILING.now()
+    ngx.say(tostring(client:ping() ~= nil), " ", FAILING.fault(), " ", FAILING.now() - begun < 10)
+    client:close()
+  } }
 ]]
 
 describe("under nginx, when calls of ngx_lua fail,", function()
@@ -121,8 +129,13 @@ describe("under nginx, when calls of ngx_lua fail,", function()
       end
     end
     assert.same({}, failures)
-    local function left() return server:cli("KEYS", "* does *") end
-    process.wait_until(function() return #left() == 0 end, 10)
-    assert.same({}, left())
+    local function left() return server:leaks "* does *" end
+    process.wait_until(function() return #left().keys == 0 and left().clients == 0 end, 10)
+    assert.same({ keys = {}, channels = {}, clients = 0 }, left())
+  end)
+
+  it("a request that cannot be sent is sent again at once, not after command_timeout", function()
+    local ok, calls, soon = front:get("/send").body:match("^(%a+) (%d+) (%a+)\n$")
+    assert.same({ "true", "true", true }, { ok, soon, tonumber(calls) > 1 })
   end)
 end)
