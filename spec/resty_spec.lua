@@ -2076,6 +2076,30 @@ describe("under ngx_lua", function()
     holder:close()
   end)
 
+  it("renews a lock after a timer that has made 200 connections has ended", function()
+    start { server = FINISH .. handler("/", ([[
+      local dials, tcp = 0, ngx.socket.tcp
+      ngx.socket.tcp = function()
+        dials = dials + 1
+        return tcp()
+      end
+      local lock, server = CLIENT:lock("a", { lease = 2, watchdog = true }), tcp()
+      assert(server:connect("unix:%s"))
+      local function hang_up() assert(server:send("CLIENT KILL TYPE normal\r\n") and server:receive()) end
+      assert(lock:acquire(0))
+      while dials < 199 do
+        hang_up()
+        assert(CLIENT:ping())
+      end
+      hang_up()
+      local before = CLIENT:stats().renewals
+      repeat ngx.sleep(0.02) until lock:lost() or CLIENT:stats().renewals > before + 2
+      ngx.socket.tcp = tcp
+      SAY(lock:lost(), lock:release(), dials)
+    ]]):format(server.path)) }
+    assert.equal("nil|true|201", say "/")
+  end)
+
   it("says that the server closed the connection", function()
     local closing = fake.server { reply = "", close = true }
     start { url = closing.url, server = handler("/", [[ SAY(select(2, CLIENT:ping())) ]]) }
