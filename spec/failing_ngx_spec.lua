@@ -65,6 +65,30 @@ local SERVER = [[
     client:close()
     ngx.say(returned, " ", tostring(works), " ", closing and FAILING.fault() or calls)
   } }
+  location /send { content_by_lua_block {
+    local client = HOLDFAST.new { url = URL, command_timeout = 20 }
+    assert(client:ping())
+    FAILING.fault { call = "socket.send", nth = 1, act = function() return nil, "broken pipe" end }
+    local begun = FAILING.now()
+    ngx.say(tostring(client:ping() ~= nil), " ", FAILING.fault(), " ", FAILING.now() - begun < 10)
+    client:close()
+  } }
+  location /stuck { content_by_lua_block {
+    local now = require("holdfast.core").now
+    local client, holder = HOLDFAST.new(URL), HOLDFAST.new { url = URL, driver = "posix" }
+    local held = assert(holder:lock("stuck"):acquire(0))
+    local thread = FAILING.spawn(function() return client:lock("stuck"):acquire(20) ~= nil end)
+    while held:info().waiters == 0 do FAILING.sleep(0.01) end
+    FAILING.fault { call = "sleep", nth = 1, act = function() FAILING.sleep(2.5) end }
+    local till = now() + 1.1
+    while now() < till do end
+    FAILING.sleep(3)
+    held:release()
+    ngx.say(tostring(select(2, ngx.thread.wait(thread))), " ", client:stats().connections, " ",
+      FAILING.fault())
+    client:close()
+    holder:close()
+  } }
 ]]
 
 describe("under nginx, when calls of ngx_lua fail,", function()
@@ -121,8 +145,20 @@ describe("under nginx, when calls of ngx_lua fail,", function()
       end
     end
     assert.same({}, failures)
-    local function left() return server:cli("KEYS", "* does *") end
-    process.wait_until(function() return #left() == 0 end, 10)
-    assert.same({}, left())
+    local function left() return server:leaks "* does *" end
+    process.wait_until(function() return #left().keys == 0 and left().clients == 0 end, 10)
+    assert.same({ keys = {}, channels = {}, clients = 0 }, left())
+  end)
+
+  -- It breathes when it is late; its successor has connections of its own.
+  it("a task that is stuck is replaced, and closes its connections as soon as it runs", function()
+    assert.matches("^true 4 [1-9]", front:get("/stuck").body)
+    process.wait_until(function() return server:leaks().clients == 0 end, 10)
+    assert.equal(0, server:leaks().clients)
+  end)
+
+  it("a request that cannot be sent is sent again at once, not after command_timeout", function()
+    local ok, calls, soon = front:get("/send").body:match("^(%a+) (%d+) (%a+)\n$")
+    assert.same({ "true", "true", true }, { ok, soon, tonumber(calls) > 1 })
   end)
 end)

@@ -72,6 +72,19 @@ describe("a fence", function()
     assert(lock:release())
   end)
 
+  it("writes a number with all its digits", function()
+    local client = world.client()
+    local prices, lock = client:fence "price:7", held(client)
+    for number, text in pairs {
+      [-0.5] = "-0.5", [0.1] = "0.10000000000000001", [2 ^ 53] = "9007199254740992",
+      [-2 ^ 62] = "-4611686018427387904", [2 ^ 63] = "9.2233720368547758e+18",
+    } do
+      assert(prices:call(lock, "SET", "price:7", number))
+      assert.equal(text, prices:call(lock, "GETDEL", "price:7"))
+    end
+    assert(lock:release())
+  end)
+
   it("runs several commands in one step, up to the first error", function()
     local client = world.client()
     local prices, lock = client:fence "price:7", held(client)

@@ -410,7 +410,8 @@ for _, loop in ipairs(loops) do
       assert.matches("true $", output)
     end)
 
-    -- The client's loop, in which each wait for a descriptor fails while is_broken().
+    -- The client's loop, in which each wait for a descriptor fails while is_broken(), which may
+    -- return the error.
     local function breaking(is_broken)
       local plain = loop.driver
       if type(plain) == "string" then plain = require("holdfast.loop." .. plain) end
@@ -418,7 +419,8 @@ for _, loop in ipairs(loops) do
         local watched = plain.watch(fd)
         return {
           wait = function()
-            if is_broken() then error("broken", 0) end
+            local broken = is_broken()
+            if broken then error(broken == true and "broken" or broken, 0) end
             watched:wait()
           end,
           close = function() watched:close() end,
@@ -495,19 +497,22 @@ for _, loop in ipairs(loops) do
     end)
 
     it("a task that always ends with an error fails the call", function()
-      local one = holdfast.new {
-        url = server:url(), driver = breaking(function() return true end), lease = 2,
-      }
+      local tasks = 0
+      local one = holdfast.new { url = server:url(), lease = 2, driver = breaking(function()
+        tasks = tasks + 1
+        return "broken " .. tasks
+      end) }
       local errors = quietly(function()
         run(function()
           local acquired, message, code = one:lock("a"):acquire(20)
           assert.is_nil(acquired)
           assert.equal("unreachable", code)
-          assert.matches("cannot start a task: broken", message, 1, true)
+          assert.matches("cannot start a task: broken 3", message, 1, true)
         end)
         one:close()
       end)
-      assert.is_true(#errors < 10)
+      for i = 1, 3 do assert.equal(("holdfast: broken %d\n"):format(i), errors[i]) end
+      assert.is_true(tasks == 3 and #errors < 10)
     end)
 
     it("a wait fails when each task from then on ends with an error", function()
@@ -632,6 +637,32 @@ for _, loop in ipairs(loops) do
       assert(losing:acquire())
       server:cli("DEL", "a")
     end
+
+    it("one coroutine is begun for what a task finds, however late it runs", function()
+      local plain, is_slow, begun, lost = loop.driver, false, 0, false
+      if type(plain) == "string" then plain = require("holdfast.loop." .. plain) end
+      local one = holdfast.new { url = server:url(), on_event = function(event)
+        lost = lost or event.event == "lost" and begun
+      end, driver = setmetatable({ spawn = function(fn)
+        if not is_slow then return plain.spawn(fn) end
+        begun = begun + 1
+        plain.spawn(function()
+          loop.sleep(0.3)
+          fn()
+        end)
+      end }, { __index = plain }) }
+      run(function()
+        lose(one)
+        is_slow = true
+        wait_until(function() return begun > 0 end)
+        server:cli("CLIENT", "KILL", "TYPE", "pubsub") -- wakes the task
+        server:cli("CLIENT", "KILL", "TYPE", "normal")
+        assert.is_true(wait_until(function() return lost ~= false end))
+        is_slow = false
+        one:close()
+      end)
+      assert.equal(1, lost)
+    end)
 
     it("a listener may wait for a lock, and no other lock is lost meanwhile", function()
       local listening, took

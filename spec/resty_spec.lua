@@ -2,6 +2,7 @@
 -- without sanitizers.
 
 local cluster = require "spec.support.cluster"
+local fake = require "spec.support.fake"
 local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -851,6 +852,16 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
+    it("works in the master's init, which has no request either", function()
+      start { init = ([[
+        local client = require("holdfast").new { url = "%s", driver = "posix" }
+        BEGUN = client:with_lock("a", function(lock) return lock:is_held() end)
+        client:close()
+      ]]):format(server:url()), server = handler("/", "SAY(BEGUN)") }
+      assert.equal("true", say "/")
+      assert.is_true(is_free("a"))
+    end)
+
     it("works in a worker's init, before any request", function()
       start { http = BLOCKING:format(server:url()):gsub("}%s*$", [[
         BLOCKING:with_lock("a", function() BLOCKING:with_lock("b", function() BEGUN = true end) end)
@@ -970,6 +981,7 @@ describe("under ngx_lua", function()
       assert.matches("|[01]$", said)
       assert.matches("^unreachable\n[012]$", say "/close")
       assert.is_true(is_free("a") and is_free("b"))
+      assert.is_nil(front:log():find("[error]", 1, true))
       say "/over"
       assert.truthy(process.wait_until(function() return say "/" == "nil|nil|0" end, 20))
     end)
@@ -1075,20 +1087,55 @@ describe("under ngx_lua", function()
       end
     end)
 
+    it("frees at once what a request holds, also what it acquires after a first finish()", function()
+      start { server = FINISH .. handler("/", [[
+        local lock = CLIENT:lock("a")
+        assert(lock:acquire(5))
+        HOLDFAST.finish()
+        SAY(lock:is_held(), lock:acquire(5) == lock)
+        ngx.sleep(0.05)
+      ]]) }
+      local seconds = 0
+      for _ = 1, 12 do
+        assert.equal("false|true", say "/")
+        seconds = seconds + assert(free_within("a", 5))
+      end
+      assert.is_true(seconds < 1.2, seconds) -- the task by itself comes after 0.2 s each time
+      assert.same({}, front:errors())
+    end)
+
+    it("ends the waits of its request, which may go on", function()
+      local holder = require("holdfast").new(server:url())
+      local lock = assert(holder:lock("a"):acquire(0))
+      start { server = FINISH .. handler("/", [[
+        local thread = ngx.thread.spawn(function() return select(3, CLIENT:lock("a"):acquire(20)) end)
+        while CLIENT:lock("a"):info().waiters == 0 do end
+        HOLDFAST.finish()
+        SAY(select(2, ngx.thread.wait(thread)))
+      ]]) }
+      assert.equal("interrupted", say "/")
+      assert.equal(0, server:cli("ZCARD", "holdfast_queue:{a}"))
+      assert(lock:release())
+      holder:close()
+    end)
+
     it("frees the locks that subrequests leave with their main request, and with no other", function()
       local leaves = handler("/leaves", [[ CLIENT:with_lock("a", function() ngx.exit(204) end) ]])
-      start { server = FINISH .. leaves .. handler("/done", [[ SAY("done") ]]) .. [[
+      start { server = FINISH .. leaves .. handler("/done", [[ SAY("done") ]])
+        .. handler("/captured", [[ SAY(ngx.shared.counters:get("captured")) ]]) .. [[
         lua_check_client_abort on;
         location /asks { auth_request /leaves; content_by_lua_block { SAY("allowed") } }
         location /captures { content_by_lua_block {
           ngx.location.capture("/leaves")
+          HOLDFAST.finish()
+          ngx.shared.counters:set("captured", true)
           ngx.sleep(60)
         } }
       ]] }
       assert.equal("allowed", say "/asks")
       assert.truthy(free_within("a", 5))
       local main = front:begin("/captures")
-      assert.truthy(process.wait_until(function() return not is_free("a") end))
+      assert.truthy(process.wait_until(function() return say "/captured" == "true" end))
       assert.equal("done", say "/done")
       assert.is_false(is_free("a"))
       main:abort()
@@ -1139,6 +1186,49 @@ describe("under ngx_lua", function()
         assert.is_true(not is_free("a"), each[1])
         assert.truthy(free_within("a", 10), each[1])
       end
+    end)
+
+    it("renews nothing for one that is over when another one has released what it had", function()
+      start { lease = 2, http = "init_worker_by_lua_block { OWNED = CLIENT:lock('a', { owner = 'us' }) }\n",
+        server = handler("/hold", [[
+          assert(OWNED:acquire(5))
+          HELD = true
+          while not OVER do ngx.sleep(0.01) end
+        ]]) .. handler("/live", [[
+          assert(OWNED:acquire(5))
+          assert(OWNED:release())
+          OVER = true
+          ngx.sleep(60)
+        ]]) .. handler("/held", [[ SAY(HELD) ]]) }
+      local holder = front:begin("/hold")
+      assert.truthy(process.wait_until(function() return say "/held" == "true" end))
+      local living = front:begin("/live")
+      assert.truthy(holder:finish())
+      assert.is_false(is_free("a"))
+      assert.truthy(free_within("a", 10))
+      living:abort()
+    end)
+
+    it("ends a listener with its request, and the next events go to others", function()
+      start { server = handler("/", [[
+        WATCHED = HOLDFAST.new { url = "]] .. server:url() .. [[", lease = 60, on_event = function(event)
+          if event.key == "stuck" then
+            ngx.shared.counters:set("stuck", true)
+            ngx.sleep(60)
+          end
+          ngx.shared.counters:set(event.key, event.event)
+        end }
+        STUCK = WATCHED:lock("stuck")
+        STUCK:acquire()
+      ]]) .. handler("/next", [[ SAY(WATCHED:with_lock("next", function() return true end)) ]])
+        .. handler("/event", [[ SAY(ngx.shared.counters:get(ngx.var.arg_of)) ]])
+        .. "lua_check_client_abort on;\n" }
+      local request = front:begin("/")
+      assert.truthy(process.wait_until(function() return say "/event?of=stuck" == "true" end))
+      request:abort()
+      assert.truthy(process.wait_until(function()
+        return say "/next" == "true" and say "/event?of=next" == "released"
+      end, 10))
     end)
 
     it("does not wait for those who hung up", function()
@@ -1591,6 +1681,18 @@ describe("under ngx_lua", function()
       assert.truthy(free_within("idempotent:g", 10))
     end)
 
+    it("refuses duplicates for a second after a success unless it is given another time", function()
+      start { server = FINISH .. guarded("/pay", 'key = "p"', RUN) }
+      assert.equal(200, front:get("/pay").status)
+      local left
+      assert.truthy(process.wait_until(function()
+        left = server:cli("PTTL", "idempotent:p")
+        return left <= 1000
+      end))
+      assert.is_true(left > 0, left)
+      assert.truthy(process.wait_until(function() return front:get("/pay").status == 200 end))
+    end)
+
     describe("of several users", function()
       local CAPTURE = "body_filter_by_lua_block { HOLDFAST.capture() }\n"
       local SECRET = [[
@@ -1925,6 +2027,35 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
+    -- The task looks each second for callers that are gone.
+    it("quit while requests wait for a lock and for a slow reply: they go on", function()
+      local holder = require("holdfast").new(server:url())
+      local lock = assert(holder:lock("k"):acquire(0))
+      start { command_timeout = 20, server = FINISH
+        .. handler("/one", [[ SAY(CLIENT:lock("k"):acquire(20) ~= nil) ]])
+        .. handler("/both", [[
+          local both = CLIENT:multi_lock { "a", "b" }
+          assert(CLIENT:ping())
+          ngx.shared.counters:set("both", true)
+          while not ngx.worker.exiting() do ngx.sleep(0.01) end
+          SAY(both:acquire(0) == both)
+        ]]) .. handler("/is_there", [[ SAY(ngx.shared.counters:get("both")) ]]) }
+      local one, both = front:begin("/one"), front:begin("/both")
+      assert.truthy(process.wait_until(function()
+        return server:cli("ZCARD", "holdfast_queue:{k}") == 1 and say "/is_there" == "true"
+      end))
+      server:kill("STOP")
+      front.process:kill("QUIT")
+      process.sleep(2.5)
+      server:kill("CONT")
+      assert.equal("true\n", both:finish().body)
+      assert(lock:release())
+      assert.equal("true\n", one:finish().body)
+      assert.equal("exit", front.process:wait(20))
+      assert.same({}, front:errors())
+      holder:close()
+    end)
+
     it("a killed worker's locks go with the lease", function()
       start { lease = 3, server = WORK }
       local slow = front:begin("/slow")
@@ -2013,6 +2144,61 @@ describe("under ngx_lua", function()
     server:kill("CONT")
     front:stop("TERM")
     other:stop()
+  end)
+
+  it("waits for several seconds over one connection, for a lock and for a slow reply", function()
+    local holder = require("holdfast").new(server:url())
+    local lock = assert(holder:lock("k"):acquire(0))
+    start { command_timeout = 20, server = FINISH
+      .. handler("/wait", [[ SAY(CLIENT:lock("k"):acquire(20) ~= nil, CLIENT:stats().connections) ]])
+      .. handler("/ping", [[ SAY(CLIENT:ping() ~= nil, CLIENT:stats().connections) ]]) }
+    assert.equal("true|1", say "/ping")
+    local waiting = {}
+    for i = 1, 3 do waiting[i] = front:begin("/wait") end
+    assert.truthy(process.wait_until(function()
+      return server:cli("ZCARD", "holdfast_queue:{k}") == 3
+    end))
+    process.sleep(2.5)
+    server:kill("STOP")
+    local asking = front:begin("/ping")
+    process.sleep(1.5)
+    server:kill("CONT")
+    assert.equal("true|2\n", asking:finish().body)
+    assert(lock:release())
+    for i = 1, 3 do assert.equal("true|2\n", waiting[i]:finish().body) end
+    assert.same({}, front:errors())
+    holder:close()
+  end)
+
+  it("renews a lock after a timer that has made 200 connections has ended", function()
+    start { server = FINISH .. handler("/", ([[
+      local dials, tcp = 0, ngx.socket.tcp
+      ngx.socket.tcp = function()
+        dials = dials + 1
+        return tcp()
+      end
+      local lock, server = CLIENT:lock("a", { lease = 2, watchdog = true }), tcp()
+      assert(server:connect("unix:%s"))
+      local function hang_up() assert(server:send("CLIENT KILL TYPE normal\r\n") and server:receive()) end
+      assert(lock:acquire(0))
+      while dials < 199 do
+        hang_up()
+        assert(CLIENT:ping())
+      end
+      hang_up()
+      local before = CLIENT:stats().renewals
+      repeat ngx.sleep(0.02) until lock:lost() or CLIENT:stats().renewals > before + 2
+      ngx.socket.tcp = tcp
+      SAY(lock:lost(), lock:release(), dials)
+    ]]):format(server.path)) }
+    assert.equal("nil|true|201", say "/")
+  end)
+
+  it("says that the server closed the connection", function()
+    local closing = fake.server { reply = "", close = true }
+    start { url = closing.url, server = handler("/", [[ SAY(select(2, CLIENT:ping())) ]]) }
+    assert.matches("the server closed the connection during login", say "/", 1, true)
+    closing:stop()
   end)
 
   -- Its task and the wait itself then find that their times have passed.
@@ -2200,6 +2386,27 @@ describe("under ngx_lua", function()
     assert.is_true(dials - before < 30, dials - before)
     server:restart()
     assert.is_true(process.wait_until(function() return use(0.01) == 0 end, 5))
+  end)
+
+  it("pauses before it connects again: 10 ms at first, then twice as long each time", function()
+    start { server = FINISH .. handler("/", [[
+      local sleep, pauses = ngx.sleep, {}
+      function ngx.sleep(seconds)
+        if seconds ~= 0.01 then pauses[#pauses + 1] = seconds end -- not the breath of a late task
+        return sleep(seconds)
+      end
+      local now = require("holdfast.core").now
+      local till = now() + 0.5
+      while now() < till do CLIENT:ping() end
+      ngx.sleep = sleep
+      local most, fine = 0.01, true
+      for _, pause in ipairs(pauses) do
+        fine, most = fine and pause <= most, math.min(2 * most, 0.25)
+      end
+      SAY(#pauses > 3, fine, table.concat(pauses, " "))
+    ]]) }
+    server:kill()
+    assert.matches("^true|true|", say "/")
   end)
 
   it("leaves no coroutine in a task for each telling of events", function()

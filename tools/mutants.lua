@@ -80,10 +80,11 @@ local SPECS_OF_API_FILE = {
   ["read_write_lock.lua"] = { "read_write", "misuse" }, ["semaphore.lua"] = { "semaphore", "misuse" },
   ["record.lua"] = { "templates" }, ["replies.lua"] = { "lock", "deadlocks" },
   ["servers.lua"] = { "quorum", "shards" }, ["shared_metrics.lua"] = { "status" },
-  ["sorted.lua"] = { "observed", "status" }, ["notifier.lua"] = { "async_release", "loops" },
+  ["sorted.lua"] = { "observed", "status" }, ["notifier.lua"] = { "async_release", "loops", "resty" },
   ["text.lua"] = { "misuse", "command_hostile" }, ["traceback.lua"] = { "with_lock" },
   ["loop/copas.lua"] = LOOPS, ["loop/cqueues.lua"] = LOOPS, ["loop/descriptors.lua"] = LOOPS,
-  ["loop/init.lua"] = LOOPS, ["loop/luv.lua"] = LOOPS, ["loop/pump.lua"] = LOOPS,
+  ["loop/init.lua"] = LOOPS, ["loop/luv.lua"] = LOOPS,
+  ["loop/pump.lua"] = { "failing_loops", "loops", "resty", "status" },
   ["loop/cosockets.lua"] = { "failing_ngx", "resty" },
   ["loop/ngx.lua"] = { "failing_ngx", "resty" },
 }
