@@ -130,6 +130,21 @@ it("a call that fits neither its client nor its lock is refused", function()
   assert.matches("127%.0%.0%.1", core.parse_url "redis://127.0.0.1")
 end)
 
+it("a call refuses an object of another type in place of its own", function()
+  local client = assert(core.client.new { url = world.server:url() })
+  local lock = core.lock.new(client, { key = "k" })
+  local taken = {}
+  for part, other in pairs {
+    client = lock, engine = lock, watchdog = lock, lock = client, operation = client,
+  } do
+    for name, call in pairs(core[part]) do
+      local done, message = pcall(call, other, "acquire_all", 1)
+      if done or not message:find "#%d.*expected" then taken[#taken + 1] = part .. "." .. name end
+    end
+  end
+  assert.same({ "client.buckets" }, taken) -- which has no argument
+end)
+
 it("an external client knows its timeouts", function()
   local client = core.client.new {
     url = "redis://127.0.0.1", external = true, connect_timeout = 2, command_timeout = 3,
