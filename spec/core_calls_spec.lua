@@ -145,6 +145,37 @@ it("a call refuses an object of another type in place of its own", function()
   assert.same({ "client.buckets" }, taken) -- which has no argument
 end)
 
+local COLLECTING_CALLS = [[
+  local core = require "holdfast.core"
+  local client = core.client.new { url = arg[1], command_timeout = 20, connect_timeout = 20 }
+  local lock = core.lock.new(client, { key = "k", lease = 60 })
+  assert(core.lock.acquire(lock))
+  core.client.command(client, { "DEL", "k" })
+  assert(not core.lock.check(lock) and core.lock.first_loss(lock) == "deleted")
+  pcall(collectgarbage, "setstepmul", 10000) -- one step of the collector is a whole cycle
+  local function call(functions, names, ...)
+    for _, name in ipairs(names) do
+      local one = functions[name]
+      collectgarbage() collectgarbage()
+      collectgarbage "stop"
+      for _ = 1, 10 do core.lock.new(client, { key = "garbage" }) end
+      collectgarbage "restart"
+      one(...)
+    end
+  end
+  call(core.lock, { "number", "is_held", "holds", "remaining", "token", "lost", "first_loss", "standing", "pending_loss",
+    "has_news", "balance", "waited", "key", "owner", "info", "ttl", "check" }, lock)
+  call(core.client, { "stats", "has_losses", "uuid", "server", "tenant", "nodes", "classes", "events", "ping" }, client)
+  call(core.client, { "processes", "group", "node_beside" }, client, "k")
+  io.stdout:write "all calls returned\n"
+]]
+
+it("no call waits for itself where the collector runs finalizers in it", function()
+  local child = process.lua { code = COLLECTING_CALLS, args = { world.server:url() } }
+  child:wait(60)
+  assert.matches("all calls returned\n$", child:output())
+end)
+
 it("an external client knows its timeouts", function()
   local client = core.client.new {
     url = "redis://127.0.0.1", external = true, connect_timeout = 2, command_timeout = 3,
