@@ -113,6 +113,7 @@ it("a call that fits neither its client nor its lock is refused", function()
   end
   local lock = new(client, {})
   local looped = new(assert(core.client.new { url = url, looped = true }), {})
+  local external = core.client.new { url = url, external = true }
   for message, call in pairs {
     ["#1.*does not support the operation"] = function() core.lock.give(lock, 1) end,
     ["#2.*no permits"] = function() new(client, { kind = "permit" }) end,
@@ -120,13 +121,21 @@ it("a call that fits neither its client nor its lock is refused", function()
     ["there is no kind of lock called x"] = function() new(client, { kind = "x" }) end,
     ["there is no operation called x"] = function() core.lock.begin(lock, "x") end,
     ["this client does not block"] = function() core.lock.acquire(looped) end,
+    ["#2.*table expected, got no value"] = function() core.engine.advance(external) end,
+    ["#3.*table expected"] = function() core.engine.advance(external, {}) end,
+    ["#2.*owner must be 1 to 255 bytes"] = function() new(client, { owner = "" }) end,
     ["this client drives itself"] = function() core.lock.begin_all({ lock }, "acquire_all") end,
   } do
     assert.error_matches(call, message)
   end
+  for _, missing in ipairs { "names", "weights" } do
+    local given = { mode = "shards", servers = { url }, names = { "a" }, weights = { 1 } }
+    given[missing] = nil
+    assert.error_matches(function() core.client.new(given) end, "missing shard names or weights")
+  end
   assert.same({ nil, "the tls option requires rediss://" },
     { core.client.new { url = url, tls = {} } })
-  assert.is_nil((core.parse_url "http://127.0.0.1"))
+  assert.matches("redis://", select(2, core.parse_url "http://127.0.0.1"))
   assert.matches("127%.0%.0%.1", core.parse_url "redis://127.0.0.1")
 end)
 
@@ -172,7 +181,7 @@ local COLLECTING_CALLS = [[
 
 it("no call waits for itself where the collector runs finalizers in it", function()
   local child = process.lua { code = COLLECTING_CALLS, args = { world.server:url() } }
-  child:wait(60)
+  child:wait(30)
   assert.matches("all calls returned\n$", child:output())
 end)
 
