@@ -113,6 +113,7 @@ it("a call that fits neither its client nor its lock is refused", function()
   end
   local lock = new(client, {})
   local looped = new(assert(core.client.new { url = url, looped = true }), {})
+  local external = core.client.new { url = url, external = true }
   for message, call in pairs {
     ["#1.*does not support the operation"] = function() core.lock.give(lock, 1) end,
     ["#2.*no permits"] = function() new(client, { kind = "permit" }) end,
@@ -120,14 +121,68 @@ it("a call that fits neither its client nor its lock is refused", function()
     ["there is no kind of lock called x"] = function() new(client, { kind = "x" }) end,
     ["there is no operation called x"] = function() core.lock.begin(lock, "x") end,
     ["this client does not block"] = function() core.lock.acquire(looped) end,
+    ["#2.*table expected, got no value"] = function() core.engine.advance(external) end,
+    ["#3.*table expected"] = function() core.engine.advance(external, {}) end,
+    ["#2.*owner must be 1 to 255 bytes"] = function() new(client, { owner = "" }) end,
     ["this client drives itself"] = function() core.lock.begin_all({ lock }, "acquire_all") end,
   } do
     assert.error_matches(call, message)
   end
+  for _, missing in ipairs { "names", "weights" } do
+    local given = { mode = "shards", servers = { url }, names = { "a" }, weights = { 1 } }
+    given[missing] = nil
+    assert.error_matches(function() core.client.new(given) end, "missing shard names or weights")
+  end
   assert.same({ nil, "the tls option requires rediss://" },
     { core.client.new { url = url, tls = {} } })
-  assert.is_nil((core.parse_url "http://127.0.0.1"))
+  assert.matches("redis://", select(2, core.parse_url "http://127.0.0.1"))
   assert.matches("127%.0%.0%.1", core.parse_url "redis://127.0.0.1")
+end)
+
+it("a call refuses an object of another type in place of its own", function()
+  local client = assert(core.client.new { url = world.server:url() })
+  local lock = core.lock.new(client, { key = "k" })
+  local taken = {}
+  for part, other in pairs {
+    client = lock, engine = lock, watchdog = lock, lock = client, operation = client,
+  } do
+    for name, call in pairs(core[part]) do
+      local done, message = pcall(call, other, "acquire_all", 1)
+      if done or not message:find "#%d.*expected" then taken[#taken + 1] = part .. "." .. name end
+    end
+  end
+  assert.same({ "client.buckets" }, taken) -- which has no argument
+end)
+
+local COLLECTING_CALLS = [[
+  local core = require "holdfast.core"
+  local client = core.client.new { url = arg[1], command_timeout = 20, connect_timeout = 20 }
+  local lock = core.lock.new(client, { key = "k", lease = 60 })
+  assert(core.lock.acquire(lock))
+  core.client.command(client, { "DEL", "k" })
+  assert(not core.lock.check(lock) and core.lock.first_loss(lock) == "deleted")
+  pcall(collectgarbage, "setstepmul", 10000) -- one step of the collector is a whole cycle
+  local function call(functions, names, ...)
+    for _, name in ipairs(names) do
+      local one = functions[name]
+      collectgarbage() collectgarbage()
+      collectgarbage "stop"
+      for _ = 1, 10 do core.lock.new(client, { key = "garbage" }) end
+      collectgarbage "restart"
+      one(...)
+    end
+  end
+  call(core.lock, { "number", "is_held", "holds", "remaining", "token", "lost", "first_loss", "standing", "pending_loss",
+    "has_news", "balance", "waited", "key", "owner", "info", "ttl", "check" }, lock)
+  call(core.client, { "stats", "has_losses", "uuid", "server", "tenant", "nodes", "classes", "events", "ping" }, client)
+  call(core.client, { "processes", "group", "node_beside" }, client, "k")
+  io.stdout:write "all calls returned\n"
+]]
+
+it("no call waits for itself where the collector runs finalizers in it", function()
+  local child = process.lua { code = COLLECTING_CALLS, args = { world.server:url() } }
+  child:wait(30)
+  assert.matches("all calls returned\n$", child:output())
 end)
 
 it("an external client knows its timeouts", function()

@@ -1485,6 +1485,35 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
+    it("a handle that is abandoned gives back each hold that nobody releases", function()
+      run(function()
+        local read, others = client:read_write_lock("a"):read(), nil
+        loop.spawn(function() others = read:acquire(20) end)
+        assert.is_true(wait_until(function() return others ~= nil end))
+        assert(others and read:acquire(20))
+        assert.is_true(read:release())
+        assert.is_false(is_free("a"))
+        core.lock.abandon(read)
+        assert.is_true(wait_until(function() return is_free("a") end))
+      end)
+    end)
+
+    it("a re-entry that is abandoned before it is done leaves the hold as it was", function()
+      run(function()
+        local lock = assert(client:lock("a"):acquire(20))
+        server:kill("STOP")
+        local op = core.lock.begin(lock, "acquire", 20)
+        loop.sleep(0.05)
+        assert.is_false(op:is_done())
+        op:abandon()
+        server:kill("CONT")
+        assert.is_true(client:ping() ~= nil and lock:check())
+        assert.equal(1, lock:holds())
+        assert.is_true(lock:release())
+        assert.is_true(is_free("a"))
+      end)
+    end)
+
     it("a release whose call ends by an error has released its own holds, and no others", function()
       if loop.name ~= "luv" then return end -- the others resume it again
       local short = new { lease = 1 }

@@ -240,6 +240,18 @@ describe("a server that hangs", function()
     assert.is_truthy(process.wait_until(function() return one:stats().holds == 0 end))
   end)
 
+  it("for longer than the lease during a release leaves its handle the reason of the loss", function()
+    local one, options = client { lease = 1 }, { watchdog = false }
+    local first, second = one:lock("k", options), one:lock("k", options)
+    assert(first:acquire(0)) assert(second:acquire(0))
+    world.server:kill("STOP")
+    fails("unreachable", COMMAND, function() return first:release() end)
+    world.server:kill("CONT")
+    fails("lost", COMMAND, function() return second:release() end)
+    assert.is_true(process.wait_until(function() return one:stats().holds == 0 end))
+    assert.same({ "expired", "expired" }, { first:lost(), second:lost() })
+  end)
+
   it("for longer than the lease never gives a lock that is over", function()
     local lock = world.client { command_timeout = 10 }:lock("k", { lease = 1 })
     assert(lock:acquire(0)) assert(lock:release())

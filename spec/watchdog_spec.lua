@@ -258,6 +258,24 @@ describe("the watchdog", function()
     assert(lock:release())
   end)
 
+  it("is woken to renew one of several locks that are being acquired", function()
+    local client = world.client { lease = 0.8 }
+    local function wait_for(counter, count)
+      return process.wait_until(function()
+        local seen = client:stats()
+        return seen.losses == 0 and seen[counter] > count
+      end, 5)
+    end
+    local first = assert(client:lock("first"):acquire())
+    assert.is_true(wait_for("renewals", 0) and first:release())
+    assert.is_true(wait_for("watchdog_wakes", client:stats().watchdog_wakes))
+    local before, lock = client:stats().renewals, client:lock("k", { watchdog = false })
+    assert(lock:acquire())
+    process.sleep(0.05) -- so that it sleeps until the lease ends
+    core.lock.collect(lock)
+    assert.is_true(wait_for("renewals", before) and lock:release())
+  end)
+
   it("is of no use once it was collected, where a weak table has it still", function()
     local client = world.client()
     local watchdog = client:watchdog()

@@ -12,7 +12,8 @@
 #include "system.h"
 #include "watchdog.h"
 
-hf_time hf_driver_now(const hf_driver *driver) {
+hf_time hf_driver_now(hf_driver *driver) {
+    assert(hf_driver_is_entered(driver));
     return driver->set_now ? driver->set_now : hf_now();
 }
 

@@ -73,8 +73,8 @@ typedef struct hf_driver {
     hf_time set_now;    /* an external driver's time; 0: the system's */
 } hf_driver;
 
-/* Returns the driver's time. */
-hf_time hf_driver_now(const hf_driver *driver);
+/* Returns the driver's time. Call it between enter and leave. */
+hf_time hf_driver_now(hf_driver *driver);
 
 /* Makes a driver with one reference; does no I/O. `entropy`: 24 bytes, NULL: from the system.
  * Returns NULL when out of memory or without random bytes, and sets errno. */

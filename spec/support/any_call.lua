@@ -87,7 +87,7 @@ local VALUES = {
   function() return pick(OPERATIONS) end,
   function() return pick(KINDS) end,
   function() return function() end end,
-  function() return coroutine.create(print) end,
+  function() return coroutine.create(function() end) end,
   function() return pick(objects) end,
   function() return pick(objects) end,
   function() return pick(objects) end,
