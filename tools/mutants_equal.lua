@@ -980,4 +980,16 @@ return {
   ["holdfast/options.lua operator: if #name > 64 then return nil end => if #name >= 64 "
     .. "then return nil end"]
     = "no known name is nearly that long",
+  ["holdfast/deadlocks.lua operator: if info and (info.readers or 0) > 1 then list = "
+    .. "readers(graph, key) end => if info and (info.readers or 0) >= 1 then list = "
+    .. "readers(graph, key) end"]
+    = "info names a lone reader, or the writer that reads as well",
+  ["holdfast/loop/luv.lua word: closing[handle] = true => closing[handle] = false"]
+    = "the key keeps the handle, and nobody reads the value",
+  ["holdfast/loop/pump.lua order of calls: notify_listeners(self, true) "
+    .. "self.loop.report(pcall(self.loop.io.stop, self)) => "
+    .. "self.loop.report(pcall(self.loop.io.stop, self)) notify_listeners(self, true)"]
+    = "the stop of a task with nothing under way counts nothing, and after any other one the next task adds it",
+  ["lua/engine.c dropped call: hf_driver_enter(driver); =>  (3)"]
+    = "an external driver has no mutex, and the next call notices a fork, too",
 }
