@@ -970,9 +970,6 @@ return {
     .. "false, false, false, false => waiter.ready, waiter.owner, waiter.done, waiter.late = "
     .. "true, false, false, false"]
     = "it is set before the waiter is among those that wait",
-  ["holdfast/loop/pump.lua word: waiter.seen_at, waiter.gives_way = false, false => "
-    .. "waiter.seen_at, waiter.gives_way = false, true"]
-    = "it is compared with a term, which true is not",
   ["holdfast/metrics.lua operator: if value % 1 == 0 and value < 2 ^ 53 then return "
     .. "(\"%.0f\"):format(value) end => if value % 1 == 0 and value <= 2 ^ 53 then return "
     .. "(\"%.0f\"):format(value) end"]
