@@ -123,6 +123,7 @@ it("a call that fits neither its client nor its lock is refused", function()
     ["this client does not block"] = function() core.lock.acquire(looped) end,
     ["#2.*table expected, got no value"] = function() core.engine.advance(external) end,
     ["#3.*table expected"] = function() core.engine.advance(external, {}) end,
+    ["#2.*key must not be empty"] = function() core.lock.copy(lock, "") end,
     ["#2.*owner must be 1 to 255 bytes"] = function() new(client, { owner = "" }) end,
     ["this client drives itself"] = function() core.lock.begin_all({ lock }, "acquire_all") end,
   } do

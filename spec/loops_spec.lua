@@ -1498,6 +1498,48 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
+    it("renewals come over the connection of the calls", function()
+      run(function()
+        local lock = assert(client:lock("a", { lease = 1, watchdog = true }):acquire(20))
+        assert.is_true(wait_until(function() return client:stats().renewals > 0 end))
+        assert.equal(1, client:stats().connections)
+        assert.is_true(lock:release())
+      end)
+    end)
+
+    it("each coroutine's loss stays with a handle through which another acquires", function()
+      run(function()
+        local function reader() return client:read_write_lock("a"):read() end
+        local read, step, at, codes = reader(), 0, { 0, 0 }, {}
+        local function reach(i, number)
+          at[i] = number
+          assert(wait_until(function() return step >= number end))
+        end
+        for i = 1, 2 do
+          loop.spawn(function()
+            assert(read:acquire(20))
+            reach(i, 1)
+            local since = read:check() or reader():acquire(20)
+            reach(i, 2)
+            codes[i] = select(3, read:check()) or "held"
+            assert(since:release())
+          end)
+        end
+        local function wait_for_both(number)
+          assert.is_true(wait_until(function() return at[1] == number and at[2] == number end))
+        end
+        wait_for_both(1)
+        server:cli("DEL", "a")
+        step = 1
+        wait_for_both(2)
+        assert(read:acquire(20))
+        step = 2
+        assert.is_true(wait_until(function() return codes[1] ~= nil and codes[2] ~= nil end))
+        assert.same({ "lost", "lost" }, codes)
+        assert.is_true(read:release())
+      end)
+    end)
+
     it("a re-entry that is abandoned before it is done leaves the hold as it was", function()
       run(function()
         local lock = assert(client:lock("a"):acquire(20))

@@ -240,7 +240,7 @@ describe("a server that hangs", function()
     assert.is_truthy(process.wait_until(function() return one:stats().holds == 0 end))
   end)
 
-  it("for longer than the lease during a release leaves its handle the reason of the loss", function()
+  it("for longer than the lease during a release lets the handle know why", function()
     local one, options = client { lease = 1 }, { watchdog = false }
     local first, second = one:lock("k", options), one:lock("k", options)
     assert(first:acquire(0)) assert(second:acquire(0))

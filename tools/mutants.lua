@@ -116,7 +116,7 @@ local SPECS_OF_BINDING_FILE = {
   ["lock.c"] = { "lock", "misuse", "model", "multi_lock", "loops", "watchdog", "lead", "signal" },
   ["module.c"] = { "reload", "threads", "locale", "core_calls", "fence" },
   ["observer.c"] = { "observed", "metrics", "connect", "locale" },
-  ["op.c"] = { "lock", "waiting", "loops", "with_lock", "model" },
+  ["op.c"] = { "lock", "waiting", "loops", "with_lock", "model", "trouble" },
   ["owner.c"] = { "lock", "loops", "threads", "resty", "semaphore" },
   ["support.c"] = { "misuse", "lock", "core_calls" },
   ["template.c"] = { "templates" }, ["watchdog.c"] = { "watchdog", "connect", "lock" },
