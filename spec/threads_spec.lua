@@ -1,5 +1,4 @@
 local states = require("holdfast.core").states
-local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 local world = require("spec.support.world").new()
 
@@ -91,15 +90,5 @@ describe("Lua states in threads of one process", function()
       return lock:is_held() and "held"
     ]]))
     for i = 1, 3 do assert.is_truthy(world.is_free("k" .. i)) end
-  end)
-
-  it("leave the code in memory that a thread of theirs may still run", function()
-    local child = process.lua { code = [[
-      require("spec.support.sys").run_threads { "return tostring(require 'holdfast.core')" }
-      local maps = io.open "/proc/self/maps"
-      print(not maps or maps:read("*a"):find("holdfast/core.so", 1, true) ~= nil)
-    ]] }
-    child:wait(20)
-    assert.equal("true\n", child:output())
   end)
 end)

@@ -989,4 +989,9 @@ return {
     = "the stop of a task with nothing under way counts nothing, and after any other one the next task adds it",
   ["lua/engine.c dropped call: hf_driver_enter(driver); =>  (3)"]
     = "an external driver has no mutex, and the next call notices a fork, too",
+  ["lua/engine.c order of calls: lua_pushinteger(L, "
+    .. "(lua_Integer)hf_client_link_count(driver->client)); hf_driver_leave(driver); => "
+    .. "hf_driver_leave(driver); lua_pushinteger(L, "
+    .. "(lua_Integer)hf_client_link_count(driver->client));"]
+    = "an external driver has no mutex to unlock",
 }

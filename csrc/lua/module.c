@@ -97,7 +97,7 @@ int luaopen_holdfast_core(lua_State *L) {
         {"now", l_now},         {"parse_url", l_parse_url}, {"is_before", l_is_before},
         {"code_of", l_code_of}, {"states", l_states},       {NULL, NULL}};
     hf_check_version(L);
-    hf_stay_loaded(&NAMED_HERE); /* the watchdog runs this module's code, also after lua_close */
+    hf_stay_loaded(&NAMED_HERE); /* a look-up's thread may outlive lua_close */
     hf_keepmainthread(L);
     hf_open_types(L);
     lua_newtable(L);
