@@ -552,18 +552,22 @@ describe("under ngx_lua", function()
       set:stop()
     end)
 
-    it("takes no connection that other code has left in the pool", function()
-      start { server = handler("/leave", [[
-        for _ = 1, 3 do
-          local socket = ngx.socket.tcp()
-          assert(socket:connect("unix:]] .. server.path .. [["))
-          assert(socket:send("SELECT 3\r\n") and socket:receive() and socket:setkeepalive())
-        end
-      ]]) .. handler("/", [[ SAY(CLIENT:lock("a"):acquire(0) ~= nil) ]]) }
-      say "/leave"
-      assert.equal("true", say "/")
-      assert.is_false(is_free("a"))
-    end)
+    for _, by in ipairs { "unix", "tcp" } do
+      it("takes no connection that other code has left in the pool: " .. by, function()
+        local place = by == "unix" and ("%q"):format("unix:" .. server.path)
+          or ('"127.0.0.1", %d'):format(server.port)
+        start { url = by == "tcp" and server:tcp_url(), server = handler("/leave", [[
+          for _ = 1, 3 do
+            local socket = ngx.socket.tcp()
+            assert(socket:connect(]] .. place .. [[))
+            assert(socket:send("SELECT 3\r\n") and socket:receive() and socket:setkeepalive())
+          end
+        ]]) .. handler("/", [[ SAY(CLIENT:lock("a"):acquire(0) ~= nil) ]]) }
+        say "/leave"
+        assert.equal("true", say "/")
+        assert.is_false(is_free("a"))
+      end)
+    end
 
     it("has another owner in each request, although they share a coroutine", function()
       start { server = handler("/leak", [[ SAY(CLIENT:lock("a"):acquire(0) ~= nil) ]])
