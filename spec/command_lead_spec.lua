@@ -94,6 +94,20 @@ describe("the command", function()
       assert.equal(0, server:cli("EXISTS", "k"))
     end)
 
+    it("keeps no connection of a term that is over", function()
+      local child = start("lead", "--pause", "10ms", "k", "-c", daemon "exit 0")
+      local most = 0
+      eventually(function()
+        local count = select(2, server:cli("CLIENT", "LIST"):gsub("\n", ""))
+        most = math.max(most, count)
+        return #terms() >= 12
+      end)
+      child:kill("TERM")
+      child:wait(PATIENCE)
+      -- those of a term, of the term before it that are closing, and of the spec
+      assert.is_true(most <= 8, most)
+    end)
+
     it("is one among several; the next takes over when it ends", function()
       local first = start("lead", "k", "-c", daemon())
       eventually(function() return #terms() == 1 end)
