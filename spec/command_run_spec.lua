@@ -288,6 +288,13 @@ describe("holdfast run", function()
       assert.is_true(is_free())
     end)
 
+    it("ends --min-hold when the lock is lost", function()
+      local child = start { "run", "--min-hold", "60", "--lease", "3", "-v", "k", "--", "true" }
+      assert(child:wait_output("exited with code 0\n", PATIENCE), child:output())
+      server:cli("DEL", "k")
+      assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
+    end)
+
     it("ends --min-hold by a signal that would end the job, and by no other", function()
       local child = start { "run", "-v", "--min-hold", "60", "k", "-c", "exit 3" }
       assert(child:wait_output("exited with code 3\n", PATIENCE), child:output())
@@ -843,11 +850,13 @@ describe("holdfast run", function()
     end)
 
     it("ends a job that is stopped", function()
-      local child, pid = start_job({ "run", "k" }, "exec sleep 60")
-      child:kill(SIGNALS.TSTP)
-      eventually(function() return state(pid) == "T" end)
-      child:kill("TERM")
-      assert.same({ "exit", 143 }, { child:wait(PATIENCE) })
+      for _, name in ipairs { "TERM", "HUP" } do
+        local child, pid = start_job({ "run", "k" }, "exec sleep 60")
+        child:kill(SIGNALS.TSTP)
+        eventually(function() return state(pid) == "T" end)
+        child:kill(SIGNALS[name])
+        assert.same({ "exit", 128 + SIGNALS[name] }, { child:wait(PATIENCE) })
+      end
     end)
 
     it("leaves ignored what was ignored", function()
@@ -1149,6 +1158,15 @@ describe("holdfast run", function()
       assert.equal(1, lines_of(output))
       assert.is_false(exists(directory .. "/ran"))
       assert.is_true(is_free())
+    end)
+
+    it("records no success of a job that lost its lock", function()
+      local child = start_job({ "run", "--idempotent", "1h", "--lease", "3", "k" },
+        "trap 'exit 0' TERM; while :; do sleep 0.05; done")
+      server:cli("DEL", "k")
+      assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
+      assert.is_falsy(server:cli("HGET", "holdfast_once:k", "done"))
+      assert.same({ 0, "ran\n" }, { run { "run", "--idempotent", "1h", "k", "--", "echo", "ran" } })
     end)
 
     it("finds the server in a file", function()

@@ -94,6 +94,18 @@ describe("holdfast", function()
       assert.is_truthy(output:find([["torn:\u00e9\u00c2\u00a0\u0080\u0080"]], 1, true))
     end)
 
+    it("writes numbers that JSON has", function()
+      local json = require "holdfast.command.json"
+      for text, value in pairs { null = math.huge, ["0"] = 0, ["1700000000123456"] = 1700000000123456,
+        ["-3"] = -3, ["0.125"] = 0.125, ["true"] = true, ["false"] = false, ['""'] = "" } do
+        assert.equal(text, json.value(value))
+      end
+      assert.equal("null", json.value(-math.huge))
+      assert.equal("null", json.value(0 / 0))
+      assert.equal('{"b":false,"a":1,"l":[{},2]}', json.object { { "b", false }, { "none" }, { "a", 1 },
+        { "l", json.list { json.object {}, "2" } } })
+    end)
+
     it("finds all among many keys, without KEYS", function()
       for i = 1, 3000 do server:cli("SET", "filler:" .. i, i) end
       for i = 1, 40 do acquire("many:" .. i) end
@@ -643,6 +655,12 @@ describe("holdfast", function()
         assert.is_true(server:cli("TTL", key) <= 62) -- a token_ttl of 60 s
       end
     end)
+
+    it("measures the server of --url, also with its workers", function()
+      local code, output = command.run(nil, { "bench", "--cycles", "2", "--workers", "1", "--url",
+        server:url(), env = { HOLDFAST_SERVERS = "unix:///no/a.sock,unix:///no/b.sock" } })
+      assert.equal(0, code, output)
+    end)
   end)
 
   describe("help", function()
@@ -674,6 +692,18 @@ describe("holdfast", function()
       assert.equal("Exit codes: 1 64 69 70 73 74 75 76 77 128", listed "hold")
       assert.equal("Exit codes: 1 64 69 70 73 76 77 128", listed "wait")
       assert.equal("Exit codes: 1 64 69 70 73 74 77 128", listed "latch")
+    end)
+
+    it("lists the codes that there are", function()
+      local exits = require "holdfast.command.exits"
+      for code, exit in pairs { busy = 1, usage = 64, deadlock = 64, unreachable = 69, server = 70,
+        conflict = 73, lost = 75, no_quorum = 76, denied = 77, duplicate = 79, unsupported = 70 } do
+        assert.equal(exit, exits.of(code), code)
+      end
+      for signal, exit in pairs { HUP = 129, INT = 130, QUIT = 131, USR1 = 138, USR2 = 140, TERM = 143,
+        [9] = 137 } do
+        assert.equal(exit, exits.of_signal(signal), signal)
+      end
     end)
 
     it("leaves --help behind -- to the job", function()
