@@ -1121,6 +1121,23 @@ describe("holdfast run", function()
       assert.is_true(is_free("a"))
     end)
 
+    it("names the key that ends first when none of several could be renewed", function()
+      local holding, said = require "holdfast.command.holding", {}
+      local out = { problem = function(_, event, fields, text) said = { event, fields, text } end }
+      local held = holding.new({}, {}, out)
+      local function lock(key, left, reason)
+        return { key = function() return key end, remaining = function() return left end,
+          lost = function() return reason end }
+      end
+      held.locks = { lock("a", 3), lock("b", 1), lock("c", 2) }
+      held:report_lost("unreachable", 1, "stopping the job")
+      assert.same({ "lost", { { "key", "b" }, { "reason", "unreachable" }, { "left", 1 } },
+        'lost the lock "b": it could not be renewed; stopping the job' }, said)
+      held.locks[3] = lock("c", 2, "taken")
+      held:report_lost("taken", 0, "exiting")
+      assert.equal('lost the lock "c": another owner holds it; exiting', said[3])
+    end)
+
     it("is entered again with one of several keys, or some", function()
       for _, keys in ipairs { { "b" }, { "b", "a" }, { "b", "z" } } do
         local words = { "run", "-n" }
