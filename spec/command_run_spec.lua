@@ -515,7 +515,9 @@ describe("holdfast run", function()
           assert.matches(case[2], message, 1, true)
         else
           assert(plan, message)
-          for name, value in pairs(case[2]) do assert.same({ name, value }, { name, plan[name] }) end
+          for name, value in pairs(case[2]) do
+            assert.same({ name, value }, { name, plan[name] })
+          end
         end
       end
     end)

@@ -700,8 +700,8 @@ describe("holdfast", function()
         conflict = 73, lost = 75, no_quorum = 76, denied = 77, duplicate = 79, unsupported = 70 } do
         assert.equal(exit, exits.of(code), code)
       end
-      for signal, exit in pairs { HUP = 129, INT = 130, QUIT = 131, USR1 = 138, USR2 = 140, TERM = 143,
-        [9] = 137 } do
+      for signal, exit in pairs { HUP = 129, INT = 130, QUIT = 131, USR1 = 138, USR2 = 140,
+        TERM = 143, [9] = 137 } do
         assert.equal(exit, exits.of_signal(signal), signal)
       end
     end)
