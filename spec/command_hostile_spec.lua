@@ -227,6 +227,16 @@ end)
 
 -- ---- files of settings ----
 
+it("a warning makes no later event loud", function()
+  local out, say, said = output.new("holdfast run", {}), own_process.say, {}
+  own_process.say = function(text) said[#said + 1] = text end
+  out:event("started", {}, "started")
+  out:problem("warning", {}, "a warning")
+  out:event("ended", {}, "ended")
+  own_process.say = say
+  assert.same({ "holdfast run: a warning\n" }, said)
+end)
+
 describe("a file of settings", function()
   local directory, path
 

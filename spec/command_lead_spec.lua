@@ -108,6 +108,16 @@ describe("the command", function()
       assert.is_true(most <= 8, most)
     end)
 
+    it("counts the wait of each term from the end of the last one", function()
+      local child = start("lead", "--pause", "0", "--json", "k", "-c", daemon "sleep 0.3")
+      local pattern = '"waited":([%d.e-]+)}.*"waited":([%d.e-]+)}.*"waited":([%d.e-]+)}'
+      assert(child:wait_output(pattern, PATIENCE), child:output())
+      child:kill("TERM")
+      child:wait(PATIENCE)
+      local third = select(3, child:output():match(pattern))
+      assert.is_true(tonumber(third) < 0.6, third) -- two commands took that long
+    end)
+
     it("is one among several; the next takes over when it ends", function()
       local first = start("lead", "k", "-c", daemon())
       eventually(function() return #terms() == 1 end)
@@ -282,14 +292,16 @@ describe("the command", function()
       local url = other:url()
       other:kill("TERM")
       eventually(function() return not other:is_running() end)
-      local child = start("lead", "--once", "--pause", "20ms", "--url", url, "k", "--", "echo",
+      local child = start("lead", "-v", "--once", "--pause", "20ms", "--url", url, "k", "--", "echo",
         "ran")
       assert(child:wait_output("will retry", PATIENCE), child:output())
       process.sleep(0.2)
       other:restart(true)
       assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
       assert.equal(1, select(2, child:output():gsub("will retry", "")), child:output())
-      assert.matches("\nran\n$", child:output())
+      assert.matches("\nran\n", child:output())
+      local waited = child:output():match('acquired "k" after ([%d.]+) s')
+      assert.is_true(tonumber(waited) >= 0.2, waited) -- the outage counts
       other:stop()
     end)
 
