@@ -1188,6 +1188,28 @@ describe("holdfast run", function()
       assert.same({ 0, "ran\n" }, { run { "run", "--idempotent", "1h", "k", "--", "echo", "ran" } })
     end)
 
+    it("waits for the record of a crashed run only where nobody else may be running", function()
+      local now = require("holdfast.core").now
+      for _, words in ipairs { { "-n" }, { "--permits", "2" }, { "-s" }, { "--no-crash-release" } } do
+        local all = { "run", "--idempotent", "1h" }
+        for _, word in ipairs(words) do all[#all + 1] = word end
+        for _, word in ipairs { "k", "--", "true" } do all[#all + 1] = word end
+        in_time(1.9, function()
+          server:cli("FLUSHALL")
+          local code, took
+          local client = holdfast.new(server:url())
+          client:idempotent("holdfast_once:k", { expire = 60 }, function()
+            local start_at = now()
+            code = run(all)
+            took = now() - start_at
+          end)
+          client:close()
+          assert.equal(79, code)
+          return took
+        end)
+      end
+    end)
+
     it("finds the server in a file", function()
       local path = directory .. "/holdfast.conf"
       local file = assert(io.open(path, "w"))
