@@ -227,6 +227,16 @@ end)
 
 -- ---- files of settings ----
 
+it("a warning makes no later event loud", function()
+  local out, say, said = output.new("holdfast run", {}), own_process.say, {}
+  own_process.say = function(text) said[#said + 1] = text end
+  out:event("started", {}, "started")
+  out:problem("warning", {}, "a warning")
+  out:event("ended", {}, "ended")
+  own_process.say = say
+  assert.same({ "holdfast run: a warning\n" }, said)
+end)
+
 describe("a file of settings", function()
   local directory, path
 
@@ -277,6 +287,120 @@ describe("a file of settings", function()
     code, text = try()
     assert.equal(64, code)
     assert.matches("it belongs to another user", text, 1, true)
+  end)
+
+  -- What settings.load returns in this process, with the file and these variables.
+  local function load(given, text, variables)
+    local settings, getenv = require "holdfast.command.settings", os.getenv
+    write(text)
+    variables = variables or { HOLDFAST_CONFIG = path }
+    os.getenv = function(name) return variables[name] end -- luacheck: ignore 122
+    local done, result, message = pcall(settings.load, given)
+    os.getenv = getenv -- luacheck: ignore 122
+    assert(done, result)
+    return result, message
+  end
+
+  it("has one setting in each line, and comments", function()
+    local result = assert(load({}, "\n# all\n \t\nurl = redis://h/3#x \t# which\r\n  lease=1h30m\n"
+      .. "grace\t=\t0\nname =  night  job \nrestart_guard = 5\nconnect_timeout = 1ms\n"
+      .. "command_timeout = 1h\ntenant = t:#\nca = /a b/c=d.pem\ncert = c\nkey = k"))
+    assert.same({
+      url = "redis://h/3#x", source = "url in " .. path, lease = 5400, grace = 0, name = "night  job",
+      restart_guard = 5, connect_timeout = 0.001, command_timeout = 3600, tenant = "t:#",
+    }, result)
+  end)
+
+  it("is refused with the number of the line that is wrong", function()
+    for text, message in pairs {
+      ["url = redis://h\nlaese = 5"] = ':2: unknown setting "laese"',
+      ["\n\nlease 5"] = ":3: expected `name = value`",
+      ["# all\nlease: 5"] = ":2: expected `name = value`",
+      ["no-wait = 1"] = ":1: expected `name = value`",
+      ["url ="] = ":1: url must be non-empty",
+      ["url =  # later"] = ":1: url must be non-empty",
+      ["lease = 0.05"] = ":1: lease must be a duration from 0.1 s to 1e9 s, such as 90, 1.5, 5m or 1h30m",
+      ["grace = soon"] = ":1: grace must be a duration from 0 s to 1e9 s, such as 90, 1.5, 5m or 1h30m",
+      ["name = a\27b"] = ":1: name must be 1 to 127 printable characters",
+      ["lease = 5\ngrace = 0\n\ngrace = 0"] = ":4: grace is set twice",
+      ["cert = c"] = false, ["key = k"] = false,
+    } do
+      local result, said = load({ url = "rediss://h" }, text)
+      assert.is_nil(result, text)
+      assert.equal(message and path .. message
+        or "cert and key must be set together in the settings file", said)
+    end
+  end)
+
+  it("is looked for in one place after the other", function()
+    shell(("mkdir -p '%s'/own '%s'/home/.config; touch '%s'/file"):format(directory, directory, directory))
+    for _, place in ipairs { "own", "home/.config" } do
+      local file = assert(io.open(("%s/%s/holdfast.conf"):format(directory, place), "w"))
+      file:write("name = ", place, "\n")
+      file:close()
+    end
+    local own, home = directory .. "/own", directory .. "/home"
+    for _, case in ipairs {
+      { { HOLDFAST_CONFIG = path, XDG_CONFIG_HOME = own, HOME = home }, "given" },
+      { { HOLDFAST_CONFIG = "", XDG_CONFIG_HOME = own, HOME = home }, "own" },
+      { { XDG_CONFIG_HOME = "", HOME = home }, "home/.config" },
+      { { HOLDFAST_CONFIG = "/dev/null", XDG_CONFIG_HOME = own, HOME = home } },
+    } do
+      assert.equal(case[2], assert(load({}, "name = given", case[1])).name)
+    end
+    local _, message = load({}, "", { HOLDFAST_CONFIG = directory .. "/none" })
+    assert.matches("^cannot read .*/none: ", message)
+    if process.succeeds "test -e /etc/holdfast.conf" then return end
+    for _, variables in ipairs { -- no directory there, or none at all
+      { XDG_CONFIG_HOME = directory .. "/none" }, { XDG_CONFIG_HOME = directory .. "/file" }, {},
+    } do
+      assert.same({ url = "redis://127.0.0.1:6379", source = "url" }, load({}, "", variables))
+    end
+  end)
+
+  it("gives way to the command line, to both options of a certificate at once", function()
+    local text = "url = redis://f\nname = f\nlease = 7\ngrace = 8\ntenant = f\n"
+      .. "ca = fa\ncert = fc\nkey = fk\nrestart_guard = 9"
+    for _, case in ipairs {
+      { { url = "rediss://a" }, { ca_file = "fa", cert = "fc", key = "fk" } },
+      { { url = "valkeys://a", ca = "a" }, { ca_file = "a", cert = "fc", key = "fk" } },
+      { { url = "rediss://a", cert = "c", key = "k" }, { ca_file = "fa", cert = "c", key = "k" } },
+      { { url = "rediss://a", cert = "c" }, "--cert and --key must be used together" },
+      { { url = "rediss://a", key = "k" }, "--cert and --key must be used together" },
+      { { url = "valkey://a" } }, { {} }, { { servers = "redis://a,redis://b" } },
+      { { servers = "redis://a,rediss://b" }, { ca_file = "fa", cert = "fc", key = "fk" } },
+      { { ca = "a" }, "--ca, --cert and --key need rediss://" },
+      { { cert = "c", key = "k" }, "--ca, --cert and --key need rediss://" },
+      { { ["restart-guard"] = 0 }, "--restart-guard needs --servers" },
+      { { url = "redis://a", servers = "redis://b" }, "--url and --servers cannot be combined" },
+    } do
+      local result, message = load(case[1], text)
+      assert.same(case[2], result and result.tls or message)
+    end
+    local result = assert(load({ servers = "redis://a, redis://b", name = "n", lease = 1, grace = 0,
+      tenant = "t", ["restart-guard"] = 0 }, text))
+    assert.same({ "redis://a", "redis://b" }, result.servers)
+    assert.same({ "n", 1, 0, "t", 0, "--servers" }, { result.name, result.lease, result.grace,
+      result.tenant, result.restart_guard, result.source })
+    assert.equal(9, load({ servers = "redis://a" }, text).restart_guard)
+  end)
+
+  it("names the server of the first place that names any", function()
+    local text = "servers = redis://f,redis://g"
+    local both = { HOLDFAST_CONFIG = path, HOLDFAST_URL = "redis://e" }
+    local many = { HOLDFAST_CONFIG = path, HOLDFAST_SERVERS = "redis://e,redis://d" }
+    local empty = { HOLDFAST_CONFIG = path, HOLDFAST_SERVERS = "", HOLDFAST_URL = "" }
+    for _, case in ipairs {
+      { { url = "redis://a" }, many, "--url", "redis://a" },
+      { { servers = "redis://a" }, both, "--servers", nil, { "redis://a" } },
+      { {}, both, "url in $HOLDFAST_URL", "redis://e" },
+      { {}, many, "servers in $HOLDFAST_SERVERS", nil, { "redis://e", "redis://d" } },
+      { {}, empty, "servers in " .. path, nil, { "redis://f", "redis://g" } },
+    } do
+      local result = assert(load(case[1], text, case[2]))
+      assert.same({ source = case[3], url = case[4], servers = case[5] },
+        { source = result.source, url = result.url, servers = result.servers })
+    end
   end)
 
   it("with a password that others may read causes a warning on a terminal, and nowhere else", function()

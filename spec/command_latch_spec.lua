@@ -101,6 +101,11 @@ describe("holdfast latch", function()
       "1")
     wrong("%-n and %-w cannot be combined", "wait", "job", "-n", "-w1")
     wrong("%-n and %-w work only with `latch wait`", "down", "job", "-n")
+    for _, words in ipairs { { "down", "job" }, { "set", "job", "5" }, { "count", "job" }, { "delete", "job" } } do
+      words[#words + 1] = "-w1"
+      wrong("%-n and %-w work only with `latch wait`", (table.unpack or unpack)(words))
+    end
+    wrong("%-q and %-v cannot be combined", "wait", "job", "-qv")
     wrong("works only with a single server", "--servers", "redis://a,redis://b,redis://c", "count", "job")
   end)
 

@@ -94,6 +94,30 @@ describe("the command", function()
       assert.equal(0, server:cli("EXISTS", "k"))
     end)
 
+    it("keeps no connection of a term that is over", function()
+      local child = start("lead", "--pause", "10ms", "k", "-c", daemon "exit 0")
+      local most = 0
+      eventually(function()
+        local count = select(2, server:cli("CLIENT", "LIST"):gsub("\n", ""))
+        most = math.max(most, count)
+        return #terms() >= 12
+      end)
+      child:kill("TERM")
+      child:wait(PATIENCE)
+      -- those of a term, of the term before it that are closing, and of the spec
+      assert.is_true(most <= 8, most)
+    end)
+
+    it("counts the wait of each term from the end of the last one", function()
+      local child = start("lead", "--pause", "0", "--json", "k", "-c", daemon "sleep 0.3")
+      local pattern = '"waited":([%d.e-]+)}.*"waited":([%d.e-]+)}.*"waited":([%d.e-]+)}'
+      assert(child:wait_output(pattern, PATIENCE), child:output())
+      child:kill("TERM")
+      child:wait(PATIENCE)
+      local third = select(3, child:output():match(pattern))
+      assert.is_true(tonumber(third) < 0.6, third) -- two commands took that long
+    end)
+
     it("is one among several; the next takes over when it ends", function()
       local first = start("lead", "k", "-c", daemon())
       eventually(function() return #terms() == 1 end)
@@ -126,6 +150,25 @@ describe("the command", function()
       assert.matches('lost the lock "k": its key was deleted on the server; stopping the job',
         child:output())
       assert.equal(server:cli("HGETALL", "k")[2], "1")
+    end)
+
+    it("gives 75 when it is asked to end and has lost the lock by then", function()
+      local child = start("lead", "--lease", "3", "--grace", "0.1", "-v", "k", "-c", "trap '' TERM; "
+        .. daemon "while :; do sleep 0.05; done")
+      eventually(function() return #terms() == 1 end)
+      child:kill("TERM")
+      assert(child:wait_output("passing on TERM", PATIENCE), child:output())
+      server:cli("DEL", "k")
+      assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
+      assert.equal(1, #terms())
+    end)
+
+    it("waits for a majority of servers, until a signal ends it", function()
+      local child = start("lead", "--pause", "10ms", "--servers",
+        server:url() .. ",unix:///no/a.sock,unix:///no/b.sock", "k", "--", "true")
+      assert(child:wait_output("will retry", PATIENCE), child:output())
+      child:kill("TERM")
+      assert.same({ "exit", 143 }, { child:wait(PATIENCE) })
     end)
 
     it("passes HUP on to a command that goes on", function()
@@ -249,14 +292,16 @@ describe("the command", function()
       local url = other:url()
       other:kill("TERM")
       eventually(function() return not other:is_running() end)
-      local child = start("lead", "--once", "--pause", "20ms", "--url", url, "k", "--", "echo",
+      local child = start("lead", "-v", "--once", "--pause", "20ms", "--url", url, "k", "--", "echo",
         "ran")
       assert(child:wait_output("will retry", PATIENCE), child:output())
       process.sleep(0.2)
       other:restart(true)
       assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
       assert.equal(1, select(2, child:output():gsub("will retry", "")), child:output())
-      assert.matches("\nran\n$", child:output())
+      assert.matches("\nran\n", child:output())
+      local waited = child:output():match('acquired "k" after ([%d.]+) s')
+      assert.is_true(tonumber(waited) >= 0.2, waited) -- the outage counts
       other:stop()
     end)
 
@@ -529,6 +574,17 @@ describe("the command", function()
       assert.equal(1, code)
       assert.matches("\nstate +free\npermits +0 of 2 taken\n", output)
       assert.same({ 0, "" }, { run("ls") })
+    end)
+
+    it("counts the permits of each owner", function()
+      local other = holdfast.new(server:url())
+      assert(client:semaphore("pool", { permits = 9, lease = 60 }):acquire(3))
+      assert(other:semaphore("pool", { lease = 30 }):acquire(2))
+      local _, text = run("show", "pool")
+      assert.matches("permits +5 of 9 taken\n", text)
+      assert.matches("\n +3 by [^\n]*, [456]%d%.%d s\n", text)
+      assert.matches("\n +2 by [^\n]*, [123]%d%.%d s\n", text)
+      other:close()
     end)
 
     it("is broken: the permits go to those that wait", function()

@@ -288,6 +288,13 @@ describe("holdfast run", function()
       assert.is_true(is_free())
     end)
 
+    it("ends --min-hold when the lock is lost", function()
+      local child = start { "run", "--min-hold", "60", "--lease", "3", "-v", "k", "--", "true" }
+      assert(child:wait_output("exited with code 0\n", PATIENCE), child:output())
+      server:cli("DEL", "k")
+      assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
+    end)
+
     it("ends --min-hold by a signal that would end the job, and by no other", function()
       local child = start { "run", "-v", "--min-hold", "60", "k", "-c", "exit 3" }
       assert(child:wait_output("exited with code 3\n", PATIENCE), child:output())
@@ -447,6 +454,111 @@ describe("holdfast run", function()
       assert.same({ "-" }, select(2, options.read(known, { "run", "-" }, 2)))
       local values = options.read(known, { "run", "-qvw5", "-E", "4" }, 2)
       assert.same({ quiet = true, verbose = true, wait = 5, ["busy-exit"] = 4 }, values)
+    end)
+
+    -- Calls it with no other variables than these.
+    local function with_variables(variables, call, ...)
+      local getenv = os.getenv
+      os.getenv = function(name) return variables[name] end -- luacheck: ignore 122
+      local results = { pcall(call, ...) }
+      os.getenv = getenv -- luacheck: ignore 122
+      assert(results[1], results[2])
+      return (table.unpack or unpack)(results, 2, 3)
+    end
+
+    -- → the plan of these words of a run | nil, message
+    local function plan_of(...)
+      local options, target = require "holdfast.command.options", require "holdfast.command.target"
+      local given, words = options.read(require("holdfast.command.run").options, { "run", ... }, 2)
+      return with_variables({ HOLDFAST_CONFIG = "/dev/null" }, target.read, assert(given, words), words)
+    end
+
+    it("plans what its options ask for", function()
+      for _, case in ipairs {
+        { { "k" }, { keys = { "k" }, lease = 30, grace = 5, wait = math.huge, renewed = true,
+          mode = false } },
+        { { "-n", "--grace", "0", "b", "a" }, { keys = { "b", "a" }, wait = 0, grace = 0 } },
+        { { "-w0", "k" }, { wait = 0 } }, { { "-w", "9", "k" }, { wait = 9 } },
+        { { "-w", "9", "-w5", "k" }, { wait = 5 } },
+        { { "--lease", "3", "k" }, { lease = 3, renewed = true } },
+        { { "--one-by-one", "a:b:c" }, { keys = { "a_b:c" }, biz_type = "a", biz_id = "b:c",
+          renewed = true, lease = 30 } },
+        { { "--one-by-one", "a:b", "--lease", "3" }, { renewed = false, lease = 3 } },
+        { { "-s", "k" }, { mode = "read" } }, { { "-x", "k" }, { mode = "write" } },
+        { { "one\nkey" }, { keys = { "one\nkey" } } },
+        { { ("k"):rep(131000) }, { renewed = true } },
+        { { ("k"):rep(131001) }, "the KEYs are longer than 131000 bytes in total" },
+        { { ("k"):rep(65500), ("l"):rep(65500) }, "the KEYs are longer than 131000 bytes in total" },
+        { { "a", "b\nc" }, "with several KEYs, none may contain a line break" },
+        { { "a", "b", "a" }, '"a" is given twice' },
+        { { "a", "" }, "KEY is empty" }, { {}, "no KEY" },
+        { { "k", "--one-by-one", "a:b" },
+          'unexpected argument "k"; --one-by-one takes no KEY; put -- before the command' },
+        { { "--one-by-one", ":b" }, '--one-by-one must be TYPE:ID, not ":b"' },
+        { { "--one-by-one", "a:" }, '--one-by-one must be TYPE:ID, not "a:"' },
+        { { "holdfast_queue:{k}" },
+          'KEY must be one that does not begin with "holdfast_queue:", which' },
+        { { "-s", "-x", "k" }, "-s and -x cannot be combined" },
+        { { "-s", "--one-by-one", "a:b" }, "-s and -x do not work with --one-by-one" },
+        { { "-x", "--servers", "redis://a", "k" }, "-s and -x need a single server, not --servers" },
+        { { "--permits", "2", "a", "b" }, "--permits takes one KEY" },
+        { { "--permits", "2", "--one-by-one", "a:b" }, "--permits does not work with --one-by-one" },
+        { { "--permits", "2", "-x", "k" }, "--permits does not work with -s or -x" },
+        { { "--permits", "2", "--servers", "redis://a", "k" },
+          "--permits needs a single server, not --servers" },
+        { { "-n", "-w", "0", "k" }, "-n and -w cannot be combined" },
+        { { "-q", "-v", "k" }, "-q and -v cannot be combined" },
+      } do
+        local plan, message = plan_of((table.unpack or unpack)(case[1]))
+        if type(case[2]) == "string" then
+          assert.is_nil(plan, case[2])
+          assert.matches(case[2], message, 1, true)
+        else
+          assert(plan, message)
+          for name, value in pairs(case[2]) do
+            assert.same({ name, value }, { name, plan[name] })
+          end
+        end
+      end
+    end)
+
+    it("finds the locks around it by its environment, of the same sort of servers", function()
+      local inherited = require("holdfast.command.target").inherited
+      local one, two = { owner = "o", token = "1" }, { owner = "p", token = "2" }
+      local function found(chosen, key, owner, token, servers)
+        return with_variables({ HOLDFAST_KEY = key, HOLDFAST_OWNER = owner, HOLDFAST_TOKEN = token,
+          HOLDFAST_SERVERS = servers, HOLDFAST_URL = "redis://a" }, inherited, chosen)
+      end
+      local single, quorum = { url = "redis://b" }, { servers = { "redis://b" } }
+      assert.same({ k = one }, found(single, "k", "o", "1"))
+      assert.same({ k = one, l = two }, found(single, "k\nl", "o\np", "1\n2"))
+      assert.same({ ["k\nl"] = one }, found(single, "k\nl", "o", "1"))
+      assert.same({ k = { owner = "o", token = "" }, l = { owner = "p", token = "" } },
+        found(quorum, "k\nl", "o\np", "\n", "redis://a,redis://b"))
+      for _, none in ipairs {
+        { single, nil, "o", "1" }, { single, "", "o", "1" }, { single, "k", nil, "1" },
+        { single, "k", "", "1" }, { quorum, "k", "o", "1" }, { single, "k", "o", "1", "redis://a" },
+      } do
+        assert.same({}, found(none[1], none[2], none[3], none[4], none[5]))
+      end
+    end)
+
+    it("is entered again on a key with a line break", function()
+      local words = command.words("run", "-n", "a\nb", "--", "echo", "in")
+      assert.same({ 0, "in\n" }, { run { "run", "a\nb", "--", (table.unpack or unpack)(words) } })
+    end)
+
+    it("gives a server a tenth of the lease to answer, and never longer than usual", function()
+      local settings, target = require "holdfast.command.settings", require "holdfast.command.target"
+      local client, seen = settings.client, nil
+      settings.client = function(_, opts) seen = opts return {} end
+      finally(function() settings.client = client end)
+      for lease, times in pairs { [0.1] = { 0.1, 0.1 }, [5] = { 0.5, 0.5 }, [20] = { 1, 2 },
+        [60] = { 1, 3 } } do
+        target.client({ keys = { "k" }, lease = lease, chosen = {} }, { crash_release = true })
+        assert.same({ lease = lease, connect_timeout = times[1], command_timeout = times[2],
+          crash_release = true }, seen)
+      end
     end)
 
     it("refuses --timeout, which flock has for --wait", function()
@@ -740,11 +852,13 @@ describe("holdfast run", function()
     end)
 
     it("ends a job that is stopped", function()
-      local child, pid = start_job({ "run", "k" }, "exec sleep 60")
-      child:kill(SIGNALS.TSTP)
-      eventually(function() return state(pid) == "T" end)
-      child:kill("TERM")
-      assert.same({ "exit", 143 }, { child:wait(PATIENCE) })
+      for _, name in ipairs { "TERM", "HUP" } do
+        local child, pid = start_job({ "run", "k" }, "exec sleep 60")
+        child:kill(SIGNALS.TSTP)
+        eventually(function() return state(pid) == "T" end)
+        child:kill(SIGNALS[name])
+        assert.same({ "exit", 128 + SIGNALS[name] }, { child:wait(PATIENCE) })
+      end
     end)
 
     it("leaves ignored what was ignored", function()
@@ -1009,6 +1123,23 @@ describe("holdfast run", function()
       assert.is_true(is_free("a"))
     end)
 
+    it("names the key that ends first when none of several could be renewed", function()
+      local holding, said = require "holdfast.command.holding", {}
+      local out = { problem = function(_, event, fields, text) said = { event, fields, text } end }
+      local held = holding.new({}, {}, out)
+      local function lock(key, left, reason)
+        return { key = function() return key end, remaining = function() return left end,
+          lost = function() return reason end }
+      end
+      held.locks = { lock("a", 3), lock("b", 1), lock("c", 2) }
+      held:report_lost("unreachable", 1, "stopping the job")
+      assert.same({ "lost", { { "key", "b" }, { "reason", "unreachable" }, { "left", 1 } },
+        'lost the lock "b": it could not be renewed; stopping the job' }, said)
+      held.locks[3] = lock("c", 2, "taken")
+      held:report_lost("taken", 0, "exiting")
+      assert.equal('lost the lock "c": another owner holds it; exiting', said[3])
+    end)
+
     it("is entered again with one of several keys, or some", function()
       for _, keys in ipairs { { "b" }, { "b", "a" }, { "b", "z" } } do
         local words = { "run", "-n" }
@@ -1046,6 +1177,37 @@ describe("holdfast run", function()
       assert.equal(1, lines_of(output))
       assert.is_false(exists(directory .. "/ran"))
       assert.is_true(is_free())
+    end)
+
+    it("records no success of a job that lost its lock", function()
+      local child = start_job({ "run", "--idempotent", "1h", "--lease", "3", "k" },
+        "trap 'exit 0' TERM; while :; do sleep 0.05; done")
+      server:cli("DEL", "k")
+      assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
+      assert.is_falsy(server:cli("HGET", "holdfast_once:k", "done"))
+      assert.same({ 0, "ran\n" }, { run { "run", "--idempotent", "1h", "k", "--", "echo", "ran" } })
+    end)
+
+    it("waits for the record of a crashed run only where nobody else may be running", function()
+      local now = require("holdfast.core").now
+      for _, words in ipairs { { "-n" }, { "--permits", "2" }, { "-s" }, { "--no-crash-release" } } do
+        local all = { "run", "--idempotent", "1h" }
+        for _, word in ipairs(words) do all[#all + 1] = word end
+        for _, word in ipairs { "k", "--", "true" } do all[#all + 1] = word end
+        in_time(1.9, function()
+          server:cli("FLUSHALL")
+          local code, took
+          local client = holdfast.new(server:url())
+          client:idempotent("holdfast_once:k", { expire = 60 }, function()
+            local start_at = now()
+            code = run(all)
+            took = now() - start_at
+          end)
+          client:close()
+          assert.equal(79, code)
+          return took
+        end)
+      end
     end)
 
     it("finds the server in a file", function()
@@ -1452,6 +1614,18 @@ describe("holdfast run over several servers", function()
     local code, output = guarded "2e9"
     assert.equal(64, code)
     assert.matches('%-%-restart%-guard must be a duration from 0 s to 1e9 s.*, not "2e9"', output)
+  end)
+
+  it("publishes itself to each server under the prefix of its tenant", function()
+    local child = command.start(nil, { "hold", "--servers", list(servers), "--tenant", "t:", "k" })
+    assert(child:wait_output("^k ", PATIENCE), child:output())
+    for _, server in ipairs(servers) do
+      eventually(function()
+        return (server:cli("KEYS", "holdfast_client:*")[1] or ""):find("^holdfast_client:t:")
+      end)
+    end
+    child:kill("TERM")
+    assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
   end)
 
   it("is not for each verb", function()

@@ -94,6 +94,18 @@ describe("holdfast", function()
       assert.is_truthy(output:find([["torn:\u00e9\u00c2\u00a0\u0080\u0080"]], 1, true))
     end)
 
+    it("writes numbers that JSON has", function()
+      local json = require "holdfast.command.json"
+      for text, value in pairs { null = math.huge, ["0"] = 0, ["1700000000123456"] = 1700000000123456,
+        ["-3"] = -3, ["0.125"] = 0.125, ["true"] = true, ["false"] = false, ['""'] = "" } do
+        assert.equal(text, json.value(value))
+      end
+      assert.equal("null", json.value(-math.huge))
+      assert.equal("null", json.value(0 / 0))
+      assert.equal('{"b":false,"a":1,"l":[{},2]}', json.object { { "b", false }, { "none" }, { "a", 1 },
+        { "l", json.list { json.object {}, "2" } } })
+    end)
+
     it("finds all among many keys, without KEYS", function()
       for i = 1, 3000 do server:cli("SET", "filler:" .. i, i) end
       for i = 1, 40 do acquire("many:" .. i) end
@@ -354,6 +366,32 @@ describe("holdfast", function()
         child:output())
     end)
 
+    it("asks on a terminal, and takes only a yes for one", function()
+      local function take()
+        server:cli("HSET", "k", "b983c153-7421-469a-addb-44fb92259a1b:1", 1)
+        server:cli("PEXPIRE", "k", 60000)
+      end
+      take()
+      local words = table.concat(command.words("break", "k"), "' '")
+      -- Its terminal passes on what is typed, and ^D at the end of that.
+      local function answer(text)
+        local child = process.start { "sh", "-c", ("printf '%s' | script -qec \"'%s'\" /dev/null"):format(
+          text, words), env = command.environment(server) }
+        local _, code = child:wait(PATIENCE)
+        assert.matches("Break the lock%? %[y/N%]", child:output())
+        return code
+      end
+      for _, no in ipairs { "\\n", "n\\n", "no\\n", "yep\\n", "yesno\\n", "ny\\n", "e\\n", "" } do
+        assert.equal(1, answer(no), no)
+        assert.equal(1, server:cli("EXISTS", "k"), no)
+      end
+      for _, yes in ipairs { "y\\n", "YES\\n", " Ye \\n", "\\tyes\\n" } do
+        assert.equal(0, answer(yes), yes)
+        assert.equal(0, server:cli("EXISTS", "k"), yes)
+        take()
+      end
+    end)
+
     it("takes the lock away and passes it on with --yes", function()
       acquire("k")
       local waiter = command.start(server, { "run", "k", "--", "echo", "ran" })
@@ -479,6 +517,37 @@ describe("holdfast", function()
       assert(latch:delete())
     end)
 
+    it("gives 74 for a no that cannot be written, and the code of a failure", function()
+      for words, code in pairs { ["show free"] = 74, ["break --yes free"] = 74,
+        ["show --url unix:///no/such.sock k"] = 69, ["show a b"] = 64 } do
+        local child = command.other { "sh", "-c", command.shell_prelude(server) .. "\nholdfast "
+          .. words .. " >/dev/full" }
+        assert.same({ "exit", code }, { child:wait(PATIENCE) }, words)
+      end
+    end)
+
+    it("prints an error as one line of JSON with --json, with the time in UTC", function()
+      local before = os.time()
+      local code, text = command.run(server, { "ls", "--json", "a", "b", env = { TZ = "XXX-7" } })
+      assert.equal(64, code)
+      local time = text:match('^{"event":"error","time":"([%d:T-]+)%.%d%d%dZ",'
+        .. '"message":"unexpected argument \\"b\\"","code":"usage","exit":64}\n$')
+      assert.is_truthy(time, text)
+      assert.is_true(time >= os.date("!%Y-%m-%dT%H:%M:%S", before))
+      assert.is_true(time <= os.date("!%Y-%m-%dT%H:%M:%S"))
+      code, text = run("ls", "a", "b")
+      assert.same({ 64, 'holdfast ls: unexpected argument "b"\nusage: holdfast ls [options] [PATTERN]\n' },
+        { code, text })
+      assert.same({ 0, "" }, { run("ls", "--", "-a*") })
+    end)
+
+    it("shows only what matches its pattern", function()
+      acquire "a1"
+      acquire "b1"
+      assert.matches("^1 lock, 0 waiters, at least 0.0 hand%-offs/s\nKEY +HOLDER[^\n]*\na1 [^\n]*\n$",
+        (select(2, run("top", "--interval", "0.1", "a*"))))
+    end)
+
     it("prints no control characters of a client's name, as ls does not", function()
       local uuid = "11111111-2222-8333-8444-555555555555"
       server:cli("HSET", "k", uuid .. ":1", 1)
@@ -586,6 +655,12 @@ describe("holdfast", function()
         assert.is_true(server:cli("TTL", key) <= 62) -- a token_ttl of 60 s
       end
     end)
+
+    it("measures the server of --url, also with its workers", function()
+      local code, output = command.run(nil, { "bench", "--cycles", "2", "--workers", "1", "--url",
+        server:url(), env = { HOLDFAST_SERVERS = "unix:///no/a.sock,unix:///no/b.sock" } })
+      assert.equal(0, code, output)
+    end)
   end)
 
   describe("help", function()
@@ -617,6 +692,18 @@ describe("holdfast", function()
       assert.equal("Exit codes: 1 64 69 70 73 74 75 76 77 128", listed "hold")
       assert.equal("Exit codes: 1 64 69 70 73 76 77 128", listed "wait")
       assert.equal("Exit codes: 1 64 69 70 73 74 77 128", listed "latch")
+    end)
+
+    it("lists the codes that there are", function()
+      local exits = require "holdfast.command.exits"
+      for code, exit in pairs { busy = 1, usage = 64, deadlock = 64, unreachable = 69, server = 70,
+        conflict = 73, lost = 75, no_quorum = 76, denied = 77, duplicate = 79, unsupported = 70 } do
+        assert.equal(exit, exits.of(code), code)
+      end
+      for signal, exit in pairs { HUP = 129, INT = 130, QUIT = 131, USR1 = 138, USR2 = 140,
+        TERM = 143, [9] = 137 } do
+        assert.equal(exit, exits.of_signal(signal), signal)
+      end
     end)
 
     it("leaves --help behind -- to the job", function()
@@ -1033,6 +1120,74 @@ describe("on a terminal", function()
     sees("icanon\ndone")
   end)
 
+  it("top ends by Ctrl-C, by a signal and with its input, and gives the terminal back", function()
+    local function ends(how, code)
+      types("clear; holdfast top --interval 0.1; echo code $?", "Enter")
+      sees("^holdfast top   0 locks.*sort by")
+      how()
+      sees("code " .. code .. "\n")
+      types("clear; stty -a | grep -o ' icanon'; echo done", "Enter")
+      sees("icanon\ndone")
+    end
+    local function signal(name)
+      return function()
+        local tty = shell:tmux("display", "-p", "-t", "spec", "#{pane_tty}"):match("pts/%d+")
+        assert.equal(0, select(2, command.other { "pkill", "-" .. name, "-t", tty, "-f", " top " }:wait(PATIENCE)))
+      end
+    end
+    ends(function() types("C-c") end, 0)
+    ends(signal "TERM", 143)
+    ends(signal "HUP", 129)
+    ends(signal "USR2", 140)
+  end)
+
+  it("top sorts by the time held and by hand-offs, which come first", function()
+    assert(client:lock("bbb"):acquire())
+    types("holdfast top --interval 0.1", "Enter")
+    sees("\nbbb [^\n]* [1-9] s ")
+    assert(client:lock("aaa"):acquire())
+    sees("\naaa .*\nbbb ") -- without hand-offs, by their keys
+    types("t")
+    sees("\nbbb .*\naaa ")
+    types("h")
+    sees("\naaa .*\nbbb ")
+    local holders, turn = { "b983c153-7421-469a-addb-44fb92259a1b:1", "c983c153-7421-469a-addb-44fb92259a1b:1" }, 0
+    shell:sees(function(text)
+      turn = turn + 1
+      server:cli("DEL", "bbb")
+      server:cli("HSET", "bbb", holders[turn % 2 + 1], 1)
+      server:cli("PEXPIRE", "bbb", 60000)
+      server:cli("SET", "redisson_lock_token:{bbb}", 1000 + turn)
+      return text:match("at least [1-9].*\nbbb .*\naaa ")
+    end)
+    types("q")
+    sees("%$ *\n*$")
+  end)
+
+  it("top goes on through an outage, which it names", function()
+    assert(client:lock("aaa"):acquire())
+    local file = assert(io.open(directory .. "/conf", "w"))
+    file:write("command_timeout = 0.2\nconnect_timeout = 0.2\n")
+    file:close()
+    types("HOLDFAST_CONFIG=" .. directory .. "/conf holdfast top --interval 0.1 '[a-b]*'", "Enter")
+    sees("1 lock, 0 waiters, at least 0.0 hand%-offs/s\n.*\naaa .*sort by")
+    server:kill("STOP")
+    sees("hand%-offs/s   [^\n]*cannot .*\naaa ")
+    server:kill("CONT")
+    sees("hand%-offs/s\n.*\naaa ")
+    server:cli("DEL", "aaa")
+    sees("0 locks, 0 waiters, at least 0.0 hand%-offs/s\n")
+    types("x")
+    assert(client:lock("ccc"):acquire())
+    assert(client:lock("bbb"):acquire())
+    sees("1 lock, .*\nbbb ")
+    server:cli("DEL", "bbb")
+    server:cli("RPUSH", "bbb", "no lock any more")
+    sees("0 locks, 0 waiters, at least 0.0 hand%-offs/s\n")
+    types("q")
+    sees("%$ *\n*$")
+  end)
+
   -- The shell would keep for itself what is typed before the job runs.
   local READS = "sh -c 'echo rea''dy; head -n 1; echo went on'"
 
@@ -1094,6 +1249,16 @@ describe("on a terminal", function()
     types("y", "Enter")
     sees("k: broken.*code 0")
     assert.equal(0, server:cli("EXISTS", "k"))
+  end)
+
+  it("break says that a lock was free that went while it asked", function()
+    server:cli("HSET", "k", "b983c153-7421-469a-addb-44fb92259a1b:1", 1)
+    server:cli("PEXPIRE", "k", 60000)
+    types("holdfast break k; echo code $?", "Enter")
+    sees("b983c153.*Break the lock")
+    server:cli("DEL", "k")
+    types("y", "Enter")
+    sees("k: was free\ncode 1")
   end)
 
   it("Ctrl-Z stops it, fg continues it, still with its lock", function()

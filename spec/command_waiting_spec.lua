@@ -121,6 +121,21 @@ describe("a wait", function()
       end_by_signal { loud, holder }
     end)
 
+    it("draws nothing on a terminal that cannot move its cursor, and nothing with -q", function()
+      hold("k")
+      local function output(term, option)
+        local words = table.concat(command.words("run", option, "--wait", "0.9", "k", "--", "true"), "' '")
+        local child = process.start { "script", "-qec", "'" .. words .. "'", "/dev/null",
+          env = command.environment(server, { TERM = term }) }
+        assert.same({ "exit", 1 }, { child:wait(PATIENCE) }, child:output())
+        return child:output()
+      end
+      assert.matches("^holdfast run: cannot acquire[^\r\n]*\r\n$", output("dumb", "--lease=30"))
+      assert.equal("", output("xterm", "-q"))
+      assert.matches('\rwaiting for "k".*\27%[K', output("xterm", "--lease=30"))
+      end_by_signal { holder }
+    end)
+
     it("is over at once when the process that reports it is stopped", function()
       hold("k")
       local child = start("run", "-v", "k", "--", "true")

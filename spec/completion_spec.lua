@@ -130,6 +130,15 @@ describe("completion", function()
     assert.is_nil(io.open(directory .. "/evil"))
   end)
 
+  it("names a key once that is held and whose job is done, and none that no program can be given", function()
+    lock { "a'b", "a\0b" }
+    server:cli("HSET", "holdfast_once:a'b", "done", 1)
+    server:cli("PEXPIRE", "holdfast_once:a'b", 60000)
+    assert.same({ 0, "a'b\0a'b\0" }, { command.run(server, { "complete", "--", "zsh" }) })
+    assert.same({ 0, "'a'\\''b'\n" },
+      { command.run(server, { "complete", "--", "bash", "holdfast show a", "a" }) })
+  end)
+
   it("quotes whatever bytes a key has, wherever it is completed", function()
     local random = hostile.random(tonumber(os.getenv("HOLDFAST_HOSTILE_SEED")) or 1)
     local lines, expected = { "printf '%s\\0'" }, {}
