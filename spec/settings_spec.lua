@@ -1,0 +1,199 @@
+-- Each option reaches the handle that an API function makes, and what a client sets holds for all
+-- of its handles that do not set it.
+
+local core = require "holdfast.core"
+local holdfast = require "holdfast"
+local redis = require "spec.support.redis"
+
+local function nothing() end
+
+-- A function of the API → function(client, options), which returns the handle that it makes.
+local makers = {
+  lock = function(client, opts) return client:lock("k", opts) end,
+  mutex = function(client, opts) return client:mutex("m", opts) end,
+  fair_lock = function(client, opts) return client:fair_lock("f", opts) end,
+  read = function(client, opts) return client:read_write_lock("rw", opts):read() end,
+  write = function(client, opts) return client:read_write_lock("rw", opts):write() end,
+  multi_lock = function(client, opts) return client:multi_lock({ "a", "b" }, opts).locks[2] end,
+  permit = function(client, opts)
+    opts.permits = 1000
+    return assert(client:semaphore("s", opts):acquire(1, 0))
+  end,
+  plain_semaphore = function(client, opts) return client:plain_semaphore("p", opts).one end,
+  latch = function(client, opts) return client:latch("l", opts).handle end,
+}
+
+for _, name in ipairs { "with_lock", "with_read_lock", "with_write_lock", "with_fair_lock" } do
+  makers[name] = function(client, opts)
+    return assert(client[name](client, name, opts, function(lock) return lock end))
+  end
+end
+
+function makers.one_by_one(client, opts)
+  return assert(client:one_by_one(opts):execute("type", "id", function(lock) return lock end))
+end
+
+function makers.lead(client, opts)
+  opts.once = true
+  return assert(client:lead("lead", opts, function(term) return term.lock end))
+end
+
+local COMMON = { class = true, on_event = true, interruptible = true }
+local LEASED = { lease = true, max_hold = true, on_lost = true, fencing = true, token_ttl = true }
+local QUEUED = { wait = true, max_waiters = true, watchdog = true }
+local LOCKS = { async_release = true, deadlock_check = true }
+local OWN = { owner = true, keep = true }
+
+local function union(...)
+  local all = {}
+  for _, each in ipairs { ... } do
+    for name in pairs(each) do all[name] = true end
+  end
+  return all
+end
+
+local ALL = union(COMMON, LEASED, QUEUED, LOCKS, OWN)
+local TURNS = union(COMMON, LEASED, QUEUED, LOCKS)
+
+-- A function of the API → the options that it takes.
+local taken = {
+  lock = ALL, mutex = ALL, with_lock = ALL, multi_lock = union(TURNS, { owner = true }),
+  fair_lock = TURNS, read = TURNS, write = TURNS, with_read_lock = TURNS, with_write_lock = TURNS,
+  with_fair_lock = TURNS,
+  permit = union(COMMON, LEASED, QUEUED),
+  lead = union(COMMON, { lease = true, max_hold = true, fencing = true, token_ttl = true }),
+  one_by_one = union(COMMON, {
+    lease = true, max_hold = true, wait = true, max_waiters = true, async_release = true, keep = true,
+  }),
+  plain_semaphore = union(COMMON, { wait = true }), latch = union(COMMON, { wait = true }),
+}
+
+local given = {
+  lease = 7, max_hold = 9, wait = 3, max_waiters = 2, watchdog = false, owner = "me",
+  interruptible = true, async_release = true, keep = 2, deadlock_check = 5, class = "orders",
+  on_event = nothing, on_lost = nothing, fencing = false, token_ttl = 50,
+}
+
+-- What the handle has of an option, under the option's name.
+local function found(client, handle)
+  local data, classes = core.lock.data(handle), {}
+  for _, name in ipairs { "", "orders", "others" } do
+    classes[core.client.class(client, name)] = name
+  end
+  return {
+    lease = data.lease, max_hold = data.max_hold, wait = data.wait,
+    max_waiters = data.max_waiters, watchdog = data.renewed, owner = data.owner,
+    interruptible = data.interruptible, async_release = data.async_release, keep = data.keep,
+    deadlock_check = data.deadlock_check, class = classes[data.class],
+    on_event = data.observer ~= 0 and data.on_event, on_lost = data.on_lost,
+    fencing = data.token_ttl ~= 0, token_ttl = data.token_ttl,
+  }
+end
+
+describe("an option", function()
+  local server, clients
+
+  setup(function() server = redis.start() end)
+  teardown(function() server:stop() end)
+  before_each(function() clients = {} end)
+  after_each(function()
+    for _, client in ipairs(clients) do client:close() end
+    server:cli("FLUSHALL")
+  end)
+
+  local function connect(options)
+    clients[#clients + 1] = holdfast.new(server:url(), options)
+    return clients[#clients]
+  end
+
+  local function check(client, maker, option, wanted, opts)
+    local handle = makers[maker](client, opts)
+    local has = found(client, handle)[option]
+    assert.message(maker .. ": " .. option).equal(wanted, has)
+  end
+
+  it("reaches what it is given for", function()
+    local client = connect()
+    for maker, options in pairs(taken) do
+      for option in pairs(options) do
+        check(client, maker, option, given[option], { [option] = given[option] })
+      end
+    end
+  end)
+
+  it("is in no handle that it is not given for", function()
+    local client = connect()
+    local defaults = {
+      lease = 30, watchdog = true, wait = 10, keep = 0, deadlock_check = 0, class = "",
+      on_event = false, fencing = true, token_ttl = 86400,
+    }
+    for maker in pairs(taken) do
+      local handle = makers[maker](client, {})
+      local has = found(client, handle)
+      for option in pairs(given) do
+        local wanted = defaults[option]
+        if option == "wait" and maker == "lead" then wanted = math.huge end
+        assert.message(maker .. ": " .. option).equal(wanted, has[option])
+      end
+    end
+  end)
+
+  it("of the client is that of each handle that does not set it", function()
+    local settings = {
+      lease = 8, wait = 4, class = "others", async_release = true, keep = 3, token_ttl = 70,
+    }
+    local client = connect(settings)
+    local own = { one_by_one = { lease = 30, wait = 10 }, lead = { wait = math.huge, keep = 0 },
+      multi_lock = { keep = 0 } }
+    for maker in pairs(taken) do
+      local has = found(client, makers[maker](client, {}))
+      for option, value in pairs(settings) do
+        local wanted = (own[maker] or {})[option] or value
+        if option == "keep" and not core.kinds[core.lock.data(makers[maker](client, {})).kind].kept then
+          wanted = 0
+        end
+        assert.message(maker .. ": " .. option).equal(wanted, has[option])
+      end
+    end
+  end)
+
+  it("of a handle comes before that of the client, also where it turns something off", function()
+    local client = connect { lease = 8, wait = 4, class = "others", async_release = true, keep = 3,
+      token_ttl = 70 }
+    local off = { lease = 7, wait = 3, class = "orders", async_release = false, keep = 0,
+      token_ttl = 50, fencing = false }
+    for maker, options in pairs(taken) do
+      for option, value in pairs(off) do
+        if options[option] then check(client, maker, option, value, { [option] = value }) end
+      end
+    end
+    client = connect { fencing = false }
+    for maker, options in pairs(taken) do
+      if options.fencing then
+        check(client, maker, "fencing", false, {})
+        check(client, maker, "fencing", true, { fencing = true })
+      end
+    end
+  end)
+
+  it("does not change when the caller changes the table later", function()
+    local client = connect()
+    local opts = { permits = 3, lease = 7, class = "orders" }
+    local pool = client:semaphore("pool", opts)
+    local template_opts = { wait = 3, class = "orders" }
+    local template = client:one_by_one(template_opts)
+    local plain_opts = { class = "orders" }
+    local plain = client:plain_semaphore("plain", plain_opts)
+    opts.lease, opts.class, template_opts.class, template_opts.wait = 1, "others", "others", 9
+    plain_opts.class = "others"
+    local permit = assert(pool:acquire(2, 0))
+    assert.equal(7, found(client, permit).lease)
+    assert.equal("orders", found(client, permit).class)
+    local run = assert(template:execute("t", 1, function(lock) return lock end))
+    assert.equal("orders", found(client, run).class)
+    assert.equal(3, found(client, run).wait)
+    plain:set(3)
+    plain:acquire(2)
+    assert.equal(0, client:stats().classes.others.outcomes.acquired)
+  end)
+end)
