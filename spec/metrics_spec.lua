@@ -309,6 +309,29 @@ describe("a client's work", function()
       seen:close()
     end)
 
+    it("contains a loss as soon as the call returns that has found it", function()
+      local seen, list = listen { lost = true }
+      local function check_found(what, find)
+        for i = #list, 1, -1 do list[i] = nil end
+        find()
+        assert.message(what).equal("deleted", list[1] and list[1].code)
+      end
+      for name, argument in pairs { check = false, extend = 5, release = false } do
+        for _, lock in ipairs { seen:lock "k", seen:multi_lock { "k", "l" } } do
+          check_found(tostring(lock) .. ":" .. name, function()
+            assert(lock:acquire())
+            server:cli("DEL", "k", "l")
+            assert.equal("lost", (select(3, lock[name](lock, argument or nil))))
+          end)
+          lock:release()
+        end
+      end
+      check_found("idempotent", function()
+        seen:idempotent("i", function() server:cli("DEL", "i") end)
+      end)
+      seen:close()
+    end)
+
     it("contains no outage where a wait is over", function()
       local seen, list = listen { closed = true }
       local held = assert(other:lock("k"):acquire())

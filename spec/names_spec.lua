@@ -111,6 +111,22 @@ describe("a client's name", function()
     waiter:close()
   end)
 
+  it("is in the event of the wait, not in that of a try before it, within a listener", function()
+    local events, lock = {}, nil
+    local waiter = holdfast.new { url = server:url(), on_event = function(event)
+      if event.event ~= "busy" then return end
+      events[#events + 1] = event.name or "nobody"
+      if #events > 1 then return end
+      assert.is_nil(lock:try_acquire())
+      assert.is_nil(lock:acquire(0.01))
+    end }
+    lock, kept = waiter:lock "k", {}
+    hold(client:lock("k"))
+    assert.is_nil(lock:try_acquire())
+    assert.same({ "nobody", "nobody", "billing" }, events)
+    waiter:close()
+  end)
+
   it("is not asked for by try_acquire or a wait of 0, nor shown where nobody has published it", function()
     local lock, monitor = reader:lock("k"), server:monitor()
     kept = { assert(client:lock("k"):acquire()) }

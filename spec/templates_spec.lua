@@ -574,7 +574,7 @@ describe("templates", function()
       for _ = 1, 32 do deep = { deep } end
       for name, result in pairs {
         long = ("x"):rep(70000), endless = endless, deep = deep, object = setmetatable({}, {}),
-        inside = { { print } }, infinite = math.huge, nan = 0 / 0,
+        inside = { { print } }, infinite = math.huge, least = -math.huge, nan = 0 / 0,
       } do
         client:idempotent(name, { replay = true }, function() return result end)
         assert.equal("duplicate", select(3, other:idempotent(name, { replay = true }, function()

@@ -1,6 +1,7 @@
 local features = require "spec.support.features"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
+local sys = require "spec.support.sys"
 local world = require("spec.support.world").new()
 
 local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
@@ -726,6 +727,21 @@ describe("abort_on_loss", function()
     assert.is_nil(outer[4])
     assert.is_true(process.now() - started < 10)
     assert.equal(0, world.cli("EXISTS", "inner"))
+  end)
+
+  it("ends the outer function at once when both locks are lost", function()
+    local client = world.client()
+    local short, inner = { lease = 0.02, abort_on_loss = true }, nil
+    local outer = pack(client:with_lock("outer", short, function()
+      inner = pack(client:with_lock("inner", short, function()
+        sys.sleep(0.03)
+        return compute_until(function() return false end, 10)
+      end))
+      return "went on"
+    end))
+    assert.is_nil(inner)
+    assert.equal("lost", outer[3])
+    assert.is_nil(outer[4])
   end)
 
   it("ends only the inner function when only the inner lock is lost", function()
