@@ -176,6 +176,60 @@ describe("an option", function()
     end
   end)
 
+  -- What holdfast.new passes on to the core.
+  local function passed_on(opts)
+    local new, settings = core.client.new, nil
+    function core.client.new(all)
+      settings = all
+      return new(all)
+    end
+    local made, client = pcall(holdfast.new, opts)
+    core.client.new = new
+    assert.is_true(made, client)
+    client:close()
+    return settings
+  end
+
+  it("of a client reaches the core, and has its default where it is not set", function()
+    local url = server:url()
+    local defaults = {
+      restart_guard = 0, sentinel_user = "", sentinel_password = "", sync_replicas = 0,
+      sync_timeout = 0, name = "holdfast", known_as = "", connect_timeout = 1, command_timeout = 3,
+      grant_lease = 2, crash_release = false, url = url,
+    }
+    local sentinel, list = "redis+sentinel://127.0.0.1:1/main", { url, "redis://127.0.0.1:1" }
+    for _, case in ipairs {
+      { {}, {} },
+      { { name = "billing" }, { name = "billing", known_as = "billing" } },
+      { { connect_timeout = 7 }, { connect_timeout = 7 } },
+      { { command_timeout = 8 }, { command_timeout = 8 } },
+      { { grant_lease = 9 }, { grant_lease = 9 } },
+      { { crash_release = true }, { crash_release = true } },
+      { { tenant = "a:" }, { tenant = "a:" } },
+      { { sync = {} }, { sync_replicas = 1, sync_timeout = 0.1 } },
+      { { sync = { replicas = 2, timeout = 0.4 } }, { sync_replicas = 2, sync_timeout = 0.4 } },
+      { { url = sentinel, sentinel_user = "u", sentinel_password = "p" },
+        { url = sentinel, sentinel_user = "u", sentinel_password = "p" } },
+      { { url = sentinel, sentinel_password = 123 }, { url = sentinel, sentinel_password = "123" } },
+      { { servers = list, mode = "quorum", restart_guard = 30 },
+        { restart_guard = 30, mode = "quorum", url = "redis://127.0.0.1:6379" } },
+    } do
+      local opts = case[1]
+      if not opts.servers then opts.url = opts.url or url end
+      local settings = passed_on(opts)
+      for name, value in pairs(defaults) do
+        assert.message(name).equal(case[2][name] or value, settings[name])
+      end
+      for name, value in pairs(case[2]) do assert.message(name).equal(value, settings[name]) end
+      assert.same(opts.servers or {}, settings.servers)
+    end
+    local shards = passed_on { mode = "shards", servers = {
+      { url = url, weight = 3, name = "one" }, "redis://127.0.0.1:1",
+    } }
+    assert.same({ { url, "redis://127.0.0.1:1" }, { 3, 1 }, { "one", false } },
+      { shards.servers, shards.weights, shards.names })
+  end)
+
   it("does not change when the caller changes the table later", function()
     local client = connect()
     local opts = { permits = 3, lease = 7, class = "orders" }

@@ -583,6 +583,25 @@ describe("templates", function()
       end
     end)
 
+    it("replays a fraction to its last digit, and -0 and tiny ones", function()
+      for i, number in ipairs { 0.1, 1 / 3, 123456789.12345678, 2 ^ 53 - 1, -2.0, 5e-324, 1e308, -0.0 } do
+        client:idempotent("k" .. i, { replay = true }, function() return number end)
+        local again = other:idempotent("k" .. i, { replay = true }, error)
+        assert.equal(number, again)
+        assert.equal(("%.17g"):format(number), ("%.17g"):format(again))
+        if math.type then assert.equal(math.type(number), math.type(again)) end
+      end
+    end)
+
+    it("replays nothing where the record is damaged", function()
+      for _, text in ipairs { "S9:short", "S:x", "Sx", "D1", "Dx;", "{", "{T", "{NT}", "X", "TT}" } do
+        client:idempotent("k", { replay = true, expire = 60 }, function() return 1 end)
+        server:cli("HSET", "k", "done", "R" .. text)
+        local none, _, code = client:idempotent("k", { replay = true }, error)
+        assert.message(text).same({ nil, "duplicate" }, { none, code })
+      end
+    end)
+
     it("does not write down what is too long to be replayed", function()
       local opts, line = { replay = true, expire = 60 }, ("x"):rep(10000)
       local wide, nested = {}, {}
