@@ -2,6 +2,7 @@
 -- of its handles that do not set it.
 
 local core = require "holdfast.core"
+local driver = require "holdfast.driver"
 local holdfast = require "holdfast"
 local redis = require "spec.support.redis"
 
@@ -38,6 +39,20 @@ function makers.lead(client, opts)
   return assert(client:lead("lead", opts, function(term) return term.lock end))
 end
 
+-- Its guard is seen where it is acquired.
+function makers.idempotent(client, opts)
+  local acquire, guard = driver.lock.acquire, nil
+  function driver.lock.acquire(lock, wait)
+    guard = lock
+    return acquire(lock, wait)
+  end
+  opts.delete_key = true
+  local ran, message = client:idempotent("i", opts, nothing)
+  driver.lock.acquire = acquire
+  assert(ran, message)
+  return guard
+end
+
 local COMMON = { class = true, on_event = true, interruptible = true }
 local LEASED = { lease = true, max_hold = true, on_lost = true, fencing = true, token_ttl = true }
 local QUEUED = { wait = true, max_waiters = true, watchdog = true }
@@ -65,6 +80,7 @@ local taken = {
   one_by_one = union(COMMON, {
     lease = true, max_hold = true, wait = true, max_waiters = true, async_release = true, keep = true,
   }),
+  idempotent = { class = true, on_event = true, lease = true, wait = true },
   plain_semaphore = union(COMMON, { wait = true }), latch = union(COMMON, { wait = true }),
 }
 
@@ -121,40 +137,43 @@ describe("an option", function()
     end
   end)
 
-  it("is in no handle that it is not given for", function()
-    local client = connect()
-    local defaults = {
-      lease = 30, watchdog = true, wait = 10, keep = 0, deadlock_check = 0, class = "",
-      on_event = false, fencing = true, token_ttl = 86400,
-    }
+  -- What some functions set whatever the client's settings are.
+  local fixed = {
+    lead = { wait = math.huge, keep = 0 }, multi_lock = { keep = 0 },
+    one_by_one = { lease = 30, wait = 10 },
+    idempotent = { wait = 0, async_release = false, fencing = false, token_ttl = 0 },
+  }
+
+  local function check_defaults(client, defaults)
     for maker in pairs(taken) do
       local handle = makers[maker](client, {})
-      local has = found(client, handle)
-      for option in pairs(given) do
+      local has, own = found(client, handle), fixed[maker] or {}
+      for option in pairs(defaults) do
         local wanted = defaults[option]
-        if option == "wait" and maker == "lead" then wanted = math.huge end
+        if own[option] ~= nil then wanted = own[option] end
+        if option == "keep" and not core.kinds[core.lock.data(handle).kind].kept then wanted = 0 end
         assert.message(maker .. ": " .. option).equal(wanted, has[option])
       end
+      assert.is_nil(has.owner)
+      assert.is_nil(has.max_hold)
+      assert.is_nil(has.max_waiters)
+      assert.is_nil(has.on_lost)
+      assert.is_falsy(has.on_event)
     end
+  end
+
+  it("is in no handle that it is not given for", function()
+    check_defaults(connect(), {
+      lease = 30, watchdog = true, wait = 10, keep = 0, deadlock_check = 0, class = "",
+      fencing = true, token_ttl = 86400,
+    })
   end)
 
   it("of the client is that of each handle that does not set it", function()
     local settings = {
       lease = 8, wait = 4, class = "others", async_release = true, keep = 3, token_ttl = 70,
     }
-    local client = connect(settings)
-    local own = { one_by_one = { lease = 30, wait = 10 }, lead = { wait = math.huge, keep = 0 },
-      multi_lock = { keep = 0 } }
-    for maker in pairs(taken) do
-      local has = found(client, makers[maker](client, {}))
-      for option, value in pairs(settings) do
-        local wanted = (own[maker] or {})[option] or value
-        if option == "keep" and not core.kinds[core.lock.data(makers[maker](client, {})).kind].kept then
-          wanted = 0
-        end
-        assert.message(maker .. ": " .. option).equal(wanted, has[option])
-      end
-    end
+    check_defaults(connect(settings), settings)
   end)
 
   it("of a handle comes before that of the client, also where it turns something off", function()
