@@ -596,6 +596,23 @@ describe("a client's work", function()
       user:close()
     end)
 
+    it("a listener that causes an event each time does not keep its caller for ever", function()
+      local calls, lock = 0, nil
+      local user = holdfast.new { url = server:url(), on_event = function(event)
+        if not LOCKS[event.event] or calls == 2000 then return end
+        calls = calls + 1
+        if event.event == "released" then assert(lock:acquire(0)):release() end
+      end }
+      lock = user:lock "k"
+      assert(lock:acquire()):release()
+      assert.is_true(calls < 2000, calls)
+      local before = calls
+      assert.is_false(lock:is_held())
+      assert.is_true(calls > before, "the rest is reported by the next call")
+      calls = 2000
+      user:close()
+    end)
+
     it("a listener may use locks", function()
       local count = 0
       local seen

@@ -622,6 +622,50 @@ describe("after client:close()", function()
     assert.is_false(ran)
   end)
 
+  it("calls of all other objects fail with closed, too", function()
+    local all, pool = client:multi_lock { "a", "b" }, client:semaphore("s", { permits = 2 })
+    local plain, latch, fence = client:plain_semaphore "p", client:latch "l", client:fence "f"
+    local rw, runs, near = client:read_write_lock "rw", client:one_by_one(), world.client()
+    local permit, elsewhere = assert(pool:acquire()), assert(near:lock("e"):acquire())
+    client:close()
+    local function error_if_run() error "it runs" end
+    closed(all:acquire())
+    closed(all:try_acquire())
+    closed(all:extend(5))
+    closed(all:check())
+    closed(all:release())
+    closed(holdfast.multi_lock({ near:lock "n", lock }):acquire())
+    assert.equal(0, world.cli("EXISTS", "n"))
+    closed(permit:release())
+    closed(permit:extend(5))
+    closed(pool:acquire())
+    closed(pool:try_acquire())
+    closed(pool:with_permit(error_if_run))
+    for _, name in ipairs { "info", "available", "permits" } do closed(pool[name](pool)) end
+    closed(pool:set_permits(3))
+    for _, name in ipairs { "acquire", "try_acquire", "release", "drain", "available", "delete" } do
+      closed(plain[name](plain))
+    end
+    closed(plain:add(1))
+    closed(plain:set(1))
+    closed(plain:with_permit(error_if_run))
+    closed(latch:set(1))
+    for _, name in ipairs { "count_down", "count", "wait", "delete" } do closed(latch[name](latch)) end
+    closed(fence:claim(elsewhere))
+    closed(fence:call(elsewhere, "SET", "f", "1"))
+    closed(fence:run(elsewhere, { { "SET", "f", "1" } }))
+    closed(rw:read():acquire())
+    closed(rw:write():acquire())
+    closed(runs:execute("t", 1, error_if_run))
+    closed(client:idempotent("i", error_if_run))
+    closed(client:lead("leader", error_if_run))
+    closed(client:deadlocks())
+    for _, name in ipairs { "with_read_lock", "with_write_lock", "with_fair_lock" } do
+      closed(client[name](client, "k", error_if_run))
+    end
+    world.cli("DEL", "s")
+  end)
+
   it("the other functions show that nothing is held", function()
     assert(lock:acquire())
     client:close()
