@@ -441,6 +441,20 @@ describe("holdfast.new", function()
     end
   end)
 
+  it("leaves the options alone that it is given, and asks for servers where they have a mode", function()
+    for name, value in pairs { HOLDFAST_URL = "redis://h:1", HOLDFAST_SERVERS = "redis://a,redis://b" } do
+      local child = world.program {
+        code = [[
+          local holdfast, opts = require "holdfast", { prefix = "x" }
+          print(holdfast.new(opts), opts.url, opts.servers, opts.mode, (pcall(holdfast.new, { mode = "shards" })))
+        ]],
+        env = { [name] = value },
+      }
+      assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
+      assert.matches("nil\tnil\tnil\tfalse\n$", child:output())
+    end
+  end)
+
   it("prefers what it is given to the environment", function()
     local child = world.program {
       code = [[print(require("holdfast").new("redis://h:1"), require("holdfast").new { url = "redis://i:2" })]],

@@ -508,8 +508,10 @@ describe("templates", function()
     end)
 
     it("frees the key after a success with delete_key, and after an error", function()
-      client:idempotent("k", { delete_key = true }, function() end)
-      assert.equal(0, server:cli("EXISTS", "k"))
+      for _, opts in ipairs { { delete_key = true }, { delete_key = true, expire = 60 } } do
+        client:idempotent("k", opts, function() end)
+        assert.equal(0, server:cli("EXISTS", "k"))
+      end
       local err = {}
       local _, value = pcall(function() client:idempotent("k", function() error(err) end) end)
       assert.equal(err, value)

@@ -956,6 +956,27 @@ describe("abort_on_loss", function()
       end)
     end
 
+    it("the client's on_event, also behind an on_lost that was called within it", function()
+      local other, losses
+      losses, client = 0, world.client { lease = LEASE, on_event = function(event)
+        if event.event ~= "lost" or event.key ~= "k" then return end
+        begun = begun + 1
+        other:check()
+        other:is_held() -- calls the on_lost
+        spin(5000)
+        ended = ended + 1
+      end }
+      opts = { abort_on_loss = true }
+      other = assert(client:lock("other", { on_lost = function() losses = losses + 1 end }):acquire())
+      assert_aborted(function(lock)
+        world.cli("DEL", "k", "other")
+        lock:check()
+        compute_until(nil, 20)
+        return "whole"
+      end)
+      assert.equal(1, losses)
+    end)
+
     it("but a function under a lock of the callback's own is ended", function()
       local inner, outer
       client = world.client()
