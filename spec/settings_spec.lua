@@ -2,6 +2,7 @@
 -- of its handles that do not set it.
 
 local core = require "holdfast.core"
+local defaults_of = require("holdfast.client").defaults
 local driver = require "holdfast.driver"
 local holdfast = require "holdfast"
 local redis = require "spec.support.redis"
@@ -247,6 +248,20 @@ describe("an option", function()
     } }
     assert.same({ { url, "redis://127.0.0.1:1" }, { 3, 1 }, { "one", false } },
       { shards.servers, shards.weights, shards.names })
+  end)
+
+  it("that names other servers gives the client another place, as the status page knows it", function()
+    local known = {}
+    for _, opts in ipairs {
+      { url = "redis://a" }, { url = "redis://b" }, { url = "redis://a/1" },
+      { servers = { "redis://a", "redis://b" }, mode = "quorum" },
+      { servers = { { url = "redis://a" }, "redis://c" }, mode = "shards" },
+    } do
+      clients[#clients + 1] = holdfast.new(opts)
+      local where = defaults_of(clients[#clients]).where
+      assert.message(where).is_nil(known[where])
+      known[where] = true
+    end
   end)
 
   it("does not change when the caller changes the table later", function()
