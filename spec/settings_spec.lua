@@ -5,6 +5,7 @@ local core = require "holdfast.core"
 local defaults_of = require("holdfast.client").defaults
 local driver = require "holdfast.driver"
 local holdfast = require "holdfast"
+local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
 local function nothing() end
@@ -248,6 +249,47 @@ describe("an option", function()
     } }
     assert.same({ { url, "redis://127.0.0.1:1" }, { 3, 1 }, { "one", false } },
       { shards.servers, shards.weights, shards.names })
+  end)
+
+  it("or an argument that forbids a wait comes before the client's", function()
+    local client, holder = connect { wait = 8 }, connect()
+    local rw, fair = client:read_write_lock "rw", client:fair_lock "fair"
+    local pool, plain = client:semaphore("pool", { permits = 1 }), client:plain_semaphore "plain"
+    local latch, all = client:latch "latch", client:multi_lock { "free", "k" }
+    local two = holdfast.multi_lock { holder:lock "free", client:lock "k" }
+    local held = {}
+    for _, lock in ipairs {
+      holder:lock "k", holder:mutex "m_1", holder:read_write_lock("rw"):write(), holder:fair_lock "fair",
+      holder:semaphore("pool", { permits = 1 }),
+    } do
+      held[#held + 1] = assert(lock:acquire(nil, 0))
+    end
+    assert(latch:set(1))
+    assert(plain:set(0))
+    local from, waits = process.now(), { wait = 0 }
+    local function runs() error "it runs" end
+    for what, result in pairs {
+      lock = { client:lock("k"):try_acquire() }, lock_0 = { client:lock("k"):acquire(0) },
+      read = { rw:read():try_acquire() }, read_0 = { rw:read():acquire(0) },
+      write = { rw:write():try_acquire() }, fair = { fair:try_acquire() },
+      fair_0 = { fair:acquire(0) }, several = { all:try_acquire() }, several_0 = { all:acquire(0) },
+      servers = { two:try_acquire() }, servers_0 = { two:acquire(0) },
+      permit = { pool:try_acquire() }, permit_0 = { pool:acquire(1, 0) },
+      permits = { pool:with_permit(waits, runs) },
+      plain = { plain:try_acquire() }, plain_0 = { plain:acquire(1, 0) },
+      plain_with = { plain:with_permit(waits, runs) },
+      latch = { latch:wait(0) },
+      with_lock = { client:with_lock("k", waits, runs) },
+      with_read_lock = { client:with_read_lock("rw", waits, runs) },
+      with_write_lock = { client:with_write_lock("rw", waits, runs) },
+      with_fair_lock = { client:with_fair_lock("fair", waits, runs) },
+      one_by_one = { client:one_by_one({ queue = false }):execute("m", 1, runs) },
+      one_by_one_call = { client:one_by_one():execute("m", 1, { queue = false }, runs) },
+    } do
+      assert.message(what).same({ nil, what == "latch" and "timeout" or "busy" }, { result[1], result[3] })
+    end
+    assert.is_true(process.now() - from < 7)
+    for _, lock in ipairs(held) do assert(lock:release()) end
   end)
 
   it("that names other servers gives the client another place, as the status page knows it", function()
