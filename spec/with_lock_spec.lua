@@ -824,13 +824,16 @@ describe("abort_on_loss", function()
         local function run() print "run" end
         print(pcall(client.with_lock, client, "k", { abort_on_loss = true }, run))
         print(pcall(client.lead, client, "k", { once = true, abort_on_loss = true }, run))
-        print(client:lock("k"):ttl())
+        print(pcall(function() return client:one_by_one():execute("k", 1, { abort_on_loss = true }, run) end))
+        local pool = client:semaphore("pool", { permits = 1 })
+        print(pcall(pool.with_permit, pool, { abort_on_loss = true }, run))
+        print(client:lock("k"):ttl(), client:mutex("k_1"):ttl(), client:lock("pool"):ttl())
       ]],
       args = { world.server:url() },
     }
     assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
     local refused = "false\t[^\n]*abort_on_loss does not work alongside a debug hook set from C[^\n]*\n"
-    assert.matches("^" .. refused .. refused .. "nil\n$", child:output())
+    assert.matches("^" .. refused:rep(4) .. "nil\tnil\tnil\n$", child:output())
   end)
 
   -- The hook looks every 1000 instructions. The loss comes at each place of such a period before
