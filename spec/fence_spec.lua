@@ -137,6 +137,16 @@ describe("a fence", function()
     assert(lock:release())
   end)
 
+  it("has its ttl in whole milliseconds, rounded up, a week unless it is given", function()
+    local client = world.client()
+    for ms, opts in pairs {
+      ["604800000"] = {}, ["0"] = { ttl = math.huge }, ["1"] = { ttl = 0.001 },
+      ["2"] = { ttl = 0.0011 }, ["60000"] = { ttl = 60 }, ["1000000000000"] = { ttl = 1e9 },
+    } do
+      assert.equal(ms, client:fence("f", opts).ttl_ms)
+    end
+  end)
+
   it("refuses a write of an earlier holder, and writes nothing", function()
     local client = world.client()
     local prices, lock = client:fence "price:7", held(client)
