@@ -80,7 +80,8 @@ local taken = {
   permit = union(COMMON, LEASED, QUEUED),
   lead = union(COMMON, { lease = true, max_hold = true, fencing = true, token_ttl = true }),
   one_by_one = union(COMMON, {
-    lease = true, max_hold = true, wait = true, max_waiters = true, async_release = true, keep = true,
+    lease = true, max_hold = true, wait = true, max_waiters = true, async_release = true,
+    keep = true,
   }),
   idempotent = { class = true, on_event = true, lease = true, wait = true },
   plain_semaphore = union(COMMON, { wait = true }), latch = union(COMMON, { wait = true }),
@@ -249,6 +250,18 @@ describe("an option", function()
     } }
     assert.same({ { url, "redis://127.0.0.1:1" }, { 3, 1 }, { "one", false } },
       { shards.servers, shards.weights, shards.names })
+  end)
+
+  it("is how long all locks of a multi lock, a latch and a plain semaphore wait", function()
+    local client = connect { wait = 4 }
+    local function locks() return { client:lock "a", client:lock "b" } end
+    for opts, wait in pairs { [{}] = 3, [{ wait = 2 }] = 2, [{ wait = 0 }] = 0 } do
+      assert.equal(wait, client:multi_lock({ "a", "b" }, opts).wait)
+      assert.equal(wait, holdfast.multi_lock(locks(), opts).wait)
+      local given = opts.wait or 4
+      assert.equal(given, client:latch("l", opts).wait_by_default)
+      assert.equal(given, client:plain_semaphore("p", opts).wait)
+    end
   end)
 
   it("or an argument that forbids a wait comes before the client's", function()

@@ -594,7 +594,9 @@ describe("templates", function()
     end)
 
     it("replays a fraction to its last digit, and -0 and tiny ones", function()
-      for i, number in ipairs { 0.1, 1 / 3, 123456789.12345678, 2 ^ 53 - 1, -2.0, 5e-324, 1e308, -0.0 } do
+      for i, number in ipairs {
+        0.1, 1 / 3, 123456789.12345678, 2 ^ 53 - 1, -2.0, 5e-324, 1e308, -0.0,
+      } do
         client:idempotent("k" .. i, { replay = true }, function() return number end)
         local again = other:idempotent("k" .. i, { replay = true }, error)
         assert.equal(number, again)
