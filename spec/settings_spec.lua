@@ -232,7 +232,8 @@ describe("an option", function()
       { { sync = { replicas = 2, timeout = 0.4 } }, { sync_replicas = 2, sync_timeout = 0.4 } },
       { { url = sentinel, sentinel_user = "u", sentinel_password = "p" },
         { url = sentinel, sentinel_user = "u", sentinel_password = "p" } },
-      { { url = sentinel, sentinel_password = 123 }, { url = sentinel, sentinel_password = "123" } },
+      { { url = sentinel, sentinel_password = 123 },
+        { url = sentinel, sentinel_password = "123" } },
       { { servers = list, mode = "quorum", restart_guard = 30 },
         { restart_guard = 30, mode = "quorum", url = "redis://127.0.0.1:6379" } },
     } do
@@ -272,8 +273,8 @@ describe("an option", function()
     local two = holdfast.multi_lock { holder:lock "free", client:lock "k" }
     local held = {}
     for _, lock in ipairs {
-      holder:lock "k", holder:mutex "m_1", holder:read_write_lock("rw"):write(), holder:fair_lock "fair",
-      holder:semaphore("pool", { permits = 1 }),
+      holder:lock "k", holder:mutex "m_1", holder:read_write_lock("rw"):write(),
+      holder:fair_lock "fair", holder:semaphore("pool", { permits = 1 }),
     } do
       held[#held + 1] = assert(lock:acquire(nil, 0))
     end
@@ -299,13 +300,14 @@ describe("an option", function()
       one_by_one = { client:one_by_one({ queue = false }):execute("m", 1, runs) },
       one_by_one_call = { client:one_by_one():execute("m", 1, { queue = false }, runs) },
     } do
-      assert.message(what).same({ nil, what == "latch" and "timeout" or "busy" }, { result[1], result[3] })
+      local code = what == "latch" and "timeout" or "busy"
+      assert.message(what).same({ nil, code }, { result[1], result[3] })
     end
     assert.is_true(process.now() - from < 7)
     for _, lock in ipairs(held) do assert(lock:release()) end
   end)
 
-  it("that names other servers gives the client another place, as the status page knows it", function()
+  it("that names other servers gives the client a place of its own", function()
     local known = {}
     for _, opts in ipairs {
       { url = "redis://a" }, { url = "redis://b" }, { url = "redis://a/1" },
