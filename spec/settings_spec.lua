@@ -259,9 +259,9 @@ describe("an option", function()
     for opts, wait in pairs { [{}] = 3, [{ wait = 2 }] = 2, [{ wait = 0 }] = 0 } do
       assert.equal(wait, client:multi_lock({ "a", "b" }, opts).wait)
       assert.equal(wait, holdfast.multi_lock(locks(), opts).wait)
-      local given = opts.wait or 4
-      assert.equal(given, client:latch("l", opts).wait_by_default)
-      assert.equal(given, client:plain_semaphore("p", opts).wait)
+      local own = opts.wait or 4
+      assert.equal(own, client:latch("l", opts).wait_by_default)
+      assert.equal(own, client:plain_semaphore("p", opts).wait)
     end
   end)
 

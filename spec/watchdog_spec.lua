@@ -241,7 +241,8 @@ describe("the watchdog", function()
     local stats = core.client.stats
     function core.client.stats()
       return {
-        renewals = 1, renew_batches = 2, late_renewals = 3, losses = 4, undone = 5, watchdog_wakes = 6,
+        renewals = 1, renew_batches = 2, late_renewals = 3, losses = 4, undone = 5,
+        watchdog_wakes = 6,
       }
     end
     local fine, seen = pcall(function() return world.client():watchdog():stats() end)
