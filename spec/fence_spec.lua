@@ -293,6 +293,16 @@ describe("a fence", function()
     assert(bare:release())
   end)
 
+  it("reads headers of other clients: escapes in small letters, and one resource at most", function()
+    local function read(resource)
+      local headers = { ["Fence-Token"] = "8", ["Fence-Lock"] = "l%7b", ["Fence-Resource"] = resource }
+      return fence_headers.read(function(name) return headers[name] end)
+    end
+    assert.same({ 8, "l{", "a\255%zz" }, { read "a%ff%zz" })
+    assert.same({ 8, "l{" }, { read() })
+    assert.same({ nil, "Fence-Resource was sent more than once" }, { read { "a", "b" } })
+  end)
+
   it("gives a service back what the headers were made of, whatever bytes it has", function()
     local bytes = {}
     for byte = 0, 255 do bytes[#bytes + 1] = string.char(byte) end
