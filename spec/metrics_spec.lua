@@ -248,6 +248,17 @@ describe("a client's work", function()
         "0.1", "0.25", "0.5", "1.0", "5.0", "15.0", "60.0", "+Inf" }, ends)
     end)
 
+    it("has large counts with all their digits, and what is not counted with nine", function()
+      local text = require("holdfast.metrics").text {
+        { "acquires", "_total", "", 3000000001 }, { "holds", "", "", 2 ^ 53 - 1 },
+        { "wait_seconds", "_sum", "", 1 / 3 },
+      }
+      assert.matches("\nholdfast_acquires_total 3000000001\n", text)
+      assert.matches("\nholdfast_holds 9007199254740991\n", text)
+      assert.matches("\nholdfast_wait_seconds_sum 0.333333333\n", text)
+      assert.matches("\n# EOF\n$", text)
+    end)
+
     it("would be refused by that parser if it were wrong", function()
       assert(client:lock("a"):acquire()):release()
       local text = client:metrics()
