@@ -148,6 +148,12 @@ describe("a client's name", function()
     assert.matches("held by another owner, for up to ", select(2, reader:lock("foreign"):acquire(0.05)), 1, true)
   end)
 
+  it("is known of a holder without fencing tokens, too", function()
+    kept = {}
+    hold(client:lock("k", { fencing = false }))
+    assert.equal("billing", reader:lock("k"):info().name)
+  end)
+
   it("is published with host and pid while it holds", function()
     local lock = assert(client:lock("k"):acquire())
     local info = published(reader:lock("k"))
