@@ -91,6 +91,37 @@ describe("a text of others", function()
     assert.equal("\\x1b[2J\\xc2\\x9b\\xe2\\x80\\xae\\xff", output.printable("\27[2J\194\155\226\128\174\255"))
     assert.equal('"\\u001b\\u009b\\u202e"', json.value("\27\194\155\226\128\174"))
   end)
+
+  it("is shown byte by byte where it is no UTF-8: too long, a surrogate, too high, cut off", function()
+    for _, text in ipairs {
+      "\192\155", "\193\191", "\224\128\155", "\224\159\191", "\237\160\128", "\237\191\191",
+      "\240\128\128\155", "\240\143\191\191", "\244\144\128\128", "\245\128\128\128",
+      "\128", "\226\130", "\240\159\152", "\255",
+    } do
+      local wanted = text:gsub(".", function(char) return ("\\x%02x"):format(char:byte()) end)
+      assert.equal(wanted, output.printable(text))
+      assert.equal("a" .. wanted .. "ä", output.printable("a" .. text .. "ä"))
+    end
+    for _, text in ipairs {
+      "\194\160", "\223\191", "\224\160\128", "\237\159\191", "\238\128\128", "\239\191\191",
+      "\240\144\128\128", "\244\143\191\191",
+    } do
+      assert.equal(text, output.printable(text))
+    end
+  end)
+
+  it("turns no direction and ends no line, and what is beside such characters is shown", function()
+    for _, range in ipairs {
+      { 0x80, 0x9f }, { 0x61c, 0x61c }, { 0x200e, 0x200f }, { 0x2028, 0x202e }, { 0x2066, 0x2069 },
+    } do
+      for code = range[1], range[2] do
+        assert.matches("^[\\%w]+$", output.printable(utf8_of(code)))
+      end
+      for _, code in ipairs { range[1] == 0x80 and 0xa0 or range[1] - 1, range[2] + 1 } do
+        assert.equal(utf8_of(code), output.printable(utf8_of(code)))
+      end
+    end
+  end)
 end)
 
 describe("the commands that only read", function()

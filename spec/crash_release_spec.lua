@@ -202,7 +202,10 @@ describe("crash_release", function()
     assert(lock:acquire())
     local _, message = pcall(client.lock, client, "k", { owner = lock:owner() })
     assert.matches("client:lock: owner must not have the form <client uuid>:<n> if crash_release is on", message, 1, true)
-    assert(client:lock("other", { owner = "import-7" }):acquire())
+    local uuid = lock:owner():sub(1, 36)
+    for _, owner in ipairs { "import-7", "7:1", "abc-def:12", uuid .. ":1:2", uuid .. ":x", uuid } do
+      assert(assert(client:lock("other", { owner = owner }):acquire()):release())
+    end
     assert(lock:release())
   end)
 

@@ -123,6 +123,22 @@ describe("a deadlock", function()
     short:close()
   end)
 
+  it("is named to a user who may not ask who listens, nor read the locks of others", function()
+    party("ann", "lock:a", "lock:b")
+    party("bob", "lock:b", "lock:a")
+    found_cycle()
+    local waiter = ("0"):rep(8) .. "-0000-0000-0000-" .. ("0"):rep(12) .. ":1"
+    world.cli("ZADD", "holdfast_queue:{secret}", 1, "1l" .. waiter .. ":1")
+    world.cli("ACL", "SETUSER", "ops", "on", ">pw", "~holdfast_*", "~redisson_*", "~a",
+      "~b", "&*", "+@all", "-pubsub")
+    local url = world.server:url():gsub("^unix://", "unix://ops:pw@")
+    local found, message = world.client({ url = url }):deadlocks()
+    assert(found, message)
+    assert.same({ 1, 3 }, { #found.cycles, #found.waits })
+    world.cli("DEL", "holdfast_queue:{secret}")
+    world.cli("ACL", "DELUSER", "ops")
+  end)
+
   it("through fair locks is named", function()
     party("ann", "fair:a", "fair:b")
     party("bob", "fair:b", "lock:c")

@@ -137,6 +137,16 @@ describe("a fence", function()
     assert(lock:release())
   end)
 
+  it("has its ttl in whole milliseconds, rounded up, a week unless it is given", function()
+    local client = world.client()
+    for ms, opts in pairs {
+      ["604800000"] = {}, ["0"] = { ttl = math.huge }, ["1"] = { ttl = 0.001 },
+      ["2"] = { ttl = 0.0011 }, ["60000"] = { ttl = 60 }, ["1000000000000"] = { ttl = 1e9 },
+    } do
+      assert.equal(ms, client:fence("f", opts).ttl_ms)
+    end
+  end)
+
   it("refuses a write of an earlier holder, and writes nothing", function()
     local client = world.client()
     local prices, lock = client:fence "price:7", held(client)
@@ -281,6 +291,16 @@ describe("a fence", function()
     raises("lock:fence_headers: the lock has no fencing tokens", function() bare:fence_headers "r" end)
     raises("lock:fence_headers: resource must be", function() bare:fence_headers "" end)
     assert(bare:release())
+  end)
+
+  it("reads headers of other clients: escapes in small letters, and one resource at most", function()
+    local function read(resource)
+      local headers = { ["Fence-Token"] = "8", ["Fence-Lock"] = "l%7b", ["Fence-Resource"] = resource }
+      return fence_headers.read(function(name) return headers[name] end)
+    end
+    assert.same({ 8, "l{", "a\255%zz" }, { read "a%ff%zz" })
+    assert.same({ 8, "l{" }, { read() })
+    assert.same({ nil, "Fence-Resource was sent more than once" }, { read { "a", "b" } })
   end)
 
   it("gives a service back what the headers were made of, whatever bytes it has", function()

@@ -248,6 +248,17 @@ describe("a client's work", function()
         "0.1", "0.25", "0.5", "1.0", "5.0", "15.0", "60.0", "+Inf" }, ends)
     end)
 
+    it("has large counts with all their digits, and what is not counted with nine", function()
+      local text = require("holdfast.metrics").text {
+        { "acquires", "_total", "", 3000000001 }, { "holds", "", "", 2 ^ 53 - 1 },
+        { "wait_seconds", "_sum", "", 1 / 3 },
+      }
+      assert.matches("\nholdfast_acquires_total 3000000001\n", text)
+      assert.matches("\nholdfast_holds 9007199254740991\n", text)
+      assert.matches("\nholdfast_wait_seconds_sum 0.333333333\n", text)
+      assert.matches("\n# EOF\n$", text)
+    end)
+
     it("would be refused by that parser if it were wrong", function()
       assert(client:lock("a"):acquire()):release()
       local text = client:metrics()
@@ -306,6 +317,29 @@ describe("a client's work", function()
       lock:check()
       assert.same({ "lost", "k", "deleted" }, { list[5].event, list[5].key, list[5].code })
       assert.equal(5, #list)
+      seen:close()
+    end)
+
+    it("contains a loss as soon as the call returns that has found it", function()
+      local seen, list = listen { lost = true }
+      local function check_found(what, find)
+        for i = #list, 1, -1 do list[i] = nil end
+        find()
+        assert.message(what).equal("deleted", list[1] and list[1].code)
+      end
+      for name, argument in pairs { check = false, extend = 5, release = false } do
+        for _, lock in ipairs { seen:lock "k", seen:multi_lock { "k", "l" } } do
+          check_found(tostring(lock) .. ":" .. name, function()
+            assert(lock:acquire())
+            server:cli("DEL", "k", "l")
+            assert.equal("lost", (select(3, lock[name](lock, argument or nil))))
+          end)
+          lock:release()
+        end
+      end
+      check_found("idempotent", function()
+        seen:idempotent("i", function() server:cli("DEL", "i") end)
+      end)
       seen:close()
     end)
 
@@ -570,6 +604,23 @@ describe("a client's work", function()
         assert.same({ "acquired first", "acquired second", "released second", "released first" }, seen)
         assert.equal(1, deepest)
       end
+      user:close()
+    end)
+
+    it("a listener that causes an event each time does not keep its caller for ever", function()
+      local calls, lock = 0, nil
+      local user = holdfast.new { url = server:url(), on_event = function(event)
+        if not LOCKS[event.event] or calls == 2000 then return end
+        calls = calls + 1
+        if event.event == "released" then assert(lock:acquire(0)):release() end
+      end }
+      lock = user:lock "k"
+      assert(lock:acquire()):release()
+      assert.is_true(calls < 2000, calls)
+      local before = calls
+      assert.is_false(lock:is_held())
+      assert.is_true(calls > before, "the rest is reported by the next call")
+      calls = 2000
       user:close()
     end)
 

@@ -441,6 +441,20 @@ describe("holdfast.new", function()
     end
   end)
 
+  it("leaves the options alone that it is given, and asks for servers where they have a mode", function()
+    for name, value in pairs { HOLDFAST_URL = "redis://h:1", HOLDFAST_SERVERS = "redis://a,redis://b" } do
+      local child = world.program {
+        code = [[
+          local holdfast, opts = require "holdfast", { prefix = "x" }
+          print(holdfast.new(opts), opts.url, opts.servers, opts.mode, (pcall(holdfast.new, { mode = "shards" })))
+        ]],
+        env = { [name] = value },
+      }
+      assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
+      assert.matches("nil\tnil\tnil\tfalse\n$", child:output())
+    end
+  end)
+
   it("prefers what it is given to the environment", function()
     local child = world.program {
       code = [[print(require("holdfast").new("redis://h:1"), require("holdfast").new { url = "redis://i:2" })]],
@@ -620,6 +634,50 @@ describe("after client:close()", function()
     local ran = false
     closed(client:with_lock("k", function() ran = true end))
     assert.is_false(ran)
+  end)
+
+  it("calls of all other objects fail with closed, too", function()
+    local all, pool = client:multi_lock { "a", "b" }, client:semaphore("s", { permits = 2 })
+    local plain, latch, fence = client:plain_semaphore "p", client:latch "l", client:fence "f"
+    local rw, runs, near = client:read_write_lock "rw", client:one_by_one(), world.client()
+    local permit, elsewhere = assert(pool:acquire()), assert(near:lock("e"):acquire())
+    client:close()
+    local function error_if_run() error "it runs" end
+    closed(all:acquire())
+    closed(all:try_acquire())
+    closed(all:extend(5))
+    closed(all:check())
+    closed(all:release())
+    closed(holdfast.multi_lock({ near:lock "n", lock }):acquire())
+    assert.equal(0, world.cli("EXISTS", "n"))
+    closed(permit:release())
+    closed(permit:extend(5))
+    closed(pool:acquire())
+    closed(pool:try_acquire())
+    closed(pool:with_permit(error_if_run))
+    for _, name in ipairs { "info", "available", "permits" } do closed(pool[name](pool)) end
+    closed(pool:set_permits(3))
+    for _, name in ipairs { "acquire", "try_acquire", "release", "drain", "available", "delete" } do
+      closed(plain[name](plain))
+    end
+    closed(plain:add(1))
+    closed(plain:set(1))
+    closed(plain:with_permit(error_if_run))
+    closed(latch:set(1))
+    for _, name in ipairs { "count_down", "count", "wait", "delete" } do closed(latch[name](latch)) end
+    closed(fence:claim(elsewhere))
+    closed(fence:call(elsewhere, "SET", "f", "1"))
+    closed(fence:run(elsewhere, { { "SET", "f", "1" } }))
+    closed(rw:read():acquire())
+    closed(rw:write():acquire())
+    closed(runs:execute("t", 1, error_if_run))
+    closed(client:idempotent("i", error_if_run))
+    closed(client:lead("leader", error_if_run))
+    closed(client:deadlocks())
+    for _, name in ipairs { "with_read_lock", "with_write_lock", "with_fair_lock" } do
+      closed(client[name](client, "k", error_if_run))
+    end
+    world.cli("DEL", "s")
   end)
 
   it("the other functions show that nothing is held", function()
@@ -1168,6 +1226,7 @@ describe("at the line of its caller", function()
       ["servers need a mode"] = { servers = two },
       ["mode needs servers"] = { mode = "quorum" },
       ["restart_guard works only with"] = { url = url, restart_guard = 1 },
+      ["restart_guard works only with mode"] = { mode = "shards", servers = two, restart_guard = 1 },
       ["sync does not work with"] = { mode = "quorum", servers = two, sync = {} },
       ["at most 32 servers"] = { mode = "quorum", servers = many },
       ["weight and name work only with"] = { mode = "quorum", servers = { { url = url } } },
@@ -1180,6 +1239,8 @@ describe("at the line of its caller", function()
         url = url, command_timeout = 0.1, sync = { timeout = 0.1 },
       },
       ["tls: cert and key must be set together"] = { url = "rediss://h", tls = { cert = "c" } },
+      ["tls: cert and key must be set"] = { url = "rediss://h", tls = { key = "k" } },
+      ["sentinel_user and sentinel_password"] = { url = url, sentinel_user = "u" },
       ["sentinel_user and sentinel_password need"] = { url = url, sentinel_password = "p" },
       ["sentinel_user needs sentinel_password"] = { url = "redis+sentinel://h/m", sentinel_user = "u" },
       ["the option keep needs a single server"] = { mode = "quorum", servers = two, keep = 1 },

@@ -88,6 +88,19 @@ describe("a multi lock", function()
       assert.equal(of_lock, of_all)
     end)
 
+    it("costs one round trip where it does not wait and one of its locks is taken", function()
+      local client = connect(one:url())
+      local all = client:multi_lock { "a", "b" }
+      assert(all:acquire(0)):release()
+      local held = occupy(one, "b", 60)
+      for _, name in ipairs { "try_acquire", "acquire" } do
+        local before = client:stats().round_trips
+        assert.equal("busy", select(3, all[name](all, 0)))
+        assert.equal(1, client:stats().round_trips - before)
+      end
+      assert(held:release())
+    end)
+
     it("passes an error on that one of its locks raises", function()
       local function fail() error "this loop does not run" end
       local loop = { check = function() return nil, "outside the loop" end,
@@ -176,6 +189,15 @@ describe("a multi lock", function()
       assert.is_false(all:is_held())
       assert.equal(0, losses)
       assert.equal(0, one:cli("EXISTS", "a", "b"))
+    end)
+
+    it("has none when one that is renewed is lost meanwhile", function()
+      local client = connect { url = one:url(), lease = 0.6 }
+      local a = client:lock "a"
+      occupy(one, "b", 1.2)
+      local none, _, code = acquire_meanwhile_deleted(client:multi_lock { "a", "b" })
+      assert.same({ nil, "lost" }, { none, code })
+      assert.same({ 0, 0 }, { a:holds(), one:cli("EXISTS", "a", "b") })
     end)
 
     it("calls on_lost for a lock that was held before", function()

@@ -61,6 +61,10 @@ describe("a client's name", function()
     assert.matches(part, message, 1, true)
     message = select(2, waiter:multi_lock({ "k", "free" }, { wait = 0.05 }):acquire())
     assert.matches(part, message, 1, true)
+    part = hold(client:fair_lock("f"))
+    message = select(2, waiter:fair_lock("f"):acquire(0.05))
+    assert.matches(": " .. part, message, 1, true)
+    assert.matches(" for up to %d+ s more; waited 50 ms$", message)
     part = hold(client:mutex("a_1"))
     message = select(2, waiter:one_by_one({ wait = 0.05 }):execute("a", 1, error))
     assert.matches("one_by_one: type=a id=1: already running, " .. part, message, 1, true)
@@ -111,6 +115,22 @@ describe("a client's name", function()
     waiter:close()
   end)
 
+  it("is in the event of the wait, not in that of a try before it, within a listener", function()
+    local events, lock = {}, nil
+    local waiter = holdfast.new { url = server:url(), on_event = function(event)
+      if event.event ~= "busy" then return end
+      events[#events + 1] = event.name or "nobody"
+      if #events > 1 then return end
+      assert.is_nil(lock:try_acquire())
+      assert.is_nil(lock:acquire(0.01))
+    end }
+    lock, kept = waiter:lock "k", {}
+    hold(client:lock("k"))
+    assert.is_nil(lock:try_acquire())
+    assert.same({ "nobody", "nobody", "billing" }, events)
+    waiter:close()
+  end)
+
   it("is not asked for by try_acquire or a wait of 0, nor shown where nobody has published it", function()
     local lock, monitor = reader:lock("k"), server:monitor()
     kept = { assert(client:lock("k"):acquire()) }
@@ -126,6 +146,12 @@ describe("a client's name", function()
     server:cli("HSET", "foreign", "another:1", 1)
     server:cli("PEXPIRE", "foreign", 60000)
     assert.matches("held by another owner, for up to ", select(2, reader:lock("foreign"):acquire(0.05)), 1, true)
+  end)
+
+  it("is known of a holder without fencing tokens, too", function()
+    kept = {}
+    hold(client:lock("k", { fencing = false }))
+    assert.equal("billing", reader:lock("k"):info().name)
   end)
 
   it("is published with host and pid while it holds", function()

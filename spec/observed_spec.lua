@@ -31,6 +31,7 @@ describe("what two observations of a lock show", function()
     assert.equal(NOW, since(nil))
     assert.equal(NOW, since(7))
     assert.equal(NOW, since(NOW + 3600))
+    assert.equal(NOW, since(NOW + 0.5)) -- its clock is a little ahead
     assert.equal(NOW - 5, since(7, entry("a", 7, NOW - 5)))
     assert.equal(NOW - 1, since(NOW - 1, entry("a", NOW - 60, NOW - 60))) -- taken again
     assert.equal(NOW, since(7, entry("b", 7, NOW - 5)))

@@ -390,6 +390,16 @@ describe("a plain semaphore", function()
       assert.equal(3, free())
     end)
 
+    it("returns what fn does where the permits are given back later", function()
+      local plain_semaphore = world.client({ command_timeout = 0.1 }):plain_semaphore(KEY)
+      assert(plain_semaphore:set(3))
+      assert.equal("mine", plain_semaphore:with_permit({ count = 2 }, function()
+        world.cli("CLIENT", "PAUSE", 300, "ALL")
+        return "mine"
+      end))
+      comes_to(3)
+    end)
+
     it("reports that fn has closed the client, which leaves the permits taken", function()
       local client = world.client()
       local plain_semaphore = client:plain_semaphore(KEY)

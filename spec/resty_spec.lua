@@ -1347,6 +1347,28 @@ describe("under ngx_lua", function()
       server:kill "CONT"
     end)
 
+    it("asks each method that writes, finds its token behind many headers, and keeps it for its ttl", function()
+      start { http = ([[init_worker_by_lua_block {
+          PREFIXED = HOLDFAST.new { url = "%s", prefix = "app:" }
+          QUORUM = HOLDFAST.new { servers = { "redis://127.0.0.1:1" }, mode = "quorum" }
+        }
+        ]]):format(server:url()),
+        server = guarded("/short", "ttl = 60")
+          .. guarded("/prefixed", "client = PREFIXED"):gsub("client = CLIENT, ", "")
+          .. handler("/quorum", [[ SAY(select(2, pcall(HOLDFAST.fence, { client = QUORUM }))) ]]) }
+      for _, method in ipairs { "POST", "PATCH", "DELETE" } do
+        assert.equal(428, front:get("/short", { method = method }).status, method)
+      end
+      local headers = { ["Fence-Token"] = "8", ["Fence-Lock"] = "l", ["Fence-Resource"] = "a" }
+      for i = 1, 300 do headers["X-" .. i] = "1" end
+      assert.equal(200, front:get("/short", { method = "PUT", headers = headers }).status)
+      local left = server:cli("PTTL", "holdfast_fence:{a}")
+      assert.is_true(left > 30000 and left <= 60000, left)
+      assert.same({ 200, "in|8" }, put("/prefixed", "8", "l", "holdfast_queue:{a}"))
+      assert.equal("8", server:cli("HGET", "holdfast_fence::app:holdfast_queue:{a}", "token"))
+      assert.matches("fences need a single server, not a quorum", say "/quorum")
+    end)
+
     it("takes the headers of lock:fence_headers", function()
       local client = require("holdfast").new(server:url())
       start { server = guarded("/price") }

@@ -801,7 +801,12 @@ describe("for operators under ngx_lua", function()
     it("only reads, and says that it must be protected", function()
       start {}
       assert.equal(405, front:begin("/status", { method = "POST", body = "x" }):finish().status)
+      assert.equal(200, front:get("/status", { method = "HEAD" }).status)
       local response = front:get("/status")
+      for name, value in pairs { ["cache-control"] = "no-store", ["referrer-policy"] = "no-referrer",
+          ["x-content-type-options"] = "nosniff" } do
+        assert.equal(value, response.headers[name])
+      end
       assert.matches("^text/html", response.headers["content-type"])
       assert.matches("protect it", response.body)
       assert.is_nil(response.body:find('%s[sh]r[ce]f?="http'))

@@ -217,6 +217,14 @@ describe("templates", function()
       end)
     end)
 
+    it("shows no bytes of a type or an id that drive a terminal", function()
+      local held = assert(other:mutex("t\27[2J_i\r\255"):acquire(0))
+      local _, message, code = client:one_by_one({ queue = false }):execute("t\27[2J", "i\r\255", error)
+      assert.equal("busy", code)
+      assert.equal("one_by_one: type=t\\x1b[2J id=i\\x0d\\xff: already running", message)
+      assert(held:release())
+    end)
+
     it("returns true for a function that returns nothing, and an explicit nil as it is", function()
       local template = client:one_by_one()
       assert.is_true(assert(template:execute("order", 42, function() end)))
@@ -508,8 +516,10 @@ describe("templates", function()
     end)
 
     it("frees the key after a success with delete_key, and after an error", function()
-      client:idempotent("k", { delete_key = true }, function() end)
-      assert.equal(0, server:cli("EXISTS", "k"))
+      for _, opts in ipairs { { delete_key = true }, { delete_key = true, expire = 60 } } do
+        client:idempotent("k", opts, function() end)
+        assert.equal(0, server:cli("EXISTS", "k"))
+      end
       local err = {}
       local _, value = pcall(function() client:idempotent("k", function() error(err) end) end)
       assert.equal(err, value)
@@ -574,12 +584,33 @@ describe("templates", function()
       for _ = 1, 32 do deep = { deep } end
       for name, result in pairs {
         long = ("x"):rep(70000), endless = endless, deep = deep, object = setmetatable({}, {}),
-        inside = { { print } }, infinite = math.huge, nan = 0 / 0,
+        inside = { { print } }, infinite = math.huge, least = -math.huge, nan = 0 / 0,
       } do
         client:idempotent(name, { replay = true }, function() return result end)
         assert.equal("duplicate", select(3, other:idempotent(name, { replay = true }, function()
           error "twice"
         end)), name)
+      end
+    end)
+
+    it("replays a fraction to its last digit, and -0 and tiny ones", function()
+      for i, number in ipairs {
+        0.1, 1 / 3, 123456789.12345678, 2 ^ 53 - 1, -2.0, 5e-324, 1e308, -0.0,
+      } do
+        client:idempotent("k" .. i, { replay = true }, function() return number end)
+        local again = other:idempotent("k" .. i, { replay = true }, error)
+        assert.equal(number, again)
+        assert.equal(("%.17g"):format(number), ("%.17g"):format(again))
+        if math.type then assert.equal(math.type(number), math.type(again)) end
+      end
+    end)
+
+    it("replays nothing where the record is damaged", function()
+      for _, text in ipairs { "S9:short", "S:x", "Sx", "D1", "Dx;", "{", "{T", "{NT}", "X", "TT}" } do
+        client:idempotent("k", { replay = true, expire = 60 }, function() return 1 end)
+        server:cli("HSET", "k", "done", "R" .. text)
+        local none, _, code = client:idempotent("k", { replay = true }, error)
+        assert.message(text).same({ nil, "duplicate" }, { none, code })
       end
     end)
 

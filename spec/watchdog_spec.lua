@@ -237,6 +237,22 @@ describe("the watchdog", function()
     assert(lock:release())
   end)
 
+  it("has the counters of its client under their names", function()
+    local stats = core.client.stats
+    function core.client.stats()
+      return {
+        renewals = 1, renew_batches = 2, late_renewals = 3, losses = 4, undone = 5,
+        watchdog_wakes = 6,
+      }
+    end
+    local fine, seen = pcall(function() return world.client():watchdog():stats() end)
+    core.client.stats = stats
+    assert(fine, seen)
+    assert.same({
+      renewals = 1, batches = 2, late_renewals = 3, losses = 4, undone = 5, wakes = 6,
+    }, seen)
+  end)
+
   it("can be stopped and started", function()
     local client = world.client { lease = LEASE }
     local watchdog = client:watchdog()

@@ -1,6 +1,7 @@
 local features = require "spec.support.features"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
+local sys = require "spec.support.sys"
 local world = require("spec.support.world").new()
 
 local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
@@ -728,6 +729,21 @@ describe("abort_on_loss", function()
     assert.equal(0, world.cli("EXISTS", "inner"))
   end)
 
+  it("ends the outer function at once when both locks are lost", function()
+    local client = world.client()
+    local short, inner = { lease = 0.02, abort_on_loss = true }, nil
+    local outer = pack(client:with_lock("outer", short, function()
+      inner = pack(client:with_lock("inner", short, function()
+        sys.sleep(0.03)
+        return compute_until(function() return false end, 10)
+      end))
+      return "went on"
+    end))
+    assert.is_nil(inner)
+    assert.equal("lost", outer[3])
+    assert.is_nil(outer[4])
+  end)
+
   it("ends only the inner function when only the inner lock is lost", function()
     local client = world.client { lease = LEASE }
     local inner
@@ -808,13 +824,16 @@ describe("abort_on_loss", function()
         local function run() print "run" end
         print(pcall(client.with_lock, client, "k", { abort_on_loss = true }, run))
         print(pcall(client.lead, client, "k", { once = true, abort_on_loss = true }, run))
-        print(client:lock("k"):ttl())
+        print(pcall(function() return client:one_by_one():execute("k", 1, { abort_on_loss = true }, run) end))
+        local pool = client:semaphore("pool", { permits = 1 })
+        print(pcall(pool.with_permit, pool, { abort_on_loss = true }, run))
+        print(client:lock("k"):ttl(), client:mutex("k_1"):ttl(), client:lock("pool"):ttl())
       ]],
       args = { world.server:url() },
     }
     assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
     local refused = "false\t[^\n]*abort_on_loss does not work alongside a debug hook set from C[^\n]*\n"
-    assert.matches("^" .. refused .. refused .. "nil\n$", child:output())
+    assert.matches("^" .. refused:rep(4) .. "nil\tnil\tnil\n$", child:output())
   end)
 
   -- The hook looks every 1000 instructions. The loss comes at each place of such a period before
@@ -939,6 +958,27 @@ describe("abort_on_loss", function()
         end)
       end)
     end
+
+    it("the client's on_event, also behind an on_lost that was called within it", function()
+      local other, losses
+      losses, client = 0, world.client { lease = LEASE, on_event = function(event)
+        if event.event ~= "lost" or event.key ~= "k" then return end
+        begun = begun + 1
+        other:check()
+        other:is_held() -- calls the on_lost
+        spin(5000)
+        ended = ended + 1
+      end }
+      opts = { abort_on_loss = true }
+      other = assert(client:lock("other", { on_lost = function() losses = losses + 1 end }):acquire())
+      assert_aborted(function(lock)
+        world.cli("DEL", "k", "other")
+        lock:check()
+        compute_until(nil, 20)
+        return "whole"
+      end)
+      assert.equal(1, losses)
+    end)
 
     it("but a function under a lock of the callback's own is ended", function()
       local inner, outer
