@@ -1295,7 +1295,7 @@ describe("under ngx_lua", function()
     local function guarded(location, opts)
       return ([[location %s {
         access_by_lua_block { HOLDFAST.fence { client = CLIENT, %s } }
-        content_by_lua_block { SAY("in", ngx.req.get_headers()["Fence-Token"]) }
+        content_by_lua_block { SAY("in", ngx.req.get_headers(0)["Fence-Token"]) }
       }
       ]]):format(location, opts or "")
     end
@@ -1341,6 +1341,67 @@ describe("under ngx_lua", function()
       server:kill "STOP"
       assert.same({ 503, "try again" }, put("/price", "8", "l", "b"))
       server:kill "CONT"
+    end)
+
+    it("takes the resource from a function, the ttl and the prefix, and checks each method that writes",
+      function()
+      start { server = handler("/make", ([[
+          PREFIXED = HOLDFAST.new { url = "%s", prefix = "app:" }
+        ]]):format(server:url()))
+        .. guarded("/price", "resource = function() return ngx.var.arg_of end, ttl = 100")
+        .. guarded("/forever", 'resource = "ever", ttl = math.huge')
+        .. [[location /prefixed {
+          access_by_lua_block { HOLDFAST.fence { client = PREFIXED } }
+          content_by_lua_block { SAY("in") }
+        }
+        location /json {
+          default_type application/json;
+          access_by_lua_block { HOLDFAST.fence { client = CLIENT } }
+          content_by_lua_block { SAY("in") }
+        }
+        ]] }
+      say "/make"
+      for i, method in ipairs { "PUT", "POST", "PATCH", "DELETE", "MKCOL" } do
+        local function send(token)
+          return front:get("/price?of=stock", { method = method, headers = {
+            ["Fence-Token"] = token, ["Fence-Lock"] = "l", ["Fence-Resource"] = "not this" } }).status
+        end
+        assert.same({ 200, 412 }, { send(10 * i), send(10 * i - 1) }, method)
+      end
+      assert.equal("50", server:cli("HGET", "holdfast_fence:{stock}", "token"))
+      local ttl = server:cli("PTTL", "holdfast_fence:{stock}")
+      assert.is_true(ttl > 50000 and ttl <= 100000, ttl)
+      local nameless = { 400, "this request does not name a resource" }
+      for _, path in ipairs { "/price", "/price?of=" } do
+        assert.same(nameless, put(path, "60", "l", "stock"), path)
+      end
+      assert.same({ 200, "in|8" }, put("/forever", "8", "l"))
+      assert.equal(-1, server:cli("PTTL", "holdfast_fence:{ever}"))
+      assert.same({ 200, "in" }, put("/prefixed", "8", "l", "stock"))
+      assert.equal("8", server:cli("HGET", "holdfast_fence:{app:stock}", "token"))
+      assert.same({ 200, "in" }, put("/prefixed", "8", "l", "holdfast_queue:{a}"))
+      assert.same({ 200, "in" }, put("/json", "8", "l", "a"))
+      local stale = front:get("/json", { method = "PUT", headers = {
+        ["Fence-Token"] = 7, ["Fence-Lock"] = "l", ["Fence-Resource"] = "a" } })
+      assert.same({ 412, "text/plain" }, { stale.status, stale.headers["content-type"] })
+      assert.same({}, front:errors())
+    end)
+
+    it("refuses a header that came twice, and finds one behind a hundred others", function()
+      start { server = guarded("/price") }
+      assert.same({ 400, "Fence-Token must be a fencing token, in decimal" },
+        put("/price", "8\r\nFence-Token: 9", "l", "a"))
+      assert.same({ 400, "Fence-Lock must name the lock" },
+        put("/price", "8", "l\r\nFence-Lock: m", "a"))
+      assert.same({ 400, "Fence-Resource was sent more than once" },
+        put("/price", "8", "l", "a\r\nFence-Resource: b"))
+      assert.same({}, server:cli("KEYS", "*"))
+      local others = {}
+      for i = 1, 120 do others[i] = ("X-%d: y\r\n"):format(i) end
+      others = table.concat(others)
+      local response = front:get("/price", { method = "PUT", headers = {
+        ["X-0"] = "y\r\n" .. others .. "Fence-Token: 8\r\nFence-Lock: l\r\nFence-Resource: a" } })
+      assert.same({ 200, "in|8" }, { response.status, (response.body:gsub("\n$", "")) })
     end)
 
     it("takes the headers of lock:fence_headers", function()
@@ -1423,6 +1484,144 @@ describe("under ngx_lua", function()
       assert.equal(409, third.status)
       assert.equal(422, post("/pay?sleep=2", "k", "other").status)
       assert.equal("1", say "/runs")
+    end)
+
+    it("answers a duplicate at once while the first one runs, with the status and the text given",
+      function()
+      start { server = FINISH .. COUNT .. guarded("/pay",
+        'header = "X-Payment", lease = 0.6, status = 425, info = "wait"', [[
+          local from = CLIENT:stats().renewals
+          ngx.shared.counters:incr("runs", 1, 0)
+          repeat ngx.sleep(0.01) until OVER and CLIENT:stats().renewals >= from + 4
+          SAY("ran")
+        ]]) .. handler("/over", "OVER = true") }
+      local function pay(number)
+        return front:begin("/pay", { method = "POST", body = "", headers = {
+          ["X-Payment"] = number } })
+      end
+      local first = pay "1"
+      assert.truthy(process.wait_until(function() return say "/runs" == "1" end))
+      local left = server:cli("PTTL", "idempotent:1")
+      assert.is_true(left > 0 and left <= 600, left)
+      local from = process.now()
+      local second = pay("1"):finish()
+      assert.is_true(process.now() - from < 5, "the duplicate waited for the first one")
+      assert.same({ 425, "wait\n", "1" },
+        { second.status, second.body, second.headers["retry-after"] })
+      say "/over"
+      assert.same({ 200, "ran\n" }, (function(response)
+        return { response.status, response.body }
+      end)(first:finish()))
+      assert.matches("the X%-Payment header is missing", post("/pay", "1").body)
+      assert.equal("1", say "/runs")
+      assert.same({}, front:errors())
+    end)
+
+    it("finds headers behind a hundred others, and tells an empty one from none", function()
+      start { server = FINISH .. [[
+        large_client_header_buffers 8 32k;
+        location /pay {
+          access_by_lua_block { HOLDFAST.idempotent_request { client = CLIENT, header = true, expire = 60,
+            vary = { "X-Tenant" }, replay = true } }
+          content_by_lua_block {
+            for i = 1, 120 do ngx.header["Y-" .. i] = "y" end
+            ngx.header["Y-Last"] = "last"
+            SAY("ran")
+          }
+          body_filter_by_lua_block { HOLDFAST.capture() }
+        } ]] }
+      local others = {}
+      for i = 1, 120 do others[i] = ("X-%d: y\r\n"):format(i) end
+      others = "y\r\n" .. table.concat(others)
+      -- → the first answer that is not for a request that runs
+      local function ask(tenant)
+        local response
+        process.wait_until(function()
+          response = front:get("/pay", { method = "POST", body = "", headers = { ["X-0"] = others
+            .. "Idempotency-Key: k\r\nAuthorization: anna" .. tenant } })
+          return not response.headers["retry-after"]
+        end, 20)
+        return response
+      end
+      assert.equal(200, ask("\r\nX-Tenant: one").status)
+      local again = ask("\r\nX-Tenant: one")
+      assert.same({ "true", "last" },
+        { again.headers["idempotent-replayed"], again.headers["y-last"] })
+      for _, other in ipairs { "\r\nX-Tenant: two", "\r\nX-Tenant: ", "",
+        "\r\nX-Tenant: one\r\nX-Tenant: two" } do
+        assert.equal(422, ask(other).status, other)
+      end
+      server:cli("FLUSHALL")
+      assert.equal(200, ask("\r\nX-Tenant: ").status)
+      assert.equal(422, ask("").status)
+    end)
+
+    it("records an empty answer to HEAD, and nothing that belongs to a connection", function()
+      start { server = FINISH .. guarded("/pay", "header = true, expire = 60, replay = true", [[
+        for name in ("Server Date Keep-Alive Proxy-Connection TE Trailer Upgrade X-Kept"):gmatch("%S+") do
+          ngx.header[name] = "the first"
+        end
+        if ngx.req.get_method() ~= "PUT" then ngx.header["Content-Length"] = 4 end -- else in chunks
+        ngx.print("paid")
+      ]], "body_filter_by_lua_block { HOLDFAST.capture() }\n") }
+      for _, method in ipairs { "HEAD", "POST", "PUT" } do
+        local function ask()
+          return front:get("/pay", { method = method, body = "", headers = {
+            ["Idempotency-Key"] = method } })
+        end
+        assert.equal(200, ask().status)
+        local again
+        process.wait_until(function()
+          again = ask()
+          return again.status ~= 409 or not again.headers["retry-after"]
+        end, 20)
+        assert.same({ 200, "true", "the first", method == "HEAD" and "" or "paid" }, { again.status,
+          again.headers["idempotent-replayed"], again.headers["x-kept"], again.body })
+        local record = server:cli("HGET", "idempotent:" .. method, "done"):lower()
+        assert.truthy(record:find("x-kept", 1, true))
+        for _, name in ipairs { "server", "date", "keep-alive", "proxy-connection", "te", "trailer",
+          "upgrade", "connection", "content-length", "transfer-encoding" } do
+          assert.is_nil(record:find((":%s"):format(name) .. "s", 1, true), name)
+        end
+      end
+      assert.same({}, front:errors())
+    end)
+
+    it("is recorded with keep_on_error when its client hangs up", function()
+      start { server = FINISH .. COUNT .. "lua_check_client_abort on;\n"
+        .. guarded("/pay", "header = true, expire = 60, keep_on_error = true", RUN) }
+      local request = front:begin("/pay?sleep=60",
+        { method = "POST", body = "", headers = { ["Idempotency-Key"] = "h" } })
+      assert.truthy(process.wait_until(function() return say "/runs" == "1" end))
+      request:abort()
+      assert.truthy(process.wait_until(function()
+        return server:cli("HGET", "idempotent:h", "done") == "D"
+      end, 20))
+      assert.equal(409, post("/pay?sleep=60", "h").status)
+      assert.equal("1", say "/runs")
+    end)
+
+    it("is recorded once, though finish is called twice, with a key that all users share", function()
+      start { server = [[
+        log_by_lua_block { HOLDFAST.finish() HOLDFAST.finish() }
+        gzip on;
+        gzip_min_length 1;
+        gzip_types text/plain;
+        location /pay {
+          access_by_lua_block { HOLDFAST.idempotent_request { client = CLIENT, key = "k", expire = 60 } }
+          content_by_lua_block { ngx.print(("paid "):rep(100)) }
+        } ]] }
+      local function by(user)
+        local response = front:get("/pay", { headers = { Authorization = user,
+          ["Accept-Encoding"] = "gzip" } })
+        return { response.status, response.headers["content-encoding"] }
+      end
+      assert.same({ 200, "gzip" }, by "anna") -- nothing is replayed
+      assert.truthy(process.wait_until(function()
+        return server:cli("HGET", "idempotent:k", "done") == "D"
+      end, 20))
+      assert.equal(409, by("bert")[1])
+      assert.same({}, front:errors())
     end)
 
     it("knows requests of other addresses as others, unless they name a key", function()
@@ -1883,8 +2082,11 @@ describe("under ngx_lua", function()
     end)
 
     it("answers 503 without a server", function()
-      start { url = "unix:///nowhere/redis.sock", server = FINISH .. guarded("/pay", "", RUN) }
-      assert.equal(503, front:get("/pay").status)
+      start { url = "unix:///nowhere/redis.sock", server = FINISH
+        .. guarded("/pay", "", RUN, "default_type text/html;") }
+      local response = front:get("/pay")
+      assert.same({ 503, "try again\n", "1", "text/plain" }, { response.status, response.body,
+        response.headers["retry-after"], response.headers["content-type"] })
     end)
   end)
 
