@@ -897,6 +897,54 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
+    it("begins at once when others were closed, and stays connected", function()
+      start { server = handler("/closed", ([[
+        local now = require("holdfast.core").now
+        local begun, slow = now(), 0
+        for _ = 1, 30 do
+          local from = now()
+          local client = HOLDFAST.new("%s")
+          assert(client:ping())
+          client:close()
+          ngx.sleep(0.001) -- in which its timer ends
+          if now() - from > 0.2 then slow = slow + 1 end
+        end
+        SAY(slow < 10, now() - begun < 6)
+      ]]):format(server:url())) .. handler("/first", [[ SAY(CLIENT:ping() ~= nil, CLIENT:stats().connections) ]])
+        .. handler("/timers", [[ SAY(ngx.timer.running_count()) ]]) }
+      assert.equal("true|true", say "/closed")
+      assert.truthy(process.wait_until(function() return say "/timers" == "0" end, 5))
+      assert.equal("true|1", say "/first")
+      process.sleep(0.05)
+      assert.equal("true|1", say "/first")
+      assert.equal("1", say "/timers")
+      assert.same({}, front:errors())
+    end)
+
+    it("disconnects a minute after its last use", function()
+      start {
+        init = [[
+          local core, shift = require "holdfast.core", 0
+          local now = core.now
+          function core.now() return now() + shift end
+          function LATER(seconds) shift = shift + seconds end
+        ]],
+        server = handler("/use", [[ SAY(CLIENT:lock("a"):is_locked(), CLIENT:stats().connections) ]])
+          .. handler("/later", [[ LATER(tonumber(ngx.var.arg_by)) SAY("later") ]]),
+      }
+      for _ = 1, 2 do
+        assert.equal("false|1", say "/use")
+        process.sleep(1.1) -- the task looks each second
+        say "/later?by=40"
+      end
+      process.sleep(1.1)
+      assert.equal(1, server:leaks().clients, "it counts from the first use")
+      say "/later?by=25"
+      assert.truthy(process.wait_until(function() return server:leaks().clients == 0 end, 5))
+      assert.equal("false|2", say "/use")
+      assert.same({}, front:errors())
+    end)
+
     it("serves more at a time than nginx has timers", function()
       start { server = FINISH .. own() }
       local requests = {}
@@ -1117,6 +1165,53 @@ describe("under ngx_lua", function()
       assert.equal(0, server:cli("ZCARD", "holdfast_queue:{a}"))
       assert(lock:release())
       holder:close()
+    end)
+
+    it("ends a wait whose request has another ngx.ctx, and says why", function()
+      local holder = require("holdfast").new(server:url())
+      local lock = assert(holder:lock("a"):acquire(0))
+      start { server = FINISH .. handler("/", [[
+        local thread = ngx.thread.spawn(function() return select(2, CLIENT:lock("a"):acquire(20)) end)
+        while CLIENT:lock("a"):info().waiters == 0 do end
+        ngx.ctx = {}
+        SAY(select(2, ngx.thread.wait(thread)))
+        SAY(select(2, ngx.thread.wait(ngx.thread.spawn(function()
+          return select(3, CLIENT:lock("a"):acquire(0))
+        end))))
+      ]]) }
+      assert.matches('^cannot acquire "a" on unix:%S+: ngx.ctx was replaced while this request was '
+        .. "waiting; set fields in it instead|interrupted\nbusy$", say "/")
+      assert.equal(0, server:cli("ZCARD", "holdfast_queue:{a}"))
+      assert(lock:release())
+      holder:close()
+    end)
+
+    it("a client that is closed in a phase that cannot wait is closed in the background", function()
+      start { server = [[
+        location /log {
+          content_by_lua_block { OWN = NEW() assert(OWN:lock("a"):acquire(0)) SAY("held") }
+          log_by_lua_block { OWN:close() }
+        }
+        location /filter {
+          content_by_lua_block { OWN = NEW() assert(OWN:lock("a"):acquire(0)) SAY("held") }
+          header_filter_by_lua_block { OWN:close() }
+        }
+        location /unused {
+          content_by_lua_block { OWN = NEW() SAY("held") }
+          log_by_lua_block { OWN:close() OWN:close() }
+        }
+      ]] .. handler("/closed", [[ SAY(select(3, OWN:lock("a"):acquire(0))) ]]),
+        http = ([[ init_worker_by_lua_block { function NEW() return HOLDFAST.new("%s") end } ]])
+          :format(server:url()) }
+      local seconds = 0
+      for _, path in ipairs { "/log", "/filter", "/unused", "/log", "/filter", "/log", "/filter" } do
+        assert.equal("held", say(path))
+        seconds = seconds + assert(free_within("a", 5), path)
+        assert.equal("closed", say "/closed")
+        assert.truthy(process.wait_until(function() return server:leaks().clients == 0 end, 5), path)
+      end
+      assert.is_true(seconds < 2, seconds) -- the task by itself looks once a second
+      assert.same({}, front:errors())
     end)
 
     it("frees the locks that subrequests leave with their main request, and with no other", function()
@@ -2227,6 +2322,29 @@ describe("under ngx_lua", function()
       assert.equal("exit", front.process:wait(20))
       assert.is_true(is_free("slow"))
       assert.same({}, front:errors())
+    end)
+
+    it("quit soon, whatever requests that are over have left", function()
+      for _, finish in ipairs { "", FINISH } do
+        start { command_timeout = 20, server = handler("/stays", [[
+          assert(CLIENT:lock("stays"):acquire(0))
+          SAY("left")
+        ]]) .. "location /leaves { " .. finish .. [[ content_by_lua_block {
+          assert(CLIENT:lock("left"):acquire(0))
+          SAY("left")
+          ngx.flush(true)
+          while not OVER do ngx.sleep(0.001) end
+        } } ]] .. handler("/over", "OVER = true SAY(OVER)") }
+        assert.equal("left", say "/stays")
+        local request = front:begin "/leaves"
+        assert.truthy(process.wait_until(function() return not is_free("left") end))
+        assert.equal("true", say "/over")
+        assert.equal("left\n", request:finish().body)
+        front.process:kill("QUIT")
+        assert.equal("exit", front.process:wait(10), finish)
+        front = nil
+        server:cli("FLUSHALL")
+      end
     end)
 
     -- The task looks each second for callers that are gone.
