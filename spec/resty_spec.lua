@@ -653,6 +653,15 @@ describe("under ngx_lua", function()
         assert.same({}, front:errors())
       end)
 
+      it("of a given owner the others' holds are renewed when one request has ended", function()
+        start_shared(1.8)
+        local holder = hold("of=OWNED", "&renewals=4")
+        assert.equal("true|2", say "/leave?of=OWNED")
+        assert.equal("nil|1|true\n", assert(holder:finish()).body)
+        assert.truthy(free_within("owned", 5))
+        assert.same({}, front:errors())
+      end)
+
       it("of a given owner as many holds are freed as the one that ends has", function()
         start_shared(30)
         local holder = hold "of=OWNED"
