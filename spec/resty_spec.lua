@@ -919,8 +919,9 @@ describe("under ngx_lua", function()
           if now() - from > 0.2 then slow = slow + 1 end
         end
         SAY(slow < 10, now() - begun < 6)
-      ]]):format(server:url())) .. handler("/first", [[ SAY(CLIENT:ping() ~= nil, CLIENT:stats().connections) ]])
-        .. handler("/timers", [[ SAY(ngx.timer.running_count()) ]]) }
+      ]]):format(server:url())) .. handler("/first", [[
+        SAY(CLIENT:ping() ~= nil, CLIENT:stats().connections)
+      ]]) .. handler("/timers", [[ SAY(ngx.timer.running_count()) ]]) }
       assert.equal("true|true", say "/closed")
       assert.truthy(process.wait_until(function() return say "/timers" == "0" end, 5))
       assert.equal("true|1", say "/first")
@@ -1180,7 +1181,8 @@ describe("under ngx_lua", function()
       local holder = require("holdfast").new(server:url())
       local lock = assert(holder:lock("a"):acquire(0))
       start { server = FINISH .. handler("/", [[
-        local thread = ngx.thread.spawn(function() return select(2, CLIENT:lock("a"):acquire(20)) end)
+        local function wait() return select(2, CLIENT:lock("a"):acquire(20)) end
+        local thread = ngx.thread.spawn(wait)
         while CLIENT:lock("a"):info().waiters == 0 do end
         ngx.ctx = {}
         SAY(select(2, ngx.thread.wait(thread)))
@@ -1216,7 +1218,8 @@ describe("under ngx_lua", function()
         assert.equal("held", say(path))
         assert.truthy(free_within("a", 5), path)
         assert.equal("closed", say "/closed")
-        assert.truthy(process.wait_until(function() return server:leaks().clients == 0 end, 5), path)
+        local function is_left() return server:leaks().clients == 0 end
+        assert.truthy(process.wait_until(is_left, 5), path)
       end
       assert.same({}, front:errors())
     end)
