@@ -939,8 +939,9 @@ describe("under ngx_lua", function()
           function core.now() return now() + shift end
           function LATER(seconds) shift = shift + seconds end
         ]],
-        server = handler("/use", [[ SAY(CLIENT:lock("a"):is_locked(), CLIENT:stats().connections) ]])
-          .. handler("/later", [[ LATER(tonumber(ngx.var.arg_by)) SAY("later") ]]),
+        server = handler("/use", [[
+          SAY(CLIENT:lock("a"):is_locked(), CLIENT:stats().connections)
+        ]]) .. handler("/later", [[ LATER(tonumber(ngx.var.arg_by)) SAY("later") ]]),
       }
       for _ = 1, 2 do
         assert.equal("false|1", say "/use")
@@ -1448,7 +1449,7 @@ describe("under ngx_lua", function()
       server:kill "CONT"
     end)
 
-    it("takes the resource from a function, the ttl and the prefix, and checks each method that writes",
+    it("takes resources from a function, the ttl and the prefix, and checks what writes",
       function()
       start { server = handler("/make", ([[
           PREFIXED = HOLDFAST.new { url = "%s", prefix = "app:" }
@@ -1626,8 +1627,8 @@ describe("under ngx_lua", function()
       start { server = FINISH .. [[
         large_client_header_buffers 8 32k;
         location /pay {
-          access_by_lua_block { HOLDFAST.idempotent_request { client = CLIENT, header = true, expire = 60,
-            vary = { "X-Tenant" }, replay = true } }
+          access_by_lua_block { HOLDFAST.idempotent_request { client = CLIENT, header = true,
+            expire = 60, vary = { "X-Tenant" }, replay = true } }
           content_by_lua_block {
             for i = 1, 120 do ngx.header["Y-" .. i] = "y" end
             ngx.header["Y-Last"] = "last"
@@ -1663,7 +1664,8 @@ describe("under ngx_lua", function()
 
     it("records an empty answer to HEAD, and nothing that belongs to a connection", function()
       start { server = FINISH .. guarded("/pay", "header = true, expire = 60, replay = true", [[
-        for name in ("Server Date Keep-Alive Proxy-Connection TE Trailer Upgrade X-Kept"):gmatch("%S+") do
+        local names = "Server Date Keep-Alive Proxy-Connection TE Trailer Upgrade X-Kept"
+        for name in names:gmatch("%S+") do
           ngx.header[name] = "the first"
         end
         if ngx.req.get_method() ~= "PUT" then ngx.header["Content-Length"] = 4 end -- else in chunks
@@ -1713,7 +1715,9 @@ describe("under ngx_lua", function()
         gzip_min_length 1;
         gzip_types text/plain;
         location /pay {
-          access_by_lua_block { HOLDFAST.idempotent_request { client = CLIENT, key = "k", expire = 60 } }
+          access_by_lua_block {
+            HOLDFAST.idempotent_request { client = CLIENT, key = "k", expire = 60 }
+          }
           content_by_lua_block { ngx.print(("paid "):rep(100)) }
         } ]] }
       local function by(user)
