@@ -657,6 +657,15 @@ describe("under ngx_lua", function()
         assert.same({}, front:errors())
       end)
 
+      it("of a given owner the others' holds are renewed when one request has ended", function()
+        start_shared(1.8)
+        local holder = hold("of=OWNED", "&renewals=4")
+        assert.equal("true|2", say "/leave?of=OWNED")
+        assert.equal("nil|1|true\n", assert(holder:finish()).body)
+        assert.truthy(free_within("owned", 5))
+        assert.same({}, front:errors())
+      end)
+
       it("of a given owner as many holds are freed as the one that ends has", function()
         start_shared(30)
         local holder = hold "of=OWNED"
@@ -901,6 +910,56 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
+    it("begins at once when others were closed, and stays connected", function()
+      start { server = handler("/closed", ([[
+        local now = require("holdfast.core").now
+        local begun, slow = now(), 0
+        for _ = 1, 30 do
+          local from = now()
+          local client = HOLDFAST.new("%s")
+          assert(client:ping())
+          client:close()
+          ngx.sleep(0.001) -- in which its timer ends
+          if now() - from > 0.2 then slow = slow + 1 end
+        end
+        SAY(slow < 10, now() - begun < 6)
+      ]]):format(server:url())) .. handler("/first", [[
+        SAY(CLIENT:ping() ~= nil, CLIENT:stats().connections)
+      ]]) .. handler("/timers", [[ SAY(ngx.timer.running_count()) ]]) }
+      assert.equal("true|true", say "/closed")
+      assert.truthy(process.wait_until(function() return say "/timers" == "0" end, 5))
+      assert.equal("true|1", say "/first")
+      process.sleep(0.05)
+      assert.equal("true|1", say "/first")
+      assert.equal("1", say "/timers")
+      assert.same({}, front:errors())
+    end)
+
+    it("disconnects a minute after its last use", function()
+      start {
+        init = [[
+          local core, shift = require "holdfast.core", 0
+          local now = core.now
+          function core.now() return now() + shift end
+          function LATER(seconds) shift = shift + seconds end
+        ]],
+        server = handler("/use", [[
+          SAY(CLIENT:lock("a"):is_locked(), CLIENT:stats().connections)
+        ]]) .. handler("/later", [[ LATER(tonumber(ngx.var.arg_by)) SAY("later") ]]),
+      }
+      for _ = 1, 2 do
+        assert.equal("false|1", say "/use")
+        process.sleep(1.1) -- the task looks each second
+        say "/later?by=40"
+      end
+      process.sleep(1.1)
+      assert.equal(1, server:leaks().clients, "it counts from the first use")
+      say "/later?by=25"
+      assert.truthy(process.wait_until(function() return server:leaks().clients == 0 end, 5))
+      assert.equal("false|2", say "/use")
+      assert.same({}, front:errors())
+    end)
+
     it("serves more at a time than nginx has timers", function()
       start { server = FINISH .. own() }
       local requests = {}
@@ -1123,6 +1182,53 @@ describe("under ngx_lua", function()
       holder:close()
     end)
 
+    it("ends a wait whose request has another ngx.ctx, and says why", function()
+      local holder = require("holdfast").new(server:url())
+      local lock = assert(holder:lock("a"):acquire(0))
+      start { server = FINISH .. handler("/", [[
+        local function wait() return select(2, CLIENT:lock("a"):acquire(20)) end
+        local thread = ngx.thread.spawn(wait)
+        while CLIENT:lock("a"):info().waiters == 0 do end
+        ngx.ctx = {}
+        SAY(select(2, ngx.thread.wait(thread)))
+        SAY(select(2, ngx.thread.wait(ngx.thread.spawn(function()
+          return select(3, CLIENT:lock("a"):acquire(0))
+        end))))
+      ]]) }
+      assert.matches('^cannot acquire "a" on unix:%S+: ngx.ctx was replaced while this request was '
+        .. "waiting; set fields in it instead|interrupted\nbusy$", say "/")
+      assert.equal(0, server:cli("ZCARD", "holdfast_queue:{a}"))
+      assert(lock:release())
+      holder:close()
+    end)
+
+    it("a client that is closed in a phase that cannot wait is closed in the background", function()
+      start { server = [[
+        location /log {
+          content_by_lua_block { OWN = NEW() assert(OWN:lock("a"):acquire(0)) SAY("held") }
+          log_by_lua_block { OWN:close() }
+        }
+        location /filter {
+          content_by_lua_block { OWN = NEW() assert(OWN:lock("a"):acquire(0)) SAY("held") }
+          header_filter_by_lua_block { OWN:close() }
+        }
+        location /unused {
+          content_by_lua_block { OWN = NEW() SAY("held") }
+          log_by_lua_block { OWN:close() OWN:close() }
+        }
+      ]] .. handler("/closed", [[ SAY(select(3, OWN:lock("a"):acquire(0))) ]]),
+        http = ([[ init_worker_by_lua_block { function NEW() return HOLDFAST.new("%s") end } ]])
+          :format(server:url()) }
+      for _, path in ipairs { "/log", "/filter", "/unused" } do
+        assert.equal("held", say(path))
+        assert.truthy(free_within("a", 5), path)
+        assert.equal("closed", say "/closed")
+        local function is_left() return server:leaks().clients == 0 end
+        assert.truthy(process.wait_until(is_left, 5), path)
+      end
+      assert.same({}, front:errors())
+    end)
+
     it("frees the locks that subrequests leave with their main request, and with no other", function()
       local leaves = handler("/leaves", [[ CLIENT:with_lock("a", function() ngx.exit(204) end) ]])
       start { server = FINISH .. leaves .. handler("/done", [[ SAY("done") ]])
@@ -1299,7 +1405,7 @@ describe("under ngx_lua", function()
     local function guarded(location, opts)
       return ([[location %s {
         access_by_lua_block { HOLDFAST.fence { client = CLIENT, %s } }
-        content_by_lua_block { SAY("in", ngx.req.get_headers()["Fence-Token"]) }
+        content_by_lua_block { SAY("in", ngx.req.get_headers(0)["Fence-Token"]) }
       }
       ]]):format(location, opts or "")
     end
@@ -1347,26 +1453,73 @@ describe("under ngx_lua", function()
       server:kill "CONT"
     end)
 
-    it("asks each method that writes, finds its token behind many headers, and keeps it for its ttl", function()
-      start { http = ([[init_worker_by_lua_block {
-          PREFIXED = HOLDFAST.new { url = "%s", prefix = "app:" }
+    it("needs a single server", function()
+      start { http = [[init_worker_by_lua_block {
           QUORUM = HOLDFAST.new { servers = { "redis://127.0.0.1:1" }, mode = "quorum" }
         }
-        ]]):format(server:url()),
-        server = guarded("/short", "ttl = 60")
-          .. guarded("/prefixed", "client = PREFIXED"):gsub("client = CLIENT, ", "")
-          .. handler("/quorum", [[ SAY(select(2, pcall(HOLDFAST.fence, { client = QUORUM }))) ]]) }
-      for _, method in ipairs { "POST", "PATCH", "DELETE" } do
-        assert.equal(428, front:get("/short", { method = method }).status, method)
+        ]], server = handler("/", [[ SAY(select(2, pcall(HOLDFAST.fence, { client = QUORUM }))) ]]) }
+      assert.matches("fences need a single server, not a quorum", say "/")
+    end)
+
+    it("takes resources from a function, the ttl and the prefix, and checks what writes",
+      function()
+      start { server = handler("/make", ([[
+          PREFIXED = HOLDFAST.new { url = "%s", prefix = "app:" }
+        ]]):format(server:url()))
+        .. guarded("/price", "resource = function() return ngx.var.arg_of end, ttl = 100")
+        .. guarded("/forever", 'resource = "ever", ttl = math.huge')
+        .. [[location /prefixed {
+          access_by_lua_block { HOLDFAST.fence { client = PREFIXED } }
+          content_by_lua_block { SAY("in") }
+        }
+        location /json {
+          default_type application/json;
+          access_by_lua_block { HOLDFAST.fence { client = CLIENT } }
+          content_by_lua_block { SAY("in") }
+        }
+        ]] }
+      say "/make"
+      for i, method in ipairs { "PUT", "POST", "PATCH", "DELETE", "MKCOL" } do
+        local function send(token)
+          return front:get("/price?of=stock", { method = method, headers = {
+            ["Fence-Token"] = token, ["Fence-Lock"] = "l", ["Fence-Resource"] = "not this" } }).status
+        end
+        assert.same({ 200, 412 }, { send(10 * i), send(10 * i - 1) }, method)
       end
-      local headers = { ["Fence-Token"] = "8", ["Fence-Lock"] = "l", ["Fence-Resource"] = "a" }
-      for i = 1, 300 do headers["X-" .. i] = "1" end
-      assert.equal(200, front:get("/short", { method = "PUT", headers = headers }).status)
-      local left = server:cli("PTTL", "holdfast_fence:{a}")
-      assert.is_true(left > 30000 and left <= 60000, left)
-      assert.same({ 200, "in|8" }, put("/prefixed", "8", "l", "holdfast_queue:{a}"))
-      assert.equal("8", server:cli("HGET", "holdfast_fence::app:holdfast_queue:{a}", "token"))
-      assert.matches("fences need a single server, not a quorum", say "/quorum")
+      assert.equal("50", server:cli("HGET", "holdfast_fence:{stock}", "token"))
+      local ttl = server:cli("PTTL", "holdfast_fence:{stock}")
+      assert.is_true(ttl > 50000 and ttl <= 100000, ttl)
+      local nameless = { 400, "this request does not name a resource" }
+      for _, path in ipairs { "/price", "/price?of=" } do
+        assert.same(nameless, put(path, "60", "l", "stock"), path)
+      end
+      assert.same({ 200, "in|8" }, put("/forever", "8", "l"))
+      assert.equal(-1, server:cli("PTTL", "holdfast_fence:{ever}"))
+      assert.same({ 200, "in" }, put("/prefixed", "8", "l", "stock"))
+      assert.equal("8", server:cli("HGET", "holdfast_fence:{app:stock}", "token"))
+      assert.same({ 200, "in" }, put("/prefixed", "8", "l", "holdfast_queue:{a}"))
+      assert.same({ 200, "in" }, put("/json", "8", "l", "a"))
+      local stale = front:get("/json", { method = "PUT", headers = {
+        ["Fence-Token"] = 7, ["Fence-Lock"] = "l", ["Fence-Resource"] = "a" } })
+      assert.same({ 412, "text/plain" }, { stale.status, stale.headers["content-type"] })
+      assert.same({}, front:errors())
+    end)
+
+    it("refuses a header that came twice, and finds one behind a hundred others", function()
+      start { server = guarded("/price") }
+      assert.same({ 400, "Fence-Token must be a fencing token, in decimal" },
+        put("/price", "8\r\nFence-Token: 9", "l", "a"))
+      assert.same({ 400, "Fence-Lock must name the lock" },
+        put("/price", "8", "l\r\nFence-Lock: m", "a"))
+      assert.same({ 400, "Fence-Resource was sent more than once" },
+        put("/price", "8", "l", "a\r\nFence-Resource: b"))
+      assert.same({}, server:cli("KEYS", "*"))
+      local others = {}
+      for i = 1, 120 do others[i] = ("X-%d: y\r\n"):format(i) end
+      others = table.concat(others)
+      local response = front:get("/price", { method = "PUT", headers = {
+        ["X-0"] = "y\r\n" .. others .. "Fence-Token: 8\r\nFence-Lock: l\r\nFence-Resource: a" } })
+      assert.same({ 200, "in|8" }, { response.status, (response.body:gsub("\n$", "")) })
     end)
 
     it("takes the headers of lock:fence_headers", function()
@@ -1449,6 +1602,147 @@ describe("under ngx_lua", function()
       assert.equal(409, third.status)
       assert.equal(422, post("/pay?sleep=2", "k", "other").status)
       assert.equal("1", say "/runs")
+    end)
+
+    it("answers a duplicate at once while the first one runs, with the status and the text given",
+      function()
+      start { server = FINISH .. COUNT .. guarded("/pay",
+        'header = "X-Payment", lease = 0.6, status = 425, info = "wait"', [[
+          local from = CLIENT:stats().renewals
+          ngx.shared.counters:incr("runs", 1, 0)
+          repeat ngx.sleep(0.01) until OVER and CLIENT:stats().renewals >= from + 4
+          SAY("ran")
+        ]]) .. handler("/over", "OVER = true") }
+      local function pay(number)
+        return front:begin("/pay", { method = "POST", body = "", headers = {
+          ["X-Payment"] = number } })
+      end
+      local first = pay "1"
+      assert.truthy(process.wait_until(function() return say "/runs" == "1" end))
+      local left = server:cli("PTTL", "idempotent:1")
+      assert.is_true(left > 0 and left <= 600, left)
+      local from = process.now()
+      local second = pay("1"):finish()
+      assert.is_true(process.now() - from < 5, "the duplicate waited for the first one")
+      assert.same({ 425, "wait\n", "1" },
+        { second.status, second.body, second.headers["retry-after"] })
+      say "/over"
+      assert.same({ 200, "ran\n" }, (function(response)
+        return { response.status, response.body }
+      end)(first:finish()))
+      assert.matches("the X%-Payment header is missing", post("/pay", "1").body)
+      assert.equal("1", say "/runs")
+      assert.same({}, front:errors())
+    end)
+
+    it("finds headers behind a hundred others, and tells an empty one from none", function()
+      start { server = FINISH .. [[
+        large_client_header_buffers 8 32k;
+        location /pay {
+          access_by_lua_block { HOLDFAST.idempotent_request { client = CLIENT, header = true,
+            expire = 60, vary = { "X-Tenant" }, replay = true } }
+          content_by_lua_block {
+            for i = 1, 120 do ngx.header["Y-" .. i] = "y" end
+            ngx.header["Y-Last"] = "last"
+            SAY("ran")
+          }
+          body_filter_by_lua_block { HOLDFAST.capture() }
+        } ]] }
+      local others = {}
+      for i = 1, 120 do others[i] = ("X-%d: y\r\n"):format(i) end
+      others = "y\r\n" .. table.concat(others)
+      -- → the first answer that is not for a request that runs
+      local function ask(tenant)
+        local response
+        process.wait_until(function()
+          response = front:get("/pay", { method = "POST", body = "", headers = { ["X-0"] = others
+            .. "Idempotency-Key: k\r\nAuthorization: anna" .. tenant } })
+          return not response.headers["retry-after"]
+        end, 20)
+        return response
+      end
+      assert.equal(200, ask("\r\nX-Tenant: one").status)
+      local again = ask("\r\nX-Tenant: one")
+      assert.same({ "true", "last" },
+        { again.headers["idempotent-replayed"], again.headers["y-last"] })
+      for _, other in ipairs { "\r\nX-Tenant: two", "\r\nX-Tenant: ", "",
+        "\r\nX-Tenant: one\r\nX-Tenant: two" } do
+        assert.equal(422, ask(other).status, other)
+      end
+      server:cli("FLUSHALL")
+      assert.equal(200, ask("\r\nX-Tenant: ").status)
+      assert.equal(422, ask("").status)
+    end)
+
+    it("records an empty answer to HEAD, and nothing that belongs to a connection", function()
+      start { server = FINISH .. guarded("/pay", "header = true, expire = 60, replay = true", [[
+        local names = "Server Date Keep-Alive Proxy-Connection TE Trailer Upgrade X-Kept"
+        for name in names:gmatch("%S+") do
+          ngx.header[name] = "the first"
+        end
+        if ngx.req.get_method() ~= "PUT" then ngx.header["Content-Length"] = 4 end -- else in chunks
+        ngx.print("paid")
+      ]], "body_filter_by_lua_block { HOLDFAST.capture() }\n") }
+      for _, method in ipairs { "HEAD", "POST", "PUT" } do
+        local function ask()
+          return front:get("/pay", { method = method, body = "", headers = {
+            ["Idempotency-Key"] = method } })
+        end
+        assert.equal(200, ask().status)
+        local again
+        process.wait_until(function()
+          again = ask()
+          return again.status ~= 409 or not again.headers["retry-after"]
+        end, 20)
+        assert.same({ 200, "true", "the first", method == "HEAD" and "" or "paid" }, { again.status,
+          again.headers["idempotent-replayed"], again.headers["x-kept"], again.body })
+        local record = server:cli("HGET", "idempotent:" .. method, "done"):lower()
+        assert.truthy(record:find("x-kept", 1, true))
+        for _, name in ipairs { "server", "date", "keep-alive", "proxy-connection", "te", "trailer",
+          "upgrade", "connection", "content-length", "transfer-encoding" } do
+          assert.is_nil(record:find((":%s"):format(name) .. "s", 1, true), name)
+        end
+      end
+      assert.same({}, front:errors())
+    end)
+
+    it("is recorded with keep_on_error when its client hangs up", function()
+      start { server = FINISH .. COUNT .. "lua_check_client_abort on;\n"
+        .. guarded("/pay", "header = true, expire = 60, keep_on_error = true", RUN) }
+      local request = front:begin("/pay?sleep=60",
+        { method = "POST", body = "", headers = { ["Idempotency-Key"] = "h" } })
+      assert.truthy(process.wait_until(function() return say "/runs" == "1" end))
+      request:abort()
+      assert.truthy(process.wait_until(function()
+        return server:cli("HGET", "idempotent:h", "done") == "D"
+      end, 20))
+      assert.equal(409, post("/pay?sleep=60", "h").status)
+      assert.equal("1", say "/runs")
+    end)
+
+    it("is recorded once, though finish is called twice, with a key that all users share", function()
+      start { server = [[
+        log_by_lua_block { HOLDFAST.finish() HOLDFAST.finish() }
+        gzip on;
+        gzip_min_length 1;
+        gzip_types text/plain;
+        location /pay {
+          access_by_lua_block {
+            HOLDFAST.idempotent_request { client = CLIENT, key = "k", expire = 60 }
+          }
+          content_by_lua_block { ngx.print(("paid "):rep(100)) }
+        } ]] }
+      local function by(user)
+        local response = front:get("/pay", { headers = { Authorization = user,
+          ["Accept-Encoding"] = "gzip" } })
+        return { response.status, response.headers["content-encoding"] }
+      end
+      assert.same({ 200, "gzip" }, by "anna") -- nothing is replayed
+      assert.truthy(process.wait_until(function()
+        return server:cli("HGET", "idempotent:k", "done") == "D"
+      end, 20))
+      assert.equal(409, by("bert")[1])
+      assert.same({}, front:errors())
     end)
 
     it("knows requests of other addresses as others, unless they name a key", function()
@@ -1909,8 +2203,11 @@ describe("under ngx_lua", function()
     end)
 
     it("answers 503 without a server", function()
-      start { url = "unix:///nowhere/redis.sock", server = FINISH .. guarded("/pay", "", RUN) }
-      assert.equal(503, front:get("/pay").status)
+      start { url = "unix:///nowhere/redis.sock", server = FINISH
+        .. guarded("/pay", "", RUN, "default_type text/html;") }
+      local response = front:get("/pay")
+      assert.same({ 503, "try again\n", "1", "text/plain" }, { response.status, response.body,
+        response.headers["retry-after"], response.headers["content-type"] })
     end)
   end)
 
@@ -2051,6 +2348,29 @@ describe("under ngx_lua", function()
       assert.equal("exit", front.process:wait(20))
       assert.is_true(is_free("slow"))
       assert.same({}, front:errors())
+    end)
+
+    it("quit soon, whatever requests that are over have left", function()
+      for _, finish in ipairs { "", FINISH } do
+        start { command_timeout = 20, server = handler("/stays", [[
+          assert(CLIENT:lock("stays"):acquire(0))
+          SAY("left")
+        ]]) .. "location /leaves { " .. finish .. [[ content_by_lua_block {
+          assert(CLIENT:lock("left"):acquire(0))
+          SAY("left")
+          ngx.flush(true)
+          while not OVER do ngx.sleep(0.001) end
+        } } ]] .. handler("/over", "OVER = true SAY(OVER)") }
+        assert.equal("left", say "/stays")
+        local request = front:begin "/leaves"
+        assert.truthy(process.wait_until(function() return not is_free("left") end))
+        assert.equal("true", say "/over")
+        assert.equal("left\n", request:finish().body)
+        front.process:kill("QUIT")
+        assert.equal("exit", front.process:wait(10), finish)
+        front = nil
+        server:cli("FLUSHALL")
+      end
     end)
 
     -- The task looks each second for callers that are gone.

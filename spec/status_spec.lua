@@ -177,10 +177,84 @@ describe("for operators under ngx_lua", function()
       end, PATIENCE))
     end)
 
-    it("are read by Prometheus's parser", function()
+    it("have no number of holds, and name the dict that is missing", function()
       start {}
       front:get("/work")
       assert.truthy(process.wait_until(function() return acquired() == 1 end, PATIENCE))
+      local text = front:get("/metrics").body
+      assert.is_nil(text:find("holdfast_holds", 1, true))
+      assert.truthy(text:find('holdfast_losses_total{class="orders",reason="deleted"} 0\n', 1, true))
+      assert.matches("# EOF\n$", text)
+      local bounds, last = {}, 0
+      for bound, at in text:gmatch('holdfast_wait_seconds_bucket{class="orders",le="([^"]+)"}()') do
+        bounds[#bounds + 1], last = tonumber(bound) or math.huge, at
+      end
+      for i = 2, #bounds do assert.is_true(bounds[i - 1] < bounds[i], bounds[i]) end
+      assert.equal(math.huge, bounds[#bounds])
+      local count = text:find('holdfast_wait_seconds_count{class="orders"}', 1, true)
+      local sum = text:find('holdfast_wait_seconds_sum{class="orders"}', 1, true)
+      assert.is_true(last < count and count < sum)
+      front:stop("TERM")
+      start { dict = "", more = "location = /closed { content_by_lua_block { CLIENT:close() } }\n" }
+      front:get("/work")
+      assert.equal(200, front:get("/closed").status)
+      assert.same({}, front:errors())
+      assert.equal(500, front:get("/metrics").status)
+      assert.matches('there is no shared dict; add "lua_shared_dict holdfast 1m;"',
+        table.concat(front:errors(), "\n"), 1, true)
+    end)
+
+    it("have the losses of all classes, which the page adds up by reason", function()
+      start { more = [[ location = /lose_another { content_by_lua_block {
+        local other = HOLDFAST.new { url = CLIENT_URL, driver = "posix" }
+        for _, class in ipairs { "a", "b" } do
+          local lock = CLIENT:lock("lost", { class = class })
+          assert(lock:acquire())
+          other:lock("lost"):force_release()
+          lock:check()
+        end
+        other:close()
+        ngx.print("lost")
+      } } ]] }
+      assert.equal("lost", front:get("/lose").body)
+      assert.equal("lost", front:get("/lose_another").body)
+      local losses
+      assert.truthy(process.wait_until(function()
+        losses = dkjson.decode(front:get("/status?json").body).losses
+        return losses.deleted == 3
+      end, PATIENCE), losses and losses.deleted)
+      local all = 0
+      for _, count in pairs(losses) do all = all + count end
+      assert.equal(3, all)
+    end)
+
+    it("leave alone what others keep in the dict", function()
+      start { more = [[ location = /others { content_by_lua_block {
+        local dict = ngx.shared.holdfast
+        dict:set("of another", 1)
+        dict:set("of|another", "text")
+        dict:set("losses_total", "text")
+      } } ]] }
+      front:get("/work")
+      front:get("/others")
+      assert.truthy(process.wait_until(function() return acquired() == 1 end, PATIENCE))
+      local text = front:get("/metrics").body
+      assert.is_nil(text:find("another", 1, true))
+      assert.equal(200, front:get("/status?json").status)
+      assert.same({}, front:errors())
+    end)
+
+    it("are read by Prometheus's parser", function()
+      start { more = [[ location = /other { content_by_lua_block {
+        for _, class in ipairs { "a", "other", "z" } do
+          CLIENT:with_lock("of " .. class, { class = class }, function() end)
+        end
+      } } ]] }
+      front:get("/work")
+      front:get("/other")
+      assert.truthy(process.wait_until(function()
+        return acquired() == 1 and front:get("/metrics").body:find('class="z"', 1, true)
+      end, PATIENCE))
       local response = front:get("/metrics")
       assert.matches("^application/openmetrics%-text", response.headers["content-type"])
       local path = process.directory() .. "/metrics"

@@ -390,6 +390,7 @@ function owner.settle(self, lock, kind, mark, first)
     forget_released(lock, mark, first)
   end
   if not self or not self.clock then return end
+  self.idle_until = nil -- the task may not have seen this call
   if is_brief(self) then cosockets.wake(self) else self.stays = true end
 end
 
