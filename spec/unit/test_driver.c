@@ -984,6 +984,48 @@ TEST(a_call_does_the_work_of_a_watchdog_that_was_stopped) {
     CHECK(!peer.held);
 }
 
+static volatile sig_atomic_t signals_taken;
+
+static void take_signal(int number) {
+    (void)number;
+    signals_taken++;
+}
+
+/* A signal that the program blocks stays pending, and another one is as free as before. */
+static bool keeps_the_mask(hf_driver *driver, bool interruptible) {
+    hf_op_spec pause = {.kind = HF_OP_PAUSE, .wait = 3 * HF_SLICE};
+    sigset_t blocked, before, after, pending;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGUSR2);
+    pthread_sigmask(SIG_BLOCK, &blocked, &before);
+    struct sigaction action = {.sa_handler = take_signal}, old;
+    sigaction(SIGUSR2, &action, &old);
+    signals_taken = 0;
+    pthread_kill(pthread_self(), SIGUSR2);
+    hf_driver_enter(driver);
+    hf_op *op = hf_driver_run(driver, &pause, interruptible, never, NULL);
+    bool paused = op && hf_op_code(op) == HF_OK;
+    if (op) hf_op_end(op, hf_now());
+    hf_driver_leave(driver);
+    pthread_sigmask(SIG_SETMASK, NULL, &after);
+    sigpending(&pending);
+    bool good = paused && signals_taken == 0 && sigismember(&pending, SIGUSR2) == 1 &&
+                sigismember(&after, SIGUSR2) == 1 && sigismember(&after, SIGUSR1) == 0 &&
+                sigismember(&after, SIGTERM) == sigismember(&before, SIGTERM);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    good = good && signals_taken == 1;
+    sigaction(SIGUSR2, &old, NULL);
+    return good;
+}
+
+TEST(a_call_neither_takes_blocked_signals_nor_changes_the_mask) {
+    hf_driver *driver = new_holder((scenario){.name = "a holder"});
+    bool plain = keeps_the_mask(driver, false), interruptible = keeps_the_mask(driver, true);
+    end_holder(driver);
+    CHECK(plain);
+    CHECK(interruptible);
+}
+
 /* One recv sleeps instead of poll and recv; OpenSSL must never sleep. */
 TEST(only_a_plain_connection_sleeps_in_recv) {
     for (int tls = 0; tls < 2; tls++) {
