@@ -3,6 +3,7 @@
 
 local core = require "holdfast.core"
 local process = require "spec.support.process"
+local sys = require "spec.support.sys"
 local world = require("spec.support.world").new { tcp = true }
 
 -- HOLDFAST_CALLS=SEEDS: so many runs in place of two.
@@ -220,6 +221,35 @@ it("a command returns the reply as the server has sent it", function()
   local many = { "EVAL", "return #ARGV", 0 }
   for i = 1, 3000 do many[i + 3] = i end
   assert.equal(3000, core.client.command(client, many))
+  core.client.close(client, 20)
+end)
+
+it("no reply, record or name leaves memory", function()
+  if process.build ~= "./build" or not sys.allocated() then return end -- a sanitizer keeps it
+  local large = ("x"):rep(40000)
+  local client = connected { url = world.server:url() }
+  local guard = core.lock.new(client, { key = large, kind = "guard", fingerprint = "f", lease = 60 })
+  assert(core.lock.acquire(guard, 0))
+  assert(core.lock.complete(guard, 60, large))
+  for name, call in pairs {
+    names = function() return core.wire.names("lock", large) end,
+    reply = function() return core.client.command(client, { "ECHO", large }) == large end,
+    list = function()
+      return core.client.command(client, { "EVAL", "return { ARGV[1], { ARGV[1] } }", 0, large })
+    end,
+    refusal = function() return select(2, core.client.command(client, { "XYZ", large })) end,
+    record = function() return select(4, core.lock.acquire(guard, 0)) == large end,
+  } do
+    local function round(times)
+      for _ = 1, times do assert(call(), name) end
+      collectgarbage() collectgarbage()
+      return sys.allocated()
+    end
+    round(2)
+    local before = round(2)
+    local grown = round(6) - before
+    assert(grown < 3 * #large, ("%s: %d bytes"):format(name, grown))
+  end
   core.client.close(client, 20)
 end)
 
