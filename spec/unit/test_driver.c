@@ -906,6 +906,22 @@ TEST(the_watchdog_is_woken_for_what_a_call_has_made_due) {
     CHECK(detached && reads_soon);
 }
 
+/* While the mutex is held, no other thread sends it. */
+TEST(a_release_that_nobody_waits_for_is_sent_at_once) {
+    hf_driver *driver = new_holder((scenario){.name = "a holder"});
+    hf_op_spec release = acquire_of(held_names);
+    release.kind = HF_OP_RELEASE;
+    hf_driver_enter(driver);
+    const hf_session *calls = hf_link_session(driver, HF_LINK_CALLS);
+    hf_op *op = hf_driver_send(driver, &release, never, NULL);
+    bool detached = op && hf_op_is_detached(op), awaited = hf_session_awaits_reply(calls);
+    size_t unsent = hf_session_output(calls).size;
+    hf_driver_leave(driver);
+    end_holder(driver);
+    CHECK(detached && awaited);
+    CHECK_EQ_INT(unsent, 0);
+}
+
 TEST(a_watchdog_that_was_woken_goes_back_to_sleep) {
     hf_driver *driver = new_holder((scenario){.name = "a holder"});
     bool renewed = await_renewal(driver);
