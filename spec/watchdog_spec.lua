@@ -297,14 +297,17 @@ describe("the watchdog", function()
   it("keeps its client, whose calls go on to renew what it would", function()
     local other = world.client()
     assert(other:lock("taken"):acquire())
-    local client = holdfast.new { url = world.server:url(), lease = 0.9 }
-    local watchdog, lock = client:watchdog(), client:lock("k")
-    assert(lock:acquire())
-    watchdog:stop()
-    assert.equal("busy", select(3, client:lock("taken"):acquire(0.5)))
-    assert.is_true(lock:is_held())
-    assert(lock:release())
-    client, lock = nil, nil
+    local watchdog
+    do
+      local client = holdfast.new { url = world.server:url(), lease = 0.9 }
+      local lock = client:lock("k")
+      watchdog = client:watchdog()
+      assert(lock:acquire())
+      watchdog:stop()
+      assert.equal("busy", select(3, client:lock("taken"):acquire(0.5)))
+      assert.is_true(lock:is_held())
+      assert(lock:release())
+    end
     collectgarbage() collectgarbage()
     assert.is_true(watchdog:stats().renewals > 0)
     assert.equal(0, watchdog:stats().losses)
