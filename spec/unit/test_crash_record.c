@@ -219,6 +219,19 @@ TEST(only_a_whole_record_of_this_boot_and_this_namespace_proves_anything) {
     CHECK_EQ_INT(life_by(text), HF_LIFE_UNKNOWN);
 }
 
+/* Containers may share the directory, but not the meaning of process ids. */
+TEST(a_record_names_the_boot_and_the_namespace_as_the_kernel_does) {
+    char place[128], boot[64] = "", wanted[192];
+    struct stat namespace;
+    read_place(place, sizeof place);
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY);
+    CHECK(fd >= 0 && read(fd, boot, 36) == 36);
+    close(fd);
+    CHECK_EQ_INT(stat("/proc/self/ns/pid", &namespace), 0);
+    snprintf(wanted, sizeof wanted, "1 %s %llu", boot, (unsigned long long)namespace.st_ino);
+    CHECK_STR(place, wanted);
+}
+
 static void *store_id(void *id) {
     *(volatile pid_t *)id = (pid_t)syscall(SYS_gettid);
     stay();
