@@ -314,6 +314,30 @@ describe("after a fork", function()
     assert(lock:release())
   end)
 
+  it("the child has another uuid also where it asks for nothing else", function()
+    local client = world.client()
+    local parents = core.client.uuid(client)
+    local childs = in_child(function() return core.client.uuid(client) end)
+    assert.matches("^ok %x+%-", childs)
+    assert.are_not.equal("ok " .. parents, childs)
+    assert.equal(parents, core.client.uuid(client))
+  end)
+
+  -- The child may close the state that its parent has opened.
+  it("the child counts only the Lua states that it has opened", function()
+    assert.is_true(core.states() > 0)
+    assert.equal("ok 0 1 0 1 0", in_child(function()
+      local function count_in_another()
+        return sys.run_threads { "return require('holdfast.core').states()" }[1]
+      end
+      local at_first, another, again = core.states(), count_in_another(), core.states()
+      local state = core.shared[1]
+      debug.getmetatable(state).__gc(state)
+      local behind = count_in_another()
+      return table.concat({ at_first, another, again, behind, core.states() }, " ")
+    end))
+  end)
+
   it("the child has neither its parent's losses nor its watchdog, whatever it asks first", function()
     local client = world.client()
     local watchdog, lock = client:watchdog(), nil

@@ -3,6 +3,7 @@
 
 local core = require "holdfast.core"
 local process = require "spec.support.process"
+local sys = require "spec.support.sys"
 local world = require("spec.support.world").new { tcp = true }
 
 -- HOLDFAST_CALLS=SEEDS: so many runs in place of two.
@@ -184,6 +185,119 @@ it("no call waits for itself where the collector runs finalizers in it", functio
   local child = process.lua { code = COLLECTING_CALLS, args = { world.server:url() } }
   child:wait(30)
   assert.matches("all calls returned\n$", child:output())
+end)
+
+local function connected(given)
+  given.command_timeout, given.connect_timeout = 20, 20
+  local client = assert(core.client.new(given))
+  assert(core.client.ping(client))
+  return client
+end
+
+it("a command returns the reply as the server has sent it", function()
+  local client = connected { url = world.server:url() }
+  local deep = "local all = 'end' for _ = 1, 7 do all = { all } end return all"
+  for program, reply in pairs {
+    ["return -7"] = -7,
+    ["return 4503599627370497"] = 4503599627370497,
+    ["return ''"] = "",
+    ["return 'a\\0b'"] = "a\0b",
+    ["return redis.status_reply('FINE')"] = "FINE",
+    ["return {}"] = {},
+    ["return { 1, false, { 2, {} }, '' }"] = { 1, nil, { 2, {} }, "" },
+    ["return { redis.error_reply('ODD words') }"] = { "ODD words" },
+    [deep] = { { { { { { { "end" } } } } } } },
+  } do
+    assert.same(reply, core.client.command(client, { "EVAL", program, 0 }), program)
+  end
+  assert.same({ "a\0b", "15", "", "-3" },
+    core.client.command(client, { "EVAL", "return ARGV", 0, "a\0b", 15, "", -3 }))
+  assert.equal(1, select("#", core.client.command(client, { "GET", "k" })))
+  local reply, message, code = core.client.command(client,
+    { "EVAL", "return redis.error_reply('ODD words')", 0 })
+  assert.is_nil(reply)
+  assert.matches("ODD words", message)
+  assert.equal("server", code)
+  assert.equal("PONG", core.client.command(client, { "PING" })) -- the client is of use as before
+  local many = { "EVAL", "return #ARGV", 0 }
+  for i = 1, 3000 do many[i + 3] = i end
+  assert.equal(3000, core.client.command(client, many))
+  core.client.close(client, 20)
+end)
+
+it("no reply, record or name leaves memory", function()
+  if process.build ~= "./build" or not sys.allocated() then return end -- a sanitizer keeps it
+  local large = ("x"):rep(40000)
+  local client = connected { url = world.server:url() }
+  local guard = core.lock.new(client, { key = large, kind = "guard", fingerprint = "f", lease = 60 })
+  assert(core.lock.acquire(guard, 0))
+  assert(core.lock.complete(guard, 60, large))
+  for name, call in pairs {
+    names = function() return core.wire.names("lock", large) end,
+    reply = function() return core.client.command(client, { "ECHO", large }) == large end,
+    list = function()
+      return core.client.command(client, { "EVAL", "return { ARGV[1], { ARGV[1] } }", 0, large })
+    end,
+    refusal = function() return select(2, core.client.command(client, { "XYZ", large })) end,
+    record = function() return select(4, core.lock.acquire(guard, 0)) == large end,
+  } do
+    local function round(times)
+      for _ = 1, times do assert(call(), name) end
+      collectgarbage() collectgarbage()
+      return sys.allocated()
+    end
+    round(2)
+    local before = round(2)
+    local grown = round(6) - before
+    assert(grown < 3 * #large, ("%s: %d bytes"):format(name, grown))
+  end
+  core.client.close(client, 20)
+end)
+
+it("a client names the databases where a key is as all programs do", function()
+  local one, two = world.server, world.another()
+  local tcp = "redis://127.0.0.1:" .. one.port
+  local function place_on(server, db)
+    return server:cli("INFO", "server"):match "run_id:(%x+)" .. "/" .. db
+  end
+  local unknown = core.client.new { url = tcp .. "/3" }
+  assert.same({ { ("127.0.0.1:%d 127.0.0.1:%d/3"):format(one.port, one.port) }, false },
+    { core.client.processes(unknown, "k") })
+  for url, place in pairs {
+    [one:url()] = place_on(one, 0), [tcp] = place_on(one, 0), [tcp .. "/3"] = place_on(one, 3),
+  } do
+    local client = connected { url = url }
+    assert.same({ { place }, true }, { core.client.processes(client, "k") }, url)
+    assert.same({ 1 }, core.client.nodes(client))
+    assert.is_nil(core.client.node_beside(client, "k"))
+  end
+  local places, servers = { place_on(one, 0), place_on(two, 0) }, { one:url(), two:url() }
+  local quorum = connected { mode = "quorum", servers = servers }
+  assert.truthy(process.wait_until(function()
+    return select(2, core.client.processes(quorum, "k"))
+  end, 20))
+  assert.same(places, (core.client.processes(quorum, "k")))
+  local shards = connected {
+    mode = "shards", servers = servers, names = { "a", "b" }, weights = { 1, 1 },
+  }
+  for i, place in ipairs(places) do
+    local reply = core.client.command(shards, { "INFO", "server" }, i)
+    assert.equal(place, reply:match "run_id:(%x+)" .. "/0")
+  end
+  local seen = {}
+  for i = 1, 40 do
+    local key = "key" .. i
+    local shard = core.client.group(shards, key) + 1
+    seen[shard] = true
+    assert.same({ { places[shard] }, true }, { core.client.processes(shards, key) })
+    assert.equal(shard, core.client.node_beside(shards, key))
+  end
+  assert.same({ true, true }, seen)
+  for client, is in pairs { [quorum] = true, [shards] = false } do
+    assert.equal(is, core.client.is_quorum(client))
+    assert.same({ 1, 2 }, core.client.nodes(client))
+    core.client.close(client, 20)
+  end
 end)
 
 it("an external client knows its timeouts", function()

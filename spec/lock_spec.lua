@@ -54,6 +54,21 @@ describe("a client", function()
     assert.is_true(took > 0 and took < 3)
   end)
 
+  it("says how long a ping took", function()
+    local client = world.client()
+    assert(client:ping())
+    world.server:kill("STOP")
+    local later = world.program { code = [[
+      require("spec.support.sys").sleep(0.2)
+      require("spec.support.process").signal(tonumber(arg[1]), "CONT")
+    ]], args = { world.server.pid } }
+    local from = process.now()
+    local took = client:ping()
+    local passed = process.now() - from
+    assert.is_true(took > passed / 4 and took <= passed, ("%.3f s of %.3f s"):format(took, passed))
+    assert.same({ "exit", 0 }, { later:wait(20) })
+  end)
+
   it("puts its prefix before every key", function()
     local client = world.client { prefix = "shop:" }
     local lock = assert(client:lock("order"):acquire())

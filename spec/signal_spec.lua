@@ -288,6 +288,25 @@ describe("Ctrl-C", function()
     world.cli("DEL", "k")
   end)
 
+  it("is not taken for a hook that the program has had before", function()
+    world.hold_as("somebody:1", "k")
+    local lock, calls = world.client():lock("k"), 0
+    local function wait_with(hook)
+      local thread = coroutine.create(function() return select(3, lock:acquire(0.15)) end)
+      debug.sethook(thread, hook, "", 1000)
+      local _, code = coroutine.resume(thread)
+      return code
+    end
+    local hook, mask, every = debug.gethook()
+    debug.sethook(function() calls = calls + 1 end, "", 1000)
+    local plain, code = pcall(function() return select(3, lock:acquire(0.15)) end)
+    local in_thread = wait_with()
+    local in_both = wait_with(function() calls = calls + 1 end)
+    debug.sethook(hook, mask, every)
+    assert.same({ true, "busy", "busy", "busy" }, { plain, code, in_thread, in_both })
+    world.cli("DEL", "k")
+  end)
+
   it("in with_lock's function releases the lock", function()
     local took = interrupt [[
       require("holdfast").new(arg[1]):with_lock("k", function()

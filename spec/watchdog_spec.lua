@@ -1,4 +1,5 @@
 local core = require "holdfast.core"
+local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local world = require("spec.support.world").new()
 
@@ -274,6 +275,23 @@ describe("the watchdog", function()
     assert(lock:release())
   end)
 
+  it("stays stopped while calls go on, until it is started", function()
+    local client = world.client()
+    local watchdog, lock = client:watchdog(), client:lock("k")
+    assert(lock:acquire())
+    watchdog:stop()
+    assert(lock:release())
+    assert(lock:acquire())
+    assert.is_false(watchdog:is_running())
+    watchdog:stop()
+    assert.is_true(watchdog:start())
+    assert.is_true(watchdog:is_running())
+    assert(lock:release())
+    client:close()
+    assert.is_false(watchdog:start())
+    assert.is_false(watchdog:is_running())
+  end)
+
   it("is woken to renew one of several locks that are being acquired", function()
     local client = world.client { lease = 0.8 }
     local function wait_for(counter, count)
@@ -290,6 +308,26 @@ describe("the watchdog", function()
     process.sleep(0.05) -- so that it sleeps until the lease ends
     core.lock.collect(lock)
     assert.is_true(wait_for("renewals", before) and lock:release())
+  end)
+
+  it("keeps its client, whose calls go on to renew what it would", function()
+    local other = world.client()
+    assert(other:lock("taken"):acquire())
+    local watchdog
+    do
+      local client = holdfast.new { url = world.server:url(), lease = 0.9 }
+      local lock = client:lock("k")
+      watchdog = client:watchdog()
+      assert(lock:acquire())
+      watchdog:stop()
+      assert.equal("busy", select(3, client:lock("taken"):acquire(0.5)))
+      assert.is_true(lock:is_held())
+      assert(lock:release())
+    end
+    collectgarbage() collectgarbage()
+    assert.is_true(watchdog:stats().renewals > 0)
+    assert.equal(0, watchdog:stats().losses)
+    core.watchdog.client(watchdog):close()
   end)
 
   it("is of no use once it was collected, where a weak table has it still", function()

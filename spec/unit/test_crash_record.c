@@ -219,6 +219,19 @@ TEST(only_a_whole_record_of_this_boot_and_this_namespace_proves_anything) {
     CHECK_EQ_INT(life_by(text), HF_LIFE_UNKNOWN);
 }
 
+/* Containers may share the directory, but not the meaning of process ids. */
+TEST(a_record_names_the_boot_and_the_namespace_as_the_kernel_does) {
+    char place[128], boot[64] = "", wanted[192];
+    struct stat namespace;
+    read_place(place, sizeof place);
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY);
+    CHECK(fd >= 0 && read(fd, boot, 36) == 36);
+    close(fd);
+    CHECK_EQ_INT(stat("/proc/self/ns/pid", &namespace), 0);
+    snprintf(wanted, sizeof wanted, "1 %s %llu", boot, (unsigned long long)namespace.st_ino);
+    CHECK_STR(place, wanted);
+}
+
 static void *store_id(void *id) {
     *(volatile pid_t *)id = (pid_t)syscall(SYS_gettid);
     stay();
@@ -413,12 +426,14 @@ static void leave_one_cut_off(int lock) {
 }
 
 static size_t other_variables; /* bytes of the environment before the uuid */
+static size_t variables_behind;
 
 static void leave_a_worker(int lock) {
-    char owner[64], other[8192] = "";
-    char *environment[] = {other, owner, NULL};
+    char owner[64], other[8192] = "", behind[16384] = "";
+    char *environment[] = {other, owner, behind, NULL};
     size_t before = sizeof "HOLDFAST_OWNER";
     if (other_variables > before) memset(other, 'X', other_variables - before - 1);
+    memset(behind, 'X', variables_behind);
     snprintf(owner, sizeof owner, "HOLDFAST_OWNER=%s:1", uuid);
     if (start_apart() > 0) stay();
     close(lock);
@@ -470,6 +485,16 @@ TEST(an_environment_may_have_the_owner_across_two_pieces) {
         end_job();
     }
     other_variables = 0;
+}
+
+TEST(an_environment_may_go_on_behind_the_owner) {
+    variables_behind = 16000;
+    pid_t apart = left_behind(leave_a_worker);
+    variables_behind = 0;
+    for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
+    CHECK_EQ_INT(life_in_the_end(), HF_LIFE_UNKNOWN);
+    kill_and_collect(apart);
+    end_job();
 }
 
 TEST(a_process_without_descriptor_and_environment_is_not_part_of_the_job) {
@@ -654,15 +679,21 @@ static bool is_refused(const char *name) {
     return !made && hf_crash_life(name) == HF_LIFE_UNKNOWN && check_open_descriptors() == open;
 }
 
-static bool refuses_what_others_may_write(const char *directory) {
-    bool refused = mkdir(directory, 0700) == 0 && chmod(directory, 0770) == 0 && is_refused(OTHER);
+static bool refuses_what_others_may_use(const char *directory) {
+    static const mode_t modes[] = {0770, 0740, 0720, 0710, 0707, 0704, 0702, 0701};
+    bool refused = mkdir(directory, 0700) == 0;
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        refused = refused && chmod(directory, modes[i]) == 0 && is_refused(OTHER);
     rmdir(directory);
     return refused;
 }
 
 static bool refuses_a_link(const char *directory) {
-    bool refused = symlink("/tmp", directory) == 0 && is_refused(OTHER);
+    char own[80];
+    snprintf(own, sizeof own, "%s-own", directory);
+    bool refused = mkdir(own, 0700) == 0 && symlink(own, directory) == 0 && is_refused(OTHER);
     unlink(directory);
+    rmdir(own);
     return refused;
 }
 
@@ -765,8 +796,8 @@ TEST(a_process_of_another_user_is_alive) {
     CHECK_EQ_INT(other_status, 0);
 }
 
-TEST(a_directory_that_others_may_write_to_is_refused) {
-    CHECK_EQ_INT(as_nobody(refuses_what_others_may_write), 0);
+TEST(a_directory_that_others_may_use_is_refused) {
+    CHECK_EQ_INT(as_nobody(refuses_what_others_may_use), 0);
     CHECK_EQ_INT(as_nobody(refuses_a_link), 0);
     int status = -1;
     pid_t pid = fork();

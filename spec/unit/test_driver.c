@@ -906,6 +906,22 @@ TEST(the_watchdog_is_woken_for_what_a_call_has_made_due) {
     CHECK(detached && reads_soon);
 }
 
+/* While the mutex is held, no other thread sends it. */
+TEST(a_release_that_nobody_waits_for_is_sent_at_once) {
+    hf_driver *driver = new_holder((scenario){.name = "a holder"});
+    hf_op_spec release = acquire_of(held_names);
+    release.kind = HF_OP_RELEASE;
+    hf_driver_enter(driver);
+    const hf_session *calls = hf_link_session(driver, HF_LINK_CALLS);
+    hf_op *op = hf_driver_send(driver, &release, never, NULL);
+    bool detached = op && hf_op_is_detached(op), awaited = hf_session_awaits_reply(calls);
+    size_t unsent = hf_session_output(calls).size;
+    hf_driver_leave(driver);
+    end_holder(driver);
+    CHECK(detached && awaited);
+    CHECK_EQ_INT(unsent, 0);
+}
+
 TEST(a_watchdog_that_was_woken_goes_back_to_sleep) {
     hf_driver *driver = new_holder((scenario){.name = "a holder"});
     bool renewed = await_renewal(driver);
@@ -982,6 +998,48 @@ TEST(a_call_does_the_work_of_a_watchdog_that_was_stopped) {
     CHECK(lost && stopped);
     CHECK_OR(again, "%s", last_text);
     CHECK(!peer.held);
+}
+
+static volatile sig_atomic_t signals_taken;
+
+static void take_signal(int number) {
+    (void)number;
+    signals_taken++;
+}
+
+/* A signal that the program blocks stays pending, and another one is as free as before. */
+static bool keeps_the_mask(hf_driver *driver, bool interruptible) {
+    hf_op_spec pause = {.kind = HF_OP_PAUSE, .wait = 3 * HF_SLICE};
+    sigset_t blocked, before, after, pending;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGUSR2);
+    pthread_sigmask(SIG_BLOCK, &blocked, &before);
+    struct sigaction action = {.sa_handler = take_signal}, old;
+    sigaction(SIGUSR2, &action, &old);
+    signals_taken = 0;
+    pthread_kill(pthread_self(), SIGUSR2);
+    hf_driver_enter(driver);
+    hf_op *op = hf_driver_run(driver, &pause, interruptible, never, NULL);
+    bool paused = op && hf_op_code(op) == HF_OK;
+    if (op) hf_op_end(op, hf_now());
+    hf_driver_leave(driver);
+    pthread_sigmask(SIG_SETMASK, NULL, &after);
+    sigpending(&pending);
+    bool good = paused && signals_taken == 0 && sigismember(&pending, SIGUSR2) == 1 &&
+                sigismember(&after, SIGUSR2) == 1 && sigismember(&after, SIGUSR1) == 0 &&
+                sigismember(&after, SIGTERM) == sigismember(&before, SIGTERM);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    good = good && signals_taken == 1;
+    sigaction(SIGUSR2, &old, NULL);
+    return good;
+}
+
+TEST(a_call_neither_takes_blocked_signals_nor_changes_the_mask) {
+    hf_driver *driver = new_holder((scenario){.name = "a holder"});
+    bool plain = keeps_the_mask(driver, false), interruptible = keeps_the_mask(driver, true);
+    end_holder(driver);
+    CHECK(plain);
+    CHECK(interruptible);
 }
 
 /* One recv sleeps instead of poll and recv; OpenSSL must never sleep. */

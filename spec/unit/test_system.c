@@ -322,6 +322,39 @@ TEST(what_is_sent_is_received_without_sleeping) {
     }
 }
 
+/* Others wait for the mutex meanwhile. */
+TEST(what_has_not_come_is_not_waited_for) {
+    EACH (at) {
+        char bytes[8];
+        int ends[2];
+        connect_pair(at, ends);
+        SYSTEMS[at].prepare_wait(ends[0], 900 * HF_MS);
+        hf_time from = SYSTEMS[at].now();
+        ssize_t size = SYSTEMS[at].recv(ends[0], bytes, sizeof bytes);
+        hf_time took = SYSTEMS[at].now() - from;
+        close(ends[0]);
+        close(ends[1]);
+        CHECK_EQ_INT(size, -1);
+        CHECK_OR(took < 800 * HF_MS, "took %llu ns", (unsigned long long)took);
+    }
+}
+
+TEST(what_is_waited_for_costs_no_time_of_the_processor) {
+    EACH (at) {
+        char bytes[8];
+        int ends[2];
+        connect_pair(at, ends);
+        SYSTEMS[at].prepare_wait(ends[0], 20 * HF_MS);
+        hf_time from = SYSTEMS[at].now();
+        ssize_t size = SYSTEMS[at].recv_wait(ends[0], bytes, sizeof bytes, 20 * HF_MS);
+        hf_time took = SYSTEMS[at].now() - from;
+        close(ends[0]);
+        close(ends[1]);
+        CHECK_EQ_INT(size, -1);
+        CHECK_OR(took > 10 * HF_MS, "took %llu ns", (unsigned long long)took);
+    }
+}
+
 static volatile sig_atomic_t raised;
 
 static void on_signal(int number) {

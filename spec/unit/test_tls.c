@@ -1,6 +1,7 @@
 #include "tls.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -15,6 +16,8 @@
 
 #include "check.h"
 #include "memerr.h"
+#include "net.h"
+#include "system.h"
 
 static char reason[160];
 static short events;
@@ -522,6 +525,48 @@ TEST(a_connection_and_its_settings_leave_no_memory_of_openssl) {
         connect_once();
     }
     CHECK_EQ_INT(blocks, before);
+}
+
+static int listen_in_silence(in_port_t *port) {
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t size = sizeof address;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    bool listens = bind(fd, (struct sockaddr *)&address, size) == 0 && listen(fd, 8) == 0 &&
+                   getsockname(fd, (struct sockaddr *)&address, &size) == 0;
+    *port = ntohs(address.sin_port);
+    if (!listens) check_fail(__FILE__, __LINE__, "no socket");
+    return fd;
+}
+
+static bool cancel_a_handshake(const hf_server *server, hf_tls_settings *settings) {
+    hf_dial dial;
+    hf_time until = hf_now() + 20 * HF_SECOND;
+    hf_dial_state state =
+        hf_dial_start(&dial, server, settings, hf_now(), until, reason, sizeof reason);
+    while (state == HF_DIAL_PENDING && !dial.tls && hf_now() < until)
+        state = hf_dial_step(&dial, hf_now(), reason, sizeof reason);
+    bool shakes = state == HF_DIAL_PENDING && dial.tls;
+    hf_dial_cancel(&dial);
+    return shakes && dial.fd < 0 && !dial.tls;
+}
+
+TEST(a_dial_that_is_cancelled_in_its_handshake_leaves_no_memory) {
+    in_port_t port = 0;
+    int listener = listen_in_silence(&port);
+    hf_server server = {.tls = true, .port = port, .host = "127.0.0.1"};
+    hf_tls_settings *settings = trusting();
+    bool shakes = true;
+    long before = 0;
+    for (int round = 0; round < 3; round++) {
+        before = blocks;
+        shakes = cancel_a_handshake(&server, settings) && shakes;
+    }
+    long after = blocks;
+    hf_tls_settings_free(settings);
+    close(listener);
+    CHECK(shakes);
+    CHECK_EQ_INT(after, before);
 }
 
 /* Returns whether the nth block failed. */
