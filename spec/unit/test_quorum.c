@@ -74,6 +74,26 @@ TEST(an_acquire_waits_for_servers_that_refuse_writes_for_now) {
     finish(AT(402));
 }
 
+TEST(an_acquire_waits_for_refusals_only_if_they_may_make_a_majority) {
+    static const struct {
+        int granting, refusing; /* the other servers answer with an error */
+        const char *outcome;
+    } cases[] = {
+        {0, 3, "under way"}, {1, 2, "under way"}, {2, 1, "under way"},
+        {0, 2, "no_quorum"}, {1, 1, "no_quorum"}, {2, 0, "no_quorum"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int refused = cases[i].granting + cases[i].refusing;
+        start();
+        hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
+        answers(0, cases[i].granting, yes(7), AT(1));
+        answers(cases[i].granting, refused, "-NOREPLICAS no\r\n", AT(1));
+        answers(refused, COUNT, "-ERR no\r\n", AT(1));
+        CHECK_OUTCOME(op, cases[i].outcome);
+        finish(AT(2));
+    }
+}
+
 TEST(servers_that_just_refused_are_skipped_while_the_others_suffice) {
     start();
     rig.down[0] = rig.down[1] = "refused";

@@ -533,6 +533,36 @@ TEST(an_error_of_a_majority_is_the_result) {
     }
 }
 
+/* Two of four can keep a majority from the others. */
+TEST(half_of_an_even_quorum_decides_an_error_and_a_loss) {
+    static const struct {
+        const char *replies[COUNT], *outcome;
+    } reads[] = {
+        {{"-NOPERM a\r\n", "-NOPERM a\r\n", ":1\r\n", ":1\r\n"}, "denied"},
+        {{"-WRONGTYPE a\r\n", "-WRONGTYPE a\r\n", ":1\r\n", ":1\r\n"}, "conflict"},
+        {{"-NOPERM a\r\n", "-WRONGTYPE a\r\n", ":1\r\n", ":1\r\n"}, "no_quorum"},
+    }, releases[] = {
+        {{":-1\r\n", ":-1\r\n", ":1\r\n", ":1\r\n"}, "lost"},
+        {{":-1\r\n", "-ERR no\r\n", ":1\r\n", ":1\r\n"}, "no_quorum"},
+        {{":-1\r\n", ":1\r\n", ":1\r\n", ":1\r\n"}, "ok"},
+    };
+    server_count = 4;
+    for (size_t i = 0; i < sizeof reads / sizeof *reads; i++) {
+        start();
+        hf_op *op = begin_quorum(HF_OP_TTL, 0, AT(0));
+        answer_all(reads[i].replies, AT(1));
+        CHECK_OUTCOME(op, reads[i].outcome);
+        hf_op_end(op, AT(1));
+        hold_by(4, AT(2));
+        op = begin_quorum(HF_OP_RELEASE, 0, AT(3));
+        answer_all(releases[i].replies, AT(4));
+        CHECK_OUTCOME(op, releases[i].outcome);
+        hf_op_end(op, AT(4));
+        finish(AT(5));
+    }
+    server_count = COUNT;
+}
+
 TEST(force_frees_the_lock_on_every_server) {
     static const struct {
         const char *replies[COUNT + 1];
