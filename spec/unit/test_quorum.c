@@ -1165,6 +1165,25 @@ TEST(a_shared_owners_hold_does_not_count_on_guarded_servers) {
     }
 }
 
+/* No other process can release it, so a renewal there is as good as any. */
+TEST(a_hold_that_is_not_shared_counts_on_guarded_servers) {
+    start_with(GUARD);
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    log_in_all("r1", "r1", AT(0));
+    answers(0, COUNT, yes(7), AT(1));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(1));
+    for (int i = 0; i < MAJORITY; i++) {
+        hf_session *renewer = link_at(i, RENEWER);
+        snprintf(renewer->run_id, sizeof renewer->run_id, "r2");
+        renewer->vouched = false;
+        renewer->known_since = AT(1);
+    }
+    hf_quorum_refresh(&rig.client, hold_of(&rig), AT(2));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    finish(AT(3));
+}
+
 TEST(a_pause_is_never_shorter_than_a_millisecond) {
     hf_time now = AT(1), least = HF_NEVER;
     start();

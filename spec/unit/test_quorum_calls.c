@@ -838,6 +838,20 @@ TEST(a_closed_quorum_waits_for_the_rest_once_a_majority_is_quiet) {
     finish(AT(281));
 }
 
+TEST(a_closed_quorum_gives_the_rest_ten_times_as_long_as_a_majority_took) {
+    start();
+    hold_by(5, AT(0));
+    hf_client_close(&rig.client, AT(10));
+    tick(AT(10));
+    for (int i = 0; i < MAJORITY; i++) feed(link_at(i, RENEWER), ":1\r\n", AT(50));
+    tick(AT(50));
+    pass(AT(50), AT(449));
+    CHECK(!hf_client_is_quiet(&rig.client));
+    pass(AT(449), AT(450));
+    CHECK(hf_client_is_quiet(&rig.client));
+    finish(AT(451));
+}
+
 /* ---- why it is lost ---- */
 
 TEST(a_reason_given_by_a_server_outweighs_an_unreachable_one) {
