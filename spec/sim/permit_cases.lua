@@ -502,8 +502,8 @@ case("Redisson is notified of one free permit, and not of none", function(c)
   c.same("1", listener.received()[1])
 end)
 
--- A release of one permit hands it over in straight lines if it may; what it leaves and sends is the
--- same where it may not.
+-- A release of one permit hands it over in straight lines if it may; what it leaves and sends is
+-- the same where it may not.
 for how, counter in pairs { ["the clock's"] = false, ["above the clock"] = T0 + 800 } do
   local function hands_over(ttl)
     return function(c)

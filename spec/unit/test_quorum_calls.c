@@ -537,15 +537,17 @@ TEST(an_error_of_a_majority_is_the_result) {
 TEST(half_of_an_even_quorum_decides_an_error_and_a_loss) {
     static const struct {
         const char *replies[COUNT], *outcome;
-    } reads[] = {
-        {{"-NOPERM a\r\n", "-NOPERM a\r\n", ":1\r\n", ":1\r\n"}, "denied"},
-        {{"-WRONGTYPE a\r\n", "-WRONGTYPE a\r\n", ":1\r\n", ":1\r\n"}, "conflict"},
-        {{"-NOPERM a\r\n", "-WRONGTYPE a\r\n", ":1\r\n", ":1\r\n"}, "no_quorum"},
-    }, releases[] = {
-        {{":-1\r\n", ":-1\r\n", ":1\r\n", ":1\r\n"}, "lost"},
-        {{":-1\r\n", "-ERR no\r\n", ":1\r\n", ":1\r\n"}, "no_quorum"},
-        {{":-1\r\n", ":1\r\n", ":1\r\n", ":1\r\n"}, "ok"},
-    };
+    } reads[] =
+        {
+            {{"-NOPERM a\r\n", "-NOPERM a\r\n", ":1\r\n", ":1\r\n"}, "denied"},
+            {{"-WRONGTYPE a\r\n", "-WRONGTYPE a\r\n", ":1\r\n", ":1\r\n"}, "conflict"},
+            {{"-NOPERM a\r\n", "-WRONGTYPE a\r\n", ":1\r\n", ":1\r\n"}, "no_quorum"},
+        },
+      releases[] = {
+          {{":-1\r\n", ":-1\r\n", ":1\r\n", ":1\r\n"}, "lost"},
+          {{":-1\r\n", "-ERR no\r\n", ":1\r\n", ":1\r\n"}, "no_quorum"},
+          {{":-1\r\n", ":1\r\n", ":1\r\n", ":1\r\n"}, "ok"},
+      };
     server_count = 4;
     for (size_t i = 0; i < sizeof reads / sizeof *reads; i++) {
         start();
