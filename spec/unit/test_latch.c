@@ -97,6 +97,15 @@ TEST(the_note_of_a_change_outlasts_its_command) {
     }
 }
 
+TEST(an_interrupted_wait_that_is_denied_says_so) {
+    latch_begin();
+    hf_op *op = begin_wait(HF_NEVER, AT(0));
+    hf_op_interrupt(op, AT(1));
+    feed_calls(&rig, "-NOPERM no\r\n", AT(2));
+    CHECK_OUTCOME(op, "denied");
+    rig_end(&rig, AT(3));
+}
+
 TEST(a_change_that_is_sent_again_is_the_same_call) {
     latch_begin();
     hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
