@@ -763,6 +763,18 @@ case("a first waiter that rechecks late is passed over, and is first again when 
   c.same({ 0, LEASE - OVERDUE, 1, 1, text(T0), OVERDUE }, look(B, 2))
 end)
 
+-- How many come first: from 100 on a waiter asks less often, and does not watch the first one.
+for ahead, watches in pairs { [99] = true, [100] = false } do
+  case(("the waiter behind %d others %s the first one"):format(ahead,
+    watches and "watches" or "does not watch"), function(c)
+    local look = first_behind_java(c, T0 - 1, QUEUE_MS)
+    for i = 2, ahead - 1 do queued(c, T0 + i, member(A, i)) end
+    grants_of(c, A)
+    local reply = look(C, 3)
+    c.same({ ahead, watches and OVERDUE or nil }, { reply[3], reply[6] })
+  end)
+end
+
 case("the first waiter behind those that were passed over is asked to recheck", function(c)
   local listener = grants_of(c, B)
   local look = first_behind_java(c, T0 - 1, QUEUE_MS)
@@ -1185,6 +1197,31 @@ old("eight seconds, the next waiter gets the lock", 8, true)
 old("longer, the lock is left to polling clients", 8.000001, false)
 old("longer, a waiter in front gets the lock", nil, true, 1e14)
 
+case("a grant names the whole place of a waiter that was put before the others", function(c)
+  local place = "1660156250000.5"
+  for _, program in ipairs { "release", "mutex_release" } do
+    local kind = program == "release" and "l" or "m"
+    local listener = grants_of(c, B)
+    if kind == "l" then held(c) else mutex_held(c) end
+    c.cmd("ZADD", QUEUE, place, member(B, 7, kind))
+    c.same(1, release(c, OWNER, 0, "", LEASE, program))
+    c.same({ grant_text(kind, 7, place, text(T0)) }, listener.received())
+    c.cmd("DEL", LOCK, QUEUE, COUNTER)
+  end
+end)
+
+case("a grant gives the counter no TTL where the waiter's tokens have no end", function(c)
+  for _, program in ipairs { "release", "mutex_release" } do
+    local kind = program == "release" and "l" or "m"
+    grants_of(c, B)
+    if kind == "l" then held(c) else mutex_held(c) end
+    queued(c, T0, member(B, 7, kind, nil, ENDLESS))
+    c.same(1, release(c, OWNER, 0, "", LEASE, program))
+    c.same({ text(T0), -1 }, { c.cmd("GET", COUNTER), c.cmd("PTTL", COUNTER) })
+    c.cmd("DEL", LOCK, QUEUE, COUNTER)
+  end
+end)
+
 -- seconds: since the free lock was left to those that poll, by the place of its waiter ten more
 local function unseen(name, seconds, granted)
   case("a lock that polling clients did not take is left to them again " .. name, function(c)
@@ -1236,6 +1273,31 @@ local function window_after(name, before, after)
       or text(T0) }, queue(c))
   end)
 end
+case("a release leaves the lock to Redisson, which has not had it yet", function(c)
+  local ours, theirs = grants_of(c, B), c.listen(CHANNEL)
+  held(c)
+  queued(c, T0, member(B, 7))
+  c.same(1, release(c))
+  c.same({ "1 turn 7 50" }, ours.received())
+  c.same(1, #theirs.received())
+  c.same(0, c.cmd("EXISTS", LOCK))
+end)
+
+-- The number of an owner that keeps the lock begins with 0: it draws a range of tokens.
+case("a grant lasts for a grant lease, and has a range for an owner that keeps the lock", function(c)
+  for _, number in ipairs { "7", "07" } do
+    local listener = grants_of(c, B)
+    held(c)
+    c.cmd("ZADD", QUEUE, T0, ("1l%s:%s:%d"):format(B, number, TTL))
+    c.same(1, release(c))
+    c.same(GRANT, c.cmd("PTTL", LOCK))
+    local token = listener.received()[1]:match("^1 grant l %d+ %d+ ([%d%-]+) ")
+    c.same(number == "07", token:find("-", 1, true) ~= nil)
+    c.cmd("DEL", LOCK, QUEUE, COUNTER)
+    listener.close()
+  end
+end)
+
 window_after("ours have it for as long as they had it", { 1, 0, 20, 10 }, "1f 2 0 0 20")
 window_after("…with one turn more, too", { 1, 0, 20, 11 })
 window_after("…whatever their number", { 4, 0, 20, 16 }, "1f 5 0 0 20")

@@ -182,6 +182,24 @@ local function listed_crowd(c, count, ms)
   for i = 1, count do listed(c, { { C .. ":" .. i, (ms or 6000) + i } }) end
 end
 
+case("a waiter that rechecks moves no timeouts behind it unless its own falls", function(c)
+  holds(c, OTHER)
+  listed(c, { { OWNER, 4000 }, { JAVA, JAVA_MS + 7000 } })
+  c.same(0, waits(c, OWNER)[3])
+  c.same({ OURS_MS, JAVA_MS + 7000 }, { timeout(c, OWNER), timeout(c, JAVA) })
+end)
+
+for grant, turn in pairs { [20] = 500, [1000] = 500, [1002] = 501, [4000] = 2000 } do
+  case(("a notified waiter has %d ms with a grant lease of %d"):format(turn, grant), function(c)
+    local listener = listen_as(c, OTHER)
+    holds(c, OWNER)
+    listed(c, { { OTHER, JAVA_MS }, { JAVA, JAVA_MS + 7000 } })
+    c.same(1, c.run("fair_release", FIVE, OWNER, grant, 0, LEASE, ""))
+    c.same({ "1 recheck 1" }, listener.received())
+    c.same({ turn, turn + 7000 }, { timeout(c, OTHER), timeout(c, JAVA) })
+  end)
+end
+
 case("in a long list a timeout includes what the last one's includes", function(c)
   holds(c, JAVA)
   listed_crowd(c, 99)
@@ -477,6 +495,12 @@ case("a leave keeps one hold of two", function(c)
   holds(c, OWNER, 2)
   c.same(1, leave(c, OWNER, 1))
   c.same("1", c.cmd("HGET", LOCK, OWNER))
+end)
+
+case("force frees a lock of Redisson that nobody waits for", function(c)
+  holds(c, JAVA)
+  c.same(1, force(c))
+  c.same(0, c.cmd("EXISTS", LOCK))
 end)
 
 case("force frees a lock in its last millisecond", function(c)

@@ -502,6 +502,72 @@ case("Redisson is notified of one free permit, and not of none", function(c)
   c.same("1", listener.received()[1])
 end)
 
+-- A release of one permit hands it over in straight lines if it may; what it leaves and sends is
+-- the same where it may not.
+for how, counter in pairs { ["the clock's"] = false, ["above the clock"] = T0 + 800 } do
+  local function hands_over(ttl)
+    return function(c)
+      local listener = grants_of(c, B)
+      c.cmd("SET", KEY, 0)
+      taken(c, A .. ":1")
+      if counter then c.cmd("SET", COUNTER, ("%.0f"):format(counter)) end
+      local waiter = "1p" .. B .. ":7:" .. ttl
+      queued(c, T0 - 5, waiter)
+      c.same(1, release(c, A .. ":1"))
+      local token = ttl == 0 and 0 or c.cmd("GET", COUNTER)
+      c.same({ ("1 grant p 7 %.0f %s %d k"):format(T0 - 5, token, GRANT) }, listener.received())
+      c.same({ wire.ids_of(B .. ":7")[1], ("%.0f"):format(NOW + GRANT) },
+        c.cmd("ZRANGE", LEASES, 0, -1, "WITHSCORES"))
+      c.same({ waiter, "0" }, c.cmd("ZRANGE", QUEUE, 0, -1, "WITHSCORES"))
+      stands(c, 0, 1, 1)
+    end
+  end
+
+  case("a release grants its permit for a grant lease, with a token " .. how, hands_over(TTL))
+  case("a release grants its permit without a token, the last one " .. how, hands_over(0))
+
+  case("a release leaves the turn to Redisson where it waits, the last token " .. how, function(c)
+    local listener = grants_of(c, B)
+    c.cmd("SET", KEY, 0)
+    taken(c, A .. ":1")
+    if counter then c.cmd("SET", COUNTER, ("%.0f"):format(counter)) end
+    java(c)
+    queued(c, T0, member(B, 7))
+    c.same(1, release(c, A .. ":1"))
+    c.same({ "1 turn 7 10" }, listener.received())
+    stands(c, 1, 0)
+  end)
+end
+
+for _, ttl in ipairs { 0, TTL } do
+  case("a permit is not granted to a dead waiter whose tokens last " .. ttl .. " ms", function(c)
+    c.cmd("SET", KEY, 0)
+    taken(c, A .. ":1")
+    queued(c, T0, "1p" .. B .. ":1:" .. ttl)
+    c.same(1, release(c, A .. ":1"))
+    stands(c, 1, 0, 0)
+  end)
+end
+
+case("a release also grants a permit that was free", function(c)
+  local listener = grants_of(c, B)
+  c.cmd("SET", KEY, 1)
+  taken(c, A .. ":1")
+  queued(c, T0, member(B, 1))
+  queued(c, T0 + 1, member(B, 2))
+  c.same(1, release(c, A .. ":1"))
+  c.same(2, #listener.received())
+  stands(c, 0, 2, 2)
+end)
+
+case("a release of two permits of which one is gone frees the other and says so", function(c)
+  c.cmd("SET", KEY, 0)
+  taken(c, A .. ":1*2")
+  c.cmd("ZREM", LEASES, wire.ids_of(A .. ":1*2")[2])
+  c.same(-1, release(c, A .. ":1*2"))
+  stands(c, 1, 0)
+end)
+
 case("a release before the confirmation removes the mark", function(c)
   c.cmd("SET", KEY, 0)
   taken(c, B .. ":1")
@@ -1183,6 +1249,14 @@ case("removing permits begins no turn of Redisson's", function(c)
   c.cmd("SET", KEY, 2)
   c.same(1, set(c, 1))
   stands(c, 1, 0, 0)
+end)
+
+case("a grant of a permit gives the counter no TTL where the waiter's tokens have no end", function(c)
+  acquire(c, A .. ":1", { permits = 1, ttl = 0 })
+  grants_of(c, B)
+  queued(c, T0, "1p" .. B .. ":1:9007199254740991")
+  c.same(1, release(c, A .. ":1"))
+  c.same({ ("%d"):format(T0), -1 }, { c.cmd("GET", COUNTER), c.cmd("PTTL", COUNTER) })
 end)
 
 case("a release of several permits notifies the next waiter of Redisson's turn", function(c)

@@ -73,6 +73,19 @@ TEST(a_client_without_the_option_sends_nothing) {
     rig_end(&rig, AT(30000));
 }
 
+/* Of several holders none is the one that keeps the others out. */
+TEST(only_the_owner_of_a_kind_with_one_owner_is_looked_for) {
+    hf_op *op = wait_with(life);
+    for (const hf_kind *const *kind = hf_kinds; *kind; kind++) {
+        op->spec.lock_kind = *kind;
+        bool shared = (*kind)->joint || (*kind)->counted;
+        CHECK_OR(!shared || hf_crash_at(op) == HF_NEVER, "%s", (*kind)->name);
+    }
+    op->spec.lock_kind = &hf_kind_lock;
+    CHECK_EQ_U64(hf_crash_at(op), AT(50));
+    rig_end(&rig, AT(51));
+}
+
 TEST(the_hold_of_a_dead_process_is_released_and_reported) {
     hf_op *op = wait_with(life);
     CHECK_STR(output_at(AT(49)), "");

@@ -252,6 +252,54 @@ TEST(an_acquire_of_the_other_half_waits_for_a_detached_release) {
     rig_end(&rig, AT(5));
 }
 
+/* What another caller releases is not waited for: it queues behind that at the server. */
+TEST(an_acquire_does_not_wait_for_another_callers_release_of_the_other_half) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.owner = HF_NO_TEXT;
+    spec.lock_kind = &hf_kind_write;
+    spec.caller = hf_slice_of("you");
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    feed_calls(&rig, ACQUIRED, AT(0));
+    hf_op_end(op, AT(0));
+    spec.kind = HF_OP_RELEASE;
+    CHECK(hf_op_detach(hf_client_begin(&rig.client, &spec, AT(1))));
+    spec.kind = HF_OP_ACQUIRE;
+    spec.lock_kind = &hf_kind_read;
+    spec.caller = hf_slice_of("me");
+    op = hf_client_begin(&rig.client, &spec, AT(1));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
+    feed_calls(&rig, busy(29000, 0, 0), AT(2));
+    CHECK_OUTCOME(op, "busy");
+    rig_end(&rig, AT(5));
+}
+
+/* The server counts the holds of a shared owner together: the release might take the new one. */
+TEST(an_acquire_of_a_shared_owner_is_sent_after_its_detached_release) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.shared = true;
+    spec.wait = HF_SECOND;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    feed_calls(&rig, ACQUIRED, AT(0));
+    hf_op_end(op, AT(0));
+    spec.kind = HF_OP_RELEASE;
+    spec.wait = 0;
+    CHECK(hf_op_detach(hf_client_begin(&rig.client, &spec, AT(1))));
+    output_of(link_of(&rig, CALLS));
+    spec.kind = HF_OP_ACQUIRE;
+    spec.wait = HF_SECOND;
+    op = hf_client_begin(&rig.client, &spec, AT(1));
+    rig_tick(&rig, AT(1));
+    CHECK_STR(output_of(link_of(&rig, CALLS)), "");
+    feed_calls(&rig, ":1\r\n", AT(2));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire"));
+    feed_calls(&rig, ACQUIRED, AT(3));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(4));
+}
+
 TEST(a_wait_behind_a_release_has_at_least_the_usual_timeout) {
     hf_op *op = follow();
     CHECK_EQ_U64(hf_op_deadline(op), AT(3001));

@@ -76,6 +76,36 @@ TEST(each_change_has_a_note_of_its_own) {
     rig_end(&rig, AT(6));
 }
 
+/* For that long a proxy may hold the command back, or the client send it again. */
+TEST(the_note_of_a_change_outlasts_its_command) {
+    static const struct {
+        hf_time timeout;
+        const char *note;
+    } cases[] = {{3 * HF_SECOND, " 60000 1"},
+                 {15 * HF_SECOND, " 60000 1"},
+                 {16 * HF_SECOND, " 64000 1"},
+                 {40 * HF_SECOND, " 160000 1"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hf_client_config config = rig_config();
+        config.session.command_timeout = cases[i].timeout;
+        rig_begin_with(&rig, &config);
+        if (!names_of(&rig)) abort();
+        begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
+        const char *sent = output_of(link_of(&rig, CALLS));
+        CHECK_OR(strstr(sent, cases[i].note), "%s: no%s", sent, cases[i].note);
+        rig_end(&rig, AT(1));
+    }
+}
+
+TEST(an_interrupted_wait_that_is_denied_says_so) {
+    latch_begin();
+    hf_op *op = begin_wait(HF_NEVER, AT(0));
+    hf_op_interrupt(op, AT(1));
+    feed_calls(&rig, "-NOPERM no\r\n", AT(2));
+    CHECK_OUTCOME(op, "denied");
+    rig_end(&rig, AT(3));
+}
+
 TEST(a_change_that_is_sent_again_is_the_same_call) {
     latch_begin();
     hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));

@@ -365,6 +365,21 @@ TEST(the_next_waiter_asks_when_one_ends_before_its_reply) {
     rig_end(&rig, AT(25));
 }
 
+/* It may be about permits that the reply does not know of yet. */
+TEST(a_message_received_during_the_last_question_goes_to_the_next_waiter) {
+    semaphore_begin();
+    hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10));
+    feed_release(AT(20));
+    feed_release(AT(21));
+    hush();
+    feed_calls(&rig, HAS_TAKEN("0"), AT(22));
+    CHECK_OUTCOME(first, "ok");
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
+    feed_calls(&rig, HAS_TAKEN("0"), AT(23));
+    CHECK_OUTCOME(second, "ok");
+    rig_end(&rig, AT(24));
+}
+
 TEST(a_message_received_during_a_first_question_is_not_lost) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = take(1, HF_NEVER, AT(10));

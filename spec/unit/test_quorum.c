@@ -74,6 +74,26 @@ TEST(an_acquire_waits_for_servers_that_refuse_writes_for_now) {
     finish(AT(402));
 }
 
+TEST(an_acquire_waits_for_refusals_only_if_they_may_make_a_majority) {
+    static const struct {
+        int granting, refusing; /* the other servers answer with an error */
+        const char *outcome;
+    } cases[] = {
+        {0, 3, "under way"}, {1, 2, "under way"}, {2, 1, "under way"},
+        {0, 2, "no_quorum"}, {1, 1, "no_quorum"}, {2, 0, "no_quorum"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int refused = cases[i].granting + cases[i].refusing;
+        start();
+        hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
+        answers(0, cases[i].granting, yes(7), AT(1));
+        answers(cases[i].granting, refused, "-NOREPLICAS no\r\n", AT(1));
+        answers(refused, COUNT, "-ERR no\r\n", AT(1));
+        CHECK_OUTCOME(op, cases[i].outcome);
+        finish(AT(2));
+    }
+}
+
 TEST(servers_that_just_refused_are_skipped_while_the_others_suffice) {
     start();
     rig.down[0] = rig.down[1] = "refused";
@@ -1143,6 +1163,25 @@ TEST(a_shared_owners_hold_does_not_count_on_guarded_servers) {
         CHECK_OR((int)hold->state == cases[i].state, "case %zu", i);
         finish(AT(3));
     }
+}
+
+/* No other process can release it, so a renewal there is as good as any. */
+TEST(a_hold_that_is_not_shared_counts_on_guarded_servers) {
+    start_with(GUARD);
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    log_in_all("r1", "r1", AT(0));
+    answers(0, COUNT, yes(7), AT(1));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(1));
+    for (int i = 0; i < MAJORITY; i++) {
+        hf_session *renewer = link_at(i, RENEWER);
+        snprintf(renewer->run_id, sizeof renewer->run_id, "r2");
+        renewer->vouched = false;
+        renewer->known_since = AT(1);
+    }
+    hf_quorum_refresh(&rig.client, hold_of(&rig), AT(2));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    finish(AT(3));
 }
 
 TEST(a_pause_is_never_shorter_than_a_millisecond) {

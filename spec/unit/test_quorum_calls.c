@@ -533,6 +533,38 @@ TEST(an_error_of_a_majority_is_the_result) {
     }
 }
 
+/* Two of four can keep a majority from the others. */
+TEST(half_of_an_even_quorum_decides_an_error_and_a_loss) {
+    static const struct {
+        const char *replies[COUNT], *outcome;
+    } reads[] =
+        {
+            {{"-NOPERM a\r\n", "-NOPERM a\r\n", ":1\r\n", ":1\r\n"}, "denied"},
+            {{"-WRONGTYPE a\r\n", "-WRONGTYPE a\r\n", ":1\r\n", ":1\r\n"}, "conflict"},
+            {{"-NOPERM a\r\n", "-WRONGTYPE a\r\n", ":1\r\n", ":1\r\n"}, "no_quorum"},
+        },
+      releases[] = {
+          {{":-1\r\n", ":-1\r\n", ":1\r\n", ":1\r\n"}, "lost"},
+          {{":-1\r\n", "-ERR no\r\n", ":1\r\n", ":1\r\n"}, "no_quorum"},
+          {{":-1\r\n", ":1\r\n", ":1\r\n", ":1\r\n"}, "ok"},
+      };
+    server_count = 4;
+    for (size_t i = 0; i < sizeof reads / sizeof *reads; i++) {
+        start();
+        hf_op *op = begin_quorum(HF_OP_TTL, 0, AT(0));
+        answer_all(reads[i].replies, AT(1));
+        CHECK_OUTCOME(op, reads[i].outcome);
+        hf_op_end(op, AT(1));
+        hold_by(4, AT(2));
+        op = begin_quorum(HF_OP_RELEASE, 0, AT(3));
+        answer_all(releases[i].replies, AT(4));
+        CHECK_OUTCOME(op, releases[i].outcome);
+        hf_op_end(op, AT(4));
+        finish(AT(5));
+    }
+    server_count = COUNT;
+}
+
 TEST(force_frees_the_lock_on_every_server) {
     static const struct {
         const char *replies[COUNT + 1];
@@ -806,6 +838,20 @@ TEST(a_closed_quorum_waits_for_the_rest_once_a_majority_is_quiet) {
     pass(AT(279), AT(280));
     CHECK(hf_client_is_quiet(&rig.client));
     finish(AT(281));
+}
+
+TEST(a_closed_quorum_gives_the_rest_ten_times_as_long_as_a_majority_took) {
+    start();
+    hold_by(5, AT(0));
+    hf_client_close(&rig.client, AT(10));
+    tick(AT(10));
+    for (int i = 0; i < MAJORITY; i++) feed(link_at(i, RENEWER), ":1\r\n", AT(50));
+    tick(AT(50));
+    pass(AT(50), AT(449));
+    CHECK(!hf_client_is_quiet(&rig.client));
+    pass(AT(449), AT(450));
+    CHECK(hf_client_is_quiet(&rig.client));
+    finish(AT(451));
 }
 
 /* ---- why it is lost ---- */

@@ -388,6 +388,20 @@ TEST(a_member_hold_acquired_later_also_ends_with_max_hold) {
     finish(AT(40001));
 }
 
+TEST(a_re_entry_gives_no_server_a_hold_beyond_max_hold) {
+    start();
+    hold_for(40 * HF_SECOND, MAJORITY);
+    hf_hold *hold = held("k");
+    answers(MAJORITY, COUNT, busy(100, 0, 0), AT(2));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(3));
+    answers(0, COUNT, yes(77), AT(4));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(4));
+    CHECK_EQ_INT(parts_held(), COUNT);
+    for (int i = 0; i < COUNT; i++) CHECK(hold->member_holds[i]->max_until <= AT(40000));
+    finish(AT(5));
+}
+
 TEST(a_loss_before_max_hold_keeps_the_servers_reason) {
     start();
     hold_for(5 * HF_SECOND, COUNT);

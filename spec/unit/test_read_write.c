@@ -160,6 +160,21 @@ TEST(a_release_names_the_grant_that_it_has_not_confirmed) {
     rig_end(&rig, AT(102));
 }
 
+TEST(a_writers_release_names_the_grant_that_it_has_not_confirmed) {
+    struct rig rig;
+    rw_begin(&rig);
+    take(&rig, &hf_kind_write, "me", AT(0));
+    hf_hold *hold =
+        hf_holds_find(&rig.client.holds, &hf_kind_write, hf_slice_of("k"), hf_slice_of("me"));
+    hold->granted = true;
+    hold->wait = hold->number;
+    begin_rw(&rig, HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(1));
+    CHECK_SENT(&rig, HF_LINK_CALLS,
+               "EVALSHA rw_release " KEYS_OF_RW READER "1:write 2000 0 30000  1w" DRIVE_UUID
+               ":1:1000");
+    rig_end(&rig, AT(2));
+}
+
 TEST(a_release_of_a_confirmed_hold_names_no_grant) {
     struct rig rig;
     rw_begin(&rig);
