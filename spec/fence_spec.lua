@@ -298,7 +298,7 @@ describe("a fence", function()
       local headers = { ["Fence-Token"] = "8", ["Fence-Lock"] = "l%7b", ["Fence-Resource"] = resource }
       return fence_headers.read(function(name) return headers[name] end)
     end
-    assert.same({ 8, "l{", "a\255%zz" }, { read "a%ff%zz" })
+    assert.same({ 8, "l{", "a\255\255%zz" }, { read "a%ff%fF%zz" })
     assert.same({ 8, "l{" }, { read() })
     assert.same({ nil, "Fence-Resource was sent more than once" }, { read { "a", "b" } })
   end)

@@ -11,13 +11,12 @@ local function escape(text)
   return (text:gsub("[^0-9A-Za-z._~:/-]", function(char) return ("%%%02X"):format(char:byte()) end))
 end
 
-local BYTES = {}
-for byte = 0, 255 do
-  BYTES[("%02X"):format(byte)], BYTES[("%02x"):format(byte)] = string.char(byte), string.char(byte)
+local function byte_of(digits)
+  return string.char(tonumber(digits, 16)) -- any locale: two digits
 end
 
 local function unescape(text)
-  return (text:gsub("%%([0-9A-Fa-f][0-9A-Fa-f])", BYTES))
+  return (text:gsub("%%([0-9A-Fa-f][0-9A-Fa-f])", byte_of))
 end
 
 function fence_headers.make(resource, lock_key, token)

@@ -18,7 +18,7 @@ latch.summary = "Wait for a counter to reach 0, or count it down."
 latch.options = verb.options(latch, {
   title = "Latch",
   { "no-wait", short = "n", help = "wait: fail at once if the latch is closed" },
-  { "wait", short = "w", aliases = { "timeout" }, value = "TIME", check = options.seconds,
+  { "wait", short = "w", value = "TIME", check = options.seconds,
     help = "wait: give up after this long (default: wait forever)" },
   { "busy-exit", short = "E", value = "CODE", check = options.exit_code,
     help = "exit code if the latch is still closed (default: 1); 0 also suppresses the message" },
