@@ -1022,6 +1022,16 @@ case("a reader that releases leaves the longest lease of the others, and no dead
   end
 end)
 
+case("…whichever of them comes last in the list", function(c)
+  for _, ms in ipairs { { 9000, 300, 1000 }, { 300, 1000, 9000 } } do
+    c.cmd("DEL", LOCK)
+    for i = 1, 3 do reads(c, B .. ":" .. i, ms[i]) end
+    reads(c, READER)
+    c.same(1, release(c, READER))
+    c.same(9000, c.cmd("PTTL", LOCK))
+  end
+end)
+
 case("a writer that releases its read hold keeps the write lease", function(c)
   reads(c, READER)
   c.cmd("HSET", LOCK, "mode", "write", WRITER, 1)

@@ -143,26 +143,6 @@ function Driven:call_all(locks, kind)
   return self:finish((core.lock.begin_all(locks, kind)))
 end
 
--- Lets this much time pass, and serves the client for some milliseconds.
-function Driven:pass(seconds)
-  self.now = self.now + seconds
-  for _ = 1, 3 do
-    self:act()
-    self:read(0.002)
-  end
-  self:act()
-end
-
--- Serves the client until no operation is under way, and nothing is left to be undone. `pace`: how
--- much time passes in each round; none unless given.
-function Driven:settle(pace)
-  self:wait_until(function()
-    self.now = self.now + (pace or 0)
-    local operations, _, to_do = engine.load(self.client)
-    return operations + to_do == 0 and engine.is_quiet(self.client)
-  end)
-end
-
 -- What was sent since the last call of this, as the words of all commands.
 function Driven:commands()
   local list = {}
