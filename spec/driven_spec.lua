@@ -463,6 +463,7 @@ describe("a handle", function()
     one:settle()
     assert.equal("deleted", raw.lost(lock))
     assert.matches("lost: deleted", tostring(lock))
+    assert.is_nil(coroutine.wrap(function() return raw.lost(lock) end)()) -- it was another's
     raw.abandon(lock)
     assert.equal("deleted", raw.lost(lock))
     one:call(lock, "acquire")
