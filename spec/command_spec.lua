@@ -850,7 +850,7 @@ describe("the documents of the command", function()
   end)
 
   it("name no option that is not there", function()
-    local known = { help = true, version = true, timeout = true } -- the last is refused, and documented so
+    local known = { help = true, version = true, timeout = true } -- the last one is refused
     for _, verb in ipairs(VERBS) do
       for _, option in ipairs(require("holdfast.command." .. verb).options) do
         known[option[1]] = true
