@@ -742,7 +742,7 @@ return {
   ["posix/links.c constant: if (fd < 0) continue; => if (fd < 1) continue;"]
     = "no descriptor is 0: they are above the standard streams",
   ["posix/links.c dropped assignment: connection->dialing = false; =>  (2)"]
-    = "a dial that has failed is cancelled once more, which changes nothing",
+    = "to cancel a failed dial again changes nothing",
   ["posix/links.c dropped assignment: driver->connections[link].quiet_at = now; => "]
     = "it only reads what need not be read",
   ["posix/links.c dropped assignment: want = hf_session_wants(session, hf_now()); => "]

@@ -698,7 +698,7 @@ TEST(commands_without_a_reply_at_the_end_of_a_connection_are_sent_again) {
     }
 }
 
-/* A collected client is closed once more. */
+/* The collector closes a client that is closed already. */
 TEST(a_second_close_closes_no_descriptor_of_others) {
     int ends[8][2];
     now_runs = (scenario){.name = "two closes"};

@@ -611,7 +611,7 @@ int __wrap_madvise(void *start, size_t size, int advice) {
 
 static const char *program;
 
-/* The system is asked when the program starts, so it starts once more. */
+/* The system is asked when the program starts, so the program is started again. */
 TEST(a_fork_is_seen_though_memory_is_not_wiped) {
     int status;
     pid_t child = fork();

@@ -445,7 +445,7 @@ static void on_polite_end(pair *at) {
     CHECK(sees_alert(at));
 }
 
-/* Not even an alert may follow what is to be discarded. */
+/* Where output is discarded, no alert is sent either. */
 static void on_impolite_end(pair *at) {
     hf_tls_free(at->tls, false);
     at->tls = NULL;
