@@ -205,6 +205,14 @@ describe("a deadlock", function()
     is_none()
   end)
 
+  it("through permits is one while more of them are taken than there are", function()
+    party("ann", "permit:pool", "lock:a")
+    party("eve", "permit:pool", "nothing")
+    party("bob", "lock:a", "permit:pool")
+    assert(client:semaphore("pool"):set_permits(1))
+    found_cycle()
+  end)
+
   local QUEUES = {
     lock = { "lock:a", "holdfast_queue:{a}" },
     ["fair lock"] = { "fair:a", "redisson_lock_queue:{a}" },

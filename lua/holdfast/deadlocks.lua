@@ -128,7 +128,7 @@ end
 -- The owners of permits that wait are known by their stems; false: another one.
 local function permit_holders(graph, key, kind)
   local info = info_of(graph, key, kind)
-  local list = { free = info and math.max(info.free, 0) or 0 }
+  local list = { free = info and info.free or 0 }
   for id in each_beside(graph, key, "ZRANGE", wire.names(kind, key).leases) do
     list[#list + 1] = graph.by_stem[id:sub(1, 14)] or false
   end
