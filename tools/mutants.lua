@@ -467,10 +467,12 @@ function Tree.new(name, goals)
   return self
 end
 
+local MOST_PATIENCE = 4 -- times: a mutant that loops for ever is load, too
+
 -- So many seconds of a machine that does nothing else.
 local function patience(seconds)
   local load = tonumber((read("/proc/loadavg") or ""):match("^[%d.]+")) or 1
-  return math.ceil(seconds * math.max(1, load))
+  return math.ceil(seconds * math.min(MOST_PATIENCE, math.max(1, load)))
 end
 
 -- → ended well, whether it took too long
@@ -630,7 +632,7 @@ end
 
 local function specs_fail(tree, names)
   for _, name in ipairs(names or {}) do
-    local how = spec_fails(tree, name, 400)
+    local how = spec_fails(tree, name, 120)
     if how then return how end
   end
 end
