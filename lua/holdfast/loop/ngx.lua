@@ -513,11 +513,13 @@ local function abandon_holds(mark, touched)
   mark.holds = 0
 end
 
+local FINISHED = "holdfast.finish() has ended the wait"
+
 local function abandon(mark)
   local touched = {}
   if mark.holds > 0 then abandon_holds(mark, touched) end
   if mark.waits > 0 then
-    pump.abandon_all(function(waiter) return waiter.owner == mark end, touched)
+    pump.abandon_all(function(waiter) return waiter.owner == mark end, touched, FINISHED)
   end
   mark.waits = 0
   for client, of in pairs(touched) do pump.start_for_nobody(pump.of(client, of), client) end

@@ -75,10 +75,14 @@ function pump.wake_done(self)
   end
 end
 
--- The caller of this operation is gone: abandons it, with the lock that it may have got.
-function pump.abandon(self, number, waiter)
+local REPLACED = "ngx.ctx was replaced while this request was waiting; set fields in it instead"
+local OVERDUE = "the calling coroutine was woken but did not continue within a second; the call is treated as cancelled"
+
+-- The caller of this operation is gone: abandons it, with the lock that it may have got. `why`: for
+-- a caller that goes on nevertheless.
+function pump.abandon(self, number, waiter, why)
   self.waiting[number] = nil
-  waiter.abandoned = true
+  waiter.abandoned = why or waiter.done and OVERDUE or REPLACED
   self.loop.owner.waits(waiter, false)
   waiter.op:abandon()
 end
@@ -299,13 +303,11 @@ end
 -- ---- operations ----
 
 local BLOCKED = 0.02 -- a wait that ends this many seconds late: something blocked the loop
-local REPLACED = "ngx.ctx was replaced while this request was waiting; set fields in it instead"
-local OVERDUE = "the calling coroutine was woken but did not continue within a second; the call is treated as cancelled"
 
 -- Of calls that have ended: { op, ready, owner, done, seen_at, late, abandoned, gives_way };
--- `seen_at`: when the task first saw that it had been woken and had not gone on; `gives_way`: the
--- term that is waited for; its leader's resignation ends the wait, and so does the end of nginx's
--- worker.
+-- `seen_at`: when the task first saw that it had been woken and had not gone on; `abandoned`: why;
+-- `gives_way`: the term that is waited for; its leader's resignation ends the wait, and so does the
+-- end of nginx's worker.
 local spare, MOST_SPARE = {}, 1000
 
 local function new_waiter()
@@ -373,7 +375,7 @@ local function wait(self, client, waiter, number)
     if alive and not over then alive, message = revive(self, client, waiter) end
   until over or not alive or is_over(waiter)
   if waiter.ready.free then waiter.ready:free() end
-  if waiter.abandoned then return nil, waiter.done and OVERDUE or REPLACED, "interrupted" end
+  if waiter.abandoned then return nil, waiter.abandoned, "interrupted" end
   self.waiting[number] = nil
   loop.owner.waits(waiter, false)
   if is_over(waiter) then return true end
@@ -544,7 +546,7 @@ end
 function pump.interrupt(self, term)
   for number, waiter in pairs(self.waiting) do
     if waiter.gives_way == term then
-      pump.abandon(self, number, waiter)
+      pump.abandon(self, number, waiter, "the leader has resigned")
       advance(self)
       return fire(self, waiter.ready)
     end
@@ -552,11 +554,11 @@ function pump.interrupt(self, term)
 end
 
 -- Abandons the calls that wait and that is_meant(waiter) selects; `touched` gets their clients.
-function pump.abandon_all(is_meant, touched)
+function pump.abandon_all(is_meant, touched, why)
   for client, self in pairs(pumps) do
     for number, waiter in pairs(self.waiting) do
       if is_meant(waiter) then
-        pump.abandon(self, number, waiter)
+        pump.abandon(self, number, waiter, why)
         touched[client] = self.loop
       end
     end
