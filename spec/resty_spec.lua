@@ -2352,7 +2352,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("quit soon, whatever requests that are over have left", function()
+    local function quits_soon(server_hangs)
       for _, finish in ipairs { "", FINISH } do
         start { command_timeout = 20, server = handler("/stays", [[
           assert(CLIENT:lock("stays"):acquire(0))
@@ -2361,19 +2361,26 @@ describe("under ngx_lua", function()
           assert(CLIENT:lock("left"):acquire(0))
           SAY("left")
           ngx.flush(true)
+          LEFT = true
           while not OVER do ngx.sleep(0.001) end
-        } } ]] .. handler("/over", "OVER = true SAY(OVER)") }
+        } } ]] .. handler("/over", "OVER = true SAY(OVER)") .. handler("/left", "SAY(LEFT)") }
         assert.equal("left", say "/stays")
         local request = front:begin "/leaves"
-        assert.truthy(process.wait_until(function() return not is_free("left") end))
+        assert.truthy(process.wait_until(function() return say "/left" == "true" end))
+        if server_hangs then server:kill("STOP") end
         assert.equal("true", say "/over")
         assert.equal("left\n", request:finish().body)
         front.process:kill("QUIT")
         assert.equal("exit", front.process:wait(10), finish)
         front = nil
+        server:kill("CONT")
         server:cli("FLUSHALL")
       end
-    end)
+    end
+
+    it("quit soon, whatever requests that are over have left", function() quits_soon(false) end)
+
+    it("quit soon, also while the server hangs", function() quits_soon(true) end)
 
     -- The task looks each second for callers that are gone.
     it("quit while requests wait for a lock and for a slow reply: they go on", function()

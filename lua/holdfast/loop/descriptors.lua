@@ -68,7 +68,7 @@ function descriptors.close(client)
   engine.forget(client)
 end
 
-function descriptors.is_over(self, operations, held, leaving)
+function descriptors.is_over(self, _, operations, held, leaving)
   if self.ended and now() >= self.close_by then return true end
   if operations + held + leaving > 0 then
     self.idle_until = nil

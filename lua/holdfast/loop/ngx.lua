@@ -423,10 +423,10 @@ end
 
 -- Calls each(lock, number) for the holds of this client whose request exists. Holds of other
 -- requests end with their leases.
-local function for_the_living(self, each)
+local function for_the_living(client, each)
   local alive = living_marks()
   for lock, owners_of in pairs(kept) do
-    local mine = raw.data(lock).client == self.client
+    local mine = raw.data(lock).client == client
     for number, counts in pairs(mine and owners_of or {}) do
       if has_living(counts, alive) then
         each(lock, number)
@@ -437,23 +437,23 @@ local function for_the_living(self, each)
   end
 end
 
-local function serves_the_living(self)
+local function serves_the_living(client)
   local serves = false
-  for_the_living(self, function() serves = true end)
+  for_the_living(client, function() serves = true end)
   return serves
 end
 
-local function is_over_at_exit(self, operations, leaving)
+local function is_over_at_exit(self, client, operations, leaving)
   self.exits_at = self.exits_at or now() + LEAVE
-  if operations > 0 or serves_the_living(self) then
+  if operations > 0 or serves_the_living(client) then
     self.exits_at = nil
     return false
   end
   return leaving == 0 or now() >= self.exits_at
 end
 
-function loop.is_over(self, operations, held, leaving)
-  if exiting() then return is_over_at_exit(self, operations, leaving) end
+function loop.is_over(self, client, operations, held, leaving)
+  if exiting() then return is_over_at_exit(self, client, operations, leaving) end
   if operations + held + leaving > 0 then
     self.idle_until = nil
     return false
@@ -466,7 +466,7 @@ end
 -- Gives the owner's approval to holds that need it, while the owner's request exists.
 local function answer(self)
   self.answered = self.asked
-  for_the_living(self, raw.approve)
+  for_the_living(self.client, raw.approve)
   cosockets.advance(self)
 end
 

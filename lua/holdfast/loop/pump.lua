@@ -111,18 +111,18 @@ local function is_busy(client)
   return operations + held + leaving > 0
 end
 
-local function has_ended(self)
-  local operations, held, leaving = engine.load(self.client)
-  return self.loop.is_over(self, operations, held, leaving)
+local function has_ended(self, client)
+  local operations, held, leaving = engine.load(client)
+  return self.loop.is_over(self, client, operations, held, leaving)
 end
 
 -- Whether the task may end: nothing is under way, and no caller has gone without what it was given.
 local function may_end(self, task)
-  if not has_ended(self) then return false end
+  if not has_ended(self, self.client) then return false end
   if not next(self.waiting) then return true end
   abandon_dead(self)
   self.loop.io.advance(self)
-  return self.task ~= task or has_ended(self)
+  return self.task ~= task or has_ended(self, self.client)
 end
 
 local listeners = {} -- functions (client, last)
@@ -206,11 +206,10 @@ local function is_broken(self)
   return not self.task and self.failures >= MOST_FAILURES
 end
 
--- Another task goes on with what is under way.
+-- Another task goes on with what is under way, unless a process that exits has no time left for it.
 local function go_on(self, client)
-  if not is_broken(self) and not self.closing and is_busy(client) then
-    pump.start_for_nobody(self, client)
-  end
+  if is_broken(self) or self.closing or not is_busy(client) then return end
+  if not has_ended(self, client) then pump.start_for_nobody(self, client) end
 end
 
 -- A caller may run at once, and change what waits.
