@@ -666,6 +666,27 @@ TEST(a_server_counts_after_restart_guard_and_is_marked) {
     finish(AT(60001));
 }
 
+TEST(a_re_entry_at_a_guarded_server_is_given_back_there_once) {
+    start_with(GUARD);
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    log_in_all("r1", "r1", AT(0));
+    answers(0, COUNT, yes(7), AT(1));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(1));
+    hush();
+    link_at(0, CALLS)->vouched = false;
+    link_at(0, CALLS)->known_since = AT(2);
+    op = begin_quorum(HF_OP_ACQUIRE, 0, AT(2));
+    answers(0, COUNT, yes(7), AT(3));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(hf_quorum_is_guarded(&rig.client, 0, AT(3)));
+    hf_op_end(op, AT(3));
+    CHECK_EQ_INT(hold_of(&rig)->count, 2);
+    CHECK_EQ_INT(part_state(0), HF_HOLD_HELD);
+    CHECK_EQ_INT(hold_of(&rig)->member_holds[0]->count, 1);
+    finish(AT(4));
+}
+
 TEST(another_run_of_a_server_is_guarded_again) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
