@@ -193,6 +193,16 @@ case("a renewal neither shortens the lock nor needs memory", function(c)
   c.same({ LEASE, 900 }, { c.cmd("PTTL", LOCK), c.cmd("PTTL", hold_key(READER)) })
 end)
 
+case("a release counts all holds of the readers that stay", function(c)
+  reads(c, B .. ":1", 100)
+  c.same({ 1, 0, 0 }, acquire(c, B .. ":1", { from = 1, lease = LEASE }))
+  c.cmd("HSET", LOCK, READER, 1)
+  c.cmd("SET", hold_key(READER), 1, "PX", 2 * LEASE)
+  c.cmd("PEXPIRE", LOCK, 2 * LEASE)
+  c.same(1, release(c, READER))
+  c.same(LEASE, c.cmd("PTTL", LOCK))
+end)
+
 case("with the longest of several holds the lock gets the lease of the others", function(c)
   for n = 1, 10 do reads(c, B .. ":" .. n, 1000) end
   reads(c, READER, 100)

@@ -411,6 +411,21 @@ TEST(a_release_waits_behind_a_check) {
     finish(AT(4));
 }
 
+TEST(a_release_behind_a_check_that_finds_a_loss_ends_the_hold) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
+    hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
+    CHECK(op->blocked);
+    answers(0, COUNT, ":-1\r\n", AT(2));
+    CHECK_OUTCOME(check, "lost");
+    CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_INT(state_of(&rig), -1);
+    hf_op_end(check, AT(3));
+    hf_op_end(op, AT(3));
+    finish(AT(4));
+}
+
 TEST(a_release_abandoned_behind_a_check_still_releases) {
     start();
     hold_by(5, AT(0));
@@ -752,6 +767,34 @@ TEST(without_fencing_the_first_majority_is_enough) {
     finish(AT(2));
 }
 
+TEST(a_re_entry_keeps_the_token_whatever_the_servers_draw) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
+    for (int i = 0; i < MAJORITY; i++) answer(i, yes(100 + (unsigned long long)i), AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hold_of(&rig)->token, 77);
+    hf_op_end(op, AT(2));
+    finish(AT(3));
+}
+
+TEST(max_hold_begins_with_the_attempt_that_succeeds) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.wait = 10 * HF_SECOND;
+    spec.max_hold = 60 * HF_SECOND;
+    hf_op *op = begin_round(&spec, AT(0));
+    answers(0, COUNT, busy(20000, 0, 0), AT(100));
+    hf_time again = op->round->retry_at;
+    CHECK(again > AT(100));
+    tick(again);
+    answers(0, COUNT, yes(77), again + HF_MS);
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hold_of(&rig)->max_until, again + 60 * HF_SECOND);
+    hf_op_end(op, again + HF_MS);
+    finish(again + 2 * HF_MS);
+}
+
 TEST(a_shorter_re_entry_keeps_the_longer_lease) {
     start();
     hold_by(5, AT(0));
@@ -1029,6 +1072,19 @@ TEST(a_token_is_proposed_for_the_end_of_a_round_like_the_last) {
     uint64_t proposal = hf_quorum_propose(rig.client.quorum, AT(1000));
     CHECK_EQ_U64(proposal, (AT(1000) + 102 * HF_MS) / 1000);
     finish(AT(1001));
+}
+
+TEST(a_round_that_took_long_moves_a_token_by_a_second_at_most) {
+    char text[96];
+    start();
+    snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
+             (unsigned long long)(AT(0) / 1000));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answers(0, COUNT, text, AT(2500));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(2500));
+    CHECK_EQ_U64(hf_quorum_propose(rig.client.quorum, AT(3000)), AT(4002) / 1000);
+    finish(AT(3001));
 }
 
 TEST(a_token_is_never_negative) {
