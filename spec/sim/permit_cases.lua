@@ -1155,7 +1155,7 @@ case("an acquire does not shorten the lease of permits set aside", function(c)
   c.same({ NOW + GRANT + 1, NOW + GRANT + 1 }, ends)
 end)
 
-case("a waiter with permits set aside gets those that it lacks, and the next one the rest", function(c)
+case("a waiter with permits set aside gets what it lacks, and the next one the rest", function(c)
   local ids, next_one = wire.ids_of(B .. ":1*3"), grants_of(c, C)
   grants_of(c, B)
   c.cmd("SET", KEY, 0)
