@@ -1870,6 +1870,17 @@ TEST(a_ping_succeeds_with_a_majority) {
     finish(AT(2));
 }
 
+TEST(a_call_without_a_hold_fails_as_soon_as_no_majority_is_possible) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_PING);
+    hf_op *op = begin_round(&spec, AT(0));
+    answers(0, 2, "-ERR no\r\n", AT(1));
+    CHECK_OUTCOME(op, "under way");
+    answer(2, "-ERR no\r\n", AT(1));
+    CHECK_OUTCOME(op, "no_quorum");
+    finish(AT(2));
+}
+
 TEST(one_server_that_is_busy_may_decide) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
