@@ -493,6 +493,19 @@ case("the reply says whether the client that keeps the lock receives the wish", 
   c.same({ "1 wish 01" }, own.received())
 end)
 
+case("only the first waiter wishes, and learns that nobody receives that", function(c)
+  local keeper = B .. ":01"
+  grants_of(c, C)
+  held(c, keeper)
+  c.same(2, acquire(c, { owner = C .. ":1", member = member(C, 1) })[4])
+  local own = grants_of(c, B)
+  c.same({ 0, {} }, { acquire(c, { member = member(A, 1) })[4], own.received() })
+  c.same({ 0, { "1 wish 01" } },
+    { acquire(c, { owner = C .. ":1", member = member(C, 1) })[4], own.received() })
+  own.close()
+  c.same(0, acquire(c, { member = member(A, 1) })[4], "the second one need not care")
+end)
+
 case("the next waiter sends its wish when the first one leaves", function(c)
   local listener = grants_of(c, B)
   held(c, A .. ":01")
@@ -565,6 +578,15 @@ case("a shared owner enters again with the count it knows", function(c)
   held(c, SHARED, 1)
   c.same({ 1, 0, 0 }, acquire(c, { owner = SHARED, shared = true, from = 1, ttl = 0 }))
   c.same({ SHARED, "2" }, c.cmd("HGETALL", LOCK))
+end)
+
+case("a shared owner that asks keeps the places of its client", function(c)
+  local first, mine = grants_of(c, A), member(A, 8, "l", SHARED)
+  queued(c, 0, member(A, 7))
+  queued(c, T0, mine)
+  c.same({ 0, GRANT, 0 }, { unpack(acquire(c, { owner = SHARED, shared = true, member = mine }), 1,
+    3) })
+  c.same("1 grant l 7 ", first.received()[1]:sub(1, 12))
 end)
 
 case("a shared owner's grant is counted already", function(c)
@@ -789,6 +811,27 @@ case("a waiter passes over one of its own client, and none of a newer format", f
   c.same(PASSED, c.cmd("ZSCORE", QUEUE, member(A, 1)))
   c.cmd("ZADD", QUEUE, T0 - 1, "2l" .. C .. ":1:0")
   c.same({ 0, LEASE, 1, 1, text(T0) }, { unpack(look(B, 2), 1, 5) })
+end)
+
+case("…whose other waiters stay, and renews the queue behind a newer format", function(c)
+  grants_of(c, B)
+  local look = first_behind_java(c, T0 - 1, 1000)
+  queued(c, T0 + 5, member(A, 9))
+  look(A, 3)
+  c.same(PASSED, c.cmd("ZSCORE", QUEUE, member(A, 1)))
+  c.same(text(T0 + 5), c.cmd("ZSCORE", QUEUE, member(A, 9)))
+  c.cmd("ZADD", QUEUE, T0 - 1, "2l" .. C .. ":1:0")
+  c.cmd("PEXPIRE", QUEUE, 1000)
+  look(B, 2)
+  c.same(QUEUE_MS, c.cmd("PTTL", QUEUE))
+end)
+
+case("behind a first waiter of a newer format nobody is asked to wait for it", function(c)
+  local first = grants_of(c, C)
+  record(c, 0, 0, 0, 0, T0_MS - 1000)
+  c.cmd("ZADD", QUEUE, T0 - 1, "2l" .. C .. ":1:0")
+  c.same({ -4 }, acquire(c, { member = member(A, 1) }))
+  c.same({}, first.received())
 end)
 
 case("a waiter that was passed over takes the free lock before others", function(c)

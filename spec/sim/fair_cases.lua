@@ -102,6 +102,14 @@ case("a hash without a TTL is not a lock", function(c)
   c.same({ -3 }, acquire(c, OWNER))
 end)
 
+case("a waiter that asks again after it has acquired does not stand behind itself", function(c)
+  local first = waits(c, OWNER)
+  c.same({ 1, 0 }, { first[1], first[3] })
+  c.same(1, waits(c, OWNER)[1])
+  c.same({ OWNER, "1" }, c.cmd("HGETALL", LOCK))
+  c.same({}, list(c))
+end)
+
 case("a waiter is added last, once, and its timeout is extended", function(c)
   holds(c, JAVA)
   listed(c, { { OTHER, 6000 } })
@@ -148,7 +156,7 @@ case("a timeout without an end ends like others", function(c)
   listed(c, { { OWNER }, { JAVA2 } })
   for _, owner in ipairs { OWNER, JAVA2 } do c.cmd("ZADD", TIMEOUTS, "inf", owner) end
   c.same({ 0, LEASE, 0, 0, "" }, waits(c, OWNER))
-  c.same(OURS_MS, timeout(c, OWNER))
+  c.same({ OURS_MS, OURS_MS }, { timeout(c, OWNER), timeout(c, JAVA2) })
 end)
 
 case("a waiter that acquires or leaves moves Java's timeouts to follow the one before it", function(c)
@@ -325,6 +333,13 @@ case("dead waiters at the head are removed: no timeout, one that has passed, a c
     c.same(0, c.cmd("EXISTS", TIMEOUTS))
   end)
 
+case("…with their timeouts, also where somebody lives behind them", function(c)
+  listen_as(c, OTHER)
+  listed(c, { { JAVA }, { JAVA2, 0 }, { OTHER, 6000 } })
+  c.same(0, acquire(c, OWNER)[1])
+  c.same({ { OTHER }, { OTHER } }, { list(c), c.cmd("ZRANGE", TIMEOUTS, 0, -1) })
+end)
+
 case("timeouts without a list are deleted", function(c)
   c.cmd("ZADD", TIMEOUTS, T0_MS + 9000, JAVA)
   c.same(1, waits(c, OWNER)[1])
@@ -369,6 +384,15 @@ case("a waiter of Java that does not listen gets a moment once", function(c)
   c.same(DEAF_MS, timeout(c, JAVA))
   c.pass(2000)
   c.same(1, waits(c, OTHER)[1])
+end)
+
+case("a hold that stays gets the lease of the release at least", function(c)
+  for _, ms in ipairs { 1000, 2 * LEASE } do
+    holds(c, OWNER, 2)
+    c.cmd("PEXPIRE", LOCK, ms)
+    c.same(2, release(c, OWNER, 1))
+    c.same({ "1", math.max(ms, LEASE) }, { c.cmd("HGET", LOCK, OWNER), c.cmd("PTTL", LOCK) })
+  end
 end)
 
 case("a partial release notifies nobody", function(c)
@@ -436,6 +460,13 @@ case("a wait that ends removes its place, and notifies the next waiter if the lo
   holds(c, OWNER)
   c.same(0, leave(c, OTHER, 0, "waits"))
   c.same({}, listener.received())
+end)
+
+case("an acquire that did not wait leaves the place of a waiter of that name", function(c)
+  holds(c, JAVA)
+  waits(c, OWNER)
+  c.same(0, leave(c, OWNER))
+  c.same({ { OWNER }, OURS_MS }, { list(c), timeout(c, OWNER) })
 end)
 
 case("a leave undoes what an acquire added", function(c)

@@ -68,6 +68,62 @@ case("the reply to a re-entry says how the hold ended", function(c)
   c.same({ -2 }, acquire(c, READER, { from = 1 }))
 end)
 
+case("the short way in is only for a lock that readers may join", function(c)
+  local states = {
+    { "a lock of another kind", function() c.cmd("HSET", LOCK, B .. ":1", 1) end },
+    { "a drain", function()
+      reads(c, JAVA)
+      listen_as(c, C)
+      queued(c, T0, member("w", C, 1))
+      c.cmd("HSET", LOCK, "mode", "drain:" .. text(T0_MS + 50))
+    end },
+    { "a drain without a queue", function()
+      reads(c, JAVA)
+      c.cmd("HSET", LOCK, "mode", "drain:" .. text(T0_MS + 50))
+    end, "read" },
+    { "Redisson's writer waits", function()
+      reads(c, C .. ":9")
+      return c.listen(CHANNEL)
+    end },
+  }
+  for _, state in ipairs(states) do
+    for _, ttl in ipairs { "0", TTL } do
+      c.cmd("FLUSHALL")
+      local java = state[2]()
+      c.cmd("SET", COUNTER, 5)
+      local reply = acquire(c, READER, { ttl = ttl })
+      if state[3] then c.same({ 1, state[3] }, { reply[1], mode(c) }, state[1])
+      else c.same(0, c.cmd("HEXISTS", LOCK, READER), state[1]) end
+      if java then java.close() end
+    end
+  end
+end)
+
+case("a lock without an end is reported, whoever has it", function(c)
+  for _, mode_of_it in ipairs { "read", "write" } do
+    local owner = mode_of_it == "write" and C .. ":9:write" or C .. ":9"
+    c.cmd("DEL", LOCK)
+    c.cmd("HSET", LOCK, "mode", mode_of_it, owner, 1)
+    c.cmd("SET", hold_key(owner), 1)
+    c.same({ -3 }, acquire(c, WRITER), mode_of_it)
+  end
+end)
+
+case("a grant that nobody confirmed ends with its own hold, or is no waiter's", function(c)
+  listen_as(c, B)
+  reads(c, A .. ":2")
+  queued(c, 0, member("w", A, 2), 0, "no waiter", T0, member("r", A, 3))
+  acquire(c, B .. ":5:write", { member = member("w", B, 5) })
+  c.same({ member("w", B, 5), text(T0) }, queue(c), "it reads by that name, but does not write")
+end)
+
+case("a living reader is found behind a thousand dead ones", function(c)
+  for n = 1, 1100 do c.cmd("HSET", LOCK, "mode", "read", B .. ":" .. n, 1) end
+  reads(c, READER)
+  c.same(0, acquire(c, WRITER)[1])
+  c.same({ "read", "1" }, { mode(c), c.cmd("HGET", LOCK, READER) })
+end)
+
 case("a waiter that takes the lock itself asks the next one to recheck", function(c)
   for _, kind in ipairs { "r", "w" } do
     local listener, own = listen_as(c, B), member(kind, A, 2)
@@ -118,6 +174,42 @@ case("an owner that ends up with fewer holds keeps the longest of its leases", f
   enters_twice_shortly()
   c.same(2, c.run("rw_release", FOUR, READER, GRANT, 1, 100, "", nil))
   has(1)
+end)
+
+case("a hold that stays keeps a lease that is longer than those that go", function(c)
+  reads(c, READER, LEASE, 2)
+  c.same({ 1, 0, 0 }, acquire(c, READER, { from = 2, lease = 100 }))
+  c.same(2, c.run("rw_release", FOUR, READER, GRANT, 2, 50, "", nil))
+  c.same({ "2", LEASE, LEASE }, { c.cmd("HGET", LOCK, READER), c.cmd("PTTL", hold_key(READER)),
+    c.cmd("PTTL", hold_key(READER, 2)) })
+end)
+
+case("a renewal neither shortens the lock nor needs memory", function(c)
+  reads(c, B .. ":1", LEASE)
+  reads(c, READER, 700)
+  c.cmd("PEXPIRE", LOCK, LEASE)
+  c.full(true)
+  c.same({ 1 }, c.run("rw_renew", { LOCK, hold_key(READER) }, READER, 900))
+  c.same({ LEASE, 900 }, { c.cmd("PTTL", LOCK), c.cmd("PTTL", hold_key(READER)) })
+end)
+
+case("a release counts all holds of the readers that stay", function(c)
+  reads(c, B .. ":1", 100)
+  c.same({ 1, 0, 0 }, acquire(c, B .. ":1", { from = 1, lease = LEASE }))
+  c.cmd("HSET", LOCK, READER, 1)
+  c.cmd("SET", hold_key(READER), 1, "PX", 2 * LEASE)
+  c.cmd("PEXPIRE", LOCK, 2 * LEASE)
+  c.same(1, release(c, READER))
+  c.same(LEASE, c.cmd("PTTL", LOCK))
+end)
+
+case("with the longest of several holds the lock gets the lease of the others", function(c)
+  for n = 1, 10 do reads(c, B .. ":" .. n, 1000) end
+  reads(c, READER, 100)
+  c.same({ 1, 0, 0 }, acquire(c, READER, { from = 1, lease = LEASE }))
+  c.same(LEASE, c.cmd("PTTL", LOCK))
+  c.same(1, release(c, READER))
+  c.same(1000, c.cmd("PTTL", LOCK))
 end)
 
 case("a missing lease is set again by its reader's renewal or extension", function(c)
@@ -603,6 +695,23 @@ case("a free lock is left to Redisson's waiters for a moment, and ours rechecks"
   c.same({}, queue(c))
 end)
 
+case("Redisson's turn leaves the queue of ours its time", function(c)
+  local java = c.listen(CHANNEL)
+  listen_as(c, B)
+  writes(c, WRITER)
+  queued(c, T0, member("w", B, 3))
+  c.same(1, release(c, WRITER))
+  c.same(120000, c.cmd("PTTL", QUEUE))
+  c.cmd("DEL", QUEUE)
+  java.received()
+  reads(c, READER)
+  writes(c, READER .. ":write")
+  c.cmd("PEXPIRE", LOCK, 1)
+  c.same(1, release(c, READER .. ":write"))
+  c.same({ "read", LEASE }, { mode(c), c.cmd("PTTL", LOCK) })
+  c.same({ "1" }, java.received(), "Redisson's readers may come in")
+end)
+
 case("Redisson's turn is over once a client of it has the lock, or nobody listens", function(c)
   queued(c, -(T0_MS + 50), RECORD)
   writes(c, JAVA .. ":write")
@@ -678,6 +787,45 @@ case("Redisson's readers are kept out for a writer of ours, with pauses", functi
   c.cmd("SET", hold_key(JAVA), 1, "PX", LEASE)
   acquire(c, WRITER, { member = me })
   c.same("read", mode(c), "the server's clock went back")
+end)
+
+case("…for an eighth of the wait and 30 s at most, and not beyond the lock's end", function(c)
+  local me = member("w", A, 2)
+  listen_as(c, A)
+  reads(c, JAVA)
+  queued(c, text(T0 - 600e6), me)
+  c.same({ LEASE, "drain:" .. text(T0_MS + 30000) },
+    { acquire(c, WRITER, { member = me })[2], mode(c) })
+  c.cmd("DEL", LOCK)
+  reads(c, JAVA, 20)
+  c.same({ 20, "drain:" .. text(T0_MS + 30000) },
+    { acquire(c, WRITER, { member = me })[2], mode(c) })
+end)
+
+case("…and a pause that is over, or that the clock has left behind, is forgotten", function(c)
+  local me = member("w", A, 2)
+  for _, ms in ipairs { 51, 100000, -1 } do
+    c.cmd("FLUSHALL")
+    reads(c, JAVA)
+    queued(c, text(-(T0_MS + ms)), RECORD, T0, me)
+    acquire(c, WRITER, { member = me })
+    c.same({ me, text(T0) }, queue(c), tostring(ms))
+    c.same("drain:" .. text(T0_MS + 50), mode(c), tostring(ms))
+  end
+end)
+
+case("…and a drain whose readers are dead keeps nobody out", function(c)
+  local me = member("w", A, 2)
+  c.cmd("HSET", LOCK, "mode", "drain:" .. text(T0_MS + 50), JAVA, 1)
+  c.cmd("PEXPIRE", LOCK, LEASE)
+  c.same(1, acquire(c, WRITER, { member = me })[1])
+  c.cmd("DEL", LOCK)
+  c.cmd("HSET", LOCK, "mode", "drain:" .. text(T0_MS + 50), JAVA, 1)
+  c.cmd("PEXPIRE", LOCK, LEASE)
+  listen_as(c, B)
+  queued(c, T0, me, T0 + 1, member("w", B, 3))
+  c.same(0, leave(c, WRITER, 0, me))
+  c.same("write", mode(c), "the next waiter gets it")
 end)
 
 case("…until no writer of ours waits any more", function(c)

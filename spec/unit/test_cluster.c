@@ -1140,6 +1140,25 @@ TEST(a_connected_node_is_asked_for_the_map_first) {
 }
 
 /* The nodes that refuse are named in 239 bytes; what does not fit ends with dots. */
+TEST(a_node_that_a_map_added_is_asked_where_the_first_ones_are_gone) {
+    hf_op *op = first_acquire(AT(0));
+    feeds(0, CALLS, KNOWN ALL_OF_C, AT(1));
+    output_of(at(2, CALLS));
+    feeds(2, CALLS, YES, AT(2));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(2));
+    rig.down[0] = rig.down[1] = "gone";
+    hf_session_closed(at(0, CALLS), "gone", AT(300));
+    hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
+    op = hf_client_begin(&rig.client, &spec, AT(300));
+    output_of(at(2, CALLS));
+    feeds(2, CALLS, "-MOVED 7629 c:3\r\n", AT(301));
+    output_of(at(2, CALLS));
+    rig_sleep(&rig, AT(301), AT(460));
+    CHECK_NODE_SENT(2, CALLS, QUERY);
+    rig_end(&rig, AT(461));
+}
+
 TEST(a_list_of_nodes_that_does_not_fit_ends_with_dots) {
     enum { ROOM = 239, WORDS = 2 * sizeof ": refused" - 2 + 2 };
     static hf_server pair[2];

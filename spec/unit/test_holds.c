@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/lease.h"
 #include "check.h"
 #include "memerr.h"
 
@@ -138,6 +139,10 @@ TEST(the_count_of_others_follows_the_servers_count) {
     hf_hold_rebase(&hold, 2); /* fewer than ours alone */
     CHECK_EQ_INT(hold.others, 0);
     CHECK_EQ_INT(hold.count, 2);
+    hold.pending_releases = 1; /* the server counts it, we do not */
+    hf_hold_rebase(&hold, 5);
+    CHECK_EQ_INT(hold.others, 3);
+    CHECK_EQ_INT(hf_hold_own(&hold), 3);
 }
 
 TEST(a_hold_that_has_ended_is_found_behind_one_that_is_only_due) {
@@ -179,6 +184,89 @@ TEST(a_hold_is_found_by_its_number_or_its_shared_owners_wait) {
     hf_holds_remove(&holds, shared);
     CHECK(!hf_holds_find_wait(&holds, 2));
     CHECK(!hf_holds_find_wait(&holds, 9));
+    hf_holds_free(&holds);
+}
+
+TEST(a_hold_is_found_by_a_wait_that_is_older_than_its_number) {
+    hf_holds holds = {.last_number = 9};
+    hf_hold *hold = add(&holds, "a", "o");
+    hold->shared = true;
+    hf_holds_note_wait(&holds, hold, 3);
+    CHECK(hf_holds_find_wait(&holds, 3) == hold);
+    CHECK(hf_holds_find_wait(&holds, 10) == hold);
+    hf_holds_note_wait(&holds, hold, 10); /* its own number needs no alias */
+    CHECK(!hf_holds_find_wait(&holds, 3));
+    CHECK(!hold->by_alias.of);
+    hf_holds_remove(&holds, hold);
+    CHECK(!hf_holds_find_wait(&holds, 10));
+    hf_holds_free(&holds);
+}
+
+TEST(a_change_of_a_key_wakes_what_is_held_there_and_delays_nothing) {
+    static const struct {
+        const hf_kind *kind;
+        const char *key;
+        hf_hold_state state;
+        hf_time wake_at, woken_at;
+    } cases[] = {
+        {&hf_kind_lock, "k", HF_HOLD_HELD, 90, 50},
+        {&hf_kind_lock, "k", HF_HOLD_HELD, 20, 20},
+        {&hf_kind_lock, "k", HF_HOLD_HELD, HF_NEVER, 50},
+        {&hf_kind_lock, "k", HF_HOLD_CLEANING_UP, 90, 90},
+        {&hf_kind_mutex, "k", HF_HOLD_HELD, 90, 90},
+        {&hf_kind_lock, "j", HF_HOLD_HELD, 90, 90},
+    };
+    hf_holds holds = {0};
+    hf_hold *all[sizeof cases / sizeof *cases];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char owner[2] = {(char)('a' + i), '\0'};
+        all[i] = hf_holds_add(&holds, cases[i].kind, hf_slice_of(cases[i].key), hf_slice_of(owner),
+                              OWNER);
+        all[i]->state = cases[i].state;
+        all[i]->count = 1;
+        hf_holds_wake_at(&holds, all[i], cases[i].wake_at);
+    }
+    hf_holds_wake_all(&holds, &hf_kind_lock, hf_slice_of("k"), 50);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK_OR(all[i]->wake_at == cases[i].woken_at, "case %zu", i);
+    CHECK(hf_holds_first(&holds) == all[1]);
+    hf_holds_free(&holds);
+}
+
+TEST(the_number_of_unclaimed_holds_falls_when_one_goes) {
+    hf_holds holds = {0};
+    hf_hold *one = add(&holds, "a", "o"), *other = add(&holds, "b", "o");
+    one->state = other->state = HF_HOLD_CLEANING_UP;
+    hf_holds_note_unclaimed(&holds, one);
+    CHECK_EQ_INT((int)holds.unclaimed, 1);
+    hf_holds_remove(&holds, other);
+    CHECK_EQ_INT((int)holds.unclaimed, 1);
+    hf_holds_remove(&holds, one);
+    CHECK_EQ_INT((int)holds.unclaimed, 0);
+    hf_holds_free(&holds);
+}
+
+TEST(a_wish_is_for_the_number_under_which_a_hold_is_lent) {
+    hf_holds holds = {0};
+    hf_hold *hold = add(&holds, "a", "o");
+    hf_lent lent = {.holds = &holds, .hold = hold, .number = 77};
+    hold->keeps = true;
+    hold->lent = &lent;
+    hf_holds_alias(&holds, hold, 77);
+    hf_holds_wish(&holds, hold->number);
+    CHECK(!lent.wished && !lent.due);
+    hf_holds_wish(&holds, 77);
+    CHECK(lent.wished && lent.due && holds.due == &lent);
+    hf_holds_free(&holds);
+    CHECK(!lent.hold);
+}
+
+TEST(each_hold_has_a_number_of_its_own) {
+    hf_holds holds = {0};
+    hf_hold *one = add(&holds, "a", "o"), *other = add(&holds, "b", "o");
+    CHECK(other->number == one->number + 1);
+    hf_holds_remove(&holds, one);
+    CHECK(add(&holds, "c", "o")->number == other->number + 1);
     hf_holds_free(&holds);
 }
 
@@ -338,6 +426,30 @@ TEST(a_hold_that_has_ended_is_found_anywhere_in_the_heap) {
     }
 }
 
+TEST(max_hold_leaves_a_hold_less_and_less_but_never_all_time) {
+    static const struct {
+        hf_time max_until, now, left, lease, end;
+    } cases[] = {
+        {HF_NEVER, 40 * HF_SECOND, 0, 30 * HF_SECOND, 0},
+        {100 * HF_SECOND, 40 * HF_SECOND, 60 * HF_SECOND, 30 * HF_SECOND, 0},
+        {100 * HF_SECOND, 80 * HF_SECOND, 20 * HF_SECOND, 20 * HF_SECOND, 0},
+        {100 * HF_SECOND, 100 * HF_SECOND - 1, 1, 1, 0},
+        {100 * HF_SECOND, 100 * HF_SECOND, HF_LEASE_MIN, HF_LEASE_MIN, 100 * HF_SECOND},
+        {100 * HF_SECOND, 200 * HF_SECOND, HF_LEASE_MIN, HF_LEASE_MIN, 100 * HF_SECOND},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hf_hold hold = {.max_until = cases[i].max_until, .lease = 30 * HF_SECOND};
+        hf_time now = cases[i].now, end = hf_hold_end_of(&hold, hold.lease, now);
+        CHECK_OR(hf_hold_max_left(&hold, now) == cases[i].left, "case %zu", i);
+        hf_time lease = hf_hold_lease_within(&hold, hold.lease, now);
+        CHECK_OR(lease == cases[i].lease, "case %zu", i);
+        hf_time want = cases[i].end ? cases[i].end : hf_lease_end(now, lease);
+        CHECK_OR(end == want, "case %zu", i);
+        hold.valid_until = end;
+        CHECK_OR(hf_hold_has_last_lease(&hold) == (lease < 30 * HF_SECOND), "case %zu", i);
+    }
+}
+
 TEST(a_lease_is_bounded_only_by_a_shorter_one) {
     hf_hold hold = {.lease = 10, .shortened = HF_NEVER};
     hf_hold_bound_lease(&hold, 5, 5);
@@ -360,15 +472,18 @@ TEST(a_lasting_hold_is_renewed_or_long_and_not_shared) {
         const hf_kind *kind;
         const char *key;
         bool lasts;
+        hf_time max_until; /* 0: none */
     } cases[] = {
-        {HF_HOLD_HELD, true, false, false, 10, &hf_kind_lock, "k", true},
-        {HF_HOLD_HELD, false, false, false, 51, &hf_kind_lock, "k", true},
-        {HF_HOLD_HELD, false, false, false, 50, &hf_kind_lock, "k", false},
-        {HF_HOLD_RELEASING, true, false, false, 90, &hf_kind_lock, "k", false},
-        {HF_HOLD_HELD, true, true, false, 90, &hf_kind_lock, "k", false},
-        {HF_HOLD_HELD, true, false, true, 90, &hf_kind_lock, "k", false},
-        {HF_HOLD_HELD, true, false, false, 90, &hf_kind_mutex, "k", false},
-        {HF_HOLD_HELD, true, false, false, 90, &hf_kind_lock, "j", false},
+        {HF_HOLD_HELD, true, false, false, 10, &hf_kind_lock, "k", true, 0},
+        {HF_HOLD_HELD, false, false, false, 51, &hf_kind_lock, "k", true, 0},
+        {HF_HOLD_HELD, false, false, false, 50, &hf_kind_lock, "k", false, 0},
+        {HF_HOLD_RELEASING, true, false, false, 90, &hf_kind_lock, "k", false, 0},
+        {HF_HOLD_HELD, true, true, false, 90, &hf_kind_lock, "k", false, 0},
+        {HF_HOLD_HELD, true, false, true, 90, &hf_kind_lock, "k", false, 0},
+        {HF_HOLD_HELD, true, false, false, 90, &hf_kind_mutex, "k", false, 0},
+        {HF_HOLD_HELD, true, false, false, 90, &hf_kind_lock, "j", false, 0},
+        {HF_HOLD_HELD, true, false, false, 10, &hf_kind_lock, "k", true, 50},
+        {HF_HOLD_HELD, true, false, false, 10, &hf_kind_lock, "k", false, 49},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_holds holds = {0};
@@ -381,6 +496,7 @@ TEST(a_lasting_hold_is_renewed_or_long_and_not_shared) {
         hold->shared = cases[i].shared;
         hold->idle = cases[i].idle;
         hold->valid_until = cases[i].valid_until;
+        if (cases[i].max_until > 0) hold->max_until = cases[i].max_until;
         const hf_hold *found = hf_holds_find_lasting(&holds, &hf_kind_lock, hf_slice_of("k"), 50);
         CHECK_OR(found == (cases[i].lasts ? hold : NULL), "case %zu", i);
         hf_holds_free(&holds);

@@ -77,19 +77,25 @@ TEST(an_acquire_waits_for_servers_that_refuse_writes_for_now) {
 TEST(an_acquire_waits_for_refusals_only_if_they_may_make_a_majority) {
     static const struct {
         int granting, refusing; /* the other servers answer with an error */
+        int busy;               /* of those that would refuse */
         const char *outcome;
     } cases[] = {
-        {0, 3, "under way"}, {1, 2, "under way"}, {2, 1, "under way"},
-        {0, 2, "no_quorum"}, {1, 1, "no_quorum"}, {2, 0, "no_quorum"},
+        {0, 3, 0, "under way"}, {1, 2, 0, "under way"}, {2, 1, 0, "under way"},
+        {0, 3, 2, "under way"}, {1, 2, 1, "under way"}, {0, 2, 1, "no_quorum"},
+        {0, 2, 0, "no_quorum"}, {1, 1, 0, "no_quorum"}, {2, 0, 0, "no_quorum"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int refused = cases[i].granting + cases[i].refusing;
         start();
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
-        answers(0, cases[i].granting, yes(7), AT(1));
-        answers(cases[i].granting, refused, "-NOREPLICAS no\r\n", AT(1));
-        answers(refused, COUNT, "-ERR no\r\n", AT(1));
-        CHECK_OUTCOME(op, cases[i].outcome);
+        for (int j = 0; j < COUNT; j++) { /* all at once */
+            const char *no = j >= refused ? "-ERR no\r\n" : "-NOREPLICAS no\r\n";
+            bool is_busy = j < refused && j >= refused - cases[i].busy;
+            if (is_busy) no = busy(1000, 0, 0);
+            feed(link_at(j, CALLS), j < cases[i].granting ? yes(7) : no, AT(1));
+        }
+        tick(AT(1));
+        CHECK_OR(strcmp(outcome(op), cases[i].outcome) == 0, "case %zu: %s", i, outcome(op));
         finish(AT(2));
     }
 }
@@ -664,6 +670,27 @@ TEST(a_server_counts_after_restart_guard_and_is_marked) {
     CHECK_STR(acquire_at(AT(60000)), "ok");
     CHECK_CONTAINS(output_by(0), "SET holdfast_known r1");
     finish(AT(60001));
+}
+
+TEST(a_re_entry_at_a_guarded_server_is_given_back_there_once) {
+    start_with(GUARD);
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    log_in_all("r1", "r1", AT(0));
+    answers(0, COUNT, yes(7), AT(1));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(1));
+    hush();
+    link_at(0, CALLS)->vouched = false;
+    link_at(0, CALLS)->known_since = AT(2);
+    op = begin_quorum(HF_OP_ACQUIRE, 0, AT(2));
+    answers(0, COUNT, yes(7), AT(3));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(hf_quorum_is_guarded(&rig.client, 0, AT(3)));
+    hf_op_end(op, AT(3));
+    CHECK_EQ_INT(hold_of(&rig)->count, 2);
+    CHECK_EQ_INT(part_state(0), HF_HOLD_HELD);
+    CHECK_EQ_INT(hold_of(&rig)->member_holds[0]->count, 1);
+    finish(AT(4));
 }
 
 TEST(another_run_of_a_server_is_guarded_again) {

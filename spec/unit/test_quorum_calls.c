@@ -274,6 +274,49 @@ TEST(abandoning_too_many_entries_abandons_all) {
     finish(AT(4));
 }
 
+TEST(an_entry_abandoned_during_a_partial_release_is_cleaned_up_after_it) {
+    start();
+    hold_by(5, AT(0));
+    enter_again(5, AT(1));
+    hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(3));
+    for (int i = 0; i < MAJORITY; i++) feed(link_at(i, CALLS), ":2\r\n", AT(4));
+    tick(AT(4));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(state_of(&rig), -1);
+    for (int i = 0; i < MAJORITY; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
+    hf_op_end(op, AT(5));
+    finish(AT(6));
+}
+
+TEST(all_entries_abandoned_during_a_re_entry_are_dropped) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
+    answers(0, 5, yes(77), AT(3));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(state_of(&rig), -1);
+    for (int i = 0; i < MAJORITY; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
+    hf_op_end(op, AT(4));
+    finish(AT(5));
+}
+
+TEST(a_re_entry_granted_too_late_does_not_count_on_its_server) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
+    answers(0, 3, yes(77), AT(2));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(2));
+    answer(4, yes(77), AT(3));
+    CHECK_EQ_INT(hold_of(&rig)->count, 2);
+    CHECK_EQ_INT(hold_of(&rig)->member_holds[0]->count, 2);
+    CHECK_EQ_INT(hold_of(&rig)->member_holds[4]->count, 1);
+    finish(AT(4));
+}
+
 TEST(an_entry_abandoned_during_a_re_entry_is_dropped_at_its_end) {
     start();
     hold_by(5, AT(0));
@@ -365,6 +408,21 @@ TEST(a_release_waits_behind_a_check) {
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(3));
     CHECK_EQ_INT(state_of(&rig), -1);
+    finish(AT(4));
+}
+
+TEST(a_release_behind_a_check_that_finds_a_loss_ends_the_hold) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
+    hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
+    CHECK(op->blocked);
+    answers(0, COUNT, ":-1\r\n", AT(2));
+    CHECK_OUTCOME(check, "lost");
+    CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_INT(state_of(&rig), -1);
+    hf_op_end(check, AT(3));
+    hf_op_end(op, AT(3));
     finish(AT(4));
 }
 
@@ -709,6 +767,34 @@ TEST(without_fencing_the_first_majority_is_enough) {
     finish(AT(2));
 }
 
+TEST(a_re_entry_keeps_the_token_whatever_the_servers_draw) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
+    for (int i = 0; i < MAJORITY; i++) answer(i, yes(100 + (unsigned long long)i), AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hold_of(&rig)->token, 77);
+    hf_op_end(op, AT(2));
+    finish(AT(3));
+}
+
+TEST(max_hold_begins_with_the_attempt_that_succeeds) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.wait = 10 * HF_SECOND;
+    spec.max_hold = 60 * HF_SECOND;
+    hf_op *op = begin_round(&spec, AT(0));
+    answers(0, COUNT, busy(20000, 0, 0), AT(100));
+    hf_time again = op->round->retry_at;
+    CHECK(again > AT(100));
+    tick(again);
+    answers(0, COUNT, yes(77), again + HF_MS);
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hold_of(&rig)->max_until, again + 60 * HF_SECOND);
+    hf_op_end(op, again + HF_MS);
+    finish(again + 2 * HF_MS);
+}
+
 TEST(a_shorter_re_entry_keeps_the_longer_lease) {
     start();
     hold_by(5, AT(0));
@@ -774,6 +860,37 @@ TEST(the_owners_approval_goes_to_every_member) {
     finish(AT(11001));
 }
 
+TEST(the_owners_approval_skips_a_server_without_the_hold) {
+    start();
+    for (int i = 0; i < COUNT; i++) member(i)->config.needs_approval = true;
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answers(1, COUNT, yes(77), AT(0));
+    hf_op_end(op, AT(0));
+    hush();
+    pass(AT(0), AT(11000));
+    hush();
+    CHECK(!hold_of(&rig)->member_holds[0]);
+    hf_client_approve(&rig.client, hold_of(&rig), AT(11000));
+    tick(AT(11000));
+    for (int i = 1; i < 4; i++) CHECK_CONTAINS(output_of(link_at(i, RENEWER)), "EVALSHA renew 1 k");
+    finish(AT(11001));
+}
+
+TEST(a_hold_that_is_renewed_from_now_on_is_repaired) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.renewed = false;
+    hf_op *op = begin_round(&spec, AT(0));
+    answers(0, 4, yes(77), AT(0));
+    answer(4, busy(20000, 0, 0), AT(0));
+    hf_op_end(op, AT(0));
+    hush();
+    CHECK(hold_of(&rig)->wake_at > AT(20000));
+    hf_client_set_renewed(&rig.client, hold_of(&rig), true, AT(1000));
+    CHECK(hold_of(&rig)->wake_at <= AT(11000));
+    finish(AT(1001));
+}
+
 TEST(a_hold_that_is_no_longer_renewed_is_renewed_at_no_member) {
     start();
     hold_by(4, AT(0));
@@ -835,6 +952,7 @@ TEST(a_closed_quorum_waits_for_the_rest_once_a_majority_is_quiet) {
     tick(AT(30));
     pass(AT(30), AT(279));
     CHECK(!hf_client_is_quiet(&rig.client));
+    CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(280));
     pass(AT(279), AT(280));
     CHECK(hf_client_is_quiet(&rig.client));
     finish(AT(281));
@@ -883,6 +1001,21 @@ TEST(a_reason_given_by_a_server_outweighs_an_unreachable_one) {
 
 /* ---- a shared owner ---- */
 
+TEST(a_server_that_lacks_a_shared_owners_hold_is_asked_for_the_same_owner) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.shared = true;
+    hf_op *op = begin_round(&spec, AT(0));
+    answers(0, 4, yes(77), AT(0));
+    answer(4, busy(20000, 0, 0), AT(0));
+    hf_op_end(op, AT(0));
+    hush();
+    hf_holds_wake_at(&rig.client.holds, hold_of(&rig), AT(100));
+    tick(AT(100));
+    CHECK_CONTAINS(output_by(4), "EVALSHA acquire " KEYS_OF_K "0 1 30000 1000");
+    finish(AT(101));
+}
+
 TEST(a_shared_owner_holds_by_a_majority) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -910,6 +1043,48 @@ TEST(the_clocks_of_servers_that_replied_stand_for_the_others) {
     uint64_t proposal = hf_quorum_propose(rig.client.quorum, AT(0));
     CHECK_EQ_U64(proposal, AT(0) / 1000 - 100000000 + 2000);
     finish(AT(1));
+}
+
+TEST(the_clock_of_a_server_is_compared_with_the_time_of_the_request) {
+    start();
+    hf_op op = {.begun_at = AT(0)};
+    op.request.sent_at = AT(500); /* it waited for a connection */
+    op.acquire.server_us = (long long)(AT(700) / 1000);
+    hf_quorum_learn_clock(rig.client.quorum, 0, &op);
+    CHECK_EQ_INT((int)rig.client.quorum->ahead[0], 200000);
+    finish(AT(1));
+}
+
+TEST(a_token_is_proposed_for_the_end_of_a_round_like_the_last) {
+    char text[96];
+    start();
+    snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
+             (unsigned long long)(AT(0) / 1000));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
+    answers(0, COUNT, busy(20000, 0, 0), AT(5)); /* an attempt that failed is no measure */
+    hf_time again = op->round->retry_at;
+    tick(again);
+    snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
+             (unsigned long long)(again / 1000));
+    answers(0, COUNT, text, again + 100 * HF_MS);
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, again + 100 * HF_MS);
+    uint64_t proposal = hf_quorum_propose(rig.client.quorum, AT(1000));
+    CHECK_EQ_U64(proposal, (AT(1000) + 102 * HF_MS) / 1000);
+    finish(AT(1001));
+}
+
+TEST(a_round_that_took_long_moves_a_token_by_a_second_at_most) {
+    char text[96];
+    start();
+    snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
+             (unsigned long long)(AT(0) / 1000));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answers(0, COUNT, text, AT(2500));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(2500));
+    CHECK_EQ_U64(hf_quorum_propose(rig.client.quorum, AT(3000)), AT(4002) / 1000);
+    finish(AT(3001));
 }
 
 TEST(a_token_is_never_negative) {
@@ -941,6 +1116,35 @@ TEST(a_server_that_has_not_replied_yet_is_not_asked_again) {
     CHECK_CONTAINS(output_by(3), "EVALSHA acquire");
     CHECK_STR(output_by(4), "");
     finish(AT(501));
+}
+
+TEST(members_ask_their_servers_what_the_client_asks_and_what_the_guard_needs) {
+    static const struct {
+        bool asks;
+        hf_time guard;
+        bool asks_server, asks_known;
+    } cases[] = {{false, 0, false, false},
+                 {true, 0, true, false},
+                 {false, HF_SECOND, true, true},
+                 {true, HF_SECOND, true, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start(); /* for the servers */
+        finish(AT(0));
+        hf_client_config config = rig_config();
+        config.mode = HF_MODE_QUORUM;
+        config.servers = servers;
+        config.server_count = COUNT;
+        config.restart_guard = cases[i].guard;
+        config.session.asks_server = cases[i].asks;
+        rig_begin_with(&rig, &config);
+        CHECK_STR(rig.client.first.server.label, "a quorum of 5 servers");
+        for (int j = 0; j < COUNT; j++) {
+            const hf_session_config *session = &member(j)->config.session;
+            CHECK_OR(session->asks_server == cases[i].asks_server, "case %zu", i);
+            CHECK_OR(session->asks_known == cases[i].asks_known, "case %zu", i);
+        }
+        finish(AT(0));
+    }
 }
 
 TEST(each_member_has_a_name_of_its_own) {
@@ -1103,6 +1307,17 @@ TEST(a_client_that_waits_for_a_quorum_is_published) {
     finish(AT(400));
 }
 
+TEST(a_hold_that_a_server_lacks_is_checked_no_later_than_its_end) {
+    start();
+    hold_by(3, AT(0));
+    hf_hold *hold = hold_of(&rig);
+    hf_holds_wake_at(&rig.client.holds, hold, HF_NEVER);
+    hf_quorum_refresh(&rig.client, hold, AT(25000));
+    CHECK(hold->valid_until < AT(30000));
+    CHECK_EQ_U64(hold->wake_at, hold->valid_until);
+    finish(AT(25001));
+}
+
 TEST(a_hold_is_lost_at_its_end_although_it_was_checked_before) {
     start();
     hold_by(3, AT(0));
@@ -1157,6 +1372,20 @@ TEST(the_write_back_of_a_token_has_the_usual_timeout) {
     CHECK_OUTCOME(op, "under way");
     CHECK_EQ_U64(op->round->decide_by, AT(5000));
     finish(AT(2001));
+}
+
+TEST(no_two_copies_of_an_owner_are_the_same) {
+    start();
+    hold_by(5, AT(0));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_round *round = hf_round_new(&spec, 0);
+    for (unsigned i = 1; i <= 3; i++) {
+        hf_round_choose_copy(round, hold_of(&rig));
+        CHECK_EQ_INT(hold_of(&rig)->copies, (int)i);
+        CHECK_EQ_INT(round->owner.data[round->owner.size - 1], (int)('0' + i));
+    }
+    hf_round_unref(round);
+    finish(AT(1));
 }
 
 TEST(the_first_server_may_have_the_copy_of_an_owner) {
@@ -1226,6 +1455,45 @@ TEST(a_slow_majority_gives_the_others_ten_times_as_long) {
         CHECK_EQ_U64(op->round->decide_by, AT(cases[i].most));
         finish(AT(cases[i].answered));
     }
+}
+
+TEST(only_a_server_that_refused_a_connection_just_now_is_skipped) {
+    static const struct {
+        unsigned failed_opens;
+        hf_code code;
+        bool skipped;
+    } cases[] = {{1, HF_UNREACHABLE, true}, {0, HF_UNREACHABLE, false}, {1, HF_DENIED, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        rig.down[0] = "refused";
+        hf_op_end(begin_quorum(HF_OP_TTL, 0, AT(0)), AT(0));
+        hf_session *calls = link_at(0, CALLS);
+        CHECK(calls->state == HF_SESSION_CLOSED);
+        calls->failed_opens = cases[i].failed_opens;
+        calls->reason_code = cases[i].code;
+        hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(50));
+        CHECK_OR(op->round->votes[0].skipped == cases[i].skipped, "case %zu", i);
+        finish(AT(51));
+    }
+}
+
+TEST(a_slow_majority_does_not_extend_the_time_of_a_command) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answers(0, 2, yes(77), AT(1000));
+    answer(2, busy(20000, 0, 0), AT(1000));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_EQ_U64(op->round->decide_by, AT(3000));
+    finish(AT(1001));
+}
+
+TEST(a_failure_repeats_what_a_server_says_about_a_missing_right) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answers(0, COUNT, "-NOPERM this user has no right\r\n", AT(1));
+    CHECK_OUTCOME(op, "denied");
+    CHECK_CONTAINS(op->failure.text, "no right");
+    finish(AT(2));
 }
 
 TEST(servers_are_tried_at_once_if_all_just_refused) {
@@ -1428,6 +1696,17 @@ TEST(an_abandoned_hold_awaits_no_late_reply) {
     finish(AT(2));
 }
 
+TEST(an_abandoned_hold_gives_back_a_late_grant_that_has_just_come) {
+    start();
+    hold_by(3, AT(0));
+    feed(link_at(4, CALLS), yes(5), AT(1)); /* not counted yet */
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(1));
+    tick(AT(2));
+    CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(part_state(3), HF_HOLD_CLEANING_UP);
+    finish(AT(3));
+}
+
 TEST(an_abandoned_acquire_leaves_no_hold) {
     start();
     hf_op_end(begin_quorum(HF_OP_ACQUIRE, 0, AT(0)), AT(1));
@@ -1588,6 +1867,17 @@ TEST(a_ping_succeeds_with_a_majority) {
     CHECK_OUTCOME(op, "under way");
     answer(2, "+PONG\r\n", AT(1));
     CHECK_OUTCOME(op, "ok");
+    finish(AT(2));
+}
+
+TEST(a_call_without_a_hold_fails_as_soon_as_no_majority_is_possible) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_PING);
+    hf_op *op = begin_round(&spec, AT(0));
+    answers(0, 2, "-ERR no\r\n", AT(1));
+    CHECK_OUTCOME(op, "under way");
+    answer(2, "-ERR no\r\n", AT(1));
+    CHECK_OUTCOME(op, "no_quorum");
     finish(AT(2));
 }
 

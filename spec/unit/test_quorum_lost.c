@@ -160,6 +160,16 @@ TEST(a_server_with_another_owner_is_asked_again_less_and_less_often) {
     finish(AT(12600));
 }
 
+TEST(a_server_that_gave_the_hold_back_is_asked_again_soon_when_it_lacks_it_anew) {
+    start();
+    hold_by(4, AT(0));
+    answer(4, BUSY, AT(1));
+    CHECK_EQ_INT(refuse_until(4, 50, 1600), 5);
+    get_it_back(4, 1605);
+    CHECK_EQ_INT((int)held("k")->refusals, 0);
+    finish(AT(2700));
+}
+
 TEST(a_server_is_asked_again_within_an_hour_even_with_a_very_long_lease) {
     start();
     hold_by(5, AT(0));

@@ -535,6 +535,46 @@ TEST(an_outdated_minority_moves_no_client_back) {
     }
 }
 
+TEST(a_master_left_without_a_majority_may_be_tried_again) {
+    start();
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    begin_op(HF_OP_CHECK, 0, AT(10));
+    rig.down[2] = rig.down[3] = "refused";
+    for (size_t node = 2; node <= 3; node++) hf_session_closed(calls_of(node), "gone", AT(10));
+    hf_session_closed(calls_of(0), "gone", AT(10));
+    rig_tick(&rig, AT(10));
+    feed_node(1, ADDRESS(7002), AT(11));
+    CHECK_AT(7002);
+    hf_session_closed(calls_of(0), "gone", AT(12));
+    for (int ms = 12; ms < 2000 && rig.client.nodes[0]->server.port == 7002; ms += 10) {
+        rig_tick(&rig, AT(ms));
+        feed_sentinels(ADDRESS(7001), AT(ms));
+    }
+    CHECK_AT(7001);
+    rig_end(&rig, AT(2000));
+}
+
+TEST(a_minority_that_names_the_old_master_is_late_for_ten_seconds_only) {
+    for (int back = 0; back < 2; back++) {
+        start();
+        hf_op_end(acquire_at_first(AT(0)), AT(0));
+        rig_sleep(&rig, AT(1), AT(1110));
+        for (size_t node = 1; node <= 2; node++) feed_node(node, ADDRESS(7002), AT(1110));
+        CHECK_AT(7002);
+        rig.down[0] = rig.down[2] = rig.down[3] = "gone";
+        for (size_t node = 0; node <= 3; node++)
+            if (node != 1) hf_session_closed(calls_of(node), "gone", AT(1120));
+        int end = back ? 13000 : 11100;
+        for (int ms = back ? 11200 : 9000; ms < end && rig.client.nodes[0]->server.port == 7002;
+             ms += 10) {
+            rig_tick(&rig, AT(ms));
+            feed_sentinels(ADDRESS(7001), AT(ms));
+        }
+        CHECK_AT(back ? 7001 : 7002);
+        rig_end(&rig, AT(13000));
+    }
+}
+
 TEST(a_majority_moves_a_client_back_at_once) {
     feed_the_first_again(ADDRESS(7001));
     CHECK_AT(7001);
@@ -1042,9 +1082,24 @@ TEST(a_link_moves_after_three_failed_opens) {
     }
 }
 
+TEST(a_link_that_nobody_needs_any_more_does_not_move_the_others) {
+    start();
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    hf_session *events = &rig.client.nodes[0]->links[HF_LINK_EVENTS];
+    events->failed_opens = 9; /* it was closed for good after that */
+    CHECK(!events->wanted);
+    feed_sentinels(ADDRESS(7001), AT(10));
+    rig_tick(&rig, AT(1110));
+    feed_node(1, ADDRESS(7002), AT(1111));
+    for (size_t node = 2; node <= 3; node++) feed_node(node, "*-1\r\n", AT(1112));
+    rig_sleep(&rig, AT(1112), AT(1220));
+    CHECK_AT(7001);
+    rig_end(&rig, AT(1221));
+}
+
 TEST(only_held_and_renewed_holds_are_renewed_soon_at_the_new_master) {
-    enum { RENEWED, NOT_RENEWED, LEFT, HOLDS };
-    static const char *const owners[HOLDS] = {"o1", "o2", "o3"};
+    enum { RENEWED, NOT_RENEWED, LEFT, IN_FLIGHT, TO_BE_APPROVED, HOLDS };
+    static const char *const owners[HOLDS] = {"o1", "o2", "o3", "o4", "o5"};
     hf_hold *holds[HOLDS];
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
@@ -1061,12 +1116,19 @@ TEST(only_held_and_renewed_holds_are_renewed_soon_at_the_new_master) {
     rig_sleep(&rig, AT(1), AT(1110));
     hf_client_abandon(&rig.client, holds[LEFT], 1, AT(1110));
     hf_holds_wake_at(&rig.client.holds, holds[LEFT], AT(5000));
+    holds[IN_FLIGHT]->in_flight = true;
+    holds[TO_BE_APPROVED]->approval = HF_APPROVAL_PENDING;
+    for (int i = IN_FLIGHT; i <= TO_BE_APPROVED; i++)
+        hf_holds_wake_at(&rig.client.holds, holds[i], AT(6000));
     feed_node(1, ADDRESS(7002), AT(1110));
     feed_node(2, ADDRESS(7002), AT(1110));
     CHECK_AT(7002);
     CHECK(holds[RENEWED]->wake_at < AT(1400));
     CHECK_EQ_U64(holds[NOT_RENEWED]->wake_at, holds[NOT_RENEWED]->valid_until);
     CHECK_EQ_U64(holds[LEFT]->wake_at, AT(5000));
+    CHECK_EQ_U64(holds[IN_FLIGHT]->wake_at, AT(6000));
+    CHECK_EQ_U64(holds[TO_BE_APPROVED]->wake_at, AT(6000));
+    holds[IN_FLIGHT]->in_flight = false;
     rig_end(&rig, AT(1111));
 }
 

@@ -1549,6 +1549,83 @@ TEST(sending_along_needs_memory) {
     finish();
 }
 
+TEST(only_a_request_that_does_not_wait_shortens_the_pause_between_connections) {
+    struct call patient, hasty;
+    start();
+    session.wanted = true;
+    hf_session_opening(&session, AT(0));
+    hf_session_closed(&session, "refused", AT(0));
+    session.retry_at = AT(500);
+    hf_session_retry_now(&session, AT(1));
+    CHECK_EQ_U64(session.retry_at, AT(500)); /* nothing waits */
+    prepare(&patient, NULL, "A");
+    patient.request.deadline = AT(5000);
+    patient.request.waits_for_connection = true;
+    hf_session_submit(&session, &patient.request, AT(1));
+    CHECK_EQ_U64(session.retry_at, AT(500));
+    submit(&hasty, "B", 5000, AT(2));
+    CHECK_EQ_U64(session.retry_at, AT(2));
+    session.retry_at = AT(500);
+    hf_session_retry_now(&session, AT(3));
+    CHECK_EQ_U64(session.retry_at, AT(3));
+    finish();
+}
+
+TEST(a_refusal_that_passes_leaves_a_persistent_request_its_time) {
+    struct call one, two;
+    start_open();
+    submit(&one, "A", 100, AT(0));
+    one.request.persists_until = AT(9000);
+    feed(&session, "-LOADING Redis is loading\r\n", AT(1));
+    CHECK_EQ_U64(one.request.deadline, AT(9000));
+    CHECK(one.request.waits_for_connection);
+    CHECK_EQ_INT((int)one.request.refusals, 1);
+    hf_session_tick(&session, one.request.retry_at);
+    feed(&session, "-ERR no\r\n", one.request.retry_at);
+    CHECK_EQ_INT((int)one.request.refusals, 0); /* it has failed for another reason */
+    submit(&two, "B", 300, AT(298));
+    feed(&session, "-LOADING Redis is loading\r\n", AT(299));
+    CHECK(!two.request.waits_for_connection);
+    CHECK(two.request.retry_at <= AT(300));
+    finish();
+}
+
+TEST(a_program_that_was_confirmed_by_replicas_is_called_by_its_hash_again) {
+    struct call one;
+    start_open();
+    prepare(&one, hf_kind_program(&hf_kind_lock, HF_VERB_INFO), "k");
+    one.request.deadline = AT(5000);
+    one.request.replicas = 1;
+    hf_session_submit(&session, &one.request, AT(0));
+    feed(&session, "-NOSCRIPT no\r\n:0\r\n", AT(1));
+    CHECK(one.request.as_eval);
+    feed(&session, ":7\r\n:1\r\n", AT(2));
+    CHECK_STR(one.outcome, "7");
+    CHECK_EQ_INT((int)one.request.confirmed, 1);
+    CHECK(!one.request.as_eval);
+    finish();
+}
+
+TEST(what_was_to_be_sent_along_ends_with_its_connection) {
+    struct call one, two, three;
+    start_open();
+    prepare(&one, NULL, "A");
+    CHECK(hf_session_send_along(&session, &one.request));
+    hf_session_closed(&session, "gone", AT(1));
+    submit(&two, "B", 5000, AT(1));
+    hf_time now = session.retry_at;
+    open_session(&session, now);
+    CHECK_STR(output_of(&session), "B");
+    prepare(&three, NULL, "C");
+    CHECK(hf_session_send_along(&session, &three.request));
+    hf_session_flush_along(&session, now);
+    CHECK_STR(output_of(&session), "C");
+    feed(&session, ":1\r\n:2\r\n", now);
+    CHECK_STR(two.outcome, "1");
+    CHECK(!session.closing);
+    finish();
+}
+
 TEST(the_reply_to_a_request_sent_along_is_awaited_from_its_sending) {
     struct call one;
     start_open();
