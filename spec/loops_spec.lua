@@ -774,7 +774,7 @@ for _, loop in ipairs(loops) do
         assert.same({ "opened", "acquired", "released", "closed" }, seen)
       end)
 
-    it("events are delivered after a coroutine that delivered them was closed", function()
+    it("events are delivered after a coroutine that delivered them was closed #close", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       local seen, waiting, waits_at = {}, nil, nil
@@ -1003,7 +1003,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(process.now() - from < 5)
     end)
 
-    it("a variable that is closed after the close does not keep the loop", function()
+    it("a variable that is closed after the close does not keep the loop #close", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       local hold = assert(load([[
@@ -1121,7 +1121,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a variable that is closed releases, whichever coroutine closes it", function()
+    it("a variable that is closed releases, whichever coroutine closes it #close", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       local hold = assert(load([[
@@ -1152,7 +1152,8 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a multi-lock whose coroutine is closed while it waits has none of its locks", function()
+    it("a multi-lock whose coroutine is closed while it waits has none of its locks #close",
+      function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       run(function()
@@ -1233,7 +1234,7 @@ for _, loop in ipairs(loops) do
       other:stop()
     end)
 
-    it("a multi-lock is released as a whole where the coroutine that releases it is closed",
+    it("a multi-lock is released as a whole where the coroutine that releases it is closed #close",
       function()
         local close = coroutine.close -- Lua 5.4
         if not close or loop.name ~= "luv" then return end -- the others resume it again
@@ -1256,7 +1257,8 @@ for _, loop in ipairs(loops) do
         end)
       end)
 
-    it("a coroutine that is closed while a listener waits has nothing of what it was given", function()
+    it("a coroutine that is closed while a listener waits has nothing of what it was given #close",
+      function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       local waiting
@@ -1289,7 +1291,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a coroutine that is closed while it waits for permits takes none", function()
+    it("a coroutine that is closed while it waits for permits takes none #close", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       for _, call in ipairs { "acquire", "drain" } do
@@ -1381,7 +1383,8 @@ for _, loop in ipairs(loops) do
       assert.matches("resigned before its term", results[2])
     end)
 
-    it("a coroutine that is closed leaves neither its place in the queue nor its lock", function()
+    it("a coroutine that is closed leaves neither its place in the queue nor its lock #close",
+      function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       run(function()
@@ -1876,7 +1879,7 @@ for _, loop in ipairs(loops) do
         assert.same({ 1, 2, 3 }, rows)
       end)
 
-      it("a nested coroutine that is closed releases, a multi-lock all of its members",
+      it("a nested coroutine that is closed releases, a multi-lock all of its members #close",
         function()
           local close = coroutine.close -- Lua 5.4
           if not close then return end
