@@ -1967,6 +1967,65 @@ describe("under ngx_lua", function()
       end, 20), front:log())
     end)
 
+    it("tells methods apart, and an empty key or principal from one", function()
+      start { server = FINISH .. COUNT .. guarded("/plain", "expire = 60", RUN)
+        .. guarded("/header", "header = true, expire = 60", RUN)
+        .. [[ location /user {
+          access_by_lua_block { HOLDFAST.idempotent_request { client = CLIENT, expire = 60,
+            key = function() return tonumber(ngx.var.arg_key) end,
+            principal = function()
+              local who = ngx.var.arg_who
+              return who == "number" and 7 or who == "list" and { "anna" } or who
+            end } }
+          content_by_lua_block { ]] .. RUN .. [[ }
+        } ]] }
+      for _, method in ipairs { "GET", "POST", "PUT" } do
+        for _, status in ipairs { 200, 409 } do
+          assert.equal(status, front:get("/plain", { method = method }).status, method)
+        end
+      end
+      local empty = post("/header", "")
+      assert.equal(400, empty.status)
+      assert.matches("the Idempotency%-Key header is missing", empty.body)
+      for query, statuses in pairs {
+        ["who=anna&key=7"] = { 200, 409 }, ["who=bert&key=7"] = { 200, 409 },
+        ["who=anna&key=8"] = { 200, 409 }, ["who=number&key=7"] = { 401, 401 },
+        ["who=list&key=7"] = { 401, 401 }, ["who=&key=7"] = { 401, 401 }, ["key=7"] = { 401, 401 },
+        ["who=anna"] = { 400, 400 },
+      } do
+        for _, status in ipairs(statuses) do
+          assert.equal(status, front:get("/user?" .. query).status, query)
+        end
+      end
+      assert.equal("6", say "/runs")
+      assert.matches("the principal function returned no name", table.concat(front:errors(), "\n"))
+      assert.same({}, server:cli("KEYS", "redisson_lock_token*")) -- a guard needs no token
+    end)
+
+    it("replays what fits in a record of 64 KiB, and refuses duplicates of what does not",
+      function()
+      start { server = FINISH .. guarded("/pay",
+        "key = ngx.var.arg_size, replay = true, expire = 60", [[
+          ngx.header["Idempotent-Replayed"] = "never"
+          ngx.header["X-Long"] = ("h"):rep(tonumber(ngx.var.arg_head) or 0)
+          for part = 1, 4 do ngx.print(("x"):rep(ngx.var.arg_size / 4)) end
+        ]], "body_filter_by_lua_block { HOLDFAST.capture() }\n") }
+      for query, wanted in pairs {
+        ["size=40000"] = { 200, "true", 40000 }, ["size=65360"] = { 200, "true", 65360 },
+        ["size=65536"] = { 409 }, ["size=65540"] = { 409 }, ["size=65200&head=400"] = { 409 },
+      } do
+        assert.equal(200, front:get("/pay?" .. query).status)
+        local again
+        process.wait_until(function()
+          again = front:get("/pay?" .. query)
+          return not again.headers["retry-after"]
+        end, 20)
+        assert.same(wanted, { again.status, again.headers["idempotent-replayed"],
+          again.status == 200 and #again.body or nil }, query)
+      end
+      assert.same({}, front:errors())
+    end)
+
     it("refuses a request whose body cannot be read again", function()
       start { server = [[ location /pay {
         client_body_in_file_only clean;
