@@ -774,7 +774,7 @@ for _, loop in ipairs(loops) do
         assert.same({ "opened", "acquired", "released", "closed" }, seen)
       end)
 
-    it("events are delivered after a coroutine that delivered them was closed #close", function()
+    it("events are delivered after a coroutine that delivered them was closed #puc", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       local seen, waiting, waits_at = {}, nil, nil
@@ -803,7 +803,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("abort_on_loss works, or is refused under LuaJIT", function()
+    it("abort_on_loss works, or is refused under LuaJIT #puc", function()
       run(function()
         local lock_lost = { abort_on_loss = true, lease = 1 }
         if rawget(_G, "jit") then
@@ -935,6 +935,55 @@ for _, loop in ipairs(loops) do
       assert.equal("done", result[4][1])
     end)
 
+    it("close returns as soon as what was held is free", function()
+      local least = math.huge
+      run(function()
+        for _ = 1, 5 do
+          local one = new()
+          assert(one:lock("a"):acquire(5))
+          local from = process.now()
+          one:close()
+          least = math.min(least, process.now() - from)
+          assert.is_true(is_free("a"))
+        end
+      end)
+      assert.is_true(least < 0.5, least) -- it looks by itself once a second
+    end)
+
+    it("close frees what is held although its task ends with an error", function()
+      local closing, one, released_at = false, nil, nil
+      one = holdfast.new { url = server:url(), driver = breaking(function() return closing end) }
+      quietly(function()
+        run(function()
+          assert(one:lock("a"):acquire(5))
+          loop.sleep(0.05) -- the task rests
+          server:cli("CLIENT", "PAUSE", 300)
+          closing = true
+          one:close()
+          released_at = process.now()
+        end)
+      end)
+      assert.is_true(process.now() - released_at < 10)
+      assert.truthy(process.wait_until(function() return is_free("a") end, 10))
+      assert.truthy(process.wait_until(function() return server:leaks().clients == 0 end, 10))
+    end)
+
+    it("a failure names the server, and the key if there is one, without control characters", function()
+      local one = holdfast.new { url = "unix:///nowhere/redis.sock", driver = loop.driver }
+      local messages
+      quietly(function()
+        run(function()
+          messages = { (select(2, one:ping())), (select(2, one:lock("a\27[1m"):acquire(0))) }
+        end)
+      end)
+      for _, message in ipairs(messages) do
+        assert.matches("/nowhere/redis.sock", message, 1, true)
+        assert.is_nil(message:find("\27", 1, true))
+      end
+      assert.matches("^cannot ping [^\"]*$", messages[1])
+      one:close()
+    end)
+
     it("close does not wait for a server that is gone, and neither does the loop", function()
       local from, returned
       run(function()
@@ -1003,7 +1052,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(process.now() - from < 5)
     end)
 
-    it("a variable that is closed after the close does not keep the loop #close", function()
+    it("a variable that is closed after the close does not keep the loop #puc", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       local hold = assert(load([[
@@ -1121,7 +1170,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a variable that is closed releases, whichever coroutine closes it #close", function()
+    it("a variable that is closed releases, whichever coroutine closes it #puc", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       local hold = assert(load([[
@@ -1152,7 +1201,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a multi-lock whose coroutine is closed while it waits has none of its locks #close",
+    it("a multi-lock whose coroutine is closed while it waits has none of its locks #puc",
       function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
@@ -1234,7 +1283,7 @@ for _, loop in ipairs(loops) do
       other:stop()
     end)
 
-    it("a multi-lock is released as a whole where the coroutine that releases it is closed #close",
+    it("a multi-lock is released as a whole where the coroutine that releases it is closed #puc",
       function()
         local close = coroutine.close -- Lua 5.4
         if not close or loop.name ~= "luv" then return end -- the others resume it again
@@ -1257,7 +1306,7 @@ for _, loop in ipairs(loops) do
         end)
       end)
 
-    it("a coroutine that is closed while a listener waits has nothing of what it was given #close",
+    it("a coroutine that is closed while a listener waits has nothing of what it was given #puc",
       function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
@@ -1291,7 +1340,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a coroutine that is closed while it waits for permits takes none #close", function()
+    it("a coroutine that is closed while it waits for permits takes none #puc", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       for _, call in ipairs { "acquire", "drain" } do
@@ -1383,7 +1432,7 @@ for _, loop in ipairs(loops) do
       assert.matches("resigned before its term", results[2])
     end)
 
-    it("a coroutine that is closed leaves neither its place in the queue nor its lock #close",
+    it("a coroutine that is closed leaves neither its place in the queue nor its lock #puc",
       function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
@@ -1458,7 +1507,7 @@ for _, loop in ipairs(loops) do
 
     local has_little = type(loop.driver) == "table" and not rawget(_G, "jit")
 
-    it("a coroutine that does not go on when it is woken counts as cancelled", function()
+    it("a coroutine that does not go on when it is woken counts as cancelled #puc", function()
       if not has_little then return end
       run(function()
         local held, late = assert(client:lock("a"):acquire()), late_callers()
@@ -1639,7 +1688,8 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a multi-lock that was acquired for a cancelled coroutine has none of its locks", function()
+    it("a multi-lock that was acquired for a cancelled coroutine has none of its locks #puc",
+      function()
       if not has_little then return end
       run(function()
         local late = late_callers()
@@ -1879,7 +1929,7 @@ for _, loop in ipairs(loops) do
         assert.same({ 1, 2, 3 }, rows)
       end)
 
-      it("a nested coroutine that is closed releases, a multi-lock all of its members #close",
+      it("a nested coroutine that is closed releases, a multi-lock all of its members #puc",
         function()
           local close = coroutine.close -- Lua 5.4
           if not close then return end

@@ -338,7 +338,7 @@ describe("a read/write lock", function()
   end)
 
   if features.closes_variables then
-    it("is closed with its variable #close", function()
+    it("is closed with its variable #puc", function()
       local run = assert(load [[
         local lock, held = ...
         local read <close> = assert(lock:read():acquire(0))

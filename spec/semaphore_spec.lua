@@ -441,7 +441,7 @@ describe("a semaphore", function()
   end)
 
   if features.closes_variables then
-    it("gives a permit back that is closed with its variable #close", function()
+    it("gives a permit back that is closed with its variable #puc", function()
       local pool = new():semaphore(KEY, { permits = 1 })
       local compiled = load [[
         local pool = ...
