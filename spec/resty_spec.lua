@@ -1451,6 +1451,9 @@ describe("under ngx_lua", function()
       server:kill "STOP"
       assert.same({ 503, "try again" }, put("/price", "8", "l", "b"))
       server:kill "CONT"
+      local logged = front:errors() -- the client learns no more than that
+      assert.same({ 2 }, { #logged }, front:log())
+      assert.truthy(logged[1]:find('"a"', 1, true) and logged[2]:find('"b"', 1, true))
     end)
 
     it("needs a single server", function()
@@ -2023,6 +2026,28 @@ describe("under ngx_lua", function()
         assert.same(wanted, { again.status, again.headers["idempotent-replayed"],
           again.status == 200 and #again.body or nil }, query)
       end
+      assert.same({}, front:errors())
+    end)
+
+    -- Each second it is looked for callers that are gone; nobody waits for this.
+    it("is recorded by a server that is slow to answer at the end", function()
+      start { command_timeout = 20, server = FINISH .. guarded("/pay", 'key = "k", expire = 60', [[
+        CLIENT:ping()
+        SAY("ran")
+        ngx.flush(true)
+        ngx.shared.counters:set("runs", 1)
+        while not OVER do ngx.sleep(0.001) end
+      ]]) .. COUNT .. handler("/over", "OVER = true") }
+      local request = front:begin "/pay"
+      assert.truthy(process.wait_until(function() return say "/runs" == "1" end, 20))
+      server:kill "STOP"
+      say "/over"
+      assert.equal("ran\n", request:finish().body)
+      process.sleep(2.2)
+      server:kill "CONT"
+      assert.truthy(process.wait_until(function()
+        return server:cli("HGET", "idempotent:k", "done") == "D"
+      end, 20))
       assert.same({}, front:errors())
     end)
 
