@@ -2345,6 +2345,34 @@ describe("under ngx_lua", function()
       assert.truthy(log:match("result of header_filter: false header_filter_by_lua:?%b():%d+: holdfast"))
     end)
 
+    it("say what to do before there is a worker, and when it ends", function()
+      start {
+        init = [[
+          function TRY(name, client)
+            local ran, message = pcall(client.with_lock, client, "w", function() end)
+            ngx.log(ngx.NOTICE, "result of ", name, ": ", tostring(ran), " ", tostring(message))
+          end
+          TRY("init", require("holdfast").new "redis://127.0.0.1:1")
+        ]],
+        http = [[
+          init_worker_by_lua_block { TRY("init_worker", CLIENT) }
+          exit_worker_by_lua_block { TRY("exit_worker", CLIENT) }
+        ]],
+      }
+      say "/"
+      front:stop()
+      local log = front:log()
+      front = nil
+      for phase, advice in pairs {
+        init = "in init_by_lua; workers do not exist yet, so move the call to init_worker_by_lua and",
+        init_worker = "in init_worker_by_lua; use ngx.timer.at(0, function",
+        exit_worker = "in exit_worker_by_lua; the worker is exiting, so its locks will expire with",
+      } do
+        local message = log:match("result of " .. phase .. ": false ([^\n]*)")
+        assert.truthy(message and message:find(advice, 1, true), phase .. ": " .. tostring(message))
+      end
+    end)
+
     it("wait in those that it does not know by name", function()
       start {
         init = [[
