@@ -1007,6 +1007,27 @@ describe("under ngx_lua", function()
       assert.equal("closed", say "/leave")
     end)
 
+    it("says that events are not delivered, and delivers them at the next call", function()
+      start { http = "lua_max_pending_timers 8;\n", server = FINISH .. handler("/", ([[
+        local client = HOLDFAST.new { url = "%s", on_event = function(event)
+          if event.event == "lost" then LOST = event.key end
+        end }
+        local lock = client:lock("k", { lease = 0.5, watchdog = true })
+        assert(lock:acquire(0))
+        repeat until not ngx.timer.at(60, function() end)
+        local other = HOLDFAST.new { url = "%s", driver = "posix" }
+        other:lock("k"):force_release()
+        other:close()
+        ngx.sleep(0.7) -- a call of holdfast would deliver it
+        local before = LOST
+        client:with_lock("another", function() end)
+        SAY(before, LOST)
+        client:close()
+      ]]):format(server:url(), server:url())) }
+      assert.equal("nil|k", say "/")
+      assert.matches("raise lua_max_pending_timers", table.concat(front:errors(), "\n"))
+    end)
+
     it("is not taken for that when the worker was held up", function()
       start { server = FINISH .. handler("/", ([[
         local client = HOLDFAST.new("%s")
@@ -2364,7 +2385,7 @@ describe("under ngx_lua", function()
       local log = front:log()
       front = nil
       for phase, advice in pairs {
-        init = "in init_by_lua; workers do not exist yet, so move the call to init_worker_by_lua and",
+        init = "in init_by_lua; workers do not exist yet, so move the call to init_worker_by_lua",
         init_worker = "in init_worker_by_lua; use ngx.timer.at(0, function",
         exit_worker = "in exit_worker_by_lua; the worker is exiting, so its locks will expire with",
       } do
