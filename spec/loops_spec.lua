@@ -1822,6 +1822,50 @@ for _, loop in ipairs(loops) do
 end
 
 for _, loop in ipairs(loops) do
+  if loop.name == "luv" then
+    it("luv reports an error of a caller that goes on after a wait", function()
+      local server = redis.start()
+      local child = process.lua { args = { server:url() }, code = [[
+        local uv = require "luv"
+        coroutine.wrap(function()
+          local client = require("holdfast").new { url = arg[1], driver = "luv" }
+          client:ping()
+          io.stderr:write("asked\n")
+          client:close()
+          error "of the caller"
+        end)()
+        uv.run()
+      ]] }
+      assert.equal("exit", (child:wait(20)))
+      assert.matches("asked.*of the caller.*stack traceback.*in function", child:output())
+      server:stop()
+    end)
+
+    it("a client of luv leaves no handle in the loop", function()
+      local uv, server = require "luv", redis.start()
+      local function handles()
+        local open = 0
+        uv.walk(function(handle) open = open + (handle:is_closing() and 0 or 1) end)
+        return open
+      end
+      local before, between = handles(), 0
+      for _ = 1, 2 do
+        loop.run(function()
+          for _ = 1, 3 do
+            local client = holdfast.new { url = server:url(), driver = "luv" }
+            client:with_lock("a", function() between = math.max(between, handles()) end)
+            client:close()
+          end
+        end)
+        assert.equal(before, handles())
+      end
+      assert.is_true(between > before)
+      server:stop()
+    end)
+  end
+end
+
+for _, loop in ipairs(loops) do
   if loop.name == "cqueues" then
     describe("under cqueues", function()
       local cqueues = require "cqueues"

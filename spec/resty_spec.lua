@@ -1025,7 +1025,8 @@ describe("under ngx_lua", function()
         client:close()
       ]]):format(server:url(), server:url())) }
       assert.equal("nil|k", say "/")
-      assert.matches("raise lua_max_pending_timers", table.concat(front:errors(), "\n"))
+      assert.matches("holdfast: too many pending timers; raise lua_max_pending_timers",
+        table.concat(front:errors(), "\n"))
     end)
 
     it("is not taken for that when the worker was held up", function()
@@ -2048,6 +2049,39 @@ describe("under ngx_lua", function()
           again.status == 200 and #again.body or nil }, query)
       end
       assert.same({}, front:errors())
+    end)
+
+    it("ends no guard of a later request, when its own has been lost", function()
+      start { server = FINISH .. guarded("/pay", 'key = "k", expire = 60', [[
+        STARTED = (STARTED or 0) + 1
+        local number = STARTED
+        repeat ngx.sleep(0.001) until OVER == number
+        ngx.exit(tonumber(ngx.var.arg_status))
+      ]]) .. handler("/started", "SAY(STARTED or 0)")
+        .. handler("/over", "OVER = tonumber(ngx.var.arg_number)") }
+      for round, status in ipairs { 200, 500 } do
+        local requests = {}
+        for i = 1, 2 do
+          requests[i] = front:begin("/pay?status=" .. (i == 1 and status or 200))
+          local number = tostring(2 * round - 2 + i)
+          assert.truthy(process.wait_until(function() return say "/started" == number end, 20))
+          if i == 1 then server:cli("DEL", "idempotent:k") end
+        end
+        say("/over?number=" .. 2 * round - 1)
+        assert.equal(status, requests[1]:finish().status)
+        for _ = 1, 3 do
+          local again = front:get "/pay"
+          assert.same({ 409, "1" }, { again.status, again.headers["retry-after"] })
+          process.sleep(0.02)
+        end
+        assert.is_falsy(server:cli("HGET", "idempotent:k", "done"))
+        say("/over?number=" .. 2 * round)
+        assert.equal(200, requests[2]:finish().status)
+        assert.truthy(process.wait_until(function()
+          return server:cli("HGET", "idempotent:k", "done") == "D"
+        end, 20))
+        server:cli("DEL", "idempotent:k")
+      end
     end)
 
     -- Each second it is looked for callers that are gone; nobody waits for this.

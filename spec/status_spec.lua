@@ -202,6 +202,8 @@ describe("for operators under ngx_lua", function()
       assert.equal(500, front:get("/metrics").status)
       assert.matches('there is no shared dict; add "lua_shared_dict holdfast 1m;"',
         table.concat(front:errors(), "\n"), 1, true)
+      assert.matches("content_by_lua%b():%d+: holdfast.metrics: there is",
+        table.concat(front:errors(), "\n"))
     end)
 
     it("have the losses of all classes, which the page adds up by reason", function()
