@@ -2645,6 +2645,25 @@ describe("under ngx_lua", function()
     end)
   end)
 
+  it("gives up a connection that cannot be made with the connect timeout", function()
+    local sys = require "spec.support.sys"
+    local listener, port = assert(sys.listen_tcp()) -- its queue is full: it accepts nobody
+    local waiting = {}
+    for i = 1, 65 do waiting[i] = assert(sys.connect_tcp(port)) end
+    start { server = handler("/", ([[
+      local client = HOLDFAST.new { url = "redis://127.0.0.1:%d", connect_timeout = 0.25,
+        command_timeout = 20 }
+      local begun, now = require("holdfast.core").now(), nil
+      local got, message, code = client:lock("k"):acquire(0)
+      now = require("holdfast.core").now()
+      client:close()
+      SAY(got, code, now - begun >= 0.25, require("holdfast.core").now() - begun < 10, message)
+    ]]):format(port)) }
+    assert.matches("^nil|unreachable|true|true|.*timed? ?out", say "/")
+    for _, fd in ipairs(waiting) do sys.close(fd) end
+    sys.close(listener)
+  end)
+
   it("gives up a connection whose server says nothing any more", function()
     local other = redis.start()
     start { server = handler("/", [[ SAY(select(3, CLIENT:lock("a", { lease = 0.5 }):acquire(2)) or "held") ]]) }

@@ -50,7 +50,7 @@ spec/read_write_spec.lua spec/loops_spec.lua spec/templates_spec.lua"
 NOT_IN_TEST="spec/stress_spec.lua spec/command_help_spec.lua"
 
 # The files that take longest, and would be waited for if they came last.
-SLOW_FILES="spec/command_run_spec.lua spec/loops_spec.lua spec/resty_spec.lua spec/cluster_spec.lua \
+SLOW_FILES="spec/command_run_spec.lua spec/loops_spec.lua spec/resty_spec.lua spec/status_spec.lua spec/cluster_spec.lua \
 spec/watchdog_spec.lua spec/quorum_spec.lua spec/waiting_spec.lua spec/trouble_spec.lua spec/sentinel_spec.lua spec/waiting_faults_spec.lua"
 
 # shellcheck disable=SC2086
