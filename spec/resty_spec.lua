@@ -2657,7 +2657,7 @@ describe("under ngx_lua", function()
       local got, message, code = client:lock("k"):acquire(0)
       now = require("holdfast.core").now()
       client:close()
-      SAY(got, code, now - begun >= 0.25, require("holdfast.core").now() - begun < 10, message)
+      SAY(got, code, now - begun >= 0.2, require("holdfast.core").now() - begun < 10, message)
     ]]):format(port)) }
     assert.matches("^nil|unreachable|true|true|.*timed? ?out", say "/")
     for _, fd in ipairs(waiting) do sys.close(fd) end

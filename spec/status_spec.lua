@@ -605,6 +605,7 @@ describe("for operators under ngx_lua", function()
       local lock = assert(client:lock("busy"):acquire())
       local waiter = patient()
       eventually("busy", function(of) return of.waiters == 1 end)
+      eventually("busy", function(of) return of.queue[1].seconds >= 1 end) -- two looks later
       lock:release()
       assert.truthy(process.wait_until(function()
         return sums(state())[1] == 1
@@ -786,7 +787,7 @@ describe("for operators under ngx_lua", function()
       end, 60))
       for asked, wanted in pairs {
         prefix = count, ["prefix=many:0000"] = 9, ["prefix=many:0002"] = 10, ["search=y:0000"] = 9,
-        ["search=9"] = 57, ["search=many.0"] = 0,
+        ["search=9"] = 57, ["search=many.0"] = 0, ["prefix=any:0"] = 0,
       } do
         local keys = pages("&sort=key&" .. asked)
         assert.equal(wanted, #keys, asked)
@@ -948,6 +949,8 @@ describe("for operators under ngx_lua", function()
       assert.equal(seen.wait, seen.queue[1].seconds)
       local all = state()
       assert.is_true(all.longest_wait > seen.wait)
+      local of_k = state("&prefix=k")
+      assert.same({ 1, 1, 10 }, { of_k.count, of_k.waiters, all.waiters })
       assert.is_true(state("&prefix=k").longest_wait >= all.longest_wait) -- not of these alone
       -- one that comes back, and one whose wait is another one, have just begun to wait
       local from = process.now()
@@ -1189,6 +1192,49 @@ describe("for operators under ngx_lua", function()
         return now.complete
       end, 60))
       assert.equal(count, now.count)
+      server:cli("FLUSHALL")
+    end)
+
+    it("does not look for each viewer, and ends with the point of this moment", function()
+      start {}
+      state()
+      assert.truthy(process.wait_until(function()
+        local from = scans()
+        state()
+        return scans() > from
+      end, PATIENCE))
+      local from, began = scans(), process.now()
+      for _ = 1, 30 do state() end
+      local looks = math.ceil((process.now() - began) / 0.4) + 1
+      assert.is_true(scans() - from <= 4 * looks, scans() - from)
+      local answer = state()
+      assert.equal((server:url():gsub("^unix://", "unix:")), answer.server)
+      assert.truthy(process.wait_until(function() return state().age < 0.25 end, PATIENCE))
+      for i = 2, #answer.points do
+        assert.equal(answer.points[i - 1].time + 5, answer.points[i].time)
+      end
+      local last = answer.points[#answer.points]
+      assert.is_true(last.time <= answer.time and last.time > answer.time - 6)
+      assert.equal(0, last.waiting or answer.points[#answer.points - 1].waiting)
+    end)
+
+    it("does not ask for each name while the server hangs", function()
+      start { where = ('url = "%s", command_timeout = 0.3'):format(server:url()) }
+      for i = 1, 20 do
+        write_lock { key = "k" .. i, owner = ("%08x%s:1"):format(i, UUID:sub(9)) }
+      end
+      assert.truthy(process.wait_until(function() return state().count == 20 end, PATIENCE))
+      server:kill("STOP")
+      local function ask()
+        local from = process.now()
+        return front:get("/status?json"), process.now() - from
+      end
+      assert.truthy(process.wait_until(function() return ask().status == 503 end, PATIENCE))
+      process.sleep(1) -- it asks for a name that it does not know once a second
+      local answer, took = ask()
+      server:kill("CONT")
+      assert.equal(20, #dkjson.decode(answer.body).locks)
+      assert.is_true(took < 4, took) -- to ask for 20 names takes 6 s
       server:cli("FLUSHALL")
     end)
 
