@@ -951,8 +951,10 @@ for _, loop in ipairs(loops) do
     end)
 
     it("close frees what is held although its task ends with an error", function()
-      local closing, one, released_at = false, nil, nil
-      one = holdfast.new { url = server:url(), driver = breaking(function() return closing end) }
+      local closing, released_at = false, nil
+      local one = holdfast.new {
+        url = server:url(), driver = breaking(function() return closing end),
+      }
       quietly(function()
         run(function()
           assert(one:lock("a"):acquire(5))

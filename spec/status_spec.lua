@@ -1185,7 +1185,9 @@ describe("for operators under ngx_lua", function()
       if first.complete then return end -- a fast machine
       assert.is_true(first.count < count)
       -- hashes, strings and latches: more than two looks
-      assert.truthy(process.wait_until(function() return scans() - from >= 2.5 * count / 100 end, 60))
+      assert.truthy(process.wait_until(function()
+        return scans() - from >= 2.5 * count / 100
+      end, 60))
       local now
       assert.truthy(process.wait_until(function()
         now = state()
