@@ -606,6 +606,8 @@ describe("under ngx_lua", function()
           ]])
           .. handler("/use", [[ local lock = HANDLE() SAY(lock:acquire(5) == lock, lock:release()) ]])
           .. handler("/leave", [[ local lock = HANDLE() SAY(lock:acquire(5) == lock, lock:holds()) ]])
+          .. "location /forget { log_by_lua_block { } content_by_lua_block { "
+          .. "local lock = HANDLE() SAY(lock:acquire(5) == lock, lock:holds()) } }\n"
           .. handler("/stray", [[ SAY(select(3, HANDLE():release())) ]])
           .. handler("/info", [[
             local info = HANDLE():info()
@@ -664,6 +666,14 @@ describe("under ngx_lua", function()
         assert.equal("nil|1|true\n", assert(holder:finish()).body)
         assert.truthy(free_within("owned", 5))
         assert.same({}, front:errors())
+      end)
+
+      it("of a given owner it is renewed though many of its requests are gone", function()
+        start_shared(1.8)
+        local holder = hold("of=OWNED", "&renewals=4")
+        for i = 1, 6 do assert.equal("true|" .. i + 1, say "/forget?of=OWNED") end
+        assert.equal("nil|7|true\n", assert(holder:finish()).body)
+        server:cli("DEL", "owned")
       end)
 
       it("of a given owner as many holds are freed as the one that ends has", function()
@@ -1204,6 +1214,51 @@ describe("under ngx_lua", function()
       holder:close()
     end)
 
+    it("ends all waits of its request, of each client, and frees all locks of a multi-lock",
+      function()
+      local holder = require("holdfast").new(server:url())
+      local both = assert(holder:multi_lock({ "a", "b" }):acquire(0))
+      start { server = FINISH .. handler("/", ([[
+        local threads, other = {}, HOLDFAST.new "%s"
+        for _, client in ipairs { CLIENT, other } do
+          for _, key in ipairs { "a", "b", "a" } do
+            threads[#threads + 1] = ngx.thread.spawn(function()
+              return select(3, client:lock(key):acquire(20))
+            end)
+          end
+        end
+        local function waiters()
+          return CLIENT:lock("a"):info().waiters + CLIENT:lock("b"):info().waiters
+        end
+        while waiters() < 7 do ngx.sleep(0.001) end
+        HOLDFAST.finish()
+        local codes = {}
+        for i, thread in ipairs(threads) do codes[i] = select(2, ngx.thread.wait(thread)) end
+        SAY(unpack(codes))
+        other:close()
+      ]]):format(server:url())) .. handler("/waits", [[
+        SAY(CLIENT:lock("b"):acquire(20) ~= nil)
+      ]]) .. handler("/left", ([[
+        BLOCKING = BLOCKING or HOLDFAST.new { url = "%s", driver = "posix" }
+        for _, client in ipairs { CLIENT, BLOCKING } do
+          LEFT = client:multi_lock { "x", "y", "z" }
+          SAY(LEFT:acquire(0) == LEFT)
+          HOLDFAST.finish()
+          local function is_left(key) return CLIENT:lock(key):is_locked() end
+          while is_left "x" or is_left "y" or is_left "z" do ngx.sleep(0.001) end
+        end
+      ]]):format(server:url())) }
+      local another = front:begin "/waits"
+      assert.equal(("interrupted|"):rep(5) .. "interrupted", say "/")
+      assert.equal(0, server:cli("ZCARD", "holdfast_queue:{a}"))
+      assert.equal(1, server:cli("ZCARD", "holdfast_queue:{b}")) -- of the other request
+      assert.is_true(both:release())
+      assert.equal("true\n", another:finish().body)
+      assert.equal("true\ntrue", say("/left", { timeout = 10 }))
+      holder:close()
+      assert.same({}, front:errors())
+    end)
+
     it("ends a wait whose request has another ngx.ctx, and says why", function()
       local holder = require("holdfast").new(server:url())
       local lock = assert(holder:lock("a"):acquire(0))
@@ -1252,10 +1307,17 @@ describe("under ngx_lua", function()
     end)
 
     it("frees the locks that subrequests leave with their main request, and with no other", function()
-      local leaves = handler("/leaves", [[ CLIENT:with_lock("a", function() ngx.exit(204) end) ]])
+      local leaves = handler("/leaves", [[
+        CLIENT:with_lock(ngx.var.arg_key or "a", function() ngx.exit(204) end)
+      ]])
       start { server = FINISH .. leaves .. handler("/done", [[ SAY("done") ]])
         .. handler("/captured", [[ SAY(ngx.shared.counters:get("captured")) ]]) .. [[
         lua_check_client_abort on;
+        location /several { content_by_lua_block {
+          local function leaves(key) return { "/leaves?key=" .. key } end
+          ngx.location.capture_multi { leaves "k1", leaves "k2", leaves "k3" }
+          SAY("done")
+        } }
         location /asks { auth_request /leaves; content_by_lua_block { SAY("allowed") } }
         location /captures { content_by_lua_block {
           ngx.location.capture("/leaves")
@@ -1266,6 +1328,8 @@ describe("under ngx_lua", function()
       ]] }
       assert.equal("allowed", say "/asks")
       assert.truthy(free_within("a", 5))
+      assert.equal("done", say "/several")
+      for i = 1, 3 do assert.truthy(free_within("k" .. i, 5)) end
       local main = front:begin("/captures")
       assert.truthy(process.wait_until(function() return say "/captured" == "true" end))
       assert.equal("done", say "/done")
