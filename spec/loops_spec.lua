@@ -774,7 +774,7 @@ for _, loop in ipairs(loops) do
         assert.same({ "opened", "acquired", "released", "closed" }, seen)
       end)
 
-    it("events are delivered after a coroutine that delivered them was closed", function()
+    it("events are delivered after a coroutine that delivered them was closed #puc", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       local seen, waiting, waits_at = {}, nil, nil
@@ -803,7 +803,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("abort_on_loss works, or is refused under LuaJIT", function()
+    it("abort_on_loss works, or is refused under LuaJIT #puc", function()
       run(function()
         local lock_lost = { abort_on_loss = true, lease = 1 }
         if rawget(_G, "jit") then
@@ -935,6 +935,60 @@ for _, loop in ipairs(loops) do
       assert.equal("done", result[4][1])
     end)
 
+    it("close returns as soon as what was held is free", function()
+      local least = math.huge
+      run(function()
+        for _ = 1, 5 do
+          local one = new()
+          assert(one:lock("a"):acquire(5))
+          local from = process.now()
+          one:close()
+          least = math.min(least, process.now() - from)
+          assert.is_true(is_free("a"))
+        end
+      end)
+      assert.is_true(least < 0.5, least) -- it looks by itself once a second
+    end)
+
+    it("close frees what is held although its task ends with an error", function()
+      local closing, released_at = false, nil
+      local one = holdfast.new {
+        url = server:url(), driver = breaking(function() return closing end),
+      }
+      quietly(function()
+        run(function()
+          assert(one:lock("a"):acquire(5))
+          loop.sleep(0.05) -- the task rests
+          server:cli("CLIENT", "PAUSE", 300)
+          closing = true
+          one:close()
+          released_at = process.now()
+        end)
+      end)
+      assert.is_true(process.now() - released_at < 10)
+      assert.truthy(process.wait_until(function() return is_free("a") end, 10))
+      assert.truthy(process.wait_until(function() return server:leaks().clients == 0 end, 10))
+    end)
+
+    it("a failure names the server, and the key if there is one, as what can be printed", function()
+      for _, driver in ipairs { loop.driver, breaking(function() return "broken" end) } do
+        local one = holdfast.new { url = "unix:///nowhere/redis.sock", driver = driver }
+        local messages
+        quietly(function()
+          run(function()
+            messages = { (select(2, one:ping())), (select(2, one:lock("a\27[1m"):acquire(0))) }
+          end)
+        end)
+        for _, message in ipairs(messages) do
+          assert.matches("/nowhere/redis.sock", message, 1, true)
+          assert.is_nil(message:find("\27", 1, true))
+        end
+        assert.matches('^cannot ping on [^"]*$', messages[1])
+        assert.matches('^cannot acquire "a', messages[2])
+        one:close()
+      end
+    end)
+
     it("close does not wait for a server that is gone, and neither does the loop", function()
       local from, returned
       run(function()
@@ -1003,7 +1057,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(process.now() - from < 5)
     end)
 
-    it("a variable that is closed after the close does not keep the loop", function()
+    it("a variable that is closed after the close does not keep the loop #puc", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       local hold = assert(load([[
@@ -1121,7 +1175,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a variable that is closed releases, whichever coroutine closes it", function()
+    it("a variable that is closed releases, whichever coroutine closes it #puc", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       local hold = assert(load([[
@@ -1152,7 +1206,8 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a multi-lock whose coroutine is closed while it waits has none of its locks", function()
+    it("a multi-lock whose coroutine is closed while it waits has none of its locks #puc",
+      function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       run(function()
@@ -1233,7 +1288,7 @@ for _, loop in ipairs(loops) do
       other:stop()
     end)
 
-    it("a multi-lock is released as a whole where the coroutine that releases it is closed",
+    it("a multi-lock is released as a whole where the coroutine that releases it is closed #puc",
       function()
         local close = coroutine.close -- Lua 5.4
         if not close or loop.name ~= "luv" then return end -- the others resume it again
@@ -1256,7 +1311,8 @@ for _, loop in ipairs(loops) do
         end)
       end)
 
-    it("a coroutine that is closed while a listener waits has nothing of what it was given", function()
+    it("a coroutine that is closed while a listener waits has nothing of what it was given #puc",
+      function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       local waiting
@@ -1289,7 +1345,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a coroutine that is closed while it waits for permits takes none", function()
+    it("a coroutine that is closed while it waits for permits takes none #puc", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       for _, call in ipairs { "acquire", "drain" } do
@@ -1381,7 +1437,8 @@ for _, loop in ipairs(loops) do
       assert.matches("resigned before its term", results[2])
     end)
 
-    it("a coroutine that is closed leaves neither its place in the queue nor its lock", function()
+    it("a coroutine that is closed leaves neither its place in the queue nor its lock #puc",
+      function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       run(function()
@@ -1455,7 +1512,7 @@ for _, loop in ipairs(loops) do
 
     local has_little = type(loop.driver) == "table" and not rawget(_G, "jit")
 
-    it("a coroutine that does not go on when it is woken counts as cancelled", function()
+    it("a coroutine that does not go on when it is woken counts as cancelled #puc", function()
       if not has_little then return end
       run(function()
         local held, late = assert(client:lock("a"):acquire()), late_callers()
@@ -1636,7 +1693,8 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a multi-lock that was acquired for a cancelled coroutine has none of its locks", function()
+    it("a multi-lock that was acquired for a cancelled coroutine has none of its locks #puc",
+      function()
       if not has_little then return end
       run(function()
         local late = late_callers()
@@ -1766,6 +1824,50 @@ for _, loop in ipairs(loops) do
 end
 
 for _, loop in ipairs(loops) do
+  if loop.name == "luv" then
+    it("luv reports an error of a caller that goes on after a wait", function()
+      local server = redis.start()
+      local child = process.lua { args = { server:url() }, code = [[
+        local uv = require "luv"
+        coroutine.wrap(function()
+          local client = require("holdfast").new { url = arg[1], driver = "luv" }
+          client:ping()
+          io.stderr:write("asked\n")
+          client:close()
+          error "of the caller"
+        end)()
+        uv.run()
+      ]] }
+      assert.equal("exit", (child:wait(20)))
+      assert.matches("asked.*of the caller.*stack traceback.*in function", child:output())
+      server:stop()
+    end)
+
+    it("a client of luv leaves no handle in the loop", function()
+      local uv, server = require "luv", redis.start()
+      local function handles()
+        local open = 0
+        uv.walk(function(handle) open = open + (handle:is_closing() and 0 or 1) end)
+        return open
+      end
+      local before, between = handles(), 0
+      for _ = 1, 2 do
+        loop.run(function()
+          for _ = 1, 3 do
+            local client = holdfast.new { url = server:url(), driver = "luv" }
+            client:with_lock("a", function() between = math.max(between, handles()) end)
+            client:close()
+          end
+        end)
+        assert.equal(before, handles())
+      end
+      assert.is_true(between > before)
+      server:stop()
+    end)
+  end
+end
+
+for _, loop in ipairs(loops) do
   if loop.name == "cqueues" then
     describe("under cqueues", function()
       local cqueues = require "cqueues"
@@ -1876,7 +1978,7 @@ for _, loop in ipairs(loops) do
         assert.same({ 1, 2, 3 }, rows)
       end)
 
-      it("a nested coroutine that is closed releases, a multi-lock all of its members",
+      it("a nested coroutine that is closed releases, a multi-lock all of its members #puc",
         function()
           local close = coroutine.close -- Lua 5.4
           if not close then return end

@@ -428,6 +428,18 @@ describe("a client's work", function()
       seen:close()
     end)
 
+    it("is let go of when its listener has returned", function()
+      local events_seen = setmetatable({}, { __mode = "k" })
+      local seen = holdfast.new { url = server:url(), on_event = function(event)
+        events_seen[event] = true
+      end }
+      for _ = 1, 3 do seen:with_lock("k", function() end) end
+      assert.is_truthy(next(events_seen))
+      for _ = 1, 2 do collectgarbage() end
+      assert.is_nil(next(events_seen))
+      seen:close()
+    end)
+
     it("goes on after a coroutine whose listener waits was dropped", function()
       if not require("holdfast.compat").yields_in_pcall then return end
       local received = {}

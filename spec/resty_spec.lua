@@ -606,6 +606,8 @@ describe("under ngx_lua", function()
           ]])
           .. handler("/use", [[ local lock = HANDLE() SAY(lock:acquire(5) == lock, lock:release()) ]])
           .. handler("/leave", [[ local lock = HANDLE() SAY(lock:acquire(5) == lock, lock:holds()) ]])
+          .. "location /forget { log_by_lua_block { } content_by_lua_block { "
+          .. "local lock = HANDLE() SAY(lock:acquire(5) == lock, lock:holds()) } }\n"
           .. handler("/stray", [[ SAY(select(3, HANDLE():release())) ]])
           .. handler("/info", [[
             local info = HANDLE():info()
@@ -664,6 +666,14 @@ describe("under ngx_lua", function()
         assert.equal("nil|1|true\n", assert(holder:finish()).body)
         assert.truthy(free_within("owned", 5))
         assert.same({}, front:errors())
+      end)
+
+      it("of a given owner it is renewed though many of its requests are gone", function()
+        start_shared(1.8)
+        local holder = hold("of=OWNED", "&renewals=4")
+        for i = 1, 6 do assert.equal("true|" .. i + 1, say "/forget?of=OWNED") end
+        assert.equal("nil|7|true\n", assert(holder:finish()).body)
+        server:cli("DEL", "owned")
       end)
 
       it("of a given owner as many holds are freed as the one that ends has", function()
@@ -1007,6 +1017,28 @@ describe("under ngx_lua", function()
       assert.equal("closed", say "/leave")
     end)
 
+    it("says that events are not delivered, and delivers them at the next call", function()
+      start { http = "lua_max_pending_timers 8;\n", server = FINISH .. handler("/", ([[
+        local client = HOLDFAST.new { url = "%s", on_event = function(event)
+          if event.event == "lost" then LOST = event.key end
+        end }
+        local lock = client:lock("k", { lease = 0.5, watchdog = true })
+        assert(lock:acquire(0))
+        repeat until not ngx.timer.at(60, function() end)
+        local other = HOLDFAST.new { url = "%s", driver = "posix" }
+        other:lock("k"):force_release()
+        other:close()
+        ngx.sleep(0.7) -- a call of holdfast would deliver it
+        local before = LOST
+        client:with_lock("another", function() end)
+        SAY(before, LOST)
+        client:close()
+      ]]):format(server:url(), server:url())) }
+      assert.equal("nil|k", say "/")
+      assert.matches("holdfast: too many pending timers; raise lua_max_pending_timers",
+        table.concat(front:errors(), "\n"))
+    end)
+
     it("is not taken for that when the worker was held up", function()
       start { server = FINISH .. handler("/", ([[
         local client = HOLDFAST.new("%s")
@@ -1184,6 +1216,51 @@ describe("under ngx_lua", function()
       holder:close()
     end)
 
+    it("ends all waits of its request, of each client, and frees all locks of a multi-lock",
+      function()
+      local holder = require("holdfast").new(server:url())
+      local both = assert(holder:multi_lock({ "a", "b" }):acquire(0))
+      start { server = FINISH .. handler("/", ([[
+        local threads, other = {}, HOLDFAST.new "%s"
+        for _, client in ipairs { CLIENT, other } do
+          for _, key in ipairs { "a", "b", "a" } do
+            threads[#threads + 1] = ngx.thread.spawn(function()
+              return select(3, client:lock(key):acquire(20))
+            end)
+          end
+        end
+        local function waiters()
+          return CLIENT:lock("a"):info().waiters + CLIENT:lock("b"):info().waiters
+        end
+        while waiters() < 7 do ngx.sleep(0.001) end
+        HOLDFAST.finish()
+        local codes = {}
+        for i, thread in ipairs(threads) do codes[i] = select(2, ngx.thread.wait(thread)) end
+        SAY(unpack(codes))
+        other:close()
+      ]]):format(server:url())) .. handler("/waits", [[
+        SAY(CLIENT:lock("b"):acquire(20) ~= nil)
+      ]]) .. handler("/left", ([[
+        BLOCKING = BLOCKING or HOLDFAST.new { url = "%s", driver = "posix" }
+        for _, client in ipairs { CLIENT, BLOCKING } do
+          LEFT = client:multi_lock { "x", "y", "z" }
+          SAY(LEFT:acquire(0) == LEFT)
+          HOLDFAST.finish()
+          local function is_left(key) return CLIENT:lock(key):is_locked() end
+          while is_left "x" or is_left "y" or is_left "z" do ngx.sleep(0.001) end
+        end
+      ]]):format(server:url())) }
+      local another = front:begin "/waits"
+      assert.equal(("interrupted|"):rep(5) .. "interrupted", say "/")
+      assert.equal(0, server:cli("ZCARD", "holdfast_queue:{a}"))
+      assert.equal(1, server:cli("ZCARD", "holdfast_queue:{b}")) -- of the other request
+      assert.is_true(both:release())
+      assert.equal("true\n", another:finish().body)
+      assert.equal("true\ntrue", say("/left", { timeout = 10 }))
+      holder:close()
+      assert.same({}, front:errors())
+    end)
+
     it("ends a wait whose request has another ngx.ctx, and says why", function()
       local holder = require("holdfast").new(server:url())
       local lock = assert(holder:lock("a"):acquire(0))
@@ -1232,10 +1309,17 @@ describe("under ngx_lua", function()
     end)
 
     it("frees the locks that subrequests leave with their main request, and with no other", function()
-      local leaves = handler("/leaves", [[ CLIENT:with_lock("a", function() ngx.exit(204) end) ]])
+      local leaves = handler("/leaves", [[
+        CLIENT:with_lock(ngx.var.arg_key or "a", function() ngx.exit(204) end)
+      ]])
       start { server = FINISH .. leaves .. handler("/done", [[ SAY("done") ]])
         .. handler("/captured", [[ SAY(ngx.shared.counters:get("captured")) ]]) .. [[
         lua_check_client_abort on;
+        location /several { content_by_lua_block {
+          local function leaves(key) return { "/leaves?key=" .. key } end
+          ngx.location.capture_multi { leaves "k1", leaves "k2", leaves "k3" }
+          SAY("done")
+        } }
         location /asks { auth_request /leaves; content_by_lua_block { SAY("allowed") } }
         location /captures { content_by_lua_block {
           ngx.location.capture("/leaves")
@@ -1246,6 +1330,8 @@ describe("under ngx_lua", function()
       ]] }
       assert.equal("allowed", say "/asks")
       assert.truthy(free_within("a", 5))
+      assert.equal("done", say "/several")
+      for i = 1, 3 do assert.truthy(free_within("k" .. i, 5)) end
       local main = front:begin("/captures")
       assert.truthy(process.wait_until(function() return say "/captured" == "true" end))
       assert.equal("done", say "/done")
@@ -1453,6 +1539,9 @@ describe("under ngx_lua", function()
       server:kill "STOP"
       assert.same({ 503, "try again" }, put("/price", "8", "l", "b"))
       server:kill "CONT"
+      local logged = front:errors() -- the client learns no more than that
+      assert.same({ 2 }, { #logged }, front:log())
+      assert.truthy(logged[1]:find('"a"', 1, true) and logged[2]:find('"b"', 1, true))
     end)
 
     it("needs a single server", function()
@@ -1969,6 +2058,120 @@ describe("under ngx_lua", function()
       end, 20), front:log())
     end)
 
+    it("tells methods apart, and an empty key or principal from one", function()
+      start { server = FINISH .. COUNT .. guarded("/plain", "expire = 60", RUN)
+        .. guarded("/header", "header = true, expire = 60", RUN)
+        .. [[ location /user {
+          access_by_lua_block { HOLDFAST.idempotent_request { client = CLIENT, expire = 60,
+            key = function() return tonumber(ngx.var.arg_key) end,
+            principal = function()
+              local who = ngx.var.arg_who
+              return who == "number" and 7 or who == "list" and { "anna" } or who
+            end } }
+          content_by_lua_block { ]] .. RUN .. [[ }
+        } ]] }
+      for _, method in ipairs { "GET", "POST", "PUT" } do
+        for _, status in ipairs { 200, 409 } do
+          assert.equal(status, front:get("/plain", { method = method }).status, method)
+        end
+      end
+      local empty = post("/header", "")
+      assert.equal(400, empty.status)
+      assert.matches("the Idempotency%-Key header is missing", empty.body)
+      for query, statuses in pairs {
+        ["who=anna&key=7"] = { 200, 409 }, ["who=bert&key=7"] = { 200, 409 },
+        ["who=anna&key=8"] = { 200, 409 }, ["who=number&key=7"] = { 401, 401 },
+        ["who=list&key=7"] = { 401, 401 }, ["who=&key=7"] = { 401, 401 }, ["key=7"] = { 401, 401 },
+        ["who=anna"] = { 400, 400 },
+      } do
+        for _, status in ipairs(statuses) do
+          assert.equal(status, front:get("/user?" .. query).status, query)
+        end
+      end
+      assert.equal("6", say "/runs")
+      assert.matches("the principal function returned no name", table.concat(front:errors(), "\n"))
+      assert.same({}, server:cli("KEYS", "redisson_lock_token*")) -- a guard needs no token
+    end)
+
+    it("replays what fits in a record of 64 KiB, and refuses duplicates of what does not",
+      function()
+      start { server = FINISH .. guarded("/pay",
+        "key = ngx.var.arg_size, replay = true, expire = 60", [[
+          ngx.header["Idempotent-Replayed"] = "never"
+          ngx.header["X-Long"] = ("h"):rep(tonumber(ngx.var.arg_head) or 0)
+          for part = 1, 4 do ngx.print(("x"):rep(ngx.var.arg_size / 4)) end
+        ]], "body_filter_by_lua_block { HOLDFAST.capture() }\n") }
+      for query, wanted in pairs {
+        ["size=40000"] = { 200, "true", 40000 }, ["size=65360"] = { 200, "true", 65360 },
+        ["size=65536"] = { 409 }, ["size=65540"] = { 409 }, ["size=65200&head=400"] = { 409 },
+      } do
+        assert.equal(200, front:get("/pay?" .. query).status)
+        local again
+        process.wait_until(function()
+          again = front:get("/pay?" .. query)
+          return not again.headers["retry-after"]
+        end, 20)
+        assert.same(wanted, { again.status, again.headers["idempotent-replayed"],
+          again.status == 200 and #again.body or nil }, query)
+      end
+      assert.same({}, front:errors())
+    end)
+
+    it("ends no guard of a later request, when its own has been lost", function()
+      start { server = FINISH .. guarded("/pay", 'key = "k", expire = 60', [[
+        STARTED = (STARTED or 0) + 1
+        local number = STARTED
+        repeat ngx.sleep(0.001) until OVER == number
+        ngx.exit(tonumber(ngx.var.arg_status))
+      ]]) .. handler("/started", "SAY(STARTED or 0)")
+        .. handler("/over", "OVER = tonumber(ngx.var.arg_number)") }
+      for round, status in ipairs { 200, 500 } do
+        local requests = {}
+        for i = 1, 2 do
+          requests[i] = front:begin("/pay?status=" .. (i == 1 and status or 200))
+          local number = tostring(2 * round - 2 + i)
+          assert.truthy(process.wait_until(function() return say "/started" == number end, 20))
+          if i == 1 then server:cli("DEL", "idempotent:k") end
+        end
+        say("/over?number=" .. 2 * round - 1)
+        assert.equal(status, requests[1]:finish().status)
+        for _ = 1, 3 do
+          local again = front:get "/pay"
+          assert.same({ 409, "1" }, { again.status, again.headers["retry-after"] })
+          process.sleep(0.02)
+        end
+        assert.is_falsy(server:cli("HGET", "idempotent:k", "done"))
+        say("/over?number=" .. 2 * round)
+        assert.equal(200, requests[2]:finish().status)
+        assert.truthy(process.wait_until(function()
+          return server:cli("HGET", "idempotent:k", "done") == "D"
+        end, 20))
+        server:cli("DEL", "idempotent:k")
+      end
+    end)
+
+    -- Each second it is looked for callers that are gone; nobody waits for this.
+    it("is recorded by a server that is slow to answer at the end", function()
+      start { command_timeout = 20, server = FINISH .. guarded("/pay", 'key = "k", expire = 60', [[
+        CLIENT:ping()
+        SAY("ran")
+        ngx.flush(true)
+        ngx.shared.counters:set("runs", 1)
+        while not OVER do ngx.sleep(0.001) end
+      ]]) .. COUNT .. handler("/over", "OVER = true") }
+      local request = front:begin "/pay"
+      assert.truthy(process.wait_until(function() return say "/runs" == "1" end, 20))
+      server:kill "STOP"
+      say "/over"
+      assert.equal("ran\n", request:finish().body)
+      process.sleep(2.2)
+      server:kill "CONT"
+      assert.truthy(process.wait_until(function()
+        return server:cli("HGET", "idempotent:k", "done") == "D"
+      end, 20))
+      assert.same({}, front:errors())
+    end)
+
     it("refuses a request whose body cannot be read again", function()
       start { server = [[ location /pay {
         client_body_in_file_only clean;
@@ -2263,6 +2466,34 @@ describe("under ngx_lua", function()
       assert.truthy(log:match("result of header_filter: false header_filter_by_lua:?%b():%d+: holdfast"))
     end)
 
+    it("say what to do before there is a worker, and when it ends", function()
+      start {
+        init = [[
+          function TRY(name, client)
+            local ran, message = pcall(client.with_lock, client, "w", function() end)
+            ngx.log(ngx.NOTICE, "result of ", name, ": ", tostring(ran), " ", tostring(message))
+          end
+          TRY("init", require("holdfast").new "redis://127.0.0.1:1")
+        ]],
+        http = [[
+          init_worker_by_lua_block { TRY("init_worker", CLIENT) }
+          exit_worker_by_lua_block { TRY("exit_worker", CLIENT) }
+        ]],
+      }
+      say "/"
+      front:stop()
+      local log = front:log()
+      front = nil
+      for phase, advice in pairs {
+        init = "in init_by_lua; workers do not exist yet, so move the call to init_worker_by_lua",
+        init_worker = "in init_worker_by_lua; use ngx.timer.at(0, function",
+        exit_worker = "in exit_worker_by_lua; the worker is exiting, so its locks will expire with",
+      } do
+        local message = log:match("result of " .. phase .. ": false ([^\n]*)")
+        assert.truthy(message and message:find(advice, 1, true), phase .. ": " .. tostring(message))
+      end
+    end)
+
     it("wait in those that it does not know by name", function()
       start {
         init = [[
@@ -2485,6 +2716,25 @@ describe("under ngx_lua", function()
       server:restart()
       assert.truthy(process.wait_until(function() return say "/work?k=2" == "true|nil" end, 20))
     end)
+  end)
+
+  it("gives up a connection that cannot be made with the connect timeout", function()
+    local sys = require "spec.support.sys"
+    local listener, port = assert(sys.listen_tcp()) -- its queue is full: it accepts nobody
+    local waiting = {}
+    for i = 1, 65 do waiting[i] = assert(sys.connect_tcp(port)) end
+    start { server = handler("/", ([[
+      local client = HOLDFAST.new { url = "redis://127.0.0.1:%d", connect_timeout = 0.25,
+        command_timeout = 20 }
+      local begun, now = require("holdfast.core").now(), nil
+      local got, message, code = client:lock("k"):acquire(0)
+      now = require("holdfast.core").now()
+      client:close()
+      SAY(got, code, now - begun >= 0.2, require("holdfast.core").now() - begun < 10, message)
+    ]]):format(port)) }
+    assert.matches("^nil|unreachable|true|true|.*timed? ?out", say "/")
+    for _, fd in ipairs(waiting) do sys.close(fd) end
+    sys.close(listener)
   end)
 
   it("gives up a connection whose server says nothing any more", function()

@@ -1,6 +1,7 @@
 -- Semaphores with leased permits.
 
 local crowd = require "spec.support.crowd"
+local features = require "spec.support.features"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -437,13 +438,18 @@ describe("a semaphore", function()
     do local _ = assert(pool:acquire()) end
     collectgarbage() collectgarbage()
     assert(assert(pool:acquire(1, 20)):release())
-    if _VERSION < "Lua 5.4" then return end
-    local compiled = load [[
-      local pool = ...
-      do local permit <close> = assert(pool:acquire(1, 0)) end
-      return pool:acquire(1, 0)]]
-    assert(assert(compiled(pool)):release())
   end)
+
+  if features.closes_variables then
+    it("gives a permit back that is closed with its variable #puc", function()
+      local pool = new():semaphore(KEY, { permits = 1 })
+      local compiled = load [[
+        local pool = ...
+        do local permit <close> = assert(pool:acquire(1, 0)) end
+        return pool:acquire(1, 0)]]
+      assert(assert(compiled(pool)):release())
+    end)
+  end
 
   it("is used by any coroutine of its holder", function()
     local pool = new():semaphore(KEY, { permits = 2 })

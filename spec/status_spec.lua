@@ -202,6 +202,8 @@ describe("for operators under ngx_lua", function()
       assert.equal(500, front:get("/metrics").status)
       assert.matches('there is no shared dict; add "lua_shared_dict holdfast 1m;"',
         table.concat(front:errors(), "\n"), 1, true)
+      assert.matches("content_by_lua%b():%d+: holdfast.metrics: there is",
+        table.concat(front:errors(), "\n"))
     end)
 
     it("have the losses of all classes, which the page adds up by reason", function()
@@ -603,6 +605,7 @@ describe("for operators under ngx_lua", function()
       local lock = assert(client:lock("busy"):acquire())
       local waiter = patient()
       eventually("busy", function(of) return of.waiters == 1 end)
+      eventually("busy", function(of) return of.queue[1].seconds >= 1 end) -- two looks later
       lock:release()
       assert.truthy(process.wait_until(function()
         return sums(state())[1] == 1
@@ -695,13 +698,28 @@ describe("for operators under ngx_lua", function()
       local members = state().members
       assert.equal(3, #members)
       assert.is_true(members[1].up)
+      assert.equal("well", state().state)
       servers[1]:kill()
       assert.truthy(process.wait_until(function()
         return state().members[1].up == false
       end, PATIENCE))
       assert.truthy(entry("q"))
+      local answer = state()
+      assert.equal("server_down", answer.state)
+      for i, member in ipairs(answer.members) do
+        assert.same({ i, i > 1 }, { member.server, member.up })
+        assert.is_true(member.seconds >= 0 and member.seconds < PATIENCE)
+        if i > 1 then assert.is_nil(member.message) end
+      end
+      assert.matches("connection refused", answer.members[1].message)
       lock:release()
       quorum:close()
+      servers[2]:kill()
+      assert.truthy(process.wait_until(function()
+        return front:get("/status?json").status == 503
+      end, PATIENCE))
+      answer = state(nil, 503)
+      assert.same({ "away", "1 of 3 servers answered" }, { answer.state, answer.trouble })
       front:stop("TERM")
       front = nil
       for _, each in ipairs(servers) do each:stop() end
@@ -769,7 +787,7 @@ describe("for operators under ngx_lua", function()
       end, 60))
       for asked, wanted in pairs {
         prefix = count, ["prefix=many:0000"] = 9, ["prefix=many:0002"] = 10, ["search=y:0000"] = 9,
-        ["search=9"] = 57, ["search=many.0"] = 0,
+        ["search=9"] = 57, ["search=many.0"] = 0, ["prefix=any:0"] = 0,
       } do
         local keys = pages("&sort=key&" .. asked)
         assert.equal(wanted, #keys, asked)
@@ -870,6 +888,572 @@ describe("for operators under ngx_lua", function()
       seen = entry(seen.key, "&open=-%24(rm)%20'x'")
       assert.equal([[holdfast break -- '-$(rm) '\''x'\''']], seen["break"])
       server:cli("FLUSHALL")
+    end)
+
+    -- Locks as other programs write them: { key, owner, ttl in ms, token, members of its queue }
+    local function write_lock(lock)
+      server:cli("HSET", lock.key, lock.owner or UUID .. ":1", 1)
+      server:cli("PEXPIRE", lock.key, lock.ttl or 600000)
+      if lock.token then
+        server:cli("SET", "redisson_lock_token:{" .. lock.key .. "}", lock.token)
+      end
+      for place, member in ipairs(lock.queue or {}) do
+        server:cli("ZADD", "holdfast_queue:{" .. lock.key .. "}", place, member)
+      end
+    end
+
+    local function order_of(query)
+      local list = {}
+      for i, each in ipairs(state(query).locks) do list[i] = each.key end
+      return table.concat(list, " ")
+    end
+
+    it("orders by lease and by token, what is equal by the hold and the key; others by the wait",
+      function()
+      start {}
+      local at = os.time() - 10
+      write_lock { key = "b", ttl = 500000, token = ("%.0f"):format(at * 1e6) }
+      write_lock { key = "a", ttl = 600000, token = ("%.0f"):format((at - 5) * 1e6) }
+      write_lock { key = "c", ttl = 400000 }
+      assert.truthy(process.wait_until(function() return state().count == 3 end, PATIENCE))
+      for query, wanted in pairs {
+        ["sort=ttl"] = "c b a", ["sort=ttl&reverse"] = "a b c", ["sort=token"] = "a b c",
+        ["sort=token&reverse"] = "c b a", ["sort=holder"] = "a b c", ["sort=waiters"] = "a b c",
+        ["sort=nothing"] = "a b c", ["sort=key&sort=ttl"] = "a b c", ["from=x"] = "a b c",
+        ["from=1&sort=key"] = "b c", ["search=a&search=b"] = "a b c", ["prefix"] = "a b c",
+        ["from=1e9"] = "a b c", ["from=999999999"] = "",
+      } do
+        assert.equal(wanted, order_of("&" .. query), query)
+      end
+    end)
+
+    it("says since when each waiter waits, and for how long the first one of all does", function()
+      start {}
+      local function member(n) return ("1l%s:%d:1"):format(UUID, n) end
+      local function put(n, place) server:cli("ZADD", "holdfast_queue:{k}", place, member(n)) end
+      write_lock { key = "k", queue = { member(1) } }
+      write_lock { key = "j", queue = { member(7) } }
+      assert.truthy(process.wait_until(function() return state().waiters == 2 end, PATIENCE))
+      process.sleep(0.3)
+      put(2, 5)
+      for i = 1, 8 do write_lock { key = "later" .. i, queue = { member(10 + i) } } end
+      assert.truthy(process.wait_until(function() return state().waiters == 11 end, PATIENCE))
+      local longest = state()
+      assert.equal(longest.locks[1].wait, longest.longest_wait)
+      local seen = eventually("k", function(of) return of.waiters == 2 end)
+      assert.equal(seen.wait, seen.queue[1].seconds)
+      assert.is_true(seen.queue[1].seconds >= seen.queue[2].seconds + 0.3)
+      -- the first one goes: the second one has not waited for longer than before
+      server:cli("ZREM", "holdfast_queue:{k}", member(1))
+      seen = eventually("k", function(of) return of.waiters == 1 end)
+      assert.equal(seen.wait, seen.queue[1].seconds)
+      local all = state()
+      assert.is_true(all.longest_wait > seen.wait)
+      local of_k = state("&prefix=k")
+      assert.same({ 1, 1, 10 }, { of_k.count, of_k.waiters, all.waiters })
+      assert.is_true(state("&prefix=k").longest_wait >= all.longest_wait) -- not of these alone
+      -- one that comes back, and one whose wait is another one, have just begun to wait
+      local from = process.now()
+      put(1, 1)
+      put(2, 9)
+      seen = eventually("k", function(of) return of.waiters == 2 end)
+      for i = 1, 2 do
+        assert.is_true(seen.queue[i].seconds <= process.now() - from + 0.05, i)
+      end
+      assert.is_true(state().longest_wait > seen.wait)
+      server:cli("FLUSHALL")
+      assert.truthy(process.wait_until(function() return state().count == 0 end, PATIENCE))
+      local empty = state()
+      assert.same({ 0 }, { empty.waiters, empty.longest_wait })
+      assert.equal("well", empty.state)
+    end)
+
+    it("has the host, the process and the name of holders and waiters", function()
+      start {}
+      local names = { [UUID] = "web-1 4711 shop", ["c" .. UUID:sub(2)] = "web-2 4712" }
+      for uuid, name in pairs(names) do server:cli("SET", "holdfast_client:" .. uuid, name) end
+      write_lock { key = "k", queue = { "1lc" .. UUID:sub(2) .. ":3:1" } }
+      local seen = eventually("k", function(of) return of.host and of.queue[1].host end)
+      assert.same({ UUID .. ":1", "web-1", 4711, "shop", 1 },
+        { seen.owner, seen.host, seen.pid, seen.name, seen.holds })
+      local waiter = seen.queue[1]
+      assert.same({ "c" .. UUID:sub(2) .. ":3", "web-2", 4712 },
+        { waiter.owner, waiter.host, waiter.pid, waiter.name })
+      server:cli("FLUSHALL")
+    end)
+
+    it("counts leases down between two looks at the server", function()
+      start {}
+      write_lock { key = "k", ttl = 60000, queue = { "1l" .. UUID .. ":9:1" } }
+      eventually("k", function(of) return of.waiters == 1 end)
+      local function of_lock(answer)
+        local lock = answer.locks[1]
+        return { -lock.ttl, lock.wait, lock.queue[1].seconds }
+      end
+      local first, second
+      assert.truthy(process.wait_until(function()
+        first = state()
+        process.sleep(0.2)
+        second = state()
+        return second.age >= first.age + 0.2 -- nobody has looked in between
+      end, PATIENCE))
+      local before, after = of_lock(first), of_lock(second)
+      for i = 1, 3 do assert.is_true(after[i] >= before[i] + 0.15, i) end
+      server:cli("FLUSHALL")
+    end)
+
+    it("leaves out a key that has become something else", function()
+      start {}
+      write_lock { key = "k" }
+      eventually("k", function() return true end)
+      server:cli("DEL", "k")
+      server:cli("RPUSH", "k", "x")
+      assert.truthy(process.wait_until(function() return state().count == 0 end, PATIENCE))
+      server:cli("FLUSHALL")
+    end)
+
+    it("tells how to break each kind, cuts long keys, and links to those that JSON escapes",
+      function()
+      start {}
+      local long, binary = ("x"):rep(1025), "a\1/ä"
+      for _, key in ipairs { long, ("y"):rep(1024), binary, "a\"\\" } do
+        write_lock { key = key }
+      end
+      local latch = client:latch("gate")
+      assert(latch:set(1))
+      local waiting = command.start(server, { "latch", "wait", "gate" })
+      local answer
+      assert.truthy(process.wait_until(function()
+        answer = state("&open=gate&open=" .. ("y"):rep(1024)
+          .. "&open=a%01/%C3%A4&open=a%22%5C&open=" .. long)
+        return answer.count == 5
+      end, PATIENCE), answer and answer.count)
+      local rows = {}
+      for _, lock in ipairs(answer.locks) do rows[lock.key] = lock end
+      assert.equal("holdfast latch delete gate", rows.gate["break"])
+      local cut, whole = rows[("x"):rep(1024)], rows[("y"):rep(1024)]
+      assert.same({ 1025 }, { cut.key_size, cut.link, cut["break"] })
+      assert.is_nil(whole.key_size)
+      assert.equal("holdfast break " .. ("y"):rep(1024), whole["break"])
+      assert.equal("a%01%2F%C3%A4", rows[binary].link)
+      assert.is_nil(rows["a\"\\"].link)
+      assert.truthy(rows["a\"\\"]["break"])
+      assert(latch:count_down())
+      assert.same({ "exit", 0 }, { waiting:wait(PATIENCE) })
+      server:cli("FLUSHALL")
+    end)
+
+    it("keeps what the servers have said while they are away, none of it older", function()
+      start {}
+      write_lock { key = "k", ttl = 900, queue = { "1l" .. UUID .. ":9:1" } }
+      write_lock { key = "long", ttl = 600000 }
+      eventually("long", function() return true end)
+      local seen = entry("k")
+      server:kill()
+      local function away()
+        assert.truthy(process.wait_until(function()
+          seen = nil
+          local answer = dkjson.decode(front:get("/status?json").body)
+          for _, lock in ipairs(answer.locks) do
+            if lock.key == "k" then seen = lock end
+          end
+          return answer.state == "away"
+        end, PATIENCE))
+        assert.truthy(seen, "the lock is not shown any more")
+        return { seen.ttl, seen.wait, seen.queue[1].seconds }
+      end
+      local first = away()
+      process.sleep(0.5)
+      local second = away()
+      for i = 1, 3 do
+        assert.is_true(math.abs(first[i] - second[i]) < 0.1,
+          ("%s, then %s"):format(first[i], second[i]))
+      end
+      assert.is_true(second[1] > 0)
+    end)
+
+    it("has a page for each pattern, with its own locks, losses and deadlocks", function()
+      start {
+        more = [[
+          location = /only { content_by_lua_block {
+            HOLDFAST.status { client = CLIENT, pattern = "only:*" }
+          } }
+          location = /both { content_by_lua_block {
+            local own = HOLDFAST.new { url = CLIENT_URL, name = ngx.var.arg_one }
+            local held = assert(own:lock(ngx.var.arg_one):acquire(0))
+            while not ngx.shared.holdfast:get("go") do ngx.sleep(0.01) end
+            ngx.print(tostring(own:lock(ngx.var.arg_other):acquire(60) ~= nil))
+            held:release()
+            own:close()
+          } }
+          location = /go { content_by_lua_block { ngx.shared.holdfast:set("go", true) } }
+        ]],
+      }
+      local function only()
+        return dkjson.decode(front:get("/only?json").body)
+      end
+      only()
+      state()
+      assert.equal("lost", front:get("/lose").body)
+      local lock = assert(client:lock("only:mine"):acquire(0))
+      assert.truthy(process.wait_until(function() return only().count == 1 end, PATIENCE))
+      assert.equal("only:mine", only().locks[1].key)
+      local all
+      assert.truthy(process.wait_until(function()
+        all = state()
+        return all.count == 1 and all.lost[1]
+      end, PATIENCE))
+      assert.matches("^%x+%-%x+%-%x+%-%x+%-%x+:%d", all.lost[1].owner)
+      assert.same({ front:workers()[1], 1 }, { all.lost[1].pid, #all.lost })
+      local reasons = {}
+      for reason in pairs(all.losses) do reasons[#reasons + 1] = reason end
+      table.sort(reasons)
+      assert.same({ "deleted", "expired", "max_hold", "taken", "unreachable" }, reasons)
+      -- a deadlock is shown where one of its locks is
+      local one, other = front:begin("/both?one=left&other=right"),
+        front:begin("/both?one=right&other=left")
+      assert.truthy(process.wait_until(function() return state().count == 3 end, PATIENCE))
+      front:get("/go")
+      local cycle
+      assert.truthy(process.wait_until(function()
+        all = state()
+        cycle = all.deadlocks[1]
+        return cycle
+      end, PATIENCE), "no deadlock is shown")
+      assert.same({ 1, 2, "deadlock" }, { #all.deadlocks, #cycle, all.state })
+      local owners = {}
+      for _, each in ipairs(all.locks) do owners[each.key] = each.owner end
+      local pid = front:workers()[1]
+      for i, wait in ipairs(cycle) do
+        local of = wait.key == "left" and "right" or "left"
+        assert.equal(owners[of]:sub(1, 36), wait.owner:sub(1, 36))
+        assert.same({ owners[wait.key], of, wait.key, pid, pid },
+          { wait.holder, wait.name, wait.holder_name, wait.pid, wait.holder_pid })
+        assert.same({ wait.host, i == 1 and "holdfast break " .. wait.key or nil },
+          { wait.holder_host, wait["break"] })
+        assert.matches("%w", wait.host)
+      end
+      for place = 1, 2 do -- without them nobody looks for a deadlock there
+        server:cli("ZADD", "holdfast_queue:{only:mine}", place, ("1l%s:%d:1"):format(UUID, place))
+      end
+      assert.truthy(process.wait_until(function()
+        return (only().longest_wait or 0) > 1.5
+      end, PATIENCE))
+      assert.same({}, only().deadlocks)
+      client:lock("left"):force_release()
+      assert.equal("true", one:finish().body)
+      assert.equal("true", other:finish().body)
+      assert.truthy(process.wait_until(function() return #state().deadlocks == 0 end, PATIENCE))
+      server:cli("DEL", "holdfast_queue:{only:mine}")
+      lock:release()
+      assert.same({}, front:errors())
+    end)
+
+    it("lists losses as far as there is room, and counts all of them without a dict", function()
+      start { dict = "", more = [[ location = /lose_many { content_by_lua_block {
+        local other = HOLDFAST.new { url = CLIENT_URL, driver = "posix" }
+        for i = 1, 12 do
+          local key = i .. ("x"):rep(400)
+          local lock = CLIENT:lock(key, { class = i % 2 == 0 and "even" or "odd" })
+          assert(lock:acquire())
+          other:lock(key):force_release()
+          lock:check()
+        end
+        other:close()
+      } } ]] }
+      state()
+      assert.equal(200, front:get("/lose_many").status)
+      assert.equal("lost", front:get("/lose").body)
+      local answer
+      assert.truthy(process.wait_until(function()
+        answer = state()
+        return answer.losses.deleted == 13
+      end, PATIENCE), answer and answer.losses.deleted)
+      assert.is_true(#answer.lost > 1 and #answer.lost < 10, #answer.lost)
+      assert.equal("lost", answer.lost[1].key)
+      for i = 2, #answer.lost do
+        assert.equal((14 - i .. ("x"):rep(400)):sub(1, 255), answer.lost[i].key)
+      end
+    end)
+
+    it("goes through all keys by itself once it was asked, and says when it has", function()
+      start { dict = "" }
+      local count = 4000
+      forge(count, 0)
+      local from = scans()
+      local first = state()
+      if first.complete then return end -- a fast machine
+      assert.is_true(first.count < count)
+      -- hashes, strings and latches: more than two looks
+      assert.truthy(process.wait_until(function()
+        return scans() - from >= 2.5 * count / 100
+      end, 60))
+      local now
+      assert.truthy(process.wait_until(function()
+        now = state()
+        return now.complete
+      end, 60))
+      assert.equal(count, now.count)
+      server:cli("FLUSHALL")
+    end)
+
+    it("does not look for each viewer, and ends with the point of this moment", function()
+      start {}
+      state()
+      assert.truthy(process.wait_until(function()
+        local from = scans()
+        state()
+        return scans() > from
+      end, PATIENCE))
+      local from, began = scans(), process.now()
+      for _ = 1, 30 do state() end
+      local looks = math.ceil((process.now() - began) / 0.4) + 1
+      assert.is_true(scans() - from <= 4 * looks, scans() - from)
+      local answer = state()
+      assert.equal((server:url():gsub("^unix://", "unix:")), answer.server)
+      assert.truthy(process.wait_until(function() return state().age < 0.25 end, PATIENCE))
+      for i = 2, #answer.points do
+        assert.equal(answer.points[i - 1].time + 5, answer.points[i].time)
+      end
+      local last = answer.points[#answer.points]
+      assert.is_true(last.time <= answer.time and last.time > answer.time - 6)
+      assert.equal(0, last.waiting or answer.points[#answer.points - 1].waiting)
+    end)
+
+    it("does not ask for each name while the server hangs", function()
+      start { where = ('url = "%s", command_timeout = 0.3'):format(server:url()) }
+      for i = 1, 20 do
+        write_lock { key = "k" .. i, owner = ("%08x%s:1"):format(i, UUID:sub(9)) }
+      end
+      assert.truthy(process.wait_until(function() return state().count == 20 end, PATIENCE))
+      server:kill("STOP")
+      local function ask()
+        local from = process.now()
+        return front:get("/status?json"), process.now() - from
+      end
+      assert.truthy(process.wait_until(function() return ask().status == 503 end, PATIENCE))
+      process.sleep(1) -- it asks for a name that it does not know once a second
+      local answer, took = ask()
+      server:kill("CONT")
+      assert.equal(20, #dkjson.decode(answer.body).locks)
+      assert.is_true(took < 4, took) -- to ask for 20 names takes 6 s
+      server:cli("FLUSHALL")
+    end)
+
+    it("sends JSON under the same rules as the page", function()
+      start {}
+      local response = front:get("/status?json")
+      for name, value in pairs { ["cache-control"] = "no-store",
+        ["referrer-policy"] = "no-referrer", ["x-content-type-options"] = "nosniff",
+        ["content-type"] = "application/json" } do
+        assert.equal(value, response.headers[name])
+      end
+      assert.matches("default%-src 'none'", response.headers["content-security-policy"])
+    end)
+
+    -- The record is asked for what takes minutes to happen.
+    describe("has a record of ten minutes:", function()
+      -- Texts, numbers, booleans and lists, to be read by Lua.
+      local SHOW = [[
+        local function show(value)
+          if type(value) ~= "table" then return ("%s"):format(
+            type(value) == "string" and ("%q"):format(value) or tostring(value)) end
+          local texts = {}
+          for i, each in ipairs(value) do texts[i] = show(each) end
+          return "{" .. table.concat(texts, ",") .. "}"
+        end
+      ]]
+
+      -- → what this code returns in nginx, as a list
+      local function ask(code, dict)
+        start { dict = dict, more = ([[ location = /record { content_by_lua_block {
+          SHOW
+          local records = require "holdfast.status_record"
+          local record, other = records.new("id"), records.new("other id")
+          local dict = ngx.shared.holdfast
+          local name = dict and "status:" .. ngx.encode_base64(ngx.md5_bin("id")) .. " "
+          local list = { (function() CODE end)() }
+          ngx.print("return ", show(list))
+        } } ]]):gsub("SHOW", function() return SHOW end):gsub("CODE", function()
+          return code
+        end) }
+        local response = front:get("/record")
+        assert.equal(200, response.status, table.concat(front:errors(), "\n"))
+        return assert((loadstring or load)(response.body))()
+      end
+
+      local LOSSES = [[
+        for i = 1, 12 do
+          record:add_loss { time = ngx.now() - 12 + i, key = "a b%20|" .. i, reason = "deleted",
+            class = "c d", owner = "o", pid = 4711 }
+        end
+        local listed = {}
+        for i, loss in ipairs(record:losses()) do
+          listed[i] = loss.key .. loss.reason .. loss.class .. loss.owner .. loss.pid
+          if math.abs(ngx.now() - i + 1 - loss.time) > 5 then listed[i] = "at another time" end
+        end
+      ]]
+      local LISTED = {}
+      for i = 12, 3, -1 do LISTED[#LISTED + 1] = "a b%20|" .. i .. "deletedc do4711" end
+
+      it("the last ten losses, whatever their texts", function()
+        assert.same({ LISTED, 0 }, ask(LOSSES .. "return listed, #other:losses()"))
+        front:stop("TERM")
+        assert.same({ LISTED, 0 }, ask(LOSSES .. "return listed, #other:losses()", ""))
+      end)
+
+      it("no older ones", function()
+        assert.same({ 1, "new" }, ask([[
+          for _, age in ipairs { 601, 590 } do
+            record:add_loss { time = ngx.now() - age, key = age > 600 and "old" or "new" }
+          end
+          local list = record:losses()
+          return #list, list[1].key
+        ]], ""))
+        front:stop("TERM")
+        assert.same({ true }, ask [[
+          record:add_loss { time = ngx.now(), key = "k", reason = "deleted", class = "c",
+            owner = "o", pid = 1 }
+          local left = dict:ttl(name .. "loss 1")
+          return left > 590 and left <= 600
+        ]])
+      end)
+
+      local POINTS = [[
+        record:add(1000, 2, 3)
+        record:add(1000, 1, 1)
+        record:add(1005, 0, 4)
+        local handed, waiting = record:point(1000)
+        local next_handed, next_waiting = record:point(1005)
+        local list = { handed, waiting, next_handed, next_waiting, #{ other:point(1000) },
+          #{ record:point(1010) } }
+      ]]
+
+      it("points that add up", function()
+        assert.same({ { 3, 3, 0, 4, 0, 0 }, true }, ask(POINTS .. [[
+          return list, math.abs(dict:ttl(name .. 1000) - 605) < 5
+        ]]))
+        front:stop("TERM")
+        assert.same({ { 3, 3, 0, 4, 0, 0 }, 2, 0 }, ask(POINTS .. [[
+          record:add(1600, 0, 0)
+          local kept = #{ record:point(1000) }
+          record:add(1605, 0, 0)
+          return list, kept, #{ record:point(1000) }
+        ]], ""))
+      end)
+
+      it("since when a waiter was seen, as long as others leave room for it", function()
+        assert.same({ { 50, 50, 40, 60, 70, 10, 20 }, true, 0 }, ask [[
+          local list = { record:first_seen("k", "w", 50), record:first_seen("k", "w", 60),
+            record:first_seen("k", "w", 40), record:first_seen("k", "v", 60) }
+          local waits = {}
+          for _, each in ipairs(dict:get_keys(0)) do
+            if each:find("wait ", 1, true) then waits[#waits + 1] = each dict:expire(each, 5) end
+          end
+          record:first_seen("k", "w", 60)
+          record:first_seen("k", "v", 60)
+          local stays = #waits == 2
+          for _, each in ipairs(waits) do
+            stays = stays and dict:ttl(each) > 50 and dict:ttl(each) <= 60
+          end
+          record:forget("k", "w")
+          list[5] = record:first_seen("k", "w", 70)
+          record:forget("k", "w")
+          record:forget("k", "v")
+          local number = 0
+          while dict:free_space() > 0.45 * dict:capacity() do
+            number = number + 1
+            dict:set("counter " .. number, ("x"):rep(1000))
+          end
+          list[6], list[7] = record:first_seen("k", "w", 10), record:first_seen("k", "w", 20)
+          local left = 0
+          for _, each in ipairs(dict:get_keys(0)) do
+            if each:find("wait ", 1, true) then left = left + 1 end
+          end
+          return list, stays, left
+        ]])
+      end)
+
+      it("one worker that adds to it, until it ends or has not come for 15 seconds", function()
+        assert.same({ { true, true }, { true, false }, true, true, { false, false, false }, true,
+          "no worker", { true, true } }, ask [[
+          local worker = name .. "worker"
+          local function all(...) return { ... } end
+          local first, again = all(record:adds()), all(record:adds())
+          dict:expire(worker, 1)
+          record:adds()
+          local stays, may = dict:ttl(worker) > 10 and dict:ttl(worker) <= 15, record:may_add()
+          dict:set(worker, 1)
+          local not_now = all(record:adds())
+          not_now[2], not_now[3] = record:may_add(), false
+          record:leave()
+          local others = dict:get(worker) == 1
+          dict:set(worker, ngx.worker.pid())
+          record:leave()
+          local left = dict:get(worker) or "no worker"
+          return first, again, stays, may, not_now, others, left, all(record:adds())
+        ]])
+      end)
+
+      -- Of a page that has been open for months.
+      it("no names or rows of the past", function()
+        assert.same({ 1, 0, 0, "answered", true, true }, ask [[
+          local views, now = require "holdfast.status_view", require("holdfast.core").now()
+          local view = views.new(CLIENT, "*", "here")
+          view.names = { old = { at = now - 31 }, new = { at = now - 20 } }
+          view.shown = { gone = now, old = now - 4 }
+          view.entries.old = { key = "old", kind = "lock", waiters = 0, read_at = now, since = 0 }
+          views.refresh(view)
+          local function count(of)
+            local n = 0
+            for _ in pairs(of) do n = n + 1 end
+            return n
+          end
+          local names, shown = count(view.names), count(view.shown)
+          local held = assert(CLIENT:lock("k"):acquire(0))
+          ngx.sleep(0.5)
+          views.refresh(view)
+          local answers = require "holdfast.status_json"
+          answers.answer(view, answers.asked_for {})
+          local age = require("holdfast.core").now() - (view.shown.k or 0)
+          held:release()
+          return names, shown, view.names.new and 0 or 1, views.away(view) or "answered", age < 3,
+            view.record.name ~= views.new(CLIENT, "*", "elsewhere").record.name
+        ]])
+      end)
+
+      it("one timer in each worker, which looks unless another worker does", function()
+        assert.same({ { 5, 1, 1 }, 0, 1, 1, true, "no worker" }, ask [[
+          local every, calls, call, seconds = ngx.timer.every, 0, nil, nil
+          function ngx.timer.every(...)
+            calls = calls + 1
+            seconds, call = ...
+            return true
+          end
+          local looks = 0
+          local function look() looks = looks + 1 end
+          record:watch(look)
+          record:watch(look)
+          records.new("id"):watch(look)
+          local of_id = calls
+          ngx.timer.every = every
+          local made = { seconds, of_id, calls }
+          dict:set(name .. "worker", 1)
+          call(false)
+          local of_others = looks
+          dict:delete(name .. "worker")
+          call(false)
+          local own = looks
+          record:adds()
+          local timer = name .. "timer " .. ngx.worker.pid()
+          dict:expire(timer, 1)
+          call(false)
+          local goes_on = dict:ttl(timer) > 10
+          looks = 1
+          call(true)
+          return made, of_others, own, looks, goes_on, dict:get(name .. "worker") or "no worker"
+        ]])
+      end)
     end)
 
     it("only reads, and says that it must be protected", function()

@@ -159,11 +159,11 @@ local function read_old(view, now, till)
   while view.first <= view.last and core.now() < till do
     local entry = view.by_age[view.first]
     if view.entries[entry.key] == entry then
-      if entry.read_at >= now then return end
+      if math.max(entry.read_at, entry.tried_at or 0) >= now then return end
       read_again(view, entry, now)
     end
     if view.entries[entry.key] == entry then -- it could not be read
-      entry.read_at = now
+      entry.tried_at = now
       replace(view, entry, entry)
     end
     view.by_age[view.first], view.first = nil, view.first + 1

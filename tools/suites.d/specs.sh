@@ -50,7 +50,7 @@ spec/read_write_spec.lua spec/loops_spec.lua spec/templates_spec.lua"
 NOT_IN_TEST="spec/stress_spec.lua spec/command_help_spec.lua"
 
 # The files that take longest, and would be waited for if they came last.
-SLOW_FILES="spec/command_run_spec.lua spec/loops_spec.lua spec/resty_spec.lua spec/cluster_spec.lua \
+SLOW_FILES="spec/command_run_spec.lua spec/loops_spec.lua spec/resty_spec.lua spec/status_spec.lua spec/cluster_spec.lua \
 spec/watchdog_spec.lua spec/quorum_spec.lua spec/waiting_spec.lua spec/trouble_spec.lua spec/sentinel_spec.lua spec/waiting_faults_spec.lua"
 
 # shellcheck disable=SC2086
@@ -91,6 +91,17 @@ leave_out() {
         under_lua=
         skipped lua5.4 "busted does not run under Lua 5.4 here (no lua-system for it): all specs run under LuaJIT alone"
     fi
+}
+
+# What LuaJIT cannot do, of files that make test runs under LuaJIT: variables and coroutines that are closed, hooks.
+PUC_SPECS="spec/loops_spec.lua spec/read_write_spec.lua spec/semaphore_spec.lua"
+
+run_puc() { files="--tags=puc $PUC_SPECS" run_busted lua5.4; }
+
+puc_specs() {
+    has_busted lua5.4 || return 0
+    may_run_again spec-puc busted spec/loops_spec.lua run_puc
+    suite spec-puc busted run_puc
 }
 
 # shellcheck disable=SC2086
