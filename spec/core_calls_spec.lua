@@ -300,6 +300,45 @@ it("a client names the databases where a key is as all programs do", function()
   end
 end)
 
+it("a closed client shows that it is, and starts nothing any more", function()
+  local client = connected { url = world.server:url() }
+  local watchdog = core.watchdog.new(client)
+  local lock = core.lock.new(client, { client = client, key = "k", lease = 30, wait = 0 })
+  local name = "holdfast.client: " .. core.client.server(client)
+  assert.equal(name, tostring(client))
+  core.client.close(client, 20)
+  assert.equal(name .. " (closed)", tostring(client))
+  for _, call in ipairs {
+    function() return core.lock.acquire(lock) end, function() return core.lock.release(lock) end,
+    function() return core.client.ping(client) end,
+    function() return core.client.command(client, { "PING" }) end,
+  } do
+    assert.equal("closed", select(3, call()))
+  end
+  assert.is_false(core.watchdog.start(watchdog))
+  assert.is_false(core.watchdog.is_running(watchdog))
+  assert.equal("holdfast.watchdog: not running", tostring(watchdog))
+  core.client_type.__gc(client)
+  assert.equal("holdfast.client: (closed)", tostring(client))
+end)
+
+it("a close waits for a server that hangs as long as it is given", function()
+  local took, tries = math.huge, 0
+  while took > 0.8 and tries < 3 do
+    local client = connected { url = world.server:url() }
+    local lock = core.lock.new(client, { client = client, key = "k", lease = 30, wait = 0 })
+    assert(core.lock.acquire(lock))
+    world.server:kill("STOP")
+    local since = sys.now()
+    core.client.close(client, 0.1)
+    took, tries = sys.now() - since, tries + 1
+    world.server:kill("CONT")
+    world.cli("DEL", "k")
+    assert.is_true(took >= 0.1)
+  end
+  assert.is_true(took <= 0.8, took .. " s")
+end)
+
 it("an external client knows its timeouts", function()
   local client = core.client.new {
     url = "redis://127.0.0.1", external = true, connect_timeout = 2, command_timeout = 3,

@@ -768,6 +768,27 @@ TEST(a_connection_that_has_ended_no_longer_wakes_a_loop) {
     CHECK_EQ_INT(ready, 0);
 }
 
+/* A command that is sent over it may count as lost, or as sent twice. */
+TEST(a_connection_that_has_ended_is_not_used_for_a_call_of_a_loop) {
+    now_runs = (scenario){.name = "a server that has closed", .looped = true};
+    inject(SYSERR_NONE, 0);
+    start_peer(now_runs.manner);
+    hf_driver *driver = new_driver();
+    bool done = take_turn(driver);
+    hf_op_spec ping = {.kind = HF_OP_PING};
+    hf_driver_enter(driver);
+    shutdown(driver->connections[HF_LINK_CALLS].fd, SHUT_RD);
+    sleep_us(2000);
+    hf_op *op = hf_driver_begin(driver, &ping);
+    bool used = driver->connections[HF_LINK_CALLS].fd >= 0;
+    hf_op_end(op, hf_now());
+    hf_driver_leave(driver);
+    hf_driver_unref(driver);
+    stop_peer();
+    CHECK(done);
+    CHECK(!used);
+}
+
 /* ---- a client that has a lock ---- */
 
 static hf_names *held_names;
