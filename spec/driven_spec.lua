@@ -1260,6 +1260,21 @@ describe("a client of an event loop that rests", function()
     core.client.close(client, 1)
     core.client_type.__gc(client) -- the collector may find it late
   end)
+
+  it("renews over the connection of its calls", function()
+    local client = core.client.new {
+      url = server:url(), looped = true, connect_timeout = 5, command_timeout = 5, grant_lease = 2,
+    }
+    local lock = raw.new(client, { client = client, key = "k", lease = 0.3, renewed = true })
+    local op = raw.begin(lock, "acquire", 0)
+    assert(process.wait_until(function()
+      engine.serve(client, {})
+      return core.client.stats(client).renewals > 0
+    end, 5))
+    assert.equal(lock, operation.finish(op))
+    assert.equal(1, core.client.stats(client).connections)
+    core.client.close(client, 1)
+  end)
 end)
 
 describe("the settings of a client", function()
