@@ -479,7 +479,10 @@ describe("a handle", function()
     server:cli("DEL", "k")
     one:pass(11)
     one:call(second, "acquire")
-    assert.equal("lost", select(3, one:call(mine, "release")))
+    for _, call in ipairs { "check", "extend", "release" } do
+      assert.equal("lost", select(3, one:call(mine, call, 9)), call)
+    end
+    near(30 - MARGIN, raw.remaining(second))
     one:call(second, "release")
     assert.equal("not_held", select(3, one:call(mine, "release")))
     server:cli("HSET", "k", "somebody", 1)
@@ -674,6 +677,19 @@ describe("a handle", function()
     assert.equal("busy", select(3, one:call(third, "acquire")))
     assert.is_true(one:call(first, "release"))
     assert.is_true(raw.is_held(copy))
+  end)
+
+  -- In a state where no coroutine has made a call yet.
+  it("tells the first coroutine of a state from its main one", function()
+    local code = [[
+      local core = require "holdfast.core"
+      local client = core.client.new { url = "redis://127.0.0.1:1", external = true }
+      local lock = core.lock.new(client, { client = client, key = "k", lease = 1 })
+      local function number() return core.lock.number(lock) end
+      local first, second = coroutine.wrap(number)(), coroutine.wrap(number)()
+      return ("%d %d %d"):format(first, second, number())
+    ]]
+    assert.same({ "2 3 1" }, sys.run_threads { code })
   end)
 
   it("may be renumbered, for good or for a while", function()
@@ -1081,6 +1097,32 @@ describe("an operation", function()
     assert.is_true(one:call(other, "release"))
   end)
 
+  it("of several locks counts those that were lost before", function()
+    local locks, others = { one:lock("a"), one:lock("b"), one:lock("c"), one:lock("d") }, {}
+    assert.is_true(one:call_all(locks, "acquire_all"))
+    server:cli("DEL", "a", "b", "c")
+    one:pass(11)
+    for i = 1, 3 do
+      others[i] = one:lock(raw.key(locks[i]))
+      one:call(others[i], "acquire")
+    end
+    local _, message, code = one:call_all(locks, "release_all")
+    assert.equal("lost", code)
+    assert.matches("3 of the 4 locks had already been lost", message)
+    for i = 1, 3 do assert.is_true(one:call(others[i], "release")) end
+  end)
+
+  it("of several locks is about one kind, and no more than fit", function()
+    local many = {}
+    for i = 1, 1025 do many[i] = lock end
+    assert.error_matches(function() raw.begin_all(many, "acquire_all") end, "too many locks")
+    for _, kind in ipairs { "mutex", "fair" } do
+      assert.error_matches(function()
+        raw.begin_all({ lock, one:lock("of another kind", { kind = kind }) }, "acquire_all")
+      end, "locks of other kinds")
+    end
+  end)
+
   it("of several locks fails to reach the server, whatever was lost before", function()
     local locks, other = { one:lock("a"), one:lock("b") }, one:lock("b")
     one:call_all(locks, "acquire_all")
@@ -1259,6 +1301,31 @@ describe("a client of an event loop that rests", function()
     wakes(function() core.lock_type.__gc(lock) end)
     core.client.close(client, 1)
     core.client_type.__gc(client) -- the collector may find it late
+  end)
+
+  it("is not woken before its time, and stays awake until what has come was read", function()
+    local client = core.client.new {
+      url = server:url(), looped = true, connect_timeout = 5, command_timeout = 5, grant_lease = 2,
+    }
+    local function is_woken(fd) return (select(3, sys.read(fd, 0))) ~= TIMED_OUT end
+    local done = { 1, 2, 3 }
+    engine.serve(client, done)
+    assert.is_nil(done[1])
+    done = { 1, 2, 3 }
+    engine.ended(client, done)
+    assert.is_nil(done[1])
+    for _, span in ipairs { 20, 1e9, math.huge } do
+      assert.is_false(is_woken(assert(engine.rest(client, span))))
+    end
+    local fd = engine.rest(client, math.huge)
+    engine.wake(client)
+    assert.is_true(is_woken(fd))
+    engine.serve(client)
+    assert.is_true(is_woken(fd))
+    engine.serve(client, done)
+    assert.is_false(is_woken(assert(engine.rest(client, math.huge))))
+    assert.is_true(process.wait_until(function() return is_woken(engine.rest(client, 0)) end, 5))
+    core.client.close(client, 1)
   end)
 
   it("renews over the connection of its calls", function()
