@@ -1005,6 +1005,20 @@ describe("an operation", function()
       :match("WRONGTYPE"))
   end)
 
+  it("of a guard is about the request whose fingerprint it has", function()
+    local guard = one:lock("g", { kind = "guard", fingerprint = "first" })
+    one:call(guard, "acquire")
+    local seen = {}
+    for _ = 1, 2 do
+      for _, print in ipairs { "first", "second" } do
+        local of = one:lock("g", { kind = "guard", fingerprint = print, owner = "another" })
+        seen[#seen + 1] = select(3, one:call(of, "acquire"))
+      end
+      one:call(guard, "complete", 9, "record")
+    end
+    assert.same({ "busy", "mismatch", "duplicate", "mismatch" }, seen)
+  end)
+
   it("refuses what its kind of lock has not, and other names", function()
     for kind, refused in pairs { lock = "take", latch = "acquire", plain_semaphore = "release",
       guard = "give", permit = "complete" } do
@@ -1369,6 +1383,14 @@ describe("the settings of a client", function()
     local name = server:cli("KEYS", "holdfast_client:tenant.*")[1]
     assert.matches(core.client.uuid(introduced.client), name, 1, true)
     assert.matches(" %d+ published$", server:cli("GET", name))
+    for name, text in pairs { later = " %d+ later$", [""] = " %d+$" } do
+      local late = new { renewer_link = true }
+      core.client.introduce(late.client, name)
+      late:call(late:lock("l" .. name), "acquire")
+      late:pass(11)
+      local key = server:cli("KEYS", "holdfast_client:*" .. core.client.uuid(late.client) .. "*")[1]
+      assert.matches(text, server:cli("GET", key))
+    end
     assert.has_error(function() new { entropy = "short" } end, "entropy: 24 bytes")
     assert.has_error(function() new { external = false } end, "not an external client")
   end)
