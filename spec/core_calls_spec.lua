@@ -337,6 +337,21 @@ it("a closed client shows that it is, and starts nothing any more", function()
   assert.equal("holdfast.client: (closed)", tostring(client))
 end)
 
+it("a call of a lock that was collected says so", function()
+  local client = connected { url = world.server:url() }
+  local lock = core.lock.new(client, { client = client, key = "k", lease = 30, wait = 0 })
+  assert(core.lock.acquire(lock))
+  core.lock_type.__gc(lock)
+  for _, name in ipairs { "acquire", "release", "check", "info", "ttl", "force_release" } do
+    local got, message, code = core.lock[name](lock)
+    assert.is_nil(got)
+    assert.equal("the lock was garbage-collected, so it is no longer held", message)
+    assert.equal("closed", code)
+  end
+  assert.is_true(world.is_free("k"))
+  core.client.close(client, 20)
+end)
+
 it("a close waits for a server that hangs as long as it is given", function()
   local took, tries = math.huge, 0
   while took > 0.8 and tries < 3 do

@@ -898,7 +898,8 @@ describe("an operation", function()
     assert.equal(("r"):rep(300) .. "1000", text)
     local command = set()
     collect()
-    for _ = 1, 200 do local _ = ("x"):rep(300) .. tostring({}) end
+    local others = {} -- where it was, if it is gone
+    for i = 1, 20000 do others[i] = ("x"):rep(i % 400) .. i end
     assert.equal("OK", one:finish(command))
     assert.equal(("w"):rep(300) .. "1000", server:cli("GET", "word"))
   end)
@@ -1130,6 +1131,9 @@ describe("an operation", function()
     local many = {}
     for i = 1, 1025 do many[i] = lock end
     assert.error_matches(function() raw.begin_all(many, "acquire_all") end, "too many locks")
+    assert.error_matches(function()
+      raw.begin_all({ lock, new():lock("of another client") }, "acquire_all")
+    end, "locks of different clients")
     for _, kind in ipairs { "mutex", "fair" } do
       assert.error_matches(function()
         raw.begin_all({ lock, one:lock("of another kind", { kind = kind }) }, "acquire_all")
@@ -1368,6 +1372,8 @@ describe("the settings of a client", function()
     local lock = one:lock("k")
     assert.same({ 0.5, 2.5 }, { engine.timeouts(one.client) })
     assert.equal("tenant.", core.client.tenant(one.client))
+    local longest = ("t"):rep(126) .. "."
+    assert.equal(longest, core.client.tenant(new({ tenant = longest }).client))
     assert.equal("65656565-6565-8565-a565-656565656565", core.client.uuid(one.client))
     assert.equal("no_quorum", select(3, one:call(lock, "acquire")))
     local seen = {}
@@ -1569,6 +1575,53 @@ describe("counters and events", function()
     assert.equal(1, stats.holds) -- the lost one, which no release has reported yet
     assert.is_true(stats.connections >= 2)
     assert.equal(0, stats.reconnects)
+  end)
+
+  it("have a number for each code and reason", function()
+    local one = new()
+    local function names(of)
+      local list = {}
+      for name, count in pairs(of) do
+        assert.equal(0, count)
+        list[#list + 1] = name
+      end
+      table.sort(list)
+      return table.concat(list, " ")
+    end
+    core.client.class(one.client, "c")
+    core.client.class(one.client, "d")
+    local classes, codes = core.client.classes(one.client), "busy closed conflict deadlock denied "
+      .. "duplicate interrupted lost mismatch no_memory no_quorum not_held server stale timeout "
+      .. "unreachable"
+    assert.equal(codes, names(core.client.stats(one.client).failures))
+    assert.same({ "c", "d" }, { classes[1].class, classes[2].class })
+    for _, class in ipairs(classes) do
+      assert.equal("acquired " .. codes, names(class.outcomes))
+      assert.equal("deleted expired max_hold taken unreachable", names(class.lost))
+    end
+  end)
+
+  it("count connections, those that were made again, and replies", function()
+    local one = new { renewer_link = true }
+    local lock = one:lock("k")
+    local function traffic()
+      local stats = core.client.stats(one.client)
+      return { stats.connections, stats.reconnects, stats.round_trips, stats.holds }
+    end
+    assert.same({ 0, 0, 0, 0 }, traffic())
+    one:call(lock, "acquire")
+    one:commands()
+    local replies = traffic()[3]
+    for _, seconds in ipairs { 20, 30 } do
+      one:call(lock, "extend", seconds)
+      replies = replies + #one:commands()
+      assert.same({ 1, 0, replies, 1 }, traffic())
+    end
+    for link in pairs(one.fds) do one:disconnect(link, "cut") end
+    one:call(lock, "release")
+    local after = traffic()
+    assert.same({ 2, 1, 0 }, { after[1], after[2], after[4] })
+    assert.is_true(after[3] > replies)
   end)
 
   it("say of a loss by time when nothing asks the server", function()
