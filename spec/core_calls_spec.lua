@@ -225,6 +225,35 @@ it("a command returns the reply as the server has sent it", function()
   core.client.close(client, 20)
 end)
 
+it("an acquire without a watchdog fails before it is sent, and succeeds when there is one", function()
+  local child = process.lua {
+    descriptors = 40, args = { world.server:url() },
+    code = [[
+      local core = require "holdfast.core"
+      local client = core.client.new { url = arg[1], connect_timeout = 20, command_timeout = 20,
+        grant_lease = 2 }
+      local lock = core.lock.new(client, { client = client, key = "k", lease = 30, token_ttl = 0,
+        renewed = true })
+      local watchdog = core.watchdog.new(client)
+      local files = {}
+      assert(core.client.ping(client))
+      repeat files[#files + 1] = io.open("/dev/null") until not io.open("/dev/null")
+      local _, message, code = core.lock.acquire(lock, 0)
+      print(code, message)
+      print(core.watchdog.is_running(watchdog), core.lock.balance(lock), core.lock.is_held(lock))
+      print(core.client.command(client, { "EXISTS", "k" }))
+      for _, file in ipairs(files) do file:close() end
+      collectgarbage()
+      print(core.lock.acquire(lock, 0) == lock, core.watchdog.is_running(watchdog))
+      core.client.close(client, 20)
+    ]],
+  }
+  assert.same({ "exit", 0 }, { child:wait(20) })
+  assert.equal(("server\tcannot acquire \"k\" on %s: cannot start a thread for the watchdog: "
+    .. "Too many open files\nfalse\t0\tfalse\n0\ntrue\ttrue\n"):format("unix:" .. world.server.path),
+    child:output())
+end)
+
 it("a large command is sent as fast as the server takes it", function()
   local client = connected { url = world.server:url() }
   local lock = core.lock.new(client, { client = client, key = "k", lease = 30, renewed = true })

@@ -1661,6 +1661,22 @@ describe("the module", function()
     end
   end)
 
+  it("may be opened again, and shares what a state has once", function()
+    local code = [[
+      local first = require "holdfast.core"
+      local states = first.states()
+      package.loaded["holdfast.core"] = nil
+      local second = require "holdfast.core"
+      local client = first.client.new { url = "redis://127.0.0.1:1", external = true }
+      local lock = second.lock.new(client, { client = client, key = "k", lease = 1 })
+      local names = { first.lock.key(lock), second.client.server(client), tostring(lock) }
+      return table.concat(names, " ") .. (" %s %s %d"):format(first ~= second,
+        first.shared == second.shared, second.states() - states)
+    ]]
+    assert.same({ "k 127.0.0.1:1 holdfast.lock: k (not held) true true 0" },
+      sys.run_threads { code })
+  end)
+
   it("knows the traits of each kind", function()
     local traits = {}
     for name, kind in pairs(core.kinds) do
