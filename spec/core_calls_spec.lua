@@ -366,6 +366,27 @@ it("a closed client shows that it is, and starts nothing any more", function()
   assert.equal("holdfast.client: (closed)", tostring(client))
 end)
 
+it("a stop of the watchdog waits for no server, and the close still gives back what is held",
+  function()
+  local took, tries = math.huge, 0
+  while took > 0.5 and tries < 3 do
+    local client = connected { url = world.server:url() }
+    local watchdog = core.watchdog.new(client)
+    local lock = core.lock.new(client, { client = client, key = "k", lease = 30, wait = 0 })
+    assert(core.lock.acquire(lock))
+    world.server:kill("STOP")
+    core.lock.abandon(lock)
+    local since = sys.now()
+    core.watchdog.stop(watchdog)
+    took, tries = sys.now() - since, tries + 1
+    assert.is_false(core.watchdog.is_running(watchdog))
+    world.server:kill("CONT")
+    core.client.close(client, 20)
+    assert.is_true(world.is_free("k"))
+  end
+  assert.is_true(took <= 0.5, took .. " s")
+end)
+
 it("a call of a lock that was collected says so", function()
   local client = connected { url = world.server:url() }
   local lock = core.lock.new(client, { client = client, key = "k", lease = 30, wait = 0 })
