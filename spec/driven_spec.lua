@@ -900,6 +900,7 @@ describe("an operation", function()
     collect()
     local others = {} -- where it was, if it is gone
     for i = 1, 20000 do others[i] = ("x"):rep(i % 400) .. i end
+    assert.equal(20000, #others)
     assert.equal("OK", one:finish(command))
     assert.equal(("w"):rep(300) .. "1000", server:cli("GET", "word"))
   end)
@@ -1389,10 +1390,10 @@ describe("the settings of a client", function()
     local name = server:cli("KEYS", "holdfast_client:tenant.*")[1]
     assert.matches(core.client.uuid(introduced.client), name, 1, true)
     assert.matches(" %d+ published$", server:cli("GET", name))
-    for name, text in pairs { later = " %d+ later$", [""] = " %d+$" } do
+    for given, text in pairs { later = " %d+ later$", [""] = " %d+$" } do
       local late = new { renewer_link = true }
-      core.client.introduce(late.client, name)
-      late:call(late:lock("l" .. name), "acquire")
+      core.client.introduce(late.client, given)
+      late:call(late:lock("l" .. given), "acquire")
       late:pass(11)
       local key = server:cli("KEYS", "holdfast_client:*" .. core.client.uuid(late.client) .. "*")[1]
       assert.matches(text, server:cli("GET", key))

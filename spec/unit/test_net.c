@@ -24,7 +24,7 @@
 
 /* ---- the name's addresses ---- */
 
-static uint16_t ports[3]; /* 0: an address that no connection can be made to, known at once */
+static uint16_t ports[3];       /* 0: an address that no connection can be made to, known at once */
 static int port_count, no_name; /* no_name: why the name has no address, 0: it has */
 static pthread_mutex_t answers = PTHREAD_MUTEX_INITIALIZER; /* held: a look-up gets none */
 
