@@ -1297,6 +1297,24 @@ TEST(a_loop_over_many_links_leaves_no_memory) {
     CHECK_EQ_INT(after, before);
 }
 
+/* Whichever link it is, and whatever a link that does not dial has left there. */
+TEST(the_next_dial_is_the_earliest_of_those_under_way) {
+    static const hf_time times[] = {HF_NEVER, 70, 50, 60, 10, HF_NEVER};
+    hf_driver *driver = new_driver_of(2);
+    CHECK_EQ_INT(driver->connection_count, 2 * HF_LINKS);
+    CHECK_EQ_U64(hf_links_next_dial(driver), HF_NEVER);
+    hf_time found[2 * HF_LINKS];
+    for (size_t link = 0; link < 2 * HF_LINKS; link++) {
+        driver->connections[link].dialing = link != 4;
+        driver->connections[link].dial.next_at = times[link];
+        found[link] = hf_links_next_dial(driver);
+    }
+    for (size_t link = 0; link < 2 * HF_LINKS; link++) driver->connections[link].dialing = false;
+    hf_driver_unref(driver);
+    static const hf_time expected[] = {HF_NEVER, 70, 50, 50, 50, 50};
+    for (size_t link = 0; link < 2 * HF_LINKS; link++) CHECK_EQ_U64(found[link], expected[link]);
+}
+
 TEST(the_output_of_each_renewer_counts_while_its_socket_takes_it) {
     int ends[2];
     hf_driver *driver = new_driver_of(2);
