@@ -614,11 +614,11 @@ describe("a handle", function()
   it("collects and settles its caller's own hold only", function()
     local fixed = one:lock("k", { renewed = false })
     one:call(fixed, "acquire")
-    coroutine.wrap(raw.collect)(fixed)
+    coroutine.wrap(function() raw.collect(fixed) end)()
     one:pass(12)
     near(18 - MARGIN, raw.remaining(fixed))
     raw.collect(fixed)
-    coroutine.wrap(raw.settle)(fixed)
+    coroutine.wrap(function() raw.settle(fixed) end)()
     for _ = 1, 2 do one:pass(12) end
     near(30 - MARGIN, raw.remaining(fixed))
   end)
@@ -1671,8 +1671,8 @@ describe("the module", function()
       local client = first.client.new { url = "redis://127.0.0.1:1", external = true }
       local lock = second.lock.new(client, { client = client, key = "k", lease = 1 })
       local names = { first.lock.key(lock), second.client.server(client), tostring(lock) }
-      return table.concat(names, " ") .. (" %s %s %d"):format(first ~= second,
-        first.shared == second.shared, second.states() - states)
+      return table.concat(names, " ") .. (" %s %s %d"):format(tostring(first ~= second),
+        tostring(first.shared == second.shared), second.states() - states)
     ]]
     assert.same({ "k 127.0.0.1:1 holdfast.lock: k (not held) true true 0" },
       sys.run_threads { code })
