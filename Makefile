@@ -226,7 +226,7 @@ $(BUILD)/unit/test_net: WRAPPED += getaddrinfo
 $(BUILD)/unit/test_crash_record: WRAPPED += renameat
 $(BUILD)/unit/test_system: WRAPPED += madvise pthread_create
 $(BUILD)/unit/test_driver: $(BUILD)/obj/spec/unit/syserr.o
-$(BUILD)/unit/test_driver: WRAPPED += getaddrinfo freeaddrinfo gethostname hf_now $(call wrapped_in,spec/unit/syserr.c)
+$(BUILD)/unit/test_driver: WRAPPED += getaddrinfo freeaddrinfo gethostname hf_now hf_cond_wait $(call wrapped_in,spec/unit/syserr.c)
 ORDERED = $(BUILD)/unit/test_orders $(BUILD)/unit/test_margins
 $(ORDERED): $(ORDERS:%=$(BUILD)/obj/spec/unit/%.o)
 $(ORDERED): WRAPPED += $(call wrapped_in,spec/unit/orders_system.c)

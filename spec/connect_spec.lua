@@ -538,6 +538,28 @@ describe("after a fork", function()
     end
   end)
 
+  it("the child gives back what it has acquired through handles of its parent's", function()
+    local client = core.client.new {
+      url = world.server:url(), connect_timeout = 20, command_timeout = 20, grant_lease = 2,
+    }
+    local locks = {}
+    for i, key in ipairs { "a", "b", "c" } do
+      locks[i] = core.lock.new(client, { client = client, key = key, lease = 30, wait = 0,
+        token_ttl = 0 })
+    end
+    assert(core.lock.acquire_all(locks))
+    world.cli("DEL", "a", "b", "c")
+    assert.equal("ok free", in_child(function()
+      assert(core.lock.acquire_all(locks))
+      for _, lock in ipairs(locks) do assert(core.lock.is_held(lock)) end
+      for _, lock in ipairs(locks) do core.lock_type.__gc(lock) end
+      assert(process.wait_until(function() return world.cli("EXISTS", "a", "b", "c") == 0 end, 10))
+      return "free"
+    end))
+    assert.equal("lost", select(3, core.lock.release_all(locks)))
+    core.client.close(client, 20)
+  end)
+
   it("a client made before and used only after works in many children", function()
     local client = holdfast.new(world.server:url())
     local results = {}

@@ -225,6 +225,51 @@ it("a command returns the reply as the server has sent it", function()
   core.client.close(client, 20)
 end)
 
+it("an acquire without a watchdog is not sent, and succeeds when there is one", function()
+  local child = process.lua {
+    descriptors = 40, args = { world.server:url() },
+    code = [[
+      local core = require "holdfast.core"
+      local client = core.client.new { url = arg[1], connect_timeout = 20, command_timeout = 20,
+        grant_lease = 2 }
+      local lock = core.lock.new(client, { client = client, key = "k", lease = 30, token_ttl = 0,
+        renewed = true })
+      local watchdog = core.watchdog.new(client)
+      local files = {}
+      assert(core.client.ping(client))
+      repeat files[#files + 1] = io.open("/dev/null") until not io.open("/dev/null")
+      local _, message, code = core.lock.acquire(lock, 0)
+      print(code, message)
+      print(core.watchdog.is_running(watchdog), core.lock.balance(lock) == 0,
+        core.lock.is_held(lock))
+      print(core.client.command(client, { "EXISTS", "k" }))
+      for _, file in ipairs(files) do file:close() end
+      collectgarbage()
+      print(core.lock.acquire(lock, 0) == lock, core.watchdog.is_running(watchdog))
+      core.client.close(client, 20)
+    ]],
+  }
+  assert.same({ "exit", 0 }, { child:wait(20) })
+  assert.equal(("server\tcannot acquire \"k\" on %s: cannot start a thread for the watchdog: "
+    .. "Too many open files\nfalse\ttrue\tfalse\n0\ntrue\ttrue\n")
+    :format("unix:" .. world.server.path), child:output())
+end)
+
+it("a large command is sent as fast as the server takes it", function()
+  local client = connected { url = world.server:url() }
+  local lock = core.lock.new(client, { client = client, key = "k", lease = 30, renewed = true })
+  assert(core.lock.acquire(lock, 0)) -- with the watchdog that this starts, calls sleep differently
+  local words, took = { "SET", "large", ("x"):rep(16000000) }, math.huge
+  for _ = 1, 3 do
+    local since = sys.now()
+    assert.equal("OK", core.client.command(client, words))
+    took = math.min(took, sys.now() - since)
+    if took < 1 then break end
+  end
+  assert.is_true(took < 1, took .. " s")
+  core.client.close(client, 20)
+end)
+
 it("no reply, record or name leaves memory", function()
   if process.build ~= "./build" or not sys.allocated() then return end -- a sanitizer keeps it
   local large = ("x"):rep(40000)
@@ -298,6 +343,81 @@ it("a client names the databases where a key is as all programs do", function()
     assert.same({ 1, 2 }, core.client.nodes(client))
     core.client.close(client, 20)
   end
+end)
+
+it("a closed client shows that it is, and starts nothing any more", function()
+  local client = connected { url = world.server:url() }
+  local watchdog = core.watchdog.new(client)
+  local lock = core.lock.new(client, { client = client, key = "k", lease = 30, wait = 0 })
+  local name = "holdfast.client: " .. core.client.server(client)
+  assert.equal(name, tostring(client))
+  core.client.close(client, 20)
+  assert.equal(name .. " (closed)", tostring(client))
+  for _, call in ipairs {
+    function() return core.lock.acquire(lock) end, function() return core.lock.release(lock) end,
+    function() return core.client.ping(client) end,
+    function() return core.client.command(client, { "PING" }) end,
+  } do
+    assert.equal("closed", select(3, call()))
+  end
+  assert.is_false(core.watchdog.start(watchdog))
+  assert.is_false(core.watchdog.is_running(watchdog))
+  assert.equal("holdfast.watchdog: not running", tostring(watchdog))
+  core.client_type.__gc(client)
+  assert.equal("holdfast.client: (closed)", tostring(client))
+end)
+
+it("a stop of the watchdog waits for no server, and the close still gives back what is held",
+  function()
+  local took, tries = math.huge, 0
+  while took > 0.5 and tries < 3 do
+    local client = connected { url = world.server:url() }
+    local watchdog = core.watchdog.new(client)
+    local lock = core.lock.new(client, { client = client, key = "k", lease = 30, wait = 0 })
+    assert(core.lock.acquire(lock))
+    world.server:kill("STOP")
+    core.lock.abandon(lock)
+    local since = sys.now()
+    core.watchdog.stop(watchdog)
+    took, tries = sys.now() - since, tries + 1
+    assert.is_false(core.watchdog.is_running(watchdog))
+    world.server:kill("CONT")
+    core.client.close(client, 20)
+    assert.is_true(world.is_free("k"))
+  end
+  assert.is_true(took <= 0.5, took .. " s")
+end)
+
+it("a call of a lock that was collected says so", function()
+  local client = connected { url = world.server:url() }
+  local lock = core.lock.new(client, { client = client, key = "k", lease = 30, wait = 0 })
+  assert(core.lock.acquire(lock))
+  core.lock_type.__gc(lock)
+  for _, name in ipairs { "acquire", "release", "check", "info", "ttl", "force_release" } do
+    local got, message, code = core.lock[name](lock)
+    assert.is_nil(got)
+    assert.equal("the lock was garbage-collected, so it is no longer held", message)
+    assert.equal("closed", code)
+  end
+  assert.is_true(world.is_free("k"))
+  core.client.close(client, 20)
+end)
+
+it("a close waits for a server that hangs as long as it is given", function()
+  local took, tries = math.huge, 0
+  while took > 0.8 and tries < 3 do
+    local client = connected { url = world.server:url() }
+    local lock = core.lock.new(client, { client = client, key = "k", lease = 30, wait = 0 })
+    assert(core.lock.acquire(lock))
+    world.server:kill("STOP")
+    local since = sys.now()
+    core.client.close(client, 0.1)
+    took, tries = sys.now() - since, tries + 1
+    world.server:kill("CONT")
+    world.cli("DEL", "k")
+    assert.is_true(took >= 0.1)
+  end
+  assert.is_true(took <= 0.8, took .. " s")
 end)
 
 it("an external client knows its timeouts", function()

@@ -321,6 +321,40 @@ describe("a handle", function()
     assert.equal(0, server:cli("EXISTS", "k"))
   end)
 
+  it("abandons no more than it has while more releases are under way", function()
+    local second = one:lock("k")
+    one:call(lock, "acquire")
+    for _ = 1, 3 do one:call(second, "acquire") end
+    local first, later = one:begin(lock, "release"), one:begin(lock, "release")
+    raw.abandon(lock)
+    assert.is_true(one:finish(first))
+    raw.abandon(lock)
+    assert.is_true(one:finish(later))
+    raw.abandon(lock)
+    one:settle()
+    assert.equal(2, raw.holds(second))
+    for _ = 1, 2 do one:call(second, "release") end
+    assert.equal(0, server:cli("EXISTS", "k"))
+  end)
+
+  it("abandons nothing behind a release that found it lost, with another one under way", function()
+    local second = one:lock("k")
+    for _ = 1, 2 do one:call(lock, "acquire") end
+    local ops = { one:begin(lock, "release"), nil }
+    ops[2] = one:begin(lock, "release")
+    ops[3] = one:begin(second, "acquire")
+    server:cli("DEL", "k")
+    for _, op in ipairs(ops) do one:wait_until(function() return operation.is_done(op) end) end
+    assert.equal("lost", select(3, operation.finish(ops[1])))
+    operation.finish(ops[3])
+    raw.abandon(lock)
+    operation.finish(ops[2])
+    raw.abandon(lock)
+    one:settle()
+    assert.is_true(raw.is_held(second))
+    assert.is_true(one:call(second, "release"))
+  end)
+
   it("counts the acquires less the releases", function()
     one:call(lock, "acquire")
     one:call(lock, "acquire")
@@ -331,6 +365,15 @@ describe("a handle", function()
     assert.equal("lost", select(3, one:call(lock, "release")))
     assert.equal(1, raw.balance(lock))
     assert.equal("not_held", select(3, one:call(one:lock("free"), "release")))
+    for kind, key in pairs { lock = "c", permit = "p" } do
+      local of = one:lock(key, { kind = kind, permits = 1, permits_at_first = 2 })
+      one:call(of, "acquire")
+      local before = raw.balance(of)
+      server:cli("DEL", key)
+      server:cli("SET", key, "another type")
+      assert.equal("conflict", select(3, one:call(of, "release")))
+      assert.equal(before, raw.balance(of))
+    end
   end)
 
   it("counts a release that fails to reach the server", function()
@@ -414,6 +457,42 @@ describe("a handle", function()
     assert.equal(1, raw.balance(lock))
     one:settle()
     assert.equal(0, server:cli("EXISTS", "k"))
+  end)
+
+  it("keeps the loss that a release may still find, although others use the handle", function()
+    one:call(lock, "acquire")
+    server:cli("DEL", "k")
+    assert.is_true(operation.detach((one:begin(lock, "release"))))
+    one:act()
+    local others
+    coroutine.wrap(function() others = one:begin(lock, "acquire") end)()
+    assert.equal(lock, one:finish(others))
+    one:settle()
+    assert.is_string(raw.pending_loss(lock))
+    raw.abandon(lock)
+    one:settle()
+  end)
+
+  it("stays without the hold of another handle after an acquire that got nothing", function()
+    local mine, second = one:lock("k", { owner = "me" }), one:lock("k", { owner = "me" })
+    one:call(mine, "acquire")
+    server:cli("DEL", "k")
+    one:pass(11)
+    one:call(second, "acquire")
+    for _, call in ipairs { "check", "extend", "release" } do
+      assert.equal("lost", select(3, one:call(mine, call, 9)), call)
+    end
+    near(30 - MARGIN, raw.remaining(second))
+    one:call(second, "release")
+    assert.equal("not_held", select(3, one:call(mine, "release")))
+    server:cli("HSET", "k", "somebody", 1)
+    server:cli("PEXPIRE", "k", 30000)
+    assert.equal("busy", select(3, one:call(mine, "acquire")))
+    server:cli("DEL", "k")
+    one:call(second, "acquire")
+    assert.equal("not_held", select(3, one:call(mine, "release")))
+    assert.is_true(raw.is_held(second))
+    assert.is_true(one:call(second, "release"))
   end)
 
   it("does not grow with its losses", function()
@@ -517,14 +596,29 @@ describe("a handle", function()
     near(30 - MARGIN, remaining_later(renewed))
   end)
 
+  it("is renewed as another handle asks once it was collected and settled", function()
+    local fixed, renewed = one:lock("f", { renewed = false }), one:lock("f")
+    one:call(fixed, "acquire")
+    one:call(fixed, "acquire")
+    raw.collect(fixed)
+    raw.settle(fixed)
+    one:call(renewed, "acquire")
+    one:call(fixed, "release")
+    raw.abandon(fixed, raw.number(fixed), 1)
+    one:pass(12)
+    near(30 - MARGIN, raw.remaining(renewed))
+    raw.abandon(renewed)
+    one:settle()
+  end)
+
   it("collects and settles its caller's own hold only", function()
     local fixed = one:lock("k", { renewed = false })
     one:call(fixed, "acquire")
-    coroutine.wrap(raw.collect)(fixed)
+    coroutine.wrap(function() raw.collect(fixed) end)()
     one:pass(12)
     near(18 - MARGIN, raw.remaining(fixed))
     raw.collect(fixed)
-    coroutine.wrap(raw.settle)(fixed)
+    coroutine.wrap(function() raw.settle(fixed) end)()
     for _ = 1, 2 do one:pass(12) end
     near(30 - MARGIN, raw.remaining(fixed))
   end)
@@ -583,6 +677,19 @@ describe("a handle", function()
     assert.equal("busy", select(3, one:call(third, "acquire")))
     assert.is_true(one:call(first, "release"))
     assert.is_true(raw.is_held(copy))
+  end)
+
+  -- In a state where no coroutine has made a call yet.
+  it("tells the first coroutine of a state from its main one", function()
+    local code = [[
+      local core = require "holdfast.core"
+      local client = core.client.new { url = "redis://127.0.0.1:1", external = true }
+      local lock = core.lock.new(client, { client = client, key = "k", lease = 1 })
+      local function number() return core.lock.number(lock) end
+      local first, second = coroutine.wrap(number)(), coroutine.wrap(number)()
+      return ("%d %d %d"):format(first, second, number())
+    ]]
+    assert.same({ "2 3 1" }, sys.run_threads { code })
   end)
 
   it("may be renumbered, for good or for a while", function()
@@ -791,7 +898,9 @@ describe("an operation", function()
     assert.equal(("r"):rep(300) .. "1000", text)
     local command = set()
     collect()
-    for _ = 1, 200 do local _ = ("x"):rep(300) .. tostring({}) end
+    local others = {} -- where it was, if it is gone
+    for i = 1, 20000 do others[i] = ("x"):rep(i % 400) .. i end
+    assert.equal(20000, #others)
     assert.equal("OK", one:finish(command))
     assert.equal(("w"):rep(300) .. "1000", server:cli("GET", "word"))
   end)
@@ -898,6 +1007,20 @@ describe("an operation", function()
       :match("WRONGTYPE"))
   end)
 
+  it("of a guard is about the request whose fingerprint it has", function()
+    local guard = one:lock("g", { kind = "guard", fingerprint = "first" })
+    one:call(guard, "acquire")
+    local seen = {}
+    for _ = 1, 2 do
+      for _, print in ipairs { "first", "second" } do
+        local of = one:lock("g", { kind = "guard", fingerprint = print, owner = "another" })
+        seen[#seen + 1] = select(3, one:call(of, "acquire"))
+      end
+      one:call(guard, "complete", 9, "record")
+    end
+    assert.same({ "busy", "mismatch", "duplicate", "mismatch" }, seen)
+  end)
+
   it("refuses what its kind of lock has not, and other names", function()
     for kind, refused in pairs { lock = "take", latch = "acquire", plain_semaphore = "release",
       guard = "give", permit = "complete" } do
@@ -988,6 +1111,54 @@ describe("an operation", function()
     assert.equal("not_held", select(3, one:call_all({ locks[1], locks[3] }, "release_all")))
     assert.equal("not_held", select(3, one:call(locks[2], "release")))
     assert.is_true(one:call(other, "release"))
+  end)
+
+  it("of several locks counts those that were lost before", function()
+    local locks, others = { one:lock("a"), one:lock("b"), one:lock("c"), one:lock("d") }, {}
+    assert.is_true(one:call_all(locks, "acquire_all"))
+    server:cli("DEL", "a", "b", "c")
+    one:pass(11)
+    for i = 1, 3 do
+      others[i] = one:lock(raw.key(locks[i]))
+      one:call(others[i], "acquire")
+    end
+    local _, message, code = one:call_all(locks, "release_all")
+    assert.equal("lost", code)
+    assert.matches("3 of the 4 locks had already been lost", message)
+    for i = 1, 3 do assert.is_true(one:call(others[i], "release")) end
+  end)
+
+  it("of several locks is about one kind, and no more than fit", function()
+    local many = {}
+    for i = 1, 1025 do many[i] = lock end
+    assert.error_matches(function() raw.begin_all(many, "acquire_all") end, "too many locks")
+    assert.error_matches(function()
+      raw.begin_all({ lock, new():lock("of another client") }, "acquire_all")
+    end, "locks of different clients")
+    for _, kind in ipairs { "mutex", "fair" } do
+      assert.error_matches(function()
+        raw.begin_all({ lock, one:lock("of another kind", { kind = kind }) }, "acquire_all")
+      end, "locks of other kinds")
+    end
+  end)
+
+  it("of several locks fails to reach the server, whatever was lost before", function()
+    local locks, other = { one:lock("a"), one:lock("b") }, one:lock("b")
+    one:call_all(locks, "acquire_all")
+    server:cli("DEL", "b")
+    one:pass(11)
+    one:call(other, "acquire")
+    engine.set_now(one.client, one.now)
+    local op = raw.begin_all(locks, "release_all")
+    one:act()
+    for link in pairs(one.fds) do one:disconnect(link, "the cable was cut") end
+    one.now = one.now + 4
+    engine.set_now(one.client, one.now)
+    engine.tick(one.client)
+    local _, message, code = operation.finish(op)
+    assert.equal("unreachable", code)
+    assert.matches("the cable was cut", message)
+    one:settle(1)
   end)
 
   it("of several locks leaves out those that were lost, and says so", function()
@@ -1150,6 +1321,46 @@ describe("a client of an event loop that rests", function()
     core.client.close(client, 1)
     core.client_type.__gc(client) -- the collector may find it late
   end)
+
+  it("is not woken before its time, and stays awake until what has come was read", function()
+    local client = core.client.new {
+      url = server:url(), looped = true, connect_timeout = 5, command_timeout = 5, grant_lease = 2,
+    }
+    local function is_woken(fd) return (select(3, sys.read(fd, 0))) ~= TIMED_OUT end
+    local done = { 1, 2, 3 }
+    engine.serve(client, done)
+    assert.is_nil(done[1])
+    done = { 1, 2, 3 }
+    engine.ended(client, done)
+    assert.is_nil(done[1])
+    for _, span in ipairs { 20, 1e9, math.huge } do
+      assert.is_false(is_woken(assert(engine.rest(client, span))))
+    end
+    local fd = engine.rest(client, math.huge)
+    engine.wake(client)
+    assert.is_true(is_woken(fd))
+    engine.serve(client)
+    assert.is_true(is_woken(fd))
+    engine.serve(client, done)
+    assert.is_false(is_woken(assert(engine.rest(client, math.huge))))
+    assert.is_true(process.wait_until(function() return is_woken(engine.rest(client, 0)) end, 5))
+    core.client.close(client, 1)
+  end)
+
+  it("renews over the connection of its calls", function()
+    local client = core.client.new {
+      url = server:url(), looped = true, connect_timeout = 5, command_timeout = 5, grant_lease = 2,
+    }
+    local lock = raw.new(client, { client = client, key = "k", lease = 0.3, renewed = true })
+    local op = raw.begin(lock, "acquire", 0)
+    assert(process.wait_until(function()
+      engine.serve(client, {})
+      return core.client.stats(client).renewals > 0
+    end, 5))
+    assert.equal(lock, operation.finish(op))
+    assert.equal(1, core.client.stats(client).connections)
+    core.client.close(client, 1)
+  end)
 end)
 
 describe("the settings of a client", function()
@@ -1162,6 +1373,8 @@ describe("the settings of a client", function()
     local lock = one:lock("k")
     assert.same({ 0.5, 2.5 }, { engine.timeouts(one.client) })
     assert.equal("tenant.", core.client.tenant(one.client))
+    local longest = ("t"):rep(126) .. "."
+    assert.equal(longest, core.client.tenant(new({ tenant = longest }).client))
     assert.equal("65656565-6565-8565-a565-656565656565", core.client.uuid(one.client))
     assert.equal("no_quorum", select(3, one:call(lock, "acquire")))
     local seen = {}
@@ -1177,6 +1390,14 @@ describe("the settings of a client", function()
     local name = server:cli("KEYS", "holdfast_client:tenant.*")[1]
     assert.matches(core.client.uuid(introduced.client), name, 1, true)
     assert.matches(" %d+ published$", server:cli("GET", name))
+    for given, text in pairs { later = " %d+ later$", [""] = " %d+$" } do
+      local late = new { renewer_link = true }
+      core.client.introduce(late.client, given)
+      late:call(late:lock("l" .. given), "acquire")
+      late:pass(11)
+      local key = server:cli("KEYS", "holdfast_client:*" .. core.client.uuid(late.client) .. "*")[1]
+      assert.matches(text, server:cli("GET", key))
+    end
     assert.has_error(function() new { entropy = "short" } end, "entropy: 24 bytes")
     assert.has_error(function() new { external = false } end, "not an external client")
   end)
@@ -1357,6 +1578,53 @@ describe("counters and events", function()
     assert.equal(0, stats.reconnects)
   end)
 
+  it("have a number for each code and reason", function()
+    local one = new()
+    local function names(of)
+      local list = {}
+      for name, count in pairs(of) do
+        assert.equal(0, count)
+        list[#list + 1] = name
+      end
+      table.sort(list)
+      return table.concat(list, " ")
+    end
+    core.client.class(one.client, "c")
+    core.client.class(one.client, "d")
+    local classes, codes = core.client.classes(one.client), "busy closed conflict deadlock denied "
+      .. "duplicate interrupted lost mismatch no_memory no_quorum not_held server stale timeout "
+      .. "unreachable"
+    assert.equal(codes, names(core.client.stats(one.client).failures))
+    assert.same({ "c", "d" }, { classes[1].class, classes[2].class })
+    for _, class in ipairs(classes) do
+      assert.equal("acquired " .. codes, names(class.outcomes))
+      assert.equal("deleted expired max_hold taken unreachable", names(class.lost))
+    end
+  end)
+
+  it("count connections, those that were made again, and replies", function()
+    local one = new { renewer_link = true }
+    local lock = one:lock("k")
+    local function traffic()
+      local stats = core.client.stats(one.client)
+      return { stats.connections, stats.reconnects, stats.round_trips, stats.holds }
+    end
+    assert.same({ 0, 0, 0, 0 }, traffic())
+    one:call(lock, "acquire")
+    one:commands()
+    local replies = traffic()[3]
+    for _, seconds in ipairs { 20, 30 } do
+      one:call(lock, "extend", seconds)
+      replies = replies + #one:commands()
+      assert.same({ 1, 0, replies, 1 }, traffic())
+    end
+    for link in pairs(one.fds) do one:disconnect(link, "cut") end
+    one:call(lock, "release")
+    local after = traffic()
+    assert.same({ 2, 1, 0 }, { after[1], after[2], after[4] })
+    assert.is_true(after[3] > replies)
+  end)
+
   it("say of a loss by time when nothing asks the server", function()
     local one = new()
     core.client.watch(one.client)
@@ -1392,6 +1660,22 @@ describe("the module", function()
       assert.is_false(core.is_before(pair[2], pair[1]))
       assert.is_false(core.is_before(pair[1], pair[1]))
     end
+  end)
+
+  it("may be opened again, and shares what a state has once", function()
+    local code = [[
+      local first = require "holdfast.core"
+      local states = first.states()
+      package.loaded["holdfast.core"] = nil
+      local second = require "holdfast.core"
+      local client = first.client.new { url = "redis://127.0.0.1:1", external = true }
+      local lock = second.lock.new(client, { client = client, key = "k", lease = 1 })
+      local names = { first.lock.key(lock), second.client.server(client), tostring(lock) }
+      return table.concat(names, " ") .. (" %s %s %d"):format(tostring(first ~= second),
+        tostring(first.shared == second.shared), second.states() - states)
+    ]]
+    assert.same({ "k 127.0.0.1:1 holdfast.lock: k (not held) true true 0" },
+      sys.run_threads { code })
   end)
 
   it("knows the traits of each kind", function()

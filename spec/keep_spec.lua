@@ -48,6 +48,23 @@ describe("a kept lock", function()
     assert.is_true(other:release())
   end)
 
+  -- A watchdog that slept on without the messages would find them when it renews.
+  it("is given up at once although its client does nothing", function()
+    local took = math.huge
+    for i = 1, 5 do
+      local lock, other = world.client():lock("k" .. i, KEEP), world.client():lock("k" .. i)
+      assert(lock:acquire())
+      assert.is_true(other:ttl() ~= nil)
+      assert(lock:release())
+      local from = process.now()
+      assert(other:acquire(20))
+      took = math.min(took, process.now() - from)
+      assert.is_true(other:release())
+      if took < 0.1 then break end
+    end
+    assert.is_true(took < 0.1, took .. " s")
+  end)
+
   it("draws tokens above those of others, and others above them", function()
     local lock, other = world.client():lock("k", KEEP), world.client():lock("k")
     local last = 0

@@ -214,6 +214,8 @@ TEST(only_a_whole_record_of_this_boot_and_this_namespace_proves_anything) {
         text[i] = text[i] == '7' ? '8' : '7';
         CHECK_OR(life_by(text) == HF_LIFE_UNKNOWN, "\"%s\"", text);
     }
+    snprintf(text, sizeof text, "%s9%ld", place, dead); /* of a namespace with a longer number */
+    CHECK_OR(life_by(text) == HF_LIFE_UNKNOWN, "\"%s\"", text);
     memset(text, '1', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     CHECK_EQ_INT(life_by(text), HF_LIFE_UNKNOWN);
@@ -378,6 +380,44 @@ TEST(a_job_has_ended_with_the_last_process_of_its_group) {
     kill_and_collect(job);
     CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
     end_job();
+}
+
+static void start_one_in_the_group(int lock) {
+    if (fork() > 0) stay();
+    alarm(20);
+    stay_without_descriptor(lock);
+}
+
+/* As a shell that has started a program in the background. */
+TEST(a_job_goes_on_though_the_leader_of_its_group_has_ended) {
+    pid_t job, pid = start_job(start_one_in_the_group, &job), member = feed();
+    kill_and_collect(pid);
+    kill_and_collect(job);
+    bool left = kill(job, 0) != 0, goes_on = true;
+    for (int i = 0; i < 20; i++) goes_on = goes_on && hf_crash_life(uuid) == HF_LIFE_GOES_ON;
+    kill_and_collect(member);
+    hf_life life = life_in_the_end();
+    end_job();
+    CHECK(left);
+    CHECK(goes_on);
+    CHECK_EQ_INT(life, HF_LIFE_JOB_ENDED);
+}
+
+/* Whoever made it, it is not what the job keeps locked. */
+TEST(a_lock_file_of_another_user_proves_nothing) {
+    if (geteuid() != 0) return;
+    char name[64];
+    pid_t job, pid = start_job(stay_as_job, &job);
+    kill_and_collect(pid);
+    kill_and_collect(job);
+    snprintf(name, sizeof name, "%s.job", uuid);
+    bool given = chown(path_of(name), 1900000000u, (gid_t)-1) == 0, goes_on = true;
+    for (int i = 0; i < 20; i++) goes_on = goes_on && hf_crash_life(uuid) == HF_LIFE_GOES_ON;
+    bool back = chown(path_of(name), 0, (gid_t)-1) == 0;
+    hf_life life = life_in_the_end();
+    end_job();
+    CHECK(!given || goes_on);
+    CHECK(!given || (back && life == HF_LIFE_JOB_ENDED));
 }
 
 /* A version without jobs reads "<place> <digits>" and nothing else. */
@@ -617,6 +657,26 @@ TEST(the_lock_of_a_job_is_visible_only_once_it_is_locked) {
     CHECK(hf_crash_forget(uuid));
     CHECK_EQ_INT(stat(path_of(name), &info), -1);
     CHECK(hf_crash_forget(uuid));
+}
+
+/* Without its name no waiter would ever find the lock. */
+TEST(a_lock_that_cannot_get_its_name_is_reported_and_leaves_no_descriptor) {
+    char name[64];
+    CHECK(hf_crash_record(new_uuid()));
+    snprintf(name, sizeof name, "%s.job", uuid);
+    bool made = mkdir(path_of(name), 0700) == 0;
+    int open = check_open_descriptors();
+    errno = 0;
+    int fd = hf_crash_lock_job(uuid), error = errno;
+    int left = check_open_descriptors() - open;
+    rmdir(path_of(name));
+    snprintf(name, sizeof name, "%s.new", uuid);
+    unlink(path_of(name));
+    CHECK(hf_crash_forget(uuid));
+    CHECK(made);
+    CHECK_EQ_INT(fd, -1);
+    CHECK_EQ_INT(error, EISDIR);
+    CHECK_EQ_INT(left, 0);
 }
 
 /* By its name a sweep finds what a process has left that died in between. */

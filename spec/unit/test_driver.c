@@ -363,6 +363,17 @@ hf_time __wrap_hf_now(void) {
     return __real_hf_now() + atomic_load(&ahead);
 }
 
+static atomic_uint early_ends; /* of waits for a condition, before their span was over */
+
+void __real_hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time span);
+void __wrap_hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time span);
+
+void __wrap_hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time span) {
+    hf_time began_at = __real_hf_now();
+    __real_hf_cond_wait(condition, mutex, span);
+    early_ends += __real_hf_now() < began_at + span;
+}
+
 /* ---- the client ---- */
 
 typedef struct scenario {
@@ -768,6 +779,27 @@ TEST(a_connection_that_has_ended_no_longer_wakes_a_loop) {
     CHECK_EQ_INT(ready, 0);
 }
 
+/* A command that is sent over it may count as lost, or as sent twice. */
+TEST(a_connection_that_has_ended_is_not_used_for_a_call_of_a_loop) {
+    now_runs = (scenario){.name = "a server that has closed", .looped = true};
+    inject(SYSERR_NONE, 0);
+    start_peer(now_runs.manner);
+    hf_driver *driver = new_driver();
+    bool done = take_turn(driver);
+    hf_op_spec ping = {.kind = HF_OP_PING};
+    hf_driver_enter(driver);
+    shutdown(driver->connections[HF_LINK_CALLS].fd, SHUT_RD);
+    sleep_us(2000);
+    hf_op *op = hf_driver_begin(driver, &ping);
+    bool used = driver->connections[HF_LINK_CALLS].fd >= 0;
+    hf_op_end(op, hf_now());
+    hf_driver_leave(driver);
+    hf_driver_unref(driver);
+    stop_peer();
+    CHECK(done);
+    CHECK(!used);
+}
+
 /* ---- a client that has a lock ---- */
 
 static hf_names *held_names;
@@ -920,6 +952,33 @@ TEST(a_release_that_nobody_waits_for_is_sent_at_once) {
     end_holder(driver);
     CHECK(detached && awaited);
     CHECK_EQ_INT(unsent, 0);
+}
+
+/* Until then the release waits, because the renewal is about the same hold. */
+TEST(a_call_goes_on_as_soon_as_the_watchdog_has_the_reply_it_waits_for) {
+    unsigned early = 0;
+    for (int tries = 0; tries < 3 && early == 0; tries++) {
+        hf_driver *driver = new_holder((scenario){.name = "a renewal", .manner = {.delays = 4}});
+        hf_op_spec release = acquire_of(held_names);
+        release.kind = HF_OP_RELEASE;
+        unsigned renewals = atomic_load(&peer.renewals);
+        atomic_store(&early_ends, 0);
+        atomic_fetch_add(&ahead, 11 * HF_SECOND);
+        hf_driver_enter(driver);
+        hf_pipe_wake(driver->wake[1]);
+        hf_driver_leave(driver);
+        for (bool sent = false; !sent; sleep_us(200)) {
+            hf_driver_enter(driver);
+            sent = hf_session_awaits_reply(hf_link_session(driver, HF_LINK_RENEWER)) ||
+                   atomic_load(&peer.renewals) > renewals;
+            hf_driver_leave(driver);
+        }
+        bool released = run_op(driver, &release);
+        early = atomic_load(&early_ends);
+        end_holder(driver);
+        CHECK_OR(released, "%s", last_text);
+    }
+    CHECK(early > 0);
 }
 
 TEST(a_watchdog_that_was_woken_goes_back_to_sleep) {
@@ -1236,6 +1295,24 @@ TEST(a_loop_over_many_links_leaves_no_memory) {
     hf_driver_unref(driver);
     CHECK(ready);
     CHECK_EQ_INT(after, before);
+}
+
+/* Whichever link it is, and whatever a link that does not dial has left there. */
+TEST(the_next_dial_is_the_earliest_of_those_under_way) {
+    static const hf_time times[] = {HF_NEVER, 70, 50, 60, 10, HF_NEVER};
+    hf_driver *driver = new_driver_of(2);
+    CHECK_EQ_INT(driver->connection_count, 2 * HF_LINKS);
+    CHECK_EQ_U64(hf_links_next_dial(driver), HF_NEVER);
+    hf_time found[2 * HF_LINKS];
+    for (size_t link = 0; link < 2 * HF_LINKS; link++) {
+        driver->connections[link].dialing = link != 4;
+        driver->connections[link].dial.next_at = times[link];
+        found[link] = hf_links_next_dial(driver);
+    }
+    for (size_t link = 0; link < 2 * HF_LINKS; link++) driver->connections[link].dialing = false;
+    hf_driver_unref(driver);
+    static const hf_time expected[] = {HF_NEVER, 70, 50, 50, 50, 50};
+    for (size_t link = 0; link < 2 * HF_LINKS; link++) CHECK_EQ_U64(found[link], expected[link]);
 }
 
 TEST(the_output_of_each_renewer_counts_while_its_socket_takes_it) {

@@ -24,7 +24,7 @@
 
 /* ---- the name's addresses ---- */
 
-static uint16_t ports[3];
+static uint16_t ports[3];       /* 0: an address that no connection can be made to, known at once */
 static int port_count, no_name; /* no_name: why the name has no address, 0: it has */
 static pthread_mutex_t answers = PTHREAD_MUTEX_INITIALIZER; /* held: a look-up gets none */
 
@@ -44,7 +44,8 @@ int __wrap_getaddrinfo(const char *host, const char *service, const struct addri
     for (int i = 0; i < port_count; i++) {
         char text[8];
         snprintf(text, sizeof text, "%u", (unsigned)ports[i]);
-        int failure = __real_getaddrinfo("127.0.0.1", text, hints, end);
+        const char *address = ports[i] == 0 ? "255.255.255.255" : "127.0.0.1";
+        int failure = __real_getaddrinfo(address, text, hints, end);
         if (failure != 0) return failure;
         end = &(*end)->ai_next;
     }
@@ -272,6 +273,26 @@ TEST(a_refused_connection_moves_to_the_next_address_at_once) {
     while (state == HF_DIAL_PENDING) state = step_when_ready(AT(0));
     CHECK_EQ_INT(state, HF_DIAL_FAILED);
     CHECK_STR(reason, "Connection refused");
+}
+
+/* As those of IPv6 on a host that has none. */
+TEST(addresses_that_fail_at_once_are_passed_over) {
+    listener good = listen_here(8);
+    for (int fail = 1; fail <= 2; fail++) {
+        port_count = fail + 1;
+        ports[0] = ports[1] = 0;
+        ports[fail] = ntohs(good.address.sin_port);
+        hf_dial_state state = look_up(AT(0), AT(1000));
+        while (state == HF_DIAL_PENDING) state = step_when_ready(AT(0));
+        CHECK_OR(state == HF_DIAL_CONNECTED, "behind %d: %s", fail, reason);
+        hf_dial_cancel(&dial);
+        port_count = fail;
+        state = look_up(AT(0), AT(1000));
+        while (state == HF_DIAL_PENDING) state = step_when_ready(AT(0));
+        CHECK_EQ_INT(state, HF_DIAL_FAILED);
+        CHECK(reason[0] != '\0' && dial.fd < 0);
+    }
+    stop(&good);
 }
 
 TEST(a_handshake_gets_the_rest_of_the_time) {

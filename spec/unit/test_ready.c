@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -132,6 +133,28 @@ TEST(the_events_watched_for_may_change) {
     CHECK(is_ready(ready, SOON));
     CHECK(hf_ready_watch(ready, NULL, 0));
     CHECK(!is_ready(ready, 20));
+    close(ends[0]);
+    close(ends[1]);
+    hf_ready_free(ready);
+}
+
+/* A socket that takes no more bytes may still have some to read. */
+TEST(either_of_two_events_makes_the_descriptor_readable) {
+    int ends[2];
+    char bytes[4096] = "";
+    CHECK_EQ_INT(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    while (send(ends[0], bytes, sizeof bytes, MSG_DONTWAIT) > 0) continue;
+    hf_ready *ready = hf_ready_new();
+    hf_watch list[] = {watch(ends[0], POLLIN | POLLOUT)};
+    CHECK(hf_ready_watch(ready, list, 1));
+    CHECK(!is_ready(ready, 20));
+    CHECK_EQ_INT(write(ends[1], "x", 1), 1);
+    CHECK(is_ready(ready, SOON));
+    CHECK_EQ_INT(read(ends[0], bytes, 1), 1);
+    CHECK(hf_ready_watch(ready, list, 1));
+    CHECK(!is_ready(ready, 20));
+    while (recv(ends[1], bytes, sizeof bytes, MSG_DONTWAIT) > 0) continue;
+    CHECK(is_ready(ready, SOON));
     close(ends[0]);
     close(ends[1]);
     hf_ready_free(ready);
