@@ -183,7 +183,9 @@ describe("the process that reports", function()
       process.end_report()
       assert(#children() == 0)
       assert(process.begin_report(function() while process.is_awaited() do process.wait(60) end end))
-      print("reporter", children()[1])
+      local last = children()[1]
+      eventually(function() return read(("/proc/%d/stat"):format(last)):find "%) S" end)
+      print("reporter", last)
     ]]
     local pid = tonumber(text:match "^reporter\t(%d+)\n$")
     assert.is_truthy(process.wait_until(function() return not process.signal(pid, 0) end, PATIENCE))

@@ -186,6 +186,68 @@ describe("before a lease ends", function()
     end)
   end)
 
+  it("a job that ends is held to --min-hold from the acquire on, unless the lock is lost", function()
+    local status, ends_at = process.status, nil
+    process.status = function() if now >= ends_at or killed_at then return "exit", 0 end end
+    finally(function() process.status = status end)
+    for _, case in ipairs { { 3, 5, 5 }, { 5, 3, 5 }, { 3, 0, 3 }, { 3, 9, 7, 7 }, { 8, 20, 7, 7 } } do
+      begin(1)
+      lock.lease, lock.renewed_until, lock.lost_at, ends_at = 30, 600, case[4], case[1]
+      local with = plan(0)
+      with.min_hold = case[2]
+      local result = job.run(lock, with)
+      assert.same({ true, case[1] > 7 and "deleted" or nil },
+        { now >= case[3] and now <= case[3] + 0.51, result.lost }, case[1] .. " " .. case[2] .. " " .. now)
+    end
+  end)
+
+  it("a job is not started after a signal that would end it, and gets those that mean something to it", function()
+    local wait, spawn, sent, starts = process.wait, process.spawn, {}, 0
+    finally(function() process.wait, process.spawn = wait, spawn end)
+    process.wait = function(seconds) return table.remove(sent, 1) or wait(seconds) end
+    process.spawn = function() starts = starts + 1 return 1234 end
+    begin(1)
+    lock.lease, lock.renewed_until = 30, 600
+    sent = { "WINCH", "CHLD", "USR1" }
+    assert.same({ signal = "USR1" }, job.run(lock, plan(0)))
+    assert.equal(0, starts)
+    local with = plan(0)
+    with.on_started = function() sent = { "WINCH", "CHLD", "CONT", "HUP" } end
+    with.on_signal = function(name) kills.passed = (kills.passed or "") .. name end
+    lock.lost_at = 0.5
+    assert.equal("deleted", job.run(lock, with).lost)
+    assert.same({ 1, "WINCHHUP" }, { starts, kills.passed })
+  end)
+
+  it("a job that has to end is told once, for one reason, and its grace does not begin anew", function()
+    for _, case in ipairs {
+      { runtime = 1, grace = 2, lost_at = 2, kill = 3, overdue = 1, lost = "deleted" },
+      { runtime = 2, grace = 5, lost_at = 1, kill = 6, overdue = 0, lost = "deleted" },
+      { runtime = 1, grace = 5, kill = 6, overdue = 1 },
+    } do
+      begin(1)
+      lock.lease, lock.renewed_until, lock.lost_at = 30, 600, case.lost_at
+      local with, overdue = plan(case.grace), 0
+      with.max_runtime, with.on_overdue = case.runtime, function() overdue = overdue + 1 end
+      local result = job.run(lock, with)
+      assert.same({ case.overdue, case.lost, case.overdue == 1 or nil }, { overdue, result.lost, result.overdue })
+      assert.is_true(kills.KILL >= case.kill and kills.KILL < case.kill + 0.6, kills.KILL)
+    end
+  end)
+
+  it("a lock that cannot be renewed is not held for --min-hold once its job has ended", function()
+    local status, exists = process.status, process.exists
+    process.status = function() if kills.TERM then return "signal", 15 end end
+    process.exists = function() return not kills.TERM end
+    finally(function() process.status, process.exists = status, exists end)
+    begin(1)
+    lock.lease, lock.renewed_until = 30, 5
+    local with = plan(5)
+    with.min_hold = 600
+    assert.equal("unreachable", job.run(lock, with).lost)
+    assert.is_true(now < kills.TERM + 1.1, now - kills.TERM)
+  end)
+
   it("`hold` exits a tenth of it earlier", function()
     each(function()
       local at = run_hold()
