@@ -110,6 +110,34 @@ describe("a wait", function()
       end_by_signal { several, permit, holder }
     end)
 
+    it("is told in the words of its verb and its kind", function()
+      hold("k")
+      local held = holder
+      local children = {
+        start("hold", "-x", "rw"), start("hold", "--one-by-one", "mail:7"),
+        start("lead", "-v", "k", "--", "true"),
+      }
+      for i = 1, 2 do assert(children[i]:wait_output(" %d+\n", PATIENCE), children[i]:output()) end
+      assert(client:latch("gate"):set(2))
+      local who = "%S+ pid %d+ ?[^ ]*"
+      for pattern, words in pairs {
+        ['^holdfast hold: waiting for "rw": held by ' .. who .. " %(one writer%), next in line, 0:00\n"] = { "hold", "-s", "rw" },
+        ['^holdfast hold: waiting for "mail:7": held by ' .. who .. ", next in line, 0:00\n"] =
+          { "hold", "--one-by-one", "mail:7" },
+        ['^holdfast wait: waiting until "gate" is free: 2 permits free, 0:00\n'] = { "wait", "gate" },
+        ['^holdfast latch: waiting for the latch "gate": 2 left, 0:00\n'] = { "latch", "wait", "gate" },
+      } do
+        local child = start(words[1], "-v", (table.unpack or unpack)(words, 2))
+        children[#children + 1] = child
+        assert(child:wait_output(pattern, PATIENCE), child:output())
+      end
+      local leader = ('holdfast lead: waiting to lead "k": led by %%S+ pid %d nightly%%-backup, next in line, 0:00\n')
+        :format(held.pid)
+      assert(children[3]:wait_output(leader, PATIENCE), children[3]:output())
+      end_by_signal(children)
+      end_by_signal { held }
+    end)
+
     it("prints no byte without -v", function()
       hold("k")
       local children = { start("run", "k", "--", "true"), start("lead", "k", "--", "true"), start("wait", "k"),
