@@ -434,6 +434,20 @@ describe("a file of settings", function()
     end
   end)
 
+  it("gives a client its times, which come before those of the verb, its tenant and its servers", function()
+    local settings, new, seen = require "holdfast.command.settings", holdfast.new, nil
+    finally(function() holdfast.new = new end)
+    holdfast.new = function(opts) seen = opts return {} end
+    local more = { connect_timeout = 1, command_timeout = 2, lease = 5 }
+    assert(settings.client({ url = "redis://a", command_timeout = 7, tenant = "t:", tls = { ca_file = "c" },
+      restart_guard = 3, name = "n", grace = 4 }, more))
+    assert.same({ url = "redis://a", tenant = "t:", tls = { ca_file = "c" }, connect_timeout = 1,
+      command_timeout = 7, lease = 5 }, seen)
+    assert(settings.client({ servers = { "redis://a" }, restart_guard = 3, connect_timeout = 9 }, more))
+    assert.same({ servers = { "redis://a" }, mode = "quorum", restart_guard = 3, connect_timeout = 9,
+      command_timeout = 2, lease = 5 }, seen)
+  end)
+
   it("with a password that others may read causes a warning on a terminal, and nowhere else", function()
     write "url = redis://jobs:secret@localhost:1"
     local words = table.concat(command.words("ls"), "' '")

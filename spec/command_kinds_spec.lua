@@ -139,6 +139,39 @@ describe("holdfast", function()
     listener:wait(PATIENCE)
   end)
 
+  it("lists a semaphore once, though other programs listen for its permits", function()
+    local permit = assert(world.client():semaphore("pool", { permits = 1 }):acquire())
+    local listener = world.program {
+      code = [[
+        require("spec.support.resp").connect({ path = arg[1] }):call("SUBSCRIBE", "redisson_sc:{pool}")
+        require("spec.support.process").sleep(60)
+      ]],
+      args = { world.server.path },
+    }
+    listens "redisson_sc:{pool}"
+    local _, output = run("ls")
+    assert.matches("^KEY[^\n]+\npool  1 of 1 permits +1 +[%d.]+ s +%d+ +0\n$", output)
+    assert.matches("\npermits  1 of 1 taken\n", (select(2, run("show", "pool"))))
+    listener:kill("KILL")
+    listener:wait(PATIENCE)
+    assert(permit:release())
+  end)
+
+  it("knows a lock by its owner, its token or its queue", function()
+    for key, owner in pairs { plain = "somebody", token = "somebody", queue = "somebody",
+      java = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33" } do
+      world.cli("HSET", key, owner, 1)
+      world.cli("PEXPIRE", key, 60000)
+    end
+    world.cli("SET", "redisson_lock_token:{token}", 7)
+    world.cli("ZADD", "holdfast_queue:{queue}", 1, "1l5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:1:1")
+    local keys = {}
+    for key in select(2, run("ls")):gmatch "\n(%l+) " do keys[#keys + 1] = key end
+    assert.same({ "java", "queue", "token" }, keys)
+    assert.equal(73, (run("break", "--yes", "plain")))
+    for _, key in ipairs(keys) do assert.same({ 0, key .. ": broken\n" }, { run("break", "--yes", key) }) end
+  end)
+
   describe("of a fair lock", function()
     local lock
 

@@ -4,6 +4,7 @@ local command = require "spec.support.command"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
+local resp = require "spec.support.resp"
 
 local PATIENCE = 20
 local SIGNALS = { HUP = 1, USR1 = 10, TERM = 15, CHLD = 17, CONT = 18, TSTP = 20, WINCH = 28 }
@@ -734,6 +735,11 @@ describe("the command", function()
       assert.equal(1, code)
       assert.matches('^holdfast wait: "k" is held by %S+ %(pid %d+%), for up to [%d.]+ s more unless renewed\n$',
         output)
+      assert.matches(('"code":"busy","exit":9,"host":"[^"]+","pid":%d}\n$'):format(lock:info().pid),
+        (select(2, run("wait", "-n", "--json", "-E9", "k"))))
+      server:cli("SET", "endless", lock:owner())
+      assert.matches('^holdfast wait: "endless" is held by %S+ %(pid %d+%)\n$', (select(2, run("wait", "-n", "endless"))))
+      server:cli("DEL", "endless")
       assert.equal(5, (command.run_out(server, { "wait", "-w", "1s", "-E", "5", "k" })))
       assert.same({ 0, "" }, { run("wait", "-n", "-E", "0", "k") })
       assert.same({ 1, "" }, { run("wait", "-n", "-q", "k") })
@@ -755,6 +761,20 @@ describe("the command", function()
       assert.is_truthy(held)
       far:close()
       other:stop()
+    end)
+
+    it("goes on behind a broken connection, and ends by its time", function()
+      assert(lock:acquire())
+      local monitor = server:monitor()
+      local child = start("wait", "-w", "0.6", "k", "other")
+      eventually(function() return monitor:count("HLEN") > 0 end)
+      monitor:close()
+      server:cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+      server:cli("SET", "other", "x")
+      server:cli("DEL", "k")
+      assert.same({ "exit", 1 }, { child:wait(PATIENCE) }, child:output())
+      assert.matches('"other" is held\n', child:output())
+      server:cli("DEL", "other")
     end)
 
     it("asks a majority of several servers", function()
@@ -858,6 +878,20 @@ describe("the command on a cluster", function()
       child:kill("TERM")
       assert(child:wait(PATIENCE))
     end
+  end)
+
+  it("counts who listens for a latch in either way, and in both ways once", function()
+    if redis.major() < 7 then return end
+    assert(client:latch("gate"):set(2))
+    local channel = "redisson_countdownlatch__channel__{gate}"
+    local listener = resp.connect { path = nodes:node_of("gate").path }
+    for i, verb in ipairs { "SSUBSCRIBE", "SUBSCRIBE", "SUNSUBSCRIBE" } do
+      listener:call(verb, i == 2 and "redisson_countdownlatch__channel__gate" or channel)
+      assert.matches("\nstate    a latch, closed\ncount    2\nwaiters  1\n", (select(2, run("show", "gate"))))
+      assert.matches("\ngate  2 left +%- +%- +%- +1\n", (select(2, run("ls", "gat*"))))
+    end
+    listener:close()
+    assert(client:latch("gate"):delete())
   end)
 
   it("runs a job with a permit", function()

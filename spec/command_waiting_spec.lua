@@ -232,12 +232,37 @@ describe("a wait", function()
       assert.is_nil(shell:screen():find("waiting", 1, true))
     end)
 
+    it("fits where only standard error is the terminal", function()
+      hold("backup:db")
+      shell:resize(50, 12)
+      shell:types("holdfast run backup:db -- echo job | cat", "Enter")
+      assert.is_true(#shell:sees(expected(1, 47)) < 52)
+      end_by_signal { holder }
+      shell:sees(shows_only "job\n")
+    end)
+
+    it("is gone when TERM, HUP or QUIT ends it", function()
+      hold("backup:db")
+      for _, name in ipairs { "TERM", "HUP", "QUIT" } do
+        shell:types("clear; holdfast wait backup:db", "Enter")
+        shell:sees('waiting until "backup:db" is free: held by')
+        local tty = shell:tmux("display", "-p", "-t", "spec", "#{pane_tty}"):match("pts/%d+")
+        local kill = command.other { "pkill", "-o", "-" .. name, "-t", tty, "-f", " wait " }
+        assert.same({ "exit", 0 }, { kill:wait(PATIENCE) })
+        shell:sees("%$ *\n*$")
+        assert.is_nil(shell:screen():find("waiting", 1, true), name)
+      end
+      end_by_signal { holder }
+    end)
+
     it("says that the server does not answer, and goes on", function()
       hold("backup:db")
       shell:types("holdfast run backup:db -- true; echo code $?", "Enter")
       shell:sees("next in line")
       server.process:kill("STOP")
+      local from = process.now()
       shell:sees('waiting for "backup:db": no answer from unix:.*, 0:%d%d\n')
+      assert.is_true(process.now() - from < 15) -- the wait itself gives a server 20 s
       server.process:kill("CONT")
       shell:sees("next in line")
       shell:types("C-c")
