@@ -268,6 +268,34 @@ it("a warning makes no later event loud", function()
   assert.same({ "holdfast run: a warning\n" }, said)
 end)
 
+it("a job's processes that are out of reach are named, to people or in any case", function()
+  local work, said = require "holdfast.command.work", {}
+  local out = { name = "holdfast run" }
+  for _, how in ipairs { "advice", "problem" } do
+    out[how] = function(_, event, fields, text)
+      said = { how, event, text, fields[1][2], fields[2][2], fields[3][2] }
+    end
+  end
+  local held = { locks = {}, client = {} }
+  local plan = work.plan({ given = {}, chosen = {}, argv = {} }, held, out)
+  plan.on_refused({ 7 })
+  assert.same({ "advice", "refused", "the job's process 7 belongs to another user, so holdfast cannot stop it if the lock is "
+    .. "lost; start holdfast as root (sudo holdfast run …)", 7, 1 }, said)
+  plan.on_refused({ 7, 8 }, "TERM")
+  assert.same({ "problem", "refused", "the job's processes 7, 8 belong to another user, so holdfast cannot send TERM to them; "
+    .. "start holdfast as root (sudo holdfast run …)", 7, 2, "TERM" }, said)
+  work.plan({ given = {}, chosen = {}, argv = {}, keeps = true }, held, out).on_refused({ 7 })
+  assert.equal("problem", said[1])
+end)
+
+it("columns are as wide as what they show, and end without spaces", function()
+  assert.same({ "KEY    N  X", "ä€x    1", "abcd  22  y" }, output.columns(
+    { { "KEY", "N", "X" }, { "ä€x", "1", "" }, { "abcd", "22", "y" } }, { false, true, false }))
+  local long = ("l"):rep(120)
+  assert.same({ ("k"):rep(100) .. "  1", "k" .. (" "):rep(101) .. "2", long .. "  3" },
+    output.columns({ { ("k"):rep(100), "1" }, { "k", "2" }, { long, "3" } }, {}))
+end)
+
 describe("a file of settings", function()
   local directory, path
 

@@ -136,6 +136,8 @@ describe("holdfast", function()
       assert.same({ 0, "" }, { run("ls") })
       local _, output = run("ls", "--mutex")
       assert.matches("\nm +[^\n]+ 1 [^\n]+\n$", output)
+      keep(client:mutex("n"))
+      assert.matches("^KEY[^\n]+\nn +[^\n]+\n$", (select(2, run("ls", "--mutex", "n*"))))
     end)
 
     it("gives 69 for a server that is not there", function()
@@ -1435,6 +1437,20 @@ describe("on a terminal", function()
     types("fg >/dev/null; echo code $?", "Enter")
     sleeps("head")
     gets_words()
+  end)
+
+  it("a job has the terminal from its start where both its input and its output are there", function()
+    local file = assert(io.open(directory .. "/place", "w"))
+    file:write([[
+      set -- $(ps -o tpgid=,pgid= -p $$)
+      [ "$1" = "$2" ] && echo in front || echo behind
+    ]])
+    file:close()
+    local line = ("holdfast run k -- sh %s/place"):format(directory)
+    for i, case in ipairs { { "", "in front" }, { " | cat", "behind" }, { " </dev/null", "behind" } } do
+      types(("clear; %s%s; echo code %d"):format(line, case[1], i), "Enter")
+      sees(("\n?%s\ncode %d\n"):format(case[2], i))
+    end
   end)
 
   it("a job in a script and in a pipe gets the terminal when it reads", function()

@@ -57,7 +57,8 @@ end
 local function load_with(replaced, name)
   local before, signals = {}, "holdfast.command.signals"
   for _, file in ipairs { "holdfast.core", "holdfast.process", "holdfast.command.target",
-    "holdfast.command.holding", signals, name } do
+    "holdfast.command.holding", "holdfast.command.locks", "holdfast.command.waiting", "holdfast.command.verb",
+    signals, name } do
     before[file] = { package.loaded[file] }
     local anew = replaced[file] or file == name or file == signals
     if anew then package.loaded[file] = replaced[file] end
@@ -136,6 +137,56 @@ local function run_hold()
   assert.equal(75, hold.main { "hold", "k" })
   return now
 end
+
+-- `holdfast wait` of this many seconds, for a lock that is held until then.
+-- → the exit code, when it exits, the pauses between its looks
+local function run_wait(seconds, held_until)
+  local pauses, verb, given = {}, require "holdfast.command.verb", { wait = seconds, quiet = true }
+  now, late = 0, function() return 0 end
+  local wait = load_with({
+    ["holdfast.core"] = core,
+    ["holdfast.process"] = setmetatable({ wait = function(pause)
+      pauses[#pauses + 1] = pause
+      process.wait(pause)
+    end }, { __index = process }),
+    ["holdfast.command.target"] = setmetatable({
+      read = function() return { wait = seconds or math.huge, keys = { "k" } } end,
+    }, { __index = require "holdfast.command.target" }),
+    ["holdfast.command.locks"] = {
+      inspect = function() return { key = "k", held = now < held_until } end,
+      is_taken = function(entry) return entry.held end,
+    },
+    ["holdfast.command.waiting"] = { begin = function() end, finish = function() end,
+      for_free = function() end },
+    ["holdfast.command.verb"] = setmetatable({
+      run = function(_, _, _, _, _, body) return body({}, given, { "k" }, {}, {}) end,
+    }, { __index = verb }),
+  }, "holdfast.command.wait")
+  return wait.main { "wait", "k" }, now, pauses
+end
+
+describe("`wait`", function()
+  it("looks soon, and then about twice a second, however long it takes", function()
+    for _, held_until in ipairs { 0, 0.01, 1, 60, 3600 } do
+      local code, at, pauses = run_wait(nil, held_until)
+      assert.equal(0, code)
+      assert.is_true(at >= held_until and at <= held_until + 0.5 + EXACT, at)
+      for i, pause in ipairs(pauses) do
+        assert.is_true(pause <= (i == 1 and 0.02 or 0.5), pause)
+        if i > 12 then assert.equal(0.5, pause) end
+      end
+    end
+  end)
+
+  it("ends when its time is over, after a last look", function()
+    for _, seconds in ipairs { 0, 0.01, 1.3, 60 } do
+      local code, at = run_wait(seconds, 100)
+      assert.equal(1, code)
+      assert.is_true(at >= seconds and at < seconds + LOOK, at)
+      assert.equal(0, (run_wait(seconds, seconds)))
+    end
+  end)
+end)
 
 describe("before a lease ends", function()
   it("a job gets TERM and KILL in time when its lock cannot be renewed", function()
