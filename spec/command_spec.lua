@@ -423,22 +423,23 @@ describe("holdfast", function()
       end, PATIENCE))
       assert.equal(0, (run("run", "--idempotent", "1h", "job", "--", "true")))
       server:cli("SET", "endless", uuid)
-      server:cli("SET", "number", 7, "PX", 60000)
+      server:cli("SET", "number", 7)
       for _, case in ipairs {
         { "pool", '2 of 3 permits of "pool" are taken; [^\r\n]*Take them back%? %[y/N%]', ": broken" },
         { "gate", 'The latch "gate" still has a count of 2; [^\r\n]*Open it%? %[y/N%]', ": broken" },
         { "job", 'The job "job" counts as done for another 3[56]%d%d%.%d s%. Let it run again%? %[y/N%]', ": may run again" },
         { "endless", 'The lock "endless" is held by ' .. uuid:gsub("%-", "%%-")
           .. "; the holder would keep running until its next renewal %(possibly forever%), alongside", ": broken" },
+        { "number", 'The lock "number" is held by 7; ', ": broken", "--mutex" },
       } do
         local key = case[1]
         local before = server:cli("DUMP", key == "job" and "holdfast_once:job" or key)
-        local code, output = answer(key, "n")
+        local code, output = answer(key, "n", case[4])
         assert.equal(1, code, output)
         assert.matches(case[2], output)
         assert.is_nil(output:find(key .. case[3], 1, true))
         assert.same(before, server:cli("DUMP", key == "job" and "holdfast_once:job" or key))
-        code, output = answer(key, "y")
+        code, output = answer(key, "y", case[4])
         assert.equal(0, code, output)
         assert.matches(key .. case[3], output, 1, true)
       end
