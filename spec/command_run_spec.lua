@@ -637,6 +637,12 @@ describe("holdfast run", function()
         assert.same({ lease = lease, connect_timeout = times[1], command_timeout = times[2],
           crash_release = true }, seen)
       end
+      local keys = {}
+      for i = 1, 1025 do keys[i] = "k" .. i end
+      local plan = { keys = keys, lease = 5, chosen = {} }
+      assert.same({ nil, "at most 1024 KEYs" }, { target.client(plan) })
+      keys[1025] = nil
+      assert.is_truthy(target.client(plan))
     end)
 
     it("refuses --timeout, which flock has for --wait", function()

@@ -138,6 +138,16 @@ describe("a wait", function()
       end_by_signal { held }
     end)
 
+    it("names the server that does not answer, with its code in the event", function()
+      server.process:kill("STOP")
+      local child = start("run", "--json", "k", "--", "true")
+      local seen = child:wait_output('"event":"waiting","time":"[^"]+","key":"k","waited":[%d.]+,"code":"unreachable",'
+        .. '"message":"no answer from unix:[^"]+"}\n', PATIENCE)
+      server.process:kill("CONT")
+      assert.is_truthy(seen, child:output())
+      assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
+    end)
+
     it("prints no byte without -v", function()
       hold("k")
       local children = { start("run", "k", "--", "true"), start("lead", "k", "--", "true"), start("wait", "k"),
@@ -230,6 +240,24 @@ describe("a wait", function()
       end_by_signal { holder }
       shell:sees("job\ncode 0\n%$ *\n*$")
       assert.is_nil(shell:screen():find("waiting", 1, true))
+    end)
+
+    it("is gone before a message of its end", function()
+      hold("backup:db")
+      assert(client:latch("gate"):set(2))
+      for words, message in pairs {
+        ["run -w 0.8 backup:db -- true"] = "holdfast run: cannot acquire",
+        ["wait -w 0.8 backup:db"] = "holdfast wait: \"backup:db\" is held by",
+        ["latch wait -w 0.8 gate"] = "holdfast latch: cannot wait for \"gate\"",
+      } do
+        shell:types("clear; holdfast " .. words .. "; echo code $?", "Enter")
+        shell:sees(message .. ".*\ncode 1\n%$ *\n*$")
+        local text = shell:screen()
+        assert.is_truthy(text:find("^" .. message) or text:find("^%$ clear; [^\n]+\n" .. message), text)
+        assert.is_nil(text:find("waiting", 1, true), text)
+      end
+      assert(client:latch("gate"):delete())
+      end_by_signal { holder }
     end)
 
     it("fits where only standard error is the terminal", function()
