@@ -420,15 +420,17 @@ describe("holdfast run", function()
     it("enters the lock around it without a wait, or waits for a hold of its own", function()
       local around = { k = { owner = "o", token = "1" } }
       local results, held, seen = take(around, { {} })
-      assert.same({ { true }, true, { 0 }, 0 }, { results, held.is_nested, seen.waits, seen.released })
+      assert.same({ { true }, true, { 0 }, 0 },
+        { results, held.is_nested, seen.waits, seen.released })
       for _, first in ipairs { { code = "busy" }, { entered = false } } do
         results, held, seen = take(around, { first, {} })
         assert.same({ { true }, false, { true, false } }, { results, held.is_nested, seen.inside })
         assert.is_true(seen.waits[2] > 9)
         assert.equal(first.code and 0 or 1, seen.released)
       end
-      results, _, seen = take(around, { { code = "conflict" } })
+      results, held, seen = take(around, { { code = "conflict" } })
       assert.same({ { nil, "no lock", "conflict" }, 1 }, { results, #seen.waits })
+      assert.is_nil(held.is_nested)
     end)
 
     it("releases a lock whose grant it cannot confirm", function()

@@ -47,6 +47,34 @@ describe("the words of a wait", function()
   end)
 end)
 
+it("the lock that is waited for is looked for anew once the last one is free", function()
+  local core, locks = require "holdfast.core", require "holdfast.command.locks"
+  local names = require "holdfast.names"
+  local is_quorum, read, waiters, names_of = core.client.is_quorum, locks.read, locks.waiters, names.of
+  finally(function()
+    core.client.is_quorum, locks.read, locks.waiters, names.of = is_quorum, read, waiters, names_of
+  end)
+  local held = { a = "me:1", b = "other:1" }
+  core.client.is_quorum = function() return false end
+  locks.read = function(_, key)
+    return { key = key, owner = held[key], held = held[key] ~= nil, waiters = key == "b" and 1 or 0 }
+  end
+  locks.waiters = function()
+    return { { owner = "them:1", place = 1 }, { owner = held.b and "me:1" or "them:2", place = 2 } }
+  end
+  local poll = waiting.for_locks({ "a", "b" }, "lock", "me", "held")
+  local function seen()
+    local found = poll {}
+    return { found.key, found.place, found.state }
+  end
+  names.of = function() end
+  assert.same({ "b", 2, "held by other:1" }, seen())
+  held.b = nil
+  assert.same({ "a" }, seen())
+  held.a = "third:1"
+  assert.same({ "a", nil, "held by third:1" }, seen())
+end)
+
 describe("a wait", function()
   local server, client, holder
 

@@ -241,14 +241,17 @@ describe("before a lease ends", function()
     local status, ends_at = process.status, nil
     process.status = function() if now >= ends_at or killed_at then return "exit", 0 end end
     finally(function() process.status = status end)
-    for _, case in ipairs { { 3, 5, 5 }, { 5, 3, 5 }, { 3, 0, 3 }, { 3, 9, 7, 7 }, { 8, 20, 7, 7 } } do
+    for _, case in ipairs {
+      { 3, 5, 5 }, { 5, 3, 5 }, { 3, 0, 3 }, { 3, 9, 7, 7 }, { 8, 20, 7, 7 },
+    } do
       begin(1)
       lock.lease, lock.renewed_until, lock.lost_at, ends_at = 30, 600, case[4], case[1]
       local with = plan(0)
       with.min_hold = case[2]
       local result = job.run(lock, with)
-      assert.same({ true, case[1] > 7 and "deleted" or nil },
-        { now >= case[3] and now <= case[3] + 0.51, result.lost }, case[1] .. " " .. case[2] .. " " .. now)
+      local message = ("%g %g %g"):format(case[1], case[2], now)
+      assert.is_true(now >= case[3] and now <= case[3] + 0.51, message)
+      assert.equal(case[1] > 7 and "deleted" or nil, result.lost, message)
     end
   end)
 
@@ -281,7 +284,8 @@ describe("before a lease ends", function()
       local with, overdue = plan(case.grace), 0
       with.max_runtime, with.on_overdue = case.runtime, function() overdue = overdue + 1 end
       local result = job.run(lock, with)
-      assert.same({ case.overdue, case.lost, case.overdue == 1 or nil }, { overdue, result.lost, result.overdue })
+      assert.same({ case.overdue, case.lost, case.overdue == 1 or nil },
+        { overdue, result.lost, result.overdue })
       assert.is_true(kills.KILL >= case.kill and kills.KILL < case.kill + 0.6, kills.KILL)
     end
   end)
