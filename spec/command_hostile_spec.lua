@@ -430,6 +430,8 @@ describe("a file of settings", function()
       { { servers = "redis://a,rediss://b" }, { ca_file = "fa", cert = "fc", key = "fk" } },
       { { ca = "a" }, "--ca, --cert and --key need rediss://" },
       { { cert = "c", key = "k" }, "--ca, --cert and --key need rediss://" },
+      { { cert = "c" }, "--ca, --cert and --key need rediss://" },
+      { { key = "k" }, "--ca, --cert and --key need rediss://" },
       { { ["restart-guard"] = 0 }, "--restart-guard needs --servers" },
       { { url = "redis://a", servers = "redis://b" }, "--url and --servers cannot be combined" },
     } do

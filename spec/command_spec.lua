@@ -479,6 +479,23 @@ describe("holdfast", function()
         (select(2, run("break", "-y", "counter"))))
     end)
 
+    it("says why where the server refuses to change the key", function()
+      acquire("k")
+      local permit = assert(client:semaphore("pool", { permits = 2 }):acquire(1))
+      assert.equal(0, (run("run", "--idempotent", "1h", "job", "--", "true")))
+      server:cli("ACL", "SETUSER", "clerk", "on", ">x", "~*", "&*", "+@all", "-del", "-unlink", "-zadd")
+      for _, key in ipairs { "k", "pool", "job" } do
+        local code, output = run("break", "--yes", "--url", "unix://clerk:x@" .. server.path, key)
+        assert.equal(77, code, output)
+        assert.matches("^holdfast break: [^\n]*cannot ", output)
+        assert.is_nil(output:find("was free", 1, true))
+      end
+      server:cli("ACL", "DELUSER", "clerk")
+      assert.equal(1, server:cli("EXISTS", "k"))
+      assert.equal(79, (run("run", "--idempotent", "1h", "job", "--", "true")))
+      assert(permit:release())
+    end)
+
     it("takes what others have locked", function()
       acquire("named", { owner = "somebody" })
       server:cli("HSET", "java", "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33", 2)
