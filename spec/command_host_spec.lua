@@ -124,6 +124,10 @@ describe("a job that becomes another user", function()
       "'" .. odd .. "' 60 & echo $!; sleep 60 & echo $!; kill -STOP $!; exec sleep 60" }
     children[#children + 1] = leader
     local named, stopped = (assert(leader:wait_output("%d+\n%d+\n", PATIENCE))):match("(%d+)\n(%d+)")
+    finally(function()
+      process.signal(tonumber(named), "KILL")
+      process.signal(tonumber(stopped), "KILL")
+    end)
     local function state(pid) return read(("/proc/%d/stat"):format(pid)):match("%) (%a) %d+ %d+ %d+ ") end
     eventually(function()
       return state(stopped) == "T" and read(("/proc/%d/comm"):format(named)) == "a) T 1 7 (b\n"
@@ -145,8 +149,6 @@ describe("a job that becomes another user", function()
     assert.same(sorted(("%d %s %s"):format(leader.pid, named, stopped)), sorted(first))
     assert.same(sorted(("%d %s"):format(leader.pid, named)), sorted(second))
     assert.matches("^0\ttrue\tnil\t", rest)
-    process.signal(tonumber(named), "KILL")
-    process.signal(tonumber(stopped), "KILL")
   end)
 
   it_as_root("is not mentioned without -v until a signal fails", function()
