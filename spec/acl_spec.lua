@@ -494,9 +494,38 @@ describe("holdfast acl", function()
     assert.is_nil(printed("{a}:", "--kinds", "all"):find("{{", 1, true))
   end)
 
+  it("names the user, forgets earlier rights, and adds what each option needs", function()
+    local function words(...)
+      local list = {}
+      for word in printed(...):gmatch("[^ \n]+") do list[word] = true end
+      return list
+    end
+    assert.matches("^ACL SETUSER holdfast on resetkeys resetchannels %-@all ", printed "shop:")
+    assert.matches('^ACL SETUSER "a\\"b" on ', (printed("shop:", "--user", 'a"b')))
+    local plain = words "shop:"
+    for option, needed in pairs {
+      sentinel = { "+role" }, sync = { "+wait" },
+      cluster = { "+cluster|slots", "+asking", "+ssubscribe", "+sunsubscribe", "+spublish", "+pubsub|shardnumsub",
+        "&holdfast_listening:{shop:*", "&holdfast_listening:shop:*" },
+      idempotent = { "~holdfast_once:shop:*", "~holdfast_queue:{holdfast_once:shop:*" },
+    } do
+      local more = words("shop:", "--" .. option)
+      for _, word in ipairs(needed) do
+        assert.same({ word, true }, { word, more[word] })
+        assert.is_nil(plain[word])
+      end
+      for word in pairs(plain) do assert.same({ word, true }, { word, more[word] }) end
+    end
+    local runs_jobs = words("shop:", "--kinds", "fence", "--idempotent")
+    for word in pairs(plain) do -- a record is a lock while its job runs
+      if word:find "^%+" then assert.same({ word, true }, { word, runs_jobs[word] }) end
+    end
+    assert.is_true(runs_jobs["~holdfast_once:shop:*"] and not runs_jobs["~redisson_lock_token:{shop:*"])
+  end)
+
   it("refuses what no rule can have", function()
     for _, words in ipairs { {}, { "" }, { "a b" }, { "a", "b" }, { "a", "--kinds", "locks" },
-      { "a", "--user", "b c" } } do
+      { "a", "--user", "b c" }, { "a", "--kinds", "lock,,fence" }, { "--", "a", "b" } } do
       table.insert(words, 1, "acl")
       assert.equal(64, (command.run(nil, words)))
     end

@@ -24,11 +24,16 @@ local function can(text)
   return select(2, child:wait(PATIENCE)) == 0
 end
 
-local function runs(pid)
-  local file = io.open(("/proc/%d/stat"):format(pid))
-  local text = file and file:read("*a") or ") Z"
+local function read(path)
+  local file = io.open(path)
+  local text = file and file:read("*a") or ""
   if file then file:close() end
-  return text:match("%) (%a)") ~= "Z"
+  return text
+end
+
+local function runs(pid)
+  local state = read(("/proc/%d/stat"):format(pid)):match("%) (%a)")
+  return state ~= nil and state ~= "Z"
 end
 
 local server
@@ -103,6 +108,47 @@ describe("a job that becomes another user", function()
     assert.is_true(runs(pid))
     process.signal(pid, "KILL")
     assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
+  end)
+
+  it_as_root("is found among the processes of its group, whatever their names and states", function()
+    local code = [[
+      local process = require "holdfast.process"
+      local group = tonumber(os.getenv "GROUP")
+      print(table.concat(process.out_of_reach(group, true), " "))
+      print(table.concat(process.out_of_reach(group, false), " "))
+      print(#process.out_of_reach(group + 1, true), process.exists(-group), process.kill(-group, "WINCH"))
+    ]]
+    local odd = directory .. "/a) T 1 7 (b"
+    shell(("cp \"$(command -v sleep)\" '%s'"):format(odd))
+    local leader = process.start { "setsid", "sh", "-c",
+      "'" .. odd .. "' 60 & echo $!; sleep 60 & echo $!; kill -STOP $!; exec sleep 60" }
+    children[#children + 1] = leader
+    local named, stopped = (assert(leader:wait_output("%d+\n%d+\n", PATIENCE))):match("(%d+)\n(%d+)")
+    finally(function()
+      process.signal(tonumber(named), "KILL")
+      process.signal(tonumber(stopped), "KILL")
+    end)
+    local function state(pid) return read(("/proc/%d/stat"):format(pid)):match("%) (%a) %d+ %d+ %d+ ") end
+    eventually(function()
+      return state(stopped) == "T" and read(("/proc/%d/comm"):format(named)) == "a) T 1 7 (b\n"
+        and read(("/proc/%d/comm"):format(leader.pid)) == "sleep\n"
+    end)
+    local version = _VERSION:match("%d%.%d")
+    local looker = process.start { "sh", "-c", ("exec %s '%s' -e \"$CODE\""):format(NOBODY, sys.interpreter()),
+      env = { CODE = code, GROUP = tostring(leader.pid), LUA_INIT = false,
+        LUA_PATH = ("%s/share/lua/%s/?.lua;%s/share/lua/%s/?/init.lua"):format(directory, version, directory, version),
+        LUA_CPATH = ("%s/lib/lua/%s/?.so"):format(directory, version) } }
+    assert.same({ "exit", 0 }, { looker:wait(PATIENCE) }, looker:output())
+    local function sorted(line)
+      local list = {}
+      for pid in line:gmatch("%d+") do list[#list + 1] = tonumber(pid) end
+      table.sort(list)
+      return list
+    end
+    local first, second, rest = looker:output():match("^([^\n]*)\n([^\n]*)\n(.*)$")
+    assert.same(sorted(("%d %s %s"):format(leader.pid, named, stopped)), sorted(first))
+    assert.same(sorted(("%d %s"):format(leader.pid, named)), sorted(second))
+    assert.matches("^0\ttrue\tnil\t", rest)
   end)
 
   it_as_root("is not mentioned without -v until a signal fails", function()

@@ -268,6 +268,34 @@ it("a warning makes no later event loud", function()
   assert.same({ "holdfast run: a warning\n" }, said)
 end)
 
+it("a job's processes that are out of reach are named, to people or in any case", function()
+  local work, said = require "holdfast.command.work", {}
+  local out = { name = "holdfast run" }
+  for _, how in ipairs { "advice", "problem" } do
+    out[how] = function(_, event, fields, text)
+      said = { how, event, text, fields[1][2], fields[2][2], fields[3][2] }
+    end
+  end
+  local held = { locks = {}, client = {} }
+  local plan = work.plan({ given = {}, chosen = {}, argv = {} }, held, out)
+  plan.on_refused({ 7 })
+  assert.same({ "advice", "refused", "the job's process 7 belongs to another user, so holdfast cannot stop it if the lock is "
+    .. "lost; start holdfast as root (sudo holdfast run …)", 7, 1 }, said)
+  plan.on_refused({ 7, 8 }, "TERM")
+  assert.same({ "problem", "refused", "the job's processes 7, 8 belong to another user, so holdfast cannot send TERM to them; "
+    .. "start holdfast as root (sudo holdfast run …)", 7, 2, "TERM" }, said)
+  work.plan({ given = {}, chosen = {}, argv = {}, keeps = true }, held, out).on_refused({ 7 })
+  assert.equal("problem", said[1])
+end)
+
+it("columns are as wide as what they show, and end without spaces", function()
+  assert.same({ "KEY    N  X", "ä€x    1", "abcd  22  y" }, output.columns(
+    { { "KEY", "N", "X" }, { "ä€x", "1", "" }, { "abcd", "22", "y" } }, { false, true, false }))
+  local long = ("l"):rep(120)
+  assert.same({ ("k"):rep(100) .. "  1", "k" .. (" "):rep(101) .. "2", long .. "  3" },
+    output.columns({ { ("k"):rep(100), "1" }, { "k", "2" }, { long, "3" } }, {}))
+end)
+
 describe("a file of settings", function()
   local directory, path
 
@@ -402,6 +430,8 @@ describe("a file of settings", function()
       { { servers = "redis://a,rediss://b" }, { ca_file = "fa", cert = "fc", key = "fk" } },
       { { ca = "a" }, "--ca, --cert and --key need rediss://" },
       { { cert = "c", key = "k" }, "--ca, --cert and --key need rediss://" },
+      { { cert = "c" }, "--ca, --cert and --key need rediss://" },
+      { { key = "k" }, "--ca, --cert and --key need rediss://" },
       { { ["restart-guard"] = 0 }, "--restart-guard needs --servers" },
       { { url = "redis://a", servers = "redis://b" }, "--url and --servers cannot be combined" },
     } do
@@ -432,6 +462,20 @@ describe("a file of settings", function()
       assert.same({ source = case[3], url = case[4], servers = case[5] },
         { source = result.source, url = result.url, servers = result.servers })
     end
+  end)
+
+  it("gives a client its times, which come before those of the verb, its tenant and its servers", function()
+    local settings, new, seen = require "holdfast.command.settings", holdfast.new, nil
+    finally(function() holdfast.new = new end)
+    holdfast.new = function(opts) seen = opts return {} end
+    local more = { connect_timeout = 1, command_timeout = 2, lease = 5 }
+    assert(settings.client({ url = "redis://a", command_timeout = 7, tenant = "t:", tls = { ca_file = "c" },
+      restart_guard = 3, name = "n", grace = 4 }, more))
+    assert.same({ url = "redis://a", tenant = "t:", tls = { ca_file = "c" }, connect_timeout = 1,
+      command_timeout = 7, lease = 5 }, seen)
+    assert(settings.client({ servers = { "redis://a" }, restart_guard = 3, connect_timeout = 9 }, more))
+    assert.same({ servers = { "redis://a" }, mode = "quorum", restart_guard = 3, connect_timeout = 9,
+      command_timeout = 2, lease = 5 }, seen)
   end)
 
   it("with a password that others may read causes a warning on a terminal, and nowhere else", function()

@@ -111,6 +111,16 @@ describe("holdfast", function()
       assert.equal(0, world.cli("EXISTS", "gate"))
     end)
 
+    it("is no number with a TTL, which is another program's lock", function()
+      world.cli("SET", "theirs", 0, "PX", 60000)
+      assert.matches("^holdfast wait: \"theirs\" is held, for up to ", (select(2, run("wait", "-n", "theirs"))))
+      local code, output = run("show", "theirs")
+      assert.equal(0, code)
+      assert.matches("state    a string: another program's lock", output, 1, true)
+      assert.equal(73, (run("break", "--yes", "theirs")))
+      assert.same({ 0, "theirs: broken\n" }, { run("break", "--yes", "--mutex", "theirs") })
+    end)
+
     it("leaves a number alone that nobody waits for", function()
       local code, output = run("break", "--yes", "gate")
       assert.equal(73, code)
@@ -135,8 +145,45 @@ describe("holdfast", function()
       { run("show", "pool") })
     assert.matches("\npool  0 permits free ", (select(2, run("ls"))))
     assert.equal(73, (run("break", "-y", "pool")))
+    world.cli("SET", "pool", 2) -- it is not taken
+    assert.same({ 0, "" }, { run("ls") })
+    assert.equal(0, (run("wait", "-n", "pool")))
     listener:kill("KILL")
     listener:wait(PATIENCE)
+  end)
+
+  it("lists a semaphore once, though other programs listen for its permits", function()
+    local permit = assert(world.client():semaphore("pool", { permits = 1 }):acquire())
+    local listener = world.program {
+      code = [[
+        require("spec.support.resp").connect({ path = arg[1] }):call("SUBSCRIBE", "redisson_sc:{pool}")
+        require("spec.support.process").sleep(60)
+      ]],
+      args = { world.server.path },
+    }
+    listens "redisson_sc:{pool}"
+    local _, output = run("ls")
+    assert.matches("^KEY[^\n]+\npool  1 of 1 permits +1 +[%d.]+ s +%d+ +0\n$", output)
+    assert.matches("^1 lock, 0 waiters, ", (select(2, run("top", "--interval", "0.1"))))
+    assert.matches("\npermits  1 of 1 taken\n", (select(2, run("show", "pool"))))
+    listener:kill("KILL")
+    listener:wait(PATIENCE)
+    assert(permit:release())
+  end)
+
+  it("knows a lock by its owner, its token or its queue", function()
+    for key, owner in pairs { plain = "somebody", token = "somebody", queue = "somebody",
+      java = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33" } do
+      world.cli("HSET", key, owner, 1)
+      world.cli("PEXPIRE", key, 60000)
+    end
+    world.cli("SET", "redisson_lock_token:{token}", 7)
+    world.cli("ZADD", "holdfast_queue:{queue}", 1, "1l5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:1:1")
+    local keys = {}
+    for key in select(2, run("ls")):gmatch "\n(%l+) " do keys[#keys + 1] = key end
+    assert.same({ "java", "queue", "token" }, keys)
+    assert.equal(73, (run("break", "--yes", "plain")))
+    for _, key in ipairs(keys) do assert.same({ 0, key .. ": broken\n" }, { run("break", "--yes", key) }) end
   end)
 
   describe("of a fair lock", function()

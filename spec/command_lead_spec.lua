@@ -4,6 +4,7 @@ local command = require "spec.support.command"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
+local resp = require "spec.support.resp"
 
 local PATIENCE = 20
 local SIGNALS = { HUP = 1, USR1 = 10, TERM = 15, CHLD = 17, CONT = 18, TSTP = 20, WINCH = 28 }
@@ -106,6 +107,31 @@ describe("the command", function()
       child:wait(PATIENCE)
       -- those of a term, of the term before it that are closing, and of the spec
       assert.is_true(most <= 8, most)
+    end)
+
+    it("keeps no descriptor and no process of a term that is over", function()
+      local child = start("lead", "-v", "--pause", "5ms", "k", "-c", daemon "exit 0")
+      local function open()
+        local list = io.popen(("ls /proc/%d/fd | wc -l"):format(child.pid))
+        local count = tonumber(list:read("*a"))
+        list:close()
+        return count
+      end
+      eventually(function() return #terms() >= 3 end)
+      local early = open()
+      eventually(function() return #terms() >= 15 end)
+      local late = open()
+      child:kill("TERM")
+      child:wait(PATIENCE)
+      assert.is_true(late <= early + 7, early .. " → " .. late) -- a term has a few connections
+    end)
+
+    it("does not try again where access is denied", function()
+      server:cli("ACL", "SETUSER", "reader", "on", ">x", "~*", "&*", "+@all", "-evalsha", "-eval")
+      local code, output = run("lead", "--pause", "10ms", "--url", "unix://reader:x@" .. server.path, "k", "--", "true")
+      server:cli("ACL", "DELUSER", "reader")
+      assert.equal(77, code, output)
+      assert.is_nil(output:find("will retry", 1, true))
     end)
 
     it("counts the wait of each term from the end of the last one", function()
@@ -348,6 +374,11 @@ describe("the command", function()
         assert.equal(case[1], code, output)
         assert.matches("^holdfast lead: " .. case[2], output)
       end
+      for _, verb in ipairs { "lead", "hold", "run" } do
+        local code, output = run(verb, "--json", "--bogus")
+        assert.equal(64, code)
+        assert.matches('^{"event":"error",.*unknown option %-%-bogus.*"code":"usage","exit":64}\n$', output)
+      end
       server:cli("SET", "text", "no lock")
       assert.equal(73, (run("lead", "text", "--", "true")))
     end)
@@ -587,6 +618,30 @@ describe("the command", function()
       other:close()
     end)
 
+    it("counts no permit whose lease is over, and says that one without an end has none", function()
+      local permit = assert(client:semaphore("pool", { permits = 4 }):acquire(1))
+      server:cli("ZADD", "{pool}:timeout", 922337203685477, ("x"):rep(16), 1000, ("y"):rep(16))
+      server:cli("DECRBY", "pool", 2)
+      local _, text = run("show", "pool")
+      assert.matches("\n +1 by [^\n]*, [123]%d%.%d s\n +1 by " .. ("78"):rep(16) .. ", none\n", text)
+      assert.is_nil(text:find("79797979", 1, true))
+      server:cli("ZREM", "{pool}:timeout", ("x"):rep(16), ("y"):rep(16))
+      assert(permit:release())
+    end)
+
+    it("shows the owners of permits and locks that have published themselves for a tenant", function()
+      local holders = {
+        ["t:pool"] = start("hold", "--tenant", "t:", "--name", "nightly", "--permits", "2", "t:pool"),
+        ["t:k"] = start("hold", "--tenant", "t:", "--name", "nightly", "t:k"),
+      }
+      for key, holder in pairs(holders) do
+        eventually(function()
+          return select(2, run("show", "--tenant", "t:", key)):find(" pid " .. holder.pid .. " nightly", 1, true)
+        end, key)
+        assert.is_nil((select(2, run("show", key))):find("nightly", 1, true))
+      end
+    end)
+
     it("is broken: the permits go to those that wait", function()
       local pool = client:semaphore("pool", { permits = 250, lease = 60 })
       local permit = assert(pool:acquire(250))
@@ -685,6 +740,11 @@ describe("the command", function()
       assert.equal(1, code)
       assert.matches('^holdfast wait: "k" is held by %S+ %(pid %d+%), for up to [%d.]+ s more unless renewed\n$',
         output)
+      assert.matches(('"code":"busy","exit":9,"host":"[^"]+","pid":%d}\n$'):format(lock:info().pid),
+        (select(2, run("wait", "-n", "--json", "-E9", "k"))))
+      server:cli("SET", "endless", lock:owner())
+      assert.matches('^holdfast wait: "endless" is held by %S+ %(pid %d+%)\n$', (select(2, run("wait", "-n", "endless"))))
+      server:cli("DEL", "endless")
       assert.equal(5, (command.run_out(server, { "wait", "-w", "1s", "-E", "5", "k" })))
       assert.same({ 0, "" }, { run("wait", "-n", "-E", "0", "k") })
       assert.same({ 1, "" }, { run("wait", "-n", "-q", "k") })
@@ -706,6 +766,20 @@ describe("the command", function()
       assert.is_truthy(held)
       far:close()
       other:stop()
+    end)
+
+    it("goes on behind a broken connection, and ends by its time", function()
+      assert(lock:acquire())
+      local monitor = server:monitor()
+      local child = start("wait", "-w", "0.6", "k", "other")
+      eventually(function() return monitor:count("HLEN") > 0 end)
+      monitor:close()
+      server:cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+      server:cli("SET", "other", "x")
+      server:cli("DEL", "k")
+      assert.same({ "exit", 1 }, { child:wait(PATIENCE) }, child:output())
+      assert.matches('"other" is held\n', child:output())
+      server:cli("DEL", "other")
     end)
 
     it("asks a majority of several servers", function()
@@ -769,6 +843,60 @@ describe("the command on a cluster", function()
       assert.equal("lost", select(3, permits[i]:release()))
     end
     assert.same({ 0, "" }, { run("ls") })
+  end)
+
+  it("finds what has been done, and who waits, on the node of the key", function()
+    local held = {}
+    local function start(...)
+      local child = command.start({ url = function() return nodes:url() end }, { ... })
+      held[#held + 1] = child
+      return child
+    end
+    local waiters = {}
+    for i = 1, 3 do
+      assert(client:latch("gate:" .. i):set(2))
+      start("latch", "wait", "gate:" .. i)
+      assert(client:lock("a{busy" .. i .. "}"):acquire())
+      waiters[i] = start("run", "--name", "patient", "a{busy" .. i .. "}", "--", "true")
+    end
+    for i = 1, 3 do
+      local shown
+      assert.equal(0, (run("run", "--idempotent", "1h", "job:" .. i, "--", "true")))
+      assert.matches("\ndone +for 3", (select(2, run("show", "job:" .. i))))
+      assert(process.wait_until(function()
+        shown = select(2, run("show", "a{busy" .. i .. "}"))
+        return shown:find(" pid " .. waiters[i].pid .. " patient", 1, true)
+      end, PATIENCE), shown)
+      assert(process.wait_until(function()
+        shown = select(2, run("show", "gate:" .. i))
+        return shown == ("key      gate:%d\nstate    a latch, closed\ncount    2\nwaiters  1\n"):format(i)
+      end, PATIENCE), shown)
+    end
+    local _, list = run("ls")
+    for i = 1, 3 do
+      assert.matches("\njob:" .. i .. " +done ", list)
+      assert.matches("\ngate:" .. i .. " +2 left +%- +%- +%- +1\n", list)
+      assert.same({ 0, ("job:%d: may run again\n"):format(i) }, { run("break", "--yes", "job:" .. i) })
+      assert.same({ 0, ("gate:%d: broken\n"):format(i) }, { run("break", "--yes", "gate:" .. i) })
+    end
+    for _, child in ipairs(held) do
+      child:kill("TERM")
+      assert(child:wait(PATIENCE))
+    end
+  end)
+
+  it("counts who listens for a latch in either way, and in both ways once", function()
+    if redis.major() < 7 then return end
+    assert(client:latch("gate"):set(2))
+    local channel = "redisson_countdownlatch__channel__{gate}"
+    local listener = resp.connect { path = nodes:node_of("gate").path }
+    for i, verb in ipairs { "SSUBSCRIBE", "SUBSCRIBE", "SUNSUBSCRIBE" } do
+      listener:call(verb, i == 2 and "redisson_countdownlatch__channel__gate" or channel)
+      assert.matches("\nstate    a latch, closed\ncount    2\nwaiters  1\n", (select(2, run("show", "gate"))))
+      assert.matches("\ngate  2 left +%- +%- +%- +1\n", (select(2, run("ls", "gat*"))))
+    end
+    listener:close()
+    assert(client:latch("gate"):delete())
   end)
 
   it("runs a job with a permit", function()

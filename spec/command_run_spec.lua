@@ -382,6 +382,86 @@ describe("holdfast run", function()
       assert.same({ nil, "" }, { release(60, "not_held") })
     end)
 
+    -- Takes a lock that answers an acquire as each of `answers`: { code, entered, left, extends }.
+    -- → what that returns, the holding, the waits, how often it was released and extended
+    local function take(inside, answers)
+      local held = require("holdfast.command.holding").new(nil,
+        { keys = { "k" }, wait = 10, lease = 30, chosen = {} })
+      local seen, answer = { waits = {}, inside = {}, released = 0, extended = 0 }, nil
+      function held:make(given)
+        local lock = { remaining = function() return answer.left or 30 end }
+        function lock.acquire(_, seconds)
+          answer = table.remove(answers, 1)
+          table.insert(seen.waits, seconds)
+          table.insert(seen.inside, given.k ~= nil)
+          process.sleep(0.01)
+          if answer.code then return nil, "no lock", answer.code end
+          return lock
+        end
+        function lock.extend(_, seconds)
+          seen.extended = seen.extended + 1
+          assert.equal(30, seconds)
+          if answer.extends == false then return nil, "no extend", "lost" end
+          return true
+        end
+        function lock.release() seen.released = seen.released + 1 return true end
+        self.locks, self.group = { lock }, lock
+      end
+      function held.entered() return answer.entered ~= false end
+      return { held:take(inside) }, held, seen
+    end
+
+    it("waits as long as it was told to, however often the wait is interrupted", function()
+      local results, _, seen = take({}, { { code = "interrupted" }, { code = "interrupted" }, { code = "busy" } })
+      assert.same({ nil, "no lock", "busy" }, results)
+      assert.is_true(seen.waits[1] > 9.9 and seen.waits[2] <= 9.99 and seen.waits[3] <= 9.98)
+    end)
+
+    it("enters the lock around it without a wait, or waits for a hold of its own", function()
+      local around = { k = { owner = "o", token = "1" } }
+      local results, held, seen = take(around, { {} })
+      assert.same({ { true }, true, { 0 }, 0 },
+        { results, held.is_nested, seen.waits, seen.released })
+      for _, first in ipairs { { code = "busy" }, { entered = false } } do
+        results, held, seen = take(around, { first, {} })
+        assert.same({ { true }, false, { true, false } }, { results, held.is_nested, seen.inside })
+        assert.is_true(seen.waits[2] > 9)
+        assert.equal(first.code and 0 or 1, seen.released)
+      end
+      results, held, seen = take(around, { { code = "conflict" } })
+      assert.same({ { nil, "no lock", "conflict" }, 1 }, { results, #seen.waits })
+      assert.is_nil(held.is_nested)
+    end)
+
+    it("releases a lock whose grant it cannot confirm", function()
+      local results, _, seen = take({}, { { left = 18, extends = false } })
+      assert.same({ { nil, "no extend", "lost" }, 1, 1 }, { results, seen.released, seen.extended })
+      results, _, seen = take({}, { { left = 18 } })
+      assert.same({ { true }, 0, 1 }, { results, seen.released, seen.extended })
+      assert.equal(0, select(3, take({}, { { left = 18.1 } })).extended)
+    end)
+
+    it("leaves the job no descriptor but that which proves its end", function()
+      local plain = command.other { "setsid", "sh", "-c", "ls /proc/self/fd" }
+      assert.same({ "exit", 0 }, { plain:wait(PATIENCE) })
+      for _, option in ipairs { "--no-crash-release", "--lease=30" } do
+        local _, output = run { "run", option, "k", "-c", "ls /proc/self/fd" }
+        if option == "--lease=30" then output = output:gsub("4%d%d\n", "") end
+        assert.equal(plain:output(), output)
+      end
+    end)
+
+    it("says what happens, step by step, with -v", function()
+      local text = 'holdfast run: acquired "k" after %d+%.%d%d%d s\nholdfast run: started pid %d+\n'
+      local function with(script) return select(2, run { "run", "-v", "k", "-c", script }) end
+      assert.matches("^" .. text .. 'holdfast run: exited with code 3\nholdfast run: released "k"\n$', with "exit 3")
+      assert.matches("^" .. text .. "holdfast run: terminated by signal 9\n", with "kill -9 $$")
+      local child = start_job({ "run", "-v", "k" }, "trap 'exit 0' INT; while :; do sleep 0.02; done")
+      child:kill("INT")
+      assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+      assert.matches("\nholdfast run: passing on INT\n", child:output())
+    end)
+
     it("prints events as JSON", function()
       local code, output = run { "run", "--json", "k", "--", "sh", "-c", "exit 3" }
       assert.equal(3, code)
@@ -559,6 +639,12 @@ describe("holdfast run", function()
         assert.same({ lease = lease, connect_timeout = times[1], command_timeout = times[2],
           crash_release = true }, seen)
       end
+      local keys = {}
+      for i = 1, 1025 do keys[i] = "k" .. i end
+      local plan = { keys = keys, lease = 5, chosen = {} }
+      assert.same({ nil, "at most 1024 KEYs" }, { target.client(plan) })
+      keys[1025] = nil
+      assert.is_truthy(target.client(plan))
     end)
 
     it("refuses --timeout, which flock has for --wait", function()
@@ -684,6 +770,20 @@ describe("holdfast run", function()
         assert.is_false(exists(directory .. "/ran"))
       end)
     end
+
+    it("says that nothing was started when a signal ends the wait", function()
+      for option, expected in pairs {
+        ["-v"] = "^holdfast run: terminated by TERM before anything was started\n$",
+        ["--json"] = '^{"event":"signal","time":"[^"]+","signal":"TERM"}\n$', ["--lease=30"] = "^$",
+      } do
+        local child = start { "run", option, "k", "--", "true" }
+        eventually(function() return lock:info().waiters == 1 end)
+        child:kill("TERM")
+        assert.same({ "exit", 143 }, { child:wait(PATIENCE) })
+        local said = child:output():gsub('[^\n]*crash[_ ]release[^\n]*\n', ""):gsub('{"event":"waiting"[^\n]*\n', "")
+        assert.matches(expected, (said:gsub("holdfast run: waiting for[^\n]*\n", "")))
+      end
+    end)
 
     it("is skipped when it is killed while it waits", function()
       local dead = start { "run", "k", "--", "touch", directory .. "/ran" }
@@ -1056,9 +1156,11 @@ describe("holdfast run", function()
         select(2, run { "run", "--one-by-one", "a:b:c", "-c", "echo $HOLDFAST_KEY" }))
       local child = start_job({ "run", "--one-by-one", "order:7" }, "exec sleep 60")
       assert.equal("string", server:cli("TYPE", "order_7"))
+      eventually(function() return name_of(child) end)
       local code, output = run { "run", "-n", "--one-by-one", "order:7", "--", "true" }
       assert.equal(1, code)
-      assert.matches("type=order id=7", output, 1, true)
+      assert.matches("^holdfast run: type=order id=7: already running, held by %S+ %(pid " .. child.pid
+        .. "%) for up to [%d.]+ s[^\n]*\n$", output)
       local waiter = start { "run", "--one-by-one", "order:7", "--", "true" }
       eventually(function() return server:cli("ZCARD", "holdfast_queue:{order_7}") == 1 end)
       waiter:kill("TERM")
@@ -1207,6 +1309,33 @@ describe("holdfast run", function()
           assert.equal(79, code)
           return took
         end)
+      end
+    end)
+
+    it("does not wait for the record of the run around it", function()
+      local inner = command.words("run", "--idempotent", "1h", "k", "--", "true")
+      in_time(1.9, function()
+        local from = process.now()
+        local code, output = run { "run", "--idempotent", "1h", "k", "--", (table.unpack or unpack)(inner) }
+        assert.equal(79, code, output)
+        return process.now() - from
+      end)
+    end)
+
+    it("returns the job's exit code, with a warning, where its success cannot be recorded", function()
+      for _, exit in ipairs { 0, 5 } do
+        local doomed = redis.start()
+        os.remove(directory .. "/go")
+        local child = start { "run", "--url", doomed:url(), "--lease", "3", "--idempotent", "1h", "k", "-c",
+          "echo ready; while [ ! -e " .. directory .. "/go ]; do sleep 0.02; done; exit " .. exit,
+          env = { HOLDFAST_CONFIG = "/dev/null" } }
+        assert(child:wait_output("ready", PATIENCE), child:output())
+        doomed:kill("KILL")
+        io.open(directory .. "/go", "w"):close()
+        assert.same({ "exit", exit }, { child:wait(PATIENCE) }, child:output())
+        local _, lines = child:output():gsub("holdfast run: cannot [^\n]+\n", "")
+        assert.equal(exit == 0 and 2 or 1, lines, child:output())
+        doomed:stop()
       end
     end)
 
@@ -1381,6 +1510,24 @@ describe("holdfast hold", function()
     assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
     assert.matches('lost the lock "k": its key was deleted on the server; exiting\n',
       child:output(), 1, true)
+  end)
+
+  it("gives 75 when only the release finds out that the lock is lost", function()
+    local child = start("-v", "k")
+    assert(child:wait_output("k %d+\n", PATIENCE), child:output())
+    server:cli("DEL", "k")
+    child:kill("TERM")
+    assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
+    assert.matches("holdfast hold: terminated by TERM\n.*holdfast hold: [^\n]*deleted", child:output())
+  end)
+
+  it("prints a key as one line, and its events with --json", function()
+    local child = start("--json", "a\nb")
+    assert(child:wait_output("a\\x0ab %d+\n", PATIENCE), child:output())
+    child:kill("USR1")
+    assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+    assert.matches('"event":"acquired".*"event":"signal","time":"[^"]+","signal":"USR1"}\n{"event":"released"',
+      child:output())
   end)
 
   it("gives 75 before the lock can end when the server is gone", function()

@@ -136,6 +136,8 @@ describe("holdfast", function()
       assert.same({ 0, "" }, { run("ls") })
       local _, output = run("ls", "--mutex")
       assert.matches("\nm +[^\n]+ 1 [^\n]+\n$", output)
+      keep(client:mutex("n"))
+      assert.matches("^KEY[^\n]+\nn +[^\n]+\n$", (select(2, run("ls", "--mutex", "n*"))))
     end)
 
     it("gives 69 for a server that is not there", function()
@@ -290,6 +292,18 @@ describe("holdfast", function()
       server:cli("DEL", "k", "redisson_lock_queue:{k}", "redisson_lock_timeout:{k}")
     end)
 
+    it("lists no entry of the queue that is no waiter any more", function()
+      acquire("k")
+      local uuid, numbers = "b983c153-7421-469a-addb-44fb92259a1b", { "1", "2", "3" }
+      server:cli("ZADD", "holdfast_queue:{k}", -5, "1f 0 0 0 0", 0, "1l" .. uuid .. ":1:7", 1, "1l" .. uuid .. ":2:8",
+        2, "1l" .. uuid .. ":3:9")
+      local _, output = run("show", "k")
+      assert.matches("\n +1 +" .. uuid:gsub("%-", "%%-") .. ":" .. numbers[2] .. "\n +2 +"
+        .. uuid:gsub("%-", "%%-") .. ":" .. numbers[3] .. "\n$", output)
+      assert.is_nil(output:find(uuid .. ":1\n", 1, true))
+      server:cli("DEL", "holdfast_queue:{k}")
+    end)
+
     it("gives 1 for a free lock", function()
       local code, output = run("show", "k")
       assert.equal(1, code)
@@ -392,6 +406,48 @@ describe("holdfast", function()
       end
     end)
 
+    it("asks about permits, a latch, a job that is done and a lock without an end", function()
+      local uuid = "b983c153-7421-469a-addb-44fb92259a1b:1"
+      local function answer(key, text, option)
+        local words = table.concat(command.words("break", option or "--", key), "' '")
+        local child = process.start { "sh", "-c", ("printf '%s\\n' | script -qec \"'%s'\" /dev/null"):format(
+          text, words), env = command.environment(server) }
+        local _, code = child:wait(PATIENCE)
+        return code, child:output()
+      end
+      local permit = assert(client:semaphore("pool", { permits = 3 }):acquire(2))
+      assert(client:latch("gate"):set(2))
+      local waiter = command.start(server, { "latch", "wait", "gate" })
+      assert(process.wait_until(function()
+        return select(2, run("show", "gate")):find("waiters  1", 1, true)
+      end, PATIENCE))
+      assert.equal(0, (run("run", "--idempotent", "1h", "job", "--", "true")))
+      server:cli("SET", "endless", uuid)
+      server:cli("SET", "number", 7)
+      for _, case in ipairs {
+        { "pool", '2 of 3 permits of "pool" are taken; [^\r\n]*Take them back%? %[y/N%]', ": broken" },
+        { "gate", 'The latch "gate" still has a count of 2; [^\r\n]*Open it%? %[y/N%]', ": broken" },
+        { "job", 'The job "job" counts as done for another 3[56]%d%d%.%d s%. Let it run again%? %[y/N%]', ": may run again" },
+        { "endless", 'The lock "endless" is held by ' .. uuid:gsub("%-", "%%-")
+          .. "; the holder would keep running until its next renewal %(possibly forever%), alongside", ": broken" },
+        { "number", 'The lock "number" is held by 7; ', ": broken", "--mutex" },
+      } do
+        local key = case[1]
+        local before = server:cli("DUMP", key == "job" and "holdfast_once:job" or key)
+        local code, output = answer(key, "n", case[4])
+        assert.equal(1, code, output)
+        assert.matches(case[2], output)
+        assert.is_nil(output:find(key .. case[3], 1, true))
+        assert.same(before, server:cli("DUMP", key == "job" and "holdfast_once:job" or key))
+        code, output = answer(key, "y", case[4])
+        assert.equal(0, code, output)
+        assert.matches(key .. case[3], output, 1, true)
+      end
+      assert.same({ "exit", 0 }, { waiter:wait(PATIENCE) })
+      assert.equal("3", server:cli("GET", "pool"))
+      assert.equal("lost", select(3, permit:release()))
+    end)
+
     it("takes the lock away and passes it on with --yes", function()
       acquire("k")
       local waiter = command.start(server, { "run", "k", "--", "echo", "ran" })
@@ -421,6 +477,23 @@ describe("holdfast", function()
       end
       assert.matches('"counter" holds a string that is not a lock: .*%-%-mutex',
         (select(2, run("break", "-y", "counter"))))
+    end)
+
+    it("says why where the server refuses to change the key", function()
+      acquire("k")
+      local permit = assert(client:semaphore("pool", { permits = 2 }):acquire(1))
+      assert.equal(0, (run("run", "--idempotent", "1h", "job", "--", "true")))
+      server:cli("ACL", "SETUSER", "clerk", "on", ">x", "~*", "&*", "+@all", "-del", "-unlink", "-zadd")
+      for _, key in ipairs { "k", "pool", "job" } do
+        local code, output = run("break", "--yes", "--url", "unix://clerk:x@" .. server.path, key)
+        assert.equal(77, code, output)
+        assert.matches("^holdfast break: [^\n]*cannot ", output)
+        assert.is_nil(output:find("was free", 1, true))
+      end
+      server:cli("ACL", "DELUSER", "clerk")
+      assert.equal(1, server:cli("EXISTS", "k"))
+      assert.equal(79, (run("run", "--idempotent", "1h", "job", "--", "true")))
+      assert(permit:release())
     end)
 
     it("takes what others have locked", function()
@@ -632,6 +705,8 @@ describe("holdfast", function()
       assert.is_nil((patient:status()))
       server:kill("CONT")
       assert.same({ "exit", 0 }, { patient:wait(PATIENCE) })
+      local ms, first = patient:output():match("^answered in ([%d.]+) ms %(first answer: ([%d.]+) ms%)\n$")
+      assert.is_true(tonumber(first) > 1000 and tonumber(ms) < tonumber(first), patient:output())
     end)
 
     it("reports what a time in the settings file must be", function()
@@ -654,6 +729,57 @@ describe("holdfast", function()
       for _, key in ipairs(server:cli("KEYS", "*")) do
         assert.is_true(server:cli("TTL", key) <= 62) -- a token_ttl of 60 s
       end
+    end)
+
+    -- Runs a bench of this many workers, each of which ends with this exit code.
+    -- → the exit code, what it prints, the words and the variables of each worker
+    local function bench(cycles, workers, exit)
+      local child = process.lua {
+        args = { command.program, sys.interpreter(), exit, cycles, workers },
+        env = { HOLDFAST_URL = server:url():gsub("unix://", "unix://default:secret@"), HOLDFAST_SERVERS = false,
+          HOLDFAST_CONFIG = "/dev/null" },
+        code = [[
+          local process = require "holdfast.process"
+          local spawn, own = process.spawn, arg
+          arg = { [0] = own[1], [-1] = own[2] }
+          process.spawn = function(words, environment, terminal)
+            print("worker", table.concat(words, " "), table.concat(environment, " "))
+            local all = { "sh", "-c", '"$@"; exit ' .. own[3], "sh" }
+            for _, word in ipairs(words) do all[#all + 1] = word end
+            return spawn(all, environment, terminal)
+          end
+          os.exit(require("holdfast.command").main { "bench", "--cycles", own[4], "--workers", own[5] })
+        ]],
+      }
+      local _, code = child:wait(PATIENCE)
+      return code, child:output()
+    end
+
+    it("prints the time of one cycle and of one hand-off, and hides the password from other users", function()
+      local from = process.now()
+      local code, output = bench(50, 2, 0)
+      local most = (process.now() - from) * 1e6
+      assert.equal(0, code, output)
+      local count = 0
+      for microseconds, per_second in output:gmatch " +([%d.]+) +(%d+)\n" do
+        count = count + 1
+        assert.is_true(microseconds * (count == 1 and 50 or 100) < most, output)
+        assert.is_true(math.abs(microseconds * per_second / 1e6 - 1) < 0.02, output)
+      end
+      assert.equal(2, count, output)
+      for words, variables in output:gmatch "worker\t([^\t]+)\t([^\n]+)\n" do
+        count = count + 1
+        assert.matches(" bench %-%-worker holdfast_bench:[%x-]+ %-%-cycles 50$", words)
+        assert.is_nil(words:find("secret", 1, true))
+        assert.matches("^HOLDFAST_URL=unix://default:secret@%S+ HOLDFAST_SERVERS=$", variables)
+      end
+      assert.equal(4, count, output)
+    end)
+
+    it("fails with a worker", function()
+      local code, output = bench(5, 1, 3)
+      assert.equal(70, code, output)
+      assert.matches("holdfast bench: a worker failed\n$", output)
     end)
 
     it("measures the server of --url, also with its workers", function()
@@ -1188,6 +1314,31 @@ describe("on a terminal", function()
     sees("%$ *\n*$")
   end)
 
+  it("top shows as many locks as there are rows for, between its title and its keys", function()
+    local list = {}
+    for i = 1, 30 do
+      list[i] = assert(client:lock(("lock:%02d"):format(i)):acquire())
+    end
+    types("holdfast top --interval 0.1", "Enter")
+    sees("^holdfast top   30 locks, [^\n]*\n\nKEY [^\n]*\nlock:01 .*\nlock:15 [^\n]*\n\nsort by: k key")
+    shell:resize(100, 8)
+    sees("^holdfast top   30 locks, [^\n]*\n\nKEY [^\n]*\nlock:01 [^\n]*\nlock:02 [^\n]*\nlock:03 [^\n]*\n\nsort by: k key")
+    types("q")
+    sees("%$ *\n*$")
+    for _, lock in ipairs(list) do lock:release() end
+  end)
+
+  it("a script has the terminal again once its job has ended", function()
+    types("(holdfast run k -- head -n 1; head -n 1; echo both)", "Enter")
+    sleeps("head")
+    types("words", "Enter")
+    sees("words\nwords\n")
+    assert(process.wait_until(function() return server:cli("EXISTS", "k") == 0 end, PATIENCE))
+    sleeps("head")
+    types("more", "Enter")
+    sees("more\nmore\nboth\n")
+  end)
+
   -- The shell would keep for itself what is typed before the job runs.
   local READS = "sh -c 'echo rea''dy; head -n 1; echo went on'"
 
@@ -1288,6 +1439,16 @@ describe("on a terminal", function()
     sees("code 0")
   end)
 
+  it("Ctrl-Z stops all of a pipe, though the job alone has the terminal", function()
+    types("holdfast run k -- " .. READS .. " | cat; echo code $?", "Enter")
+    sleeps("head")
+    types("C-z")
+    sees("Stopped")
+    types("fg >/dev/null; echo code $?", "Enter")
+    sleeps("head")
+    gets_words()
+  end)
+
   it("a job that was stopped for too long is ended when it comes back without its lock", function()
     types("holdfast run --lease 4 k -- sh -c 'echo rea''dy; head -n 1; echo went on'; echo code $?", "Enter")
     sleeps("head")
@@ -1304,6 +1465,21 @@ describe("on a terminal", function()
     types("fg >/dev/null; echo code $?", "Enter")
     sleeps("head")
     gets_words()
+  end)
+
+  it("a job has the terminal from its start where both its input and its output are there", function()
+    local file = assert(io.open(directory .. "/place", "w"))
+    file:write([[
+      set -- $(ps -o tpgid=,pgid= -p $$)
+      [ "$1" = "$2" ] && echo in front || echo behind
+    ]])
+    file:close()
+    -- not the shell's function, which would run in a process of its own in a pipe
+    local line = ("'%s' run k -- sh %s/place"):format(table.concat(command.words(), "' '"), directory)
+    for i, case in ipairs { { "", "in front" }, { " | cat", "behind" }, { " </dev/null", "behind" } } do
+      types(("clear; %s%s; echo code %d"):format(line, case[1], i), "Enter")
+      sees(("\n?%s\ncode %d\n"):format(case[2], i))
+    end
   end)
 
   it("a job in a script and in a pipe gets the terminal when it reads", function()

@@ -47,6 +47,35 @@ describe("the words of a wait", function()
   end)
 end)
 
+it("the lock that is waited for is looked for anew once the last one is free", function()
+  local core, locks = require "holdfast.core", require "holdfast.command.locks"
+  local names = require "holdfast.names"
+  local is_quorum, names_of = core.client.is_quorum, names.of
+  local read, waiters = locks.read, locks.waiters
+  finally(function()
+    core.client.is_quorum, locks.read, locks.waiters, names.of = is_quorum, read, waiters, names_of
+  end)
+  local held = { a = "me:1", b = "other:1" }
+  core.client.is_quorum = function() return false end
+  locks.read = function(_, key)
+    return { key = key, owner = held[key], held = held[key] ~= nil, waiters = key == "b" and 1 or 0 }
+  end
+  locks.waiters = function()
+    return { { owner = "them:1", place = 1 }, { owner = held.b and "me:1" or "them:2", place = 2 } }
+  end
+  local poll = waiting.for_locks({ "a", "b" }, "lock", "me", "held")
+  local function seen()
+    local found = poll {}
+    return { found.key, found.place, found.state }
+  end
+  names.of = function() end
+  assert.same({ "b", 2, "held by other:1" }, seen())
+  held.b = nil
+  assert.same({ "a" }, seen())
+  held.a = "third:1"
+  assert.same({ "a", nil, "held by third:1" }, seen())
+end)
+
 describe("a wait", function()
   local server, client, holder
 
@@ -108,6 +137,44 @@ describe("a wait", function()
       assert(permit:wait_output('waiting for "pool": 2 of 2 permits taken, next in line, 0:00\n', PATIENCE),
         permit:output())
       end_by_signal { several, permit, holder }
+    end)
+
+    it("is told in the words of its verb and its kind", function()
+      hold("k")
+      local held = holder
+      local children = {
+        start("hold", "-x", "rw"), start("hold", "--one-by-one", "mail:7"),
+        start("lead", "-v", "k", "--", "true"),
+      }
+      for i = 1, 2 do assert(children[i]:wait_output(" %d+\n", PATIENCE), children[i]:output()) end
+      assert(client:latch("gate"):set(2))
+      local who = "%S+ pid %d+ ?[^ ]*"
+      for pattern, words in pairs {
+        ['^holdfast hold: waiting for "rw": held by ' .. who .. " %(one writer%), next in line, 0:00\n"] = { "hold", "-s", "rw" },
+        ['^holdfast hold: waiting for "mail:7": held by ' .. who .. ", next in line, 0:00\n"] =
+          { "hold", "--one-by-one", "mail:7" },
+        ['^holdfast wait: waiting until "gate" is free: 2 %l+[^,\n]*, 0:00\n'] = { "wait", "gate" },
+        ['^holdfast latch: waiting for the latch "gate": 2 left, 0:00\n'] = { "latch", "wait", "gate" },
+      } do
+        local child = start(words[1], "-v", (table.unpack or unpack)(words, 2))
+        children[#children + 1] = child
+        assert(child:wait_output(pattern, PATIENCE), child:output())
+      end
+      local leader = ('holdfast lead: waiting to lead "k": led by %%S+ pid %d nightly%%-backup, next in line, 0:00\n')
+        :format(held.pid)
+      assert(children[3]:wait_output(leader, PATIENCE), children[3]:output())
+      end_by_signal(children)
+      end_by_signal { held }
+    end)
+
+    it("names the server that does not answer, with its code in the event", function()
+      server.process:kill("STOP")
+      local child = start("run", "--json", "k", "--", "true")
+      local seen = child:wait_output('"event":"waiting","time":"[^"]+","key":"k","waited":[%d.]+,"code":"unreachable",'
+        .. '"message":"no answer from unix:[^"]+"}\n', PATIENCE)
+      server.process:kill("CONT")
+      assert.is_truthy(seen, child:output())
+      assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
     end)
 
     it("prints no byte without -v", function()
@@ -204,12 +271,55 @@ describe("a wait", function()
       assert.is_nil(shell:screen():find("waiting", 1, true))
     end)
 
+    it("is gone before a message of its end", function()
+      hold("backup:db")
+      assert(client:latch("gate"):set(2))
+      for words, message in pairs {
+        ["run -w 0.8 backup:db -- true"] = "holdfast run: cannot acquire",
+        ["wait -w 0.8 backup:db"] = "holdfast wait: \"backup:db\" is held by",
+        ["latch wait -w 0.8 gate"] = "holdfast latch: cannot wait for \"gate\"",
+      } do
+        shell:types("clear; holdfast " .. words .. "; echo code $?", "Enter")
+        shell:sees(message .. ".*\ncode 1\n%$ *\n*$")
+        local text = shell:screen()
+        assert.is_truthy(text:find("^" .. message) or text:find("^%$ clear; [^\n]+\n" .. message), text)
+        assert.is_nil(text:find("waiting", 1, true), text)
+      end
+      assert(client:latch("gate"):delete())
+      end_by_signal { holder }
+    end)
+
+    it("fits where only standard error is the terminal", function()
+      hold("backup:db")
+      shell:resize(50, 12)
+      shell:types("holdfast run backup:db -- echo job | cat", "Enter")
+      assert.is_true(#shell:sees(expected(1, 47)) < 52)
+      end_by_signal { holder }
+      shell:sees(shows_only "job\n")
+    end)
+
+    it("is gone when TERM, HUP or QUIT ends it", function()
+      hold("backup:db")
+      for _, name in ipairs { "TERM", "HUP", "QUIT" } do
+        shell:types("clear; holdfast wait backup:db", "Enter")
+        shell:sees('waiting until "backup:db" is free: held by')
+        local tty = shell:tmux("display", "-p", "-t", "spec", "#{pane_tty}"):match("pts/%d+")
+        local kill = command.other { "pkill", "-o", "-" .. name, "-t", tty, "-f", " wait " }
+        assert.same({ "exit", 0 }, { kill:wait(PATIENCE) })
+        shell:sees("%$ *\n*$")
+        assert.is_nil(shell:screen():find("waiting", 1, true), name)
+      end
+      end_by_signal { holder }
+    end)
+
     it("says that the server does not answer, and goes on", function()
       hold("backup:db")
       shell:types("holdfast run backup:db -- true; echo code $?", "Enter")
       shell:sees("next in line")
       server.process:kill("STOP")
+      local from = process.now()
       shell:sees('waiting for "backup:db": no answer from unix:.*, 0:%d%d\n')
+      assert.is_true(process.now() - from < 15) -- the wait itself gives a server 20 s
       server.process:kill("CONT")
       shell:sees("next in line")
       shell:types("C-c")

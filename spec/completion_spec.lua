@@ -139,6 +139,15 @@ describe("completion", function()
       { command.run(server, { "complete", "--", "bash", "holdfast show a", "a" }) })
   end)
 
+  it("offers nothing for a word that is not at the end of the line, nor for one that bash would expand", function()
+    assert.same({ "k1", "k2" }, complete.bash({ "k1", "k2", "l" }, "holdfast show k", "k"))
+    assert.same({}, complete.bash({ "k1" }, "holdfast show k", "x"))
+    assert.same({}, complete.bash({ "k1" }, "holdfast show $k", "$k"))
+    assert.same({}, complete.bash({ "k1" }, "holdfast show l", "l"))
+    assert.same({ "-k" }, complete.bash({ "-k", "k" }, "holdfast show -- -", "-"))
+    assert.same({}, complete.bash({ "-k" }, "holdfast show -", "-"))
+  end)
+
   it("quotes whatever bytes a key has, wherever it is completed", function()
     local random = hostile.random(tonumber(os.getenv("HOLDFAST_HOSTILE_SEED")) or 1)
     local lines, expected = { "printf '%s\\0'" }, {}

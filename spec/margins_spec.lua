@@ -57,7 +57,8 @@ end
 local function load_with(replaced, name)
   local before, signals = {}, "holdfast.command.signals"
   for _, file in ipairs { "holdfast.core", "holdfast.process", "holdfast.command.target",
-    "holdfast.command.holding", signals, name } do
+    "holdfast.command.holding", "holdfast.command.locks", "holdfast.command.waiting", "holdfast.command.verb",
+    signals, name } do
     before[file] = { package.loaded[file] }
     local anew = replaced[file] or file == name or file == signals
     if anew then package.loaded[file] = replaced[file] end
@@ -137,6 +138,56 @@ local function run_hold()
   return now
 end
 
+-- `holdfast wait` of this many seconds, for a lock that is held until then.
+-- → the exit code, when it exits, the pauses between its looks
+local function run_wait(seconds, held_until)
+  local pauses, verb, given = {}, require "holdfast.command.verb", { wait = seconds, quiet = true }
+  now, late = 0, function() return 0 end
+  local wait = load_with({
+    ["holdfast.core"] = core,
+    ["holdfast.process"] = setmetatable({ wait = function(pause)
+      pauses[#pauses + 1] = pause
+      process.wait(pause)
+    end }, { __index = process }),
+    ["holdfast.command.target"] = setmetatable({
+      read = function() return { wait = seconds or math.huge, keys = { "k" } } end,
+    }, { __index = require "holdfast.command.target" }),
+    ["holdfast.command.locks"] = {
+      inspect = function() return { key = "k", held = now < held_until } end,
+      is_taken = function(entry) return entry.held end,
+    },
+    ["holdfast.command.waiting"] = { begin = function() end, finish = function() end,
+      for_free = function() end },
+    ["holdfast.command.verb"] = setmetatable({
+      run = function(_, _, _, _, _, body) return body({}, given, { "k" }, {}, {}) end,
+    }, { __index = verb }),
+  }, "holdfast.command.wait")
+  return wait.main { "wait", "k" }, now, pauses
+end
+
+describe("`wait`", function()
+  it("looks soon, and then about twice a second, however long it takes", function()
+    for _, held_until in ipairs { 0, 0.01, 1, 60, 3600 } do
+      local code, at, pauses = run_wait(nil, held_until)
+      assert.equal(0, code)
+      assert.is_true(at >= held_until and at <= held_until + 0.5 + EXACT, at)
+      for i, pause in ipairs(pauses) do
+        assert.is_true(pause <= (i == 1 and 0.02 or 0.5), pause)
+        if i > 12 then assert.equal(0.5, pause) end
+      end
+    end
+  end)
+
+  it("ends when its time is over, after a last look", function()
+    for _, seconds in ipairs { 0, 0.01, 1.3, 60 } do
+      local code, at = run_wait(seconds, 100)
+      assert.equal(1, code)
+      assert.is_true(at >= seconds and at < seconds + LOOK, at)
+      assert.equal(0, (run_wait(seconds, seconds)))
+    end
+  end)
+end)
+
 describe("before a lease ends", function()
   it("a job gets TERM and KILL in time when its lock cannot be renewed", function()
     each(function(grace)
@@ -184,6 +235,72 @@ describe("before a lease ends", function()
       assert.is_true(kills.KILL <= kills.TERM + grace + EXACT, "KILL is after the grace")
       assert.is_true(kills.KILL <= ends_at - margin(lock.lease) + LOOK, "KILL is late")
     end)
+  end)
+
+  it("a job that ends is held to --min-hold from the acquire on, unless the lock is lost", function()
+    local status, ends_at = process.status, nil
+    process.status = function() if now >= ends_at or killed_at then return "exit", 0 end end
+    finally(function() process.status = status end)
+    for _, case in ipairs {
+      { 3, 5, 5 }, { 5, 3, 5 }, { 3, 0, 3 }, { 3, 9, 7, 7 }, { 8, 20, 7, 7 },
+    } do
+      begin(1)
+      lock.lease, lock.renewed_until, lock.lost_at, ends_at = 30, 600, case[4], case[1]
+      local with = plan(0)
+      with.min_hold = case[2]
+      local result = job.run(lock, with)
+      local message = ("%g %g %g"):format(case[1], case[2], now)
+      assert.is_true(now >= case[3] and now <= case[3] + 0.51, message)
+      assert.equal(case[1] > 7 and "deleted" or nil, result.lost, message)
+    end
+  end)
+
+  it("a job is not started after a signal that would end it, and gets those that mean something to it", function()
+    local wait, spawn, sent, starts = process.wait, process.spawn, {}, 0
+    finally(function() process.wait, process.spawn = wait, spawn end)
+    process.wait = function(seconds) return table.remove(sent, 1) or wait(seconds) end
+    process.spawn = function() starts = starts + 1 return 1234 end
+    begin(1)
+    lock.lease, lock.renewed_until = 30, 600
+    sent = { "WINCH", "CHLD", "USR1" }
+    assert.same({ signal = "USR1" }, job.run(lock, plan(0)))
+    assert.equal(0, starts)
+    local with = plan(0)
+    with.on_started = function() sent = { "WINCH", "CHLD", "CONT", "HUP" } end
+    with.on_signal = function(name) kills.passed = (kills.passed or "") .. name end
+    lock.lost_at = 0.5
+    assert.equal("deleted", job.run(lock, with).lost)
+    assert.same({ 1, "WINCHHUP" }, { starts, kills.passed })
+  end)
+
+  it("a job that has to end is told once, for one reason, and its grace does not begin anew", function()
+    for _, case in ipairs {
+      { runtime = 1, grace = 2, lost_at = 2, kill = 3, overdue = 1, lost = "deleted" },
+      { runtime = 2, grace = 5, lost_at = 1, kill = 6, overdue = 0, lost = "deleted" },
+      { runtime = 1, grace = 5, kill = 6, overdue = 1 },
+    } do
+      begin(1)
+      lock.lease, lock.renewed_until, lock.lost_at = 30, 600, case.lost_at
+      local with, overdue = plan(case.grace), 0
+      with.max_runtime, with.on_overdue = case.runtime, function() overdue = overdue + 1 end
+      local result = job.run(lock, with)
+      assert.same({ case.overdue, case.lost, case.overdue == 1 or nil },
+        { overdue, result.lost, result.overdue })
+      assert.is_true(kills.KILL >= case.kill and kills.KILL < case.kill + 0.6, kills.KILL)
+    end
+  end)
+
+  it("a lock that cannot be renewed is not held for --min-hold once its job has ended", function()
+    local status, exists = process.status, process.exists
+    process.status = function() if kills.TERM then return "signal", 15 end end
+    process.exists = function() return not kills.TERM end
+    finally(function() process.status, process.exists = status, exists end)
+    begin(1)
+    lock.lease, lock.renewed_until = 30, 5
+    local with = plan(5)
+    with.min_hold = 600
+    assert.equal("unreachable", job.run(lock, with).lost)
+    assert.is_true(now < kills.TERM + 1.1, now - kills.TERM)
   end)
 
   it("`hold` exits a tenth of it earlier", function()

@@ -63,6 +63,8 @@ end
 local function is_same(client, entry)
   if entry.permits or kinds[entry.kind].removes then return true end
   local now = locks.inspect(client, entry.key)
+  -- a number that --mutex has taken for a mutex
+  if now and now.count and entry.owner then now = locks.read(client, entry.key, "mutex") end
   if not now or not now.held then return true end
   return now.owner == entry.owner and now.token == entry.token
 end
