@@ -198,6 +198,16 @@ describe("a deadlock", function()
     assert.matches('waits for "pool", held by %S+ pid %d+ ann', output)
   end)
 
+  it("lists a caller once that holds several things, with all that it holds", function()
+    party("ann", "permit:pool", "read:r", "lock:a", "lock:b")
+    party("bob", "lock:b", "lock:a")
+    found_cycle()
+    local waits = assert(client:deadlocks()).waits
+    assert.same({ 2, "a", "b" }, { #waits, waits[1].key, waits[2].key })
+    assert.same({ 1, 3 }, { #waits[1].holds, #waits[2].holds })
+    assert.same({ "bob", "ann" }, { waits[1].name, waits[2].name })
+  end)
+
   it("through permits is none while another one may release enough", function()
     party("ann", "permit:pool", "lock:a")
     party("eve", "permit:pool", "nothing")

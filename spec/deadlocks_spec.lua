@@ -512,6 +512,28 @@ describe("deadlocks", function()
       assert.equal("unreachable", select(3, client:deadlocks()))
     end)
 
+    it("are looked for while at most a minority of any number of servers is away", function()
+      local more, found_by = redis.several(2), {}
+      for _, server in ipairs(more) do urls[#urls + 1] = server:url() end
+      for size = 3, 5 do
+        local some = {}
+        for i = 1, size do some[i] = urls[i] end
+        found_by[size] = holdfast.new { servers = some, mode = "quorum" }
+      end
+      for away = 1, 3 do
+        servers[away]:kill()
+        for size = 3, 5 do
+          local result, _, code = found_by[size]:deadlocks()
+          local is_minority = away < size - away
+          assert.message(away .. " of " .. size).same(
+            { is_minority and { cycles = {}, waits = {} } or nil, not is_minority and "unreachable" or nil },
+            { result, code })
+        end
+      end
+      for _, each in pairs(found_by) do each:close() end
+      for _, server in ipairs(more) do server:stop() end
+    end)
+
     it("end for one of them with deadlock_check", function()
       plant_all { 1, 1, 1 }
       check_dissolved()

@@ -700,8 +700,20 @@ describe("for operators under ngx_lua", function()
         return state().members[1].up == false
       end, PATIENCE))
       assert.truthy(entry("q"))
+      local answer = state()
+      assert.equal("server_down", answer.state)
+      local down, up = answer.members[1], answer.members[2]
+      assert.matches("connection refused", down.message)
+      assert.same({ true, 2 }, { up.up, up.server, up.message })
+      assert.is_true(up.seconds >= 0 and up.seconds < 10, up.seconds)
       lock:release()
       quorum:close()
+      servers[3]:kill()
+      assert.truthy(process.wait_until(function()
+        return front:get("/status?json").status == 503
+      end, PATIENCE))
+      answer = state(nil, 503)
+      assert.same({ "away", "1 of 3 servers answered" }, { answer.state, answer.trouble })
       front:stop("TERM")
       front = nil
       for _, each in ipairs(servers) do each:stop() end
@@ -870,6 +882,172 @@ describe("for operators under ngx_lua", function()
       seen = entry(seen.key, "&open=-%24(rm)%20'x'")
       assert.equal([[holdfast break -- '-$(rm) '\''x'\''']], seen["break"])
       server:cli("FLUSHALL")
+    end)
+
+    -- A lock of `owner`, entered `holds` times, with a waiter for each of `places`.
+    local function forge_lock(key, owner, holds, places)
+      server:cli("HSET", key, UUID .. ":" .. owner, holds)
+      server:cli("PEXPIRE", key, 600000)
+      for place = 1, places or 0 do
+        server:cli("ZADD", "holdfast_queue:{" .. key .. "}", place,
+          ("1l%s:%d:1"):format(UUID, 1000 * owner + place))
+      end
+    end
+
+    it("shows what is known of a lock, and as much of a long key as fits", function()
+      start {}
+      server:cli("SET", "holdfast_client:" .. UUID, "web-3 4711 billing")
+      local fits, long = ("f"):rep(1024), ("l"):rep(1025)
+      for i, key in ipairs { "plain", "a\1b", fits, long } do forge_lock(key, i, i) end
+      assert.truthy(process.wait_until(function() return state().count == 4 end, PATIENCE))
+      local answer = state("&sort=key&open=plain&open=a%01b&open=" .. fits .. "&open=" .. long)
+      local shown = {}
+      for _, each in ipairs(answer.locks) do shown[each.key] = each end
+      local seen = shown.plain
+      assert.same({ UUID .. ":1", "web-3", 4711, "billing", 1, 0 },
+        { seen.owner, seen.host, seen.pid, seen.name, seen.holds, seen.waiters })
+      assert.same({ "holdfast break plain" }, { seen["break"], seen.link, seen.key_size, seen.wait })
+      assert.is_true(seen.ttl > 500 and seen.ttl <= 600, seen.ttl)
+      seen = shown["a\1b"]
+      assert.same({ 2, "a%01b" }, { seen.holds, seen.link })
+      assert.matches("^holdfast break ", seen["break"])
+      seen = shown[fits]
+      assert.same({ "holdfast break " .. fits }, { seen["break"], seen.key_size })
+      seen = shown[long:sub(1, 1024)]
+      assert.same({ 4, 1025 }, { seen.holds, seen.key_size, seen["break"] })
+      assert.is_true(answer.complete)
+      assert.is_nil(answer.trouble)
+      assert.is_true(answer.age < 20, answer.age)
+      assert.equal("unix:" .. server.path, answer.server)
+      server:cli("FLUSHALL")
+    end)
+
+    it("says how long each has waited, and the longest wait for any lock", function()
+      start {}
+      forge_lock("p:one", 1, 1, 2)
+      forge_lock("q:two", 2, 1, 1)
+      forge_lock("p:free", 3, 1)
+      assert.truthy(process.wait_until(function() return state().waiters == 3 end, PATIENCE))
+      server:cli("ZADD", "holdfast_queue:{p:one}", 3, "1l" .. UUID .. ":1009:1")
+      local seen = eventually("p:one", function(of) return of.waiters == 3 and #of.queue == 3 end)
+      assert.is_true(seen.queue[1].seconds > seen.queue[3].seconds)
+      assert.equal(seen.queue[1].seconds, seen.wait)
+      assert.equal(UUID .. ":1001", seen.queue[1].owner:match("^(.-:%d+)"))
+      local answer = state("&prefix=q")
+      assert.same({ 1, 1 }, { answer.count, answer.waiters })
+      answer = state("&prefix=p")
+      assert.same({ 2, 3 }, { answer.count, answer.waiters })
+      answer = state("&search=free")
+      assert.same({ 1, 0 }, { answer.count, answer.waiters, answer.locks[1].wait })
+      assert.is_true(answer.longest_wait > 0)
+      server:cli("DEL", "holdfast_queue:{p:one}", "holdfast_queue:{q:two}")
+      assert.truthy(process.wait_until(function()
+        local now = state()
+        return now.waiters == 0 and now.longest_wait == nil
+      end, PATIENCE))
+      server:cli("FLUSHALL")
+    end)
+
+    it("takes arguments that come twice, without a value or as none that it knows", function()
+      start {}
+      for i, key in ipairs { "a", "b", "c" } do forge_lock(key, i, 1) end
+      assert.truthy(process.wait_until(function() return state().count == 3 end, PATIENCE))
+      for query, wanted in pairs {
+        ["&search=a&search=b"] = "a b c", ["&prefix&search"] = "a b c", ["&sort=key&sort=ttl"] = "a b c",
+        ["&sort=none"] = "a b c", ["&sort=key&from=1"] = "b c", ["&sort=key&from=-1"] = "a b c",
+        ["&sort=key&from=1e0"] = "a b c", ["&sort=key&from=1&from=2"] = "a b c",
+        ["&sort=key&from=3"] = "", ["&sort=key&from=999999999"] = "",
+        ["&sort=key&reverse=1"] = "c b a",
+      } do
+        local keys, answer = {}, state(query)
+        for i, each in ipairs(answer.locks) do keys[i] = each.key end
+        if not query:find("sort=key&[fr]") then table.sort(keys) end
+        assert.message(query).equal(wanted, table.concat(keys, " "))
+        assert.message(query).same({ 3, nil }, { answer.count, answer.next })
+      end
+      local opened = {}
+      for _, each in ipairs(state("&sort=key&open=a&open=c").locks) do
+        opened[#opened + 1] = each["break"] and each.key
+      end
+      assert.equal("a c", table.concat(opened, " "))
+      server:cli("FLUSHALL")
+    end)
+
+    it("shows the last ten losses, the newest first, with a dict and without one", function()
+      for _, dict in ipairs { "", false } do
+        start { dict = dict or nil, more = [[ location = /lose_many { content_by_lua_block {
+          local other = HOLDFAST.new { url = CLIENT_URL, driver = "posix" }
+          for i = 1, 11 do
+            local lock = CLIENT:lock("lost " .. i, { class = i == 11 and "a b" or "" })
+            assert(lock:acquire())
+            other:lock("lost " .. i):force_release()
+            lock:check()
+          end
+          other:close()
+          ngx.print(ngx.worker.pid())
+        } } ]] }
+        state() -- from now on it listens
+        local pid = tonumber(front:get("/lose_many").body)
+        local answer
+        assert.truthy(process.wait_until(function()
+          answer = state()
+          return #answer.lost == 10 and answer.losses.deleted == 11
+        end, PATIENCE))
+        for i, loss in ipairs(answer.lost) do
+          assert.same({ "lost " .. 12 - i, "deleted", i == 1 and "a b" or "", pid },
+            { loss.key, loss.reason, loss.class, loss.pid })
+          assert.matches("^%x+%-.*:%d+", loss.owner)
+        end
+        assert.same({ "losses", dict == false, 0 },
+          { answer.state, answer.shared, answer.losses.expired })
+        front:stop("TERM")
+        front = nil
+      end
+    end)
+
+    it("shows a deadlock, with the command that ends it, until it is over", function()
+      start {}
+      local children = {}
+      for i, keys in ipairs { { "a", "b" }, { "b", "a" } } do
+        children[i] = process.lua {
+          code = [[
+            local client = require("holdfast").new { url = arg[1], name = "of-" .. arg[2] }
+            local held, wanted = assert(client:lock(arg[2]):acquire(0)), client:lock(arg[3])
+            print "holds"
+            io.stdout:flush()
+            repeat until wanted:is_locked()
+            wanted:acquire(60)
+            held:release()
+          ]],
+          args = { server:url(), keys[1], keys[2] },
+        }
+        assert(children[i]:wait_output("holds", PATIENCE), children[i]:output())
+      end
+      local answer
+      assert.truthy(process.wait_until(function()
+        answer = state()
+        return answer.state == "deadlock"
+      end, PATIENCE), answer.state)
+      assert.equal(1, #answer.deadlocks)
+      local cycle = answer.deadlocks[1]
+      assert.equal(2, #cycle)
+      assert.equal("holdfast break " .. cycle[1].key, cycle[1]["break"])
+      assert.is_nil(cycle[2]["break"])
+      for i, wait in ipairs(cycle) do
+        local waits, holds = children[wait.key == "a" and 2 or 1], children[wait.key == "a" and 1 or 2]
+        assert.same({ waits.pid, holds.pid, "of-" .. wait.key }, {
+          wait.pid, wait.holder_pid, wait.holder_name,
+        })
+        local other = cycle[3 - i]
+        assert.same({ other.owner:sub(1, 36), other.host, other.name },
+          { wait.holder:sub(1, 36), wait.holder_host, wait.holder_name })
+      end
+      for _, child in ipairs(children) do child:stop() end
+      server:cli("FLUSHALL")
+      assert.truthy(process.wait_until(function()
+        answer = state()
+        return answer.state == "well" and #answer.deadlocks == 0
+      end, PATIENCE), answer.state)
     end)
 
     it("only reads, and says that it must be protected", function()

@@ -685,14 +685,14 @@ describe("abort_on_loss", function()
   it("ends one that catches errors", function()
     local client = world.client { lease = LEASE }
     local started = process.now()
-    local cleaned = false
+    local caught
     local result = pack(client:with_lock("k", { abort_on_loss = true }, function()
-      pcall(lose_and_compute, "k")
-      cleaned = true
+      caught = select(2, pcall(lose_and_compute, "k"))
       compute_until(nil, 20)
     end))
     assert.equal("lost", result[3])
-    assert.is_true(cleaned)
+    assert.equal('holdfast: the lock "k" was lost (deleted) while it was still needed',
+      tostring(caught))
     assert.is_true(process.now() - started < 10)
   end)
 
@@ -815,6 +815,63 @@ describe("abort_on_loss", function()
     client:with_lock("k", { abort_on_loss = true }, function() end)
     assert.is_nil(debug.gethook())
   end)
+
+  it("leaves the caller's hook for lines what it is for, beside an eye on the lock", function()
+    local client, seen = world.client { lease = LEASE }, {}
+    local function hook(event, line)
+      seen[event] = type(line)
+    end
+    debug.sethook(hook, "l")
+    local result = pack(client:with_lock("k", { abort_on_loss = true }, function()
+      seen = {}
+      return lose_and_compute("k")
+    end))
+    local after, mask, every = debug.gethook()
+    debug.sethook()
+    assert.same({ line = "number" }, seen)
+    assert.same({ hook, "l", 0 }, { after, mask, every })
+    assert.equal("lost", result[3])
+  end)
+
+  it("keeps no hook of the caller", function()
+    local client, left = world.client(), setmetatable({}, { __mode = "k" })
+    for i = 1, 3 do
+      local function hook() return i end
+      left[hook] = true
+      debug.sethook(hook, "", 1000)
+      client:with_lock("k", { abort_on_loss = true }, function() end)
+      debug.sethook()
+    end
+    for _ = 1, 3 do collectgarbage() end
+    assert.same({}, left)
+  end)
+
+  it_yields("forgets a coroutine that is dropped, with its hook and its lock", function()
+    local client, left = world.client(), setmetatable({}, { __mode = "k" })
+    local thread = coroutine.create(function()
+      return client:with_lock("k", { abort_on_loss = true }, coroutine.yield)
+    end)
+    assert(coroutine.resume(thread))
+    left[thread], thread = true, nil
+    for _ = 1, 3 do collectgarbage() end
+    assert.same({}, left)
+    compute_until(function() return debug.gethook() == nil end, 5)
+    assert.is_nil(debug.gethook())
+    assert.is_truthy(world.is_free("k"))
+  end)
+
+  if rawget(_G, "jit") then
+    it("lets LuaJIT compile again behind it, unless the program has that turned off", function()
+      local client = world.client()
+      local is_on, inside = jit.status()
+      finally(function() jit[is_on and "on" or "off"]() end)
+      for _, mode in ipairs { "off", "on" } do
+        jit[mode]()
+        client:with_lock("k", { abort_on_loss = true }, function() inside = jit.status() end)
+        assert.same({ false, mode == "on" }, { inside, (jit.status()) })
+      end
+    end)
+  end
 
   it("is refused beside a hook of C, which Lua can neither call nor set again", function()
     local child = world.program {
