@@ -163,6 +163,7 @@ local function read_old(view, now, till)
       read_again(view, entry, now)
     end
     if view.entries[entry.key] == entry then -- it could not be read
+      entry.ttl = entry.ttl and entry.ttl - (now - entry.read_at)
       entry.read_at = now
       replace(view, entry, entry)
     end
