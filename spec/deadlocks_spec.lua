@@ -178,8 +178,10 @@ describe("deadlocks", function()
       local before = cycle[(i - 2) % #cycle + 1]
       assert.equal(next_of[before.key], wait.key)
       assert.equal(host, wait.host)
-      assert.equal(name_of(wait.key), wait.holder_name)
-      assert.equal(cycle[i % #cycle + 1].owner:sub(1, 36), wait.holder:sub(1, 36))
+      local blocks = cycle[i % #cycle + 1]
+      assert.same({ name_of(wait.key), host, blocks.pid },
+        { wait.holder_name, wait.holder_host, wait.holder_pid })
+      assert.equal(blocks.owner:sub(1, 36), wait.holder:sub(1, 36))
       order[wait.pid] = true
     end
     for _, party in ipairs(parties) do assert.is_true(order[party.pid]) end
@@ -300,6 +302,18 @@ describe("deadlocks", function()
       assert.same({}, assert(client:deadlocks()).cycles)
       assert.equal("exit", parties[2]:wait(PATIENCE))
       assert.matches("got it", parties[2]:output())
+    end)
+
+    it("begin with the caller that has waited longest", function()
+      prepare(server:url(), { "one", "two", "three" })
+      for i, party in ipairs { 2, 3, 1 } do
+        let_go(party)
+        wait_published(i)
+      end
+      local cycle = found(client)
+      assert.same({ parties[2].pid, parties[3].pid, parties[1].pid },
+        { cycle[1].pid, cycle[2].pid, cycle[3].pid })
+      assert.is_true(cycle[1].since < cycle[3].since)
     end)
 
     -- Its client could not publish that the wait is over.

@@ -1,3 +1,4 @@
+local core = require "holdfast.core"
 local features = require "spec.support.features"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
@@ -703,6 +704,18 @@ describe("after client:close()", function()
     holdfast.new(world.server:url()):close()
   end)
 
+  it("reports what was lost before, by on_lost as well", function()
+    local lost = {}
+    local held = assert(client:lock("k", { watchdog = true, lease = 0.3, on_lost = function(_, reason)
+      lost[#lost + 1] = reason
+    end }):acquire())
+    world.cli("DEL", "k")
+    assert(process.wait_until(function() return core.client.stats(client).losses == 1 end, 20))
+    client:close()
+    assert.same({ "deleted" }, lost)
+    assert.equal("deleted", held:lost())
+  end)
+
   it("with_lock may be the one it happens in", function()
     closed(client:with_lock("k", function(held)
       client:close()
@@ -1167,6 +1180,11 @@ describe("at the line of its caller", function()
     says("holdfast.metrics: works only under ngx_lua", holdfast.metrics)
     says("holdfast.idempotent_request: replay with key needs principal", holdfast.idempotent_request,
       { key = "k", replay = true })
+  end)
+
+  it("those for the filters and the log of a request do nothing elsewhere", function()
+    assert.equal(0, select("#", holdfast.finish()))
+    assert.equal(0, select("#", holdfast.capture()))
   end)
 
   -- The calls of a client that have this option, with these options.
