@@ -303,6 +303,27 @@ describe("a fence", function()
     assert.same({ nil, "Fence-Resource was sent more than once" }, { read { "a", "b" } })
   end)
 
+  it("takes a token of whole decimal digits up to the highest, and the name of one lock", function()
+    local function read(token, lock)
+      local headers = { ["Fence-Token"] = token, ["Fence-Lock"] = lock }
+      return fence_headers.read(function(name) return headers[name] end)
+    end
+    for _, token in ipairs { "1", "8", "9007199254740991" } do
+      assert.same({ tonumber(token), "l" }, { read(token, "l") })
+    end
+    for _, token in ipairs {
+      "0", "08", "-8", "+8", "8.5", "8e1", "0x8", " 8", "8 ", "", "9007199254740992",
+      "10000000000000000", ("9"):rep(400), { "8", "9" },
+    } do
+      local read_as, wrong = read(token, "l")
+      assert.same({ nil, "Fence-Token must be a fencing token, in decimal" }, { read_as, wrong })
+    end
+    for _, lock in ipairs { "", { "a", "b" }, false } do
+      assert.same({ nil, "Fence-Lock must name the lock" }, { read("8", lock or nil) })
+    end
+    assert.equal(1, select("#", read(nil, "l")))
+  end)
+
   it("gives a service back what the headers were made of, whatever bytes it has", function()
     local bytes = {}
     for byte = 0, 255 do bytes[#bytes + 1] = string.char(byte) end
