@@ -77,7 +77,8 @@ describe("a fence", function()
     local prices, lock = client:fence "price:7", held(client)
     for number, text in pairs {
       [-0.5] = "-0.5", [0.1] = "0.10000000000000001", [2 ^ 53] = "9007199254740992",
-      [-2 ^ 62] = "-4611686018427387904", [2 ^ 63] = "9.2233720368547758e+18",
+      [-2 ^ 62] = "-4611686018427387904", [2 ^ 62] = "4611686018427387904",
+      [1e17] = "100000000000000000", [2 ^ 63] = "9.2233720368547758e+18",
     } do
       assert(prices:call(lock, "SET", "price:7", number))
       assert.equal(text, prices:call(lock, "GETDEL", "price:7"))

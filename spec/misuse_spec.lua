@@ -1,6 +1,7 @@
 local core = require "holdfast.core"
 local features = require "spec.support.features"
 local holdfast = require "holdfast"
+local options = require "holdfast.options"
 local process = require "spec.support.process"
 local world = require("spec.support.world").new()
 
@@ -150,6 +151,16 @@ describe("an option", function()
       assert.matches("unknown option", message)
       assert.is_nil(message:find("did you mean", 1, true), message)
     end
+  end)
+
+  it("that is as near to several is taken for the first of them", function()
+    local known = { dart = 1, cart = 1, tart = 1, part = 1, mart = 1, wart = 1, smart = 1 }
+    assert.equal("cart", options.nearest("xart", known))
+    assert.equal("smart", options.nearest("smrt", { smart = 1, smelt = 1, start = 1 }))
+    assert.is_nil(options.nearest("ab", { ac = 1 }))
+    assert.equal("abcd", options.nearest("abce", { abcd = 1 }))
+    assert.is_nil(options.nearest("abef", { abcd = 1 }))
+    assert.equal("abcde", options.nearest("abcfg", { abcde = 1 }))
   end)
 
   it("that other libraries have is rejected with its name here", function()
@@ -838,6 +849,24 @@ describe("a message about an argument", function()
     raises(function()
       local _ = holdfast.new { url = "rediss://h", tls = { server_name = "" } }
     end, 'server_name must be a host name or an IP address, not ""')
+  end)
+
+  it("shows what it is, up to 40 bytes of a text, and never a password", function()
+    for _, case in ipairs {
+      { ("x"):rep(40), '"' .. ("x"):rep(40) .. '"' }, { ("x"):rep(41), "a string of 41 bytes" },
+      { true, "true" }, { {}, "a table" }, { print, "a function" }, { client, "a holdfast.client" },
+      { client:latch "l", "a holdfast.latch" }, { setmetatable({}, { __name = "other" }), "a table" },
+    } do
+      raises(function() local _ = client:lock("k", { lease = case[1] }) end,
+        "lease must be .*, not " .. case[2] .. "$")
+    end
+    for _, secret in ipairs { "geheim\0", ("geheim"):rep(100) } do
+      for _, name in ipairs { "sentinel_user", "sentinel_password" } do
+        local _, message = pcall(holdfast.new, { url = "redis+sentinel://h/m", [name] = secret })
+        assert.matches(name .. " must be ", message, 1, true)
+        assert.is_nil(message:find("geheim", 1, true))
+      end
+    end
   end)
 end)
 

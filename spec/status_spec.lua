@@ -937,9 +937,12 @@ describe("for operators under ngx_lua", function()
       assert.is_nil(answer.trouble)
       assert.is_true(answer.age < 20, answer.age)
       assert.equal("unix:" .. server.path, answer.server)
+      local monitor = server:monitor()
       for i = 1, 50 do forge_lock(("%02d"):format(i):rep(500), i, 1) end
       assert.truthy(process.wait_until(function() return state().count == 54 end, PATIENCE))
       assert.equal(54, #pages("&sort=key"))
+      assert.equal(0, monitor:count("GET")) -- the name is known for a while
+      monitor:close()
       server:cli("FLUSHALL")
     end)
 
@@ -970,6 +973,19 @@ describe("for operators under ngx_lua", function()
         local now = state()
         return now.waiters == 0 and now.longest_wait == nil
       end, PATIENCE))
+      server:cli("FLUSHALL")
+    end)
+
+    it("counts the wait of a waiter that comes again from when it came again", function()
+      start {}
+      forge_lock("booking", 1, 1)
+      server:cli("RPUSH", "redisson_lock_queue:{booking}", UUID .. ":7")
+      eventually("booking", function(of) return of.waiters == 1 and of.wait > 0.6 end)
+      server:cli("DEL", "redisson_lock_queue:{booking}")
+      eventually("booking", function(of) return of.waiters == 0 end)
+      server:cli("RPUSH", "redisson_lock_queue:{booking}", UUID .. ":7")
+      local seen = eventually("booking", function(of) return of.waiters == 1 end)
+      assert.is_true(seen.queue[1].seconds < 0.6, seen.queue[1].seconds)
       server:cli("FLUSHALL")
     end)
 
