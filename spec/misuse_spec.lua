@@ -168,9 +168,11 @@ describe("an option", function()
       timeout = "wait", exptime = "lease", ttl = "lease", expire = "lease", retry = "wait",
       retry_delay = "wait",
       lease_time = "lease", leaseTime = "lease", auto_renew = "watchdog", token = "owner",
+      ["auto-renew"] = "watchdog", ["Lease-Time"] = "lease", EX = "lease",
     }
     for theirs, ours in pairs(names) do
-      raises(function() local _ = client:lock("k", { [theirs] = 1 }) end, '"' .. theirs .. '"',
+      raises(function() local _ = client:lock("k", { [theirs] = 1 }) end,
+        '"' .. theirs:gsub("-", "%%-") .. '"',
         'did you mean "' .. ours .. '"%?')
     end
     raises(function() local _ = holdfast.new { host = "h" } end, 'did you mean "url"%?')

@@ -780,6 +780,9 @@ describe("for operators under ngx_lua", function()
         local now = state()
         return now.count == count and now.waiters == 150 * busy
       end, 60))
+      assert.truthy(process.wait_until(function()
+        return sums(state())[2] == 150 * busy
+      end, PATIENCE))
       for asked, wanted in pairs {
         prefix = count, ["prefix=many:0000"] = 9, ["prefix=many:0002"] = 10, ["search=y:0000"] = 9,
         ["search=9"] = 57, ["search=many.0"] = 0,
@@ -986,6 +989,8 @@ describe("for operators under ngx_lua", function()
       server:cli("RPUSH", "redisson_lock_queue:{booking}", UUID .. ":7")
       local seen = eventually("booking", function(of) return of.waiters == 1 end)
       assert.is_true(seen.queue[1].seconds < 0.6, seen.queue[1].seconds)
+      server:cli("SET", "booking", "something else")
+      assert.truthy(process.wait_until(function() return state().count == 0 end, PATIENCE))
       server:cli("FLUSHALL")
     end)
 
