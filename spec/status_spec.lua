@@ -949,6 +949,23 @@ describe("for operators under ngx_lua", function()
       server:cli("FLUSHALL")
     end)
 
+    it("has the age of what it shows, and goes through all keys without a further request", function()
+      start { dict = "" }
+      local from = process.now()
+      assert.truthy(process.wait_until(function()
+        local age, seconds = state().age, process.now() - from
+        return seconds > 1 and age < seconds / 2
+      end, PATIENCE))
+      front:stop("TERM")
+      start { dict = "" }
+      forge(4000, 0)
+      local before = scans()
+      state()
+      assert.truthy(process.wait_until(function() return scans() - before >= 80 end, PATIENCE),
+        scans() - before)
+      server:cli("FLUSHALL")
+    end)
+
     it("says how long each has waited, and the longest wait for any lock", function()
       start {}
       forge_lock("p:one", 1, 1, 2)
@@ -1054,7 +1071,12 @@ describe("for operators under ngx_lua", function()
     end)
 
     it("shows a deadlock, with the command that ends it, until it is over", function()
-      start {}
+      start { more = [[ location = /some { content_by_lua_block {
+        HOLDFAST.status { client = CLIENT, pattern = "q*" }
+      } } ]] }
+      local some
+      local function look_at_some() some = dkjson.decode(front:get("/some?json").body) end
+      forge_lock("q", 1, 1, 2)
       local children = {}
       for i, keys in ipairs { { "a", "b" }, { "b", "a" } } do
         children[i] = process.lua {
@@ -1073,9 +1095,13 @@ describe("for operators under ngx_lua", function()
       end
       local answer
       assert.truthy(process.wait_until(function()
+        look_at_some()
         answer = state()
         return answer.state == "deadlock"
       end, PATIENCE), answer.state)
+      look_at_some()
+      assert.same({ 1, "q", "well", 0 },
+        { #some.locks, some.locks[1].key, some.state, #some.deadlocks })
       assert.equal(1, #answer.deadlocks)
       local cycle = answer.deadlocks[1]
       assert.equal(2, #cycle)
