@@ -379,6 +379,15 @@ describe("a multi lock", function()
       end
     end)
 
+    it("raises where two quorums mean one lock, in whatever order they list their servers", function()
+      local function quorum(...) return connect { servers = { ... }, mode = "quorum" } end
+      local a, b, c = one:url(), two:url(), "unix:///nowhere/redis.sock"
+      local first, second = quorum(a, b, c):lock "stock", quorum(c, b, a):lock "stock"
+      local fine, message = pcall(holdfast.multi_lock, { first, second })
+      assert.is_false(fine)
+      assert.matches('the key "stock" is given twice', message, 1, true)
+    end)
+
     it("takes one key in two databases of a server", function()
       local both = holdfast.multi_lock {
         connect(one:tcp_url()):lock("stock"), connect(one:tcp_url() .. "/1"):lock("stock"),

@@ -206,6 +206,21 @@ describe("an error in with_lock", function()
     assert.same({ true, inner }, { coroutine.resume(first) })
   end)
 
+  it("keeps no coroutine for its traceback", function()
+    local client, left = world.client(), setmetatable({}, { __mode = "k" })
+    for _ = 1, 3 do
+      local thread = coroutine.create(function()
+        pcall(client.with_lock, client, "k", error)
+        return holdfast.traceback()
+      end)
+      local _, traceback = coroutine.resume(thread)
+      assert.is_string(traceback)
+      left[thread] = true
+    end
+    for _ = 1, 3 do collectgarbage() end
+    assert.same({}, left)
+  end)
+
   it("leaves its traceback to be read", function()
     local function deep_inside() error("deep") end
     pcall(world.client().with_lock, world.client(), "k", function() deep_inside() return 1 end)
