@@ -568,7 +568,7 @@ describe("a client's work", function()
       assert.matches("true\n$", program:output())
     end)
 
-    it("keeps no listener and no event behind its client, whatever the listener has raised", function()
+    it("keeps no listener and no event behind its client, whatever the listener raised", function()
       local program = process.lua { code = [[
         local left = setmetatable({}, { __mode = "k" })
         local function use()

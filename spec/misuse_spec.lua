@@ -719,9 +719,9 @@ describe("after client:close()", function()
 
   it("reports what was lost before, by on_lost as well", function()
     local lost = {}
-    local held = assert(client:lock("k", { watchdog = true, lease = 0.3, on_lost = function(_, reason)
-      lost[#lost + 1] = reason
-    end }):acquire())
+    local function note(_, reason) lost[#lost + 1] = reason end
+    local held = client:lock("k", { watchdog = true, lease = 0.3, on_lost = note })
+    assert(held:acquire())
     world.cli("DEL", "k")
     assert(process.wait_until(function() return core.client.stats(client).losses == 1 end, 20))
     client:close()
@@ -857,7 +857,8 @@ describe("a message about an argument", function()
     for _, case in ipairs {
       { ("x"):rep(40), '"' .. ("x"):rep(40) .. '"' }, { ("x"):rep(41), "a string of 41 bytes" },
       { true, "true" }, { {}, "a table" }, { print, "a function" }, { client, "a holdfast.client" },
-      { client:latch "l", "a holdfast.latch" }, { setmetatable({}, { __name = "other" }), "a table" },
+      { client:latch "l", "a holdfast.latch" },
+      { setmetatable({}, { __name = "other" }), "a table" },
     } do
       raises(function() local _ = client:lock("k", { lease = case[1] }) end,
         "lease must be .*, not " .. case[2] .. "$")

@@ -927,7 +927,8 @@ describe("for operators under ngx_lua", function()
       local seen = shown.plain
       assert.same({ UUID .. ":1", "web-3", 4711, "billing", 1, 0 },
         { seen.owner, seen.host, seen.pid, seen.name, seen.holds, seen.waiters })
-      assert.same({ "holdfast break plain" }, { seen["break"], seen.link, seen.key_size, seen.wait })
+      assert.same({ "holdfast break plain" },
+        { seen["break"], seen.link, seen.key_size, seen.wait })
       assert.is_true(seen.ttl > 500 and seen.ttl <= 600, seen.ttl)
       seen = shown["a\1b"]
       assert.same({ 2, "a%01b" }, { seen.holds, seen.link })
@@ -949,7 +950,7 @@ describe("for operators under ngx_lua", function()
       server:cli("FLUSHALL")
     end)
 
-    it("has the age of what it shows, and goes through all keys without a further request", function()
+    it("has the age of what it shows, and goes through all keys without another request", function()
       start { dict = "" }
       local from = process.now()
       assert.truthy(process.wait_until(function()
@@ -1018,8 +1019,9 @@ describe("for operators under ngx_lua", function()
       for i, key in ipairs { "a", "b", "c" } do forge_lock(key, i, 1) end
       assert.truthy(process.wait_until(function() return state().count == 3 end, PATIENCE))
       for query, wanted in pairs {
-        ["&search=a&search=b"] = "a b c", ["&prefix&search"] = "a b c", ["&sort=key&sort=ttl"] = "a b c",
-        ["&sort=none"] = "a b c", ["&sort=key&from=1"] = "b c", ["&sort=key&from=-1"] = "a b c",
+        ["&search=a&search=b"] = "a b c", ["&prefix&search"] = "a b c",
+        ["&sort=key&sort=ttl"] = "a b c", ["&sort=none"] = "a b c",
+        ["&sort=key&from=1"] = "b c", ["&sort=key&from=-1"] = "a b c",
         ["&sort=key&from=1e0"] = "a b c", ["&sort=key&from=1&from=2"] = "a b c",
         ["&sort=key&from=3"] = "", ["&sort=key&from=999999999"] = "",
         ["&sort=key&reverse=1"] = "c b a",
@@ -1108,7 +1110,8 @@ describe("for operators under ngx_lua", function()
       assert.equal("holdfast break " .. cycle[1].key, cycle[1]["break"])
       assert.is_nil(cycle[2]["break"])
       for i, wait in ipairs(cycle) do
-        local waits, holds = children[wait.key == "a" and 2 or 1], children[wait.key == "a" and 1 or 2]
+        local number = wait.key == "a" and 2 or 1
+        local waits, holds = children[number], children[3 - number]
         assert.same({ waits.pid, holds.pid, "of-" .. wait.key }, {
           wait.pid, wait.holder_pid, wait.holder_name,
         })
