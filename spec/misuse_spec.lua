@@ -1,7 +1,7 @@
 local core = require "holdfast.core"
 local features = require "spec.support.features"
 local holdfast = require "holdfast"
-local options = require "holdfast.options"
+local nearest = require("holdfast.options").nearest
 local process = require "spec.support.process"
 local world = require("spec.support.world").new()
 
@@ -155,12 +155,12 @@ describe("an option", function()
 
   it("that is as near to several is taken for the first of them", function()
     local known = { dart = 1, cart = 1, tart = 1, part = 1, mart = 1, wart = 1, smart = 1 }
-    assert.equal("cart", options.nearest("xart", known))
-    assert.equal("smart", options.nearest("smrt", { smart = 1, smelt = 1, start = 1 }))
-    assert.is_nil(options.nearest("ab", { ac = 1 }))
-    assert.equal("abcd", options.nearest("abce", { abcd = 1 }))
-    assert.is_nil(options.nearest("abef", { abcd = 1 }))
-    assert.equal("abcde", options.nearest("abcfg", { abcde = 1 }))
+    assert.equal("cart", nearest("xart", known))
+    assert.equal("smart", nearest("smrt", { smart = 1, smelt = 1, start = 1 }))
+    assert.is_nil(nearest("ab", { ac = 1 }))
+    assert.equal("abcd", nearest("abce", { abcd = 1 }))
+    assert.is_nil(nearest("abef", { abcd = 1 }))
+    assert.equal("abcde", nearest("abcfg", { abcde = 1 }))
   end)
 
   it("that other libraries have is rejected with its name here", function()
