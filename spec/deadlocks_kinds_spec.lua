@@ -1,6 +1,7 @@
 -- Deadlocks through fair locks, read/write locks and permits.
 
 local command = require "spec.support.command"
+local driver = require "holdfast.driver"
 local process = require "spec.support.process"
 local world = require("spec.support.world").new()
 
@@ -123,6 +124,22 @@ describe("a deadlock", function()
     short:close()
   end)
 
+  it("is not denied where a server falls silent in the middle of the search", function()
+    party("ann", "lock:a", "lock:b")
+    party("bob", "lock:b", "lock:a")
+    found_cycle()
+    local short, command_of = world.client { command_timeout = 0.2 }, driver.command
+    finally(function() driver.command = command_of end)
+    function driver.command(of, words, node)
+      if words[1] == "GET" then world.cli("CLIENT", "PAUSE", 400, "ALL") end
+      driver.command = words[1] == "GET" and command_of or driver.command
+      return command_of(of, words, node)
+    end
+    local found, message, code = short:deadlocks()
+    assert.same({ nil, "unreachable" }, { found, code })
+    assert.matches("^cannot ", message)
+  end)
+
   it("is named to a user who may not ask who listens, nor read the locks of others", function()
     party("ann", "lock:a", "lock:b")
     party("bob", "lock:b", "lock:a")
@@ -196,6 +213,50 @@ describe("a deadlock", function()
     local code, output = command.run(world.server, { "deadlocks" })
     assert.equal(1, code)
     assert.matches('waits for "pool", held by %S+ pid %d+ ann', output)
+  end)
+
+  it("lists a caller once that holds several things, with all that it holds", function()
+    party("ann", "permit:pool", "read:r", "lock:a", "lock:b")
+    party("bob", "lock:b", "lock:a")
+    found_cycle()
+    local waits = assert(client:deadlocks()).waits
+    assert.same({ 2, "a", "b" }, { #waits, waits[1].key, waits[2].key })
+    assert.same({ 1, 3 }, { #waits[1].holds, #waits[2].holds })
+    assert.same({ "bob", "ann" }, { waits[1].name, waits[2].name })
+  end)
+
+  it("comes in the order of keys beside others", function()
+    for _, pair in ipairs { { "c", "d" }, { "a", "b" }, { "e", "f" } } do
+      party("of-" .. pair[1], "lock:" .. pair[1], "lock:" .. pair[2])
+      party("of-" .. pair[2], "lock:" .. pair[2], "lock:" .. pair[1])
+    end
+    all_wait()
+    local cycles
+    assert(process.wait_until(function()
+      cycles = assert(client:deadlocks()).cycles
+      return #cycles == 3
+    end, PATIENCE))
+    for i, pair in ipairs { "ab", "cd", "ef" } do
+      assert.equal(2, #cycles[i])
+      assert.truthy(pair:find(cycles[i][1].key, 1, true), cycles[i][1].key)
+      assert.truthy(pair:find(cycles[i][2].key, 1, true), cycles[i][2].key)
+    end
+  end)
+
+  it("is looked for among the first hundred waiters of each queue, in the order of keys and owners",
+    function()
+    world.cli("EVAL", [[
+      for i = 1, 150 do
+        local other = '%08d-0000-0000-0000-000000000000:1'
+        redis.call('RPUSH', 'redisson_lock_queue:{a}', other:format(1000 - i))
+        redis.call('ZADD', 'holdfast_queue:{b}', i, '1l' .. other:format(2000 - i) .. ':1')
+      end]], 0)
+    local waits = assert(client:deadlocks()).waits
+    assert.equal(200, #waits)
+    for i, wait in ipairs(waits) do
+      local key, number = i <= 100 and "a" or "b", i <= 100 and 899 + i or 1799 + i
+      assert.same({ key, ("%08d"):format(number) }, { wait.key, wait.owner:sub(1, 8) })
+    end
   end)
 
   it("through permits is none while another one may release enough", function()

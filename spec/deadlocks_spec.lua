@@ -178,8 +178,10 @@ describe("deadlocks", function()
       local before = cycle[(i - 2) % #cycle + 1]
       assert.equal(next_of[before.key], wait.key)
       assert.equal(host, wait.host)
-      assert.equal(name_of(wait.key), wait.holder_name)
-      assert.equal(cycle[i % #cycle + 1].owner:sub(1, 36), wait.holder:sub(1, 36))
+      local blocks = cycle[i % #cycle + 1]
+      assert.same({ name_of(wait.key), host, blocks.pid },
+        { wait.holder_name, wait.holder_host, wait.holder_pid })
+      assert.equal(blocks.owner:sub(1, 36), wait.holder:sub(1, 36))
       order[wait.pid] = true
     end
     for _, party in ipairs(parties) do assert.is_true(order[party.pid]) end
@@ -300,6 +302,18 @@ describe("deadlocks", function()
       assert.same({}, assert(client:deadlocks()).cycles)
       assert.equal("exit", parties[2]:wait(PATIENCE))
       assert.matches("got it", parties[2]:output())
+    end)
+
+    it("begin with the caller that has waited longest", function()
+      prepare(server:url(), { "one", "two", "three" })
+      for i, party in ipairs { 2, 3, 1 } do
+        let_go(party)
+        wait_published(i)
+      end
+      local cycle = found(client)
+      assert.same({ parties[2].pid, parties[3].pid, parties[1].pid },
+        { cycle[1].pid, cycle[2].pid, cycle[3].pid })
+      assert.is_true(cycle[1].since < cycle[3].since)
     end)
 
     -- Its client could not publish that the wait is over.
@@ -539,6 +553,27 @@ describe("deadlocks", function()
       check_cycle(found(client), KEYS)
       servers[3]:kill()
       assert.equal("unreachable", select(3, client:deadlocks()))
+    end)
+
+    it("are looked for while at most a minority of any number of servers is away", function()
+      local more, found_by = redis.several(2), {}
+      for _, server in ipairs(more) do urls[#urls + 1] = server:url() end
+      for size = 3, 5 do
+        local some = {}
+        for i = 1, size do some[i] = urls[i] end
+        found_by[size] = holdfast.new { servers = some, mode = "quorum" }
+      end
+      for away = 1, 3 do
+        servers[away]:kill()
+        for size = 3, 5 do
+          local result, _, code = found_by[size]:deadlocks()
+          local wanted = { nil, "unreachable" }
+          if away < size - away then wanted = { { cycles = {}, waits = {} } } end
+          assert.message(away .. " of " .. size).same(wanted, { result, code })
+        end
+      end
+      for _, each in pairs(found_by) do each:close() end
+      for _, server in ipairs(more) do server:stop() end
     end)
 
     it("end for one of them with deadlock_check", function()

@@ -77,7 +77,8 @@ describe("a fence", function()
     local prices, lock = client:fence "price:7", held(client)
     for number, text in pairs {
       [-0.5] = "-0.5", [0.1] = "0.10000000000000001", [2 ^ 53] = "9007199254740992",
-      [-2 ^ 62] = "-4611686018427387904", [2 ^ 63] = "9.2233720368547758e+18",
+      [-2 ^ 62] = "-4611686018427387904", [2 ^ 62] = "4611686018427387904",
+      [1e17] = "100000000000000000", [2 ^ 63] = "9.2233720368547758e+18",
     } do
       assert(prices:call(lock, "SET", "price:7", number))
       assert.equal(text, prices:call(lock, "GETDEL", "price:7"))
@@ -301,6 +302,27 @@ describe("a fence", function()
     assert.same({ 8, "l{", "a\255\255%zz" }, { read "a%ff%fF%zz" })
     assert.same({ 8, "l{" }, { read() })
     assert.same({ nil, "Fence-Resource was sent more than once" }, { read { "a", "b" } })
+  end)
+
+  it("takes a token of whole decimal digits up to the highest, and the name of one lock", function()
+    local function read(token, lock)
+      local headers = { ["Fence-Token"] = token, ["Fence-Lock"] = lock }
+      return fence_headers.read(function(name) return headers[name] end)
+    end
+    for _, token in ipairs { "1", "8", "9007199254740991" } do
+      assert.same({ tonumber(token), "l" }, { read(token, "l") })
+    end
+    for _, token in ipairs {
+      "0", "08", "-8", "+8", "8.5", "8e1", "0x8", " 8", "8 ", "", "9007199254740992",
+      "10000000000000000", ("9"):rep(400), { "8", "9" },
+    } do
+      local read_as, wrong = read(token, "l")
+      assert.same({ nil, "Fence-Token must be a fencing token, in decimal" }, { read_as, wrong })
+    end
+    for _, lock in ipairs { "", { "a", "b" }, false } do
+      assert.same({ nil, "Fence-Lock must name the lock" }, { read("8", lock or nil) })
+    end
+    assert.equal(1, select("#", read(nil, "l")))
   end)
 
   it("gives a service back what the headers were made of, whatever bytes it has", function()

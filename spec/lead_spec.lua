@@ -1,5 +1,6 @@
 -- client:lead: terms one after the other, each over before the next can begin.
 
+local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local loops = require "spec.support.loops"
 local process = require "spec.support.process"
@@ -76,6 +77,13 @@ describe("client:lead", function()
     assert.matches('"app:chief"', message)
     assert.same({ "deleted", false }, { other:lost(), other:is_leader() })
     assert.equal("holdfast.term: app:chief (lost: deleted)", tostring(other))
+    message, code = select(2, client:fence("prices"):claim(other))
+    assert.equal("lost", code)
+    assert.matches('the lock "app:chief" was lost (deleted)', message, 1, true)
+    client:lead("chief", { once = true }, function(term) other = term end)
+    message, code = select(2, client:fence("prices"):claim(other))
+    assert.equal("not_held", code)
+    assert.matches('the lock "app:chief" is not held', message, 1, true)
   end)
 
   it("goes on after a lost term, which it reports to on_lost", function()
@@ -292,6 +300,43 @@ describe("client:lead", function()
     for _, code in ipairs { "denied", "conflict", "closed", "interrupted", "deadlock" } do
       assert.same({ nil, "it failed", code }, { lead_after(code) })
     end
+  end)
+
+  it("reports what is lost between two tries before the next one", function()
+    local client, acquire, lost, known = world.client(), driver.lock.acquire, 0, {}
+    local held = assert(client:lock("other", { watchdog = true, lease = 0.3, on_lost = function()
+      lost = lost + 1
+    end }):acquire())
+    finally(function() driver.lock.acquire = acquire end)
+    function driver.lock.acquire(...)
+      known[#known + 1] = lost
+      if #known > 1 then return acquire(...) end
+      world.cli("DEL", "other")
+      eventually(function() return core.client.stats(client).losses == 1 end)
+      return nil, "it failed", "unreachable"
+    end
+    assert.is_true(client:lead("chief", { once = true }, function() end))
+    assert.same({ 0, 1 }, known)
+    assert.equal("deleted", held:lost())
+  end)
+
+  it("begins no term with a lock that is lost before", function()
+    local client, acquire, tries, terms = world.client(), driver.lock.acquire, 0, 0
+    finally(function() driver.lock.acquire = acquire end)
+    function driver.lock.acquire(lock, wait)
+      tries = tries + 1
+      local acquired, message, code = acquire(lock, wait)
+      if tries == 1 then
+        world.cli("DEL", "chief")
+        assert.equal("lost", select(3, core.lock.check(lock)))
+      end
+      return acquired, message, code
+    end
+    assert.is_true(client:lead("chief", { once = true }, function(term)
+      terms = terms + 1
+      return term:is_leader() and term:token() ~= nil and term:lost() == nil
+    end))
+    assert.same({ 2, 1 }, { tries, terms })
   end)
 
   it("pauses longer after each try that fails, up to a second, and anew for each term", function()

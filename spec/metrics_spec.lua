@@ -580,6 +580,50 @@ describe("a client's work", function()
       assert.matches("true\n$", program:output())
     end)
 
+    it("keeps no listener and no event behind its client, whatever the listener raised", function()
+      local program = process.lua { code = [[
+        local left = setmetatable({}, { __mode = "k" })
+        local function use()
+          local function broken(event) left[event] = true error "broken" end
+          local client = require("holdfast").new { url = arg[1], on_event = broken }
+          local function of_lock(event) left[event] = client and true end
+          left[broken], left[of_lock] = true, true
+          for _ = 1, 3 do
+            client:with_lock("a", { on_event = of_lock }, function() end)
+          end
+          client:close()
+        end
+        for _ = 1, 20 do use() end
+        for _ = 1, 5 do collectgarbage() end
+        local count = 0
+        for _ in pairs(left) do count = count + 1 end
+        print("left", count < 15) -- a stale slot of the stack may keep those of the last client
+      ]], args = { server:url() } }
+      assert.same({ "exit", 0 }, { program:wait(PATIENCE) })
+      assert.matches("left\ttrue\n$", program:output())
+    end)
+
+    it("names nothing but what the page of the API has, for a lock's listener too", function()
+      local fields, events_of_lock = {}, {}
+      local function note(event)
+        events_of_lock[#events_of_lock + 1] = event.event
+        for name in pairs(event) do fields[name] = true end
+      end
+      local seen = listen()
+      seen:with_lock("k", { on_event = note }, function() end)
+      local held = assert(other:lock("k"):acquire())
+      seen:lock("k", { on_event = note }):acquire(0)
+      held:release()
+      seen:close()
+      assert.same({ "acquired", "released", "busy" }, events_of_lock)
+      local page = assert(io.open("docs/api.md"))
+      local text = page:read("*a")
+      page:close()
+      for name in pairs(fields) do
+        assert.message(name).truthy(text:find("`" .. name .. "`", 1, true))
+      end
+    end)
+
     it("reaches a further listener before the one that the client has", function()
       local seen = {}
       local function listener(name)

@@ -1,5 +1,7 @@
+local core = require "holdfast.core"
 local features = require "spec.support.features"
 local holdfast = require "holdfast"
+local nearest = require("holdfast.options").nearest
 local process = require "spec.support.process"
 local world = require("spec.support.world").new()
 
@@ -151,14 +153,26 @@ describe("an option", function()
     end
   end)
 
+  it("that is as near to several is taken for the first of them", function()
+    local known = { dart = 1, cart = 1, tart = 1, part = 1, mart = 1, wart = 1, smart = 1 }
+    assert.equal("cart", nearest("xart", known))
+    assert.equal("smart", nearest("smrt", { smart = 1, smelt = 1, start = 1 }))
+    assert.is_nil(nearest("ab", { ac = 1 }))
+    assert.equal("abcd", nearest("abce", { abcd = 1 }))
+    assert.is_nil(nearest("abef", { abcd = 1 }))
+    assert.equal("abcde", nearest("abcfg", { abcde = 1 }))
+  end)
+
   it("that other libraries have is rejected with its name here", function()
     local names = {
       timeout = "wait", exptime = "lease", ttl = "lease", expire = "lease", retry = "wait",
       retry_delay = "wait",
       lease_time = "lease", leaseTime = "lease", auto_renew = "watchdog", token = "owner",
+      ["auto-renew"] = "watchdog", ["Lease-Time"] = "lease", EX = "lease",
     }
     for theirs, ours in pairs(names) do
-      raises(function() local _ = client:lock("k", { [theirs] = 1 }) end, '"' .. theirs .. '"',
+      raises(function() local _ = client:lock("k", { [theirs] = 1 }) end,
+        '"' .. theirs:gsub("-", "%%-") .. '"',
         'did you mean "' .. ours .. '"%?')
     end
     raises(function() local _ = holdfast.new { host = "h" } end, 'did you mean "url"%?')
@@ -703,6 +717,18 @@ describe("after client:close()", function()
     holdfast.new(world.server:url()):close()
   end)
 
+  it("reports what was lost before, by on_lost as well", function()
+    local lost = {}
+    local function note(_, reason) lost[#lost + 1] = reason end
+    local held = client:lock("k", { watchdog = true, lease = 0.3, on_lost = note })
+    assert(held:acquire())
+    world.cli("DEL", "k")
+    assert(process.wait_until(function() return core.client.stats(client).losses == 1 end, 20))
+    client:close()
+    assert.same({ "deleted" }, lost)
+    assert.equal("deleted", held:lost())
+  end)
+
   it("with_lock may be the one it happens in", function()
     closed(client:with_lock("k", function(held)
       client:close()
@@ -825,6 +851,25 @@ describe("a message about an argument", function()
     raises(function()
       local _ = holdfast.new { url = "rediss://h", tls = { server_name = "" } }
     end, 'server_name must be a host name or an IP address, not ""')
+  end)
+
+  it("shows what it is, up to 40 bytes of a text, and never a password", function()
+    for _, case in ipairs {
+      { ("x"):rep(40), '"' .. ("x"):rep(40) .. '"' }, { ("x"):rep(41), "a string of 41 bytes" },
+      { true, "true" }, { {}, "a table" }, { print, "a function" }, { client, "a holdfast.client" },
+      { client:latch "l", "a holdfast.latch" },
+      { setmetatable({}, { __name = "other" }), "a table" },
+    } do
+      raises(function() local _ = client:lock("k", { lease = case[1] }) end,
+        "lease must be .*, not " .. case[2] .. "$")
+    end
+    for _, secret in ipairs { "geheim\0", ("geheim"):rep(100) } do
+      for _, name in ipairs { "sentinel_user", "sentinel_password" } do
+        local _, message = pcall(holdfast.new, { url = "redis+sentinel://h/m", [name] = secret })
+        assert.matches(name .. " must be ", message, 1, true)
+        assert.is_nil(message:find("geheim", 1, true))
+      end
+    end
   end)
 end)
 
@@ -1167,6 +1212,11 @@ describe("at the line of its caller", function()
     says("holdfast.metrics: works only under ngx_lua", holdfast.metrics)
     says("holdfast.idempotent_request: replay with key needs principal", holdfast.idempotent_request,
       { key = "k", replay = true })
+  end)
+
+  it("those for the filters and the log of a request do nothing elsewhere", function()
+    assert.equal(0, select("#", holdfast.finish()))
+    assert.equal(0, select("#", holdfast.capture()))
   end)
 
   -- The calls of a client that have this option, with these options.

@@ -101,6 +101,20 @@ describe("a multi lock", function()
       assert(held:release())
     end)
 
+    it("costs one round trip for each lock on a server of its own that it has at once", function()
+      local first, second = connect(one:url()), connect(two:url())
+      local all = holdfast.multi_lock { first:lock("a"), second:lock("b") }
+      assert(all:acquire(0))
+      assert(all:release())
+      for _ = 1, 2 do
+        local before = { first:stats().round_trips, second:stats().round_trips }
+        assert(all:acquire())
+        assert.same({ before[1] + 1, before[2] + 1 },
+          { first:stats().round_trips, second:stats().round_trips })
+        assert(all:release())
+      end
+    end)
+
     it("passes an error on that one of its locks raises", function()
       local function fail() error "this loop does not run" end
       local loop = { check = function() return nil, "outside the loop" end,
@@ -268,7 +282,9 @@ describe("a multi lock", function()
         assert(all:acquire(0))
         local left = all:remaining()
         assert.is_true(left > 0 and left <= 5, left)
+        assert.equal("holdfast.multi_lock: a, b (held)", tostring(all))
         assert(short:release())
+        assert.equal("holdfast.multi_lock: a, b (not held)", tostring(all))
         assert.is_false(all:is_held())
         assert.equal(0, all:remaining())
         all:release()
@@ -375,6 +391,15 @@ describe("a multi lock", function()
         assert.matches('^[^:]*multi_lock_spec.lua:%d+: multi_lock:' .. name
           .. ': the key "stock" is given twice', message)
       end
+    end)
+
+    it("raises where two quorums mean one lock, in whatever order they list servers", function()
+      local function quorum(...) return connect { servers = { ... }, mode = "quorum" } end
+      local a, b, c = one:url(), two:url(), "unix:///nowhere/redis.sock"
+      local first, second = quorum(a, b, c):lock "stock", quorum(c, b, a):lock "stock"
+      local fine, message = pcall(holdfast.multi_lock, { first, second })
+      assert.is_false(fine)
+      assert.matches('the key "stock" is given twice', message, 1, true)
     end)
 
     it("takes one key in two databases of a server", function()

@@ -658,6 +658,7 @@ describe("for operators under ngx_lua", function()
       local waits = command.start(server, { "latch", "wait", "gate" })
       local seen = eventually("gate", function() return true end)
       assert.same({ "latch", 2, 1 }, { seen.kind, seen.count, seen.waiters })
+      assert.equal("holdfast latch delete gate", entry("gate", "&open=gate")["break"])
       assert(latch:count_down(2))
       assert.same({ "exit", 0 }, { waits:wait(PATIENCE) })
       assert.truthy(process.wait_until(function() return not entry("gate") end, PATIENCE))
@@ -680,23 +681,23 @@ describe("for operators under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    local function start_quorum()
-      local servers, list = redis.several(3), {}
+    local function start_quorum(count)
+      local servers, list = redis.several(count or 3), {}
       for i, each in ipairs(servers) do list[i] = ('"%s"'):format(each:url()) end
       start { where = ('mode = "quorum", servers = { %s }'):format(table.concat(list, ", ")) }
       return servers
     end
 
     it("shows the servers of a quorum, and its locks", function()
-      local servers = start_quorum()
+      local servers = start_quorum(4)
       local urls = {}
       for i, each in ipairs(servers) do urls[i] = each:url() end
-      local quorum = holdfast.new { servers = urls, mode = "quorum", name = "three" }
+      local quorum = holdfast.new { servers = urls, mode = "quorum", name = "four" }
       local lock = assert(quorum:lock("q"):acquire())
       local seen = eventually("q", function(of) return of.name end)
-      assert.equal("three", seen.name)
+      assert.equal("four", seen.name)
       local members = state().members
-      assert.equal(3, #members)
+      assert.equal(4, #members)
       assert.is_true(members[1].up)
       assert.equal("well", state().state)
       servers[1]:kill()
@@ -719,7 +720,7 @@ describe("for operators under ngx_lua", function()
         return front:get("/status?json").status == 503
       end, PATIENCE))
       answer = state(nil, 503)
-      assert.same({ "away", "1 of 3 servers answered" }, { answer.state, answer.trouble })
+      assert.same({ "away", "2 of 4 servers answered" }, { answer.state, answer.trouble })
       front:stop("TERM")
       front = nil
       for _, each in ipairs(servers) do each:stop() end
@@ -785,6 +786,9 @@ describe("for operators under ngx_lua", function()
         local now = state()
         return now.count == count and now.waiters == 150 * busy
       end, 60))
+      assert.truthy(process.wait_until(function()
+        return sums(state())[2] == 150 * busy
+      end, PATIENCE))
       for asked, wanted in pairs {
         prefix = count, ["prefix=many:0000"] = 9, ["prefix=many:0002"] = 10, ["search=y:0000"] = 9,
         ["search=9"] = 57, ["search=many.0"] = 0, ["prefix=any:0"] = 0,
@@ -842,7 +846,8 @@ describe("for operators under ngx_lua", function()
       start {}
       server:cli("HSET", "seen", UUID .. ":1", 1)
       server:cli("PEXPIRE", "seen", 600000)
-      eventually("seen", function() return true end)
+      server:cli("ZADD", "holdfast_queue:{seen}", 1, "1l" .. UUID .. ":9:1")
+      eventually("seen", function(of) return of.waiters == 1 end)
       server:kill()
       assert.truthy(process.wait_until(function()
         return front:get("/status?json").status == 503
@@ -851,7 +856,15 @@ describe("for operators under ngx_lua", function()
       assert.equal("away", shown.state)
       assert.matches("connection refused", shown.trouble)
       assert.is_true(shown.age > 0 and shown.age < 60)
-      assert.equal("seen", shown.locks[1].key)
+      local then_ = shown.locks[1]
+      assert.equal("seen", then_.key)
+      local later
+      assert.truthy(process.wait_until(function() -- all but the age is of the time that it was read
+        later = state(nil, 503)
+        return later.age > shown.age + 1
+      end, PATIENCE))
+      assert.is_true(math.abs(later.locks[1].ttl - then_.ttl) < 0.5, later.locks[1].ttl)
+      assert.is_true(math.abs(later.locks[1].wait - then_.wait) < 0.5, later.locks[1].wait)
     end)
 
     it("orders by the longest wait, then by the longest hold", function()
@@ -880,6 +893,14 @@ describe("for operators under ngx_lua", function()
       assert.equal("later late a b", order("&sort=waiters"))
       assert.equal("a b late later", order("&sort=key"))
       assert.equal("late b a later", order("&sort=holder"))
+      server:cli("HSET", "none", UUID .. ":6", 1)
+      server:cli("PEXPIRE", "none", 500000)
+      assert.truthy(process.wait_until(function() return #state().locks == 5 end, PATIENCE))
+      assert.equal("later a b late none", order("&sort=token"))
+      assert.matches("^none ", order("&sort=ttl"))
+      assert.matches(" none$", order("&sort=ttl&reverse"))
+      server:cli("DEL", "none")
+      assert.truthy(process.wait_until(function() return #state().locks == 4 end, PATIENCE))
       local seen = entry("a")
       assert.is_true(math.abs(state().time - 3600 - seen.since) < 10, seen.since)
       assert.is_nil(seen["break"])

@@ -2,6 +2,7 @@
 
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
+local record = require "holdfast.record"
 local redis = require "spec.support.redis"
 
 describe("templates", function()
@@ -214,6 +215,10 @@ describe("templates", function()
       client:one_by_one():execute("t", id, function()
         local _, message = other:one_by_one({ queue = false }):execute("t", id, error)
         assert.equal("one_by_one: type=t id=" .. ("x"):rep(60) .. "...: already running", message)
+      end)
+      client:one_by_one():execute("t", id:sub(1, 60), function()
+        local _, message = other:one_by_one({ queue = false }):execute("t", id:sub(1, 60), error)
+        assert.equal("one_by_one: type=t id=" .. id:sub(1, 60) .. ": already running", message)
       end)
     end)
 
@@ -612,6 +617,16 @@ describe("templates", function()
         local none, _, code = client:idempotent("k", { replay = true }, error)
         assert.message(text).same({ nil, "duplicate" }, { none, code })
       end
+    end)
+
+    it("writes tables down that are up to 32 deep", function()
+      local function nested(depth)
+        local all = {}
+        for _ = 2, depth do all = { all } end
+        return all
+      end
+      assert.same({ nested(32), n = 1 }, record.decode(record.encode(1000, nested(32))))
+      assert.is_nil(record.encode(1000, nested(33)))
     end)
 
     it("does not write down what is too long to be replayed", function()

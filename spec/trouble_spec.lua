@@ -226,6 +226,18 @@ describe("a server that hangs", function()
     assert.is_truthy(world.is_free("k"))
   end)
 
+  it("keeps a close waiting for the command timeout, whatever the one of connects is", function()
+    local one = world.client { command_timeout = QUICK, connect_timeout = 60 }
+    local lock = assert(one:lock("k"):acquire())
+    world.server:kill("STOP")
+    local from = process.now()
+    one:close()
+    assert.is_true(process.now() - from < 30)
+    assert.is_false(lock:is_held())
+    world.server:kill("CONT")
+    world.cli("DEL", "k")
+  end)
+
   it("for longer than the lease leaves nothing of a lock whose handle is collected", function()
     local one = client()
     local held = { assert(one:lock("k", { lease = 2, watchdog = true }):acquire()) }

@@ -12,6 +12,12 @@ after_each(world.close)
 
 local function pack(...) return { n = select("#", ...), ... } end
 
+local function count_of(all)
+  local count = 0
+  for _ in pairs(all) do count = count + 1 end
+  return count
+end
+
 -- Works without calling holdfast until `cond`, at most `seconds`.
 local function compute_until(cond, seconds)
   local deadline = process.now() + seconds
@@ -204,6 +210,21 @@ describe("an error in with_lock", function()
     assert.same({ true, nil }, { coroutine.resume(second) })
     assert.equal(outer, holdfast.traceback())
     assert.same({ true, inner }, { coroutine.resume(first) })
+  end)
+
+  it("keeps no coroutine for its traceback", function()
+    local client, left = world.client(), setmetatable({}, { __mode = "k" })
+    for _ = 1, 20 do
+      local thread = coroutine.create(function()
+        pcall(client.with_lock, client, "k", error)
+        return holdfast.traceback()
+      end)
+      local _, traceback = coroutine.resume(thread)
+      assert.is_string(traceback)
+      left[thread] = true
+    end
+    for _ = 1, 3 do collectgarbage() end
+    assert.is_true(count_of(left) < 10, count_of(left)) -- a stale slot of the stack may keep one
   end)
 
   it("leaves its traceback to be read", function()
@@ -667,6 +688,7 @@ describe("abort_on_loss", function()
       return lose_and_compute("k")
     end))
     assert.equal("lost", result[3])
+    assert.matches('^cannot release "k" on .*: its key was deleted on the server', result[2])
     assert.is_nil(result[1])
     assert.is_true(process.now() - started < 10)
   end)
@@ -685,14 +707,14 @@ describe("abort_on_loss", function()
   it("ends one that catches errors", function()
     local client = world.client { lease = LEASE }
     local started = process.now()
-    local cleaned = false
+    local caught
     local result = pack(client:with_lock("k", { abort_on_loss = true }, function()
-      pcall(lose_and_compute, "k")
-      cleaned = true
+      caught = select(2, pcall(lose_and_compute, "k"))
       compute_until(nil, 20)
     end))
     assert.equal("lost", result[3])
-    assert.is_true(cleaned)
+    assert.equal('holdfast: the lock "k" was lost (deleted) while it was still needed',
+      tostring(caught))
     assert.is_true(process.now() - started < 10)
   end)
 
@@ -815,6 +837,51 @@ describe("abort_on_loss", function()
     client:with_lock("k", { abort_on_loss = true }, function() end)
     assert.is_nil(debug.gethook())
   end)
+
+  it("leaves the caller's hook for lines what it is for, beside an eye on the lock", function()
+    local client, seen, inside = world.client { lease = LEASE }, {}, nil
+    local function hook(event, line)
+      seen[event .. " " .. type(line)] = true
+    end
+    debug.sethook(hook, "l")
+    local result = pack(client:with_lock("k", { abort_on_loss = true }, function()
+      seen = {}
+      compute_until(nil, 0.02)
+      inside, seen = seen, {}
+      return lose_and_compute("k")
+    end))
+    local after, mask, every = debug.gethook()
+    debug.sethook()
+    assert.same({ ["line number"] = true }, inside)
+    assert.same({ hook, "l", 0 }, { after, mask, every })
+    assert.equal("lost", result[3])
+  end)
+
+  it("keeps no hook of the caller", function()
+    local client, left = world.client(), setmetatable({}, { __mode = "k" })
+    for i = 1, 20 do
+      local function hook() return i end
+      left[hook] = true
+      debug.sethook(hook, "", 1000)
+      client:with_lock("k", { abort_on_loss = true }, function() end)
+      debug.sethook()
+    end
+    for _ = 1, 3 do collectgarbage() end
+    assert.is_true(count_of(left) < 10, count_of(left)) -- a stale slot of the stack may keep one
+  end)
+
+  if rawget(_G, "jit") then
+    it("lets LuaJIT compile again behind it, unless the program has that turned off", function()
+      local client = world.client()
+      local is_on, inside = jit.status()
+      finally(function() jit[is_on and "on" or "off"]() end)
+      for _, mode in ipairs { "off", "on" } do
+        jit[mode]()
+        client:with_lock("k", { abort_on_loss = true }, function() inside = jit.status() end)
+        assert.same({ false, mode == "on" }, { inside, (jit.status()) })
+      end
+    end)
+  end
 
   it("is refused beside a hook of C, which Lua can neither call nor set again", function()
     local child = world.program {
