@@ -1873,6 +1873,60 @@ TEST(the_others_of_a_shared_owner_change_while_it_is_held) {
     rig_end(&rig, AT(7));
 }
 
+/* What was abandoned is released with the rest, as long as the server still counts it. */
+TEST(pending_releases_are_no_more_than_the_owners_other_holds) {
+    static const struct {
+        const char *count;
+        uint32_t pending;
+    } cases[] = {{"3", 2}, {"2", 1}, {"1", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[64];
+        rig_begin(&rig);
+        hf_op *op = begin_shared(0, AT(0));
+        feed_calls(&rig, ACQUIRED, AT(1));
+        hf_op_end(op, AT(1));
+        hold_of(&rig)->pending_releases = 2;
+        op = begin_shared(0, AT(2));
+        snprintf(text, sizeof text, "*2\r\n:2\r\n:%s\r\n*2\r\n:1\r\n:0\r\n", cases[i].count);
+        feed_calls(&rig, text, AT(3));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_EQ_INT(hold_of(&rig)->pending_releases, cases[i].pending);
+        rig_end(&rig, AT(4));
+    }
+}
+
+TEST(a_shared_owner_that_joins_persists_while_it_waits) {
+    rig_begin(&rig);
+    hf_op *op = begin_shared(10 * HF_SECOND, AT(0));
+    feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
+    CHECK_EQ_U64(op->request.persists_until, AT(10000));
+    rig_end(&rig, AT(2));
+    rig_begin(&rig);
+    op = begin_shared(10 * HF_SECOND, AT(0));
+    hf_op_interrupt(op, AT(0));
+    feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_EQ_U64(op->request.persists_until, 0);
+    rig_end(&rig, AT(2));
+}
+
+/* The count tells the server what the owner had before; the leave is safe to resend. */
+TEST(a_shared_owner_that_has_joined_leaves_with_its_count) {
+    rig_begin(&rig);
+    hf_op *op = wait_as_shared(AT(0));
+    feed_message(&rig, "1 recheck 2", AT(5));
+    rig_tick(&rig, AT(5));
+    feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(6));
+    CHECK(op->request.no_retry);
+    feed_calls(&rig, busy(20000, 0, 0), AT(7));
+    CHECK_STATE(op, WAITING);
+    output_of(link_of(&rig, CALLS));
+    hf_op_interrupt(op, AT(8));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("3", MEMBER("2") " me") "0");
+    CHECK(!op->request.no_retry);
+    rig_end(&rig, AT(9));
+}
+
 #define OWN_LEAVE_OF_K(waiter, own) LEAVE_OF_K("0", waiter) own
 #define SHARED_MEMBER(number) MEMBER(number) " me"
 
@@ -2444,6 +2498,17 @@ TEST(half_of_a_grant_leaves_time_for_a_new_connection) {
     rig_end(&rig, AT(200));
 }
 
+TEST(a_grant_of_a_short_lease_is_confirmed_by_that_lease) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lease = HF_SECOND;
+    spec.wait = HF_NEVER;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(700), AT(100)), AT(300));
+    CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(590), AT(100)), AT(100));
+    rig_end(&rig, AT(200));
+}
+
 TEST(a_single_attempt_does_not_mention_a_lost_subscription) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
@@ -2480,6 +2545,200 @@ TEST(a_subscribed_waiter_does_not_mention_its_subscription) {
     CHECK_OUTCOME(op, "busy");
     CHECK(!strstr(op->failure.text, "cannot listen"));
     rig_end(&rig, AT(1002));
+}
+
+/* It was down for a moment, long ago. */
+TEST(a_busy_lock_does_not_mention_an_earlier_outage) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    hf_session *events = link_of(&rig, EVENTS);
+    snprintf(events->reason, sizeof events->reason, "reset");
+    rig_sleep(&rig, AT(3), AT(1000));
+    feed_calls(&rig, ":0\r\n", AT(1001));
+    CHECK_OUTCOME(op, "busy");
+    CHECK(!strstr(op->failure.text, "reset"));
+    rig_end(&rig, AT(1002));
+}
+
+/* A leave that the server refuses has no reply, but the wait has ended because the lock is taken. */
+TEST(a_refused_leave_does_not_hide_why_the_wait_ended) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    rig_sleep(&rig, AT(3), AT(1000));
+    feed_calls(&rig, "-NOPERM no\r\n", AT(1001));
+    CHECK_OUTCOME(op, "busy");
+    rig_end(&rig, AT(1002));
+}
+
+TEST(a_recheck_at_the_end_of_the_wait_has_time_for_its_reply) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    feed_message(&rig, "1 recheck 1", AT(990));
+    rig_tick(&rig, AT(990));
+    CHECK_STATE(op, ASKING);
+    CHECK_EQ_U64(op->request.deadline, AT(1090));
+    rig_end(&rig, AT(991));
+}
+
+/* A command that persists would keep the renewer from the hold for all of the wait. */
+TEST(a_re_entry_does_not_persist_through_refusals) {
+    for (int shared = 0; shared <= 1; shared++) {
+        rig_begin(&rig);
+        hold_lock(&rig, AT(0))->shared = shared;
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.shared = shared;
+        spec.wait = 10 * HF_SECOND;
+        hf_op *op = begin_spec(&rig, &spec, AT(1));
+        CHECK_STATE(op, ASKING);
+        CHECK_EQ_U64(op->request.persists_until, 0);
+        rig_end(&rig, AT(2));
+    }
+}
+
+/* Ctrl-C must not wait for a server that is loading. */
+TEST(a_leave_does_not_persist_through_refusals) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    feed_message(&rig, "1 recheck 1", AT(5));
+    rig_tick(&rig, AT(5));
+    feed_calls(&rig, busy(20000, 0, 0), AT(6));
+    CHECK(op->request.persists_until > 0);
+    hf_op_interrupt(op, AT(7));
+    CHECK_STATE(op, CANCELLING);
+    CHECK_EQ_U64(op->request.persists_until, 0);
+    rig_end(&rig, AT(8));
+}
+
+/* A place alone is no reason to wait for a connection: nobody has ever reached this server. */
+TEST(the_first_command_fails_at_once_although_the_client_is_subscribed) {
+    rig_begin(&rig);
+    rig.client.first.subscribed = true;
+    rig.refusing = true;
+    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
+    CHECK_OUTCOME(op, "unreachable");
+    rig_end(&rig, AT(1));
+}
+
+TEST(a_late_re_entry_takes_the_larger_token) {
+    static const struct {
+        const char *token;
+        uint64_t has;
+    } cases[] = {{"90", 90}, {"5", 77}, {"0", 77}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[64];
+        rig_begin(&rig);
+        hf_hold *hold = hold_lock(&rig, AT(0));
+        hold->wait = 7; /* its grant was confirmed long ago */
+        hf_op *op = begin_acquire(&rig, 0, AT(1));
+        snprintf(text, sizeof text, "*2\r\n:1\r\n:%s\r\n", cases[i].token);
+        feed_calls(&rig, text, AT(2));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_EQ_U64(hold->token, cases[i].has);
+        CHECK_EQ_U64(hold->wait, 0);
+        rig_end(&rig, AT(3));
+    }
+}
+
+TEST(a_lock_that_was_free_after_a_wait_needs_no_confirmation) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    feed_message(&rig, "1 recheck 1", AT(5));
+    rig_tick(&rig, AT(5));
+    feed_calls(&rig, ACQUIRED, AT(6));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hold_of(&rig)->wait, 0);
+    CHECK(!hold_of(&rig)->granted);
+    rig_end(&rig, AT(7));
+}
+
+/* The cycle is found while the waiter asks, so it learns of it with the reply. */
+TEST(a_cycle_found_while_asking_ends_the_wait) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    feed_message(&rig, "1 recheck 1", AT(5));
+    rig_tick(&rig, AT(5));
+    op->deadlock.cycle = strdup("a, b");
+    feed_calls(&rig, busy(20000, 0, 0), AT(6));
+    feed_calls(&rig, ":0\r\n", AT(7));
+    CHECK_OUTCOME(op, "deadlock");
+    CHECK(strstr(op->failure.text, "a, b"));
+    rig_end(&rig, AT(8));
+}
+
+/* The holder cannot go on, but its lock ends by itself in time. */
+TEST(a_blocking_wait_outlasts_a_lock_that_is_not_renewed) {
+    for (int renewed = 0; renewed <= 1; renewed++) {
+        rig_begin(&rig);
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.renewed = renewed;
+        spec.lease = HF_SECOND;
+        hf_op *op = begin_spec(&rig, &spec, AT(0));
+        feed_calls(&rig, ACQUIRED, AT(0));
+        hf_op_end(op, AT(0));
+        spec.caller = spec.owner = hf_slice_of("you");
+        spec.blocking = true;
+        spec.wait = 5 * HF_SECOND;
+        op = begin_spec(&rig, &spec, AT(1));
+        feed_calls(&rig, busy(1000, 0, 0), AT(2));
+        CHECK_OUTCOME(op, renewed ? "deadlock" : "under way");
+        rig_end(&rig, AT(3));
+    }
+}
+
+/* Only the first one rechecks often to pass over a dead foreign holder. */
+TEST(a_later_waiter_behind_a_foreign_holder_rechecks_every_two_seconds) {
+    for (int ahead = 0; ahead <= 1; ahead++) {
+        rig_begin(&rig);
+        hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+        feed_calls(&rig, busy(20000, ahead, 1), AT(1));
+        feed_subscribed(&rig, AT(2));
+        feed_calls(&rig, busy(20000, ahead, 1), AT(3));
+        CHECK_STATE(op, WAITING);
+        CHECK_EQ_INT(op->wait.recheck_at > AT(1500), ahead);
+        rig_end(&rig, AT(4));
+    }
+}
+
+/* Pauses grow with the wait, but not beyond the end of the holder's time. */
+TEST(a_silent_holder_whose_time_is_up_is_rechecked_at_once) {
+    rig_begin(&rig);
+    hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
+    feed_calls(&rig, busy(2, 0, 1), AT(1));
+    feed_subscribed(&rig, AT(2));
+    op->acquire.silent_until = AT(1000); /* the same hold, */
+    op->acquire.silent_since = AT(-10000); /* since long ago */
+    for (int ms = 3; ms < 203; ms += 10) {
+        feed_calls(&rig, busy(2, 0, 1), AT(ms));
+        CHECK_STATE(op, WAITING);
+        CHECK(op->wait.recheck_at <= AT(ms + 3));
+        rig_tick(&rig, AT(ms + 10));
+        CHECK_STATE(op, ASKING);
+    }
+    rig_end(&rig, AT(300));
+}
+
+TEST(a_wait_is_counted_once_however_often_it_subscribes) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    CHECK_EQ_U64(rig.client.stats.waits, 1);
+    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(5));
+    feed_message(&rig, "1 recheck 1", AT(6));
+    rig_sleep(&rig, AT(6), AT(2500));
+    feed_calls(&rig, busy(20000, 0, 0), AT(2501));
+    CHECK(!op->done);
+    CHECK_EQ_U64(rig.client.stats.waits, 1);
+    rig_end(&rig, AT(2502));
+}
+
+TEST(a_waiter_behind_others_of_ours_never_listens_for_foreign_releases) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    feed_calls(&rig, busy(20000, 1, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 1, 0), AT(3));
+    CHECK_STATE(op, WAITING);
+    CHECK_EQ_U64(op->acquire.listen_at, HF_NEVER);
+    rig_end(&rig, AT(4));
 }
 
 /* Its holders change faster than it would recheck by then. */

@@ -106,6 +106,34 @@ TEST(each_loan_starts_its_own_max_hold) {
     rig_end(&rig, AT(400));
 }
 
+/* Else a caller that enters it again and again would keep it from all others for ever. */
+TEST(a_re_entry_does_not_prolong_the_keep_time) {
+    hold_and_end();
+    hf_op *op = acquire("a", AT(900));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(900));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(900));
+    op = begin_as("a", HF_OP_RELEASE, 0, AT(901));
+    feed_calls(&rig, ":2\r\n", AT(901));
+    hf_op_end(op, AT(901));
+    output_of(link_of(&rig, CALLS));
+    op = begin_as("a", HF_OP_RELEASE, 0, AT(1100));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_SENT(&rig, CALLS, RELEASE("01"));
+    rig_end(&rig, AT(1101));
+}
+
+/* The server may count two entries, of which a caller's release knows one. */
+TEST(a_lock_whose_re_entry_is_in_doubt_is_not_kept) {
+    hold_and_end();
+    hf_op_end(acquire("a", AT(1)), AT(2));
+    output_of(link_of(&rig, CALLS));
+    hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(3));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_SENT(&rig, CALLS, RELEASE("01"));
+    rig_end(&rig, AT(4));
+}
+
 TEST(a_kept_lock_without_tokens_is_acquired_again) {
     hold_and_end();
     release("a", AT(1));
