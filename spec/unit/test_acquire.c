@@ -2205,6 +2205,62 @@ TEST(a_reply_with_impossible_numbers_is_an_error) {
     }
 }
 
+/* A shared owner's others may have gone in part, or all of them. */
+TEST(a_shared_owners_others_are_counted_from_what_it_sent) {
+    static const struct {
+        const char *others, *outcome;
+        int is;
+    } cases[] = {{"-3", "ok", 0},           {"-1", "ok", 2},
+                 {"-4", "server", 0},       {"999999996", "ok", 999999999},
+                 {"999999997", "server", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[80];
+        rig_begin(&rig);
+        hf_op *op = begin_shared(0, AT(0));
+        snprintf(text, sizeof text, "*2\r\n:2\r\n:3\r\n*3\r\n:1\r\n:77\r\n:%s\r\n",
+                 cases[i].others);
+        feed_calls(&rig, text, AT(1));
+        CHECK_OUTCOME(op, cases[i].outcome);
+        if (strcmp(cases[i].outcome, "ok") == 0)
+            CHECK_EQ_INT(hold_of(&rig)->others, cases[i].is);
+        rig_end(&rig, AT(2));
+    }
+}
+
+/* The first sending of the command may have taken it. */
+TEST(a_hash_without_a_ttl_is_left_although_the_acquire_has_no_place) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    feed_calls(&rig, "*1\r\n:-3\r\n", AT(1));
+    CHECK_OUTCOME(op, "conflict");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    rig_end(&rig, AT(2));
+}
+
+/* Each reply names another state of an owner that two processes share. */
+TEST(an_acquire_gives_up_on_a_shared_owner_that_comes_and_goes) {
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    int asked = 0;
+    while (!op->done && asked++ < 20)
+        feed_calls(&rig, op->acquire.from ? GONE : "*2\r\n:2\r\n:1\r\n", AT(1));
+    CHECK_OUTCOME(op, "busy");
+    rig_end(&rig, AT(2));
+}
+
+TEST(a_waiter_that_may_not_join_leaves_its_place) {
+    rig_begin(&rig);
+    hf_op *op = wait_as_shared(AT(0));
+    feed_message(&rig, "1 recheck 2", AT(5));
+    rig_tick(&rig, AT(5));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, "*2\r\n:2\r\n:0\r\n", AT(6));
+    CHECK_OUTCOME(op, "busy");
+    rig_tick(&rig, AT(6));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", SHARED_MEMBER("2")) "0");
+    rig_end(&rig, AT(7));
+}
+
 /* ---- guards ---- */
 
 static hf_op *begin_guard(hf_time wait, hf_time now) {
@@ -2683,6 +2739,62 @@ TEST(a_blocking_wait_outlasts_a_lock_that_is_not_renewed) {
         CHECK_OUTCOME(op, renewed ? "deadlock" : "under way");
         rig_end(&rig, AT(3));
     }
+}
+
+static const char *deaf(int ttl_ms) {
+    return busy(ttl_ms, 0, 2);
+}
+
+/* Ours, but it could not be notified: the pauses grow with the wait, without a limit of their own.
+ */
+TEST(a_deaf_holder_is_rechecked_often_at_first) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    feed_calls(&rig, deaf(20000), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, deaf(20000), AT(3));
+    CHECK_STATE(op, WAITING);
+    CHECK(op->wait.recheck_at <= AT(3 + 31));
+    int longer = 0;
+    for (int i = 0; i < 10; i++) {
+        feed_message(&rig, "1 recheck 1", AT(4000 + 10 * i));
+        rig_tick(&rig, AT(4000 + 10 * i));
+        feed_calls(&rig, deaf(16003 - 10 * i), AT(4000 + 10 * i));
+        CHECK_STATE(op, WAITING);
+        longer += op->wait.recheck_at > AT(4000 + 10 * i + 201);
+    }
+    CHECK(longer > 0);
+    rig_end(&rig, AT(5000));
+}
+
+/* Two replies about it differ by their time on the way. */
+TEST(a_holder_whose_end_wavers_counts_as_the_same) {
+    static const int later[] = {4, 6};
+    for (int i = 0; i < 2; i++) {
+        rig_begin(&rig);
+        hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
+        feed_calls(&rig, busy(20000, 0, 1), AT(1));
+        feed_subscribed(&rig, AT(2));
+        feed_calls(&rig, busy(20000, 0, 1), AT(2));
+        hf_time since = op->acquire.silent_since;
+        feed_message(&rig, "1 recheck 1", AT(10));
+        rig_tick(&rig, AT(10));
+        feed_calls(&rig, busy(19992 + later[i], 0, 1), AT(11));
+        CHECK_STATE(op, WAITING);
+        CHECK_EQ_INT(op->acquire.silent_since == since, i == 0);
+        rig_end(&rig, AT(12));
+    }
+}
+
+/* The polling clients had their turn; the next foreign holder announces its release. */
+TEST(a_turn_of_polling_clients_ends_with_a_holder_of_ours) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    feed_message(&rig, "1 turn 1 20", AT(10));
+    rig_tick(&rig, AT(31));
+    feed_calls(&rig, busy(30000, 0, 0), AT(31));
+    CHECK(!op->acquire.turn_of_pollers);
+    rig_end(&rig, AT(40));
 }
 
 /* Only the first one rechecks often to pass over a dead foreign holder. */
@@ -3203,6 +3315,114 @@ TEST(a_shared_owners_re_entry_without_a_replica_is_released_too) {
     CHECK_OUTCOME(op, "no_quorum");
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA release " KEYS_OF_K "0 30000 2"));
     rig_end(&rig, AT(5));
+}
+
+/* Its lease has begun when the command was sent, however late WAIT has its reply. */
+TEST(what_no_replica_has_is_released_within_its_lease) {
+    hf_client_config config = rig_config();
+    config.sync = (hf_sync){1, 100 * HF_MS};
+    rig_begin_with(&rig, &config);
+    begin_shared(0, AT(0));
+    feed_calls(&rig, ACQUIRED ":0\r\n", AT(90));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(29698));
+    rig_end(&rig, AT(100));
+}
+
+TEST(a_grant_counts_only_when_replicas_have_confirmed_it) {
+    hf_client_config config = rig_config();
+    config.sync = (hf_sync){1, 100 * HF_MS};
+    rig_begin_with(&rig, &config);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_calls(&rig, ":0\r\n", AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    feed_calls(&rig, ":0\r\n", AT(3));
+    CHECK_STATE(op, WAITING);
+    feed_message(&rig, GRANT("1", "88"), AT(100));
+    CHECK_STATE(op, ASKING);
+    rig_end(&rig, AT(101));
+}
+
+TEST(a_grant_of_a_short_lease_ends_with_that_lease) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lease = 500 * HF_MS;
+    spec.wait = HF_NEVER;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    feed_message(&rig, GRANT("1", "88"), AT(4));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hold_of(&rig)->valid_until, hf_lease_end(AT(4), 500 * HF_MS));
+    CHECK(op->acquire.handed_over);
+    rig_end(&rig, AT(5));
+}
+
+TEST(a_grant_for_another_place_is_no_hand_over) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    feed_message(&rig, "1 grant l 1 6 88 2000 k", AT(4));
+    CHECK_STATE(op, ASKING);
+    feed_calls(&rig, ACQUIRED, AT(5));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(!op->acquire.handed_over);
+    rig_end(&rig, AT(6));
+}
+
+/* The server knows why, and a signal does not change that. */
+TEST(interrupted_while_asking_a_refusal_is_reported) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    hf_op_interrupt(op, AT(1));
+    feed_calls(&rig, "-NOPERM no\r\n", AT(2));
+    CHECK_OUTCOME(op, "denied");
+    rig_end(&rig, AT(3));
+}
+
+TEST(a_single_attempt_of_a_subscribed_client_needs_no_events_link) {
+    rig_begin(&rig);
+    rig.client.first.subscribed = true;
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    CHECK(!op->wait.events);
+    CHECK_EQ_INT(rig.client.first.waiting, 0);
+    rig_end(&rig, AT(1));
+}
+
+/* It has waited for as long as a command may take, although others have been served meanwhile. */
+TEST(a_single_attempt_behind_commands_is_unreachable) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK(hold->in_flight);
+    for (int wait = 0; wait <= 1; wait++) {
+        hf_op *op = begin_acquire(&rig, (hf_time)wait * HF_SECOND, AT(10001));
+        CHECK_STATE(op, BLOCKED);
+        hold->settled_at = AT(10002);
+        CHECK_EQ_INT(hf_acquire_was_behind_another(op, AT(10003)), wait);
+    }
+    rig_end(&rig, AT(10004));
+}
+
+/* The server refuses the clean-up for the moment. */
+TEST(only_a_wait_outlasts_a_refused_clean_up) {
+    for (int wait = 0; wait <= 1; wait++) {
+        rig_begin(&rig);
+        hf_op *op = begin_shared(0, AT(0));
+        feed_calls(&rig, ACQUIRED, AT(0));
+        hf_op_end(op, AT(0));
+        hf_hold *hold = hold_of(&rig);
+        hf_client_abandon(&rig.client, hold, 1, AT(1));
+        op = begin_shared((hf_time)wait * HF_SECOND, AT(1));
+        CHECK_STATE(op, BLOCKED);
+        hold->failures = 1;
+        hold->refused = true;
+        hf_client_unblock(&rig.client, hold, AT(2));
+        CHECK_OUTCOME(op, wait ? "under way" : "unreachable");
+        rig_end(&rig, AT(3));
+    }
 }
 
 TEST(a_hold_that_is_re_entered_is_no_longer_at_risk) {

@@ -277,6 +277,32 @@ TEST(an_acquire_does_not_wait_for_another_callers_release_of_the_other_half) {
     rig_end(&rig, AT(5));
 }
 
+/* There the next acquire may overtake it: over another connection, or another server. */
+TEST(an_acquire_is_sent_after_a_detached_release_where_it_could_overtake_it) {
+    for (int where = 0; where < 4; where++) {
+        hold_own();
+        hf_topology topology = *rig.client.topology;
+        const hf_topology *before = rig.client.topology;
+        send_release(AT(1));
+        output_of(link_of(&rig, CALLS));
+        topology.moves_slots = where >= 2;
+        rig.client.topology = &topology;
+        rig.client.is_member = where < 2;
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.owner = HF_NO_TEXT;
+        spec.wait = (hf_time)(where % 2) * HF_SECOND;
+        hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
+        CHECK_OUTCOME(op, "under way");
+        CHECK_EQ_INT(op->state, HF_ACQUIRE_BLOCKED);
+        CHECK_SENT(&rig, CALLS, "");
+        rig.client.topology = before;
+        rig.client.is_member = false;
+        feed_calls(&rig, ":1\r\n", AT(2));
+        CHECK_SENT(&rig, CALLS, ASK("2"));
+        rig_end(&rig, AT(3));
+    }
+}
+
 /* Nor is the release of the same lock by another caller. */
 TEST(an_acquire_does_not_wait_for_another_callers_release) {
     hold_own();

@@ -123,6 +123,23 @@ TEST(a_re_entry_does_not_prolong_the_keep_time) {
     rig_end(&rig, AT(1101));
 }
 
+/* Its caller still has the lock. */
+TEST(a_lock_that_is_entered_twice_is_not_lent_after_one_release) {
+    hold_and_end();
+    hf_op *op = acquire("a", AT(1));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1));
+    hf_op_end(op, AT(1));
+    hf_op *waits = acquire("b", AT(2));
+    output_of(link_of(&rig, CALLS));
+    op = begin_as("a", HF_OP_RELEASE, 0, AT(3));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_OUTCOME(waits, "under way");
+    feed_calls(&rig, ":2\r\n", AT(4));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_OUTCOME(waits, "under way");
+    rig_end(&rig, AT(5));
+}
+
 /* The server may count two entries, of which a caller's release knows one. */
 TEST(a_lock_whose_re_entry_is_in_doubt_is_not_kept) {
     hold_and_end();
