@@ -2829,6 +2829,14 @@ TEST(a_silent_holder_whose_time_is_up_is_rechecked_at_once) {
     rig_end(&rig, AT(300));
 }
 
+/* Else a server that vanished would be noticed by nobody while all wait for messages. */
+TEST(a_driver_wakes_to_check_the_events_link) {
+    rig_begin(&rig);
+    wait_in_queue(&rig, HF_NEVER, AT(0));
+    CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(2 + 5000));
+    rig_end(&rig, AT(3));
+}
+
 TEST(a_wait_is_counted_once_however_often_it_subscribes) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
