@@ -2837,6 +2837,39 @@ TEST(a_driver_wakes_to_check_the_events_link) {
     rig_end(&rig, AT(3));
 }
 
+/* A message that names a later time must not put the next recheck off. */
+TEST(a_recheck_asked_for_later_does_not_delay_the_next_one) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_time at = op->wait.recheck_at;
+    feed_message(&rig, "1 recheck 1 9000", AT(5));
+    CHECK_EQ_U64(op->wait.recheck_at, at);
+    rig_end(&rig, AT(6));
+}
+
+/* The reply that is under way has its time, however long the wait has lasted. */
+TEST(interrupted_while_asking_the_server_has_time_to_answer) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    hf_op_interrupt(op, AT(1000));
+    CHECK_EQ_U64(op->request.deadline, AT(1100));
+    rig_end(&rig, AT(1001));
+}
+
+/* The server itself can be reached; it is only not heard. */
+TEST(a_wait_ends_as_busy_when_only_its_events_link_is_refused) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    hf_session *events = link_of(&rig, EVENTS);
+    events->failed_opens = 3;
+    snprintf(events->reason, sizeof events->reason, "refused");
+    hf_client_tick(&rig.client, AT(1000));
+    CHECK_STATE(op, CANCELLING);
+    feed_calls(&rig, ":0\r\n", AT(1001));
+    CHECK_OUTCOME(op, "busy");
+    rig_end(&rig, AT(1002));
+}
+
 TEST(a_wait_is_counted_once_however_often_it_subscribes) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));

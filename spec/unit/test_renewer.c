@@ -741,6 +741,28 @@ TEST(an_explicit_lease_expires) {
     rig_end(&rig, AT(6000));
 }
 
+/* Only a renewal can have failed; a check of a fixed lease has not. */
+TEST(the_reason_of_a_loss_by_the_clock) {
+    static const struct {
+        bool renewed, at_risk, in_flight, last;
+        hf_lost_reason reason;
+    } cases[] = {
+        {true, false, false, false, HF_LOST_EXPIRED},   {true, true, false, false, HF_LOST_UNREACHABLE},
+        {true, false, true, false, HF_LOST_UNREACHABLE}, {false, true, false, false, HF_LOST_EXPIRED},
+        {false, false, true, false, HF_LOST_EXPIRED},   {true, true, true, true, HF_LOST_MAX_HOLD},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", HF_SECOND, cases[i].renewed, AT(0));
+        hold->at_risk = cases[i].at_risk;
+        hold->in_flight = cases[i].in_flight;
+        if (cases[i].last) hold->max_until = hold->valid_until;
+        hf_renewer_lose_at_end(&rig.client, hold, AT(1000));
+        CHECK_EQ_INT(hold->reason, cases[i].reason);
+        rig_end(&rig, AT(1001));
+    }
+}
+
 TEST(a_renewal_lost_with_its_connection_is_sent_again) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
