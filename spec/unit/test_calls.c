@@ -1757,6 +1757,22 @@ TEST(a_check_that_renews_nothing_waits_for_no_replica) {
     rig_end(&rig, AT(29001));
 }
 
+/* No replica confirms a release, so the lease that it sets does not count. */
+TEST(a_partial_release_extends_nothing_that_replicas_must_confirm) {
+    for (uint16_t replicas = 0; replicas <= 1; replicas++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_times(2, AT(0));
+        rig.client.config.sync = (hf_sync){replicas, 100 * HF_MS};
+        begin(&rig, HF_OP_RELEASE, AT(5000));
+        output_of(link_of(&rig, CALLS));
+        feed_calls(&rig, ":2\r\n:0\r\n", AT(5001));
+        CHECK_EQ_INT(hold->count, 1);
+        CHECK_EQ_U64(hold->valid_until, AT(replicas ? 29698 : 5000 + 29698));
+        CHECK_EQ_U64(hold->wake_at, AT(replicas ? 10000 : 15000));
+        rig_end(&rig, AT(5002));
+    }
+}
+
 /* A record may be written as long as no other run may have begun. */
 TEST(a_refused_record_is_written_until_the_lease_ends) {
     rig_begin(&rig);

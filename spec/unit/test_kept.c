@@ -631,6 +631,22 @@ TEST(the_keep_time_of_an_idle_lock_ends_when_it_is_taken_by_force) {
     rig_end(&rig, AT(670));
 }
 
+TEST(an_idle_lock_is_shortened_once_and_renewed_then) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_as("a");
+    spec.keep = 60 * HF_SECOND;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    feed_calls(&rig, RANGE, AT(0));
+    hf_op_end(op, AT(0));
+    release("a", AT(1));
+    rig_sleep(&rig, AT(1), AT(668));
+    CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
+    feed(link_of(&rig, RENEWER), ":1\r\n", AT(669));
+    rig_sleep(&rig, AT(669), AT(1400));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k " OWNER("01") " 2000");
+    rig_end(&rig, AT(1401));
+}
+
 /* The server may have it still. */
 TEST(an_idle_lock_whose_renewal_fails_is_returned) {
     rig_begin(&rig);

@@ -1484,6 +1484,53 @@ TEST(closing_cleans_up_holds_lost_by_the_clock) {
     }
 }
 
+/* The lost entries are another process's by now; only the mark in the queue is this client's. */
+TEST(closing_removes_the_mark_of_a_shared_owners_lost_grant_and_no_entry) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hold->shared = hold->granted = true;
+    hold->wait = 5;
+    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+    hf_client_close(&rig.client, AT(1));
+    rig_tick(&rig, AT(1));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
+    rig_end(&rig, AT(2));
+}
+
+static hf_time fake_deadlines[2];
+static int fake_ticks[2];
+
+static hf_time fake_deadline(const hf_client *client, hf_link half) {
+    (void)client;
+    return fake_deadlines[half == HF_LINK_RENEWER];
+}
+
+static void fake_tick(hf_client *client, hf_link half, hf_time now) {
+    (void)client, (void)now;
+    fake_ticks[half == HF_LINK_RENEWER]++;
+}
+
+/* A driver may serve the halves in two threads, and each must find its nodes by itself. */
+TEST(each_half_of_a_client_serves_its_own_half_of_the_topology) {
+    rig_begin(&rig);
+    const hf_topology *before = rig.client.topology;
+    hf_topology topology = *before;
+    topology.deadline = fake_deadline;
+    topology.tick = fake_tick;
+    rig.client.topology = &topology;
+    fake_deadlines[0] = AT(70);
+    fake_deadlines[1] = AT(90);
+    CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(70));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(90));
+    CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(70));
+    hf_client_tick_renewer(&rig.client, AT(1));
+    CHECK(fake_ticks[0] == 0 && fake_ticks[1] == 1);
+    hf_client_tick_calls(&rig.client, AT(1));
+    CHECK(fake_ticks[0] == 1 && fake_ticks[1] == 1);
+    rig.client.topology = before;
+    rig_end(&rig, AT(2));
+}
+
 /* ---- memory ---- */
 
 TEST(without_memory_a_renewal_is_retried) {
