@@ -1757,6 +1757,16 @@ TEST(a_check_that_renews_nothing_waits_for_no_replica) {
     rig_end(&rig, AT(29001));
 }
 
+TEST(a_partial_release_never_shortens_what_the_hold_has) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(2, AT(0));
+    hold->valid_until = AT(60000);
+    begin(&rig, HF_OP_RELEASE, AT(5000));
+    feed_calls(&rig, ":2\r\n", AT(5001));
+    CHECK_EQ_U64(hold->valid_until, AT(60000));
+    rig_end(&rig, AT(5002));
+}
+
 /* No replica confirms a release, so the lease that it sets does not count. */
 TEST(a_partial_release_extends_nothing_that_replicas_must_confirm) {
     for (uint16_t replicas = 0; replicas <= 1; replicas++) {

@@ -311,6 +311,35 @@ TEST(renewals_and_risks_are_counted) {
     finish(AT(25200));
 }
 
+TEST(a_late_renewal_of_a_quorums_member_is_no_event) {
+    for (int member = 0; member <= 1; member++) {
+        start(true);
+        hold_order(0, AT(0));
+        events();
+        rig.client.is_member = member;
+        hf_observe_renewal(&rig.client, hold_of(&rig), true);
+        CHECK_EQ_U64(class_at(1)->renewed_late, 1);
+        CHECK_EQ_INT(rig.client.observer.first != NULL, !member);
+        rig.client.is_member = false;
+        finish(AT(2));
+    }
+}
+
+/* The quorum has the event; the class is its own. */
+TEST(a_risk_of_a_quorums_member_is_counted_without_an_event) {
+    for (int member = 0; member <= 1; member++) {
+        start(true);
+        hold_order(0, AT(0));
+        events();
+        rig.client.is_member = member;
+        hf_observe_risk(&rig.client, hold_of(&rig), AT(1));
+        CHECK_EQ_U64(class_at(1)->risks, 1);
+        CHECK_EQ_INT(rig.client.observer.first != NULL, !member);
+        rig.client.is_member = false;
+        finish(AT(2));
+    }
+}
+
 TEST(a_hold_that_is_abandoned_is_released) {
     start(true);
     hold_order(0, AT(0));

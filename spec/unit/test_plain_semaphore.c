@@ -350,6 +350,21 @@ TEST(a_waiter_that_needs_more_does_not_block_others) {
     rig_end(&rig, AT(33));
 }
 
+/* It has ended, but its caller has not come for it yet. */
+TEST(a_waiter_that_has_ended_does_not_block_those_behind_it) {
+    semaphore_begin();
+    hf_op *first = waiting(2, AT(0)), *second = also_waiting(1, AT(10));
+    hf_op *third = also_waiting(1, AT(20));
+    hf_op_interrupt(second, AT(30));
+    CHECK_OUTCOME(second, "interrupted");
+    hush();
+    feed_release(AT(40));
+    CHECK_EQ_INT(first->state, HF_ACQUIRE_ASKING);
+    feed_calls(&rig, "*2\r\n:0\r\n:1\r\n", AT(41));
+    CHECK_EQ_INT(third->state, HF_ACQUIRE_ASKING);
+    rig_end(&rig, AT(50));
+}
+
 TEST(the_next_waiter_asks_when_one_ends_before_its_reply) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10));
