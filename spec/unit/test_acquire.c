@@ -2870,6 +2870,18 @@ TEST(a_wait_ends_as_busy_when_only_its_events_link_is_refused) {
     rig_end(&rig, AT(1002));
 }
 
+/* Else it would not subscribe again at the node to which its key moves. */
+TEST(a_waiter_that_stops_to_listen_listens_to_no_foreign_releases) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    rig_tick(&rig, AT(150));
+    CHECK(op->wait.listening != HF_LISTENING_NOT);
+    hf_client_listen(op, false, AT(151));
+    CHECK_EQ_INT(op->wait.listening, HF_LISTENING_NOT);
+    hf_client_listen(op, true, AT(152));
+    rig_end(&rig, AT(153));
+}
+
 TEST(a_wait_is_counted_once_however_often_it_subscribes) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));

@@ -1239,6 +1239,35 @@ TEST(a_closed_client_retries_a_leave_soon) {
     rig_end(&rig, AT(101));
 }
 
+TEST(a_closed_client_retries_a_leave_after_a_fifth_of_a_second_at_most) {
+    static const int pauses[] = {50, 100, 200, 200, 200, 200};
+    for (uint32_t failures = 0; failures < 6; failures++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+        hf_client_close(&rig.client, AT(10));
+        rig_tick(&rig, AT(10));
+        hold->failures = failures;
+        feed_renewer("-OOM command not allowed\r\n", AT(11));
+        CHECK_EQ_U64(hold->wake_at, AT(11 + pauses[failures]));
+        rig_end(&rig, AT(12));
+    }
+}
+
+/* The callers go on over it; only the renewer's own link is replaced for a leave. */
+TEST(a_leave_without_a_reply_leaves_the_callers_link_open) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hold->shared = true;
+    hold->valid_until = AT(500);
+    hf_renewer_clean_up_same_connection(&rig.client, hold, AT(1));
+    rig_tick(&rig, AT(1));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave"));
+    hf_client_tick(&rig.client, AT(500));
+    CHECK(!hold_of(&rig));
+    CHECK(hf_session_wants(link_of(&rig, CALLS), AT(500)) != HF_WANT_CLOSE);
+    rig_end(&rig, AT(501));
+}
+
 TEST(a_leave_to_an_unreachable_server_ends) {
     rig_begin(&rig);
     rig.refusing = true;
