@@ -1136,6 +1136,61 @@ TEST(a_clean_up_that_a_caller_waits_for_is_sent_at_once) {
     rig_end(&rig, AT(3));
 }
 
+/* One that is blocked has entered nothing: the next command for the hold is the leave. */
+TEST(an_acquire_that_is_blocked_keeps_no_abandoned_hold) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK(hold->in_flight);
+    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(10001));
+    CHECK(op->blocked);
+    hf_client_abandon(&rig.client, hold, 1, AT(10002));
+    CHECK_EQ_INT(hold->dropped, 0);
+    CHECK_EQ_INT(hold->state, HF_HOLD_CLEANING_UP);
+    rig_end(&rig, AT(10003));
+}
+
+/* Each loss is reported once, in the order of the reasons, and the first one is remembered. */
+TEST(a_ledger_counts_each_loss_of_several_holds) {
+    static const char *const keys[] = {"a", "b", "c"};
+    static const hf_lost_reason reasons[] = {HF_LOST_TAKEN, HF_LOST_EXPIRED, HF_LOST_TAKEN};
+    hf_losses losses = {0};
+    hf_stake stakes[3];
+    rig_begin(&rig);
+    for (int i = 0; i < 3; i++) {
+        hf_hold *hold = add_hold(keys[i], "me", HF_SECOND, true, AT(0));
+        hf_stake_begin(&stakes[i], &rig.client, hold, &losses);
+        hf_client_lose(&rig.client, hold, reasons[i]);
+        CHECK_EQ_INT(losses.first, HF_LOST_TAKEN);
+    }
+    CHECK_EQ_INT(hf_losses_take(&losses), HF_LOST_EXPIRED);
+    CHECK_EQ_INT(hf_losses_take(&losses), HF_LOST_TAKEN);
+    CHECK_EQ_INT(hf_losses_take(&losses), HF_LOST_TAKEN);
+    CHECK_EQ_INT(hf_losses_take(&losses), HF_LOST_NOT);
+    for (int i = 0; i < 3; i++) hf_stake_end(&stakes[i]);
+    rig_end(&rig, AT(1));
+}
+
+/* The holds of handles that end in any order, of which those that are left are notified. */
+TEST(each_stake_in_a_hold_is_entered_in_whatever_order_they_end) {
+    for (int ends = 0; ends < 3; ends++) {
+        hf_losses losses[3] = {{0}};
+        hf_stake stakes[3], moved;
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
+        for (int i = 0; i < 3; i++) hf_stake_begin(&stakes[i], &rig.client, hold, &losses[i]);
+        hf_stake_move(&moved, &stakes[(ends + 1) % 3]);
+        hf_stake_end(&stakes[ends]);
+        hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+        for (int i = 0; i < 3; i++)
+            CHECK_EQ_INT(losses[i].unreported[HF_LOST_TAKEN], i == ends ? 0 : 1);
+        hf_stake_end(&moved);
+        hf_stake_end(&stakes[(ends + 2) % 3]);
+        CHECK(!hold->stakes);
+        rig_end(&rig, AT(1));
+    }
+}
+
 /* Entries that handles leave behind one after the other during a re-entry. */
 TEST(entries_abandoned_during_a_re_entry_add_up) {
     rig_begin(&rig);
