@@ -1805,6 +1805,26 @@ TEST(a_refused_record_is_written_until_the_lease_ends) {
     rig_end(&rig, end + HF_MS);
 }
 
+/* Its operation is long gone when the reply comes. */
+TEST(a_refused_record_that_is_written_at_last_ends_quietly) {
+    rig_begin(&rig);
+    hf_observe_class(&rig.client, "");
+    hold_guard(AT(0));
+    hf_op *op = begin_complete(AT(1));
+    int ms = 2;
+    for (feed_calls(&rig, "-LOADING wait\r\n", AT(ms)); ms < 3500; ms += 50) {
+        rig_tick(&rig, AT(ms));
+        if (output_of(link_of(&rig, CALLS))[0])
+            feed_calls(&rig, "-LOADING wait\r\n", AT(ms));
+    }
+    CHECK(op->done && !hf_client_is_quiet(&rig.client));
+    hf_op_end(op, AT(ms));
+    for (; !output_of(link_of(&rig, CALLS))[0] && ms < 10000; ms += 50) rig_tick(&rig, AT(ms));
+    feed_calls(&rig, ":1\r\n", AT(ms));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(ms));
+}
+
 /* The server compares it with the owner that it knows. */
 TEST(force_names_the_owner_of_the_callers_own_hold) {
     for (int held = 0; held <= 1; held++) {

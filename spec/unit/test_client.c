@@ -160,6 +160,44 @@ TEST(two_waiters_share_one_subscription_to_a_foreign_channel) {
     rig_end(&rig, AT(1100));
 }
 
+/* Each of them may have missed a release until then. */
+TEST(all_waiters_ask_when_their_subscription_is_confirmed_or_ended) {
+    static const char *const kinds[] = {"psubscribe", "ssubscribe", "sunsubscribe", "smessage"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        rig_begin(&rig);
+        hf_op *waiters[] = {wait_in_queue(&rig, HF_NEVER, AT(0)), wait_as("you", AT(10))};
+        feed_message(&rig, "1 turn 1 50", AT(20));
+        feed_message(&rig, "1 turn 2 50", AT(21));
+        for (int j = 0; j < 2; j++) waiters[j]->wait.recheck_at = HF_NEVER;
+        feed_event(&rig, kinds[i], "redisson_lock__channel:{k}", "1", AT(22));
+        for (int j = 0; j < 2; j++) {
+            CHECK(waiters[j]->wait.recheck_at <= AT(22));
+            CHECK_EQ_INT(waiters[j]->wait.listening,
+                         i == 1 ? HF_LISTENING_CONFIRMED : HF_LISTENING_ASKED);
+        }
+        feed_event(&rig, kinds[i], "redisson_lock__channel:{j}", "1", AT(23));
+        rig_end(&rig, AT(1100));
+    }
+}
+
+/* What the server has confirmed for one counts for all of them, until the link is lost. */
+TEST(a_confirmed_subscription_is_shared_until_the_link_is_lost) {
+    rig_begin(&rig);
+    hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op *second = wait_as("you", AT(10));
+    feed_message(&rig, "1 turn 1 50", AT(20));
+    CHECK_EQ_INT(first->wait.listening, HF_LISTENING_ASKED);
+    first->wait.listening = HF_LISTENING_CONFIRMED;
+    feed_message(&rig, "1 turn 2 50", AT(21));
+    CHECK_EQ_INT(second->wait.listening, HF_LISTENING_CONFIRMED);
+    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(30));
+    rig_tick(&rig, AT(100));
+    feed_subscribed(&rig, AT(101));
+    CHECK_EQ_INT(first->wait.listening, HF_LISTENING_ASKED);
+    CHECK_EQ_INT(second->wait.listening, HF_LISTENING_ASKED);
+    rig_end(&rig, AT(1100));
+}
+
 TEST(each_grant_finds_its_waiter) {
     rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
@@ -1016,6 +1054,29 @@ TEST(abandoning_an_entry_released_through_another_handle_changes_nothing) {
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     CHECK_EQ_INT(hold->state, HF_HOLD_CLEANING_UP);
     rig_end(&rig, AT(3));
+}
+
+TEST(abandoning_fewer_entries_than_were_released_changes_nothing) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hold->count = 3;
+    hf_hold_note_stray(hold);
+    hf_hold_note_stray(hold);
+    hf_client_abandon(&rig.client, hold, 1, AT(1));
+    CHECK_EQ_INT(hold->count, 3);
+    CHECK_EQ_INT(hold->strays, 1);
+    rig_end(&rig, AT(2));
+}
+
+TEST(abandoning_entries_of_which_one_was_released_keeps_the_others) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hold->count = 3;
+    hf_hold_note_stray(hold);
+    hf_client_abandon(&rig.client, hold, 2, AT(1));
+    CHECK_EQ_INT(hold->count, 2);
+    CHECK_EQ_INT(hold->strays, 0);
+    rig_end(&rig, AT(2));
 }
 
 TEST(abandoning_two_entries_of_which_one_was_released_ends_the_hold) {
