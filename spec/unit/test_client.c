@@ -180,6 +180,16 @@ TEST(all_waiters_ask_when_their_subscription_is_confirmed_or_ended) {
     }
 }
 
+/* Any user who may publish can send it. */
+TEST(a_turn_is_waited_for_a_second_at_most) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    op->wait.recheck_at = HF_NEVER;
+    feed_message(&rig, "1 turn 1 60000", AT(20));
+    CHECK_EQ_U64(op->wait.recheck_at, AT(20 + 1001));
+    rig_end(&rig, AT(1100));
+}
+
 /* What the server has confirmed for one counts for all of them, until the link is lost. */
 TEST(a_confirmed_subscription_is_shared_until_the_link_is_lost) {
     rig_begin(&rig);
@@ -318,6 +328,17 @@ TEST(a_stray_grant_is_passed_on) {
 }
 
 /* The leave of one may pass the lock on to the other, whose wait has ended, too. */
+/* The owner of a lock that the client keeps has a number of its own kind. */
+TEST(a_stray_grant_of_a_kept_lock_is_passed_on) {
+    listen_to_grants();
+    feed_message(&rig, "1 grant l 07 5 88 2000 k", AT(10));
+    const hf_hold *hold = hf_holds_find_clean_up(&rig.client.holds, 7);
+    CHECK(hold && hold->keeps);
+    hf_slice owner = hf_hold_owner(hold);
+    CHECK_MEM(owner.data, owner.size, DRIVE_UUID ":07", sizeof DRIVE_UUID ":07" - 1);
+    rig_end(&rig, AT(1100));
+}
+
 TEST(two_stray_grants_are_both_passed_on) {
     listen_to_grants();
     feed_message(&rig, "1 grant l 77 5 88 2000 k", AT(10));

@@ -1,6 +1,7 @@
 #include "op/presence.h"
 
 #include "drive.h"
+#include "interfaces.h"
 
 static struct rig rig;
 
@@ -463,6 +464,25 @@ TEST(a_name_that_is_due_sooner_is_not_put_off) {
     CHECK_EQ_U64(rig.client.presence.publish_at, AT(1000));
     CHECK_EQ_U64(rig.client.presence.check_at, AT(1000));
     rig_end(&rig, AT(301));
+}
+
+static hf_client *two_holders(hf_client *client, size_t index) {
+    return index < 2 ? client : NULL;
+}
+
+/* Whoever looks asks a majority of them. */
+TEST(a_name_is_published_on_every_server_of_a_quorum) {
+    rig_begin(&rig);
+    const hf_decider *before = rig.client.decider;
+    hf_decider decider = *before;
+    decider.holder = two_holders;
+    rig.client.decider = &decider;
+    hf_client_introduce(&rig.client, "x");
+    hold_lock(&rig, AT(0));
+    rig_tick(&rig, AT(250));
+    CHECK_SENT(&rig, RENEWER, "SET " NAME " x PX 300000\nSET " NAME " x PX 300000");
+    rig.client.decider = before;
+    rig_end(&rig, AT(251));
 }
 
 TEST(a_second_close_deletes_nothing) {

@@ -1615,6 +1615,41 @@ TEST(each_half_of_a_client_serves_its_own_half_of_the_topology) {
     rig_end(&rig, AT(2));
 }
 
+/* Its reply is still to come, and what follows waits for that. */
+TEST(a_leave_in_flight_is_awaited_beyond_the_lease) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    rig_tick(&rig, AT(0));
+    CHECK(hold->in_flight);
+    hold->valid_until = AT(100);
+    hf_holds_wake_at(&rig.client.holds, hold, AT(100));
+    rig_tick(&rig, AT(100));
+    CHECK(hold_of(&rig) == hold && hold->in_flight);
+    CHECK(!hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(101));
+}
+
+/* While its slot moves it can be renewed by its key alone, also if nobody wants it renewed. */
+TEST(a_grant_at_risk_in_a_moving_slot_is_renewed_by_its_key) {
+    for (int moves = 0; moves <= 1; moves++) {
+        rig_begin(&rig);
+        const hf_topology *before = rig.client.topology;
+        hf_topology topology = *before;
+        hf_hold *hold = granted_hold(true);
+        before = rig.client.topology;
+        topology.moves_slots = moves;
+        rig.client.topology = &topology;
+        hold->at_risk = true;
+        hold->renewed = false;
+        rig_sleep(&rig, AT(100), AT(800));
+        const char *sent = output_of(link_of(&rig, RENEWER));
+        CHECK(strstr(sent, moves ? "EVALSHA renew 1 k" : "EVALSHA extend"));
+        rig.client.topology = before;
+        rig_end(&rig, AT(900));
+    }
+}
+
 /* ---- memory ---- */
 
 TEST(without_memory_a_renewal_is_retried) {
