@@ -2210,8 +2210,10 @@ TEST(a_shared_owners_others_are_counted_from_what_it_sent) {
     static const struct {
         const char *others, *outcome;
         int is;
-    } cases[] = {{"-3", "ok", 0},           {"-1", "ok", 2},
-                 {"-4", "server", 0},       {"999999996", "ok", 999999999},
+    } cases[] = {{"-3", "ok", 0},
+                 {"-1", "ok", 2},
+                 {"-4", "server", 0},
+                 {"999999996", "ok", 999999999},
                  {"999999997", "server", 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[80];
@@ -2221,8 +2223,7 @@ TEST(a_shared_owners_others_are_counted_from_what_it_sent) {
                  cases[i].others);
         feed_calls(&rig, text, AT(1));
         CHECK_OUTCOME(op, cases[i].outcome);
-        if (strcmp(cases[i].outcome, "ok") == 0)
-            CHECK_EQ_INT(hold_of(&rig)->others, cases[i].is);
+        if (strcmp(cases[i].outcome, "ok") == 0) CHECK_EQ_INT(hold_of(&rig)->others, cases[i].is);
         rig_end(&rig, AT(2));
     }
 }
@@ -2616,7 +2617,8 @@ TEST(a_busy_lock_does_not_mention_an_earlier_outage) {
     rig_end(&rig, AT(1002));
 }
 
-/* A leave that the server refuses has no reply, but the wait has ended because the lock is taken. */
+/* A leave that the server refuses has no reply, but the wait has ended because the lock is taken.
+ */
 TEST(a_refused_leave_does_not_hide_why_the_wait_ended) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
@@ -2817,7 +2819,7 @@ TEST(a_silent_holder_whose_time_is_up_is_rechecked_at_once) {
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(2, 0, 1), AT(1));
     feed_subscribed(&rig, AT(2));
-    op->acquire.silent_until = AT(1000); /* the same hold, */
+    op->acquire.silent_until = AT(1000);   /* the same hold, */
     op->acquire.silent_since = AT(-10000); /* since long ago */
     for (int ms = 3; ms < 203; ms += 10) {
         feed_calls(&rig, busy(2, 0, 1), AT(ms));

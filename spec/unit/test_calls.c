@@ -1791,8 +1791,7 @@ TEST(a_refused_record_is_written_until_the_lease_ends) {
     feed_calls(&rig, "-LOADING wait\r\n", AT(2));
     for (int ms = 50; ms < 3500; ms += 50) {
         rig_tick(&rig, AT(ms));
-        if (output_of(link_of(&rig, CALLS))[0])
-            feed_calls(&rig, "-LOADING wait\r\n", AT(ms));
+        if (output_of(link_of(&rig, CALLS))[0]) feed_calls(&rig, "-LOADING wait\r\n", AT(ms));
     }
     CHECK(op->done && strstr(op->failure.text, "in the background"));
     CHECK(!hf_client_is_quiet(&rig.client));
@@ -1814,8 +1813,7 @@ TEST(a_refused_record_that_is_written_at_last_ends_quietly) {
     int ms = 2;
     for (feed_calls(&rig, "-LOADING wait\r\n", AT(ms)); ms < 3500; ms += 50) {
         rig_tick(&rig, AT(ms));
-        if (output_of(link_of(&rig, CALLS))[0])
-            feed_calls(&rig, "-LOADING wait\r\n", AT(ms));
+        if (output_of(link_of(&rig, CALLS))[0]) feed_calls(&rig, "-LOADING wait\r\n", AT(ms));
     }
     CHECK(op->done && !hf_client_is_quiet(&rig.client));
     hf_op_end(op, AT(ms));

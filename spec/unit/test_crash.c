@@ -170,8 +170,8 @@ TEST(each_reply_to_a_crash_release_has_its_consequence) {
         const char *reply;
         int events;
         bool passes_on;
-    } cases[] = {{":1\r\n", 1, false}, {":3\r\n", 1, true},      {":2\r\n", 0, false},
-                 {":-1\r\n", 0, false}, {":-2\r\n", 0, false},   {"-OOM no\r\n", 0, false}};
+    } cases[] = {{":1\r\n", 1, false},  {":3\r\n", 1, true},   {":2\r\n", 0, false},
+                 {":-1\r\n", 0, false}, {":-2\r\n", 0, false}, {"-OOM no\r\n", 0, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         wait_with(life);
         known_life = HF_LIFE_ENDED;

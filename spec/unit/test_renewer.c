@@ -308,7 +308,7 @@ TEST(a_link_is_replaced_when_its_server_had_the_time_to_answer) {
         int lease, due, fails, awaiting, received;
         bool replaced;
     } cases[] = {
-        {600, 200, 450, 200, 0, true},   {300, 100, 297, 100, 0, false},
+        {600, 200, 450, 200, 0, true},    {300, 100, 297, 100, 0, false},
         {300, 100, 297, -500, 90, false}, {300, 100, 297, -500, 40, true},
         {600, 200, 450, 200, 400, true},
     };
@@ -747,9 +747,12 @@ TEST(the_reason_of_a_loss_by_the_clock) {
         bool renewed, at_risk, in_flight, last;
         hf_lost_reason reason;
     } cases[] = {
-        {true, false, false, false, HF_LOST_EXPIRED},   {true, true, false, false, HF_LOST_UNREACHABLE},
-        {true, false, true, false, HF_LOST_UNREACHABLE}, {false, true, false, false, HF_LOST_EXPIRED},
-        {false, false, true, false, HF_LOST_EXPIRED},   {true, true, true, true, HF_LOST_MAX_HOLD},
+        {true, false, false, false, HF_LOST_EXPIRED},
+        {true, true, false, false, HF_LOST_UNREACHABLE},
+        {true, false, true, false, HF_LOST_UNREACHABLE},
+        {false, true, false, false, HF_LOST_EXPIRED},
+        {false, false, true, false, HF_LOST_EXPIRED},
+        {true, true, true, true, HF_LOST_MAX_HOLD},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rig_begin(&rig);
@@ -1007,8 +1010,8 @@ TEST(what_stands_in_for_a_hold_has_all_of_it) {
 
 TEST(a_stand_in_for_permits_leaves_all_of_them) {
     rig_begin(&rig);
-    hf_hold *hold = hf_client_add_permits(&rig.client, &hf_kind_permit, hf_slice_of("k"),
-                                          hf_slice_of("me"), 3);
+    hf_hold *hold =
+        hf_client_add_permits(&rig.client, &hf_kind_permit, hf_slice_of("k"), hf_slice_of("me"), 3);
     hf_renewer_clean_up_replaced(&rig.client, hold, AT(0));
     hf_hold *other = hf_holds_first(&rig.client.holds);
     CHECK(other != hold);
