@@ -190,6 +190,28 @@ TEST(a_turn_is_waited_for_a_second_at_most) {
     rig_end(&rig, AT(1100));
 }
 
+/* Another error does not mean that it is permitted now. */
+TEST(a_pattern_that_was_denied_stays_denied) {
+    rig_begin(&rig);
+    wait_in_queue(&rig, HF_NEVER, AT(0));
+    feed(link_of(&rig, EVENTS), "-NOPERM no\r\n", AT(10));
+    CHECK(rig.client.first.pattern_denied);
+    feed(link_of(&rig, EVENTS), "-ERR no\r\n", AT(11));
+    CHECK(rig.client.first.pattern_denied);
+    rig_end(&rig, AT(12));
+}
+
+/* A driver that sleeps until then closes the link that nobody needs any more. */
+TEST(a_driver_wakes_when_the_events_link_has_lingered) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    feed_message(&rig, GRANT("1", "90"), AT(10));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(10));
+    CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(510));
+    rig_end(&rig, AT(11));
+}
+
 /* What the server has confirmed for one counts for all of them, until the link is lost. */
 TEST(a_confirmed_subscription_is_shared_until_the_link_is_lost) {
     rig_begin(&rig);

@@ -187,6 +187,34 @@ TEST(each_reply_to_a_crash_release_has_its_consequence) {
     }
 }
 
+/* A name that only begins like one of ours is another owner's. */
+TEST(an_owner_with_a_zero_byte_is_never_looked_up) {
+    static const char reply[] =
+        "*6\r\n$40\r\n" OTHER ":7\0x\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:-1\r\n";
+    wait_with(life);
+    known_life = HF_LIFE_ENDED;
+    output_at(AT(50));
+    feed_bytes(link_of(&rig, CALLS), reply, sizeof reply - 1, AT(51));
+    CHECK_STR(asked, "");
+    CHECK_STR(output_at(AT(52)), "");
+    rig_end(&rig, AT(60));
+}
+
+/* Its process may end while the lock belongs to a shared owner. */
+TEST(an_earlier_owner_is_not_looked_up_any_more) {
+    hf_op *op = wait_with(life);
+    known_life = HF_LIFE_GOES_ON;
+    output_at(AT(50));
+    feed_owner(OTHER ":7", -1, AT(51));
+    for (int ms = 101; ms < 1051; ms += 50) CHECK_STR(output_at(AT(ms)), "");
+    CHECK_STR(output_at(AT(1051)), INFO);
+    feed_owner("backup", -1, AT(1052));
+    known_life = HF_LIFE_ENDED;
+    CHECK_EQ_U64(hf_crash_at(op), AT(2052));
+    CHECK_STR(output_at(AT(1200)), "");
+    rig_end(&rig, AT(1201));
+}
+
 /* A question without a reply must not be the last one. */
 TEST(a_question_for_the_owner_is_given_up_after_a_second) {
     hf_op *op = wait_with(life);

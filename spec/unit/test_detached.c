@@ -356,6 +356,26 @@ TEST(an_acquire_of_a_permit_waits_for_a_detached_release_of_that_semaphore) {
     }
 }
 
+TEST(all_detached_releases_that_are_done_end_at_once) {
+    static const char *const callers[] = {"a", "b", "c"};
+    hf_names pool;
+    rig_begin(&rig);
+    if (!hf_names_make_on(&pool, hf_slice_of("k"), &hf_kind_permit)) abort();
+    for (int i = 0; i < 3; i++) {
+        hf_op *op = begin_permit(HF_OP_ACQUIRE, &pool, callers[i], 0, AT(0));
+        feed_calls(&rig, ACQUIRED, AT(0));
+        hf_op_end(op, AT(0));
+    }
+    for (int i = 0; i < 3; i++)
+        CHECK(hf_op_detach(begin_permit(HF_OP_RELEASE, &pool, callers[i], 0, AT(1))));
+    feed_calls(&rig, ":1\r\n:1\r\n:1\r\n", AT(2));
+    hf_client_end_detached(&rig.client, AT(2));
+    CHECK(!rig.client.ops);
+    CHECK_EQ_U64(rig.client.detached, 0);
+    rig_end(&rig, AT(3));
+    hf_names_free(&pool);
+}
+
 /* It keeps its place, which would lapse meanwhile. */
 TEST(a_waiter_in_the_queue_does_not_wait_for_a_detached_release) {
     hf_names pool;
