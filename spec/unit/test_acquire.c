@@ -1873,6 +1873,60 @@ TEST(the_others_of_a_shared_owner_change_while_it_is_held) {
     rig_end(&rig, AT(7));
 }
 
+/* What was abandoned is released with the rest, as long as the server still counts it. */
+TEST(pending_releases_are_no_more_than_the_owners_other_holds) {
+    static const struct {
+        const char *count;
+        uint32_t pending;
+    } cases[] = {{"3", 2}, {"2", 1}, {"1", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[64];
+        rig_begin(&rig);
+        hf_op *op = begin_shared(0, AT(0));
+        feed_calls(&rig, ACQUIRED, AT(1));
+        hf_op_end(op, AT(1));
+        hold_of(&rig)->pending_releases = 2;
+        op = begin_shared(0, AT(2));
+        snprintf(text, sizeof text, "*2\r\n:2\r\n:%s\r\n*2\r\n:1\r\n:0\r\n", cases[i].count);
+        feed_calls(&rig, text, AT(3));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_EQ_INT(hold_of(&rig)->pending_releases, cases[i].pending);
+        rig_end(&rig, AT(4));
+    }
+}
+
+TEST(a_shared_owner_that_joins_persists_while_it_waits) {
+    rig_begin(&rig);
+    hf_op *op = begin_shared(10 * HF_SECOND, AT(0));
+    feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
+    CHECK_EQ_U64(op->request.persists_until, AT(10000));
+    rig_end(&rig, AT(2));
+    rig_begin(&rig);
+    op = begin_shared(10 * HF_SECOND, AT(0));
+    hf_op_interrupt(op, AT(0));
+    feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_EQ_U64(op->request.persists_until, 0);
+    rig_end(&rig, AT(2));
+}
+
+/* The count tells the server what the owner had before; the leave is safe to resend. */
+TEST(a_shared_owner_that_has_joined_leaves_with_its_count) {
+    rig_begin(&rig);
+    hf_op *op = wait_as_shared(AT(0));
+    feed_message(&rig, "1 recheck 2", AT(5));
+    rig_tick(&rig, AT(5));
+    feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(6));
+    CHECK(op->request.no_retry);
+    feed_calls(&rig, busy(20000, 0, 0), AT(7));
+    CHECK_STATE(op, WAITING);
+    output_of(link_of(&rig, CALLS));
+    hf_op_interrupt(op, AT(8));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("3", MEMBER("2") " me") "0");
+    CHECK(!op->request.no_retry);
+    rig_end(&rig, AT(9));
+}
+
 #define OWN_LEAVE_OF_K(waiter, own) LEAVE_OF_K("0", waiter) own
 #define SHARED_MEMBER(number) MEMBER(number) " me"
 
@@ -2149,6 +2203,63 @@ TEST(a_reply_with_impossible_numbers_is_an_error) {
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
         rig_end(&rig, AT(2));
     }
+}
+
+/* A shared owner's others may have gone in part, or all of them. */
+TEST(a_shared_owners_others_are_counted_from_what_it_sent) {
+    static const struct {
+        const char *others, *outcome;
+        int is;
+    } cases[] = {{"-3", "ok", 0},
+                 {"-1", "ok", 2},
+                 {"-4", "server", 0},
+                 {"999999996", "ok", 999999999},
+                 {"999999997", "server", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[80];
+        rig_begin(&rig);
+        hf_op *op = begin_shared(0, AT(0));
+        snprintf(text, sizeof text, "*2\r\n:2\r\n:3\r\n*3\r\n:1\r\n:77\r\n:%s\r\n",
+                 cases[i].others);
+        feed_calls(&rig, text, AT(1));
+        CHECK_OUTCOME(op, cases[i].outcome);
+        if (strcmp(cases[i].outcome, "ok") == 0) CHECK_EQ_INT(hold_of(&rig)->others, cases[i].is);
+        rig_end(&rig, AT(2));
+    }
+}
+
+/* The first sending of the command may have taken it. */
+TEST(a_hash_without_a_ttl_is_left_although_the_acquire_has_no_place) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    feed_calls(&rig, "*1\r\n:-3\r\n", AT(1));
+    CHECK_OUTCOME(op, "conflict");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    rig_end(&rig, AT(2));
+}
+
+/* Each reply names another state of an owner that two processes share. */
+TEST(an_acquire_gives_up_on_a_shared_owner_that_comes_and_goes) {
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    int asked = 0;
+    while (!op->done && asked++ < 20)
+        feed_calls(&rig, op->acquire.from ? GONE : "*2\r\n:2\r\n:1\r\n", AT(1));
+    CHECK_OUTCOME(op, "busy");
+    rig_end(&rig, AT(2));
+}
+
+TEST(a_waiter_that_may_not_join_leaves_its_place) {
+    rig_begin(&rig);
+    hf_op *op = wait_as_shared(AT(0));
+    feed_message(&rig, "1 recheck 2", AT(5));
+    rig_tick(&rig, AT(5));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, "*2\r\n:2\r\n:0\r\n", AT(6));
+    CHECK_OUTCOME(op, "busy");
+    rig_tick(&rig, AT(6));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", SHARED_MEMBER("2")) "0");
+    rig_end(&rig, AT(7));
 }
 
 /* ---- guards ---- */
@@ -2444,6 +2555,17 @@ TEST(half_of_a_grant_leaves_time_for_a_new_connection) {
     rig_end(&rig, AT(200));
 }
 
+TEST(a_grant_of_a_short_lease_is_confirmed_by_that_lease) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lease = HF_SECOND;
+    spec.wait = HF_NEVER;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(700), AT(100)), AT(300));
+    CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(590), AT(100)), AT(100));
+    rig_end(&rig, AT(200));
+}
+
 TEST(a_single_attempt_does_not_mention_a_lost_subscription) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
@@ -2480,6 +2602,310 @@ TEST(a_subscribed_waiter_does_not_mention_its_subscription) {
     CHECK_OUTCOME(op, "busy");
     CHECK(!strstr(op->failure.text, "cannot listen"));
     rig_end(&rig, AT(1002));
+}
+
+/* It was down for a moment, long ago. */
+TEST(a_busy_lock_does_not_mention_an_earlier_outage) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    hf_session *events = link_of(&rig, EVENTS);
+    snprintf(events->reason, sizeof events->reason, "reset");
+    rig_sleep(&rig, AT(3), AT(1000));
+    feed_calls(&rig, ":0\r\n", AT(1001));
+    CHECK_OUTCOME(op, "busy");
+    CHECK(!strstr(op->failure.text, "reset"));
+    rig_end(&rig, AT(1002));
+}
+
+/* A leave that the server refuses has no reply, but the wait has ended because the lock is taken.
+ */
+TEST(a_refused_leave_does_not_hide_why_the_wait_ended) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    rig_sleep(&rig, AT(3), AT(1000));
+    feed_calls(&rig, "-NOPERM no\r\n", AT(1001));
+    CHECK_OUTCOME(op, "busy");
+    rig_end(&rig, AT(1002));
+}
+
+TEST(a_recheck_at_the_end_of_the_wait_has_time_for_its_reply) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    feed_message(&rig, "1 recheck 1", AT(990));
+    rig_tick(&rig, AT(990));
+    CHECK_STATE(op, ASKING);
+    CHECK_EQ_U64(op->request.deadline, AT(1090));
+    rig_end(&rig, AT(991));
+}
+
+/* A command that persists would keep the renewer from the hold for all of the wait. */
+TEST(a_re_entry_does_not_persist_through_refusals) {
+    for (int shared = 0; shared <= 1; shared++) {
+        rig_begin(&rig);
+        hold_lock(&rig, AT(0))->shared = shared;
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.shared = shared;
+        spec.wait = 10 * HF_SECOND;
+        hf_op *op = begin_spec(&rig, &spec, AT(1));
+        CHECK_STATE(op, ASKING);
+        CHECK_EQ_U64(op->request.persists_until, 0);
+        rig_end(&rig, AT(2));
+    }
+}
+
+/* Ctrl-C must not wait for a server that is loading. */
+TEST(a_leave_does_not_persist_through_refusals) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    feed_message(&rig, "1 recheck 1", AT(5));
+    rig_tick(&rig, AT(5));
+    feed_calls(&rig, busy(20000, 0, 0), AT(6));
+    CHECK(op->request.persists_until > 0);
+    hf_op_interrupt(op, AT(7));
+    CHECK_STATE(op, CANCELLING);
+    CHECK_EQ_U64(op->request.persists_until, 0);
+    rig_end(&rig, AT(8));
+}
+
+/* A place alone is no reason to wait for a connection: nobody has ever reached this server. */
+TEST(the_first_command_fails_at_once_although_the_client_is_subscribed) {
+    rig_begin(&rig);
+    rig.client.first.subscribed = true;
+    rig.refusing = true;
+    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
+    CHECK_OUTCOME(op, "unreachable");
+    rig_end(&rig, AT(1));
+}
+
+TEST(a_late_re_entry_takes_the_larger_token) {
+    static const struct {
+        const char *token;
+        uint64_t has;
+    } cases[] = {{"90", 90}, {"5", 77}, {"0", 77}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[64];
+        rig_begin(&rig);
+        hf_hold *hold = hold_lock(&rig, AT(0));
+        hold->wait = 7; /* its grant was confirmed long ago */
+        hf_op *op = begin_acquire(&rig, 0, AT(1));
+        snprintf(text, sizeof text, "*2\r\n:1\r\n:%s\r\n", cases[i].token);
+        feed_calls(&rig, text, AT(2));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_EQ_U64(hold->token, cases[i].has);
+        CHECK_EQ_U64(hold->wait, 0);
+        rig_end(&rig, AT(3));
+    }
+}
+
+TEST(a_lock_that_was_free_after_a_wait_needs_no_confirmation) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    feed_message(&rig, "1 recheck 1", AT(5));
+    rig_tick(&rig, AT(5));
+    feed_calls(&rig, ACQUIRED, AT(6));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hold_of(&rig)->wait, 0);
+    CHECK(!hold_of(&rig)->granted);
+    rig_end(&rig, AT(7));
+}
+
+/* The cycle is found while the waiter asks, so it learns of it with the reply. */
+TEST(a_cycle_found_while_asking_ends_the_wait) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    feed_message(&rig, "1 recheck 1", AT(5));
+    rig_tick(&rig, AT(5));
+    op->deadlock.cycle = strdup("a, b");
+    feed_calls(&rig, busy(20000, 0, 0), AT(6));
+    feed_calls(&rig, ":0\r\n", AT(7));
+    CHECK_OUTCOME(op, "deadlock");
+    CHECK(strstr(op->failure.text, "a, b"));
+    rig_end(&rig, AT(8));
+}
+
+/* The holder cannot go on, but its lock ends by itself in time. */
+TEST(a_blocking_wait_outlasts_a_lock_that_is_not_renewed) {
+    for (int renewed = 0; renewed <= 1; renewed++) {
+        rig_begin(&rig);
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.renewed = renewed;
+        spec.lease = HF_SECOND;
+        hf_op *op = begin_spec(&rig, &spec, AT(0));
+        feed_calls(&rig, ACQUIRED, AT(0));
+        hf_op_end(op, AT(0));
+        spec.caller = spec.owner = hf_slice_of("you");
+        spec.blocking = true;
+        spec.wait = 5 * HF_SECOND;
+        op = begin_spec(&rig, &spec, AT(1));
+        feed_calls(&rig, busy(1000, 0, 0), AT(2));
+        CHECK_OUTCOME(op, renewed ? "deadlock" : "under way");
+        rig_end(&rig, AT(3));
+    }
+}
+
+static const char *deaf(int ttl_ms) {
+    return busy(ttl_ms, 0, 2);
+}
+
+/* Ours, but it could not be notified: the pauses grow with the wait, without a limit of their own.
+ */
+TEST(a_deaf_holder_is_rechecked_often_at_first) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    feed_calls(&rig, deaf(20000), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, deaf(20000), AT(3));
+    CHECK_STATE(op, WAITING);
+    CHECK(op->wait.recheck_at <= AT(3 + 31));
+    int longer = 0;
+    for (int i = 0; i < 10; i++) {
+        feed_message(&rig, "1 recheck 1", AT(4000 + 10 * i));
+        rig_tick(&rig, AT(4000 + 10 * i));
+        feed_calls(&rig, deaf(16003 - 10 * i), AT(4000 + 10 * i));
+        CHECK_STATE(op, WAITING);
+        longer += op->wait.recheck_at > AT(4000 + 10 * i + 201);
+    }
+    CHECK(longer > 0);
+    rig_end(&rig, AT(5000));
+}
+
+/* Two replies about it differ by their time on the way. */
+TEST(a_holder_whose_end_wavers_counts_as_the_same) {
+    static const int later[] = {4, 6};
+    for (int i = 0; i < 2; i++) {
+        rig_begin(&rig);
+        hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
+        feed_calls(&rig, busy(20000, 0, 1), AT(1));
+        feed_subscribed(&rig, AT(2));
+        feed_calls(&rig, busy(20000, 0, 1), AT(2));
+        hf_time since = op->acquire.silent_since;
+        feed_message(&rig, "1 recheck 1", AT(10));
+        rig_tick(&rig, AT(10));
+        feed_calls(&rig, busy(19992 + later[i], 0, 1), AT(11));
+        CHECK_STATE(op, WAITING);
+        CHECK_EQ_INT(op->acquire.silent_since == since, i == 0);
+        rig_end(&rig, AT(12));
+    }
+}
+
+/* The polling clients had their turn; the next foreign holder announces its release. */
+TEST(a_turn_of_polling_clients_ends_with_a_holder_of_ours) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    feed_message(&rig, "1 turn 1 20", AT(10));
+    rig_tick(&rig, AT(31));
+    feed_calls(&rig, busy(30000, 0, 0), AT(31));
+    CHECK(!op->acquire.turn_of_pollers);
+    rig_end(&rig, AT(40));
+}
+
+/* Only the first one rechecks often to pass over a dead foreign holder. */
+TEST(a_later_waiter_behind_a_foreign_holder_rechecks_every_two_seconds) {
+    for (int ahead = 0; ahead <= 1; ahead++) {
+        rig_begin(&rig);
+        hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+        feed_calls(&rig, busy(20000, ahead, 1), AT(1));
+        feed_subscribed(&rig, AT(2));
+        feed_calls(&rig, busy(20000, ahead, 1), AT(3));
+        CHECK_STATE(op, WAITING);
+        CHECK_EQ_INT(op->wait.recheck_at > AT(1500), ahead);
+        rig_end(&rig, AT(4));
+    }
+}
+
+/* Pauses grow with the wait, but not beyond the end of the holder's time. */
+TEST(a_silent_holder_whose_time_is_up_is_rechecked_at_once) {
+    rig_begin(&rig);
+    hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
+    feed_calls(&rig, busy(2, 0, 1), AT(1));
+    feed_subscribed(&rig, AT(2));
+    op->acquire.silent_until = AT(1000);   /* the same hold, */
+    op->acquire.silent_since = AT(-10000); /* since long ago */
+    for (int ms = 3; ms < 203; ms += 10) {
+        feed_calls(&rig, busy(2, 0, 1), AT(ms));
+        CHECK_STATE(op, WAITING);
+        CHECK(op->wait.recheck_at <= AT(ms + 3));
+        rig_tick(&rig, AT(ms + 10));
+        CHECK_STATE(op, ASKING);
+    }
+    rig_end(&rig, AT(300));
+}
+
+/* Else a server that vanished would be noticed by nobody while all wait for messages. */
+TEST(a_driver_wakes_to_check_the_events_link) {
+    rig_begin(&rig);
+    wait_in_queue(&rig, HF_NEVER, AT(0));
+    CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(2 + 5000));
+    rig_end(&rig, AT(3));
+}
+
+/* A message that names a later time must not put the next recheck off. */
+TEST(a_recheck_asked_for_later_does_not_delay_the_next_one) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_time at = op->wait.recheck_at;
+    feed_message(&rig, "1 recheck 1 9000", AT(5));
+    CHECK_EQ_U64(op->wait.recheck_at, at);
+    rig_end(&rig, AT(6));
+}
+
+/* The reply that is under way has its time, however long the wait has lasted. */
+TEST(interrupted_while_asking_the_server_has_time_to_answer) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    hf_op_interrupt(op, AT(1000));
+    CHECK_EQ_U64(op->request.deadline, AT(1100));
+    rig_end(&rig, AT(1001));
+}
+
+/* The server itself can be reached; it is only not heard. */
+TEST(a_wait_ends_as_busy_when_only_its_events_link_is_refused) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    hf_session *events = link_of(&rig, EVENTS);
+    events->failed_opens = 3;
+    snprintf(events->reason, sizeof events->reason, "refused");
+    hf_client_tick(&rig.client, AT(1000));
+    CHECK_STATE(op, CANCELLING);
+    feed_calls(&rig, ":0\r\n", AT(1001));
+    CHECK_OUTCOME(op, "busy");
+    rig_end(&rig, AT(1002));
+}
+
+/* Else it would not subscribe again at the node to which its key moves. */
+TEST(a_waiter_that_stops_to_listen_listens_to_no_foreign_releases) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    rig_tick(&rig, AT(150));
+    CHECK(op->wait.listening != HF_LISTENING_NOT);
+    hf_client_listen(op, false, AT(151));
+    CHECK_EQ_INT(op->wait.listening, HF_LISTENING_NOT);
+    hf_client_listen(op, true, AT(152));
+    rig_end(&rig, AT(153));
+}
+
+TEST(a_wait_is_counted_once_however_often_it_subscribes) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    CHECK_EQ_U64(rig.client.stats.waits, 1);
+    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(5));
+    feed_message(&rig, "1 recheck 1", AT(6));
+    rig_sleep(&rig, AT(6), AT(2500));
+    feed_calls(&rig, busy(20000, 0, 0), AT(2501));
+    CHECK(!op->done);
+    CHECK_EQ_U64(rig.client.stats.waits, 1);
+    rig_end(&rig, AT(2502));
+}
+
+TEST(a_waiter_behind_others_of_ours_never_listens_for_foreign_releases) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    feed_calls(&rig, busy(20000, 1, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 1, 0), AT(3));
+    CHECK_STATE(op, WAITING);
+    CHECK_EQ_U64(op->acquire.listen_at, HF_NEVER);
+    rig_end(&rig, AT(4));
 }
 
 /* Its holders change faster than it would recheck by then. */
@@ -2944,6 +3370,114 @@ TEST(a_shared_owners_re_entry_without_a_replica_is_released_too) {
     CHECK_OUTCOME(op, "no_quorum");
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA release " KEYS_OF_K "0 30000 2"));
     rig_end(&rig, AT(5));
+}
+
+/* Its lease has begun when the command was sent, however late WAIT has its reply. */
+TEST(what_no_replica_has_is_released_within_its_lease) {
+    hf_client_config config = rig_config();
+    config.sync = (hf_sync){1, 100 * HF_MS};
+    rig_begin_with(&rig, &config);
+    begin_shared(0, AT(0));
+    feed_calls(&rig, ACQUIRED ":0\r\n", AT(90));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(29698));
+    rig_end(&rig, AT(100));
+}
+
+TEST(a_grant_counts_only_when_replicas_have_confirmed_it) {
+    hf_client_config config = rig_config();
+    config.sync = (hf_sync){1, 100 * HF_MS};
+    rig_begin_with(&rig, &config);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_calls(&rig, ":0\r\n", AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    feed_calls(&rig, ":0\r\n", AT(3));
+    CHECK_STATE(op, WAITING);
+    feed_message(&rig, GRANT("1", "88"), AT(100));
+    CHECK_STATE(op, ASKING);
+    rig_end(&rig, AT(101));
+}
+
+TEST(a_grant_of_a_short_lease_ends_with_that_lease) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lease = 500 * HF_MS;
+    spec.wait = HF_NEVER;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    feed_message(&rig, GRANT("1", "88"), AT(4));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hold_of(&rig)->valid_until, hf_lease_end(AT(4), 500 * HF_MS));
+    CHECK(op->acquire.handed_over);
+    rig_end(&rig, AT(5));
+}
+
+TEST(a_grant_for_another_place_is_no_hand_over) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    feed_message(&rig, "1 grant l 1 6 88 2000 k", AT(4));
+    CHECK_STATE(op, ASKING);
+    feed_calls(&rig, ACQUIRED, AT(5));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(!op->acquire.handed_over);
+    rig_end(&rig, AT(6));
+}
+
+/* The server knows why, and a signal does not change that. */
+TEST(interrupted_while_asking_a_refusal_is_reported) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    hf_op_interrupt(op, AT(1));
+    feed_calls(&rig, "-NOPERM no\r\n", AT(2));
+    CHECK_OUTCOME(op, "denied");
+    rig_end(&rig, AT(3));
+}
+
+TEST(a_single_attempt_of_a_subscribed_client_needs_no_events_link) {
+    rig_begin(&rig);
+    rig.client.first.subscribed = true;
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    CHECK(!op->wait.events);
+    CHECK_EQ_INT(rig.client.first.waiting, 0);
+    rig_end(&rig, AT(1));
+}
+
+/* It has waited for as long as a command may take, although others have been served meanwhile. */
+TEST(a_single_attempt_behind_commands_is_unreachable) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK(hold->in_flight);
+    for (int wait = 0; wait <= 1; wait++) {
+        hf_op *op = begin_acquire(&rig, (hf_time)wait * HF_SECOND, AT(10001));
+        CHECK_STATE(op, BLOCKED);
+        hold->settled_at = AT(10002);
+        CHECK_EQ_INT(hf_acquire_was_behind_another(op, AT(10003)), wait);
+    }
+    rig_end(&rig, AT(10004));
+}
+
+/* The server refuses the clean-up for the moment. */
+TEST(only_a_wait_outlasts_a_refused_clean_up) {
+    for (int wait = 0; wait <= 1; wait++) {
+        rig_begin(&rig);
+        hf_op *op = begin_shared(0, AT(0));
+        feed_calls(&rig, ACQUIRED, AT(0));
+        hf_op_end(op, AT(0));
+        hf_hold *hold = hold_of(&rig);
+        hf_client_abandon(&rig.client, hold, 1, AT(1));
+        op = begin_shared((hf_time)wait * HF_SECOND, AT(1));
+        CHECK_STATE(op, BLOCKED);
+        hold->failures = 1;
+        hold->refused = true;
+        hf_client_unblock(&rig.client, hold, AT(2));
+        CHECK_OUTCOME(op, wait ? "under way" : "unreachable");
+        rig_end(&rig, AT(3));
+    }
 }
 
 TEST(a_hold_that_is_re_entered_is_no_longer_at_risk) {

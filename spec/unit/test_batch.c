@@ -741,6 +741,81 @@ TEST(an_abandoned_re_entry_cleans_up_entries_abandoned_meanwhile) {
     finish(AT(14));
 }
 
+/* ---- what was left before ---- */
+
+/* It is tried once more, now that somebody waits for it. */
+TEST(a_batch_waits_for_a_clean_up_that_has_failed_before) {
+    start();
+    hold_all(AT(0));
+    hf_hold *hold = hold_at(1);
+    hf_client_abandon(&rig.client, hold, 1, AT(1));
+    hold->failures = 1;
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(2));
+    CHECK(op->blocked && op->hold == hold);
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave"));
+    finish(AT(3));
+}
+
+/* That try is still under way when the batch has waited for another lock. */
+TEST(a_batch_waits_for_the_next_try_of_a_clean_up) {
+    start();
+    hold_all(AT(0));
+    hf_hold *first = hold_at(0), *second = hold_at(1);
+    first->in_flight = true;
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
+    CHECK(op->blocked && op->hold == first);
+    hf_renewer_clean_up(&rig.client, second, AT(2));
+    rig_tick(&rig, AT(2));
+    CHECK(second->in_flight);
+    second->failures = 1;
+    hf_client_unblock(&rig.client, first, AT(3));
+    CHECK(op->blocked && op->hold == second);
+    finish(AT(4));
+}
+
+/* The clock has ended it, so the server may have it still. */
+TEST(a_lock_of_a_batch_that_was_lost_by_the_clock_is_cleaned_up_first) {
+    start();
+    hold_all(AT(0));
+    output_of(link_of(&rig, CALLS));
+    hf_client_lose(&rig.client, hold_at(1), HF_LOST_EXPIRED);
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
+    CHECK(op->blocked);
+    const char *sent = output_of(link_of(&rig, CALLS));
+    CHECK(strstr(sent, "EVALSHA leave") && !strstr(sent, "acquire_all"));
+    finish(AT(2));
+}
+
+TEST(the_holds_of_a_batch_are_its_callers) {
+    for (int shared = 0; shared <= 1; shared++) {
+        start();
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+        spec.names = NULL;
+        spec.batch = all;
+        spec.batch_count = COUNT;
+        spec.owner = hf_slice_of("owner");
+        spec.shared = shared;
+        spec.agent = 17;
+        begin_spec(&rig, &spec, AT(0));
+        CHECK(strstr(output_of(link_of(&rig, CALLS)),
+                     shared ? " me 0 me 0 me 0" : " owner 0 owner 0 owner 0"));
+        for (size_t i = 0; i < COUNT; i++) CHECK_EQ_U64(hold_at(i)->agent, 17);
+        finish(AT(1));
+    }
+}
+
+/* A release sets the lease of what stays held. */
+TEST(a_partial_release_asks_for_no_more_than_the_max_hold_of_each) {
+    start();
+    hold_all(AT(0));
+    hold_all(AT(1));
+    hold_at(1)->max_until = AT(15000);
+    begin_all(HF_OP_RELEASE_ALL, AT(5000));
+    const char *sent = output_of(link_of(&rig, CALLS));
+    CHECK_OR(strstr(sent, "me 1 30000 me 1 10000 me 1 30000"), "%s", sent);
+    finish(AT(5001));
+}
+
 /* ---- replicas ---- */
 
 static void start_sync(void) {

@@ -1679,6 +1679,174 @@ TEST(each_reason_of_a_loss_has_its_message) {
     }
 }
 
+TEST(an_extend_answered_after_the_last_lease_names_max_hold) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hold->max_until = AT(2000);
+    hf_hold_ref(hold);
+    hf_op *op = begin_extend(60 * HF_SECOND, AT(1));
+    hold->state = HF_HOLD_HELD;
+    feed_calls(&rig, ":1\r\n", AT(2500));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_INT(hold->reason, HF_LOST_MAX_HOLD);
+    hf_hold_unref(hold);
+    rig_end(&rig, AT(2600));
+}
+
+/* Each one counts, by whichever reply it ends. */
+TEST(each_release_is_counted_once) {
+    rig_begin(&rig);
+    hold_times(2, AT(0));
+    begin(&rig, HF_OP_RELEASE, AT(1));
+    feed_calls(&rig, ":2\r\n", AT(2));
+    CHECK_EQ_U64(rig.client.stats.releases, 1);
+    begin(&rig, HF_OP_RELEASE, AT(3));
+    output_of(link_of(&rig, CALLS));
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(4));
+    rig_tick(&rig, AT(50));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ":-1\r\n", AT(51));
+    CHECK_EQ_U64(rig.client.stats.releases, 2);
+    rig_end(&rig, AT(60));
+}
+
+/* The owner has acquired the lock again: cleaning up would take that from it. */
+TEST(a_failed_release_of_a_lost_and_replaced_hold_cleans_nothing_up) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(2, AT(0));
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+    begin_acquire(&rig, 0, AT(2));
+    output_of(link_of(&rig, CALLS));
+    CHECK(!hold->in_table);
+    feed_calls(&rig, "-OOM no\r\n" ACQUIRED, AT(3));
+    CHECK(op->done);
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    rig_tick(&rig, AT(4));
+    CHECK_EQ_INT(rig.client.holds.count, 1);
+    CHECK_SENT(&rig, CALLS, "");
+    rig_end(&rig, AT(5));
+}
+
+TEST(a_check_needs_no_replica_but_confirms_nothing_without_one) {
+    for (int replicas = 0; replicas <= 1; replicas++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_granted(AT(0));
+        hf_time end = hold->valid_until;
+        rig.client.config.sync = (hf_sync){1, 100 * HF_MS};
+        hf_op *op = begin(&rig, HF_OP_CHECK, AT(200));
+        CHECK(strstr(output_of(link_of(&rig, CALLS)), "WAIT 1 100"));
+        feed_calls(&rig, replicas ? ":1\r\n:1\r\n" : ":1\r\n:0\r\n", AT(201));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_EQ_INT(hold->granted, !replicas);
+        CHECK_EQ_INT(hold->valid_until == end, !replicas);
+        rig_end(&rig, AT(202));
+    }
+}
+
+TEST(a_check_that_renews_nothing_waits_for_no_replica) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    rig.client.config.sync = (hf_sync){1, 100 * HF_MS};
+    begin(&rig, HF_OP_CHECK, AT(1));
+    CHECK_SENT(&rig, CALLS, CHECK_OF_K);
+    feed_calls(&rig, ":1\r\n", AT(2));
+    hold->max_until = hold->valid_until; /* no renewal makes it longer */
+    begin(&rig, HF_OP_CHECK, AT(29000));
+    CHECK_SENT(&rig, CALLS, CHECK_OF_K);
+    rig_end(&rig, AT(29001));
+}
+
+TEST(a_partial_release_never_shortens_what_the_hold_has) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(2, AT(0));
+    hold->valid_until = AT(60000);
+    begin(&rig, HF_OP_RELEASE, AT(5000));
+    feed_calls(&rig, ":2\r\n", AT(5001));
+    CHECK_EQ_U64(hold->valid_until, AT(60000));
+    rig_end(&rig, AT(5002));
+}
+
+/* No replica confirms a release, so the lease that it sets does not count. */
+TEST(a_partial_release_extends_nothing_that_replicas_must_confirm) {
+    for (uint16_t replicas = 0; replicas <= 1; replicas++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_times(2, AT(0));
+        rig.client.config.sync = (hf_sync){replicas, 100 * HF_MS};
+        begin(&rig, HF_OP_RELEASE, AT(5000));
+        output_of(link_of(&rig, CALLS));
+        feed_calls(&rig, ":2\r\n:0\r\n", AT(5001));
+        CHECK_EQ_INT(hold->count, 1);
+        CHECK_EQ_U64(hold->valid_until, AT(replicas ? 29698 : 5000 + 29698));
+        CHECK_EQ_U64(hold->wake_at, AT(replicas ? 10000 : 15000));
+        rig_end(&rig, AT(5002));
+    }
+}
+
+/* A record may be written as long as no other run may have begun. */
+TEST(a_refused_record_is_written_until_the_lease_ends) {
+    rig_begin(&rig);
+    hf_time end = hold_guard(AT(0))->valid_until;
+    hf_op *op = begin_complete(AT(1));
+    feed_calls(&rig, "-LOADING wait\r\n", AT(2));
+    for (int ms = 50; ms < 3500; ms += 50) {
+        rig_tick(&rig, AT(ms));
+        if (output_of(link_of(&rig, CALLS))[0]) feed_calls(&rig, "-LOADING wait\r\n", AT(ms));
+    }
+    CHECK(op->done && strstr(op->failure.text, "in the background"));
+    CHECK(!hf_client_is_quiet(&rig.client));
+    rig.refusing = true;
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(3500));
+    rig_sleep(&rig, AT(3500), end - 1);
+    CHECK(!hf_client_is_quiet(&rig.client));
+    rig_sleep(&rig, end - 1, end + HF_MS);
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, end + HF_MS);
+}
+
+/* Its operation is long gone when the reply comes. */
+TEST(a_refused_record_that_is_written_at_last_ends_quietly) {
+    rig_begin(&rig);
+    hf_observe_class(&rig.client, "");
+    hold_guard(AT(0));
+    hf_op *op = begin_complete(AT(1));
+    int ms = 2;
+    for (feed_calls(&rig, "-LOADING wait\r\n", AT(ms)); ms < 3500; ms += 50) {
+        rig_tick(&rig, AT(ms));
+        if (output_of(link_of(&rig, CALLS))[0]) feed_calls(&rig, "-LOADING wait\r\n", AT(ms));
+    }
+    CHECK(op->done && !hf_client_is_quiet(&rig.client));
+    hf_op_end(op, AT(ms));
+    for (; !output_of(link_of(&rig, CALLS))[0] && ms < 10000; ms += 50) rig_tick(&rig, AT(ms));
+    feed_calls(&rig, ":1\r\n", AT(ms));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(ms));
+}
+
+/* The server compares it with the owner that it knows. */
+TEST(force_names_the_owner_of_the_callers_own_hold) {
+    for (int held = 0; held <= 1; held++) {
+        rig_begin(&rig);
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.owner = hf_slice_of("owner");
+        if (held) begin_spec(&rig, &spec, AT(0));
+        if (held) feed_calls(&rig, ACQUIRED, AT(0));
+        output_of(link_of(&rig, CALLS));
+        begin(&rig, HF_OP_FORCE, AT(1));
+        CHECK(strstr(output_of(link_of(&rig, CALLS)), held ? " owner " : " me ") != NULL);
+        rig_end(&rig, AT(2));
+    }
+}
+
+TEST(changed_permits_without_a_reply_may_have_been_set) {
+    rig_begin(&rig);
+    hf_op *op = begin_call(HF_OP_SET);
+    output_of(link_of(&rig, CALLS));
+    hf_op_abandon(op, AT(2));
+    CHECK(strstr(op->failure.text, "may have taken effect"));
+    rig_end(&rig, AT(3));
+}
+
 TEST(an_extend_of_a_hold_abandoned_meanwhile_is_a_loss) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));

@@ -160,6 +160,76 @@ TEST(two_waiters_share_one_subscription_to_a_foreign_channel) {
     rig_end(&rig, AT(1100));
 }
 
+/* Each of them may have missed a release until then. */
+TEST(all_waiters_ask_when_their_subscription_is_confirmed_or_ended) {
+    static const char *const kinds[] = {"psubscribe", "ssubscribe", "sunsubscribe", "smessage"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        rig_begin(&rig);
+        hf_op *waiters[] = {wait_in_queue(&rig, HF_NEVER, AT(0)), wait_as("you", AT(10))};
+        feed_message(&rig, "1 turn 1 50", AT(20));
+        feed_message(&rig, "1 turn 2 50", AT(21));
+        for (int j = 0; j < 2; j++) waiters[j]->wait.recheck_at = HF_NEVER;
+        feed_event(&rig, kinds[i], "redisson_lock__channel:{k}", "1", AT(22));
+        for (int j = 0; j < 2; j++) {
+            CHECK(waiters[j]->wait.recheck_at <= AT(22));
+            CHECK_EQ_INT(waiters[j]->wait.listening,
+                         i == 1 ? HF_LISTENING_CONFIRMED : HF_LISTENING_ASKED);
+        }
+        feed_event(&rig, kinds[i], "redisson_lock__channel:{j}", "1", AT(23));
+        rig_end(&rig, AT(1100));
+    }
+}
+
+/* Any user who may publish can send it. */
+TEST(a_turn_is_waited_for_a_second_at_most) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    op->wait.recheck_at = HF_NEVER;
+    feed_message(&rig, "1 turn 1 60000", AT(20));
+    CHECK_EQ_U64(op->wait.recheck_at, AT(20 + 1001));
+    rig_end(&rig, AT(1100));
+}
+
+/* Another error does not mean that it is permitted now. */
+TEST(a_pattern_that_was_denied_stays_denied) {
+    rig_begin(&rig);
+    wait_in_queue(&rig, HF_NEVER, AT(0));
+    feed(link_of(&rig, EVENTS), "-NOPERM no\r\n", AT(10));
+    CHECK(rig.client.first.pattern_denied);
+    feed(link_of(&rig, EVENTS), "-ERR no\r\n", AT(11));
+    CHECK(rig.client.first.pattern_denied);
+    rig_end(&rig, AT(12));
+}
+
+/* A driver that sleeps until then closes the link that nobody needs any more. */
+TEST(a_driver_wakes_when_the_events_link_has_lingered) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    feed_message(&rig, GRANT("1", "90"), AT(10));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(10));
+    CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(510));
+    rig_end(&rig, AT(11));
+}
+
+/* What the server has confirmed for one counts for all of them, until the link is lost. */
+TEST(a_confirmed_subscription_is_shared_until_the_link_is_lost) {
+    rig_begin(&rig);
+    hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op *second = wait_as("you", AT(10));
+    feed_message(&rig, "1 turn 1 50", AT(20));
+    CHECK_EQ_INT(first->wait.listening, HF_LISTENING_ASKED);
+    first->wait.listening = HF_LISTENING_CONFIRMED;
+    feed_message(&rig, "1 turn 2 50", AT(21));
+    CHECK_EQ_INT(second->wait.listening, HF_LISTENING_CONFIRMED);
+    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(30));
+    rig_tick(&rig, AT(100));
+    feed_subscribed(&rig, AT(101));
+    CHECK_EQ_INT(first->wait.listening, HF_LISTENING_ASKED);
+    CHECK_EQ_INT(second->wait.listening, HF_LISTENING_ASKED);
+    rig_end(&rig, AT(1100));
+}
+
 TEST(each_grant_finds_its_waiter) {
     rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
@@ -280,6 +350,17 @@ TEST(a_stray_grant_is_passed_on) {
 }
 
 /* The leave of one may pass the lock on to the other, whose wait has ended, too. */
+/* The owner of a lock that the client keeps has a number of its own kind. */
+TEST(a_stray_grant_of_a_kept_lock_is_passed_on) {
+    listen_to_grants();
+    feed_message(&rig, "1 grant l 07 5 88 2000 k", AT(10));
+    const hf_hold *hold = hf_holds_find_clean_up(&rig.client.holds, 7);
+    CHECK(hold && hold->keeps);
+    hf_slice owner = hf_hold_owner(hold);
+    CHECK_MEM(owner.data, owner.size, DRIVE_UUID ":07", sizeof DRIVE_UUID ":07" - 1);
+    rig_end(&rig, AT(1100));
+}
+
 TEST(two_stray_grants_are_both_passed_on) {
     listen_to_grants();
     feed_message(&rig, "1 grant l 77 5 88 2000 k", AT(10));
@@ -1016,6 +1097,29 @@ TEST(abandoning_an_entry_released_through_another_handle_changes_nothing) {
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     CHECK_EQ_INT(hold->state, HF_HOLD_CLEANING_UP);
     rig_end(&rig, AT(3));
+}
+
+TEST(abandoning_fewer_entries_than_were_released_changes_nothing) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hold->count = 3;
+    hf_hold_note_stray(hold);
+    hf_hold_note_stray(hold);
+    hf_client_abandon(&rig.client, hold, 1, AT(1));
+    CHECK_EQ_INT(hold->count, 3);
+    CHECK_EQ_INT(hold->strays, 1);
+    rig_end(&rig, AT(2));
+}
+
+TEST(abandoning_entries_of_which_one_was_released_keeps_the_others) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hold->count = 3;
+    hf_hold_note_stray(hold);
+    hf_client_abandon(&rig.client, hold, 2, AT(1));
+    CHECK_EQ_INT(hold->count, 2);
+    CHECK_EQ_INT(hold->strays, 0);
+    rig_end(&rig, AT(2));
 }
 
 TEST(abandoning_two_entries_of_which_one_was_released_ends_the_hold) {

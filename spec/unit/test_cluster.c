@@ -539,6 +539,20 @@ TEST(waiters_move_with_the_map) {
     rig_end(&rig, AT(1603));
 }
 
+TEST(a_waiter_that_moves_to_a_node_with_a_subscription_asks_there_at_once) {
+    cluster_known(AT(0));
+    hf_op *op = in_queue(AT(1000));
+    rig.client.topology->invalidate(rig.client.nodes[0], CALLS, AT(1500));
+    rig_tick(&rig, AT(1600));
+    size_t node = strstr(output_of(at(1, CALLS)), QUERY) ? 1 : 0;
+    rig.client.nodes[1]->subscribed = true;
+    feeds(node, CALLS, ALL_OF_B, AT(1601));
+    CHECK(op->node == rig.client.nodes[1]);
+    CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
+    CHECK(strstr(output_of(at(1, CALLS)), MEMBER("2")));
+    rig_end(&rig, AT(1603));
+}
+
 TEST(a_grant_may_be_received_from_another_node) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));

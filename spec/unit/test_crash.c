@@ -146,6 +146,99 @@ TEST(the_release_is_reported_even_after_the_end_of_the_wait) {
     rig_end(&rig, AT(54));
 }
 
+/* Those of the lock that is waited for, as it was when the search began. */
+TEST(a_crash_release_is_reported_for_its_class_and_observer) {
+    hf_op *op = wait_with(life);
+    op->spec.class = hf_observe_class(&rig.client, "");
+    op->spec.class = hf_observe_class(&rig.client, "orders");
+    op->spec.observer = 9;
+    known_life = HF_LIFE_ENDED;
+    output_at(AT(50));
+    feed_owner(OTHER ":7", -1, AT(51));
+    feed_calls(&rig, ":1\r\n", AT(52));
+    const hf_event *event = rig.client.observer.first;
+    while (event && event->kind != HF_EVENT_CRASH_RELEASED) event = event->next;
+    CHECK(event);
+    CHECK_EQ_U64(event->observer, 9);
+    CHECK_STR(event->class, "orders");
+    rig_end(&rig, AT(60));
+}
+
+/* The owner is looked for again a second later; the release is not repeated. */
+TEST(each_reply_to_a_crash_release_has_its_consequence) {
+    static const struct {
+        const char *reply;
+        int events;
+        bool passes_on;
+    } cases[] = {{":1\r\n", 1, false},  {":3\r\n", 1, true},   {":2\r\n", 0, false},
+                 {":-1\r\n", 0, false}, {":-2\r\n", 0, false}, {"-OOM no\r\n", 0, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        wait_with(life);
+        known_life = HF_LIFE_ENDED;
+        CHECK_STR(output_at(AT(50)), INFO);
+        feed_owner(OTHER ":7", -1, AT(51));
+        CHECK(strstr(output_at(AT(51)), RELEASE(OTHER ":7")));
+        feed_calls(&rig, cases[i].reply, AT(52));
+        CHECK_EQ_INT(events_about(OTHER ":7"), cases[i].events);
+        CHECK_EQ_U64(rig.client.holds.count, cases[i].passes_on ? 2 : 1);
+        CHECK(!strstr(output_at(AT(1051)), "EVALSHA release"));
+        CHECK(strstr(output_at(AT(1052)), "EVALSHA info"));
+        rig_end(&rig, AT(1060));
+    }
+}
+
+/* A name that only begins like one of ours is another owner's. */
+TEST(an_owner_with_a_zero_byte_is_never_looked_up) {
+    static const char reply[] =
+        "*6\r\n$40\r\n" OTHER ":7\0x\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:-1\r\n";
+    wait_with(life);
+    known_life = HF_LIFE_ENDED;
+    output_at(AT(50));
+    feed_bytes(link_of(&rig, CALLS), reply, sizeof reply - 1, AT(51));
+    CHECK_STR(asked, "");
+    CHECK_STR(output_at(AT(52)), "");
+    rig_end(&rig, AT(60));
+}
+
+/* Its process may end while the lock belongs to a shared owner. */
+TEST(an_earlier_owner_is_not_looked_up_any_more) {
+    hf_op *op = wait_with(life);
+    known_life = HF_LIFE_GOES_ON;
+    output_at(AT(50));
+    feed_owner(OTHER ":7", -1, AT(51));
+    for (int ms = 101; ms < 1051; ms += 50) CHECK_STR(output_at(AT(ms)), "");
+    CHECK_STR(output_at(AT(1051)), INFO);
+    feed_owner("backup", -1, AT(1052));
+    known_life = HF_LIFE_ENDED;
+    CHECK_EQ_U64(hf_crash_at(op), AT(2052));
+    CHECK_STR(output_at(AT(1200)), "");
+    rig_end(&rig, AT(1201));
+}
+
+/* A question without a reply must not be the last one. */
+TEST(a_question_for_the_owner_is_given_up_after_a_second) {
+    hf_op *op = wait_with(life);
+    CHECK_STR(output_at(AT(50)), INFO);
+    for (int ms = 100; ms <= 1050; ms += 50) rig_tick(&rig, AT(ms));
+    CHECK_EQ_U64(hf_crash_at(op), AT(1050 + 1000));
+    rig_end(&rig, AT(1060));
+}
+
+/* Each waiter ahead adds to the pause between two looks, up to a second. */
+TEST(waiters_further_back_look_at_the_process_less_often) {
+    static const struct {
+        int ahead, pause;
+    } cases[] = {{-1, 50}, {0, 50}, {3, 200}, {19, 1000}, {30, 1000}, {1000, 1000}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hf_op *op = wait_with(life);
+        known_life = HF_LIFE_GOES_ON;
+        output_at(AT(50));
+        feed_owner(OTHER ":7", cases[i].ahead, AT(51));
+        CHECK_EQ_U64(hf_crash_at(op), AT(51 + cases[i].pause));
+        rig_end(&rig, AT(60));
+    }
+}
+
 TEST(a_hold_that_had_already_ended_is_not_reported) {
     static const char *const replies[] = {":-1\r\n", ":-2\r\n", ":2\r\n", "-ERR no\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {

@@ -1,4 +1,6 @@
+#include "op/holding.h"
 #include "op/operation.h"
+#include "op/renewer.h"
 
 #include "drive.h"
 
@@ -273,6 +275,141 @@ TEST(an_acquire_does_not_wait_for_another_callers_release_of_the_other_half) {
     feed_calls(&rig, busy(29000, 0, 0), AT(2));
     CHECK_OUTCOME(op, "busy");
     rig_end(&rig, AT(5));
+}
+
+/* There the next acquire may overtake it: over another connection, or another server. */
+TEST(an_acquire_is_sent_after_a_detached_release_where_it_could_overtake_it) {
+    for (int where = 0; where < 4; where++) {
+        hold_own();
+        hf_topology topology = *rig.client.topology;
+        const hf_topology *before = rig.client.topology;
+        send_release(AT(1));
+        output_of(link_of(&rig, CALLS));
+        topology.moves_slots = where >= 2;
+        rig.client.topology = &topology;
+        rig.client.is_member = where < 2;
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.owner = HF_NO_TEXT;
+        spec.wait = (hf_time)(where % 2) * HF_SECOND;
+        hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
+        CHECK_OUTCOME(op, "under way");
+        CHECK_EQ_INT(op->state, HF_ACQUIRE_BLOCKED);
+        CHECK_SENT(&rig, CALLS, "");
+        rig.client.topology = before;
+        rig.client.is_member = false;
+        feed_calls(&rig, ":1\r\n", AT(2));
+        CHECK_SENT(&rig, CALLS, ASK("2"));
+        rig_end(&rig, AT(3));
+    }
+}
+
+/* Nor is the release of the same lock by another caller. */
+TEST(an_acquire_does_not_wait_for_another_callers_release) {
+    hold_own();
+    send_release(AT(1));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.owner = HF_NO_TEXT;
+    spec.caller = hf_slice_of("you");
+    hf_op *op = begin_spec(&rig, &spec, AT(1));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
+    feed_calls(&rig, busy(29000, 0, 0), AT(2));
+    CHECK_OUTCOME(op, "busy");
+    rig_end(&rig, AT(5));
+}
+
+/* A permit of `key`, taken by `caller` at AT(0), or asked for. */
+static hf_op *begin_permit(hf_op_kind kind, const hf_names *names, const char *caller, hf_time wait,
+                           hf_time now) {
+    hf_op_spec spec = spec_of(&rig, kind);
+    spec.owner = HF_NO_TEXT;
+    spec.lock_kind = &hf_kind_permit;
+    spec.names = names;
+    spec.caller = hf_slice_of(caller);
+    spec.permits = kind == HF_OP_ACQUIRE;
+    spec.wait = wait;
+    hf_op *op = hf_client_begin(&rig.client, &spec, now);
+    rig_serve(&rig, now);
+    return op;
+}
+
+/* Each permit has a caller of its own, so a release of any of them is the program's own. */
+TEST(an_acquire_of_a_permit_waits_for_a_detached_release_of_that_semaphore) {
+    static const char *const released[] = {"k", "j"};
+    for (int i = 0; i < 2; i++) {
+        hf_names pool, other;
+        rig_begin(&rig);
+        if (!hf_names_make_on(&pool, hf_slice_of("k"), &hf_kind_permit)) abort();
+        if (!hf_names_make_on(&other, hf_slice_of(released[i]), &hf_kind_permit)) abort();
+        hf_op *op = begin_permit(HF_OP_ACQUIRE, &other, "you", 0, AT(0));
+        feed_calls(&rig, ACQUIRED, AT(0));
+        hf_op_end(op, AT(0));
+        CHECK(hf_op_detach(begin_permit(HF_OP_RELEASE, &other, "you", 0, AT(1))));
+        op = begin_permit(HF_OP_ACQUIRE, &pool, "me", 0, AT(1));
+        output_of(link_of(&rig, CALLS));
+        feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
+        feed_calls(&rig, busy(29000, 0, 0), AT(2));
+        CHECK_OUTCOME(op, i == 0 ? "under way" : "busy");
+        rig_end(&rig, AT(3));
+        hf_names_free(&pool);
+        hf_names_free(&other);
+    }
+}
+
+TEST(all_detached_releases_that_are_done_end_at_once) {
+    static const char *const callers[] = {"a", "b", "c"};
+    hf_names pool;
+    rig_begin(&rig);
+    if (!hf_names_make_on(&pool, hf_slice_of("k"), &hf_kind_permit)) abort();
+    for (int i = 0; i < 3; i++) {
+        hf_op *op = begin_permit(HF_OP_ACQUIRE, &pool, callers[i], 0, AT(0));
+        feed_calls(&rig, ACQUIRED, AT(0));
+        hf_op_end(op, AT(0));
+    }
+    for (int i = 0; i < 3; i++)
+        CHECK(hf_op_detach(begin_permit(HF_OP_RELEASE, &pool, callers[i], 0, AT(1))));
+    feed_calls(&rig, ":1\r\n:1\r\n:1\r\n", AT(2));
+    hf_client_end_detached(&rig.client, AT(2));
+    CHECK(!rig.client.ops);
+    CHECK_EQ_U64(rig.client.detached, 0);
+    rig_end(&rig, AT(3));
+    hf_names_free(&pool);
+}
+
+/* It keeps its place, which would lapse meanwhile. */
+TEST(a_waiter_in_the_queue_does_not_wait_for_a_detached_release) {
+    hf_names pool;
+    rig_begin(&rig);
+    if (!hf_names_make_on(&pool, hf_slice_of("k"), &hf_kind_permit)) abort();
+    hf_op *op = begin_permit(HF_OP_ACQUIRE, &pool, "you", 0, AT(0));
+    feed_calls(&rig, ACQUIRED, AT(0));
+    hf_op_end(op, AT(0));
+    CHECK(hf_op_detach(begin_permit(HF_OP_RELEASE, &pool, "you", 0, AT(1))));
+    op = begin_permit(HF_OP_ACQUIRE, &pool, "me", HF_NEVER, AT(1));
+    op->acquire.queued = true;
+    feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
+    feed_calls(&rig, busy(29000, 0, 0), AT(2));
+    CHECK_EQ_INT(op->state, HF_ACQUIRE_SUBSCRIBING);
+    rig_end(&rig, AT(3));
+    hf_names_free(&pool);
+}
+
+/* The background has failed to clean it up, so waiting for it once more would be without end. */
+TEST(an_acquire_does_not_wait_for_a_clean_up_of_the_other_half_that_has_failed) {
+    for (uint32_t failures = 0; failures <= 1; failures++) {
+        rig_begin(&rig);
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.owner = HF_NO_TEXT;
+        spec.lock_kind = &hf_kind_read;
+        hf_op *op = begin_spec(&rig, &spec, AT(0));
+        hf_hold *half = hf_client_add_hold(&rig.client, &hf_kind_write, hf_slice_of("k"),
+                                           hf_slice_of("me"), HF_NO_TEXT);
+        hf_renewer_clean_up(&rig.client, half, AT(0));
+        half->failures = failures;
+        feed_calls(&rig, busy(29000, 0, 0), AT(1));
+        CHECK_OUTCOME(op, failures ? "busy" : "under way");
+        rig_end(&rig, AT(2));
+    }
 }
 
 /* The server counts the holds of a shared owner together: the release might take the new one. */

@@ -51,6 +51,14 @@ TEST(a_refusal_after_one_copy_is_stale_and_after_two_is_in_doubt) {
     }
 }
 
+TEST(an_abandoned_write_may_have_been_done) {
+    rig_begin(&rig);
+    hf_op *op = begin_write(AT(0));
+    hf_op_abandon(op, AT(1));
+    CHECK(strstr(op->failure.text, "may have taken effect"));
+    rig_end(&rig, AT(2));
+}
+
 TEST(a_copy_that_the_server_refused_is_not_in_doubt) {
     rig_begin(&rig);
     hf_op *op = begin_write(AT(0));

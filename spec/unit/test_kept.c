@@ -106,6 +106,51 @@ TEST(each_loan_starts_its_own_max_hold) {
     rig_end(&rig, AT(400));
 }
 
+/* Else a caller that enters it again and again would keep it from all others for ever. */
+TEST(a_re_entry_does_not_prolong_the_keep_time) {
+    hold_and_end();
+    hf_op *op = acquire("a", AT(900));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(900));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(900));
+    op = begin_as("a", HF_OP_RELEASE, 0, AT(901));
+    feed_calls(&rig, ":2\r\n", AT(901));
+    hf_op_end(op, AT(901));
+    output_of(link_of(&rig, CALLS));
+    op = begin_as("a", HF_OP_RELEASE, 0, AT(1100));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_SENT(&rig, CALLS, RELEASE("01"));
+    rig_end(&rig, AT(1101));
+}
+
+/* Its caller still has the lock. */
+TEST(a_lock_that_is_entered_twice_is_not_lent_after_one_release) {
+    hold_and_end();
+    hf_op *op = acquire("a", AT(1));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1));
+    hf_op_end(op, AT(1));
+    hf_op *waits = acquire("b", AT(2));
+    output_of(link_of(&rig, CALLS));
+    op = begin_as("a", HF_OP_RELEASE, 0, AT(3));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_OUTCOME(waits, "under way");
+    feed_calls(&rig, ":2\r\n", AT(4));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_OUTCOME(waits, "under way");
+    rig_end(&rig, AT(5));
+}
+
+/* The server may count two entries, of which a caller's release knows one. */
+TEST(a_lock_whose_re_entry_is_in_doubt_is_not_kept) {
+    hold_and_end();
+    hf_op_end(acquire("a", AT(1)), AT(2));
+    output_of(link_of(&rig, CALLS));
+    hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(3));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_SENT(&rig, CALLS, RELEASE("01"));
+    rig_end(&rig, AT(4));
+}
+
 TEST(a_kept_lock_without_tokens_is_acquired_again) {
     hold_and_end();
     release("a", AT(1));
@@ -464,6 +509,161 @@ TEST(a_mutex_is_left_to_polling_clients) {
 }
 
 /* An acquire that a kept lock does not fit goes to the server. */
+/* A lock is announced to those that wait, so it needs no pause for clients that poll. */
+TEST(after_the_keep_time_the_next_caller_asks_at_once) {
+    hold_and_end();
+    hf_op *waits = acquire("b", AT(1));
+    begin_as("a", HF_OP_RELEASE, 0, AT(1100));
+    output_of(link_of(&rig, CALLS));
+    rig_tick(&rig, AT(1100));
+    CHECK_EQ_INT(waits->state, HF_ACQUIRE_ASKING);
+    rig_end(&rig, AT(1101));
+}
+
+/* …and not from its beginning: the wait may have taken longer. */
+TEST(the_keep_time_begins_when_the_lock_is_acquired) {
+    rig_begin(&rig);
+    hf_op *op = acquire("a", AT(0));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, RANGE, AT(900));
+    hf_op_end(op, AT(900));
+    release("a", AT(1800));
+    CHECK_SENT(&rig, CALLS, "");
+    rig_end(&rig, AT(1801));
+}
+
+/* The client has not looked at the wish yet. */
+TEST(a_wish_just_before_the_release_lets_earlier_callers_go_first) {
+    hold_and_end();
+    hf_op *b = acquire("b", AT(1));
+    feed_message(&rig, "1 wish 01", AT(2));
+    release("a", AT(2));
+    CHECK_OUTCOME(b, "ok");
+    CHECK_SILENT(&rig);
+    rig_end(&rig, AT(3));
+}
+
+/* The first one, which asks, is one of those that wait. */
+TEST(a_caller_that_asks_the_server_counts_as_waiting) {
+    rig_begin(&rig);
+    acquire("a", AT(0));
+    hf_op_spec spec = spec_as("b");
+    spec.sheds = true;
+    spec.max_waiters = 1;
+    hf_op *b = begin_spec(&rig, &spec, AT(1));
+    CHECK_OUTCOME(b, "busy");
+    rig_end(&rig, AT(2));
+}
+
+/* It has waited in the client already, with as many as it allows. */
+TEST(a_caller_that_waited_in_the_client_is_not_turned_away_by_the_server) {
+    hold_and_end();
+    hf_op_spec spec = spec_as("b");
+    spec.sheds = true;
+    spec.max_waiters = 1;
+    hf_op *b = begin_spec(&rig, &spec, AT(1));
+    begin_as("a", HF_OP_RELEASE, 0, AT(1100));
+    rig_tick(&rig, AT(1100));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ":1\r\n", AT(1101));
+    feed_calls(&rig, busy(20000, 5, 0), AT(1101));
+    CHECK_OUTCOME(b, "under way");
+    CHECK_EQ_INT(b->state, HF_ACQUIRE_WAITING);
+    rig_end(&rig, AT(1102));
+}
+
+/* Its place was before another one's the first time. */
+TEST(a_caller_that_waits_again_is_the_last_one) {
+    hold_and_end();
+    hf_op *b = acquire("b", AT(1)), *c = acquire("c", AT(1));
+    hf_kept_cancel(b);
+    hf_op_become(b, HF_ACQUIRE_BLOCKED);
+    CHECK(hf_kept_begin(b, AT(2)));
+    CHECK(!b->acquire.next_kept && c->acquire.next_kept == b);
+    release("a", AT(3));
+    CHECK_OUTCOME(c, "ok");
+    release("c", AT(4));
+    CHECK_OUTCOME(b, "ok");
+    release("b", AT(5));
+    CHECK_SILENT(&rig);
+    rig_end(&rig, AT(6));
+}
+
+/* The reply does not say when the lease began, and a second copy may come late. */
+TEST(a_shortened_lease_runs_from_its_sending_and_is_sent_once) {
+    for (int twice = 0; twice <= 1; twice++) {
+        hold_and_end();
+        release("a", AT(1));
+        rig_sleep(&rig, AT(1), AT(668));
+        CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
+        if (twice) {
+            hf_session_closed(link_of(&rig, RENEWER), "reset", AT(670));
+            rig_sleep(&rig, AT(670), AT(720));
+            CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
+        }
+        feed(link_of(&rig, RENEWER), ":1\r\n", AT(900));
+        const hf_hold *hold = hf_holds_first(&rig.client.holds);
+        CHECK_EQ_INT(hold->state, twice ? HF_HOLD_CLEANING_UP : HF_HOLD_HELD);
+        CHECK(twice || hold->valid_until <= hf_lease_end(AT(668), 2 * HF_SECOND));
+        rig_end(&rig, AT(901));
+    }
+}
+
+/* Its next caller would hold what somebody takes away. */
+TEST(a_lock_that_is_taken_by_force_is_not_kept_after_its_release) {
+    hold_and_end();
+    begin_as("x", HF_OP_FORCE, 0, AT(1));
+    output_of(link_of(&rig, CALLS));
+    hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(2));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_SENT(&rig, CALLS, RELEASE("01"));
+    rig_end(&rig, AT(3));
+}
+
+/* A command for it is under way, behind which it goes. */
+TEST(the_keep_time_of_an_idle_lock_ends_when_it_is_taken_by_force) {
+    hold_and_end();
+    release("a", AT(1));
+    rig_sleep(&rig, AT(1), AT(668));
+    CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
+    begin_as("x", HF_OP_FORCE, 0, AT(669));
+    CHECK_EQ_U64(hf_holds_first(&rig.client.holds)->keep_until, AT(669));
+    rig_end(&rig, AT(670));
+}
+
+TEST(an_idle_lock_is_shortened_once_and_renewed_then) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_as("a");
+    spec.keep = 60 * HF_SECOND;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    feed_calls(&rig, RANGE, AT(0));
+    hf_op_end(op, AT(0));
+    release("a", AT(1));
+    rig_sleep(&rig, AT(1), AT(668));
+    CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
+    feed(link_of(&rig, RENEWER), ":1\r\n", AT(669));
+    rig_sleep(&rig, AT(669), AT(1400));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k " OWNER("01") " 2000");
+    rig_end(&rig, AT(1401));
+}
+
+/* The server may have it still. */
+TEST(an_idle_lock_whose_renewal_fails_is_returned) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_as("a");
+    spec.lease = 1200 * HF_MS;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    feed_calls(&rig, RANGE, AT(0));
+    hf_op_end(op, AT(0));
+    release("a", AT(1));
+    rig_sleep(&rig, AT(1), AT(400));
+    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "EVALSHA renew 1 k"));
+    feed(link_of(&rig, RENEWER), "-OOM no\r\n", AT(401));
+    rig_sleep(&rig, AT(401), AT(402));
+    CHECK_SENT(&rig, RENEWER, LEAVE("01"));
+    rig_end(&rig, AT(403));
+}
+
 TEST(an_acquire_that_does_not_keep_asks_the_server) {
     static hf_names other;
     static const struct {

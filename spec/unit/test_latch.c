@@ -97,6 +97,43 @@ TEST(the_note_of_a_change_outlasts_its_command) {
     }
 }
 
+/* Its channel is confirmed in a moment, and then it asks anyway. */
+TEST(a_wait_of_a_subscribed_client_does_not_poll_often_at_once) {
+    latch_begin();
+    rig.client.first.subscribed = true;
+    hf_op *op = begin_wait(HF_NEVER, AT(0));
+    feed_calls(&rig, COUNT("2"), AT(1));
+    CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
+    CHECK(op->wait.recheck_at >= AT(1801));
+    rig_end(&rig, AT(2));
+}
+
+/* A latch is not taken, so a wait for it that ends in time has failed. */
+TEST(the_end_of_a_wait_is_an_event_and_counts_for_its_class) {
+    static const struct {
+        const char *count, *code;
+        hf_event_kind kind;
+        hf_code outcome;
+    } cases[] = {{COUNT("2"), "timeout", HF_EVENT_FAILED, HF_TIMEOUT},
+                 {COUNT("0"), NULL, HF_EVENT_ACQUIRED, HF_OK}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        latch_begin();
+        hf_observe_all(&rig.client);
+        const hf_class *class = hf_observe_class_at(&rig.client, hf_observe_class(&rig.client, ""));
+        hf_op *op = begin_wait(0, AT(0));
+        feed_calls(&rig, cases[i].count, AT(1));
+        CHECK_EQ_INT(op->failure.code, cases[i].outcome);
+        hf_op_end(op, AT(1));
+        const hf_event *event = rig.client.observer.first;
+        while (event && event->kind == HF_EVENT_OPENED) event = event->next;
+        CHECK(event && !event->next);
+        CHECK_EQ_INT(event->kind, cases[i].kind);
+        CHECK(cases[i].code ? strcmp(event->code, cases[i].code) == 0 : !event->code);
+        CHECK_EQ_U64(class->outcomes[cases[i].outcome], 1);
+        rig_end(&rig, AT(2));
+    }
+}
+
 TEST(an_interrupted_wait_that_is_denied_says_so) {
     latch_begin();
     hf_op *op = begin_wait(HF_NEVER, AT(0));

@@ -311,6 +311,35 @@ TEST(renewals_and_risks_are_counted) {
     finish(AT(25200));
 }
 
+TEST(a_late_renewal_of_a_quorums_member_is_no_event) {
+    for (int member = 0; member <= 1; member++) {
+        start(true);
+        hold_order(0, AT(0));
+        events();
+        rig.client.is_member = member;
+        hf_observe_renewal(&rig.client, hold_of(&rig), true);
+        CHECK_EQ_U64(class_at(1)->renewed_late, 1);
+        CHECK_EQ_INT(rig.client.observer.first != NULL, !member);
+        rig.client.is_member = false;
+        finish(AT(2));
+    }
+}
+
+/* The quorum has the event; the class is its own. */
+TEST(a_risk_of_a_quorums_member_is_counted_without_an_event) {
+    for (int member = 0; member <= 1; member++) {
+        start(true);
+        hold_order(0, AT(0));
+        events();
+        rig.client.is_member = member;
+        hf_observe_risk(&rig.client, hold_of(&rig), AT(1));
+        CHECK_EQ_U64(class_at(1)->risks, 1);
+        CHECK_EQ_INT(rig.client.observer.first != NULL, !member);
+        rig.client.is_member = false;
+        finish(AT(2));
+    }
+}
+
 TEST(a_hold_that_is_abandoned_is_released) {
     start(true);
     hold_order(0, AT(0));
@@ -509,6 +538,34 @@ TEST(each_of_several_locks_has_its_events) {
                         "released b by me, -, orders, 4 ms, 12, for 0\n");
     CHECK_EQ_INT(class_at(1)->releases, 2);
     finish_pair(AT(7));
+}
+
+/* However often and late the command was sent that decided. */
+TEST(an_event_counts_from_the_call_and_names_the_caller) {
+    start(true);
+    hf_op *op = begin_order(10 * HF_SECOND, 0, AT(0));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(500));
+    feed_calls(&rig, ACQUIRED, AT(501));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(501));
+    hf_event *event = rig.client.observer.first;
+    while (event && event->kind != HF_EVENT_ACQUIRED) event = event->next;
+    CHECK(event);
+    CHECK_EQ_U64(event->seconds, 501 * HF_MS);
+    CHECK_EQ_U64(class_at(1)->waited.sum, 501 * HF_MS);
+    events();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.caller = hf_slice_of("caller");
+    spec.owner = hf_slice_of("owner");
+    op = begin_spec(&rig, &spec, AT(600));
+    feed_calls(&rig, busy(20000, 0, 0), AT(601));
+    hf_op_end(op, AT(601));
+    event = rig.client.observer.first;
+    while (event && event->kind != HF_EVENT_BUSY) event = event->next;
+    CHECK(event);
+    CHECK_MEM(event->owner.data, event->owner.size, "caller", 6);
+    finish(AT(700));
 }
 
 TEST(a_failure_of_several_locks_is_one_event) {

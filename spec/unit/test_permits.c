@@ -105,6 +105,14 @@ TEST(an_acquire_is_sent_again_for_the_same_permits) {
     rig_end(&rig, AT(300));
 }
 
+/* Redisson may give permits back that our waiters wait for. */
+TEST(a_waiter_for_permits_listens_for_foreign_releases_later) {
+    pool_begin();
+    hf_op *op = permits_waiting(1, AT(0));
+    CHECK_EQ_U64(op->acquire.listen_at, AT(150));
+    rig_end(&rig, AT(5));
+}
+
 TEST(an_acquire_of_unknown_outcome_is_undone) {
     pool_begin();
     hf_op *op = begin_permits(3, 0, AT(0));

@@ -175,6 +175,25 @@ TEST(an_abandoned_acquire_is_undone_if_it_may_have_taken_permits) {
     rig_end(&rig, AT(21));
 }
 
+/* The note keeps the second copy from taking them again; undoing would give away what is used. */
+TEST(permits_taken_by_a_command_that_was_sent_twice_are_kept) {
+    semaphore_begin();
+    hf_op *op = take(2, 0, AT(0));
+    output_of(link_of(&rig, CALLS));
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
+    rig_tick(&rig, AT(50));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(51));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(rig.client.holds.count, 0);
+    op->noted.result_taken = true;
+    hf_op_end(op, AT(52));
+    CHECK_EQ_U64(rig.client.holds.count, 0);
+    rig_tick(&rig, AT(53));
+    CHECK_SENT(&rig, CALLS, "");
+    rig_end(&rig, AT(54));
+}
+
 TEST(a_busy_acquire_whose_first_copy_may_arrive_late_is_undone) {
     semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
@@ -263,6 +282,20 @@ TEST(a_release_without_a_reply_goes_on) {
     check_goes_on(false, 0, CALL("semaphore_release", "1") "0");
 }
 
+/* Its caller counts on it, although nothing has been sent yet. */
+TEST(a_release_abandoned_before_it_was_sent_goes_on) {
+    semaphore_begin();
+    hf_op_spec spec = spec_of(&rig, HF_OP_GIVE);
+    spec.lock_kind = &hf_kind_plain_semaphore;
+    spec.value = 2;
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
+    CHECK_EQ_INT(op->request.sends, 0);
+    hf_op_end(op, AT(1));
+    CHECK_EQ_U64(rig.client.holds.count, 1);
+    CHECK_EQ_INT(hf_holds_first(&rig.client.holds)->amount, 2);
+    rig_end(&rig, AT(2));
+}
+
 TEST(a_call_in_doubt_is_retried_for_half_an_hour) {
     semaphore_begin();
     hf_op *op = give(1, AT(0));
@@ -348,6 +381,21 @@ TEST(a_waiter_that_needs_more_does_not_block_others) {
     CHECK_SENT(&rig, CALLS, "");
     CHECK(!large->done && !middle->done);
     rig_end(&rig, AT(33));
+}
+
+/* It has ended, but its caller has not come for it yet. */
+TEST(a_waiter_that_has_ended_does_not_block_those_behind_it) {
+    semaphore_begin();
+    hf_op *first = waiting(2, AT(0)), *second = also_waiting(1, AT(10));
+    hf_op *third = also_waiting(1, AT(20));
+    hf_op_interrupt(second, AT(30));
+    CHECK_OUTCOME(second, "interrupted");
+    hush();
+    feed_release(AT(40));
+    CHECK_EQ_INT(first->state, HF_ACQUIRE_ASKING);
+    feed_calls(&rig, "*2\r\n:0\r\n:1\r\n", AT(41));
+    CHECK_EQ_INT(third->state, HF_ACQUIRE_ASKING);
+    rig_end(&rig, AT(50));
 }
 
 TEST(the_next_waiter_asks_when_one_ends_before_its_reply) {

@@ -1,6 +1,7 @@
 #include "op/presence.h"
 
 #include "drive.h"
+#include "interfaces.h"
 
 static struct rig rig;
 
@@ -425,6 +426,63 @@ TEST(the_wait_of_an_owner_of_many_holds_is_published_for_some) {
     CHECK(op->presence.published);
     end_both(AT(251));
     for (int i = 0; i < 70; i++) hf_names_free(&many[i]);
+}
+
+TEST(a_closed_client_causes_no_wake_up_for_its_name) {
+    publish_name();
+    hf_client_close(&rig.client, AT(300));
+    CHECK_EQ_U64(hf_presence_deadline(&rig.client), HF_NEVER);
+    rig_end(&rig, AT(301));
+}
+
+TEST(a_name_lives_as_long_as_the_longest_hold) {
+    for (int i = 0; i < 2; i++) {
+        rig_begin(&rig);
+        hf_client_introduce(&rig.client, "x");
+        hold_lock(&rig, AT(0))->valid_until = AT(i == 0 ? 600250 : 1000);
+        hf_hold *other = hf_holds_add(&rig.client.holds, &hf_kind_lock, hf_slice_of("j"),
+                                      hf_slice_of("me"), hf_slice_of("me"));
+        other->count = 1;
+        hf_hold_become(other, HF_HOLD_HELD);
+        other->valid_until = AT(i == 0 ? 1000 : 600250);
+        rig_tick(&rig, AT(250));
+        CHECK_SENT(&rig, RENEWER, "SET " NAME " x PX 600000");
+        rig_end(&rig, AT(251));
+    }
+}
+
+/* Another server has failed just now: the name is due before this one is tried again. */
+TEST(a_name_that_is_due_sooner_is_not_put_off) {
+    rig_begin(&rig);
+    hf_client_introduce(&rig.client, "x");
+    hold_lock(&rig, AT(0));
+    rig_tick(&rig, AT(250));
+    output_of(link_of(&rig, RENEWER));
+    rig.client.presence.publish_at = AT(1000);
+    rig.client.presence.check_at = AT(1000);
+    feed(link_of(&rig, RENEWER), "-OOM no\r\n", AT(251));
+    CHECK_EQ_U64(rig.client.presence.publish_at, AT(1000));
+    CHECK_EQ_U64(rig.client.presence.check_at, AT(1000));
+    rig_end(&rig, AT(301));
+}
+
+static hf_client *two_holders(hf_client *client, size_t index) {
+    return index < 2 ? client : NULL;
+}
+
+/* Whoever looks asks a majority of them. */
+TEST(a_name_is_published_on_every_server_of_a_quorum) {
+    rig_begin(&rig);
+    const hf_decider *before = rig.client.decider;
+    hf_decider decider = *before;
+    decider.holder = two_holders;
+    rig.client.decider = &decider;
+    hf_client_introduce(&rig.client, "x");
+    hold_lock(&rig, AT(0));
+    rig_tick(&rig, AT(250));
+    CHECK_SENT(&rig, RENEWER, "SET " NAME " x PX 300000\nSET " NAME " x PX 300000");
+    rig.client.decider = before;
+    rig_end(&rig, AT(251));
 }
 
 TEST(a_second_close_deletes_nothing) {

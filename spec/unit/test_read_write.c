@@ -65,6 +65,18 @@ TEST(only_the_writer_names_itself_when_it_reads) {
     rig_end(&rig, AT(4));
 }
 
+TEST(a_writer_that_has_lost_the_lock_does_not_name_itself_when_it_reads) {
+    struct rig rig;
+    rw_begin(&rig);
+    take(&rig, &hf_kind_write, "me", AT(0));
+    hf_hold *hold =
+        hf_holds_find(&rig.client.holds, &hf_kind_write, hf_slice_of("k"), hf_slice_of("me"));
+    hf_renewer_lose(&rig.client, hold, HF_LOST_TAKEN, AT(1));
+    acquire(&rig, &hf_kind_read, "me", 0, AT(1));
+    CHECK_SENT(&rig, HF_LINK_CALLS, ASK(READER "2", "0", ""));
+    rig_end(&rig, AT(2));
+}
+
 TEST(a_reader_that_wants_to_write_is_a_deadlock) {
     struct rig rig;
     rw_begin(&rig);

@@ -186,6 +186,23 @@ TEST(a_renewal_takes_along_only_renewed_holds) {
     rig_end(&rig, AT(12000));
 }
 
+/* Another hold may be due at the same time for another command, or for none. */
+TEST(a_renewal_takes_along_no_grant_no_fixed_lease_and_no_kept_lock) {
+    for (int i = 0; i < 4; i++) {
+        rig_begin(&rig);
+        add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
+        hf_hold *hold = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
+        hold->granted = i == 1;
+        hold->renewed = i != 2;
+        hold->keeps = hold->idle = i == 3;
+        hold->keep_until = hold->confirm_at = AT(20000);
+        hf_holds_wake_at(&rig.client.holds, hold, AT(10000) + 1);
+        rig_sleep(&rig, AT(0), AT(10000));
+        CHECK_EQ_INT(batch_size(), i == 0 ? 2 : 1);
+        rig_end(&rig, AT(10001));
+    }
+}
+
 TEST(each_kind_is_renewed_by_its_own_command) {
     rig_begin(&rig);
     add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
@@ -252,6 +269,141 @@ TEST(holds_with_about_the_same_time_left_share_a_batch) {
         rig_sleep(&rig, AT(0), AT(1000));
         CHECK_OR(batch_size() == cases[i].size, "case %zu", i);
         rig_end(&rig, AT(1001));
+    }
+}
+
+TEST(each_hold_of_a_batch_has_its_own_lease) {
+    rig_begin(&rig);
+    add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold *other = add_hold("b", "me", 40 * HF_SECOND, true, AT(0));
+    hf_holds_wake_at(&rig.client.holds, other, AT(10000));
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 2 a b me 30000 me 40000");
+    rig_end(&rig, AT(10001));
+}
+
+/* The first one and the last one of a batch differ by the factor at most, in whatever order. */
+TEST(the_times_left_in_a_batch_are_compared_with_all_of_its_holds) {
+    static const struct {
+        int left[3];
+        int size;
+    } cases[] = {{{14, 50, 60}, 2}, {{60, 16, 14}, 2}, {{14, 50, 56}, 3}, {{60, 16, 15}, 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static const char *const keys[] = {"a", "b", "c"};
+        rig_begin(&rig);
+        for (int j = 0; j < 3; j++) {
+            hf_hold *hold = add_hold(keys[j], "me", 60 * HF_SECOND, true, AT(0));
+            hold->valid_until = AT(cases[i].left[j] * 1000);
+            hf_holds_wake_at(&rig.client.holds, hold, AT(0));
+        }
+        rig_tick(&rig, AT(0));
+        CHECK_EQ_INT(batch_size(), cases[i].size);
+        rig_end(&rig, AT(1));
+    }
+}
+
+/* A server that has just sent something else is alive; one that was silent before is not. */
+TEST(a_link_is_replaced_when_its_server_had_the_time_to_answer) {
+    static const struct {
+        int lease, due, fails, awaiting, received;
+        bool replaced;
+    } cases[] = {
+        {600, 200, 450, 200, 0, true},    {300, 100, 297, 100, 0, false},
+        {300, 100, 297, -500, 90, false}, {300, 100, 297, -500, 40, true},
+        {600, 200, 450, 200, 400, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_session *link = link_of(&rig, RENEWER);
+        hf_hold *hold = add_hold("k", "me", (hf_time)cases[i].lease * HF_MS, true, AT(0));
+        hf_session_opening(link, AT(0));
+        hf_session_opened(link, AT(0));
+        hf_client_tick(&rig.client, AT(cases[i].due));
+        CHECK(hold->in_flight);
+        link->awaiting_since = AT(cases[i].awaiting);
+        link->received_at = AT(cases[i].received);
+        hf_client_tick(&rig.client, AT(cases[i].fails));
+        CHECK_EQ_INT(hf_session_wants(link, AT(cases[i].fails)) == HF_WANT_CLOSE,
+                     cases[i].replaced);
+        rig_end(&rig, AT(1000));
+    }
+}
+
+/* It gets all of the time that is left, and is not begun anew for a hold that ends meanwhile. */
+TEST(a_connection_that_is_being_made_is_left_alone) {
+    rig_begin(&rig);
+    hf_session *link = link_of(&rig, RENEWER);
+    hf_hold *hold = add_hold("k", "me", 900 * HF_MS, true, AT(0));
+    hf_session_opening(link, AT(290));
+    hf_client_tick(&rig.client, AT(300));
+    CHECK(hold->in_flight);
+    hf_client_tick(&rig.client, AT(700));
+    CHECK_EQ_INT(hold->failures, 0);
+    hf_client_tick(&rig.client, AT(900));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK(hf_session_wants(link, AT(900)) != HF_WANT_CLOSE);
+    rig_end(&rig, AT(1000));
+}
+
+TEST(a_link_shared_with_the_callers_is_not_replaced_for_a_renewal) {
+    hf_client_config config = rig_config();
+    config.renewer = HF_LINK_CALLS;
+    rig_begin_with(&rig, &config);
+    hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(1000));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK_EQ_U64(link_of(&rig, HF_LINK_CALLS)->opens, 1);
+    rig_end(&rig, AT(1001));
+}
+
+/* Only refusals in a row count. */
+TEST(a_batch_that_was_taken_ends_the_split_before_it) {
+    rig_begin(&rig);
+    rig.client.split_open = true;
+    add_many(2, 30 * HF_SECOND, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    answer_batch(2, ":1", AT(10001));
+    CHECK(!rig.client.split_open);
+    rig_end(&rig, AT(10002));
+}
+
+TEST(a_renewal_never_shortens_what_the_hold_has) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hold->valid_until = AT(60000);
+    hf_renewer_on_renewed(&rig.client, hold, AT(1), AT(2));
+    CHECK_EQ_U64(hold->valid_until, AT(60000));
+    rig_end(&rig, AT(3));
+}
+
+/* Its record or its release has taken it out of the table meanwhile. */
+TEST(a_reply_about_a_hold_out_of_the_table_counts_for_nothing) {
+    static const char *const results[] = {":1", ":-1", ":-2", ":0"};
+    for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+        hf_hold_ref(hold);
+        rig_sleep(&rig, AT(0), AT(10000));
+        hf_holds_remove(&rig.client.holds, hold);
+        answer_batch(1, results[i], AT(10001));
+        CHECK_EQ_U64(rig.client.stats.renewals, 0);
+        CHECK_EQ_U64(rig.client.stats.losses, 0);
+        CHECK(!hold->at_risk && !hold->in_flight);
+        hf_hold_unref(hold);
+        rig_end(&rig, AT(10002));
+    }
+}
+
+TEST(only_a_hold_that_is_still_held_is_renewed_late) {
+    for (int lost = 0; lost <= 1; lost++) {
+        rig_begin(&rig);
+        const hf_class *class = hf_observe_class_at(&rig.client, hf_observe_class(&rig.client, ""));
+        hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+        hold->at_risk = true;
+        if (lost) hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+        hf_renewer_on_renewed(&rig.client, hold, AT(1), AT(2));
+        CHECK_EQ_U64(class->renewed_late, !lost);
+        rig_end(&rig, AT(3));
     }
 }
 
@@ -589,6 +741,31 @@ TEST(an_explicit_lease_expires) {
     rig_end(&rig, AT(6000));
 }
 
+/* Only a renewal can have failed; a check of a fixed lease has not. */
+TEST(the_reason_of_a_loss_by_the_clock) {
+    static const struct {
+        bool renewed, at_risk, in_flight, last;
+        hf_lost_reason reason;
+    } cases[] = {
+        {true, false, false, false, HF_LOST_EXPIRED},
+        {true, true, false, false, HF_LOST_UNREACHABLE},
+        {true, false, true, false, HF_LOST_UNREACHABLE},
+        {false, true, false, false, HF_LOST_EXPIRED},
+        {false, false, true, false, HF_LOST_EXPIRED},
+        {true, true, true, true, HF_LOST_MAX_HOLD},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", HF_SECOND, cases[i].renewed, AT(0));
+        hold->at_risk = cases[i].at_risk;
+        hold->in_flight = cases[i].in_flight;
+        if (cases[i].last) hold->max_until = hold->valid_until;
+        hf_renewer_lose_at_end(&rig.client, hold, AT(1000));
+        CHECK_EQ_INT(hold->reason, cases[i].reason);
+        rig_end(&rig, AT(1001));
+    }
+}
+
 TEST(a_renewal_lost_with_its_connection_is_sent_again) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
@@ -750,6 +927,39 @@ TEST(a_confirmation_without_a_reply_bounds_later_leases) {
     }
 }
 
+TEST(a_grant_is_confirmed_for_no_longer_than_its_max_hold) {
+    rig_begin(&rig);
+    hf_hold *hold = granted_hold(true);
+    hold->max_until = AT(10000);
+    rig_sleep(&rig, AT(100), AT(800));
+    const char *sent = output_of(link_of(&rig, RENEWER));
+    CHECK(strstr(sent, "EVALSHA extend") && !strstr(sent, " 30000 "));
+    rig_end(&rig, AT(900));
+}
+
+/* A late renewal sets the lease that the hold has anyway. */
+TEST(a_renewal_without_a_reply_bounds_nothing) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
+    hf_session_opening(link_of(&rig, RENEWER), AT(0));
+    hf_session_opened(link_of(&rig, RENEWER), AT(0));
+    rig_sleep(&rig, AT(0), AT(800));
+    CHECK(hold->failures > 0);
+    CHECK_EQ_U64(hold->shortened, HF_NEVER);
+    rig_end(&rig, AT(2000));
+}
+
+/* Another process may have set a longer lease than that of the grant. */
+TEST(a_shared_owners_grant_is_confirmed_whatever_its_ttl) {
+    rig_begin(&rig);
+    hf_hold *hold = granted_hold(true);
+    hold->shared = true;
+    rig_sleep(&rig, AT(100), AT(800));
+    const char *sent = output_of(link_of(&rig, RENEWER));
+    CHECK(strstr(sent, "EVALSHA extend") && !strstr(sent, " 30000 2000 "));
+    rig_end(&rig, AT(900));
+}
+
 /* ---- leaving ---- */
 
 TEST(a_hold_to_clean_up_is_cleaned_up_with_one_leave) {
@@ -766,6 +976,296 @@ TEST(a_hold_to_clean_up_is_cleaned_up_with_one_leave) {
     CHECK(hf_client_is_quiet(&rig.client));
     CHECK_EQ_U64(rig.client.stats.undone, 1);
     rig_end(&rig, AT(1002));
+}
+
+/* As much as the server may have of it: the command names the owner, its place and its permits. */
+TEST(what_stands_in_for_a_hold_has_all_of_it) {
+    for (int shared = 0; shared <= 1; shared++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", 70 * HF_SECOND, true, AT(0));
+        hold->shared = hold->granted = shared;
+        hold->keeps = true;
+        hold->token_ttl_ms = 4321;
+        hold->wait = 7;
+        hf_hold *other = NULL;
+        if (shared) {
+            other = hf_renewer_clean_up_grant(&rig.client, hold, AT(1));
+        } else {
+            hf_renewer_clean_up(&rig.client, hold, AT(1));
+            CHECK(hf_renewer_set_aside(&rig.client, hold, AT(1)));
+            other = hf_holds_first(&rig.client.holds);
+        }
+        CHECK(other && other->state == HF_HOLD_CLEANING_UP);
+        CHECK_EQ_INT(other->shared, shared);
+        CHECK(other->keeps);
+        CHECK_EQ_U64(other->lease, 70 * HF_SECOND);
+        CHECK_EQ_U64(other->token_ttl_ms, 4321);
+        CHECK_EQ_U64(other->wait, 7);
+        CHECK_EQ_U64(other->valid_until, AT(1) + 70 * HF_SECOND);
+        CHECK_EQ_INT(hf_hold_caller(other).size, 0);
+        CHECK(!other->same_connection);
+        rig_end(&rig, AT(2));
+    }
+}
+
+TEST(a_stand_in_for_permits_leaves_all_of_them) {
+    rig_begin(&rig);
+    hf_hold *hold =
+        hf_client_add_permits(&rig.client, &hf_kind_permit, hf_slice_of("k"), hf_slice_of("me"), 3);
+    hf_renewer_clean_up_replaced(&rig.client, hold, AT(0));
+    hf_hold *other = hf_holds_first(&rig.client.holds);
+    CHECK(other != hold);
+    CHECK_EQ_INT(other->permits, 3);
+    CHECK(other->same_connection);
+    rig_end(&rig, AT(1));
+}
+
+/* Only what the clock has ended may be on the server still. */
+TEST(a_lost_hold_may_stand_by_its_reason) {
+    for (int reason = HF_LOST_NOT + 1; reason < HF_LOST_REASONS; reason++) {
+        for (int bits = 0; bits < 8; bits++) {
+            bool shared = bits & 1, granted = bits & 2, waited = bits & 4;
+            bool clock = reason == HF_LOST_EXPIRED || reason == HF_LOST_UNREACHABLE ||
+                         reason == HF_LOST_MAX_HOLD;
+            rig_begin(&rig);
+            hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
+            hold->shared = shared;
+            hold->granted = granted;
+            hold->wait = waited ? 7 : 0;
+            hf_client_lose(&rig.client, hold, (hf_lost_reason)reason);
+            CHECK_EQ_INT(hf_renewer_may_stand(hold), clock && (!shared || (granted && waited)));
+            rig_end(&rig, AT(1));
+        }
+    }
+}
+
+/* The queue's mark of a confirmed grant has gone. */
+TEST(a_loss_removes_the_mark_of_an_unconfirmed_grant_alone) {
+    for (int bits = 0; bits < 4; bits++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
+        hold->granted = bits & 1;
+        hold->wait = bits & 2 ? 7 : 0;
+        hf_renewer_lose(&rig.client, hold, HF_LOST_TAKEN, AT(1));
+        CHECK_EQ_INT(rig.client.holds.count, bits == 3 ? 2 : 1);
+        rig_end(&rig, AT(2));
+    }
+}
+
+/* A hold in the table keeps its caller's place there, so that a new acquire waits for it. */
+TEST(a_lost_hold_is_cleaned_up_for_its_caller) {
+    for (int replaced = 0; replaced <= 1; replaced++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
+        hf_hold_ref(hold);
+        hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+        if (replaced) hf_holds_remove(&rig.client.holds, hold);
+        hf_renewer_clean_up_lost(&rig.client, hold, AT(1));
+        CHECK_EQ_INT(rig.client.holds.count, 1);
+        CHECK_EQ_INT(hold_of(&rig) != NULL, !replaced);
+        hf_hold_unref(hold);
+        rig_end(&rig, AT(2));
+    }
+}
+
+TEST(a_clean_up_is_tried_for_its_lease_and_thirty_seconds_at_least) {
+    static const struct {
+        int lease_s, until_s;
+        bool shared;
+        uint32_t others;
+    } cases[] = {{3, 31, false, 0}, {70, 71, false, 0}, {70, 71, true, 1}, {3, 3, true, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", (hf_time)cases[i].lease_s * HF_SECOND, true, AT(0));
+        hold->valid_until = AT(3000);
+        hold->shared = cases[i].shared;
+        hold->others = cases[i].others;
+        hf_renewer_clean_up(&rig.client, hold, AT(1000));
+        CHECK_EQ_U64(hold->valid_until, AT(cases[i].until_s * 1000));
+        CHECK_EQ_U64(hold->wake_at, AT(1000));
+        rig_end(&rig, AT(1001));
+    }
+}
+
+/* How many of its entries are this client's, and what the other processes keep. */
+TEST(a_leave_of_a_shared_owner_names_its_own_entries) {
+    static const struct {
+        uint32_t count, others, pending;
+        const char *sent;
+        bool once;
+    } cases[] = {{3, 1, 0, "1  2", true}, {3, 1, 2, "1  4", true}, {2, 2, 0, "2  0", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[256];
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+        hold->shared = true;
+        hold->count = cases[i].count;
+        hold->others = cases[i].others;
+        hold->pending_releases = cases[i].pending;
+        hf_renewer_clean_up(&rig.client, hold, AT(1));
+        rig_tick(&rig, AT(1));
+        snprintf(text, sizeof text, "EVALSHA leave " KEYS_OF_K "%s", cases[i].sent);
+        CHECK_SENT(&rig, RENEWER, text);
+        hf_session_closed(link_of(&rig, RENEWER), "reset", AT(2));
+        rig_sleep(&rig, AT(2), AT(2000));
+        CHECK_EQ_INT(output_of(link_of(&rig, RENEWER))[0] != '\0', !cases[i].once);
+        rig_end(&rig, AT(2001));
+    }
+}
+
+/* Behind the command in doubt there is no other link to try. */
+TEST(a_clean_up_behind_a_command_does_not_replace_the_renewers_link) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    begin(&rig, HF_OP_PING, AT(0));
+    feed(link_of(&rig, CALLS), "+PONG\r\n", AT(0));
+    hf_renewer_clean_up_same_connection(&rig.client, hold, AT(1));
+    rig_tick(&rig, AT(1));
+    CHECK_SENT(&rig, RENEWER, "");
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave "));
+    rig_end(&rig, AT(3));
+}
+
+/* A caller waits for it: it goes over that caller's link, and fails at once if there is none. */
+TEST(a_clean_up_that_a_caller_waits_for_is_sent_at_once) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_renewer_clean_up(&rig.client, hold, AT(1));
+    rig.refusing = true;
+    hf_renewer_clean_up_first(&rig.client, hold, AT(2));
+    rig_serve(&rig, AT(2));
+    CHECK_EQ_INT(hold->failures, 1);
+    CHECK(hold->same_connection);
+    rig_end(&rig, AT(3));
+}
+
+/* One that is blocked has entered nothing: the next command for the hold is the leave. */
+TEST(an_acquire_that_is_blocked_keeps_no_abandoned_hold) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK(hold->in_flight);
+    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(10001));
+    CHECK(op->blocked);
+    hf_client_abandon(&rig.client, hold, 1, AT(10002));
+    CHECK_EQ_INT(hold->dropped, 0);
+    CHECK_EQ_INT(hold->state, HF_HOLD_CLEANING_UP);
+    rig_end(&rig, AT(10003));
+}
+
+/* Each loss is reported once, in the order of the reasons, and the first one is remembered. */
+TEST(a_ledger_counts_each_loss_of_several_holds) {
+    static const char *const keys[] = {"a", "b", "c"};
+    static const hf_lost_reason reasons[] = {HF_LOST_TAKEN, HF_LOST_EXPIRED, HF_LOST_TAKEN};
+    hf_losses losses = {0};
+    hf_stake stakes[3];
+    rig_begin(&rig);
+    for (int i = 0; i < 3; i++) {
+        hf_hold *hold = add_hold(keys[i], "me", HF_SECOND, true, AT(0));
+        hf_stake_begin(&stakes[i], &rig.client, hold, &losses);
+        hf_client_lose(&rig.client, hold, reasons[i]);
+        CHECK_EQ_INT(losses.first, HF_LOST_TAKEN);
+    }
+    CHECK_EQ_INT(hf_losses_take(&losses), HF_LOST_EXPIRED);
+    CHECK_EQ_INT(hf_losses_take(&losses), HF_LOST_TAKEN);
+    CHECK_EQ_INT(hf_losses_take(&losses), HF_LOST_TAKEN);
+    CHECK_EQ_INT(hf_losses_take(&losses), HF_LOST_NOT);
+    for (int i = 0; i < 3; i++) hf_stake_end(&stakes[i]);
+    rig_end(&rig, AT(1));
+}
+
+/* The holds of handles that end in any order, of which those that are left are notified. */
+TEST(each_stake_in_a_hold_is_entered_in_whatever_order_they_end) {
+    for (int ends = 0; ends < 3; ends++) {
+        hf_losses losses[3] = {{0}};
+        hf_stake stakes[3], moved;
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
+        for (int i = 0; i < 3; i++) hf_stake_begin(&stakes[i], &rig.client, hold, &losses[i]);
+        hf_stake_move(&moved, &stakes[(ends + 1) % 3]);
+        hf_stake_end(&stakes[ends]);
+        hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+        for (int i = 0; i < 3; i++)
+            CHECK_EQ_INT(losses[i].unreported[HF_LOST_TAKEN], i == ends ? 0 : 1);
+        hf_stake_end(&moved);
+        hf_stake_end(&stakes[(ends + 2) % 3]);
+        CHECK(!hold->stakes);
+        rig_end(&rig, AT(1));
+    }
+}
+
+/* Entries that handles leave behind one after the other during a re-entry. */
+TEST(entries_abandoned_during_a_re_entry_add_up) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hold->count = 4;
+    hf_op *op = begin_acquire(&rig, 0, AT(1));
+    hf_client_abandon(&rig.client, hold, 1, AT(2));
+    hf_client_abandon(&rig.client, hold, 2, AT(2));
+    CHECK_EQ_INT(hold->dropped, 3);
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(hold->count, 2);
+    CHECK_EQ_INT(hold->dropped, 0);
+    CHECK(hold->uncertain);
+    rig_end(&rig, AT(4));
+}
+
+TEST(entries_of_a_shared_owner_that_are_abandoned_are_all_pending) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hold->shared = true;
+    hold->count = 5;
+    hold->others = 1;
+    hf_client_abandon(&rig.client, hold, 3, AT(1));
+    CHECK_EQ_INT(hold->count, 2);
+    CHECK_EQ_INT(hold->pending_releases, 3);
+    hf_client_abandon(&rig.client, hold, 1, AT(2)); /* the last one of its own */
+    CHECK_EQ_INT(hold->state, HF_HOLD_CLEANING_UP);
+    rig_end(&rig, AT(3));
+}
+
+TEST(an_abandoned_acquire_of_a_shared_owner_is_not_sent_again) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.shared = true;
+    spec.lease = 60 * HF_SECOND;
+    spec.wait = HF_NEVER;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op_end(op, AT(1));
+    const hf_hold *hold = hold_of(&rig);
+    CHECK(hold && hold->state == HF_HOLD_CLEANING_UP && hold->in_flight);
+    CHECK(hold->same_connection);
+    hf_session *link = link_of(&rig, CALLS);
+    output_of(link);
+    hf_session_closed(link, "reset", AT(2)); /* it is not sent again */
+    for (int ms = 3; ms < 500; ms += 10) rig_tick(&rig, AT(ms));
+    CHECK(!strstr(output_of(link), "EVALSHA acquire"));
+    rig_end(&rig, AT(501));
+}
+
+/* A pending release begins the time of a hold that had none, from the asking. */
+TEST(a_pending_release_starts_the_lease_of_a_first_entry_only) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hold->shared = true;
+    hf_time end = hold->valid_until;
+    hf_renewer_add_pending_release(hold, AT(500));
+    CHECK_EQ_INT(hold->pending_releases, 1);
+    CHECK_EQ_U64(hold->valid_until, end);
+    hold->count = hold->others = 0;
+    hold->pending_releases = 0;
+    hold->state = HF_HOLD_ACQUIRING;
+    hf_renewer_add_pending_release(hold, AT(500));
+    CHECK_EQ_U64(hold->valid_until, AT(500 + 29698));
+    hf_renewer_add_pending_release(hold, AT(900));
+    CHECK_EQ_INT(hold->pending_releases, 2);
+    CHECK_EQ_U64(hold->valid_until, AT(500 + 29698));
+    hold->shared = false;
+    hold->pending_releases = 0;
+    hf_renewer_add_pending_release(hold, AT(900));
+    CHECK_EQ_INT(hold->pending_releases, 0);
+    rig_end(&rig, AT(901));
 }
 
 TEST(a_leave_is_retried_until_the_lease_has_ended) {
@@ -795,6 +1295,35 @@ TEST(a_closed_client_retries_a_leave_soon) {
     rig_sleep(&rig, AT(11), AT(100));
     CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
     rig_end(&rig, AT(101));
+}
+
+TEST(a_closed_client_retries_a_leave_after_a_fifth_of_a_second_at_most) {
+    static const int pauses[] = {50, 100, 200, 200, 200, 200};
+    for (uint32_t failures = 0; failures < 6; failures++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+        hf_client_close(&rig.client, AT(10));
+        rig_tick(&rig, AT(10));
+        hold->failures = failures;
+        feed_renewer("-OOM command not allowed\r\n", AT(11));
+        CHECK_EQ_U64(hold->wake_at, AT(11 + pauses[failures]));
+        rig_end(&rig, AT(12));
+    }
+}
+
+/* The callers go on over it; only the renewer's own link is replaced for a leave. */
+TEST(a_leave_without_a_reply_leaves_the_callers_link_open) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hold->shared = true;
+    hold->valid_until = AT(500);
+    hf_renewer_clean_up_same_connection(&rig.client, hold, AT(1));
+    rig_tick(&rig, AT(1));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave"));
+    hf_client_tick(&rig.client, AT(500));
+    CHECK(!hold_of(&rig));
+    CHECK(hf_session_wants(link_of(&rig, CALLS), AT(500)) != HF_WANT_CLOSE);
+    rig_end(&rig, AT(501));
 }
 
 TEST(a_leave_to_an_unreachable_server_ends) {
@@ -1039,6 +1568,88 @@ TEST(closing_cleans_up_holds_lost_by_the_clock) {
         hf_client_close(&rig.client, AT(3000));
         CHECK_EQ_INT(hf_client_is_quiet(&rig.client), i);
         rig_end(&rig, AT(30000));
+    }
+}
+
+/* The lost entries are another process's by now; only the mark in the queue is this client's. */
+TEST(closing_removes_the_mark_of_a_shared_owners_lost_grant_and_no_entry) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hold->shared = hold->granted = true;
+    hold->wait = 5;
+    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+    hf_client_close(&rig.client, AT(1));
+    rig_tick(&rig, AT(1));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
+    rig_end(&rig, AT(2));
+}
+
+static hf_time fake_deadlines[2];
+static int fake_ticks[2];
+
+static hf_time fake_deadline(const hf_client *client, hf_link half) {
+    (void)client;
+    return fake_deadlines[half == HF_LINK_RENEWER];
+}
+
+static void fake_tick(hf_client *client, hf_link half, hf_time now) {
+    (void)client, (void)now;
+    fake_ticks[half == HF_LINK_RENEWER]++;
+}
+
+/* A driver may serve the halves in two threads, and each must find its nodes by itself. */
+TEST(each_half_of_a_client_serves_its_own_half_of_the_topology) {
+    rig_begin(&rig);
+    const hf_topology *before = rig.client.topology;
+    hf_topology topology = *before;
+    topology.deadline = fake_deadline;
+    topology.tick = fake_tick;
+    rig.client.topology = &topology;
+    fake_deadlines[0] = AT(70);
+    fake_deadlines[1] = AT(90);
+    CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(70));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(90));
+    CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(70));
+    hf_client_tick_renewer(&rig.client, AT(1));
+    CHECK(fake_ticks[0] == 0 && fake_ticks[1] == 1);
+    hf_client_tick_calls(&rig.client, AT(1));
+    CHECK(fake_ticks[0] == 1 && fake_ticks[1] == 1);
+    rig.client.topology = before;
+    rig_end(&rig, AT(2));
+}
+
+/* Its reply is still to come, and what follows waits for that. */
+TEST(a_leave_in_flight_is_awaited_beyond_the_lease) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    rig_tick(&rig, AT(0));
+    CHECK(hold->in_flight);
+    hold->valid_until = AT(100);
+    hf_holds_wake_at(&rig.client.holds, hold, AT(100));
+    rig_tick(&rig, AT(100));
+    CHECK(hold_of(&rig) == hold && hold->in_flight);
+    CHECK(!hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(101));
+}
+
+/* While its slot moves it can be renewed by its key alone, also if nobody wants it renewed. */
+TEST(a_grant_at_risk_in_a_moving_slot_is_renewed_by_its_key) {
+    for (int moves = 0; moves <= 1; moves++) {
+        rig_begin(&rig);
+        const hf_topology *before = rig.client.topology;
+        hf_topology topology = *before;
+        hf_hold *hold = granted_hold(true);
+        before = rig.client.topology;
+        topology.moves_slots = moves;
+        rig.client.topology = &topology;
+        hold->at_risk = true;
+        hold->renewed = false;
+        rig_sleep(&rig, AT(100), AT(800));
+        const char *sent = output_of(link_of(&rig, RENEWER));
+        CHECK(strstr(sent, moves ? "EVALSHA renew 1 k" : "EVALSHA extend"));
+        rig.client.topology = before;
+        rig_end(&rig, AT(900));
     }
 }
 
