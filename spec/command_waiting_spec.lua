@@ -153,7 +153,7 @@ describe("a wait", function()
         ['^holdfast hold: waiting for "rw": held by ' .. who .. " %(one writer%), next in line, 0:00\n"] = { "hold", "-s", "rw" },
         ['^holdfast hold: waiting for "mail:7": held by ' .. who .. ", next in line, 0:00\n"] =
           { "hold", "--one-by-one", "mail:7" },
-        ['^holdfast wait: waiting until "gate" is free: 2 %l+[^,\n]*, 0:00\n'] = { "wait", "gate" },
+        ['^holdfast wait: waiting until "gate" is free: %l* ?2 ?%l*, 0:00\n'] = { "wait", "gate" },
         ['^holdfast latch: waiting for the latch "gate": 2 left, 0:00\n'] = { "latch", "wait", "gate" },
       } do
         local child = start(words[1], "-v", (table.unpack or unpack)(words, 2))

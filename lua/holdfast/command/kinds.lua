@@ -31,7 +31,7 @@ local kinds = {
     is_held = function(count) return count < 1 end,
   },
   number = {
-    counts = true, state = "a number: a latch (%s) or a semaphore", left = "%.0f permits free",
+    counts = true, state = "a number: a latch (%s) or a semaphore", left = "count %.0f",
     is_held = function(count) return count > 0 end,
   },
 }
