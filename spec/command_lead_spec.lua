@@ -374,7 +374,7 @@ describe("the command", function()
         assert.equal(case[1], code, output)
         assert.matches("^holdfast lead: " .. case[2], output)
       end
-      for _, verb in ipairs { "lead", "hold", "run" } do
+      for _, verb in ipairs { "lead", "hold", "run", "wait", "ls", "show", "deadlocks" } do
         local code, output = run(verb, "--json", "--bogus")
         assert.equal(64, code)
         assert.matches('^{"event":"error",.*unknown option %-%-bogus.*"code":"usage","exit":64}\n$', output)

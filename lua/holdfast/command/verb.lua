@@ -29,13 +29,20 @@ local function check_servers(self, chosen)
   return true
 end
 
+-- Whether a message about wrong options is to be JSON.
+local function wants_json(self, args)
+  for _, option in ipairs(self.options) do
+    if option[1] == "json" then return options.asks_for(args, "--json") end
+  end
+end
+
 -- Reads args by self.options, checks the number of words, and calls
 -- body(client, given, words, out, chosen) on a client of the server; of several servers only with
 -- self.of_servers.
 -- → the exit code
 function verb.run(self, name, args, least, most, body)
   local given, words, rest = options.read(self.options, args, 2)
-  local out = output.new("holdfast " .. name, given or {})
+  local out = output.new("holdfast " .. name, given or { json = wants_json(self, args) })
   if not given then return out:fail(exits.USAGE, "usage", words) end
   for _, word in ipairs(rest or {}) do words[#words + 1] = word end
   if #words < least then return out:misused("too few arguments", self.usage) end
