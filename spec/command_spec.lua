@@ -779,7 +779,7 @@ describe("holdfast", function()
     it("fails with a worker", function()
       local code, output = bench(5, 1, 3)
       assert.equal(70, code, output)
-      assert.matches("holdfast bench: a worker failed\n$", output)
+      assert.matches("holdfast bench: a worker failed\n", output)
     end)
 
     it("measures the server of --url, also with its workers", function()
