@@ -224,6 +224,8 @@ $(DRIVER_UNITS:%=$(BUILD)/unit/%): $(POSIX:%.c=$(BUILD)/obj/%.o)
 $(DRIVER_UNITS:%=$(BUILD)/unit/%): LIBRARIES = -lssl -lcrypto -lpthread
 $(BUILD)/unit/test_net: WRAPPED += getaddrinfo
 $(BUILD)/unit/test_crash_record: WRAPPED += renameat
+$(BUILD)/unit/test_tls: WRAPPED += ERR_clear_error SSL_CTX_set_options
+$(BUILD)/unit/test_tls: WRAPPED += $(addprefix pthread_rwlock_,rdlock wrlock trywrlock unlock)
 $(BUILD)/unit/test_system: WRAPPED += madvise pthread_create
 $(BUILD)/unit/test_driver: $(BUILD)/obj/spec/unit/syserr.o
 $(BUILD)/unit/test_driver: WRAPPED += getaddrinfo freeaddrinfo gethostname hf_now hf_cond_wait $(call wrapped_in,spec/unit/syserr.c)

@@ -1210,6 +1210,28 @@ TEST(a_child_leaves_its_own_files_open) {
     }
 }
 
+static int introduce_the_child(hf_driver *driver, int own) {
+    char text[64];
+    (void)own;
+    alarm(30);
+    hf_driver_enter(driver);
+    snprintf(text, sizeof text, "web-3 %ld billing", (long)getpid());
+    bool same = strcmp(driver->client->presence.who, text) == 0;
+    hf_driver_leave(driver);
+    return same ? 0 : 1;
+}
+
+/* Its locks would be shown as its parent's. */
+TEST(a_child_is_introduced_by_its_own_pid) {
+    hf_driver *driver = new_holder((scenario){.name = "a parent"});
+    host_name = "web-3";
+    hf_driver_introduce(driver, "billing");
+    int failed = fork_in_the_middle(driver, introduce_the_child);
+    host_name = NULL;
+    end_holder(driver);
+    CHECK_EQ_INT(failed, 0);
+}
+
 #ifdef HF_LINUX /* elsewhere they come from a file */
 
 static int go_on_without_random_bytes(hf_driver *driver, int own) {
@@ -1240,6 +1262,8 @@ static const hf_server TWO[] = {{.host = "127.0.0.1", .port = 1, .label = "one"}
 
 static const hf_shard SHARDS[] = {
     {"a name that takes more bytes than the two entries themselves do", 7}, {"second", 1}};
+static const hf_shard SHORT_FIRST[] = {{"first", 1}, {"a name that is longer than that", 7}};
+static const hf_shard *shards = SHARDS;
 
 static hf_driver *new_driver_of(size_t count) {
     hf_client_config config = {.session = {.connect_timeout = HF_SECOND,
@@ -1248,26 +1272,33 @@ static hf_driver *new_driver_of(size_t count) {
                                            .name = "unit"},
                                .mode = HF_MODE_SHARDS,
                                .servers = TWO,
-                               .shards = SHARDS,
+                               .shards = shards,
                                .server_count = count,
                                .renewer = HF_LINK_RENEWER};
     return hf_driver_new(&config, NULL);
 }
 
-TEST(a_driver_has_its_own_copy_of_servers_and_their_names) {
+static void copy_servers_and_names(const hf_shard *given) {
     long before = memerr_live();
     for (size_t count = 1; count <= 2; count++) {
+        shards = given;
         hf_driver *driver = new_driver_of(count);
+        shards = SHARDS;
         const hf_client_config *config = &driver->config;
         CHECK(config->servers != TWO && memcmp(config->servers, TWO, count * sizeof *TWO) == 0);
         for (size_t i = 0; i < count; i++) {
-            CHECK(config->shards[i].name != SHARDS[i].name);
-            CHECK_STR(config->shards[i].name, SHARDS[i].name);
-            CHECK_EQ_INT(config->shards[i].weight, SHARDS[i].weight);
+            CHECK(config->shards[i].name != given[i].name);
+            CHECK_STR(config->shards[i].name, given[i].name);
+            CHECK_EQ_INT(config->shards[i].weight, given[i].weight);
         }
         hf_driver_unref(driver);
         CHECK_EQ_INT(memerr_live(), before);
     }
+}
+
+TEST(a_driver_has_its_own_copy_of_servers_and_their_names) {
+    copy_servers_and_names(SHARDS);
+    copy_servers_and_names(SHORT_FIRST);
 }
 
 static bool make_driver_of_two(void *context) {
@@ -1374,6 +1405,28 @@ TEST(idle_connections_to_all_servers_are_read_before_a_call) {
     read_idle_connections(true);
 }
 
+/* The server has closed it with a command unread. */
+TEST(a_connection_that_was_reset_was_closed_by_the_server) {
+    struct sockaddr_in address;
+    struct linger reset = {.l_onoff = 1, .l_linger = 0};
+    hf_driver *driver = new_driver_of(1);
+    hf_session *calls = hf_client_link(driver->client, HF_LINK_CALLS);
+    int listener = listen_here(&address), fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK_EQ_INT(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    int other = accept(listener, NULL, NULL);
+    setsockopt(other, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    close(other);
+    close(listener);
+    log_in(calls);
+    driver->connections[HF_LINK_CALLS].fd = fd;
+    bool ended = is_readable(fd, SOON);
+    hf_links_read_idle(driver);
+    CHECK(ended);
+    CHECK_EQ_INT(driver->connections[HF_LINK_CALLS].fd, -1);
+    CHECK_STR(calls->reason, "the server closed the connection");
+    hf_driver_unref(driver);
+}
+
 /* ---- who the client is ---- */
 
 /* Whoever reads it splits it at the spaces, and writes it to a terminal. */
@@ -1384,6 +1437,7 @@ TEST(a_client_is_introduced_by_a_host_in_one_printable_word) {
         const char *host, *name, *text; /* text: before the pid, NULL: 255 letters */
     } CASES[] = {{"web-3", "", "web-3"},
                  {"web-3", "billing", "web-3"},
+                 {"web-3", "b", "web-3"},
                  {"web 3", "", "web?3"},
                  {"\x1b[2J~!", "", "?[2J~!"},
                  {"b\xc3\xbc\x7f", "billing and more", "b???"},

@@ -163,6 +163,20 @@ TEST(random_bytes_differ) {
     }
 }
 
+/* It would take what lies in memory for random bytes, and two clients could have one identity. */
+TEST(a_system_that_cannot_open_its_random_bytes_has_none) {
+    unsigned char bytes[24];
+    struct rlimit limit;
+    CHECK_EQ_INT(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    struct rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    CHECK_EQ_INT(setrlimit(RLIMIT_NOFILE, &none), 0);
+    bool random = posix_random(bytes, sizeof bytes);
+    int error = errno;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    CHECK(!random);
+    CHECK_EQ_INT(error, EMFILE);
+}
+
 static void *mask_of_thread(void *mask) {
     pthread_sigmask(SIG_BLOCK, NULL, mask);
     return NULL;

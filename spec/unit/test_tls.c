@@ -452,7 +452,52 @@ static void on_impolite_end(pair *at) {
     CHECK(!sees_alert(at));
 }
 
-TEST(an_agreed_connection_behaves_as_a_socket) {
+/* ---- calls into OpenSSL ---- */
+
+static _Thread_local int locked; /* locks of this program that the thread has */
+static int calls_outside;        /* into OpenSSL, of a thread without any */
+
+#define WRAP(type, name, ...)                                                                      \
+    type __real_##name(__VA_ARGS__);                                                               \
+    type __wrap_##name(__VA_ARGS__);                                                               \
+    type __wrap_##name(__VA_ARGS__)
+
+WRAP(int, pthread_rwlock_rdlock, pthread_rwlock_t *lock) {
+    locked++;
+    return __real_pthread_rwlock_rdlock(lock);
+}
+
+WRAP(int, pthread_rwlock_wrlock, pthread_rwlock_t *lock) {
+    locked++;
+    return __real_pthread_rwlock_wrlock(lock);
+}
+
+WRAP(int, pthread_rwlock_trywrlock, pthread_rwlock_t *lock) {
+    int error = __real_pthread_rwlock_trywrlock(lock);
+    locked += error == 0;
+    return error;
+}
+
+WRAP(int, pthread_rwlock_unlock, pthread_rwlock_t *lock) {
+    locked--;
+    return __real_pthread_rwlock_unlock(lock);
+}
+
+WRAP(void, ERR_clear_error, void) {
+    calls_outside += locked == 0;
+    __real_ERR_clear_error();
+}
+
+static bool ignores_no_end; /* as OpenSSL before 3.0 */
+
+WRAP(uint64_t, SSL_CTX_set_options, SSL_CTX *context, uint64_t options) {
+#ifdef SSL_OP_IGNORE_UNEXPECTED_EOF
+    if (ignores_no_end) options &= ~(uint64_t)SSL_OP_IGNORE_UNEXPECTED_EOF;
+#endif
+    return __real_SSL_CTX_set_options(context, options);
+}
+
+static void run_agreed(void) {
     static void (*const CASES[])(pair *) = {on_records,     on_errors_of_others,  on_full_socket,
                                             on_close_alert, on_end_without_alert, on_other_bytes,
                                             on_polite_end,  on_impolite_end};
@@ -470,6 +515,54 @@ TEST(an_agreed_connection_behaves_as_a_socket) {
     signal(SIGPIPE, SIG_DFL);
     SSL_CTX_free(context);
     free_identity(own);
+}
+
+TEST(an_agreed_connection_behaves_as_a_socket) {
+    run_agreed();
+}
+
+TEST(an_end_without_an_alert_is_an_end_although_openssl_takes_it_for_an_error) {
+    char bytes[8];
+    identity own = new_identity("s", NULL, "DNS:s");
+    SSL_CTX *context = server_with(&own, NULL);
+    hf_tls_settings *settings = trusting();
+    ignores_no_end = true;
+    pair at = connect_pair(settings, "s", context);
+    ignores_no_end = false;
+    shutdown(at.ends[1], SHUT_WR);
+    ssize_t size = at.agreed ? hf_tls_recv(at.tls, bytes, sizeof bytes) : -1;
+    free_pair(&at);
+    hf_tls_settings_free(settings);
+    SSL_CTX_free(context);
+    free_identity(own);
+    CHECK_EQ_INT(size, 0);
+}
+
+/* Behind the lock a process may be ending, and OpenSSL's memory be gone. */
+TEST(openssl_is_left_before_the_lock_that_an_exit_waits_for) {
+    calls_outside = 0;
+    run_agreed();
+    CHECK_EQ_INT(calls_outside, 0);
+}
+
+/* TLS 1.3: the server refuses it only when the client has already agreed. */
+TEST(a_server_that_requires_a_certificate_says_so_behind_the_handshake) {
+    char bytes[8];
+    identity own = new_identity("s", NULL, "DNS:s");
+    SSL_CTX *context = server_with(&own, &own);
+    hf_tls_settings *settings = trusting();
+    pair at = connect_pair(settings, "s", context);
+    ssize_t size = at.tls ? hf_tls_recv(at.tls, bytes, sizeof bytes) : 0;
+    int error = errno;
+    char said[160];
+    snprintf(said, sizeof said, "%s", at.tls ? hf_tls_reason(at.tls) : reason);
+    free_pair(&at);
+    hf_tls_settings_free(settings);
+    SSL_CTX_free(context);
+    free_identity(own);
+    CHECK_STR(said, "the server requires a client certificate");
+    CHECK_EQ_INT(size, -1);
+    CHECK_EQ_INT(error, EPROTO);
 }
 
 /* ---- OpenSSL's memory ---- */
