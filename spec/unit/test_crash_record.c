@@ -1,6 +1,7 @@
 /* Records of real processes in the real /dev/shm, and what the kernel knows about them. */
 #include "posix/crash.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -813,6 +814,24 @@ static bool sweeps_behind_a_record(const char *directory) {
     return good;
 }
 
+/* A waiter asks about each holder. */
+static bool asks_without_a_directory(const char *directory) {
+    bool good = hf_crash_life(OTHER) == HF_LIFE_UNKNOWN && !exists(directory);
+    good = good && hf_crash_lock_job(OTHER) == -1 && !exists(directory);
+    good = good && !hf_crash_record_job(OTHER, getpgrp()) && !exists(directory);
+    rmdir(directory);
+    return good;
+}
+
+static bool reads_no_directory;
+
+DIR *__real_fdopendir(int fd);
+DIR *__wrap_fdopendir(int fd);
+
+DIR *__wrap_fdopendir(int fd) {
+    return reads_no_directory ? NULL : __real_fdopendir(fd);
+}
+
 static pid_t others; /* a group of processes of another user */
 
 /* A process dies whose job is that group, which kill may not ask for. */
@@ -906,6 +925,21 @@ TEST(the_record_of_a_dead_process_stays_for_a_day_and_that_of_a_living_one_for_e
 
 TEST(the_lock_of_a_job_is_removed_after_its_record) {
     CHECK_EQ_INT(as_nobody(sweeps_behind_a_record), 0);
+}
+
+TEST(only_a_client_with_a_record_makes_the_directory) {
+    CHECK_EQ_INT(as_nobody(asks_without_a_directory), 0);
+}
+
+TEST(a_sweep_without_memory_leaves_no_descriptor) {
+    int open = check_open_descriptors();
+    reads_no_directory = true;
+    bool made = hf_crash_record(new_uuid());
+    reads_no_directory = false;
+    int left = check_open_descriptors() - open;
+    hf_crash_forget(uuid);
+    CHECK(made);
+    CHECK_EQ_INT(left, 0);
 }
 
 /* A uuid belongs to one process. */

@@ -50,6 +50,7 @@ typedef struct peer_manner {
     unsigned
         ends_with;    /* the nth command: it ends its side of the connection instead of an answer */
     unsigned ignores; /* the nth command */
+    unsigned forgets; /* the script of the nth command, whose answer comes with the next one */
     unsigned delays;  /* the nth command: it answers after more than one of the driver's naps */
     unsigned silent_after; /* so many commands; 0: never */
     bool trickles;         /* a byte at a time */
@@ -138,7 +139,12 @@ static void on_command(int fd, char *const words[], size_t count) {
     if (peer.commands == peer.manner.delays) sleep_us(130000);
     silent = silent || peer.commands == peer.manner.ignores;
     silent = silent || (peer.manner.silent_after && peer.commands > peer.manner.silent_after);
+    silent = silent || peer.commands == peer.manner.forgets;
     if (silent || peer.commands == peer.manner.ends_with) return;
+    if (peer.manner.forgets && peer.commands == peer.manner.forgets + 1) {
+        answer(fd, NOSCRIPT "+PONG\r\n");
+        return;
+    }
     if (strcmp(words[0], "SUBSCRIBE") == 0) {
         peer.events = fd;
         snprintf(peer.channel, sizeof peer.channel, "%s", words[1]);
@@ -372,6 +378,16 @@ void __wrap_hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_t
     hf_time began_at = __real_hf_now();
     __real_hf_cond_wait(condition, mutex, span);
     early_ends += __real_hf_now() < began_at + span;
+}
+
+static atomic_uint reply_waits; /* for one reply, in one call */
+
+ssize_t __real_hf_recv_wait(int fd, void *bytes, size_t size, hf_time span);
+ssize_t __wrap_hf_recv_wait(int fd, void *bytes, size_t size, hf_time span);
+
+ssize_t __wrap_hf_recv_wait(int fd, void *bytes, size_t size, hf_time span) {
+    reply_waits++;
+    return __real_hf_recv_wait(fd, bytes, size, span);
 }
 
 /* ---- the client ---- */
@@ -952,6 +968,62 @@ TEST(a_release_that_nobody_waits_for_is_sent_at_once) {
     end_holder(driver);
     CHECK(detached && awaited);
     CHECK_EQ_INT(unsent, 0);
+}
+
+/* Its reply has said that the server has forgotten the script. While the mutex is held, no other
+ * thread sends it again. */
+TEST(what_a_call_has_made_due_for_others_is_sent_before_it_ends) {
+    hf_driver *driver = new_holder((scenario){.name = "a holder", .manner = {.forgets = 3}});
+    hf_op_spec release = acquire_of(held_names), ping = {.kind = HF_OP_PING};
+    release.kind = HF_OP_RELEASE;
+    hf_driver_enter(driver);
+    const hf_session *calls = hf_link_session(driver, HF_LINK_CALLS);
+    hf_op *op = hf_driver_send(driver, &release, never, NULL);
+    bool detached = op && hf_op_is_detached(op);
+    hf_op *other = hf_driver_run(driver, &ping, false, never, NULL);
+    bool answered = other && hf_op_code(other) == HF_OK;
+    if (other) hf_op_end(other, hf_now());
+    bool awaited = hf_session_awaits_reply(calls);
+    size_t unsent = hf_session_output(calls).size;
+    hf_driver_leave(driver);
+    end_holder(driver);
+    CHECK(detached && answered && awaited);
+    CHECK_EQ_INT(unsent, 0);
+    CHECK(!peer.held);
+}
+
+/* The client was suspended, or the machine was busy. */
+TEST(a_reply_to_a_release_that_nobody_waits_for_counts_although_its_time_is_over) {
+    hf_driver *driver = new_holder((scenario){.name = "a holder"});
+    hf_op_spec release = acquire_of(held_names);
+    release.kind = HF_OP_RELEASE;
+    hf_driver_enter(driver);
+    hf_op *op = hf_driver_send(driver, &release, never, NULL);
+    bool detached = op && hf_op_is_detached(op);
+    bool answered = is_readable(driver->connections[HF_LINK_CALLS].fd, SOON);
+    atomic_fetch_add(&ahead, 30 * HF_SECOND);
+    hf_driver_leave(driver);
+    for (bool ended = false; !ended; sleep_us(200)) {
+        hf_driver_enter(driver);
+        ended = !hf_client_has_detached(driver->client);
+        hf_driver_leave(driver);
+    }
+    end_holder(driver);
+    CHECK(detached && answered);
+    CHECK_EQ_INT(peer.commands, 3);
+    CHECK_EQ_INT(peer.resets, 0);
+}
+
+/* Instead of poll and recv. */
+TEST(a_call_waits_for_its_reply_in_one_recv) {
+    hf_driver *driver = new_holder((scenario){.name = "a holder"});
+    hf_op_spec ping = {.kind = HF_OP_PING};
+    atomic_store(&reply_waits, 0);
+    bool done = run_op(driver, &ping);
+    unsigned waits = atomic_load(&reply_waits);
+    end_holder(driver);
+    CHECK(done);
+    CHECK(waits > 0);
 }
 
 /* Until then the release waits, because the renewal is about the same hold. */

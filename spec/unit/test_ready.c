@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "memerr.h"
 
 #define SOON 5000 /* ms that a test waits at most */
 
@@ -67,6 +68,21 @@ TEST(a_lack_of_descriptors_closes_no_others) {
     if (child == 0) _exit(fails_alone() ? 0 : 1);
     CHECK_EQ_INT(waitpid(child, &status, 0), child);
     CHECK_EQ_INT(status, 0);
+}
+
+TEST(no_memory_is_left) {
+    int ends[2];
+    CHECK_EQ_INT(pipe(ends), 0);
+    long before = memerr_live();
+    hf_ready *ready = hf_ready_new();
+    hf_watch list[] = {watch(ends[0], POLLIN), watch(ends[1], POLLOUT)};
+    bool watched = ready && hf_ready_watch(ready, list, 2) && is_ready(ready, SOON);
+    hf_ready_free(ready);
+    long after = memerr_live();
+    close(ends[0]);
+    close(ends[1]);
+    CHECK(watched);
+    CHECK_EQ_INT(after, before);
 }
 
 TEST(its_descriptors_are_closed_by_exec) {
