@@ -994,4 +994,51 @@ return {
     .. "hf_driver_leave(driver); lua_pushinteger(L, "
     .. "(lua_Integer)hf_client_link_count(driver->client));"]
     = "an external driver has no mutex to unlock",
+  ["posix/driver.c constant: if (!driver->ready) return -1; => if (!driver->ready) "
+    .. "return -2;"]
+    = "each number below 0 is no descriptor",
+  ["posix/tls.c operator: bool again = result < 0 && (errno == EAGAIN || errno == "
+    .. "EWOULDBLOCK || errno == EINTR); => bool again = result <= 0 && (errno == EAGAIN || "
+    .. "errno == EWOULDBLOCK || errno == EINTR);"]
+    = "OpenSSL clears errno before it reads, and a socket's end does not set it",
+  ["posix/tls.c word: if (result == 0) tls->ended = true; => if (result == 0) "
+    .. "tls->ended = false;"]
+    = "OpenSSL then reports no error, which is taken for an end, too",
+  ["posix/caller.c word: bool signalled = false; => bool signalled = true;"]
+    = "only an operation that is not done reads it, and the sleep has written it",
+  ["posix/crash.c constant: if (makes && mkdir(path, 0700) != 0 && errno != EEXIST) "
+    .. "return -1; => if (makes && mkdir(path, 0700) != 0 && errno != EEXIST) return -2;"]
+    = "each number below 0 is no descriptor",
+  ["posix/system.c operator: if (dladdr((void *)(uintptr_t)address, &info) && "
+    .. "info.dli_fname) => if (dladdr((void *)(uintptr_t)address, &info) || info.dli_fname)"]
+    = "the library that is loaded is always found, with its name",
+  ["posix/tls.c constant: if (result <= 0 && !pending) explain_handshake(tls, result, "
+    .. "reason, size); => if (result <= 1 && !pending) explain_handshake(tls, result, "
+    .. "reason, size);"]
+    = "nobody reads the reason of a handshake that has succeeded",
+  ["posix/ready.c constant: return ms > 3600000 ? 3600000 : (int)ms; => return ms > "
+    .. "3600001 ? 3600000 : (int)ms;"]
+    = "it is a millisecond in an hour",
+  ["posix/net.c constant: if (fd < 0) { => if (fd < 1) {"]
+    = "no descriptor is 0: they are above the standard streams",
+  ["posix/links.c constant: while (more && connection->fd >= 0) { => while (more && "
+    .. "connection->fd >= 1) {"]
+    = "no descriptor is 0: they are above the standard streams",
+  ["posix/crash.c operator: size_t rest = filled < HF_UUID_SIZE ? filled : HF_UUID_SIZE "
+    .. "- 1; => size_t rest = filled <= HF_UUID_SIZE ? filled : HF_UUID_SIZE - 1;"]
+    = "a byte more is kept, and a whole uuid would have been found",
+  ["posix/crash.c operator: char text[4096 + HF_UUID_SIZE]; => char text[4096 - "
+    .. "HF_UUID_SIZE];"]
+    = "an environment is read in pieces, of any size above a uuid's",
+  ["posix/caller.c operator: hf_time_min(until > now ? until - now : 0, HF_SLICE)); => "
+    .. "hf_time_min(until >= now ? until - now : 0, HF_SLICE));"]
+    = "a difference of 0 is a 0",
+  ["posix/driver.c constant: hf_time until = hf_client_has_done(driver->client) ? 0 : "
+    .. "hf_client_deadline(driver->client); => hf_time until = "
+    .. "hf_client_has_done(driver->client) ? 1 : hf_client_deadline(driver->client);"]
+    = "no time is a nanosecond",
+  ["posix/watchdog.c order of calls: hf_pipe_wake(driver->wake[1]); "
+    .. "pthread_mutex_unlock(&driver->mutex); => pthread_mutex_unlock(&driver->mutex); "
+    .. "hf_pipe_wake(driver->wake[1]);"]
+    = "the pipe stays open until the thread has ended",
 }

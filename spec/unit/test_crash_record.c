@@ -814,7 +814,7 @@ static bool sweeps_behind_a_record(const char *directory) {
     return good;
 }
 
-/* A waiter asks about each holder. */
+/* Every waiter asks about the holder. */
 static bool asks_without_a_directory(const char *directory) {
     bool good = hf_crash_life(OTHER) == HF_LIFE_UNKNOWN && !exists(directory);
     good = good && hf_crash_lock_job(OTHER) == -1 && !exists(directory);

@@ -970,8 +970,8 @@ TEST(a_release_that_nobody_waits_for_is_sent_at_once) {
     CHECK_EQ_INT(unsent, 0);
 }
 
-/* Its reply has said that the server has forgotten the script. While the mutex is held, no other
- * thread sends it again. */
+/* A reply says that the server no longer knows the script of an earlier release. While this thread
+ * holds the mutex, no other one sends that release again. */
 TEST(what_a_call_has_made_due_for_others_is_sent_before_it_ends) {
     hf_driver *driver = new_holder((scenario){.name = "a holder", .manner = {.forgets = 3}});
     hf_op_spec release = acquire_of(held_names), ping = {.kind = HF_OP_PING};
@@ -992,7 +992,7 @@ TEST(what_a_call_has_made_due_for_others_is_sent_before_it_ends) {
     CHECK(!peer.held);
 }
 
-/* The client was suspended, or the machine was busy. */
+/* The process was suspended for a while. */
 TEST(a_reply_to_a_release_that_nobody_waits_for_counts_although_its_time_is_over) {
     hf_driver *driver = new_holder((scenario){.name = "a holder"});
     hf_op_spec release = acquire_of(held_names);
@@ -1014,7 +1014,7 @@ TEST(a_reply_to_a_release_that_nobody_waits_for_counts_although_its_time_is_over
     CHECK_EQ_INT(peer.resets, 0);
 }
 
-/* Instead of poll and recv. */
+/* Poll and recv would be two system calls for each reply. */
 TEST(a_call_waits_for_its_reply_in_one_recv) {
     hf_driver *driver = new_holder((scenario){.name = "a holder"});
     hf_op_spec ping = {.kind = HF_OP_PING};
@@ -1293,7 +1293,7 @@ static int introduce_the_child(hf_driver *driver, int own) {
     return same ? 0 : 1;
 }
 
-/* Its locks would be shown as its parent's. */
+/* Otherwise its locks would be shown as its parent's. */
 TEST(a_child_is_introduced_by_its_own_pid) {
     hf_driver *driver = new_holder((scenario){.name = "a parent"});
     host_name = "web-3";
@@ -1477,7 +1477,7 @@ TEST(idle_connections_to_all_servers_are_read_before_a_call) {
     read_idle_connections(true);
 }
 
-/* The server has closed it with a command unread. */
+/* As by a server that closes it before it has read a command. */
 TEST(a_connection_that_was_reset_was_closed_by_the_server) {
     struct sockaddr_in address;
     struct linger reset = {.l_onoff = 1, .l_linger = 0};

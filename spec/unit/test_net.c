@@ -554,6 +554,24 @@ TEST(a_look_up_without_descriptors_is_reported) {
     CHECK_STR(reason, "cannot look up the name: no threads or file descriptors left");
 }
 
+static atomic_int mutexes; /* some systems allocate them */
+
+int __real_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes);
+int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes);
+
+int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes) {
+    mutexes++;
+    return __real_pthread_mutex_init(mutex, attributes);
+}
+
+int __real_pthread_mutex_destroy(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex);
+
+int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex) {
+    mutexes--;
+    return __real_pthread_mutex_destroy(mutex);
+}
+
 static bool is_live(long allocations) {
     for (int i = 0; i < 5000 && memerr_live() != allocations; i++) poll(NULL, 0, 1);
     return memerr_live() == allocations;
@@ -566,6 +584,7 @@ TEST(a_look_up_leaves_no_memory_whenever_it_is_cancelled) {
     name_is(1, one);
     for (int when = 0; when < 3; when++) {
         long before = memerr_live();
+        int mutexes_before = mutexes;
         if (when == 1) pthread_mutex_lock(&answers);
         if (when == 2) look_up(AT(0), AT(1000));
         else hf_dial_start(&dial, &server, NULL, AT(0), AT(1000), reason, sizeof reason);
@@ -573,6 +592,7 @@ TEST(a_look_up_leaves_no_memory_whenever_it_is_cancelled) {
         hf_dial_cancel(&dial);
         if (when == 1) pthread_mutex_unlock(&answers);
         CHECK_OR(is_live(before), "case %d: %ld allocations", when, memerr_live() - before);
+        CHECK_OR(mutexes == mutexes_before, "case %d: %d mutexes", when, mutexes - mutexes_before);
     }
     stop(&good);
 }

@@ -163,7 +163,7 @@ TEST(random_bytes_differ) {
     }
 }
 
-/* It would take what lies in memory for random bytes, and two clients could have one identity. */
+/* Otherwise the identity of a client would be made of whatever is in memory. */
 TEST(a_system_that_cannot_open_its_random_bytes_has_none) {
     unsigned char bytes[24];
     struct rlimit limit;

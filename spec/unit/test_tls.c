@@ -538,15 +538,15 @@ TEST(an_end_without_an_alert_is_an_end_although_openssl_takes_it_for_an_error) {
     CHECK_EQ_INT(size, 0);
 }
 
-/* Behind the lock a process may be ending, and OpenSSL's memory be gone. */
+/* Without the lock the process may be exiting, and OpenSSL may have freed its memory. */
 TEST(openssl_is_left_before_the_lock_that_an_exit_waits_for) {
     calls_outside = 0;
     run_agreed();
     CHECK_EQ_INT(calls_outside, 0);
 }
 
-/* TLS 1.3: the server refuses it only when the client has already agreed. */
-TEST(a_server_that_requires_a_certificate_says_so_behind_the_handshake) {
+/* With TLS 1.3 the client has agreed before the server checks its certificate. */
+TEST(a_server_that_requires_a_certificate_says_so_after_the_handshake) {
     char bytes[8];
     identity own = new_identity("s", NULL, "DNS:s");
     SSL_CTX *context = server_with(&own, &own);
