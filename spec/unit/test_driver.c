@@ -1282,28 +1282,6 @@ TEST(a_child_leaves_its_own_files_open) {
     }
 }
 
-static int introduce_the_child(hf_driver *driver, int own) {
-    char text[64];
-    (void)own;
-    alarm(30);
-    hf_driver_enter(driver);
-    snprintf(text, sizeof text, "web-3 %ld billing", (long)getpid());
-    bool same = strcmp(driver->client->presence.who, text) == 0;
-    hf_driver_leave(driver);
-    return same ? 0 : 1;
-}
-
-/* Otherwise its locks would be shown as its parent's. */
-TEST(a_child_is_introduced_by_its_own_pid) {
-    hf_driver *driver = new_holder((scenario){.name = "a parent"});
-    host_name = "web-3";
-    hf_driver_introduce(driver, "billing");
-    int failed = fork_in_the_middle(driver, introduce_the_child);
-    host_name = NULL;
-    end_holder(driver);
-    CHECK_EQ_INT(failed, 0);
-}
-
 #ifdef HF_LINUX /* elsewhere they come from a file */
 
 static int go_on_without_random_bytes(hf_driver *driver, int own) {
@@ -1530,6 +1508,28 @@ TEST(a_client_is_introduced_by_a_host_in_one_printable_word) {
         host_name = NULL;
         CHECK_OR(same, "case %zu is not \"%s\"", i, text);
     }
+}
+
+static int introduce_the_child(hf_driver *driver, int own) {
+    char text[64];
+    (void)own;
+    alarm(30);
+    hf_driver_enter(driver);
+    snprintf(text, sizeof text, "web-3 %ld billing", (long)getpid());
+    bool same = strcmp(driver->client->presence.who, text) == 0;
+    hf_driver_leave(driver);
+    return same ? 0 : 1;
+}
+
+/* Otherwise its locks would be shown as its parent's. */
+TEST(a_child_is_introduced_by_its_own_pid) {
+    hf_driver *driver = new_driver_of(2);
+    host_name = "web-3";
+    hf_driver_introduce(driver, "billing");
+    int failed = fork_in_the_middle(driver, introduce_the_child);
+    host_name = NULL;
+    hf_driver_unref(driver);
+    CHECK_EQ_INT(failed, 0);
 }
 
 /* ---- replies in pieces ---- */
