@@ -1003,6 +1003,25 @@ describe("under ngx_lua", function()
     end)
   end)
 
+  -- A key of 1 MiB is more than the buffers of a socket take, so nginx cannot send the rest for as
+  -- long as the server stands still.
+  it("gives a large command the client's own time, not nginx's timeout for sends", function()
+    start { url = "unix://" .. server.path, command_timeout = 20,
+      http = "lua_socket_send_timeout 50ms;\n",
+      server = FINISH .. handler("/ping", [[ SAY(CLIENT:ping() ~= nil) ]]) .. handler("/large", [[
+        local lock, message = CLIENT:lock(("k"):rep(2 ^ 20 - 1)):acquire(0)
+        SAY(lock and lock:release() or message:gsub("kk+", "k"))
+        SAY(CLIENT:stats().connections)
+      ]]) }
+    assert.equal("true", say "/ping")
+    server:kill("STOP")
+    local request = front:begin "/large"
+    process.sleep(0.5)
+    server:kill("CONT")
+    assert.equal("true\n1\n", request:finish(20).body)
+    assert.same({}, front:errors())
+  end)
+
   describe("when nginx has no timer left", function()
     it("names the limit of pending timers at once", function()
       start { http = "lua_max_pending_timers 1;\n", server = FINISH
