@@ -323,6 +323,26 @@ describe("the handle of such a release", function()
     assert.same({}, losses)
   end)
 
+  -- A program of its own, because the events of others let go of handles, too.
+  it("is collected where all that it has is an on_lost", function()
+    local child = world.program { args = { world.server:url() }, code = [[
+      local process = require "spec.support.process"
+      local client = require("holdfast").new { url = arg[1], async_release = true }
+      local handles = setmetatable({}, { __mode = "k" })
+      for i = 1, 30 do
+        client:with_lock("k" .. i, { on_lost = print }, function(lock) handles[lock] = true end)
+      end
+      print(process.wait_until(function()
+        client:stats()
+        collectgarbage()
+        collectgarbage()
+        return next(handles) == nil
+      end, 20))
+    ]] }
+    child:wait(60)
+    assert.equal("true\n", child:output())
+  end)
+
   it("is collected with its client, which nobody has any more", function()
     do
       local client = holdfast.new { url = world.server:url(), async_release = true }

@@ -122,6 +122,7 @@ it("a call that fits neither its client nor its lock is refused", function()
     ["there is no kind of lock called x"] = function() new(client, { kind = "x" }) end,
     ["there is no operation called x"] = function() core.lock.begin(lock, "x") end,
     ["this client does not block"] = function() core.lock.acquire(looped) end,
+    ["this client does not block; use begin"] = function() core.lock.acquire_all { looped } end,
     ["#2.*table expected, got no value"] = function() core.engine.advance(external) end,
     ["#3.*table expected"] = function() core.engine.advance(external, {}) end,
     ["#2.*key must not be empty"] = function() core.lock.copy(lock, "") end,

@@ -121,6 +121,7 @@ describe("a deadlock", function()
     local short = require("holdfast").new { url = world.server:url(), command_timeout = 0.2 }
     local _, message, code = short:deadlocks()
     assert.equal("unreachable", code, message)
+    assert.matches("^cannot run a command on ", message)
     short:close()
   end)
 
@@ -154,6 +155,16 @@ describe("a deadlock", function()
     assert.same({ 1, 3 }, { #found.cycles, #found.waits })
     world.cli("DEL", "holdfast_queue:{secret}")
     world.cli("ACL", "DELUSER", "ops")
+  end)
+
+  it("is named beside keys of other types that have the names of waits and queues", function()
+    party("ann", "lock:a", "lock:b")
+    party("bob", "lock:b", "lock:a")
+    world.cli("HSET", "holdfast_wait:other", "field", 1)
+    world.cli("SET", "holdfast_queue:{other}", "text")
+    world.cli("SET", "redisson_lock_queue:{other}", "text")
+    assert.same({ "ann waits for lock b, held by bob", "bob waits for lock a, held by ann" },
+      found_cycle())
   end)
 
   it("through fair locks is named", function()

@@ -63,7 +63,7 @@ describe("an event loop", function()
     assert.matches("^holdfast.client: ", made)
   end)
 
-  -- An operation that was begun again is older than its lock, whose finalizer then runs first.
+  -- Operations that were begun again are older than their lock, whose finalizer then runs first.
   it("may be gone before its operations, and the locks before these", function()
     local server = redis.start()
     local function child_of(code)
@@ -75,10 +75,11 @@ describe("an event loop", function()
           driver = { check = nothing, watch = nothing, spawn = nothing, signal = nothing },
         }
         local function wait()
-          local op = raw.begin(client:lock("first"), "info")
-          op:finish()
+          local ops = {}
+          for i = 1, 2 do ops[i] = raw.begin(client:lock("first"), "info") end
+          for i = 1, 2 do ops[i]:finish() end
           local lock = client:lock("second")
-          op = raw.begin(lock, "acquire", 20, nil, op)
+          for i = 1, 2 do raw.begin(lock, "acquire", 20, nil, ops[i]) end
           return raw.data(lock).client
         end
         local core = wait()
@@ -91,8 +92,8 @@ describe("an event loop", function()
       for _ = 1, 3 do collectgarbage() end
       print(load(core))
     ]]
-    assert.matches("^1\t.*\n0\t.*\nexit 0$", collected)
-    assert.matches("^1\t.*\nexit 0$", child_of "os.exit(0, true)")
+    assert.matches("^2\t.*\n0\t.*\nexit 0$", collected)
+    assert.matches("^2\t.*\nexit 0$", child_of "os.exit(0, true)")
     server:stop()
   end)
 end)

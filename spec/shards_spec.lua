@@ -202,6 +202,11 @@ describe("shards", function()
     assert.error_matches(new { mode = "shards", servers = {} }, "servers must be a list")
     assert.error_matches(new { mode = "shards", servers = { { url = url, weight = 0 } } },
       "servers%[1%].weight must be")
+    for _, name in ipairs { "", ("n"):rep(256), "a\0b" } do
+      assert.error_matches(new { mode = "shards", servers = { { url = url, name = name } } },
+        "servers%[1%].name must be a string of 1 to 255 bytes")
+    end
+    holdfast.new({ mode = "shards", servers = { { url = url, name = ("n"):rep(255) } } }):close()
     assert.error_matches(new { mode = "shards", servers = { { url = url, wieght = 1 } } },
       'with the field "wieght"')
     assert.error_matches(new { mode = "shards",

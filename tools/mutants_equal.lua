@@ -1041,4 +1041,32 @@ return {
     .. "pthread_mutex_unlock(&driver->mutex); => pthread_mutex_unlock(&driver->mutex); "
     .. "hf_pipe_wake(driver->wake[1]);"]
     = "the pipe stays open until the thread has ended",
+  ["lua/template.c order of calls: luaL_checktype(L, 1, LUA_TTABLE); hf_new_object(L, "
+    .. "1, hf_template_type); => hf_new_object(L, 1, hf_template_type); luaL_checktype(L, "
+    .. "1, LUA_TTABLE);"]
+    = "the library gives it a table, and without one both raise",
+  ["holdfast/loop/cqueues.lua word: if self.fired then return true end => if self.fired "
+    .. "then return false end"]
+    = "nobody waits for a signal that has fired",
+  ["holdfast/loop/cosockets.lua order of calls: spawn_link(self, link) put(self, "
+    .. "number, self.actions[number]) => put(self, number, self.actions[number]) "
+    .. "spawn_link(self, link)"]
+    = "a new link's first action is open, which its reader finds by itself",
+  ["lua/module.c constant: static const char NAMED_HERE = 0; /* any address of the "
+    .. "module */ => static const char NAMED_HERE = 1; /* any address of the module */"]
+    = "only its address is used",
+  ["holdfast/multi_lock.lua operator: return MAY_PASS[code] and core.now() < by => "
+    .. "return MAY_PASS[code] and core.now() <= by"]
+    = "a step takes longer than no time",
+  ["holdfast/options.lua order of calls: foreign({ \"abort_on_loss\" }, \"abort\", "
+    .. "\"abortonlost\") foreign({ \"tls\" }, \"ssl\") => foreign({ \"tls\" }, \"ssl\") "
+    .. "foreign({ \"abort_on_loss\" }, \"abort\", \"abortonlost\")"]
+    = "they are about different names",
+  ["lua/watchdog.c order of calls: hf_driver_leave(driver); lua_pushboolean(L, "
+    .. "started); => lua_pushboolean(L, started); hf_driver_leave(driver);"]
+    = "pushing a boolean raises no error",
+  ["holdfast/loop/cosockets.lua constant: for number = 1, links do put(self, number, "
+    .. "actions[number]) end => for number = 0, links do put(self, number, actions[number]) "
+    .. "end"]
+    = "there is no link 0",
 }
