@@ -309,6 +309,7 @@ it("a client names the databases where a key is as all programs do", function()
   local unknown = core.client.new { url = tcp .. "/3" }
   assert.same({ { ("127.0.0.1:%d 127.0.0.1:%d/3"):format(one.port, one.port) }, false },
     { core.client.processes(unknown, "k") })
+  core.client.close(unknown, 20)
   for url, place in pairs {
     [one:url()] = place_on(one, 0), [tcp] = place_on(one, 0), [tcp .. "/3"] = place_on(one, 3),
   } do
@@ -316,6 +317,7 @@ it("a client names the databases where a key is as all programs do", function()
     assert.same({ { place }, true }, { core.client.processes(client, "k") }, url)
     assert.same({ 1 }, core.client.nodes(client))
     assert.is_nil(core.client.node_beside(client, "k"))
+    core.client.close(client, 20)
   end
   local places, servers = { place_on(one, 0), place_on(two, 0) }, { one:url(), two:url() }
   local quorum = connected { mode = "quorum", servers = servers }
