@@ -51,14 +51,19 @@ local function timed_signal(loop)
   return signal
 end
 
+-- The functions of the loop: holdfast's own, or those of the user.
+local function contract_of(loop)
+  local driver = loop.driver
+  return type(driver) == "string" and require("holdfast.loop." .. driver) or driver
+end
+
 -- The loop with the fault in its nth call of that name, and in all later ones if `lasts`.
 -- → the loop, { calls = how many such calls there were, over = set it when the test is over }
 local function failing(loop, fault, nth, lasts)
-  local plain, count = loop.driver, { calls = 0, over = false }
+  local plain, count = contract_of(loop), { calls = 0, over = false }
   local function stay()
     while not count.over do loop.sleep(0.01) end
   end
-  if type(plain) == "string" then plain = require("holdfast.loop." .. plain) end
   local function wrap(name, fn)
     if name ~= fault.call then return fn end
     return function(...)
@@ -161,7 +166,7 @@ for _, loop in ipairs { loops[1] } do
 
     it("has its time anew in each call", function()
       local late = 0
-      local driver = require("holdfast.loop." .. loop.driver)
+      local driver = contract_of(loop)
       local slow = setmetatable({ signal = function()
         local signal = driver.signal()
         return {
