@@ -277,7 +277,9 @@ TEST(nothing_is_opened_as_a_standard_stream) {
 static int open_without_room(size_t at, rlim_t above) {
     int ends[2];
     for (int fd = 0; fd < 256; fd++) close(fd);
-    struct rlimit limit = {.rlim_cur = 3 + above, .rlim_max = 3 + above};
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
+    limit.rlim_cur = 3 + above;
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
     errno = 0;
     if (above == 0 && (SYSTEMS[at].socket(AF_INET) != -1 || errno == 0)) return 2;
