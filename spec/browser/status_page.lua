@@ -482,7 +482,7 @@ describe("the status page in a browser", function()
 
   it("counts on while it looks through the keys, and says that it does", function()
     begin()
-    server:cli("EVAL", "for i = 1, 8000 do redis.call('SET', 'other:' .. i, i) end", 0)
+    server:cli("EVAL", "for i = 1, 40000 do redis.call('SET', 'other:' .. i, i) end", 0)
     scene:forge(300)
     visit()
     shows("[%d,]+ so far")
