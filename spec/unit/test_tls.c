@@ -538,8 +538,23 @@ TEST(an_end_without_an_alert_is_an_end_although_openssl_takes_it_for_an_error) {
     CHECK_EQ_INT(size, 0);
 }
 
+/* Where OpenSSL is linked into the program. */
+static bool counts_openssls_own_calls(void) {
+    identity own = new_identity("s", NULL, "DNS:s");
+    SSL_CTX *context = server_with(&own, NULL);
+    SSL *server = SSL_new(context);
+    SSL_set_bio(server, BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
+    calls_outside = 0;
+    SSL_accept(server);
+    SSL_free(server);
+    SSL_CTX_free(context);
+    free_identity(own);
+    return calls_outside > 0;
+}
+
 /* Without the lock the process may be exiting, and OpenSSL may have freed its memory. */
 TEST(openssl_is_left_before_the_lock_that_an_exit_waits_for) {
+    if (counts_openssls_own_calls()) return;
     calls_outside = 0;
     run_agreed();
     CHECK_EQ_INT(calls_outside, 0);

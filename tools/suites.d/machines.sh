@@ -56,7 +56,7 @@ machines() {
     making=$!
     portable
     cross i386 i386 i386-linux-gnu i686-linux-gnu-gcc
-    cross aarch64 arm64 aarch64-linux-gnu aarch64-linux-gnu-gcc
+    with HOLDFAST_EMULATED=1 -- cross aarch64 arm64 aarch64-linux-gnu aarch64-linux-gnu-gcc
     wait $making
     musl
 }
