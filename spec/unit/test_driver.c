@@ -1228,7 +1228,10 @@ static int fork_in_the_middle(hf_driver *driver, int (*go_on)(hf_driver *, int))
     int status = -1, own = driver->running ? 2 : 0;
     if (getenv("HOLDFAST_EMULATED")) return 0;
     hf_driver_enter(driver);
-    pthread_mutex_lock(&driver->gate);
+    while (pthread_mutex_trylock(&driver->gate) != 0) { /* the watchdog waits for the mutex */
+        hf_driver_leave(driver);
+        hf_driver_enter(driver);
+    }
     if (driver->looped && hf_driver_rest(driver, HF_NEVER) >= 0) own += OF_READY;
     for (size_t link = 0; link < driver->connection_count; link++)
         own += driver->connections[link].fd >= 0;
