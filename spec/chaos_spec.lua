@@ -427,7 +427,8 @@ local function verdict_of_kinds(lines)
     ops[#ops + 1] = op
   end
   local rules = {}
-  for i, problem in ipairs(kinds_checker.check { ops = ops, permits = 3, latch = 2 }) do
+  local whole = { from = 100, grant = 0.5 }
+  for i, problem in ipairs(kinds_checker.check { ops = ops, permits = 3, latch = 2, whole = whole }) do
     rules[i] = problem.rule
   end
   return table.concat(rules, " ")
@@ -465,6 +466,16 @@ describe("the checker of kinds", function()
       0 0.1 leads boss A token=1
       0.4 0.5 leads boss A token=1
       0.6 0.7 leads boss B token=2]],
+    ["runs of two keys, and a call that was refused while something was wrong"] = [[
+      0 0 ran x A
+      0.1 0.1 ran y B
+      0.2 0.3 acquire own C result=denied]],
+    ["a wait for a lock that others hold by turns"] = [[
+      100 100.1 acquire own A result=ok token=1
+      100.1 102 acquire own C result=busy
+      100.2 101 release own A
+      101.4 101.5 acquire own B result=ok token=2
+      101.9 102 release own B]],
     ["a latch that opens at its end, with a call whose outcome is unknown"] = [[
       0 0.1 down gate A result=ok left=1
       0.2 open down gate B
@@ -510,6 +521,17 @@ describe("the checker of kinds", function()
     ["a leader with an old token"] = { "token", [[
       0 0.1 leads boss A token=2
       0.2 0.3 leads boss B token=2]] },
+    ["two runs of one key"] = { "once", [[
+      0 0 ran x A
+      5 5 ran x B]] },
+    ["a call that is refused although nothing is wrong any more"] = { "whole", [[
+      100.2 100.3 acquire own C result=denied]] },
+    ["a wait for a lock that nobody has"] = { "whole", [[
+      100 100.1 acquire own A result=ok token=1
+      100.1 102 acquire own C result=busy
+      100.2 100.3 release own A
+      101.4 101.5 acquire own B result=ok token=2
+      101.9 102 release own B]] },
     ["a latch that opens too early"] = { "latch", [[
       0 0.1 down gate A result=ok left=1
       0.2 0.3 await gate C result=ok]] },

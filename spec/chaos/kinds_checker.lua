@@ -8,11 +8,22 @@
 --   terms    no term begins before another one is over
 --   token    a writer, a fair lock's owner or a leader that began after another had begun has the
 --            higher token
+--   once     the function of an idempotent run is called once for each key
+--   whole    some time after the last fault no call fails, and no wait for a lock that nobody has goes
+--            on for longer than a grant lease
 --   latch    a wait ends at 0, not before; each call counts once
 
 local kinds = {}
 
 local huge = math.huge
+
+local function of_key(ops, key)
+  local list = {}
+  for _, op in ipairs(ops) do
+    if op.key == key then list[#list + 1] = op end
+  end
+  return list
+end
 
 -- ---- who is valid when ----
 
@@ -168,6 +179,74 @@ local function takes_of(ops)
   return list
 end
 
+-- ---- idempotent runs ----
+
+local function check_once(ops)
+  local ran = {}
+  for _, op in ipairs(ops) do
+    if op.what == "ran" then
+      if ran[op.key] then
+        return { rule = "once", at = op.stop, key = op.key, op = op, other = ran[op.key],
+          text = ("%s ran twice"):format(op.key) }
+      end
+      ran[op.key] = op
+    end
+  end
+end
+
+-- ---- after the last fault ----
+
+local NOTICED = 0.3 -- seconds, more than a grant lease, that a free lock may take on a busy machine
+local FAILS = { denied = true, unreachable = true, server = true }
+
+-- When a lock may be somebody's: from the call that took it to the end of the call that gave it back.
+local function holds_of(ops)
+  local given, list = {}, {}
+  for _, op in ipairs(ops) do
+    if op.what == "release" then given[op.owner] = op end
+  end
+  for _, op in ipairs(ops) do
+    if op.what == "acquire" and op.result == "ok" then
+      list[#list + 1] = { from = op.start, to = given[op.owner] and given[op.owner].stop or huge }
+    end
+  end
+  table.sort(list, function(a, b) return a.from < b.from end)
+  return list
+end
+
+-- → the longest time in a row, within the call, in which nobody had the lock
+local function longest_gap(holds, op)
+  local longest, free_from = 0, op.start
+  for _, hold in ipairs(holds) do
+    if hold.from >= op.stop then break end
+    longest = math.max(longest, hold.from - free_from)
+    free_from = math.max(free_from, hold.to)
+  end
+  return math.max(longest, op.stop - free_from)
+end
+
+-- whole: { from = when all must be well again, grant = the grant lease }
+local function check_whole(ops, whole)
+  for _, op in ipairs(ops) do
+    if op.start >= whole.from and FAILS[op.result] then
+      return { rule = "whole", at = op.stop, key = op.key, op = op,
+        text = ("%s failed as %s although nothing is wrong any more"):format(op.what, op.result) }
+    end
+  end
+  for _, key in ipairs { "own", "fair" } do
+    local own = of_key(ops, key)
+    local holds = holds_of(own)
+    for _, op in ipairs(own) do
+      local gap = op.what == "acquire" and op.result == "busy" and op.start >= whole.from
+        and longest_gap(holds, op) or 0
+      if gap > whole.grant + NOTICED then
+        return { rule = "whole", at = op.stop, key = key, op = op,
+          text = ("it waited while %s was free for %.1f s"):format(key, gap) }
+      end
+    end
+  end
+end
+
 -- ---- the latch ----
 
 -- How many calls have begun before a time, and how many have told by then that they counted.
@@ -210,24 +289,19 @@ end
 
 -- ---- all ----
 
-local function of_key(ops, key)
-  local list = {}
-  for _, op in ipairs(ops) do
-    if op.key == key then list[#list + 1] = op end
-  end
-  return list
-end
-
--- run: { ops, permits = of the semaphore, latch = its count }
+-- run: { ops, permits = of the semaphore, latch = its count, whole = as of check_whole, or nil }
 -- → list of { rule, text, at, key, op, other }
 function kinds.check(run)
   local found = {}
   local function note(problem) found[#found + 1] = problem end
-  for _, key in ipairs { "rw", "fair", "boss" } do
+  for _, key in ipairs { "rw", "fair", "boss", "own" } do
     note(check_tokens(takes_of(of_key(run.ops, key))))
   end
   note(check_alone("alone", claims_of(of_key(run.ops, "rw"))))
   note(check_alone("alone", claims_of(of_key(run.ops, "fair"))))
+  note(check_alone("alone", claims_of(of_key(run.ops, "own"))))
+  note(check_once(run.ops))
+  if run.whole then note(check_whole(run.ops, run.whole)) end
   note(check_alone("terms", terms_of(of_key(run.ops, "boss"))))
   note(check_permits(claims_of(of_key(run.ops, "pool")), run.permits))
   local places = of_key(run.ops, "places")

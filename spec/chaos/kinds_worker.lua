@@ -1,6 +1,6 @@
 -- One process of a chaos round of kinds: it reads and writes under a read/write lock, takes permits
 -- of a semaphore, of a plain one and a fair lock, leads, counts a latch down, and writes down when
--- it held what.
+-- it held what. In a round of the kind "moving" also a lock, and runs that must happen once.
 -- Arguments as those of spec/chaos/worker.lua. Each hold has an owner of its own here.
 
 local mutants = require "spec.sim.mutants"
@@ -25,6 +25,8 @@ end
 local WAITS = { 0, 0.05, 0.2, 0.5, 1 }
 local LEASES = { 0.5, 0.9, 1.5 }
 local MOST_WAIT = 60 -- of a leader, which waits without a limit
+local RUN_LEASE = 30 -- longer than all faults of a round
+local ONCE_EVERY = 0.25
 
 local prng = Prng.new(options.seed)
 local writer = history.writer(options.file, options.name)
@@ -59,16 +61,17 @@ local function use(fields, held)
   until sys.now() > till
 end
 
-local function hold(key, mode, permits, acquire)
+local function hold(key, mode, permits, acquire, wait)
   count = count + 1
   local fields = { what = "acquire", key = key, mode = mode, permits = permits,
-    owner = ("%s.%d"):format(options.name, count), wait = prng:pick(WAITS) }
+    owner = ("%s.%d"):format(options.name, count), wait = wait or prng:pick(WAITS) }
   local held = run(fields, function() return acquire(fields.wait) end)
   if not held then return end
   use(fields, held)
   run({ what = "release", key = key, owner = fields.owner }, function() return held:release() end)
 end
 
+local own = client:lock("own")
 local both = client:read_write_lock("rw", { lease = prng:chance(50) and prng:pick(LEASES) or nil })
 local fair = client:fair_lock("fair", { lease = prng:chance(50) and prng:pick(LEASES) or nil })
 local pool = client:semaphore("pool", { permits = options.permits })
@@ -138,8 +141,29 @@ function steps.wait()
   run({ what = "await", key = "gate", wait = wait }, function() return latch:wait(wait) end)
 end
 
+-- Waits as long as a change of the world may take.
+function steps.own()
+  hold("own", "own", nil, function(wait) return own:acquire(wait) end, prng:pick { 0.2, 1, 3, 8 })
+end
+
+-- All processes want to do the same thing at about the same time.
+function steps.once()
+  local key = "once" .. math.floor(sys.now() / ONCE_EVERY)
+  run({ what = "once", key = key, wait = MOST_WAIT }, function()
+    return client:idempotent(key, { lease = RUN_LEASE, expire = MOST_WAIT, wait = prng:pick { 0, 0.5 } },
+      function()
+        writer:seen(sys.now(), { what = "ran", key = key })
+        sys.sleep(prng:range(2, 200) / 1000)
+        return true
+      end)
+  end)
+end
+
 local ORDER = { "read", "read", "write", "permits", "permits", "places", "places", "fair",
   "lead", "down", "wait" }
+if options.kind == "moving" then
+  for _, step in ipairs { "own", "own", "own", "once", "once" } do ORDER[#ORDER + 1] = step end
+end
 
 while sys.now() < options.stop do
   steps[prng:pick(ORDER)]()

@@ -8,7 +8,8 @@ local Prng = require "spec.sim.prng"
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 
-local nemesis = {}
+-- USER, PASSWORD: of the clients in rounds of the kind "moving", whose rights change
+local nemesis = { USER = "app", PASSWORD = "first" }
 
 -- { name, how often, shortest and longest, seconds; 0: at once }
 local FAULTS = {
@@ -33,6 +34,12 @@ local MOVES = {
   },
   cluster = { { "move_slot", 20, 0, 0.8 }, { "promote", 8, 0, 0 } },
   slots = { { "drain_slot", 10, 2.5, 4 } },
+}
+
+-- What an operator, or a failover behind one address, does to a server that goes on running.
+local REFUSALS = {
+  { "read_only", 12, 0.1, 5 }, { "no_rights", 8, 0.1, 2.5 }, { "new_password", 8, 0.1, 2.5 },
+  { "no_user", 8, 0.1, 2.5 },
 }
 
 local PROMOTION = 5 -- seconds; a replica may have been refused
@@ -63,7 +70,7 @@ function nemesis.schedule(plan)
   for _, each in ipairs(FAULTS) do
     if wanted(each, plan.faults) then faults[#faults + 1] = each end
   end
-  for _, kinds in ipairs { LOSSES, CLOCKS, MOVES } do
+  for _, kinds in ipairs { LOSSES, CLOCKS, MOVES, { moving = REFUSALS } } do
     for _, each in ipairs(kinds[plan.kind] or {}) do
       if kinds ~= CLOCKS or wanted(each, plan.faults) then faults[#faults + 1] = each end
     end
@@ -171,6 +178,21 @@ end)
 on_server("kill_listeners", function(server) tell(server, "CLIENT", "KILL", "TYPE", "pubsub") end)
 on_server("flush_scripts", function(server) tell(server, "SCRIPT", "FLUSH") end)
 on_server("restart", kill, function(server) server:restart(true) end)
+-- Its master cannot be reached, so that it keeps its data.
+on_server("read_only", function(server) tell(server, "REPLICAOF", "127.0.0.1", "1") end,
+  function(server) tell(server, "REPLICAOF", "NO", "ONE") end)
+on_server("no_rights", function(server) tell(server, "ACL", "SETUSER", nemesis.USER, "-@all") end,
+  function(server) tell(server, "ACL", "SETUSER", nemesis.USER, "+@all") end)
+on_server("new_password", function(server, fault)
+  tell(server, "ACL", "SETUSER", nemesis.USER, "resetpass", ">another")
+  if fault.number % 2 == 0 then tell(server, "CLIENT", "KILL", "USER", nemesis.USER) end
+end, function(server)
+  tell(server, "ACL", "SETUSER", nemesis.USER, ">" .. nemesis.PASSWORD)
+end)
+on_server("no_user", function(server) tell(server, "ACL", "DELUSER", nemesis.USER) end,
+  function(server)
+    tell(server, "ACL", "SETUSER", nemesis.USER, "on", ">" .. nemesis.PASSWORD, "~*", "&*", "+@all")
+  end)
 on_server("flush", function(server) tell(server, "FLUSHALL") end)
 on_server("restart_empty", kill, function(server) server:restart(false) end)
 
@@ -253,6 +275,7 @@ local OF_WORKER = { stop_worker = true, kill_worker = true }
 local OF_SERVER = {
   stop_server = true, pause_clients = true, kill_clients = true, kill_listeners = true,
   flush_scripts = true,
+  read_only = true, no_rights = true, new_password = true, no_user = true,
   clock_back = true, restart = true, flush = true, restart_empty = true,
   fail_over = true, lose_tail = true, stop_replica = true,
   move_slot = true, drain_slot = true, promote = true,

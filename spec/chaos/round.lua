@@ -34,8 +34,9 @@ local round = {}
 -- faults, of which nobody may notice anything; a quorum behind a "network" that cuts anything from
 -- anything; a master with a replica under Sentinels, where a hold counts when the replica has it; a
 -- cluster whose slots and masters move; one server with other "kinds" of locks. Only where they are
--- asked for: one server and processes of "redisson" beside ours; a cluster whose "slots" are between
--- two nodes for seconds, where nothing else goes wrong.
+-- asked for: one server and processes of "redisson" beside ours; one server whose role, rights, user
+-- and password are "moving"; a cluster whose "slots" are between two nodes for seconds, where nothing
+-- else goes wrong.
 local KINDS = {
   "shared", "loses", "minority", "one", "network", "sentinel", "cluster", "kinds",
 }
@@ -44,10 +45,17 @@ local KINDS = {
 local WITHOUT_PROXIES = {
   "stop_worker", "kill_worker", "kill_clients", "kill_listeners", "flush_scripts", "pause_clients",
 }
+-- A process that is stopped or killed may rightly lose a lock, and then a run may happen twice.
+local MOVING = {
+  "cut_network", "cut_up", "cut_down", "lose_up", "lose_down", "delay", "cut_reply", "cut_request",
+  "reset", "refuse", "late", "kill_clients", "kill_listeners", "flush_scripts", "restart",
+}
 local FAILOVER = 8 -- seconds that Sentinels have more
 local JAVA_WORKER = "ChaosWorker"
 local JAVA_STARTS = 4 -- seconds that processes of Java have more
 local DRAINS = 6 -- seconds that slots have more
+local MOVES, QUIET_AFTER_MOVES = 4, 6 -- seconds
+local LONGEST_LEASE = 1.5 -- of spec/chaos/kinds_worker.lua
 
 local start = {}
 
@@ -94,8 +102,13 @@ function round.plan(seed, options)
     plan.workers, plan.theirs, plan.keys = 4, 2, prng:pick { "a", "a,b" }
     plan.seconds, plan.timeout = options.seconds + JAVA_STARTS, 0.8
   end
-  if kind == "kinds" then
+  if kind == "kinds" or kind == "moving" then
     plan.keys, plan.permits, plan.latch = "", prng:range(2, 3), prng:range(4, 25)
+  end
+  if kind == "moving" then
+    plan.workers, plan.faults, plan.user = prng:range(6, 8), options.faults or MOVING, true
+    plan.seconds, plan.quiet = options.seconds + MOVES, QUIET_AFTER_MOVES
+    plan.grant = math.min(plan.grant, 0.6)
   end
   return plan
 end
@@ -116,15 +129,19 @@ local function build_path(plan)
   return plan.mutant and ("%s/sim/%s/?.so;%s"):format(process.build, flavour, own) or own
 end
 
-local function urls_of(proxies)
+local function urls_of(proxies, login)
   local urls = {}
-  for i, each in ipairs(proxies) do urls[i] = each.url end
+  for i, each in ipairs(proxies) do urls[i] = each.url:gsub("//", "//" .. login, 1) end
   return table.concat(urls, ",")
+end
+
+local function login_of(plan)
+  return plan.user and ("%s:%s@"):format(nemesis.USER, nemesis.PASSWORD) or ""
 end
 
 function World:url_of(place)
   if self.set then return "url=" .. self.set:url() end
-  return "urls=" .. urls_of(self.proxies[place])
+  return "urls=" .. urls_of(self.proxies[place], login_of(self.plan))
 end
 
 local function start_ours(plan, args)
@@ -168,7 +185,8 @@ end
 
 local function start_behind_proxies(self)
   for i = 1, self.plan.servers do
-    self.servers[i] = redis.start { persist = true, clock = true, conf = { "appendfsync no" } }
+    self.servers[i] = redis.start { persist = true, clock = true, conf = { "appendfsync no" },
+      users = self.plan.user and { ("%s on >%s ~* &* +@all"):format(nemesis.USER, nemesis.PASSWORD) } }
   end
   for i = 1, self.plan.workers do
     self.proxies[i] = {}
@@ -231,7 +249,7 @@ end
 local function check_kinds_quiet(plan, client, problem)
   for name, lock in pairs {
     rw = client:read_write_lock("rw"):write(), fair = client:fair_lock "fair",
-    boss = client:lock "boss",
+    boss = client:lock "boss", own = client:lock "own",
   } do
     local held, message = lock:acquire(FREE_TIMEOUT)
     if held then lock:release() else problem(name .. " cannot be had: " .. message) end
@@ -240,6 +258,10 @@ local function check_kinds_quiet(plan, client, problem)
     FREE_TIMEOUT)
   if permit then permit:release() else problem("permits cannot be had: " .. message) end
   assert(client:latch("gate"):delete() ~= nil)
+end
+
+local function forget_runs(server)
+  for _, key in ipairs(server:cli("KEYS", "once*")) do server:cli("DEL", key) end
 end
 
 -- Somebody else gets every lock soon, and then nothing is left.
@@ -260,6 +282,7 @@ local function check_quiet(self, problems)
   end
   client:close()
   if self.plan.permits then self.servers[1]:cli("DEL", "pool", "places") end
+  if self.plan.user then forget_runs(self.servers[1]) end
   for i, server in ipairs(masters_of(self)) do
     local litter = crowd.litter(server, self.set ~= nil, LITTER_TIMEOUT)
     if litter then problem(("server %d: %s"):format(i, litter)) end
@@ -311,6 +334,7 @@ end
 function round.run(plan)
   local self = open(plan)
   nemesis.run(self, nemesis.schedule(plan))
+  local faults_end = sys.now()
   local problems, finished = await_workers(self)
   set_clocks_right(self)
   local free = plan.permits and free_places(self)
@@ -328,7 +352,10 @@ function round.run(plan)
   }
   for _, each in ipairs(found) do problems[#problems + 1] = each end
   if plan.permits then
-    local wrong = kinds_checker.check { ops = ops, permits = plan.permits, latch = plan.latch }
+    local wrong = kinds_checker.check {
+      ops = ops, permits = plan.permits, latch = plan.latch,
+      whole = plan.user and { from = faults_end + LONGEST_LEASE + plan.grant, grant = plan.grant },
+    }
     for _, each in ipairs(wrong) do problems[#problems + 1] = each end
   end
   close(self)

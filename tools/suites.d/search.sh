@@ -87,7 +87,7 @@ chaos() {
     suite chaos-build one make -s build sim-mutants
     suite chaos-lua5.4 one timeout $((seconds + 120)) lua5.4 spec/chaos/run.lua --seconds "$seconds" --from "$from"
     suite chaos-luajit one timeout $((seconds + 120)) luajit spec/chaos/run.lua --seconds "$seconds" --from $((from + 1003))
-    for kind in sentinel cluster slots kinds; do
+    for kind in sentinel cluster slots kinds moving; do
         suite "chaos-$kind" one timeout 180 luajit spec/chaos/run.lua --kind "$kind" --seconds 10 --from "$from"
     done
     if spec/interop/build_java --offline; then
