@@ -81,11 +81,6 @@ site() {
         --pattern='_site%.lua$' spec/site
 }
 
-# The mutants made by hand still change what the product is today.
-patches_apply() {
-    for patch in spec/mutants/*.patch; do git apply --check "$patch" || return 1; done
-}
-
 checks_of_files() {
     suite lint one lint
     format
@@ -98,5 +93,4 @@ checks_of_files() {
     suite pins one lua5.4 tools/check_pins.lua
     suite path one bounded lua5.4 tools/check_path.lua
     suite docs one lua5.4 tools/check_docs.lua
-    suite patches one patches_apply
 }
