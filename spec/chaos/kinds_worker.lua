@@ -150,12 +150,12 @@ end
 function steps.once()
   local key = "once" .. math.floor(sys.now() / ONCE_EVERY)
   run({ what = "once", key = key, wait = MOST_WAIT }, function()
-    return client:idempotent(key, { lease = RUN_LEASE, expire = MOST_WAIT, wait = prng:pick { 0, 0.5 } },
-      function()
-        writer:seen(sys.now(), { what = "ran", key = key })
-        sys.sleep(prng:range(2, 200) / 1000)
-        return true
-      end)
+    local options_of_run = { lease = RUN_LEASE, expire = MOST_WAIT, wait = prng:pick { 0, 0.5 } }
+    return client:idempotent(key, options_of_run, function()
+      writer:seen(sys.now(), { what = "ran", key = key })
+      sys.sleep(prng:range(2, 200) / 1000)
+      return true
+    end)
   end)
 end
 
