@@ -427,8 +427,10 @@ local function verdict_of_kinds(lines)
     ops[#ops + 1] = op
   end
   local rules = {}
-  local whole = { from = 100, grant = 0.5 }
-  for i, problem in ipairs(kinds_checker.check { ops = ops, permits = 3, latch = 2, whole = whole }) do
+  local problems = kinds_checker.check {
+    ops = ops, permits = 3, latch = 2, whole = { from = 100, grant = 0.5 },
+  }
+  for i, problem in ipairs(problems) do
     rules[i] = problem.rule
   end
   return table.concat(rules, " ")

@@ -2,7 +2,8 @@
 -- called in a spec, each page is in the site's menu, each block of code has a language and
 -- something that runs it, nginx takes each piece of nginx.conf, the README shows
 -- examples/hello.lua, a translation has the code and links of its original, docs/proof.md has each
--- mutant of the simulator, and links and names lead to a file and a heading.
+-- mutant of the simulator, links and names lead to a file and a heading, and names of tests and of
+-- things in the sources are there.
 -- Where nginx has no Lua module, only the Lua in those pieces is compiled.
 --
 --   lua5.4 tools/check_docs.lua [DOCUMENT...]   exit 1 and a line for each thing that is missing
@@ -356,23 +357,48 @@ local function check_mutants()
   end
 end
 
--- SECURITY.md names tests that are there: a file, then names in quotation marks.
-local function check_security()
+-- A document that names tests names those that are there: a file, then names in quotation marks.
+local function check_tests_of(document, least)
   local file, count = nil, 0
-  for word, name in read("SECURITY.md"):gsub("\n *", " "):gmatch '([%w_]*),? "([^"]+)"' do
+  for word, name in read(document):gsub("\n *", " "):gmatch '([%w_]*),? "([^"]+)"' do
     if word:find("^test_") then file = "spec/unit/" .. word .. ".c"
-    elseif word:find("_spec$") then file = "spec/" .. word .. ".lua" end
+    elseif word:find("_spec$") then file = "spec/" .. word .. ".lua"
+    elseif word:find("cases$") then file = "spec/sim/" .. word .. ".lua" end
     if file then
-      local shown = file:find("%.c$") and ("TEST(%s)"):format(name) or ('it("%s"'):format(name)
-      if not read(file):find(shown, 1, true) then report('SECURITY.md: %s has no "%s"', file, name) end
+      local shown = file:find("%.c$") and ("TEST(%s)"):format(name) or '"' .. name
+      if not read(file):find(shown, 1, true) then
+        report('%s: %s has no "%s"', document, file, name)
+      end
       count = count + 1
     end
   end
-  if count < 10 then report("SECURITY.md names %d tests", count) end
+  if count < least then report("%s names %d tests", document, count) end
+end
+
+local SOURCES = "find Makefile bench bin completions csrc examples lua packaging spec tools -type f"
+  .. " -not -name '*.md'"
+
+-- Each name with an underscore between backticks stands somewhere in the sources.
+local function check_identifiers(documents)
+  local known = {}
+  for _, path in ipairs(list(SOURCES)) do
+    for name in read(path):gmatch("[%a_][%w_]*") do known[name] = true end
+  end
+  for _, document in ipairs(documents) do
+    for code in read(document):gsub("```.-```", ""):gmatch("`([^`\n]+)`") do
+      for name in code:gmatch("[%a_][%w_]*") do
+        if name:find("%w_%w") and not known[name] then
+          report("%s: %s is nowhere in the sources", document, name)
+        end
+      end
+    end
+  end
 end
 
 check_functions()
-check_security()
+check_tests_of("SECURITY.md", 10)
+check_tests_of("spec/defects.md", 80)
+check_identifiers { "docs/architecture.md", "docs/glossary.md", "docs/proof.md", "CONTRIBUTING.md" }
 check_hello()
 check_mutants()
 check_menu()

@@ -9,8 +9,8 @@
 --   token    a writer, a fair lock's owner or a leader that began after another had begun has the
 --            higher token
 --   once     the function of an idempotent run is called once for each key
---   whole    some time after the last fault no call fails, and no wait for a lock that nobody has goes
---            on for longer than a grant lease
+--   whole    some time after the last fault no call fails, and nobody waits for a free lock for
+--            longer than a grant lease
 --   latch    a wait ends at 0, not before; each call counts once
 
 local kinds = {}
@@ -199,7 +199,7 @@ end
 local NOTICED = 0.3 -- seconds, more than a grant lease, that a free lock may take on a busy machine
 local FAILS = { denied = true, unreachable = true, server = true }
 
--- When a lock may be somebody's: from the call that took it to the end of the call that gave it back.
+-- When somebody may hold a lock: from the call that took it to the end of the one that gave it back.
 local function holds_of(ops)
   local given, list = {}, {}
   for _, op in ipairs(ops) do
