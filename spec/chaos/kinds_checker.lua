@@ -199,7 +199,7 @@ end
 local NOTICED = 0.3 -- seconds, more than a grant lease, that a free lock may take on a busy machine
 local FAILS = { denied = true, unreachable = true, server = true }
 
--- When somebody may hold a lock: from the call that took it to the end of the one that gave it back.
+-- From the start of the call that took a lock to the end of the one that gave it back.
 local function holds_of(ops)
   local given, list = {}, {}
   for _, op in ipairs(ops) do
