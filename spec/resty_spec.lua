@@ -2853,6 +2853,7 @@ describe("under ngx_lua", function()
     local from = process.now()
     assert.equal("true\n", request:finish().body)
     assert.is_true(process.now() - from < 1)
+    assert.truthy(free_within("k", 20)) -- the release of the request is over
     assert.equal(0, #front:errors(), front:log())
     holder:close()
     front:stop("TERM")

@@ -753,10 +753,10 @@ describe("abort_on_loss", function()
 
   it("ends the outer function at once when both locks are lost", function()
     local client = world.client()
-    local short, inner = { lease = 0.02, abort_on_loss = true }, nil
+    local short, inner = { lease = 0.4, abort_on_loss = true }, nil
     local outer = pack(client:with_lock("outer", short, function()
       inner = pack(client:with_lock("inner", short, function()
-        sys.sleep(0.03)
+        sys.sleep(0.5)
         return compute_until(function() return false end, 10)
       end))
       return "went on"
