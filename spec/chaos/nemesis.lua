@@ -6,6 +6,7 @@
 
 local Prng = require "spec.sim.prng"
 local process = require "spec.support.process"
+local proxy = require "spec.chaos.proxy"
 local sys = require "spec.support.sys"
 
 -- USER, PASSWORD: of the clients in rounds of the kind "moving", whose rights change
@@ -32,14 +33,14 @@ local MOVES = {
   sentinel = {
     { "fail_over", 6, 2, 5 }, { "lose_tail", 8, 2, 5 }, { "stop_replica", 10, 0.1, 0.6 },
   },
-  cluster = { { "move_slot", 20, 0, 0.8 }, { "promote", 8, 0, 0 } },
+  cluster = { { "move_slot", 20, 0, 0.8 }, { "promote", 8, 0, 0 }, { "stranger", 8, 0.3, 2 } },
   slots = { { "drain_slot", 10, 2.5, 4 } },
 }
 
 -- What an operator, or a failover behind one address, does to a server that goes on running.
 local REFUSALS = {
   { "read_only", 12, 0.1, 5 }, { "no_rights", 8, 0.1, 2.5 }, { "new_password", 8, 0.1, 2.5 },
-  { "no_user", 8, 0.1, 2.5 },
+  { "no_user", 8, 0.1, 2.5 }, { "move_primary", 12, 0.1, 3 },
 }
 
 local PROMOTION = 5 -- seconds; a replica may have been refused
@@ -193,6 +194,29 @@ on_server("no_user", function(server) tell(server, "ACL", "DELUSER", nemesis.USE
   function(server)
     tell(server, "ACL", "SETUSER", nemesis.USER, "on", ">" .. nemesis.PASSWORD, "~*", "&*", "+@all")
   end)
+-- The replica takes over, with all that was written, and only later does the way lead there.
+local function replication(server, what)
+  return tell(server, "INFO", "replication"):find(what, 1, true)
+end
+
+function begin.move_primary(world)
+  local old, new = world.servers[1], world.spare
+  if world.busy[1] or not replication(new, "master_link_status:up") then return true end
+  if tell(old, "FAILOVER", "TIMEOUT", "2000") ~= "OK" then return true end
+  process.wait_until(function() return replication(old, "no-failover") end, PROMOTION)
+  if new:cli("ROLE")[1] ~= "master" then return true end
+  world.busy[1] = true
+end
+
+function finish.move_primary(world, fault)
+  world.servers[1], world.spare = world.spare, world.servers[1]
+  for _, proxies in ipairs(world.proxies) do
+    proxies[1]:tell("to", world.servers[1].path)
+    if fault.number % 2 == 0 then proxies[1]:tell("reset") end
+  end
+  world.busy[1] = nil
+end
+
 on_server("flush", function(server) tell(server, "FLUSHALL") end)
 on_server("restart_empty", kill, function(server) server:restart(false) end)
 
@@ -270,12 +294,25 @@ end, function(_, replica)
   process.wait_until(function() return replica:cli("ROLE")[1] == "master" end, PROMOTION)
 end)
 
+-- A master dies, and a node of another cluster gets its address: clients that still look for their
+-- keys there must not take them.
+on_set("stranger", function(set, fault, world)
+  local node = set:masters()[fault.number % #set:masters() + 1]
+  if not set:is_ok() or not set:kill_in_sync(node) then return nil end
+  world.stranger:cli("CONFIG", "SET", "cluster-announce-port", node.port)
+  return { node = node, way = proxy.start(world.stranger.path, node.port) }
+end, function(_, replaced)
+  replaced.way:stop()
+  replaced.node:restart(true)
+end)
+
 local LOSES = { flush = true, restart_empty = true }
 local OF_WORKER = { stop_worker = true, kill_worker = true }
 local OF_SERVER = {
   stop_server = true, pause_clients = true, kill_clients = true, kill_listeners = true,
   flush_scripts = true,
-  read_only = true, no_rights = true, new_password = true, no_user = true,
+  stranger = true, move_primary = true, read_only = true, no_rights = true, new_password = true,
+  no_user = true,
   clock_back = true, restart = true, flush = true, restart_empty = true,
   fail_over = true, lose_tail = true, stop_replica = true,
   move_slot = true, drain_slot = true, promote = true,
@@ -292,6 +329,7 @@ end
 local function note(world, fault)
   world.faults[#world.faults + 1] = {
     what = LOSES[fault.what] and world.plan.kind == "loses" and "forget" or "fault",
+    stopped = fault.stopped, -- the worker
     how = fault.what, by = "faults",
     start = fault.from, stop = sys.now(), place = target_of(world, fault), number = 0,
   }

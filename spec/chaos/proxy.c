@@ -13,6 +13,7 @@
  *   go                   ends delay, chunk, stop and lose
  *   cut WAY BYTES        after so many more bytes the connection that they belong to is reset
  *   refuse, accept       new connections
+ *   to SERVER            new connections go to this server; the others stay
  *   reset                of all connections
  *   late MS              resets all connections too, but what their clients had sent reaches the
  * server that much later
@@ -81,7 +82,8 @@ static uint64_t delay;
 static size_t chunk;
 static bool refusing;
 static int listener = -1, control_listener = -1, control = -1;
-static const char *listen_at, *server_at;
+static const char *listen_at;
+static char server_at[256];
 
 static uint64_t now_ns(void) {
     struct timespec ts;
@@ -92,6 +94,10 @@ static uint64_t now_ns(void) {
 static void die(const char *what) {
     perror(what);
     exit(1);
+}
+
+static void move_to(const char *address) {
+    snprintf(server_at, sizeof server_at, "%s", address);
 }
 
 /* ---- sockets ---- */
@@ -388,6 +394,7 @@ static bool obey(const char *line) {
     else if (strcmp(word, "cut") == 0 && ways && number >= 0) change(ways, apply_cut, number);
     else if (strcmp(word, "refuse") == 0) refuse();
     else if (strcmp(word, "accept") == 0) accept_again();
+    else if (strncmp(line, "to ", 3) == 0) move_to(line + 3);
     else if (strcmp(word, "reset") == 0) reset_all(false);
     else if (strcmp(word, "late") == 0) reset_late(now_ns(), (uint64_t)atoll(way));
     else if (strcmp(word, "go") == 0) {
@@ -484,7 +491,7 @@ int main(int argc, char **argv) {
     char port[16];
     snprintf(port, sizeof port, "%d", strcmp(argv[1], "0") == 0 ? free_port() : 0);
     listen_at = strcmp(argv[1], "0") == 0 ? port : argv[1];
-    server_at = argv[2];
+    move_to(argv[2]);
     listener = new_listener(listen_at);
     control_listener = new_listener(argv[3]);
     printf("ready %u\n", port_of(listener));

@@ -10,16 +10,16 @@ Proxy.__index = Proxy
 
 local proxy = {}
 
--- In front of the server at that path, listening on a free loopback port.
-function proxy.start(server_path)
+-- In front of the server at that path, listening on a loopback port, any free one unless said.
+function proxy.start(server_path, port)
   local self = setmetatable({ directory = process.directory() }, Proxy)
   local control = self.directory .. "/control"
   self.process = process.start {
-    process.build .. "/chaos/proxy", "0", server_path, control,
+    process.build .. "/chaos/proxy", tostring(port or 0), server_path, control,
     env = { LD_PRELOAD = false }, output = self.directory .. "/output",
   }
-  local port = assert(self.process:wait_output("ready (%d+)\n", 5), self.process:output())
-  self.port, self.url = tonumber(port), "redis://127.0.0.1:" .. port
+  local ready = assert(self.process:wait_output("ready (%d+)\n", 5), self.process:output())
+  self.port, self.url = tonumber(ready), "redis://127.0.0.1:" .. ready
   self.control = assert(sys.connect_unix(control))
   return self
 end

@@ -66,6 +66,7 @@ end
 
 function start.cluster(self)
   self.set = cluster.start { node_timeout = 5000 } -- a node that is slow is not gone
+  self.stranger = cluster.stranger()
   self.servers = self.set.nodes
 end
 
@@ -183,10 +184,19 @@ local function look_known(servers)
   end
 end
 
+-- Where the primary moves there is a replica, whose server is no other one for the clients.
+local function start_moving(self)
+  local options = { persist = true, tcp = true, conf = { "appendfsync no" },
+    users = { ("%s on >%s ~* &* +@all"):format(nemesis.USER, nemesis.PASSWORD) } }
+  self.servers[1] = redis.start(options)
+  options.replica_of = self.servers[1]
+  self.spare = redis.start(options)
+end
+
 local function start_behind_proxies(self)
-  for i = 1, self.plan.servers do
-    self.servers[i] = redis.start { persist = true, clock = true, conf = { "appendfsync no" },
-      users = self.plan.user and { ("%s on >%s ~* &* +@all"):format(nemesis.USER, nemesis.PASSWORD) } }
+  if self.plan.user then start_moving(self) end
+  for i = #self.servers + 1, self.plan.servers do
+    self.servers[i] = redis.start { persist = true, clock = true, conf = { "appendfsync no" } }
   end
   for i = 1, self.plan.workers do
     self.proxies[i] = {}
@@ -215,6 +225,9 @@ local function close(self)
   end
   if self.set then self.set:stop() end
   for _, each in ipairs(self.set and {} or self.servers) do each:stop() end
+  for _, name in ipairs { "spare", "stranger" } do
+    if self[name] then self[name]:stop() end
+  end
   self.store:stop()
   process.remove(self.directory)
 end

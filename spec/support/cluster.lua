@@ -193,6 +193,27 @@ function Cluster:wait_settled()
   end)
 end
 
+-- A cluster of one node, which serves all slots. stop() ends it.
+function cluster.stranger()
+  local node = redis.start { cluster = true }
+  expect_ok(node:cli("CLUSTER", "ADDSLOTSRANGE", 0, SLOTS - 1))
+  wait("the other cluster does not serve", function()
+    return info(node)("cluster_state") == "ok"
+  end)
+  return node
+end
+
+-- Kills a master whose replica has all of its writes and takes its place. → whether it did
+function Cluster:kill_in_sync(master)
+  local replica = self:replicas_of(master)[1]
+  if not replica then return false end
+  expect_ok(master:cli("CLIENT", "PAUSE", 1000, "WRITE"))
+  local in_sync = master:cli("WAIT", 1, 500) >= 1
+  if not in_sync then return false end
+  master:kill("KILL")
+  return replica:cli("CLUSTER", "FAILOVER", "TAKEOVER") == "OK"
+end
+
 function Cluster:hang(node)
   node.hung = true
   node:kill("STOP")

@@ -140,8 +140,8 @@ function Server:_launch()
   return process.wait_until(function() return self:_ready() end, START_TIMEOUT) == "ready"
 end
 
--- start{ tcp, password, users = { "name on >pass ~* +@all" }, maxmemory, replica_of = server,
--- persist,
+-- start{ tcp, port = with tcp or cluster, any free one unless said, password, users = { "name on
+-- >pass ~* +@all" }, maxmemory, replica_of = server, persist,
 --   cluster = true (a node of one), sentinel = true (a Sentinel), conf = { lines },
 --   program = path, clock = true (server:set_clock),
 --   tls = { cert = path, key = path, ca = path, clients = "no" (the default) | "optional" | "yes",
@@ -154,6 +154,7 @@ function redis.start(options)
   for _ = 1, START_TRIES do
     if options.tcp or options.sentinel then self.port = free_port() end
     if options.cluster then self.port, self.bus_port = free_ports() end
+    self.port = options.port or self.port
     if options.tls then self.tls_port = options.tls.alone and self.port or free_port() end
     write_config(self)
     if self:_launch() then
