@@ -1,0 +1,80 @@
+-- The API of lua-resty-lock, for all processes that use one Redis server instead of the workers of
+-- one nginx: require "holdfast.resty_lock" in the place of require "resty.lock".
+--
+-- An object holds at most one lock. Each hold has an owner of its own, so two objects exclude each
+-- other in one request too, and any coroutine may unlock what another one has locked.
+
+local core = require "holdfast.core"
+local holdfast = require "holdfast"
+local options = require "holdfast.options"
+
+---@class holdfast.resty_lock
+---@field client? holdfast.client for all locks; if not set, made from the environment at first use
+local resty_lock = { _VERSION = holdfast._VERSION }
+resty_lock.__index = resty_lock
+
+local EXPTIME, TIMEOUT = 30, 5 -- seconds
+local OPTIONS = { exptime = options.lease, timeout = options.wait }
+-- How lua-resty-lock polls; nobody polls here.
+for _, name in ipairs { "step", "ratio", "max_step" } do OPTIONS[name] = options.number_or_default end
+
+local holds = 0 -- of this process so far
+
+-- A lock object that holds nothing. Does no I/O. Its locks have keys "DICT_NAME:KEY"; it needs no
+-- lua_shared_dict.
+---@param dict_name string
+---@param opts? { exptime: number?, timeout: number? } 30 and 5 seconds by default
+---@return holdfast.resty_lock
+function resty_lock.new(_, dict_name, opts)
+  options.argument(dict_name, options.key, "resty_lock:new", "dict_name", 2)
+  opts = options.table(opts, OPTIONS, "resty_lock:new", 2)
+  local exptime = opts.exptime or EXPTIME
+  local timeout = opts.timeout and math.min(opts.timeout, exptime) or TIMEOUT
+  return setmetatable({ name = dict_name, exptime = exptime, timeout = timeout }, resty_lock)
+end
+
+---@param key string
+---@return number? elapsed seconds of waiting, 0 if the lock was free
+---@return string? message "timeout", "nil key", "locked": this object holds a lock; or what failed
+function resty_lock:lock(key)
+  if key == nil then return nil, "nil key" end
+  if self.held then return nil, "locked" end
+  key = type(key) == "number" and ("%.14g"):format(key) or key
+  options.argument(key, options.key, "lock:lock", "key", 2)
+  resty_lock.client = resty_lock.client or holdfast.new()
+  holds = holds + 1
+  local owner = ("%s/%.0f"):format(core.client.uuid(resty_lock.client), holds)
+  local lock = resty_lock.client:lock(self.name .. ":" .. key,
+    { lease = self.exptime, fencing = false, owner = owner })
+  local held, message, code = lock:acquire(0)
+  local elapsed = held and 0
+  if code == "busy" and self.timeout > 0 then
+    held, message, code = lock:acquire(self.timeout)
+    elapsed = held and lock:waited()
+  end
+  if not held then return nil, code == "busy" and "timeout" or message end
+  self.held = lock
+  return elapsed
+end
+
+---@return integer? 1
+---@return string? message "unlocked": this object holds no lock; or what failed
+function resty_lock:unlock()
+  local lock = self.held
+  if not lock then return nil, "unlocked" end
+  self.held = nil
+  local released, message = lock:release()
+  return released and 1 or nil, message
+end
+
+---@param seconds? number the lease from now on; the object's `exptime` if not given
+---@return boolean? true
+---@return string? message "unlocked": this object holds no lock; or what failed
+function resty_lock:expire(seconds)
+  if not self.held then return nil, "unlocked" end
+  options.argument(seconds or self.exptime, options.lease, "lock:expire", "seconds", 2)
+  local extended, message = self.held:extend(seconds or self.exptime)
+  return extended, message
+end
+
+return resty_lock
