@@ -278,8 +278,9 @@ static bool set_up_connection(hf_tls *tls, const hf_tls_settings *settings, cons
     BIO_set_data(bio, tls);
     BIO_set_init(bio, 1);
     SSL_set_bio(tls->ssl, bio, bio);
+    ERR_clear_error();
     SSL_set_connect_state(tls->ssl);
-    return true;
+    return ERR_peek_error() == 0; /* it returns nothing, but needs memory since OpenSSL 3.2 */
 }
 
 static hf_tls *new_connection(hf_tls_settings *settings, const char *host, int fd, char *reason,
