@@ -26,7 +26,7 @@
 # CC, CPPFLAGS, CFLAGS and LDFLAGS are taken from the environment or the command line. FLAVOURS="lua5.4 luajit" builds
 # for these alone; CFLAGS_luajit=-I/opt/luajit/include/luajit-2.1 says where the headers of one are.
 # HIREDIS_DIR=/opt/hiredis is a hiredis that is not the system's: its include and lib directories.
-# WERROR=1: a warning fails the build.
+# WERROR=1: a warning fails the build. V=1: the build shows its commands in full.
 # HARDENING= and LINK_HARDENING= build without the flags that Debian hardens its packages with; CFLAGS and LDFLAGS come
 # behind them and win.
 
@@ -112,46 +112,72 @@ modules: $(MODULES)
 
 build: modules $(SUPPORT) $(BUILD)/libholdfast_core.a
 
+# A path in a recipe is one word. A character that would make several of it, or something else, is refused before
+# anything runs.
+PATHS = PREFIX DESTDIR BUILD LUA_SHARE_DIR LUA_LIB_DIR COMPLETION_DIR ZSH_DIR LUADIR LIBDIR LUA_INCDIR HIREDIS_DIR \
+    HIREDIS_INCDIR HIREDIS_LIBDIR OPENSSL_INCDIR OPENSSL_LIBDIR
+hash := \#
+dollar := $$
+REFUSED = " ' ` ; & | < > ( ) * ? [ \ $(hash) $(dollar)
+refused_in = $(if $(filter-out 1,$(words x$(1)x)),a space,$(firstword $(foreach each,$(REFUSED),$(findstring $(each),$(1)))))
+check_path = $(if $(call refused_in,$($(1))),$(error $(1) contains $(call refused_in,$($(1))), which make cannot handle: "$($(1))"))
+$(foreach path,$(PATHS),$(call check_path,$(path)))
+
+# What is run is shown by what it makes; V=1 shows it in full.
+silent = $(findstring s,$(filter-out --%,$(firstword -$(MAKEFLAGS))))
+brief = $(if $(filter-out 0,$(V)),,@$(if $(silent),,$(info $(1) $@)))
+
+# Where root has built, another user cannot build: what root builds to install is left to the owner of the sources.
+define make_folder
+	@mkdir -p $(@D) 2>/dev/null && [ -w $(@D) ] || { echo "you may not write to $(@D): take it over" \
+	    "(sudo chown -R $$(id -un) $(BUILD)), remove it, or build elsewhere (make BUILD=DIR)" >&2; exit 1; }
+endef
+owner = "$$(ls -dln . | awk '{ print $$3 ":" $$4 }')"
+define leave_to_owner # FOLDER
+	$(if $(filter /%,$(BUILD)),,@[ "$$(id -u)" != 0 ] || \
+	    { chown -h $(owner) $(BUILD) $(BUILD)/flags && chown -Rh $(owner) $(1); } 2>/dev/null || true)
+endef
+
 # objects: the core and the posix driver once, the binding once for each Lua; all of them anew with other flags
 
-$(shell mkdir -p $(BUILD) && { echo '$(COMPILE)' | cmp -s - $(BUILD)/flags || echo '$(COMPILE)' >$(BUILD)/flags; })
+$(shell mkdir -p $(BUILD) 2>/dev/null && { echo '$(COMPILE)' | cmp -s - $(BUILD)/flags || echo '$(COMPILE)' >$(BUILD)/flags; } 2>/dev/null)
 
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags
-	@mkdir -p $(@D)
-	$(COMPILE) -MMD -MP -c $< -o $@
+	$(make_folder)
+	$(call brief,CC)$(COMPILE) -MMD -MP -c $< -o $@
 
 $(BUILD)/libholdfast_core.a: $(core_objects)
-	@mkdir -p $(@D)
+	$(make_folder)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call brief,AR)$(AR) rcs $@ $^
 
 define flavour_rules
 $(BUILD)/obj/$(1)/%.o: %.c $(BUILD)/flags
-	@mkdir -p $$(@D)
-	$$(COMPILE) $$(CFLAGS_$(1)) -MMD -MP -c $$< -o $$@
+	$$(make_folder)
+	$$(call brief,CC)$$(COMPILE) $$(CFLAGS_$(1)) -MMD -MP -c $$< -o $$@
 
 $(BUILD)/$(1)/holdfast/core.so: $(shared_objects) $(BINDING:%.c=$(BUILD)/obj/$(1)/%.o)
-	@mkdir -p $$(@D)
-	$$(LINK) $$^ $$(HIREDIS) -lssl -lcrypto -lpthread -lm -o $$@
+	$$(make_folder)
+	$$(call brief,LINK)$$(LINK) $$^ $$(HIREDIS) -lssl -lcrypto -lpthread -lm -o $$@
 
 $(BUILD)/$(1)/holdfast/process.so: $(PROCESS:%.c=$(BUILD)/obj/$(1)/%.o) $(BUILD)/obj/csrc/posix/system.o $(BUILD)/obj/csrc/posix/crash.o
-	@mkdir -p $$(@D)
-	$$(LINK) $$^ -lpthread -lm -o $$@
+	$$(make_folder)
+	$$(call brief,LINK)$$(LINK) $$^ -lpthread -lm -o $$@
 
 $(BUILD)/$(1)/spec/support/sys.so: $(BUILD)/obj/$(1)/spec/support/sys.o
-	@mkdir -p $$(@D)
-	$$(LINK) $$^ -lpthread -lm -o $$@
+	$$(make_folder)
+	$$(call brief,LINK)$$(LINK) $$^ -lpthread -lm -o $$@
 endef
 $(foreach flavour,$(FLAVOURS),$(eval $(call flavour_rules,$(flavour))))
 
 # without a sanitizer: the server that loads the clock has none
 $(BUILD)/support/%.so: spec/support/%.c
-	@mkdir -p $(@D)
-	$(CC) -std=c11 -D_GNU_SOURCE -O2 -fPIC $(WARNINGS) -shared $< -ldl -o $@
+	$(make_folder)
+	$(call brief,CC)$(CC) -std=c11 -D_GNU_SOURCE -O2 -fPIC $(WARNINGS) -shared $< -ldl -o $@
 
 $(BUILD)/chaos/proxy: spec/chaos/proxy.c
-	@mkdir -p $(@D)
-	$(COMPILE) $(LDFLAGS) $(NO_LTO) $< -o $@
+	$(make_folder)
+	$(call brief,CC)$(COMPILE) $(LDFLAGS) $(NO_LTO) $< -o $@
 
 # for the simulator and the chaos runs alone: the core with mutants that can be switched on, from a copy of its sources
 
@@ -213,8 +239,8 @@ WRAP = $(WRAPPED:%=-Wl,--wrap=%)
 WRAPPED = malloc calloc realloc strdup free
 
 $(BUILD)/unit/%: $(BUILD)/obj/spec/unit/%.o $(BUILD)/obj/spec/unit/memerr.o $(BUILD)/libholdfast_core.a
-	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(LDFLAGS) $(NO_LTO) $(SANITIZE) $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) $(LIBRARIES) -o $@
+	$(make_folder)
+	$(call brief,LINK)$(CC) $(CFLAGS) $(LDFLAGS) $(NO_LTO) $(SANITIZE) $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) $(LIBRARIES) -o $@
 
 # those of the driver
 wrapped_in = $(shell sed -n 's/^WRAP.[^,]*, \([^,]*\),.*/\1/p' $(1))
@@ -224,7 +250,7 @@ $(DRIVER_UNITS:%=$(BUILD)/unit/%): $(POSIX:%.c=$(BUILD)/obj/%.o)
 $(DRIVER_UNITS:%=$(BUILD)/unit/%): LIBRARIES = -lssl -lcrypto -lpthread
 $(BUILD)/unit/test_net: WRAPPED += getaddrinfo pthread_mutex_init pthread_mutex_destroy
 $(BUILD)/unit/test_crash_record: WRAPPED += renameat fdopendir
-$(BUILD)/unit/test_tls: WRAPPED += ERR_clear_error SSL_CTX_set_options
+$(BUILD)/unit/test_tls: WRAPPED += ERR_clear_error SSL_CTX_set_options SSL_do_handshake SSL_read SSL_write
 $(BUILD)/unit/test_tls: WRAPPED += $(addprefix pthread_rwlock_,rdlock wrlock trywrlock unlock)
 $(BUILD)/unit/test_system: WRAPPED += madvise pthread_create
 $(BUILD)/unit/test_driver: $(BUILD)/obj/spec/unit/syserr.o
@@ -254,8 +280,8 @@ $(BUILD)/obj/spec/fuzz/%.o: INCLUDES += -Ispec/unit $(CFLAGS_lua5.4)
 $(BUILD)/harness/options: $(POSIX:%.c=$(BUILD)/obj/%.o) $(BINDING:%.c=$(BUILD)/obj/lua5.4/%.o)
 
 $(BUILD)/harness/%: $(BUILD)/obj/spec/fuzz/%.o $(BUILD)/obj/spec/unit/memerr.o $(BUILD)/libholdfast_core.a
-	@mkdir -p $(@D)
-	$(CC) $(FUZZ_FLAGS) -fsanitize=fuzzer $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) \
+	$(make_folder)
+	$(call brief,LINK)$(CC) $(FUZZ_FLAGS) -fsanitize=fuzzer $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) \
 	    $(call config,--libs,lua5.4,-llua5.4) -lssl -lcrypto -lpthread -ldl -lm -o $@
 
 # what people type
@@ -267,6 +293,7 @@ demo-openresty: SHOW = examples/openresty/demo.lua
 
 demo demo-quorum demo-openresty:
 	@tools/setup.sh $(@:demo-quorum=demo)
+	@[ -e $(BUILD)/libholdfast_core.a ] || echo "building holdfast first, which takes a minute or two; the demo then takes ten seconds"
 	@$(MAKE) -s show SHOW=$(SHOW)
 
 show: build
@@ -287,12 +314,12 @@ spec lint docs sim coverage systems named-mutants crash long browser demos fenci
 BASELINES = $(BUILD)/bench/baseline $(BUILD)/bench/handoff_baseline
 
 $(BASELINES): $(BUILD)/bench/%: bench/%.c
-	@mkdir -p $(@D)
-	$(COMPILE) $(LDFLAGS) $(LIBRARY_PATH_FLAGS) $< $(HIREDIS) -o $@
+	$(make_folder)
+	$(call brief,CC)$(COMPILE) $(LDFLAGS) $(LIBRARY_PATH_FLAGS) $< $(HIREDIS) -o $@
 
 $(BUILD)/bench/observe: bench/observe.c $(BUILD)/libholdfast_core.a
-	@mkdir -p $(@D)
-	$(COMPILE) $(LDFLAGS) $(LIBRARY_PATH_FLAGS) $^ $(HIREDIS) -o $@
+	$(make_folder)
+	$(call brief,CC)$(COMPILE) $(LDFLAGS) $(LIBRARY_PATH_FLAGS) $^ $(HIREDIS) -o $@
 
 bench: build $(BASELINES) $(BUILD)/bench/observe
 	@bench/run $(if $(STRICT),--strict)
@@ -333,6 +360,7 @@ install_flavour = $(call install_modules,$(BUILD)/install/$(1),$(DESTDIR)$(LUA_L
 # Built in a folder of its own: what runs from $(BUILD) meanwhile stays as it is.
 install:
 	@$(MAKE) BUILD=$(BUILD)/install CHECKED= modules
+	$(call leave_to_owner,$(BUILD)/install)
 	$(foreach flavour,$(FLAVOURS),$(call install_flavour,$(flavour),$(call version_of,$(flavour))))
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(COMPLETION_DIR) $(DESTDIR)$(ZSH_DIR)
 	sed -e '1s|.*|#!$(SHEBANG)|' \
@@ -355,6 +383,7 @@ uninstall:
 rock:
 	@rm -rf $(BUILD)/rock
 	@$(MAKE) BUILD=$(BUILD)/rock CHECKED= FLAVOURS=lua CFLAGS_lua=-I$(LUA_INCDIR) modules
+	$(call leave_to_owner,$(BUILD)/rock)
 	@tools/check_loads "$(LUA)" "$(BUILD)/rock/lua" "$(LUA_INCDIR)"
 
 rock-install:

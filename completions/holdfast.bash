@@ -31,7 +31,9 @@ _holdfast_behind_options() {
     return 1
 }
 
+# The lists of words are split at spaces and lines, whatever IFS the user has set.
 _holdfast() {
+    local IFS=$' \t\n'
     local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]}
     local verbs="run lead hold wait latch ls show top deadlocks break ping bench acl help"
     COMPREPLY=()

@@ -130,6 +130,26 @@ describe("completion", function()
     assert.is_nil(io.open(directory .. "/evil"))
   end)
 
+  it("offers verbs and options in bash one by one, whatever IFS the user has set", function()
+    local script = command.shell_prelude(server) .. [[
+
+      . completions/holdfast.bash
+      tab() {
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_LINE="$*" COMP_POINT=${#COMP_LINE} COMPREPLY=()
+        _holdfast holdfast "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+        printf '%s;' "${COMPREPLY[@]}"
+      }
+      for each in $'\n' : a ''; do
+        IFS=$each
+        tab holdfast ru; tab holdfast latch se; tab holdfast help lea; tab holdfast run --max-
+        [ "$IFS" = "$each" ] || echo changed
+      done
+    ]]
+    local child = command.other { "bash", "-c", script }
+    assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+    assert.equal(("run;set;lead;--max-runtime;"):rep(4), child:output())
+  end)
+
   it("names a key once that is held and whose job is done, and none that no program can be given", function()
     lock { "a'b", "a\0b" }
     server:cli("HSET", "holdfast_once:a'b", "done", 1)

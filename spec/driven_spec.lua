@@ -508,8 +508,14 @@ describe("a handle", function()
       collect()
       return sys.allocated()
     end
-    local before = lose(20)
-    assert(lose(60) - before < 10000)
+    -- What the C library keeps in its caches counts as allocated until they are full.
+    local before, grown = lose(20), nil
+    for _ = 1, 15 do
+      local now = lose(60)
+      before, grown = now, now - before
+      if grown < 10000 then break end
+    end
+    assert(grown < 10000, ("%d bytes for 60 losses"):format(grown))
     assert.equal("expired", raw.lost(lock))
   end)
 

@@ -72,7 +72,7 @@ describe("make", function()
       assert(ok, output)
       local modules = 0
       for line in output:gmatch("[^\n]+") do
-        if line:find("/core.so", 1, true) then
+        if line:find(" %-o %S*/core%.so") then
           assert.truthy(line:find(flag, 1, true), line)
           assert.equal(flag == "-shared", line:find("-shared", 1, true) ~= nil)
           modules = modules + 1
@@ -85,6 +85,78 @@ describe("make", function()
     process.remove(directory)
     assert.matches("install %-m 644 lua/", output)
     assert.not_matches("install [^\n]* %-D", output)
+  end)
+
+  -- make -n runs no recipe, so a Makefile that would remove the wrong folder is caught without harm.
+  it("refuses a path that the shell would take for several words or for a command", function()
+    local directory = process.directory()
+    local paths = {
+      "my libs", " libs", "libs ", "a\tb", "a;b", "a&b", "a|b", "a'b", 'a"b', "a`b", "a$$b", "a\\b",
+      "a*b", "a(b",
+    }
+    local function refuses(name, path, target)
+      local words = ("%s='%s/%s'"):format(name, directory, (path:gsub("'", "'\\''")))
+      local ok, output = shell("make -n " .. target .. " " .. words, { MAKEFLAGS = false })
+      assert.is_false(ok, words)
+      assert.truthy(output:find("*** " .. name .. " contains ", 1, true), output)
+      assert.is_nil(output:find("rm -", 1, true), output)
+    end
+    for _, path in ipairs(paths) do refuses("PREFIX", path, "uninstall") end
+    for _, name in ipairs { "DESTDIR", "LUA_SHARE_DIR", "LUA_LIB_DIR", "COMPLETION_DIR", "ZSH_DIR" } do
+      refuses(name, "my libs", "uninstall")
+    end
+    for _, name in ipairs { "BUILD", "HIREDIS_DIR", "HIREDIS_INCDIR", "OPENSSL_LIBDIR" } do refuses(name, "my libs", "modules") end
+    for _, name in ipairs { "LUADIR", "LIBDIR" } do refuses(name, "my libs", "rock-install") end
+    process.remove(directory)
+  end)
+
+  it("accepts the paths that packagers use", function()
+    local ok, output = shell("make -n uninstall PREFIX=/opt/a+b-1.0_x,y DESTDIR=/build/holdfast-1.0~rc1/debian/tmp",
+      { MAKEFLAGS = false })
+    assert(ok, output)
+    assert.matches("/build/holdfast-1.0~rc1/debian/tmp/opt/a+b-1.0_x,y/bin/holdfast", output, 1, true)
+  end)
+
+  it("shows what it makes in a short line, and the whole command with V=1", function()
+    local directory = process.directory()
+    local object = directory .. "/obj/csrc/core/lock/kind.o"
+    local function output_of(flags)
+      os.remove(object)
+      local ok, output = shell(("make %s BUILD=%s %s"):format(flags, directory, object),
+        { MAKEFLAGS = false, V = false, CC = "gcc" })
+      assert(ok, output)
+      return output
+    end
+    assert.equal("CC " .. object .. "\n", output_of "")
+    assert.equal("CC " .. object .. "\n", output_of "V=0")
+    assert.equal("", output_of "-s")
+    assert.matches("^gcc [^\n]* %-c csrc/core/lock/kind%.c %-o " .. object:gsub("%p", "%%%0"), output_of "V=1")
+    process.remove(directory)
+  end)
+
+  it("says how to go on in a folder that another user has built", function()
+    if not process.succeeds "test $(id -u) = 0" then return pending("only root can make such a folder") end
+    local directory = process.directory()
+    local object = directory .. "/obj/csrc/core/lock/kind.o"
+    assert(shell(("make -s BUILD=%s %s && chmod 755 %s && rm %s"):format(directory, object, directory, object), { MAKEFLAGS = false }))
+    local ok, output = shell(("setpriv --reuid nobody --clear-groups make BUILD=%s %s"):format(directory, object),
+      { MAKEFLAGS = false })
+    process.remove(directory)
+    assert.is_false(ok)
+    assert.matches(("you may not write to %s/obj/csrc/core/lock: take it over (sudo chown -R nobody %s), remove it, or build elsewhere (make BUILD=DIR)")
+      :format(directory, directory), output, 1, true)
+  end)
+
+  it("demo says that it builds first, and for how long", function()
+    local directory = process.directory()
+    local function says(build)
+      local ok, output = shell("make -n demo BUILD=" .. build, { MAKEFLAGS = false })
+      assert(ok, output)
+      return output
+    end
+    assert.matches("building holdfast first, which takes a minute or two; the demo then takes ten seconds",
+      says(directory .. "/new"), 1, true)
+    process.remove(directory)
   end)
 
   it("says so when there are no headers of Lua", function()
@@ -186,6 +258,37 @@ describe("an installation #install", function()
     assert(shell("make -s uninstall", env))
     local _, left = shell(("cd %s && find bin lib share -type f"):format(tree))
     assert.equal("", left)
+  end)
+
+  it("by root leaves what it built to the owner of the sources, who can build with it", function()
+    if not process.succeeds "test $(id -u) = 0" then return pending("only root can give a folder away") end
+    local ok, output = shell(([[
+      set -e
+      make -s dist BUILD=%s/build
+      tar -xzf %s/build/dist/holdfast-*.tar.gz -C %s
+      chmod 755 %s
+      cd %s/holdfast-*
+      chown -R nobody .
+      make -s FLAVOURS=lua5.4 install
+      find . ! -user nobody
+      setpriv --reuid nobody --clear-groups make -s FLAVOURS=lua5.4 modules
+      setpriv --reuid nobody --clear-groups make -s FLAVOURS=lua5.4 BUILD=build/install CHECKED= modules
+    ]]):format(tree, tree, tree, tree, tree), env)
+    assert(ok, output)
+    assert.equal("", output:gsub("%S+holdfast%-%S+\n", ""))
+  end)
+
+  it("by the lines of the page one after the other leaves the command to Lua 5.4, until that is removed", function()
+    local lines = pages.shell_lines("docs/install.md", "^luarocks %-%-lua%-version %S+ make$")
+    local first, last = lines[1], lines[#lines]
+    assert(shell(first, env))
+    assert(shell(last, env))
+    command_works()
+    local wrapper = pages.read(tree .. "/bin/holdfast")
+    assert.matches("lua5.4", wrapper, 1, true)
+    assert(shell("luarocks --lua-version 5.4 remove holdfast", env))
+    assert(shell(first, env))
+    command_works()
   end)
 
   it("from the tarball and the rockspec of make dist works", function()

@@ -19,7 +19,7 @@
 struct hf_lookup {
     pthread_mutex_t mutex;
     bool done, abandoned;
-    int result; /* getaddrinfo's */
+    int result, error; /* getaddrinfo's, and its errno */
     struct addrinfo *addresses;
     int notify[2];
     char host[HF_URL_HOST], port[8];
@@ -47,8 +47,10 @@ static void *run_lookup(void *context) {
     hf_lookup *lookup = context;
     struct addrinfo *addresses = NULL;
     int result = getaddrinfo(lookup->host, lookup->port, &HINTS, &addresses);
+    int error = errno;
     pthread_mutex_lock(&lookup->mutex);
     lookup->result = result;
+    lookup->error = error;
     lookup->addresses = addresses;
     lookup->done = true;
     bool abandoned = lookup->abandoned;
@@ -211,11 +213,19 @@ hf_dial_state hf_dial_start(hf_dial *dial, const hf_server *server, hf_tls_setti
     return server->port == 0 ? start_unix(dial, reason, size) : start_tcp(dial, now, reason, size);
 }
 
+/* "System error" is all that EAI_SYSTEM says: errno has the reason. */
+static void explain_lookup(int result, int error, char *reason, size_t size) {
+    char text[96];
+    const char *why =
+        result == EAI_SYSTEM ? hf_error_text(error, text, sizeof text) : gai_strerror(result);
+    snprintf(reason, size, "cannot look up the name: %s", why);
+}
+
 static hf_dial_state finish_lookup(hf_dial *dial, hf_time now, char *reason, size_t size) {
     hf_lookup *lookup = dial->lookup;
     pthread_mutex_lock(&lookup->mutex);
     bool done = lookup->done;
-    int result = lookup->result;
+    int result = lookup->result, error = lookup->error;
     if (done) {
         dial->addresses = dial->next = lookup->addresses;
         lookup->addresses = NULL;
@@ -226,7 +236,7 @@ static hf_dial_state finish_lookup(hf_dial *dial, hf_time now, char *reason, siz
     dial->lookup = NULL;
     dial->fd = dial->notified_by = -1;
     if (result == 0) return try_addresses(dial, now, reason, size);
-    snprintf(reason, size, "cannot look up the name: %s", gai_strerror(result));
+    explain_lookup(result, error, reason, size);
     return HF_DIAL_FAILED;
 }
 

@@ -174,12 +174,15 @@ void hf_tls_settings_forget(hf_tls_settings *settings) {
     settings->method = NULL;
 }
 
-/* Why the last call failed: the first of its errors is the most useful. */
-static const char *error_text(char *text, size_t size) {
-    unsigned long error = ERR_get_error();
+static const char *describe(unsigned long error, char *text, size_t size) {
     if (ERR_GET_LIB(error) == ERR_LIB_SYS) return hf_error_text(ERR_GET_REASON(error), text, size);
     const char *reason = error ? ERR_reason_error_string(error) : NULL;
     return reason ? reason : "unknown error";
+}
+
+/* Why the last call failed: the first of its errors is the most useful. */
+static const char *error_text(char *text, size_t size) {
+    return describe(ERR_get_error(), text, size);
 }
 
 static bool fail_on_file(const char *option, const char *path, char *reason, size_t size) {
@@ -275,8 +278,9 @@ static bool set_up_connection(hf_tls *tls, const hf_tls_settings *settings, cons
     BIO_set_data(bio, tls);
     BIO_set_init(bio, 1);
     SSL_set_bio(tls->ssl, bio, bio);
+    ERR_clear_error();
     SSL_set_connect_state(tls->ssl);
-    return true;
+    return ERR_peek_error() == 0; /* it returns nothing, but needs memory since OpenSSL 3.2 */
 }
 
 static hf_tls *new_connection(hf_tls_settings *settings, const char *host, int fd, char *reason,
@@ -308,9 +312,18 @@ static void set_reason(hf_tls *tls, const char *text, const char *more) {
     snprintf(tls->reason, sizeof tls->reason, "%s%s", text, more);
 }
 
+/* Why a connection failed: the first error about TLS itself. What OpenSSL tried before may have
+ * queued others, such as "Is a directory" about a file in ca_path. */
+static unsigned long first_error_of_tls(void) {
+    unsigned long first = ERR_get_error(), error = first;
+    while (error != 0 && ERR_GET_LIB(error) != ERR_LIB_SSL) error = ERR_get_error();
+    return error ? error : first;
+}
+
 /* OpenSSL's reason, in words where its own are about the protocol's insides. */
-static void set_error(hf_tls *tls, unsigned long error) {
+static void set_error(hf_tls *tls) {
     char text[96];
+    unsigned long error = first_error_of_tls();
     int reason = ERR_GET_LIB(error) == ERR_LIB_SSL ? ERR_GET_REASON(error) : 0;
     switch (reason) {
     case SSL_R_CERTIFICATE_VERIFY_FAILED:
@@ -329,7 +342,7 @@ static void set_error(hf_tls *tls, unsigned long error) {
         return;
     default: break;
     }
-    set_reason(tls, "TLS: ", error_text(text, sizeof text));
+    set_reason(tls, "TLS: ", describe(error, text, sizeof text));
 }
 
 static bool is_end_of_stream(unsigned long error) {
@@ -341,13 +354,18 @@ static bool is_end_of_stream(unsigned long error) {
     return error == 0;
 }
 
+/* OpenSSL 3.5 queues the errno of a failed write as an error of its own. */
+static bool is_of_socket(const hf_tls *tls, unsigned long error) {
+    return tls->error && ERR_GET_LIB(error) == ERR_LIB_SYS && ERR_GET_REASON(error) == tls->error;
+}
+
 /* Fatal, unless the server has merely closed: 0 then, as recv. */
 static ssize_t fail(hf_tls *tls) {
     unsigned long error = ERR_peek_error();
     tls->failed = true;
     errno = EPROTO;
-    if (!is_end_of_stream(error)) {
-        set_error(tls, error);
+    if (!is_end_of_stream(error) && !is_of_socket(tls, error)) {
+        set_error(tls);
         return -1;
     }
     if (!tls->error) return 0;

@@ -39,6 +39,7 @@ int __wrap_getaddrinfo(const char *host, const char *service, const struct addri
     if (hints->ai_flags & AI_NUMERICHOST) return EAI_NONAME;
     pthread_mutex_lock(&answers);
     pthread_mutex_unlock(&answers);
+    errno = EMFILE; /* the reason for EAI_SYSTEM */
     if (no_name != 0) return no_name;
     struct addrinfo **end = result;
     for (int i = 0; i < port_count; i++) {
@@ -166,6 +167,13 @@ TEST(a_name_without_an_address_is_reported_with_the_reason) {
     CHECK(strstr(reason, "cannot look up the name: "));
     CHECK(strstr(reason, gai_strerror(EAI_NONAME)));
     CHECK(dial.fd == -1 && dial.notified_by == -1 && !dial.lookup);
+    no_name = 0;
+}
+
+TEST(a_look_up_that_the_system_fails_is_reported_with_the_reason_of_the_system) {
+    no_name = EAI_SYSTEM;
+    CHECK_EQ_INT(look_up(AT(0), AT(1000)), HF_DIAL_FAILED);
+    CHECK_STR(reason, "cannot look up the name: Too many open files");
     no_name = 0;
 }
 

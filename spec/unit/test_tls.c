@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -497,6 +498,54 @@ WRAP(uint64_t, SSL_CTX_set_options, SSL_CTX *context, uint64_t options) {
     return __real_SSL_CTX_set_options(context, options);
 }
 
+/* ---- what OpenSSL queues ---- */
+
+static bool queues_errno; /* as OpenSSL 3.5 does when a write fails */
+
+static int queue_errno(int result) {
+    int error = errno;
+    if (queues_errno && result <= 0 && (error == EPIPE || error == ECONNRESET)) {
+#ifdef ERR_raise
+        ERR_raise(ERR_LIB_SYS, error);
+#else
+        ERR_PUT_error(ERR_LIB_SYS, 0, error, __FILE__, __LINE__);
+#endif
+    }
+    errno = error;
+    return result;
+}
+
+WRAP(int, SSL_do_handshake, SSL *ssl) {
+    errno = 0;
+    return queue_errno(__real_SSL_do_handshake(ssl));
+}
+
+WRAP(int, SSL_read, SSL *ssl, void *bytes, int size) {
+    errno = 0;
+    return queue_errno(__real_SSL_read(ssl, bytes, size));
+}
+
+WRAP(int, SSL_write, SSL *ssl, const void *bytes, int size) {
+    errno = 0;
+    return queue_errno(__real_SSL_write(ssl, bytes, size));
+}
+
+/* The peer closes without reading the client's greeting, so the next read fails with ECONNRESET. */
+static bool is_reset(void) {
+    char bytes[8];
+    int fd, peer;
+    hf_tls_settings *settings = trusting();
+    hf_tls *tls = over_a_pair(settings, &fd, &peer);
+    bool pending = hf_tls_handshake(tls, &events, reason, sizeof reason) == HF_TLS_PENDING;
+    close(peer);
+    errno = 0;
+    bool reset = hf_tls_recv(tls, bytes, sizeof bytes) == -1 && errno == ECONNRESET;
+    hf_tls_free(tls, false);
+    close(fd);
+    hf_tls_settings_free(settings);
+    return pending && reset;
+}
+
 static void run_agreed(void) {
     static void (*const CASES[])(pair *) = {on_records,     on_errors_of_others,  on_full_socket,
                                             on_close_alert, on_end_without_alert, on_other_bytes,
@@ -519,6 +568,37 @@ static void run_agreed(void) {
 
 TEST(an_agreed_connection_behaves_as_a_socket) {
     run_agreed();
+}
+
+TEST(a_failure_of_the_socket_keeps_its_errno_although_openssl_queues_it_as_an_error) {
+    queues_errno = true;
+    a_write_to_a_closed_socket_raises_no_signal();
+    bool reset = is_reset();
+    run_agreed();
+    queues_errno = false;
+    CHECK(reset);
+}
+
+/* The file that ca_path would have for the authority is a folder, which OpenSSL cannot read. */
+TEST(a_certificate_that_cannot_be_verified_is_reported_whatever_else_openssl_queued) {
+    char folder[] = "/tmp/holdfast-XXXXXX", file[64], said[160];
+    identity root = new_identity("root", NULL, NULL), own = new_identity("s", &root, "DNS:s");
+    SSL_CTX *context = server_with(&own, NULL);
+    if (!mkdtemp(folder)) abort();
+    snprintf(file, sizeof file, "%s/%08lx.0", folder,
+             X509_NAME_hash(X509_get_subject_name(root.cert)));
+    if (mkdir(file, 0700) != 0) abort();
+    hf_tls_settings *settings = hf_tls_settings_new(&(hf_tls_options){.ca_path = folder});
+    bool agreed = agrees(settings, "s", context);
+    snprintf(said, sizeof said, "%s", reason);
+    hf_tls_settings_free(settings);
+    rmdir(file);
+    rmdir(folder);
+    SSL_CTX_free(context);
+    free_identity(own);
+    free_identity(root);
+    CHECK(!agreed);
+    CHECK_STR(said, "certificate verify failed: unable to get local issuer certificate");
 }
 
 TEST(an_end_without_an_alert_is_an_end_although_openssl_takes_it_for_an_error) {
