@@ -11,8 +11,6 @@ local process = require "holdfast.process"
 local library_servers = require "holdfast.servers"
 local texts = require "holdfast.text"
 
-local unpack = table.unpack or unpack
-
 local settings = {}
 
 local function tenant(text)
@@ -136,23 +134,58 @@ local function read_file()
   return values, path or ""
 end
 
--- The servers of the first place that names any: its `servers`, or its `url`.
--- → { url or servers, source = its name for messages } | nil, message
-local function choose_servers(given, file, path)
-  for _, place in ipairs {
-    { given, "--servers", "--url" },
-    { library_servers.environment(), "servers in $HOLDFAST_SERVERS", "url in $HOLDFAST_URL" },
-    { file, "servers in " .. path, "url in " .. path },
-  } do
-    local said, servers_name, url_name = unpack(place)
-    if said.servers then
-      local list, wrong = library_servers.split(said.servers)
-      if not list then return nil, ("%s must be %s"):format(servers_name, wrong) end
-      return { servers = list, source = servers_name }
-    end
-    if said.url then return { url = said.url, source = url_name } end
+-- The servers as a job gets them: without users and passwords.
+-- chosen: { url or servers } → the same
+local function without_logins(chosen)
+  local bare = { url = chosen.url and library_servers.without_login(chosen.url) }
+  for i, url in ipairs(chosen.servers or {}) do
+    bare.servers = bare.servers or {}
+    bare.servers[i] = library_servers.without_login(url)
   end
-  return { url = "redis://127.0.0.1:6379", source = "url" }
+  return bare
+end
+
+-- The same as variables of an environment.
+local function variables(chosen)
+  return chosen.url or "", chosen.servers and table.concat(chosen.servers, ",") or ""
+end
+
+-- The servers that a place names: its `servers`, or its `url`.
+-- → { url or servers, source = its name for messages }, nil: it names none | nil, message
+local function servers_of(said, servers_name, url_name)
+  if said.servers then
+    local list, wrong = library_servers.split(said.servers)
+    if not list then return nil, ("%s must be %s"):format(servers_name, wrong) end
+    return { servers = list, source = servers_name }
+  end
+  return said.url and { url = said.url, source = url_name } or nil
+end
+
+-- Whether this is a `holdfast` inside a job, with the servers of the settings file in its
+-- environment without their passwords: it takes those of the file, if it may read it.
+local function is_bare(chosen, other)
+  if not other or not variable "HOLDFAST_OWNER" then return false end
+  local url, list = variables(chosen)
+  local other_url, other_list = variables(without_logins(other))
+  return url == other_url and list == other_list
+end
+
+-- The servers of the first place that names any.
+-- → { url or servers, source, inherited: they stand in the environment } | nil, message
+local function choose_servers(given, file, path)
+  local chosen, message = servers_of(given, "--servers", "--url")
+  if chosen or message then return chosen, message end
+  local there, own
+  there, message = servers_of(library_servers.environment(), "servers in $HOLDFAST_SERVERS",
+    "url in $HOLDFAST_URL")
+  if message then return nil, message end
+  own, message = servers_of(file, "servers in " .. path, "url in " .. path)
+  if there and not is_bare(there, own) then
+    there.inherited = true
+    return there
+  end
+  if message then return nil, message end
+  return own or { url = "redis://127.0.0.1:6379", source = "url" }
 end
 
 local function is_over_tls(chosen)
@@ -179,8 +212,8 @@ local function choose_tls(chosen, given, file)
   return { ca_file = ca, cert = pair.cert, key = pair.key }
 end
 
--- → { url or servers, source, name, lease, grace, tenant, restart_guard, connect_timeout,
--- command_timeout, tls } | nil, message
+-- → { url or servers, source, inherited, name, lease, grace, tenant, restart_guard,
+-- connect_timeout, command_timeout, tls } | nil, message
 function settings.load(given)
   if given.url and given.servers then return nil, "--url and --servers cannot be combined" end
   local file, path = read_file()
@@ -196,6 +229,13 @@ function settings.load(given)
   result.tls, message = choose_tls(result, given, file)
   if message then return nil, message end
   return result
+end
+
+-- The variables that name the servers to a job. Their users and passwords are not for the job,
+-- which may be another user, unless it had them before or is meant to: `passes`.
+-- → the text of HOLDFAST_URL, that of HOLDFAST_SERVERS; "": there is none
+function settings.for_job(chosen, passes)
+  return variables((chosen.inherited or passes) and chosen or without_logins(chosen))
 end
 
 -- `more`: options of the client, for what the user has not chosen.

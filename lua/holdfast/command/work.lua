@@ -17,6 +17,10 @@ work.grace = {
 
 work.no_crash_release = { "no-crash-release", help = "keep the lock until its lease ends if holdfast and the job crash" }
 
+work.pass_url = {
+  "pass-url", help = "pass the server's user and password to the command in HOLDFAST_URL or HOLDFAST_SERVERS",
+}
+
 -- The line that was probably meant: the first word is the key.
 local function with_marker(words, verb)
   if #words < 2 then return ("; use holdfast %s KEY -- command"):format(verb) end
