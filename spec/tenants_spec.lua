@@ -13,8 +13,9 @@ local KINDS = acl.kinds
 local b -- a connection of user b
 
 local function add_user(name)
-  local rule = { "ACL", "SETUSER", name, ">secret" }
+  local rule = { "ACL", "SETUSER", name }
   for _, word in ipairs(acl.words(name .. ":", { kinds = KINDS })) do rule[#rule + 1] = word end
+  rule[#rule + 1] = ">secret"
   assert.equal("OK", world.server:cli(rule))
 end
 
