@@ -238,6 +238,19 @@ function settings.for_job(chosen, passes)
   return variables((chosen.inherited or passes) and chosen or without_logins(chosen))
 end
 
+settings.EXPOSED = " lets scripts of one user change those of others (CVE-2025-46818), so other users can "
+  .. "run commands with the rights of this one; upgrade the server"
+
+-- Once, for people only.
+local function warn_of_exposure()
+  local said = false
+  return function(event)
+    if event.event ~= "tenant_exposed" or said or not process.is_terminal(2) then return end
+    said = true
+    process.say("holdfast: " .. texts.shown(event.server .. settings.EXPOSED) .. "\n")
+  end
+end
+
 -- `more`: options of the client, for what the user has not chosen.
 -- → a client of the library | nil, message
 function settings.client(chosen, more)
@@ -247,6 +260,7 @@ function settings.client(chosen, more)
     given = { servers = chosen.servers, mode = "quorum", restart_guard = chosen.restart_guard }
   end
   given.tls, given.tenant = chosen.tls, chosen.tenant
+  if chosen.tenant then given.on_event = warn_of_exposure() end
   for name, value in pairs(more or {}) do given[name] = value end
   for _, name in ipairs { "connect_timeout", "command_timeout" } do
     given[name] = chosen[name] or given[name]

@@ -5,6 +5,7 @@ local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
 local locale = require "holdfast.locale"
 local options = require "holdfast.command.options"
+local settings = require "holdfast.command.settings"
 local target = require "holdfast.command.target"
 
 local work = {}
@@ -52,7 +53,7 @@ end
 
 local OFF = { unsupported = "this system does not support it", denied = "its directory in /dev/shm cannot be used" }
 
--- Reports the library's events about crashes: docs/crash.md.
+-- Reports the library's events about crashes (docs/crash.md) and about the server.
 local function listener(out)
   return function(event)
     if event.event == "crash_released" then
@@ -61,6 +62,8 @@ local function listener(out)
     elseif event.event == "crash_release_off" then
       out:event("crash_release_off", { { "code", event.code } },
         "crash release is off: " .. OFF[event.code])
+    elseif event.event == "tenant_exposed" then
+      out:advice("tenant_exposed", { { "server", event.server } }, event.server .. settings.EXPOSED)
     end
   end
 end
