@@ -493,6 +493,8 @@ describe("a file of settings", function()
     local more = { connect_timeout = 1, command_timeout = 2, lease = 5 }
     assert(settings.client({ url = "redis://a", command_timeout = 7, tenant = "t:", tls = { ca_file = "c" },
       restart_guard = 3, name = "n", grace = 4 }, more))
+    assert.is_function(seen.on_event) -- a tenant's, to warn
+    seen.on_event = nil
     assert.same({ url = "redis://a", tenant = "t:", tls = { ca_file = "c" }, connect_timeout = 1,
       command_timeout = 7, lease = 5 }, seen)
     assert(settings.client({ servers = { "redis://a" }, restart_guard = 3, connect_timeout = 9 }, more))
