@@ -5,6 +5,7 @@ local command = require "spec.support.command"
 local holdfast = require "holdfast"
 local pages = require "spec.support.pages"
 local process = require "spec.support.process"
+local resp = require "spec.support.resp"
 local rights = require "spec.support.rights"
 
 local world = require("spec.support.world").new()
@@ -115,8 +116,8 @@ describe("the rights of a lock", function()
   it("are the words that the page shows", function()
     local shown = pages.read("docs/redis.md"):match("\n    ACL SETUSER locks (.-)\n\n")
     local words = rights.of { "lock" }
-    table.remove(words, 1)
-    table.remove(words, 1)
+    table.remove(words, 1) -- the user's name
+    table.remove(words) -- its password
     assert.equal(table.concat(words, " "), (shown:gsub("%s+", " ")))
   end)
 
@@ -500,8 +501,8 @@ describe("holdfast acl", function()
       for word in printed(...):gmatch("[^ \n]+") do list[word] = true end
       return list
     end
-    assert.matches("^ACL SETUSER holdfast on resetkeys resetchannels %-@all ", printed "shop:")
-    assert.matches('^ACL SETUSER "a\\"b" on ', (printed("shop:", "--user", 'a"b')))
+    assert.matches("^ACL SETUSER holdfast reset on resetchannels ", printed "shop:")
+    assert.matches('^ACL SETUSER "a\\"b" reset on ', (printed("shop:", "--user", 'a"b')))
     local plain = words "shop:"
     for option, needed in pairs {
       sentinel = { "+role" }, sync = { "+wait" },
@@ -521,6 +522,43 @@ describe("holdfast acl", function()
       if word:find "^%+" then assert.same({ word, true }, { word, runs_jobs[word] }) end
     end
     assert.is_true(runs_jobs["~holdfast_once:shop:*"] and not runs_jobs["~redisson_lock_token:{shop:*"])
+  end)
+
+  it("refuses a prefix whose keys may be what stands beside another user's locks", function()
+    local core = require "holdfast.core"
+    for _, name in pairs(core.wire.prefixes) do assert.truthy(acl.check(name), name) end
+    for _, prefix in ipairs {
+      "h", "holdfast", "holdfast_", "holdfast_queue:{a:", "holdfast_once:b:", "holdfast_known", "r", "redisson",
+      "redisson_", "redisson_lock_token:", "{",
+    } do
+      local code, said = command.run(nil, { "acl", prefix })
+      assert.equal(64, code)
+      assert.truthy(said:find(('holdfast acl: PREFIX must be a text that is not "{" and .*, not "%s"\n$')
+        :format(prefix)), said)
+    end
+    for _, prefix in ipairs { "b:", "ho:", "holdfast:", "redis:", "redisson:", "{b}:", "R" } do
+      assert.is_nil(acl.check(prefix))
+    end
+  end)
+
+  it("leaves a user who existed before no other right, and no way in without a password", function()
+    local words = rights.of { "lock" }
+    local function set(...) assert.equal("OK", world.server:cli { "ACL", "SETUSER", "locks", ... }) end
+    set("on", "nopass", "~*", "&*", "+@all", "(~* +@all)", ">old")
+    table.remove(words) -- its password
+    set((table.unpack or unpack)(words, 2))
+    for _, password in ipairs { "", "old", "secret" } do
+      local stranger = assert(resp.connect { path = world.server.path })
+      assert.matches("^WRONGPASS", stranger:call("AUTH", "locks", password).err)
+      stranger:close()
+    end
+    set ">secret"
+    local user = assert(resp.connect { path = world.server.path })
+    assert.equal("OK", user:call("AUTH", "locks", "secret"))
+    assert.matches("^NOPERM", user:call("SET", "other", "1").err)
+    assert.matches("^NOPERM", user:call("PUBLISH", "other", "1").err)
+    assert.matches("^NOPERM", user:call("FLUSHALL").err)
+    user:close()
   end)
 
   it("refuses what no rule can have", function()

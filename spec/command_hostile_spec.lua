@@ -447,6 +447,27 @@ describe("a file of settings", function()
     assert.equal(9, load({ servers = "redis://a" }, text).restart_guard)
   end)
 
+  it("gives a command inside a job the password that is missing in its environment", function()
+    local secret, bare = "redis://u:p@a:1/2", "redis://a:1/2"
+    for _, case in ipairs {
+      { bare, "url = " .. secret, "o", "url in " .. path, secret },
+      { bare, "url = " .. secret, nil, "url in $HOLDFAST_URL", bare },
+      { bare, "url = " .. secret, "", "url in $HOLDFAST_URL", bare },
+      { bare, "url = redis://u:p@a:1/3", "o", "url in $HOLDFAST_URL", bare },
+      { "redis://v@a:1/2", "url = " .. secret, "o", "url in $HOLDFAST_URL", "redis://v@a:1/2" },
+      { bare, "servers = " .. secret, "o", "url in $HOLDFAST_URL", bare },
+      { bare, "servers = ,", "o", "url in $HOLDFAST_URL", bare },
+      { bare, "lease = 5", "o", "url in $HOLDFAST_URL", bare },
+    } do
+      local result = assert(load({}, case[2],
+        { HOLDFAST_CONFIG = path, HOLDFAST_URL = case[1], HOLDFAST_OWNER = case[3] }))
+      assert.same({ case[4], case[5] }, { result.source, result.url })
+    end
+    local result = assert(load({}, "servers = redis://p@a, redis://q:r@b redis://c", { HOLDFAST_CONFIG = path,
+      HOLDFAST_SERVERS = "redis://a,redis://b,redis://c", HOLDFAST_OWNER = "o" }))
+    assert.same({ "redis://p@a", "redis://q:r@b", "redis://c" }, result.servers)
+  end)
+
   it("names the server of the first place that names any", function()
     local text = "servers = redis://f,redis://g"
     local both = { HOLDFAST_CONFIG = path, HOLDFAST_URL = "redis://e" }
@@ -472,6 +493,8 @@ describe("a file of settings", function()
     local more = { connect_timeout = 1, command_timeout = 2, lease = 5 }
     assert(settings.client({ url = "redis://a", command_timeout = 7, tenant = "t:", tls = { ca_file = "c" },
       restart_guard = 3, name = "n", grace = 4 }, more))
+    assert.is_function(seen.on_event) -- a tenant's, to warn
+    seen.on_event = nil
     assert.same({ url = "redis://a", tenant = "t:", tls = { ca_file = "c" }, connect_timeout = 1,
       command_timeout = 7, lease = 5 }, seen)
     assert(settings.client({ servers = { "redis://a" }, restart_guard = 3, connect_timeout = 9 }, more))
@@ -492,6 +515,76 @@ describe("a file of settings", function()
     assert.is_nil(select(2, try()):find("password", 1, true))
     shell("chmod 640 " .. path)
     assert.is_nil(on_terminal():find("password", 1, true))
+  end)
+end)
+
+-- ---- passwords ----
+
+describe("a URL with a password", function()
+  local URL = "redis://u:s3cretpw@h:x" -- and a port that is none: no client of it can be made
+  local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "break", "ping",
+    "bench", "acl" }
+
+  local function dispatch(words)
+    local said, say, print_line = {}, own_process.say, output.print
+    own_process.say = function(text) said[#said + 1] = text end
+    output.print = function() end
+    local done, exit = pcall(require("holdfast.command").main, words)
+    own_process.say, output.print = say, print_line
+    assert(done, exit)
+    return exit, table.concat(said)
+  end
+
+  it("is shown by no verb, wherever it stands", function()
+    local shown = 0
+    local function hides(...)
+      local exit, said = dispatch { ... }
+      assert.is_nil(said:find("s3cretpw", 1, true), said)
+      assert.is_true(exit == 64 or said == "", said)
+      shown = shown + (said:find("redis://***@h:x", 1, true) and 1 or 0)
+    end
+    hides(URL)
+    hides("--" .. URL)
+    hides("help", URL)
+    for _, name in ipairs(VERBS) do
+      local verb = require("holdfast.command." .. name)
+      for _, words in ipairs {
+        {}, { URL, URL, URL, URL }, { "--" .. URL }, { "-" .. URL }, { "down", "k", URL },
+      } do
+        hides(name, "--url", URL, (table.unpack or unpack)(words))
+        hides(name, "--json", "--url", URL, (table.unpack or unpack)(words))
+      end
+      for _, option in ipairs(verb.options) do
+        hides(name, "--url", URL, "--" .. option[1] .. "=" .. URL, "k", "--", "true")
+        hides(name, "--url", URL, "--" .. option[1], URL, "--", "k")
+      end
+    end
+    assert.is_true(shown > 50, shown)
+  end)
+
+  it("is shown by no message about the environment or the settings file", function()
+    local getenv, directory = os.getenv, process.directory()
+    local path = directory .. "/holdfast.conf"
+    for _, case in ipairs {
+      { HOLDFAST_CONFIG = URL }, { HOLDFAST_URL = URL }, { HOLDFAST_SERVERS = URL },
+      { HOLDFAST_SERVERS = URL .. ",," }, { text = "url = " .. URL },
+      { text = "servers = " .. URL .. ",,b" }, { text = "lease = " .. URL },
+      { text = "name = " .. URL .. "\27" }, { text = URL }, { text = URL .. " = 1" },
+      { text = "tenant = " .. URL .. " x" },
+      { text = "connect_timeout = " .. URL }, { text = "url = rediss://127.0.0.1:1\nca = " .. URL },
+    } do
+      local file = assert(io.open(path, "w"))
+      file:write(case.text or "")
+      file:close()
+      case.HOLDFAST_CONFIG = case.HOLDFAST_CONFIG or path
+      os.getenv = function(name) return case[name] end -- luacheck: ignore 122
+      local done, exit, said = pcall(dispatch, { "ls" })
+      os.getenv = getenv -- luacheck: ignore 122
+      assert(done, exit)
+      assert.is_nil(said:find("s3cretpw", 1, true), said)
+      assert.is_true(exit == 64 or exit == 69, exit)
+    end
+    process.remove(directory)
   end)
 end)
 

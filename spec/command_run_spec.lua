@@ -173,6 +173,59 @@ describe("holdfast run", function()
       assert.matches("^k " .. uuid .. ":1 " .. token .. " unix://", output)
     end)
 
+    describe("whose server needs a password", function()
+      local closed, url, bare, path
+
+      setup(function()
+        closed = redis.start { password = "s3cret" }
+        url = closed:url()
+        bare = url:gsub("//.*@", "//")
+      end)
+      teardown(function() closed:stop() end)
+      before_each(function()
+        path = directory .. "/password.conf"
+        local file = assert(io.open(path, "w"))
+        file:write("url = ", url, "\n")
+        file:close()
+      end)
+
+      local SHOWS = { "--", "sh", "-c", 'echo "$HOLDFAST_URL"' }
+
+      local function shown(verb, env, ...)
+        local words = { verb, env = env, ... }
+        for _, word in ipairs(SHOWS) do words[#words + 1] = word end
+        local code, output = run(words)
+        assert.equal(0, code, output)
+        return (output:gsub("\n$", ""))
+      end
+
+      it("keeps it from the job, unless the job had it before or is to have it", function()
+        local by_file = { HOLDFAST_URL = false, HOLDFAST_CONFIG = path }
+        local by_variable = { HOLDFAST_URL = url }
+        for _, verb in ipairs { { "run", "-n" }, { "lead", "--once" } } do
+          local name, option = verb[1], verb[2]
+          assert.equal(bare, shown(name, by_file, option, "k"))
+          assert.equal(url, shown(name, by_file, option, "--pass-url", "k"))
+          assert.equal(url, shown(name, by_variable, option, "k"))
+          assert.equal(bare, shown(name, nil, option, "--url", url, "k"))
+          assert.equal(url, shown(name, nil, option, "--url", url, "--pass-url", "k"))
+        end
+      end)
+
+      it("lets a run inside in by the same settings file, and never leads it to another server", function()
+        local inner = command.words("run", "-n", "k", "--", "echo", "inside")
+        local function nested(...)
+          local words = { "run", env = { HOLDFAST_URL = false, HOLDFAST_CONFIG = path }, "k", "--", ... }
+          for _, word in ipairs(inner) do words[#words + 1] = word end
+          return run(words)
+        end
+        assert.same({ 0, "inside\n" }, { nested() })
+        local code, output = nested("env", "HOLDFAST_CONFIG=/dev/null")
+        assert.equal(77, code, output)
+        assert.matches("NOAUTH", output)
+      end)
+    end)
+
     it("clears the servers of its own environment for a job under --url", function()
       local code, output = run { "run", "--url", server:url(), "k", "--", "sh", "-c",
         'echo "$HOLDFAST_URL|${HOLDFAST_SERVERS-unset}"', env = { HOLDFAST_SERVERS = "unix:///a" } }

@@ -1144,6 +1144,75 @@ describe("at the line of its caller", function()
       { keep = 1 })
   end)
 
+  it("no wrong argument or option shows the password of a URL", function()
+    local URL, seen = "redis://u:s3cretpw@h:1", 0
+    local function hides(call, ...)
+      local message = tostring((select(2, pcall(call, ...))))
+      assert.is_nil(message:find("s3cretpw", 1, true), message)
+      seen = seen + (message:find("redis://***@h:1", 1, true) and 1 or 0)
+    end
+    local function each_option(what, make)
+      hides(make { [URL] = 1 })
+      for name, check in pairs(KNOWN[what]) do
+        if type(check) == "function" and check(URL) then hides(make { [name] = URL }) end
+      end
+    end
+    each_method(function(kind, handle, name, method)
+      hides(method, URL)
+      local before = { handle }
+      for _, argument in ipairs(ARGUMENTS[kind][name] or {}) do
+        local given = { unpack(before) }
+        given[#given + 1] = URL
+        local takes_it = tostring(argument[3]):find("^a string")
+        if not takes_it then hides(method, unpack(given)) end
+        if argument == OPTIONS then
+          each_option(kind .. ":" .. name, function(options)
+            given[#given], given[#given + 1] = options, print
+            return method, unpack(given)
+          end)
+        end
+        before[#before + 1] = argument[2]
+      end
+    end)
+    for _, name in ipairs {
+      "url", "servers", "mode", "restart_guard", "driver", "tenant", "lease", "name", "tls", "sync",
+    } do
+      local value = name == "tenant" and URL .. " " or name == "url" and { URL } or URL
+      hides(holdfast.new, { [name] = value })
+      hides(holdfast.new, "redis://h", { [name] = value })
+    end
+    for _, options in ipairs {
+      { servers = { URL, 5 } }, { servers = { [URL] = 1 } },
+      { servers = { { url = "redis://h", [URL] = 1 } } },
+      { servers = { { url = "redis://h", weight = URL } } },
+      { servers = { URL, URL }, mode = "quorum" },
+      {
+        servers = { { url = "redis://a", name = URL }, { url = "redis://b", name = URL } },
+        mode = "shards",
+      },
+    } do
+      hides(holdfast.new, options)
+    end
+    hides(holdfast.new, URL, URL)
+    hides(holdfast.new, URL, { url = URL })
+    hides(holdfast.multi_lock, URL)
+    hides(holdfast.multi_lock, { client:lock(URL), client:lock(URL) })
+    hides(holdfast.with_lock, "k", URL)
+    assert.is_true(seen > 100, seen)
+  end)
+
+  it("no failure shows the password of a URL that is a key", function()
+    local key = "redis://u:s3cretpw@h:1"
+    local away = world.client { url = "redis://127.0.0.1:1", connect_timeout = 0.2 }
+    for _, message in ipairs {
+      select(2, away:lock(key):acquire(0)), select(2, away:mutex(key):acquire(0)),
+      select(2, away:one_by_one():execute(key, 1, { wait = 0 }, print)),
+      (select(2, away:fence(key):call(away:lock(key), "SET", "k", 1))),
+    } do
+      assert.matches("redis://***@h:1", message, 1, true)
+    end
+  end)
+
   it("each method names the calls that have an option which it does not have", function()
     local bounded = "client:semaphore and client:one_by_one"
     for calls, names in pairs {

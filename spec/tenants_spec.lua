@@ -2,6 +2,7 @@
 -- prints: what b tries changes nothing of a's.
 
 local acl = require "holdfast.command.acl"
+local fake = require "spec.support.fake"
 local process = require "spec.support.process"
 local resp = require "spec.support.resp"
 
@@ -13,8 +14,9 @@ local KINDS = acl.kinds
 local b -- a connection of user b
 
 local function add_user(name)
-  local rule = { "ACL", "SETUSER", name, ">secret" }
+  local rule = { "ACL", "SETUSER", name }
   for _, word in ipairs(acl.words(name .. ":", { kinds = KINDS })) do rule[#rule + 1] = word end
+  rule[#rule + 1] = ">secret"
   assert.equal("OK", world.server:cli(rule))
 end
 
@@ -182,5 +184,24 @@ describe("a tenant", function()
     assert(other:release())
     assert.same({ "exit", 0 }, { holder:wait(PATIENCE) })
     assert.equal("true\tkept\ttrue\n", holder:output())
+  end)
+
+  it("learns of a server whose scripts can change those of other users", function()
+    local function exposed_at(url, tenant)
+      local seen = {}
+      local client = world.client { url = url, tenant = tenant,
+        on_event = function(event) seen[event.event] = event.server end }
+      client:ping()
+      client:close()
+      assert.is_string(seen.opened)
+      return seen.tenant_exposed
+    end
+    local old = fake.server { reply = ":1\r\n", login = true, info = "redis_version:6.2.14" }
+    assert.equal("127.0.0.1:" .. old.port, exposed_at(old.url, "a:"))
+    assert.is_nil(exposed_at(old.url))
+    old:stop()
+    local reply = world.cli("EVAL", "getmetatable('').__index = string", "0")
+    local is_mended = type(reply) == "table" and reply.err ~= nil
+    assert.equal(is_mended, exposed_at(url_of "a", "a:") == nil)
   end)
 end)

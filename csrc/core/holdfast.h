@@ -256,6 +256,7 @@ typedef struct hf_session_config {
     hf_time connect_timeout;
     bool asks_server; /* at the log-in, for its run id and its version, which must not be too old */
     bool asks_known;  /* and whether another client has known this run long enough */
+    bool asks_scripts;       /* whether one user's script may change those of others */
     hf_time command_timeout; /* the connection is closed when the server is silent for this time */
 } hf_session_config;
 
@@ -767,6 +768,7 @@ typedef enum hf_event_kind {
     HF_EVENT_FAILED,            /* an acquire failed for another reason: `code` */
     HF_EVENT_CRASH_RELEASED,    /* a waiter freed a hold of `owner`, whose process has crashed */
     HF_EVENT_CRASH_RELEASE_OFF, /* nothing will prove the end of this process: `code` */
+    HF_EVENT_TENANT_EXPOSED,    /* other users of this server can act with this client's rights */
     HF_EVENT_KINDS
 } hf_event_kind;
 

@@ -214,6 +214,7 @@ static int l_new(lua_State *L) {
     copy_field(L, "name", config.session.name, sizeof config.session.name);
     copy_field(L, "tenant", config.tenant, sizeof config.tenant);
     config.session.asks_server = true;
+    config.session.asks_scripts = config.tenant[0] != '\0';
     config.restart_guard = hf_to_time(hf_field_number(L, 1, "restart_guard"));
     config.session.connect_timeout = hf_to_time(hf_field_number(L, 1, "connect_timeout"));
     config.session.command_timeout = hf_to_time(hf_field_number(L, 1, "command_timeout"));

@@ -95,7 +95,8 @@ static int l_watch(lua_State *L) {
 
 static void push_event(lua_State *L, const hf_event *event) {
     lua_newtable(L);
-    bool link = event->kind == HF_EVENT_OPENED || event->kind == HF_EVENT_CLOSED;
+    bool link = event->kind == HF_EVENT_OPENED || event->kind == HF_EVENT_CLOSED ||
+                event->kind == HF_EVENT_TENANT_EXPOSED;
     lua_pushstring(L, hf_event_name(event->kind));
     lua_setfield(L, -2, "event");
     lua_pushlstring(L, event->key.data, event->key.size);

@@ -94,6 +94,15 @@ static int l_wait(lua_State *L) {
     return 1;
 }
 
+/* hide_logins(text) -> the text with *** for the log-in of each URL in it */
+static int l_hide_logins(lua_State *L) {
+    hf_slice text = check_text(L, 1);
+    char *room = hf_newuserdata(L, 3 * text.size + 1);
+    hf_slice hidden = hf_url_hide(room, 3 * text.size + 1, text);
+    lua_pushlstring(L, hidden.data, hidden.size);
+    return 1;
+}
+
 /* operations: name -> what it does, for "cannot <verb> <key>" */
 static void push_operations(lua_State *L) {
     lua_newtable(L);
@@ -105,11 +114,9 @@ static void push_operations(lua_State *L) {
 }
 
 void hf_open_wire(lua_State *L) {
-    static const luaL_Reg functions[] = {{"names", l_names},
-                                         {"key_of_queue", l_key_of_queue},
-                                         {"read_waiter", l_read_waiter},
-                                         {"wait", l_wait},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"names", l_names}, {"key_of_queue", l_key_of_queue}, {"read_waiter", l_read_waiter},
+        {"wait", l_wait},   {"hide_logins", l_hide_logins},   {NULL, NULL}};
     push_kinds(L);
     lua_setfield(L, -2, "kinds");
     push_operations(L);

@@ -22,7 +22,7 @@ local Aborted = { __name = "holdfast.aborted" }
 Aborted.__index = Aborted
 
 function Aborted:__tostring()
-  return ("holdfast: the lock %q was lost (%s) while it was still needed"):format(self.key, self.reason)
+  return ("holdfast: the lock %q was lost (%s) while it was still needed"):format(core.wire.hide_logins(self.key), self.reason)
 end
 
 function abort.is_for(value, lock)

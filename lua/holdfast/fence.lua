@@ -14,7 +14,7 @@ local texts = require "holdfast.text"
 
 local raw, lock_type = driver.lock, core.lock_type
 local argument, check_self, notify = options.argument, options.self, loss.notify
-local printable = texts.printable
+local shown = texts.shown
 
 ---@class holdfast.fence
 local Fence = {}
@@ -136,7 +136,7 @@ local function claim(self, lock, what)
   end
   local how = reason and ("was lost (%s)"):format(reason) or "is not held by this owner"
   return nil, ('cannot write to "%s": the lock "%s" %s; nothing was sent'):format(
-    printable(raw.key(self.handle)), printable(key), how), reason and "lost" or "not_held"
+    shown(raw.key(self.handle)), shown(key), how), reason and "lost" or "not_held"
 end
 
 -- ---- a call ----
@@ -163,7 +163,7 @@ local function check_keys(self, keys, what)
     argument(key, options.free_key, what, "a command's key", 5)
     if core.client.group(self.client, key) ~= home then
       error(('%s: the key "%s" must be in the same slot or shard as the resource "%s"'):format(what,
-        printable(key), printable(raw.key(self.handle))), 5)
+        shown(key), shown(raw.key(self.handle))), 5)
     end
   end
 end
@@ -204,8 +204,8 @@ local function failed(self, commands, count, said)
   local before = count > 2 and ("; the first %d commands have already run"):format(count - 1)
     or count == 2 and "; the first command has already run" or ""
   return nil, ('cannot write to "%s" on %s: command %d (%s) failed: %s%s'):format(
-    printable(raw.key(self.handle)), core.client.server(self.client), count, name,
-    printable(said), before), core.code_of(said)
+    shown(raw.key(self.handle)), core.client.server(self.client), count, name,
+    shown(said), before), core.code_of(said)
 end
 
 local function texts_of(commands)

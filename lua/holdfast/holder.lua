@@ -23,8 +23,8 @@ end
 
 -- `who`: { host, pid, name }
 function holder.text(who)
-  local name = who.name and ", " .. texts.printable(who.name) or ""
-  return ("%s (pid %d%s)"):format(texts.printable(who.host), who.pid, name)
+  local name = who.name and ", " .. texts.shown(who.name) or ""
+  return ("%s (pid %d%s)"):format(texts.shown(who.host), who.pid, name)
 end
 
 -- Whole numbers are written in the same way in every locale.

@@ -172,7 +172,7 @@ function Lock:fence_headers(resource)
   end
   local reason = raw.lost(self)
   local how = reason and ("it was lost (%s)"):format(reason) or "this owner does not hold it"
-  return nil, ('the lock "%s" has no token: %s'):format(texts.printable(raw.key(self)), how),
+  return nil, ('the lock "%s" has no token: %s'):format(texts.shown(raw.key(self)), how),
     reason and "lost" or "not_held"
 end
 

@@ -78,7 +78,7 @@ local function places_of(sorted, connects, what, level)
       local place = place_of(lock, connects)
       local name = raw.key(lock) .. "\0" .. place
       if seen[name] then
-        error(("%s: the key %q is given twice"):format(what, raw.key(lock)), level + 1)
+        error(("%s: the key %q is given twice"):format(what, core.wire.hide_logins(raw.key(lock))), level + 1)
       end
       places[lock], seen[name] = place, true
     end

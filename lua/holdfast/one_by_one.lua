@@ -92,8 +92,8 @@ end
 local SHOWN = 60 -- bytes of a type or an id in a message
 
 local function shown(part)
-  local text = #part > SHOWN and part:sub(1, SHOWN) .. "..." or part
-  return texts.printable(text)
+  local text = core.wire.hide_logins(part)
+  return texts.printable(#text > SHOWN and text:sub(1, SHOWN) .. "..." or text)
 end
 
 -- Why the function did not run, in the template's words.

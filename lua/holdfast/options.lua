@@ -221,7 +221,7 @@ end
 local function shown(value)
   if type(value) == "string" then
     if #value > 40 then return "a string of " .. #value .. " bytes" end
-    return string.format("%q", value)
+    return string.format("%q", core.wire.hide_logins(value))
   end
   if type(value) == "number" or type(value) == "boolean" then return locale.text(value) end
   return value == nil and "nil" or "a " .. (kind_of(value) or type(value))

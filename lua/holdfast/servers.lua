@@ -1,5 +1,6 @@
 -- The options `servers` and `mode` of a client: several servers, and what they are to each other.
 
+local core = require "holdfast.core"
 local locale = require "holdfast.locale"
 local options = require "holdfast.options"
 
@@ -61,7 +62,7 @@ function servers.check_together(given)
       return 'weight and name work only with mode = "shards"'
     end
     local name = type(each) == "table" and each.name
-    if name and names[name] then return ("two servers are named %q"):format(name) end
+    if name and names[name] then return ("two servers are named %q"):format(core.wire.hide_logins(name)) end
     if name then names[name] = true end
   end
 end
@@ -101,6 +102,11 @@ end
 -- { url = text or nil, servers = text or nil }.
 function servers.environment()
   return { url = variable("HOLDFAST_URL"), servers = variable("HOLDFAST_SERVERS") }
+end
+
+-- The URL without its user and password.
+function servers.without_login(url)
+  return (url:gsub("^([^/]*://).*@", "%1"))
 end
 
 -- For core.client.new: the URLs, weights and names (false: none) in lists.

@@ -1,6 +1,8 @@
 -- Shows texts that others have written: keys, names and messages. They may hold bytes that drive a
 -- terminal, that turn the direction of a line, or that are no text at all.
 
+local core = require "holdfast.core"
+
 local text = {}
 
 local REST = "[\128-\191]"
@@ -59,6 +61,12 @@ for byte = 0, 255 do HEX[string.char(byte)] = ("\\x%02x"):format(byte) end
 -- Returns what a terminal may show, with \xNN for other bytes.
 function text.printable(s)
   return text.escape(s, function(bytes) return HEX[bytes] or bytes:gsub(".", HEX) end)
+end
+
+-- Returns what a message may show of `s`: no log-in of a URL in it, whatever it was meant to be.
+-- All messages show what callers have chosen through this, as those of the core do.
+function text.shown(s)
+  return text.printable(core.wire.hide_logins(s))
 end
 
 return text

@@ -20,8 +20,9 @@ end
 function rights.of(names, more)
   local given = { kinds = rows(names) }
   for name, value in pairs(more or {}) do given[name] = value end
-  local words = { "locks", ">secret" }
+  local words = { "locks" }
   for _, word in ipairs(acl.words("lock:", given)) do words[#words + 1] = word end
+  words[#words + 1] = ">secret"
   return words
 end
 

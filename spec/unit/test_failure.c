@@ -48,6 +48,21 @@ TEST(advice_follows_a_sentence_without_its_full_stop) {
     CHECK(strstr(failure.text, "Authentication required; check the user"));
 }
 
+TEST(a_message_shows_no_log_in_of_a_url) {
+    hf_failure failure;
+    char long_password[200];
+    memset(long_password, 's', sizeof long_password);
+    memcpy(long_password, "redis://", 8);
+    memcpy(long_password + sizeof long_password - 2, "@h", 2);
+    hf_failure_set(&failure, HF_SERVER, "acquire", hf_slice_of("redis://u:s3cret@h"), "h:1",
+                   "it belongs to \"%s\"", "https://u:s3cret@i");
+    CHECK_STR(failure.text, "cannot acquire \"redis://***@h\" on h:1: it belongs to "
+                            "\"https://***@i\"");
+    hf_failure_set(&failure, HF_SERVER, "acquire", (hf_slice){long_password, sizeof long_password},
+                   "h:1", "oops");
+    CHECK_STR(failure.text, "cannot acquire \"redis://***@h\" on h:1: oops");
+}
+
 TEST(a_message_may_have_no_key) {
     hf_failure failure;
     hf_failure_set(&failure, HF_SERVER, "ping", (hf_slice){"", 0}, "h:1", "oops");

@@ -489,9 +489,9 @@ TEST(without_memory_an_event_is_dropped) {
 }
 
 TEST(names_of_events) {
-    static const char *const names[] = {"acquired", "busy",           "released",         "lost",
-                                        "at_risk",  "renewed_late",   "opened",           "closed",
-                                        "failed",   "crash_released", "crash_release_off"};
+    static const char *const names[] = {
+        "acquired", "busy",   "released", "lost",           "at_risk",           "renewed_late",
+        "opened",   "closed", "failed",   "crash_released", "crash_release_off", "tenant_exposed"};
     for (int i = 0; i < HF_EVENT_KINDS; i++) CHECK_STR(hf_event_name((hf_event_kind)i), names[i]);
 }
 

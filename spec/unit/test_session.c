@@ -238,6 +238,29 @@ TEST(a_server_that_is_too_old_is_refused) {
     CHECK_STR(outcome_at(""), "OK");
 }
 
+/* Logs in to a server that answers the question about its scripts so. */
+static void check_exposed(const char *answer, bool exposed) {
+    start();
+    config.asks_server = config.asks_scripts = true;
+    session.wanted = true;
+    open_session(&session, AT(0));
+    CHECK(strstr(output_of(&session), "getmetatable"));
+    feed(&session, "$0\r\n\r\n", AT(1));
+    feed(&session, answer, AT(1));
+    CHECK_EQ_INT(session.state, HF_SESSION_READY);
+    CHECK_EQ_INT(session.exposed, exposed);
+    hf_session_free(&session);
+}
+
+TEST(a_server_whose_scripts_can_change_those_of_others_is_noticed) {
+    check_exposed(":1\r\n", true);
+    check_exposed(":0\r\n", false);
+    check_exposed("$1\r\n1\r\n", false);
+    check_exposed("-NOPERM this user has no permissions to run the 'eval' command\r\n", false);
+    check_exposed("-MASTERDOWN Link with MASTER is down\r\n", false);
+    check_exposed("-BUSY Redis is busy running a script.\r\n", false);
+}
+
 TEST(a_missing_password_is_reported_when_the_name_is_refused) {
     struct call one;
     start();

@@ -1,5 +1,7 @@
 #include "base/url.h"
 
+#include <stdlib.h>
+
 #include "check.h"
 
 static hf_server server;
@@ -331,6 +333,54 @@ TEST(nothing_is_read_past_the_size_of_a_list) {
         char exact[sizeof text];
         memcpy(exact, text, size);
         hf_url_read(&url, exact, size);
+    }
+}
+
+TEST(a_text_shows_no_log_in_of_a_url) {
+    static const struct {
+        const char *text, *shown;
+    } cases[] = {
+        {"", ""},
+        {"order:42", "order:42"},
+        {"me@host", "me@host"},
+        {"redis://", "redis://"},
+        {"redis://h:1/2", "redis://h:1/2"},
+        {"redis://@h", "redis://@h"},
+        {"redis://secret@h", "redis://***@h"},
+        {"redis://u:s3cret@h:1/2", "redis://***@h:1/2"},
+        {"REDISS+Sentinel://u:s3cret@h/m", "REDISS+Sentinel://***@h/m"},
+        {"valkey+cluster://:a/b?c@d e@h,i", "valkey+cluster://***@h,i"},
+        {"unix://u:s@/run/x", "unix://***@/run/x"},
+        {"must be a URL, not \"redis://u:s@h\"", "must be a URL, not \"redis://***@h\""},
+        {"redis://a:b@c,redis://d:e@f", "redis://***@f"},
+        {"https://u:s@h/p@v1", "https://***@h/p@v1"},
+        {"https://h/p@v1", "https://h/p@v1"},
+        {"https://h?to=a@b", "https://h?to=a@b"},
+        {"\"http://h\" by me@there", "\"http://h\" by me@there"},
+        {"https://h/x redis://p@i", "https://h/x redis://***@i"},
+        {"http://a:b@c http://d:e@f", "http://***@c http://***@f"},
+        {"predis://h/p@v", "predis://h/p@v"},
+        {"://p@h", "://***@h"},
+        {"redis:// but https://a:b@c", "redis://***@c"},
+        {"redis://h https://i", "redis://h https://i"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char out[256];
+        size_t size = strlen(cases[i].text);
+        hf_slice shown = hf_url_hide(out, 3 * size, (hf_slice){cases[i].text, size});
+        CHECK_OR(hf_slice_equal(shown, hf_slice_of(cases[i].shown)), "%s: %.*s", cases[i].text,
+                 (int)shown.size, shown.data);
+    }
+}
+
+TEST(a_text_without_log_ins_is_cut_at_the_size_of_its_room) {
+    static const char text[] = "redis://u:s3cret@h redis";
+    for (size_t size = 0; size < 20; size++) {
+        char *out = malloc(size > 0 ? size : 1);
+        hf_slice shown = hf_url_hide(out, size, hf_slice_of(text));
+        CHECK_EQ_INT(shown.size, size < 19 ? size : 19);
+        CHECK(memcmp(shown.data, "redis://***@h redis", shown.size) == 0);
+        free(out);
     }
 }
 

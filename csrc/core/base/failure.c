@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/url.h"
+
 #define NAME(CODE, name) #name,
 static const char *const NAMES[] = {HF_CODE_LIST(NAME)};
 
@@ -131,6 +133,14 @@ static void hide_controls(char *text) {
     }
 }
 
+/* A detail may name other keys. `size`: of the room for the text. */
+static void hide_logins(char *text, size_t size) {
+    char shown[HF_FAILURE_TEXT];
+    hf_slice hidden = hf_url_hide(shown, size - 1, (hf_slice){text, strlen(text)});
+    memcpy(text, hidden.data, hidden.size);
+    text[hidden.size] = '\0';
+}
+
 /* Where the next text goes after one of `more` bytes at `at`, which may have been cut. */
 static size_t end_of(const hf_failure *failure, size_t at, int more) {
     size_t end = at + (size_t)more, last = sizeof failure->text - 1;
@@ -140,8 +150,8 @@ static size_t end_of(const hf_failure *failure, size_t at, int more) {
 void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slice key,
                     const char *server, const char *detail, ...) {
     assert(code != HF_OK && code < HF_CODES);
-    char name[112] = "";
-    printable(name, sizeof name, key);
+    char name[112] = "", shown[128];
+    printable(name, sizeof name, hf_url_hide(shown, sizeof shown, key));
     int used = snprintf(failure->text, sizeof failure->text,
                         key.size > 0 ? "cannot %s \"%s\" on %s: " : "cannot %s%s on %s: ", verb,
                         name, server);
@@ -150,6 +160,7 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
     va_start(args, detail);
     vsnprintf(failure->text + at, sizeof failure->text - at, detail, args);
     va_end(args);
+    hide_logins(failure->text + at, sizeof failure->text - at);
     cut_place_in_script(failure->text + at);
     const char *advice = advice_on(code, failure->text + at);
     at += strlen(failure->text + at);

@@ -243,6 +243,70 @@ const char *hf_url_read(hf_url *url, const char *text, size_t size) {
     return url->kind == HF_URL_SENTINEL ? parse_sentinels(url, rest) : parse_cluster(url, rest);
 }
 
+static bool is_letter(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+static bool begins_with_word(hf_slice text, const char *word) {
+    size_t size = strlen(word);
+    if (text.size < size) return false;
+    for (size_t i = 0; i < size; i++)
+        if ((text.data[i] | 0x20) != word[i]) return false;
+    return true;
+}
+
+/* Whether the last word of what is before a :// is a scheme of ours, well spelled or not. */
+static bool is_ours(hf_slice before) {
+    hf_slice word = {before.data + before.size, 0};
+    while (word.size < before.size && (is_letter(word.data[-1]) || word.data[-1] == '+')) {
+        word.data--;
+        word.size++;
+    }
+    return begins_with_word(word, "redis") || begins_with_word(word, "valkey") ||
+           begins_with_word(word, "unix");
+}
+
+/* Where the host's part of a URL ends, which may stand in a sentence. */
+static size_t host_size(hf_slice rest) {
+    size_t size = 0;
+    while (size < rest.size && (unsigned char)rest.data[size] > ' ' &&
+           !strchr("/?#\"'", rest.data[size]))
+        size++;
+    return size;
+}
+
+/* The first log-in in a text; of size 0: there is none. */
+static hf_slice find_login(hf_slice text) {
+    for (size_t i = 0; i + 3 < text.size; i++) {
+        if (memcmp(text.data + i, "://", 3) != 0) continue;
+        hf_slice rest = {text.data + i + 3, text.size - i - 3}, login;
+        bool ours = is_ours((hf_slice){text.data, i});
+        if (!ours) rest.size = host_size(rest);
+        if (split(&rest, '@', true, &login) && login.size > 0) return login;
+        if (ours) break; /* nor is there an @ behind any other */
+    }
+    return (hf_slice){text.data + text.size, 0};
+}
+
+static void append(char *out, size_t size, size_t *used, const char *text, size_t length) {
+    size_t fits = length < size - *used ? length : size - *used;
+    memcpy(out + *used, text, fits);
+    *used += fits;
+}
+
+hf_slice hf_url_hide(char *out, size_t size, hf_slice text) {
+    size_t used = 0;
+    while (text.size > 0) {
+        hf_slice login = find_login(text);
+        size_t before = (size_t)(login.data - text.data);
+        append(out, size, &used, text.data, before);
+        if (login.size > 0) append(out, size, &used, "***", 3);
+        text.data += before + login.size;
+        text.size -= before + login.size;
+    }
+    return (hf_slice){out, used};
+}
+
 void hf_server_move(hf_server *server, const hf_address *to) {
     memcpy(server->host, to->host, sizeof server->host);
     server->port = to->port;

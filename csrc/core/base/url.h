@@ -63,6 +63,13 @@ const char *hf_url_parse(hf_server *server, const char *url, size_t size);
 /* Sets host, port and label; the log-in stays. */
 void hf_server_move(hf_server *server, const hf_address *to);
 
+/* Writes `text` to `out`, as much of it as fits in `size` bytes, with *** in place of each log-in
+ * in it: what is between :// and @. In a URL of ours that is all up to the last @, since a password
+ * may hold anything; in any other, all up to the last @ of the host's part. Returns what was
+ * written, which is not terminated; three times the text always fits. Messages show no value that a
+ * caller has chosen but through this. */
+hf_slice hf_url_hide(char *out, size_t size, hf_slice text);
+
 bool hf_address_equal(const hf_address *a, const hf_address *b);
 
 #endif

@@ -491,12 +491,18 @@ static void become_ready(hf_session *session, hf_time now) {
     if (session->on_ready) session->on_ready(session->context, now);
 }
 
+/* Servers with CVE-2025-46818 let a script change what all scripts use, such as the methods of
+ * strings, and so run code with the rights of another user. No version tells which have it: systems
+ * mend old versions. The script changes nothing. */
+static const char MAY_CHANGE[] =
+    "return pcall(function() getmetatable('').holdfast = nil end) and 1 or 0";
+
 static bool send_login(hf_session *session) {
     const hf_session_config *config = session->config;
     const hf_server *server = session->server;
     size_t sent = 0;
     session->login_auth = session->login_select = session->login_role = SIZE_MAX;
-    session->login_info = session->login_known = SIZE_MAX;
+    session->login_info = session->login_known = session->login_scripts = SIZE_MAX;
     if (server->user[0] || server->password[0]) {
         hf_slice auth[] = {{"AUTH", 4}, hf_slice_of(server->user), hf_slice_of(server->password)};
         session->login_auth = sent++;
@@ -529,6 +535,11 @@ static bool send_login(hf_session *session) {
         session->login_known = sent++;
         if (!hf_session_send(session, 2, get)) return false;
     }
+    if (config->asks_scripts && !session->subscriber) {
+        hf_slice eval[] = {{"EVAL", 4}, hf_slice_of(MAY_CHANGE), {"0", 1}};
+        session->login_scripts = sent++;
+        if (!hf_session_send(session, 3, eval)) return false;
+    }
     session->login_sent = session->login_left = sent;
     return true;
 }
@@ -550,9 +561,11 @@ void hf_session_opened(hf_session *session, hf_time now) {
 }
 
 /* A refused AUTH or SELECT ends the connection. A refused CLIENT SETNAME costs only the name,
- * unless the error means that the server serves no client now. */
+ * unless the error means that the server serves no client now. Some serve everything but scripts.
+ */
 static bool is_fatal_at_login(const hf_session *session, size_t index, const char *error) {
     if (index == session->login_auth || index == session->login_select) return true;
+    if (index == session->login_scripts) return false;
     bool serves_nobody =
         hf_code_of_error(error) == HF_UNREACHABLE && hf_refusal_of(error) != HF_REFUSAL_BUSY;
     return strncmp(error, "NOAUTH", 6) == 0 || serves_nobody;
@@ -628,6 +641,8 @@ static void on_login_reply(hf_session *session, const hf_reply *reply, hf_time n
     size_t index = session->login_sent - session->login_left--;
     if (index == session->login_info) note_server(session, reply, now);
     if (index == session->login_known) note_known(session, reply);
+    if (index == session->login_scripts)
+        session->exposed = reply->type == HF_REPLY_INTEGER && reply->integer == 1;
     if (session->closing) return;
     if (reply->type == HF_REPLY_ERROR && is_fatal_at_login(session, index, reply->string)) {
         hf_code code = hf_code_of_error(reply->string);

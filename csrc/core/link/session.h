@@ -50,13 +50,14 @@ struct hf_session {
     size_t replies_capacity; /* a power of two */
     uint64_t first_reply, next_reply;
     size_t login_sent, login_left; /* log-in: commands sent; replies still to come */
-    size_t login_auth, login_select, login_role, login_info,
-        login_known; /* indexes of these replies; SIZE_MAX: not sent */
+    size_t login_auth, login_select, login_role, login_info, login_known,
+        login_scripts; /* indexes of these replies; SIZE_MAX: not sent */
     hf_time opened_at, retry_at, received_at;
     hf_time believed_until;          /* a replica that refuses a command */
     char run_id[HF_RUN_ID_SIZE + 1]; /* of the server process; "": unknown */
     hf_time known_since;             /* since when this client knows the process */
     bool vouched;                    /* HF_KNOWN_KEY on the server names this run */
+    bool exposed;                    /* one user's script may change those of others */
     hf_time awaiting_since;          /* when the first awaited command was sent */
     uint32_t failed_opens;           /* attempts to connect since the server last answered */
     uint64_t *random;

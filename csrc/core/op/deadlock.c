@@ -1,4 +1,5 @@
 #include "op/deadlock.h"
+#include "base/url.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -226,10 +227,11 @@ static bool encode_wait(hf_request *request, const hf_walk *walk, hf_slice key) 
 
 static void describe(hf_walk *walk, hf_slice owner) {
     size_t used = strlen(walk->text), room = sizeof walk->text - used;
-    hf_slice key = walk->names.key;
+    char shown[64];
+    hf_slice key = hf_url_hide(shown, sizeof shown, walk->names.key);
     snprintf(walk->text + used, room, "%s\"%.*s\", held by %.*s",
-             used > 0 ? ", which waits for " : "", (int)(key.size < 64 ? key.size : 64), key.data,
-             (int)owner.size, owner.data);
+             used > 0 ? ", which waits for " : "", (int)key.size, key.data, (int)owner.size,
+             owner.data);
 }
 
 static void on_holders(hf_walk *walk, hf_time now) {

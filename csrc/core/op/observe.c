@@ -111,9 +111,9 @@ static void add_op_event(hf_op *op, hf_event_kind kind, const char *code, hf_tim
 }
 
 const char *hf_event_name(hf_event_kind kind) {
-    static const char *const names[] = {"acquired", "busy",           "released",         "lost",
-                                        "at_risk",  "renewed_late",   "opened",           "closed",
-                                        "failed",   "crash_released", "crash_release_off"};
+    static const char *const names[] = {
+        "acquired", "busy",   "released", "lost",           "at_risk",           "renewed_late",
+        "opened",   "closed", "failed",   "crash_released", "crash_release_off", "tenant_exposed"};
     _Static_assert(sizeof names / sizeof *names == HF_EVENT_KINDS, "each kind has a name");
     assert(kind < HF_EVENT_KINDS);
     return names[kind];
@@ -249,6 +249,8 @@ void hf_observe_link(void *context, const hf_session *session, bool open) {
                           hf_slice_of(session->server->label), HF_NO_TEXT);
     if (event && !open)
         event->code = hf_code_name(client->closed ? HF_CLOSED : session->reason_code);
+    if (open && session->exposed && session == &node->links[HF_LINK_CALLS])
+        add(client, HF_EVENT_TENANT_EXPOSED, hf_slice_of(session->server->label), HF_NO_TEXT);
 }
 
 void hf_observe_crash(hf_client *client, uint16_t class, uint64_t observer, hf_slice key,

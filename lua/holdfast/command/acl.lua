@@ -94,7 +94,8 @@ function acl.words(prefix, given)
     return function(word) add(sign .. word) end
   end
   local key, channel, command = adder "~", adder "&", adder "+"
-  for _, word in ipairs { "on", "resetkeys", "resetchannels", "-@all" } do add(word) end
+  -- some servers give a user that is reset all channels
+  for _, word in ipairs { "reset", "on", "resetchannels" } do add(word) end
   prefix = literal(prefix)
   for _, kind in ipairs(given.kinds) do
     add_kind(kind, prefix, given, key, channel)
@@ -111,13 +112,34 @@ function acl.words(prefix, given)
   return rule
 end
 
+-- What the names beside all locks begin with, those of other users too; {key} is before some names.
+local OURS = { "holdfast_", "redisson_" }
+
+local function is_apart(prefix)
+  for _, name in ipairs(OURS) do
+    local size = math.min(#name, #prefix)
+    if prefix:sub(1, size) == name:sub(1, size) then return false end
+  end
+  return prefix ~= "{"
+end
+
+-- For the prefix of a rule, as the checks of holdfast.options.
+function acl.check(prefix)
+  local wrong = library_options.tenant(prefix)
+  if wrong then return wrong end
+  if not is_apart(prefix) then
+    return 'a text that is not "{" and has another beginning than "holdfast_" and "redisson_", which begin '
+      .. "the names of other users' queues and counters, too"
+  end
+end
+
 -- ---- the verb ----
 
 acl.usage = "holdfast acl PREFIX [options]"
 acl.summary = "Print the ACL rule for a Redis user that may use only keys with a given prefix."
 acl.more = "This verb does not connect to a server. Pipe the rule into redis-cli as a user that may change\n"
-  .. "ACLs, then set the new user's password with ACL SETUSER NAME >PASSWORD. Clients that log in\n"
-  .. "as the new user need the option tenant = PREFIX, or --tenant PREFIX on the command line.\n"
+  .. "ACLs, then set the user's password with ACL SETUSER NAME >PASSWORD: the rule replaces all that\n"
+  .. "the user had before, and its passwords. Clients that log in as the user need the option tenant = PREFIX, or --tenant PREFIX on the command line.\n"
   .. "No user's prefix may begin with another user's prefix."
 acl.examples = {
   "holdfast acl shop:                              # plain locks",
@@ -178,8 +200,8 @@ function acl.main(args)
   if not given then return out:fail(exits.USAGE, "usage", words) end
   for _, word in ipairs(rest or {}) do words[#words + 1] = word end
   if #words ~= 1 then return out:misused("give one PREFIX", acl.usage) end
-  local wrong = library_options.tenant(words[1])
-  if wrong then return out:fail(exits.USAGE, "usage", "PREFIX must be " .. wrong) end
+  local wrong = acl.check(words[1])
+  if wrong then return out:fail(exits.USAGE, "usage", ('PREFIX must be %s, not "%s"'):format(wrong, words[1])) end
   given.kinds = given.kinds or { acl.kinds[1] }
   local line = { "ACL", "SETUSER", quoted(given.user or "holdfast") }
   for _, word in ipairs(acl.words(words[1], given)) do line[#line + 1] = quoted(word) end

@@ -40,6 +40,7 @@ lead.options = options.join({
     help = "pause before a restart or a retry (default: 1s)" },
   work.grace,
   work.no_crash_release,
+  work.pass_url,
 }, of_plain_locks(target.locking), settings.options, target.reporting)
 
 lead.more = "The command starts when this host acquires the lock, and is stopped when the lock is lost.\n"

@@ -1,6 +1,7 @@
 -- The command's output: results on standard output; events on standard error, as lines for people
 -- or, with --json, as one JSON object each.
 
+local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
 local json = require "holdfast.command.json"
 local process = require "holdfast.process"
@@ -39,7 +40,7 @@ function Output:event(event, fields, text)
   if self.json then
     write(json.object { { "event", event }, { "time", timestamp() }, unpack(fields) })
   elseif self.verbose then
-    write(self.name .. ": " .. printable(text))
+    write(self.name .. ": " .. texts.shown(text))
   end
 end
 
@@ -47,7 +48,7 @@ end
 function Output:problem(event, fields, text)
   local verbose = self.verbose
   self.verbose = true
-  self:event(event, { { "message", text }, unpack(fields) }, text)
+  self:event(event, { { "message", core.wire.hide_logins(text) }, unpack(fields) }, text)
   self.verbose = verbose
 end
 

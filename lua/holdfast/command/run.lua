@@ -26,6 +26,7 @@ run.options = options.join(target.waiting, {
     help = "stop the command after this long: TERM, then KILL" },
   work.grace,
   work.no_crash_release,
+  work.pass_url,
   { "min-hold", value = "TIME", check = options.seconds, help = "hold the lock for at least this long" },
   { "idempotent", value = "TIME", check = options.lease,
     help = "do not run again for this long after a successful run" },

@@ -11,8 +11,6 @@ local process = require "holdfast.process"
 local library_servers = require "holdfast.servers"
 local texts = require "holdfast.text"
 
-local unpack = table.unpack or unpack
-
 local settings = {}
 
 local function tenant(text)
@@ -136,23 +134,58 @@ local function read_file()
   return values, path or ""
 end
 
--- The servers of the first place that names any: its `servers`, or its `url`.
--- → { url or servers, source = its name for messages } | nil, message
-local function choose_servers(given, file, path)
-  for _, place in ipairs {
-    { given, "--servers", "--url" },
-    { library_servers.environment(), "servers in $HOLDFAST_SERVERS", "url in $HOLDFAST_URL" },
-    { file, "servers in " .. path, "url in " .. path },
-  } do
-    local said, servers_name, url_name = unpack(place)
-    if said.servers then
-      local list, wrong = library_servers.split(said.servers)
-      if not list then return nil, ("%s must be %s"):format(servers_name, wrong) end
-      return { servers = list, source = servers_name }
-    end
-    if said.url then return { url = said.url, source = url_name } end
+-- The servers as a job gets them: without users and passwords.
+-- chosen: { url or servers } → the same
+local function without_logins(chosen)
+  local bare = { url = chosen.url and library_servers.without_login(chosen.url) }
+  for i, url in ipairs(chosen.servers or {}) do
+    bare.servers = bare.servers or {}
+    bare.servers[i] = library_servers.without_login(url)
   end
-  return { url = "redis://127.0.0.1:6379", source = "url" }
+  return bare
+end
+
+-- The same as variables of an environment.
+local function variables(chosen)
+  return chosen.url or "", chosen.servers and table.concat(chosen.servers, ",") or ""
+end
+
+-- The servers that a place names: its `servers`, or its `url`.
+-- → { url or servers, source = its name for messages }, nil: it names none | nil, message
+local function servers_of(said, servers_name, url_name)
+  if said.servers then
+    local list, wrong = library_servers.split(said.servers)
+    if not list then return nil, ("%s must be %s"):format(servers_name, wrong) end
+    return { servers = list, source = servers_name }
+  end
+  return said.url and { url = said.url, source = url_name } or nil
+end
+
+-- Whether this is a `holdfast` inside a job, with the servers of the settings file in its
+-- environment without their passwords: it takes those of the file, if it may read it.
+local function is_bare(chosen, other)
+  if not other or not variable "HOLDFAST_OWNER" then return false end
+  local url, list = variables(chosen)
+  local other_url, other_list = variables(without_logins(other))
+  return url == other_url and list == other_list
+end
+
+-- The servers of the first place that names any.
+-- → { url or servers, source, inherited: they stand in the environment } | nil, message
+local function choose_servers(given, file, path)
+  local chosen, message = servers_of(given, "--servers", "--url")
+  if chosen or message then return chosen, message end
+  local there, own
+  there, message = servers_of(library_servers.environment(), "servers in $HOLDFAST_SERVERS",
+    "url in $HOLDFAST_URL")
+  if message then return nil, message end
+  own, message = servers_of(file, "servers in " .. path, "url in " .. path)
+  if there and not is_bare(there, own) then
+    there.inherited = true
+    return there
+  end
+  if message then return nil, message end
+  return own or { url = "redis://127.0.0.1:6379", source = "url" }
 end
 
 local function is_over_tls(chosen)
@@ -179,8 +212,8 @@ local function choose_tls(chosen, given, file)
   return { ca_file = ca, cert = pair.cert, key = pair.key }
 end
 
--- → { url or servers, source, name, lease, grace, tenant, restart_guard, connect_timeout,
--- command_timeout, tls } | nil, message
+-- → { url or servers, source, inherited, name, lease, grace, tenant, restart_guard,
+-- connect_timeout, command_timeout, tls } | nil, message
 function settings.load(given)
   if given.url and given.servers then return nil, "--url and --servers cannot be combined" end
   local file, path = read_file()
@@ -198,6 +231,26 @@ function settings.load(given)
   return result
 end
 
+-- The variables that name the servers to a job. Their users and passwords are not for the job,
+-- which may be another user, unless it had them before or is meant to: `passes`.
+-- → the text of HOLDFAST_URL, that of HOLDFAST_SERVERS; "": there is none
+function settings.for_job(chosen, passes)
+  return variables((chosen.inherited or passes) and chosen or without_logins(chosen))
+end
+
+settings.EXPOSED = " lets scripts of one user change those of others (CVE-2025-46818), so other users can "
+  .. "run commands with the rights of this one; upgrade the server"
+
+-- Once, for people only.
+local function warn_of_exposure()
+  local said = false
+  return function(event)
+    if event.event ~= "tenant_exposed" or said or not process.is_terminal(2) then return end
+    said = true
+    process.say("holdfast: " .. texts.shown(event.server .. settings.EXPOSED) .. "\n")
+  end
+end
+
 -- `more`: options of the client, for what the user has not chosen.
 -- → a client of the library | nil, message
 function settings.client(chosen, more)
@@ -207,6 +260,7 @@ function settings.client(chosen, more)
     given = { servers = chosen.servers, mode = "quorum", restart_guard = chosen.restart_guard }
   end
   given.tls, given.tenant = chosen.tls, chosen.tenant
+  if chosen.tenant then given.on_event = warn_of_exposure() end
   for name, value in pairs(more or {}) do given[name] = value end
   for _, name in ipairs { "connect_timeout", "command_timeout" } do
     given[name] = chosen[name] or given[name]

@@ -137,10 +137,6 @@ end
 
 -- ---- what a job inherits of its locks ----
 
-local function servers_text(chosen)
-  return chosen.servers and table.concat(chosen.servers, ",") or nil
-end
-
 local function token_text(lock)
   return lock:token_text() or ""
 end
@@ -153,14 +149,15 @@ function target.environment(plan, locks)
   for i, lock in ipairs(locks) do
     keys[i], owners[i], tokens[i] = lock:key(), lock:owner(), token_text(lock)
   end
+  local url, servers = settings.for_job(plan.chosen, plan.given["pass-url"])
   local list = {
     "HOLDFAST_KEY=" .. table.concat(keys, "\n"),
     "HOLDFAST_OWNER=" .. table.concat(owners, "\n"),
     "HOLDFAST_TOKEN=" .. table.concat(tokens, "\n"),
-    "HOLDFAST_URL=" .. (plan.chosen.url or ""),
+    "HOLDFAST_URL=" .. url,
   }
-  if plan.chosen.servers or os.getenv("HOLDFAST_SERVERS") then
-    list[#list + 1] = "HOLDFAST_SERVERS=" .. (servers_text(plan.chosen) or "")
+  if servers ~= "" or os.getenv("HOLDFAST_SERVERS") then
+    list[#list + 1] = "HOLDFAST_SERVERS=" .. servers
   end
   return list
 end

@@ -5,6 +5,7 @@ local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
 local locale = require "holdfast.locale"
 local options = require "holdfast.command.options"
+local settings = require "holdfast.command.settings"
 local target = require "holdfast.command.target"
 
 local work = {}
@@ -16,6 +17,10 @@ work.grace = {
 }
 
 work.no_crash_release = { "no-crash-release", help = "keep the lock until its lease ends if holdfast and the job crash" }
+
+work.pass_url = {
+  "pass-url", help = "pass the server's user and password to the command in HOLDFAST_URL or HOLDFAST_SERVERS",
+}
 
 -- The line that was probably meant: the first word is the key.
 local function with_marker(words, verb)
@@ -48,7 +53,7 @@ end
 
 local OFF = { unsupported = "this system does not support it", denied = "its directory in /dev/shm cannot be used" }
 
--- Reports the library's events about crashes: docs/crash.md.
+-- Reports the library's events about crashes (docs/crash.md) and about the server.
 local function listener(out)
   return function(event)
     if event.event == "crash_released" then
@@ -57,6 +62,8 @@ local function listener(out)
     elseif event.event == "crash_release_off" then
       out:event("crash_release_off", { { "code", event.code } },
         "crash release is off: " .. OFF[event.code])
+    elseif event.event == "tenant_exposed" then
+      out:advice("tenant_exposed", { { "server", event.server } }, event.server .. settings.EXPOSED)
     end
   end
 end

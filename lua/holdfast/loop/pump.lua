@@ -9,7 +9,7 @@
 local core = require "holdfast.core"
 local locale = require "holdfast.locale"
 local text = require("holdfast.compat").text
-local printable = require("holdfast.text").printable
+local shown = require("holdfast.text").shown
 
 local engine, raw = core.engine, core.lock
 local now = core.now
@@ -39,7 +39,7 @@ end
 local function cannot(kind, lock, why)
   local verb, server = core.operations[kind], core.client.server(raw.data(lock).client)
   local key = (kind == "ping" or kind == "command") and ""
-    or (' "%s"'):format(printable(raw.key(lock)))
+    or (' "%s"'):format(shown(raw.key(lock)))
   return ("cannot %s%s on %s: %s"):format(verb, key, server, why)
 end
 
