@@ -469,6 +469,8 @@ local IN_SYSTEM = {
   { "clock", "token_clock", "tokens come from the clock alone",
     "math.max((last or 0) + 1, now, floor or 0)",
     "math.max(now_us or server_us(), floor or 0)" },
+  { "clock", "clock_endless", "…or go beyond 2^53 with the clock",
+    "if seconds >= 4500000000 then", "if false then" },
   { "threads", "SAME_OWNER", "all holds of a caller have one owner" },
   { "threads", "LEAVE_ANYHOW", "the undo of an acquire may overtake it" },
   { "latch", "note_unread", "a call that is sent twice counts twice",
