@@ -321,6 +321,7 @@ local IN_CORE = {
   { "DEAF_TO_JAVA", "a fair lock's waiter has no channel of its own" },
   { "BUSY_LOOK", "a waiter rechecks without end" },
   { "DEAF", "grants are ignored" },
+  { "FORGED_CLEANED", "…or cleaned up, whatever they name" },
   { "EARLY_UNHEARD", "…or only one that overtakes the reply to its enqueue" },
   { "NO_UNDO", "what an acquire may have left is not cleaned up" },
   { "NO_END_OF_WAIT", "a wait does not end" },
