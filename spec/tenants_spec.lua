@@ -167,6 +167,24 @@ describe("a tenant", function()
     assert(lock:release())
   end)
 
+  it("writes nothing because of forged grants of keys that it never waited for", function()
+    local other = client_of_a():lock "other"
+    assert(other:acquire(0))
+    local waiter = program_of_a 'say(client:lock("other"):acquire(60) and "acquired")'
+    local wait = await_queue "a:other"
+    for letter in ("lmgrwpfcs"):gmatch "." do
+      for _, key in ipairs { "a:free", "b:free" } do
+        local grant = ("1 grant %s %s 5 88 2000 %s"):format(letter, wait.number + 7, key)
+        assert.equal(1, b:call("PUBLISH", wait.channel, grant))
+      end
+    end
+    assert(other:release())
+    assert.same({ "exit", 0 }, { waiter:wait(PATIENCE) })
+    for _, pattern in ipairs { "*free*", "holdfast_call:*" } do
+      assert.same({}, world.cli("KEYS", pattern))
+    end
+  end)
+
   it("delays no renewal by a flood of forged grants", function()
     local other = client_of_a():lock "other"
     assert(other:acquire(0))

@@ -8,6 +8,7 @@
 #include "holdfast.h"
 #include "link/ring.h"
 #include "link/session.h"
+#include "lock/ended.h"
 #include "lock/holds.h"
 #include "lock/names.h"
 #include "lock/wire.h"
@@ -68,6 +69,7 @@ struct hf_client {
     hf_numbers kept;       /* by a hash of kind and key */
     hf_op *ops, **ops_end; /* in the order in which they began */
     hf_numbers waits;      /* their waits, by the number in messages */
+    hf_ended ended;        /* waits that were in a queue */
     uint64_t last_op;
     uint64_t splits; /* in a row: refused batches of renewals whose keys were accepted one by one */
     bool split_open; /* the last refused batch may be one of these */

@@ -38,7 +38,7 @@ local WANTED = PRINT and 'guard' or 'lock'
 local function token_of_hold()
   if FROM == 0 then return next_token(TOKEN_TTL, FLOOR, nil, keeps(OWNER) and range_end) end
   if not SHARED or TOKEN_TTL == '0' then return 0 end
-  return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)
+  return token_in(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)
 end
 
 -- The client of this owner keeps the lock: tells it that others want it. → whether it listens

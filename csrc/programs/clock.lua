@@ -4,7 +4,8 @@
 
 local function server_us()
   local now = redis.call('TIME')
-  return now[1] * 1000000 + now[2]
+--#include "seconds.lua"
+  return seconds * 1000000 + now[2]
 end
 
 -- A whole number as text: in floating point that takes twice as long.

@@ -13,7 +13,8 @@ local FENCE, TOKEN, LOCK, WRITER, NUMBER, TTL_MS =
   KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 
 local was = redis.call('HMGET', FENCE, 'token', 'lock', WRITER)
-local highest = tonumber(was[1] or 0)
+local highest = tonumber(was[1]) or 0
+if highest >= 9007199254740992 then highest = 0 end -- 2^53 is above every token
 if was[2] and was[2] ~= LOCK then return { -1, was[2] } end
 if tonumber(TOKEN) < highest then return { 0, was[1] } end
 local last, kept = (was[3] or '0 '):match('^(%d+) (.*)$')

@@ -1,5 +1,10 @@
 --#fragment
--- The time of a program about permits: what TIME returned, in µs and in ms.
+-- The time of a program about permits: what TIME returned, and the clock in µs and in ms.
 local time = redis.call('TIME')
-local US = time[1] * 1000000 + time[2]
+local US
+do
+  local now = time
+--#include "seconds.lua"
+  US = seconds * 1000000 + now[2]
+end
 local NOW = (US - US % 1000) / 1000

@@ -5,12 +5,15 @@
 -- ARGV[1] token, ARGV[2] ttl ms of a counter of ours, 2^53 - 1 or more: none
 --
 -- 1
-local last = tonumber(redis.call('GET', KEYS[1]))
-if last and last >= tonumber(ARGV[1]) then return 1 end
-local endless = tonumber(ARGV[2]) >= 9007199254740991
-if endless or last and redis.call('PTTL', KEYS[1]) == -1 then
-  redis.call('SET', KEYS[1], ARGV[1])
+--#include "clock.lua"
+--#include "token_in.lua"
+local COUNTER, token, ttl_ms = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
+local last = token_in(redis.call('GET', COUNTER))
+if last and last >= token then return 1 end
+if ttl_ms >= TOKEN_MOST or redis.call('PTTL', COUNTER) == -1 then
+  redis.call('SET', COUNTER, ARGV[1])
 else
-  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+  local ahead_ms = math.floor((token - server_us()) / 1000)
+  redis.call('SET', COUNTER, ARGV[1], 'PX', digits(math.max(ttl_ms, ahead_ms)))
 end
 return 1

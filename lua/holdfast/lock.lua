@@ -262,8 +262,7 @@ lock.options = {
   token_ttl = options.token_ttl,
 }
 
--- A counter that has ended is replaced by the server's clock, so its life is what the clock may be
--- set back by: more than the largest mistake in a time zone.
+-- A counter that has expired is replaced by the server's clock.
 local DAY = 24 * 3600
 
 local function first_of(given, default)

@@ -155,8 +155,26 @@ token_after("is a multiple of eight", function(c) c.clock(T0 + 1) end, T0 + 8)
 token_after("follows the last one", function(c)
   c.cmd("SET", COUNTER, text(T0), "PX", 1000)
 end, T0 + 8)
+-- The counter stays until the clock has come there.
 token_after("follows one that is far ahead",
-  function(c) c.cmd("SET", COUNTER, "9007199254740976", "PX", 1000) end, 9007199254740984)
+  function(c) c.cmd("SET", COUNTER, "9007199254740976", "PX", 1000) end, 9007199254740984,
+  math.floor((9007199254740984 - T0) / 1000))
+token_after("keeps room to rise when the clock is in the year 2262", function(c)
+  c.clock(9223372036000000)
+end, 4723372036000000)
+token_after("follows one that was drawn in the year 2262", function(c)
+  c.clock(9223372036000000)
+  c.cmd("SET", COUNTER, "4723372036000000", "PX", SET_TTL)
+end, 4723372036000008)
+token_after("follows the last one when the clock is in the year 2112",
+  function(c)
+    c.clock(4499999999000000)
+    c.cmd("SET", COUNTER, "4499999999000000", "PX", SET_TTL)
+    c.clock(4500000000000000)
+  end, 4500000000000000, SET_TTL - 1000)
+token_after("does not follow a number that is not whole", function(c)
+  c.cmd("SET", COUNTER, "1800000000000000.5", "PX", 1000)
+end, T0)
 token_after("does not follow one that leaves no room",
   function(c) c.cmd("SET", COUNTER, "9007199254740983", "PX", 1000) end, T0)
 token_after("does not follow one below zero", function(c)
@@ -2148,6 +2166,36 @@ case("info of a run and of its record", function(c)
   c.cmd("DEL", LOCK)
   fields("done", "x", "print", "P", "by", OTHER)(c)
   c.same({ "", 0, LEASE, "0", 0, -1 }, c.run("info", keys, A))
+end)
+
+case("raise keeps a counter until the clock has come there", function(c)
+  c.same(1, c.run("raise", { COUNTER }, text(T0 + 5000000), 1000))
+  c.same(5000, c.cmd("PTTL", COUNTER))
+end)
+
+case("raise replaces what no token can follow", function(c)
+  for _, value in ipairs { "9007199254740991", "inf", "nan", "-1", "12.5" } do
+    c.cmd("SET", COUNTER, value, "PX", 10)
+    c.same(1, c.run("raise", { COUNTER }, 10, 1000))
+    c.same("10", c.cmd("GET", COUNTER), value)
+  end
+end)
+
+case("another process of a shared owner joins with a token that can be followed", function(c)
+  c.cmd("SET", COUNTER, "1e300")
+  held(c, SHARED, 1)
+  c.same({ 1, T0, 0 }, acquire(c, { owner = SHARED, shared = true, from = 1 }))
+end)
+
+-- Each of them had been the first one of an empty queue, and removed the one before it.
+case("waiters that come in the year 2262 stay in the queue", function(c)
+  c.clock(9223372036000000)
+  held(c, OTHER)
+  for number = 1, 3 do
+    local owner = A .. ":" .. number
+    local reply = acquire(c, { owner = owner, member = member(A, number) })
+    c.same({ number - 1, text(4723372036000000 + number - 1) }, { reply[3], reply[5] })
+  end
 end)
 
 case("raise lifts a counter", function(c)

@@ -137,6 +137,7 @@ return {
     hf_time lease = «hf_time_min(grant->lease, op->client->config.grant_lease)»;]],
     "op->client->config.grant_lease" },
   { "CYCLE_UNSEEN", "core/op/deadlock.c", "if («youngest») {", "false" },
+  { "FORGED_CLEANED", "core/op/events.c", "if («!was_waited_for(client, grant, known)») return;", "false" },
   { "CYCLE_ALL", "core/op/deadlock.c", "if («youngest») {", "true" },
   { "CYCLE_ANY", "core/op/deadlock.c", "strcmp(walk->waiter, walk->own) == 0", "true" },
   { "CYCLE_FOLLOWED", "core/op/deadlock.c", "if (strcmp(walk->waiter, walk->landmark) == 0) return «true»;",

@@ -9,6 +9,7 @@ local refusals = require "spec.sim.refusals"
 local MOST_KEYS = 3
 local OUTSTAY = 8 -- one seed in so many, where several are taken
 local NAMES = { "a", "b", "c" }
+local FORGING = 15 -- in so many of 100 schedules with faults grants are forged
 local PRINTS = { "", "A", "A", "B" }
 
 local function each(plan, what, run)
@@ -93,6 +94,19 @@ local function add_prints(prng, plan)
   end)
 end
 
+-- Any user of the server who may publish can forge grants.
+local function forge(plan)
+  local prng = Prng.new((plan.seed * 71 + 83) % 2147483647)
+  if plan.calm or not prng:chance(FORGING) then return end
+  for _ = 1, prng:range(1, 3) do
+    plan.parts[#plan.parts + 1] = {
+      what = "fault", name = "forge", at = prng:range(0, 2000000), link = "events",
+      process = prng:range(1, plan.process_count), duration = 0, lag = prng:range(0, 39),
+      key = plan.keys[1].name,
+    }
+  end
+end
+
 -- plan: of plan.lua; changed in place
 return function(plan)
   local prng = Prng.new((plan.seed * 5 + 77) % 2147483647)
@@ -105,4 +119,5 @@ return function(plan)
   if not plan.calm and #plan.keys > 1 and plan.seed % OUTSTAY == 1 then outstay(prng, plan) end
   if prng:chance(20) then forsake(prng, plan) end
   if prng:chance(10) then enter_twice(prng, plan) end
+  forge(plan)
 end

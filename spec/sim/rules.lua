@@ -89,6 +89,18 @@ function rules.check_asking(world, client, wait)
   end
 end
 
+-- The key of grants that nobody has made.
+rules.FORGED = "forged"
+
+-- What is done about such a grant writes nothing.
+function rules.check_forged(world, server)
+  for name in pairs(server.db.entries) do
+    if name:find(rules.FORGED, 1, true) then
+      world:fail("forged", "a forged grant has made the key %s", name)
+    end
+  end
+end
+
 -- → the client's first place in the queue | nil
 function rules.place_of(queue, uuid)
   for i, member in ipairs(queue and queue.members or {}) do

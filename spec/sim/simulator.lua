@@ -11,6 +11,7 @@ local PoolWatcher = require "spec.sim.pool_watcher"
 local Process = require "spec.sim.process"
 local QuorumWatcher = require "spec.sim.quorum_watcher"
 local refusals = require "spec.sim.refusals"
+local rules = require "spec.sim.rules"
 local ReadWriteWatcher = require "spec.sim.read_write_watcher"
 local Sentinels = require "spec.sim.sentinels"
 local Server = require "spec.sim.server"
@@ -30,6 +31,7 @@ local SystemLatchWatcher = system_counts.onto(LatchWatcher)
 local SystemPlainWatcher = system_counts.onto(PlainWatcher)
 
 local LONGEST_LEASE, S = 31000000, 1000000
+local CENTURY = 3e15 -- us
 
 local simulator = {}
 
@@ -124,9 +126,21 @@ end
 function faults.clock(run, fault)
   local server = server_of(run, fault)
   if fault.jump > 0 then run.watcher:hasten() end
+  if fault.jump > CENTURY then run.watcher.keeps_leases = true end
   -- what has ended is gone, also if the clock goes back
   run.watcher:around(function() server.db:keys() end)
   server.epoch = server.epoch + fault.jump
+end
+
+local LETTERS = "lmgrwpfcs"
+
+-- Somebody publishes grants of a key for which nobody waits, of each kind.
+function faults.forge(run, fault, process)
+  local number = fault.lag % 40
+  for letter in LETTERS:gmatch(".") do
+    server_of(run, fault):command("PUBLISH", wire.channel_of(process.uuid),
+      ("1 grant %s %d 5 5 2000 %s"):format(letter, number, rules.FORGED))
+  end
 end
 
 for name in pairs(Server.refusals) do
@@ -271,6 +285,7 @@ local function check_end(run)
     end
   end
   for _, process in pairs(run.processes) do process:check_end() end
+  for _, server in ipairs(run.servers) do rules.check_forged(run.world, server) end
   run.watcher:finish(LONGEST_LEASE)
 end
 

@@ -330,16 +330,26 @@ static void listen_to_grants(void) {
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
 }
 
+/* A wait for "k" that has ended. */
+static void had_waited(uint64_t number, const hf_kind *kind) {
+    hf_ended_note(&rig.client.ended, number, kind, hf_slice_of("k"));
+}
+
 TEST(a_stray_grant_is_passed_on) {
     static const struct {
+        uint64_t number;
+        const hf_kind *kind;
         const char *text, *leave;
-    } cases[] = {{"1 grant l 77 5 88 2000 k", "EVALSHA leave " STRAY_LEAVE("l", "77")},
-                 {"1 grant m 77 5 88 2000 k", "EVALSHA mutex_leave " STRAY_LEAVE("m", "77")},
-                 {"1 grant g 77 5 88 2000 k", "EVALSHA leave " STRAY_LEAVE("g", "77")},
-                 {"1 grant l 99999999999999999999 5 88 2000 k",
-                  "EVALSHA leave " STRAY_LEAVE("l", "18446744073709551615")}};
+    } cases[] = {
+        {77, &hf_kind_lock, "1 grant l 77 5 88 2000 k", "EVALSHA leave " STRAY_LEAVE("l", "77")},
+        {77, &hf_kind_mutex, "1 grant m 77 5 88 2000 k",
+         "EVALSHA mutex_leave " STRAY_LEAVE("m", "77")},
+        {77, &hf_kind_guard, "1 grant g 77 5 88 2000 k", "EVALSHA leave " STRAY_LEAVE("g", "77")},
+        {UINT64_MAX, &hf_kind_lock, "1 grant l 99999999999999999999 5 88 2000 k",
+         "EVALSHA leave " STRAY_LEAVE("l", "18446744073709551615")}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         listen_to_grants();
+        had_waited(cases[i].number, cases[i].kind);
         feed_message(&rig, cases[i].text, AT(10));
         rig_tick(&rig, AT(10));
         CHECK_SENT(&rig, RENEWER, cases[i].leave);
@@ -353,6 +363,7 @@ TEST(a_stray_grant_is_passed_on) {
 /* The owner of a lock that the client keeps has a number of its own kind. */
 TEST(a_stray_grant_of_a_kept_lock_is_passed_on) {
     listen_to_grants();
+    had_waited(7, &hf_kind_lock);
     feed_message(&rig, "1 grant l 07 5 88 2000 k", AT(10));
     const hf_hold *hold = hf_holds_find_clean_up(&rig.client.holds, 7);
     CHECK(hold && hold->keeps);
@@ -363,6 +374,8 @@ TEST(a_stray_grant_of_a_kept_lock_is_passed_on) {
 
 TEST(two_stray_grants_are_both_passed_on) {
     listen_to_grants();
+    had_waited(77, &hf_kind_lock);
+    had_waited(78, &hf_kind_lock);
     feed_message(&rig, "1 grant l 77 5 88 2000 k", AT(10));
     rig_tick(&rig, AT(10));
     CHECK_SENT(&rig, RENEWER, "EVALSHA leave " STRAY_LEAVE("l", "77"));
@@ -412,6 +425,7 @@ TEST(a_stray_grant_does_not_touch_a_newer_hold_of_its_caller) {
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(5));
         feed_calls(&rig, ACQUIRED, AT(6));
         CHECK_OUTCOME(op, "ok");
+        had_waited(77, &hf_kind_lock);
         feed_message(&rig, GRANT("77", "88"), AT(10));
         rig_tick(&rig, AT(10));
         CHECK_SENT(&rig, RENEWER, "EVALSHA leave " STRAY_LEAVE("l", "77"));
@@ -420,6 +434,51 @@ TEST(a_stray_grant_does_not_touch_a_newer_hold_of_its_caller) {
         CHECK(hf_hold_is_valid(op->hold, AT(11)));
         rig_end(&rig, AT(1100));
     }
+}
+
+TEST(a_grant_for_what_this_client_never_waited_for_does_nothing) {
+    static const char *const texts[] = {
+        "1 grant l 78 5 88 2000 k",
+        "1 grant l 77 5 88 2000 j",
+        "1 grant l 77 5 88 2000 kk",
+        "1 grant m 77 5 88 2000 k",
+        "1 grant s 77 5 88 2000 k",
+        "1 grant c 77 5 88 2000 k",
+        "1 grant f 77 5 88 2000 k",
+        "1 grant p 77 5 88 2000 k",
+        "1 grants r 88 2000 1 77 5 k",
+        "1 grant w 1101 5 88 2000 k",
+        "1 grant l 0 5 88 2000 k",
+        "1 grant l 2 5 88 2000 j", /* the number of a hold that was lost */
+        "1 grant s 2 5 88 2000 k"};
+    listen_to_grants();
+    had_waited(77, &hf_kind_lock);
+    hold_lock(&rig, AT(2))->state = HF_HOLD_LOST;
+    rig_tick(&rig, AT(9));
+    output_of(link_of(&rig, RENEWER));
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        feed_message(&rig, texts[i], AT(10));
+        rig_tick(&rig, AT(10));
+        CHECK_OR(rig.client.holds.count == 2, "\"%s\"", texts[i]);
+        CHECK_SENT(&rig, RENEWER, "");
+    }
+    rig_end(&rig, AT(1100));
+}
+
+TEST(a_wait_that_has_ended_is_remembered_for_its_grant) {
+    rig_begin(&rig);
+    wait_as("you", AT(0));
+    feed_subscribed(&rig, AT(1));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    hf_op *op = wait_as("him", AT(2));
+    hf_op_abandon(op, AT(3));
+    CHECK(op->done);
+    for (int ended = 0; ended < 2; ended++) { /* before and after its caller has the result */
+        feed_message(&rig, GRANT("2", "88"), AT(4));
+        CHECK(hf_holds_find_clean_up(&rig.client.holds, 2));
+        if (!ended) hf_op_end(op, AT(5));
+    }
+    rig_end(&rig, AT(1100));
 }
 
 /* Renews, confirms and cleans up as a server would, and returns how many clean-ups came. */
@@ -444,7 +503,8 @@ TEST(a_flood_of_forged_grants_takes_bounded_memory_and_work) {
     size_t most = 0, left = 0;
     for (int i = 0; i < 100000; i++) {
         char text[64];
-        snprintf(text, sizeof text, "1 grant l %d 5 88 2000 k%d", 100 + i, i);
+        had_waited(100 + (uint64_t)i, &hf_kind_lock);
+        snprintf(text, sizeof text, "1 grant l %d 5 88 2000 k", 100 + i);
         feed_message(&rig, text, AT(10 + i));
         if (rig.client.holds.count > most) most = rig.client.holds.count;
         if (i % 1000 != 0) continue; /* the client does nothing else meanwhile */

@@ -573,6 +573,7 @@ TEST(a_stray_grant_is_cleaned_up_only_on_the_node_of_its_key) {
         rig.client.nodes[node]->links[EVENTS].wanted = true;
         rig_serve(&rig, AT(1000));
     }
+    hf_ended_note(&rig.client.ended, 7, &hf_kind_lock, hf_slice_of("k"));
     feeds_event(1, "message", GRANT("7", "99"), AT(1001));
     CHECK_EQ_INT(rig.client.holds.count, 0);
     feeds_event(0, "message", GRANT("7", "99"), AT(1002));

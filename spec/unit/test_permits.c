@@ -248,6 +248,7 @@ TEST(permits_are_renewed_at_their_leases) {
 TEST(a_stray_grant_is_released) {
     pool_begin();
     hf_op *op = permits_waiting(1, AT(0));
+    hf_ended_note(&rig.client.ended, 7, &hf_kind_permit, hf_slice_of("k"));
     feed_message(&rig, "1 grant p 7 5 88 2000 k", AT(500));
     rig_tick(&rig, AT(500));
     CHECK_SENT(&rig, RENEWER,

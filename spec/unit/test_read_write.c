@@ -203,6 +203,7 @@ TEST(a_stray_grant_is_cleaned_up_by_its_half) {
     hf_op *ops[2];
     rw_begin(&rig);
     wait_both(&rig, ops);
+    hf_ended_note(&rig.client.ended, 9, &hf_kind_write, hf_slice_of("k"));
     feed_message(&rig, "1 grant w 9 " PLACE " 77 2000 k", AT(100));
     rig_tick(&rig, AT(101));
     CHECK_SENT(&rig, HF_LINK_RENEWER,

@@ -124,6 +124,9 @@ TEST(the_reply_of_an_acquire_of_several) {
         {"*3\r\n:-6\r\n:1\r\n$5\r\nguard\r\n", HF_VERDICT_OTHER_KIND, 1, "a guard (idempotent)"},
         {"*2\r\n:-6\r\n:1\r\n", HF_VERDICT_OTHER_KIND, 1, "another kind of lock"},
         {"*0\r\n", HF_VERDICT_NONSENSE, 0, NULL},
+        {"*3\r\n:1\r\n:11\r\n:9007199254740991\r\n", HF_VERDICT_YES, 11, NULL},
+        {"*3\r\n:1\r\n:11\r\n:9007199254740992\r\n", HF_VERDICT_NONSENSE, 11, NULL},
+        {"*3\r\n:1\r\n:11\r\n:-1\r\n", HF_VERDICT_NONSENSE, 11, NULL},
     };
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
         long long i = -1;
@@ -299,6 +302,13 @@ TEST(messages) {
          "18446744073709551615 at 5, lock, token 1, 1 ms, key k"},
         {"1 grant l 03 5 77-99 2000 k", "3 at 5, kept up to 99, lock, token 77, 2000 ms, key k"},
         {"1 grant l 03 5 77 2000 k", "3 at 5, kept up to 0, lock, token 77, 2000 ms, key k"},
+        {"1 grant l 3 5 9007199254740991 2000 k",
+         "3 at 5, lock, token 9007199254740991, 2000 ms, key k"},
+        {"1 grant l 3 5 9007199254740992 2000 k", "3 at 5, lock, token 0, 2000 ms, key k"},
+        {"1 grant l 3 5 99999999999999999999 2000 k", "3 at 5, lock, token 0, 2000 ms, key k"},
+        {"1 grant l 03 5 77-9007199254740992 2000 k",
+         "3 at 5, kept up to 0, lock, token 0, 2000 ms, key k"},
+        {"1 grants r 9007199254740992 2000 1 3 a k", "3 at a, read, token 0, 2000 ms, key k"},
         {"1 grant l 03 5 77- 2000 k", "none"},
         {"1 grant l 03 5 77-x 2000 k", "none"},
         {"1 grant l 03 5 -99 2000 k", "none"},

@@ -179,6 +179,10 @@ const hf_kind *hf_kind_of_letter(char letter) {
     return NULL;
 }
 
+bool hf_kind_grants(const hf_kind *kind) {
+    return !kind->noted && !kind->listed;
+}
+
 const hf_program *hf_kind_program(const hf_kind *kind, hf_verb verb) {
     assert(verb < HF_VERBS);
     return kind->programs[verb] > 0 ? program(kind->programs[verb] - 1) : NULL;

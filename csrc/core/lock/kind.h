@@ -18,6 +18,9 @@ extern const hf_kind hf_kind_plain_semaphore; /* Redisson's RSemaphore: permits 
 /* Returns the kind with this letter; NULL: there is none. */
 const hf_kind *hf_kind_of_letter(char letter);
 
+/* Returns whether a release grants it to the first waiter of a queue. */
+bool hf_kind_grants(const hf_kind *kind);
+
 /* Returns the kind's program for the verb; NULL: it has none. */
 const hf_program *hf_kind_program(const hf_kind *kind, hf_verb verb);
 

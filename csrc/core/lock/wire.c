@@ -9,7 +9,8 @@
 
 /* ---- one lock ---- */
 
-#define COUNT_END (1LL << 62) /* no count is as far from 0 */
+#define COUNT_END (1LL << 62)  /* no count is as far from 0 */
+#define TOKEN_END (1ULL << 53) /* above every token; the programs count in doubles */
 
 typedef char number_text[24];
 
@@ -412,10 +413,14 @@ static long long number_at(const hf_reply *reply, size_t i, long long otherwise)
     return number < -most ? -most : number;
 }
 
-/* A token, 0: none. */
+bool hf_wire_is_token(long long number) {
+    return number >= 0 && (uint64_t)number < TOKEN_END;
+}
+
+/* A token, 0: none, or nothing that is a token. */
 static uint64_t token_at(const hf_reply *reply, size_t i) {
     long long token = hf_reply_integer_at(reply, i, 0);
-    return token > 0 ? (uint64_t)token : 0;
+    return hf_wire_is_token(token) ? (uint64_t)token : 0;
 }
 
 /* What has the key, as element `i` of the reply of an acquire names it. */
@@ -454,9 +459,12 @@ hf_wire_answer hf_wire_read_acquire(const hf_reply *reply) {
 }
 
 hf_verdict hf_wire_read_acquire_all(const hf_reply *reply, long long *i, const char **has) {
+    hf_verdict verdict = acquire_verdict(number_at(reply, 0, 99));
     *i = number_at(reply, 1, 0);
     *has = other_kind_at(reply, 2);
-    return acquire_verdict(number_at(reply, 0, 99));
+    for (size_t at = 1; verdict == HF_VERDICT_YES && at < reply->size; at++)
+        if (!hf_wire_is_token(number_at(reply, at, 0))) return HF_VERDICT_NONSENSE;
+    return verdict;
 }
 
 uint64_t hf_wire_token_at(const hf_reply *reply, size_t i) {
@@ -595,13 +603,17 @@ bool hf_wire_read_wait(hf_slice text, hf_waiter *waiter) {
     return waiter->kind && waiter->waiter.size > 0 && text.size > 0;
 }
 
-/* "<token>[-<last token>]" */
+/* "<token>[-<last token>]". A grant with what is no token has none: the waiter then asks. */
 static bool next_tokens(hf_slice *rest, hf_message *grant) {
     hf_slice word = next_word(rest);
     const char *dash = memchr(word.data, '-', word.size);
     hf_slice first = {word.data, dash ? (size_t)(dash - word.data) : word.size};
     hf_slice last = {dash ? dash + 1 : "", dash ? word.size - first.size - 1 : 0};
-    return next_number(&first, &grant->token) && (!dash || next_number(&last, &grant->last_token));
+    if (!next_number(&first, &grant->token) || (dash && !next_number(&last, &grant->last_token)))
+        return false;
+    if (grant->token >= TOKEN_END || grant->last_token >= TOKEN_END)
+        grant->token = grant->last_token = 0;
+    return true;
 }
 
 /* "<kind> <number> <place> <token>[-<last token>] <ms> <key>" */
@@ -630,7 +642,7 @@ static hf_message read_grants(hf_slice rest) {
     hf_message grant = {.what = HF_MESSAGE_GRANT}, none = {.what = HF_MESSAGE_NONE};
     uint64_t ms, number;
     if (!(grant.kind = next_kind(&rest))) return none;
-    if (!next_number(&rest, &grant.token) || !next_number(&rest, &ms)) return none;
+    if (!next_tokens(&rest, &grant) || !next_number(&rest, &ms)) return none;
     if (!next_number(&rest, &grant.more)) return none;
     grant.lease = hf_time_of_ms(ms);
     grant.names = rest;

@@ -156,6 +156,9 @@ typedef struct hf_wire_answer {
 
 hf_wire_answer hf_wire_read_acquire(const hf_reply *reply);
 
+/* Whether a program may have drawn it, or it is 0, which stands for none. */
+bool hf_wire_is_token(long long number);
+
 /* Sets `*i` to the lock that the reply is about, counted from 1, unless it is a yes; 0: none. Sets
  * `*has` as in hf_wire_answer. */
 hf_verdict hf_wire_read_acquire_all(const hf_reply *reply, long long *i, const char **has);

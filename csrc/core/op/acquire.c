@@ -554,9 +554,10 @@ static void fail_unconfirmed(hf_op *op, hf_time now) {
     finish(op, now);
 }
 
-static bool is_sound(const hf_op *op, long long token, long long others) {
-    return token >= 0 && others >= -(long long)op->acquire.from &&
-           others < MOST_HOLDS - (long long)op->acquire.from;
+static bool is_sound(const hf_op *op, const hf_wire_answer *answer) {
+    return hf_wire_is_token(answer->count) && hf_wire_is_token(answer->last_token) &&
+           answer->others >= -(long long)op->acquire.from &&
+           answer->others < MOST_HOLDS - (long long)op->acquire.from;
 }
 
 static void on_yes(hf_op *op, const hf_wire_answer *answer, hf_time now) {
@@ -564,7 +565,7 @@ static void on_yes(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     op->acquire.from = (uint32_t)((long long)op->acquire.from + answer->others);
     hf_time asked_at = op->request.sent_at;
     hf_time lease = hf_time_min(op->spec.lease, op->hold->shortened);
-    op->acquire.last_token = (uint64_t)hf_time_max(0, (hf_time)answer->last_token);
+    op->acquire.last_token = (uint64_t)answer->last_token;
     take(op, hf_hold_end_of(op->hold, lease, asked_at), (uint64_t)answer->count, false, now);
 }
 
@@ -618,7 +619,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     switch (answer.verdict) {
     case HF_VERDICT_YES:
         if (!hf_request_is_confirmed(request)) fail_unconfirmed(op, now);
-        else if (is_sound(op, answer.count, answer.others)) on_yes(op, &answer, now);
+        else if (is_sound(op, &answer)) on_yes(op, &answer, now);
         else on_refused(op, &nonsense, undo, now);
         break;
     case HF_VERDICT_BUSY: on_busy(op, &answer, now); break;

@@ -35,6 +35,7 @@ void hf_client_free(hf_client *client) {
     if (client->decider->free) client->decider->free(client);
     hf_holds_free(&client->holds);
     hf_numbers_free(&client->waits);
+    hf_ended_free(&client->ended);
     hf_kept_free(client);
     hf_observe_free(client);
 }

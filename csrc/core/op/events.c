@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "link/nodes.h"
+#include "lock/kind.h"
 #include "lock/wire.h"
 #include "op/holding.h"
 #include "op/renewer.h"
@@ -229,11 +230,28 @@ static hf_hold *clean_up_unknown(hf_client *client, const hf_message *grant, hf_
     return hold;
 }
 
+static bool is_of(const hf_message *grant, const hf_kind *kind, hf_slice key) {
+    return grant->kind == kind && hf_slice_equal(grant->key, key);
+}
+
+/* Whether a wait of this client, which has ended, was for what the grant gives: any user who may
+ * publish can forge one, and a key that nobody here has waited for is none of ours. `lost`: the
+ * hold with the grant's number, or NULL. */
+static bool was_waited_for(const hf_client *client, const hf_message *grant, const hf_hold *lost) {
+    const hf_number *entry = NULL;
+    if (!hf_kind_grants(grant->kind)) return false;
+    if (lost && is_of(grant, lost->kind, hf_hold_key(lost))) return true;
+    while ((entry = hf_numbers_find(&client->waits, grant->number, entry))) {
+        const hf_op *op = entry->of;
+        if (is_of(grant, op->spec.lock_kind, op->spec.names->key)) return true;
+    }
+    return hf_ended_has(&client->ended, grant->number, grant->kind, grant->key);
+}
+
 /* A grant for a wait that has ended here: the renewer passes the lock on. An existing hold is
  * handled by its own state. A shared owner's grant was passed on with the waiter, or ends with the
- * grant lease, as does a grant that arrives while many others are cleaned up: any user who may
- * publish can forge them. A grant that arrives at another node than the key's has arrived there,
- * too. */
+ * grant lease, as does a grant that arrives while many others are cleaned up. A grant that arrives
+ * at another node than the key's has arrived there, too. */
 static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) {
     hf_client *client = node->client;
     hf_holds *holds = &client->holds;
@@ -242,7 +260,8 @@ static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) 
     const hf_hold *known = hf_holds_find_wait(holds, wait);
     bool lost = known && known->state == HF_HOLD_LOST;
     if ((known && !lost) || hf_holds_find_clean_up(holds, wait)) return;
-    if (grant->key.size == 0 || hf_client_node(client, grant->key) != node) return;
+    if (!was_waited_for(client, grant, known)) return;
+    if (hf_client_node(client, grant->key) != node) return;
     hf_hold *hold = lost && known->shared ? hf_renewer_clean_up_grant(client, known, now)
                                           : clean_up_unknown(client, grant, now);
     if (hold) hf_holds_note_unclaimed(holds, hold);
@@ -253,9 +272,8 @@ static void on_grant(hf_node *node, hf_op *op, const hf_message *grant, hf_time 
         on_stray_grant(node, grant, now);
         return;
     }
-    bool same =
-        op->spec.lock_kind == grant->kind && hf_slice_equal(op->spec.names->key, grant->key);
-    if (same) op->impl->wait->on_grant(op, grant, now);
+    if (is_of(grant, op->spec.lock_kind, op->spec.names->key))
+        op->impl->wait->on_grant(op, grant, now);
 }
 
 /* A message may be for several waiters of one key. */

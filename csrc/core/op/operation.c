@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "link/slots.h"
+#include "lock/kind.h"
 #include "op/crash.h"
 #include "op/deadlock.h"
 #include "op/events.h"
@@ -280,6 +281,8 @@ void hf_op_end(hf_op *op, hf_time now) {
     *op->link = op->next;
     if (op->next) op->next->link = op->link;
     else client->ops_end = op->link;
+    if (op->wait.by_number.of && hf_kind_grants(op->spec.lock_kind))
+        hf_ended_note(&client->ended, op->wait.number, op->spec.lock_kind, op->spec.names->key);
     hf_numbers_remove(&client->waits, &op->wait.by_number);
     if (op->hold) hf_hold_unref(op->hold);
     if (op->acquire.behind) hf_hold_unref(op->acquire.behind);

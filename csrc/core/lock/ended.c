@@ -1,0 +1,34 @@
+#include "lock/ended.h"
+
+#include <stdlib.h>
+
+#include "lock/kind.h"
+
+struct hf_ended_wait {
+    uint64_t number, hash; /* number 0: there is none */
+    size_t key_size;
+};
+
+static hf_ended_wait wait_of(uint64_t number, const hf_kind *kind, hf_slice key) {
+    return (hf_ended_wait){.number = number,
+                           .hash = hf_hash(HF_HASH_SEED ^ (unsigned char)kind->letter, key),
+                           .key_size = key.size};
+}
+
+void hf_ended_note(hf_ended *ended, uint64_t number, const hf_kind *kind, hf_slice key) {
+    if (!ended->waits) ended->waits = calloc(HF_ENDED_MOST, sizeof *ended->waits);
+    if (ended->waits) ended->waits[number % HF_ENDED_MOST] = wait_of(number, kind, key);
+}
+
+bool hf_ended_has(const hf_ended *ended, uint64_t number, const hf_kind *kind, hf_slice key) {
+    if (!ended->waits || number == 0) return false;
+    const hf_ended_wait *known = &ended->waits[number % HF_ENDED_MOST];
+    hf_ended_wait asked = wait_of(number, kind, key);
+    return known->number == asked.number && known->hash == asked.hash &&
+           known->key_size == asked.key_size;
+}
+
+void hf_ended_free(hf_ended *ended) {
+    free(ended->waits);
+    ended->waits = NULL;
+}
