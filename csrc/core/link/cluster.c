@@ -379,14 +379,15 @@ static void note_trouble(hf_cluster *cluster, hf_code code, const char *reason) 
     if (used == 0 || code != HF_UNREACHABLE) cluster->trouble_code = code;
 }
 
-static bool wants_answer_now(const hf_request *request) {
-    return !request->waits_for_connection && request->sends == 0;
+static bool wants_answer_now(const hf_request *request, hf_code code) {
+    bool logs_in_again = request->accepted && code == HF_DENIED;
+    return !request->waits_for_connection && request->sends == 0 && !logs_in_again;
 }
 
 static void fail_impatient(hf_cluster *cluster, const hf_failure *failure, hf_time now) {
     hf_request *request = cluster->parked.queue;
     while (request) {
-        if (!wants_answer_now(request) || !has_waited_for_map(cluster, request)) {
+        if (!wants_answer_now(request, failure->code) || !has_waited_for_map(cluster, request)) {
             request = request->next;
             continue;
         }

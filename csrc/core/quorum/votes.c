@@ -117,7 +117,7 @@ static void count_vote(hf_op *op, size_t index, hf_time now) {
     assert(!vote->counted && asked->done);
     if (asked->failure.code != HF_OK) {
         hf_vote_no(vote, asked->failure.code, why_not(asked));
-        vote->refused = asked->failure.code == HF_UNREACHABLE && asked->request.refusals > 0;
+        vote->refused = asked->request.refusals > 0;
         return;
     }
     hf_vote_yes(vote);

@@ -23,7 +23,7 @@ local holding = {}
 
 local TRIES = 50
 local GONE = { lost = true, not_held = true }
-local SILENT = { unreachable = true, no_quorum = true }
+local SILENT = { unreachable = true, no_quorum = true, denied = true }
 
 holding.reasons = {
   expired = "its lease was about to expire",
