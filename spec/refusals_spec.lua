@@ -111,6 +111,23 @@ describe("a refusal of writes", function()
     end
   end)
 
+  it("is reported to on_event once in each wait that it cuts off", function()
+    local seen = {}
+    local client = world.client { on_event = function(event)
+      if event.event == "cut_off" then seen[#seen + 1] = event end
+    end }
+    for _, refusal in ipairs(REFUSALS) do
+      set(refusal, true)
+      assert.is_nil((client:lock("k"):acquire(0.3)))
+      set(refusal, false)
+      local event = table.remove(seen)
+      assert.equal(refusal.code or "unreachable", event.code)
+      assert.matches('^cannot acquire "k" on .*: ' .. refusal[1], event.message)
+      assert.equal("k", event.key)
+      assert.equal(0, #seen)
+    end
+  end)
+
   it("delays releases", function()
     local client = world.client()
     local plain = client:plain_semaphore("plain")

@@ -167,6 +167,18 @@ static void fail_waiting(hf_session *session, bool all_wait, hf_time now) {
     }
 }
 
+static void tell_delay(hf_session *session, const hf_request *request, hf_code code,
+                       const char *reason, hf_time now) {
+    if (session->on_delay) session->on_delay(session->context, request, code, reason, now);
+}
+
+/* No connection could be made: what is left waits for the next try. */
+static void tell_delays(hf_session *session, hf_time now) {
+    if (session->failed_opens == 0) return;
+    for (hf_request *request = session->queue; request; request = request->next)
+        tell_delay(session, request, hf_session_refuses(session), session->reason, now);
+}
+
 /* The server is not there: requests that another node may serve go to the topology. */
 static void hand_over_queue(hf_session *session, hf_time now) {
     if (!session->on_refusal || session->reason_code != HF_UNREACHABLE) return;
@@ -222,6 +234,7 @@ void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     schedule_reopen(session, now);
     if (!all_wait) hand_over_queue(session, now);
     fail_waiting(session, all_wait, now);
+    tell_delays(session, now);
     if (good) hf_session_forget(session);
     if (session->on_closed) session->on_closed(session->context, now);
 }
@@ -260,6 +273,7 @@ void hf_session_fail_pending(hf_session *session, hf_code code, const char *reas
     session->failed_opens++;
     schedule_reopen(session, now);
     fail_waiting(session, false, now);
+    tell_delays(session, now);
     if (session->on_closed) session->on_closed(session->context, now);
 }
 
@@ -677,6 +691,7 @@ static bool retry_later(hf_session *session, hf_request *request, const char *er
     snprintf(request->failure.text, sizeof request->failure.text, "%s", error);
     request->retry_at = hf_time_min(now + pause_after_refusal(session, request), request->deadline);
     enqueue(session, request);
+    tell_delay(session, request, request->failure.code, error, now);
     return true;
 }
 

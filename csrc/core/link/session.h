@@ -67,6 +67,9 @@ struct hf_session {
     void (*on_change)(void *context, const hf_session *session, bool open); /* NULL: none */
     void (*on_answer)(void *context, const hf_request *request,
                       hf_time now); /* after each reply; NULL: none */
+    /* The request is not served now, for this reason, and stays to be sent; NULL: none. */
+    void (*on_delay)(void *context, const hf_request *request, hf_code code, const char *reason,
+                     hf_time now);
     void (*on_event)(void *context, const hf_reply *event, hf_time now);
     void (*on_closed)(void *context, hf_time now);
     /* Called for an error reply, or with NULL for each request when no connection could be made.

@@ -125,6 +125,7 @@ const hf_decider hf_alone = {
     .abandon = hf_renewer_abandon,
     .on_link = hf_observe_link,
     .on_answer = hf_observe_answer,
+    .on_delay = hf_observe_delay,
     .move = hf_op_move,
     .approvals_asked = asked,
     .holder = holder,

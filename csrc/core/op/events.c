@@ -165,6 +165,10 @@ static void on_events_closed(void *context, hf_time now) {
     const hf_topology *topology = node->client->topology;
     if (topology->invalidate && node->waiting > 0) topology->invalidate(node, HF_LINK_CALLS, now);
     if (events->reason_code == HF_DENIED) deny(node, HF_DENIED, events->reason, now);
+    for (hf_op *op = node->client->ops; op && events->failed_opens > 0; op = op->next) {
+        if (waits_at(node, op))
+            hf_observe_cut_off(op, hf_session_refuses(events), events->reason, now);
+    }
 }
 
 /* Our channel is confirmed: from here on no grant is missed, so every waiter asks once. */

@@ -93,6 +93,8 @@ static void on_no_majority(hf_op *op, hf_time now) {
     } else if (code == HF_BUSY && (op->deadlock.cycle || hf_acquire_waits_for_itself(op))) {
         fail_for_itself(op, now);
     } else {
+        if (code == HF_BUSY) hf_observe_resumed(op, now);
+        else hf_votes_cut_off(op, code, now);
         hf_votes_roll_back(op, now);
         pause(op, now);
     }

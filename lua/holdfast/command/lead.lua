@@ -144,6 +144,7 @@ function Lead:round()
   if not client then return self.out:fail(exits.USAGE, "usage", message) end
   self.since = self.since or core.now()
   local held = holding.new(client, self.plan, self.out, self.since)
+  held.told = self.reported ~= nil
   local begun, exit = self:begin(held)
   if begun then exit = self:term(held) end
   held:close()
