@@ -134,6 +134,26 @@ describe("the command", function()
       assert.is_nil(output:find("will retry", 1, true))
     end)
 
+    it("says once that it is cut off while it waits, and leads when the server is back", function()
+      local own = redis.start { tcp = true }
+      finally(function() own:stop() end)
+      own:cli("HSET", "k", "somebody", 1)
+      own:cli("PEXPIRE", "k", 3600000)
+      local child = command.start(own, { "lead", "k", "-c", daemon() })
+      children[#children + 1] = child
+      eventually(function() return own:cli("ZCARD", "holdfast_queue:{k}") == 1 end)
+      own:kill("STOP")
+      local warning = 'holdfast lead: waiting to lead "k": no answer from [^\n]+; still waiting\n'
+      assert(child:wait_output(warning, PATIENCE), child:output())
+      process.sleep(1.5)
+      assert.equal(1, select(2, child:output():gsub("still waiting", "")), child:output())
+      own:kill("CONT")
+      own:cli("DEL", "k")
+      eventually(function() return #terms() == 1 end)
+      child:kill("TERM")
+      child:wait(PATIENCE)
+    end)
+
     it("counts the wait of each term from the end of the last one", function()
       local child = start("lead", "--pause", "0", "--json", "k", "-c", daemon "sleep 0.3")
       local pattern = '"waited":([%d.e-]+)}.*"waited":([%d.e-]+)}.*"waited":([%d.e-]+)}'

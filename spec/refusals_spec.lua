@@ -1,15 +1,17 @@
--- What the server refuses for the moment, with real servers: without replicas, without memory, and
--- after a snapshot that failed.
+-- What the server refuses for the moment, with real servers: without replicas, without memory,
+-- after a snapshot that failed, as a replica; and without rights for what was accepted before.
 
 local lfs = require "lfs"
 local process = require "spec.support.process"
+local unpack = table.unpack or unpack
 local world = require("spec.support.world").new { conf = { "enable-protected-configs yes" } }
 
--- { the refusal's word, the setting, what turns it on, off }
+-- { the refusal's word, the setting, what turns it on, off; code: of a call that it fails }
 local REFUSALS = {
   { "NOREPLICAS", "min-replicas-to-write", "1", "0" },
   { "MISCONF", "stop-writes-on-bgsave-error", "yes", "no" },
   { "OOM", "maxmemory", "1", "0" },
+  { "READONLY", "replicaof", "127.0.0.1 1", "no one", code = "denied" },
 }
 
 -- name → what acquires, in a program with `c`: a client
@@ -52,7 +54,9 @@ local function fail_to_save()
 end
 
 local function set(refusal, on)
-  world.cli("CONFIG", "SET", refusal[2], on and refusal[3] or refusal[4])
+  local value = on and refusal[3] or refusal[4]
+  if refusal[2] == "replicaof" then return world.cli("REPLICAOF", value:match("(%S+) (%S+)")) end
+  world.cli("CONFIG", "SET", refusal[2], value)
 end
 
 before_each(function()
@@ -68,7 +72,8 @@ describe("a refusal of writes", function()
   it("is outlasted by each kind of wait", function()
     assert(world.client():plain_semaphore("plain"):set(#REFUSALS))
     for _, refusal in ipairs(REFUSALS) do
-      local names = refusal[1] == "NOREPLICAS" and names_of(WAITS) or { "lock", "plain" }
+      local of_all = refusal[1] == "NOREPLICAS" or refusal[1] == "READONLY"
+      local names = of_all and names_of(WAITS) or { "lock", "plain" }
       set(refusal, true)
       local children = {}
       for i, name in ipairs(names) do
@@ -96,11 +101,30 @@ describe("a refusal of writes", function()
     for _, refusal in ipairs(REFUSALS) do
       set(refusal, true)
       local _, message, code = client:lock("k"):try_acquire()
-      assert.equal("unreachable", code)
+      assert.equal(refusal.code or "unreachable", code)
       assert.matches(refusal[1], message)
-      assert.matches("; check the server's ", message)
-      assert.equal("unreachable", select(3, client:lock("k"):acquire(0.05)))
+      assert.matches("; check th", message)
+      local _, late, at_its_end = client:lock("k"):acquire(0.05)
+      assert.equal(refusal.code or "unreachable", at_its_end)
+      assert.matches(refusal[1], late)
       set(refusal, false)
+    end
+  end)
+
+  it("is reported to on_event once in each wait that it cuts off", function()
+    local seen = {}
+    local client = world.client { on_event = function(event)
+      if event.event == "cut_off" then seen[#seen + 1] = event end
+    end }
+    for _, refusal in ipairs(REFUSALS) do
+      set(refusal, true)
+      assert.is_nil((client:lock("k"):acquire(0.3)))
+      set(refusal, false)
+      local event = table.remove(seen)
+      assert.equal(refusal.code or "unreachable", event.code)
+      assert.matches('^cannot acquire "k" on .*: ' .. refusal[1], event.message)
+      assert.equal("k", event.key)
+      assert.equal(0, #seen)
     end
   end)
 
@@ -157,4 +181,67 @@ describe("a refusal of writes", function()
     assert.equal("paid", world.client():idempotent("pay", { replay = true }, run_again))
     world.cli("DEL", "pay")
   end)
+end)
+
+-- ---- the rights of a user ----
+
+local USER = { "app", "on", "resetpass", ">one", "~*", "&*", "+@all" }
+
+-- { what goes wrong, how }
+local TROUBLES = {
+  { "without rights", function() world.cli("ACL", "SETUSER", "app", "-@all") end },
+  { "deleted", function() world.cli("ACL", "DELUSER", "app") end },
+  { "with another password", function()
+    world.cli("ACL", "SETUSER", "app", "resetpass", ">two")
+    world.cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    world.cli("CLIENT", "KILL", "TYPE", "pubsub")
+  end },
+}
+
+local function url_of_user()
+  return (world.server:url():gsub("://", "://app:one@", 1))
+end
+
+local function mend()
+  world.cli("ACL", "SETUSER", unpack(USER))
+end
+
+describe("a user", function()
+  for _, trouble in ipairs(TROUBLES) do
+    it(trouble[1] .. " for a moment loses no permit, no place in a queue and no record", function()
+      mend()
+      local client = world.client { url = url_of_user(), command_timeout = 0.5 }
+      local plain, lock = client:plain_semaphore("plain"), client:lock("lock")
+      assert(plain:set(1))
+      assert(lock:acquire(1))
+      local waiter = world.program { code = ([[
+        local c = require("holdfast").new { url = %q }
+        print(c:lock("lock"):acquire(60) and "got it")
+        c:close()
+      ]]):format(url_of_user()) }
+      assert.truthy(process.wait_until(function() return world.cli("ZCARD", "holdfast_queue:{lock}") == 1 end))
+      local runs = 0
+      local function run()
+        runs = runs + 1
+        trouble[2]()
+        return "paid"
+      end
+      local done, _, code = plain:with_permit(function()
+        return select(3, client:idempotent("pay", { expire = 60 }, run))
+      end)
+      assert.equal("denied", done)
+      assert.is_nil(code)
+      assert.equal("denied", select(3, client:lock("new"):acquire(20)))
+      lock:release()
+      assert.equal("", waiter:output())
+      mend()
+      assert.equal(0, select(2, waiter:wait()))
+      assert.equal("got it\n", waiter:output())
+      assert.truthy(process.wait_until(function() return world.cli("GET", "plain") == "1" end))
+      assert.truthy(process.wait_until(function() return world.cli("HEXISTS", "pay", "done") == 1 end))
+      assert.equal("duplicate", select(3, client:idempotent("pay", {}, run)))
+      assert.equal(1, runs)
+      world.cli("DEL", "plain", "pay")
+    end)
+  end
 end)

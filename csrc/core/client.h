@@ -135,6 +135,8 @@ typedef struct hf_op_wait {
     hf_names channels;      /* waiter of a listed kind: its own; no block: not made yet */
     hf_listening listening; /* to releases of clients without a queue */
     bool events;            /* counted in node->waiting */
+    bool accepted;          /* the server has let it wait: no missing right ends it any more */
+    bool cut_off;           /* its server is away or refuses it, and that was told */
     bool woken;             /* a message came that the command under way may not have seen */
     bool interrupted;
 } hf_op_wait;

@@ -769,6 +769,8 @@ typedef enum hf_event_kind {
     HF_EVENT_CRASH_RELEASED,    /* a waiter freed a hold of `owner`, whose process has crashed */
     HF_EVENT_CRASH_RELEASE_OFF, /* nothing will prove the end of this process: `code` */
     HF_EVENT_TENANT_EXPOSED,    /* other users of this server can act with this client's rights */
+    HF_EVENT_CUT_OFF, /* a wait goes on although the server is away or refuses it: `code` */
+    HF_EVENT_RESUMED, /* ...and has an answer again */
     HF_EVENT_KINDS
 } hf_event_kind;
 
@@ -785,6 +787,7 @@ struct hf_event {
     bool timed;
     uint64_t token, observer;
     hf_slice key, owner; /* in `bytes`; for a connection, `key` is its server */
+    hf_slice message;    /* CUT_OFF: as that of a failure; else empty */
     char bytes[];
 };
 

@@ -116,6 +116,8 @@ struct hf_decider {
     void (*abandon)(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
     void (*on_link)(void *node, const hf_session *session, bool open); /* NULL: it has no nodes */
     void (*on_answer)(void *node, const hf_request *request, hf_time now); /* as on_link */
+    void (*on_delay)(void *node, const hf_request *request, hf_code code, const char *reason,
+                     hf_time now);                       /* as on_link */
     void (*move)(hf_op *op, hf_node *node, hf_time now); /* the key has moved; as on_link */
     void (*add_stats)(const hf_client *client,
                       hf_stats *stats); /* NULL: there are only the client's */

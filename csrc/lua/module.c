@@ -76,6 +76,19 @@ static int l_code_of(lua_State *L) {
     return 1;
 }
 
+/* may_pass(code, accepted) -> whether a call that failed with this code may succeed later;
+ * `accepted`: the server has accepted before what it is about */
+static int l_may_pass(lua_State *L) {
+    const char *name = luaL_checkstring(L, 1);
+    bool accepted = lua_toboolean(L, 2), passes = false;
+    for (int code = 0; code < HF_CODES; code++) {
+        if (strcmp(hf_code_name((hf_code)code), name) == 0)
+            passes = hf_code_may_pass((hf_code)code, accepted);
+    }
+    lua_pushboolean(L, passes);
+    return 1;
+}
+
 static int l_parse_url(lua_State *L) {
     size_t size;
     const char *url = luaL_checklstring(L, 1, &size);
@@ -93,9 +106,13 @@ static int l_parse_url(lua_State *L) {
 __attribute__((visibility("default"))) int luaopen_holdfast_core(lua_State *L);
 
 int luaopen_holdfast_core(lua_State *L) {
-    static const luaL_Reg functions[] = {
-        {"now", l_now},         {"parse_url", l_parse_url}, {"is_before", l_is_before},
-        {"code_of", l_code_of}, {"states", l_states},       {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"now", l_now},
+                                         {"parse_url", l_parse_url},
+                                         {"is_before", l_is_before},
+                                         {"code_of", l_code_of},
+                                         {"states", l_states},
+                                         {"may_pass", l_may_pass},
+                                         {NULL, NULL}};
     hf_check_version(L);
     hf_stay_loaded(&NAMED_HERE); /* a look-up's thread may outlive lua_close */
     hf_keepmainthread(L);

@@ -112,6 +112,10 @@ static void push_event(lua_State *L, const hf_event *event) {
         hf_pushwhole(L, event->token);
         lua_setfield(L, -2, "token");
     }
+    if (event->message.size > 0) {
+        lua_pushlstring(L, event->message.data, event->message.size);
+        lua_setfield(L, -2, "message");
+    }
     if (event->timed) set_number(L, "seconds", hf_to_seconds(event->seconds));
     set_number(L, "observer", (double)event->observer);
 }

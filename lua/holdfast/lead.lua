@@ -6,6 +6,7 @@
 
 local abort = require "holdfast.abort"
 local compat = require "holdfast.compat"
+local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
@@ -124,18 +125,12 @@ end
 
 -- ---- terms one after the other ----
 
--- Failures that may be temporary: the wait for the next term goes on.
-local PASSING = { unreachable = true, no_quorum = true, server = true, lost = true, busy = true }
 local LEAST_PAUSE, MOST_PAUSE = 0.1, 1 -- seconds
-
--- After a failover the server's name may lead to the new master soon.
-local function may_pass(message, code)
-  return PASSING[code] or code == "denied" and message:find("READONLY", 1, true) ~= nil
-end
 
 local ENDS, RESIGNED = "the worker is exiting", "the leader resigned before its term began"
 
--- `leading`: what the terms of one client:lead share: { term, resigned }, the last term.
+-- `leading`: what the terms of one client:lead share: { term, resigned, accepted }: the last term,
+-- and whether the server has ever let it lead: no missing right ends it any more.
 local function new_term(leading, client, key, given, defaults)
   local term = setmetatable({ over = false, leading = leading }, Term)
   leading.term = term
@@ -173,13 +168,14 @@ local function await(leading, term, next_term)
     loss.notify()
     if end_of(leading) then return nil, end_of(leading), "interrupted" end
     acquired, message, code = templates.acquire(term.lock)
+    leading.accepted = leading.accepted or acquired ~= nil
     if acquired and not leading.resigned and raw.is_held(term.lock) then return term end
     if acquired then
       message, code = release_unused(term.lock)
       term = next_term()
     end
     if end_of(leading) then return nil, end_of(leading), "interrupted" end
-    if not may_pass(message, code) then return nil, message, code end
+    if not core.may_pass(code, leading.accepted) then return nil, message, code end
     paused, message, code = raw.pause(term.lock, pause)
     pause = math.min(2 * pause, MOST_PAUSE)
   until not paused

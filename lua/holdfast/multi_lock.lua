@@ -206,16 +206,14 @@ local function is_one_step(self)
   return self.together and not learnt(self).checks_slots
 end
 
--- After these a lock that is asked for alone may wait: a server may only refuse for the moment.
-local MAY_PASS = { busy = true, unreachable = true }
-
 -- Whether the locks may be had one by one that could not be had in one step.
 local function may_go_on(self, by, message, code)
   if code == "server" and message:find("CROSSSLOT", 1, true) then
     learnt(self).checks_slots = true
     return true
   end
-  return MAY_PASS[code] and core.now() < by
+  -- a lock that is asked for alone may wait until a refusal has passed
+  return code ~= "lost" and core.may_pass(code, true) and core.now() < by
 end
 
 local function acquire(self, wait, what, level)

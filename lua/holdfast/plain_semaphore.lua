@@ -93,7 +93,7 @@ end
 ---@param count? integer 1 to 1e9; 1
 ---@return true? released
 ---@return string? message
----@return string? code "unreachable": it continues in the background
+---@return string? code "unreachable", "denied": it continues in the background
 function PlainSemaphore:release(count)
   check_self(self, PlainSemaphore, "plain_semaphore:release", 2)
   if count == nil then count = 1 end
@@ -171,10 +171,13 @@ end
 
 -- ---- the template ----
 
+-- A release that the server does not answer or refuses continues in the background.
+local GOES_ON = { unreachable = true, denied = true }
+
 local function finish(self, count, ran, ...)
   local _, message, code = raw.give(self.one, count)
   if not ran then error((...), 0) end
-  if code and code ~= "unreachable" then return templates.unprotected(message, code, ...) end
+  if code and not GOES_ON[code] then return templates.unprotected(message, code, ...) end
   return templates.results(...)
 end
 

@@ -397,6 +397,7 @@ function plans.of(seed)
   several_handles_plan(plan)
   add_closing(plan)
   refusals.add_writes(plan)
+  refusals.add_passing(plan)
   max_hold.add(plan)
   return plan
 end
@@ -413,6 +414,7 @@ function plans.system(seed, system)
   several_handles_plan(plan)
   add_closing(plan)
   refusals.add_writes(plan)
+  refusals.add_passing(plan)
   max_hold.add(plan)
   return plan
 end

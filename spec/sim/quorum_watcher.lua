@@ -282,13 +282,14 @@ local function count_command(self, process, server)
 end
 
 -- A server that is behind the others may get a renewal that was to go out before the release, and
--- the release behind it; but nothing after that.
+-- the release behind it; but nothing after that. A guard is renewed until its client knows that the
+-- record is there.
 function Watcher:check_late(client, what, owner, name, server)
   local process = client.process
   local hold = wire.origin_of(owner) .. " " .. name
   local released, vanished = process.released[hold], process.vanished[hold]
   local held_up = process.plan.command_timeout * 1.01e6 + process.paused_us
-  local here = self.keys[name].released[server.index][owner]
+  local here = self.keys[name].kind ~= "guard" and self.keys[name].released[server.index][owner]
   if released and client.sent_at > released + held_up or what == "renews" and here
       and client.sent_at > here then
     self.world:fail("renewal", "%s %s %s after its release", process.name, what, name)

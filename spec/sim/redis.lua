@@ -13,8 +13,8 @@
 --                                           spec/sim/resp.lua
 --   client:close()                          server:restart { keep_data = boolean }
 --
--- server.faults: oom, readonly, misconf, noreplicas, loading, busy (booleans), deny = { get = true,
--- ["client|list"] = true },
+-- server.faults: oom, readonly, misconf, noreplicas, loading, busy, noauth (booleans),
+--   deny = { get = true, ["client|list"] = true },
 --   deny_channels (boolean): from then on commands are refused as the real server would.
 -- server.replaced[name] = function(run, client, args): takes the place of a command, to see who
 -- notices. server.own[NAME] = function(client, args) → reply: a command that a replica, a Sentinel
@@ -202,7 +202,7 @@ end
 -- → error text | nil
 local function refusal(client, command)
   local faults, name = client.server.faults, command.name
-  if not client.authenticated and not command.a then return REFUSED.auth end
+  if (faults.noauth or not client.authenticated) and not command.a then return REFUSED.auth end
   if faults.deny[name] then
     return ("NOPERM this user has no permissions to run the '%s' command"):format(name)
   end

@@ -5,6 +5,7 @@ local Prng = require "spec.sim.prng"
 local S = 1000000
 local SOME = 30 -- so many of 100 plans in which things go wrong
 local REFUSALS = { "oom", "loading", "busy", "readonly", "misconf", "noperm", "nochannel" }
+local PASSING = { "readonly", "noperm", "noauth" } -- for what was accepted before
 
 local refusals = {}
 
@@ -29,7 +30,8 @@ end
 -- ---- refusals of writes ----
 
 local OF_WRITES = { "noreplicas", "noreplicas", "misconf", "oom" }
-local IS_OF_WRITES = { noreplicas = true, misconf = true, oom = true }
+local IS_ALONE = { noreplicas = true, misconf = true, oom = true, readonly = true, noperm = true,
+  noauth = true }
 local MOMENTS = { "acquire", "take", "waits", "grant", "release", "complete", "freed", "failed" }
 local CALM, OTHERS = 25, 10 -- so many of 100 plans where nothing else goes wrong, and of the others
 
@@ -42,9 +44,9 @@ local function other_faults(plan)
   return calm and "none" or "some"
 end
 
-local function add_window(prng, plan)
+local function add_window(prng, plan, names)
   local window = {
-    what = "fault", name = prng:pick(OF_WRITES), process = 1, link = "calls", lag = 0,
+    what = "fault", name = prng:pick(names or OF_WRITES), process = 1, link = "calls", lag = 0,
     key = plan.keys[1].name, server = plan.rates and prng:range(1, #plan.rates) or nil,
     at = prng:range(0, prng:pick { 0, 5000, 300000, 2 * S }),
     duration = prng:range(1000, prng:pick { 50000, S, 4 * S, 6 * S }),
@@ -77,10 +79,21 @@ function refusals.add_writes(plan)
   plan.calm, plan.faults = false, plan.faults or {}
 end
 
+-- The server is a replica for a while, or lacks the user or its rights; only in plans in which
+-- nothing else goes wrong.
+function refusals.add_passing(plan)
+  local prng, others = Prng.new((plan.seed * 89 + 103) % 2147483647), other_faults(plan)
+  if plan.quorum or others ~= "none" or not prng:chance(CALM) then return end
+  plan.only_refusals = not plan.rates
+  local names = plan.leader and { "readonly" } or PASSING -- what is denied ends a leader
+  for _ = 1, prng:range(1, 3) do add_window(prng, plan, names) end
+  plan.calm, plan.faults = false, plan.faults or {}
+end
+
 -- Whether nothing else goes wrong in a plan, also after other faults were added to it.
 function refusals.are_alone(plan)
   for _, part in ipairs(plan.parts) do
-    if part.what == "fault" and not IS_OF_WRITES[part.name] then return false end
+    if part.what == "fault" and not IS_ALONE[part.name] then return false end
   end
   return plan.only_refusals
 end

@@ -3,8 +3,9 @@
 --   patience   a wait does not end before its time because of such a refusal
 --   late       what it refused to release is free, and what it refused to record is recorded, soon
 --              after the last refusal, if the lease lasts until then; where nothing else goes wrong
-local WORDS = { "NOREPLICAS", "MISCONF", "OOM", "LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN",
-  "MASTERDOWN" }
+local WORDS = { "NOREPLICAS ", "MISCONF ", "OOM ", "LOADING ", "BUSY ", "TRYAGAIN ", "CLUSTERDOWN ",
+  "MASTERDOWN ", "READONLY " }
+local OF_USER = { "NOAUTH ", "NOPERM ", "ERR The user executing the script " } -- a right is missing
 local CLOCKS = 0.98  -- by which a wait may end too early, by the clock of its process
 local SOON = 3000000 -- a release is tried again each second, and the network may be slow;
 local RECORDED = 1500000 -- a record twice in a second
@@ -12,18 +13,23 @@ local SLACK = 300000 -- by which a lease may end too early
 
 local refused = {}
 
--- Whether a message tells of such a refusal.
-function refused.says(message)
-  for _, word in ipairs(WORDS) do
-    if message and message:find(": " .. word .. " ", 1, true) then return true end
+local function says_one(message, words)
+  for _, word in ipairs(words) do
+    if message and message:find(": " .. word, 1, true) then return true end
   end
   return false
 end
 
+-- Whether a message tells of such a refusal; accepted: of what the server has accepted before.
+function refused.says(message, accepted)
+  return says_one(message, WORDS) or accepted and says_one(message, OF_USER) or false
+end
+
+local ENDS = { unreachable = true, server = true, denied = true }
+
 -- entered: its caller has the lock already, and does not wait.
 function refused.check_wait(task, key, wait, entered, asked_at, code, message)
-  local ends = code == "unreachable" or code == "server"
-  if not ends or entered or not refused.says(message) or task.process.closed then return end
+  if not ENDS[code] or entered or not refused.says(message) or task.process.closed then return end
   local took = task.world.now - asked_at
   if took < wait * 1e6 * CLOCKS then
     task.world:fail("patience", "%s: the wait of %s ends after %.3f s of %.14g: %s", key, task.name,
@@ -50,7 +56,7 @@ end
 
 -- A release failed: of a lock that is a hash or a string.
 function refused.expect_release(task, handle, left, message)
-  if not refused.says(message) or handle.shared or not handle.owner then return end
+  if not refused.says(message, true) or handle.shared or not handle.owner then return end
   local owner, world = handle.owner, task.world
   expect(task, left, SOON, function()
     local entry = world.refusing.db.entries[handle.key]
@@ -60,7 +66,7 @@ function refused.expect_release(task, handle, left, message)
 end
 
 function refused.expect_record(task, key, record, left, message)
-  if not refused.says(message) then return end
+  if not refused.says(message, true) then return end
   local recorded = task.watcher.recorded
   expect(task, left, RECORDED, function() return recorded[record] end,
     ("%s: the record of %s is not written"):format(key, task.name))

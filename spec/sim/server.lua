@@ -139,6 +139,7 @@ local REFUSALS = {
   misconf = { misconf = true }, noreplicas = { noreplicas = true },
   nochannel = { deny_channels = true },
   noperm = { deny = { eval = true, evalsha = true } },
+  noauth = { noauth = true },
 }
 Server.refusals = REFUSALS
 

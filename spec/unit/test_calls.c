@@ -924,8 +924,9 @@ TEST(a_record_that_was_not_written_leaves_the_hold_on_the_server) {
     CHECK_EQ_INT(rig.client.holds.count, 0);
     hold_guard(AT(10));
     hf_op_end(begin_complete(AT(11)), AT(12));
-    CHECK_EQ_INT(rig.client.holds.count, 0);
     output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, "-ERR no\r\n", AT(12));
+    CHECK_EQ_INT(rig.client.holds.count, 0);
     rig_sleep(&rig, AT(12), AT(60000));
     CHECK_SILENT(&rig);
     rig_end(&rig, AT(60000));

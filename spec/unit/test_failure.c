@@ -205,13 +205,14 @@ TEST(error_replies_become_codes) {
 }
 
 TEST(passing_errors) {
-    CHECK(hf_error_is_passing("LOADING Redis is loading the dataset in memory"));
-    CHECK(hf_error_is_passing("BUSY Redis is busy running a script."));
-    CHECK(hf_error_is_passing("MASTERDOWN Link with MASTER is down"));
-    CHECK(!hf_error_is_passing("BUSYKEY Target key name already exists."));
-    CHECK(!hf_error_is_passing("ERR LOADING"));
-    CHECK(!hf_error_is_passing("ERR no such key: -OOM "));
-    CHECK(!hf_error_is_passing(""));
+    CHECK(hf_refusal_may_pass(hf_refusal_of("LOADING Redis is loading the dataset in memory"),
+                              false));
+    CHECK(hf_refusal_may_pass(hf_refusal_of("BUSY Redis is busy running a script."), false));
+    CHECK(hf_refusal_may_pass(hf_refusal_of("MASTERDOWN Link with MASTER is down"), false));
+    CHECK(!hf_refusal_may_pass(hf_refusal_of("BUSYKEY Target key name already exists."), false));
+    CHECK(!hf_refusal_may_pass(hf_refusal_of("ERR LOADING"), false));
+    CHECK(!hf_refusal_may_pass(hf_refusal_of("ERR no such key: -OOM "), false));
+    CHECK(!hf_refusal_may_pass(hf_refusal_of(""), false));
 }
 
 TEST(refusals_of_writes) {
@@ -222,7 +223,44 @@ TEST(refusals_of_writes) {
                                "@user_script: 1: -NOREPLICAS Not enough"),
                  HF_REFUSAL_OF_WRITES);
     CHECK_EQ_INT(hf_refusal_of("TRYAGAIN Multiple keys"), HF_REFUSAL_AWAY);
-    CHECK_EQ_INT(hf_refusal_of("READONLY You can't write"), HF_REFUSAL_FINAL);
+    CHECK_EQ_INT(hf_refusal_of("READONLY You can't write"), HF_REFUSAL_OF_WRITES);
+    CHECK_EQ_INT(hf_refusal_of("ERR Error running script (call to f_1): @user_script:1: "
+                               "@user_script: 1: -READONLY You can't write"),
+                 HF_REFUSAL_OF_WRITES);
+}
+
+TEST(refusals_of_the_user_pass_for_what_was_accepted) {
+    static const char *const errors[] = {
+        "NOAUTH Authentication required.",
+        "WRONGPASS invalid username-password pair or user is disabled.",
+        "NOPERM this user has no permissions to run the 'evalsha' command",
+        "ERR invalid password",
+        "ERR Client sent AUTH, but no password is set",
+        "ERR AUTH <password> called without any password configured for the default user.",
+        "ERR The user executing the script can't run this command or subcommand",
+        "ERR ACL failure in script: User x has no permissions to run the 'set' command",
+        "ERR Error running script (call to f_1): @user_script:1: -NOPERM No permissions"};
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        hf_refusal refusal = hf_refusal_of(errors[i]);
+        CHECK_OR(refusal == HF_REFUSAL_OF_USER, "%s", errors[i]);
+        CHECK(hf_refusal_may_pass(refusal, true) && !hf_refusal_may_pass(refusal, false));
+    }
+    CHECK(!hf_refusal_may_pass(hf_refusal_of("WRONGTYPE no"), true));
+    CHECK(!hf_refusal_may_pass(hf_refusal_of("ERR any other"), true));
+}
+
+TEST(codes_that_may_pass) {
+    static const hf_code may[] = {HF_BUSY,      HF_UNREACHABLE, HF_LOST,
+                                  HF_NO_QUORUM, HF_SERVER,      HF_TIMEOUT};
+    size_t passing = 0, accepted = 0;
+    for (size_t i = 0; i < sizeof may / sizeof *may; i++) CHECK(hf_code_may_pass(may[i], false));
+    for (int code = 0; code < HF_CODES; code++) {
+        passing += hf_code_may_pass((hf_code)code, false);
+        accepted += hf_code_may_pass((hf_code)code, true);
+    }
+    CHECK_EQ_INT(passing, sizeof may / sizeof *may);
+    CHECK_EQ_INT(accepted, passing + 1);
+    CHECK(hf_code_may_pass(HF_DENIED, true) && !hf_code_may_pass(HF_DENIED, false));
 }
 
 CHECK_MAIN

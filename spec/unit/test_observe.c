@@ -488,10 +488,89 @@ TEST(without_memory_an_event_is_dropped) {
     finish(AT(4));
 }
 
+/* ---- waits that are cut off ---- */
+
+/* Refuses the ask that is due next. */
+static void refuse_ask(const char *error, hf_time now, hf_time until) {
+    for (; now < until; now += 10 * HF_MS) {
+        rig_tick(&rig, now);
+        if (*output_of(link_of(&rig, CALLS))) feed_calls(&rig, error, now);
+    }
+}
+
+TEST(a_wait_that_the_server_refuses_is_cut_off_once_and_resumed) {
+    start(true);
+    hf_op *op = begin_order(60 * HF_SECOND, 7, AT(0));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, "-OOM no\r\n", AT(1000));
+    CHECK_STR(events(), "cut_off k by me, unreachable, orders, 1000 ms, 0, for 7\n");
+    refuse_ask("-READONLY no\r\n", AT(1010), AT(5000));
+    CHECK_STR(events(), "");
+    rig_sleep(&rig, AT(5000), AT(6000));
+    feed_calls(&rig, busy(20000, 0, 0), AT(6000));
+    CHECK_STR(events(), "resumed k by me, -, orders, 6000 ms, 0, for 7\n");
+    hf_op_end(op, AT(6000));
+    finish(AT(6000));
+}
+
+TEST(the_event_of_a_cut_off_wait_has_the_message_of_a_failure) {
+    start(true);
+    begin_order(60 * HF_SECOND, 7, AT(0));
+    output_of(link_of(&rig, CALLS));
+    hf_observe_free(&rig.client);
+    hf_observe_class(&rig.client, "");
+    memset(&rig.client.observer, 0, sizeof rig.client.observer);
+    rig.client.observer.wanted = true;
+    feed_calls(&rig, "-OOM no\r\n", AT(1));
+    hf_event *event = hf_observe_take(&rig.client);
+    CHECK(event && event->kind == HF_EVENT_CUT_OFF);
+    static const char message[] = "cannot acquire \"k\" on h:1: OOM no";
+    CHECK(event->message.size > sizeof message &&
+          memcmp(event->message.data, message, sizeof message - 1) == 0);
+    free(event);
+    finish(AT(2));
+}
+
+TEST(a_wait_whose_server_is_away_is_cut_off_when_no_connection_can_be_made) {
+    start(true);
+    hf_op *op = begin_order(60 * HF_SECOND, 7, AT(0));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    events();
+    for (int link = 0; link < HF_LINKS; link++)
+        hf_session_closed(link_of(&rig, (hf_link)link), "cut", AT(100));
+    CHECK_STR(events(), ""); /* the next connection may work */
+    rig.refusing = true;
+    rig_sleep(&rig, AT(100), AT(9000));
+    const char *told = events();
+    CHECK(strncmp(told, "cut_off k by me, unreachable, orders, ", 38) == 0);
+    CHECK(strchr(told, '\n')[1] == '\0');
+    rig.refusing = false;
+    rig_sleep(&rig, AT(9000), AT(11000));
+    feed_subscribed(&rig, AT(11000));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, busy(20000, 0, 0), AT(11001));
+    CHECK(strncmp(events(), "resumed k by me, -, orders, ", 28) == 0);
+    hf_op_end(op, AT(11002));
+    finish(AT(11002));
+}
+
+TEST(a_call_that_does_not_wait_is_not_cut_off) {
+    start(true);
+    hf_op *op = begin_order(0, 7, AT(0));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, "-LOADING no\r\n", AT(1));
+    CHECK_STR(events(), "");
+    hf_op_end(op, AT(2));
+    finish(AT(2));
+}
+
 TEST(names_of_events) {
     static const char *const names[] = {
-        "acquired", "busy",   "released", "lost",           "at_risk",           "renewed_late",
-        "opened",   "closed", "failed",   "crash_released", "crash_release_off", "tenant_exposed"};
+        "acquired",          "busy",           "released", "lost",   "at_risk",
+        "renewed_late",      "opened",         "closed",   "failed", "crash_released",
+        "crash_release_off", "tenant_exposed", "cut_off",  "resumed"};
     for (int i = 0; i < HF_EVENT_KINDS; i++) CHECK_STR(hf_event_name((hf_event_kind)i), names[i]);
 }
 

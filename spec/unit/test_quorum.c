@@ -74,6 +74,52 @@ TEST(an_acquire_waits_for_servers_that_refuse_writes_for_now) {
     finish(AT(402));
 }
 
+/* Answers each command of these servers in this way until `until`. */
+static void keep_answering(int first, int end, const char *text, hf_time now, hf_time until) {
+    for (; now < until; now += 5 * HF_MS) {
+        tick(now);
+        for (int i = first; i < end; i++) {
+            if (*output_by(i)) feed(link_at(i, CALLS), text, now);
+        }
+    }
+    tick(until);
+}
+
+static int count_events(hf_event_kind kind, const char *code) {
+    int count = 0;
+    for (hf_event *event = hf_observe_take(&rig.client), *next; event; event = next) {
+        next = event->next;
+        count += event->kind == kind && (!code || strcmp(event->code, code) == 0);
+        free(event);
+    }
+    return count;
+}
+
+TEST(an_acquire_waits_for_servers_that_are_replicas_for_now_and_tells_it_once) {
+    start();
+    rig.client.observer.wanted = true;
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
+    keep_answering(0, COUNT, "-READONLY no\r\n", AT(1), AT(5000));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_EQ_INT(count_events(HF_EVENT_CUT_OFF, "denied"), 1);
+    keep_answering(0, COUNT, busy(20000, 0, 0), AT(5000), AT(6000));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_EQ_INT(count_events(HF_EVENT_RESUMED, NULL), 1);
+    finish(AT(6000));
+}
+
+TEST(an_acquire_that_has_begun_to_wait_outlasts_a_missing_right) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
+    keep_answering(0, COUNT, busy(20000, 0, 0), AT(1), AT(1000));
+    keep_answering(0, COUNT, "-NOPERM no\r\n", AT(1000), AT(5000));
+    CHECK_OUTCOME(op, "under way");
+    keep_answering(0, COUNT, yes(7), AT(5000), AT(6000));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(6000));
+    finish(AT(6000));
+}
+
 TEST(an_acquire_waits_for_refusals_only_if_they_may_make_a_majority) {
     static const struct {
         int granting, refusing; /* the other servers answer with an error */

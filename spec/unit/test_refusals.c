@@ -13,12 +13,26 @@ static const char *const OF_WRITES[] = {
     NOREPLICAS, "-MISCONF Redis is configured to save RDB snapshots\r\n",
     "-OOM command not allowed when used memory > 'maxmemory'.\r\n",
     ("-ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command not "
-     "allowed\r\n")};
+     "allowed\r\n"),
+    "-READONLY You can't write against a read only replica.\r\n"};
 static const char *const OTHERS[] = {"-LOADING no\r\n", "-BUSY no\r\n", "-TRYAGAIN no\r\n",
                                      "-CLUSTERDOWN no\r\n", "-MASTERDOWN no\r\n"};
 enum { WRITES = sizeof OF_WRITES / sizeof *OF_WRITES, OTHER = sizeof OTHERS / sizeof *OTHERS };
 
+/* Of what was accepted before. */
+static const char *const OF_USER[] = {
+    "-NOPERM this user has no permissions to run the 'evalsha' command\r\n",
+    "-ERR The user executing the script can't run this command or subcommand\r\n",
+    "-NOAUTH Authentication required.\r\n", "-WRONGPASS invalid username-password pair\r\n"};
+enum { USER = sizeof OF_USER / sizeof *OF_USER };
+
+/* The code of a call that ends while it is refused so. */
+static const char *code_of(int i) {
+    return i >= WRITES + OTHER || i == 4 ? "denied" : "unreachable";
+}
+
 static const char *refusal(int i) {
+    if (i >= WRITES + OTHER) return OF_USER[i - WRITES - OTHER];
     return i < WRITES ? OF_WRITES[i] : OTHERS[i - WRITES];
 }
 
@@ -92,7 +106,7 @@ TEST(a_wait_that_ends_reports_the_last_refusal) {
         refuse(refusal(i / KINDS), AT(0), AT(7990));
         CHECK_OR(!op->done, "%d: %s", i, op->failure.text);
         rig_sleep(&rig, AT(7990), AT(8000));
-        CHECK_OR(strcmp(outcome(op), "unreachable") == 0, "%d: %s", i, outcome(op));
+        CHECK_OR(strcmp(outcome(op), code_of(i / KINDS)) == 0, "%d: %s", i, outcome(op));
         char words[16] = "";
         sscanf(refusal(i / KINDS), "-%15s", words);
         CHECK(strstr(op->failure.text, words));
@@ -107,9 +121,8 @@ TEST(a_call_without_a_wait_fails_at_once_when_writes_are_refused) {
     for (int i = 0; i < KINDS * WRITES; i++) {
         if (WAITERS[i % KINDS].reads) continue;
         hf_op *op = begin_waiter(&WAITERS[i % KINDS], 0, AT(0));
-        output_of(link_of(&rig, CALLS));
-        feed_calls(&rig, OF_WRITES[i / KINDS], AT(1));
-        CHECK_OR(strcmp(outcome(op), "unreachable") == 0, "%d: %s", i, outcome(op));
+        refuse(OF_WRITES[i / KINDS], AT(0), AT(30));
+        CHECK_OR(strcmp(outcome(op), code_of(i / KINDS)) == 0, "%d: %s", i, outcome(op));
         CHECK(!strstr(op->failure.text, "can be reached"));
         rig_end(&rig, AT(1));
     }
@@ -126,15 +139,181 @@ TEST(a_refused_re_entry_does_not_change_the_hold) {
     rig_end(&rig, AT(5001));
 }
 
-TEST(a_wait_in_the_queue_outlasts_a_refusal) {
+TEST(a_wait_in_the_queue_outlasts_any_refusal) {
+    for (int i = 0; i < WRITES + OTHER + USER; i++) {
+        rig_begin(&rig);
+        hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
+        refuse(refusal(i), AT(10), AT(50000));
+        CHECK_OR(!op->done, "%d: %s", i, op->failure.text);
+        rig_sleep(&rig, AT(50000), AT(51000));
+        feed_calls(&rig, ACQUIRED, AT(51000));
+        CHECK_OR(strcmp(outcome(op), "ok") == 0, "%d: %s", i, outcome(op));
+        rig_end(&rig, AT(51000));
+    }
+}
+
+TEST(a_first_attempt_fails_at_once_when_a_right_is_missing) {
+    for (int i = 0; i < KINDS * USER; i++) {
+        hf_op *op = begin_waiter(&WAITERS[i % KINDS], 60 * HF_SECOND, AT(0));
+        output_of(link_of(&rig, CALLS));
+        feed_calls(&rig, OF_USER[i / KINDS], AT(1));
+        CHECK_OR(strcmp(outcome(op), "denied") == 0, "%d: %s", i, outcome(op));
+        rig_end(&rig, AT(1));
+    }
+}
+
+TEST(a_wait_for_a_latch_or_permits_that_has_begun_outlasts_a_missing_right) {
+    static const char *const not_yet[] = {"*2\r\n:0\r\n:0\r\n", "$1\r\n1\r\n"};
+    for (int i = 0; i < 2 * USER; i++) {
+        const struct waiter *waiter = &WAITERS[KINDS - 2 + i % 2];
+        hf_op *op = begin_waiter(waiter, 60 * HF_SECOND, AT(0));
+        feed_calls(&rig, not_yet[i % 2], AT(1));
+        feed_subscribed(&rig, AT(2));
+        feed_calls(&rig, not_yet[i % 2], AT(3));
+        output_of(link_of(&rig, CALLS));
+        refuse(OF_USER[i / 2], AT(3), AT(50000));
+        CHECK_OR(!op->done, "%d: %s", i, op->failure.text);
+        rig_sleep(&rig, AT(50000), AT(51000));
+        feed_calls(&rig, waiter->good, AT(51000));
+        CHECK_OR(strcmp(outcome(op), "ok") == 0, "%d: %s", i, outcome(op));
+        rig_end(&rig, AT(51000));
+    }
+}
+
+/* The channel of our grants: the user may have lost that right, too, or has never had it. */
+TEST(a_refused_subscription_ends_only_a_wait_that_the_server_has_not_let_begin) {
+    static const char denied[] = "-NOPERM this user has no permissions to access a channel\r\n";
+    hf_session *events = link_of(&rig, HF_LINK_EVENTS);
     rig_begin(&rig);
-    hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
-    refuse(NOREPLICAS, AT(10), AT(50000));
+    hf_op *old = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
+    hf_session_closed(events, "cut", AT(10));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.caller = spec.owner = hf_slice_of("she");
+    spec.wait = 60 * HF_SECOND;
+    hf_op *new = begin_spec(&rig, &spec, AT(10));
+    feed_calls(&rig, busy(20000, 0, 0), AT(11));
+    rig_tick(&rig, AT(20));
+    feed(events, denied, AT(21));
+    rig_serve(&rig, AT(21));
+    CHECK_OUTCOME(new, "denied");
+    for (hf_time now = AT(30); now < AT(10000); now += 100 * HF_MS) {
+        rig_tick(&rig, now);
+        if (*output_of(events)) feed(events, denied, now);
+    }
+    CHECK_OUTCOME(old, "under way");
+    rig_end(&rig, AT(10000));
+}
+
+/* ---- log-ins ---- */
+
+#define PASSWORD "p"
+
+static void log_in(const char *reply, hf_time now) {
+    for (int link = 0; link < HF_LINKS; link++) {
+        hf_session *session = link_of(&rig, (hf_link)link);
+        if (session->state == HF_SESSION_LOGIN) feed(session, reply, now);
+    }
+    rig_serve(&rig, now);
+}
+
+static void cut_all(hf_time now) {
+    for (int link = 0; link < HF_LINKS; link++)
+        hf_session_closed(link_of(&rig, (hf_link)link), "cut", now);
+}
+
+static void refuse_log_ins(hf_time now, hf_time until) {
+    for (; now < until; now += 10 * HF_MS) {
+        rig_tick(&rig, now);
+        log_in("-WRONGPASS invalid username-password pair or user is disabled.\r\n", now);
+    }
+}
+
+static void begin_with_password(void) {
+    hf_client_config config = rig_config();
+    strcpy(config.session.server.password, PASSWORD);
+    rig_begin_with(&rig, &config);
+}
+
+TEST(a_wait_in_the_queue_outlasts_refused_log_ins) {
+    begin_with_password();
+    hf_op *op = begin_acquire(&rig, 60 * HF_SECOND, AT(0));
+    log_in("+OK\r\n", AT(0));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    log_in("+OK\r\n", AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    uint64_t before = rig.opens;
+    cut_all(AT(10));
+    refuse_log_ins(AT(10), AT(50000));
     CHECK_OUTCOME(op, "under way");
-    rig_sleep(&rig, AT(50000), AT(50500));
-    feed_calls(&rig, ACQUIRED, AT(50500));
+    CHECK_OR(rig.opens - before < 300, "%d", (int)(rig.opens - before)); /* with growing pauses */
+    for (hf_time now = AT(50000); now < AT(52000); now += 10 * HF_MS) {
+        rig_tick(&rig, now);
+        log_in("+OK\r\n", now);
+    }
+    feed_subscribed(&rig, AT(52000));
+    feed_calls(&rig, ACQUIRED, AT(52001));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(50500));
+    rig_end(&rig, AT(52001));
+}
+
+TEST(a_first_attempt_fails_at_once_when_the_log_in_is_refused) {
+    begin_with_password();
+    hf_op *op = begin_acquire(&rig, 60 * HF_SECOND, AT(0));
+    log_in("-WRONGPASS no\r\n", AT(1));
+    CHECK_OUTCOME(op, "denied");
+    rig_end(&rig, AT(1));
+}
+
+TEST(a_release_waits_for_a_log_in_and_then_goes_on_in_the_background) {
+    for (int passes = 0; passes <= 1; passes++) {
+        begin_with_password();
+        hf_op *op = begin_acquire(&rig, 0, AT(0));
+        log_in("+OK\r\n", AT(0));
+        feed_calls(&rig, ACQUIRED, AT(0));
+        hf_op_end(op, AT(0));
+        cut_all(AT(1));
+        op = begin(&rig, HF_OP_RELEASE, AT(1));
+        refuse_log_ins(AT(1), AT(passes ? 2000 : 3100));
+        CHECK_OUTCOME(op, passes ? "under way" : "denied");
+        const char *sent = "";
+        for (hf_time now = AT(passes ? 2000 : 3100); !*sent && now < AT(9000); now += 10 * HF_MS) {
+            rig_tick(&rig, now);
+            output_of(link_of(&rig, CALLS));
+            log_in("+OK\r\n", now);
+            sent = output_of(link_of(&rig, CALLS));
+        }
+        CHECK(strstr(sent, passes ? "EVALSHA release " : "EVALSHA leave "));
+        feed_calls(&rig, ":1\r\n", AT(9000));
+        CHECK_OUTCOME(op, passes ? "ok" : "denied");
+        CHECK(hf_client_is_quiet(&rig.client));
+        rig_end(&rig, AT(9000));
+    }
+}
+
+/* As by a proxy that has lost the session, or after RESET. */
+TEST(a_server_that_has_forgotten_the_log_in_gets_it_again) {
+    begin_with_password();
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    log_in("+OK\r\n", AT(0));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, "-NOAUTH Authentication required.\r\n", AT(1));
+    rig_tick(&rig, AT(50));
+    CHECK_SENT(&rig, CALLS, "AUTH " PASSWORD);
+    log_in("+OK\r\n", AT(51));
+    feed_calls(&rig, ACQUIRED, AT(52));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(52));
+}
+
+/* One address may lead to another server after a failover. */
+TEST(a_wait_tries_other_connections_to_a_server_that_stays_a_replica) {
+    rig_begin(&rig);
+    begin_acquire(&rig, 60 * HF_SECOND, AT(0));
+    uint64_t before = rig.opens;
+    refuse(OF_WRITES[4], AT(0), AT(20000));
+    CHECK_OR(rig.opens - before > 15 && rig.opens - before < 40, "%d", (int)(rig.opens - before));
+    rig_end(&rig, AT(20000));
 }
 
 TEST(a_wait_outlasts_a_refusal_and_then_an_outage) {
@@ -187,15 +366,15 @@ TEST(a_wait_without_end_outlasts_any_refusal) {
 }
 
 TEST(a_refused_release_of_a_permit_goes_on_in_the_background) {
-    for (int i = 0; i < WRITES + OTHER; i++) {
+    for (int i = 0; i < WRITES + OTHER + USER; i++) {
         rig_begin(&rig);
         hf_op *op = begin_on(HF_OP_GIVE, &hf_kind_plain_semaphore, 0, AT(0));
         refuse(refusal(i), AT(0), AT(3500));
-        CHECK_OUTCOME(op, "unreachable");
+        CHECK_OUTCOME(op, code_of(i));
         CHECK(strstr(op->failure.text, "continues in the background"));
         hf_op_end(op, AT(3500));
         int tries = refuse(refusal(i), AT(3500), AT(60000));
-        CHECK_OR(tries > 30 && tries < 200, "%d", tries);
+        CHECK_OR(tries > 30 && tries < 260, "%d", tries);
         CHECK(!hf_client_is_quiet(&rig.client));
         rig_sleep(&rig, AT(60000), AT(61100));
         CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA semaphore_release "));
@@ -206,15 +385,17 @@ TEST(a_refused_release_of_a_permit_goes_on_in_the_background) {
 }
 
 TEST(a_refused_release_goes_on_until_its_lease_ends) {
-    for (int i = 0; i < WRITES; i++) {
+    for (int i = 0; i < WRITES + USER; i++) {
+        const char *error = i < WRITES ? OF_WRITES[i] : OF_USER[i - WRITES];
+        hf_time ended_at = AT(i < WRITES ? 20 : 3100);
         rig_begin(&rig);
         hold_lock(&rig, AT(0));
         hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-        refuse(OF_WRITES[i], AT(1), AT(20));
-        CHECK_OUTCOME(op, "unreachable");
-        hf_op_end(op, AT(20));
-        int tries = refuse(OF_WRITES[i], AT(20), AT(25000));
-        CHECK_OR(tries > 10 && tries < 100, "%d", tries);
+        refuse(error, AT(1), ended_at);
+        CHECK_OUTCOME(op, i < 4 ? "unreachable" : "denied");
+        hf_op_end(op, ended_at);
+        int tries = refuse(error, ended_at, AT(25000));
+        CHECK_OR(tries > 10 && tries < 130, "%d: %d", i, tries);
         rig_sleep(&rig, AT(25000), AT(26000));
         CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave "));
         feed_calls(&rig, ":1\r\n", AT(26000));
@@ -248,6 +429,15 @@ TEST(a_shared_owner_waits_until_its_refused_release_is_done) {
 
 /* ---- records ---- */
 
+/* Refuses calls, and answers the renewer in this way. */
+static void refuse_all(const char *error, const char *renewals, hf_time now, hf_time until) {
+    for (; now < until; now += 10 * HF_MS) {
+        refuse(error, now, now + 1);
+        if (*output_of(link_of(&rig, HF_LINK_RENEWER)))
+            feed(link_of(&rig, HF_LINK_RENEWER), renewals, now);
+    }
+}
+
 static hf_op *complete(hf_time now) {
     rig_begin(&rig);
     hf_op *op = begin_on(HF_OP_ACQUIRE, &hf_kind_guard, 0, now);
@@ -262,7 +452,7 @@ static hf_op *complete(hf_time now) {
 }
 
 TEST(a_refused_record_is_written_later) {
-    for (int i = 0; i < WRITES + OTHER; i++) {
+    for (int i = 0; i < WRITES + OTHER + USER; i++) {
         hf_op *op = complete(AT(0));
         refuse(refusal(i), AT(0), AT(1000));
         CHECK_OUTCOME(op, "under way");
@@ -290,13 +480,79 @@ TEST(a_record_is_written_after_its_call_has_ended) {
     }
 }
 
+/* Renewals are refused as well. */
 TEST(a_record_is_not_written_after_its_lease) {
     hf_op_end(complete(AT(0)), AT(0)); /* its command is under way */
-    refuse(NOREPLICAS, AT(0), AT(29800));
+    refuse_all(NOREPLICAS, NOREPLICAS, AT(0), AT(29800));
     CHECK(hf_client_is_quiet(&rig.client));
+    CHECK_EQ_INT(rig.client.holds.count, 0);
     rig_sleep(&rig, AT(29800), AT(60000));
     CHECK_SILENT(&rig);
     rig_end(&rig, AT(60000));
+}
+
+/* Where only the record is refused, as by a server without memory. */
+TEST(a_record_is_tried_while_its_lock_is_held_and_renewed) {
+    for (int i = 0; i < WRITES + OTHER + USER; i++) {
+        hf_op *op = complete(AT(0));
+        refuse(refusal(i), AT(0), AT(3000));
+        CHECK_OUTCOME(op, code_of(i));
+        hf_op_end(op, AT(3000));
+        refuse_all(refusal(i), "*1\r\n:1\r\n", AT(3000), AT(100000));
+        CHECK(!hf_client_is_quiet(&rig.client));
+        rig_sleep(&rig, AT(100000), AT(101000));
+        CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA complete "));
+        feed_calls(&rig, ":1\r\n", AT(101000));
+        CHECK(hf_client_is_quiet(&rig.client));
+        CHECK_EQ_INT(rig.client.holds.count, 0);
+        rig_end(&rig, AT(101000));
+    }
+}
+
+TEST(a_record_outlasts_an_outage) {
+    hf_op *op = complete(AT(0));
+    output_of(link_of(&rig, CALLS));
+    hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
+    rig.refusing = true;
+    rig_sleep(&rig, AT(1), AT(10000));
+    CHECK_OUTCOME(op, "unreachable");
+    hf_op_end(op, AT(10000));
+    rig.refusing = false;
+    rig_sleep(&rig, AT(10000), AT(12000));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA complete "));
+    feed_calls(&rig, ":1\r\n", AT(12000));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(12000));
+}
+
+/* A client that is closed does not free the lock of a run that has no record yet. */
+TEST(a_closed_client_goes_on_with_a_record) {
+    hf_op *op = complete(AT(0));
+    refuse(NOREPLICAS, AT(0), AT(3000));
+    hf_op_end(op, AT(3000));
+    hf_client_close(&rig.client, AT(3000));
+    refuse(NOREPLICAS, AT(3000), AT(5000));
+    CHECK(!hf_client_is_quiet(&rig.client));
+    rig_sleep(&rig, AT(5000), AT(6000));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA complete "));
+    CHECK_SENT(&rig, HF_LINK_RENEWER, "");
+    feed_calls(&rig, ":1\r\n", AT(6000));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(6000));
+}
+
+/* The lock was broken: nothing is left to be written. */
+TEST(a_record_of_a_broken_lock_is_dropped_with_its_reply) {
+    hf_op *op = complete(AT(0));
+    refuse(NOREPLICAS, AT(0), AT(3000));
+    hf_op_end(op, AT(3000));
+    refuse_all(NOREPLICAS, "*1\r\n:-1\r\n", AT(3000), AT(12000));
+    CHECK_EQ_INT(rig.client.holds.count, 0);
+    CHECK_EQ_U64(rig.client.holds.losses, 0);
+    rig_sleep(&rig, AT(12000), AT(13000));
+    feed_calls(&rig, GONE, AT(13000));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(13000));
 }
 
 CHECK_MAIN

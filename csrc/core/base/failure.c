@@ -39,6 +39,7 @@ static const struct {
     {HF_BUSY, "another process holds the lock under this owner's name",
      "release it there, or use another owner; waiting will not help"},
     {HF_SERVER, "DB index is out of range", "check the database number"},
+    {HF_DENIED, "READONLY", "check that the server is a master"},
     {HF_UNREACHABLE, "NOREPLICAS", "check the server's replicas and min-replicas-to-write"},
     {HF_UNREACHABLE, "MISCONF", "check the server's disk and log"},
     {HF_UNREACHABLE, "OOM", "check the server's memory and maxmemory setting"},
@@ -170,11 +171,36 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
     failure->code = code;
 }
 
-static bool starts_with_any(const char *error, const char *const *prefixes) {
-    for (; *prefixes; prefixes++) {
-        if (starts(error, *prefixes)) return true;
-    }
-    return false;
+/* The error replies that the core tells apart. A server before 7 puts the refusal of a write into a
+ * script error, behind a minus. */
+static const struct hf_said {
+    const char *word;
+    hf_code code;
+    hf_refusal refusal;
+} SAID[] = {
+    {"NOAUTH", HF_DENIED, HF_REFUSAL_OF_USER},
+    {"WRONGPASS", HF_DENIED, HF_REFUSAL_OF_USER},
+    {"NOPERM", HF_DENIED, HF_REFUSAL_OF_USER},
+    {"ERR invalid password", HF_DENIED, HF_REFUSAL_OF_USER},
+    {"ERR Client sent AUTH", HF_DENIED, HF_REFUSAL_OF_USER},
+    {"ERR AUTH", HF_DENIED, HF_REFUSAL_OF_USER},
+    {"DENIED", HF_DENIED, HF_REFUSAL_OF_USER},
+    {"READONLY", HF_DENIED, HF_REFUSAL_OF_WRITES},
+    {"NOREPLICAS", HF_UNREACHABLE, HF_REFUSAL_OF_WRITES},
+    {"MISCONF", HF_UNREACHABLE, HF_REFUSAL_OF_WRITES},
+    {"OOM ", HF_UNREACHABLE, HF_REFUSAL_OF_WRITES},
+    {"LOADING", HF_UNREACHABLE, HF_REFUSAL_AWAY},
+    {"TRYAGAIN", HF_UNREACHABLE, HF_REFUSAL_AWAY},
+    {"CLUSTERDOWN", HF_UNREACHABLE, HF_REFUSAL_AWAY},
+    {"MASTERDOWN", HF_UNREACHABLE, HF_REFUSAL_AWAY},
+    {"BUSY ", HF_UNREACHABLE, HF_REFUSAL_BUSY},
+};
+static const struct hf_said MISSING_RIGHT = {"", HF_DENIED, HF_REFUSAL_OF_USER};
+static const struct hf_said REPLICA = {"", HF_DENIED, HF_REFUSAL_OF_WRITES};
+
+static bool is_in_script_error(const char *error, const char *word) {
+    const char *minus = starts(error, "ERR Error running script") ? strstr(error, ": -") : NULL;
+    return minus && starts(minus + 3, word);
 }
 
 /* Each version words it in its own way where a script lacks the right. */
@@ -184,53 +210,51 @@ static bool is_missing_right(const char *error) {
            strstr(error, "ACL failure in script");                 /* 7.2, 8, Valkey */
 }
 
+static bool is_wrong_type(const char *error) {
+    return strstr(error, "WRONGTYPE"); /* servers before 7 put it inside a script error */
+}
+
+/* NULL: any other error. */
+static const struct hf_said *find_said(const char *error) {
+    const struct hf_said *inside = NULL;
+    for (size_t i = 0; i < sizeof SAID / sizeof *SAID; i++) {
+        if (starts(error, SAID[i].word)) return &SAID[i];
+        if (is_in_script_error(error, SAID[i].word)) inside = &SAID[i];
+    }
+    if (inside || is_wrong_type(error)) return inside;
+    if (strstr(error, "-READONLY")) return &REPLICA;
+    return is_missing_right(error) ? &MISSING_RIGHT : NULL;
+}
+
 hf_code hf_code_of_error(const char *error) {
-    static const char *const denied[] = {"NOAUTH",
-                                         "WRONGPASS",
-                                         "NOPERM",
-                                         "READONLY",
-                                         "ERR invalid password",
-                                         "ERR Client sent AUTH",
-                                         "ERR AUTH",
-                                         "DENIED",
-                                         NULL};
-    if (starts_with_any(error, denied)) return HF_DENIED;
-    if (strstr(error, "WRONGTYPE"))
-        return HF_CONFLICT; /* servers before 7 put it inside a script error */
-    if (hf_error_is_readonly(error) || is_missing_right(error)) return HF_DENIED;
-    if (hf_error_is_passing(error) || strstr(error, "max number of clients")) return HF_UNREACHABLE;
-    return HF_SERVER;
+    const struct hf_said *said = find_said(error);
+    if (said) return said->code;
+    if (is_wrong_type(error)) return HF_CONFLICT;
+    return strstr(error, "max number of clients") ? HF_UNREACHABLE : HF_SERVER;
 }
 
 bool hf_error_is_readonly(const char *error) {
     return starts(error, "READONLY") || strstr(error, "-READONLY");
 }
 
-/* The refusals that pass. A server before 7 puts one of a write into a script error, behind a
- * minus. */
-static const struct {
-    const char *word;
-    hf_refusal refusal;
-} PASSING[] = {
-    {"LOADING", HF_REFUSAL_AWAY},      {"TRYAGAIN", HF_REFUSAL_AWAY},
-    {"CLUSTERDOWN", HF_REFUSAL_AWAY},  {"MASTERDOWN", HF_REFUSAL_AWAY},
-    {"BUSY ", HF_REFUSAL_BUSY},        {"NOREPLICAS", HF_REFUSAL_OF_WRITES},
-    {"MISCONF", HF_REFUSAL_OF_WRITES}, {"OOM ", HF_REFUSAL_OF_WRITES},
-};
-
-static bool is_in_script_error(const char *error, const char *word) {
-    const char *minus = starts(error, "ERR Error running script") ? strstr(error, ": -") : NULL;
-    return minus && starts(minus + 3, word);
-}
-
 hf_refusal hf_refusal_of(const char *error) {
-    for (size_t i = 0; i < sizeof PASSING / sizeof *PASSING; i++) {
-        if (starts(error, PASSING[i].word) || is_in_script_error(error, PASSING[i].word))
-            return PASSING[i].refusal;
-    }
-    return HF_REFUSAL_FINAL;
+    const struct hf_said *said = find_said(error);
+    return said ? said->refusal : HF_REFUSAL_FINAL;
 }
 
-bool hf_error_is_passing(const char *error) {
-    return hf_refusal_of(error) != HF_REFUSAL_FINAL;
+bool hf_refusal_may_pass(hf_refusal refusal, bool accepted) {
+    return refusal != HF_REFUSAL_FINAL && (accepted || refusal != HF_REFUSAL_OF_USER);
+}
+
+bool hf_code_may_pass(hf_code code, bool accepted) {
+    switch (code) {
+    case HF_BUSY:
+    case HF_UNREACHABLE:
+    case HF_LOST:
+    case HF_NO_QUORUM:
+    case HF_SERVER:
+    case HF_TIMEOUT: return true;
+    case HF_DENIED: return accepted;
+    default: return false;
+    }
 }

@@ -56,16 +56,21 @@ bool hf_error_is_readonly(const char *error);
 
 typedef enum hf_refusal {
     HF_REFUSAL_FINAL,
-    HF_REFUSAL_AWAY,     /* the server serves nobody now; in a cluster another node may */
-    HF_REFUSAL_BUSY,     /* it runs a long script */
-    HF_REFUSAL_OF_WRITES /* it serves reads only, maybe for long */
+    HF_REFUSAL_AWAY,      /* the server serves nobody now; in a cluster another node may */
+    HF_REFUSAL_BUSY,      /* it runs a long script */
+    HF_REFUSAL_OF_WRITES, /* it serves reads only, maybe for long */
+    HF_REFUSAL_OF_USER    /* the password or a right is missing */
 } hf_refusal;
 
-/* Returns how the server refused a command by this error reply. After any but FINAL the same
- * command may succeed later; the server has executed nothing of it. */
+/* Returns how the server refused a command by this error reply; it has executed nothing of it. */
 hf_refusal hf_refusal_of(const char *error);
 
-/* Returns whether the refusal is not FINAL. */
-bool hf_error_is_passing(const char *error);
+/* Returns whether the same command may succeed later. `accepted`: it is about something that the
+ * server accepted before (a hold, a place in a queue, a permit, a run), so its user had the rights:
+ * they are being changed. At a first attempt a missing right is final. */
+bool hf_refusal_may_pass(hf_refusal refusal, bool accepted);
+
+/* Returns whether a call that failed with this code may succeed later. `accepted` as above. */
+bool hf_code_may_pass(hf_code code, bool accepted);
 
 #endif

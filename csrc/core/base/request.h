@@ -58,6 +58,7 @@ struct hf_request {
     hf_request_state state;
     bool waits_for_connection; /* waits for a connection until its deadline instead of failing with
                                   the first refusal */
+    bool accepted;             /* about what the server accepted before: hf_refusal_may_pass */
     bool no_retry;             /* fails with the connection it was sent over */
     bool as_eval;              /* send the program's text: the server does not know it yet */
     uint32_t replicas;         /* that are to confirm it: its bytes end with a WAIT; 0: none */

@@ -246,6 +246,12 @@ static void redirect(hf_cluster *cluster, hf_request *request, const hf_redirect
     send_to(cluster->client->nodes[place], request, now);
 }
 
+static void tell_delay(const hf_cluster *cluster, const hf_request *request, hf_time now) {
+    const hf_session *calls = &cluster->client->first.links[HF_LINK_CALLS];
+    if (calls->on_delay)
+        calls->on_delay(calls->context, request, request->failure.code, request->failure.text, now);
+}
+
 /* For a refusal that passes: the command was not carried out, and is sent again soon, to this node
  * or to the one that takes over. */
 static bool try_again(hf_cluster *cluster, hf_request *request, const char *error, hf_time now) {
@@ -254,6 +260,7 @@ static bool try_again(hf_cluster *cluster, hf_request *request, const char *erro
     note(request, hf_code_of_error(error), error);
     if (strncmp(error, "TRYAGAIN", 8) != 0) want_map(cluster, request->routing.link, now);
     park(cluster, request, at);
+    tell_delay(cluster, request, now);
     return true;
 }
 
@@ -379,14 +386,15 @@ static void note_trouble(hf_cluster *cluster, hf_code code, const char *reason) 
     if (used == 0 || code != HF_UNREACHABLE) cluster->trouble_code = code;
 }
 
-static bool wants_answer_now(const hf_request *request) {
-    return !request->waits_for_connection && request->sends == 0;
+static bool wants_answer_now(const hf_request *request, hf_code code) {
+    bool logs_in_again = request->accepted && code == HF_DENIED;
+    return !request->waits_for_connection && request->sends == 0 && !logs_in_again;
 }
 
 static void fail_impatient(hf_cluster *cluster, const hf_failure *failure, hf_time now) {
     hf_request *request = cluster->parked.queue;
     while (request) {
-        if (!wants_answer_now(request) || !has_waited_for_map(cluster, request)) {
+        if (!wants_answer_now(request, failure->code) || !has_waited_for_map(cluster, request)) {
             request = request->next;
             continue;
         }
@@ -400,8 +408,10 @@ static void on_all_down(hf_cluster *cluster, hf_time now) {
     hf_failure failure = {.code = cluster->trouble_code};
     snprintf(failure.text, sizeof failure.text,
              "no cluster node could report which node serves the key (%s)", cluster->trouble);
-    for (hf_request *request = cluster->parked.queue; request; request = request->next)
+    for (hf_request *request = cluster->parked.queue; request; request = request->next) {
         note(request, failure.code, failure.text);
+        tell_delay(cluster, request, now);
+    }
     end_round(cluster);
     fail_impatient(cluster, &failure, now);
     if (cluster->parked.queue) cluster->ask_at = hf_time_min(cluster->ask_at, now + ALL_DOWN);

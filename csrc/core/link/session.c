@@ -11,6 +11,7 @@
 #define PASSING_RETRY (20 * HF_MS)         /* then twice as long, up to 16 times */
 #define PASSING_DOUBLINGS 4
 #define STAYS_REPLICA (100 * HF_MS) /* after a refusal another connection is not tried again */
+#define REPLICA_DOUBLINGS 3         /* then twice as long, up to 8 times */
 #define LEAST_MAJOR 5 /* before it a program must not write after it has read the time */
 
 void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random) {
@@ -145,7 +146,8 @@ static void schedule_reopen(hf_session *session, hf_time now) {
 
 static bool is_impatient(const hf_session *session, const hf_request *request) {
     bool outcome_unknown = request->sends > 0 && session->reason_code == HF_UNREACHABLE;
-    return !request->waits_for_connection && !outcome_unknown;
+    bool logs_in_again = request->accepted && session->reason_code == HF_DENIED;
+    return !request->waits_for_connection && !outcome_unknown && !logs_in_again;
 }
 
 /* Fails requests of the queue. After a lost connection those that must not be sent again; if no
@@ -163,6 +165,18 @@ static void fail_waiting(hf_session *session, bool all_wait, hf_time now) {
         hf_request_fail(request, session->reason_code, session->reason, now);
         request = session->queue;
     }
+}
+
+static void tell_delay(hf_session *session, const hf_request *request, hf_code code,
+                       const char *reason, hf_time now) {
+    if (session->on_delay) session->on_delay(session->context, request, code, reason, now);
+}
+
+/* No connection could be made: what is left waits for the next try. */
+static void tell_delays(hf_session *session, hf_time now) {
+    if (session->failed_opens == 0) return;
+    for (hf_request *request = session->queue; request; request = request->next)
+        tell_delay(session, request, hf_session_refuses(session), session->reason, now);
 }
 
 /* The server is not there: requests that another node may serve go to the topology. */
@@ -220,8 +234,14 @@ void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     schedule_reopen(session, now);
     if (!all_wait) hand_over_queue(session, now);
     fail_waiting(session, all_wait, now);
+    tell_delays(session, now);
     if (good) hf_session_forget(session);
     if (session->on_closed) session->on_closed(session->context, now);
+}
+
+hf_code hf_session_refuses(const hf_session *session) {
+    bool denied = session->reason[0] != '\0' && session->reason_code == HF_DENIED;
+    return denied ? HF_DENIED : HF_UNREACHABLE;
 }
 
 /* ---- following a master ---- */
@@ -253,6 +273,7 @@ void hf_session_fail_pending(hf_session *session, hf_code code, const char *reas
     session->failed_opens++;
     schedule_reopen(session, now);
     fail_waiting(session, false, now);
+    tell_delays(session, now);
     if (session->on_closed) session->on_closed(session->context, now);
 }
 
@@ -685,35 +706,50 @@ static bool retry_later(hf_session *session, hf_request *request, const char *er
     snprintf(request->failure.text, sizeof request->failure.text, "%s", error);
     request->retry_at = hf_time_min(now + pause_after_refusal(session, request), request->deadline);
     enqueue(session, request);
+    tell_delay(session, request, request->failure.code, error, now);
     return true;
 }
 
 /* The server is no master any more: one that is followed has moved, and the name of another one may
- * lead elsewhere by now. The command takes its place among those awaited again, and goes over the
- * next connection with them, in their order. */
+ * lead elsewhere by now. Or it has forgotten the log-in. The command takes its place among those
+ * awaited again, and goes over the next connection with them, in their order. */
 static void send_back(hf_session *session, hf_request *request, const char *error, hf_time now) {
     request->sent_back = true;
-    session->believed_until = now + STAYS_REPLICA;
+    session->believed_until = now + (STAYS_REPLICA << session->sent_back);
+    if (session->sent_back < REPLICA_DOUBLINGS) session->sent_back++;
     session->first_reply--;
     assert(request->reply_index == session->first_reply);
     for (uint64_t i = 0; i < replies_of(request); i++)
         *reply_at(session, session->first_reply + i) = request;
-    want_close(session, HF_UNREACHABLE, error);
+    want_close(session, session->follows_master ? HF_UNREACHABLE : hf_code_of_error(error), error);
+}
+
+static bool has_credentials(const hf_session *session) {
+    return session->server->user[0] || session->server->password[0];
+}
+
+/* Whether another connection may be served. A command that goes on being refused tries one now and
+ * then, any other one once. */
+static bool needs_other_connection(const hf_session *session, const hf_request *request,
+                                   const char *error, bool passing, hf_time now) {
+    bool goes_on = passing && (persists(request) || request->accepted);
+    bool due = now >= session->believed_until && (goes_on || !request->sent_back);
+    if (hf_error_is_readonly(error)) return session->follows_master || due;
+    return due && has_credentials(session) && strncmp(error, "NOAUTH", 6) == 0;
 }
 
 static void on_error_reply(hf_session *session, hf_request *request, const hf_reply *reply,
                            hf_time now) {
     assert(request->sends > 0);
     request->sends--; /* nothing was carried out */
-    bool once = !request->sent_back && now >= session->believed_until;
-    if ((session->follows_master || once) && hf_error_is_readonly(reply->string)) {
+    bool unknown =
+        request->program && !request->as_eval && strncmp(reply->string, "NOSCRIPT", 8) == 0;
+    bool passing = hf_refusal_may_pass(hf_refusal_of(reply->string), request->accepted);
+    note_refusal(request, passing);
+    if (needs_other_connection(session, request, reply->string, passing, now)) {
         send_back(session, request, reply->string, now);
         return;
     }
-    bool unknown =
-        request->program && !request->as_eval && strncmp(reply->string, "NOSCRIPT", 8) == 0;
-    bool passing = hf_error_is_passing(reply->string);
-    note_refusal(request, passing);
     if (unknown) {
         request->as_eval = true;
         send(session, request, now);
@@ -743,6 +779,7 @@ static void on_wait_reply(hf_request *request, const hf_reply *reply, hf_time no
 /* Takes *reply, and sets it to NULL, if the request keeps it. */
 static void on_reply(hf_session *session, hf_reply **reply, hf_time now) {
     bool error = (*reply)->type == HF_REPLY_ERROR;
+    if (!error) session->sent_back = 0;
     if (session->first_reply == session->next_reply) {
         want_close(session, HF_UNREACHABLE,
                    error ? (*reply)->string : "the server sent an unexpected reply");

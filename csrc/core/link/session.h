@@ -54,6 +54,7 @@ struct hf_session {
         login_scripts; /* indexes of these replies; SIZE_MAX: not sent */
     hf_time opened_at, retry_at, received_at;
     hf_time believed_until;          /* a replica that refuses a command */
+    uint32_t sent_back;              /* in a row: connections ended for such a refusal */
     char run_id[HF_RUN_ID_SIZE + 1]; /* of the server process; "": unknown */
     hf_time known_since;             /* since when this client knows the process */
     bool vouched;                    /* HF_KNOWN_KEY on the server names this run */
@@ -67,6 +68,9 @@ struct hf_session {
     void (*on_change)(void *context, const hf_session *session, bool open); /* NULL: none */
     void (*on_answer)(void *context, const hf_request *request,
                       hf_time now); /* after each reply; NULL: none */
+    /* The request is not served now, for this reason, and stays to be sent; NULL: none. */
+    void (*on_delay)(void *context, const hf_request *request, hf_code code, const char *reason,
+                     hf_time now);
     void (*on_event)(void *context, const hf_reply *event, hf_time now);
     void (*on_closed)(void *context, hf_time now);
     /* Called for an error reply, or with NULL for each request when no connection could be made.
@@ -131,6 +135,10 @@ hf_time hf_session_resolve_at(const hf_session *session);
 
 /* Fails every request; after that the session may be freed. */
 void hf_session_fail_all(hf_session *session, hf_code code, const char *reason, hf_time now);
+
+/* Returns the code of the reason for which there is no connection: HF_DENIED if the server refused
+ * the log-in, else HF_UNREACHABLE. */
+hf_code hf_session_refuses(const hf_session *session);
 
 /* Returns whether the server process has run for at least `guard`: this client has known its run id
  * for this time by its own clock, or another client has, and left its mark on the server. The

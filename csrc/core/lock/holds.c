@@ -62,7 +62,8 @@ hf_hold *hf_holds_find_lasting(const hf_holds *holds, const hf_kind *kind, hf_sl
     for (size_t i = 0; i < holds->count; i++) {
         hf_hold *hold = holds->heap[i];
         bool is_long = hold->renewed ? hold->max_until >= until : hold->valid_until > until;
-        bool lasts = hold->state == HF_HOLD_HELD && is_long && !hold->shared && !hold->idle;
+        bool lasts =
+            hold->state == HF_HOLD_HELD && is_long && !hold->shared && !hold->idle && !hold->record;
         if (lasts && hold->kind == kind && hf_slice_equal(hf_hold_key(hold), key)) return hold;
     }
     return NULL;

@@ -13,6 +13,7 @@
 #define HF_HOLDS_H
 
 #include "base/numbers.h"
+#include "base/request.h"
 #include "holdfast.h"
 #include "lock/kind.h"
 
@@ -54,7 +55,8 @@ struct hf_hold {
     uint64_t agent;      /* the coroutine that acquired it */
     uint64_t wait;       /* the number of its wait, if it is cleaned up or was granted; 0: none */
     uint64_t token_ttl_ms;
-    hf_lent *lent; /* NULL: the client does not keep it */
+    hf_lent *lent;      /* NULL: the client does not keep it */
+    hf_request *record; /* HELD: writes the record of a run whose call has ended; or NULL */
     hf_stake *stakes;
     hf_time keep_until; /* while `idle` */
     size_t heap_index;

@@ -129,8 +129,8 @@ static void end_as(hf_op *op, hf_code code, hf_time now) {
     finish(op, now);
 }
 
-static void fail_unreachable(hf_op *op, const char *reason, hf_time now) {
-    hf_op_fail(op, HF_UNREACHABLE, "%s", reason);
+static void fail_with(hf_op *op, hf_code code, const char *reason, hf_time now) {
+    hf_op_fail(op, code, "%s", reason);
     finish(op, now);
 }
 
@@ -260,6 +260,7 @@ static void ask(hf_op *op, hf_time now) {
     op->wait.woken = false;
     op->acquire.early.place[0] = '\0';
     bool waits_for_connection = op->acquire.queued;
+    op->request.accepted = op->wait.accepted && !op->wait.interrupted;
     op->request.no_retry = op->spec.shared && op->acquire.from > 0;
     op->acquire.queued = op->acquire.queued || with_place;
     /* Not while it is held: no renewal is sent meanwhile. */
@@ -283,7 +284,7 @@ static void cancel(hf_op *op, hf_code code, hf_time now) {
         return;
     }
     hf_op_become(op, HF_ACQUIRE_CANCELLING);
-    op->request.no_retry = false;
+    op->request.no_retry = op->request.accepted = false;
     op->request.persists_until = 0;
     hf_op_send(op, on_cancelled,
                now + hf_time_min(HF_SECOND, op->client->config.session.command_timeout), false,
@@ -303,7 +304,7 @@ static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now
     hf_failure failure = request->failure;
     undo(op, now);
     if (op->acquire.ended == HF_BUSY && failure.code == HF_UNREACHABLE)
-        fail_unreachable(op, failure.text, now);
+        fail_with(op, failure.code, failure.text, now);
     else end_as(op, op->acquire.ended, now);
 }
 
@@ -475,6 +476,7 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     } else {
         assert(op->acquire.queued && op->wait.events);
         hf_op_become(op, HF_ACQUIRE_WAITING);
+        op->wait.accepted = true;
         op->wait.recheck_at = next_recheck(op, answer, now);
         bool listens = op->spec.lock_kind->reentrant || op->spec.lock_kind->counted;
         op->acquire.listen_at = ahead == 0 && listens ? op->begun_at + LISTEN_AFTER : HF_NEVER;
@@ -774,10 +776,11 @@ bool hf_acquire_was_behind_another(const hf_op *op, hf_time now) {
 /* Fails because another call takes longer than this one waits, or because the renewer could not
  * remove what an earlier one left on the server. */
 static void fail_blocked(hf_op *op, hf_time now) {
-    const char *reason = op->node->links[HF_LINK_CALLS].reason;
+    const hf_session *calls = &op->node->links[HF_LINK_CALLS];
+    const char *reason = calls->reason;
     if (hf_acquire_was_behind_another(op, now)) hf_op_fail(op, HF_BUSY, HF_UNDER_WAY);
     else
-        hf_op_fail(op, HF_UNREACHABLE, "%s",
+        hf_op_fail(op, hf_session_refuses(calls), "%s",
                    reason[0] ? reason : "an earlier command for this key got no reply");
     finish(op, now);
 }
@@ -958,7 +961,7 @@ static void end_wait(hf_op *op, hf_time now) {
         return;
     }
     undo(op, now);
-    fail_unreachable(op, refused->reason, now);
+    fail_with(op, hf_session_refuses(refused), refused->reason, now);
 }
 
 static void tick(hf_op *op, hf_time now) {

@@ -79,6 +79,7 @@ static void notice(hf_client *client, hf_time now) {
 
 /* Like hf_renewer_clean_up, for all of them at once: the heap is sorted afterwards. */
 static void clean_up_at_close(hf_client *client, hf_hold *hold, hf_time now) {
+    if (hold->record) return; /* it must not be free before the record is written */
     hold->in_table = false;
     if (hold->state == HF_HOLD_LOST && hold->shared) hf_hold_freed(hold);
     if (hold->state != HF_HOLD_LOST || hf_renewer_may_stand(hold))
@@ -124,6 +125,7 @@ const hf_decider hf_alone = {
     .abandon = hf_renewer_abandon,
     .on_link = hf_observe_link,
     .on_answer = hf_observe_answer,
+    .on_delay = hf_observe_delay,
     .move = hf_op_move,
     .approvals_asked = asked,
     .holder = holder,

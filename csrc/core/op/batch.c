@@ -372,6 +372,7 @@ static void begin(hf_op *op, hf_time now) {
         return;
     }
     hf_time deadline = op->begun_at + op->client->config.session.command_timeout;
+    op->request.accepted = !acquires(op);
     hf_op_send(op, acquires(op) ? on_acquired : on_released, deadline, false, now);
 }
 

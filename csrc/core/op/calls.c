@@ -232,22 +232,23 @@ static void begin_release(hf_op *op, hf_time now) {
     op->request.no_retry = hold->shared;
     hf_time deadline =
         hold->shared ? hf_time_min(deadline_of(op), hold->valid_until) : deadline_of(op);
+    op->request.accepted = true;
     if (last) hf_hold_become(hold, HF_HOLD_RELEASING);
     hf_holds_wake_at(&op->client->holds, hold, last ? HF_NEVER : hold->valid_until);
     hf_op_send(op, on_released, deadline, false, now);
 }
 
-/* A record that the server refuses for the moment is written behind the operation's end. After the
- * lease another run may have begun. */
+/* A record that cannot be written now is written behind the operation's end, while the lock is held
+ * and renewed: another run may begin after that. */
 static bool write_later(hf_op *op, hf_time now) {
-    hf_hold *hold = op->hold;
-    return op->request.refusals > 0 &&
-           hf_renewer_carry_on(op->client, hf_hold_key(hold), &op->request, hold->valid_until, now);
+    bool held = op->hold->in_table && op->hold->state == HF_HOLD_HELD;
+    return held && hf_renewer_record(op->client, op->hold, &op->request, now);
 }
 
 static void fail_to_complete(hf_op *op, const hf_request *request, hf_time now) {
     hf_failure failure = request->failure;
-    bool goes_on = write_later(op, now);
+    bool refused = failure.code == HF_UNREACHABLE || failure.code == HF_DENIED;
+    bool goes_on = refused && write_later(op, now);
     hf_op_fail(op, failure.code, "%s%s", failure.text,
                goes_on ? "; the record is being written in the background" : "");
 }
@@ -274,6 +275,13 @@ static void on_completed(hf_request *request, const hf_reply *reply, hf_time now
     end_hold(op, verdict, now);
 }
 
+/* No renewal is sent while the operation is under way: it ends in time for one. */
+static hf_time record_deadline(const hf_op *op, hf_time now) {
+    const hf_hold *hold = op->hold;
+    hf_time left = hold->valid_until > now ? hold->valid_until - now : 0;
+    return hold->renewed ? hf_time_min(deadline_of(op), now + left / 2) : deadline_of(op);
+}
+
 static void begin_complete(hf_op *op, hf_time now) {
     if (!claim_hold(op, now)) return;
     assert(op->hold->state == HF_HOLD_HELD && op->hold->in_flight);
@@ -284,8 +292,10 @@ static void begin_complete(hf_op *op, hf_time now) {
         return;
     }
     hf_holds_wake_at(&op->client->holds, op->hold, op->hold->valid_until);
-    op->request.persists_until = deadline_of(op);
-    hf_op_send(op, on_completed, deadline_of(op), false, now);
+    hf_time deadline = record_deadline(op, now);
+    op->request.accepted = true;
+    op->request.persists_until = deadline;
+    hf_op_send(op, on_completed, deadline, false, now);
 }
 
 /* ---- extend, check ---- */
@@ -413,7 +423,7 @@ static void abandon_release(hf_op *op, hf_time now) {
 
 /* A record that is abandoned before it was sent leaves the key taken until its lease ends. */
 static void abandon_complete(hf_op *op, hf_time now) {
-    if (!continue_alone(op) && !op->blocked) write_later(op, now);
+    if (!op->blocked && !write_later(op, now)) continue_alone(op);
     if (!op->blocked) drop_from_table(op, now);
     else if (op->hold->in_table) hf_holds_remove(&op->client->holds, op->hold);
 }

@@ -136,9 +136,23 @@ static void give_up(hf_session *events, hf_code code, const char *reason) {
     snprintf(events->reason, sizeof events->reason, "%s", reason);
 }
 
+/* Ends the waits at the node that the server has not let wait before. True: others go on. */
+static bool deny(hf_node *node, hf_code code, const char *reason, hf_time now) {
+    bool others = false;
+    for (hf_op *op = node->client->ops, *next; op; op = next) {
+        next = op->next;
+        if (!waits_at(node, op)) continue;
+        if (op->wait.accepted) others = true;
+        else op->impl->wait->on_denied(op, code, reason, now);
+    }
+    return others;
+}
+
+/* What was refused over an earlier connection may be allowed by now. */
 static void on_events_ready(void *context, hf_time now) {
     hf_node *node = context;
     node->ping_at = now + PING_AFTER;
+    node->pattern_denied = false;
     hf_session *events = &node->links[HF_LINK_EVENTS];
     hf_slice args[] = {{"SUBSCRIBE", 9}, hf_slice_of(node->client->grants)};
     if (!hf_session_send(events, 2, args)) give_up(events, HF_NO_MEMORY, "out of memory");
@@ -151,10 +165,10 @@ static void on_events_closed(void *context, hf_time now) {
     node->ping_at = HF_NEVER;
     const hf_topology *topology = node->client->topology;
     if (topology->invalidate && node->waiting > 0) topology->invalidate(node, HF_LINK_CALLS, now);
-    if (events->reason_code != HF_DENIED) return;
-    for (hf_op *op = node->client->ops, *next; op; op = next) {
-        next = op->next;
-        if (waits_at(node, op)) op->impl->wait->on_denied(op, HF_DENIED, events->reason, now);
+    if (events->reason_code == HF_DENIED) deny(node, HF_DENIED, events->reason, now);
+    for (hf_op *op = node->client->ops; op && events->failed_opens > 0; op = op->next) {
+        if (waits_at(node, op))
+            hf_observe_cut_off(op, hf_session_refuses(events), events->reason, now);
     }
 }
 
@@ -313,14 +327,9 @@ static void on_refused(hf_node *node, const char *error, hf_time now) {
         return;
     }
     hf_code code = hf_code_of_error(error);
-    if (code == HF_UNREACHABLE || hf_error_is_passing(error)) {
+    bool passing = code == HF_UNREACHABLE || hf_refusal_may_pass(hf_refusal_of(error), false);
+    if (passing || deny(node, code, error, now))
         give_up(&node->links[HF_LINK_EVENTS], HF_UNREACHABLE, error);
-        return;
-    }
-    for (hf_op *op = node->client->ops, *next; op; op = next) {
-        next = op->next;
-        if (waits_at(node, op)) op->impl->wait->on_denied(op, code, error, now);
-    }
 }
 
 static void on_event(void *context, const hf_reply *event, hf_time now) {

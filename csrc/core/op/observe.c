@@ -58,18 +58,26 @@ static bool is_wanted(const hf_client *client, uint64_t observer) {
     return client->observer.wanted || observer != 0;
 }
 
-static hf_event *add(hf_client *client, hf_event_kind kind, hf_slice key, hf_slice owner) {
+static hf_slice append(char **at, hf_slice text) {
+    hf_slice copy = {*at, text.size};
+    if (text.size > 0) memcpy(*at, text.data, text.size);
+    *at += text.size;
+    return copy;
+}
+
+static hf_event *add_with(hf_client *client, hf_event_kind kind, hf_slice key, hf_slice owner,
+                          hf_slice message) {
     hf_observer *list = &client->observer;
-    hf_event *event =
-        list->count < HF_EVENTS_MOST ? calloc(1, sizeof *event + key.size + owner.size) : NULL;
+    size_t texts = key.size + owner.size + message.size;
+    hf_event *event = list->count < HF_EVENTS_MOST ? calloc(1, sizeof *event + texts) : NULL;
     if (!event) {
         list->dropped++;
         return NULL;
     }
-    if (key.size > 0) memcpy(event->bytes, key.data, key.size);
-    if (owner.size > 0) memcpy(event->bytes + key.size, owner.data, owner.size);
-    event->key = (hf_slice){event->bytes, key.size};
-    event->owner = (hf_slice){event->bytes + key.size, owner.size};
+    char *at = event->bytes;
+    event->key = append(&at, key);
+    event->owner = append(&at, owner);
+    event->message = append(&at, message);
     event->kind = kind;
     event->class = "";
     if (!list->first) list->end = &list->first;
@@ -78,6 +86,10 @@ static hf_event *add(hf_client *client, hf_event_kind kind, hf_slice key, hf_sli
     list->end = &event->next;
     list->count++;
     return event;
+}
+
+static hf_event *add(hf_client *client, hf_event_kind kind, hf_slice key, hf_slice owner) {
+    return add_with(client, kind, key, owner, HF_NO_TEXT);
 }
 
 /* What the events of holds and of acquires have in common. */
@@ -100,20 +112,22 @@ static void add_hold_event(hf_client *client, hf_event_kind kind, const hf_hold 
 }
 
 /* Of an operation without a hold. */
-static void add_op_event(hf_op *op, hf_event_kind kind, const char *code, hf_time now) {
+static void add_op_event(hf_op *op, hf_event_kind kind, const char *code, hf_slice message,
+                         hf_time now) {
     const hf_op_spec *spec = &op->spec;
     if (!is_wanted(op->client, spec->observer)) return;
     const hf_names *names = hf_op_names(op);
     hf_slice key = names ? names->key : HF_NO_TEXT;
-    hf_event *event = add(op->client, kind, key, spec->caller);
+    hf_event *event = add_with(op->client, kind, key, spec->caller, message);
     if (event)
         fill(event, class_of(op->client, spec->class), spec->observer, code, now - op->begun_at);
 }
 
 const char *hf_event_name(hf_event_kind kind) {
     static const char *const names[] = {
-        "acquired", "busy",   "released", "lost",           "at_risk",           "renewed_late",
-        "opened",   "closed", "failed",   "crash_released", "crash_release_off", "tenant_exposed"};
+        "acquired",          "busy",           "released", "lost",   "at_risk",
+        "renewed_late",      "opened",         "closed",   "failed", "crash_released",
+        "crash_release_off", "tenant_exposed", "cut_off",  "resumed"};
     _Static_assert(sizeof names / sizeof *names == HF_EVENT_KINDS, "each kind has a name");
     assert(kind < HF_EVENT_KINDS);
     return names[kind];
@@ -201,7 +215,7 @@ static void on_looked(hf_op *op, hf_time now) {
         class->outcomes[HF_OK]++;
         count_time(&class->waited, now - op->begun_at);
     }
-    add_op_event(op, HF_EVENT_ACQUIRED, NULL, now);
+    add_op_event(op, HF_EVENT_ACQUIRED, NULL, HF_NO_TEXT, now);
 }
 
 void hf_observe_op(hf_op *op, hf_time now) {
@@ -213,7 +227,7 @@ void hf_observe_op(hf_op *op, hf_time now) {
         hf_class *class = class_of(op->client, op->spec.class);
         if (class) class->outcomes[op->failure.code]++;
         hf_event_kind kind = op->failure.code == HF_BUSY ? HF_EVENT_BUSY : HF_EVENT_FAILED;
-        add_op_event(op, kind, hf_code_name(op->failure.code), now);
+        add_op_event(op, kind, hf_code_name(op->failure.code), HF_NO_TEXT, now);
     } else if (polls) {
         on_looked(op, now);
     } else if (op->spec.batch_count > 0) {
@@ -222,6 +236,32 @@ void hf_observe_op(hf_op *op, hf_time now) {
     } else {
         on_hold(op, op->hold, acquires, now);
     }
+}
+
+/* ---- waits ---- */
+
+void hf_observe_cut_off(hf_op *op, hf_code code, const char *reason, hf_time now) {
+    const hf_op_impl *impl = hf_op_asked_for(op);
+    bool waits = (impl->acquires || impl->poll) && op->spec.wait > 0 && !op->done;
+    if (!waits || op->wait.cut_off || op->client->is_member) return;
+    op->wait.cut_off = true;
+    hf_failure failure;
+    const hf_names *names = hf_op_names(op);
+    hf_failure_set(&failure, code, impl->verb, names ? names->key : HF_NO_TEXT,
+                   op->node->server.label, "%s", reason);
+    add_op_event(op, HF_EVENT_CUT_OFF, hf_code_name(code), hf_slice_of(failure.text), now);
+}
+
+void hf_observe_resumed(hf_op *op, hf_time now) {
+    if (!op->wait.cut_off) return;
+    op->wait.cut_off = false;
+    add_op_event(op, HF_EVENT_RESUMED, NULL, HF_NO_TEXT, now);
+}
+
+void hf_observe_delay(void *node, const hf_request *request, hf_code code, const char *reason,
+                      hf_time now) {
+    (void)node;
+    if (request->routing.of_op) hf_observe_cut_off(request->context, code, reason, now);
 }
 
 void hf_observe_risk(hf_client *client, const hf_hold *hold, hf_time now) {
@@ -278,4 +318,5 @@ void hf_observe_answer(void *context, const hf_request *request, hf_time now) {
     const hf_node *node = context;
     hf_class *class = class_of(node->client, class_of_request(request));
     if (class) count_time(&class->round_trips, now - request->sent_at);
+    if (request->routing.of_op) hf_observe_resumed(request->context, now);
 }

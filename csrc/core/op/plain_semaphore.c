@@ -158,19 +158,27 @@ static void abandon_drain(hf_op *op, hf_time now) {
     undo(op, now);
 }
 
+/* Whether the call gives back permits that the server has let somebody take. */
+static bool gives_back(const hf_op *op) {
+    return (int64_t)op->spec.value > 0;
+}
+
 static void on_given(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     if (reply) {
         read_value(op, reply);
         return;
     }
-    bool goes_on = request->failure.code == HF_UNREACHABLE || request->sends > 0;
+    hf_code code = request->failure.code;
+    bool goes_on =
+        request->sends > 0 || code == HF_UNREACHABLE || (code == HF_DENIED && gives_back(op));
     if (goes_on) settle(op, false, now);
     hf_op_fail(op, request->failure.code, "%s%s", request->failure.text,
                goes_on ? "; the call continues in the background, so do not repeat it" : "");
 }
 
 static void begin_give(hf_op *op, hf_time now) {
+    op->request.accepted = gives_back(op);
     hf_op_run(op, encode(op, HF_VERB_RELEASE), on_given, now);
 }
 

@@ -94,6 +94,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
         op->wait.recheck_at = next_recheck(op, now);
         hf_op_become(op, HF_ACQUIRE_WAITING);
         hf_client_listen(op, true, now);
+        op->wait.accepted = op->wait.accepted || op->node->subscribed;
         if (op->node->subscribed) hf_client_listen_foreign(op, now);
     }
 }
@@ -115,6 +116,7 @@ static void ask(hf_op *op, hf_time now) {
     }
     hf_op_become(op, HF_ACQUIRE_ASKING);
     op->wait.woken = false;
+    op->request.accepted = op->wait.accepted && !op->wait.interrupted;
     hf_time deadline =
         op->spec.wait == 0 ? op->begun_at + command_timeout(op) : poll_deadline(op, first, now);
     op->request.persists_until =
@@ -166,6 +168,7 @@ void hf_poll_again(hf_op *op, hf_time now) {
 
 /* Its own channel comes next, and a poll when that is confirmed. */
 void hf_poll_on_subscribed(hf_op *op, hf_time now) {
+    op->wait.accepted = true;
     if (op->wait.listening == HF_LISTENING_NOT) hf_client_listen_foreign(op, now);
     op->impl->wait->on_recheck(op, 0, now);
 }

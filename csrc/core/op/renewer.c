@@ -87,7 +87,8 @@ static void abort_link(hf_client *client, const hf_request *request, hf_time now
 /* ---- the owner's approval ---- */
 
 static bool may_renew(const hf_client *client, const hf_hold *hold) {
-    return !client->config.needs_approval || hold->approval == HF_APPROVAL_GIVEN || hold->idle;
+    return !client->config.needs_approval || hold->approval == HF_APPROVAL_GIVEN || hold->idle ||
+           hold->record;
 }
 
 static void ask_approval(hf_client *client, hf_hold *hold) {
@@ -130,6 +131,12 @@ static void note_batch_taken(hf_client *client) {
 
 /* ---- renewing ---- */
 
+/* The record is tried for as long as the lock is held. */
+static void follow_lease(const hf_hold *hold) {
+    if (!hold->record) return;
+    hold->record->deadline = hold->record->persists_until = hold->valid_until;
+}
+
 void hf_renewer_on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now) {
     client->stats.renewals++;
     hf_observe_renewal(client, hold, hold->at_risk && hold->state == HF_HOLD_HELD);
@@ -142,6 +149,7 @@ void hf_renewer_on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf
     hold->failures = 0;
     hf_time lease = hf_hold_lease(hold);
     hold->valid_until = hf_time_max(hold->valid_until, hf_hold_end_of(hold, lease, sent_at));
+    follow_lease(hold);
     bool again = hold->renewed && !hf_hold_has_last_lease(hold);
     hf_time next = again ? hf_lease_renew_at(sent_at, lease) : hold->valid_until;
     if (hold->idle) next = hf_time_min(next, hold->keep_until);
@@ -184,9 +192,11 @@ static void settle_renewal(hf_client *client, hf_hold *hold, hf_verdict verdict,
     hf_client_unblock(client, hold, now);
 }
 
+/* Not for the moment, which one key would be as well. */
 static bool is_refused(const hf_request *request) {
     hf_code code = request->failure.code;
-    return code == HF_DENIED || code == HF_SERVER || code == HF_CONFLICT;
+    bool final = code == HF_DENIED || code == HF_SERVER || code == HF_CONFLICT;
+    return final && request->refusals == 0;
 }
 
 /* One key that the server refuses (an ACL, another slot) fails the program for all of them: each is
@@ -529,6 +539,10 @@ void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 void hf_renewer_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now) {
+    if (hold->record) { /* no caller has it */
+        hf_holds_remove(&client->holds, hold);
+        return;
+    }
     bool marked = hold->granted && hold->wait > 0;
     hf_client_lose(client, hold, reason);
     if (marked) clean_up_by_stand_in(client, hold, HF_NO_TEXT, now);
@@ -610,6 +624,7 @@ static void send_clean_up(hf_client *client, hf_hold *hold, bool waits_for_conne
     claim(task, hold);
     if (encode_clean_up(task)) {
         hf_link link = hold->same_connection ? HF_LINK_CALLS : client->config.renewer;
+        task->request.accepted = waits_for_connection; /* else a first attempt waits for it */
         hf_time deadline = now + client->config.session.command_timeout;
         if (task->request.no_retry)
             deadline = hf_time_min(deadline, hold->valid_until); /* then it is another process's */
@@ -748,20 +763,69 @@ bool hf_renewer_see_through(hf_client *client, hf_request *request) {
     return true;
 }
 
-bool hf_renewer_carry_on(hf_client *client, hf_slice key, hf_request *request, hf_time until,
-                         hf_time now) {
+/* ---- a record that is written behind its caller ----
+ *
+ * The run has happened, so the lock must not be free before the record is there. A hold of its own,
+ * which no caller has, is renewed until then. The server refuses a renewal behind the record, and a
+ * record behind the lock's end. */
+
+static void on_recorded(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_task *task = request->context;
+    hf_client *client = task->client;
+    hf_hold *hold = task->holds[0];
+    assert(client->unanswered > 0 && hold->record == request);
+    client->unanswered--;
+    hold->record = NULL;
+    if (reply && hf_wire_read(reply) == HF_VERDICT_MORE)
+        hf_renewer_pass_on(client, hold->kind, hf_hold_key(hold), now);
+    if (hold->in_table) hf_holds_remove(&client->holds, hold);
+    free_task(task);
+}
+
+/* Returns a hold of the same owner; NULL when out of memory. */
+static hf_hold *copy_for_record(hf_client *client, const hf_hold *hold) {
+    hf_hold *own =
+        hf_client_add_hold(client, hold->kind, hf_hold_key(hold), HF_NO_TEXT, hf_hold_owner(hold));
+    if (!own) return NULL;
+    own->count = 1;
+    own->shared = hold->shared;
+    own->class = hold->class;
+    own->lease = hold->lease;
+    own->valid_until = hold->valid_until;
+    own->max_until = hold->max_until;
+    own->shortened = hold->shortened;
+    own->renewed = hold->renewed;
+    own->granted = hold->granted;
+    own->confirm_at = hold->confirm_at;
+    own->token_ttl_ms = hold->token_ttl_ms;
+    hf_holds_note_wait(&client->holds, own, hold->wait);
+    hf_hold_become(own, HF_HOLD_HELD);
+    return own;
+}
+
+bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *request, hf_time now) {
     hf_task *task = new_task(client);
-    if (!task) return false;
-    assert(request->state == HF_REQUEST_DONE || request->state == HF_REQUEST_IDLE);
-    task->request = *request;
-    request->bytes = NULL;
-    task->request.routing.of_op = false;
-    task->request.done = on_seen_through;
+    hf_hold *own = task ? copy_for_record(client, hold) : NULL;
+    if (!own) {
+        free(task);
+        return false;
+    }
+    bool under_way = hf_session_inherit(&task->request, request);
+    if (!under_way) {
+        task->request = *request;
+        task->request.routing.of_op = false;
+        request->bytes = NULL;
+    }
+    task->request.done = on_recorded;
     task->request.context = task;
-    task->request.deadline = task->request.persists_until = until;
-    task->request.waits_for_connection = true;
+    task->request.waits_for_connection = task->request.accepted = true;
+    hf_hold_ref(own);
+    task->holds[task->count++] = own;
+    own->record = &task->request;
     client->unanswered++;
-    hf_client_submit(client, key, HF_LINK_CALLS, &task->request, now);
+    follow_lease(own);
+    hf_renewer_resume(client, own, now);
+    if (!under_way) hf_client_submit(client, hf_hold_key(own), HF_LINK_CALLS, &task->request, now);
     return true;
 }
 

@@ -33,11 +33,10 @@ void hf_renewer_add_pending_release(hf_hold *hold, hf_time asked_at);
  * what it took. Returns false if no reply is to come, or when out of memory. */
 bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now);
 
-/* Resends the command of a request that is done or dropped while the server refuses it in passing,
- * until `until`; the client is not quiet meanwhile. `key` determines the node. Returns false when
- * out of memory. */
-bool hf_renewer_carry_on(hf_client *client, hf_slice key, hf_request *request, hf_time until,
-                         hf_time now);
+/* Goes on with the request, which writes the record of the run under this hold, until it is written
+ * or the lock is lost, and renews the lock in the meantime; the client is not quiet before that.
+ * Returns false when out of memory. */
+bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *request, hf_time now);
 
 /* The operation of this sent request ends before its reply; the client is not quiet until the reply
  * comes. Returns false if no reply is to come, or when out of memory. */

@@ -83,15 +83,18 @@ static bool waits_for_refusals(const hf_op *op) {
 static void on_no_majority(hf_op *op, hf_time now) {
     if (ends_at_once(op, now)) return;
     hf_code code = hf_votes_code(op);
-    bool may_change = code == HF_BUSY ||
-                      (code == HF_NO_QUORUM &&
-                       (op->round->attempts > 1 || waits_for_guard(op) || waits_for_refusals(op)));
+    op->wait.accepted = op->wait.accepted || code == HF_BUSY;
+    bool again = code == HF_NO_QUORUM && (op->round->attempts > 1 || waits_for_guard(op));
+    bool may_change = op->wait.accepted || again || waits_for_refusals(op);
+    if (!hf_code_may_pass(code, true)) may_change = false;
     bool gone = op->hold->state == HF_HOLD_LOST;
     if (!may_change || gone || op->wait.interrupted || now >= op->wait.until) {
         hf_round_fail_acquire(op, code, now);
     } else if (code == HF_BUSY && (op->deadlock.cycle || hf_acquire_waits_for_itself(op))) {
         fail_for_itself(op, now);
     } else {
+        if (code == HF_BUSY) hf_observe_resumed(op, now);
+        else hf_votes_cut_off(op, code, now);
         hf_votes_roll_back(op, now);
         pause(op, now);
     }

@@ -117,7 +117,7 @@ static void count_vote(hf_op *op, size_t index, hf_time now) {
     assert(!vote->counted && asked->done);
     if (asked->failure.code != HF_OK) {
         hf_vote_no(vote, asked->failure.code, why_not(asked));
-        vote->refused = asked->failure.code == HF_UNREACHABLE && asked->request.refusals > 0;
+        vote->refused = asked->request.refusals > 0;
         return;
     }
     hf_vote_yes(vote);
@@ -306,13 +306,26 @@ static void describe(const hf_op *op, char *text, size_t size) {
     }
 }
 
-void hf_votes_fail(hf_op *op, hf_code code, const char *done) {
-    char text[HF_FAILURE_TEXT];
-    describe(op, text, sizeof text);
+/* "2 of 5 <done>, 1 yet to answer: s2:6379 busy" */
+static void say(const hf_op *op, const char *done, char *text, size_t size) {
+    char each[HF_FAILURE_TEXT];
+    describe(op, each, sizeof each);
     hf_tally votes = hf_votes_count(op->round);
     char unheard[48] = "";
     if (votes.pending > 0) snprintf(unheard, sizeof unheard, ", %zu yet to answer", votes.pending);
-    hf_op_fail(op, code, "%zu of %zu %s%s%s", votes.yes, op->round->count, done, unheard, text);
+    snprintf(text, size, "%zu of %zu %s%s%s", votes.yes, op->round->count, done, unheard, each);
+}
+
+void hf_votes_fail(hf_op *op, hf_code code, const char *done) {
+    char text[HF_FAILURE_TEXT + 128];
+    say(op, done, text, sizeof text);
+    hf_op_fail(op, code, "%s", text);
+}
+
+void hf_votes_cut_off(hf_op *op, hf_code code, hf_time now) {
+    char text[HF_FAILURE_TEXT + 128];
+    say(op, "granted", text, sizeof text);
+    hf_observe_cut_off(op, code, text, now);
 }
 
 /* A server that has not answered yet does not count as away. */

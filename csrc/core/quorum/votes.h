@@ -39,6 +39,9 @@ void hf_votes_hurry(hf_op *op, const hf_tally *votes, hf_time now);
 hf_code hf_votes_code(const hf_op *op);
 void hf_votes_fail(hf_op *op, hf_code code, const char *done);
 
+/* Tells once that the acquire has no majority that answers, and waits on. */
+void hf_votes_cut_off(hf_op *op, hf_code code, hf_time now);
+
 /* The operation is decided: member operations under way go on in the background. */
 void hf_votes_end(hf_op *op, hf_time now);
 void hf_votes_roll_back(hf_op *op, hf_time now);

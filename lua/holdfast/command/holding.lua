@@ -23,7 +23,7 @@ local holding = {}
 
 local TRIES = 50
 local GONE = { lost = true, not_held = true }
-local SILENT = { unreachable = true, no_quorum = true }
+local SILENT = { unreachable = true, no_quorum = true, denied = true }
 
 holding.reasons = {
   expired = "its lease was about to expire",
@@ -179,7 +179,7 @@ function Holding:begin_report()
   if plan.keeps then waits, held = "waiting to lead", "led" end
   waiting.begin(self.out, {
     client = self.client, seconds = plan.wait, since = self.since, chosen = plan.chosen,
-    quiet = plan.given.quiet, key = keys[1],
+    quiet = plan.given.quiet, key = keys[1], tells = plan.keeps, told = self.told,
     subject = function(key) return ('%s "%s"'):format(waits, name or key) end,
     poll = waiting.for_locks(keys, kind_of(plan), core.client.uuid(self.client), held),
   })

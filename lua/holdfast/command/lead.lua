@@ -66,7 +66,6 @@ end
 -- ---- one term after the other ----
 
 local STOPS_THE_JOB = { INT = true, QUIT = true, TERM = true }
-local PASSING = { unreachable = true, no_quorum = true, server = true, lost = true }
 
 local Lead = {}
 Lead.__index = Lead
@@ -101,11 +100,11 @@ end
 function Lead:begin(held)
   local acquired, message, code = held:acquire()
   if acquired then
-    self.reported, self.since = nil, nil
+    self.reported, self.since, self.accepted = nil, nil, true
     return true
   end
   if code == "signal" then return nil, self:on_signal(message) end
-  if not PASSING[code] then return nil, held:failed(message, code) end
+  if not core.may_pass(code, self.accepted) then return nil, held:failed(message, code) end
   self:report_failure(message, code)
   return nil, self:pause()
 end
@@ -146,6 +145,7 @@ function Lead:round()
   if not client then return self.out:fail(exits.USAGE, "usage", message) end
   self.since = self.since or core.now()
   local held = holding.new(client, self.plan, self.out, self.since)
+  held.told = self.reported ~= nil
   local begun, exit = self:begin(held)
   if begun then exit = self:term(held) end
   held:close()

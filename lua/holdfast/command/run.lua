@@ -5,9 +5,11 @@ local exits = require "holdfast.command.exits"
 local holding = require "holdfast.command.holding"
 local job = require "holdfast.command.job"
 local options = require "holdfast.command.options"
+local process = require "holdfast.process"
 local output = require "holdfast.command.output"
 local records = require "holdfast.command.records"
 local settings = require "holdfast.command.settings"
+local signals = require "holdfast.command.signals"
 local target = require "holdfast.command.target"
 local work = require "holdfast.command.work"
 
@@ -66,6 +68,7 @@ local function succeeded(result)
 end
 
 local CRASH_PATIENCE = 2 -- seconds
+local RECORD_STEP = 0.05 -- seconds between two looks whether a record is written
 
 -- How long to wait for a run that has not recorded its end. Nobody else runs under an exclusive
 -- lock, so it has crashed, and the wait frees its record as it has freed its lock.
@@ -93,7 +96,21 @@ function Run:once()
   if failed then return failed end
   if not results[1] then error(results[2], 0) end
   local result, message, code, late = unpack(results, 2, 5)
-  return result or late and late[1], message, code
+  if not late then return result, message, code end
+  if core.may_pass(code, true) and self:await_record(key) then return late[1] end
+  return late[1], message, code
+end
+
+-- The client goes on writing the record, and renews its key, until it is closed. Nobody else runs
+-- the job while this one holds the lock. → whether the job is recorded
+function Run:await_record(key)
+  local client = self.client
+  local function is_over()
+    local name = process.wait(RECORD_STEP)
+    return name and not signals.passing[name] or self.holding:lost() or core.engine.is_quiet(client)
+  end
+  while not is_over() do end
+  return records.ttl(client, key) ~= nil
 end
 
 function Run:job()

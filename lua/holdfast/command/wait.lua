@@ -29,7 +29,6 @@ wait.examples = {
 }
 
 local FIRST_STEP, LAST_STEP = 0.02, 0.5 -- seconds between two polls
-local PASSING = { unreachable = true, no_quorum = true, server = true }
 
 -- → the entry of the first lock that is held, false: all are free | nil, message, code
 local function first_held(client, keys)
@@ -56,7 +55,7 @@ local function still_held(client, entry, given, out)
   return out:fail(exit, "busy", ('"%s" is held%s%s'):format(output.printable(entry.key), by, left), who)
 end
 
--- An outage in the middle of the wait is waited out.
+-- An outage or a refusal in the middle of the wait is waited out.
 -- → false: all are free | the entry of a lock that is held still | nil, message, code
 local function watch(client, keys, till)
   local step, asked = FIRST_STEP, false
@@ -64,7 +63,8 @@ local function watch(client, keys, till)
     local held, message, code = first_held(client, keys)
     local over = core.now() >= till
     if held == false or held and over then return held end
-    if not held and (over or not asked or not PASSING[code]) then return nil, message, code end
+    local goes_on = held or asked and not over and core.may_pass(code, true)
+    if not goes_on then return nil, message, code end
     asked = true
     process.wait(math.max(math.min(step, till - core.now()), 0))
     step = math.min(step * 1.5, LAST_STEP)

@@ -2,7 +2,8 @@
 -- events, with --verbose as lines.
 --
 -- A process of its own polls the server and writes, so nothing here delays the wait, a signal or
--- the job. On a terminal it polls once a second, elsewhere once a minute.
+-- the job. On a terminal it writes once a second, elsewhere once a minute, and at once when the
+-- wait is cut off.
 
 local core = require "holdfast.core"
 local locks = require "holdfast.command.locks"
@@ -14,7 +15,9 @@ local settings = require "holdfast.command.settings"
 local waiting = {}
 
 local SHORT = 0.5 -- seconds: a shorter wait is not reported
-local ON_TERMINAL, ELSEWHERE = 1, 60 -- seconds between two polls
+local ON_TERMINAL, ELSEWHERE = 1, 60 -- seconds between two lines
+local CHECK = 5 -- seconds between two polls at most
+local AGAIN = 1 -- after a poll that failed: one alone says nothing
 local PATIENCE = 0.9 -- seconds for a reply, so that the line stays alive
 local NAP = 5 -- seconds after which it checks whether somebody still waits
 local ECHO = 3 -- columns that are left free: the terminal echoes ^C behind the line
@@ -161,8 +164,18 @@ end
 
 function Report:check()
   local found, message, code = self.poll(self.client)
+  self.failed = not found and (self.failed or 0) + 1 or 0
   self.found = found
     or { key = self.found.key, state = trouble(self.client, message, code), code = code }
+  if found then self.told = false end
+end
+
+-- The wait goes on without the server: said once for each outage. A line that stays alive shows it.
+function Report:tell()
+  if self.is_live or self.told or self.failed < 2 then return end
+  self.told = true
+  self.out:problem("warning", { { "key", self.found.key }, { "code", self.found.code } },
+    ("%s: %s; still waiting"):format(self.subject(self.found.key), self.found.state))
 end
 
 function Report:line(columns)
@@ -204,15 +217,21 @@ end
 
 function Report:run()
   local period = self.is_live and ON_TERMINAL or ELSEWHERE
+  local next_line = core.now() + SHORT
   self.waiter:close() -- this process has inherited its connections
   self.client = assert(settings.client(self.chosen, {}))
   if self.is_live then process.catch("WINCH", "CONT") end
-  local at = core.now() + SHORT
+  local at = next_line
   while process.is_awaited() do
     rest(self, at)
     self:check()
-    self:print()
-    at = self.since + period * (math.floor((core.now() - self.since) / period) + 1)
+    if self.is_reported and core.now() >= next_line then
+      self:print()
+      next_line = self.since + period * (math.floor((core.now() - self.since) / period) + 1)
+    end
+    self:tell()
+    at = core.now() + (self.failed > 0 and AGAIN or CHECK)
+    if self.is_reported then at = math.min(at, next_line) end
   end
 end
 
@@ -233,13 +252,14 @@ end
 -- From now on, until waiting.finish, the command shows what it waits for. wait: { client = the one
 -- that waits, seconds = for how long at most, since = core.now() when it began, chosen = what
 -- settings.load gave, quiet, key = the first one, subject(key) → "waiting for …", poll = a goal of
--- those above }
+-- those above, tells = whether it says that it is cut off even if it says nothing else, told =
+-- whether that was said before }
 function waiting.begin(out, wait)
   local is_live = not out.json and process.is_terminal(2) and os.getenv("TERM") ~= "dumb"
   local is_reported = out.json or out.verbose or is_live and not wait.quiet
-  if not is_reported or wait.seconds < SHORT then return end
+  if not is_reported and not wait.tells or wait.seconds < SHORT then return end
   local report = setmetatable({
-    out = out, is_live = is_live, waiter = wait.client, chosen = patient(wait.chosen),
+    out = out, is_live = is_live and is_reported, is_reported = is_reported, told = wait.told, waiter = wait.client, chosen = patient(wait.chosen),
     since = wait.since, subject = wait.subject, poll = wait.poll, found = { key = wait.key },
   }, Report)
   process.wipe_before("HUP", "INT", "QUIT", "TERM", "USR1", "USR2")
