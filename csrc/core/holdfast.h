@@ -592,6 +592,7 @@ typedef struct hf_op_spec {
     hf_time max_hold; /* acquire: a new hold ends that long after the command or the grant that
                          gave it, whatever renews it; 0: no bound */
     hf_time wait;     /* acquire, pause, await; for acquire 0: one attempt, HF_NEVER: no limit */
+    hf_time within;   /* info, command: fails after this time; 0: after command_timeout */
     hf_time deadlock_check;    /* acquire: checks for a deadlock after this time; 0: never */
     uint64_t observer;         /* that gets the events; 0: no listener of its own */
     uint16_t class;            /* from hf_observe_class */
@@ -652,6 +653,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now);
 uint64_t hf_op_number(const hf_op *op);
 
 hf_time hf_op_begun_at(const hf_op *op);
+hf_time hf_op_wait_end(const hf_op *op);
 bool hf_op_is_done(const hf_op *op);
 
 /* Returns whether it waits for a command that the renewer has in flight. */
