@@ -256,7 +256,9 @@ typedef struct hf_session_config {
     hf_time connect_timeout;
     bool asks_server; /* at the log-in, for its run id and its version, which must not be too old */
     bool asks_known;  /* and whether another client has known this run long enough */
-    hf_time command_timeout; /* the connection is closed when the server is silent for this time */
+    hf_time command_timeout; /* for a reply; after half of it without a byte of the server, commands
+                                are sent again over a new connection */
+    hf_time confirm_timeout; /* for replicas to confirm a write; 0: none are asked */
 } hf_session_config;
 
 /* How many replicas must have the write before a lock counts. */

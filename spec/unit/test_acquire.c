@@ -2114,6 +2114,7 @@ TEST(a_shared_owners_re_entry_without_a_reply_is_renewed_in_time) {
     feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(op, AT(1));
     op = begin_shared(0, AT(9900));
+    feed_calls(&rig, "+PONG\r\n", AT(9900)); /* the connection was quiet */
     hf_op_end(op, AT(9901));
     rig_sleep(&rig, AT(9901), AT(12000));
     CHECK_SENT(&rig, RENEWER, "");
