@@ -44,6 +44,7 @@ typedef struct hf_node {
     bool pattern_denied;  /* the user may not subscribe to Redisson's releases */
     hf_time linger_until; /* until when the events link stays open without a waiter */
     hf_time ping_at;      /* when a silent events link gets a PING */
+    hf_time silent_since; /* of a link that was given up; HF_NEVER: those of calls have been told */
     bool serves;          /* it may have keys: no Sentinel, and in a cluster a node of the map */
 } hf_node;
 

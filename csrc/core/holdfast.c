@@ -198,6 +198,10 @@ uint64_t hf_op_number(const hf_op *op) {
     return op->number;
 }
 
+hf_time hf_op_wait_end(const hf_op *op) {
+    return op->wait.until;
+}
+
 hf_time hf_op_begun_at(const hf_op *op) {
     return op->begun_at;
 }

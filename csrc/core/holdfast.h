@@ -257,7 +257,9 @@ typedef struct hf_session_config {
     bool asks_server; /* at the log-in, for its run id and its version, which must not be too old */
     bool asks_known;  /* and whether another client has known this run long enough */
     bool asks_scripts;       /* whether one user's script may change those of others */
-    hf_time command_timeout; /* the connection is closed when the server is silent for this time */
+    hf_time command_timeout; /* for a reply; after half of it without a byte of the server, commands
+                                are sent again over a new connection */
+    hf_time confirm_timeout; /* for replicas to confirm a write; 0: none are asked */
 } hf_session_config;
 
 /* How many replicas must have the write before a lock counts. */
@@ -593,6 +595,7 @@ typedef struct hf_op_spec {
     hf_time max_hold; /* acquire: a new hold ends that long after the command or the grant that
                          gave it, whatever renews it; 0: no bound */
     hf_time wait;     /* acquire, pause, await; for acquire 0: one attempt, HF_NEVER: no limit */
+    hf_time within;   /* info, command: fails after this time; 0: after command_timeout */
     hf_time deadlock_check;    /* acquire: checks for a deadlock after this time; 0: never */
     uint64_t observer;         /* that gets the events; 0: no listener of its own */
     uint16_t class;            /* from hf_observe_class */
@@ -653,6 +656,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now);
 uint64_t hf_op_number(const hf_op *op);
 
 hf_time hf_op_begun_at(const hf_op *op);
+hf_time hf_op_wait_end(const hf_op *op);
 bool hf_op_is_done(const hf_op *op);
 
 /* Returns whether it waits for a command that the renewer has in flight. */

@@ -337,12 +337,15 @@ static size_t node_of(lua_State *L, int index) {
     return lua_isnoneornil(L, index) ? 0 : (size_t)hf_check_whole(L, index, 0, INT_MAX);
 }
 
-/* command(client, { name, arguments... }, node) -> the reply | nil, message, code. For what is not
- * a lock: reading keys, and setting one to a value. It may be sent twice. Strings, integers, lists;
- * nil for none. To one of nodes(client), or without `node` to that of the first argument. */
+/* command(client, { name, arguments... }, node [, seconds]) -> the reply | nil, message, code. For
+ * what is not a lock: reading keys, and setting one to a value. It may be sent twice. Strings,
+ * integers, lists; nil for none. To one of nodes(client), or without `node` to that of the first
+ * argument. It fails after that many seconds, or after command_timeout. */
 static int l_command(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
-    hf_op_spec spec = {.kind = HF_OP_COMMAND, .node = node_of(L, 3)};
+    hf_op_spec spec = {.kind = HF_OP_COMMAND,
+                       .node = node_of(L, 3),
+                       .within = hf_to_time(luaL_optnumber(L, 4, 0))};
     hf_result result = {.failure = {.code = HF_NO_MEMORY}};
     luaL_checktype(L, 2, LUA_TTABLE);
     spec.args = check_args(L, 2, &spec.arg_count);

@@ -158,6 +158,7 @@ static void read_settings(lua_State *L, hf_lua_lock *lock) {
     lock->lease = hf_to_time(hf_field_number(L, 2, "lease"));
     lock->max_hold = hf_to_time(hf_field_number(L, 2, "max_hold"));
     lock->wait = hf_field_number(L, 2, "wait");
+    lock->within = hf_to_time(hf_field_number(L, 2, "within"));
     lock->sheds = hf_field_boolean(L, 2, "max_waiters");
     lock->max_waiters = (uint32_t)hf_field_whole(L, 2, "max_waiters", UINT32_MAX);
     lock->keep = hf_to_time(hf_field_number(L, 2, "keep"));
@@ -210,9 +211,9 @@ static texts check_texts(lua_State *L) {
     return of;
 }
 
-/* new(client, { key, kind, lease, max_hold, wait, max_waiters, keep, renewed, owner, interruptible,
- * async_release, token_ttl, permits, permits_at_first }) -> lock, or permits. The table stays with
- * it; it must hold the client. */
+/* new(client, { key, kind, lease, max_hold, wait, within, max_waiters, keep, renewed, owner,
+ * interruptible, async_release, token_ttl, permits, permits_at_first }) -> lock, or permits. The
+ * table stays with it; it must hold the client. */
 static int l_new(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     texts of = check_texts(L);
@@ -589,6 +590,15 @@ static int l_is_closed(lua_State *L) {
     return 1;
 }
 
+/* overdue(lock) -> seconds since the end of the wait of the last acquire through this handle that
+ * found it taken */
+static int l_overdue(lua_State *L) {
+    const hf_lua_lock *lock = hf_lock_check(L);
+    hf_time now = hf_now();
+    lua_pushnumber(L, now > lock->wait_end ? hf_to_seconds(now - lock->wait_end) : 0);
+    return 1;
+}
+
 /* waited(lock) -> seconds that the last acquire through this handle took that got the lock; nil:
  * none did */
 static int l_waited(lua_State *L) {
@@ -677,6 +687,7 @@ void hf_open_lock(lua_State *L) {
                                          {"has_news", l_has_news},
                                          {"balance", l_balance},
                                          {"is_closed", l_is_closed},
+                                         {"overdue", l_overdue},
                                          {"waited", l_waited},
                                          {"key", l_key},
                                          {"owner", l_owner},

@@ -66,6 +66,7 @@ void hf_lua_op_specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
     const hf_lua_lock *first = self->first;
     *spec = (hf_op_spec){.kind = self->kind};
     spec->caller = hf_lock_caller(first, number, &self->text);
+    spec->within = first->within;
     spec->observer = first->observer;
     spec->class = first->class;
     if (!hf_op_kind_acquires(self->kind)) return;
@@ -120,6 +121,7 @@ static void settle_hold(const hf_lua_op *self, hf_lua_lock *lock, hf_hold *hold,
     bool lost = code == HF_LOST || seen.state == HF_HOLD_LOST;
     if (lost && seen.reason != HF_LOST_NOT) lock->last_loss = seen.reason;
     if (hf_op_kind_acquires(self->kind) && code == HF_OK) take(lock, self->op, hold, now);
+    if (code == HF_BUSY) lock->wait_end = hf_op_wait_end(self->op);
     if (!hf_op_kind_releases(self->kind)) return;
     if (ends_hold(self, code, &seen)) lock->balance--;
     hf_lock_note_release(lock, hold);

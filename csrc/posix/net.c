@@ -111,7 +111,7 @@ static int open_socket(int family) {
     if (fd >= 0 && family != AF_UNIX) {
         int on = 1;
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+        hf_probe_peer(fd);
     }
     return fd;
 }

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/select.h>
@@ -49,6 +51,23 @@ const char *hf_error_text(int error, char *text, size_t size) {
     if (strcmp(said, unknown) != 0) return said;
     if (snprintf(text, size, "error %d", error) < 0 && size > 0) text[0] = '\0';
     return text;
+}
+
+/* ---- dead peers ---- */
+
+void hf_probe_peer(int fd) {
+    int on = 1;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+#ifdef TCP_KEEPIDLE
+    int idle = 30, between = 5, probes = 3;
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &between, sizeof between);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+#endif
+#ifdef TCP_USER_TIMEOUT
+    unsigned ms = 15000;
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+#endif
 }
 
 /* ---- threads ---- */

@@ -53,6 +53,12 @@ int hf_above_standard(int fd);
  */
 int hf_socket(int family);
 
+/* Makes the system end a TCP connection whose other end is gone, and keep an idle one alive in the
+ * tables of NATs and load balancers: it sends a probe after half a minute of silence, and gives up
+ * after three without an answer, or when what was sent is not received within 15 s. Where a time
+ * cannot be set, the system's own counts. */
+void hf_probe_peer(int fd);
+
 /* As send and recv, but never sleep and never raise SIGPIPE. For sockets of hf_socket. */
 ssize_t hf_send(int fd, const void *bytes, size_t size);
 ssize_t hf_recv(int fd, void *bytes, size_t size);

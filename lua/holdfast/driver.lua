@@ -156,10 +156,10 @@ function driver.take(client, loop)
 end
 
 -- As core.client.command.
-function driver.command(client, words, node)
+function driver.command(client, words, node, within)
   local loop = loops_of[client]
-  if loop then return pump.command(client, loop, words, node) end
-  return core.client.command(client, words, node)
+  if loop then return pump.command(client, loop, words, node, within) end
+  return core.client.command(client, words, node, within)
 end
 
 -- The node for a command on a name beside the key, such as its queue; nil: the node of its first
@@ -167,10 +167,11 @@ end
 driver.node_beside = core.client.node_beside
 
 -- A lock of the client on a key as on the server, without the client's prefix, to read its state.
-function driver.reader(client, key, kind)
+-- `within`: seconds after which a read fails; nil: command_timeout.
+function driver.reader(client, key, kind, within)
   return raw.new(client, {
     client = client, key = key, kind = kind, loop = loops_of[client], lease = 1, wait = 0,
-    token_ttl = 0, permits = 1,
+    token_ttl = 0, permits = 1, within = within,
   })
 end
 

@@ -1,6 +1,6 @@
 -- Names the holder where a wait for a lock has failed: two short reads of the server, which has
--- just answered. Only of one server: in a cluster the second read goes to another node, which may
--- be silent.
+-- just answered, for as long as the acquire may still take. Only of one server: in a cluster the
+-- second read goes to another node, which may be silent.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -14,11 +14,21 @@ local holder = {}
 local TAKEN = '^(cannot acquire "[^"]*" on .-: held by )another owner(.*)$'
 local REST = "^, for up to (%d+)%p(%d+) s more unless renewed(.*)$"
 local ADVICE = "; wait longer or try again later"
+local BEHIND = 0.9 -- seconds behind the end of its wait for which an acquire may still read
 
--- → { host, pid, name } | nil: it has published nothing, or the lock is free meanwhile
-local function who_holds(lock)
-  local info = driver.lock.info(lock)
-  return info and info.owner and names.of(core.lock.data(lock).client, info.owner)
+-- Seconds left for that; nil: none.
+local function time_left(by)
+  local left = by - core.now()
+  return left > 0 and left or nil
+end
+
+-- → { host, pid, name } | nil: it has published nothing, the lock is free by now, or there was no
+-- reply in time
+local function who_holds(lock, by)
+  local data, left = core.lock.data(lock), time_left(by)
+  local info = left and driver.lock.info(driver.reader(data.client, data.key, data.kind, left))
+  left = info and info.owner and time_left(by)
+  return left and names.of(data.client, info.owner, left) or nil
 end
 
 -- `who`: { host, pid, name }
@@ -41,10 +51,11 @@ function holder.found(lock)
 end
 
 -- The message of an acquire that found the lock taken, with its holder and the seconds that it has
--- waited. → the message, the holder | the message as it was
-function holder.describe(lock, message, waited)
+-- waited. `by`: until when the server may be read; nil: for command_timeout. → the message, the
+-- holder | the message as it was
+function holder.describe(lock, message, waited, by)
   local head, rest = message:match(TAKEN)
-  local who = head and who_holds(lock)
+  local who = head and who_holds(lock, by or math.huge)
   if not who then return message end
   found[lock] = who
   rest = rest:gsub("^ or reserved for other waiters", "")
@@ -80,7 +91,8 @@ function driver.lock.acquire(lock, wait)
     and #core.client.nodes(data.client) == 1
   if not is_asked or not driver.can_wait(lock) then return nil, message, code end
   local who
-  message, who = holder.describe(lock, message, wait)
+  local by = core.now() + BEHIND - core.lock.overdue(lock)
+  message, who = holder.describe(lock, message, wait, by)
   events.name_holder(lock, who)
   return nil, message, code
 end

@@ -25,13 +25,14 @@ function names.prefix(client)
   return core.wire.prefixes.client .. core.client.tenant(client)
 end
 
--- Of an owner or a waiter. A client of a quorum publishes it on each server.
+-- Of an owner or a waiter. A client of a quorum publishes it on each server. `within`: seconds for
+-- the reply of each; nil: command_timeout.
 -- → { host, pid, name } | nil: it has published nothing
-function names.of(client, owner)
+function names.of(client, owner, within)
   local uuid = owner:match(UUID)
   local nodes = uuid and (core.client.is_quorum(client) and core.client.nodes(client) or { 0 })
   for _, node in ipairs(nodes or {}) do
-    local text = replies.command(client, { "GET", names.prefix(client) .. uuid }, node)
+    local text = replies.command(client, { "GET", names.prefix(client) .. uuid }, node, within)
     local who = type(text) == "string" and parse(text)
     if who then return who end
   end

@@ -44,8 +44,8 @@ local WRONG = "cannot read the reply to %s from %s: it has an unexpected type; "
   "check that this is the address of a Redis or Valkey server"
 
 -- As driver.command, for the commands above. A reply of another type is a failure, "server".
-function replies.command(client, words, node)
-  local reply, message, code = driver.command(client, words, node)
+function replies.command(client, words, node, within)
+  local reply, message, code = driver.command(client, words, node, within)
   local name = words[1] == "PUBSUB" and words[2] or words[1]
   if code or FITS[name](reply) then return reply, message, code end
   return nil, WRONG:format(words[1], core.client.server(client)), "server"

@@ -11,6 +11,7 @@
  *   stop WAY             bytes wait until `go`: a network that is cut for a while
  *   lose WAY             bytes are thrown away; at `go` the connections that lost some are reset
  *   go                   ends delay, chunk, stop and lose
+ *   forget WAY           the bytes of the present connections are lost; new connections work
  *   cut WAY BYTES        after so many more bytes the connection that they belong to is reset
  *   refuse, accept       new connections
  *   to SERVER            new connections go to this server; the others stay
@@ -210,6 +211,16 @@ static void reset_all(bool only_lost) {
     }
 }
 
+static void forget(int ways) {
+    for (connection *c = connections; c < connections + CONNECTIONS; c++) {
+        for (int way = 0; way < WAYS; way++) {
+            if (!(ways & 1 << way)) continue;
+            drop_pieces(&c->streams[way]);
+            c->streams[way].lost = true;
+        }
+    }
+}
+
 static connection *unused(void) {
     for (connection *c = connections; c < connections + CONNECTIONS; c++) {
         if (!c->open) return c;
@@ -391,6 +402,7 @@ static bool obey(const char *line) {
     else if (strcmp(word, "chunk") == 0) chunk = (size_t)atoll(way);
     else if (strcmp(word, "stop") == 0 && ways) change(ways, apply_stop, 0);
     else if (strcmp(word, "lose") == 0 && ways) change(ways, apply_lose, 0);
+    else if (strcmp(word, "forget") == 0 && ways) forget(ways);
     else if (strcmp(word, "cut") == 0 && ways && number >= 0) change(ways, apply_cut, number);
     else if (strcmp(word, "refuse") == 0) refuse();
     else if (strcmp(word, "accept") == 0) accept_again();

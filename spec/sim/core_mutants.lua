@@ -57,6 +57,8 @@ return {
   { "COUNT_TWICE", "core/op/acquire.c", "hold->count = «op->acquire.from + 1»;",
     "op->acquire.from + 1 + !first" },
   { "NO_LOGOUT", "core/op/events.c", "again ? now + LINGER : now", "HF_NEVER" },
+  { "DEAD_LINK_KEPT", "core/link/session.c", "return «hf_time_min(span, config->command_timeout)»;",
+    "config->command_timeout" },
   { "NO_WORD", "core/op/renewer.c",
     "!client->config.needs_approval || hold->approval == HF_APPROVAL_GIVEN || hold->idle", "true" },
   { "WORD_STAYS", "core/op/renewer.c",

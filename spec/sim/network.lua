@@ -5,6 +5,9 @@
 -- gone out. A blocked direction holds bytes back until it heals; those of a connection that its
 -- process has given up by then are gone, and the server learns of it late.
 --
+-- A connection may be forgotten (Connection:forget): what goes that way is lost, and nobody is
+-- told.
+--
 -- A proxy (process.late, fault stall_up) delivers what it has taken: bytes of a connection that
 -- has been given up arrive behind or between those of its successors.
 
@@ -80,7 +83,11 @@ function up_arrives(connection)
   if connection.up_stalled_until > now then
     return hold_back(connection, connection.up_stalled_until)
   end
-  if connection.given_up and (blocked > now or connection.up_was_blocked) then
+  if connection.up_forgotten and not connection.given_up then
+    return take_first(connection.up_way)
+  end
+  if connection.given_up
+      and (blocked > now or connection.up_was_blocked or connection.up_forgotten) then
     if take_first(connection.up_way).run == finish then
       local at = max(blocked, now) + connection.process.half_open
       received_until(connection.process, at)
@@ -108,7 +115,7 @@ end
 
 local function down_arrives(connection)
   local process, now = connection.process, connection.world.now
-  if process.dead or connection.given_up or connection.down_lost
+  if process.dead or connection.given_up or connection.down_lost or connection.down_forgotten
       or is_empty(connection.down_way) then
     return
   end
@@ -159,6 +166,7 @@ end
 -- ---- the life of a connection ----
 
 local function established(connection)
+  connection.is_up = true
   connection.process:connected(connection)
 end
 
@@ -222,6 +230,13 @@ function Connection:orphan(delay)
   self.given_up = true
   received_until(self.process, self.world.now + delay)
   self.world:at(self.world.now + delay, finish, self)
+end
+
+-- way: "up", "down" or "both"
+function Connection:forget(way)
+  if not self.is_up then return end -- the network would send the first packets again
+  self.up_forgotten = self.up_forgotten or way ~= "down"
+  self.down_forgotten = self.down_forgotten or way ~= "up"
 end
 
 local function dropped(connection)

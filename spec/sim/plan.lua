@@ -7,6 +7,7 @@
 local Prng = require "spec.sim.prng"
 local aim = require "spec.sim.aim"
 local cycle_plan = require "spec.sim.cycle_plan"
+local dead_links = require "spec.sim.dead_links"
 local add_closing = require "spec.sim.closing"
 local in_soon_plan = require "spec.sim.in_soon_plan"
 local add_extras = require "spec.sim.extras"
@@ -398,6 +399,7 @@ function plans.of(seed)
   add_closing(plan)
   refusals.add_writes(plan)
   refusals.add_passing(plan)
+  dead_links.add(plan)
   max_hold.add(plan)
   return plan
 end
@@ -512,7 +514,7 @@ function describe.fault(part)
   local who = part.process == 0 and "there" or "p" .. part.process
   return ("%s %s: %s, %s%s, key %s, for %d us, lag %d us"):format(when, part.name, who,
     part.server and "s" .. part.server .. ", " or "", part.link, part.key, part.duration, part.lag)
-    .. (part.till and ", or till " .. part.till or "")
+    .. (part.till and ", or till " .. part.till or "") .. (part.way and ", " .. part.way or "")
     .. (part.jump and ", jump " .. part.jump .. " us" or "")
     .. (part.how and (", %s, promoted after %d us, back %d us later"):format(part.how, part.detect,
     part.rest) or "")

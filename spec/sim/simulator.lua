@@ -2,6 +2,7 @@
 
 local FairWatcher = require "spec.sim.fair_watcher"
 local Cycles = require "spec.sim.cycles"
+local dead_links = require "spec.sim.dead_links"
 local Foreign = require "spec.sim.foreign"
 local leader_watcher = require "spec.sim.leader_watcher"
 local LatchWatcher = require "spec.sim.latch_watcher"
@@ -76,6 +77,14 @@ end
 function faults.stall_link(run, fault, process)
   local connection = process.connections[link_of(fault)]
   if connection then connection.stalled_until = run.world.now + fault.duration end
+end
+
+-- Connections die without a word: dead_links.lua.
+function faults.forget(_, fault, process)
+  for _, link in ipairs(fault.link == "all" and { "calls", "events", "renewer" } or { fault.link }) do
+    local connection = process.connections[Process.link_to(fault.server or 1, link)]
+    if connection then connection:forget(fault.way) end
+  end
 end
 
 -- What goes out over one connection comes late, whatever becomes of that: a proxy has it.
@@ -266,6 +275,7 @@ local function set_up(plan, options)
     })
     if plan.scripts_known then run.servers[index]:load_programs() end
   end
+  run.world.forgets = dead_links.are_alone(plan)
   run.world.refusing = refusals.are_alone(plan) and run.servers[1] or nil
   run.network = Network.new(run.world, run.servers)
   run.watcher = watcher_of(plan).new(run.world, run.servers, plan)

@@ -4,6 +4,7 @@
 -- not over when its schedule ends is told to stop.
 
 local core = require "holdfast.core"
+local dead_links = require "spec.sim.dead_links"
 local leader = require "spec.sim.leader"
 local max_hold = require "spec.sim.max_hold"
 local refused = require "spec.sim.refused"
@@ -198,8 +199,10 @@ local function perform(self, handle, verb, seconds, patience, record)
   self.process.calls = self.process.calls + 1
   self.waits_for = verb == "acquire" and handle.key
   self.world:signal(verb, self.process, handle.key)
+  local asked_at = self.world.now
   local closed, op = self.process.closed, raw.begin(handle.lock, verb, seconds, record)
   local result, message, code, left = await(self, op, verb, handle.key, seconds, patience)
+  dead_links.check(self, verb, handle.key, seconds or 0, asked_at, code, message)
   if closed and code ~= "closed" then
     self.world:fail("closed", "%s: %s of %s ends with %s, though its client was closed", self.name,
       verb, handle.key, code or "success")

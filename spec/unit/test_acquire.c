@@ -915,6 +915,29 @@ TEST(a_waiter_rechecks_when_its_events_link_is_back) {
     rig_end(&rig, AT(30));
 }
 
+TEST(an_acquire_ends_within_a_second_of_its_wait_though_no_leave_is_answered) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 500 * HF_MS, AT(0));
+    rig_sleep(&rig, AT(4), AT(1399));
+    CHECK_OUTCOME(op, "under way");
+    rig_sleep(&rig, AT(1399), AT(1400));
+    CHECK_OUTCOME(op, "unreachable");
+    rig_end(&rig, AT(1400));
+}
+
+/* The last reply, which comes behind the wait, uses up a part of the second. */
+TEST(a_late_last_reply_leaves_an_acquire_less_time_to_leave_its_queue) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 500 * HF_MS, AT(0));
+    feed_message(&rig, "1 recheck l 1 0 k", AT(499));
+    rig_tick(&rig, AT(499));
+    feed_calls(&rig, busy(20000, 0, 0), AT(590));
+    rig_sleep(&rig, AT(590), AT(1399));
+    rig_sleep(&rig, AT(1399), AT(1400));
+    CHECK(op->done);
+    rig_end(&rig, AT(1400));
+}
+
 TEST(a_waiter_without_its_events_link_keeps_rechecking) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
@@ -2091,6 +2114,7 @@ TEST(a_shared_owners_re_entry_without_a_reply_is_renewed_in_time) {
     feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(op, AT(1));
     op = begin_shared(0, AT(9900));
+    feed_calls(&rig, "+PONG\r\n", AT(9900)); /* the connection was quiet */
     hf_op_end(op, AT(9901));
     rig_sleep(&rig, AT(9901), AT(12000));
     CHECK_SENT(&rig, RENEWER, "");

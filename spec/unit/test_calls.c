@@ -819,13 +819,33 @@ TEST(checks_do_not_delay_the_confirmation) {
     rig_end(&rig, AT(1000));
 }
 
+TEST(a_read_fails_after_its_own_time_if_that_is_shorter_than_the_timeout) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_INFO);
+    spec.within = 200 * HF_MS;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    rig_sleep(&rig, AT(0), AT(199));
+    CHECK_OUTCOME(op, "under way");
+    rig_sleep(&rig, AT(199), AT(200));
+    CHECK_OUTCOME(op, "unreachable");
+    hf_op_end(op, AT(200));
+    spec.within = 4 * HF_SECOND;
+    op = begin_spec(&rig, &spec, AT(300));
+    rig_sleep(&rig, AT(300), AT(3300));
+    CHECK_OUTCOME(op, "unreachable");
+    rig_end(&rig, AT(3300));
+}
+
 /* A caller that checks often must not lose the lock for that. */
 TEST(repeated_checks_do_not_prevent_the_renewal) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     for (int ms = 900; ms < 100000; ms += 900) {
-        rig_sleep(&rig, AT(ms - 900), AT(ms));
-        if (output_of(link_of(&rig, RENEWER))[0] != '\0') feed_renewer("*1\r\n:1\r\n", AT(ms));
+        for (int at = ms - 900; at < ms; at += 100) {
+            rig_sleep(&rig, AT(at), AT(at + 100));
+            if (output_of(link_of(&rig, RENEWER))[0] != '\0')
+                feed_renewer("*1\r\n:1\r\n", AT(at + 100));
+        }
         hf_op *op = begin(&rig, HF_OP_CHECK, AT(ms));
         feed_calls(&rig, ":1\r\n", AT(ms));
         CHECK_OUTCOME(op, "ok");

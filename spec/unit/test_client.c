@@ -60,7 +60,9 @@ TEST(a_place_in_the_queue_names_its_waiter) {
 /* ---- the events link ---- */
 
 TEST(a_quiet_events_link_is_pinged) {
-    rig_begin(&rig);
+    hf_client_config config = rig_config();
+    config.grant_lease = 60 * HF_SECOND; /* the waiter asks again after that */
+    rig_begin_with(&rig, &config);
     wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_session *events = link_of(&rig, EVENTS);
     rig_tick(&rig, AT(150)); /* it begins to listen to Redisson's releases */
@@ -73,12 +75,60 @@ TEST(a_quiet_events_link_is_pinged) {
     rig_sleep(&rig, AT(5100), AT(10100));
     CHECK_SENT(&rig, EVENTS, "PING");
     CHECK_EQ_U64(events->opens, 1);
-    rig_sleep(&rig, AT(10100), AT(13099));
+    rig_sleep(&rig, AT(10100), AT(10349));
     CHECK_EQ_U64(events->opens, 1);
-    rig_sleep(&rig, AT(13099), AT(13200)); /* no answer: a new one */
+    rig_sleep(&rig, AT(10349), AT(10400)); /* no answer: a new one */
     CHECK_EQ_U64(events->opens, 2);
     CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    rig_end(&rig, AT(14000));
+    rig_end(&rig, AT(10401));
+}
+
+TEST(links_are_pinged_when_another_link_of_their_node_was_silent) {
+    rig_begin(&rig);
+    hold_lock(&rig, AT(0));
+    open_session(link_of(&rig, RENEWER), AT(0));
+    begin(&rig, HF_OP_PING, AT(100));
+    output_of(link_of(&rig, CALLS));
+    rig_sleep(&rig, AT(100), AT(1599));
+    CHECK_SENT(&rig, RENEWER, "");
+    rig_sleep(&rig, AT(1599), AT(1600));
+    CHECK_SENT(&rig, RENEWER, "PING");
+    CHECK_EQ_U64(link_of(&rig, CALLS)->opens, 2);
+    rig_sleep(&rig, AT(1600), AT(1849));
+    CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
+    rig_sleep(&rig, AT(1849), AT(1850));
+    CHECK_EQ_INT(link_of(&rig, RENEWER)->state, HF_SESSION_CLOSED);
+    rig_end(&rig, AT(1850));
+}
+
+/* Another thread may sleep on them. */
+TEST(links_of_calls_learn_of_a_silent_renewers_link_at_their_next_tick) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    rig_sleep(&rig, AT(1), AT(9999));
+    rig_sleep(&rig, AT(9999), hold->wake_at);
+    hf_time sent_at = rig.client.first.links[RENEWER].awaiting_since;
+    hf_client_tick_renewer(&rig.client, sent_at + 1500 * HF_MS);
+    CHECK_SENT(&rig, CALLS, "");
+    hf_time due = hf_client_calls_deadline(&rig.client);
+    CHECK_EQ_U64(due, HF_NEVER);
+    hf_client_tick_calls(&rig.client, sent_at + 1600 * HF_MS);
+    CHECK_SENT(&rig, CALLS, "PING");
+    rig_end(&rig, sent_at + 1600 * HF_MS);
+}
+
+TEST(a_client_that_is_closed_gives_a_silent_link_up_soon) {
+    rig_begin(&rig);
+    hold_lock(&rig, AT(0));
+    open_session(link_of(&rig, RENEWER), AT(0));
+    hf_client_close(&rig.client, AT(100));
+    rig_tick(&rig, AT(100));
+    output_of(link_of(&rig, RENEWER));
+    rig_sleep(&rig, AT(100), AT(349));
+    CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
+    rig_sleep(&rig, AT(349), AT(400));
+    CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 2);
+    rig_end(&rig, AT(400));
 }
 
 TEST(an_events_link_that_is_not_open_is_not_pinged) {

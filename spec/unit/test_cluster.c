@@ -1154,6 +1154,44 @@ TEST(a_connected_node_is_asked_for_the_map_first) {
     rig_end(&rig, AT(201));
 }
 
+/* The connection for calls is given up, and the next one is not answered. */
+static void be_cut_off(size_t node, hf_time now) {
+    hf_client_tick(&rig.client, now);
+    hf_session_closed(at(node, CALLS), "silent", now);
+    hf_session_opening(at(node, CALLS), now);
+}
+
+TEST(another_node_is_asked_for_the_map_when_a_master_is_cut_off) {
+    cluster_known(AT(0));
+    hf_op *op = acquire(0, AT(20000));
+    be_cut_off(0, AT(20250));
+    rig_sleep(&rig, AT(20251), AT(20260));
+    CHECK_NODE_SENT(1, CALLS, QUERY);
+    feeds(1, CALLS, ALL_OF_B, AT(20270));
+    CHECK_NODE_SENT(1, CALLS, ASKED);
+    feeds(1, CALLS, YES, AT(20271));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(20272));
+}
+
+TEST(a_node_that_has_not_failed_is_asked_for_the_map_before_one_that_has) {
+    hf_client_config config = rig_config();
+    config.mode = HF_MODE_CLUSTER;
+    config.servers = THREE;
+    config.server_count = 3;
+    rig_begin_with(&rig, &config);
+    begin(&rig, HF_OP_TTL, AT(0));
+    rig_tick(&rig, AT(0));
+    feeds(0, CALLS, KNOWN ALL_OF_B, AT(1));
+    feeds(1, CALLS, ":-2\r\n", AT(2));
+    hf_session_closed(at(0, CALLS), "idle", AT(2));
+    begin(&rig, HF_OP_TTL, AT(20000));
+    be_cut_off(1, AT(20250));
+    rig_sleep(&rig, AT(20251), AT(20400));
+    CHECK_NODE_SENT(2, CALLS, QUERY);
+    rig_end(&rig, AT(20400));
+}
+
 /* The nodes that refuse are named in 239 bytes; what does not fit ends with dots. */
 TEST(a_node_that_a_map_added_is_asked_where_the_first_ones_are_gone) {
     hf_op *op = first_acquire(AT(0));

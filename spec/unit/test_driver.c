@@ -48,8 +48,8 @@ typedef struct peer_manner {
     bool silent;          /* behind the log-in */
     bool speaks_tls;
     unsigned
-        ends_with;    /* the nth command: it ends its side of the connection instead of an answer */
-    unsigned ignores; /* the nth command */
+        ends_with; /* the nth command: it ends its side of the connection instead of an answer */
+    unsigned ignores, ignores_to; /* the nth command, and those behind it up to this one */
     unsigned forgets; /* the script of the nth command, whose answer comes with the next one */
     unsigned delays;  /* the nth command: it answers after more than one of the driver's naps */
     unsigned silent_after; /* so many commands; 0: never */
@@ -137,7 +137,8 @@ static void on_command(int fd, char *const words[], size_t count) {
     if (++peer.commands == peer.manner.ends_with) shutdown(fd, SHUT_WR);
     bool silent = peer.manner.silent && strcmp(words[0], "CLIENT") != 0;
     if (peer.commands == peer.manner.delays) sleep_us(130000);
-    silent = silent || peer.commands == peer.manner.ignores;
+    unsigned last = peer.manner.ignores_to ? peer.manner.ignores_to : peer.manner.ignores;
+    silent = silent || (peer.commands >= peer.manner.ignores && peer.commands <= last);
     silent = silent || (peer.manner.silent_after && peer.commands > peer.manner.silent_after);
     silent = silent || peer.commands == peer.manner.forgets;
     if (silent || peer.commands == peer.manner.ends_with) return;
@@ -1114,7 +1115,9 @@ TEST(a_close_waits_no_longer_than_its_patience) {
 /* The release of unknown outcome of the first turn comes before the second one. */
 TEST(a_call_does_the_work_of_a_watchdog_that_was_stopped) {
     hf_driver *driver = new_holder((scenario){
-        .name = "a server that loses a reply", .patience = HF_SECOND, .manner = {.ignores = 3}});
+        .name = "a server that loses replies",
+        .patience = HF_SECOND,
+        .manner = {.ignores = 3, .ignores_to = 4}}); /* it is sent again over a new connection */
     hf_op_spec release = acquire_of(held_names);
     release.kind = HF_OP_RELEASE;
     hf_driver_enter(driver);

@@ -594,9 +594,9 @@ TEST(a_wait_outlasts_an_outage_that_begins_during_it) {
     rig_sleep(&rig, AT(10), AT(60000));
     CHECK_OUTCOME(op, "under way");
     rig.refusing = false;
-    rig_sleep(&rig, AT(60000), AT(62000));
+    rig_sleep(&rig, AT(60000), AT(61200));
     CHECK_SENT(&rig, CALLS, "GET k");
-    feed_calls(&rig, NIL, AT(62001));
+    feed_calls(&rig, NIL, AT(61201));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(62002));
 }

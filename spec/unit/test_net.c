@@ -235,6 +235,12 @@ TEST(small_commands_are_sent_at_once_and_a_dead_peer_is_noticed) {
     CHECK_EQ_INT(state, HF_DIAL_CONNECTED);
     CHECK(option_of(dial.fd, IPPROTO_TCP, TCP_NODELAY) > 0);
     CHECK(option_of(dial.fd, SOL_SOCKET, SO_KEEPALIVE) > 0);
+#ifdef TCP_USER_TIMEOUT
+    CHECK_EQ_INT(option_of(dial.fd, IPPROTO_TCP, TCP_KEEPIDLE), 30);
+    CHECK_EQ_INT(option_of(dial.fd, IPPROTO_TCP, TCP_KEEPINTVL), 5);
+    CHECK_EQ_INT(option_of(dial.fd, IPPROTO_TCP, TCP_KEEPCNT), 3);
+    CHECK_EQ_INT(option_of(dial.fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 15000);
+#endif
     hf_dial_cancel(&dial);
     stop(&good);
 }

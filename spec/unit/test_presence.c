@@ -138,9 +138,9 @@ TEST(a_name_without_a_reply_is_published_again_soon) {
     hf_op_end(op, AT(0));
     rig_tick(&rig, AT(250));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), "SET " NAME));
-    rig_sleep(&rig, AT(250), AT(2250)); /* no reply in time */
+    rig_sleep(&rig, AT(250), AT(1749));
     CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "SET " NAME));
-    rig_sleep(&rig, AT(2250), AT(7250));
+    rig_sleep(&rig, AT(1749), AT(7250));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), "SET " NAME));
     feed(link_of(&rig, RENEWER), "+OK\r\n", AT(7251));
     rig_sleep(&rig, AT(7251), AT(107249));

@@ -1128,8 +1128,25 @@ TEST(a_missing_member_hold_is_repaired_at_each_renewal) {
         renew_all(AT(ms), none);
         for (int i = 3; i < COUNT; i++) CHECK_CONTAINS(output_by(i), "EVALSHA acquire");
         answers(3, COUNT, "-OOM full\r\n", AT(ms));
+        answers(3, COUNT, ":1\r\n", AT(ms)); /* what was in doubt is undone */
     }
     finish(AT(41000));
+}
+
+/* Three have answered, but not alike; the others' connections were quiet. */
+TEST(a_quorum_waits_for_servers_whose_quiet_connections_turn_out_to_be_dead) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *release = begin_quorum(HF_OP_RELEASE, 0, AT(1));
+    answers(0, COUNT, ":1\r\n", AT(2));
+    hf_op_end(release, AT(2));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(20000));
+    answers(0, 2, yes(90), AT(20001));
+    answer(2, "-ERR no\r\n", AT(20001));
+    pass(AT(20001), AT(20450)); /* both are asked again */
+    answers(3, COUNT, yes(90), AT(20450));
+    CHECK_OUTCOME(op, "ok");
+    finish(AT(20451));
 }
 
 TEST(serving_the_renewer_settles_late_replies) {

@@ -1080,9 +1080,9 @@ TEST(a_round_that_took_long_moves_a_token_by_a_second_at_most) {
     snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
              (unsigned long long)(AT(0) / 1000));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    answers(0, COUNT, text, AT(2500));
+    answers(0, COUNT, text, AT(1400));
     CHECK_OUTCOME(op, "ok");
-    hf_op_end(op, AT(2500));
+    hf_op_end(op, AT(1400));
     CHECK_EQ_U64(hf_quorum_propose(rig.client.quorum, AT(3000)), AT(4002) / 1000);
     finish(AT(3001));
 }
@@ -1778,7 +1778,7 @@ TEST(a_quorum_wakes_when_a_member_or_its_operation_does) {
         begin_quorum(HF_OP_TTL, 0, AT(0));
         hf_session *link = link_at(first, CALLS);
         link->awaiting_since = link->received_at = AT(0) - HF_SECOND;
-        CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(2000));
+        CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(500));
         finish(AT(1));
     }
 }

@@ -325,10 +325,10 @@ TEST(a_wait_outlasts_a_refusal_and_then_an_outage) {
     rig_sleep(&rig, AT(1000), AT(20000));
     CHECK_OUTCOME(op, "under way");
     rig.refusing = false;
-    rig_sleep(&rig, AT(20000), AT(22000));
-    feed_calls(&rig, ACQUIRED, AT(22000));
+    rig_sleep(&rig, AT(20000), AT(21200));
+    feed_calls(&rig, ACQUIRED, AT(21200));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(22000));
+    rig_end(&rig, AT(21200));
 }
 
 TEST(a_signal_ends_a_wait_during_a_refusal) {

@@ -700,9 +700,9 @@ TEST(a_link_shared_with_the_callers_is_not_replaced_early) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     begin(&rig, HF_OP_PING, AT(900));
     feed(link_of(&rig, HF_LINK_CALLS), "+PONG\r\n", AT(901));
-    rig_sleep(&rig, AT(901), AT(2900));
+    rig_sleep(&rig, AT(901), AT(2450));
     CHECK_EQ_INT(hold->failures, 0);
-    feed(link_of(&rig, HF_LINK_CALLS), "*1\r\n:1\r\n", AT(2900));
+    feed(link_of(&rig, HF_LINK_CALLS), "*1\r\n:1\r\n", AT(2450));
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
     CHECK_EQ_U64(link_of(&rig, HF_LINK_CALLS)->opens, 1);
     rig_end(&rig, AT(4000));

@@ -419,6 +419,8 @@ TEST(a_lost_link_does_not_wait_for_slow_sentinels) {
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(&rig, AT(1), AT(1110));
     feed_node(1, ADDRESS(7001), AT(1111));
+    for (size_t node = 2; node <= 3; node++)
+        feed_node(node, "*", AT(1111)); /* the first byte of a slow reply */
     rig_sleep(&rig, AT(1111), AT(1250));
     uint64_t opens = rig.opens;
     output_of(calls_of(1));
@@ -428,7 +430,7 @@ TEST(a_lost_link_does_not_wait_for_slow_sentinels) {
     CHECK(rig.opens > opens);
     CHECK_ASKED(1, ASK_MASTER); /* and they are asked again at once */
     for (size_t node = 2; node <= 3; node++) {
-        feed_node(node, ADDRESS(7001), AT(1401)); /* of the round before */
+        feed_node(node, ADDRESS(7001) + 1, AT(1401)); /* of the round before */
         feed_node(node, ADDRESS(7002), AT(1402));
     }
     CHECK_AT(7002);

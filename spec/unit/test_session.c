@@ -275,18 +275,38 @@ TEST(a_missing_password_is_reported_when_the_name_is_refused) {
     finish();
 }
 
-TEST(a_login_without_a_reply_times_out) {
+TEST(a_login_without_a_reply_is_tried_again_over_a_new_connection) {
     struct call one;
     start();
     strcpy(config.name, "n");
     submit(&one, "A", 60000, AT(0));
     open_session(&session, AT(0));
-    CHECK_EQ_U64(hf_session_deadline(&session), AT(3000));
-    hf_session_tick(&session, AT(2999));
-    CHECK_WANTS(NOTHING, AT(2999));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(1500));
+    hf_session_tick(&session, AT(1499));
+    CHECK_WANTS(NOTHING, AT(1499));
+    hf_session_tick(&session, AT(1500));
+    CHECK_WANTS(CLOSE, AT(1500));
+    hf_session_closed(&session, "closed by us", AT(1500));
+    CHECK_STR(one.outcome, "");
+    open_session(&session, AT(1600));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(4600));
+    feed(&session, "+OK\r\n", AT(4000));
+    CHECK_STR(output_of(&session), "CLIENT SETNAME n\nA");
+    feed(&session, ":1\r\n", AT(4001));
+    CHECK_STR(one.outcome, "1");
+    finish();
+}
+
+TEST(a_call_ends_at_its_deadline_while_no_login_is_answered) {
+    struct call one;
+    start();
+    strcpy(config.name, "n");
+    submit(&one, "A", 3000, AT(0));
+    open_session(&session, AT(0));
+    hf_session_tick(&session, AT(1500));
+    hf_session_closed(&session, "closed by us", AT(1500));
+    open_session(&session, AT(1600));
     hf_session_tick(&session, AT(3000));
-    CHECK_WANTS(CLOSE, AT(3000));
-    hf_session_closed(&session, "closed by us", AT(3000));
     CHECK_STR(one.outcome, "unreachable: no reply in time");
     finish();
 }
@@ -765,15 +785,15 @@ TEST(the_connection_to_a_silent_server_is_closed) {
     struct call one;
     start_open();
     submit(&one, "A", 60000, AT(100));
-    CHECK_EQ_U64(hf_session_deadline(&session), AT(3100));
-    hf_session_tick(&session, AT(3099));
-    CHECK_WANTS(NOTHING, AT(3099));
-    hf_session_tick(&session, AT(3100));
-    CHECK_WANTS(CLOSE, AT(3100));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(1600));
+    hf_session_tick(&session, AT(1599));
+    CHECK_WANTS(NOTHING, AT(1599));
+    hf_session_tick(&session, AT(1600));
+    CHECK_WANTS(CLOSE, AT(1600));
     CHECK_STR(one.outcome, "");
-    hf_session_closed(&session, "closed by us", AT(3100));
+    hf_session_closed(&session, "closed by us", AT(1600));
     CHECK_STR(session.reason, "no reply in time");
-    CHECK_WANTS(OPEN, AT(3200));
+    CHECK_WANTS(OPEN, AT(1700));
     finish();
 }
 
@@ -782,11 +802,11 @@ TEST(a_server_that_sends_replies_is_not_silent) {
     start_open();
     submit(&one, "A", 60000, AT(0));
     submit(&two, "B", 60000, AT(0));
-    feed(&session, ":1\r\n", AT(2000));
-    hf_session_tick(&session, AT(3000));
-    CHECK_WANTS(NOTHING, AT(3000));
-    CHECK_EQ_U64(hf_session_deadline(&session), AT(5000));
-    feed(&session, ":2\r\n", AT(4000));
+    feed(&session, ":1\r\n", AT(900));
+    hf_session_tick(&session, AT(2000));
+    CHECK_WANTS(NOTHING, AT(2000));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(2400));
+    feed(&session, ":2\r\n", AT(2300));
     CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
     finish();
 }
@@ -807,7 +827,7 @@ TEST(the_connection_to_a_silent_server_is_closed_despite_shorter_deadlines) {
         discard(&calls[i]);
         hf_session_tick(&session, AT(200 * (i + 1)));
     }
-    CHECK_OR(i == 15, "given up after %d calls without a reply", i);
+    CHECK_OR(i == 8, "given up after %d calls without a reply", i);
     finish();
 }
 
@@ -817,9 +837,194 @@ TEST(the_reply_to_a_dropped_request_is_still_awaited) {
     submit(&one, "A", 60000, AT(0));
     discard(&one);
     CHECK(!hf_session_has_work(&session));
-    CHECK_EQ_U64(hf_session_deadline(&session), AT(3000));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(1500));
     feed(&session, ":1\r\n", AT(10));
     CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
+    finish();
+}
+
+/* ---- connections that die without a word ---- */
+
+static hf_time silent_since; /* what the session reported; HF_NEVER: nothing */
+
+static void on_silence(void *context, hf_time since, hf_time now) {
+    (void)context, (void)now;
+    silent_since = since;
+}
+
+/* The connection has served, and was silent after that until AT(quiet_ms). */
+static void start_quiet(void) {
+    struct call first;
+    start_open();
+    silent_since = HF_NEVER;
+    session.on_silence = on_silence;
+    submit(&first, "first", 3000, AT(0));
+    feed(&session, ":0\r\n", AT(0));
+    discard(&first);
+    output_of(&session);
+    memset(begun, 0, sizeof begun);
+}
+
+TEST(a_call_over_a_quiet_dead_connection_is_sent_again_within_its_own_time) {
+    struct call one;
+    start_quiet();
+    submit(&one, "A", 23000, AT(20000));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(20250));
+    hf_session_tick(&session, AT(20249));
+    CHECK_WANTS(NOTHING, AT(20249));
+    hf_session_tick(&session, AT(20250));
+    CHECK_WANTS(CLOSE, AT(20250));
+    CHECK_EQ_U64(silent_since, AT(20000));
+    hf_session_closed(&session, "closed by us", AT(20250));
+    CHECK_WANTS(OPEN, AT(20251));
+    open_session(&session, AT(20251));
+    CHECK_STR(output_of(&session), "A");
+    feed(&session, ":7\r\n", AT(20252));
+    CHECK_STR(one.outcome, "7");
+    finish();
+}
+
+TEST(a_connection_that_was_used_lately_gets_half_of_the_time_for_its_reply) {
+    struct call one;
+    start_quiet();
+    submit(&one, "A", 3999, AT(999));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(999 + 1500));
+    finish();
+}
+
+TEST(any_byte_of_the_server_shows_that_a_quiet_connection_works) {
+    struct call one;
+    start_quiet();
+    submit(&one, "A", 23000, AT(20000));
+    feed(&session, ":", AT(20100));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(20100 + 1500));
+    finish();
+}
+
+TEST(a_distant_server_gets_longer_before_its_connection_is_given_up) {
+    struct call one;
+    start();
+    strcpy(config.name, "n");
+    session.wanted = true;
+    open_session(&session, AT(0));
+    feed(&session, "+OK\r\n", AT(200));
+    submit(&one, "A", 23000, AT(20000));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(20000 + 800));
+    finish();
+}
+
+TEST(a_server_that_waits_for_its_replicas_gets_longer_before_its_connection_is_given_up) {
+    struct call one;
+    start_quiet();
+    config.confirm_timeout = 400 * HF_MS;
+    submit(&one, "A", 23000, AT(20000));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(20000 + 250 + 400));
+    finish();
+}
+
+TEST(no_connection_is_given_more_than_the_command_timeout) {
+    struct call one;
+    start_quiet();
+    config.confirm_timeout = 2900 * HF_MS;
+    submit(&one, "A", 23000, AT(20000));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(23000));
+    finish();
+}
+
+TEST(a_command_that_must_not_be_sent_twice_goes_over_a_quiet_connection_behind_a_ping) {
+    struct call one;
+    start_quiet();
+    prepare(&one, NULL, "A");
+    one.request.no_retry = true;
+    one.request.deadline = AT(23000);
+    hf_session_submit(&session, &one.request, AT(20000));
+    CHECK_STR(output_of(&session), "PING");
+    CHECK(hf_session_has_work(&session));
+    hf_session_tick(&session, AT(20001));
+    CHECK_STR(output_of(&session), "");
+    feed(&session, "+PONG\r\n", AT(20002));
+    CHECK_STR(output_of(&session), "A");
+    hf_session_tick(&session, AT(22999)); /* the command would fail with its connection */
+    CHECK_WANTS(NOTHING, AT(22999));
+    feed(&session, ":7\r\n", AT(22999));
+    CHECK_STR(one.outcome, "7");
+    finish();
+}
+
+TEST(a_command_that_must_not_be_sent_twice_survives_a_quiet_dead_connection) {
+    struct call one;
+    start_quiet();
+    prepare(&one, NULL, "A");
+    one.request.no_retry = true;
+    one.request.deadline = AT(23000);
+    hf_session_submit(&session, &one.request, AT(20000));
+    hf_session_tick(&session, AT(20250));
+    CHECK_WANTS(CLOSE, AT(20250));
+    hf_session_closed(&session, "closed by us", AT(20250));
+    open_session(&session, AT(20251));
+    CHECK_STR(output_of(&session), "A");
+    feed(&session, ":7\r\n", AT(20252));
+    CHECK_STR(one.outcome, "7");
+    finish();
+}
+
+TEST(a_connection_is_pinged_when_another_one_to_its_server_is_silent) {
+    struct call one;
+    start_quiet();
+    hf_session_doubt(&session, AT(400), AT(500));
+    CHECK_STR(output_of(&session), "PING");
+    CHECK(hf_session_has_work(&session));
+    submit(&one, "A", 3600, AT(600));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(750));
+    hf_session_tick(&session, AT(750));
+    CHECK_WANTS(CLOSE, AT(750));
+    finish();
+}
+
+TEST(a_connection_that_answers_its_ping_is_trusted_again) {
+    struct call one;
+    start_quiet();
+    hf_session_doubt(&session, AT(400), AT(500));
+    feed(&session, "+PONG\r\n", AT(501));
+    CHECK(!hf_session_has_work(&session));
+    CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
+    submit(&one, "A", 3600, AT(600));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(600 + 1500));
+    finish();
+}
+
+TEST(a_connection_that_has_answered_since_another_one_fell_silent_is_not_doubted) {
+    struct call one;
+    start_quiet();
+    submit(&one, "A", 3000, AT(300));
+    feed(&session, ":1\r\n", AT(401));
+    hf_session_doubt(&session, AT(400), AT(500));
+    CHECK_STR(output_of(&session), "A");
+    CHECK(!hf_session_has_work(&session));
+    finish();
+}
+
+TEST(a_doubted_connection_that_owes_a_reply_is_given_up_without_a_ping) {
+    struct call one;
+    start_quiet();
+    submit(&one, "A", 3100, AT(100));
+    output_of(&session);
+    hf_session_doubt(&session, AT(90), AT(400));
+    CHECK_STR(output_of(&session), "");
+    hf_session_tick(&session, AT(400));
+    CHECK_WANTS(CLOSE, AT(400));
+    finish();
+}
+
+TEST(a_connection_attempt_without_an_answer_is_reported) {
+    struct call one;
+    start();
+    silent_since = HF_NEVER;
+    session.on_silence = on_silence;
+    submit(&one, "A", 3000, AT(0));
+    hf_session_opening(&session, AT(5));
+    hf_session_tick(&session, AT(1005));
+    CHECK_EQ_U64(silent_since, AT(5));
     finish();
 }
 
@@ -867,7 +1072,7 @@ TEST(a_request_submitted_as_others_end_has_its_own_deadline) {
     struct call calls[10], later[10];
     start_open();
     for (int i = 0; i < 10; i++) {
-        if (i == 5) hf_session_abort(&session);
+        if (i == 5) hf_session_abort(&session, AT(1));
         prepare(&later[i], NULL, "B");
         later[i].request.deadline = AT(i % 2 ? 100 : 200);
         submit(&calls[i], "A", i == 7 ? 300 : 100, AT(0));
@@ -893,7 +1098,7 @@ TEST(a_request_submitted_after_its_deadline_ends_at_once) {
     prepare(&late, NULL, "B");
     late.request.deadline = AT(50);
     sent.then = &late;
-    hf_session_abort(&session);
+    hf_session_abort(&session, AT(1));
     hf_session_tick(&session, AT(100));
     CHECK_EQ_INT(sent.calls, 1);
     CHECK_EQ_INT(late.calls, 1);
@@ -1333,7 +1538,7 @@ TEST(a_mark_is_set_only_with_a_known_run_and_an_open_connection) {
     CHECK(!session.vouched);
     hf_session_free(&session);
     log_in_to("# Server\r\nrun_id:abc\r\n");
-    hf_session_abort(&session);
+    hf_session_abort(&session, AT(1));
     hf_session_vouch(&session, AT(3));
     CHECK(!session.vouched);
     hf_session_free(&session);
@@ -1658,7 +1863,8 @@ TEST(the_reply_to_a_request_sent_along_is_awaited_from_its_sending) {
     hf_session_flush_along(&session, later);
     hf_session_tick(&session, later);
     CHECK_WANTS(NOTHING, later);
-    CHECK_EQ_U64(hf_session_deadline(&session), hf_time_add(later, config.command_timeout));
+    hf_time soon = hf_time_add(later, 250 * HF_MS); /* the connection was quiet before */
+    CHECK_EQ_U64(hf_session_deadline(&session), soon);
     finish();
 }
 
@@ -2010,7 +2216,7 @@ TEST(sending_along_needs_a_connection) {
     CHECK(!hf_session_send_along(&session, &one.request));
     open_session(&session, AT(0));
     CHECK(hf_session_send_along(&session, &one.request));
-    hf_session_abort(&session);
+    hf_session_abort(&session, AT(1));
     CHECK(!hf_session_send_along(&session, &one.request));
     CHECK_EQ_INT(session.along_count, 1);
     finish();

@@ -37,7 +37,7 @@ UNDER_LUA="spec/cluster_spec.lua spec/sentinel_spec.lua spec/shards_spec.lua spe
 UNDER_LUAJIT="spec/chaos_spec.lua spec/crash_release_spec.lua spec/command_crash_spec.lua spec/support_spec.lua \
 spec/setup_spec.lua spec/install_spec.lua \
 spec/protocol_client_spec.lua spec/versions_spec.lua spec/docs_spec.lua spec/pages_spec.lua spec/guides_spec.lua \
-spec/rolling_spec.lua spec/examples_spec.lua spec/loops_servers_spec.lua spec/command_run_spec.lua \
+spec/rolling_spec.lua spec/examples_spec.lua spec/links_spec.lua spec/loops_servers_spec.lua spec/command_run_spec.lua \
 spec/resty_spec.lua spec/status_spec.lua spec/kinds_spec.lua spec/quorum_spec.lua spec/tenants_spec.lua \
 spec/trouble_spec.lua spec/waiting_faults_spec.lua spec/sim_spec.lua spec/completion_spec.lua \
 spec/command_hostile_spec.lua spec/command_waiting_spec.lua spec/fence_spec.lua spec/model_spec.lua \

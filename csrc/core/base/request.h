@@ -2,7 +2,8 @@
  * `confirmed`.
  *
  * A command may be sent twice unless it is marked `no_retry`: after a lost connection the session
- * sends it again until its deadline. The bytes belong to the request. The caller owns the request,
+ * sends it again until its deadline. One that asks elsewhere may be, but its sender would rather
+ * ask another server. The bytes belong to the request. The caller owns the request,
  * which does not move in memory until it is done or dropped. */
 #ifndef HF_REQUEST_H
 #define HF_REQUEST_H
@@ -60,6 +61,7 @@ struct hf_request {
                                   the first refusal */
     bool accepted;             /* about what the server accepted before: hf_refusal_may_pass */
     bool no_retry;             /* fails with the connection it was sent over */
+    bool asks_elsewhere;       /* likewise, as its sender then asks another server */
     bool as_eval;              /* send the program's text: the server does not know it yet */
     uint32_t replicas;         /* that are to confirm it: its bytes end with a WAIT; 0: none */
     uint32_t confirmed;        /* how many have, when it is done */

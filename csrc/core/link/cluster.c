@@ -457,18 +457,21 @@ static void on_probed(hf_request *request, const hf_reply *reply, hf_time now) {
     if (reply) cluster->sharded = true;
 }
 
-/* Returns the node to ask: first of all one that is connected, then one after the other. */
+/* Returns the node to ask: first of all one that is connected, or at least has not failed since it
+ * last served, then one after the other. */
 static size_t choose_node(const hf_cluster *cluster) {
     const hf_client *client = cluster->client;
-    size_t first = cluster->asked_at ? cluster->asked + 1 : 0, chosen = SIZE_MAX;
+    size_t first = cluster->asked_at ? cluster->asked + 1 : 0, next = SIZE_MAX, sound = SIZE_MAX;
     for (size_t i = 0; i < client->node_count; i++) {
         size_t at = (first + i) % client->node_count;
-        bool connected = client->nodes[at]->links[HF_LINK_CALLS].state == HF_SESSION_READY;
+        const hf_session *calls = &client->nodes[at]->links[HF_LINK_CALLS];
+        bool connected = calls->state == HF_SESSION_READY && !calls->closing;
         if (!is_asked(client, at)) continue;
-        if (chosen == SIZE_MAX) chosen = at;
+        if (next == SIZE_MAX) next = at;
+        if (sound == SIZE_MAX && !calls->reason[0]) sound = at;
         if (connected && cluster->tried == 0) return at;
     }
-    return chosen;
+    return cluster->tried == 0 && sound != SIZE_MAX ? sound : next;
 }
 
 static bool encode(hf_cluster *cluster) {
@@ -484,6 +487,7 @@ static void send_query(hf_cluster *cluster, hf_request *request, hf_request_done
     hf_client *client = cluster->client;
     request->done = done;
     request->context = cluster;
+    request->asks_elsewhere = count_asked(cluster) > 1;
     request->deadline = now + client->config.session.connect_timeout;
     hf_session_submit(&client->nodes[cluster->asked]->links[cluster->link], request, now);
 }

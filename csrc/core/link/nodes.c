@@ -3,9 +3,30 @@
 #include <assert.h>
 #include <stdlib.h>
 
+/* What one link has learned the others use. The links of calls are left to the next tick of calls:
+ * another thread may sleep on them, until a time that must not come sooner without its knowledge. A
+ * client that is closed uses none of them much longer. */
+static void on_silence(void *context, hf_time since, hf_time now) {
+    hf_node *node = context;
+    if (node->client->closed) return;
+    node->silent_since = since;
+    hf_session_doubt(&node->links[HF_LINK_RENEWER], since, now);
+}
+
+void hf_node_tell_calls(hf_node *node, hf_time now) {
+    if (node->silent_since == HF_NEVER) return;
+    hf_session_doubt(&node->links[HF_LINK_CALLS], node->silent_since, now);
+    hf_session_doubt(&node->links[HF_LINK_EVENTS], node->silent_since, now);
+    node->silent_since = HF_NEVER;
+}
+
 static void init_node(hf_node *node, hf_client *client, const hf_server *server) {
     assert(client->on_node && client->topology->node_of && client->topology->submit);
-    *node = (hf_node){.client = client, .server = *server, .ping_at = HF_NEVER, .serves = true};
+    *node = (hf_node){.client = client,
+                      .server = *server,
+                      .ping_at = HF_NEVER,
+                      .silent_since = HF_NEVER,
+                      .serves = true};
     for (int link = 0; link < HF_LINKS; link++) {
         hf_session_init(&node->links[link], &client->config.session, &client->random);
         node->links[link].server = &node->server;
@@ -13,6 +34,7 @@ static void init_node(hf_node *node, hf_client *client, const hf_server *server)
         node->links[link].on_change = client->decider->on_link;
         node->links[link].on_answer = client->decider->on_answer;
         node->links[link].on_delay = client->decider->on_delay;
+        node->links[link].on_silence = on_silence;
     }
     client->on_node(node);
     if (client->topology->watch) client->topology->watch(node);

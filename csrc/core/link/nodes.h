@@ -15,6 +15,9 @@ void hf_nodes_free(hf_client *client);
  * HF_NODES_MAX. */
 hf_node *hf_client_add_node(hf_client *client, const hf_server *server);
 
+/* Tells the links of calls and of events that another link of the node was silent, if one was. */
+void hf_node_tell_calls(hf_node *node, hf_time now);
+
 /* Sends the request over this link of the key's node; without a key, of any node. */
 void hf_client_submit(hf_client *client, hf_slice key, hf_link link, hf_request *request,
                       hf_time now);

@@ -87,7 +87,7 @@ static bool add_sentinel(hf_sentinels *sentinels, const hf_server *server) {
     if (!sentinel->node) return false;
     sentinel->node->serves = false;
     sentinel->request.done = on_answer;
-    sentinel->request.no_retry =
+    sentinel->request.asks_elsewhere =
         true; /* one whose old connection is gone is asked again over a new one */
     sentinel->request.context = sentinels;
     sentinels->count++;

@@ -12,6 +12,10 @@
 #define PASSING_DOUBLINGS 4
 #define STAYS_REPLICA (100 * HF_MS) /* after a refusal another connection is not tried again */
 #define REPLICA_DOUBLINGS 3         /* then twice as long, up to 8 times */
+#define QUIET HF_SECOND             /* a connection that was silent for this time may be dead */
+/* With a doubtful connection: a server may well pause for this time. */
+#define LEAST_PATIENCE (250 * HF_MS)
+#define LOGINS 4      /* …and the patience in times that the log-in took */
 #define LEAST_MAJOR 5 /* before it a program must not write after it has read the time */
 
 void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random) {
@@ -104,8 +108,90 @@ void hf_session_forget(hf_session *session) {
     session->reason[0] = '\0';
 }
 
-void hf_session_abort(hf_session *session) {
-    if (session->state == HF_SESSION_READY) want_close(session, HF_UNREACHABLE, "no reply in time");
+/* ---- connections that die without a word ---- */
+
+static bool is_used_up(const hf_request *request) {
+    return (request->no_retry || request->asks_elsewhere) && request->sends > 0;
+}
+
+static bool awaits_reply(const hf_session *session) {
+    return session->first_reply != session->next_reply || session->pinged;
+}
+
+/* Since when the server has owed a reply, or, if it owes none, has sent nothing. */
+static hf_time silent_since(const hf_session *session) {
+    if (session->state != HF_SESSION_READY) return session->opened_at;
+    if (!awaits_reply(session)) return session->received_at;
+    return hf_time_max(session->awaiting_since, session->received_at);
+}
+
+static bool is_quiet(const hf_session *session, hf_time since) {
+    return since >= hf_time_add(session->received_at, QUIET);
+}
+
+static bool is_doubtful(const hf_session *session) {
+    return session->doubted || is_quiet(session, silent_since(session));
+}
+
+/* A command that must not be sent twice would fail with its connection. */
+static bool awaits_unrepeatable(const hf_session *session) {
+    for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
+        const hf_request *request = *reply_at(session, index);
+        if (request && request->no_retry) return true;
+    }
+    return false;
+}
+
+/* For how long the server may be silent while a reply is awaited. A distant server gets longer, and
+ * one whose replicas are to confirm a write. */
+static hf_time patience(const hf_session *session) {
+    const hf_session_config *config = session->config;
+    if (awaits_unrepeatable(session)) return config->command_timeout;
+    hf_time base = is_doubtful(session) ? hf_time_min(LEAST_PATIENCE, config->command_timeout / 2)
+                                        : config->command_timeout / 2;
+    hf_time span = hf_time_max(base, LOGINS * session->login_took) + config->confirm_timeout;
+    return hf_time_min(span, config->command_timeout);
+}
+
+/* When a silent server is given up; HF_NEVER while no reply is awaited. */
+static hf_time silence_deadline(const hf_session *session) {
+    const hf_session_config *config = session->config;
+    switch (session->state) {
+    case HF_SESSION_OPENING: return hf_time_add(session->opened_at, config->connect_timeout);
+    case HF_SESSION_LOGIN:
+        return hf_time_add(session->opened_at, session->failed_opens > 1
+                                                   ? config->command_timeout
+                                                   : config->command_timeout / 2);
+    case HF_SESSION_READY:
+        return awaits_reply(session) ? silent_since(session) + patience(session) : HF_NEVER;
+    default: return HF_NEVER;
+    }
+}
+
+hf_time hf_session_doubtful_until(const hf_session *session) {
+    bool proves = session->state == HF_SESSION_READY && awaits_reply(session);
+    return proves && is_doubtful(session) ? silence_deadline(session) : 0;
+}
+
+static void give_up(hf_session *session, const char *reason, hf_time now) {
+    if (session->closing) return;
+    want_close(session, HF_UNREACHABLE, reason);
+    if (session->on_silence) session->on_silence(session->context, silent_since(session), now);
+}
+
+void hf_session_abort(hf_session *session, hf_time now) {
+    if (session->state == HF_SESSION_READY) give_up(session, "no reply in time", now);
+}
+
+void hf_session_hurry(hf_session *session) {
+    session->doubted = session->state == HF_SESSION_READY;
+}
+
+void hf_session_doubt(hf_session *session, hf_time since, hf_time now) {
+    bool open = session->state == HF_SESSION_READY && !session->closing;
+    if (!open || session->received_at > since) return;
+    session->doubted = true;
+    if (!awaits_reply(session)) hf_session_ping(session, now);
 }
 
 static void forget_reply(hf_request *request) {
@@ -156,8 +242,7 @@ static bool is_impatient(const hf_session *session, const hf_request *request) {
 static void fail_waiting(hf_session *session, bool all_wait, hf_time now) {
     hf_request *request = session->queue;
     while (request) {
-        bool used_up = request->no_retry && request->sends > 0;
-        if (!used_up && (all_wait || !is_impatient(session, request))) {
+        if (!is_used_up(request) && (all_wait || !is_impatient(session, request))) {
             request = request->next;
             continue;
         }
@@ -187,8 +272,7 @@ static void hand_over_queue(hf_session *session, hf_time now) {
     session->queue_end = &session->queue;
     for (hf_request *next; request; request = next) {
         next = request->next;
-        bool used_up = request->no_retry && request->sends > 0;
-        if (used_up || !session->on_refusal(session->context, request, NULL, now))
+        if (is_used_up(request) || !session->on_refusal(session->context, request, NULL, now))
             enqueue(session, request);
     }
 }
@@ -209,6 +293,13 @@ static const char *hang_up_text(const hf_session *session) {
                : "the server closed the connection";
 }
 
+/* Whether the session has given the connection up because the server did not answer the log-in: it
+ * may be there, and answer over the next one. */
+static bool has_unanswered_login(const hf_session *session) {
+    bool silent = session->state == HF_SESSION_LOGIN && !session->received;
+    return silent && session->closing && session->reason_code == HF_UNREACHABLE;
+}
+
 /* Whether the connection worked until nobody needed it any more. */
 static bool has_served_its_time(const hf_session *session) {
     bool stood = session->state == HF_SESSION_LOGIN || session->state == HF_SESSION_READY;
@@ -217,14 +308,14 @@ static bool has_served_its_time(const hf_session *session) {
 
 void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     if (session->state == HF_SESSION_CLOSED) return;
-    bool good = has_served_its_time(session);
+    bool good = has_served_its_time(session), unanswered = has_unanswered_login(session);
     want_close(session, good ? HF_CLOSED : HF_UNREACHABLE, reason ? reason : hang_up_text(session));
     bool may_move = session->follows_master && session->reason_code == HF_UNREACHABLE;
-    bool all_wait = session->state == HF_SESSION_READY || may_move;
+    bool all_wait = session->state == HF_SESSION_READY || may_move || unanswered;
     if (session->state == HF_SESSION_READY && session->on_change)
         session->on_change(session->context, session, false);
     session->state = HF_SESSION_CLOSED;
-    session->closing = false;
+    session->closing = session->doubted = session->pinged = false;
     session->unresolved = session->follows_master;
     hf_buffer_clear(&session->output);
     hf_buffer_clear(&session->along);
@@ -318,7 +409,27 @@ static bool append_eval(hf_session *session, const hf_request *request) {
 /* Called before a reply is added. A silent server is given up when the first awaited reply is late.
  */
 static void begin_awaiting(hf_session *session, hf_time now) {
-    if (session->first_reply == session->next_reply) session->awaiting_since = now;
+    if (!awaits_reply(session)) session->awaiting_since = now;
+}
+
+bool hf_session_ping(hf_session *session, hf_time now) {
+    static const char PING[] = "*1\r\n$4\r\nPING\r\n";
+    assert(session->state == HF_SESSION_READY);
+    bool room = session->subscriber || reserve_replies(session, 1);
+    if (!room || !hf_buffer_append(&session->output, PING, sizeof PING - 1)) return false;
+    begin_awaiting(session, now);
+    session->pinged = true;
+    if (!session->subscriber) *reply_at(session, session->next_reply++) = NULL;
+    return true;
+}
+
+/* Whether the command has to wait until the connection is known to work. Without memory for a PING
+ * it does not. */
+static bool needs_proof(hf_session *session, const hf_request *request, hf_time now) {
+    if (!request->no_retry) return false;
+    hf_time since = awaits_reply(session) ? silent_since(session) : now;
+    if (!session->doubted && !is_quiet(session, since)) return false;
+    return session->pinged || hf_session_ping(session, now);
 }
 
 /* Nobody waits for the reply to ASKING. */
@@ -379,7 +490,9 @@ static void send(hf_session *session, hf_request *request, hf_time now) {
 static void flush(hf_session *session, hf_time now) {
     hf_request *request = session->queue;
     while (request) {
-        if (request->retry_at > now) {
+        bool waits = request->retry_at > now;
+        if (waits || needs_proof(session, request, now)) {
+            if (!waits) request->retry_at = 0; /* its time has come; the proof has not */
             request = request->next;
             continue;
         }
@@ -400,7 +513,8 @@ void hf_session_submit(hf_session *session, hf_request *request, hf_time now) {
 void hf_session_adopt(hf_session *session, hf_request *request, hf_time now) {
     request->session = session;
     request->retry_at = 0;
-    if (session->state == HF_SESSION_READY && !session->closing) {
+    bool open = session->state == HF_SESSION_READY && !session->closing;
+    if (open && !needs_proof(session, request, now)) {
         send(session, request, now);
         return;
     }
@@ -505,6 +619,7 @@ void hf_session_handshaking(hf_session *session) {
 static void become_ready(hf_session *session, hf_time now) {
     assert(session->state == HF_SESSION_LOGIN && session->login_left == 0);
     session->state = HF_SESSION_READY;
+    session->login_took = now - session->opened_at;
     if (session->failed_opens <= 1)
         session->reason[0] = '\0'; /* else it stays until the server has served */
     flush(session, now);
@@ -823,11 +938,13 @@ bool hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_tim
     bool open = session->state == HF_SESSION_LOGIN || session->state == HF_SESSION_READY;
     if (!open || session->closing) return false;
     if (!session->received && is_tls_alert(bytes, size)) {
+        session->received = true;
         want_close(session, HF_UNREACHABLE, "the server speaks TLS; use rediss://");
         return true;
     }
-    bool answered = false;
+    bool answered = false, was_pinged = session->pinged;
     session->received = true;
+    session->doubted = session->pinged = false;
     session->received_at = now;
     if (!hf_reader_feed(&session->reader, bytes, size))
         want_close(session, HF_NO_MEMORY, "out of memory");
@@ -846,6 +963,7 @@ bool hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_tim
             session->reason[0] = '\0';
         }
     }
+    if (was_pinged && session->queue && !session->closing) flush(session, now);
     return answered || session->closing;
 }
 
@@ -863,21 +981,7 @@ bool hf_session_has_work(const hf_session *session) {
     for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
         if (*reply_at(session, index)) return true;
     }
-    return session->queue != NULL;
-}
-
-/* When a silent server is given up; HF_NEVER while no reply is awaited. */
-static hf_time silence_deadline(const hf_session *session) {
-    const hf_session_config *config = session->config;
-    switch (session->state) {
-    case HF_SESSION_OPENING: return hf_time_add(session->opened_at, config->connect_timeout);
-    case HF_SESSION_LOGIN: return hf_time_add(session->opened_at, config->command_timeout);
-    case HF_SESSION_READY:
-        if (session->first_reply == session->next_reply) return HF_NEVER;
-        return hf_time_add(hf_time_max(session->awaiting_since, session->received_at),
-                           config->command_timeout);
-    default: return HF_NEVER;
-    }
+    return session->queue != NULL || session->pinged;
 }
 
 static hf_time request_deadline(const hf_session *session) {
@@ -948,8 +1052,7 @@ static const char *silence_text(const hf_session *session) {
 }
 
 void hf_session_tick(hf_session *session, hf_time now) {
-    if (silence_deadline(session) <= now)
-        want_close(session, HF_UNREACHABLE, silence_text(session));
+    if (silence_deadline(session) <= now) give_up(session, silence_text(session), now);
     if (request_deadline(session) > now) return;
     for (bool found = true; found;) {
         found = expire_queued(session, now);

@@ -8,7 +8,14 @@
  * Replies come in the order of the commands: replies[first_reply ..] are the requests that await a
  * reply, in order; a dropped request leaves an empty entry there.
  *
- * A subscriber session uses pub/sub: after the log-in every reply is an event for `on_event`. */
+ * A subscriber session uses pub/sub: after the log-in every reply is an event for `on_event`.
+ *
+ * A connection may die without a word: a NAT or a load balancer forgets it, a host is cut off. So
+ * a session that gets no byte while it awaits a reply gives the connection up before its commands
+ * have run out of time, and sends them again over a new one: after half of command_timeout, and
+ * after much less if the connection is doubtful. It is, until the server sends something, if it was
+ * quiet before, or if another connection to the server was given up. A command that must not be
+ * sent twice goes over a doubtful connection only behind the reply to a PING. */
 #ifndef HF_SESSION_H
 #define HF_SESSION_H
 
@@ -39,6 +46,8 @@ struct hf_session {
     bool closing;        /* the driver must close the socket, for `reason` */
     bool handshaking;    /* OPENING: the socket is connected, the TLS handshake is not done */
     bool received;       /* the server has sent something over this connection */
+    bool doubted;        /* another connection fell silent after the server last sent something */
+    bool pinged;         /* the server has sent nothing since a PING */
     bool follows_master; /* the server is a master that may move */
     bool unresolved;     /* the server's address must be resolved before the next opening */
     hf_buffer output;
@@ -53,6 +62,7 @@ struct hf_session {
     size_t login_auth, login_select, login_role, login_info, login_known,
         login_scripts; /* indexes of these replies; SIZE_MAX: not sent */
     hf_time opened_at, retry_at, received_at;
+    hf_time login_took;
     hf_time believed_until;          /* a replica that refuses a command */
     uint32_t sent_back;              /* in a row: connections ended for such a refusal */
     char run_id[HF_RUN_ID_SIZE + 1]; /* of the server process; "": unknown */
@@ -73,6 +83,8 @@ struct hf_session {
                      hf_time now);
     void (*on_event)(void *context, const hf_reply *event, hf_time now);
     void (*on_closed)(void *context, hf_time now);
+    /* A silent connection is given up; the server was silent since `since`. NULL: none. */
+    void (*on_silence)(void *context, hf_time since, hf_time now);
     /* Called for an error reply, or with NULL for each request when no connection could be made.
      * Returns true to take the request over from the session; it must not fail the request. NULL:
      * none. */
@@ -121,7 +133,23 @@ void hf_session_flush_along(hf_session *session, hf_time now);
 void hf_session_forget(hf_session *session);
 
 /* Abandons an open connection over which no reply came in time. */
-void hf_session_abort(hf_session *session);
+void hf_session_abort(hf_session *session, hf_time now);
+
+/* Another connection to the server was given up, which was silent since `since`. One over which
+ * something has come since then works; any other has to answer a PING soon. */
+void hf_session_doubt(hf_session *session, hf_time since, hf_time now);
+
+/* Makes the connection doubtful without a PING, for a client that is closed: nobody waits long for
+ * it. */
+void hf_session_hurry(hf_session *session);
+
+/* Sends a PING over a READY connection, which is given up if the server stays silent. Returns false
+ * when out of memory. */
+bool hf_session_ping(hf_session *session, hf_time now);
+
+/* Returns until when a doubtful connection may take for its reply; 0: it is not doubtful, or
+ * awaits none. */
+hf_time hf_session_doubtful_until(const hf_session *session);
 
 /* For a session that follows a master. resolve: the address is known; the session must be closed.
  * move: the address has changed; closes the connection. fail_pending: the address is not known;

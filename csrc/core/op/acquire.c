@@ -19,6 +19,7 @@
 #include "op/renewer.h"
 
 #define LEAST_PATIENCE (100 * HF_MS)  /* a short wait still gives the server this long to answer */
+#define LEAVING (900 * HF_MS)         /* an acquire ends within a second of its wait */
 #define LEAST_RECHECK (HF_MS)         /* between two rechecks */
 #define MOST_RECHECK (30 * HF_SECOND) /* a third of what a queue lives without a recheck */
 #define CROWD 100 /* waiters ahead that recheck every grant lease; those behind less often */
@@ -230,7 +231,7 @@ static bool encode_ask(hf_op *op, bool with_place, hf_time now) {
 }
 
 static hf_time least_patience(const hf_op *op) {
-    return LEAST_PATIENCE + op->client->config.sync.timeout;
+    return hf_time_min(LEAST_PATIENCE + op->client->config.sync.timeout, LEAVING);
 }
 
 static hf_time ask_deadline(const hf_op *op, hf_time now) {
@@ -286,9 +287,9 @@ static void cancel(hf_op *op, hf_code code, hf_time now) {
     hf_op_become(op, HF_ACQUIRE_CANCELLING);
     op->request.no_retry = op->request.accepted = false;
     op->request.persists_until = 0;
-    hf_op_send(op, on_cancelled,
-               now + hf_time_min(HF_SECOND, op->client->config.session.command_timeout), false,
-               now);
+    hf_time timeout = op->client->config.session.command_timeout;
+    hf_time deadline = hf_time_min(now + timeout, hf_time_add(op->wait.until, LEAVING));
+    hf_op_send(op, on_cancelled, hf_time_min(deadline, now + LEAVING), false, now);
 }
 
 static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now) {

@@ -1,6 +1,7 @@
 /* A client without a quorum: the server of a key decides about its lock. */
 #include <assert.h>
 
+#include "link/nodes.h"
 #include "op/events.h"
 #include "op/holding.h"
 #include "op/observe.h"
@@ -55,6 +56,7 @@ static void tick_calls(hf_client *client, hf_time now) {
         hf_session_tick(&client->nodes[i]->links[HF_LINK_CALLS], now);
         hf_session_tick(&client->nodes[i]->links[HF_LINK_EVENTS], now);
         hf_events_tick(client->nodes[i], now);
+        hf_node_tell_calls(client->nodes[i], now);
     }
 }
 

@@ -18,6 +18,7 @@ bool hf_client_init(hf_client *client, const hf_client_config *config,
                           .topology = hf_topologies[config->mode],
                           .decider = hf_deciders[config->mode],
                           .on_node = hf_events_open};
+    if (config->sync.replicas > 0) client->config.session.confirm_timeout = config->sync.timeout;
     memcpy(&client->random, entropy + 16, sizeof client->random);
     client->random |= 1;
     hf_uuid_format(client->uuid, entropy);
@@ -44,6 +45,8 @@ void hf_client_close(hf_client *client, hf_time now) {
     client->closed = true;
     for (hf_op *op = client->ops; op; op = op->next)
         hf_op_stop(op, HF_CLOSED, "the client was closed", now);
+    for (size_t i = 0; i < hf_client_link_count(client); i++)
+        hf_session_hurry(hf_client_link(client, i));
     hf_presence_close(client, now);
     for (size_t i = 0; i < hf_client_link_count(client); i++)
         hf_session_flush_along(hf_client_link(client, i), now);

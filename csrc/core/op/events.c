@@ -356,20 +356,13 @@ static void on_event(void *context, const hf_reply *event, hf_time now) {
 }
 
 /* A server that vanished without closing leaves the link open for ever. So it gets a PING, and the
- * link is abandoned if it stays silent. */
+ * session gives the link up if it stays silent. */
 void hf_events_tick(hf_node *node, hf_time now) {
     hf_session *events = &node->links[HF_LINK_EVENTS];
-    hf_time timeout = events->config->command_timeout;
     if (node->waiting == 0 && now >= node->linger_until) events->wanted = false;
     if (now < node->ping_at) return;
-    if (now >= events->received_at + PING_AFTER + timeout) {
-        give_up(events, HF_UNREACHABLE, "no reply in time");
-        node->ping_at = HF_NEVER;
-        return;
-    }
-    hf_slice ping[] = {{"PING", 4}};
-    hf_session_send(events, 1, ping);
-    node->ping_at = now + timeout;
+    bool open = events->state == HF_SESSION_READY && !events->closing;
+    node->ping_at = open && !hf_session_ping(events, now) ? now + PING_AFTER : HF_NEVER;
 }
 
 hf_time hf_events_deadline(const hf_node *node) {

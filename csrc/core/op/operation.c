@@ -140,7 +140,8 @@ void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool waits_f
 }
 
 static hf_time command_deadline(const hf_op *op) {
-    return op->begun_at + op->client->config.session.command_timeout;
+    hf_time timeout = op->client->config.session.command_timeout, within = op->spec.within;
+    return op->begun_at + (within > 0 ? hf_time_min(within, timeout) : timeout);
 }
 
 void hf_op_run(hf_op *op, bool encoded, hf_request_done *done, hf_time now) {

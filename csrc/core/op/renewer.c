@@ -81,7 +81,7 @@ static bool had_fair_time(const hf_request *request, hf_time now) {
 static void abort_link(hf_client *client, const hf_request *request, hf_time now) {
     bool unanswered = request->sends > 0 && request->failure.code == HF_UNREACHABLE;
     if (has_own_link(client) && unanswered && had_fair_time(request, now))
-        hf_session_abort(request->session);
+        hf_session_abort(request->session, now);
 }
 
 /* ---- the owner's approval ---- */

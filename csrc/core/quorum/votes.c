@@ -282,13 +282,27 @@ void hf_votes_roll_back(hf_op *op, hf_time now) {
     }
 }
 
-/* A majority has answered, but not alike: the others get as long again as that took, and some more.
- */
+/* Until when the connections that the others are asked over may turn out to be dead. */
+static hf_time doubtful_until(const hf_op *op) {
+    const hf_round *round = op->round;
+    hf_time until = 0;
+    for (size_t i = 0; i < round->count; i++) {
+        const hf_client *member = hf_quorum_of(op)->members[i];
+        if (!round->votes[i].counted)
+            until =
+                hf_time_max(until, hf_session_doubtful_until(&member->first.links[HF_LINK_CALLS]));
+    }
+    return until;
+}
+
+/* A majority has answered, but not alike: the others get as long again as that took, and some more,
+ * over a new connection, too. */
 void hf_votes_hurry(hf_op *op, const hf_tally *votes, hf_time now) {
     hf_round *round = op->round;
     if (round->count - votes->pending < hf_quorum_of(op)->majority) return;
     hf_time grace = hf_time_max(HF_LEAST_GRACE, 10 * (now - round->asked_at));
-    round->decide_by = hf_time_min(round->decide_by, now + grace);
+    hf_time since = hf_time_max(now, doubtful_until(op));
+    round->decide_by = hf_time_min(round->decide_by, since + grace);
 }
 
 /* ---- words ---- */

@@ -220,6 +220,7 @@ local function connect(self, link)
     socket:close()
     return disconnected(self, link, message)
   end
+  if socket.setoption then socket:setoption("keepalive", true) end -- nginx has the system's times
   link.socket = socket
   engine.opened(self.client, link.number)
   advance(self)

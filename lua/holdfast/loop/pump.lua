@@ -503,9 +503,9 @@ function pump.ping(client, loop)
 end
 
 -- The same as core.client.command.
-function pump.command(client, loop, words, node)
+function pump.command(client, loop, words, node, within)
   local lock = raw.new(client, { client = client, loop = loop, key = "command", lease = 1, wait = 0,
-    token_ttl = 0 })
+    token_ttl = 0, within = within })
   local texts = {}
   for i, word in ipairs(words) do texts[i] = locale.text(word) end
   return pump.call(raw.data(lock), lock, "command", node or 0, texts)

@@ -1,0 +1,241 @@
+-- Connections that die without a word, and replies that come late, under every driver: a proxy in
+-- front of the server forgets its connections, as a NAT does, or delays what it passes on.
+
+local loops = require "spec.support.loops"
+local nginx = require "spec.support.nginx"
+local process = require "spec.support.process"
+local proxy = require "spec.chaos.proxy"
+local world = require "spec.support.world".new { tcp = true }
+
+local PATIENCE = 20 -- seconds: a bound for a machine that does much else, not what it takes
+
+-- What each child runs: a driver, the proxy's URL, a directory for its cues, the code.
+local CHILD = [[
+local holdfast = require "holdfast"
+local loops = require "spec.support.loops"
+local process = require "spec.support.process"
+local driver, url, directory = arg[1], arg[2], arg[3]
+io.stdout:setvbuf "no"
+
+local loop
+for _, one in ipairs(loops) do loop = one.name == driver and one or loop end
+local wait_until = loop and loop.wait_until or process.wait_until
+
+local function await(cue)
+  assert(wait_until(function()
+    local file = io.open(directory .. "/" .. cue)
+    return file and file:close()
+  end, 30), cue)
+end
+
+local function say(...)
+  local list = { n = select("#", ...), ... }
+  for i = 1, list.n do list[i] = tostring(list[i]) end
+  print(table.concat(list, " "))
+end
+
+local function main()
+  local client = holdfast.new { url = url, driver = loop and loop.driver, command_timeout = %s }
+  %s
+  client:close()
+end
+
+if loop then loop.run(main) else main() end
+]]
+
+local function drivers()
+  local list = { "posix" }
+  for _, loop in ipairs(loops) do list[#list + 1] = loop.name end
+  return list
+end
+
+local between, directory
+
+before_each(function()
+  world.open()
+  between = proxy.start(world.server.path)
+  directory = process.directory()
+end)
+
+after_each(function()
+  for _, client in ipairs(world.clients) do client:close() end
+  between:stop() -- with what the server still has of its connections
+  world.close()
+  process.remove(directory)
+end)
+
+local function cue(name)
+  assert(io.open(directory .. "/" .. name, "w")):close()
+end
+
+-- A child for each driver. → { { driver = name, child = process }, ... }
+local function start(command_timeout, code)
+  local list = {}
+  for i, driver in ipairs(drivers()) do
+    list[i] = { driver = driver, child = world.program {
+      code = CHILD:format(command_timeout, code), args = { driver, between.url, directory },
+    } }
+  end
+  return list
+end
+
+-- What each child has printed for the pattern, under its driver.
+local function collect(children, pattern)
+  local said = {}
+  for _, of in ipairs(children) do
+    said[of.driver] = of.child:wait_output(pattern, PATIENCE)
+      or ("%s: %s"):format(of.driver, of.child:output())
+  end
+  return said
+end
+
+local function all(value)
+  local said = {}
+  for _, driver in ipairs(drivers()) do said[driver] = value end
+  return said
+end
+
+-- ---- connections that die without a word ----
+
+for _, way in ipairs { "both", "down" } do
+  it("a connection that dies without a word costs no call that has time left, cut " .. way, function()
+    local children = start(2, [[
+      local lock = client:lock(driver)
+      assert(lock:acquire(0))
+      assert(lock:release())
+      say "ready"
+      await "acquire"
+      local acquired, message = lock:acquire(20)
+      say("acquired", acquired == lock or message)
+      await "release"
+      say("released", lock:release())
+      say("left", lock:is_locked())
+    ]])
+    assert.same(all "ready", collect(children, "ready"))
+    between:tell("forget", way)
+    cue "acquire"
+    assert.same(all "true", collect(children, "acquired ([^\n]*)"))
+    between:tell("forget", way)
+    cue "release"
+    assert.same(all "true", collect(children, "released ([^\n]*)"))
+    assert.same(all "false", collect(children, "left ([^\n]*)"))
+  end)
+end
+
+it("a connection that dies without a word costs no call that has time left, under nginx", function()
+  if not nginx.is_there() then return end
+  local front = nginx.start {
+    http = ([[init_by_lua_block {
+      HOLDFAST = require "holdfast"
+      CLIENT = HOLDFAST.new { url = "%s", command_timeout = 2 }
+    }]]):format(between.url),
+    server = [[location /turn { content_by_lua_block {
+      local lock = CLIENT:lock "turn"
+      local acquired, message = lock:acquire(20)
+      ngx.say(tostring(acquired == lock or message))
+      ngx.say(tostring(lock:release()))
+    } }]],
+  }
+  local first = front:get("/turn").body
+  between:tell("forget", "both")
+  local second = front:get("/turn").body
+  front:stop "TERM"
+  assert.equal("true\ntrue\n", first)
+  assert.equal("true\ntrue\n", second)
+end)
+
+it("a connection that was quiet is found dead within a fraction of command_timeout", function()
+  local client = world.client { url = between.url, command_timeout = 10 }
+  local lock = client:lock "quiet"
+  assert(lock:acquire(0))
+  process.sleep(1.1)
+  local took = math.huge
+  for _ = 1, 3 do -- on a busy machine one try of three
+    between:tell("forget", "both")
+    local from = process.now()
+    assert(lock:release())
+    took = math.min(took, process.now() - from)
+    if took < 2 then break end
+    assert(lock:acquire(0))
+    process.sleep(1.1)
+  end
+  assert.is_true(took < 2, took)
+end)
+
+it("a re-entry of a shared owner outlives a quiet connection that died, and counts once", function()
+  local client = world.client { url = between.url }
+  local lock = client:lock("shared", { owner = "nightly" })
+  assert(lock:acquire(0))
+  process.sleep(1.1)
+  between:tell("forget", "down")
+  assert(lock:acquire(0))
+  assert.same({ nightly = "2" }, world.hash "shared")
+  assert(lock:release())
+  assert(lock:release())
+  assert.is_true(world.is_free "shared")
+end)
+
+it("a client whose connections have died without a word is closed soon, and leaves nothing", function()
+  local client = world.client { url = between.url }
+  assert(client:lock "left":acquire(0))
+  assert.truthy(process.wait_until(function()
+    return #world.cli("KEYS", "holdfast_client:*") == 1 -- over the link that releases at the end
+  end))
+  between:tell("forget", "both")
+  client:close()
+  assert.equal(0, world.cli("EXISTS", "left"))
+end)
+
+-- ---- replies that come late ----
+
+-- Seconds behind the end of its wait with which the slowest driver's acquire(1) has returned, while
+-- each reply is late by this many ms.
+local function overrun(late)
+  between:tell "go"
+  os.remove(directory .. "/acquire")
+  local children = start(3, [[
+    local lock = client:lock "taken"
+    assert(not lock:acquire(0))
+    say "ready"
+    await "acquire"
+    local from = process.now()
+    local acquired, _, code = lock:acquire(1)
+    say("over", process.now() - from - 1, acquired, code)
+  ]])
+  assert.same(all "ready", collect(children, "ready"))
+  cue "acquire"
+  process.wait_until(function()
+    return world.cli("ZCARD", "holdfast_queue:{taken}") == #children
+  end, 0.7)
+  between:tell("delay", ("%d"):format(late / 2))
+  local most = 0
+  for _, said in pairs(collect(children, "over ([^\n]*)")) do
+    local over, code = said:match "^(%-?[%d.e-]+) nil (%w+)$"
+    assert.truthy(code == "busy" or code == "unreachable", said)
+    most = math.max(most, tonumber(over))
+  end
+  return most
+end
+
+local function assert_returns_in_time(late)
+  local holder = world.client():lock "taken"
+  assert(holder:acquire(0))
+  local over = math.huge
+  for _ = 1, 3 do -- on a busy machine one try of three
+    over = math.min(over, overrun(late))
+    if over <= 1 then break end
+  end
+  between:tell "go"
+  assert.is_true(over <= 1, over)
+  assert(holder:release())
+end
+
+it("an acquire returns within a second of its wait though each reply takes 0.7 s", function()
+  assert_returns_in_time(700)
+end)
+
+for _, late in ipairs { 100, 300, 500, 900, 1200, 2000 } do
+  it(("an acquire returns within a second of its wait, replies %d ms late #check"):format(late), function()
+    assert_returns_in_time(late)
+  end)
+end

@@ -1,0 +1,72 @@
+-- Connections that die without a word, as a NAT forgets them: what goes that way is lost for good,
+-- nobody is told, and new connections work. In some plans nothing else goes wrong; there
+--
+--   cut_off    no call that has time left fails for that
+
+local Prng = require "spec.sim.prng"
+
+local S = 1000000
+local CALM, OTHERS = 25, 8 -- so many of 100 plans where nothing else goes wrong, and of the others
+local FAST = 8000 -- us: the latency of a network where a call has the time for two tries
+local LEAST_TIMEOUT = 1
+local MOMENTS = { "acquire", "take", "waits", "grant", "release" }
+local CLOCKS = 0.98 -- by which a wait may end too early, by the clock of its process
+
+local dead_links = {}
+
+local function processes_of(plan)
+  local list, calm = {}, not plan.gather
+  for _, part in ipairs(plan.parts) do
+    if part.what == "process" then list[#list + 1] = part end
+    if part.what == "task" and part.alone then return nil end -- its own hold keeps it out then
+    if part.what == "fault" or part.late then calm = false end
+  end
+  return list, calm
+end
+
+-- Once for each process: a call has the time for two tries, not for three.
+local function add_one(prng, plan, process)
+  local fault = {
+    what = "fault", name = "forget", process = process.index, key = plan.keys[1].name, lag = 0,
+    duration = 0, way = prng:pick { "up", "down", "both", "both" },
+    link = prng:pick { "calls", "calls", "events", "renewer", "all", "all" },
+    at = prng:range(0, prng:pick { 3000, 300000, 4 * S }),
+  }
+  if prng:chance(50) then
+    fault.on, fault.nth, fault.at = prng:pick(MOMENTS), prng:range(1, 3), prng:range(0, 3000)
+  end
+  plan.parts[#plan.parts + 1] = fault
+end
+
+-- Its numbers are its own.
+function dead_links.add(plan)
+  local prng = Prng.new((plan.seed * 89 + 107) % 2147483647)
+  local processes, calm = processes_of(plan)
+  if not processes or plan.rates or not prng:chance(calm and CALM or OTHERS) then return end
+  plan.only_dead_links = calm and plan.network[2] <= FAST and plan.timeout >= LEAST_TIMEOUT
+  for _, process in ipairs(processes) do
+    if prng:chance(60) then add_one(prng, plan, process) end
+  end
+  plan.calm, plan.faults = false, plan.faults or {}
+end
+
+-- Whether nothing else goes wrong in a plan, also after other faults were added to it.
+function dead_links.are_alone(plan)
+  for _, part in ipairs(plan.parts) do
+    if part.what == "fault" and part.name ~= "forget" then return false end
+  end
+  return plan.only_dead_links
+end
+
+-- A call has ended. What must not be sent twice fails with its connection.
+function dead_links.check(task, verb, key, wait, asked_at, code, message)
+  local world, plan = task.world, task.plan
+  if not world.forgets or code ~= "unreachable" or task.process.closed then return end
+  local once = plan.owner or plan.force or verb == "force_release"
+  local took = world.now - asked_at
+  if once or wait > 0 and took >= wait * 1e6 * CLOCKS then return end
+  world:fail("cut_off", "%s: %s of %s fails after %.3f s: %s", key, verb, task.name, took / 1e6,
+    message)
+end
+
+return dead_links
