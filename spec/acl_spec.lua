@@ -506,7 +506,7 @@ describe("holdfast acl", function()
     local plain = words "shop:"
     for option, needed in pairs {
       sentinel = { "+role" }, sync = { "+wait" },
-      cluster = { "+cluster|slots", "+asking", "+ssubscribe", "+sunsubscribe", "+spublish", "+pubsub|shardnumsub",
+      cluster = { "+cluster|slots", "+cluster|myid", "+asking", "+ssubscribe", "+sunsubscribe", "+spublish", "+pubsub|shardnumsub",
         "&holdfast_listening:{shop:*", "&holdfast_listening:shop:*" },
       idempotent = { "~holdfast_once:shop:*", "~holdfast_queue:{holdfast_once:shop:*" },
     } do

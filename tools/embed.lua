@@ -217,6 +217,9 @@ local function header(list, segments)
   if #segments > 255 then fail("more than 255 segments: a list needs a wider type") end
   local ids, numbers, texts, rows, known = {}, { "HF_NO_SEGMENT" }, {}, {}, {}
   for _, program in ipairs(list) do known[program.name] = true end
+  local function pointer(name)
+    return known[name] and "&hf_program_table[HF_PROGRAM_" .. name:upper() .. "]" or "NULL"
+  end
   for i, segment in ipairs(segments) do
     local literals = {}
     for at, line in ipairs(segment.lines) do literals[at] = c_literal(line .. "\n") end
@@ -231,8 +234,8 @@ local function header(list, segments)
     end
     row[#row + 1] = "HF_NO_SEGMENT}"
     row[#row + 1] = #program.sent
-    row[#row + 1] = known[sharded] and "&hf_program_table[HF_PROGRAM_" .. sharded:upper() .. "]},"
-      or "NULL},"
+    row[#row + 1] = pointer(sharded)
+    row[#row + 1] = pointer(program.name:match("^sharded_(.*)") or "") .. "},"
     ids[i] = "HF_PROGRAM_" .. program.name:upper()
     rows[i] = in_lines("    ", row) .. "\n"
   end

@@ -46,6 +46,7 @@ typedef struct hf_node {
     hf_time ping_at;      /* when a silent events link gets a PING */
     hf_time silent_since; /* of a link that was given up; HF_NEVER: those of calls have been told */
     bool serves;          /* it may have keys: no Sentinel, and in a cluster a node of the map */
+    char id[HF_NODE_ID_SIZE + 1]; /* in a cluster: by the map; "": it gives none */
 } hf_node;
 
 #define HF_NODES_MAX 1024

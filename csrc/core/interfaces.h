@@ -83,7 +83,6 @@ struct hf_topology {
                        hf_slice key); /* keys of one group can be used in one program */
     void (*submit)(hf_client *client, hf_slice key, hf_link link, hf_request *request, hf_time now);
     void (*invalidate)(hf_node *node, hf_link link, hf_time now); /* the node's link was lost */
-    bool (*is_sharded)(const hf_client *client);
     hf_time (*deadline)(const hf_client *client, hf_link half);
     void (*tick)(hf_client *client, hf_link half,
                  hf_time now); /* half: HF_LINK_CALLS or HF_LINK_RENEWER */

@@ -70,6 +70,10 @@ local function sorted(map)
   return list
 end
 
+local function id_of(node)
+  return ("%040d"):format(node.index)
+end
+
 -- CLUSTER SLOTS
 local function list_slots(self, node)
   local edges, list = { [0] = true, [SLOTS] = true }, {}
@@ -78,7 +82,7 @@ local function list_slots(self, node)
   local starts = sorted(edges)
   for i = 1, #starts - 1 do
     local owner = owner_of(self, node, starts[i])
-    list[i] = { starts[i], starts[i + 1] - 1, { "s" .. owner, 6379, ("%040d"):format(owner) } }
+    list[i] = { starts[i], starts[i + 1] - 1, { "s" .. owner, 6379, id_of(self.nodes[owner]) } }
   end
   return list
 end
@@ -163,7 +167,9 @@ function Slots.new(run)
   for _, node in ipairs(self.nodes) do
     self.views[node.index] = {}
     node.redis.own = {
-      CLUSTER = function() return list_slots(self, node) end,
+      CLUSTER = function(_, args)
+        return args[2]:upper() == "MYID" and id_of(node) or list_slots(self, node)
+      end,
       ASKING = function(client)
         client.asking = true
         return { ok = "OK" }

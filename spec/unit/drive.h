@@ -125,10 +125,17 @@ static UNUSED void open_session(hf_session *session, hf_time now) {
 struct rig {
     hf_client client;
     hf_names names;
-    bool refusing;               /* all connections are refused */
-    const char *down[RIG_NODES]; /* by node: why it cannot be reached; NULL: it can */
-    uint64_t opens;              /* connections asked for */
+    bool refusing;                /* all connections are refused */
+    const char *down[RIG_NODES];  /* by node: why it cannot be reached; NULL: it can */
+    const char *login[RIG_NODES]; /* by node of a cluster: what it replies to the log-in; "":
+                                     nothing yet; NULL: DRIVE_LOGIN */
+    uint64_t opens;               /* connections asked for */
 };
+
+/* What a node of a cluster is asked at the log-in, and the replies of one with the id "id" and with
+ * sharded channels. */
+#define DRIVE_ASKS_NODE "CLUSTER MYID\nPUBSUB SHARDNUMSUB 0"
+#define DRIVE_LOGIN "$2\r\nid\r\n*2\r\n$1\r\n0\r\n:0\r\n"
 
 static UNUSED hf_client_config rig_config(void) {
     return (hf_client_config){
@@ -139,6 +146,7 @@ static UNUSED bool rig_begin_with(struct rig *rig, const hf_client_config *confi
     rig->refusing = false;
     rig->opens = 0;
     memset(rig->down, 0, sizeof rig->down);
+    memset(rig->login, 0, sizeof rig->login);
     while (!hf_names_make(&rig->names, hf_slice_of("k"))) continue; /* where one allocation fails */
     return hf_client_init(&rig->client, config, DRIVE_ENTROPY);
 }
@@ -159,6 +167,17 @@ static UNUSED hf_session *link_of(struct rig *rig, hf_link link) {
     return &rig->client.first.links[link];
 }
 
+/* Opens the connection, over which a node of a cluster is asked who it is. */
+static UNUSED void rig_open(struct rig *rig, size_t node, hf_session *session, hf_time now) {
+    const char *login = node < RIG_NODES ? rig->login[node] : NULL;
+    if (session->state != HF_SESSION_OPENING) hf_session_opening(session, now);
+    hf_session_opened(session, now);
+    if (!session->node_id || session->state != HF_SESSION_LOGIN) return;
+    if (!login) login = DRIVE_LOGIN;
+    if (login[0]) output_of(session);
+    if (login[0]) feed(session, login, now);
+}
+
 /* Does what the links of all nodes want of a driver. */
 static UNUSED void rig_serve(struct rig *rig, hf_time now) {
     for (size_t i = 0; i < hf_client_link_count(&rig->client); i++) {
@@ -171,7 +190,7 @@ static UNUSED void rig_serve(struct rig *rig, hf_time now) {
         rig->opens++;
         hf_session_opening(session, now);
         if (down) hf_session_closed(session, down, now);
-        else hf_session_opened(session, now);
+        else rig_open(rig, i / HF_LINKS, session, now);
     }
 }
 

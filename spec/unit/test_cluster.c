@@ -15,9 +15,7 @@ static struct rig rig;
 #define RENEWER HF_LINK_RENEWER
 
 #define QUERY "CLUSTER SLOTS"
-#define FIRST_QUERY "PUBSUB SHARDNUMSUB 0\n" QUERY
-#define KNOWN "*2\r\n$1\r\n0\r\n:0\r\n"
-#define UNKNOWN "-ERR Unknown subcommand\r\n"
+#define PLAIN_LOGIN "$2\r\nid\r\n-ERR Unknown subcommand\r\n" /* of a node before version 7 */
 #define RANGE(first, last, host, port)                                                             \
     "*3\r\n:" #first "\r\n:" #last "\r\n*3\r\n$1\r\n" host "\r\n:" #port "\r\n$2\r\nid\r\n"
 #define HALVES "*2\r\n" RANGE(0, 8191, "a", 1) RANGE(8192, 16383, "b", 2)
@@ -74,7 +72,7 @@ static hf_op *first_acquire(hf_time now) {
 static void cluster_known(hf_time now) {
     hf_op *op = first_acquire(now);
     output_of(at(0, CALLS));
-    feeds(0, CALLS, KNOWN HALVES, now);
+    feeds(0, CALLS, HALVES, now);
     output_of(at(0, CALLS));
     feeds(0, CALLS, YES, now);
     hf_op_end(op, now);
@@ -91,9 +89,9 @@ static void cluster_known(hf_time now) {
 
 TEST(a_command_waits_for_the_map) {
     hf_op *op = first_acquire(AT(0));
-    CHECK_NODE_SENT(0, CALLS, FIRST_QUERY);
+    CHECK_NODE_SENT(0, CALLS, QUERY);
     CHECK_NODE_SENT(1, CALLS, "");
-    feeds(0, CALLS, KNOWN HALVES, AT(1));
+    feeds(0, CALLS, HALVES, AT(1));
     CHECK_NODE_SENT(0, CALLS, ASKED);
     feeds(0, CALLS, YES, AT(2));
     CHECK_OUTCOME(op, "ok");
@@ -104,9 +102,12 @@ TEST(a_command_waits_for_the_map) {
 }
 
 TEST(a_server_without_sharded_channels_gets_the_plain_programs) {
-    hf_op *op = first_acquire(AT(0));
+    CHECK(cluster_begin());
+    rig.login[1] = PLAIN_LOGIN;
+    hf_op *op = acquire(0, AT(0));
+    rig_tick(&rig, AT(0));
     output_of(at(0, CALLS));
-    feeds(0, CALLS, UNKNOWN ALL_OF_B, AT(1));
+    feeds(0, CALLS, ALL_OF_B, AT(1));
     CHECK_NODE_SENT(1, CALLS, BRIEF_ASK_OF_K);
     CHECK(op->node == rig.client.nodes[1]);
     rig_end(&rig, AT(3));
@@ -127,8 +128,8 @@ TEST(the_client_gives_up_silent_nodes_one_after_the_other) {
 TEST(a_silent_node_delays_the_map_by_the_connect_timeout) {
     hf_op *op = first_acquire(AT(0));
     rig_sleep(&rig, AT(0), AT(1000));
-    CHECK_NODE_SENT(1, CALLS, FIRST_QUERY);
-    feeds(1, CALLS, KNOWN ALL_OF_B, AT(1001));
+    CHECK_NODE_SENT(1, CALLS, QUERY);
+    feeds(1, CALLS, ALL_OF_B, AT(1001));
     CHECK_NODE_SENT(1, CALLS, ASKED);
     feeds(1, CALLS, YES, AT(1002));
     CHECK_OUTCOME(op, "ok");
@@ -140,8 +141,8 @@ TEST(the_next_node_is_asked_when_one_refuses) {
     rig.down[0] = "refused";
     hf_op *op = acquire(0, AT(0));
     rig_tick(&rig, AT(0));
-    CHECK_NODE_SENT(1, CALLS, FIRST_QUERY);
-    feeds(1, CALLS, KNOWN ALL_OF_C, AT(1));
+    CHECK_NODE_SENT(1, CALLS, QUERY);
+    feeds(1, CALLS, ALL_OF_C, AT(1));
     CHECK_EQ_INT(rig.client.node_count, 3);
     CHECK_STR(rig.client.nodes[2]->server.label, "c:3");
     CHECK_NODE_SENT(2, CALLS, ASKED);
@@ -152,8 +153,7 @@ TEST(the_next_node_is_asked_when_one_refuses) {
 TEST(a_map_may_have_only_new_nodes) {
     first_acquire(AT(0));
     feeds(0, CALLS,
-          KNOWN "*3\r\n" RANGE(0, 7628, "c", 3) RANGE(7629, 7629, "d", 4)
-              RANGE(7630, 16383, "e", 5),
+          "*3\r\n" RANGE(0, 7628, "c", 3) RANGE(7629, 7629, "d", 4) RANGE(7630, 16383, "e", 5),
           AT(1));
     CHECK_EQ_INT(rig.client.node_count, 5);
     for (size_t i = 2; i < 5; i++) CHECK(rig.client.nodes[i]->serves);
@@ -180,7 +180,7 @@ TEST(a_denied_login_is_reported_before_an_unreachable_node) {
     rig.down[1] = "refused";
     hf_op *op = acquire(0, AT(0));
     rig_tick(&rig, AT(0));
-    feeds(0, CALLS, "-ERR x\r\n-NOPERM no\r\n", AT(1));
+    feeds(0, CALLS, "-NOPERM no\r\n", AT(1));
     rig_tick(&rig, AT(1));
     CHECK_OUTCOME(op, "denied");
     CHECK(strstr(op->failure.text, "a:1: NOPERM no, b:2: refused"));
@@ -192,9 +192,7 @@ TEST(a_malformed_map_is_a_server_error) {
                                           "-ERR no cluster\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         hf_op *op = first_acquire(AT(0));
-        feeds(0, CALLS, UNKNOWN, AT(1));
         feeds(0, CALLS, replies[i], AT(1));
-        feeds(1, CALLS, UNKNOWN, AT(1));
         feeds(1, CALLS, replies[i], AT(1));
         CHECK_OUTCOME(op, "server");
         rig_end(&rig, AT(2));
@@ -204,7 +202,7 @@ TEST(a_malformed_map_is_a_server_error) {
 TEST(a_command_waits_for_a_slot_that_no_node_serves) {
     hf_op *op = first_acquire(AT(0));
     output_of(at(0, CALLS));
-    feeds(0, CALLS, KNOWN "*1\r\n" RANGE(8192, 16383, "b", 2), AT(1));
+    feeds(0, CALLS, "*1\r\n" RANGE(8192, 16383, "b", 2), AT(1));
     CHECK(!op->done);
     CHECK(rig_sleep(&rig, AT(1), AT(200)) < 20);
     CHECK_NODE_SENT(0, CALLS, QUERY);
@@ -762,7 +760,7 @@ static bool live(void *context) {
     hf_op *op = lived ? acquire(HF_SECOND, AT(0)) : NULL;
     if (op) {
         rig_tick(&rig, AT(0));
-        feeds(0, CALLS, KNOWN HALVES, AT(1));
+        feeds(0, CALLS, HALVES, AT(1));
         rig_tick(&rig, AT(300));
         feeds(0, CALLS, "-MOVED 7629 c:3\r\n", AT(301));
         if (rig.client.node_count == 3) {
@@ -788,7 +786,7 @@ static void check_unserved(const char *map, const char *why) {
     hf_op *op = acquire(0, AT(0));
     rig_tick(&rig, AT(0));
     char first[512];
-    snprintf(first, sizeof first, KNOWN "%s", map);
+    snprintf(first, sizeof first, "%s", map);
     feeds(0, CALLS, first, AT(1));
     for (int ms = 100; ms < 5000 && !op->done; ms += 100) {
         rig_sleep(&rig, AT(ms - 100), AT(ms));
@@ -820,7 +818,7 @@ TEST(the_first_and_the_last_slot_have_their_nodes) {
     CHECK(cluster_begin());
     acquire(0, AT(0));
     rig_tick(&rig, AT(0));
-    feeds(0, CALLS, KNOWN "*2\r\n" RANGE(0, 8191, "b", 2) RANGE(8192, 16383, "a", 1), AT(1));
+    feeds(0, CALLS, "*2\r\n" RANGE(0, 8191, "b", 2) RANGE(8192, 16383, "a", 1), AT(1));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_slice key = hf_slice_of(cases[i].key);
         CHECK_EQ_INT(hf_slot_of(key), cases[i].slot);
@@ -876,8 +874,8 @@ TEST(a_map_is_requested_once_while_the_connection_is_opened) {
                 hf_session_opening(at(node, CALLS), AT(ms));
         }
     }
-    hf_session_opened(at(0, CALLS), AT(900));
-    CHECK_NODE_SENT(0, CALLS, FIRST_QUERY);
+    rig_open(&rig, 0, at(0, CALLS), AT(900));
+    CHECK_NODE_SENT(0, CALLS, QUERY);
     rig_end(&rig, AT(900));
 }
 
@@ -890,7 +888,7 @@ TEST(a_call_that_waits_for_a_connection_follows_the_map) {
     CHECK(hf_session_has_work(at(0, CALLS)));
     hf_session_opening(at(0, CALLS), AT(2000));
     hf_client_tick(&rig.client, AT(2000));
-    open_session(at(1, CALLS), AT(2000));
+    rig_open(&rig, 1, at(1, CALLS), AT(2000));
     rig.client.topology->invalidate(rig.client.nodes[0], RENEWER, AT(2001));
     hf_client_tick(&rig.client, AT(2200));
     size_t node = strstr(output_of(at(1, CALLS)), QUERY) ? 1 : 0;
@@ -1093,7 +1091,7 @@ TEST(pings_go_to_all_nodes) {
 TEST(a_node_without_a_name_in_its_own_map_is_known_by_its_address) {
     hf_op *op = first_acquire(AT(0));
     output_of(at(0, CALLS));
-    feeds(0, CALLS, KNOWN "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:1\r\n", AT(1));
+    feeds(0, CALLS, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:1\r\n", AT(1));
     CHECK_EQ_INT(rig.client.node_count, 2);
     CHECK_NODE_SENT(0, CALLS, ASKED);
     CHECK(op->node == rig.client.nodes[0]);
@@ -1144,7 +1142,7 @@ TEST(a_connected_node_is_asked_for_the_map_first) {
     rig_begin_with(&rig, &config);
     acquire(0, AT(0));
     rig_tick(&rig, AT(0));
-    feeds(0, CALLS, KNOWN ALL_OF_C, AT(1));
+    feeds(0, CALLS, ALL_OF_C, AT(1));
     CHECK_NODE_SENT(2, CALLS, ASKED);
     hf_session_closed(at(0, CALLS), "idle", AT(2));
     feeds(2, CALLS, "-CLUSTERDOWN down\r\n", AT(3));
@@ -1195,7 +1193,7 @@ TEST(a_node_that_has_not_failed_is_asked_for_the_map_before_one_that_has) {
 /* The nodes that refuse are named in 239 bytes; what does not fit ends with dots. */
 TEST(a_node_that_a_map_added_is_asked_where_the_first_ones_are_gone) {
     hf_op *op = first_acquire(AT(0));
-    feeds(0, CALLS, KNOWN ALL_OF_C, AT(1));
+    feeds(0, CALLS, ALL_OF_C, AT(1));
     output_of(at(2, CALLS));
     feeds(2, CALLS, YES, AT(2));
     CHECK_OUTCOME(op, "ok");
@@ -1289,8 +1287,8 @@ TEST(without_memory_the_map_is_requested_later) {
         CHECK(rig.client.topology->deadline(&rig.client, CALLS) > AT(0));
         rig_serve(&rig, AT(0));
         rig_sleep(&rig, AT(0), AT(900));
-        bool asks = strstr(output_of(at(0, CALLS)), FIRST_QUERY) ||
-                    strstr(output_of(at(1, CALLS)), FIRST_QUERY);
+        bool asks =
+            strstr(output_of(at(0, CALLS)), QUERY) || strstr(output_of(at(1, CALLS)), QUERY);
         CHECK_OR(asks || op->done, "allocation %lu", nth);
         rig_end(&rig, AT(901));
     }
@@ -1527,6 +1525,412 @@ TEST(a_node_that_left_the_cluster_is_not_asked_for_a_map) {
                  !strstr(op->failure.text, "n1:1"),
              "%s", op->failure.text);
     rig_end(&rig, AT(5002));
+}
+
+/* ---- who the nodes are ---- */
+
+#define SHARDED_CHANNELS "*2\r\n$1\r\n0\r\n:0\r\n"
+#define NO_SHARDED_CHANNELS "-ERR Unknown subcommand\r\n"
+#define I_AM(id) "$2\r\n" id "\r\n" SHARDED_CHANNELS
+#define NODE_OF(host, port, id) "*3\r\n$1\r\n" host "\r\n:" #port "\r\n$2\r\n" id "\r\n"
+#define RANGE_OF(first, last, host, port, id)                                                      \
+    "*3\r\n:" #first "\r\n:" #last "\r\n" NODE_OF(host, port, id)
+#define TWO_NODES "*2\r\n" RANGE_OF(0, 8191, "a", 1, "aa") RANGE_OF(8192, 16383, "b", 2, "bb")
+#define B_TOOK_OVER "*1\r\n" RANGE_OF(0, 16383, "b", 2, "bb")
+#define OTHER_CLUSTER "*1\r\n" RANGE_OF(0, 16383, "x", 9, "xx")
+#define MADE_ANEW "*2\r\n" RANGE_OF(0, 8191, "a", 1, "a2") RANGE_OF(8192, 16383, "b", 2, "b2")
+
+/* A client that has used TWO_NODES. */
+static void two_nodes_known(void) {
+    CHECK(cluster_begin());
+    rig.login[0] = I_AM("aa");
+    rig.login[1] = I_AM("bb");
+    hf_op *op = acquire(0, AT(0));
+    rig_tick(&rig, AT(0));
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, TWO_NODES, AT(1));
+    CHECK_NODE_SENT(0, CALLS, ASKED);
+    feeds(0, CALLS, busy(20000, 0, 0), AT(1));
+    CHECK_OUTCOME(op, "busy");
+    hf_op_end(op, AT(1));
+}
+
+/* All connections to the node are lost. */
+static void loses(size_t node, hf_time now) {
+    for (int link = 0; link < HF_LINKS; link++)
+        hf_session_closed(at(node, (hf_link)link), "gone", now);
+}
+
+TEST(a_node_is_asked_who_it_is_with_the_rest_of_the_login) {
+    CHECK(cluster_begin());
+    rig.login[0] = "";
+    acquire(0, AT(0));
+    rig_tick(&rig, AT(0));
+    CHECK_NODE_SENT(0, CALLS, DRIVE_ASKS_NODE);
+    feeds(0, CALLS, I_AM("aa"), AT(1));
+    CHECK_NODE_SENT(0, CALLS, QUERY);
+    rig_end(&rig, AT(2));
+}
+
+TEST(a_node_of_another_cluster_at_a_nodes_address_gets_no_command) {
+    two_nodes_known();
+    rig.login[0] = I_AM("xx");
+    loses(0, AT(1000));
+    hf_op *op = acquire(0, AT(1200));
+    rig_sleep(&rig, AT(1200), AT(1210));
+    CHECK_NODE_SENT(0, CALLS, "");
+    CHECK_NODE_SENT(1, CALLS, QUERY);
+    feeds(1, CALLS, TWO_NODES, AT(1211));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_OR(
+        strstr(op->failure.text, "another server answers at this address (xx; the cluster has aa)"),
+        "%s", op->failure.text);
+    hf_op_end(op, AT(1211));
+    op = acquire(0, AT(2000));
+    rig_sleep(&rig, AT(2000), AT(2200));
+    CHECK(strstr(output_of(at(1, CALLS)), QUERY));
+    feeds(1, CALLS, B_TOOK_OVER, AT(2201));
+    CHECK_NODE_SENT(1, CALLS, ASKED);
+    CHECK_NODE_SENT(0, CALLS, "");
+    rig_end(&rig, AT(2202));
+}
+
+TEST(a_server_in_no_cluster_at_a_nodes_address_gets_no_command) {
+    two_nodes_known();
+    rig.login[0] = "-ERR This instance has cluster support disabled\r\n" SHARDED_CHANNELS;
+    loses(0, AT(1000));
+    hf_op *op = acquire(0, AT(1200));
+    rig_sleep(&rig, AT(1200), AT(1210));
+    output_of(at(1, CALLS));
+    feeds(1, CALLS, TWO_NODES, AT(1211));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_OR(strstr(op->failure.text, "(not in a cluster; the cluster has aa)"), "%s",
+             op->failure.text);
+    CHECK_NODE_SENT(0, CALLS, "");
+    rig_end(&rig, AT(1212));
+}
+
+TEST(a_node_that_does_not_say_who_it_is_is_used) {
+    static const char *const logins[] = {
+        "-NOPERM no permissions to run the 'cluster|myid' command\r\n" SHARDED_CHANNELS,
+        "-ERR unknown command\r\n" SHARDED_CHANNELS, "$-1\r\n" SHARDED_CHANNELS,
+        "$0\r\n\r\n" SHARDED_CHANNELS};
+    for (size_t i = 0; i < sizeof logins / sizeof *logins; i++) {
+        two_nodes_known();
+        rig.login[0] = logins[i];
+        loses(0, AT(1000));
+        acquire(0, AT(1200));
+        CHECK_NODE_SENT(0, CALLS, ASKED);
+        rig_end(&rig, AT(1201));
+    }
+}
+
+TEST(a_node_whose_id_the_map_does_not_give_is_used) {
+    first_acquire(AT(0));
+    output_of(at(0, CALLS));
+    rig.login[1] = I_AM("xx");
+    feeds(0, CALLS, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$1\r\nb\r\n:2\r\n", AT(1));
+    CHECK_NODE_SENT(1, CALLS, ASKED);
+    rig_end(&rig, AT(2));
+}
+
+/* Until it does, it may be another one. */
+TEST(a_node_that_is_too_busy_to_say_who_it_is_gets_no_command) {
+    static const char *const logins[] = {
+        "-BUSY Redis is busy running a script.\r\n" SHARDED_CHANNELS,
+        "-LOADING Redis is loading the dataset in memory\r\n" SHARDED_CHANNELS,
+        "$2\r\naa\r\n-BUSY Redis is busy running a script.\r\n"};
+    for (size_t i = 0; i < sizeof logins / sizeof *logins; i++) {
+        two_nodes_known();
+        loses(0, AT(1000));
+        rig_sleep(&rig, AT(1000), AT(1500));
+        if (strstr(output_of(at(1, CALLS)), QUERY)) feeds(1, CALLS, TWO_NODES, AT(1500));
+        if (strstr(output_of(at(0, CALLS)), QUERY)) feeds(0, CALLS, TWO_NODES, AT(1500));
+        loses(0, AT(1501));
+        rig.login[0] = logins[i];
+        uint64_t opens = rig.opens;
+        hf_op *op = acquire(0, AT(2000));
+        for (int ms = 2000; ms < 3000; ms += 10) {
+            rig_sleep(&rig, AT(ms), AT(ms + 10));
+            CHECK_NODE_SENT(0, CALLS, "");
+            if (strstr(output_of(at(1, CALLS)), QUERY)) feeds(1, CALLS, TWO_NODES, AT(ms + 10));
+        }
+        CHECK_OUTCOME(op, "under way");
+        CHECK(rig.opens - opens < 40);
+        rig.login[0] = I_AM("aa");
+        for (int ms = 3000; ms < 4500; ms += 10) {
+            rig_sleep(&rig, AT(ms), AT(ms + 10));
+            if (strstr(output_of(at(1, CALLS)), QUERY)) feeds(1, CALLS, TWO_NODES, AT(ms + 10));
+            if (strstr(output_of(at(0, CALLS)), "acquire")) feeds(0, CALLS, YES, AT(ms + 10));
+        }
+        CHECK_OUTCOME(op, "ok");
+        rig_end(&rig, AT(4500));
+    }
+}
+
+TEST(a_node_that_stays_busy_is_reported) {
+    two_nodes_known();
+    loses(0, AT(1000));
+    rig.login[0] = "-BUSY Redis is busy running a script.\r\n" SHARDED_CHANNELS;
+    hf_op *op = acquire(0, AT(2000));
+    for (int ms = 2000; ms < 5100; ms += 10) {
+        rig_sleep(&rig, AT(ms), AT(ms + 10));
+        if (strstr(output_of(at(1, CALLS)), QUERY)) feeds(1, CALLS, TWO_NODES, AT(ms + 10));
+    }
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_OR(strstr(op->failure.text, "BUSY Redis is busy"), "%s", op->failure.text);
+    rig_end(&rig, AT(5100));
+}
+
+TEST(a_renewal_waits_for_the_right_node) {
+    two_nodes_known();
+    hf_op *op = acquire(0, AT(100));
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, YES, AT(100));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(100));
+    loses(0, AT(5000));
+    rig.login[0] = I_AM("xx");
+    for (int ms = 5000; ms < 12000; ms += 10) {
+        rig_sleep(&rig, AT(ms), AT(ms + 10));
+        for (hf_link link = 0; link < HF_LINKS; link++) {
+            CHECK_NODE_SENT(0, link, "");
+            if (strstr(output_of(at(1, link)), QUERY)) feeds(1, link, TWO_NODES, AT(ms + 10));
+        }
+    }
+    rig.login[0] = I_AM("aa");
+    for (int ms = 12000; ms < 14000; ms += 10) {
+        rig_sleep(&rig, AT(ms), AT(ms + 10));
+        if (strstr(output_of(at(0, RENEWER)), "renew 1 k"))
+            feeds(0, RENEWER, "*1\r\n:1\r\n", AT(ms + 10));
+        for (hf_link link = 0; link < HF_LINKS; link++)
+            if (strstr(output_of(at(1, link)), QUERY)) feeds(1, link, TWO_NODES, AT(ms + 10));
+    }
+    CHECK(hf_hold_is_valid(hold_of(&rig), AT(40000)));
+    rig_end(&rig, AT(14000));
+}
+
+TEST(a_map_of_another_cluster_is_refused) {
+    two_nodes_known();
+    rig.login[1] = "-NOPERM no\r\n" SHARDED_CHANNELS; /* so its map is asked for */
+    rig.down[0] = "refused";
+    loses(0, AT(1000));
+    hf_op *op = acquire(0, AT(1200));
+    rig_sleep(&rig, AT(1200), AT(1210));
+    CHECK_NODE_SENT(1, CALLS, QUERY);
+    feeds(1, CALLS, OTHER_CLUSTER, AT(1211));
+    rig_sleep(&rig, AT(1211), AT(1212));
+    CHECK_EQ_INT(rig.client.node_count, 2);
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_OR(strstr(op->failure.text, "b:2: it belongs to another cluster now"), "%s",
+             op->failure.text);
+    rig_end(&rig, AT(1213));
+}
+
+static void another_acquires(hf_time now) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.caller = spec.owner = hf_slice_of("you");
+    begin_spec(&rig, &spec, now);
+}
+
+/* Callers acquire the lock, one after the other, and each node that is asked gives its map. Returns
+ * whether a command has been sent to the node. */
+static bool finds(size_t node, const char *const maps[2], hf_time from, hf_time to) {
+    for (hf_time now = from; now < to; now += 10 * HF_MS) {
+        while (rig.client.ops && rig.client.ops->done) hf_op_end(rig.client.ops, now);
+        if (!rig.client.ops) another_acquires(now);
+        rig_sleep(&rig, now, now + 10 * HF_MS);
+        for (size_t i = 0; i < 2; i++) {
+            const char *sent = output_of(at(i, CALLS));
+            if (i == node && strstr(sent, "acquire")) return true;
+            if (strstr(sent, QUERY)) feeds(i, CALLS, maps[i], now + 10 * HF_MS);
+        }
+    }
+    return false;
+}
+
+static const char *const NEW_MAPS[2] = {MADE_ANEW, MADE_ANEW};
+
+TEST(a_cluster_that_was_made_anew_is_found) {
+    two_nodes_known();
+    rig.login[0] = I_AM("a2");
+    rig.login[1] = I_AM("b2");
+    loses(0, AT(1000));
+    loses(1, AT(1000));
+    CHECK(finds(0, NEW_MAPS, AT(2000), AT(3000)));
+    rig_end(&rig, AT(3001));
+}
+
+TEST(a_cluster_whose_nodes_were_reset_under_open_connections_is_found) {
+    two_nodes_known();
+    rig.login[0] = I_AM("a2");
+    rig.login[1] = I_AM("b2");
+    hf_op *op = acquire(HF_SECOND, AT(1000));
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, "-CLUSTERDOWN Hash slot not served\r\n", AT(1001));
+    CHECK(finds(0, NEW_MAPS, AT(1001), AT(1900)));
+    feeds(0, CALLS, YES, AT(1901));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(1902));
+}
+
+TEST(a_client_that_holds_a_lock_stays_with_its_cluster) {
+    two_nodes_known();
+    hf_op *op = acquire(0, AT(100));
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, YES, AT(100));
+    hf_op_end(op, AT(100));
+    rig.login[0] = I_AM("a2");
+    rig.login[1] = I_AM("b2");
+    loses(0, AT(1000));
+    loses(1, AT(1000));
+    CHECK(!finds(0, NEW_MAPS, AT(2000), AT(29000)));
+    CHECK(finds(0, NEW_MAPS, AT(29000), AT(33000))); /* its lease has ended */
+    rig_end(&rig, AT(33001));
+}
+
+TEST(half_of_the_configured_addresses_do_not_lead_to_another_cluster) {
+    static const char *const maps[2] = {OTHER_CLUSTER, OTHER_CLUSTER};
+    two_nodes_known();
+    rig.login[0] = I_AM("xx");
+    rig.down[1] = "refused";
+    loses(0, AT(1000));
+    loses(1, AT(1000));
+    CHECK(!finds(0, maps, AT(2000), AT(9000)));
+    CHECK_EQ_INT(rig.client.node_count, 2);
+    rig_end(&rig, AT(9001));
+}
+
+TEST(a_node_with_a_new_id_in_the_map_is_connected_again) {
+    two_nodes_known();
+    rig.login[0] = I_AM("a2");
+    rig.client.topology->invalidate(rig.client.nodes[1], CALLS, AT(1000));
+    rig_tick(&rig, AT(1000));
+    CHECK_NODE_SENT(0, CALLS, QUERY);
+    feeds(0, CALLS, "*2\r\n" RANGE_OF(0, 8191, "a", 1, "a2") RANGE_OF(8192, 16383, "b", 2, "bb"),
+          AT(1001));
+    rig_serve(&rig, AT(1001));
+    CHECK(at(0, CALLS)->state != HF_SESSION_READY);
+    acquire(0, AT(1100));
+    CHECK_NODE_SENT(0, CALLS, ASKED);
+    CHECK_EQ_INT(rig.client.node_count, 2);
+    rig_end(&rig, AT(1101));
+}
+
+/* It was asked before the map named it. */
+TEST(a_configured_address_where_the_map_has_another_node_is_left) {
+    CHECK(cluster_begin());
+    rig.login[0] = I_AM("xx");
+    rig.login[1] = I_AM("bb");
+    hf_op *op = acquire(HF_SECOND, AT(0));
+    rig_tick(&rig, AT(0));
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, TWO_NODES, AT(1)); /* an address translated in between, or a bad map */
+    rig_sleep(&rig, AT(1), AT(300));
+    CHECK_NODE_SENT(0, CALLS, "");
+    CHECK_OUTCOME(op, "under way");
+    rig_end(&rig, AT(300));
+}
+
+TEST(a_replica_at_a_configured_address_is_known_by_its_id) {
+    static const char B_WITH_REPLICA[] =
+        "*1\r\n*4\r\n:0\r\n:16383\r\n" NODE_OF("b", 2, "bb") NODE_OF("a", 1, "aa");
+    two_nodes_known();
+    rig.login[0] = "-NOPERM no\r\n" SHARDED_CHANNELS;
+    loses(0, AT(1000));
+    rig_sleep(&rig, AT(1000), AT(1300));
+    if (strstr(output_of(at(0, CALLS)), QUERY)) feeds(0, CALLS, B_WITH_REPLICA, AT(1301));
+    if (strstr(output_of(at(1, CALLS)), QUERY)) feeds(1, CALLS, B_WITH_REPLICA, AT(1301));
+    CHECK_STR(rig.client.nodes[0]->id, "aa");
+    CHECK(!rig.client.nodes[0]->serves);
+    rig_end(&rig, AT(1302));
+}
+
+/* ---- versions ---- */
+
+#define PLAIN_ASKED BRIEF_ASK_OF_K
+
+TEST(a_node_that_was_upgraded_gets_the_programs_for_its_version) {
+    CHECK(cluster_begin());
+    rig.login[0] = PLAIN_LOGIN;
+    hf_op *op = acquire(0, AT(0));
+    rig_tick(&rig, AT(0));
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, HALVES, AT(1));
+    CHECK_NODE_SENT(0, CALLS, PLAIN_ASKED);
+    feeds(0, CALLS, busy(20000, 0, 0), AT(2));
+    hf_op_end(op, AT(2));
+    static const char *const logins[] = {DRIVE_LOGIN, PLAIN_LOGIN, DRIVE_LOGIN};
+    for (int i = 0; i < 3; i++) {
+        hf_time now = AT(1000 * (i + 1));
+        rig.login[0] = logins[i];
+        loses(0, now);
+        op = acquire(0, now + HF_MS);
+        CHECK_NODE_SENT(0, CALLS, i == 1 ? PLAIN_ASKED : ASKED);
+        feeds(0, CALLS, busy(20000, 0, 0), now + 2 * HF_MS);
+        hf_op_end(op, now + 2 * HF_MS);
+    }
+    rig_end(&rig, AT(4000));
+}
+
+/* What was sent to the old version may have been run there. */
+TEST(a_command_that_is_sent_again_to_another_version_is_one_for_it) {
+    static const char *const logins[] = {DRIVE_LOGIN, PLAIN_LOGIN};
+    for (int i = 0; i < 2; i++) {
+        cluster_known(AT(0));
+        rig.login[0] = logins[1 - i];
+        loses(0, AT(1000));
+        acquire(0, AT(1000));
+        CHECK_NODE_SENT(0, CALLS, i == 0 ? PLAIN_ASKED : ASKED);
+        feeds(0, CALLS, "-NOSCRIPT no\r\n", AT(1001));
+        CHECK(strncmp(output_of(at(0, CALLS)), i == 0 ? "EVAL acquire" : "EVAL sharded_acquire",
+                      12) == 0);
+        rig.login[0] = logins[i];
+        loses(0, AT(1002));
+        rig_sleep(&rig, AT(1002), AT(1100));
+        const char *sent = output_of(at(0, CALLS)),
+                   *want = i == 0 ? " sharded_acquire " : " acquire ";
+        CHECK_OR(strstr(sent, want), "%s", sent);
+        rig_end(&rig, AT(1101));
+    }
+}
+
+TEST(nodes_of_different_versions_get_different_programs) {
+    static const char map[] = "*1\r\n" RANGE(0, 16383, "a", 1);
+    CHECK(cluster_begin());
+    rig.login[0] = PLAIN_LOGIN;
+    hf_op *op = acquire(0, AT(0));
+    rig_tick(&rig, AT(0));
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, map, AT(1));
+    CHECK_NODE_SENT(0, CALLS, PLAIN_ASKED);
+    feeds(0, CALLS, MOVED_TO_B, AT(2));
+    CHECK_NODE_SENT(1, CALLS, ASKED);
+    feeds(1, CALLS, "-ASK 7629 a:1\r\n", AT(3));
+    CHECK_NODE_SENT(0, CALLS, "ASKING\n" PLAIN_ASKED);
+    feeds(0, CALLS, "+OK\r\n" YES, AT(4));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(5));
+}
+
+TEST(a_waiter_listens_to_the_channels_of_the_nodes_new_version) {
+    CHECK(cluster_begin());
+    rig.login[0] = PLAIN_LOGIN;
+    acquire(60 * HF_SECOND, AT(0));
+    rig_tick(&rig, AT(0));
+    feeds(0, CALLS, HALVES, AT(1));
+    feeds(0, CALLS, busy(20000, 0, 1), AT(2));
+    feeds_event(0, "subscribe", "1", AT(3));
+    output_of(at(0, EVENTS));
+    feeds(0, CALLS, busy(20000, 0, 1), AT(4));
+    CHECK_NODE_SENT(0, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    rig.login[0] = DRIVE_LOGIN;
+    loses(0, AT(1000));
+    rig_sleep(&rig, AT(1000), AT(1100));
+    CHECK_NODE_SENT(0, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    feeds_event(0, "subscribe", "1", AT(1101));
+    CHECK_NODE_SENT(0, EVENTS, LISTENS);
+    rig_end(&rig, AT(1102));
 }
 
 CHECK_MAIN

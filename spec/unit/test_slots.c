@@ -88,6 +88,7 @@ TEST(a_map_gives_the_node_of_each_slot) {
     CHECK_EQ_INT(slots.owner[5461], HF_SLOT_NOBODY);
     CHECK(belongs(5462, "10.0.0.2", 7001) && belongs(10922, "10.0.0.2", 7001));
     CHECK(belongs(10923, "10.0.0.1", 7002) && belongs(16383, "10.0.0.1", 7002));
+    hf_slots_forget_ids(&slots);
     CHECK(!read_text("*0\r\n"));
     CHECK_EQ_INT(slots.count, 0);
     CHECK_EQ_INT(slots.owner[0], HF_SLOT_NOBODY);
@@ -171,6 +172,7 @@ TEST(nodes_with_bad_ports_or_long_hosts_are_left_out) {
         "*4\r\n" RANGE("0", "0", NODE("1", "a", "0")) RANGE("1", "1", NODE("1", "a", "65536"))
             RANGE("2", "2", NODE("1", "a", "-1")) RANGE("3", "3", "*2\r\n$1\r\na\r\n$1\r\nx\r\n")));
     CHECK_EQ_INT(slots.count, 0);
+    hf_slots_forget_ids(&slots);
     snprintf(text, sizeof text, "*1\r\n*3\r\n:7\r\n:7\r\n*2\r\n$%d\r\n%s\r\n:1\r\n",
              HF_URL_HOST - 1, host);
     CHECK(!read_text(text));
@@ -259,13 +261,93 @@ static bool read_map(void *context) {
     return !wrong;
 }
 
+#define MEMBER(host, port, id) "*3\r\n$1\r\n" host "\r\n:" port "\r\n$2\r\n" id "\r\n"
+#define PAIR(first, last, master, replica) "*4\r\n:" first "\r\n:" last "\r\n" master replica
+
+static const char *id_at(const char *host, uint16_t port) {
+    hf_address address = {.port = port};
+    snprintf(address.host, sizeof address.host, "%s", host);
+    return hf_slots_id_at(&slots, &address);
+}
+
+TEST(a_map_names_the_ids_of_masters_and_replicas) {
+    hf_slots_init(&slots);
+    CHECK(!id_at("a", 1));
+    CHECK(!read_text("*3\r\n" PAIR("0", "1", MEMBER("a", "1", "m1"), MEMBER("b", "2", "r1"))
+                         PAIR("2", "3", MEMBER("c", "3", "m2"), MEMBER("d", "4", "r2"))
+                             PAIR("4", "4", MEMBER("a", "1", "m1"), MEMBER("b", "2", "r1"))));
+    CHECK_EQ_INT(slots.member_count, 4);
+    CHECK_STR(id_at("a", 1), "m1");
+    CHECK_STR(id_at("b", 2), "r1");
+    CHECK_STR(id_at("c", 3), "m2");
+    CHECK_STR(id_at("d", 4), "r2");
+    CHECK(!id_at("d", 3) && !id_at("e", 4));
+    hf_slots_free(&slots);
+}
+
+/* A dead master whose slots nobody has taken over, and a new one at its address. */
+TEST(an_address_of_two_nodes_has_no_id) {
+    hf_slots_init(&slots);
+    CHECK(!read_text("*2\r\n" RANGE("0", "1", MEMBER("a", "1", "m1"))
+                         RANGE("2", "3", MEMBER("a", "1", "m2"))));
+    CHECK_STR(id_at("a", 1), "");
+    hf_slots_free(&slots);
+}
+
+TEST(an_id_that_is_too_long_is_none) {
+    static const char *const digits = "0123456789012345678901234567890123456789";
+    char text[256];
+    for (int size = HF_NODE_ID_SIZE; size <= HF_NODE_ID_SIZE + 1; size++) {
+        hf_slots_init(&slots);
+        snprintf(text, sizeof text,
+                 "*1\r\n" RANGE("0", "1", "*3\r\n$1\r\na\r\n:1\r\n$%d\r\n%s%s\r\n"), size, digits,
+                 size > HF_NODE_ID_SIZE ? "0" : "");
+        CHECK(!read_text(text));
+        if (size == HF_NODE_ID_SIZE) CHECK_STR(id_at("a", 1), digits);
+        else CHECK(!id_at("a", 1));
+        hf_slots_free(&slots);
+    }
+}
+
+TEST(a_map_without_a_node_of_the_last_one_is_another_clusters) {
+    static const char *const foreign[] = {
+        "*1\r\n" RANGE("0", "9", MEMBER("a", "1", "x1")),
+        "*1\r\n" PAIR("0", "9", MEMBER("a", "1", "x1"), MEMBER("b", "2", "x2")),
+        "*1\r\n" RANGE("0", "9", "*2\r\n$1\r\na\r\n:1\r\n"), "*0\r\n"};
+    static const char *const own[] = {
+        "*1\r\n" RANGE("0", "9", MEMBER("c", "3", "r1")), /* it has taken over */
+        "*2\r\n" RANGE("0", "4", MEMBER("e", "5", "m9")) RANGE("5", "9", MEMBER("a", "1", "m1")),
+        "*1\r\n" RANGE("0", "9", MEMBER("?", "1", "m1"))};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        hf_slots_init(&slots);
+        CHECK(!read_text("*1\r\n" PAIR("0", "9", MEMBER("a", "1", "m1"), MEMBER("b", "2", "r1"))));
+        for (size_t at = 0; at < sizeof foreign / sizeof *foreign; at++) {
+            CHECK_STR(read_text(foreign[at]), HF_SLOTS_FOREIGN);
+            CHECK_STR(id_at("a", 1), "m1");
+            CHECK(belongs(9, "a", 1));
+        }
+        CHECK_OR(!read_text(own[i]), "%s", own[i]);
+        hf_slots_free(&slots);
+    }
+}
+
+TEST(a_map_that_has_forgotten_its_ids_is_followed_by_any) {
+    hf_slots_init(&slots);
+    CHECK(!read_text("*1\r\n" RANGE("0", "9", MEMBER("a", "1", "m1"))));
+    hf_slots_forget_ids(&slots);
+    CHECK(!id_at("a", 1) && belongs(9, "a", 1));
+    CHECK(!read_text("*1\r\n" RANGE("0", "9", MEMBER("a", "1", "x1"))));
+    CHECK_STR(id_at("a", 1), "x1");
+    hf_slots_free(&slots);
+}
+
 TEST(out_of_memory_changes_nothing) {
     hf_slots_init(&slots);
     CHECK(!read_text("*1\r\n" RANGE("0", "16383", NODE("1", "a", "1"))));
     hf_reply *reply = reply_of("*2\r\n" RANGE("0", "1", NODE("1", "b", "1"))
                                    RANGE("2", "3", NODE("1", "c", "1")));
     CHECK(reply);
-    CHECK_EQ_INT(memerr_until_success(read_map, reply, 10), 2);
+    CHECK_EQ_INT(memerr_until_success(read_map, reply, 10), 3);
     CHECK_EQ_INT(slots.count, 2);
     hf_reply_free(reply);
     hf_slots_free(&slots);

@@ -14,6 +14,7 @@ struct hf_program {
     size_t length;                 /* of the text */
     const hf_program
         *sharded; /* the same where Redisson uses sharded channels; NULL: it is no other */
+    const hf_program *plain; /* the one that this is the sharded form of; NULL: none */
 };
 
 /* Returns the i-th segment of the program's text, from 0; NULL behind the last one. */

@@ -68,7 +68,7 @@ bool hf_request_call(hf_request *request, const hf_program *program, size_t keys
 void hf_request_use(hf_request *request, const hf_program *program) {
     static const char EVALSHA[] = "$7\r\nEVALSHA\r\n$40\r\n";
     char *head_end = memchr(request->bytes, '\n', request->size);
-    assert(request->program && !request->as_eval);
+    assert(request->program);
     assert(memcmp(head_end + 1, EVALSHA, sizeof EVALSHA - 1) == 0);
     memcpy(head_end + sizeof EVALSHA, program->sha1, 40);
     request->program = program;

@@ -31,6 +31,8 @@ typedef struct hf_server {
     char label[HF_URL_HOST + 16]; /* for messages: no user, no password */
 } hf_server;
 
+#define HF_NODE_ID_SIZE 40 /* of the id that a node of a cluster gives itself */
+
 typedef struct hf_address {
     char host[HF_URL_HOST]; /* as in hf_server */
     uint16_t port;

@@ -29,12 +29,12 @@ struct hf_cluster {
     hf_slots read;            /* the last map, as the node gave it */
     uint16_t owner[HF_SLOTS]; /* place in client->nodes, or HF_SLOT_NOBODY */
     bool known;               /* a map has been read */
-    bool sharded;
     uint64_t round; /* number of the round of asking: grows with each map, and when all nodes have
                        failed */
-    hf_request query, probe;
+    hf_request query;
     size_t asked;         /* the node that was asked last */
     size_t tried;         /* nodes that have failed in this round */
+    size_t strangers;     /* …those of the configuration where another cluster answers */
     hf_link link;         /* the link whose requests need the map */
     hf_time ask_at;       /* HF_NEVER: the map is good */
     hf_time asked_at;     /* 0: never */
@@ -85,6 +85,7 @@ static uint16_t reuse_node(hf_client *client, const hf_server *server) {
     for (size_t i = client->config.server_count; i < client->node_count; i++) {
         if (is_used(client, client->nodes[i])) continue;
         client->nodes[i]->server = *server;
+        client->nodes[i]->id[0] = '\0';
         for (int link = 0; link < HF_LINKS; link++)
             hf_session_forget(&client->nodes[i]->links[link]);
         return (uint16_t)i;
@@ -144,10 +145,6 @@ static void want_map(hf_cluster *cluster, hf_link link, hf_time now) {
 /* ---- the path of a request ---- */
 
 static void send_to(hf_node *node, hf_request *request, hf_time now) {
-    hf_cluster *cluster = node->client->cluster;
-    const hf_program *sharded =
-        cluster->sharded && request->program ? request->program->sharded : NULL;
-    if (sharded) hf_request_use(request, sharded);
     if (request->routing.of_op && !request->asking)
         node->client->decider->move(request->context, node, now);
     assert(request->routing.routed && request->routing.link < HF_LINKS);
@@ -253,9 +250,11 @@ static void tell_delay(const hf_cluster *cluster, const hf_request *request, hf_
 }
 
 /* For a refusal that passes: the command was not carried out, and is sent again soon, to this node
- * or to the one that takes over. */
+ * or to the one that takes over. A refused log-in is not tried again before its time. */
 static bool try_again(hf_cluster *cluster, hf_request *request, const char *error, hf_time now) {
+    const hf_session *link = request->session;
     hf_time at = now + TRY_AGAIN / 2 + hf_jitter(&cluster->client->random, TRY_AGAIN);
+    if (link->state == HF_SESSION_CLOSED) at = hf_time_max(at, link->retry_at);
     if (at >= request->deadline) return false;
     note(request, hf_code_of_error(error), error);
     if (strncmp(error, "TRYAGAIN", 8) != 0) want_map(cluster, request->routing.link, now);
@@ -281,7 +280,8 @@ static bool on_refusal(void *context, hf_request *request, const char *error, hf
         return true;
     }
     bool away = hf_refusal_of(error) == HF_REFUSAL_AWAY;
-    return away && try_again(cluster, request, error, now);
+    bool at_login = request->session->state == HF_SESSION_CLOSED;
+    return (away || at_login) && try_again(cluster, request, error, now);
 }
 
 static void invalidate(hf_node *node, hf_link link, hf_time now) {
@@ -299,6 +299,7 @@ static void on_renewer_closed(void *context, hf_time now) {
 
 static void watch(hf_node *node) {
     node->serves = false; /* until a map contains it */
+    for (int link = 0; link < HF_LINKS; link++) node->links[link].node_id = node->id;
     node->links[HF_LINK_CALLS].on_refusal = node->links[HF_LINK_RENEWER].on_refusal = on_refusal;
     node->links[HF_LINK_CALLS].on_closed = on_calls_closed;
     node->links[HF_LINK_RENEWER].on_closed = on_renewer_closed;
@@ -331,6 +332,19 @@ static void read_places(hf_cluster *cluster) {
     }
 }
 
+/* From now on each node has the id that the map gives for its address. One that the map does not
+ * contain keeps its id: its address may belong to a node of another cluster by now. */
+static void identify(hf_cluster *cluster) {
+    for (size_t i = 0; i < cluster->client->node_count; i++) {
+        hf_node *node = cluster->client->nodes[i];
+        hf_address address = address_of(node);
+        const char *id = hf_slots_id_at(&cluster->read, &address);
+        if (!id || strcmp(id, node->id) == 0) continue;
+        snprintf(node->id, sizeof node->id, "%s", id);
+        for (int link = 0; link < HF_LINKS; link++) hf_session_identify(&node->links[link]);
+    }
+}
+
 /* Requests that wait for a connection to a node that is gone go to the node that took over. */
 static void route_unsent(hf_cluster *cluster, hf_session *link, hf_time now) {
     hf_request *request = link->queue;
@@ -358,12 +372,13 @@ static void move_waiters(hf_cluster *cluster, hf_time now) {
 
 static void end_round(hf_cluster *cluster) {
     cluster->round++;
-    cluster->tried = 0;
+    cluster->tried = cluster->strangers = 0;
     cluster->trouble[0] = '\0';
 }
 
 static void accept_map(hf_cluster *cluster, hf_time now) {
     read_places(cluster);
+    identify(cluster);
     cluster->known = true;
     cluster->ask_at = HF_NEVER;
     end_round(cluster);
@@ -404,6 +419,24 @@ static void fail_impatient(hf_cluster *cluster, const hf_failure *failure, hf_ti
     }
 }
 
+static bool holds_something(const hf_client *client) {
+    for (size_t i = 0; i < client->holds.count; i++) {
+        if (client->holds.heap[i]->state == HF_HOLD_HELD) return true;
+    }
+    return false;
+}
+
+/* The cluster was made anew, or the addresses belong to another one: no node of the map answers,
+ * and others do where the configuration says. A client that holds nothing goes on as a new one
+ * would. */
+static void begin_anew(hf_cluster *cluster) {
+    hf_client *client = cluster->client;
+    if (cluster->strangers * 2 <= client->config.server_count || holds_something(client)) return;
+    hf_slots_forget_ids(&cluster->read);
+    cluster->known = false;
+    for (size_t i = 0; i < client->node_count; i++) client->nodes[i]->id[0] = '\0';
+}
+
 static void on_all_down(hf_cluster *cluster, hf_time now) {
     hf_failure failure = {.code = cluster->trouble_code};
     snprintf(failure.text, sizeof failure.text,
@@ -412,6 +445,7 @@ static void on_all_down(hf_cluster *cluster, hf_time now) {
         note(request, failure.code, failure.text);
         tell_delay(cluster, request, now);
     }
+    begin_anew(cluster);
     end_round(cluster);
     fail_impatient(cluster, &failure, now);
     if (cluster->parked.queue) cluster->ask_at = hf_time_min(cluster->ask_at, now + ALL_DOWN);
@@ -429,6 +463,9 @@ static size_t count_asked(const hf_cluster *cluster) {
 }
 
 static void on_no_map(hf_cluster *cluster, hf_code code, const char *reason, hf_time now) {
+    const hf_node *node = cluster->client->nodes[cluster->asked];
+    bool stranger = reason == HF_SLOTS_FOREIGN || node->links[cluster->link].stranger;
+    if (stranger && cluster->asked < cluster->client->config.server_count) cluster->strangers++;
     note_trouble(cluster, code, reason);
     if (++cluster->tried < count_asked(cluster)) ask(cluster, now);
     else on_all_down(cluster, now);
@@ -446,15 +483,9 @@ static void on_map(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_cluster *cluster = request->context;
     const char *wrong = reply ? read_map(cluster, reply) : NULL;
     if (!reply) on_no_map(cluster, request->failure.code, request->failure.text, now);
+    else if (wrong == HF_SLOTS_FOREIGN) on_no_map(cluster, HF_UNREACHABLE, wrong, now);
     else if (wrong) on_no_map(cluster, HF_SERVER, wrong, now);
     else accept_map(cluster, now);
-}
-
-/* As in Redisson, the server has sharded channels if it knows the command. It is asked once. */
-static void on_probed(hf_request *request, const hf_reply *reply, hf_time now) {
-    hf_cluster *cluster = request->context;
-    (void)now;
-    if (reply) cluster->sharded = true;
 }
 
 /* Returns the node to ask: first of all one that is connected, or at least has not failed since it
@@ -475,24 +506,12 @@ static size_t choose_node(const hf_cluster *cluster) {
 }
 
 static bool encode(hf_cluster *cluster) {
-    hf_slice slots[] = {{"CLUSTER", 7}, {"SLOTS", 5}},
-             probe[] = {{"PUBSUB", 6}, {"SHARDNUMSUB", 11}, {"0", 1}};
-    if (cluster->query.bytes && cluster->probe.bytes) return true;
-    return hf_request_command(&cluster->query, 2, slots) &&
-           hf_request_command(&cluster->probe, 3, probe);
-}
-
-static void send_query(hf_cluster *cluster, hf_request *request, hf_request_done *done,
-                       hf_time now) {
-    hf_client *client = cluster->client;
-    request->done = done;
-    request->context = cluster;
-    request->asks_elsewhere = count_asked(cluster) > 1;
-    request->deadline = now + client->config.session.connect_timeout;
-    hf_session_submit(&client->nodes[cluster->asked]->links[cluster->link], request, now);
+    hf_slice slots[] = {{"CLUSTER", 7}, {"SLOTS", 5}};
+    return cluster->query.bytes || hf_request_command(&cluster->query, 2, slots);
 }
 
 static void ask(hf_cluster *cluster, hf_time now) {
+    const hf_client *client = cluster->client;
     cluster->asked = choose_node(cluster);
     assert(cluster->asked < cluster->client->node_count);
     cluster->asked_at = now;
@@ -501,9 +520,11 @@ static void ask(hf_cluster *cluster, hf_time now) {
         cluster->ask_at = now + ALL_DOWN;
         return;
     }
-    hf_session_drop(&cluster->probe);
-    if (!cluster->known) send_query(cluster, &cluster->probe, on_probed, now);
-    send_query(cluster, &cluster->query, on_map, now);
+    cluster->query.done = on_map;
+    cluster->query.context = cluster;
+    cluster->query.asks_elsewhere = count_asked(cluster) > 1;
+    cluster->query.deadline = now + client->config.session.connect_timeout;
+    hf_session_submit(&client->nodes[cluster->asked]->links[cluster->link], &cluster->query, now);
 }
 
 /* ---- time ---- */
@@ -550,9 +571,7 @@ static void end(hf_client *client) {
     hf_cluster *cluster = client->cluster;
     if (!cluster) return;
     hf_session_drop(&cluster->query);
-    hf_session_drop(&cluster->probe);
     hf_request_clear(&cluster->query);
-    hf_request_clear(&cluster->probe);
     hf_session_fail_all(&cluster->parked, HF_CLOSED, "the client was closed", 0);
     hf_session_free(&cluster->parked);
     hf_slots_free(&cluster->read);
@@ -568,10 +587,6 @@ static size_t group_of(const hf_client *client, hf_slice key) {
     return hf_slot_of(key);
 }
 
-static bool is_sharded(const hf_client *client) {
-    return client->cluster->sharded;
-}
-
 const hf_topology hf_cluster_topology = {
     .listed = true,
     .moves_slots = true,
@@ -583,7 +598,6 @@ const hf_topology hf_cluster_topology = {
     .group_of = group_of,
     .submit = submit,
     .invalidate = invalidate,
-    .is_sharded = is_sharded,
     .deadline = deadline,
     .tick = tick,
 };

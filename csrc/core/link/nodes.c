@@ -93,10 +93,6 @@ void hf_client_submit(hf_client *client, hf_slice key, hf_link link, hf_request 
     client->topology->submit(client, key, link, request, now);
 }
 
-bool hf_client_is_sharded(const hf_client *client) {
-    return client->topology->is_sharded && client->topology->is_sharded(client);
-}
-
 bool hf_client_sync(const hf_client *client, hf_request *request) {
     const hf_sync *sync = &client->config.sync;
     return sync->replicas == 0 || hf_request_confirm(request, sync->replicas, sync->timeout);

@@ -29,9 +29,6 @@ size_t hf_nodes_one_group(const hf_client *client, hf_slice key);
 void hf_nodes_submit(hf_client *client, hf_slice key, hf_link link, hf_request *request,
                      hf_time now);
 
-/* Returns whether Redisson's releases are published on sharded channels. */
-bool hf_client_is_sharded(const hf_client *client);
-
 /* Makes the encoded request wait for the number of replicas in the configuration. Returns false
  * when out of memory. */
 bool hf_client_sync(const hf_client *client, hf_request *request);

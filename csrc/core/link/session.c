@@ -7,8 +7,8 @@
 
 #define RETRY_FIRST (10 * HF_MS)
 #define RETRY_MOST HF_SECOND
-#define RETRY_MOST_FOLLOWING (250 * HF_MS) /* a failover may end any moment */
-#define PASSING_RETRY (20 * HF_MS)         /* then twice as long, up to 16 times */
+#define RETRY_MOST_SOON (250 * HF_MS) /* a failover, or a refusal, may end any moment */
+#define PASSING_RETRY (20 * HF_MS)    /* then twice as long, up to 16 times */
 #define PASSING_DOUBLINGS 4
 #define STAYS_REPLICA (100 * HF_MS) /* after a refusal another connection is not tried again */
 #define REPLICA_DOUBLINGS 3         /* then twice as long, up to 8 times */
@@ -194,6 +194,12 @@ void hf_session_doubt(hf_session *session, hf_time since, hf_time now) {
     if (!awaits_reply(session)) hf_session_ping(session, now);
 }
 
+void hf_session_identify(hf_session *session) {
+    if (session->state == HF_SESSION_CLOSED) hf_session_forget(session);
+    else if (session->peer_id[0] && strcmp(session->peer_id, session->node_id) != 0)
+        want_close(session, HF_UNREACHABLE, "another node has taken over the server's address");
+}
+
 static void forget_reply(hf_request *request) {
     hf_reply_free(request->reply);
     request->reply = NULL;
@@ -217,6 +223,11 @@ static void take_back_sent(hf_session *session) {
     session->queue = head;
 }
 
+/* Whether the last connection ended with a refusal that passes. */
+static bool refuses_for_now(const hf_session *session) {
+    return hf_refusal_may_pass(hf_refusal_of(session->reason), false);
+}
+
 /* A server that accepts connections and closes them at once gets no more of them than one that
  * refuses them. */
 static void schedule_reopen(hf_session *session, hf_time now) {
@@ -225,7 +236,8 @@ static void schedule_reopen(hf_session *session, hf_time now) {
         return;
     }
     uint32_t doublings = session->failed_opens < 11 ? session->failed_opens - 1 : 10;
-    hf_time most = session->follows_master ? RETRY_MOST_FOLLOWING : RETRY_MOST;
+    bool soon = session->follows_master || refuses_for_now(session);
+    hf_time most = soon ? RETRY_MOST_SOON : RETRY_MOST;
     hf_time delay = hf_time_min(RETRY_FIRST << doublings, most);
     session->retry_at = now + delay / 2 + hf_jitter(session->random, delay / 2 + 1);
 }
@@ -265,14 +277,31 @@ static void tell_delays(hf_session *session, hf_time now) {
 }
 
 /* The server is not there: requests that another node may serve go to the topology. */
+static bool persists(const hf_request *request) {
+    return request->persists_until > 0;
+}
+
+/* A request that persists outlasts from now on what else goes wrong, as one that waits in a queue.
+ */
+static void note_refusal(hf_request *request, bool passing) {
+    request->refusals = passing ? request->refusals + 1 : 0;
+    if (!passing || !persists(request)) return;
+    request->deadline = request->persists_until;
+    request->waits_for_connection = true;
+}
+
+/* The server is not there, or refuses the log-in for now, which counts as the refusal of each
+ * request: those that another node may serve go to the topology. */
 static void hand_over_queue(hf_session *session, hf_time now) {
     if (!session->on_refusal || session->reason_code != HF_UNREACHABLE) return;
+    const char *error = refuses_for_now(session) ? session->reason : NULL;
     hf_request *request = session->queue;
     session->queue = NULL;
     session->queue_end = &session->queue;
     for (hf_request *next; request; request = next) {
         next = request->next;
-        if (is_used_up(request) || !session->on_refusal(session->context, request, NULL, now))
+        if (error) note_refusal(request, true);
+        if (is_used_up(request) || !session->on_refusal(session->context, request, error, now))
             enqueue(session, request);
     }
 }
@@ -316,6 +345,7 @@ void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
         session->on_change(session->context, session, false);
     session->state = HF_SESSION_CLOSED;
     session->closing = session->doubted = session->pinged = false;
+    session->peer_id[0] = '\0';
     session->unresolved = session->follows_master;
     hf_buffer_clear(&session->output);
     hf_buffer_clear(&session->along);
@@ -463,8 +493,17 @@ static bool append(hf_session *session, const hf_request *request) {
     return hf_buffer_append(&session->output, request->bytes, request->size);
 }
 
+/* A command may go to a server of another version than the one that it was sent to before. */
+static void fit_program(const hf_session *session, hf_request *request) {
+    const hf_program *program = request->program;
+    if (!program) return;
+    const hf_program *fitting = session->sharded ? program->sharded : program->plain;
+    if (fitting) hf_request_use(request, fitting);
+}
+
 static void send(hf_session *session, hf_request *request, hf_time now) {
     assert(session->state == HF_SESSION_READY && request->bytes);
+    fit_program(session, request);
     begin_awaiting(session, now);
     hf_session_flush_along(session, now);
     bool asked = !request->asking || (reserve_replies(session, 1) && append_asking(session));
@@ -607,7 +646,7 @@ void hf_session_opening(hf_session *session, hf_time now) {
     assert(hf_session_may_open(session));
     session->state = HF_SESSION_OPENING;
     session->opened_at = now;
-    session->handshaking = false;
+    session->handshaking = session->stranger = false;
     session->failed_opens++;
 }
 
@@ -633,12 +672,25 @@ static void become_ready(hf_session *session, hf_time now) {
 static const char MAY_CHANGE[] =
     "return pcall(function() getmetatable('').holdfast = nil end) and 1 or 0";
 
+/* Who the node of a cluster is, and what its version has. As in Redisson, it has sharded channels
+ * if it knows the command. A node that becomes another version or another node does so in a new
+ * process, so in a new connection. */
+static bool ask_node(hf_session *session, size_t *sent) {
+    hf_slice id[] = {{"CLUSTER", 7}, {"MYID", 4}},
+             sharded[] = {{"PUBSUB", 6}, {"SHARDNUMSUB", 11}, {"0", 1}};
+    session->login_id = (*sent)++;
+    session->login_sharded = (*sent)++;
+    session->sharded = false;
+    return hf_session_send(session, 2, id) && hf_session_send(session, 3, sharded);
+}
+
 static bool send_login(hf_session *session) {
     const hf_session_config *config = session->config;
     const hf_server *server = session->server;
     size_t sent = 0;
     session->login_auth = session->login_select = session->login_role = SIZE_MAX;
     session->login_info = session->login_known = session->login_scripts = SIZE_MAX;
+    session->login_id = session->login_sharded = SIZE_MAX;
     if (server->user[0] || server->password[0]) {
         hf_slice auth[] = {{"AUTH", 4}, hf_slice_of(server->user), hf_slice_of(server->password)};
         session->login_auth = sent++;
@@ -676,6 +728,7 @@ static bool send_login(hf_session *session) {
         session->login_scripts = sent++;
         if (!hf_session_send(session, 3, eval)) return false;
     }
+    if (session->node_id && !ask_node(session, &sent)) return false;
     session->login_sent = session->login_left = sent;
     return true;
 }
@@ -697,13 +750,14 @@ void hf_session_opened(hf_session *session, hf_time now) {
 }
 
 /* A refused AUTH or SELECT ends the connection. A refused CLIENT SETNAME costs only the name,
- * unless the error means that the server serves no client now. Some serve everything but scripts.
- */
+ * unless the error means that the server serves no client now. Some serve everything but scripts. A
+ * node that is too busy to say who it is may be another one. */
 static bool is_fatal_at_login(const hf_session *session, size_t index, const char *error) {
     if (index == session->login_auth || index == session->login_select) return true;
     if (index == session->login_scripts) return false;
-    bool serves_nobody =
-        hf_code_of_error(error) == HF_UNREACHABLE && hf_refusal_of(error) != HF_REFUSAL_BUSY;
+    bool needed = index == session->login_id || index == session->login_sharded;
+    bool serves_nobody = hf_code_of_error(error) == HF_UNREACHABLE &&
+                         (needed || hf_refusal_of(error) != HF_REFUSAL_BUSY);
     return strncmp(error, "NOAUTH", 6) == 0 || serves_nobody;
 }
 
@@ -770,6 +824,29 @@ void hf_session_vouch(hf_session *session, hf_time now) {
     session->vouched = true;
 }
 
+/* ---- the node of a cluster ---- */
+
+static void refuse_stranger(hf_session *session, const char *who) {
+    char text[sizeof session->reason];
+    snprintf(text, sizeof text, "another server answers at this address (%s; the cluster has %s)",
+             who, session->node_id);
+    session->stranger = true;
+    want_close(session, HF_UNREACHABLE, text);
+}
+
+/* A user without the right to ask uses whatever is there. A server that is in no cluster is not
+ * the node. */
+static void note_id(hf_session *session, const hf_reply *reply) {
+    static const char SINGLE[] = "ERR This instance has cluster support disabled";
+    bool single = reply->type == HF_REPLY_ERROR && strcmp(reply->string, SINGLE) == 0;
+    bool named = reply->type == HF_REPLY_STRING && reply->size <= HF_NODE_ID_SIZE;
+    if (named) snprintf(session->peer_id, sizeof session->peer_id, "%s", reply->string);
+    if (!session->node_id[0]) return;
+    if (single) refuse_stranger(session, "not in a cluster");
+    else if (session->peer_id[0] && strcmp(session->peer_id, session->node_id) != 0)
+        refuse_stranger(session, session->peer_id);
+}
+
 /* ---- the log-in's replies ---- */
 
 static void on_login_reply(hf_session *session, const hf_reply *reply, hf_time now) {
@@ -779,6 +856,8 @@ static void on_login_reply(hf_session *session, const hf_reply *reply, hf_time n
     if (index == session->login_known) note_known(session, reply);
     if (index == session->login_scripts)
         session->exposed = reply->type == HF_REPLY_INTEGER && reply->integer == 1;
+    if (index == session->login_id) note_id(session, reply);
+    if (index == session->login_sharded) session->sharded = reply->type != HF_REPLY_ERROR;
     if (session->closing) return;
     if (reply->type == HF_REPLY_ERROR && is_fatal_at_login(session, index, reply->string)) {
         hf_code code = hf_code_of_error(reply->string);
@@ -797,19 +876,6 @@ static hf_time pause_after_refusal(const hf_session *session, const hf_request *
     uint32_t before = request->refusals - 1;
     hf_time pause = PASSING_RETRY << (before < PASSING_DOUBLINGS ? before : PASSING_DOUBLINGS);
     return pause / 2 + hf_jitter(session->random, pause);
-}
-
-static bool persists(const hf_request *request) {
-    return request->persists_until > 0;
-}
-
-/* A request that persists outlasts from now on what else goes wrong, as one that waits in a queue.
- */
-static void note_refusal(hf_request *request, bool passing) {
-    request->refusals = passing ? request->refusals + 1 : 0;
-    if (!passing || !persists(request)) return;
-    request->deadline = request->persists_until;
-    request->waits_for_connection = true;
 }
 
 /* Sends it again after a pause. The error is kept: it explains more than "no reply in time" if the

@@ -59,8 +59,8 @@ struct hf_session {
     size_t replies_capacity; /* a power of two */
     uint64_t first_reply, next_reply;
     size_t login_sent, login_left; /* log-in: commands sent; replies still to come */
-    size_t login_auth, login_select, login_role, login_info, login_known,
-        login_scripts; /* indexes of these replies; SIZE_MAX: not sent */
+    size_t login_auth, login_select, login_role, login_info, login_known, login_scripts, login_id,
+        login_sharded; /* indexes of these replies; SIZE_MAX: not sent */
     hf_time opened_at, retry_at, received_at;
     hf_time login_took;
     hf_time believed_until;          /* a replica that refuses a command */
@@ -69,8 +69,13 @@ struct hf_session {
     hf_time known_since;             /* since when this client knows the process */
     bool vouched;                    /* HF_KNOWN_KEY on the server names this run */
     bool exposed;                    /* one user's script may change those of others */
-    hf_time awaiting_since;          /* when the first awaited command was sent */
-    uint32_t failed_opens;           /* attempts to connect since the server last answered */
+    const char *node_id; /* in a cluster: the id that the server must have; "": any. NULL: the
+                            server is not in a cluster */
+    char peer_id[HF_NODE_ID_SIZE + 1]; /* the id that it gave at the log-in; "": none */
+    bool stranger;          /* the last log-in found another server at the node's address */
+    bool sharded;           /* the server of this connection has sharded channels */
+    hf_time awaiting_since; /* when the first awaited command was sent */
+    uint32_t failed_opens;  /* attempts to connect since the server last answered */
     uint64_t *random;
     hf_code reason_code;
     char reason[160];
@@ -131,6 +136,9 @@ void hf_session_flush_along(hf_session *session, hf_time now);
 
 /* From now on the server of this closed session without requests is another one. */
 void hf_session_forget(hf_session *session);
+
+/* The node_id has changed: a connection to a server with another id is closed. */
+void hf_session_identify(hf_session *session);
 
 /* Abandons an open connection over which no reply came in time. */
 void hf_session_abort(hf_session *session, hf_time now);

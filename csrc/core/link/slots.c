@@ -34,13 +34,15 @@ bool hf_slot_is_one(const hf_names *names) {
 
 void hf_slots_init(hf_slots *slots) {
     slots->nodes = NULL;
-    slots->count = 0;
+    slots->members = NULL;
+    slots->count = slots->member_count = slots->member_capacity = 0;
     slots->unnamed = false;
     for (size_t i = 0; i < HF_SLOTS; i++) slots->owner[i] = HF_SLOT_NOBODY;
 }
 
 void hf_slots_free(hf_slots *slots) {
     free(slots->nodes);
+    free(slots->members);
     hf_slots_init(slots);
 }
 
@@ -74,6 +76,81 @@ static uint16_t place_of(hf_slots *slots, const hf_address *node) {
     return (uint16_t)slots->count++;
 }
 
+/* ---- who the nodes are ---- */
+
+#define MOST_MEMBERS ((size_t)4 * HF_SLOTS_MAX_NODES) /* the rest have no ids for us */
+
+static const hf_slots_member *find_member(const hf_slots *slots, const char *id) {
+    for (size_t i = 0; i < slots->member_count; i++) {
+        if (strcmp(slots->members[i].id, id) == 0) return &slots->members[i];
+    }
+    return NULL;
+}
+
+/* Empty: the node has none. */
+static void read_id(char id[HF_NODE_ID_SIZE + 1], const hf_reply *node) {
+    hf_slice text = is_array(node, 3) ? hf_reply_string_at(node, 2) : (hf_slice){"", 0};
+    size_t size = text.size <= HF_NODE_ID_SIZE ? text.size : 0;
+    memcpy(id, text.data, size);
+    id[size] = '\0';
+}
+
+static bool add_member(hf_slots *slots, const hf_reply *node, const hf_address *asked) {
+    hf_slots_member member = {.address = {.port = 0}};
+    read_id(member.id, node);
+    if (!member.id[0] || find_member(slots, member.id)) return true;
+    if (slots->member_count == MOST_MEMBERS) return true;
+    hf_address address;
+    if (read_address(&address, hf_reply_string_at(node, 0), hf_reply_integer_at(node, 1, 0), asked))
+        member.address = address;
+    if (slots->member_count == slots->member_capacity) {
+        size_t capacity = slots->member_capacity ? 2 * slots->member_capacity : 16;
+        hf_slots_member *grown = realloc(slots->members, capacity * sizeof *grown);
+        if (!grown) return false;
+        slots->members = grown;
+        slots->member_capacity = capacity;
+    }
+    slots->members[slots->member_count++] = member;
+    return true;
+}
+
+/* Each range of a master has the same replicas. Returns false when out of memory. */
+static bool read_members(hf_slots *slots, const hf_reply *range, const hf_address *asked) {
+    char id[HF_NODE_ID_SIZE + 1];
+    read_id(id, range->elements[2]);
+    if (find_member(slots, id)) return true;
+    for (size_t i = 2; i < range->size; i++) {
+        if (!add_member(slots, range->elements[i], asked)) return false;
+    }
+    return true;
+}
+
+/* Ids are random, so two clusters have none in common. */
+static bool is_foreign(const hf_slots *known, const hf_slots *read) {
+    for (size_t i = 0; i < read->member_count; i++) {
+        if (find_member(known, read->members[i].id)) return false;
+    }
+    return known->member_count > 0;
+}
+
+const char *hf_slots_id_at(const hf_slots *slots, const hf_address *address) {
+    const char *id = NULL;
+    for (size_t i = 0; i < slots->member_count; i++) {
+        if (!hf_address_equal(&slots->members[i].address, address)) continue;
+        if (id) return "";
+        id = slots->members[i].id;
+    }
+    return id;
+}
+
+void hf_slots_forget_ids(hf_slots *slots) {
+    slots->member_count = 0;
+}
+
+/* ---- the map ---- */
+
+const char HF_SLOTS_FOREIGN[] = "it belongs to another cluster now";
+
 /* One range: first slot, last slot, master (host, port, id, …), replicas. */
 static bool read_range(hf_slots *slots, const hf_reply *range, const hf_address *asked) {
     if (!is_array(range, 3) || !is_array(range->elements[2], 2)) return false;
@@ -100,11 +177,13 @@ const char *hf_slots_read(hf_slots *slots, const hf_reply *reply, const hf_addre
     const char *wrong = read->nodes ? NULL : "out of memory";
     for (size_t i = 0; !wrong && i < reply->size; i++) {
         if (!read_range(read, reply->elements[i], asked)) wrong = "the reply has a bad slot range";
+        else if (!read_members(read, reply->elements[i], asked)) wrong = "out of memory";
     }
+    if (!wrong && is_foreign(slots, read)) wrong = HF_SLOTS_FOREIGN;
     if (wrong) {
-        free(read->nodes);
+        hf_slots_free(read);
     } else {
-        free(slots->nodes);
+        hf_slots_free(slots);
         *slots = *read;
     }
     free(read);

@@ -16,9 +16,17 @@
 /* The limit of a reply to CLUSTER SLOTS: a range for each slot, two nodes in each range. */
 #define HF_SLOTS_MAX_ELEMENTS ((size_t)16 * HF_SLOTS)
 
+/* A master or a replica. */
+typedef struct hf_slots_member {
+    hf_address address; /* port 0: not known */
+    char id[HF_NODE_ID_SIZE + 1];
+} hf_slots_member;
+
 typedef struct hf_slots {
     hf_address *nodes; /* the masters, each once */
     size_t count;
+    hf_slots_member *members; /* those with an id, each once; Redis before 4 gives no ids */
+    size_t member_count, member_capacity;
     bool unnamed;             /* a node does not know the name of another one, and reports "?" */
     uint16_t owner[HF_SLOTS]; /* index in `nodes`, or HF_SLOT_NOBODY */
 } hf_slots;
@@ -37,9 +45,18 @@ void hf_slots_init(hf_slots *slots);
 void hf_slots_free(hf_slots *slots);
 
 /* Reads the reply to CLUSTER SLOTS that came from `asked`. Returns NULL on success, else what is
- * wrong (a static text). A range whose master has no known host gets no node; if ranges overlap,
- * the last one counts. */
+ * wrong (a static text): HF_SLOTS_FOREIGN if `slots` has ids and the reply has none of them. A
+ * range whose master has no known host gets no node; if ranges overlap, the last one counts. */
 const char *hf_slots_read(hf_slots *slots, const hf_reply *reply, const hf_address *asked);
+
+extern const char HF_SLOTS_FOREIGN[];
+
+/* Returns the id of the node at this address; NULL: the map has none. "": it names several nodes
+ * there, of which all but one are gone. */
+const char *hf_slots_id_at(const hf_slots *slots, const hf_address *address);
+
+/* Forgets the ids, so that the next map may be that of another cluster. */
+void hf_slots_forget_ids(hf_slots *slots);
 
 typedef enum hf_redirect_kind {
     HF_REDIRECT_NONE,  /* another error */

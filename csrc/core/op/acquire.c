@@ -346,7 +346,7 @@ static void watch_foreign(hf_op *op, hf_time now) {
     bool announced = op->spec.lock_kind->announced;
     if (announced) hf_client_listen_foreign(op, now);
     if (!announced || op->acquire.turn_of_pollers ||
-        (hf_client_is_sharded(op->client) && op->wait.listening != HF_LISTENING_CONFIRMED))
+        (hf_node_is_sharded(op->node) && op->wait.listening != HF_LISTENING_CONFIRMED))
         recheck_often(op, MOST_FOREIGN_RECHECK, now);
 }
 

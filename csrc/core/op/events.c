@@ -58,7 +58,7 @@ static void send_sharded(hf_node *node, const char *command, const hf_names *nam
  * rechecks by the clock. A tenant's user may use no pattern, which would show others' grants. */
 static void listen_to_releases(hf_node *node, bool listen, const hf_op *op) {
     const hf_names *names = channels_of(op);
-    bool sharded = hf_client_is_sharded(node->client);
+    bool sharded = hf_node_is_sharded(node);
     if (!node->subscribed) return;
     if (op->spec.lock_kind->uncounted)
         send_plain(node, listen ? "SUBSCRIBE" : "UNSUBSCRIBE", names);
@@ -79,6 +79,11 @@ static hf_op *other_foreign_listener(const hf_op *op) {
 static void stop_listening_foreign(hf_op *op) {
     if (listens(op) && !other_foreign_listener(op)) listen_to_releases(op->node, false, op);
     op->wait.listening = HF_LISTENING_NOT;
+}
+
+bool hf_node_is_sharded(const hf_node *node) {
+    bool listens = node->links[HF_LINK_EVENTS].state == HF_SESSION_READY;
+    return node->links[listens ? HF_LINK_EVENTS : HF_LINK_CALLS].sharded;
 }
 
 void hf_node_listen(hf_node *node, bool listen, bool again, hf_time now) {
@@ -209,7 +214,7 @@ static void on_channel_subscribed(hf_node *node, hf_slice channel, bool confirme
  * lock's waiter, which matters less where there is a sharded one too. */
 static void on_plain_subscribed(hf_node *node, hf_slice channel, hf_time now) {
     if (hf_slice_equal(channel, hf_slice_of(node->client->grants))) on_subscribed(node, now);
-    else if (!hf_client_is_sharded(node->client)) on_channel_subscribed(node, channel, true, now);
+    else if (!hf_node_is_sharded(node)) on_channel_subscribed(node, channel, true, now);
 }
 
 static void on_foreign_release(hf_node *node, hf_slice channel, hf_time now) {
@@ -322,8 +327,7 @@ static void on_plain_message(hf_node *node, const hf_reply *event, hf_time now) 
 static void on_refused(hf_node *node, const char *error, hf_time now) {
     if (node->subscribed) { /* a pattern: releases of others are then noticed by the clock */
         bool denied = hf_code_of_error(error) == HF_DENIED;
-        node->pattern_denied =
-            node->pattern_denied || (denied && !hf_client_is_sharded(node->client));
+        node->pattern_denied = node->pattern_denied || (denied && !hf_node_is_sharded(node));
         return;
     }
     hf_code code = hf_code_of_error(error);

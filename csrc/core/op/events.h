@@ -13,6 +13,10 @@ void hf_events_open(hf_node *node);
 void hf_events_tick(hf_node *node, hf_time now);
 hf_time hf_events_deadline(const hf_node *node);
 
+/* Returns whether Redisson's releases are published on sharded channels there, as far as the node
+ * has said. */
+bool hf_node_is_sharded(const hf_node *node);
+
 /* Something needs the node's events link, or does not need it any more, which then stays open for a
  * moment if `again`. */
 void hf_node_listen(hf_node *node, bool listen, bool again, hf_time now);

@@ -49,7 +49,7 @@ acl.kinds = {
   { "fence", keys = { FENCE }, commands = "hmget hset hkeys hdel pttl pexpire persist" },
 }
 
-local CLUSTER = "cluster|slots asking pubsub|shardnumsub spublish ssubscribe sunsubscribe"
+local CLUSTER = "cluster|slots cluster|myid asking pubsub|shardnumsub spublish ssubscribe sunsubscribe"
 
 -- Redis takes these for wildcards.
 local function literal(text)
