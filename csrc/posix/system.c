@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -68,6 +69,31 @@ void hf_probe_peer(int fd) {
     unsigned ms = 15000;
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
 #endif
+}
+
+/* ---- files ---- */
+
+/* Where only seconds are known, a file that was just written may be written again within one: it
+ * counts as changed for as long. */
+static uint64_t part_of_second(const struct stat *info) {
+#ifdef HF_LINUX
+    return (uint64_t)info->st_mtim.tv_nsec;
+#else
+    return time(NULL) - info->st_mtime < 2 ? hf_now() : 0;
+#endif
+}
+
+/* FNV-1a, by whole numbers. */
+uint64_t hf_stamp_file(const char *path) {
+    struct stat info;
+    if (!path || stat(path, &info) != 0) return 0;
+    const uint64_t parts[] = {(uint64_t)info.st_dev,   (uint64_t)info.st_ino,
+                              (uint64_t)info.st_size,  (uint64_t)info.st_mtime,
+                              (uint64_t)info.st_ctime, part_of_second(&info)};
+    uint64_t stamp = 0xcbf29ce484222325;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        stamp = (stamp ^ parts[i]) * 0x100000001b3;
+    return stamp;
 }
 
 /* ---- threads ---- */

@@ -83,6 +83,10 @@ void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time spa
  * where the kernel wipes a page of memory at a fork. */
 unsigned hf_process(void);
 
+/* Returns a number that is another one after the file was changed or replaced; 0: there is no file,
+ * or `path` is NULL. Take it before the file is read: what is written meanwhile is then seen. */
+uint64_t hf_stamp_file(const char *path);
+
 /* Keeps the shared object that has this address in memory when it is unloaded, for threads that run
  * its code. Without dladdr, which is not in POSIX, this does nothing: link with -z nodelete there.
  */

@@ -15,9 +15,16 @@
 
 #include "system.h"
 
+typedef struct stamps {
+    uint64_t ca_file, ca_path, cert, key; /* of hf_stamp_file */
+} stamps;
+
 struct hf_tls_settings {
-    hf_tls_options options; /* its texts are ours */
-    SSL_CTX *context;       /* NULL until the first connection */
+    hf_tls_options options;        /* its texts are ours */
+    char *store_file, *store_path; /* of the system's store, if that is trusted; else NULL */
+    SSL_CTX *context; /* of the files as they were last usable; NULL: they never were */
+    stamps read;      /* of these files, from before they were read */
+    char stale[160];  /* why the files cannot be used as they are now; "": they can */
     BIO_METHOD *method;
 };
 
@@ -28,6 +35,7 @@ struct hf_tls {
     bool ended; /* the server has closed */
     bool agreed, failed;
     bool recv_wants_write, send_wants_read;
+    char stale[160]; /* as the settings' when the connection began */
     char reason[160];
 };
 
@@ -133,6 +141,22 @@ static bool copy(const char **to, const char *text) {
     return *to || !text;
 }
 
+static char *variable_or(const char *name, const char *otherwise) {
+    const char *value = getenv(name);
+    return strdup(value ? value : otherwise);
+}
+
+/* Asked here, where the caller is: another thread must not read the environment later. */
+static bool find_store(hf_tls_settings *settings) {
+    const hf_tls_options *own = &settings->options;
+    if (own->trusting || own->ca_file || own->ca_path) return true;
+    settings->store_file =
+        variable_or(X509_get_default_cert_file_env(), X509_get_default_cert_file());
+    settings->store_path =
+        variable_or(X509_get_default_cert_dir_env(), X509_get_default_cert_dir());
+    return settings->store_file && settings->store_path;
+}
+
 hf_tls_settings *hf_tls_settings_new(const hf_tls_options *options) {
     hf_tls_settings *settings = calloc(1, sizeof *settings);
     if (!settings) return NULL;
@@ -140,7 +164,7 @@ hf_tls_settings *hf_tls_settings_new(const hf_tls_options *options) {
     own->trusting = options->trusting;
     if (copy(&own->ca_file, options->ca_file) && copy(&own->ca_path, options->ca_path) &&
         copy(&own->cert, options->cert) && copy(&own->key, options->key) &&
-        copy(&own->server_name, options->server_name)) {
+        copy(&own->server_name, options->server_name) && find_store(settings)) {
         return settings;
     }
     hf_tls_settings_free(settings);
@@ -158,10 +182,12 @@ static void free_context(hf_tls_settings *settings) {
 
 void hf_tls_settings_free(hf_tls_settings *settings) {
     if (!settings) return;
-    if (settings->context) free_context(settings);
+    if (settings->context || settings->method) free_context(settings);
     const hf_tls_options *own = &settings->options;
     const char *texts[] = {own->ca_file, own->ca_path, own->cert, own->key, own->server_name};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) free((char *)(uintptr_t)texts[i]);
+    free(settings->store_file);
+    free(settings->store_path);
     free(settings);
 }
 
@@ -235,24 +261,73 @@ static void set_up(SSL_CTX *context, const hf_tls_options *options) {
     SSL_CTX_set_verify(context, options->trusting ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, NULL);
 }
 
-static bool make_context(hf_tls_settings *settings, char *reason, size_t size) {
-    const hf_tls_options *options = &settings->options;
-    if (settings->context) return true;
-    settings->method = new_method();
-    settings->context = settings->method ? SSL_CTX_new(TLS_client_method()) : NULL;
-    if (settings->context) {
-        set_up(settings->context, options);
-        bool trusts = options->trusting || load_trust(settings->context, options, reason, size);
-        if (trusts && load_identity(settings->context, options, reason, size)) return true;
-    } else {
+/* ---- the files, which may be replaced while the client runs ---- */
+
+static stamps stamp_files(const hf_tls_settings *settings) {
+    const hf_tls_options *own = &settings->options;
+    stamps now = {.cert = hf_stamp_file(own->cert), .key = hf_stamp_file(own->key)};
+    if (own->trusting) return now;
+    now.ca_file = hf_stamp_file(settings->store_file ? settings->store_file : own->ca_file);
+    now.ca_path = hf_stamp_file(settings->store_path ? settings->store_path : own->ca_path);
+    return now;
+}
+
+static bool are_same_stamps(const stamps *a, const stamps *b) {
+    return a->ca_file == b->ca_file && a->ca_path == b->ca_path && a->cert == b->cert &&
+           a->key == b->key;
+}
+
+/* Whether the context is as good as a new one. OpenSSL reads a directory of authorities when it
+ * needs one of them and keeps what it has read, and a file in it may change without a change of the
+ * directory: so with a ca_path each connection gets a context of its own, which costs little. */
+static bool is_current(const hf_tls_settings *settings, const stamps *now) {
+    bool lazy = settings->options.ca_path && !settings->options.trusting;
+    return settings->context && !settings->stale[0] && !lazy &&
+           are_same_stamps(&settings->read, now);
+}
+
+/* Returns a context of the files as they are now; NULL: `reason` says why they cannot be used. */
+static SSL_CTX *read_files(const hf_tls_options *options, char *reason, size_t size) {
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+    if (!context) {
         char text[96];
         snprintf(reason, size, "TLS: %s", error_text(text, sizeof text));
+        return NULL;
+    }
+    set_up(context, options);
+    bool trusts = options->trusting || load_trust(context, options, reason, size);
+    if (trusts && load_identity(context, options, reason, size)) return context;
+    SSL_CTX_free(context);
+    return NULL;
+}
+
+static bool make_method(hf_tls_settings *settings, char *reason, size_t size) {
+    char text[96];
+    if (!settings->method) settings->method = new_method();
+    if (settings->method) return true;
+    snprintf(reason, size, "TLS: %s", error_text(text, sizeof text));
+    return false;
+}
+
+/* Reads the files if they have changed. A rotation is seen in the middle of it, with a file that is
+ * half written or a certificate without its key: then the last good ones go on, and the files are
+ * read again with the next connection. Connections under way keep the context that they began with.
+ */
+static bool refresh_context(hf_tls_settings *settings, char *reason, size_t size) {
+    stamps now = stamp_files(settings);
+    if (!make_method(settings, reason, size)) return false;
+    if (is_current(settings, &now)) return true;
+    SSL_CTX *context = read_files(&settings->options, reason, size);
+    if (!context) {
+        snprintf(settings->stale, sizeof settings->stale, "%s", reason);
+        ERR_clear_error();
+        return settings->context != NULL;
     }
     SSL_CTX_free(settings->context);
-    BIO_meth_free(settings->method);
-    settings->context = NULL;
-    settings->method = NULL;
-    return false;
+    settings->context = context;
+    settings->read = now;
+    settings->stale[0] = '\0';
+    return true;
 }
 
 /* ---- a connection ---- */
@@ -285,10 +360,11 @@ static bool set_up_connection(hf_tls *tls, const hf_tls_settings *settings, cons
 
 static hf_tls *new_connection(hf_tls_settings *settings, const char *host, int fd, char *reason,
                               size_t size) {
-    if (!make_context(settings, reason, size)) return NULL;
+    if (!refresh_context(settings, reason, size)) return NULL;
     hf_tls *tls = calloc(1, sizeof *tls);
     if (tls) {
         tls->fd = fd;
+        memcpy(tls->stale, settings->stale, sizeof tls->stale);
         if (set_up_connection(tls, settings, host)) return tls;
         SSL_free(tls->ssl);
         free(tls);
@@ -308,8 +384,19 @@ hf_tls *hf_tls_new(hf_tls_settings *settings, const char *host, int fd, char *re
     return tls;
 }
 
+/* A file that could not be read again comes first: it is the likely cause. */
 static void set_reason(hf_tls *tls, const char *text, const char *more) {
-    snprintf(tls->reason, sizeof tls->reason, "%s%s", text, more);
+    size_t size = sizeof tls->reason, at = 0;
+    if (tls->stale[0])
+        at = (size_t)snprintf(tls->reason, size, "%.100s; with the last good files: ", tls->stale);
+    snprintf(tls->reason + at, size - at, "%s%s", text, more);
+}
+
+/* Whether the server's certificate was refused. The first error may be about the arithmetic of its
+ * signature, if the authority has a new key and its old name. */
+static bool is_refused(const hf_tls *tls) {
+    return !tls->agreed && SSL_get_verify_mode(tls->ssl) != SSL_VERIFY_NONE &&
+           SSL_get_verify_result(tls->ssl) != X509_V_OK;
 }
 
 /* Why a connection failed: the first error about TLS itself. What OpenSSL tried before may have
@@ -325,11 +412,12 @@ static void set_error(hf_tls *tls) {
     char text[96];
     unsigned long error = first_error_of_tls();
     int reason = ERR_GET_LIB(error) == ERR_LIB_SSL ? ERR_GET_REASON(error) : 0;
-    switch (reason) {
-    case SSL_R_CERTIFICATE_VERIFY_FAILED:
+    if (is_refused(tls)) {
         set_reason(tls, "certificate verify failed: ",
                    X509_verify_cert_error_string(SSL_get_verify_result(tls->ssl)));
         return;
+    }
+    switch (reason) {
     case SSL_R_WRONG_VERSION_NUMBER:
     case SSL_R_HTTP_REQUEST:
     case SSL_R_PACKET_LENGTH_TOO_LONG:

@@ -1,8 +1,11 @@
 /* TLS over a non-blocking socket, by OpenSSL.
  *
  * Settings are one driver's, connections one socket's; both are used by one thread at a time. The
- * certificates are read when the first connection is made. The bytes go through this library's own
- * send and recv: no write raises SIGPIPE.
+ * bytes go through this library's own send and recv: no write raises SIGPIPE.
+ *
+ * Certificates are read with the first connection, and again with each later one if the files have
+ * changed. If they cannot be used then, the last good ones are, and a handshake that fails says
+ * which file could not be used.
  *
  * After EAGAIN from hf_tls_recv no decrypted bytes are left inside, so it is safe to poll the
  * socket.

@@ -33,6 +33,7 @@
 #define hf_process posix_process
 #define hf_end_with_parent posix_end_with_parent
 #define hf_stay_loaded posix_stay_loaded
+#define hf_stamp_file posix_stamp_file
 #include "../../csrc/posix/system.c"
 #undef hf_error_text
 #undef hf_now
@@ -54,6 +55,7 @@
 #undef hf_process
 #undef hf_end_with_parent
 #undef hf_stay_loaded
+#undef hf_stamp_file
 #undef HF_SYSTEM_H
 #include "../../csrc/posix/system.h"
 
@@ -80,12 +82,13 @@ static const struct {
     void (*cond_init)(pthread_cond_t *);
     void (*cond_wait)(pthread_cond_t *, pthread_mutex_t *, hf_time);
     unsigned (*process)(void);
+    uint64_t (*stamp_file)(const char *);
 } SYSTEMS[] = {
     {hf_error_text, hf_now, hf_random, hf_pipe, hf_socket, hf_send, hf_recv, hf_prepare_wait,
-     hf_recv_wait, hf_poll, hf_cond_init, hf_cond_wait, hf_process},
+     hf_recv_wait, hf_poll, hf_cond_init, hf_cond_wait, hf_process, hf_stamp_file},
     {posix_error_text, posix_now, posix_random, posix_pipe, posix_socket, posix_send, posix_recv,
      posix_prepare_wait, posix_recv_wait, posix_poll, posix_cond_init, posix_cond_wait,
-     posix_process},
+     posix_process, posix_stamp_file},
 };
 
 #define EACH(at) for (size_t at = 0; at < sizeof SYSTEMS / sizeof *SYSTEMS; at++)
@@ -298,6 +301,40 @@ TEST(nothing_stays_open_where_only_standard_streams_are_free) {
             CHECK_EQ_INT(waitpid(child, &status, 0), child);
             CHECK_EQ_INT(WEXITSTATUS(status), 0);
         }
+    }
+}
+
+static void write_file(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    if (!file || fputs(text, file) < 0) abort();
+    fclose(file);
+}
+
+TEST(a_file_that_is_written_again_or_replaced_has_another_stamp) {
+    char path[64], other[64];
+    snprintf(path, sizeof path, "/tmp/test_system.%ld.a", (long)getpid());
+    snprintf(other, sizeof other, "/tmp/test_system.%ld.b", (long)getpid());
+    EACH (at) {
+        write_file(path, "one");
+        struct timespec old[2] = {{1000000000, 0}, {1000000000, 0}}, young[2] = {0};
+        utimensat(AT_FDCWD, path, old, 0);
+        uint64_t first = SYSTEMS[at].stamp_file(path), again = SYSTEMS[at].stamp_file(path);
+        write_file(path, "two");
+        uint64_t written = SYSTEMS[at].stamp_file(path);
+        write_file(other, "two");
+        clock_gettime(CLOCK_REALTIME, &young[0]);
+        young[1] = young[0];
+        utimensat(AT_FDCWD, path, young, 0);
+        utimensat(AT_FDCWD, other, young, 0);
+        uint64_t before = SYSTEMS[at].stamp_file(path);
+        if (rename(other, path) != 0) abort();
+        uint64_t replaced = SYSTEMS[at].stamp_file(path);
+        unlink(path);
+        CHECK(first != 0 && again == first);
+        CHECK(written != first);
+        CHECK(replaced != before);
+        CHECK_EQ_INT(SYSTEMS[at].stamp_file(path), 0);
+        CHECK_EQ_INT(SYSTEMS[at].stamp_file(NULL), 0);
     }
 }
 

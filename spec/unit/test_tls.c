@@ -364,6 +364,138 @@ TEST(each_file_that_cannot_be_used_is_named_until_it_can) {
     free_identity(root);
 }
 
+/* ---- files that are replaced ---- */
+
+static void write_over(const char *path, X509 *cert, EVP_PKEY *key, const char *text) {
+    FILE *file = fopen(path, "w");
+    if (!file || (cert && PEM_write_X509(file, cert) != 1) ||
+        (key && PEM_write_PrivateKey(file, key, NULL, NULL, 0, NULL, NULL) != 1) ||
+        (text && fputs(text, file) < 0))
+        abort();
+    fclose(file);
+}
+
+/* Two authorities, the server's and the client's certificates of each, and the client's files. */
+typedef struct rotation {
+    identity root[2], server[2], client[2];
+    SSL_CTX *context[2];
+    char ca[64], cert[64], key[64];
+    hf_tls_settings *settings;
+} rotation;
+
+static rotation begin_rotation(void) {
+    rotation made;
+    for (int i = 0; i < 2; i++) {
+        made.root[i] = new_identity("root", NULL, NULL);
+        made.server[i] = new_identity("s", &made.root[i], "DNS:s");
+        made.client[i] = new_identity("c", &made.root[i], "DNS:c");
+        made.context[i] = server_with(&made.server[i], &made.root[i]);
+    }
+    write_pem(made.ca, made.root[0].cert, NULL, NULL);
+    write_pem(made.cert, made.client[0].cert, NULL, NULL);
+    write_pem(made.key, NULL, NULL, made.client[0].key);
+    made.settings = hf_tls_settings_new(
+        &(hf_tls_options){.ca_file = made.ca, .cert = made.cert, .key = made.key});
+    return made;
+}
+
+static void end_rotation(rotation *made) {
+    hf_tls_settings_free(made->settings);
+    for (int i = 0; i < 2; i++) {
+        SSL_CTX_free(made->context[i]);
+        free_identity(made->server[i]);
+        free_identity(made->client[i]);
+        free_identity(made->root[i]);
+    }
+    unlink(made->ca);
+    unlink(made->cert);
+    unlink(made->key);
+}
+
+TEST(a_new_connection_uses_the_files_as_they_are_then_and_an_old_one_goes_on) {
+    rotation at = begin_rotation();
+    char bytes[2];
+    pair old = connect_pair(at.settings, "s", at.context[0]);
+    bool first = old.agreed;
+    write_over(at.ca, at.root[1].cert, NULL, NULL);
+    write_over(at.cert, at.client[1].cert, NULL, NULL);
+    write_over(at.key, NULL, at.client[1].key, NULL);
+    bool second = agrees(at.settings, "s", at.context[1]);
+    bool third = agrees(at.settings, "s", at.context[0]);
+    bool goes_on = hf_tls_send(old.tls, "x", 1) == 1 && SSL_read(old.server, bytes, 1) == 1;
+    free_pair(&old);
+    end_rotation(&at);
+    CHECK(first);
+    CHECK_OR(second, "the new files: %s", reason);
+    CHECK(!third);
+    CHECK(goes_on);
+}
+
+TEST(in_the_middle_of_a_rotation_the_last_good_files_are_used) {
+    rotation at = begin_rotation();
+    bool agreed[4];
+    agreed[0] = agrees(at.settings, "s", at.context[0]);
+    write_over(at.cert, at.client[1].cert, NULL, NULL); /* the key is still the old one's */
+    agreed[1] = agrees(at.settings, "s", at.context[0]);
+    write_over(at.ca, NULL, NULL, "-----BEGIN CERTIFICATE-----\nMIIB");
+    agreed[2] = agrees(at.settings, "s", at.context[0]);
+    bool clean = ERR_peek_error() == 0; /* others would take it for theirs */
+    pair refused = connect_pair(at.settings, "s", at.context[1]);
+    char said[sizeof reason];
+    memcpy(said, reason, sizeof said);
+    bool refuses = !refused.agreed;
+    free_pair(&refused);
+    write_over(at.ca, at.root[1].cert, NULL, NULL);
+    write_over(at.key, NULL, at.client[1].key, NULL);
+    agreed[3] = agrees(at.settings, "s", at.context[1]);
+    bool names_it = strstr(said, at.ca) != NULL;
+    end_rotation(&at);
+    CHECK_OR(names_it, "%s", said);
+    for (int i = 0; i < 4; i++) CHECK_OR(agreed[i], "step %d failed", i);
+    CHECK(clean);
+    CHECK(refuses);
+    CHECK_OR(strstr(said, at.ca) && strstr(said, "certificate verify failed"), "%s", said);
+}
+
+TEST(a_directory_of_authorities_is_read_with_each_connection) {
+    rotation at = begin_rotation();
+    char directory[64] = "/tmp/test_tls.XXXXXX", file[128];
+    if (!mkdtemp(directory)) abort();
+    snprintf(file, sizeof file, "%s/%08lx.0", directory, X509_subject_name_hash(at.root[0].cert));
+    hf_tls_settings *settings = hf_tls_settings_new(
+        &(hf_tls_options){.ca_path = directory, .cert = at.cert, .key = at.key});
+    write_over(file, at.root[0].cert, NULL, NULL);
+    bool first = agrees(settings, "s", at.context[0]);
+    write_over(file, at.root[1].cert, NULL, NULL); /* in place: the directory has not changed */
+    bool second = agrees(settings, "s", at.context[0]);
+    hf_tls_settings_free(settings);
+    unlink(file);
+    rmdir(directory);
+    end_rotation(&at);
+    CHECK(first);
+    CHECK(!second);
+}
+
+TEST(the_systems_store_is_read_again_when_it_has_changed) {
+    char store[64];
+    rotation at = begin_rotation();
+    SSL_CTX *open[2] = {server_with(&at.server[0], NULL), server_with(&at.server[1], NULL)};
+    write_pem(store, at.root[0].cert, NULL, NULL);
+    setenv("SSL_CERT_FILE", store, 1);
+    hf_tls_settings *settings = hf_tls_settings_new(&(hf_tls_options){0});
+    bool first = agrees(settings, "s", open[0]);
+    write_over(store, at.root[1].cert, NULL, NULL);
+    bool second = agrees(settings, "s", open[1]);
+    unsetenv("SSL_CERT_FILE");
+    hf_tls_settings_free(settings);
+    unlink(store);
+    SSL_CTX_free(open[0]);
+    SSL_CTX_free(open[1]);
+    end_rotation(&at);
+    CHECK(first);
+    CHECK(second);
+}
+
 /* ---- a connection that both sides agreed on ---- */
 
 static void on_records(pair *at) {

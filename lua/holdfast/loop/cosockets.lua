@@ -147,9 +147,8 @@ local function content(path)
   return text
 end
 
--- → true | nil, why not
-local function show_certificate(socket, tls)
-  if not socket.setclientcert then return nil, CLIENT_CERTIFICATE end
+-- The certificate and the key of the files. → both, parsed | nil, why they cannot be used
+local function read_certificate(tls)
   local ssl = require "ngx.ssl"
   local cert, key, message
   cert, message = content(tls.cert)
@@ -158,7 +157,28 @@ local function show_certificate(socket, tls)
   key, message = content(tls.key)
   if key then key, message = ssl.parse_pem_priv_key(key) end
   if not key then return nil, ("TLS: cannot use key %s: %s"):format(tls.key, message) end
-  return socket:setclientcert(cert, key)
+  return { cert = cert, key = key }
+end
+
+-- path of a certificate and path of its key -> what the files had when a server last accepted them
+local accepted = {}
+
+local function name_of(tls)
+  return tls.cert .. "\0" .. tls.key
+end
+
+-- Files may be half written while they are replaced, or not belong together yet: then the last good
+-- ones are used. → what is shown | nil, why nothing can be
+local function show_certificate(socket, tls)
+  if not socket.setclientcert then return nil, CLIENT_CERTIFICATE end
+  local pair, message = read_certificate(tls)
+  local set
+  if pair then set, message = socket:setclientcert(pair.cert, pair.key) end
+  if set then return pair end
+  pair = accepted[name_of(tls)]
+  if not pair then return nil, message end
+  set, message = socket:setclientcert(pair.cert, pair.key)
+  return set and pair, message
 end
 
 -- Starts TLS over a connected socket if the client uses it. → true | nil, why not
@@ -166,12 +186,14 @@ local function agree(client, link, socket)
   local tls = engine.tls(client, link.number)
   if not tls then return true end
   engine.handshaking(client, link.number)
+  local shown, agreed, message
   if tls.cert then
-    local shown, message = show_certificate(socket, tls)
+    shown, message = show_certificate(socket, tls)
     if not shown then return nil, message end
   end
-  local agreed, message = socket:sslhandshake(false, tls.server_name
+  agreed, message = socket:sslhandshake(false, tls.server_name
     or engine.server(client, link.number), tls.verify)
+  if agreed and shown then accepted[name_of(tls)] = shown end
   if agreed then return true end
   if message == "timeout" then
     return nil, "the TLS handshake timed out; does the server speak TLS?"
