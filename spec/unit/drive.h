@@ -212,6 +212,17 @@ static UNUSED int rig_sleep(struct rig *rig, hf_time now, hf_time until) {
     return wakes;
 }
 
+/* Lets time pass in steps of 10 ms, for 20 s at most, until the client sends a command over this
+ * link, and not only a PING. Returns when that was. */
+static UNUSED hf_time rig_await_command(struct rig *rig, hf_session *link, hf_time now) {
+    for (hf_time end = now + 20 * HF_SECOND; now < end; now += 10 * HF_MS) {
+        rig_tick(rig, now);
+        const char *sent = output_of(link);
+        if (*sent && strcmp(sent, "PING") != 0) break;
+    }
+    return now;
+}
+
 /* One command, sent by the client on its link. */
 #define CHECK_SENT(rig, link, want) CHECK_STR(output_of(link_of(rig, link)), want)
 

@@ -1180,7 +1180,7 @@ TEST(a_node_that_has_not_failed_is_asked_for_the_map_before_one_that_has) {
     rig_begin_with(&rig, &config);
     begin(&rig, HF_OP_TTL, AT(0));
     rig_tick(&rig, AT(0));
-    feeds(0, CALLS, KNOWN ALL_OF_B, AT(1));
+    feeds(0, CALLS, ALL_OF_B, AT(1));
     feeds(1, CALLS, ":-2\r\n", AT(2));
     hf_session_closed(at(0, CALLS), "idle", AT(2));
     begin(&rig, HF_OP_TTL, AT(20000));

@@ -300,12 +300,13 @@ TEST(renewals_and_risks_are_counted) {
     hf_class *class = class_at(1);
     CHECK_EQ_INT(class->risks, 1); /* not once more while it lasts */
     CHECK_EQ_INT(class->renewals, 0);
-    rig_sleep(&rig, AT(12500), AT(15000));
-    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(15000));
+    output_of(link_of(&rig, RENEWER));
+    hf_time now = rig_await_command(&rig, link_of(&rig, RENEWER), AT(12500));
+    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", now);
     CHECK_EQ_INT(class->renewals, 1);
     CHECK_EQ_INT(class->renewed_late, 1);
-    rig_sleep(&rig, AT(15000), AT(25100));
-    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(25100));
+    now = rig_await_command(&rig, link_of(&rig, RENEWER), now);
+    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", now);
     CHECK_EQ_INT(class->renewals, 2);
     CHECK_EQ_INT(class->renewed_late, 1);
     finish(AT(25200));
@@ -547,13 +548,13 @@ TEST(a_wait_whose_server_is_away_is_cut_off_when_no_connection_can_be_made) {
     CHECK(strncmp(told, "cut_off k by me, unreachable, orders, ", 38) == 0);
     CHECK(strchr(told, '\n')[1] == '\0');
     rig.refusing = false;
-    rig_sleep(&rig, AT(9000), AT(11000));
-    feed_subscribed(&rig, AT(11000));
-    output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, busy(20000, 0, 0), AT(11001));
+    hf_time now = rig_await_command(&rig, link_of(&rig, HF_LINK_EVENTS), AT(9000));
+    feed_subscribed(&rig, now);
+    now = rig_await_command(&rig, link_of(&rig, CALLS), now);
+    feed_calls(&rig, busy(20000, 0, 0), now);
     CHECK(strncmp(events(), "resumed k by me, -, orders, ", 28) == 0);
-    hf_op_end(op, AT(11002));
-    finish(AT(11002));
+    hf_op_end(op, now);
+    finish(now);
 }
 
 TEST(a_call_that_does_not_wait_is_not_cut_off) {

@@ -34,6 +34,7 @@
 #define hf_end_with_parent posix_end_with_parent
 #define hf_stay_loaded posix_stay_loaded
 #define hf_stamp_file posix_stamp_file
+#define hf_probe_peer posix_probe_peer
 #include "../../csrc/posix/system.c"
 #undef hf_error_text
 #undef hf_now
@@ -56,6 +57,7 @@
 #undef hf_end_with_parent
 #undef hf_stay_loaded
 #undef hf_stamp_file
+#undef hf_probe_peer
 #undef HF_SYSTEM_H
 #include "../../csrc/posix/system.h"
 
