@@ -433,6 +433,27 @@ describe("a quorum", function()
     assert.equal("lost", select(3, lock:release()))
   end)
 
+  it("records a run when a majority that refused the record takes it again", function()
+    local client, runs = quorum { command_timeout = 0.3 }, 0
+    local function each_of_three(...)
+      for i = 1, 3 do servers[i]:cli("REPLICAOF", ...) end
+    end
+    local function run()
+      runs = runs + 1
+      each_of_three("127.0.0.1", "1")
+    end
+    assert.equal("no_quorum", select(3, client:idempotent("job", { expire = 20 }, run)))
+    each_of_three("NO", "ONE")
+    assert.truthy(process.wait_until(function()
+      local recorded = 0
+      for _, server in ipairs(servers) do recorded = recorded + server:cli("HEXISTS", "job", "done") end
+      return recorded >= 3
+    end))
+    assert.equal("duplicate", select(3, client:idempotent("job", { expire = 20 }, run)))
+    assert.equal(1, runs)
+    for _, server in ipairs(servers) do server:cli("DEL", "job") end
+  end)
+
   it("serves the templates", function()
     local client = quorum()
     assert.equal("done", client:with_lock("k", function(lock)

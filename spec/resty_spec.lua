@@ -1746,6 +1746,19 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
+    it("records a request that has run when the server takes writes again", function()
+      start { server = FINISH .. COUNT .. guarded("/pay", "expire = 60", RUN) }
+      finally(function() server:cli("REPLICAOF", "NO", "ONE") end)
+      local first = front:begin("/pay?sleep=0.3", { method = "GET" })
+      assert.truthy(process.wait_until(function() return front:get("/runs").body == "1\n" end))
+      server:cli("REPLICAOF", "127.0.0.1", "1")
+      assert.equal(200, first:finish().status)
+      process.sleep(0.3)
+      server:cli("REPLICAOF", "NO", "ONE")
+      assert.truthy(process.wait_until(function() return front:get("/pay?sleep=0.3").status ~= 200 end))
+      assert.equal("1\n", front:get("/runs").body)
+    end)
+
     it("finds headers behind a hundred others, and tells an empty one from none", function()
       start { server = FINISH .. [[
         large_client_header_buffers 8 32k;

@@ -369,6 +369,9 @@ local IN_CORE = {
   { "REFUSAL_ENDS_WAIT", "a server that refuses writes for a while ends a wait" },
   { "UNDO_REFUSED", "…or an undo or a release is not sent again" },
   { "RECORD_DROPPED", "…or a guard's record is not written later" },
+  { "RECORD_DENIED", "…or not when a replica or a missing right has refused it" },
+  { "REPLICA_FINAL", "a server that is a replica for a while ends a wait" },
+  { "UNDO_DENIED", "a missing right ends an undo or a release" },
 }
 
 local function of_program(name, about, text, replacement)
@@ -501,6 +504,7 @@ local IN_SYSTEM = {
   { "plain_semaphore", "NO_UNDO", "an acquire in doubt keeps what it has taken" },
   { "plain_semaphore", "RELEASE_DROPPED", "a release in doubt is not retried" },
   { "plain_semaphore", "REFUSED_PERMIT_LOST", "…nor one that the server refuses for a while" },
+  { "plain_semaphore", "PERMIT_DENIED", "…nor one of a user who lacks the rights for a while" },
   { "plain_semaphore", "NOTE_FORGOTTEN", "a note is deleted although a copy of its call may arrive" },
   { "plain_semaphore", "NOT_PASSED_ON", "a served waiter does not notify the next one" },
   { "plain_semaphore", "LATCH_BELIEVES", "a message is taken for permits" },

@@ -146,7 +146,7 @@ function Watcher:called(task, verb, result, code, asked_at, number, message)
   local call = self.notes[note]
   call.returned, call.good = true, result ~= nil
   call.refused = call.refused
-    or not result and FINAL[code] and not refused.says(message, call.returns)
+    or not result and FINAL[code] and not refused.says(message, verb == "give")
   if not self:is_certain(asked_at) then return end
   if verb == "take" then check_wait(self, task, call, result, code, asked_at) end
   if result == nil then

@@ -57,11 +57,11 @@ local function add_window(prng, plan, names)
 end
 
 -- The server refuses a record for longer than its caller waits.
-local function refuse_record(prng, plan)
+local function refuse_record(prng, plan, names)
   for _, part in ipairs(plan.parts) do
     if part.kind == "guard" and part.what == "task" then part.lease, part.finish = 10, "complete" end
   end
-  local window = add_window(prng, plan)
+  local window = add_window(prng, plan, names)
   window.on, window.nth, window.at = "complete", 1, 0
   window.duration = math.floor(plan.timeout * S) + prng:range(0, 2 * S)
 end
@@ -79,14 +79,18 @@ function refusals.add_writes(plan)
   plan.calm, plan.faults = false, plan.faults or {}
 end
 
--- The server is a replica for a while, or lacks the user or its rights; only in plans in which
--- nothing else goes wrong.
+-- The server is a replica for a while, or lacks the user or its rights; in plans in which nothing
+-- else goes wrong, and in those of plain permits, which no lease gives back.
 function refusals.add_passing(plan)
   local prng, others = Prng.new((plan.seed * 89 + 103) % 2147483647), other_faults(plan)
-  if plan.quorum or others ~= "none" or not prng:chance(CALM) then return end
-  plan.only_refusals = not plan.rates
+  if plan.quorum or others ~= "none" and not plan.plain or not prng:chance(CALM) then return end
+  plan.only_refusals = others == "none" and not plan.rates
   local names = plan.leader and { "readonly" } or PASSING -- what is denied ends a leader
-  for _ = 1, prng:range(1, 3) do add_window(prng, plan, names) end
+  if plan.only_refusals and plan.keys[1].kind == "guard" and prng:chance(50) then
+    refuse_record(prng, plan, names)
+  else
+    for _ = 1, prng:range(1, 3) do add_window(prng, plan, names) end
+  end
   plan.calm, plan.faults = false, plan.faults or {}
 end
 

@@ -374,7 +374,7 @@ TEST(a_refused_release_of_a_permit_goes_on_in_the_background) {
         CHECK(strstr(op->failure.text, "continues in the background"));
         hf_op_end(op, AT(3500));
         int tries = refuse(refusal(i), AT(3500), AT(60000));
-        CHECK_OR(tries > 30 && tries < 260, "%d", tries);
+        CHECK_OR(tries > 30 && tries < 200, "%d", tries);
         CHECK(!hf_client_is_quiet(&rig.client));
         rig_sleep(&rig, AT(60000), AT(61100));
         CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA semaphore_release "));
@@ -395,7 +395,7 @@ TEST(a_refused_release_goes_on_until_its_lease_ends) {
         CHECK_OUTCOME(op, i < 4 ? "unreachable" : "denied");
         hf_op_end(op, ended_at);
         int tries = refuse(error, ended_at, AT(25000));
-        CHECK_OR(tries > 10 && tries < 130, "%d: %d", i, tries);
+        CHECK_OR(tries > 10 && tries < 100, "%d: %d", i, tries);
         rig_sleep(&rig, AT(25000), AT(26000));
         CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave "));
         feed_calls(&rig, ":1\r\n", AT(26000));

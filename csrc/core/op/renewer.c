@@ -588,7 +588,7 @@ static void on_cleaned_up(hf_request *request, const hf_reply *reply, hf_time no
     bool settled = reply || used_up || request->failure.code == HF_CONFLICT;
     if (settled) client->stats.undone++;
     else hold->failures++;
-    hold->refused = request->refusals > 0;
+    hold->refused = request->refusals > 0 || request->failure.code == HF_DENIED;
     if (settled && is_cleaning_up(hold)) hf_holds_remove(&client->holds, hold);
     hf_client_unblock(client, hold, now);
     if (is_cleaning_up(hold) && !hold->in_flight)
@@ -624,7 +624,6 @@ static void send_clean_up(hf_client *client, hf_hold *hold, bool waits_for_conne
     claim(task, hold);
     if (encode_clean_up(task)) {
         hf_link link = hold->same_connection ? HF_LINK_CALLS : client->config.renewer;
-        task->request.accepted = waits_for_connection; /* else a first attempt waits for it */
         hf_time deadline = now + client->config.session.command_timeout;
         if (task->request.no_retry)
             deadline = hf_time_min(deadline, hold->valid_until); /* then it is another process's */

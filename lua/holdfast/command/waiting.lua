@@ -259,8 +259,9 @@ function waiting.begin(out, wait)
   local is_reported = out.json or out.verbose or is_live and not wait.quiet
   if not is_reported and not wait.tells or wait.seconds < SHORT then return end
   local report = setmetatable({
-    out = out, is_live = is_live and is_reported, is_reported = is_reported, told = wait.told, waiter = wait.client, chosen = patient(wait.chosen),
-    since = wait.since, subject = wait.subject, poll = wait.poll, found = { key = wait.key },
+    out = out, is_live = is_live and is_reported, is_reported = is_reported, told = wait.told,
+    waiter = wait.client, chosen = patient(wait.chosen), since = wait.since,
+    subject = wait.subject, poll = wait.poll, found = { key = wait.key },
   }, Report)
   process.wipe_before("HUP", "INT", "QUIT", "TERM", "USR1", "USR2")
   process.begin_report(function() report:run() end)
