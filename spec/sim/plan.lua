@@ -415,6 +415,7 @@ function plans.system(seed, system)
   several_handles_plan(plan)
   add_closing(plan)
   refusals.add_writes(plan)
+  if plan.faults then dead_links.add(plan) end
   max_hold.add(plan)
   return plan
 end
