@@ -7,6 +7,7 @@ local process = require "spec.support.process"
 local proxy = require "spec.chaos.proxy"
 local world = require "spec.support.world".new { tcp = true }
 
+local QUIET = 1.1 -- seconds after which a connection is doubtful
 local PATIENCE = 20 -- seconds: a bound for a machine that does much else, not what it takes
 
 -- What each child runs: a driver, the proxy's URL, a directory for its cues, the code.
@@ -20,6 +21,8 @@ io.stdout:setvbuf "no"
 local loop
 for _, one in ipairs(loops) do loop = one.name == driver and one or loop end
 local wait_until = loop and loop.wait_until or process.wait_until
+local sleep = loop and loop.sleep or process.sleep
+local QUIET = 1.1 -- seconds after which a connection is doubtful
 
 local function await(cue)
   assert(wait_until(function()
@@ -99,14 +102,17 @@ end
 
 for _, way in ipairs { "both", "down" } do
   it("a connection that dies without a word costs no call that has time left, cut " .. way, function()
-    local children = start(2, [[
+    local children = start(4, [[
       local lock = client:lock(driver)
       assert(lock:acquire(0))
       assert(lock:release())
+      sleep(QUIET)
       say "ready"
       await "acquire"
       local acquired, message = lock:acquire(20)
       say("acquired", acquired == lock or message)
+      sleep(QUIET)
+      say "still"
       await "release"
       say("released", lock:release())
       say("left", lock:is_locked())
@@ -115,6 +121,7 @@ for _, way in ipairs { "both", "down" } do
     between:tell("forget", way)
     cue "acquire"
     assert.same(all "true", collect(children, "acquired ([^\n]*)"))
+    assert.same(all "still", collect(children, "still"))
     between:tell("forget", way)
     cue "release"
     assert.same(all "true", collect(children, "released ([^\n]*)"))
@@ -127,7 +134,7 @@ it("a connection that dies without a word costs no call that has time left, unde
   local front = nginx.start {
     http = ([[init_by_lua_block {
       HOLDFAST = require "holdfast"
-      CLIENT = HOLDFAST.new { url = "%s", command_timeout = 2 }
+      CLIENT = HOLDFAST.new { url = "%s", command_timeout = 4 }
     }]]):format(between.url),
     server = [[location /turn { content_by_lua_block {
       local lock = CLIENT:lock "turn"
@@ -137,6 +144,7 @@ it("a connection that dies without a word costs no call that has time left, unde
     } }]],
   }
   local first = front:get("/turn").body
+  process.sleep(QUIET)
   between:tell("forget", "both")
   local second = front:get("/turn").body
   front:stop "TERM"
@@ -148,7 +156,7 @@ it("a connection that was quiet is found dead within a fraction of command_timeo
   local client = world.client { url = between.url, command_timeout = 10 }
   local lock = client:lock "quiet"
   assert(lock:acquire(0))
-  process.sleep(1.1)
+  process.sleep(QUIET)
   local took = math.huge
   for _ = 1, 3 do -- on a busy machine one try of three
     between:tell("forget", "both")
@@ -157,7 +165,7 @@ it("a connection that was quiet is found dead within a fraction of command_timeo
     took = math.min(took, process.now() - from)
     if took < 2 then break end
     assert(lock:acquire(0))
-    process.sleep(1.1)
+    process.sleep(QUIET)
   end
   assert.is_true(took < 2, took)
 end)
@@ -166,7 +174,7 @@ it("a re-entry of a shared owner outlives a quiet connection that died, and coun
   local client = world.client { url = between.url }
   local lock = client:lock("shared", { owner = "nightly" })
   assert(lock:acquire(0))
-  process.sleep(1.1)
+  process.sleep(QUIET)
   between:tell("forget", "down")
   assert(lock:acquire(0))
   assert.same({ nightly = "2" }, world.hash "shared")
@@ -191,8 +199,7 @@ end)
 -- Seconds behind the end of its wait with which the slowest driver's acquire(1) has returned, while
 -- each reply is late by this many ms.
 local function overrun(late)
-  between:tell "go"
-  os.remove(directory .. "/acquire")
+  for _, name in ipairs { "acquire", "close" } do os.remove(directory .. "/" .. name) end
   local children = start(3, [[
     local lock = client:lock "taken"
     assert(not lock:acquire(0))
@@ -201,6 +208,7 @@ local function overrun(late)
     local from = process.now()
     local acquired, _, code = lock:acquire(1)
     say("over", process.now() - from - 1, acquired, code)
+    await "close"
   ]])
   assert.same(all "ready", collect(children, "ready"))
   cue "acquire"
@@ -214,6 +222,9 @@ local function overrun(late)
     assert.truthy(code == "busy" or code == "unreachable", said)
     most = math.max(most, tonumber(over))
   end
+  between:tell "go"
+  cue "close"
+  for _, of in ipairs(children) do of.child:wait(PATIENCE) end
   return most
 end
 
@@ -225,7 +236,6 @@ local function assert_returns_in_time(late)
     over = math.min(over, overrun(late))
     if over <= 1 then break end
   end
-  between:tell "go"
   assert.is_true(over <= 1, over)
   assert(holder:release())
 end

@@ -19,6 +19,7 @@ local FAULTS = {
   { "lose_up", 5, 0.1, 1 }, { "lose_down", 6, 0.1, 1 }, { "delay", 6, 0.3, 2 },
   { "chunk", 4, 0.3, 2 },
   { "cut_reply", 8, 0, 0 }, { "cut_request", 5, 0, 0 }, { "reset", 6, 0, 0 },
+  { "forget", 5, 0, 0 }, { "forget_down", 3, 0, 0 },
   { "refuse", 4, 0.1, 1 },
   { "late", 6, 0.1, 1.2 },
   { "stop_server", 6, 0.05, 1.2 }, { "pause_clients", 4, 0.05, 0.6 }, { "kill_clients", 5, 0, 0 },
@@ -130,6 +131,8 @@ on_proxy("chunk", "chunk", "NUMBER")
 on_proxy("cut_reply", "cut", "down", "NUMBER")
 on_proxy("cut_request", "cut", "up", "NUMBER")
 on_proxy("reset", "reset")
+on_proxy("forget", "forget", "both")
+on_proxy("forget_down", "forget", "down")
 on_proxy("refuse", "refuse")
 
 -- Requests wait; then the client is reset, and the server hears them behind the client's next

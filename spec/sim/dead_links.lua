@@ -24,7 +24,8 @@ local function processes_of(plan)
   return list, calm
 end
 
--- Once for each process: a call has the time for two tries, not for three.
+-- Once for each process: a call has the time for two tries, not for three. Of several servers most
+-- forget it at that moment.
 local function add_one(prng, plan, process)
   local fault = {
     what = "fault", name = "forget", process = process.index, key = plan.keys[1].name, lag = 0,
@@ -35,14 +36,20 @@ local function add_one(prng, plan, process)
   if prng:chance(50) then
     fault.on, fault.nth, fault.at = prng:pick(MOMENTS), prng:range(1, 3), prng:range(0, 3000)
   end
-  plan.parts[#plan.parts + 1] = fault
+  for server = 1, plan.rates and #plan.rates or 1 do
+    if not plan.rates or prng:chance(70) then
+      local one = { server = plan.rates and server }
+      for name, value in pairs(fault) do one[name] = value end
+      plan.parts[#plan.parts + 1] = one
+    end
+  end
 end
 
 -- Its numbers are its own.
 function dead_links.add(plan)
   local prng = Prng.new((plan.seed * 89 + 107) % 2147483647)
   local processes, calm = processes_of(plan)
-  if not processes or plan.rates or not prng:chance(calm and CALM or OTHERS) then return end
+  if not processes or not prng:chance(calm and CALM or OTHERS) then return end
   plan.only_dead_links = calm and plan.network[2] <= FAST and plan.timeout >= LEAST_TIMEOUT
   for _, process in ipairs(processes) do
     if prng:chance(60) then add_one(prng, plan, process) end
@@ -61,7 +68,8 @@ end
 -- A call has ended. What must not be sent twice fails with its connection.
 function dead_links.check(task, verb, key, wait, asked_at, code, message)
   local world, plan = task.world, task.plan
-  if not world.forgets or code ~= "unreachable" or task.process.closed then return end
+  local fails = code == "unreachable" or code == "no_quorum"
+  if not world.forgets or not fails or task.process.closed then return end
   local once = plan.owner or plan.force or verb == "force_release"
   local took = world.now - asked_at
   if once or wait > 0 and took >= wait * 1e6 * CLOCKS then return end

@@ -363,6 +363,7 @@ local IN_CORE = {
   { "RELEASE_UNNOTED", "a release whose caller is gone leaves its entry to the handle" },
   { "CLOSE_KEEPS", "a closed client keeps its holds" },
   { "CLOSE_WAITS", "…and goes on with its calls" },
+  { "LEAVES_SLOWLY", "an acquire leaves its queue for as long as a command may take" },
   { "DEAD_LINK_KEPT", "a connection that has died without a word is kept until its calls have failed" },
   { "REFUSAL_COUNTS", "a renewal that the server refuses counts" },
   { "GRANT_OURS", "a grant is believed for as long as its waiter would give one" },

@@ -417,6 +417,7 @@ function plans.system(seed, system)
   add_closing(plan)
   refusals.add_writes(plan)
   refusals.add_passing(plan)
+  if plan.faults then dead_links.add(plan) end
   max_hold.add(plan)
   return plan
 end

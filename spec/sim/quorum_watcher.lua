@@ -246,7 +246,7 @@ function Watcher.bound(process, verb, wait)
   local timeout = process.plan.command_timeout
   if verb ~= "acquire" then return (2 * timeout + 0.1) * 1.01e6 + SLACK end
   if wait == math.huge then return nil end
-  return (max(wait, timeout) + 2 * timeout + 0.2) * 1.01e6 + SLACK
+  return (wait > 0 and wait + 1 or 3 * timeout + 0.2) * 1.01e6 + SLACK
 end
 
 -- One of the owner's processes may have lost a hold, has let go of one or has one more.

@@ -136,7 +136,7 @@ function rules.bound(process, verb, wait)
   local timeout = process.plan.command_timeout
   if verb ~= "acquire" and verb ~= "await" then return (2 * timeout + 0.1) * 1e6 + SLACK end
   if wait == math.huge then return nil end
-  return (max(wait, timeout) + timeout + 1.2) * 1.01e6 + SLACK
+  return (wait > 0 and wait + 1 or 2 * timeout + 1.2) * 1.01e6 + SLACK
 end
 
 -- Tokens of one key grow. excused: this one need not.

@@ -245,6 +245,20 @@ TEST(small_commands_are_sent_at_once_and_a_dead_peer_is_noticed) {
     stop(&good);
 }
 
+TEST(a_name_that_has_moved_is_found_at_its_new_address_by_the_next_dial) {
+    listener there[] = {listen_here(8), listen_here(8)};
+    for (int i = 0; i < 2; i++) {
+        const listener *one[] = {&there[i]};
+        name_is(1, one);
+        hf_dial_state state = look_up(AT(0), AT(1000));
+        if (state == HF_DIAL_PENDING) state = step_when_ready(AT(0));
+        CHECK_EQ_INT(state, HF_DIAL_CONNECTED);
+        CHECK_EQ_INT(port_of_peer(dial.fd), ntohs(there[i].address.sin_port));
+        hf_dial_cancel(&dial);
+    }
+    for (int i = 0; i < 2; i++) stop(&there[i]);
+}
+
 TEST(each_address_gets_an_equal_share_of_a_short_timeout) {
     listener one = listen_in_silence(), two = listen_in_silence(), good = listen_here(8);
     const listener *all[] = {&one, &two, &good};

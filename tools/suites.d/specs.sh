@@ -47,7 +47,7 @@ spec/foreign_spec.lua spec/deadlocks_spec.lua spec/semaphore_spec.lua spec/fair_
 spec/read_write_spec.lua spec/loops_spec.lua spec/templates_spec.lua"
 
 # In make check alone.
-NOT_IN_TEST="spec/stress_spec.lua spec/command_help_spec.lua"
+NOT_IN_TEST="spec/stress_spec.lua spec/command_help_spec.lua spec/partitions_spec.lua"
 
 # The files that take longest, and would be waited for if they came last.
 SLOW_FILES="spec/command_run_spec.lua spec/loops_spec.lua spec/resty_spec.lua spec/status_spec.lua spec/cluster_spec.lua \

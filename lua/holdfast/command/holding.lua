@@ -22,6 +22,7 @@ local unpack = table.unpack or unpack
 local holding = {}
 
 local TRIES = 50
+local LOOK = 1 -- seconds for the name of a holder, behind the end of a wait
 local GONE = { lost = true, not_held = true }
 local SILENT = { unreachable = true, no_quorum = true, denied = true }
 
@@ -213,7 +214,7 @@ function Holding:name_holder(message)
   for _, lock in ipairs(self.locks) do
     self.holder = holder.found(lock)
     if not self.holder and message:find('"' .. lock:key() .. '"', 1, true) then
-      message, self.holder = holder.describe(lock, message, 0)
+      message, self.holder = holder.describe(lock, message, 0, core.now() + LOOK)
     end
     if self.holder then break end
   end
