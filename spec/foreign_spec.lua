@@ -303,6 +303,20 @@ describe("a lock shared with Redisson", function()
     foreign:stop_listening()
   end)
 
+  it("has a counter with an end beside a waiter of ours that was stopped while it listened", function()
+    assert(lock:acquire(0))
+    local wait = process.lua { args = { server:url(), KEY }, code = [[
+      require("holdfast").new { url = arg[1] }:lock(arg[2]):acquire(60)]] }
+    -- it listens after a while, for somebody who takes the lock by force
+    assert(process.wait_until(function() return server:cli("PUBSUB", "NUMPAT") > 0 end, SOON))
+    wait:kill "STOP"
+    server:cli("DEL", QUEUE) -- as after its grant has run out
+    assert(lock:release())
+    assert.is_true(server:cli("PTTL", COUNTER) > 0)
+    assert.equal(0, server:cli("EXISTS", QUEUE))
+    wait:stop()
+  end)
+
   it("has a counter with an end beside a shared owner of ours", function()
     local shared = client:lock(KEY, { owner = "host-1" })
     assert(lock:acquire(0))

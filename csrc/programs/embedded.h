@@ -441,8 +441,12 @@ static const char *const hf_segment_table[] = {
     "if till <= soon then return end\n"
     "set_timeout(owner, soon)\n"
     "lower_behind(1, till, soon)\n"
-    "elseif announce(RELEASES .. ':' .. owner) == 0 and till > now + DEAF_MS then\n"
+    "else\n"
+    "local channel = RELEASES .. ':' .. owner\n"
+    "announce(channel)\n"
+    "if foreign_waiters(channel) == 0 and till > now + DEAF_MS then\n"
     "set_timeout(owner, now + DEAF_MS)\n"
+    "end\n"
     "end\n"
     "end\n"
     "local function place_of(owner)\n"
@@ -1470,7 +1474,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "end\n",
     [RELEASE_26] = "if #first_few > 0 then return pass_on(first_few) end\n"
-    "foreign_turn(nil)\n"
+    "if foreign_waiters(RELEASES) > 0 then foreign_turn(nil) end\n"
     "return 1\n",
     [RELEASE_3] = "local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
     "local count = holds_of(LOCK, OWNER)\n"
@@ -2252,27 +2256,27 @@ static const hf_program hf_program_table[] = {
     {"extend", "b6fde0611b78e8f5afa411639306847510bda423", (const unsigned char[]){HASH_1,
     EXTENDING_1, EXTEND_4, PLAIN_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1423,
     &hf_program_table[HF_PROGRAM_SHARDED_EXTEND], NULL},
-    {"fair_acquire", "192f1750d85f7c8a6aad64c3c2fc9098d0493199", (const unsigned char[]){KEYS_1,
+    {"fair_acquire", "0af77eb52a00971c4d41aab1ea21669ef8f9a014", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
     HASH_1, HASH_HOLDING_1, ACQUIRE_6, FREE_1, FRESH_1, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5,
-    FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10026, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE],
+    FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10080, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE],
     NULL},
     {"fair_extend", "67e0a78af02406c43ffbdb6548a90e9dafb065ea", (const unsigned char[]){HASH_1,
     EXTENDING_1, EXTEND_4, PLAIN_1, FAIR_EXTEND_6, HF_NO_SEGMENT}, 1259,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_EXTEND], NULL},
-    {"fair_force", "c1cbc55031e29ee2f54c0b983648ace0a5d0bb40", (const unsigned char[]){KEYS_1,
+    {"fair_force", "3541dcad51180f632aae8a78bee976d8aafe9eea", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, HASH_1, HASH_HOLDING_1, PLAIN_1, FAIR_QUEUE_3, NOW_1,
     FAIR_QUEUE_5, FAIR_PASSING_3, JAVAS_1, FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10,
-    HF_NO_SEGMENT}, 6037, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE], NULL},
+    HF_NO_SEGMENT}, 6091, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE], NULL},
     {"fair_info", "4199f6b270973bd288cf010d3226d90276592ed9", (const unsigned char[]){HASH_1,
     HASH_HOLDING_1, DEAF_1, FAIR_INFO_5, HF_NO_SEGMENT}, 1649, NULL, NULL},
-    {"fair_leave", "bcf63b30be7d1a891a03fe917ebd3db4f679d643", (const unsigned char[]){KEYS_1,
+    {"fair_leave", "716612624ba3f8fd99d2e3b3aa4d6836718be245", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, HASH_1, HASH_HOLDING_1, PLAIN_1, FAIR_QUEUE_3, NOW_1,
-    FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_LEAVE_6, HF_NO_SEGMENT}, 5518,
+    FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_LEAVE_6, HF_NO_SEGMENT}, 5572,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE], NULL},
-    {"fair_release", "8d782b705f8d3c4403b3ee6d77f6ddb695d8cb8e", (const unsigned char[]){KEYS_1,
+    {"fair_release", "b4eb34692f2286dd29edac96c1761a964b5b72a8", (const unsigned char[]){KEYS_1,
     HASH_1, HASH_HOLDING_1, FAIR_RELEASE_4, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, PLAIN_1,
-    FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 5427,
+    FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 5481,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE], NULL},
     {"fence", "95ca13ffb9d362780d0a05f5e3cc5d9098350d63", (const unsigned char[]){FENCE_1,
     HF_NO_SEGMENT}, 1845, NULL, NULL},
@@ -2325,7 +2329,7 @@ static const hf_program hf_program_table[] = {
     STRING_SILENT_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
     GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, IS_QUEUE_1,
     FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 14607, NULL, NULL},
-    {"mutex_release", "5adb5310a7a39845d7546c44387ca209e8735b1c",
+    {"mutex_release", "7776cc4fe3ecc00dfe4c74941dada79afbf3aa39",
     (const unsigned char[]){RELEASE_1, STRING_1, RELEASE_3, STRING_HOLDING_1, RELEASE_5,
     STRING_REMOVING_1, RELEASE_7, SILENT_RECEIVERS_1, RELEASE_9, STRING_1, STRING_SILENT_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
@@ -2333,7 +2337,7 @@ static const hf_program hf_program_table[] = {
     STRING_NEXT_3, RELEASE_19, GIVING_1, RELEASE_21, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1,
     RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
     GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_26, HF_NO_SEGMENT},
-    16456, NULL, NULL},
+    16498, NULL, NULL},
     {"mutex_renew", "232de3fb5554ac79becb31761bb1b9fb70684311", (const unsigned char[]){STRING_1,
     RENEW_2, HF_NO_SEGMENT}, 545, NULL, NULL},
     {"permit_acquire", "19b693c3de9bd7d46e28dff16297fc6ff08efd1c", (const unsigned char[]){KEYS_1,
@@ -2385,7 +2389,7 @@ static const hf_program hf_program_table[] = {
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
     {"raise", "362aae22f38a87d14bb94e7b90ca703b6bcb567b", (const unsigned char[]){PLACES_1,
     CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, RAISE_4, HF_NO_SEGMENT}, 1297, NULL, NULL},
-    {"release", "cf5a5722063589d4277a7f7e4bbc75607a8ede3f", (const unsigned char[]){RELEASE_1,
+    {"release", "14d6b42dd1810cb95e224d916bab7e47d4eb811c", (const unsigned char[]){RELEASE_1,
     HASH_1, RELEASE_3, HASH_HOLDING_1, RELEASE_5, HASH_REMOVING_1, RELEASE_7, PLAIN_RECEIVERS_1,
     RELEASE_9, HASH_HANDING_1, MEMBER_FORM_1, HASH_HANDING_3, PLAIN_UNQUEUED_1, LOCK_PROBE_1,
     HASH_HANDING_6, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HASH_HANDING_8, HASH_1, PLAIN_1, PLACES_1,
@@ -2394,7 +2398,7 @@ static const hf_program hf_program_table[] = {
     RECORDED_NEXT_4, HASH_NEXT_5, RELEASE_19, GIVING_1, RELEASE_21, OURS_1, JAVAS_1, PLACING_1,
     RECORD_1, NOW_1, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
     SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_26,
-    HF_NO_SEGMENT}, 19402, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE], NULL},
+    HF_NO_SEGMENT}, 19444, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE], NULL},
     {"release_all", "82d048b612ed8b8fcf66a41fddc5acf379fc5556", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
     HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1,
@@ -2488,27 +2492,27 @@ static const hf_program hf_program_table[] = {
     {"sharded_extend", "ab185bbb5c521190aa632c910249c4648e3c48e2", (const unsigned char[]){HASH_1,
     EXTENDING_1, EXTEND_4, SHARDED_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1829, NULL,
     &hf_program_table[HF_PROGRAM_EXTEND]},
-    {"sharded_fair_acquire", "b9f5f2d53341f7c21897d0795d0b4f9d40de2a0d",
+    {"sharded_fair_acquire", "a50a05f53d9719e19b16ede3669ab21a0c572037",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,
     CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1, HASH_HOLDING_1, ACQUIRE_6, FREE_1, FRESH_1,
-    SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10432, NULL,
+    SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10486, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_ACQUIRE]},
     {"sharded_fair_extend", "3756f1bed355d1444cdc53e2f0c98e21b085b194",
     (const unsigned char[]){HASH_1, EXTENDING_1, EXTEND_4, SHARDED_1, FAIR_EXTEND_6,
     HF_NO_SEGMENT}, 1665, NULL, &hf_program_table[HF_PROGRAM_FAIR_EXTEND]},
-    {"sharded_fair_force", "388b47756876ace10bb695890e1c1a9166c9d978",
+    {"sharded_fair_force", "6428c0fde8b26986d3364811d09de2dc451656a7",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, HASH_1, HASH_HOLDING_1,
     SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, JAVAS_1, FAIR_FORCE_8,
-    ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 6443, NULL,
+    ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 6497, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_FORCE]},
-    {"sharded_fair_leave", "ebde8c3a5215ff8b3398b8fe436b324be044e768",
+    {"sharded_fair_leave", "e0f9ed5d0454ee8820a8f78fe4ff8ae2a6bfc527",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, HASH_1, HASH_HOLDING_1,
     SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_LEAVE_6, HF_NO_SEGMENT},
-    5924, NULL, &hf_program_table[HF_PROGRAM_FAIR_LEAVE]},
-    {"sharded_fair_release", "2b6b8282a7dca313fbb38f9d6e860b9a987306f4",
+    5978, NULL, &hf_program_table[HF_PROGRAM_FAIR_LEAVE]},
+    {"sharded_fair_release", "a57f3f0ed8b4e2eb7d46df6c503a9b29c9832080",
     (const unsigned char[]){KEYS_1, HASH_1, HASH_HOLDING_1, FAIR_RELEASE_4, PLACES_1, CLOCK_3,
     SECONDS_1, CLOCK_5, SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3,
-    FAIR_RELEASE_7, HF_NO_SEGMENT}, 5833, NULL, &hf_program_table[HF_PROGRAM_FAIR_RELEASE]},
+    FAIR_RELEASE_7, HF_NO_SEGMENT}, 5887, NULL, &hf_program_table[HF_PROGRAM_FAIR_RELEASE]},
     {"sharded_force", "0d78a9682e6755ad136f4d697078d9d4d2941aa6", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
     HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1,
@@ -2572,7 +2576,7 @@ static const hf_program hf_program_table[] = {
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
     PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_SET_12, HF_NO_SEGMENT}, 14154, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_SET]},
-    {"sharded_release", "684ab69141ade86242175ca8bbd3a57da0376735",
+    {"sharded_release", "5b60ae5d90e8c9d19ff3a67000e3a28fedcf7872",
     (const unsigned char[]){RELEASE_1, HASH_1, RELEASE_3, HASH_HOLDING_1, RELEASE_5,
     HASH_REMOVING_1, RELEASE_7, SHARDED_RECEIVERS_1, RELEASE_9, HASH_HANDING_1, MEMBER_FORM_1,
     HASH_HANDING_3, SHARDED_UNQUEUED_1, LOCK_PROBE_1, HASH_HANDING_6, DRAWING_1, CLOCK_TOKEN_1,
@@ -2581,7 +2585,7 @@ static const hf_program hf_program_table[] = {
     LOCK_PROBE_1, HASH_NEXT_3, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4, HASH_NEXT_5,
     RELEASE_19, GIVING_1, RELEASE_21, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1,
-    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_26, HF_NO_SEGMENT}, 20135, NULL,
+    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_26, HF_NO_SEGMENT}, 20177, NULL,
     &hf_program_table[HF_PROGRAM_RELEASE]},
     {"sharded_release_all", "8846bb7af60df774a0860e63dec104314a9f6cf6",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,

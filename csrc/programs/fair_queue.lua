@@ -82,8 +82,12 @@ local function wake(owner, till, now)
     if till <= soon then return end
     set_timeout(owner, soon)
     lower_behind(1, till, soon)
-  elseif announce(RELEASES .. ':' .. owner) == 0 and till > now + DEAF_MS then
-    set_timeout(owner, now + DEAF_MS)
+  else
+    local channel = RELEASES .. ':' .. owner
+    announce(channel)
+    if foreign_waiters(channel) == 0 and till > now + DEAF_MS then
+      set_timeout(owner, now + DEAF_MS)
+    end
   end
 end
 

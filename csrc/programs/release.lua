@@ -65,5 +65,6 @@ end
 --#include "placing.lua"
 --#include "queue.lua"
 if #first_few > 0 then return pass_on(first_few) end
-foreign_turn(nil)
+-- Waiters of ours listen too, by patterns, also one whose host is cut off; and others may watch.
+if foreign_waiters(RELEASES) > 0 then foreign_turn(nil) end
 return 1

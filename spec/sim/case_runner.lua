@@ -28,10 +28,10 @@ local function is_same(one, other)
 end
 
 -- A subscriber. received(): the texts of all messages since the last time.
-local function listener(server, channel, sharded)
+local function listener(server, command, channel)
   local replies, texts = resp.replies(), {}
   local client = server:connect(function(bytes) replies:feed(bytes) end)
-  client:call { sharded and "SSUBSCRIBE" or "SUBSCRIBE", channel }
+  client:call { command, channel }
   return {
     received = function()
       texts = {}
@@ -62,7 +62,10 @@ function case_runner.run(case, texts)
     end
     return cmd((table.unpack or unpack)(args))
   end
-  function c.listen(channel, sharded) return listener(server, channel, sharded) end
+  function c.listen(channel, sharded)
+    return listener(server, sharded and "SSUBSCRIBE" or "SUBSCRIBE", channel)
+  end
+  function c.watch(pattern) return listener(server, "PSUBSCRIBE", pattern) end
   function c.pass(ms) now = now + ms * 1000 end
   function c.clock(us) now = us end
   function c.refuse(...)

@@ -1490,6 +1490,20 @@ case("a release is announced, though nobody waits", function(c)
   c.same(-1, c.cmd("PTTL", COUNTER))
 end)
 
+-- A waiter of ours whose host was cut off still has its patterns; monitoring may have others.
+case("a release whose message only patterns match leaves Redisson no turn", function(c)
+  for _, pattern in ipairs { "redisson_lock__channel:*", "*" } do
+    local watcher = c.watch(pattern)
+    c.cmd("SET", COUNTER, text(T0), "PX", TTL)
+    held(c)
+    c.same(1, release(c))
+    c.same({ 0, TTL }, { c.cmd("EXISTS", QUEUE), c.cmd("PTTL", COUNTER) })
+    c.same({ 1, T0 + 8, 0 }, acquire(c))
+    watcher.close()
+    c.cmd("FLUSHALL")
+  end
+end)
+
 case("a release without waiters or listeners leaves nothing", function(c)
   held(c)
   c.same(1, release(c))

@@ -386,6 +386,14 @@ case("a waiter of Java that does not listen gets a moment once", function(c)
   c.same(1, waits(c, OTHER)[1])
 end)
 
+case("a pattern that matches the channel of a waiter of Java does not listen for it", function(c)
+  c.watch("redisson_lock__channel:*")
+  holds(c, OWNER)
+  listed(c, { { JAVA, JAVA_MS } })
+  c.same(1, release(c, OWNER))
+  c.same(DEAF_MS, timeout(c, JAVA))
+end)
+
 case("a hold that stays gets the lease of the release at least", function(c)
   for _, ms in ipairs { 1000, 2 * LEASE } do
     holds(c, OWNER, 2)

@@ -42,6 +42,8 @@ local IN_PROGRAMS = {
   { "heir_unheard", "…by the usual release",
     "if (counts[4] or 0) > 0 and foreign_waiters(RELEASES, counts[2]) == 0 then",
     "if foreign_waiters(RELEASES, counts[2]) == 0 then" },
+  { "pattern_foreign", "who gets the message of a release is taken for Redisson",
+    "if foreign_waiters(RELEASES) > 0 then foreign_turn(nil) end", "foreign_turn(nil)" },
   { "heir_first", "the usual release hands over a lock that Redisson waits for",
     "if (counts[4] or 0) > 0 and foreign_waiters(RELEASES, counts[2]) == 0 then",
     "if (counts[4] or 0) > 0 then" },

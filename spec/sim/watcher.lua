@@ -416,7 +416,7 @@ function Watcher:published(channel, message)
   local wait, name = wire.grant_in(message)
   local wished = wire.wish_in(message)
   if wished then note_wish(self, channel, wished) end
-  if not wait then return end
+  if not wait or name == rules.FORGED then return end
   for _, key_name in ipairs(self.names) do note_waits(self, self.keys[key_name]) end
   for uuid, process in pairs(self.uuids) do
     local waits_for = self.key_of_wait[uuid .. " " .. wait]
@@ -849,6 +849,14 @@ local function check_lock_left(self, key)
   end
 end
 
+-- Only Redisson makes a counter stay for ever.
+local function check_counter(self, key)
+  local counter = live(self, key.counter)
+  if counter and not counter.expires and not self.foreign then
+    self.world:fail("endless", "%s: its counter has no TTL, and Redisson was not there", key.name)
+  end
+end
+
 -- → what the client has or waits for on the server, its key | nil
 function Watcher:left_by(uuid)
   self.server.redis:read_clock()
@@ -869,6 +877,7 @@ function Watcher:finish(later)
   for _, name in ipairs(self.names) do
     if not self.late then check_queue_left(self, self.keys[name]) end
     check_lock_left(self, self.keys[name])
+    check_counter(self, self.keys[name])
   end
   rules.check_channels(world, self.uuids, self.server.redis)
   world.now = world.now + later
