@@ -11,6 +11,7 @@ local output = require "holdfast.command.output"
 local own_process = require "holdfast.process"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
+local resp = require "spec.support.resp"
 
 local SEED = tonumber(os.getenv("HOLDFAST_HOSTILE_SEED")) or 1
 local COUNT = tonumber(os.getenv("HOLDFAST_HOSTILE_KEYS")) or 500
@@ -176,6 +177,176 @@ describe("the commands that only read", function()
     local start = os.clock()
     assert.equal(0, (run(url, "ls")))
     assert.is_true(os.clock() - start < 10)
+  end)
+
+  local MIB = ("x"):rep(2 ^ 20)
+
+  -- Each verb that looks at all keys, in this process. → the exit codes, and whether ls shows "good"
+  local function look_around()
+    local codes, shows = {}, false
+    for _, words in ipairs {
+      { "ls" }, { "ls", "--json" }, { "top", "--interval", "0.1" }, { "deadlocks", "-a" },
+      { "complete", "bash", "holdfast show g", "g" },
+    } do
+      local exit, out, err = run(url, (table.unpack or unpack)(words))
+      codes[#codes + 1] = ("%s %d%s"):format(words[1], exit, err)
+      if words[1] ~= "deadlocks" then shows = out:find("good", 1, true) ~= nil end
+      assert.is_true(shows, words[1])
+    end
+    return table.concat(codes, ", ")
+  end
+
+  local FINE = "ls 0, ls 0, top 0, deadlocks 0, complete 0"
+
+  it("show the others beside keys, queues and waiters whose texts do not fit in one reply", function()
+    put "good"
+    for i = 1, 5 do put(i .. MIB:sub(2)) end
+    assert.equal(FINE, look_around())
+    server:cli("FLUSHALL")
+    put "good"
+    for i = 1, 5 do server:cli("ZADD", ("holdfast_queue:{%d%s}"):format(i, MIB:sub(2)), 1, "1l" .. OWNER .. ":1000") end
+    for i = 1, 20 do
+      server:cli("ZADD", "holdfast_queue:{good}", i, "1l" .. i .. MIB)
+      server:cli("RPUSH", "redisson_lock_queue:{good}", i .. MIB)
+    end
+    assert.equal(FINE, look_around())
+    assert.equal(0, (run(url, "show", "good")))
+    server:cli("FLUSHALL")
+    put "good"
+    server:cli("SET", "holdfast_wait:" .. OWNER, MIB:rep(5))
+    server:cli("HSET", "wide", MIB:rep(5), 1)
+    server:cli("PEXPIRE", "wide", 600000)
+    put(MIB:rep(5))
+    assert.equal(FINE, look_around())
+    assert.equal(69, (run(url, "show", "wide")))
+  end)
+
+  it("tell of names that one step of SCAN cannot give, and of channels that are too many", function()
+    put "good"
+    local plain = core.client.command
+    core.client.command = function(client, words, node)
+      if words[1] == "SCAN" or words[3] == "CHANNELS" or words[2] == "CHANNELS" then
+        return nil, "cannot run the command on x: " .. core.wire.too_large .. "4 MiB", "unreachable"
+      end
+      if words[1] == "EVAL" then return { "0", { "good" }, 2 } end
+      return plain(client, words, node)
+    end
+    local done, exit, out, err = pcall(run, url, "ls")
+    core.client.command = plain
+    assert(done, exit)
+    assert.equal(0, exit)
+    assert.matches("\ngood ", out)
+    assert.matches("^holdfast ls: left out: %d+ names, because together they are larger than 4 MiB; "
+      .. "latches, because the list of channels is larger than 4 MiB\n$", err)
+  end)
+
+  it("read a page of SCAN whose names do not fit by leaving out those that no lock can have", function()
+    local pages, client = require "holdfast.pages", holdfast.new(url)
+    local plain, asked = core.client.command, {}
+    server:cli("SET", MIB:rep(2), 1)
+    put "good"
+    core.client.command = function(of, words, node)
+      if words[1] ~= "SCAN" then return plain(of, words, node) end
+      asked[#asked + 1] = words[6]
+      return nil, core.wire.too_large, "unreachable"
+    end
+    local names, cursor, fits = {}, "0", 500
+    local done, message = pcall(function()
+      repeat
+        local results = { pages.scan(client, nil, cursor, "*", "hash", fits) }
+        local reply = assert(results[1], results[2])
+        cursor, fits = reply[1], results[4]
+        for _, name in ipairs(reply[2]) do names[#names + 1] = name end
+      until cursor == "0"
+    end)
+    core.client.command = plain
+    assert(done, message)
+    assert.same({ { "good" }, { 500, 62, 7, 1 }, 1 },
+      { names, { asked[1], asked[2], asked[3], asked[4] }, fits })
+    client:close()
+  end)
+
+  it("pass over empty keys wherever they stand", function()
+    put "good"
+    server:cli("HSET", "", "f", 1)
+    server:cli("PEXPIRE", "", 600000)
+    server:cli("ZADD", "{}:timeout", 5, "x")
+    server:cli("ZADD", ":timeout", 5, "x")
+    server:cli("ZADD", "holdfast_queue:{}", 5, "1l" .. OWNER .. ":7")
+    server:cli("RPUSH", "redisson_lock_queue:{}", OWNER)
+    server:cli("RPUSH", "redisson_lock_queue:", OWNER)
+    server:cli("SET", "holdfast_wait:" .. OWNER, "1 " .. OWNER:sub(1, 37) .. "9 l ")
+    local listener = assert(resp.connect { path = server.path })
+    listener:call("SUBSCRIBE", "redisson_countdownlatch__channel__{}", "redisson_sc:")
+    assert.equal(FINE, look_around())
+    listener:close()
+    for _, name in ipairs { "show", "break" } do
+      local exit, _, err = run(url, name, "", name == "break" and "-y" or nil)
+      assert.same({ 64, ("holdfast %s: KEY is empty\n"):format(name) }, { exit, err })
+    end
+  end)
+
+  -- ---- servers by chance ----
+
+  local PARTS = {
+    "holdfast_queue:", "holdfast_wait:", "holdfast_client:", "holdfast_once:", "redisson_lock_queue:",
+    "redisson_lock_timeout:", "redisson_lock_token:", "holdfast_fence:", "", "", "",
+  }
+
+  local function any_text(random)
+    local kind = random:number(8)
+    if kind == 1 then return "" end
+    if kind == 2 then return MIB:sub(1, 2 ^ random:number(20)) end
+    if kind == 3 then return OWNER end
+    if kind == 4 then return ("%d"):format(random:number(100) - 50) end
+    if kind == 5 then return "1l" .. OWNER .. ":7" end
+    return random:text(8)
+  end
+
+  local function any_name(random)
+    local text, part = any_text(random), PARTS[random:number(#PARTS)]
+    local tag = random:number(2) == 1 and "{" .. text .. "}" or text
+    return part .. tag .. (random:number(4) == 1 and ":timeout" or "")
+  end
+
+  local MAKES = {
+    function(name, one) return { "HSET", name, one, "1" } end,
+    function(name, one, other) return { "HSET", name, one, "1", other, "x", "mode", "read" } end,
+    function(name, _, other) return { "HSET", name, OWNER, other } end,
+    function(name, one) return { "SET", name, one } end,
+    function(name) return { "SET", name, "1 " .. OWNER:sub(1, 37) .. "9 l good" } end,
+    function(name, one, other) return { "RPUSH", name, one, other } end,
+    function(name, one, other) return { "ZADD", name, "1", one, "2", other } end,
+    function(name, one) return { "SADD", name, one } end,
+    function(name, one) return { "XADD", name, "*", one, "v" } end,
+    function(name) return { "PEXPIRE", name, "600000" } end,
+    function(name) return { "SET", "holdfast_client:" .. OWNER:sub(1, 36), name } end,
+  }
+
+  -- In make test for a moment, in make fuzz for long.
+  it("show what is good, and end with a message at most, whatever stands on the server", function()
+    local random = hostile.random(SEED)
+    local till = core.now() + (tonumber(os.getenv("HOLDFAST_HOSTILE_SECONDS")) or 2)
+    repeat
+      server:cli("FLUSHALL")
+      local names = {}
+      for i = 1, random:number(40) do
+        names[i] = random:number(3) == 1 and names[random:number(#names + 1)] or any_name(random)
+        server:cli(MAKES[random:number(#MAKES)](names[i], any_text(random), any_text(random)))
+      end
+      server:cli("DEL", "good")
+      put "good"
+      assert.matches("^ls 0, ls 0, top 0, deadlocks [01], complete 0$", look_around())
+      for _, verb in ipairs { "show", "wait" } do
+        local key = names[random:number(#names)]
+        if #key <= 131000 then
+          local exit, out, err = run(url, verb, verb == "wait" and "-n" or "--json", "--", key)
+          local is_event = err:find('^{"event":"error",[^\n]+}\n$') ~= nil
+          assert.is_true(exit <= 1 or is_event or err:find("^holdfast %l+: [^\n]+\n$") ~= nil, err)
+          for line in (out .. err):gmatch("[^\n]+") do assert_fit_for_a_terminal(line) end
+        end
+      end
+    until core.now() > till
   end)
 
   it("align their columns, though one key is long", function()

@@ -808,6 +808,49 @@ describe("for operators under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
+    it("shows the others beside names that do not fit in one reply, and beside an empty one", function()
+      start {}
+      local owner, mib = "11111111-2222-3333-4444-555555555555:1", ("a"):rep(2 ^ 20)
+      local function put(key)
+        server:cli("HSET", key, owner, 1)
+        server:cli("PEXPIRE", key, 600000)
+      end
+      put "good"
+      put ""
+      for i = 1, 5 do
+        put(i .. mib:sub(2))
+        server:cli("ZADD", "holdfast_queue:{good}", i, "1l" .. i .. mib)
+      end
+      local good = eventually("good", function() return state().count == 6 end)
+      assert.equal(owner, good.owner)
+      assert.equal(1, state("&search=goo").count)
+      assert.equal(5, state("&search=" .. ("a"):rep(100)).count)
+      assert.same({}, front:errors())
+      server:cli("FLUSHALL")
+    end)
+
+    it("finds a word in the same time however long the word is", function()
+      local finder = require("holdfast.status_json").finder
+      local random = require("spec.support.hostile").random(1)
+      local function any(most)
+        local parts = {}
+        for i = 1, random:number(most) do parts[i] = ("ab"):sub(random:number(2)):sub(1, 1) end
+        return table.concat(parts)
+      end
+      for _ = 1, 3000 do
+        local text, word = any(60), any(22)
+        assert.equal(text:find(word, 1, true) ~= nil, finder(word)(text))
+      end
+      assert.is_true(finder("")("any"))
+      local text = ("a"):rep(1000000)
+      local function seconds(size)
+        local has, from = finder(("a"):rep(size) .. "b"), os.clock()
+        assert.is_false(has(text))
+        return os.clock() - from
+      end
+      assert.is_true(seconds(20000) < 10 * seconds(20) + 0.1)
+    end)
+
     it("counts what it sees, whatever the server's clock and the queue do meanwhile", function()
       start {}
       local now = os.time() * 1e6

@@ -125,5 +125,7 @@ void hf_open_wire(lua_State *L) {
     hf_set_functions(L, functions);
     push_prefixes(L);
     lua_setfield(L, -2, "prefixes");
+    lua_pushliteral(L, HF_REPLY_TOO_LARGE);
+    lua_setfield(L, -2, "too_large");
     lua_setfield(L, -2, "wire");
 }

@@ -12,6 +12,7 @@ local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local locale = require "holdfast.locale"
 local names = require "holdfast.names"
+local pages = require "holdfast.pages"
 local replies = require "holdfast.replies"
 
 local deadlocks = {}
@@ -34,15 +35,12 @@ function deadlocks.nodes(client)
 end
 
 local function scan_node(client, node, pattern, visit)
-  local cursor = "0"
+  local cursor, count = "0", PAGE
   repeat
-    local reply, message, code = command(client,
-      { "SCAN", cursor, "MATCH", pattern, "COUNT", PAGE }, node)
+    local reply, message, code
+    reply, message, code, count = pages.scan(client, node, cursor, pattern, nil, count)
     if not reply then return nil, message, code end
-    if type(reply) ~= "table" or type(reply[1]) ~= "string" or type(reply[2]) ~= "table" then
-      return nil, "the server sent an invalid reply to SCAN; is it a Redis server?", "server"
-    end
-    cursor = reply[1]
+    cursor, count = reply[1], math.min(PAGE, count * 2)
     for _, key in ipairs(reply[2]) do visit(key, node) end
   until cursor == "0"
   return true
@@ -64,13 +62,14 @@ function deadlocks.scan(client, pattern, visit)
   return true
 end
 
--- What belongs to others, by its type or by rights, is passed over; any other failure is the result
--- of the whole.
+-- What belongs to others, by its type, by rights or because nothing of ours is that large, is
+-- passed over; any other failure is the result of the whole.
 local FOREIGN = { conflict = true, denied = true }
 
 -- → what was read | nil
 local function noted(graph, value, message, code)
-  if value == nil and code and not FOREIGN[code] and not graph.failure then
+  local is_foreign = FOREIGN[code] or pages.is_too_large(message, code)
+  if value == nil and code and not is_foreign and not graph.failure then
     graph.failure = { message, code }
   end
   return value
@@ -84,24 +83,36 @@ local function info_of(graph, key, kind)
   return noted(graph, driver.lock.info(driver.reader(graph.client, key, kind)))
 end
 
--- Reads a list beside the key. → a table
-local function list_beside(graph, key, words)
-  local reply = ask(graph, words, driver.node_beside(graph.client, key))
-  return type(reply) == "table" and reply or {}
+-- Reads at most `count` items beside the key. An item that is too large is none of ours.
+-- → a table, how many were asked for, whether there may be more
+local function page_beside(graph, key, words_of, from, count)
+  local node = driver.node_beside(graph.client, key)
+  local reply, message, code, asked = pages.shrink(count, function(most)
+    return command(graph.client, words_of(from, most), node)
+  end)
+  local page = noted(graph, reply, message, code) or {}
+  return page, asked, #page == asked or pages.is_too_large(message, code)
 end
 
--- Iterates over a list or a sorted set beside the key, page by page. What leaves its front
--- meanwhile may hide others for this time.
-local function each_beside(graph, key, read, name)
-  local from, page, at = 0, {}, 0
+-- Iterates over the first items of a list or a sorted set beside the key, page by page. What leaves
+-- its front meanwhile may hide others for this time. `words_of(from, count)`: of the command
+local function each_beside(graph, key, words_of, most)
+  local from, page, at, count, more = 0, {}, 0, PAGE, true
   return function()
     at = at + 1
-    if at > #page and (from == 0 or #page == PAGE) then
-      page, at = list_beside(graph, key, { read, name, from, from + PAGE - 1 }), 1
-      from = from + PAGE
+    while at > #page and more and from < most do
+      page, count, more = page_beside(graph, key, words_of, from, math.min(count, most - from))
+      from, at, count = from + count, 1, math.min(PAGE, count * 2)
     end
     return page[at]
   end
+end
+
+-- All items of the list or the sorted set with this name.
+local function each_of_all(graph, key, read, name)
+  return each_beside(graph, key, function(from, count)
+    return { read, name, from, from + count - 1 }
+  end, math.huge)
 end
 
 -- ---- the graph ----
@@ -129,7 +140,7 @@ end
 local function permit_holders(graph, key, kind)
   local info = info_of(graph, key, kind)
   local list = { free = info and info.free or 0 }
-  for id in each_beside(graph, key, "ZRANGE", wire.names(kind, key).leases) do
+  for id in each_of_all(graph, key, "ZRANGE", wire.names(kind, key).leases) do
     list[#list + 1] = graph.by_stem[id:sub(1, 14)] or false
   end
   return list
@@ -137,10 +148,13 @@ end
 
 -- info names only one of several readers.
 local function readers(graph, key)
-  local list, cursor = {}, "0"
+  local list, cursor, count = {}, "0", PAGE
   repeat
-    local reply = ask(graph, { "HSCAN", key, cursor, "COUNT", PAGE })
-    if type(reply) ~= "table" or type(reply[2]) ~= "table" then break end
+    local reply, message, code
+    reply, message, code, count = pages.shrink(count, function(most)
+      return command(graph.client, { "HSCAN", key, cursor, "COUNT", most })
+    end)
+    if not noted(graph, reply, message, code) then break end
     cursor = reply[1]
     for i = 1, #reply[2], 2 do
       local field = reply[2][i]
@@ -172,7 +186,7 @@ local function waiters_of(graph, wait)
   local key, is_list, set = wait.key, kinds[wait.kind].listed, {}
   local name = wire.names(wait.kind, key).queue
   if graph.queued[name] then return graph.queued[name] end
-  for text in each_beside(graph, key, is_list and "LRANGE" or "ZRANGE", name) do
+  for text in each_of_all(graph, key, is_list and "LRANGE" or "ZRANGE", name) do
     local queued = is_list and { waiter = text } or wire.read_waiter(text)
     if queued then set[queued.waiter] = true end
   end
@@ -209,7 +223,7 @@ end
 local function add_wait(graph, name, node)
   local text = ask(graph, { "GET", name }, graph.nodes and node or nil)
   local wait = type(text) == "string" and wire.wait(text)
-  if not wait then return end
+  if not wait or wait.key == "" then return end
   local before = graph.by_waiter[wait.waiter]
   if before then wait = before else graph.by_waiter[wait.waiter], wait.holds = wait, {} end
   local owner = name:sub(#graph.wait_prefix + 1)
@@ -229,15 +243,19 @@ end
 local function add_list(graph, name)
   local key = wire.key_of_queue(name)
   if not key then return end
-  for _, owner in ipairs(list_beside(graph, key, { "LRANGE", name, 0, MOST_WAITERS - 1 })) do
+  local function words_of(from, count) return { "LRANGE", name, from, from + count - 1 } end
+  for owner in each_beside(graph, key, words_of, MOST_WAITERS) do
     add_waiter(graph, key, owner, "fair")
   end
 end
 
 local function add_queue(graph, name)
   local key = wire.key_of_queue(name)
-  local words = { "ZRANGEBYSCORE", name, "(0", "+inf", "LIMIT", 0, MOST_WAITERS }
-  for _, text in ipairs(key and list_beside(graph, key, words) or {}) do
+  if not key then return end
+  local function words_of(from, count)
+    return { "ZRANGEBYSCORE", name, "(0", "+inf", "LIMIT", from, count }
+  end
+  for text in each_beside(graph, key, words_of, MOST_WAITERS) do
     local queued = wire.read_waiter(text)
     if queued then
       add_waiter(graph, key, queued.waiter, queued.kind).count = count_of(queued.owner)

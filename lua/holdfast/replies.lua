@@ -43,12 +43,18 @@ local FITS = {
 local WRONG = "cannot read the reply to %s from %s: it has an unexpected type; " ..
   "check that this is the address of a Redis or Valkey server"
 
+-- → the reply, if it is of the type that the command `name` gives | nil, message, code
+function replies.check(name, reply, client, shown)
+  if FITS[name](reply) then return reply end
+  return nil, WRONG:format(shown or name, core.client.server(client)), "server"
+end
+
 -- As driver.command, for the commands above. A reply of another type is a failure, "server".
 function replies.command(client, words, node, within)
   local reply, message, code = driver.command(client, words, node, within)
+  if code then return reply, message, code end
   local name = words[1] == "PUBSUB" and words[2] or words[1]
-  if code or FITS[name](reply) then return reply, message, code end
-  return nil, WRONG:format(words[1], core.client.server(client)), "server"
+  return replies.check(name, reply, client, words[1])
 end
 
 return replies

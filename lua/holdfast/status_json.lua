@@ -78,6 +78,40 @@ local function entry_json(view, entry, lag, is_open)
   }
 end
 
+-- ---- search ----
+
+local PLAIN = 16 -- bytes of a word for which looking for it at each place costs little
+
+-- For each part of the word from its beginning, how much of its end is also the word's beginning:
+-- as Knuth, Morris and Pratt search, with which a long word takes no longer than a short one.
+local function borders_of(word)
+  local borders, known = { 0 }, 0
+  for i = 2, #word do
+    while known > 0 and word:byte(known + 1) ~= word:byte(i) do known = borders[known] end
+    if word:byte(known + 1) == word:byte(i) then known = known + 1 end
+    borders[i] = known
+  end
+  return borders
+end
+
+-- Returns a function (text) → whether the word is in it.
+function status_json.finder(word)
+  if #word <= PLAIN then
+    return function(text) return text:find(word, 1, true) ~= nil end
+  end
+  local borders = borders_of(word)
+  return function(text)
+    local known = 0
+    for i = 1, #text do
+      local byte = text:byte(i)
+      while known > 0 and word:byte(known + 1) ~= byte do known = borders[known] end
+      if word:byte(known + 1) == byte then known = known + 1 end
+      if known == #word then return true end
+    end
+    return false
+  end
+end
+
 -- ---- in order ----
 
 local function holder_of(view, entry)
@@ -116,10 +150,11 @@ end
 -- → the entries that are asked for, how many wait for them, the longest wait for any lock
 local function matching(view, asked, lag)
   local list, waiting, oldest, now = {}, 0, math.huge, core.now() - lag
+  local has_word = status_json.finder(asked.search)
   for key, entry in pairs(view.entries) do
     if not views.is_stale(entry, now) then
       oldest = math.min(oldest, entry.waits_since or oldest)
-      if key:find(asked.search, 1, true) and key:sub(1, #asked.prefix) == asked.prefix then
+      if key:sub(1, #asked.prefix) == asked.prefix and has_word(key) then
         list[#list + 1], waiting = entry, waiting + entry.waiters
       end
     end

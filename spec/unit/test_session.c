@@ -626,17 +626,50 @@ static void check_given_up(const char *bytes, const char *reason) {
 }
 
 TEST(garbage_ends_the_connection) {
-    static const char *const garbage[] = {"HTTP/1.1 400 Bad Request\r\n\r\n",
-                                          "*1000000000\r\n",
-                                          "*4097\r\n",
-                                          "*2\r\n*4096\r\n",
-                                          "\x16\x03\x01",
-                                          "$-5\r\n",
-                                          ":1x\r\n",
-                                          "*1\r\n*1\r\n*1\r\n*5000\r\n"};
+    static const char *const garbage[] = {"HTTP/1.1 400 Bad Request\r\n\r\n", "\x16\x03\x01",
+                                          "$-5\r\n", ":1x\r\n"};
     for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++) {
         check_given_up(garbage[i], "the reply is not in the Redis protocol");
     }
+}
+
+static void check_too_large(const char *bytes, const char *outcome) {
+    static char many[HF_REPLY_MAX_BYTES + 2];
+    struct call one, two;
+    start_open();
+    submit(&one, "A", 60000, AT(0));
+    submit(&two, "B", 60000, AT(0));
+    feed(&session, bytes, AT(1));
+    if (bytes[0] == '$') feed_bytes(&session, many, sizeof many, AT(1));
+    CHECK_WANTS(CLOSE, AT(1));
+    CHECK_STR(one.outcome, outcome);
+    hf_session_closed(&session, "closed by us", AT(1));
+    CHECK_STR(two.outcome, "");
+    CHECK_WANTS(OPEN, AT(1)); /* at once: the server serves */
+    open_session(&session, AT(1));
+    CHECK_STR(output_of(&session), "B");
+    feed(&session, ":2\r\n", AT(1));
+    CHECK_STR(two.outcome, "2");
+    finish();
+}
+
+TEST(a_reply_that_is_too_large_fails_only_what_asked_for_it) {
+    static const char *const many[] = {"*4097\r\n", "*2\r\n*4096\r\n",
+                                       "*1\r\n*1\r\n*1\r\n*5000\r\n"};
+    for (size_t i = 0; i < sizeof many / sizeof *many; i++)
+        check_too_large(many[i], "unreachable: the reply is larger than the elements allowed");
+    check_too_large("$4194305\r\n", "unreachable: the reply is larger than 4 MiB");
+    check_too_large("$999999999999\r\n", "unreachable: the reply is larger than 4 MiB");
+}
+
+TEST(an_event_that_is_too_large_ends_the_connection) {
+    start();
+    session.subscriber = session.wanted = true;
+    open_session(&session, AT(0));
+    feed(&session, "*4097\r\n", AT(1));
+    CHECK_WANTS(CLOSE, AT(1));
+    CHECK_STR(session.reason, "the reply is larger than the elements allowed");
+    finish();
 }
 
 TEST(an_endless_reply_ends_the_connection) {

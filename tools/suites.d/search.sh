@@ -78,6 +78,8 @@ fuzz() {
     echo "# texts: HOLDFAST_HOSTILE_SEED=$seed HOLDFAST_HOSTILE_KEYS=${HOLDFAST_HOSTILE_KEYS:-20000}"
     suite fuzz-texts busted with "HOLDFAST_HOSTILE_SEED=$seed" "HOLDFAST_HOSTILE_KEYS=${HOLDFAST_HOSTILE_KEYS:-20000}" \
         "files=spec/completion_spec.lua spec/command_hostile_spec.lua" -- run_busted luajit
+    suite fuzz-tools busted with "HOLDFAST_HOSTILE_SEED=$seed" "HOLDFAST_HOSTILE_SECONDS=${HOLDFAST_FUZZ_SECONDS:-60}" \
+        files=spec/command_hostile_spec.lua -- run_busted luajit --filter "whatever stands on the server"
 }
 
 # Real processes and servers under faults, for $HOLDFAST_CHAOS_SECONDS from $HOLDFAST_CHAOS_SEED on, half of it under each

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/reply.h"
 #include "base/url.h"
 
 #define NAME(CODE, name) #name,
@@ -40,6 +41,7 @@ static const struct {
      "release it there, or use another owner; waiting will not help"},
     {HF_SERVER, "DB index is out of range", "check the database number"},
     {HF_DENIED, "READONLY", "check that the server is a master"},
+    {HF_UNREACHABLE, HF_REPLY_TOO_LARGE, "check what is stored there"},
     {HF_UNREACHABLE, "NOREPLICAS", "check the server's replicas and min-replicas-to-write"},
     {HF_UNREACHABLE, "MISCONF", "check the server's disk and log"},
     {HF_UNREACHABLE, "OOM", "check the server's memory and maxmemory setting"},

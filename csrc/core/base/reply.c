@@ -17,7 +17,9 @@ static void *attach(const redisReadTask *task, hf_reply *reply) {
 /* Every object of a reply counts against the reader's limits before it is made. */
 static bool allow(const redisReadTask *task, size_t elements, size_t bytes) {
     hf_reader *reader = task->privdata;
-    if (elements > reader->elements || bytes > reader->bytes) return false;
+    if (bytes > reader->bytes) reader->excess = HF_REPLY_TOO_LARGE "4 MiB";
+    if (elements > reader->elements) reader->excess = HF_REPLY_TOO_LARGE "the elements allowed";
+    if (reader->excess) return false;
     reader->elements -= elements;
     reader->bytes -= bytes;
     return true;
@@ -119,6 +121,7 @@ bool hf_reader_open(hf_reader *reader) {
     if (!reader->redis) return false;
     reader->redis->privdata = reader;
     reader->max_elements = HF_REPLY_MAX_ELEMENTS;
+    reader->excess = NULL;
     reset_limits(reader);
     return true;
 }
@@ -136,7 +139,9 @@ bool hf_reader_next(hf_reader *reader, hf_reply **reply) {
     void *object = NULL;
     *reply = NULL;
     if (redisReaderGetReply(reader->redis, &object) != REDIS_OK) return false;
-    if (!object) return reader->redis->len - reader->redis->pos <= HF_REPLY_MAX_BYTES;
+    if (!object && reader->redis->len - reader->redis->pos > HF_REPLY_MAX_BYTES)
+        reader->excess = HF_REPLY_TOO_LARGE "4 MiB";
+    if (!object) return !reader->excess;
     reset_limits(reader);
     *reply = object;
     return true;

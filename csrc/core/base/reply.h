@@ -11,6 +11,9 @@
 #define HF_REPLY_MAX_ELEMENTS 4096 /* unless the reader allows more */
 #define HF_REPLY_MAX_BYTES ((size_t)4 << 20)
 
+/* What the reasons of a reply beyond these limits begin with. */
+#define HF_REPLY_TOO_LARGE "the reply is larger than "
+
 typedef enum hf_reply_type {
     HF_REPLY_NIL,
     HF_REPLY_INTEGER,
@@ -33,6 +36,7 @@ typedef struct hf_reader {
     struct redisReader *redis; /* of hiredis */
     size_t max_elements;
     size_t elements, bytes; /* what the current reply may still have */
+    const char *excess;     /* why the reply is too large: a static text; NULL: it is not */
 } hf_reader;
 
 /* Returns false when out of memory. The reader must not move in memory while it is open. */
@@ -47,8 +51,8 @@ void hf_reader_allow(hf_reader *reader, size_t elements);
 bool hf_reader_feed(hf_reader *reader, const char *bytes, size_t size);
 
 /* Sets *reply to the next whole reply, NULL when more bytes are needed. Returns false when the
- * bytes are not the protocol or exceed a limit, or when out of memory; only close the reader then.
- */
+ * bytes are not the protocol or exceed a limit (then `excess` is set), or when out of memory; only
+ * close the reader then. */
 bool hf_reader_next(hf_reader *reader, hf_reply **reply);
 
 void hf_reply_free(hf_reply *reply);

@@ -995,6 +995,19 @@ static void dispatch(hf_session *session, hf_reply **taken, hf_time now) {
     }
 }
 
+/* The connection is of no more use. What asked for this reply would get the same again; the others
+ * are sent again. */
+static void on_unreadable(hf_session *session, hf_time now) {
+    const char *excess = session->reader.excess;
+    want_close(session, HF_UNREACHABLE, excess ? excess : "the reply is not in the Redis protocol");
+    bool awaited = session->state == HF_SESSION_READY && session->first_reply < session->next_reply;
+    hf_request *request = excess && awaited ? *reply_at(session, session->first_reply) : NULL;
+    if (!request) return;
+    session->failed_opens = 0; /* it serves */
+    hf_session_drop(request);
+    hf_request_fail(request, HF_UNREACHABLE, excess, now);
+}
+
 /* A TLS server's reply to a client that does not use TLS: a record of type 21, version 3.x. */
 static bool is_tls_alert(const char *bytes, size_t size) {
     return size >= 2 && bytes[0] == 0x15 && bytes[1] == 0x03;
@@ -1016,8 +1029,7 @@ bool hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_tim
         want_close(session, HF_NO_MEMORY, "out of memory");
     while (!session->closing) {
         hf_reply *reply;
-        if (!hf_reader_next(&session->reader, &reply))
-            want_close(session, HF_UNREACHABLE, "the reply is not in the Redis protocol");
+        if (!hf_reader_next(&session->reader, &reply)) on_unreadable(session, now);
         if (!reply) break;
         answered = true;
         bool served =

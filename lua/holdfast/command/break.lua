@@ -111,6 +111,7 @@ end
 function break_lock.main(args)
   return verb.run(break_lock, "break", args, 1, 1, function(client, given, words, out)
     local key = words[1]
+    if key == "" then return out:fail(exits.USAGE, "usage", "KEY is empty") end
     if not given.yes and not process.is_terminal(0) then
       return out:fail(exits.USAGE, "usage", "cannot ask for confirmation: standard input is not a terminal; use --yes to break the lock without asking")
     end

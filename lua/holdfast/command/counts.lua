@@ -4,6 +4,7 @@
 local kinds = require "holdfast.command.kinds"
 local core = require "holdfast.core"
 local locale = require "holdfast.locale"
+local pages = require "holdfast.pages"
 local replies = require "holdfast.replies"
 
 local counts = {}
@@ -14,15 +15,18 @@ local function names_of(channel, key)
 end
 
 -- Asks each node about channels, in a cluster also about sharded ones: visit(reply, node).
+-- → whether a reply was too large
 local function ask(client, what, names, visit)
-  local nodes = core.client.nodes(client)
+  local nodes, too_large = core.client.nodes(client), false
   for _, node in ipairs(nodes) do
     for _, prefix in ipairs(#nodes > 1 and { "", "SHARD" } or { "" }) do
       local words = { "PUBSUB", prefix .. what, names[1], names[2] }
-      local reply = replies.command(client, words, node)
+      local reply, message, code = replies.command(client, words, node)
       if type(reply) == "table" then visit(reply, node) end
+      too_large = too_large or pages.is_too_large(message, code)
     end
   end
+  return too_large
 end
 
 -- How many clients listen to one of these channels. One that listens to both sorts counts once.
@@ -52,6 +56,7 @@ function counts.read(client, key)
 end
 
 -- The keys that the channels of this kind may belong to, of those that match: a set.
+-- → whether a reply was too large
 local function add_listened(client, channel, pattern, keys)
   local function add(reply)
     for _, name in ipairs(reply) do
@@ -60,18 +65,26 @@ local function add_listened(client, channel, pattern, keys)
       keys[key:match("^{(.*)}$") or key] = true
     end
   end
-  for _, name in ipairs(names_of(channel, pattern)) do ask(client, "CHANNELS", { name }, add) end
+  local too_large = false
+  for _, name in ipairs(names_of(channel, pattern)) do
+    too_large = ask(client, "CHANNELS", { name }, add) or too_large
+  end
+  return too_large
 end
 
--- Those that somebody waits for, and whose key matches: a list as read gives them.
+-- Those that somebody waits for, and whose key matches: a list as read gives them, and whether some
+-- may be missing, because a reply was too large.
 function counts.waited(client, pattern)
-  local keys, list = {}, {}
-  for _, channel in pairs(kinds.channels) do add_listened(client, channel, pattern, keys) end
+  local keys, list, unread = {}, {}, false
+  for _, channel in pairs(kinds.channels) do
+    unread = add_listened(client, channel, pattern, keys) or unread
+  end
+  keys[""] = nil -- no lock has an empty key
   for key in pairs(keys) do
     local entry = counts.read(client, key)
     if entry and entry.held and entry.waiters > 0 then list[#list + 1] = entry end
   end
-  return list
+  return list, unread
 end
 
 -- The number of a latch or of a plain semaphore, for people.

@@ -20,6 +20,7 @@ local kinds = require "holdfast.command.kinds"
 local output = require "holdfast.command.output"
 local records = require "holdfast.command.records"
 local locale = require "holdfast.locale"
+local pages = require "holdfast.pages"
 local replies = require "holdfast.replies"
 
 local locks = {}
@@ -61,16 +62,17 @@ function Scan:begin()
     if not answered then return nil, message, code end
     nodes = core.client.nodes(self.client)
   end
-  self.left, self.ended, self.spare = nodes, false, self.quorum and math.floor((#nodes - 1) / 2)
-    or 0
+  self.left, self.ended, self.unread = nodes, false, 0
+  self.spare = self.quorum and math.floor((#nodes - 1) / 2) or 0
   return true
 end
 
--- SCAN knows TYPE since Redis 6.
+-- SCAN knows TYPE since Redis 6. A page that was smaller than usual is followed by a larger one.
 function Scan:page()
-  local words = { "SCAN", self.cursor, "MATCH", self.pattern, "COUNT", self.count or PAGE,
-    self.type and "TYPE", self.type }
-  local reply, message, code = replies.command(self.client, words, self.left[1])
+  local most = self.count or PAGE
+  local reply, message, code, fits = pages.scan(self.client, self.left[1], self.cursor,
+    self.pattern, self.type, math.min(most, self.fits or most))
+  self.fits = fits * 2
   if reply or code ~= "server" or not self.type then return reply, message, code end
   self.type = nil
   return self:page()
@@ -150,7 +152,7 @@ end
 -- The keys that `tag` may mean in a name beside a key: the one in the braces, and the one that has
 -- braces itself.
 local function keys_of(tag)
-  local list = { tag:match("^{([^{]*)}$") }
+  local list = { tag:match("^{([^{]+)}$") }
   if tag:find("{", 1, true) then list[#list + 1] = tag end
   return list
 end
@@ -199,9 +201,11 @@ function Scan:next(known)
   self.cursor = reply[1]
   if self.cursor == "0" then table.remove(self.left, 1) end
   self.ended = #self.left == 0
+  self.unread = self.unread + (reply[3] or 0)
   local found = {}
   for _, name in ipairs(reply[2]) do
-    local entry = not (known and known[name]) and self.entry_at(self.client, name, node, known)
+    local is_new = name ~= "" and not (known and known[name]) -- no lock has an empty key
+    local entry = is_new and self.entry_at(self.client, name, node, known)
     if entry then entry.found_as, found[#found + 1] = entry.found_as or name, entry end
   end
   return found
@@ -213,7 +217,9 @@ Waited.__index = Waited
 
 function Waited:next(known)
   local found = {}
-  for _, entry in ipairs(counts.waited(self.client, self.pattern)) do
+  local list, unread = counts.waited(self.client, self.pattern)
+  self.unread = unread
+  for _, entry in ipairs(list) do
     entry.found_as = "count " .. entry.key
     if not (known and known[entry.found_as]) and not semaphore(self.client, entry.key) then
       found[#found + 1] = entry
@@ -257,7 +263,20 @@ local function add_all(one, list, seen)
   return true
 end
 
--- → all entries whose key matches the pattern, by key | nil, message, code
+-- What the scans could not read, for people; nil: nothing.
+function locks.left_out(scans)
+  local names, channels = 0, false
+  for _, one in ipairs(scans) do
+    if one.unread == true then channels = true else names = names + (one.unread or 0) end
+  end
+  local list = {}
+  if names > 0 then list[1] = ("%d names, because together they are larger than 4 MiB"):format(names) end
+  if channels then list[#list + 1] = "latches, because the list of channels is larger than 4 MiB" end
+  return #list > 0 and "left out: " .. table.concat(list, "; ") or nil
+end
+
+-- → all entries whose key matches the pattern, by key, and what was left out, for people, or nil |
+-- nil, message, code
 function locks.all(client, pattern, mutexes)
   local list, seen = {}, {}
   local scans = locks.scans(client, pattern, mutexes)
@@ -272,7 +291,7 @@ function locks.all(client, pattern, mutexes)
     if a.key ~= b.key then return locale.is_before(a.key, b.key) end
     return not a.done and b.done == true
   end)
-  return list
+  return list, locks.left_out(scans)
 end
 
 -- ---- reading one ----
@@ -363,7 +382,10 @@ function locks.inspect_ours(client, key, take_string)
 end
 
 local function listed(client, key, limit, name)
-  local owners, list = command_beside(client, key, "LRANGE", name, 0, limit - 1), {}
+  local list = {}
+  local owners = pages.shrink(limit, function(count)
+    return command_beside(client, key, "LRANGE", name, 0, count - 1)
+  end)
   for i, owner in ipairs(owners or {}) do list[i] = { owner = owner, place = i } end
   return list
 end
@@ -373,8 +395,9 @@ function locks.waiters(client, key, limit, kind)
   if kinds[kind].counts then return {} end
   local name = queue_name(key, kind)
   if core.kinds[kinds[kind].of].listed then return listed(client, key, limit, name) end
-  local reply = command_beside(client, key, "ZRANGEBYSCORE", name, "(0", "+inf",
-    "WITHSCORES", "LIMIT", 0, limit)
+  local reply = pages.shrink(limit, function(count)
+    return command_beside(client, key, "ZRANGEBYSCORE", name, "(0", "+inf", "WITHSCORES", "LIMIT", 0, count)
+  end)
   local list = {}
   for i = 1, type(reply) == "table" and #reply or 0, 2 do
     local queued = core.wire.read_waiter(reply[i])

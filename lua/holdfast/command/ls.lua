@@ -62,6 +62,7 @@ function ls.main(args)
     if not list then return verb.failed(out, message, code) end
     local show = given.json and print_json or print_table
     show(list, locks.names(client))
+    if message then out:problem("warning", {}, message) end
     return exits.OK
   end)
 end

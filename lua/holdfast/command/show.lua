@@ -95,6 +95,7 @@ end
 function show.main(args)
   return verb.run(show, "show", args, 1, 1, function(client, given, words, out)
     local key = words[1]
+    if key == "" then return out:fail(exits.USAGE, "usage", "KEY is empty") end
     local entry, message, code = locks.inspect(client, key)
     if not entry then return verb.failed(out, message, code) end
     entry.done_ttl = records.ttl(client, key)

@@ -11,6 +11,7 @@ local observed = require "holdfast.observed"
 local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
 local locale = require "holdfast.locale"
+local pages = require "holdfast.pages"
 local process = require "holdfast.process"
 local verb = require "holdfast.command.verb"
 
@@ -30,6 +31,7 @@ top.examples = {
 }
 
 local PAGES = 20
+local COSTS_ITSELF = { conflict = true, server = true } -- of a key that cannot be read any more
 local HEAD = { "KEY", "HOLDER", "HELD", "TTL", "WAITERS", "HAND-OFFS/S" }
 local RIGHT = { false, false, true, true, true, true }
 local FOOT = "sort by: k key  h hand-offs  w waiters  t time held    q quit"
@@ -84,7 +86,9 @@ function View:poll()
   for name, before in pairs(self.entries) do
     local entry
     entry, message, code = self:read_one(name, before, now)
-    if entry == nil and code ~= "conflict" then return nil, message, code end
+    if entry == nil and not COSTS_ITSELF[code] and not pages.is_too_large(message, code) then
+      return nil, message, code
+    end
     self.entries[name] = entry or nil
     list[#list + 1] = entry or nil
   end
@@ -108,9 +112,10 @@ function View:title()
   for _, entry in ipairs(self.list) do
     waiters, rate = waiters + entry.waiters, rate + entry.rate
   end
-  return ("%d lock%s, %d waiter%s, at least %s hand-offs/s"):format(
+  local left_out = locks.left_out(self.scans)
+  return ("%d lock%s, %d waiter%s, at least %s hand-offs/s%s"):format(
     #self.list, #self.list == 1 and "" or "s", waiters, waiters == 1 and "" or "s",
-    locale.decimal("%.1f", rate))
+    locale.decimal("%.1f", rate), left_out and "; " .. left_out or "")
 end
 
 function View:row(entry)
