@@ -134,7 +134,7 @@ $(BUILD)/$(1)/holdfast/core.so: $(shared_objects) $(BINDING:%.c=$(BUILD)/obj/$(1
 	@mkdir -p $$(@D)
 	$$(LINK) $$^ $$(HIREDIS) -lssl -lcrypto -lpthread -lm -o $$@
 
-$(BUILD)/$(1)/holdfast/process.so: $(PROCESS:%.c=$(BUILD)/obj/$(1)/%.o) $(BUILD)/obj/csrc/posix/system.o $(BUILD)/obj/csrc/posix/crash.o
+$(BUILD)/$(1)/holdfast/process.so: $(PROCESS:%.c=$(BUILD)/obj/$(1)/%.o) $(addprefix $(BUILD)/obj/csrc/posix/,system.o crash.o job.o)
 	@mkdir -p $$(@D)
 	$$(LINK) $$^ -lpthread -lm -o $$@
 
