@@ -160,7 +160,7 @@ $(BUILD)/$(1)/holdfast/core.so: $(shared_objects) $(BINDING:%.c=$(BUILD)/obj/$(1
 	$$(make_folder)
 	$$(call brief,LINK)$$(LINK) $$^ $$(HIREDIS) -lssl -lcrypto -lpthread -lm -o $$@
 
-$(BUILD)/$(1)/holdfast/process.so: $(PROCESS:%.c=$(BUILD)/obj/$(1)/%.o) $(BUILD)/obj/csrc/posix/system.o $(BUILD)/obj/csrc/posix/crash.o
+$(BUILD)/$(1)/holdfast/process.so: $(PROCESS:%.c=$(BUILD)/obj/$(1)/%.o) $(addprefix $(BUILD)/obj/csrc/posix/,system.o crash.o job.o)
 	$$(make_folder)
 	$$(call brief,LINK)$$(LINK) $$^ -lpthread -lm -o $$@
 

@@ -77,6 +77,43 @@ describe("holdfast run, after a crash", function()
     assert_freed("k", "--", "true")
   end)
 
+  for _, words in ipairs { { "-n" }, { "-w", "0" }, { "-w", "0.01" } } do
+    local given = table.concat(words, " ")
+    it(("frees the lock for a run with %s when the job has ended, too"):format(given), function()
+      crash(run "echo holds; exec sleep 60")
+      local code, output =
+        command.run(world.server, { "run", words[1], words[2] or "-v", "k", "--", "true" })
+      assert.equal(0, code, output)
+    end)
+  end
+
+  it("frees the record of --idempotent for a run with -n", function()
+    local child, pid = start { "run", "k", "--idempotent", "1h", "-c", "echo holds; exec sleep 60" }
+    crash(child, pid)
+    local code, output =
+      command.run(world.server, { "run", "-n", "k", "--idempotent", "0.1", "--", "true" })
+    assert.equal(0, code, output)
+  end)
+
+  it("fails at once with -n while a process of the job goes on", function()
+    crash(run "setsid sleep 60 & echo survivor $! holds; wait")
+    local code, output = command.run(world.server, { "run", "-v", "-n", "k", "--", "true" })
+    assert.equal(1, code, output)
+    assert.not_matches("has crashed", output)
+  end)
+
+  it("keeps the lock for --min-hold after the job has ended, too", function()
+    local child, pid = start { "run", "k", "--min-hold", "1h", "-c", "echo holds; exec sleep 60" }
+    crash(child, pid)
+    assert_kept("k", "--", "true")
+  end)
+
+  it("frees the lock once --min-hold is over", function()
+    local child, pid = start { "run", "k", "--min-hold", "0.5", "-c", "echo holds; exec sleep 60" }
+    crash(child, pid)
+    assert_freed("k", "--", "true")
+  end)
+
   for name, job in pairs {
     ["in the group of the job"] = "sleep 60 & echo survivor $! holds; wait",
     ["in a session of its own"] = "setsid sleep 60 & echo survivor $! holds; wait",

@@ -1,12 +1,13 @@
 -- Which places of the C sources ask for a system or use what is one system's own: lua5.4
 -- tools/check_systems.lua
 --
--- csrc/posix/system.h asks once; system.c, ready.c and crash.c have both ways. All else is POSIX.
+-- csrc/posix/system.h asks once; system.c, ready.c, crash.c and job.c have both ways. All else is
+-- POSIX.
 
 local ASKS = { ["csrc/posix/system.h"] = true }
 local HAS_BOTH = {
   ["csrc/posix/system.h"] = true, ["csrc/posix/system.c"] = true, ["csrc/posix/ready.c"] = true,
-  ["csrc/posix/crash.c"] = true,
+  ["csrc/posix/crash.c"] = true, ["csrc/posix/job.c"] = true,
 }
 
 local RULES = { -- a pattern, and the files that may have it

@@ -94,7 +94,7 @@ local SPECS_OF_API = { "model", "lock", "with_lock", "misuse", "multi_lock", "te
 -- Those that judge a file of the driver first: each file is named here.
 local SPECS_OF_POSIX_FILE = {
   ["caller.c"] = { "connect", "threads", "signal", "waiting", "watchdog" },
-  ["crash.c"] = { "crash_release", "command_crash" },
+  ["crash.c"] = { "crash_release", "command_crash" }, ["job.c"] = { "command_crash" },
   ["driver.c"] = { "connect", "threads", "names", "watchdog", "reload" },
   ["links.c"] = { "connect", "threads", "watchdog", "waiting", "loops", "loops_servers" },
   ["net.c"] = { "connect", "sentinel" }, ["ready.c"] = { "loops", "loops_servers" },
@@ -153,6 +153,7 @@ local UNITS_OF_FILE = {
 -- …and a file of the driver. A file that is not named here has its own.
 local UNITS_OF_POSIX_FILE = {
   ["caller.c"] = { "test_driver" }, ["crash.c"] = { "test_crash_record" },
+  ["job.c"] = { "test_crash_record" },
   ["links.c"] = { "test_driver", "test_net" }, ["watchdog.c"] = { "test_driver" },
 }
 -- Those that contain the half of a file of the driver that is for other systems.

@@ -710,7 +710,7 @@ return {
     = "the watchdog is only woken for what has ended meanwhile",
   ["posix/crash.c constant: return -1; => return -2; (3)"]
     = "each number below 0 is no descriptor",
-  ["posix/crash.c constant: size_t rest = filled < HF_UUID_SIZE ? filled : HF_UUID_SIZE - "
+  ["posix/job.c constant: size_t rest = filled < HF_UUID_SIZE ? filled : HF_UUID_SIZE - "
     .. "1; => size_t rest = filled < HF_UUID_SIZE ? filled : HF_UUID_SIZE - 0;"]
     = "a byte more is kept, and a whole uuid would have been found",
   ["posix/crash.c constant: static const struct timespec never[2] = {{0}, {0}}; => static "
@@ -720,8 +720,6 @@ return {
     .. "POLLIN) != 0; => bool ended = poll(&process, 1, 0) == 1 || (process.revents & POLLIN) "
     .. "!= 0;"]
     = "the kernel reports a process only once it can be read, with POLLIN",
-  ["posix/crash.c operator: if (fd < 0) return ABSENT; => if (fd <= 0) return ABSENT;"]
-    = "the directory of the records is open, so no file of a process is 0",
   ["posix/crash.c operator: if (size == 0 || size > MOST_DIGITS) return 0; => if (size == "
     .. "0 || size >= MOST_DIGITS) return 0;"]
     = "no process id has more than seven digits",
@@ -1024,10 +1022,10 @@ return {
   ["posix/links.c constant: while (more && connection->fd >= 0) { => while (more && "
     .. "connection->fd >= 1) {"]
     = "no descriptor is 0: they are above the standard streams",
-  ["posix/crash.c operator: size_t rest = filled < HF_UUID_SIZE ? filled : HF_UUID_SIZE "
+  ["posix/job.c operator: size_t rest = filled < HF_UUID_SIZE ? filled : HF_UUID_SIZE "
     .. "- 1; => size_t rest = filled <= HF_UUID_SIZE ? filled : HF_UUID_SIZE - 1;"]
     = "a byte more is kept, and a whole uuid would have been found",
-  ["posix/crash.c operator: char text[4096 + HF_UUID_SIZE]; => char text[4096 - "
+  ["posix/job.c operator: char text[4096 + HF_UUID_SIZE]; => char text[4096 - "
     .. "HF_UUID_SIZE];"]
     = "an environment is read in pieces, of any size above a uuid's",
   ["posix/caller.c operator: hf_time_min(until > now ? until - now : 0, HF_SLICE)); => "

@@ -294,10 +294,11 @@ typedef struct hf_shard {
 
 /* What this host knows about the process of a client: docs/crash.md. */
 typedef enum hf_life {
-    HF_LIFE_UNKNOWN,  /* nothing: it may be on another host */
-    HF_LIFE_GOES_ON,  /* it is not proved that it has ended */
-    HF_LIFE_ENDED,    /* it is proved that none of its threads runs any more */
-    HF_LIFE_JOB_ENDED /* likewise, and its job has ended. Others may have entered its locks */
+    HF_LIFE_UNKNOWN,   /* nothing: it may be on another host */
+    HF_LIFE_GOES_ON,   /* it is not proved that it has ended */
+    HF_LIFE_UNSURE,    /* it has ended, and nobody can tell now whether its job has */
+    HF_LIFE_ENDED,     /* it is proved that none of its threads runs any more */
+    HF_LIFE_JOB_ENDED, /* likewise, and its job has ended. Others may have entered its locks */
 } hf_life;
 
 typedef struct hf_client_config {

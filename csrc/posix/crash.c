@@ -1,5 +1,6 @@
 #include "crash.h"
 
+#include "job.h"
 #include "system.h"
 
 #ifdef HF_LINUX
@@ -110,83 +111,42 @@ static bool is_empty(pid_t group) {
     return kill(-group, 0) != 0 && errno == ESRCH;
 }
 
-/* Whether no process has the job's inherited descriptor any more. The shared lock lets other
- * waiters check at the same time. */
-static bool is_unlocked(int directory, const char *uuid) {
+/* Opens the file that the job keeps locked. Returns -1 if it is not what the holder made. */
+static int open_lock(int directory, const char *uuid, int mode) {
     char name[NAME_SIZE];
     struct stat file;
     snprintf(name, sizeof name, "%s" JOB_LOCK, uuid);
-    int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0) return false;
-    bool unlocked = fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && file.st_uid == geteuid() &&
-                    flock(fd, LOCK_SH | LOCK_NB) == 0;
+    int fd = openat(directory, name, mode | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return -1;
+    if (fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && file.st_uid == geteuid()) return fd;
     close(fd);
-    return unlocked;
+    errno = EPERM;
+    return -1;
 }
 
-typedef enum { ABSENT, UNSURE, PRESENT } finding;
-
-/* Opens a file of a process in /proc; -1 and errno. */
-static int open_of(int processes, const char *pid, const char *name) {
-    char path[NAME_SIZE];
-    snprintf(path, sizeof path, "%.*s/%s", MOST_DIGITS, pid, name);
-    return openat(processes, path, O_RDONLY | O_CLOEXEC);
+/* Whether no process has the job's inherited descriptor any more. The shared lock lets other
+ * waiters check at the same time. */
+static bool is_unlocked(int lock) {
+    return flock(lock, LOCK_SH | LOCK_NB) == 0;
 }
 
-/* A program that is just being started has no arguments and no environment yet. A process that has
- * ended, or belongs to the kernel, has no program. */
-static bool is_starting(int processes, const char *pid) {
-    char path[NAME_SIZE], byte;
-    snprintf(path, sizeof path, "%.*s/exe", MOST_DIGITS, pid);
-    int fd = readlinkat(processes, path, &byte, 1) > 0 ? open_of(processes, pid, "cmdline") : -1;
-    if (fd < 0) return false;
-    bool empty = read(fd, &byte, 1) == 0;
-    close(fd);
-    return empty;
+/* A search of all environments takes long, so the record is deleted once it has found a process. */
+static hf_life search_for_job(int directory, const char *uuid, int lock) {
+    hf_job_finding found = hf_job_find(lock, uuid);
+    if (found == HF_JOB_PRESENT) unlinkat(directory, uuid, 0);
+    if (found == HF_JOB_UNSURE) return HF_LIFE_UNSURE;
+    return found == HF_JOB_ABSENT ? HF_LIFE_JOB_ENDED : HF_LIFE_GOES_ON;
 }
 
-/* Returns ABSENT for a process whose environment cannot be read. */
-static finding find_in(int processes, const char *pid, const char *uuid) {
-    char text[4096 + HF_UUID_SIZE];
-    int fd = open_of(processes, pid, "environ");
-    if (fd < 0) return ABSENT;
-    bool found = false, empty = true;
-    size_t filled = 0;
-    for (ssize_t size; !found && (size = read(fd, text + filled, sizeof text - filled)) > 0;) {
-        empty = false;
-        filled += (size_t)size;
-        found = memmem(text, filled, uuid, HF_UUID_SIZE) != NULL;
-        size_t rest = filled < HF_UUID_SIZE ? filled : HF_UUID_SIZE - 1;
-        memmove(text, text + filled - rest, rest);
-        filled = rest;
-    }
-    close(fd);
-    if (found) return PRESENT;
-    return empty && is_starting(processes, pid) ? UNSURE : ABSENT;
-}
-
-/* Searches for a process that was started with the uuid in HOLDFAST_OWNER of its environment. This
- * finds processes that left the group and closed the descriptor, such as a worker that a program
- * started in its own session. */
-static finding find_in_environments(const char *uuid) {
-    DIR *processes = opendir("/proc");
-    finding found = processes ? ABSENT : UNSURE;
-    for (struct dirent *entry; found != PRESENT && processes && (entry = readdir(processes));) {
-        if (strspn(entry->d_name, "0123456789") == 0) continue;
-        finding here = find_in(dirfd(processes), entry->d_name, uuid);
-        if (here > found) found = here;
-    }
-    if (processes) closedir(processes);
-    return found;
-}
-
-/* The first two stay true: no process joins an empty group or gets the descriptor again. A search
- * of all environments takes long, so the record is deleted once it has found a process. */
-static bool job_has_ended(int directory, const char *uuid, pid_t group) {
-    if (!is_empty(group) || !is_unlocked(directory, uuid)) return false;
-    finding found = find_in_environments(uuid);
-    if (found == PRESENT) unlinkat(directory, uuid, 0);
-    return found == ABSENT;
+/* The group and the lock are asked first. Both answers stay true: no process joins an empty group
+ * or gets the descriptor again. */
+static hf_life life_of_job(int directory, const char *uuid, pid_t group) {
+    int lock = is_empty(group) ? open_lock(directory, uuid, O_RDONLY) : -1;
+    if (lock < 0) return HF_LIFE_GOES_ON;
+    bool over = is_unlocked(lock) && !hf_job_holds(lock);
+    hf_life life = over ? search_for_job(directory, uuid, lock) : HF_LIFE_GOES_ON;
+    close(lock);
+    return life;
 }
 
 static hf_life life_of(int directory, const char *uuid, const char *place) {
@@ -194,7 +154,7 @@ static hf_life life_of(int directory, const char *uuid, const char *place) {
     if (!read_record(directory, uuid, place, &found)) return HF_LIFE_UNKNOWN;
     if (!has_ended(found.pid)) return HF_LIFE_GOES_ON;
     if (found.group == 0) return HF_LIFE_ENDED;
-    return job_has_ended(directory, uuid, found.group) ? HF_LIFE_JOB_ENDED : HF_LIFE_GOES_ON;
+    return life_of_job(directory, uuid, found.group);
 }
 
 /* ---- the directory ---- */
@@ -294,6 +254,16 @@ static int make_lock(int directory, const char *uuid) {
     return -1;
 }
 
+static bool describe_job(int directory, const char *uuid, pid_t first, hf_time hold) {
+    int lock = open_lock(directory, uuid, O_WRONLY);
+    if (lock < 0) return false;
+    bool described = hf_job_describe(lock, first, hold);
+    int error = errno;
+    close(lock);
+    errno = error;
+    return described;
+}
+
 /* ---- what clients use ---- */
 
 bool hf_crash_record(const char *uuid) {
@@ -322,10 +292,11 @@ int hf_crash_lock_job(const char *uuid) {
     return fd;
 }
 
-bool hf_crash_record_job(const char *uuid, pid_t group) {
+bool hf_crash_record_job(const char *uuid, pid_t group, hf_time hold) {
     int directory = open_directory(false);
     if (directory < 0) return false;
-    bool replaced = replace_record(directory, uuid, group);
+    bool replaced =
+        describe_job(directory, uuid, group, hold) && replace_record(directory, uuid, group);
     int error = errno;
     close(directory);
     errno = error;
@@ -369,8 +340,8 @@ int hf_crash_lock_job(const char *uuid) {
     return -1;
 }
 
-bool hf_crash_record_job(const char *uuid, pid_t group) {
-    (void)uuid, (void)group;
+bool hf_crash_record_job(const char *uuid, pid_t group, hf_time hold) {
+    (void)uuid, (void)group, (void)hold;
     errno = ENOSYS;
     return false;
 }

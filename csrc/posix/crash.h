@@ -8,7 +8,7 @@
  * A process that holds locks for a job starts it in a process group of its own and names the group
  * in its record. The job and what it starts inherit a descriptor of the file <uuid>.job, which is
  * locked with flock until the last of them has closed it. The job has ended if the group is empty,
- * the file is not locked, and no environment names the client.
+ * the file is not locked, and no process of the job is found (job.h).
  *
  * A system without pidfd_open has no records, and proves nothing. */
 #ifndef HF_CRASH_H
@@ -28,9 +28,10 @@ bool hf_crash_record(const char *uuid);
  * sets errno. */
 int hf_crash_lock_job(const char *uuid);
 
-/* Names the job's process group in the record; call it before the job can run. On failure returns
- * false, sets errno, and the record is as before. */
-bool hf_crash_record_job(const char *uuid, pid_t group);
+/* Names the job's process group in the record, for a job that has its file; call it before the job
+ * can run. `group`: also the first process of the job. `hold`: for how long from now the death of
+ * all of them proves nothing. On failure returns false, sets errno, and the record is as before. */
+bool hf_crash_record_job(const char *uuid, pid_t group, hf_time hold);
 
 /* Removes the record. Returns false and sets errno if it is still there. */
 bool hf_crash_forget(const char *uuid);

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -19,6 +20,7 @@
 #include "posix/system.h"
 
 #define ABOVE_SCRIPTS 400 /* scripts choose descriptors below it for themselves */
+#define LONGEST_HOLD 1e9  /* seconds */
 
 extern char **environ;
 
@@ -28,6 +30,7 @@ typedef struct plan {
     int error[2]; /* a pipe: errno of a start that failed; closed by one that did not */
     int gate[2];  /* a pipe: a byte lets the child start its program */
     int lock;     /* what the job inherits, of hf_crash_lock_job; -1: nothing */
+    hf_time hold; /* for how long its locks must stay held, even if everything dies */
     bool terminal;
 } plan;
 
@@ -128,7 +131,8 @@ static pid_t fork_blocked(const plan *job) {
 /* Publishes how others can prove that the job has ended. If that fails, nothing is published about
  * the client, and its locks end with their leases. 0, or why what was published is still there. */
 static int publish(const plan *job, const char *uuid, pid_t pid) {
-    bool proved = job->lock >= 0 && getpgid(pid) == pid && hf_crash_record_job(uuid, pid);
+    bool proved =
+        job->lock >= 0 && getpgid(pid) == pid && hf_crash_record_job(uuid, pid, job->hold);
     return proved || hf_crash_forget(uuid) ? 0 : errno;
 }
 
@@ -158,16 +162,23 @@ static int launch(plan *job, const char *uuid, pid_t *pid) {
     return error != 0 ? error : start_error(job->error[0]);
 }
 
-/* spawn(arguments, environment, terminal [, uuid]) -> pid | nil, message, errno. In a group of its
- * own, which becomes the terminal's foreground group if `terminal` is true and this program's group
- * is. `uuid`: of the client that holds locks for it; if the client has a record, that becomes the
- * record of the job. */
+static hf_time read_hold(lua_State *L, int index) {
+    double seconds = luaL_optnumber(L, index, 0);
+    return seconds > 0 ? (hf_time)(fmin(seconds, LONGEST_HOLD) * (double)HF_SECOND) : 0;
+}
+
+/* spawn(arguments, environment, terminal [, uuid, hold]) -> pid | nil, message, errno. In a group
+ * of its own, which becomes the terminal's foreground group if `terminal` is true and this
+ * program's group is. `uuid`: of the client that holds locks for it; if the client has a record,
+ * that becomes the record of the job, whose locks then stay held for at least `hold` seconds after
+ * a crash, as far as their lease goes. */
 static int l_spawn(lua_State *L) {
     size_t count;
     luaL_checktype(L, 1, LUA_TTABLE);
     luaL_checktype(L, 2, LUA_TTABLE);
     plan job = {.parent = getpid(), .terminal = lua_toboolean(L, 3)};
     const char *uuid = luaL_optstring(L, 4, NULL);
+    job.hold = read_hold(L, 5);
     job.argv = new_list(L, 1, &count, 0);
     luaL_argcheck(L, count > 0, 1, "no command");
     job.envp = new_environment(L, 2);
@@ -223,7 +234,23 @@ static int l_status(lua_State *L) {
     return push_status(L, "exit", WEXITSTATUS(status), false);
 }
 
+/* life(owner) -> what this host knows about the process that has this owner's locks: "unknown",
+ * "alive", "unsure" (its job may be), or "ended" */
+static int l_life(lua_State *L) {
+    static const char *const names[] = {[HF_LIFE_UNKNOWN] = "unknown",
+                                        [HF_LIFE_GOES_ON] = "alive",
+                                        [HF_LIFE_UNSURE] = "unsure",
+                                        [HF_LIFE_ENDED] = "ended",
+                                        [HF_LIFE_JOB_ENDED] = "ended"};
+    char uuid[HF_UUID_SIZE + 1] = "";
+    strncpy(uuid, luaL_checkstring(L, 1), HF_UUID_SIZE);
+    bool is_uuid = strspn(uuid, "0123456789abcdef-") == HF_UUID_SIZE;
+    lua_pushstring(L, names[is_uuid ? hf_crash_life(uuid) : HF_LIFE_UNKNOWN]);
+    return 1;
+}
+
 void hf_open_child(lua_State *L) {
-    static const luaL_Reg functions[] = {{"spawn", l_spawn}, {"status", l_status}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"spawn", l_spawn}, {"status", l_status}, {"life", l_life}, {NULL, NULL}};
     hf_setfuncs(L, functions);
 }

@@ -5,13 +5,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -26,11 +29,17 @@
 #define OTHER "cccccccc-2222-8333-8444-555555555555"
 
 static char uuid[40];
+static pid_t outside; /* the number that the first process of a namespace has outside; 0: none */
+
+/* Returns a number that no other process on this host has. */
+static pid_t own_number(void) {
+    return outside != 0 ? outside + getpid() - 1 : getpid();
+}
 
 /* Returns a uuid that no other process uses. */
 static const char *new_uuid(void) {
     static unsigned last;
-    snprintf(uuid, sizeof uuid, UUID "%06x%06x", (unsigned)getpid() & 0xffffff, ++last);
+    snprintf(uuid, sizeof uuid, UUID "%06x%06x", (unsigned)own_number() & 0xffffff, ++last);
     return uuid;
 }
 
@@ -307,6 +316,8 @@ static pid_t feed(void) {
     return pid;
 }
 
+static hf_time hold; /* for which the lock of the next job must stay held */
+
 /* As holdfast run: a process makes the record of a job that runs this. Returns the process and the
  * job. What is left of them becomes this program's. */
 static pid_t start_job(void (*run)(int lock), pid_t *job) {
@@ -327,7 +338,7 @@ static pid_t start_job(void (*run)(int lock), pid_t *job) {
         }
         setpgid(child, child);
         close(lock);
-        if (child < 0 || !hf_crash_record_job(name, child)) _exit(1);
+        if (child < 0 || !hf_crash_record_job(name, child, hold)) _exit(1);
         if (write(ready[1], &child, sizeof child) != sizeof child) _exit(1);
         stay();
     }
@@ -361,10 +372,21 @@ static void end_job(void) {
     hf_crash_forget(uuid);
 }
 
+static bool is_proved(hf_life life) {
+    return life == HF_LIFE_ENDED || life == HF_LIFE_JOB_ENDED;
+}
+
+static bool is_never_proved(int tries) {
+    bool never = true;
+    for (int i = 0; never && i < tries; i++) never = !is_proved(hf_crash_life(uuid));
+    return never;
+}
+
 /* What it is once no program of this machine is just being started: each may be part of the job. */
 static hf_life life_in_the_end(void) {
     hf_life life = hf_crash_life(uuid);
-    for (int tries = 0; life == HF_LIFE_GOES_ON && tries < 10000; tries++) {
+    for (int tries = 0; (life == HF_LIFE_GOES_ON || life == HF_LIFE_UNSURE) && tries < 10000;
+         tries++) {
         usleep(1000);
         life = hf_crash_life(uuid);
     }
@@ -638,12 +660,385 @@ TEST(a_program_that_has_no_environment_yet_delays_the_proof) {
     if (getenv("HOLDFAST_EMULATED")) return;
     pid_t apart = left_behind(leave_one_that_starts);
     bool delayed = feed() == 1;
-    for (int i = 0; i < 20; i++) delayed = delayed && hf_crash_life(uuid) == HF_LIFE_GOES_ON;
+    for (int i = 0; i < 20; i++) delayed = delayed && hf_crash_life(uuid) == HF_LIFE_UNSURE;
     kill_and_collect(apart);
     hf_life life = life_in_the_end();
     end_job();
     CHECK(delayed);
     CHECK_EQ_INT(life, HF_LIFE_JOB_ENDED);
+}
+
+/* ---- processes of a job that nobody can look into, or that do not stand still ---- */
+
+/* Becomes a user that no other process has, and writes the directory of its records. */
+static bool become_nobody(char directory[64]) {
+    uid_t user = 1900000000u + (uid_t)own_number();
+    snprintf(directory, 64, "/dev/shm/holdfast-%lu", (unsigned long)user);
+    return setuid(user) == 0;
+}
+
+/* Runs `test` in a process of its own, as a user that no other process has; 0 if it returns true.
+ */
+static int as_nobody(bool (*test)(const char *directory)) {
+    if (geteuid() != 0) return 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        char directory[64];
+        if (!become_nobody(directory)) _exit(2);
+        bool good = test(directory);
+        _exit(good ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(pid, &status, 0);
+    return status;
+}
+
+/* In a process namespace of its own, where nothing else is started. Returns 0 if the test returns
+ * true, or if this system does not permit such a namespace. */
+static int alone(bool (*test)(void), const char *options) {
+    int status = 0;
+    pid_t pid = geteuid() == 0 ? fork() : -1;
+    if (pid == 0) {
+        outside = getpid();
+        bool is_alone = unshare(CLONE_NEWNS | CLONE_NEWPID) == 0;
+        pid_t first = is_alone ? fork() : -1;
+        if (first == 0) {
+            bool mounted = mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+                           mount("proc", "/proc", "proc", 0, options) == 0;
+            setsid();
+            _exit(!mounted || test() ? 0 : 1);
+        }
+        if (first > 0) waitpid(first, &status, 0);
+        _exit(status == 0 ? 0 : 1);
+    }
+    if (pid > 0) waitpid(pid, &status, 0);
+    return status;
+}
+
+/* As sudo, or a program that may not be read. */
+static void leave_one_unreadable(int lock) {
+    if (start_apart() == 0) {
+        close(lock);
+        prctl(PR_SET_DUMPABLE, 0);
+        send_pid(getpid());
+    }
+    stay();
+}
+
+/* The process must be this user's own: root may look into all. */
+static bool waits_for_an_unreadable_process(void) {
+    char directory[64];
+    if (!become_nobody(directory)) return false;
+    pid_t apart = left_behind(leave_one_unreadable);
+    bool good = feed() == apart && is_never_proved(20);
+    kill_and_collect(apart);
+    good = good && life_in_the_end() == HF_LIFE_JOB_ENDED;
+    end_job();
+    rmdir(directory);
+    return good;
+}
+
+TEST(a_process_that_may_not_be_looked_into_prevents_the_proof) {
+    CHECK_EQ_INT(alone(waits_for_an_unreadable_process, NULL), 0);
+}
+
+static bool waits_without_a_description(void) {
+    char directory[64];
+    if (!become_nobody(directory)) return false;
+    char name[64];
+    pid_t apart = left_behind(leave_one_unreadable);
+    snprintf(name, sizeof name, "%s.job", uuid);
+    bool good = feed() == apart && truncate(path_of(name), 0) == 0 && is_never_proved(20);
+    kill_and_collect(apart);
+    end_job();
+    rmdir(directory);
+    return good;
+}
+
+TEST(an_unreadable_process_prevents_the_proof_for_a_job_of_an_earlier_version) {
+    CHECK_EQ_INT(alone(waits_without_a_description, NULL), 0);
+}
+
+static pid_t start_unreadable(void) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(20);
+        setsid();
+        prctl(PR_SET_DUMPABLE, 0);
+        stay();
+    }
+    usleep(50000); /* five ticks of the clock by which starts are compared */
+    return pid;
+}
+
+static bool ignores_an_older_process(void) {
+    char directory[64];
+    if (!become_nobody(directory)) return false;
+    pid_t older = start_unreadable(), job, pid = start_job(stay_as_job, &job);
+    kill_and_collect(pid);
+    kill_and_collect(job);
+    bool good = life_in_the_end() == HF_LIFE_JOB_ENDED;
+    kill_and_collect(older);
+    end_job();
+    rmdir(directory);
+    return good;
+}
+
+TEST(an_unreadable_process_that_is_older_than_the_job_is_not_part_of_it) {
+    CHECK_EQ_INT(alone(ignores_an_older_process, NULL), 0);
+}
+
+/* How a daemon, which is older than the job, starts an unreadable process after it. */
+static struct {
+    bool leaves; /* it does not stay the parent: whoever adopts the process may adopt the job's */
+    bool in_its_own; /* session; else in a session that the process begins */
+    bool logs_in;    /* as sshd and cron do */
+} beside;
+
+static void be_unreadable(int answer) {
+    pid_t pid = getpid();
+    int fd = beside.logs_in ? open("/proc/self/loginuid", O_WRONLY) : -1;
+    bool good = !beside.logs_in || (fd >= 0 && write(fd, "1234", 4) == 4);
+    alarm(20);
+    if (!beside.in_its_own) setsid();
+    prctl(PR_SET_DUMPABLE, 0);
+    if (!good || write(answer, &pid, sizeof pid) != sizeof pid) _exit(1);
+    stay();
+}
+
+/* Begins once a byte comes. */
+static void start_daemon(int order, int answer) {
+    char byte;
+    if (fork() != 0) return;
+    alarm(20);
+    setsid();
+    if (read(order, &byte, 1) != 1) _exit(1);
+    pid_t starter = beside.leaves ? fork() : 0;
+    if (starter == 0 && fork() == 0) be_unreadable(answer);
+    if (starter == 0 && beside.leaves) _exit(0);
+    stay();
+}
+
+/* Whether the end of the job is proved while the process of the daemon runs. */
+static bool is_proved_beside_daemon(bool *good) {
+    int order[2], answer[2];
+    pid_t job, started;
+    char directory[64];
+    if (pipe(order) != 0 || pipe(answer) != 0) abort();
+    start_daemon(order[0], answer[1]);
+    close(answer[1]);
+    int fd = open("/proc/self/loginuid", O_WRONLY); /* the job has a login of its own */
+    bool has_login = fd >= 0 && write(fd, "5678", 4) == 4;
+    usleep(50000);
+    *good = become_nobody(directory);
+    pid_t pid = start_job(stay_as_job, &job);
+    *good = *good && write(order[1], "x", 1) == 1;
+    *good = *good && read(answer[0], &started, sizeof started) == sizeof started;
+    kill_and_collect(pid);
+    kill_and_collect(job);
+    bool never = is_never_proved(50);
+    end_job();
+    rmdir(directory);
+    return beside.logs_in && !has_login ? true : !never;
+}
+
+static bool proves_beside_daemon(void) {
+    bool good, proved = is_proved_beside_daemon(&good);
+    return good && proved;
+}
+
+static bool never_proves_beside_daemon(void) {
+    bool good, proved = is_proved_beside_daemon(&good);
+    return good && !proved;
+}
+
+TEST(an_unreadable_process_of_an_older_parent_is_not_part_of_the_job) {
+    beside.leaves = beside.in_its_own = beside.logs_in = false;
+    CHECK_EQ_INT(alone(proves_beside_daemon, NULL), 0);
+}
+
+TEST(an_unreadable_process_that_may_have_been_adopted_prevents_the_proof) {
+    beside.leaves = true;
+    beside.in_its_own = beside.logs_in = false;
+    CHECK_EQ_INT(alone(never_proves_beside_daemon, NULL), 0);
+}
+
+TEST(an_unreadable_process_of_an_older_session_is_not_part_of_the_job) {
+    beside.leaves = beside.in_its_own = true;
+    beside.logs_in = false;
+    CHECK_EQ_INT(alone(proves_beside_daemon, NULL), 0);
+}
+
+TEST(an_unreadable_process_of_another_login_is_not_part_of_the_job) {
+    beside.leaves = beside.logs_in = true;
+    beside.in_its_own = false;
+    CHECK_EQ_INT(alone(proves_beside_daemon, NULL), 0);
+}
+
+/* Nor can it be proved that it has ended. */
+static bool never_proves_beside_hidden_processes(const char *directory) {
+    pid_t apart = left_behind(leave_one_unreadable);
+    bool good = feed() == apart && is_never_proved(20);
+    kill_and_collect(apart);
+    good = good && is_never_proved(20);
+    end_job();
+    rmdir(directory);
+    return good;
+}
+
+static bool finds_hidden_processes(void) {
+    pid_t job, pid = start_job(stay_as_job, &job);
+    kill_and_collect(pid);
+    kill_and_collect(job);
+    bool sees = life_in_the_end() == HF_LIFE_JOB_ENDED; /* root sees all */
+    end_job();
+    return sees && as_nobody(never_proves_beside_hidden_processes) == 0;
+}
+
+TEST(a_hidden_process_prevents_the_proof_unless_this_user_sees_all) {
+    CHECK_EQ_INT(alone(finds_hidden_processes, "hidepid=2"), 0);
+}
+
+static unsigned rounds;
+
+/* Starts this program anew in a mode of `main`, with the owner in its environment. */
+static void leave_one_in_mode(int lock, const char *mode) {
+    char owner[64], flag[160], pipe_end[32];
+    char *environment[] = {owner, flag, pipe_end, NULL};
+    snprintf(pipe_end, sizeof pipe_end, "PIPE=%d", pids[1]);
+    snprintf(owner, sizeof owner, "HOLDFAST_OWNER=%s:1", uuid);
+    snprintf(flag, sizeof flag, "FLAG=%s", getenv("FLAG") ? getenv("FLAG") : "none");
+    if (start_apart() > 0) stay();
+    close(lock);
+    execle("/proc/self/exe", "test", mode, (char *)NULL, environment);
+}
+
+static void leave_one_that_hops(int lock) {
+    leave_one_in_mode(lock, "hop");
+}
+
+static void leave_one_that_replaces_itself(int lock) {
+    leave_one_in_mode(lock, "replace");
+}
+
+static void leave_one_whose_first_thread_ended(int lock) {
+    leave_one_in_mode(lock, "thread");
+}
+
+static bool is_wanted(time_t end) {
+    return access(getenv("FLAG"), F_OK) == 0 && time(NULL) < end;
+}
+
+/* Its number changes every few microseconds. */
+static int hop(void) {
+    for (time_t end = time(NULL) + 10; is_wanted(end);) {
+        for (int i = 0; i < 100; i++) {
+            if (fork() > 0) _exit(0);
+        }
+    }
+    return 0;
+}
+
+static int replace_itself(const char *program) {
+    alarm(10);
+    if (is_wanted(time(NULL) + 10)) execl(program, "test", "replace", (char *)NULL);
+    return 0;
+}
+
+static int run_mode(const char *program, const char *mode) {
+    pids[1] = atoi(getenv("PIPE"));
+    send_pid(getpid());
+    if (strcmp(mode, "hop") == 0) return hop();
+    if (strcmp(mode, "replace") == 0) return replace_itself(program);
+    leave_to_thread();
+    return 0;
+}
+
+/* Whether such a process keeps the job alive for as long as it works. It is found sooner or later,
+ * and then the record is gone. */
+static bool keeps_alive(void (*run)(int lock)) {
+    char flag[128], byte;
+    unsigned round = ++rounds;
+    snprintf(flag, sizeof flag, "/dev/shm/holdfast-test-%ld-%u", (long)getpid(), round);
+    setenv("FLAG", flag, 1);
+    close(open(flag, O_CREAT | O_WRONLY, 0600));
+    left_behind(run);
+    feed();
+    hf_life life = HF_LIFE_UNSURE;
+    time_t end = time(NULL) + 2;
+    while (time(NULL) < end && life != HF_LIFE_UNKNOWN && !is_proved(life))
+        life = hf_crash_life(uuid);
+    unlink(flag);
+    unsetenv("FLAG");
+    close(pids[1]);
+    pids[1] = -1;
+    while (read(pids[0], &byte, 1) > 0) continue; /* until the last of them has ended */
+    end_job();
+    return !is_proved(life);
+}
+
+TEST(a_process_that_changes_its_number_all_the_time_keeps_the_job_alive) {
+    bool alive = true;
+    for (int i = 0; alive && i < 20; i++) alive = keeps_alive(leave_one_that_hops);
+    CHECK(alive);
+}
+
+TEST(a_process_that_replaces_its_program_all_the_time_keeps_the_job_alive) {
+    bool alive = true;
+    for (int i = 0; alive && i < 10; i++) alive = keeps_alive(leave_one_that_replaces_itself);
+    CHECK(alive);
+}
+
+TEST(a_process_whose_first_thread_has_ended_keeps_the_job_alive) {
+    pid_t apart = left_behind(leave_one_whose_first_thread_ended);
+    CHECK_EQ_INT(feed(), apart);
+    for (int tries = 0; state_of(apart) != 'Z' && tries < 10000; tries++) usleep(1000);
+    bool alive = is_never_proved(20);
+    kill_and_collect(apart);
+    end_job();
+    CHECK(alive);
+}
+
+/* A waiter with few descriptors left cannot look. */
+TEST(a_search_without_descriptors_proves_nothing) {
+    struct rlimit limit, few;
+    pid_t apart = left_behind(leave_a_worker);
+    for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
+    CHECK_EQ_INT(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    int lowest = dup(0);
+    close(lowest);
+    bool never = true;
+    for (int more = 0; never && more < 5; more++) {
+        few = (struct rlimit){.rlim_cur = (rlim_t)(lowest + more), .rlim_max = limit.rlim_max};
+        setrlimit(RLIMIT_NOFILE, &few);
+        never = is_never_proved(1);
+    }
+    setrlimit(RLIMIT_NOFILE, &limit);
+    kill_and_collect(apart);
+    end_job();
+    CHECK(never);
+}
+
+/* ---- a least time for which the lock stays held ---- */
+
+TEST(the_death_of_a_job_proves_nothing_before_its_least_hold_is_over) {
+    pid_t job, pid;
+    hold = HF_SECOND / 4;
+    pid = start_job(stay_as_job, &job);
+    kill_and_collect(pid);
+    kill_and_collect(job);
+    hf_life early = hf_crash_life(uuid), late = life_in_the_end();
+    end_job();
+    hold = 1000 * HF_SECOND;
+    pid = start_job(stay_as_job, &job);
+    hold = 0;
+    kill_and_collect(pid);
+    kill_and_collect(job);
+    bool held = is_never_proved(20);
+    end_job();
+    CHECK_EQ_INT(early, HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(late, HF_LIFE_JOB_ENDED);
+    CHECK(held);
 }
 
 static int names_of_job_locks, unlocked;
@@ -704,10 +1099,11 @@ TEST(the_new_record_of_a_job_is_named_after_the_old_one) {
     CHECK(hf_crash_record(new_uuid()));
     snprintf(first, sizeof first, "%s", uuid);
     CHECK(hf_crash_record(new_uuid()));
-    int fd = hf_crash_lock_job(first);
-    CHECK(fd >= 0);
+    int fd = hf_crash_lock_job(first), own = hf_crash_lock_job(uuid);
+    CHECK(fd >= 0 && own >= 0);
     close(fd);
-    CHECK(hf_crash_record_job(uuid, getpgrp()));
+    close(own);
+    CHECK(hf_crash_record_job(uuid, getpgrp(), 0));
     snprintf(name, sizeof name, "%s.new", uuid);
     CHECK_STR(renamed, name);
     CHECK(hf_crash_forget(first));
@@ -720,24 +1116,6 @@ TEST(a_client_without_a_record_has_no_lock_for_its_job) {
 }
 
 /* ---- the directory ---- */
-
-/* Runs `test` in a process of its own, as a user that no other process has; 0 if it returns true.
- */
-static int as_nobody(bool (*test)(const char *directory)) {
-    if (geteuid() != 0) return 0;
-    pid_t pid = fork();
-    if (pid == 0) {
-        char directory[64];
-        uid_t user = 1900000000u + (uid_t)getpid();
-        if (setuid(user) != 0) _exit(2);
-        snprintf(directory, sizeof directory, "/dev/shm/holdfast-%lu", (unsigned long)user);
-        bool good = test(directory);
-        _exit(good ? 0 : 1);
-    }
-    int status = -1;
-    waitpid(pid, &status, 0);
-    return status;
-}
 
 /* With the rights of root, which opens what belongs to others. */
 static bool refuses_what_belongs_to_another_user(void) {
@@ -836,7 +1214,7 @@ static bool sweeps_behind_a_record(const char *directory) {
 static bool asks_without_a_directory(const char *directory) {
     bool good = hf_crash_life(OTHER) == HF_LIFE_UNKNOWN && !exists(directory);
     good = good && hf_crash_lock_job(OTHER) == -1 && !exists(directory);
-    good = good && !hf_crash_record_job(OTHER, getpgrp()) && !exists(directory);
+    good = good && !hf_crash_record_job(OTHER, getpgrp(), 0) && !exists(directory);
     rmdir(directory);
     return good;
 }
@@ -859,7 +1237,7 @@ static bool leaves_a_job_of_another_user(const char *directory) {
     pid_t pid = fork();
     if (pid == 0) {
         bool made = hf_crash_record(name) && hf_crash_lock_job(name) >= 0;
-        _exit(made && hf_crash_record_job(name, others) ? 0 : 1);
+        _exit(made && hf_crash_record_job(name, others, 0) ? 0 : 1);
     }
     waitpid(pid, &status, 0);
     bool good = status == 0;
@@ -909,7 +1287,7 @@ static bool works_without_standard_streams(const char *directory) {
     for (int fd = 0; fd < 3; fd++) close(fd);
     bool good = hf_crash_record(new_uuid()) && hf_crash_life(uuid) == HF_LIFE_GOES_ON;
     int lock = hf_crash_lock_job(uuid);
-    good = good && lock >= 0 && hf_crash_record_job(uuid, getpgrp());
+    good = good && lock >= 0 && hf_crash_record_job(uuid, getpgrp(), 0);
     good = good && hf_crash_forget(uuid) && hf_crash_life(uuid) == HF_LIFE_UNKNOWN;
     close(lock);
     rmdir(directory);
@@ -923,7 +1301,7 @@ TEST(a_process_without_standard_streams_has_records) {
 /* In a directory that has no /proc. Returns what has gone wrong, 0: nothing. */
 static int know_nothing_in(const char *directory) {
     if (chroot(directory) != 0) return errno == EPERM ? 0 : 2;
-    return is_refused(OTHER) && !hf_crash_record_job(OTHER, getpgrp()) ? 0 : 1;
+    return is_refused(OTHER) && !hf_crash_record_job(OTHER, getpgrp(), 0) ? 0 : 1;
 }
 
 TEST(a_process_without_proc_knows_of_no_other) {
@@ -973,6 +1351,7 @@ int main(int argc, char **argv) {
     int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
     if (fd < 0 && errno == ENOSYS) return puts("ok 1 - there is no pidfd_open here") < 0;
     close(fd);
+    if (getenv("FLAG")) return run_mode("/proc/self/exe", argv[1]);
     return check_run(argc > 1 ? argv[1] : NULL);
 }
 #else
@@ -981,7 +1360,7 @@ TEST(a_system_without_proof_makes_no_record) {
     CHECK_EQ_INT(errno, ENOSYS);
     CHECK_EQ_INT(hf_crash_life("cccccccc-2222-8333-8444-555555555555"), HF_LIFE_UNKNOWN);
     CHECK_EQ_INT(hf_crash_lock_job("cccccccc-2222-8333-8444-555555555555"), -1);
-    CHECK(!hf_crash_record_job("cccccccc-2222-8333-8444-555555555555", 7));
+    CHECK(!hf_crash_record_job("cccccccc-2222-8333-8444-555555555555", 7, 0));
     CHECK(hf_crash_forget("cccccccc-2222-8333-8444-555555555555"));
 }
 

@@ -23,6 +23,8 @@ local holding = {}
 
 local TRIES = 50
 local LOOK = 1 -- seconds for the name of a holder, behind the end of a wait
+local SHORT_WAIT = 1 -- seconds: too short for the library to see that the holder has crashed
+local CRASH_PATIENCE = 2 -- seconds in which it asks
 local GONE = { lost = true, not_held = true }
 local SILENT = { unreachable = true, no_quorum = true, denied = true }
 
@@ -136,6 +138,27 @@ function Holding:confirm()
   return nil, message, code
 end
 
+-- Whether nothing but runs that have crashed on this host may be in the way.
+function Holding:is_left_by_a_crash()
+  local plan, left = self.plan, false
+  if not plan.crash_release or plan.mode or plan.given.permits then return false end
+  for _, lock in ipairs(self.locks) do
+    local info = lock:info()
+    local life = info and info.owner and process.life(info.owner)
+    if life == "unknown" or life == "alive" then return false end
+    left = left or life ~= nil
+  end
+  return left
+end
+
+-- A crash of the last run must not cost a run that hardly waits, as one from cron.
+function Holding:acquire_group(wait)
+  local held, message, code = self.group:acquire(wait)
+  local asks = code == "busy" and wait < SHORT_WAIT and self:is_left_by_a_crash()
+  if not asks then return held, message, code end
+  return self.group:acquire(CRASH_PATIENCE)
+end
+
 -- A stop and continue may end a wait as a signal does: then the wait goes on.
 -- → true | nil, message, code | nil, name, "signal"
 function Holding:take(inside)
@@ -144,7 +167,7 @@ function Holding:take(inside)
     self:make(inside)
     local enters = self:is_inside(inside)
     local wait = enters and 0 or math.max(deadline - core.now(), 0)
-    local held, message, code = self.group:acquire(wait)
+    local held, message, code = self:acquire_group(wait)
     if held and self:entered(inside) then
       self.is_nested = next(inside) ~= nil
       return self:confirm()

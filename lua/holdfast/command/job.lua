@@ -217,13 +217,15 @@ function Job:start()
     self.plan.on_lost(reason, self.lock:remaining(), "unstarted")
     return nil, { lost = reason }
   end
+  local plan = self.plan
+  local hold = self.acquired_at + plan.min_hold - core.now()
   local pid, failure, errno =
-    process.spawn(self.plan.argv, self.plan.environment, self.wants_terminal, self.plan.uuid)
+    process.spawn(plan.argv, plan.environment, self.wants_terminal, plan.uuid, hold)
   if not pid then return nil, { error = failure, errno = errno } end
   self.pid, self.started_at = pid, core.now()
   self.check_at = self.started_at + FIRST_CHECK
-  self.runs_until = self.started_at + (self.plan.max_runtime or math.huge)
-  self.plan.on_started(pid)
+  self.runs_until = self.started_at + (plan.max_runtime or math.huge)
+  plan.on_started(pid)
   return true
 end
 
@@ -243,7 +245,8 @@ function job.run(lock, plan)
   local terminal = process.open_terminal()
   local slack = clamp(plan.lease / 50, 0.01, 0.1)
   local self = setmetatable({
-    lock = lock, plan = plan, terminal = terminal, wants_terminal = terminal and wants_terminal(),
+    lock = lock, plan = plan, acquired_at = acquired_at, terminal = terminal,
+    wants_terminal = terminal and wants_terminal(),
     slack = slack, period = clamp(plan.lease / 20, 0.02, 0.5),
     reserve = math.min(plan.grace, plan.lease / 3) + slack,
   }, Job)

@@ -1,0 +1,409 @@
+#include "job.h"
+
+#include "system.h"
+
+#ifdef HF_LINUX
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PATH_SIZE 64
+#define NUMBER_SIZE 24
+#define MOST_ANCESTORS 32
+#define DESCRIPTION_SIZE 1024
+#define MOST_LISTS 10
+#define PLAUSIBLE 10        /* seconds between the start of a process and its description */
+#define NO_LOGIN 4294967295 /* the audit session of what began without a login */
+#define KERNEL_THREAD 0x00200000
+#define SYS_PTRACE 19 /* the capability to look into all processes */
+
+/* Times are in clock ticks since the boot, as in /proc/PID/stat; 0: not known. */
+typedef struct description {
+    uint64_t clock;    /* the time namespace in which the times count */
+    uint64_t started;  /* when the first process of the job started */
+    uint64_t held_for; /* until then the lock must stay held */
+    uint64_t login;    /* the audit session, which a login sets for all that it starts */
+    pid_t session;     /* of the holder; 0: not known */
+    pid_t ancestors[MOST_ANCESTORS + 1]; /* of the holder, up to a 0; none: not known */
+} description;
+
+/* ---- reading /proc ---- */
+
+typedef struct process {
+    char state;
+    pid_t parent, session;
+    uint64_t flags, threads, started, environment, environment_end;
+} process;
+
+/* Opens a file of a process, or of /proc itself if `pid` is empty. Returns -1 and sets errno. */
+static int open_of(const char *pid, const char *name) {
+    char path[PATH_SIZE];
+    snprintf(path, sizeof path, "/proc/%s/%s", pid, name);
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/* Reads a short file as a string. On failure returns false and sets errno. */
+static bool read_of(const char *pid, const char *name, char *text, size_t size) {
+    int fd = open_of(pid, name);
+    if (fd < 0) return false;
+    ssize_t filled = read(fd, text, size - 1);
+    int error = errno;
+    close(fd);
+    text[filled > 0 ? filled : 0] = '\0';
+    errno = error;
+    return filled >= 0;
+}
+
+/* On failure returns false and sets errno; ENOENT or ESRCH: the process is gone. */
+static bool read_process(const char *pid, process *found) {
+    enum {
+        PARENT = 4,
+        SESSION = 6,
+        FLAGS = 9,
+        THREADS = 20,
+        STARTED = 22,
+        ENVIRONMENT = 50,
+        ALL = 52
+    };
+    char text[1024];
+    uint64_t fields[ALL] = {0};
+    if (!read_of(pid, "stat", text, sizeof text)) return false;
+    char *at = strrchr(text, ')'); /* behind the name, which may contain anything */
+    if (!at || at[1] != ' ' || at[2] == '\0') {
+        errno = EIO;
+        return false;
+    }
+    found->state = at[2];
+    at += 3;
+    for (int field = PARENT; field < ALL; field++) fields[field] = strtoull(at, &at, 10);
+    found->parent = (pid_t)fields[PARENT];
+    found->session = (pid_t)fields[SESSION];
+    found->flags = fields[FLAGS];
+    found->threads = fields[THREADS];
+    found->started = fields[STARTED];
+    found->environment = fields[ENVIRONMENT];
+    found->environment_end = fields[ENVIRONMENT + 1];
+    return true;
+}
+
+static bool read_numbered(pid_t pid, process *found) {
+    char name[NUMBER_SIZE];
+    snprintf(name, sizeof name, "%ld", (long)pid);
+    return read_process(name, found);
+}
+
+/* Returns NO_LOGIN also where the kernel has none. */
+static uint64_t login_of(const char *pid) {
+    char text[NUMBER_SIZE];
+    return read_of(pid, "sessionid", text, sizeof text) ? strtoull(text, NULL, 10) : NO_LOGIN;
+}
+
+static uint64_t inode_of(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 ? (uint64_t)info.st_ino : 0;
+}
+
+static uint64_t own_clock(void) {
+    return inode_of("/proc/self/ns/time");
+}
+
+/* The time since the boot in clock ticks. */
+static uint64_t ticks_now(void) {
+    struct timespec now;
+    uint64_t rate = (uint64_t)sysconf(_SC_CLK_TCK);
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (uint64_t)now.tv_sec * rate + (uint64_t)now.tv_nsec * rate / HF_SECOND;
+}
+
+/* ---- the description of a job ---- */
+
+/* Some sandboxes make up what /proc says. A start that does not fit the clock is not known. */
+static uint64_t start_of(pid_t first, uint64_t now) {
+    process found;
+    if (!read_numbered(first, &found)) return 0;
+    uint64_t span = PLAUSIBLE * (uint64_t)sysconf(_SC_CLK_TCK);
+    return found.started <= now && now - found.started <= span ? found.started : 0;
+}
+
+/* Writes the ancestors of this process. What the job leaves behind can only become the child of one
+ * of them, or of a process of the job. None are written if not all can be read. */
+static void read_ancestors(pid_t *list) {
+    process found;
+    size_t count = 0;
+    for (pid_t pid = getpid(); pid != 0; pid = found.parent) {
+        bool fits = count <= MOST_ANCESTORS && read_numbered(pid, &found);
+        if (!fits) count = 0;
+        if (!fits) break;
+        if (count < MOST_ANCESTORS) list[count] = found.parent;
+        count++;
+    }
+    list[count < MOST_ANCESTORS ? count : 0] = 0;
+}
+
+bool hf_job_describe(int file, pid_t first, hf_time hold) {
+    char text[DESCRIPTION_SIZE];
+    pid_t ancestors[MOST_ANCESTORS + 1];
+    uint64_t now = ticks_now(), rate = (uint64_t)sysconf(_SC_CLK_TCK);
+    uint64_t held_for = hold > 0 ? now + 1 + (uint64_t)hold / (HF_SECOND / rate) : 0;
+    read_ancestors(ancestors);
+    int size =
+        snprintf(text, sizeof text, "%llu %llu %llu %llu %ld", (unsigned long long)own_clock(),
+                 (unsigned long long)start_of(first, now), (unsigned long long)held_for,
+                 (unsigned long long)login_of("self"), (long)getsid(0));
+    for (const pid_t *at = ancestors; *at != 0; at++)
+        size += snprintf(text + size, sizeof text - (size_t)size, " %ld", (long)*at);
+    ssize_t written = write(file, text, (size_t)size);
+    if (written >= 0 && written < size) errno = ENOSPC;
+    return written == size;
+}
+
+/* What a job of an earlier version, whose file is empty, has not described is not known. */
+static description read_description(int file) {
+    char text[DESCRIPTION_SIZE];
+    description job = {.login = NO_LOGIN};
+    ssize_t size = pread(file, text, sizeof text - 1, 0);
+    if (size <= 0) return job;
+    text[size] = '\0';
+    char *at = text;
+    job.clock = strtoull(at, &at, 10);
+    job.started = strtoull(at, &at, 10);
+    job.held_for = strtoull(at, &at, 10);
+    job.login = strtoull(at, &at, 10);
+    job.session = (pid_t)strtol(at, &at, 10);
+    for (size_t i = 0; i < MOST_ANCESTORS && *at == ' '; i++)
+        job.ancestors[i] = (pid_t)strtol(at, &at, 10);
+    if (job.clock != own_clock()) job.started = 0;
+    return job;
+}
+
+bool hf_job_holds(int file) {
+    description job = read_description(file);
+    return job.held_for != 0 && (job.clock != own_clock() || ticks_now() < job.held_for);
+}
+
+/* ---- one process ---- */
+
+static bool started_before(const description *job, const process *found) {
+    return job->started != 0 && found->started < job->started;
+}
+
+static bool may_adopt(const description *job, pid_t pid) {
+    if (pid == 1) return true;
+    for (const pid_t *at = job->ancestors; *at != 0; at++) {
+        if (*at == pid) return true;
+    }
+    return false;
+}
+
+/* Whether the process descends from one that is older than the job and cannot have adopted what the
+ * job left behind. A parent outside of this namespace, 0, cannot have either. */
+static bool has_other_parents(const description *job, pid_t parent) {
+    process found;
+    if (job->started == 0 || job->ancestors[0] == 0) return false;
+    for (int depth = 0; parent != 0; depth++) {
+        if (depth > 1000 || may_adopt(job, parent) || !read_numbered(parent, &found)) return false;
+        if (started_before(job, &found)) return true;
+        parent = found.parent;
+    }
+    return true;
+}
+
+/* Nothing can enter a session. What the job has started is in the holder's session, or in one whose
+ * leader is younger than the job. A leader outside of this namespace, 0, began neither. */
+static bool has_other_session(const description *job, pid_t session) {
+    process leader;
+    if (job->session == 0 || session == job->session) return false;
+    return session == 0 || (read_numbered(session, &leader) && started_before(job, &leader));
+}
+
+/* Only a login, as by sshd or cron, sets another audit session: sudo and su keep it. */
+static bool has_other_login(const description *job, const char *pid) {
+    uint64_t login = login_of(pid);
+    return job->login != NO_LOGIN && login != NO_LOGIN && login != job->login;
+}
+
+/* Reads the environment until the uuid is in it. Returns whether it is, and in `total` how many
+ * bytes were read. */
+static bool is_named(int fd, const char *uuid, uint64_t *total) {
+    char text[4096 + HF_UUID_SIZE];
+    size_t filled = 0;
+    *total = 0;
+    for (ssize_t size; (size = read(fd, text + filled, sizeof text - filled)) > 0;) {
+        *total += (uint64_t)size;
+        filled += (size_t)size;
+        if (memmem(text, filled, uuid, HF_UUID_SIZE)) return true;
+        size_t rest = filled < HF_UUID_SIZE ? filled : HF_UUID_SIZE - 1;
+        memmove(text, text + filled - rest, rest);
+        filled = rest;
+    }
+    return false;
+}
+
+static bool is_gone(void) {
+    return errno == ENOENT || errno == ESRCH;
+}
+
+/* A process whose first thread has ended goes on with the others, in the state of a zombie. */
+static bool has_ended(const process *found) {
+    return (found->state == 'Z' || found->state == 'X') && found->threads <= 1;
+}
+
+/* A program that has replaced its predecessor in the middle, or has no environment yet, does not
+ * have what was read: then the size differs, or the place. */
+static hf_job_finding read_environment(const char *pid, const char *uuid, const process *before) {
+    process after;
+    uint64_t total = 0;
+    int fd = open_of(pid, "environ");
+    bool found = fd >= 0 && is_named(fd, uuid, &total);
+    if (fd >= 0) close(fd);
+    if (found) return HF_JOB_PRESENT;
+    if (!read_process(pid, &after)) return is_gone() ? HF_JOB_ABSENT : HF_JOB_UNSURE;
+    if (has_ended(&after)) return HF_JOB_ABSENT;
+    bool whole = total == before->environment_end - before->environment;
+    bool same = before->environment != 0 && after.environment == before->environment &&
+                after.environment_end == before->environment_end;
+    return whole && same ? HF_JOB_ABSENT : HF_JOB_UNSURE;
+}
+
+/* Also ABSENT for a process that has ended: what it has started is in the next list. */
+static hf_job_finding look_into(const description *job, const char *uuid, const char *pid) {
+    process found;
+    if (!read_process(pid, &found)) return is_gone() ? HF_JOB_ABSENT : HF_JOB_UNSURE;
+    bool is_kernels = (found.flags & KERNEL_THREAD) != 0;
+    if (is_kernels || has_ended(&found) || started_before(job, &found)) return HF_JOB_ABSENT;
+    hf_job_finding finding = read_environment(pid, uuid, &found);
+    if (finding != HF_JOB_UNSURE) return finding;
+    bool is_other = has_other_login(job, pid) || has_other_session(job, found.session) ||
+                    has_other_parents(job, found.parent);
+    return is_other ? HF_JOB_ABSENT : HF_JOB_UNSURE;
+}
+
+/* ---- all processes ---- */
+
+typedef struct list {
+    pid_t *pids;
+    size_t count, room;
+} list;
+
+static int compare(const void *a, const void *b) {
+    const pid_t *left = a, *right = b;
+    return (*left > *right) - (*left < *right);
+}
+
+static bool contains(const list *all, pid_t pid) {
+    return all->count > 0 && bsearch(&pid, all->pids, all->count, sizeof pid, compare);
+}
+
+static bool add(list *all, pid_t pid) {
+    if (all->count == all->room) {
+        size_t room = all->room * 2 + 256;
+        pid_t *pids = realloc(all->pids, room * sizeof *pids);
+        if (!pids) return false;
+        all->pids = pids;
+        all->room = room;
+    }
+    all->pids[all->count++] = pid;
+    return true;
+}
+
+/* The whole list at once: the kernel lists by number, and a child has a higher one than its parent,
+ * so no process gets past the list by forking. */
+static bool read_list(DIR *processes, list *all) {
+    bool complete = true;
+    all->count = 0;
+    rewinddir(processes);
+    errno = 0;
+    for (struct dirent *entry; complete && (entry = readdir(processes));) {
+        pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
+        if (pid > 0) complete = add(all, pid);
+    }
+    if (errno != 0 || !complete) return false;
+    qsort(all->pids, all->count, sizeof *all->pids, compare);
+    return true;
+}
+
+/* Looks into those that were not in the list before. `fresh`: whether there were any. */
+static hf_job_finding look_into_new(const description *job, const char *uuid, const list *before,
+                                    const list *all, bool *fresh) {
+    char name[NUMBER_SIZE];
+    *fresh = false;
+    for (size_t i = 0; i < all->count; i++) {
+        if (contains(before, all->pids[i])) continue;
+        *fresh = true;
+        snprintf(name, sizeof name, "%ld", (long)all->pids[i]);
+        hf_job_finding finding = look_into(job, uuid, name);
+        if (finding != HF_JOB_ABSENT) return finding;
+    }
+    return HF_JOB_ABSENT;
+}
+
+static hf_job_finding search(DIR *processes, const description *job, const char *uuid) {
+    list lists[2] = {{0}, {0}};
+    hf_job_finding finding = HF_JOB_ABSENT;
+    bool fresh = true;
+    for (int i = 0; fresh && finding == HF_JOB_ABSENT; i++) {
+        list *before = &lists[i % 2], *all = &lists[(i + 1) % 2];
+        if (i == MOST_LISTS || !read_list(processes, all)) finding = HF_JOB_UNSURE;
+        else finding = look_into_new(job, uuid, before, all, &fresh);
+    }
+    free(lists[0].pids);
+    free(lists[1].pids);
+    return finding;
+}
+
+/* ---- whether /proc shows all processes ---- */
+
+/* Whether this process may look into all those of its namespace. */
+static bool has_insight(void) {
+    struct {
+        uint32_t version;
+        int pid;
+    } header = {0x20080522, 0};
+    struct {
+        uint32_t effective, permitted, inheritable;
+    } sets[2] = {{0}, {0}};
+    uint64_t first = inode_of("/proc/1/ns/user");
+    bool may =
+        syscall(SYS_capget, &header, sets) == 0 && (sets[0].effective >> SYS_PTRACE & 1) != 0;
+    return may && first != 0 && first == inode_of("/proc/self/ns/user");
+}
+
+/* Whether /proc was mounted to hide the processes of others. */
+static bool is_hiding(void) {
+    char *line = NULL;
+    size_t room = 0;
+    FILE *mounts = fopen("/proc/self/mountinfo", "re");
+    bool hiding = mounts == NULL;
+    while (!hiding && getline(&line, &room, mounts) >= 0)
+        hiding = strstr(line, " /proc ") && strstr(line, "hidepid=");
+    free(line);
+    if (mounts) fclose(mounts);
+    return hiding;
+}
+
+/* Where /proc belongs to another namespace, this process has another number there. */
+static bool shows_all(void) {
+    char own[NUMBER_SIZE] = "", wanted[NUMBER_SIZE];
+    snprintf(wanted, sizeof wanted, "%ld", (long)getpid());
+    ssize_t size = readlink("/proc/self", own, sizeof own - 1);
+    return size > 0 && strcmp(own, wanted) == 0 && (!is_hiding() || has_insight());
+}
+
+hf_job_finding hf_job_find(int file, const char *uuid) {
+    description job = read_description(file);
+    if (!shows_all()) return HF_JOB_UNSURE;
+    DIR *processes = opendir("/proc");
+    if (!processes) return HF_JOB_UNSURE;
+    hf_job_finding finding = search(processes, &job, uuid);
+    closedir(processes);
+    return finding;
+}
+#endif

@@ -1,0 +1,36 @@
+/* Searches this host for processes of a job whose holder has ended: docs/crash.md.
+ *
+ * A process belongs to the job if its environment names the client that held the lock. A process
+ * that may not be looked into, such as sudo, counts as part of the job unless something that it
+ * cannot change says otherwise: when it started, its login, its session, or its parents. The holder
+ * describes these for its job in the file that the job keeps locked.
+ *
+ * The processes of a host are no picture that stands still: one may end after it was listed, and
+ * its child may have been born behind the search. So the list is read until it has no process in it
+ * that has not been looked into. */
+#ifndef HF_JOB_H
+#define HF_JOB_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "holdfast.h"
+
+typedef enum hf_job_finding {
+    HF_JOB_ABSENT, /* no process of the job is left */
+    HF_JOB_UNSURE, /* there may be one */
+    HF_JOB_PRESENT /* there is one */
+} hf_job_finding;
+
+/* Describes a job that has not begun in its empty file, which is open for writing. `first`: its
+ * first process. `hold`: for how long its lock must stay held from now, even if everything dies. On
+ * failure returns false and sets errno. */
+bool hf_job_describe(int file, pid_t first, hf_time hold);
+
+/* Whether the lock of the job must stay held for now. `file`: is open for reading. */
+bool hf_job_holds(int file);
+
+/* Searches for what is left of the job. `uuid`: of the client that held its lock. */
+hf_job_finding hf_job_find(int file, const char *uuid);
+
+#endif
