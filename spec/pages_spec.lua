@@ -196,7 +196,8 @@ describe("the tables of the documents", function()
   it("have each event that the command prints with --json, and no others", function()
     local printed, pipe = {}, assert(io.popen("cat lua/holdfast/command/*.lua"))
     for text in pipe:read("*a"):gmatch("[:.](%l+%(\"[%l_]+\")") do
-      local name = text:match("^event%(\"([%l_]+)\"") or text:match("^problem%(\"([%l_]+)\"")
+      local method, name = text:match("^(%l+)%(\"([%l_]+)\"")
+      if method ~= "event" and method ~= "problem" and method ~= "advice" then name = nil end
       if name then printed[name] = true end
     end
     pipe:close()

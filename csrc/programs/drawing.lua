@@ -2,13 +2,14 @@
 -- A part of head.lua and hash_handing.lua, which would spend more on a function. Draws a token from
 -- the clock as token.lua does, if no more is to do about the counter, which is left as it was
 -- otherwise. Reads call, COUNTER, time: what TIME returned, and ttl_ms: the token TTL, of fewer
--- than 16 digits. Sets drawn: whether it has drawn one; text: the token. A clock in the far future
--- (seconds.lua) draws none.
+-- than 16 digits. Sets drawn: whether it has drawn one; text: the token. It draws none where the
+-- microseconds are rounded up to a second, which adds a digit, or the clock is far ahead
+-- (seconds.lua).
 local us = time[2] + 0
 us = us + -us % 8
-local clock = us < 1000000 and time[1] .. string.format('%06d', us) or ''
-local token = tonumber(clock)
-if token and token < 4.5e15 then
+local clock = time[1] .. string.format('%06d', us)
+local token = clock + 0
+if token < 4.5e15 then
   text = clock
   local found = redis.pcall('SET', COUNTER, text, 'KEEPTTL', 'GET')
   local last = tonumber(found)

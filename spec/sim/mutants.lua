@@ -283,7 +283,7 @@ local IN_PROGRAMS = {
   { "fair_untold", "a release of a fair lock notifies no waiter",
     "if owner then wake(owner, till, now) end\nreturn more and 3 or 1", "return more and 3 or 1" },
   { "fair_java_untold", "…or no Java thread",
-    "elseif announce(RELEASES .. ':' .. owner) == 0 and till", "elseif till" },
+    "if foreign_waiters(channel) == 0 and till", "if till" },
   { "fair_dead_kept", "a first waiter whose client is gone stays the first",
     "return is_ours(owner) and", "return false and" },
   { "fair_java_kept", "a first waiter of Java that is not subscribed keeps its timeout",
@@ -534,8 +534,8 @@ local IN_SYSTEM = {
     "self.leading.resigned = true", "", lead = true },
   { "leader", "lead_by_lost_lock", "a term has the handle of one that was lost before it began",
     "term = next_term()", "", lead = true },
-  { "leader", "lead_impatient", "an outage ends a leader's wait", "{ unreachable = true, no_quorum", "{ no_quorum",
-    lead = true },
+  { "leader", "lead_impatient", "an outage ends a leader's wait",
+    "if not core.may_pass(code, leading.accepted) then", "if true then", lead = true },
 }
 
 -- Those that only the cases find, because what they need is in no schedule, or hardly ever. All are
@@ -551,7 +551,8 @@ local IN_CASES = {
   { "head_unfenced", "…or whether there is a token", "TOKEN_TTL ~= '0' and #TOKEN_TTL", "#TOKEN_TTL" },
   { "head_endless", "…or whether the counter has a TTL", " and #TOKEN_TTL < 16", "" },
   { "head_part", "…or whether the counter's TTL is long enough", "and last >= token - token % (ttl_ms * 15.625)", "" },
-  { "head_second", "…or whether rounding reaches the next second", "if us < 1000000 then", "if true then" },
+  { "head_second", "…or whether rounding reaches the next second, or the clock is far ahead",
+    "if token < 4.5e15 then", "if true then" },
   { "handed_old", "a hand-over in straight lines does not check whether it is time to look for clients that poll",
     "- place <= LOCK_PROBE_US then", "- place > -1 then" },
   { "handed_guard", "…or whether it waits for a guard", "if kind == 'l' and #ttl_ms", "if kind and #ttl_ms" },

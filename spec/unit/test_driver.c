@@ -696,14 +696,14 @@ static bool run_once(scenario of) {
 
 /* The kernel would deliver the command of a connection that is closed cleanly, at any time. */
 TEST(a_connection_with_a_reply_pending_is_reset) {
-    CHECK(!run_once(
-        (scenario){.name = "a silent server", .patience = 50 * HF_MS, .manner = {.silent = true}}));
+    CHECK(!run_once((scenario){
+        .name = "a silent server", .patience = 300 * HF_MS, .manner = {.silent = true}}));
     CHECK_EQ_INT(last_code, HF_UNREACHABLE);
     CHECK_EQ_INT(peer.ends, 0);
     CHECK(peer.resets > 0);
     CHECK(!run_once((scenario){.name = "a silent server of a loop",
                                .looped = true,
-                               .patience = 50 * HF_MS,
+                               .patience = 300 * HF_MS,
                                .manner = {.silent = true}}));
     CHECK(peer.resets > 0);
     CHECK_EQ_INT(peer.ends, 0);

@@ -287,9 +287,10 @@ static void cancel(hf_op *op, hf_code code, hf_time now) {
     hf_op_become(op, HF_ACQUIRE_CANCELLING);
     op->request.no_retry = op->request.accepted = false;
     op->request.persists_until = 0;
-    hf_time timeout = op->client->config.session.command_timeout;
+    hf_time timeout = hf_time_min(op->client->config.session.command_timeout, LEAVING);
     hf_time deadline = hf_time_min(now + timeout, hf_time_add(op->wait.until, LEAVING));
-    hf_op_send(op, on_cancelled, hf_time_min(deadline, now + LEAVING), false, now);
+    /* After a suspension the wait may have been over for long. */
+    hf_op_send(op, on_cancelled, hf_time_max(deadline, now + LEAST_PATIENCE), false, now);
 }
 
 static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now) {

@@ -120,12 +120,16 @@ end
 
 -- ---- how it ended ----
 
--- What went wrong after the job is no reason to hide how it ended, unless the lock was lost.
+-- What went wrong after the job is no reason to hide how it ended, unless the lock was lost. A lock
+-- that was lost while the job's record could not be written was held for as long as the job ran.
 function Run:finish(result, message, code)
   local released, loss = self.holding:release()
   if not result then return self.holding:failed(message, code) end
   if code then self.out:problem("warning", { { "code", code } }, message) end
-  if result.lost or result.how and not released then return self.holding:failed_by_loss(loss) end
+  if result.lost or result.how and not released and not code then
+    return self.holding:failed_by_loss(loss)
+  end
+  if loss then self.out:problem("warning", { { "code", "lost" } }, loss) end
   return work.exit_of(result, self.plan, self.holding, self.out)
 end
 
