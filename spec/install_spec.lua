@@ -87,7 +87,7 @@ describe("make", function()
     assert.not_matches("install [^\n]* %-D", output)
   end)
 
-  -- make -n runs no recipe, so a Makefile that would remove the wrong folder is caught without harm.
+  -- make -n runs no recipe, so a Makefile that would remove the wrong folder does no harm here.
   it("refuses a path that the shell would take for several words or for a command", function()
     local directory = process.directory()
     local paths = {

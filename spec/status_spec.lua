@@ -184,7 +184,6 @@ describe("for operators under ngx_lua", function()
       local text = front:get("/metrics").body
       assert.is_nil(text:find("holdfast_holds", 1, true))
       assert.truthy(text:find('holdfast_losses_total{class="orders",reason="deleted"} 0\n', 1, true))
-      assert.matches("# EOF\n$", text)
       local bounds, last = {}, 0
       for bound, at in text:gmatch('holdfast_wait_seconds_bucket{class="orders",le="([^"]+)"}()') do
         bounds[#bounds + 1], last = tonumber(bound) or math.huge, at
@@ -246,7 +245,25 @@ describe("for operators under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("are read by Prometheus's parser", function()
+    local PARSERS = {
+      openmetrics = "from prometheus_client.openmetrics.parser import text_fd_to_metric_families as read\n",
+      text = "from prometheus_client.parser import text_fd_to_metric_families as read\n",
+    }
+
+    -- Returns how many families Prometheus's own parser finds.
+    local function families(text, parser)
+      local directory = process.directory()
+      local file = assert(io.open(directory .. "/metrics", "w"))
+      file:write(text)
+      file:close()
+      local child = process.start { "/usr/bin/python3", "-c", "import sys\n" .. PARSERS[parser]
+        .. "print(len(list(read(open(sys.argv[1])))))", directory .. "/metrics", env = { LD_PRELOAD = false } }
+      assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
+      process.remove(directory)
+      return tonumber(child:output())
+    end
+
+    it("are read by Prometheus's parsers, in the format that it accepts", function()
       start { more = [[ location = /other { content_by_lua_block {
         for _, class in ipairs { "a", "other", "z" } do
           CLIENT:with_lock("of " .. class, { class = class }, function() end)
@@ -257,17 +274,107 @@ describe("for operators under ngx_lua", function()
       assert.truthy(process.wait_until(function()
         return acquired() == 1 and front:get("/metrics").body:find('class="z"', 1, true)
       end, PATIENCE))
-      local response = front:get("/metrics")
-      assert.matches("^application/openmetrics%-text", response.headers["content-type"])
-      local path = process.directory() .. "/metrics"
-      local file = assert(io.open(path, "w"))
-      file:write(response.body)
-      file:close()
-      local parser = process.start { "/usr/bin/python3", "-c",
-        "import sys; from prometheus_client.openmetrics.parser import text_fd_to_metric_families as read\n"
-          .. "print(len(list(read(open(sys.argv[1])))))", path, env = { LD_PRELOAD = false } }
-      assert.same({ "exit", 0 }, { parser:wait(PATIENCE) }, parser:output())
-      assert.is_true(tonumber(parser:output()) >= 10)
+      local OPENMETRICS, TEXT = "application/openmetrics-text; version=1.0.0; charset=utf-8", "text/plain; version=0.0.4; charset=utf-8"
+      local accepted = {
+        { "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1", OPENMETRICS },
+        { "application/openmetrics-text; version=0.0.1", OPENMETRICS },
+        { "Application/OpenMetrics-Text , text/plain", OPENMETRICS },
+        { "text/plain, application/openmetrics-text;q=0.9", TEXT },
+        { "application/openmetrics-text;q=0, */*", TEXT },
+        { "text/plain;version=0.0.4", TEXT }, { "*/*", TEXT }, { "", TEXT }, { nil, TEXT },
+      }
+      for i = 1, 9 do
+        local accept, format = accepted[i][1], accepted[i][2]
+        local response = front:get("/metrics", { headers = { Accept = accept } })
+        assert.equal(format, response.headers["content-type"], accept)
+        local is_text = format == TEXT
+        assert.equal(not is_text, response.body:find("# EOF\n$") ~= nil)
+        local named = is_text and "holdfast_releases_total" or "holdfast_releases"
+        assert.truthy(response.body:find(("# TYPE %s counter\n"):format(named), 1, true), response.body)
+        if i == 1 or i == 9 then assert.is_true(families(response.body, is_text and "text" or "openmetrics") >= 10) end
+      end
+    end)
+
+    it("keep what they have when the dict is full, and count and log once what has no room", function()
+      start { dict = "lua_shared_dict holdfast 64k;", more = [[ location = /other { content_by_lua_block {
+        for i = 1, 20 do
+          CLIENT:with_lock("of " .. i, { class = "class" .. i }, function() end)
+        end
+      } } ]] }
+      local count = 0
+      local function work()
+        front:get("/work")
+        count = count + 1
+        assert.truthy(process.wait_until(function() return acquired() == count end, PATIENCE), count)
+      end
+      local openmetrics = { headers = { Accept = "application/openmetrics-text" } }
+      local function text() return front:get("/metrics", openmetrics).body end
+      work()
+      assert.equal("0", text():match("holdfast_dropped_series_total (%d+)"))
+      for _ = 1, 3 do
+        front:get("/other")
+        work()
+      end
+      local dropped
+      assert.truthy(process.wait_until(function()
+        dropped = tonumber(text():match("holdfast_dropped_series_total (%d+)"))
+        return dropped > 0
+      end, PATIENCE))
+      assert.equal("3", text():match('holdfast_releases_total{class="class1"} (%d+)'))
+      assert.is_nil(text():find('class="class20"', 1, true))
+      assert.is_true(families(text(), "openmetrics") >= 10) -- which refuses a part of a histogram
+      work()
+      assert.equal(dropped, tonumber(text():match("holdfast_dropped_series_total (%d+)"))) -- once each
+      local errors = front:errors()
+      assert.equal(1, #errors, table.concat(errors, "\n"))
+      assert.matches("lua_shared_dict holdfast: no memory is left for .*holdfast_dropped_series_total", errors[1])
+    end)
+  end)
+
+  describe("the record of the page", function()
+    local FILL = [[
+      location = /fill { content_by_lua_block {
+        local dict, i = ngx.shared.holdfast, 0
+        repeat i = i + 1 until not dict:safe_set("of others " .. i, ("x"):rep(40))
+        ngx.print(i - 1)
+      } }
+      location = /left { content_by_lua_block {
+        local count = 0
+        for _, name in ipairs(ngx.shared.holdfast:get_keys(0)) do
+          if name:find("^of others ") then count = count + 1 end
+        end
+        ngx.print(count)
+      } }
+    ]]
+
+    local function has_points()
+      for _, point in ipairs(dkjson.decode(front:get("/status?json").body).points) do
+        if point.waiting then return true end
+      end
+      return false
+    end
+
+    it("throws out nothing from a full dict, and the log says once what to do", function()
+      start { dict = "lua_shared_dict holdfast 32k;", more = FILL }
+      local filled = front:get("/fill").body
+      assert.is_true(tonumber(filled) > 10)
+      for _ = 1, 3 do assert.equal(200, front:get("/status?json").status) end
+      front:get("/lose")
+      assert.equal(200, front:get("/status?json").status)
+      assert.equal(filled, front:get("/left").body)
+      local said = 0
+      for _, line in ipairs(front:errors()) do
+        if line:find('give the page a dict of its own with "lua_shared_dict holdfast_status 1m;"', 1, true) then said = said + 1 end
+      end
+      assert.equal(1, said)
+    end)
+
+    it("has a dict of its own, which a full one of the metrics does not concern", function()
+      start { dict = "lua_shared_dict holdfast 32k; lua_shared_dict holdfast_status 1m;", more = FILL }
+      local filled = front:get("/fill").body
+      assert.truthy(process.wait_until(has_points, PATIENCE))
+      assert.equal(filled, front:get("/left").body)
+      assert.is_true(dkjson.decode(front:get("/status?json").body).shared)
     end)
   end)
 

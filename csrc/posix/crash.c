@@ -219,7 +219,7 @@ static void sweep(int directory, const char *place) {
 /* `job`: behind the process, what belongs to its job. */
 static bool write_record(int directory, const char *name, const char *place, const char *job) {
     static const struct timespec never[2] = {{0}, {0}};
-    char text[RECORD_SIZE + 32];
+    char text[RECORD_SIZE + 64];
     snprintf(text, sizeof text, "%s %ld%s", place, (long)getpid(), job);
     if (symlinkat(text, directory, name) != 0) return false;
     return utimensat(directory, name, never, AT_SYMLINK_NOFOLLOW) == 0;

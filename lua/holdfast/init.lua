@@ -102,8 +102,8 @@ function holdfast.capture()
   if driver.owner.finish then idempotent_request.capture() end
 end
 
--- Under ngx_lua, in content_by_lua: the counters of all workers as OpenMetrics text, from
--- `lua_shared_dict holdfast`.
+-- Under ngx_lua, in content_by_lua: the counters of all workers, as OpenMetrics or Prometheus text,
+-- from `lua_shared_dict holdfast`.
 function holdfast.metrics()
   if not driver.owner.finish then
     error("holdfast.metrics: works only under ngx_lua; elsewhere, use client:metrics()", 2)

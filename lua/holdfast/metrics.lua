@@ -1,4 +1,4 @@
--- The counters of clients as OpenMetrics text.
+-- The counters of clients as text: OpenMetrics, or the older text format of Prometheus.
 --
 -- A sample is { family, suffix, labels, value }; its name on the page is
 -- holdfast_<family><suffix>{<labels>}.
@@ -8,7 +8,15 @@ local locale = require "holdfast.locale"
 
 local metrics = {}
 
-metrics.content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+-- OpenMetrics names a counter's family without the suffix of its samples, and ends with a line.
+metrics.openmetrics = {
+  content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8",
+  counter_suffix = "", last_line = "# EOF\n",
+}
+metrics.prometheus = {
+  content_type = "text/plain; version=0.0.4; charset=utf-8",
+  counter_suffix = "_total", last_line = "",
+}
 
 local FAMILIES = {
   { "acquires", "counter", "Acquires, by lock class and outcome." },
@@ -26,6 +34,7 @@ local FAMILIES = {
   { "wait_seconds", "histogram", "How long successful acquires took." },
   { "hold_seconds", "histogram", "How long locks were held." },
   { "round_trip_seconds", "histogram", "How long servers took to answer; renewals are counted under the client's class." },
+  { "dropped_series", "counter", "Series that found no room in lua_shared_dict holdfast: they are missing, or too low." },
 }
 
 local OF_CLASS = { "reentries", "releases", "hand_offs", "renewals", "renewed_late", "risks" }
@@ -98,8 +107,10 @@ function metrics.samples(client)
   return list
 end
 
--- The page: samples of one family are together, in the order of the list.
-function metrics.text(samples)
+-- The page: samples of one family are together, in the order of the list. `format`:
+-- metrics.openmetrics unless given.
+function metrics.text(samples, format)
+  format = format or metrics.openmetrics
   local by_family, out = {}, {}
   for _, sample in ipairs(samples) do
     local family = by_family[sample[1]] or {}
@@ -108,14 +119,15 @@ function metrics.text(samples)
   for _, family in ipairs(FAMILIES) do
     local name = "holdfast_" .. family[1]
     if by_family[family[1]] then
-      out[#out + 1] = ("# TYPE %s %s\n# HELP %s %s\n"):format(name, family[2], name, family[3])
+      local named = name .. (family[2] == "counter" and format.counter_suffix or "")
+      out[#out + 1] = ("# TYPE %s %s\n# HELP %s %s\n"):format(named, family[2], named, family[3])
     end
     for _, sample in ipairs(by_family[family[1]] or {}) do
       local labels = sample[3] ~= "" and "{" .. sample[3] .. "}" or ""
       out[#out + 1] = ("%s%s%s %s\n"):format(name, sample[2], labels, number_text(sample[4]))
     end
   end
-  out[#out + 1] = "# EOF\n"
+  out[#out + 1] = format.last_line
   return table.concat(out)
 end
 

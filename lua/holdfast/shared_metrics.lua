@@ -13,22 +13,56 @@ local shared_metrics = {}
 local NAME = "holdfast"
 local EVERY = 0.25 -- seconds between two additions of a client
 
-local added = setmetatable({}, { __mode = "k" }) -- client -> { at, values, pid }
+local added = setmetatable({}, { __mode = "k" }) -- client -> { at, values, dropped, pid }
 
-local function add(dict, sample, values)
+local DROPPED = "dropped_series|_total|"
+
+-- Adds to a number in the dict. Creates it only if there is `room`, and never in the place of
+-- another one. Returns whether it is added, or nil and why not.
+local function increase(dict, name, more, room)
+  local sum, message = dict:incr(name, more)
+  if sum or message ~= "not found" then return sum, message end
+  local created
+  if not room then return nil, "no memory" end
+  created, message = dict:safe_add(name, more)
+  if message == "exists" then return dict:incr(name, more) end -- another worker's
+  return created, message
+end
+
+local told = false
+
+-- Counts each series once that finds no room, and logs the first of a worker.
+local function drop(dict, dropped, name, message)
+  if dropped[name] then return end
+  dropped[name] = true
+  dict:incr(DROPPED, 1)
+  if told then return end
+  told = true
+  if message == "no memory" then message = "no memory is left" end
+  ngx.log(ngx.ERR, "holdfast: lua_shared_dict ", NAME, ": ", message, " for ", name,
+    "; holdfast_dropped_series_total counts what is missing in the metrics: make the dict larger")
+end
+
+-- Returns whether there is still room.
+local function add(dict, sample, before, room)
+  local values = before.values
   local name = ("%s|%s|%s"):format(sample[1], sample[2], sample[3])
   local more = sample[4] - (values[name] or 0)
-  if more == 0 and values[name] then return end
-  local sum, message = dict:incr(name, more, 0)
-  if not sum then return ngx.log(ngx.ERR, "holdfast: lua_shared_dict ", NAME, ": ", message) end
-  values[name] = sample[4]
+  if more == 0 and values[name] then return room end
+  local added_it, message = increase(dict, name, more, room)
+  if not added_it then
+    drop(dict, before.dropped, name, message)
+    return false
+  end
+  values[name], before.dropped[name] = sample[4], nil
+  return room
 end
 
 -- A worker counts from 0 with a client that was used before it was forked.
 local function added_before(client)
   local before, pid = added[client], ngx.worker.pid()
   if before and before.pid == pid then return before end
-  added[client] = { at = -EVERY, values = {}, pid = pid }
+  added[client] = { at = -EVERY, values = {}, dropped = {}, pid = pid }
   return added[client]
 end
 
@@ -39,8 +73,11 @@ function shared_metrics.add(client, last)
   local before, now = added_before(client), core.now()
   if not last and now < before.at + EVERY then return end
   before.at = now
+  dict:safe_add(DROPPED, 0)
+  -- What is created after another series has found no room would be a part of a histogram.
+  local room = true
   for _, sample in ipairs(metrics.samples(client)) do
-    if sample[1] ~= "holds" then add(dict, sample, before.values) end
+    if sample[1] ~= "holds" then room = add(dict, sample, before, room) end
   end
 end
 
@@ -76,11 +113,20 @@ local function is_before(a, b)
   return bound(a[3]) < bound(b[3])
 end
 
+-- A histogram is whole once it has its sum, which is created last.
+local function is_whole(known, family, suffix, labels)
+  if suffix ~= "_bucket" and suffix ~= "_count" then return true end
+  return known[("%s|_sum|%s"):format(family, (labels:gsub(',le="[^"]+"$', "")))]
+end
+
 local function samples(dict)
-  local list = {}
-  for _, name in ipairs(dict:get_keys(0)) do
+  local list, known, names = {}, {}, dict:get_keys(0)
+  for _, name in ipairs(names) do known[name] = true end
+  for _, name in ipairs(names) do
     local family, suffix, labels = name:match("^([^|]+)|([^|]*)|(.*)$")
-    if family then list[#list + 1] = { family, suffix, labels, dict:get(name) } end
+    if family and is_whole(known, family, suffix, labels) then
+      list[#list + 1] = { family, suffix, labels, dict:get(name) }
+    end
   end
   table.sort(list, is_before)
   return list
@@ -97,14 +143,33 @@ function shared_metrics.losses()
   return lost
 end
 
+-- How much a media type is wanted: the q of a list as in an Accept header, or 0.
+local function wish(accept, media_type)
+  local most = 0
+  for range in locale.lower(accept):gmatch("[^,]+") do
+    if range:match("^%s*([^;%s]*)") == media_type then
+      local q = range:match(";%s*q%s*=%s*([%d.]+)")
+      most = math.max(most, q and locale.number(q) or 1)
+    end
+  end
+  return most
+end
+
+local function format_for(accept)
+  local wanted = wish(accept, "application/openmetrics-text")
+  local is_wanted = wanted > 0 and wanted >= wish(accept, "text/plain")
+  return is_wanted and metrics.openmetrics or metrics.prometheus
+end
+
 -- The content handler.
 function shared_metrics.serve(level)
   local dict = ngx.shared[NAME]
   if not dict then
     error(('holdfast.metrics: there is no shared dict; add "lua_shared_dict %s 1m;" to http {}'):format(NAME), level + 1)
   end
-  ngx.header["Content-Type"] = metrics.content_type
-  ngx.print(metrics.text(samples(dict)))
+  local format = format_for(ngx.var.http_accept or "")
+  ngx.header["Content-Type"] = format.content_type
+  ngx.print(metrics.text(samples(dict), format))
 end
 
 return shared_metrics

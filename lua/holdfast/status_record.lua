@@ -1,15 +1,18 @@
 -- What the status page remembers: a point for each STEP seconds of the last ten minutes, the last
 -- losses, and since when waiters have been seen.
 --
--- With `lua_shared_dict holdfast` all workers have one record. The worker that comes first adds to
--- it until it has not come for LEASE seconds: a count of hand-offs needs one observer. Without the
--- dict each worker has a record of its own.
+-- With `lua_shared_dict holdfast_status`, or else `holdfast`, all workers have one record. The
+-- worker that comes first adds to it until it has not come for LEASE seconds: a count of hand-offs
+-- needs one observer. Without a dict each worker has a record of its own.
+--
+-- The dict `holdfast` has the metrics as well, so the record never throws out what is there: what
+-- has no room is missing, and the log says so once.
 
 local locale = require "holdfast.locale"
 
 local status_record = { STEP = 5, SPAN = 600 }
 
-local NAME = "holdfast"
+local NAME, SHARED_NAME = "holdfast_status", "holdfast"
 local STEP, SPAN = status_record.STEP, status_record.SPAN
 local LEASE = 3 * STEP
 local WAIT_KEPT = 60 -- seconds for which an unobserved waiter is remembered
@@ -20,10 +23,23 @@ local LOSSES = 10 -- that are kept
 local shared = { shared = true }
 shared.__index = shared
 
+local told = false
+
+-- Returns whether it is written, by `method` of the dict: safe_add or safe_set.
+local function write(self, method, name, value, seconds)
+  local ok, message = self.dict[method](self.dict, name, value, seconds)
+  if not ok and message == "no memory" and not told then
+    told = true
+    ngx.log(ngx.ERR, "holdfast: lua_shared_dict ", self.dict_name, " is full, so the status page's plots, losses and ",
+      "waits are incomplete: give the page a dict of its own with \"lua_shared_dict ", NAME, " 1m;\", or a larger one")
+  end
+  return ok
+end
+
 -- → whether this worker adds to the record, whether it begins to
 function shared:adds()
   local name, pid = self.name .. "worker", ngx.worker.pid()
-  if self.dict:add(name, pid, LEASE) then return true, true end
+  if write(self, "safe_add", name, pid, LEASE) then return true, true end
   if self.dict:get(name) ~= pid then return false end
   self.dict:expire(name, LEASE)
   return true, false
@@ -45,10 +61,10 @@ end
 -- each request comes with another Lua state.
 function shared:watch(look)
   local name = self.name .. "timer " .. ngx.worker.pid()
-  if self.timer or not self.dict:add(name, true, LEASE) then return end
+  if self.timer or not write(self, "safe_add", name, true, LEASE) then return end
   self.timer = ngx.timer.every(STEP, function(ends)
     if ends then return self:leave() end
-    self.dict:set(name, true, LEASE)
+    write(self, "safe_set", name, true, LEASE)
     if self:may_add() then look() end
   end)
 end
@@ -57,7 +73,7 @@ function shared:add(at, handed, waiting)
   local handed_before, waiting_before = self:point(at)
   local text = ("%d %d"):format((handed_before or 0) + handed,
     math.max(waiting_before or 0, waiting))
-  self.dict:set(self.name .. at, text, SPAN + STEP)
+  write(self, "safe_set", self.name .. at, text, SPAN + STEP)
 end
 
 -- → hand-offs, most waiters | nothing: nobody looked
@@ -72,9 +88,10 @@ local FIELDS = { "time", "key", "reason", "class", "owner", "pid" }
 function shared:add_loss(loss)
   local texts = {}
   for i, field in ipairs(FIELDS) do texts[i] = ngx.escape_uri(locale.text(loss[field])) end
-  local number = self.dict:incr(self.name .. "losses", 1, 0)
+  write(self, "safe_add", self.name .. "losses", 0)
+  local number = self.dict:incr(self.name .. "losses", 1)
   local name = number and self.name .. "loss " .. number % LOSSES
-  if name then self.dict:set(name, table.concat(texts, " "), SPAN) end
+  if name then write(self, "safe_set", name, table.concat(texts, " "), SPAN) end
 end
 
 -- → those of the last SPAN seconds, the last one first
@@ -156,10 +173,11 @@ function alone.forget() end
 
 -- `id`: the same in all workers that read the same keys.
 function status_record.new(id)
-  local dict = ngx.shared[NAME]
+  local dict_name = ngx.shared[NAME] and NAME or SHARED_NAME
+  local dict = ngx.shared[dict_name]
   if not dict then return setmetatable({ points = {}, lost = {} }, alone) end
   local name = ("status:%s "):format(ngx.encode_base64(ngx.md5_bin(id)))
-  return setmetatable({ dict = dict, name = name }, shared)
+  return setmetatable({ dict = dict, dict_name = dict_name, name = name }, shared)
 end
 
 return status_record
