@@ -901,6 +901,12 @@ describe("the installed command", function()
       sys.interpreter())))
   end)
 
+  it("does not run LUA_INIT, whose failure would look like a lock that is taken", function()
+    if process.build ~= "./build" or process.flavour ~= "lua5.4" then return end
+    local init = "LUA_INIT=@/nonexistent.lua LUA_INIT_5_4=@/nonexistent.lua "
+    assert.equal("holdfast " .. holdfast._VERSION .. "\n", shell(init .. "bin/holdfast --version"))
+  end)
+
   it("says what to do where they are not", function()
     local child = command.other { "sh", "-c", ([[
       cd %s && unset LUA_PATH LUA_CPATH LUA_INIT && mkdir -p bin && cp "$OLDPWD/bin/holdfast" bin
