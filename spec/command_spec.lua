@@ -1252,6 +1252,18 @@ describe("on a terminal", function()
     sees("icanon\ndone")
   end)
 
+  -- Its group has no parent that could give it the terminal or continue it.
+  for name, job in pairs {
+    ["reads the terminal"] = "cat /dev/tty",
+    ["reads the terminal again and again"] = "trap '' HUP; while :; do cat /dev/tty; done",
+  } do
+    it("a job that " .. name .. " where no shell can give it ends, and so does its lock", function()
+      types("(holdfast run --grace 0.1 k -c \"" .. job .. "\" &)", "Enter")
+      sees("holdfast run: the job waits for the terminal, which no shell is left to give")
+      assert(process.wait_until(function() return server:cli("EXISTS", "k") == 0 end, PATIENCE), screen())
+    end)
+  end
+
   it("top ends by Ctrl-C, by a signal and with its input, and gives the terminal back", function()
     local function ends(how, code)
       types("clear; holdfast top --interval 0.1; echo code $?", "Enter")
