@@ -151,6 +151,23 @@ describe("a job that becomes another user", function()
     assert.matches("^0\ttrue\tnil\t", rest)
   end)
 
+  -- runuser and setpriv keep HOME.
+  it_as_root("is told what to do about a settings file in a home that it may not enter", function()
+    local home = directory .. "/home"
+    shell(("mkdir -m 700 '%s'"):format(home))
+    local child = process.start {
+      "sh", "-c", ("exec %s '%s' '%s' run k -- true"):format(NOBODY, sys.interpreter(), program),
+      env = command.environment(server, {
+        HOME = home, HOLDFAST_CONFIG = false, XDG_CONFIG_HOME = false,
+        HOLDFAST_URL = server:tcp_url(),
+      }),
+    }
+    assert.same({ "exit", 64 }, { child:wait(PATIENCE) }, child:output())
+    assert.equal(("holdfast run: cannot read %s/.config/holdfast.conf: Permission denied; set HOME to the home of the "
+      .. "user who runs the command, or HOLDFAST_CONFIG to a settings file (/dev/null: none)\n"):format(home),
+      child:output())
+  end)
+
   it_as_root("is not mentioned without -v until a signal fails", function()
     local child, pid = start("run", "", "exec SUDO sh -c 'sleep 0.2; echo slept; exec sleep 60'")
     assert(child:wait_output("slept", PATIENCE), child:output())
