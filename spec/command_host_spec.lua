@@ -116,7 +116,7 @@ describe("a job that becomes another user", function()
       local group = tonumber(os.getenv "GROUP")
       print(table.concat(process.out_of_reach(group, true), " "))
       print(table.concat(process.out_of_reach(group, false), " "))
-      print(#process.out_of_reach(group + 1, true), process.exists(-group), process.kill(-group, "WINCH"))
+      print(#process.out_of_reach(tonumber(os.getenv "MEMBER"), true), process.exists(-group), process.kill(-group, "WINCH"))
     ]]
     local odd = directory .. "/a) T 1 7 (b"
     shell(("cp \"$(command -v sleep)\" '%s'"):format(odd))
@@ -135,7 +135,7 @@ describe("a job that becomes another user", function()
     end)
     local version = _VERSION:match("%d%.%d")
     local looker = process.start { "sh", "-c", ("exec %s '%s' -e \"$CODE\""):format(NOBODY, sys.interpreter()),
-      env = { CODE = code, GROUP = tostring(leader.pid), LUA_INIT = false,
+      env = { CODE = code, GROUP = tostring(leader.pid), MEMBER = named, LUA_INIT = false,
         LUA_PATH = ("%s/share/lua/%s/?.lua;%s/share/lua/%s/?/init.lua"):format(directory, version, directory, version),
         LUA_CPATH = ("%s/lib/lua/%s/?.so"):format(directory, version) } }
     assert.same({ "exit", 0 }, { looker:wait(PATIENCE) }, looker:output())
