@@ -346,6 +346,8 @@ installed_versions = $(foreach flavour,$(FLAVOURS),$(call version_of,$(flavour))
 served = $(foreach lua,$(INTERPRETERS),$(if $(filter $(call version_of,$(lua)),$(installed_versions)),$(lua)))
 COMMAND_LUA = $(if $(filter command%,$(origin LUA)),$(LUA),$(firstword $(served) $(FLAVOURS)))
 SHEBANG = /usr/bin/env $(notdir $(COMMAND_LUA))
+# Lua 5.1 has no option that ignores LUA_INIT.
+IGNORING = $(if $(filter %lua5.1,$(SHEBANG)),, -E)
 
 define install_modules # BUILT,LIBRARIES,LUA FILES
 	install -d $(2)/holdfast
@@ -363,7 +365,7 @@ install:
 	$(call leave_to_owner,$(BUILD)/install)
 	$(foreach flavour,$(FLAVOURS),$(call install_flavour,$(flavour),$(call version_of,$(flavour))))
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(COMPLETION_DIR) $(DESTDIR)$(ZSH_DIR)
-	sed -e '1s|.*|#!$(SHEBANG)|' \
+	sed -e 's|^exec .* "$$0"|exec $(SHEBANG)$(IGNORING) "$$0"|' \
 	    -e 's|^\(local SHARE_DIR, LIB_DIR\) = [^-]*|\1 = "$(abspath $(LUA_SHARE_DIR))", "$(abspath $(LUA_LIB_DIR))" |' \
 	    bin/holdfast >$(DESTDIR)$(PREFIX)/bin/holdfast
 	chmod 755 $(DESTDIR)$(PREFIX)/bin/holdfast

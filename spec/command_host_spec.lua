@@ -116,7 +116,7 @@ describe("a job that becomes another user", function()
       local group = tonumber(os.getenv "GROUP")
       print(table.concat(process.out_of_reach(group, true), " "))
       print(table.concat(process.out_of_reach(group, false), " "))
-      print(#process.out_of_reach(group + 1, true), process.exists(-group), process.kill(-group, "WINCH"))
+      print(#process.out_of_reach(tonumber(os.getenv "MEMBER"), true), process.exists(-group), process.kill(-group, "WINCH"))
     ]]
     local odd = directory .. "/a) T 1 7 (b"
     shell(("cp \"$(command -v sleep)\" '%s'"):format(odd))
@@ -135,7 +135,7 @@ describe("a job that becomes another user", function()
     end)
     local version = _VERSION:match("%d%.%d")
     local looker = process.start { "sh", "-c", ("exec %s '%s' -e \"$CODE\""):format(NOBODY, sys.interpreter()),
-      env = { CODE = code, GROUP = tostring(leader.pid), LUA_INIT = false,
+      env = { CODE = code, GROUP = tostring(leader.pid), MEMBER = named, LUA_INIT = false,
         LUA_PATH = ("%s/share/lua/%s/?.lua;%s/share/lua/%s/?/init.lua"):format(directory, version, directory, version),
         LUA_CPATH = ("%s/lib/lua/%s/?.so"):format(directory, version) } }
     assert.same({ "exit", 0 }, { looker:wait(PATIENCE) }, looker:output())
@@ -149,6 +149,23 @@ describe("a job that becomes another user", function()
     assert.same(sorted(("%d %s %s"):format(leader.pid, named, stopped)), sorted(first))
     assert.same(sorted(("%d %s"):format(leader.pid, named)), sorted(second))
     assert.matches("^0\ttrue\tnil\t", rest)
+  end)
+
+  -- runuser and setpriv keep HOME.
+  it_as_root("is told what to do about a settings file in a home that it may not enter", function()
+    local home = directory .. "/home"
+    shell(("mkdir -m 700 '%s'"):format(home))
+    local child = process.start {
+      "sh", "-c", ("exec %s '%s' '%s' run k -- true"):format(NOBODY, sys.interpreter(), program),
+      env = command.environment(server, {
+        HOME = home, HOLDFAST_CONFIG = false, XDG_CONFIG_HOME = false,
+        HOLDFAST_URL = server:tcp_url(),
+      }),
+    }
+    assert.same({ "exit", 64 }, { child:wait(PATIENCE) }, child:output())
+    assert.equal(("holdfast run: cannot read %s/.config/holdfast.conf: Permission denied; set HOME to the home of the "
+      .. "user who runs the command, or HOLDFAST_CONFIG to a settings file (/dev/null: none)\n"):format(home),
+      child:output())
   end)
 
   it_as_root("is not mentioned without -v until a signal fails", function()

@@ -527,6 +527,30 @@ describe("holdfast run", function()
       assert.matches('^{"event":"error","time":"[^"]+","message":"no %-%- before the command[^"]*","code":"usage","exit":64}\n$', output)
     end)
 
+    -- The job may print whatever looks like an event, also after it has tried to write there.
+    it("prints events where nobody else can, with --json-fd", function()
+      local events, errors = directory .. "/events", directory .. "/errors"
+      local words = table.concat(command.words("run", "--json-fd", "7", "k", "--", "sh", "-c"), "' '")
+      local child = process.start { "sh", "-c", ([[
+        '%s' 'echo "{\"event\":\"lost\"}" >&2; echo plain >&2; echo forged 2>&- >&7; exit 3' 7>%s 2>%s]]):format(words,
+        events, errors), env = command.environment(server) }
+      child:wait(PATIENCE)
+      local names = {}
+      for line in io.lines(events) do names[#names + 1] = line:match('^{"event":"(%l+)",.*}$') or line end
+      assert.same({ "acquired", "started", "ended", "released" }, names)
+      local file = assert(io.open(errors))
+      assert.matches('^{"event":"lost"}\nplain\n', file:read("*a"))
+      file:close()
+    end)
+
+    it("refuses a --json-fd that is not open, or that the job has as well", function()
+      for _, fd in ipairs { "2", "0", "-1", "77", "x", "3.5", "99999999999" } do
+        local code, output = run { "run", "--json-fd", fd, "k", "--", "true" }
+        assert.equal(64, code)
+        assert.equal(('holdfast run: --json-fd must be an open descriptor, 3 or higher, not "%s"\n'):format(fd), output)
+      end
+    end)
+
     it("takes durations with units", function()
       local function lease(text)
         local _, output = run { "run", "--lease", text, "k", "-c", "redis-cli -s " .. server.path

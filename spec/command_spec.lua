@@ -901,6 +901,12 @@ describe("the installed command", function()
       sys.interpreter())))
   end)
 
+  it("does not run LUA_INIT, whose failure would look like a lock that is taken", function()
+    if process.build ~= "./build" or process.flavour ~= "lua5.4" then return end
+    local init = "LUA_INIT=@/nonexistent.lua LUA_INIT_5_4=@/nonexistent.lua "
+    assert.equal("holdfast " .. holdfast._VERSION .. "\n", shell(init .. "bin/holdfast --version"))
+  end)
+
   it("says what to do where they are not", function()
     local child = command.other { "sh", "-c", ([[
       cd %s && unset LUA_PATH LUA_CPATH LUA_INIT && mkdir -p bin && cp "$OLDPWD/bin/holdfast" bin
@@ -1245,6 +1251,18 @@ describe("on a terminal", function()
     types("stty -a | grep -o ' icanon'; echo done", "Enter")
     sees("icanon\ndone")
   end)
+
+  -- Its group has no parent that could give it the terminal or continue it.
+  for name, job in pairs {
+    ["reads the terminal"] = "cat /dev/tty",
+    ["reads the terminal again and again"] = "trap '' HUP; while :; do cat /dev/tty; done",
+  } do
+    it("a job that " .. name .. " where no shell can give it ends, and so does its lock", function()
+      types("(holdfast run --grace 0.1 k -c \"" .. job .. "\" &)", "Enter")
+      sees("holdfast run: the job waits for the terminal, which no shell is left to give")
+      assert(process.wait_until(function() return server:cli("EXISTS", "k") == 0 end, PATIENCE), screen())
+    end)
+  end
 
   it("top ends by Ctrl-C, by a signal and with its input, and gives the terminal back", function()
     local function ends(how, code)

@@ -33,18 +33,27 @@ static bool is_writable(int fd) {
     return poll(&one, 1, 0) > 0;
 }
 
-/* say(text): writes what standard error takes now; its reader may have stopped. */
+/* say(text [, fd]): writes what standard error, or that descriptor, takes now; its reader may have
+ * stopped. */
 static int l_say(lua_State *L) {
     size_t size;
     const char *text = luaL_checklstring(L, 1, &size);
-    while (size > 0 && is_writable(STDERR_FILENO)) {
-        ssize_t written = write(STDERR_FILENO, text, size < PIPE_BUF ? size : PIPE_BUF);
+    int fd = lua_isnoneornil(L, 2) ? STDERR_FILENO : hf_check_int(L, 2);
+    while (size > 0 && is_writable(fd)) {
+        ssize_t written = write(fd, text, size < PIPE_BUF ? size : PIPE_BUF);
         if (written < 0 && errno == EINTR) continue;
         if (written <= 0) return 0;
         text += written;
         size -= (size_t)written;
     }
     return 0;
+}
+
+/* withhold(fd): from now on no program that is started gets this descriptor. -> whether it is open
+ */
+static int l_withhold(lua_State *L) {
+    lua_pushboolean(L, fcntl(hf_check_int(L, 1), F_SETFD, FD_CLOEXEC) == 0);
+    return 1;
 }
 
 /* A descriptor that was closed at the start would be the next pipe or connection, and what the
@@ -58,8 +67,8 @@ static void open_standard(void) {
 __attribute__((visibility("default"))) int luaopen_holdfast_process(lua_State *L);
 
 int luaopen_holdfast_process(lua_State *L) {
-    static const luaL_Reg functions[] = {
-        {"pid", l_pid}, {"host", l_host}, {"time", l_time}, {"say", l_say}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"pid", l_pid}, {"host", l_host},         {"time", l_time},
+                                         {"say", l_say}, {"withhold", l_withhold}, {NULL, NULL}};
     hf_check_version(L);
     bool has_output = fcntl(STDOUT_FILENO, F_GETFD) >= 0;
     open_standard();

@@ -207,16 +207,30 @@ static int l_exists(lua_State *L) {
     return 1;
 }
 
+static volatile sig_atomic_t is_continued;
+static struct sigaction before_stop; /* what SIGCONT did */
+
+static void note_continue(int number) {
+    is_continued = 1;
+    if (before_stop.sa_handler == on_signal) on_signal(number);
+}
+
 /* stop(name, group): stops this program, or all of its group, as the signal does by default;
- * returns when continued, or at once where there is nobody to continue it. */
+ * returns when continued. -> whether it was stopped: the system stops no group without a parent
+ * that could continue it */
 static int l_stop(lua_State *L) {
     int number = SIGNALS[check_signal(L, 1)].number;
     struct sigaction action = {.sa_handler = SIG_DFL}, kept;
+    struct sigaction noting = {.sa_handler = note_continue, .sa_flags = SA_RESTART};
+    is_continued = 0;
+    sigaction(SIGCONT, &noting, &before_stop);
     sigaction(number, &action, &kept);
     if (lua_toboolean(L, 2)) kill(0, number);
     else raise(number);
     sigaction(number, &kept, NULL);
-    return 0;
+    sigaction(SIGCONT, &before_stop, NULL);
+    lua_pushboolean(L, is_continued);
+    return 1;
 }
 
 void hf_open_signals(lua_State *L) {

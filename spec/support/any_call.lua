@@ -145,8 +145,11 @@ end
 
 -- ---- calls ----
 
--- What would stop this program, or end others.
-local LEFT_OUT = { ["process.stop"] = true, ["process.open_terminal"] = true }
+-- What would stop this program, end others, or use a descriptor that is not its own.
+local LEFT_OUT = {
+  ["process.stop"] = true, ["process.open_terminal"] = true, ["process.say"] = true,
+  ["process.withhold"] = true,
+}
 -- Calls that wait for as long as an argument says.
 local WAITS = {
   ["process.wait"] = true, ["lock.acquire"] = true, ["lock.pause"] = true, ["lock.await"] = true, ["lock.take"] = true,

@@ -35,6 +35,16 @@ function Job:continue()
   process.kill(-self.pid, "CONT")
 end
 
+-- The job waits for the terminal, and no shell is left that could give it. A group without a parent
+-- gets HUP and CONT from the system when it is stopped, and so does the job. One that ignores HUP
+-- and asks again is ended.
+function Job:refuse_terminal()
+  if self.asked_in_vain then return self:terminate(self.plan.grace, self.plan.on_no_terminal) end
+  self.asked_in_vain = true
+  self.plan.on_no_terminal("ending")
+  self:signal("HUP")
+end
+
 -- The job was stopped by the terminal: this program stops likewise, and the shell goes on. Its
 -- whole group stops, as the terminal would have done, unless TSTP was sent to this program alone.
 -- Processes that the job has started stop too, however they handle TSTP, because nobody renews the
@@ -51,7 +61,8 @@ function Job:follow_stop(name)
     if was_in_front then process.give_terminal(self.pid) end
     return self:continue()
   end
-  process.stop(name, was_in_front or name ~= "TSTP")
+  local stopped = process.stop(name, was_in_front or name ~= "TSTP")
+  if not stopped and name ~= "TSTP" then return self:refuse_terminal() end
   if self:lock_is_fine() then self:continue() end
 end
 
@@ -232,7 +243,8 @@ end
 -- plan: { argv, environment, uuid | nil: of the client whose record becomes the job's, lease,
 -- renewed, grace, min_hold, max_runtime | nil, keeps: as long as something of the job runs that a
 -- signal did not reach, on_started(pid), on_lost(reason, left, "unstarted" | "ending" | "partly" |
--- "running"), on_overdue("ending" | "partly" | "running"), on_signal(name, sent),
+-- "running"), on_overdue("ending" | "partly" | "running"), on_no_terminal(likewise),
+-- on_signal(name, sent),
 -- on_refused(pids, name | nil: at a check), on_ended(how, number) }
 -- → { how = "exit" | "signal", number, lost = reason | nil, overdue: it ran for max_runtime } |
 -- { lost = reason }: it was not started | { signal = name }: a signal came before the start |

@@ -2,7 +2,8 @@
 --
 -- An option: { "name", short = "n", aliases = { "other-name" }, value = "TIME",
 -- check = text → value | nil, what it must be, help = "…", group = its title in the help,
--- hidden = true: not in the help }; without `value` it is a switch.
+-- implies = a switch that it sets, too, hidden = true: not in the help }; without `value` it is a
+-- switch.
 
 local locale = require "holdfast.locale"
 local library_options = require "holdfast.options"
@@ -114,6 +115,7 @@ local function set(values, option, text, shown)
   local value, wrong = (option.check or options.text)(text)
   if value == nil then return nil, ('%s must be %s, not "%s"'):format(shown, wrong, text) end
   values[option[1]] = value
+  if option.implies then values[option.implies] = true end
   return true
 end
 

@@ -1,5 +1,5 @@
 -- The command's output: results on standard output; events on standard error, as lines for people
--- or, with --json, as one JSON object each.
+-- or, with --json, as one JSON object each, or on the descriptor of --json-fd.
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
@@ -14,19 +14,21 @@ local output = {}
 local Output = {}
 Output.__index = Output
 
--- given: { json, verbose }; each line begins with `name`
+-- given: { json, json-fd, verbose }; each line begins with `name`
 function output.new(name, given)
-  return setmetatable({ name = name, json = given.json, verbose = given.verbose }, Output)
+  return setmetatable({
+    name = name, json = given.json, fd = given["json-fd"], verbose = given.verbose,
+  }, Output)
 end
 
 local printable = texts.printable
 
 output.printable = printable
 
--- A line that standard error does not take at once is dropped: while a job runs, nothing here may
--- wait for a reader.
-local function write(line)
-  process.say(line .. "\n")
+-- A line that its reader does not take at once is dropped: while a job runs, nothing here may wait.
+-- `fd` | nil: standard error
+local function write(line, fd)
+  process.say(line .. "\n", fd)
 end
 
 -- RFC 3339, in UTC, to the millisecond.
@@ -38,7 +40,7 @@ end
 -- Printed with --json, and with --verbose as `text`.
 function Output:event(event, fields, text)
   if self.json then
-    write(json.object { { "event", event }, { "time", timestamp() }, unpack(fields) })
+    write(json.object { { "event", event }, { "time", timestamp() }, unpack(fields) }, self.fd)
   elseif self.verbose then
     write(self.name .. ": " .. texts.shown(text))
   end

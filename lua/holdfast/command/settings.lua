@@ -61,7 +61,7 @@ local function candidates()
   return own and { own .. "/holdfast.conf", all } or { all }
 end
 
-local NO_FILE, NO_DIRECTORY = 2, 20 -- of errno
+local NO_FILE, NO_ACCESS, NO_DIRECTORY = 2, 13, 20 -- of errno
 local MOST = 65536 -- bytes of a file
 
 local function has_bit(mode, bit)
@@ -82,6 +82,10 @@ local function warn_of_password(text, path, mode)
   end
 end
 
+-- runuser, setpriv and su keep HOME.
+local NOT_OURS = "; set HOME to the home of the user who runs the command, "
+  .. "or HOLDFAST_CONFIG to a settings file (/dev/null: none)"
+
 -- → the text of the file of settings, its path | "": there is none | nil, why it cannot be read
 local function read_text()
   local given = variable "HOLDFAST_CONFIG"
@@ -96,7 +100,8 @@ local function read_text()
     end
     local message, number = mode, is_foreign
     local missing = number == NO_FILE or number == NO_DIRECTORY
-    if given or not missing then return nil, path .. ": " .. message end
+    local advice = not given and number == NO_ACCESS and NOT_OURS or ""
+    if given or not missing then return nil, path .. ": " .. message .. advice end
   end
   return ""
 end

@@ -2,14 +2,27 @@
 
 local library_options = require "holdfast.options"
 local library_servers = require "holdfast.servers"
+local locale = require "holdfast.locale"
 local options = require "holdfast.command.options"
+local process = require "holdfast.process"
 local settings = require "holdfast.command.settings"
 
 local target = {}
 
+local FIRST_FREE = 3 -- descriptor: those below it are the job's, too
+
+-- The job does not get it, so nobody else writes there.
+local function descriptor(text)
+  local fd = text:find("^[0-9]+$") and #text < 7 and locale.number(text)
+  if fd and fd >= FIRST_FREE and process.withhold(fd) then return fd end
+  return nil, "an open descriptor, 3 or higher"
+end
+
 target.reporting = {
   title = "Output",
-  { "json", help = "print events as JSON to standard error" },
+  { "json", help = "print events as JSON to standard error, where the job may print, too" },
+  { "json-fd", value = "N", check = descriptor, implies = "json",
+    help = "print events as JSON to descriptor N, which the job does not get (… 3>events)" },
   { "verbose", short = "v", help = "print progress messages to standard error" },
 }
 

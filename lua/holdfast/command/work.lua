@@ -103,6 +103,10 @@ local function report_overdue(seconds, out, ending)
   out:problem("overdue", { { "seconds", seconds } }, text)
 end
 
+local function report_no_terminal(out, ending)
+  out:problem("no_terminal", {}, "the job waits for the terminal, which no shell is left to give; " .. ending)
+end
+
 -- For job.run: the command of the plan under the locks of the holding.
 function work.plan(plan, held, out)
   return {
@@ -117,6 +121,7 @@ function work.plan(plan, held, out)
     on_refused = function(pids, name) report_refused(plan, out, pids, name) end,
     on_lost = function(reason, left, outcome) held:report_lost(reason, left, AT_LOSS[outcome]) end,
     on_overdue = function(outcome) report_overdue(plan.given["max-runtime"], out, AT_LOSS[outcome]) end,
+    on_no_terminal = function(outcome) report_no_terminal(out, AT_LOSS[outcome]) end,
     on_ended = function(how, number)
       local text = how == "exit" and "exited with code " or "terminated by signal "
       out:event("ended", { { how, number } }, text .. number)
