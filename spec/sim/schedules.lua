@@ -43,16 +43,15 @@ end
 local LOCK = { { name = "a", kind = "lock" } }
 local GUARD = { { name = "a", kind = "guard" }, { name = "b", kind = "lock" } }
 
--- A grant is late, the looks of its waiter do not get through until it has run out, and the answer
--- to the one that does is lost with its connection.
+-- A grant is late: its waiter is stopped until it has run out and another client has the lock, and
+-- asks for its place again just before the grant comes.
 local stale_grant = plan(LOCK, {
   process(1), process(2), process(3),
   task { process = 1, slot = 8, start = 0, wait = 0, naps = { S } },
   task { process = 2, slot = 7, start = 100000, wait = huge, naps = { S } },
   task { process = 3, slot = 6, start = 3100000, wait = huge, naps = { 5 * S } },
-  fault { name = "stall_link", at = 500000, process = 2, link = "events", duration = 3800000 },
-  fault { name = "cut_up", at = 900000, process = 2, link = "calls", duration = 2400000 },
-  fault { name = "lose_reply", at = 2000000, process = 2, link = "calls" },
+  fault { name = "stall_link", at = 500000, process = 2, link = "events", duration = 2900000 },
+  fault { name = "pause", at = 900000, process = 2, link = "calls", duration = 2400000 },
 })
 
 -- A guard's wait ends at the moment of its grant, which is heard behind that; the next run begins
@@ -86,7 +85,7 @@ local function late_release(kind)
     },
     fault {
       name = "stall_up", on = "release", nth = 1, at = 0, process = 1, link = "calls",
-      duration = 1750000,
+      duration = 1000000,
     },
   })
 end
