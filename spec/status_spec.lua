@@ -291,7 +291,9 @@ describe("for operators under ngx_lua", function()
         assert.equal(not is_text, response.body:find("# EOF\n$") ~= nil)
         local named = is_text and "holdfast_releases_total" or "holdfast_releases"
         assert.truthy(response.body:find(("# TYPE %s counter\n"):format(named), 1, true), response.body)
-        if i == 1 or i == 9 then assert.is_true(families(response.body, is_text and "text" or "openmetrics") >= 10) end
+        if i == 1 or i == 9 then
+          assert.is_true(families(response.body, is_text and "text" or "openmetrics") >= 10)
+        end
       end
     end)
 
@@ -305,7 +307,9 @@ describe("for operators under ngx_lua", function()
       local function work()
         front:get("/work")
         count = count + 1
-        assert.truthy(process.wait_until(function() return acquired() == count end, PATIENCE), count)
+        assert.truthy(process.wait_until(function()
+          return acquired() == count
+        end, PATIENCE), count)
       end
       local openmetrics = { headers = { Accept = "application/openmetrics-text" } }
       local function text() return front:get("/metrics", openmetrics).body end

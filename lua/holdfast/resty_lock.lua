@@ -6,6 +6,7 @@
 
 local core = require "holdfast.core"
 local holdfast = require "holdfast"
+local locale = require "holdfast.locale"
 local options = require "holdfast.options"
 
 ---@class holdfast.resty_lock
@@ -17,7 +18,6 @@ local EXPTIME, TIMEOUT = 30, 5 -- seconds
 local OPTIONS = { exptime = options.lease, timeout = options.wait }
 -- How lua-resty-lock polls; nobody polls here.
 for _, name in ipairs { "step", "ratio", "max_step" } do OPTIONS[name] = options.number_or_default end
-
 local holds = 0 -- of this process so far
 
 -- A lock object that holds nothing. Does no I/O. Its locks have keys "DICT_NAME:KEY"; it needs no
@@ -39,7 +39,7 @@ end
 function resty_lock:lock(key)
   if key == nil then return nil, "nil key" end
   if self.held then return nil, "locked" end
-  key = type(key) == "number" and ("%.14g"):format(key) or key
+  key = type(key) == "number" and locale.text(key) or key
   options.argument(key, options.key, "lock:lock", "key", 2)
   resty_lock.client = resty_lock.client or holdfast.new()
   holds = holds + 1
