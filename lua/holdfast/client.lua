@@ -199,17 +199,28 @@ local function locate(given, level)
   return all, source
 end
 
+-- Raises for bytes that no URL has, which the core would take for a bad port or scheme.
+local function check_bytes(urls, source, level)
+  for _, url in ipairs(urls) do
+    local wrong = servers.check_bytes(url)
+    if wrong then error(("holdfast.new: %s: %s"):format(source, wrong), level + 1) end
+  end
+end
+
 local function new(given, level, more)
   local source
   given, source = locate(read(given, more, level + 1), level + 1)
   local at_odds = servers.check_together(given)
   if at_odds then error("holdfast.new: " .. at_odds, level + 1) end
   local several = servers.lists(given.servers or {})
+  local url = servers.url(given.url or DEFAULT_URL)
+  local urls = given.servers and several.urls or { url }
+  check_bytes(urls, source, level + 1)
   local sync_replicas, sync_timeout = sync_of(given, level + 1)
   local loop, missing = driver.loop(given.driver)
   if missing then error("holdfast.new: driver: " .. missing, level + 1) end
   local tls = given.tls and tls_of(given.tls, loop, level + 1)
-  local is_sentinel = given.url and given.url:find("^[a-z]+%+sentinel://")
+  local is_sentinel = not given.servers and url:find("^[a-z]+%+sentinel://")
   if (given.sentinel_user or given.sentinel_password) and not is_sentinel then
     error("holdfast.new: sentinel_user and sentinel_password need redis+sentinel://", level + 1)
   end
@@ -231,7 +242,7 @@ local function new(given, level, more)
     weights = several.weights,
     names = several.names,
     restart_guard = given.restart_guard or 0,
-    url = given.url or DEFAULT_URL,
+    url = url,
     sentinel_user = locale.text(given.sentinel_user or ""),
     sentinel_password = locale.text(given.sentinel_password or ""),
     sync_replicas = sync_replicas,
@@ -262,7 +273,7 @@ local function new(given, level, more)
     classes = {},
     loop = loop,
     quorum = given.mode == "quorum",
-    where = table.concat(several.urls, " ") .. " " .. (given.url or ""),
+    where = table.concat(several.urls, " ") .. " " .. (given.url and url or ""),
     patience = given.command_timeout or 3,
   }
   driver.take(client, loop)

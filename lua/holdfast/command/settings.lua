@@ -150,7 +150,7 @@ local function choose_servers(given, file, path)
       if not list then return nil, ("%s must be %s"):format(servers_name, wrong) end
       return { servers = list, source = servers_name }
     end
-    if said.url then return { url = said.url, source = url_name } end
+    if said.url then return { url = library_servers.url(said.url), source = url_name } end
   end
   return { url = "redis://127.0.0.1:6379", source = "url" }
 end
