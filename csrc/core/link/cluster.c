@@ -561,6 +561,7 @@ static bool is_sharded(const hf_client *client) {
 const hf_topology hf_cluster_topology = {
     .listed = true,
     .moves_slots = true,
+    .shares_login = true,
     .open = open,
     .close = end,
     .free = free_cluster,
