@@ -7,6 +7,7 @@
 local options = require "holdfast.command.options"
 local library_options = require "holdfast.options"
 local locale = require "holdfast.locale"
+local logins = require "holdfast.command.logins"
 local process = require "holdfast.process"
 local library_servers = require "holdfast.servers"
 local texts = require "holdfast.text"
@@ -31,6 +32,8 @@ settings.options = {
   { "ca", value = "FILE", help = "CA certificates to trust for rediss://, PEM (default: the system's)" },
   { "cert", value = "FILE", help = "client certificate for rediss://, PEM" },
   { "key", value = "FILE", help = "private key for --cert, PEM" },
+  { "credentials-command", value = "COMMAND",
+    help = "get user and password, or the password alone, from what this shell command prints" },
   { "tenant", value = "PREFIX", check = tenant,
     help = "prefix for your keys on a server shared with users you do not trust" },
 }
@@ -47,6 +50,7 @@ settings.known = { -- in a file
   ca = options.text,
   cert = options.text,
   key = options.text,
+  credentials_command = options.text,
   tenant = tenant,
 }
 
@@ -76,17 +80,21 @@ local function why_untrusted(mode, is_foreign)
   if has_bit(mode, 2) then return "it is world-writable; run chmod o-w on it" end
 end
 
+local warned = false
+
 -- Once, for people only: a job of cron stays as silent as it was.
 local function warn_of_password(text, path, mode)
   local is_secret = text:find("://[^/@%s:]*:[^/@%s]+@")
-  if is_secret and has_bit(mode, 4) and process.is_terminal(2) then
+  if is_secret and not warned and has_bit(mode, 4) and process.is_terminal(2) then
+    warned = true
     process.say("holdfast: " .. texts.printable(path) .. " contains a password and is world-readable; run chmod o-r on it\n")
   end
 end
 
+-- `known`: the path, when it is read again.
 -- → the text of the file of settings, its path | "": there is none | nil, why it cannot be read
-local function read_text()
-  local given = variable "HOLDFAST_CONFIG"
+local function read_text(known)
+  local given = known or variable "HOLDFAST_CONFIG"
   if given == "/dev/null" then return "" end
   for _, path in ipairs(given and { given } or candidates()) do
     local text, mode, is_foreign = process.read_file(path, MOST)
@@ -119,8 +127,8 @@ local function read_line(line)
 end
 
 -- → the settings of the file, its path | nil, message
-local function read_file()
-  local text, path = read_text()
+local function read_file(known)
+  local text, path = read_text(known)
   if not text then return nil, "cannot read " .. path end
   local values, number = {}, 0
   for line in text:gmatch("([^\n]*)\n?") do
@@ -137,7 +145,7 @@ local function read_file()
 end
 
 -- The servers of the first place that names any: its `servers`, or its `url`.
--- → { url or servers, source = its name for messages } | nil, message
+-- → { url or servers, source = its name for messages }, whether that is in the file | nil, message
 local function choose_servers(given, file, path)
   for _, place in ipairs {
     { given, "--servers", "--url" },
@@ -148,11 +156,13 @@ local function choose_servers(given, file, path)
     if said.servers then
       local list, wrong = library_servers.split(said.servers)
       if not list then return nil, ("%s must be %s"):format(servers_name, wrong) end
-      return { servers = list, source = servers_name }
+      return { servers = list, source = servers_name }, said == file
     end
-    if said.url then return { url = library_servers.url(said.url), source = url_name } end
+    if said.url then
+      return { url = library_servers.url(said.url), source = url_name }, said == file
+    end
   end
-  return { url = "redis://127.0.0.1:6379", source = "url" }
+  return { url = "redis://127.0.0.1:6379", source = "url" }, false
 end
 
 local function is_over_tls(chosen)
@@ -179,23 +189,72 @@ local function choose_tls(chosen, given, file)
   return { ca_file = ca, cert = pair.cert, key = pair.key }
 end
 
+local TWO_LOGINS = "%s has a user or a password; leave them out of the URL, or leave out %s"
+
+local function has_login(chosen)
+  for _, url in ipairs(chosen.servers or { chosen.url }) do
+    if logins.bare(url) ~= url then return true end
+  end
+  return false
+end
+
+-- The command that prints user and password. A URL of the command line or the environment that has
+-- them comes before the file's. → the command, nil: none | nil, message
+local function choose_command(chosen, of_file, given, file, path)
+  local command, name = given["credentials-command"], "--credentials-command"
+  if not command then
+    command, name = file.credentials_command, "credentials_command in " .. path
+    if command and not of_file and has_login(chosen) then return nil end
+  end
+  if command and has_login(chosen) then return nil, TWO_LOGINS:format(chosen.source, name) end
+  return command
+end
+
+-- Where user and password come from, if they may change. → a login, nil: the URLs have them
+-- | nil, message
+local function choose_login(chosen, of_file, given, file, path)
+  local command, message = choose_command(chosen, of_file, given, file, path)
+  if message then return nil, message end
+  if command then return logins.of_command(command) end
+  if not of_file then return nil end
+  return logins.of_file(path, chosen, function()
+    local now, why = read_file(path)
+    if not now then return nil, (why:gsub("^cannot read ", "")) end
+    return choose_servers({}, now, path)
+  end)
+end
+
 -- → { url or servers, source, name, lease, grace, tenant, restart_guard, connect_timeout,
--- command_timeout, tls } | nil, message
+-- command_timeout, tls, login } | nil, message
 function settings.load(given)
   if given.url and given.servers then return nil, "--url and --servers cannot be combined" end
   local file, path = read_file()
   if not file then return nil, path end
-  local result, message = choose_servers(given, file, path)
-  if not result then return nil, message end
+  local result, of_file = choose_servers(given, file, path)
+  if not result then return nil, of_file end
   for _, name in ipairs { "name", "lease", "grace", "tenant" } do result[name] = given[name] or file[name] end
   result.restart_guard = given["restart-guard"] or file.restart_guard
   result.connect_timeout, result.command_timeout = file.connect_timeout, file.command_timeout
   if given["restart-guard"] and not result.servers then
     return nil, "--restart-guard needs --servers"
   end
+  local message
   result.tls, message = choose_tls(result, given, file)
   if message then return nil, message end
+  result.login, message = choose_login(result, of_file, given, file, path)
+  if message then return nil, message end
   return result
+end
+
+local function all_bare(list)
+  local bare = {}
+  for i, url in ipairs(list) do bare[i] = logins.bare(url) end
+  return bare
+end
+
+-- Gets the login that the watchdog of this client needs; never waits.
+function settings.tick(chosen, client)
+  if chosen.login then chosen.login.tick(client) end
 end
 
 -- `more`: options of the client, for what the user has not chosen.
@@ -207,6 +266,11 @@ function settings.client(chosen, more)
     given = { servers = chosen.servers, mode = "quorum", restart_guard = chosen.restart_guard }
   end
   given.tls, given.tenant = chosen.tls, chosen.tenant
+  if chosen.login then
+    given.credentials = chosen.login.fetch
+    given.url, given.servers = chosen.url and logins.bare(chosen.url),
+      chosen.servers and all_bare(chosen.servers)
+  end
   for name, value in pairs(more or {}) do given[name] = value end
   for _, name in ipairs { "connect_timeout", "command_timeout" } do
     given[name] = chosen[name] or given[name]
