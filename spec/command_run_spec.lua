@@ -1475,6 +1475,26 @@ describe("holdfast run", function()
       end
     end)
 
+    it("takes a URL with a newline, a carriage return or quotes around it", function()
+      local url, path = server:url(), directory .. "/holdfast.conf"
+      for _, around in ipairs { "%s\n", "%s\r", "%s\r\n", '"%s"', "'%s'" } do
+        local given = around:format(url)
+        local file = assert(io.open(path, "w"))
+        file:write("url = ", given, "\n")
+        file:close()
+        for _, words in ipairs {
+          { "ping", "--url", given },
+          { "ping", env = { HOLDFAST_URL = given } },
+          { "ping", "--servers", given },
+          { "ping", env = { HOLDFAST_SERVERS = given } },
+          { "ping", env = { HOLDFAST_URL = false, HOLDFAST_CONFIG = path } },
+        } do
+          local code, output = run(words)
+          assert.equal(0, code, output)
+        end
+      end
+    end)
+
     it("names where a bad URL stands", function()
       local path = directory .. "/holdfast.conf"
       local file = assert(io.open(path, "w"))

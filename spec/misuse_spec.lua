@@ -445,6 +445,31 @@ describe("holdfast.new", function()
       output_with { HOLDFAST_SERVERS = "redis://a,redis://a" })
   end)
 
+  it("takes URLs with white space and quotes around them, as secrets and env files have them", function()
+    for _, around in ipairs { "%s\n", "%s\r\n", " %s\t", '"%s"', "'%s'\n", '" %s" ' } do
+      assert.matches("h:1", output_with { HOLDFAST_URL = around:format "redis://h:1/0" })
+      assert.matches("a quorum of 2 servers",
+        output_with { HOLDFAST_SERVERS = around:format "redis://a/1,'redis://b'" })
+      assert.matches("h:1", tostring(holdfast.new(around:format "redis://h:1/0")))
+      assert.matches("a quorum of 1 servers",
+        tostring(holdfast.new { servers = { around:format "redis://h:1/0" }, mode = "quorum" }))
+    end
+    assert.matches("$HOLDFAST_URL: a URL must begin with a scheme", output_with { HOLDFAST_URL = " \n" }, 1, true)
+  end)
+
+  it("shows the byte that no URL has, and nothing else of the URL", function()
+    for url, said in pairs {
+      ["redis://:s3cret@h:1\n/0"] = "byte 20 of the URL is \\x0a",
+      ["redis://:s3cret@h\r"  .. ":1"] = "byte 18 of the URL is \\x0d",
+      ['"redis://:s3cret@h:1'] = 'the URL begins with "',
+      ["\239\187\191redis://:s3cret@h:1"] = "the URL begins with \\xef",
+    } do
+      local output = output_with { HOLDFAST_URL = url }
+      assert.is_truthy(output:find("url in $HOLDFAST_URL: " .. said:gsub("\\\\", "\\"), 1, true), output)
+      assert.is_nil(output:find("s3cret", 1, true), output)
+    end
+  end)
+
   it("misses no server that stands in the environment without a name", function()
     for list, number in pairs {
       [" "] = 1, [","] = 1, [",redis://a"] = 1, ["redis://a,"] = 2, ["redis://a, ,redis://b"] = 2,

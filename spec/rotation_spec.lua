@@ -3,6 +3,7 @@
 
 local certificates = require "spec.support.certificates"
 local command = require "spec.support.command"
+local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
 
 local options = { tcp = true }
@@ -154,3 +155,243 @@ describe("when the certificates are replaced in place", function()
     end)
   end)
 end)
+
+describe("when the password is replaced", function()
+  before_each(function()
+    options.password = "one"
+    world.open()
+    directory = process.directory() .. "/"
+  end)
+  after_each(function()
+    world.close()
+    options.password = nil
+    process.remove(directory)
+  end)
+
+  local function address()
+    return ("redis://:%%s@127.0.0.1:%d"):format(world.server.port)
+  end
+
+  local function config(password)
+    write(directory .. "holdfast.conf", ("url = %s\nlease = 3\ngrace = 0.5\n"):format(
+      address():format(password)))
+  end
+
+  -- As it is done in practice: the new one is added, the programs get it, the old one is removed.
+  local function rotate(install, to, from)
+    world.cli("ACL", "SETUSER", "default", ">" .. to)
+    install(to)
+    world.server.options.password = to
+    world.cli("ACL", "SETUSER", "default", "<" .. from)
+    cut()
+  end
+
+  local function start(words)
+    words.env = { HOLDFAST_CONFIG = directory .. "holdfast.conf" }
+    local child = command.start(nil, words)
+    world.children[#world.children + 1] = child
+    return child
+  end
+
+  local function survive(install)
+    local leader = start { "lead", "--pause", "0.2s", "--no-crash-release", "k", "--", "sleep", "60" }
+    eventually(function() return world.cli("EXISTS", "k") == 1 end, leader:output())
+    local first = next(world.hash("k"))
+    local standby = start { "lead", "--pause", "0.2s", "--no-crash-release", "k", "--", "sleep", "60" }
+    local runner = start { "run", "r", "--", "sleep", "60" }
+    local holder = start { "hold", "h" }
+    eventually(function()
+      return world.cli("ZCARD", "holdfast_queue:{k}") == 1
+        and world.cli("EXISTS", "r", "h") == 2
+    end)
+    local waiter_of_command = start { "run", "-w", "60", "r", "--", "echo", "it ran" }
+    eventually(function() return world.cli("ZCARD", "holdfast_queue:{r}") == 1 end)
+    rotate(install, "two", "one")
+    for _, key in ipairs { "k", "r", "h" } do world.wait_renewed(key, 1) end
+    rotate(install, "three", "two")
+    for _, key in ipairs { "k", "r", "h" } do world.wait_renewed(key, 1) end
+    for _, child in ipairs { leader, standby, runner, holder, waiter_of_command } do
+      assert.is_nil(child:status(), child:output())
+    end
+    leader:kill("KILL")
+    eventually(function()
+      local owner = next(world.hash("k"))
+      return owner and owner ~= first
+    end, standby:output())
+    runner:kill("TERM")
+    assert.same({ "exit", 0 }, { waiter_of_command:wait(PATIENCE) }, waiter_of_command:output())
+    assert.matches("it ran", waiter_of_command:output())
+    for _, child in ipairs { standby, holder } do
+      child:kill("TERM")
+      child:wait(PATIENCE)
+    end
+  end
+
+  it("in the settings file, leader, standby, runner, holder and waiter of the command go on", function()
+    config "one"
+    survive(config)
+  end)
+
+  it("those with a credentials command go on", function()
+    write(directory .. "holdfast.conf", ("url = redis://127.0.0.1:%d\nlease = 3\ngrace = 0.5\n"
+      .. "credentials_command = cat %spassword\n"):format(world.server.port, directory))
+    local function install(password) write(directory .. "password", password .. "\r\n") end
+    install "one"
+    survive(install)
+  end)
+end)
+
+describe("a credentials command", function()
+  before_each(function()
+    options.password = "one"
+    world.open()
+    directory = process.directory() .. "/"
+  end)
+  after_each(function()
+    world.close()
+    options.password = nil
+    process.remove(directory)
+  end)
+
+  local function ping(shell, more)
+    local words = { "ping", "--url", ("redis://127.0.0.1:%d"):format(world.server.port),
+      "--credentials-command", shell }
+    for name, value in pairs(more or {}) do words[name] = value end
+    return command.run(nil, words)
+  end
+
+  it("prints user and password, or the password alone", function()
+    world.cli("ACL", "SETUSER", "ann", "on", ">x y", "~*", "&*", "+@all")
+    for _, shell in ipairs { "echo one", "printf one", "printf 'one\\r\\n'", "echo; echo one",
+      "printf 'ann\\nx y\\n'", "printf 'ann\\r\\nx y'", "echo one; exec sleep 60 >/dev/null & exit 0" } do
+      local code, output = ping(shell)
+      assert.equal(0, code, shell .. ": " .. output)
+    end
+  end)
+
+  it("that fails makes the server unreachable, and nobody sees what it prints", function()
+    for shell, said in pairs {
+      ["echo s3cret; echo s3cret >&2; exit 3"] = "it exited with code 3",
+      ["echo s3cret; kill -9 $$"] = "it was terminated by signal 9",
+      ["true"] = "it printed nothing",
+      ["echo s3cret; echo s3cret; echo s3cret"] = "it printed 3 lines",
+      ["yes s3cret"] = "it printed too much",
+    } do
+      local code, output = ping(shell)
+      assert.equal(69, code, output)
+      assert.is_truthy(output:find("the credentials command failed: " .. said, 1, true), output)
+      assert.is_nil(output:find("s3cret", 1, true), output)
+    end
+  end)
+
+  it("of the settings file does not apply to a URL of the environment that has a login", function()
+    write(directory .. "holdfast.conf", "credentials_command = echo wrong\n")
+    local url = ("redis://%%s127.0.0.1:%d"):format(world.server.port)
+    local function ping_at(login)
+      return command.run(nil, { "ping", env = { HOLDFAST_CONFIG = directory .. "holdfast.conf",
+        HOLDFAST_URL = url:format(login) } })
+    end
+    assert.equal(0, ping_at ":one@")
+    assert.equal(77, ping_at "")
+    write(directory .. "holdfast.conf", ("url = %s\ncredentials_command = echo one\n"):format(url:format ":x@"))
+    local code, output = command.run(nil, { "ping", env = { HOLDFAST_CONFIG = directory .. "holdfast.conf" } })
+    assert.equal(64, code, output)
+  end)
+
+  it("excludes a login in the URL", function()
+    local code, output = command.run(nil, { "ping", "--url", "redis://:x@h", "--credentials-command", "echo x" })
+    assert.equal(64, code)
+    assert.is_truthy(output:find("--url has a user or a password; leave them out of the URL, or leave out "
+      .. "--credentials-command", 1, true), output)
+  end)
+end)
+
+if nginx.is_there() then
+  describe("a worker of nginx", function()
+    local one, two, front
+
+    setup(function()
+      one, two = certificates.make(), certificates.make()
+      options.password = "one"
+      options.tls = { cert = one.server.cert, key = one.server.key, ca = one.ca.cert, clients = "yes" }
+    end)
+    teardown(function() options.password, options.tls = nil, nil end)
+    before_each(function()
+      options.password = "one"
+      world.open()
+      directory = process.directory() .. "/"
+    end)
+    after_each(function()
+      if front then front:stop("TERM") end
+      world.cli("FLUSHALL") -- who the worker was is kept for a while
+      world.close()
+      process.remove(directory)
+    end)
+
+    local function install(made, password)
+      copy(made.client.cert, directory .. "cert.pem")
+      copy(made.client.key, directory .. "key.pem")
+      write(directory .. "password", password)
+    end
+
+    -- It trusts both authorities: nginx reads them when it starts.
+    it("goes on with a new certificate, a new password and another user", function()
+      install(one, "default one")
+      local both = assert(io.open(directory .. "both.pem", "w"))
+      for _, made in ipairs { one, two } do
+        for line in io.lines(made.ca.cert) do both:write(line, "\n") end
+      end
+      both:close()
+      front = nginx.start {
+        http = ([[
+          lua_shared_dict news 1m;
+          lua_ssl_trusted_certificate %sboth.pem;
+          init_by_lua_block {
+            local directory = "%s"
+            CLIENT = require("holdfast").new {
+              url = "rediss://localhost:%d", lease = 3,
+              tls = { cert = directory .. "cert.pem", key = directory .. "key.pem" },
+              credentials = function(server, refused)
+                ngx.sleep(0.01)
+                local file = assert(io.open(directory .. "password"))
+                local user, password = file:read("*a"):match("(%%S+) (%%S+)")
+                file:close()
+                return user, password
+              end,
+            }
+          }
+        ]]):format(directory, directory, world.server.tls_port),
+        server = [[
+          location /hold { content_by_lua_block {
+            ngx.say(tostring(CLIENT:with_lock("k", { wait = 5 }, function(lock)
+              for _ = 1, 3000 do
+                ngx.sleep(0.01)
+                if ngx.shared.news:get("end") then break end
+              end
+              return lock:check()
+            end)))
+          } }
+          location /wait { content_by_lua_block {
+            ngx.say(tostring(CLIENT:with_lock("k", { wait = 60 }, function() return "next" end)))
+          } }
+          location /end { content_by_lua_block { ngx.shared.news:set("end", true) ngx.say("so") } }
+        ]],
+      }
+      local holder = front:begin "/hold"
+      eventually(function() return world.cli("EXISTS", "k") == 1 end)
+      local waits = front:begin "/wait"
+      eventually(function() return world.cli("ZCARD", "holdfast_queue:{k}") == 1 end)
+      world.cli("ACL", "SETUSER", "ann", "on", ">two", "~*", "&*", "+@all")
+      install(two, "ann two")
+      world.cli("CONFIG", "SET", "tls-cert-file", two.server.cert, "tls-key-file", two.server.key,
+        "tls-ca-cert-file", two.ca.cert)
+      world.cli("ACL", "SETUSER", "default", "resetpass", ">other")
+      world.server.options.password = "other"
+      cut()
+      world.wait_renewed("k", 2)
+      assert.equal("so\n", front:get("/end").body)
+      assert.equal("true\n", assert(holder:finish()).body)
+      assert.equal("next\n", assert(waits:finish()).body)
+    end)
+  end)
+end

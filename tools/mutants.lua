@@ -64,6 +64,7 @@ local SPECS_OF_FILE = {
 local LOOPS = { "failing_loops", "loops" }
 local SPECS_OF_API_FILE = {
   ["abort.lua"] = { "with_lock", "signal" }, ["admission.lua"] = { "resty" },
+  ["credentials.lua"] = { "credentials" },
   ["client.lua"] = { "misuse", "connect", "lock" }, ["closing.lua"] = { "with_lock", "lock" },
   ["compat.lua"] = { "lock", "with_lock" }, ["cycles.lua"] = { "deadlocks" },
   ["deadlocks.lua"] = { "deadlocks", "deadlocks_kinds" },

@@ -256,6 +256,7 @@ typedef struct hf_session_config {
     hf_time connect_timeout;
     bool asks_server; /* at the log-in, for its run id and its version, which must not be too old */
     bool asks_known;  /* and whether another client has known this run long enough */
+    bool asks_login;  /* the driver tells user and password before each connection: HF_WANT_LOGIN */
     bool asks_scripts;       /* whether one user's script may change those of others */
     hf_time command_timeout; /* for a reply; after half of it without a byte of the server, commands
                                 are sent again over a new connection */
@@ -465,8 +466,42 @@ const hf_session *hf_client_link_of_key(const hf_client *client, hf_slice key, s
 const char *hf_session_run_id(const hf_session *session);
 
 /* Returns what the driver must do with the socket now. */
-typedef enum hf_want { HF_WANT_NOTHING, HF_WANT_OPEN, HF_WANT_CLOSE } hf_want;
+typedef enum hf_want {
+    HF_WANT_NOTHING,
+    HF_WANT_LOGIN, /* fetch user and password: hf_session_asking */
+    HF_WANT_OPEN,
+    HF_WANT_CLOSE
+} hf_want;
 hf_want hf_session_wants(const hf_session *session, hf_time now);
+
+/* ---- user and password that the driver fetches (asks_login) ---- */
+
+/* The driver begins to fetch them. It ends that with hf_session_log_in, hf_session_log_in_again or
+ * hf_session_login_failed. If it gives up, with forget_asking or hf_session_closed, the session
+ * asks again. */
+void hf_session_asking(hf_session *session);
+void hf_session_forget_asking(hf_session *session);
+
+/* Returns whether the server has refused the last ones. */
+bool hf_session_is_refused(const hf_session *session);
+
+/* Returns whether other ones are needed before the next connection, although its time may not have
+ * come: the server has refused the last ones, and there are no new ones yet. */
+bool hf_session_needs_other_login(const hf_session *session);
+
+/* The next connection of this link logs in with these texts, each of less than HF_URL_SECRET bytes,
+ * which are copied. So do connections that are made with hf_session_log_in_again to the same
+ * server, and in a cluster to any node. An empty user is none. */
+void hf_session_log_in(hf_session *session, const char *user, const char *password);
+
+/* The next connection logs in as the last one did. */
+void hf_session_log_in_again(hf_session *session);
+
+/* There are none: what cannot wait for a connection fails with this code and reason, as after a
+ * connection that could not be made. */
+void hf_session_login_failed(hf_session *session, hf_code code, const char *reason, hf_time now);
+
+/* ---- what a link's socket does ---- */
 
 /* Returns whether it must close the socket even if the link is still needed. */
 bool hf_session_must_close(const hf_session *session);

@@ -74,6 +74,7 @@ struct hf_topology {
                          slot, and while it moves the server runs only programs with one key */
     bool places_by_key; /* a lock's names are on the node of its key, whatever their own text; a
                            group is the node's index */
+    bool shares_login;  /* all nodes have the users of session.server, nodes to come too */
     bool (*open)(hf_client *client);  /* false: out of memory */
     void (*close)(hf_client *client); /* before the nodes are freed */
     void (*free)(hf_client *client);  /* after that */

@@ -60,6 +60,22 @@ double hf_to_seconds(hf_time time);
  * of memory. */
 hf_op *hf_run_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec, bool interruptible);
 
+/* Raises in the middle of the function that fetches the client's credentials: it cannot wait for
+ * itself. */
+void hf_check_not_fetching(lua_State *L, const hf_driver *driver);
+
+/* For hf_driver.fetch: calls the function of the client with this driver (hf_keep_credentials) in
+ * the Lua state that runs the operation. */
+hf_fetch_credentials hf_fetch_from_lua;
+
+/* The client on top of the stack has its credentials from the function below it, which is called
+ * with the server's label and whether the last ones were refused, and returns user, password | nil,
+ * why there are none, whether the function is at fault. */
+void hf_keep_credentials(lua_State *L, const hf_driver *driver);
+
+/* As hf_driver_log_in, but the driver is not entered yet. */
+void hf_log_in(lua_State *L, hf_driver *driver);
+
 /* As hf_driver_send. */
 hf_op *hf_send_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec);
 

@@ -191,11 +191,21 @@ static const char *read_where(lua_State *L, hf_client_config *config,
     return readers[luaL_checkoption(L, -1, "one", modes)](L, config, servers);
 }
 
+/* The new client is on top. */
+static void keep_credentials(lua_State *L, hf_driver *driver) {
+    driver->fetch = hf_fetch_from_lua;
+    hf_push_field(L, 1, "credentials");
+    lua_insert(L, -2);
+    hf_keep_credentials(L, driver);
+    lua_remove(L, -2);
+}
+
 /* new{ url, sentinel_user, sentinel_password, mode, servers, names, weights, restart_guard, name,
  * connect_timeout, command_timeout, grant_lease, sync_replicas, sync_timeout, external, looped,
- * needs_approval, renewer_link, entropy, tls, known_as, tenant, crash_release } -> client | nil,
- * what is wrong with the URL. An external client is driven through core.engine; with renewer_link
- * it renews over a third link. A looped one is served by an event loop through core.engine.
+ * needs_approval, renewer_link, entropy, tls, known_as, tenant, crash_release, credentials } ->
+ * client | nil, what is wrong with the URL. An external client is driven through core.engine; with
+ * renewer_link it renews over a third link. A looped one is served by an event loop through
+ * core.engine.
  */
 static int l_new(lua_State *L) {
     hf_client_config config;
@@ -215,6 +225,9 @@ static int l_new(lua_State *L) {
     copy_field(L, "tenant", config.tenant, sizeof config.tenant);
     config.session.asks_server = true;
     config.session.asks_scripts = config.tenant[0] != '\0';
+    hf_push_field(L, 1, "credentials");
+    bool fetches = lua_isfunction(L, -1);
+    config.session.asks_login = fetches;
     config.restart_guard = hf_to_time(hf_field_number(L, 1, "restart_guard"));
     config.session.connect_timeout = hf_to_time(hf_field_number(L, 1, "connect_timeout"));
     config.session.command_timeout = hf_to_time(hf_field_number(L, 1, "command_timeout"));
@@ -233,6 +246,7 @@ static int l_new(lua_State *L) {
     client->driver = hf_driver_new(&config, entropy);
     if (!client->driver) return luaL_error(L, "cannot create a client: %s", strerror(errno));
     client->driver->external = external;
+    if (fetches) keep_credentials(L, client->driver);
     hf_push_field(L, 1, "known_as");
     if (!lua_isnil(L, -1)) hf_driver_introduce(client->driver, luaL_checkstring(L, -1));
     lua_pop(L, 1);
@@ -257,6 +271,7 @@ static int l_gc(lua_State *L) {
  * server. */
 static int l_close(lua_State *L) {
     hf_driver *driver = check_client(L)->driver;
+    if (driver) hf_check_not_fetching(L, driver);
     if (driver) hf_driver_close(driver, hf_to_time(luaL_checknumber(L, 2)));
     return 0;
 }
@@ -266,6 +281,7 @@ static hf_time run_command(lua_State *L, hf_driver *driver, const hf_op_spec *sp
                            hf_result *result) {
     hf_time took = 0;
     if (driver->external) luaL_error(L, "this client does not block; use begin and finish");
+    hf_check_not_fetching(L, driver);
     hf_driver_enter(driver);
     hf_op *op = hf_run_op(L, driver, spec, false);
     if (op) {
@@ -275,6 +291,23 @@ static hf_time run_command(lua_State *L, hf_driver *driver, const hf_op_spec *sp
     }
     hf_driver_leave(driver);
     return took;
+}
+
+/* needs_login(client) -> whether the server has refused the last credentials of the watchdog.
+ * log_in(client): fetches others for it, without any other call */
+static int l_needs_login(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    hf_driver_enter(driver);
+    lua_pushboolean(L, hf_driver_needs_login(driver));
+    hf_driver_leave(driver);
+    return 1;
+}
+
+static int l_log_in(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    hf_check_not_fetching(L, driver);
+    hf_log_in(L, driver);
+    return 0;
 }
 
 static int l_ping(lua_State *L) {
@@ -555,6 +588,8 @@ void hf_open_client(lua_State *L) {
     static const luaL_Reg functions[] = {{"new", l_new},
                                          {"close", l_close},
                                          {"ping", l_ping},
+                                         {"needs_login", l_needs_login},
+                                         {"log_in", l_log_in},
                                          {"stats", l_stats},
                                          {"has_losses", l_has_losses},
                                          {"uuid", l_uuid},

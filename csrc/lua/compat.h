@@ -76,6 +76,19 @@ static inline void hf_getuservalue(lua_State *L, int index) {
 #endif
 }
 
+/* Calls a function with one light userdata, and no results, so that no error gets out, not even one
+ * for a lack of memory. Returns 0, or another number, and leaves the error on the stack. Needs room
+ * for two values. */
+static inline int hf_cpcall(lua_State *L, lua_CFunction function, void *argument) {
+#if LUA_VERSION_NUM < 502
+    return lua_cpcall(L, function, argument);
+#else
+    lua_pushcfunction(L, function);
+    lua_pushlightuserdata(L, argument);
+    return lua_pcall(L, 1, 0, 0);
+#endif
+}
+
 /* Pushes a whole number. Before Lua 5.3 it is exact up to 2^53. */
 static inline void hf_pushwhole(lua_State *L, uint64_t number) {
 #if LUA_VERSION_NUM < 503

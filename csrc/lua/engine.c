@@ -6,6 +6,7 @@
  * monotonic clock the caller keeps to. */
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "binding.h"
@@ -23,15 +24,16 @@ static int l_set_now(lua_State *L) {
     return 0;
 }
 
-/* wants(client, link) -> "open", "close" or nil: what to do with the link's socket */
+/* wants(client, link) -> "login", "open", "close" or nil: what to do for the link or its socket */
 static int l_wants(lua_State *L) {
     hf_driver *driver = hf_check_external(L);
     hf_session *session = check_link(L, driver);
     hf_driver_enter(driver);
     hf_want want = hf_session_wants(session, hf_driver_now(driver));
     hf_driver_leave(driver);
-    if (want == HF_WANT_NOTHING) lua_pushnil(L);
-    else lua_pushstring(L, want == HF_WANT_OPEN ? "open" : "close");
+    static const char *const names[] = {
+        [HF_WANT_LOGIN] = "login", [HF_WANT_OPEN] = "open", [HF_WANT_CLOSE] = "close"};
+    lua_pushstring(L, names[want]); /* NULL is nil */
     return 1;
 }
 
@@ -71,7 +73,7 @@ static int l_closed(lua_State *L) {
     hf_session *session = check_link(L, driver);
     const char *reason = luaL_optstring(L, 3, NULL);
     hf_driver_enter(driver);
-    if (hf_session_has_socket(session)) hf_session_closed(session, reason, hf_driver_now(driver));
+    hf_session_closed(session, reason, hf_driver_now(driver));
     hf_driver_leave(driver);
     return 0;
 }
@@ -143,6 +145,10 @@ static int l_links(lua_State *L) {
     return 1;
 }
 
+static bool opens(hf_want want) {
+    return want == HF_WANT_OPEN || want == HF_WANT_LOGIN;
+}
+
 /* advance(client, done, actions) -> links, deadline, asked
  *
  * Does what is due, then lists what the driver must do: `actions` gets for each link "open",
@@ -152,7 +158,7 @@ static int l_links(lua_State *L) {
  * open. */
 static void push_action(lua_State *L, const hf_session *session, hf_time now) {
     if (hf_session_must_close(session)) lua_pushliteral(L, "close");
-    else if (hf_session_wants(session, now) == HF_WANT_OPEN) lua_pushliteral(L, "open");
+    else if (opens(hf_session_wants(session, now))) lua_pushliteral(L, "open");
     else if (hf_session_output(session).size > 0) lua_pushliteral(L, "write");
     else lua_pushboolean(L, false);
 }
@@ -217,6 +223,82 @@ static int l_ended(lua_State *L) {
     hf_driver_enter(driver); /* after a fork the client is a new one */
     hf_driver_leave(driver);
     list_done(L, driver->client);
+    return 0;
+}
+
+/* ---- credentials ---- */
+
+static hf_session *check_any_link(lua_State *L, hf_driver *driver) {
+    if (!driver->external && !driver->looped) luaL_error(L, "this client fetches them itself");
+    return check_link(L, driver);
+}
+
+/* next_login(client) -> the first link that wants a log-in, or whose last one was refused; nil:
+ * there is none */
+static int l_next_login(lua_State *L) {
+    hf_driver *driver = check_looped(L);
+    hf_driver_enter(driver);
+    size_t count = hf_client_link_count(driver->client), link = 0;
+    hf_time now = hf_driver_now(driver);
+    while (link < count &&
+           hf_session_wants(hf_client_link(driver->client, link), now) != HF_WANT_LOGIN)
+        link++;
+    hf_driver_leave(driver);
+    if (link == count) return 0;
+    lua_pushinteger(L, (lua_Integer)link + 1);
+    return 1;
+}
+
+/* ask_login(client, link) -> the server's label, whether it has refused the last log-in. The link
+ * waits until log_in or login_failed, or for external clients closed. */
+static int l_ask_login(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    hf_session *session = check_any_link(L, driver);
+    hf_driver_enter(driver);
+    bool wants = hf_session_wants(session, hf_driver_now(driver)) == HF_WANT_LOGIN;
+    bool refused = hf_session_is_refused(session);
+    char server[sizeof hf_session_server(session)->label];
+    memcpy(server, hf_session_server(session)->label, sizeof server);
+    if (wants) hf_session_asking(session);
+    hf_driver_leave(driver);
+    luaL_argcheck(L, wants, 2, "the link is not in that state");
+    lua_pushstring(L, server);
+    lua_pushboolean(L, refused);
+    return 2;
+}
+
+/* log_in(client, link, user, password) */
+static int l_log_in(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    hf_session *session = check_any_link(L, driver);
+    const char *user = luaL_checkstring(L, 3), *password = luaL_checkstring(L, 4);
+    hf_driver_enter(driver);
+    hf_session_log_in(session, user, password);
+    hf_driver_leave(driver);
+    return 0;
+}
+
+/* login_failed(client, link, reason, is_final): there are none; a final failure is "denied",
+ * another one "unreachable" */
+static int l_login_failed(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    hf_session *session = check_any_link(L, driver);
+    char reason[160];
+    snprintf(reason, sizeof reason, "no credentials: %s", luaL_checkstring(L, 3));
+    hf_code code = lua_toboolean(L, 4) ? HF_DENIED : HF_UNREACHABLE;
+    hf_driver_enter(driver);
+    hf_session_login_failed(session, code, reason, hf_driver_now(driver));
+    hf_driver_leave(driver);
+    return 0;
+}
+
+/* forget_logins(client): nobody fetches any more what ask_login has asked for */
+static int l_forget_logins(lua_State *L) {
+    hf_driver *driver = check_looped(L);
+    hf_driver_enter(driver);
+    for (size_t i = 0; i < hf_client_link_count(driver->client); i++)
+        hf_session_forget_asking(hf_client_link(driver->client, i));
+    hf_driver_leave(driver);
     return 0;
 }
 
@@ -339,6 +421,11 @@ void hf_open_engine(lua_State *L) {
                                          {"timeouts", l_timeouts},
                                          {"serve", l_serve},
                                          {"ended", l_ended},
+                                         {"next_login", l_next_login},
+                                         {"ask_login", l_ask_login},
+                                         {"log_in", l_log_in},
+                                         {"login_failed", l_login_failed},
+                                         {"forget_logins", l_forget_logins},
                                          {"rest", l_rest},
                                          {"wake", l_wake},
                                          {"forget", l_forget},

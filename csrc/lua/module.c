@@ -103,6 +103,19 @@ static int l_parse_url(lua_State *L) {
     return 2;
 }
 
+/* login_of(url) -> user, password of a URL of any kind; "" where there is none | nil, what is wrong
+ * with the URL */
+static int l_login_of(lua_State *L) {
+    size_t size;
+    const char *text = luaL_checklstring(L, 1, &size);
+    hf_url url;
+    const char *wrong = hf_url_read(&url, text, size);
+    if (wrong) lua_pushnil(L);
+    else lua_pushstring(L, url.server.user);
+    lua_pushstring(L, wrong ? wrong : url.server.password);
+    return 2;
+}
+
 __attribute__((visibility("default"))) int luaopen_holdfast_core(lua_State *L);
 
 int luaopen_holdfast_core(lua_State *L) {
@@ -112,6 +125,7 @@ int luaopen_holdfast_core(lua_State *L) {
                                          {"code_of", l_code_of},
                                          {"states", l_states},
                                          {"may_pass", l_may_pass},
+                                         {"login_of", l_login_of},
                                          {NULL, NULL}};
     hf_check_version(L);
     hf_stay_loaded(&NAMED_HERE); /* a look-up's thread may outlive lua_close */

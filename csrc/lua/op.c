@@ -13,6 +13,7 @@ void hf_lua_op_check_driver(lua_State *L, const hf_driver *driver, bool blocks) 
     if (blocks == (driver->external || driver->looped))
         luaL_error(L, blocks ? "this client does not block; use begin and finish"
                              : "this client drives itself");
+    hf_check_not_fetching(L, driver);
 }
 
 /* The values that an operation anchors: the lock or the list of them comes first. */

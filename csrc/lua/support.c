@@ -161,6 +161,7 @@ void hf_new_methods(lua_State *L, const luaL_Reg *methods) {
 const char hf_main_thread = 0;
 
 typedef struct watched_hooks {
+    const hf_driver *driver;
     lua_State *L, *main;
     lua_Hook before, main_before;
     bool interruptible;
@@ -172,18 +173,100 @@ static bool check_interrupt(void *context, bool signalled) {
     return lua_gethook(hooks->L) != hooks->before || lua_gethook(hooks->main) != hooks->main_before;
 }
 
-static watched_hooks watch_hooks(lua_State *L, bool interruptible) {
+static watched_hooks watch_hooks(lua_State *L, const hf_driver *driver, bool interruptible) {
     lua_State *main = hf_getmainthread(L);
     if (!main) main = L;
-    return (watched_hooks){L, main, lua_gethook(L), lua_gethook(main), interruptible};
+    return (watched_hooks){driver, L, main, lua_gethook(L), lua_gethook(main), interruptible};
 }
 
 hf_op *hf_run_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec, bool interruptible) {
-    watched_hooks hooks = watch_hooks(L, interruptible);
+    watched_hooks hooks = watch_hooks(L, driver, interruptible);
     return hf_driver_run(driver, spec, interruptible, check_interrupt, &hooks);
 }
 
 hf_op *hf_send_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec) {
-    watched_hooks hooks = watch_hooks(L, false);
+    watched_hooks hooks = watch_hooks(L, driver, false);
     return hf_driver_send(driver, spec, check_interrupt, &hooks);
+}
+
+/* ---- credentials ---- */
+
+static const char CREDENTIALS = 0; /* in the registry: driver -> client, which has the function */
+
+void hf_check_not_fetching(lua_State *L, const hf_driver *driver) {
+    if (driver->fetching)
+        luaL_error(L, "the function credentials must not use the client that it logs in");
+}
+
+static void push_clients(lua_State *L) {
+    hf_push_registry(L, &CREDENTIALS);
+    if (!lua_isnil(L, -1)) return;
+    lua_pop(L, 1);
+    lua_newtable(L);
+    lua_newtable(L);
+    lua_pushliteral(L, "v");
+    lua_setfield(L, -2, "__mode");
+    lua_setmetatable(L, -2);
+    lua_pushvalue(L, -1);
+    hf_set_registry(L, &CREDENTIALS);
+}
+
+void hf_keep_credentials(lua_State *L, const hf_driver *driver) {
+    hf_getuservalue(L, -1);
+    lua_pushvalue(L, -3);
+    lua_setfield(L, -2, "credentials");
+    lua_pop(L, 1);
+    push_clients(L);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)driver);
+    lua_pushvalue(L, -3);
+    lua_rawset(L, -3);
+    lua_pop(L, 1);
+}
+
+typedef struct fetching {
+    const hf_driver *driver;
+    const char *server;
+    bool refused;
+    hf_credentials *fetched;
+} fetching;
+
+static bool copy_text(lua_State *L, int index, char *to) {
+    size_t size;
+    const char *text = lua_tolstring(L, index, &size);
+    if (!text || size >= HF_URL_SECRET) return false;
+    memcpy(to, text, size + 1);
+    return true;
+}
+
+static int l_fetch(lua_State *L) {
+    const fetching *what = lua_touserdata(L, 1);
+    hf_credentials *fetched = what->fetched;
+    push_clients(L);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)what->driver);
+    lua_rawget(L, -2);
+    hf_getuservalue(L, -1);
+    lua_getfield(L, -1, "credentials");
+    lua_pushstring(L, what->server);
+    lua_pushboolean(L, what->refused);
+    lua_call(L, 2, 3);
+    bool there = copy_text(L, -3, fetched->user) && copy_text(L, -2, fetched->password);
+    fetched->code = there ? HF_OK : lua_toboolean(L, -1) ? HF_DENIED : HF_UNREACHABLE;
+    const char *why = lua_tostring(L, -2);
+    if (!there) snprintf(fetched->reason, sizeof fetched->reason, "no credentials: %s", why);
+    return 0;
+}
+
+void hf_fetch_from_lua(void *context, const char *server, bool refused, hf_credentials *fetched) {
+    const watched_hooks *hooks = context;
+    fetching what = {hooks->driver, server, refused, fetched};
+    *fetched = (hf_credentials){.code = HF_NO_MEMORY, .reason = "out of memory"};
+    if (!lua_checkstack(hooks->L, 4)) return;
+    if (hf_cpcall(hooks->L, l_fetch, &what) != 0) lua_pop(hooks->L, 1);
+}
+
+void hf_log_in(lua_State *L, hf_driver *driver) {
+    watched_hooks hooks = watch_hooks(L, driver, false);
+    hf_driver_enter(driver);
+    hf_driver_log_in(driver, &hooks);
+    hf_driver_leave(driver);
 }

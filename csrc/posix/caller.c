@@ -75,6 +75,10 @@ static void carry_on(hf_driver *driver, hf_op *op, bool interruptible, hf_interr
     while (!hf_op_is_done(op)) {
         bool signalled = false;
         hf_links_serve_calls(driver, now);
+        if (hf_links_log_in(driver, caller_links(driver), context)) {
+            now = hf_now();
+            hf_links_serve(driver, caller_links(driver), now);
+        }
         if (!driver->running) hf_links_serve_renewer(driver, hf_now());
         if (!hf_op_is_done(op)) {
             hf_watchdog_wake(driver);
@@ -120,4 +124,16 @@ hf_op *hf_driver_send(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_ch
     hf_links_serve(driver, HF_ROLE(HF_LINK_CALLS) | HF_ROLE(HF_LINK_EVENTS), now);
     hf_watchdog_wake(driver);
     return op;
+}
+
+bool hf_driver_needs_login(const hf_driver *driver) {
+    for (size_t link = 0; driver->fetch && link < driver->connection_count; link++) {
+        if (hf_session_needs_other_login(hf_link_session(driver, link))) return true;
+    }
+    return false;
+}
+
+void hf_driver_log_in(hf_driver *driver, void *context) {
+    assert(hf_driver_is_entered(driver) && !driver->calling);
+    if (hf_links_log_in(driver, 0, context)) hf_watchdog_wake(driver);
 }

@@ -141,7 +141,7 @@ static void begin_anew_after_fork(hf_driver *driver) {
     if (driver->ready) hf_ready_forget(driver->ready);
     driver->ready = NULL;
     driver->generation++;
-    driver->running = driver->stopping = driver->calling = false;
+    driver->running = driver->stopping = driver->calling = driver->fetching = false;
     atomic_store(&driver->watchdog_waits, false);
     driver->sleeps_until = driver->reads_left_at = 0;
     init_locks(driver);

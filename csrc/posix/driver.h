@@ -11,7 +11,11 @@
  * that finds it closed waits there.
  *
  * After a fork the child starts with a new client and a new identity: it closes its copies of the
- * parent's sockets and never uses the parent's holds again (`generation` has grown). */
+ * parent's sockets and never uses the parent's holds again (`generation` has grown).
+ *
+ * Credentials that are fetched (config.session.asks_login) come from the caller's thread alone: it
+ * may call Lua. The watchdog logs in as the last connection to that server did; if the server has
+ * refused that, the next call fetches others for it. */
 #ifndef HF_DRIVER_H
 #define HF_DRIVER_H
 
@@ -33,6 +37,18 @@ typedef struct hf_connection {
     hf_dial dial;
     hf_time quiet_at; /* when a poll last found nothing to read */
 } hf_connection;
+
+/* User and password of a log-in, or why there are none. */
+typedef struct hf_credentials {
+    char user[HF_URL_SECRET], password[HF_URL_SECRET];
+    hf_code code; /* HF_OK: they are there */
+    char reason[160];
+} hf_credentials;
+
+/* Fetches what a server (its label) is told at a log-in; `refused`: it has refused the last ones.
+ * It is called in the caller's thread, without the mutex, and may take its time. */
+typedef void hf_fetch_credentials(void *context, const char *server, bool refused,
+                                  hf_credentials *fetched);
 
 /* An external driver does no I/O of its own: Lua code moves the bytes and gives the time
  * (lua/engine.c). It has no watchdog thread and is used by one thread alone.
@@ -65,12 +81,14 @@ typedef struct hf_driver {
     uint32_t refs;     /* of handles, and the client's own */
     bool closed, shut; /* begun; ended */
     bool external, looped;
-    uint64_t handles;   /* numbers given to handles that are callers of their own */
-    int unrecorded;     /* errno of hf_crash_record if it failed, else 0 */
-    bool introduces;    /* publishes who the client is */
-    char known_as[128]; /* a name for people behind host and pid, "": none */
-    hf_ready *ready;    /* of a looped driver; NULL: none yet */
-    hf_time set_now;    /* an external driver's time; 0: the system's */
+    uint64_t handles;            /* numbers given to handles that are callers of their own */
+    int unrecorded;              /* errno of hf_crash_record if it failed, else 0 */
+    bool introduces;             /* publishes who the client is */
+    char known_as[128];          /* a name for people behind host and pid, "": none */
+    hf_ready *ready;             /* of a looped driver; NULL: none yet */
+    hf_time set_now;             /* an external driver's time; 0: the system's */
+    hf_fetch_credentials *fetch; /* NULL: there is nothing to fetch */
+    bool fetching;               /* `fetch` runs; the client must not be used in it */
 } hf_driver;
 
 /* Returns the driver's time. Call it between enter and leave. */
@@ -125,6 +143,11 @@ int hf_driver_rest(hf_driver *driver, hf_time until);
 
 /* Closes the descriptor of hf_driver_rest; nothing may wait for it. */
 void hf_driver_forget_ready(hf_driver *driver);
+
+/* Returns whether the watchdog needs other credentials than the last ones. `log_in` fetches them in
+ * the caller's thread, with this context for driver->fetch. Between enter and leave. */
+bool hf_driver_needs_login(const hf_driver *driver);
+void hf_driver_log_in(hf_driver *driver, void *context);
 
 /* Starts the watchdog unless it runs, or was stopped by hf_driver_unwatch. Returns false and sets
  * errno if that fails. Call it between enter and leave. */

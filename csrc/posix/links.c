@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -167,6 +168,11 @@ static void write_link(hf_driver *driver, size_t link) {
         on_write_failed(driver, link);
 }
 
+/* Whether the watchdog serves this link, or will: it can fetch no credentials. */
+static bool is_watchdogs(const hf_driver *driver, size_t link) {
+    return driver->running && (!driver->calling || link % HF_LINKS == HF_LINK_RENEWER);
+}
+
 /* Does what the link wants and can do without waiting. */
 static void serve_link(hf_driver *driver, size_t link, hf_time now) {
     hf_session *session = hf_link_session(driver, link);
@@ -175,10 +181,47 @@ static void serve_link(hf_driver *driver, size_t link, hf_time now) {
         lose_link(driver, link, "not needed any more");
         want = hf_session_wants(session, hf_now());
     }
+    if (want == HF_WANT_LOGIN && is_watchdogs(driver, link)) {
+        hf_session_log_in_again(session);
+        want = HF_WANT_OPEN;
+    }
     if (want == HF_WANT_OPEN) open_link(driver, link);
     const hf_connection *connection = &driver->connections[link];
     if (connection->dialing && now >= connection->dial.next_at) step_dial(driver, link);
     write_link(driver, link);
+}
+
+static bool needs_credentials(hf_driver *driver, size_t link, unsigned roles, hf_time now) {
+    const hf_session *session = hf_link_session(driver, link);
+    if (is_watchdogs(driver, link)) return hf_session_needs_other_login(session);
+    return has_role(link, roles) && hf_session_wants(session, now) == HF_WANT_LOGIN;
+}
+
+/* The mutex is released while they are fetched, and the client's links may grow. */
+static void log_in(hf_driver *driver, size_t link, void *context) {
+    hf_session *session = hf_link_session(driver, link);
+    hf_credentials fetched;
+    char server[sizeof hf_session_server(session)->label];
+    bool refused = hf_session_is_refused(session);
+    memcpy(server, hf_session_server(session)->label, sizeof server);
+    hf_session_asking(session);
+    driver->fetching = true;
+    pthread_mutex_unlock(&driver->mutex);
+    driver->fetch(context, server, refused, &fetched);
+    pthread_mutex_lock(&driver->mutex);
+    driver->fetching = false;
+    if (fetched.code == HF_OK) hf_session_log_in(session, fetched.user, fetched.password);
+    else hf_session_login_failed(session, fetched.code, fetched.reason, hf_now());
+}
+
+bool hf_links_log_in(hf_driver *driver, unsigned roles, void *context) {
+    bool found = false;
+    for (size_t link = 0; driver->fetch && link < driver->connection_count; link++) {
+        if (!needs_credentials(driver, link, roles, hf_now())) continue;
+        log_in(driver, link, context);
+        found = true;
+    }
+    return found;
 }
 
 void hf_links_serve(hf_driver *driver, unsigned roles, hf_time now) {

@@ -25,6 +25,11 @@ void hf_links_serve(hf_driver *driver, unsigned roles, hf_time now);
 void hf_links_serve_calls(hf_driver *driver, hf_time now);
 void hf_links_serve_renewer(hf_driver *driver, hf_time now);
 
+/* Fetches the credentials of these links that need them, in the caller's thread, and of the
+ * renewer's links whose last ones were refused. Releases the mutex meanwhile. Returns whether there
+ * were any. */
+bool hf_links_log_in(hf_driver *driver, unsigned roles, void *context);
+
 /* Reads what has come, without sleeping. */
 void hf_links_read(hf_driver *driver, unsigned roles);
 

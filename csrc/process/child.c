@@ -214,6 +214,7 @@ static void collect_orphans(pid_t job) {
         ended.si_pid = 0;
         if (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0) return;
         if (ended.si_pid == 0 || ended.si_pid == job) return;
+        if (ended.si_pid == hf_process_captured()) return;
     } while (waitpid(ended.si_pid, NULL, WNOHANG) > 0);
 }
 

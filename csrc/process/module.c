@@ -78,6 +78,7 @@ int luaopen_holdfast_process(lua_State *L) {
     hf_setfuncs(L, functions);
     hf_open_signals(L);
     hf_open_child(L);
+    hf_open_capture(L);
     hf_open_group(L);
     hf_open_terminal(L);
     hf_open_file(L);

@@ -60,6 +60,13 @@ void hf_open_file(lua_State *L);
 
 void hf_open_child(lua_State *L);
 
+/* ---- capture.c ---- */
+
+/* Returns the program whose output is captured, which has its own wait; 0: there is none. */
+pid_t hf_process_captured(void);
+
+void hf_open_capture(lua_State *L);
+
 /* ---- group.c ---- */
 
 void hf_open_group(lua_State *L);

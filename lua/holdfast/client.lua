@@ -1,6 +1,7 @@
 -- The methods of a client. See docs/api.md.
 
 local core = require "holdfast.core"
+local credentials = require "holdfast.credentials"
 local deadlocks = require "holdfast.deadlocks"
 local driver = require "holdfast.driver"
 local events = require "holdfast.events"
@@ -45,6 +46,8 @@ meta.__metatable = meta.__name
 ---@field mode? string how servers are used: "quorum", a majority holds a lock; "shards", each has its own keys
 ---@field restart_guard? number seconds, 0 to 1e9: in a quorum, a server up for less has no vote; set it to the longest lease in use
 ---@field tls? holdfast.tls_options for rediss://
+---@field credentials? fun(server: string, refused: boolean): string, string → user, password of each log-in to a server, in place of
+--- those in its URL; nil and a message if there are none now
 ---@field sentinel_user? string login for the Sentinels
 ---@field sentinel_password? string password for the Sentinels
 ---@field sync? holdfast.sync replicas that must have a lock before it counts
@@ -95,6 +98,7 @@ local known = {
   mode = servers.mode,
   restart_guard = options.restart_guard,
   tls = options.any_table,
+  credentials = options.callable,
   sentinel_user = options.secret,
   sentinel_password = options.secret,
   sync = options.any_table,
@@ -199,17 +203,40 @@ local function locate(given, level)
   return all, source
 end
 
+-- Raises for bytes that no URL has, which the core would take for a bad port or scheme.
+local function check_bytes(urls, source, level)
+  for _, url in ipairs(urls) do
+    local wrong = servers.check_bytes(url)
+    if wrong then error(("holdfast.new: %s: %s"):format(source, wrong), level + 1) end
+  end
+end
+
+local TWO_LOGINS = "holdfast.new: credentials: leave user and password out of the URL"
+
+-- → what fetches user and password for each log-in; nil: they are in the URLs
+local function fetcher_of(given, urls, level)
+  if not given.credentials then return nil end
+  for _, url in ipairs(urls) do
+    if url:find("://.*@") then error(TWO_LOGINS, level + 1) end
+  end
+  return credentials.fetcher(given.credentials)
+end
+
 local function new(given, level, more)
   local source
   given, source = locate(read(given, more, level + 1), level + 1)
   local at_odds = servers.check_together(given)
   if at_odds then error("holdfast.new: " .. at_odds, level + 1) end
   local several = servers.lists(given.servers or {})
+  local url = servers.url(given.url or DEFAULT_URL)
+  local urls = given.servers and several.urls or { url }
+  check_bytes(urls, source, level + 1)
   local sync_replicas, sync_timeout = sync_of(given, level + 1)
   local loop, missing = driver.loop(given.driver)
   if missing then error("holdfast.new: driver: " .. missing, level + 1) end
   local tls = given.tls and tls_of(given.tls, loop, level + 1)
-  local is_sentinel = given.url and given.url:find("^[a-z]+%+sentinel://")
+  local fetch = fetcher_of(given, urls, level + 1)
+  local is_sentinel = not given.servers and url:find("^[a-z]+%+sentinel://")
   if (given.sentinel_user or given.sentinel_password) and not is_sentinel then
     error("holdfast.new: sentinel_user and sentinel_password need redis+sentinel://", level + 1)
   end
@@ -231,7 +258,8 @@ local function new(given, level, more)
     weights = several.weights,
     names = several.names,
     restart_guard = given.restart_guard or 0,
-    url = given.url or DEFAULT_URL,
+    url = url,
+    credentials = fetch,
     sentinel_user = locale.text(given.sentinel_user or ""),
     sentinel_password = locale.text(given.sentinel_password or ""),
     sync_replicas = sync_replicas,
@@ -262,10 +290,11 @@ local function new(given, level, more)
     classes = {},
     loop = loop,
     quorum = given.mode == "quorum",
-    where = table.concat(several.urls, " ") .. " " .. (given.url or ""),
+    where = table.concat(several.urls, " ") .. " " .. (given.url and url or ""),
     patience = given.command_timeout or 3,
   }
   driver.take(client, loop)
+  if fetch and loop then credentials.take(client, fetch) end
   core.client.class(client, given.class or "")
   if given.on_event then events.watch(client, given.on_event) end
   return client

@@ -286,7 +286,7 @@ end
 
 home("client:with_lock, with_read_lock, with_write_lock, with_fair_lock, lead, semaphore:with_permit "
   .. "and one_by_one:execute", "abort_on_loss")
-home("holdfast.new", "url", "servers", "mode", "restart_guard", "tls", "sync", "prefix", "tenant", "driver",
+home("holdfast.new", "url", "servers", "mode", "restart_guard", "tls", "credentials", "sync", "prefix", "tenant", "driver",
   "grant_lease", "crash_release",
   "connect_timeout", "command_timeout", "sentinel_user", "sentinel_password")
 home("client:lock", "owner", "watchdog", "on_lost", "interruptible", "deadlock_check")

@@ -3,6 +3,7 @@
 local core = require "holdfast.core"
 local locale = require "holdfast.locale"
 local options = require "holdfast.options"
+local texts = require "holdfast.text"
 
 local MOST = { quorum = 32, shards = 64 }
 local MOST_WEIGHT = 100
@@ -67,15 +68,28 @@ function servers.check_together(given)
   end
 end
 
+-- A URL as files, variables and secrets have it: white space and quotes around it do not count.
+servers.url = texts.unquoted
+
+-- What is wrong with the bytes of a URL, which is not shown; nil: nothing.
+function servers.check_bytes(url)
+  local at = url:find(locale.CONTROL)
+  local byte = at and texts.printable(url:sub(at, at))
+  if at then return ("byte %d of the URL is %s; a URL has no control characters"):format(at, byte) end
+  local first = url:match("^[\"'\128-\255]")
+  if first then return ("the URL begins with %s"):format(texts.printable(first)) end
+end
+
 -- The URLs in a text, between commas and spaces. Nothing between two commas is a server that is
 -- missing. → a list | nil, what the text must be
 function servers.split(text)
   local list = {}
+  text = texts.unquoted(text)
   for entry in (text .. ","):gmatch("([^,]*),") do
     if not entry:find(locale.NOT_SPACE) then
       return nil, ("URLs separated by commas (number %d is empty)"):format(#list + 1)
     end
-    for url in entry:gmatch(locale.NOT_SPACE .. "+") do list[#list + 1] = url end
+    for url in entry:gmatch(locale.NOT_SPACE .. "+") do list[#list + 1] = servers.url(url) end
   end
   return list
 end
@@ -114,8 +128,8 @@ function servers.lists(given)
   local lists = { urls = {}, weights = {}, names = {} }
   for i, each in ipairs(given) do
     local entry = type(each) == "table" and each or { url = each }
-    lists.urls[i], lists.weights[i], lists.names[i] = entry.url, entry.weight or 1, entry.name
-      or false
+    lists.urls[i] = servers.url(entry.url)
+    lists.weights[i], lists.names[i] = entry.weight or 1, entry.name or false
   end
   return lists
 end

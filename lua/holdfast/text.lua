@@ -54,6 +54,21 @@ function text.escape(s, show)
   end))
 end
 
+local SPACE = "[ \t\n\v\f\r]"
+
+-- Returns `s` without the white space around it. A secret or a file that was written with echo ends
+-- with a newline, one from Windows with a carriage return too.
+function text.trimmed(s)
+  return (s:gsub("^" .. SPACE .. "+", ""):gsub(SPACE .. "+$", ""))
+end
+
+-- The same without a pair of quotes around it, which some readers of env files leave in place.
+function text.unquoted(s)
+  s = text.trimmed(s)
+  local inside = s:match('^"(.*)"$') or s:match("^'(.*)'$")
+  return inside and text.trimmed(inside) or s
+end
+
 local HEX = {}
 
 for byte = 0, 255 do HEX[string.char(byte)] = ("\\x%02x"):format(byte) end

@@ -1252,4 +1252,19 @@ TEST(a_sentinel_that_was_loading_counts_at_once) {
     rig_end(&rig, AT(42));
 }
 
+TEST(a_login_is_fetched_for_the_master_and_not_for_its_sentinels) {
+    configure();
+    config.session.asks_login = true;
+    CHECK(rig_begin_with(&rig, &config));
+    hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
+    feed_sentinels(ADDRESS(7001), AT(0));
+    CHECK_EQ_INT(hf_session_wants(calls_of(0), AT(0)), HF_WANT_LOGIN);
+    hf_session_asking(calls_of(0));
+    hf_session_log_in(calls_of(0), "", "token");
+    rig_tick(&rig, AT(0));
+    CHECK_STR(output_of(calls_of(0)), "AUTH token\nROLE");
+    hf_op_end(op, AT(1));
+    rig_end(&rig, AT(1));
+}
+
 CHECK_MAIN

@@ -202,6 +202,177 @@ TEST(a_refused_login_fails_with_the_code_of_its_error) {
               "unreachable: LOADING Redis is loading");
 }
 
+/* ---- a log-in that the driver fetches ---- */
+
+static void start_asking(void) {
+    start();
+    hf_session_free(&session);
+    config.asks_login = true;
+    hf_session_init(&session, &config, &random_state);
+}
+
+/* The driver has fetched this password. */
+static void log_in(const char *password) {
+    hf_session_asking(&session);
+    strcpy(config.server.password, password);
+    hf_session_log_in_again(&session);
+}
+
+TEST(a_session_asks_for_its_login_before_each_connection) {
+    struct call one;
+    start_asking();
+    submit(&one, "A", 3000, AT(0));
+    CHECK_WANTS(LOGIN, AT(0));
+    CHECK(!hf_session_may_open(&session));
+    CHECK(hf_session_deadline(&session) <= AT(0));
+    hf_session_asking(&session);
+    CHECK_WANTS(NOTHING, AT(1));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(3000)); /* the driver comes by itself */
+    strcpy(config.server.password, "first");
+    hf_session_log_in_again(&session);
+    CHECK_WANTS(OPEN, AT(1));
+    open_session(&session, AT(1));
+    CHECK_STR(output_of(&session), "AUTH first");
+    feed(&session, "+OK\r\n+OK\r\n", AT(1));
+    CHECK_STR(one.outcome, "OK");
+    hf_session_closed(&session, NULL, AT(2));
+    submit(&one, "B", 3000, AT(2));
+    CHECK_WANTS(LOGIN, AT(2));
+    CHECK(!hf_session_is_refused(&session));
+    log_in("second");
+    open_session(&session, AT(2));
+    CHECK_STR(output_of(&session), "AUTH second");
+    finish();
+}
+
+TEST(a_login_that_is_refused_for_the_first_time_is_fetched_again_at_once) {
+    static const char *const REFUSALS[] = {"-WRONGPASS no\r\n", "-ERR invalid password\r\n",
+                                           "-ERR something new\r\n", "-NOAUTH no\r\n"};
+    for (size_t i = 0; i < sizeof REFUSALS / sizeof *REFUSALS; i++) {
+        struct call one;
+        start_asking();
+        submit(&one, "A", 3000, AT(0));
+        log_in("old");
+        open_session(&session, AT(0));
+        feed(&session, REFUSALS[i], AT(1));
+        hf_session_closed(&session, "closed by us", AT(1));
+        CHECK_STR(one.outcome, "");
+        CHECK_WANTS(LOGIN, AT(1));
+        CHECK(hf_session_is_refused(&session));
+        log_in("new");
+        open_session(&session, AT(1));
+        feed(&session, "+OK\r\n:1\r\n", AT(2));
+        CHECK_STR(one.outcome, "1");
+        CHECK(!hf_session_is_refused(&session));
+        finish();
+    }
+}
+
+TEST(a_login_that_is_refused_again_fails_the_calls) {
+    struct call one;
+    start_asking();
+    submit(&one, "A", 3000, AT(0));
+    for (int i = 0; i < 2; i++) {
+        CHECK_STR(one.outcome, "");
+        CHECK_WANTS(LOGIN, AT(i));
+        log_in("wrong");
+        open_session(&session, AT(i));
+        feed(&session, "-WRONGPASS no\r\n", AT(i));
+        hf_session_closed(&session, "closed by us", AT(i));
+    }
+    CHECK_STR(one.outcome, "denied: WRONGPASS no");
+    submit(&one, "B", 3000, AT(2));
+    CHECK_WANTS(LOGIN, AT(2));
+    finish();
+}
+
+TEST(a_link_that_is_needed_and_was_refused_needs_another_login_before_its_time) {
+    start_asking();
+    strcpy(config.server.password, "old");
+    session.wanted = true;
+    CHECK(!hf_session_needs_other_login(&session));
+    for (int i = 0; i < 2; i++) {
+        hf_session_log_in_again(&session);
+        open_session(&session, AT(i));
+        feed(&session, "-NOAUTH no\r\n", AT(i));
+        output_of(&session);
+        hf_session_closed(&session, "closed by us", AT(i));
+    }
+    CHECK_WANTS(NOTHING, AT(1));
+    CHECK(hf_session_needs_other_login(&session));
+    log_in("new");
+    CHECK(!hf_session_needs_other_login(&session));
+    CHECK_WANTS(NOTHING, AT(1)); /* the pause after a refusal stays */
+    CHECK_WANTS(OPEN, AT(100));
+    session.wanted = false;
+    finish();
+}
+
+TEST(a_login_that_cannot_be_fetched_fails_the_calls_that_do_not_wait) {
+    struct call one, patient;
+    start_asking();
+    submit(&one, "A", 3000, AT(0));
+    prepare(&patient, NULL, "B");
+    patient.request.deadline = AT(3000);
+    patient.request.waits_for_connection = true;
+    hf_session_submit(&session, &patient.request, AT(0));
+    hf_session_asking(&session);
+    hf_session_login_failed(&session, HF_UNREACHABLE, "the vault is closed", AT(1));
+    CHECK_STR(one.outcome, "unreachable: the vault is closed");
+    CHECK_STR(patient.outcome, "");
+    CHECK_WANTS(NOTHING, AT(1));
+    CHECK_WANTS(LOGIN, AT(50));
+    hf_session_login_failed(&session, HF_UNREACHABLE, "late", AT(50)); /* nobody was asked */
+    CHECK_STR(patient.outcome, "");
+    finish();
+}
+
+TEST(a_driver_that_gives_up_is_asked_for_the_login_again) {
+    struct call one;
+    start_asking();
+    submit(&one, "A", 3000, AT(0));
+    hf_session_asking(&session);
+    hf_session_closed(&session, "the task has ended", AT(1));
+    CHECK_STR(one.outcome, "");
+    CHECK_WANTS(LOGIN, AT(1));
+    finish();
+}
+
+TEST(a_connection_that_is_not_logged_in_any_more_is_made_again_once) {
+    struct call one, two;
+    start_asking();
+    submit(&one, "A", 3000, AT(0));
+    log_in("old");
+    open_session(&session, AT(0));
+    feed(&session, "+OK\r\n", AT(0));
+    submit(&two, "B", 3000, AT(0));
+    CHECK_STR(output_of(&session), "AUTH old\nA\nB");
+    feed(&session, "-NOAUTH Authentication required.\r\n", AT(1));
+    CHECK_WANTS(CLOSE, AT(1));
+    hf_session_closed(&session, "closed by us", AT(1));
+    CHECK_WANTS(LOGIN, AT(20));
+    log_in("new");
+    open_session(&session, AT(20));
+    feed(&session, "+OK\r\n", AT(20));
+    CHECK_STR(output_of(&session), "AUTH new\nA\nB");
+    feed(&session, ":1\r\n-NOAUTH no\r\n", AT(21));
+    CHECK_STR(one.outcome, "1");
+    CHECK_STR(two.outcome, "denied: NOAUTH no"); /* it does not help */
+    finish();
+}
+
+TEST(a_password_of_the_url_is_not_asked_for) {
+    struct call one;
+    start();
+    strcpy(config.server.password, "secret");
+    submit(&one, "A", 3000, AT(0));
+    CHECK(!hf_session_needs_other_login(&session));
+    open_session(&session, AT(0));
+    feed(&session, "+OK\r\n-NOAUTH no\r\n", AT(0));
+    CHECK_STR(one.outcome, "denied: NOAUTH no");
+    finish();
+}
+
 TEST(a_refused_client_name_does_not_fail_the_login) {
     CHECK_STR(login_outcome("+OK\r\n+OK\r\n-ERR unknown command 'CLIENT'\r\n"), "ready");
     CHECK_STR(login_outcome(

@@ -49,6 +49,8 @@ static const struct {
     {HF_UNREACHABLE, "no resolver defined",
      "add a resolver to nginx.conf, or use an IP address in the URL"},
     {HF_UNREACHABLE, "as the name of a node", "set cluster-announce-hostname on each node"},
+    {HF_UNREACHABLE, "no credentials: ", "check where the credentials come from"},
+    {HF_DENIED, "no credentials: ", "check what the function credentials returns"},
     {HF_CONFLICT, "the resource belongs to the lock",
      "write under that lock, or use another resource"},
     {HF_CONFLICT, "WRONGTYPE",

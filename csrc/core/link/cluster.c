@@ -590,6 +590,7 @@ static size_t group_of(const hf_client *client, hf_slice key) {
 const hf_topology hf_cluster_topology = {
     .listed = true,
     .moves_slots = true,
+    .shares_login = true,
     .open = open,
     .close = end,
     .free = free_cluster,

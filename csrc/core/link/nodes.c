@@ -1,6 +1,7 @@
 #include "link/nodes.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* What one link has learned the others use. The links of calls are left to the next tick of calls:
@@ -75,6 +76,24 @@ hf_node *hf_client_add_node(hf_client *client, const hf_server *server) {
     assert(client->node_count < HF_NODES_MAX);
     client->nodes[client->node_count++] = node;
     return node;
+}
+
+/* ---- the log-in ---- */
+
+static void set_login(hf_server *server, const char *user, const char *password) {
+    snprintf(server->user, sizeof server->user, "%s", user);
+    snprintf(server->password, sizeof server->password, "%s", password);
+}
+
+void hf_session_log_in(hf_session *session, const char *user, const char *password) {
+    hf_node *node = session->context;
+    hf_client *client = node->client;
+    bool shared = client->topology->shares_login;
+    set_login(&node->server, user, password);
+    for (size_t i = 0; shared && i < client->node_count; i++)
+        set_login(&client->nodes[i]->server, user, password);
+    if (shared) set_login(&client->config.session.server, user, password);
+    hf_session_log_in_again(session);
 }
 
 /* ---- by key ---- */

@@ -86,6 +86,8 @@ static bool add_sentinel(hf_sentinels *sentinels, const hf_server *server) {
     sentinel->node = hf_client_add_node(sentinels->client, server);
     if (!sentinel->node) return false;
     sentinel->node->serves = false;
+    for (int link = 0; link < HF_LINKS; link++)
+        sentinel->node->links[link].login = HF_LOGIN_FIXED; /* it has users of its own */
     sentinel->request.done = on_answer;
     sentinel->request.asks_elsewhere =
         true; /* one whose old connection is gone is asked again over a new one */

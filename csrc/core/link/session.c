@@ -20,6 +20,7 @@
 
 void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random) {
     *session = (hf_session){.config = config, .server = &config->server, .random = random};
+    session->login = config->asks_login ? HF_LOGIN_NEEDED : HF_LOGIN_FIXED;
     session->max_elements = HF_REPLY_MAX_ELEMENTS;
     session->queue_end = &session->queue;
 }
@@ -91,6 +92,10 @@ void hf_request_fail(hf_request *request, hf_code code, const char *reason, hf_t
     request->failure.code = code;
     snprintf(request->failure.text, sizeof request->failure.text, "%s", reason);
     finish(request, NULL, now);
+}
+
+void hf_session_forget_asking(hf_session *session) {
+    if (session->login == HF_LOGIN_ASKED) session->login = HF_LOGIN_NEEDED;
 }
 
 /* ---- closing ---- */
@@ -231,7 +236,7 @@ static bool refuses_for_now(const hf_session *session) {
 /* A server that accepts connections and closes them at once gets no more of them than one that
  * refuses them. */
 static void schedule_reopen(hf_session *session, hf_time now) {
-    if (session->failed_opens == 0) {
+    if (session->failed_opens == 0 || session->asks_again) {
         session->retry_at = now;
         return;
     }
@@ -336,11 +341,13 @@ static bool has_served_its_time(const hf_session *session) {
 }
 
 void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
+    hf_session_forget_asking(session);
     if (session->state == HF_SESSION_CLOSED) return;
     bool good = has_served_its_time(session), unanswered = has_unanswered_login(session);
     want_close(session, good ? HF_CLOSED : HF_UNREACHABLE, reason ? reason : hang_up_text(session));
     bool may_move = session->follows_master && session->reason_code == HF_UNREACHABLE;
-    bool all_wait = session->state == HF_SESSION_READY || may_move || unanswered;
+    bool all_wait =
+        session->state == HF_SESSION_READY || may_move || unanswered || session->asks_again;
     if (session->state == HF_SESSION_READY && session->on_change)
         session->on_change(session->context, session, false);
     session->state = HF_SESSION_CLOSED;
@@ -353,6 +360,7 @@ void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     hf_reader_close(&session->reader);
     take_back_sent(session);
     schedule_reopen(session, now);
+    session->asks_again = false;
     if (!all_wait) hand_over_queue(session, now);
     fail_waiting(session, all_wait, now);
     tell_delays(session, now);
@@ -627,11 +635,14 @@ hf_want hf_session_wants(const hf_session *session, hf_time now) {
         return session->closing || idle ? HF_WANT_CLOSE : HF_WANT_NOTHING;
     }
     bool may_open = is_needed(session) && !session->unresolved;
-    return may_open && now >= session->retry_at ? HF_WANT_OPEN : HF_WANT_NOTHING;
+    if (!may_open || now < session->retry_at || session->login == HF_LOGIN_ASKED)
+        return HF_WANT_NOTHING;
+    return session->login == HF_LOGIN_NEEDED ? HF_WANT_LOGIN : HF_WANT_OPEN;
 }
 
 bool hf_session_may_open(const hf_session *session) {
-    return session->state == HF_SESSION_CLOSED && !session->unresolved;
+    bool knows_login = session->login == HF_LOGIN_FIXED || session->login == HF_LOGIN_GIVEN;
+    return session->state == HF_SESSION_CLOSED && !session->unresolved && knows_login;
 }
 
 bool hf_session_is_opening(const hf_session *session) {
@@ -648,6 +659,7 @@ void hf_session_opening(hf_session *session, hf_time now) {
     session->opened_at = now;
     session->handshaking = session->stranger = false;
     session->failed_opens++;
+    if (session->login == HF_LOGIN_GIVEN) session->login = HF_LOGIN_NEEDED;
 }
 
 void hf_session_handshaking(hf_session *session) {
@@ -659,6 +671,7 @@ static void become_ready(hf_session *session, hf_time now) {
     assert(session->state == HF_SESSION_LOGIN && session->login_left == 0);
     session->state = HF_SESSION_READY;
     session->login_took = now - session->opened_at;
+    session->refused_logins = 0;
     if (session->failed_opens <= 1)
         session->reason[0] = '\0'; /* else it stays until the server has served */
     flush(session, now);
@@ -759,6 +772,41 @@ static bool is_fatal_at_login(const hf_session *session, size_t index, const cha
     bool serves_nobody = hf_code_of_error(error) == HF_UNREACHABLE &&
                          (needed || hf_refusal_of(error) != HF_REFUSAL_BUSY);
     return strncmp(error, "NOAUTH", 6) == 0 || serves_nobody;
+}
+
+/* ---- a log-in that the driver fetches ---- */
+
+void hf_session_asking(hf_session *session) {
+    assert(session->state == HF_SESSION_CLOSED && session->login == HF_LOGIN_NEEDED);
+    session->login = HF_LOGIN_ASKED;
+}
+
+bool hf_session_is_refused(const hf_session *session) {
+    return session->refused_logins > 0;
+}
+
+bool hf_session_needs_other_login(const hf_session *session) {
+    return session->state == HF_SESSION_CLOSED && session->login == HF_LOGIN_NEEDED &&
+           session->refused_logins > 0;
+}
+
+void hf_session_log_in_again(hf_session *session) {
+    bool asks = session->login == HF_LOGIN_NEEDED || session->login == HF_LOGIN_ASKED;
+    if (asks) session->login = HF_LOGIN_GIVEN;
+}
+
+void hf_session_login_failed(hf_session *session, hf_code code, const char *reason, hf_time now) {
+    if (session->login != HF_LOGIN_ASKED) return;
+    session->login = HF_LOGIN_NEEDED;
+    hf_session_fail_pending(session, code, reason, now);
+}
+
+/* Passwords and tokens that are replaced: the first refusal asks for others, and only theirs is
+ * told to those who wait. */
+static void note_refused_login(hf_session *session) {
+    if (session->login == HF_LOGIN_FIXED) return;
+    session->refused_logins++;
+    session->asks_again = session->refused_logins == 1;
 }
 
 /* A user without the right to ask for the role gets READONLY later. */
@@ -862,6 +910,7 @@ static void on_login_reply(hf_session *session, const hf_reply *reply, hf_time n
     if (reply->type == HF_REPLY_ERROR && is_fatal_at_login(session, index, reply->string)) {
         hf_code code = hf_code_of_error(reply->string);
         bool refused = index == session->login_auth && code == HF_SERVER;
+        if (refused || code == HF_DENIED) note_refused_login(session);
         want_close(session, refused ? HF_DENIED : code, reply->string);
     } else if (index == session->login_role && is_no_master(reply)) {
         want_close(session, HF_UNREACHABLE, "the server says that it is not a master");
@@ -906,7 +955,8 @@ static void send_back(hf_session *session, hf_request *request, const char *erro
 }
 
 static bool has_credentials(const hf_session *session) {
-    return session->server->user[0] || session->server->password[0];
+    return session->server->user[0] || session->server->password[0] ||
+           session->login != HF_LOGIN_FIXED;
 }
 
 /* Whether another connection may be served. A command that goes on being refused tries one now and
@@ -1078,8 +1128,8 @@ static hf_time request_deadline(const hf_session *session) {
 
 hf_time hf_session_deadline(const hf_session *session) {
     hf_time soonest = hf_time_min(silence_deadline(session), request_deadline(session));
-    bool reopens =
-        session->state == HF_SESSION_CLOSED && is_needed(session) && !session->unresolved;
+    bool reopens = session->state == HF_SESSION_CLOSED && is_needed(session) &&
+                   !session->unresolved && session->login != HF_LOGIN_ASKED;
     return reopens ? hf_time_min(soonest, session->retry_at) : soonest;
 }
 

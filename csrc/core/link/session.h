@@ -36,6 +36,14 @@ typedef enum hf_session_state {
     HF_SESSION_READY
 } hf_session_state;
 
+/* How a session comes to the user and the password of its next log-in. */
+typedef enum hf_login {
+    HF_LOGIN_FIXED,  /* they are the server's own */
+    HF_LOGIN_NEEDED, /* the driver must fetch them before it connects */
+    HF_LOGIN_ASKED,  /* it is fetching them */
+    HF_LOGIN_GIVEN   /* the server's own, for one connection */
+} hf_login;
+
 struct hf_session {
     const hf_session_config *config;
     const hf_server *server; /* the configuration's, unless it was changed */
@@ -61,6 +69,9 @@ struct hf_session {
     size_t login_sent, login_left; /* log-in: commands sent; replies still to come */
     size_t login_auth, login_select, login_role, login_info, login_known, login_scripts, login_id,
         login_sharded; /* indexes of these replies; SIZE_MAX: not sent */
+    hf_login login;
+    uint32_t refused_logins; /* in a row */
+    bool asks_again;         /* the log-in was refused for the first time: another one may do */
     hf_time opened_at, retry_at, received_at;
     hf_time login_took;
     hf_time believed_until;          /* a replica that refuses a command */

@@ -151,6 +151,7 @@ end
 
 -- Sees what has become of the job and of its lock.
 function Job:check()
+  if self.plan.tick then self.plan.tick() end
   repeat
     local how, number, name = process.status(self.pid)
     if how == "stopped" then self:on_stopped(name) end
@@ -240,7 +241,8 @@ function Job:start()
   return true
 end
 
--- plan: { argv, environment, uuid | nil: of the client whose record becomes the job's, lease,
+-- plan: { argv, environment, tick() | nil: called now and then, uuid | nil: of the client whose
+-- record becomes the job's, lease,
 -- renewed, grace, min_hold, max_runtime | nil, keeps: as long as something of the job runs that a
 -- signal did not reach, on_started(pid), on_lost(reason, left, "unstarted" | "ending" | "partly" |
 -- "running"), on_overdue("ending" | "partly" | "running"), on_no_terminal(likewise),

@@ -7,6 +7,7 @@
 local options = require "holdfast.command.options"
 local library_options = require "holdfast.options"
 local locale = require "holdfast.locale"
+local logins = require "holdfast.command.logins"
 local process = require "holdfast.process"
 local library_servers = require "holdfast.servers"
 local texts = require "holdfast.text"
@@ -29,6 +30,8 @@ settings.options = {
   { "ca", value = "FILE", help = "CA certificates to trust for rediss://, PEM (default: the system's)" },
   { "cert", value = "FILE", help = "client certificate for rediss://, PEM" },
   { "key", value = "FILE", help = "private key for --cert, PEM" },
+  { "credentials-command", value = "COMMAND",
+    help = "get user and password, or the password alone, from what this shell command prints" },
   { "tenant", value = "PREFIX", check = tenant,
     help = "prefix for your keys on a server shared with users you do not trust" },
 }
@@ -45,6 +48,7 @@ settings.known = { -- in a file
   ca = options.text,
   cert = options.text,
   key = options.text,
+  credentials_command = options.text,
   tenant = tenant,
 }
 
@@ -74,10 +78,13 @@ local function why_untrusted(mode, is_foreign)
   if has_bit(mode, 2) then return "it is world-writable; run chmod o-w on it" end
 end
 
+local warned = false
+
 -- Once, for people only: a job of cron stays as silent as it was.
 local function warn_of_password(text, path, mode)
   local is_secret = text:find("://[^/@%s:]*:[^/@%s]+@")
-  if is_secret and has_bit(mode, 4) and process.is_terminal(2) then
+  if is_secret and not warned and has_bit(mode, 4) and process.is_terminal(2) then
+    warned = true
     process.say("holdfast: " .. texts.printable(path) .. " contains a password and is world-readable; run chmod o-r on it\n")
   end
 end
@@ -86,9 +93,10 @@ end
 local NOT_OURS = "; set HOME to the home of the user who runs the command, "
   .. "or HOLDFAST_CONFIG to a settings file (/dev/null: none)"
 
+-- `known`: the path, when it is read again.
 -- → the text of the file of settings, its path | "": there is none | nil, why it cannot be read
-local function read_text()
-  local given = variable "HOLDFAST_CONFIG"
+local function read_text(known)
+  local given = known or variable "HOLDFAST_CONFIG"
   if given == "/dev/null" then return "" end
   for _, path in ipairs(given and { given } or candidates()) do
     local text, mode, is_foreign = process.read_file(path, MOST)
@@ -122,8 +130,8 @@ local function read_line(line)
 end
 
 -- → the settings of the file, its path | nil, message
-local function read_file()
-  local text, path = read_text()
+local function read_file(known)
+  local text, path = read_text(known)
   if not text then return nil, "cannot read " .. path end
   local values, number = {}, 0
   for line in text:gmatch("([^\n]*)\n?") do
@@ -163,7 +171,7 @@ local function servers_of(said, servers_name, url_name)
     if not list then return nil, ("%s must be %s"):format(servers_name, wrong) end
     return { servers = list, source = servers_name }
   end
-  return said.url and { url = said.url, source = url_name } or nil
+  return said.url and { url = library_servers.url(said.url), source = url_name } or nil
 end
 
 -- Whether this is a `holdfast` inside a job, with the servers of the settings file in its
@@ -175,8 +183,13 @@ local function is_bare(chosen, other)
   return url == other_url and list == other_list
 end
 
+local function servers_of_file(file, path)
+  return servers_of(file, "servers in " .. path, "url in " .. path)
+end
+
 -- The servers of the first place that names any.
--- → { url or servers, source, inherited: they stand in the environment } | nil, message
+-- → { url or servers, source, inherited: they stand in the environment, of_file: in the settings
+-- file } | nil, message
 local function choose_servers(given, file, path)
   local chosen, message = servers_of(given, "--servers", "--url")
   if chosen or message then return chosen, message end
@@ -184,12 +197,13 @@ local function choose_servers(given, file, path)
   there, message = servers_of(library_servers.environment(), "servers in $HOLDFAST_SERVERS",
     "url in $HOLDFAST_URL")
   if message then return nil, message end
-  own, message = servers_of(file, "servers in " .. path, "url in " .. path)
+  own, message = servers_of_file(file, path)
   if there and not is_bare(there, own) then
     there.inherited = true
     return there
   end
   if message then return nil, message end
+  if own then own.of_file = true end
   return own or { url = "redis://127.0.0.1:6379", source = "url" }
 end
 
@@ -217,8 +231,44 @@ local function choose_tls(chosen, given, file)
   return { ca_file = ca, cert = pair.cert, key = pair.key }
 end
 
--- → { url or servers, source, inherited, name, lease, grace, tenant, restart_guard,
--- connect_timeout, command_timeout, tls } | nil, message
+local TWO_LOGINS = "%s has a user or a password; leave them out of the URL, or leave out %s"
+
+local function has_login(chosen)
+  local url, servers = variables(chosen)
+  local bare_url, bare_servers = variables(without_logins(chosen))
+  return url ~= bare_url or servers ~= bare_servers
+end
+
+-- The command that prints user and password. A URL of the command line or the environment that has
+-- them comes before the file's. → the command, nil: none | nil, message
+local function choose_command(chosen, given, file, path)
+  local command, name = given["credentials-command"], "--credentials-command"
+  if not command then
+    command, name = file.credentials_command, "credentials_command in " .. path
+    if command and not chosen.of_file and has_login(chosen) then return nil end
+  end
+  if command and has_login(chosen) then return nil, TWO_LOGINS:format(chosen.source, name) end
+  return command
+end
+
+-- Where user and password come from, if they may change. → a login, nil: the URLs have them
+-- | nil, message
+local function choose_login(chosen, given, file, path)
+  local command, message = choose_command(chosen, given, file, path)
+  if message then return nil, message end
+  if command then return logins.of_command(command) end
+  if not chosen.of_file then return nil end
+  return logins.of_file(path, chosen, function()
+    local now, why = read_file(path)
+    if not now then return nil, (why:gsub("^cannot read ", "")) end
+    local servers, wrong = servers_of_file(now, path)
+    if wrong then return nil, wrong end
+    return servers or {}
+  end)
+end
+
+-- → { url or servers, source, inherited, of_file, name, lease, grace, tenant, restart_guard,
+-- connect_timeout, command_timeout, tls, login } | nil, message
 function settings.load(given)
   if given.url and given.servers then return nil, "--url and --servers cannot be combined" end
   local file, path = read_file()
@@ -232,6 +282,8 @@ function settings.load(given)
     return nil, "--restart-guard needs --servers"
   end
   result.tls, message = choose_tls(result, given, file)
+  if message then return nil, message end
+  result.login, message = choose_login(result, given, file, path)
   if message then return nil, message end
   return result
 end
@@ -256,6 +308,11 @@ local function warn_of_exposure()
   end
 end
 
+-- Gets the login that the watchdog of this client needs; never waits.
+function settings.tick(chosen, client)
+  if chosen.login then chosen.login.tick(client) end
+end
+
 -- `more`: options of the client, for what the user has not chosen.
 -- → a client of the library | nil, message
 function settings.client(chosen, more)
@@ -266,6 +323,10 @@ function settings.client(chosen, more)
   end
   given.tls, given.tenant = chosen.tls, chosen.tenant
   if chosen.tenant then given.on_event = warn_of_exposure() end
+  if chosen.login then
+    local bare = without_logins(chosen)
+    given.credentials, given.url, given.servers = chosen.login.fetch, bare.url, bare.servers
+  end
   for name, value in pairs(more or {}) do given[name] = value end
   for _, name in ipairs { "connect_timeout", "command_timeout" } do
     given[name] = chosen[name] or given[name]

@@ -15,10 +15,10 @@ local NO_SERVERS = { "servers", value = "URL,URL",
 -- The options of a verb: its own, those for the address of the server (or, with self.of_servers,
 -- the servers) and the connection, and more.
 function verb.options(self, own, more)
-  local url, servers, _, ca, cert, key, tenant = unpack(settings.options)
+  local url, servers, _, ca, cert, key, credentials, tenant = unpack(settings.options)
   local shown = self.of_servers and servers or NO_SERVERS
   own.title = own.title or "Options"
-  local server = { title = settings.options.title, url, shown, ca, cert, key, tenant }
+  local server = { title = settings.options.title, url, shown, ca, cert, key, credentials, tenant }
   return options.join(own, server, more or {})
 end
 

@@ -3,6 +3,7 @@
 -- while it is connected. After every change of the core advance() asks it what to do next.
 
 local core = require "holdfast.core"
+local credentials = require "holdfast.credentials"
 local pump = require "holdfast.loop.pump"
 local semaphore = require "ngx.semaphore"
 local to_text = require("holdfast.compat").text
@@ -257,15 +258,29 @@ local function connect(self, link)
   disconnected(self, link, reason)
 end
 
+local function is_to_open(self, link)
+  local want = engine.wants(self.client, link.number)
+  return want == "open" or want == "login"
+end
+
+local function log_in(self, link)
+  local function goes_on() return not link.left end
+  credentials.log_in(self.client, link.number, goes_on,
+    engine.ask_login(self.client, link.number))
+  if not link.left then advance(self) end
+end
+
 local function read(self, link)
   while not link.left do
     link.opening = false
-    if engine.wants(self.client, link.number) == "open" then
+    if is_to_open(self, link) then
       pause_before_dial(self, link.number)
       if link.left then return end
     end
+    if engine.wants(self.client, link.number) == "login" then log_in(self, link) end
+    if link.left then return end
     if engine.wants(self.client, link.number) == "open" then connect(self, link) end
-    if engine.wants(self.client, link.number) ~= "open" then link.wake:wait(FOREVER) end
+    if not is_to_open(self, link) then link.wake:wait(FOREVER) end
   end
 end
 

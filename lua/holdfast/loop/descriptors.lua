@@ -22,7 +22,10 @@ function descriptors.prepare(self)
   return true
 end
 
-function descriptors.begin() end
+-- What the task before this one has asked for may never come.
+function descriptors.begin(self)
+  engine.forget_logins(self.client)
+end
 
 function descriptors.leave() end
 

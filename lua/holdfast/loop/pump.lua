@@ -7,6 +7,7 @@
 -- and holdfast.loop.cosockets.
 
 local core = require "holdfast.core"
+local credentials = require "holdfast.credentials"
 local locale = require "holdfast.locale"
 local text = require("holdfast.compat").text
 local shown = require("holdfast.text").shown
@@ -162,6 +163,28 @@ local function notify_due(self)
   end
 end
 
+local function always() return true end
+
+local function fetch_for(client, loop, link)
+  local server, refused = engine.ask_login(client, link)
+  loop.spawn(function()
+    credentials.log_in(client, link, always, server, refused)
+    engine.wake(client)
+  end)
+end
+
+-- The task must not wait for the user's function, which may need the loop: another coroutine calls
+-- it. Under ngx_lua the reader of the link does.
+local function fetch_credentials(self)
+  local client, loop = self.client, self.loop
+  if not loop.settings.looped or not credentials.has(client) then return end
+  local link = engine.next_login(client)
+  while link do
+    fetch_for(client, loop, link)
+    link = engine.next_login(client)
+  end
+end
+
 -- Whether the task is to leave its work to a new one.
 local function is_worn(self)
   local io = self.loop.io
@@ -182,6 +205,7 @@ local function tend(self, task)
     end
     if self.task ~= task then return end
     notify_listeners(self, false)
+    fetch_credentials(self)
     notify_due(self)
     if self.task ~= task or may_end(self, task) or is_worn(self) then return end
     io.rest(self, next(self.waiting) and CHECK_EVERY or math.huge)

@@ -1,0 +1,109 @@
+/* Runs a program for the sake of what it prints. It has no terminal, and nobody sees what it
+ * prints: that may be a secret.
+ *
+ * It is in a process group of its own, so that what it has started can be ended with it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "posix/system.h"
+#include "process.h"
+
+static pid_t captured; /* the program that runs; 0: none */
+
+pid_t hf_process_captured(void) {
+    return captured;
+}
+
+/* In the child, with all signals blocked. */
+static void start(char *const argv[], int output) {
+    int nothing = open("/dev/null", O_RDWR);
+    setpgid(0, 0);
+    hf_end_with_parent(SIGKILL);
+    dup2(nothing, STDIN_FILENO);
+    dup2(output, STDOUT_FILENO);
+    dup2(nothing, STDERR_FILENO);
+    hf_signals_restore();
+    execv(argv[0], argv);
+    _exit(127);
+}
+
+static pid_t fork_blocked(char *const argv[], int output) {
+    sigset_t all, kept;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &kept);
+    pid_t pid = fork();
+    if (pid == 0) start(argv, output);
+    if (pid > 0) setpgid(pid, pid); /* whoever comes first */
+    pthread_sigmask(SIG_SETMASK, &kept, NULL);
+    return pid;
+}
+
+/* capture(command) -> pid, descriptor | nil, message, errno: starts /bin/sh -c command. One at a
+ * time; captured_end and captured_close end each. */
+static int l_capture(lua_State *L) {
+    const char *command = luaL_checkstring(L, 1);
+    char *argv[] = {"/bin/sh", "-c", (char *)(uintptr_t)command, NULL};
+    int ends[2];
+    if (captured) return luaL_error(L, "a program is captured already");
+    if (!hf_pipe(ends, true)) return hf_process_failed(L, errno);
+    pid_t pid = fork_blocked(argv, ends[1]);
+    int error = errno;
+    close(ends[1]);
+    if (pid < 0) {
+        close(ends[0]);
+        return hf_process_failed(L, error);
+    }
+    captured = pid;
+    lua_pushinteger(L, pid);
+    lua_pushinteger(L, ends[0]);
+    return 2;
+}
+
+/* captured_read(descriptor, seconds) -> the next bytes, "" at their end; nil: there are none within
+ * that time, or a signal came */
+static int l_read(lua_State *L) {
+    char bytes[1024];
+    struct pollfd one = {.fd = hf_check_int(L, 1), .events = POLLIN};
+    if (poll(&one, 1, (int)(luaL_checknumber(L, 2) * 1000)) <= 0) return 0;
+    ssize_t size = read(one.fd, bytes, sizeof bytes);
+    if (size < 0) return 0;
+    lua_pushlstring(L, bytes, (size_t)size);
+    memset(bytes, 0, sizeof bytes);
+    return 1;
+}
+
+/* captured_end(pid, kills) -> "exit", code | "signal", number: what has become of it; nil: it still
+ * runs. `kills`: ends it, and all of its group. */
+static int l_end(lua_State *L) {
+    int status = 0;
+    pid_t pid = hf_check_int(L, 1), ended;
+    bool kills = lua_toboolean(L, 2);
+    if (kills) kill(-pid, SIGKILL);
+    do ended = waitpid(pid, &status, kills ? 0 : WNOHANG);
+    while (ended < 0 && errno == EINTR);
+    if (ended == 0) return 0;
+    captured = 0;
+    bool exited = ended == pid && WIFEXITED(status);
+    lua_pushstring(L, exited ? "exit" : "signal");
+    lua_pushinteger(L, exited ? WEXITSTATUS(status) : WTERMSIG(status));
+    return 2;
+}
+
+/* captured_close(descriptor) */
+static int l_close(lua_State *L) {
+    close(hf_check_int(L, 1));
+    return 0;
+}
+
+void hf_open_capture(lua_State *L) {
+    static const luaL_Reg functions[] = {{"capture", l_capture},
+                                         {"captured_read", l_read},
+                                         {"captured_end", l_end},
+                                         {"captured_close", l_close},
+                                         {NULL, NULL}};
+    hf_setfuncs(L, functions);
+}

@@ -1,0 +1,162 @@
+-- User and password that may change while the command runs: those of the settings file, which is
+-- read again, and those that --credentials-command prints.
+--
+-- A login is { fetch = the function for the library's option `credentials`, tick(client) }. While a
+-- job runs nothing may wait, so tick is called now and then: it gets what the watchdog needs once
+-- the server has refused the last login.
+
+local core = require "holdfast.core"
+local library_servers = require "holdfast.servers"
+local process = require "holdfast.process"
+local texts = require "holdfast.text"
+
+local logins = {}
+
+local MOST = 65536 -- bytes of what a program prints
+local PATIENCE = 10 -- seconds for a program
+local PAUSE = 1 -- seconds between a program that has failed and the next one
+local FRESH = 5 -- seconds for which tick may keep what a program has printed
+
+-- ---- the settings file ----
+
+-- What a server is called in messages; the same for one that has all the logins of a URL.
+local function name_of(chosen, url)
+  return chosen.servers and core.parse_url(url) or ""
+end
+
+-- → name of a server → { user, password, url } | nil: a URL is wrong
+local function read(chosen)
+  local list = {}
+  for _, url in ipairs(chosen.servers or { chosen.url }) do
+    local user, password = core.login_of(url)
+    local name = name_of(chosen, url)
+    if not user or not name then return nil end
+    list[name] = { user = user, password = password, url = library_servers.without_login(url) }
+  end
+  return list
+end
+
+local MOVED = "%s names other servers now; start the command again"
+
+-- `reload()` → { url or servers } as they are in the file now | nil, message. A password must not
+-- be sent to a server that it is not for. A file that is half written is read with the next login.
+-- → a login | nil: a URL is wrong
+function logins.of_file(path, chosen, reload)
+  local last = read(chosen)
+  if not last then return nil end
+  local function refresh(name)
+    local now, message = reload()
+    if not now then return "cannot read " .. message end
+    local login = (read(now) or {})[name]
+    if not login or login.url ~= last[name].url then return MOVED:format(path) end
+    last[name] = login
+  end
+  local self = {}
+  function self.fetch(server, refused)
+    local name = chosen.servers and server or ""
+    local failure = refresh(name)
+    if failure and refused then return nil, failure end
+    return last[name].user, last[name].password
+  end
+  function self.tick(client)
+    if core.client.needs_login(client) then core.client.log_in(client) end
+  end
+  return self
+end
+
+-- ---- a program ----
+
+local PRINTS = "it must print the user and the password, each on a line, or the password alone"
+
+-- → user, password | nil, what is wrong with what was printed
+local function parse(printed)
+  local lines = {}
+  for line in (texts.trimmed(printed) .. "\n"):gmatch("([^\n]*)\n") do
+    lines[#lines + 1] = texts.trimmed(line)
+  end
+  if lines[1] == "" then return nil, "it printed nothing; " .. PRINTS end
+  if #lines > 2 then return nil, ("it printed %d lines; %s"):format(#lines, PRINTS) end
+  if #lines == 1 then return "", lines[1] end
+  return lines[1], lines[2]
+end
+
+-- → a program that runs: { pid, fd, till, parts, size } | nil, why it does not
+local function start(command)
+  local pid, fd = process.capture(command)
+  if not pid then return nil, "cannot start it: " .. fd end
+  return { pid = pid, fd = fd, till = core.now() + PATIENCE, parts = {}, size = 0 }
+end
+
+-- → whether something has come
+local function take(run, seconds)
+  local bytes = process.captured_read(run.has_ended and -1 or run.fd, seconds)
+  run.has_ended = run.has_ended or bytes == ""
+  if not bytes or bytes == "" then return false end
+  run.parts[#run.parts + 1], run.size = bytes, run.size + #bytes
+  return run.size <= MOST
+end
+
+-- → why what the program has printed does not count, nil: it does
+local function fault(run, is_late, how, number)
+  if is_late then return ("it did not end within %d s"):format(PATIENCE) end
+  if run.size > MOST then return "it printed too much" end
+  if how == "signal" then return ("it was terminated by signal %d"):format(number) end
+  if number ~= 0 then return ("it exited with code %d"):format(number) end
+end
+
+-- Waits at most so long for it. What it has started may keep its output open after its end.
+-- → nil: it still runs | user, password | false, why there are none
+local function finish(run, seconds)
+  take(run, seconds)
+  local is_late = core.now() >= run.till
+  local how, number = process.captured_end(run.pid, is_late or run.size > MOST)
+  if not how then return nil end
+  while take(run, 0) do end
+  process.captured_close(run.fd)
+  local wrong = fault(run, is_late, how, number)
+  if wrong then return false, wrong end
+  local user, password = parse(table.concat(run.parts))
+  return user or false, password
+end
+
+local FAILED = "the credentials command failed: %s"
+
+-- The login that a shell command prints. What it prints is shown to nobody.
+function logins.of_command(command)
+  local run, again_at, fresh = nil, 0, nil
+  local self = {}
+
+  -- → as finish
+  local function go_on(seconds)
+    local message
+    if not run then run, message = start(command) end
+    if not run then return false, message end
+    local user, password = finish(run, seconds)
+    if user ~= nil then run = nil end
+    return user, password
+  end
+
+  function self.fetch()
+    local kept = fresh
+    fresh = nil
+    if kept and core.now() < kept.till then return kept.user, kept.password end
+    local user, password
+    repeat user, password = go_on(0.05) until user ~= nil
+    if user then return user, password end
+    return nil, FAILED:format(password)
+  end
+
+  function self.tick(client)
+    if not run and (core.now() < again_at or not core.client.needs_login(client)) then return end
+    local user, password = go_on(0)
+    if user == nil then return end
+    if not user then again_at = core.now() + PAUSE end
+    if not user or not core.client.needs_login(client) then return end
+    fresh = { user = user, password = password, till = core.now() + FRESH }
+    core.client.log_in(client)
+  end
+
+  return self
+end
+
+return logins

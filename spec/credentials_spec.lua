@@ -1,0 +1,255 @@
+-- The option `credentials`: a function that tells user and password at each log-in.
+
+local holdfast = require "holdfast"
+local loops = require "spec.support.loops"
+local process = require "spec.support.process"
+
+local options = { tcp = true, password = "one" }
+local world = require("spec.support.world").new(options)
+
+local PATIENCE = 30
+
+-- From now on the server knows this password alone, and every connection has to be made again.
+local function rotate(password)
+  world.cli("ACL", "SETUSER", "default", "resetpass", ">" .. password)
+  world.server.options.password = password
+  world.cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+  world.cli("CLIENT", "KILL", "TYPE", "pubsub")
+end
+
+local function address()
+  return ("127.0.0.1:%d"):format(world.server.port)
+end
+
+local function client(credentials, more)
+  local all = { url = "redis://" .. address(), credentials = credentials }
+  for name, value in pairs(more or {}) do all[name] = value end
+  return world.client(all)
+end
+
+before_each(world.open)
+after_each(function()
+  world.close()
+  options.password = "one"
+end)
+
+describe("credentials", function()
+  it("are fetched before each connection, and again when the server has refused them", function()
+    local calls, password = {}, "one"
+    local one = client(function(server, refused)
+      calls[#calls + 1] = server .. (refused and " refused" or "")
+      if refused then password = "three" end
+      return "", password
+    end)
+    assert(one:ping())
+    rotate "two"
+    password = "two"
+    assert(one:ping())
+    assert.same({ address(), address() }, calls)
+    rotate "three"
+    assert(one:ping())
+    assert.same({ address(), address() .. " refused" }, { calls[3], calls[4] })
+  end)
+
+  it("may name another user at each log-in", function()
+    world.cli("ACL", "SETUSER", "ann", "on", ">x", "~*", "&*", "+@all")
+    world.cli("ACL", "SETUSER", "bob", "on", ">y", "~*", "&*", "+@all")
+    local user, password = "ann", "x"
+    local one = client(function() return user, password end)
+    local lock = one:lock("k")
+    assert(lock:acquire(0))
+    user, password = "bob", "y"
+    world.cli("ACL", "DELUSER", "ann")
+    assert.is_true(lock:check())
+    assert(lock:release())
+  end)
+
+  it("that are refused twice in a row fail the call", function()
+    local calls = 0
+    local one = client(function()
+      calls = calls + 1
+      return "", "s3cret"
+    end)
+    local got, message, code = one:lock("k"):acquire(0)
+    assert.is_nil(got)
+    assert.equal("denied", code)
+    assert.matches("WRONGPASS", message)
+    assert.is_nil(message:find("s3cret", 1, true))
+    assert.equal(2, calls)
+  end)
+
+  it("that cannot be had make the server unreachable, and the message says why", function()
+    for _, case in ipairs {
+      { function() return nil, "the vault is closed" end, "unreachable", "the vault is closed" },
+      { function() return nil end, "unreachable", "the function returned nil" },
+      { function() error("no route to the vault", 0) end, "unreachable", "raised an error: no route to the vault" },
+      { function() return "me" end, "denied", "the password is nil, not a string" },
+      { function() return {}, "x" end, "denied", "the user is a table, not a string" },
+      { function() return "me", 1234567 end, "denied", "the password is a number, not a string" },
+      { function() return "me", ("x"):rep(512) end, "denied", "the password is longer than 511 bytes" },
+      { function() return "a\0b", "" end, "denied", "the user contains a NUL byte" },
+    } do
+      local got, message, code = client(case[1]):lock("k"):acquire(0)
+      assert.is_nil(got)
+      assert.equal(case[2], code, message)
+      assert.is_truthy(message:find(case[3], 1, true), message)
+      assert.is_nil(message:find("1234567", 1, true), message)
+    end
+  end)
+
+  it("that were returned before are blotted out of the function's own errors", function()
+    local fails = false
+    local one = client(function()
+      if fails then error("cannot renew token one of user default") end
+      return "default", "one"
+    end)
+    assert(one:ping())
+    fails = true
+    rotate "two"
+    local _, message = one:ping()
+    assert.is_truthy(message:find("cannot renew token … of user …", 1, true), message)
+  end)
+
+  it("must not be fetched with the client itself", function()
+    local one, inner
+    one = client(function()
+      inner = { pcall(one.ping, one) }
+      pcall(one.close, one)
+      return "", "one"
+    end)
+    assert(one:ping())
+    assert.is_false(inner[1])
+    assert.matches("must not use the client that it logs in", inner[2])
+    assert(one:ping())
+  end)
+
+  it("and a login in the URL exclude each other", function()
+    for _, opts in ipairs {
+      { url = "redis://me:x@h", credentials = print },
+      { servers = { "redis://h", "redis://:x@i" }, mode = "quorum", credentials = print },
+    } do
+      assert.error_matches(function() holdfast.new(opts) end,
+        "credentials: leave user and password out of the URL")
+    end
+    assert.error_matches(function() holdfast.new { credentials = "x" } end,
+      'credentials must be a function, not "x"')
+  end)
+
+  it("are those of each server of a quorum", function()
+    local passwords = {}
+    local urls = {}
+    for i = 1, 3 do
+      local server = world.another { tcp = true, password = "p" .. i }
+      urls[i] = ("redis://127.0.0.1:%d"):format(server.port)
+      passwords[("127.0.0.1:%d"):format(server.port)] = "p" .. i
+    end
+    local one = holdfast.new { servers = urls, mode = "quorum",
+      credentials = function(server) return "", passwords[server] end }
+    local lock = one:lock("k")
+    assert(lock:acquire(5))
+    assert(lock:release())
+    one:close()
+  end)
+
+  -- The watchdog is a thread and cannot call Lua: it logs in as before, and is refused.
+  it("that have ended while the program did something else are fetched by its next call", function()
+    local password = "one"
+    local one = client(function() return "", password end, { lease = 6 })
+    local lock, other = one:lock("k"), one:lock("other")
+    assert(lock:acquire(0))
+    assert(other:acquire(0))
+    rotate "two"
+    password = "two"
+    local left = lock:remaining()
+    local renewed = process.wait_until(function()
+      assert(other:check())
+      local more = lock:remaining() > left
+      left = lock:remaining()
+      return more
+    end, PATIENCE)
+    assert.is_true(renewed)
+    assert(lock:release())
+    assert(other:release())
+  end)
+
+  it("are fetched by a caller that waits for its own grant", function()
+    local holder = client(function() return "", world.server.options.password end)
+    local lock = holder:lock("k", { lease = 30 })
+    assert(lock:acquire(0))
+    local path = process.directory() .. "/password"
+    local function write(text)
+      local file = assert(io.open(path, "w"))
+      file:write(text)
+      file:close()
+    end
+    write "one"
+    local child = world.program {
+      code = [[
+        local client = require("holdfast").new { url = arg[1], credentials = function()
+          local file = io.open(arg[2])
+          local text = file:read("*a")
+          file:close()
+          return "", text
+        end }
+        local lock = client:lock("k")
+        print(lock:acquire(60) == lock, lock:release())
+        client:close()
+      ]],
+      args = { "redis://" .. address(), path },
+    }
+    assert.is_truthy(process.wait_until(function()
+      return world.cli("ZCARD", "holdfast_queue:{k}") == 1
+    end, PATIENCE))
+    write "two"
+    rotate "two"
+    assert(lock:release())
+    assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+    assert.matches("true\ttrue", child:output())
+  end)
+
+  for _, loop in ipairs(loops) do
+    it("are fetched by a coroutine that may wait, for holders and waiters, under " .. loop.name, function()
+      local password, calls = "one", 0
+      loop.run(function()
+        local one = client(function()
+          calls = calls + 1
+          loop.sleep(0.01)
+          return "", password
+        end, { driver = loop.driver, lease = 3 })
+        local lock = one:lock("k")
+        assert(lock:acquire(5))
+        local granted
+        loop.spawn(function()
+          local other = client(function() return "", password end, { driver = loop.driver })
+          local wanted = other:lock("k")
+          granted = wanted:acquire(60) == wanted and wanted:release()
+          other:close()
+        end)
+        assert.is_true(loop.wait_until(function()
+          return world.cli("ZCARD", "holdfast_queue:{k}") == 1
+        end, PATIENCE))
+        password = "two"
+        rotate "two"
+        local renewed = one:stats().renewals
+        assert.is_true(loop.wait_until(function()
+          return one:stats().renewals > renewed
+        end, PATIENCE))
+        assert.is_true(calls >= 2)
+        assert(lock:release())
+        assert.is_true(loop.wait_until(function() return granted end, PATIENCE))
+        one:close()
+      end)
+    end)
+
+    it("that cannot be had end a call with the reason, under " .. loop.name, function()
+      loop.run(function()
+        local one = client(function() return nil, "the vault is closed" end, { driver = loop.driver })
+        local got, message, code = one:lock("k"):acquire(0)
+        assert.is_nil(got)
+        assert.equal("unreachable", code)
+        assert.matches("the vault is closed", message)
+        one:close()
+      end)
+    end)
+  end
+end)
