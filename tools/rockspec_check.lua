@@ -36,7 +36,7 @@ local number, candidate = version:match("^(%d+%.%d+%.%d+)(.*)$")
 expect(number and (candidate == "" or candidate:find("^%-rc%d+$")), "%s is not a semantic version",
   version)
 
-local latest = read("CHANGELOG.md"):match("\n## %[([^%]]+)%]")
+local latest = read("CHANGELOG.md"):match("\n## %[(%d[^%]]*)%]") -- above it stands what is not released yet
 expect(latest == version, "CHANGELOG.md begins with %s, the version is %s", latest, version)
 
 expect(rockspec("holdfast-scm-1.rockspec").version == "scm-1",
