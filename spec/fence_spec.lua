@@ -333,9 +333,19 @@ describe("a fence", function()
       local headers = { ["Fence-Token"] = "8", ["Fence-Lock"] = "l%7b", ["Fence-Resource"] = resource }
       return fence_headers.read(function(name) return headers[name] end)
     end
-    assert.same({ 8, "l{", "a\255\255%zz" }, { read "a%ff%fF%zz" })
+    assert.same({ 8, "l{", "a\255\255%zz" }, { read "a%ff%fF%25zz" })
     assert.same({ 8, "l{" }, { read() })
     assert.same({ nil, "Fence-Resource was sent more than once" }, { read { "a", "b" } })
+  end)
+
+  it("refuses a header of a service that is not escaped as fence_headers does", function()
+    for _, text in ipairs { "%zz", "a%", "a%2", "%%41", "a b", "{a}", "a\255", "a%20%g1" } do
+      local headers = { ["Fence-Token"] = "8", ["Fence-Lock"] = "l", ["Fence-Resource"] = text }
+      local function read() return fence_headers.read(function(name) return headers[name] end) end
+      assert.same({ nil, "Fence-Resource must be escaped as in a URL" }, { read() }, text)
+      headers["Fence-Lock"], headers["Fence-Resource"] = text, "a"
+      assert.same({ nil, "Fence-Lock must be escaped as in a URL" }, { read() }, text)
+    end
   end)
 
   it("takes a token of whole decimal digits up to the highest, and the name of one lock", function()

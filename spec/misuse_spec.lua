@@ -1041,7 +1041,7 @@ local KNOWN = {
   ["holdfast.multi_lock"] = named "wait",
   ["holdfast.idempotent_request"] = options_of "idempotent_request",
   ["holdfast.fence"] = options_of "admission",
-  ["holdfast.status"] = named "client pattern",
+  ["holdfast.status"] = named "client host pattern",
 }
 
 local function plain(text) return (text:gsub("%p", "%%%0")) end

@@ -1536,7 +1536,7 @@ describe("under ngx_lua", function()
       assert.equal("9007199254740991", server:cli("HGET", "holdfast_fence::a{b", "token"))
       assert.same({ 200, "in|8" }, put("/price", "8", "l", "another"))
       assert.same({ 200, "in|16" }, put("/named", "16", "l", "another"))
-      assert.same(STALE, put("/named", "8", "l", "a third one"))
+      assert.same(STALE, put("/named", "8", "l", "a%20third%20one"))
       assert.equal("16", server:cli("HGET", "holdfast_fence:{stock}", "token"))
       assert.same({ 409, "the resource belongs to another lock" }, put("/price", "16", "m", "another"))
     end)
@@ -1553,7 +1553,7 @@ describe("under ngx_lua", function()
       end
       assert.same({ 400, "Fence-Lock must name the lock" }, put("/price", "8", nil, "a"))
       assert.same({ 400, "this request does not name a resource" }, put("/price", "8", "l"))
-      assert.same({ 400, "this request does not name a resource" }, put("/price", "8", "l", "holdfast_queue:{a}"))
+      assert.same({ 400, "this request does not name a resource" }, put("/price", "8", "l", "holdfast_queue:%7Ba%7D"))
       server:cli("SET", "holdfast_fence:{a}", "x")
       assert.same({ 409, "the resource belongs to another lock" }, put("/price", "8", "l", "a"))
       server:kill "STOP"
@@ -1593,7 +1593,7 @@ describe("under ngx_lua", function()
       for i, method in ipairs { "PUT", "POST", "PATCH", "DELETE", "MKCOL" } do
         local function send(token)
           return front:get("/price?of=stock", { method = method, headers = {
-            ["Fence-Token"] = token, ["Fence-Lock"] = "l", ["Fence-Resource"] = "not this" } }).status
+            ["Fence-Token"] = token, ["Fence-Lock"] = "l", ["Fence-Resource"] = "not%20this" } }).status
         end
         assert.same({ 200, 412 }, { send(10 * i), send(10 * i - 1) }, method)
       end
@@ -1608,7 +1608,7 @@ describe("under ngx_lua", function()
       assert.equal(-1, server:cli("PTTL", "holdfast_fence:{ever}"))
       assert.same({ 200, "in" }, put("/prefixed", "8", "l", "stock"))
       assert.equal("8", server:cli("HGET", "holdfast_fence:{app:stock}", "token"))
-      assert.same({ 200, "in" }, put("/prefixed", "8", "l", "holdfast_queue:{a}"))
+      assert.same({ 200, "in" }, put("/prefixed", "8", "l", "holdfast_queue:%7Ba%7D"))
       assert.same({ 200, "in" }, put("/json", "8", "l", "a"))
       local stale = front:get("/json", { method = "PUT", headers = {
         ["Fence-Token"] = 7, ["Fence-Lock"] = "l", ["Fence-Resource"] = "a" } })
@@ -1624,6 +1624,8 @@ describe("under ngx_lua", function()
         put("/price", "8", "l\r\nFence-Lock: m", "a"))
       assert.same({ 400, "Fence-Resource was sent more than once" },
         put("/price", "8", "l", "a\r\nFence-Resource: b"))
+      assert.same({ 400, "Fence-Resource must be escaped as in a URL" },
+        put("/price", "8", "l", "%zz"))
       assert.same({}, server:cli("KEYS", "*"))
       local others = {}
       for i = 1, 120 do others[i] = ("X-%d: y\r\n"):format(i) end
@@ -1669,11 +1671,11 @@ describe("under ngx_lua", function()
         headers = { ["Idempotency-Key"] = key } })
     end
 
-    it("lets one of equal requests run, by address, URI, sorted arguments and body", function()
+    it("lets one of equal requests run, by address, URI, arguments and body", function()
       start { server = FINISH .. COUNT .. guarded("/pay",
         'expire = 5, info = "twice", status = 429', RUN) }
       assert.equal(200, front:get("/pay?a=1&b=2").status)
-      local second = front:get("/pay?b=2&a=1")
+      local second = front:get("/pay?a=1&b=2")
       assert.same({ 429, "twice\n" }, { second.status, second.body })
       assert.equal(200, front:get("/pay?a=1&b=3").status)
       assert.equal(200, front:get("/pay?a=1&b=2", { method = "POST", body = "x" }).status)
@@ -1688,6 +1690,37 @@ describe("under ngx_lua", function()
       assert.truthy(process.wait_until(function()
         return front:get("/pay?a=1&b=2").status == 200
       end, 20))
+    end)
+
+    it("takes what the upstream server can tell apart for different requests", function()
+      start { server = FINISH .. [[
+        location /pay {
+          access_by_lua_block { HOLDFAST.idempotent_request {
+            client = CLIENT, principal = false, replay = true, expire = 30 } }
+          body_filter_by_lua_block { HOLDFAST.capture() }
+          content_by_lua_block { SAY(ngx.var.request_uri) }
+        }
+        location /by_key {
+          access_by_lua_block { HOLDFAST.idempotent_request {
+            client = CLIENT, principal = false, header = true, expire = 30 } }
+          content_by_lua_block { SAY(ngx.var.request_uri) }
+        }
+        location /renamed { rewrite ^ /pay/$arg_as? last; }
+      ]] }
+      for _, path in ipairs {
+        "/pay/a/b", "/pay/a%2Fb", "/pay/a%2fb", "/pay/./a/b", "/pay//a/b", "/pay/b", "/renamed?as=b",
+        "/pay?l=1&l=2", "/pay?l=2&l=1", "/pay?l=1&&l=2", "/pay?l=%31&l=2", "/pay?", "/pay",
+      } do
+        assert.equal(path .. "\n", front:get(path).body)
+        assert.truthy(process.wait_until(function()
+          return front:get(path).headers["idempotent-replayed"]
+        end, 20), path)
+      end
+      assert.equal(200, post("/by_key?l=1&l=2", "k").status)
+      assert.truthy(process.wait_until(function()
+        return not post("/by_key?l=1&l=2", "k").headers["retry-after"]
+      end, 20))
+      assert.equal(422, post("/by_key?l=2&l=1", "k").status)
     end)
 
     it("takes the key from a header: 400 without, 422 for another payload, 409 while it runs",

@@ -274,7 +274,8 @@ describe("for operators under ngx_lua", function()
       assert.truthy(process.wait_until(function()
         return acquired() == 1 and front:get("/metrics").body:find('class="z"', 1, true)
       end, PATIENCE))
-      local OPENMETRICS, TEXT = "application/openmetrics-text; version=1.0.0; charset=utf-8", "text/plain; version=0.0.4; charset=utf-8"
+      local OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+      local TEXT = "text/plain; version=0.0.4; charset=utf-8"
       local accepted = {
         { "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1", OPENMETRICS },
         { "application/openmetrics-text; version=0.0.1", OPENMETRICS },
@@ -290,7 +291,8 @@ describe("for operators under ngx_lua", function()
         local is_text = format == TEXT
         assert.equal(not is_text, response.body:find("# EOF\n$") ~= nil)
         local named = is_text and "holdfast_releases_total" or "holdfast_releases"
-        assert.truthy(response.body:find(("# TYPE %s counter\n"):format(named), 1, true), response.body)
+        local line = ("# TYPE %s counter\n"):format(named)
+        assert.truthy(response.body:find(line, 1, true), response.body)
         if i == 1 or i == 9 then
           assert.is_true(families(response.body, is_text and "text" or "openmetrics") >= 10)
         end
@@ -298,8 +300,8 @@ describe("for operators under ngx_lua", function()
     end)
 
     it("keep what they have when the dict is full, and count and log once what has no room", function()
-      start { dict = "lua_shared_dict holdfast 64k;", more = [[ location = /other { content_by_lua_block {
-        for i = 1, 20 do
+      start { dict = "lua_shared_dict holdfast 64k;", more = [[
+        location = /other { content_by_lua_block { for i = 1, 20 do
           CLIENT:with_lock("of " .. i, { class = "class" .. i }, function() end)
         end
       } } ]] }
@@ -307,9 +309,7 @@ describe("for operators under ngx_lua", function()
       local function work()
         front:get("/work")
         count = count + 1
-        assert.truthy(process.wait_until(function()
-          return acquired() == count
-        end, PATIENCE), count)
+        assert.truthy(process.wait_until(function() return acquired() == count end, PATIENCE))
       end
       local openmetrics = { headers = { Accept = "application/openmetrics-text" } }
       local function text() return front:get("/metrics", openmetrics).body end
@@ -1629,6 +1629,31 @@ describe("for operators under ngx_lua", function()
           return made, of_others, own, looks, goes_on, dict:get(name .. "worker") or "no worker"
         ]])
       end)
+    end)
+
+    it("answers only to its own host when it is told which", function()
+      start { more = [[
+        location = /own { content_by_lua_block {
+          HOLDFAST.status { client = CLIENT, host = { "Locks.Example", "localhost" } }
+        } }
+        location = /one { content_by_lua_block {
+          HOLDFAST.status { client = CLIENT, host = "[::1]" }
+        } }
+      ]] }
+      local function status_of(path, host)
+        local request = front:get("http://" .. host .. path .. "?json", { headers = { ["X-Y"] = "z" } })
+        return request.status
+      end
+      for _, host in ipairs { "locks.example", "LOCKS.example:8080", "localhost" } do
+        assert.equal(200, status_of("/own", host), host)
+      end
+      for _, host in ipairs { "spec", "127.0.0.1", "locks.example.attacker.example", "example" } do
+        assert.equal(421, status_of("/own", host), host)
+      end
+      assert.equal(421, front:get("/own").status)
+      assert.equal(200, status_of("/one", "[::1]:8080"))
+      assert.equal(421, status_of("/one", "localhost"))
+      assert.equal(200, status_of("/status", "anything"))
     end)
 
     it("only reads, and says that it must be protected", function()

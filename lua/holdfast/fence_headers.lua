@@ -7,16 +7,21 @@ local fence_headers = {}
 local TOKEN, RESOURCE, LOCK = "Fence-Token", "Fence-Resource", "Fence-Lock"
 local MOST = 9007199254740991 -- 2^53 - 1, the highest token
 
+local ESCAPED = "[^0-9A-Za-z._~:/-]"
+
 local function escape(text)
-  return (text:gsub("[^0-9A-Za-z._~:/-]", function(char) return ("%%%02X"):format(char:byte()) end))
+  return (text:gsub(ESCAPED, function(char) return ("%%%02X"):format(char:byte()) end))
 end
 
 local function byte_of(digits)
   return string.char(tonumber(digits, 16)) -- any locale: two digits
 end
 
+-- nil: it is not escaped.
 local function unescape(text)
-  return (text:gsub("%%([0-9A-Fa-f][0-9A-Fa-f])", byte_of))
+  local escape_of_byte = "%%([0-9A-Fa-f][0-9A-Fa-f])"
+  if text:gsub(escape_of_byte, ""):find(ESCAPED) then return nil end
+  return (text:gsub(escape_of_byte, byte_of))
 end
 
 function fence_headers.make(resource, lock_key, token)
@@ -33,7 +38,10 @@ function fence_headers.read(get)
   end
   if type(lock_key) ~= "string" or lock_key == "" then return nil, LOCK .. " must name the lock" end
   if resource ~= nil and type(resource) ~= "string" then return nil, RESOURCE .. " was sent more than once" end
-  return locale.number(token), unescape(lock_key), resource and unescape(resource)
+  lock_key, resource = unescape(lock_key), resource and unescape(resource)
+  if not lock_key then return nil, LOCK .. " must be escaped as in a URL" end
+  if not resource and get(RESOURCE) then return nil, RESOURCE .. " must be escaped as in a URL" end
+  return locale.number(token), lock_key, resource
 end
 
 return fence_headers

@@ -112,13 +112,6 @@ local function body()
   return ngx.req.get_body_data() or read_file(ngx.req.get_body_file())
 end
 
-local function sorted_arguments()
-  local pairs_of = {}
-  for argument in (ngx.var.args or ""):gmatch("[^&]+") do pairs_of[#pairs_of + 1] = argument end
-  table.sort(pairs_of, locale.is_before)
-  return table.concat(pairs_of, "&")
-end
-
 local function digest(parts)
   local text = {}
   for i, part in ipairs(parts) do text[i] = #part .. ":" .. part end
@@ -140,9 +133,11 @@ local function add_varying(opts, parts)
   return parts
 end
 
+-- Of what the upstream server may receive: nginx passes the URI on as it was sent, or as a rewrite
+-- has made it.
 local function print_of_request(opts)
   return digest(add_varying(opts, {
-    ngx.req.get_method(), ngx.var.uri, sorted_arguments(), body(),
+    ngx.req.get_method(), ngx.var.request_uri, ngx.var.uri, ngx.var.args or "", body(),
   }))
 end
 

@@ -34,7 +34,14 @@ local function check_client(value)
   return options.kind(value, "holdfast.client")
 end
 
-local STATUS_OPTIONS = { client = check_client, pattern = options.text }
+local function host_option(value)
+  if type(value) == "string" and value ~= "" then return end
+  return options.list(value, 64, "a host name or a list of host names", function(name)
+    if type(name) ~= "string" or name == "" then return "a host name" end
+  end)
+end
+
+local STATUS_OPTIONS = { client = check_client, pattern = options.text, host = host_option }
 
 -- client:with_lock on a client of $HOLDFAST_URL, or of redis://127.0.0.1:6379.
 ---@param key string
@@ -114,13 +121,13 @@ end
 -- Under ngx_lua, in content_by_lua: a live page of what is held and who waits. It only reads. It
 -- must be protected. In init_worker_by_lua it starts to record, so that the page also shows the
 -- time before its first request.
----@param opts? { client: holdfast.client?, pattern: string? }
+---@param opts? { client: holdfast.client?, pattern: string?, host: (string | string[])? }
 function holdfast.status(opts)
   options.no_colon(opts, holdfast, "holdfast.status", 2)
   opts = options.table(opts, STATUS_OPTIONS, "holdfast.status", 2)
   if not driver.owner.finish then error("holdfast.status: works only under ngx_lua", 2) end
   local one = opts.client or default_client(2)
-  require("holdfast.status").serve(one, opts.pattern, client.defaults(one).where)
+  require("holdfast.status").serve(one, opts, client.defaults(one).where)
 end
 
 return holdfast

@@ -4,6 +4,7 @@
 -- holdfast.status_view has what is known of the locks. With a lua_shared_dict one worker polls as
 -- well, so that the view's record has what happened while the page was not open.
 
+local locale = require "holdfast.locale"
 local page = require "holdfast.status_page"
 local status_json = require "holdfast.status_json"
 local status_view = require "holdfast.status_view"
@@ -43,13 +44,24 @@ local function serve_json(view, args)
   ngx.print(text)
 end
 
--- The content handler. `where`: distinguishes the keys of this client from those of other clients.
--- In init_worker_by_lua there is no request: it starts to poll.
-function status.serve(client, pattern, where)
-  pattern = pattern or "*"
+-- Whether the request is for one of the hosts. A page of another site can make its own name lead
+-- here, and would then read the answers (DNS rebinding); the browser still sends that name.
+local function is_for(host)
+  if not host then return true end
+  for _, name in ipairs(type(host) == "table" and host or { host }) do
+    if locale.lower(name) == ngx.var.host then return true end
+  end
+  return false
+end
+
+-- The content handler. `opts`: pattern, host. `where`: distinguishes the keys of this client from
+-- those of other clients. In init_worker_by_lua there is no request: it starts to poll.
+function status.serve(client, opts, where)
+  local pattern = opts.pattern or "*"
   if ngx.get_phase() == "init_worker" then return watch(view_of(client, pattern, where)) end
   local method = ngx.req.get_method()
   if method ~= "GET" and method ~= "HEAD" then return ngx.exit(405) end
+  if not is_for(opts.host) then return ngx.exit(421) end
   for name, value in pairs(HEADERS) do ngx.header[name] = value end
   local args = ngx.req.get_uri_args()
   if args.json then return serve_json(view_of(client, pattern, where), args) end
