@@ -517,10 +517,7 @@ TEST(the_event_of_a_cut_off_wait_has_the_message_of_a_failure) {
     start(true);
     begin_order(60 * HF_SECOND, 7, AT(0));
     output_of(link_of(&rig, CALLS));
-    hf_observe_free(&rig.client);
-    hf_observe_class(&rig.client, "");
-    memset(&rig.client.observer, 0, sizeof rig.client.observer);
-    rig.client.observer.wanted = true;
+    events();
     feed_calls(&rig, "-OOM no\r\n", AT(1));
     hf_event *event = hf_observe_take(&rig.client);
     CHECK(event && event->kind == HF_EVENT_CUT_OFF);
