@@ -1399,6 +1399,21 @@ describe("holdfast run", function()
       end)
     end)
 
+    it("exits when the success of its job is recorded, though the server refused that at first", function()
+      local own = redis.start()
+      finally(function() own:stop() end)
+      local line = "echo >>" .. directory .. "/runs; echo ready; while [ ! -e " .. directory .. "/go ]; do sleep 0.02; done"
+      local child = start { "run", "--url", own:url(), "--idempotent", "1h", "k", "-c", line,
+        env = { HOLDFAST_CONFIG = "/dev/null" } }
+      assert(child:wait_output("ready", PATIENCE), child:output())
+      own:cli("REPLICAOF", "127.0.0.1", "1")
+      io.open(directory .. "/go", "w"):close()
+      assert(child:wait_output("READONLY", PATIENCE), child:output())
+      own:cli("REPLICAOF", "NO", "ONE")
+      assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
+      assert.equal(1, own:cli("HEXISTS", "holdfast_once:k", "done"))
+    end)
+
     it("returns the job's exit code, with a warning, where its success cannot be recorded", function()
       for _, exit in ipairs { 0, 5 } do
         local doomed = redis.start()

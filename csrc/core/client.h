@@ -137,7 +137,7 @@ typedef struct hf_op_wait {
     hf_names channels;      /* waiter of a listed kind: its own; no block: not made yet */
     hf_listening listening; /* to releases of clients without a queue */
     bool events;            /* counted in node->waiting */
-    bool accepted;          /* the server has let it wait: no missing right ends it any more */
+    bool accepted;          /* the server has let it wait and listen: no missing right ends it */
     bool cut_off;           /* its server is away or refuses it, and that was told */
     bool woken;             /* a message came that the command under way may not have seen */
     bool interrupted;
@@ -173,7 +173,7 @@ typedef struct hf_op_acquire {
     hf_code ended;         /* the code after cancelling */
     long long shed_behind; /* how many waited when it was shed; 0: it was not */
     bool queued;           /* the server may have us in its queue */
-    bool let_in;           /* it has a place in a queue, and is not shed any more */
+    bool let_in;           /* it has a place in a queue, and is not shed or denied any more */
     bool handed_over;      /* it came by a grant */
 } hf_op_acquire;
 

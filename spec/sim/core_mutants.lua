@@ -161,6 +161,8 @@ return {
     "bool refused = failure.code == HF_UNREACHABLE || «failure.code == HF_DENIED»;", "false" },
   { "REPLICA_FINAL", "core/base/failure.c", "return «said ? said->refusal : HF_REFUSAL_FINAL»;",
     "said && !hf_error_is_readonly(error) ? said->refusal : HF_REFUSAL_FINAL" },
+  { "PLACE_DENIED", "core/op/acquire.c",
+    "op->request.accepted = «op->acquire.let_in && !op->wait.interrupted»;", "false" },
   { "UNDO_DENIED", "core/op/renewer.c", "bool settled = reply || used_up || «request->failure.code == HF_CONFLICT»;",
     "request->failure.code == HF_CONFLICT || request->failure.code == HF_DENIED" },
   { "CRASH_UNPROVED", "core/op/crash.c", "if («ended») release(", "true" },

@@ -374,6 +374,7 @@ local IN_CORE = {
   { "RECORD_DROPPED", "…or a guard's record is not written later" },
   { "RECORD_DENIED", "…or not when a replica or a missing right has refused it" },
   { "REPLICA_FINAL", "a server that is a replica for a while ends a wait" },
+  { "PLACE_DENIED", "a missing right ends a wait in the queue" },
   { "UNDO_DENIED", "a missing right ends an undo or a release" },
 }
 

@@ -86,6 +86,7 @@ function Process.new(world, network, plan, index, seed)
     up_blocked = {}, down_blocked = {}, paused_until = 0, paused_us = 0, lost_at = 0, dead = false,
     connections = {}, up_at = {}, tasks = {}, common = {}, released = {}, vanished = {}, done = {},
     asked_at = {}, granted_at = {}, -- wait -> when
+    placed = {}, -- key -> when the server last gave it a place there
     actions = {}, states = {},
     answered = 0, ticks = 0, ticks_since = 0, commands = 0, commands_since = 0, calls = 0,
     links = links_to(network:server_count(), plan.renewer_link),

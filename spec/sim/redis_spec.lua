@@ -104,6 +104,7 @@ describe("the small Redis", function()
     fault("readonly", { "DEL", "k" }, "READONLY ")
     fault("noreplicas", { "DEL", "k" }, "NOREPLICAS ")
     fault("loading", { "PING" }, "LOADING ")
+    fault("noauth", { "GET", "k" }, "NOAUTH ")
     fault("busy", { "GET", "k" }, "BUSY ")
     fault("deny_channels", { "PUBLISH", "c", "x" }, "NOPERM ")
     server.faults = { deny = { hset = true } }

@@ -1,6 +1,7 @@
 -- What must be true while a server refuses commands for the moment, and then does them again.
 --
---   patience   a wait does not end before its time because of such a refusal
+--   patience   a wait does not end before its time because of such a refusal, nor because of a
+--              missing right once it has a place in the queue
 --   late       what it refused to release is free, and what it refused to record is recorded, soon
 --              after the last refusal, if the lease lasts until then; where nothing else goes wrong
 local WORDS = { "NOREPLICAS ", "MISCONF ", "OOM ", "LOADING ", "BUSY ", "TRYAGAIN ", "CLUSTERDOWN ",
@@ -27,9 +28,16 @@ end
 
 local ENDS = { unreachable = true, server = true, denied = true }
 
+-- Where nothing else goes wrong, the client has the reply that gave it the place.
+local function has_place(task, key, asked_at)
+  local placed_at = task.process.placed[key]
+  return task.world.refusing and #task.process.tasks == 1 and placed_at and placed_at >= asked_at
+end
+
 -- entered: its caller has the lock already, and does not wait.
 function refused.check_wait(task, key, wait, entered, asked_at, code, message)
-  if not ENDS[code] or entered or not refused.says(message) or task.process.closed then return end
+  if not ENDS[code] or entered or task.process.closed then return end
+  if not refused.says(message, has_place(task, key, asked_at)) then return end
   local took = task.world.now - asked_at
   if took < wait * 1e6 * CLOCKS then
     task.world:fail("patience", "%s: the wait of %s ends after %.3f s of %.14g: %s", key, task.name,

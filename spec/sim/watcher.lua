@@ -703,6 +703,8 @@ local function tell_program(self, name, client, args, reply)
   if not process then return end
   local waits = type(reply) == "table" and reply[1] == 0 and wire.ACQUIRES[name]
   local signal = SIGNAL_OF[name] or waits and "waits"
+  local has_place = waits and type(reply[5]) == "string" and reply[5] ~= ""
+  if has_place and client.process then client.process.placed[args[4]] = self.world.now end
   if signal then self.world:signal(signal, process, args[4]) end
 end
 

@@ -261,7 +261,7 @@ static void ask(hf_op *op, hf_time now) {
     op->wait.woken = false;
     op->acquire.early.place[0] = '\0';
     bool waits_for_connection = op->acquire.queued;
-    op->request.accepted = op->wait.accepted && !op->wait.interrupted;
+    op->request.accepted = op->acquire.let_in && !op->wait.interrupted;
     op->request.no_retry = op->spec.shared && op->acquire.from > 0;
     op->acquire.queued = op->acquire.queued || with_place;
     /* Not while it is held: no renewal is sent meanwhile. */

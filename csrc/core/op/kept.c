@@ -95,7 +95,7 @@ static void join(hf_kept *kept, hf_op *op) {
     assert(!op->acquire.kept && !*kept->end);
     hf_op_become(op, HF_ACQUIRE_QUEUED);
     op->acquire.kept = kept;
-    op->acquire.let_in = op->wait.accepted = true;
+    op->acquire.let_in = true;
     op->acquire.next_kept = NULL;
     *kept->end = op;
     kept->end = &op->acquire.next_kept;

@@ -96,21 +96,19 @@ function Run:once()
   if failed then return failed end
   if not results[1] then error(results[2], 0) end
   local result, message, code, late = unpack(results, 2, 5)
-  if not late then return result, message, code end
-  if core.may_pass(code, true) and self:await_record(key) then return late[1] end
-  return late[1], message, code
+  return result or late and late[1], message, code
 end
 
--- The client goes on writing the record, and renews its key, until it is closed. Nobody else runs
--- the job while this one holds the lock. → whether the job is recorded
-function Run:await_record(key)
-  local client = self.client
-  local function is_over()
-    local name = process.wait(RECORD_STEP)
-    return name and not signals.passing[name] or self.holding:lost() or core.engine.is_quiet(client)
+-- Until it is closed, the client goes on writing the record and renews its key, so that nobody runs
+-- the job again: it waits until the record is written, the key is lost or a signal comes.
+function Run:await_record()
+  local client, watchdog = self.client, self.client:watchdog()
+  local function is_pending()
+    local renews = core.client.is_quorum(client) or watchdog:holds() > 0
+    return renews and not core.engine.is_quiet(client)
   end
-  while not is_over() do end
-  return records.ttl(client, key) ~= nil
+  local name
+  while is_pending() and (not name or signals.passing[name]) do name = process.wait(RECORD_STEP) end
 end
 
 function Run:job()
@@ -120,16 +118,13 @@ end
 
 -- ---- how it ended ----
 
--- What went wrong after the job is no reason to hide how it ended, unless the lock was lost. A lock
--- that was lost while the job's record could not be written was held for as long as the job ran.
+-- What went wrong after the job is no reason to hide how it ended, unless the lock was lost.
 function Run:finish(result, message, code)
   local released, loss = self.holding:release()
   if not result then return self.holding:failed(message, code) end
   if code then self.out:problem("warning", { { "code", code } }, message) end
-  if result.lost or result.how and not released and not code then
-    return self.holding:failed_by_loss(loss)
-  end
-  if loss then self.out:problem("warning", { { "code", "lost" } }, loss) end
+  if code and core.may_pass(code, true) then self:await_record() end
+  if result.lost or result.how and not released then return self.holding:failed_by_loss(loss) end
   return work.exit_of(result, self.plan, self.holding, self.out)
 end
 
