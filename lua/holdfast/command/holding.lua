@@ -156,6 +156,7 @@ function Holding:acquire_group(wait)
   local held, message, code = self.group:acquire(wait)
   local asks = code == "busy" and wait < SHORT_WAIT and self:is_left_by_a_crash()
   if not asks then return held, message, code end
+  self.is_after_crash = true
   return self.group:acquire(CRASH_PATIENCE)
 end
 

@@ -75,7 +75,8 @@ local RECORD_STEP = 0.05 -- seconds between two looks whether a record is writte
 function Run:patience()
   local plan = self.plan
   local shares = plan.mode or plan.given.permits or self.holding.is_nested
-  return plan.crash_release and not shares and CRASH_PATIENCE or 0
+  if not plan.crash_release or shares then return 0 end
+  return self.holding.is_after_crash and CRASH_PATIENCE or math.min(plan.wait, CRASH_PATIENCE)
 end
 
 -- A job that fails leaves no record: it may run again at once.
