@@ -58,7 +58,7 @@ return {
     "op->acquire.from + 1 + !first" },
   { "NO_LOGOUT", "core/op/events.c", "again ? now + LINGER : now", "HF_NEVER" },
   { "LEAVES_SLOWLY", "core/op/acquire.c",
-    "hf_op_send(op, on_cancelled, «hf_time_min(deadline, now + LEAVING)», false, now);", "now + timeout" },
+    "return «hf_time_min(now + timeout, since + LEAVING)»;", "since + timeout" },
   { "DEAD_LINK_KEPT", "core/link/session.c", "return «hf_time_min(span, config->command_timeout)»;",
     "config->command_timeout" },
   { "NO_WORD", "core/op/renewer.c",

@@ -938,6 +938,16 @@ TEST(a_late_last_reply_leaves_an_acquire_less_time_to_leave_its_queue) {
     rig_end(&rig, AT(1400));
 }
 
+TEST(a_wait_that_is_found_over_long_after_its_end_is_busy) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 500 * HF_MS, AT(0));
+    rig_tick(&rig, AT(80000)); /* the process was stopped */
+    rig_tick(&rig, AT(80001));
+    feed_calls(&rig, ":1\r\n", AT(80001));
+    CHECK_OUTCOME(op, "busy");
+    rig_end(&rig, AT(80001));
+}
+
 TEST(a_waiter_without_its_events_link_keeps_rechecking) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));

@@ -269,6 +269,15 @@ static void ask(hf_op *op, hf_time now) {
     hf_op_send(op, on_answer, ask_deadline(op, now), waits_for_connection, now);
 }
 
+/* Until when the server may be asked to take the waiter out of the queue. A process that was
+ * stopped or suspended when its wait ended has as long as others. */
+static hf_time leave_deadline(const hf_op *op, hf_time now) {
+    bool late = now > hf_time_add(op->wait.until, least_patience(op));
+    hf_time since = late ? now : hf_time_min(now, op->wait.until);
+    hf_time timeout = op->client->config.session.command_timeout;
+    return hf_time_min(now + timeout, since + LEAVING);
+}
+
 static void cancel(hf_op *op, hf_code code, hf_time now) {
     assert(code != HF_OK && op->hold);
     hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(op->hold));
@@ -287,10 +296,7 @@ static void cancel(hf_op *op, hf_code code, hf_time now) {
     hf_op_become(op, HF_ACQUIRE_CANCELLING);
     op->request.no_retry = op->request.accepted = false;
     op->request.persists_until = 0;
-    hf_time timeout = hf_time_min(op->client->config.session.command_timeout, LEAVING);
-    hf_time deadline = hf_time_min(now + timeout, hf_time_add(op->wait.until, LEAVING));
-    /* After a suspension the wait may have been over for long. */
-    hf_op_send(op, on_cancelled, hf_time_max(deadline, now + LEAST_PATIENCE), false, now);
+    hf_op_send(op, on_cancelled, leave_deadline(op, now), false, now);
 }
 
 static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now) {
