@@ -372,7 +372,7 @@ TEST(numbers_of_messages_are_read_up_to_the_largest) {
                  {"99999999999999999999", UINT64_MAX}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[64];
-        snprintf(text, sizeof text, "1 grant l %s 5 8 2000 k", cases[i].text);
+        snprintf(text, sizeof text, "1 grant l %s 5 77 2000 k", cases[i].text);
         hf_message message = hf_wire_read_message(hf_slice_of(text));
         CHECK_EQ_INT(message.what, HF_MESSAGE_GRANT);
         CHECK_EQ_U64(message.number, cases[i].number);
