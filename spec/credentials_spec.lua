@@ -102,7 +102,7 @@ describe("credentials", function()
     local one = client(function()
       if fails then error("cannot renew token one of user default") end
       return "default", "one"
-    end)
+    end, { command_timeout = 0.5 })
     assert(one:ping())
     fails = true
     rotate "two"
@@ -154,7 +154,7 @@ describe("credentials", function()
   -- The watchdog is a thread and cannot call Lua: it logs in as before, and is refused.
   it("that have ended while the program did something else are fetched by its next call", function()
     local password = "one"
-    local one = client(function() return "", password end, { lease = 6 })
+    local one = client(function() return "", password end, { lease = 3 })
     local lock, other = one:lock("k"), one:lock("other")
     assert(lock:acquire(0))
     assert(other:acquire(0))
@@ -215,7 +215,7 @@ describe("credentials", function()
           calls = calls + 1
           loop.sleep(0.01)
           return "", password
-        end, { driver = loop.driver, lease = 3 })
+        end, { driver = loop.driver, lease = 2 })
         local lock = one:lock("k")
         assert(lock:acquire(5))
         local granted

@@ -67,6 +67,7 @@ has_ngx_lua() { [ -e /usr/lib/nginx/modules/ngx_http_lua_module.so ]; }
 
 # These use commands and settings of Redis 7. Ubuntu 22.04 has 6.0.
 REDIS_7_SPECS="spec/acl_spec.lua spec/channel_waits_spec.lua spec/cluster_spec.lua spec/connect_spec.lua \
+spec/credentials_spec.lua spec/rotation_spec.lua \
 spec/deadlocks_kinds_spec.lua spec/fence_spec.lua spec/foreign_spec.lua spec/latch_spec.lua \
 spec/plain_semaphore_spec.lua spec/redis_diff_spec.lua spec/refusals_spec.lua spec/sentinel_spec.lua \
 spec/support_spec.lua spec/tenants_spec.lua spec/tls_spec.lua spec/trouble_spec.lua spec/waiting_spec.lua \
