@@ -17,7 +17,8 @@ local PROMPT = 500000  -- while all is well
 local AGAIN = 1500000  -- behind trouble: what has failed is tried again after a second
 local QUIET = 1500000  -- without trouble until then, all is well
 
-local OF_ALL = { stall = true, fail_over = true, unlink = true }
+local OF_ALL = { stall = true, fail_over = true, unlink = true, stranger = true, swap = true,
+  upgrade = true }
 for kind in pairs(Server.refusals) do OF_ALL[kind] = true end
 
 local GivenUp = {}

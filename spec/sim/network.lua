@@ -19,9 +19,9 @@ Network.__index = Network
 local Connection = {}
 Connection.__index = Connection
 
--- servers: a list, see server.lua
+-- servers: a list, see server.lua. network.leads: number of an address → the server there
 function Network.new(world, servers)
-  return setmetatable({ world = world, servers = servers }, Network)
+  return setmetatable({ world = world, servers = servers, leads = servers }, Network)
 end
 
 function Network:server_count()
@@ -192,10 +192,11 @@ local function data(connection, segment)
   connection:reply(bytes)
 end
 
--- host: "sim", where there is one server, else "s" and its number
+-- host: "sim", where there is one server, else a letter and the number of its address
 function Network:connect(process, link, host)
+  local address = tonumber(host:match("^%a(%d+)$")) or 1
   local connection = setmetatable({
-    world = self.world, server = self.servers[tonumber(host:match("^s(%d+)$")) or 1],
+    world = self.world, server = self.leads[address], address = address,
     process = process, link = link,
     up_at = process.up_at[link] or 0, down_at = 0, stalled_until = 0,
     up_stalled_until = 0, up_way = { first = 1, last = 0 },

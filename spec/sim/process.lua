@@ -92,7 +92,7 @@ function Process.new(world, network, plan, index, seed)
     links = links_to(network:server_count(), plan.renewer_link),
   }, Process)
   self.client = assert(core.client.new {
-    url = URLS[plan.system] or "redis://sim", sync_replicas = plan.sync and 1 or nil,
+    url = plan.url or URLS[plan.system] or "redis://sim", sync_replicas = plan.sync and 1 or nil,
     sync_timeout = plan.sync and SYNC_TIMEOUT or nil,
     mode = plan.servers and "quorum" or "one", servers = plan.servers and urls_of(plan.servers),
     restart_guard = plan.restart_guard or 0, external = true, needs_approval = plan.needs_approval
@@ -379,6 +379,14 @@ end
 function Process:drop(link, delay)
   local connection = self.connections[link]
   if connection then connection:drop(delay) end
+end
+
+-- All connections to the address with that number.
+function Process:drop_all(address, delay)
+  for _, link in ipairs(self.links) do
+    local connection = self.connections[link]
+    if connection and connection.address == address then connection:drop(delay) end
+  end
 end
 
 return Process

@@ -183,9 +183,16 @@ local function subcommand(command, args)
     args[1]:upper())
 end
 
+-- server.lacks: names of commands and subcommands that its version does not know.
+local function is_lacking(server, args)
+  local lacks = server.lacks
+  return lacks and (lacks[args[1]:upper()] or args[2] and lacks[args[2]:upper()])
+end
+
 -- → command | nil, "unknown" or "arity", error text
-local function lookup(args)
-  local command = commands[args[1]] or commands[args[1]:upper()]
+local function lookup(server, args)
+  local command = not is_lacking(server, args)
+    and (commands[args[1]] or commands[args[1]:upper()])
   if not command then
     return nil, "unknown", ("ERR unknown command '%s', with args beginning with: %s"):format(args[1]:sub(1, 128),
       quoted_arguments(args))
@@ -268,7 +275,7 @@ end
 -- state: what the running script sees as its client, and `wrote`: a script that has written is only
 -- stopped by a lack of rights, and on a replica.
 function Server.execute_in_script(state, args)
-  local command, kind = lookup(args)
+  local command, kind = lookup(state.server, args)
   if not command then
     return { err = kind == "unknown" and "ERR Unknown Redis command called from script"
       or "ERR Wrong number of args calling Redis command from script" }
@@ -284,7 +291,7 @@ local function execute(client, args)
   server:read_clock()
   local own = server.own and server.own[args[1]:upper()]
   if own then return own(client, args) end
-  local command, _, message = lookup(args)
+  local command, _, message = lookup(server, args)
   if not command then return { err = message } end
   local refused = refusal(client, command) or server.redirect
     and server.redirect(client, command, args)

@@ -172,6 +172,15 @@ function of_systems.fill_semaphore(run, fault)
   run.watcher:around(function() run.watcher:home():command("INCRBY", fault.key, "1000") end)
 end
 function of_systems.move_slot(run, fault) run.topology:move(fault.key, fault.duration) end
+function of_systems.stranger(run, fault)
+  run.topology.addresses:lend(fault.server, fault.duration)
+end
+function of_systems.swap(run, fault)
+  run.topology.addresses:swap(fault.server, fault.other, fault.duration)
+end
+function of_systems.upgrade(run, fault)
+  run.topology.addresses:upgrade(fault.server, fault.duration)
+end
 
 -- What a stall or a cut holds back goes on before its time.
 local function go_on(stopped)

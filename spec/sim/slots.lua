@@ -5,6 +5,7 @@
 -- that it has it, then the others. A message to a channel goes to all nodes; who listens is known
 -- to its own node alone.
 
+local Addresses = require "spec.sim.addresses"
 local Prng = require "spec.sim.prng"
 
 local SLOTS = 16384
@@ -59,8 +60,9 @@ local function owner_of(self, node, slot)
   return self.views[node.index][slot] or first_owner(self, slot)
 end
 
-local function address(index)
-  return ("s%d:6379"):format(index)
+-- As that node knows it.
+local function address(self, index, node)
+  return ("s%d:6379"):format(self.addresses:of(index, node))
 end
 
 local function sorted(map)
@@ -82,7 +84,8 @@ local function list_slots(self, node)
   local starts = sorted(edges)
   for i = 1, #starts - 1 do
     local owner = owner_of(self, node, starts[i])
-    list[i] = { starts[i], starts[i + 1] - 1, { "s" .. owner, 6379, id_of(self.nodes[owner]) } }
+    list[i] = { starts[i], starts[i + 1] - 1,
+      { "s" .. self.addresses:of(owner, node), 6379, id_of(self.nodes[owner]) } }
   end
   return list
 end
@@ -102,6 +105,8 @@ local function keys_of(command, args)
   return keys
 end
 
+Slots.keys_of = keys_of
+
 local function count_there(node, keys)
   local there = 0
   for _, key in ipairs(keys) do
@@ -116,6 +121,7 @@ local function redirect(self, node, client, command, args)
   client.asking = false
   local keys = keys_of(command, args)
   if not keys[1] then return nil end
+  self.addresses:note(client)
   local slot = slot_of(keys[1])
   for _, key in ipairs(keys) do
     if slot_of(key) ~= slot then return "CROSSSLOT Keys in request don't hash to the same slot" end
@@ -126,12 +132,12 @@ local function redirect(self, node, client, command, args)
   local again = "TRYAGAIN Multiple keys request during rehashing of slot"
   if owner == node.index then
     if not moving or moving.from ~= node or there == #keys then return nil end
-    return there > 0 and again or ("ASK %d %s"):format(slot, address(moving.to.index))
+    return there > 0 and again or ("ASK %d %s"):format(slot, address(self, moving.to.index, node))
   end
   if moving and moving.to == node and asking then
     return #keys > 1 and there < #keys and again or nil
   end
-  return ("MOVED %d %s"):format(slot, address(owner))
+  return ("MOVED %d %s"):format(slot, address(self, owner, node))
 end
 
 -- A message goes to all nodes.
@@ -164,6 +170,7 @@ function Slots.new(run)
     run = run, nodes = run.servers, prng = Prng.new(run.plan.seed * 3 + 2), views = {}, moving = {},
     moved_at = {}, apart = {},
   }, Slots)
+  self.addresses = Addresses.new(self, self.prng)
   for _, node in ipairs(self.nodes) do
     self.views[node.index] = {}
     node.redis.own = {

@@ -3,6 +3,7 @@
 --   sentinel   a master, a replica that follows it late, three Sentinels; it fails over
 --   sync       the same, where a lock counts only when the replica has it
 --   cluster    three nodes; the slots of the keys move while they are used
+--   addresses  a cluster whose addresses change hands, or that is upgraded. Only on request
 --   clock      one server; its clock is set forward and back
 --   threads    one server with io-threads: what arrives together over several connections runs in
 --              any order
@@ -164,6 +165,39 @@ local function visit_the_end_of_time(plan)
   fault(plan, { name = "clock", jump = jump, at = at })
   fault(plan, { name = "clock", jump = -jump, at = at + prng:range(1000, S) })
   return true
+end
+
+local function strangers(prng, plan, count)
+  for _ = 1, count do
+    fault(plan, at_some(prng, 2 * S, { name = "stranger", server = prng:range(1, 3),
+      duration = prng:range(1000, prng:pick { 300000, 2 * S }) }))
+  end
+end
+
+-- Clients get names of nodes that no map has.
+local function use_names(plan)
+  for _, part in ipairs(plan.parts) do
+    if part.what == "process" then part.url = "redis+cluster://n1,n2,n3" end
+  end
+end
+
+-- Addresses belong to another cluster for a while, or nodes change them; or all nodes are upgraded.
+function add.addresses(prng, plan)
+  plan.new_clients = prng:chance(25) -- nothing else goes wrong
+  if plan.new_clients then return strangers(prng, plan, prng:range(1, 3)) end
+  plan.from_62 = prng:chance(50)
+  if prng:chance(30) then use_names(plan) end
+  if prng:chance(30) then add.cluster(prng, plan) end
+  strangers(prng, plan, prng:pick { 0, 1, 1, 2 })
+  for _ = 1, prng:pick { 0, 0, 1, 1 } do
+    local server = prng:range(1, 3)
+    fault(plan, at_some(prng, 2 * S, { name = "swap", server = server, other = server % 3 + 1,
+      duration = prng:range(0, S) }))
+  end
+  for server = 1, plan.from_62 and 3 or 0 do
+    fault(plan, at_some(prng, 3 * S, { name = "upgrade", server = server,
+      duration = prng:range(1000, 500000) }))
+  end
 end
 
 function add.clock(prng, plan)
@@ -517,7 +551,8 @@ local REFUSING = 40 -- in so many of 100 schedules with faults, servers refuse c
 -- For a while a server that has the keys answers with an error, and a connection to it may fail.
 local function refuse(plan)
   local prng, servers = Prng.new((plan.seed * 61 + 73) % 2147483647), KEYS_AT[plan.system]
-  if not servers or not plan.faults or not prng:chance(REFUSING) then return end
+  local calm = not plan.faults or plan.new_clients
+  if not servers or calm or not prng:chance(REFUSING) then return end
   for _ = 1, prng:pick { 1, 1, 2, 3 } do
     local denies = prng:chance(30) and not plan.leader
     fault(plan, at_some(prng, 2 * S, {
@@ -538,12 +573,14 @@ end
 return function(seed, make, system)
   local prng = Prng.new((seed * 13 + 7) % 2147483647)
   system = system or prng:pick(SYSTEMS)
-  if not add[system] then error("no system is called " .. system, 0) end
+  local kind = system
+  if system == "addresses" then system = "cluster" end
+  if not add[kind] then error("no system is called " .. kind, 0) end
   local plan = {
     seed = seed, system = system, calm = false, parts = {}, network = prng:pick(NETWORKS),
     timeout = prng:pick(TIMEOUTS[system] or { 1, 3 }), grant_lease = prng:pick { 0.3, 0.5, 2 },
     scripts_known = prng:chance(80), leases = LEASES, waits = WAITS,
-    faults = prng:chance(50), rate = 1 + prng:range(-400, 400) / 100000,
+    faults = prng:chance(50) or kind == "addresses", rate = 1 + prng:range(-400, 400) / 100000,
     replication = prng:pick { { 50, 300 }, { 200, 5000 }, { 1000, 100000 } },
   }
   local about = SEVERAL[system] and ABOUT[seed % SEEDS_IN]
@@ -561,7 +598,7 @@ return function(seed, make, system)
       part.system, part.sync = SEVERAL[system] and system, system == "sync"
     end
   end
-  add[system](prng, plan)
+  add[kind](prng, plan)
   refuse(plan)
   return plan
 end

@@ -313,6 +313,7 @@ local RENEWALS = { permit_renew = 1, rw_renew = 2 }
 
 function Watcher:before(name, client, args, server)
   if not client.process then return end
+  if self.system == "cluster" then self.topology.addresses:check(name, client, server) end
   if server == self.old then check_moved(self, client) end
   if self.old and server == self.topology.master then
     self.on_new[client.process] = client.sent_at

@@ -1091,7 +1091,8 @@ TEST(pings_go_to_all_nodes) {
 TEST(a_node_without_a_name_in_its_own_map_is_known_by_its_address) {
     hf_op *op = first_acquire(AT(0));
     output_of(at(0, CALLS));
-    feeds(0, CALLS, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:1\r\n", AT(1));
+    feeds(0, CALLS, "*2\r\n*3\r\n:0\r\n:8191\r\n*2\r\n$0\r\n\r\n:1\r\n" RANGE(8192, 16383, "b", 2),
+          AT(1));
     CHECK_EQ_INT(rig.client.node_count, 2);
     CHECK_NODE_SENT(0, CALLS, ASKED);
     CHECK(op->node == rig.client.nodes[0]);
@@ -1817,19 +1818,115 @@ TEST(a_node_with_a_new_id_in_the_map_is_connected_again) {
     rig_end(&rig, AT(1101));
 }
 
-/* It was asked before the map named it. */
-TEST(a_configured_address_where_the_map_has_another_node_is_left) {
+/* Managed services put proxies in front of their nodes. */
+TEST(nodes_that_do_not_say_what_their_map_does_are_used) {
+    CHECK(cluster_begin());
+    rig.login[0] = I_AM("p1");
+    acquire(0, AT(0));
+    rig_tick(&rig, AT(0));
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, TWO_NODES, AT(1));
+    CHECK_NODE_SENT(0, CALLS, ASKED);
+    feeds(0, CALLS, busy(20000, 0, 0), AT(1));
+    hf_op_end(rig.client.ops, AT(1));
+    rig.login[0] = I_AM("p2");
+    loses(0, AT(1000));
+    acquire(0, AT(1001));
+    rig_serve(&rig, AT(1001));
+    CHECK_NODE_SENT(0, CALLS, ASKED);
+    rig_end(&rig, AT(1002));
+}
+
+/* The first node that was asked had no slots, so its own id was in no map. */
+TEST(ids_count_once_a_node_of_the_map_has_given_it) {
+    CHECK(cluster_begin());
+    rig.login[0] = I_AM("zz");
+    rig.login[1] = I_AM("bb");
+    acquire(0, AT(0));
+    rig_tick(&rig, AT(0));
+    output_of(at(0, CALLS));
+    feeds(0, CALLS, B_TOOK_OVER, AT(1));
+    CHECK_NODE_SENT(1, CALLS, ASKED);
+    feeds(1, CALLS, busy(20000, 0, 0), AT(2));
+    hf_op_end(rig.client.ops, AT(2));
+    rig.client.topology->invalidate(rig.client.nodes[1], CALLS, AT(300));
+    rig_tick(&rig, AT(300));
+    CHECK_NODE_SENT(1, CALLS, QUERY);
+    feeds(1, CALLS, B_TOOK_OVER, AT(401));
+    rig.login[1] = I_AM("xx");
+    loses(1, AT(500));
+    output_of(at(1, CALLS));
+    acquire(0, AT(600));
+    rig_sleep(&rig, AT(600), AT(610));
+    CHECK_NODE_SENT(1, CALLS, "");
+    rig_end(&rig, AT(611));
+}
+
+/* It says where the key is. */
+TEST(a_node_of_the_cluster_at_the_address_of_another_one_is_used) {
+    two_nodes_known();
+    rig.login[0] = I_AM("bb");
+    loses(0, AT(1000));
+    acquire(0, AT(1200));
+    rig_sleep(&rig, AT(1200), AT(1210));
+    CHECK(strstr(output_of(at(0, CALLS)), ASKED));
+    rig_end(&rig, AT(1211));
+}
+
+#define ONLY_A_OF_X "*1\r\n" RANGE_OF(0, 16383, "a", 1, "xx")
+
+TEST(a_new_client_asks_the_others_where_the_first_map_has_none_of_them) {
     CHECK(cluster_begin());
     rig.login[0] = I_AM("xx");
     rig.login[1] = I_AM("bb");
-    hf_op *op = acquire(HF_SECOND, AT(0));
+    acquire(0, AT(0));
     rig_tick(&rig, AT(0));
     output_of(at(0, CALLS));
-    feeds(0, CALLS, TWO_NODES, AT(1)); /* an address translated in between, or a bad map */
-    rig_sleep(&rig, AT(1), AT(300));
+    feeds(0, CALLS, ONLY_A_OF_X, AT(1));
     CHECK_NODE_SENT(0, CALLS, "");
+    CHECK_NODE_SENT(1, CALLS, QUERY);
+    feeds(1, CALLS, "*2\r\n" RANGE_OF(0, 8191, "b", 2, "bb") RANGE_OF(8192, 16383, "a", 1, "aa"),
+          AT(2));
+    CHECK_NODE_SENT(1, CALLS, ASKED);
+    CHECK_NODE_SENT(0, CALLS, "");
+    rig_end(&rig, AT(3));
+}
+
+TEST(a_new_client_follows_such_a_map_where_nobody_else_answers) {
+    for (int i = 0; i < 2; i++) {
+        CHECK(cluster_begin());
+        rig.login[0] = I_AM("xx");
+        if (i == 0) rig.down[1] = "refused";
+        hf_op *op = acquire(0, AT(0));
+        rig_tick(&rig, AT(0));
+        output_of(at(0, CALLS));
+        feeds(0, CALLS, ONLY_A_OF_X, AT(1));
+        rig_sleep(&rig, AT(1), AT(5));
+        if (i == 1) feeds(1, CALLS, "-ERR no\r\n", AT(6));
+        CHECK_NODE_SENT(0, CALLS, QUERY);
+        feeds(0, CALLS, ONLY_A_OF_X, AT(7));
+        CHECK_NODE_SENT(0, CALLS, ASKED);
+        feeds(0, CALLS, YES, AT(8));
+        CHECK_OUTCOME(op, "ok");
+        rig_end(&rig, AT(9));
+    }
+}
+
+TEST(a_wait_outlasts_a_login_that_is_refused_for_now) {
+    two_nodes_known();
+    loses(0, AT(1000));
+    rig.login[0] = "-BUSY Redis is busy running a script.\r\n" SHARDED_CHANNELS;
+    hf_op *op = acquire(20 * HF_SECOND, AT(2000));
+    for (int ms = 2000; ms < 9000; ms += 10) {
+        rig_sleep(&rig, AT(ms), AT(ms + 10));
+        if (strstr(output_of(at(1, CALLS)), QUERY)) feeds(1, CALLS, TWO_NODES, AT(ms + 10));
+    }
     CHECK_OUTCOME(op, "under way");
-    rig_end(&rig, AT(300));
+    rig.login[0] = I_AM("aa");
+    rig_sleep(&rig, AT(9000), AT(9300));
+    const char *sent = output_of(at(0, CALLS));
+    CHECK_OR(strstr(sent, "acquire"), "%s", sent);
+    rig_end(&rig, AT(9301));
 }
 
 TEST(a_replica_at_a_configured_address_is_known_by_its_id) {
@@ -1896,13 +1993,12 @@ TEST(a_command_that_is_sent_again_to_another_version_is_one_for_it) {
 }
 
 TEST(nodes_of_different_versions_get_different_programs) {
-    static const char map[] = "*1\r\n" RANGE(0, 16383, "a", 1);
     CHECK(cluster_begin());
     rig.login[0] = PLAIN_LOGIN;
     hf_op *op = acquire(0, AT(0));
     rig_tick(&rig, AT(0));
     output_of(at(0, CALLS));
-    feeds(0, CALLS, map, AT(1));
+    feeds(0, CALLS, HALVES, AT(1));
     CHECK_NODE_SENT(0, CALLS, PLAIN_ASKED);
     feeds(0, CALLS, MOVED_TO_B, AT(2));
     CHECK_NODE_SENT(1, CALLS, ASKED);

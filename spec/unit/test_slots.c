@@ -313,7 +313,7 @@ TEST(a_map_without_a_node_of_the_last_one_is_another_clusters) {
     static const char *const foreign[] = {
         "*1\r\n" RANGE("0", "9", MEMBER("a", "1", "x1")),
         "*1\r\n" PAIR("0", "9", MEMBER("a", "1", "x1"), MEMBER("b", "2", "x2")),
-        "*1\r\n" RANGE("0", "9", "*2\r\n$1\r\na\r\n:1\r\n"), "*0\r\n"};
+        "*1\r\n" RANGE("0", "9", "*2\r\n$1\r\na\r\n:1\r\n")};
     static const char *const own[] = {
         "*1\r\n" RANGE("0", "9", MEMBER("c", "3", "r1")), /* it has taken over */
         "*2\r\n" RANGE("0", "4", MEMBER("e", "5", "m9")) RANGE("5", "9", MEMBER("a", "1", "m1")),
@@ -326,6 +326,8 @@ TEST(a_map_without_a_node_of_the_last_one_is_another_clusters) {
             CHECK_STR(id_at("a", 1), "m1");
             CHECK(belongs(9, "a", 1));
         }
+        CHECK_STR(read_text("*0\r\n"), HF_SLOTS_NONE);
+        CHECK_STR(id_at("a", 1), "m1");
         CHECK_OR(!read_text(own[i]), "%s", own[i]);
         hf_slots_free(&slots);
     }

@@ -29,12 +29,15 @@ struct hf_cluster {
     hf_slots read;            /* the last map, as the node gave it */
     uint16_t owner[HF_SLOTS]; /* place in client->nodes, or HF_SLOT_NOBODY */
     bool known;               /* a map has been read */
+    bool has_ids;             /* the nodes say who they are as the map does */
     uint64_t round; /* number of the round of asking: grows with each map, and when all nodes have
                        failed */
     hf_request query;
     size_t asked;         /* the node that was asked last */
     size_t tried;         /* nodes that have failed in this round */
     size_t strangers;     /* …those of the configuration where another cluster answers */
+    size_t doubted;       /* the first one in this round whose map is doubted; SIZE_MAX: none */
+    bool settles;         /* all have been asked: the doubted map counts */
     hf_link link;         /* the link whose requests need the map */
     hf_time ask_at;       /* HF_NEVER: the map is good */
     hf_time asked_at;     /* 0: never */
@@ -151,9 +154,11 @@ static void send_to(hf_node *node, hf_request *request, hf_time now) {
     hf_session_adopt(&node->links[request->routing.link], request, now);
 }
 
-/* Whether the link could not be opened, and no newer map names another node. */
+/* Whether the link could not be opened, and no newer map names another node. A log-in that is
+ * refused for now is tried again. */
 static bool is_hopeless(const hf_request *request, const hf_session *link) {
     return request->routing.down == link && link->state == HF_SESSION_CLOSED &&
+           !hf_refusal_may_pass(hf_refusal_of(link->reason), request->accepted) &&
            !request->waits_for_connection && request->sends == 0;
 }
 
@@ -297,9 +302,17 @@ static void on_renewer_closed(void *context, hf_time now) {
     invalidate(context, HF_LINK_RENEWER, now);
 }
 
+static bool is_member(const void *context, const char *id) {
+    const hf_node *node = context;
+    return hf_slots_has(&node->client->cluster->read, id);
+}
+
 static void watch(hf_node *node) {
     node->serves = false; /* until a map contains it */
-    for (int link = 0; link < HF_LINKS; link++) node->links[link].node_id = node->id;
+    for (int link = 0; link < HF_LINKS; link++) {
+        node->links[link].node_id = node->id;
+        node->links[link].is_member = is_member;
+    }
     node->links[HF_LINK_CALLS].on_refusal = node->links[HF_LINK_RENEWER].on_refusal = on_refusal;
     node->links[HF_LINK_CALLS].on_closed = on_calls_closed;
     node->links[HF_LINK_RENEWER].on_closed = on_renewer_closed;
@@ -332,9 +345,20 @@ static void read_places(hf_cluster *cluster) {
     }
 }
 
+/* Some services answer CLUSTER MYID with an id that their maps do not contain; a node without slots
+ * does so too, which decides nothing later. */
+static void judge_ids(hf_cluster *cluster) {
+    const char *giver = cluster->client->nodes[cluster->asked]->links[cluster->link].peer_id;
+    bool listed = giver[0] && hf_slots_has(&cluster->read, giver);
+    if (listed) cluster->has_ids = true;
+    else if (giver[0] && !cluster->known) cluster->has_ids = false;
+}
+
 /* From now on each node has the id that the map gives for its address. One that the map does not
  * contain keeps its id: its address may belong to a node of another cluster by now. */
 static void identify(hf_cluster *cluster) {
+    judge_ids(cluster);
+    if (!cluster->has_ids) return;
     for (size_t i = 0; i < cluster->client->node_count; i++) {
         hf_node *node = cluster->client->nodes[i];
         hf_address address = address_of(node);
@@ -372,13 +396,15 @@ static void move_waiters(hf_cluster *cluster, hf_time now) {
 
 static void end_round(hf_cluster *cluster) {
     cluster->round++;
+    cluster->doubted = SIZE_MAX;
+    cluster->settles = false;
     cluster->tried = cluster->strangers = 0;
     cluster->trouble[0] = '\0';
 }
 
 static void accept_map(hf_cluster *cluster, hf_time now) {
     read_places(cluster);
-    identify(cluster);
+    identify(cluster); /* while `known` is about the map before */
     cluster->known = true;
     cluster->ask_at = HF_NEVER;
     end_round(cluster);
@@ -467,8 +493,38 @@ static void on_no_map(hf_cluster *cluster, hf_code code, const char *reason, hf_
     bool stranger = reason == HF_SLOTS_FOREIGN || node->links[cluster->link].stranger;
     if (stranger && cluster->asked < cluster->client->config.server_count) cluster->strangers++;
     note_trouble(cluster, code, reason);
-    if (++cluster->tried < count_asked(cluster)) ask(cluster, now);
-    else on_all_down(cluster, now);
+    bool settles = !cluster->settles && cluster->doubted != SIZE_MAX;
+    if (++cluster->tried < count_asked(cluster)) {
+        ask(cluster, now);
+    } else if (settles) {
+        cluster->settles = true;
+        ask(cluster, now);
+    } else {
+        on_all_down(cluster, now);
+    }
+}
+
+static bool is_named(const hf_cluster *cluster, size_t place) {
+    hf_address address = address_of(cluster->client->nodes[place]);
+    return hf_slots_names(&cluster->read, &address);
+}
+
+/* The address that a new client was given may belong to another cluster by now: a first map that
+ * names it, but no other address of the configuration, counts only if no better one is found. */
+static bool is_doubted(const hf_cluster *cluster) {
+    size_t count = cluster->client->config.server_count, named = 0;
+    bool last = cluster->doubted == SIZE_MAX && cluster->tried + 1 >= count_asked(cluster);
+    if (cluster->known || cluster->settles || last) return false;
+    if (cluster->asked >= count || !is_named(cluster, cluster->asked)) return false;
+    for (size_t i = 0; i < count; i++) named += is_named(cluster, i);
+    return named == 1;
+}
+
+static void doubt(hf_cluster *cluster, hf_time now) {
+    if (cluster->doubted == SIZE_MAX) cluster->doubted = cluster->asked;
+    hf_slots_forget_ids(&cluster->read);
+    on_no_map(cluster, HF_UNREACHABLE, "its cluster has none of the other configured addresses",
+              now);
 }
 
 static const char *read_map(hf_cluster *cluster, const hf_reply *reply) {
@@ -476,7 +532,7 @@ static const char *read_map(hf_cluster *cluster, const hf_reply *reply) {
     const char *wrong = hf_slots_read(&cluster->read, reply, &asked);
     if (wrong) return wrong;
     if (cluster->read.count > 0) return NULL;
-    return cluster->read.unnamed ? UNNAMED : "it knows of no node that serves a slot";
+    return cluster->read.unnamed ? UNNAMED : HF_SLOTS_NONE;
 }
 
 static void on_map(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -485,6 +541,7 @@ static void on_map(hf_request *request, const hf_reply *reply, hf_time now) {
     if (!reply) on_no_map(cluster, request->failure.code, request->failure.text, now);
     else if (wrong == HF_SLOTS_FOREIGN) on_no_map(cluster, HF_UNREACHABLE, wrong, now);
     else if (wrong) on_no_map(cluster, HF_SERVER, wrong, now);
+    else if (is_doubted(cluster)) doubt(cluster, now);
     else accept_map(cluster, now);
 }
 
@@ -493,6 +550,7 @@ static void on_map(hf_request *request, const hf_reply *reply, hf_time now) {
 static size_t choose_node(const hf_cluster *cluster) {
     const hf_client *client = cluster->client;
     size_t first = cluster->asked_at ? cluster->asked + 1 : 0, next = SIZE_MAX, sound = SIZE_MAX;
+    if (cluster->settles) return cluster->doubted;
     for (size_t i = 0; i < client->node_count; i++) {
         size_t at = (first + i) % client->node_count;
         const hf_session *calls = &client->nodes[at]->links[HF_LINK_CALLS];
@@ -555,6 +613,8 @@ static bool open(hf_client *client) {
     if (!cluster) return false;
     cluster->client = client;
     cluster->ask_at = HF_NEVER;
+    cluster->has_ids = true;
+    cluster->doubted = SIZE_MAX;
     hf_slots_init(&cluster->read);
     for (size_t slot = 0; slot < HF_SLOTS; slot++) cluster->owner[slot] = HF_SLOT_NOBODY;
     hf_session_init(&cluster->parked, &client->config.session, &client->random);

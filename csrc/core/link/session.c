@@ -199,9 +199,16 @@ void hf_session_doubt(hf_session *session, hf_time since, hf_time now) {
     if (!awaits_reply(session)) hf_session_ping(session, now);
 }
 
+/* Another node of the same cluster will do: it sends each command on to where its key is. */
+static bool is_of_cluster(const hf_session *session) {
+    const char *id = session->peer_id;
+    return !session->node_id[0] || !id[0] || strcmp(id, session->node_id) == 0 ||
+           session->is_member(session->context, id);
+}
+
 void hf_session_identify(hf_session *session) {
     if (session->state == HF_SESSION_CLOSED) hf_session_forget(session);
-    else if (session->peer_id[0] && strcmp(session->peer_id, session->node_id) != 0)
+    else if (!is_of_cluster(session))
         want_close(session, HF_UNREACHABLE, "another node has taken over the server's address");
 }
 
@@ -889,10 +896,8 @@ static void note_id(hf_session *session, const hf_reply *reply) {
     bool single = reply->type == HF_REPLY_ERROR && strcmp(reply->string, SINGLE) == 0;
     bool named = reply->type == HF_REPLY_STRING && reply->size <= HF_NODE_ID_SIZE;
     if (named) snprintf(session->peer_id, sizeof session->peer_id, "%s", reply->string);
-    if (!session->node_id[0]) return;
-    if (single) refuse_stranger(session, "not in a cluster");
-    else if (session->peer_id[0] && strcmp(session->peer_id, session->node_id) != 0)
-        refuse_stranger(session, session->peer_id);
+    if (single && session->node_id[0]) refuse_stranger(session, "not in a cluster");
+    else if (!is_of_cluster(session)) refuse_stranger(session, session->peer_id);
 }
 
 /* ---- the log-in's replies ---- */

@@ -80,8 +80,9 @@ struct hf_session {
     hf_time known_since;             /* since when this client knows the process */
     bool vouched;                    /* HF_KNOWN_KEY on the server names this run */
     bool exposed;                    /* one user's script may change those of others */
-    const char *node_id; /* in a cluster: the id that the server must have; "": any. NULL: the
-                            server is not in a cluster */
+    const char *node_id; /* in a cluster: the id that the map gives for the server; "": none, so any
+                            will do. NULL: the server is not in a cluster */
+    bool (*is_member)(const void *context, const char *id); /* whether the cluster has that node */
     char peer_id[HF_NODE_ID_SIZE + 1]; /* the id that it gave at the log-in; "": none */
     bool stranger;          /* the last log-in found another server at the node's address */
     bool sharded;           /* the server of this connection has sharded channels */

@@ -133,6 +133,10 @@ static bool is_foreign(const hf_slots *known, const hf_slots *read) {
     return known->member_count > 0;
 }
 
+bool hf_slots_has(const hf_slots *slots, const char *id) {
+    return find_member(slots, id) != NULL;
+}
+
 const char *hf_slots_id_at(const hf_slots *slots, const hf_address *address) {
     const char *id = NULL;
     for (size_t i = 0; i < slots->member_count; i++) {
@@ -143,6 +147,13 @@ const char *hf_slots_id_at(const hf_slots *slots, const hf_address *address) {
     return id;
 }
 
+bool hf_slots_names(const hf_slots *slots, const hf_address *address) {
+    for (size_t i = 0; i < slots->count; i++) {
+        if (hf_address_equal(&slots->nodes[i], address)) return true;
+    }
+    return hf_slots_id_at(slots, address) != NULL;
+}
+
 void hf_slots_forget_ids(hf_slots *slots) {
     slots->member_count = 0;
 }
@@ -150,6 +161,7 @@ void hf_slots_forget_ids(hf_slots *slots) {
 /* ---- the map ---- */
 
 const char HF_SLOTS_FOREIGN[] = "it belongs to another cluster now";
+const char HF_SLOTS_NONE[] = "it knows of no node that serves a slot";
 
 /* One range: first slot, last slot, master (host, port, id, …), replicas. */
 static bool read_range(hf_slots *slots, const hf_reply *range, const hf_address *asked) {
@@ -179,7 +191,8 @@ const char *hf_slots_read(hf_slots *slots, const hf_reply *reply, const hf_addre
         if (!read_range(read, reply->elements[i], asked)) wrong = "the reply has a bad slot range";
         else if (!read_members(read, reply->elements[i], asked)) wrong = "out of memory";
     }
-    if (!wrong && is_foreign(slots, read)) wrong = HF_SLOTS_FOREIGN;
+    if (!wrong && is_foreign(slots, read))
+        wrong = read->count > 0 ? HF_SLOTS_FOREIGN : HF_SLOTS_NONE;
     if (wrong) {
         hf_slots_free(read);
     } else {

@@ -45,15 +45,22 @@ void hf_slots_init(hf_slots *slots);
 void hf_slots_free(hf_slots *slots);
 
 /* Reads the reply to CLUSTER SLOTS that came from `asked`. Returns NULL on success, else what is
- * wrong (a static text): HF_SLOTS_FOREIGN if `slots` has ids and the reply has none of them. A
- * range whose master has no known host gets no node; if ranges overlap, the last one counts. */
+ * wrong (a static text): HF_SLOTS_FOREIGN if `slots` has ids and the reply has none of them, or
+ * then HF_SLOTS_NONE if it has no node at all. A range whose master has no known host gets no node;
+ * if ranges overlap, the last one counts. */
 const char *hf_slots_read(hf_slots *slots, const hf_reply *reply, const hf_address *asked);
 
-extern const char HF_SLOTS_FOREIGN[];
+extern const char HF_SLOTS_FOREIGN[], HF_SLOTS_NONE[];
+
+/* Returns whether a node of the map has this id. */
+bool hf_slots_has(const hf_slots *slots, const char *id);
 
 /* Returns the id of the node at this address; NULL: the map has none. "": it names several nodes
  * there, of which all but one are gone. */
 const char *hf_slots_id_at(const hf_slots *slots, const hf_address *address);
+
+/* Returns whether a master or a replica has this address. */
+bool hf_slots_names(const hf_slots *slots, const hf_address *address);
 
 /* Forgets the ids, so that the next map may be that of another cluster. */
 void hf_slots_forget_ids(hf_slots *slots);
