@@ -2045,18 +2045,19 @@ TEST(a_login_that_was_given_for_a_node_is_that_of_all_nodes) {
     config.server_count = 2;
     config.session.asks_login = true;
     CHECK(rig_begin_with(&rig, &config));
+    for (int node = 0; node < 3; node++) rig.login[node] = "";
     hf_op *op = acquire(0, AT(0));
     rig_tick(&rig, AT(0));
     CHECK_EQ_INT(hf_session_wants(at(0, CALLS), AT(0)), HF_WANT_LOGIN);
     log_in_at(0, "one", AT(0));
-    CHECK_STR(output_of(at(0, CALLS)), "AUTH me one");
-    feeds(0, CALLS, "+OK\r\n", AT(0));
+    CHECK_STR(output_of(at(0, CALLS)), "AUTH me one\n" DRIVE_ASKS_NODE);
+    feeds(0, CALLS, "+OK\r\n" DRIVE_LOGIN, AT(0));
     output_of(at(0, CALLS));
     feeds(0, CALLS, ALL_OF_C, AT(0));
     CHECK_EQ_INT(hf_session_wants(at(2, CALLS), AT(0)), HF_WANT_LOGIN);
     hf_session_log_in_again(at(2, CALLS)); /* as the watchdog's thread does */
     rig_tick(&rig, AT(0));
-    CHECK_STR(output_of(at(2, CALLS)), "AUTH me one");
+    CHECK_STR(output_of(at(2, CALLS)), "AUTH me one\n" DRIVE_ASKS_NODE);
     CHECK_STR(at(1, CALLS)->server->password, "one");
     hf_op_end(op, AT(1));
     rig_end(&rig, AT(1));
