@@ -37,7 +37,8 @@ local SEQUENCES = {
   "[\241-\243][\128-\191][\128-\191][\128-\191]", "\244[\128-\143][\128-\191][\128-\191]",
 }
 local FORBIDDEN = {
-  "%c", "\127", "\194[\128-\159]", "\216\156", "\226\128[\142\143\168-\174]", "\226\129[\166-\169]",
+  "%c", "\127", "\194[\128-\160\173]", "\216\156", "\226\128[\128-\143\168-\175]", "\226\129[\159-\175]",
+  "\239\187\191", "\243\160[\128-\191]",
 }
 
 local function is_utf8(text)
@@ -63,6 +64,11 @@ local SHORT = { n = "\n", r = "\r", t = "\t", ['"'] = '"', ["\\"] = "\\" }
 
 local function decode(text)
   local body = assert(text:match('^"(.*)"$'))
+  body = body:gsub("\\u(d[89ab]%x%x)\\u(d[c-f]%x%x)", function(high, low)
+    local code = 0x10000 + (tonumber(high, 16) - 0xd800) * 1024 + tonumber(low, 16) - 0xdc00
+    return string.char(0xf0 + math.floor(code / 262144), 0x80 + math.floor(code / 4096) % 64,
+      0x80 + math.floor(code / 64) % 64, 0x80 + code % 64)
+  end)
   return (body:gsub("\\(.)(%x?%x?%x?%x?)", function(kind, digits)
     if kind == "u" then return utf8_of(tonumber(digits, 16)) end
     return assert(SHORT[kind]) .. digits
@@ -104,7 +110,7 @@ describe("a text of others", function()
       assert.equal("a" .. wanted .. "ä", output.printable("a" .. text .. "ä"))
     end
     for _, text in ipairs {
-      "\194\160", "\223\191", "\224\160\128", "\237\159\191", "\238\128\128", "\239\191\191",
+      "\194\161", "\223\191", "\224\160\128", "\237\159\191", "\238\128\128", "\239\191\191",
       "\240\144\128\128", "\241\128\128\128", "\243\176\128\128", "\243\191\191\191",
       "\244\143\191\191",
     } do
@@ -112,17 +118,47 @@ describe("a text of others", function()
     end
   end)
 
-  it("turns no direction and ends no line, and what is beside such characters is shown", function()
-    for _, range in ipairs {
-      { 0x80, 0x9f }, { 0x61c, 0x61c }, { 0x200e, 0x200f }, { 0x2028, 0x202e }, { 0x2066, 0x2069 },
+  it("turns no direction, ends no line and hides nothing; what is beside such characters is shown", function()
+    local ranges, hidden = {}, core.wire.hidden
+    for i = 1, #hidden, 2 do ranges[#ranges + 1] = { hidden[i], hidden[i + 1] } end
+    assert.is_true(#ranges > 20)
+    for _, wanted in ipairs {
+      0xad, 0x61c, 0x200b, 0x200e, 0x2028, 0x202e, 0x2060, 0x2066, 0x3000, 0xfeff,
     } do
-      for code = range[1], range[2] do
+      assert.matches("^[\\%w]+$", output.printable(utf8_of(wanted)))
+    end
+    for _, range in ipairs(ranges) do
+      for code = range[1], math.min(range[2], 0xffff) do
         assert.matches("^[\\%w]+$", output.printable(utf8_of(code)))
       end
-      for _, code in ipairs { range[1] == 0x80 and 0xa0 or range[1] - 1, range[2] + 1 } do
-        assert.equal(utf8_of(code), output.printable(utf8_of(code)))
+      for _, code in ipairs { range[1] - 1, range[2] + 1 } do
+        local is_short = code >= 0x20 and code < 0xffff
+        if is_short then assert.equal(utf8_of(code), output.printable(utf8_of(code))) end
       end
     end
+    assert.equal("a\\xf3\\xa0\\x80\\x81b", output.printable("a\243\160\128\129b"))
+    assert.equal('"\\udb40\\udc01"', json.value "\243\160\128\129")
+  end)
+
+  it("is shown one to one where it is a name, and not changed again in a message", function()
+    local seen, random = {}, hostile.random(SEED)
+    local names = { "backup", "back\226\128\139up", "ba\194\173ckup", "\239\187\191backup", "a b", "a\194\160b",
+      "a\nb", "a\\x0ab", "a\\x5cx0ab", "a\\\nb", "\\", "\\x", "\\x0", "\\\\x0a" }
+    for i = 1, COUNT do
+      names[#names + 1] = i % 2 == 0 and random:text(3) or "\\x0" .. random:text(2)
+    end
+    for _, name in ipairs(names) do
+      local shown = output.name(name)
+      assert.is_true(seen[shown] == nil or seen[shown] == name, shown)
+      seen[shown] = name
+      assert.equal(shown, output.printable(shown))
+      local back = shown:gsub("\\x(%x%x)", function(digits)
+        return string.char(tonumber(digits, 16))
+      end)
+      assert.equal(name, back)
+    end
+    assert.equal("a\\x5cx0ab", output.name "a\\x0ab")
+    assert.equal("C:\\xyz\\dir", output.name "C:\\xyz\\dir")
   end)
 end)
 
@@ -349,6 +385,24 @@ describe("the commands that only read", function()
     until core.now() > till
   end)
 
+  it("list names that look alike as different ones", function()
+    local names = { "backup", "back\226\128\139up", "ba\194\173ckup", "b\226\129\160ackup", "\239\187\191backup",
+      "a\nb", "a\\x0ab", "a b", "a\194\160b" }
+    for _, name in ipairs(names) do put(name) end
+    for _, verb in ipairs { "ls", "top" } do
+      local _, out = run(url, verb)
+      local rows, count = {}, 0
+      for line in (out .. "\n"):gmatch("([^\n]*)\n") do
+        local key = line:match("^(.-) +0b0e5a3c")
+        if key then rows[key], count = true, count + 1 end
+      end
+      assert.equal(#names, count, out)
+      for _, name in ipairs(names) do assert.is_true(rows[output.name(name)], name) end
+    end
+    local _, out = run(url, "show", "a\\x0ab")
+    assert.matches("^key      a\\x5cx0ab\n", out)
+  end)
+
   it("align their columns, though one key is long", function()
     put "short"
     put(("long"):rep(10000))
@@ -463,6 +517,8 @@ end)
 it("columns are as wide as what they show, and end without spaces", function()
   assert.same({ "KEY    N  X", "ä€x    1", "abcd  22  y" }, output.columns(
     { { "KEY", "N", "X" }, { "ä€x", "1", "" }, { "abcd", "22", "y" } }, { false, true, false }))
+  assert.same({ "中文  1", "a\204\129     2", "😀x   3", "abcd  4" },
+    output.columns({ { "中文", "1" }, { "a\204\129", "2" }, { "😀x", "3" }, { "abcd", "4" } }, {}))
   local long = ("l"):rep(120)
   assert.same({ ("k"):rep(100) .. "  1", "k" .. (" "):rep(101) .. "2", long .. "  3" },
     output.columns({ { ("k"):rep(100), "1" }, { "k", "2" }, { long, "3" } }, {}))

@@ -168,6 +168,49 @@ describe("completion", function()
     assert.same({}, complete.bash({ "-k" }, "holdfast show -", "-"))
   end)
 
+  local SHELLS = { "sh", "bash", "zsh", "ksh", "fish --no-config", "csh -f", "tcsh -f" }
+
+  -- What each shell that is here makes of these words: the arguments of a program, or nil where it
+  -- refuses the line.
+  local function each_shell(line, check)
+    for _, shell in ipairs(SHELLS) do
+      if process.succeeds("command -v " .. shell:match("%S+") .. " >/dev/null") then
+        local words = { "/usr/bin/env" }
+        for word in shell:gmatch("%S+") do words[#words + 1] = word end
+        words[#words + 1], words[#words + 2] = "-c", "printf '%s\\n' " .. line
+        local child = command.other(words)
+        local how, code = child:wait(PATIENCE)
+        check(shell, how == "exit" and code == 0 and child:output() or nil)
+      end
+    end
+  end
+
+  it("quotes a key for every shell, so that none runs anything from it", function()
+    local quote = require("holdfast.command.shell").quote
+    local made = directory .. "/made"
+    for _, key in ipairs {
+      "a b", "x\\'; touch " .. made .. " #", "\\", "'", "\\'", "'\\", "''", "\\\\'", "!!", "a'b", "'x", "x'",
+      "$(touch " .. made .. ")", "`touch " .. made .. "`", "(touch " .. made .. ")", '"', "a\\", "中 文",
+      "{a,b}", "~", "*", "#", "^a^b", "%1", "=ls",
+    } do
+      each_shell(quote(key), function(shell, output)
+        assert.equal(key .. "\n", output, shell .. ": " .. quote(key))
+      end)
+    end
+    for _, key in ipairs {
+      "x\n\\'; touch " .. made .. " #", "'\27;touch " .. made, "a\226\128\139'(touch " .. made .. ")",
+    } do
+      each_shell(quote(key), function(shell, output)
+        local can, cannot = shell:find("^[bzk].*sh") ~= nil, shell:find("fish") ~= nil
+        if can then assert.equal(key .. "\n", output, shell) end
+        local refusal = "fish: Expected a variable name"
+        if cannot then assert.matches("^" .. refusal, output or refusal) end
+      end)
+    end
+    assert.is_false(process.succeeds("test -e " .. made))
+    assert.equal("''", quote "")
+  end)
+
   it("quotes whatever bytes a key has, wherever it is completed", function()
     local random = hostile.random(tonumber(os.getenv("HOLDFAST_HOSTILE_SEED")) or 1)
     local lines, expected = { "printf '%s\\0'" }, {}

@@ -18,6 +18,7 @@
 
 #include "base/failure.h"
 #include "base/reply.h"
+#include "base/text.h"
 #include "base/types.h"
 #include "base/url.h"
 

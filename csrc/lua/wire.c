@@ -103,6 +103,18 @@ static int l_hide_logins(lua_State *L) {
     return 1;
 }
 
+/* hidden: the numbers of the first and the last character of each range that is not shown */
+static void push_hidden(lua_State *L) {
+    int count = 0;
+    lua_newtable(L);
+    for (const hf_range *range = hf_hidden; range->last > 0; range++) {
+        lua_pushinteger(L, (lua_Integer)range->first);
+        lua_rawseti(L, -2, ++count);
+        lua_pushinteger(L, (lua_Integer)range->last);
+        lua_rawseti(L, -2, ++count);
+    }
+}
+
 /* operations: name -> what it does, for "cannot <verb> <key>" */
 static void push_operations(lua_State *L) {
     lua_newtable(L);
@@ -125,6 +137,8 @@ void hf_open_wire(lua_State *L) {
     hf_set_functions(L, functions);
     push_prefixes(L);
     lua_setfield(L, -2, "prefixes");
+    push_hidden(L);
+    lua_setfield(L, -2, "hidden");
     lua_pushliteral(L, HF_REPLY_TOO_LARGE);
     lua_setfield(L, -2, "too_large");
     lua_setfield(L, -2, "wire");

@@ -2,7 +2,7 @@
 
 return {
   style = "sha256-xhCWJl/cvITDepvyGug/lFOCAjZV40nXggnKGWl+EQs=",
-  script = "sha256-t9uZdt1TaIs+P4ioXscJFe3mcXt7Rc/LCNKoe8nb3FA=",
+  script = "sha256-KOKzBOK/hfWBO4KGXdJplLX0ZgljAdbnY/oVDtVF5kY=",
   html = [=[
 <!DOCTYPE html>
 <html lang="en">
@@ -235,9 +235,10 @@ let paused = false, asking = null, timer = null, linked = null, failure = null;
 
 // ---- texts ----
 
-// Characters that cannot be seen, or turn the direction of the text, are spelled out.
+// Characters that cannot be seen or told from a space, or turn the direction of the text, are spelled
+// out, and so is a backslash that would look like such a spelling.
 function visible(text) {
-  return String(text).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Co}]/gu,
+  return String(text).replace(/\\(?=u\{)|(?! )[\p{Cc}\p{Cf}\p{Zs}\p{Zl}\p{Zp}\p{Cs}\p{Co}\p{DI}\u2800]/gu,
     char => "\\u{" + char.codePointAt(0).toString(16) + "}");
 }
 function plural(count, one, many) {

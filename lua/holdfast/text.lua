@@ -22,20 +22,27 @@ add(0xf0, 0xf4, REST .. REST .. REST)
 add(0xf0, 0xf0, "[\144-\191]" .. REST .. REST)
 add(0xf4, 0xf4, "[\128-\143]" .. REST .. REST)
 
--- Characters that must not be shown as they are → their numbers.
-local HIDDEN = { ["\216\156"] = 0x61c }
+-- The bits of the first byte that are in the number of a character, by the size of the character.
+local FIRST = { 0x80, 0x20, 0x10, 0x08 }
 
-local function hide(first, last)
-  for code = first, last do
-    local high, low = math.floor(code / 64) % 64, code % 64
-    HIDDEN[string.char(0xe0 + math.floor(code / 4096), 0x80 + high, 0x80 + low)] = code
-  end
+-- The number of a character of UTF-8.
+function text.code(char)
+  local code = char:byte() % FIRST[#char]
+  for i = 2, #char do code = code * 64 + char:byte(i) % 64 end
+  return code
 end
 
-for code = 0x80, 0x9f do HIDDEN[string.char(0xc2, code)] = code end
-hide(0x200e, 0x200f) -- marks of direction
-hide(0x2028, 0x202e) -- line and paragraph ends, embeddings and overrides of direction
-hide(0x2066, 0x2069) -- isolates
+local HIDDEN = core.wire.hidden -- first, last, first, last, …
+
+-- → its number, if it must not be shown as it is
+local function hidden_code(char)
+  local code = text.code(char)
+  for i = 1, #HIDDEN, 2 do
+    local first, last = HIDDEN[i], HIDDEN[i + 1]
+    if code < first then return nil end -- any locale: numbers
+    if code <= last then return code end -- any locale: numbers
+  end
+end
 
 -- Returns `s` with show(bytes, code) in place of each character that must not be shown: `code` is
 -- its number, nil for one byte that is a control character or no UTF-8.
@@ -46,8 +53,8 @@ function text.escape(s, show)
       local behind, last = BEHIND[run:byte(at)], nil
       if behind then last = select(2, run:find(behind, at + 1)) end
       local char = run:sub(at, last or at)
-      local is_plain = last and not HIDDEN[char]
-      parts[#parts + 1] = is_plain and char or show(char, HIDDEN[char])
+      local code = last and hidden_code(char)
+      parts[#parts + 1] = last and not code and char or show(char, code)
       at = at + #char
     end
     return table.concat(parts)
@@ -73,9 +80,16 @@ local HEX = {}
 
 for byte = 0, 255 do HEX[string.char(byte)] = ("\\x%02x"):format(byte) end
 
--- Returns what a terminal may show, with \xNN for other bytes.
+-- Returns what a terminal may show, with \xNN for other bytes. What it returns it does not change
+-- again.
 function text.printable(s)
   return text.escape(s, function(bytes) return HEX[bytes] or bytes:gsub(".", HEX) end)
+end
+
+-- As printable, for one name that must not look like another: what would be read as \xNN has \x5c
+-- for its backslash.
+function text.name(s)
+  return text.printable((s:gsub("\\(x%x%x)", HEX["\\"] .. "%1")))
 end
 
 -- Returns what a message may show of `s`: no log-in of a URL in it, whatever it was meant to be.

@@ -118,6 +118,15 @@ TEST(bidirectional_marks_and_invalid_utf8_are_hidden) {
               " on h:1: ?\? ?\?\? ?\?\? ?\? \xf0\x9f\x98\x80 ?\?");
 }
 
+TEST(characters_that_cannot_be_seen_are_spelled_out) {
+    hf_failure failure;
+    hf_slice key = hf_slice_of("a\xc2\xad\xe2\x80\x8b\xc2\xa0\xef\xbb\xbf\xf3\xa0\x80\x81"
+                               "\xe2\x81\xb0");
+    hf_failure_set(&failure, HF_SERVER, "acquire", key, "h:1", "oops");
+    CHECK_STR(failure.text, "cannot acquire \"a\\xc2\\xad\\xe2\\x80\\x8b\\xc2\\xa0\\xef\\xbb\\xbf"
+                            "\\xf3\\xa0\\x80\\x81\xe2\x81\xb0\" on h:1: oops");
+}
+
 TEST(control_characters_are_hidden) {
     hf_failure failure;
     hf_failure_set(&failure, HF_SERVER, "acquire", ORDER, "h\n:1", "%s",

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/reply.h"
+#include "base/text.h"
 #include "base/url.h"
 
 #define NAME(CODE, name) #name,
@@ -70,18 +71,11 @@ const char *hf_code_name(hf_code code) {
     return NAMES[code];
 }
 
-/* Controls, also those above ASCII, and what ends a line or turns its direction. */
-static bool is_hidden(uint32_t code) {
-    return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x61c || code == 0x200e ||
-           code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
-           (code >= 0x2066 && code <= 0x2069);
-}
-
 /* The bytes of the character of UTF-8 there; 0 if it is none, or may not be shown as it is. */
 static size_t plain_size(const char *text, size_t left) {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     unsigned char first = (unsigned char)text[0];
-    if (first < 0x80) return is_hidden(first) ? 0 : 1;
+    if (first < 0x80) return hf_is_hidden(first) ? 0 : 1;
     size_t size = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
     if (first < 0xc0 || first > 0xf4 || left < size) return 0;
     uint32_t code = first & (0x7fu >> size);
@@ -90,7 +84,7 @@ static size_t plain_size(const char *text, size_t left) {
         code = code << 6 | ((unsigned char)text[i] & 0x3f);
     }
     if (code < least[size] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return 0;
-    return is_hidden(code) ? 0 : size;
+    return hf_is_hidden(code) ? 0 : size;
 }
 
 static bool starts(const char *text, const char *with) {

@@ -48,15 +48,15 @@ end
 local function asks_to_break(client, entry)
   if entry.permits then
     return asks('%d of %d permits of "%s" are taken; the work they protect would keep running unprotected. Take them back? [y/N] ',
-      entry.holds, entry.permits, output.printable(entry.key))
+      entry.holds, entry.permits, output.name(entry.key))
   end
   if kinds[entry.kind].removes then
     return asks('The latch "%s" still has a count of %.0f; its waiters would continue at once. Open it? [y/N] ',
-      output.printable(entry.key), entry.count)
+      output.name(entry.key), entry.count)
   end
   local holder = identity.text(identity.of(client, entry.owner)) or entry.owner
   return asks('The lock "%s" is held by %s; the holder would keep %s. Break the lock? [y/N] ',
-    output.printable(entry.key), output.printable(holder), overlap(entry))
+    output.name(entry.key), output.name(holder), overlap(entry))
 end
 
 -- Meanwhile the lock may have gone to somebody whom nobody has been asked about.
@@ -75,7 +75,7 @@ local CHANGED = 'the lock "%s" has changed hands since you were asked; nothing w
 local function asked(client, entry, out)
   if not asks_to_break(client, entry) then return nil, exits.BUSY end
   if is_same(client, entry) then return true end
-  return nil, out:fail(exits.BUSY, "changed", CHANGED:format(output.printable(entry.key)))
+  return nil, out:fail(exits.BUSY, "changed", CHANGED:format(output.name(entry.key)))
 end
 
 local function force(client, entry, lock, out, yes)
@@ -91,20 +91,20 @@ local function force(client, entry, lock, out, yes)
   if was_locked and entry.owner and yes then
     out:advice("warning", {}, ('the holder of "%s" is not stopped: it keeps %s'):format(key, overlap(entry)))
   end
-  output.print(output.printable(key) .. (was_locked and ": broken" or ": was free"))
+  output.print(output.name(key) .. (was_locked and ": broken" or ": was free"))
   return was_locked and exits.OK or exits.BUSY
 end
 
 local function forget(client, key, given, out)
   local ttl = records.ttl(client, key)
   if ttl and not given.yes and not asks('The job "%s" counts as done for another %s. Let it run again? [y/N] ',
-    output.printable(key), locks.seconds(ttl)) then
+    output.name(key), locks.seconds(ttl)) then
     return exits.BUSY
   end
   local forgotten, message, code = false, nil, nil
   if ttl then forgotten, message, code = records.forget(client, key) end
   if code then return verb.failed(out, message, code) end
-  output.print(output.printable(key) .. (forgotten and ": may run again" or ": was free"))
+  output.print(output.name(key) .. (forgotten and ": may run again" or ": was free"))
   return forgotten and exits.OK or exits.BUSY
 end
 

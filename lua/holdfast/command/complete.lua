@@ -48,7 +48,7 @@ end
 
 -- Each key, and how to show it, ended by NUL.
 local function print_for_zsh(keys)
-  for _, key in ipairs(keys) do io.stdout:write(key, "\0", output.printable(key), "\0") end
+  for _, key in ipairs(keys) do io.stdout:write(key, "\0", output.name(key), "\0") end
 end
 
 local function print_for_bash(keys, line, word)

@@ -29,13 +29,13 @@ local function who(owner, wait, prefix)
   local text = wait[prefix .. "host"] and identity.text {
     host = wait[prefix .. "host"], pid = wait[prefix .. "pid"], name = wait[prefix .. "name"],
   }
-  return output.printable(text and ("%s (%s)"):format(text, owner) or owner)
+  return output.name(text and ("%s (%s)"):format(text, owner) or owner)
 end
 
 local function sentence(wait)
   local holder = wait.holder and ", held by " .. who(wait.holder, wait, "holder_")
     or core.kinds[wait.kind].counted and ", whose permits are taken" or ", which is free"
-  return ('%s waits for "%s"%s'):format(who(wait.owner, wait, ""), output.printable(wait.key),
+  return ('%s waits for "%s"%s'):format(who(wait.owner, wait, ""), output.name(wait.key),
     holder)
 end
 

@@ -39,7 +39,7 @@ end
 -- → true | nil, message
 local function print_held(locks)
   for _, lock in ipairs(locks) do
-    output.print(output.printable(lock:key()) .. " " .. target.token_text(lock))
+    output.print(output.name(lock:key()) .. " " .. target.token_text(lock))
   end
   return output.flush()
 end

@@ -13,11 +13,18 @@ for char, short in pairs { ['"'] = '"', ["\\"] = "\\", ["\n"] = "n", ["\r"] = "r
   ESCAPED[char] = "\\" .. short
 end
 
+-- A character, by its number: those above 16 bits as two.
+local function escaped(code)
+  if code < 0x10000 then return ("\\u%04x"):format(code) end
+  local rest = code - 0x10000
+  return ("\\u%04x\\u%04x"):format(0xd800 + math.floor(rest / 1024), 0xdc00 + rest % 1024)
+end
+
 -- If any byte is no UTF-8, all of them are taken as Latin-1.
 local function string_of(value)
   local quoted, is_utf8 = value:gsub('["\\]', ESCAPED), true
   local shown = text.escape(quoted, function(char, code)
-    if code then return ("\\u%04x"):format(code) end
+    if code then return escaped(code) end
     is_utf8 = is_utf8 and char:byte() < 128
     return ESCAPED[char]
   end)

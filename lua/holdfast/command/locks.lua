@@ -441,7 +441,7 @@ end
 function locks.holder_text(entry, who)
   if entry.count then return counts.text(entry) end
   if entry.permits then return ("%d of %d permits"):format(entry.holds, entry.permits) end
-  local holder = output.printable(identity.text(who) or entry.owner)
+  local holder = output.name(identity.text(who) or entry.owner)
   return holder .. locks.mode_text(entry, " (", ")")
 end
 

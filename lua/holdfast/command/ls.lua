@@ -32,10 +32,10 @@ local RIGHT = { false, false, true, true, true, true }
 
 local function row(entry, who)
   if entry.done then
-    return { output.printable(entry.key), "done", "-", locks.seconds(entry.done_ttl), "-", "-" }
+    return { output.name(entry.key), "done", "-", locks.seconds(entry.done_ttl), "-", "-" }
   end
   return {
-    output.printable(entry.key), locks.holder_text(entry, who),
+    output.name(entry.key), locks.holder_text(entry, who),
     entry.holds and ("%d"):format(entry.holds) or "-",
     locks.seconds(entry.ttl), locks.token(entry.token), ("%d"):format(entry.waiters),
   }

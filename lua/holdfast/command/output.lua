@@ -6,6 +6,7 @@ local exits = require "holdfast.command.exits"
 local json = require "holdfast.command.json"
 local process = require "holdfast.process"
 local texts = require "holdfast.text"
+local width = require "holdfast.command.width"
 
 local unpack = table.unpack or unpack
 
@@ -24,6 +25,7 @@ end
 local printable = texts.printable
 
 output.printable = printable
+output.name = texts.name
 
 -- A line that its reader does not take at once is dropped: while a job runs, nothing here may wait.
 -- `fd` | nil: standard error
@@ -115,17 +117,13 @@ function Output:unwritten(message)
   return self:fail(exits.OUTPUT, "output", "cannot write to standard output: " .. message)
 end
 
-local function length(text)
-  return select(2, text:gsub("[^\128-\191]", ""))
-end
-
 local MOST_WIDTH = 100 -- of a column: a longer cell moves only its own row
 
 local function widths(rows)
   local list = {}
   for _, row in ipairs(rows) do
     for i, cell in ipairs(row) do
-      list[i] = math.max(list[i] or 0, math.min(length(cell), MOST_WIDTH))
+      list[i] = math.max(list[i] or 0, math.min(width.of(cell), MOST_WIDTH))
     end
   end
   return list
@@ -133,11 +131,11 @@ end
 
 -- rows of texts → lines with aligned columns; columns named in `right` are right-aligned
 function output.columns(rows, right)
-  local width, lines = widths(rows), {}
+  local columns, lines = widths(rows), {}
   for _, row in ipairs(rows) do
     local cells = {}
     for i, cell in ipairs(row) do
-      local padding = (" "):rep(width[i] - length(cell))
+      local padding = (" "):rep(columns[i] - width.of(cell))
       cells[i] = right[i] and padding .. cell or cell .. padding
     end
     lines[#lines + 1] = table.concat(cells, "  "):match("^.*[^ ]") or ""

@@ -79,12 +79,28 @@ local function continue(text, quote)
   return (body:sub(1, 1) == quote and quote or "") .. body .. quote
 end
 
--- Returns what the shell reads as `text`, on one line and fit for a terminal. Behind an
--- open quote it goes on inside, and closes it.
+-- Every shell reads what is between these quotes as it is, but fish and csh not all of it: these
+-- characters stand outside, where a backslash does the same in each of them.
+local APART = "['\\!]"
+local INSIDE = "[^'\\!]"
+
+local function quoted(text)
+  local parts = {}
+  for inside, apart in text:gmatch("(" .. INSIDE .. "*)(" .. APART .. "?)") do
+    if inside ~= "" then parts[#parts + 1] = "'" .. inside .. "'" end
+    if apart ~= "" then parts[#parts + 1] = "\\" .. apart end
+  end
+  return table.concat(parts)
+end
+
+-- Returns what the shell reads as `text`, on one line and fit for a terminal: sh, bash, zsh, ksh,
+-- fish and csh. What may not be shown is written as $'…', which bash, zsh and ksh read; fish refuses
+-- it, and sh reads another text. Behind an open quote it goes on inside, and closes it, for bash.
 function shell.quote(text, open)
   if open then return continue(text, open) end
+  if text == "" then return "''" end
   if not text:find("[^A-Za-z0-9_./:@%%+,-]") then return text end
-  if texts.printable(text) == text then return "'" .. text:gsub("'", "'\\''") .. "'" end
+  if texts.printable(text) == text then return quoted(text) end
   local body = text:gsub("[^A-Za-z0-9_./:@%%+,\128-\255-]", octal)
   return "$'" .. texts.escape(body, octal) .. "'"
 end

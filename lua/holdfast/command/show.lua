@@ -28,7 +28,7 @@ show.examples = {
 local WAITERS = 50
 
 local function line(name, text)
-  if text then output.print(("%-8s %s"):format(name, output.printable(text))) end
+  if text then output.print(("%-8s %s"):format(name, output.name(text))) end
 end
 
 local function state_of(entry)

@@ -14,6 +14,7 @@ local locale = require "holdfast.locale"
 local pages = require "holdfast.pages"
 local process = require "holdfast.process"
 local verb = require "holdfast.command.verb"
+local width = require "holdfast.command.width"
 
 local top = {}
 
@@ -121,7 +122,7 @@ end
 function View:row(entry)
   local holder = locks.holder_text(entry, entry.owner and self.names(entry.owner))
   return {
-    output.printable(entry.key), holder, ("%.0f s"):format(os.time() - entry.since),
+    output.name(entry.key), holder, ("%.0f s"):format(os.time() - entry.since),
     locks.seconds(entry.ttl), ("%d"):format(entry.waiters), locale.decimal("%.1f", entry.rate),
   }
 end
@@ -145,16 +146,6 @@ local function screen(on)
   io.stdout:flush()
 end
 
--- Cuts a line after that many characters, not in the middle of one.
-local function cut(line, columns)
-  local at, count = 1, 0
-  while at <= #line and count < columns do
-    at = (line:find("[^\128-\191]", at + 1)) or #line + 1
-    count = count + 1
-  end
-  return line:sub(1, at - 1)
-end
-
 function View:draw()
   local rows, columns = process.size()
   rows, columns = rows or 24, columns or 80
@@ -163,7 +154,7 @@ function View:draw()
   for _, line in ipairs(self:lines(math.max(rows - 5, 1))) do lines[#lines + 1] = line end
   while #lines < rows - 1 do lines[#lines + 1] = "" end
   lines[rows] = FOOT
-  for i = 1, #lines do lines[i] = cut(lines[i], columns) .. "\27[K" end
+  for i = 1, #lines do lines[i] = width.cut(lines[i], columns) .. "\27[K" end
   io.stdout:write("\27[H", table.concat(lines, "\r\n", 1, rows), "\27[J")
   io.stdout:flush()
 end
