@@ -759,6 +759,13 @@ describe("holdfast run", function()
       assert.equal("holdfast run: unknown option -u; --help lists all options\n", output)
     end)
 
+    it("says which option was meant without a verb", function()
+      for word, meant in pairs { ["--verison"] = "--version", ["--hlep"] = "--help", ["-version"] = "--version" } do
+        assert.same({ 64, ("holdfast: unknown option %s; did you mean %s?\n"):format(word, meant) }, { run { word } })
+      end
+      assert.same({ 64, "holdfast: options come after the verb: holdfast VERB --wait …\n" }, { run { "--wait" } })
+    end)
+
     it("says what happens with -v", function()
       local _, output = run { "run", "-v", "a\nb", "--", "true" }
       assert.matches('^holdfast run: acquired "a\\x0ab" after', output)

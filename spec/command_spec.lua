@@ -353,11 +353,18 @@ describe("holdfast", function()
       assert.matches('"mutex":false.*"kind":"string"', select(2, run("show", "--json", "theirs")))
     end)
 
-    it("is named where a string stands in the way of a lock", function()
+    it("says what to do in a shell where a string or a lock of another kind is in the way", function()
       server:cli("SET", "theirs", "hello")
-      local code, output = run("run", "-n", "theirs", "--", "true")
-      assert.equal(73, code)
-      assert.matches("; use client:mutex for a string set with SET NX", output, 1, true)
+      acquire("plain")
+      for _, words in ipairs {
+        { "run", "-n", "theirs", "--", "true" }, { "run", "-n", "--shared", "plain", "--", "true" },
+      } do
+        local code, output = run((table.unpack or unpack)(words))
+        assert.equal(73, code)
+        assert.matches("; use another KEY, or the same --shared, --exclusive or --permits in every run of this one\n",
+          output, 1, true)
+        assert.is_nil(output:find("client:", 1, true), output)
+      end
     end)
   end)
 

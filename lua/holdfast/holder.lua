@@ -62,7 +62,7 @@ function holder.describe(lock, message, waited, by)
   local seconds, fraction, more = rest:match(REST)
   if seconds then
     local left = locale.number(seconds) + (locale.number(fraction) > 0 and 1 or 0)
-    rest = (" for up to %d s more%s"):format(left, more)
+    rest = (" for up to %d s more unless renewed%s"):format(left, more)
   end
   if rest:sub(-#ADVICE) == ADVICE then rest = rest:sub(1, -#ADVICE - 1) end
   local behind = waited > 0 and "; waited " .. duration(waited) or ADVICE

@@ -57,6 +57,8 @@ end
 
 local function without_verb(word)
   if word:find("^%-") then
+    local near = library_options.nearest(word:gsub("^%-+", ""), { help = true, version = true })
+    if near then return ("unknown option %s; did you mean --%s?"):format(word, near) end
     return "options come after the verb: holdfast VERB " .. word .. " …"
   end
   local near = nearest(word)

@@ -61,12 +61,21 @@ function Output:advice(event, fields, text)
   if self.json or self.verbose or process.is_terminal(2) then self:problem(event, fields, text) end
 end
 
+-- What the library advises a program, and what to do in a shell.
+local ADVICE = "use client:mutex for a string set with SET NX; otherwise use another key or a prefix"
+local IN_SHELL = "use another KEY, or the same --shared, --exclusive or --permits in every run of this one"
+
+local function for_shell(message)
+  local from, to = message:find(ADVICE, 1, true)
+  return from and message:sub(1, from - 1) .. IN_SHELL .. message:sub(to + 1) or message
+end
+
 -- `who`: { host, pid, name } of the holder, nil: not known.
 -- → the exit code, so that a verb can end with it
 function Output:fail(exit, code, message, who)
   who = who or {}
   self:problem("error", { { "code", code }, { "exit", exit }, { "host", who.host }, { "pid", who.pid },
-    { "name", who.name } }, message)
+    { "name", who.name } }, for_shell(message))
   return exit
 end
 
