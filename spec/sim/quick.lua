@@ -9,7 +9,7 @@ quick.single = {
   "grant_kind", "token_equal", "permit_lost", "permit_short", "joins_own_grant", "reader_draws",
   "reentry_blind", "fair_long", "fair_tail", "fair_unordered", "fair_scoreless", "fair_taken",
   "NO_DRIFT", "SAME_OWNER", "BUSY_LOOK", "DEAF", "NO_UNDO", "NO_END_OF_WAIT", "RENEWAL_AFTER",
-  "LEAVES_SLOWLY", "NO_RENEWAL", "MAX_HOLD_IGNORED", "MAX_HOLD_ANEW", "COUNT_TWICE",
+  "NO_RENEWAL", "MAX_HOLD_IGNORED", "MAX_HOLD_ANEW", "COUNT_TWICE",
   "NO_LOGOUT", "QUORUM_LESS_ONE", "MINORITY_KEPT", "REPLICA_FINAL",
 }
 
