@@ -48,7 +48,7 @@ _holdfast() {
     if [[ $verb == run || $verb == lead ]] && _holdfast_job; then return; fi
     case $previous in
     -w | --wait | -E | --busy-exit | --duplicate-exit | -c | --command | --lease | --grace | --min-hold | --max-runtime | --pause | --one-by-one | --idempotent | \
-        --permits | --name | --url | --servers | --restart-guard | --ca | --cert | --key | --tenant | --interval | --cycles | --workers | --kinds | --user)
+        --permits | --name | --url | --servers | --restart-guard | --ca | --cert | --key | --tenant | --credentials-command | --interval | --cycles | --workers | --kinds | --user)
         return
         ;;
     esac

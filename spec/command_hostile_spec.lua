@@ -593,8 +593,9 @@ describe("a file of settings", function()
       .. "grace\t=\t0\nname =  night  job \nrestart_guard = 5\nconnect_timeout = 1ms\n"
       .. "command_timeout = 1h\ntenant = t:#\nca = /a b/c=d.pem\ncert = c\nkey = k"))
     assert.same({
-      url = "redis://h/3#x", source = "url in " .. path, lease = 5400, grace = 0, name = "night  job",
-      restart_guard = 5, connect_timeout = 0.001, command_timeout = 3600, tenant = "t:#",
+      url = "redis://h/3#x", source = "url in " .. path, of_file = true, lease = 5400, grace = 0,
+      name = "night  job", restart_guard = 5, connect_timeout = 0.001, command_timeout = 3600,
+      tenant = "t:#",
     }, result)
   end)
 

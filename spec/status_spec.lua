@@ -1061,7 +1061,7 @@ describe("for operators under ngx_lua", function()
       hold("-$(rm) 'x'", 5, 1)
       seen = eventually("-$(rm) 'x'", function() return true end)
       seen = entry(seen.key, "&open=-%24(rm)%20'x'")
-      assert.equal([[holdfast break -- '-$(rm) '\''x'\''']], seen["break"])
+      assert.equal([[holdfast break -- '-$(rm) '\''x'\']], seen["break"])
       server:cli("FLUSHALL")
     end)
 

@@ -219,7 +219,7 @@ static void log_in(const char *password) {
 }
 
 TEST(a_session_asks_for_its_login_before_each_connection) {
-    struct call one;
+    struct call one, two;
     start_asking();
     submit(&one, "A", 3000, AT(0));
     CHECK_WANTS(LOGIN, AT(0));
@@ -236,7 +236,7 @@ TEST(a_session_asks_for_its_login_before_each_connection) {
     feed(&session, "+OK\r\n+OK\r\n", AT(1));
     CHECK_STR(one.outcome, "OK");
     hf_session_closed(&session, NULL, AT(2));
-    submit(&one, "B", 3000, AT(2));
+    submit(&two, "B", 3000, AT(2));
     CHECK_WANTS(LOGIN, AT(2));
     CHECK(!hf_session_is_refused(&session));
     log_in("second");
@@ -269,7 +269,7 @@ TEST(a_login_that_is_refused_for_the_first_time_is_fetched_again_at_once) {
 }
 
 TEST(a_login_that_is_refused_again_fails_the_calls) {
-    struct call one;
+    struct call one, two;
     start_asking();
     submit(&one, "A", 3000, AT(0));
     for (int i = 0; i < 2; i++) {
@@ -281,7 +281,7 @@ TEST(a_login_that_is_refused_again_fails_the_calls) {
         hf_session_closed(&session, "closed by us", AT(i));
     }
     CHECK_STR(one.outcome, "denied: WRONGPASS no");
-    submit(&one, "B", 3000, AT(2));
+    submit(&two, "B", 3000, AT(2));
     CHECK_WANTS(LOGIN, AT(2));
     finish();
 }
