@@ -515,6 +515,42 @@ describe("a cluster", function()
   end)
 end)
 
+-- A node of a cluster of its own, at that port.
+local function stranger_at(port)
+  local node = redis.start { cluster = true, conf = { "port " .. port } }
+  for slot = 0, 16383, 1024 do
+    local words = { "CLUSTER", "ADDSLOTS" }
+    for i = slot, slot + 1023 do words[#words + 1] = tostring(i) end
+    assert.equal("OK", node:cli(words))
+  end
+  assert.truthy(process.wait_until(function()
+    return node:cli("CLUSTER", "INFO"):find("cluster_state:ok", 1, true)
+  end, PATIENCE))
+  return node
+end
+
+describe("a client of a cluster", function()
+  it("sends nothing to a stranger at a dead node's address, and goes on when the node is back", function()
+    nodes = cluster.start { masters = 3, replicas = 0 }
+    local client, key = connect { command_timeout = 1 }, "k"
+    local dead = nodes:node_of(key)
+    assert(client:lock(key):acquire()):release()
+    dead:kill("KILL")
+    local stranger = stranger_at(dead.port)
+    assert.truthy(process.wait_until(function()
+      local got, message, code = client:lock(key):try_acquire()
+      assert.is_nil(got)
+      return code == "unreachable" and message:find("another server answers at this address", 1, true)
+    end, PATIENCE))
+    assert.equal(0, stranger:cli("DBSIZE"))
+    stranger:stop()
+    dead:restart(true)
+    nodes:wait_ok()
+    assert(client:lock(key):acquire(PATIENCE)):release()
+    nodes:stop()
+  end)
+end)
+
 -- Moves the slots of the keys round the masters until the time is over; how often.
 local function move_slots(keys, seconds)
   local stop, moves = process.now() + seconds, 0

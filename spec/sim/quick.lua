@@ -17,7 +17,8 @@ quick.single = {
 quick.systems = {
   "crash CRASH_UNPROVED", "crash CRASH_UNHEEDED", "crash CRASH_NESTED",
   "sync UNCONFIRMED", "sync permit_renew_silent", "sentinel MINORITY_MOVES",
-  "cluster CLUSTER_RELEASE_DROPPED", "cluster CLUSTER_UNDO_ONCE", "clock token_clock", "threads SAME_OWNER", "latch latch_early", "latch open_silent", "latch LATCH_BELIEVES",
+  "cluster CLUSTER_RELEASE_DROPPED", "cluster CLUSTER_UNDO_ONCE", "clock token_clock",
+  "addresses STRANGER_SERVED", "addresses VERSION_ONCE", "threads SAME_OWNER", "latch latch_early", "latch open_silent", "latch LATCH_BELIEVES",
   "latch LATCH_DEAF", "latch NO_LAST_LOOK", "plain_semaphore acquire_note_unread",
   "plain_semaphore give_silent", "plain_semaphore NO_UNDO", "plain_semaphore RELEASE_DROPPED",
   "plain_semaphore NOTE_FORGOTTEN", "plain_semaphore LATCH_BELIEVES",

@@ -34,6 +34,7 @@ sim_systems() {
     suite sim-build one make -s sim-mutants
     suite sim-system one patient luajit spec/sim/run.lua --system --from 4000001 --seeds "${HOLDFAST_SYSTEM_SEEDS:-8000}"
     suite sim-crash one patient luajit spec/sim/run.lua --system --kind crash --seeds "${HOLDFAST_SYSTEM_SEEDS:-8000}"
+    suite sim-addresses one patient luajit spec/sim/run.lua --system --kind addresses --seeds "${HOLDFAST_SYSTEM_SEEDS:-8000}"
     suite sim-system-mutants one patient luajit spec/sim/run.lua --system --mutants --seeds 4000 --page docs/proof.md
 }
 
