@@ -288,7 +288,6 @@ static void tell_delays(hf_session *session, hf_time now) {
         tell_delay(session, request, hf_session_refuses(session), session->reason, now);
 }
 
-/* The server is not there: requests that another node may serve go to the topology. */
 static bool persists(const hf_request *request) {
     return request->persists_until > 0;
 }
