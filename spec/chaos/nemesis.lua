@@ -213,6 +213,8 @@ end
 
 function finish.move_primary(world, fault)
   world.servers[1], world.spare = world.spare, world.servers[1]
+  tell(world.servers[1], "CONFIG", "REWRITE") -- what is restarted has the role that it had
+  tell(world.spare, "CONFIG", "REWRITE")
   for _, proxies in ipairs(world.proxies) do
     proxies[1]:tell("to", world.servers[1].path)
     if fault.number % 2 == 0 then proxies[1]:tell("reset") end
@@ -304,9 +306,10 @@ on_set("stranger", function(set, fault, world)
   if not set:is_ok() or not set:kill_in_sync(node) then return nil end
   world.stranger:cli("CONFIG", "SET", "cluster-announce-port", node.port)
   return { node = node, way = proxy.start(world.stranger.path, node.port) }
-end, function(_, replaced)
+end, function(set, replaced)
   replaced.way:stop()
   replaced.node:restart(true)
+  set:wait_settled() -- all know who is a master
 end)
 
 local LOSES = { flush = true, restart_empty = true }

@@ -270,7 +270,8 @@ local function check_kinds_quiet(plan, client, problem)
   local permit, message = client:semaphore("pool", { permits = plan.permits }):acquire(plan.permits,
     FREE_TIMEOUT)
   if permit then permit:release() else problem("permits cannot be had: " .. message) end
-  assert(client:latch("gate"):delete() ~= nil)
+  local deleted, why = client:latch("gate"):delete()
+  if deleted == nil then problem("the latch cannot be deleted: " .. why) end
 end
 
 local function forget_runs(server)

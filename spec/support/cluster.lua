@@ -275,7 +275,8 @@ function Cluster:begin_move(slot, to)
   -- by the word of the owner, too
   local from = self:_wait_insisting("nobody has the slot", slot, another, function()
     local owner = self:owner(slot)
-    return owner and owner ~= to and self:owner(slot, owner) == owner and owner
+    return owner and owner ~= to and self:owner(slot, owner) == owner
+      and owner:cli("CLUSTER", "NODES"):find(to.id .. " %S+ %S*master") and owner
   end)
   local move = setmetatable({ cluster = self, slot = slot, from = from, to = to }, Move)
   expect_ok(to:cli("CLUSTER", "SETSLOT", slot, "IMPORTING", from.id))
