@@ -152,7 +152,7 @@ describe("a job that becomes another user", function()
   end)
 
   -- runuser and setpriv keep HOME.
-  it_as_root("is told what to do about a settings file in a home that it may not enter", function()
+  it_as_root("says what to do about a settings file in a home that it may not enter", function()
     local home = directory .. "/home"
     shell(("mkdir -m 700 '%s'"):format(home))
     local child = process.start {

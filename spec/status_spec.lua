@@ -1631,7 +1631,7 @@ describe("for operators under ngx_lua", function()
       end)
     end)
 
-    it("answers only to its own host when it is told which", function()
+    it("answers only to the host that its option names", function()
       start { more = [[
         location = /own { content_by_lua_block {
           HOLDFAST.status { client = CLIENT, host = { "Locks.Example", "localhost" } }

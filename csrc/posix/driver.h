@@ -45,8 +45,9 @@ typedef struct hf_credentials {
     char reason[160];
 } hf_credentials;
 
-/* Fetches what a server (its label) is told at a log-in; `refused`: it has refused the last ones.
- * It is called in the caller's thread, without the mutex, and may take its time. */
+/* Fetches the user and the password for a log-in at `server` (its label). `refused`: the server has
+ * refused the last ones. The function is called in the caller's thread, without the mutex, and may
+ * take its time. */
 typedef void hf_fetch_credentials(void *context, const char *server, bool refused,
                                   hf_credentials *fetched);
 

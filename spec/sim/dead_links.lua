@@ -1,5 +1,5 @@
 -- Connections that die without a word, as a NAT forgets them: what goes that way is lost for good,
--- nobody is told, and new connections work. In some plans nothing else goes wrong; there
+-- neither side notices, and new connections work. In some plans nothing else goes wrong; there
 --
 --   cut_off    no call that has time left fails for that
 

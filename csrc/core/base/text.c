@@ -1,6 +1,6 @@
 #include "base/text.h"
 
-/* Unicode's Default_Ignorable_Code_Point, and its categories Cc, Zl, Zp and Zs but for U+0020; the
+/* Unicode's Default_Ignorable_Code_Point; its categories Cc, Zl, Zp and Zs except U+0020; the
  * annotations of Cf; the empty pattern of Braille. */
 const hf_range hf_hidden[] = {
     {0x0, 0x1f},        {0x7f, 0xa0},       {0xad, 0xad},     {0x34f, 0x34f},   {0x61c, 0x61c},
