@@ -44,7 +44,8 @@ typedef struct hf_node {
     bool pattern_denied;  /* the user may not subscribe to Redisson's releases */
     hf_time linger_until; /* until when the events link stays open without a waiter */
     hf_time ping_at;      /* when a silent events link gets a PING */
-    hf_time silent_since; /* of a link that was given up; HF_NEVER: the calls' link knows of it */
+    hf_time silent_since; /* since when a link that was given up was silent, or HF_NEVER once the
+                             node's other links are in doubt */
     bool serves;          /* it may have keys: no Sentinel, and in a cluster a node of the map */
     char id[HF_NODE_ID_SIZE + 1]; /* in a cluster: by the map; "": it gives none */
 } hf_node;

@@ -30,9 +30,9 @@ typedef struct hf_lua_lock {
     hf_time max_hold;     /* 0: no bound */
     hf_slice fingerprint; /* a guard's */
     double wait;          /* seconds, the default */
-    hf_time within;       /* of the commands of a handle that only reads; 0: command_timeout */
-    hf_time wait_end;     /* of the last acquire through this handle that found it taken */
-    hf_time keep;         /* how long the client keeps it for its callers; 0: it does not */
+    hf_time within;   /* how long a command of a read-only handle may take; 0: command_timeout */
+    hf_time wait_end; /* of the last acquire through this handle that found it taken */
+    hf_time keep;     /* how long the client keeps it for its callers; 0: it does not */
     hf_time deadlock_check;
     uint64_t observer;
     uint64_t token_ttl_ms;

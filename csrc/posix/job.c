@@ -31,8 +31,8 @@ typedef struct description {
     uint64_t started;  /* when the first process of the job started */
     uint64_t held_for; /* until then the lock must stay held */
     uint64_t login;    /* the audit session, which a login sets for all that it starts */
-    pid_t session;     /* of the holder; 0: not known */
-    pid_t ancestors[MOST_ANCESTORS + 1]; /* of the holder, up to a 0; none: not known */
+    pid_t session;     /* the holder's session, or 0 if it is unknown */
+    pid_t ancestors[MOST_ANCESTORS + 1]; /* the holder's parents, ended by a 0; empty if unknown */
 } description;
 
 /* ---- reading /proc ---- */

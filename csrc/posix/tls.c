@@ -22,9 +22,9 @@ typedef struct stamps {
 struct hf_tls_settings {
     hf_tls_options options;        /* its texts are ours */
     char *store_file, *store_path; /* of the system's store, if that is trusted; else NULL */
-    SSL_CTX *context; /* of the files as they were last usable; NULL: they never were */
-    stamps read;      /* of these files, from before they were read */
-    char stale[160];  /* why the files cannot be used as they are now; "": they can */
+    SSL_CTX *context;              /* made from the last usable files, or NULL if there were none */
+    stamps read;                   /* of these files, from before they were read */
+    char stale[160];               /* why the files cannot be used as they are now; "": they can */
     BIO_METHOD *method;
 };
 
