@@ -402,7 +402,8 @@ TEST(the_traits_of_operation_kinds) {
         [HF_OP_PAUSE] = "",    [HF_OP_SET_COUNT] = "",    [HF_OP_COUNT_DOWN] = "",
         [HF_OP_COUNT] = "",    [HF_OP_AWAIT] = "",        [HF_OP_DELETE] = "",
         [HF_OP_TAKE] = "l",    [HF_OP_GIVE] = "l",        [HF_OP_DRAIN] = "l",
-        [HF_OP_FENCED] = "",   [HF_OP_ACQUIRE_ALL] = "a", [HF_OP_RELEASE_ALL] = "r"};
+        [HF_OP_FENCED] = "",   [HF_OP_ONCE] = "",        [HF_OP_ACQUIRE_ALL] = "a",
+        [HF_OP_RELEASE_ALL] = "r"};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         hf_op_kind kind = (hf_op_kind)i;
         char traits[8];
