@@ -57,7 +57,8 @@ describe("holdfast run --once-per", function()
   it("holds the lock while it runs, and refuses others of this fire at once", function()
     local child = command.start(world.server, { "run", "--once-per", "1h", "k", "-c", "echo runs; read line" })
     world.children[#world.children + 1] = child
-    assert(process.wait_until(function() return world.cli("EXISTS", "k") == 1 end, PATIENCE), child:output())
+    local function is_held() return world.cli("EXISTS", "k") == 1 end
+    assert(process.wait_until(is_held, PATIENCE), child:output())
     child:stop()
     assert.equal(79, (run("--once-per", "1h", "k", "--", "echo", "ran")))
   end)

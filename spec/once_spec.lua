@@ -30,12 +30,13 @@ describe("client:once", function()
 
   -- → "ran", or the code
   local function outcome(client, opts, fn)
-    local result, message, code = client:once("job", PERIOD, opts or {}, fn or function() return "ran" end)
+    fn = fn or function() return "ran" end
+    local result, message, code = client:once("job", PERIOD, opts or {}, fn)
     return result or code, message
   end
 
-  -- `fires` fires of a schedule that `hosts` hosts share, whose clocks are off by up to `off` seconds
-  -- and of which some are missing at each fire. → the list of { fire, time } of the runs
+  -- `fires` fires of a schedule that `hosts` hosts share, whose clocks are off by up to `off`
+  -- seconds, and of which some are missing at each fire. → the list of { fire, time } of the runs
   local function simulate(hosts, fires, off)
     local clients, comes, runs = {}, {}, {}
     for i = 1, 10 do clients[i] = world.client { name = "host" .. i } end
@@ -43,7 +44,8 @@ describe("client:once", function()
       local wrong = math.random(-off, off)
       for fire = 1, fires do
         local is_missing = host > 1 and math.random() < 0.3 -- any locale: numbers
-        if not is_missing then comes[#comes + 1] = { fire = fire, time = fire * PERIOD + wrong, host = host } end
+        local come = { fire = fire, time = fire * PERIOD + wrong, host = host }
+        if not is_missing then comes[#comes + 1] = come end
       end
     end
     table.sort(comes, function(a, b) -- any locale: numbers
@@ -299,7 +301,8 @@ describe("client:once", function()
     end
     local function fails(pattern, ...)
       local args = { n = select("#", ...), ... }
-      local ok, message = pcall(function() client:once((table.unpack or unpack)(args, 1, args.n)) end)
+      local unpack = table.unpack or unpack
+      local ok, message = pcall(function() client:once(unpack(args, 1, args.n)) end)
       assert.is_false(ok)
       assert.matches("^spec/once_spec.lua:%d+: client:once: " .. pattern, message)
     end

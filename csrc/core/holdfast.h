@@ -596,7 +596,7 @@ typedef enum hf_call_returns {
     X(GIVE, give, RELEASE, CHANGE, VALUE)    /* adds permits; how many are free */                 \
     X(DRAIN, drain, DRAIN, NONE, VALUE)      /* takes all that are free; how many */               \
     X(FENCED, fenced, NONE, AMOUNT, REPLY)   /* runs commands if no later holder has written */    \
-    X(ONCE, once, NONE, AMOUNT, REPLY)       /* asks or records which run counts for a fire */       \
+    X(ONCE, once, NONE, AMOUNT, REPLY)       /* asks or records which run counts for a fire */     \
     X(ACQUIRE_ALL, acquire_all, ACQUIRE_ALL, UNUSED, TRUE) /* all or none, in one attempt */       \
     X(RELEASE_ALL, release_all, RELEASE_ALL, UNUSED, TRUE)
 
@@ -661,7 +661,8 @@ typedef struct hf_op_spec {
     hf_slice result;              /* complete */
     hf_time keep;                 /* complete: how long the record stays; 0: free the key. acquire:
                                      how long the client keeps the lock for its callers */
-    uint64_t value; /* set, set_count, count_down, take, give; fenced, once: how many args are keys */
+    uint64_t
+        value; /* set, set_count, count_down, take, give; fenced, once: how many args are keys */
     const hf_slice *args; /* command: it may be sent twice, and does not change a lock. fenced,
                              once: the keys and arguments of its program */
     size_t arg_count;

@@ -2,9 +2,9 @@
 --
 -- A record, holdfast_once:KEY, says which call counts, and when it came by the server's clock. It
 -- counts for the calls that come less than half a period before or after it. The call that counts
--- holds the lock KEY while it runs, so it is written under that lock, with its token: what an older
--- holder sends late changes nothing. Without `retry` it is written before the lock is taken, too, so
--- that the other calls of this fire need not wait. See csrc/programs/once.lua.
+-- holds the lock KEY while it runs, and the record is written under that lock, with its token: what
+-- an older holder sends late changes nothing. Without `retry` the record is written before the lock
+-- is taken, too, and the other calls of this fire need not wait. See csrc/programs/once.lua.
 
 local abort = require "holdfast.abort"
 local core = require "holdfast.core"
@@ -70,22 +70,19 @@ end
 
 -- ---- one call ----
 
-local Fire = {}
-Fire.__index = Fire
-
 local function next_number(client)
   local data = core.client.data(client)
   data.fires = (data.fires or 0) + 1
   return data.fires
 end
 
--- `key`: as on the server.
+-- `key`: as on the server. → one call, for the functions below
 function once.fire(client, key, period, retry)
-  return setmetatable({
+  return {
     key = key, retry = retry, reader = driver.reader(client, once.name(key), "lock"),
     by = ("%s:%d"):format(core.client.uuid(client), next_number(client)), who = core.client.who(client),
     half_ms = ("%.0f"):format(period * 500), ttl_ms = ("%.0f"):format(period * 2000), at = "",
-  }, Fire)
+  }
 end
 
 local WORDS = {
@@ -101,8 +98,8 @@ end
 
 -- → true | nil, message, code; for "duplicate" also the call that counts
 local function send(self, state, token)
-  local words = { once.name(self.key), self.by, self.at, state, token or "0", self.half_ms, self.ttl_ms,
-    self.retry and "1" or "0", self.who }
+  local words = { once.name(self.key), self.by, self.at, state, token or "0", self.half_ms,
+    self.ttl_ms, self.retry and "1" or "0", self.who }
   local reply, message, code = raw.once(self.reader, 1, words)
   if not reply then return nil, message, code end
   self.at = ("%.0f"):format(reply[2])
@@ -112,20 +109,20 @@ local function send(self, state, token)
 end
 
 -- Before the lock is taken: whether this call may count. → as send
-function Fire:come()
+function once.come(self)
   local may, message, code, fire = send(self, "")
   if may and not self.retry then may, message, code, fire = send(self, "claimed") end
   return may, message, code, fire
 end
 
 -- Under the lock: from now on this call counts. → as send
-function Fire:begin(lock)
+function once.begin(self, lock)
   self.begun = true
   return send(self, "running", locks.text_of(raw.token(lock)))
 end
 
 -- It has not run: another call may count for this fire, unless the server does not learn it.
-function Fire:withdraw()
+function once.withdraw(self)
   if self.begun or not self.retry then send(self, "unstarted") end
 end
 
@@ -133,10 +130,10 @@ local LEAST_PAUSE, MOST_PAUSE = 0.05, 1 -- seconds
 
 -- Records how it has ended, "done" or "failed": while the lock is held it tries again until the
 -- server has it, since another call may run as soon as the lock is free. Not after a loss: then
--- another call may count. `report`: gets message and code of the first failure. Nothing is wrong if a
--- call of the next fire, which waits for the lock, has replaced the record.
+-- another call may count. `report`: gets message and code of the first failure. Nothing is wrong if
+-- a call of the next fire, which waits for the lock, has replaced the record.
 -- → true | nil, message, code
-function Fire:finish(lock, state, report)
+function once.finish(self, lock, state, report)
   local pause, recorded, message, code = LEAST_PAUSE, nil, "the lock was lost", "lost"
   while raw.is_held(lock) do
     recorded, message, code = send(self, state)
@@ -166,23 +163,23 @@ function once.run(client, key, period, defaults, opts, fn, ...)
   local lock = locks.new(client, key, given, defaults)
   if given.abort_on_loss then driver.check_hooks(lock) end
   local self = once.fire(client, raw.key(lock), period, opts.retry)
-  local may, message, code, fire = self:come()
+  local may, message, code, fire = once.come(self)
   if not may then return nil, message, code, fire end
   may, message, code = templates.acquire(lock)
   if not may then
-    self:withdraw()
+    once.withdraw(self)
     return nil, message, code
   end
-  may, message, code, fire = self:begin(lock)
+  may, message, code, fire = once.begin(self, lock)
   if not may then
-    if code ~= "duplicate" then self:withdraw() end
+    if code ~= "duplicate" then once.withdraw(self) end
     raw.release(lock)
     return nil, message, code, fire
   end
   local unrecorded = {}
   function given.settle(ran)
     local _
-    _, unrecorded.message, unrecorded.code = self:finish(lock, ran and "done" or "failed")
+    _, unrecorded.message, unrecorded.code = once.finish(self, lock, ran and "done" or "failed")
   end
   return with_record(unrecorded, templates.run_held(lock, given, fn, ...))
 end

@@ -11,8 +11,9 @@ local function case(name, run) cases[#cases + 1] = { "schedules: " .. name, run 
 -- `at`: ms after T0, nil: now. more: token, retry. → may, the record before the call
 local function call(c, by, state, at, more)
   more = more or {}
-  local reply = c.run("once", { RECORD }, by, at and ("%.0f"):format(T0 + at) or "", state, more.token or "0",
-    HALF, TTL, more.retry and "1" or "0", "host 7 name")
+  at = at and ("%.0f"):format(T0 + at) or ""
+  local reply = c.run("once", { RECORD }, by, at, state, more.token or "0", HALF, TTL,
+    more.retry and "1" or "0", "host 7 name")
   return reply[1], reply[4], reply
 end
 

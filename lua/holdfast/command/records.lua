@@ -1,6 +1,6 @@
--- The records of `run --idempotent` and `run --once-per`: holdfast_once:KEY. With --idempotent the key
--- is a lock while the job runs; after its success it contains "done" until the job may run again.
--- With --once-per it is a text that says which run counts: see holdfast.once.
+-- The records of `run --idempotent` and `run --once-per`: holdfast_once:KEY. With --idempotent the
+-- key is a lock while the job runs; after its success it contains "done" until the job may run
+-- again. With --once-per it is a text that says which run counts: see holdfast.once.
 
 local core = require "holdfast.core"
 local locale = require "holdfast.locale"

@@ -140,7 +140,7 @@ function Run:come()
   if not period then return true end
   core.client.introduce(self.client, plan.chosen.name or "")
   self.fire = once.fire(self.client, plan.keys[1], period, plan.given.retry)
-  return self:counts(self.fire:come())
+  return self:counts(once.come(self.fire))
 end
 
 -- Keeps who runs instead, for the report. → true | nil, message, code
@@ -153,17 +153,17 @@ end
 -- → the job's result | nil, message, code
 function Run:scheduled()
   local lock, fire = self.holding.locks[1], self.fire
-  local may, message, code = self:counts(fire:begin(lock))
+  local may, message, code = self:counts(once.begin(fire, lock))
   if not may then
-    if code ~= "duplicate" then fire:withdraw() end
+    if code ~= "duplicate" then once.withdraw(fire) end
     return nil, message, code
   end
   local result = job.run(lock, self:job_plan())
   if not result.how then
-    if not result.lost then fire:withdraw() end
+    if not result.lost then once.withdraw(fire) end
     return result
   end
-  fire:finish(lock, succeeded(result) and "done" or "failed", function(text, failure)
+  once.finish(fire, lock, succeeded(result) and "done" or "failed", function(text, failure)
     self.out:problem("warning", { { "code", failure } }, text)
   end)
   return result
@@ -191,7 +191,7 @@ function Run:main()
   local held, message, code = self:come()
   if held then
     held, message, code = self.holding:acquire()
-    if not held and self.fire then self.fire:withdraw() end
+    if not held and self.fire then once.withdraw(self.fire) end
   end
   local exit = held and self:finish(self:job()) or not held and self.holding:failed(message, code)
   self.holding:close()
