@@ -59,7 +59,7 @@ end
 
 -- What a record says, at `now_ms` of the server's clock. → holdfast.fire | nil: it is none
 function once.parse(text, now_ms)
-  local at, state, rest = text:match("^(%d+) (%l+) %d+ [^ ]+ (.*)$")
+  local at, state, rest = text:match("^(%d+) ([a-z]+) %d+ [^ ]+ (.*)$")
   if not at then return nil end
   local host, pid, name = rest:match("^([^ ]+) (%d+) ?(.*)$")
   return {
@@ -134,8 +134,9 @@ local LEAST_PAUSE, MOST_PAUSE = 0.05, 1 -- seconds
 -- a call of the next fire, which waits for the lock, has replaced the record.
 -- → true | nil, message, code
 function once.finish(self, lock, state, report)
-  local pause, recorded, message, code = LEAST_PAUSE, nil, "the lock was lost", "lost"
+  local pause, message, code = LEAST_PAUSE, "the lock was lost", "lost"
   while raw.is_held(lock) do
+    local recorded
     recorded, message, code = send(self, state)
     if recorded or code == "duplicate" then return true end
     if report then report(message, code) end
