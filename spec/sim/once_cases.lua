@@ -62,7 +62,7 @@ case("a command that is run twice changes nothing", function(c)
   for _ = 1, 2 do c.same(1, (call(c, A, "running", 0, { token = "8" }))) end
   c.same(1, (call(c, A, "claimed", 0)))
   recorded(c, 0, "running", "8", A)
-  for _ = 1, 2 do c.same(1, (call(c, A, "done", 0))) end
+  for _ = 1, 2 do c.same(1, (call(c, A, "done", 7))) end
   c.same(1, (call(c, A, "running", 0, { token = "8" })))
   recorded(c, 0, "done", "8", A)
 end)
