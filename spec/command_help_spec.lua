@@ -4,7 +4,8 @@ local redis = require "spec.support.redis"
 local sys = require "spec.support.sys"
 
 local PATIENCE = 40
-local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "break", "ping", "bench", "acl" }
+local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "doctor", "break", "ping",
+  "bench", "acl" }
 local PROGRAMS = { "backup", "deploy.sh", "move", "scheduler", "import", "mail", "restore", "late", "alert", "start" }
 local DAEMONS = { scheduler = true, mail = true }
 
