@@ -482,8 +482,8 @@ static int l_server(lua_State *L) {
     return 1;
 }
 
-/* certificates_left(client) -> seconds until the first certificate of its open connections ends, the
- * servers' and its own; nil without TLS */
+/* certificates_left(client) -> seconds until the first certificate of its open connections ends,
+ * the servers' and its own; nil without TLS */
 static int l_certificates_left(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);

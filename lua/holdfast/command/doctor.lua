@@ -170,7 +170,7 @@ function Visit:server(chosen, url)
   if not client then return exits.USAGE, message end
   self:client(client)
   client:close()
-  if self.message then self.out:problem("unreachable", { { "code", self.code } }, self.message) end
+  if self.message then self.out:fail(exits.of(self.code), self.code, self.message) end
   self.message = nil
 end
 
