@@ -227,7 +227,7 @@ describe("the commands that only read", function()
       local exit, out, err = run(url, (table.unpack or unpack)(words))
       codes[#codes + 1] = ("%s %d%s"):format(words[1], exit, err)
       if words[1] ~= "deadlocks" then shows = out:find("good", 1, true) ~= nil end
-      assert.is_true(shows, words[1])
+      assert.is_true(shows, ("%s does not show it: %d, %s"):format(words[1], exit, err))
     end
     return table.concat(codes, ", ")
   end
