@@ -282,6 +282,11 @@ function status_view.is_complete(view)
   return true
 end
 
+-- What the scans could not read, for people; nil: nothing.
+function status_view.left_out(view)
+  return locks.left_out(view.scans)
+end
+
 -- Whether the lease has ended since it was read, as far as is known.
 function status_view.is_stale(entry, now)
   return entry.ttl ~= nil and now > entry.read_at + entry.ttl + FRESH
