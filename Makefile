@@ -3,7 +3,7 @@
 # make demo-quorum      five servers, of which three are killed one after the other
 # make demo-openresty   the handlers of examples/openresty under a burst
 # make test       all that a contributor runs; its last line is "N passed, N failed"
-# make check      the slower rest: sanitizers, valgrind, clang, static analysis, and the newest Redis and Valkey that
+# make check      the slower rest: sanitizers, valgrind, clang, gcc 11, static analysis, the newest Redis and Valkey that
 #                 are in PATH or HOLDFAST_SERVERS_DIR (make servers: those alone)
 # make roots      the commands of README.md and docs/install.md on clean Debian 12 and 13, Ubuntu 22.04 and 24.04; hours
 # make shaky      the specs ten times over on a machine that is too busy; its table says which tests depend on time

@@ -222,7 +222,11 @@ describe("holdfast run", function()
         assert.same({ 0, "inside\n" }, { nested() })
         local code, output = nested("env", "HOLDFAST_CONFIG=/dev/null")
         assert.equal(77, code, output)
-        assert.matches("NOAUTH", output)
+        assert.matches("NOAUTH.*%-%-pass%-url", output)
+        code, output = run { "run", "-n", "k", "--", "true",
+          env = { HOLDFAST_URL = bare, HOLDFAST_CONFIG = "/dev/null" } }
+        assert.equal(77, code, output)
+        assert.is_nil(output:find("--pass-url", 1, true))
       end)
     end)
 

@@ -17,6 +17,7 @@ local PATIENCE = 10 -- seconds in which callers have to return, and the client h
 -- and fails behind what it does.
 local FAULTS = {
   { "timer", 'nil, "too many pending timers"' }, { "timer", "1" }, -- it never begins
+  { "timer", "raise" },
   { "spawn", "raise" },
   { "kill", 'nil, "already waited or killed"', closing = true },
   { "sleep", "raise" },
