@@ -15,7 +15,7 @@ local Process = require "spec.sim.process"
 
 local floor, max = math.floor, math.max
 
-local LONGEST = 50000 -- us for which an event may be delayed
+local LONGEST = 30000 -- us for which an event may be delayed
 local ROLES = { "calls", "events", "renewer" }
 -- A state is two numbers below these primes.
 local PRIME, OTHER_PRIME = 2147483647, 2147483629
@@ -69,21 +69,42 @@ local function place(self, name)
   return known
 end
 
--- in_order: whether its events stay in order
-local function channel(self, name, place_name, in_order)
+-- in_order: whether its events stay in order; place_of: a function of the event, or nil: the place
+local function channel(self, name, place_name, in_order, place_of)
   local known = self.channels[name]
   if not known then
     known = { name = name, place = place(self, place_name), count = 0, hash = hash_text(name),
-      in_order = in_order }
+      in_order = in_order, place_of = place_of }
     self.channels[name] = known
   end
   return known
 end
 
+-- What the server's data and its subscribers have to do with.
+local COMMANDS = { "EVAL", "SUBSCRIBE", "subscribe" }
+
+local function concerns_data(connection)
+  local item = connection.up_way[connection.up_way.first]
+  local bytes = item and item.argument and item.argument.bytes
+  if not bytes then return connection.link % #ROLES == 2 end
+  for _, command in ipairs(COMMANDS) do
+    if bytes:find(command, 1, true) then return true end
+  end
+  return false
+end
+
+-- Connections begin and end independently of each other.
+local function place_of_arrival(self, event)
+  local there = event.channel
+  return concerns_data(event.a) and there.place or place(self, there.name)
+end
+
 local function link_channel(self, connection, up)
   local process, server = connection.process.name, "s" .. connection.server.index
   local role = ROLES[(connection.link - 1) % #ROLES + 1]
-  if up then return channel(self, process .. " " .. role .. " > " .. server, server, true) end
+  if up then
+    return channel(self, process .. " " .. role .. " > " .. server, server, true, place_of_arrival)
+  end
   return channel(self, server .. " > " .. process .. " " .. role, process, true)
 end
 
@@ -205,14 +226,14 @@ end
 -- ---- what happens next ----
 
 local function hold(self, event)
-  self.held[#self.held + 1] = { event, channel = event.channel, since = event.time }
+  self.held[#self.held + 1] = { event, channel = event.channel, place = event.place, since = event.time }
 end
 
 -- Those that wait for something at this place go on.
 local function let_go(self, happened)
   for i = #self.held, 1, -1 do
     local held = self.held[i]
-    if held.channel.place == happened.channel.place then
+    if held.place == happened.place then
       table.remove(self.held, i)
       for j = #held, 1, -1 do table.insert(self.front, 1, held[j]) end
     end
@@ -251,7 +272,7 @@ local function is_too_late(self, event)
 end
 
 local function happens(self, event)
-  local there, now = event.channel.place, max(event.time, self.world.now)
+  local there, now = event.place, max(event.time, self.world.now)
   local since = magnitude(now - there.at)
   mix(there, event.hash + since, event.other_hash + since)
   event.time, there.at, there.made = now, now, 0
@@ -284,7 +305,7 @@ local function depart(self, event, moment)
 end
 
 local function note_moment(self, event, moment)
-  self.log[#self.log + 1] = { moment = moment, place = event.channel.place, event = event,
+  self.log[#self.log + 1] = { moment = moment, place = event.place, event = event,
     channel = event.channel, time = event.time }
 end
 
@@ -310,6 +331,8 @@ function Order:next()
       return event
     end
     if is_too_late(self, event) then return stop(self, Order.VOID) end
+    local place_of = event.channel.place_of
+    event.place = place_of and place_of(self, event) or event.channel.place
     local moment = moment_of(event)
     if is_last_departure_done(self) then note_moment(self, event, moment) end
     local fault, delayed = depart(self, event, moment)

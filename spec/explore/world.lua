@@ -233,7 +233,7 @@ end
 local function new_plan(kind, quorum, has_faults, clients)
   local plan = {
     seed = 1, calm = not has_faults, faults = has_faults or nil, parts = {},
-    keys = keys_of(kind, clients), grant_lease = GRANT_LEASE, network = { LATENCY, LATENCY },
+    keys = keys_of(kind, clients), grant_lease = GRANT_LEASE, network = { LATENCY, 8 * LATENCY },
     timeout = TIMEOUT, rate = 1, scripts_known = true, process_count = 0, clients = 0,
     pool = kind == "permit" or nil, read_write = kind == "read_write" or nil,
     fair = kind == "fair" or nil, latch = kind == "latch" or nil,

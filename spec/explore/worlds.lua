@@ -56,7 +56,7 @@ lock multi with the watchdog: p1 both holds 350 lease 300; p2 both holds 1 | sta
 lock two keys: p1 holds 2 also b waits 30; p2 key b holds 4; p2 holds 1
 lock deadlock: p1 introduced holds 2 also b waits 3000 untangles 500; p2 introduced key b also a holds 2 waits 3000 untangles 500
 lock max_hold: p1 holds 400 lease 300 at_most 200; p2 holds 1
-lock max_hold and kept: p1 holds 30 keeps 500 at_most 50 times 3 gap 1; p2 from 100 holds 1
+lock max_hold and kept: p1 holds 200 keeps 3000 at_most 400 times 3 gap 1; p2 from 100 holds 1
 lock Redisson beside it: p1 holds 2; p2 holds 1; java holds 2
 lock Redisson twice: p1 holds 1 times 2; p2 holds 1 times 2; java holds 1 times 2
 lock Redisson and kept: p1 holds 1 keeps 500 times 3 gap 1; java holds 1 times 2
@@ -161,7 +161,7 @@ plain_semaphore with faults: p1 set_count 1; p2 take 1 holds 2 from 5; p3 take 1
 plain_semaphore wait that ends: p1 set_count 1; p2 take 1 holds 5 from 5; p3 take 1 holds 2 from 5 waits 6
 plain_semaphore given up: p1 set_count 1; p2 take 1 holds 5 from 5; p3 take 1 holds 2 from 5 quits 3 | stall_up p3 700; drop p3
 plain_semaphore drain: p1 set_count 2; p2 drain holds 2 from 5; p3 take 1 holds 2 from 5 waits 3000 | lose_reply p2
-plain_semaphore give: p1 set_count 1; p2 give 1 from 5; p3 take 2 holds 2 from 5 | lose_reply p2
+plain_semaphore give: p1 set_count 1; p2 give 1 from 5; p3 take 2 holds 2 from 5 waits 3000 | lose_reply p2
 plain_semaphore Redisson beside it: p1 set_count 1; p2 take 1 holds 2 from 5; java holds 2 from 6; p3 take 1 holds 1 from 5
 leader lead: p1 leads 1 holds 2; p2 leads 1 holds 2
 leader lead twice: p1 leads 2 holds 1; p2 leads 1 holds 1
