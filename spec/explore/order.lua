@@ -33,7 +33,7 @@ Order.VOID = { rule = "void", text = "nothing happens at that place for as long 
 function Order.new(departures, states)
   return setmetatable({
     departures = departures, done = 0, states = states, held = {}, front = {}, log = {},
-    places = {}, channels = {}, place_list = {}, happened = 0,
+    places = {}, channels = {}, channels_of = {}, place_list = {}, happened = 0,
   }, Order)
 end
 
@@ -114,8 +114,7 @@ local function step_channel(self, process, argument)
   return channel(self, name .. " goes on", process.name)
 end
 
--- → the channel of an event | nil: it only looks, or belongs to the schedule
-local function channel_of(self, event)
+local function find_channel(self, event)
   local run, subject = event.run, event.a
   if run == Network.up_arrives or run == Network.finish then
     return link_channel(self, subject, true)
@@ -128,6 +127,25 @@ local function channel_of(self, event)
   elseif type(subject) == "table" and subject.slot and subject.listener then
     return channel(self, subject.name .. " goes on", "s1")
   end
+end
+
+-- → the channel of an event | nil: it only looks, or belongs to the schedule
+local function channel_of(self, event)
+  local run = event.run
+  if run == Process.run_later then return find_channel(self, event) end
+  local of_run = self.channels_of[run]
+  if not of_run then
+    of_run = {}
+    self.channels_of[run] = of_run
+  end
+  local subject = event.a
+  if type(subject) ~= "table" then return nil end
+  local known = of_run[subject]
+  if known == nil then
+    known = find_channel(self, event) or false
+    of_run[subject] = known
+  end
+  return known or nil
 end
 
 local function is_empty(way)
@@ -264,7 +282,9 @@ local function is_behind(self, event)
   return false
 end
 
+-- Whether something is delayed for longer than it may be. event: the next one | nil
 local function is_too_late(self, event)
+  if not event then return true end
   for _, held in ipairs(self.held) do
     if event.time - held.since > LONGEST then return true end
   end
@@ -285,14 +305,19 @@ end
 
 local AGAIN = { "", " again", " and again", " a third time", " a fourth time" }
 
-local function moment_of(event)
-  return event.channel.name .. " #" .. event.channel.count + 1 .. AGAIN[(event.delays or 0) + 1]
+-- The name of the moment at which the event with that number in its channel is about to happen,
+-- after so many delays.
+local function name_of(channel, number, delays)
+  return channel.name .. " #" .. number .. AGAIN[delays + 1]
 end
 
 -- Departs from the order at this moment, if that is to be. → a fault | nil, whether it is delayed
-local function depart(self, event, moment)
+local function depart(self, event)
   local departure = self.departures[self.done + 1]
-  if not departure or departure.moment ~= moment then return nil, false end
+  if not departure
+      or departure.moment ~= name_of(event.channel, event.channel.count + 1, event.delays or 0) then
+    return nil, false
+  end
   self.done = self.done + 1
   if departure.fault then
     self.fault_done = true
@@ -304,9 +329,9 @@ local function depart(self, event, moment)
   return nil, true
 end
 
-local function note_moment(self, event, moment)
-  self.log[#self.log + 1] = { moment = moment, place = event.place, event = event,
-    channel = event.channel, time = event.time }
+local function note_moment(self, event)
+  self.log[#self.log + 1] = { place = event.place, event = event, channel = event.channel,
+    number = event.channel.count + 1, delays = event.delays or 0, time = event.time }
 end
 
 -- → the next event that may happen | nil
@@ -326,16 +351,12 @@ function Order:next()
   end
   while true do
     local event = next_allowed(self)
-    if not event or not event.channel or is_void(event) then
-      if #self.held > 0 and not event then stop(self, Order.VOID) end
-      return event
-    end
-    if is_too_late(self, event) then return stop(self, Order.VOID) end
+    if #self.held > 0 and is_too_late(self, event) then return stop(self, Order.VOID) end
+    if not event or not event.channel or is_void(event) then return event end
     local place_of = event.channel.place_of
     event.place = place_of and place_of(self, event) or event.channel.place
-    local moment = moment_of(event)
-    if is_last_departure_done(self) then note_moment(self, event, moment) end
-    local fault, delayed = depart(self, event, moment)
+    if is_last_departure_done(self) then note_moment(self, event) end
+    local fault, delayed = depart(self, event)
     if fault then return fault end
     if not delayed then return happens(self, event) end
   end
@@ -373,11 +394,10 @@ end
 function Order:next_departures(faults)
   local list = {}
   for number, entry in ipairs(self.log) do
-    if may_wait(self, number) then list[#list + 1] = { moment = entry.moment } end
+    local moment = name_of(entry.channel, entry.number, entry.delays)
+    if may_wait(self, number) then list[#list + 1] = { moment = moment } end
     for i, fault in ipairs(not self.fault_done and faults or {}) do
-      if fault.concerns(entry.channel) then
-        list[#list + 1] = { moment = entry.moment, fault = i }
-      end
+      if fault.concerns(entry.channel) then list[#list + 1] = { moment = moment, fault = i } end
     end
   end
   return list
