@@ -15,7 +15,7 @@ local world = {}
 -- ---- clients ----
 
 local function number(words)
-  return tonumber(words()) or error("a number is missing", 0)
+  return tonumber(words() or "") or error("a number is missing", 0)
 end
 
 -- What each word changes of a task; it takes what follows it from words().
@@ -97,6 +97,10 @@ local OF_PROCESS = {
   introduced = function(process) process.introduced = true end,
   proves = function(process) process.crash_release = true end,
   grants = function(process, words) process.grant_lease = number(words) / S end,
+  slow = function(process, words)
+    process.near = number(words) * MS
+    process.far = process.near
+  end,
   busy = function(process) process.busy = true end,
   patient = function(process, words) process.command_timeout = number(words) / S end,
 }

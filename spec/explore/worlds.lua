@@ -148,6 +148,8 @@ permit Redisson twice: p1 holds 1 times 2; p2 holds 1 times 2; java holds 1 time
 permit Redisson and several: of 2 permits p1 holds 10; p2 permits 2 holds 2; java holds 2 times 2
 permit Redisson with faults: p1 holds 10 times 2; p2 holds 1; p3 holds 1; java holds 2 | lose_reply p1; crash p2; stall_link p2 events 700
 permit Redisson shortened: of 2 permits p1 holds 10; p2 permits 2 holds 2 lease 300; java holds 2; java holds 2 | stall_link p2 events 700; lose_reply p2
+permit Redisson waits for several: of 3 permits p1 holds 30 grants 2000; p3 holds 40 grants 2000; java holds 60; p2 permits 3 holds 3000 lease 300 fixed grants 2000; java permits 3 holds 2 from 12
+permit Redisson and a release sent again: p1 slow 2 holds 60; p2 holds 2 from 20; p3 holds 2 from 21; java holds 5 from 30; java holds 2 from 31 | lose_reply p1
 latch await: p1 set_count 1; p2 await; p3 count_down 1 from 5
 latch await two: p1 set_count 2; p2 await; p3 count_down 1 from 5 times 2
 latch await with faults: p1 set_count 1; p2 await waits 3000; p3 count_down 1 from 5 | lose_reply p3; drop p2 events; stall_link p2 events 700; lose_reply p1; open_latch s1
@@ -177,6 +179,9 @@ quorum lock wait that ends: p1 holds 20; p2 waits 10 holds 1
 quorum lock given up: p1 holds 3; p2 quits 4; p2 from 8 holds 1 | stall s1 700
 quorum lock watchdog: p1 holds 350 lease 300; p2 holds 1 | stall s1 200; pause p1 250
 quorum lock enter: p1 holds 2 enters; p2 holds 1
+quorum lock shared owner: p1 holds 10 as x; p2 holds 2 as x; p3 holds 2
+quorum lock shared owner in one process: p1 holds 10 checks 5 as x; p1 waits 30 from 2 holds 2 as x; p2 holds 20
+quorum lock shared owner that waits: p1 holds 10 as x checks 20; p1 waits 13 from 3 holds 2 as x; p1 waits 15 from 4 as x
 quorum mutex acquire: p1 holds 2; p2 holds 2 | lose_reply p1 s1; refuse s1 100
 quorum guard acquire: p1 holds 2 completes; p2 holds 2 completes | lose_reply p1 s1; refuse s1 100; readonly s1 100
 ]]
