@@ -101,7 +101,7 @@ MODULES := $(FLAVOURS:%=$(BUILD)/%/holdfast/core.so) $(FLAVOURS:%=$(BUILD)/%/hol
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so) $(BUILD)/chaos/proxy $(BUILD)/support/clock.so $(BUILD)/support/rename.so
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: pictures coverage systems named-mutants crash long browser demos fencing orders build core-units driver-units unit-programs demo demo-quorum demo-openresty show test check nightly bench bench-report interop lint docs \
+.PHONY: pictures explore coverage systems named-mutants crash long browser demos fencing orders build core-units driver-units unit-programs demo demo-quorum demo-openresty show test check nightly bench bench-report interop lint docs \
         unit spec memerr asan tsan valgrind clang analyse gc luas hiredis machines packages roots model servers sim sim-mutants \
         fuzz-build chaos shaky mutants porcupine soak site release format install uninstall dist deb opm rock rock-install modules clean embed
 .DEFAULT_GOAL := build
@@ -308,7 +308,7 @@ check:
 unit memerr:
 	@tools/suites unit
 
-spec lint docs sim coverage systems named-mutants crash long browser demos fencing orders asan tsan valgrind clang analyse gc luas hiredis machines packages roots model fuzz servers:
+spec lint docs sim explore coverage systems named-mutants crash long browser demos fencing orders asan tsan valgrind clang analyse gc luas hiredis machines packages roots model fuzz servers:
 	@tools/suites $@
 
 BASELINES = $(BUILD)/bench/baseline $(BUILD)/bench/handoff_baseline
