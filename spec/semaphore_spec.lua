@@ -379,11 +379,12 @@ describe("a semaphore", function()
     local pool, permits = client:semaphore(KEY, { permits = 60 }), {}
     for i = 1, 30 do permits[i] = assert(pool:acquire(i % 2 + 1)) end
     local from = client:stats()
-    assert(process.wait_until(function() -- on a busy machine only when all have been renewed together
-      local stats = client:stats()
-      local renewals, batches = stats.renewals - from.renewals, stats.renew_batches - from.renew_batches
+    assert(process.wait_until(function() -- on a busy machine once all have been renewed together
+      local now = client:stats()
+      local renewals = now.renewals - from.renewals
+      local batches = now.renew_batches - from.renew_batches
       if renewals < 60 then return false end
-      from = stats
+      from = now
       return batches <= renewals / 5
     end, 20), "they are not renewed in batches")
     for _, permit in ipairs(permits) do assert.is_true(permit:is_held()) end
