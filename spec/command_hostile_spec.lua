@@ -750,7 +750,7 @@ end)
 
 describe("a URL with a password", function()
   local URL = "redis://u:s3cretpw@h:x" -- and a port that is none: no client of it can be made
-  local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "break", "ping",
+  local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "doctor", "break", "ping",
     "bench", "acl" }
 
   local function dispatch(words)

@@ -961,7 +961,7 @@ end)
 -- ---- documents ----
 
 describe("the documents of the command", function()
-  local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "break",
+  local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "doctor", "break",
     "ping", "bench", "acl" }
   local INTERNAL = { worker = true }
 
