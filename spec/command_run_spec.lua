@@ -1429,7 +1429,7 @@ describe("holdfast run", function()
       for _, exit in ipairs { 0, 5 } do
         local doomed = redis.start()
         os.remove(directory .. "/go")
-        local child = start { "run", "--url", doomed:url(), "--lease", "3", "--idempotent", "1h", "k", "-c",
+        local child = start { "run", "-w", "60", "--url", doomed:url(), "--lease", "3", "--idempotent", "1h", "k", "-c",
           "echo ready; while [ ! -e " .. directory .. "/go ]; do sleep 0.02; done; exit " .. exit,
           env = { HOLDFAST_CONFIG = "/dev/null" } }
         assert(child:wait_output("ready", PATIENCE), child:output())
