@@ -207,22 +207,35 @@ local function holds_of(ops)
   end
   for _, op in ipairs(ops) do
     if op.what == "acquire" and op.result == "ok" then
-      list[#list + 1] = { from = op.start, to = given[op.owner] and given[op.owner].stop or huge }
+      list[#list + 1] = { from = op.start, to = given[op.owner] and given[op.owner].stop or huge, op = op }
     end
   end
   table.sort(list, function(a, b) return a.from < b.from end)
   return list
 end
 
--- → the longest time in a row, within the call, in which nobody had the lock
-local function longest_gap(holds, op)
-  local longest, free_from = 0, op.start
+-- → the longest time in a row, within the call and from a time on, in which nobody else had the lock
+local function longest_gap(holds, op, from)
+  local longest, free_from = 0, math.max(op.start, from)
   for _, hold in ipairs(holds) do
     if hold.from >= op.stop then break end
-    longest = math.max(longest, hold.from - free_from)
-    free_from = math.max(free_from, hold.to)
+    if hold.op ~= op then
+      longest = math.max(longest, hold.from - free_from)
+      free_from = math.max(free_from, hold.to)
+    end
   end
   return math.max(longest, op.stop - free_from)
+end
+
+-- → the keys of the locks for which two tasks contend
+local function pairs_of(ops)
+  local list, known = {}, {}
+  for _, op in ipairs(ops) do
+    if op.mode == "pair" and not known[op.key] then
+      known[op.key], list[#list + 1] = true, op.key
+    end
+  end
+  return list
 end
 
 -- whole: { from = when all must be well again, grant = the grant lease }
@@ -233,12 +246,12 @@ local function check_whole(ops, whole)
         text = ("%s failed as %s although nothing is wrong any more"):format(op.what, op.result) }
     end
   end
-  for _, key in ipairs { "own", "fair" } do
+  for _, key in ipairs { "own", "fair", (table.unpack or unpack)(pairs_of(ops)) } do
     local own = of_key(ops, key)
     local holds = holds_of(own)
     for _, op in ipairs(own) do
-      local gap = op.what == "acquire" and op.result == "busy" and op.start >= whole.from
-        and longest_gap(holds, op) or 0
+      local waited = op.what == "acquire" and (op.result == "busy" or op.result == "ok")
+      local gap = waited and op.stop >= whole.from and longest_gap(holds, op, whole.from) or 0
       if gap > whole.grant + NOTICED then
         return { rule = "whole", at = op.stop, key = key, op = op,
           text = ("it waited while %s was free for %.1f s"):format(key, gap) }
@@ -294,12 +307,12 @@ end
 function kinds.check(run)
   local found = {}
   local function note(problem) found[#found + 1] = problem end
-  for _, key in ipairs { "rw", "fair", "boss", "own" } do
+  local locks = { "rw", "fair", "own", (table.unpack or unpack)(pairs_of(run.ops)) }
+  for _, key in ipairs(locks) do
     note(check_tokens(takes_of(of_key(run.ops, key))))
+    note(check_alone("alone", claims_of(of_key(run.ops, key))))
   end
-  note(check_alone("alone", claims_of(of_key(run.ops, "rw"))))
-  note(check_alone("alone", claims_of(of_key(run.ops, "fair"))))
-  note(check_alone("alone", claims_of(of_key(run.ops, "own"))))
+  note(check_tokens(takes_of(of_key(run.ops, "boss"))))
   note(check_once(run.ops))
   if run.whole then note(check_whole(run.ops, run.whole)) end
   note(check_alone("terms", terms_of(of_key(run.ops, "boss"))))

@@ -126,7 +126,7 @@ local function show(plan, problems, ops)
       problem.text)
     if problem.op and i <= 2 then excerpt(problem, ops) end
   end
-  say("  again: lua5.4 spec/chaos/run.lua --seed %d --times 10%s", plan.seed,
+  say("  again: lua5.4 spec/chaos/run.lua --seed %d --kind %s --times 10%s", plan.seed, plan.kind,
     plan.mutant and " --mutant " .. plan.mutant or "")
 end
 
@@ -134,7 +134,7 @@ end
 local function tally(counts, ops)
   for _, op in ipairs(ops) do
     local name = (op.theirs and "Redisson's " or "") .. (op.what == "forget" and "fault" or op.what)
-    local result = op.result or op.stop == math.huge and "open" or op.accepted == 0 and "refused"
+    local result = op.result or op.how or op.stop == math.huge and "open" or op.accepted == 0 and "refused"
       or ""
     counts[name] = counts[name] or {}
     counts[name][result] = (counts[name][result] or 0) + 1
