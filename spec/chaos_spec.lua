@@ -488,6 +488,10 @@ describe("the checker of kinds", function()
       100.2 101 release own A
       101.4 101.5 acquire own B result=ok token=2
       101.9 102 release own B]],
+    ["a wait for a lock of a pair that was freed while something was wrong"] = [[
+      98 98.1 acquire pair A result=ok token=1 mode=pair
+      98.2 100.4 acquire pair B result=ok token=2 mode=pair
+      98.3 98.4 release pair A]],
     ["a latch that opens at its end, with a call whose outcome is unknown"] = [[
       0 0.1 down gate A result=ok left=1
       0.2 open down gate B
@@ -544,6 +548,14 @@ describe("the checker of kinds", function()
       100.2 100.3 release own A
       101.4 101.5 acquire own B result=ok token=2
       101.9 102 release own B]] },
+    ["an acquire of a lock of a pair that was free for long before"] = { "whole", [[
+      99 99.1 acquire pair A result=ok token=1 mode=pair
+      99.2 103 acquire pair B result=ok token=2 mode=pair
+      99.3 100.4 release pair A]] },
+    ["two owners of the lock of a pair"] = { "alone", [[
+      0 0.1 claim pair A valid=1 mode=pair
+      0 0.1 acquire pair A mode=pair result=busy
+      0.2 0.3 claim pair B valid=1 mode=pair]] },
     ["a latch that opens too early"] = { "latch", [[
       0 0.1 down gate A result=ok left=1
       0.2 0.3 await gate C result=ok]] },

@@ -49,10 +49,12 @@ local client = require("holdfast").new {
 }
 local count = 0 -- of holds
 
+local ANSWERS = { busy = true, timeout = true, open = true, duplicate = true }
+
 local function run(fields, operation)
   local id = writer:call(fields)
-  local result, _, code = operation()
-  local done = { result = code or "ok" }
+  local result, message, code = operation()
+  local done = { result = code or "ok", why = ANSWERS[code] == nil and message or nil }
   if type(result) == "number" then done.left = result end
   if result and fields.what == "acquire" then done.token = result:token() end
   writer:done(id, done)
