@@ -488,6 +488,9 @@ describe("the checker of kinds", function()
       100.2 101 release own A
       101.4 101.5 acquire own B result=ok token=2
       101.9 102 release own B]],
+    ["a call that got no reply in time while another process waited for one"] = [[
+      100.1 100.3 release own A result=ok by=w1
+      100.5 100.6 acquire own C result=unreachable by=w2]],
     ["a wait for a lock of a pair that was freed while something was wrong"] = [[
       98 98.1 acquire pair A result=ok token=1 mode=pair
       98.2 100.4 acquire pair B result=ok token=2 mode=pair
@@ -542,6 +545,10 @@ describe("the checker of kinds", function()
       5 5 ran x B]] },
     ["a call that is refused although nothing is wrong any more"] = { "whole", [[
       100.2 100.3 acquire own C result=denied]] },
+    ["a call that got no reply in time while its own process alone was slow"] = { "whole", [[
+      100.1 100.12 release own A result=ok by=w1
+      100.2 100.4 release own B result=ok by=w2
+      100.5 100.6 acquire own C result=unreachable by=w2]] },
     ["a wait for a lock that nobody has"] = { "whole", [[
       100 100.1 acquire own A result=ok token=1
       100.1 102 acquire own C result=busy
