@@ -199,15 +199,18 @@ end
 local NOTICED = 0.3 -- seconds, more than a grant lease, that a free lock may take on a busy machine
 local FAILS = { denied = true, unreachable = true, server = true }
 
--- From the start of the call that took a lock to the end of the one that gave it back.
-local function holds_of(ops)
+-- From the start of the call that took a lock to the end of the one that gave it back, or of the
+-- lease where that failed.
+local function holds_of(ops, lease)
   local given, list = {}, {}
   for _, op in ipairs(ops) do
     if op.what == "release" then given[op.owner] = op end
   end
   for _, op in ipairs(ops) do
     if op.what == "acquire" and op.result == "ok" then
-      list[#list + 1] = { from = op.start, to = given[op.owner] and given[op.owner].stop or huge, op = op }
+      local give = given[op.owner]
+      local to = give and give.stop + (give.result == "ok" and 0 or lease) or huge
+      list[#list + 1] = { from = op.start, to = to, op = op }
     end
   end
   table.sort(list, function(a, b) return a.from < b.from end)
@@ -254,7 +257,7 @@ local function was_slow(ops, op)
   return false
 end
 
--- whole: { from = when all must be well again, grant = the grant lease }
+-- whole: { from = when all must be well again, grant = the grant lease, lease = the longest lease }
 local function check_whole(ops, whole)
   for _, op in ipairs(ops) do
     local failed = op.start >= whole.from and FAILS[op.result]
@@ -265,11 +268,11 @@ local function check_whole(ops, whole)
   end
   for _, key in ipairs { "own", "fair", (table.unpack or unpack)(pairs_of(ops)) } do
     local own = of_key(ops, key)
-    local holds = holds_of(own)
+    local holds = holds_of(own, whole.lease)
     for _, op in ipairs(own) do
       local waited = op.what == "acquire" and (op.result == "busy" or op.result == "ok")
       local gap = waited and op.stop >= whole.from and longest_gap(holds, op, whole.from) or 0
-      if gap > whole.grant + NOTICED then
+      if gap > whole.grant + NOTICED and not was_slow(ops, op) then
         return { rule = "whole", at = op.stop, key = key, op = op,
           text = ("it waited while %s was free for %.1f s"):format(key, gap) }
       end

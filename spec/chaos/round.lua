@@ -131,6 +131,7 @@ function round.plan(seed, options)
     plan.crowds, plan.workers = CROWDS, prng:range(6, 8) + CROWDS
     plan.faults, plan.user = options.faults or MOVING, true
     plan.tls, plan.chain = prng:chance(50), chain_of(prng)
+    plan.timeout = prng:pick { 0.8, 1.5 } -- less, and reconnects alone would keep a slow machine busy
     plan.seconds, plan.quiet = options.seconds + MOVES, QUIET_AFTER_MOVES
     plan.grant = math.min(plan.grant, 0.6)
   end
@@ -413,7 +414,8 @@ function round.run(plan)
   if plan.permits then
     local wrong = kinds_checker.check {
       ops = ops, permits = plan.permits, latch = plan.latch,
-      whole = plan.user and { from = faults_end + LONGEST_LEASE + plan.grant, grant = plan.grant },
+      whole = plan.user and { from = faults_end + LONGEST_LEASE + plan.grant, grant = plan.grant,
+        lease = LONGEST_LEASE },
     }
     for _, each in ipairs(wrong) do problems[#problems + 1] = each end
   end
