@@ -490,6 +490,8 @@ describe("the checker of kinds", function()
       101.9 102 release own B result=ok]],
     ["a call that got no reply in time while another process waited for one"] = [[
       100.1 100.3 release own A result=ok by=w1
+      100.5 100.9 acquire own C result=unreachable by=w2]],
+    ["a call that gave the server only a moment"] = [[
       100.5 100.6 acquire own C result=unreachable by=w2]],
     ["a wait for a lock whose release failed, so that its lease had to end"] = [[
       100 100.1 acquire pair A result=ok token=1 mode=pair
@@ -552,7 +554,7 @@ describe("the checker of kinds", function()
     ["a call that got no reply in time while its own process alone was slow"] = { "whole", [[
       100.1 100.12 release own A result=ok by=w1
       100.2 100.4 release own B result=ok by=w2
-      100.5 100.6 acquire own C result=unreachable by=w2]] },
+      100.5 100.9 acquire own C result=unreachable by=w2]] },
     ["a wait for a lock that nobody has"] = { "whole", [[
       100 100.1 acquire own A result=ok token=1
       100.1 102 acquire own C result=busy

@@ -241,7 +241,9 @@ local function pairs_of(ops)
   return list
 end
 
-local SLOW, NEAR = 0.08, 0.5 -- seconds: less than a call gives the server at least, and around it
+-- Seconds: less than a call gives the server at least, around the call, and no time for a reply on a
+-- busy machine.
+local SLOW, NEAR, SHORT = 0.08, 0.5, 0.3
 
 -- Whether the machine was slow then: another process had to wait for the reply to a release. So a
 -- reply that was late for this call does not show that its connection was bad.
@@ -261,7 +263,8 @@ end
 local function check_whole(ops, whole)
   for _, op in ipairs(ops) do
     local failed = op.start >= whole.from and FAILS[op.result]
-    if failed and not (op.result == "unreachable" and was_slow(ops, op)) then
+    local late = op.result == "unreachable" and (op.stop - op.start < SHORT or was_slow(ops, op))
+    if failed and not late then
       return { rule = "whole", at = op.stop, key = op.key, op = op,
         text = ("%s failed as %s although nothing is wrong any more"):format(op.what, op.result) }
     end
