@@ -71,6 +71,7 @@ local function by_failover(version)
   way:tell("to", spare.path)
   way:tell("reset")
   server, spare = spare, server
+  spare:cli("CONFIG", "REWRITE") -- it is started as a replica again
   relaunch(spare, version)
 end
 
@@ -116,7 +117,7 @@ end
 -- The waiter listens again, over a connection to the server as it is now.
 local function wait_listening(key)
   wait_for(function()
-    local member = server:cli("ZRANGE", ("holdfast_queue:{%s}"):format(key), 0, 0)[1] or ""
+    local member = server:cli("ZRANGE", ("holdfast_queue:{%s}"):format(key), -1, -1)[1] or ""
     local uuid = member:match("%x+%-%x+%-%x+%-%x+%-%x+") or "?"
     return server:cli("PUBSUB", "NUMSUB", "holdfast_grant:" .. uuid)[2] == 1
   end)
@@ -158,6 +159,7 @@ for _, step in ipairs(upgrades()) do
         local child, ours = waiter("theirs"), client:lock("ours")
         assert(ours:acquire(0))
         upgrade(step.to)
+        theirs.calls:close()
         theirs.calls = assert(resp.connect { path = server.path })
         wait_listening("theirs")
         assert(theirs:release())

@@ -8,6 +8,8 @@
 --   lua5.4 spec/chaos/run.lua --mutants                     mutants: each must be found;
 --                                                           --hunt NAME: one
 --   lua5.4 spec/chaos/run.lua --seed SEED --mutant NAME     one of them
+--   lua5.4 spec/chaos/run.lua --missing KIND                exit code 1 and the reason if rounds of
+--                                                           this kind cannot run here
 --
 -- Started at the root of the project, by lua5.4 or luajit. A broken rule is shown with what
 -- happened around it, status 1. HOLDFAST_BUILD: the build directory, ./build. Mutants need make
@@ -263,8 +265,15 @@ local function run_mutants()
   return all
 end
 
+local function can_run(kind)
+  local missing = round.missing(kind)
+  if missing then say("%s", missing) end
+  return not missing
+end
+
 local good
-if options.mutants then good = run_mutants()
+if options.missing then good = can_run(options.missing)
+elseif options.mutants then good = run_mutants()
 elseif options.hunt then good = hunt(options.hunt)
 elseif options.seed then good = run_seed()
 else good = run_for(options.seconds) end
