@@ -39,4 +39,5 @@ newest_servers() {
     done
     other_servers
     suite versions busted with "files=spec/versions_spec.lua" -- run_busted lua5.4
+    suite upgrades busted with "files=--run=check spec/upgrade_spec.lua" -- run_busted luajit
 }
