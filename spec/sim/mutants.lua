@@ -375,6 +375,8 @@ local IN_CORE = {
   { "RECORD_DENIED", "…or not when a replica or a missing right has refused it" },
   { "REPLICA_FINAL", "a server that is a replica for a while ends a wait" },
   { "PLACE_DENIED", "a missing right ends a wait in the queue" },
+  { "LOGIN_ONCE", "a link asks for credentials once, and uses them for each connection" },
+  { "LOGIN_REFUSED_FINAL", "a link whose log-in was refused is never opened again" },
   { "UNDO_DENIED", "a missing right ends an undo or a release" },
 }
 

@@ -1,5 +1,6 @@
 -- Calls a program as a user who lacks the right to one of its commands, on a copy of the keys: once
--- for each command that comes behind the first write. Nothing may be lost for good: see RULES.
+-- for each command that comes behind the first write. Nothing may be lost for good: see RULES. The
+-- spec refused_parts_spec does so on a real server.
 
 local NO_PLACE = 2 ^ 53 - 1
 local WRITES = {}
