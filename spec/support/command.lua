@@ -40,6 +40,8 @@ local config = settings()
 -- The command as one file, which needs no interpreter.
 local static = os.getenv "HOLDFAST_STATIC"
 
+command.is_static = static ~= nil
+
 function command.words(...)
   if static then return { static, ... } end
   return { sys.interpreter(), command.program, ... }
