@@ -26,9 +26,9 @@ local once = {}
 ---@field wait? number seconds to wait for a run that still goes on; the client's
 ---@field lease? number seconds that the lock outlives a crashed run; the client's. It is renewed in any case
 ---@field max_hold? number seconds, 0.001 to 1e9, after which the watchdog renews it no longer; no bound
----@field on_lost? fun(lock: holdfast.lock, reason: string)
+---@field on_lost? fun(lock: holdfast.lock, reason: holdfast.lost_reason)
 ---@field abort_on_loss? boolean fn gets an error soon after the lock is lost
----@field on_event? fun(event: table)
+---@field on_event? fun(event: holdfast.event)
 ---@field class? string for counters and events; the client's
 ---@field interruptible? boolean a signal ends the wait
 
