@@ -63,6 +63,38 @@ describe("holdfast run --once-per", function()
     assert.equal(79, (run("--once-per", "1h", "k", "--", "echo", "ran")))
   end)
 
+  it("runs the job of a crashed run again with --retry, long before its lease ends", function()
+    local function job(text)
+      local child = command.start(world.server, { "run", "--once-per", "1h", "--retry", "k", "-c", text })
+      world.children[#world.children + 1] = child
+      return child
+    end
+    local first = job "echo first; while :; do sleep 0.05; done"
+    assert(first:wait_output("first", PATIENCE), first:output())
+    local second = job "echo second"
+    local function is_waiting() return world.cli("EXISTS", "holdfast_queue:{k}") == 1 end
+    assert(process.wait_until(is_waiting, PATIENCE), second:output())
+    first:kill "KILL"
+    first:wait(PATIENCE)
+    assert.same({ "exit", 0 }, { second:wait(PATIENCE) }, second:output())
+    assert.equal("second\n", second:output())
+    assert.equal(79, (run("--once-per", "1h", "--retry", "k", "--", "echo", "third")))
+  end)
+
+  it("gives the fire back where a signal ends the wait", function()
+    local lock = world.client():lock "k"
+    assert(lock:acquire(0))
+    local child = command.start(world.server, { "run", "--once-per", "1h", "k", "--", "true" })
+    world.children[#world.children + 1] = child
+    local function is_waiting() return world.cli("EXISTS", "holdfast_queue:{k}") == 1 end
+    assert(process.wait_until(is_waiting, PATIENCE), child:output())
+    assert.equal(79, (run("--once-per", "1h", "k", "--", "true")))
+    child:kill "TERM"
+    assert.same({ "exit", 143 }, { child:wait(PATIENCE) })
+    assert(lock:release())
+    assert.same({ 0, "ran\n" }, { run("--once-per", "1h", "k", "--", "echo", "ran") })
+  end)
+
   it("is shown by show, and forgotten by break", function()
     run("--once-per", "1h", "k", "--", "true")
     local _, output = command.run(world.server, { "show", "k" })
