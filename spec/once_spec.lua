@@ -1,6 +1,7 @@
 -- client:once on a real server, whose clock some of these move.
 
 local holdfast = require "holdfast"
+local loops = require "spec.support.loops"
 local process = require "spec.support.process"
 local world = require("spec.support.world").new { clock = true }
 
@@ -275,6 +276,32 @@ describe("client:once", function()
     assert.same({ "lost", 1 }, { code, results[1] })
     assert.equal("ran", outcome(world.client(), { retry = true }))
   end)
+
+  for _, loop in ipairs(loops) do
+    it("runs once for the coroutines of " .. loop.name .. ", which wait with retry", function()
+      local client = world.client { driver = loop.driver }
+      local results, failed = {}, false
+      for i = 1, 4 do
+        loop.spawn(function()
+          local opts = { retry = i > 2, wait = 20 }
+          local key = i > 2 and "retried" or "job"
+          local ok, result, _, code = pcall(client.once, client, key, PERIOD, opts, function()
+            loop.sleep(0.05)
+            if key == "retried" and not failed then
+              failed = true
+              error("no luck", 0)
+            end
+            return "ran"
+          end)
+          results[i] = ok and (result or code) or result
+        end)
+      end
+      loop.run()
+      client:close()
+      table.sort(results)
+      assert.same({ "duplicate", "no luck", "ran", "ran" }, results)
+    end)
+  end
 
   it("says that a server of several has no common schedule", function()
     local servers = { world.server:url(), world.another():url(), world.another():url() }
