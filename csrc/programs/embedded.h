@@ -11,7 +11,7 @@ enum hf_program_id {
     HF_PROGRAM_FORCE, HF_PROGRAM_INFO, HF_PROGRAM_LATCH_DELETE, HF_PROGRAM_LATCH_DOWN,
     HF_PROGRAM_LATCH_SET, HF_PROGRAM_LEAVE, HF_PROGRAM_MUTEX_ACQUIRE, HF_PROGRAM_MUTEX_EXTEND,
     HF_PROGRAM_MUTEX_FORCE, HF_PROGRAM_MUTEX_INFO, HF_PROGRAM_MUTEX_LEAVE,
-    HF_PROGRAM_MUTEX_RELEASE, HF_PROGRAM_MUTEX_RENEW, HF_PROGRAM_PERMIT_ACQUIRE,
+    HF_PROGRAM_MUTEX_RELEASE, HF_PROGRAM_MUTEX_RENEW, HF_PROGRAM_ONCE, HF_PROGRAM_PERMIT_ACQUIRE,
     HF_PROGRAM_PERMIT_EXTEND, HF_PROGRAM_PERMIT_INFO, HF_PROGRAM_PERMIT_LEAVE,
     HF_PROGRAM_PERMIT_RELEASE, HF_PROGRAM_PERMIT_RENEW, HF_PROGRAM_PERMIT_SET, HF_PROGRAM_RAISE,
     HF_PROGRAM_RELEASE, HF_PROGRAM_RELEASE_ALL, HF_PROGRAM_RENEW, HF_PROGRAM_RW_ACQUIRE,
@@ -45,7 +45,7 @@ enum hf_segment_id {
     HASH_OWNING_1, HASH_REMOVING_1, HASH_TAKING_1, HEAD_1, HEAD_3, HEAD_5, INFO_5, IS_QUEUE_1,
     JAVAS_1, KEYS_1, LAST_PLACE_1, LATCH_3, LATCH_5, LATCH_7, LATCH_DELETE_2, LATCH_DOWN_2,
     LATCH_SET_2, LEAVE_15, LOCK_PROBE_1, MEMBER_1, MEMBER_FORM_1, MEMBERS_1, MEMBERS_4, NOTE_1,
-    NOTIFYING_1, NOW_1, ONLY_LOCK_1, OURS_1, PARSE_3, PASSING_OVER_1, PASSING_OVER_3,
+    NOTIFYING_1, NOW_1, ONCE_1, ONLY_LOCK_1, OURS_1, PARSE_3, PASSING_OVER_1, PASSING_OVER_3,
     PERMIT_ACQUIRE_11, PERMIT_ACQUIRE_13, PERMIT_ACQUIRE_15, PERMIT_ACQUIRE_20, PERMIT_ACQUIRE_25,
     PERMIT_ACQUIRE_28, PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_8, PERMIT_EXTEND_4,
     PERMIT_EXTEND_7, PERMIT_GRANTING_1, PERMIT_ID_1, PERMIT_INFO_2, PERMIT_INFO_5, PERMIT_LEAVE_14,
@@ -824,6 +824,40 @@ static const char *const hf_segment_table[] = {
     [NOW_1] = "local function now_ms()\n"
     "return math.floor(server_us() / 1000)\n"
     "end\n",
+    [ONCE_1] = "local RECORD, BY, STATE, HALF, RETRY = KEYS[1], ARGV[1], ARGV[3], tonumber(ARGV[5]), ARGV[7] == '1'\n"
+    "local ENDS = { done = true, failed = true, unstarted = true }\n"
+    "local time = redis.call('TIME')\n"
+    "local now = time[1] * 1000 + math.floor(time[2] / 1000)\n"
+    "local at, token = tonumber(ARGV[2]) or now, ARGV[4]\n"
+    "local kept = redis.call('GET', RECORD) or ''\n"
+    "local was_at, was, was_token, was_by = kept:match('^(%d+) (%a+) (%d+) (%S+) ')\n"
+    "was_at = tonumber(was_at)\n"
+    "local is_ours = was_by == BY\n"
+    "local function reply(may)\n"
+    "return { may, at, now, kept }\n"
+    "end\n"
+    "local function write()\n"
+    "local text = string.format('%.0f %s %s %s %s', at, STATE, token, BY, ARGV[8])\n"
+    "redis.call('SET', RECORD, text, 'PX', ARGV[6])\n"
+    "return reply(1)\n"
+    "end\n"
+    "if ENDS[STATE] then\n"
+    "if not is_ours then return reply(0) end\n"
+    "at, token = was_at, was_token\n"
+    "return write()\n"
+    "end\n"
+    "if is_ours and was ~= 'claimed' then return reply(1) end\n"
+    "if was and not is_ours then\n"
+    "local is_past = was_at <= now\n"
+    "local has_run = was ~= 'claimed' and was ~= 'unstarted'\n"
+    "if is_past and has_run and at <= was_at - HALF then return reply(0) end\n"
+    "if is_past and STATE == 'running' and tonumber(token) < tonumber(was_token) then return reply(0) end\n"
+    "local again = was == 'unstarted' or RETRY and was ~= 'done'\n"
+    "if math.abs(at - was_at) < HALF and not again then return reply(0) end\n"
+    "end\n"
+    "if STATE == '' then return reply(1) end\n"
+    "if STATE == 'claimed' then token = was_token or '0' end\n"
+    "return write()\n",
     [ONLY_LOCK_1] = "local kind = redis.call('TYPE', LOCK).ok\n"
     "if kind == 'none' then return 0 end\n"
     "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
@@ -2396,6 +2430,8 @@ static const hf_program hf_program_table[] = {
     NULL, NULL},
     {"mutex_renew", "232de3fb5554ac79becb31761bb1b9fb70684311", (const unsigned char[]){STRING_1,
     RENEW_2, HF_NO_SEGMENT}, 545, NULL, NULL},
+    {"once", "59ba47c34f179a4da3877e2cffbd2495025c8b35", (const unsigned char[]){ONCE_1,
+    HF_NO_SEGMENT}, 1408, NULL, NULL},
     {"permit_acquire", "3c3b70600264d7e376b35767aab6c6ba5e3b7263", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, POOL_1, WHOLE_NUMBER_1, POOL_3, PERMIT_ACQUIRE_4,
     PLAIN_1, PERMIT_ACQUIRE_6, PERMIT_ID_1, PERMIT_ACQUIRE_8, PLACES_1, BEHIND_1,

@@ -578,6 +578,18 @@ local IN_CASES = {
   { "permit_handed_untold", "…or sends no grant", "redis.pcall('PUBLISH', 'holdfast_grant:' .. owner,",
     "redis.pcall('PUBLISH', 'nobody:' .. owner," },
   { "head_refused", "…or whether the server knows this SET", "redis.pcall('SET'", "redis.call('SET'" },
+  { "once_window", "a run counts for a whole period on both sides", "math.abs(at - was_at) < HALF", "math.abs(at - was_at) < 2 * HALF" },
+  { "once_one_sided", "a run does not count for those that came before it", "math.abs(at - was_at) < HALF", "at >= was_at and at - was_at < HALF" },
+  { "once_taken_over", "a claim runs though another run has taken its fire", "local is_ours = was_by == BY", "local is_ours = was_by == BY or was == 'done'" },
+  { "once_ends_another", "a run records its end over another run", "if not is_ours then return reply(0) end", "" },
+  { "once_resent", "a claim that comes twice begins the run again", "if is_ours and was ~= 'claimed' then return reply(1) end", "" },
+  { "once_stale", "an older holder takes a fire over", "tonumber(token) < tonumber(was_token)", "false" },
+  { "once_late", "a fire runs behind a later one", "at <= was_at - HALF", "false" },
+  { "once_future", "a record of the future is in the way of all", "local is_past = was_at <= now", "local is_past = true" },
+  { "once_no_retry", "a failure runs again without retry", "RETRY and was ~= 'done'", "was ~= 'done'" },
+  { "once_unstarted", "a run that did not begin counts", "was == 'unstarted' or RETRY", "RETRY" },
+  { "once_forgets_token", "a claim forgets the token of the run before", "token = was_token or '0'", "token = '0'" },
+  { "once_at", "an end moves the run in time", "at, token = was_at, was_token", "token = was_token" },
 }
 
 -- Each is found where one command of a program is refused: { …, the program }

@@ -21,6 +21,10 @@ const hf_program *hf_program_fence(void) {
     return program(HF_PROGRAM_FENCE);
 }
 
+const hf_program *hf_program_once(void) {
+    return program(HF_PROGRAM_ONCE);
+}
+
 const hf_program *hf_program_wait(void) {
     return program(HF_PROGRAM_WAIT);
 }

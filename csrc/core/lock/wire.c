@@ -226,6 +226,20 @@ bool hf_wire_is_accepted(const hf_reply *reply) {
            reply->elements[1]->type == HF_REPLY_STRING;
 }
 
+/* ---- the fires of a schedule ---- */
+
+bool hf_wire_once(hf_request *request, size_t keys, size_t count, const hf_slice *args) {
+    return hf_request_call(request, hf_program_once(), keys, count, args);
+}
+
+bool hf_wire_is_fire(const hf_reply *reply) {
+    if (reply->type != HF_REPLY_ARRAY || reply->size != 4) return false;
+    for (size_t i = 0; i < 3; i++) {
+        if (reply->elements[i]->type != HF_REPLY_INTEGER) return false;
+    }
+    return reply->elements[3]->type == HF_REPLY_STRING;
+}
+
 /* ---- a kind that nobody holds ---- */
 
 static char *make_note(hf_slice key, hf_slice owner, hf_slice *note) {

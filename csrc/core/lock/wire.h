@@ -75,6 +75,14 @@ bool hf_wire_fenced(hf_request *request, size_t keys, size_t count, const hf_sli
 /* Whether the commands have run; then the reply's second element is the text of their answers. */
 bool hf_wire_is_accepted(const hf_reply *reply);
 
+/* ---- the fires of a schedule ---- */
+
+/* Calls the program that records runs. The first `keys` of the `count` arguments are keys. */
+bool hf_wire_once(hf_request *request, size_t keys, size_t count, const hf_slice *args);
+
+/* Whether it is a reply of that program: three numbers and the record. */
+bool hf_wire_is_fire(const hf_reply *reply);
+
 /* ---- a kind that nobody holds ---- */
 
 /* Calls the verb's program. The lock's owner names the call, so that a command that is run twice
