@@ -58,9 +58,9 @@ enum hf_segment_id {
     RW_ACQUIRE_10, RW_ACQUIRE_16, RW_ACQUIRE_3, RW_ACQUIRE_8, RW_EXTEND_2, RW_EXTEND_5,
     RW_FORCE_12, RW_HEAD_1, RW_INFO_4, RW_LEAVE_13, RW_LEAVING_1, RW_QUEUE_1, RW_QUEUE_5,
     RW_RELEASE_13, RW_RELEASE_3, RW_RENEW_2, RW_SETTLING_3, RW_TOKEN_1, SECONDS_1, SEMAPHORE_1,
-    SEMAPHORE_3, SEMAPHORE_ACQUIRE_2, SEMAPHORE_DELETE_2, SEMAPHORE_DRAIN_2, SEMAPHORE_GIVING_4,
-    SEMAPHORE_LEAVE_2, SEMAPHORE_RELEASE_2, SEMAPHORE_SET_2, SETTLING_1, SHARDED_1,
-    SHARDED_RECEIVERS_1, SHARDED_UNQUEUED_1, SHORTENED_1, SILENT_RECEIVERS_1, STRING_1,
+    SEMAPHORE_3, SEMAPHORE_ACQUIRE_3, SEMAPHORE_DELETE_2, SEMAPHORE_DRAIN_2, SEMAPHORE_GIVING_5,
+    SEMAPHORE_LEAVE_2, SEMAPHORE_RELEASE_2, SEMAPHORE_SET_2, SEMAPHORE_TURN_1, SETTLING_1,
+    SHARDED_1, SHARDED_RECEIVERS_1, SHARDED_UNQUEUED_1, SHORTENED_1, SILENT_RECEIVERS_1, STRING_1,
     STRING_HOLDING_1, STRING_NEXT_3, STRING_OWNING_1, STRING_REMOVING_1, STRING_SILENT_1,
     STRING_TAKING_1, TOKEN_3, TOKEN_5, TOKEN_IN_1, WAIT_1, WHOLE_NUMBER_1
 };
@@ -2079,9 +2079,13 @@ static const char *const hf_segment_table[] = {
     [SEMAPHORE_3] = "local function free()\n"
     "return whole_number(PERMITS, redis.call('GET', PERMITS)) or 0\n"
     "end\n",
-    [SEMAPHORE_ACQUIRE_2] = "if noted then return { noted == '0' and 0 or 1, free() } end\n"
+    [SEMAPHORE_ACQUIRE_3] = "if noted then return { noted == '0' and 0 or 1, free() } end\n"
     "local count, left = tonumber(ARGV[2]), free()\n"
     "if left < count then return { 0, left } end\n"
+    "if left == count then\n"
+    "if ARGV[3] == '1' then redis.call('DEL', turn_key())\n"
+    "elseif redis.call('GET', turn_key()) then return { 0, left - 1, TURN_MS } end\n"
+    "end\n"
     "left = redis.call('DECRBY', PERMITS, ARGV[2])\n"
     "note(count)\n"
     "return { 1, left }\n",
@@ -2092,10 +2096,20 @@ static const char *const hf_segment_table[] = {
     "local count = math.max(free(), 0)\n"
     "if count > 0 then redis.call('DECRBY', PERMITS, string.format('%.0f', count)) end\n"
     "return note(count)\n",
-    [SEMAPHORE_GIVING_4] = "local function give(count)\n"
+    [SEMAPHORE_GIVING_5] = "local function redissons()\n"
+    "local counts = redis.pcall('PUBSUB', 'NUMSUB', KEYS[3], KEYS[3] .. ':holdfast')\n"
+    "return foreign_waiters(KEYS[3], (counts[2] or 0) - (counts[4] or 0))\n"
+    "end\n"
+    "local function give(count)\n"
     "free() -- fails if the key is none\n"
     "local left = redis.call('INCRBY', PERMITS, count)\n"
-    "if left > 0 then announce(KEYS[3], string.format('%.0f', left)) end\n"
+    "if left <= 0 then return left end\n"
+    "local mark = ''\n"
+    "if redissons() > 0 then\n"
+    "redis.pcall('SET', turn_key(), '1', 'PX', TURN_MS)\n"
+    "mark = '0'\n"
+    "end\n"
+    "announce(KEYS[3], mark .. string.format('%.0f', left))\n"
     "return left\n"
     "end\n",
     [SEMAPHORE_LEAVE_2] = "local taken = tonumber(noted or '0')\n"
@@ -2110,6 +2124,10 @@ static const char *const hf_segment_table[] = {
     "if redis.call('EXISTS', PERMITS) == 1 then return note(0) end\n"
     "give(ARGV[2])\n"
     "return note(1)\n",
+    [SEMAPHORE_TURN_1] = "local TURN_MS = 10\n"
+    "local function turn_key()\n"
+    "return (NOTE:gsub('[^:]*:%d+$', 'turn'))\n"
+    "end\n",
     [SETTLING_1] = "local function foreign_ms(most, now)\n"
     "local was = record_in(first_members())\n"
     "if not was or was.listeners and foreign_waiters(RELEASES) == 0 then return 0 end\n"
@@ -2439,26 +2457,27 @@ static const hf_program hf_program_table[] = {
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE], NULL},
     {"rw_renew", "d742da36e7fb6b9c93e2c181b843be6bd8fa27b1", (const unsigned char[]){RW_1,
     RW_RENEW_2, HF_NO_SEGMENT}, 2761, NULL, NULL},
-    {"semaphore_acquire", "f470d9a0a21704d8df6126ea495a1b7a713d1449",
-    (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_ACQUIRE_2,
-    HF_NO_SEGMENT}, 756, NULL, NULL},
+    {"semaphore_acquire", "363a49368d6dd65a7a2eb37403c65531749fbf4d",
+    (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_TURN_1,
+    SEMAPHORE_ACQUIRE_3, HF_NO_SEGMENT}, 1003, NULL, NULL},
     {"semaphore_delete", "340a344e6992ecfc3ac4e7f7006ac47e3f82bab6",
     (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_DELETE_2,
     HF_NO_SEGMENT}, 616, NULL, NULL},
     {"semaphore_drain", "a9f2b3849bf5830581656b10f66e15af781ee8c4",
     (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_DRAIN_2,
     HF_NO_SEGMENT}, 704, NULL, NULL},
-    {"semaphore_leave", "6fe8228304eab7e303f626d4d26d26718ceaf908",
+    {"semaphore_leave", "aa3357c7c4a25ba7c2f8f51f08ea5583bd2ffd9d",
     (const unsigned char[]){PLAIN_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1109,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_5, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1506,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE], NULL},
-    {"semaphore_release", "ec0716e24817cc8e0e2b71a260d400aee14f8ad9",
+    {"semaphore_release", "b7670f05fca7e5c3eae424292ef1e09aad8f8fd9",
     (const unsigned char[]){PLAIN_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1032,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_5, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1429,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE], NULL},
-    {"semaphore_set", "088ab83c5756bb257164ae30c7e31a0985a3e86d", (const unsigned char[]){PLAIN_1,
-    SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_GIVING_4, SEMAPHORE_SET_2,
-    HF_NO_SEGMENT}, 1103, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET], NULL},
+    {"semaphore_set", "3f83360f17e6feed56aec8fb984d5d8c62a60150", (const unsigned char[]){PLAIN_1,
+    SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_TURN_1, SEMAPHORE_GIVING_5,
+    SEMAPHORE_SET_2, HF_NO_SEGMENT}, 1500, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET],
+    NULL},
     {"sharded_acquire", "3d47486182a75c0ae0c430ef4c4924141537df1c", (const unsigned char[]){HEAD_1,
     DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, HASH_TAKING_1, HEAD_5, FOLLOWING_1, PLACES_1,
     HASH_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5,
@@ -2622,17 +2641,17 @@ static const hf_program hf_program_table[] = {
     PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, RW_RELEASE_13,
     HF_NO_SEGMENT}, 17735, NULL, &hf_program_table[HF_PROGRAM_RW_RELEASE]},
-    {"sharded_semaphore_leave", "aabd1d7e26c689b3af26a708064f16e1c5943151",
+    {"sharded_semaphore_leave", "9e0b7d63e1117d1784724ef1f98507bb904dca1e",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1515, NULL,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_5, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1912, NULL,
     &hf_program_table[HF_PROGRAM_SEMAPHORE_LEAVE]},
-    {"sharded_semaphore_release", "58ac1844c2cf4e1c77a957b485c72092dff8f9b5",
+    {"sharded_semaphore_release", "12252540fca50f5269c47458f7a6f4c3ea97f0f2",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1438, NULL,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_5, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1835, NULL,
     &hf_program_table[HF_PROGRAM_SEMAPHORE_RELEASE]},
-    {"sharded_semaphore_set", "5542833840cd1fff3aa9509088b9ad46cc2a90d5",
+    {"sharded_semaphore_set", "c9598033d102df71fc680d81f7ba2c4206671319",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 1509, NULL,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_5, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 1906, NULL,
     &hf_program_table[HF_PROGRAM_SEMAPHORE_SET]},
     {"wait", "40caa8853a32f40d2fd9ce37db5e711798f51610", (const unsigned char[]){WAIT_1,
     HF_NO_SEGMENT}, 289, NULL, NULL},
