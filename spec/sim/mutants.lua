@@ -511,7 +511,7 @@ local IN_SYSTEM = {
     "announce(KEYS[3], mark .. string.format('%.0f', left))", "" },
   { "plain_semaphore", "give_none", "…or as none, which wakes no waiter of Redisson",
     "mark .. string.format('%.0f', left)", "'0'" },
-  { "plain_semaphore", "no_turn", "a release leaves Redisson's waiters no turn",
+  { "plain_semaphore", "give_no_turn", "a release leaves Redisson's waiters no turn",
     "if redissons() > 0 then", "if false then" },
   { "plain_semaphore", "NO_UNDO", "an acquire in doubt keeps what it has taken" },
   { "plain_semaphore", "RELEASE_DROPPED", "a release in doubt is not retried" },
