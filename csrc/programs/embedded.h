@@ -43,22 +43,23 @@ enum hf_segment_id {
     GRANTING_1, GRANTING_3, HASH_1, HASH_HANDING_1, HASH_HANDING_3, HASH_HANDING_6, HASH_HANDING_8,
     HASH_HOLDING_1, HASH_NEXT_3, HASH_NEXT_5, HASH_OWNING_1, HASH_REMOVING_1, HASH_TAKING_1,
     HEAD_1, HEAD_3, HEAD_5, INFO_5, IS_QUEUE_1, JAVAS_1, KEYS_1, LAST_PLACE_1, LATCH_3, LATCH_5,
-    LATCH_7, LATCH_DELETE_2, LATCH_DOWN_2, LATCH_SET_2, LEAVE_15, LOCK_PROBE_1, MEMBER_1,
-    MEMBER_FORM_1, MEMBERS_1, MEMBERS_4, NOTE_1, NOTIFYING_1, NOW_1, ONLY_LOCK_1, OURS_1, PARSE_3,
-    PASSING_OVER_1, PASSING_OVER_3, PERMIT_ACQUIRE_11, PERMIT_ACQUIRE_13, PERMIT_ACQUIRE_18,
-    PERMIT_ACQUIRE_23, PERMIT_ACQUIRE_26, PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_8,
-    PERMIT_EXTEND_4, PERMIT_EXTEND_7, PERMIT_GRANTING_1, PERMIT_ID_1, PERMIT_INFO_2, PERMIT_INFO_5,
-    PERMIT_LEAVE_14, PERMIT_NOW_1, PERMIT_NOW_3, PERMIT_PASSING_6, PERMIT_QUEUE_1, PERMIT_QUEUE_4,
-    PERMIT_RELEASE_10, PERMIT_RELEASE_12, PERMIT_RELEASE_14, PERMIT_RELEASE_20, PERMIT_RELEASE_24,
-    PERMIT_RELEASE_4, PERMIT_RELEASE_6, PERMIT_RELEASE_8, PERMIT_RENEW_4, PERMIT_SET_12, PERMITS_1,
-    PERMITS_3, PLACES_1, PLACING_1, PLAIN_1, PLAIN_RECEIVERS_1, PLAIN_UNQUEUED_1, POOL_1, POOL_3,
-    POOL_CHANGES_1, POOL_CHANGES_3, POOL_FOREIGN_1, QUEUE_1, QUEUE_7, QUEUEING_4, RAISE_4,
-    RANGES_3, RECORD_1, RECORD_3, RECORDED_NEXT_4, RELEASE_1, RELEASE_16, RELEASE_19, RELEASE_21,
-    RELEASE_26, RELEASE_3, RELEASE_5, RELEASE_7, RELEASE_9, RELEASE_ALL_11, RENEW_2, RUNS_1, RW_1,
-    RW_ACQUIRE_10, RW_ACQUIRE_16, RW_ACQUIRE_3, RW_ACQUIRE_8, RW_EXTEND_2, RW_EXTEND_5,
-    RW_FORCE_12, RW_HEAD_1, RW_INFO_4, RW_LEAVE_13, RW_LEAVING_1, RW_QUEUE_1, RW_QUEUE_5,
-    RW_RELEASE_13, RW_RELEASE_3, RW_RENEW_2, RW_SETTLING_3, RW_TOKEN_1, SECONDS_1, SEMAPHORE_1,
-    SEMAPHORE_3, SEMAPHORE_ACQUIRE_3, SEMAPHORE_DELETE_2, SEMAPHORE_DRAIN_2, SEMAPHORE_GIVING_5,
+    LATCH_8, LATCH_DELETE_2, LATCH_DOWN_2, LATCH_SET_2, LEAVE_15, LOCK_PROBE_1, MEMBER_1,
+    MEMBER_FORM_1, MEMBERS_1, MEMBERS_4, NOTE_1, NOTED_1, NOTIFYING_1, NOW_1, ONLY_LOCK_1, OURS_1,
+    PARSE_3, PASSING_OVER_1, PASSING_OVER_3, PERMIT_ACQUIRE_11, PERMIT_ACQUIRE_13,
+    PERMIT_ACQUIRE_18, PERMIT_ACQUIRE_23, PERMIT_ACQUIRE_26, PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_6,
+    PERMIT_ACQUIRE_8, PERMIT_EXTEND_4, PERMIT_EXTEND_7, PERMIT_GRANTING_1, PERMIT_ID_1,
+    PERMIT_INFO_2, PERMIT_INFO_5, PERMIT_LEAVE_14, PERMIT_NOW_1, PERMIT_NOW_3, PERMIT_PASSING_6,
+    PERMIT_QUEUE_1, PERMIT_QUEUE_4, PERMIT_RELEASE_10, PERMIT_RELEASE_12, PERMIT_RELEASE_14,
+    PERMIT_RELEASE_20, PERMIT_RELEASE_24, PERMIT_RELEASE_4, PERMIT_RELEASE_6, PERMIT_RELEASE_8,
+    PERMIT_RENEW_4, PERMIT_SET_12, PERMITS_1, PERMITS_3, PLACES_1, PLACING_1, PLAIN_1,
+    PLAIN_RECEIVERS_1, PLAIN_UNQUEUED_1, POOL_1, POOL_3, POOL_CHANGES_1, POOL_CHANGES_3,
+    POOL_FOREIGN_1, QUEUE_1, QUEUE_7, QUEUEING_4, RAISE_4, RANGES_3, RECORD_1, RECORD_3,
+    RECORDED_NEXT_4, RELEASE_1, RELEASE_16, RELEASE_19, RELEASE_21, RELEASE_26, RELEASE_3,
+    RELEASE_5, RELEASE_7, RELEASE_9, RELEASE_ALL_11, RENEW_2, RUNS_1, RW_1, RW_ACQUIRE_10,
+    RW_ACQUIRE_16, RW_ACQUIRE_3, RW_ACQUIRE_8, RW_EXTEND_2, RW_EXTEND_5, RW_FORCE_12, RW_HEAD_1,
+    RW_INFO_4, RW_LEAVE_13, RW_LEAVING_1, RW_QUEUE_1, RW_QUEUE_5, RW_RELEASE_13, RW_RELEASE_3,
+    RW_RENEW_2, RW_SETTLING_3, RW_TOKEN_1, SECONDS_1, SEMAPHORE_1, SEMAPHORE_3,
+    SEMAPHORE_ACQUIRE_3, SEMAPHORE_DELETE_3, SEMAPHORE_DRAIN_3, SEMAPHORE_GIVING_6,
     SEMAPHORE_LEAVE_2, SEMAPHORE_RELEASE_2, SEMAPHORE_SET_2, SEMAPHORE_TURN_1, SETTLING_1,
     SHARDED_1, SHARDED_RECEIVERS_1, SHARDED_UNQUEUED_1, SHORTENED_1, SILENT_RECEIVERS_1, STRING_1,
     STRING_HOLDING_1, STRING_NEXT_3, STRING_OWNING_1, STRING_REMOVING_1, STRING_SILENT_1,
@@ -695,7 +696,7 @@ static const char *const hf_segment_table[] = {
     "redis.call('DEL', LATCH)\n"
     "announce(CHANNEL, '0')\n"
     "end\n",
-    [LATCH_7] = "if noted then return tonumber(noted) end\n",
+    [LATCH_8] = "if noted then return tonumber(noted) end\n",
     [LATCH_DELETE_2] = "if count() == 0 then return note(0) end\n"
     "open()\n"
     "return note(1)\n",
@@ -798,8 +799,8 @@ static const char *const hf_segment_table[] = {
     "local function note(reply)\n"
     "redis.call('SET', NOTE, string.format('%.0f', reply), 'PX', ARGV[1])\n"
     "return reply\n"
-    "end\n"
-    "local noted = redis.call('GET', NOTE)\n",
+    "end\n",
+    [NOTED_1] = "local noted = redis.call('GET', NOTE)\n",
     [NOTIFYING_1] = "local function notify_done()\n"
     "local gone = {}\n"
     "for _, member in ipairs(redis.call('ZRANGE', QUEUE, '0', digits(MOST_BATCHES * BATCH - 1))) do\n"
@@ -2079,34 +2080,47 @@ static const char *const hf_segment_table[] = {
     [SEMAPHORE_3] = "local function free()\n"
     "return whole_number(PERMITS, redis.call('GET', PERMITS)) or 0\n"
     "end\n",
-    [SEMAPHORE_ACQUIRE_3] = "if noted then return { noted == '0' and 0 or 1, free() } end\n"
+    [SEMAPHORE_ACQUIRE_3] = "local noted, turn\n"
+    "if redis.call('EXISTS', NOTE, TURN) > 0 then\n"
+    "noted, turn = redis.call('GET', NOTE), redis.call('GET', TURN)\n"
+    "end\n"
+    "if noted then return { noted == '0' and 0 or 1, free() } end\n"
     "local count, left = tonumber(ARGV[2]), free()\n"
     "if left < count then return { 0, left } end\n"
-    "if left == count then\n"
-    "if ARGV[3] == '1' then redis.call('DEL', turn_key())\n"
-    "elseif redis.call('GET', turn_key()) then return { 0, left - 1, TURN_MS } end\n"
+    "if turn and left == count then\n"
+    "if ARGV[3] ~= '1' then return { 0, left - 1, TURN_MS } end\n"
+    "redis.call('DEL', TURN)\n"
     "end\n"
     "left = redis.call('DECRBY', PERMITS, ARGV[2])\n"
     "note(count)\n"
     "return { 1, left }\n",
-    [SEMAPHORE_DELETE_2] = "if noted then return tonumber(noted) end\n"
+    [SEMAPHORE_DELETE_3] = "if noted then return tonumber(noted) end\n"
     "free()\n"
     "return note(redis.call('DEL', PERMITS))\n",
-    [SEMAPHORE_DRAIN_2] = "if noted then return tonumber(noted) end\n"
+    [SEMAPHORE_DRAIN_3] = "if noted then return tonumber(noted) end\n"
     "local count = math.max(free(), 0)\n"
     "if count > 0 then redis.call('DECRBY', PERMITS, string.format('%.0f', count)) end\n"
     "return note(count)\n",
-    [SEMAPHORE_GIVING_5] = "local function redissons()\n"
-    "local counts = redis.pcall('PUBSUB', 'NUMSUB', KEYS[3], KEYS[3] .. ':holdfast')\n"
-    "return foreign_waiters(KEYS[3], (counts[2] or 0) - (counts[4] or 0))\n"
+    [SEMAPHORE_GIVING_6] = "local function listeners(channel)\n"
+    "return redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or 0\n"
+    "end\n"
+    "local function redissons()\n"
+    "local count = listeners(KEYS[3])\n"
+    "if count > 0 then count = count - listeners(KEYS[3] .. ':holdfast') end\n"
+    "return foreign_waiters(KEYS[3], count)\n"
+    "end\n"
+    "local function add(count)\n"
+    "local left = redis.pcall('INCRBY', PERMITS, count)\n"
+    "if type(left) == 'number' and math.abs(left) < 2 ^ 62 then return left end\n"
+    "if type(left) == 'number' then redis.call('DECRBY', PERMITS, count) end\n"
+    "free()\n"
+    "return redis.call('INCRBY', PERMITS, count)\n"
     "end\n"
     "local function give(count)\n"
-    "free() -- fails if the key is none\n"
-    "local left = redis.call('INCRBY', PERMITS, count)\n"
+    "local left, mark = add(count), ''\n"
     "if left <= 0 then return left end\n"
-    "local mark = ''\n"
     "if redissons() > 0 then\n"
-    "redis.pcall('SET', turn_key(), '1', 'PX', TURN_MS)\n"
+    "redis.pcall('SET', TURN, '1', 'PX', TURN_MS)\n"
     "mark = '0'\n"
     "end\n"
     "announce(KEYS[3], mark .. string.format('%.0f', left))\n"
@@ -2124,10 +2138,7 @@ static const char *const hf_segment_table[] = {
     "if redis.call('EXISTS', PERMITS) == 1 then return note(0) end\n"
     "give(ARGV[2])\n"
     "return note(1)\n",
-    [SEMAPHORE_TURN_1] = "local TURN_MS = 10\n"
-    "local function turn_key()\n"
-    "return (NOTE:gsub('[^:]*:%d+$', 'turn'))\n"
-    "end\n",
+    [SEMAPHORE_TURN_1] = "local TURN, TURN_MS = KEYS[3] .. ':turn', 10\n",
     [SETTLING_1] = "local function foreign_ms(most, now)\n"
     "local was = record_in(first_members())\n"
     "if not was or was.listeners and foreign_waiters(RELEASES) == 0 then return 0 end\n"
@@ -2307,13 +2318,13 @@ static const hf_program hf_program_table[] = {
     {"info", "e5b1d618bcd138ef38e0966c61a7bab1562905ac", (const unsigned char[]){HASH_1,
     HASH_HOLDING_1, DEAF_1, AHEAD_3, INFO_5, HF_NO_SEGMENT}, 1695, NULL, NULL},
     {"latch_delete", "c1122a194f0e02d380d8556e7043c1fc57d52d05", (const unsigned char[]){PLAIN_1,
-    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_DELETE_2, HF_NO_SEGMENT}, 971,
-    &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE], NULL},
+    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, NOTED_1, LATCH_8, LATCH_DELETE_2, HF_NO_SEGMENT},
+    971, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE], NULL},
     {"latch_down", "1e58afe321995b5bc136aabf057f722b28a001ac", (const unsigned char[]){PLAIN_1,
-    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_DOWN_2, HF_NO_SEGMENT}, 1077,
+    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, NOTED_1, LATCH_8, LATCH_DOWN_2, HF_NO_SEGMENT}, 1077,
     &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DOWN], NULL},
     {"latch_set", "538a34316e2fbb6d3ce2f336f3d2720e5db67781", (const unsigned char[]){PLAIN_1,
-    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_SET_2, HF_NO_SEGMENT}, 1020,
+    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, NOTED_1, LATCH_8, LATCH_SET_2, HF_NO_SEGMENT}, 1020,
     &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET], NULL},
     {"leave", "f93d731d3b040b3937b6e795cfbe846d10831080", (const unsigned char[]){KEYS_1, PLACES_1,
     CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1,
@@ -2457,27 +2468,27 @@ static const hf_program hf_program_table[] = {
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE], NULL},
     {"rw_renew", "d742da36e7fb6b9c93e2c181b843be6bd8fa27b1", (const unsigned char[]){RW_1,
     RW_RENEW_2, HF_NO_SEGMENT}, 2761, NULL, NULL},
-    {"semaphore_acquire", "363a49368d6dd65a7a2eb37403c65531749fbf4d",
+    {"semaphore_acquire", "6bc0a8b20b220e7134cb9dc69959645eee85575a",
     (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_TURN_1,
-    SEMAPHORE_ACQUIRE_3, HF_NO_SEGMENT}, 1003, NULL, NULL},
+    SEMAPHORE_ACQUIRE_3, HF_NO_SEGMENT}, 1011, NULL, NULL},
     {"semaphore_delete", "340a344e6992ecfc3ac4e7f7006ac47e3f82bab6",
-    (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_DELETE_2,
-    HF_NO_SEGMENT}, 616, NULL, NULL},
+    (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1,
+    SEMAPHORE_DELETE_3, HF_NO_SEGMENT}, 616, NULL, NULL},
     {"semaphore_drain", "a9f2b3849bf5830581656b10f66e15af781ee8c4",
-    (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_DRAIN_2,
-    HF_NO_SEGMENT}, 704, NULL, NULL},
-    {"semaphore_leave", "aa3357c7c4a25ba7c2f8f51f08ea5583bd2ffd9d",
-    (const unsigned char[]){PLAIN_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_5, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1506,
+    (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1,
+    SEMAPHORE_DRAIN_3, HF_NO_SEGMENT}, 704, NULL, NULL},
+    {"semaphore_leave", "685c0a1b3332b8ae4e707512935e9219c1512475",
+    (const unsigned char[]){PLAIN_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_6, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1756,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE], NULL},
-    {"semaphore_release", "b7670f05fca7e5c3eae424292ef1e09aad8f8fd9",
-    (const unsigned char[]){PLAIN_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_5, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1429,
+    {"semaphore_release", "f72cda5482e5a02ea7e7ea1b8f0197da92c3bc61",
+    (const unsigned char[]){PLAIN_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_6, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1679,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE], NULL},
-    {"semaphore_set", "3f83360f17e6feed56aec8fb984d5d8c62a60150", (const unsigned char[]){PLAIN_1,
-    SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_TURN_1, SEMAPHORE_GIVING_5,
-    SEMAPHORE_SET_2, HF_NO_SEGMENT}, 1500, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET],
-    NULL},
+    {"semaphore_set", "f476e6845fef6caa06e1094e877188640aef5989", (const unsigned char[]){PLAIN_1,
+    SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1, SEMAPHORE_TURN_1,
+    SEMAPHORE_GIVING_6, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 1750,
+    &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET], NULL},
     {"sharded_acquire", "3d47486182a75c0ae0c430ef4c4924141537df1c", (const unsigned char[]){HEAD_1,
     DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, HASH_TAKING_1, HEAD_5, FOLLOWING_1, PLACES_1,
     HASH_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5,
@@ -2539,13 +2550,13 @@ static const hf_program hf_program_table[] = {
     GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7,
     HF_NO_SEGMENT}, 14136, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
     {"sharded_latch_delete", "9de9ee94821857674889cbf75f344b6ad0940fa9",
-    (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
+    (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, NOTED_1, LATCH_8,
     LATCH_DELETE_2, HF_NO_SEGMENT}, 1377, NULL, &hf_program_table[HF_PROGRAM_LATCH_DELETE]},
     {"sharded_latch_down", "89f8b0b7db390d512b452e0da7229b0dae9fab1e",
-    (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
+    (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, NOTED_1, LATCH_8,
     LATCH_DOWN_2, HF_NO_SEGMENT}, 1483, NULL, &hf_program_table[HF_PROGRAM_LATCH_DOWN]},
     {"sharded_latch_set", "ba2c564a3a7de2b62b2d29f413f367a4d2fa317e",
-    (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
+    (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, NOTED_1, LATCH_8,
     LATCH_SET_2, HF_NO_SEGMENT}, 1426, NULL, &hf_program_table[HF_PROGRAM_LATCH_SET]},
     {"sharded_leave", "98b819e3baa7dd3a448513954c2023c3a85b07cd", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
@@ -2641,17 +2652,17 @@ static const hf_program hf_program_table[] = {
     PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, RW_RELEASE_13,
     HF_NO_SEGMENT}, 17735, NULL, &hf_program_table[HF_PROGRAM_RW_RELEASE]},
-    {"sharded_semaphore_leave", "9e0b7d63e1117d1784724ef1f98507bb904dca1e",
-    (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_5, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1912, NULL,
+    {"sharded_semaphore_leave", "cb6b0563836efd76377d35a3d646254077440e6e",
+    (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_6, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 2162, NULL,
     &hf_program_table[HF_PROGRAM_SEMAPHORE_LEAVE]},
-    {"sharded_semaphore_release", "12252540fca50f5269c47458f7a6f4c3ea97f0f2",
-    (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_5, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1835, NULL,
+    {"sharded_semaphore_release", "be8b887ba3648b0cfe0772f9dbf84b3ee1efe5bb",
+    (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_6, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 2085, NULL,
     &hf_program_table[HF_PROGRAM_SEMAPHORE_RELEASE]},
-    {"sharded_semaphore_set", "c9598033d102df71fc680d81f7ba2c4206671319",
-    (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_5, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 1906, NULL,
+    {"sharded_semaphore_set", "b3b4f489df642d6fe4b1574846ec7ec1467d0889",
+    (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_6, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 2156, NULL,
     &hf_program_table[HF_PROGRAM_SEMAPHORE_SET]},
     {"wait", "40caa8853a32f40d2fd9ce37db5e711798f51610", (const unsigned char[]){WAIT_1,
     HF_NO_SEGMENT}, 289, NULL, NULL},

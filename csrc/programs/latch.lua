@@ -18,4 +18,5 @@ local function open()
 end
 
 --#include "note.lua"
+--#include "noted.lua"
 if noted then return tonumber(noted) end

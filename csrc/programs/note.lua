@@ -8,5 +8,3 @@ local function note(reply)
   redis.call('SET', NOTE, string.format('%.0f', reply), 'PX', ARGV[1])
   return reply
 end
-
-local noted = redis.call('GET', NOTE)

@@ -9,12 +9,16 @@
 --
 -- { 1, free }: taken, so many are left; { 0, free }: too few; { 0, free, ms }: for so long one more
 -- is left to Redisson's clients
+local noted, turn
+if redis.call('EXISTS', NOTE, TURN) > 0 then
+  noted, turn = redis.call('GET', NOTE), redis.call('GET', TURN)
+end
 if noted then return { noted == '0' and 0 or 1, free() } end
 local count, left = tonumber(ARGV[2]), free()
 if left < count then return { 0, left } end
-if left == count then
-  if ARGV[3] == '1' then redis.call('DEL', turn_key())
-  elseif redis.call('GET', turn_key()) then return { 0, left - 1, TURN_MS } end
+if turn and left == count then
+  if ARGV[3] ~= '1' then return { 0, left - 1, TURN_MS } end
+  redis.call('DEL', TURN)
 end
 left = redis.call('DECRBY', PERMITS, ARGV[2])
 note(count)

@@ -47,7 +47,7 @@ end
 
 -- Of a plain semaphore, while it is Redisson's turn.
 function wire.turn_of(key)
-  return derived("holdfast_call:", key) .. ":turn"
+  return wire.permits_channel_of(key) .. ":turn"
 end
 
 -- Of the permits of a semaphore; the channel is that of a plain one, too.
