@@ -21,5 +21,5 @@ if turn and left == count then
   redis.call('DEL', TURN)
 end
 left = redis.call('DECRBY', PERMITS, ARGV[2])
-note(count)
+note(count, 'DECRBY', PERMITS, '-' .. ARGV[2])
 return { 1, left }

@@ -14,24 +14,27 @@ local function redissons()
   return foreign_waiters(KEYS[3], count)
 end
 
--- INCRBY refuses most of what is no number of permits; free() tells why.
-local function add(count)
-  local left = redis.pcall('INCRBY', PERMITS, count)
-  if type(left) == 'number' and math.abs(left) < 2 ^ 62 then return left end
-  if type(left) == 'number' then redis.call('DECRBY', PERMITS, count) end
-  free()
-  return redis.call('INCRBY', PERMITS, count)
-end
-
 -- Redisson wakes as many of its waiters as the message counts. A 0 in front of the number tells
 -- ours that it is Redisson's turn.
-local function give(count)
-  local left, mark = add(count), ''
-  if left <= 0 then return left end
+local function announce_free(left)
+  local text = string.format('%.0f', left)
   if redissons() > 0 then
     redis.pcall('SET', TURN, '1', 'PX', TURN_MS)
-    mark = '0'
+    text = '0' .. text
   end
-  announce(KEYS[3], mark .. string.format('%.0f', left))
-  return left
+  announce(KEYS[3], text)
+end
+
+-- reply: what the note says, nil: how many are free then. → that
+local function give(count, reply)
+  local was = whole_number(PERMITS, redis.call('GET', PERMITS)) -- fails if the key is none
+  local left = redis.call('INCRBY', PERMITS, count)
+  reply = reply or left
+  if was then
+    note(reply, 'INCRBY', PERMITS, string.format('%.0f', -count))
+  else
+    note(reply, 'DEL', PERMITS)
+  end
+  if left > 0 then announce_free(left) end
+  return reply
 end

@@ -12,6 +12,7 @@ local PoolWatcher = require "spec.sim.pool_watcher"
 local Process = require "spec.sim.process"
 local QuorumWatcher = require "spec.sim.quorum_watcher"
 local refusals = require "spec.sim.refusals"
+local rotation = require "spec.sim.rotation"
 local rules = require "spec.sim.rules"
 local ReadWriteWatcher = require "spec.sim.read_write_watcher"
 local Sentinels = require "spec.sim.sentinels"
@@ -171,6 +172,10 @@ end
 function of_systems.fill_semaphore(run, fault)
   run.watcher:around(function() run.watcher:home():command("INCRBY", fault.key, "1000") end)
 end
+-- Only where clients have credentials.
+function of_systems.rotate(run, fault)
+  rotation.rotate(server_of(run, fault), fault.way, fault.duration)
+end
 function of_systems.move_slot(run, fault) run.topology:move(fault.key, fault.duration) end
 function of_systems.stranger(run, fault)
   run.topology.addresses:lend(fault.server, fault.duration)
@@ -275,17 +280,20 @@ local function set_up(plan, options)
     servers = {} }
   run.world.coverage, run.world.lead = options.coverage, options.lead
   run.world.brisk = plan.brisk
+  if options.order then options.order:begin(run.world) end
   if plan.system == "crash" then engine.forget_lives() end
   for index, rate in ipairs(plan.rates or { plan.rate }) do
     local offset = plan.offsets and plan.offsets[index] or 0
     run.servers[index] = Server.new(run.world, index, {
       rate = rate, offset = offset, gather = plan.gather or 0, seed = plan.seed,
-      patched = options.patched, distance = plan.distances and plan.distances[index],
+      patched = options.patched, rotates = plan.rotates,
+      distance = plan.distances and plan.distances[index],
     })
     if plan.scripts_known then run.servers[index]:load_programs() end
   end
   run.world.forgets = dead_links.are_alone(plan)
   run.world.refusing = refusals.are_alone(plan) and run.servers[1] or nil
+  run.world.rotating = rotation.is_alone(plan) and run.servers[1] or nil
   run.network = Network.new(run.world, run.servers)
   run.watcher = watcher_of(plan).new(run.world, run.servers, plan)
   run.topology = TOPOLOGIES[plan.system] and TOPOLOGIES[plan.system].new(run)
@@ -318,7 +326,7 @@ end
 
 -- options: trace = function(time, text), patched = program texts, lead = the text
 -- of lua/holdfast/lead.lua, coverage = what takes note of what
--- is reached.
+-- is reached, order = what chooses the next event (spec/explore/order.lua).
 -- → result { found = { rule, text, time } | nil, hash, events }
 function simulator.run(plan, options)
   local run = set_up(plan, options or {})
