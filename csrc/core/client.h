@@ -137,7 +137,7 @@ typedef struct hf_op_wait {
     hf_number by_number;    /* in the client's waits */
     hf_names channels;      /* waiter of a listed kind: its own; no block: not made yet */
     hf_listening listening; /* to releases of clients without a queue */
-    hf_time turn_ends;      /* until when others may take what is free; 0: there was no turn */
+    hf_time turn_ends;      /* until when what is free is left to others; 0: it is not */
     bool events;            /* counted in node->waiting */
     bool accepted;          /* the server has let it wait and listen: no missing right ends it */
     bool cut_off;           /* its server is away or refuses it, and that was told */

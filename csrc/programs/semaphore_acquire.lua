@@ -7,8 +7,8 @@
 -- ARGV[2] how many; ARGV[3] '1': Redisson's clients have released since their turn began, which
 -- ends it
 --
--- { 1, free }: taken, so many are left; { 0, free }: too few; { 0, free, ms }: for so long one more
--- is left to Redisson's clients
+-- { 1, free }: taken, `free` are left; { 0, free }: too few; { 0, free, ms }: one more is left to
+-- Redisson's clients, for at most `ms`
 local noted, turn
 if redis.call('EXISTS', NOTE, TURN) > 0 then
   noted, turn = redis.call('GET', NOTE), redis.call('GET', TURN)

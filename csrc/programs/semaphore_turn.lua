@@ -1,4 +1,4 @@
 --#fragment
--- A turn of Redisson's waiters: for so long our clients leave one permit that is free to them. The
--- key TURN is there as long as it goes on.
+-- During a turn of Redisson's waiters our clients leave one free permit to them. The key TURN
+-- exists during the turn.
 local TURN, TURN_MS = KEYS[3] .. ':turn', 10

@@ -18,7 +18,8 @@ void hf_poll_abandon(hf_op *op, hf_time now);
  * older. */
 void hf_poll_again(hf_op *op, hf_time now);
 
-/* For so long what is free is left to others: then it polls, unless it does so before. */
+/* What is free is left to others for the time of a turn. The operation polls when that is over, or
+ * earlier if something has changed. */
 void hf_poll_after_turn(hf_op *op, hf_time turn, hf_time now);
 
 /* The events of an operation that polls; `recheck` is called at each message. */
