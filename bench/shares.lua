@@ -87,6 +87,7 @@ local function row(permits, inside, ours, theirs)
     theirs, (our_turns + their_turns) / SECONDS, share, our_wait, their_wait))
 end
 
+io.stdout:setvbuf "line"
 print("permits   inside   ours + Java  turns/s  Java  our longest  Java's longest")
 for _, crowd in ipairs { { 1, 1 }, { 3, 3 }, { 1, 4 }, { 4, 1 } } do
   for _, permits in ipairs { 1, 2, 4 } do

@@ -2149,11 +2149,12 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local function announce_free(left)\n"
     "local text = string.format('%.0f', left)\n"
+    "if announce(KEYS[3], '0' .. text) == 0 then return end\n"
     "if redissons() > 0 then\n"
     "redis.pcall('SET', TURN, '1', 'PX', TURN_MS)\n"
-    "text = '0' .. text\n"
-    "end\n"
+    "else\n"
     "announce(KEYS[3], text)\n"
+    "end\n"
     "end\n"
     "local function give(count, reply)\n"
     "local was = whole_number(PERMITS, redis.call('GET', PERMITS)) -- fails if the key is none\n"
@@ -2532,17 +2533,17 @@ static const hf_program hf_program_table[] = {
     {"semaphore_drain", "8c3574394dd19d88980bc25a7b396b89c4a362e0",
     (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1,
     SEMAPHORE_DRAIN_3, HF_NO_SEGMENT}, 890, NULL, NULL},
-    {"semaphore_leave", "79e0a79d47a6bf3926f509bb26d62dab9cd6e10c",
+    {"semaphore_leave", "d06dfe8fdd23d5435987a617ba05aea116c68e72",
     (const unsigned char[]){PLAIN_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1,
-    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_6, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1919,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_6, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1960,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE], NULL},
-    {"semaphore_release", "aa9c677aa5f25a9d3477bcd7ebee45ede1b2fffc",
+    {"semaphore_release", "ecbbff02447fe50b09ed2dc49d442670f40d38b4",
     (const unsigned char[]){PLAIN_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1,
-    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_6, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1822,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_6, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1863,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE], NULL},
-    {"semaphore_set", "bb96428072fa33b94ff3d5d1c4330266bc7e4a53", (const unsigned char[]){PLAIN_1,
+    {"semaphore_set", "ddb47f1ca9b6af559e80263eab3c2964f90cd94c", (const unsigned char[]){PLAIN_1,
     SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1, SEMAPHORE_TURN_1,
-    SEMAPHORE_GIVING_6, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 1894,
+    SEMAPHORE_GIVING_6, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 1935,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET], NULL},
     {"sharded_acquire", "a36e986aba08baed306f4ab51c18cdbc2bedd26c", (const unsigned char[]){HEAD_1,
     DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, HASH_TAKING_1, ENDING_1, HEAD_5, FOLLOWING_1,
@@ -2717,17 +2718,17 @@ static const hf_program hf_program_table[] = {
     MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1,
     RW_QUEUE_5, RW_RELEASE_13, HF_NO_SEGMENT}, 18143, NULL,
     &hf_program_table[HF_PROGRAM_RW_RELEASE]},
-    {"sharded_semaphore_leave", "5cc29fe1306ac00598a2159cac8220588189c017",
+    {"sharded_semaphore_leave", "0acd257e8b0c69571ed15a1dd96ac92556fe8992",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1,
-    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_6, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 2325, NULL,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_6, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 2366, NULL,
     &hf_program_table[HF_PROGRAM_SEMAPHORE_LEAVE]},
-    {"sharded_semaphore_release", "471c2800f84bc2b50cccdf090c2ef6dc6ebd3e1c",
+    {"sharded_semaphore_release", "06abfca8badb460430eaa2fcbf9f35ba8f7ecbdc",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1,
-    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_6, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 2228, NULL,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_6, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 2269, NULL,
     &hf_program_table[HF_PROGRAM_SEMAPHORE_RELEASE]},
-    {"sharded_semaphore_set", "16f39311bea4271a767dbde6b9b1112ba8bbd3a4",
+    {"sharded_semaphore_set", "d81e84e4347fe759465a726ea1287680f01e679e",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1,
-    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_6, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 2300, NULL,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_6, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 2341, NULL,
     &hf_program_table[HF_PROGRAM_SEMAPHORE_SET]},
     {"wait", "40caa8853a32f40d2fd9ce37db5e711798f51610", (const unsigned char[]){WAIT_1,
     HF_NO_SEGMENT}, 289, NULL, NULL},

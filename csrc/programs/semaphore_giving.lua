@@ -15,14 +15,15 @@ local function redissons()
 end
 
 -- Redisson wakes as many of its waiters as the message counts. A 0 in front of the number tells
--- ours that it is Redisson's turn.
+-- ours that it is Redisson's turn; they are told at once if it is not.
 local function announce_free(left)
   local text = string.format('%.0f', left)
+  if announce(KEYS[3], '0' .. text) == 0 then return end
   if redissons() > 0 then
     redis.pcall('SET', TURN, '1', 'PX', TURN_MS)
-    text = '0' .. text
+  else
+    announce(KEYS[3], text)
   end
-  announce(KEYS[3], text)
 end
 
 -- reply: what the note says, nil: how many are free then. → that
