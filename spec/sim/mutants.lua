@@ -510,7 +510,7 @@ local IN_SYSTEM = {
   { "plain_semaphore", "undo_forgotten", "an acquire that arrives after its undo takes permits",
     "if taken == 0 then return note(0) end", "if taken == 0 then return 0 end" },
   { "plain_semaphore", "give_silent", "permits that come back are not announced",
-    "announce_free(left)", "" },
+    "if left > 0 then announce_free(left) end", "" },
   { "plain_semaphore", "give_none", "…or as none, which wakes no waiter of Redisson",
     "'0' .. text", "'0'" },
   { "plain_semaphore", "give_no_turn", "a release leaves Redisson's waiters no turn",
