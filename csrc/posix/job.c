@@ -19,7 +19,7 @@
 #define NUMBER_SIZE 24
 #define MOST_ANCESTORS 32
 #define DESCRIPTION_SIZE 1024
-#define MOST_LISTS 20
+#define MOST_LISTS 50       /* where processes begin all the time, a quiet moment is rare */
 #define QUIET_LISTS 2       /* in a row without a new process: they are the proof */
 #define PLAUSIBLE 10        /* seconds between the start of a process and its description */
 #define NO_LOGIN 4294967295 /* the audit session of what began without a login */

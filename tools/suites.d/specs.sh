@@ -50,7 +50,7 @@ spec/deadlocks_kinds_spec.lua spec/connect_spec.lua spec/credentials_spec.lua sp
 spec/refusals_spec.lua spec/one_key_spec.lua spec/command_kinds_spec.lua spec/command_latch_spec.lua"
 
 # In make check alone. Those of the Makefile and of the set-up build, and fail only by a change of these.
-NOT_IN_TEST="spec/stress_spec.lua spec/command_help_spec.lua spec/partitions_spec.lua spec/doctor_servers_spec.lua \
+NOT_IN_TEST="spec/stress_spec.lua spec/command_help_spec.lua spec/partitions_spec.lua spec/doctor_servers_spec.lua spec/upgrade_spec.lua \
 spec/install_spec.lua spec/setup_spec.lua"
 
 # The files that take longest, and would be waited for if they came last.
