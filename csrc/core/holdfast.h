@@ -72,7 +72,10 @@ struct hf_kind {
     bool kept;           /* a client may keep it for its callers */
     bool brief;          /* its programs fill in what a call leaves out */
     bool one_owner;      /* has one owner at a time, which info returns */
-    bool uncounted; /* no program counts its subscribers: a subscription need not be a pattern */
+    bool uncounted; /* no program counts its subscribers, or it is tallied: a subscription need not
+                       be a pattern */
+    bool
+        tallied; /* its waiters also subscribe to `ours`, so that programs know how many are ours */
     bool
         noted; /* nobody holds it: each call leaves a note on the server, by which it counts once */
     const char *taken;                /* why an acquire is busy */
@@ -116,6 +119,7 @@ struct hf_names {
                            redisson_lock_timeout:{key} */
     hf_slice releases;  /* redisson_lock__channel:{key}, or the kind's own channel */
     hf_slice listening; /* holdfast_listening:{key}: counts our listeners to a sharded `releases` */
+    hf_slice ours;      /* redisson_sc:{key}:holdfast: counts them where the kind is tallied */
     char *block;        /* NULL: none of their own */
 };
 

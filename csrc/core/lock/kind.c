@@ -149,6 +149,7 @@ const hf_kind hf_kind_plain_semaphore = {
     .announced = true,
     .channel = "redisson_sc:",
     .uncounted = true,
+    .tallied = true,
     .noted = true,
     .programs = {[HF_VERB_ACQUIRE] = HAS(SEMAPHORE_ACQUIRE),
                  [HF_VERB_RELEASE] = HAS(SEMAPHORE_RELEASE),

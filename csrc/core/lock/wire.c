@@ -248,19 +248,31 @@ static char *make_note(hf_slice key, hf_slice owner, hf_slice *note) {
     return text;
 }
 
-bool hf_wire_noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb, long long amount,
-                   hf_time keep) {
+static bool noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb, long long amount,
+                  hf_time keep, bool turn_used) {
     const hf_names *names = lock->names;
     number_text ms, text;
     hf_slice note;
     char *block = make_note(names->key, lock->owner, &note);
     if (!block) return false;
     int size = snprintf(text, sizeof text, "%lld", amount);
-    hf_slice args[] = {
-        names->key, note, names->releases, hf_decimal(ms, hf_lease_ms(keep)), {text, (size_t)size}};
-    bool encoded = call(request, lock->kind, verb, 3, sizeof args / sizeof *args, args);
+    hf_slice args[] = {names->key,           note,
+                       names->releases,      hf_decimal(ms, hf_lease_ms(keep)),
+                       {text, (size_t)size}, {"1", 1}};
+    size_t count = sizeof args / sizeof *args;
+    bool encoded = call(request, lock->kind, verb, 3, turn_used ? count : count - 1, args);
     free(block);
     return encoded;
+}
+
+bool hf_wire_noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb, long long amount,
+                   hf_time keep) {
+    return noted(request, lock, verb, amount, keep, false);
+}
+
+bool hf_wire_take(hf_request *request, const hf_wire_lock *lock, long long amount, hf_time keep,
+                  bool turn_used) {
+    return noted(request, lock, HF_VERB_ACQUIRE, amount, keep, turn_used);
 }
 
 bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock) {

@@ -90,6 +90,11 @@ bool hf_wire_is_fire(const hf_reply *reply);
 bool hf_wire_noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb, long long amount,
                    hf_time keep);
 
+/* The same for an acquire of permits. `turn_used`: Redisson's clients have released since they were
+ * left a turn, which ends it. */
+bool hf_wire_take(hf_request *request, const hf_wire_lock *lock, long long amount, hf_time keep,
+                  bool turn_used);
+
 #define HF_WIRE_NOTE_TTL (3600 * HF_SECOND) /* the note of what is settled behind a lost reply */
 
 /* Deletes the note of this call, which is not sent again. */
