@@ -134,17 +134,30 @@ end
 
 -- ---- paths that are kept ----
 
+-- The programs in which the text stands, with another one in its place.
+local function programs_with(text, other)
+  local patched = {}
+  for name, program in pairs(require "spec.sim.programs") do
+    local from, to = program:find(text, 1, true)
+    if from then patched[name] = program:sub(1, from - 1) .. other .. program:sub(to + 1) end
+  end
+  assert(next(patched), "no program has the text " .. text)
+  return { patched = patched }
+end
+
 -- → what is wrong | nil
 local function kept_problem(entry, mutant)
   local made = made_of(entry[2])
   local departures = path.of(entry[3], made)
-  local result, order = search.run(made, departures, nil, turn_on(mutant))
+  local settings = turn_on(type(mutant) == "string" and mutant or nil)
+  if type(mutant) == "table" then settings = programs_with(mutant[1], mutant[2]) end
+  local result, order = search.run(made, departures, nil, settings)
   local found = result.found and ("%s: %s"):format(result.found.rule, result.found.text)
   if not mutant then
     if found then return found end
     return order.done < #departures and "it does not happen any more" or nil
   end
-  return not found and "it does not show " .. mutant or nil
+  return not found and "it does not show its mutant" or nil
 end
 
 local function run_kept()

@@ -2,7 +2,8 @@
 -- deterministic one, a fault being one of them.
 --
 -- The orders with one departure come before those with two, so the first one that breaks a rule is
--- one of the shortest that do.
+-- one of the shortest that do. Each path is run from its start: a fork of the process at the
+-- departure and its end cost 2 to 3 ms of processor, a whole run 1.6 to 4 ms.
 
 local Order = require "spec.explore.order"
 local simulator = require "spec.sim.simulator"

@@ -19,6 +19,7 @@ lock extend with faults: p1 holds 10 fixed lease 400 extends 400 stays 100; p2 h
 lock check: p1 holds 10 checks 3; p2 holds 1 | lose_reply p1; stall_link p1 700
 lock wait that ends: p1 holds 20; p2 waits 10; p3 holds 1
 lock wait that ends at the grant: p1 holds 20; p2 waits 26; p3 holds 1 | stall_link p2 events 700; stall_up p2 700
+lock wait that ends, and a crash: p1 holds 8; p2 waits 14; p3 holds 1 | crash p3
 lock wait that is given up: p1 holds 20; p2 quits 26; p3 holds 1
 lock wait that is given up early: p1 holds 8; p2 quits 14; p3 holds 1 | lose_reply p2; drop p2; stall_up p2 700
 lock watchdog: p1 holds 350 lease 300; p2 holds 1
@@ -181,7 +182,7 @@ quorum lock watchdog: p1 holds 350 lease 300; p2 holds 1 | stall s1 200; pause p
 quorum lock enter: p1 holds 2 enters; p2 holds 1
 quorum lock shared owner: p1 holds 10 as x; p2 holds 2 as x; p3 holds 2
 quorum lock shared owner in one process: p1 holds 10 checks 5 as x; p1 waits 30 from 2 holds 2 as x; p2 holds 20
-quorum lock shared owner that waits: p1 holds 10 as x checks 20; p1 waits 13 from 3 holds 2 as x; p1 waits 15 from 4 as x
+quorum lock shared owner, several calls: p2 from 1000 holds 980; p1 holds 20 from 1003 as x; p1 holds 2 from 1004 as x; p1 waits 1028 from 1005 as x
 quorum mutex acquire: p1 holds 2; p2 holds 2 | lose_reply p1 s1; refuse s1 100
 quorum guard acquire: p1 holds 2 completes; p2 holds 2 completes | lose_reply p1 s1; refuse s1 100; readonly s1 100
 ]]
