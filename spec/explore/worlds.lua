@@ -13,7 +13,8 @@ lock acquire, no wait: p1 holds 10 times 2 gap 1; p2 tries holds 1 times 3 gap 1
 lock release: p1 holds 10; p2 holds 1 | lose_reply p1; drop p1; cut_down p1 700; cut_up p1 700
 lock release, not waited for: p1 holds 1 async times 2; p2 holds 1 async | lose_reply p1; drop p1
 lock release, given up: p1 holds 1 hasty times 2; p2 holds 1 | stall_up p1 700
-lock release, refused: p1 holds 10; p2 holds 1 | oom s1 50; readonly s1 50; noperm s1 50; busy s1 50; noreplicas s1 50
+lock release, refused: p1 holds 10; p2 holds 1 | oom s1 50; readonly s1 50; noperm s1 50; noreplicas s1 50
+lock release and a busy server: p1 holds 10; p2 holds 1 | busy s1 50; loading s1 50
 lock extend: p1 holds 10 extends 500; p2 holds 1
 lock extend with faults: p1 holds 10 fixed lease 400 extends 400 stays 100; p2 holds 1 | lose_reply p1; drop p1; stall_link p1 700; pause p1 500
 lock check: p1 holds 10 checks 3; p2 holds 1 | lose_reply p1; stall_link p1 700
@@ -70,6 +71,7 @@ lock restart: p1 holds 10; p2 holds 2 | restart s1 10; lose s1 10; flush s1; ref
 lock counter: p1 holds 10 times 2; p2 holds 2 | lose_counter s1; forget_scripts s1
 lock clock: p1 holds 10 times 2; p2 holds 2 | clock s1 jump=1000; clock s1 jump=-1000
 lock dead link: p1 holds 10; p2 holds 2 | forget p1 all both; forget p2 events down; forget p2 calls up
+lock dead calls: p1 holds 10; p2 holds 2 | forget p1 calls both; forget p1 calls down; forget p2 calls both
 lock forged: p1 holds 10; p2 holds 2 | forge p2
 mutex acquire: p1 holds 10; p2 holds 2
 mutex acquire by three: p1 holds 10; p2 holds 1; p3 holds 1
