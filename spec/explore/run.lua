@@ -5,6 +5,7 @@
 --   luajit spec/explore/run.lua ... --seconds S    ...goes on with one more each time until S
 --                                                  seconds are over
 --   luajit spec/explore/run.lua ... --only TEXT    those whose rows have the text
+--   luajit spec/explore/run.lua ... --calm         those without a fault
 --   luajit spec/explore/run.lua ... --row ROW      this one
 --   luajit spec/explore/run.lua ... --part I/N     every Nth of them
 --   luajit spec/explore/run.lua ... --mutant NAME  with a mutant of spec/sim/mutants.lua
@@ -23,7 +24,7 @@ collectgarbage("setpause", 400)
 
 local OPTIONS = {
   ["--bound"] = "number", ["--seconds"] = "number", ["--only"] = "text", ["--row"] = "text",
-  ["--part"] = "text", ["--mutant"] = "text", ["--kept"] = "flag", ["--rare"] = "flag",
+  ["--part"] = "text", ["--mutant"] = "text", ["--calm"] = "flag", ["--kept"] = "flag", ["--rare"] = "flag",
 }
 
 local function parse(args)
@@ -80,6 +81,7 @@ end
 
 local function is_chosen(row, number)
   local part, parts = (options.part or "1/1"):match "^(%d+)/(%d+)$"
+  if options.calm and row:find("|", 1, true) then return false end
   return (not options.only or row:find(options.only, 1, true) ~= nil)
     and number % tonumber(parts) == tonumber(part) % tonumber(parts)
 end
