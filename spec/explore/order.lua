@@ -13,7 +13,7 @@
 local Network = require "spec.sim.network"
 local Process = require "spec.sim.process"
 
-local floor, max = math.floor, math.max
+local max = math.max
 
 local LONGEST = 30000 -- us for which an event may be delayed
 local ROLES = { "calls", "events", "renewer" }
@@ -244,8 +244,8 @@ end
 -- ---- what happens next ----
 
 local function hold(self, event)
-  self.held[#self.held + 1] =
-    { event, channel = event.channel, place = event.place, since = event.time }
+  self.held[#self.held + 1] = { event, channel = event.channel, place = event.place,
+    since = event.time }
 end
 
 -- Those that wait for something at this place go on.
@@ -304,12 +304,10 @@ local function happens(self, event)
   return event
 end
 
-local AGAIN = { "", " again", " and again", " a third time", " a fourth time" }
-
 -- The name of the moment at which the event with that number in its channel is about to happen,
 -- after so many delays.
 local function name_of(of, number, delays)
-  return of.name .. " #" .. number .. AGAIN[delays + 1]
+  return of.name .. " #" .. number .. (" again"):rep(delays)
 end
 
 -- Departs from the order at this moment, if that is to be. → a fault | nil, whether it is delayed
@@ -403,7 +401,5 @@ function Order:next_departures(faults)
   end
   return list
 end
-
-Order.LONGEST, Order.floor = LONGEST, floor
 
 return Order

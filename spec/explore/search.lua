@@ -2,7 +2,8 @@
 -- deterministic one, a fault being one of them.
 --
 -- The orders with one departure come before those with two, so the first one that breaks a rule is
--- one of the shortest that do.
+-- one of the shortest that do. Each path is run from its start: a fork of the process at the
+-- departure and its end cost 2 to 3 ms of processor, a whole run 1.6 to 4 ms.
 
 local Order = require "spec.explore.order"
 local simulator = require "spec.sim.simulator"
@@ -52,9 +53,11 @@ local function run_level(self, level, is_last)
   return next_level
 end
 
--- bound: the most departures; over: function that says whether the time is over, or nil.
--- → { paths, void, events, states, bound = the bound that it has completed, -1: none; found,
--- departures: what broke a rule, or nil }
+-- bound: the most departures; options: those of simulator.run; over: a function that returns
+-- whether the time is over, or nil.
+-- → { paths, void and events: how many were run; states: how many there were; bound: the most
+-- departures for which it was completed, -1: not even without one; complete: whether there are no
+-- orders with more; found and departures: what broke a rule, and how, or nil }
 function search.world(world, bound, options, over)
   local self = { world = world, states = {}, options = options, over = over, paths = 0, void = 0,
     events = 0, bound = -1 }

@@ -9,6 +9,7 @@ local MS, S = 1000, 1000
 local LATENCY = 1000 -- us
 local GRANT_LEASE, TIMEOUT = 0.5, 1 -- s
 local SERVERS = 3 -- of a quorum
+local AHEAD = 50000 -- us by which the clock of its first server is ahead
 
 local world = {}
 
@@ -231,7 +232,7 @@ local function make_quorum(plan, has_faults)
   plan.quorum, plan.rates, plan.offsets = true, {}, {}
   plan.kind, plan.faulty, plan.restart_guard = has_faults and "minority" or "calm", {}, 0
   if has_faults then plan.faulty = { 1 } end
-  for i = 1, SERVERS do plan.rates[i], plan.offsets[i] = 1, 0 end
+  for i = 1, SERVERS do plan.rates[i], plan.offsets[i] = 1, i == 1 and AHEAD or 0 end
 end
 
 local function new_plan(kind, quorum, has_faults, clients)
@@ -255,6 +256,17 @@ local function each(text, run)
   end
 end
 
+local REFUSALS = { oom = true, misconf = true, noreplicas = true, readonly = true, noperm = true,
+  noauth = true }
+
+-- Whether each fault of a world without a quorum has such a name.
+local function has_only(plan, names)
+  for _, part in ipairs(plan.parts) do
+    if part.what == "fault" and not names[part.name] then return nil end
+  end
+  return not plan.quorum and not plan.plain and not plan.leader or nil
+end
+
 -- → { name, kind, operation, plan, faults = a list of { text, concerns } }
 function world.of(row)
   local quorum = row:find "^quorum " ~= nil
@@ -270,6 +282,8 @@ function world.of(row)
     plan.parts[#plan.parts + 1] = fault
     made.faults[#made.faults + 1] = { text = text, concerns = concerns(fault) }
   end)
+  plan.only_dead_links = #made.faults > 0 and has_only(plan, { forget = true }) or nil
+  plan.only_refusals = #made.faults > 0 and has_only(plan, REFUSALS) or nil
   return made
 end
 

@@ -13,14 +13,20 @@ lock acquire, no wait: p1 holds 10 times 2 gap 1; p2 tries holds 1 times 3 gap 1
 lock release: p1 holds 10; p2 holds 1 | lose_reply p1; drop p1; cut_down p1 700; cut_up p1 700
 lock release, not waited for: p1 holds 1 async times 2; p2 holds 1 async | lose_reply p1; drop p1
 lock release, given up: p1 holds 1 hasty times 2; p2 holds 1 | stall_up p1 700
-lock release, refused: p1 holds 10; p2 holds 1 | oom s1 50; readonly s1 50; noperm s1 50; busy s1 50; noreplicas s1 50
+lock release that is late: p1 patient 100 holds 150 times 3; p2 from 300 holds 1 | stall_up p1 300; stall_up p1 400
+lock release, refused: p1 holds 10; p2 holds 1 | oom s1 50; readonly s1 50; noperm s1 50; noreplicas s1 50
+lock release and a busy server: p1 holds 10; p2 holds 1 | busy s1 50; loading s1 50
 lock extend: p1 holds 10 extends 500; p2 holds 1
 lock extend with faults: p1 holds 10 fixed lease 400 extends 400 stays 100; p2 holds 1 | lose_reply p1; drop p1; stall_link p1 700; pause p1 500
+lock extend and renew: p1 lease 300 extends 2000 holds 10 stays 2500; p2 holds 1
 lock check: p1 holds 10 checks 3; p2 holds 1 | lose_reply p1; stall_link p1 700
+lock check behind a grant: p1 holds 10; p2 holds 1 checks 400
 lock wait that ends: p1 holds 20; p2 waits 10; p3 holds 1
 lock wait that ends at the grant: p1 holds 20; p2 waits 26; p3 holds 1 | stall_link p2 events 700; stall_up p2 700
+lock wait that ends, and a crash: p1 holds 8; p2 waits 14; p3 holds 1 | crash p3
 lock wait that is given up: p1 holds 20; p2 quits 26; p3 holds 1
 lock wait that is given up early: p1 holds 8; p2 quits 14; p3 holds 1 | lose_reply p2; drop p2; stall_up p2 700
+lock undo of a grant, refused: p1 quits 5.5 holds 1; p2 from 60 holds 1 in_by 2500 | noreplicas s1 50; misconf s1 50; oom s1 50
 lock watchdog: p1 holds 350 lease 300; p2 holds 1
 lock watchdog with faults: p1 holds 350 lease 300; p2 holds 1 | lose_reply p1 renewer; stall_link p1 renewer 200; pause p1 250; restart s1 20; stall s1 200
 lock watchdog on its own link: p1 holds 350 lease 300 linked; p2 holds 1 | drop p1 renewer; stall_up p1 renewer 200
@@ -28,6 +34,7 @@ lock enter: p1 holds 10 enters; p2 holds 1 | lose_reply p1; drop p1
 lock enter while held: p1 holds 10 again 2; p2 holds 1 | lose_reply p1; stall_up p1 700
 lock enter by several handles: p1 steps acquire 1, acquire 2, release 1, drop 2, nap 1, release 1; p2 holds 1
 lock enter and abandon: p1 steps acquire 1, acquire 2, abandon 1, nap 1, release 2; p2 holds 1 | lose_reply p1
+lock enter and release for another handle: p1 steps acquire 1, acquire 2, acquire 3, release 1, release 1, drop 2, nap 1, release 3; p2 holds 1
 lock common handle: p1 holds 10 common; p1 holds 2 common; p2 holds 1
 lock common handle that vanishes: p1 holds 10 common vanishes 1; p1 holds 2 common; p2 holds 1
 lock drop: p1 holds 10 drops; p2 holds 1 | lose_reply p1; drop p1
@@ -37,6 +44,8 @@ lock deleted: p1 holds 10; p2 holds 2 | delete s1
 lock kept: p1 holds 1 keeps 500 times 3 gap 1; p2 holds 1
 lock kept with faults: p1 holds 1 keeps 500 times 3 gap 1; p2 holds 1 | lose_reply p1; drop p1 events; stall_link p1 events 700; pause p1 700
 lock kept by both: p1 holds 1 keeps 500 times 2 gap 1; p2 holds 1 keeps 500 times 2 gap 1
+lock kept and wanted: p1 holds 20 keeps 1000 times 2 gap 100; p2 holds 1
+lock kept, and a newcomer hands it over: p1 holds 400 lease 300 fixed; p1 key b holds 600; p2 keeps 1000 holds 2 times 2 gap 50; p3 key b holds 1; p3 from 304.5 holds 1
 lock kept and crash: p1 holds 1 keeps 500 times 2 lease 400; p2 holds 1 | crash p1
 lock kept and broken: p1 holds 1 keeps 500 times 3 gap 1; p1 breaks keeps 500 holds 1 times 2 gap 1; p2 holds 1 | lose_reply p1
 lock kept by two callers: p1 holds 1 keeps 500 times 2 gap 1; p1 holds 1 keeps 500 times 2; p2 holds 1
@@ -48,6 +57,8 @@ lock shared owner in one process: p1 holds 10 as x; p1 holds 2 as x; p2 holds 1
 lock multi: p1 both holds 10; p2 both holds 2
 lock multi, apart: p1 both apart holds 10; p2 both holds 2; p3 key b holds 1
 lock multi with faults: p1 both holds 10; p2 both holds 2 | lose_reply p1; drop p2; stall_up p1 700
+lock multi, slow: p1 slow 100 both holds 400 lease 300 fixed; p2 both holds 1 from 700
+lock multi release refused: p1 both holds 10; p2 both holds 1 | oom s1 50; noreplicas s1 50; misconf s1 50
 lock multi and one: p1 both holds 10; p2 holds 2; p3 key b holds 2
 lock multi, twice: p1 both holds 10 twice release; p2 holds 1
 lock multi, collected: p1 both holds 10 forsakes; p2 both holds 1
@@ -69,6 +80,7 @@ lock restart: p1 holds 10; p2 holds 2 | restart s1 10; lose s1 10; flush s1; ref
 lock counter: p1 holds 10 times 2; p2 holds 2 | lose_counter s1; forget_scripts s1
 lock clock: p1 holds 10 times 2; p2 holds 2 | clock s1 jump=1000; clock s1 jump=-1000
 lock dead link: p1 holds 10; p2 holds 2 | forget p1 all both; forget p2 events down; forget p2 calls up
+lock dead calls: p1 holds 10; p2 holds 2 | forget p1 calls both; forget p1 calls down; forget p2 calls both
 lock forged: p1 holds 10; p2 holds 2 | forge p2
 mutex acquire: p1 holds 10; p2 holds 2
 mutex acquire by three: p1 holds 10; p2 holds 1; p3 holds 1
@@ -89,6 +101,8 @@ guard acquire by three: p1 holds 10 completes; p2 holds 1; p3 holds 1 completes
 guard acquire with faults: p1 holds 10 completes; p2 holds 2 completes | lose_reply p1; drop p1; lose_reply p2; stall_up p1 700
 guard acquire and crash: p1 holds 10 lease 300 completes; p2 holds 2 completes | crash p1; crash p2; pause p1 600
 guard release: p1 holds 10; p2 holds 2 completes | lose_reply p1; cut_down p1 700; oom s1 50
+guard release soon: p1 holds 2; p2 holds 2 completes | lose_reply p1
+guard deleted: p1 holds 10 completes; p2 from 11.5 holds 1 completes | delete s1
 guard complete, refused: p1 holds 10 completes; p2 holds 2 completes | oom s1 50; noreplicas s1 50; noperm s1 50; readonly s1 50
 guard fingerprint: p1 holds 10 completes prints A; p2 holds 2 completes prints B
 guard same fingerprint: p1 holds 10 completes prints A; p2 holds 2 completes prints A | lose_reply p1; lose_reply p2
@@ -104,6 +118,7 @@ read_write release: p1 writes 1 times 2; p2 reads 1 times 2 | lose_reply p1; cut
 read_write extend: p1 reads 10 extends 500; p2 writes 2 extends 500 | lose_reply p1; drop p2
 read_write writer's wait that ends: p1 reads 8; p2 writes 1 waits 14; p3 reads 1
 read_write reader's wait that ends: p1 writes 8; p2 reads 1 waits 14; p3 reads 1
+read_write reader behind a writer that gives up: p1 reads 1500; p2 writes 1 waits 40; p3 reads 1 from 5 in_by 300
 read_write given up: p1 reads 8; p2 writes 1 quits 14; p3 reads 1 | lose_reply p2; stall_up p2 700
 read_write watchdog: p1 reads 350 lease 300; p2 writes 350 lease 300 | lose_reply p1 renewer; pause p1 250
 read_write two leases: p1 reads 100 lease 300 fixed; p2 reads 2 lease 900; p3 writes 1 | crash p1
@@ -131,14 +146,17 @@ fair break: p1 holds 5 forces; p2 holds 2 | lose_reply p1
 fair Redisson beside it: p1 holds 10; p2 holds 1; java holds 2
 fair Redisson dies: p1 holds 10; java holds 2 dies waits; p2 holds 1 | crash p1
 fair Redisson deaf: p1 holds 10; java holds 2 dies deaf; p2 holds 1 | crash p2
+fair Redisson is deaf: p1 holds 20; java holds 2 dies deaf from 2; p2 holds 1 from 5
 permit acquire: p1 holds 10; p2 holds 2
 permit acquire by three: of 2 permits p1 holds 10; p2 holds 12; p3 holds 1
 permit acquire several: of 2 permits p1 holds 10 permits 2; p2 holds 2; p3 holds 2
 permit acquire with faults: p1 holds 10; p2 holds 2 | lose_reply p1; lose_reply p2; drop p2 events; stall_link p2 events 700
+permit acquire sent again: of 2 permits p1 holds 2; p2 holds 2 | lose_reply p1
 permit acquire and crash: p1 holds 10 lease 300; p2 holds 2; p3 holds 1 | crash p1; crash p2; pause p1 600
 permit release: p1 holds 1 times 2; p2 holds 1 | lose_reply p1; cut_down p1 700; drop p1
 permit extend: p1 holds 10 extends 500; p2 holds 1 | lose_reply p1
 permit wait that ends: p1 holds 8; p2 waits 14; p3 holds 1
+permit wait that ends, in time: p1 holds 8; p2 waits 14; p3 holds 1 in_by 300
 permit wait that is given up: p1 holds 8; p2 quits 14; p3 holds 1 | lose_reply p2; stall_up p2 700
 permit watchdog: p1 holds 350 lease 300; p2 holds 1 | lose_reply p1 renewer; pause p1 250
 permit resize: p1 holds 10 sets 2; p2 holds 2; p3 holds 1 | lose_reply p1
@@ -177,11 +195,15 @@ quorum lock release: p1 holds 1 times 2; p2 holds 1 | lose_reply p1 s1; cut_down
 quorum lock extend: p1 holds 2 extends 500; p2 holds 1 | stall s1 700
 quorum lock wait that ends: p1 holds 20; p2 waits 10 holds 1
 quorum lock given up: p1 holds 3; p2 quits 4; p2 from 8 holds 1 | stall s1 700
+quorum lock given up early: p1 holds 2 quits 5.9; p1 from 30 holds 1 | stall s1 100
+quorum lock tokens: p1 holds 2; p2 holds 2 from 5; p2 holds 1 from 20 | refuse s1 700; stall s1 700
+quorum lock wait that ends, and faults: p1 holds 30; p2 waits 20 | refuse s1 700
 quorum lock watchdog: p1 holds 350 lease 300; p2 holds 1 | stall s1 200; pause p1 250
 quorum lock enter: p1 holds 2 enters; p2 holds 1
+quorum lock enter with faults: p1 holds 2 enters; p2 holds 1 | lose_reply p1 s1; stall s1 700; refuse s1 700
 quorum lock shared owner: p1 holds 10 as x; p2 holds 2 as x; p3 holds 2
 quorum lock shared owner in one process: p1 holds 10 checks 5 as x; p1 waits 30 from 2 holds 2 as x; p2 holds 20
-quorum lock shared owner that waits: p1 holds 10 as x checks 20; p1 waits 13 from 3 holds 2 as x; p1 waits 15 from 4 as x
+quorum lock shared owner, several calls: p2 from 1000 holds 980; p1 holds 20 from 1003 as x; p1 holds 2 from 1004 as x; p1 waits 1028 from 1005 as x
 quorum mutex acquire: p1 holds 2; p2 holds 2 | lose_reply p1 s1; refuse s1 100
 quorum guard acquire: p1 holds 2 completes; p2 holds 2 completes | lose_reply p1 s1; refuse s1 100; readonly s1 100
 ]]

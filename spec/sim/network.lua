@@ -259,6 +259,7 @@ function Connection:drop(delay)
   self.world:at(at, finish, self)
 end
 
+-- What happens to a connection, by which an order of events knows it (spec/explore/order.lua).
 Network.up_arrives, Network.down_arrives = up_arrives, down_arrives
 Network.finish, Network.dropped = finish, dropped
 

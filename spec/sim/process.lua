@@ -393,6 +393,7 @@ function Process:drop_all(address, delay)
   end
 end
 
+-- What happens in a process, by which an order of events knows it (spec/explore/order.lua).
 Process.tick, Process.run_later = tick, run_later
 
 return Process

@@ -15,8 +15,9 @@ simulations_in_short() {
     suite sim-system one bounded luajit spec/sim/run.lua --system --from 3000001 --seeds 500
     suite sim-mutants one bounded luajit spec/sim/run.lua --mutants --quick
     suite sim-system-mutants one bounded luajit spec/sim/run.lua --system --mutants --quick
-    suite explore one bounded luajit spec/explore/run.lua
+    suite explore one bounded luajit spec/explore/run.lua --calm
     suite explore-kept one bounded luajit spec/explore/run.lua --kept
+    suite explore-rare one bounded luajit spec/explore/run.lua --rare
 }
 
 # Small worlds in each order with one departure and, for $HOLDFAST_EXPLORE_SECONDS, with two; the mutants that are rare.
@@ -24,7 +25,7 @@ explore() {
     suite sim-build one make -s sim-mutants
     suite explore-kept one bounded luajit spec/explore/run.lua --kept
     suite explore one patient luajit spec/explore/run.lua --seconds "${HOLDFAST_EXPLORE_SECONDS:-480}"
-    suite explore-rare one patient luajit spec/explore/run.lua --rare
+    suite explore-rare one bounded luajit spec/explore/run.lua --rare
 }
 
 # $HOLDFAST_SIM_SEEDS schedules.
