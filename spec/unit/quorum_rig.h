@@ -21,11 +21,11 @@ static int server_count = COUNT; /* that the quorum has */
 /* ---- five servers ---- */
 
 static UNUSED hf_client *member(int i) {
-    return rig.client.quorum->members[i];
+    return quorum_of(&rig.client)->members[i];
 }
 
 static UNUSED hf_session *link_at(int i, hf_link link) {
-    return &member(i)->first.links[link];
+    return &first_node(member(i))->links[link];
 }
 
 /* What the links do may end a round. */
@@ -108,9 +108,9 @@ static UNUSED void hush(void) {
 static UNUSED size_t parts_held(void) {
     size_t held = 0;
     const hf_hold *hold = hold_of(&rig);
-    for (size_t i = 0; hold && i < hold->member_count; i++)
-        held += hold->member_holds[i] && hold->member_holds[i]->in_table &&
-                hold->member_holds[i]->state == HF_HOLD_HELD;
+    for (size_t i = 0; hold && i < member_count_of(hold); i++)
+        held += member_holds_of(hold)[i] && is_in_table(member_holds_of(hold)[i]) &&
+                is_held(member_holds_of(hold)[i]);
     return held;
 }
 
@@ -125,8 +125,8 @@ static UNUSED void hold_by(int count, hf_time now) {
 /* What the member has for the key: a state, -1: nothing. */
 static UNUSED int part_state(int i) {
     const hf_hold *part =
-        hf_holds_find(&member(i)->holds, &hf_kind_lock, hf_slice_of("k"), hf_slice_of("me"));
-    return part ? (int)part->state : -1;
+        hf_holds_find(holds_of(member(i)), &hf_kind_lock, hf_slice_of("k"), hf_slice_of("me"));
+    return part ? (int)hold_state(part) : -1;
 }
 
 #define CHECK_CONTAINS(text, part)                                                                 \

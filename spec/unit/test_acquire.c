@@ -13,13 +13,13 @@ static struct rig rig;
 #define RENEWER HF_LINK_RENEWER
 #define READONLY "-READONLY You can't write against a read only replica.\r\n"
 
-#define CHECK_STATE(op, want) CHECK_EQ_INT((op)->state, HF_ACQUIRE_##want)
+#define CHECK_STATE(op, want) CHECK_EQ_INT(op_state(op), HF_ACQUIRE_##want)
 
 /* Nothing of the lock is left on this side, and nothing is to be sent. */
 #define CHECK_NOTHING_LEFT(now)                                                                    \
     do {                                                                                           \
         CHECK(!hold_of(&rig));                                                                     \
-        CHECK_EQ_INT(rig.client.first.waiting, 0);                                                 \
+        CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);                                         \
         rig_tick(&rig, now);                                                                       \
         CHECK_STR(output_of(link_of(&rig, CALLS)), "");                                            \
         CHECK_STR(output_of(link_of(&rig, RENEWER)), "");                                          \
@@ -51,13 +51,13 @@ TEST(a_free_lock) {
     feed_calls(&rig, ACQUIRED, AT(1));
     CHECK_OUTCOME(op, "ok");
     const hf_hold *hold = hold_of(&rig);
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
-    CHECK_EQ_INT(hold->count, 1);
-    CHECK_EQ_U64(hold->token, 77);
-    CHECK_EQ_U64(hold->valid_until, AT(29698)); /* from the sending, not from the answer */
-    CHECK_EQ_U64(hold->wake_at, AT(10000));
-    CHECK(!hold->in_flight && !hold->granted);
-    CHECK_EQ_U64(rig.client.stats.acquires, 1);
+    CHECK(is_held(hold));
+    CHECK_EQ_INT(count_of(hold), 1);
+    CHECK_EQ_U64(token_of(hold), 77);
+    CHECK_EQ_U64(ends_at(hold), AT(29698)); /* from the sending, not from the answer */
+    CHECK_EQ_U64(wakes_at(hold), AT(10000));
+    CHECK(!is_in_flight(hold) && !is_granted(hold));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).acquires, 1);
     CHECK_EQ_U64(hf_op_deadline(op), HF_NEVER);
     hf_op_end(op, AT(2));
     CHECK(hf_hold_is_valid(hold_of(&rig), AT(29697)));
@@ -75,11 +75,11 @@ TEST(an_explicit_lease_is_not_renewed) {
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire " K_AND_OWNER " 1000 0");
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->wake_at, AT(988));
-    CHECK_EQ_U64(hold_of(&rig)->token, 0);
+    CHECK_EQ_U64(wakes_at(hold_of(&rig)), AT(988));
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 0);
     rig_sleep(&rig, AT(1), AT(2000));
     CHECK_SILENT(&rig);
-    CHECK_EQ_INT(hold_of(&rig)->reason, HF_LOST_EXPIRED);
+    CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_EXPIRED);
     rig_end(&rig, AT(2000));
 }
 
@@ -89,7 +89,7 @@ TEST(busy_at_the_first_attempt) {
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, busy(1500, 0, 0), AT(1));
     CHECK_OUTCOME(op, "busy");
-    CHECK_STR(op->failure.text,
+    CHECK_STR(message_of(op),
               "cannot acquire \"k\" on h:1: held by another owner, for up to 1.499 s more "
               "unless renewed; wait longer or try again later");
     CHECK_NOTHING_LEFT(AT(1));
@@ -102,7 +102,7 @@ TEST(refused_connection_fails_at_once) {
     rig.refusing = true;
     hf_op *op = begin_acquire(&rig, 5 * HF_SECOND, AT(0));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(op->failure.text, "refused"));
+    CHECK(strstr(message_of(op), "refused"));
     CHECK_NOTHING_LEFT(AT(0));
     rig_end(&rig, AT(2));
 }
@@ -115,7 +115,7 @@ TEST(a_reply_after_the_lease_is_reported_as_lost) {
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, ACQUIRED, AT(988));
     CHECK_OUTCOME(op, "lost");
-    CHECK_EQ_U64(rig.client.stats.acquires, 0);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).acquires, 0);
     CHECK_LEFT_IN_ORDER("", AT(988));
     rig_end(&rig, AT(1000));
     rig_begin(&rig);
@@ -135,7 +135,7 @@ TEST(the_lease_of_an_acquire_sent_twice_starts_at_the_last_sending) {
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     feed_calls(&rig, ACQUIRED, AT(201));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(29898));
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(29898));
     rig_end(&rig, AT(300));
 }
 
@@ -152,7 +152,7 @@ TEST(an_unknown_outcome_is_undone) {
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
     feed_calls(&rig, ":1\r\n", AT(3600));
     CHECK(!hold_of(&rig));
-    CHECK_EQ_U64(rig.client.stats.undone, 1);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).undone, 1);
     rig_end(&rig, AT(4000));
 }
 
@@ -285,9 +285,9 @@ TEST(a_waiter_is_queued_only_after_it_has_subscribed) {
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(&rig, busy(20000, 3, 0), AT(3));
     CHECK_STATE(op, WAITING);
-    CHECK_EQ_U64(op->acquire.placed_at, AT(2));
-    CHECK_EQ_U64(rig.client.stats.waits, 1);
-    CHECK_EQ_INT(rig.client.first.waiting, 1);
+    CHECK_EQ_U64(placed_at(op), AT(2));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
+    CHECK_EQ_INT(first_node(&rig.client)->waiting, 1);
     rig_end(&rig, AT(4));
 }
 
@@ -318,7 +318,7 @@ TEST(a_subscribed_client_queues_with_its_first_command) {
     spec.wait = 10 * HF_SECOND;
     hf_op *second = hf_client_begin(&rig.client, &spec, AT(20));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), MEMBER("2")));
-    CHECK_EQ_INT(rig.client.first.waiting, 2);
+    CHECK_EQ_INT(first_node(&rig.client)->waiting, 2);
     feed_calls(&rig, busy(20000, 1, 0), AT(21));
     CHECK_STATE(second, WAITING);
     CHECK_STATE(first, WAITING);
@@ -347,9 +347,9 @@ TEST(one_waiter_too_many_leaves_at_once) {
     CHECK(strstr(output_of(link_of(&rig, CALLS)), MEMBER("2")));
     feed_calls(&rig, ":0\r\n", AT(22));
     CHECK_OUTCOME(op, "busy");
-    CHECK(strstr(op->failure.text,
+    CHECK(strstr(message_of(op),
                  ": 2 already waiting in line, and max_waiters is 2; try again later"));
-    CHECK_EQ_INT(rig.client.first.waiting, 1);
+    CHECK_EQ_INT(first_node(&rig.client)->waiting, 1);
     rig_end(&rig, AT(60));
 }
 
@@ -359,7 +359,7 @@ TEST(the_message_counts_one_waiter_in_the_singular) {
     hf_op *op = begin_behind(1, HF_NEVER, AT(20));
     feed_calls(&rig, busy(20000, 1, 0), AT(21));
     feed_calls(&rig, ":0\r\n", AT(22));
-    CHECK(strstr(op->failure.text, ": 1 already waiting in line, and max_waiters is 1;"));
+    CHECK(strstr(message_of(op), ": 1 already waiting in line, and max_waiters is 1;"));
     rig_end(&rig, AT(60));
 }
 
@@ -370,7 +370,7 @@ TEST(a_waiter_within_max_waiters_stays_queued) {
     hf_op *op = begin_behind(2, HF_NEVER, AT(20));
     feed_calls(&rig, busy(20000, 1, 0), AT(21));
     CHECK_STATE(op, WAITING);
-    op->wait.recheck_at = AT(100);
+    set_recheck(op, AT(100));
     rig_sleep(&rig, AT(21), AT(100));
     CHECK_STATE(op, ASKING);
     feed_calls(&rig, busy(20000, 7, 0), AT(101));
@@ -385,12 +385,12 @@ TEST(a_fresh_grant_is_accepted_at_once) {
     CHECK_OUTCOME(op, "ok");
     CHECK_SILENT(&rig);
     const hf_hold *hold = hold_of(&rig);
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
-    CHECK_EQ_U64(hold->token, 88);
-    CHECK_EQ_U64(hold->valid_until, AT(2 + 1978)); /* from the last recheck that found us waiting */
-    CHECK(hold->granted && hold->wake_at < hold->valid_until && hold->wake_at > AT(500));
-    CHECK_EQ_U64(rig.client.stats.grants, 1);
-    CHECK_EQ_INT(rig.client.first.waiting, 0);
+    CHECK(is_held(hold));
+    CHECK_EQ_U64(token_of(hold), 88);
+    CHECK_EQ_U64(ends_at(hold), AT(2 + 1978)); /* from the last recheck that found us waiting */
+    CHECK(is_granted(hold) && wakes_at(hold) < ends_at(hold) && wakes_at(hold) > AT(500));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).grants, 1);
+    CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
     rig_end(&rig, AT(501));
 }
 
@@ -414,8 +414,8 @@ TEST(a_tenant_accepts_a_grant_only_when_the_server_confirms_it) {
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(&rig, ACQUIRED, AT(601));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->token, 77);
-    CHECK(!hold_of(&rig)->granted);
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 77);
+    CHECK(!is_granted(hold_of(&rig)));
     rig_end(&rig, AT(602));
 }
 
@@ -429,7 +429,7 @@ TEST(forged_messages_make_a_waiter_ask_at_most_once_a_millisecond) {
         for (hf_time at = AT(500); at < AT(600); at += 10000) { /* every 10 µs */
             feed_message(&rig, messages[i], at);
             rig_tick(&rig, at);
-            if (op->state != HF_ACQUIRE_ASKING) continue;
+            if (!is_asking(op)) continue;
             asked++;
             feed_calls(&rig, busy(20000, 0, 0), at);
         }
@@ -455,13 +455,13 @@ TEST(a_grant_counts_for_at_most_the_clients_own_grant_lease) {
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 grant l 1 5 88 20000 k", AT(1000));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(2 + 1978));
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(2 + 1978));
     rig_end(&rig, AT(1001));
     rig_begin(&rig);
     op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 grant l 1 5 88 1500 k", AT(500));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(2 + 1483));
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(2 + 1483));
     rig_end(&rig, AT(1001));
 }
 
@@ -473,9 +473,9 @@ TEST(an_old_grant_is_confirmed_before_it_is_accepted) {
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(&rig, ACQUIRED, AT(1741));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->token, 77);
-    CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(1740 + 29698));
-    CHECK(!hold_of(&rig)->granted);
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 77);
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(1740 + 29698));
+    CHECK(!is_granted(hold_of(&rig)));
     rig_end(&rig, AT(2000));
 }
 
@@ -495,8 +495,8 @@ TEST(a_grant_for_another_wait_is_not_accepted) {
         rig_begin(&rig);
         hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
         feed_message(&rig, cases[i].text, AT(100));
-        CHECK_OR(op->state == (cases[i].looks ? HF_ACQUIRE_ASKING : HF_ACQUIRE_WAITING), "\"%s\"",
-                 cases[i].text);
+        CHECK_OR(op_state(op) == (cases[i].looks ? HF_ACQUIRE_ASKING : HF_ACQUIRE_WAITING),
+                 "\"%s\"", cases[i].text);
         CHECK_SENT(&rig, CALLS, cases[i].looks ? ASK_OF_K("0", "0", MEMBER("1")) : "");
         if (cases[i].looks) feed_calls(&rig, busy(20000, 0, 0), AT(101));
         rig_tick(&rig, AT(102));
@@ -525,8 +525,8 @@ TEST(a_grant_of_a_place_lost_meanwhile_is_not_accepted) {
     feed_calls(&rig, "*5\r\n:0\r\n:29000\r\n:0\r\n:0\r\n$1\r\n4\r\n", AT(2803));
     feed_message(&rig, "1 grant l 1 4 78 2000 k", AT(2900));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->token, 78);
-    CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(2802 + 1978));
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 78);
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(2802 + 1978));
     rig_end(&rig, AT(2900));
 }
 
@@ -557,7 +557,7 @@ TEST(an_acquire_does_not_wait_behind_a_waiter_of_a_newer_format) {
         output_of(link_of(&rig, CALLS));
         feed_calls(&rig, "*1\r\n:-4\r\n", AT(2000));
         CHECK_OUTCOME(op, "conflict");
-        CHECK(strstr(op->failure.text, "incompatible version of holdfast is waiting for it"));
+        CHECK(strstr(message_of(op), "incompatible version of holdfast is waiting for it"));
         rig_tick(&rig, AT(2001));
         CHECK_SENT(&rig, CALLS, queued ? LEAVE_OF_K("0", MEMBER("1")) : "");
         CHECK_EQ_INT(state_of(&rig), queued ? (int)HF_HOLD_CLEANING_UP : -1);
@@ -591,10 +591,10 @@ TEST(a_grant_that_overtakes_the_reply_naming_its_place_is_accepted) {
     feed_calls(&rig, busy(20000, 0, 0), AT(4));
     CHECK_OUTCOME(op, "ok");
     CHECK_SENT(&rig, CALLS, "");
-    CHECK_EQ_U64(hold_of(&rig)->token, 88);
-    CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(2 + 1978)); /* from the sending of that command */
-    CHECK(hold_of(&rig)->granted);
-    CHECK_EQ_U64(rig.client.stats.grants, 1);
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 88);
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(2 + 1978)); /* from the sending of that command */
+    CHECK(is_granted(hold_of(&rig)));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).grants, 1);
     rig_end(&rig, AT(6));
 }
 
@@ -634,7 +634,7 @@ TEST(the_reply_decides_about_a_grant_received_while_asking) {
     CHECK_OUTCOME(op, "under way");
     feed_calls(&rig, ACQUIRED, AT(2001));
     CHECK_OUTCOME(op, "ok");
-    CHECK(!hold_of(&rig)->granted);
+    CHECK(!is_granted(hold_of(&rig)));
     CHECK_SENT(&rig, CALLS, "");
     CHECK_SENT(&rig, RENEWER, "");
     rig_end(&rig, AT(2002));
@@ -654,8 +654,8 @@ TEST(a_waiter_rechecks_every_two_seconds) {
         feed_calls(&rig, busy(20000, 0, 0), next);
         now = next;
     }
-    CHECK_EQ_U64(op->wait.number, 1); /* always the same place */
-    CHECK(rig.client.stats.rechecks >= 9);
+    CHECK_EQ_U64(wait_number_of(op), 1); /* always the same place */
+    CHECK(hf_client_stats(&rig.client).rechecks >= 9);
     rig_end(&rig, AT(30000));
 }
 
@@ -665,14 +665,14 @@ TEST(a_waiter_rechecks_when_the_holders_lease_ends) {
     feed_message(&rig, "1 turn 1 50", AT(10));
     rig_sleep(&rig, AT(10), AT(70));
     feed_calls(&rig, busy(300, 0, 0), AT(100));
-    CHECK_EQ_U64(op->wait.recheck_at, AT(401));
+    CHECK_EQ_U64(rechecks_at(op), AT(401));
     rig_end(&rig, AT(500));
     rig_begin(&rig);
     op = begin_acquire(&rig, 100 * HF_SECOND, AT(0));
     feed_calls(&rig, busy(300, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(300, 4, 0), AT(3));
-    CHECK_EQ_U64(op->wait.recheck_at, AT(3 + 301 + 20)); /* after those ahead */
+    CHECK_EQ_U64(rechecks_at(op), AT(3 + 301 + 20)); /* after those ahead */
     rig_end(&rig, AT(500));
 }
 
@@ -688,10 +688,9 @@ TEST(a_waiter_behind_many_others_rechecks_less_often) {
         feed_subscribed(&rig, AT(0));
         feed_calls(&rig, busy(900000000, cases[i].ahead, 0), AT(0));
         CHECK_STATE(op, WAITING);
-        CHECK_OR(op->wait.recheck_at >= AT(cases[i].least_ms) &&
-                     op->wait.recheck_at <= AT(cases[i].most_ms),
-                 "%d ahead: %llu", cases[i].ahead,
-                 (unsigned long long)(op->wait.recheck_at - AT(0)));
+        CHECK_OR(rechecks_at(op) >= AT(cases[i].least_ms) &&
+                     rechecks_at(op) <= AT(cases[i].most_ms),
+                 "%d ahead: %llu", cases[i].ahead, (unsigned long long)(rechecks_at(op) - AT(0)));
         rig_end(&rig, AT(1));
     }
 }
@@ -709,14 +708,14 @@ TEST(a_huge_ttl_does_not_make_a_waiter_recheck_constantly) {
         feed_subscribed(&rig, AT(0));
         feed_calls(&rig, answer, AT(0));
         CHECK_STATE(op, WAITING);
-        CHECK(op->wait.recheck_at >= AT(1800) && op->wait.recheck_at <= AT(2000));
+        CHECK(rechecks_at(op) >= AT(1800) && rechecks_at(op) <= AT(2000));
         rig_end(&rig, AT(1));
         rig_begin(&rig);
         op = begin_acquire(&rig, 0, AT(0));
         feed_calls(&rig, answer, AT(1));
         CHECK_OUTCOME(op, "busy");
-        CHECK(op->acquire.busy_until == HF_NEVER);
-        CHECK(strstr(op->failure.text, "s more unless") && !strstr(op->failure.text, " 0.000 s"));
+        CHECK(busy_until(op) == HF_NEVER);
+        CHECK(strstr(message_of(op), "s more unless") && !strstr(message_of(op), " 0.000 s"));
         rig_end(&rig, AT(2));
     }
 }
@@ -735,8 +734,8 @@ TEST(behind_a_foreign_holder_with_a_huge_ttl_rechecks_get_rarer) {
     hf_time now = AT(3), longest = 0;
     for (int i = 0; i < 100; i++) {
         feed_calls(&rig, answer, now);
-        longest = hf_time_max(longest, op->wait.recheck_at - now);
-        now = op->wait.recheck_at;
+        longest = hf_time_max(longest, rechecks_at(op) - now);
+        now = rechecks_at(op);
         rig_tick(&rig, now);
     }
     CHECK(longest > 60 * HF_MS);
@@ -749,7 +748,7 @@ TEST(a_waiter_rechecks_a_holder_without_a_ttl_too) {
     feed_calls(&rig, busy(-1, 0, 0), AT(0));
     feed_subscribed(&rig, AT(0));
     feed_calls(&rig, busy(-1, 0, 0), AT(0));
-    CHECK(op->wait.recheck_at >= AT(1800) && op->wait.recheck_at <= AT(2000));
+    CHECK(rechecks_at(op) >= AT(1800) && rechecks_at(op) <= AT(2000));
     rig_end(&rig, AT(1));
 }
 
@@ -758,10 +757,10 @@ TEST(a_waiter_rechecks_at_the_end_of_a_turn) {
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 50", AT(100));
     CHECK_STATE(op, WAITING);
-    CHECK_EQ_U64(op->wait.recheck_at, AT(151));
+    CHECK_EQ_U64(rechecks_at(op), AT(151));
     CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     feed_message(&rig, "1 turn 1 18446744073709551615", AT(110));
-    CHECK_EQ_U64(op->wait.recheck_at, AT(151));
+    CHECK_EQ_U64(rechecks_at(op), AT(151));
     CHECK_SENT(&rig, EVENTS, "");
     rig_tick(&rig, AT(151));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
@@ -777,7 +776,7 @@ TEST(a_turn_that_begins_while_a_waiter_asks_makes_it_recheck) {
     feed_message(&rig, "1 turn 1 50", AT(11));
     feed_calls(&rig, busy(20000, 0, 0), AT(12));
     CHECK_STATE(op, WAITING);
-    CHECK_EQ_U64(op->wait.recheck_at, AT(12));
+    CHECK_EQ_U64(rechecks_at(op), AT(12));
     rig_end(&rig, AT(20));
 }
 
@@ -787,17 +786,17 @@ TEST(a_waiter_rechecks_often_during_a_turn_of_polling_clients) {
     feed_message(&rig, "1 turn 1 20", AT(10));
     rig_tick(&rig, AT(31));
     feed_calls(&rig, busy(229, 0, 1), AT(31)); /* free */
-    CHECK(op->wait.recheck_at > AT(31) && op->wait.recheck_at <= AT(62));
+    CHECK(rechecks_at(op) > AT(31) && rechecks_at(op) <= AT(62));
     rig_tick(&rig, AT(62));
     feed_calls(&rig, busy(30000, 0, 1), AT(62)); /* one of them has it */
-    CHECK(op->wait.recheck_at > AT(62) && op->wait.recheck_at <= AT(93));
+    CHECK(rechecks_at(op) > AT(62) && rechecks_at(op) <= AT(93));
     rig_tick(&rig, AT(93));
     feed_calls(&rig, busy(30000, 0, 0), AT(93)); /* ours */
-    CHECK(op->wait.recheck_at >= AT(1800));
+    CHECK(rechecks_at(op) >= AT(1800));
     feed_message(&rig, "1 turn 1 50", AT(100));
     rig_tick(&rig, AT(151));
     feed_calls(&rig, busy(30000, 0, 1), AT(151)); /* one that announces its release */
-    CHECK(op->wait.recheck_at >= AT(151 + 675) && op->wait.recheck_at <= AT(151 + 750));
+    CHECK(rechecks_at(op) >= AT(151 + 675) && rechecks_at(op) <= AT(151 + 750));
     rig_end(&rig, AT(200));
 }
 
@@ -807,7 +806,7 @@ TEST(a_later_waiter_rechecks_when_the_first_one_is_overdue) {
     feed_message(&rig, "1 recheck 1", AT(10));
     rig_tick(&rig, AT(10));
     feed_calls(&rig, "*6\r\n:0\r\n:30000\r\n:2\r\n:1\r\n$1\r\n" PLACE "\r\n:400\r\n", AT(20));
-    CHECK(op->wait.recheck_at == AT(20 + 400 + 1 + 2 * 5));
+    CHECK(rechecks_at(op) == AT(20 + 400 + 1 + 2 * 5));
     rig_end(&rig, AT(200));
 }
 
@@ -822,7 +821,7 @@ TEST(the_first_waiter_behind_a_foreign_holder_listens_for_foreign_releases) {
     CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     feed_event(&rig, "psubscribe", "redisson_lock__channel:{k}", "2",
                AT(4)); /* a release may have come before it */
-    CHECK_EQ_U64(op->wait.recheck_at, AT(4));
+    CHECK_EQ_U64(rechecks_at(op), AT(4));
     rig_tick(&rig, AT(4));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(&rig, busy(20000, 0, 1), AT(5));
@@ -830,7 +829,7 @@ TEST(the_first_waiter_behind_a_foreign_holder_listens_for_foreign_releases) {
          "*4\r\n$8\r\npmessage\r\n$26\r\nredisson_lock__channel:{k}\r\n$26\r\nredisson_lock__"
          "channel:{k}\r\n$1\r\n0\r\n",
          AT(10));
-    CHECK_EQ_U64(op->wait.recheck_at, AT(10));
+    CHECK_EQ_U64(rechecks_at(op), AT(10));
     rig_tick(&rig, AT(10));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(&rig, ACQUIRED, AT(11));
@@ -845,7 +844,7 @@ TEST(the_end_of_a_subscription_causes_no_recheck) {
     rig_tick(&rig, AT(150));
     CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     feed_event(&rig, "punsubscribe", "redisson_lock__channel:{k}", "1", AT(152));
-    CHECK(op->wait.recheck_at > AT(1000));
+    CHECK(rechecks_at(op) > AT(1000));
     rig_end(&rig, AT(200));
 }
 
@@ -859,7 +858,7 @@ TEST(the_first_waiter_behind_our_holder_listens_for_foreign_releases_later) {
     CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     CHECK(hf_op_deadline(op) >= AT(1800));
     feed_event(&rig, "psubscribe", "redisson_lock__channel:{k}", "2", AT(152));
-    CHECK_EQ_U64(op->wait.recheck_at, AT(152));
+    CHECK_EQ_U64(rechecks_at(op), AT(152));
     rig_end(&rig, AT(200));
 }
 
@@ -934,7 +933,7 @@ TEST(a_late_last_reply_leaves_an_acquire_less_time_to_leave_its_queue) {
     feed_calls(&rig, busy(20000, 0, 0), AT(590));
     rig_sleep(&rig, AT(590), AT(1399));
     rig_sleep(&rig, AT(1399), AT(1400));
-    CHECK(op->done);
+    CHECK(hf_op_is_done(op));
     rig_end(&rig, AT(1400));
 }
 
@@ -997,7 +996,7 @@ TEST(a_refused_subscription_is_reported) {
     feed(link_of(&rig, EVENTS),
          "-NOPERM this user has no permissions to access one of the channels\r\n", AT(2));
     CHECK_OUTCOME(op, "denied");
-    CHECK_EQ_INT(rig.client.first.waiting, 0);
+    CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
     rig_end(&rig, AT(10));
 }
 
@@ -1177,7 +1176,7 @@ TEST(a_server_lost_during_the_wait_is_unreachable_at_its_end) {
     hf_client_tick(&rig.client, AT(1000));
     CHECK_OUTCOME(op, "unreachable");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
-    CHECK_EQ_U64(hold_of(&rig)->wait, 1);
+    CHECK_EQ_U64(wait_of_hold(hold_of(&rig)), 1);
     rig_end(&rig, AT(3000));
 }
 
@@ -1257,12 +1256,12 @@ TEST(interrupted_behind_a_command_of_the_renewer) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
-    CHECK(hold->in_flight);
+    CHECK(is_in_flight(hold));
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(10001));
     CHECK_STATE(op, BLOCKED);
     hf_op_interrupt(op, AT(10002));
     CHECK_OUTCOME(op, "interrupted");
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK(is_held(hold));
     rig_end(&rig, AT(10003));
 }
 
@@ -1297,7 +1296,7 @@ TEST(abandoned_before_the_subscription) {
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
     output_of(link_of(&rig, CALLS));
     hf_op_end(op, AT(2));
-    CHECK_EQ_INT(rig.client.first.waiting, 0);
+    CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
     rig_sleep(&rig, AT(2), AT(1000));
     CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
     rig_end(&rig, AT(1000));
@@ -1345,12 +1344,12 @@ TEST(a_re_entry_adds_to_the_count_and_renews_the_lease) {
     CHECK(hf_hold_is_valid(hold, AT(1000)));
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1001));
     CHECK_OUTCOME(op, "ok");
-    CHECK(op->hold == hold);
-    CHECK_EQ_INT(hold->count, 2);
-    CHECK_EQ_U64(hold->token, 77);
-    CHECK_EQ_U64(hold->valid_until, AT(30698));
-    CHECK_EQ_U64(hold->wake_at, AT(11000));
-    CHECK_EQ_U64(rig.client.stats.reentries, 1);
+    CHECK(hold_in(op) == hold);
+    CHECK_EQ_INT(count_of(hold), 2);
+    CHECK_EQ_U64(token_of(hold), 77);
+    CHECK_EQ_U64(ends_at(hold), AT(30698));
+    CHECK_EQ_U64(wakes_at(hold), AT(11000));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).reentries, 1);
     rig_end(&rig, AT(2000));
 }
 
@@ -1362,10 +1361,10 @@ TEST(a_shorter_re_entry_keeps_the_longer_lease) {
     spec.renewed = false;
     hf_client_begin(&rig.client, &spec, AT(1000));
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1001));
-    CHECK_EQ_U64(hold->lease, 30 * HF_SECOND);
-    CHECK_EQ_U64(hold->valid_until, AT(29698));
-    CHECK(hold->renewed);
-    CHECK(hold->wake_at <= AT(11000));
+    CHECK_EQ_U64(lease_of(hold), 30 * HF_SECOND);
+    CHECK_EQ_U64(ends_at(hold), AT(29698));
+    CHECK(is_renewed(hold));
+    CHECK(wakes_at(hold) <= AT(11000));
     rig_end(&rig, AT(2000));
 }
 
@@ -1389,7 +1388,7 @@ TEST(repeated_short_re_entries_do_not_delay_the_renewal) {
         feed_calls(&rig, "-OOM no\r\n", AT(ms)); /* so that the release does not refresh it */
         hf_op_end(op, AT(ms));
     }
-    CHECK(rig.client.stats.renewals >= 5);
+    CHECK(hf_client_stats(&rig.client).renewals >= 5);
     rig_end(&rig, AT(60000));
 }
 
@@ -1404,10 +1403,10 @@ TEST(a_re_entry_that_finds_the_lock_gone_is_a_loss) {
         hf_op *op = begin_acquire(&rig, HF_SECOND, AT(1000));
         feed_calls(&rig, cases[i].reply, AT(1001));
         CHECK_OUTCOME(op, "lost");
-        CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
-        CHECK_EQ_INT(hold->reason, cases[i].reason);
-        CHECK_EQ_U64(rig.client.holds.losses, 1);
-        CHECK(!hold->in_flight);
+        CHECK(is_lost(hold));
+        CHECK_EQ_INT(reason_of(hold), cases[i].reason);
+        CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
+        CHECK(!is_in_flight(hold));
         rig_end(&rig, AT(2000));
     }
 }
@@ -1417,12 +1416,12 @@ TEST(a_hold_lost_during_a_re_entry_stays_lost) {
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(29000));
     rig_sleep(&rig, AT(29000), AT(29700));
-    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK(is_lost(hold));
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(29800));
     CHECK_OUTCOME(op, "lost");
-    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
-    CHECK_EQ_INT(hold->count, 1);
-    CHECK(!hold->in_flight);
+    CHECK(is_lost(hold));
+    CHECK_EQ_INT(count_of(hold), 1);
+    CHECK(!is_in_flight(hold));
     rig_end(&rig, AT(30000));
 }
 
@@ -1433,7 +1432,7 @@ TEST(a_lost_hold_released_during_a_re_entry_is_cleaned_up) {
     output_of(link_of(&rig, CALLS));
     rig_sleep(&rig, AT(29000), AT(29700));
     CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(29701)), "lost");
-    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK(is_lost(hold));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     rig_tick(&rig, AT(29701));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), LEAVE_OF_K("0", "")));
@@ -1451,7 +1450,7 @@ TEST(a_re_entry_answered_too_late_does_not_end_the_hold) {
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1200));
     CHECK_OUTCOME(op, "lost");
     CHECK(hf_hold_is_valid(hold, AT(1200)));
-    CHECK_EQ_INT(hold->count, 1);
+    CHECK_EQ_INT(count_of(hold), 1);
     rig_end(&rig, AT(2000));
 }
 
@@ -1464,9 +1463,9 @@ static void check_still_kept(const char *reply, const char *code, bool undone) {
     if (reply) feed_calls(&rig, reply, AT(1001));
     else rig_sleep(&rig, AT(1000), AT(4000));
     CHECK_OUTCOME(op, code);
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
-    CHECK_EQ_INT(hold->count, 1);
-    CHECK(!hold->in_flight && !undone);
+    CHECK(is_held(hold));
+    CHECK_EQ_INT(count_of(hold), 1);
+    CHECK(!is_in_flight(hold) && !undone);
     hf_op_end(op, AT(4000));
     rig_sleep(&rig, AT(4000), AT(10000));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
@@ -1504,8 +1503,8 @@ TEST(after_an_abandoned_re_entry_the_lock_is_still_renewed) {
     hf_op *op = begin_acquire(&rig, 0, AT(1000));
     output_of(link_of(&rig, CALLS));
     hf_op_end(op, AT(1001));
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
-    CHECK(!hold->in_flight);
+    CHECK(is_held(hold));
+    CHECK(!is_in_flight(hold));
     rig_sleep(&rig, AT(1001), AT(10000));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     rig_end(&rig, AT(10000));
@@ -1556,14 +1555,14 @@ TEST(a_hold_lost_by_the_clock_is_cleaned_up_before_the_next_acquire) {
     hf_op_end(op, AT(1));
     hf_hold_ref(old);
     op = acquire_as_coroutine(AT(29698));
-    CHECK_EQ_INT(old->state, HF_HOLD_LOST);
+    CHECK(is_lost(old));
     CHECK_STATE(op, BLOCKED);
     CHECK_SENT(&rig, CALLS, "EVALSHA leave " KEYS_OF_OWNER("1") "0  ");
     feed_calls(&rig, ":0\r\n", AT(29699));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("3") " 30000 1000");
     feed_calls(&rig, ACQUIRED, AT(29700));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(old->state, HF_HOLD_LOST);
+    CHECK(is_lost(old));
     hf_hold_unref(old);
     rig_end(&rig, AT(29701));
 }
@@ -1578,7 +1577,7 @@ TEST(a_lost_lock_is_acquired_as_a_new_hold) {
     feed_calls(&rig, ACQUIRED, AT(1001));
     CHECK_OUTCOME(op, "ok");
     CHECK(hold_of(&rig) != old);
-    CHECK_EQ_INT(old->state, HF_HOLD_LOST);
+    CHECK(is_lost(old));
     hf_hold_unref(old);
     rig_end(&rig, AT(2000));
 }
@@ -1589,10 +1588,10 @@ TEST(an_expired_hold_is_lost_and_not_re_entered) {
     hf_hold_ref(old);
     hf_op *op = begin_acquire(&rig, 0, AT(29698)); /* the client has not noticed yet */
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
-    CHECK_EQ_INT(old->state, HF_HOLD_LOST);
+    CHECK(is_lost(old));
     feed_calls(&rig, ACQUIRED, AT(29699));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
     hf_hold_unref(old);
     rig_end(&rig, AT(30000));
 }
@@ -1602,7 +1601,7 @@ TEST(an_owner_makes_one_call_at_a_time) {
     begin_acquire(&rig, 0, AT(0));
     hf_op *second = begin_acquire(&rig, 0, AT(0));
     CHECK_OUTCOME(second, "busy");
-    CHECK(strstr(second->failure.text, "another call by this owner"));
+    CHECK(strstr(message_of(second), "another call by this owner"));
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     rig_end(&rig, AT(1));
 }
@@ -1611,16 +1610,16 @@ TEST(an_acquire_waits_for_its_owners_other_call_and_re_enters) {
     rig_begin(&rig);
     begin_acquire(&rig, HF_SECOND, AT(0));
     hf_hold *hold = hold_of(&rig);
-    hold->agent = 7;
+    set_agent(hold, 7);
     hf_op *second = begin_acquire(&rig, HF_SECOND, AT(1));
     CHECK_STATE(second, BLOCKED);
-    CHECK_EQ_U64(hold->agent, 7);
+    CHECK_EQ_U64(agent_of(hold), 7);
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     feed_calls(&rig, ACQUIRED, AT(2));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
     CHECK_OUTCOME(second, "ok");
-    CHECK_EQ_INT(hold->count, 2);
+    CHECK_EQ_INT(count_of(hold), 2);
     rig_end(&rig, AT(4));
 }
 
@@ -1634,7 +1633,7 @@ TEST(an_acquire_asks_itself_when_its_owners_other_call_fails) {
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     feed_calls(&rig, ACQUIRED, AT(3));
     CHECK_OUTCOME(second, "ok");
-    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
     rig_end(&rig, AT(4));
 }
 
@@ -1649,7 +1648,7 @@ TEST(an_acquire_waits_for_its_owners_other_call_only_until_its_timeout) {
     CHECK_OUTCOME(second, "under way");
     rig_sleep(&rig, AT(110), AT(1010));
     CHECK_OUTCOME(second, "busy");
-    CHECK(strstr(second->failure.text, "another call by this owner for this key is in progress"));
+    CHECK(strstr(message_of(second), "another call by this owner for this key is in progress"));
     CHECK_STATE(first, WAITING);
     feed_message(&rig, GRANT("1", "88"), AT(1011));
     CHECK_OUTCOME(first, "ok");
@@ -1669,7 +1668,7 @@ TEST(an_acquire_waits_until_a_renewal_has_ended) {
     CHECK_STATE(op, ASKING);
     CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(10003));
-    CHECK_EQ_INT(hold->count, 2);
+    CHECK_EQ_INT(count_of(hold), 2);
     rig_end(&rig, AT(11000));
 }
 
@@ -1678,7 +1677,7 @@ TEST(an_acquire_behind_a_renewal_without_a_reply_times_out) {
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "idle", AT(1));
     rig_sleep(&rig, AT(0), AT(10000));
-    hold->in_flight = true;
+    set_in_flight(hold, true);
     hf_op *op = begin_acquire(&rig, 0, AT(10001));
     CHECK_STATE(op, BLOCKED);
     hf_op_tick(op, AT(13000));
@@ -1730,7 +1729,7 @@ TEST(an_acquire_waits_for_the_clean_up_of_the_previous_hold) {
 
 TEST(an_abandoned_hold_is_cleaned_up_and_not_reused) {
     rig_begin(&rig);
-    uint64_t number = hold_lock(&rig, AT(0))->number;
+    uint64_t number = number_of(hold_lock(&rig, AT(0)));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
     hf_op *op = begin_acquire(&rig, 0, AT(10)); /* before the renewer came to it */
     CHECK_STATE(op, BLOCKED);
@@ -1741,8 +1740,8 @@ TEST(an_abandoned_hold_is_cleaned_up_and_not_reused) {
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     feed_calls(&rig, ACQUIRED, AT(12));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(hold_of(&rig)->count, 1);
-    CHECK(hold_of(&rig)->number != number);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+    CHECK(number_of(hold_of(&rig)) != number);
     rig_end(&rig, AT(14));
 }
 
@@ -1778,7 +1777,7 @@ TEST(a_clean_up_that_cannot_be_sent_makes_the_acquire_fail) {
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(10));
     rig_sleep(&rig, AT(10), AT(100));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(op->failure.text, "refused"));
+    CHECK(strstr(message_of(op), "refused"));
     CHECK(!hf_client_is_quiet(&rig.client)); /* what is left goes on being left */
     rig_end(&rig, AT(10005));
 }
@@ -1797,7 +1796,7 @@ TEST(an_acquire_waits_for_a_clean_up_in_flight) {
     feed_calls(&rig, ACQUIRED, AT(3011));
     CHECK_OUTCOME(op, "ok");
     CHECK(!hf_client_is_quiet(&rig.client));
-    CHECK_EQ_INT(rig.client.holds.count, 2);
+    CHECK_EQ_INT(hold_count(&rig.client), 2);
     rig_end(&rig, AT(21502));
 }
 
@@ -1829,9 +1828,9 @@ TEST(a_shared_owner_joins_the_holds_of_its_other_processes) {
     CHECK_SENT(&rig, CALLS, ASK_OF_K("3", "1", ""));
     feed_calls(&rig, "*2\r\n:1\r\n:55\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(hold_of(&rig)->others, 3);
-    CHECK_EQ_INT(hold_of(&rig)->count, 4);
-    CHECK_EQ_U64(hold_of(&rig)->token, 55);
+    CHECK_EQ_INT(others_of(hold_of(&rig)), 3);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 4);
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 55);
     rig_end(&rig, AT(3));
 }
 
@@ -1857,8 +1856,8 @@ TEST(a_shared_owner_acquires_what_its_others_released_meanwhile) {
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
     feed_calls(&rig, ACQUIRED, AT(3));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(hold_of(&rig)->others, 0);
-    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    CHECK_EQ_INT(others_of(hold_of(&rig)), 0);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
     rig_end(&rig, AT(3));
 }
 
@@ -1892,17 +1891,17 @@ TEST(the_others_of_a_shared_owner_change_while_it_is_held) {
     op = begin_shared(0, AT(2));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(3)); /* two others have joined */
-    CHECK_EQ_INT(hold_of(&rig)->others, 2);
-    CHECK_EQ_INT(hold_of(&rig)->count, 3);
+    CHECK_EQ_INT(others_of(hold_of(&rig)), 2);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 3);
     CHECK_SENT(&rig, CALLS, ASK_OF_K("3", "1", ""));
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(4));
-    CHECK_EQ_INT(hold_of(&rig)->others, 2);
-    CHECK_EQ_INT(hold_of(&rig)->count, 4);
+    CHECK_EQ_INT(others_of(hold_of(&rig)), 2);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 4);
     hf_op_end(op, AT(4));
     op = begin_shared(0, AT(5));
     feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(6)); /* fewer than we have ourselves */
-    CHECK_EQ_INT(hold_of(&rig)->others, 0);
-    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    CHECK_EQ_INT(others_of(hold_of(&rig)), 0);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
     rig_end(&rig, AT(7));
 }
 
@@ -1918,12 +1917,12 @@ TEST(pending_releases_are_no_more_than_the_owners_other_holds) {
         hf_op *op = begin_shared(0, AT(0));
         feed_calls(&rig, ACQUIRED, AT(1));
         hf_op_end(op, AT(1));
-        hold_of(&rig)->pending_releases = 2;
+        set_pending(hold_of(&rig), 2);
         op = begin_shared(0, AT(2));
         snprintf(text, sizeof text, "*2\r\n:2\r\n:%s\r\n*2\r\n:1\r\n:0\r\n", cases[i].count);
         feed_calls(&rig, text, AT(3));
         CHECK_OUTCOME(op, "ok");
-        CHECK_EQ_INT(hold_of(&rig)->pending_releases, cases[i].pending);
+        CHECK_EQ_INT(pending_of(hold_of(&rig)), cases[i].pending);
         rig_end(&rig, AT(4));
     }
 }
@@ -1932,14 +1931,14 @@ TEST(a_shared_owner_that_joins_persists_while_it_waits) {
     rig_begin(&rig);
     hf_op *op = begin_shared(10 * HF_SECOND, AT(0));
     feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
-    CHECK_EQ_U64(op->request.persists_until, AT(10000));
+    CHECK_EQ_U64(request_in(op)->persists_until, AT(10000));
     rig_end(&rig, AT(2));
     rig_begin(&rig);
     op = begin_shared(10 * HF_SECOND, AT(0));
     hf_op_interrupt(op, AT(0));
     feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
     CHECK_OUTCOME(op, "under way");
-    CHECK_EQ_U64(op->request.persists_until, 0);
+    CHECK_EQ_U64(request_in(op)->persists_until, 0);
     rig_end(&rig, AT(2));
 }
 
@@ -1950,13 +1949,13 @@ TEST(a_shared_owner_that_has_joined_leaves_with_its_count) {
     feed_message(&rig, "1 recheck 2", AT(5));
     rig_tick(&rig, AT(5));
     feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(6));
-    CHECK(op->request.no_retry);
+    CHECK(request_in(op)->no_retry);
     feed_calls(&rig, busy(20000, 0, 0), AT(7));
     CHECK_STATE(op, WAITING);
     output_of(link_of(&rig, CALLS));
     hf_op_interrupt(op, AT(8));
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("3", MEMBER("2") " me") "0");
-    CHECK(!op->request.no_retry);
+    CHECK(!request_in(op)->no_retry);
     rig_end(&rig, AT(9));
 }
 
@@ -2022,7 +2021,7 @@ TEST(a_shared_owner_waits_under_a_new_number_each_time) {
     feed_subscribed(&rig, AT(9));
     feed_calls(&rig, busy(20000, 0, 0), AT(10));
     CHECK_STATE(op, WAITING);
-    CHECK(op->wait.number > 2);
+    CHECK(wait_number_of(op) > 2);
     feed_message(&rig, "1 grant l 2 5 88 2000 k", AT(11));
     CHECK_STATE(op, WAITING);
     rig_end(&rig, AT(12));
@@ -2108,13 +2107,13 @@ TEST(a_late_re_entry_does_not_extend_a_shared_owners_abandoned_hold) {
     hf_op *op = begin_shared(0, AT(0));
     feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(op, AT(1));
-    hf_time end = hold_of(&rig)->valid_until;
+    hf_time end = ends_at(hold_of(&rig));
     op = begin_shared(0, AT(9000));
     hf_op_end(op, AT(9001));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(9002));
     feed_calls(&rig, ACQUIRED, AT(9003));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
-    CHECK_EQ_U64(hold_of(&rig)->valid_until, end);
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), end);
     rig_end(&rig, AT(9004));
 }
 
@@ -2216,7 +2215,7 @@ TEST(the_first_waiter_behind_a_foreign_mutex_rechecks_at_random) {
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 0, 1), AT(3));
     CHECK_STATE(op, WAITING);
-    CHECK(op->wait.recheck_at > AT(3) && op->wait.recheck_at <= AT(204));
+    CHECK(rechecks_at(op) > AT(3) && rechecks_at(op) <= AT(204));
     CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     rig_end(&rig, AT(54));
 }
@@ -2257,7 +2256,8 @@ TEST(a_shared_owners_others_are_counted_from_what_it_sent) {
                  cases[i].others);
         feed_calls(&rig, text, AT(1));
         CHECK_OUTCOME(op, cases[i].outcome);
-        if (strcmp(cases[i].outcome, "ok") == 0) CHECK_EQ_INT(hold_of(&rig)->others, cases[i].is);
+        if (strcmp(cases[i].outcome, "ok") == 0)
+            CHECK_EQ_INT(others_of(hold_of(&rig)), cases[i].is);
         rig_end(&rig, AT(2));
     }
 }
@@ -2277,8 +2277,8 @@ TEST(an_acquire_gives_up_on_a_shared_owner_that_comes_and_goes) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     int asked = 0;
-    while (!op->done && asked++ < 20)
-        feed_calls(&rig, op->acquire.from ? GONE : "*2\r\n:2\r\n:1\r\n", AT(1));
+    while (!hf_op_is_done(op) && asked++ < 20)
+        feed_calls(&rig, count_before(op) ? GONE : "*2\r\n:2\r\n:1\r\n", AT(1));
     CHECK_OUTCOME(op, "busy");
     rig_end(&rig, AT(2));
 }
@@ -2313,8 +2313,8 @@ TEST(a_run_that_was_done_before_returns_its_record) {
     CHECK_SENT(&rig, CALLS, "EVALSHA begin " KEYS_OF_K "0 0 30000 1000  print");
     feed_bytes(link_of(&rig, CALLS), "*2\r\n:3\r\n$4\r\na\0b\n\r\n", 18, AT(1));
     CHECK_OUTCOME(op, "duplicate");
-    CHECK_MEM(op->result.record, op->result.record_size, "a\0b\n", 4);
-    CHECK_EQ_INT(rig.client.holds.count, 0);
+    CHECK_MEM(record_of(op), record_size_of(op), "a\0b\n", 4);
+    CHECK_EQ_INT(hold_count(&rig.client), 0);
     rig_end(&rig, AT(2));
 }
 
@@ -2333,7 +2333,7 @@ TEST(a_granted_run_writes_its_fingerprint) {
                "EVALSHA begin " KEYS_OF_K "0 0 30000 1000 1g" DRIVE_UUID ":1:1000 print");
     feed_calls(&rig, ACQUIRED, AT(11));
     CHECK_OUTCOME(op, "ok");
-    CHECK(!op->hold->granted);
+    CHECK(!is_granted(hold_in(op)));
     rig_end(&rig, AT(12));
 }
 
@@ -2357,8 +2357,8 @@ TEST(a_run_on_the_key_of_a_lock_is_a_conflict) {
     hf_op *op = begin_guard(0, AT(0));
     feed_calls(&rig, "*2\r\n:-6\r\n$4\r\nlock\r\n", AT(1));
     CHECK_OUTCOME(op, "conflict");
-    CHECK_OR(strstr(op->failure.text, "a lock already uses the key"), "%s", op->failure.text);
-    CHECK_EQ_INT(rig.client.holds.count, 0);
+    CHECK_OR(strstr(message_of(op), "a lock already uses the key"), "%s", message_of(op));
+    CHECK_EQ_INT(hold_count(&rig.client), 0);
     rig_end(&rig, AT(2));
 }
 
@@ -2367,7 +2367,7 @@ TEST(a_run_of_another_request_is_a_mismatch) {
     hf_op *op = begin_guard(0, AT(0));
     feed_calls(&rig, "*1\r\n:4\r\n", AT(1));
     CHECK_OUTCOME(op, "mismatch");
-    CHECK_EQ_INT(rig.client.holds.count, 0);
+    CHECK_EQ_INT(hold_count(&rig.client), 0);
     rig_end(&rig, AT(2));
 }
 
@@ -2384,20 +2384,20 @@ static bool acquires(const char *const *replies, bool events) {
     spec.wait = events ? 10 * HF_SECOND : 0;
     hf_op *op = hf_client_begin(&own.client, &spec, AT(0));
     bool yes = false;
-    for (int i = 0; op && !op->done && replies[i]; i++) {
+    for (int i = 0; op && !hf_op_is_done(op) && replies[i]; i++) {
         rig_tick(&own, AT(i));
-        hf_session *link = &own.client.first.links[replies[i][0] == '!' ? EVENTS : CALLS];
+        hf_session *link = &first_node(&own.client)->links[replies[i][0] == '!' ? EVENTS : CALLS];
         const char *text = replies[i] + (replies[i][0] == '!');
         yes = strcmp(text, ACQUIRED) == 0 || strstr(text, "grant");
         if (link->state == HF_SESSION_READY) hf_session_feed(link, text, strlen(text), AT(i));
     }
-    if (op && !op->done) rig_sleep(&own, AT(10), AT(20000));
-    if (op && !op->done) abort();
-    bool acquired = op && op->failure.code == HF_OK;
+    if (op && !hf_op_is_done(op)) rig_sleep(&own, AT(10), AT(20000));
+    if (op && !hf_op_is_done(op)) abort();
+    bool acquired = op && hf_op_code(op) == HF_OK;
     const hf_hold *hold = hold_of(&own);
-    if (acquired && !(yes && hold && hold->state == HF_HOLD_HELD && hold->count == 1)) abort();
-    if (!acquired && hold && hold->state != HF_HOLD_CLEANING_UP) abort();
-    if (own.client.first.waiting != 0) abort();
+    if (acquired && !(yes && hold && is_held(hold) && count_of(hold) == 1)) abort();
+    if (!acquired && hold && !is_cleaned_up(hold)) abort();
+    if (first_node(&own.client)->waiting != 0) abort();
     rig_end(&own, AT(20000));
     return acquired;
 }
@@ -2444,13 +2444,13 @@ static bool learns_of_a_record(void *context) {
     hf_op *op = hf_client_begin(&own.client, &spec, AT(0));
     rig_serve(&own, AT(0));
     hf_session *link = link_of(&own, CALLS);
-    if (op && !op->done && link->state == HF_SESSION_READY) {
+    if (op && !hf_op_is_done(op) && link->state == HF_SESSION_READY) {
         hf_session_feed(link, "*2\r\n:3\r\n$4\r\ndone\r\n", 18, AT(1));
     }
-    if (op && !op->done) rig_sleep(&own, AT(1), AT(4000));
-    if (op && !op->done) abort();
-    bool duplicate = op && op->failure.code == HF_DUPLICATE;
-    if (duplicate && !op->result.record) abort();
+    if (op && !hf_op_is_done(op)) rig_sleep(&own, AT(1), AT(4000));
+    if (op && !hf_op_is_done(op)) abort();
+    bool duplicate = op && hf_op_code(op) == HF_DUPLICATE;
+    if (duplicate && !record_of(op)) abort();
     rig_end(&own, AT(4000));
     return duplicate;
 }
@@ -2502,10 +2502,10 @@ TEST(every_outcome_ends_the_wait_completely) {
         CHECK_STATE(op, ASKING);
         feed_calls(&rig, cases[i].reply, AT(61));
         CHECK_OUTCOME(op, cases[i].outcome);
-        if (op->done) {
+        if (hf_op_is_done(op)) {
             CHECK_STATE(op, DONE);
-            CHECK_EQ_INT(rig.client.first.waiting, 0);
-            CHECK(op->request.state == HF_REQUEST_IDLE);
+            CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
+            CHECK(request_in(op)->state == HF_REQUEST_IDLE);
             CHECK_EQ_U64(hf_op_deadline(op), HF_NEVER);
         }
         rig_end(&rig, AT(70));
@@ -2521,8 +2521,8 @@ TEST(an_acquire_without_memory_for_its_place_does_not_wait) {
         memerr_fail(nth);
         feed_subscribed(&rig, AT(2));
         memerr_fail(0);
-        CHECK(!op->acquire.queued || op->acquire.waiter || op->done);
-        failures += op->done && op->failure.code == HF_NO_MEMORY;
+        CHECK(!may_be_queued(op) || waiter_of(op) || hf_op_is_done(op));
+        failures += hf_op_is_done(op) && hf_op_code(op) == HF_NO_MEMORY;
         rig_end(&rig, AT(3));
     }
     CHECK(failures > 0);
@@ -2538,7 +2538,7 @@ TEST(a_waiter_rechecks_an_expiring_holder_at_once) {
         feed_calls(&rig, busy(20000, 0, 0), AT(0));
         feed_subscribed(&rig, AT(0));
         feed_calls(&rig, busy(cases[i].ttl_ms, cases[i].ahead, 0), AT(0));
-        CHECK_EQ_U64(op->wait.recheck_at, AT(cases[i].at_ms));
+        CHECK_EQ_U64(rechecks_at(op), AT(cases[i].at_ms));
         rig_end(&rig, AT(1));
     }
 }
@@ -2574,7 +2574,7 @@ TEST(the_rest_of_a_grant_is_compared_with_the_shorter_lease) {
         feed_subscribed(&rig, AT(0));
         feed_calls(&rig, busy(20000, 0, 0), AT(0));
         feed_message(&rig, GRANT("1", "9"), AT(cases[i].at_ms));
-        CHECK_OR(op->done == cases[i].taken, "case %zu", i);
+        CHECK_OR(hf_op_is_done(op) == cases[i].taken, "case %zu", i);
         rig_end(&rig, AT(2000));
     }
 }
@@ -2582,8 +2582,8 @@ TEST(the_rest_of_a_grant_is_compared_with_the_shorter_lease) {
 TEST(half_of_a_grant_leaves_time_for_a_new_connection) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    hf_time lease = rig.client.config.grant_lease;
-    CHECK(op->spec.lease >= lease);
+    hf_time lease = config_in(&rig.client)->grant_lease;
+    CHECK(spec_in(op)->lease >= lease);
     CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(100) + lease / 2, AT(100)), AT(100) + lease / 6);
     CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(100) + lease / 2 - 1, AT(100)), AT(100));
     rig_end(&rig, AT(200));
@@ -2614,7 +2614,7 @@ TEST(a_single_attempt_does_not_mention_a_lost_subscription) {
     hf_op *one = hf_client_begin(&rig.client, &spec, AT(300));
     feed_calls(&rig, busy(20000, 0, 0), AT(301));
     CHECK_OUTCOME(one, "busy");
-    CHECK(!strstr(one->failure.text, "cannot listen"));
+    CHECK(!strstr(message_of(one), "cannot listen"));
     CHECK_OUTCOME(op, "under way");
     rig_end(&rig, AT(400));
 }
@@ -2634,7 +2634,7 @@ TEST(a_subscribed_waiter_does_not_mention_its_subscription) {
     rig_sleep(&rig, AT(3), AT(1000));
     feed_calls(&rig, ":0\r\n", AT(1001));
     CHECK_OUTCOME(op, "busy");
-    CHECK(!strstr(op->failure.text, "cannot listen"));
+    CHECK(!strstr(message_of(op), "cannot listen"));
     rig_end(&rig, AT(1002));
 }
 
@@ -2647,7 +2647,7 @@ TEST(a_busy_lock_does_not_mention_an_earlier_outage) {
     rig_sleep(&rig, AT(3), AT(1000));
     feed_calls(&rig, ":0\r\n", AT(1001));
     CHECK_OUTCOME(op, "busy");
-    CHECK(!strstr(op->failure.text, "reset"));
+    CHECK(!strstr(message_of(op), "reset"));
     rig_end(&rig, AT(1002));
 }
 
@@ -2668,7 +2668,7 @@ TEST(a_recheck_at_the_end_of_the_wait_has_time_for_its_reply) {
     feed_message(&rig, "1 recheck 1", AT(990));
     rig_tick(&rig, AT(990));
     CHECK_STATE(op, ASKING);
-    CHECK_EQ_U64(op->request.deadline, AT(1090));
+    CHECK_EQ_U64(request_in(op)->deadline, AT(1090));
     rig_end(&rig, AT(991));
 }
 
@@ -2676,13 +2676,13 @@ TEST(a_recheck_at_the_end_of_the_wait_has_time_for_its_reply) {
 TEST(a_re_entry_does_not_persist_through_refusals) {
     for (int shared = 0; shared <= 1; shared++) {
         rig_begin(&rig);
-        hold_lock(&rig, AT(0))->shared = shared;
+        set_shared(hold_lock(&rig, AT(0)), shared);
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
         spec.shared = shared;
         spec.wait = 10 * HF_SECOND;
         hf_op *op = begin_spec(&rig, &spec, AT(1));
         CHECK_STATE(op, ASKING);
-        CHECK_EQ_U64(op->request.persists_until, 0);
+        CHECK_EQ_U64(request_in(op)->persists_until, 0);
         rig_end(&rig, AT(2));
     }
 }
@@ -2694,17 +2694,17 @@ TEST(a_leave_does_not_persist_through_refusals) {
     feed_message(&rig, "1 recheck 1", AT(5));
     rig_tick(&rig, AT(5));
     feed_calls(&rig, busy(20000, 0, 0), AT(6));
-    CHECK(op->request.persists_until > 0);
+    CHECK(request_in(op)->persists_until > 0);
     hf_op_interrupt(op, AT(7));
     CHECK_STATE(op, CANCELLING);
-    CHECK_EQ_U64(op->request.persists_until, 0);
+    CHECK_EQ_U64(request_in(op)->persists_until, 0);
     rig_end(&rig, AT(8));
 }
 
 /* A place alone is no reason to wait for a connection: nobody has ever reached this server. */
 TEST(the_first_command_fails_at_once_although_the_client_is_subscribed) {
     rig_begin(&rig);
-    rig.client.first.subscribed = true;
+    first_node(&rig.client)->subscribed = true;
     rig.refusing = true;
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
     CHECK_OUTCOME(op, "unreachable");
@@ -2720,13 +2720,13 @@ TEST(a_late_re_entry_takes_the_larger_token) {
         char text[64];
         rig_begin(&rig);
         hf_hold *hold = hold_lock(&rig, AT(0));
-        hold->wait = 7; /* its grant was confirmed long ago */
+        set_wait(hold, 7); /* its grant was confirmed long ago */
         hf_op *op = begin_acquire(&rig, 0, AT(1));
         snprintf(text, sizeof text, "*2\r\n:1\r\n:%s\r\n", cases[i].token);
         feed_calls(&rig, text, AT(2));
         CHECK_OUTCOME(op, "ok");
-        CHECK_EQ_U64(hold->token, cases[i].has);
-        CHECK_EQ_U64(hold->wait, 0);
+        CHECK_EQ_U64(token_of(hold), cases[i].has);
+        CHECK_EQ_U64(wait_of_hold(hold), 0);
         rig_end(&rig, AT(3));
     }
 }
@@ -2738,8 +2738,8 @@ TEST(a_lock_that_was_free_after_a_wait_needs_no_confirmation) {
     rig_tick(&rig, AT(5));
     feed_calls(&rig, ACQUIRED, AT(6));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->wait, 0);
-    CHECK(!hold_of(&rig)->granted);
+    CHECK_EQ_U64(wait_of_hold(hold_of(&rig)), 0);
+    CHECK(!is_granted(hold_of(&rig)));
     rig_end(&rig, AT(7));
 }
 
@@ -2749,11 +2749,11 @@ TEST(a_cycle_found_while_asking_ends_the_wait) {
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1", AT(5));
     rig_tick(&rig, AT(5));
-    op->deadlock.cycle = strdup("a, b");
+    set_cycle(op, strdup("a, b"));
     feed_calls(&rig, busy(20000, 0, 0), AT(6));
     feed_calls(&rig, ":0\r\n", AT(7));
     CHECK_OUTCOME(op, "deadlock");
-    CHECK(strstr(op->failure.text, "a, b"));
+    CHECK(strstr(message_of(op), "a, b"));
     rig_end(&rig, AT(8));
 }
 
@@ -2790,14 +2790,14 @@ TEST(a_deaf_holder_is_rechecked_often_at_first) {
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, deaf(20000), AT(3));
     CHECK_STATE(op, WAITING);
-    CHECK(op->wait.recheck_at <= AT(3 + 31));
+    CHECK(rechecks_at(op) <= AT(3 + 31));
     int longer = 0;
     for (int i = 0; i < 10; i++) {
         feed_message(&rig, "1 recheck 1", AT(4000 + 10 * i));
         rig_tick(&rig, AT(4000 + 10 * i));
         feed_calls(&rig, deaf(16003 - 10 * i), AT(4000 + 10 * i));
         CHECK_STATE(op, WAITING);
-        longer += op->wait.recheck_at > AT(4000 + 10 * i + 201);
+        longer += rechecks_at(op) > AT(4000 + 10 * i + 201);
     }
     CHECK(longer > 0);
     rig_end(&rig, AT(5000));
@@ -2812,12 +2812,12 @@ TEST(a_holder_whose_end_wavers_counts_as_the_same) {
         feed_calls(&rig, busy(20000, 0, 1), AT(1));
         feed_subscribed(&rig, AT(2));
         feed_calls(&rig, busy(20000, 0, 1), AT(2));
-        hf_time since = op->acquire.silent_since;
+        hf_time since = holder_silent_since(op);
         feed_message(&rig, "1 recheck 1", AT(10));
         rig_tick(&rig, AT(10));
         feed_calls(&rig, busy(19992 + later[i], 0, 1), AT(11));
         CHECK_STATE(op, WAITING);
-        CHECK_EQ_INT(op->acquire.silent_since == since, i == 0);
+        CHECK_EQ_INT(holder_silent_since(op) == since, i == 0);
         rig_end(&rig, AT(12));
     }
 }
@@ -2829,7 +2829,7 @@ TEST(a_turn_of_polling_clients_ends_with_a_holder_of_ours) {
     feed_message(&rig, "1 turn 1 20", AT(10));
     rig_tick(&rig, AT(31));
     feed_calls(&rig, busy(30000, 0, 0), AT(31));
-    CHECK(!op->acquire.turn_of_pollers);
+    CHECK(!is_turn_of_pollers(op));
     rig_end(&rig, AT(40));
 }
 
@@ -2842,7 +2842,7 @@ TEST(a_later_waiter_behind_a_foreign_holder_rechecks_every_two_seconds) {
         feed_subscribed(&rig, AT(2));
         feed_calls(&rig, busy(20000, ahead, 1), AT(3));
         CHECK_STATE(op, WAITING);
-        CHECK_EQ_INT(op->wait.recheck_at > AT(1500), ahead);
+        CHECK_EQ_INT(rechecks_at(op) > AT(1500), ahead);
         rig_end(&rig, AT(4));
     }
 }
@@ -2853,12 +2853,12 @@ TEST(a_silent_holder_whose_time_is_up_is_rechecked_at_once) {
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(2, 0, 1), AT(1));
     feed_subscribed(&rig, AT(2));
-    op->acquire.silent_until = AT(1000);   /* the same hold, */
-    op->acquire.silent_since = AT(-10000); /* since long ago */
+    set_holder_silent_until(op, AT(1000));   /* the same hold, */
+    set_holder_silent_since(op, AT(-10000)); /* since long ago */
     for (int ms = 3; ms < 203; ms += 10) {
         feed_calls(&rig, busy(2, 0, 1), AT(ms));
         CHECK_STATE(op, WAITING);
-        CHECK(op->wait.recheck_at <= AT(ms + 3));
+        CHECK(rechecks_at(op) <= AT(ms + 3));
         rig_tick(&rig, AT(ms + 10));
         CHECK_STATE(op, ASKING);
     }
@@ -2877,9 +2877,9 @@ TEST(a_driver_wakes_to_check_the_events_link) {
 TEST(a_recheck_asked_for_later_does_not_delay_the_next_one) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    hf_time at = op->wait.recheck_at;
+    hf_time at = rechecks_at(op);
     feed_message(&rig, "1 recheck 1 9000", AT(5));
-    CHECK_EQ_U64(op->wait.recheck_at, at);
+    CHECK_EQ_U64(rechecks_at(op), at);
     rig_end(&rig, AT(6));
 }
 
@@ -2888,7 +2888,7 @@ TEST(interrupted_while_asking_the_server_has_time_to_answer) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1000));
-    CHECK_EQ_U64(op->request.deadline, AT(1100));
+    CHECK_EQ_U64(request_in(op)->deadline, AT(1100));
     rig_end(&rig, AT(1001));
 }
 
@@ -2911,9 +2911,9 @@ TEST(a_waiter_that_stops_to_listen_listens_to_no_foreign_releases) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     rig_tick(&rig, AT(150));
-    CHECK(op->wait.listening != HF_LISTENING_NOT);
+    CHECK(listening_of(op) != HF_LISTENING_NOT);
     hf_client_listen(op, false, AT(151));
-    CHECK_EQ_INT(op->wait.listening, HF_LISTENING_NOT);
+    CHECK_EQ_INT(listening_of(op), HF_LISTENING_NOT);
     hf_client_listen(op, true, AT(152));
     rig_end(&rig, AT(153));
 }
@@ -2921,13 +2921,13 @@ TEST(a_waiter_that_stops_to_listen_listens_to_no_foreign_releases) {
 TEST(a_wait_is_counted_once_however_often_it_subscribes) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    CHECK_EQ_U64(rig.client.stats.waits, 1);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(5));
     feed_message(&rig, "1 recheck 1", AT(6));
     rig_sleep(&rig, AT(6), AT(2500));
     feed_calls(&rig, busy(20000, 0, 0), AT(2501));
-    CHECK(!op->done);
-    CHECK_EQ_U64(rig.client.stats.waits, 1);
+    CHECK(!hf_op_is_done(op));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
     rig_end(&rig, AT(2502));
 }
 
@@ -2938,7 +2938,7 @@ TEST(a_waiter_behind_others_of_ours_never_listens_for_foreign_releases) {
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 1, 0), AT(3));
     CHECK_STATE(op, WAITING);
-    CHECK_EQ_U64(op->acquire.listen_at, HF_NEVER);
+    CHECK_EQ_U64(listens_at(op), HF_NEVER);
     rig_end(&rig, AT(4));
 }
 
@@ -2951,18 +2951,18 @@ TEST(a_waiter_behind_changing_foreign_holders_rechecks_often) {
     feed_calls(&rig, busy(20000, 0, 1), AT(3));
     hf_time now = AT(3), longest = 0;
     for (int i = 0; i < 20; i++) { /* the same one */
-        longest = hf_time_max(longest, op->wait.recheck_at - now);
-        now = hf_time_max(op->wait.recheck_at, AT(3 + 100 * (i + 1)));
+        longest = hf_time_max(longest, rechecks_at(op) - now);
+        now = hf_time_max(rechecks_at(op), AT(3 + 100 * (i + 1)));
         rig_sleep(&rig, AT(3), now);
         feed_calls(&rig, busy((int)((AT(20000) - now) / HF_MS), 0, 1), now);
         CHECK_STATE(op, WAITING);
     }
     CHECK(longest > 60 * HF_MS && longest <= 201 * HF_MS);
     for (int i = 0; i < 20; i++) {
-        now = op->wait.recheck_at;
+        now = rechecks_at(op);
         rig_tick(&rig, now);
         feed_calls(&rig, busy(30000 + 1000 * i, 0, 1), now);
-        CHECK(op->wait.recheck_at - now <= 31 * HF_MS);
+        CHECK(rechecks_at(op) - now <= 31 * HF_MS);
     }
     rig_end(&rig, now);
 }
@@ -2972,12 +2972,12 @@ TEST(an_entry_abandoned_during_a_re_entry_is_dropped_at_its_end) {
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(1000));
     hf_client_abandon(&rig.client, hold, 1, AT(1001));
-    CHECK_EQ_INT(hold->count, 1);
-    CHECK_EQ_INT(hold->dropped, 1);
+    CHECK_EQ_INT(count_of(hold), 1);
+    CHECK_EQ_INT(dropped_of(hold), 1);
     feed_calls(&rig, ACQUIRED, AT(1002));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(hold->count, 1);
-    CHECK_EQ_INT(hold->dropped, 0);
+    CHECK_EQ_INT(count_of(hold), 1);
+    CHECK_EQ_INT(dropped_of(hold), 0);
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
     rig_end(&rig, AT(1003));
 }
@@ -3001,12 +3001,12 @@ TEST(an_acquire_abandoned_behind_a_renewal_does_not_change_the_hold) {
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(10001));
     CHECK_STATE(op, BLOCKED);
     hf_op_end(op, AT(10002));
-    CHECK(hold->in_flight); /* its renewal is */
+    CHECK(is_in_flight(hold)); /* its renewal is */
     CHECK_SENT(&rig, CALLS, "");
-    CHECK_EQ_U64(hold->wake_at, hold->valid_until);
+    CHECK_EQ_U64(wakes_at(hold), ends_at(hold));
     feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10003));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    CHECK_EQ_INT(hold->count, 1);
+    CHECK_EQ_INT(count_of(hold), 1);
     rig_end(&rig, AT(11000));
 }
 
@@ -3019,13 +3019,13 @@ TEST(an_acquire_behind_a_stuck_command_does_not_report_an_old_reason) {
     CHECK_OUTCOME(ping, "ok");
     CHECK_STR(link_of(&rig, CALLS)->reason, "");
     strcpy(link_of(&rig, EVENTS)->reason, "of another link");
-    hold->in_flight = true;
+    set_in_flight(hold, true);
     hf_op *op = begin_acquire(&rig, 0, AT(400));
     CHECK_STATE(op, BLOCKED);
     hf_op_tick(op, AT(4000));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_OR(strstr(op->failure.text, "an earlier command for this key got no reply"), "%s",
-             op->failure.text);
+    CHECK_OR(strstr(message_of(op), "an earlier command for this key got no reply"), "%s",
+             message_of(op));
     CHECK_STATE(op, DONE);
     rig_end(&rig, AT(4001));
 }
@@ -3039,9 +3039,9 @@ TEST(a_waiter_rechecks_a_foreign_mutex_without_a_ttl_often_at_first) {
     hf_time now = AT(3), longest = 0;
     for (int i = 0; i < 20 && now < AT(120); i++) {
         CHECK_STATE(op, WAITING);
-        CHECK(op->wait.recheck_at <= now + 31 * HF_MS);
-        longest = hf_time_max(longest, op->wait.recheck_at - now);
-        now = op->wait.recheck_at;
+        CHECK(rechecks_at(op) <= now + 31 * HF_MS);
+        longest = hf_time_max(longest, rechecks_at(op) - now);
+        now = rechecks_at(op);
         rig_tick(&rig, now);
         feed_calls(&rig, busy(-1, 0, 1), now);
     }
@@ -3061,7 +3061,7 @@ TEST(a_run_without_a_fingerprint_is_granted_at_once) {
     output_of(link_of(&rig, CALLS));
     feed_message(&rig, "1 grant g 1 5 88 2000 k", AT(10));
     CHECK_OUTCOME(op, "ok");
-    CHECK(op->hold->granted);
+    CHECK(is_granted(hold_in(op)));
     CHECK_SENT(&rig, CALLS, "");
     rig_end(&rig, AT(12));
 }
@@ -3073,15 +3073,15 @@ TEST(a_message_received_while_asking_causes_another_recheck) {
         rig_begin(&rig);
         hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
         rig_tick(&rig, AT(150));
-        hf_time now = op->wait.recheck_at;
+        hf_time now = rechecks_at(op);
         rig_tick(&rig, now);
         CHECK_STATE(op, ASKING);
         output_of(link_of(&rig, CALLS));
         if (messages[i]) feed_message(&rig, messages[i], now);
-        else op->impl->wait->on_subscribed(op, now);
+        else impl_of(op)->wait->on_subscribed(op, now);
         feed_calls(&rig, busy(20000, 0, 0), now + 5 * HF_MS);
         CHECK_STATE(op, WAITING);
-        CHECK_OR(op->wait.recheck_at <= now + 6 * HF_MS, "case %zu", i);
+        CHECK_OR(rechecks_at(op) <= now + 6 * HF_MS, "case %zu", i);
         rig_end(&rig, now + 10 * HF_MS);
     }
 }
@@ -3103,14 +3103,14 @@ TEST(every_refusal_ends_an_acquire_completely) {
                                 : begin_acquire(&rig, 0, AT(0));
             if (waiting) {
                 rig_tick(&rig, AT(150));
-                rig_tick(&rig, op->wait.recheck_at);
+                rig_tick(&rig, rechecks_at(op));
             }
             CHECK_STATE(op, ASKING);
             feed_calls(&rig, cases[i].reply, AT(2500));
             CHECK_OR(strcmp(outcome(op), cases[i].outcome) == 0, "case %zu: %s", i, outcome(op));
             CHECK_STATE(op, DONE);
-            CHECK(!op->wait.events);
-            CHECK_EQ_INT(rig.client.nodes[0]->waiting, 0);
+            CHECK(!needs_events(op));
+            CHECK_EQ_INT(nodes_of(&rig.client)[0]->waiting, 0);
             rig_end(&rig, AT(2600));
         }
     }
@@ -3130,7 +3130,7 @@ TEST(a_re_entry_needs_no_place_although_the_client_is_subscribed) {
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
     output_of(link_of(&rig, CALLS));
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(4));
-    CHECK(op->node->subscribed);
+    CHECK(node_for(op)->subscribed);
     CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
     rig_end(&rig, AT(5));
     hf_names_free(&other);
@@ -3141,7 +3141,7 @@ TEST(a_lease_that_has_just_ended_is_not_reported) {
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, busy(1, 0, 0), AT(1));
     CHECK_OUTCOME(op, "busy");
-    CHECK_OR(!strstr(op->failure.text, "for up to"), "%s", op->failure.text);
+    CHECK_OR(!strstr(message_of(op), "for up to"), "%s", message_of(op));
     rig_end(&rig, AT(2));
 }
 
@@ -3155,7 +3155,7 @@ TEST(a_refused_connection_at_the_end_of_a_wait_is_unreachable) {
     CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_READY);
     hf_client_tick(&rig.client, AT(1000));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_OR(strstr(op->failure.text, "refused"), "%s", op->failure.text);
+    CHECK_OR(strstr(message_of(op), "refused"), "%s", message_of(op));
     rig_end(&rig, AT(1001));
 }
 
@@ -3185,17 +3185,17 @@ TEST(a_lock_acquired_too_late_has_no_place_to_leave) {
     feed_calls(&rig, ACQUIRED, AT(1500));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
-    CHECK_EQ_U64(hold_of(&rig)->wait, 0);
+    CHECK_EQ_U64(wait_of_hold(hold_of(&rig)), 0);
     rig_end(&rig, AT(1501));
 }
 
 TEST(a_shared_owner_that_joins_one_hold_does_not_ask_twice) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
-    CHECK(!op->request.no_retry);
+    CHECK(!request_in(op)->no_retry);
     feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
-    CHECK_EQ_INT(op->acquire.from, 1);
-    CHECK(op->request.no_retry);
+    CHECK_EQ_INT(count_before(op), 1);
+    CHECK(request_in(op)->no_retry);
     rig_end(&rig, AT(2));
 }
 
@@ -3216,10 +3216,10 @@ TEST(pauses_behind_a_foreign_mutex_grow_to_a_quarter_of_the_wait) {
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(-1, 0, 1), AT(3));
     int long_ones = 0;
-    for (hf_time now = op->wait.recheck_at; now < AT(780); now = op->wait.recheck_at) {
+    for (hf_time now = rechecks_at(op); now < AT(780); now = rechecks_at(op)) {
         rig_tick(&rig, now);
         feed_calls(&rig, busy(-1, 0, 1), now);
-        hf_time pause = op->wait.recheck_at - now, waited = now - AT(0);
+        hf_time pause = rechecks_at(op) - now, waited = now - AT(0);
         CHECK(pause <= HF_MS + hf_time_max(30 * HF_MS, waited / 4));
         long_ones += pause > HF_MS + hf_time_max(30 * HF_MS, waited / 5);
     }
@@ -3306,7 +3306,7 @@ TEST(missing_memory_to_subscribe_is_not_reported_as_denied) {
         feed_calls(&rig, busy(5000, 0, 0), AT(1));
         feed(events, "-WRONGPASS no\r\n", AT(2));
         rig_serve(&rig, AT(2));
-        refused = op->done && op->failure.code == HF_DENIED;
+        refused = hf_op_is_done(op) && hf_op_code(op) == HF_DENIED;
         hf_op_end(op, AT(2));
         rig_tick(&rig, AT(3));
         feed_calls(&rig, ":0\r\n", AT(3));
@@ -3329,10 +3329,10 @@ TEST(a_waiter_starts_to_listen_for_foreign_releases_after_150_ms) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_client_tick(&rig.client, AT(150) - 1);
-    CHECK(op->wait.listening == HF_LISTENING_NOT);
+    CHECK(listening_of(op) == HF_LISTENING_NOT);
     CHECK_SILENT(&rig);
     hf_client_tick(&rig.client, AT(150));
-    CHECK(op->wait.listening != HF_LISTENING_NOT);
+    CHECK(listening_of(op) != HF_LISTENING_NOT);
     CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     rig_end(&rig, AT(151));
 }
@@ -3340,16 +3340,16 @@ TEST(a_waiter_starts_to_listen_for_foreign_releases_after_150_ms) {
 TEST(a_waiter_waits_for_messages_in_two_states_and_while_counted) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    hf_acquire_state before = op->state;
+    hf_acquire_state before = op_state(op);
     for (int state = 0; state <= HF_ACQUIRE_DONE; state++) {
         bool waits = state == HF_ACQUIRE_WAITING || state == HF_ACQUIRE_SUBSCRIBING;
-        op->state = (hf_acquire_state)state;
-        CHECK_EQ_INT(op->impl->wait->waits(op), waits);
-        op->wait.events = false;
-        CHECK(!op->impl->wait->waits(op));
-        op->wait.events = true;
+        set_op_state(op, (hf_acquire_state)state);
+        CHECK_EQ_INT(impl_of(op)->wait->waits(op), waits);
+        set_needs_events(op, false);
+        CHECK(!impl_of(op)->wait->waits(op));
+        set_needs_events(op, true);
     }
-    op->state = before;
+    set_op_state(op, before);
     rig_end(&rig, AT(5));
 }
 
@@ -3362,8 +3362,8 @@ TEST(a_turn_at_a_mutex_is_waited_for_without_a_subscription) {
     CHECK_STATE(op, WAITING);
     output_of(link_of(&rig, EVENTS));
     feed_message(&rig, "1 turn 1 50", AT(100));
-    CHECK_EQ_U64(op->wait.recheck_at, AT(151));
-    CHECK(op->wait.listening == HF_LISTENING_NOT);
+    CHECK_EQ_U64(rechecks_at(op), AT(151));
+    CHECK(listening_of(op) == HF_LISTENING_NOT);
     CHECK_SENT(&rig, EVENTS, "");
     rig_end(&rig, AT(152));
 }
@@ -3375,15 +3375,15 @@ TEST(a_longer_re_entry_extends_the_lease) {
         spec.renewed = i & 1;
         hf_op *op = begin_spec(&rig, &spec, AT(0));
         feed_calls(&rig, ACQUIRED, AT(1));
-        hf_hold *hold = op->hold;
-        CHECK_EQ_INT(hold->renewed, i & 1);
+        hf_hold *hold = hold_in(op);
+        CHECK_EQ_INT(is_renewed(hold), i & 1);
         spec.renewed = i & 2;
         spec.lease = 40 * HF_SECOND;
         begin_spec(&rig, &spec, AT(2));
         feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
-        CHECK_EQ_U64(hold->lease, 40 * HF_SECOND);
-        CHECK_EQ_U64(hold->valid_until, AT(2 + 39598));
-        CHECK_EQ_INT(hold->renewed, i > 0);
+        CHECK_EQ_U64(lease_of(hold), 40 * HF_SECOND);
+        CHECK_EQ_U64(ends_at(hold), AT(2 + 39598));
+        CHECK_EQ_INT(is_renewed(hold), i > 0);
         rig_end(&rig, AT(4));
     }
 }
@@ -3414,7 +3414,7 @@ TEST(what_no_replica_has_is_released_within_its_lease) {
     begin_shared(0, AT(0));
     feed_calls(&rig, ACQUIRED ":0\r\n", AT(90));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
-    CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(29698));
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(29698));
     rig_end(&rig, AT(100));
 }
 
@@ -3445,8 +3445,8 @@ TEST(a_grant_of_a_short_lease_ends_with_that_lease) {
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
     feed_message(&rig, GRANT("1", "88"), AT(4));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->valid_until, hf_lease_end(AT(4), 500 * HF_MS));
-    CHECK(op->acquire.handed_over);
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(4), 500 * HF_MS));
+    CHECK(is_handed_over(op));
     rig_end(&rig, AT(5));
 }
 
@@ -3457,7 +3457,7 @@ TEST(a_grant_for_another_place_is_no_hand_over) {
     CHECK_STATE(op, ASKING);
     feed_calls(&rig, ACQUIRED, AT(5));
     CHECK_OUTCOME(op, "ok");
-    CHECK(!op->acquire.handed_over);
+    CHECK(!is_handed_over(op));
     rig_end(&rig, AT(6));
 }
 
@@ -3473,10 +3473,10 @@ TEST(interrupted_while_asking_a_refusal_is_reported) {
 
 TEST(a_single_attempt_of_a_subscribed_client_needs_no_events_link) {
     rig_begin(&rig);
-    rig.client.first.subscribed = true;
+    first_node(&rig.client)->subscribed = true;
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    CHECK(!op->wait.events);
-    CHECK_EQ_INT(rig.client.first.waiting, 0);
+    CHECK(!needs_events(op));
+    CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
     rig_end(&rig, AT(1));
 }
 
@@ -3485,11 +3485,11 @@ TEST(a_single_attempt_behind_commands_is_unreachable) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
-    CHECK(hold->in_flight);
+    CHECK(is_in_flight(hold));
     for (int wait = 0; wait <= 1; wait++) {
         hf_op *op = begin_acquire(&rig, (hf_time)wait * HF_SECOND, AT(10001));
         CHECK_STATE(op, BLOCKED);
-        hold->settled_at = AT(10002);
+        set_settled_at(hold, AT(10002));
         CHECK_EQ_INT(hf_acquire_was_behind_another(op, AT(10003)), wait);
     }
     rig_end(&rig, AT(10004));
@@ -3506,8 +3506,8 @@ TEST(only_a_wait_outlasts_a_refused_clean_up) {
         hf_client_abandon(&rig.client, hold, 1, AT(1));
         op = begin_shared((hf_time)wait * HF_SECOND, AT(1));
         CHECK_STATE(op, BLOCKED);
-        hold->failures = 1;
-        hold->refused = true;
+        set_failures(hold, 1);
+        set_refused(hold, true);
         hf_client_unblock(&rig.client, hold, AT(2));
         CHECK_OUTCOME(op, wait ? "under way" : "unreachable");
         rig_end(&rig, AT(3));
@@ -3517,13 +3517,13 @@ TEST(only_a_wait_outlasts_a_refused_clean_up) {
 TEST(a_hold_that_is_re_entered_is_no_longer_at_risk) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
-    hold->at_risk = true;
-    hold->failures = 3;
+    set_at_risk(hold, true);
+    set_failures(hold, 3);
     begin_acquire(&rig, 0, AT(1));
     feed_calls(&rig, ACQUIRED, AT(2));
-    CHECK_EQ_INT(hold->count, 2);
-    CHECK(!hold->at_risk);
-    CHECK_EQ_INT(hold->failures, 0);
+    CHECK_EQ_INT(count_of(hold), 2);
+    CHECK(!is_at_risk(hold));
+    CHECK_EQ_INT(failures_of(hold), 0);
     rig_end(&rig, AT(3));
 }
 
@@ -3554,7 +3554,7 @@ TEST(a_grant_with_a_quarter_left_is_accepted) {
     for (int early = 0; early <= 1; early++) {
         rig_begin(&rig);
         hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-        hf_time end = hf_lease_end(op->acquire.placed_at, 2 * HF_SECOND);
+        hf_time end = hf_lease_end(placed_at(op), 2 * HF_SECOND);
         feed_message(&rig, GRANT("1", "88"), end - 500 * HF_MS + (hf_time)!early);
         CHECK_OUTCOME(op, early ? "ok" : "under way");
         rig_end(&rig, AT(3000));

@@ -35,9 +35,9 @@ static hf_op *wait_with(hf_life (*oracle)(const char *uuid)) {
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
-    op->wait.recheck_at = HF_NEVER; /* from here on it sends nothing but questions for the owner */
-    op->acquire.listen_at = HF_NEVER;
-    for (int link = 0; link < HF_LINKS; link++) output_of(&rig.client.first.links[link]);
+    set_recheck(op, HF_NEVER); /* from here on it sends nothing but questions for the owner */
+    set_listen_time(op, HF_NEVER);
+    for (int link = 0; link < HF_LINKS; link++) output_of(&first_node(&rig.client)->links[link]);
     return op;
 }
 
@@ -77,11 +77,11 @@ TEST(a_client_without_the_option_sends_nothing) {
 TEST(only_the_owner_of_a_kind_with_one_owner_is_looked_for) {
     hf_op *op = wait_with(life);
     for (const hf_kind *const *kind = hf_kinds; *kind; kind++) {
-        op->spec.lock_kind = *kind;
+        spec_in(op)->lock_kind = *kind;
         bool shared = (*kind)->joint || (*kind)->counted;
         CHECK_OR(!shared || hf_crash_at(op) == HF_NEVER, "%s", (*kind)->name);
     }
-    op->spec.lock_kind = &hf_kind_lock;
+    spec_in(op)->lock_kind = &hf_kind_lock;
     CHECK_EQ_U64(hf_crash_at(op), AT(50));
     rig_end(&rig, AT(51));
 }
@@ -149,14 +149,14 @@ TEST(the_release_is_reported_even_after_the_end_of_the_wait) {
 /* Those of the lock that is waited for, as it was when the search began. */
 TEST(a_crash_release_is_reported_for_its_class_and_observer) {
     hf_op *op = wait_with(life);
-    op->spec.class = hf_observe_class(&rig.client, "");
-    op->spec.class = hf_observe_class(&rig.client, "orders");
-    op->spec.observer = 9;
+    spec_in(op)->class = hf_observe_class(&rig.client, "");
+    spec_in(op)->class = hf_observe_class(&rig.client, "orders");
+    spec_in(op)->observer = 9;
     known_life = HF_LIFE_ENDED;
     output_at(AT(50));
     feed_owner(OTHER ":7", -1, AT(51));
     feed_calls(&rig, ":1\r\n", AT(52));
-    const hf_event *event = rig.client.observer.first;
+    const hf_event *event = observer_of(&rig.client)->first;
     while (event && event->kind != HF_EVENT_CRASH_RELEASED) event = event->next;
     CHECK(event);
     CHECK_EQ_U64(event->observer, 9);
@@ -180,7 +180,7 @@ TEST(each_reply_to_a_crash_release_has_its_consequence) {
         CHECK(strstr(output_at(AT(51)), RELEASE(OTHER ":7")));
         feed_calls(&rig, cases[i].reply, AT(52));
         CHECK_EQ_INT(events_about(OTHER ":7"), cases[i].events);
-        CHECK_EQ_U64(rig.client.holds.count, cases[i].passes_on ? 2 : 1);
+        CHECK_EQ_U64(hold_count(&rig.client), cases[i].passes_on ? 2 : 1);
         CHECK(!strstr(output_at(AT(1051)), "EVALSHA release"));
         CHECK(strstr(output_at(AT(1052)), "EVALSHA info"));
         rig_end(&rig, AT(1060));

@@ -23,7 +23,7 @@ static hf_op *wait_for_k(hf_time check) {
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
-    for (int link = 0; link < HF_LINKS; link++) output_of(&rig.client.first.links[link]);
+    for (int link = 0; link < HF_LINKS; link++) output_of(&first_node(&rig.client)->links[link]);
     return op;
 }
 
@@ -49,7 +49,7 @@ static void feed_wait(const char *wait) {
 
 TEST(a_tenant_reads_waits_of_its_own_prefix) {
     wait_for_k(HF_SECOND);
-    strcpy(rig.client.config.tenant, "a:");
+    strcpy(config_in(&rig.client)->tenant, "a:");
     CHECK_STR(output_at(AT(1000)), INFO_OF("k", OWN));
     feed_holder("you", -1);
     CHECK_SENT(&rig, CALLS, "GET holdfast_wait:a:you");
@@ -67,15 +67,15 @@ TEST(a_search_follows_owners_and_waits_and_ends_the_youngest_waiter) {
     CHECK_SENT(&rig, CALLS, INFO_OF("j", ABOVE));
     feed_holder("me", 0);
     CHECK_SENT(&rig, CALLS, "GET holdfast_wait:me");
-    CHECK(op->deadlock.walk);
+    CHECK(walk_of(op));
     feed_wait("501 " OWN " l k");
-    CHECK(!op->deadlock.walk);
+    CHECK(!walk_of(op));
     CHECK(strncmp(output_of(link_of(&rig, CALLS)), "EVALSHA leave ", 14) == 0);
     feed_calls(&rig, ":1\r\n", AT(1001));
     CHECK_OUTCOME(op, "deadlock");
-    CHECK_OR(strstr(op->failure.text, "the waits form a cycle: \"k\", held by you, which waits for "
-                                      "\"j\", held by me; always take locks in the same order"),
-             "%s", op->failure.text);
+    CHECK_OR(strstr(message_of(op), "the waits form a cycle: \"k\", held by you, which waits for "
+                                    "\"j\", held by me; always take locks in the same order"),
+             "%s", message_of(op));
     hf_op_end(op, AT(1001));
     rig_end(&rig, AT(1002));
 }
@@ -90,8 +90,8 @@ static bool ends_in(const char *const *others, size_t count, const char *own) {
     }
     feed_holder("me", 0);
     feed_wait(own);
-    bool ends = op->state == HF_ACQUIRE_CANCELLING;
-    if (op->deadlock.walk) check_fail(__FILE__, __LINE__, "it still searches");
+    bool ends = is_cancelling(op);
+    if (walk_of(op)) check_fail(__FILE__, __LINE__, "it still searches");
     rig_end(&rig, AT(1002));
     return ends;
 }
@@ -133,7 +133,7 @@ TEST(a_search_is_repeated_after_twice_as_long) {
     hf_op *op = wait_for_k(HF_SECOND / 2);
     output_at(AT(500));
     feed_calls(&rig, "-ERR no\r\n", AT(501));
-    CHECK(!op->deadlock.walk);
+    CHECK(!walk_of(op));
     CHECK_EQ_U64(hf_deadlock_at(op), AT(1000));
     CHECK_EQ_U64(hf_op_deadline(op), AT(1000));
     CHECK_STR(output_at(AT(999)), "");
@@ -141,7 +141,7 @@ TEST(a_search_is_repeated_after_twice_as_long) {
     CHECK(hf_deadlock_at(op) == HF_NEVER);
     feed_holder("me", 0);
     feed_wait("500 " OWN " l k");
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_CANCELLING);
+    CHECK(is_cancelling(op));
     rig_end(&rig, AT(1002));
 }
 
@@ -149,7 +149,7 @@ TEST(without_a_holder_there_is_no_cycle) {
     hf_op *op = wait_for_k(HF_SECOND);
     output_at(AT(1000));
     feed_holder("", 0);
-    CHECK(!op->deadlock.walk);
+    CHECK(!walk_of(op));
     CHECK_STR(output_at(AT(1001)), "");
     rig_end(&rig, AT(1002));
 }
@@ -161,7 +161,7 @@ TEST(a_published_wait_that_is_not_in_the_queue_ends_the_search) {
     feed_wait("500 " ABOVE " l j");
     output_of(link_of(&rig, CALLS));
     feed_holder("me", -1);
-    CHECK(!op->deadlock.walk);
+    CHECK(!walk_of(op));
     CHECK_STR(output_at(AT(1001)), "");
     rig_end(&rig, AT(1002));
 }
@@ -186,9 +186,9 @@ TEST(a_malformed_wait_ends_the_search) {
         feed_holder("you", 0);
         output_of(link_of(&rig, CALLS));
         feed_wait(waits[i]);
-        CHECK_OR(!op->deadlock.walk, "\"%s\" is followed", waits[i]);
+        CHECK_OR(!walk_of(op), "\"%s\" is followed", waits[i]);
         CHECK_STR(output_at(AT(1001)), "");
-        CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
+        CHECK(is_waiting(op));
         rig_end(&rig, AT(1002));
     }
 }
@@ -200,8 +200,8 @@ TEST(a_reply_that_is_not_a_text_ends_the_search) {
         output_at(AT(1000));
         feed_holder("you", 0);
         feed_calls(&rig, replies[i], AT(1000));
-        CHECK(!op->deadlock.walk);
-        CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
+        CHECK(!walk_of(op));
+        CHECK(is_waiting(op));
         rig_end(&rig, AT(1001));
     }
 }
@@ -231,15 +231,15 @@ TEST(an_endless_chain_is_followed_for_64_steps) {
     output_at(AT(1000));
     char wait[128];
     int steps = 0;
-    for (; op->deadlock.walk && steps < 1000; steps++) {
+    for (; walk_of(op) && steps < 1000; steps++) {
         feed_holder("you", 0);
-        if (!op->deadlock.walk) break;
+        if (!walk_of(op)) break;
         snprintf(wait, sizeof wait, "%d ffffffff-ffff-4fff-8fff-ffffffffffff:%d l j", 500 + steps,
                  steps);
         feed_wait(wait);
     }
     CHECK_EQ_INT(steps, 65);
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
+    CHECK(is_waiting(op));
     rig_end(&rig, AT(1001));
 }
 
@@ -253,7 +253,7 @@ TEST(a_cycle_of_others_ends_the_search) {
         output_at(AT(1000));
         char wait[128];
         int steps = 0;
-        while (op->deadlock.walk && steps < 64) {
+        while (walk_of(op) && steps < 64) {
             int after = steps - cases[i].before;
             int waiter = after < 0 ? steps : cases[i].before + after % cases[i].others;
             feed_holder("you", 0);
@@ -272,9 +272,9 @@ TEST(a_silent_server_ends_the_search) {
     output_at(AT(1000));
     feed_holder("you", 0);
     rig_tick(&rig, AT(1999));
-    CHECK(op->deadlock.walk);
+    CHECK(walk_of(op));
     rig_tick(&rig, AT(2000));
-    CHECK(!op->deadlock.walk);
+    CHECK(!walk_of(op));
     rig_end(&rig, AT(2001));
 }
 
@@ -303,10 +303,10 @@ TEST(a_cycle_does_not_end_an_acquire_that_asks_again) {
     output_at(AT(1000));
     feed_holder("me", 0);
     feed_message(&rig, "1 grant l 1 6 77 2000 k", AT(1000)); /* of another place */
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
+    CHECK(is_asking(op));
     feed_wait("5 " OWN " l k");
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
-    CHECK(!op->deadlock.walk);
+    CHECK(is_asking(op));
+    CHECK(!walk_of(op));
     rig_end(&rig, AT(1002));
 }
 
@@ -322,9 +322,9 @@ TEST(a_long_key_is_cut_in_the_message) {
     feed_wait(wait);
     feed_holder("me", 0);
     feed_wait("501 " OWN " l k");
-    CHECK(op->deadlock.cycle);
+    CHECK(cycle_of(op));
     snprintf(cut, sizeof cut, "\"%.64s\", held by me", key);
-    CHECK_OR(strstr(op->deadlock.cycle, cut), "%s", op->deadlock.cycle);
+    CHECK_OR(strstr(cycle_of(op), cut), "%s", cycle_of(op));
     rig_end(&rig, AT(1001));
 }
 
@@ -333,12 +333,12 @@ TEST(a_long_key_is_cut_in_the_message) {
 static bool look(void *context) {
     (void)context;
     rig_tick(&rig, AT(1000));
-    const hf_op *op = rig.client.ops;
-    if (op->deadlock.walk) feed_holder("you", 0);
-    if (op->deadlock.walk) feed_wait("500 " BELOW " l j");
-    if (op->deadlock.walk) feed_holder("me", 0);
-    if (op->deadlock.walk) feed_wait("501 " OWN " l k");
-    return op->state == HF_ACQUIRE_CANCELLING;
+    const hf_op *op = ops_of(&rig.client);
+    if (walk_of(op)) feed_holder("you", 0);
+    if (walk_of(op)) feed_wait("500 " BELOW " l j");
+    if (walk_of(op)) feed_holder("me", 0);
+    if (walk_of(op)) feed_wait("501 " OWN " l k");
+    return is_cancelling(op);
 }
 
 TEST(without_memory_the_acquire_keeps_waiting) {
@@ -349,8 +349,8 @@ TEST(without_memory_the_acquire_keeps_waiting) {
         bool ended = look(NULL);
         bool failed = memerr_failed();
         memerr_fail(0);
-        hf_op *op = rig.client.ops;
-        CHECK(ended || op->state != HF_ACQUIRE_DONE || op->failure.code == HF_NO_MEMORY);
+        hf_op *op = ops_of(&rig.client);
+        CHECK(ended || !is_over(op) || hf_op_code(op) == HF_NO_MEMORY);
         if (!failed) {
             CHECK(ended);
             most = nth;
@@ -405,8 +405,8 @@ TEST(a_wait_of_only_digits_ends_the_search) {
         output_at(AT(1000));
         feed_holder("you", 0);
         feed_wait(wait);
-        CHECK(!op->deadlock.walk);
-        CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
+        CHECK(!walk_of(op));
+        CHECK(is_waiting(op));
         rig_end(&rig, AT(1001));
     }
 }

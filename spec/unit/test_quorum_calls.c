@@ -33,12 +33,12 @@ TEST(an_extension_needs_a_majority) {
     for (int i = 0; i < COUNT; i++) CHECK_CONTAINS(output_by(i), "EVALSHA extend");
     answers(0, 2, ":1\r\n", AT(1001));
     CHECK_OUTCOME(op, "under way");
-    CHECK_EQ_U64(hold->lease, 30 * HF_SECOND);
+    CHECK_EQ_U64(lease_of(hold), 30 * HF_SECOND);
     answer(2, ":1\r\n", AT(1001));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold->lease, 60 * HF_SECOND);
-    CHECK_EQ_U64(hold->valid_until, hf_lease_end(AT(1000), 60 * HF_SECOND));
-    CHECK(!hold->in_flight);
+    CHECK_EQ_U64(lease_of(hold), 60 * HF_SECOND);
+    CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(1000), 60 * HF_SECOND));
+    CHECK(!is_in_flight(hold));
     hf_op_end(op, AT(1002));
     finish(AT(1003));
 }
@@ -49,7 +49,7 @@ TEST(a_check_leaves_the_lease_as_it_is) {
     hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(1000));
     answers(0, 3, ":1\r\n", AT(1001));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->lease, 30 * HF_SECOND);
+    CHECK_EQ_U64(lease_of(hold_of(&rig)), 30 * HF_SECOND);
     hf_op_end(op, AT(1002));
     finish(AT(1003));
 }
@@ -84,8 +84,8 @@ TEST(a_check_or_extension_without_a_majority_fails) {
                                                  : begin_extend(60 * HF_SECOND, AT(1000));
         answer_all(cases[i].replies, AT(1001));
         CHECK_OUTCOME(op, cases[i].outcome);
-        if (cases[i].message) CHECK_CONTAINS(op->failure.text, cases[i].message);
-        CHECK_EQ_U64(hold_of(&rig)->lease, 30 * HF_SECOND);
+        if (cases[i].message) CHECK_CONTAINS(message_of(op), cases[i].message);
+        CHECK_EQ_U64(lease_of(hold_of(&rig)), 30 * HF_SECOND);
         hf_op_end(op, AT(1002));
         finish(AT(1003));
     }
@@ -119,23 +119,23 @@ TEST(each_entry_is_released_on_every_server) {
     start();
     hold_by(5, AT(0));
     enter_again(5, AT(1));
-    CHECK_EQ_INT(hold_of(&rig)->count, 2);
-    CHECK_EQ_U64(rig.client.stats.reentries, 1);
-    CHECK_EQ_U64(rig.client.stats.acquires, 1);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 2);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).reentries, 1);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).acquires, 1);
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
     for (int i = 0; i < MAJORITY; i++) CHECK_CONTAINS(output_by(i), "EVALSHA release 4 k");
     answers(0, 3, ":2\r\n", AT(3));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(3));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
     op = begin_quorum(HF_OP_RELEASE, 0, AT(4));
     for (int i = 0; i < COUNT; i++) CHECK_CONTAINS(output_by(i), "EVALSHA release 4 k");
     answers(0, 3, ":1\r\n", AT(5));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(5));
     CHECK_EQ_INT(state_of(&rig), -1);
-    CHECK_EQ_U64(rig.client.stats.releases, 2);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 2);
     finish(AT(6));
 }
 
@@ -181,11 +181,11 @@ TEST(a_release_without_a_majority_is_lost_or_goes_on) {
         start();
         hold_by(5, AT(0));
         hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
-        CHECK_EQ_INT(hold_of(&rig)->state, HF_HOLD_RELEASING);
+        CHECK(is_releasing(hold_of(&rig)));
         answer_all(cases[i].replies, AT(2));
         CHECK_OUTCOME(op, cases[i].outcome);
-        CHECK_CONTAINS(op->failure.text, cases[i].message);
-        CHECK_EQ_U64(rig.client.stats.losses, cases[i].losses);
+        CHECK_CONTAINS(message_of(op), cases[i].message);
+        CHECK_EQ_U64(hf_client_stats(&rig.client).losses, cases[i].losses);
         CHECK_EQ_INT(state_of(&rig), -1);
         hf_op_end(op, AT(3));
         finish(AT(4));
@@ -201,8 +201,8 @@ TEST(a_partial_release_without_a_majority_is_a_loss) {
     answer_all(gone, AT(3));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
-    CHECK_EQ_INT(hold_of(&rig)->count, 1); /* one handle is left */
-    CHECK_EQ_U64(rig.client.stats.losses, 1);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1); /* one handle is left */
+    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
     hf_op_end(op, AT(4));
     op = begin_quorum(HF_OP_RELEASE, 0, AT(5));
     CHECK_OUTCOME(op, "lost");
@@ -257,7 +257,7 @@ TEST(an_abandoned_entry_leaves_the_others) {
     enter_again(5, AT(1));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
     CHECK_EQ_INT(parts_held(), 5);
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(3));
     CHECK_EQ_INT(state_of(&rig), -1);
@@ -311,9 +311,9 @@ TEST(a_re_entry_granted_too_late_does_not_count_on_its_server) {
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(2));
     answer(4, yes(77), AT(3));
-    CHECK_EQ_INT(hold_of(&rig)->count, 2);
-    CHECK_EQ_INT(hold_of(&rig)->member_holds[0]->count, 2);
-    CHECK_EQ_INT(hold_of(&rig)->member_holds[4]->count, 1);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 2);
+    CHECK_EQ_INT(count_of(member_holds_of(hold_of(&rig))[0]), 2);
+    CHECK_EQ_INT(count_of(member_holds_of(hold_of(&rig))[4]), 1);
     finish(AT(4));
 }
 
@@ -322,14 +322,14 @@ TEST(an_entry_abandoned_during_a_re_entry_is_dropped_at_its_end) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
-    CHECK_EQ_INT(hold_of(&rig)->count, 1);
-    CHECK_EQ_INT(hold_of(&rig)->dropped, 1);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+    CHECK_EQ_INT(dropped_of(hold_of(&rig)), 1);
     answers(0, 3, yes(77), AT(3));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
     hf_op_end(op, AT(4));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    CHECK_EQ_INT(hold_of(&rig)->dropped, 0); /* it goes once */
+    CHECK_EQ_INT(dropped_of(hold_of(&rig)), 0); /* it goes once */
     finish(AT(5));
 }
 
@@ -345,7 +345,7 @@ TEST(a_release_reports_no_loss_of_an_abandoned_hold) {
         answers(0, 3, ":-1\r\n", AT(3));
         pass(AT(3), AT(600));
         CHECK_OUTCOME(op, "lost");
-        CHECK_EQ_INT(rig.client.stats.losses, lost);
+        CHECK_EQ_INT(hf_client_stats(&rig.client).losses, lost);
         hf_op_end(op, AT(600));
         finish(AT(601));
     }
@@ -371,8 +371,8 @@ TEST(an_abandoned_partial_release_still_counts) {
     hf_op_abandon(op, AT(3));
     hf_op_end(op, AT(3));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    CHECK_EQ_INT(hold_of(&rig)->count, 1);
-    CHECK(!hold_of(&rig)->in_flight);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+    CHECK(!is_in_flight(hold_of(&rig)));
     finish(AT(4));
 }
 
@@ -383,9 +383,9 @@ TEST(an_abandoned_check_does_not_change_the_hold) {
     hf_op_abandon(op, AT(3));
     hf_op_end(op, AT(3));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
     CHECK_EQ_INT(parts_held(), 5);
-    CHECK(!hold_of(&rig)->in_flight);
+    CHECK(!is_in_flight(hold_of(&rig)));
     finish(AT(4));
 }
 
@@ -398,10 +398,10 @@ TEST(a_release_waits_behind_a_check) {
     hush();
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
     CHECK_STR(output_by(0), "");
-    CHECK(op->blocked);
+    CHECK(hf_op_is_blocked(op));
     answers(0, 3, ":1\r\n", AT(2));
     CHECK_OUTCOME(check, "ok");
-    CHECK(!op->blocked);
+    CHECK(!hf_op_is_blocked(op));
     hf_op_end(check, AT(2));
     CHECK_CONTAINS(output_by(0), "EVALSHA release");
     answers(0, 3, ":1\r\n", AT(3));
@@ -416,7 +416,7 @@ TEST(a_release_behind_a_check_that_finds_a_loss_ends_the_hold) {
     hold_by(5, AT(0));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
-    CHECK(op->blocked);
+    CHECK(hf_op_is_blocked(op));
     answers(0, COUNT, ":-1\r\n", AT(2));
     CHECK_OUTCOME(check, "lost");
     CHECK_OUTCOME(op, "lost");
@@ -432,7 +432,7 @@ TEST(a_release_abandoned_behind_a_check_still_releases) {
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
     hf_op_abandon(op, AT(2));
-    CHECK(!op->blocked);
+    CHECK(!hf_op_is_blocked(op));
     hf_op_end(op, AT(2));
     CHECK_EQ_INT(state_of(&rig), -1);
     hf_op_end(check, AT(3));
@@ -445,7 +445,7 @@ TEST(an_acquire_waits_behind_a_check_until_its_timeout) {
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
     hush();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
-    CHECK(op->blocked);
+    CHECK(hf_op_is_blocked(op));
     CHECK_STR(output_by(0), "");
     CHECK_EQ_U64(hf_op_deadline(op), AT(3001));
     hf_op *patient = begin_quorum(HF_OP_ACQUIRE, 9 * HF_SECOND, AT(2));
@@ -454,7 +454,7 @@ TEST(an_acquire_waits_behind_a_check_until_its_timeout) {
     CHECK_OUTCOME(patient, "interrupted");
     hf_op_interrupt(op, AT(3));
     CHECK_OUTCOME(op, "interrupted");
-    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
     hf_op_end(patient, AT(4));
     hf_op_end(op, AT(4));
     hf_op_end(check, AT(4));
@@ -480,7 +480,7 @@ TEST(the_ttl_is_the_largest_that_a_majority_has) {
         for (int j = 0; j < COUNT; j++) CHECK_CONTAINS(output_by(j), "PTTL k");
         answer_all(cases[i].replies, AT(1));
         CHECK_OUTCOME(op, "ok");
-        CHECK_EQ_INT(op->result.value, cases[i].value);
+        CHECK_EQ_INT(value_of(op), cases[i].value);
         hf_op_end(op, AT(1));
         finish(AT(2));
     }
@@ -537,12 +537,12 @@ TEST(info_returns_the_owner_of_a_majority) {
         hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
         answer_all(cases[i].replies, AT(1));
         CHECK_OUTCOME(op, "ok");
-        CHECK_MEM(op->result.info->owner, op->result.info->owner_size, cases[i].owner,
+        CHECK_MEM(info_of(op)->owner, info_of(op)->owner_size, cases[i].owner,
                   strlen(cases[i].owner));
-        CHECK_EQ_U64(op->result.info->token, cases[i].token);
-        CHECK_EQ_INT(op->result.info->waiters, 0);
-        CHECK_EQ_INT(op->result.info->ttl_ms, cases[i].owner[0] ? 1500 : -2);
-        CHECK_EQ_INT(op->result.info->ahead, cases[i].owner[0] ? 2 : -1);
+        CHECK_EQ_U64(info_of(op)->token, cases[i].token);
+        CHECK_EQ_INT(info_of(op)->waiters, 0);
+        CHECK_EQ_INT(info_of(op)->ttl_ms, cases[i].owner[0] ? 1500 : -2);
+        CHECK_EQ_INT(info_of(op)->ahead, cases[i].owner[0] ? 2 : -1);
         hf_op_end(op, AT(1));
         finish(AT(2));
     }
@@ -566,7 +566,7 @@ TEST(info_fails_without_a_majority) {
     hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
     answer_all(replies, AT(1));
     CHECK_OUTCOME(op, "no_quorum");
-    CHECK_CONTAINS(op->failure.text, "2 of 5 answered: s3 server");
+    CHECK_CONTAINS(message_of(op), "2 of 5 answered: s3 server");
     hf_op_end(op, AT(1));
     finish(AT(2));
 }
@@ -639,9 +639,9 @@ TEST(force_frees_the_lock_on_every_server) {
         hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
         answer_all(cases[i].replies, AT(2));
         CHECK_OUTCOME(op, "ok");
-        CHECK_EQ_INT(op->result.value, cases[i].value);
+        CHECK_EQ_INT(value_of(op), cases[i].value);
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
-        CHECK_EQ_INT(hold_of(&rig)->reason, HF_LOST_DELETED);
+        CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_DELETED);
         hf_op_end(op, AT(2));
         finish(AT(3));
     }
@@ -652,7 +652,7 @@ TEST(force_works_without_a_hold_of_its_own) {
     hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
     answers(0, 5, ":1\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(op->result.value, 1);
+    CHECK_EQ_INT(value_of(op), 1);
     hf_op_end(op, AT(2));
     finish(AT(3));
 }
@@ -668,7 +668,7 @@ TEST(commands_and_batches_need_a_single_server) {
     spec.arg_count = 2;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
     CHECK_OUTCOME(op, "server");
-    CHECK_CONTAINS(op->failure.text, "a command needs a single server, not a quorum");
+    CHECK_CONTAINS(message_of(op), "a command needs a single server, not a quorum");
     hf_op_end(op, AT(0));
     spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
     batch[0] = &rig.names;
@@ -677,7 +677,7 @@ TEST(commands_and_batches_need_a_single_server) {
     spec.batch_count = 1;
     op = hf_client_begin(&rig.client, &spec, AT(1));
     CHECK_OUTCOME(op, "server");
-    CHECK_CONTAINS(op->failure.text, "one-step operations on several locks need a single server");
+    CHECK_CONTAINS(message_of(op), "one-step operations on several locks need a single server");
     hf_op_end(op, AT(1));
     for (int i = 0; i < COUNT; i++) CHECK_STR(output_by(i), "");
     finish(AT(2));
@@ -703,8 +703,8 @@ TEST(one_server_with_the_record_decides) {
     answer(4, "*2\r\n:3\r\n$3\r\nold\r\n", AT(1));
     pass(AT(1), AT(2000));
     CHECK_OUTCOME(op, "duplicate");
-    CHECK_MEM(op->result.record, op->result.record_size, "old", 3);
-    CHECK_EQ_INT(rig.client.holds.count, 0);
+    CHECK_MEM(record_of(op), record_size_of(op), "old", 3);
+    CHECK_EQ_INT(hold_count(&rig.client), 0);
     hf_op_end(op, AT(2000));
     finish(AT(2001));
 }
@@ -731,7 +731,7 @@ TEST(one_server_with_another_request_decides) {
     answer(0, "*1\r\n:4\r\n", AT(1));
     for (int i = 1; i < 3; i++) answer(i, busy(20000, 0, 0), AT(1));
     CHECK_OUTCOME(op, "mismatch");
-    CHECK(!op->result.record);
+    CHECK(!record_of(op));
     hf_op_end(op, AT(1));
     finish(AT(2));
 }
@@ -749,7 +749,7 @@ TEST(a_blocking_wait_for_an_owner_of_the_same_client_is_a_deadlock) {
         hf_op *op = begin_round(&spec, AT(1));
         answers(0, 5, busy(29000, 0, 0), AT(2));
         CHECK_OUTCOME(op, blocking ? "deadlock" : "under way");
-        if (blocking) CHECK_CONTAINS(op->failure.text, "another owner in this client holds it");
+        if (blocking) CHECK_CONTAINS(message_of(op), "another owner in this client holds it");
         hf_op_end(op, AT(2));
         finish(AT(3));
     }
@@ -762,7 +762,7 @@ TEST(without_fencing_the_first_majority_is_enough) {
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     for (int i = 0; i < MAJORITY; i++) answer(i, yes(40 + (unsigned)i), AT(1));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->token, 0);
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 0);
     hf_op_end(op, AT(1));
     finish(AT(2));
 }
@@ -773,7 +773,7 @@ TEST(a_re_entry_keeps_the_token_whatever_the_servers_draw) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     for (int i = 0; i < MAJORITY; i++) answer(i, yes(100 + (unsigned long long)i), AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->token, 77);
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 77);
     hf_op_end(op, AT(2));
     finish(AT(3));
 }
@@ -785,12 +785,12 @@ TEST(max_hold_begins_with_the_attempt_that_succeeds) {
     spec.max_hold = 60 * HF_SECOND;
     hf_op *op = begin_round(&spec, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(100));
-    hf_time again = op->round->retry_at;
+    hf_time again = round_of(op)->retry_at;
     CHECK(again > AT(100));
     tick(again);
     answers(0, COUNT, yes(77), again + HF_MS);
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->max_until, again + 60 * HF_SECOND);
+    CHECK_EQ_U64(bound_of(hold_of(&rig)), again + 60 * HF_SECOND);
     hf_op_end(op, again + HF_MS);
     finish(again + 2 * HF_MS);
 }
@@ -805,10 +805,10 @@ TEST(a_shorter_re_entry_keeps_the_longer_lease) {
     hf_op *op = begin_round(&spec, AT(1));
     for (int i = 0; i < MAJORITY; i++) answer(i, yes(90), AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK(hold->renewed);
-    CHECK_EQ_U64(hold->lease, 30 * HF_SECOND);
-    CHECK_EQ_U64(hold->token, 77);
-    CHECK_EQ_INT(hold->count, 2);
+    CHECK(is_renewed(hold));
+    CHECK_EQ_U64(lease_of(hold), 30 * HF_SECOND);
+    CHECK_EQ_U64(token_of(hold), 77);
+    CHECK_EQ_INT(count_of(hold), 2);
     hf_op_end(op, AT(2));
     finish(AT(3));
 }
@@ -820,8 +820,8 @@ TEST(a_re_entry_without_a_majority_does_not_change_the_hold) {
     answers(0, 3, "-ERR no\r\n", AT(2));
     CHECK_OUTCOME(op, "no_quorum");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    CHECK_EQ_INT(hold_of(&rig)->count, 1);
-    CHECK(!hold_of(&rig)->in_flight);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+    CHECK(!is_in_flight(hold_of(&rig)));
     hf_op_end(op, AT(2));
     finish(AT(3));
 }
@@ -831,7 +831,7 @@ TEST(a_re_entry_without_a_majority_does_not_change_the_hold) {
 TEST(the_counts_of_the_members_are_added) {
     start();
     for (int i = 0; i < COUNT; i++) {
-        hf_stats *stats = &member(i)->stats;
+        hf_stats *stats = counters_of(member(i));
         stats->renewals = 1;
         stats->renew_batches = 2;
         stats->late_renewals = 3;
@@ -849,7 +849,7 @@ TEST(the_counts_of_the_members_are_added) {
 
 TEST(the_owners_approval_goes_to_every_member) {
     start();
-    for (int i = 0; i < COUNT; i++) member(i)->config.needs_approval = true;
+    for (int i = 0; i < COUNT; i++) config_in(member(i))->needs_approval = true;
     hold_by(4, AT(0));
     pass(AT(0), AT(11000));
     CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 4);
@@ -862,14 +862,14 @@ TEST(the_owners_approval_goes_to_every_member) {
 
 TEST(the_owners_approval_skips_a_server_without_the_hold) {
     start();
-    for (int i = 0; i < COUNT; i++) member(i)->config.needs_approval = true;
+    for (int i = 0; i < COUNT; i++) config_in(member(i))->needs_approval = true;
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(1, COUNT, yes(77), AT(0));
     hf_op_end(op, AT(0));
     hush();
     pass(AT(0), AT(11000));
     hush();
-    CHECK(!hold_of(&rig)->member_holds[0]);
+    CHECK(!member_holds_of(hold_of(&rig))[0]);
     hf_client_approve(&rig.client, hold_of(&rig), AT(11000));
     tick(AT(11000));
     for (int i = 1; i < 4; i++) CHECK_CONTAINS(output_of(link_at(i, RENEWER)), "EVALSHA renew 1 k");
@@ -885,9 +885,9 @@ TEST(a_hold_that_is_renewed_from_now_on_is_repaired) {
     answer(4, busy(20000, 0, 0), AT(0));
     hf_op_end(op, AT(0));
     hush();
-    CHECK(hold_of(&rig)->wake_at > AT(20000));
+    CHECK(wakes_at(hold_of(&rig)) > AT(20000));
     hf_client_set_renewed(&rig.client, hold_of(&rig), true, AT(1000));
-    CHECK(hold_of(&rig)->wake_at <= AT(11000));
+    CHECK(wakes_at(hold_of(&rig)) <= AT(11000));
     finish(AT(1001));
 }
 
@@ -906,11 +906,11 @@ TEST(a_hold_that_is_no_longer_renewed_is_renewed_at_no_member) {
 TEST(a_member_counts_for_the_class_of_the_quorum) {
     start();
     hf_observe_class(&rig.client, "");
-    rig.client.observer.wanted = true;
+    observer_of(&rig.client)->wanted = true;
     hold_by(5, AT(0));
     pass(AT(0), AT(10100));
     for (int i = 0; i < COUNT; i++) feed(link_at(i, RENEWER), "*1\r\n:1\r\n", AT(10100));
-    hf_class *class = rig.client.observer.classes[0];
+    hf_class *class = observer_of(&rig.client)->classes[0];
     CHECK_EQ_INT(class->renewals, 5);
     CHECK_EQ_INT(class->outcomes[HF_OK], 1);
     int acquired = 0, opened = 0;
@@ -922,7 +922,7 @@ TEST(a_member_counts_for_the_class_of_the_quorum) {
     }
     CHECK_EQ_INT(acquired, 1);
     CHECK_EQ_INT(opened, 10);
-    CHECK(!member(0)->observer.first);
+    CHECK(!observer_of(member(0))->first);
     finish(AT(10101));
 }
 
@@ -989,12 +989,12 @@ TEST(a_reason_given_by_a_server_outweighs_an_unreachable_one) {
         hold_by(5, AT(0));
         hf_hold *hold = hold_of(&rig);
         for (int j = 0; j < MAJORITY; j++)
-            hf_client_lose(member(j), hold->member_holds[j], cases[i].reasons[j]);
-        CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+            hf_client_lose(member(j), member_holds_of(hold)[j], cases[i].reasons[j]);
+        CHECK(is_held(hold));
         tick(AT(1));
-        CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
-        CHECK_OR(hold->reason == cases[i].reason, "case %zu: %s", i,
-                 hf_lost_reason_name(hold->reason));
+        CHECK(is_lost(hold));
+        CHECK_OR(reason_of(hold) == cases[i].reason, "case %zu: %s", i,
+                 hf_lost_reason_name(reason_of(hold)));
         finish(AT(2));
     }
 }
@@ -1010,7 +1010,7 @@ TEST(a_server_that_lacks_a_shared_owners_hold_is_asked_for_the_same_owner) {
     answer(4, busy(20000, 0, 0), AT(0));
     hf_op_end(op, AT(0));
     hush();
-    hf_holds_wake_at(&rig.client.holds, hold_of(&rig), AT(100));
+    hf_holds_wake_at(holds_of(&rig.client), hold_of(&rig), AT(100));
     tick(AT(100));
     CHECK_CONTAINS(output_by(4), "EVALSHA acquire " KEYS_OF_K "0 1 30000 1000");
     finish(AT(101));
@@ -1040,18 +1040,19 @@ TEST(the_clocks_of_servers_that_replied_stand_for_the_others) {
     }
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(0));
-    uint64_t proposal = hf_quorum_propose(rig.client.quorum, AT(0));
+    uint64_t proposal = hf_quorum_propose(quorum_of(&rig.client), AT(0));
     CHECK_EQ_U64(proposal, AT(0) / 1000 - 100000000 + 2000);
     finish(AT(1));
 }
 
 TEST(the_clock_of_a_server_is_compared_with_the_time_of_the_request) {
     start();
-    hf_op op = {.begun_at = AT(0)};
-    op.request.sent_at = AT(500); /* it waited for a connection */
-    op.acquire.server_us = (long long)(AT(700) / 1000);
-    hf_quorum_learn_clock(rig.client.quorum, 0, &op);
-    CHECK_EQ_INT((int)rig.client.quorum->ahead[0], 200000);
+    hf_op op = {0};
+    set_begun_at(&op, AT(0));
+    request_in(&op)->sent_at = AT(500); /* it waited for a connection */
+    set_server_us(&op, (long long)(AT(700) / 1000));
+    hf_quorum_learn_clock(quorum_of(&rig.client), 0, &op);
+    CHECK_EQ_INT((int)quorum_of(&rig.client)->ahead[0], 200000);
     finish(AT(1));
 }
 
@@ -1062,14 +1063,14 @@ TEST(a_token_is_proposed_for_the_end_of_a_round_like_the_last) {
              (unsigned long long)(AT(0) / 1000));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(5)); /* an attempt that failed is no measure */
-    hf_time again = op->round->retry_at;
+    hf_time again = round_of(op)->retry_at;
     tick(again);
     snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
              (unsigned long long)(again / 1000));
     answers(0, COUNT, text, again + 100 * HF_MS);
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, again + 100 * HF_MS);
-    uint64_t proposal = hf_quorum_propose(rig.client.quorum, AT(1000));
+    uint64_t proposal = hf_quorum_propose(quorum_of(&rig.client), AT(1000));
     CHECK_EQ_U64(proposal, (AT(1000) + 102 * HF_MS) / 1000);
     finish(AT(1001));
 }
@@ -1083,13 +1084,13 @@ TEST(a_round_that_took_long_moves_a_token_by_a_second_at_most) {
     answers(0, COUNT, text, AT(1400));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1400));
-    CHECK_EQ_U64(hf_quorum_propose(rig.client.quorum, AT(3000)), AT(4002) / 1000);
+    CHECK_EQ_U64(hf_quorum_propose(quorum_of(&rig.client), AT(3000)), AT(4002) / 1000);
     finish(AT(3001));
 }
 
 TEST(a_token_is_never_negative) {
     start();
-    hf_quorum *quorum = rig.client.quorum;
+    hf_quorum *quorum = quorum_of(&rig.client);
     quorum->clocks_known = true;
     for (int i = 0; i < COUNT; i++) quorum->ahead[i] = -(int64_t)(AT(0) / 1000);
     CHECK_EQ_U64(hf_quorum_propose(quorum, AT(0)), 2000);
@@ -1137,9 +1138,9 @@ TEST(members_ask_their_servers_what_the_client_asks_and_what_the_guard_needs) {
         config.restart_guard = cases[i].guard;
         config.session.asks_server = cases[i].asks;
         rig_begin_with(&rig, &config);
-        CHECK_STR(rig.client.first.server.label, "a quorum of 5 servers");
+        CHECK_STR(first_node(&rig.client)->server.label, "a quorum of 5 servers");
         for (int j = 0; j < COUNT; j++) {
-            const hf_session_config *session = &member(j)->config.session;
+            const hf_session_config *session = &config_in(member(j))->session;
             CHECK_OR(session->asks_server == cases[i].asks_server, "case %zu", i);
             CHECK_OR(session->asks_known == cases[i].asks_known, "case %zu", i);
         }
@@ -1150,7 +1151,8 @@ TEST(members_ask_their_servers_what_the_client_asks_and_what_the_guard_needs) {
 TEST(each_member_has_a_name_of_its_own) {
     start();
     for (int i = 0; i < COUNT; i++) {
-        for (int j = 0; j < i; j++) CHECK(strcmp(member(i)->uuid, member(j)->uuid) != 0);
+        for (int j = 0; j < i; j++)
+            CHECK(strcmp(hf_client_uuid(member(i)), hf_client_uuid(member(j))) != 0);
     }
     finish(AT(1));
 }
@@ -1158,7 +1160,7 @@ TEST(each_member_has_a_name_of_its_own) {
 TEST(without_a_guard_no_server_is_marked) {
     static const char info[] = "$29\r\n# Server\r\nrun_id:0123456789\r\n\r\n";
     start();
-    for (int i = 0; i < COUNT; i++) member(i)->config.session.asks_server = true;
+    for (int i = 0; i < COUNT; i++) config_in(member(i))->session.asks_server = true;
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < COUNT; i++) {
         answer(i, info, AT(0));
@@ -1181,7 +1183,7 @@ TEST(votes_that_expire_during_the_write_back_make_no_hold) {
     answer(2, yes(60), AT(1));
     CHECK_OUTCOME(op, "under way");
     for (int i = 0; i < 3; i++)
-        hf_holds_lose(&member(i)->holds, member(i)->holds.heap[0], HF_LOST_EXPIRED);
+        hf_holds_lose(holds_of(member(i)), holds_of(member(i))->heap[0], HF_LOST_EXPIRED);
     answers(3, 5, "-ERR no\r\n", AT(2));
     answers(0, 2, "-ERR no\r\n", AT(3));
     CHECK_OUTCOME(op, "lost");
@@ -1196,7 +1198,7 @@ TEST(a_token_that_a_bare_majority_has_is_not_written_back) {
     for (int i = 1; i < 4; i++) feed(link_at(i, CALLS), yes(9), AT(1));
     hf_client_tick(&rig.client, AT(1));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->token, 9);
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 9);
     for (int i = 0; i < 4; i++) CHECK_STR(output_by(i), "");
     finish(AT(2));
 }
@@ -1206,10 +1208,10 @@ TEST(a_wait_that_asked_no_server_names_none) {
     hold_by(5, AT(0));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(1));
-    CHECK(op->blocked);
+    CHECK(hf_op_is_blocked(op));
     hf_op_interrupt(op, AT(2));
     CHECK_OUTCOME(op, "interrupted");
-    const char *end = strstr(op->failure.text, "0 of 5 granted, 5 yet to answer");
+    const char *end = strstr(message_of(op), "0 of 5 granted, 5 yet to answer");
     CHECK_STR(end, "0 of 5 granted, 5 yet to answer");
     hf_op_end(op, AT(3));
     hf_op_end(check, AT(3));
@@ -1241,7 +1243,7 @@ TEST(a_renewed_hold_that_a_server_lacks_is_checked_again_soon) {
         hf_op_end(op, AT(1));
         const hf_hold *hold = hold_of(&rig);
         hf_time again = AT(1) + 10 * HF_SECOND;
-        CHECK_EQ_U64(hold->wake_at, cases[i].again ? again : hold->valid_until);
+        CHECK_EQ_U64(wakes_at(hold), cases[i].again ? again : ends_at(hold));
         finish(AT(2));
     }
 }
@@ -1311,10 +1313,10 @@ TEST(a_hold_that_a_server_lacks_is_checked_no_later_than_its_end) {
     start();
     hold_by(3, AT(0));
     hf_hold *hold = hold_of(&rig);
-    hf_holds_wake_at(&rig.client.holds, hold, HF_NEVER);
+    hf_holds_wake_at(holds_of(&rig.client), hold, HF_NEVER);
     hf_quorum_refresh(&rig.client, hold, AT(25000));
-    CHECK(hold->valid_until < AT(30000));
-    CHECK_EQ_U64(hold->wake_at, hold->valid_until);
+    CHECK(ends_at(hold) < AT(30000));
+    CHECK_EQ_U64(wakes_at(hold), ends_at(hold));
     finish(AT(25001));
 }
 
@@ -1324,16 +1326,16 @@ TEST(a_hold_is_lost_at_its_end_although_it_was_checked_before) {
     answers(3, 5, busy(20000, 0, 0), AT(1));
     hf_hold *hold = hold_of(&rig);
     hf_hold_ref(hold);
-    hf_time end = hold->valid_until;
-    CHECK(hold->wake_at < end);
+    hf_time end = ends_at(hold);
+    CHECK(wakes_at(hold) < end);
     for (int i = 0; i < COUNT; i++) {
         rig.down[i] = "refused";
         hf_session_closed(link_at(i, CALLS), "gone", AT(2));
     }
     pass(AT(2), end - 1);
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK(is_held(hold));
     pass(end - 1, end + 1);
-    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK(is_lost(hold));
     hf_hold_unref(hold);
     finish(end + 2);
 }
@@ -1354,12 +1356,12 @@ TEST(a_re_entry_blocks_other_calls) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
-    CHECK(hold_of(&rig)->in_flight);
+    CHECK(is_in_flight(hold_of(&rig)));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
-    CHECK(check->blocked);
+    CHECK(hf_op_is_blocked(check));
     answers(0, 3, yes(77), AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK(!check->blocked);
+    CHECK(!hf_op_is_blocked(check));
     finish(AT(3));
 }
 
@@ -1370,7 +1372,7 @@ TEST(the_write_back_of_a_token_has_the_usual_timeout) {
     answer(1, yes(40), AT(1));
     answer(2, yes(60), AT(2000));
     CHECK_OUTCOME(op, "under way");
-    CHECK_EQ_U64(op->round->decide_by, AT(5000));
+    CHECK_EQ_U64(round_of(op)->decide_by, AT(5000));
     finish(AT(2001));
 }
 
@@ -1381,7 +1383,7 @@ TEST(no_two_copies_of_an_owner_are_the_same) {
     hf_round *round = hf_round_new(&spec, 0);
     for (unsigned i = 1; i <= 3; i++) {
         hf_round_choose_copy(round, hold_of(&rig));
-        CHECK_EQ_INT(hold_of(&rig)->copies, (int)i);
+        CHECK_EQ_INT(copies_of(hold_of(&rig)), (int)i);
         CHECK_EQ_INT(round->owner.data[round->owner.size - 1], (int)('0' + i));
     }
     hf_round_unref(round);
@@ -1395,8 +1397,7 @@ TEST(the_first_server_may_have_the_copy_of_an_owner) {
     answers(1, 3, INFO("38\r\n" OWNER_OF_US, "1", "9"), AT(1));
     answers(3, COUNT, NOBODY, AT(1));
     CHECK_OUTCOME(op, "ok");
-    CHECK_MEM(op->result.info->owner, op->result.info->owner_size, OWNER_OF_US,
-              strlen(OWNER_OF_US));
+    CHECK_MEM(info_of(op)->owner, info_of(op)->owner_size, OWNER_OF_US, strlen(OWNER_OF_US));
     finish(AT(2));
 }
 
@@ -1412,7 +1413,7 @@ TEST(a_record_without_a_majority_is_not_sent_again) {
     answers(0, 2, ":1\r\n", AT(3));
     answers(2, COUNT, "-ERR no\r\n", AT(3));
     CHECK_OUTCOME(op, "no_quorum");
-    CHECK_CONTAINS(op->failure.text,
+    CHECK_CONTAINS(message_of(op),
                    "2 of 5 recorded it (the others keep the lock until its lease ends): s3 server");
     hf_op_end(op, AT(3));
     hush();
@@ -1436,9 +1437,9 @@ TEST(after_a_record_the_other_member_holds_stay) {
     hf_op_end(op, AT(3));
     for (int i = MAJORITY; i < COUNT; i++) {
         const hf_hold *part =
-            hf_holds_find(&member(i)->holds, &hf_kind_guard, hf_slice_of("k"), hf_slice_of("me"));
+            hf_holds_find(holds_of(member(i)), &hf_kind_guard, hf_slice_of("k"), hf_slice_of("me"));
         CHECK(part);
-        CHECK_EQ_INT(part->state, HF_HOLD_HELD);
+        CHECK(is_held(part));
     }
     finish(AT(4));
 }
@@ -1452,7 +1453,7 @@ TEST(a_slow_majority_gives_the_others_ten_times_as_long) {
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
         answers(0, 2, yes(7), AT(cases[i].answered));
         answers(2, 4, busy(20000, 0, 0), AT(cases[i].answered));
-        CHECK_EQ_U64(op->round->decide_by, AT(cases[i].most));
+        CHECK_EQ_U64(round_of(op)->decide_by, AT(cases[i].most));
         finish(AT(cases[i].answered));
     }
 }
@@ -1472,7 +1473,7 @@ TEST(only_a_server_that_refused_a_connection_just_now_is_skipped) {
         calls->failed_opens = cases[i].failed_opens;
         calls->reason_code = cases[i].code;
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(50));
-        CHECK_OR(op->round->votes[0].skipped == cases[i].skipped, "case %zu", i);
+        CHECK_OR(round_of(op)->votes[0].skipped == cases[i].skipped, "case %zu", i);
         finish(AT(51));
     }
 }
@@ -1483,7 +1484,7 @@ TEST(a_slow_majority_does_not_extend_the_time_of_a_command) {
     answers(0, 2, yes(77), AT(1000));
     answer(2, busy(20000, 0, 0), AT(1000));
     CHECK_OUTCOME(op, "under way");
-    CHECK_EQ_U64(op->round->decide_by, AT(3000));
+    CHECK_EQ_U64(round_of(op)->decide_by, AT(3000));
     finish(AT(1001));
 }
 
@@ -1492,7 +1493,7 @@ TEST(a_failure_repeats_what_a_server_says_about_a_missing_right) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, COUNT, "-NOPERM this user has no right\r\n", AT(1));
     CHECK_OUTCOME(op, "denied");
-    CHECK_CONTAINS(op->failure.text, "no right");
+    CHECK_CONTAINS(message_of(op), "no right");
     finish(AT(2));
 }
 
@@ -1515,12 +1516,12 @@ TEST(holds_of_the_owners_other_processes_are_not_abandoned) {
     enter_again(5, AT(1));
     hf_hold *hold = hold_of(&rig);
     for (int i = 0; i < COUNT; i++) {
-        hold->member_holds[i]->count = 4;
-        hold->member_holds[i]->others = 2;
+        set_count(member_holds_of(hold)[i], 4);
+        set_others(member_holds_of(hold)[i], 2);
     }
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     CHECK_EQ_INT(parts_held(), 5);
-    for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(hold->member_holds[i]->count, 3);
+    for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(count_of(member_holds_of(hold)[i]), 3);
     finish(AT(3));
 }
 
@@ -1534,9 +1535,9 @@ TEST(only_held_and_renewed_holds_are_repaired) {
         answers(3, 5, busy(20000, 0, 0), AT(1));
         hush();
         hf_hold *hold = hold_of(&rig);
-        hold->renewed = cases[i].renewed;
+        set_renewed(hold, cases[i].renewed);
         if (cases[i].lost) hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
-        hf_holds_wake_at(&rig.client.holds, hold, AT(100));
+        hf_holds_wake_at(holds_of(&rig.client), hold, AT(100));
         tick(AT(100));
         bool repaired = strstr(output_by(4), "EVALSHA acquire") != NULL;
         CHECK_OR(repaired == (i == 0), "case %zu", i);
@@ -1549,7 +1550,7 @@ TEST(a_failure_mentions_one_missing_reply) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(7), AT(1));
     answers(1, 4, "-ERR no\r\n", AT(1));
-    CHECK_CONTAINS(op->failure.text, "1 of 5 granted, 1 yet to answer: s2 server, s3 server");
+    CHECK_CONTAINS(message_of(op), "1 of 5 granted, 1 yet to answer: s2 server, s3 server");
     finish(AT(2));
 }
 
@@ -1559,15 +1560,15 @@ TEST(calls_behind_a_waiting_re_entry_time_out) {
     hf_op *entry = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(1));
     answers(0, 5, busy(20000, 0, 0), AT(1));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(2));
-    CHECK(check->blocked);
+    CHECK(hf_op_is_blocked(check));
     tick(AT(3002) - 1);
     CHECK_OUTCOME(check, "under way");
     tick(AT(3002));
     CHECK_OUTCOME(check, "unreachable");
-    CHECK_CONTAINS(check->failure.text, "an earlier command for this key got no reply");
-    CHECK(!check->blocked);
+    CHECK_CONTAINS(message_of(check), "an earlier command for this key got no reply");
+    CHECK(!hf_op_is_blocked(check));
     CHECK_OUTCOME(entry, "under way");
-    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
     finish(AT(3003));
 }
 
@@ -1577,11 +1578,11 @@ TEST(a_grant_received_during_the_write_back_is_cleaned_up) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < 2; i++) answer(i, yes(50 + (unsigned)i), AT(1));
     answer(2, busy(20000, 0, 0), AT(1));
-    hf_time end = op->round->decide_by; /* the others have a moment */
+    hf_time end = round_of(op)->decide_by; /* the others have a moment */
     feed(link_at(3, CALLS), yes(52), end);
     hf_client_tick_calls(&rig.client, end);
-    CHECK_EQ_INT(op->round->state, HF_ROUND_WRITING_BACK);
-    CHECK(op->round->votes[4].counted && !op->round->votes[4].op->done);
+    CHECK_EQ_INT(round_of(op)->state, HF_ROUND_WRITING_BACK);
+    CHECK(round_of(op)->votes[4].counted && !hf_op_is_done(round_of(op)->votes[4].op));
     feed(link_at(4, CALLS), yes(60), end + HF_MS);
     CHECK_EQ_INT(part_state(4), HF_HOLD_HELD);
     answers(0, 2, ":1\r\n", end + 2 * HF_MS);
@@ -1600,13 +1601,13 @@ TEST(the_owner_of_a_hold_is_that_of_its_members) {
         start();
         hold_by(3, AT(0));
         hf_hold *hold = hold_of(&rig);
-        hf_hold *part = hf_holds_add(&member(1)->holds, hold->kind, hf_slice_of("k"),
+        hf_hold *part = hf_holds_add(holds_of(member(1)), kind_of(hold), hf_slice_of("k"),
                                      hf_slice_of("you"), hf_slice_of(cases[i].of_member));
-        hold->shared = cases[i].shared;
-        hf_hold_unref(hold->member_holds[0]);
-        hf_hold_unref(hold->member_holds[1]);
-        hold->member_holds[0] = NULL;
-        hold->member_holds[1] = part;
+        set_shared(hold, cases[i].shared);
+        hf_hold_unref(member_holds_of(hold)[0]);
+        hf_hold_unref(member_holds_of(hold)[1]);
+        member_holds_of(hold)[0] = NULL;
+        member_holds_of(hold)[1] = part;
         hf_hold_ref(part);
         hf_slice owner = hf_hold_owner(hold);
         CHECK_MEM(owner.data, owner.size, cases[i].owner, strlen(cases[i].owner));
@@ -1625,8 +1626,8 @@ TEST(force_does_not_lose_a_hold_that_is_lost_already) {
     answers(0, 5, ":1\r\n", AT(3));
     pass(AT(3), AT(600));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(rig.client.stats.losses, 1);
-    CHECK_EQ_INT(hold_of(&rig)->reason, HF_LOST_TAKEN);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
+    CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_TAKEN);
     finish(AT(601));
 }
 
@@ -1639,7 +1640,7 @@ TEST(a_caller_may_have_one_letter) {
     CHECK(strstr(output_by(0), " x 2000 0 1 30000 "));
     answers(0, 3, yes(7), AT(1));
     CHECK_OUTCOME(op, "ok");
-    const hf_hold *part = op->hold->member_holds[0];
+    const hf_hold *part = member_holds_of(hold_in(op))[0];
     CHECK(hf_slice_equal(hf_hold_caller(part), hf_slice_of("x")));
     finish(AT(2));
 }
@@ -1655,7 +1656,7 @@ TEST(an_interrupted_attempt_may_still_get_a_majority_for_250_ms) {
     CHECK_OUTCOME(op, "ok");
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(5));
     hf_op_interrupt(check, AT(5)); /* it does not wait */
-    CHECK(!check->wait.interrupted);
+    CHECK(!is_interrupted(check));
     finish(AT(6));
     start();
     op = begin_quorum(HF_OP_ACQUIRE, 9 * HF_SECOND, AT(0));
@@ -1673,15 +1674,15 @@ TEST(a_re_entered_hold_is_renewed_if_either_entry_is) {
         spec.renewed = i & 1;
         hf_op *op = begin_round(&spec, AT(0));
         answers(0, 3, yes(7), AT(1));
-        CHECK_EQ_INT(op->hold->renewed, i & 1);
+        CHECK_EQ_INT(is_renewed(hold_in(op)), i & 1);
         hf_op_end(op, AT(1));
         spec.renewed = i & 2;
         spec.lease = 40 * HF_SECOND;
         op = begin_round(&spec, AT(2));
         answers(0, 3, yes(7), AT(3));
         CHECK_OUTCOME(op, "ok");
-        CHECK_EQ_INT(op->hold->renewed, i > 0);
-        CHECK_EQ_U64(op->hold->lease, 40 * HF_SECOND);
+        CHECK_EQ_INT(is_renewed(hold_in(op)), i > 0);
+        CHECK_EQ_U64(lease_of(hold_in(op)), 40 * HF_SECOND);
         finish(AT(4));
     }
 }
@@ -1689,9 +1690,9 @@ TEST(a_re_entered_hold_is_renewed_if_either_entry_is) {
 TEST(an_abandoned_hold_awaits_no_late_reply) {
     start();
     hold_by(3, AT(0));
-    CHECK(rig.client.quorum->late_replies);
+    CHECK(quorum_of(&rig.client)->late_replies);
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(1));
-    CHECK(!rig.client.quorum->late_replies);
+    CHECK(!quorum_of(&rig.client)->late_replies);
     CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
     finish(AT(2));
 }
@@ -1710,7 +1711,7 @@ TEST(an_abandoned_hold_gives_back_a_late_grant_that_has_just_come) {
 TEST(an_abandoned_acquire_leaves_no_hold) {
     start();
     hf_op_end(begin_quorum(HF_OP_ACQUIRE, 0, AT(0)), AT(1));
-    CHECK_EQ_INT(rig.client.holds.count, 0);
+    CHECK_EQ_INT(hold_count(&rig.client), 0);
     finish(AT(2));
 }
 
@@ -1719,14 +1720,14 @@ TEST(a_re_entry_of_a_hold_lost_meanwhile_reports_the_loss) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     hf_op *behind = begin_quorum(HF_OP_CHECK, 0, AT(1));
-    CHECK(behind->blocked);
+    CHECK(hf_op_is_blocked(behind));
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
     answers(0, 3, yes(77), AT(2));
     CHECK_OUTCOME(op, "lost");
     CHECK_OUTCOME(behind, "lost");
     hf_op_end(op, AT(2));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
-    CHECK(!hold_of(&rig)->in_flight);
+    CHECK(!is_in_flight(hold_of(&rig)));
     finish(AT(3));
 }
 
@@ -1737,13 +1738,13 @@ TEST(a_failed_re_entry_reports_a_loss_not_noticed_yet) {
     hf_hold *hold = hold_of(&rig);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     for (int i = 0; i < MAJORITY; i++) {
-        hf_client_lose(member(i), hold->member_holds[i], HF_LOST_TAKEN);
+        hf_client_lose(member(i), member_holds_of(hold)[i], HF_LOST_TAKEN);
         feed(link_at(i, CALLS), "-ERR no\r\n", AT(2));
     }
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK(is_held(hold));
     hf_client_tick_calls(&rig.client, AT(2));
     CHECK_OUTCOME(op, "lost");
-    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK(is_lost(hold));
     finish(AT(3));
 }
 
@@ -1756,19 +1757,19 @@ TEST(a_failure_of_servers_with_long_names_fits) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, 5, "-ERR no\r\n", AT(1));
     pass(AT(1), AT(600));
-    CHECK_CONTAINS(op->failure.text, "0 of 5 granted");
-    CHECK_CONTAINS(op->failure.text, "aaaa server, bbbb");
+    CHECK_CONTAINS(message_of(op), "0 of 5 granted");
+    CHECK_CONTAINS(message_of(op), "aaaa server, bbbb");
     finish(AT(601));
 }
 
 TEST(an_abandoned_hold_is_observed_as_released) {
     start();
     hf_observe_class(&rig.client, "");
-    rig.client.observer.wanted = true;
+    observer_of(&rig.client)->wanted = true;
     hold_by(5, AT(0));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(7));
-    CHECK_EQ_INT(rig.client.observer.classes[0]->releases, 1);
-    CHECK_EQ_U64(rig.client.observer.classes[0]->held.sum, 7 * HF_MS);
+    CHECK_EQ_INT(observer_of(&rig.client)->classes[0]->releases, 1);
+    CHECK_EQ_U64(observer_of(&rig.client)->classes[0]->held.sum, 7 * HF_MS);
     finish(AT(8));
 }
 
@@ -1789,15 +1790,15 @@ TEST(a_call_behind_a_re_entry_finds_an_abandoned_hold_not_held) {
     hf_hold *hold = hold_of(&rig);
     hf_hold_ref(hold);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1)), *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
-    CHECK(check->blocked);
+    CHECK(hf_op_is_blocked(check));
     hf_client_abandon(&rig.client, hold, 2, AT(2));
     answers(0, 3, yes(77), AT(3));
     CHECK_OUTCOME(op, "ok");
     CHECK_OUTCOME(check, "not_held");
     hf_op_end(check, AT(3));
     hf_op_end(op, AT(3));
-    CHECK(!hold->in_table);
-    CHECK_EQ_INT(hold->refs, 1);
+    CHECK(!is_in_table(hold));
+    CHECK_EQ_INT(refs_of(hold), 1);
     hf_hold_unref(hold);
     finish(AT(4));
 }
@@ -1822,7 +1823,7 @@ TEST(the_members_operations_copy_their_texts) {
     spec.fingerprint = hf_slice_of("print");
     spec.result = hf_slice_of("result");
     hf_op *op = begin_round(&spec, AT(0));
-    const hf_op_spec *own = &op->round->votes[0].op->spec;
+    const hf_op_spec *own = spec_in(round_of(op)->votes[0].op);
     CHECK(hf_slice_equal(own->caller, spec.caller) && own->caller.data != spec.caller.data);
     CHECK(hf_slice_equal(own->owner, spec.owner) && own->owner.data != spec.owner.data);
     CHECK(hf_slice_equal(own->fingerprint, spec.fingerprint));
@@ -1842,7 +1843,7 @@ TEST(a_failed_write_back_waits_for_the_missing_replies) {
     CHECK_OUTCOME(op, "under way");
     answers(3, 5, yes(70), AT(3));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->token, 60);
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 60);
     finish(AT(4));
 }
 
@@ -1855,7 +1856,7 @@ TEST(force_ends_a_hold_before_its_members_are_checked) {
     hf_client_tick_calls(&rig.client, AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
-    CHECK_EQ_INT(hold_of(&rig)->reason, HF_LOST_DELETED);
+    CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_DELETED);
     finish(AT(3));
 }
 
@@ -1920,11 +1921,11 @@ TEST(servers_that_are_asked_later_have_the_time_of_a_command) {
     hush();
     rig.down[0] = rig.down[1] = NULL;
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(50));
-    CHECK(op->round->votes[0].skipped && op->round->votes[1].skipped);
-    CHECK_EQ_U64(op->round->decide_by, AT(3050));
+    CHECK(round_of(op)->votes[0].skipped && round_of(op)->votes[1].skipped);
+    CHECK_EQ_U64(round_of(op)->decide_by, AT(3050));
     answer(2, ":1\r\n-ERR no\r\n", AT(2000)); /* also that of the first command */
-    CHECK(!op->round->votes[0].skipped && !op->round->votes[1].skipped);
-    CHECK_EQ_U64(op->round->decide_by, AT(5000));
+    CHECK(!round_of(op)->votes[0].skipped && !round_of(op)->votes[1].skipped);
+    CHECK_EQ_U64(round_of(op)->decide_by, AT(5000));
     finish(AT(2001));
 }
 

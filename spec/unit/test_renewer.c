@@ -17,17 +17,17 @@ static void feed_renewer(const char *text, hf_time now) {
 /* A hold as after an acquire whose command was sent at `now`. */
 static hf_hold *add_hold(const char *key, const char *owner, hf_time lease, bool renewed,
                          hf_time now) {
-    hf_holds *holds = &rig.client.holds;
+    hf_holds *holds = holds_of(&rig.client);
     hf_hold *hold = hf_holds_add(holds, &hf_kind_lock, hf_slice_of(key), hf_slice_of(owner),
                                  hf_slice_of(owner));
     if (!hold) abort();
-    hold->state = HF_HOLD_HELD;
-    hold->count = 1;
-    hold->count = 1;
-    hold->lease = lease;
-    hold->renewed = renewed;
-    hold->valid_until = hf_lease_end(now, lease);
-    hf_holds_wake_at(holds, hold, renewed ? hf_lease_renew_at(now, lease) : hold->valid_until);
+    set_hold_state(hold, HF_HOLD_HELD);
+    set_count(hold, 1);
+    set_count(hold, 1);
+    set_lease(hold, lease);
+    set_renewed(hold, renewed);
+    set_end(hold, hf_lease_end(now, lease));
+    hf_holds_wake_at(holds, hold, renewed ? hf_lease_renew_at(now, lease) : ends_at(hold));
     return hold;
 }
 
@@ -63,15 +63,15 @@ TEST(a_hold_is_renewed_after_a_third_of_its_lease) {
     CHECK_SENT(&rig, RENEWER, "");
     rig_sleep(&rig, AT(10000) - 1, AT(10000));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
-    CHECK(hold->in_flight);
-    CHECK_EQ_U64(hold->wake_at,
-                 hold->valid_until); /* so that a renewal that never lands does not hide the loss */
+    CHECK(is_in_flight(hold));
+    CHECK_EQ_U64(wakes_at(hold),
+                 ends_at(hold)); /* so that a renewal that never lands does not hide the loss */
     answer_batch(1, ":1", AT(10400));
-    CHECK(!hold->in_flight);
-    CHECK_EQ_U64(hold->valid_until, AT(10000 + 29698));
-    CHECK_EQ_U64(hold->wake_at, AT(20000));
-    CHECK_EQ_U64(rig.client.stats.renewals, 1);
-    CHECK_EQ_U64(rig.client.stats.renew_batches, 1);
+    CHECK(!is_in_flight(hold));
+    CHECK_EQ_U64(ends_at(hold), AT(10000 + 29698));
+    CHECK_EQ_U64(wakes_at(hold), AT(20000));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 1);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).renew_batches, 1);
     rig_end(&rig, AT(11000));
 }
 
@@ -82,10 +82,10 @@ TEST(an_explicit_lease_is_renewed_while_the_caller_wants_it) {
     rig_sleep(&rig, AT(1), AT(10000));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     hf_client_set_renewed(&rig.client, hold, true, AT(10001)); /* under way already */
-    CHECK_EQ_U64(hold->wake_at, hold->valid_until);
+    CHECK_EQ_U64(wakes_at(hold), ends_at(hold));
     answer_batch(1, ":1", AT(10400));
     hf_client_set_renewed(&rig.client, hold, false, AT(10500));
-    CHECK_EQ_U64(hold->wake_at, hold->valid_until);
+    CHECK_EQ_U64(wakes_at(hold), ends_at(hold));
     rig_sleep(&rig, AT(10500), AT(39000));
     CHECK_SENT(&rig, RENEWER, "");
     rig_end(&rig, AT(39001));
@@ -100,7 +100,8 @@ TEST(a_hold_stays_valid_while_it_is_renewed) {
         if (batch_size() == 1) answer_batch(1, ":1", AT(ms + 10));
         CHECK(hf_hold_is_valid(hold, AT(ms + 10)));
     }
-    CHECK(rig.client.stats.renewals >= 55 && rig.client.stats.renewals <= 61);
+    CHECK(hf_client_stats(&rig.client).renewals >= 55 &&
+          hf_client_stats(&rig.client).renewals <= 61);
     CHECK(wakes < 200);
     rig_end(&rig, AT(60000));
 }
@@ -117,11 +118,11 @@ TEST(a_batch_has_at_most_a_hundred_keys) {
     CHECK(third && strncmp(third, "\nEVALSHA renew 50 k200 ", 23) == 0);
     CHECK(strstr(third, " me 30000 me 30000"));
     answer_batch(100, ":1", AT(10001));
-    CHECK_EQ_U64(rig.client.stats.renewals, 100);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 100);
     answer_batch(100, ":1", AT(10001));
     answer_batch(50, ":1", AT(10001));
-    CHECK_EQ_U64(rig.client.stats.renewals, 250);
-    CHECK_EQ_U64(rig.client.stats.renew_batches, 3);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 250);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).renew_batches, 3);
     CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(20000));
     rig_end(&rig, AT(11000));
 }
@@ -136,20 +137,20 @@ TEST(each_shard_renews_its_own_keys) {
     config.shards = shards;
     config.server_count = 2;
     rig_begin_with(&rig, &config);
-    CHECK_STR(rig.client.nodes[0]->server.host, "h1");
-    CHECK_STR(rig.client.nodes[1]->server.host, "h2");
+    CHECK_STR(nodes_of(&rig.client)[0]->server.host, "h1");
+    CHECK_STR(nodes_of(&rig.client)[1]->server.host, "h2");
     add_many(20, 30 * HF_SECOND, AT(0));
     hf_client_tick(&rig.client, AT(10000));
     int keys = 0;
     for (size_t node = 0; node < 2; node++) {
-        hf_session *renewer = &rig.client.nodes[node]->links[HF_LINK_RENEWER];
+        hf_session *renewer = &nodes_of(&rig.client)[node]->links[HF_LINK_RENEWER];
         open_session(renewer, AT(10000));
         char *word = strtok((char *)(uintptr_t)output_of(renewer), " \n");
         for (; word; word = strtok(NULL, " \n")) {
             if (word[0] != 'k') continue;
             keys++;
-            CHECK_OR(hf_ring_find(&rig.client.ring, hf_slice_of(word)) == node, "%s at node %zu",
-                     word, node);
+            CHECK_OR(hf_ring_find(ring_of(&rig.client), hf_slice_of(word)) == node,
+                     "%s at node %zu", word, node);
         }
     }
     CHECK_EQ_INT(keys, 20);
@@ -176,7 +177,7 @@ TEST(a_renewal_takes_along_only_renewed_holds) {
     rig_begin(&rig);
     add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *busy_one = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
-    busy_one->in_flight = true;
+    set_in_flight(busy_one, true);
     hf_hold *lost = add_hold("c", "me", 30 * HF_SECOND, true, AT(0));
     hf_client_lose(&rig.client, lost, HF_LOST_TAKEN);
     add_hold("d", "me", 10 * HF_SECOND, false, AT(0)); /* ends at AT(9898) */
@@ -192,11 +193,13 @@ TEST(a_renewal_takes_along_no_grant_no_fixed_lease_and_no_kept_lock) {
         rig_begin(&rig);
         add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
         hf_hold *hold = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
-        hold->granted = i == 1;
-        hold->renewed = i != 2;
-        hold->keeps = hold->idle = i == 3;
-        hold->keep_until = hold->confirm_at = AT(20000);
-        hf_holds_wake_at(&rig.client.holds, hold, AT(10000) + 1);
+        set_granted(hold, i == 1);
+        set_renewed(hold, i != 2);
+        set_keeps_lock(hold, i == 3);
+        set_idle(hold, i == 3);
+        set_kept_until(hold, AT(20000));
+        set_confirm_time(hold, AT(20000));
+        hf_holds_wake_at(holds_of(&rig.client), hold, AT(10000) + 1);
         rig_sleep(&rig, AT(0), AT(10000));
         CHECK_EQ_INT(batch_size(), i == 0 ? 2 : 1);
         rig_end(&rig, AT(10001));
@@ -206,7 +209,7 @@ TEST(a_renewal_takes_along_no_grant_no_fixed_lease_and_no_kept_lock) {
 TEST(each_kind_is_renewed_by_its_own_command) {
     rig_begin(&rig);
     add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
-    add_hold("b", "me", 30 * HF_SECOND, true, AT(0))->kind = &hf_kind_mutex;
+    set_kind(add_hold("b", "me", 30 * HF_SECOND, true, AT(0)), &hf_kind_mutex);
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA mutex_renew 1 b me 30000");
     rig_end(&rig, AT(12000));
@@ -221,14 +224,14 @@ TEST(each_hold_of_a_batch_gets_its_own_result) {
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK_EQ_INT(batch_size(), 4);
     feed_renewer("*3\r\n:1\r\n:-1\r\n:-2\r\n", AT(10001)); /* and one is missing */
-    CHECK_EQ_INT(a->state, HF_HOLD_HELD);
-    CHECK_EQ_INT(b->reason, HF_LOST_DELETED);
-    CHECK_EQ_INT(c->reason, HF_LOST_TAKEN);
-    CHECK_EQ_INT(d->state, HF_HOLD_HELD);
-    CHECK(d->at_risk && !a->at_risk);
-    CHECK_EQ_U64(rig.client.stats.losses, 2);
-    CHECK_EQ_U64(rig.client.holds.losses, 2);
-    CHECK(!a->in_flight && !b->in_flight && !c->in_flight && !d->in_flight);
+    CHECK(is_held(a));
+    CHECK_EQ_INT(reason_of(b), HF_LOST_DELETED);
+    CHECK_EQ_INT(reason_of(c), HF_LOST_TAKEN);
+    CHECK(is_held(d));
+    CHECK(is_at_risk(d) && !is_at_risk(a));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 2);
+    CHECK_EQ_U64(hf_client_losses(&rig.client), 2);
+    CHECK(!is_in_flight(a) && !is_in_flight(b) && !is_in_flight(c) && !is_in_flight(d));
     rig_sleep(&rig, AT(10001), AT(11001));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 d me 30000");
     rig_end(&rig, AT(12000));
@@ -248,11 +251,11 @@ TEST(a_short_lease_does_not_shorten_the_timeout_of_the_others) {
     rig_sleep(&rig, AT(9000), AT(10000));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 90");
     rig_sleep(&rig, AT(10000), AT(10080)); /* the server takes its time */
-    CHECK_EQ_INT(b->state, HF_HOLD_LOST);
-    CHECK_EQ_INT(a->failures, 0);
+    CHECK(is_lost(b));
+    CHECK_EQ_INT(failures_of(a), 0);
     CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
     feed_renewer("*1\r\n:1\r\n*1\r\n:1\r\n", AT(10080));
-    CHECK_EQ_U64(a->valid_until, AT(10000 + 29698));
+    CHECK_EQ_U64(ends_at(a), AT(10000 + 29698));
     rig_end(&rig, AT(11000));
 }
 
@@ -264,8 +267,8 @@ TEST(holds_with_about_the_same_time_left_share_a_batch) {
         rig_begin(&rig);
         hf_hold *a = add_hold("a", "me", 3 * HF_SECOND, true, AT(0));
         hf_hold *b = add_hold("b", "me", 3 * HF_SECOND, true, AT(0));
-        a->valid_until = AT(2000);
-        b->valid_until = AT(1000 + cases[i].left_ms);
+        set_end(a, AT(2000));
+        set_end(b, AT(1000 + cases[i].left_ms));
         rig_sleep(&rig, AT(0), AT(1000));
         CHECK_OR(batch_size() == cases[i].size, "case %zu", i);
         rig_end(&rig, AT(1001));
@@ -276,7 +279,7 @@ TEST(each_hold_of_a_batch_has_its_own_lease) {
     rig_begin(&rig);
     add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *other = add_hold("b", "me", 40 * HF_SECOND, true, AT(0));
-    hf_holds_wake_at(&rig.client.holds, other, AT(10000));
+    hf_holds_wake_at(holds_of(&rig.client), other, AT(10000));
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 2 a b me 30000 me 40000");
     rig_end(&rig, AT(10001));
@@ -293,8 +296,8 @@ TEST(the_times_left_in_a_batch_are_compared_with_all_of_its_holds) {
         rig_begin(&rig);
         for (int j = 0; j < 3; j++) {
             hf_hold *hold = add_hold(keys[j], "me", 60 * HF_SECOND, true, AT(0));
-            hold->valid_until = AT(cases[i].left[j] * 1000);
-            hf_holds_wake_at(&rig.client.holds, hold, AT(0));
+            set_end(hold, AT(cases[i].left[j] * 1000));
+            hf_holds_wake_at(holds_of(&rig.client), hold, AT(0));
         }
         rig_tick(&rig, AT(0));
         CHECK_EQ_INT(batch_size(), cases[i].size);
@@ -319,7 +322,7 @@ TEST(a_link_is_replaced_when_its_server_had_the_time_to_answer) {
         hf_session_opening(link, AT(0));
         hf_session_opened(link, AT(0));
         hf_client_tick(&rig.client, AT(cases[i].due));
-        CHECK(hold->in_flight);
+        CHECK(is_in_flight(hold));
         link->awaiting_since = AT(cases[i].awaiting);
         link->received_at = AT(cases[i].received);
         hf_client_tick(&rig.client, AT(cases[i].fails));
@@ -336,11 +339,11 @@ TEST(a_connection_that_is_being_made_is_left_alone) {
     hf_hold *hold = add_hold("k", "me", 900 * HF_MS, true, AT(0));
     hf_session_opening(link, AT(290));
     hf_client_tick(&rig.client, AT(300));
-    CHECK(hold->in_flight);
+    CHECK(is_in_flight(hold));
     hf_client_tick(&rig.client, AT(700));
-    CHECK_EQ_INT(hold->failures, 0);
+    CHECK_EQ_INT(failures_of(hold), 0);
     hf_client_tick(&rig.client, AT(900));
-    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK(is_lost(hold));
     CHECK(hf_session_wants(link, AT(900)) != HF_WANT_CLOSE);
     rig_end(&rig, AT(1000));
 }
@@ -351,7 +354,7 @@ TEST(a_link_shared_with_the_callers_is_not_replaced_for_a_renewal) {
     rig_begin_with(&rig, &config);
     hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(1000));
-    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK(is_lost(hold));
     CHECK_EQ_U64(link_of(&rig, HF_LINK_CALLS)->opens, 1);
     rig_end(&rig, AT(1001));
 }
@@ -359,20 +362,20 @@ TEST(a_link_shared_with_the_callers_is_not_replaced_for_a_renewal) {
 /* Only refusals in a row count. */
 TEST(a_batch_that_was_taken_ends_the_split_before_it) {
     rig_begin(&rig);
-    rig.client.split_open = true;
+    set_split_open(&rig.client, true);
     add_many(2, 30 * HF_SECOND, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
     answer_batch(2, ":1", AT(10001));
-    CHECK(!rig.client.split_open);
+    CHECK(!is_split_open(&rig.client));
     rig_end(&rig, AT(10002));
 }
 
 TEST(a_renewal_never_shortens_what_the_hold_has) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    hold->valid_until = AT(60000);
+    set_end(hold, AT(60000));
     hf_renewer_on_renewed(&rig.client, hold, AT(1), AT(2));
-    CHECK_EQ_U64(hold->valid_until, AT(60000));
+    CHECK_EQ_U64(ends_at(hold), AT(60000));
     rig_end(&rig, AT(3));
 }
 
@@ -384,11 +387,11 @@ TEST(a_reply_about_a_hold_out_of_the_table_counts_for_nothing) {
         hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
         hf_hold_ref(hold);
         rig_sleep(&rig, AT(0), AT(10000));
-        hf_holds_remove(&rig.client.holds, hold);
+        hf_holds_remove(holds_of(&rig.client), hold);
         answer_batch(1, results[i], AT(10001));
-        CHECK_EQ_U64(rig.client.stats.renewals, 0);
-        CHECK_EQ_U64(rig.client.stats.losses, 0);
-        CHECK(!hold->at_risk && !hold->in_flight);
+        CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 0);
+        CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
+        CHECK(!is_at_risk(hold) && !is_in_flight(hold));
         hf_hold_unref(hold);
         rig_end(&rig, AT(10002));
     }
@@ -399,7 +402,7 @@ TEST(only_a_hold_that_is_still_held_is_renewed_late) {
         rig_begin(&rig);
         const hf_class *class = hf_observe_class_at(&rig.client, hf_observe_class(&rig.client, ""));
         hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-        hold->at_risk = true;
+        set_at_risk(hold, true);
         if (lost) hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
         hf_renewer_on_renewed(&rig.client, hold, AT(1), AT(2));
         CHECK_EQ_U64(class->renewed_late, !lost);
@@ -412,7 +415,7 @@ TEST(a_silent_link_is_replaced_even_if_all_leases_are_short) {
     for (int ms = 10000; ms <= 10600; ms += 300) {
         hf_hold *hold = add_short(ms == 10000 ? "a" : ms == 10300 ? "b" : "c", AT(ms));
         rig_sleep(&rig, AT(ms), AT(ms + 100));
-        CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+        CHECK(is_lost(hold));
         CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, ms == 10600 ? 2 : 1);
     }
     rig_end(&rig, AT(11000));
@@ -447,8 +450,8 @@ TEST(one_refused_key_does_not_prevent_the_other_renewals) {
                    "EVALSHA renew 1 e me 30000");
         for (int i = 0; i < 5; i++) feed_renewer(i == 1 ? errors[n] : "*1\r\n:1\r\n", AT(10002));
         for (int i = 0; i < 5; i++) {
-            CHECK_EQ_U64(holds[i]->valid_until, AT(i == 1 ? 29698 : 10001 + 29698));
-            CHECK_EQ_INT(holds[i]->at_risk, i == 1);
+            CHECK_EQ_U64(ends_at(holds[i]), AT(i == 1 ? 29698 : 10001 + 29698));
+            CHECK_EQ_INT(is_at_risk(holds[i]), i == 1);
         }
         int alone = 0;
         for (int ms = 10010; ms < 20000; ms += 10) { /* it is tried again, by itself */
@@ -461,13 +464,13 @@ TEST(one_refused_key_does_not_prevent_the_other_renewals) {
         CHECK(alone > 3);
         rig_sleep(&rig, AT(20000), AT(20001));
         CHECK_EQ_INT(batch_size(), 4);
-        CHECK_EQ_U64(rig.client.splits, 1);
+        CHECK_EQ_U64(splits_of(&rig.client), 1);
         answer_batch(4, ":1", AT(20002));
-        CHECK_EQ_U64(rig.client.splits, 0);
+        CHECK_EQ_U64(splits_of(&rig.client), 0);
         rig_sleep(&rig, AT(20002), AT(29698));
         for (int i = 0; i < 5; i++)
-            CHECK_EQ_INT(holds[i]->state, i == 1 ? HF_HOLD_LOST : HF_HOLD_HELD);
-        CHECK_EQ_INT(holds[1]->reason, HF_LOST_UNREACHABLE);
+            CHECK_EQ_INT(hold_state(holds[i]), i == 1 ? HF_HOLD_LOST : HF_HOLD_HELD);
+        CHECK_EQ_INT(reason_of(holds[1]), HF_LOST_UNREACHABLE);
         rig_end(&rig, AT(30000));
     }
 }
@@ -481,7 +484,7 @@ TEST(a_batch_without_a_reply_is_not_split) {
         else feed_renewer("-LOADING wait\r\n", AT(10001));
         rig_sleep(&rig, AT(10001), AT(10200));
         CHECK_EQ_INT(batch_size(), 5);
-        CHECK_EQ_U64(rig.client.splits, 0);
+        CHECK_EQ_U64(splits_of(&rig.client), 0);
         rig_end(&rig, AT(30000));
     }
 }
@@ -503,7 +506,7 @@ TEST(a_server_that_has_refused_three_batches_takes_one_key_at_a_time) {
                    "EVALSHA renew 1 e me 30000");
         for (int i = 0; i < 5; i++) feed_renewer("*1\r\n:1\r\n", AT(now + 3));
     }
-    CHECK_EQ_U64(rig.client.splits, 3);
+    CHECK_EQ_U64(splits_of(&rig.client), 3);
     rig_end(&rig, AT(60000));
 }
 
@@ -522,9 +525,9 @@ TEST(a_server_that_accepts_a_batch_between_refusals_keeps_getting_batches) {
         CHECK_EQ_INT(batch_size(), 5);
         if (round % 3 > 0) feed_refusal_of_five(AT(10000 * round));
         else answer_batch(5, ":1", AT(10000 * round));
-        CHECK_EQ_INT((int)rig.client.splits, round % 3);
+        CHECK_EQ_INT((int)splits_of(&rig.client), round % 3);
     }
-    CHECK_EQ_INT(holds[4]->state, HF_HOLD_HELD);
+    CHECK(is_held(holds[4]));
     rig_end(&rig, AT(130000));
 }
 
@@ -541,7 +544,7 @@ TEST(a_minute_after_too_many_refusals_a_batch_is_tried_again) {
             else
                 for (int i = 0; i < 5; i++) feed_renewer("*1\r\n:1\r\n", AT(10000 * round));
         }
-        CHECK_EQ_INT((int)rig.client.splits, well ? 0 : 5);
+        CHECK_EQ_INT((int)splits_of(&rig.client), well ? 0 : 5);
         rig_end(&rig, AT(170000));
     }
 }
@@ -574,15 +577,15 @@ TEST(a_failed_renewal_is_retried_within_the_lease) {
         if (batch_size() == 0) continue;
         tries++;
         feed_renewer("-OOM command not allowed\r\n", AT(ms));
-        CHECK(hold->at_risk);
+        CHECK(is_at_risk(hold));
         CHECK(hf_hold_is_valid(hold, AT(ms)));
     }
     CHECK_OR(tries >= 15 && tries <= 60, "%d tries", tries);
-    CHECK_EQ_INT(hold->failures, tries);
+    CHECK_EQ_INT(failures_of(hold), tries);
     rig_sleep(&rig, AT(29000), AT(29200));
     feed_renewer("*1\r\n:1\r\n", AT(29200));
-    CHECK(!hold->at_risk);
-    CHECK_EQ_INT(hold->failures, 0);
+    CHECK(!is_at_risk(hold));
+    CHECK_EQ_INT(failures_of(hold), 0);
     rig_end(&rig, AT(30000));
 }
 
@@ -593,11 +596,11 @@ TEST(a_hold_is_lost_before_its_lease_can_end_on_the_server) {
         rig.refusing = true;
         hf_hold *hold = add_hold("k", "me", (hf_time)leases_ms[i] * HF_MS, true, AT(0));
         int wakes = rig_sleep(&rig, AT(0), AT(leases_ms[i]) - 1);
-        CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
-        CHECK_OR(hold->reason == HF_LOST_UNREACHABLE || hold->reason == HF_LOST_EXPIRED, "lease %d",
-                 leases_ms[i]);
-        if (leases_ms[i] > 100) CHECK_EQ_INT(hold->reason, HF_LOST_UNREACHABLE);
-        CHECK_EQ_U64(rig.client.holds.losses, 1);
+        CHECK(is_lost(hold));
+        CHECK_OR(reason_of(hold) == HF_LOST_UNREACHABLE || reason_of(hold) == HF_LOST_EXPIRED,
+                 "lease %d", leases_ms[i]);
+        if (leases_ms[i] > 100) CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
+        CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
         CHECK_OR(wakes < 200, "%d wakes", wakes);
         rig_end(&rig, AT(40000));
     }
@@ -607,12 +610,12 @@ TEST(a_silent_server_does_not_hide_the_loss) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(29698) - 1);
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
-    CHECK(rig.client.first.links[RENEWER].opens >
+    CHECK(is_held(hold));
+    CHECK(first_node(&rig.client)->links[RENEWER].opens >
           2); /* a server that does not answer is tried over new connections */
     rig_sleep(&rig, AT(29698) - 1, AT(29698));
-    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
-    CHECK_EQ_INT(hold->reason, HF_LOST_UNREACHABLE);
+    CHECK(is_lost(hold));
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
     rig_end(&rig, AT(30000));
 }
 
@@ -632,11 +635,11 @@ static void tick_until(hf_time until) {
 /* A grant of 200 ms, received 50 ms after it began. */
 static hf_hold *add_grant(void) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    hold->granted = true;
-    hold->valid_until = hf_lease_end(AT(0), 200 * HF_MS);
-    hold->confirm_at = AT(50) + (hold->valid_until - AT(50)) / 3;
-    hold->wait = 1;
-    hold->token_ttl_ms = 1000;
+    set_granted(hold, true);
+    set_end(hold, hf_lease_end(AT(0), 200 * HF_MS));
+    set_confirm_time(hold, AT(50) + (ends_at(hold) - AT(50)) / 3);
+    set_wait(hold, 1);
+    set_token_ttl(hold, 1000);
     hf_renewer_resume(&rig.client, hold, AT(50));
     return hold;
 }
@@ -652,10 +655,10 @@ TEST(a_confirmation_waits_for_its_connection_until_the_grant_ends) {
     hf_session_opened(link, AT(170));
     CHECK_SENT(&rig, RENEWER, CONFIRM_K);
     tick_until(AT(195));
-    CHECK_EQ_INT(hold->failures, 0);
+    CHECK_EQ_INT(failures_of(hold), 0);
     feed_renewer(":1\r\n", AT(195));
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
-    CHECK_EQ_U64(hold->valid_until, hf_lease_end(AT(170), 30 * HF_SECOND));
+    CHECK(is_held(hold));
+    CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(170), 30 * HF_SECOND));
     rig_end(&rig, AT(1000));
 }
 
@@ -670,8 +673,8 @@ TEST(a_slow_reply_to_a_confirmation_is_in_time) {
     CHECK(strstr(output_of(link), "EVALSHA extend"));
     rig_sleep(&rig, AT(100), AT(190));
     feed_renewer(":1\r\n", AT(190));
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
-    CHECK_EQ_INT(hold->failures, 0);
+    CHECK(is_held(hold));
+    CHECK_EQ_INT(failures_of(hold), 0);
     CHECK_EQ_U64(link->opens, 1);
     rig_end(&rig, AT(1000));
 }
@@ -685,11 +688,11 @@ TEST(half_of_the_time_left_is_kept_for_a_new_connection) {
     rig_sleep(&rig, AT(900), AT(1900));
     CHECK_EQ_INT(batch_size(), 1);
     rig_sleep(&rig, AT(1900), AT(2200));
-    CHECK_EQ_INT(hold->failures, 1);
+    CHECK_EQ_INT(failures_of(hold), 1);
     CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 2);
     CHECK_EQ_INT(batch_size(), 1);
     feed_renewer("*1\r\n:1\r\n", AT(2900));
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK(is_held(hold));
     rig_end(&rig, AT(4000));
 }
 
@@ -701,9 +704,9 @@ TEST(a_link_shared_with_the_callers_is_not_replaced_early) {
     begin(&rig, HF_OP_PING, AT(900));
     feed(link_of(&rig, HF_LINK_CALLS), "+PONG\r\n", AT(901));
     rig_sleep(&rig, AT(901), AT(2450));
-    CHECK_EQ_INT(hold->failures, 0);
+    CHECK_EQ_INT(failures_of(hold), 0);
     feed(link_of(&rig, HF_LINK_CALLS), "*1\r\n:1\r\n", AT(2450));
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK(is_held(hold));
     CHECK_EQ_U64(link_of(&rig, HF_LINK_CALLS)->opens, 1);
     rig_end(&rig, AT(4000));
 }
@@ -715,7 +718,7 @@ TEST(a_link_whose_server_is_loading_is_not_replaced) {
         rig_sleep(&rig, AT(ms - 10), AT(ms));
         if (batch_size() > 0) feed_renewer("-LOADING Redis is loading\r\n", AT(ms));
     }
-    CHECK(hold->failures > 0);
+    CHECK(failures_of(hold) > 0);
     CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
     rig_end(&rig, AT(25000));
 }
@@ -726,8 +729,8 @@ TEST(a_hold_that_ends_during_its_renewal_is_lost_as_unreachable) {
     rig_sleep(&rig, AT(0), AT(150));
     CHECK_EQ_INT(batch_size(), 1);
     hf_client_notice(&rig.client, AT(300));
-    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
-    CHECK_EQ_INT(hold->reason, HF_LOST_UNREACHABLE);
+    CHECK(is_lost(hold));
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
     rig_end(&rig, AT(1000));
 }
 
@@ -735,7 +738,7 @@ TEST(an_explicit_lease_expires) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 5 * HF_SECOND, false, AT(0));
     rig_sleep(&rig, AT(0), AT(5000));
-    CHECK_EQ_INT(hold->reason, HF_LOST_EXPIRED);
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_EXPIRED);
     CHECK_SILENT(&rig);
     CHECK_EQ_U64(rig.opens, 0);
     rig_end(&rig, AT(6000));
@@ -757,11 +760,11 @@ TEST(the_reason_of_a_loss_by_the_clock) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rig_begin(&rig);
         hf_hold *hold = add_hold("k", "me", HF_SECOND, cases[i].renewed, AT(0));
-        hold->at_risk = cases[i].at_risk;
-        hold->in_flight = cases[i].in_flight;
-        if (cases[i].last) hold->max_until = hold->valid_until;
+        set_at_risk(hold, cases[i].at_risk);
+        set_in_flight(hold, cases[i].in_flight);
+        if (cases[i].last) set_bound(hold, ends_at(hold));
         hf_renewer_lose_at_end(&rig.client, hold, AT(1000));
-        CHECK_EQ_INT(hold->reason, cases[i].reason);
+        CHECK_EQ_INT(reason_of(hold), cases[i].reason);
         rig_end(&rig, AT(1001));
     }
 }
@@ -775,7 +778,7 @@ TEST(a_renewal_lost_with_its_connection_is_sent_again) {
     rig_sleep(&rig, AT(10100), AT(10200));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     answer_batch(1, ":1", AT(10300));
-    CHECK(hold->valid_until > AT(39698) && hold->valid_until <= AT(10200 + 29698));
+    CHECK(ends_at(hold) > AT(39698) && ends_at(hold) <= AT(10200 + 29698));
     rig_end(&rig, AT(11000));
 }
 
@@ -786,9 +789,9 @@ TEST(a_reply_after_the_loss_changes_nothing) {
     CHECK_EQ_INT(batch_size(), 1);
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
     answer_batch(1, ":1", AT(1001));
-    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
-    CHECK_EQ_U64(rig.client.stats.late_renewals, 1);
-    CHECK(!hold->in_flight);
+    CHECK(is_lost(hold));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).late_renewals, 1);
+    CHECK(!is_in_flight(hold));
     rig_end(&rig, AT(11000));
 }
 
@@ -798,11 +801,11 @@ TEST(a_reply_after_the_hold_was_abandoned_changes_nothing) {
     rig_sleep(&rig, AT(0), AT(1000));
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_client_abandon(&rig.client, hold, 1, AT(1001));
-    CHECK_EQ_INT(rig.client.holds.count, 0);
+    CHECK_EQ_INT(hold_count(&rig.client), 0);
     hf_hold *again = add_hold("k", "me", 3 * HF_SECOND, true, AT(1002));
     answer_batch(1, ":-1", AT(1003)); /* about the old one */
-    CHECK_EQ_INT(again->state, HF_HOLD_HELD);
-    CHECK_EQ_U64(rig.client.stats.losses, 1);
+    CHECK(is_held(again));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
     rig_end(&rig, AT(11000));
 }
 
@@ -814,9 +817,9 @@ TEST(a_malformed_reply_to_a_renewal_is_a_failure) {
         hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
         rig_sleep(&rig, AT(0), AT(10000));
         feed_renewer(replies[i], AT(10001));
-        CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
-        CHECK(hold->at_risk && !hold->in_flight);
-        CHECK_EQ_U64(hold->valid_until, AT(29698));
+        CHECK(is_held(hold));
+        CHECK(is_at_risk(hold) && !is_in_flight(hold));
+        CHECK_EQ_U64(ends_at(hold), AT(29698));
         rig_end(&rig, AT(11000));
     }
 }
@@ -830,7 +833,7 @@ TEST(a_client_may_renew_over_its_callers_link) {
     CHECK_SENT(&rig, CALLS, "EVALSHA renew 1 k me 30000");
     CHECK_EQ_INT(link_of(&rig, RENEWER)->state, HF_SESSION_CLOSED);
     feed_calls(&rig, "*1\r\n:1\r\n", AT(10001));
-    CHECK_EQ_U64(hold->wake_at, AT(20000));
+    CHECK_EQ_U64(wakes_at(hold), AT(20000));
     rig_end(&rig, AT(11000));
 }
 
@@ -845,7 +848,7 @@ static hf_hold *granted_hold(bool renewed) {
     feed_subscribed(&rig, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(0));
     feed_message(&rig, GRANT("1", "88"), AT(100));
-    if (!op->done) abort();
+    if (!hf_op_is_done(op)) abort();
     hf_op_end(op, AT(100));
     output_of(link_of(&rig, CALLS));
     return hold_of(&rig);
@@ -855,15 +858,15 @@ TEST(a_grant_is_confirmed_to_the_lease) {
     for (int renewed = 0; renewed < 2; renewed++) {
         rig_begin(&rig);
         hf_hold *hold = granted_hold(renewed);
-        CHECK_EQ_U64(hold->valid_until, AT(1978));
+        CHECK_EQ_U64(ends_at(hold), AT(1978));
         rig_sleep(&rig, AT(100), AT(800));
         CHECK_SENT(&rig, RENEWER, CONFIRM_K);
-        CHECK(hold->granted && hold->in_flight);
+        CHECK(is_granted(hold) && is_in_flight(hold));
         hf_time sent_at = AT(100) + (AT(1978) - AT(100)) / 3;
         feed_renewer(":1\r\n", AT(801));
-        CHECK(!hold->granted && !hold->in_flight);
-        CHECK_EQ_U64(hold->valid_until, hf_lease_end(sent_at, 30 * HF_SECOND));
-        CHECK_EQ_U64(hold->wake_at, renewed ? sent_at + 10 * HF_SECOND : hold->valid_until);
+        CHECK(!is_granted(hold) && !is_in_flight(hold));
+        CHECK_EQ_U64(ends_at(hold), hf_lease_end(sent_at, 30 * HF_SECOND));
+        CHECK_EQ_U64(wakes_at(hold), renewed ? sent_at + 10 * HF_SECOND : ends_at(hold));
         rig_end(&rig, AT(1000));
     }
 }
@@ -873,9 +876,9 @@ TEST(a_grant_that_cannot_be_confirmed_is_lost_in_time) {
     hf_hold *hold = granted_hold(true);
     rig.refusing = true;
     rig_sleep(&rig, AT(100), AT(1978) - 1);
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK(is_held(hold));
     rig_sleep(&rig, AT(1978) - 1, AT(1978));
-    CHECK_EQ_INT(hold->reason, HF_LOST_UNREACHABLE);
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
     rig_end(&rig, AT(3000));
 }
 
@@ -884,7 +887,7 @@ TEST(a_grant_found_taken_is_lost) {
     hf_hold *hold = granted_hold(true);
     rig_sleep(&rig, AT(100), AT(800));
     feed_renewer(":-2\r\n", AT(801));
-    CHECK_EQ_INT(hold->reason, HF_LOST_TAKEN);
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
     rig_end(&rig, AT(1000));
 }
 
@@ -902,7 +905,7 @@ TEST(a_confirmation_without_a_reply_bounds_later_leases) {
         hf_session_opening(link_of(&rig, RENEWER), AT(100));
         hf_session_opened(link_of(&rig, RENEWER), AT(100));
         hf_link link = cases[i].checked ? CALLS : RENEWER;
-        hold->lease = (hf_time)cases[i].lease_ms * HF_MS;
+        set_lease(hold, (hf_time)cases[i].lease_ms * HF_MS);
         if (cases[i].checked) begin(&rig, HF_OP_CHECK, AT(200));
         rig_sleep(&rig, AT(200), AT(cases[i].checked ? 200 : 800));
         CHECK(strstr(output_of(link_of(&rig, link)), "EVALSHA extend"));
@@ -911,18 +914,18 @@ TEST(a_confirmation_without_a_reply_bounds_later_leases) {
             rig_sleep(&rig, AT(801), AT(802));
             feed(link_of(&rig, link), ":1\r\n", AT(802));
         } else if (cases[i].checked) {
-            hf_op_end(rig.client.ops, AT(801));
+            hf_op_end(ops_of(&rig.client), AT(801));
         }
         int ms = 802;
-        for (; hold->in_flight && ms < 1900; ms++) rig_tick(&rig, AT(ms));
-        CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+        for (; is_in_flight(hold) && ms < 1900; ms++) rig_tick(&rig, AT(ms));
+        CHECK(is_held(hold));
         hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
         spec.lease = 60 * HF_SECOND;
         hf_session_closed(link_of(&rig, CALLS), "reset", AT(ms));
         hf_op *op = begin_spec(&rig, &spec, AT(ms));
         feed_calls(&rig, ":1\r\n", AT(ms));
         CHECK_OUTCOME(op, "ok");
-        CHECK_EQ_U64(hold->valid_until, AT(ms + cases[i].believed_ms));
+        CHECK_EQ_U64(ends_at(hold), AT(ms + cases[i].believed_ms));
         rig_end(&rig, AT(2000));
     }
 }
@@ -930,7 +933,7 @@ TEST(a_confirmation_without_a_reply_bounds_later_leases) {
 TEST(a_grant_is_confirmed_for_no_longer_than_its_max_hold) {
     rig_begin(&rig);
     hf_hold *hold = granted_hold(true);
-    hold->max_until = AT(10000);
+    set_bound(hold, AT(10000));
     rig_sleep(&rig, AT(100), AT(800));
     const char *sent = output_of(link_of(&rig, RENEWER));
     CHECK(strstr(sent, "EVALSHA extend") && !strstr(sent, " 30000 "));
@@ -944,8 +947,8 @@ TEST(a_renewal_without_a_reply_bounds_nothing) {
     hf_session_opening(link_of(&rig, RENEWER), AT(0));
     hf_session_opened(link_of(&rig, RENEWER), AT(0));
     rig_sleep(&rig, AT(0), AT(800));
-    CHECK(hold->failures > 0);
-    CHECK_EQ_U64(hold->shortened, HF_NEVER);
+    CHECK(failures_of(hold) > 0);
+    CHECK_EQ_U64(shortened_lease(hold), HF_NEVER);
     rig_end(&rig, AT(2000));
 }
 
@@ -953,7 +956,7 @@ TEST(a_renewal_without_a_reply_bounds_nothing) {
 TEST(a_shared_owners_grant_is_confirmed_whatever_its_ttl) {
     rig_begin(&rig);
     hf_hold *hold = granted_hold(true);
-    hold->shared = true;
+    set_shared(hold, true);
     rig_sleep(&rig, AT(100), AT(800));
     const char *sent = output_of(link_of(&rig, RENEWER));
     CHECK(strstr(sent, "EVALSHA extend") && !strstr(sent, " 30000 2000 "));
@@ -974,7 +977,7 @@ TEST(a_hold_to_clean_up_is_cleaned_up_with_one_leave) {
     feed_renewer(":1\r\n", AT(1001));
     CHECK(!hold_of(&rig));
     CHECK(hf_client_is_quiet(&rig.client));
-    CHECK_EQ_U64(rig.client.stats.undone, 1);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).undone, 1);
     rig_end(&rig, AT(1002));
 }
 
@@ -983,27 +986,28 @@ TEST(what_stands_in_for_a_hold_has_all_of_it) {
     for (int shared = 0; shared <= 1; shared++) {
         rig_begin(&rig);
         hf_hold *hold = add_hold("k", "me", 70 * HF_SECOND, true, AT(0));
-        hold->shared = hold->granted = shared;
-        hold->keeps = true;
-        hold->token_ttl_ms = 4321;
-        hold->wait = 7;
+        set_shared(hold, shared);
+        set_granted(hold, shared);
+        set_keeps_lock(hold, true);
+        set_token_ttl(hold, 4321);
+        set_wait(hold, 7);
         hf_hold *other = NULL;
         if (shared) {
             other = hf_renewer_clean_up_grant(&rig.client, hold, AT(1));
         } else {
             hf_renewer_clean_up(&rig.client, hold, AT(1));
             CHECK(hf_renewer_set_aside(&rig.client, hold, AT(1)));
-            other = hf_holds_first(&rig.client.holds);
+            other = hf_holds_first(holds_of(&rig.client));
         }
-        CHECK(other && other->state == HF_HOLD_CLEANING_UP);
-        CHECK_EQ_INT(other->shared, shared);
-        CHECK(other->keeps);
-        CHECK_EQ_U64(other->lease, 70 * HF_SECOND);
-        CHECK_EQ_U64(other->token_ttl_ms, 4321);
-        CHECK_EQ_U64(other->wait, 7);
-        CHECK_EQ_U64(other->valid_until, AT(1) + 70 * HF_SECOND);
+        CHECK(other && is_cleaned_up(other));
+        CHECK_EQ_INT(is_shared(other), shared);
+        CHECK(keeps_lock(other));
+        CHECK_EQ_U64(lease_of(other), 70 * HF_SECOND);
+        CHECK_EQ_U64(token_ttl_of(other), 4321);
+        CHECK_EQ_U64(wait_of_hold(other), 7);
+        CHECK_EQ_U64(ends_at(other), AT(1) + 70 * HF_SECOND);
         CHECK_EQ_INT(hf_hold_caller(other).size, 0);
-        CHECK(!other->same_connection);
+        CHECK(!uses_same_connection(other));
         rig_end(&rig, AT(2));
     }
 }
@@ -1013,10 +1017,10 @@ TEST(a_stand_in_for_permits_leaves_all_of_them) {
     hf_hold *hold =
         hf_client_add_permits(&rig.client, &hf_kind_permit, hf_slice_of("k"), hf_slice_of("me"), 3);
     hf_renewer_clean_up_replaced(&rig.client, hold, AT(0));
-    hf_hold *other = hf_holds_first(&rig.client.holds);
+    hf_hold *other = hf_holds_first(holds_of(&rig.client));
     CHECK(other != hold);
-    CHECK_EQ_INT(other->permits, 3);
-    CHECK(other->same_connection);
+    CHECK_EQ_INT(permits_of(other), 3);
+    CHECK(uses_same_connection(other));
     rig_end(&rig, AT(1));
 }
 
@@ -1029,9 +1033,9 @@ TEST(a_lost_hold_may_stand_by_its_reason) {
                          reason == HF_LOST_MAX_HOLD;
             rig_begin(&rig);
             hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
-            hold->shared = shared;
-            hold->granted = granted;
-            hold->wait = waited ? 7 : 0;
+            set_shared(hold, shared);
+            set_granted(hold, granted);
+            set_wait(hold, waited ? 7 : 0);
             hf_client_lose(&rig.client, hold, (hf_lost_reason)reason);
             CHECK_EQ_INT(hf_renewer_may_stand(hold), clock && (!shared || (granted && waited)));
             rig_end(&rig, AT(1));
@@ -1044,10 +1048,10 @@ TEST(a_loss_removes_the_mark_of_an_unconfirmed_grant_alone) {
     for (int bits = 0; bits < 4; bits++) {
         rig_begin(&rig);
         hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
-        hold->granted = bits & 1;
-        hold->wait = bits & 2 ? 7 : 0;
+        set_granted(hold, bits & 1);
+        set_wait(hold, bits & 2 ? 7 : 0);
         hf_renewer_lose(&rig.client, hold, HF_LOST_TAKEN, AT(1));
-        CHECK_EQ_INT(rig.client.holds.count, bits == 3 ? 2 : 1);
+        CHECK_EQ_INT(hold_count(&rig.client), bits == 3 ? 2 : 1);
         rig_end(&rig, AT(2));
     }
 }
@@ -1059,9 +1063,9 @@ TEST(a_lost_hold_is_cleaned_up_for_its_caller) {
         hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
         hf_hold_ref(hold);
         hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
-        if (replaced) hf_holds_remove(&rig.client.holds, hold);
+        if (replaced) hf_holds_remove(holds_of(&rig.client), hold);
         hf_renewer_clean_up_lost(&rig.client, hold, AT(1));
-        CHECK_EQ_INT(rig.client.holds.count, 1);
+        CHECK_EQ_INT(hold_count(&rig.client), 1);
         CHECK_EQ_INT(hold_of(&rig) != NULL, !replaced);
         hf_hold_unref(hold);
         rig_end(&rig, AT(2));
@@ -1077,12 +1081,12 @@ TEST(a_clean_up_is_tried_for_its_lease_and_thirty_seconds_at_least) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rig_begin(&rig);
         hf_hold *hold = add_hold("k", "me", (hf_time)cases[i].lease_s * HF_SECOND, true, AT(0));
-        hold->valid_until = AT(3000);
-        hold->shared = cases[i].shared;
-        hold->others = cases[i].others;
+        set_end(hold, AT(3000));
+        set_shared(hold, cases[i].shared);
+        set_others(hold, cases[i].others);
         hf_renewer_clean_up(&rig.client, hold, AT(1000));
-        CHECK_EQ_U64(hold->valid_until, AT(cases[i].until_s * 1000));
-        CHECK_EQ_U64(hold->wake_at, AT(1000));
+        CHECK_EQ_U64(ends_at(hold), AT(cases[i].until_s * 1000));
+        CHECK_EQ_U64(wakes_at(hold), AT(1000));
         rig_end(&rig, AT(1001));
     }
 }
@@ -1098,10 +1102,10 @@ TEST(a_leave_of_a_shared_owner_names_its_own_entries) {
         char text[256];
         rig_begin(&rig);
         hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-        hold->shared = true;
-        hold->count = cases[i].count;
-        hold->others = cases[i].others;
-        hold->pending_releases = cases[i].pending;
+        set_shared(hold, true);
+        set_count(hold, cases[i].count);
+        set_others(hold, cases[i].others);
+        set_pending(hold, cases[i].pending);
         hf_renewer_clean_up(&rig.client, hold, AT(1));
         rig_tick(&rig, AT(1));
         snprintf(text, sizeof text, "EVALSHA leave " KEYS_OF_K "%s", cases[i].sent);
@@ -1134,8 +1138,8 @@ TEST(a_clean_up_that_a_caller_waits_for_is_sent_at_once) {
     rig.refusing = true;
     hf_renewer_clean_up_first(&rig.client, hold, AT(2));
     rig_serve(&rig, AT(2));
-    CHECK_EQ_INT(hold->failures, 1);
-    CHECK(hold->same_connection);
+    CHECK_EQ_INT(failures_of(hold), 1);
+    CHECK(uses_same_connection(hold));
     rig_end(&rig, AT(3));
 }
 
@@ -1144,12 +1148,12 @@ TEST(an_acquire_that_is_blocked_keeps_no_abandoned_hold) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
-    CHECK(hold->in_flight);
+    CHECK(is_in_flight(hold));
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(10001));
-    CHECK(op->blocked);
+    CHECK(hf_op_is_blocked(op));
     hf_client_abandon(&rig.client, hold, 1, AT(10002));
-    CHECK_EQ_INT(hold->dropped, 0);
-    CHECK_EQ_INT(hold->state, HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(dropped_of(hold), 0);
+    CHECK(is_cleaned_up(hold));
     rig_end(&rig, AT(10003));
 }
 
@@ -1189,7 +1193,7 @@ TEST(each_stake_in_a_hold_is_entered_in_whatever_order_they_end) {
             CHECK_EQ_INT(losses[i].unreported[HF_LOST_TAKEN], i == ends ? 0 : 1);
         hf_stake_end(&moved);
         hf_stake_end(&stakes[(ends + 2) % 3]);
-        CHECK(!hold->stakes);
+        CHECK(!stakes_of(hold));
         rig_end(&rig, AT(1));
     }
 }
@@ -1198,30 +1202,30 @@ TEST(each_stake_in_a_hold_is_entered_in_whatever_order_they_end) {
 TEST(entries_abandoned_during_a_re_entry_add_up) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
-    hold->count = 4;
+    set_count(hold, 4);
     hf_op *op = begin_acquire(&rig, 0, AT(1));
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     hf_client_abandon(&rig.client, hold, 2, AT(2));
-    CHECK_EQ_INT(hold->dropped, 3);
+    CHECK_EQ_INT(dropped_of(hold), 3);
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(hold->count, 2);
-    CHECK_EQ_INT(hold->dropped, 0);
-    CHECK(hold->uncertain);
+    CHECK_EQ_INT(count_of(hold), 2);
+    CHECK_EQ_INT(dropped_of(hold), 0);
+    CHECK(is_uncertain(hold));
     rig_end(&rig, AT(4));
 }
 
 TEST(entries_of_a_shared_owner_that_are_abandoned_are_all_pending) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    hold->shared = true;
-    hold->count = 5;
-    hold->others = 1;
+    set_shared(hold, true);
+    set_count(hold, 5);
+    set_others(hold, 1);
     hf_client_abandon(&rig.client, hold, 3, AT(1));
-    CHECK_EQ_INT(hold->count, 2);
-    CHECK_EQ_INT(hold->pending_releases, 3);
+    CHECK_EQ_INT(count_of(hold), 2);
+    CHECK_EQ_INT(pending_of(hold), 3);
     hf_client_abandon(&rig.client, hold, 1, AT(2)); /* the last one of its own */
-    CHECK_EQ_INT(hold->state, HF_HOLD_CLEANING_UP);
+    CHECK(is_cleaned_up(hold));
     rig_end(&rig, AT(3));
 }
 
@@ -1234,8 +1238,8 @@ TEST(an_abandoned_acquire_of_a_shared_owner_is_not_sent_again) {
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     hf_op_end(op, AT(1));
     const hf_hold *hold = hold_of(&rig);
-    CHECK(hold && hold->state == HF_HOLD_CLEANING_UP && hold->in_flight);
-    CHECK(hold->same_connection);
+    CHECK(hold && is_cleaned_up(hold) && is_in_flight(hold));
+    CHECK(uses_same_connection(hold));
     hf_session *link = link_of(&rig, CALLS);
     output_of(link);
     hf_session_closed(link, "reset", AT(2)); /* it is not sent again */
@@ -1248,23 +1252,24 @@ TEST(an_abandoned_acquire_of_a_shared_owner_is_not_sent_again) {
 TEST(a_pending_release_starts_the_lease_of_a_first_entry_only) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    hold->shared = true;
-    hf_time end = hold->valid_until;
+    set_shared(hold, true);
+    hf_time end = ends_at(hold);
     hf_renewer_add_pending_release(hold, AT(500));
-    CHECK_EQ_INT(hold->pending_releases, 1);
-    CHECK_EQ_U64(hold->valid_until, end);
-    hold->count = hold->others = 0;
-    hold->pending_releases = 0;
-    hold->state = HF_HOLD_ACQUIRING;
+    CHECK_EQ_INT(pending_of(hold), 1);
+    CHECK_EQ_U64(ends_at(hold), end);
+    set_count(hold, 0);
+    set_others(hold, 0);
+    set_pending(hold, 0);
+    set_hold_state(hold, HF_HOLD_ACQUIRING);
     hf_renewer_add_pending_release(hold, AT(500));
-    CHECK_EQ_U64(hold->valid_until, AT(500 + 29698));
+    CHECK_EQ_U64(ends_at(hold), AT(500 + 29698));
     hf_renewer_add_pending_release(hold, AT(900));
-    CHECK_EQ_INT(hold->pending_releases, 2);
-    CHECK_EQ_U64(hold->valid_until, AT(500 + 29698));
-    hold->shared = false;
-    hold->pending_releases = 0;
+    CHECK_EQ_INT(pending_of(hold), 2);
+    CHECK_EQ_U64(ends_at(hold), AT(500 + 29698));
+    set_shared(hold, false);
+    set_pending(hold, 0);
     hf_renewer_add_pending_release(hold, AT(900));
-    CHECK_EQ_INT(hold->pending_releases, 0);
+    CHECK_EQ_INT(pending_of(hold), 0);
     rig_end(&rig, AT(901));
 }
 
@@ -1304,9 +1309,9 @@ TEST(a_closed_client_retries_a_leave_after_a_fifth_of_a_second_at_most) {
         hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
         hf_client_close(&rig.client, AT(10));
         rig_tick(&rig, AT(10));
-        hold->failures = failures;
+        set_failures(hold, failures);
         feed_renewer("-OOM command not allowed\r\n", AT(11));
-        CHECK_EQ_U64(hold->wake_at, AT(11 + pauses[failures]));
+        CHECK_EQ_U64(wakes_at(hold), AT(11 + pauses[failures]));
         rig_end(&rig, AT(12));
     }
 }
@@ -1315,8 +1320,8 @@ TEST(a_closed_client_retries_a_leave_after_a_fifth_of_a_second_at_most) {
 TEST(a_leave_without_a_reply_leaves_the_callers_link_open) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
-    hold->shared = true;
-    hold->valid_until = AT(500);
+    set_shared(hold, true);
+    set_end(hold, AT(500));
     hf_renewer_clean_up_same_connection(&rig.client, hold, AT(1));
     rig_tick(&rig, AT(1));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave"));
@@ -1355,21 +1360,21 @@ TEST(a_leave_is_repeated_while_dead_waiters_are_left) {
     for (int turn = 0; turn < 3; turn++) {
         rig_tick(&rig, AT(turn));
         CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
-        CHECK_EQ_INT(hold_of(&rig)->state, HF_HOLD_CLEANING_UP);
+        CHECK(is_cleaned_up(hold_of(&rig)));
         feed_renewer(turn < 2 ? ":3\r\n" : ":1\r\n", AT(turn));
     }
     CHECK(!hold_of(&rig));
-    CHECK_EQ_U64(rig.client.stats.undone, 1);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).undone, 1);
     rig_end(&rig, AT(3));
 }
 
 TEST(a_leave_names_the_place_in_the_queue) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
-    hold->wait = 7;
-    hold->token_ttl_ms = 1000;
-    hold->others = 2;
-    hold->same_connection = true;
+    set_wait(hold, 7);
+    set_token_ttl(hold, 1000);
+    set_others(hold, 2);
+    set_same_connection(hold, true);
     hf_renewer_clean_up(&rig.client, hold, AT(0));
     rig_tick(&rig, AT(0));
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("2", MEMBER("7")));
@@ -1386,7 +1391,7 @@ TEST(a_hold_abandoned_during_its_renewal_is_cleaned_up_after_it) {
     rig_sleep(&rig, AT(10001), AT(10100));
     CHECK_SENT(&rig, RENEWER, "");
     answer_batch(1, ":1", AT(10100));
-    CHECK_EQ_U64(rig.client.stats.renewals, 1);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 1);
     rig_tick(&rig, AT(10100));
     CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
     feed_renewer(":1\r\n", AT(10101));
@@ -1415,7 +1420,7 @@ TEST(a_hold_abandoned_during_an_extend_is_cleaned_up_after_it) {
     rig_tick(&rig, AT(12));
     CHECK_SENT(&rig, RENEWER, "");
     feed_calls(&rig, ":1\r\n", AT(13));
-    CHECK(op->done);
+    CHECK(hf_op_is_done(op));
     rig_tick(&rig, AT(13));
     CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
     rig_end(&rig, AT(11000));
@@ -1425,18 +1430,18 @@ TEST(a_batch_waits_for_a_clean_up_and_sends_it_at_once) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
-    hf_holds_wake_at(&rig.client.holds, hold, hold->valid_until); /* its last try has failed */
+    hf_holds_wake_at(holds_of(&rig.client), hold, ends_at(hold)); /* its last try has failed */
     const hf_names *all[] = {&rig.names};
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
     spec.names = NULL;
     spec.batch = all;
     spec.batch_count = 1;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(29990));
-    CHECK(op->blocked);
+    CHECK(hf_op_is_blocked(op));
     rig_serve(&rig, AT(29990));
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
     feed_calls(&rig, ":1\r\n", AT(29995));
-    CHECK(!op->blocked);
+    CHECK(!hf_op_is_blocked(op));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire_all 4 k "));
     rig_end(&rig, AT(34000));
 }
@@ -1454,18 +1459,18 @@ TEST(with_needs_approval_a_hold_is_renewed_only_when_approved) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(12000));
     CHECK_SENT(&rig, RENEWER, "");
-    CHECK(hold->approval == HF_APPROVAL_PENDING);
+    CHECK(approval_of(hold) == HF_APPROVAL_PENDING);
     CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 1);
     hf_client_approve(&rig.client, hold, AT(12000));
     rig_tick(&rig, AT(12000));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     answer_batch(1, ":1", AT(12001));
-    CHECK_EQ_U64(hold->wake_at, AT(22000));
+    CHECK_EQ_U64(wakes_at(hold), AT(22000));
     rig_sleep(&rig, AT(12001), AT(25000)); /* one approval, one renewal */
     CHECK_SENT(&rig, RENEWER, "");
-    CHECK(hold->approval == HF_APPROVAL_PENDING);
+    CHECK(approval_of(hold) == HF_APPROVAL_PENDING);
     rig_sleep(&rig, AT(25000), AT(12000 + 29698));
-    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK(is_lost(hold));
     rig_end(&rig, AT(50000));
 }
 
@@ -1487,7 +1492,7 @@ TEST(with_needs_approval_a_batch_has_only_approved_holds) {
     hf_hold *first = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
-    CHECK_EQ_U64(rig.client.approvals_asked, 2);
+    CHECK_EQ_U64(approvals_asked(&rig.client), 2);
     hf_client_approve(&rig.client, first, AT(10001));
     rig_tick(&rig, AT(10001));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 a me 30000");
@@ -1513,14 +1518,14 @@ TEST(with_needs_approval_an_approval_may_come_during_a_command) {
 TEST(abandoning_all_entries_cleans_the_hold_up) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    hold->count = 3;
+    set_count(hold, 3);
     hf_client_abandon(&rig.client, hold, 2, AT(1));
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
-    CHECK_EQ_INT(hold->count, 1);
+    CHECK(is_held(hold));
+    CHECK_EQ_INT(count_of(hold), 1);
     hf_client_abandon(&rig.client, hold, 1, AT(2));
-    CHECK_EQ_INT(hold->state, HF_HOLD_CLEANING_UP);
+    CHECK(is_cleaned_up(hold));
     hf_client_abandon(&rig.client, hold, 1, AT(2)); /* by a second handle: nothing more to do */
-    CHECK_EQ_INT(hold->state, HF_HOLD_CLEANING_UP);
+    CHECK(is_cleaned_up(hold));
     rig_end(&rig, AT(3));
 }
 
@@ -1530,7 +1535,7 @@ TEST(abandoning_a_lost_hold_forgets_it) {
     hf_hold_ref(hold);
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_client_abandon(&rig.client, hold, 1, AT(1));
-    CHECK(!hold->in_table);
+    CHECK(!is_in_table(hold));
     hf_client_abandon(&rig.client, hold, 1, AT(1));
     hf_hold_unref(hold);
     CHECK_SILENT(&rig);
@@ -1546,13 +1551,13 @@ TEST(abandoning_a_hold_lost_by_the_clock_cleans_it_up) {
         hf_hold_ref(hold);
         hf_client_lose(&rig.client, hold, reasons[i]);
         hf_client_abandon(&rig.client, hold, 1, AT(3000));
-        CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+        CHECK(is_lost(hold));
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
         CHECK(!hf_client_is_quiet(&rig.client));
         rig_tick(&rig, AT(3001));
         CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
         feed_renewer(":1\r\n", AT(3002));
-        CHECK_EQ_INT(rig.client.holds.count, 0);
+        CHECK_EQ_INT(hold_count(&rig.client), 0);
         CHECK(hf_client_is_quiet(&rig.client));
         hf_hold_unref(hold);
         rig_end(&rig, AT(4000));
@@ -1575,8 +1580,9 @@ TEST(closing_cleans_up_holds_lost_by_the_clock) {
 TEST(closing_removes_the_mark_of_a_shared_owners_lost_grant_and_no_entry) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
-    hold->shared = hold->granted = true;
-    hold->wait = 5;
+    set_shared(hold, true);
+    set_granted(hold, true);
+    set_wait(hold, 5);
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
     hf_client_close(&rig.client, AT(1));
     rig_tick(&rig, AT(1));
@@ -1600,11 +1606,11 @@ static void fake_tick(hf_client *client, hf_link half, hf_time now) {
 /* A driver may serve the halves in two threads, and each must find its nodes by itself. */
 TEST(each_half_of_a_client_serves_its_own_half_of_the_topology) {
     rig_begin(&rig);
-    const hf_topology *before = rig.client.topology;
+    const hf_topology *before = topology_of(&rig.client);
     hf_topology topology = *before;
     topology.deadline = fake_deadline;
     topology.tick = fake_tick;
-    rig.client.topology = &topology;
+    set_topology(&rig.client, &topology);
     fake_deadlines[0] = AT(70);
     fake_deadlines[1] = AT(90);
     CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(70));
@@ -1614,7 +1620,7 @@ TEST(each_half_of_a_client_serves_its_own_half_of_the_topology) {
     CHECK(fake_ticks[0] == 0 && fake_ticks[1] == 1);
     hf_client_tick_calls(&rig.client, AT(1));
     CHECK(fake_ticks[0] == 1 && fake_ticks[1] == 1);
-    rig.client.topology = before;
+    set_topology(&rig.client, before);
     rig_end(&rig, AT(2));
 }
 
@@ -1624,11 +1630,11 @@ TEST(a_leave_in_flight_is_awaited_beyond_the_lease) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
     rig_tick(&rig, AT(0));
-    CHECK(hold->in_flight);
-    hold->valid_until = AT(100);
-    hf_holds_wake_at(&rig.client.holds, hold, AT(100));
+    CHECK(is_in_flight(hold));
+    set_end(hold, AT(100));
+    hf_holds_wake_at(holds_of(&rig.client), hold, AT(100));
     rig_tick(&rig, AT(100));
-    CHECK(hold_of(&rig) == hold && hold->in_flight);
+    CHECK(hold_of(&rig) == hold && is_in_flight(hold));
     CHECK(!hf_client_is_quiet(&rig.client));
     rig_end(&rig, AT(101));
 }
@@ -1637,18 +1643,18 @@ TEST(a_leave_in_flight_is_awaited_beyond_the_lease) {
 TEST(a_grant_at_risk_in_a_moving_slot_is_renewed_by_its_key) {
     for (int moves = 0; moves <= 1; moves++) {
         rig_begin(&rig);
-        const hf_topology *before = rig.client.topology;
+        const hf_topology *before = topology_of(&rig.client);
         hf_topology topology = *before;
         hf_hold *hold = granted_hold(true);
-        before = rig.client.topology;
+        before = topology_of(&rig.client);
         topology.moves_slots = moves;
-        rig.client.topology = &topology;
-        hold->at_risk = true;
-        hold->renewed = false;
+        set_topology(&rig.client, &topology);
+        set_at_risk(hold, true);
+        set_renewed(hold, false);
         rig_sleep(&rig, AT(100), AT(800));
         const char *sent = output_of(link_of(&rig, RENEWER));
         CHECK(strstr(sent, moves ? "EVALSHA renew 1 k" : "EVALSHA extend"));
-        rig.client.topology = before;
+        set_topology(&rig.client, before);
         rig_end(&rig, AT(900));
     }
 }
@@ -1667,8 +1673,8 @@ TEST(without_memory_a_renewal_is_retried) {
         hf_client_tick(&rig.client, AT(10000));
         failed = memerr_failed();
         memerr_fail(0);
-        CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
-        CHECK_EQ_INT(hold->at_risk, failed);
+        CHECK(is_held(hold));
+        CHECK_EQ_INT(is_at_risk(hold), failed);
         CHECK(hf_client_deadline(&rig.client) > AT(10000));
         rig_sleep(&rig, AT(10000), AT(11500));
         CHECK_EQ_INT(batch_size(), 1);
@@ -1690,7 +1696,7 @@ TEST(without_memory_a_confirmation_is_retried) {
         failed = memerr_failed();
         memerr_fail(0);
         rig_serve(&rig, AT(800));
-        CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+        CHECK(is_held(hold));
         CHECK(hf_client_deadline(&rig.client) > AT(800));
         rig_sleep(&rig, AT(800), AT(1100));
         CHECK_SENT(&rig, RENEWER, CONFIRM_K);
@@ -1703,7 +1709,7 @@ TEST(a_lasting_lack_of_memory_causes_no_busy_loop) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 300 * HF_MS, true, AT(0));
     hf_hold *left = add_hold("l", "me", 300 * HF_MS, true, AT(0));
-    left->state = HF_HOLD_CLEANING_UP;
+    set_hold_state(left, HF_HOLD_CLEANING_UP);
     rig.refusing = true;
     int wakes = 0;
     for (hf_time now = AT(0); now < AT(400); wakes++) {
@@ -1715,7 +1721,7 @@ TEST(a_lasting_lack_of_memory_causes_no_busy_loop) {
         now = hf_client_deadline(&rig.client);
     }
     CHECK(wakes < 200);
-    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK(is_lost(hold));
     rig_end(&rig, AT(12000));
 }
 
@@ -1743,23 +1749,23 @@ TEST(without_memory_a_leave_is_retried) {
 
 TEST(with_needs_approval_a_hold_without_approval_expires) {
     rig_begin(&rig);
-    rig.client.config.needs_approval = true;
+    config_in(&rig.client)->needs_approval = true;
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(1000) - 1);
-    CHECK(hold->approval != HF_APPROVAL_PENDING);
+    CHECK(approval_of(hold) != HF_APPROVAL_PENDING);
     rig_sleep(&rig, AT(1000) - 1, AT(2900));
-    CHECK(hold->approval == HF_APPROVAL_PENDING);
-    CHECK_EQ_U64(rig.client.approvals_asked, 1);
+    CHECK(approval_of(hold) == HF_APPROVAL_PENDING);
+    CHECK_EQ_U64(approvals_asked(&rig.client), 1);
     CHECK_SENT(&rig, RENEWER, "");
     rig_sleep(&rig, AT(2900), AT(3000));
-    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
-    CHECK_EQ_INT(hold->reason, HF_LOST_EXPIRED);
+    CHECK(is_lost(hold));
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_EXPIRED);
     rig_end(&rig, AT(3000));
 }
 
 TEST(with_needs_approval_each_approval_is_for_one_renewal) {
     rig_begin(&rig);
-    rig.client.config.needs_approval = true;
+    config_in(&rig.client)->needs_approval = true;
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_client_approve(&rig.client, hold, AT(500)); /* nobody asked */
     rig_sleep(&rig, AT(500), AT(1000));
@@ -1769,33 +1775,33 @@ TEST(with_needs_approval_each_approval_is_for_one_renewal) {
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 3000");
     answer_batch(1, ":1", AT(1002));
     rig_sleep(&rig, AT(1002), AT(2100));
-    CHECK_EQ_U64(rig.client.approvals_asked, 2);
+    CHECK_EQ_U64(approvals_asked(&rig.client), 2);
     CHECK_SENT(&rig, RENEWER, "");
     rig_end(&rig, AT(2100));
 }
 
 TEST(with_needs_approval_a_grant_without_approval_is_not_confirmed) {
     rig_begin(&rig);
-    rig.client.config.needs_approval = true;
+    config_in(&rig.client)->needs_approval = true;
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, false, AT(0));
-    hold->granted = true;
-    hold->valid_until = AT(2000);
-    hf_holds_wake_at(&rig.client.holds, hold, AT(600));
+    set_granted(hold, true);
+    set_end(hold, AT(2000));
+    hf_holds_wake_at(holds_of(&rig.client), hold, AT(600));
     rig_sleep(&rig, AT(0), AT(1999));
-    CHECK(hold->approval == HF_APPROVAL_PENDING);
+    CHECK(approval_of(hold) == HF_APPROVAL_PENDING);
     CHECK_SENT(&rig, RENEWER, "");
     rig_sleep(&rig, AT(1999), AT(2000));
-    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK(is_lost(hold));
     rig_end(&rig, AT(2000));
 }
 
 TEST(with_needs_approval_a_renewal_takes_along_only_approved_holds) {
     rig_begin(&rig);
-    rig.client.config.needs_approval = true;
+    config_in(&rig.client)->needs_approval = true;
     hf_hold *first = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     add_hold("l", "me", 3 * HF_SECOND, true, AT(50)); /* due soon enough to be taken along */
     rig_sleep(&rig, AT(0), AT(1000));
-    CHECK_EQ_U64(rig.client.approvals_asked, 1);
+    CHECK_EQ_U64(approvals_asked(&rig.client), 1);
     hf_client_approve(&rig.client, first, AT(1001));
     rig_sleep(&rig, AT(1001), AT(1002));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 3000");
@@ -1805,7 +1811,7 @@ TEST(with_needs_approval_a_renewal_takes_along_only_approved_holds) {
 TEST(a_leave_without_a_reply_closes_its_connection) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
-    hold->shared = true;
+    set_shared(hold, true);
     hf_client_abandon(&rig.client, hold, 1, AT(10));
     rig_tick(&rig, AT(10));
     CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "EVALSHA leave ", 14) == 0);
@@ -1819,8 +1825,9 @@ TEST(a_leave_without_a_reply_closes_its_connection) {
 TEST(a_shared_owners_lost_grant_is_cleaned_up_by_its_mark_only) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
-    hold->shared = hold->granted = true;
-    hold->wait = 5;
+    set_shared(hold, true);
+    set_granted(hold, true);
+    set_wait(hold, 5);
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     CHECK_OUTCOME(op, "lost");
@@ -1840,21 +1847,21 @@ TEST(a_confirmation_waits_for_its_connection) {
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(10));
     hf_hold *hold = hold_of(&rig);
-    CHECK(hold->granted);
+    CHECK(is_granted(hold));
     rig.refusing = true;
-    rig_tick(&rig, hold->wake_at);
+    rig_tick(&rig, wakes_at(hold));
     CHECK(link_of(&rig, RENEWER)->failed_opens > 0);
-    CHECK(hold->in_flight);
-    CHECK(!hold->at_risk);
+    CHECK(is_in_flight(hold));
+    CHECK(!is_at_risk(hold));
     rig_end(&rig, AT(2000));
 }
 
 TEST(a_clean_up_starts_without_failures) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
-    hold->failures = 3;
+    set_failures(hold, 3);
     hf_renewer_clean_up(&rig.client, hold, AT(1));
-    CHECK_EQ_INT(hold->failures, 0);
+    CHECK_EQ_INT(failures_of(hold), 0);
     rig_end(&rig, AT(2));
 }
 
@@ -1863,8 +1870,8 @@ TEST(a_clean_up_set_aside_is_retried_later) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
     CHECK(hf_renewer_set_aside(&rig.client, hold, AT(0)));
-    const hf_hold *aside = hf_holds_first(&rig.client.holds);
-    CHECK_EQ_U64(aside->wake_at, hf_lease_retry_at(AT(0), aside->valid_until));
+    const hf_hold *aside = hf_holds_first(holds_of(&rig.client));
+    CHECK_EQ_U64(wakes_at(aside), hf_lease_retry_at(AT(0), ends_at(aside)));
     rig_sleep(&rig, AT(0), AT(999));
     CHECK_SENT(&rig, RENEWER, "");
     rig_sleep(&rig, AT(999), AT(1000));
@@ -1877,12 +1884,12 @@ TEST(a_confirmation_with_a_reply_bounds_nothing) {
     hf_hold *hold = granted_hold(true);
     hf_session_opening(link_of(&rig, RENEWER), AT(100));
     hf_session_opened(link_of(&rig, RENEWER), AT(100));
-    hold->lease = HF_SECOND;
+    set_lease(hold, HF_SECOND);
     rig_sleep(&rig, AT(200), AT(800));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), "EVALSHA extend"));
     feed_renewer(":1\r\n", AT(801));
-    CHECK(!hold->granted);
-    CHECK_EQ_U64(hold->shortened, HF_NEVER);
+    CHECK(!is_granted(hold));
+    CHECK_EQ_U64(shortened_lease(hold), HF_NEVER);
     rig_end(&rig, AT(802));
 }
 
@@ -1890,9 +1897,9 @@ TEST(a_lost_hold_is_not_due_again) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
-    hf_time before = hold->wake_at;
+    hf_time before = wakes_at(hold);
     hf_renewer_resume(&rig.client, hold, AT(1));
-    CHECK_EQ_U64(hold->wake_at, before);
+    CHECK_EQ_U64(wakes_at(hold), before);
     rig_end(&rig, AT(2));
 }
 
@@ -1905,14 +1912,14 @@ TEST(a_shared_owners_lost_hold_without_a_mark_is_not_cleaned_up) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rig_begin(&rig);
         hf_hold *hold = hold_lock(&rig, AT(0));
-        hold->shared = true;
-        hold->granted = cases[i].granted;
-        hold->wait = cases[i].wait;
+        set_shared(hold, true);
+        set_granted(hold, cases[i].granted);
+        set_wait(hold, cases[i].wait);
         hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
         CHECK(!hf_renewer_may_stand(hold));
         hf_renewer_clean_up_grant(&rig.client, hold, AT(1));
         hf_client_abandon(&rig.client, hold, 1, AT(1));
-        CHECK_EQ_INT(rig.client.holds.count, 0);
+        CHECK_EQ_INT(hold_count(&rig.client), 0);
         rig_tick(&rig, AT(1));
         CHECK_SILENT(&rig);
         rig_end(&rig, AT(2));
@@ -1922,9 +1929,9 @@ TEST(a_shared_owners_lost_hold_without_a_mark_is_not_cleaned_up) {
 TEST(a_hold_that_is_not_renewed_sleeps_until_its_end) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, false, AT(0));
-    hf_holds_wake_at(&rig.client.holds, hold, AT(100));
+    hf_holds_wake_at(holds_of(&rig.client), hold, AT(100));
     rig_tick(&rig, AT(100));
-    CHECK_EQ_U64(hold->wake_at, hold->valid_until);
+    CHECK_EQ_U64(wakes_at(hold), ends_at(hold));
     CHECK_SILENT(&rig);
     rig_end(&rig, AT(101));
 }
@@ -1932,17 +1939,17 @@ TEST(a_hold_that_is_not_renewed_sleeps_until_its_end) {
 TEST(only_a_sent_request_is_finished_by_the_renewer) {
     rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_PING, AT(0));
-    CHECK(hf_renewer_see_through(&rig.client, &op->request));
-    CHECK_EQ_INT(rig.client.unanswered, 1);
+    CHECK(hf_renewer_see_through(&rig.client, request_in(op)));
+    CHECK_EQ_INT(unanswered_count(&rig.client), 1);
     CHECK(!hf_client_is_quiet(&rig.client));
     feed_calls(&rig, "+PONG\r\n", AT(1));
-    CHECK_EQ_INT(rig.client.unanswered, 0);
+    CHECK_EQ_INT(unanswered_count(&rig.client), 0);
     rig_end(&rig, AT(2));
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_PING);
     op = hf_client_begin(&rig.client, &spec, AT(0)); /* no connection yet */
-    CHECK(!hf_renewer_see_through(&rig.client, &op->request));
-    CHECK_EQ_INT(rig.client.unanswered, 0);
+    CHECK(!hf_renewer_see_through(&rig.client, request_in(op)));
+    CHECK_EQ_INT(unanswered_count(&rig.client), 0);
     CHECK(hf_client_is_quiet(&rig.client));
     rig_end(&rig, AT(2));
 }
@@ -1958,10 +1965,10 @@ TEST(an_entry_abandoned_during_a_batch_is_dropped_at_its_end) {
     spec.batch = all;
     spec.batch_count = 2;
     hf_op *op = begin_spec(&rig, &spec, AT(1));
-    CHECK(op->batch.holds && op->batch.holds[0] == first && first->in_flight);
+    CHECK(batch_holds_of(op) && batch_holds_of(op)[0] == first && is_in_flight(first));
     hf_client_abandon(&rig.client, first, 1, AT(2));
-    CHECK_EQ_INT(first->state, HF_HOLD_HELD);
-    CHECK_EQ_INT(first->dropped, 1);
+    CHECK(is_held(first));
+    CHECK_EQ_INT(dropped_of(first), 1);
     rig_end(&rig, AT(3));
     hf_names_free(&other);
 }
@@ -1969,8 +1976,9 @@ TEST(an_entry_abandoned_during_a_batch_is_dropped_at_its_end) {
 TEST(a_shared_owners_lost_hold_removes_its_mark) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
-    hold->shared = hold->granted = true;
-    hold->wait = 5;
+    set_shared(hold, true);
+    set_granted(hold, true);
+    set_wait(hold, 5);
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_renewer_clean_up_grant(&rig.client, hold, AT(1));
     rig_tick(&rig, AT(1));
@@ -1984,14 +1992,14 @@ TEST(a_shared_owners_mark_is_removed_even_after_the_lease) {
     for (int granted = 0; granted <= 1; granted++) {
         rig_begin(&rig);
         hf_hold *hold = hold_lock(&rig, AT(0));
-        hold->shared = true;
-        hold->granted = granted;
-        hold->wait = 5;
-        hold->valid_until = AT(100);
+        set_shared(hold, true);
+        set_granted(hold, granted);
+        set_wait(hold, 5);
+        set_end(hold, AT(100));
         hf_client_abandon(&rig.client, hold, 1, AT(1));
-        CHECK_EQ_INT(hold->state, HF_HOLD_CLEANING_UP);
+        CHECK(is_cleaned_up(hold));
         rig_tick(&rig, AT(100)); /* the lease ends before the leave is sent */
-        CHECK_EQ_INT(rig.client.holds.count, granted);
+        CHECK_EQ_INT(hold_count(&rig.client), granted);
         if (granted)
             CHECK_SENT(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
         else CHECK_SILENT(&rig);
@@ -2002,13 +2010,13 @@ TEST(a_shared_owners_mark_is_removed_even_after_the_lease) {
 TEST(a_renewal_does_not_take_along_holds_that_have_ended) {
     for (int over = 0; over <= 1; over++) {
         rig_begin(&rig);
-        add_hold("a", "me", 30 * HF_SECOND, true, AT(0))->valid_until = AT(10000) + 1;
+        set_end(add_hold("a", "me", 30 * HF_SECOND, true, AT(0)), AT(10000) + 1);
         hf_hold *hold = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
-        hold->valid_until = AT(10000) + !over;
+        set_end(hold, AT(10000) + !over);
         hf_client_tick(&rig.client, AT(10000));
         rig_serve(&rig, AT(10000));
         CHECK_EQ_INT(batch_size(), over ? 1 : 2);
-        CHECK_EQ_INT(hold->state, over ? HF_HOLD_LOST : HF_HOLD_HELD);
+        CHECK_EQ_INT(hold_state(hold), over ? HF_HOLD_LOST : HF_HOLD_HELD);
         rig_end(&rig, AT(10001));
     }
 }
@@ -2023,7 +2031,7 @@ TEST(without_memory_a_leave_is_not_retried_at_once) {
     CHECK(memerr_failed());
     memerr_fail(0);
     CHECK_SENT(&rig, RENEWER, "");
-    CHECK(hold->wake_at > AT(1));
+    CHECK(wakes_at(hold) > AT(1));
     rig_end(&rig, AT(2));
 }
 

@@ -88,6 +88,7 @@ checks_of_files() {
     suite rockspec one lua5.4 tools/rockspec_check.lua
     suite calls one lua5.4 tools/check_calls.lua
     suite kinds one lua5.4 tools/check_kinds.lua
+    suite private one bounded lua5.4 tools/check_private.lua
     suite systems one lua5.4 tools/check_systems.lua
     suite locale one lua5.4 tools/check_locale.lua
     suite pins one lua5.4 tools/check_pins.lua
