@@ -1,6 +1,6 @@
 -- Which unit programs name a field of hf_hold, hf_op or hf_client: lua5.4 tools/check_private.lua
 --
--- Only spec/unit/drive.h may, so that a field can be renamed or moved without a change to the tests.
+-- Only spec/unit/drive.h may, so that a field can be renamed or moved without a change to tests.
 -- The compiler decides: in a copy of the headers these fields are deprecated, and it warns of each
 -- use. Designators of initializers are found by their text.
 

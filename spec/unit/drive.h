@@ -460,6 +460,24 @@ static UNUSED void rig_tick(struct rig *rig, hf_time now) {
     rig_serve(rig, now);
 }
 
+/* All links are cut, with this reason. */
+static UNUSED void rig_cut(struct rig *rig, const char *reason, hf_time now) {
+    for (int link = 0; link < HF_LINKS; link++)
+        hf_session_closed(link_of(rig, (hf_link)link), reason, now);
+}
+
+/* Forgets what all links have to write, which counts as written. */
+static UNUSED void rig_hush(struct rig *rig) {
+    for (size_t i = 0; i < hf_client_link_count(&rig->client); i++)
+        output_of(hf_client_link(&rig->client, i));
+}
+
+/* Returns what the client sends on its link for calls when this time has come. */
+static UNUSED const char *output_at(struct rig *rig, hf_time now) {
+    rig_tick(rig, now);
+    return output_of(link_of(rig, HF_LINK_CALLS));
+}
+
 /* Lets time pass until `until`, waking only when the client asks for it. Returns how often it was
  * woken. */
 static UNUSED int rig_sleep(struct rig *rig, hf_time now, hf_time until) {
@@ -566,6 +584,20 @@ static UNUSED void feed_calls(struct rig *rig, const char *text, hf_time now) {
     rig_serve(rig, now);
 }
 
+static UNUSED void feed_renewer(struct rig *rig, const char *text, hf_time now) {
+    feed(link_of(rig, HF_LINK_RENEWER), text, now);
+    rig_serve(rig, now);
+}
+
+/* The reply to the question who has the lock: this owner, for 20 s more. `ahead`: how many waiters
+ * are before the one that asks; -1: it did not ask for one. */
+static UNUSED void feed_owner(struct rig *rig, const char *owner, int ahead, hf_time now) {
+    char text[1024];
+    snprintf(text, sizeof text, "*6\r\n$%zu\r\n%s\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:%d\r\n",
+             strlen(owner), owner, ahead);
+    feed_calls(rig, text, now);
+}
+
 static UNUSED void feed_event(struct rig *rig, const char *kind, const char *channel,
                               const char *text, hf_time now) {
     char bytes[2048];
@@ -590,13 +622,18 @@ static UNUSED const char *outcome(const hf_op *op) {
 
 #define CHECK_OUTCOME(op, want) CHECK_STR(outcome(op), want)
 
-/* An acquire in the queue: it asked at `now`, subscribed 2 ms later and is known to wait since. */
-static UNUSED hf_op *wait_in_queue(struct rig *rig, hf_time wait, hf_time now) {
-    hf_op *op = begin_acquire(rig, wait, now);
+/* The acquire that asked at `now` is busy, subscribes 2 ms later and is known to wait since. */
+static UNUSED void enter_queue(struct rig *rig, hf_time now) {
     feed_calls(rig, busy(20000, 0, 0), now + HF_MS);
     feed_subscribed(rig, now + 2 * HF_MS);
     feed_calls(rig, busy(20000, 0, 0), now + 3 * HF_MS);
-    for (int link = 0; link < HF_LINKS; link++) output_of(&rig->client.first.links[link]);
+    rig_hush(rig);
+}
+
+/* Begins an acquire, which enters the queue. */
+static UNUSED hf_op *wait_in_queue(struct rig *rig, hf_time wait, hf_time now) {
+    hf_op *op = begin_acquire(rig, wait, now);
+    enter_queue(rig, now);
     return op;
 }
 

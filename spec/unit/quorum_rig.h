@@ -100,11 +100,6 @@ static UNUSED const char *output_by(int i) {
     return output_of(link_at(i, CALLS));
 }
 
-static UNUSED void hush(void) {
-    for (int i = 0; i < server_count * HF_LINKS; i++)
-        output_of(hf_client_link(&rig.client, (size_t)i));
-}
-
 static UNUSED size_t parts_held(void) {
     size_t held = 0;
     const hf_hold *hold = hold_of(&rig);
@@ -119,7 +114,7 @@ static UNUSED void hold_by(int count, hf_time now) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, now);
     answers(0, count, yes(77), now);
     hf_op_end(op, now);
-    hush();
+    rig_hush(&rig);
 }
 
 /* What the member has for the key: a state, -1: nothing. */

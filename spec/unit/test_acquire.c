@@ -1813,10 +1813,7 @@ static hf_op *begin_shared(hf_time wait, hf_time now) {
 /* In the queue, as wait_in_queue. */
 static hf_op *wait_as_shared(hf_time now) {
     hf_op *op = begin_shared(HF_NEVER, now);
-    feed_calls(&rig, busy(20000, 0, 0), now + HF_MS);
-    feed_subscribed(&rig, now + 2 * HF_MS);
-    feed_calls(&rig, busy(20000, 0, 0), now + 3 * HF_MS);
-    for (int link = 0; link < HF_LINKS; link++) output_of(link_of(&rig, (hf_link)link));
+    enter_queue(&rig, now);
     return op;
 }
 

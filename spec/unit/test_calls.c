@@ -38,11 +38,6 @@ static hf_hold *hold_while_renewed(uint32_t count) {
     return hold;
 }
 
-static void feed_renewer(const char *text, hf_time now) {
-    feed(link_of(&rig, RENEWER), text, now);
-    rig_serve(&rig, now);
-}
-
 /* ---- release ---- */
 
 TEST(a_release_of_one_hold_frees_the_lock) {
@@ -185,7 +180,7 @@ TEST(the_next_release_includes_a_failed_partial_one) {
     CHECK_EQ_INT(count_of(hold), 1);
     rig_sleep(&rig, AT(101), AT(10000));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
-    feed_renewer("*1\r\n:1\r\n", AT(10001));
+    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10001));
     begin(&rig, HF_OP_RELEASE, AT(10002));
     CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
     rig_end(&rig, AT(11000));
@@ -197,7 +192,7 @@ TEST(a_release_waits_behind_a_renewal) {
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
     CHECK_OUTCOME(op, "under way");
     CHECK_SENT(&rig, CALLS, "");
-    feed_renewer("*1\r\n:1\r\n", AT(10002));
+    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10002));
     CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
     feed_calls(&rig, ":1\r\n", AT(10003));
     CHECK_OUTCOME(op, "ok");
@@ -210,7 +205,7 @@ TEST(a_release_behind_a_renewal_that_finds_a_loss_reports_it) {
     rig_begin(&rig);
     hold_while_renewed(1);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
-    feed_renewer("*1\r\n:-1\r\n", AT(10002));
+    feed_renewer(&rig, "*1\r\n:-1\r\n", AT(10002));
     CHECK_OUTCOME(op, "lost");
     CHECK_SENT(&rig, CALLS, "");
     CHECK(!hold_of(&rig));
@@ -235,7 +230,7 @@ TEST(all_calls_that_wait_for_a_hold_go_on_when_it_is_released) {
     hf_op *first = begin(&rig, HF_OP_RELEASE, AT(10001));
     hf_op *second = begin(&rig, HF_OP_RELEASE, AT(10001));
     hf_op *third = begin_acquire(&rig, HF_SECOND, AT(10001));
-    feed_renewer("*1\r\n:1\r\n", AT(10002));
+    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10002));
     CHECK_OUTCOME(first, "under way");
     feed_calls(&rig, ":1\r\n", AT(10003));
     CHECK_OUTCOME(first, "ok");
@@ -257,7 +252,7 @@ TEST(a_call_that_waits_for_a_hold_goes_on_after_it_left_the_table) {
     hf_client_abandon(&rig.client, hold, 1, AT(10002));
     CHECK(!hold_of(&rig));
     CHECK_OUTCOME(waiting, "under way");
-    feed_renewer("*1\r\n:1\r\n", AT(10003));
+    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10003));
     CHECK_OUTCOME(waiting, "lost");
     rig_end(&rig, AT(11000));
 }
@@ -315,7 +310,7 @@ TEST(a_release_that_waits_does_not_release_a_newer_hold) {
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
     hf_hold *newer = hold_times(1, AT(10002));
     CHECK(newer != hold);
-    feed_renewer("*1\r\n:1\r\n", AT(10003));
+    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10003));
     CHECK_OUTCOME(waiting, "lost");
     CHECK(hf_hold_is_valid(newer, AT(10003)));
     CHECK_SENT(&rig, CALLS, "");
@@ -332,7 +327,7 @@ TEST(a_lost_hold_stays_lost_while_its_stand_in_is_cleaned_up) {
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     CHECK(hold_of(&rig) != hold);
     rig_tick(&rig, AT(29698));
-    feed_renewer(":1\r\n", AT(29699));
+    feed_renewer(&rig, ":1\r\n", AT(29699));
     hf_hold *newer = hold_times(1, AT(29699));
     CHECK(is_held(newer));
     CHECK(is_lost(hold));
@@ -385,10 +380,10 @@ TEST(a_release_abandoned_before_it_was_sent_goes_on_in_the_background) {
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     rig_tick(&rig, AT(10002));
     CHECK_SENT(&rig, RENEWER, ""); /* not before the renewal is answered */
-    feed_renewer("*1\r\n:1\r\n", AT(10003));
+    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10003));
     rig_tick(&rig, AT(10003));
     CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
-    feed_renewer(":1\r\n", AT(10004));
+    feed_renewer(&rig, ":1\r\n", AT(10004));
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(10005));
 }
@@ -446,7 +441,7 @@ TEST(the_rest_may_be_abandoned_during_a_release_that_outlives_the_lease) {
     CHECK_OUTCOME(op, "ok");
     rig_tick(&rig, AT(3));
     CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
-    feed_renewer(":1\r\n", AT(4));
+    feed_renewer(&rig, ":1\r\n", AT(4));
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(4));
 }
@@ -639,7 +634,7 @@ TEST(an_extend_without_a_reply_counts_only_for_the_shorter_lease) {
         CHECK(next > now && next <= ends_at(hold) - 6 * HF_SECOND);
         rig_sleep(&rig, now, next);
         CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
-        feed_renewer("*1\r\n:1\r\n", next + HF_MS);
+        feed_renewer(&rig, "*1\r\n:1\r\n", next + HF_MS);
         CHECK_EQ_U64(ends_at(hold), next + 9898 * HF_MS);
         now = next + HF_MS;
     }
@@ -844,7 +839,7 @@ TEST(repeated_checks_do_not_prevent_the_renewal) {
         for (int at = ms - 900; at < ms; at += 100) {
             rig_sleep(&rig, AT(at), AT(at + 100));
             if (output_of(link_of(&rig, RENEWER))[0] != '\0')
-                feed_renewer("*1\r\n:1\r\n", AT(at + 100));
+                feed_renewer(&rig, "*1\r\n:1\r\n", AT(at + 100));
         }
         hf_op *op = begin(&rig, HF_OP_CHECK, AT(ms));
         feed_calls(&rig, ":1\r\n", AT(ms));
@@ -962,7 +957,7 @@ TEST(a_record_abandoned_during_a_renewal_drops_the_hold) {
     CHECK_SENT(&rig, CALLS, "");
     hf_op_end(op, AT(10002));
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    feed_renewer("*1\r\n:1\r\n", AT(10003));
+    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10003));
     rig_sleep(&rig, AT(10003), AT(60000));
     CHECK_SILENT(&rig);
     rig_end(&rig, AT(60000));

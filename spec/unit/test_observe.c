@@ -536,8 +536,7 @@ TEST(a_wait_whose_server_is_away_is_cut_off_when_no_connection_can_be_made) {
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
     events();
-    for (int link = 0; link < HF_LINKS; link++)
-        hf_session_closed(link_of(&rig, (hf_link)link), "cut", AT(100));
+    rig_cut(&rig, "cut", AT(100));
     CHECK_STR(events(), ""); /* the next connection may work */
     rig.refusing = true;
     rig_sleep(&rig, AT(100), AT(9000));

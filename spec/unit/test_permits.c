@@ -58,10 +58,7 @@ static hf_hold *hold_permits(uint32_t permits, hf_time now) {
 /* In the queue, and known to wait there. */
 static hf_op *permits_waiting(uint32_t permits, hf_time now) {
     hf_op *op = begin_permits(permits, HF_NEVER, now);
-    feed_calls(&rig, busy(20000, 0, 0), now + HF_MS);
-    feed_subscribed(&rig, now + 2 * HF_MS);
-    feed_calls(&rig, busy(20000, 0, 0), now + 3 * HF_MS);
-    for (int link = 0; link < HF_LINKS; link++) output_of(&first_node(&rig.client)->links[link]);
+    enter_queue(&rig, now);
     return op;
 }
 

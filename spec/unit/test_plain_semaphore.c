@@ -52,10 +52,6 @@ static void end(hf_op *op, hf_time now) {
     hf_op_end(op, now);
 }
 
-static void hush(void) {
-    for (int link = 0; link < HF_LINKS; link++) output_of(&first_node(&rig.client)->links[link]);
-}
-
 /* Known to wait since `now` + 3 ms, and subscribed. */
 static hf_op *waiting(int64_t count, hf_time now) {
     hf_op *op = take(count, HF_NEVER, now);
@@ -64,7 +60,7 @@ static hf_op *waiting(int64_t count, hf_time now) {
     feed_calls(&rig, TOO_FEW("0"), now + 2 * HF_MS);
     feed_event(&rig, "subscribe", CHANNEL, "2", now + 3 * HF_MS);
     feed_calls(&rig, TOO_FEW("0"), now + 3 * HF_MS);
-    hush();
+    rig_hush(&rig);
     return op;
 }
 
@@ -72,7 +68,7 @@ static hf_op *waiting(int64_t count, hf_time now) {
 static hf_op *also_waiting(int64_t count, hf_time now) {
     hf_op *op = take(count, HF_NEVER, now);
     feed_calls(&rig, TOO_FEW("0"), now);
-    hush();
+    rig_hush(&rig);
     return op;
 }
 
@@ -221,7 +217,7 @@ TEST(a_first_copy_in_doubt_stays_in_doubt_while_the_waiter_rechecks) {
     feed_calls(&rig, TOO_FEW("1"), AT(503));
     feed_event(&rig, "subscribe", CHANNEL, "2", AT(504));
     feed_calls(&rig, TOO_FEW("1"), AT(505));
-    hush();
+    rig_hush(&rig);
     hf_op_end(op, AT(506));
     check_settled(CALL("semaphore_leave", "1") "0", ":0\r\n", AT(506));
     rig_end(&rig, AT(20000));
@@ -373,7 +369,7 @@ TEST(a_waiter_that_needs_more_does_not_block_others) {
     hf_op *large = waiting(5, AT(0)), *middle = also_waiting(3, AT(10)),
           *small = also_waiting(2, AT(20));
     feed_release(AT(30));
-    hush();
+    rig_hush(&rig);
     feed_calls(&rig, TOO_FEW("2"), AT(31));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "3") "2");
     feed_calls(&rig, HAS_TAKEN("0"), AT(32));
@@ -390,7 +386,7 @@ TEST(a_waiter_that_has_ended_does_not_block_those_behind_it) {
     hf_op *third = also_waiting(1, AT(20));
     hf_op_interrupt(second, AT(30));
     CHECK_OUTCOME(second, "interrupted");
-    hush();
+    rig_hush(&rig);
     feed_release(AT(40));
     CHECK(is_asking(first));
     feed_calls(&rig, "*2\r\n:0\r\n:1\r\n", AT(41));
@@ -402,7 +398,7 @@ TEST(the_next_waiter_asks_when_one_ends_before_its_reply) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10));
     feed_release(AT(20));
-    hush();
+    rig_hush(&rig);
     hf_op_end(first, AT(21));
     rig_tick(&rig, AT(21));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1\n" CALL("semaphore_leave", "1") "0");
@@ -419,7 +415,7 @@ TEST(a_message_received_during_the_last_question_goes_to_the_next_waiter) {
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10));
     feed_release(AT(20));
     feed_release(AT(21));
-    hush();
+    rig_hush(&rig);
     feed_calls(&rig, HAS_TAKEN("0"), AT(22));
     CHECK_OUTCOME(first, "ok");
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
@@ -431,7 +427,7 @@ TEST(a_message_received_during_the_last_question_goes_to_the_next_waiter) {
 TEST(a_message_received_during_a_first_question_is_not_lost) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = take(1, HF_NEVER, AT(10));
-    hush();
+    rig_hush(&rig);
     feed_release(AT(11));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
     feed_calls(&rig, TOO_FEW("0"), AT(12)); /* the second's, which ran before the release */
@@ -478,7 +474,7 @@ TEST(a_closed_client_undoes_or_finishes_its_calls) {
     semaphore_begin();
     hf_op *op = take(1, HF_NEVER, AT(0));
     hf_op *other = give(2, AT(0));
-    hush();
+    rig_hush(&rig);
     hf_client_close(&rig.client, AT(1));
     CHECK_OUTCOME(op, "closed");
     CHECK_OUTCOME(other, "closed");
@@ -565,7 +561,7 @@ TEST(each_call_that_is_sent_again_keeps_its_note) {
         feed_calls(&rig, cases[i].reply, AT(501));
         CHECK_OUTCOME(op, "ok");
         end(op, AT(501));
-        hush();
+        rig_hush(&rig);
         give(1, AT(502));
         CHECK_SENT(&rig, CALLS, CALL("semaphore_release", "2") "1");
         rig_end(&rig, AT(503));
@@ -599,7 +595,7 @@ TEST(a_wait_for_another_key_blocks_no_waiter) {
     spec_in(first)->names = &other; /* as if it had asked for that one */
     hf_op *second = take(1, HF_NEVER, AT(10));
     feed_calls(&rig, TOO_FEW("0"), AT(11));
-    hush();
+    rig_hush(&rig);
     feed_event(&rig, "subscribe", CHANNEL, "3", AT(12));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
     feed_calls(&rig, HAS_TAKEN("1"), AT(13));
@@ -647,7 +643,7 @@ TEST(a_release_goes_on_when_only_its_second_copy_is_refused) {
     hf_op *op = give(2, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig_sleep(&rig, AT(1), AT(500));
-    hush();
+    rig_hush(&rig);
     feed_calls(&rig, "-ERR no\r\n", AT(501));
     CHECK_OUTCOME(op, "server");
     CHECK(strstr(message_of(op), "continues in the background"));
@@ -659,7 +655,7 @@ TEST(a_release_goes_on_when_only_its_second_copy_is_refused) {
 TEST(an_abandoned_drain_is_undone) {
     semaphore_begin();
     hf_op *op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(0));
-    hush();
+    rig_hush(&rig);
     hf_op_end(op, AT(1));
     check_settled(CALL("semaphore_leave", "1") "0", ":3\r\n:1\r\n", AT(1));
     rig_end(&rig, AT(20000));

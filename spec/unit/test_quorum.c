@@ -158,7 +158,7 @@ TEST(servers_that_just_refused_are_skipped_while_the_others_suffice) {
         for (int i = 2; i < COUNT; i++) answer(i, ":1\r\n", AT(ms));
         CHECK_OUTCOME(op, "ok");
         hf_op_end(op, AT(ms));
-        hush();
+        rig_hush(&rig);
         CHECK_EQ_INT((link_at(0, CALLS)->opened_at - AT(0)) / HF_MS, ms < 100 ? 0 : 100);
     }
     rig.down[0] = rig.down[1] = NULL;
@@ -205,7 +205,7 @@ TEST(a_minority_is_rolled_back) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(7), AT(1));
     answer(1, yes(7), AT(1));
-    hush();
+    rig_hush(&rig);
     answers(2, COUNT, busy(20000, 0, 0), AT(1));
     CHECK_OUTCOME(op, "busy");
     hf_op_end(op, AT(1));
@@ -227,7 +227,7 @@ TEST(a_waiting_acquire_tries_again_after_a_random_pause) {
     CHECK_CONTAINS(first, hf_client_uuid(&rig.client));
     answers(0, COUNT, busy(20000, 0, 0), AT(1));
     CHECK_OUTCOME(op, "under way");
-    hush();
+    rig_hush(&rig);
     hf_time again = hf_op_deadline(op);
     CHECK(again > AT(1) && again <= AT(1 + 1 + 200));
     pass(AT(1), again);
@@ -345,7 +345,7 @@ TEST(a_wait_behind_another_call_of_its_owner_goes_on) {
     CHECK_OUTCOME(fourth, "interrupted");
     pass(AT(2), AT(301));
     CHECK_OUTCOME(third, "busy");
-    hush();
+    rig_hush(&rig);
     answers(0, COUNT, yes(7), AT(302));
     CHECK_OUTCOME(first, "ok");
     CHECK_OUTCOME(second, "under way");
@@ -366,7 +366,7 @@ TEST(a_wait_behind_several_calls_of_its_owner_is_busy) {
     hf_time retry_at = round_of(first)->retry_at;
     CHECK(retry_at < AT(1000));
     tick(AT(990));
-    hush();
+    rig_hush(&rig);
     answers(0, COUNT, yes(7), AT(998));
     CHECK_OUTCOME(first, "ok");
     CHECK(!hf_op_is_blocked(second) && hf_op_is_blocked(third));
@@ -478,7 +478,7 @@ TEST(a_release_succeeds_with_a_majority_and_goes_on_with_the_rest) {
 TEST(the_token_is_the_third_smallest_vote_and_is_written_back) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    hush();
+    rig_hush(&rig);
     answer(0, yes(50), AT(1));
     answer(1, yes(40), AT(1));
     answer(2, yes(60), AT(1));
@@ -512,7 +512,7 @@ TEST(a_late_grant_may_have_a_higher_token) {
 TEST(a_token_is_written_back_to_servers_that_grant_late) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    hush();
+    rig_hush(&rig);
     answer(0, yes(60), AT(1));
     answer(1, yes(50), AT(1));
     answer(2, yes(60), AT(1));
@@ -544,7 +544,7 @@ static hf_op *begin_short_acquire(hf_time now) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, now);
-    hush();
+    rig_hush(&rig);
     return op;
 }
 
@@ -556,7 +556,7 @@ TEST(an_expired_vote_does_not_count_for_the_token) {
     answer(0, yes(5), AT(1));
     answer(1, yes(6), AT(1));
     answer(2, yes(8), AT(900));
-    hush();
+    rig_hush(&rig);
     for (int i = 3; i < COUNT; i++) feed(link_at(i, CALLS), yes(8 + (unsigned)i), AT(980));
     hf_holds_lose(holds_of(member(0)), holds_of(member(0))->heap[0], HF_LOST_EXPIRED);
     hf_holds_lose(holds_of(member(1)), holds_of(member(1))->heap[0], HF_LOST_EXPIRED);
@@ -712,7 +712,7 @@ TEST(a_server_counts_after_restart_guard_and_is_marked) {
     answer_leaves(AT(1));
     CHECK_STR(acquire_at(AT(59999)), "no_quorum");
     answer_leaves(AT(59999));
-    hush();
+    rig_hush(&rig);
     CHECK_STR(acquire_at(AT(60000)), "ok");
     CHECK_CONTAINS(output_by(0), "SET holdfast_known r1");
     finish(AT(60001));
@@ -725,7 +725,7 @@ TEST(a_re_entry_at_a_guarded_server_is_given_back_there_once) {
     answers(0, COUNT, yes(7), AT(1));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1));
-    hush();
+    rig_hush(&rig);
     link_at(0, CALLS)->vouched = false;
     link_at(0, CALLS)->known_since = AT(2);
     op = begin_quorum(HF_OP_ACQUIRE, 0, AT(2));
@@ -810,7 +810,7 @@ TEST(a_missing_member_hold_is_repaired_with_an_owner_of_its_own) {
     renew_all(AT(10100), refuses);
     CHECK_EQ_INT(parts_held(), 4);
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    hush();
+    rig_hush(&rig);
     pass(AT(10100), AT(20300));
     const char *repair = output_by(0);
     CHECK_CONTAINS(repair, "EVALSHA acquire");
@@ -883,7 +883,7 @@ TEST(a_server_with_a_pending_leave_is_tried_at_once) {
     hf_time now = end + 5 * HF_SECOND;
     pass(end, now); /* by now it is tried once in a second */
     rig.down[0] = NULL;
-    hush();
+    rig_hush(&rig);
     hf_session *renewer = link_at(0, RENEWER);
     now = renewer->opened_at + 150 * HF_MS;
     CHECK_EQ_INT(renewer->state, HF_SESSION_CLOSED);
@@ -971,7 +971,7 @@ static void play(unsigned events, bool out_of_memory) {
         memerr_fail(0);
         tick(now);
         check_holds(now);
-        hush();
+        rig_hush(&rig);
         now += (hf_time)chance(300) * HF_MS;
         pass(now, now);
         check_holds(now);
@@ -1121,7 +1121,7 @@ TEST(a_missing_member_hold_is_repaired_at_each_renewal) {
     start();
     hold_by(3, AT(0));
     answers(3, COUNT, "-OOM full\r\n", AT(1));
-    hush();
+    rig_hush(&rig);
     for (int ms = 10100; ms < 41000; ms += 10100) {
         pass(AT(ms - 10100), AT(ms));
         renew_all(AT(ms), none);
@@ -1209,7 +1209,7 @@ TEST(a_majority_without_memory_for_the_hold_reports_no_memory) {
 TEST(the_token_may_be_that_of_the_first_server) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    hush();
+    rig_hush(&rig);
     answer(0, yes(60), AT(1));
     answer(1, yes(50), AT(1));
     answer(2, yes(40), AT(1));
@@ -1284,7 +1284,7 @@ TEST(a_pause_is_never_shorter_than_a_millisecond) {
         least = hf_time_min(least, hf_op_deadline(op) - now);
         now = hf_op_deadline(op);
         tick(now);
-        hush();
+        rig_hush(&rig);
     }
     CHECK(least >= HF_MS && least < 5 * HF_MS);
     finish(now);

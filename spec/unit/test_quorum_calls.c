@@ -20,7 +20,7 @@ static void enter_again(int count, hf_time now) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, now);
     answers(0, count, yes(77), now);
     hf_op_end(op, now);
-    hush();
+    rig_hush(&rig);
 }
 
 /* ---- extend, check ---- */
@@ -148,7 +148,7 @@ TEST(a_server_that_did_not_grant_the_re_entry_gets_no_release) {
     answer(3, busy(20000, 0, 0), AT(1));
     answer(4, busy(20000, 0, 0), AT(1));
     hf_op_end(op, AT(1));
-    hush();
+    rig_hush(&rig);
     op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
     CHECK_STR(output_by(3), "");
     CHECK_STR(output_by(4), "");
@@ -395,7 +395,7 @@ TEST(a_release_waits_behind_a_check) {
     start();
     hold_by(5, AT(0));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
-    hush();
+    rig_hush(&rig);
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
     CHECK_STR(output_by(0), "");
     CHECK(hf_op_is_blocked(op));
@@ -443,7 +443,7 @@ TEST(an_acquire_waits_behind_a_check_until_its_timeout) {
     start();
     hold_by(5, AT(0));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
-    hush();
+    rig_hush(&rig);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     CHECK(hf_op_is_blocked(op));
     CHECK_STR(output_by(0), "");
@@ -866,9 +866,9 @@ TEST(the_owners_approval_skips_a_server_without_the_hold) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(1, COUNT, yes(77), AT(0));
     hf_op_end(op, AT(0));
-    hush();
+    rig_hush(&rig);
     pass(AT(0), AT(11000));
-    hush();
+    rig_hush(&rig);
     CHECK(!member_holds_of(hold_of(&rig))[0]);
     hf_client_approve(&rig.client, hold_of(&rig), AT(11000));
     tick(AT(11000));
@@ -884,7 +884,7 @@ TEST(a_hold_that_is_renewed_from_now_on_is_repaired) {
     answers(0, 4, yes(77), AT(0));
     answer(4, busy(20000, 0, 0), AT(0));
     hf_op_end(op, AT(0));
-    hush();
+    rig_hush(&rig);
     CHECK(wakes_at(hold_of(&rig)) > AT(20000));
     hf_client_set_renewed(&rig.client, hold_of(&rig), true, AT(1000));
     CHECK(wakes_at(hold_of(&rig)) <= AT(11000));
@@ -1009,7 +1009,7 @@ TEST(a_server_that_lacks_a_shared_owners_hold_is_asked_for_the_same_owner) {
     answers(0, 4, yes(77), AT(0));
     answer(4, busy(20000, 0, 0), AT(0));
     hf_op_end(op, AT(0));
-    hush();
+    rig_hush(&rig);
     hf_holds_wake_at(holds_of(&rig.client), hold_of(&rig), AT(100));
     tick(AT(100));
     CHECK_CONTAINS(output_by(4), "EVALSHA acquire " KEYS_OF_K "0 1 30000 1000");
@@ -1111,7 +1111,7 @@ TEST(a_server_that_has_not_replied_yet_is_not_asked_again) {
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1));
     answer(3, busy(100, 0, 0), AT(1));
-    hush();
+    rig_hush(&rig);
     pass(AT(1), AT(500)); /* a third of the lease is over */
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
     CHECK_CONTAINS(output_by(3), "EVALSHA acquire");
@@ -1193,7 +1193,7 @@ TEST(votes_that_expire_during_the_write_back_make_no_hold) {
 TEST(a_token_that_a_bare_majority_has_is_not_written_back) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    hush();
+    rig_hush(&rig);
     feed(link_at(0, CALLS), yes(5), AT(1));
     for (int i = 1; i < 4; i++) feed(link_at(i, CALLS), yes(9), AT(1));
     hf_client_tick(&rig.client, AT(1));
@@ -1277,7 +1277,7 @@ TEST(a_long_record_goes_to_every_server_that_has_the_lock) {
     answers(0, MAJORITY, yes(7), AT(1));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1));
-    hush();
+    rig_hush(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_COMPLETE);
     spec.lock_kind = &hf_kind_guard;
     spec.fingerprint = hf_slice_of("print");
@@ -1296,7 +1296,7 @@ TEST(a_client_that_waits_for_a_quorum_is_published) {
     hf_client_introduce(&rig.client, "host 7 name");
     begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(1));
-    hush();
+    rig_hush(&rig);
     bool published = false;
     for (int ms = 2; ms < 400 && !published; ms += 2) {
         tick(AT(ms));
@@ -1416,7 +1416,7 @@ TEST(a_record_without_a_majority_is_not_sent_again) {
     CHECK_CONTAINS(message_of(op),
                    "2 of 5 recorded it (the others keep the lock until its lease ends): s3 server");
     hf_op_end(op, AT(3));
-    hush();
+    rig_hush(&rig);
     pass(AT(3), AT(1000));
     for (int i = 0; i < COUNT * HF_LINKS; i++)
         CHECK_STR(output_of(hf_client_link(&rig.client, (size_t)i)), "");
@@ -1533,7 +1533,7 @@ TEST(only_held_and_renewed_holds_are_repaired) {
         start();
         hold_by(3, AT(0));
         answers(3, 5, busy(20000, 0, 0), AT(1));
-        hush();
+        rig_hush(&rig);
         hf_hold *hold = hold_of(&rig);
         set_renewed(hold, cases[i].renewed);
         if (cases[i].lost) hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
@@ -1618,7 +1618,7 @@ TEST(the_owner_of_a_hold_is_that_of_its_members) {
 TEST(force_does_not_lose_a_hold_that_is_lost_already) {
     start();
     hf_op *acquire = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    hush();
+    rig_hush(&rig);
     hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
     answers(0, 3, yes(7), AT(2));
     CHECK_OUTCOME(acquire, "ok");
@@ -1918,7 +1918,7 @@ TEST(servers_that_are_asked_later_have_the_time_of_a_command) {
     start();
     rig.down[0] = rig.down[1] = "refused";
     hf_op_end(begin_quorum(HF_OP_TTL, 0, AT(0)), AT(0));
-    hush();
+    rig_hush(&rig);
     rig.down[0] = rig.down[1] = NULL;
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(50));
     CHECK(round_of(op)->votes[0].skipped && round_of(op)->votes[1].skipped);

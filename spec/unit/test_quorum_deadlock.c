@@ -23,7 +23,7 @@ static hf_op *pause_for_k(void) {
     round_of(op)->retry_at = AT(300);
     int decided = server_count - MAJORITY + 1;
     answers(decided, server_count, ":1\r\n", AT(1)); /* the others got a `leave` */
-    hush();
+    rig_hush(&rig);
     return op;
 }
 
@@ -90,7 +90,7 @@ TEST(a_search_asks_every_server_and_follows_a_majority) {
 TEST(without_a_majority_for_an_owner_or_a_wait_there_is_no_cycle) {
     for (int wait = 0; wait < 2; wait++) {
         hf_op *op = wait_for_k();
-        hush();
+        rig_hush(&rig);
         if (wait) answers(0, COUNT, owner_is("you"), AT(2));
         answers(0, 2, wait ? wait_is("1 " OWN " l k") : owner_is("you"), AT(2));
         answers(2, 4, wait ? wait_is("1 " OWN " l j") : owner_is("me"), AT(2));
@@ -126,7 +126,7 @@ TEST(owners_that_differ_in_the_first_letter_are_not_the_same) {
 /* It has sent the program's text to that server, which sends a command next. */
 TEST(a_server_that_refuses_the_programs_text_is_still_asked) {
     hf_op *op = wait_for_k();
-    hush();
+    rig_hush(&rig);
     answer(0, "-NOSCRIPT no\r\n", AT(2));
     CHECK(strncmp(output_by(0), "EVAL ", 5) == 0);
     answer(0, "-NOPERM no\r\n", AT(2));
@@ -183,7 +183,7 @@ TEST(a_server_that_hangs_delays_a_step_by_250_ms_at_most) {
         hf_op *op = wait_for_k();
         int first = hangs == 0 ? 2 : 0;
         hf_session *calls = link_at(first, CALLS);
-        hush();
+        rig_hush(&rig);
         answers(first, first + 2, owner_is("you"), AT(2));
         CHECK(walk_of(op));
         answer(first + 2, owner_is("you"), AT(3));
@@ -199,7 +199,7 @@ TEST(a_server_that_hangs_delays_a_step_by_250_ms_at_most) {
 TEST(half_of_the_servers_do_not_shorten_a_step) {
     server_count = 4;
     hf_op *op = wait_for_k();
-    hush();
+    rig_hush(&rig);
     answers(0, 2, owner_is("you"), AT(2));
     for (int i = 2; i < 4; i++) hf_session_tick(link_at(i, CALLS), AT(260));
     answer(2, owner_is("you"), AT(260));
@@ -213,7 +213,7 @@ TEST(half_of_the_servers_do_not_shorten_a_step) {
 TEST(a_steps_timeout_does_not_cut_off_the_next_step) {
     hf_op *op = wait_for_k();
     answers(0, COUNT, owner_is("you"), AT(2));
-    hush();
+    rig_hush(&rig);
     answers(0, 2, "$-1\r\n", AT(3));
     for (int i = 2; i < COUNT; i++) hf_session_tick(link_at(i, CALLS), AT(260));
     answers(2, COUNT, wait_is("500 " ABOVE " l j"), AT(260));
@@ -240,7 +240,7 @@ TEST(silent_servers_end_the_search_after_a_second) {
 static hf_op *asks_in_a_cycle(hf_time now) {
     hf_op *op = wait_for_k();
     answers(0, COUNT, owner_is("me"), AT(2));
-    hush();
+    rig_hush(&rig);
     tick(now);
     answers(0, COUNT, wait_is("5 " OWN " l k"), now);
     return op;
@@ -270,7 +270,7 @@ TEST(a_failed_attempt_in_a_cycle_is_the_last_one) {
 TEST(a_search_ends_harmlessly_after_its_acquire) {
     hf_op *op = wait_for_k();
     hf_op_end(op, AT(2));
-    hush();
+    rig_hush(&rig);
     answers(0, COUNT, owner_is("you"), AT(2));
     all_reply("");
     finish(AT(3));

@@ -135,7 +135,7 @@ static void hold_beside_another(bool renewed) {
     answers(1, COUNT, yes(77), AT(1));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1));
-    hush();
+    rig_hush(&rig);
 }
 
 TEST(a_server_that_had_another_owner_at_the_acquire_is_asked_again_soon) {
@@ -213,7 +213,7 @@ static void hold_many(hf_names names[HOLDS]) {
         CHECK_OUTCOME(op, "ok");
         hf_op_end(op, AT(0));
     }
-    hush();
+    rig_hush(&rig);
 }
 
 static const char *all_renewed(int count) {
@@ -300,7 +300,7 @@ TEST(a_release_that_waited_for_a_lost_hold_does_not_release_a_newer_one) {
     answers(0, 3, yes(99), AT(1102));
     CHECK_OUTCOME(acquire, "ok");
     hf_op_end(acquire, AT(1102));
-    hush();
+    rig_hush(&rig);
     for (hf_time t = 1103; t < 5200 && !hf_op_is_done(release); t += 5) tick(AT(t));
     CHECK_OUTCOME(release, "lost");
     CHECK(is_held(held("k")));
@@ -363,7 +363,7 @@ static void hold_for(hf_time max_hold, int yeses) {
     hf_op *op = begin_round(&spec, AT(0));
     answers(0, yeses, yes(77), AT(1));
     hf_op_end(op, AT(1));
-    hush();
+    rig_hush(&rig);
 }
 
 /* One server that is down does not change the reason. */

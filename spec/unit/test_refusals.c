@@ -217,8 +217,7 @@ static void log_in(const char *reply, hf_time now) {
 }
 
 static void cut_all(hf_time now) {
-    for (int link = 0; link < HF_LINKS; link++)
-        hf_session_closed(link_of(&rig, (hf_link)link), "cut", now);
+    rig_cut(&rig, "cut", now);
 }
 
 static void refuse_log_ins(hf_time now, hf_time until) {

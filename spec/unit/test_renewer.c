@@ -9,11 +9,6 @@ static struct rig rig;
 #define CALLS HF_LINK_CALLS
 #define RENEWER HF_LINK_RENEWER
 
-static void feed_renewer(const char *text, hf_time now) {
-    feed(link_of(&rig, RENEWER), text, now);
-    rig_serve(&rig, now);
-}
-
 /* A hold as after an acquire whose command was sent at `now`. */
 static hf_hold *add_hold(const char *key, const char *owner, hf_time lease, bool renewed,
                          hf_time now) {
@@ -51,7 +46,7 @@ static void answer_batch(int count, const char *result, hf_time now) {
     int size = snprintf(bytes, sizeof bytes, "*%d\r\n", count);
     for (int i = 0; i < count; i++)
         size += snprintf(bytes + size, sizeof bytes - (size_t)size, "%s\r\n", result);
-    feed_renewer(bytes, now);
+    feed_renewer(&rig, bytes, now);
 }
 
 /* ---- renewing ---- */
@@ -223,7 +218,7 @@ TEST(each_hold_of_a_batch_gets_its_own_result) {
     hf_hold *d = add_hold("d", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK_EQ_INT(batch_size(), 4);
-    feed_renewer("*3\r\n:1\r\n:-1\r\n:-2\r\n", AT(10001)); /* and one is missing */
+    feed_renewer(&rig, "*3\r\n:1\r\n:-1\r\n:-2\r\n", AT(10001)); /* and one is missing */
     CHECK(is_held(a));
     CHECK_EQ_INT(reason_of(b), HF_LOST_DELETED);
     CHECK_EQ_INT(reason_of(c), HF_LOST_TAKEN);
@@ -254,7 +249,7 @@ TEST(a_short_lease_does_not_shorten_the_timeout_of_the_others) {
     CHECK(is_lost(b));
     CHECK_EQ_INT(failures_of(a), 0);
     CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
-    feed_renewer("*1\r\n:1\r\n*1\r\n:1\r\n", AT(10080));
+    feed_renewer(&rig, "*1\r\n:1\r\n*1\r\n:1\r\n", AT(10080));
     CHECK_EQ_U64(ends_at(a), AT(10000 + 29698));
     rig_end(&rig, AT(11000));
 }
@@ -442,13 +437,14 @@ TEST(one_refused_key_does_not_prevent_the_other_renewals) {
         hf_hold *holds[5];
         renew_five(holds);
         CHECK_EQ_INT(batch_size(), 5);
-        feed_renewer(errors[n], AT(10001));
+        feed_renewer(&rig, errors[n], AT(10001));
         rig_tick(&rig, AT(10001));
         CHECK_SENT(&rig, RENEWER,
                    "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 30000\n"
                    "EVALSHA renew 1 c me 30000\nEVALSHA renew 1 d me 30000\n"
                    "EVALSHA renew 1 e me 30000");
-        for (int i = 0; i < 5; i++) feed_renewer(i == 1 ? errors[n] : "*1\r\n:1\r\n", AT(10002));
+        for (int i = 0; i < 5; i++)
+            feed_renewer(&rig, i == 1 ? errors[n] : "*1\r\n:1\r\n", AT(10002));
         for (int i = 0; i < 5; i++) {
             CHECK_EQ_U64(ends_at(holds[i]), AT(i == 1 ? 29698 : 10001 + 29698));
             CHECK_EQ_INT(is_at_risk(holds[i]), i == 1);
@@ -458,7 +454,7 @@ TEST(one_refused_key_does_not_prevent_the_other_renewals) {
             rig_sleep(&rig, AT(ms), AT(ms + 10));
             int size = batch_size();
             CHECK(size <= 1);
-            if (size == 1) feed_renewer(errors[n], AT(ms + 10));
+            if (size == 1) feed_renewer(&rig, errors[n], AT(ms + 10));
             alone += size;
         }
         CHECK(alone > 3);
@@ -481,7 +477,7 @@ TEST(a_batch_without_a_reply_is_not_split) {
         renew_five(holds);
         output_of(link_of(&rig, RENEWER));
         if (closed) hf_session_closed(link_of(&rig, RENEWER), "reset", AT(10001));
-        else feed_renewer("-LOADING wait\r\n", AT(10001));
+        else feed_renewer(&rig, "-LOADING wait\r\n", AT(10001));
         rig_sleep(&rig, AT(10001), AT(10200));
         CHECK_EQ_INT(batch_size(), 5);
         CHECK_EQ_U64(splits_of(&rig.client), 0);
@@ -497,24 +493,24 @@ TEST(a_server_that_has_refused_three_batches_takes_one_key_at_a_time) {
         rig_sleep(&rig, AT(now), AT(now + 3));
         if (round <= 3) {
             CHECK_EQ_INT(batch_size(), 5);
-            feed_renewer("-CROSSSLOT no\r\n", AT(now));
+            feed_renewer(&rig, "-CROSSSLOT no\r\n", AT(now));
             rig_tick(&rig, AT(now));
         }
         CHECK_SENT(&rig, RENEWER,
                    "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 30000\n"
                    "EVALSHA renew 1 c me 30000\nEVALSHA renew 1 d me 30000\n"
                    "EVALSHA renew 1 e me 30000");
-        for (int i = 0; i < 5; i++) feed_renewer("*1\r\n:1\r\n", AT(now + 3));
+        for (int i = 0; i < 5; i++) feed_renewer(&rig, "*1\r\n:1\r\n", AT(now + 3));
     }
     CHECK_EQ_U64(splits_of(&rig.client), 3);
     rig_end(&rig, AT(60000));
 }
 
 static void feed_refusal_of_five(hf_time now) {
-    feed_renewer("-ERR no\r\n", now);
+    feed_renewer(&rig, "-ERR no\r\n", now);
     rig_tick(&rig, now);
     output_of(link_of(&rig, RENEWER));
-    for (int i = 0; i < 5; i++) feed_renewer("*1\r\n:1\r\n", now);
+    for (int i = 0; i < 5; i++) feed_renewer(&rig, "*1\r\n:1\r\n", now);
 }
 
 TEST(a_server_that_accepts_a_batch_between_refusals_keeps_getting_batches) {
@@ -542,7 +538,7 @@ TEST(a_minute_after_too_many_refusals_a_batch_is_tried_again) {
             if (batch && well && round >= 9) answer_batch(5, ":1", AT(10000 * round));
             else if (batch) feed_refusal_of_five(AT(10000 * round));
             else
-                for (int i = 0; i < 5; i++) feed_renewer("*1\r\n:1\r\n", AT(10000 * round));
+                for (int i = 0; i < 5; i++) feed_renewer(&rig, "*1\r\n:1\r\n", AT(10000 * round));
         }
         CHECK_EQ_INT((int)splits_of(&rig.client), well ? 0 : 5);
         rig_end(&rig, AT(170000));
@@ -557,7 +553,7 @@ TEST(a_split_batch_leaves_out_holds_that_have_ended) {
     hf_client_abandon(&rig.client, holds[0], 1, AT(10001));
     hf_client_lose(&rig.client, holds[1], HF_LOST_TAKEN);
     hf_client_abandon(&rig.client, holds[1], 1, AT(10001));
-    feed_renewer("-NOPERM no\r\n", AT(10002));
+    feed_renewer(&rig, "-NOPERM no\r\n", AT(10002));
     rig_tick(&rig, AT(10002));
     const char *text = output_of(link_of(&rig, RENEWER));
     CHECK(strstr(text, "EVALSHA leave 4 a ") && !strstr(text, "renew 1 a "));
@@ -576,14 +572,14 @@ TEST(a_failed_renewal_is_retried_within_the_lease) {
         rig_sleep(&rig, AT(ms - 10), AT(ms));
         if (batch_size() == 0) continue;
         tries++;
-        feed_renewer("-OOM command not allowed\r\n", AT(ms));
+        feed_renewer(&rig, "-OOM command not allowed\r\n", AT(ms));
         CHECK(is_at_risk(hold));
         CHECK(hf_hold_is_valid(hold, AT(ms)));
     }
     CHECK_OR(tries >= 15 && tries <= 60, "%d tries", tries);
     CHECK_EQ_INT(failures_of(hold), tries);
     rig_sleep(&rig, AT(29000), AT(29200));
-    feed_renewer("*1\r\n:1\r\n", AT(29200));
+    feed_renewer(&rig, "*1\r\n:1\r\n", AT(29200));
     CHECK(!is_at_risk(hold));
     CHECK_EQ_INT(failures_of(hold), 0);
     rig_end(&rig, AT(30000));
@@ -656,7 +652,7 @@ TEST(a_confirmation_waits_for_its_connection_until_the_grant_ends) {
     CHECK_SENT(&rig, RENEWER, CONFIRM_K);
     tick_until(AT(195));
     CHECK_EQ_INT(failures_of(hold), 0);
-    feed_renewer(":1\r\n", AT(195));
+    feed_renewer(&rig, ":1\r\n", AT(195));
     CHECK(is_held(hold));
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(170), 30 * HF_SECOND));
     rig_end(&rig, AT(1000));
@@ -672,7 +668,7 @@ TEST(a_slow_reply_to_a_confirmation_is_in_time) {
     rig_sleep(&rig, AT(50), AT(100));
     CHECK(strstr(output_of(link), "EVALSHA extend"));
     rig_sleep(&rig, AT(100), AT(190));
-    feed_renewer(":1\r\n", AT(190));
+    feed_renewer(&rig, ":1\r\n", AT(190));
     CHECK(is_held(hold));
     CHECK_EQ_INT(failures_of(hold), 0);
     CHECK_EQ_U64(link->opens, 1);
@@ -691,7 +687,7 @@ TEST(half_of_the_time_left_is_kept_for_a_new_connection) {
     CHECK_EQ_INT(failures_of(hold), 1);
     CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 2);
     CHECK_EQ_INT(batch_size(), 1);
-    feed_renewer("*1\r\n:1\r\n", AT(2900));
+    feed_renewer(&rig, "*1\r\n:1\r\n", AT(2900));
     CHECK(is_held(hold));
     rig_end(&rig, AT(4000));
 }
@@ -716,7 +712,7 @@ TEST(a_link_whose_server_is_loading_is_not_replaced) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     for (int ms = 10000; ms < 25000; ms += 10) {
         rig_sleep(&rig, AT(ms - 10), AT(ms));
-        if (batch_size() > 0) feed_renewer("-LOADING Redis is loading\r\n", AT(ms));
+        if (batch_size() > 0) feed_renewer(&rig, "-LOADING Redis is loading\r\n", AT(ms));
     }
     CHECK(failures_of(hold) > 0);
     CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
@@ -816,7 +812,7 @@ TEST(a_malformed_reply_to_a_renewal_is_a_failure) {
         rig_begin(&rig);
         hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
         rig_sleep(&rig, AT(0), AT(10000));
-        feed_renewer(replies[i], AT(10001));
+        feed_renewer(&rig, replies[i], AT(10001));
         CHECK(is_held(hold));
         CHECK(is_at_risk(hold) && !is_in_flight(hold));
         CHECK_EQ_U64(ends_at(hold), AT(29698));
@@ -863,7 +859,7 @@ TEST(a_grant_is_confirmed_to_the_lease) {
         CHECK_SENT(&rig, RENEWER, CONFIRM_K);
         CHECK(is_granted(hold) && is_in_flight(hold));
         hf_time sent_at = AT(100) + (AT(1978) - AT(100)) / 3;
-        feed_renewer(":1\r\n", AT(801));
+        feed_renewer(&rig, ":1\r\n", AT(801));
         CHECK(!is_granted(hold) && !is_in_flight(hold));
         CHECK_EQ_U64(ends_at(hold), hf_lease_end(sent_at, 30 * HF_SECOND));
         CHECK_EQ_U64(wakes_at(hold), renewed ? sent_at + 10 * HF_SECOND : ends_at(hold));
@@ -886,7 +882,7 @@ TEST(a_grant_found_taken_is_lost) {
     rig_begin(&rig);
     hf_hold *hold = granted_hold(true);
     rig_sleep(&rig, AT(100), AT(800));
-    feed_renewer(":-2\r\n", AT(801));
+    feed_renewer(&rig, ":-2\r\n", AT(801));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
     rig_end(&rig, AT(1000));
 }
@@ -974,7 +970,7 @@ TEST(a_hold_to_clean_up_is_cleaned_up_with_one_leave) {
     CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
     rig_sleep(&rig, AT(10), AT(1000));
     CHECK_SENT(&rig, RENEWER, ""); /* once */
-    feed_renewer(":1\r\n", AT(1001));
+    feed_renewer(&rig, ":1\r\n", AT(1001));
     CHECK(!hold_of(&rig));
     CHECK(hf_client_is_quiet(&rig.client));
     CHECK_EQ_U64(hf_client_stats(&rig.client).undone, 1);
@@ -1282,7 +1278,7 @@ TEST(a_leave_is_retried_until_the_lease_has_ended) {
         rig_sleep(&rig, AT(ms), AT(ms + 10));
         if (output_of(link_of(&rig, RENEWER))[0] == '\0') continue;
         tries++;
-        feed_renewer("-OOM command not allowed\r\n", AT(ms + 10));
+        feed_renewer(&rig, "-OOM command not allowed\r\n", AT(ms + 10));
     }
     CHECK(!hold_of(&rig));
     CHECK_OR(tries > 25 && tries < 100, "%d tries", tries);
@@ -1296,7 +1292,7 @@ TEST(a_closed_client_retries_a_leave_soon) {
     hf_client_close(&rig.client, AT(10));
     rig_tick(&rig, AT(10));
     CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
-    feed_renewer("-OOM command not allowed\r\n", AT(11));
+    feed_renewer(&rig, "-OOM command not allowed\r\n", AT(11));
     rig_sleep(&rig, AT(11), AT(100));
     CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
     rig_end(&rig, AT(101));
@@ -1310,7 +1306,7 @@ TEST(a_closed_client_retries_a_leave_after_a_fifth_of_a_second_at_most) {
         hf_client_close(&rig.client, AT(10));
         rig_tick(&rig, AT(10));
         set_failures(hold, failures);
-        feed_renewer("-OOM command not allowed\r\n", AT(11));
+        feed_renewer(&rig, "-OOM command not allowed\r\n", AT(11));
         CHECK_EQ_U64(wakes_at(hold), AT(11 + pauses[failures]));
         rig_end(&rig, AT(12));
     }
@@ -1348,7 +1344,8 @@ TEST(a_key_of_another_type_needs_no_leave) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
     rig_tick(&rig, AT(0));
-    feed_renewer("-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", AT(1));
+    feed_renewer(&rig, "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n",
+                 AT(1));
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(2));
 }
@@ -1361,7 +1358,7 @@ TEST(a_leave_is_repeated_while_dead_waiters_are_left) {
         rig_tick(&rig, AT(turn));
         CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
         CHECK(is_cleaned_up(hold_of(&rig)));
-        feed_renewer(turn < 2 ? ":3\r\n" : ":1\r\n", AT(turn));
+        feed_renewer(&rig, turn < 2 ? ":3\r\n" : ":1\r\n", AT(turn));
     }
     CHECK(!hold_of(&rig));
     CHECK_EQ_U64(hf_client_stats(&rig.client).undone, 1);
@@ -1394,7 +1391,7 @@ TEST(a_hold_abandoned_during_its_renewal_is_cleaned_up_after_it) {
     CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 1);
     rig_tick(&rig, AT(10100));
     CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
-    feed_renewer(":1\r\n", AT(10101));
+    feed_renewer(&rig, ":1\r\n", AT(10101));
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(11000));
 }
@@ -1405,7 +1402,7 @@ TEST(a_hold_abandoned_during_a_failed_renewal_is_cleaned_up_after_it) {
     rig_sleep(&rig, AT(0), AT(10000));
     output_of(link_of(&rig, RENEWER));
     hf_client_abandon(&rig.client, hold, 1, AT(10001));
-    feed_renewer("-OOM no\r\n", AT(10002));
+    feed_renewer(&rig, "-OOM no\r\n", AT(10002));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     rig_tick(&rig, AT(10002));
     CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
@@ -1556,7 +1553,7 @@ TEST(abandoning_a_hold_lost_by_the_clock_cleans_it_up) {
         CHECK(!hf_client_is_quiet(&rig.client));
         rig_tick(&rig, AT(3001));
         CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
-        feed_renewer(":1\r\n", AT(3002));
+        feed_renewer(&rig, ":1\r\n", AT(3002));
         CHECK_EQ_INT(hold_count(&rig.client), 0);
         CHECK(hf_client_is_quiet(&rig.client));
         hf_hold_unref(hold);
@@ -1887,7 +1884,7 @@ TEST(a_confirmation_with_a_reply_bounds_nothing) {
     set_lease(hold, HF_SECOND);
     rig_sleep(&rig, AT(200), AT(800));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), "EVALSHA extend"));
-    feed_renewer(":1\r\n", AT(801));
+    feed_renewer(&rig, ":1\r\n", AT(801));
     CHECK(!is_granted(hold));
     CHECK_EQ_U64(shortened_lease(hold), HF_NEVER);
     rig_end(&rig, AT(802));
