@@ -13,6 +13,7 @@ local mutants = require "spec.sim.mutants"
 local patches = require "spec.sim.patches"
 
 local INSIDE = "spec/sim/core"
+local FIELDS = "spec/unit/fields.h"
 
 -- Where spec/sim/core gets in: { what for, file, function, text, replacement }
 local DOORS = {
@@ -101,6 +102,7 @@ local function sources()
   for _, path in ipairs(lines_of("ls " .. INSIDE)) do
     texts["csrc/lua/" .. path] = read(INSIDE .. "/" .. path)
   end
+  texts["csrc/lua/fields.h"] = read(FIELDS)
   for _, list in ipairs { DOORS, core_mutants } do
     for _, patch in ipairs(list) do
       if not texts["csrc/" .. patch[2]] then fail("%s: there is no csrc/%s", patch[1], patch[2]) end

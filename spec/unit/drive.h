@@ -10,10 +10,8 @@
 #include <stdlib.h>
 
 #include "check.h"
-#include "client.h"
+#include "fields.h"
 #include "memerr.h"
-
-#define UNUSED __attribute__((unused))
 
 /* Milliseconds on the test's clock. */
 #define AT(ms) (1000 * HF_SECOND + HF_MS * (hf_time)(ms))
@@ -27,267 +25,6 @@ static const unsigned char DRIVE_ENTROPY[24] = {0, 1,  2,  3,  4,  5,  6,  7, 8,
 
 #define DRIVE_UUID "00010203-0405-8607-8809-0a0b0c0d0e0f"
 #define DRIVE_GRANTS "holdfast_grant:" DRIVE_UUID
-
-/* ---- what holds, operations and clients are ---- */
-
-/* Only these functions know the fields of hf_hold, hf_op and hf_client: tools/check_private.lua
- * looks for others. X(type, the function's name, the field) */
-
-#define DRIVE_READ(owner, type, name, field)                                                       \
-    static UNUSED inline type name(const owner *of) {                                              \
-        return of->field;                                                                          \
-    }
-#define DRIVE_WRITE(owner, type, name, field)                                                      \
-    static UNUSED inline void name(owner *of, type value) {                                        \
-        of->field = value;                                                                         \
-    }
-/* The part itself, which may be changed. */
-#define DRIVE_PART(owner, type, name, field)                                                       \
-    static UNUSED inline type *name(const owner *of) {                                             \
-        return (type *)&of->field;                                                                 \
-    }
-
-#define HOLD_READS(X)                                                                              \
-    X(uint64_t, number_of, number)                                                                 \
-    X(const hf_kind *, kind_of, kind)                                                              \
-    X(hf_time, lease_of, lease)                                                                    \
-    X(hf_time, ends_at, valid_until)                                                               \
-    X(hf_time, wakes_at, wake_at)                                                                  \
-    X(hf_time, confirms_at, confirm_at)                                                            \
-    X(hf_time, shortened_lease, shortened)                                                         \
-    X(hf_time, bound_of, max_until)                                                                \
-    X(hf_time, kept_until, keep_until)                                                             \
-    X(uint64_t, token_of, token)                                                                   \
-    X(uint64_t, token_ttl_of, token_ttl_ms)                                                        \
-    X(uint64_t, agent_of, agent)                                                                   \
-    X(uint64_t, wait_of_hold, wait)                                                                \
-    X(uint32_t, count_of, count)                                                                   \
-    X(uint32_t, others_of, others)                                                                 \
-    X(uint32_t, permits_of, permits)                                                               \
-    X(int32_t, amount_of, amount)                                                                  \
-    X(uint32_t, pending_of, pending_releases)                                                      \
-    X(uint32_t, strays_of, strays)                                                                 \
-    X(uint32_t, dropped_of, dropped)                                                               \
-    X(uint32_t, refs_of, refs)                                                                     \
-    X(uint32_t, failures_of, failures)                                                             \
-    X(uint32_t, copies_of, copies)                                                                 \
-    X(uint32_t, refusals_of, refusals)                                                             \
-    X(hf_approval, approval_of, approval)                                                          \
-    X(hf_hold_state, hold_state, state)                                                            \
-    X(hf_lost_reason, reason_of, reason)                                                           \
-    X(size_t, heap_place_of, heap_index)                                                           \
-    X(const void *, alias_of, by_alias.of)                                                         \
-    X(hf_lent *, lent_of, lent)                                                                    \
-    X(hf_stake *, stakes_of, stakes)                                                               \
-    X(hf_hold **, member_holds_of, member_holds)                                                   \
-    X(uint32_t, member_count_of, member_count)                                                     \
-    X(bool, is_in_table, in_table)                                                                 \
-    X(bool, is_renewed, renewed)                                                                   \
-    X(bool, is_granted, granted)                                                                   \
-    X(bool, is_in_flight, in_flight)                                                               \
-    X(bool, is_shared, shared)                                                                     \
-    X(bool, uses_same_connection, same_connection)                                                 \
-    X(bool, is_at_risk, at_risk)                                                                   \
-    X(bool, is_unawaited, unawaited)                                                               \
-    X(bool, keeps_lock, keeps)                                                                     \
-    X(bool, is_uncertain, uncertain)                                                               \
-    X(bool, is_idle, idle)
-
-#define HOLD_WRITES(X)                                                                             \
-    X(const hf_kind *, set_kind, kind)                                                             \
-    X(hf_time, set_lease, lease)                                                                   \
-    X(hf_time, set_end, valid_until)                                                               \
-    X(hf_time, set_wake, wake_at)                                                                  \
-    X(hf_time, set_confirm_time, confirm_at)                                                       \
-    X(hf_time, set_shortened_lease, shortened)                                                     \
-    X(hf_time, set_settled_at, settled_at)                                                         \
-    X(hf_time, set_bound, max_until)                                                               \
-    X(hf_time, set_kept_until, keep_until)                                                         \
-    X(uint64_t, set_token_ttl, token_ttl_ms)                                                       \
-    X(uint64_t, set_agent, agent)                                                                  \
-    X(uint64_t, set_wait, wait)                                                                    \
-    X(uint32_t, set_count, count)                                                                  \
-    X(uint32_t, set_others, others)                                                                \
-    X(uint32_t, set_pending, pending_releases)                                                     \
-    X(uint32_t, set_failures, failures)                                                            \
-    X(hf_approval, set_approval, approval)                                                         \
-    X(hf_hold_state, set_hold_state, state)                                                        \
-    X(hf_lost_reason, set_reason, reason)                                                          \
-    X(size_t, set_heap_place, heap_index)                                                          \
-    X(hf_lent *, set_lent, lent)                                                                   \
-    X(hf_hold **, set_member_holds, member_holds)                                                  \
-    X(uint32_t, set_member_count, member_count)                                                    \
-    X(bool, set_renewed, renewed)                                                                  \
-    X(bool, set_granted, granted)                                                                  \
-    X(bool, set_in_flight, in_flight)                                                              \
-    X(bool, set_shared, shared)                                                                    \
-    X(bool, set_same_connection, same_connection)                                                  \
-    X(bool, set_refused, refused)                                                                  \
-    X(bool, set_at_risk, at_risk)                                                                  \
-    X(bool, set_keeps_lock, keeps)                                                                 \
-    X(bool, set_uncertain, uncertain)                                                              \
-    X(bool, set_idle, idle)
-
-#define DRIVE_HOLD_READ(type, name, field) DRIVE_READ(hf_hold, type, name, field)
-HOLD_READS(DRIVE_HOLD_READ)
-#define DRIVE_HOLD_WRITE(type, name, field) DRIVE_WRITE(hf_hold, type, name, field)
-HOLD_WRITES(DRIVE_HOLD_WRITE)
-
-#define OP_READS(X)                                                                                \
-    X(const char *, message_of, failure.text)                                                      \
-    X(hf_hold *, hold_in, hold)                                                                    \
-    X(hf_acquire_state, op_state, state)                                                           \
-    X(hf_op *, next_op, next)                                                                      \
-    X(hf_node *, node_for, node)                                                                   \
-    X(hf_round *, round_of, round)                                                                 \
-    X(const hf_op_impl *, impl_of, impl)                                                           \
-    X(hf_time, busy_until, acquire.busy_until)                                                     \
-    X(hf_time, listens_at, acquire.listen_at)                                                      \
-    X(hf_time, placed_at, acquire.placed_at)                                                       \
-    X(hf_time, holder_silent_since, acquire.silent_since)                                          \
-    X(uint32_t, count_before, acquire.from)                                                        \
-    X(bool, is_handed_over, acquire.handed_over)                                                   \
-    X(bool, may_be_queued, acquire.queued)                                                         \
-    X(bool, is_turn_of_pollers, acquire.turn_of_pollers)                                           \
-    X(hf_op *, next_kept, acquire.next_kept)                                                       \
-    X(const char *, waiter_of, acquire.waiter)                                                     \
-    X(hf_hold **, batch_holds_of, batch.holds)                                                     \
-    X(bool, has_waited, batch.waited)                                                              \
-    X(char *, cycle_of, deadlock.cycle)                                                            \
-    X(hf_walk *, walk_of, deadlock.walk)                                                           \
-    X(hf_time, publishes_at, presence.publish_at)                                                  \
-    X(bool, is_published, presence.published)                                                      \
-    X(long long, value_of, result.value)                                                           \
-    X(hf_lock_info *, info_of, result.info)                                                        \
-    X(const char *, record_of, result.record)                                                      \
-    X(size_t, record_size_of, result.record_size)                                                  \
-    X(hf_reply *, reply_in, result.reply)                                                          \
-    X(hf_time, rechecks_at, wait.recheck_at)                                                       \
-    X(uint64_t, wait_number_of, wait.number)                                                       \
-    X(hf_listening, listening_of, wait.listening)                                                  \
-    X(bool, needs_events, wait.events)                                                             \
-    X(bool, is_interrupted, wait.interrupted)
-
-#define OP_WRITES(X)                                                                               \
-    X(hf_acquire_state, set_op_state, state)                                                       \
-    X(hf_time, set_begun_at, begun_at)                                                             \
-    X(hf_time, set_listen_time, acquire.listen_at)                                                 \
-    X(hf_time, set_holder_silent_since, acquire.silent_since)                                      \
-    X(hf_time, set_holder_silent_until, acquire.silent_until)                                      \
-    X(bool, set_may_be_queued, acquire.queued)                                                     \
-    X(long long, set_server_us, acquire.server_us)                                                 \
-    X(char *, set_cycle, deadlock.cycle)                                                           \
-    X(bool, set_result_taken, noted.result_taken)                                                  \
-    X(hf_time, set_wait_end, wait.until)                                                           \
-    X(hf_time, set_recheck, wait.recheck_at)                                                       \
-    X(hf_listening, set_listening, wait.listening)                                                 \
-    X(bool, set_needs_events, wait.events)
-
-#define OP_PARTS(X)                                                                                \
-    X(hf_request, request_in, request)                                                             \
-    X(hf_op_spec, spec_in, spec)
-
-#define DRIVE_OP_READ(type, name, field) DRIVE_READ(hf_op, type, name, field)
-OP_READS(DRIVE_OP_READ)
-#define DRIVE_OP_WRITE(type, name, field) DRIVE_WRITE(hf_op, type, name, field)
-OP_WRITES(DRIVE_OP_WRITE)
-#define DRIVE_OP_PART(type, name, field) DRIVE_PART(hf_op, type, name, field)
-OP_PARTS(DRIVE_OP_PART)
-
-#define CLIENT_READS(X)                                                                            \
-    X(size_t, hold_count, holds.count)                                                             \
-    X(size_t, kept_count, kept.count)                                                              \
-    X(size_t, node_count, node_count)                                                              \
-    X(hf_node **, nodes_of, nodes)                                                                 \
-    X(hf_op *, ops_of, ops)                                                                        \
-    X(const char *, introduction_of, presence.who)                                                 \
-    X(uint64_t, approvals_asked, approvals_asked)                                                  \
-    X(bool, is_closed, closed)                                                                     \
-    X(const hf_decider *, decider_of, decider)                                                     \
-    X(const hf_topology *, topology_of, topology)                                                  \
-    X(hf_quorum *, quorum_of, quorum)                                                              \
-    X(size_t, detached_count, detached)                                                            \
-    X(const char *, grants_of, grants)                                                             \
-    X(uint64_t, random_of, random)                                                                 \
-    X(bool, is_split_open, split_open)                                                             \
-    X(uint64_t, splits_of, splits)                                                                 \
-    X(size_t, unanswered_count, unanswered)
-
-#define CLIENT_WRITES(X)                                                                           \
-    X(const hf_decider *, set_decider, decider)                                                    \
-    X(const hf_topology *, set_topology, topology)                                                 \
-    X(uint64_t, set_random, random)                                                                \
-    X(bool, set_split_open, split_open)                                                            \
-    X(bool, set_member, is_member)
-
-#define CLIENT_PARTS(X)                                                                            \
-    X(hf_client_config, config_in, config)                                                         \
-    X(hf_node, first_node, first)                                                                  \
-    X(hf_holds, holds_of, holds)                                                                   \
-    X(hf_observer, observer_of, observer)                                                          \
-    X(hf_presence, presence_of, presence)                                                          \
-    X(hf_stats, counters_of, stats)                                                                \
-    X(hf_ended, ended_of, ended)                                                                   \
-    X(hf_ring, ring_of, ring)
-
-#define DRIVE_CLIENT_READ(type, name, field) DRIVE_READ(hf_client, type, name, field)
-CLIENT_READS(DRIVE_CLIENT_READ)
-#define DRIVE_CLIENT_WRITE(type, name, field) DRIVE_WRITE(hf_client, type, name, field)
-CLIENT_WRITES(DRIVE_CLIENT_WRITE)
-#define DRIVE_CLIENT_PART(type, name, field) DRIVE_PART(hf_client, type, name, field)
-CLIENT_PARTS(DRIVE_CLIENT_PART)
-
-static UNUSED inline bool is_acquiring(const hf_hold *hold) {
-    return hf_view_of(hold).state == HF_HOLD_ACQUIRING;
-}
-
-static UNUSED inline bool is_held(const hf_hold *hold) {
-    return hf_view_of(hold).state == HF_HOLD_HELD;
-}
-
-static UNUSED inline bool is_lost(const hf_hold *hold) {
-    return hf_view_of(hold).state == HF_HOLD_LOST;
-}
-
-static UNUSED inline bool is_releasing(const hf_hold *hold) {
-    return hf_view_of(hold).state == HF_HOLD_RELEASING;
-}
-
-static UNUSED inline bool is_cleaned_up(const hf_hold *hold) {
-    return hf_view_of(hold).state == HF_HOLD_CLEANING_UP;
-}
-
-static UNUSED inline bool is_blocked_acquire(const hf_op *op) {
-    return op_state(op) == HF_ACQUIRE_BLOCKED;
-}
-
-static UNUSED inline bool is_following(const hf_op *op) {
-    return op_state(op) == HF_ACQUIRE_FOLLOWING;
-}
-
-static UNUSED inline bool is_asking(const hf_op *op) {
-    return op_state(op) == HF_ACQUIRE_ASKING;
-}
-
-static UNUSED inline bool is_subscribing(const hf_op *op) {
-    return op_state(op) == HF_ACQUIRE_SUBSCRIBING;
-}
-
-static UNUSED inline bool is_waiting(const hf_op *op) {
-    return op_state(op) == HF_ACQUIRE_WAITING;
-}
-
-static UNUSED inline bool is_cancelling(const hf_op *op) {
-    return op_state(op) == HF_ACQUIRE_CANCELLING;
-}
-
-static UNUSED inline bool is_queued_here(const hf_op *op) {
-    return op_state(op) == HF_ACQUIRE_QUEUED;
-}
-
-static UNUSED inline bool is_over(const hf_op *op) {
-    return op_state(op) == HF_ACQUIRE_DONE;
-}
 
 /* ---- what was sent ---- */
 
@@ -419,13 +156,13 @@ static UNUSED void rig_begin(struct rig *rig) {
 
 /* Ends all operations and frees the client. */
 static UNUSED void rig_end(struct rig *rig, hf_time now) {
-    while (rig->client.ops) hf_op_end(rig->client.ops, now);
+    while (ops_of(&rig->client)) hf_op_end(ops_of(&rig->client), now);
     hf_client_free(&rig->client);
     hf_names_free(&rig->names);
 }
 
 static UNUSED hf_session *link_of(struct rig *rig, hf_link link) {
-    return &rig->client.first.links[link];
+    return &first_node(&rig->client)->links[link];
 }
 
 /* Opens the connection, over which a node of a cluster is asked who it is. */
@@ -542,13 +279,14 @@ static UNUSED hf_op *begin_acquire(struct rig *rig, hf_time wait, hf_time now) {
 }
 
 static UNUSED hf_hold *hold_of(struct rig *rig) {
-    return hf_holds_find(&rig->client.holds, &hf_kind_lock, hf_slice_of("k"), hf_slice_of("me"));
+    return hf_holds_find(holds_of(&rig->client), &hf_kind_lock, hf_slice_of("k"),
+                         hf_slice_of("me"));
 }
 
 /* The hold's state, -1: there is none. */
 static UNUSED int state_of(struct rig *rig) {
     const hf_hold *hold = hold_of(rig);
-    return hold ? (int)hold->state : -1;
+    return hold ? (int)hold_state(hold) : -1;
 }
 
 /* What the programs are called with, for key k and owner me; the grant lease of 2 s follows, except
@@ -617,7 +355,7 @@ static UNUSED void feed_subscribed(struct rig *rig, hf_time now) {
 
 /* The code of an operation that is done. */
 static UNUSED const char *outcome(const hf_op *op) {
-    return op->done ? hf_code_name(op->failure.code) : "under way";
+    return hf_op_is_done(op) ? hf_code_name(hf_op_code(op)) : "under way";
 }
 
 #define CHECK_OUTCOME(op, want) CHECK_STR(outcome(op), want)
