@@ -16,8 +16,8 @@
 --   lua5.4 tools/mutants.lua --unchecked         does not ask first whether the original passes
 --   lua5.4 tools/mutants.lua --patches FOLDER    those made by hand instead: its files *.patch,
 --                                                each of which changes one file
---   lua5.4 tools/mutants.lua --stale             prints rows of tools/mutants_equal.lua that name no
---                                                mutant
+--   lua5.4 tools/mutants.lua --stale             prints rows of tools/mutants_equal.lua that name
+--                                                no mutant
 --   lua5.4 tools/mutants.lua --report            the score and the survivors of all runs so far; of
 --                                                a kind, a part or a file with these options
 --
@@ -134,25 +134,30 @@ local SPECS_OF_BINDING = {
 -- Those that judge a file of the core first. A file that is not named here has its own.
 local QUORUM = { "test_quorum_calls", "test_quorum" }
 local UNITS_OF_FILE = {
-  ["acquire.c"] = { "test_acquire", "test_detached", "test_read_write", "test_permits" },
+  ["acquire.c"] = {
+    "test_acquire", "test_waiting", "test_grants", "test_wait_end", "test_reentry",
+    "test_shared_owner", "test_detached", "test_read_write", "test_permits",
+  },
   ["alone.c"] = { "test_each_kind", "test_batch", "test_client" },
-  ["holding.c"] = { "test_acquire" },
+  ["holding.c"] = { "test_reentry", "test_acquire", "test_shared_owner" },
   ["losses.c"] = { "test_holdfast" },
-  ["events.c"] = { "test_acquire", "test_client" }, ["holds.c"] = { "test_holds", "test_quorum" },
+  ["events.c"] = { "test_waiting", "test_grants", "test_client" },
+  ["holds.c"] = { "test_holds", "test_quorum" },
   ["calls.c"] = { "test_calls", "test_detached" },
   ["poll.c"] = { "test_latch", "test_plain_semaphore" },
   ["slots.c"] = { "test_slots", "test_cluster" },
   ["kind.c"] = { "test_programs", "test_acquire" }, ["nodes.c"] = { "test_client", "test_cluster" },
   ["operation.c"] = {
-    "test_client", "test_calls", "test_detached", "test_deadlock", "test_acquire",
+    "test_client", "test_calls", "test_detached", "test_deadlock", "test_wait_end",
+    "test_acquire", "test_waiting",
   },
   ["registry.c"] = { "test_client" },
-  ["renewer.c"] = { "test_renewer", "test_acquire", "test_kept", "test_each_kind" },
+  ["renewer.c"] = { "test_renewer", "test_reentry", "test_kept", "test_each_kind" },
   ["round.c"] = QUORUM, ["round_acquire.c"] = QUORUM, ["round_calls.c"] = QUORUM,
   ["quorum.c"] = QUORUM, ["votes.c"] = QUORUM,
   ["shards.c"] = { "test_ring", "test_renewer" },
   ["wire.c"] = {
-    "test_wire", "test_acquire", "test_calls", "test_batch", "test_permits", "test_read_write",
+    "test_wire", "test_acquire", "test_waiting", "test_calls", "test_batch", "test_permits", "test_read_write",
   },
 }
 -- …and a file of the driver. A file that is not named here has its own.
@@ -1128,8 +1133,10 @@ end
 -- ---- the command ----
 
 local VALUES = { patches = true, part = true, only = true, kind = true, seed = true, name = true }
-local FLAGS = { list = true, report = true, stale = true, again = true, unchecked = true, quick = true,
-  sanitized = true }
+local FLAGS = {
+  list = true, report = true, stale = true, again = true, unchecked = true, quick = true,
+  sanitized = true,
+}
 
 local function parse(args)
   local options, at = { seed = 1, name = "1" }, 1
