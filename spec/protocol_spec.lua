@@ -248,7 +248,7 @@ describe("what a replica confirms", function()
     world.cli("CONFIG", "SET", "notify-keyspace-events", "Eg")
     local events = assert(resp.connect { path = world.server.path })
     events:call("SUBSCRIBE", "__keyevent@0__:expire")
-    local function wrote() return events:receive(1) ~= nil end
+    local function wrote() return events:receive(20) ~= nil end
     assert.same({ 1 }, world.cli("EVAL", crowd.program("renew"), 1, KEY, "A:1", 1000))
     assert.is_true(wrote())
     assert.equal(1, world.cli("EVAL", crowd.program("extend"), 2, KEY, crowd.queue_of(KEY), "A:1",

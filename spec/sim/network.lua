@@ -259,4 +259,6 @@ function Connection:drop(delay)
   self.world:at(at, finish, self)
 end
 
+Network.up_arrives, Network.down_arrives, Network.finish, Network.dropped = up_arrives, down_arrives, finish, dropped
+
 return Network

@@ -389,4 +389,6 @@ function Process:drop_all(address, delay)
   end
 end
 
+Process.tick, Process.run_later = tick, run_later
+
 return Process

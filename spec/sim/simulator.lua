@@ -275,6 +275,7 @@ local function set_up(plan, options)
     servers = {} }
   run.world.coverage, run.world.lead = options.coverage, options.lead
   run.world.brisk = plan.brisk
+  if options.order then options.order:begin(run.world) end
   if plan.system == "crash" then engine.forget_lives() end
   for index, rate in ipairs(plan.rates or { plan.rate }) do
     local offset = plan.offsets and plan.offsets[index] or 0
@@ -318,7 +319,7 @@ end
 
 -- options: trace = function(time, text), patched = program texts, lead = the text
 -- of lua/holdfast/lead.lua, coverage = what takes note of what
--- is reached.
+-- is reached, order = what chooses the next event (spec/explore/order.lua).
 -- → result { found = { rule, text, time } | nil, hash, events }
 function simulator.run(plan, options)
   local run = set_up(plan, options or {})

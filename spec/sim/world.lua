@@ -82,10 +82,15 @@ function World:fail(rule, template, ...)
   self:note("BROKEN %s: %s", rule, self.found.text)
 end
 
+-- → what happens next | nil
+function World:next()
+  return self.heap:take()
+end
+
 -- Runs until nothing is left to happen, or a rule is broken.
 function World:run()
   while not self.found do
-    local event = self.heap:take()
+    local event = self:next()
     if not event then return end
     self.now = event.time
     self.events = self.events + 1

@@ -15,6 +15,16 @@ simulations_in_short() {
     suite sim-system one bounded luajit spec/sim/run.lua --system --from 3000001 --seeds 500
     suite sim-mutants one bounded luajit spec/sim/run.lua --mutants --quick
     suite sim-system-mutants one bounded luajit spec/sim/run.lua --system --mutants --quick
+    suite explore one bounded luajit spec/explore/run.lua
+    suite explore-kept one bounded luajit spec/explore/run.lua --kept
+}
+
+# Small worlds in each order with one departure and, for $HOLDFAST_EXPLORE_SECONDS, with two; the mutants that are rare.
+explore() {
+    suite sim-build one make -s sim-mutants
+    suite explore-kept one bounded luajit spec/explore/run.lua --kept
+    suite explore one patient luajit spec/explore/run.lua --seconds "${HOLDFAST_EXPLORE_SECONDS:-480}"
+    suite explore-rare one patient luajit spec/explore/run.lua --rare
 }
 
 # $HOLDFAST_SIM_SEEDS schedules.
@@ -94,6 +104,11 @@ chaos() {
     for kind in sentinel cluster slots kinds moving; do
         suite "chaos-$kind" one timeout 180 luajit spec/chaos/run.lua --kind "$kind" --seconds 10 --from "$from"
     done
+    if luajit spec/chaos/run.lua --missing upgrade; then
+        suite chaos-upgrade one timeout 180 luajit spec/chaos/run.lua --kind upgrade --seconds 10 --from "$from"
+    else
+        echo "# chaos: NOT RUN with upgrades: HOLDFAST_SERVERS_DIR names no second version of the server"
+    fi
     if spec/interop/build_java --offline; then
         suite chaos-redisson one timeout 180 luajit spec/chaos/run.lua --kind redisson --seconds 25 --from "$from"
     else

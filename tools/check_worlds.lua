@@ -1,0 +1,71 @@
+-- Which kinds of locks and operations no small world covers: lua5.4 tools/check_worlds.lua
+--
+-- Every kind of csrc/core/lock/kind.c has rows in spec/explore/worlds.lua for all that its locks
+-- do, or a reason here why not. Every operation of HF_OP_LIST has a word in the rows, or a reason.
+
+package.path = "./?.lua;" .. package.path
+
+local rows = require "spec.explore.worlds"
+
+-- What stands in the rows of every kind.
+local COLUMNS = { "acquire", "release", "extend", "wait", "watchdog", "crash" }
+-- The halves of a read/write lock stand in the same rows.
+local ROWS_OF = { read = "read_write", write = "read_write" }
+-- What a kind does not have: nobody holds a latch, nor a lease of a plain semaphore.
+local NOT_OF = {
+  latch = { acquire = true, release = true, extend = true, watchdog = true, crash = true },
+  plain_semaphore = { acquire = true, release = true, extend = true, watchdog = true,
+    crash = true },
+  guard = { extend = true }, -- no caller extends a run
+}
+-- The word for an operation, where it is not its name; false: it changes nothing that waits.
+local WORD_OF = {
+  acquire = "holds", release = "holds", complete = "completes", extend = "extends",
+  check = "checks", force_release = "breaks", set = "sets", acquire_all = "both",
+  release_all = "both", raise = "quorum", pause = "times", info = false, ttl = false, ping = false,
+  command = false, count = false, fenced = false,
+}
+
+local function read(path)
+  local file = assert(io.open(path))
+  local text = file:read "a"
+  file:close()
+  return text
+end
+
+local failures = 0
+
+local function fail(...)
+  failures = failures + 1
+  print(string.format(...))
+end
+
+local function has_row(prefix, word)
+  for _, row in ipairs(rows) do
+    if row:sub(1, #prefix) == prefix and row:find(word, 1, true) then return true end
+  end
+  return false
+end
+
+local function check_kind(kind)
+  local prefix, without = (ROWS_OF[kind] or kind) .. " ", NOT_OF[kind] or {}
+  for _, column in ipairs(COLUMNS) do
+    if not without[column] and not has_row(prefix, column) then
+      fail("spec/explore/worlds.lua has no row for %q of the kind %s", column, kind)
+    end
+  end
+  if not has_row(prefix, "") then fail("spec/explore/worlds.lua has no row for %s", kind) end
+end
+
+local function check_operation(name)
+  local word = WORD_OF[name]
+  if word == nil then word = name end
+  if word and not has_row("", word) then
+    fail("spec/explore/worlds.lua has no row with the operation %s", name)
+  end
+end
+
+for name in read("csrc/core/lock/kind.c"):gmatch '%.name = "([^"]+)"' do check_kind(name) end
+local list = read("csrc/core/holdfast.h"):match "#define HF_OP_LIST%(X%)(.-)\n\n"
+for name in list:gmatch "X%([%u_]+, ([%l_]+)," do check_operation(name) end
+os.exit(failures == 0)
