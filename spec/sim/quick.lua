@@ -27,34 +27,15 @@ quick.systems = {
   "leader term_unnumbered", "leader lead_once", "leader lead_unresigned",
 }
 
-local function name_of(mutant)
-  return mutant.kind and mutant.kind .. " " .. mutant.name or mutant.name
-end
-
 -- → those of the list of mutants that these names stand for
 function quick.choose(list, names)
   local wanted, chosen = {}, {}
   for _, name in ipairs(names) do wanted[name] = true end
   for _, mutant in ipairs(list) do
-    if wanted[name_of(mutant)] then chosen[#chosen + 1] = mutant end
+    local name = mutant.kind and mutant.kind .. " " .. mutant.name or mutant.name
+    if wanted[name] then chosen[#chosen + 1] = mutant end
   end
   return chosen
-end
-
--- → what is wrong with each name that stands twice, or for no mutant of these lists
-function quick.problems(lists)
-  local known, problems = {}, {}
-  for _, list in ipairs(lists) do
-    for _, mutant in ipairs(list) do known[name_of(mutant)] = true end
-  end
-  for _, names in ipairs { quick.single, quick.systems } do
-    for _, name in ipairs(names) do
-      local problem = known[name] == nil and "names no mutant" or not known[name] and "names twice"
-      if problem then problems[#problems + 1] = ("quick.lua %s: %s"):format(problem, name) end
-      known[name] = false
-    end
-  end
-  return problems
 end
 
 return quick
