@@ -17,7 +17,7 @@ TEST(a_free_lock) {
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK_EQ_U64(token_of(hold), 77);
     CHECK_EQ_U64(ends_at(hold), AT(29698)); /* from the sending, not from the answer */
-    CHECK_EQ_U64(wakes_at(hold), AT(10000));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(10000));
     CHECK(!is_in_flight(hold) && !is_granted(hold));
     CHECK_EQ_U64(hf_client_stats(&rig.client).acquires, 1);
     CHECK_EQ_U64(hf_op_deadline(op), HF_NEVER);
@@ -273,7 +273,7 @@ TEST(the_first_waiter_behind_a_foreign_mutex_rechecks_at_random) {
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 0, 1), AT(3));
     CHECK_STATE(op, WAITING);
-    CHECK(rechecks_at(op) > AT(3) && rechecks_at(op) <= AT(204));
+    CHECK(hf_op_deadline(op) > AT(3) && hf_op_deadline(op) <= AT(204));
     CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     rig_end(&rig, AT(54));
 }

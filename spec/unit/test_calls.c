@@ -67,7 +67,7 @@ TEST(a_partial_release_keeps_the_rest_and_renews_the_lease) {
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK_EQ_U64(ends_at(hold), AT(5000 + 29698)); /* it refreshed the TTL */
-    CHECK_EQ_U64(wakes_at(hold), AT(15000));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(15000));
     op = begin(&rig, HF_OP_RELEASE, AT(6000));
     CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
     feed_calls(&rig, ":1\r\n", AT(6001));
@@ -560,7 +560,7 @@ TEST(an_extend_sets_the_lease_from_its_sending) {
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(lease_of(hold), 60 * HF_SECOND);
     CHECK_EQ_U64(ends_at(hold), AT(1000 + 59398));
-    CHECK_EQ_U64(wakes_at(hold), AT(21000));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(21000));
     op = begin_extend(HF_SECOND, AT(2000)); /* also a shorter one */
     feed_calls(&rig, ":1\r\n", AT(2001));
     CHECK_OUTCOME(op, "ok");
@@ -576,7 +576,7 @@ TEST(an_extend_works_on_a_lock_that_is_not_renewed) {
     begin_extend(60 * HF_SECOND, AT(1000));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, ":1\r\n", AT(1500));
-    CHECK_EQ_U64(wakes_at(hold), AT(1000 + 59398));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(1000 + 59398));
     rig_sleep(&rig, AT(1500), AT(60397));
     CHECK_SILENT(&rig);
     CHECK(hf_hold_is_valid(hold, AT(60397)));
@@ -671,7 +671,7 @@ TEST(an_abandoned_extend_counts_only_for_the_shorter_lease) {
     hf_holds_wake_at(holds_of(&rig.client), hold, ends_at(hold));
     hf_op_end(begin_extend(HF_SECOND, AT(1000)), AT(1100));
     CHECK_EQ_U64(ends_at(hold), AT(1988));
-    CHECK_EQ_U64(wakes_at(hold), AT(1988));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(1988));
     CHECK(!is_in_flight(hold));
     rig_end(&rig, AT(5000));
 }
@@ -683,7 +683,7 @@ TEST(a_refused_extend_changes_nothing) {
     feed_calls(&rig, "-NOPERM no\r\n", AT(1001));
     CHECK_OUTCOME(op, "denied");
     CHECK_EQ_U64(ends_at(hold), AT(29698));
-    CHECK_EQ_U64(wakes_at(hold), AT(10000));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(10000));
     rig_end(&rig, AT(2000));
 }
 
@@ -695,7 +695,7 @@ TEST(a_check_confirms_the_hold_or_finds_a_loss) {
     feed_calls(&rig, ":1\r\n", AT(1001));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(ends_at(hold), AT(29698));
-    CHECK_EQ_U64(wakes_at(hold), AT(10000));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(10000));
     op = begin(&rig, HF_OP_CHECK, AT(2000));
     feed_calls(&rig, ":-1\r\n", AT(2001));
     CHECK_OUTCOME(op, "lost");
@@ -721,7 +721,7 @@ TEST(no_command_counts_for_more_after_an_extend_that_may_arrive_late) {
         feed_calls(&rig, cases[i].reply, AT(3001));
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_U64(ends_at(hold), AT(3000 + 9898));
-        CHECK(wakes_at(hold) <= AT(3000 + 3334));
+        CHECK(hf_client_renewer_deadline(&rig.client) <= AT(3000 + 3334));
         rig_end(&rig, AT(5000));
     }
 }
@@ -807,7 +807,7 @@ TEST(checks_do_not_delay_the_confirmation) {
         CHECK_OUTCOME(op, "denied");
         hf_op_end(op, now);
         CHECK(is_granted(hold));
-        CHECK_EQ_U64(wakes_at(hold), hf_time_max(confirm_at, now + HF_MS));
+        CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), hf_time_max(confirm_at, now + HF_MS));
     }
     rig_sleep(&rig, confirm_at - HF_MS, confirm_at + HF_MS);
     CHECK_SENT(&rig, RENEWER, CONFIRM_K);
@@ -1347,7 +1347,8 @@ static void check_survives(hf_op_kind kind, const char *reply, uint32_t count) {
         good = op && hf_op_code(op) == HF_OK && !failed;
         bool known = is_held(hold) || is_cleaned_up(hold) || !is_in_table(hold);
         CHECK(known);
-        if (is_held(hold) && is_in_table(hold)) CHECK(wakes_at(hold) <= ends_at(hold));
+        if (is_held(hold) && is_in_table(hold))
+            CHECK(hf_client_renewer_deadline(&rig.client) <= ends_at(hold));
         hf_hold_unref(hold);
         rig_end(&rig, AT(9000));
     }
@@ -1424,7 +1425,7 @@ TEST(a_second_check_keeps_the_renewal_waiting) {
     CHECK_OUTCOME(first, "ok");
     CHECK(!hf_op_is_blocked(second));
     CHECK(is_in_flight(hold));
-    CHECK_EQ_U64(wakes_at(hold), ends_at(hold));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), ends_at(hold));
     rig_end(&rig, AT(1002));
 }
 
@@ -1534,7 +1535,7 @@ TEST(a_check_behind_an_abandoned_one_keeps_the_renewal_waiting) {
     CHECK(hf_op_is_blocked(second));
     hf_op_abandon(first, AT(1001));
     CHECK(!hf_op_is_blocked(second) && is_in_flight(hold));
-    CHECK_EQ_U64(wakes_at(hold), ends_at(hold));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), ends_at(hold));
     rig_end(&rig, AT(1002));
 }
 
@@ -1572,7 +1573,8 @@ TEST(an_extend_confirms_a_grant) {
     feed_calls(&rig, ":1\r\n", AT(201));
     CHECK_OUTCOME(op, "ok");
     CHECK(!is_granted(hold));
-    CHECK_EQ_U64(wakes_at(hold), hf_lease_renew_before(ends_at(hold), 60 * HF_SECOND));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client),
+                 hf_lease_renew_before(ends_at(hold), 60 * HF_SECOND));
     rig_end(&rig, AT(202));
 }
 
@@ -1591,7 +1593,8 @@ TEST(an_abandoned_extend_is_renewed_by_its_shorter_lease) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op_end(begin_extend(10 * HF_SECOND, AT(1000)), AT(1100));
     CHECK_EQ_U64(ends_at(hold), AT(1000 + 9898));
-    CHECK_EQ_U64(wakes_at(hold), hf_lease_renew_before(ends_at(hold), 10 * HF_SECOND));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client),
+                 hf_lease_renew_before(ends_at(hold), 10 * HF_SECOND));
     rig_end(&rig, AT(1101));
 }
 
@@ -1605,7 +1608,7 @@ TEST(an_extend_abandoned_before_it_was_sent_changes_nothing) {
     CHECK_EQ_U64(ends_at(hold), AT(1000 + 9898));
     hf_op_end(op, AT(1100));
     CHECK_EQ_U64(ends_at(hold), AT(29698));
-    CHECK_EQ_U64(wakes_at(hold), AT(10000));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(10000));
     rig_end(&rig, AT(1101));
 }
 
@@ -1614,7 +1617,8 @@ TEST(a_hold_is_not_due_while_it_is_released) {
         rig_begin(&rig);
         hf_hold *hold = hold_times(count, AT(0));
         begin(&rig, HF_OP_RELEASE, AT(1));
-        CHECK_EQ_U64(wakes_at(hold), count == 1 ? HF_NEVER : ends_at(hold));
+        CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client),
+                     count == 1 ? HF_NEVER : ends_at(hold));
         rig_end(&rig, AT(2));
     }
 }
@@ -1793,7 +1797,7 @@ TEST(a_partial_release_extends_nothing_that_replicas_must_confirm) {
         feed_calls(&rig, ":2\r\n:0\r\n", AT(5001));
         CHECK_EQ_INT(count_of(hold), 1);
         CHECK_EQ_U64(ends_at(hold), AT(replicas ? 29698 : 5000 + 29698));
-        CHECK_EQ_U64(wakes_at(hold), AT(replicas ? 10000 : 15000));
+        CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(replicas ? 10000 : 15000));
         rig_end(&rig, AT(5002));
     }
 }
@@ -1900,8 +1904,10 @@ TEST(a_call_that_fails_for_memory_leaves_the_hold_to_the_renewer) {
             memerr_fail(0);
             CHECK_OUTCOME(op, failed ? "no_memory" : "under way");
             CHECK_EQ_INT(is_in_flight(hold), !failed);
-            if (failed && is_held(hold)) CHECK_EQ_U64(wakes_at(hold), AT(10000));
-            if (failed && !is_held(hold)) CHECK(wakes_at(hold) <= AT(1000));
+            if (failed && is_held(hold))
+                CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(10000));
+            if (failed && !is_held(hold))
+                CHECK(hf_client_renewer_deadline(&rig.client) <= AT(1000));
             rig_end(&rig, AT(1001));
         }
         CHECK(!failed && nth > 3);

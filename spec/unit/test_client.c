@@ -202,7 +202,7 @@ TEST(two_waiters_share_one_subscription_to_a_foreign_channel) {
     CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     feed_message(&rig, "1 turn 2 50", AT(21));
     CHECK_SENT(&rig, EVENTS, "");
-    CHECK(listening_of(second) && rechecks_at(second) <= AT(21)); /* it may have missed one */
+    CHECK(listening_of(second) && hf_op_deadline(second) <= AT(21)); /* it may have missed one */
     hf_op_end(first, AT(30));
     CHECK_SENT(&rig, EVENTS, "");
     hf_op_end(second, AT(31));
@@ -236,7 +236,7 @@ TEST(a_turn_is_waited_for_a_second_at_most) {
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     set_recheck(op, HF_NEVER);
     feed_message(&rig, "1 turn 1 60000", AT(20));
-    CHECK_EQ_U64(rechecks_at(op), AT(20 + 1001));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(20 + 1001));
     rig_end(&rig, AT(1100));
 }
 
@@ -297,7 +297,7 @@ TEST(a_waiter_rechecks_when_it_is_notified) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1", AT(20));
-    CHECK_EQ_U64(rechecks_at(op), AT(20));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(20));
     rig_end(&rig, AT(1100));
 }
 
@@ -306,7 +306,7 @@ TEST(a_waiter_rechecks_at_the_time_in_the_message) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1 50", AT(20));
-    CHECK_EQ_U64(rechecks_at(op), AT(71));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(71));
     rig_end(&rig, AT(1100));
 }
 
@@ -354,7 +354,7 @@ TEST(malformed_messages_are_ignored) {
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         feed_message(&rig, texts[i], AT(10));
-        CHECK_OR(is_waiting(op) && rechecks_at(op) > AT(10), "\"%s\"", texts[i]);
+        CHECK_OR(is_waiting(op) && hf_op_deadline(op) > AT(10), "\"%s\"", texts[i]);
         CHECK_OR(hold_count(&rig.client) == 1, "\"%s\"", texts[i]);
     }
     feed(link_of(&rig, EVENTS),

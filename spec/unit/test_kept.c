@@ -719,7 +719,7 @@ TEST(a_lent_lock_is_confirmed_in_time) {
     hf_hold *hold = hold_in(op);
     CHECK(is_renewed(hold));
     CHECK_EQ_U64(confirms_at(hold), AT(2) + (ends_at(hold) - AT(2)) / 3);
-    CHECK_EQ_U64(wakes_at(hold), confirms_at(hold));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), confirms_at(hold));
     rig_sleep(&rig, AT(2), confirms_at(hold) - 1);
     CHECK_SENT(&rig, RENEWER, "");
     rig_sleep(&rig, confirms_at(hold) - 1, confirms_at(hold));

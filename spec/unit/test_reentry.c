@@ -16,7 +16,7 @@ TEST(a_re_entry_adds_to_the_count_and_renews_the_lease) {
     CHECK_EQ_INT(count_of(hold), 2);
     CHECK_EQ_U64(token_of(hold), 77);
     CHECK_EQ_U64(ends_at(hold), AT(30698));
-    CHECK_EQ_U64(wakes_at(hold), AT(11000));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(11000));
     CHECK_EQ_U64(hf_client_stats(&rig.client).reentries, 1);
     rig_end(&rig, AT(2000));
 }
@@ -32,7 +32,7 @@ TEST(a_shorter_re_entry_keeps_the_longer_lease) {
     CHECK_EQ_U64(lease_of(hold), 30 * HF_SECOND);
     CHECK_EQ_U64(ends_at(hold), AT(29698));
     CHECK(is_renewed(hold));
-    CHECK(wakes_at(hold) <= AT(11000));
+    CHECK(hf_client_renewer_deadline(&rig.client) <= AT(11000));
     rig_end(&rig, AT(2000));
 }
 

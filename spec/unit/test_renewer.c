@@ -64,7 +64,7 @@ TEST(a_hold_is_renewed_after_a_third_of_its_lease) {
     answer_batch(1, ":1", AT(10400));
     CHECK(!is_in_flight(hold));
     CHECK_EQ_U64(ends_at(hold), AT(10000 + 29698));
-    CHECK_EQ_U64(wakes_at(hold), AT(20000));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(20000));
     CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 1);
     CHECK_EQ_U64(hf_client_stats(&rig.client).renew_batches, 1);
     rig_end(&rig, AT(11000));
@@ -824,12 +824,12 @@ TEST(a_client_may_renew_over_its_callers_link) {
     hf_client_config config = rig_config();
     config.renewer = CALLS;
     rig_begin_with(&rig, &config);
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK_SENT(&rig, CALLS, "EVALSHA renew 1 k me 30000");
     CHECK_EQ_INT(link_of(&rig, RENEWER)->state, HF_SESSION_CLOSED);
     feed_calls(&rig, "*1\r\n:1\r\n", AT(10001));
-    CHECK_EQ_U64(wakes_at(hold), AT(20000));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(20000));
     rig_end(&rig, AT(11000));
 }
 
@@ -862,7 +862,8 @@ TEST(a_grant_is_confirmed_to_the_lease) {
         feed_renewer(&rig, ":1\r\n", AT(801));
         CHECK(!is_granted(hold) && !is_in_flight(hold));
         CHECK_EQ_U64(ends_at(hold), hf_lease_end(sent_at, 30 * HF_SECOND));
-        CHECK_EQ_U64(wakes_at(hold), renewed ? sent_at + 10 * HF_SECOND : ends_at(hold));
+        CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client),
+                     renewed ? sent_at + 10 * HF_SECOND : ends_at(hold));
         rig_end(&rig, AT(1000));
     }
 }
@@ -1082,7 +1083,7 @@ TEST(a_clean_up_is_tried_for_its_lease_and_thirty_seconds_at_least) {
         set_others(hold, cases[i].others);
         hf_renewer_clean_up(&rig.client, hold, AT(1000));
         CHECK_EQ_U64(ends_at(hold), AT(cases[i].until_s * 1000));
-        CHECK_EQ_U64(wakes_at(hold), AT(1000));
+        CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(1000));
         rig_end(&rig, AT(1001));
     }
 }
@@ -1307,7 +1308,7 @@ TEST(a_closed_client_retries_a_leave_after_a_fifth_of_a_second_at_most) {
         rig_tick(&rig, AT(10));
         set_failures(hold, failures);
         feed_renewer(&rig, "-OOM command not allowed\r\n", AT(11));
-        CHECK_EQ_U64(wakes_at(hold), AT(11 + pauses[failures]));
+        CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(11 + pauses[failures]));
         rig_end(&rig, AT(12));
     }
 }
@@ -1462,7 +1463,7 @@ TEST(with_needs_approval_a_hold_is_renewed_only_when_approved) {
     rig_tick(&rig, AT(12000));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     answer_batch(1, ":1", AT(12001));
-    CHECK_EQ_U64(wakes_at(hold), AT(22000));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(22000));
     rig_sleep(&rig, AT(12001), AT(25000)); /* one approval, one renewal */
     CHECK_SENT(&rig, RENEWER, "");
     CHECK(approval_of(hold) == HF_APPROVAL_PENDING);
@@ -1868,7 +1869,7 @@ TEST(a_clean_up_set_aside_is_retried_later) {
     hf_renewer_clean_up(&rig.client, hold, AT(0));
     CHECK(hf_renewer_set_aside(&rig.client, hold, AT(0)));
     const hf_hold *aside = hf_holds_first(holds_of(&rig.client));
-    CHECK_EQ_U64(wakes_at(aside), hf_lease_retry_at(AT(0), ends_at(aside)));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), hf_lease_retry_at(AT(0), ends_at(aside)));
     rig_sleep(&rig, AT(0), AT(999));
     CHECK_SENT(&rig, RENEWER, "");
     rig_sleep(&rig, AT(999), AT(1000));
@@ -1896,7 +1897,7 @@ TEST(a_lost_hold_is_not_due_again) {
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_time before = wakes_at(hold);
     hf_renewer_resume(&rig.client, hold, AT(1));
-    CHECK_EQ_U64(wakes_at(hold), before);
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), before);
     rig_end(&rig, AT(2));
 }
 
@@ -1928,7 +1929,7 @@ TEST(a_hold_that_is_not_renewed_sleeps_until_its_end) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, false, AT(0));
     hf_holds_wake_at(holds_of(&rig.client), hold, AT(100));
     rig_tick(&rig, AT(100));
-    CHECK_EQ_U64(wakes_at(hold), ends_at(hold));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), ends_at(hold));
     CHECK_SILENT(&rig);
     rig_end(&rig, AT(101));
 }
@@ -2028,7 +2029,7 @@ TEST(without_memory_a_leave_is_not_retried_at_once) {
     CHECK(memerr_failed());
     memerr_fail(0);
     CHECK_SENT(&rig, RENEWER, "");
-    CHECK(wakes_at(hold) > AT(1));
+    CHECK(hf_client_renewer_deadline(&rig.client) > AT(1));
     rig_end(&rig, AT(2));
 }
 

@@ -163,14 +163,14 @@ TEST(a_waiter_rechecks_when_the_holders_lease_ends) {
     feed_message(&rig, "1 turn 1 50", AT(10));
     rig_sleep(&rig, AT(10), AT(70));
     feed_calls(&rig, busy(300, 0, 0), AT(100));
-    CHECK_EQ_U64(rechecks_at(op), AT(401));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(401));
     rig_end(&rig, AT(500));
     rig_begin(&rig);
     op = begin_acquire(&rig, 100 * HF_SECOND, AT(0));
     feed_calls(&rig, busy(300, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(300, 4, 0), AT(3));
-    CHECK_EQ_U64(rechecks_at(op), AT(3 + 301 + 20)); /* after those ahead */
+    CHECK_EQ_U64(hf_op_deadline(op), AT(3 + 301 + 20)); /* after those ahead */
     rig_end(&rig, AT(500));
 }
 
@@ -255,10 +255,10 @@ TEST(a_waiter_rechecks_at_the_end_of_a_turn) {
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 50", AT(100));
     CHECK_STATE(op, WAITING);
-    CHECK_EQ_U64(rechecks_at(op), AT(151));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(151));
     CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     feed_message(&rig, "1 turn 1 18446744073709551615", AT(110));
-    CHECK_EQ_U64(rechecks_at(op), AT(151));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(151));
     CHECK_SENT(&rig, EVENTS, "");
     rig_tick(&rig, AT(151));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
@@ -274,7 +274,7 @@ TEST(a_turn_that_begins_while_a_waiter_asks_makes_it_recheck) {
     feed_message(&rig, "1 turn 1 50", AT(11));
     feed_calls(&rig, busy(20000, 0, 0), AT(12));
     CHECK_STATE(op, WAITING);
-    CHECK_EQ_U64(rechecks_at(op), AT(12));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(12));
     rig_end(&rig, AT(20));
 }
 
@@ -284,17 +284,17 @@ TEST(a_waiter_rechecks_often_during_a_turn_of_polling_clients) {
     feed_message(&rig, "1 turn 1 20", AT(10));
     rig_tick(&rig, AT(31));
     feed_calls(&rig, busy(229, 0, 1), AT(31)); /* free */
-    CHECK(rechecks_at(op) > AT(31) && rechecks_at(op) <= AT(62));
+    CHECK(hf_op_deadline(op) > AT(31) && hf_op_deadline(op) <= AT(62));
     rig_tick(&rig, AT(62));
     feed_calls(&rig, busy(30000, 0, 1), AT(62)); /* one of them has it */
-    CHECK(rechecks_at(op) > AT(62) && rechecks_at(op) <= AT(93));
+    CHECK(hf_op_deadline(op) > AT(62) && hf_op_deadline(op) <= AT(93));
     rig_tick(&rig, AT(93));
     feed_calls(&rig, busy(30000, 0, 0), AT(93)); /* ours */
-    CHECK(rechecks_at(op) >= AT(1800));
+    CHECK(hf_op_deadline(op) >= AT(1800));
     feed_message(&rig, "1 turn 1 50", AT(100));
     rig_tick(&rig, AT(151));
     feed_calls(&rig, busy(30000, 0, 1), AT(151)); /* one that announces its release */
-    CHECK(rechecks_at(op) >= AT(151 + 675) && rechecks_at(op) <= AT(151 + 750));
+    CHECK(hf_op_deadline(op) >= AT(151 + 675) && hf_op_deadline(op) <= AT(151 + 750));
     rig_end(&rig, AT(200));
 }
 
@@ -304,7 +304,7 @@ TEST(a_later_waiter_rechecks_when_the_first_one_is_overdue) {
     feed_message(&rig, "1 recheck 1", AT(10));
     rig_tick(&rig, AT(10));
     feed_calls(&rig, "*6\r\n:0\r\n:30000\r\n:2\r\n:1\r\n$1\r\n" PLACE "\r\n:400\r\n", AT(20));
-    CHECK(rechecks_at(op) == AT(20 + 400 + 1 + 2 * 5));
+    CHECK(hf_op_deadline(op) == AT(20 + 400 + 1 + 2 * 5));
     rig_end(&rig, AT(200));
 }
 
@@ -319,7 +319,7 @@ TEST(the_first_waiter_behind_a_foreign_holder_listens_for_foreign_releases) {
     CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     feed_event(&rig, "psubscribe", "redisson_lock__channel:{k}", "2",
                AT(4)); /* a release may have come before it */
-    CHECK_EQ_U64(rechecks_at(op), AT(4));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(4));
     rig_tick(&rig, AT(4));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(&rig, busy(20000, 0, 1), AT(5));
@@ -327,7 +327,7 @@ TEST(the_first_waiter_behind_a_foreign_holder_listens_for_foreign_releases) {
          "*4\r\n$8\r\npmessage\r\n$26\r\nredisson_lock__channel:{k}\r\n$26\r\nredisson_lock__"
          "channel:{k}\r\n$1\r\n0\r\n",
          AT(10));
-    CHECK_EQ_U64(rechecks_at(op), AT(10));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(10));
     rig_tick(&rig, AT(10));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(&rig, ACQUIRED, AT(11));
@@ -342,7 +342,7 @@ TEST(the_end_of_a_subscription_causes_no_recheck) {
     rig_tick(&rig, AT(150));
     CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     feed_event(&rig, "punsubscribe", "redisson_lock__channel:{k}", "1", AT(152));
-    CHECK(rechecks_at(op) > AT(1000));
+    CHECK(hf_op_deadline(op) > AT(1000));
     rig_end(&rig, AT(200));
 }
 
@@ -356,7 +356,7 @@ TEST(the_first_waiter_behind_our_holder_listens_for_foreign_releases_later) {
     CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     CHECK(hf_op_deadline(op) >= AT(1800));
     feed_event(&rig, "psubscribe", "redisson_lock__channel:{k}", "2", AT(152));
-    CHECK_EQ_U64(rechecks_at(op), AT(152));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(152));
     rig_end(&rig, AT(200));
 }
 
@@ -558,7 +558,7 @@ TEST(a_waiter_rechecks_an_expiring_holder_at_once) {
         feed_calls(&rig, busy(20000, 0, 0), AT(0));
         feed_subscribed(&rig, AT(0));
         feed_calls(&rig, busy(cases[i].ttl_ms, cases[i].ahead, 0), AT(0));
-        CHECK_EQ_U64(rechecks_at(op), AT(cases[i].at_ms));
+        CHECK_EQ_U64(hf_op_deadline(op), AT(cases[i].at_ms));
         rig_end(&rig, AT(1));
     }
 }
@@ -606,7 +606,7 @@ TEST(a_deaf_holder_is_rechecked_often_at_first) {
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, deaf(20000), AT(3));
     CHECK_STATE(op, WAITING);
-    CHECK(rechecks_at(op) <= AT(3 + 31));
+    CHECK(hf_op_deadline(op) <= AT(3 + 31));
     int longer = 0;
     for (int i = 0; i < 10; i++) {
         feed_message(&rig, "1 recheck 1", AT(4000 + 10 * i));
@@ -658,7 +658,7 @@ TEST(a_later_waiter_behind_a_foreign_holder_rechecks_every_two_seconds) {
         feed_subscribed(&rig, AT(2));
         feed_calls(&rig, busy(20000, ahead, 1), AT(3));
         CHECK_STATE(op, WAITING);
-        CHECK_EQ_INT(rechecks_at(op) > AT(1500), ahead);
+        CHECK_EQ_INT(hf_op_deadline(op) > AT(1500), ahead);
         rig_end(&rig, AT(4));
     }
 }
@@ -674,7 +674,7 @@ TEST(a_silent_holder_whose_time_is_up_is_rechecked_at_once) {
     for (int ms = 3; ms < 203; ms += 10) {
         feed_calls(&rig, busy(2, 0, 1), AT(ms));
         CHECK_STATE(op, WAITING);
-        CHECK(rechecks_at(op) <= AT(ms + 3));
+        CHECK(hf_op_deadline(op) <= AT(ms + 3));
         rig_tick(&rig, AT(ms + 10));
         CHECK_STATE(op, ASKING);
     }
@@ -755,7 +755,7 @@ TEST(a_waiter_behind_changing_foreign_holders_rechecks_often) {
         now = rechecks_at(op);
         rig_tick(&rig, now);
         feed_calls(&rig, busy(30000 + 1000 * i, 0, 1), now);
-        CHECK(rechecks_at(op) - now <= 31 * HF_MS);
+        CHECK(hf_op_deadline(op) - now <= 31 * HF_MS);
     }
     rig_end(&rig, now);
 }
@@ -769,7 +769,7 @@ TEST(a_waiter_rechecks_a_foreign_mutex_without_a_ttl_often_at_first) {
     hf_time now = AT(3), longest = 0;
     for (int i = 0; i < 20 && now < AT(120); i++) {
         CHECK_STATE(op, WAITING);
-        CHECK(rechecks_at(op) <= now + 31 * HF_MS);
+        CHECK(hf_op_deadline(op) <= now + 31 * HF_MS);
         longest = hf_time_max(longest, rechecks_at(op) - now);
         now = rechecks_at(op);
         rig_tick(&rig, now);
@@ -794,7 +794,7 @@ TEST(a_message_received_while_asking_causes_another_recheck) {
         else impl_of(op)->wait->on_subscribed(op, now);
         feed_calls(&rig, busy(20000, 0, 0), now + 5 * HF_MS);
         CHECK_STATE(op, WAITING);
-        CHECK_OR(rechecks_at(op) <= now + 6 * HF_MS, "case %zu", i);
+        CHECK_OR(hf_op_deadline(op) <= now + 6 * HF_MS, "case %zu", i);
         rig_end(&rig, now + 10 * HF_MS);
     }
 }
@@ -923,7 +923,7 @@ TEST(a_turn_at_a_mutex_is_waited_for_without_a_subscription) {
     CHECK_STATE(op, WAITING);
     output_of(link_of(&rig, EVENTS));
     feed_message(&rig, "1 turn 1 50", AT(100));
-    CHECK_EQ_U64(rechecks_at(op), AT(151));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(151));
     CHECK(listening_of(op) == HF_LISTENING_NOT);
     CHECK_SENT(&rig, EVENTS, "");
     rig_end(&rig, AT(152));
