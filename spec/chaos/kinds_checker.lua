@@ -217,7 +217,8 @@ local function holds_of(ops, lease)
   return list
 end
 
--- → the longest time in a row, within the call and from a time on, in which nobody else had the lock
+-- → the longest time in a row, within the call and from a time on, in which nobody else had the
+-- lock
 local function longest_gap(holds, op, from)
   local longest, free_from = 0, math.max(op.start, from)
   for _, hold in ipairs(holds) do
@@ -241,8 +242,8 @@ local function pairs_of(ops)
   return list
 end
 
--- Seconds: less than a call gives the server at least, around the call, and no time for a reply on a
--- busy machine.
+-- Seconds: less than a call gives the server at least, around the call, and no time for a reply on
+-- a busy machine.
 local SLOW, NEAR, SHORT = 0.08, 0.5, 0.3
 
 -- Whether the machine was slow then: another process had to wait for the reply to a release. So a

@@ -3,7 +3,7 @@
 -- it held what. In a round of the kind "moving" also a lock, and runs that must happen once.
 -- Arguments as those of spec/chaos/worker.lua, and
 --
---   loop                  under which of the event loops of this Lua it runs, a number; else it blocks
+--   loop                  under which of this Lua's event loops it runs, a number; else it blocks
 --   pairs                 how many tasks it has besides: with a loop, each contends for a lock with
 --                         the same task of one other process
 --   certificates          the directory that holds ca.pem, cert.pem and key.pem
@@ -43,7 +43,8 @@ local sleep = loop and loop.sleep or sys.sleep
 local files = options.certificates
 local client = require("holdfast").new {
   url = options.urls, lease = prng:pick { 0.9, 1.5 }, grant_lease = options.grant,
-  command_timeout = options.timeout, connect_timeout = options.timeout, name = options.name, driver = loop and loop.driver,
+  command_timeout = options.timeout, connect_timeout = options.timeout, name = options.name,
+  driver = loop and loop.driver,
   tls = files and { ca_file = files .. "/ca.pem", cert = files .. "/cert.pem",
     key = files .. "/key.pem" },
 }

@@ -10,7 +10,7 @@ local redis = require "spec.support.redis"
 local sentinel = require "spec.support.sentinel"
 local sys = require "spec.support.sys"
 local crowd = require "spec.support.crowd"
-local servers = require "spec.support.servers"
+local versions = require "spec.support.servers"
 local checker = require "spec.chaos.checker"
 local Certificates = require "spec.chaos.certificates"
 local history = require "spec.chaos.history"
@@ -58,7 +58,8 @@ local JAVA_STARTS = 4 -- seconds that processes of Java have more
 local DRAINS = 6 -- seconds that slots have more
 local UPGRADES = 10 -- seconds that upgrades of a cluster have more
 local MOVES, QUIET_AFTER_MOVES = 4, 6 -- seconds
-local CROWDS, PAIRS = 4, 10 -- processes with a loop, and the tasks of each that share a key with another's
+local CROWDS = 4 -- processes with a loop
+local PAIRS = 10 -- tasks of each, which share a key with a task of another one
 local LONGEST_LEASE = 1.5 -- of spec/chaos/kinds_worker.lua
 
 local start = {}
@@ -84,7 +85,7 @@ end
 
 -- From the first version on, or from that of the servers that are started. → list of versions
 local function chain_of(prng, from_first)
-  local chain = servers.chain(prng:pick { "redis", "valkey" })
+  local chain = versions.chain(prng:pick { "redis", "valkey" })
   while not from_first and chain[1] and not redis.is_default(chain[1].path) do
     table.remove(chain, 1)
   end
@@ -131,7 +132,8 @@ function round.plan(seed, options)
     plan.crowds, plan.workers = CROWDS, prng:range(6, 8) + CROWDS
     plan.faults, plan.user = options.faults or MOVING, true
     plan.tls, plan.chain = prng:chance(50), chain_of(prng)
-    plan.timeout = prng:pick { 0.8, 1.5 } -- less, and reconnects alone would keep a slow machine busy
+    -- With less, reconnects alone would keep a slow machine busy.
+    plan.timeout = prng:pick { 0.8, 1.5 }
     plan.seconds, plan.quiet = options.seconds + MOVES, QUIET_AFTER_MOVES
     plan.grant = math.min(plan.grant, 0.6)
   end
@@ -243,7 +245,9 @@ local function start_behind_proxies(self)
   end
   for i = 1, self.plan.workers do
     self.proxies[i] = {}
-    for j, server in ipairs(self.servers) do self.proxies[i][j] = proxy.start(server.tls_port or server.path) end
+    for j, server in ipairs(self.servers) do
+      self.proxies[i][j] = proxy.start(server.tls_port or server.path)
+    end
   end
 end
 
@@ -387,7 +391,7 @@ end
 
 -- → nil, or why rounds of this kind cannot run here
 function round.missing(kind)
-  if kind == "upgrade" and not servers.chain("valkey")[2] and not servers.chain("redis")[2] then
+  if kind == "upgrade" and not versions.chain("valkey")[2] and not versions.chain("redis")[2] then
     return "no two versions of the server are here: tools/servers get DIRECTORY, then set HOLDFAST_SERVERS_DIR"
   end
   if kind ~= "redisson" or java.has(JAVA_WORKER) then return nil end

@@ -244,7 +244,8 @@ end
 -- ---- what happens next ----
 
 local function hold(self, event)
-  self.held[#self.held + 1] = { event, channel = event.channel, place = event.place, since = event.time }
+  self.held[#self.held + 1] =
+    { event, channel = event.channel, place = event.place, since = event.time }
 end
 
 -- Those that wait for something at this place go on.
@@ -307,8 +308,8 @@ local AGAIN = { "", " again", " and again", " a third time", " a fourth time" }
 
 -- The name of the moment at which the event with that number in its channel is about to happen,
 -- after so many delays.
-local function name_of(channel, number, delays)
-  return channel.name .. " #" .. number .. AGAIN[delays + 1]
+local function name_of(of, number, delays)
+  return of.name .. " #" .. number .. AGAIN[delays + 1]
 end
 
 -- Departs from the order at this moment, if that is to be. → a fault | nil, whether it is delayed

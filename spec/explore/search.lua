@@ -53,8 +53,8 @@ local function run_level(self, level, is_last)
 end
 
 -- bound: the most departures; over: function that says whether the time is over, or nil.
--- → { paths, void, events, states, bound = the bound that it has completed, -1: none; found, departures: what broke a
--- rule, or nil }
+-- → { paths, void, events, states, bound = the bound that it has completed, -1: none; found,
+-- departures: what broke a rule, or nil }
 function search.world(world, bound, options, over)
   local self = { world = world, states = {}, options = options, over = over, paths = 0, void = 0,
     events = 0, bound = -1 }

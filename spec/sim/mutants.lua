@@ -15,7 +15,8 @@ local READ_WRITE = { "rw_acquire", "rw_release", "rw_leave", "rw_force" }
 local HASH_ONLY = { "acquire", "begin", "release", "leave", "force", "complete" }
 
 -- { name, what it does, where, text, replacement, only in these programs }: the text is in these
--- files of csrc/programs, in the function after ":" if one is named; a blank stands for any blanks.
+-- files of csrc/programs, in the function after ":" if one is named, or in a program if it is in
+-- parts of several files; a blank stands for any blanks.
 -- A row whose text is not there is left out; make check reports it: tools/check_rows.lua.
 local IN_PROGRAMS = {
   { "blind_count", "an acquire increments the count", "acquiring.lua:take",
@@ -35,11 +36,11 @@ local IN_PROGRAMS = {
     "last and last % 8" },
   { "head_left", "…or leaves a token in the counter that it has not drawn", "drawing.lua",
     "call('SET', COUNTER, found, 'KEEPTTL')", "" },
-  { "head_endless", "…or gives the lock no TTL", "hash_taking.lua",
-    "call('HSET', LOCK, OWNER, '1') call('PEXPIRE', LOCK, LEASE)", "call('HSET', LOCK, OWNER, '1')" },
+  { "head_endless", "…or gives the lock no TTL", "acquire",
+    "local lock, ms = LOCK, LEASE if redis.pcall('PEXPIRE', lock, ms) ~= 1 then", "if false then\n" },
   { "head_short", "…or one shorter than its lease", "hash_taking.lua",
-    "call('HSET', LOCK, OWNER, '1') call('PEXPIRE', LOCK, LEASE)",
-    "call('HSET', LOCK, OWNER, '1')\ncall('PEXPIRE', LOCK, math.floor(LEASE * 0.9))" },
+    "call('HSET', LOCK, OWNER, '1') local lock, ms = LOCK, LEASE",
+    "call('HSET', LOCK, OWNER, '1')\nlocal lock, ms = LOCK, math.floor(LEASE * 0.9)" },
   { "token_counts", "tokens come from the counter alone", "token.lua:next_token",
     "math.max((last or 0) + 1, now, floor or 0)",
     "math.max((last or 0) + 1, floor or 0)" },
@@ -85,8 +86,8 @@ local IN_PROGRAMS = {
   { "handed_kept", "…or whether the waiter keeps the lock", "hash_handing.lua",
     "and owner:byte(38) ~= 48 then local counts",
     " then\nlocal counts" },
-  { "handed_endless", "…or gives the lock no TTL", "hash_handing.lua",
-    "call('PEXPIRE', LOCK, GRANT_MS)", "" },
+  { "handed_endless", "…or gives the lock no TTL", "release",
+    "local lock, ms = LOCK, GRANT_MS if redis.pcall('PEXPIRE', lock, ms) ~= 1 then", "if false then\n" },
   { "handed_unmarked", "…or leaves no mark of the grant",
     "giving.lua hash_handing.lua permit_granting.lua:announce_grant permit_release.lua",
     "call('ZADD', QUEUE, '0', member)",
@@ -120,9 +121,9 @@ local IN_PROGRAMS = {
   { "untold", "a release hands the lock to no waiter", "queue.lua:pass_on",
     "if ours and foreign == 0 then",
     "if false then" },
-  { "short_lease", "the server keeps a lock for less than its lease", "hash.lua:create_hold",
-    "write_hold(lock, owner, '1', print) redis.call('PEXPIRE', lock, ms)",
-    "write_hold(lock, owner, '1', print)\nredis.call('PEXPIRE', lock, math.floor(ms * 0.9))" },
+  { "short_lease", "the server keeps a lock for less than its lease", "acquire",
+    "write_hold(lock, owner, '1', print) if redis.pcall('PEXPIRE', lock, ms)",
+    "write_hold(lock, owner, '1', print)\nif redis.pcall('PEXPIRE', lock, math.floor(ms * 0.9))" },
   { "queue_endless", "the queue has no TTL", "queueing.lua:enqueue",
     "if not last then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end", "" },
   { "bury_all", "a dead waiter takes all others with it", "settling.lua:evict",
@@ -229,11 +230,10 @@ local IN_PROGRAMS = {
   { "permit_early", "permits are taken back before their lease has ended",
     "pool_changes.lua:reclaim", "'-inf', digits(NOW), 'LIMIT'", "'-inf', digits(NOW + 100), 'LIMIT'" },
   { "permit_lost", "permits that are given back are not free", "pool_changes.lua:add_free",
-    "if removed > 0 and FREE then",
-    "if false then" },
+    "if #ids == 0 or not FREE then",
+    "if true then" },
   { "permit_counted_twice", "permits that the owner has are counted again", "pool_changes.lua:draw",
-    "local drawn = set_end(LEASES, ids, ms)",
-    "local drawn = #ids set_end(LEASES, ids, ms)" },
+    "local drawn = #lacking(ids)", "local drawn = #ids" },
   { "permit_renew_creates", "a renewal takes permits again", "permit_renew.lua",
     "if readable and ends then",
     "ends = ends or NOW if readable then" },
@@ -259,7 +259,7 @@ local IN_PROGRAMS = {
     "local ms = NOW + LEASE",
     "local ms = NOW + LEASE * 0.5\n" },
   { "permit_unbacked", "the usual release announces a permit that it has not recorded",
-    "permit_release.lua", "low), id) call('ZADD', QUEUE", "low), nil or '')\ncall('ZADD', QUEUE" },
+    "permit_taking.lua", "redis.pcall('ZADD', LEASES, till, id)", "redis.pcall('ZADD', LEASES, till, '')", { "permit_release" } },
   { "permit_handed_deaf", "…or does not check whether the waiter listens", "permit_release.lua",
     "local usual = (counts[4] or 0) > 0 and", "local usual =" },
   { "permit_handed_past", "…or whether Redisson waits", "permit_release.lua",
@@ -423,6 +423,8 @@ local IN_CORE = {
   { "RECORD_DENIED", "…or not when a replica or a missing right has refused it" },
   { "REPLICA_FINAL", "a server that is a replica for a while ends a wait" },
   { "PLACE_DENIED", "a missing right ends a wait in the queue" },
+  { "LOGIN_ONCE", "a link asks for credentials once, and uses them for each connection" },
+  { "LOGIN_REFUSED_FINAL", "a link whose log-in was refused is never opened again" },
   { "UNDO_DENIED", "a missing right ends an undo or a release" },
 }
 
@@ -558,11 +560,9 @@ local IN_SYSTEM = {
     "latch.lua semaphore_delete.lua semaphore_drain.lua semaphore_release.lua semaphore_set.lua",
     "if noted then return tonumber(noted) end", "", { "semaphore_release" } },
   { "plain_semaphore", "undo_repeated", "an acquire that is undone twice gives back twice",
-    "latch_delete.lua latch_down.lua latch_set.lua semaphore_leave.lua semaphore_set.lua",
-    "note(0)", "", { "semaphore_leave" } },
+    "semaphore_leave.lua", "give(taken, 0)", "redis.call('INCRBY', PERMITS, taken)" },
   { "plain_semaphore", "undo_forgotten", "an acquire that arrives after its undo takes permits",
-    "latch_delete.lua latch_down.lua latch_set.lua semaphore_leave.lua semaphore_set.lua",
-    "note(0)", "redis.call('DEL', NOTE)", { "semaphore_leave" } },
+    "semaphore_leave.lua", "if taken == 0 then return note(0) end", "if taken == 0 then return 0 end" },
   { "plain_semaphore", "give_silent", "permits that come back are not announced",
     "semaphore_giving.lua:give",
     "if left > 0 then announce(KEYS[3], string.format('%.0f', left)) end", "" },
@@ -636,14 +636,35 @@ local IN_CASES = {
     "permit_acquire.lua", "(first_end or ENDLESS) > NOW and OWNER", "OWNER" },
   { "permit_handed_foreign", "its usual release does not check whether Redisson has one",
     "permit_release.lua", "usual = not foreign", "" },
-  { "permit_handed_unmarked", "…or leaves no mark of the grant", "permit_release.lua",
-    "low), id) call('ZADD', QUEUE, '0', member)",
-    "low), id)\ncall('ZREM', QUEUE, member)\n" },
+  { "permit_handed_unmarked", "…or leaves no mark of the grant", "permit_release",
+    "till, id) end call('ZADD', QUEUE, '0', member)",
+    "till, id)\nend\ncall('ZREM', QUEUE, member)\n" },
   { "permit_handed_untold", "…or sends no grant", "permit_release.lua",
     "redis.pcall('PUBLISH', 'holdfast_grant:' .. owner,",
     "redis.pcall('PUBLISH', 'nobody:' .. owner," },
-  { "head_refused", "…or whether the server knows this SET", "drawing.lua token.lua:next_token",
-    "redis.pcall('SET'", "redis.call('SET'" },
+  { "head_refused", "…or whether the server knows this SET",
+    "drawing.lua note.lua:note token.lua:next_token", "redis.pcall('SET'", "redis.call('SET'" },
+}
+
+-- Each is found where one command of a program is refused: { name, what it does, where, text, replacement, { the program } }
+local IN_REFUSED_PARTS = {
+  { "record_last", "the lock goes before the record is there", "complete.lua",
+    "redis.call('HDEL', LOCK, '') redis.call('HSET', LOCK, 'done'",
+    "redis.call('DEL', LOCK)\nredis.call('HSET', LOCK, 'done'", { "complete" } },
+  { "head_unending", "a lock to which the server gives no TTL stays", "ending.lua",
+    "redis.call('DEL', lock)", "", { "acquire" } },
+  { "handed_unending", "…or is handed over", "ending.lua", "redis.call('DEL', lock)", "", { "release" } },
+  { "counter_lowered", "a counter that is ahead of the clock loses its token",
+    "token.lua:next_token",
+    "if type(stored) == 'string' then redis.call('SET', COUNTER, stored, 'KEEPTTL') end", "", { "acquire" } },
+  { "permit_uncounted", "a permit that cannot be counted is no longer taken",
+    "pool_changes.lua:add_free", "set_end(LEASES, ids, NOW)", "", { "permit_release" } },
+  { "permit_unrecorded", "a permit that cannot be recorded no longer counts as free",
+    "pool_changes.lua:draw", "if drawn > 0 then redis.call('INCRBY', LOCK, drawn) end", "", { "permit_acquire" } },
+  { "permit_handed_unrecorded", "…when it is handed over", "permit_taking.lua",
+    "call('INCRBY', LOCK, '1')", "", { "permit_release" } },
+  { "call_unnoted", "a call without a note counts", "note.lua:note",
+    "if ... then redis.call(...) end", "", { "semaphore_release" } },
 }
 
 local function read(path)
@@ -674,8 +695,13 @@ end
 
 -- ---- rows that have no place ----
 
--- → what is wrong with a row's place, "file" or "file:function" | nil
+-- → what is wrong with a row's place, "program", "file.lua" or "file.lua:function" | nil
 local function problem_at(entry, place)
+  local program = require "spec.sim.programs"[place]
+  if program then
+    return not program:find(pattern_of(entry[4])) and ("%s: this is not in %s: %s"):format(entry[1],
+      place, entry[4]) or nil
+  end
   local name, own = place:match("^([^:]+):?(.*)$")
   local path = (entry.lead and "lua/holdfast/" or "csrc/programs/") .. name
   local text = read(path)
@@ -744,13 +770,16 @@ local function of_systems()
   return list
 end
 
-local function of_cases()
+local function of_rows(rows)
   local list = {}
-  for i, entry in ipairs(IN_CASES) do
+  for i, entry in ipairs(rows) do
     list[i] = { name = entry[1], about = entry[2], entry = entry }
   end
   return list
 end
+
+local function of_cases() return of_rows(IN_CASES) end
+local function of_refused_parts() return of_rows(IN_REFUSED_PARTS) end
 
 -- All of them, in order: { name =, about =, entry = of a program | nil }
 function mutants.list() return with_place(of_list()) end
@@ -767,7 +796,9 @@ function mutants.named() return { of_list(), of_systems(), IN_SCHEDULES } end
 -- → what is wrong with each row that has no place
 function mutants.problems()
   local problems, known = {}, {}
-  for _, list in ipairs { of_list(), of_systems(), IN_SCHEDULES, of_cases() } do
+  for _, list in ipairs {
+    of_list(), of_systems(), IN_SCHEDULES, of_cases(), of_refused_parts(),
+  } do
     for _, mutant in ipairs(list) do
       local problem = problem_of(mutant)
       if problem and not known[problem] then problems[#problems + 1] = problem end
@@ -795,14 +826,20 @@ local function patch_lead(entry)
   return assert(text, entry[1] .. " is not in lead.lua any more")
 end
 
--- Those that the cases find: { name =, about =, texts = the programs, with it }
-function mutants.of_cases()
-  local list, programs = with_place(of_cases()), require "spec.sim.programs"
+local function with_texts(list)
+  local programs = require "spec.sim.programs"
   for _, mutant in ipairs(list) do
     mutant.texts = setmetatable(patch(mutant.entry), { __index = programs })
+    mutant.program = mutant.entry[6] and mutant.entry[6][1]
   end
   return list
 end
+
+-- Those that the cases find: { name =, about =, texts = the programs, with it }
+function mutants.of_cases() return with_texts(with_place(of_cases())) end
+
+-- Those that refused_parts.lua finds: { name =, texts = the programs, with it, program = }
+function mutants.of_refused_parts() return with_texts(with_place(of_refused_parts())) end
 
 function mutants.find(name)
   for _, list in ipairs { mutants.list(), mutants.of_systems(), mutants.of_schedules() } do

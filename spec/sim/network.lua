@@ -259,6 +259,7 @@ function Connection:drop(delay)
   self.world:at(at, finish, self)
 end
 
-Network.up_arrives, Network.down_arrives, Network.finish, Network.dropped = up_arrives, down_arrives, finish, dropped
+Network.up_arrives, Network.down_arrives = up_arrives, down_arrives
+Network.finish, Network.dropped = finish, dropped
 
 return Network

@@ -237,8 +237,8 @@ local function forget(self)
   end
 end
 
--- The same address again, with its data or empty, by `server.program`, which may be changed before. A server killed before keeps what it had saved by
--- itself.
+-- The same address again, with its data or empty, by `server.program`, which may be changed before.
+-- A server killed before keeps what it had saved by itself.
 function Server:restart(keep_data)
   local alive = not self.process:status()
   if alive and keep_data then self:cli("SAVE") end
