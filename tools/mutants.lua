@@ -143,21 +143,25 @@ local UNITS_OF_FILE = {
   ["losses.c"] = { "test_holdfast" },
   ["events.c"] = { "test_waiting", "test_grants", "test_client" },
   ["holds.c"] = { "test_holds", "test_quorum" },
-  ["calls.c"] = { "test_calls", "test_detached" },
+  ["calls.c"] = { "test_calls", "test_release", "test_extend", "test_record", "test_detached" },
   ["poll.c"] = { "test_latch", "test_plain_semaphore" },
   ["slots.c"] = { "test_slots", "test_cluster" },
   ["kind.c"] = { "test_programs", "test_acquire" }, ["nodes.c"] = { "test_client", "test_cluster" },
   ["operation.c"] = {
-    "test_client", "test_calls", "test_detached", "test_deadlock", "test_wait_end",
+    "test_client", "test_calls", "test_release", "test_detached", "test_deadlock", "test_wait_end",
     "test_acquire", "test_waiting",
   },
   ["registry.c"] = { "test_client" },
-  ["renewer.c"] = { "test_renewer", "test_reentry", "test_kept", "test_each_kind" },
+  ["renewer.c"] = {
+    "test_renewer", "test_cleaning_up", "test_confirm", "test_approval", "test_reentry", "test_kept",
+    "test_each_kind",
+  },
   ["round.c"] = QUORUM, ["round_acquire.c"] = QUORUM, ["round_calls.c"] = QUORUM,
   ["quorum.c"] = QUORUM, ["votes.c"] = QUORUM,
   ["shards.c"] = { "test_ring", "test_renewer" },
   ["wire.c"] = {
-    "test_wire", "test_acquire", "test_waiting", "test_calls", "test_batch", "test_permits", "test_read_write",
+    "test_wire", "test_acquire", "test_waiting", "test_calls", "test_release", "test_extend",
+    "test_batch", "test_permits", "test_read_write",
   },
 }
 -- …and a file of the driver. A file that is not named here has its own.

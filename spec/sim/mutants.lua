@@ -646,7 +646,8 @@ local IN_CASES = {
     "drawing.lua note.lua:note token.lua:next_token", "redis.pcall('SET'", "redis.call('SET'" },
 }
 
--- Each is found where one command of a program is refused: { name, what it does, where, text, replacement, { the program } }
+-- Each is found where one command of a program is refused: { name, what it does, where, text,
+-- replacement, { the program } }
 local IN_REFUSED_PARTS = {
   { "record_last", "the lock goes before the record is there", "complete.lua",
     "redis.call('HDEL', LOCK, '') redis.call('HSET', LOCK, 'done'",
