@@ -96,6 +96,14 @@ static UNUSED const char *output_of(hf_session *session) {
     return sent_text;
 }
 
+/* How many of the commands in this output begin so. */
+static UNUSED int commands_in(const char *output, const char *beginning) {
+    int count = strncmp(output, beginning, strlen(beginning)) == 0;
+    for (const char *line = output; (line = strchr(line, '\n')); line++)
+        count += strncmp(line + 1, beginning, strlen(beginning)) == 0;
+    return count;
+}
+
 /* ---- one session ---- */
 
 static UNUSED void feed_bytes(hf_session *session, const char *bytes, size_t size, hf_time now) {

@@ -692,13 +692,15 @@ TEST(a_shared_owners_lost_grant_is_cleaned_up_by_its_mark_only) {
     rig_end(&rig, AT(301));
 }
 
-TEST(a_clean_up_starts_without_failures) {
+TEST(failed_renewals_do_not_make_the_pauses_of_a_clean_up_longer) {
     rig_begin(&rig);
-    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     set_failures(hold, 3);
-    hf_renewer_clean_up(&rig.client, hold, AT(1));
-    CHECK_EQ_INT(failures_of(hold), 0);
-    rig_end(&rig, AT(2));
+    hf_client_close(&rig.client, AT(10));
+    rig_tick(&rig, AT(10));
+    feed_renewer(&rig, "-OOM command not allowed\r\n", AT(11));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(11 + 50));
+    rig_end(&rig, AT(12));
 }
 
 TEST(a_clean_up_set_aside_is_retried_later) {
