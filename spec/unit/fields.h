@@ -133,7 +133,7 @@ HOLD_WRITES(FIELD_HOLD_WRITE)
     X(hf_hold **, batch_holds_of, batch.holds)                                                     \
     X(bool, has_waited, batch.waited)                                                              \
     X(char *, cycle_of, deadlock.cycle)                                                            \
-    X(hf_walk *, walk_of, deadlock.walk)                                                           \
+    X(bool, is_searching, deadlock.walk)                                                           \
     X(hf_time, publishes_at, presence.publish_at)                                                  \
     X(bool, is_published, presence.published)                                                      \
     X(long long, value_of, result.value)                                                           \

@@ -56,9 +56,9 @@ TEST(a_search_follows_owners_and_waits_and_ends_the_youngest_waiter) {
     CHECK_SENT(&rig, CALLS, INFO_OF("j", ABOVE));
     feed_holder("me", 0);
     CHECK_SENT(&rig, CALLS, "GET holdfast_wait:me");
-    CHECK(walk_of(op));
+    CHECK(is_searching(op));
     feed_wait("501 " OWN " l k");
-    CHECK(!walk_of(op));
+    CHECK(!is_searching(op));
     CHECK(strncmp(output_of(link_of(&rig, CALLS)), "EVALSHA leave ", 14) == 0);
     feed_calls(&rig, ":1\r\n", AT(1001));
     CHECK_OUTCOME(op, "deadlock");
@@ -80,7 +80,7 @@ static bool ends_in(const char *const *others, size_t count, const char *own) {
     feed_holder("me", 0);
     feed_wait(own);
     bool ends = is_cancelling(op);
-    if (walk_of(op)) check_fail(__FILE__, __LINE__, "it still searches");
+    if (is_searching(op)) check_fail(__FILE__, __LINE__, "it still searches");
     rig_end(&rig, AT(1002));
     return ends;
 }
@@ -122,7 +122,7 @@ TEST(a_search_is_repeated_after_twice_as_long) {
     hf_op *op = wait_for_k(HF_SECOND / 2);
     output_at(&rig, AT(500));
     feed_calls(&rig, "-ERR no\r\n", AT(501));
-    CHECK(!walk_of(op));
+    CHECK(!is_searching(op));
     CHECK_EQ_U64(hf_deadlock_at(op), AT(1000));
     CHECK_EQ_U64(hf_op_deadline(op), AT(1000));
     CHECK_STR(output_at(&rig, AT(999)), "");
@@ -138,7 +138,7 @@ TEST(without_a_holder_there_is_no_cycle) {
     hf_op *op = wait_for_k(HF_SECOND);
     output_at(&rig, AT(1000));
     feed_holder("", 0);
-    CHECK(!walk_of(op));
+    CHECK(!is_searching(op));
     CHECK_STR(output_at(&rig, AT(1001)), "");
     rig_end(&rig, AT(1002));
 }
@@ -150,7 +150,7 @@ TEST(a_published_wait_that_is_not_in_the_queue_ends_the_search) {
     feed_wait("500 " ABOVE " l j");
     output_of(link_of(&rig, CALLS));
     feed_holder("me", -1);
-    CHECK(!walk_of(op));
+    CHECK(!is_searching(op));
     CHECK_STR(output_at(&rig, AT(1001)), "");
     rig_end(&rig, AT(1002));
 }
@@ -175,7 +175,7 @@ TEST(a_malformed_wait_ends_the_search) {
         feed_holder("you", 0);
         output_of(link_of(&rig, CALLS));
         feed_wait(waits[i]);
-        CHECK_OR(!walk_of(op), "\"%s\" is followed", waits[i]);
+        CHECK_OR(!is_searching(op), "\"%s\" is followed", waits[i]);
         CHECK_STR(output_at(&rig, AT(1001)), "");
         CHECK(is_waiting(op));
         rig_end(&rig, AT(1002));
@@ -189,7 +189,7 @@ TEST(a_reply_that_is_not_a_text_ends_the_search) {
         output_at(&rig, AT(1000));
         feed_holder("you", 0);
         feed_calls(&rig, replies[i], AT(1000));
-        CHECK(!walk_of(op));
+        CHECK(!is_searching(op));
         CHECK(is_waiting(op));
         rig_end(&rig, AT(1001));
     }
@@ -220,9 +220,9 @@ TEST(an_endless_chain_is_followed_for_64_steps) {
     output_at(&rig, AT(1000));
     char wait[128];
     int steps = 0;
-    for (; walk_of(op) && steps < 1000; steps++) {
+    for (; is_searching(op) && steps < 1000; steps++) {
         feed_holder("you", 0);
-        if (!walk_of(op)) break;
+        if (!is_searching(op)) break;
         snprintf(wait, sizeof wait, "%d ffffffff-ffff-4fff-8fff-ffffffffffff:%d l j", 500 + steps,
                  steps);
         feed_wait(wait);
@@ -242,7 +242,7 @@ TEST(a_cycle_of_others_ends_the_search) {
         output_at(&rig, AT(1000));
         char wait[128];
         int steps = 0;
-        while (walk_of(op) && steps < 64) {
+        while (is_searching(op) && steps < 64) {
             int after = steps - cases[i].before;
             int waiter = after < 0 ? steps : cases[i].before + after % cases[i].others;
             feed_holder("you", 0);
@@ -261,9 +261,9 @@ TEST(a_silent_server_ends_the_search) {
     output_at(&rig, AT(1000));
     feed_holder("you", 0);
     rig_tick(&rig, AT(1999));
-    CHECK(walk_of(op));
+    CHECK(is_searching(op));
     rig_tick(&rig, AT(2000));
-    CHECK(!walk_of(op));
+    CHECK(!is_searching(op));
     rig_end(&rig, AT(2001));
 }
 
@@ -295,7 +295,7 @@ TEST(a_cycle_does_not_end_an_acquire_that_asks_again) {
     CHECK(is_asking(op));
     feed_wait("5 " OWN " l k");
     CHECK(is_asking(op));
-    CHECK(!walk_of(op));
+    CHECK(!is_searching(op));
     rig_end(&rig, AT(1002));
 }
 
@@ -323,10 +323,10 @@ static bool look(void *context) {
     (void)context;
     rig_tick(&rig, AT(1000));
     const hf_op *op = ops_of(&rig.client);
-    if (walk_of(op)) feed_holder("you", 0);
-    if (walk_of(op)) feed_wait("500 " BELOW " l j");
-    if (walk_of(op)) feed_holder("me", 0);
-    if (walk_of(op)) feed_wait("501 " OWN " l k");
+    if (is_searching(op)) feed_holder("you", 0);
+    if (is_searching(op)) feed_wait("500 " BELOW " l j");
+    if (is_searching(op)) feed_holder("me", 0);
+    if (is_searching(op)) feed_wait("501 " OWN " l k");
     return is_cancelling(op);
 }
 
@@ -394,7 +394,7 @@ TEST(a_wait_of_only_digits_ends_the_search) {
         output_at(&rig, AT(1000));
         feed_holder("you", 0);
         feed_wait(wait);
-        CHECK(!walk_of(op));
+        CHECK(!is_searching(op));
         CHECK(is_waiting(op));
         rig_end(&rig, AT(1001));
     }

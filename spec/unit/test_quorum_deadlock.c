@@ -56,9 +56,9 @@ TEST(a_search_starts_in_the_pause_between_two_attempts) {
     hf_op *op = pause_for_k();
     CHECK_EQ_U64(hf_op_deadline(op), AT(2));
     tick(AT(2) - 1);
-    CHECK(!walk_of(op));
+    CHECK(!is_searching(op));
     tick(AT(2));
-    CHECK(walk_of(op));
+    CHECK(is_searching(op));
     hf_op_end(op, AT(2));
     finish(AT(3));
 }
@@ -94,9 +94,9 @@ TEST(without_a_majority_for_an_owner_or_a_wait_there_is_no_cycle) {
         if (wait) answers(0, COUNT, owner_is("you"), AT(2));
         answers(0, 2, wait ? wait_is("1 " OWN " l k") : owner_is("you"), AT(2));
         answers(2, 4, wait ? wait_is("1 " OWN " l j") : owner_is("me"), AT(2));
-        CHECK(walk_of(op));
+        CHECK(is_searching(op));
         answer(4, wait ? "$-1\r\n" : owner_is(""), AT(2));
-        CHECK(!walk_of(op));
+        CHECK(!is_searching(op));
         CHECK_OUTCOME(op, "under way");
         hf_op_end(op, AT(2));
         finish(AT(3));
@@ -108,7 +108,7 @@ TEST(half_of_the_servers_are_no_majority) {
     hf_op *op = wait_for_k();
     answers(0, 2, owner_is("you"), AT(2));
     answers(2, 4, owner_is(""), AT(2));
-    CHECK(!walk_of(op));
+    CHECK(!is_searching(op));
     hf_op_end(op, AT(2));
     finish(AT(3));
     server_count = COUNT;
@@ -118,7 +118,7 @@ TEST(owners_that_differ_in_the_first_letter_are_not_the_same) {
     static const char *const owners[] = {"you", "xou", "zou", "vou", "wou"};
     hf_op *op = wait_for_k();
     for (int i = 0; i < COUNT; i++) answer(i, owner_is(owners[i]), AT(2));
-    CHECK(!walk_of(op));
+    CHECK(!is_searching(op));
     hf_op_end(op, AT(2));
     finish(AT(3));
 }
@@ -185,7 +185,7 @@ TEST(a_server_that_hangs_delays_a_step_by_250_ms_at_most) {
         hf_session *calls = link_at(first, CALLS);
         rig_hush(&rig);
         answers(first, first + 2, owner_is("you"), AT(2));
-        CHECK(walk_of(op));
+        CHECK(is_searching(op));
         answer(first + 2, owner_is("you"), AT(3));
         for (int i = hangs; i < hangs + 2; i++) hf_session_tick(link_at(i, CALLS), AT(252));
         CHECK_STR(output_of(calls), "");
@@ -226,9 +226,9 @@ TEST(silent_servers_end_the_search_after_a_second) {
     hf_op *op = wait_for_k();
     answers(0, 2, owner_is("you"), AT(2));
     for (int i = 0; i < COUNT; i++) hf_session_tick(link_at(i, CALLS), AT(1001));
-    CHECK(walk_of(op));
+    CHECK(is_searching(op));
     for (int i = 0; i < COUNT; i++) hf_session_tick(link_at(i, CALLS), AT(1002));
-    CHECK(!walk_of(op));
+    CHECK(!is_searching(op));
     CHECK_OUTCOME(op, "under way");
     hf_op_end(op, AT(1002));
     finish(AT(1003));
@@ -248,7 +248,7 @@ static hf_op *asks_in_a_cycle(hf_time now) {
 
 TEST(an_attempt_in_flight_may_still_get_the_lock) {
     hf_op *op = asks_in_a_cycle(AT(300));
-    CHECK(round_of(op)->state == HF_ROUND_ASKING && cycle_of(op) && !walk_of(op) &&
+    CHECK(round_of(op)->state == HF_ROUND_ASKING && cycle_of(op) && !is_searching(op) &&
           !hf_op_is_done(op));
     answers(0, COUNT, yes(77), AT(300));
     CHECK_OUTCOME(op, "ok");
@@ -258,7 +258,7 @@ TEST(an_attempt_in_flight_may_still_get_the_lock) {
 
 TEST(a_failed_attempt_in_a_cycle_is_the_last_one) {
     hf_op *op = asks_in_a_cycle(AT(300));
-    CHECK(round_of(op)->state == HF_ROUND_ASKING && cycle_of(op) && !walk_of(op) &&
+    CHECK(round_of(op)->state == HF_ROUND_ASKING && cycle_of(op) && !is_searching(op) &&
           !hf_op_is_done(op));
     answers(0, COUNT, busy(20000, 0, 0), AT(300));
     CHECK_OUTCOME(op, "deadlock");
