@@ -132,7 +132,7 @@ local SPECS_OF_BINDING = {
 }
 
 -- Those that judge a file of the core first. A file that is not named here has its own.
-local QUORUM = { "test_quorum_calls", "test_quorum" }
+local QUORUM = { "test_quorum_calls", "test_quorum_rounds", "test_quorum_holds", "test_quorum" }
 local UNITS_OF_FILE = {
   ["acquire.c"] = {
     "test_acquire", "test_waiting", "test_grants", "test_wait_end", "test_reentry",
