@@ -36,33 +36,37 @@ local function without_rate(text)
 end
 
 describe("the simulator", function()
-  it("has only mutants that change a program or the core", function()
-    local mutants = require "spec.sim.mutants"
-    for _, list in ipairs { mutants.list(), mutants.of_systems(), mutants.of_schedules() } do
-      for _, mutant in ipairs(list) do
-        local on = mutant.entry and mutants.turn_on(mutant)
-        if on then assert.truthy(on.patched or on.lead, mutant.name) end
-      end
-    end
+  it("puts mutants of the core behind switches, and leaves the rest of the file alone", function()
+    local patches = require "spec.sim.patches"
+    local source = "void go(void);\nvoid f(int a) {\n  if (a &&\n    b) {\n    go(a);\n    stop();\n  }\n"
+      .. "  return b;\n}\n\nvoid g(int a) {\n  go(a);\n}\n"
+    assert.equal("void go(void);\nvoid f(int a) {\n  if ((HF_MUTANT(ANY) ? (true) : HF_MUTANT(NONE) ? (false) : "
+      .. "(a &&\n    b))) {\n    { if (HF_MUTANT(STAYS)) {  } else { go(a); } }\n    stop();\n  }\n"
+      .. "  return (HF_MUTANT(OTHER) ? (a) : (b));\n}\n\nvoid g(int a) {\n  go(a);\n}\n", patches.apply(source, {
+        { "ANY", "x.c", "f", "if («a && b»)", "true" }, { "STAYS", "x.c", "f", "go(a);", "" },
+        { "NONE", "x.c", "f", "a && b", "false" }, { "OTHER", "x.c", "f", "return «b»;", "a" },
+      }))
+    assert.has_error(function()
+      patches.apply(source, {
+        { "Y", "x.c", "f", "a && b", "" }, { "X", "x.c", "f", "a && b) { go(a);", "" },
+      })
+    end, "X overlaps with Y")
   end)
 
-  it("puts mutants of the core behind switches, and leaves the rest of the file alone", function()
-    local apply = require "spec.sim.patches".apply
-    local source = "if (a &&\n    b) {\n  go(a);\n  stop();\n}\nreturn b;\n"
-    assert.equal("if ((HF_MUTANT(ANY) ? (true) : HF_MUTANT(NONE) ? (false) : (a &&\n    b))) {\n"
-      .. "  { if (HF_MUTANT(STAYS)) {  } else { go(a); } }\n  stop();\n}\n"
-      .. "return (HF_MUTANT(OTHER) ? (a) : (b));\n", apply(source, {
-        { "ANY", "x.c", "if («a && b»)", "true" }, { "STAYS", "x.c", "go(a);", "" },
-        { "NONE", "x.c", "a && b", "false" }, { "OTHER", "x.c", "return «b»;", "a" },
-      }))
-    for text, problem in pairs {
-      ["wait();"] = "X: this is not in x.c: wait();", ["b"] = "X: this is in x.c more than once: b",
-      ["a && b) { go(a);"] = "X overlaps with Y",
-    } do
-      assert.has_error(function()
-        apply(source, { { "Y", "x.c", "a && b", "" }, { "X", "x.c", text, "" } })
-      end, problem)
-    end
+  it("leaves out a mutant that has no place any more, and shows its function as it is", function()
+    local patches = require "spec.sim.patches"
+    local source = "void f(void) {\n  a();\n}\n\nvoid g(void) {\n  b();\n  b();\n}\n"
+    local rows = {
+      { "STAYS", "x.c", "f", "a()", "c()" }, { "MOVED", "x.c", "g", "a()", "c()" },
+      { "TWICE", "x.c", "g", "b()", "c()" }, { "GONE", "x.c", "h", "a()", "c()" },
+    }
+    local placed, problems = patches.placed(source, rows)
+    assert.same({ rows[1] }, placed)
+    local g = "void g(void) {\n  b();\n  b();\n}"
+    assert.same({
+      "MOVED: this is not in g of x.c: a()\n" .. g,
+      "TWICE: this is more than once in g of x.c: b()\n" .. g, "GONE: x.c has no function h",
+    }, problems)
   end)
 
   it("finds each program alone to do what its case says", function()

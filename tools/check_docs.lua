@@ -347,7 +347,7 @@ end
 -- A row begins with the mutant's name, behind the kind of system, as --mutants prints it.
 local function check_mutants()
   local text, mutants = read("docs/proof.md"), require "spec.sim.mutants"
-  for _, all in ipairs { mutants.list(), mutants.of_systems(), mutants.of_schedules() } do
+  for _, all in ipairs(mutants.named()) do
     for _, mutant in ipairs(all) do
       local row = (mutant.kind and ("%-10s "):format(mutant.kind) or "") .. mutant.name
       if not text:find("\n" .. row .. " ", 1, true) then

@@ -16,6 +16,8 @@
 --   lua5.4 tools/mutants.lua --unchecked         does not ask first whether the original passes
 --   lua5.4 tools/mutants.lua --patches FOLDER    those made by hand instead: its files *.patch,
 --                                                each of which changes one file
+--   lua5.4 tools/mutants.lua --stale             prints rows of tools/mutants_equal.lua that name
+--                                                no mutant
 --   lua5.4 tools/mutants.lua --report            the score and the survivors of all runs so far; of
 --                                                a kind, a part or a file with these options
 --
@@ -31,6 +33,8 @@
 -- spec/sim/cases.lua first. What takes too long has found it, too. A mutant of the API is shown to
 -- the specs of its file, then to those of all files; one of the driver to the unit programs of the
 -- driver before that, one of the binding to the kept schedules in between.
+
+local functions = dofile "spec/sim/functions.lua"
 
 local ROOT = "build/mutants"
 local RESULTS = ROOT .. "/results"
@@ -128,27 +132,36 @@ local SPECS_OF_BINDING = {
 }
 
 -- Those that judge a file of the core first. A file that is not named here has its own.
-local QUORUM = { "test_quorum_calls", "test_quorum" }
+local QUORUM = { "test_quorum_calls", "test_quorum_rounds", "test_quorum_holds", "test_quorum" }
 local UNITS_OF_FILE = {
-  ["acquire.c"] = { "test_acquire", "test_detached", "test_read_write", "test_permits" },
+  ["acquire.c"] = {
+    "test_acquire", "test_waiting", "test_grants", "test_wait_end", "test_reentry",
+    "test_shared_owner", "test_detached", "test_read_write", "test_permits",
+  },
   ["alone.c"] = { "test_each_kind", "test_batch", "test_client" },
-  ["holding.c"] = { "test_acquire" },
+  ["holding.c"] = { "test_reentry", "test_acquire", "test_shared_owner" },
   ["losses.c"] = { "test_holdfast" },
-  ["events.c"] = { "test_acquire", "test_client" }, ["holds.c"] = { "test_holds", "test_quorum" },
-  ["calls.c"] = { "test_calls", "test_detached" },
+  ["events.c"] = { "test_waiting", "test_grants", "test_client" },
+  ["holds.c"] = { "test_holds", "test_quorum" },
+  ["calls.c"] = { "test_calls", "test_release", "test_extend", "test_record", "test_detached" },
   ["poll.c"] = { "test_latch", "test_plain_semaphore" },
   ["slots.c"] = { "test_slots", "test_cluster" },
   ["kind.c"] = { "test_programs", "test_acquire" }, ["nodes.c"] = { "test_client", "test_cluster" },
   ["operation.c"] = {
-    "test_client", "test_calls", "test_detached", "test_deadlock", "test_acquire",
+    "test_client", "test_calls", "test_release", "test_detached", "test_deadlock", "test_wait_end",
+    "test_acquire", "test_waiting",
   },
   ["registry.c"] = { "test_client" },
-  ["renewer.c"] = { "test_renewer", "test_acquire", "test_kept", "test_each_kind" },
+  ["renewer.c"] = {
+    "test_renewer", "test_cleaning_up", "test_confirm", "test_approval", "test_reentry", "test_kept",
+    "test_each_kind",
+  },
   ["round.c"] = QUORUM, ["round_acquire.c"] = QUORUM, ["round_calls.c"] = QUORUM,
   ["quorum.c"] = QUORUM, ["votes.c"] = QUORUM,
   ["shards.c"] = { "test_ring", "test_renewer" },
   ["wire.c"] = {
-    "test_wire", "test_acquire", "test_calls", "test_batch", "test_permits", "test_read_write",
+    "test_wire", "test_acquire", "test_waiting", "test_calls", "test_release", "test_extend",
+    "test_batch", "test_permits", "test_read_write",
   },
 }
 -- …and a file of the driver. A file that is not named here has its own.
@@ -407,37 +420,45 @@ end
 
 -- ---- the mutants of a file ----
 
--- → { file =, line =, rule =, from = text of the line(s), to =, path =, first =, last = } …
+local function trimmed(text)
+  return text:match("^%s*(.-)%s*$")
+end
+
+-- → { file =, line =, func = the name of its function, rule =, from = text of the line(s), to =,
+-- change = the line with «what was|what is», or the lines that change places with ⇄ between } …
 local function mutants_of(path)
   local language = path:find("%.lua$") and "lua" or "c"
   local text = assert(read(path))
   local lines = lines_of(text)
   local codes = lines_of((language == "lua" and code_of_lua or code_of_c)(text))
-  local list, file = {}, path:match("^lua/(.*)") or path:match("^csrc/(posix/.*)")
+  local list, names = {}, functions.names(path, text)
+  local file = path:match("^lua/(.*)") or path:match("^csrc/(posix/.*)")
     or path:match("^csrc/(lua/.*)") or name_of(path)
-  local function add(number, rule, from, to, count)
+  local function add(number, rule, from, to, change, count)
     if from == to then return end
     list[#list + 1] = {
       path = path, file = file, language = language, line = number, count = count or 1, rule = rule,
-      from = from, to = to,
-      id = ("%s:%d %s: %s => %s"):format(file, number, rule,
-        from:match("^%s*(.-)%s*$"):gsub("\n%s*", " "),
-        (to:match("^%s*(.-)%s*$"):gsub("\n%s*", " "))),
+      from = from, to = to, change = change, func = names[number],
+      id = ("%s:%d %s: %s => %s"):format(file, number, rule, trimmed(from):gsub("\n%s*", " "),
+        (trimmed(to):gsub("\n%s*", " "))),
     }
   end
   for number, code in ipairs(codes) do
     local line = lines[number]
     for _, name in ipairs(FINDERS) do
       find[name](code, language, function(rule, from, to, other)
-        add(number, rule, line, line:sub(1, from - 1) .. other .. line:sub(to + 1))
+        local before, behind = line:sub(1, from - 1), line:sub(to + 1)
+        local change = ("%s«%s|%s»%s"):format(before, line:sub(from, to), other, behind)
+        add(number, rule, line, before .. other .. behind, trimmed(change))
       end)
     end
     local behind = codes[number + 1]
     local are_calls = behind and is_call(code, language) and is_call(behind, language)
     if are_calls and indentation(code) == indentation(behind)
       and not has_no_order(code, behind) then
-      add(number, "order of calls", line .. "\n" .. lines[number + 1], lines[number + 1] .. "\n"
-        .. line, 2)
+      local other = lines[number + 1]
+      add(number, "order of calls", line .. "\n" .. other, other .. "\n" .. line,
+        trimmed(line) .. " ⇄ " .. trimmed(other), 2)
     end
   end
   return list
@@ -924,6 +945,82 @@ local function check_original(tree, kind, list, quick)
   if found then fail("the original is found, too: %s", found) end
 end
 
+-- ---- those that change nothing ----
+
+local equal = dofile "tools/mutants_equal.lua"
+
+-- → the mutants of a file by their functions, as tools/mutants_equal.lua names these
+local function by_place(list)
+  local places = {}
+  for _, mutant in ipairs(list) do
+    local place = mutant.func == "" and mutant.file or mutant.file .. ":" .. mutant.func
+    places[place] = places[place] or {}
+    table.insert(places[place], mutant)
+  end
+  return places
+end
+
+-- → those of a function whose change has the text, or is the text if there is one; how many
+-- different changes they make
+local function with_change(own, text)
+  local found, exact, changes, count = {}, {}, {}, 0
+  for _, mutant in ipairs(own) do
+    if mutant.change == text then exact[#exact + 1] = mutant end
+    if mutant.change:find(text, 1, true) then
+      if not changes[mutant.change] then count = count + 1 end
+      found[#found + 1], changes[mutant.change] = mutant, true
+    end
+  end
+  if exact[1] then return exact, 1 end
+  return found, count
+end
+
+-- Says of the mutants that a row names why they change nothing. → nil | what is wrong with the row
+local function apply_row(row, places)
+  local place, text, why, which = row[1], row[2], row[3], row[4]
+  local found, changes = with_change(places[place] or {}, text)
+  if changes ~= 1 or which and not found[which] then
+    return ("%s of %s: %s"):format(changes > 1 and "several mutants" or "no mutant", place, text)
+  end
+  for i, mutant in ipairs(found) do
+    if not which or which == i then mutant.why = why end
+  end
+end
+
+local function note_equal(list)
+  local places = by_place(list)
+  for _, row in ipairs(equal) do
+    if places[row[1]] then apply_row(row, places) end
+  end
+  return list
+end
+
+-- The function that a row names, as it is now.
+local function present_text(place, path)
+  local text, own = path and read(path), place:match(":([^:]+)$")
+  if not (text and own) then return "" end
+  local from, to = functions.find(path, text, own)
+  return from and "\n" .. text:sub(from, to) or ""
+end
+
+-- Prints rows of tools/mutants_equal.lua that name no mutant, or several that differ.
+local function print_stale_rows(paths_of_all)
+  local list, path_of = {}, {}
+  for _, path in ipairs(paths_of_all) do
+    for _, mutant in ipairs(mutants_of(path)) do
+      list[#list + 1], path_of[mutant.file] = mutant, path
+    end
+  end
+  local places = by_place(list)
+  for _, row in ipairs(equal) do
+    local problem = apply_row(row, places)
+    local path = path_of[row[1]:match("^[^:]+")]
+    if problem then
+      print("mutants_equal.lua names " .. problem .. present_text(row[1], path))
+    end
+  end
+end
+
 -- ---- which are drawn ----
 
 -- A number that depends on the mutant and the seed alone.
@@ -941,7 +1038,7 @@ local function mutants_of_patches(kind, folder)
     if path:find(kind.folder .. "/", 1, true) == 1 then
       local id = ("%s %s"):format(name_of(patch), path)
       list[#list + 1] = {
-        path = path, file = name_of(path), id = id, name = id, patch = patch, kind = kind,
+        path = path, file = name_of(path), id = id, patch = patch, kind = kind,
         draw = #list,
       }
     end
@@ -956,14 +1053,9 @@ local function mutants_of_kind(kind, options)
   for _, path in ipairs(kind.files()) do
     local named = "," .. name_of(path) .. ","
     local wanted = not options.only or ("," .. options.only .. ","):find(named, 1, true)
-    for _, mutant in ipairs(wanted and mutants_of(path) or {}) do
-      if not known[mutant.id] then
-        list[#list + 1] = mutant
-        mutant.name = mutant.id:gsub(":%d+ ", " ", 1)
-        local count = (known[mutant.name] or 0) + 1
-        known[mutant.id], known[mutant.name] = true, count
-        if count > 1 then mutant.name = ("%s (%d)"):format(mutant.name, count) end
-      end
+    for _, mutant in ipairs(wanted and note_equal(mutants_of(path)) or {}) do
+      if not known[mutant.id] then list[#list + 1] = mutant end
+      known[mutant.id] = true
       mutant.kind, mutant.draw = kind, draw(mutant.id, options.seed)
     end
   end
@@ -1001,24 +1093,8 @@ local function note(verdict, id)
   file:close()
 end
 
-local equal = dofile "tools/mutants_equal.lua"
-
--- Why it changes nothing | nil
-local function reason(mutant)
-  return equal[mutant.name]
-end
-
 local LIVES = { left = true, survives = true }
 local IS_NONE = { invalid = true, same = true, equal = true }
-
--- Lines of tools/mutants_equal.lua that no mutant has any more.
-local function print_stale_lines(list)
-  local named = {}
-  for _, mutant in ipairs(list) do named[mutant.name] = true end
-  for name in pairs(equal) do
-    if not named[name] then print("names no mutant: " .. name) end
-  end
-end
 
 local function report(options)
   local all_of_them = {}
@@ -1029,7 +1105,7 @@ local function report(options)
   end
   local known, counts, files, survivors, equals = results(), {}, {}, {}, {}
   for _, mutant in ipairs(all_of_them) do
-    local why = reason(mutant)
+    local why = mutant.why
     local verdict = known[mutant.id] or why and "survives"
     if verdict then
       if why then equals[#equals + 1] = mutant.id .. ": " .. why end
@@ -1056,14 +1132,15 @@ local function report(options)
   print(("%d of %d found: %.1f %%"):format(found, all, all > 0 and 100 * found / all or 0))
   for _, id in ipairs(survivors) do print("survives: " .. id) end
   for _, id in ipairs(equals) do print("equal: " .. id) end
-  if not (options.kind or options.only or options.part) then print_stale_lines(all_of_them) end
 end
 
 -- ---- the command ----
 
 local VALUES = { patches = true, part = true, only = true, kind = true, seed = true, name = true }
-local FLAGS = { list = true, report = true, again = true, unchecked = true, quick = true,
-  sanitized = true }
+local FLAGS = {
+  list = true, report = true, stale = true, again = true, unchecked = true, quick = true,
+  sanitized = true,
+}
 
 local function parse(args)
   local options, at = { seed = 1, name = "1" }, 1
@@ -1085,7 +1162,7 @@ end
 
 local function is_wanted(mutant, known, options)
   local verdict = known[mutant.id]
-  if reason(mutant) then return false end
+  if mutant.why then return false end
   if options.again then return LIVES[verdict] end
   return not verdict or verdict == "left" and not options.quick
 end
@@ -1110,6 +1187,14 @@ local options = parse(arg)
 read_enums()
 if options.report then
   report(options)
+  os.exit(0)
+end
+if options.stale then
+  local all = {}
+  for _, kind in ipairs(KINDS) do
+    for _, path in ipairs(kind.files()) do all[#all + 1] = path end
+  end
+  print_stale_rows(all)
   os.exit(0)
 end
 run("mkdir -p " .. ROOT)

@@ -13,18 +13,19 @@ local mutants = require "spec.sim.mutants"
 local patches = require "spec.sim.patches"
 
 local INSIDE = "spec/sim/core"
+local FIELDS = "spec/unit/fields.h"
 
--- Where spec/sim/core gets in: { what for, file, text, replacement }
+-- Where spec/sim/core gets in: { what for, file, function, text, replacement }
 local DOORS = {
-  { "steps", "core/lock/holds.c", "«void hf_hold_become(hf_hold *hold, hf_hold_state state) {» assert(",
+  { "steps", "core/lock/holds.c", "", "«void hf_hold_become(hf_hold *hold, hf_hold_state state) {» assert(",
     '#include "lua/steps.h"\n\nvoid hf_hold_become(hf_hold *hold, hf_hold_state state) {\n'
     .. "    taken[hold->state] |= 1 << state;" },
-  { "replaced", "core/lock/kind.c", '#include "programs/embedded.h"',
+  { "replaced", "core/lock/kind.c", "", '#include "programs/embedded.h"',
     '#include "programs/embedded.h"\n#include "lua/replaced.h"' },
-  { "program", "core/lock/kind.c", "return «&hf_program_table[id]»;", "current_program(id)" },
-  { "segment", "core/lock/kind.c", "return «hf_segment_table[program->segments[i]]»;",
+  { "program", "core/lock/kind.c", "", "return «&hf_program_table[id]»;", "current_program(id)" },
+  { "segment", "core/lock/kind.c", "", "return «hf_segment_table[program->segments[i]]»;",
     "current_segment(program, i)" },
-  { "open", "lua/engine.c", '«»lua_setfield(L, -2, "engine");', "hf_open_inside(L);\n    " },
+  { "open", "lua/engine.c", "", '«»lua_setfield(L, -2, "engine");', "hf_open_inside(L);\n    " },
 }
 
 local function fail(...)
@@ -50,7 +51,7 @@ end
 local function check_names()
   local changed, listed = {}, {}
   for _, patch in ipairs(core_mutants) do changed[patch[1]] = true end
-  for _, list in ipairs { mutants.list(), mutants.of_systems(), mutants.of_schedules() } do
+  for _, list in ipairs(mutants.named()) do
     for _, mutant in ipairs(list) do
       if not mutant.entry then listed[mutant.name] = true end
       if not (mutant.entry or changed[mutant.name]) then
@@ -71,12 +72,17 @@ local function of_file(list, path)
   return own
 end
 
-local function always(_, place) return place[1][4] end
+-- A mutant without a place has a switch that changes nothing; make check reports it.
+local function with_mutants(text, list)
+  return patches.apply(text, (patches.placed(text, list)))
+end
+
+local function always(_, place) return place[1][5] end
 
 local function source(path)
   local doors, own = of_file(DOORS, path), of_file(core_mutants, path)
   if #doors + #own == 0 then return read(path) end
-  local text = patches.apply(patches.apply(read(path), own), doors, always)
+  local text = patches.apply(with_mutants(read(path), own), doors, always)
   return '#include "lua/inside.h"\n' .. text
 end
 
@@ -96,6 +102,7 @@ local function sources()
   for _, path in ipairs(lines_of("ls " .. INSIDE)) do
     texts["csrc/lua/" .. path] = read(INSIDE .. "/" .. path)
   end
+  texts["csrc/lua/fields.h"] = read(FIELDS)
   for _, list in ipairs { DOORS, core_mutants } do
     for _, patch in ipairs(list) do
       if not texts["csrc/" .. patch[2]] then fail("%s: there is no csrc/%s", patch[1], patch[2]) end

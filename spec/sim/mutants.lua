@@ -3,309 +3,357 @@
 -- Those of the programs are replacements in the texts that the server runs; those of the core are
 -- replacements in its sources (core_mutants.lua), in the build that make sim-mutants makes.
 
+local core_mutants = require "spec.sim.core_mutants"
+local functions = require "spec.sim.functions"
+local patches = require "spec.sim.patches"
+
+local unpack = table.unpack or unpack
+
 local mutants = {}
 
 local READ_WRITE = { "rw_acquire", "rw_release", "rw_leave", "rw_force" }
 local HASH_ONLY = { "acquire", "begin", "release", "leave", "force", "complete" }
 
--- { name, what it does, text, replacement, only in these programs }
+-- { name, what it does, where, text, replacement, only in these programs }: the text is in these
+-- files of csrc/programs, in the function after ":" if one is named, or in a program if it is in
+-- parts of several files; a blank stands for any blanks.
+-- A row whose text is not there is left out; make check reports it: tools/check_rows.lua.
 local IN_PROGRAMS = {
-  { "blind_count", "an acquire increments the count",
+  { "blind_count", "an acquire increments the count", "acquiring.lua:take",
     "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE, PRINT)",
     "redis.call('HINCRBY', LOCK, OWNER, 1) redis.call('PEXPIRE', LOCK, LEASE)", HASH_ONLY },
-  { "blind_release", "a release decrements the count", "local to = count and (OWN and count - OWN or TO) or 0",
+  { "blind_release", "a release decrements the count", "release.lua",
+    "local to = count and (OWN and count - OWN or TO) or 0",
     "local to = (count or 1) - 1" },
-  { "plain_delete", "a release does not check the owner",
-    "if not removed then", "redis.call('DEL', LOCK)\nif false then" },
+  { "plain_delete", "a release does not check the owner", "release.lua", "if not removed then", "redis.call('DEL', LOCK)\nif false then" },
   { "head_held", "an acquire of the common case does not check whether the lock is held",
-    "redis.call('EXISTS', LOCK, QUEUE) == 0\nif FREE", "redis.call('EXISTS', QUEUE) == 0\nif FREE" },
-  { "head_overtakes", "…or whether others wait", "redis.call('EXISTS', LOCK, QUEUE) == 0\nif FREE",
+    "head.lua", "redis.call('EXISTS', LOCK, QUEUE) == 0 if FREE", "redis.call('EXISTS', QUEUE) == 0\nif FREE" },
+  { "head_overtakes", "…or whether others wait", "head.lua",
+    "redis.call('EXISTS', LOCK, QUEUE) == 0 if FREE",
     "redis.call('EXISTS', LOCK) == 0\nif FREE" },
-  { "head_clock", "…or whether the counter is ahead of the clock", "last and last < token and last % 8",
+  { "head_clock", "…or whether the counter is ahead of the clock", "clock_token.lua",
+    "last and last < token and last % 8",
     "last and last % 8" },
-  { "head_left", "…or leaves a token in the counter that it has not drawn",
-    "call('SET', COUNTER, found, 'KEEPTTL')\n", "" },
-  { "head_endless", "…or gives the lock no TTL",
-    "local lock, ms = LOCK, LEASE\nif redis.pcall('PEXPIRE', lock, ms) ~= 1 then\n", "if false then\n" },
-  { "head_short", "…or one shorter than its lease",
-    "call('HSET', LOCK, OWNER, '1')\nlocal lock, ms = LOCK, LEASE",
+  { "head_left", "…or leaves a token in the counter that it has not drawn", "drawing.lua",
+    "call('SET', COUNTER, found, 'KEEPTTL')", "" },
+  { "head_endless", "…or gives the lock no TTL", "acquire",
+    "local lock, ms = LOCK, LEASE if redis.pcall('PEXPIRE', lock, ms) ~= 1 then", "if false then\n" },
+  { "head_short", "…or one shorter than its lease", "hash_taking.lua",
+    "call('HSET', LOCK, OWNER, '1') local lock, ms = LOCK, LEASE",
     "call('HSET', LOCK, OWNER, '1')\nlocal lock, ms = LOCK, math.floor(LEASE * 0.9)" },
-  { "token_counts", "tokens come from the counter alone",
+  { "token_counts", "tokens come from the counter alone", "token.lua:next_token",
     "math.max((last or 0) + 1, now, floor or 0)",
     "math.max((last or 0) + 1, floor or 0)" },
-  { "token_kept", "a grant carries the last token",
+  { "token_kept", "a grant carries the last token", "giving.lua",
     "pcall(next_token, ttl_ms, nil, now_us, keeps(owner) and range_end)",
     "true, tonumber(redis.call('GET', COUNTER) or '1')" },
-  { "grant_unheard", "a waiter that is not subscribed is granted the lock",
+  { "grant_unheard", "a waiter that is not subscribed is granted the lock", "members.lua:is_over",
     "return not alive[channel_of(member)]",
     "return false" },
-  { "heir_unheard", "…by the usual release",
+  { "heir_unheard", "…by the usual release", "release.lua",
     "if (counts[4] or 0) > 0 and foreign_waiters(RELEASES, counts[2]) == 0 then",
     "if foreign_waiters(RELEASES, counts[2]) == 0 then" },
-  { "pattern_foreign", "who gets the message of a release is taken for Redisson",
+  { "pattern_foreign", "who gets the message of a release is taken for Redisson", "release.lua",
     "if foreign_waiters(RELEASES) > 0 then foreign_turn(nil) end", "foreign_turn(nil)" },
-  { "heir_first", "the usual release hands over a lock that Redisson waits for",
+  { "heir_first", "the usual release hands over a lock that Redisson waits for", "release.lua",
     "if (counts[4] or 0) > 0 and foreign_waiters(RELEASES, counts[2]) == 0 then",
     "if (counts[4] or 0) > 0 then" },
-  { "mark_kept", "the usual release leaves the mark of its own grant",
-    "if first_few[i - 1] == '0' then redis.call('ZREM', QUEUE, first_few[i - 2]) end\n", "" },
-  { "leave_keeps", "a wait that ends at the moment of its grant does not pass it on",
-    "set_holds(LOCK, OWNER, to, 0)\nreturn 1\nend\nreturn pass_on()",
+  { "mark_kept", "the usual release leaves the mark of its own grant", "release.lua",
+    "if first_few[i - 1] == '0' then redis.call('ZREM', QUEUE, first_few[i - 2]) end", "" },
+  { "leave_keeps", "a wait that ends at the moment of its grant does not pass it on", "leave.lua",
+    "set_holds(LOCK, OWNER, to, 0) return 1 end return pass_on()",
     "set_holds(LOCK, OWNER, to, 0)\nend\nreturn 1" },
-  { "leave_deletes", "…or only deletes the key",
-    "set_holds(LOCK, OWNER, to, 0)\nreturn 1\nend\nreturn pass_on()",
+  { "leave_deletes", "…or only deletes the key", "leave.lua",
+    "set_holds(LOCK, OWNER, to, 0) return 1 end return pass_on()",
     "set_holds(LOCK, OWNER, to, 0)\nelse redis.call('DEL', LOCK)\nend\nreturn 1" },
-  { "leave_stays", "a wait that ends stays in the queue",
-    "granted = forget_wait(WAITER)\nif not first()",
+  { "leave_stays", "a wait that ends stays in the queue", "leave.lua",
+    "granted = forget_wait(WAITER) if not first()",
     "if not first()" },
-  { "overtaking", "a newcomer takes the free lock", "local given = hand_over(WAITER)",
+  { "overtaking", "a newcomer takes the free lock", "acquiring.lua",
+    "local given = hand_over(WAITER)",
     "local given = false" },
   { "tail", "each recheck moves the first waiter to the end of the queue",
+    "behind.lua queueing.lua:enqueue",
     "if redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then",
     "if redis.call('ZADD', QUEUE, place, WAITER) then" },
-  { "tail_behind", "…or another one",
-    "(last + 1 - low) / 1e7, low)\nif redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then",
+  { "tail_behind", "…or another one", "behind.lua",
+    "(last + 1 - low) / 1e7, low) if redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then",
     "(last + 1 - low) / 1e7, low)\nif redis.call('ZADD', QUEUE, place, WAITER) then" },
   { "handed_deaf", "a hand-over in straight lines does not check whether the waiter listens",
-    "(counts[4] or 0) > 0 and unqueued", "unqueued" },
-  { "handed_past", "…or whether Redisson waits", "and unqueued == 0 and call('TIME')", "and call('TIME')" },
-  { "handed_kept", "…or whether the waiter keeps the lock", " and owner:byte(38) ~= 48 then\nlocal counts",
+    "hash_handing.lua permit_release.lua", "(counts[4] or 0) > 0 and unqueued", "unqueued" },
+  { "handed_past", "…or whether Redisson waits", "hash_handing.lua",
+    "and unqueued == 0 and call('TIME')", "and call('TIME')" },
+  { "handed_kept", "…or whether the waiter keeps the lock", "hash_handing.lua",
+    "and owner:byte(38) ~= 48 then local counts",
     " then\nlocal counts" },
-  { "handed_endless", "…or gives the lock no TTL",
-    "local lock, ms = LOCK, GRANT_MS\nif redis.pcall('PEXPIRE', lock, ms) ~= 1 then\n", "if false then\n" },
-  { "handed_unmarked", "…or leaves no mark of the grant", "call('ZADD', QUEUE, '0', member)\n",
+  { "handed_endless", "…or gives the lock no TTL", "release",
+    "local lock, ms = LOCK, GRANT_MS if redis.pcall('PEXPIRE', lock, ms) ~= 1 then", "if false then\n" },
+  { "handed_unmarked", "…or leaves no mark of the grant",
+    "giving.lua hash_handing.lua permit_granting.lua:announce_grant permit_release.lua",
+    "call('ZADD', QUEUE, '0', member)",
     "call('ZREM', QUEUE, member)\n" },
-  { "handed_mark", "…or leaves that of the last one", "if i == 3 then call('ZREM', QUEUE, first_few[1]) end\n", "" },
-  { "handed_untold", "…or sends no grant", "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 grant l '",
+  { "handed_mark", "…or leaves that of the last one", "hash_handing.lua",
+    "if i == 3 then call('ZREM', QUEUE, first_few[1]) end", "" },
+  { "handed_untold", "…or sends no grant", "hash_handing.lua",
+    "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 grant l '",
     "redis.pcall('PUBLISH', 'nobody:' .. client, '1 grant l '" },
-  { "last_first", "the last waiter is served first",
+  { "last_first", "the last waiter is served first", "release.lua",
     "local first_few = redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_FEW, 'WITHSCORES')",
     "local first_few = redis.pcall('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')" },
-  { "take_any", "a held lock counts as free", "local lock_ms = redis.call('PTTL', LOCK)",
+  { "take_any", "a held lock counts as free", "acquiring.lua",
+    "local lock_ms = redis.call('PTTL', LOCK)",
     "local lock_ms = -2" },
-  { "renew_creates", "a renewal recreates a lost lock",
+  { "renew_creates", "a renewal recreates a lost lock", "renew.lua rw_renew.lua",
     "results[i] = redis.call('EXISTS', lock) == 0 and -1 or -2",
     "redis.call('HSET', lock, ARGV[2 * i - 1], 1) "
     .. "redis.call('PEXPIRE', lock, ARGV[2 * i]) results[i] = 1" },
-  { "renew_any", "a renewal does not check the owner", "if readable and count then",
+  { "renew_any", "a renewal does not check the owner", "renew.lua", "if readable and count then",
     "if true then" },
-  { "confirm_any", "an extension does not check the owner",
+  { "confirm_any", "an extension does not check the owner", "extending.lua",
     "if not holds_of(KEYS[1], ARGV[1]) then", "if false then" },
-  { "grant_endless", "a granted lock has no TTL", "create_hold(LOCK, owner, GRANT_MS, kind",
+  { "grant_endless", "a granted lock has no TTL", "giving.lua",
+    "create_hold(LOCK, owner, GRANT_MS, kind",
     "write_hold(LOCK, owner, 1, kind",
     HASH_ONLY },
-  { "take_endless", "a taken lock has no TTL", "create_hold(LOCK, OWNER, LEASE, PRINT)",
+  { "take_endless", "a taken lock has no TTL", "fresh.lua",
+    "create_hold(LOCK, OWNER, LEASE, PRINT)",
     "write_hold(LOCK, OWNER, 1, PRINT)", HASH_ONLY },
-  { "untold", "a release hands the lock to no waiter",
+  { "untold", "a release hands the lock to no waiter", "queue.lua:pass_on",
     "if ours and foreign == 0 then",
     "if false then" },
-  { "short_lease", "the server keeps a lock for less than its lease",
-    "write_hold(lock, owner, '1', print)\nif redis.pcall('PEXPIRE', lock, ms)",
+  { "short_lease", "the server keeps a lock for less than its lease", "acquire",
+    "write_hold(lock, owner, '1', print) if redis.pcall('PEXPIRE', lock, ms)",
     "write_hold(lock, owner, '1', print)\nif redis.pcall('PEXPIRE', lock, math.floor(ms * 0.9))" },
-  { "queue_endless", "the queue has no TTL",
+  { "queue_endless", "the queue has no TTL", "queueing.lua:enqueue",
     "if not last then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end", "" },
-  { "bury_all", "a dead waiter takes all others with it",
+  { "bury_all", "a dead waiter takes all others with it", "settling.lua:evict",
     "if client_of(member) == client then gone[#gone + 1] = member end",
     "gone[#gone + 1] = member" },
-  { "done_again", "a guard's finished run is run again", "if known[1] and known[2] then",
+  { "done_again", "a guard's finished run is run again", "begin.lua",
+    "if known[1] and known[2] then",
     "if known[1] and known[2] then redis.call('DEL', LOCK) end if false then" },
   { "complete_any", "the end of a guard's run does not check whose run it is",
-    "if not holds_of(LOCK, OWNER) then", "if false then",
+    "complete.lua fair_release.lua", "if not holds_of(LOCK, OWNER) then", "if false then",
     { "complete" } },
-  { "done_short", "a record is kept for half the time", "redis.call('PEXPIRE', LOCK, KEEP)",
+  { "done_short", "a record is kept for half the time", "complete.lua",
+    "redis.call('PEXPIRE', LOCK, KEEP)",
     "redis.call('PEXPIRE', LOCK, math.ceil(KEEP / 2))", { "complete" } },
-  { "record_empty", "a record is empty", "'done', RESULT", "'done', ''", { "complete" } },
-  { "print_any", "a guard does not compare fingerprints", "known[1] ~= PRINT then", "false then",
+  { "record_empty", "a record is empty", "complete.lua", "'done', RESULT", "'done', ''", { "complete" } },
+  { "print_any", "a guard does not compare fingerprints", "begin.lua", "known[1] ~= PRINT then", "false then",
     { "begin" } },
-  { "print_lost", "a run's fingerprint is forgotten", "'print', PRINT, 'by'", "'print', '', 'by'",
+  { "print_lost", "a run's fingerprint is forgotten", "complete.lua", "'print', PRINT, 'by'", "'print', '', 'by'",
     { "complete" } },
-  { "complete_twice", "the end of a run that finds no record counts as a repeat",
+  { "complete_twice", "the end of a run that finds no record counts as a repeat", "complete.lua",
     "if redis.call('HGET', LOCK, 'by') == OWNER then", "if redis.call('EXISTS', LOCK) == 0 then",
     { "complete" } },
-  { "all_some", "of several locks, the free ones are taken",
+  { "all_some", "of several locks, the free ones are taken", "acquire_all.lua",
     "if refused then return refused end",
     "if refused then return refused end set_holds(LOCK, OWNER, 1, LEASE)" },
-  { "all_overtakes", "an acquire of several does not check the queues",
+  { "all_overtakes", "an acquire of several does not check the queues", "acquire_all.lua:is_free",
     "if redis.call('EXISTS', QUEUE) == 0 then return true end",
     "do return true end",
     { "acquire_all" } },
-  { "all_any", "…or whether they are taken",
-    "local _, count, kind = holder_of(LOCK, OWNER)\n",
+  { "all_any", "…or whether they are taken", "acquire_all.lua:refusal fair_acquire.lua",
+    "local _, count, kind = holder_of(LOCK, OWNER)",
     "redis.call('DEL', LOCK)\nlocal count, kind\n",
     { "acquire_all" } },
-  { "all_one", "a release of several releases only one", "results[i] = release(",
+  { "all_one", "a release of several releases only one", "release_all.lua", "results[i] = release(",
     "results[i] = i > 1 and 1 or release(", { "release_all" } },
-  { "all_untold", "a release of several hands nothing over", "return pass_on()\nend\nlocal results",
+  { "all_untold", "a release of several hands nothing over", "release_all.lua",
+    "return pass_on() end local results",
     "redis.call('DEL', LOCK)\nreturn 1\nend\nlocal results", { "release_all" } },
-  { "mutex_any", "a mutex is taken from its holder",
+  { "mutex_any", "a mutex is taken from its holder", "string.lua:holds_of",
     "return redis.call('GET', lock) == owner and 1 or nil",
     "return redis.call('GET', lock) and 1 or nil" },
-  { "mutex_grows", "a mutex never ends", "redis.call('SET', lock, owner, 'PX', ms)",
+  { "mutex_grows", "a mutex never ends", "string.lua:create_hold",
+    "redis.call('SET', lock, owner, 'PX', ms)",
     "redis.call('SET', lock, owner)" },
-  { "release_any_hold", "a late release frees a newer hold of its client",
+  { "release_any_hold", "a late release frees a newer hold of its client", "release.lua",
     "if ARGV[2] and (ARGV[3] ~= '0' or ARGV[5] ~= '') then",
     "local now = redis.call('TYPE', LOCK).ok == 'hash' and redis.call('HKEYS', LOCK)[1]\n"
     .. "or redis.pcall('GET', LOCK)\n"
     .. "if type(now) == 'string' and now:sub(1, 36) == OWNER:sub(1, 36) then OWNER = now end\n"
     .. "if ARGV[2] and (ARGV[3] ~= '0' or ARGV[5] ~= '') then", { "release", "mutex_release" } },
-  { "place_kept", "a waiter's place is always the same",
+  { "place_kept", "a waiter's place is always the same", "queueing.lua:enqueue",
     "digits(last and last > FRONT_MOST and last + 1 or server_us())", "digits(FRONT_MOST + 1)" },
-  { "place_shared", "a waiter that queues behind others gets the last one's place", "local low = (last + 1) % 1e7",
+  { "place_shared", "a waiter that queues behind others gets the last one's place", "behind.lua",
+    "local low = (last + 1) % 1e7",
     "local low = last % 1e7" },
-  { "queue_shared", "keys with and without a brace have one queue",
+  { "queue_shared", "keys with and without a brace have one queue", "head.lua keys.lua release.lua",
     "KEYS[2], KEYS[3], KEYS[4]", "KEYS[2], KEYS[3]:gsub('::', ':'), KEYS[4]" },
   { "mark_erased", "a process that joins a shared owner erases the mark of another's grant",
-    "return { 1, token, others,",
+    "acquiring.lua:take", "return { 1, token, others,",
     "if FROM > 0 then redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) end\nreturn { 1, token, others," },
-  { "grant_kind", "a grant names another kind of lock", "'1 grant ' .. kind .. ' '",
+  { "grant_kind", "a grant names another kind of lock", "giving.lua", "'1 grant ' .. kind .. ' '",
     "'1 grant l '" },
   { "first_kept", "a first waiter that does not recheck is never passed over",
-    "local stays = first", "local stays = true or first" },
-  { "lease_stays", "the lease of a reader that releases stays on the lock",
+    "passing_over.lua:check_ahead", "local stays = first", "local stays = true or first" },
+  { "lease_stays", "the lease of a reader that releases stays on the lock", "rw_leaving.lua",
     "local longest, fields = own_ms < lock_ms and own_ms or 0, nil",
     "local longest, fields = own_ms, nil", { "rw_release" } },
-  { "reader_beside", "a reader comes in beside a writer",
+  { "reader_beside", "a reader comes in beside a writer", "rw_head.lua",
     "held == 0 and (not found or found == 'read')", "held == 0 and true" },
-  { "reader_leaves_all", "a release ends all read holds of its owner",
+  { "reader_leaves_all", "a release ends all read holds of its owner", "rw_leaving.lua",
     "if TO == 0 and holds == 1 and redis.call('EXISTS', QUEUE) == 0 then",
     "if holds == 1 or holds == 2 then" },
   { "fair_turn_kept", "a waiter that does not take the fair lock is waited for",
-    "if till <= soon then return end", "do return end" },
-  { "no_turn", "a lock that Redisson waits for is always handed over", "if ours and foreign == 0 then",
+    "fair_queue.lua:wake", "if till <= soon then return end", "do return end" },
+  { "no_turn", "a lock that Redisson waits for is always handed over", "queue.lua:pass_on",
+    "if ours and foreign == 0 then",
     "if ours then" },
-  { "run_endless", "…however short their turn was",
+  { "run_endless", "…however short their turn was", "queue.lua:is_ours_again",
     "since >= 0 and since * (was.turns + 1) <= was.run * was.turns", "was.run > 0" },
   { "taker_stays", "a waiter that takes the lock stays in the queue",
+    "acquiring.lua:take permit_acquire.lua:take rw_acquire.lua:take",
     "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end", "" },
   { "mark_stays", "a confirmation leaves the grant's mark in the queue",
+    "extending.lua permit_extend.lua rw_extend.lua",
     "if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end", "" },
-  { "granted_kept", "a wait of a shared owner that ends keeps the lock it was granted",
+  { "granted_kept", "a wait of a shared owner that ends keeps the lock it was granted", "leave.lua",
     "if OWN == 0 and granted then OWN = 1 end", "" },
-  { "renew_shortens", "a renewal shortens a longer TTL",
+  { "renew_shortens", "a renewal shortens a longer TTL", "renew.lua",
     "math.max(redis.call('PTTL', lock), tonumber(ARGV[2 * i]))", "ARGV[2 * i]" },
-  { "token_equal", "a token may equal the last one", "math.max((last or 0) + 1,",
+  { "token_equal", "a token may equal the last one", "token.lua:next_token",
+    "math.max((last or 0) + 1,",
     "math.max(last or 0," },
-  { "release_short", "a partial release renews nothing", "set_holds(LOCK, OWNER, to, LEASE)",
+  { "release_short", "a partial release renews nothing", "release.lua",
+    "set_holds(LOCK, OWNER, to, LEASE)",
     "set_holds(LOCK, OWNER, to, 0)" },
-  { "permit_overdrawn", "a waiter takes permits that are not free",
+  { "permit_overdrawn", "a waiter takes permits that are not free", "permit_acquire.lua",
     "and free - kept >= #lacking(IDS) then", "then" },
-  { "permit_overtakes", "a newcomer takes permits that others wait for",
+  { "permit_overtakes", "a newcomer takes permits that others wait for", "permit_acquire.lua",
     "if (not first_left or first_left == WAITER) and free",
     "if free" },
   { "permit_passes_by", "a request that needs more than is free is passed by",
-    "stopped = #lacks > free\nif not stopped then",
+    "permit_queue.lua:serve_batch", "stopped = #lacks > free if not stopped then",
     "if #lacks <= free then" },
   { "permit_early", "permits are taken back before their lease has ended",
-    "'-inf', digits(NOW), 'LIMIT'", "'-inf', digits(NOW + 100), 'LIMIT'" },
-  { "permit_lost", "permits that are given back are not free", "if #ids == 0 or not FREE then",
+    "pool_changes.lua:reclaim", "'-inf', digits(NOW), 'LIMIT'", "'-inf', digits(NOW + 100), 'LIMIT'" },
+  { "permit_lost", "permits that are given back are not free", "pool_changes.lua:add_free",
+    "if #ids == 0 or not FREE then",
     "if true then" },
-  { "permit_counted_twice", "permits that the owner has are counted again",
+  { "permit_counted_twice", "permits that the owner has are counted again", "pool_changes.lua:draw",
     "local drawn = #lacking(ids)", "local drawn = #ids" },
-  { "permit_renew_creates", "a renewal takes permits again", "if readable and ends then",
+  { "permit_renew_creates", "a renewal takes permits again", "permit_renew.lua",
+    "if readable and ends then",
     "ends = ends or NOW if readable then" },
-  { "permit_short", "the server keeps permits for less than their lease",
+  { "permit_short", "the server keeps permits for less than their lease", "permit_acquire.lua:take",
     "math.max(NOW + LEASE, last + 1)",
     "NOW + LEASE * 0.9" },
-  { "permit_leave_keeps", "a wait that ends keeps what it was granted", "put_back(all_of(OWNER))",
+  { "permit_leave_keeps", "a wait that ends keeps what it was granted", "permit_leave.lua",
+    "put_back(all_of(OWNER))",
     "0" },
-  { "permit_untold", "permits that are given back are handed to no waiter", "local passed = pass_on(freed)",
+  { "permit_untold", "permits that are given back are handed to no waiter",
+    "permit_leave.lua permit_release.lua", "local passed = pass_on(freed)",
     "local passed = 1" },
   { "permit_head_stood", "the usual acquire does not check whether the owner has the permit",
-    "and not call('ZSCORE', LEASES, id)", "" },
-  { "permit_head_overtakes", "…or whether others wait", "elseif apart and call('EXISTS', QUEUE) == 0 then",
+    "permit_acquire.lua", "and not call('ZSCORE', LEASES, id)", "" },
+  { "permit_head_overtakes", "…or whether others wait", "permit_acquire.lua",
+    "elseif apart and call('EXISTS', QUEUE) == 0 then",
     "elseif apart then" },
-  { "permit_head_none", "…or whether a permit is free", "FREE and FREE > 0 and #TOKEN_TTL", "FREE and #TOKEN_TTL" },
-  { "permit_head_uncounted", "…or counts it as free", "call('INCRBY', LOCK, '-1')\n", "" },
-  { "permit_head_short", "…or gives it a shorter lease", "local ms = NOW + LEASE\n",
+  { "permit_head_none", "…or whether a permit is free", "permit_acquire.lua",
+    "FREE and FREE > 0 and #TOKEN_TTL", "FREE and #TOKEN_TTL" },
+  { "permit_head_uncounted", "…or counts it as free", "permit_acquire.lua",
+    "call('INCRBY', LOCK, '-1')", "" },
+  { "permit_head_short", "…or gives it a shorter lease", "permit_acquire.lua",
+    "local ms = NOW + LEASE",
     "local ms = NOW + LEASE * 0.5\n" },
   { "permit_unbacked", "the usual release announces a permit that it has not recorded",
-    "redis.pcall('ZADD', LEASES, till, id)", "redis.pcall('ZADD', LEASES, till, '')", { "permit_release" } },
-  { "permit_handed_deaf", "…or does not check whether the waiter listens",
+    "permit_taking.lua", "redis.pcall('ZADD', LEASES, till, id)", "redis.pcall('ZADD', LEASES, till, '')", { "permit_release" } },
+  { "permit_handed_deaf", "…or does not check whether the waiter listens", "permit_release.lua",
     "local usual = (counts[4] or 0) > 0 and", "local usual =" },
-  { "permit_handed_past", "…or whether Redisson waits",
+  { "permit_handed_past", "…or whether Redisson waits", "permit_release.lua",
     "local usual = (counts[4] or 0) > 0 and unqueued == 0", "local usual = (counts[4] or 0) > 0" },
   { "permit_two", "the usual release gives one permit to a waiter that needs several",
-    "'^1p([%x-]+):(%d+):(%d+)$'", "'^1p([%x-]+):(%d+):(%d+)'" },
-  { "joins_own_grant", "a shared owner that joins its own grant has two holds",
-    "if granted() then return take(count - 1 - FROM) end\n", "" },
-  { "range_unreserved", "the tokens of a kept lock are not reserved",
+    "permit_release.lua", "'^1p([%x-]+):(%d+):(%d+)$'", "'^1p([%x-]+):(%d+):(%d+)'" },
+  { "joins_own_grant", "a shared owner that joins its own grant has two holds", "acquiring.lua",
+    "if granted() then return take(count - 1 - FROM) end", "" },
+  { "range_unreserved", "the tokens of a kept lock are not reserved", "token.lua:next_token",
     "digits(ends or token)", "digits(token)" },
   { "wish_unsaid", "a client that keeps a lock is not notified that others want it",
-    "kept and ahead == 0 and not send_wish(holder)", "false" },
-  { "wish_late", "…by a newcomer that hands it over",
+    "acquiring.lua:busy", "kept and ahead == 0 and not send_wish(holder)", "false" },
+  { "wish_late", "…by a newcomer that hands it over", "acquiring.lua",
     "return busy(tonumber(GRANT_MS), false, holder)",
     "return busy(tonumber(GRANT_MS), false)" },
-  { "reader_passes", "a reader passes a writer that waits",
-    "admit_writer(member, tonumber(members[i + 1])) end\nopen = false",
+  { "reader_passes", "a reader passes a writer that waits", "rw_queue.lua:serve_batch",
+    "admit_writer(member, tonumber(members[i + 1])) end open = false",
     "admit_writer(member, tonumber(members[i + 1])) end\nopen = true" },
-  { "writer_joins", "a writer comes in while others read", "if not state.mode then admit_writer",
+  { "writer_joins", "a writer comes in while others read", "rw_queue.lua:serve_batch",
+    "if not state.mode then admit_writer",
     "if true then admit_writer" },
-  { "reader_joins", "a newcomer joins the readers past the queue",
-    "local free = call('EXISTS', QUEUE) == 0\nand (found", "local free = (found" },
+  { "reader_joins", "a newcomer joins the readers past the queue", "rw_head.lua",
+    "local free = call('EXISTS', QUEUE) == 0 and (found", "local free = (found" },
   { "readers_deleted", "the last reader's release takes the lock from the others",
-    "local live, longest = live_readers()\nif live == 0 then\nredis.call('DEL', LOCK)\nreturn pass_on('0')",
+    "rw_queue.lua:after_reader",
+    "local live, longest = live_readers() if live == 0 then redis.call('DEL', LOCK) return pass_on('0')",
     "local live, longest = 0, 0\nif live == 0 then\nredis.call('DEL', LOCK)\nreturn pass_on('0')" },
-  { "holds_unrenewed", "a renewal leaves a reader's own lease as it is",
+  { "holds_unrenewed", "a renewal leaves a reader's own lease as it is", "rw.lua:renew_holds",
     "set_lease(key, math.max(redis.call('PTTL', key), ms))", "" },
-  { "downgrade_frees", "a writer's release takes its read lock, too",
-    "if live == 0 then\nredis.call('DEL', LOCK)\nreturn pass_on('1')",
+  { "downgrade_frees", "a writer's release takes its read lock, too", "rw_queue.lua:after_writer",
+    "if live == 0 then redis.call('DEL', LOCK) return pass_on('1')",
     "if true then\nredis.call('DEL', LOCK)\nreturn pass_on('1')" },
   { "downgrade_untold", "a writer that goes on as a reader lets no reader in",
-    "local _, _, more = serve('read')\nreturn",
+    "rw_queue.lua:after_writer", "local _, _, more = serve('read') return",
     "local more\nreturn" },
   { "java_untold", "Redisson's waiters are not notified when a read/write lock becomes free",
-    "notify(first_living(), 'turn', RECHECK_MS)\nannounce(RELEASES, text)",
+    "rw_queue.lua:pass_on", "notify(first_living(), 'turn', RECHECK_MS) announce(RELEASES, text)",
     "notify(first_living(), 'turn', RECHECK_MS)" },
-  { "java_overtaken", "Redisson's waiters get no turn", "if foreign_waiters(RELEASES) > 0 then\nwrite_turn",
+  { "java_overtaken", "Redisson's waiters get no turn", "rw_queue.lua:pass_on",
+    "if foreign_waiters(RELEASES) > 0 then write_turn",
     "if false then\nwrite_turn" },
   { "readers_one_by_one", "only the first of several waiting readers comes in",
-    "state.mode = 'read'\nend\nif not open",
+    "rw_queue.lua:serve_batch", "state.mode = 'read' end if not open",
     "state.mode = 'read'\nopen = false\nend\nif not open" },
-  { "reader_draws", "a reader draws a token",
+  { "reader_draws", "a reader draws a token", "rw_head.lua",
     "'0' and 0 or tonumber(call('GET', COUNTER)))", "'0' and 0 or call('INCRBY', COUNTER, 8))" },
-  { "own_refused", "a writer may not read", "held > 0 or WRITER and found == 'write'",
+  { "own_refused", "a writer may not read", "rw_acquire.lua",
+    "held > 0 or WRITER and found == 'write'",
     "held > 0 or WRITER and found == 'none'" },
   { "left_unserved", "a writer that goes away leaves the readers behind it waiting",
-    "local _, _, more = serve(mode)\n",
+    "rw_leave.lua:serve_next", "local _, _, more = serve(mode)",
     "local more\n", READ_WRITE },
-  { "readers_back_again", "every reader gives way to Redisson's writer",
+  { "readers_back_again", "every reader gives way to Redisson's writer", "rw_queue.lua:serve",
     "if not mode or foreign_waiters(RELEASES) == 0 then forget_record() end", "forget_record()", READ_WRITE },
-  { "reentry_blind", "a re-entry counts two", "enter(LOCK, OWNER, FROM + 1, LEASE, held, true)",
+  { "reentry_blind", "a re-entry counts two", "rw_acquire.lua",
+    "enter(LOCK, OWNER, FROM + 1, LEASE, held, true)",
     "enter(LOCK, OWNER, FROM + 2, LEASE, held, true)", READ_WRITE },
   { "permits_passed_untold", "Redisson's waiters are not notified of returned permits",
-    "if FREE and FREE > 0 then announce(RELEASES, FREE) end\nreturn more",
+    "permit_passing.lua:pass_on",
+    "if FREE and FREE > 0 then announce(RELEASES, FREE) end return more",
     "return more" },
   { "permits_unturned", "no permit is left to Redisson's waiters",
-    "if forget_record() or foreign_waiters(RELEASES) == 0 then return 0, 0 end\nwrite_record",
+    "permit_passing.lua:kept_for_others",
+    "if forget_record() or foreign_waiters(RELEASES) == 0 then return 0, 0 end write_record",
     "if forget_record() or true then return 0, 0 end\nwrite_record" },
-  { "fair_overtakes", "a newcomer takes the free lock past Redisson's list",
+  { "fair_overtakes", "a newcomer takes the free lock past Redisson's list", "fair_acquire.lua",
     "local owner, till, more = first_waiter(OWNER, now)", "local owner, till, more" },
-  { "fair_untold", "a release of a fair lock notifies no waiter",
-    "if owner then wake(owner, till, now) end\nreturn more and 3 or 1", "return more and 3 or 1" },
-  { "fair_java_untold", "…or no Java thread",
+  { "fair_untold", "a release of a fair lock notifies no waiter", "fair_passing.lua:pass_on",
+    "if owner then wake(owner, till, now) end return more and 3 or 1", "return more and 3 or 1" },
+  { "fair_java_untold", "…or no Java thread", "fair_queue.lua:wake",
     "if foreign_waiters(channel) == 0 and till", "if till" },
   { "fair_dead_kept", "a first waiter whose client is gone stays the first",
-    "return is_ours(owner) and", "return false and" },
+    "fair_queue.lua:is_dead", "return is_ours(owner) and", "return false and" },
   { "fair_java_kept", "a first waiter of Java that is not subscribed keeps its timeout",
-    "set_timeout(owner, now + DEAF_MS)", "set_timeout(owner, till)" },
-  { "fair_stays", "a wait that ends stays in Redisson's list",
+    "fair_queue.lua:wake", "set_timeout(owner, now + DEAF_MS)", "set_timeout(owner, till)" },
+  { "fair_stays", "a wait that ends stays in Redisson's list", "fair_leave.lua",
     "and is_sound() then forget(OWNER, now_ms()) end",
     "and false then forget(OWNER, now_ms()) end" },
   { "fair_short", "a place of ours does not survive what Java takes off",
-    "now + theirs * JAVA_WAIT_MS, last and timeout_of(last) or 0", "now, 0" },
+    "fair_acquire.lua:end_of_theirs", "now + theirs * JAVA_WAIT_MS, last and timeout_of(last) or 0", "now, 0" },
   { "fair_high", "timeouts of Java that rest on ours stay as they are",
+    "fair_queue.lua:lower_behind",
     "if till then set_timeout(owner, math.max(till + new - old, new)) end", "" },
-  { "fair_long", "a place of ours lives for as long as one of Java's",
+  { "fair_long", "a place of ours lives for as long as one of Java's", "fair_queue.lua",
     "local LEAST_TIMEOUT_MS = 5000", "local LEAST_TIMEOUT_MS = 300000" },
-  { "fair_tail", "each recheck moves to the end of Redisson's list",
+  { "fair_tail", "each recheck moves to the end of Redisson's list", "fair_acquire.lua:stand",
     "if comes then redis.call('RPUSH', QUEUE, OWNER) end",
     "redis.call('LREM', QUEUE, 0, OWNER) redis.call('RPUSH', QUEUE, OWNER)" },
-  { "fair_unordered", "a waiter of ours is put before the others",
+  { "fair_unordered", "a waiter of ours is put before the others", "fair_acquire.lua:stand",
     "redis.call('RPUSH', QUEUE, OWNER)", "redis.call('LPUSH', QUEUE, OWNER)" },
-  { "fair_scoreless", "a waiter that took the lock leaves its timeout",
+  { "fair_scoreless", "a waiter that took the lock leaves its timeout", "fair_acquire.lua:take",
     "if WAITER ~= '' then forget(OWNER, now) end",
     "if WAITER ~= '' then redis.call('LREM', QUEUE, 0, OWNER) end" },
-  { "fair_taken", "a held fair lock counts as free",
+  { "fair_taken", "a held fair lock counts as free", "fair_acquire.lua",
     "local lock_ms, now = redis.call('PTTL', LOCK), now_ms()", "local lock_ms, now = -2, now_ms()" },
 }
 
@@ -380,8 +428,9 @@ local IN_CORE = {
   { "UNDO_DENIED", "a missing right ends an undo or a release" },
 }
 
-local function of_program(name, about, text, replacement)
-  return { name = name, about = about, entry = { name, about, text, replacement } }
+local function of_program(...)
+  local name, about = ...
+  return { name = name, about = about, entry = { ... } }
 end
 
 -- Found by a kept schedule of schedules.lua: few seeds draw what it takes.
@@ -412,63 +461,66 @@ local IN_SCHEDULES = {
   { name = "COLLECTED_ENDS", about = "a collected hold ends with its own lease" },
   { name = "RECORD_UNTOLD", about = "a server without the lock counts as one that has the record" },
   of_program("java_readers_untold", "Redisson's readers are not notified that a writer goes on as one",
-    "redis.call('PEXPIRE', LOCK, longest)\nannounce(RELEASES, '1')", "redis.call('PEXPIRE', LOCK, longest)"),
-  of_program("java_kept_out", "…nor that they are no longer kept out",
-    "redis.call('HSET', LOCK, 'mode', 'read')\nannounce(RELEASES, '1')",
+    "rw_queue.lua:after_writer", "redis.call('PEXPIRE', LOCK, longest) announce(RELEASES, '1')", "redis.call('PEXPIRE', LOCK, longest)"),
+  of_program("java_kept_out", "…nor that they are no longer kept out", "rw_queue.lua:end_drain",
+    "redis.call('HSET', LOCK, 'mode', 'read') announce(RELEASES, '1')",
     "redis.call('HSET', LOCK, 'mode', 'read')"),
   of_program("java_drained", "they stay kept out when the last writer's wait ends",
-    "mode = settle_drain(mode)", ""),
+    "rw_leave.lua:serve_next", "mode = settle_drain(mode)", ""),
   of_program("java_undrained", "…or when that writer is dead and a reader comes",
-    "found = settle_drain(found, WAITER)\n", ""),
+    "rw_acquire.lua", "found = settle_drain(found, WAITER) local left", "local left"),
   of_program("permits_untold", "Redisson's waiters are not notified of permits that an acquire creates",
-    "if FREE > 0 then announce(RELEASES, FREE) end\nend\nlocal first_end",
+    "permit_acquire.lua", "if FREE > 0 then announce(RELEASES, FREE) end end local first_end",
     "end\nlocal first_end"),
   of_program("permits_unseen", "the next waiter is not notified to listen for Redisson's releases",
-    "local function notify_first()\n", "local function notify_first()\nif true then return end\n"),
-  of_program("dead_readers", "dead readers are never forgotten",
+    "permit_queue.lua:notify_first", "local function notify_first()", "local function notify_first()\nif true then return end\n"),
+  of_program("dead_readers", "dead readers are never forgotten", "rw_queue.lua:has_readers",
     "if longest_lease(LOCK, owner, 1, count) ~= -2 then return true end", "do return true end"),
   of_program("shorter_untold", "Redisson's waiters are not notified of a shortened lease",
-    "announce(ARGV[5])", ""),
+    "extend.lua", "announce(ARGV[5])", ""),
   of_program("fair_shorter_untold", "…nor the one that is first in a fair lock's list",
-    "announce(ARGV[5] .. ':' .. first)", "announce(ARGV[5])"),
-  of_program("permits_shorter_untold", "…of permits", "announce(ARGV[5], #IDS)", ""),
-  of_program("rw_shorter_untold", "…of a read/write lock", "announce(ARGV[5], '1')", ""),
+    "fair_extend.lua", "announce(ARGV[5] .. ':' .. first)", "announce(ARGV[5])"),
+  of_program("permits_shorter_untold", "…of permits", "permit_extend.lua",
+    "announce(ARGV[5], #IDS)", ""),
+  of_program("rw_shorter_untold", "…of a read/write lock", "rw_extend.lua",
+    "announce(ARGV[5], '1')", ""),
   of_program("wish_unheard", "a waiter does not learn that the keeping client is not subscribed",
-    "foreign and 1 or deaf and 2 or 0", "foreign and 1 or 0"),
+    "acquiring.lua:busy", "foreign and 1 or deaf and 2 or 0", "foreign and 1 or 0"),
   of_program("permit_one_settled", "only one of several grants that expired together is noticed",
-    "evict(of)\nevicted[of] = true", "return evict(of)"),
+    "permit_queue.lua:settle_missed_grants", "evict(of) evicted[of] = true", "return evict(of)"),
   of_program("complete_any_hold", "the late end of a run ends a newer hold of its client",
-    "if not holds_of(LOCK, OWNER) then",
+    "complete.lua fair_release.lua", "if not holds_of(LOCK, OWNER) then",
     "for _, field in ipairs(redis.call('HKEYS', LOCK)) do\n"
     .. "if field:sub(1, 36) == OWNER:sub(1, 36) then OWNER = field end\nend\n"
     .. "if not holds_of(LOCK, OWNER) then"),
   of_program("mutex_shortened", "a late acquire shortens a mutex's TTL",
-    "math.max(redis.call('PTTL', lock), tonumber(ms))", "ms"),
-  of_program("reader_shortened", "a late acquire shortens a reader's hold",
+    "string_holding.lua:set_holds", "math.max(redis.call('PTTL', lock), tonumber(ms))", "ms"),
+  of_program("reader_shortened", "a late acquire shortens a reader's hold", "rw.lua:enter",
     "'PX', math.max(least_ms, tonumber(ms)))", "'PX', ms)"),
   of_program("leases_forgotten", "a reader that has fewer holds loses the longest lease",
-    "if gone > redis.call('PTTL', key) then set_lease(key, gone) end", ""),
+    "rw.lua:trim_holds", "if gone > redis.call('PTTL', key) then set_lease(key, gone) end", ""),
 }
 
 -- Found in the schedules of system_plan.lua, each by those of one kind.
--- { kind, name, what it does, and of those of the programs text, replacement, only in these
+-- { kind, name, what it does, and of those of the programs where, text, replacement, only in these
 -- programs, lead = true: of lua/holdfast/lead.lua instead }
 local IN_SYSTEM = {
   { "crash", "CRASH_UNPROVED", "a process on this host counts as dead while it runs" },
   { "crash", "CRASH_STALE", "…or once the process of an earlier owner has ended" },
   { "crash", "CRASH_UNHEEDED", "the hold of a dead process is not freed" },
   { "crash", "CRASH_NESTED", "a command's lock is freed although a run inside it has entered" },
-  { "crash", "once_twice", "…because the program frees a hold with two entries",
+  { "crash", "once_twice", "…because the program frees a hold with two entries", "release.lua",
     "if ARGV[5] == 'once' and count and count > 1 then return 2 end", "", { "release" } },
   { "sync", "UNCONFIRMED", "a write counts that no replica has confirmed" },
   { "sync", "SHORT_UNBACKED", "a kept lock's end moves though no replica has confirmed it" },
   { "sync", "renew_silent", "a renewal that finds a longer TTL writes nothing, so nothing is confirmed",
+    "renew.lua",
     "redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), tonumber(ARGV[2 * i])))",
     "if redis.call('PTTL', lock) < tonumber(ARGV[2 * i]) then redis.call('PEXPIRE', lock, ARGV[2 * i]) end" },
   { "sync", "permit_renew_silent", "…or a renewal of permits that end later already",
-    "math.max(ends + 1, NOW + ARGV[2 * i])", "math.max(ends, NOW + ARGV[2 * i])" },
+    "permit_renew.lua", "math.max(ends + 1, NOW + ARGV[2 * i])", "math.max(ends, NOW + ARGV[2 * i])" },
   { "sync", "rw_renew_silent", "…or a renewal of a writer that has the lock for longer already",
-    "redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ms))",
+    "rw.lua:renew_holds", "redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ms))",
     "if redis.call('PTTL', lock) < ms then redis.call('PEXPIRE', lock, ms) end" },
   { "sentinel", "FAR_UNHEARD", "the client does not wait for replies of distant Sentinels" },
   { "sentinel", "MINORITY_MOVES", "one Sentinel is enough to move from a master that serves" },
@@ -483,38 +535,40 @@ local IN_SYSTEM = {
   { "addresses", "SWAPPED_REFUSED", "a node at the address of another one of its cluster is refused" },
   { "addresses", "VERSION_ONCE", "a node that is connected again is not asked for its version" },
   { "addresses", "VERSION_OF_FIRST", "a command that is sent again is one for the version before" },
-  { "clock", "token_clock", "tokens come from the clock alone",
+  { "clock", "token_clock", "tokens come from the clock alone", "token.lua:next_token",
     "math.max((last or 0) + 1, now, floor or 0)",
     "math.max(now_us or server_us(), floor or 0)" },
-  { "clock", "clock_endless", "…or go beyond 2^53 with the clock",
+  { "clock", "clock_endless", "…or go beyond 2^53 with the clock", "seconds.lua",
     "if seconds >= 4500000000 then", "if false then" },
   { "threads", "SAME_OWNER", "all holds of a caller have one owner" },
   { "threads", "LEAVE_ANYHOW", "the undo of an acquire may overtake it" },
   { "latch", "note_unread", "a call that is sent twice counts twice",
+    "latch.lua semaphore_delete.lua semaphore_drain.lua semaphore_release.lua semaphore_set.lua",
     "if noted then return tonumber(noted) end", "" },
-  { "latch", "latch_early", "the last call but one opens the latch",
+  { "latch", "latch_early", "the last call but one opens the latch", "latch_down.lua",
     "if left > tonumber(ARGV[2]) then", "if left > tonumber(ARGV[2]) + 1 then" },
   { "latch", "open_silent", "the last call does not announce that the latch is open",
-    "announce(CHANNEL, '0')", "" },
+    "latch.lua:open", "announce(CHANNEL, '0')", "" },
   { "latch", "opens_as_one", "…or announces it as set, which keeps Redisson's waiters asleep",
-    "announce(CHANNEL, '0')", "announce(CHANNEL, '1')" },
+    "latch.lua:open", "announce(CHANNEL, '0')", "announce(CHANNEL, '1')" },
   { "latch", "LATCH_BELIEVES", "any message opens a latch" },
   { "latch", "LATCH_DEAF", "…or is ignored" },
   { "latch", "NO_LAST_LOOK", "a wait ends without a last read" },
   { "plain_semaphore", "acquire_note_unread", "an acquire that is sent twice takes twice",
-    "if noted then return { noted == '0' and 0 or 1, free() } end", "" },
+    "semaphore_acquire.lua", "if noted then return { noted == '0' and 0 or 1, free() } end", "" },
   { "plain_semaphore", "release_note_unread", "a release that is sent twice gives back twice",
+    "latch.lua semaphore_delete.lua semaphore_drain.lua semaphore_release.lua semaphore_set.lua",
     "if noted then return tonumber(noted) end", "", { "semaphore_release" } },
   { "plain_semaphore", "undo_repeated", "an acquire that is undone twice gives back twice",
-    "give(taken, 0)", "redis.call('INCRBY', PERMITS, taken)" },
+    "semaphore_leave.lua", "give(taken, 0)", "redis.call('INCRBY', PERMITS, taken)" },
   { "plain_semaphore", "undo_forgotten", "an acquire that arrives after its undo takes permits",
-    "if taken == 0 then return note(0) end", "if taken == 0 then return 0 end" },
+    "semaphore_leave.lua", "if taken == 0 then return note(0) end", "if taken == 0 then return 0 end" },
   { "plain_semaphore", "give_silent", "permits that come back are not announced",
-    "if left > 0 then announce_free(left) end", "" },
+    "semaphore_giving.lua", "if left > 0 then announce_free(left) end", "" },
   { "plain_semaphore", "give_none", "…or as none, which wakes no waiter of Redisson",
-    "'0' .. text", "'0'" },
+    "semaphore_giving.lua:announce_free", "'0' .. text", "'0'" },
   { "plain_semaphore", "give_no_turn", "a release leaves Redisson's waiters no turn",
-    "if redissons() > 0 then", "if false then" },
+    "semaphore_giving.lua:announce_free", "if redissons() > 0 then", "if false then" },
   { "plain_semaphore", "NO_UNDO", "an acquire in doubt keeps what it has taken" },
   { "plain_semaphore", "RELEASE_DROPPED", "a release in doubt is not retried" },
   { "plain_semaphore", "REFUSED_PERMIT_LOST", "…nor one that the server refuses for a while" },
@@ -524,28 +578,28 @@ local IN_SYSTEM = {
   { "plain_semaphore", "LATCH_BELIEVES", "a message is taken for permits" },
   { "plain_semaphore", "LATCH_DEAF", "…or is ignored" },
   { "plain_semaphore", "NO_LAST_LOOK", "a wait ends without a last read" },
-  { "leader", "leads_any", "a lock that is held counts as free",
+  { "leader", "leads_any", "a lock that is held counts as free", "acquiring.lua",
     "local lock_ms = redis.call('PTTL', LOCK)",
     "local lock_ms = -2" },
-  { "leader", "term_forever", "a term goes on although its lock is lost",
+  { "leader", "term_forever", "a term goes on although its lock is lost", "lead.lua:is_leader",
     "raw.standing(self.lock) ~= nil", "true", lead = true },
   { "leader", "term_by_lock", "a term that was resigned goes on until the lock is released",
-    "return not self.over and", "return self.reason == nil and", lead = true },
-  { "leader", "term_untold", "the loss of a term is not reported",
-    "on_lost(term, reason)\n", "", lead = true },
-  { "leader", "term_no_reason", "a term that is over has no reason",
+    "lead.lua:is_leader", "return not self.over and", "return self.reason == nil and", lead = true },
+  { "leader", "term_untold", "the loss of a term is not reported", "lead.lua:new_term",
+    "on_lost(term, reason)", "", lead = true },
+  { "leader", "term_no_reason", "a term that is over has no reason", "lead.lua:Term:lost",
     "if not self.over then self.reason = self.reason or select(2, raw.standing(self.lock)) end", "",
     lead = true },
-  { "leader", "term_unnumbered", "a term has the token of the first one",
+  { "leader", "term_unnumbered", "a term has the token of the first one", "lead.lua:hold",
     "term.number = raw.token(term.lock)", "lead.first = lead.first or raw.token(term.lock) term.number = lead.first",
     lead = true },
   { "leader", "lead_once", "a leader that has lost its term does not lead again",
-    "until given.once or", "until given.once or term.reason or", lead = true },
-  { "leader", "lead_unresigned", "a leader that has resigned leads again",
+    "lead.lua:lead.run", "until given.once or", "until given.once or term.reason or", lead = true },
+  { "leader", "lead_unresigned", "a leader that has resigned leads again", "lead.lua:Term:resign",
     "self.leading.resigned = true", "", lead = true },
   { "leader", "lead_by_lost_lock", "a term has the handle of one that was lost before it began",
-    "term = next_term()", "", lead = true },
-  { "leader", "lead_impatient", "an outage ends a leader's wait",
+    "lead.lua:await", "term = next_term()", "", lead = true },
+  { "leader", "lead_impatient", "an outage ends a leader's wait", "lead.lua:await",
     "if not core.may_pass(code, leading.accepted) then", "if true then", lead = true },
 }
 
@@ -553,68 +607,109 @@ local IN_SYSTEM = {
 -- of what acquire and release do in straight lines, or of the way in which they draw a token there.
 local IN_CASES = {
   { "head_again", "an acquire of the common case does not check whether the owner has lost its hold",
-    "ARGV[3] == '0' and ARGV[7] == ''", "ARGV[7] == ''" },
-  { "head_floor", "…or whether the token must be above another server's", " and not ARGV[8] and", " and" },
-  { "head_kept", "…or whether the owner keeps the lock and needs a range", " and OWNER:byte(38) ~= 48 then",
+    "free.lua head.lua", "ARGV[3] == '0' and ARGV[7] == ''", "ARGV[7] == ''" },
+  { "head_floor", "…or whether the token must be above another server's", "head.lua",
+    "and not ARGV[8] and", " and" },
+  { "head_kept", "…or whether the owner keeps the lock and needs a range", "head.lua",
+    "and OWNER:byte(38) ~= 48 then",
     " then" },
-  { "head_java", "…or whether Java has drawn from the counter", "last < token and last % 8 == 0 and",
+  { "head_java", "…or whether Java has drawn from the counter", "clock_token.lua",
+    "last < token and last % 8 == 0 and",
     "last < token and" },
-  { "head_unfenced", "…or whether there is a token", "TOKEN_TTL ~= '0' and #TOKEN_TTL", "#TOKEN_TTL" },
-  { "head_endless", "…or whether the counter has a TTL", " and #TOKEN_TTL < 16", "" },
-  { "head_part", "…or whether the counter's TTL is long enough", "and last >= token - token % (ttl_ms * 15.625)", "" },
+  { "head_unfenced", "…or whether there is a token", "head.lua", "TOKEN_TTL ~= '0' and #TOKEN_TTL", "#TOKEN_TTL" },
+  { "head_endless", "…or whether the counter has a TTL", "head.lua permit_acquire.lua",
+    "and #TOKEN_TTL < 16", "" },
+  { "head_part", "…or whether the counter's TTL is long enough", "clock_token.lua",
+    "and last >= token - token % (ttl_ms * 15.625)", "" },
   { "head_second", "…or whether rounding reaches the next second, or the clock is far ahead",
-    "if token < 4.5e15 then", "if true then" },
+    "drawing.lua", "if token < 4.5e15 then", "if true then" },
   { "handed_old", "a hand-over in straight lines does not check whether it is time to look for clients that poll",
-    "- place <= LOCK_PROBE_US then", "- place > -1 then" },
-  { "handed_guard", "…or whether it waits for a guard", "if kind == 'l' and #ttl_ms", "if kind and #ttl_ms" },
+    "hash_handing.lua", "- place <= LOCK_PROBE_US then", "- place > -1 then" },
+  { "handed_guard", "…or whether it waits for a guard", "hash_handing.lua",
+    "if kind == 'l' and #ttl_ms", "if kind and #ttl_ms" },
   { "refused_java", "a refusal in straight lines does not check whether the holder is Redisson's",
-    "and holder:byte(15) == 56 and holder:byte(37) == 58 then", "then" },
-  { "refused_own", "…or the caller itself", "if ttl_ms > 0 and holder ~= OWNER and", "if ttl_ms > 0 and" },
-  { "refused_endless", "…or whether the holder's lease ends", "if ttl_ms > 0 and holder", "if ttl_ms ~= 0 and holder" },
+    "following.lua", "and holder:byte(15) == 56 and holder:byte(37) == 58 then", "then" },
+  { "refused_own", "…or the caller itself", "following.lua",
+    "if ttl_ms > 0 and holder ~= OWNER and", "if ttl_ms > 0 and" },
+  { "refused_endless", "…or whether the holder's lease ends", "following.lua",
+    "if ttl_ms > 0 and holder", "if ttl_ms ~= 0 and holder" },
   { "permit_head_ended", "the usual acquire of a permit does not check whether a lease has ended",
-    "(first_end or ENDLESS) > NOW and OWNER", "OWNER" },
+    "permit_acquire.lua", "(first_end or ENDLESS) > NOW and OWNER", "OWNER" },
   { "permit_handed_foreign", "its usual release does not check whether Redisson has one",
-    "usual = not foreign\n", "" },
-  { "permit_handed_unmarked", "…or leaves no mark of the grant", "till, id)\nend\ncall('ZADD', QUEUE, '0', member)\n",
+    "permit_release.lua", "usual = not foreign", "" },
+  { "permit_handed_unmarked", "…or leaves no mark of the grant", "permit_release",
+    "till, id) end call('ZADD', QUEUE, '0', member)",
     "till, id)\nend\ncall('ZREM', QUEUE, member)\n" },
-  { "permit_handed_untold", "…or sends no grant", "redis.pcall('PUBLISH', 'holdfast_grant:' .. owner,",
+  { "permit_handed_untold", "…or sends no grant", "permit_release.lua",
+    "redis.pcall('PUBLISH', 'holdfast_grant:' .. owner,",
     "redis.pcall('PUBLISH', 'nobody:' .. owner," },
-  { "head_refused", "…or whether the server knows this SET", "redis.pcall('SET'", "redis.call('SET'" },
-  { "once_window", "a run counts for a whole period on both sides", "math.abs(at - was_at) < HALF", "math.abs(at - was_at) < 2 * HALF" },
-  { "once_one_sided", "a run does not count for those that came before it", "math.abs(at - was_at) < HALF", "at >= was_at and at - was_at < HALF" },
-  { "once_taken_over", "a claim runs though another run has taken its fire", "local is_ours = was_by == BY", "local is_ours = was_by == BY or was == 'done'" },
-  { "once_ends_another", "a run records its end over another run", "if not is_ours then return reply(0) end", "" },
-  { "once_resent", "a claim that comes twice begins the run again", "if is_ours and was ~= 'claimed' then return reply(1) end", "" },
-  { "once_stale", "an older holder takes a fire over", "tonumber(token) < tonumber(was_token)", "false" },
-  { "once_late", "a fire runs behind a later one", "at <= was_at - HALF", "false" },
-  { "once_future", "a record of the future is in the way of all", "local is_past = was_at <= now", "local is_past = true" },
-  { "once_no_retry", "a failure runs again without retry", "RETRY and was ~= 'done'", "was ~= 'done'" },
-  { "once_unstarted", "a run that did not begin counts", "was == 'unstarted' or RETRY", "RETRY" },
-  { "once_forgets_token", "a claim forgets the token of the run before", "token = was_token or '0'", "token = '0'" },
-  { "once_at", "an end moves the run in time", "at, token = was_at, was_token", "token = was_token" },
+  { "head_refused", "…or whether the server knows this SET",
+    "drawing.lua note.lua:note semaphore_giving.lua:announce_free token.lua:next_token",
+    "redis.pcall('SET'", "redis.call('SET'" },
+  { "once_window", "a run counts for a whole period on both sides", "once.lua",
+    "math.abs(at - was_at) < HALF", "math.abs(at - was_at) < 2 * HALF" },
+  { "once_one_sided", "a run does not count for those that came before it", "once.lua",
+    "math.abs(at - was_at) < HALF", "at >= was_at and at - was_at < HALF" },
+  { "once_taken_over", "a claim runs though another run has taken its fire", "once.lua",
+    "local is_ours = was_by == BY", "local is_ours = was_by == BY or was == 'done'" },
+  { "once_ends_another", "a run records its end over another run", "once.lua",
+    "if not is_ours then return reply(0) end", "" },
+  { "once_resent", "a claim that comes twice begins the run again", "once.lua",
+    "if is_ours and was ~= 'claimed' then return reply(1) end", "" },
+  { "once_stale", "an older holder takes a fire over", "once.lua",
+    "tonumber(token) < tonumber(was_token)", "false" },
+  { "once_late", "a fire runs behind a later one", "once.lua",
+    "at <= was_at - HALF", "false" },
+  { "once_future", "a record of the future is in the way of all", "once.lua",
+    "local is_past = was_at <= now", "local is_past = true" },
+  { "once_no_retry", "a failure runs again without retry", "once.lua",
+    "RETRY and was ~= 'done'", "was ~= 'done'" },
+  { "once_unstarted", "a run that did not begin counts", "once.lua",
+    "was == 'unstarted' or RETRY", "RETRY" },
+  { "once_forgets_token", "a claim forgets the token of the run before", "once.lua",
+    "token = was_token or '0'", "token = '0'" },
+  { "once_at", "an end moves the run in time", "once.lua",
+    "at, token = was_at, was_token", "token = was_token" },
 }
 
--- Each is found where one command of a program is refused: { …, the program }
+-- Each is found where one command of a program is refused: { name, what it does, where, text,
+-- replacement, { the program } }
 local IN_REFUSED_PARTS = {
-  { "record_last", "the lock goes before the record is there",
-    "redis.call('HDEL', LOCK, '')\nredis.call('HSET', LOCK, 'done'",
-    "redis.call('DEL', LOCK)\nredis.call('HSET', LOCK, 'done'", "complete" },
-  { "head_unending", "a lock to which the server gives no TTL stays", "redis.call('DEL', lock)\n", "", "acquire" },
-  { "handed_unending", "…or is handed over", "redis.call('DEL', lock)\n", "", "release" },
+  { "record_last", "the lock goes before the record is there", "complete.lua",
+    "redis.call('HDEL', LOCK, '') redis.call('HSET', LOCK, 'done'",
+    "redis.call('DEL', LOCK)\nredis.call('HSET', LOCK, 'done'", { "complete" } },
+  { "head_unending", "a lock to which the server gives no TTL stays", "ending.lua",
+    "redis.call('DEL', lock)", "", { "acquire" } },
+  { "handed_unending", "…or is handed over", "ending.lua", "redis.call('DEL', lock)", "", { "release" } },
   { "counter_lowered", "a counter that is ahead of the clock loses its token",
-    "if type(stored) == 'string' then redis.call('SET', COUNTER, stored, 'KEEPTTL') end\n", "", "acquire" },
+    "token.lua:next_token",
+    "if type(stored) == 'string' then redis.call('SET', COUNTER, stored, 'KEEPTTL') end", "", { "acquire" } },
   { "permit_uncounted", "a permit that cannot be counted is no longer taken",
-    "set_end(LEASES, ids, NOW)\n", "", "permit_release" },
+    "pool_changes.lua:add_free", "set_end(LEASES, ids, NOW)", "", { "permit_release" } },
   { "permit_unrecorded", "a permit that cannot be recorded no longer counts as free",
-    "if drawn > 0 then redis.call('INCRBY', LOCK, drawn) end\n", "", "permit_acquire" },
-  { "permit_handed_unrecorded", "…when it is handed over", "call('INCRBY', LOCK, '1')\n", "", "permit_release" },
-  { "call_unnoted", "a call without a note counts", "if ... then redis.call(...) end\n", "", "semaphore_release" },
+    "pool_changes.lua:draw", "if drawn > 0 then redis.call('INCRBY', LOCK, drawn) end", "", { "permit_acquire" } },
+  { "permit_handed_unrecorded", "…when it is handed over", "permit_taking.lua",
+    "call('INCRBY', LOCK, '1')", "", { "permit_release" } },
+  { "call_unnoted", "a call without a note counts", "note.lua:note",
+    "if ... then redis.call(...) end", "", { "semaphore_release" } },
 }
+
+local function read(path)
+  local file = io.open(path)
+  local text = file and file:read("*a")
+  if file then file:close() end
+  return text
+end
+
+-- → a pattern for this text, in which a blank stands for any blanks
+local function pattern_of(text)
+  return (text:gsub("%p", "%%%0"):gsub("%s+", "%%s+"))
+end
 
 local function replaced(text, old, new)
-  local from, to = text:find(old, 1, true)
-  if not from then return nil end
-  return text:sub(1, from - 1) .. new .. (replaced(text:sub(to + 1), old, new) or text:sub(to + 1))
+  local count
+  text, count = text:gsub(pattern_of(old), (new:gsub("%%", "%%%%")))
+  return count > 0 and text or nil
 end
 
 local function allowed(only, name)
@@ -625,26 +720,65 @@ local function allowed(only, name)
   return false
 end
 
-local function patch(entry)
-  local programs = require "spec.sim.programs"
-  local texts = {}
-  for name, text in pairs(programs) do
-    local new = allowed(entry[5], name) and replaced(text, entry[3], entry[4])
-    if new then texts[name] = new end
+-- ---- rows that have no place ----
+
+-- → what is wrong with a row's place, "program", "file.lua" or "file.lua:function" | nil
+local function problem_at(entry, place)
+  local program = require "spec.sim.programs"[place]
+  if program then
+    return not program:find(pattern_of(entry[4])) and ("%s: this is not in %s: %s"):format(entry[1],
+      place, entry[4]) or nil
   end
-  assert(next(texts), entry[1] .. " is in no program any more")
-  return texts
+  local name, own = place:match("^([^:]+):?(.*)$")
+  local path = (entry.lead and "lua/holdfast/" or "csrc/programs/") .. name
+  local text = read(path)
+  local from, to = functions.find(path, text or "", text and own or "?")
+  if not from then return ("%s: there is no %s"):format(entry[1], place) end
+  local inside = text:sub(from, to)
+  if inside:gsub("%-%-[^\n]*", ""):find(pattern_of(entry[4])) then return nil end
+  return ("%s: this is not in %s: %s\n%s"):format(entry[1], place, entry[4], inside)
 end
 
-local function patch_lead(entry)
-  local file = assert(io.open("lua/holdfast/lead.lua"))
-  local text = replaced(file:read("*a"), entry[3], entry[4])
-  file:close()
-  return assert(text, entry[1] .. " is not in lead.lua any more")
+local function problem_of_entry(entry)
+  for place in entry[3]:gmatch("%S+") do
+    local problem = problem_at(entry, place)
+    if problem then return problem end
+  end
 end
 
--- All of them, in order: { name =, about =, entry = of a program | nil }
-function mutants.list()
+-- By name: what is wrong with the rows of the mutants of the core that have no place.
+local function problems_of_core()
+  local of_file, found = {}, {}
+  for _, row in ipairs(core_mutants) do
+    of_file[row[2]] = of_file[row[2]] or {}
+    table.insert(of_file[row[2]], row)
+  end
+  for path, rows in pairs(of_file) do
+    local _, problems = patches.placed(read("csrc/" .. path) or "", rows)
+    for _, problem in ipairs(problems) do found[problem:match("^[^:]+")] = problem end
+  end
+  return found
+end
+
+local core_problems
+
+local function problem_of(mutant)
+  if mutant.entry then return problem_of_entry(mutant.entry) end
+  core_problems = core_problems or problems_of_core()
+  return core_problems[mutant.name]
+end
+
+local function with_place(list)
+  local chosen = {}
+  for _, mutant in ipairs(list) do
+    if not problem_of(mutant) then chosen[#chosen + 1] = mutant end
+  end
+  return chosen
+end
+
+-- ---- the lists ----
+
+local function of_list()
   local list = {}
   for _, entry in ipairs(IN_PROGRAMS) do
     list[#list + 1] = { name = entry[1], about = entry[2], entry = entry }
@@ -653,39 +787,86 @@ function mutants.list()
   return list
 end
 
--- Those of system_plan.lua: { kind =, name =, about =, entry = }
-function mutants.of_systems()
+local function of_systems()
   local list = {}
-  for i, entry in ipairs(IN_SYSTEM) do
-    list[i] = { kind = entry[1], name = entry[2], about = entry[3],
-      entry = entry[4] and { entry[2], entry[3], entry[4], entry[5], entry[6], lead = entry.lead } }
+  for i, row in ipairs(IN_SYSTEM) do
+    local entry = row[4] and { unpack(row, 2, 7) }
+    if entry then entry.lead = row.lead end
+    list[i] = { kind = row[1], name = row[2], about = row[3], entry = entry }
   end
   return list
 end
+
+local function of_rows(rows)
+  local list = {}
+  for i, entry in ipairs(rows) do
+    list[i] = { name = entry[1], about = entry[2], entry = entry }
+  end
+  return list
+end
+
+local function of_cases() return of_rows(IN_CASES) end
+local function of_refused_parts() return of_rows(IN_REFUSED_PARTS) end
+
+-- All of them, in order: { name =, about =, entry = of a program | nil }
+function mutants.list() return with_place(of_list()) end
+
+-- Those of system_plan.lua: { kind =, name =, about =, entry = }
+function mutants.of_systems() return with_place(of_systems()) end
 
 -- Those that only a kept schedule finds, of schedules.lua.
-function mutants.of_schedules() return IN_SCHEDULES end
+function mutants.of_schedules() return with_place(IN_SCHEDULES) end
+
+-- → those that documents list and the build has switches for, also without a place
+function mutants.named() return { of_list(), of_systems(), IN_SCHEDULES } end
+
+-- → what is wrong with each row that has no place
+function mutants.problems()
+  local problems, known = {}, {}
+  for _, list in ipairs {
+    of_list(), of_systems(), IN_SCHEDULES, of_cases(), of_refused_parts(),
+  } do
+    for _, mutant in ipairs(list) do
+      local problem = problem_of(mutant)
+      if problem and not known[problem] then problems[#problems + 1] = problem end
+      known[problem or ""] = true
+    end
+  end
+  return problems
+end
+
+-- ---- to turn them on ----
+
+local function patch(entry)
+  local programs = require "spec.sim.programs"
+  local texts = {}
+  for name, text in pairs(programs) do
+    local new = allowed(entry[6], name) and replaced(text, entry[4], entry[5])
+    if new then texts[name] = new end
+  end
+  assert(next(texts), entry[1] .. " is in no program any more")
+  return texts
+end
+
+local function patch_lead(entry)
+  local text = replaced(read("lua/holdfast/lead.lua"), entry[4], entry[5])
+  return assert(text, entry[1] .. " is not in lead.lua any more")
+end
+
+local function with_texts(list)
+  local programs = require "spec.sim.programs"
+  for _, mutant in ipairs(list) do
+    mutant.texts = setmetatable(patch(mutant.entry), { __index = programs })
+    mutant.program = mutant.entry[6] and mutant.entry[6][1]
+  end
+  return list
+end
 
 -- Those that the cases find: { name =, about =, texts = the programs, with it }
-function mutants.of_cases()
-  local list, programs = {}, require "spec.sim.programs"
-  for i, entry in ipairs(IN_CASES) do
-    local texts = setmetatable(patch(entry), { __index = programs })
-    list[i] = { name = entry[1], about = entry[2], texts = texts }
-  end
-  return list
-end
+function mutants.of_cases() return with_texts(with_place(of_cases())) end
 
 -- Those that refused_parts.lua finds: { name =, texts = the programs, with it, program = }
-function mutants.of_refused_parts()
-  local list, programs = {}, require "spec.sim.programs"
-  for i, entry in ipairs(IN_REFUSED_PARTS) do
-    local texts = patch { entry[1], entry[2], entry[3], entry[4], { entry[5] } }
-    setmetatable(texts, { __index = programs })
-    list[i] = { name = entry[1], texts = texts, program = entry[5] }
-  end
-  return list
-end
+function mutants.of_refused_parts() return with_texts(with_place(of_refused_parts())) end
 
 function mutants.find(name)
   for _, list in ipairs { mutants.list(), mutants.of_systems(), mutants.of_schedules() } do

@@ -1,9 +1,12 @@
 -- Mutants in the text of a C file, each behind a switch.
 --
--- A patch is { name, file, text, replacement }. Its text is in the file once; blanks stand for any
--- blanks. «…» marks what is replaced if that is a part of the text. An expression is replaced by an
--- expression, statements by statements; a patch may replace nothing («») by statements, or put
--- nothing ("") in their place. Several patches of one name are one mutant.
+-- A patch is { name, file, function, text, replacement }. Its text is in the function once, or in
+-- the file if the function is ""; blanks stand for any blanks. «…» marks what is replaced if that
+-- is a part of the text. An expression is replaced by an expression, statements by statements; a
+-- patch may replace nothing («») by statements, or put nothing ("") in their place. Several patches
+-- of one name are one mutant.
+
+local functions = require "spec.sim.functions"
 
 local patches = {}
 
@@ -15,15 +18,18 @@ local function pattern_of(text)
   return literal(before) .. "()" .. literal(part) .. "()" .. literal(behind)
 end
 
--- → where the replaced part begins, and where the text goes on behind it
+-- → where the replaced part begins, and where the text goes on behind it | nil, what is wrong
 local function place_of(text, patch)
-  local pattern = pattern_of(patch[3])
-  local start = text:find(pattern)
-  if not start then error(("%s: this is not in %s: %s"):format(patch[1], patch[2], patch[3]), 0) end
-  if text:find(pattern, start + 1) then
-    error(("%s: this is in %s more than once: %s"):format(patch[1], patch[2], patch[3]), 0)
-  end
-  return select(3, text:find(pattern))
+  local name, path, own, row = patch[1], patch[2], patch[3], patch[4]
+  local from, to = functions.find(path, text, own)
+  if not from then return nil, ("%s: %s has no function %s"):format(name, path, own) end
+  local inside, pattern = text:sub(from, to), pattern_of(row)
+  local start, _, first, behind = inside:find(pattern)
+  local where = own == "" and path or ("%s of %s"):format(own, path)
+  local twice = start and inside:find(pattern, start + 1)
+  if start and not twice then return from + first - 1, from + behind - 1 end
+  return nil, ("%s: this is %s in %s: %s%s"):format(name, twice and "more than once" or "not", where,
+    row, own == "" and "" or "\n" .. inside)
 end
 
 local function is_statement(code) return code:find "[;}]%s*$" ~= nil end
@@ -31,9 +37,9 @@ local function is_statement(code) return code:find "[;}]%s*$" ~= nil end
 -- The original and those that take its place, in C.
 local function switched(original, list)
   local parts = {}
-  local statements = is_statement(original) or is_statement(list[1][4])
+  local statements = is_statement(original) or is_statement(list[1][5])
   local form = statements and "if (HF_MUTANT(%s)) { %s } else " or "HF_MUTANT(%s) ? (%s) : "
-  for i, patch in ipairs(list) do parts[i] = form:format(patch[1], patch[4]) end
+  for i, patch in ipairs(list) do parts[i] = form:format(patch[1], patch[5]) end
   local chain = table.concat(parts)
   return statements and ("{ %s{ %s } }"):format(chain, original) or ("(%s(%s))"):format(chain, original)
 end
@@ -43,6 +49,7 @@ local function places_of(text, list)
   local places, by_from = {}, {}
   for _, patch in ipairs(list) do
     local from, to = place_of(text, patch)
+    if not from then error(to, 0) end
     local place = by_from[from]
     if not place then
       place = { from = from, to = to }
@@ -57,6 +64,16 @@ local function places_of(text, list)
     if places[i].from < before.to then error(places[i][1][1] .. " overlaps with " .. before[1][1], 0) end
   end
   return places
+end
+
+-- → those of the list that have a place in the text, what is wrong with each of the others
+function patches.placed(text, list)
+  local placed, problems = {}, {}
+  for _, patch in ipairs(list) do
+    local from, problem = place_of(text, patch)
+    if from then placed[#placed + 1] = patch else problems[#problems + 1] = problem end
+  end
+  return placed, problems
 end
 
 -- → the text with these patches in it. place_in: what stands in a place | nil: the original and its

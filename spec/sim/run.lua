@@ -354,7 +354,7 @@ end
 local function show_kept()
   local all = true
   for _, schedule in ipairs(require "spec.sim.schedules") do
-    if schedule[3] then all = shows(schedule) and all end
+    if mutants.find(schedule[3]) then all = shows(schedule) and all end
   end
   return all
 end

@@ -10,10 +10,8 @@
 #include <stdlib.h>
 
 #include "check.h"
-#include "client.h"
+#include "fields.h"
 #include "memerr.h"
-
-#define UNUSED __attribute__((unused))
 
 /* Milliseconds on the test's clock. */
 #define AT(ms) (1000 * HF_SECOND + HF_MS * (hf_time)(ms))
@@ -99,6 +97,14 @@ static UNUSED const char *output_of(hf_session *session) {
     return sent_text;
 }
 
+/* How many of the commands in this output begin so. */
+static UNUSED int commands_in(const char *output, const char *beginning) {
+    int count = strncmp(output, beginning, strlen(beginning)) == 0;
+    for (const char *line = output; (line = strchr(line, '\n')); line++)
+        count += strncmp(line + 1, beginning, strlen(beginning)) == 0;
+    return count;
+}
+
 /* ---- one session ---- */
 
 static UNUSED void feed_bytes(hf_session *session, const char *bytes, size_t size, hf_time now) {
@@ -159,13 +165,13 @@ static UNUSED void rig_begin(struct rig *rig) {
 
 /* Ends all operations and frees the client. */
 static UNUSED void rig_end(struct rig *rig, hf_time now) {
-    while (rig->client.ops) hf_op_end(rig->client.ops, now);
+    while (ops_of(&rig->client)) hf_op_end(ops_of(&rig->client), now);
     hf_client_free(&rig->client);
     hf_names_free(&rig->names);
 }
 
 static UNUSED hf_session *link_of(struct rig *rig, hf_link link) {
-    return &rig->client.first.links[link];
+    return &first_node(&rig->client)->links[link];
 }
 
 /* Opens the connection, over which a node of a cluster is asked who it is. */
@@ -200,6 +206,24 @@ static UNUSED void rig_tick(struct rig *rig, hf_time now) {
     rig_serve(rig, now);
 }
 
+/* All links are cut, with this reason. */
+static UNUSED void rig_cut(struct rig *rig, const char *reason, hf_time now) {
+    for (int link = 0; link < HF_LINKS; link++)
+        hf_session_closed(link_of(rig, (hf_link)link), reason, now);
+}
+
+/* Forgets what all links have to write, which counts as written. */
+static UNUSED void rig_hush(struct rig *rig) {
+    for (size_t i = 0; i < hf_client_link_count(&rig->client); i++)
+        output_of(hf_client_link(&rig->client, i));
+}
+
+/* Returns what the client sends on its link for calls when this time has come. */
+static UNUSED const char *output_at(struct rig *rig, hf_time now) {
+    rig_tick(rig, now);
+    return output_of(link_of(rig, HF_LINK_CALLS));
+}
+
 /* Lets time pass until `until`, waking only when the client asks for it. Returns how often it was
  * woken. */
 static UNUSED int rig_sleep(struct rig *rig, hf_time now, hf_time until) {
@@ -231,7 +255,7 @@ static UNUSED hf_time rig_await_command(struct rig *rig, hf_session *link, hf_ti
 #define CHECK_SILENT(rig)                                                                          \
     do {                                                                                           \
         for (int check_link = 0; check_link < HF_LINKS; check_link++) {                            \
-            CHECK_STR(output_of(&(rig)->client.first.links[check_link]), "");                      \
+            CHECK_STR(output_of(link_of(rig, (hf_link)check_link)), "");                           \
         }                                                                                          \
     } while (0)
 
@@ -264,13 +288,14 @@ static UNUSED hf_op *begin_acquire(struct rig *rig, hf_time wait, hf_time now) {
 }
 
 static UNUSED hf_hold *hold_of(struct rig *rig) {
-    return hf_holds_find(&rig->client.holds, &hf_kind_lock, hf_slice_of("k"), hf_slice_of("me"));
+    return hf_holds_find(holds_of(&rig->client), &hf_kind_lock, hf_slice_of("k"),
+                         hf_slice_of("me"));
 }
 
 /* The hold's state, -1: there is none. */
 static UNUSED int state_of(struct rig *rig) {
     const hf_hold *hold = hold_of(rig);
-    return hold ? (int)hold->state : -1;
+    return hold ? (int)hold_state(hold) : -1;
 }
 
 /* What the programs are called with, for key k and owner me; the grant lease of 2 s follows, except
@@ -306,6 +331,20 @@ static UNUSED void feed_calls(struct rig *rig, const char *text, hf_time now) {
     rig_serve(rig, now);
 }
 
+static UNUSED void feed_renewer(struct rig *rig, const char *text, hf_time now) {
+    feed(link_of(rig, HF_LINK_RENEWER), text, now);
+    rig_serve(rig, now);
+}
+
+/* The reply to the question who has the lock: this owner, for 20 s more. `ahead`: how many waiters
+ * are before the one that asks; -1: it did not ask for one. */
+static UNUSED void feed_owner(struct rig *rig, const char *owner, int ahead, hf_time now) {
+    char text[1024];
+    snprintf(text, sizeof text, "*6\r\n$%zu\r\n%s\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:%d\r\n",
+             strlen(owner), owner, ahead);
+    feed_calls(rig, text, now);
+}
+
 static UNUSED void feed_event(struct rig *rig, const char *kind, const char *channel,
                               const char *text, hf_time now) {
     char bytes[2048];
@@ -325,18 +364,23 @@ static UNUSED void feed_subscribed(struct rig *rig, hf_time now) {
 
 /* The code of an operation that is done. */
 static UNUSED const char *outcome(const hf_op *op) {
-    return op->done ? hf_code_name(op->failure.code) : "under way";
+    return hf_op_is_done(op) ? hf_code_name(hf_op_code(op)) : "under way";
 }
 
 #define CHECK_OUTCOME(op, want) CHECK_STR(outcome(op), want)
 
-/* An acquire in the queue: it asked at `now`, subscribed 2 ms later and is known to wait since. */
-static UNUSED hf_op *wait_in_queue(struct rig *rig, hf_time wait, hf_time now) {
-    hf_op *op = begin_acquire(rig, wait, now);
+/* The acquire that asked at `now` is busy, subscribes 2 ms later and is known to wait since. */
+static UNUSED void enter_queue(struct rig *rig, hf_time now) {
     feed_calls(rig, busy(20000, 0, 0), now + HF_MS);
     feed_subscribed(rig, now + 2 * HF_MS);
     feed_calls(rig, busy(20000, 0, 0), now + 3 * HF_MS);
-    for (int link = 0; link < HF_LINKS; link++) output_of(&rig->client.first.links[link]);
+    rig_hush(rig);
+}
+
+/* Begins an acquire, which enters the queue. */
+static UNUSED hf_op *wait_in_queue(struct rig *rig, hf_time wait, hf_time now) {
+    hf_op *op = begin_acquire(rig, wait, now);
+    enter_queue(rig, now);
     return op;
 }
 

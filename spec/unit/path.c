@@ -32,7 +32,7 @@ static UNPRINTED hf_op *acquire_free(hf_time now) {
 static UNPRINTED hf_op *acquire_by_grant(hf_time now) {
     char grant[128];
     hf_op *op = wait_in_queue(&rig, HF_SECOND, now);
-    snprintf(grant, sizeof grant, GRANT("%llu", "99"), (unsigned long long)op->wait.number);
+    snprintf(grant, sizeof grant, GRANT("%llu", "99"), (unsigned long long)wait_number_of(op));
     feed_message(&rig, grant, now + 5 * HF_MS);
     return op;
 }

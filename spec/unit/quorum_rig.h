@@ -21,11 +21,11 @@ static int server_count = COUNT; /* that the quorum has */
 /* ---- five servers ---- */
 
 static UNUSED hf_client *member(int i) {
-    return rig.client.quorum->members[i];
+    return quorum_of(&rig.client)->members[i];
 }
 
 static UNUSED hf_session *link_at(int i, hf_link link) {
-    return &member(i)->first.links[link];
+    return &first_node(member(i))->links[link];
 }
 
 /* What the links do may end a round. */
@@ -100,17 +100,12 @@ static UNUSED const char *output_by(int i) {
     return output_of(link_at(i, CALLS));
 }
 
-static UNUSED void hush(void) {
-    for (int i = 0; i < server_count * HF_LINKS; i++)
-        output_of(hf_client_link(&rig.client, (size_t)i));
-}
-
 static UNUSED size_t parts_held(void) {
     size_t held = 0;
     const hf_hold *hold = hold_of(&rig);
-    for (size_t i = 0; hold && i < hold->member_count; i++)
-        held += hold->member_holds[i] && hold->member_holds[i]->in_table &&
-                hold->member_holds[i]->state == HF_HOLD_HELD;
+    for (size_t i = 0; hold && i < member_count_of(hold); i++)
+        held += member_holds_of(hold)[i] && is_in_table(member_holds_of(hold)[i]) &&
+                is_held(member_holds_of(hold)[i]);
     return held;
 }
 
@@ -119,14 +114,14 @@ static UNUSED void hold_by(int count, hf_time now) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, now);
     answers(0, count, yes(77), now);
     hf_op_end(op, now);
-    hush();
+    rig_hush(&rig);
 }
 
 /* What the member has for the key: a state, -1: nothing. */
 static UNUSED int part_state(int i) {
     const hf_hold *part =
-        hf_holds_find(&member(i)->holds, &hf_kind_lock, hf_slice_of("k"), hf_slice_of("me"));
-    return part ? (int)part->state : -1;
+        hf_holds_find(holds_of(member(i)), &hf_kind_lock, hf_slice_of("k"), hf_slice_of("me"));
+    return part ? (int)hold_state(part) : -1;
 }
 
 #define CHECK_CONTAINS(text, part)                                                                 \

@@ -20,7 +20,7 @@ int main(void) {
 #include "lock/holds.h"
 #include "op/operation.h"
 
-#include "check.h"
+#include "drive.h"
 
 static hf_hold *new_hold(hf_holds *holds, const char *key) {
     hf_hold *hold = hf_holds_add(holds, &hf_kind_lock, hf_slice_of(key), hf_slice_of("me"),
@@ -44,7 +44,7 @@ static void hold_what_was_cleaned_up(void) {
     hf_holds holds = {0};
     hf_hold *hold = new_hold(&holds, "k");
     hf_hold_become(hold, HF_HOLD_CLEANING_UP);
-    hold->count = 1;
+    set_count(hold, 1);
     hf_hold_become(hold, HF_HOLD_HELD);
 }
 
@@ -82,7 +82,7 @@ static void wake_a_hold_that_is_elsewhere_in_the_heap(void) {
     hf_holds holds = {0};
     hf_hold *hold = new_hold(&holds, "k");
     new_hold(&holds, "l");
-    hold->heap_index = 1;
+    set_heap_place(hold, 1);
     hf_holds_wake_at(&holds, hold, 10);
 }
 
@@ -112,7 +112,8 @@ static void wait_without_having_asked(void) {
 }
 
 static void ask_after_the_end(void) {
-    hf_op op = {.state = HF_ACQUIRE_ASKING};
+    hf_op op = {0};
+    set_op_state(&op, HF_ACQUIRE_ASKING);
     hf_op_become(&op, HF_ACQUIRE_DONE);
     hf_op_become(&op, HF_ACQUIRE_ASKING);
 }

@@ -16,8 +16,8 @@ static struct rig rig;
 
 TEST(a_new_client_opens_no_connection) {
     rig_begin(&rig);
-    CHECK_STR(rig.client.uuid, DRIVE_UUID);
-    CHECK_STR(rig.client.grants, DRIVE_GRANTS);
+    CHECK_STR(hf_client_uuid(&rig.client), DRIVE_UUID);
+    CHECK_STR(grants_of(&rig.client), DRIVE_GRANTS);
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
     CHECK(hf_client_is_quiet(&rig.client));
     rig_tick(&rig, AT(0));
@@ -30,7 +30,7 @@ TEST(a_client_frees_the_events_it_has_observed) {
     CHECK_EQ_INT(hf_observe_class(&rig.client, ""), 0);
     hf_observe_all(&rig.client);
     hold_lock(&rig, AT(0));
-    CHECK(rig.client.observer.first);
+    CHECK(observer_of(&rig.client)->first);
     rig_end(&rig, AT(1));
 }
 
@@ -42,9 +42,9 @@ TEST(a_place_in_the_queue_names_its_waiter) {
     for (size_t i = 0; i < 3; i++) {
         for (int shared = 0; shared < 2; shared++) {
             rig_begin(&rig);
-            hf_hold *hold = hf_holds_add(&rig.client.holds, kinds[i], hf_slice_of("k"),
+            hf_hold *hold = hf_holds_add(holds_of(&rig.client), kinds[i], hf_slice_of("k"),
                                          hf_slice_of("me"), hf_slice_of(owner));
-            hold->shared = shared;
+            set_shared(hold, shared);
             size_t size = hf_client_waiter(text, &rig.client, hold, UINT64_MAX, UINT64_MAX);
             CHECK(size < sizeof text);
             text[size] = '\0';
@@ -106,8 +106,8 @@ TEST(links_of_calls_learn_of_a_silent_renewers_link_at_their_next_tick) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(1), AT(9999));
-    rig_sleep(&rig, AT(9999), hold->wake_at);
-    hf_time sent_at = rig.client.first.links[RENEWER].awaiting_since;
+    rig_sleep(&rig, AT(9999), wakes_at(hold));
+    hf_time sent_at = first_node(&rig.client)->links[RENEWER].awaiting_since;
     hf_client_tick_renewer(&rig.client, sent_at + 1500 * HF_MS);
     CHECK_SENT(&rig, CALLS, "");
     hf_time due = hf_client_calls_deadline(&rig.client);
@@ -147,7 +147,7 @@ TEST(an_unconfirmed_subscription_is_retried_over_a_new_connection) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed_calls(&rig, busy(900000, 0, 0), AT(1));
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_SUBSCRIBING);
+    CHECK(is_subscribing(op));
     for (int ms = 1; ms < 10000; ms += 10) {
         rig_sleep(&rig, AT(ms), AT(ms + 10));
         if (output_of(link_of(&rig, CALLS))[0] != '\0')
@@ -167,7 +167,7 @@ TEST(after_a_grant_the_events_link_stays_for_a_moment) {
     CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_READY);
     rig_sleep(&rig, AT(599), AT(600));
     CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
-    CHECK(!rig.client.first.subscribed);
+    CHECK(!first_node(&rig.client)->subscribed);
     rig_end(&rig, AT(700));
 }
 
@@ -197,12 +197,12 @@ TEST(two_waiters_share_one_subscription_to_a_foreign_channel) {
     hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
     output_of(link_of(&rig, CALLS));
-    CHECK_EQ_INT(second->state, HF_ACQUIRE_WAITING);
+    CHECK(is_waiting(second));
     feed_message(&rig, "1 turn 1 50", AT(20));
     CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     feed_message(&rig, "1 turn 2 50", AT(21));
     CHECK_SENT(&rig, EVENTS, "");
-    CHECK(second->wait.listening && second->wait.recheck_at <= AT(21)); /* it may have missed one */
+    CHECK(listening_of(second) && hf_op_deadline(second) <= AT(21)); /* it may have missed one */
     hf_op_end(first, AT(30));
     CHECK_SENT(&rig, EVENTS, "");
     hf_op_end(second, AT(31));
@@ -218,11 +218,11 @@ TEST(all_waiters_ask_when_their_subscription_is_confirmed_or_ended) {
         hf_op *waiters[] = {wait_in_queue(&rig, HF_NEVER, AT(0)), wait_as("you", AT(10))};
         feed_message(&rig, "1 turn 1 50", AT(20));
         feed_message(&rig, "1 turn 2 50", AT(21));
-        for (int j = 0; j < 2; j++) waiters[j]->wait.recheck_at = HF_NEVER;
+        for (int j = 0; j < 2; j++) set_recheck(waiters[j], HF_NEVER);
         feed_event(&rig, kinds[i], "redisson_lock__channel:{k}", "1", AT(22));
         for (int j = 0; j < 2; j++) {
-            CHECK(waiters[j]->wait.recheck_at <= AT(22));
-            CHECK_EQ_INT(waiters[j]->wait.listening,
+            CHECK(rechecks_at(waiters[j]) <= AT(22));
+            CHECK_EQ_INT(listening_of(waiters[j]),
                          i == 1 ? HF_LISTENING_CONFIRMED : HF_LISTENING_ASKED);
         }
         feed_event(&rig, kinds[i], "redisson_lock__channel:{j}", "1", AT(23));
@@ -234,9 +234,9 @@ TEST(all_waiters_ask_when_their_subscription_is_confirmed_or_ended) {
 TEST(a_turn_is_waited_for_a_second_at_most) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    op->wait.recheck_at = HF_NEVER;
+    set_recheck(op, HF_NEVER);
     feed_message(&rig, "1 turn 1 60000", AT(20));
-    CHECK_EQ_U64(op->wait.recheck_at, AT(20 + 1001));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(20 + 1001));
     rig_end(&rig, AT(1100));
 }
 
@@ -245,9 +245,9 @@ TEST(a_pattern_that_was_denied_stays_denied) {
     rig_begin(&rig);
     wait_in_queue(&rig, HF_NEVER, AT(0));
     feed(link_of(&rig, EVENTS), "-NOPERM no\r\n", AT(10));
-    CHECK(rig.client.first.pattern_denied);
+    CHECK(first_node(&rig.client)->pattern_denied);
     feed(link_of(&rig, EVENTS), "-ERR no\r\n", AT(11));
-    CHECK(rig.client.first.pattern_denied);
+    CHECK(first_node(&rig.client)->pattern_denied);
     rig_end(&rig, AT(12));
 }
 
@@ -268,15 +268,15 @@ TEST(a_confirmed_subscription_is_shared_until_the_link_is_lost) {
     hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
     feed_message(&rig, "1 turn 1 50", AT(20));
-    CHECK_EQ_INT(first->wait.listening, HF_LISTENING_ASKED);
-    first->wait.listening = HF_LISTENING_CONFIRMED;
+    CHECK_EQ_INT(listening_of(first), HF_LISTENING_ASKED);
+    set_listening(first, HF_LISTENING_CONFIRMED);
     feed_message(&rig, "1 turn 2 50", AT(21));
-    CHECK_EQ_INT(second->wait.listening, HF_LISTENING_CONFIRMED);
+    CHECK_EQ_INT(listening_of(second), HF_LISTENING_CONFIRMED);
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(30));
     rig_tick(&rig, AT(100));
     feed_subscribed(&rig, AT(101));
-    CHECK_EQ_INT(first->wait.listening, HF_LISTENING_ASKED);
-    CHECK_EQ_INT(second->wait.listening, HF_LISTENING_ASKED);
+    CHECK_EQ_INT(listening_of(first), HF_LISTENING_ASKED);
+    CHECK_EQ_INT(listening_of(second), HF_LISTENING_ASKED);
     rig_end(&rig, AT(1100));
 }
 
@@ -287,7 +287,7 @@ TEST(each_grant_finds_its_waiter) {
     feed_message(&rig, GRANT("2", "90"), AT(20));
     CHECK_OUTCOME(first, "under way");
     CHECK_OUTCOME(second, "ok");
-    CHECK_EQ_U64(second->hold->token, 90);
+    CHECK_EQ_U64(token_of(hold_in(second)), 90);
     feed_message(&rig, GRANT("1", "91"), AT(30));
     CHECK_OUTCOME(first, "ok");
     rig_end(&rig, AT(1100));
@@ -297,7 +297,7 @@ TEST(a_waiter_rechecks_when_it_is_notified) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1", AT(20));
-    CHECK_EQ_U64(op->wait.recheck_at, AT(20));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(20));
     rig_end(&rig, AT(1100));
 }
 
@@ -306,7 +306,7 @@ TEST(a_waiter_rechecks_at_the_time_in_the_message) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1 50", AT(20));
-    CHECK_EQ_U64(op->wait.recheck_at, AT(71));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(71));
     rig_end(&rig, AT(1100));
 }
 
@@ -354,14 +354,13 @@ TEST(malformed_messages_are_ignored) {
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         feed_message(&rig, texts[i], AT(10));
-        CHECK_OR(op->state == HF_ACQUIRE_WAITING && op->wait.recheck_at > AT(10), "\"%s\"",
-                 texts[i]);
-        CHECK_OR(rig.client.holds.count == 1, "\"%s\"", texts[i]);
+        CHECK_OR(is_waiting(op) && hf_op_deadline(op) > AT(10), "\"%s\"", texts[i]);
+        CHECK_OR(hold_count(&rig.client) == 1, "\"%s\"", texts[i]);
     }
     feed(link_of(&rig, EVENTS),
          "*1\r\n$7\r\nmessage\r\n*0\r\n:1\r\n+x\r\n$-1\r\n*3\r\n:1\r\n:2\r\n:3\r\n", AT(11));
     feed(link_of(&rig, EVENTS), "*1\r\n$8\r\npmessage\r\n*1\r\n$10\r\npsubscribe\r\n", AT(11));
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
+    CHECK(is_waiting(op));
     rig_end(&rig, AT(1100));
 }
 
@@ -382,7 +381,7 @@ static void listen_to_grants(void) {
 
 /* A wait for "k" that has ended. */
 static void had_waited(uint64_t number, const hf_kind *kind) {
-    hf_ended_note(&rig.client.ended, number, kind, hf_slice_of("k"));
+    hf_ended_note(ended_of(&rig.client), number, kind, hf_slice_of("k"));
 }
 
 TEST(a_stray_grant_is_passed_on) {
@@ -404,7 +403,7 @@ TEST(a_stray_grant_is_passed_on) {
         rig_tick(&rig, AT(10));
         CHECK_SENT(&rig, RENEWER, cases[i].leave);
         feed(link_of(&rig, RENEWER), ":1\r\n", AT(12));
-        CHECK_EQ_INT(rig.client.holds.count, 1);
+        CHECK_EQ_INT(hold_count(&rig.client), 1);
         rig_end(&rig, AT(1100));
     }
 }
@@ -415,8 +414,8 @@ TEST(a_stray_grant_of_a_kept_lock_is_passed_on) {
     listen_to_grants();
     had_waited(7, &hf_kind_lock);
     feed_message(&rig, "1 grant l 07 5 88 2000 k", AT(10));
-    const hf_hold *hold = hf_holds_find_clean_up(&rig.client.holds, 7);
-    CHECK(hold && hold->keeps);
+    const hf_hold *hold = hf_holds_find_clean_up(holds_of(&rig.client), 7);
+    CHECK(hold && keeps_lock(hold));
     hf_slice owner = hf_hold_owner(hold);
     CHECK_MEM(owner.data, owner.size, DRIVE_UUID ":07", sizeof DRIVE_UUID ":07" - 1);
     rig_end(&rig, AT(1100));
@@ -436,7 +435,7 @@ TEST(two_stray_grants_are_both_passed_on) {
     rig_tick(&rig, AT(12));
     CHECK_SENT(&rig, RENEWER, "");
     feed(link_of(&rig, RENEWER), ":1\r\n:1\r\n", AT(13));
-    CHECK_EQ_INT(rig.client.holds.count, 1);
+    CHECK_EQ_INT(hold_count(&rig.client), 1);
     rig_end(&rig, AT(1100));
 }
 
@@ -452,13 +451,13 @@ TEST(a_stray_grant_with_the_number_of_a_hold_is_left_to_the_hold) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         listen_to_grants();
         hf_hold *hold = hold_lock(&rig, AT(2));
-        hold->state = cases[i].state;
-        hold->in_flight = cases[i].state != HF_HOLD_LOST;
-        CHECK_EQ_U64(hold->number, 2);
+        set_hold_state(hold, cases[i].state);
+        set_in_flight(hold, cases[i].state != HF_HOLD_LOST);
+        CHECK_EQ_U64(number_of(hold), 2);
         feed_message(&rig, GRANT("2", "88"), AT(10));
         rig_tick(&rig, AT(10));
-        CHECK_EQ_INT(hold->state, cases[i].state);
-        CHECK_EQ_INT(rig.client.holds.count, cases[i].passed_on ? 3 : 2);
+        CHECK_EQ_INT(hold_state(hold), cases[i].state);
+        CHECK_EQ_INT(hold_count(&rig.client), cases[i].passed_on ? 3 : 2);
         CHECK_SENT(&rig, RENEWER, cases[i].passed_on ? "EVALSHA leave " STRAY_LEAVE("l", "2") : "");
         rig_end(&rig, AT(1100));
     }
@@ -479,9 +478,9 @@ TEST(a_stray_grant_does_not_touch_a_newer_hold_of_its_caller) {
         feed_message(&rig, GRANT("77", "88"), AT(10));
         rig_tick(&rig, AT(10));
         CHECK_SENT(&rig, RENEWER, "EVALSHA leave " STRAY_LEAVE("l", "77"));
-        CHECK(hf_hold_is_valid(op->hold, AT(10)) && !op->hold->in_flight);
+        CHECK(hf_hold_is_valid(hold_in(op), AT(10)) && !is_in_flight(hold_in(op)));
         feed(link_of(&rig, RENEWER), ":1\r\n", AT(11));
-        CHECK(hf_hold_is_valid(op->hold, AT(11)));
+        CHECK(hf_hold_is_valid(hold_in(op), AT(11)));
         rig_end(&rig, AT(1100));
     }
 }
@@ -503,13 +502,13 @@ TEST(a_grant_for_what_this_client_never_waited_for_does_nothing) {
         "1 grant s 2 5 88 2000 k"};
     listen_to_grants();
     had_waited(77, &hf_kind_lock);
-    hold_lock(&rig, AT(2))->state = HF_HOLD_LOST;
+    set_hold_state(hold_lock(&rig, AT(2)), HF_HOLD_LOST);
     rig_tick(&rig, AT(9));
     output_of(link_of(&rig, RENEWER));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         feed_message(&rig, texts[i], AT(10));
         rig_tick(&rig, AT(10));
-        CHECK_OR(rig.client.holds.count == 2, "\"%s\"", texts[i]);
+        CHECK_OR(hold_count(&rig.client) == 2, "\"%s\"", texts[i]);
         CHECK_SENT(&rig, RENEWER, "");
     }
     rig_end(&rig, AT(1100));
@@ -522,10 +521,10 @@ TEST(a_wait_that_has_ended_is_remembered_for_its_grant) {
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     hf_op *op = wait_as("him", AT(2));
     hf_op_abandon(op, AT(3));
-    CHECK(op->done);
+    CHECK(hf_op_is_done(op));
     for (int ended = 0; ended < 2; ended++) { /* before and after its caller has the result */
         feed_message(&rig, GRANT("2", "88"), AT(4));
-        CHECK(hf_holds_find_clean_up(&rig.client.holds, 2));
+        CHECK(hf_holds_find_clean_up(holds_of(&rig.client), 2));
         if (!ended) hf_op_end(op, AT(5));
     }
     rig_end(&rig, AT(1100));
@@ -556,7 +555,7 @@ TEST(a_flood_of_forged_grants_takes_bounded_memory_and_work) {
         had_waited(100 + (uint64_t)i, &hf_kind_lock);
         snprintf(text, sizeof text, "1 grant l %d 5 88 2000 k", 100 + i);
         feed_message(&rig, text, AT(10 + i));
-        if (rig.client.holds.count > most) most = rig.client.holds.count;
+        if (hold_count(&rig.client) > most) most = hold_count(&rig.client);
         if (i % 1000 != 0) continue; /* the client does nothing else meanwhile */
         rig_tick(&rig, AT(10 + i));
         left += answer_renewer(AT(10 + i));
@@ -570,12 +569,13 @@ TEST(a_flood_of_forged_grants_takes_bounded_memory_and_work) {
 TEST(grants_for_a_lost_hold_of_a_shared_owner_make_one_clean_up) {
     listen_to_grants();
     hf_hold *hold = hold_lock(&rig, AT(2));
-    hold->shared = hold->granted = true;
-    hf_holds_note_wait(&rig.client.holds, hold, 90);
-    hf_holds_lose(&rig.client.holds, hold, HF_LOST_EXPIRED);
-    size_t before = rig.client.holds.count;
+    set_shared(hold, true);
+    set_granted(hold, true);
+    hf_holds_note_wait(holds_of(&rig.client), hold, 90);
+    hf_holds_lose(holds_of(&rig.client), hold, HF_LOST_EXPIRED);
+    size_t before = hold_count(&rig.client);
     for (int i = 0; i < 3; i++) feed_message(&rig, GRANT("90", "88"), AT(10 + i));
-    CHECK_EQ_INT(rig.client.holds.count, before + 1);
+    CHECK_EQ_INT(hold_count(&rig.client), before + 1);
     rig_end(&rig, AT(1100));
 }
 
@@ -596,7 +596,8 @@ TEST(the_receiver_of_a_message_is_found_without_a_search) {
     for (int i = 0; i < 20000; i++) {
         char key[16];
         snprintf(key, sizeof key, "key%d", i);
-        hf_holds_add(&rig.client.holds, &hf_kind_lock, hf_slice_of(key), HF_NO_TEXT, HF_NO_TEXT);
+        hf_holds_add(holds_of(&rig.client), &hf_kind_lock, hf_slice_of(key), HF_NO_TEXT,
+                     HF_NO_TEXT);
     }
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) many += time_of_messages(texts[i]);
     CHECK_OR(many < 10 * few + CLOCKS_PER_SEC / 100, "%g s, then %g s",
@@ -613,21 +614,22 @@ TEST(notice_marks_only_holds_that_have_ended) {
     for (int i = 0; i < 20; i++) {
         char key[16];
         snprintf(key, sizeof key, "%d", i);
-        hf_hold *hold = holds[i] = hf_holds_add(&rig.client.holds, &hf_kind_lock, hf_slice_of(key),
-                                                hf_slice_of("me"), hf_slice_of("me"));
-        hold->state = HF_HOLD_HELD;
-        hold->count = 1;
-        hold->valid_until = AT(10000 + 100 * i);
-        hf_holds_wake_at(&rig.client.holds, hold, hold->valid_until);
+        hf_hold *hold = holds[i] =
+            hf_holds_add(holds_of(&rig.client), &hf_kind_lock, hf_slice_of(key), hf_slice_of("me"),
+                         hf_slice_of("me"));
+        set_hold_state(hold, HF_HOLD_HELD);
+        set_count(hold, 1);
+        set_end(hold, AT(10000 + 100 * i));
+        hf_holds_wake_at(holds_of(&rig.client), hold, ends_at(hold));
     }
     hf_client_notice(&rig.client, AT(9999));
-    CHECK_EQ_U64(rig.client.holds.losses, 0);
+    CHECK_EQ_U64(hf_client_losses(&rig.client), 0);
     hf_client_notice(&rig.client, AT(10950));
     for (int i = 0; i < 20; i++)
-        CHECK_EQ_INT(holds[i]->state, i < 10 ? HF_HOLD_LOST : HF_HOLD_HELD);
-    CHECK_EQ_INT(renewed->state, HF_HOLD_HELD);
-    CHECK_EQ_U64(rig.client.holds.losses, 10);
-    CHECK_EQ_U64(rig.client.stats.losses, 10);
+        CHECK_EQ_INT(hold_state(holds[i]), i < 10 ? HF_HOLD_LOST : HF_HOLD_HELD);
+    CHECK(is_held(renewed));
+    CHECK_EQ_U64(hf_client_losses(&rig.client), 10);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 10);
     CHECK_SILENT(&rig);
     rig_end(&rig, AT(11000));
 }
@@ -643,15 +645,15 @@ TEST(closing_ends_all_operations_and_cleans_up_all_holds) {
     hf_op *asking = begin_acquire(&rig, 0, AT(3));
     hf_op *blocked = begin(&rig, HF_OP_CHECK, AT(3));
     hf_op *ping = begin(&rig, HF_OP_PING, AT(3));
-    for (int link = 0; link < HF_LINKS; link++) output_of(&rig.client.first.links[link]);
-    CHECK(blocked->blocked);
+    rig_hush(&rig);
+    CHECK(hf_op_is_blocked(blocked));
     hf_client_close(&rig.client, AT(4));
     CHECK_OUTCOME(waiting, "closed");
     CHECK_OUTCOME(asking, "closed");
     CHECK_OUTCOME(blocked, "closed");
     CHECK_OUTCOME(ping, "closed");
     CHECK(!hf_client_is_quiet(&rig.client));
-    CHECK_EQ_INT(rig.client.first.waiting, 0);
+    CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
     rig_tick(&rig, AT(4));
     CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
     CHECK(strstr(output_of(link_of(&rig, CALLS)), MEMBER("2")));
@@ -660,7 +662,7 @@ TEST(closing_ends_all_operations_and_cleans_up_all_holds) {
     feed(link_of(&rig, CALLS), "*2\r\n:1\r\n:0\r\n:1\r\n+PONG\r\n:0\r\n:0\r\n", AT(5));
     rig_tick(&rig, AT(5));
     CHECK(hf_client_is_quiet(&rig.client));
-    CHECK_EQ_INT(rig.client.holds.count, 0);
+    CHECK_EQ_INT(hold_count(&rig.client), 0);
     rig_end(&rig, AT(6));
 }
 
@@ -669,23 +671,23 @@ TEST(closing_many_holds_keeps_them_in_order) {
     for (int i = 0; i < 500; i++) {
         char key[16];
         snprintf(key, sizeof key, "%d", i);
-        hf_hold *hold = hf_holds_add(&rig.client.holds, &hf_kind_lock, hf_slice_of(key),
+        hf_hold *hold = hf_holds_add(holds_of(&rig.client), &hf_kind_lock, hf_slice_of(key),
                                      hf_slice_of("me"), hf_slice_of("me"));
-        hold->state = i % 7 ? HF_HOLD_HELD : HF_HOLD_LOST;
-        if (hold->state == HF_HOLD_LOST) hold->reason = HF_LOST_TAKEN;
-        hold->count = 1;
-        hold->in_flight = i % 5 == 0;
-        hold->valid_until = AT(i * 37 % 500);
-        hf_holds_wake_at(&rig.client.holds, hold, i % 7 ? AT(i * 31 % 400) : HF_NEVER);
+        set_hold_state(hold, i % 7 ? HF_HOLD_HELD : HF_HOLD_LOST);
+        if (is_lost(hold)) set_reason(hold, HF_LOST_TAKEN);
+        set_count(hold, 1);
+        set_in_flight(hold, i % 5 == 0);
+        set_end(hold, AT(i * 37 % 500));
+        hf_holds_wake_at(holds_of(&rig.client), hold, i % 7 ? AT(i * 31 % 400) : HF_NEVER);
     }
     hf_client_close(&rig.client, AT(0));
     hf_time last = 0;
-    for (size_t i = 0; i < rig.client.holds.count; i++) {
-        const hf_hold *hold = rig.client.holds.heap[i],
-                      *parent = rig.client.holds.heap[i ? (i - 1) / 2 : 0];
-        CHECK(parent->wake_at <= hold->wake_at);
-        CHECK(hold->state == HF_HOLD_CLEANING_UP || hold->state == HF_HOLD_LOST);
-        last = hf_time_max(last, hold->wake_at);
+    for (size_t i = 0; i < hold_count(&rig.client); i++) {
+        const hf_hold *hold = holds_of(&rig.client)->heap[i],
+                      *parent = holds_of(&rig.client)->heap[i ? (i - 1) / 2 : 0];
+        CHECK(wakes_at(parent) <= wakes_at(hold));
+        CHECK(is_cleaned_up(hold) || is_lost(hold));
+        last = hf_time_max(last, wakes_at(hold));
     }
     CHECK_EQ_U64(last, HF_NEVER);
     rig_end(&rig, AT(6));
@@ -695,9 +697,9 @@ TEST(freed_in_the_middle_of_everything) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(0), AT(10000)); /* a renewal under way */
-    hf_hold *left = hf_holds_add(&rig.client.holds, &hf_kind_lock, hf_slice_of("other"),
+    hf_hold *left = hf_holds_add(holds_of(&rig.client), &hf_kind_lock, hf_slice_of("other"),
                                  hf_slice_of("me"), hf_slice_of("me"));
-    left->same_connection = true;
+    set_same_connection(left, true);
     hf_renewer_clean_up(&rig.client, left, AT(10000));
     rig_tick(&rig, AT(10000)); /* a leaving too */
     hf_session_closed(link_of(&rig, CALLS), "reset",
@@ -752,7 +754,7 @@ TEST(operations_end_in_any_order) {
         feed_calls(&rig, "+PONG\r\n+PONG\r\n+PONG\r\n:5\r\n", AT(4));
         CHECK_OUTCOME(ops[(first + 2) % 3], "ok");
         CHECK_OUTCOME(more, "ok");
-        CHECK_EQ_INT(more->result.value, 5);
+        CHECK_EQ_INT(value_of(more), 5);
         rig_end(&rig, AT(5));
     }
 }
@@ -809,10 +811,10 @@ static void random_begin(void) {
 
 static hf_op *random_op(void) {
     int count = 0;
-    for (hf_op *op = rig.client.ops; op; op = op->next) count++;
+    for (hf_op *op = ops_of(&rig.client); op; op = next_op(op)) count++;
     if (count == 0) return NULL;
-    hf_op *op = rig.client.ops;
-    for (int i = chance(count); i > 0; i--) op = op->next;
+    hf_op *op = ops_of(&rig.client);
+    for (int i = chance(count); i > 0; i--) op = next_op(op);
     return op;
 }
 
@@ -906,25 +908,26 @@ static void random_event(void) {
 static void random_step(void) {
     hf_op *op = random_op();
     int count = 0;
-    for (hf_op *other = rig.client.ops; other; other = other->next) count++;
+    for (hf_op *other = ops_of(&rig.client); other; other = next_op(other)) count++;
     switch (chance(18)) {
     case 0:
     case 1:
         if (count < OPS) random_begin();
         break;
     case 2:
-        if (op && (op->done || chance(4) == 0)) hf_op_end(op, clock_now);
+        if (op && (hf_op_is_done(op) || chance(4) == 0)) hf_op_end(op, clock_now);
         break;
     case 3:
         if (op && chance(3) == 0) hf_op_interrupt(op, clock_now);
         break;
     case 4:
-        if (op && op->hold && chance(8) == 0)
-            hf_client_abandon(&rig.client, op->hold, 1, clock_now);
+        if (op && hold_in(op) && chance(8) == 0)
+            hf_client_abandon(&rig.client, hold_in(op), 1, clock_now);
         break;
     case 5:
         if (chance(8) == 0)
-            hf_session_closed(&rig.client.first.links[chance(HF_LINKS)], "reset", clock_now);
+            hf_session_closed(&first_node(&rig.client)->links[chance(HF_LINKS)], "reset",
+                              clock_now);
         break;
     case 6: rig.refusing = chance(10) == 0; break;
     case 7: random_event(); break;
@@ -933,33 +936,30 @@ static void random_step(void) {
         if (chance(4) == 0) clock_now += (hf_time)chance(4000) * HF_MS;
         break;
     case 10: hf_client_notice(&rig.client, clock_now); break;
-    default: random_answer(&rig.client.first.links[chance(2) ? CALLS : RENEWER]); break;
+    default: random_answer(&first_node(&rig.client)->links[chance(2) ? CALLS : RENEWER]); break;
     }
 }
 
 static const char *broken_rule(void) {
-    size_t waiting = rig.client.kept.count;
-    for (const hf_op *op = rig.client.ops; op; op = op->next) {
-        waiting += op->wait.events;
-        if (op->done && op->wait.events) return "a done operation listens";
-        if (op->blocked && !op->done && !op->hold) return "blocked by nothing";
+    size_t waiting = kept_count(&rig.client);
+    for (const hf_op *op = ops_of(&rig.client); op; op = next_op(op)) {
+        waiting += needs_events(op);
+        if (hf_op_is_done(op) && needs_events(op)) return "a done operation listens";
+        if (hf_op_is_blocked(op) && !hf_op_is_done(op) && !hold_in(op)) return "blocked by nothing";
     }
-    if (waiting != rig.client.first.waiting) return "the number of waiters is wrong";
-    const hf_holds *holds = &rig.client.holds;
+    if (waiting != first_node(&rig.client)->waiting) return "the number of waiters is wrong";
+    const hf_holds *holds = holds_of(&rig.client);
     for (size_t i = 0; i < holds->count; i++) {
         const hf_hold *hold = holds->heap[i], *parent = holds->heap[i ? (i - 1) / 2 : 0];
-        if (parent->wake_at > hold->wake_at || hold->heap_index != i)
+        if (wakes_at(parent) > wakes_at(hold) || heap_place_of(hold) != i)
             return "the heap is out of order";
-        hf_time noticed_by = hf_time_max(hold->valid_until, clock_now);
-        if (hold->state == HF_HOLD_HELD && hold->wake_at > noticed_by)
-            return "a loss would be noticed late";
-        if (hold->state == HF_HOLD_HELD && hold->count <= hold->others)
-            return "held but not counted";
-        bool hidden =
-            hold->state == HF_HOLD_CLEANING_UP && !hold->in_flight && hold->wake_at > noticed_by;
+        hf_time noticed_by = hf_time_max(ends_at(hold), clock_now);
+        if (is_held(hold) && wakes_at(hold) > noticed_by) return "a loss would be noticed late";
+        if (is_held(hold) && count_of(hold) <= others_of(hold)) return "held but not counted";
+        bool hidden = is_cleaned_up(hold) && !is_in_flight(hold) && wakes_at(hold) > noticed_by;
         if (hidden) return "the keeper would never come to it";
-        bool forgotten = hold->state == HF_HOLD_HELD && hold->renewed && !hold->in_flight &&
-                         hold->wake_at >= hold->valid_until && hold->failures == 0;
+        bool forgotten = is_held(hold) && is_renewed(hold) && !is_in_flight(hold) &&
+                         wakes_at(hold) >= ends_at(hold) && failures_of(hold) == 0;
         if (forgotten) return "it would never be renewed";
     }
     return NULL;
@@ -977,14 +977,15 @@ static bool is_spinning(void) {
 /* From here on every question is answered; then no operation may stay. */
 static bool all_end(void) {
     rig.refusing = false;
-    for (hf_op *op = rig.client.ops; op; op = op->next) hf_op_interrupt(op, clock_now);
+    for (hf_op *op = ops_of(&rig.client); op; op = next_op(op)) hf_op_interrupt(op, clock_now);
     for (int i = 0; i < 2000; i++) {
         bool any = false;
-        for (const hf_op *op = rig.client.ops; op; op = op->next) any = any || !op->done;
+        for (const hf_op *op = ops_of(&rig.client); op; op = next_op(op))
+            any = any || !hf_op_is_done(op);
         if (!any) return true;
         rig_tick(&rig, clock_now);
         for (int link = CALLS; link < HF_LINKS; link += RENEWER - CALLS) {
-            hf_session *session = &rig.client.first.links[link];
+            hf_session *session = &first_node(&rig.client)->links[link];
             if (session->first_reply < session->next_reply) feed(session, ":1\r\n", clock_now);
         }
         clock_now = hf_time_max(
@@ -1012,7 +1013,7 @@ static const char *play(uint64_t seed, bool own_renewer) {
     }
     if (!broken && !all_end()) broken = "an operation never ends";
     if (!broken && chance(2)) hf_client_close(&rig.client, clock_now);
-    if (!broken) broken = rig.client.closed ? NULL : broken_rule();
+    if (!broken) broken = is_closed(&rig.client) ? NULL : broken_rule();
     rig_end(&rig, clock_now);
     for (int i = 0; i < KEYS; i++) hf_names_free(&key_names[i]);
     return broken;
@@ -1062,7 +1063,7 @@ TEST(the_load_counts_holds_by_their_states) {
     CHECK_EQ_INT(load.renewed, 1);
     CHECK(!load.to_do);
     begin(&rig, HF_OP_RELEASE, AT(1));
-    CHECK_EQ_INT(hold->state, HF_HOLD_RELEASING);
+    CHECK(is_releasing(hold));
     load = hf_client_load(&rig.client);
     CHECK_EQ_INT(load.held, 1);
     CHECK_EQ_INT(load.renewed, 0);
@@ -1108,7 +1109,7 @@ TEST(without_random_bytes_there_are_still_random_numbers) {
     static const unsigned char zeros[24];
     hf_client_config config = rig_config();
     CHECK(hf_client_init(&rig.client, &config, zeros));
-    CHECK(rig.client.random != 0);
+    CHECK(random_of(&rig.client) != 0);
     hf_client_free(&rig.client);
 }
 
@@ -1183,9 +1184,9 @@ static void note_invalidated(hf_node *node, hf_link link, hf_time now) {
 
 TEST(a_lost_events_link_invalidates_the_map_while_an_acquire_waits) {
     rig_begin(&rig);
-    hf_topology topology = *rig.client.topology;
+    hf_topology topology = *topology_of(&rig.client);
     topology.invalidate = note_invalidated;
-    rig.client.topology = &topology;
+    set_topology(&rig.client, &topology);
     invalidations = 0;
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
@@ -1203,32 +1204,32 @@ TEST(abandoning_an_entry_released_through_another_handle_changes_nothing) {
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_hold_note_stray(hold);
     hf_client_abandon(&rig.client, hold, 1, AT(1));
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK(is_held(hold));
     hf_client_abandon(&rig.client, hold, 1, AT(2));
-    CHECK_EQ_INT(hold->state, HF_HOLD_CLEANING_UP);
+    CHECK(is_cleaned_up(hold));
     rig_end(&rig, AT(3));
 }
 
 TEST(abandoning_fewer_entries_than_were_released_changes_nothing) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
-    hold->count = 3;
+    set_count(hold, 3);
     hf_hold_note_stray(hold);
     hf_hold_note_stray(hold);
     hf_client_abandon(&rig.client, hold, 1, AT(1));
-    CHECK_EQ_INT(hold->count, 3);
-    CHECK_EQ_INT(hold->strays, 1);
+    CHECK_EQ_INT(count_of(hold), 3);
+    CHECK_EQ_INT(strays_of(hold), 1);
     rig_end(&rig, AT(2));
 }
 
 TEST(abandoning_entries_of_which_one_was_released_keeps_the_others) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
-    hold->count = 3;
+    set_count(hold, 3);
     hf_hold_note_stray(hold);
     hf_client_abandon(&rig.client, hold, 2, AT(1));
-    CHECK_EQ_INT(hold->count, 2);
-    CHECK_EQ_INT(hold->strays, 0);
+    CHECK_EQ_INT(count_of(hold), 2);
+    CHECK_EQ_INT(strays_of(hold), 0);
     rig_end(&rig, AT(2));
 }
 
@@ -1237,7 +1238,7 @@ TEST(abandoning_two_entries_of_which_one_was_released_ends_the_hold) {
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_hold_note_stray(hold);
     hf_client_abandon(&rig.client, hold, 2, AT(1));
-    CHECK_EQ_INT(hold->state, HF_HOLD_CLEANING_UP);
+    CHECK(is_cleaned_up(hold));
     rig_end(&rig, AT(2));
 }
 

@@ -30,7 +30,7 @@ static const hf_server SERVERS[] = {{.host = "a", .port = 1, .label = "a:1"},
                                     {.host = "b", .port = 2, .label = "b:2"}};
 
 static hf_session *at(size_t node, hf_link link) {
-    return &rig.client.nodes[node]->links[link];
+    return &nodes_of(&rig.client)[node]->links[link];
 }
 
 static bool cluster_begin(void) {
@@ -95,9 +95,9 @@ TEST(a_command_waits_for_the_map) {
     CHECK_NODE_SENT(0, CALLS, ASKED);
     feeds(0, CALLS, YES, AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(1 + 29698)); /* from the sending */
-    CHECK_EQ_U64(rig.client.stats.redirects, 0);
-    CHECK_EQ_U64(rig.client.topology->deadline(&rig.client, HF_LINK_CALLS), HF_NEVER);
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(1 + 29698)); /* from the sending */
+    CHECK_EQ_U64(hf_client_stats(&rig.client).redirects, 0);
+    CHECK_EQ_U64(topology_of(&rig.client)->deadline(&rig.client, HF_LINK_CALLS), HF_NEVER);
     rig_end(&rig, AT(3));
 }
 
@@ -109,7 +109,7 @@ TEST(a_server_without_sharded_channels_gets_the_plain_programs) {
     output_of(at(0, CALLS));
     feeds(0, CALLS, ALL_OF_B, AT(1));
     CHECK_NODE_SENT(1, CALLS, BRIEF_ASK_OF_K);
-    CHECK(op->node == rig.client.nodes[1]);
+    CHECK(node_for(op) == nodes_of(&rig.client)[1]);
     rig_end(&rig, AT(3));
 }
 
@@ -117,10 +117,10 @@ TEST(the_client_gives_up_silent_nodes_one_after_the_other) {
     CHECK(cluster_begin());
     hf_op *op = acquire(0, AT(0));
     rig_sleep(&rig, AT(0), AT(1999));
-    CHECK(!op->done);
+    CHECK(!hf_op_is_done(op));
     rig_sleep(&rig, AT(1999), AT(2000));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(op->failure.text, "a:1: no reply in time, b:2: no reply in time"));
+    CHECK(strstr(message_of(op), "a:1: no reply in time, b:2: no reply in time"));
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(2000));
 }
@@ -143,10 +143,10 @@ TEST(the_next_node_is_asked_when_one_refuses) {
     rig_tick(&rig, AT(0));
     CHECK_NODE_SENT(1, CALLS, QUERY);
     feeds(1, CALLS, ALL_OF_C, AT(1));
-    CHECK_EQ_INT(rig.client.node_count, 3);
-    CHECK_STR(rig.client.nodes[2]->server.label, "c:3");
+    CHECK_EQ_INT(node_count(&rig.client), 3);
+    CHECK_STR(nodes_of(&rig.client)[2]->server.label, "c:3");
     CHECK_NODE_SENT(2, CALLS, ASKED);
-    CHECK(!op->done);
+    CHECK(!hf_op_is_done(op));
     rig_end(&rig, AT(2));
 }
 
@@ -155,10 +155,10 @@ TEST(a_map_may_have_only_new_nodes) {
     feeds(0, CALLS,
           "*3\r\n" RANGE(0, 7628, "c", 3) RANGE(7629, 7629, "d", 4) RANGE(7630, 16383, "e", 5),
           AT(1));
-    CHECK_EQ_INT(rig.client.node_count, 5);
-    for (size_t i = 2; i < 5; i++) CHECK(rig.client.nodes[i]->serves);
+    CHECK_EQ_INT(node_count(&rig.client), 5);
+    for (size_t i = 2; i < 5; i++) CHECK(nodes_of(&rig.client)[i]->serves);
     CHECK_NODE_SENT(3, CALLS, ASKED);
-    CHECK_STR(rig.client.nodes[3]->server.label, "d:4");
+    CHECK_STR(nodes_of(&rig.client)[3]->server.label, "d:4");
     rig_end(&rig, AT(2));
 }
 
@@ -168,7 +168,7 @@ TEST(the_message_names_every_node_that_refuses) {
     hf_op *op = acquire(0, AT(0));
     rig_tick(&rig, AT(0));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(op->failure.text, "a:1: refused, b:2: refused"));
+    CHECK(strstr(message_of(op), "a:1: refused, b:2: refused"));
     CHECK_EQ_INT(rig.opens, 2);
     CHECK(!hold_of(&rig));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
@@ -183,7 +183,7 @@ TEST(a_denied_login_is_reported_before_an_unreachable_node) {
     feeds(0, CALLS, "-NOPERM no\r\n", AT(1));
     rig_tick(&rig, AT(1));
     CHECK_OUTCOME(op, "denied");
-    CHECK(strstr(op->failure.text, "a:1: NOPERM no, b:2: refused"));
+    CHECK(strstr(message_of(op), "a:1: NOPERM no, b:2: refused"));
     rig_end(&rig, AT(2));
 }
 
@@ -203,7 +203,7 @@ TEST(a_command_waits_for_a_slot_that_no_node_serves) {
     hf_op *op = first_acquire(AT(0));
     output_of(at(0, CALLS));
     feeds(0, CALLS, "*1\r\n" RANGE(8192, 16383, "b", 2), AT(1));
-    CHECK(!op->done);
+    CHECK(!hf_op_is_done(op));
     CHECK(rig_sleep(&rig, AT(1), AT(200)) < 20);
     CHECK_NODE_SENT(0, CALLS, QUERY);
     feeds(0, CALLS, HALVES, AT(201));
@@ -234,9 +234,9 @@ TEST(a_moved_redirect_is_followed_at_once_and_remembered) {
     CHECK_NODE_SENT(0, CALLS, ASKED);
     feeds(0, CALLS, MOVED_TO_B, AT(1001));
     CHECK_NODE_SENT(1, CALLS, ASKED);
-    CHECK(op->node == rig.client.nodes[1]);
-    CHECK_EQ_INT(op->request.sends, 1);
-    CHECK_EQ_U64(rig.client.stats.redirects, 1);
+    CHECK(node_for(op) == nodes_of(&rig.client)[1]);
+    CHECK_EQ_INT(request_in(op)->sends, 1);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).redirects, 1);
     feeds(1, CALLS, YES, AT(1002));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1002));
@@ -274,9 +274,9 @@ TEST(an_ask_redirect_is_for_one_command) {
     output_of(at(0, CALLS));
     feeds(0, CALLS, ASK_B, AT(1001));
     CHECK_NODE_SENT(1, CALLS, "ASKING\n" ASKED);
-    CHECK(op->node == rig.client.nodes[0]);
+    CHECK(node_for(op) == nodes_of(&rig.client)[0]);
     feeds(1, CALLS, "+OK\r\n", AT(1002));
-    CHECK(!op->done);
+    CHECK(!hf_op_is_done(op));
     feeds(1, CALLS, "-NOSCRIPT\r\n", AT(1002));
     CHECK_NODE_SENT(1, CALLS, "ASKING\nEVAL sharded_acquire " K_AND_OWNER " 30000 1000");
     feeds(1, CALLS, "+OK\r\n" YES, AT(1003));
@@ -292,7 +292,7 @@ TEST(nodes_that_redirect_to_each_other_do_not_cause_a_busy_loop) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     int asked = 0;
-    for (int ms = 1000; ms < 4100 && !op->done; ms++) {
+    for (int ms = 1000; ms < 4100 && !hf_op_is_done(op); ms++) {
         for (size_t node = 0; node < 2; node++) {
             const char *text = output_of(at(node, CALLS)), *query = strstr(text, QUERY),
                        *ask = strstr(text, "acquire");
@@ -319,7 +319,7 @@ TEST(a_moved_redirect_without_an_address_waits_for_the_map) {
     feeds(0, CALLS, ALL_OF_B, AT(1002));
     rig_sleep(&rig, AT(1002), AT(1100));
     CHECK_NODE_SENT(1, CALLS, ASKED);
-    CHECK(!op->done);
+    CHECK(!hf_op_is_done(op));
     rig_end(&rig, AT(1100));
 }
 
@@ -327,7 +327,7 @@ TEST(a_tryagain_reply_is_retried_until_the_deadline) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     int asked = 0;
-    for (int ms = 1000; ms < 4100 && !op->done; ms++) {
+    for (int ms = 1000; ms < 4100 && !hf_op_is_done(op); ms++) {
         if (strstr(output_of(at(0, CALLS)), "acquire")) {
             asked++;
             feeds(0, CALLS, "-TRYAGAIN wait\r\n", AT(ms));
@@ -335,7 +335,7 @@ TEST(a_tryagain_reply_is_retried_until_the_deadline) {
         rig_tick(&rig, AT(ms));
     }
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(op->failure.text, "TRYAGAIN wait"));
+    CHECK(strstr(message_of(op), "TRYAGAIN wait"));
     CHECK(asked > 50 && asked < 300);
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(4100));
@@ -364,7 +364,7 @@ TEST(a_clusterdown_reply_rereads_the_map) {
     feeds(0, CALLS, ALL_OF_B, AT(1002));
     rig_sleep(&rig, AT(1002), AT(1050));
     CHECK_NODE_SENT(1, CALLS, ASKED);
-    CHECK(!op->done);
+    CHECK(!hf_op_is_done(op));
     rig_end(&rig, AT(1100));
 }
 
@@ -373,7 +373,7 @@ TEST(a_map_is_requested_no_sooner_than_100_ms_after_the_last_one) {
         cluster_known(AT(0));
         acquire(0, AT(ms));
         feeds(0, CALLS, "-MOVED 7629 a:1\r\n", AT(ms));
-        hf_time next = rig.client.topology->deadline(&rig.client, CALLS);
+        hf_time next = topology_of(&rig.client)->deadline(&rig.client, CALLS);
         CHECK(next > AT(100) && next < AT(150));
         rig_end(&rig, AT(ms));
     }
@@ -392,7 +392,7 @@ TEST(a_command_goes_to_the_node_that_took_over) {
     cluster_known(AT(0));
     lose(0, AT(1000));
     hf_op *op = acquire(0, AT(2000));
-    CHECK(!op->done);
+    CHECK(!hf_op_is_done(op));
     rig_tick(&rig, AT(2000));
     CHECK_NODE_SENT(1, CALLS, QUERY);
     feeds(1, CALLS, ALL_OF_B, AT(2001));
@@ -410,7 +410,7 @@ TEST(a_command_fails_while_no_node_has_taken_over) {
     output_of(at(1, CALLS));
     feeds(1, CALLS, HALVES, AT(2001));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(op->failure.text, "on a:1: refused"));
+    CHECK(strstr(message_of(op), "on a:1: refused"));
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(2002));
 }
@@ -420,16 +420,16 @@ TEST(a_command_without_a_reply_goes_to_the_node_that_takes_over) {
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
     lose(0, AT(1001));
-    CHECK(!op->done);
+    CHECK(!hf_op_is_done(op));
     rig_tick(&rig, AT(1001));
     CHECK_NODE_SENT(1, CALLS, QUERY);
     feeds(1, CALLS, HALVES, AT(1002));
-    CHECK(!op->done); /* its outcome is unknown: it is worth waiting for */
+    CHECK(!hf_op_is_done(op)); /* its outcome is unknown: it is worth waiting for */
     CHECK(rig_sleep(&rig, AT(1002), AT(1400)) < 40);
     CHECK(strstr(output_of(at(1, CALLS)), QUERY));
     feeds(1, CALLS, ALL_OF_B, AT(1401));
     CHECK_NODE_SENT(1, CALLS, ASKED);
-    CHECK_EQ_INT(op->request.sends, 2);
+    CHECK_EQ_INT(request_in(op)->sends, 2);
     rig_end(&rig, AT(1402));
 }
 
@@ -457,7 +457,7 @@ TEST(a_renewal_that_waits_for_a_connection_follows_the_map) {
     hf_op_end(op, AT(0));
     hf_client_tick(&rig.client, AT(10000)); /* the renewer's link is not made yet */
     CHECK(hf_session_has_work(at(0, RENEWER)));
-    rig.client.topology->invalidate(rig.client.nodes[0], CALLS, AT(10001));
+    topology_of(&rig.client)->invalidate(nodes_of(&rig.client)[0], CALLS, AT(10001));
     hf_client_tick(&rig.client, AT(10200));
     output_of(at(0, CALLS));
     feeds(0, CALLS, ALL_OF_B, AT(10201));
@@ -485,7 +485,7 @@ TEST(each_key_is_renewed_alone) {
     feeds(0, RENEWER, ASK_B "*1\r\n:1\r\n", AT(10002));
     CHECK_NODE_SENT(1, RENEWER, "ASKING\nEVALSHA renew 1 k me 30000");
     feeds(1, RENEWER, "+OK\r\n*1\r\n:1\r\n", AT(10003));
-    CHECK_EQ_U64(rig.client.stats.renewals, 2);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 2);
     hf_names_free(&tagged);
     rig_end(&rig, AT(10004));
 }
@@ -495,7 +495,7 @@ static hf_op *in_queue(hf_time now) {
     feeds(0, CALLS, busy(20000, 0, 0), now);
     feeds_event(0, "subscribe", "1", now);
     feeds(0, CALLS, busy(20000, 0, 0), now);
-    if (op->state != HF_ACQUIRE_WAITING) abort();
+    if (!is_waiting(op)) abort();
     for (size_t i = 0; i < hf_client_link_count(&rig.client); i++)
         output_of(hf_client_link(&rig.client, i));
     return op;
@@ -507,17 +507,17 @@ TEST(waiters_move_with_their_slot) {
     rig_sleep(&rig, AT(1000), AT(3050));
     CHECK(strstr(output_of(at(0, CALLS)), "sharded_acquire"));
     feeds(0, CALLS, MOVED_TO_B, AT(3051));
-    CHECK(op->node == rig.client.nodes[1]);
-    CHECK_EQ_INT(rig.client.nodes[0]->waiting, 0);
-    CHECK_EQ_INT(rig.client.nodes[1]->waiting, 1);
+    CHECK(node_for(op) == nodes_of(&rig.client)[1]);
+    CHECK_EQ_INT(nodes_of(&rig.client)[0]->waiting, 0);
+    CHECK_EQ_INT(nodes_of(&rig.client)[1]->waiting, 1);
     CHECK(strstr(output_of(at(1, CALLS)), MEMBER("2")));
     feeds(1, CALLS, busy(20000, 0, 0), AT(3052));
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_SUBSCRIBING);
+    CHECK(is_subscribing(op));
     CHECK_NODE_SENT(1, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     feeds_event(1, "subscribe", "1", AT(3053));
     CHECK(strstr(output_of(at(1, CALLS)), MEMBER("2")));
     feeds(1, CALLS, busy(20000, 0, 0), AT(3054));
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
+    CHECK(is_waiting(op));
     feeds_event(1, "message", GRANT("2", "99"), AT(3055));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(3056));
@@ -526,11 +526,11 @@ TEST(waiters_move_with_their_slot) {
 TEST(waiters_move_with_the_map) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
-    rig.client.topology->invalidate(rig.client.nodes[0], CALLS, AT(1500));
+    topology_of(&rig.client)->invalidate(nodes_of(&rig.client)[0], CALLS, AT(1500));
     rig_tick(&rig, AT(1600));
     size_t node = strstr(output_of(at(1, CALLS)), QUERY) ? 1 : 0;
     feeds(node, CALLS, ALL_OF_B, AT(1601));
-    CHECK(op->node == rig.client.nodes[1]);
+    CHECK(node_for(op) == nodes_of(&rig.client)[1]);
     CHECK_NODE_SENT(1, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     feeds_event(1, "subscribe", "1", AT(1602));
     CHECK(strstr(output_of(at(1, CALLS)), MEMBER("2")));
@@ -540,13 +540,13 @@ TEST(waiters_move_with_the_map) {
 TEST(a_waiter_that_moves_to_a_node_with_a_subscription_asks_there_at_once) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
-    rig.client.topology->invalidate(rig.client.nodes[0], CALLS, AT(1500));
+    topology_of(&rig.client)->invalidate(nodes_of(&rig.client)[0], CALLS, AT(1500));
     rig_tick(&rig, AT(1600));
     size_t node = strstr(output_of(at(1, CALLS)), QUERY) ? 1 : 0;
-    rig.client.nodes[1]->subscribed = true;
+    nodes_of(&rig.client)[1]->subscribed = true;
     feeds(node, CALLS, ALL_OF_B, AT(1601));
-    CHECK(op->node == rig.client.nodes[1]);
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
+    CHECK(node_for(op) == nodes_of(&rig.client)[1]);
+    CHECK(is_asking(op));
     CHECK(strstr(output_of(at(1, CALLS)), MEMBER("2")));
     rig_end(&rig, AT(1603));
 }
@@ -554,7 +554,7 @@ TEST(a_waiter_that_moves_to_a_node_with_a_subscription_asks_there_at_once) {
 TEST(a_grant_may_be_received_from_another_node) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
-    rig.client.nodes[1]->links[EVENTS].wanted = true;
+    nodes_of(&rig.client)[1]->links[EVENTS].wanted = true;
     rig_serve(&rig, AT(1001));
     feeds_event(1, "message", GRANT("2", "99"), AT(1002));
     CHECK_OUTCOME(op, "ok");
@@ -568,15 +568,15 @@ TEST(a_grant_may_be_received_from_another_node) {
 TEST(a_stray_grant_is_cleaned_up_only_on_the_node_of_its_key) {
     cluster_known(AT(0));
     for (size_t node = 0; node < 2; node++) {
-        rig.client.nodes[node]->links[EVENTS].wanted = true;
+        nodes_of(&rig.client)[node]->links[EVENTS].wanted = true;
         rig_serve(&rig, AT(1000));
     }
-    hf_ended_note(&rig.client.ended, 7, &hf_kind_lock, hf_slice_of("k"));
+    hf_ended_note(ended_of(&rig.client), 7, &hf_kind_lock, hf_slice_of("k"));
     feeds_event(1, "message", GRANT("7", "99"), AT(1001));
-    CHECK_EQ_INT(rig.client.holds.count, 0);
+    CHECK_EQ_INT(hold_count(&rig.client), 0);
     feeds_event(0, "message", GRANT("7", "99"), AT(1002));
-    CHECK_EQ_INT(rig.client.holds.count, 1);
-    CHECK_EQ_INT(rig.client.holds.heap[0]->state, HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(hold_count(&rig.client), 1);
+    CHECK(is_cleaned_up(holds_of(&rig.client)->heap[0]));
     rig_end(&rig, AT(1003));
 }
 
@@ -653,7 +653,7 @@ TEST(a_late_redirect_of_an_abandoned_acquire_is_followed_if_moved) {
             rig_tick(&rig, AT(320));
             CHECK(strstr(output_of(at(1, CALLS)), QUERY "\nEVALSHA sharded_leave 4 k "));
             feeds(1, CALLS, ALL_OF_B ":1\r\n", AT(330));
-            CHECK_EQ_INT(rig.client.holds.count, 0);
+            CHECK_EQ_INT(hold_count(&rig.client), 0);
         }
         rig_sleep(&rig, AT(330), AT(20000));
         rig_end(&rig, AT(20000));
@@ -668,18 +668,18 @@ TEST(places_of_removed_nodes_are_reused) {
         hf_time now = AT(1000 * (i + 1));
         char text[64];
         hf_op *op = acquire(0, now);
-        for (size_t node = 0; node < rig.client.node_count; node++) {
+        for (size_t node = 0; node < node_count(&rig.client); node++) {
             if (!strstr(output_of(at(node, CALLS)), "acquire")) continue;
             snprintf(text, sizeof text, "-MOVED 7629 n%d:1\r\n", i);
             feeds(node, CALLS, text, now);
             break;
         }
-        for (size_t node = 2; node < rig.client.node_count; node++) {
-            if (op->node == rig.client.nodes[node]) feeds(node, CALLS, "-ERR no\r\n", now);
+        for (size_t node = 2; node < node_count(&rig.client); node++) {
+            if (node_for(op) == nodes_of(&rig.client)[node]) feeds(node, CALLS, "-ERR no\r\n", now);
         }
         CHECK_OUTCOME(op, "server");
         hf_op_end(op, now);
-        for (size_t node = 2; node < rig.client.node_count; node++) {
+        for (size_t node = 2; node < node_count(&rig.client); node++) {
             for (int link = 0; link < HF_LINKS; link++)
                 hf_session_closed(at(node, (hf_link)link), "gone", now);
         }
@@ -689,7 +689,7 @@ TEST(places_of_removed_nodes_are_reused) {
         }
         rig_sleep(&rig, now, now + 900 * HF_MS);
     }
-    CHECK(rig.client.node_count < 20);
+    CHECK(node_count(&rig.client) < 20);
     rig_end(&rig, AT(60000));
 }
 
@@ -698,7 +698,7 @@ TEST(places_of_removed_nodes_are_reused) {
 static hf_op *move_to(int number, hf_time now) {
     char text[64];
     hf_op *op = acquire(0, now);
-    for (size_t node = 0; node < rig.client.node_count; node++) {
+    for (size_t node = 0; node < node_count(&rig.client); node++) {
         if (!strstr(output_of(at(node, CALLS)), "acquire")) continue;
         snprintf(text, sizeof text, "-MOVED 7629 n%d:1\r\n", number);
         feeds(node, CALLS, text, now);
@@ -710,12 +710,12 @@ static hf_op *move_to(int number, hf_time now) {
 /* That node knows nothing of it, and neither does the next map. */
 static void call_at_gone_node(int number, hf_time now) {
     hf_op *op = move_to(number, now);
-    for (size_t node = 2; node < rig.client.node_count; node++) {
-        if (op->node == rig.client.nodes[node]) feeds(node, CALLS, "-ERR no\r\n", now);
+    for (size_t node = 2; node < node_count(&rig.client); node++) {
+        if (node_for(op) == nodes_of(&rig.client)[node]) feeds(node, CALLS, "-ERR no\r\n", now);
     }
     hf_op_end(op, now);
     rig_tick(&rig, now + 500 * HF_MS);
-    for (size_t node = 0; node < rig.client.node_count; node++) {
+    for (size_t node = 0; node < node_count(&rig.client); node++) {
         if (strstr(output_of(at(node, CALLS)), QUERY))
             feeds(node, CALLS, HALVES, now + 500 * HF_MS);
     }
@@ -724,28 +724,28 @@ static void call_at_gone_node(int number, hf_time now) {
 TEST(a_node_with_an_open_connection_keeps_its_place) {
     cluster_known(AT(0));
     call_at_gone_node(1, AT(1000));
-    CHECK_EQ_INT(rig.client.node_count, 3);
-    CHECK(!rig.client.nodes[2]->serves);
+    CHECK_EQ_INT(node_count(&rig.client), 3);
+    CHECK(!nodes_of(&rig.client)[2]->serves);
     CHECK_EQ_INT(at(2, CALLS)->state, HF_SESSION_READY);
     call_at_gone_node(2, AT(3000));
-    CHECK_EQ_INT(rig.client.node_count, 4);
-    CHECK_STR(rig.client.nodes[2]->server.host, "n1");
-    CHECK_STR(rig.client.nodes[3]->server.host, "n2");
+    CHECK_EQ_INT(node_count(&rig.client), 4);
+    CHECK_STR(nodes_of(&rig.client)[2]->server.host, "n1");
+    CHECK_STR(nodes_of(&rig.client)[3]->server.host, "n2");
     rig_end(&rig, AT(5000));
 }
 
 TEST(a_reused_place_keeps_nothing_of_the_earlier_node) {
     cluster_known(AT(0));
     call_at_gone_node(1, AT(1000));
-    CHECK_EQ_INT(rig.client.node_count, 3);
+    CHECK_EQ_INT(node_count(&rig.client), 3);
     hf_session_closed(at(2, CALLS), "gone", AT(2000));
     for (int i = 0; i < 5; i++) {
         hf_session_opening(at(2, CALLS), AT(2000 + i));
         hf_session_closed(at(2, CALLS), "refused", AT(2000 + i));
     }
     move_to(2, AT(3000));
-    CHECK_EQ_INT(rig.client.node_count, 3);
-    CHECK_STR(rig.client.nodes[2]->server.host, "n2");
+    CHECK_EQ_INT(node_count(&rig.client), 3);
+    CHECK_STR(nodes_of(&rig.client)[2]->server.host, "n2");
     CHECK_EQ_INT(at(2, CALLS)->failed_opens, 1);
     rig_end(&rig, AT(5000));
 }
@@ -763,7 +763,7 @@ static bool live(void *context) {
         feeds(0, CALLS, HALVES, AT(1));
         rig_tick(&rig, AT(300));
         feeds(0, CALLS, "-MOVED 7629 c:3\r\n", AT(301));
-        if (rig.client.node_count == 3) {
+        if (node_count(&rig.client) == 3) {
             feeds(2, CALLS, ASK_B, AT(302));
             feeds(1, CALLS, "+OK\r\n", AT(303));
             feeds(1, CALLS, busy(20000, 0, 0), AT(303));
@@ -771,11 +771,11 @@ static bool live(void *context) {
             feeds(2, CALLS, YES, AT(305));
         }
         rig_sleep(&rig, AT(305), AT(5000));
-        if (!op->done) abort();
-        lived = op->failure.code == HF_OK;
+        if (!hf_op_is_done(op)) abort();
+        lived = hf_op_code(op) == HF_OK;
     }
     lived = lived && op;
-    if (rig.client.ops) hf_op_end(rig.client.ops, AT(5000));
+    if (ops_of(&rig.client)) hf_op_end(ops_of(&rig.client), AT(5000));
     rig_end(&rig, AT(5000));
     return lived;
 }
@@ -788,13 +788,13 @@ static void check_unserved(const char *map, const char *why) {
     char first[512];
     snprintf(first, sizeof first, "%s", map);
     feeds(0, CALLS, first, AT(1));
-    for (int ms = 100; ms < 5000 && !op->done; ms += 100) {
+    for (int ms = 100; ms < 5000 && !hf_op_is_done(op); ms += 100) {
         rig_sleep(&rig, AT(ms - 100), AT(ms));
         if (strstr(output_of(at(0, CALLS)), QUERY)) feeds(0, CALLS, map, AT(ms));
         if (strstr(output_of(at(1, CALLS)), QUERY)) feeds(1, CALLS, map, AT(ms));
     }
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_OR(strstr(op->failure.text, why), "%s", op->failure.text);
+    CHECK_OR(strstr(message_of(op), why), "%s", message_of(op));
     rig_end(&rig, AT(5000));
 }
 
@@ -822,7 +822,7 @@ TEST(the_first_and_the_last_slot_have_their_nodes) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_slice key = hf_slice_of(cases[i].key);
         CHECK_EQ_INT(hf_slot_of(key), cases[i].slot);
-        CHECK(hf_client_node(&rig.client, key) == rig.client.nodes[cases[i].node]);
+        CHECK(hf_client_node(&rig.client, key) == nodes_of(&rig.client)[cases[i].node]);
         CHECK_EQ_INT(hf_client_group(&rig.client, key), cases[i].slot);
     }
     rig_end(&rig, AT(2));
@@ -840,7 +840,7 @@ TEST(the_command_after_an_ask_redirect_goes_to_the_slots_node) {
     CHECK_NODE_SENT(1, CALLS, "ASKING\n" ASKED);
     feeds(1, CALLS, "+OK\r\n", AT(1002));
     feeds(1, CALLS, busy(20000, 0, 0), AT(1002));
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_SUBSCRIBING);
+    CHECK(is_subscribing(op));
     feeds_event(0, "subscribe", "1", AT(1003));
     const char *text = output_of(at(0, CALLS));
     CHECK_OR(strncmp(text, "EVALSHA sharded_acquire", 23) == 0, "%s", text);
@@ -858,8 +858,8 @@ TEST(an_old_refusal_is_not_reported_for_a_later_timeout) {
     feeds_event(0, "subscribe", "1", AT(1102));
     CHECK(strstr(output_of(at(0, CALLS)), "sharded_acquire"));
     rig_sleep(&rig, AT(1102), AT(6000));
-    CHECK(op->done);
-    CHECK_OR(!strstr(op->failure.text, "TRYAGAIN"), "%s", op->failure.text);
+    CHECK(hf_op_is_done(op));
+    CHECK_OR(!strstr(message_of(op), "TRYAGAIN"), "%s", message_of(op));
     rig_end(&rig, AT(6000));
 }
 
@@ -889,7 +889,7 @@ TEST(a_call_that_waits_for_a_connection_follows_the_map) {
     hf_session_opening(at(0, CALLS), AT(2000));
     hf_client_tick(&rig.client, AT(2000));
     rig_open(&rig, 1, at(1, CALLS), AT(2000));
-    rig.client.topology->invalidate(rig.client.nodes[0], RENEWER, AT(2001));
+    topology_of(&rig.client)->invalidate(nodes_of(&rig.client)[0], RENEWER, AT(2001));
     hf_client_tick(&rig.client, AT(2200));
     size_t node = strstr(output_of(at(1, CALLS)), QUERY) ? 1 : 0;
     CHECK_EQ_INT(node, 1);
@@ -908,8 +908,8 @@ TEST(a_command_fails_when_no_node_can_be_reached) {
     CHECK_OUTCOME(op, "under way"); /* its outcome is unknown */
     rig_sleep(&rig, AT(3999), AT(4001));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_OR(strstr(op->failure.text, "no cluster node could report which node serves the key"),
-             "%s", op->failure.text);
+    CHECK_OR(strstr(message_of(op), "no cluster node could report which node serves the key"), "%s",
+             message_of(op));
     rig_end(&rig, AT(4002));
 }
 
@@ -926,7 +926,7 @@ TEST(a_release_may_move_to_a_node_where_others_wait) {
     begin_spec(&rig, &spec, AT(1001));
     feeds(1, CALLS, busy(20000, 0, 0), AT(1001));
     feeds_event(1, "subscribe", "1", AT(1002));
-    CHECK(rig.client.nodes[1]->subscribed);
+    CHECK(nodes_of(&rig.client)[1]->subscribed);
     output_of(at(1, CALLS));
     spec = spec_of(&rig, HF_OP_RELEASE);
     op = hf_client_begin(&rig.client, &spec, AT(1003));
@@ -950,7 +950,7 @@ TEST(a_request_without_retry_does_not_go_to_another_node) {
     hf_op_end(op, AT(1000));
     spec.kind = HF_OP_RELEASE;
     op = hf_client_begin(&rig.client, &spec, AT(1001));
-    CHECK(op->request.no_retry);
+    CHECK(request_in(op)->no_retry);
     lose(0, AT(1002));
     rig_tick(&rig, AT(1002));
     for (int ms = 1002; ms < 4100; ms += 50) {
@@ -977,11 +977,11 @@ TEST(the_message_names_the_first_of_many_nodes_that_refuse) {
     rig_begin_with(&rig, &config);
     rig.refusing = true;
     hf_op *op = acquire(0, AT(0));
-    for (int i = 0; i < 30 && !op->done; i++) rig_tick(&rig, AT(i));
+    for (int i = 0; i < 30 && !hf_op_is_done(op); i++) rig_tick(&rig, AT(i));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_OR(strstr(op->failure.text, "(node1.example.org:1: refused, node2.example.org:2: "), "%s",
-             op->failure.text);
-    CHECK_OR(strstr(op->failure.text, "...)"), "%s", op->failure.text);
+    CHECK_OR(strstr(message_of(op), "(node1.example.org:1: refused, node2.example.org:2: "), "%s",
+             message_of(op));
+    CHECK_OR(strstr(message_of(op), "...)"), "%s", message_of(op));
     rig_end(&rig, AT(100));
 }
 
@@ -992,7 +992,7 @@ TEST(a_new_client_requests_no_map) {
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
     rig_tick(&rig, AT(1000));
     CHECK_EQ_INT(rig.opens, 0);
-    CHECK(hf_client_node(&rig.client, hf_slice_of("k")) == rig.client.nodes[0]);
+    CHECK(hf_client_node(&rig.client, hf_slice_of("k")) == nodes_of(&rig.client)[0]);
     rig_end(&rig, AT(1001));
 }
 
@@ -1003,9 +1003,9 @@ TEST(each_request_for_a_map_tries_every_node_again) {
         hf_op *op = acquire(0, AT(1000 * i));
         rig_tick(&rig, AT(1000 * i));
         CHECK_OUTCOME(op, "unreachable");
-        bool in_turn = strstr(op->failure.text, "(a:1: refused, b:2: refused)");
-        bool in_turn_again = strstr(op->failure.text, "(b:2: refused, a:1: refused)");
-        CHECK_OR(in_turn || in_turn_again, "%s", op->failure.text);
+        bool in_turn = strstr(message_of(op), "(a:1: refused, b:2: refused)");
+        bool in_turn_again = strstr(message_of(op), "(b:2: refused, a:1: refused)");
+        CHECK_OR(in_turn || in_turn_again, "%s", message_of(op));
         CHECK_EQ_INT(rig.opens, 2 * (i + 1));
         hf_op_end(op, AT(1000 * i));
     }
@@ -1021,7 +1021,7 @@ TEST(a_command_that_waits_for_a_map_sleeps_until_it_may_be_requested) {
     output_of(at(0, CALLS));
     lose(0, AT(99)); /* what was sent may have been carried out: it waits */
     CHECK_OUTCOME(op, "under way");
-    hf_time next = rig.client.topology->deadline(&rig.client, CALLS);
+    hf_time next = topology_of(&rig.client)->deadline(&rig.client, CALLS);
     CHECK(next >= AT(100) && next <= AT(150));
     rig_end(&rig, AT(100));
 }
@@ -1034,7 +1034,7 @@ TEST(the_client_pauses_when_all_nodes_are_down) {
     lose(1, AT(1001));
     for (int i = 0; i < 3; i++) rig_tick(&rig, AT(1001)); /* one node after the other */
     uint64_t opens = rig.opens;
-    hf_time next = rig.client.topology->deadline(&rig.client, CALLS);
+    hf_time next = topology_of(&rig.client)->deadline(&rig.client, CALLS);
     CHECK(next >= AT(1100) && next <= AT(1251));
     rig_tick(&rig, next - 1);
     CHECK_EQ_U64(rig.opens, opens);
@@ -1053,7 +1053,7 @@ static void check_pauses(const char *refusal, hf_time least, hf_time most) {
     while (now < AT(3800)) {
         if (!strstr(output_of(at(0, CALLS)), "acquire")) abort();
         feeds(0, CALLS, refusal, now);
-        hf_time pause = rig.client.topology->deadline(&rig.client, CALLS) - now;
+        hf_time pause = topology_of(&rig.client)->deadline(&rig.client, CALLS) - now;
         shortest = hf_time_min(shortest, pause);
         longest = hf_time_max(longest, pause);
         now += pause;
@@ -1093,9 +1093,9 @@ TEST(a_node_without_a_name_in_its_own_map_is_known_by_its_address) {
     output_of(at(0, CALLS));
     feeds(0, CALLS, "*2\r\n*3\r\n:0\r\n:8191\r\n*2\r\n$0\r\n\r\n:1\r\n" RANGE(8192, 16383, "b", 2),
           AT(1));
-    CHECK_EQ_INT(rig.client.node_count, 2);
+    CHECK_EQ_INT(node_count(&rig.client), 2);
     CHECK_NODE_SENT(0, CALLS, ASKED);
-    CHECK(op->node == rig.client.nodes[0]);
+    CHECK(node_for(op) == nodes_of(&rig.client)[0]);
     rig_end(&rig, AT(2));
 }
 
@@ -1237,7 +1237,7 @@ TEST(a_list_of_nodes_that_does_not_fit_ends_with_dots) {
         CHECK_EQ_INT(written, size);
         if (size > ROOM) strcpy(want + ROOM - 3, "...");
         strcat(want, ")");
-        CHECK_OR(strstr(op->failure.text, want), "%s", op->failure.text);
+        CHECK_OR(strstr(message_of(op), want), "%s", message_of(op));
         rig_end(&rig, AT(1));
     }
 }
@@ -1247,9 +1247,9 @@ TEST(a_node_that_was_named_by_a_redirect_serves) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     feeds(0, CALLS, "-MOVED 7629 c:3\r\n", AT(1001));
-    CHECK_EQ_INT(rig.client.node_count, 3);
-    CHECK(op->node == rig.client.nodes[2] && rig.client.nodes[2]->serves);
-    CHECK(hf_client_node(&rig.client, hf_slice_of("k")) == rig.client.nodes[2]);
+    CHECK_EQ_INT(node_count(&rig.client), 3);
+    CHECK(node_for(op) == nodes_of(&rig.client)[2] && nodes_of(&rig.client)[2]->serves);
+    CHECK(hf_client_node(&rig.client, hf_slice_of("k")) == nodes_of(&rig.client)[2]);
     rig_end(&rig, AT(1002));
 }
 
@@ -1271,7 +1271,7 @@ TEST(a_refusal_is_reported_rather_than_the_timeout_after_it) {
     feeds(0, CALLS, "-TRYAGAIN wait\r\n", AT(1001));
     rig_sleep(&rig, AT(1001), AT(5000));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_OR(strstr(op->failure.text, "TRYAGAIN wait"), "%s", op->failure.text);
+    CHECK_OR(strstr(message_of(op), "TRYAGAIN wait"), "%s", message_of(op));
     rig_end(&rig, AT(5000));
 }
 
@@ -1285,12 +1285,12 @@ TEST(without_memory_the_map_is_requested_later) {
         hf_client_tick_calls(&rig.client, AT(0));
         failed = memerr_failed();
         memerr_fail(0);
-        CHECK(rig.client.topology->deadline(&rig.client, CALLS) > AT(0));
+        CHECK(topology_of(&rig.client)->deadline(&rig.client, CALLS) > AT(0));
         rig_serve(&rig, AT(0));
         rig_sleep(&rig, AT(0), AT(900));
         bool asks =
             strstr(output_of(at(0, CALLS)), QUERY) || strstr(output_of(at(1, CALLS)), QUERY);
-        CHECK_OR(asks || op->done, "allocation %lu", nth);
+        CHECK_OR(asks || hf_op_is_done(op), "allocation %lu", nth);
         rig_end(&rig, AT(901));
     }
     CHECK(!failed && nth > 2);
@@ -1302,15 +1302,15 @@ TEST(a_node_with_an_operation_keeps_its_place) {
     hf_op *op = acquire(0, AT(1000));
     begin(&rig, HF_OP_INFO, AT(1000));
     feeds(0, CALLS, "-MOVED 7629 n1:1\r\n", AT(1001));
-    CHECK_EQ_INT(rig.client.node_count, 3);
-    rig.client.nodes[2]->serves = false; /* as after the next map */
+    CHECK_EQ_INT(node_count(&rig.client), 3);
+    nodes_of(&rig.client)[2]->serves = false; /* as after the next map */
     rig.down[2] = "refused";
     hf_session_closed(at(2, CALLS), "gone", AT(1002));
     rig_serve(&rig, AT(1020));
-    CHECK(op->node == rig.client.nodes[2] && !at(2, CALLS)->queue);
+    CHECK(node_for(op) == nodes_of(&rig.client)[2] && !at(2, CALLS)->queue);
     feeds(0, CALLS, "-MOVED 7629 n2:1\r\n", AT(1021));
-    CHECK_EQ_INT(rig.client.node_count, 4);
-    CHECK_STR(rig.client.nodes[2]->server.host, "n1");
+    CHECK_EQ_INT(node_count(&rig.client), 4);
+    CHECK_STR(nodes_of(&rig.client)[2]->server.host, "n1");
     rig_end(&rig, AT(1022));
 }
 
@@ -1319,11 +1319,11 @@ TEST(a_node_with_a_listener_keeps_its_place) {
     call_at_gone_node(1, AT(1000));
     rig.down[2] = "refused";
     hf_session_closed(at(2, CALLS), "gone", AT(2000));
-    hf_node_listen(rig.client.nodes[2], true, false, AT(2000));
+    hf_node_listen(nodes_of(&rig.client)[2], true, false, AT(2000));
     move_to(2, AT(3000));
-    CHECK_EQ_INT(rig.client.node_count, 4);
-    CHECK_STR(rig.client.nodes[2]->server.host, "n1");
-    hf_node_listen(rig.client.nodes[2], false, false, AT(3001));
+    CHECK_EQ_INT(node_count(&rig.client), 4);
+    CHECK_STR(nodes_of(&rig.client)[2]->server.host, "n1");
+    hf_node_listen(nodes_of(&rig.client)[2], false, false, AT(3001));
     rig_end(&rig, AT(3002));
 }
 
@@ -1337,7 +1337,7 @@ TEST(a_callers_command_goes_to_the_node_of_its_first_key) {
     for (size_t i = 0; i < 2; i++) {
         hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = cases[i].args, .arg_count = 2};
         hf_op *op = begin_spec(&rig, &spec, AT(1));
-        CHECK(op->node == rig.client.nodes[cases[i].node]);
+        CHECK(node_for(op) == nodes_of(&rig.client)[cases[i].node]);
         CHECK(strncmp(output_of(at(cases[i].node, CALLS)), "GET ", 4) == 0);
         CHECK_NODE_SENT(1 - cases[i].node, CALLS, "");
     }
@@ -1354,7 +1354,7 @@ TEST(a_search_for_deadlocks_goes_to_the_node_of_each_key) {
         char text[128];
         cluster_known(AT(0));
         hf_op *op = in_queue(AT(1000));
-        op->spec.deadlock_check = HF_SECOND;
+        spec_in(op)->deadlock_check = HF_SECOND;
         rig_tick(&rig, AT(2000));
         CHECK(strstr(output_of(at(0, CALLS)), "EVALSHA info"));
         snprintf(text, sizeof text, "*6\r\n$%zu\r\n%s\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:0\r\n",
@@ -1372,7 +1372,7 @@ TEST(a_node_named_by_an_ask_redirect_may_be_unreachable) {
     hf_op *op = acquire(0, AT(1000));
     rig.down[2] = "refused";
     feeds(0, CALLS, "-ASK 7629 c:3\r\n", AT(1001));
-    CHECK(!rig.client.nodes[2]->serves);
+    CHECK(!nodes_of(&rig.client)[2]->serves);
     CHECK_OUTCOME(op, "under way");
     rig_sleep(&rig, AT(1001), AT(1002));
     CHECK(strstr(output_of(at(0, CALLS)), QUERY));
@@ -1392,8 +1392,8 @@ TEST(each_command_of_an_operation_is_sent_once) {
     hf_op *op = acquire(60 * HF_SECOND, AT(1000));
     feeds(0, CALLS, busy(20000, 0, 0), AT(1000));
     feeds_event(0, "subscribe", "1", AT(1001));
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
-    CHECK_EQ_INT(op->request.sends, 1);
+    CHECK(is_asking(op));
+    CHECK_EQ_INT(request_in(op)->sends, 1);
     rig_end(&rig, AT(1002));
 }
 
@@ -1401,16 +1401,16 @@ TEST(each_command_of_an_operation_is_sent_once) {
 TEST(commands_in_flight_do_not_move_with_the_map) {
     cluster_known(AT(0));
     hf_op *acquires = acquire(60 * HF_SECOND, AT(1000)), *reads = begin(&rig, HF_OP_INFO, AT(1000));
-    rig.client.topology->invalidate(rig.client.nodes[0], CALLS, AT(1001));
+    topology_of(&rig.client)->invalidate(nodes_of(&rig.client)[0], CALLS, AT(1001));
     rig_tick(&rig, AT(1001));
     CHECK(strstr(output_of(at(0, CALLS)), QUERY));
     feeds(0, CALLS, busy(20000, 0, 0), AT(1002));
-    CHECK_EQ_INT(acquires->state, HF_ACQUIRE_SUBSCRIBING);
+    CHECK(is_subscribing(acquires));
     feeds_event(0, "subscribe", "1", AT(1003));
-    CHECK_EQ_INT(acquires->state, HF_ACQUIRE_ASKING);
+    CHECK(is_asking(acquires));
     feeds(0, CALLS, "*0\r\n" ALL_OF_B, AT(1004));
-    CHECK(reads->done);
-    CHECK(acquires->node == rig.client.nodes[0]);
+    CHECK(hf_op_is_done(reads));
+    CHECK(node_for(acquires) == nodes_of(&rig.client)[0]);
     rig_end(&rig, AT(1005));
 }
 
@@ -1419,13 +1419,13 @@ TEST(a_release_in_flight_does_not_move_with_the_map) {
     hf_op *op = acquire(0, AT(0));
     feeds(0, CALLS, YES, AT(0));
     hf_op_end(op, AT(0));
-    rig.client.topology->invalidate(rig.client.nodes[0], CALLS, AT(1000));
+    topology_of(&rig.client)->invalidate(nodes_of(&rig.client)[0], CALLS, AT(1000));
     rig_tick(&rig, AT(1000));
     hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
     op = hf_client_begin(&rig.client, &spec, AT(1001));
     size_t node = strstr(output_of(at(0, CALLS)), QUERY) ? 0 : 1;
     feeds(node, CALLS, ALL_OF_B, AT(1002));
-    CHECK(op->node == rig.client.nodes[0]);
+    CHECK(node_for(op) == nodes_of(&rig.client)[0]);
     feeds(0, CALLS, ":1\r\n", AT(1003));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(1004));
@@ -1439,7 +1439,7 @@ TEST(a_command_past_its_deadline_fails_and_is_not_sent) {
     hf_client_tick(&rig.client, AT(4100)); /* of a machine that slept */
     CHECK_NODE_SENT(0, CALLS, "");
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(op->failure.text, "do not agree on which node serves"));
+    CHECK(strstr(message_of(op), "do not agree on which node serves"));
     rig_end(&rig, AT(4101));
 }
 
@@ -1464,7 +1464,7 @@ TEST(the_limit_on_redirects_starts_over_after_a_pause) {
 TEST(only_the_nodes_of_the_last_map_serve) {
     cluster_known(AT(0));
     CHECK(hf_client_node_serves(&rig.client, 0) && hf_client_node_serves(&rig.client, 1));
-    rig.client.topology->invalidate(rig.client.nodes[0], CALLS, AT(1000));
+    topology_of(&rig.client)->invalidate(nodes_of(&rig.client)[0], CALLS, AT(1000));
     rig_tick(&rig, AT(1000));
     feeds(0, CALLS, ALL_OF_B, AT(1001));
     CHECK(!hf_client_node_serves(&rig.client, 0) && hf_client_node_serves(&rig.client, 1));
@@ -1476,8 +1476,8 @@ TEST(maps_are_requested_at_most_ten_times_a_second) {
     hf_time shortest = HF_NEVER, longest = 0, asked_at = AT(0);
     cluster_known(AT(0));
     for (int i = 0; i < 100; i++) {
-        rig.client.topology->invalidate(rig.client.nodes[0], CALLS, asked_at + HF_MS);
-        hf_time next = rig.client.topology->deadline(&rig.client, CALLS);
+        topology_of(&rig.client)->invalidate(nodes_of(&rig.client)[0], CALLS, asked_at + HF_MS);
+        hf_time next = topology_of(&rig.client)->deadline(&rig.client, CALLS);
         shortest = hf_time_min(shortest, next - asked_at);
         longest = hf_time_max(longest, next - asked_at);
         rig_tick(&rig, next);
@@ -1493,9 +1493,9 @@ TEST(maps_are_requested_at_most_ten_times_a_second) {
 TEST(the_loss_of_a_node_that_does_not_serve_requests_no_map) {
     cluster_known(AT(0));
     call_at_gone_node(1, AT(1000));
-    CHECK(!rig.client.nodes[2]->serves);
+    CHECK(!nodes_of(&rig.client)[2]->serves);
     hf_session_closed(at(2, CALLS), "gone", AT(2000));
-    CHECK_EQ_U64(rig.client.topology->deadline(&rig.client, CALLS), HF_NEVER);
+    CHECK_EQ_U64(topology_of(&rig.client)->deadline(&rig.client, CALLS), HF_NEVER);
     rig_end(&rig, AT(2001));
 }
 
@@ -1505,7 +1505,7 @@ TEST(a_busy_script_requests_no_map) {
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
     feeds(0, CALLS, "-BUSY Redis is busy running a script.\r\n", AT(1001));
-    CHECK_EQ_U64(rig.client.topology->deadline(&rig.client, CALLS), HF_NEVER);
+    CHECK_EQ_U64(topology_of(&rig.client)->deadline(&rig.client, CALLS), HF_NEVER);
     rig_sleep(&rig, AT(1001), AT(1040));
     CHECK_NODE_SENT(0, CALLS, ASKED);
     CHECK_OUTCOME(op, "under way");
@@ -1515,16 +1515,16 @@ TEST(a_busy_script_requests_no_map) {
 TEST(a_node_that_left_the_cluster_is_not_asked_for_a_map) {
     cluster_known(AT(0));
     call_at_gone_node(1, AT(1000));
-    CHECK(!rig.client.nodes[2]->serves);
+    CHECK(!nodes_of(&rig.client)[2]->serves);
     hf_op *op = acquire(0, AT(2000));
     output_of(at(0, CALLS));
     rig.refusing = true;
     for (size_t node = 0; node < 3; node++) hf_session_closed(at(node, CALLS), "gone", AT(2001));
     rig_sleep(&rig, AT(2001), AT(5001));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_OR(strstr(op->failure.text, "a:1: ") && strstr(op->failure.text, "b:2: ") &&
-                 !strstr(op->failure.text, "n1:1"),
-             "%s", op->failure.text);
+    CHECK_OR(strstr(message_of(op), "a:1: ") && strstr(message_of(op), "b:2: ") &&
+                 !strstr(message_of(op), "n1:1"),
+             "%s", message_of(op));
     rig_end(&rig, AT(5002));
 }
 
@@ -1585,8 +1585,8 @@ TEST(a_node_of_another_cluster_at_a_nodes_address_gets_no_command) {
     feeds(1, CALLS, TWO_NODES, AT(1211));
     CHECK_OUTCOME(op, "unreachable");
     CHECK_OR(
-        strstr(op->failure.text, "another server answers at this address (xx; the cluster has aa)"),
-        "%s", op->failure.text);
+        strstr(message_of(op), "another server answers at this address (xx; the cluster has aa)"),
+        "%s", message_of(op));
     hf_op_end(op, AT(1211));
     op = acquire(0, AT(2000));
     rig_sleep(&rig, AT(2000), AT(2200));
@@ -1606,8 +1606,8 @@ TEST(a_server_in_no_cluster_at_a_nodes_address_gets_no_command) {
     output_of(at(1, CALLS));
     feeds(1, CALLS, TWO_NODES, AT(1211));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_OR(strstr(op->failure.text, "(not in a cluster; the cluster has aa)"), "%s",
-             op->failure.text);
+    CHECK_OR(strstr(message_of(op), "(not in a cluster; the cluster has aa)"), "%s",
+             message_of(op));
     CHECK_NODE_SENT(0, CALLS, "");
     rig_end(&rig, AT(1212));
 }
@@ -1680,7 +1680,7 @@ TEST(a_node_that_stays_busy_is_reported) {
         if (strstr(output_of(at(1, CALLS)), QUERY)) feeds(1, CALLS, TWO_NODES, AT(ms + 10));
     }
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_OR(strstr(op->failure.text, "BUSY Redis is busy"), "%s", op->failure.text);
+    CHECK_OR(strstr(message_of(op), "BUSY Redis is busy"), "%s", message_of(op));
     rig_end(&rig, AT(5100));
 }
 
@@ -1722,10 +1722,10 @@ TEST(a_map_of_another_cluster_is_refused) {
     CHECK_NODE_SENT(1, CALLS, QUERY);
     feeds(1, CALLS, OTHER_CLUSTER, AT(1211));
     rig_sleep(&rig, AT(1211), AT(1212));
-    CHECK_EQ_INT(rig.client.node_count, 2);
+    CHECK_EQ_INT(node_count(&rig.client), 2);
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_OR(strstr(op->failure.text, "b:2: it belongs to another cluster now"), "%s",
-             op->failure.text);
+    CHECK_OR(strstr(message_of(op), "b:2: it belongs to another cluster now"), "%s",
+             message_of(op));
     rig_end(&rig, AT(1213));
 }
 
@@ -1739,8 +1739,9 @@ static void another_acquires(hf_time now) {
  * whether a command has been sent to the node. */
 static bool finds(size_t node, const char *const maps[2], hf_time from, hf_time to) {
     for (hf_time now = from; now < to; now += 10 * HF_MS) {
-        while (rig.client.ops && rig.client.ops->done) hf_op_end(rig.client.ops, now);
-        if (!rig.client.ops) another_acquires(now);
+        while (ops_of(&rig.client) && hf_op_is_done(ops_of(&rig.client)))
+            hf_op_end(ops_of(&rig.client), now);
+        if (!ops_of(&rig.client)) another_acquires(now);
         rig_sleep(&rig, now, now + 10 * HF_MS);
         for (size_t i = 0; i < 2; i++) {
             const char *sent = output_of(at(i, CALLS));
@@ -1799,7 +1800,7 @@ TEST(half_of_the_configured_addresses_do_not_lead_to_another_cluster) {
     loses(0, AT(1000));
     loses(1, AT(1000));
     CHECK(!finds(0, maps, AT(2000), AT(9000)));
-    CHECK_EQ_INT(rig.client.node_count, 2);
+    CHECK_EQ_INT(node_count(&rig.client), 2);
     rig_end(&rig, AT(9001));
 }
 
@@ -1816,14 +1817,14 @@ TEST(strangers_at_different_times_do_not_lead_to_another_cluster) {
     rig_sleep(&rig, AT(4000), AT(6000));
     rig.down[1] = NULL;
     CHECK(!finds(1, maps, AT(6000), AT(8000)));
-    CHECK_EQ_INT(rig.client.node_count, 2);
+    CHECK_EQ_INT(node_count(&rig.client), 2);
     rig_end(&rig, AT(8001));
 }
 
 TEST(a_node_with_a_new_id_in_the_map_is_connected_again) {
     two_nodes_known();
     rig.login[0] = I_AM("a2");
-    rig.client.topology->invalidate(rig.client.nodes[1], CALLS, AT(1000));
+    topology_of(&rig.client)->invalidate(nodes_of(&rig.client)[1], CALLS, AT(1000));
     rig_tick(&rig, AT(1000));
     CHECK_NODE_SENT(0, CALLS, QUERY);
     feeds(0, CALLS, A_WAS_RESET, AT(1001));
@@ -1831,7 +1832,7 @@ TEST(a_node_with_a_new_id_in_the_map_is_connected_again) {
     CHECK(at(0, CALLS)->state != HF_SESSION_READY);
     acquire(0, AT(1100));
     CHECK_NODE_SENT(0, CALLS, ASKED);
-    CHECK_EQ_INT(rig.client.node_count, 2);
+    CHECK_EQ_INT(node_count(&rig.client), 2);
     rig_end(&rig, AT(1101));
 }
 
@@ -1839,7 +1840,7 @@ TEST(a_new_node_that_does_not_say_who_it_is_is_used_at_an_old_address) {
     two_nodes_known();
     rig.login[0] = "-NOPERM no\r\n" SHARDED_CHANNELS;
     loses(0, AT(1000));
-    rig.client.topology->invalidate(rig.client.nodes[1], CALLS, AT(1001));
+    topology_of(&rig.client)->invalidate(nodes_of(&rig.client)[1], CALLS, AT(1001));
     rig_tick(&rig, AT(1001));
     size_t asked = strstr(output_of(at(0, CALLS)), QUERY) ? 0 : 1;
     feeds(asked, CALLS, A_WAS_RESET, AT(1002));
@@ -1860,7 +1861,7 @@ TEST(nodes_that_do_not_say_what_their_map_does_are_used) {
     feeds(0, CALLS, TWO_NODES, AT(1));
     CHECK_NODE_SENT(0, CALLS, ASKED);
     feeds(0, CALLS, busy(20000, 0, 0), AT(1));
-    hf_op_end(rig.client.ops, AT(1));
+    hf_op_end(ops_of(&rig.client), AT(1));
     rig.login[0] = I_AM("p2");
     loses(0, AT(1000));
     acquire(0, AT(1001));
@@ -1880,8 +1881,8 @@ TEST(ids_count_once_a_node_of_the_map_has_given_it) {
     feeds(0, CALLS, B_TOOK_OVER, AT(1));
     CHECK_NODE_SENT(1, CALLS, ASKED);
     feeds(1, CALLS, busy(20000, 0, 0), AT(2));
-    hf_op_end(rig.client.ops, AT(2));
-    rig.client.topology->invalidate(rig.client.nodes[1], CALLS, AT(300));
+    hf_op_end(ops_of(&rig.client), AT(2));
+    topology_of(&rig.client)->invalidate(nodes_of(&rig.client)[1], CALLS, AT(300));
     rig_tick(&rig, AT(300));
     CHECK_NODE_SENT(1, CALLS, QUERY);
     feeds(1, CALLS, B_TOOK_OVER, AT(401));
@@ -1970,8 +1971,8 @@ TEST(a_replica_at_a_configured_address_is_known_by_its_id) {
     rig_sleep(&rig, AT(1000), AT(1300));
     if (strstr(output_of(at(0, CALLS)), QUERY)) feeds(0, CALLS, B_WITH_REPLICA, AT(1301));
     if (strstr(output_of(at(1, CALLS)), QUERY)) feeds(1, CALLS, B_WITH_REPLICA, AT(1301));
-    CHECK_STR(rig.client.nodes[0]->id, "aa");
-    CHECK(!rig.client.nodes[0]->serves);
+    CHECK_STR(nodes_of(&rig.client)[0]->id, "aa");
+    CHECK(!nodes_of(&rig.client)[0]->serves);
     rig_end(&rig, AT(1302));
 }
 

@@ -32,25 +32,10 @@ static hf_op *wait_with(hf_life (*oracle)(const char *uuid)) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.wait = 600 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
-    op->wait.recheck_at = HF_NEVER; /* from here on it sends nothing but questions for the owner */
-    op->acquire.listen_at = HF_NEVER;
-    for (int link = 0; link < HF_LINKS; link++) output_of(&rig.client.first.links[link]);
+    enter_queue(&rig, AT(0));
+    set_recheck(op, HF_NEVER); /* from here on it sends nothing but questions for the owner */
+    set_listen_time(op, HF_NEVER);
     return op;
-}
-
-static const char *output_at(hf_time now) {
-    rig_tick(&rig, now);
-    return output_of(link_of(&rig, CALLS));
-}
-
-static void feed_owner(const char *owner, int ahead, hf_time now) {
-    char text[1024];
-    snprintf(text, sizeof text, "*6\r\n$%zu\r\n%s\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:%d\r\n",
-             strlen(owner), owner, ahead);
-    feed_calls(&rig, text, now);
 }
 
 /* Returns how many crash releases of this owner were reported since the last call. */
@@ -69,7 +54,7 @@ static int events_about(const char *owner) {
 TEST(a_client_without_the_option_sends_nothing) {
     hf_op *op = wait_with(NULL);
     CHECK_EQ_U64(hf_crash_at(op), HF_NEVER);
-    CHECK_STR(output_at(AT(30000)), "");
+    CHECK_STR(output_at(&rig, AT(30000)), "");
     rig_end(&rig, AT(30000));
 }
 
@@ -77,40 +62,40 @@ TEST(a_client_without_the_option_sends_nothing) {
 TEST(only_the_owner_of_a_kind_with_one_owner_is_looked_for) {
     hf_op *op = wait_with(life);
     for (const hf_kind *const *kind = hf_kinds; *kind; kind++) {
-        op->spec.lock_kind = *kind;
+        spec_in(op)->lock_kind = *kind;
         bool shared = (*kind)->joint || (*kind)->counted;
         CHECK_OR(!shared || hf_crash_at(op) == HF_NEVER, "%s", (*kind)->name);
     }
-    op->spec.lock_kind = &hf_kind_lock;
+    spec_in(op)->lock_kind = &hf_kind_lock;
     CHECK_EQ_U64(hf_crash_at(op), AT(50));
     rig_end(&rig, AT(51));
 }
 
 TEST(the_hold_of_a_dead_process_is_released_and_reported) {
     hf_op *op = wait_with(life);
-    CHECK_STR(output_at(AT(49)), "");
+    CHECK_STR(output_at(&rig, AT(49)), "");
     CHECK_EQ_U64(hf_op_deadline(op), AT(50));
-    CHECK_STR(output_at(AT(50)), INFO);
+    CHECK_STR(output_at(&rig, AT(50)), INFO);
     known_life = HF_LIFE_GOES_ON;
-    feed_owner(OTHER ":7", 0, AT(51));
+    feed_owner(&rig, OTHER ":7", 0, AT(51));
     CHECK_STR(asked, OTHER);
     CHECK_EQ_U64(hf_op_deadline(op), AT(101));
-    CHECK_STR(output_at(AT(101)), "");
+    CHECK_STR(output_at(&rig, AT(101)), "");
     known_life = HF_LIFE_ENDED;
-    CHECK_STR(output_at(AT(151)), RELEASE(OTHER ":7"));
+    CHECK_STR(output_at(&rig, AT(151)), RELEASE(OTHER ":7"));
     CHECK_EQ_INT(events_about(OTHER ":7"), 0);
     feed_calls(&rig, ":1\r\n", AT(152));
     CHECK_EQ_INT(events_about(OTHER ":7"), 1);
-    CHECK_STR(output_at(AT(1151)), "");
-    CHECK_STR(output_at(AT(1152)), INFO);
+    CHECK_STR(output_at(&rig, AT(1151)), "");
+    CHECK_STR(output_at(&rig, AT(1152)), INFO);
     rig_end(&rig, AT(1153));
 }
 
 TEST(a_process_that_died_before_the_wait_is_found_at_the_first_check) {
     wait_with(life);
     known_life = HF_LIFE_ENDED;
-    CHECK_STR(output_at(AT(50)), INFO);
-    feed_owner(OTHER ":07", 0, AT(51)); /* a kept lock */
+    CHECK_STR(output_at(&rig, AT(50)), INFO);
+    feed_owner(&rig, OTHER ":07", 0, AT(51)); /* a kept lock */
     CHECK_SENT(&rig, CALLS, RELEASE(OTHER ":07"));
     rig_end(&rig, AT(52));
 }
@@ -119,13 +104,13 @@ TEST(a_process_that_died_before_the_wait_is_found_at_the_first_check) {
 TEST(the_hold_of_a_command_whose_job_has_ended_is_released_if_there_is_no_other) {
     wait_with(life);
     known_life = HF_LIFE_JOB_ENDED;
-    CHECK_STR(output_at(AT(50)), INFO);
-    feed_owner(OTHER ":1", 0, AT(51));
+    CHECK_STR(output_at(&rig, AT(50)), INFO);
+    feed_owner(&rig, OTHER ":1", 0, AT(51));
     CHECK_SENT(&rig, CALLS, RELEASE_ONCE(OTHER ":1"));
     feed_calls(&rig, ":2\r\n", AT(52));
     CHECK_EQ_INT(events_about(OTHER ":1"), 0);
-    CHECK_STR(output_at(AT(1052)), INFO);
-    feed_owner(OTHER ":1", 0, AT(1053));
+    CHECK_STR(output_at(&rig, AT(1052)), INFO);
+    feed_owner(&rig, OTHER ":1", 0, AT(1053));
     CHECK_SENT(&rig, CALLS, RELEASE_ONCE(OTHER ":1"));
     feed_calls(&rig, ":1\r\n", AT(1054));
     CHECK_EQ_INT(events_about(OTHER ":1"), 1);
@@ -136,8 +121,8 @@ TEST(the_hold_of_a_command_whose_job_has_ended_is_released_if_there_is_no_other)
 TEST(the_release_is_reported_even_after_the_end_of_the_wait) {
     hf_op *op = wait_with(life);
     known_life = HF_LIFE_ENDED;
-    output_at(AT(50));
-    feed_owner(OTHER ":7", 0, AT(51));
+    output_at(&rig, AT(50));
+    feed_owner(&rig, OTHER ":7", 0, AT(51));
     hf_op_end(op, AT(52));
     CHECK_EQ_INT(events_about(OTHER ":7"), 0);
     output_of(link_of(&rig, CALLS));
@@ -149,14 +134,14 @@ TEST(the_release_is_reported_even_after_the_end_of_the_wait) {
 /* Those of the lock that is waited for, as it was when the search began. */
 TEST(a_crash_release_is_reported_for_its_class_and_observer) {
     hf_op *op = wait_with(life);
-    op->spec.class = hf_observe_class(&rig.client, "");
-    op->spec.class = hf_observe_class(&rig.client, "orders");
-    op->spec.observer = 9;
+    spec_in(op)->class = hf_observe_class(&rig.client, "");
+    spec_in(op)->class = hf_observe_class(&rig.client, "orders");
+    spec_in(op)->observer = 9;
     known_life = HF_LIFE_ENDED;
-    output_at(AT(50));
-    feed_owner(OTHER ":7", -1, AT(51));
+    output_at(&rig, AT(50));
+    feed_owner(&rig, OTHER ":7", -1, AT(51));
     feed_calls(&rig, ":1\r\n", AT(52));
-    const hf_event *event = rig.client.observer.first;
+    const hf_event *event = observer_of(&rig.client)->first;
     while (event && event->kind != HF_EVENT_CRASH_RELEASED) event = event->next;
     CHECK(event);
     CHECK_EQ_U64(event->observer, 9);
@@ -175,14 +160,14 @@ TEST(each_reply_to_a_crash_release_has_its_consequence) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         wait_with(life);
         known_life = HF_LIFE_ENDED;
-        CHECK_STR(output_at(AT(50)), INFO);
-        feed_owner(OTHER ":7", -1, AT(51));
-        CHECK(strstr(output_at(AT(51)), RELEASE(OTHER ":7")));
+        CHECK_STR(output_at(&rig, AT(50)), INFO);
+        feed_owner(&rig, OTHER ":7", -1, AT(51));
+        CHECK(strstr(output_at(&rig, AT(51)), RELEASE(OTHER ":7")));
         feed_calls(&rig, cases[i].reply, AT(52));
         CHECK_EQ_INT(events_about(OTHER ":7"), cases[i].events);
-        CHECK_EQ_U64(rig.client.holds.count, cases[i].passes_on ? 2 : 1);
-        CHECK(!strstr(output_at(AT(1051)), "EVALSHA release"));
-        CHECK(strstr(output_at(AT(1052)), "EVALSHA info"));
+        CHECK_EQ_U64(hold_count(&rig.client), cases[i].passes_on ? 2 : 1);
+        CHECK(!strstr(output_at(&rig, AT(1051)), "EVALSHA release"));
+        CHECK(strstr(output_at(&rig, AT(1052)), "EVALSHA info"));
         rig_end(&rig, AT(1060));
     }
 }
@@ -193,10 +178,10 @@ TEST(an_owner_with_a_zero_byte_is_never_looked_up) {
         "*6\r\n$40\r\n" OTHER ":7\0x\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:-1\r\n";
     wait_with(life);
     known_life = HF_LIFE_ENDED;
-    output_at(AT(50));
+    output_at(&rig, AT(50));
     feed_bytes(link_of(&rig, CALLS), reply, sizeof reply - 1, AT(51));
     CHECK_STR(asked, "");
-    CHECK_STR(output_at(AT(52)), "");
+    CHECK_STR(output_at(&rig, AT(52)), "");
     rig_end(&rig, AT(60));
 }
 
@@ -204,21 +189,21 @@ TEST(an_owner_with_a_zero_byte_is_never_looked_up) {
 TEST(an_earlier_owner_is_not_looked_up_any_more) {
     hf_op *op = wait_with(life);
     known_life = HF_LIFE_GOES_ON;
-    output_at(AT(50));
-    feed_owner(OTHER ":7", -1, AT(51));
-    for (int ms = 101; ms < 1051; ms += 50) CHECK_STR(output_at(AT(ms)), "");
-    CHECK_STR(output_at(AT(1051)), INFO);
-    feed_owner("backup", -1, AT(1052));
+    output_at(&rig, AT(50));
+    feed_owner(&rig, OTHER ":7", -1, AT(51));
+    for (int ms = 101; ms < 1051; ms += 50) CHECK_STR(output_at(&rig, AT(ms)), "");
+    CHECK_STR(output_at(&rig, AT(1051)), INFO);
+    feed_owner(&rig, "backup", -1, AT(1052));
     known_life = HF_LIFE_ENDED;
     CHECK_EQ_U64(hf_crash_at(op), AT(2052));
-    CHECK_STR(output_at(AT(1200)), "");
+    CHECK_STR(output_at(&rig, AT(1200)), "");
     rig_end(&rig, AT(1201));
 }
 
 /* A question without a reply must not be the last one. */
 TEST(a_question_for_the_owner_is_given_up_after_a_second) {
     hf_op *op = wait_with(life);
-    CHECK_STR(output_at(AT(50)), INFO);
+    CHECK_STR(output_at(&rig, AT(50)), INFO);
     for (int ms = 100; ms <= 1050; ms += 50) rig_tick(&rig, AT(ms));
     CHECK_EQ_U64(hf_crash_at(op), AT(1050 + 1000));
     rig_end(&rig, AT(1060));
@@ -232,8 +217,8 @@ TEST(waiters_further_back_look_at_the_process_less_often) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_op *op = wait_with(life);
         known_life = HF_LIFE_GOES_ON;
-        output_at(AT(50));
-        feed_owner(OTHER ":7", cases[i].ahead, AT(51));
+        output_at(&rig, AT(50));
+        feed_owner(&rig, OTHER ":7", cases[i].ahead, AT(51));
         CHECK_EQ_U64(hf_crash_at(op), AT(51 + cases[i].pause));
         rig_end(&rig, AT(60));
     }
@@ -244,13 +229,13 @@ TEST(a_hold_that_had_already_ended_is_not_reported) {
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         wait_with(life);
         known_life = HF_LIFE_ENDED;
-        output_at(AT(50));
-        feed_owner(OTHER ":7", 0, AT(51));
+        output_at(&rig, AT(50));
+        feed_owner(&rig, OTHER ":7", 0, AT(51));
         output_of(link_of(&rig, CALLS));
         feed_calls(&rig, replies[i], AT(52));
         CHECK_EQ_INT(events_about(OTHER ":7"), 0);
-        CHECK_STR(output_at(AT(1051)), "");
-        CHECK_STR(output_at(AT(1052)), INFO);
+        CHECK_STR(output_at(&rig, AT(1051)), "");
+        CHECK_STR(output_at(&rig, AT(1052)), INFO);
         rig_end(&rig, AT(1053));
     }
 }
@@ -276,11 +261,11 @@ TEST(an_owner_that_is_not_of_one_process_is_never_looked_up) {
     for (size_t i = 0; i < sizeof owners / sizeof *owners; i++) {
         wait_with(life);
         known_life = HF_LIFE_ENDED;
-        output_at(AT(50));
-        feed_owner(owners[i], 0, AT(51));
+        output_at(&rig, AT(50));
+        feed_owner(&rig, owners[i], 0, AT(51));
         CHECK_STR(asked, "");
-        CHECK_STR(output_at(AT(1050)), "");
-        CHECK_STR(output_at(AT(1051)), INFO);
+        CHECK_STR(output_at(&rig, AT(1050)), "");
+        CHECK_STR(output_at(&rig, AT(1051)), INFO);
         rig_end(&rig, AT(1052));
     }
 }
@@ -288,9 +273,9 @@ TEST(an_owner_that_is_not_of_one_process_is_never_looked_up) {
 TEST(an_owner_unknown_to_this_host_is_asked_for_every_second) {
     wait_with(life);
     for (int second = 0; second < 5; second++) {
-        CHECK_STR(output_at(AT(50 + 1000 * second)), INFO);
-        feed_owner(OTHER ":7", 0, AT(50 + 1000 * second));
-        CHECK_STR(output_at(AT(1049 + 1000 * second)), "");
+        CHECK_STR(output_at(&rig, AT(50 + 1000 * second)), INFO);
+        feed_owner(&rig, OTHER ":7", 0, AT(50 + 1000 * second));
+        CHECK_STR(output_at(&rig, AT(1049 + 1000 * second)), "");
     }
     rig_end(&rig, AT(6000));
 }
@@ -298,11 +283,11 @@ TEST(an_owner_unknown_to_this_host_is_asked_for_every_second) {
 TEST(a_new_owner_is_noticed_at_the_next_question) {
     wait_with(life);
     known_life = HF_LIFE_GOES_ON;
-    output_at(AT(50));
-    feed_owner(OTHER ":7", 0, AT(51));
-    for (int at = 151; at < 1051; at += 100) CHECK_STR(output_at(AT(at)), "");
-    CHECK_STR(output_at(AT(1051)), INFO);
-    feed_owner("99999999-2222-8333-8444-555555555555:1", 0, AT(1052));
+    output_at(&rig, AT(50));
+    feed_owner(&rig, OTHER ":7", 0, AT(51));
+    for (int at = 151; at < 1051; at += 100) CHECK_STR(output_at(&rig, AT(at)), "");
+    CHECK_STR(output_at(&rig, AT(1051)), INFO);
+    feed_owner(&rig, "99999999-2222-8333-8444-555555555555:1", 0, AT(1052));
     CHECK_STR(asked, "99999999-2222-8333-8444-555555555555");
     rig_end(&rig, AT(1053));
 }
@@ -311,19 +296,19 @@ TEST(a_new_owner_is_noticed_at_the_next_question) {
 TEST(waiters_further_back_ask_less_often) {
     hf_op *op = wait_with(life);
     known_life = HF_LIFE_GOES_ON;
-    output_at(AT(50));
-    feed_owner(OTHER ":7", 3, AT(51));
+    output_at(&rig, AT(50));
+    feed_owner(&rig, OTHER ":7", 3, AT(51));
     CHECK_EQ_U64(hf_crash_at(op), AT(251));
-    output_at(AT(251));
+    output_at(&rig, AT(251));
     CHECK_EQ_U64(hf_crash_at(op), AT(451));
     rig_end(&rig, AT(452));
     op = wait_with(life);
-    output_at(AT(50));
-    feed_owner(OTHER ":7", 100000, AT(51));
+    output_at(&rig, AT(50));
+    feed_owner(&rig, OTHER ":7", 100000, AT(51));
     CHECK_EQ_U64(hf_crash_at(op), AT(61051));
     known_life = HF_LIFE_GOES_ON;
-    CHECK_STR(output_at(AT(61051)), INFO);
-    feed_owner(OTHER ":7", 100000, AT(61052));
+    CHECK_STR(output_at(&rig, AT(61051)), INFO);
+    feed_owner(&rig, OTHER ":7", 100000, AT(61052));
     CHECK_EQ_U64(hf_crash_at(op), AT(62052));
     rig_end(&rig, AT(62053));
 }
@@ -333,10 +318,10 @@ TEST(without_memory_the_waiter_checks_again_a_second_later) {
         wait_with(life);
         known_life = HF_LIFE_ENDED;
         memerr_fail(nth);
-        output_at(AT(50));
+        output_at(&rig, AT(50));
         memerr_fail(0);
-        output_at(AT(51));
-        CHECK_STR(output_at(AT(1100)), INFO);
+        output_at(&rig, AT(51));
+        CHECK_STR(output_at(&rig, AT(1100)), INFO);
         rig_end(&rig, AT(1101));
     }
 }
@@ -344,8 +329,8 @@ TEST(without_memory_the_waiter_checks_again_a_second_later) {
 TEST(a_reply_that_comes_after_the_client_is_closed_changes_nothing) {
     wait_with(life);
     known_life = HF_LIFE_ENDED;
-    output_at(AT(50));
-    feed_owner(OTHER ":7", 0, AT(51));
+    output_at(&rig, AT(50));
+    feed_owner(&rig, OTHER ":7", 0, AT(51));
     output_of(link_of(&rig, CALLS));
     hf_client_close(&rig.client, AT(52));
     rig_serve(&rig, AT(52));

@@ -20,23 +20,12 @@ static hf_op *wait_for_k(hf_time check) {
     spec.wait = 60 * HF_SECOND;
     spec.deadlock_check = check;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
-    for (int link = 0; link < HF_LINKS; link++) output_of(&rig.client.first.links[link]);
+    enter_queue(&rig, AT(0));
     return op;
 }
 
-static const char *output_at(hf_time now) {
-    rig_tick(&rig, now);
-    return output_of(link_of(&rig, CALLS));
-}
-
 static void feed_holder(const char *owner, int ahead) {
-    char text[1024];
-    snprintf(text, sizeof text, "*6\r\n$%zu\r\n%s\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:%d\r\n",
-             strlen(owner), owner, ahead);
-    feed_calls(&rig, text, AT(1000));
+    feed_owner(&rig, owner, ahead, AT(1000));
 }
 
 static void feed_wait(const char *wait) {
@@ -49,8 +38,8 @@ static void feed_wait(const char *wait) {
 
 TEST(a_tenant_reads_waits_of_its_own_prefix) {
     wait_for_k(HF_SECOND);
-    strcpy(rig.client.config.tenant, "a:");
-    CHECK_STR(output_at(AT(1000)), INFO_OF("k", OWN));
+    strcpy(config_in(&rig.client)->tenant, "a:");
+    CHECK_STR(output_at(&rig, AT(1000)), INFO_OF("k", OWN));
     feed_holder("you", -1);
     CHECK_SENT(&rig, CALLS, "GET holdfast_wait:a:you");
     rig_end(&rig, AT(1001));
@@ -58,24 +47,24 @@ TEST(a_tenant_reads_waits_of_its_own_prefix) {
 
 TEST(a_search_follows_owners_and_waits_and_ends_the_youngest_waiter) {
     hf_op *op = wait_for_k(HF_SECOND);
-    CHECK_STR(output_at(AT(999)), "");
+    CHECK_STR(output_at(&rig, AT(999)), "");
     CHECK_EQ_U64(hf_op_deadline(op), AT(1000));
-    CHECK_STR(output_at(AT(1000)), INFO_OF("k", OWN));
+    CHECK_STR(output_at(&rig, AT(1000)), INFO_OF("k", OWN));
     feed_holder("you", -1); /* it may have left the queue: that does not matter here */
     CHECK_SENT(&rig, CALLS, "GET holdfast_wait:you");
     feed_wait("500 " ABOVE " l j");
     CHECK_SENT(&rig, CALLS, INFO_OF("j", ABOVE));
     feed_holder("me", 0);
     CHECK_SENT(&rig, CALLS, "GET holdfast_wait:me");
-    CHECK(op->deadlock.walk);
+    CHECK(is_searching(op));
     feed_wait("501 " OWN " l k");
-    CHECK(!op->deadlock.walk);
+    CHECK(!is_searching(op));
     CHECK(strncmp(output_of(link_of(&rig, CALLS)), "EVALSHA leave ", 14) == 0);
     feed_calls(&rig, ":1\r\n", AT(1001));
     CHECK_OUTCOME(op, "deadlock");
-    CHECK_OR(strstr(op->failure.text, "the waits form a cycle: \"k\", held by you, which waits for "
-                                      "\"j\", held by me; always take locks in the same order"),
-             "%s", op->failure.text);
+    CHECK_OR(strstr(message_of(op), "the waits form a cycle: \"k\", held by you, which waits for "
+                                    "\"j\", held by me; always take locks in the same order"),
+             "%s", message_of(op));
     hf_op_end(op, AT(1001));
     rig_end(&rig, AT(1002));
 }
@@ -83,15 +72,15 @@ TEST(a_search_follows_owners_and_waits_and_ends_the_youngest_waiter) {
 /* Whether it ends, after waits of others since these times, and its own. */
 static bool ends_in(const char *const *others, size_t count, const char *own) {
     hf_op *op = wait_for_k(HF_SECOND);
-    output_at(AT(1000));
+    output_at(&rig, AT(1000));
     for (size_t i = 0; i < count; i++) {
         feed_holder("you", 0);
         feed_wait(others[i]);
     }
     feed_holder("me", 0);
     feed_wait(own);
-    bool ends = op->state == HF_ACQUIRE_CANCELLING;
-    if (op->deadlock.walk) check_fail(__FILE__, __LINE__, "it still searches");
+    bool ends = is_cancelling(op);
+    if (is_searching(op)) check_fail(__FILE__, __LINE__, "it still searches");
     rig_end(&rig, AT(1002));
     return ends;
 }
@@ -124,45 +113,45 @@ TEST(only_the_youngest_waiter_of_a_cycle_ends) {
 
 TEST(an_acquire_without_the_option_does_not_search) {
     wait_for_k(0);
-    CHECK_STR(output_at(AT(1000)), "");
+    CHECK_STR(output_at(&rig, AT(1000)), "");
     rig_end(&rig, AT(1001));
 }
 
 /* A check without a result, then the next one after twice as long a wait. */
 TEST(a_search_is_repeated_after_twice_as_long) {
     hf_op *op = wait_for_k(HF_SECOND / 2);
-    output_at(AT(500));
+    output_at(&rig, AT(500));
     feed_calls(&rig, "-ERR no\r\n", AT(501));
-    CHECK(!op->deadlock.walk);
+    CHECK(!is_searching(op));
     CHECK_EQ_U64(hf_deadlock_at(op), AT(1000));
     CHECK_EQ_U64(hf_op_deadline(op), AT(1000));
-    CHECK_STR(output_at(AT(999)), "");
-    CHECK_STR(output_at(AT(1001)), INFO_OF("k", OWN));
+    CHECK_STR(output_at(&rig, AT(999)), "");
+    CHECK_STR(output_at(&rig, AT(1001)), INFO_OF("k", OWN));
     CHECK(hf_deadlock_at(op) == HF_NEVER);
     feed_holder("me", 0);
     feed_wait("500 " OWN " l k");
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_CANCELLING);
+    CHECK(is_cancelling(op));
     rig_end(&rig, AT(1002));
 }
 
 TEST(without_a_holder_there_is_no_cycle) {
     hf_op *op = wait_for_k(HF_SECOND);
-    output_at(AT(1000));
+    output_at(&rig, AT(1000));
     feed_holder("", 0);
-    CHECK(!op->deadlock.walk);
-    CHECK_STR(output_at(AT(1001)), "");
+    CHECK(!is_searching(op));
+    CHECK_STR(output_at(&rig, AT(1001)), "");
     rig_end(&rig, AT(1002));
 }
 
 TEST(a_published_wait_that_is_not_in_the_queue_ends_the_search) {
     hf_op *op = wait_for_k(HF_SECOND);
-    output_at(AT(1000));
+    output_at(&rig, AT(1000));
     feed_holder("you", 0);
     feed_wait("500 " ABOVE " l j");
     output_of(link_of(&rig, CALLS));
     feed_holder("me", -1);
-    CHECK(!op->deadlock.walk);
-    CHECK_STR(output_at(AT(1001)), "");
+    CHECK(!is_searching(op));
+    CHECK_STR(output_at(&rig, AT(1001)), "");
     rig_end(&rig, AT(1002));
 }
 
@@ -182,13 +171,13 @@ TEST(a_malformed_wait_ends_the_search) {
     };
     for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
         hf_op *op = wait_for_k(HF_SECOND);
-        output_at(AT(1000));
+        output_at(&rig, AT(1000));
         feed_holder("you", 0);
         output_of(link_of(&rig, CALLS));
         feed_wait(waits[i]);
-        CHECK_OR(!op->deadlock.walk, "\"%s\" is followed", waits[i]);
-        CHECK_STR(output_at(AT(1001)), "");
-        CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
+        CHECK_OR(!is_searching(op), "\"%s\" is followed", waits[i]);
+        CHECK_STR(output_at(&rig, AT(1001)), "");
+        CHECK(is_waiting(op));
         rig_end(&rig, AT(1002));
     }
 }
@@ -197,11 +186,11 @@ TEST(a_reply_that_is_not_a_text_ends_the_search) {
     static const char *const replies[] = {"$-1\r\n", ":5\r\n", "*0\r\n", "-ERR no\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         hf_op *op = wait_for_k(HF_SECOND);
-        output_at(AT(1000));
+        output_at(&rig, AT(1000));
         feed_holder("you", 0);
         feed_calls(&rig, replies[i], AT(1000));
-        CHECK(!op->deadlock.walk);
-        CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
+        CHECK(!is_searching(op));
+        CHECK(is_waiting(op));
         rig_end(&rig, AT(1001));
     }
 }
@@ -217,7 +206,7 @@ TEST(a_wait_for_a_lock_of_another_kind_is_followed) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         wait_for_k(HF_SECOND);
-        output_at(AT(1000));
+        output_at(&rig, AT(1000));
         feed_holder("you", 0);
         output_of(link_of(&rig, CALLS));
         feed_wait(cases[i].wait);
@@ -228,18 +217,18 @@ TEST(a_wait_for_a_lock_of_another_kind_is_followed) {
 
 TEST(an_endless_chain_is_followed_for_64_steps) {
     hf_op *op = wait_for_k(HF_SECOND);
-    output_at(AT(1000));
+    output_at(&rig, AT(1000));
     char wait[128];
     int steps = 0;
-    for (; op->deadlock.walk && steps < 1000; steps++) {
+    for (; is_searching(op) && steps < 1000; steps++) {
         feed_holder("you", 0);
-        if (!op->deadlock.walk) break;
+        if (!is_searching(op)) break;
         snprintf(wait, sizeof wait, "%d ffffffff-ffff-4fff-8fff-ffffffffffff:%d l j", 500 + steps,
                  steps);
         feed_wait(wait);
     }
     CHECK_EQ_INT(steps, 65);
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
+    CHECK(is_waiting(op));
     rig_end(&rig, AT(1001));
 }
 
@@ -250,10 +239,10 @@ TEST(a_cycle_of_others_ends_the_search) {
     } cases[] = {{0, 2, 4}, {1, 2, 4}, {2, 3, 7}, {0, 4, 8}, {3, 4, 8}, {4, 5, 13}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_op *op = wait_for_k(HF_SECOND);
-        output_at(AT(1000));
+        output_at(&rig, AT(1000));
         char wait[128];
         int steps = 0;
-        while (op->deadlock.walk && steps < 64) {
+        while (is_searching(op) && steps < 64) {
             int after = steps - cases[i].before;
             int waiter = after < 0 ? steps : cases[i].before + after % cases[i].others;
             feed_holder("you", 0);
@@ -269,12 +258,12 @@ TEST(a_cycle_of_others_ends_the_search) {
 
 TEST(a_silent_server_ends_the_search) {
     hf_op *op = wait_for_k(HF_SECOND);
-    output_at(AT(1000));
+    output_at(&rig, AT(1000));
     feed_holder("you", 0);
     rig_tick(&rig, AT(1999));
-    CHECK(op->deadlock.walk);
+    CHECK(is_searching(op));
     rig_tick(&rig, AT(2000));
-    CHECK(!op->deadlock.walk);
+    CHECK(!is_searching(op));
     rig_end(&rig, AT(2001));
 }
 
@@ -286,7 +275,7 @@ TEST(a_search_ends_harmlessly_after_its_acquire) {
         "$48\r\n500 ffffffff-ffff-4fff-8fff-ffffffffffff:7 l jjj\r\n"};
     for (int i = 0; i < 2; i++) {
         hf_op *op = wait_for_k(HF_SECOND);
-        output_at(AT(1000));
+        output_at(&rig, AT(1000));
         if (i == 1) feed_holder("you", 0);
         output_of(link_of(&rig, CALLS));
         feed_message(&rig, GRANT("1", "9"), AT(1000));
@@ -300,13 +289,13 @@ TEST(a_search_ends_harmlessly_after_its_acquire) {
 
 TEST(a_cycle_does_not_end_an_acquire_that_asks_again) {
     hf_op *op = wait_for_k(HF_SECOND);
-    output_at(AT(1000));
+    output_at(&rig, AT(1000));
     feed_holder("me", 0);
     feed_message(&rig, "1 grant l 1 6 77 2000 k", AT(1000)); /* of another place */
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
+    CHECK(is_asking(op));
     feed_wait("5 " OWN " l k");
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
-    CHECK(!op->deadlock.walk);
+    CHECK(is_asking(op));
+    CHECK(!is_searching(op));
     rig_end(&rig, AT(1002));
 }
 
@@ -316,15 +305,15 @@ TEST(a_long_key_is_cut_in_the_message) {
     hf_op *op = wait_for_k(HF_SECOND);
     char wait[256], key[81] = "", cut[80];
     memset(key, 'x', sizeof key - 1);
-    output_at(AT(1000));
+    output_at(&rig, AT(1000));
     feed_holder("you", 0);
     snprintf(wait, sizeof wait, "500 " BELOW " l %s", key);
     feed_wait(wait);
     feed_holder("me", 0);
     feed_wait("501 " OWN " l k");
-    CHECK(op->deadlock.cycle);
+    CHECK(cycle_of(op));
     snprintf(cut, sizeof cut, "\"%.64s\", held by me", key);
-    CHECK_OR(strstr(op->deadlock.cycle, cut), "%s", op->deadlock.cycle);
+    CHECK_OR(strstr(cycle_of(op), cut), "%s", cycle_of(op));
     rig_end(&rig, AT(1001));
 }
 
@@ -333,12 +322,12 @@ TEST(a_long_key_is_cut_in_the_message) {
 static bool look(void *context) {
     (void)context;
     rig_tick(&rig, AT(1000));
-    const hf_op *op = rig.client.ops;
-    if (op->deadlock.walk) feed_holder("you", 0);
-    if (op->deadlock.walk) feed_wait("500 " BELOW " l j");
-    if (op->deadlock.walk) feed_holder("me", 0);
-    if (op->deadlock.walk) feed_wait("501 " OWN " l k");
-    return op->state == HF_ACQUIRE_CANCELLING;
+    const hf_op *op = ops_of(&rig.client);
+    if (is_searching(op)) feed_holder("you", 0);
+    if (is_searching(op)) feed_wait("500 " BELOW " l j");
+    if (is_searching(op)) feed_holder("me", 0);
+    if (is_searching(op)) feed_wait("501 " OWN " l k");
+    return is_cancelling(op);
 }
 
 TEST(without_memory_the_acquire_keeps_waiting) {
@@ -349,8 +338,8 @@ TEST(without_memory_the_acquire_keeps_waiting) {
         bool ended = look(NULL);
         bool failed = memerr_failed();
         memerr_fail(0);
-        hf_op *op = rig.client.ops;
-        CHECK(ended || op->state != HF_ACQUIRE_DONE || op->failure.code == HF_NO_MEMORY);
+        hf_op *op = ops_of(&rig.client);
+        CHECK(ended || !is_over(op) || hf_op_code(op) == HF_NO_MEMORY);
         if (!failed) {
             CHECK(ended);
             most = nth;
@@ -366,7 +355,7 @@ TEST(a_wait_for_a_long_key_is_followed) {
     key[sizeof key - 1] = '\0';
     for (int size = 1; size < 400; size++) {
         wait_for_k(HF_SECOND);
-        output_at(AT(1000));
+        output_at(&rig, AT(1000));
         feed_holder("you", -1);
         output_of(link_of(&rig, CALLS));
         snprintf(wait, sizeof wait, "500 " ABOVE " l %.*s", size, key);
@@ -388,7 +377,7 @@ TEST(the_wait_of_the_longest_owner_is_read) {
     memset(owner, 'o', HF_OWNER_MAX);
     owner[HF_OWNER_MAX] = '\0';
     wait_for_k(HF_SECOND);
-    output_at(AT(1000));
+    output_at(&rig, AT(1000));
     feed_holder(owner, 0);
     snprintf(want, sizeof want, "GET holdfast_wait:%s", owner);
     CHECK_SENT(&rig, CALLS, want);
@@ -402,11 +391,11 @@ TEST(a_wait_of_only_digits_ends_the_search) {
         memset(wait, '1', size);
         wait[size] = '\0';
         hf_op *op = wait_for_k(HF_SECOND);
-        output_at(AT(1000));
+        output_at(&rig, AT(1000));
         feed_holder("you", 0);
         feed_wait(wait);
-        CHECK(!op->deadlock.walk);
-        CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
+        CHECK(!is_searching(op));
+        CHECK(is_waiting(op));
         rig_end(&rig, AT(1001));
     }
 }

@@ -41,10 +41,10 @@ TEST(a_detached_release_ends_itself) {
     feed_calls(&rig, ":1\r\n", AT(2));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), 0);
     rig_tick(&rig, AT(2));
-    CHECK(!rig.client.ops);
-    CHECK_EQ_U64(rig.client.detached, 0);
-    CHECK_EQ_U64(rig.client.stats.releases, 1);
-    CHECK_EQ_U64(rig.client.holds.count, 0);
+    CHECK(!ops_of(&rig.client));
+    CHECK_EQ_U64(detached_count(&rig.client), 0);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 1);
+    CHECK_EQ_U64(hold_count(&rig.client), 0);
     rig_end(&rig, AT(3));
 }
 
@@ -63,13 +63,13 @@ TEST(only_a_detached_operation_that_is_done_ends_itself) {
     hold_own();
     send_release(AT(1));
     hf_client_end_detached(&rig.client, AT(1));
-    CHECK(rig.client.ops && !rig.client.ops->next);
+    CHECK(ops_of(&rig.client) && !next_op(ops_of(&rig.client)));
     hf_op *failed = begin_own(HF_OP_EXTEND, AT(1)); /* behind the release it has nothing */
-    CHECK(failed->done);
+    CHECK(hf_op_is_done(failed));
     hf_client_end_detached(&rig.client, AT(1));
-    CHECK_EQ_U64(rig.client.detached, 1);
+    CHECK_EQ_U64(detached_count(&rig.client), 1);
     size_t ops = 0;
-    for (const hf_op *op = rig.client.ops; op; op = op->next) ops++;
+    for (const hf_op *op = ops_of(&rig.client); op; op = next_op(op)) ops++;
     CHECK_EQ_INT(ops, 2);
     rig_end(&rig, AT(3));
 }
@@ -87,10 +87,10 @@ TEST(a_detached_release_copies_its_texts) {
     hf_names_free(names);
     free(names);
     free(caller);
-    CHECK_MEM(op->spec.caller.data, op->spec.caller.size, "me", 2);
-    CHECK_MEM(op->spec.names->key.data, op->spec.names->key.size, "k", 1);
+    CHECK_MEM(spec_in(op)->caller.data, spec_in(op)->caller.size, "me", 2);
+    CHECK_MEM(spec_in(op)->names->key.data, spec_in(op)->names->key.size, "k", 1);
     rig_sleep(&rig, AT(1), AT(3500)); /* no reply in time: its message names the key */
-    CHECK(!rig.client.ops);
+    CHECK(!ops_of(&rig.client));
     rig_end(&rig, AT(4000));
 }
 
@@ -100,9 +100,9 @@ TEST(a_loss_found_by_a_detached_release_is_reported) {
     hf_hold_ref(hold);
     send_release(AT(1));
     feed_calls(&rig, ":-2\r\n", AT(2));
-    CHECK_EQ_INT(hold->reason, HF_LOST_TAKEN);
-    CHECK_EQ_U64(rig.client.holds.losses, 1);
-    CHECK_EQ_U64(rig.client.stats.losses, 1);
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
+    CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
     hf_hold_unref(hold);
     rig_end(&rig, AT(3));
 }
@@ -115,7 +115,7 @@ TEST(the_next_acquire_is_sent_right_behind_a_detached_release) {
     feed_calls(&rig, ":1\r\n" ACQUIRED, AT(2));
     rig_tick(&rig, AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(rig.client.holds.count, 1);
+    CHECK_EQ_U64(hold_count(&rig.client), 1);
     rig_end(&rig, AT(3));
 }
 
@@ -161,22 +161,22 @@ TEST(a_wait_behind_a_release_can_be_interrupted_or_abandoned) {
     hf_op *op = follow();
     hf_op_interrupt(op, AT(3));
     CHECK_OUTCOME(op, "interrupted");
-    CHECK_EQ_U64(rig.client.holds.count, 0);
+    CHECK_EQ_U64(hold_count(&rig.client), 0);
     rig_end(&rig, AT(4));
     op = follow();
     hf_op_end(op, AT(3));
-    CHECK_EQ_U64(rig.client.holds.count, 0);
+    CHECK_EQ_U64(hold_count(&rig.client), 0);
     rig_end(&rig, AT(4));
 }
 
 TEST(a_wait_behind_a_release_ends_in_time) {
     hf_op *op = follow();
-    for (int ms = 100; ms < 6000 && !op->done; ms += 100) {
+    for (int ms = 100; ms < 6000 && !hf_op_is_done(op); ms += 100) {
         hf_session *calls = link_of(&rig, CALLS);
         rig_tick(&rig, AT(ms));
         if (calls->state == HF_SESSION_READY) output_of(calls);
     }
-    CHECK(op->done);
+    CHECK(hf_op_is_done(op));
     CHECK(strcmp(outcome(op), "ok") != 0);
     rig_end(&rig, AT(6000));
 }
@@ -186,7 +186,7 @@ TEST(an_abandoned_release_goes_on_beside_a_new_acquire) {
     send_release(AT(1));
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(2));
     output_of(link_of(&rig, CALLS));
-    hf_op_end(rig.client.ops, AT(3)); /* the release is abandoned */
+    hf_op_end(ops_of(&rig.client), AT(3)); /* the release is abandoned */
     rig_tick(&rig, AT(3));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), LEAVE("1")) != NULL);
     hf_op_end(op, AT(4));
@@ -196,7 +196,7 @@ TEST(an_abandoned_release_goes_on_beside_a_new_acquire) {
 TEST(a_release_that_waits_for_a_renewal_is_not_detached) {
     hold_own();
     rig_sleep(&rig, AT(0), AT(10000));
-    CHECK(hold_of(&rig)->in_flight);
+    CHECK(is_in_flight(hold_of(&rig)));
     hf_op *op = begin_own(HF_OP_RELEASE, AT(10001));
     CHECK(!hf_op_detach(op));
     hf_op_end(op, AT(10002));
@@ -208,7 +208,7 @@ TEST(closing_finishes_a_detached_release) {
     send_release(AT(1));
     output_of(link_of(&rig, CALLS));
     hf_client_close(&rig.client, AT(2));
-    CHECK(!rig.client.ops);
+    CHECK(!ops_of(&rig.client));
     CHECK(!hf_client_is_quiet(&rig.client));
     rig_tick(&rig, AT(2));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), LEAVE("1")) != NULL);
@@ -224,7 +224,7 @@ TEST(a_detached_partial_release_keeps_the_hold) {
     send_release(AT(1));
     CHECK(hf_hold_is_valid(hold_of(&rig), AT(1)));
     op = begin_own(HF_OP_RELEASE, AT(1));
-    CHECK(op->blocked);
+    CHECK(hf_op_is_blocked(op));
     feed_calls(&rig, ":2\r\n", AT(2));
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_OUTCOME(op, "ok");
@@ -281,22 +281,22 @@ TEST(an_acquire_does_not_wait_for_another_callers_release_of_the_other_half) {
 TEST(an_acquire_is_sent_after_a_detached_release_where_it_could_overtake_it) {
     for (int where = 0; where < 4; where++) {
         hold_own();
-        hf_topology topology = *rig.client.topology;
-        const hf_topology *before = rig.client.topology;
+        hf_topology topology = *topology_of(&rig.client);
+        const hf_topology *before = topology_of(&rig.client);
         send_release(AT(1));
         output_of(link_of(&rig, CALLS));
         topology.moves_slots = where >= 2;
-        rig.client.topology = &topology;
-        rig.client.is_member = where < 2;
+        set_topology(&rig.client, &topology);
+        set_member(&rig.client, where < 2);
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
         spec.owner = HF_NO_TEXT;
         spec.wait = (hf_time)(where % 2) * HF_SECOND;
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
         CHECK_OUTCOME(op, "under way");
-        CHECK_EQ_INT(op->state, HF_ACQUIRE_BLOCKED);
+        CHECK(is_blocked_acquire(op));
         CHECK_SENT(&rig, CALLS, "");
-        rig.client.topology = before;
-        rig.client.is_member = false;
+        set_topology(&rig.client, before);
+        set_member(&rig.client, false);
         feed_calls(&rig, ":1\r\n", AT(2));
         CHECK_SENT(&rig, CALLS, ASK("2"));
         rig_end(&rig, AT(3));
@@ -370,8 +370,8 @@ TEST(all_detached_releases_that_are_done_end_at_once) {
         CHECK(hf_op_detach(begin_permit(HF_OP_RELEASE, &pool, callers[i], 0, AT(1))));
     feed_calls(&rig, ":1\r\n:1\r\n:1\r\n", AT(2));
     hf_client_end_detached(&rig.client, AT(2));
-    CHECK(!rig.client.ops);
-    CHECK_EQ_U64(rig.client.detached, 0);
+    CHECK(!ops_of(&rig.client));
+    CHECK_EQ_U64(detached_count(&rig.client), 0);
     rig_end(&rig, AT(3));
     hf_names_free(&pool);
 }
@@ -386,10 +386,10 @@ TEST(a_waiter_in_the_queue_does_not_wait_for_a_detached_release) {
     hf_op_end(op, AT(0));
     CHECK(hf_op_detach(begin_permit(HF_OP_RELEASE, &pool, "you", 0, AT(1))));
     op = begin_permit(HF_OP_ACQUIRE, &pool, "me", HF_NEVER, AT(1));
-    op->acquire.queued = true;
+    set_may_be_queued(op, true);
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
     feed_calls(&rig, busy(29000, 0, 0), AT(2));
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_SUBSCRIBING);
+    CHECK(is_subscribing(op));
     rig_end(&rig, AT(3));
     hf_names_free(&pool);
 }
@@ -405,7 +405,7 @@ TEST(an_acquire_does_not_wait_for_a_clean_up_of_the_other_half_that_has_failed) 
         hf_hold *half = hf_client_add_hold(&rig.client, &hf_kind_write, hf_slice_of("k"),
                                            hf_slice_of("me"), HF_NO_TEXT);
         hf_renewer_clean_up(&rig.client, half, AT(0));
-        half->failures = failures;
+        set_failures(half, failures);
         feed_calls(&rig, busy(29000, 0, 0), AT(1));
         CHECK_OUTCOME(op, failures ? "busy" : "under way");
         rig_end(&rig, AT(2));
@@ -449,18 +449,18 @@ TEST(a_detached_partial_release_does_not_mark_the_hold_unawaited) {
     feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(again, AT(1));
     hf_hold *hold = hold_of(&rig);
-    CHECK_EQ_INT(hold->count, 2);
+    CHECK_EQ_INT(count_of(hold), 2);
     send_release(AT(2));
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
-    CHECK(!hold->unawaited);
+    CHECK(is_held(hold));
+    CHECK(!is_unawaited(hold));
     rig_end(&rig, AT(4));
 }
 
 TEST(an_acquire_goes_on_when_the_release_before_it_is_abandoned) {
     hf_op *op = follow();
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_FOLLOWING);
-    hf_op_end(rig.client.ops, AT(3));
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
+    CHECK(is_following(op));
+    hf_op_end(ops_of(&rig.client), AT(3));
+    CHECK(is_asking(op));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), ASK("2")) != NULL);
     rig_end(&rig, AT(4));
 }
@@ -475,7 +475,7 @@ TEST(without_memory_nothing_is_detached) {
         memerr_fail(0);
         CHECK_EQ_INT(detached, nth == 3);
         CHECK_EQ_INT(hf_op_is_detached(op), detached);
-        CHECK_EQ_INT(rig.client.detached, detached);
+        CHECK_EQ_INT(detached_count(&rig.client), detached);
         rig_end(&rig, AT(2));
     }
 }
@@ -485,7 +485,7 @@ TEST(a_refused_release_goes_on_in_the_background) {
     send_release(AT(1));
     feed_calls(&rig, "-OOM no\r\n", AT(2));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
-    CHECK_EQ_INT(rig.client.holds.count, 1);
+    CHECK_EQ_INT(hold_count(&rig.client), 1);
     rig_end(&rig, AT(3));
 }
 

@@ -457,7 +457,7 @@ static bool run_op(hf_driver *driver, hf_op_spec *spec) {
     else if (watched && sends) op = hf_driver_send(driver, spec, never, NULL);
     else if (watched) op = hf_driver_run(driver, spec, false, never, NULL);
     last_code = op && hf_op_is_detached(op) ? HF_OK : op ? hf_op_code(op) : HF_NO_MEMORY;
-    snprintf(last_text, sizeof last_text, "%s", op ? op->failure.text : "no memory or thread");
+    snprintf(last_text, sizeof last_text, "%s", op ? message_of(op) : "no memory or thread");
     if (op && !hf_op_is_detached(op)) hf_op_end(op, hf_now());
     hf_driver_leave(driver);
     return last_code == HF_OK;
@@ -1513,7 +1513,7 @@ TEST(a_client_is_introduced_by_a_host_in_one_printable_word) {
         snprintf(text, sizeof text, "%s %ld%s%s", start, (long)getpid(),
                  CASES[i].name[0] ? " " : "", CASES[i].name);
         hf_driver_introduce(driver, CASES[i].name);
-        bool same = strcmp(driver->client->presence.who, text) == 0;
+        bool same = strcmp(introduction_of(driver->client), text) == 0;
         hf_driver_unref(driver);
         host_name = NULL;
         CHECK_OR(same, "case %zu is not \"%s\"", i, text);
@@ -1526,7 +1526,7 @@ static int introduce_the_child(hf_driver *driver, int own) {
     alarm(30);
     hf_driver_enter(driver);
     snprintf(text, sizeof text, "web-3 %ld billing", (long)getpid());
-    bool same = strcmp(driver->client->presence.who, text) == 0;
+    bool same = strcmp(introduction_of(driver->client), text) == 0;
     hf_driver_leave(driver);
     return same ? 0 : 1;
 }

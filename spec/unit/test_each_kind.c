@@ -30,7 +30,7 @@ static hf_hold *take(const hf_kind *kind, const char *reply) {
     output_of(link_of(&rig, HF_LINK_CALLS));
     feed_calls(&rig, reply, AT(0));
     hf_op_end(op, AT(0));
-    return hf_holds_find(&rig.client.holds, kind, hf_slice_of("k"), hf_slice_of("me"));
+    return hf_holds_find(holds_of(&rig.client), kind, hf_slice_of("k"), hf_slice_of("me"));
 }
 
 /* → whether the link sends this program of the kind, and all of `more` after it */
@@ -97,8 +97,8 @@ TEST(a_renewal_that_does_not_find_the_lock_is_a_loss) {
         hf_hold_ref(hold);
         rig_sleep(&rig, AT(0), AT(10000));
         feed(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:-1\r\n", AT(10001));
-        CHECK_OR(hold->state == HF_HOLD_LOST, "%s is %d", kind->name, hold->state);
-        CHECK_EQ_INT(hold->reason, HF_LOST_DELETED);
+        CHECK_OR(is_lost(hold), "%s is %d", kind->name, hold_state(hold));
+        CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
         hf_hold_unref(hold);
         rig_end(&rig, AT(10002));
     }
@@ -111,10 +111,10 @@ TEST(an_unconfirmed_grant_leaves_no_mark_when_it_ends) {
         config.needs_approval = true;
         begin_kind(kind);
         hf_hold *hold = take(kind, ACQUIRED);
-        hold->granted = true;
-        hold->wait = hold->number;
+        set_granted(hold, true);
+        set_wait(hold, number_of(hold));
         rig_sleep(&rig, AT(0), AT(31000));
-        CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+        CHECK(is_lost(hold));
         CHECK_OR(gives_back(kind), "%s leaves its mark", kind->name);
         rig_end(&rig, AT(31001));
     }

@@ -28,7 +28,7 @@ TEST(a_write_returns_the_replies_of_its_commands) {
     CHECK_SENT(&rig, CALLS, SAID);
     feed_calls(&rig, ACCEPTED, AT(1));
     CHECK_OUTCOME(op, "ok");
-    CHECK_STR(op->result.reply->string, "S2:OK");
+    CHECK_STR(reply_in(op)->string, "S2:OK");
     rig_end(&rig, AT(2));
 }
 
@@ -46,7 +46,7 @@ TEST(a_refusal_after_one_copy_is_stale_and_after_two_is_in_doubt) {
         }
         feed_calls(&rig, refusals[i % 2], AT(501));
         CHECK_OUTCOME(op, twice ? "unreachable" : "stale");
-        CHECK_EQ_INT(strstr(op->failure.text, "may have taken effect") != NULL, twice);
+        CHECK_EQ_INT(strstr(message_of(op), "may have taken effect") != NULL, twice);
         rig_end(&rig, AT(502));
     }
 }
@@ -55,7 +55,7 @@ TEST(an_abandoned_write_may_have_been_done) {
     rig_begin(&rig);
     hf_op *op = begin_write(AT(0));
     hf_op_abandon(op, AT(1));
-    CHECK(strstr(op->failure.text, "may have taken effect"));
+    CHECK(strstr(message_of(op), "may have taken effect"));
     rig_end(&rig, AT(2));
 }
 
@@ -79,7 +79,7 @@ TEST(a_write_without_a_reply_may_have_been_done) {
         rig.refusing = true;
         rig_sleep(&rig, AT(1), AT(9000));
         CHECK_OUTCOME(op, "unreachable");
-        CHECK_EQ_INT(strstr(op->failure.text, "may have taken effect") != NULL, sent);
+        CHECK_EQ_INT(strstr(message_of(op), "may have taken effect") != NULL, sent);
         rig_end(&rig, AT(9000));
     }
 }
@@ -89,8 +89,8 @@ TEST(a_resource_of_another_lock_is_a_conflict) {
     hf_op *op = begin_write(AT(0));
     feed_calls(&rig, "*2\r\n:-1\r\n$5\r\nother\r\n", AT(1));
     CHECK_OUTCOME(op, "conflict");
-    CHECK_OR(strstr(op->failure.text, "belongs to the lock \"other\"; write under that lock"), "%s",
-             op->failure.text);
+    CHECK_OR(strstr(message_of(op), "belongs to the lock \"other\"; write under that lock"), "%s",
+             message_of(op));
     rig_end(&rig, AT(2));
 }
 
@@ -109,7 +109,7 @@ TEST(a_reply_of_another_form_is_an_error) {
 TEST(a_write_counts_when_the_replicas_have_it) {
     for (int confirmed = 0; confirmed <= 1; confirmed++) {
         rig_begin(&rig);
-        rig.client.config.sync = (hf_sync){.replicas = 1, .timeout = 100 * HF_MS};
+        config_in(&rig.client)->sync = (hf_sync){.replicas = 1, .timeout = 100 * HF_MS};
         hf_op *op = begin_write(AT(0));
         CHECK_SENT(&rig, CALLS, SAID "\nWAIT 1 100");
         feed_calls(&rig, ACCEPTED, AT(1));

@@ -3,8 +3,7 @@
 #include <stdlib.h>
 
 #include "base/lease.h"
-#include "check.h"
-#include "memerr.h"
+#include "drive.h"
 
 static const hf_slice KEY = {"key", 3}, OWNER = {"owner", 5};
 
@@ -28,11 +27,11 @@ TEST(a_new_hold) {
     hf_holds holds = {0};
     hf_hold *hold = hf_holds_add(&holds, &hf_kind_mutex, KEY, OWNER, OWNER);
     CHECK(hold);
-    CHECK_EQ_INT(hold->state, HF_HOLD_ACQUIRING);
-    CHECK(hold->kind == &hf_kind_mutex);
-    CHECK_EQ_INT(hold->refs, 1);
-    CHECK_EQ_U64(hold->wake_at, HF_NEVER);
-    CHECK(hold->in_table);
+    CHECK(is_acquiring(hold));
+    CHECK(kind_of(hold) == &hf_kind_mutex);
+    CHECK_EQ_INT(refs_of(hold), 1);
+    CHECK_EQ_U64(wakes_at(hold), HF_NEVER);
+    CHECK(is_in_table(hold));
     CHECK(hf_slice_equal(hf_hold_key(hold), KEY));
     CHECK(hf_slice_equal(hf_hold_owner(hold), OWNER));
     CHECK(!hf_hold_is_valid(hold, 0));
@@ -73,13 +72,13 @@ TEST(a_handle_keeps_a_removed_hold) {
     CHECK(hold);
     hf_hold_ref(hold);
     hf_holds_remove(&holds, hold);
-    CHECK(!hold->in_table);
-    CHECK_EQ_INT(hold->refs, 1);
+    CHECK(!is_in_table(hold));
+    CHECK_EQ_INT(refs_of(hold), 1);
     CHECK(hf_slice_equal(hf_hold_key(hold), KEY));
     hf_holds_wake_at(&holds, hold, 5); /* no place in the heap any more */
     CHECK(!hf_holds_first(&holds));
     hf_hold *again = add(&holds, "key", "owner");
-    CHECK(again && again != hold && again->number > hold->number);
+    CHECK(again && again != hold && number_of(again) > number_of(hold));
     hf_hold_unref(hold);
     hf_holds_free(&holds);
 }
@@ -105,17 +104,17 @@ TEST(losing_a_hold_is_counted_and_stops_its_wake_ups) {
     hf_holds holds = {0};
     hf_hold *hold = add(&holds, "key", "owner");
     CHECK(hold);
-    hold->state = HF_HOLD_HELD;
-    hold->count = 1;
-    hold->valid_until = 100;
+    set_hold_state(hold, HF_HOLD_HELD);
+    set_count(hold, 1);
+    set_end(hold, 100);
     hf_holds_wake_at(&holds, hold, 50);
     CHECK(hf_hold_is_valid(hold, 99));
     CHECK(!hf_hold_is_valid(hold, 100));
     hf_holds_lose(&holds, hold, HF_LOST_TAKEN);
-    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
-    CHECK_EQ_INT(hold->reason, HF_LOST_TAKEN);
+    CHECK(is_lost(hold));
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
     CHECK_EQ_U64(holds.losses, 1);
-    CHECK_EQ_U64(hold->wake_at, HF_NEVER);
+    CHECK_EQ_U64(wakes_at(hold), HF_NEVER);
     CHECK(!hf_hold_is_valid(hold, 99));
     CHECK(find(&holds, "key", "owner") == hold);
     hf_holds_free(&holds);
@@ -130,18 +129,20 @@ TEST(reasons_have_names) {
 }
 
 TEST(the_count_of_others_follows_the_servers_count) {
-    hf_hold hold = {.count = 5, .others = 2};
+    hf_hold hold = {0};
+    set_count(&hold, 5);
+    set_others(&hold, 2);
     CHECK_EQ_INT(hf_hold_own(&hold), 3);
     hf_hold_rebase(&hold, 7); /* two more of theirs */
-    CHECK_EQ_INT(hold.others, 4);
-    CHECK_EQ_INT(hold.count, 7);
+    CHECK_EQ_INT(others_of(&hold), 4);
+    CHECK_EQ_INT(count_of(&hold), 7);
     CHECK_EQ_INT(hf_hold_own(&hold), 3);
     hf_hold_rebase(&hold, 2); /* fewer than ours alone */
-    CHECK_EQ_INT(hold.others, 0);
-    CHECK_EQ_INT(hold.count, 2);
-    hold.pending_releases = 1; /* the server counts it, we do not */
+    CHECK_EQ_INT(others_of(&hold), 0);
+    CHECK_EQ_INT(count_of(&hold), 2);
+    set_pending(&hold, 1); /* the server counts it, we do not */
     hf_hold_rebase(&hold, 5);
-    CHECK_EQ_INT(hold.others, 3);
+    CHECK_EQ_INT(others_of(&hold), 3);
     CHECK_EQ_INT(hf_hold_own(&hold), 3);
 }
 
@@ -151,13 +152,17 @@ TEST(a_hold_that_has_ended_is_found_behind_one_that_is_only_due) {
     hf_hold *due = add(&holds, "due", "o"), *ended = add(&holds, "ended", "o"),
             *later = add(&holds, "later", "o");
     CHECK(due && ended && later);
-    due->state = ended->state = later->state = HF_HOLD_HELD;
-    due->count = ended->count = later->count = 1;
-    due->valid_until = 200;
+    set_hold_state(due, HF_HOLD_HELD);
+    set_hold_state(ended, HF_HOLD_HELD);
+    set_hold_state(later, HF_HOLD_HELD);
+    set_count(due, 1);
+    set_count(ended, 1);
+    set_count(later, 1);
+    set_end(due, 200);
     hf_holds_wake_at(&holds, due, 10);
-    ended->valid_until = 50;
+    set_end(ended, 50);
     hf_holds_wake_at(&holds, ended, 50);
-    later->valid_until = 101;
+    set_end(later, 101);
     hf_holds_wake_at(&holds, later, 101);
     CHECK(!hf_holds_first_ended(&holds, 49));
     CHECK(hf_holds_first_ended(&holds, 50) == ended);
@@ -173,10 +178,10 @@ TEST(a_hold_is_found_by_its_number_or_its_shared_owners_wait) {
     CHECK(mine && shared);
     hf_holds_note_wait(&holds, mine, 7);
     hf_holds_note_wait(&holds, shared, 8);
-    shared->shared = true;
-    CHECK(hf_holds_find_wait(&holds, mine->number) == mine);
+    set_shared(shared, true);
+    CHECK(hf_holds_find_wait(&holds, number_of(mine)) == mine);
     CHECK(!hf_holds_find_wait(&holds, 7));
-    CHECK(hf_holds_find_wait(&holds, shared->number) == shared);
+    CHECK(hf_holds_find_wait(&holds, number_of(shared)) == shared);
     CHECK(hf_holds_find_wait(&holds, 8) == shared);
     hf_holds_note_wait(&holds, shared, 9);
     CHECK(!hf_holds_find_wait(&holds, 8));
@@ -190,13 +195,13 @@ TEST(a_hold_is_found_by_its_number_or_its_shared_owners_wait) {
 TEST(a_hold_is_found_by_a_wait_that_is_older_than_its_number) {
     hf_holds holds = {.last_number = 9};
     hf_hold *hold = add(&holds, "a", "o");
-    hold->shared = true;
+    set_shared(hold, true);
     hf_holds_note_wait(&holds, hold, 3);
     CHECK(hf_holds_find_wait(&holds, 3) == hold);
     CHECK(hf_holds_find_wait(&holds, 10) == hold);
     hf_holds_note_wait(&holds, hold, 10); /* its own number needs no alias */
     CHECK(!hf_holds_find_wait(&holds, 3));
-    CHECK(!hold->by_alias.of);
+    CHECK(!alias_of(hold));
     hf_holds_remove(&holds, hold);
     CHECK(!hf_holds_find_wait(&holds, 10));
     hf_holds_free(&holds);
@@ -222,13 +227,13 @@ TEST(a_change_of_a_key_wakes_what_is_held_there_and_delays_nothing) {
         char owner[2] = {(char)('a' + i), '\0'};
         all[i] = hf_holds_add(&holds, cases[i].kind, hf_slice_of(cases[i].key), hf_slice_of(owner),
                               OWNER);
-        all[i]->state = cases[i].state;
-        all[i]->count = 1;
+        set_hold_state(all[i], cases[i].state);
+        set_count(all[i], 1);
         hf_holds_wake_at(&holds, all[i], cases[i].wake_at);
     }
     hf_holds_wake_all(&holds, &hf_kind_lock, hf_slice_of("k"), 50);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        CHECK_OR(all[i]->wake_at == cases[i].woken_at, "case %zu", i);
+        CHECK_OR(wakes_at(all[i]) == cases[i].woken_at, "case %zu", i);
     CHECK(hf_holds_first(&holds) == all[1]);
     hf_holds_free(&holds);
 }
@@ -236,7 +241,8 @@ TEST(a_change_of_a_key_wakes_what_is_held_there_and_delays_nothing) {
 TEST(the_number_of_unclaimed_holds_falls_when_one_goes) {
     hf_holds holds = {0};
     hf_hold *one = add(&holds, "a", "o"), *other = add(&holds, "b", "o");
-    one->state = other->state = HF_HOLD_CLEANING_UP;
+    set_hold_state(one, HF_HOLD_CLEANING_UP);
+    set_hold_state(other, HF_HOLD_CLEANING_UP);
     hf_holds_note_unclaimed(&holds, one);
     CHECK_EQ_INT((int)holds.unclaimed, 1);
     hf_holds_remove(&holds, other);
@@ -250,10 +256,10 @@ TEST(a_wish_is_for_the_number_under_which_a_hold_is_lent) {
     hf_holds holds = {0};
     hf_hold *hold = add(&holds, "a", "o");
     hf_lent lent = {.holds = &holds, .hold = hold, .number = 77};
-    hold->keeps = true;
-    hold->lent = &lent;
+    set_keeps_lock(hold, true);
+    set_lent(hold, &lent);
     hf_holds_alias(&holds, hold, 77);
-    hf_holds_wish(&holds, hold->number);
+    hf_holds_wish(&holds, number_of(hold));
     CHECK(!lent.wished && !lent.due);
     hf_holds_wish(&holds, 77);
     CHECK(lent.wished && lent.due && holds.due == &lent);
@@ -264,9 +270,9 @@ TEST(a_wish_is_for_the_number_under_which_a_hold_is_lent) {
 TEST(each_hold_has_a_number_of_its_own) {
     hf_holds holds = {0};
     hf_hold *one = add(&holds, "a", "o"), *other = add(&holds, "b", "o");
-    CHECK(other->number == one->number + 1);
+    CHECK(number_of(other) == number_of(one) + 1);
     hf_holds_remove(&holds, one);
-    CHECK(add(&holds, "c", "o")->number == other->number + 1);
+    CHECK(number_of(add(&holds, "c", "o")) == number_of(other) + 1);
     hf_holds_free(&holds);
 }
 
@@ -274,14 +280,15 @@ TEST(an_idle_hold_does_not_end) {
     hf_holds holds = {0};
     hf_hold *idle = add(&holds, "idle", "o"), *asking = add(&holds, "asking", "o");
     CHECK(idle && asking);
-    idle->state = HF_HOLD_HELD;
-    idle->count = 1;
-    idle->idle = idle->keeps = true;
-    idle->valid_until = 50;
+    set_hold_state(idle, HF_HOLD_HELD);
+    set_count(idle, 1);
+    set_idle(idle, true);
+    set_keeps_lock(idle, true);
+    set_end(idle, 50);
     hf_holds_wake_at(&holds, idle, 50);
     hf_holds_wake_at(&holds, asking, 60);
     CHECK(!hf_holds_first_ended(&holds, 100));
-    idle->idle = false;
+    set_idle(idle, false);
     CHECK(hf_holds_first_ended(&holds, 100) == idle);
     hf_holds_free(&holds);
 }
@@ -298,8 +305,8 @@ typedef struct naive {
 static bool heap_is_ordered(const hf_holds *holds) {
     for (size_t i = 0; i < holds->count; i++) {
         const hf_hold *hold = holds->heap[i], *parent = holds->heap[i ? (i - 1) / 2 : 0];
-        if (hold->heap_index != i || parent->wake_at > hold->wake_at) return false;
-        if (parent->wake_at == hold->wake_at && parent->number > hold->number) return false;
+        if (heap_place_of(hold) != i || wakes_at(parent) > wakes_at(hold)) return false;
+        if (wakes_at(parent) == wakes_at(hold) && number_of(parent) > number_of(hold)) return false;
     }
     return true;
 }
@@ -309,8 +316,8 @@ static hf_hold *first_of(const naive *model) {
     for (int i = 0; i < MOST; i++) {
         hf_hold *hold = model->holds[i];
         if (!hold) continue;
-        bool before = !first || hold->wake_at < first->wake_at ||
-                      (hold->wake_at == first->wake_at && hold->number < first->number);
+        bool before = !first || wakes_at(hold) < wakes_at(first) ||
+                      (wakes_at(hold) == wakes_at(first) && number_of(hold) < number_of(first));
         if (before) first = hold;
     }
     return first;
@@ -323,7 +330,7 @@ static bool agrees(const hf_holds *holds, const naive *model) {
         snprintf(key, sizeof key, "k%d", i / OWNERS);
         snprintf(owner, sizeof owner, "o%d", i % OWNERS);
         if (find(holds, key, owner) != model->holds[i]) return false;
-        if (model->holds[i] && model->holds[i]->wake_at != model->wake_at[i]) return false;
+        if (model->holds[i] && wakes_at(model->holds[i]) != model->wake_at[i]) return false;
         count += model->holds[i] != NULL;
     }
     return holds->count == count && hf_holds_first(holds) == first_of(model);
@@ -370,7 +377,7 @@ TEST(times_set_without_the_heap_are_sorted_later) {
         snprintf(key, sizeof key, "%d", i);
         CHECK(add(&holds, key, "o"));
     }
-    for (size_t i = 0; i < holds.count; i++) holds.heap[i]->wake_at = hf_jitter(&random, 100);
+    for (size_t i = 0; i < holds.count; i++) set_wake(holds.heap[i], hf_jitter(&random, 100));
     hf_holds_resort(&holds);
     CHECK(heap_is_ordered(&holds));
     hf_holds_free(&holds);
@@ -415,9 +422,9 @@ TEST(a_hold_that_has_ended_is_found_anywhere_in_the_heap) {
             snprintf(key, sizeof key, "k%d", i);
             each[i] = add(&holds, key, "o");
             CHECK(each[i]);
-            each[i]->state = HF_HOLD_HELD;
-            each[i]->count = 1;
-            each[i]->valid_until = i == ended ? 100 : 200;
+            set_hold_state(each[i], HF_HOLD_HELD);
+            set_count(each[i], 1);
+            set_end(each[i], i == ended ? 100 : 200);
             hf_holds_wake_at(&holds, each[i], (hf_time)i + 1);
         }
         CHECK(hf_holds_first_ended(&holds, 100) == each[ended]);
@@ -438,20 +445,24 @@ TEST(max_hold_leaves_a_hold_less_and_less_but_never_all_time) {
         {100 * HF_SECOND, 200 * HF_SECOND, HF_LEASE_MIN, HF_LEASE_MIN, 100 * HF_SECOND},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hf_hold hold = {.max_until = cases[i].max_until, .lease = 30 * HF_SECOND};
-        hf_time now = cases[i].now, end = hf_hold_end_of(&hold, hold.lease, now);
+        hf_hold hold = {0};
+        set_bound(&hold, cases[i].max_until);
+        set_lease(&hold, 30 * HF_SECOND);
+        hf_time now = cases[i].now, end = hf_hold_end_of(&hold, lease_of(&hold), now);
         CHECK_OR(hf_hold_max_left(&hold, now) == cases[i].left, "case %zu", i);
-        hf_time lease = hf_hold_lease_within(&hold, hold.lease, now);
+        hf_time lease = hf_hold_lease_within(&hold, lease_of(&hold), now);
         CHECK_OR(lease == cases[i].lease, "case %zu", i);
         hf_time want = cases[i].end ? cases[i].end : hf_lease_end(now, lease);
         CHECK_OR(end == want, "case %zu", i);
-        hold.valid_until = end;
+        set_end(&hold, end);
         CHECK_OR(hf_hold_has_last_lease(&hold) == (lease < 30 * HF_SECOND), "case %zu", i);
     }
 }
 
 TEST(a_lease_is_bounded_only_by_a_shorter_one) {
-    hf_hold hold = {.lease = 10, .shortened = HF_NEVER};
+    hf_hold hold = {0};
+    set_lease(&hold, 10);
+    set_shortened_lease(&hold, HF_NEVER);
     hf_hold_bound_lease(&hold, 5, 5);
     CHECK_EQ_U64(hf_hold_lease(&hold), 10);
     hf_hold_bound_lease(&hold, 6, 5);
@@ -491,12 +502,12 @@ TEST(a_lasting_hold_is_renewed_or_long_and_not_shared) {
         hf_hold *hold =
             hf_holds_add(&holds, cases[i].kind, hf_slice_of(cases[i].key), OWNER, OWNER);
         if (!hold) abort();
-        hold->state = cases[i].state;
-        hold->renewed = cases[i].renewed;
-        hold->shared = cases[i].shared;
-        hold->idle = cases[i].idle;
-        hold->valid_until = cases[i].valid_until;
-        if (cases[i].max_until > 0) hold->max_until = cases[i].max_until;
+        set_hold_state(hold, cases[i].state);
+        set_renewed(hold, cases[i].renewed);
+        set_shared(hold, cases[i].shared);
+        set_idle(hold, cases[i].idle);
+        set_end(hold, cases[i].valid_until);
+        if (cases[i].max_until > 0) set_bound(hold, cases[i].max_until);
         const hf_hold *found = hf_holds_find_lasting(&holds, &hf_kind_lock, hf_slice_of("k"), 50);
         CHECK_OR(found == (cases[i].lasts ? hold : NULL), "case %zu", i);
         hf_holds_free(&holds);
@@ -507,28 +518,31 @@ TEST(the_last_reference_frees_those_to_the_member_holds) {
     hf_holds holds = {0};
     hf_hold *whole = add(&holds, "k", "me"), *part = add(&holds, "j", "me");
     if (!whole || !part) abort();
-    whole->member_holds = calloc(2, sizeof(hf_hold *));
-    if (!whole->member_holds) abort();
-    whole->member_count = 2;
+    set_member_holds(whole, calloc(2, sizeof(hf_hold *)));
+    if (!member_holds_of(whole)) abort();
+    set_member_count(whole, 2);
     for (int i = 0; i < 2; i++) {
-        whole->member_holds[i] = part;
+        member_holds_of(whole)[i] = part;
         hf_hold_ref(part);
     }
     hf_hold_ref(whole);
     hf_holds_remove(&holds, whole);
-    CHECK_EQ_INT(part->refs, 3);
+    CHECK_EQ_INT(refs_of(part), 3);
     hf_hold_unref(whole);
-    CHECK_EQ_INT(part->refs, 1);
+    CHECK_EQ_INT(refs_of(part), 1);
     hf_holds_free(&holds);
 }
 
 TEST(freeing_a_hold_leaves_only_the_others_count) {
-    hf_hold hold = {.count = 5, .others = 2, .pending_releases = 3};
+    hf_hold hold = {0};
+    set_count(&hold, 5);
+    set_others(&hold, 2);
+    set_pending(&hold, 3);
     CHECK_EQ_INT(hf_hold_own(&hold), 6);
     hf_hold_freed(&hold);
     CHECK_EQ_INT(hf_hold_own(&hold), 0);
-    CHECK_EQ_INT(hold.count, 2);
-    CHECK_EQ_INT(hold.pending_releases, 0);
+    CHECK_EQ_INT(count_of(&hold), 2);
+    CHECK_EQ_INT(pending_of(&hold), 0);
 }
 
 CHECK_MAIN

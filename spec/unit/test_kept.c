@@ -65,7 +65,7 @@ static void hold_and_end(void) {
     feed_calls(&rig, RANGE, AT(0));
     feed_all();
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(op->hold->token, 100);
+    CHECK_EQ_U64(token_of(hold_in(op)), 100);
     hf_op_end(op, AT(0));
 }
 
@@ -75,15 +75,15 @@ TEST(a_kept_lock_is_lent_without_asking_the_server) {
     for (uint64_t token = 101; token <= 103; token++) {
         hf_op *op = acquire("b", AT(2));
         CHECK_OUTCOME(op, "ok");
-        CHECK_EQ_U64(op->hold->token, token);
-        hf_slice owner = hf_hold_owner(op->hold);
+        CHECK_EQ_U64(token_of(hold_in(op)), token);
+        hf_slice owner = hf_hold_owner(hold_in(op));
         CHECK_MEM(owner.data, owner.size, OWNER("01"), sizeof OWNER("01") - 1);
         hf_op_end(op, AT(2));
         release("b", AT(3));
     }
     CHECK_SILENT(&rig);
-    CHECK_EQ_U64(rig.client.stats.acquires, 4);
-    CHECK_EQ_U64(rig.client.stats.releases, 4);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).acquires, 4);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 4);
     rig_end(&rig, AT(4));
 }
 
@@ -95,14 +95,14 @@ TEST(each_loan_starts_its_own_max_hold) {
         hf_op *op = begin_spec(&rig, &spec, AT(100 * i));
         if (i == 0) feed_calls(&rig, RANGE, AT(0));
         CHECK_OUTCOME(op, "ok");
-        CHECK_EQ_U64(op->hold->max_until, AT(100 * i + 8000));
-        CHECK(op->hold->valid_until <= op->hold->max_until);
+        CHECK_EQ_U64(bound_of(hold_in(op)), AT(100 * i + 8000));
+        CHECK(ends_at(hold_in(op)) <= bound_of(hold_in(op)));
         hf_op_end(op, AT(100 * i));
         release("a", AT(100 * i + 50));
     }
-    const hf_hold *idle = hf_holds_first(&rig.client.holds);
-    CHECK(idle->idle);
-    CHECK_EQ_U64(idle->max_until, HF_NEVER);
+    const hf_hold *idle = hf_holds_first(holds_of(&rig.client));
+    CHECK(is_idle(idle));
+    CHECK_EQ_U64(bound_of(idle), HF_NEVER);
     rig_end(&rig, AT(400));
 }
 
@@ -163,7 +163,7 @@ TEST(a_kept_lock_without_tokens_is_acquired_again) {
     CHECK_SENT(&rig, CALLS, LEAVE("01"));
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
-    CHECK_EQ_INT(op->hold->state, HF_HOLD_ACQUIRING);
+    CHECK(is_acquiring(hold_in(op)));
     rig_end(&rig, AT(4));
 }
 
@@ -178,7 +178,7 @@ TEST(callers_wait_in_the_client_in_order) {
     CHECK_OUTCOME(c, "under way");
     release("b", AT(4));
     CHECK_OUTCOME(c, "ok");
-    CHECK_EQ_U64(c->hold->token, 102);
+    CHECK_EQ_U64(token_of(hold_in(c)), 102);
     CHECK_SILENT(&rig);
     rig_end(&rig, AT(5));
 }
@@ -193,7 +193,7 @@ TEST(one_caller_too_many_does_not_wait_in_the_client) {
     spec.caller = hf_slice_of("c");
     hf_op *c = begin_spec(&rig, &spec, AT(1));
     CHECK_OUTCOME(c, "busy");
-    CHECK(strstr(c->failure.text, "1 already waiting in line, and max_waiters is 1"));
+    CHECK(strstr(message_of(c), "1 already waiting in line, and max_waiters is 1"));
     release("a", AT(2));
     CHECK_OUTCOME(b, "ok");
     rig_end(&rig, AT(3));
@@ -223,8 +223,8 @@ TEST(a_wish_returns_an_idle_lock) {
     rig_tick(&rig, AT(2));
     CHECK_SENT(&rig, CALLS, LEAVE("01"));
     feed_calls(&rig, ":1\r\n", AT(3));
-    CHECK_EQ_U64(rig.client.holds.count, 0);
-    CHECK_EQ_U64(rig.client.kept.count, 0);
+    CHECK_EQ_U64(hold_count(&rig.client), 0);
+    CHECK_EQ_U64(kept_count(&rig.client), 0);
     rig_end(&rig, AT(4));
 }
 
@@ -290,7 +290,7 @@ TEST(an_acquire_waits_while_the_lock_is_being_returned) {
     hf_op *plain = begin_spec(&rig, &spec, AT(1000));
     CHECK_OUTCOME(keeps, "under way");
     CHECK_OUTCOME(plain, "under way");
-    CHECK(hf_kept_clear(&rig.client, NULL, spec.names->key, AT(1000)) == keeps->hold);
+    CHECK(hf_kept_clear(&rig.client, NULL, spec.names->key, AT(1000)) == hold_in(keeps));
     CHECK_SENT(&rig, CALLS, "");
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(1001));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
@@ -306,11 +306,11 @@ TEST(an_idle_lock_gets_a_short_lease) {
     CHECK_OUTCOME(op, "under way");
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(670));
     CHECK_OUTCOME(op, "ok");
-    CHECK(op->hold->valid_until < AT(2670));
+    CHECK(ends_at(hold_in(op)) < AT(2670));
     rig_sleep(&rig, AT(670), AT(1400)); /* it lasts: it gets its full lease */
     CHECK_SENT(&rig, RENEWER, CONFIRM("01"));
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(1400));
-    CHECK(op->hold->valid_until > AT(30000));
+    CHECK(ends_at(hold_in(op)) > AT(30000));
     rig_end(&rig, AT(1401));
 }
 
@@ -339,14 +339,14 @@ TEST(a_shortened_lease_without_a_replica_extends_nothing) {
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     feed_calls(&rig, RANGE ":1\r\n", AT(0));
     CHECK_OUTCOME(op, "ok");
-    hf_time confirmed = op->hold->valid_until;
+    hf_time confirmed = ends_at(hold_in(op));
     hf_op_end(op, AT(0));
     feed_all();
     release("me", AT(900));
     rig_sleep(&rig, AT(900), AT(1600));
     CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(1601));
-    CHECK_EQ_U64(rig.client.holds.heap[0]->valid_until, confirmed);
+    CHECK_EQ_U64(ends_at(holds_of(&rig.client)->heap[0]), confirmed);
     rig_end(&rig, AT(1602));
 }
 
@@ -369,11 +369,11 @@ TEST(an_idle_lock_that_has_gone_is_not_a_loss) {
         rig_sleep(&rig, AT(1), AT(668));
         output_of(link_of(&rig, RENEWER));
         feed(link_of(&rig, RENEWER), replies[i], AT(670));
-        CHECK_EQ_U64(rig.client.stats.losses, 0);
-        CHECK_EQ_INT(rig.client.holds.count, 0); /* there is nothing to return */
+        CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
+        CHECK_EQ_INT(hold_count(&rig.client), 0); /* there is nothing to return */
         hf_op *op = acquire("b", AT(671));
         CHECK_OUTCOME(op, "under way");
-        CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
+        CHECK(is_asking(op));
         CHECK_SENT(&rig, RENEWER, "");
         rig_end(&rig, AT(672));
     }
@@ -384,7 +384,7 @@ TEST(a_lost_hold_is_not_lent) {
     hf_op *b = acquire("b", AT(1)), *check = begin_as("a", HF_OP_CHECK, 0, AT(2));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, ":-2\r\n", AT(3));
-    CHECK_EQ_INT(check->failure.code, HF_LOST);
+    CHECK_EQ_INT(hf_op_code(check), HF_LOST);
     rig_tick(&rig, AT(3));
     CHECK_OUTCOME(b, "under way");
     CHECK_SENT(&rig, CALLS, ASK_IN_LINE("02"));
@@ -396,7 +396,7 @@ TEST(a_failed_acquire_lets_the_next_caller_ask) {
     hf_op *a = acquire("a", AT(0)), *b = acquire("b", AT(0));
     CHECK_SENT(&rig, CALLS, ASK("01"));
     feed_calls(&rig, "-ERR x\r\n", AT(1));
-    CHECK_EQ_INT(a->failure.code, HF_SERVER);
+    CHECK_EQ_INT(hf_op_code(a), HF_SERVER);
     CHECK_OUTCOME(b, "under way");
     rig_tick(&rig, AT(1));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), ASK("02")));
@@ -412,11 +412,11 @@ TEST(a_grant_contains_its_range_of_tokens) {
     output_of(link_of(&rig, CALLS));
     feed_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(op->hold->token, 200);
+    CHECK_EQ_U64(token_of(hold_in(op)), 200);
     release("a", AT(11));
     hf_op *b = acquire("b", AT(12));
     CHECK_OUTCOME(b, "ok");
-    CHECK_EQ_U64(b->hold->token, 201);
+    CHECK_EQ_U64(token_of(hold_in(b)), 201);
     rig_end(&rig, AT(13));
 }
 
@@ -501,10 +501,10 @@ TEST(a_mutex_is_left_to_polling_clients) {
     hf_client_begin(&rig.client, &spec, AT(1000));
     output_of(link_of(&rig, CALLS));
     rig_tick(&rig, AT(1001));
-    CHECK_EQ_INT(waits->state, HF_ACQUIRE_QUEUED);
+    CHECK(is_queued_here(waits));
     CHECK_EQ_U64(hf_op_deadline(waits), AT(1025));
     rig_tick(&rig, AT(1025));
-    CHECK_EQ_INT(waits->state, HF_ACQUIRE_ASKING);
+    CHECK(is_asking(waits));
     rig_end(&rig, AT(1026));
 }
 
@@ -516,7 +516,7 @@ TEST(after_the_keep_time_the_next_caller_asks_at_once) {
     begin_as("a", HF_OP_RELEASE, 0, AT(1100));
     output_of(link_of(&rig, CALLS));
     rig_tick(&rig, AT(1100));
-    CHECK_EQ_INT(waits->state, HF_ACQUIRE_ASKING);
+    CHECK(is_asking(waits));
     rig_end(&rig, AT(1101));
 }
 
@@ -568,7 +568,7 @@ TEST(a_caller_that_waited_in_the_client_is_not_turned_away_by_the_server) {
     feed_calls(&rig, ":1\r\n", AT(1101));
     feed_calls(&rig, busy(20000, 5, 0), AT(1101));
     CHECK_OUTCOME(b, "under way");
-    CHECK_EQ_INT(b->state, HF_ACQUIRE_WAITING);
+    CHECK(is_waiting(b));
     rig_end(&rig, AT(1102));
 }
 
@@ -579,7 +579,7 @@ TEST(a_caller_that_waits_again_is_the_last_one) {
     hf_kept_cancel(b);
     hf_op_become(b, HF_ACQUIRE_BLOCKED);
     CHECK(hf_kept_begin(b, AT(2)));
-    CHECK(!b->acquire.next_kept && c->acquire.next_kept == b);
+    CHECK(!next_kept(b) && next_kept(c) == b);
     release("a", AT(3));
     CHECK_OUTCOME(c, "ok");
     release("c", AT(4));
@@ -602,9 +602,9 @@ TEST(a_shortened_lease_runs_from_its_sending_and_is_sent_once) {
             CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
         }
         feed(link_of(&rig, RENEWER), ":1\r\n", AT(900));
-        const hf_hold *hold = hf_holds_first(&rig.client.holds);
-        CHECK_EQ_INT(hold->state, twice ? HF_HOLD_CLEANING_UP : HF_HOLD_HELD);
-        CHECK(twice || hold->valid_until <= hf_lease_end(AT(668), 2 * HF_SECOND));
+        const hf_hold *hold = hf_holds_first(holds_of(&rig.client));
+        CHECK_EQ_INT(hold_state(hold), twice ? HF_HOLD_CLEANING_UP : HF_HOLD_HELD);
+        CHECK(twice || ends_at(hold) <= hf_lease_end(AT(668), 2 * HF_SECOND));
         rig_end(&rig, AT(901));
     }
 }
@@ -627,7 +627,7 @@ TEST(the_keep_time_of_an_idle_lock_ends_when_it_is_taken_by_force) {
     rig_sleep(&rig, AT(1), AT(668));
     CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
     begin_as("x", HF_OP_FORCE, 0, AT(669));
-    CHECK_EQ_U64(hf_holds_first(&rig.client.holds)->keep_until, AT(669));
+    CHECK_EQ_U64(kept_until(hf_holds_first(holds_of(&rig.client))), AT(669));
     rig_end(&rig, AT(670));
 }
 
@@ -686,11 +686,11 @@ TEST(an_acquire_that_does_not_keep_asks_the_server) {
         spec.shared = cases[i].shared;
         spec.token_floor = cases[i].token_floor;
         hf_op *op = begin_spec(&rig, &spec, AT(1));
-        CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
+        CHECK(is_asking(op));
         CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire "));
         feed_calls(&rig, RANGE, AT(2));
         CHECK_OUTCOME(op, "ok");
-        CHECK(!op->hold->lent && !op->hold->keeps);
+        CHECK(!lent_of(hold_in(op)) && !keeps_lock(hold_in(op)));
         rig_end(&rig, AT(3));
         hf_names_free(&other);
     }
@@ -702,10 +702,10 @@ TEST(a_lock_with_entries_in_doubt_is_not_lent) {
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, ACQUIRED, AT(2));
     CHECK_OUTCOME(op, "ok");
-    hf_hold *hold = op->hold;
+    hf_hold *hold = hold_in(op);
     hf_op_end(op, AT(2));
     hf_client_abandon(&rig.client, hold, 1, AT(3));
-    CHECK_EQ_INT(hold->count, 1);
+    CHECK_EQ_INT(count_of(hold), 1);
     begin_as("a", HF_OP_RELEASE, 0, AT(4));
     CHECK_SENT(&rig, CALLS, RELEASE("01"));
     rig_end(&rig, AT(5));
@@ -716,13 +716,13 @@ TEST(a_lent_lock_is_confirmed_in_time) {
     release("a", AT(1));
     hf_op *op = acquire("b", AT(2));
     CHECK_OUTCOME(op, "ok");
-    hf_hold *hold = op->hold;
-    CHECK(hold->renewed);
-    CHECK_EQ_U64(hold->confirm_at, AT(2) + (hold->valid_until - AT(2)) / 3);
-    CHECK_EQ_U64(hold->wake_at, hold->confirm_at);
-    rig_sleep(&rig, AT(2), hold->confirm_at - 1);
+    hf_hold *hold = hold_in(op);
+    CHECK(is_renewed(hold));
+    CHECK_EQ_U64(confirms_at(hold), AT(2) + (ends_at(hold) - AT(2)) / 3);
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), confirms_at(hold));
+    rig_sleep(&rig, AT(2), confirms_at(hold) - 1);
     CHECK_SENT(&rig, RENEWER, "");
-    rig_sleep(&rig, hold->confirm_at - 1, hold->confirm_at);
+    rig_sleep(&rig, confirms_at(hold) - 1, confirms_at(hold));
     CHECK_SENT(&rig, RENEWER, CONFIRM("01"));
     rig_end(&rig, AT(20000));
 }
@@ -734,12 +734,12 @@ TEST(a_callers_second_wait_is_behind_the_clean_up_of_its_first) {
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, ":-2\r\n", AT(3));
     rig_tick(&rig, AT(3));
-    CHECK_EQ_INT(first->state, HF_ACQUIRE_ASKING);
-    CHECK_EQ_INT(second->state, HF_ACQUIRE_QUEUED);
+    CHECK(is_asking(first));
+    CHECK(is_queued_here(second));
     hf_op_end(first, AT(4));
     rig_tick(&rig, AT(4));
-    CHECK_EQ_INT(second->state, HF_ACQUIRE_BLOCKED);
-    CHECK(second->blocked);
+    CHECK(is_blocked_acquire(second));
+    CHECK(hf_op_is_blocked(second));
     hf_op_interrupt(second, AT(5));
     CHECK_OUTCOME(second, "interrupted");
     rig_end(&rig, AT(6));
@@ -778,7 +778,7 @@ static void keep_key(const char *key, hf_time now) {
     spec.owner = HF_NO_TEXT;
     spec.keep = 100 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, now);
-    if (!op->done) feed_calls(&rig, RANGE, now);
+    if (!hf_op_is_done(op)) feed_calls(&rig, RANGE, now);
     hf_op_end(op, now);
     spec.kind = HF_OP_RELEASE;
     op = begin_spec(&rig, &spec, now);
@@ -794,13 +794,13 @@ TEST(many_locks_are_kept_and_each_is_found) {
         for (int i = 0; i < 100; i++) {
             snprintf(key, sizeof key, "key%d", i);
             keep_key(key, AT(0));
-            CHECK_EQ_INT(rig.client.kept.count, round == 0 ? i + 1 : 100);
+            CHECK_EQ_INT(kept_count(&rig.client), round == 0 ? i + 1 : 100);
         }
         output_of(link_of(&rig, CALLS));
     }
     keep_key("key7", AT(1));
     CHECK_SENT(&rig, CALLS, "");
-    CHECK_EQ_INT(rig.client.holds.count, 100);
+    CHECK_EQ_INT(hold_count(&rig.client), 100);
     rig_end(&rig, AT(2));
 }
 
@@ -817,7 +817,7 @@ TEST(without_memory_a_kept_lock_is_not_lent) {
         if (failed && op) CHECK_OUTCOME(op, "no_memory");
         if (op) hf_op_end(op, AT(2));
         op = acquire("c", AT(3));
-        if (!failed) hf_client_abandon(&rig.client, rig.client.holds.heap[0], 1, AT(3));
+        if (!failed) hf_client_abandon(&rig.client, holds_of(&rig.client)->heap[0], 1, AT(3));
         else CHECK_OUTCOME(op, "ok");
         rig_end(&rig, AT(4));
     }
@@ -866,8 +866,8 @@ TEST(a_kept_lock_is_lent_if_its_lease_and_token_fit) {
         spec.lease = cases[i].lease;
         spec.token_ttl_ms = cases[i].token_ttl_ms;
         hf_op *op = begin_spec(&rig, &spec, cases[i].at);
-        CHECK_OR(op->done == cases[i].lent, "case %zu", i);
-        if (op->done) CHECK_EQ_U64(op->hold->token, spec.token_ttl_ms > 0 ? 101 : 0);
+        CHECK_OR(hf_op_is_done(op) == cases[i].lent, "case %zu", i);
+        if (hf_op_is_done(op)) CHECK_EQ_U64(token_of(hold_in(op)), spec.token_ttl_ms > 0 ? 101 : 0);
         rig_end(&rig, AT(1001));
     }
 }
@@ -877,11 +877,11 @@ TEST(a_lock_that_ends_soon_is_not_lent) {
     for (int late = 0; late <= 1; late++) {
         hold_and_end();
         release("a", AT(1));
-        hf_hold *idle = rig.client.holds.heap[0];
-        idle->valid_until = AT(502) + !late;
-        idle->lease = 2 * HF_SECOND;
+        hf_hold *idle = holds_of(&rig.client)->heap[0];
+        set_end(idle, AT(502) + !late);
+        set_lease(idle, 2 * HF_SECOND);
         hf_op *op = acquire("b", AT(2));
-        CHECK_EQ_INT(op->done, !late);
+        CHECK_EQ_INT(hf_op_is_done(op), !late);
         rig_end(&rig, AT(3));
     }
 }
@@ -889,11 +889,11 @@ TEST(a_lock_that_ends_soon_is_not_lent) {
 TEST(a_lock_in_doubt_is_not_kept) {
     for (int doubt = 0; doubt < 5; doubt++) {
         hold_and_end();
-        hf_hold *hold = rig.client.holds.heap[0];
-        if (doubt == 1) hold->shortened = 5 * HF_SECOND;
-        if (doubt == 2) hold->at_risk = true;
-        if (doubt == 3) hold->uncertain = true;
-        if (doubt == 4) hold->valid_until = AT(1);
+        hf_hold *hold = holds_of(&rig.client)->heap[0];
+        if (doubt == 1) set_shortened_lease(hold, 5 * HF_SECOND);
+        if (doubt == 2) set_at_risk(hold, true);
+        if (doubt == 3) set_uncertain(hold, true);
+        if (doubt == 4) set_end(hold, AT(1));
         hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(1));
         if (doubt == 0) CHECK_OUTCOME(op, "ok");
         else if (doubt == 4) CHECK_OUTCOME(op, "lost");
@@ -912,7 +912,7 @@ TEST(a_blocking_wait_in_the_client_is_a_deadlock) {
     spec.blocking = true;
     hf_op *op = begin_spec(&rig, &spec, AT(1));
     CHECK_OUTCOME(op, "deadlock");
-    CHECK(strstr(op->failure.text, "another owner in this client holds it"));
+    CHECK(strstr(message_of(op), "another owner in this client holds it"));
     rig_end(&rig, AT(2));
 }
 
@@ -945,7 +945,7 @@ TEST(the_entry_of_a_kept_lock_ends_with_its_last_waiter) {
     hf_op_interrupt(waits, AT(1));
     CHECK_OUTCOME(waits, "interrupted");
     rig_tick(&rig, AT(1));
-    CHECK_EQ_INT(rig.client.kept.count, 0);
+    CHECK_EQ_INT(kept_count(&rig.client), 0);
     rig_end(&rig, AT(2));
     rig_begin(&rig); /* it is free for a moment: the last waiter leaves then */
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -962,10 +962,10 @@ TEST(the_entry_of_a_kept_lock_ends_with_its_last_waiter) {
     hf_client_begin(&rig.client, &spec, AT(1000));
     feed_calls(&rig, ":1\r\n", AT(1000));
     rig_tick(&rig, AT(1001));
-    CHECK_EQ_INT(waits->state, HF_ACQUIRE_QUEUED);
+    CHECK(is_queued_here(waits));
     hf_op_interrupt(waits, AT(1002));
     rig_tick(&rig, AT(1002));
-    CHECK_EQ_INT(rig.client.kept.count, 0);
+    CHECK_EQ_INT(kept_count(&rig.client), 0);
     rig_end(&rig, AT(1003));
 }
 
@@ -978,7 +978,7 @@ TEST(the_clean_up_of_a_lost_kept_lock_names_its_place) {
     output_of(link_of(&rig, CALLS));
     feed_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
     CHECK_OUTCOME(op, "ok");
-    hf_hold *hold = op->hold;
+    hf_hold *hold = hold_in(op);
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
     hf_client_abandon(&rig.client, hold, 1, AT(11));
     rig_tick(&rig, AT(11));
@@ -996,7 +996,7 @@ TEST(without_fencing_a_kept_lock_is_lent_without_a_token) {
         hf_op *op = begin_spec(&rig, &spec, AT(0));
         if (i == 0) feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(0));
         CHECK_OUTCOME(op, "ok");
-        CHECK_EQ_U64(op->hold->token, 0);
+        CHECK_EQ_U64(token_of(hold_in(op)), 0);
         hf_op_end(op, AT(0));
         release("me", AT(1));
     }
@@ -1008,11 +1008,11 @@ TEST(a_lent_lock_counts_as_acquired) {
     release("a", AT(1));
     hf_op *op = acquire("b", AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_DONE);
+    CHECK(is_over(op));
     begin_as("b", HF_OP_CHECK, 0, AT(3));
-    CHECK(op->hold->in_flight);
-    hf_client_abandon(&rig.client, op->hold, 1, AT(4));
-    CHECK_EQ_INT(op->hold->state, HF_HOLD_CLEANING_UP);
+    CHECK(is_in_flight(hold_in(op)));
+    hf_client_abandon(&rig.client, hold_in(op), 1, AT(4));
+    CHECK(is_cleaned_up(hold_in(op)));
     rig_end(&rig, AT(5));
 }
 
@@ -1025,15 +1025,14 @@ TEST(a_lent_lock_gets_the_next_callers_options) {
     spec.lease = 60 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(2));
     CHECK_OUTCOME(op, "ok");
-    const hf_hold *hold = op->hold;
-    CHECK_EQ_INT(hold->agent, 7);
-    CHECK_EQ_U64(hold->token_ttl_ms, 1000);
-    CHECK(!hold->renewed && hold->granted && hold->keeps && !hold->idle);
-    CHECK_EQ_U64(hold->lease, 60 * HF_SECOND);
-    CHECK_EQ_U64(hold->valid_until,
-                 hf_lease_end(AT(0), 30 * HF_SECOND)); /* until it is confirmed */
-    CHECK_EQ_INT(hold->count, 1);
-    CHECK_EQ_INT(hold->refs, 2);
+    const hf_hold *hold = hold_in(op);
+    CHECK_EQ_INT(agent_of(hold), 7);
+    CHECK_EQ_U64(token_ttl_of(hold), 1000);
+    CHECK(!is_renewed(hold) && is_granted(hold) && keeps_lock(hold) && !is_idle(hold));
+    CHECK_EQ_U64(lease_of(hold), 60 * HF_SECOND);
+    CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(0), 30 * HF_SECOND)); /* until it is confirmed */
+    CHECK_EQ_INT(count_of(hold), 1);
+    CHECK_EQ_INT(refs_of(hold), 2);
     rig_end(&rig, AT(3));
 }
 
@@ -1050,8 +1049,8 @@ TEST(a_kept_lock_with_a_short_lease_is_lent_for_the_lease_asked_for) {
     spec.lease = HF_SECOND;
     op = begin_spec(&rig, &spec, AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(op->hold->valid_until, hf_lease_end(AT(2), HF_SECOND));
-    CHECK_EQ_U64(op->hold->lease, HF_SECOND);
+    CHECK_EQ_U64(ends_at(hold_in(op)), hf_lease_end(AT(2), HF_SECOND));
+    CHECK_EQ_U64(lease_of(hold_in(op)), HF_SECOND);
     rig_end(&rig, AT(3));
 }
 
@@ -1082,12 +1081,12 @@ TEST(an_acquire_of_another_kind_waits_for_the_return) {
         hf_op_spec spec = spec_as("b");
         spec.lock_kind = &hf_kind_guard;
         hf_op *op = begin_spec(&rig, &spec, AT(668));
-        CHECK_EQ_INT(op->state, HF_ACQUIRE_BLOCKED);
+        CHECK(is_blocked_acquire(op));
         if (in_flight) CHECK_SENT(&rig, CALLS, "");
         if (in_flight) feed(link_of(&rig, RENEWER), ":1\r\n", AT(669));
         CHECK_SENT(&rig, CALLS, LEAVE("01"));
         feed_calls(&rig, ":1\r\n", AT(670));
-        CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
+        CHECK(is_asking(op));
         CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA begin "));
         rig_end(&rig, AT(671));
     }
@@ -1098,15 +1097,15 @@ TEST(each_kind_of_a_key_is_kept_by_itself) {
     hf_op_spec spec = spec_as("b");
     spec.lock_kind = &hf_kind_mutex;
     hf_op *op = begin_spec(&rig, &spec, AT(1));
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
+    CHECK(is_asking(op));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA mutex_acquire "));
     feed_calls(&rig, RANGE, AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(rig.client.kept.count, 2);
+    CHECK_EQ_INT(kept_count(&rig.client), 2);
     release("a", AT(3));
     op = acquire("c", AT(3));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(op->hold->token, 101);
+    CHECK_EQ_U64(token_of(hold_in(op)), 101);
     rig_end(&rig, AT(4));
 }
 
@@ -1118,19 +1117,19 @@ TEST(a_caller_that_waits_in_the_client_asks_when_the_holders_lease_ends) {
         hf_op *op = begin_spec(&rig, &spec, AT(0));
         feed_calls(&rig, RANGE, AT(0));
         feed_all();
-        hf_time end = op->hold->valid_until;
+        hf_time end = ends_at(hold_in(op));
         hf_op_end(op, AT(0));
         hf_op *b = acquire("b", AT(1)), *c = acquire("c", AT(1));
         CHECK_EQ_U64(hf_op_deadline(b), end);
         CHECK_EQ_U64(hf_op_deadline(c), end);
         rig_tick(&rig, end - 1);
-        CHECK_EQ_INT(b->state, HF_ACQUIRE_QUEUED);
+        CHECK(is_queued_here(b));
         if (asked) hf_op_tick(b, end);
         else acquire("d", end);
-        CHECK_EQ_U64(rig.client.stats.losses, 1);
+        CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
         hf_client_tick_calls(&rig.client, end);
-        CHECK_EQ_INT(b->state, HF_ACQUIRE_ASKING);
-        CHECK_EQ_INT(c->state, HF_ACQUIRE_QUEUED);
+        CHECK(is_asking(b));
+        CHECK(is_queued_here(c));
         CHECK_EQ_U64(hf_op_deadline(c), HF_NEVER);
         rig_end(&rig, end + 1);
     }
@@ -1155,7 +1154,7 @@ TEST(a_lock_is_kept_again_after_a_wish) {
         release("b", AT(4));
         op = acquire("c", AT(5));
         CHECK_OUTCOME(op, "ok");
-        CHECK_EQ_U64(op->hold->token, 101);
+        CHECK_EQ_U64(token_of(hold_in(op)), 101);
         rig_end(&rig, AT(6));
     }
 }
@@ -1173,7 +1172,7 @@ TEST(after_a_wish_earlier_callers_go_before_the_next_wish) {
     feed_calls(&rig, RANGE, AT(3));
     CHECK_OUTCOME(b, "ok");
     char wish[64];
-    snprintf(wish, sizeof wish, "1 wish 0%llu", (unsigned long long)b->hold->number);
+    snprintf(wish, sizeof wish, "1 wish 0%llu", (unsigned long long)number_of(hold_in(b)));
     feed_message(&rig, wish, AT(4));
     rig_tick(&rig, AT(4));
     release("b", AT(5));
@@ -1191,7 +1190,7 @@ TEST(a_wish_before_the_reply_counts) {
     feed_calls(&rig, RANGE, AT(2));
     CHECK_OUTCOME(op, "ok");
     hf_op *b = acquire("b", AT(3));
-    CHECK_EQ_INT(b->state, HF_ACQUIRE_QUEUED);
+    CHECK(is_queued_here(b));
     begin_as("a", HF_OP_RELEASE, 0, AT(4));
     CHECK_SENT(&rig, CALLS, RELEASE("01"));
     CHECK_OUTCOME(b, "under way");
@@ -1209,14 +1208,14 @@ TEST(an_unconfirmed_grant_goes_to_the_next_caller_with_the_lock) {
     feed_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
     hf_op_end(op, AT(10));
     release("a", AT(11));
-    CHECK_EQ_U64(rig.client.holds.heap[0]->wait, 1);
+    CHECK_EQ_U64(wait_of_hold(holds_of(&rig.client)->heap[0]), 1);
     op = acquire("b", AT(12));
-    CHECK_EQ_U64(op->hold->wait, 1);
-    hf_hold *hold = op->hold;
+    CHECK_EQ_U64(wait_of_hold(hold_in(op)), 1);
+    hf_hold *hold = hold_in(op);
     hf_op_end(op, AT(12));
-    hold->granted = false; /* it has been confirmed */
+    set_granted(hold, false); /* it has been confirmed */
     release("b", AT(13));
-    CHECK_EQ_U64(rig.client.holds.heap[0]->wait, 0);
+    CHECK_EQ_U64(wait_of_hold(holds_of(&rig.client)->heap[0]), 0);
     rig_end(&rig, AT(14));
 }
 
@@ -1244,12 +1243,12 @@ TEST(an_idle_lock_has_a_caller_of_its_own) {
     hold_and_end();
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(1));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(hf_view_of(op->hold).state, HF_HOLD_RELEASING);
-    CHECK(hf_view_of(op->hold).over);
-    const hf_hold *idle = rig.client.holds.heap[0];
-    CHECK_EQ_INT(rig.client.holds.count, 1);
-    CHECK(idle->idle && idle->renewed);
-    CHECK_EQ_U64(idle->keep_until, AT(1000));
+    CHECK_EQ_INT(hf_view_of(hold_in(op)).state, HF_HOLD_RELEASING);
+    CHECK(hf_view_of(hold_in(op)).over);
+    const hf_hold *idle = holds_of(&rig.client)->heap[0];
+    CHECK_EQ_INT(hold_count(&rig.client), 1);
+    CHECK(is_idle(idle) && is_renewed(idle));
+    CHECK_EQ_U64(kept_until(idle), AT(1000));
     CHECK(hf_slice_equal(hf_hold_caller(idle), hf_slice_of(DRIVE_UUID "/0")));
     rig_end(&rig, AT(2));
 }
@@ -1262,8 +1261,8 @@ TEST(while_a_lock_cannot_be_returned_no_other_is_kept) {
     rig_sleep(&rig, AT(900), AT(1000));
     CHECK_SENT(&rig, RENEWER, LEAVE("01"));
     rig_sleep(&rig, AT(1000), AT(12000));
-    CHECK_EQ_INT(rig.client.holds.count, 1);
-    CHECK(rig.client.holds.heap[0]->failures > 0);
+    CHECK_EQ_INT(hold_count(&rig.client), 1);
+    CHECK(failures_of(holds_of(&rig.client)->heap[0]) > 0);
     hf_op *op = acquire("b", AT(12000));
     feed_calls(&rig, RANGE, AT(12000));
     CHECK_OUTCOME(op, "ok");
@@ -1287,7 +1286,7 @@ TEST(without_memory_for_the_next_caller_a_lock_is_returned) {
         failed = memerr_failed();
         memerr_fail(0);
         if (!failed) CHECK_OUTCOME(b, "ok");
-        if (b->done && failed) {
+        if (hf_op_is_done(b) && failed) {
             CHECK_OUTCOME(b, "no_memory");
             CHECK_SENT(&rig, CALLS, RELEASE("01"));
             CHECK_OUTCOME(op, "under way");
@@ -1306,8 +1305,8 @@ static void wait_and_ask(hf_op **waits, hf_op **asks) {
     hf_op_spec spec = spec_as("b");
     spec.keep = spec.wait = 0;
     *asks = begin_spec(&rig, &spec, AT(2));
-    CHECK_EQ_INT((*waits)->state, HF_ACQUIRE_QUEUED);
-    CHECK_EQ_INT((*asks)->state, HF_ACQUIRE_ASKING);
+    CHECK(is_queued_here(*waits));
+    CHECK(is_asking(*asks));
 }
 
 TEST(a_caller_waits_in_the_client_again_after_its_other_call) {
@@ -1315,11 +1314,11 @@ TEST(a_caller_waits_in_the_client_again_after_its_other_call) {
     wait_and_ask(&waits, &asks);
     begin_as("a", HF_OP_RELEASE, 0, AT(3));
     rig_tick(&rig, AT(3));
-    CHECK_EQ_INT(waits->state, HF_ACQUIRE_BLOCKED);
+    CHECK(is_blocked_acquire(waits));
     acquire("c", AT(4));
     feed_calls(&rig, busy(20000, 0, 0), AT(5));
     CHECK_OUTCOME(asks, "busy");
-    CHECK_EQ_INT(waits->state, HF_ACQUIRE_QUEUED);
+    CHECK(is_queued_here(waits));
     rig_end(&rig, AT(6));
 }
 
@@ -1330,15 +1329,15 @@ TEST(a_caller_blocked_by_its_other_call_is_not_lent_a_lost_lock) {
     CHECK_OUTCOME(asks, "ok");
     hf_op *check = begin_as("b", HF_OP_CHECK, 0, AT(4));
     hf_hold *of_a =
-        hf_holds_find(&rig.client.holds, &hf_kind_lock, hf_slice_of("k"), hf_slice_of("a"));
+        hf_holds_find(holds_of(&rig.client), &hf_kind_lock, hf_slice_of("k"), hf_slice_of("a"));
     hf_client_lose(&rig.client, of_a, HF_LOST_TAKEN);
     rig_tick(&rig, AT(4));
-    CHECK_EQ_INT(rig.client.kept.count, 0);
-    CHECK_EQ_INT(waits->state, HF_ACQUIRE_BLOCKED);
+    CHECK_EQ_INT(kept_count(&rig.client), 0);
+    CHECK(is_blocked_acquire(waits));
     feed_calls(&rig, ":-2\r\n", AT(5));
     CHECK_OUTCOME(check, "lost");
-    CHECK_EQ_INT(waits->state, HF_ACQUIRE_ASKING);
-    CHECK(!waits->hold->lent);
+    CHECK(is_asking(waits));
+    CHECK(!lent_of(hold_in(waits)));
     rig_end(&rig, AT(6));
 }
 

@@ -75,7 +75,7 @@ static void begin_world(void) {
     open_client(holder, "127.0.0.1");
     begun_at = order_now();
     order_join(order_start("A", take_it, holder, false));
-    held = holder->driver->client->holds.heap[0];
+    held = holds_of(holder->driver->client)->heap[0];
     hf_hold_ref(held);
 }
 
@@ -100,8 +100,8 @@ static void come_back(void) {
     order_net.connects_in = 0;
 }
 
-static bool is_lost(const void *what) {
-    return ((const hf_hold *)what)->state != HF_HOLD_HELD;
+static bool is_held_no_longer(const void *what) {
+    return !is_held((const hf_hold *)what);
 }
 
 /* ---- what is tested ---- */
@@ -136,11 +136,11 @@ static void play_loss(void) {
     sleep_until(begun_at + drawn.out_at);
     check_last_renewal(lock);
     go_out();
-    order_wait("waits for the loss", is_lost, held, HF_NEVER);
+    order_wait("waits for the loss", is_held_no_longer, held, HF_NEVER);
     MARGIN(order_now() <= lock->until, "the loss is known behind the lease");
-    MARGIN(order_now() >= held->valid_until, "the loss is known before the end");
-    MARGIN(order_now() <= held->valid_until + EXACT, "the loss is known late");
-    MARGIN(held->reason == HF_LOST_UNREACHABLE, "the reason of the loss is another one");
+    MARGIN(order_now() >= ends_at(held), "the loss is known before the end");
+    MARGIN(order_now() <= ends_at(held) + EXACT, "the loss is known late");
+    MARGIN(reason_of(held) == HF_LOST_UNREACHABLE, "the reason of the loss is another one");
     MARGIN(order_now() <= order_net.tried_at + longest_try(), "the last try was too early");
     come_back();
     end_world();
@@ -159,14 +159,14 @@ static void play_outage(void) {
     begin_world();
     sleep_until(begun_at + drawn.out_at);
     go_out();
-    sleep_until(held->valid_until - drawn.lease / 2);
+    sleep_until(ends_at(held) - drawn.lease / 2);
     come_back();
     hf_time back_at = order_now();
     /* one more pause: the try may be another command's, and a renewal end while it waits for it */
     sleep_until(back_at + longest_try() + HF_SECOND + 4 * drawn.delay);
     MARGIN(order_server_lock(K)->renewed_at >= back_at, "it is not renewed soon");
     sleep_until(begun_at + 2 * drawn.lease);
-    MARGIN(!is_lost(held), "it is lost");
+    MARGIN(!is_held_no_longer(held), "it is lost");
     end_world();
 }
 

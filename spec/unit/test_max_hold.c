@@ -44,8 +44,8 @@ static int pass(int from_ms, int to_ms) {
 
 #define CHECK_MAX_HOLD(hold)                                                                       \
     do {                                                                                           \
-        CHECK_EQ_INT((hold)->state, HF_HOLD_LOST);                                                 \
-        CHECK_STR(hf_lost_reason_name((hold)->reason), "max_hold");                                \
+        CHECK(is_lost(hold));                                                                      \
+        CHECK_STR(hf_lost_reason_name(reason_of(hold)), "max_hold");                               \
     } while (0)
 
 TEST(the_last_renewal_asks_for_the_time_left) {
@@ -63,14 +63,14 @@ TEST(the_last_renewal_asks_for_the_time_left) {
         feed(link_of(&rig, RENEWER), RENEWED, AT(renewals[i].at + 1));
         from = renewals[i].at + 1;
     }
-    CHECK_EQ_U64(hold->valid_until, AT(65000 - 252));
-    CHECK_EQ_U64(hold->wake_at, hold->valid_until);
-    rig_sleep(&rig, AT(from), hold->valid_until - 1);
+    CHECK_EQ_U64(ends_at(hold), AT(65000 - 252));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), ends_at(hold));
+    rig_sleep(&rig, AT(from), ends_at(hold) - 1);
     CHECK_SENT(&rig, RENEWER, "");
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
-    rig_sleep(&rig, hold->valid_until - 1, hold->valid_until);
+    CHECK(is_held(hold));
+    rig_sleep(&rig, ends_at(hold) - 1, ends_at(hold));
     CHECK_MAX_HOLD(hold);
-    CHECK_EQ_U64(rig.client.stats.losses, 1);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
     rig_end(&rig, AT(66000));
 }
 
@@ -82,7 +82,7 @@ TEST(a_longer_lease_is_cut_to_max_hold) {
     feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(op, AT(1));
     hf_hold *hold = hold_of(&rig);
-    CHECK_EQ_U64(hold->valid_until, hf_lease_end(AT(0), 5 * HF_SECOND));
+    CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(0), 5 * HF_SECOND));
     CHECK_EQ_INT(pass(1, 5001), 0);
     CHECK_MAX_HOLD(hold);
     rig_end(&rig, AT(5001));
@@ -97,8 +97,8 @@ TEST(a_reentry_does_not_extend_max_hold) {
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(25002));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(25002));
-    CHECK_EQ_U64(hold->max_until, AT(40000));
-    CHECK_EQ_U64(hold->valid_until, hf_lease_end(AT(25001), HF_MS * 14999));
+    CHECK_EQ_U64(bound_of(hold), AT(40000));
+    CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(25001), HF_MS * 14999));
     CHECK_EQ_INT(pass(25002, 40000), 0);
     CHECK_MAX_HOLD(hold);
     rig_end(&rig, AT(40000));
@@ -110,21 +110,21 @@ TEST(a_reentry_sets_no_max_hold) {
     hf_op *op = begin_spec(&rig, &spec, AT(1000));
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1001));
     hf_op_end(op, AT(1001));
-    CHECK_EQ_U64(hold->max_until, HF_NEVER);
+    CHECK_EQ_U64(bound_of(hold), HF_NEVER);
     CHECK(pass(1001, 60001) >= 4);
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK(is_held(hold));
     rig_end(&rig, AT(60001));
 }
 
 /* A partial release sets the lease anew, too. */
 TEST(a_partial_release_does_not_extend_max_hold) {
     hf_hold *hold = hold_for(20 * HF_SECOND);
-    hold->count = 2;
+    set_count(hold, 2);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(4000));
     CHECK_SENT(&rig, CALLS, "EVALSHA release " KEYS_OF_K "1 16000 ");
     feed_calls(&rig, "*2\r\n:3\r\n:1\r\n", AT(4001));
     hf_op_end(op, AT(4001));
-    CHECK(hold->valid_until <= AT(20000));
+    CHECK(ends_at(hold) <= AT(20000));
     pass(4001, 20000);
     CHECK_MAX_HOLD(hold);
     rig_end(&rig, AT(20000));
@@ -140,7 +140,7 @@ TEST(an_extend_is_cut_to_max_hold) {
     feed_calls(&rig, ":1\r\n", AT(5001));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(5001));
-    CHECK_EQ_U64(hold->valid_until, hf_lease_end(AT(5000), 15 * HF_SECOND));
+    CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(5000), 15 * HF_SECOND));
     CHECK_EQ_INT(pass(5001, 20000), 0);
     CHECK_MAX_HOLD(hold);
     rig_end(&rig, AT(20000));
@@ -159,8 +159,8 @@ TEST(max_hold_starts_at_the_grant) {
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(500));
     hf_hold *hold = hold_of(&rig);
-    CHECK_EQ_U64(hold->max_until, AT(40500));
-    rig_sleep(&rig, AT(500), hold->confirm_at);
+    CHECK_EQ_U64(bound_of(hold), AT(40500));
+    rig_sleep(&rig, AT(500), confirms_at(hold));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)),
                  "EVALSHA extend 2 k holdfast_queue:{k} me 30000 "));
     rig_end(&rig, AT(2000));
@@ -178,12 +178,12 @@ TEST(a_short_max_hold_shortens_a_grant) {
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(4));
     hf_hold *hold = hold_of(&rig);
-    CHECK(hold->valid_until <= AT(1004));
+    CHECK(ends_at(hold) <= AT(1004));
     rig_sleep(&rig, AT(4), AT(900));
-    CHECK(hold->in_flight);
+    CHECK(is_in_flight(hold));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), "EVALSHA extend 2 k holdfast_queue:{k} me "));
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(901));
-    CHECK(hold->valid_until <= AT(1004));
+    CHECK(ends_at(hold) <= AT(1004));
     rig_sleep(&rig, AT(901), AT(1004));
     CHECK_MAX_HOLD(hold);
     rig_end(&rig, AT(1004));
@@ -198,7 +198,7 @@ TEST(a_renewal_sent_late_does_not_count_beyond_max_hold) {
     rig_sleep(&rig, AT(14000), AT(16000));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), RENEW));
     feed(link_of(&rig, RENEWER), RENEWED, AT(16001));
-    CHECK(hold->valid_until > AT(34000) && hold->valid_until <= AT(35000));
+    CHECK(ends_at(hold) > AT(34000) && ends_at(hold) <= AT(35000));
     pass(16001, 35001);
     CHECK_MAX_HOLD(hold);
     rig_end(&rig, AT(35001));
@@ -208,18 +208,18 @@ TEST(a_hold_not_renewed_before_max_hold_is_lost_as_unreachable) {
     hf_hold *hold = hold_for(60 * HF_SECOND);
     rig.refusing = true;
     rig_sleep(&rig, AT(1), AT(31000));
-    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
-    CHECK_EQ_INT(hold->reason, HF_LOST_UNREACHABLE);
+    CHECK(is_lost(hold));
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
     rig_end(&rig, AT(31000));
 }
 
 TEST(a_hold_deleted_before_max_hold_is_lost_as_deleted) {
     hf_hold *hold = hold_for(12 * HF_SECOND);
-    hf_holds_wake_at(&rig.client.holds, hold, AT(6000)); /* as after a failover */
+    hf_holds_wake_at(holds_of(&rig.client), hold, AT(6000)); /* as after a failover */
     rig_sleep(&rig, AT(1), AT(6000));
     CHECK_SENT(&rig, RENEWER, RENEW "6000");
     feed(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(6001));
-    CHECK_EQ_INT(hold->reason, HF_LOST_DELETED);
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
     rig_end(&rig, AT(6001));
 }
 
@@ -229,7 +229,7 @@ TEST(the_release_after_max_hold_cleans_up_a_late_renewal) {
     pass(1, 6000);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(6000));
     CHECK_OUTCOME(op, "lost");
-    CHECK(strstr(op->failure.text, "it was held for as long as max_hold allows"));
+    CHECK(strstr(message_of(op), "it was held for as long as max_hold allows"));
     hf_op_end(op, AT(6000));
     rig_sleep(&rig, AT(6000), AT(6001));
     CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));

@@ -15,7 +15,7 @@ static void start(bool wanted) {
     rig_begin(&rig);
     hf_observe_class(&rig.client, "");
     hf_observe_class(&rig.client, "orders");
-    rig.client.observer.wanted = wanted;
+    observer_of(&rig.client)->wanted = wanted;
 }
 
 static void finish(hf_time now) {
@@ -23,7 +23,7 @@ static void finish(hf_time now) {
 }
 
 static hf_class *class_at(size_t i) {
-    return rig.client.observer.classes[i];
+    return observer_of(&rig.client)->classes[i];
 }
 
 /* An acquire of the class "orders". */
@@ -101,7 +101,7 @@ TEST(behind_the_last_class_there_is_none) {
         hf_observe_class(&rig.client, name);
     }
     hold_order(0, AT(0));
-    CHECK(rig.client.observer.first); /* it stands behind the last class */
+    CHECK(observer_of(&rig.client)->first); /* it stands behind the last class */
     CHECK_EQ_INT(hf_observe_class(&rig.client, "more"), 0);
     finish(AT(1));
 }
@@ -130,15 +130,15 @@ TEST(a_client_that_replaces_another_keeps_the_classes_but_not_the_counts) {
     rig_begin_with(&before, &config);
     hf_observe_class(&before.client, "");
     hf_observe_class(&before.client, "orders");
-    before.client.observer.classes[1]->releases = 7;
-    before.client.observer.wanted = true;
+    observer_of(&before.client)->classes[1]->releases = 7;
+    observer_of(&before.client)->wanted = true;
     rig_begin(&rig);
-    hf_observe_again(&rig.client, &before.client.observer);
+    hf_observe_again(&rig.client, observer_of(&before.client));
     CHECK_STR(class_at(0)->name, "");
     CHECK_STR(class_at(1)->name, "orders");
     CHECK_EQ_INT(class_at(1)->releases, 0);
     CHECK(!class_at(2));
-    CHECK(rig.client.observer.wanted);
+    CHECK(observer_of(&rig.client)->wanted);
     rig_end(&before, AT(0));
     finish(AT(0));
 }
@@ -150,7 +150,7 @@ static int bucket_of(hf_time span) {
     int found = -1;
     hf_request request = {.sent_at = AT(0)};
     memset(&class_at(0)->round_trips, 0, sizeof class_at(0)->round_trips);
-    hf_observe_answer(&rig.client.first, &request, AT(0) + span);
+    hf_observe_answer(first_node(&rig.client), &request, AT(0) + span);
     for (int i = 0; i <= HF_BUCKETS; i++) {
         uint64_t count = class_at(0)->round_trips.counts[i];
         if (count == 1 && found < 0) found = i;
@@ -317,11 +317,11 @@ TEST(a_late_renewal_of_a_quorums_member_is_no_event) {
         start(true);
         hold_order(0, AT(0));
         events();
-        rig.client.is_member = member;
+        set_member(&rig.client, member);
         hf_observe_renewal(&rig.client, hold_of(&rig), true);
         CHECK_EQ_U64(class_at(1)->renewed_late, 1);
-        CHECK_EQ_INT(rig.client.observer.first != NULL, !member);
-        rig.client.is_member = false;
+        CHECK_EQ_INT(observer_of(&rig.client)->first != NULL, !member);
+        set_member(&rig.client, false);
         finish(AT(2));
     }
 }
@@ -332,11 +332,11 @@ TEST(a_risk_of_a_quorums_member_is_counted_without_an_event) {
         start(true);
         hold_order(0, AT(0));
         events();
-        rig.client.is_member = member;
+        set_member(&rig.client, member);
         hf_observe_risk(&rig.client, hold_of(&rig), AT(1));
         CHECK_EQ_U64(class_at(1)->risks, 1);
-        CHECK_EQ_INT(rig.client.observer.first != NULL, !member);
-        rig.client.is_member = false;
+        CHECK_EQ_INT(observer_of(&rig.client)->first != NULL, !member);
+        set_member(&rig.client, false);
         finish(AT(2));
     }
 }
@@ -413,8 +413,8 @@ TEST(an_observer_of_a_lock_gets_only_its_events) {
     release(AT(3));
     CHECK_STR(events(), "acquired k by me, -, orders, 0 ms, 77, for 8\n"
                         "released k by me, -, orders, 1 ms, 77, for 8\n");
-    CHECK(!rig.client.observer.first);
-    CHECK_EQ_INT(rig.client.observer.count, 0);
+    CHECK(!observer_of(&rig.client)->first);
+    CHECK_EQ_INT(observer_of(&rig.client)->count, 0);
     finish(AT(4));
 }
 
@@ -459,14 +459,14 @@ TEST(events_that_nobody_takes_are_dropped) {
     events();
     hf_hold *hold = hold_of(&rig);
     for (int i = 0; i < HF_EVENTS_MOST; i++) hf_observe_risk(&rig.client, hold, AT(1));
-    CHECK_EQ_U64(rig.client.observer.dropped, 0);
-    CHECK_EQ_INT(rig.client.observer.count, HF_EVENTS_MOST);
+    CHECK_EQ_U64(observer_of(&rig.client)->dropped, 0);
+    CHECK_EQ_INT(observer_of(&rig.client)->count, HF_EVENTS_MOST);
     hf_observe_risk(&rig.client, hold, AT(1));
-    CHECK_EQ_U64(rig.client.observer.dropped, 1);
-    CHECK_EQ_INT(rig.client.observer.count, HF_EVENTS_MOST);
+    CHECK_EQ_U64(observer_of(&rig.client)->dropped, 1);
+    CHECK_EQ_INT(observer_of(&rig.client)->count, HF_EVENTS_MOST);
     events();
     hf_observe_risk(&rig.client, hold, AT(30000)); /* its lease is over */
-    CHECK(rig.client.observer.first && rig.client.observer.first->seconds == 0);
+    CHECK(observer_of(&rig.client)->first && observer_of(&rig.client)->first->seconds == 0);
     CHECK_STR(events(), "at_risk k by me, -, orders, 0 ms, 77, for 0\n");
     finish(AT(30001));
 }
@@ -478,7 +478,7 @@ TEST(without_memory_an_event_is_dropped) {
     memerr_fail(1);
     hf_observe_risk(&rig.client, hold_of(&rig), AT(1));
     memerr_fail(0);
-    CHECK_EQ_U64(rig.client.observer.dropped, 1);
+    CHECK_EQ_U64(observer_of(&rig.client)->dropped, 1);
     CHECK_STR(events(), "");
     hf_op *op = begin_order(0, 0, AT(2));
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
@@ -536,8 +536,7 @@ TEST(a_wait_whose_server_is_away_is_cut_off_when_no_connection_can_be_made) {
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
     events();
-    for (int link = 0; link < HF_LINKS; link++)
-        hf_session_closed(link_of(&rig, (hf_link)link), "cut", AT(100));
+    rig_cut(&rig, "cut", AT(100));
     CHECK_STR(events(), ""); /* the next connection may work */
     rig.refusing = true;
     rig_sleep(&rig, AT(100), AT(9000));
@@ -626,7 +625,7 @@ TEST(an_event_counts_from_the_call_and_names_the_caller) {
     feed_calls(&rig, ACQUIRED, AT(501));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(501));
-    hf_event *event = rig.client.observer.first;
+    hf_event *event = observer_of(&rig.client)->first;
     while (event && event->kind != HF_EVENT_ACQUIRED) event = event->next;
     CHECK(event);
     CHECK_EQ_U64(event->seconds, 501 * HF_MS);
@@ -638,7 +637,7 @@ TEST(an_event_counts_from_the_call_and_names_the_caller) {
     op = begin_spec(&rig, &spec, AT(600));
     feed_calls(&rig, busy(20000, 0, 0), AT(601));
     hf_op_end(op, AT(601));
-    event = rig.client.observer.first;
+    event = observer_of(&rig.client)->first;
     while (event && event->kind != HF_EVENT_BUSY) event = event->next;
     CHECK(event);
     CHECK_MEM(event->owner.data, event->owner.size, "caller", 6);
@@ -675,7 +674,7 @@ TEST(events_that_nobody_took_are_freed_with_the_client) {
     hold_order(0, AT(0));
     release(AT(1));
     hold_order(0, AT(2));
-    CHECK(rig.client.observer.count >= 3);
+    CHECK(observer_of(&rig.client)->count >= 3);
     finish(AT(3));
 }
 
@@ -685,7 +684,7 @@ TEST(an_acquire_that_failed_counts_as_no_release) {
     hf_session_closed(link_of(&rig, CALLS), "gone", AT(1)); /* it may exist on the server */
     rig.refusing = true;
     rig_sleep(&rig, AT(1), AT(3000));
-    CHECK(op->done);
+    CHECK(hf_op_is_done(op));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     hf_op_end(op, AT(3000));
     const char *text = events();

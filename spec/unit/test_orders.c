@@ -43,8 +43,9 @@ static void check_sleepers(const caller *of) {
     if (driver->calling) wakes = hf_time_min(wakes, order_sleeps_until(of));
     ORDER_CHECK(wakes <= due, "%s sleeps past what is due", of->name);
     check_bytes(driver, wakes);
-    for (const hf_op *op = driver->client->ops; op; op = op->next)
-        ORDER_CHECK(!op->done || op->detached, "%s sleeps though its call is done", of->name);
+    for (const hf_op *op = ops_of(driver->client); op; op = next_op(op))
+        ORDER_CHECK(!hf_op_is_done(op) || hf_op_is_detached(op),
+                    "%s sleeps though its call is done", of->name);
 }
 
 static void check_quiet(hf_time next) {
@@ -321,8 +322,8 @@ SCENE(a_signal) {
 }
 
 static bool is_queued(const void *what) {
-    const hf_op *op = ((const hf_driver *)what)->client->ops;
-    return op && op->state == HF_ACQUIRE_WAITING;
+    const hf_op *op = ops_of(((const hf_driver *)what)->client);
+    return op && is_waiting(op);
 }
 
 /* A signal that comes just before a sleep does not end it, and in the queue nothing else does. */
@@ -373,7 +374,7 @@ SCENE(a_signal_to_a_call_without_a_reply) {
 
 static bool is_renewing(const void *what) {
     const hf_client *client = ((const hf_driver *)what)->client;
-    return client->holds.count > 0 && client->holds.heap[0]->in_flight;
+    return hold_count(client) > 0 && is_in_flight(holds_of(client)->heap[0]);
 }
 
 /* A call that waits for a renewal without a reply, which the signal does not interrupt. */
@@ -390,7 +391,7 @@ static void *enter_again(void *context) {
 }
 
 static bool waits_for_renewal(const void *what) {
-    const hf_op *op = ((const hf_driver *)what)->client->ops;
+    const hf_op *op = ops_of(((const hf_driver *)what)->client);
     return op && hf_op_is_blocked(op);
 }
 

@@ -15,7 +15,7 @@ TEST(a_pause_ends_by_the_clock_and_opens_no_connection) {
     CHECK_EQ_U64(hf_op_deadline(op), AT(100));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(100));
     rig_tick(&rig, AT(99));
-    CHECK(!op->done);
+    CHECK(!hf_op_is_done(op));
     rig_tick(&rig, AT(100));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(rig.opens, 0);
@@ -27,10 +27,10 @@ TEST(a_pause_is_ended_by_a_signal_or_a_close) {
     rig_begin(&rig);
     hf_op *op = begin_pause(HF_SECOND, AT(0)), *other = begin_pause(HF_SECOND, AT(0));
     hf_op_interrupt(op, AT(5));
-    CHECK_EQ_INT(op->failure.code, HF_INTERRUPTED);
-    CHECK(!other->done);
+    CHECK_EQ_INT(hf_op_code(op), HF_INTERRUPTED);
+    CHECK(!hf_op_is_done(other));
     hf_client_close(&rig.client, AT(6));
-    CHECK_EQ_INT(other->failure.code, HF_CLOSED);
+    CHECK_EQ_INT(hf_op_code(other), HF_CLOSED);
     hf_op_end(op, AT(7));
     hf_op_end(other, AT(7));
     rig_end(&rig, AT(8));

@@ -43,7 +43,8 @@ static hf_op *begin_call(hf_op_kind kind, hf_time now) {
 }
 
 static hf_hold *permits_held(void) {
-    return hf_holds_find(&rig.client.holds, &hf_kind_permit, hf_slice_of("k"), hf_slice_of("me"));
+    return hf_holds_find(holds_of(&rig.client), &hf_kind_permit, hf_slice_of("k"),
+                         hf_slice_of("me"));
 }
 
 static hf_hold *hold_permits(uint32_t permits, hf_time now) {
@@ -57,10 +58,7 @@ static hf_hold *hold_permits(uint32_t permits, hf_time now) {
 /* In the queue, and known to wait there. */
 static hf_op *permits_waiting(uint32_t permits, hf_time now) {
     hf_op *op = begin_permits(permits, HF_NEVER, now);
-    feed_calls(&rig, busy(20000, 0, 0), now + HF_MS);
-    feed_subscribed(&rig, now + 2 * HF_MS);
-    feed_calls(&rig, busy(20000, 0, 0), now + 3 * HF_MS);
-    for (int link = 0; link < HF_LINKS; link++) output_of(&rig.client.first.links[link]);
+    enter_queue(&rig, now);
     return op;
 }
 
@@ -71,10 +69,10 @@ TEST(several_permits_are_one_hold) {
     feed_calls(&rig, ACQUIRED, AT(1));
     CHECK_OUTCOME(op, "ok");
     const hf_hold *hold = permits_held();
-    CHECK_EQ_INT(hold->count, 1);
-    CHECK_EQ_INT(hold->permits, 3);
-    CHECK_EQ_U64(hold->token, 77);
-    CHECK_EQ_U64(hold->valid_until, AT(29698));
+    CHECK_EQ_INT(count_of(hold), 1);
+    CHECK_EQ_INT(permits_of(hold), 3);
+    CHECK_EQ_U64(token_of(hold), 77);
+    CHECK_EQ_U64(ends_at(hold), AT(29698));
     rig_end(&rig, AT(2));
 }
 
@@ -101,7 +99,7 @@ TEST(an_acquire_is_sent_again_for_the_same_permits) {
     CHECK_SENT(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL THREE " 2000 0 0 30000 1000 ");
     feed_calls(&rig, ACQUIRED, AT(201));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(permits_held()->valid_until, AT(29898));
+    CHECK_EQ_U64(ends_at(permits_held()), AT(29898));
     rig_end(&rig, AT(300));
 }
 
@@ -109,7 +107,7 @@ TEST(an_acquire_is_sent_again_for_the_same_permits) {
 TEST(a_waiter_for_permits_listens_for_foreign_releases_later) {
     pool_begin();
     hf_op *op = permits_waiting(1, AT(0));
-    CHECK_EQ_U64(op->acquire.listen_at, AT(150));
+    CHECK_EQ_U64(listens_at(op), AT(150));
     rig_end(&rig, AT(5));
 }
 
@@ -130,13 +128,13 @@ TEST(the_message_says_that_the_permits_are_taken_or_not_set) {
     hf_op *op = begin_permits(1, 0, AT(0));
     feed_calls(&rig, busy(1500, 0, 0), AT(1));
     CHECK_OUTCOME(op, "busy");
-    CHECK_STR(op->failure.text,
+    CHECK_STR(message_of(op),
               "cannot acquire \"k\" on h:1: its permits are taken, for up to 1.499 s more unless "
               "renewed; wait longer or try again later");
     op = begin_permits(1, 0, AT(2));
     feed_calls(&rig, busy(-2, 0, 0), AT(3));
     CHECK_STR(
-        op->failure.text,
+        message_of(op),
         "cannot acquire \"k\" on h:1: too few permits are free (set the total with the permits "
         "option or set_permits); wait longer or try again later");
     rig_end(&rig, AT(4));
@@ -147,8 +145,8 @@ TEST(a_request_for_more_permits_than_exist_is_a_conflict) {
     hf_op *op = begin_permits(3, HF_NEVER, AT(0));
     feed_calls(&rig, "*2\r\n:-5\r\n:2\r\n", AT(1));
     CHECK_OUTCOME(op, "conflict");
-    CHECK(strstr(op->failure.text,
-                 "the semaphore has 2 permits in total, fewer than the 3 requested"));
+    CHECK(
+        strstr(message_of(op), "the semaphore has 2 permits in total, fewer than the 3 requested"));
     CHECK(!permits_held());
     rig_end(&rig, AT(2));
 }
@@ -171,14 +169,14 @@ TEST(a_grant_is_taken_and_confirmed) {
     hf_op *op = permits_waiting(3, AT(0));
     feed_message(&rig, "1 grant p 1 5 88 2000 k", AT(500));
     CHECK_OUTCOME(op, "ok");
-    CHECK(permits_held()->granted);
+    CHECK(is_granted(permits_held()));
     hf_op_end(op, AT(500));
     rig_sleep(&rig, AT(500), AT(1200));
     CHECK_SENT(&rig, RENEWER,
                "EVALSHA permit_extend 2 {k}:timeout holdfast_queue:{k} " THREE
                " 30000 2000 " MEMBER_OF_THREE " redisson_sc:{k}");
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(1201));
-    CHECK(!permits_held()->granted);
+    CHECK(!is_granted(permits_held()));
     rig_end(&rig, AT(1300));
 }
 
@@ -237,23 +235,23 @@ TEST(permits_are_renewed_at_their_leases) {
     rig_sleep(&rig, AT(1), AT(10000));
     CHECK_SENT(&rig, RENEWER, "EVALSHA permit_renew 1 {k}:timeout " THREE " 30000");
     feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10001));
-    CHECK_EQ_U64(permits_held()->valid_until, AT(39698));
+    CHECK_EQ_U64(ends_at(permits_held()), AT(39698));
     rig_sleep(&rig, AT(10001), AT(20000));
     output_of(link_of(&rig, RENEWER));
     feed(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(20001));
-    CHECK_EQ_INT(permits_held()->reason, HF_LOST_DELETED);
+    CHECK_EQ_INT(reason_of(permits_held()), HF_LOST_DELETED);
     rig_end(&rig, AT(20002));
 }
 
 TEST(a_stray_grant_is_released) {
     pool_begin();
     hf_op *op = permits_waiting(1, AT(0));
-    hf_ended_note(&rig.client.ended, 7, &hf_kind_permit, hf_slice_of("k"));
+    hf_ended_note(ended_of(&rig.client), 7, &hf_kind_permit, hf_slice_of("k"));
     feed_message(&rig, "1 grant p 7 5 88 2000 k", AT(500));
     rig_tick(&rig, AT(500));
     CHECK_SENT(&rig, RENEWER,
                "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":7 2000 0 1p" DRIVE_UUID ":7:0 ");
-    CHECK(!op->done);
+    CHECK(!hf_op_is_done(op));
     rig_end(&rig, AT(501));
 }
 
@@ -284,10 +282,10 @@ TEST(info_returns_the_state_of_a_semaphore) {
     feed_calls(&rig, "*8\r\n$0\r\n\r\n:3\r\n:1200\r\n$2\r\n77\r\n:4\r\n:-1\r\n:-1\r\n:-2\r\n",
                AT(1));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(op->result.info->holds, 3);
-    CHECK_EQ_INT(op->result.info->free, -2);
-    CHECK_EQ_INT(op->result.info->ttl_ms, 1200);
-    CHECK_EQ_INT(op->result.info->waiters, 4);
+    CHECK_EQ_INT(info_of(op)->holds, 3);
+    CHECK_EQ_INT(info_of(op)->free, -2);
+    CHECK_EQ_INT(info_of(op)->ttl_ms, 1200);
+    CHECK_EQ_INT(info_of(op)->waiters, 4);
     rig_end(&rig, AT(2));
 }
 
@@ -300,7 +298,7 @@ TEST(permits_of_the_same_client_are_no_deadlock) {
     spec.blocking = true;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
     feed_calls(&rig, busy(20000, 0, 0), AT(2));
-    CHECK(!op->done);
+    CHECK(!hf_op_is_done(op));
     rig_end(&rig, AT(3));
 }
 
@@ -313,7 +311,7 @@ TEST(setting_the_number_passes_nothing_on_without_dead_waiters) {
     CHECK_OUTCOME(op, "ok");
     rig_tick(&rig, AT(1));
     CHECK_SENT(&rig, RENEWER, "");
-    CHECK_EQ_INT(rig.client.holds.count, 0);
+    CHECK_EQ_INT(hold_count(&rig.client), 0);
     rig_end(&rig, AT(2));
 }
 

@@ -54,10 +54,6 @@ static void end(hf_op *op, hf_time now) {
     hf_op_end(op, now);
 }
 
-static void hush(void) {
-    for (int link = 0; link < HF_LINKS; link++) output_of(&rig.client.first.links[link]);
-}
-
 /* Known to wait since `now` + 3 ms, and subscribed. */
 static hf_op *waiting(int64_t count, hf_time now) {
     hf_op *op = take(count, HF_NEVER, now);
@@ -66,7 +62,7 @@ static hf_op *waiting(int64_t count, hf_time now) {
     feed_calls(&rig, TOO_FEW("0"), now + 2 * HF_MS);
     feed_event(&rig, "subscribe", CHANNEL, "2", now + 3 * HF_MS);
     feed_calls(&rig, TOO_FEW("0"), now + 3 * HF_MS);
-    hush();
+    rig_hush(&rig);
     return op;
 }
 
@@ -74,7 +70,7 @@ static hf_op *waiting(int64_t count, hf_time now) {
 static hf_op *also_waiting(int64_t count, hf_time now) {
     hf_op *op = take(count, HF_NEVER, now);
     feed_calls(&rig, TOO_FEW("0"), now);
-    hush();
+    rig_hush(&rig);
     return op;
 }
 
@@ -94,17 +90,17 @@ TEST(each_call_has_a_note_that_is_deleted_with_the_next_one) {
     CHECK_SENT(&rig, CALLS, FORGET("1") CALL("semaphore_release", "2") "3");
     feed_calls(&rig, ":1\r\n:4\r\n", AT(3));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(op->result.value, 4);
+    CHECK_EQ_INT(value_of(op), 4);
     end(op, AT(3));
     op = give(-2, AT(4));
     CHECK_SENT(&rig, CALLS, FORGET("2") CALL("semaphore_release", "3") "-2");
     feed_calls(&rig, ":1\r\n:-1\r\n", AT(5));
-    CHECK_EQ_INT(op->result.value, -1);
+    CHECK_EQ_INT(value_of(op), -1);
     end(op, AT(5));
     op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(6));
     CHECK_SENT(&rig, CALLS, FORGET("3") CALL("semaphore_drain", "4") "0");
     feed_calls(&rig, ":1\r\n:5\r\n", AT(7));
-    CHECK_EQ_INT(op->result.value, 5);
+    CHECK_EQ_INT(value_of(op), 5);
     end(op, AT(7));
     CHECK(hf_client_is_quiet(&rig.client));
     rig_end(&rig, AT(8));
@@ -187,10 +183,10 @@ TEST(permits_taken_by_a_command_that_was_sent_twice_are_kept) {
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(51));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(rig.client.holds.count, 0);
-    op->noted.result_taken = true;
+    CHECK_EQ_U64(hold_count(&rig.client), 0);
+    set_result_taken(op, true);
     hf_op_end(op, AT(52));
-    CHECK_EQ_U64(rig.client.holds.count, 0);
+    CHECK_EQ_U64(hold_count(&rig.client), 0);
     rig_tick(&rig, AT(53));
     CHECK_SENT(&rig, CALLS, "");
     rig_end(&rig, AT(54));
@@ -205,7 +201,7 @@ TEST(a_busy_acquire_whose_first_copy_may_arrive_late_is_undone) {
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, TOO_FEW("1"), AT(501));
     CHECK_OUTCOME(op, "busy");
-    CHECK_STR(op->failure.text,
+    CHECK_STR(message_of(op),
               "cannot acquire \"k\" on h:1: too few permits are free (1 of the 2 requested); "
               "wait longer or try again later");
     check_settled(CALL("semaphore_leave", "1") "0", ":0\r\n", AT(501));
@@ -223,7 +219,7 @@ TEST(a_first_copy_in_doubt_stays_in_doubt_while_the_waiter_rechecks) {
     feed_calls(&rig, TOO_FEW("1"), AT(503));
     feed_event(&rig, "subscribe", CHANNEL, "2", AT(504));
     feed_calls(&rig, TOO_FEW("1"), AT(505));
-    hush();
+    rig_hush(&rig);
     hf_op_end(op, AT(506));
     check_settled(CALL("semaphore_leave", "1") "0", ":0\r\n", AT(506));
     rig_end(&rig, AT(20000));
@@ -270,7 +266,7 @@ static void check_goes_on(bool given_up, int64_t count, const char *want) {
         rig.refusing = true;
         rig_sleep(&rig, AT(1), AT(3100));
         CHECK_OUTCOME(op, "unreachable");
-        CHECK(strstr(op->failure.text, "continues in the background") != NULL);
+        CHECK(strstr(message_of(op), "continues in the background") != NULL);
         end(op, AT(3100));
         rig.refusing = false;
     }
@@ -291,10 +287,10 @@ TEST(a_release_abandoned_before_it_was_sent_goes_on) {
     spec.lock_kind = &hf_kind_plain_semaphore;
     spec.value = 2;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
-    CHECK_EQ_INT(op->request.sends, 0);
+    CHECK_EQ_INT(request_in(op)->sends, 0);
     hf_op_end(op, AT(1));
-    CHECK_EQ_U64(rig.client.holds.count, 1);
-    CHECK_EQ_INT(hf_holds_first(&rig.client.holds)->amount, 2);
+    CHECK_EQ_U64(hold_count(&rig.client), 1);
+    CHECK_EQ_INT(amount_of(hf_holds_first(holds_of(&rig.client))), 2);
     rig_end(&rig, AT(2));
 }
 
@@ -360,7 +356,7 @@ TEST(waiters_ask_one_after_the_other_while_permits_are_free) {
     feed_calls(&rig, HAS_TAKEN("0"), AT(32));
     CHECK_OUTCOME(second, "ok");
     CHECK_SENT(&rig, CALLS, "");
-    CHECK(!third->done);
+    CHECK(!hf_op_is_done(third));
     end(first, AT(33));
     end(second, AT(33));
     feed_release(AT(34));
@@ -375,13 +371,13 @@ TEST(a_waiter_that_needs_more_does_not_block_others) {
     hf_op *large = waiting(5, AT(0)), *middle = also_waiting(3, AT(10)),
           *small = also_waiting(2, AT(20));
     feed_release(AT(30));
-    hush();
+    rig_hush(&rig);
     feed_calls(&rig, TOO_FEW("2"), AT(31));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "3") "2");
     feed_calls(&rig, HAS_TAKEN("0"), AT(32));
     CHECK_OUTCOME(small, "ok");
     CHECK_SENT(&rig, CALLS, "");
-    CHECK(!large->done && !middle->done);
+    CHECK(!hf_op_is_done(large) && !hf_op_is_done(middle));
     rig_end(&rig, AT(33));
 }
 
@@ -458,11 +454,11 @@ TEST(a_waiter_that_has_ended_does_not_block_those_behind_it) {
     hf_op *third = also_waiting(1, AT(20));
     hf_op_interrupt(second, AT(30));
     CHECK_OUTCOME(second, "interrupted");
-    hush();
+    rig_hush(&rig);
     feed_release(AT(40));
-    CHECK_EQ_INT(first->state, HF_ACQUIRE_ASKING);
+    CHECK(is_asking(first));
     feed_calls(&rig, "*2\r\n:0\r\n:1\r\n", AT(41));
-    CHECK_EQ_INT(third->state, HF_ACQUIRE_ASKING);
+    CHECK(is_asking(third));
     rig_end(&rig, AT(50));
 }
 
@@ -470,7 +466,7 @@ TEST(the_next_waiter_asks_when_one_ends_before_its_reply) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10));
     feed_release(AT(20));
-    hush();
+    rig_hush(&rig);
     hf_op_end(first, AT(21));
     rig_tick(&rig, AT(21));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1\n" CALL("semaphore_leave", "1") "0");
@@ -487,7 +483,7 @@ TEST(a_message_received_during_the_last_question_goes_to_the_next_waiter) {
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10));
     feed_release(AT(20));
     feed_release(AT(21));
-    hush();
+    rig_hush(&rig);
     feed_calls(&rig, HAS_TAKEN("0"), AT(22));
     CHECK_OUTCOME(first, "ok");
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
@@ -499,7 +495,7 @@ TEST(a_message_received_during_the_last_question_goes_to_the_next_waiter) {
 TEST(a_message_received_during_a_first_question_is_not_lost) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = take(1, HF_NEVER, AT(10));
-    hush();
+    rig_hush(&rig);
     feed_release(AT(11));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
     feed_calls(&rig, TOO_FEW("0"), AT(12)); /* the second's, which ran before the release */
@@ -527,7 +523,7 @@ TEST(a_wait_ends_with_a_last_question_or_a_signal) {
     semaphore_begin();
     hf_op *op = take(1, 50 * HF_MS, AT(0));
     feed_calls(&rig, TOO_FEW("0"), AT(60));
-    CHECK(!op->done);
+    CHECK(!hf_op_is_done(op));
     feed_calls(&rig, TOO_FEW("0"), AT(61));
     CHECK_OUTCOME(op, "busy");
     op = waiting(1, AT(100));
@@ -546,7 +542,7 @@ TEST(a_closed_client_undoes_or_finishes_its_calls) {
     semaphore_begin();
     hf_op *op = take(1, HF_NEVER, AT(0));
     hf_op *other = give(2, AT(0));
-    hush();
+    rig_hush(&rig);
     hf_client_close(&rig.client, AT(1));
     CHECK_OUTCOME(op, "closed");
     CHECK_OUTCOME(other, "closed");
@@ -578,19 +574,19 @@ static bool carry_out(void *context) {
     if (!names_of(&own)) return false;
     bool waits = *kind == HF_OP_TAKE;
     hf_op *op = begin_on(&own, *kind, 1, 3 * HF_SECOND, AT(10));
-    for (int i = 0; op && !op->done && i < 3; i++) {
+    for (int i = 0; op && !hf_op_is_done(op) && i < 3; i++) {
         rig_tick(&own, AT(10 + i));
         hf_session *link = link_of(&own, CALLS);
         const char *reply = !waits ? ":1\r\n" : i < 2 ? TOO_FEW("0") : HAS_TAKEN("0");
         if (link->state == HF_SESSION_READY)
             hf_session_feed(link, reply, strlen(reply), AT(10 + i));
-        if (op->done || !waits) continue;
+        if (hf_op_is_done(op) || !waits) continue;
         rig_serve(&own, AT(10 + i));
         if (link_of(&own, EVENTS)->state == HF_SESSION_READY) feed_subscribed(&own, AT(10 + i));
     }
-    if (op && !op->done) rig_sleep(&own, AT(20), AT(9000));
-    if (op && !op->done) abort();
-    bool good = op && op->failure.code == HF_OK;
+    if (op && !hf_op_is_done(op)) rig_sleep(&own, AT(20), AT(9000));
+    if (op && !hf_op_is_done(op)) abort();
+    bool good = op && hf_op_code(op) == HF_OK;
     if (op) end(op, AT(9000));
     rig_end(&own, AT(9000));
     return good;
@@ -615,7 +611,7 @@ TEST(the_message_says_how_many_permits_are_free) {
         hf_op *op = take(2, 0, AT(0));
         feed_calls(&rig, cases[i].reply, AT(1));
         CHECK_OUTCOME(op, "busy");
-        CHECK_OR(strstr(op->failure.text, cases[i].free), "%s", op->failure.text);
+        CHECK_OR(strstr(message_of(op), cases[i].free), "%s", message_of(op));
         rig_end(&rig, AT(2));
     }
 }
@@ -633,7 +629,7 @@ TEST(each_call_that_is_sent_again_keeps_its_note) {
         feed_calls(&rig, cases[i].reply, AT(501));
         CHECK_OUTCOME(op, "ok");
         end(op, AT(501));
-        hush();
+        rig_hush(&rig);
         give(1, AT(502));
         CHECK_SENT(&rig, CALLS, CALL("semaphore_release", "2") "1");
         rig_end(&rig, AT(503));
@@ -664,10 +660,10 @@ TEST(a_wait_for_another_key_blocks_no_waiter) {
     semaphore_begin();
     if (!hf_names_make_on(&other, hf_slice_of("j"), &hf_kind_plain_semaphore)) abort();
     hf_op *first = waiting(1, AT(0));
-    first->spec.names = &other; /* as if it had asked for that one */
+    spec_in(first)->names = &other; /* as if it had asked for that one */
     hf_op *second = take(1, HF_NEVER, AT(10));
     feed_calls(&rig, TOO_FEW("0"), AT(11));
-    hush();
+    rig_hush(&rig);
     feed_event(&rig, "subscribe", CHANNEL, "3", AT(12));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
     feed_calls(&rig, HAS_TAKEN("1"), AT(13));
@@ -703,7 +699,7 @@ TEST(a_release_to_an_unreachable_server_goes_on) {
     rig.refusing = true;
     hf_op *op = give(2, AT(0));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(op->failure.text, "continues in the background"));
+    CHECK(strstr(message_of(op), "continues in the background"));
     end(op, AT(1));
     rig.refusing = false;
     check_settled(CALL("semaphore_release", "1") "2", ":3\r\n", AT(1));
@@ -715,10 +711,10 @@ TEST(a_release_goes_on_when_only_its_second_copy_is_refused) {
     hf_op *op = give(2, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig_sleep(&rig, AT(1), AT(500));
-    hush();
+    rig_hush(&rig);
     feed_calls(&rig, "-ERR no\r\n", AT(501));
     CHECK_OUTCOME(op, "server");
-    CHECK(strstr(op->failure.text, "continues in the background"));
+    CHECK(strstr(message_of(op), "continues in the background"));
     end(op, AT(502));
     check_settled(CALL("semaphore_release", "1") "2", ":3\r\n", AT(502));
     rig_end(&rig, AT(20000));
@@ -727,7 +723,7 @@ TEST(a_release_goes_on_when_only_its_second_copy_is_refused) {
 TEST(an_abandoned_drain_is_undone) {
     semaphore_begin();
     hf_op *op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(0));
-    hush();
+    rig_hush(&rig);
     hf_op_end(op, AT(1));
     check_settled(CALL("semaphore_leave", "1") "0", ":3\r\n:1\r\n", AT(1));
     rig_end(&rig, AT(20000));
@@ -751,10 +747,10 @@ TEST(many_notes_are_deleted_with_the_next_call) {
     }
     hf_op *op = give(1, AT(101));
     for (int i = 0; i < MANY; i++) feed_calls(&rig, ":1\r\n", AT(102));
-    CHECK(!op->done);
+    CHECK(!hf_op_is_done(op));
     feed_calls(&rig, ":7\r\n", AT(102));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(op->result.value, 7);
+    CHECK_EQ_INT(value_of(op), 7);
     end(op, AT(103));
     rig_end(&rig, AT(20000));
 }

@@ -96,7 +96,7 @@ TEST(a_name_lives_as_long_as_the_hold_and_is_published_again) {
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     feed_calls(&rig, ACQUIRED, AT(0));
     hf_op_end(op, AT(0));
-    hf_time left = hold_of(&rig)->valid_until - AT(250);
+    hf_time left = ends_at(hold_of(&rig)) - AT(250);
     rig_tick(&rig, AT(250));
     char want[128];
     snprintf(want, sizeof want, "SET " NAME " host PX %d", (int)(left / HF_MS));
@@ -254,7 +254,7 @@ TEST(a_wait_of_a_caller_that_holds_a_lock_is_published) {
 /* No other tenant may write what has this prefix. */
 TEST(a_tenants_names_start_with_its_prefix) {
     hf_op *op = hold_and_wait(7);
-    strcpy(rig.client.config.tenant, "a:");
+    strcpy(config_in(&rig.client)->tenant, "a:");
     rig_tick(&rig, AT(250));
     CHECK_SENT(&rig, RENEWER,
                "EVALSHA wait 1 holdfast_wait:a:me " DRIVE_UUID ":2 l j 250 10000\n"
@@ -277,8 +277,8 @@ TEST(a_wait_is_published_under_its_name_in_the_queue) {
         char name[HF_WAIT_NAME], want[HF_WAIT_NAME + 8];
         hf_wait_name(name, op);
         snprintf(want, sizeof want, "1l%s:", name);
-        CHECK_OR(strncmp(op->acquire.waiter, want, strlen(want)) == 0, "%s is not of %s", name,
-                 op->acquire.waiter);
+        CHECK_OR(strncmp(waiter_of(op), want, strlen(want)) == 0, "%s is not of %s", name,
+                 waiter_of(op));
         snprintf(want, sizeof want, " %s l j ", name);
         CHECK(strstr(output_of(link_of(&rig, RENEWER)), want));
         end_both(AT(251));
@@ -363,7 +363,7 @@ TEST(a_close_deletes_the_waits) {
     const char *text = output_of(link_of(&rig, RENEWER));
     CHECK_OR(strstr(text, "DEL holdfast_wait:me\n"), "%s", text);
     CHECK_OR(strstr(text, "DEL " NAME "\n"), "%s", text);
-    hf_op_end(rig.client.ops, AT(301));
+    hf_op_end(ops_of(&rig.client), AT(301));
     rig_tick(&rig, AT(301));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     end_both(AT(301));
@@ -378,7 +378,7 @@ TEST(without_memory_a_wait_is_not_published) {
         rig_tick(&rig, AT(250));
         failed = memerr_failed();
         memerr_fail(0);
-        unpublished += !op->presence.published;
+        unpublished += !is_published(op);
         end_both(AT(251));
     }
     CHECK(!failed);
@@ -423,7 +423,7 @@ TEST(the_wait_of_an_owner_of_many_holds_is_published_for_some) {
          at++)
         count++;
     CHECK_EQ_INT(count, 64);
-    CHECK(op->presence.published);
+    CHECK(is_published(op));
     end_both(AT(251));
     for (int i = 0; i < 70; i++) hf_names_free(&many[i]);
 }
@@ -439,12 +439,12 @@ TEST(a_name_lives_as_long_as_the_longest_hold) {
     for (int i = 0; i < 2; i++) {
         rig_begin(&rig);
         hf_client_introduce(&rig.client, "x");
-        hold_lock(&rig, AT(0))->valid_until = AT(i == 0 ? 600250 : 1000);
-        hf_hold *other = hf_holds_add(&rig.client.holds, &hf_kind_lock, hf_slice_of("j"),
+        set_end(hold_lock(&rig, AT(0)), AT(i == 0 ? 600250 : 1000));
+        hf_hold *other = hf_holds_add(holds_of(&rig.client), &hf_kind_lock, hf_slice_of("j"),
                                       hf_slice_of("me"), hf_slice_of("me"));
-        other->count = 1;
+        set_count(other, 1);
         hf_hold_become(other, HF_HOLD_HELD);
-        other->valid_until = AT(i == 0 ? 1000 : 600250);
+        set_end(other, AT(i == 0 ? 1000 : 600250));
         rig_tick(&rig, AT(250));
         CHECK_SENT(&rig, RENEWER, "SET " NAME " x PX 600000");
         rig_end(&rig, AT(251));
@@ -458,11 +458,11 @@ TEST(a_name_that_is_due_sooner_is_not_put_off) {
     hold_lock(&rig, AT(0));
     rig_tick(&rig, AT(250));
     output_of(link_of(&rig, RENEWER));
-    rig.client.presence.publish_at = AT(1000);
-    rig.client.presence.check_at = AT(1000);
+    presence_of(&rig.client)->publish_at = AT(1000);
+    presence_of(&rig.client)->check_at = AT(1000);
     feed(link_of(&rig, RENEWER), "-OOM no\r\n", AT(251));
-    CHECK_EQ_U64(rig.client.presence.publish_at, AT(1000));
-    CHECK_EQ_U64(rig.client.presence.check_at, AT(1000));
+    CHECK_EQ_U64(presence_of(&rig.client)->publish_at, AT(1000));
+    CHECK_EQ_U64(presence_of(&rig.client)->check_at, AT(1000));
     rig_end(&rig, AT(301));
 }
 
@@ -473,15 +473,15 @@ static hf_client *two_holders(hf_client *client, size_t index) {
 /* Whoever looks asks a majority of them. */
 TEST(a_name_is_published_on_every_server_of_a_quorum) {
     rig_begin(&rig);
-    const hf_decider *before = rig.client.decider;
+    const hf_decider *before = decider_of(&rig.client);
     hf_decider decider = *before;
     decider.holder = two_holders;
-    rig.client.decider = &decider;
+    set_decider(&rig.client, &decider);
     hf_client_introduce(&rig.client, "x");
     hold_lock(&rig, AT(0));
     rig_tick(&rig, AT(250));
     CHECK_SENT(&rig, RENEWER, "SET " NAME " x PX 300000\nSET " NAME " x PX 300000");
-    rig.client.decider = before;
+    set_decider(&rig.client, before);
     rig_end(&rig, AT(251));
 }
 
@@ -504,14 +504,14 @@ TEST(a_wait_is_published_only_when_due_however_often_it_rechecks) {
     hf_presence_note_wait(op, AT(300));
     rig_tick(&rig, AT(300));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
-    CHECK_EQ_U64(op->presence.publish_at, AT(3250));
+    CHECK_EQ_U64(publishes_at(op), AT(3250));
     end_both(AT(301));
 }
 
 TEST(without_a_name_no_wait_is_published) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
-    CHECK_EQ_U64(op->presence.publish_at, 0);
+    CHECK_EQ_U64(publishes_at(op), 0);
     rig_end(&rig, AT(10));
 }
 
@@ -523,9 +523,9 @@ TEST(an_acquire_that_has_only_asked_is_not_published_as_a_wait) {
     spec.names = &other;
     spec.wait = 60 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(260));
-    rig.client.presence.check_at = AT(600);
+    presence_of(&rig.client)->check_at = AT(600);
     rig_tick(&rig, AT(600));
-    CHECK(!op->presence.published);
+    CHECK(!is_published(op));
     CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "holdfast_wait"));
     rig_end(&rig, AT(601));
     hf_names_free(&other);

@@ -12,7 +12,7 @@ TEST(all_are_asked_at_once_and_a_majority_decides) {
     answer(4, yes(7), AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(parts_held(), 3);
-    CHECK_EQ_U64(hold_of(&rig)->token, 7);
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 7);
     finish(AT(3));
 }
 
@@ -21,7 +21,7 @@ TEST(the_end_of_a_hold_is_that_of_the_majority) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, MAJORITY, yes(7), AT(20));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->valid_until, hf_lease_end(AT(0), 30 * HF_SECOND));
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(0), 30 * HF_SECOND));
     finish(AT(21));
 }
 
@@ -33,7 +33,7 @@ TEST(an_acquire_fails_as_soon_as_no_majority_is_possible) {
         answer(i, busy(20000, 0, 0), AT(1));
     }
     CHECK_OUTCOME(op, "busy");
-    CHECK_CONTAINS(op->failure.text, "0 of 5 granted, 2 yet to answer: s1 busy, s2 busy, s3 busy");
+    CHECK_CONTAINS(message_of(op), "0 of 5 granted, 2 yet to answer: s1 busy, s2 busy, s3 busy");
     CHECK_EQ_INT(state_of(&rig), -1);
     finish(AT(2));
 }
@@ -44,7 +44,7 @@ TEST(a_failure_mentions_missing_replies_only_if_there_are_any) {
     answers(0, 2, yes(7), AT(1));
     answers(2, 5, busy(20000, 0, 0), AT(1));
     CHECK_OUTCOME(op, "busy");
-    CHECK_CONTAINS(op->failure.text, "2 of 5 granted: s3 busy, s4 busy, s5 busy");
+    CHECK_CONTAINS(message_of(op), "2 of 5 granted: s3 busy, s4 busy, s5 busy");
     finish(AT(2));
 }
 
@@ -53,7 +53,7 @@ TEST(unreachable_servers_count_at_once) {
     rig.down[0] = rig.down[1] = rig.down[2] = "refused";
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
     CHECK_OUTCOME(op, "no_quorum"); /* it waits only for servers that were reachable at first */
-    CHECK_CONTAINS(op->failure.text, "s1 refused, s2 refused, s3 refused");
+    CHECK_CONTAINS(message_of(op), "s1 refused, s2 refused, s3 refused");
     finish(AT(1));
 }
 
@@ -70,7 +70,7 @@ TEST(an_acquire_waits_for_servers_that_refuse_writes_for_now) {
     op = begin_quorum(HF_OP_ACQUIRE, 0, AT(401));
     answers(0, COUNT, "-OOM no\r\n", AT(402));
     CHECK_OUTCOME(op, "no_quorum");
-    CHECK_CONTAINS(op->failure.text, "s1 OOM no");
+    CHECK_CONTAINS(message_of(op), "s1 OOM no");
     finish(AT(402));
 }
 
@@ -97,7 +97,7 @@ static int count_events(hf_event_kind kind, const char *code) {
 
 TEST(an_acquire_waits_for_servers_that_are_replicas_for_now_and_tells_it_once) {
     start();
-    rig.client.observer.wanted = true;
+    observer_of(&rig.client)->wanted = true;
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
     keep_answering(0, COUNT, "-READONLY no\r\n", AT(1), AT(5000));
     CHECK_OUTCOME(op, "under way");
@@ -158,7 +158,7 @@ TEST(servers_that_just_refused_are_skipped_while_the_others_suffice) {
         for (int i = 2; i < COUNT; i++) answer(i, ":1\r\n", AT(ms));
         CHECK_OUTCOME(op, "ok");
         hf_op_end(op, AT(ms));
-        hush();
+        rig_hush(&rig);
         CHECK_EQ_INT((link_at(0, CALLS)->opened_at - AT(0)) / HF_MS, ms < 100 ? 0 : 100);
     }
     rig.down[0] = rig.down[1] = NULL;
@@ -185,7 +185,7 @@ TEST(a_decisive_server_without_a_reply_is_waited_for_until_the_timeout) {
     CHECK_OUTCOME(op, "under way");
     pass(AT(2500), AT(3000));
     CHECK_OUTCOME(op, "busy");
-    CHECK_CONTAINS(op->failure.text, "s5 no reply in time");
+    CHECK_CONTAINS(message_of(op), "s5 no reply in time");
     finish(AT(3000));
 }
 
@@ -194,7 +194,7 @@ TEST(a_fast_majority_without_a_decision_shortens_the_round) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, 2, yes(7), AT(1));
     answers(2, 4, busy(20000, 0, 0), AT(1));
-    CHECK(op->round != NULL);
+    CHECK(round_of(op) != NULL);
     pass(AT(1), AT(600));
     CHECK_OUTCOME(op, "busy");
     finish(AT(600));
@@ -205,7 +205,7 @@ TEST(a_minority_is_rolled_back) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(7), AT(1));
     answer(1, yes(7), AT(1));
-    hush();
+    rig_hush(&rig);
     answers(2, COUNT, busy(20000, 0, 0), AT(1));
     CHECK_OUTCOME(op, "busy");
     hf_op_end(op, AT(1));
@@ -224,10 +224,10 @@ TEST(a_waiting_acquire_tries_again_after_a_random_pause) {
     char first[512];
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
     snprintf(first, sizeof first, "%s", output_by(0));
-    CHECK_CONTAINS(first, rig.client.uuid);
+    CHECK_CONTAINS(first, hf_client_uuid(&rig.client));
     answers(0, COUNT, busy(20000, 0, 0), AT(1));
     CHECK_OUTCOME(op, "under way");
-    hush();
+    rig_hush(&rig);
     hf_time again = hf_op_deadline(op);
     CHECK(again > AT(1) && again <= AT(1 + 1 + 200));
     pass(AT(1), again);
@@ -245,7 +245,7 @@ TEST(the_pauses_grow_with_the_attempts) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
     for (int attempt = 1; attempt <= 30; attempt++) {
         for (int i = 0; i < COUNT; i++) answer(i, busy(20000, 0, 0), now);
-        CHECK_EQ_INT(op->round->attempts, attempt);
+        CHECK_EQ_INT(round_of(op)->attempts, attempt);
         hf_time pause = hf_op_deadline(op) - now, most = attempt < 5 ? 10u << attempt : 200;
         CHECK(pause >= HF_MS && pause <= (most + 3) * HF_MS);
         longest = hf_time_max(longest, pause);
@@ -253,7 +253,7 @@ TEST(the_pauses_grow_with_the_attempts) {
         now += pause;
     }
     CHECK(longest >= 150 * HF_MS);
-    CHECK_EQ_U64(rig.client.stats.waits, 1);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
     hf_op_end(op, now);
     finish(now);
 }
@@ -263,7 +263,7 @@ TEST(a_wait_ends_on_time) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 50 * HF_MS, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(49));
     pass(AT(49), AT(51));
-    if (!op->done) {
+    if (!hf_op_is_done(op)) {
         answers(0, COUNT, busy(20000, 0, 0), AT(51));
     }
     CHECK_OUTCOME(op, "busy");
@@ -301,7 +301,7 @@ TEST(a_wait_for_silent_servers_that_were_there_ends_on_time) {
     pass(AT(800), AT(999));
     CHECK_OUTCOME(op, "under way");
     pass(AT(999), AT(1250));
-    CHECK(op->done);
+    CHECK(hf_op_is_done(op));
     finish(AT(1250));
 }
 
@@ -315,7 +315,7 @@ TEST(a_wait_that_ends_while_the_servers_are_unreachable_reports_that) {
     }
     pass(AT(2), AT(1000));
     CHECK_OUTCOME(op, "no_quorum");
-    CHECK_CONTAINS(op->failure.text, "s1 refused");
+    CHECK_CONTAINS(message_of(op), "s1 refused");
     finish(AT(1001));
 }
 
@@ -324,7 +324,7 @@ TEST(a_wait_behind_another_command_ends_on_time) {
     hold_by(COUNT, AT(0));
     begin_quorum(HF_OP_CHECK, 0, AT(1));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 500 * HF_MS, AT(1));
-    CHECK(op->blocked);
+    CHECK(hf_op_is_blocked(op));
     pass(AT(1), AT(500));
     CHECK_OUTCOME(op, "under way");
     pass(AT(500), AT(501));
@@ -340,19 +340,19 @@ TEST(a_wait_behind_another_call_of_its_owner_goes_on) {
           *fourth = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(1)),
           *last = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     CHECK_OUTCOME(last, "busy");
-    CHECK(second->blocked && third->blocked && fourth->blocked);
+    CHECK(hf_op_is_blocked(second) && hf_op_is_blocked(third) && hf_op_is_blocked(fourth));
     hf_op_interrupt(fourth, AT(2));
     CHECK_OUTCOME(fourth, "interrupted");
     pass(AT(2), AT(301));
     CHECK_OUTCOME(third, "busy");
-    hush();
+    rig_hush(&rig);
     answers(0, COUNT, yes(7), AT(302));
     CHECK_OUTCOME(first, "ok");
     CHECK_OUTCOME(second, "under way");
-    CHECK(!second->blocked);
+    CHECK(!hf_op_is_blocked(second));
     answers(0, COUNT, yes(0), AT(303));
     CHECK_OUTCOME(second, "ok");
-    CHECK_EQ_INT(hold_of(&rig)->count, 2);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 2);
     finish(AT(304));
 }
 
@@ -363,16 +363,16 @@ TEST(a_wait_behind_several_calls_of_its_owner_is_busy) {
     hf_op *second = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0)),
           *third = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(1));
-    hf_time retry_at = first->round->retry_at;
+    hf_time retry_at = round_of(first)->retry_at;
     CHECK(retry_at < AT(1000));
     tick(AT(990));
-    hush();
+    rig_hush(&rig);
     answers(0, COUNT, yes(7), AT(998));
     CHECK_OUTCOME(first, "ok");
-    CHECK(!second->blocked && third->blocked);
+    CHECK(!hf_op_is_blocked(second) && hf_op_is_blocked(third));
     tick(AT(1000));
     CHECK_OUTCOME(third, "busy");
-    CHECK_CONTAINS(third->failure.text, "another call by this owner");
+    CHECK_CONTAINS(message_of(third), "another call by this owner");
     finish(AT(1001));
 }
 
@@ -393,7 +393,7 @@ TEST(a_late_grant_becomes_a_member_hold) {
     CHECK_EQ_INT(parts_held(), 3);
     answer(4, yes(5), AT(100));
     CHECK_EQ_INT(parts_held(), 4);
-    CHECK_EQ_U64(hold_of(&rig)->token, 77);
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 77);
     CHECK(!hf_client_is_quiet(&rig.client));
     answer(3, busy(20000, 0, 0), AT(200));
     CHECK_EQ_INT(parts_held(), 4);
@@ -431,7 +431,7 @@ TEST(a_new_acquire_cleans_up_the_member_holds_of_a_lost_hold) {
     start();
     hold_by(5, AT(0));
     for (int i = 0; i < 3; i++)
-        hf_client_lose(member(i), hold_of(&rig)->member_holds[i], HF_LOST_DELETED);
+        hf_client_lose(member(i), member_holds_of(hold_of(&rig))[i], HF_LOST_DELETED);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(10));
     answers(0, MAJORITY, busy(20000, 0, 0), AT(11));
     CHECK_OUTCOME(op, "busy");
@@ -478,12 +478,12 @@ TEST(a_release_succeeds_with_a_majority_and_goes_on_with_the_rest) {
 TEST(the_token_is_the_third_smallest_vote_and_is_written_back) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    hush();
+    rig_hush(&rig);
     answer(0, yes(50), AT(1));
     answer(1, yes(40), AT(1));
     answer(2, yes(60), AT(1));
     CHECK_OUTCOME(op, "under way");
-    CHECK_EQ_U64(op->round ? 60 : 0, 60);
+    CHECK_EQ_U64(round_of(op) ? 60 : 0, 60);
     CHECK_CONTAINS(output_by(0), " 1 redisson_lock_token:{k} 60 1000");
     CHECK_CONTAINS(output_by(1), "redisson_lock_token:{k} 60 1000");
     CHECK_STR(output_by(2), "");
@@ -491,7 +491,7 @@ TEST(the_token_is_the_third_smallest_vote_and_is_written_back) {
     CHECK_OUTCOME(op, "under way");
     answer(1, ":1\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->token, 60);
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 60);
     finish(AT(3));
 }
 
@@ -504,7 +504,7 @@ TEST(a_late_grant_may_have_a_higher_token) {
     CHECK_OUTCOME(op, "under way");
     answer(3, yes(61), AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->token, 60);
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 60);
     CHECK_EQ_INT(parts_held(), 4);
     finish(AT(3));
 }
@@ -512,7 +512,7 @@ TEST(a_late_grant_may_have_a_higher_token) {
 TEST(a_token_is_written_back_to_servers_that_grant_late) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    hush();
+    rig_hush(&rig);
     answer(0, yes(60), AT(1));
     answer(1, yes(50), AT(1));
     answer(2, yes(60), AT(1));
@@ -524,7 +524,7 @@ TEST(a_token_is_written_back_to_servers_that_grant_late) {
     CHECK_STR(output_by(1), "");
     answer(3, ":1\r\n", AT(4));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->token, 60);
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 60);
     finish(AT(5));
 }
 
@@ -544,7 +544,7 @@ static hf_op *begin_short_acquire(hf_time now) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, now);
-    hush();
+    rig_hush(&rig);
     return op;
 }
 
@@ -556,10 +556,10 @@ TEST(an_expired_vote_does_not_count_for_the_token) {
     answer(0, yes(5), AT(1));
     answer(1, yes(6), AT(1));
     answer(2, yes(8), AT(900));
-    hush();
+    rig_hush(&rig);
     for (int i = 3; i < COUNT; i++) feed(link_at(i, CALLS), yes(8 + (unsigned)i), AT(980));
-    hf_holds_lose(&member(0)->holds, member(0)->holds.heap[0], HF_LOST_EXPIRED);
-    hf_holds_lose(&member(1)->holds, member(1)->holds.heap[0], HF_LOST_EXPIRED);
+    hf_holds_lose(holds_of(member(0)), holds_of(member(0))->heap[0], HF_LOST_EXPIRED);
+    hf_holds_lose(holds_of(member(1)), holds_of(member(1))->heap[0], HF_LOST_EXPIRED);
     tick(AT(980));
     CHECK_OUTCOME(op, "under way");
     CHECK_CONTAINS(output_by(2), "redisson_lock_token:{k} 12 1000");
@@ -567,7 +567,7 @@ TEST(an_expired_vote_does_not_count_for_the_token) {
     CHECK_OUTCOME(op, "under way");
     answer(3, ":1\r\n", AT(981));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->token, 12);
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 12);
     finish(AT(982));
 }
 
@@ -577,7 +577,7 @@ TEST(expired_votes_make_no_hold) {
     answer(0, yes(5), AT(1));
     answer(1, yes(6), AT(1));
     for (int i = 0; i < 2; i++)
-        hf_holds_lose(&member(i)->holds, member(i)->holds.heap[0], HF_LOST_EXPIRED);
+        hf_holds_lose(holds_of(member(i)), holds_of(member(i))->heap[0], HF_LOST_EXPIRED);
     answer(2, yes(11), AT(900));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_INT(state_of(&rig), -1);
@@ -588,7 +588,7 @@ TEST(a_token_is_proposed_ahead_of_the_clocks_it_has_seen) {
     char text[96];
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    CHECK_EQ_U64(hf_quorum_propose(rig.client.quorum, AT(0)), 1);
+    CHECK_EQ_U64(hf_quorum_propose(quorum_of(&rig.client), AT(0)), 1);
     for (int i = 0; i < MAJORITY; i++) { /* clocks that are i seconds ahead of ours */
         snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
                  (unsigned long long)(AT(0) / 1000 + (hf_time)i * 1000000));
@@ -596,7 +596,7 @@ TEST(a_token_is_proposed_ahead_of_the_clocks_it_has_seen) {
     }
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(4));
-    uint64_t proposal = hf_quorum_propose(rig.client.quorum, AT(100));
+    uint64_t proposal = hf_quorum_propose(quorum_of(&rig.client), AT(100));
     CHECK(proposal > AT(2100) / 1000 && proposal < AT(2200) / 1000);
     finish(AT(100));
 }
@@ -668,8 +668,8 @@ TEST(a_guarded_server_has_no_vote) {
     for (int i = 0; i < COUNT; i++) log_in(i, "r1", i < 3 ? "" : "r1", AT(0));
     answers(0, COUNT, yes(7), AT(1));
     CHECK_OUTCOME(op, "no_quorum");
-    CHECK_CONTAINS(op->failure.text, "s1 restarted recently");
-    CHECK(!strstr(op->failure.text, "s4"));
+    CHECK_CONTAINS(message_of(op), "s1 restarted recently");
+    CHECK(!strstr(message_of(op), "s4"));
     hf_op_end(op, AT(1));
     tick(AT(1));
     for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
@@ -712,7 +712,7 @@ TEST(a_server_counts_after_restart_guard_and_is_marked) {
     answer_leaves(AT(1));
     CHECK_STR(acquire_at(AT(59999)), "no_quorum");
     answer_leaves(AT(59999));
-    hush();
+    rig_hush(&rig);
     CHECK_STR(acquire_at(AT(60000)), "ok");
     CHECK_CONTAINS(output_by(0), "SET holdfast_known r1");
     finish(AT(60001));
@@ -725,7 +725,7 @@ TEST(a_re_entry_at_a_guarded_server_is_given_back_there_once) {
     answers(0, COUNT, yes(7), AT(1));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1));
-    hush();
+    rig_hush(&rig);
     link_at(0, CALLS)->vouched = false;
     link_at(0, CALLS)->known_since = AT(2);
     op = begin_quorum(HF_OP_ACQUIRE, 0, AT(2));
@@ -733,9 +733,9 @@ TEST(a_re_entry_at_a_guarded_server_is_given_back_there_once) {
     CHECK_OUTCOME(op, "ok");
     CHECK(hf_quorum_is_guarded(&rig.client, 0, AT(3)));
     hf_op_end(op, AT(3));
-    CHECK_EQ_INT(hold_of(&rig)->count, 2);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 2);
     CHECK_EQ_INT(part_state(0), HF_HOLD_HELD);
-    CHECK_EQ_INT(hold_of(&rig)->member_holds[0]->count, 1);
+    CHECK_EQ_INT(count_of(member_holds_of(hold_of(&rig))[0]), 1);
     finish(AT(4));
 }
 
@@ -773,12 +773,12 @@ TEST(a_wait_shorter_than_restart_guard_is_no_quorum) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 50 * HF_MS, AT(0));
     log_in_all("r1", "", AT(0));
     answers(0, COUNT, yes(7), AT(1));
-    hf_time retry_at = op->round->retry_at;
-    op->wait.until = retry_at; /* it ends in the pause */
+    hf_time retry_at = round_of(op)->retry_at;
+    set_wait_end(op, retry_at); /* it ends in the pause */
     pass(AT(1), retry_at);
     CHECK_OUTCOME(op, "no_quorum");
-    CHECK_CONTAINS(op->failure.text, "s1 restarted recently");
-    CHECK_CONTAINS(op->failure.text, "; wait longer than restart_guard");
+    CHECK_CONTAINS(message_of(op), "s1 restarted recently");
+    CHECK_CONTAINS(message_of(op), "; wait longer than restart_guard");
     finish(retry_at);
 }
 
@@ -810,15 +810,15 @@ TEST(a_missing_member_hold_is_repaired_with_an_owner_of_its_own) {
     renew_all(AT(10100), refuses);
     CHECK_EQ_INT(parts_held(), 4);
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    hush();
+    rig_hush(&rig);
     pass(AT(10100), AT(20300));
     const char *repair = output_by(0);
     CHECK_CONTAINS(repair, "EVALSHA acquire");
     CHECK_CONTAINS(repair, " 30000 1000 ");
     answer(0, yes(90), AT(20300));
     CHECK_EQ_INT(parts_held(), 5);
-    CHECK_EQ_U64(hold_of(&rig)->token, 77);
-    CHECK(hf_slice_equal(hf_hold_owner(hold_of(&rig)->member_holds[0]),
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 77);
+    CHECK(hf_slice_equal(hf_hold_owner(member_holds_of(hold_of(&rig))[0]),
                          hf_slice_of(with_suffix(owner, ".1"))));
     CHECK(hf_slice_equal(hf_hold_owner(hold_of(&rig)), hf_slice_of(owner)));
     finish(AT(20301));
@@ -832,8 +832,8 @@ TEST(a_hold_is_lost_with_the_member_hold_that_breaks_the_majority) {
     hf_hold *hold = hold_of(&rig);
     hf_hold_ref(hold);
     renew_all(AT(10100), refuses);
-    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
-    CHECK_EQ_INT(hold->reason, HF_LOST_DELETED);
+    CHECK(is_lost(hold));
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
     hf_hold_unref(hold);
     finish(AT(10200));
 }
@@ -845,12 +845,12 @@ TEST(a_hold_is_lost_when_its_majority_expires_without_a_renewal) {
     for (int i = 0; i < 3; i++) hf_session_closed(link_at(i, RENEWER), "gone", AT(1));
     hf_hold *hold = hold_of(&rig);
     hf_hold_ref(hold);
-    hf_time end = hold->valid_until;
+    hf_time end = ends_at(hold);
     pass(AT(1), end - 1);
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK(is_held(hold));
     pass(end - 1, end + 1);
-    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
-    CHECK_EQ_INT(hold->reason, HF_LOST_UNREACHABLE);
+    CHECK(is_lost(hold));
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
     hf_hold_unref(hold);
     finish(end + 2);
 }
@@ -862,15 +862,15 @@ TEST(a_hold_abandoned_during_a_check_is_not_a_loss) {
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(11));
     for (int i = 0; i < COUNT; i++) answer(i, ":1\r\n", AT(12));
     CHECK_OUTCOME(op, "not_held");
-    CHECK_EQ_U64(rig.client.stats.losses, 0);
-    CHECK_EQ_U64(rig.client.holds.losses, 0);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
+    CHECK_EQ_U64(hf_client_losses(&rig.client), 0);
     finish(AT(20));
 }
 
 TEST(a_server_with_a_pending_leave_is_tried_at_once) {
     start();
     hold_by(5, AT(0));
-    hf_time end = hold_of(&rig)->valid_until;
+    hf_time end = ends_at(hold_of(&rig));
     for (int i = 0; i < 3; i++) rig.down[i] = "refused";
     for (int i = 0; i < 3 * HF_LINKS; i++) {
         hf_session *session = hf_client_link(&rig.client, (size_t)i);
@@ -883,7 +883,7 @@ TEST(a_server_with_a_pending_leave_is_tried_at_once) {
     hf_time now = end + 5 * HF_SECOND;
     pass(end, now); /* by now it is tried once in a second */
     rig.down[0] = NULL;
-    hush();
+    rig_hush(&rig);
     hf_session *renewer = link_at(0, RENEWER);
     now = renewer->opened_at + 150 * HF_MS;
     CHECK_EQ_INT(renewer->state, HF_SESSION_CLOSED);
@@ -915,14 +915,13 @@ static const char *any_answer(void) {
 }
 
 static void check_holds(hf_time now) {
-    for (size_t i = 0; i < rig.client.holds.count; i++) {
-        const hf_hold *hold = rig.client.holds.heap[i];
-        if (hold->state != HF_HOLD_HELD || hold->valid_until <= now) continue;
+    for (size_t i = 0; i < hold_count(&rig.client); i++) {
+        const hf_hold *hold = holds_of(&rig.client)->heap[i];
+        if (!is_held(hold) || ends_at(hold) <= now) continue;
         size_t valid = 0;
-        for (size_t j = 0; j < hold->member_count; j++) {
-            const hf_hold *part = hold->member_holds[j];
-            valid += part && part->in_table && part->state == HF_HOLD_HELD &&
-                     part->valid_until >= hold->valid_until;
+        for (size_t j = 0; j < member_count_of(hold); j++) {
+            const hf_hold *part = member_holds_of(hold)[j];
+            valid += part && is_in_table(part) && is_held(part) && ends_at(part) >= ends_at(hold);
         }
         if (valid < MAJORITY) check_fail(__FILE__, __LINE__, "valid by %zu parts alone", valid);
     }
@@ -951,7 +950,7 @@ static void one_event(hf_time now) {
         break;
     case 2: rig.down[i] = chance(3) ? NULL : "refused"; break;
     case 3:
-        if (rig.client.ops) hf_op_end(rig.client.ops, now);
+        if (ops_of(&rig.client)) hf_op_end(ops_of(&rig.client), now);
         break;
     case 4:
         if (hold_of(&rig)) hf_client_abandon(&rig.client, hold_of(&rig), 1, now);
@@ -972,14 +971,14 @@ static void play(unsigned events, bool out_of_memory) {
         memerr_fail(0);
         tick(now);
         check_holds(now);
-        hush();
+        rig_hush(&rig);
         now += (hf_time)chance(300) * HF_MS;
         pass(now, now);
         check_holds(now);
     }
     hf_client_close(&rig.client, now);
     pass(now, now + 120 * HF_SECOND);
-    CHECK_EQ_INT(rig.client.holds.count, 0);
+    CHECK_EQ_INT(hold_count(&rig.client), 0);
     finish(now + 120 * HF_SECOND);
 }
 
@@ -1004,7 +1003,7 @@ TEST(any_order_of_events_without_memory_keeps_the_majority) {
 static bool acquire_and_release(void *unused) {
     (void)unused;
     start();
-    bool open = rig.client.quorum && rig.client.quorum->count == COUNT;
+    bool open = quorum_of(&rig.client) && quorum_of(&rig.client)->count == COUNT;
     hf_op *op = open ? begin_quorum(HF_OP_ACQUIRE, 0, AT(0)) : NULL;
     for (int i = 0; i < COUNT && op; i++) {
         if (link_at(i, CALLS)->first_reply != link_at(i, CALLS)->next_reply)
@@ -1016,8 +1015,8 @@ static bool acquire_and_release(void *unused) {
             answer(i, ":1\r\n", AT(2));
     }
     if (op) pass(AT(2), AT(4000));
-    bool good = op && op->done && op->failure.code == HF_OK;
-    if (op && !op->done) check_fail(__FILE__, __LINE__, "the acquire does not end");
+    bool good = op && hf_op_is_done(op) && hf_op_code(op) == HF_OK;
+    if (op && !hf_op_is_done(op)) check_fail(__FILE__, __LINE__, "the acquire does not end");
     if (op) hf_op_end(op, AT(4000));
     finish(AT(4000));
     return good;
@@ -1076,7 +1075,7 @@ TEST(a_silent_server_is_not_reported_with_an_old_refusal) {
     answers(3, COUNT, busy(20000, 0, 0), AT(2001));
     pass(AT(2001), AT(5000));
     CHECK_OUTCOME(op, "busy");
-    CHECK_CONTAINS(op->failure.text, "s1 no reply in time");
+    CHECK_CONTAINS(message_of(op), "s1 no reply in time");
     finish(AT(5001));
 }
 
@@ -1084,7 +1083,7 @@ TEST(an_acquire_proposes_a_token_only_with_fencing) {
     char want[32];
     for (int fenced = 0; fenced < 2; fenced++) {
         start();
-        rig.client.quorum->clocks_known = true;
+        quorum_of(&rig.client)->clocks_known = true;
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
         if (!fenced) spec.token_ttl_ms = 0;
         begin_spec(&rig, &spec, AT(0));
@@ -1104,14 +1103,14 @@ TEST(a_release_ends_only_the_late_replies_of_its_own_hold) {
     hf_op *op = begin_spec(&rig, &spec, AT(1));
     answers(0, 3, yes(78), AT(2));
     CHECK_OUTCOME(op, "ok");
-    hf_hold *hold = op->hold;
+    hf_hold *hold = hold_in(op);
     hf_hold_ref(hold);
     hf_op_end(op, AT(2));
-    CHECK(hf_quorum_has_late_reply(rig.client.quorum, hold, 3));
+    CHECK(hf_quorum_has_late_reply(quorum_of(&rig.client), hold, 3));
     hf_op *release = begin_quorum(HF_OP_RELEASE, 0, AT(3));
-    CHECK(!hf_quorum_has_late_reply(rig.client.quorum, release->hold, 3));
-    CHECK(hf_quorum_has_late_reply(rig.client.quorum, hold, 3));
-    CHECK(hf_quorum_has_late_reply(rig.client.quorum, hold, 4));
+    CHECK(!hf_quorum_has_late_reply(quorum_of(&rig.client), hold_in(release), 3));
+    CHECK(hf_quorum_has_late_reply(quorum_of(&rig.client), hold, 3));
+    CHECK(hf_quorum_has_late_reply(quorum_of(&rig.client), hold, 4));
     hf_hold_unref(hold);
     finish(AT(4));
     hf_names_free(&other);
@@ -1122,7 +1121,7 @@ TEST(a_missing_member_hold_is_repaired_at_each_renewal) {
     start();
     hold_by(3, AT(0));
     answers(3, COUNT, "-OOM full\r\n", AT(1));
-    hush();
+    rig_hush(&rig);
     for (int ms = 10100; ms < 41000; ms += 10100) {
         pass(AT(ms - 10100), AT(ms));
         renew_all(AT(ms), none);
@@ -1186,7 +1185,7 @@ TEST(a_re_entry_with_a_majority_reports_a_loss_meanwhile) {
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
     answers(0, MAJORITY, yes(77), AT(2));
     CHECK_OUTCOME(op, "lost");
-    CHECK_CONTAINS(op->failure.text, "this owner lost the lock in the meantime");
+    CHECK_CONTAINS(message_of(op), "this owner lost the lock in the meantime");
     finish(AT(3));
 }
 
@@ -1200,8 +1199,8 @@ TEST(a_majority_without_memory_for_the_hold_reports_no_memory) {
         memerr_fail(nth);
         hf_client_tick_calls(&rig.client, AT(1));
         memerr_fail(0);
-        reported = op->done && op->failure.code == HF_NO_MEMORY;
-        if (op->done) CHECK(op->failure.code != HF_LOST);
+        reported = hf_op_is_done(op) && hf_op_code(op) == HF_NO_MEMORY;
+        if (hf_op_is_done(op)) CHECK(hf_op_code(op) != HF_LOST);
         finish(AT(2));
     }
     CHECK(reported);
@@ -1210,7 +1209,7 @@ TEST(a_majority_without_memory_for_the_hold_reports_no_memory) {
 TEST(the_token_may_be_that_of_the_first_server) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    hush();
+    rig_hush(&rig);
     answer(0, yes(60), AT(1));
     answer(1, yes(50), AT(1));
     answer(2, yes(40), AT(1));
@@ -1218,7 +1217,7 @@ TEST(the_token_may_be_that_of_the_first_server) {
     CHECK_CONTAINS(output_by(1), "redisson_lock_token:{k} 60 1000");
     answers(1, 3, ":1\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->token, 60);
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 60);
     finish(AT(3));
 }
 
@@ -1250,7 +1249,7 @@ TEST(a_shared_owners_hold_does_not_count_on_guarded_servers) {
             renewer->known_since = AT(1);
         }
         hf_quorum_refresh(&rig.client, hold, AT(2));
-        CHECK_OR((int)hold->state == cases[i].state, "case %zu", i);
+        CHECK_OR((int)hold_state(hold) == cases[i].state, "case %zu", i);
         finish(AT(3));
     }
 }
@@ -1280,12 +1279,12 @@ TEST(a_pause_is_never_shorter_than_a_millisecond) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0));
     for (int attempt = 1; attempt <= 600; attempt++) {
         for (int i = 0; i < COUNT; i++) answer(i, busy(20000, 0, 0), now);
-        CHECK_EQ_INT(op->round->attempts, attempt);
+        CHECK_EQ_INT(round_of(op)->attempts, attempt);
         CHECK(hf_op_deadline(op) > now);
         least = hf_time_min(least, hf_op_deadline(op) - now);
         now = hf_op_deadline(op);
         tick(now);
-        hush();
+        rig_hush(&rig);
     }
     CHECK(least >= HF_MS && least < 5 * HF_MS);
     finish(now);
@@ -1314,7 +1313,7 @@ TEST(each_reply_is_counted_at_once) {
 TEST(a_grant_without_a_time_does_not_set_the_clock) {
     start();
     hold_by(5, AT(0));
-    CHECK(!rig.client.quorum->clocks_known);
+    CHECK(!quorum_of(&rig.client)->clocks_known);
     finish(AT(1));
 }
 
@@ -1329,10 +1328,10 @@ TEST(a_hold_renewed_by_its_members_is_not_lost_at_its_old_end) {
     }
     renew_all(AT(10100), none);
     hf_hold *hold = hold_of(&rig);
-    CHECK_EQ_U64(hold->valid_until, hf_lease_end(AT(0), 30 * HF_SECOND));
-    hf_client_notice(&rig.client, hold->valid_until);
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
-    CHECK(hold->valid_until > AT(30000));
+    CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(0), 30 * HF_SECOND));
+    hf_client_notice(&rig.client, ends_at(hold));
+    CHECK(is_held(hold));
+    CHECK(ends_at(hold) > AT(30000));
     finish(AT(30000));
 }
 
@@ -1351,9 +1350,9 @@ TEST(a_late_grant_is_counted_before_a_loss_is_noticed) {
     hold_by(3, AT(0));
     hf_hold *hold = hold_of(&rig);
     feed(link_at(3, CALLS), yes(7), AT(1));
-    hf_client_lose(member(0), hold->member_holds[0], HF_LOST_TAKEN);
+    hf_client_lose(member(0), member_holds_of(hold)[0], HF_LOST_TAKEN);
     hf_client_tick_renewer(&rig.client, AT(1));
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK(is_held(hold));
     CHECK_EQ_INT(parts_held(), 3);
     finish(AT(2));
 }
@@ -1362,11 +1361,11 @@ TEST(a_pause_grows_with_the_time_of_the_round) {
     hf_time longest = 0;
     for (int i = 0; i < 40; i++) {
         start();
-        rig.client.random = 0x9e3779b97f4a7c15u * (uint64_t)(i + 1);
+        set_random(&rig.client, 0x9e3779b97f4a7c15u * (uint64_t)(i + 1));
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0));
         for (int j = 0; j < COUNT; j++) feed(link_at(j, CALLS), busy(20000, 0, 0), AT(40));
         hf_client_tick_calls(&rig.client, AT(40));
-        CHECK_EQ_INT(op->round->state, HF_ROUND_PAUSING);
+        CHECK_EQ_INT(round_of(op)->state, HF_ROUND_PAUSING);
         hf_time pause = hf_op_deadline(op) - AT(40);
         CHECK(pause <= 101 * HF_MS); /* 20 ms, and twice as long as the round took */
         longest = hf_time_max(longest, pause);

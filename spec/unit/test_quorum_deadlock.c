@@ -20,10 +20,10 @@ static hf_op *pause_for_k(void) {
     spec.deadlock_check = 2 * HF_MS;
     hf_op *op = begin_round(&spec, AT(0));
     answers(0, server_count, busy(20000, 0, 0), AT(1));
-    op->round->retry_at = AT(300);
+    round_of(op)->retry_at = AT(300);
     int decided = server_count - MAJORITY + 1;
     answers(decided, server_count, ":1\r\n", AT(1)); /* the others got a `leave` */
-    hush();
+    rig_hush(&rig);
     return op;
 }
 
@@ -56,9 +56,9 @@ TEST(a_search_starts_in_the_pause_between_two_attempts) {
     hf_op *op = pause_for_k();
     CHECK_EQ_U64(hf_op_deadline(op), AT(2));
     tick(AT(2) - 1);
-    CHECK(!op->deadlock.walk);
+    CHECK(!is_searching(op));
     tick(AT(2));
-    CHECK(op->deadlock.walk);
+    CHECK(is_searching(op));
     hf_op_end(op, AT(2));
     finish(AT(3));
 }
@@ -79,11 +79,10 @@ TEST(a_search_asks_every_server_and_follows_a_majority) {
     all_reply("GET holdfast_wait:me");
     answers(0, 5, wait_is("501 " OWN " l k"), AT(2));
     CHECK_OUTCOME(op, "deadlock");
-    CHECK_CONTAINS(op->failure.text,
-                   "the waits form a cycle: \"k\", held by "
-                   "ffffffff-ffff-4fff-8fff-ffffffffffff:8, which waits for \"j\", "
-                   "held by me; always take locks in the same order");
-    CHECK_EQ_INT(rig.client.holds.count, 0);
+    CHECK_CONTAINS(message_of(op), "the waits form a cycle: \"k\", held by "
+                                   "ffffffff-ffff-4fff-8fff-ffffffffffff:8, which waits for \"j\", "
+                                   "held by me; always take locks in the same order");
+    CHECK_EQ_INT(hold_count(&rig.client), 0);
     hf_op_end(op, AT(2));
     finish(AT(3));
 }
@@ -91,13 +90,13 @@ TEST(a_search_asks_every_server_and_follows_a_majority) {
 TEST(without_a_majority_for_an_owner_or_a_wait_there_is_no_cycle) {
     for (int wait = 0; wait < 2; wait++) {
         hf_op *op = wait_for_k();
-        hush();
+        rig_hush(&rig);
         if (wait) answers(0, COUNT, owner_is("you"), AT(2));
         answers(0, 2, wait ? wait_is("1 " OWN " l k") : owner_is("you"), AT(2));
         answers(2, 4, wait ? wait_is("1 " OWN " l j") : owner_is("me"), AT(2));
-        CHECK(op->deadlock.walk);
+        CHECK(is_searching(op));
         answer(4, wait ? "$-1\r\n" : owner_is(""), AT(2));
-        CHECK(!op->deadlock.walk);
+        CHECK(!is_searching(op));
         CHECK_OUTCOME(op, "under way");
         hf_op_end(op, AT(2));
         finish(AT(3));
@@ -109,7 +108,7 @@ TEST(half_of_the_servers_are_no_majority) {
     hf_op *op = wait_for_k();
     answers(0, 2, owner_is("you"), AT(2));
     answers(2, 4, owner_is(""), AT(2));
-    CHECK(!op->deadlock.walk);
+    CHECK(!is_searching(op));
     hf_op_end(op, AT(2));
     finish(AT(3));
     server_count = COUNT;
@@ -119,7 +118,7 @@ TEST(owners_that_differ_in_the_first_letter_are_not_the_same) {
     static const char *const owners[] = {"you", "xou", "zou", "vou", "wou"};
     hf_op *op = wait_for_k();
     for (int i = 0; i < COUNT; i++) answer(i, owner_is(owners[i]), AT(2));
-    CHECK(!op->deadlock.walk);
+    CHECK(!is_searching(op));
     hf_op_end(op, AT(2));
     finish(AT(3));
 }
@@ -127,7 +126,7 @@ TEST(owners_that_differ_in_the_first_letter_are_not_the_same) {
 /* It has sent the program's text to that server, which sends a command next. */
 TEST(a_server_that_refuses_the_programs_text_is_still_asked) {
     hf_op *op = wait_for_k();
-    hush();
+    rig_hush(&rig);
     answer(0, "-NOSCRIPT no\r\n", AT(2));
     CHECK(strncmp(output_by(0), "EVAL ", 5) == 0);
     answer(0, "-NOPERM no\r\n", AT(2));
@@ -153,7 +152,7 @@ static bool ends_in(const int other[COUNT], const int own[COUNT]) {
         snprintf(text, sizeof text, "%d " OWN " l k", own[i]);
         answer(i, own[i] ? wait_is(text) : "$-1\r\n", AT(2));
     }
-    bool ends = op->done;
+    bool ends = hf_op_is_done(op);
     hf_op_end(op, AT(2));
     finish(AT(3));
     return ends;
@@ -184,9 +183,9 @@ TEST(a_server_that_hangs_delays_a_step_by_250_ms_at_most) {
         hf_op *op = wait_for_k();
         int first = hangs == 0 ? 2 : 0;
         hf_session *calls = link_at(first, CALLS);
-        hush();
+        rig_hush(&rig);
         answers(first, first + 2, owner_is("you"), AT(2));
-        CHECK(op->deadlock.walk);
+        CHECK(is_searching(op));
         answer(first + 2, owner_is("you"), AT(3));
         for (int i = hangs; i < hangs + 2; i++) hf_session_tick(link_at(i, CALLS), AT(252));
         CHECK_STR(output_of(calls), "");
@@ -200,7 +199,7 @@ TEST(a_server_that_hangs_delays_a_step_by_250_ms_at_most) {
 TEST(half_of_the_servers_do_not_shorten_a_step) {
     server_count = 4;
     hf_op *op = wait_for_k();
-    hush();
+    rig_hush(&rig);
     answers(0, 2, owner_is("you"), AT(2));
     for (int i = 2; i < 4; i++) hf_session_tick(link_at(i, CALLS), AT(260));
     answer(2, owner_is("you"), AT(260));
@@ -214,7 +213,7 @@ TEST(half_of_the_servers_do_not_shorten_a_step) {
 TEST(a_steps_timeout_does_not_cut_off_the_next_step) {
     hf_op *op = wait_for_k();
     answers(0, COUNT, owner_is("you"), AT(2));
-    hush();
+    rig_hush(&rig);
     answers(0, 2, "$-1\r\n", AT(3));
     for (int i = 2; i < COUNT; i++) hf_session_tick(link_at(i, CALLS), AT(260));
     answers(2, COUNT, wait_is("500 " ABOVE " l j"), AT(260));
@@ -227,9 +226,9 @@ TEST(silent_servers_end_the_search_after_a_second) {
     hf_op *op = wait_for_k();
     answers(0, 2, owner_is("you"), AT(2));
     for (int i = 0; i < COUNT; i++) hf_session_tick(link_at(i, CALLS), AT(1001));
-    CHECK(op->deadlock.walk);
+    CHECK(is_searching(op));
     for (int i = 0; i < COUNT; i++) hf_session_tick(link_at(i, CALLS), AT(1002));
-    CHECK(!op->deadlock.walk);
+    CHECK(!is_searching(op));
     CHECK_OUTCOME(op, "under way");
     hf_op_end(op, AT(1002));
     finish(AT(1003));
@@ -241,7 +240,7 @@ TEST(silent_servers_end_the_search_after_a_second) {
 static hf_op *asks_in_a_cycle(hf_time now) {
     hf_op *op = wait_for_k();
     answers(0, COUNT, owner_is("me"), AT(2));
-    hush();
+    rig_hush(&rig);
     tick(now);
     answers(0, COUNT, wait_is("5 " OWN " l k"), now);
     return op;
@@ -249,8 +248,8 @@ static hf_op *asks_in_a_cycle(hf_time now) {
 
 TEST(an_attempt_in_flight_may_still_get_the_lock) {
     hf_op *op = asks_in_a_cycle(AT(300));
-    CHECK(op->round->state == HF_ROUND_ASKING && op->deadlock.cycle && !op->deadlock.walk &&
-          !op->done);
+    CHECK(round_of(op)->state == HF_ROUND_ASKING && cycle_of(op) && !is_searching(op) &&
+          !hf_op_is_done(op));
     answers(0, COUNT, yes(77), AT(300));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(300));
@@ -259,11 +258,11 @@ TEST(an_attempt_in_flight_may_still_get_the_lock) {
 
 TEST(a_failed_attempt_in_a_cycle_is_the_last_one) {
     hf_op *op = asks_in_a_cycle(AT(300));
-    CHECK(op->round->state == HF_ROUND_ASKING && op->deadlock.cycle && !op->deadlock.walk &&
-          !op->done);
+    CHECK(round_of(op)->state == HF_ROUND_ASKING && cycle_of(op) && !is_searching(op) &&
+          !hf_op_is_done(op));
     answers(0, COUNT, busy(20000, 0, 0), AT(300));
     CHECK_OUTCOME(op, "deadlock");
-    CHECK_CONTAINS(op->failure.text, "the waits form a cycle: \"k\", held by me; ");
+    CHECK_CONTAINS(message_of(op), "the waits form a cycle: \"k\", held by me; ");
     hf_op_end(op, AT(300));
     finish(AT(301));
 }
@@ -271,7 +270,7 @@ TEST(a_failed_attempt_in_a_cycle_is_the_last_one) {
 TEST(a_search_ends_harmlessly_after_its_acquire) {
     hf_op *op = wait_for_k();
     hf_op_end(op, AT(2));
-    hush();
+    rig_hush(&rig);
     answers(0, COUNT, owner_is("you"), AT(2));
     all_reply("");
     finish(AT(3));
@@ -288,8 +287,9 @@ TEST(without_memory_the_acquire_keeps_waiting) {
         answers(0, COUNT, wait_is("5 " OWN " l k"), AT(2));
         failed = memerr_failed();
         memerr_fail(0);
-        CHECK(failed || op->done);
-        CHECK(!op->done || op->failure.code == HF_DEADLOCK || op->failure.code == HF_NO_MEMORY);
+        CHECK(failed || hf_op_is_done(op));
+        CHECK(!hf_op_is_done(op) || hf_op_code(op) == HF_DEADLOCK ||
+              hf_op_code(op) == HF_NO_MEMORY);
         hf_op_end(op, AT(2));
         finish(AT(3));
     }

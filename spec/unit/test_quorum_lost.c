@@ -3,12 +3,12 @@
 /* What becomes of a hold of five servers that a majority has lost. */
 
 static hf_hold *held(const char *key) {
-    return hf_holds_find(&rig.client.holds, &hf_kind_lock, hf_slice_of(key), hf_slice_of("me"));
+    return hf_holds_find(holds_of(&rig.client), &hf_kind_lock, hf_slice_of(key), hf_slice_of("me"));
 }
 
 static void lose_on(hf_hold *hold, int count) {
     for (int i = 0; i < count; i++)
-        hf_client_lose(member(i), hold->member_holds[i], HF_LOST_DELETED);
+        hf_client_lose(member(i), member_holds_of(hold)[i], HF_LOST_DELETED);
 }
 
 /* The renewals that these servers were asked for since the last time; they say yes. */
@@ -42,7 +42,7 @@ TEST(a_loss_is_noticed_although_another_hold_lacks_a_server) {
     lose_on(first, 3);
     lose_on(held("k2"), 1);
     hf_client_notice(&rig.client, AT(16001));
-    CHECK_EQ_INT(first->state, HF_HOLD_LOST);
+    CHECK(is_lost(first));
     finish(AT(16003));
     hf_names_free(&second);
 }
@@ -68,7 +68,7 @@ static hf_time near_the_end(void) {
     start();
     hold_by(COUNT, AT(0));
     tick_from(100, 8500, 3);
-    hf_client_lose(member(0), held("k")->member_holds[0], HF_LOST_DELETED);
+    hf_client_lose(member(0), member_holds_of(held("k"))[0], HF_LOST_DELETED);
     hf_time asked_at = 0;
     for (hf_time t = 8600; t <= 40500; t += 100) {
         for (int i = 1; i < 3 && t == 11000; i++)
@@ -84,10 +84,10 @@ static hf_time near_the_end(void) {
 
 TEST(a_grant_after_the_majority_has_expired_does_not_revive_the_hold) {
     CHECK(near_the_end() > 39000);
-    CHECK_EQ_INT(held("k")->state, HF_HOLD_HELD);
+    CHECK(is_held(held("k")));
     feed(link_at(0, CALLS), yes(90), AT(41500)); /* before the client has noticed that it ended */
     tick(AT(41500));
-    CHECK_EQ_INT(held("k")->state, HF_HOLD_LOST);
+    CHECK(is_lost(held("k")));
     finish(AT(41501));
 }
 
@@ -135,7 +135,7 @@ static void hold_beside_another(bool renewed) {
     answers(1, COUNT, yes(77), AT(1));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1));
-    hush();
+    rig_hush(&rig);
 }
 
 TEST(a_server_that_had_another_owner_at_the_acquire_is_asked_again_soon) {
@@ -155,7 +155,7 @@ TEST(a_server_with_another_owner_is_asked_again_less_and_less_often) {
     CHECK_EQ_INT(refuse_until(4, 50, 1600), 5);   /* 50, 150, 350, 750, 1550 ms */
     CHECK_EQ_INT(refuse_until(4, 1605, 9600), 8); /* each second from then on */
     get_it_back(4, 9605);
-    hf_client_lose(member(4), held("k")->member_holds[4], HF_LOST_TAKEN);
+    hf_client_lose(member(4), member_holds_of(held("k"))[4], HF_LOST_TAKEN);
     CHECK_EQ_INT(refuse_until(4, 11700, 12500), 0); /* with the next renewal */
     finish(AT(12600));
 }
@@ -166,7 +166,7 @@ TEST(a_server_that_gave_the_hold_back_is_asked_again_soon_when_it_lacks_it_anew)
     answer(4, BUSY, AT(1));
     CHECK_EQ_INT(refuse_until(4, 50, 1600), 5);
     get_it_back(4, 1605);
-    CHECK_EQ_INT((int)held("k")->refusals, 0);
+    CHECK_EQ_INT((int)refusals_of(held("k")), 0);
     finish(AT(2700));
 }
 
@@ -174,13 +174,13 @@ TEST(a_server_is_asked_again_within_an_hour_even_with_a_very_long_lease) {
     start();
     hold_by(5, AT(0));
     hf_hold *hold = hold_of(&rig);
-    hold->lease = 1000000 * HF_SECOND;
+    set_lease(hold, 1000000 * HF_SECOND);
     for (int i = 0; i < 20; i++) {
-        hf_holds_wake_at(&rig.client.holds, hold, HF_NEVER);
+        hf_holds_wake_at(holds_of(&rig.client), hold, HF_NEVER);
         hf_quorum_note_refusal(&rig.client, hold, AT(1));
-        CHECK(hold->wake_at < AT(3600 * 1000));
+        CHECK(wakes_at(hold) < AT(3600 * 1000));
     }
-    CHECK(hold->wake_at > AT(3000 * 1000));
+    CHECK(wakes_at(hold) > AT(3000 * 1000));
     finish(AT(2));
 }
 
@@ -213,7 +213,7 @@ static void hold_many(hf_names names[HOLDS]) {
         CHECK_OUTCOME(op, "ok");
         hf_op_end(op, AT(0));
     }
-    hush();
+    rig_hush(&rig);
 }
 
 static const char *all_renewed(int count) {
@@ -238,8 +238,8 @@ static void answer_all(hf_session *link, hf_time now) {
 
 static int count_lacking(void) {
     int lacking = 0;
-    for (size_t k = 0; k < rig.client.holds.count; k++)
-        lacking += !hf_member_hold_is_held(rig.client.holds.heap[k]->member_holds[4]);
+    for (size_t k = 0; k < hold_count(&rig.client); k++)
+        lacking += !hf_member_hold_is_held(member_holds_of(holds_of(&rig.client)->heap[k])[4]);
     return lacking;
 }
 
@@ -270,11 +270,11 @@ TEST(a_hold_not_repaired_yet_is_checked_at_least_a_millisecond_later) {
     static hf_names names[HOLDS];
     start();
     hold_many(names);
-    for (size_t k = 0; k < HOLDS; k++) rig.client.holds.heap[k]->lease = 9 * HF_MS / 2;
-    for (size_t k = 0; k < HOLDS; k++) rig.client.holds.heap[k]->wake_at = AT(10);
+    for (size_t k = 0; k < HOLDS; k++) set_lease(holds_of(&rig.client)->heap[k], 9 * HF_MS / 2);
+    for (size_t k = 0; k < HOLDS; k++) set_wake(holds_of(&rig.client)->heap[k], AT(10));
     hf_client_tick(&rig.client, AT(10));
     CHECK_EQ_INT(count_asked(4), 100);
-    CHECK(hf_holds_first(&rig.client.holds)->wake_at >= AT(11));
+    CHECK(wakes_at(hf_holds_first(holds_of(&rig.client))) >= AT(11));
     finish(AT(12));
     for (int k = 0; k < HOLDS; k++) hf_names_free(&names[k]);
 }
@@ -292,7 +292,7 @@ TEST(a_release_that_waited_for_a_lost_hold_does_not_release_a_newer_one) {
     begin_round(&call, AT(1));
     call.kind = HF_OP_RELEASE;
     hf_op *release = begin_round(&call, AT(1));
-    CHECK(release->blocked);
+    CHECK(hf_op_is_blocked(release));
     pass(AT(2), AT(1100)); /* its lease ends */
     answers(0, 3, ":-1\r\n", AT(1100));
     spec.lease = 30 * HF_SECOND;
@@ -300,10 +300,10 @@ TEST(a_release_that_waited_for_a_lost_hold_does_not_release_a_newer_one) {
     answers(0, 3, yes(99), AT(1102));
     CHECK_OUTCOME(acquire, "ok");
     hf_op_end(acquire, AT(1102));
-    hush();
-    for (hf_time t = 1103; t < 5200 && !release->done; t += 5) tick(AT(t));
+    rig_hush(&rig);
+    for (hf_time t = 1103; t < 5200 && !hf_op_is_done(release); t += 5) tick(AT(t));
     CHECK_OUTCOME(release, "lost");
-    CHECK_EQ_INT(held("k")->state, HF_HOLD_HELD);
+    CHECK(is_held(held("k")));
     CHECK_STR(output_by(0), "");
     finish(AT(6000));
 }
@@ -313,7 +313,7 @@ TEST(the_other_member_holds_of_a_lost_hold_expire) {
     hold_by(COUNT, AT(0));
     lose_on(held("k"), 3);
     tick(AT(1));
-    CHECK_EQ_INT(held("k")->state, HF_HOLD_LOST);
+    CHECK(is_lost(held("k")));
     int renewals = 0;
     for (hf_time t = 100; t < 60000; t += 100) {
         tick(AT(t));
@@ -336,7 +336,7 @@ TEST(a_partial_release_that_finds_a_loss_leaves_no_member_hold) {
     hf_op *release = begin_round(&spec, AT(2));
     answers(0, 3, ":-1\r\n", AT(2));
     answers(3, COUNT, ":2\r\n", AT(2));
-    for (hf_time t = 3; t < 5200 && !release->done; t += 5) tick(AT(t));
+    for (hf_time t = 3; t < 5200 && !hf_op_is_done(release); t += 5) tick(AT(t));
     CHECK_OUTCOME(release, "lost");
     CHECK_EQ_INT(parts_held(), 0);
     finish(AT(6000));
@@ -350,10 +350,10 @@ TEST(an_acquire_behind_a_release_waits_no_longer_than_it_asked) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.wait = HF_SECOND;
     hf_op *op = begin_round(&spec, AT(1));
-    CHECK(op->blocked);
+    CHECK(hf_op_is_blocked(op));
     answers(0, COUNT, ":1\r\n", AT(900));
-    CHECK(!op->blocked);
-    CHECK_EQ_U64(op->wait.until, AT(1) + HF_SECOND);
+    CHECK(!hf_op_is_blocked(op));
+    CHECK_EQ_U64(hf_op_wait_end(op), AT(1) + HF_SECOND);
     finish(AT(901));
 }
 
@@ -363,7 +363,7 @@ static void hold_for(hf_time max_hold, int yeses) {
     hf_op *op = begin_round(&spec, AT(0));
     answers(0, yeses, yes(77), AT(1));
     hf_op_end(op, AT(1));
-    hush();
+    rig_hush(&rig);
 }
 
 /* One server that is down does not change the reason. */
@@ -372,11 +372,11 @@ TEST(a_hold_ends_with_max_hold) {
     hold_for(40 * HF_SECOND, COUNT - 1);
     hf_hold *hold = held("k");
     tick_from(100, 39000, 0);
-    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
-    CHECK(hold->valid_until <= AT(40000));
+    CHECK(is_held(hold));
+    CHECK(ends_at(hold) <= AT(40000));
     tick_from(39100, 40000, 0);
-    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
-    CHECK_STR(hf_lost_reason_name(hold->reason), "max_hold");
+    CHECK(is_lost(hold));
+    CHECK_STR(hf_lost_reason_name(reason_of(hold)), "max_hold");
     finish(AT(40001));
 }
 
@@ -392,9 +392,9 @@ TEST(a_member_hold_acquired_later_also_ends_with_max_hold) {
         if (t == 500) answer(3, yes(77), AT(t));
     }
     CHECK_EQ_INT(parts_held(), COUNT);
-    for (int i = 0; i < COUNT; i++) CHECK(hold->member_holds[i]->max_until <= AT(40000));
+    for (int i = 0; i < COUNT; i++) CHECK(bound_of(member_holds_of(hold)[i]) <= AT(40000));
     tick_from(20100, 40000, 0);
-    CHECK_STR(hf_lost_reason_name(hold->reason), "max_hold");
+    CHECK_STR(hf_lost_reason_name(reason_of(hold)), "max_hold");
     finish(AT(40001));
 }
 
@@ -408,7 +408,7 @@ TEST(a_re_entry_gives_no_server_a_hold_beyond_max_hold) {
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(4));
     CHECK_EQ_INT(parts_held(), COUNT);
-    for (int i = 0; i < COUNT; i++) CHECK(hold->member_holds[i]->max_until <= AT(40000));
+    for (int i = 0; i < COUNT; i++) CHECK(bound_of(member_holds_of(hold)[i]) <= AT(40000));
     finish(AT(5));
 }
 
@@ -418,8 +418,8 @@ TEST(a_loss_before_max_hold_keeps_the_servers_reason) {
     hf_hold *hold = held("k");
     lose_on(hold, 3);
     hf_client_notice(&rig.client, AT(1000));
-    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
-    CHECK_EQ_INT(hold->reason, HF_LOST_DELETED);
+    CHECK(is_lost(hold));
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
     finish(AT(1001));
 }
 

@@ -70,7 +70,7 @@ TEST(a_writer_that_has_lost_the_lock_does_not_name_itself_when_it_reads) {
     rw_begin(&rig);
     take(&rig, &hf_kind_write, "me", AT(0));
     hf_hold *hold =
-        hf_holds_find(&rig.client.holds, &hf_kind_write, hf_slice_of("k"), hf_slice_of("me"));
+        hf_holds_find(holds_of(&rig.client), &hf_kind_write, hf_slice_of("k"), hf_slice_of("me"));
     hf_renewer_lose(&rig.client, hold, HF_LOST_TAKEN, AT(1));
     acquire(&rig, &hf_kind_read, "me", 0, AT(1));
     CHECK_SENT(&rig, HF_LINK_CALLS, ASK(READER "2", "0", ""));
@@ -96,7 +96,7 @@ TEST(a_writer_that_reads_may_re_enter_both_halves) {
     take(&rig, &hf_kind_read, "me", AT(1));
     take(&rig, &hf_kind_write, "me", AT(2));
     take(&rig, &hf_kind_read, "me", AT(3));
-    CHECK_EQ_U64(rig.client.stats.reentries, 2);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).reentries, 2);
     rig_end(&rig, AT(4));
 }
 
@@ -129,10 +129,10 @@ TEST(one_message_grants_all_readers_of_a_client) {
     feed_message(&rig, "1 grants r 77 2000 2 1 " PLACE " 2 " PLACE " k", AT(100));
     for (int i = 0; i < 2; i++) {
         CHECK_OUTCOME(ops[i], "ok");
-        CHECK(ops[i]->hold->granted);
-        CHECK_EQ_U64(ops[i]->hold->token, 77);
+        CHECK(is_granted(hold_in(ops[i])));
+        CHECK_EQ_U64(token_of(hold_in(ops[i])), 77);
     }
-    CHECK_EQ_U64(rig.client.stats.grants, 2);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).grants, 2);
     rig_end(&rig, AT(101));
 }
 
@@ -153,7 +153,7 @@ TEST(a_malformed_message_grants_nobody) {
         rw_begin(&rig);
         wait_both(&rig, ops);
         feed_message(&rig, texts[i], AT(100));
-        CHECK(!ops[0]->done || ops[0]->failure.code != HF_OK);
+        CHECK(!hf_op_is_done(ops[0]) || hf_op_code(ops[0]) != HF_OK);
         rig_end(&rig, AT(101));
     }
 }
@@ -177,9 +177,9 @@ TEST(a_writers_release_names_the_grant_that_it_has_not_confirmed) {
     rw_begin(&rig);
     take(&rig, &hf_kind_write, "me", AT(0));
     hf_hold *hold =
-        hf_holds_find(&rig.client.holds, &hf_kind_write, hf_slice_of("k"), hf_slice_of("me"));
-    hold->granted = true;
-    hold->wait = hold->number;
+        hf_holds_find(holds_of(&rig.client), &hf_kind_write, hf_slice_of("k"), hf_slice_of("me"));
+    set_granted(hold, true);
+    set_wait(hold, number_of(hold));
     begin_rw(&rig, HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(1));
     CHECK_SENT(&rig, HF_LINK_CALLS,
                "EVALSHA rw_release " KEYS_OF_RW READER "1:write 2000 0 30000  1w" DRIVE_UUID
@@ -203,7 +203,7 @@ TEST(a_stray_grant_is_cleaned_up_by_its_half) {
     hf_op *ops[2];
     rw_begin(&rig);
     wait_both(&rig, ops);
-    hf_ended_note(&rig.client.ended, 9, &hf_kind_write, hf_slice_of("k"));
+    hf_ended_note(ended_of(&rig.client), 9, &hf_kind_write, hf_slice_of("k"));
     feed_message(&rig, "1 grant w 9 " PLACE " 77 2000 k", AT(100));
     rig_tick(&rig, AT(101));
     CHECK_SENT(&rig, HF_LINK_RENEWER,
@@ -268,10 +268,10 @@ TEST(a_reader_follows_its_own_write_lock_that_is_cleaned_up) {
     hf_op_abandon(release, AT(10002));
     hf_op *op = acquire(&rig, &hf_kind_read, "me", 0, AT(10002));
     feed_calls(&rig, busy(20000, 0, 0), AT(10003));
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_FOLLOWING);
+    CHECK(is_following(op));
     output_of(link_of(&rig, HF_LINK_CALLS));
     feed(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n", AT(10004));
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_FOLLOWING);
+    CHECK(is_following(op));
     rig_serve(&rig, AT(10004));
     const char *next = output_of(link_of(&rig, HF_LINK_CALLS));
     CHECK_OR(strncmp(next, "EVALSHA rw_leave ", 17) == 0 && !strchr(next, '\n'), "%s", next);
@@ -289,7 +289,7 @@ TEST(info_returns_the_number_of_readers) {
     CHECK_SENT(&rig, HF_LINK_CALLS,
                "EVALSHA rw_info 3 k redisson_lock_token:{k} holdfast_queue:{k} " DRIVE_UUID);
     feed_calls(&rig, "*7\r\n$1\r\nx\r\n:1\r\n:20000\r\n$2\r\n77\r\n:0\r\n:-1\r\n:3\r\n", AT(1));
-    CHECK_EQ_INT(op->result.info->readers, 3);
+    CHECK_EQ_INT(info_of(op)->readers, 3);
     rig_end(&rig, AT(2));
 }
 

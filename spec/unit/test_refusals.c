@@ -91,7 +91,7 @@ TEST(a_wait_outlasts_a_refusal) {
         const struct waiter *waiter = &WAITERS[i % KINDS];
         hf_op *op = begin_waiter(waiter, 60 * HF_SECOND, AT(0));
         int tries = refuse(refusal(i / KINDS), AT(0), AT(20000));
-        CHECK_OR(!op->done, "%d: %s", i, op->failure.text);
+        CHECK_OR(!hf_op_is_done(op), "%d: %s", i, message_of(op));
         CHECK_OR(tries > 40 && tries < 130, "%d: %d", i, tries);
         rig_sleep(&rig, AT(20000), AT(20500));
         feed_calls(&rig, waiter->good, AT(20500));
@@ -104,12 +104,12 @@ TEST(a_wait_that_ends_reports_the_last_refusal) {
     for (int i = 0; i < KINDS * (WRITES + OTHER); i++) {
         hf_op *op = begin_waiter(&WAITERS[i % KINDS], 8 * HF_SECOND, AT(0));
         refuse(refusal(i / KINDS), AT(0), AT(7990));
-        CHECK_OR(!op->done, "%d: %s", i, op->failure.text);
+        CHECK_OR(!hf_op_is_done(op), "%d: %s", i, message_of(op));
         rig_sleep(&rig, AT(7990), AT(8000));
         CHECK_OR(strcmp(outcome(op), code_of(i / KINDS)) == 0, "%d: %s", i, outcome(op));
         char words[16] = "";
         sscanf(refusal(i / KINDS), "-%15s", words);
-        CHECK(strstr(op->failure.text, words));
+        CHECK(strstr(message_of(op), words));
         hf_op_end(op, AT(8000));
         rig_sleep(&rig, AT(8000), AT(8001));
         CHECK_SILENT(&rig); /* nothing was carried out, so nothing is undone */
@@ -123,7 +123,7 @@ TEST(a_call_without_a_wait_fails_at_once_when_writes_are_refused) {
         hf_op *op = begin_waiter(&WAITERS[i % KINDS], 0, AT(0));
         refuse(OF_WRITES[i / KINDS], AT(0), AT(30));
         CHECK_OR(strcmp(outcome(op), code_of(i / KINDS)) == 0, "%d: %s", i, outcome(op));
-        CHECK(!strstr(op->failure.text, "can be reached"));
+        CHECK(!strstr(message_of(op), "can be reached"));
         rig_end(&rig, AT(1));
     }
 }
@@ -135,7 +135,7 @@ TEST(a_refused_re_entry_does_not_change_the_hold) {
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, NOREPLICAS, AT(5001));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(!hold->in_flight && hold->state == HF_HOLD_HELD);
+    CHECK(!is_in_flight(hold) && is_held(hold));
     rig_end(&rig, AT(5001));
 }
 
@@ -144,7 +144,7 @@ TEST(a_wait_in_the_queue_outlasts_any_refusal) {
         rig_begin(&rig);
         hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
         refuse(refusal(i), AT(10), AT(50000));
-        CHECK_OR(!op->done, "%d: %s", i, op->failure.text);
+        CHECK_OR(!hf_op_is_done(op), "%d: %s", i, message_of(op));
         rig_sleep(&rig, AT(50000), AT(51000));
         feed_calls(&rig, ACQUIRED, AT(51000));
         CHECK_OR(strcmp(outcome(op), "ok") == 0, "%d: %s", i, outcome(op));
@@ -172,7 +172,7 @@ TEST(a_wait_for_a_latch_or_permits_that_has_begun_outlasts_a_missing_right) {
         feed_calls(&rig, not_yet[i % 2], AT(3));
         output_of(link_of(&rig, CALLS));
         refuse(OF_USER[i / 2], AT(3), AT(50000));
-        CHECK_OR(!op->done, "%d: %s", i, op->failure.text);
+        CHECK_OR(!hf_op_is_done(op), "%d: %s", i, message_of(op));
         rig_sleep(&rig, AT(50000), AT(51000));
         feed_calls(&rig, waiter->good, AT(51000));
         CHECK_OR(strcmp(outcome(op), "ok") == 0, "%d: %s", i, outcome(op));
@@ -217,8 +217,7 @@ static void log_in(const char *reply, hf_time now) {
 }
 
 static void cut_all(hf_time now) {
-    for (int link = 0; link < HF_LINKS; link++)
-        hf_session_closed(link_of(&rig, (hf_link)link), "cut", now);
+    rig_cut(&rig, "cut", now);
 }
 
 static void refuse_log_ins(hf_time now, hf_time until) {
@@ -247,7 +246,7 @@ TEST(a_wait_in_the_queue_outlasts_refused_log_ins) {
     refuse_log_ins(AT(10), AT(50000));
     CHECK_OUTCOME(op, "under way");
     CHECK_OR(rig.opens - before < 300, "%d", (int)(rig.opens - before)); /* with growing pauses */
-    for (hf_time now = AT(50000); now < AT(52000) && !op->done; now += 10 * HF_MS) {
+    for (hf_time now = AT(50000); now < AT(52000) && !hf_op_is_done(op); now += 10 * HF_MS) {
         rig_tick(&rig, now);
         log_in("+OK\r\n", now);
         if (*output_of(link_of(&rig, HF_LINK_EVENTS))) feed_subscribed(&rig, now);
@@ -371,7 +370,7 @@ TEST(a_refused_release_of_a_permit_goes_on_in_the_background) {
         hf_op *op = begin_on(HF_OP_GIVE, &hf_kind_plain_semaphore, 0, AT(0));
         refuse(refusal(i), AT(0), AT(3500));
         CHECK_OUTCOME(op, code_of(i));
-        CHECK(strstr(op->failure.text, "continues in the background"));
+        CHECK(strstr(message_of(op), "continues in the background"));
         hf_op_end(op, AT(3500));
         int tries = refuse(refusal(i), AT(3500), AT(60000));
         CHECK_OR(tries > 30 && tries < 200, "%d", tries);
@@ -407,7 +406,7 @@ TEST(a_refused_release_goes_on_until_its_lease_ends) {
 /* The owner may be another process's too, so what the release left is in the way. */
 TEST(a_shared_owner_waits_until_its_refused_release_is_done) {
     rig_begin(&rig);
-    hold_lock(&rig, AT(0))->shared = true;
+    set_shared(hold_lock(&rig, AT(0)), true);
     hf_op *release = begin(&rig, HF_OP_RELEASE, AT(1));
     refuse(NOREPLICAS, AT(1), AT(20));
     CHECK_OUTCOME(release, "unreachable");
@@ -468,7 +467,7 @@ TEST(a_record_is_written_after_its_call_has_ended) {
         hf_op *op = complete(AT(0));
         refuse(NOREPLICAS, AT(0), AT(abandoned ? 1000 : 3000));
         CHECK_OUTCOME(op, abandoned ? "under way" : "unreachable");
-        CHECK(abandoned || strstr(op->failure.text, "written in the background"));
+        CHECK(abandoned || strstr(message_of(op), "written in the background"));
         hf_op_end(op, AT(3000));
         refuse(NOREPLICAS, AT(3000), AT(10000));
         CHECK(!hf_client_is_quiet(&rig.client));
@@ -485,7 +484,7 @@ TEST(a_record_is_not_written_after_its_lease) {
     hf_op_end(complete(AT(0)), AT(0)); /* its command is under way */
     refuse_all(NOREPLICAS, NOREPLICAS, AT(0), AT(29800));
     CHECK(hf_client_is_quiet(&rig.client));
-    CHECK_EQ_INT(rig.client.holds.count, 0);
+    CHECK_EQ_INT(hold_count(&rig.client), 0);
     rig_sleep(&rig, AT(29800), AT(60000));
     CHECK_SILENT(&rig);
     rig_end(&rig, AT(60000));
@@ -504,7 +503,7 @@ TEST(a_record_is_tried_while_its_lock_is_held_and_renewed) {
         CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA complete "));
         feed_calls(&rig, ":1\r\n", AT(101000));
         CHECK(hf_client_is_quiet(&rig.client));
-        CHECK_EQ_INT(rig.client.holds.count, 0);
+        CHECK_EQ_INT(hold_count(&rig.client), 0);
         rig_end(&rig, AT(101000));
     }
 }
@@ -547,8 +546,8 @@ TEST(a_record_of_a_broken_lock_is_dropped_with_its_reply) {
     refuse(NOREPLICAS, AT(0), AT(3000));
     hf_op_end(op, AT(3000));
     refuse_all(NOREPLICAS, "*1\r\n:-1\r\n", AT(3000), AT(12000));
-    CHECK_EQ_INT(rig.client.holds.count, 0);
-    CHECK_EQ_U64(rig.client.holds.losses, 0);
+    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    CHECK_EQ_U64(hf_client_losses(&rig.client), 0);
     rig_sleep(&rig, AT(12000), AT(13000));
     feed_calls(&rig, GONE, AT(13000));
     CHECK(hf_client_is_quiet(&rig.client));

@@ -33,7 +33,7 @@ static void start(void) {
 }
 
 static hf_session *calls_of(size_t node) {
-    return &rig.client.nodes[node]->links[HF_LINK_CALLS];
+    return &nodes_of(&rig.client)[node]->links[HF_LINK_CALLS];
 }
 
 static void feed_node(size_t node, const char *text, hf_time now) {
@@ -70,8 +70,8 @@ static hf_op *acquire_at_first(hf_time now) {
 #define CHECK_ASKED(node, want) CHECK_STR(output_of(calls_of(node)), want)
 #define CHECK_AT(want_port)                                                                        \
     do {                                                                                           \
-        CHECK_STR(rig.client.nodes[0]->server.host, "a");                                          \
-        CHECK_EQ_INT(rig.client.nodes[0]->server.port, want_port);                                 \
+        CHECK_STR(nodes_of(&rig.client)[0]->server.host, "a");                                     \
+        CHECK_EQ_INT(nodes_of(&rig.client)[0]->server.port, want_port);                            \
     } while (0)
 
 /* ---- finding the master ---- */
@@ -160,7 +160,7 @@ TEST(the_message_names_the_sentinels_that_are_down) {
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     CHECK_OUTCOME(op, "unreachable");
     CHECK_STR(
-        op->failure.text,
+        message_of(op),
         "cannot acquire \"k\" on master \"m\": no sentinel at s1:26379, s2:26379, s3:26379 "
         "answered "
         "(Connection refused); check that the server is running and can be reached from here");
@@ -172,8 +172,7 @@ TEST(the_message_says_that_no_sentinel_knows_the_master) {
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     feed_sentinels("*-1\r\n", AT(1));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(
-        strstr(op->failure.text, "no sentinel at s1:26379, s2:26379, s3:26379 knows this master"));
+    CHECK(strstr(message_of(op), "no sentinel at s1:26379, s2:26379, s3:26379 knows this master"));
     rig_end(&rig, AT(2));
 }
 
@@ -185,7 +184,7 @@ TEST(a_password_refused_by_the_sentinels_is_denied) {
     for (size_t node = 1; node <= SENTINELS; node++)
         feed_node(node, "-WRONGPASS invalid username-password pair\r\n", AT(1));
     CHECK_OUTCOME(op, "denied");
-    CHECK(strstr(op->failure.text, "sentinel s1:26379: WRONGPASS invalid"));
+    CHECK(strstr(message_of(op), "sentinel s1:26379: WRONGPASS invalid"));
     rig_end(&rig, AT(2));
 }
 
@@ -196,7 +195,7 @@ TEST(a_round_of_silent_sentinels_times_out) {
     CHECK_OUTCOME(op, "under way");
     rig_sleep(&rig, AT(999), AT(1000));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(op->failure.text, "answered (no reply in time)"));
+    CHECK(strstr(message_of(op), "answered (no reply in time)"));
     rig_end(&rig, AT(1001));
 }
 
@@ -288,7 +287,7 @@ TEST(a_dead_master_is_looked_up_again_until_the_deadline) {
     CHECK(rounds >= 12 && rounds <= 30);
     rig_sleep(&rig, AT(2990), AT(3000));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(op->failure.text, "on master \"m\" at a:7001: Connection refused"));
+    CHECK(strstr(message_of(op), "on master \"m\" at a:7001: Connection refused"));
     rig_end(&rig, AT(3001));
 }
 
@@ -457,7 +456,7 @@ TEST(one_sentinel_is_enough_when_another_link_cannot_open) {
     rig.down[0] = rig.down[2] = rig.down[3] = "the connection attempt timed out";
     hf_session_closed(calls_of(2), "gone", AT(1));
     hf_session_closed(calls_of(3), "gone", AT(1));
-    for (int ms = 10000; ms < 12000 && rig.client.nodes[0]->server.port == 7001; ms += 10) {
+    for (int ms = 10000; ms < 12000 && nodes_of(&rig.client)[0]->server.port == 7001; ms += 10) {
         rig_tick(&rig, AT(ms));
         feed_sentinels(ADDRESS(7002), AT(ms));
     }
@@ -548,7 +547,7 @@ TEST(a_master_left_without_a_majority_may_be_tried_again) {
     feed_node(1, ADDRESS(7002), AT(11));
     CHECK_AT(7002);
     hf_session_closed(calls_of(0), "gone", AT(12));
-    for (int ms = 12; ms < 2000 && rig.client.nodes[0]->server.port == 7002; ms += 10) {
+    for (int ms = 12; ms < 2000 && nodes_of(&rig.client)[0]->server.port == 7002; ms += 10) {
         rig_tick(&rig, AT(ms));
         feed_sentinels(ADDRESS(7001), AT(ms));
     }
@@ -567,8 +566,8 @@ TEST(a_minority_that_names_the_old_master_is_late_for_ten_seconds_only) {
         for (size_t node = 0; node <= 3; node++)
             if (node != 1) hf_session_closed(calls_of(node), "gone", AT(1120));
         int end = back ? 13000 : 11100;
-        for (int ms = back ? 11200 : 9000; ms < end && rig.client.nodes[0]->server.port == 7002;
-             ms += 10) {
+        for (int ms = back ? 11200 : 9000;
+             ms < end && nodes_of(&rig.client)[0]->server.port == 7002; ms += 10) {
             rig_tick(&rig, AT(ms));
             feed_sentinels(ADDRESS(7001), AT(ms));
         }
@@ -589,8 +588,8 @@ TEST(holds_are_renewed_soon_at_the_new_master) {
     rig_sleep(&rig, AT(1), AT(1110));
     feed_node(1, ADDRESS(7002), AT(1110));
     feed_node(2, ADDRESS(7002), AT(1110));
-    CHECK(hold_of(&rig)->wake_at >= AT(1110) && hold_of(&rig)->wake_at < AT(1400));
-    hf_session *renewer = &rig.client.nodes[0]->links[HF_LINK_RENEWER];
+    CHECK(wakes_at(hold_of(&rig)) >= AT(1110) && wakes_at(hold_of(&rig)) < AT(1400));
+    hf_session *renewer = &nodes_of(&rig.client)[0]->links[HF_LINK_RENEWER];
     for (int ms = 1110; ms < 1400; ms++) {
         rig_tick(&rig, AT(ms));
         feed_sentinels(ADDRESS(7002), AT(ms));
@@ -600,7 +599,7 @@ TEST(holds_are_renewed_soon_at_the_new_master) {
     CHECK_STR(output_of(renewer), "EVALSHA renew 1 k me 30000");
     feed(renewer, "*1\r\n:-1\r\n", AT(1400));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
-    CHECK_EQ_INT(hold_of(&rig)->reason, HF_LOST_DELETED);
+    CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_DELETED);
     rig_end(&rig, AT(1401));
 }
 
@@ -621,11 +620,11 @@ TEST(renewals_at_the_new_master_are_spread) {
     rig_sleep(&rig, AT(1), AT(1110));
     feed_node(1, ADDRESS(7002), AT(1110));
     feed_node(2, ADDRESS(7002), AT(1110));
-    const hf_holds *holds = &rig.client.holds;
+    const hf_holds *holds = holds_of(&rig.client);
     CHECK_EQ_INT(holds->count, 9);
     for (size_t i = 0; i < holds->count; i++) {
-        CHECK(holds->heap[i]->wake_at < AT(1400));
-        CHECK(hf_holds_first(holds)->wake_at <= holds->heap[i]->wake_at);
+        CHECK(wakes_at(holds->heap[i]) < AT(1400));
+        CHECK(wakes_at(hf_holds_first(holds)) <= wakes_at(holds->heap[i]));
     }
     rig_end(&rig, AT(1401));
 }
@@ -652,7 +651,7 @@ TEST(a_second_link_opens_without_sentinels_while_one_works) {
     for (size_t node = 1; node <= SENTINELS; node++)
         hf_session_closed(calls_of(node), "gone", AT(1));
     rig_sleep(&rig, AT(1), AT(10100));
-    hf_session *renewer = &rig.client.nodes[0]->links[HF_LINK_RENEWER];
+    hf_session *renewer = &nodes_of(&rig.client)[0]->links[HF_LINK_RENEWER];
     CHECK_STR(output_of(renewer), "ROLE");
     rig_end(&rig, AT(10101));
 }
@@ -682,8 +681,8 @@ TEST(an_acquire_counts_when_a_replica_has_it) {
     CHECK_OUTCOME(op, "under way");
     feed_calls(&rig, ":1\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->token, 77);
-    CHECK_EQ_U64(hold_of(&rig)->valid_until, hf_lease_end(AT(0), 30 * HF_SECOND));
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 77);
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(0), 30 * HF_SECOND));
     rig_end(&rig, AT(3));
 }
 
@@ -693,8 +692,8 @@ TEST(an_acquire_that_no_replica_has_is_undone) {
     output_of(link_of(&rig, HF_LINK_CALLS));
     feed_calls(&rig, ACQUIRED ":0\r\n", AT(100));
     CHECK_OUTCOME(op, "no_quorum");
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_DONE);
-    CHECK(strstr(op->failure.text, "0 of 1 replicas confirmed the write within 0.1 s"));
+    CHECK(is_over(op));
+    CHECK(strstr(message_of(op), "0 of 1 replicas confirmed the write within 0.1 s"));
     rig_tick(&rig, AT(100));
     CHECK_SENT(&rig, HF_LINK_CALLS, LEAVE_OF_K("0", ""));
     rig_end(&rig, AT(101));
@@ -714,7 +713,7 @@ TEST(a_missing_permission_for_wait_is_reported) {
     feed_calls(&rig, ACQUIRED "-NOPERM this user has no permissions to run the 'wait' command\r\n",
                AT(1));
     CHECK_OUTCOME(op, "denied");
-    CHECK(strstr(op->failure.text, "WAIT for replicas failed: NOPERM"));
+    CHECK(strstr(message_of(op), "WAIT for replicas failed: NOPERM"));
     rig_end(&rig, AT(2));
 }
 
@@ -756,7 +755,7 @@ TEST(an_operation_abandoned_between_the_two_replies_does_not_affect_the_next) {
         hf_op_abandon(op, AT(2));
         if (replies == 0) feed_calls(&rig, ACQUIRED, AT(3));
         feed_calls(&rig, ":1\r\n", AT(3));
-        CHECK(!op->request.reply);
+        CHECK(!request_in(op)->reply);
         CHECK_OUTCOME(ping, "under way");
         feed_calls(&rig, "+PONG\r\n", AT(3));
         CHECK_OUTCOME(ping, "ok");
@@ -809,13 +808,13 @@ TEST(a_renewal_counts_when_a_replica_has_it) {
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK_SENT(&rig, HF_LINK_RENEWER, "EVALSHA renew 1 k me 30000" WAIT_ONE);
     feed(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n:0\r\n", AT(10100));
-    CHECK(hold_of(&rig)->at_risk);
-    CHECK_EQ_U64(hold_of(&rig)->valid_until, hf_lease_end(AT(0), 30 * HF_SECOND));
+    CHECK(is_at_risk(hold_of(&rig)));
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(0), 30 * HF_SECOND));
     rig_sleep(&rig, AT(10100), AT(11200));
     CHECK_SENT(&rig, HF_LINK_RENEWER, "EVALSHA renew 1 k me 30000" WAIT_ONE);
     feed(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n:1\r\n", AT(11200));
-    CHECK(!hold_of(&rig)->at_risk);
-    CHECK(hold_of(&rig)->valid_until > hf_lease_end(AT(10000), 30 * HF_SECOND));
+    CHECK(!is_at_risk(hold_of(&rig)));
+    CHECK(ends_at(hold_of(&rig)) > hf_lease_end(AT(10000), 30 * HF_SECOND));
     rig_end(&rig, AT(11201));
 }
 
@@ -828,7 +827,7 @@ TEST(a_lock_that_no_replica_renews_is_lost_at_its_end) {
             feed(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n:0\r\n", AT(ms));
     }
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
-    CHECK_EQ_INT(hold_of(&rig)->reason, HF_LOST_UNREACHABLE);
+    CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_UNREACHABLE);
     rig_end(&rig, AT(30001));
 }
 
@@ -843,8 +842,8 @@ TEST(an_extension_that_no_replica_has_does_not_count) {
         "EVALSHA extend 2 k holdfast_queue:{k} me 60000   redisson_lock__channel:{k}" WAIT_ONE);
     feed_calls(&rig, ":1\r\n:0\r\n", AT(1100));
     CHECK_OUTCOME(op, "no_quorum");
-    CHECK_EQ_U64(hold_of(&rig)->valid_until, hf_lease_end(AT(0), 30 * HF_SECOND));
-    CHECK_EQ_U64(hold_of(&rig)->lease, 30 * HF_SECOND);
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(0), 30 * HF_SECOND));
+    CHECK_EQ_U64(lease_of(hold_of(&rig)), 30 * HF_SECOND);
     rig_end(&rig, AT(1101));
 }
 
@@ -852,11 +851,11 @@ TEST(a_partial_release_renews_nothing) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     hf_op_end(acquire_in_sync(AT(10)), AT(10));
-    CHECK_EQ_INT(hold_of(&rig)->count, 2);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 2);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(5000));
     feed_calls(&rig, ":2\r\n", AT(5001));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(hold_of(&rig)->valid_until, hf_lease_end(AT(10), 30 * HF_SECOND));
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(10), 30 * HF_SECOND));
     rig_end(&rig, AT(5002));
 }
 
@@ -872,14 +871,14 @@ static bool find_and_hold(void *context) {
     }
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
-    for (int ms = 0; op && !op->done && ms < 4000; ms++) {
+    for (int ms = 0; op && !hf_op_is_done(op) && ms < 4000; ms++) {
         rig_tick(&rig, AT(ms));
         feed_sentinels(ADDRESS(7001), AT(ms));
         const char *text = output_of(calls_of(0));
         if (strstr(text, "ROLE")) feed_node(0, MASTER, AT(ms));
         else if (strstr(text, "acquire")) feed_node(0, ACQUIRED ":1\r\n", AT(ms));
     }
-    bool held = op && op->done && op->failure.code == HF_OK;
+    bool held = op && hf_op_is_done(op) && hf_op_code(op) == HF_OK;
     if (op) hf_op_end(op, AT(4000));
     hf_client_free(&rig.client);
     return held;
@@ -907,8 +906,8 @@ TEST(the_message_names_the_first_of_many_sentinels) {
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     rig_sleep(&rig, AT(0), AT(4000));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_OR(strstr(op->failure.text, "no sentinel at sentinel1.example.org:26379, ... answered"),
-             "%s", op->failure.text);
+    CHECK_OR(strstr(message_of(op), "no sentinel at sentinel1.example.org:26379, ... answered"),
+             "%s", message_of(op));
     rig_end(&rig, AT(4000));
 }
 
@@ -935,7 +934,7 @@ TEST(a_host_that_is_too_long_does_not_count) {
         start();
         begin_op(HF_OP_PING, 0, AT(0));
         feed_sentinels(text, AT(1));
-        CHECK_EQ_INT(rig.client.nodes[0]->server.port == 7001, size < ROOM);
+        CHECK_EQ_INT(nodes_of(&rig.client)[0]->server.port == 7001, size < ROOM);
         rig_end(&rig, AT(2));
     }
 }
@@ -980,8 +979,9 @@ TEST(without_memory_to_ask_the_round_ends) {
         hf_client_tick(&rig.client, AT(0));
         failed = memerr_failed();
         memerr_fail(0);
-        reported = reported || (op->done && strstr(op->failure.text, "answered (out of memory)"));
-        CHECK(op->done || calls_of(1)->queue || calls_of(1)->state != HF_SESSION_CLOSED);
+        reported =
+            reported || (hf_op_is_done(op) && strstr(message_of(op), "answered (out of memory)"));
+        CHECK(hf_op_is_done(op) || calls_of(1)->queue || calls_of(1)->state != HF_SESSION_CLOSED);
         rig_end(&rig, AT(1));
     }
     CHECK(!failed && reported);
@@ -1001,10 +1001,11 @@ TEST(without_memory_to_ask_again_the_round_ends) {
         rig_tick(&rig, AT(11));
         failed = memerr_failed();
         memerr_fail(0);
-        reported = reported || (op->done && strstr(op->failure.text, "answered (out of memory)"));
+        reported =
+            reported || (hf_op_is_done(op) && strstr(message_of(op), "answered (out of memory)"));
         rig_sleep(&rig, AT(11), AT(20));
         bool asks = strstr(output_of(calls_of(1)), ASK_MASTER) != NULL;
-        CHECK(op->done || asks);
+        CHECK(hf_op_is_done(op) || asks);
         CHECK(hf_client_deadline(&rig.client) != HF_NEVER);
         rig_end(&rig, AT(21));
     }
@@ -1016,8 +1017,8 @@ TEST(a_reply_that_no_sentinel_sends_is_reported) {
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     feed_sentinels("+OK\r\n", AT(1));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_OR(strstr(op->failure.text, "(unexpected reply; is this server a sentinel?)"), "%s",
-             op->failure.text);
+    CHECK_OR(strstr(message_of(op), "(unexpected reply; is this server a sentinel?)"), "%s",
+             message_of(op));
     rig_end(&rig, AT(2));
 }
 
@@ -1038,11 +1039,11 @@ TEST(rounds_are_about_a_second_apart) {
     feed_sentinels(ADDRESS(7001), AT(0));
     hf_time now = AT(0);
     for (int i = 0; i < 100; i++) {
-        hf_time next = rig.client.topology->deadline(&rig.client, HF_LINK_CALLS);
+        hf_time next = topology_of(&rig.client)->deadline(&rig.client, HF_LINK_CALLS);
         CHECK(next >= now + 900 * HF_MS && next <= now + 1100 * HF_MS);
         first = hf_time_min(first, next - now);
         last = hf_time_max(last, next - now);
-        rig.client.topology->tick(&rig.client, HF_LINK_CALLS, next);
+        topology_of(&rig.client)->tick(&rig.client, HF_LINK_CALLS, next);
         now = next;
         feed_sentinels(ADDRESS(7001), now);
         CHECK_AT(7001);
@@ -1070,7 +1071,7 @@ TEST(a_link_moves_after_three_failed_opens) {
     for (uint32_t opens = 2; opens <= 3; opens++) {
         start();
         hf_op_end(acquire_at_first(AT(0)), AT(0));
-        hf_session *renewer = &rig.client.nodes[0]->links[HF_LINK_RENEWER];
+        hf_session *renewer = &nodes_of(&rig.client)[0]->links[HF_LINK_RENEWER];
         renewer->wanted = true;
         renewer->failed_opens = opens;
         renewer->unresolved = true;
@@ -1087,7 +1088,7 @@ TEST(a_link_moves_after_three_failed_opens) {
 TEST(a_link_that_nobody_needs_any_more_does_not_move_the_others) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
-    hf_session *events = &rig.client.nodes[0]->links[HF_LINK_EVENTS];
+    hf_session *events = &nodes_of(&rig.client)[0]->links[HF_LINK_EVENTS];
     events->failed_opens = 9; /* it was closed for good after that */
     CHECK(!events->wanted);
     feed_sentinels(ADDRESS(7001), AT(10));
@@ -1112,25 +1113,25 @@ TEST(only_held_and_renewed_holds_are_renewed_soon_at_the_new_master) {
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
         feed_node(0, ACQUIRED, AT(0));
         CHECK_OUTCOME(op, "ok");
-        holds[i] = op->hold;
+        holds[i] = hold_in(op);
         hf_op_end(op, AT(0));
     }
     rig_sleep(&rig, AT(1), AT(1110));
     hf_client_abandon(&rig.client, holds[LEFT], 1, AT(1110));
-    hf_holds_wake_at(&rig.client.holds, holds[LEFT], AT(5000));
-    holds[IN_FLIGHT]->in_flight = true;
-    holds[TO_BE_APPROVED]->approval = HF_APPROVAL_PENDING;
+    hf_holds_wake_at(holds_of(&rig.client), holds[LEFT], AT(5000));
+    set_in_flight(holds[IN_FLIGHT], true);
+    set_approval(holds[TO_BE_APPROVED], HF_APPROVAL_PENDING);
     for (int i = IN_FLIGHT; i <= TO_BE_APPROVED; i++)
-        hf_holds_wake_at(&rig.client.holds, holds[i], AT(6000));
+        hf_holds_wake_at(holds_of(&rig.client), holds[i], AT(6000));
     feed_node(1, ADDRESS(7002), AT(1110));
     feed_node(2, ADDRESS(7002), AT(1110));
     CHECK_AT(7002);
-    CHECK(holds[RENEWED]->wake_at < AT(1400));
-    CHECK_EQ_U64(holds[NOT_RENEWED]->wake_at, holds[NOT_RENEWED]->valid_until);
-    CHECK_EQ_U64(holds[LEFT]->wake_at, AT(5000));
-    CHECK_EQ_U64(holds[IN_FLIGHT]->wake_at, AT(6000));
-    CHECK_EQ_U64(holds[TO_BE_APPROVED]->wake_at, AT(6000));
-    holds[IN_FLIGHT]->in_flight = false;
+    CHECK(wakes_at(holds[RENEWED]) < AT(1400));
+    CHECK_EQ_U64(wakes_at(holds[NOT_RENEWED]), ends_at(holds[NOT_RENEWED]));
+    CHECK_EQ_U64(wakes_at(holds[LEFT]), AT(5000));
+    CHECK_EQ_U64(wakes_at(holds[IN_FLIGHT]), AT(6000));
+    CHECK_EQ_U64(wakes_at(holds[TO_BE_APPROVED]), AT(6000));
+    set_in_flight(holds[IN_FLIGHT], false);
     rig_end(&rig, AT(1111));
 }
 
@@ -1150,7 +1151,7 @@ TEST(a_list_of_sentinels_that_does_not_fit_ends_with_dots) {
         CHECK_OUTCOME(op, "unreachable");
         strcat(want, size <= 48 ? sentinels[0].label : "...");
         strcat(want, " answered");
-        CHECK_OR(strstr(op->failure.text, want), "%s", op->failure.text);
+        CHECK_OR(strstr(message_of(op), want), "%s", message_of(op));
         rig_end(&rig, AT(1));
     }
 }
@@ -1160,7 +1161,7 @@ TEST(a_refused_wait_for_replicas_is_no_quorum) {
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, ACQUIRED "-ERR unknown command\r\n", AT(1));
     CHECK_OUTCOME(op, "no_quorum");
-    CHECK(strstr(op->failure.text, "WAIT for replicas failed: ERR unknown command"));
+    CHECK(strstr(message_of(op), "WAIT for replicas failed: ERR unknown command"));
     rig_end(&rig, AT(2));
 }
 
@@ -1220,8 +1221,8 @@ TEST(sentinels_are_asked_while_an_acquire_waits) {
     feed_node(0, MASTER, AT(1));
     output_of(calls_of(0));
     feed_node(0, busy(20000, 0, 0), AT(2));
-    CHECK_EQ_INT(op->state, HF_ACQUIRE_SUBSCRIBING);
-    CHECK_EQ_INT(rig.client.nodes[0]->waiting, 1);
+    CHECK(is_subscribing(op));
+    CHECK_EQ_INT(nodes_of(&rig.client)[0]->waiting, 1);
     rig_tick(&rig, AT(3)); /* for the events link */
     feed_sentinels(ADDRESS(7001), AT(3));
     CHECK_ASKED(1, "");

@@ -51,6 +51,7 @@ sim_systems() {
 
 # Each mutant falls with the seed that docs/proof.md names; the page is right again after the same without --page.
 sim_mutants() {
+    suite rows one lua5.4 tools/check_rows.lua
     suite sim-build one make -s sim-mutants
     suite sim-mutants one patient luajit spec/sim/run.lua --mutants --seeds 4000 --page docs/proof.md
 }

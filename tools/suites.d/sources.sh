@@ -96,6 +96,7 @@ checks_of_files() {
     suite rockspec one lua5.4 tools/rockspec_check.lua
     suite calls one lua5.4 tools/check_calls.lua
     suite kinds one lua5.4 tools/check_kinds.lua
+    suite private one bounded lua5.4 tools/check_private.lua
     suite worlds one lua5.4 tools/check_worlds.lua
     suite systems one lua5.4 tools/check_systems.lua
     suite locale one lua5.4 tools/check_locale.lua

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "binding.h"
+#include "fields.h"
 #include "interfaces.h"
 
 #define HF_NAMES(list) (sizeof(list) / sizeof *(list))
@@ -17,17 +18,19 @@ static void push_op(lua_State *L, const hf_op *op) {
 #define HF_OP_NAME(NAME, name, ...) #name,
     static const char *const kinds[] = {HF_OP_LIST(HF_OP_NAME)};
     _Static_assert(HF_NAMES(states) == HF_ACQUIRE_STATES, "each state has a name");
-    lua_pushfstring(L, "op %s%s", kinds[op->spec.kind], op->impl->wait ? states[op->state] : "");
+    lua_pushfstring(L, "op %s%s", kinds[spec_in(op)->kind],
+                    impl_of(op)->wait ? states[op_state(op)] : "");
 }
 
 static const char *const hold_states[] = {"acquiring", "held", "lost", "releasing", "cleaning_up"};
 _Static_assert(HF_NAMES(hold_states) == HF_HOLD_STATES, "each state has a name");
 
 static void push_hold(lua_State *L, const hf_hold *hold) {
-    lua_pushfstring(L, "hold %s%s%s%s%s%s%s", hold_states[hold->state], hold->idle ? " idle" : "",
-                    hold->granted ? " granted" : "", hold->in_flight ? " in_flight" : "",
-                    hold->shared ? " shared" : "", hold->same_connection ? " same_connection" : "",
-                    hold->at_risk ? " at_risk" : "");
+    lua_pushfstring(L, "hold %s%s%s%s%s%s%s", hold_states[hold_state(hold)],
+                    is_idle(hold) ? " idle" : "", is_granted(hold) ? " granted" : "",
+                    is_in_flight(hold) ? " in_flight" : "", is_shared(hold) ? " shared" : "",
+                    uses_same_connection(hold) ? " same_connection" : "",
+                    is_at_risk(hold) ? " at_risk" : "");
 }
 
 /* states(client, list) -> how many: the list gets a text for each operation and each hold */
@@ -37,12 +40,12 @@ static int l_states(lua_State *L) {
     int count = 0;
     luaL_checktype(L, 2, LUA_TTABLE);
     hf_driver_enter(driver);
-    for (const hf_op *op = client->ops; op; op = op->next) {
+    for (const hf_op *op = ops_of(client); op; op = next_op(op)) {
         push_op(L, op);
         lua_rawseti(L, 2, ++count);
     }
-    for (size_t i = 0; i < client->holds.count; i++) {
-        push_hold(L, client->holds.heap[i]);
+    for (size_t i = 0; i < hold_count(client); i++) {
+        push_hold(L, holds_of(client)->heap[i]);
         lua_rawseti(L, 2, ++count);
     }
     hf_driver_leave(driver);

@@ -1,0 +1,74 @@
+/* An acquire by "me" of the lock "k", what it sends and what it leaves. */
+#ifndef ACQUIRE_RIG_H
+#define ACQUIRE_RIG_H
+
+#include "drive.h"
+
+static struct rig rig;
+
+#define CALLS HF_LINK_CALLS
+#define EVENTS HF_LINK_EVENTS
+#define RENEWER HF_LINK_RENEWER
+#define READONLY "-READONLY You can't write against a read only replica.\r\n"
+
+#define CHECK_STATE(op, want) CHECK_EQ_INT(op_state(op), HF_ACQUIRE_##want)
+
+/* Nothing of the lock is left on this side, and nothing is to be sent. */
+#define CHECK_NOTHING_LEFT(now)                                                                    \
+    do {                                                                                           \
+        CHECK(!hold_of(&rig));                                                                     \
+        CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);                                         \
+        rig_tick(&rig, now);                                                                       \
+        CHECK_STR(output_of(link_of(&rig, CALLS)), "");                                            \
+        CHECK_STR(output_of(link_of(&rig, RENEWER)), "");                                          \
+    } while (0)
+
+/* The renewer undoes it over the callers' link, behind what was sent there. */
+#define CHECK_LEFT_IN_ORDER(waiter, now) CHECK_LEFT_BEHIND("", waiter, now)
+
+/* The same, behind a command whose reply arrives now. */
+#define CHECK_LEFT_BEHIND(answer, waiter, now)                                                     \
+    do {                                                                                           \
+        CHECK(hold_of(&rig));                                                                      \
+        CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);                                         \
+        rig_tick(&rig, now);                                                                       \
+        CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", waiter));                                          \
+        feed_calls(&rig, answer ":0\r\n", now);                                                    \
+        CHECK(!hold_of(&rig));                                                                     \
+        CHECK(hf_client_is_quiet(&rig.client));                                                    \
+    } while (0)
+
+static UNUSED void begin_as_tenant(void) {
+    hf_client_config config = rig_config();
+    strcpy(config.tenant, "a:");
+    rig_begin_with(&rig, &config);
+}
+
+static UNUSED hf_op *begin_shared(hf_time wait, hf_time now) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.shared = true;
+    spec.wait = wait;
+    hf_op *op = begin_spec(&rig, &spec, now);
+    return op;
+}
+
+/* In the queue, as wait_in_queue. */
+static UNUSED hf_op *wait_as_shared(hf_time now) {
+    hf_op *op = begin_shared(HF_NEVER, now);
+    enter_queue(&rig, now);
+    return op;
+}
+
+#define OWN_LEAVE_OF_K(waiter, own) LEAVE_OF_K("0", waiter) own
+#define SHARED_MEMBER(number) MEMBER(number) " me"
+
+static UNUSED hf_op *begin_mutex(hf_time wait, bool shared, hf_time now) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lock_kind = &hf_kind_mutex;
+    spec.wait = wait;
+    spec.shared = shared;
+    hf_op *op = begin_spec(&rig, &spec, now);
+    return op;
+}
+
+#endif

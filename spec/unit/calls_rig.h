@@ -1,0 +1,87 @@
+/* Holds to make calls on. */
+#ifndef CALLS_RIG_H
+#define CALLS_RIG_H
+
+#include "drive.h"
+
+static struct rig rig;
+
+#define CALLS HF_LINK_CALLS
+#define RENEWER HF_LINK_RENEWER
+
+#define RELEASE_OF_K(to) "EVALSHA release " KEYS_OF_K to " 30000 "
+#define CHECK_OF_K "EVALSHA extend 2 k holdfast_queue:{k} me 0  "
+#define EXTEND_OF_K(ms)                                                                            \
+    "EVALSHA extend 2 k holdfast_queue:{k} me " ms "   redisson_lock__channel:{k}"
+
+static UNUSED hf_op *begin_extend(hf_time lease, hf_time now) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
+    spec.lease = lease;
+    hf_op *op = begin_spec(&rig, &spec, now);
+    return op;
+}
+
+/* Held `count` times since `now`. */
+static UNUSED hf_hold *hold_times(uint32_t count, hf_time now) {
+    hf_hold *hold = hold_lock(&rig, now);
+    for (uint32_t i = 1; i < count; i++) hold_lock(&rig, now);
+    output_of(link_of(&rig, CALLS));
+    return hold;
+}
+
+/* A renewal is under way since AT(10000). */
+static UNUSED hf_hold *hold_while_renewed(uint32_t count) {
+    hf_hold *hold = hold_times(count, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    if (!is_in_flight(hold)) abort();
+    output_of(link_of(&rig, RENEWER));
+    return hold;
+}
+
+static UNUSED hf_hold *hold_guard(hf_time now) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lock_kind = &hf_kind_guard;
+    spec.fingerprint = hf_slice_of("p");
+    hf_op *op = begin_spec(&rig, &spec, now);
+    feed_calls(&rig, ACQUIRED, now);
+    hf_hold *hold = hold_in(op);
+    hf_op_end(op, now);
+    output_of(link_of(&rig, CALLS));
+    return hold;
+}
+
+static UNUSED hf_op *begin_complete(hf_time now) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_COMPLETE);
+    spec.lock_kind = &hf_kind_guard;
+    spec.fingerprint = hf_slice_of("p");
+    spec.result = hf_slice_of("done");
+    spec.keep = 5 * HF_SECOND;
+    hf_op *op = begin_spec(&rig, &spec, now);
+    return op;
+}
+
+static UNUSED hf_op *begin_guard(hf_op_kind kind) {
+    hf_op_spec spec = spec_of(&rig, kind);
+    spec.lock_kind = &hf_kind_guard;
+    hold_guard(AT(0));
+    return begin_spec(&rig, &spec, AT(1));
+}
+
+static UNUSED hf_op *begin_call(hf_op_kind kind) {
+    static const hf_slice word[] = {{"TIME", 4}};
+    hf_op_spec spec = spec_of(&rig, kind);
+    if (kind == HF_OP_COMPLETE) return begin_guard(kind);
+    if (kind == HF_OP_COMMAND) spec.args = word, spec.arg_count = 1;
+    if (kind == HF_OP_SET) spec.lock_kind = &hf_kind_permit;
+    if (hf_op_kind_needs_a_hold(kind)) hold_times(1, AT(0));
+    return begin_spec(&rig, &spec, AT(1));
+}
+
+static const hf_op_kind CALL_KINDS[] = {
+    HF_OP_RELEASE, HF_OP_COMPLETE, HF_OP_EXTEND,  HF_OP_CHECK,      HF_OP_FORCE, HF_OP_INFO,
+    HF_OP_TTL,     HF_OP_PING,     HF_OP_COMMAND, HF_OP_WRITE_BACK, HF_OP_SET,
+};
+
+static const char *const senseless[] = {":0\r\n", ":99\r\n", "+OK\r\n", "$-1\r\n"};
+
+#endif

@@ -1,0 +1,271 @@
+/* What tests and the simulator read and set in holds, operations and clients.
+ *
+ * Only this file knows the fields of hf_hold, hf_op and hf_client, so that a field can be renamed
+ * or moved without a change to the tests; tools/check_private.lua looks for others. What holdfast.h
+ * offers (hf_view_of, hf_op_is_done, hf_client_stats) is used as it is.
+ *
+ * A row is X(type, the function's name, the field). */
+#ifndef FIELDS_H
+#define FIELDS_H
+
+#include "client.h"
+
+#define UNUSED __attribute__((unused))
+
+#define FIELD_READ(owner, type, name, field)                                                       \
+    static UNUSED inline type name(const owner *of) {                                              \
+        return of->field;                                                                          \
+    }
+#define FIELD_WRITE(owner, type, name, field)                                                      \
+    static UNUSED inline void name(owner *of, type value) {                                        \
+        of->field = value;                                                                         \
+    }
+/* The field itself, which may be changed. */
+#define FIELD_PART(owner, type, name, field)                                                       \
+    static UNUSED inline type *name(const owner *of) {                                             \
+        return (type *)&of->field;                                                                 \
+    }
+
+#define HOLD_READS(X)                                                                              \
+    X(uint64_t, number_of, number)                                                                 \
+    X(const hf_kind *, kind_of, kind)                                                              \
+    X(hf_time, lease_of, lease)                                                                    \
+    X(hf_time, ends_at, valid_until)                                                               \
+    X(hf_time, wakes_at, wake_at)                                                                  \
+    X(hf_time, confirms_at, confirm_at)                                                            \
+    X(hf_time, shortened_lease, shortened)                                                         \
+    X(hf_time, bound_of, max_until)                                                                \
+    X(hf_time, kept_until, keep_until)                                                             \
+    X(uint64_t, token_of, token)                                                                   \
+    X(uint64_t, token_ttl_of, token_ttl_ms)                                                        \
+    X(uint64_t, agent_of, agent)                                                                   \
+    X(uint64_t, wait_of_hold, wait)                                                                \
+    X(uint32_t, count_of, count)                                                                   \
+    X(uint32_t, others_of, others)                                                                 \
+    X(uint32_t, permits_of, permits)                                                               \
+    X(int32_t, amount_of, amount)                                                                  \
+    X(uint32_t, pending_of, pending_releases)                                                      \
+    X(uint32_t, strays_of, strays)                                                                 \
+    X(uint32_t, dropped_of, dropped)                                                               \
+    X(uint32_t, refs_of, refs)                                                                     \
+    X(uint32_t, failures_of, failures)                                                             \
+    X(uint32_t, copies_of, copies)                                                                 \
+    X(uint32_t, refusals_of, refusals)                                                             \
+    X(hf_approval, approval_of, approval)                                                          \
+    X(hf_hold_state, hold_state, state)                                                            \
+    X(hf_lost_reason, reason_of, reason)                                                           \
+    X(size_t, heap_place_of, heap_index)                                                           \
+    X(const void *, alias_of, by_alias.of)                                                         \
+    X(hf_lent *, lent_of, lent)                                                                    \
+    X(hf_stake *, stakes_of, stakes)                                                               \
+    X(hf_hold **, member_holds_of, member_holds)                                                   \
+    X(uint32_t, member_count_of, member_count)                                                     \
+    X(bool, is_in_table, in_table)                                                                 \
+    X(bool, is_renewed, renewed)                                                                   \
+    X(bool, is_granted, granted)                                                                   \
+    X(bool, is_in_flight, in_flight)                                                               \
+    X(bool, is_shared, shared)                                                                     \
+    X(bool, uses_same_connection, same_connection)                                                 \
+    X(bool, is_at_risk, at_risk)                                                                   \
+    X(bool, is_unawaited, unawaited)                                                               \
+    X(bool, keeps_lock, keeps)                                                                     \
+    X(bool, is_uncertain, uncertain)                                                               \
+    X(bool, is_idle, idle)
+
+#define HOLD_WRITES(X)                                                                             \
+    X(const hf_kind *, set_kind, kind)                                                             \
+    X(hf_time, set_lease, lease)                                                                   \
+    X(hf_time, set_end, valid_until)                                                               \
+    X(hf_time, set_wake, wake_at)                                                                  \
+    X(hf_time, set_confirm_time, confirm_at)                                                       \
+    X(hf_time, set_shortened_lease, shortened)                                                     \
+    X(hf_time, set_settled_at, settled_at)                                                         \
+    X(hf_time, set_bound, max_until)                                                               \
+    X(hf_time, set_kept_until, keep_until)                                                         \
+    X(uint64_t, set_token_ttl, token_ttl_ms)                                                       \
+    X(uint64_t, set_agent, agent)                                                                  \
+    X(uint64_t, set_wait, wait)                                                                    \
+    X(uint32_t, set_count, count)                                                                  \
+    X(uint32_t, set_others, others)                                                                \
+    X(uint32_t, set_pending, pending_releases)                                                     \
+    X(uint32_t, set_failures, failures)                                                            \
+    X(hf_approval, set_approval, approval)                                                         \
+    X(hf_hold_state, set_hold_state, state)                                                        \
+    X(hf_lost_reason, set_reason, reason)                                                          \
+    X(size_t, set_heap_place, heap_index)                                                          \
+    X(hf_lent *, set_lent, lent)                                                                   \
+    X(hf_hold **, set_member_holds, member_holds)                                                  \
+    X(uint32_t, set_member_count, member_count)                                                    \
+    X(bool, set_renewed, renewed)                                                                  \
+    X(bool, set_granted, granted)                                                                  \
+    X(bool, set_in_flight, in_flight)                                                              \
+    X(bool, set_shared, shared)                                                                    \
+    X(bool, set_same_connection, same_connection)                                                  \
+    X(bool, set_refused, refused)                                                                  \
+    X(bool, set_at_risk, at_risk)                                                                  \
+    X(bool, set_keeps_lock, keeps)                                                                 \
+    X(bool, set_uncertain, uncertain)                                                              \
+    X(bool, set_idle, idle)
+
+#define FIELD_HOLD_READ(type, name, field) FIELD_READ(hf_hold, type, name, field)
+HOLD_READS(FIELD_HOLD_READ)
+#define FIELD_HOLD_WRITE(type, name, field) FIELD_WRITE(hf_hold, type, name, field)
+HOLD_WRITES(FIELD_HOLD_WRITE)
+
+#define OP_READS(X)                                                                                \
+    X(const char *, message_of, failure.text)                                                      \
+    X(hf_hold *, hold_in, hold)                                                                    \
+    X(hf_acquire_state, op_state, state)                                                           \
+    X(hf_op *, next_op, next)                                                                      \
+    X(hf_node *, node_for, node)                                                                   \
+    X(hf_round *, round_of, round)                                                                 \
+    X(const hf_op_impl *, impl_of, impl)                                                           \
+    X(hf_time, busy_until, acquire.busy_until)                                                     \
+    X(hf_time, listens_at, acquire.listen_at)                                                      \
+    X(hf_time, placed_at, acquire.placed_at)                                                       \
+    X(hf_time, holder_silent_since, acquire.silent_since)                                          \
+    X(uint32_t, count_before, acquire.from)                                                        \
+    X(bool, is_handed_over, acquire.handed_over)                                                   \
+    X(bool, may_be_queued, acquire.queued)                                                         \
+    X(bool, is_turn_of_pollers, acquire.turn_of_pollers)                                           \
+    X(hf_op *, next_kept, acquire.next_kept)                                                       \
+    X(const char *, waiter_of, acquire.waiter)                                                     \
+    X(hf_hold **, batch_holds_of, batch.holds)                                                     \
+    X(bool, has_waited, batch.waited)                                                              \
+    X(char *, cycle_of, deadlock.cycle)                                                            \
+    X(bool, is_searching, deadlock.walk)                                                           \
+    X(hf_time, publishes_at, presence.publish_at)                                                  \
+    X(bool, is_published, presence.published)                                                      \
+    X(long long, value_of, result.value)                                                           \
+    X(hf_lock_info *, info_of, result.info)                                                        \
+    X(const char *, record_of, result.record)                                                      \
+    X(size_t, record_size_of, result.record_size)                                                  \
+    X(hf_reply *, reply_in, result.reply)                                                          \
+    X(hf_time, rechecks_at, wait.recheck_at)                                                       \
+    X(uint64_t, wait_number_of, wait.number)                                                       \
+    X(hf_listening, listening_of, wait.listening)                                                  \
+    X(bool, needs_events, wait.events)                                                             \
+    X(bool, is_interrupted, wait.interrupted)
+
+#define OP_WRITES(X)                                                                               \
+    X(hf_acquire_state, set_op_state, state)                                                       \
+    X(hf_time, set_begun_at, begun_at)                                                             \
+    X(hf_time, set_listen_time, acquire.listen_at)                                                 \
+    X(hf_time, set_holder_silent_since, acquire.silent_since)                                      \
+    X(hf_time, set_holder_silent_until, acquire.silent_until)                                      \
+    X(bool, set_may_be_queued, acquire.queued)                                                     \
+    X(long long, set_server_us, acquire.server_us)                                                 \
+    X(char *, set_cycle, deadlock.cycle)                                                           \
+    X(bool, set_result_taken, noted.result_taken)                                                  \
+    X(hf_time, set_wait_end, wait.until)                                                           \
+    X(hf_time, set_recheck, wait.recheck_at)                                                       \
+    X(hf_listening, set_listening, wait.listening)                                                 \
+    X(bool, set_needs_events, wait.events)
+
+#define OP_PARTS(X)                                                                                \
+    X(hf_request, request_in, request)                                                             \
+    X(hf_op_spec, spec_in, spec)
+
+#define FIELD_OP_READ(type, name, field) FIELD_READ(hf_op, type, name, field)
+OP_READS(FIELD_OP_READ)
+#define FIELD_OP_WRITE(type, name, field) FIELD_WRITE(hf_op, type, name, field)
+OP_WRITES(FIELD_OP_WRITE)
+#define FIELD_OP_PART(type, name, field) FIELD_PART(hf_op, type, name, field)
+OP_PARTS(FIELD_OP_PART)
+
+#define CLIENT_READS(X)                                                                            \
+    X(size_t, hold_count, holds.count)                                                             \
+    X(size_t, kept_count, kept.count)                                                              \
+    X(size_t, node_count, node_count)                                                              \
+    X(hf_node **, nodes_of, nodes)                                                                 \
+    X(hf_op *, ops_of, ops)                                                                        \
+    X(const char *, introduction_of, presence.who)                                                 \
+    X(uint64_t, approvals_asked, approvals_asked)                                                  \
+    X(bool, is_closed, closed)                                                                     \
+    X(const hf_decider *, decider_of, decider)                                                     \
+    X(const hf_topology *, topology_of, topology)                                                  \
+    X(hf_quorum *, quorum_of, quorum)                                                              \
+    X(size_t, detached_count, detached)                                                            \
+    X(const char *, grants_of, grants)                                                             \
+    X(uint64_t, random_of, random)                                                                 \
+    X(bool, is_split_open, split_open)                                                             \
+    X(uint64_t, splits_of, splits)                                                                 \
+    X(size_t, unanswered_count, unanswered)
+
+#define CLIENT_WRITES(X)                                                                           \
+    X(const hf_decider *, set_decider, decider)                                                    \
+    X(const hf_topology *, set_topology, topology)                                                 \
+    X(uint64_t, set_random, random)                                                                \
+    X(bool, set_split_open, split_open)                                                            \
+    X(bool, set_member, is_member)
+
+#define CLIENT_PARTS(X)                                                                            \
+    X(hf_client_config, config_in, config)                                                         \
+    X(hf_node, first_node, first)                                                                  \
+    X(hf_holds, holds_of, holds)                                                                   \
+    X(hf_observer, observer_of, observer)                                                          \
+    X(hf_presence, presence_of, presence)                                                          \
+    X(hf_stats, counters_of, stats)                                                                \
+    X(hf_ended, ended_of, ended)                                                                   \
+    X(hf_ring, ring_of, ring)
+
+#define FIELD_CLIENT_READ(type, name, field) FIELD_READ(hf_client, type, name, field)
+CLIENT_READS(FIELD_CLIENT_READ)
+#define FIELD_CLIENT_WRITE(type, name, field) FIELD_WRITE(hf_client, type, name, field)
+CLIENT_WRITES(FIELD_CLIENT_WRITE)
+#define FIELD_CLIENT_PART(type, name, field) FIELD_PART(hf_client, type, name, field)
+CLIENT_PARTS(FIELD_CLIENT_PART)
+
+static UNUSED inline bool is_acquiring(const hf_hold *hold) {
+    return hf_view_of(hold).state == HF_HOLD_ACQUIRING;
+}
+
+static UNUSED inline bool is_held(const hf_hold *hold) {
+    return hf_view_of(hold).state == HF_HOLD_HELD;
+}
+
+static UNUSED inline bool is_lost(const hf_hold *hold) {
+    return hf_view_of(hold).state == HF_HOLD_LOST;
+}
+
+static UNUSED inline bool is_releasing(const hf_hold *hold) {
+    return hf_view_of(hold).state == HF_HOLD_RELEASING;
+}
+
+static UNUSED inline bool is_cleaned_up(const hf_hold *hold) {
+    return hf_view_of(hold).state == HF_HOLD_CLEANING_UP;
+}
+
+static UNUSED inline bool is_blocked_acquire(const hf_op *op) {
+    return op_state(op) == HF_ACQUIRE_BLOCKED;
+}
+
+static UNUSED inline bool is_following(const hf_op *op) {
+    return op_state(op) == HF_ACQUIRE_FOLLOWING;
+}
+
+static UNUSED inline bool is_asking(const hf_op *op) {
+    return op_state(op) == HF_ACQUIRE_ASKING;
+}
+
+static UNUSED inline bool is_subscribing(const hf_op *op) {
+    return op_state(op) == HF_ACQUIRE_SUBSCRIBING;
+}
+
+static UNUSED inline bool is_waiting(const hf_op *op) {
+    return op_state(op) == HF_ACQUIRE_WAITING;
+}
+
+static UNUSED inline bool is_cancelling(const hf_op *op) {
+    return op_state(op) == HF_ACQUIRE_CANCELLING;
+}
+
+static UNUSED inline bool is_queued_here(const hf_op *op) {
+    return op_state(op) == HF_ACQUIRE_QUEUED;
+}
+
+static UNUSED inline bool is_over(const hf_op *op) {
+    return op_state(op) == HF_ACQUIRE_DONE;
+}
+
+#endif

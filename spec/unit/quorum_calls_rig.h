@@ -1,0 +1,28 @@
+/* Calls to a quorum, and the replies of its members. */
+#ifndef QUORUM_CALLS_RIG_H
+#define QUORUM_CALLS_RIG_H
+
+#include "quorum_rig.h"
+
+/* Enters the hold of the caller once more, by `count` servers. */
+static UNUSED void enter_again(int count, hf_time now) {
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, now);
+    answers(0, count, yes(77), now);
+    hf_op_end(op, now);
+    rig_hush(&rig);
+}
+
+#define OWNER_OF_US DRIVE_UUID ":3"
+#define INFO(owner, holds, token)                                                                  \
+    "*6\r\n$" owner "\r\n:" holds "\r\n:1500\r\n:" token "\r\n:4\r\n:2\r\n"
+#define NOBODY "*6\r\n$0\r\n\r\n:0\r\n:-2\r\n:90\r\n:0\r\n:-1\r\n"
+
+static UNUSED hf_op *begin_guard(hf_time now) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lock_kind = &hf_kind_guard;
+    spec.fingerprint = hf_slice_of("print");
+    hf_op *op = begin_round(&spec, now);
+    return op;
+}
+
+#endif

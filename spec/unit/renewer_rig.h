@@ -1,0 +1,65 @@
+/* Holds as after an acquire, and what the renewer sends about them. */
+#ifndef RENEWER_RIG_H
+#define RENEWER_RIG_H
+
+#include "base/lease.h"
+
+#include "drive.h"
+
+static struct rig rig;
+
+#define CALLS HF_LINK_CALLS
+#define RENEWER HF_LINK_RENEWER
+
+/* A hold as after an acquire whose command was sent at `now`. */
+static UNUSED hf_hold *add_hold(const char *key, const char *owner, hf_time lease, bool renewed,
+                                hf_time now) {
+    hf_holds *holds = holds_of(&rig.client);
+    hf_hold *hold = hf_holds_add(holds, &hf_kind_lock, hf_slice_of(key), hf_slice_of(owner),
+                                 hf_slice_of(owner));
+    if (!hold) abort();
+    set_hold_state(hold, HF_HOLD_HELD);
+    set_count(hold, 1);
+    set_count(hold, 1);
+    set_lease(hold, lease);
+    set_renewed(hold, renewed);
+    set_end(hold, hf_lease_end(now, lease));
+    hf_holds_wake_at(holds, hold, renewed ? hf_lease_renew_at(now, lease) : ends_at(hold));
+    return hold;
+}
+
+/* How many locks the next renewal on the wire is about. */
+static UNUSED int batch_size(void) {
+    const char *text = output_of(link_of(&rig, RENEWER));
+    int count = 0;
+    return sscanf(text, "EVALSHA renew %d", &count) == 1 ? count : 0;
+}
+
+static UNUSED void answer_batch(int count, const char *result, hf_time now) {
+    char bytes[2048];
+    int size = snprintf(bytes, sizeof bytes, "*%d\r\n", count);
+    for (int i = 0; i < count; i++)
+        size += snprintf(bytes + size, sizeof bytes - (size_t)size, "%s\r\n", result);
+    feed_renewer(&rig, bytes, now);
+}
+
+#define CONFIRM_K                                                                                  \
+    "EVALSHA extend 2 k holdfast_queue:{k} me 30000 2000 " MEMBER("1") " redisson_lock__channel:{" \
+                                                                       "k}"
+
+static UNUSED hf_hold *granted_hold(bool renewed) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.wait = HF_NEVER;
+    spec.renewed = renewed;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    feed_calls(&rig, busy(20000, 0, 0), AT(0));
+    feed_subscribed(&rig, AT(0));
+    feed_calls(&rig, busy(20000, 0, 0), AT(0));
+    feed_message(&rig, GRANT("1", "88"), AT(100));
+    if (!hf_op_is_done(op)) abort();
+    hf_op_end(op, AT(100));
+    output_of(link_of(&rig, CALLS));
+    return hold_of(&rig);
+}
+
+#endif

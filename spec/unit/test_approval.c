@@ -1,0 +1,135 @@
+/* Renewals and confirmations that need the approval of the owner. */
+
+#include "renewer_rig.h"
+
+/* ---- only with the owner's approval ---- */
+
+static void begin_needs_approval(void) {
+    hf_client_config config = rig_config();
+    config.needs_approval = true;
+    rig_begin_with(&rig, &config);
+}
+
+TEST(with_needs_approval_a_hold_is_renewed_only_when_approved) {
+    begin_needs_approval();
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(12000));
+    CHECK_SENT(&rig, RENEWER, "");
+    CHECK(approval_of(hold) == HF_APPROVAL_PENDING);
+    CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 1);
+    hf_client_approve(&rig.client, hold, AT(12000));
+    rig_tick(&rig, AT(12000));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    answer_batch(1, ":1", AT(12001));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(22000));
+    rig_sleep(&rig, AT(12001), AT(25000)); /* one approval, one renewal */
+    CHECK_SENT(&rig, RENEWER, "");
+    CHECK(approval_of(hold) == HF_APPROVAL_PENDING);
+    rig_sleep(&rig, AT(25000), AT(12000 + 29698));
+    CHECK(is_lost(hold));
+    rig_end(&rig, AT(50000));
+}
+
+TEST(with_needs_approval_an_approval_not_asked_for_does_not_count) {
+    begin_needs_approval();
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_client_approve(&rig.client, hold, AT(1));
+    rig_sleep(&rig, AT(1), AT(12000));
+    CHECK_SENT(&rig, RENEWER, "");
+    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+    hf_client_approve(&rig.client, hold, AT(12000));
+    rig_sleep(&rig, AT(12000), AT(13000));
+    CHECK_SENT(&rig, RENEWER, "");
+    rig_end(&rig, AT(50000));
+}
+
+TEST(with_needs_approval_a_batch_has_only_approved_holds) {
+    begin_needs_approval();
+    hf_hold *first = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
+    add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK_EQ_U64(approvals_asked(&rig.client), 2);
+    hf_client_approve(&rig.client, first, AT(10001));
+    rig_tick(&rig, AT(10001));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 a me 30000");
+    rig_end(&rig, AT(50000));
+}
+
+TEST(with_needs_approval_an_approval_may_come_during_a_command) {
+    begin_needs_approval();
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    begin(&rig, HF_OP_CHECK, AT(10001));
+    hf_client_approve(&rig.client, hold, AT(10002));
+    rig_tick(&rig, AT(10002));
+    CHECK_SENT(&rig, RENEWER, "");
+    feed_calls(&rig, "-NOPERM no\r\n", AT(10003));
+    rig_tick(&rig, AT(10003));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    rig_end(&rig, AT(50000));
+}
+
+/* ---- the owner's approval ---- */
+
+TEST(with_needs_approval_a_hold_without_approval_expires) {
+    rig_begin(&rig);
+    config_in(&rig.client)->needs_approval = true;
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(1000) - 1);
+    CHECK(approval_of(hold) != HF_APPROVAL_PENDING);
+    rig_sleep(&rig, AT(1000) - 1, AT(2900));
+    CHECK(approval_of(hold) == HF_APPROVAL_PENDING);
+    CHECK_EQ_U64(approvals_asked(&rig.client), 1);
+    CHECK_SENT(&rig, RENEWER, "");
+    rig_sleep(&rig, AT(2900), AT(3000));
+    CHECK(is_lost(hold));
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_EXPIRED);
+    rig_end(&rig, AT(3000));
+}
+
+TEST(with_needs_approval_each_approval_is_for_one_renewal) {
+    rig_begin(&rig);
+    config_in(&rig.client)->needs_approval = true;
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    hf_client_approve(&rig.client, hold, AT(500)); /* nobody asked */
+    rig_sleep(&rig, AT(500), AT(1000));
+    CHECK_SENT(&rig, RENEWER, "");
+    hf_client_approve(&rig.client, hold, AT(1000));
+    rig_sleep(&rig, AT(1000), AT(1001));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 3000");
+    answer_batch(1, ":1", AT(1002));
+    rig_sleep(&rig, AT(1002), AT(2100));
+    CHECK_EQ_U64(approvals_asked(&rig.client), 2);
+    CHECK_SENT(&rig, RENEWER, "");
+    rig_end(&rig, AT(2100));
+}
+
+TEST(with_needs_approval_a_grant_without_approval_is_not_confirmed) {
+    rig_begin(&rig);
+    config_in(&rig.client)->needs_approval = true;
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, false, AT(0));
+    set_granted(hold, true);
+    set_end(hold, AT(2000));
+    hf_holds_wake_at(holds_of(&rig.client), hold, AT(600));
+    rig_sleep(&rig, AT(0), AT(1999));
+    CHECK(approval_of(hold) == HF_APPROVAL_PENDING);
+    CHECK_SENT(&rig, RENEWER, "");
+    rig_sleep(&rig, AT(1999), AT(2000));
+    CHECK(is_lost(hold));
+    rig_end(&rig, AT(2000));
+}
+
+TEST(with_needs_approval_a_renewal_takes_along_only_approved_holds) {
+    rig_begin(&rig);
+    config_in(&rig.client)->needs_approval = true;
+    hf_hold *first = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    add_hold("l", "me", 3 * HF_SECOND, true, AT(50)); /* due soon enough to be taken along */
+    rig_sleep(&rig, AT(0), AT(1000));
+    CHECK_EQ_U64(approvals_asked(&rig.client), 1);
+    hf_client_approve(&rig.client, first, AT(1001));
+    rig_sleep(&rig, AT(1001), AT(1002));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 3000");
+    rig_end(&rig, AT(1002));
+}
+
+CHECK_MAIN

@@ -1,0 +1,828 @@
+/* What makes the server forget a hold: leaves, clean-ups and abandoned handles. */
+
+#include "base/lease.h"
+#include "op/holding.h"
+#include "op/renewer.h"
+
+#include "renewer_rig.h"
+
+/* ---- leaving ---- */
+
+TEST(a_hold_to_clean_up_is_cleaned_up_with_one_leave) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_renewer_clean_up(&rig.client, hold, AT(10));
+    CHECK(!hf_client_is_quiet(&rig.client));
+    rig_tick(&rig, AT(10));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    rig_sleep(&rig, AT(10), AT(1000));
+    CHECK_SENT(&rig, RENEWER, ""); /* once */
+    feed_renewer(&rig, ":1\r\n", AT(1001));
+    CHECK(!hold_of(&rig));
+    CHECK(hf_client_is_quiet(&rig.client));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).undone, 1);
+    rig_end(&rig, AT(1002));
+}
+
+/* As much as the server may have of it: the command names the owner, its place and its permits. */
+TEST(what_stands_in_for_a_hold_has_all_of_it) {
+    for (int shared = 0; shared <= 1; shared++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", 70 * HF_SECOND, true, AT(0));
+        set_shared(hold, shared);
+        set_granted(hold, shared);
+        set_keeps_lock(hold, true);
+        set_token_ttl(hold, 4321);
+        set_wait(hold, 7);
+        hf_hold *other = NULL;
+        if (shared) {
+            other = hf_renewer_clean_up_grant(&rig.client, hold, AT(1));
+        } else {
+            hf_renewer_clean_up(&rig.client, hold, AT(1));
+            CHECK(hf_renewer_set_aside(&rig.client, hold, AT(1)));
+            other = hf_holds_first(holds_of(&rig.client));
+        }
+        CHECK(other && is_cleaned_up(other));
+        CHECK_EQ_INT(is_shared(other), shared);
+        CHECK(keeps_lock(other));
+        CHECK_EQ_U64(lease_of(other), 70 * HF_SECOND);
+        CHECK_EQ_U64(token_ttl_of(other), 4321);
+        CHECK_EQ_U64(wait_of_hold(other), 7);
+        CHECK_EQ_U64(ends_at(other), AT(1) + 70 * HF_SECOND);
+        CHECK_EQ_INT(hf_hold_caller(other).size, 0);
+        CHECK(!uses_same_connection(other));
+        rig_end(&rig, AT(2));
+    }
+}
+
+TEST(a_stand_in_for_permits_leaves_all_of_them) {
+    rig_begin(&rig);
+    hf_hold *hold =
+        hf_client_add_permits(&rig.client, &hf_kind_permit, hf_slice_of("k"), hf_slice_of("me"), 3);
+    hf_renewer_clean_up_replaced(&rig.client, hold, AT(0));
+    hf_hold *other = hf_holds_first(holds_of(&rig.client));
+    CHECK(other != hold);
+    CHECK_EQ_INT(permits_of(other), 3);
+    CHECK(uses_same_connection(other));
+    rig_end(&rig, AT(1));
+}
+
+/* Only what the clock has ended may be on the server still. */
+TEST(a_lost_hold_may_stand_by_its_reason) {
+    for (int reason = HF_LOST_NOT + 1; reason < HF_LOST_REASONS; reason++) {
+        for (int bits = 0; bits < 8; bits++) {
+            bool shared = bits & 1, granted = bits & 2, waited = bits & 4;
+            bool clock = reason == HF_LOST_EXPIRED || reason == HF_LOST_UNREACHABLE ||
+                         reason == HF_LOST_MAX_HOLD;
+            rig_begin(&rig);
+            hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
+            set_shared(hold, shared);
+            set_granted(hold, granted);
+            set_wait(hold, waited ? 7 : 0);
+            hf_client_lose(&rig.client, hold, (hf_lost_reason)reason);
+            CHECK_EQ_INT(hf_renewer_may_stand(hold), clock && (!shared || (granted && waited)));
+            rig_end(&rig, AT(1));
+        }
+    }
+}
+
+/* The queue's mark of a confirmed grant has gone. */
+TEST(a_loss_removes_the_mark_of_an_unconfirmed_grant_alone) {
+    for (int bits = 0; bits < 4; bits++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
+        set_granted(hold, bits & 1);
+        set_wait(hold, bits & 2 ? 7 : 0);
+        hf_renewer_lose(&rig.client, hold, HF_LOST_TAKEN, AT(1));
+        CHECK_EQ_INT(hold_count(&rig.client), bits == 3 ? 2 : 1);
+        rig_end(&rig, AT(2));
+    }
+}
+
+/* A hold in the table keeps its caller's place there, so that a new acquire waits for it. */
+TEST(a_lost_hold_is_cleaned_up_for_its_caller) {
+    for (int replaced = 0; replaced <= 1; replaced++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
+        hf_hold_ref(hold);
+        hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+        if (replaced) hf_holds_remove(holds_of(&rig.client), hold);
+        hf_renewer_clean_up_lost(&rig.client, hold, AT(1));
+        CHECK_EQ_INT(hold_count(&rig.client), 1);
+        CHECK_EQ_INT(hold_of(&rig) != NULL, !replaced);
+        hf_hold_unref(hold);
+        rig_end(&rig, AT(2));
+    }
+}
+
+TEST(a_clean_up_is_tried_for_its_lease_and_thirty_seconds_at_least) {
+    static const struct {
+        int lease_s, until_s;
+        bool shared;
+        uint32_t others;
+    } cases[] = {{3, 31, false, 0}, {70, 71, false, 0}, {70, 71, true, 1}, {3, 3, true, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", (hf_time)cases[i].lease_s * HF_SECOND, true, AT(0));
+        set_end(hold, AT(3000));
+        set_shared(hold, cases[i].shared);
+        set_others(hold, cases[i].others);
+        hf_renewer_clean_up(&rig.client, hold, AT(1000));
+        CHECK_EQ_U64(ends_at(hold), AT(cases[i].until_s * 1000));
+        CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(1000));
+        rig_end(&rig, AT(1001));
+    }
+}
+
+/* How many of its entries are this client's, and what the other processes keep. */
+TEST(a_leave_of_a_shared_owner_names_its_own_entries) {
+    static const struct {
+        uint32_t count, others, pending;
+        const char *sent;
+        bool once;
+    } cases[] = {{3, 1, 0, "1  2", true}, {3, 1, 2, "1  4", true}, {2, 2, 0, "2  0", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[256];
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+        set_shared(hold, true);
+        set_count(hold, cases[i].count);
+        set_others(hold, cases[i].others);
+        set_pending(hold, cases[i].pending);
+        hf_renewer_clean_up(&rig.client, hold, AT(1));
+        rig_tick(&rig, AT(1));
+        snprintf(text, sizeof text, "EVALSHA leave " KEYS_OF_K "%s", cases[i].sent);
+        CHECK_SENT(&rig, RENEWER, text);
+        hf_session_closed(link_of(&rig, RENEWER), "reset", AT(2));
+        rig_sleep(&rig, AT(2), AT(2000));
+        CHECK_EQ_INT(output_of(link_of(&rig, RENEWER))[0] != '\0', !cases[i].once);
+        rig_end(&rig, AT(2001));
+    }
+}
+
+/* Behind the command in doubt there is no other link to try. */
+TEST(a_clean_up_behind_a_command_does_not_replace_the_renewers_link) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    begin(&rig, HF_OP_PING, AT(0));
+    feed(link_of(&rig, CALLS), "+PONG\r\n", AT(0));
+    hf_renewer_clean_up_same_connection(&rig.client, hold, AT(1));
+    rig_tick(&rig, AT(1));
+    CHECK_SENT(&rig, RENEWER, "");
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave "));
+    rig_end(&rig, AT(3));
+}
+
+/* A caller waits for it: it goes over that caller's link, and fails at once if there is none. */
+TEST(a_clean_up_that_a_caller_waits_for_is_sent_at_once) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_renewer_clean_up(&rig.client, hold, AT(1));
+    rig.refusing = true;
+    hf_renewer_clean_up_first(&rig.client, hold, AT(2));
+    rig_serve(&rig, AT(2));
+    CHECK_EQ_INT(failures_of(hold), 1);
+    CHECK(uses_same_connection(hold));
+    rig_end(&rig, AT(3));
+}
+
+/* One that is blocked has entered nothing: the next command for the hold is the leave. */
+TEST(an_acquire_that_is_blocked_keeps_no_abandoned_hold) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK(is_in_flight(hold));
+    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(10001));
+    CHECK(hf_op_is_blocked(op));
+    hf_client_abandon(&rig.client, hold, 1, AT(10002));
+    CHECK_EQ_INT(dropped_of(hold), 0);
+    CHECK(is_cleaned_up(hold));
+    rig_end(&rig, AT(10003));
+}
+
+/* Each loss is reported once, in the order of the reasons, and the first one is remembered. */
+TEST(a_ledger_counts_each_loss_of_several_holds) {
+    static const char *const keys[] = {"a", "b", "c"};
+    static const hf_lost_reason reasons[] = {HF_LOST_TAKEN, HF_LOST_EXPIRED, HF_LOST_TAKEN};
+    hf_losses losses = {0};
+    hf_stake stakes[3];
+    rig_begin(&rig);
+    for (int i = 0; i < 3; i++) {
+        hf_hold *hold = add_hold(keys[i], "me", HF_SECOND, true, AT(0));
+        hf_stake_begin(&stakes[i], &rig.client, hold, &losses);
+        hf_client_lose(&rig.client, hold, reasons[i]);
+        CHECK_EQ_INT(losses.first, HF_LOST_TAKEN);
+    }
+    CHECK_EQ_INT(hf_losses_take(&losses), HF_LOST_EXPIRED);
+    CHECK_EQ_INT(hf_losses_take(&losses), HF_LOST_TAKEN);
+    CHECK_EQ_INT(hf_losses_take(&losses), HF_LOST_TAKEN);
+    CHECK_EQ_INT(hf_losses_take(&losses), HF_LOST_NOT);
+    for (int i = 0; i < 3; i++) hf_stake_end(&stakes[i]);
+    rig_end(&rig, AT(1));
+}
+
+/* The holds of handles that end in any order, of which those that are left are notified. */
+TEST(each_stake_in_a_hold_is_entered_in_whatever_order_they_end) {
+    for (int ends = 0; ends < 3; ends++) {
+        hf_losses losses[3] = {{0}};
+        hf_stake stakes[3], moved;
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
+        for (int i = 0; i < 3; i++) hf_stake_begin(&stakes[i], &rig.client, hold, &losses[i]);
+        hf_stake_move(&moved, &stakes[(ends + 1) % 3]);
+        hf_stake_end(&stakes[ends]);
+        hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+        for (int i = 0; i < 3; i++)
+            CHECK_EQ_INT(losses[i].unreported[HF_LOST_TAKEN], i == ends ? 0 : 1);
+        hf_stake_end(&moved);
+        hf_stake_end(&stakes[(ends + 2) % 3]);
+        CHECK(!stakes_of(hold));
+        rig_end(&rig, AT(1));
+    }
+}
+
+/* Entries that handles leave behind one after the other during a re-entry. */
+TEST(entries_abandoned_during_a_re_entry_add_up) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    set_count(hold, 4);
+    hf_op *op = begin_acquire(&rig, 0, AT(1));
+    hf_client_abandon(&rig.client, hold, 1, AT(2));
+    hf_client_abandon(&rig.client, hold, 2, AT(2));
+    CHECK_EQ_INT(dropped_of(hold), 3);
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(count_of(hold), 2);
+    CHECK_EQ_INT(dropped_of(hold), 0);
+    CHECK(is_uncertain(hold));
+    rig_end(&rig, AT(4));
+}
+
+TEST(entries_of_a_shared_owner_that_are_abandoned_are_all_pending) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    set_shared(hold, true);
+    set_count(hold, 5);
+    set_others(hold, 1);
+    hf_client_abandon(&rig.client, hold, 3, AT(1));
+    CHECK_EQ_INT(count_of(hold), 2);
+    CHECK_EQ_INT(pending_of(hold), 3);
+    hf_client_abandon(&rig.client, hold, 1, AT(2)); /* the last one of its own */
+    CHECK(is_cleaned_up(hold));
+    rig_end(&rig, AT(3));
+}
+
+TEST(an_abandoned_acquire_of_a_shared_owner_is_not_sent_again) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.shared = true;
+    spec.lease = 60 * HF_SECOND;
+    spec.wait = HF_NEVER;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op_end(op, AT(1));
+    const hf_hold *hold = hold_of(&rig);
+    CHECK(hold && is_cleaned_up(hold) && is_in_flight(hold));
+    CHECK(uses_same_connection(hold));
+    hf_session *link = link_of(&rig, CALLS);
+    output_of(link);
+    hf_session_closed(link, "reset", AT(2)); /* it is not sent again */
+    for (int ms = 3; ms < 500; ms += 10) rig_tick(&rig, AT(ms));
+    CHECK(!strstr(output_of(link), "EVALSHA acquire"));
+    rig_end(&rig, AT(501));
+}
+
+/* A pending release begins the time of a hold that had none, from the asking. */
+TEST(a_pending_release_starts_the_lease_of_a_first_entry_only) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    set_shared(hold, true);
+    hf_time end = ends_at(hold);
+    hf_renewer_add_pending_release(hold, AT(500));
+    CHECK_EQ_INT(pending_of(hold), 1);
+    CHECK_EQ_U64(ends_at(hold), end);
+    set_count(hold, 0);
+    set_others(hold, 0);
+    set_pending(hold, 0);
+    set_hold_state(hold, HF_HOLD_ACQUIRING);
+    hf_renewer_add_pending_release(hold, AT(500));
+    CHECK_EQ_U64(ends_at(hold), AT(500 + 29698));
+    hf_renewer_add_pending_release(hold, AT(900));
+    CHECK_EQ_INT(pending_of(hold), 2);
+    CHECK_EQ_U64(ends_at(hold), AT(500 + 29698));
+    set_shared(hold, false);
+    set_pending(hold, 0);
+    hf_renewer_add_pending_release(hold, AT(900));
+    CHECK_EQ_INT(pending_of(hold), 0);
+    rig_end(&rig, AT(901));
+}
+
+TEST(a_leave_is_retried_until_the_lease_has_ended) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    int tries = 0;
+    for (int ms = 0; ms < 31000 && hold_of(&rig); ms += 10) {
+        rig_sleep(&rig, AT(ms), AT(ms + 10));
+        if (output_of(link_of(&rig, RENEWER))[0] == '\0') continue;
+        tries++;
+        feed_renewer(&rig, "-OOM command not allowed\r\n", AT(ms + 10));
+    }
+    CHECK(!hold_of(&rig));
+    CHECK_OR(tries > 25 && tries < 100, "%d tries", tries);
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(40000));
+}
+
+TEST(a_closed_client_retries_a_leave_soon) {
+    rig_begin(&rig);
+    add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_client_close(&rig.client, AT(10));
+    rig_tick(&rig, AT(10));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    feed_renewer(&rig, "-OOM command not allowed\r\n", AT(11));
+    rig_sleep(&rig, AT(11), AT(100));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    rig_end(&rig, AT(101));
+}
+
+TEST(a_closed_client_retries_a_leave_after_a_fifth_of_a_second_at_most) {
+    static const int pauses[] = {50, 100, 200, 200, 200, 200};
+    for (uint32_t failures = 0; failures < 6; failures++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+        hf_client_close(&rig.client, AT(10));
+        rig_tick(&rig, AT(10));
+        set_failures(hold, failures);
+        feed_renewer(&rig, "-OOM command not allowed\r\n", AT(11));
+        CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(11 + pauses[failures]));
+        rig_end(&rig, AT(12));
+    }
+}
+
+/* The callers go on over it; only the renewer's own link is replaced for a leave. */
+TEST(a_leave_without_a_reply_leaves_the_callers_link_open) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    set_shared(hold, true);
+    set_end(hold, AT(500));
+    hf_renewer_clean_up_same_connection(&rig.client, hold, AT(1));
+    rig_tick(&rig, AT(1));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave"));
+    hf_client_tick(&rig.client, AT(500));
+    CHECK(!hold_of(&rig));
+    CHECK(hf_session_wants(link_of(&rig, CALLS), AT(500)) != HF_WANT_CLOSE);
+    rig_end(&rig, AT(501));
+}
+
+TEST(a_leave_to_an_unreachable_server_ends) {
+    rig_begin(&rig);
+    rig.refusing = true;
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    int wakes = rig_sleep(&rig, AT(0), AT(40000));
+    CHECK(!hold_of(&rig));
+    CHECK_OR(wakes < 300, "%d wakes", wakes);
+    CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
+    rig_end(&rig, AT(40000));
+}
+
+TEST(a_key_of_another_type_needs_no_leave) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    rig_tick(&rig, AT(0));
+    feed_renewer(&rig, "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n",
+                 AT(1));
+    CHECK(!hold_of(&rig));
+    rig_end(&rig, AT(2));
+}
+
+TEST(a_leave_is_repeated_while_dead_waiters_are_left) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    for (int turn = 0; turn < 3; turn++) {
+        rig_tick(&rig, AT(turn));
+        CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+        CHECK(is_cleaned_up(hold_of(&rig)));
+        feed_renewer(&rig, turn < 2 ? ":3\r\n" : ":1\r\n", AT(turn));
+    }
+    CHECK(!hold_of(&rig));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).undone, 1);
+    rig_end(&rig, AT(3));
+}
+
+TEST(a_leave_names_the_place_in_the_queue) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    set_wait(hold, 7);
+    set_token_ttl(hold, 1000);
+    set_others(hold, 2);
+    set_same_connection(hold, true);
+    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    rig_tick(&rig, AT(0));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("2", MEMBER("7")));
+    CHECK_SENT(&rig, RENEWER, "");
+    rig_end(&rig, AT(2));
+}
+
+TEST(a_hold_abandoned_during_its_renewal_is_cleaned_up_after_it) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK_EQ_INT(batch_size(), 1);
+    hf_client_abandon(&rig.client, hold, 1, AT(10001));
+    rig_sleep(&rig, AT(10001), AT(10100));
+    CHECK_SENT(&rig, RENEWER, "");
+    answer_batch(1, ":1", AT(10100));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 1);
+    rig_tick(&rig, AT(10100));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    feed_renewer(&rig, ":1\r\n", AT(10101));
+    CHECK(!hold_of(&rig));
+    rig_end(&rig, AT(11000));
+}
+
+TEST(a_hold_abandoned_during_a_failed_renewal_is_cleaned_up_after_it) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    output_of(link_of(&rig, RENEWER));
+    hf_client_abandon(&rig.client, hold, 1, AT(10001));
+    feed_renewer(&rig, "-OOM no\r\n", AT(10002));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    rig_tick(&rig, AT(10002));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    rig_end(&rig, AT(11000));
+}
+
+TEST(a_hold_abandoned_during_an_extend_is_cleaned_up_after_it) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_op *op = begin(&rig, HF_OP_EXTEND, AT(10));
+    hf_client_abandon(&rig.client, hold, 1, AT(11));
+    rig_tick(&rig, AT(12));
+    CHECK_SENT(&rig, RENEWER, "");
+    feed_calls(&rig, ":1\r\n", AT(13));
+    CHECK(hf_op_is_done(op));
+    rig_tick(&rig, AT(13));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    rig_end(&rig, AT(11000));
+}
+
+TEST(a_batch_waits_for_a_clean_up_and_sends_it_at_once) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    hf_holds_wake_at(holds_of(&rig.client), hold, ends_at(hold)); /* its last try has failed */
+    const hf_names *all[] = {&rig.names};
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+    spec.names = NULL;
+    spec.batch = all;
+    spec.batch_count = 1;
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(29990));
+    CHECK(hf_op_is_blocked(op));
+    rig_serve(&rig, AT(29990));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
+    feed_calls(&rig, ":1\r\n", AT(29995));
+    CHECK(!hf_op_is_blocked(op));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire_all 4 k "));
+    rig_end(&rig, AT(34000));
+}
+
+/* ---- abandoned handles ---- */
+
+TEST(abandoning_all_entries_cleans_the_hold_up) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    set_count(hold, 3);
+    hf_client_abandon(&rig.client, hold, 2, AT(1));
+    CHECK(is_held(hold));
+    CHECK_EQ_INT(count_of(hold), 1);
+    hf_client_abandon(&rig.client, hold, 1, AT(2));
+    CHECK(is_cleaned_up(hold));
+    hf_client_abandon(&rig.client, hold, 1, AT(2)); /* by a second handle: nothing more to do */
+    CHECK(is_cleaned_up(hold));
+    rig_end(&rig, AT(3));
+}
+
+TEST(abandoning_a_lost_hold_forgets_it) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold_ref(hold);
+    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+    hf_client_abandon(&rig.client, hold, 1, AT(1));
+    CHECK(!is_in_table(hold));
+    hf_client_abandon(&rig.client, hold, 1, AT(1));
+    hf_hold_unref(hold);
+    CHECK_SILENT(&rig);
+    rig_end(&rig, AT(3));
+}
+
+/* Its last renewal may have been carried out, although the reply was lost. */
+TEST(abandoning_a_hold_lost_by_the_clock_cleans_it_up) {
+    static const hf_lost_reason reasons[] = {HF_LOST_UNREACHABLE, HF_LOST_EXPIRED};
+    for (size_t i = 0; i < 2; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+        hf_hold_ref(hold);
+        hf_client_lose(&rig.client, hold, reasons[i]);
+        hf_client_abandon(&rig.client, hold, 1, AT(3000));
+        CHECK(is_lost(hold));
+        CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+        CHECK(!hf_client_is_quiet(&rig.client));
+        rig_tick(&rig, AT(3001));
+        CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+        feed_renewer(&rig, ":1\r\n", AT(3002));
+        CHECK_EQ_INT(hold_count(&rig.client), 0);
+        CHECK(hf_client_is_quiet(&rig.client));
+        hf_hold_unref(hold);
+        rig_end(&rig, AT(4000));
+    }
+}
+
+TEST(closing_cleans_up_holds_lost_by_the_clock) {
+    static const hf_lost_reason reasons[] = {HF_LOST_UNREACHABLE, HF_LOST_DELETED};
+    for (int i = 0; i < 2; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+        hf_client_lose(&rig.client, hold, reasons[i]);
+        hf_client_close(&rig.client, AT(3000));
+        CHECK_EQ_INT(hf_client_is_quiet(&rig.client), i);
+        rig_end(&rig, AT(30000));
+    }
+}
+
+/* The lost entries are another process's by now; only the mark in the queue is this client's. */
+TEST(closing_removes_the_mark_of_a_shared_owners_lost_grant_and_no_entry) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    set_shared(hold, true);
+    set_granted(hold, true);
+    set_wait(hold, 5);
+    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+    hf_client_close(&rig.client, AT(1));
+    rig_tick(&rig, AT(1));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
+    rig_end(&rig, AT(2));
+}
+
+static hf_time fake_deadlines[2];
+static int fake_ticks[2];
+
+static hf_time fake_deadline(const hf_client *client, hf_link half) {
+    (void)client;
+    return fake_deadlines[half == HF_LINK_RENEWER];
+}
+
+static void fake_tick(hf_client *client, hf_link half, hf_time now) {
+    (void)client, (void)now;
+    fake_ticks[half == HF_LINK_RENEWER]++;
+}
+
+/* A driver may serve the halves in two threads, and each must find its nodes by itself. */
+TEST(each_half_of_a_client_serves_its_own_half_of_the_topology) {
+    rig_begin(&rig);
+    const hf_topology *before = topology_of(&rig.client);
+    hf_topology topology = *before;
+    topology.deadline = fake_deadline;
+    topology.tick = fake_tick;
+    set_topology(&rig.client, &topology);
+    fake_deadlines[0] = AT(70);
+    fake_deadlines[1] = AT(90);
+    CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(70));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(90));
+    CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(70));
+    hf_client_tick_renewer(&rig.client, AT(1));
+    CHECK(fake_ticks[0] == 0 && fake_ticks[1] == 1);
+    hf_client_tick_calls(&rig.client, AT(1));
+    CHECK(fake_ticks[0] == 1 && fake_ticks[1] == 1);
+    set_topology(&rig.client, before);
+    rig_end(&rig, AT(2));
+}
+
+/* Its reply is still to come, and what follows waits for that. */
+TEST(a_leave_in_flight_is_awaited_beyond_the_lease) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    rig_tick(&rig, AT(0));
+    CHECK(is_in_flight(hold));
+    set_end(hold, AT(100));
+    hf_holds_wake_at(holds_of(&rig.client), hold, AT(100));
+    rig_tick(&rig, AT(100));
+    CHECK(hold_of(&rig) == hold && is_in_flight(hold));
+    CHECK(!hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(101));
+}
+
+/* While its slot moves it can be renewed by its key alone, also if nobody wants it renewed. */
+TEST(a_grant_at_risk_in_a_moving_slot_is_renewed_by_its_key) {
+    for (int moves = 0; moves <= 1; moves++) {
+        rig_begin(&rig);
+        const hf_topology *before = topology_of(&rig.client);
+        hf_topology topology = *before;
+        hf_hold *hold = granted_hold(true);
+        before = topology_of(&rig.client);
+        topology.moves_slots = moves;
+        set_topology(&rig.client, &topology);
+        set_at_risk(hold, true);
+        set_renewed(hold, false);
+        rig_sleep(&rig, AT(100), AT(800));
+        const char *sent = output_of(link_of(&rig, RENEWER));
+        CHECK(strstr(sent, moves ? "EVALSHA renew 1 k" : "EVALSHA extend"));
+        set_topology(&rig.client, before);
+        rig_end(&rig, AT(900));
+    }
+}
+
+/* ---- memory ---- */
+
+TEST(without_memory_a_leave_is_retried) {
+    unsigned long nth = 1;
+    bool failed = true;
+    for (; failed; nth++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+        hf_session_opening(link_of(&rig, RENEWER), AT(0));
+        hf_session_opened(link_of(&rig, RENEWER), AT(0));
+        hf_renewer_clean_up(&rig.client, hold, AT(1));
+        memerr_fail(nth);
+        hf_client_tick(&rig.client, AT(1));
+        failed = memerr_failed();
+        memerr_fail(0);
+        rig_sleep(&rig, AT(1), AT(1100));
+        CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+        rig_end(&rig, AT(12000));
+    }
+    CHECK(nth > 4);
+}
+
+/* ---- the owner's approval ---- */
+
+TEST(a_leave_without_a_reply_closes_its_connection) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
+    set_shared(hold, true);
+    hf_client_abandon(&rig.client, hold, 1, AT(10));
+    rig_tick(&rig, AT(10));
+    CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "EVALSHA leave ", 14) == 0);
+    CHECK_EQ_INT(link_of(&rig, RENEWER)->state, HF_SESSION_READY);
+    rig_sleep(&rig, AT(10), AT(1000)); /* the owner's other process may have it from then on */
+    CHECK_EQ_INT(link_of(&rig, RENEWER)->state, HF_SESSION_CLOSED);
+    rig_end(&rig, AT(1001));
+}
+
+/* Its mark in the queue shows that it has the lock by a grant; only that is released. */
+TEST(a_shared_owners_lost_grant_is_cleaned_up_by_its_mark_only) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    set_shared(hold, true);
+    set_granted(hold, true);
+    set_wait(hold, 5);
+    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    CHECK_OUTCOME(op, "lost");
+    hf_op_end(op, AT(1));
+    rig_tick(&rig, AT(1));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
+    hf_session_closed(link_of(&rig, RENEWER), "reset", AT(2));
+    rig_sleep(&rig, AT(2), AT(300)); /* it takes nothing from anybody if it is sent twice */
+    CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "EVALSHA leave ", 14) == 0);
+    rig_end(&rig, AT(301));
+}
+
+TEST(failed_renewals_do_not_make_the_pauses_of_a_clean_up_longer) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    set_failures(hold, 3);
+    hf_client_close(&rig.client, AT(10));
+    rig_tick(&rig, AT(10));
+    feed_renewer(&rig, "-OOM command not allowed\r\n", AT(11));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(11 + 50));
+    rig_end(&rig, AT(12));
+}
+
+TEST(a_clean_up_set_aside_is_retried_later) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    CHECK(hf_renewer_set_aside(&rig.client, hold, AT(0)));
+    const hf_hold *aside = hf_holds_first(holds_of(&rig.client));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), hf_lease_retry_at(AT(0), ends_at(aside)));
+    rig_sleep(&rig, AT(0), AT(999));
+    CHECK_SENT(&rig, RENEWER, "");
+    rig_sleep(&rig, AT(999), AT(1000));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    rig_end(&rig, AT(1001));
+}
+
+/* The owner may have it through another process. */
+TEST(a_shared_owners_lost_hold_without_a_mark_is_not_cleaned_up) {
+    static const struct {
+        bool granted;
+        uint64_t wait;
+    } cases[] = {{false, 0}, {false, 5}, {true, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_lock(&rig, AT(0));
+        set_shared(hold, true);
+        set_granted(hold, cases[i].granted);
+        set_wait(hold, cases[i].wait);
+        hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+        CHECK(!hf_renewer_may_stand(hold));
+        hf_renewer_clean_up_grant(&rig.client, hold, AT(1));
+        hf_client_abandon(&rig.client, hold, 1, AT(1));
+        CHECK_EQ_INT(hold_count(&rig.client), 0);
+        rig_tick(&rig, AT(1));
+        CHECK_SILENT(&rig);
+        rig_end(&rig, AT(2));
+    }
+}
+
+TEST(only_a_sent_request_is_finished_by_the_renewer) {
+    rig_begin(&rig);
+    hf_op *op = begin(&rig, HF_OP_PING, AT(0));
+    CHECK(hf_renewer_see_through(&rig.client, request_in(op)));
+    CHECK_EQ_INT(unanswered_count(&rig.client), 1);
+    CHECK(!hf_client_is_quiet(&rig.client));
+    feed_calls(&rig, "+PONG\r\n", AT(1));
+    CHECK_EQ_INT(unanswered_count(&rig.client), 0);
+    rig_end(&rig, AT(2));
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_PING);
+    op = hf_client_begin(&rig.client, &spec, AT(0)); /* no connection yet */
+    CHECK(!hf_renewer_see_through(&rig.client, request_in(op)));
+    CHECK_EQ_INT(unanswered_count(&rig.client), 0);
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(2));
+}
+
+TEST(an_entry_abandoned_during_a_batch_is_dropped_at_its_end) {
+    static hf_names other;
+    rig_begin(&rig);
+    if (!hf_names_make(&other, hf_slice_of("l"))) abort();
+    hf_hold *first = hold_lock(&rig, AT(0));
+    const hf_names *all[] = {&rig.names, &other};
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+    spec.names = NULL;
+    spec.batch = all;
+    spec.batch_count = 2;
+    hf_op *op = begin_spec(&rig, &spec, AT(1));
+    CHECK(batch_holds_of(op) && batch_holds_of(op)[0] == first && is_in_flight(first));
+    hf_client_abandon(&rig.client, first, 1, AT(2));
+    CHECK(is_held(first));
+    CHECK_EQ_INT(dropped_of(first), 1);
+    rig_end(&rig, AT(3));
+    hf_names_free(&other);
+}
+
+TEST(a_shared_owners_lost_hold_removes_its_mark) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    set_shared(hold, true);
+    set_granted(hold, true);
+    set_wait(hold, 5);
+    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+    hf_renewer_clean_up_grant(&rig.client, hold, AT(1));
+    rig_tick(&rig, AT(1));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
+    rig_end(&rig, AT(2));
+}
+
+/* The renewer may still leave by the mark when the lease of the hold is over, and no longer by its
+ * count. */
+TEST(a_shared_owners_mark_is_removed_even_after_the_lease) {
+    for (int granted = 0; granted <= 1; granted++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_lock(&rig, AT(0));
+        set_shared(hold, true);
+        set_granted(hold, granted);
+        set_wait(hold, 5);
+        set_end(hold, AT(100));
+        hf_client_abandon(&rig.client, hold, 1, AT(1));
+        CHECK(is_cleaned_up(hold));
+        rig_tick(&rig, AT(100)); /* the lease ends before the leave is sent */
+        CHECK_EQ_INT(hold_count(&rig.client), granted);
+        if (granted)
+            CHECK_SENT(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
+        else CHECK_SILENT(&rig);
+        rig_end(&rig, AT(101));
+    }
+}
+
+TEST(without_memory_a_leave_is_not_retried_at_once) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    open_session(link_of(&rig, RENEWER), AT(0));
+    hf_renewer_clean_up(&rig.client, hold, AT(1));
+    memerr_fail(1);
+    hf_client_tick(&rig.client, AT(1));
+    CHECK(memerr_failed());
+    memerr_fail(0);
+    CHECK_SENT(&rig, RENEWER, "");
+    CHECK(hf_client_renewer_deadline(&rig.client) > AT(1));
+    rig_end(&rig, AT(2));
+}
+
+CHECK_MAIN

@@ -1,0 +1,175 @@
+/* Confirming a lock that came by a grant. */
+
+#include "base/lease.h"
+
+#include "renewer_rig.h"
+
+/* ---- confirming a grant ---- */
+
+TEST(a_grant_is_confirmed_to_the_lease) {
+    for (int renewed = 0; renewed < 2; renewed++) {
+        rig_begin(&rig);
+        hf_hold *hold = granted_hold(renewed);
+        CHECK_EQ_U64(ends_at(hold), AT(1978));
+        rig_sleep(&rig, AT(100), AT(800));
+        CHECK_SENT(&rig, RENEWER, CONFIRM_K);
+        CHECK(is_granted(hold) && is_in_flight(hold));
+        hf_time sent_at = AT(100) + (AT(1978) - AT(100)) / 3;
+        feed_renewer(&rig, ":1\r\n", AT(801));
+        CHECK(!is_granted(hold) && !is_in_flight(hold));
+        CHECK_EQ_U64(ends_at(hold), hf_lease_end(sent_at, 30 * HF_SECOND));
+        CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client),
+                     renewed ? sent_at + 10 * HF_SECOND : ends_at(hold));
+        rig_end(&rig, AT(1000));
+    }
+}
+
+TEST(a_grant_that_cannot_be_confirmed_is_lost_in_time) {
+    rig_begin(&rig);
+    hf_hold *hold = granted_hold(true);
+    rig.refusing = true;
+    rig_sleep(&rig, AT(100), AT(1978) - 1);
+    CHECK(is_held(hold));
+    rig_sleep(&rig, AT(1978) - 1, AT(1978));
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
+    rig_end(&rig, AT(3000));
+}
+
+TEST(a_grant_found_taken_is_lost) {
+    rig_begin(&rig);
+    hf_hold *hold = granted_hold(true);
+    rig_sleep(&rig, AT(100), AT(800));
+    feed_renewer(&rig, ":-2\r\n", AT(801));
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
+    rig_end(&rig, AT(1000));
+}
+
+/* It sets a lease that is shorter than the grant's, and may do so at any time. */
+TEST(a_confirmation_without_a_reply_bounds_later_leases) {
+    static const struct {
+        int lease_ms;
+        bool checked, sent_twice;
+        int believed_ms;
+    } cases[] = {{1000, false, false, 988}, {1000, true, false, 988},    {1000, false, true, 988},
+                 {1000, true, true, 988},   {4000, false, false, 59398}, {4000, true, true, 59398}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = granted_hold(true);
+        hf_session_opening(link_of(&rig, RENEWER), AT(100));
+        hf_session_opened(link_of(&rig, RENEWER), AT(100));
+        hf_link link = cases[i].checked ? CALLS : RENEWER;
+        set_lease(hold, (hf_time)cases[i].lease_ms * HF_MS);
+        if (cases[i].checked) begin(&rig, HF_OP_CHECK, AT(200));
+        rig_sleep(&rig, AT(200), AT(cases[i].checked ? 200 : 800));
+        CHECK(strstr(output_of(link_of(&rig, link)), "EVALSHA extend"));
+        if (cases[i].sent_twice) {
+            hf_session_closed(link_of(&rig, link), "reset", AT(801));
+            rig_sleep(&rig, AT(801), AT(802));
+            feed(link_of(&rig, link), ":1\r\n", AT(802));
+        } else if (cases[i].checked) {
+            hf_op_end(ops_of(&rig.client), AT(801));
+        }
+        int ms = 802;
+        for (; is_in_flight(hold) && ms < 1900; ms++) rig_tick(&rig, AT(ms));
+        CHECK(is_held(hold));
+        hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
+        spec.lease = 60 * HF_SECOND;
+        hf_session_closed(link_of(&rig, CALLS), "reset", AT(ms));
+        hf_op *op = begin_spec(&rig, &spec, AT(ms));
+        feed_calls(&rig, ":1\r\n", AT(ms));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_EQ_U64(ends_at(hold), AT(ms + cases[i].believed_ms));
+        rig_end(&rig, AT(2000));
+    }
+}
+
+TEST(a_grant_is_confirmed_for_no_longer_than_its_max_hold) {
+    rig_begin(&rig);
+    hf_hold *hold = granted_hold(true);
+    set_bound(hold, AT(10000));
+    rig_sleep(&rig, AT(100), AT(800));
+    const char *sent = output_of(link_of(&rig, RENEWER));
+    CHECK(strstr(sent, "EVALSHA extend") && !strstr(sent, " 30000 "));
+    rig_end(&rig, AT(900));
+}
+
+/* A late renewal sets the lease that the hold has anyway. */
+TEST(a_renewal_without_a_reply_bounds_nothing) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
+    hf_session_opening(link_of(&rig, RENEWER), AT(0));
+    hf_session_opened(link_of(&rig, RENEWER), AT(0));
+    rig_sleep(&rig, AT(0), AT(800));
+    CHECK(failures_of(hold) > 0);
+    CHECK_EQ_U64(shortened_lease(hold), HF_NEVER);
+    rig_end(&rig, AT(2000));
+}
+
+/* Another process may have set a longer lease than that of the grant. */
+TEST(a_shared_owners_grant_is_confirmed_whatever_its_ttl) {
+    rig_begin(&rig);
+    hf_hold *hold = granted_hold(true);
+    set_shared(hold, true);
+    rig_sleep(&rig, AT(100), AT(800));
+    const char *sent = output_of(link_of(&rig, RENEWER));
+    CHECK(strstr(sent, "EVALSHA extend") && !strstr(sent, " 30000 2000 "));
+    rig_end(&rig, AT(900));
+}
+
+/* ---- memory ---- */
+
+TEST(without_memory_a_confirmation_is_retried) {
+    unsigned long nth = 1;
+    bool failed = true;
+    for (; failed; nth++) {
+        rig_begin(&rig);
+        hf_hold *hold = granted_hold(true);
+        hf_session_opening(link_of(&rig, RENEWER), AT(100));
+        hf_session_opened(link_of(&rig, RENEWER), AT(100));
+        memerr_fail(nth);
+        hf_client_tick(&rig.client, AT(800));
+        failed = memerr_failed();
+        memerr_fail(0);
+        rig_serve(&rig, AT(800));
+        CHECK(is_held(hold));
+        CHECK(hf_client_deadline(&rig.client) > AT(800));
+        rig_sleep(&rig, AT(800), AT(1100));
+        CHECK_SENT(&rig, RENEWER, CONFIRM_K);
+        rig_end(&rig, AT(12000));
+    }
+    CHECK(nth > 4);
+}
+
+/* ---- the owner's approval ---- */
+
+TEST(a_confirmation_waits_for_its_connection) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    feed_message(&rig, GRANT("1", "9"), AT(10));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(10));
+    hf_hold *hold = hold_of(&rig);
+    CHECK(is_granted(hold));
+    rig.refusing = true;
+    rig_tick(&rig, wakes_at(hold));
+    CHECK(link_of(&rig, RENEWER)->failed_opens > 0);
+    CHECK(is_in_flight(hold));
+    CHECK(!is_at_risk(hold));
+    rig_end(&rig, AT(2000));
+}
+
+TEST(a_confirmation_with_a_reply_bounds_nothing) {
+    rig_begin(&rig);
+    hf_hold *hold = granted_hold(true);
+    hf_session_opening(link_of(&rig, RENEWER), AT(100));
+    hf_session_opened(link_of(&rig, RENEWER), AT(100));
+    set_lease(hold, HF_SECOND);
+    rig_sleep(&rig, AT(200), AT(800));
+    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "EVALSHA extend"));
+    feed_renewer(&rig, ":1\r\n", AT(801));
+    CHECK(!is_granted(hold));
+    CHECK_EQ_U64(shortened_lease(hold), HF_NEVER);
+    rig_end(&rig, AT(802));
+}
+
+CHECK_MAIN

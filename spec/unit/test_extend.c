@@ -1,0 +1,475 @@
+/* Extending and checking a hold. */
+
+#include "base/lease.h"
+
+#include "calls_rig.h"
+
+/* ---- extend, check ---- */
+
+TEST(an_extend_sets_the_lease_from_its_sending) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hf_op *op = begin_extend(60 * HF_SECOND, AT(1000));
+    CHECK_SENT(&rig, CALLS, EXTEND_OF_K("60000"));
+    CHECK(hf_hold_is_valid(hold, AT(1000)));
+    feed_calls(&rig, ":1\r\n", AT(1500));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(lease_of(hold), 60 * HF_SECOND);
+    CHECK_EQ_U64(ends_at(hold), AT(1000 + 59398));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(21000));
+    op = begin_extend(HF_SECOND, AT(2000)); /* also a shorter one */
+    feed_calls(&rig, ":1\r\n", AT(2001));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(ends_at(hold), AT(2988));
+    rig_end(&rig, AT(2500));
+}
+
+TEST(an_extend_works_on_a_lock_that_is_not_renewed) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    set_renewed(hold, false);
+    hf_holds_wake_at(holds_of(&rig.client), hold, ends_at(hold));
+    begin_extend(60 * HF_SECOND, AT(1000));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ":1\r\n", AT(1500));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(1000 + 59398));
+    rig_sleep(&rig, AT(1500), AT(60397));
+    CHECK_SILENT(&rig);
+    CHECK(hf_hold_is_valid(hold, AT(60397)));
+    rig_sleep(&rig, AT(60397), AT(60398));
+    CHECK(is_lost(hold));
+    rig_end(&rig, AT(61000));
+}
+
+TEST(an_extend_answered_after_its_lease_is_a_loss) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hf_op *op = begin_extend(HF_SECOND, AT(1000));
+    feed_calls(&rig, ":1\r\n", AT(1988));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_EXPIRED);
+    CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
+    rig_end(&rig, AT(2500));
+}
+
+TEST(an_extend_answered_after_the_loss_changes_nothing) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    set_renewed(hold, false);
+    hf_op *op = begin_extend(60 * HF_SECOND, AT(29000));
+    rig_sleep(&rig, AT(29000), AT(29700));
+    CHECK(is_lost(hold));
+    feed_calls(&rig, ":1\r\n", AT(29800));
+    CHECK_OUTCOME(op, "lost");
+    CHECK(is_lost(hold));
+    CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
+    rig_end(&rig, AT(30000));
+}
+
+TEST(an_extend_that_finds_the_lock_gone_is_a_loss) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hf_op *op = begin_extend(HF_SECOND, AT(1000));
+    feed_calls(&rig, ":-2\r\n", AT(1001));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
+    CHECK(hold_of(&rig) == hold); /* until the owner releases it */
+    rig_end(&rig, AT(2500));
+}
+
+TEST(an_extend_without_a_reply_counts_only_for_the_shorter_lease) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hf_op *op = begin_extend(10 * HF_SECOND, AT(1000));
+    rig_sleep(&rig, AT(1000), AT(4000));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_EQ_U64(ends_at(hold), AT(1000 + 9898));
+    CHECK(is_held(hold));
+    for (hf_time now = AT(4000); now < AT(60000);) { /* it may be carried out at any time */
+        hf_time next = wakes_at(hold);
+        CHECK(next > now && next <= ends_at(hold) - 6 * HF_SECOND);
+        rig_sleep(&rig, now, next);
+        CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+        feed_renewer(&rig, "*1\r\n:1\r\n", next + HF_MS);
+        CHECK_EQ_U64(ends_at(hold), next + 9898 * HF_MS);
+        now = next + HF_MS;
+    }
+    CHECK(is_held(hold));
+    rig_end(&rig, AT(70000));
+}
+
+/* A late copy of the first extend may still reach the server behind the second one. */
+TEST(the_shortest_lease_counts_after_an_extend_that_may_arrive_late) {
+    static const struct {
+        int first_ms, second_ms, believed_ms;
+    } cases[] = {{10000, 60000, 9898}, {60000, 10000, 9898}, {10000, 4000, 3958}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_times(1, AT(0));
+        hf_op *op = begin_extend((hf_time)cases[i].first_ms * HF_MS, AT(1000));
+        hf_session_closed(link_of(&rig, CALLS), "reset", AT(1001));
+        rig_sleep(&rig, AT(1001), AT(1100));
+        feed_calls(&rig, ":1\r\n", AT(1101));
+        CHECK_OUTCOME(op, "ok");
+        op = begin_extend((hf_time)cases[i].second_ms * HF_MS, AT(2000));
+        feed_calls(&rig, ":1\r\n", AT(2001));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_EQ_U64(lease_of(hold), (hf_time)cases[i].second_ms * HF_MS);
+        CHECK_EQ_U64(ends_at(hold), AT(2000 + cases[i].believed_ms));
+        rig_end(&rig, AT(5000));
+    }
+}
+
+TEST(an_abandoned_extend_counts_only_for_the_shorter_lease) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    set_renewed(hold, false);
+    hf_holds_wake_at(holds_of(&rig.client), hold, ends_at(hold));
+    hf_op_end(begin_extend(HF_SECOND, AT(1000)), AT(1100));
+    CHECK_EQ_U64(ends_at(hold), AT(1988));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(1988));
+    CHECK(!is_in_flight(hold));
+    rig_end(&rig, AT(5000));
+}
+
+TEST(a_refused_extend_changes_nothing) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hf_op *op = begin_extend(HF_SECOND, AT(1000));
+    feed_calls(&rig, "-NOPERM no\r\n", AT(1001));
+    CHECK_OUTCOME(op, "denied");
+    CHECK_EQ_U64(ends_at(hold), AT(29698));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(10000));
+    rig_end(&rig, AT(2000));
+}
+
+TEST(a_check_confirms_the_hold_or_finds_a_loss) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hf_op *op = begin(&rig, HF_OP_CHECK, AT(1000));
+    CHECK_SENT(&rig, CALLS, CHECK_OF_K);
+    feed_calls(&rig, ":1\r\n", AT(1001));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(ends_at(hold), AT(29698));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(10000));
+    op = begin(&rig, HF_OP_CHECK, AT(2000));
+    feed_calls(&rig, ":-1\r\n", AT(2001));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
+    op = begin(&rig, HF_OP_CHECK, AT(3000));
+    CHECK_OUTCOME(op, "lost");
+    CHECK(strstr(message_of(op), "its key was deleted on the server"));
+    rig_end(&rig, AT(4000));
+}
+
+/* Not only a renewal may be overtaken by it. */
+TEST(no_command_counts_for_more_after_an_extend_that_may_arrive_late) {
+    static const struct {
+        hf_op_kind kind;
+        const char *reply;
+    } cases[] = {{HF_OP_ACQUIRE, "*2\r\n:1\r\n:0\r\n"}, {HF_OP_RELEASE, ":2\r\n"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_times(2, AT(0));
+        hf_op_end(begin_extend(10 * HF_SECOND, AT(1000)), AT(1001));
+        hf_session_closed(link_of(&rig, CALLS), "reset", AT(1002));
+        hf_op *op = begin(&rig, cases[i].kind, AT(3000));
+        feed_calls(&rig, cases[i].reply, AT(3001));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_EQ_U64(ends_at(hold), AT(3000 + 9898));
+        CHECK(hf_client_renewer_deadline(&rig.client) <= AT(3000 + 3334));
+        rig_end(&rig, AT(5000));
+    }
+}
+
+static hf_hold *hold_granted(hf_time now) {
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, now);
+    feed_message(&rig, GRANT("1", "88"), now + 100 * HF_MS);
+    hf_op_end(op, now + 100 * HF_MS);
+    hf_hold *hold = hold_of(&rig);
+    if (!hold || !is_granted(hold)) abort();
+    return hold;
+}
+
+#define CONFIRM_K                                                                                  \
+    "EVALSHA extend 2 k holdfast_queue:{k} me 30000 2000 " MEMBER("1") " redisson_lock__channel:{" \
+                                                                       "k}"
+
+TEST(a_check_of_a_granted_hold_confirms_it) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_granted(AT(0));
+    hf_op *op = begin(&rig, HF_OP_CHECK, AT(200));
+    CHECK_SENT(&rig, CALLS, CONFIRM_K);
+    feed_calls(&rig, ":1\r\n", AT(201));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(!is_granted(hold));
+    CHECK_EQ_U64(ends_at(hold), AT(200 + 29698));
+    rig_sleep(&rig, AT(201), AT(10199));
+    CHECK_SENT(&rig, RENEWER, "");
+    begin(&rig, HF_OP_CHECK, AT(10199));
+    CHECK_SENT(&rig, CALLS, CHECK_OF_K);
+    rig_end(&rig, AT(10199));
+}
+
+TEST(a_check_renews_a_hold_that_is_due) {
+    static const struct {
+        int ms;
+        bool renewed, renews;
+    } cases[] = {
+        {9999, true, false}, {10000, true, true}, {29000, true, true}, {29000, false, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_times(1, AT(0));
+        set_renewed(hold, cases[i].renewed);
+        begin(&rig, HF_OP_CHECK, AT(cases[i].ms));
+        CHECK_SENT(
+            &rig, CALLS,
+            cases[i].renews
+                ? "EVALSHA extend 2 k holdfast_queue:{k} me 30000 0  redisson_lock__channel:{k}"
+                : CHECK_OF_K);
+        feed_calls(&rig, ":1\r\n", AT(cases[i].ms + 1));
+        CHECK_EQ_U64(ends_at(hold), AT(29698 + (cases[i].renews ? cases[i].ms : 0)));
+        rig_end(&rig, AT(30000));
+    }
+}
+
+/* Such a renewal never sets less than what stands. */
+TEST(a_check_that_renews_without_a_reply_bounds_nothing) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    set_lease(hold, HF_SECOND); /* less than the grant lease */
+    set_end(hold, AT(988));
+    hf_op_end(begin(&rig, HF_OP_CHECK, AT(500)), AT(501));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "me 1000 0 "));
+    feed_calls(&rig, ":1\r\n", AT(502));
+    hf_op *op = begin_extend(60 * HF_SECOND, AT(600));
+    feed_calls(&rig, ":1\r\n", AT(601));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(ends_at(hold), AT(600 + 59398));
+    rig_end(&rig, AT(700));
+}
+
+/* Checks that confirm nothing leave the confirmation where it was. */
+TEST(checks_do_not_delay_the_confirmation) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_granted(AT(0));
+    hf_time confirm_at = confirms_at(hold);
+    CHECK(confirm_at > AT(700) && confirm_at < AT(800));
+    for (hf_time now = AT(110); now < confirm_at; now += 10 * HF_MS) {
+        rig_tick(&rig, now);
+        CHECK_SENT(&rig, RENEWER, "");
+        hf_op *op = begin(&rig, HF_OP_CHECK, now);
+        feed_calls(&rig, "-NOPERM no\r\n", now + HF_MS);
+        CHECK_OUTCOME(op, "denied");
+        hf_op_end(op, now);
+        CHECK(is_granted(hold));
+        CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), hf_time_max(confirm_at, now + HF_MS));
+    }
+    rig_sleep(&rig, confirm_at - HF_MS, confirm_at + HF_MS);
+    CHECK_SENT(&rig, RENEWER, CONFIRM_K);
+    rig_end(&rig, AT(1000));
+}
+
+TEST(a_read_fails_after_its_own_time_if_that_is_shorter_than_the_timeout) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_INFO);
+    spec.within = 200 * HF_MS;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    rig_sleep(&rig, AT(0), AT(199));
+    CHECK_OUTCOME(op, "under way");
+    rig_sleep(&rig, AT(199), AT(200));
+    CHECK_OUTCOME(op, "unreachable");
+    hf_op_end(op, AT(200));
+    spec.within = 4 * HF_SECOND;
+    op = begin_spec(&rig, &spec, AT(300));
+    rig_sleep(&rig, AT(300), AT(3300));
+    CHECK_OUTCOME(op, "unreachable");
+    rig_end(&rig, AT(3300));
+}
+
+/* A caller that checks often must not lose the lock for that. */
+TEST(repeated_checks_do_not_prevent_the_renewal) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    for (int ms = 900; ms < 100000; ms += 900) {
+        for (int at = ms - 900; at < ms; at += 100) {
+            rig_sleep(&rig, AT(at), AT(at + 100));
+            if (output_of(link_of(&rig, RENEWER))[0] != '\0')
+                feed_renewer(&rig, "*1\r\n:1\r\n", AT(at + 100));
+        }
+        hf_op *op = begin(&rig, HF_OP_CHECK, AT(ms));
+        feed_calls(&rig, ":1\r\n", AT(ms));
+        CHECK_OUTCOME(op, "ok");
+        hf_op_end(op, AT(ms));
+    }
+    CHECK(is_held(hold));
+    CHECK_OR(hf_client_stats(&rig.client).renew_batches >= 8 &&
+                 hf_client_stats(&rig.client).renew_batches <= 10,
+             "%d renewals", (int)hf_client_stats(&rig.client).renew_batches);
+    rig_end(&rig, AT(100000));
+}
+
+TEST(a_renewal_that_falls_due_during_a_check_comes_after_it) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hf_op *op = begin(&rig, HF_OP_CHECK, AT(9900));
+    rig_sleep(&rig, AT(9900), AT(10500));
+    CHECK_SENT(&rig, RENEWER, "");
+    feed_calls(&rig, ":1\r\n", AT(10500));
+    CHECK_OUTCOME(op, "ok");
+    rig_sleep(&rig, AT(10500), AT(10501));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK(is_in_flight(hold));
+    rig_end(&rig, AT(11000));
+}
+
+TEST(an_abandoned_check_does_not_change_the_hold) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hf_op_end(begin(&rig, HF_OP_CHECK, AT(1000)), AT(1001));
+    CHECK(is_held(hold));
+    CHECK(!is_in_flight(hold));
+    CHECK_EQ_U64(ends_at(hold), AT(29698));
+    rig_sleep(&rig, AT(1001), AT(10000));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    rig_end(&rig, AT(11000));
+}
+
+/* ---- what they are ---- */
+
+TEST(an_extend_that_was_sent_once_bounds_no_later_one) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hf_op *op = begin_extend(10 * HF_SECOND, AT(1000));
+    feed_calls(&rig, ":1\r\n", AT(1001));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(shortened_lease(hold), HF_NEVER);
+    op = begin_extend(60 * HF_SECOND, AT(2000));
+    feed_calls(&rig, ":1\r\n", AT(2001));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(2000), 60 * HF_SECOND));
+    rig_end(&rig, AT(2002));
+}
+
+TEST(an_extend_confirms_a_grant) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_granted(AT(0));
+    hf_op *op = begin_extend(60 * HF_SECOND, AT(200));
+    feed_calls(&rig, ":1\r\n", AT(201));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(!is_granted(hold));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client),
+                 hf_lease_renew_before(ends_at(hold), 60 * HF_SECOND));
+    rig_end(&rig, AT(202));
+}
+
+/* A longer lease that another process has set stays. */
+TEST(an_extend_of_a_shared_owner_never_shortens) {
+    rig_begin(&rig);
+    set_shared(hold_times(1, AT(0)), true);
+    begin_extend(60 * HF_SECOND, AT(1));
+    CHECK_SENT(&rig, CALLS,
+               "EVALSHA extend 2 k holdfast_queue:{k} me 60000 0  redisson_lock__channel:{k}");
+    rig_end(&rig, AT(2));
+}
+
+TEST(an_abandoned_extend_is_renewed_by_its_shorter_lease) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hf_op_end(begin_extend(10 * HF_SECOND, AT(1000)), AT(1100));
+    CHECK_EQ_U64(ends_at(hold), AT(1000 + 9898));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client),
+                 hf_lease_renew_before(ends_at(hold), 10 * HF_SECOND));
+    rig_end(&rig, AT(1101));
+}
+
+TEST(an_extend_abandoned_before_it_was_sent_changes_nothing) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hf_session_closed(link_of(&rig, CALLS), "idle", AT(500));
+    hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
+    spec.lease = 10 * HF_SECOND;
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
+    CHECK_EQ_U64(ends_at(hold), AT(1000 + 9898));
+    hf_op_end(op, AT(1100));
+    CHECK_EQ_U64(ends_at(hold), AT(29698));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(10000));
+    rig_end(&rig, AT(1101));
+}
+
+TEST(an_extend_answered_after_the_last_lease_names_max_hold) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    set_bound(hold, AT(2000));
+    hf_hold_ref(hold);
+    hf_op *op = begin_extend(60 * HF_SECOND, AT(1));
+    set_hold_state(hold, HF_HOLD_HELD);
+    feed_calls(&rig, ":1\r\n", AT(2500));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_MAX_HOLD);
+    hf_hold_unref(hold);
+    rig_end(&rig, AT(2600));
+}
+
+TEST(a_check_needs_no_replica_but_confirms_nothing_without_one) {
+    for (int replicas = 0; replicas <= 1; replicas++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_granted(AT(0));
+        hf_time end = ends_at(hold);
+        config_in(&rig.client)->sync = (hf_sync){1, 100 * HF_MS};
+        hf_op *op = begin(&rig, HF_OP_CHECK, AT(200));
+        CHECK(strstr(output_of(link_of(&rig, CALLS)), "WAIT 1 100"));
+        feed_calls(&rig, replicas ? ":1\r\n:1\r\n" : ":1\r\n:0\r\n", AT(201));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_EQ_INT(is_granted(hold), !replicas);
+        CHECK_EQ_INT(ends_at(hold) == end, !replicas);
+        rig_end(&rig, AT(202));
+    }
+}
+
+TEST(a_check_that_renews_nothing_waits_for_no_replica) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    config_in(&rig.client)->sync = (hf_sync){1, 100 * HF_MS};
+    begin(&rig, HF_OP_CHECK, AT(1));
+    CHECK_SENT(&rig, CALLS, CHECK_OF_K);
+    feed_calls(&rig, ":1\r\n", AT(2));
+    set_bound(hold, ends_at(hold)); /* no renewal makes it longer */
+    begin(&rig, HF_OP_CHECK, AT(29000));
+    CHECK_SENT(&rig, CALLS, CHECK_OF_K);
+    rig_end(&rig, AT(29001));
+}
+
+TEST(an_extend_of_a_hold_abandoned_meanwhile_is_a_loss) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hf_op *op = begin_extend(60 * HF_SECOND, AT(1));
+    hf_client_abandon(&rig.client, hold, 1, AT(2));
+    feed_calls(&rig, ":1\r\n", AT(3));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_OR(strstr(message_of(op), ": lost"), "%s", message_of(op));
+    rig_end(&rig, AT(4));
+}
+
+/* ---- malformed replies ---- */
+
+TEST(a_malformed_reply_to_an_extend_is_not_a_loss) {
+    for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_times(1, AT(0));
+        hf_op *op = begin_extend(5 * HF_SECOND, AT(10));
+        feed_calls(&rig, senseless[i], AT(11));
+        CHECK_OUTCOME(op, "server");
+        CHECK(hf_hold_is_valid(hold, AT(11)) && !is_in_flight(hold));
+        CHECK(!hf_hold_is_valid(hold, AT(5010)));
+        CHECK_EQ_U64(shortened_lease(hold), 5 * HF_SECOND);
+        op = begin(&rig, HF_OP_CHECK, AT(12));
+        feed_calls(&rig, senseless[i], AT(13));
+        CHECK_OUTCOME(op, "server");
+        CHECK(hf_hold_is_valid(hold, AT(13)));
+        CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
+        rig_end(&rig, AT(14));
+    }
+}
+
+CHECK_MAIN

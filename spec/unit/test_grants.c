@@ -1,0 +1,387 @@
+/* Grants: which are accepted, and which are confirmed first. */
+
+#include "base/lease.h"
+#include "op/acquire.h"
+
+#include "acquire_rig.h"
+
+TEST(a_fresh_grant_is_accepted_at_once) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    feed_message(&rig, GRANT("1", "88"), AT(500));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_SILENT(&rig);
+    const hf_hold *hold = hold_of(&rig);
+    CHECK(is_held(hold));
+    CHECK_EQ_U64(token_of(hold), 88);
+    CHECK_EQ_U64(ends_at(hold), AT(2 + 1978)); /* from the last recheck that found us waiting */
+    CHECK(is_granted(hold) && hf_client_renewer_deadline(&rig.client) < ends_at(hold) &&
+          hf_client_renewer_deadline(&rig.client) > AT(500));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).grants, 1);
+    CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
+    rig_end(&rig, AT(501));
+}
+
+TEST(a_tenant_accepts_a_grant_only_when_the_server_confirms_it) {
+    begin_as_tenant();
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    feed_message(&rig, GRANT("1", "88"), AT(500));
+    CHECK_STATE(op, ASKING);
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    feed_calls(&rig, busy(20000, 0, 0), AT(501)); /* it was forged */
+    CHECK_STATE(op, WAITING);
+    feed_message(&rig, GRANT("1", "88"), AT(600));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    feed_calls(&rig, ACQUIRED, AT(601));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 77);
+    CHECK(!is_granted(hold_of(&rig)));
+    rig_end(&rig, AT(602));
+}
+
+TEST(forged_messages_make_a_waiter_ask_at_most_once_a_millisecond) {
+    static const char *const messages[] = {GRANT("1", "88"), "1 grant l 1 7 88 2000 k",
+                                           "1 recheck 1", "1 turn 1 0"};
+    for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
+        int asked = 0;
+        begin_as_tenant();
+        hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+        for (hf_time at = AT(500); at < AT(600); at += 10000) { /* every 10 µs */
+            feed_message(&rig, messages[i], at);
+            rig_tick(&rig, at);
+            if (!is_asking(op)) continue;
+            asked++;
+            feed_calls(&rig, busy(20000, 0, 0), at);
+        }
+        CHECK_OR(asked > 0 && asked <= 101, "%s: %d", messages[i], asked);
+        rig_end(&rig, AT(600));
+    }
+}
+
+/* Another client may grant for longer; this one has sent its own grant lease, and counts on
+ * that. */
+TEST(a_grant_counts_for_at_most_the_clients_own_grant_lease) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    feed_message(&rig, "1 grant l 1 5 88 20000 k", AT(1000));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(2 + 1978));
+    rig_end(&rig, AT(1001));
+    rig_begin(&rig);
+    op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    feed_message(&rig, "1 grant l 1 5 88 1500 k", AT(500));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(2 + 1483));
+    rig_end(&rig, AT(1001));
+}
+
+TEST(an_old_grant_is_confirmed_before_it_is_accepted) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    feed_message(&rig, GRANT("1", "88"), AT(1740)); /* less than a quarter is left */
+    CHECK_STATE(op, ASKING);
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    feed_calls(&rig, ACQUIRED, AT(1741));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 77);
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(1740 + 29698));
+    CHECK(!is_granted(hold_of(&rig)));
+    rig_end(&rig, AT(2000));
+}
+
+/* One with another place may be an old one: only a recheck can show. The others are not for this
+ * wait. */
+TEST(a_grant_for_another_wait_is_not_accepted) {
+    static const struct {
+        const char *text;
+        bool looks;
+    } cases[] = {{"1 grant l 1 4 88 2000 k", true},      {"1 grant l 1 51 88 2000 k", true},
+                 {"1 grant l 1  88 2000 k", true},       {"1 grant l 1 5 88 2000 K", false},
+                 {"1 grant l 1 5 88 2000 kk", false},    {"1 grant l 1 5 88 2000 {k}", false},
+                 {"1 grant m 1 5 88 2000 k", false},     {"1 grant g 1 5 88 2000 k", false},
+                 {"2 grant l 1 5 88 2000 k", false},     {"grant 1 88 2000 0 2 mek", false},
+                 {"1 grant l 1 5 88 2000 k more", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+        feed_message(&rig, cases[i].text, AT(100));
+        CHECK_OR(op_state(op) == (cases[i].looks ? HF_ACQUIRE_ASKING : HF_ACQUIRE_WAITING),
+                 "\"%s\"", cases[i].text);
+        CHECK_SENT(&rig, CALLS, cases[i].looks ? ASK_OF_K("0", "0", MEMBER("1")) : "");
+        if (cases[i].looks) feed_calls(&rig, busy(20000, 0, 0), AT(101));
+        rig_tick(&rig, AT(102));
+        CHECK_STATE(op, WAITING);
+        feed_message(&rig, GRANT("1", "88"), AT(103));
+        CHECK_OUTCOME(op, "ok");
+        rig_end(&rig, AT(1001));
+    }
+}
+
+/* The first sending of a recheck lost the place and made a new one; the second reply names only
+ * the new one. */
+TEST(a_grant_of_a_place_lost_meanwhile_is_not_accepted) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    rig_sleep(&rig, AT(3), AT(2000)); /* it was granted at AT(100), and the message was lost */
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(2601)); /* another owner has the lock */
+    rig_sleep(&rig, AT(2601), AT(2800));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    feed_calls(&rig, "*5\r\n:0\r\n:29000\r\n:0\r\n:0\r\n$1\r\n4\r\n", AT(2801));
+    CHECK_STATE(op, WAITING);
+    feed_message(&rig, GRANT("1", "77"), AT(2802)); /* that of AT(100) */
+    CHECK_OUTCOME(op, "under way");
+    CHECK_STATE(op, ASKING);
+    feed_calls(&rig, "*5\r\n:0\r\n:29000\r\n:0\r\n:0\r\n$1\r\n4\r\n", AT(2803));
+    feed_message(&rig, "1 grant l 1 4 78 2000 k", AT(2900));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 78);
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(2802 + 1978));
+    rig_end(&rig, AT(2900));
+}
+
+/* After a reply that names no place, or one that no server writes, no grant is accepted. */
+TEST(a_grant_is_not_accepted_without_a_known_place) {
+    static const char *const replies[] = {
+        "*4\r\n:0\r\n:20000\r\n:0\r\n:0\r\n", "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n:5\r\n",
+        "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n$-1\r\n",
+        "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n$32\r\n55555555555555555555555555555555\r\n"};
+    for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
+        rig_begin(&rig);
+        hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+        rig_sleep(&rig, AT(3), AT(2000));
+        feed_calls(&rig, replies[i], AT(2001));
+        CHECK_STATE(op, WAITING);
+        feed_message(&rig, GRANT("1", "77"), AT(2002));
+        CHECK_STATE(op, ASKING);
+        rig_end(&rig, AT(2003));
+    }
+}
+
+TEST(a_waiter_granted_without_a_token_asks_for_one) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    feed_message(&rig, GRANT("1", "0"), AT(100));
+    CHECK_STATE(op, ASKING);
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    rig_end(&rig, AT(2000));
+}
+
+/* Asks for a place, which the server enters and grants before its reply arrives. */
+static hf_op *feed_early_grant(const char *grant, hf_time now) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    output_of(link_of(&rig, CALLS));
+    feed_message(&rig, grant, now);
+    return op;
+}
+
+TEST(a_grant_that_overtakes_the_reply_naming_its_place_is_accepted) {
+    hf_op *op = feed_early_grant(GRANT("1", "88"), AT(3));
+    CHECK_STATE(op, ASKING);
+    feed_calls(&rig, busy(20000, 0, 0), AT(4));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_SENT(&rig, CALLS, "");
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 88);
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(2 + 1978)); /* from the sending of that command */
+    CHECK(is_granted(hold_of(&rig)));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).grants, 1);
+    rig_end(&rig, AT(6));
+}
+
+/* The reply was made before the grant or after it; only a recheck can show. */
+TEST(an_early_grant_for_another_place_makes_the_waiter_ask_once) {
+    hf_op *op = feed_early_grant("1 grant l 1 4 88 2000 k", AT(3));
+    feed_calls(&rig, busy(20000, 0, 0), AT(4));
+    rig_tick(&rig, AT(4));
+    CHECK_STATE(op, ASKING);
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    feed_calls(&rig, busy(20000, 0, 0), AT(5));
+    rig_tick(&rig, AT(6));
+    CHECK_STATE(op, WAITING);
+    rig_end(&rig, AT(6));
+}
+
+/* The server that granted may have failed since, and its successor not know of that. */
+TEST(an_early_grant_from_before_a_resend_is_confirmed) {
+    hf_op *op = feed_early_grant(GRANT("1", "88"), AT(3));
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(4));
+    rig_sleep(&rig, AT(4), AT(200));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    feed_calls(&rig, busy(20000, 0, 0), AT(201));
+    rig_tick(&rig, AT(202));
+    CHECK_STATE(op, ASKING);
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    rig_end(&rig, AT(203));
+}
+
+TEST(the_reply_decides_about_a_grant_received_while_asking) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    rig_sleep(&rig, AT(3), AT(2000)); /* rechecks */
+    CHECK_STATE(op, ASKING);
+    output_of(link_of(&rig, CALLS));
+    feed_message(&rig, GRANT("1", "88"), AT(2000));
+    CHECK_OUTCOME(op, "under way");
+    feed_calls(&rig, ACQUIRED, AT(2001));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(!is_granted(hold_of(&rig)));
+    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT(&rig, RENEWER, "");
+    rig_end(&rig, AT(2002));
+}
+
+/* ---- short and late grants ---- */
+
+TEST(a_lock_without_tokens_is_granted_without_one) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.wait = 10 * HF_SECOND;
+    spec.token_ttl_ms = 0;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    feed_message(&rig, GRANT("1", "0"), AT(100));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(200));
+}
+
+/* A quarter of the lease must be left of a grant: of the lock's own where that is shorter. */
+TEST(the_rest_of_a_grant_is_compared_with_the_shorter_lease) {
+    static const struct {
+        int lease_ms, at_ms;
+        bool taken;
+    } cases[] = {
+        {30000, 1450, true}, {30000, 1550, false}, {1000, 1550, true}, {1000, 1800, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.wait = 10 * HF_SECOND;
+        spec.lease = (hf_time)cases[i].lease_ms * HF_MS;
+        hf_op *op = begin_spec(&rig, &spec, AT(0));
+        feed_calls(&rig, busy(20000, 0, 0), AT(0));
+        feed_subscribed(&rig, AT(0));
+        feed_calls(&rig, busy(20000, 0, 0), AT(0));
+        feed_message(&rig, GRANT("1", "9"), AT(cases[i].at_ms));
+        CHECK_OR(hf_op_is_done(op) == cases[i].taken, "case %zu", i);
+        rig_end(&rig, AT(2000));
+    }
+}
+
+TEST(half_of_a_grant_leaves_time_for_a_new_connection) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hf_time lease = config_in(&rig.client)->grant_lease;
+    CHECK(spec_in(op)->lease >= lease);
+    CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(100) + lease / 2, AT(100)), AT(100) + lease / 6);
+    CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(100) + lease / 2 - 1, AT(100)), AT(100));
+    rig_end(&rig, AT(200));
+}
+
+TEST(a_grant_of_a_short_lease_is_confirmed_by_that_lease) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lease = HF_SECOND;
+    spec.wait = HF_NEVER;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(700), AT(100)), AT(300));
+    CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(590), AT(100)), AT(100));
+    rig_end(&rig, AT(200));
+}
+
+TEST(an_acquire_may_ask_for_the_first_token) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.token_floor = 1;
+    begin_spec(&rig, &spec, AT(0));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", "") "  1");
+    rig_end(&rig, AT(1));
+}
+
+TEST(a_lock_that_was_free_after_a_wait_needs_no_confirmation) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    feed_message(&rig, "1 recheck 1", AT(5));
+    rig_tick(&rig, AT(5));
+    feed_calls(&rig, ACQUIRED, AT(6));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(wait_of_hold(hold_of(&rig)), 0);
+    CHECK(!is_granted(hold_of(&rig)));
+    rig_end(&rig, AT(7));
+}
+
+TEST(a_run_without_a_fingerprint_is_granted_at_once) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lock_kind = &hf_kind_guard;
+    spec.wait = 10 * HF_SECOND;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    output_of(link_of(&rig, CALLS));
+    feed_message(&rig, "1 grant g 1 5 88 2000 k", AT(10));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(is_granted(hold_in(op)));
+    CHECK_SENT(&rig, CALLS, "");
+    rig_end(&rig, AT(12));
+}
+
+TEST(a_grant_counts_only_when_replicas_have_confirmed_it) {
+    hf_client_config config = rig_config();
+    config.sync = (hf_sync){1, 100 * HF_MS};
+    rig_begin_with(&rig, &config);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_calls(&rig, ":0\r\n", AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    feed_calls(&rig, ":0\r\n", AT(3));
+    CHECK_STATE(op, WAITING);
+    feed_message(&rig, GRANT("1", "88"), AT(100));
+    CHECK_STATE(op, ASKING);
+    rig_end(&rig, AT(101));
+}
+
+TEST(a_grant_of_a_short_lease_ends_with_that_lease) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lease = 500 * HF_MS;
+    spec.wait = HF_NEVER;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    feed_message(&rig, GRANT("1", "88"), AT(4));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(4), 500 * HF_MS));
+    CHECK(is_handed_over(op));
+    rig_end(&rig, AT(5));
+}
+
+TEST(a_grant_for_another_place_is_no_hand_over) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    feed_message(&rig, "1 grant l 1 6 88 2000 k", AT(4));
+    CHECK_STATE(op, ASKING);
+    feed_calls(&rig, ACQUIRED, AT(5));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(!is_handed_over(op));
+    rig_end(&rig, AT(6));
+}
+
+TEST(a_grant_with_a_quarter_left_is_accepted) {
+    for (int early = 0; early <= 1; early++) {
+        rig_begin(&rig);
+        hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+        hf_time end = hf_lease_end(placed_at(op), 2 * HF_SECOND);
+        feed_message(&rig, GRANT("1", "88"), end - 500 * HF_MS + (hf_time)!early);
+        CHECK_OUTCOME(op, early ? "ok" : "under way");
+        rig_end(&rig, AT(3000));
+    }
+}
+
+CHECK_MAIN

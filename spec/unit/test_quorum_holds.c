@@ -1,0 +1,487 @@
+/* Holds of a quorum: how they come, who shares them, why they are lost, and what is counted. */
+
+#include "quorum_calls_rig.h"
+
+/* ---- a guard ---- */
+
+TEST(one_server_with_the_record_decides) {
+    start();
+    hf_op *op = begin_guard(AT(0));
+    answer(0, yes(7), AT(1));
+    answer(1, yes(7), AT(1));
+    answer(2, busy(20000, 0, 0), AT(1));
+    CHECK_OUTCOME(op, "under way");
+    answer(4, "*2\r\n:3\r\n$3\r\nold\r\n", AT(1));
+    pass(AT(1), AT(2000));
+    CHECK_OUTCOME(op, "duplicate");
+    CHECK_MEM(record_of(op), record_size_of(op), "old", 3);
+    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    hf_op_end(op, AT(2000));
+    finish(AT(2001));
+}
+
+/* On a minority a lock may exist for a moment after its release. */
+TEST(a_lock_of_another_kind_on_a_few_servers_decides_nothing) {
+    static const char other_kind[] = "*1\r\n:-6\r\n";
+    static const char *const outcomes[] = {"ok", "busy", "busy", "conflict"};
+    for (int others = 0; others < 4; others++) {
+        start();
+        hf_op *op = begin_guard(AT(0));
+        answers(0, others, other_kind, AT(1));
+        CHECK_OUTCOME(op, others < MAJORITY ? "under way" : "conflict");
+        if (others < MAJORITY) answers(others, 5, others ? busy(20000, 0, 0) : yes(7), AT(1));
+        CHECK_OUTCOME(op, outcomes[others]);
+        hf_op_end(op, AT(1));
+        finish(AT(2));
+    }
+}
+
+TEST(one_server_with_another_request_decides) {
+    start();
+    hf_op *op = begin_guard(AT(0));
+    answer(0, "*1\r\n:4\r\n", AT(1));
+    for (int i = 1; i < 3; i++) answer(i, busy(20000, 0, 0), AT(1));
+    CHECK_OUTCOME(op, "mismatch");
+    CHECK(!record_of(op));
+    hf_op_end(op, AT(1));
+    finish(AT(2));
+}
+
+/* ---- acquires ---- */
+
+TEST(a_blocking_wait_for_an_owner_of_the_same_client_is_a_deadlock) {
+    for (int blocking = 0; blocking < 2; blocking++) {
+        start();
+        hold_by(5, AT(0));
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.caller = spec.owner = hf_slice_of("you");
+        spec.wait = 5 * HF_SECOND;
+        spec.blocking = blocking;
+        hf_op *op = begin_round(&spec, AT(1));
+        answers(0, 5, busy(29000, 0, 0), AT(2));
+        CHECK_OUTCOME(op, blocking ? "deadlock" : "under way");
+        if (blocking) CHECK_CONTAINS(message_of(op), "another owner in this client holds it");
+        hf_op_end(op, AT(2));
+        finish(AT(3));
+    }
+}
+
+TEST(without_fencing_the_first_majority_is_enough) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.token_ttl_ms = 0;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    for (int i = 0; i < MAJORITY; i++) answer(i, yes(40 + (unsigned)i), AT(1));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 0);
+    hf_op_end(op, AT(1));
+    finish(AT(2));
+}
+
+TEST(a_re_entry_keeps_the_token_whatever_the_servers_draw) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
+    for (int i = 0; i < MAJORITY; i++) answer(i, yes(100 + (unsigned long long)i), AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 77);
+    hf_op_end(op, AT(2));
+    finish(AT(3));
+}
+
+TEST(max_hold_begins_with_the_attempt_that_succeeds) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.wait = 10 * HF_SECOND;
+    spec.max_hold = 60 * HF_SECOND;
+    hf_op *op = begin_round(&spec, AT(0));
+    answers(0, COUNT, busy(20000, 0, 0), AT(100));
+    hf_time again = round_of(op)->retry_at;
+    CHECK(again > AT(100));
+    tick(again);
+    answers(0, COUNT, yes(77), again + HF_MS);
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(bound_of(hold_of(&rig)), again + 60 * HF_SECOND);
+    hf_op_end(op, again + HF_MS);
+    finish(again + 2 * HF_MS);
+}
+
+TEST(a_shorter_re_entry_keeps_the_longer_lease) {
+    start();
+    hold_by(5, AT(0));
+    hf_hold *hold = hold_of(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lease = HF_SECOND;
+    spec.renewed = false;
+    hf_op *op = begin_round(&spec, AT(1));
+    for (int i = 0; i < MAJORITY; i++) answer(i, yes(90), AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(is_renewed(hold));
+    CHECK_EQ_U64(lease_of(hold), 30 * HF_SECOND);
+    CHECK_EQ_U64(token_of(hold), 77);
+    CHECK_EQ_INT(count_of(hold), 2);
+    hf_op_end(op, AT(2));
+    finish(AT(3));
+}
+
+TEST(a_re_entry_without_a_majority_does_not_change_the_hold) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
+    answers(0, 3, "-ERR no\r\n", AT(2));
+    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+    CHECK(!is_in_flight(hold_of(&rig)));
+    hf_op_end(op, AT(2));
+    finish(AT(3));
+}
+
+/* ---- what it sums up ---- */
+
+TEST(the_counts_of_the_members_are_added) {
+    start();
+    for (int i = 0; i < COUNT; i++) {
+        hf_stats *stats = counters_of(member(i));
+        stats->renewals = 1;
+        stats->renew_batches = 2;
+        stats->late_renewals = 3;
+        stats->undone = 4;
+        stats->acquires = 5; /* the quorum has its own */
+    }
+    hf_stats stats = hf_client_stats(&rig.client);
+    CHECK_EQ_U64(stats.renewals, 5);
+    CHECK_EQ_U64(stats.renew_batches, 10);
+    CHECK_EQ_U64(stats.late_renewals, 15);
+    CHECK_EQ_U64(stats.undone, 20);
+    CHECK_EQ_U64(stats.acquires, 0);
+    finish(AT(1));
+}
+
+TEST(the_owners_approval_goes_to_every_member) {
+    start();
+    for (int i = 0; i < COUNT; i++) config_in(member(i))->needs_approval = true;
+    hold_by(4, AT(0));
+    pass(AT(0), AT(11000));
+    CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 4);
+    for (int i = 0; i < COUNT; i++) CHECK_STR(output_of(link_at(i, RENEWER)), "");
+    hf_client_approve(&rig.client, hold_of(&rig), AT(11000));
+    tick(AT(11000));
+    for (int i = 0; i < 4; i++) CHECK_CONTAINS(output_of(link_at(i, RENEWER)), "EVALSHA renew 1 k");
+    finish(AT(11001));
+}
+
+TEST(the_owners_approval_skips_a_server_without_the_hold) {
+    start();
+    for (int i = 0; i < COUNT; i++) config_in(member(i))->needs_approval = true;
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answers(1, COUNT, yes(77), AT(0));
+    hf_op_end(op, AT(0));
+    rig_hush(&rig);
+    pass(AT(0), AT(11000));
+    rig_hush(&rig);
+    CHECK(!member_holds_of(hold_of(&rig))[0]);
+    hf_client_approve(&rig.client, hold_of(&rig), AT(11000));
+    tick(AT(11000));
+    for (int i = 1; i < 4; i++) CHECK_CONTAINS(output_of(link_at(i, RENEWER)), "EVALSHA renew 1 k");
+    finish(AT(11001));
+}
+
+TEST(a_hold_that_is_renewed_from_now_on_is_repaired) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.renewed = false;
+    hf_op *op = begin_round(&spec, AT(0));
+    answers(0, 4, yes(77), AT(0));
+    answer(4, busy(20000, 0, 0), AT(0));
+    hf_op_end(op, AT(0));
+    rig_hush(&rig);
+    CHECK(wakes_at(hold_of(&rig)) > AT(20000));
+    hf_client_set_renewed(&rig.client, hold_of(&rig), true, AT(1000));
+    CHECK(wakes_at(hold_of(&rig)) <= AT(11000));
+    finish(AT(1001));
+}
+
+TEST(a_hold_that_is_no_longer_renewed_is_renewed_at_no_member) {
+    start();
+    hold_by(4, AT(0));
+    hf_client_set_renewed(&rig.client, hold_of(&rig), false, AT(1));
+    pass(AT(1), AT(11000));
+    for (int i = 0; i < COUNT; i++) CHECK_STR(output_of(link_at(i, RENEWER)), "");
+    hf_client_set_renewed(&rig.client, hold_of(&rig), true, AT(11000));
+    tick(AT(11000));
+    for (int i = 0; i < 4; i++) CHECK_CONTAINS(output_of(link_at(i, RENEWER)), "EVALSHA renew 1 k");
+    finish(AT(11001));
+}
+
+TEST(a_member_counts_for_the_class_of_the_quorum) {
+    start();
+    hf_observe_class(&rig.client, "");
+    observer_of(&rig.client)->wanted = true;
+    hold_by(5, AT(0));
+    pass(AT(0), AT(10100));
+    for (int i = 0; i < COUNT; i++) feed(link_at(i, RENEWER), "*1\r\n:1\r\n", AT(10100));
+    hf_class *class = observer_of(&rig.client)->classes[0];
+    CHECK_EQ_INT(class->renewals, 5);
+    CHECK_EQ_INT(class->outcomes[HF_OK], 1);
+    int acquired = 0, opened = 0;
+    for (hf_event *event = hf_observe_take(&rig.client), *next; event; event = next) {
+        next = event->next;
+        acquired += event->kind == HF_EVENT_ACQUIRED;
+        opened += event->kind == HF_EVENT_OPENED;
+        free(event);
+    }
+    CHECK_EQ_INT(acquired, 1);
+    CHECK_EQ_INT(opened, 10);
+    CHECK(!observer_of(member(0))->first);
+    finish(AT(10101));
+}
+
+TEST(a_quorum_is_quiet_when_every_member_is) {
+    for (int last = 0; last < COUNT; last++) {
+        start();
+        hold_by(5, AT(0));
+        CHECK(hf_client_is_quiet(&rig.client));
+        hf_client_close(&rig.client, AT(1));
+        tick(AT(1));
+        for (int i = 1; i <= COUNT; i++) {
+            CHECK(!hf_client_is_quiet(&rig.client));
+            feed(link_at((last + i) % COUNT, RENEWER), ":1\r\n", AT(2));
+            tick(AT(2));
+        }
+        CHECK(hf_client_is_quiet(&rig.client));
+        finish(AT(3));
+    }
+}
+
+TEST(a_closed_quorum_waits_for_the_rest_once_a_majority_is_quiet) {
+    start();
+    hold_by(5, AT(0));
+    hf_client_close(&rig.client, AT(10));
+    tick(AT(10));
+    for (int i = 0; i < MAJORITY; i++) feed(link_at(i, RENEWER), ":1\r\n", AT(30));
+    tick(AT(30));
+    pass(AT(30), AT(279));
+    CHECK(!hf_client_is_quiet(&rig.client));
+    CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(280));
+    pass(AT(279), AT(280));
+    CHECK(hf_client_is_quiet(&rig.client));
+    finish(AT(281));
+}
+
+TEST(a_closed_quorum_gives_the_rest_ten_times_as_long_as_a_majority_took) {
+    start();
+    hold_by(5, AT(0));
+    hf_client_close(&rig.client, AT(10));
+    tick(AT(10));
+    for (int i = 0; i < MAJORITY; i++) feed(link_at(i, RENEWER), ":1\r\n", AT(50));
+    tick(AT(50));
+    pass(AT(50), AT(449));
+    CHECK(!hf_client_is_quiet(&rig.client));
+    pass(AT(449), AT(450));
+    CHECK(hf_client_is_quiet(&rig.client));
+    finish(AT(451));
+}
+
+/* ---- why it is lost ---- */
+
+TEST(a_reason_given_by_a_server_outweighs_an_unreachable_one) {
+    static const struct {
+        hf_lost_reason reasons[MAJORITY], reason;
+    } cases[] = {
+        {{HF_LOST_TAKEN, HF_LOST_UNREACHABLE, HF_LOST_UNREACHABLE}, HF_LOST_TAKEN},
+        {{HF_LOST_UNREACHABLE, HF_LOST_UNREACHABLE, HF_LOST_TAKEN}, HF_LOST_TAKEN},
+        {{HF_LOST_EXPIRED, HF_LOST_UNREACHABLE, HF_LOST_EXPIRED}, HF_LOST_UNREACHABLE},
+        {{HF_LOST_EXPIRED, HF_LOST_DELETED, HF_LOST_TAKEN}, HF_LOST_DELETED},
+        {{HF_LOST_UNREACHABLE, HF_LOST_EXPIRED, HF_LOST_EXPIRED}, HF_LOST_UNREACHABLE},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        hold_by(5, AT(0));
+        hf_hold *hold = hold_of(&rig);
+        for (int j = 0; j < MAJORITY; j++)
+            hf_client_lose(member(j), member_holds_of(hold)[j], cases[i].reasons[j]);
+        CHECK(is_held(hold));
+        tick(AT(1));
+        CHECK(is_lost(hold));
+        CHECK_OR(reason_of(hold) == cases[i].reason, "case %zu: %s", i,
+                 hf_lost_reason_name(reason_of(hold)));
+        finish(AT(2));
+    }
+}
+
+/* ---- a shared owner ---- */
+
+TEST(a_server_that_lacks_a_shared_owners_hold_is_asked_for_the_same_owner) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.shared = true;
+    hf_op *op = begin_round(&spec, AT(0));
+    answers(0, 4, yes(77), AT(0));
+    answer(4, busy(20000, 0, 0), AT(0));
+    hf_op_end(op, AT(0));
+    rig_hush(&rig);
+    hf_holds_wake_at(holds_of(&rig.client), hold_of(&rig), AT(100));
+    tick(AT(100));
+    CHECK_CONTAINS(output_by(4), "EVALSHA acquire " KEYS_OF_K "0 1 30000 1000");
+    finish(AT(101));
+}
+
+TEST(a_shared_owner_holds_by_a_majority) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.shared = true;
+    hf_op *op = begin_round(&spec, AT(0));
+    for (int i = 0; i < COUNT; i++) CHECK_CONTAINS(output_by(i), " me 2000 0 1 30000 1000 ");
+    for (int i = 0; i < MAJORITY; i++) answer(i, yes(7), AT(1));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    hf_op_end(op, AT(1));
+    finish(AT(2));
+}
+
+TEST(the_clocks_of_servers_that_replied_stand_for_the_others) {
+    char text[96];
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    for (int i = 1; i <= MAJORITY; i++) { /* 100 s behind ours; the first one's is not known */
+        snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
+                 (unsigned long long)(AT(0) / 1000 - 100000000));
+        answer(i, text, AT(0));
+    }
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(0));
+    uint64_t proposal = hf_quorum_propose(quorum_of(&rig.client), AT(0));
+    CHECK_EQ_U64(proposal, AT(0) / 1000 - 100000000 + 2000);
+    finish(AT(1));
+}
+
+TEST(the_clock_of_a_server_is_compared_with_the_time_of_the_request) {
+    start();
+    hf_op op = {0};
+    set_begun_at(&op, AT(0));
+    request_in(&op)->sent_at = AT(500); /* it waited for a connection */
+    set_server_us(&op, (long long)(AT(700) / 1000));
+    hf_quorum_learn_clock(quorum_of(&rig.client), 0, &op);
+    CHECK_EQ_INT((int)quorum_of(&rig.client)->ahead[0], 200000);
+    finish(AT(1));
+}
+
+TEST(a_token_is_proposed_for_the_end_of_a_round_like_the_last) {
+    char text[96];
+    start();
+    snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
+             (unsigned long long)(AT(0) / 1000));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
+    answers(0, COUNT, busy(20000, 0, 0), AT(5)); /* an attempt that failed is no measure */
+    hf_time again = round_of(op)->retry_at;
+    tick(again);
+    snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
+             (unsigned long long)(again / 1000));
+    answers(0, COUNT, text, again + 100 * HF_MS);
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, again + 100 * HF_MS);
+    uint64_t proposal = hf_quorum_propose(quorum_of(&rig.client), AT(1000));
+    CHECK_EQ_U64(proposal, (AT(1000) + 102 * HF_MS) / 1000);
+    finish(AT(1001));
+}
+
+TEST(a_round_that_took_long_moves_a_token_by_a_second_at_most) {
+    char text[96];
+    start();
+    snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
+             (unsigned long long)(AT(0) / 1000));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answers(0, COUNT, text, AT(1400));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(1400));
+    CHECK_EQ_U64(hf_quorum_propose(quorum_of(&rig.client), AT(3000)), AT(4002) / 1000);
+    finish(AT(3001));
+}
+
+TEST(a_token_is_never_negative) {
+    start();
+    hf_quorum *quorum = quorum_of(&rig.client);
+    quorum->clocks_known = true;
+    for (int i = 0; i < COUNT; i++) quorum->ahead[i] = -(int64_t)(AT(0) / 1000);
+    CHECK_EQ_U64(hf_quorum_propose(quorum, AT(0)), 2000);
+    CHECK_EQ_U64(hf_quorum_propose(quorum, AT(0) - 2 * HF_MS + 1000), 1);
+    CHECK_EQ_U64(hf_quorum_propose(quorum, AT(0) - 2 * HF_MS), 0);
+    CHECK_EQ_U64(hf_quorum_propose(quorum, AT(0) - HF_SECOND), 0);
+    quorum->ahead[3] += 5;
+    CHECK_EQ_U64(hf_quorum_propose(quorum, AT(0)), 2005);
+    finish(AT(1));
+}
+
+TEST(a_server_that_has_not_replied_yet_is_not_asked_again) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lease = HF_SECOND;
+    hf_op *op = begin_round(&spec, AT(0));
+    for (int i = 0; i < 3; i++) answer(i, yes(7), AT(1));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(1));
+    answer(3, busy(100, 0, 0), AT(1));
+    rig_hush(&rig);
+    pass(AT(1), AT(500)); /* a third of the lease is over */
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    CHECK_CONTAINS(output_by(3), "EVALSHA acquire");
+    CHECK_STR(output_by(4), "");
+    finish(AT(501));
+}
+
+TEST(members_ask_their_servers_what_the_client_asks_and_what_the_guard_needs) {
+    static const struct {
+        bool asks;
+        hf_time guard;
+        bool asks_server, asks_known;
+    } cases[] = {{false, 0, false, false},
+                 {true, 0, true, false},
+                 {false, HF_SECOND, true, true},
+                 {true, HF_SECOND, true, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start(); /* for the servers */
+        finish(AT(0));
+        hf_client_config config = rig_config();
+        config.mode = HF_MODE_QUORUM;
+        config.servers = servers;
+        config.server_count = COUNT;
+        config.restart_guard = cases[i].guard;
+        config.session.asks_server = cases[i].asks;
+        rig_begin_with(&rig, &config);
+        CHECK_STR(first_node(&rig.client)->server.label, "a quorum of 5 servers");
+        for (int j = 0; j < COUNT; j++) {
+            const hf_session_config *session = &config_in(member(j))->session;
+            CHECK_OR(session->asks_server == cases[i].asks_server, "case %zu", i);
+            CHECK_OR(session->asks_known == cases[i].asks_known, "case %zu", i);
+        }
+        finish(AT(0));
+    }
+}
+
+TEST(each_member_has_a_name_of_its_own) {
+    start();
+    for (int i = 0; i < COUNT; i++) {
+        for (int j = 0; j < i; j++)
+            CHECK(strcmp(hf_client_uuid(member(i)), hf_client_uuid(member(j))) != 0);
+    }
+    finish(AT(1));
+}
+
+TEST(without_a_guard_no_server_is_marked) {
+    static const char info[] = "$29\r\n# Server\r\nrun_id:0123456789\r\n\r\n";
+    start();
+    for (int i = 0; i < COUNT; i++) config_in(member(i))->session.asks_server = true;
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    for (int i = 0; i < COUNT; i++) {
+        answer(i, info, AT(0));
+        CHECK_STR(link_at(i, CALLS)->run_id, "0123456789");
+    }
+    for (int i = 0; i < COUNT; i++) answer(i, yes(7), AT(1));
+    CHECK_OUTCOME(op, "ok");
+    for (int i = 0; i < COUNT; i++) CHECK(!strstr(output_by(i), "holdfast_known"));
+    hf_op_end(op, AT(1));
+    finish(AT(2));
+}
+
+CHECK_MAIN

@@ -1,0 +1,759 @@
+/* What ends a round of a quorum, and what late replies change. */
+
+#include "quorum_calls_rig.h"
+
+TEST(votes_that_expire_during_the_write_back_make_no_hold) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answer(0, yes(50), AT(1));
+    answer(1, yes(40), AT(1));
+    answer(2, yes(60), AT(1));
+    CHECK_OUTCOME(op, "under way");
+    for (int i = 0; i < 3; i++)
+        hf_holds_lose(holds_of(member(i)), holds_of(member(i))->heap[0], HF_LOST_EXPIRED);
+    answers(3, 5, "-ERR no\r\n", AT(2));
+    answers(0, 2, "-ERR no\r\n", AT(3));
+    CHECK_OUTCOME(op, "lost");
+    finish(AT(4));
+}
+
+TEST(a_token_that_a_bare_majority_has_is_not_written_back) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    rig_hush(&rig);
+    feed(link_at(0, CALLS), yes(5), AT(1));
+    for (int i = 1; i < 4; i++) feed(link_at(i, CALLS), yes(9), AT(1));
+    hf_client_tick(&rig.client, AT(1));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 9);
+    for (int i = 0; i < 4; i++) CHECK_STR(output_by(i), "");
+    finish(AT(2));
+}
+
+TEST(a_wait_that_asked_no_server_names_none) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(1));
+    CHECK(hf_op_is_blocked(op));
+    hf_op_interrupt(op, AT(2));
+    CHECK_OUTCOME(op, "interrupted");
+    const char *end = strstr(message_of(op), "0 of 5 granted, 5 yet to answer");
+    CHECK_STR(end, "0 of 5 granted, 5 yet to answer");
+    hf_op_end(op, AT(3));
+    hf_op_end(check, AT(3));
+    finish(AT(4));
+}
+
+TEST(the_release_also_sends_the_leaves_for_late_replies) {
+    start();
+    hold_by(3, AT(0));
+    hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
+    begin_spec(&rig, &spec, AT(10));
+    for (int i = 3; i < COUNT; i++) CHECK_CONTAINS(output_by(i), "EVALSHA leave");
+    finish(AT(11));
+}
+
+TEST(a_renewed_hold_that_a_server_lacks_is_checked_again_soon) {
+    static const struct {
+        int servers;
+        bool renewed, again;
+    } cases[] = {{5, true, false}, {3, true, true}, {3, false, false}, {5, false, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.renewed = cases[i].renewed;
+        hf_op *op = begin_spec(&rig, &spec, AT(0));
+        for (int j = 0; j < cases[i].servers; j++) feed(link_at(j, CALLS), yes(7), AT(1));
+        tick(AT(1));
+        CHECK_OUTCOME(op, "ok");
+        hf_op_end(op, AT(1));
+        const hf_hold *hold = hold_of(&rig);
+        hf_time again = AT(1) + 10 * HF_SECOND;
+        CHECK_EQ_U64(wakes_at(hold), cases[i].again ? again : ends_at(hold));
+        finish(AT(2));
+    }
+}
+
+TEST(a_command_may_go_to_one_of_the_servers) {
+    static const hf_slice get[] = {{"GET", 3}, {"k", 1}};
+    for (unsigned node = 1; node <= COUNT + 2; node++) {
+        unsigned asked = (node - 1) % COUNT;
+        start();
+        hf_op_spec spec = spec_of(&rig, HF_OP_COMMAND);
+        spec.names = NULL;
+        spec.lock_kind = NULL;
+        spec.args = get;
+        spec.arg_count = 2;
+        spec.node = node;
+        hf_op *op = begin_spec(&rig, &spec, AT(0));
+        for (unsigned i = 0; i < COUNT; i++)
+            CHECK_STR(output_by((int)i), i == asked ? "GET k" : "");
+        answer((int)asked, "$1\r\nv\r\n", AT(1));
+        CHECK_OUTCOME(op, "ok");
+        finish(AT(2));
+    }
+}
+
+TEST(a_long_record_goes_to_every_server_that_has_the_lock) {
+    static char record[301];
+    memset(record, 'r', 300);
+    start();
+    hf_op *op = begin_guard(AT(0));
+    for (int i = 0; i < COUNT; i++) CHECK_CONTAINS(output_by(i), " print");
+    answers(0, MAJORITY, yes(7), AT(1));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(1));
+    rig_hush(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_COMPLETE);
+    spec.lock_kind = &hf_kind_guard;
+    spec.fingerprint = hf_slice_of("print");
+    spec.result = hf_slice_of(record);
+    spec.keep = 5 * HF_SECOND;
+    op = begin_spec(&rig, &spec, AT(2));
+    for (int i = 0; i < MAJORITY; i++) CHECK_CONTAINS(output_by(i), record);
+    answers(0, MAJORITY, ":1\r\n", AT(3));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(3));
+    finish(AT(4));
+}
+
+TEST(a_client_that_waits_for_a_quorum_is_published) {
+    start();
+    hf_client_introduce(&rig.client, "host 7 name");
+    begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
+    answers(0, COUNT, busy(20000, 0, 0), AT(1));
+    rig_hush(&rig);
+    bool published = false;
+    for (int ms = 2; ms < 400 && !published; ms += 2) {
+        tick(AT(ms));
+        for (int i = 0; i < COUNT; i++) {
+            if (strstr(output_by(i), "acquire")) answer(i, busy(20000, 0, 0), AT(ms));
+        }
+        published = strstr(output_of(link_at(0, RENEWER)), "SET holdfast_client:") != NULL;
+    }
+    CHECK(published);
+    finish(AT(400));
+}
+
+TEST(a_hold_that_a_server_lacks_is_checked_no_later_than_its_end) {
+    start();
+    hold_by(3, AT(0));
+    hf_hold *hold = hold_of(&rig);
+    hf_holds_wake_at(holds_of(&rig.client), hold, HF_NEVER);
+    hf_quorum_refresh(&rig.client, hold, AT(25000));
+    CHECK(ends_at(hold) < AT(30000));
+    CHECK_EQ_U64(wakes_at(hold), ends_at(hold));
+    finish(AT(25001));
+}
+
+TEST(a_hold_is_lost_at_its_end_although_it_was_checked_before) {
+    start();
+    hold_by(3, AT(0));
+    answers(3, 5, busy(20000, 0, 0), AT(1));
+    hf_hold *hold = hold_of(&rig);
+    hf_hold_ref(hold);
+    hf_time end = ends_at(hold);
+    CHECK(wakes_at(hold) < end);
+    for (int i = 0; i < COUNT; i++) {
+        rig.down[i] = "refused";
+        hf_session_closed(link_at(i, CALLS), "gone", AT(2));
+    }
+    pass(AT(2), end - 1);
+    CHECK(is_held(hold));
+    pass(end - 1, end + 1);
+    CHECK(is_lost(hold));
+    hf_hold_unref(hold);
+    finish(end + 2);
+}
+
+TEST(a_server_without_the_hold_gets_a_copy_of_the_owner) {
+    char copy[64];
+    start();
+    hold_by(3, AT(0));
+    answers(3, 5, busy(20000, 0, 0), AT(1));
+    hf_slice owner = hf_hold_owner(hold_of(&rig));
+    snprintf(copy, sizeof copy, " %.*s.1 2000 ", (int)owner.size, owner.data);
+    begin_quorum(HF_OP_ACQUIRE, 0, AT(10));
+    for (int i = 3; i < COUNT; i++) CHECK_CONTAINS(output_by(i), copy);
+    finish(AT(11));
+}
+
+TEST(a_re_entry_blocks_other_calls) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
+    CHECK(is_in_flight(hold_of(&rig)));
+    hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
+    CHECK(hf_op_is_blocked(check));
+    answers(0, 3, yes(77), AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(!hf_op_is_blocked(check));
+    finish(AT(3));
+}
+
+TEST(the_write_back_of_a_token_has_the_usual_timeout) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answer(0, yes(50), AT(1));
+    answer(1, yes(40), AT(1));
+    answer(2, yes(60), AT(2000));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_EQ_U64(round_of(op)->decide_by, AT(5000));
+    finish(AT(2001));
+}
+
+TEST(no_two_copies_of_an_owner_are_the_same) {
+    start();
+    hold_by(5, AT(0));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_round *round = hf_round_new(&spec, 0);
+    for (unsigned i = 1; i <= 3; i++) {
+        hf_round_choose_copy(round, hold_of(&rig));
+        CHECK_EQ_INT(copies_of(hold_of(&rig)), (int)i);
+        CHECK_EQ_INT(round->owner.data[round->owner.size - 1], (int)('0' + i));
+    }
+    hf_round_unref(round);
+    finish(AT(1));
+}
+
+TEST(the_first_server_may_have_the_copy_of_an_owner) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
+    answer(0, INFO("40\r\n" OWNER_OF_US ".1", "1", "9"), AT(1));
+    answers(1, 3, INFO("38\r\n" OWNER_OF_US, "1", "9"), AT(1));
+    answers(3, COUNT, NOBODY, AT(1));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_MEM(info_of(op)->owner, info_of(op)->owner_size, OWNER_OF_US, strlen(OWNER_OF_US));
+    finish(AT(2));
+}
+
+TEST(a_record_without_a_majority_is_not_sent_again) {
+    start();
+    hf_op *op = begin_guard(AT(0));
+    answers(0, COUNT, yes(7), AT(1));
+    hf_op_end(op, AT(1));
+    hf_op_spec spec = spec_of(&rig, HF_OP_COMPLETE);
+    spec.lock_kind = &hf_kind_guard;
+    spec.keep = 5 * HF_SECOND;
+    op = begin_spec(&rig, &spec, AT(2));
+    answers(0, 2, ":1\r\n", AT(3));
+    answers(2, COUNT, "-ERR no\r\n", AT(3));
+    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_CONTAINS(message_of(op),
+                   "2 of 5 recorded it (the others keep the lock until its lease ends): s3 server");
+    hf_op_end(op, AT(3));
+    rig_hush(&rig);
+    pass(AT(3), AT(1000));
+    for (int i = 0; i < COUNT * HF_LINKS; i++)
+        CHECK_STR(output_of(hf_client_link(&rig.client, (size_t)i)), "");
+    finish(AT(1000));
+}
+
+TEST(after_a_record_the_other_member_holds_stay) {
+    start();
+    hf_op *op = begin_guard(AT(0));
+    answers(0, COUNT, yes(7), AT(1));
+    hf_op_end(op, AT(1));
+    hf_op_spec spec = spec_of(&rig, HF_OP_COMPLETE);
+    spec.lock_kind = &hf_kind_guard;
+    spec.keep = 5 * HF_SECOND;
+    op = begin_spec(&rig, &spec, AT(2));
+    answers(0, MAJORITY, ":1\r\n", AT(3));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(3));
+    for (int i = MAJORITY; i < COUNT; i++) {
+        const hf_hold *part =
+            hf_holds_find(holds_of(member(i)), &hf_kind_guard, hf_slice_of("k"), hf_slice_of("me"));
+        CHECK(part);
+        CHECK(is_held(part));
+    }
+    finish(AT(4));
+}
+
+TEST(a_slow_majority_gives_the_others_ten_times_as_long) {
+    static const struct {
+        int answered, most;
+    } cases[] = {{100, 1100}, {10, 260}, {25, 275}, {26, 286}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+        answers(0, 2, yes(7), AT(cases[i].answered));
+        answers(2, 4, busy(20000, 0, 0), AT(cases[i].answered));
+        CHECK_EQ_U64(round_of(op)->decide_by, AT(cases[i].most));
+        finish(AT(cases[i].answered));
+    }
+}
+
+TEST(only_a_server_that_refused_a_connection_just_now_is_skipped) {
+    static const struct {
+        unsigned failed_opens;
+        hf_code code;
+        bool skipped;
+    } cases[] = {{1, HF_UNREACHABLE, true}, {0, HF_UNREACHABLE, false}, {1, HF_DENIED, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        rig.down[0] = "refused";
+        hf_op_end(begin_quorum(HF_OP_TTL, 0, AT(0)), AT(0));
+        hf_session *calls = link_at(0, CALLS);
+        CHECK(calls->state == HF_SESSION_CLOSED);
+        calls->failed_opens = cases[i].failed_opens;
+        calls->reason_code = cases[i].code;
+        hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(50));
+        CHECK_OR(round_of(op)->votes[0].skipped == cases[i].skipped, "case %zu", i);
+        finish(AT(51));
+    }
+}
+
+TEST(a_slow_majority_does_not_extend_the_time_of_a_command) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answers(0, 2, yes(77), AT(1000));
+    answer(2, busy(20000, 0, 0), AT(1000));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_EQ_U64(round_of(op)->decide_by, AT(3000));
+    finish(AT(1001));
+}
+
+TEST(a_failure_repeats_what_a_server_says_about_a_missing_right) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answers(0, COUNT, "-NOPERM this user has no right\r\n", AT(1));
+    CHECK_OUTCOME(op, "denied");
+    CHECK_CONTAINS(message_of(op), "no right");
+    finish(AT(2));
+}
+
+TEST(servers_are_tried_at_once_if_all_just_refused) {
+    start();
+    for (int i = 0; i < COUNT; i++) rig.down[i] = "refused";
+    hf_op *op = begin_quorum(HF_OP_TTL, 0, AT(0));
+    CHECK_OUTCOME(op, "no_quorum");
+    hf_op_end(op, AT(0));
+    hf_op_spec spec = spec_of(&rig, HF_OP_TTL);
+    op = hf_client_begin(&rig.client, &spec, AT(50));
+    for (int i = 0; i < COUNT; i++)
+        CHECK_EQ_INT(hf_session_wants(link_at(i, CALLS), AT(50)), HF_WANT_OPEN);
+    finish(AT(51));
+}
+
+TEST(holds_of_the_owners_other_processes_are_not_abandoned) {
+    start();
+    hold_by(5, AT(0));
+    enter_again(5, AT(1));
+    hf_hold *hold = hold_of(&rig);
+    for (int i = 0; i < COUNT; i++) {
+        set_count(member_holds_of(hold)[i], 4);
+        set_others(member_holds_of(hold)[i], 2);
+    }
+    hf_client_abandon(&rig.client, hold, 1, AT(2));
+    CHECK_EQ_INT(parts_held(), 5);
+    for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(count_of(member_holds_of(hold)[i]), 3);
+    finish(AT(3));
+}
+
+TEST(only_held_and_renewed_holds_are_repaired) {
+    static const struct {
+        bool renewed, lost;
+    } cases[] = {{true, false}, {false, false}, {true, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        hold_by(3, AT(0));
+        answers(3, 5, busy(20000, 0, 0), AT(1));
+        rig_hush(&rig);
+        hf_hold *hold = hold_of(&rig);
+        set_renewed(hold, cases[i].renewed);
+        if (cases[i].lost) hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+        hf_holds_wake_at(holds_of(&rig.client), hold, AT(100));
+        tick(AT(100));
+        bool repaired = strstr(output_by(4), "EVALSHA acquire") != NULL;
+        CHECK_OR(repaired == (i == 0), "case %zu", i);
+        finish(AT(101));
+    }
+}
+
+TEST(a_failure_mentions_one_missing_reply) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answer(0, yes(7), AT(1));
+    answers(1, 4, "-ERR no\r\n", AT(1));
+    CHECK_CONTAINS(message_of(op), "1 of 5 granted, 1 yet to answer: s2 server, s3 server");
+    finish(AT(2));
+}
+
+TEST(calls_behind_a_waiting_re_entry_time_out) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *entry = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(1));
+    answers(0, 5, busy(20000, 0, 0), AT(1));
+    hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(2));
+    CHECK(hf_op_is_blocked(check));
+    tick(AT(3002) - 1);
+    CHECK_OUTCOME(check, "under way");
+    tick(AT(3002));
+    CHECK_OUTCOME(check, "unreachable");
+    CHECK_CONTAINS(message_of(check), "an earlier command for this key got no reply");
+    CHECK(!hf_op_is_blocked(check));
+    CHECK_OUTCOME(entry, "under way");
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+    finish(AT(3003));
+}
+
+/* It is too late for the vote, but not for what it has taken. */
+TEST(a_grant_received_during_the_write_back_is_cleaned_up) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    for (int i = 0; i < 2; i++) answer(i, yes(50 + (unsigned)i), AT(1));
+    answer(2, busy(20000, 0, 0), AT(1));
+    hf_time end = round_of(op)->decide_by; /* the others have a moment */
+    feed(link_at(3, CALLS), yes(52), end);
+    hf_client_tick_calls(&rig.client, end);
+    CHECK_EQ_INT(round_of(op)->state, HF_ROUND_WRITING_BACK);
+    CHECK(round_of(op)->votes[4].counted && !hf_op_is_done(round_of(op)->votes[4].op));
+    feed(link_at(4, CALLS), yes(60), end + HF_MS);
+    CHECK_EQ_INT(part_state(4), HF_HOLD_HELD);
+    answers(0, 2, ":1\r\n", end + 2 * HF_MS);
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(part_state(3), HF_HOLD_HELD);
+    CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
+    finish(end + 3 * HF_MS);
+}
+
+TEST(the_owner_of_a_hold_is_that_of_its_members) {
+    static const struct {
+        bool shared;
+        const char *of_member, *owner;
+    } cases[] = {{true, "me.x", "me.x"}, {false, DRIVE_UUID ":1.2", DRIVE_UUID ":1"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        hold_by(3, AT(0));
+        hf_hold *hold = hold_of(&rig);
+        hf_hold *part = hf_holds_add(holds_of(member(1)), kind_of(hold), hf_slice_of("k"),
+                                     hf_slice_of("you"), hf_slice_of(cases[i].of_member));
+        set_shared(hold, cases[i].shared);
+        hf_hold_unref(member_holds_of(hold)[0]);
+        hf_hold_unref(member_holds_of(hold)[1]);
+        member_holds_of(hold)[0] = NULL;
+        member_holds_of(hold)[1] = part;
+        hf_hold_ref(part);
+        hf_slice owner = hf_hold_owner(hold);
+        CHECK_MEM(owner.data, owner.size, cases[i].owner, strlen(cases[i].owner));
+        finish(AT(1));
+    }
+}
+
+TEST(force_does_not_lose_a_hold_that_is_lost_already) {
+    start();
+    hf_op *acquire = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    rig_hush(&rig);
+    hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
+    answers(0, 3, yes(7), AT(2));
+    CHECK_OUTCOME(acquire, "ok");
+    hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
+    answers(0, 5, ":1\r\n", AT(3));
+    pass(AT(3), AT(600));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
+    CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_TAKEN);
+    finish(AT(601));
+}
+
+TEST(a_caller_may_have_one_letter) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.caller = hf_slice_of("x");
+    spec.shared = true;
+    hf_op *op = begin_round(&spec, AT(0));
+    CHECK(strstr(output_by(0), " x 2000 0 1 30000 "));
+    answers(0, 3, yes(7), AT(1));
+    CHECK_OUTCOME(op, "ok");
+    const hf_hold *part = member_holds_of(hold_in(op))[0];
+    CHECK(hf_slice_equal(hf_hold_caller(part), hf_slice_of("x")));
+    finish(AT(2));
+}
+
+TEST(an_interrupted_attempt_may_still_get_a_majority_for_250_ms) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 9 * HF_SECOND, AT(0));
+    answers(0, 2, yes(7), AT(1));
+    hf_op_interrupt(op, AT(2));
+    tick(AT(3));
+    CHECK_OUTCOME(op, "under way");
+    answer(2, yes(7), AT(4));
+    CHECK_OUTCOME(op, "ok");
+    hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(5));
+    hf_op_interrupt(check, AT(5)); /* it does not wait */
+    CHECK(!is_interrupted(check));
+    finish(AT(6));
+    start();
+    op = begin_quorum(HF_OP_ACQUIRE, 9 * HF_SECOND, AT(0));
+    answers(0, 2, yes(7), AT(1));
+    hf_op_interrupt(op, AT(2));
+    pass(AT(2), AT(252));
+    CHECK_OUTCOME(op, "interrupted");
+    finish(AT(1000));
+}
+
+TEST(a_re_entered_hold_is_renewed_if_either_entry_is) {
+    for (int i = 0; i < 4; i++) {
+        start();
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.renewed = i & 1;
+        hf_op *op = begin_round(&spec, AT(0));
+        answers(0, 3, yes(7), AT(1));
+        CHECK_EQ_INT(is_renewed(hold_in(op)), i & 1);
+        hf_op_end(op, AT(1));
+        spec.renewed = i & 2;
+        spec.lease = 40 * HF_SECOND;
+        op = begin_round(&spec, AT(2));
+        answers(0, 3, yes(7), AT(3));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_EQ_INT(is_renewed(hold_in(op)), i > 0);
+        CHECK_EQ_U64(lease_of(hold_in(op)), 40 * HF_SECOND);
+        finish(AT(4));
+    }
+}
+
+TEST(an_abandoned_hold_awaits_no_late_reply) {
+    start();
+    hold_by(3, AT(0));
+    CHECK(quorum_of(&rig.client)->late_replies);
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(1));
+    CHECK(!quorum_of(&rig.client)->late_replies);
+    CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
+    finish(AT(2));
+}
+
+TEST(an_abandoned_hold_gives_back_a_late_grant_that_has_just_come) {
+    start();
+    hold_by(3, AT(0));
+    feed(link_at(4, CALLS), yes(5), AT(1)); /* not counted yet */
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(1));
+    tick(AT(2));
+    CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(part_state(3), HF_HOLD_CLEANING_UP);
+    finish(AT(3));
+}
+
+TEST(an_abandoned_acquire_leaves_no_hold) {
+    start();
+    hf_op_end(begin_quorum(HF_OP_ACQUIRE, 0, AT(0)), AT(1));
+    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    finish(AT(2));
+}
+
+TEST(a_re_entry_of_a_hold_lost_meanwhile_reports_the_loss) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
+    hf_op *behind = begin_quorum(HF_OP_CHECK, 0, AT(1));
+    CHECK(hf_op_is_blocked(behind));
+    hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
+    answers(0, 3, yes(77), AT(2));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_OUTCOME(behind, "lost");
+    hf_op_end(op, AT(2));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
+    CHECK(!is_in_flight(hold_of(&rig)));
+    finish(AT(3));
+}
+
+/* The members know it, and the quorum has not checked them since. */
+TEST(a_failed_re_entry_reports_a_loss_not_noticed_yet) {
+    start();
+    hold_by(5, AT(0));
+    hf_hold *hold = hold_of(&rig);
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
+    for (int i = 0; i < MAJORITY; i++) {
+        hf_client_lose(member(i), member_holds_of(hold)[i], HF_LOST_TAKEN);
+        feed(link_at(i, CALLS), "-ERR no\r\n", AT(2));
+    }
+    CHECK(is_held(hold));
+    hf_client_tick_calls(&rig.client, AT(2));
+    CHECK_OUTCOME(op, "lost");
+    CHECK(is_lost(hold));
+    finish(AT(3));
+}
+
+TEST(a_failure_of_servers_with_long_names_fits) {
+    start();
+    for (int i = 0; i < COUNT; i++) {
+        memset(servers[i].label, 'a' + i, sizeof servers[i].label - 1);
+        servers[i].label[sizeof servers[i].label - 1] = '\0';
+    }
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answers(0, 5, "-ERR no\r\n", AT(1));
+    pass(AT(1), AT(600));
+    CHECK_CONTAINS(message_of(op), "0 of 5 granted");
+    CHECK_CONTAINS(message_of(op), "aaaa server, bbbb");
+    finish(AT(601));
+}
+
+TEST(an_abandoned_hold_is_observed_as_released) {
+    start();
+    hf_observe_class(&rig.client, "");
+    observer_of(&rig.client)->wanted = true;
+    hold_by(5, AT(0));
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(7));
+    CHECK_EQ_INT(observer_of(&rig.client)->classes[0]->releases, 1);
+    CHECK_EQ_U64(observer_of(&rig.client)->classes[0]->held.sum, 7 * HF_MS);
+    finish(AT(8));
+}
+
+TEST(a_quorum_wakes_when_a_member_or_its_operation_does) {
+    for (int first = 0; first < COUNT; first++) {
+        start();
+        begin_quorum(HF_OP_TTL, 0, AT(0));
+        hf_session *link = link_at(first, CALLS);
+        link->awaiting_since = link->received_at = AT(0) - HF_SECOND;
+        CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(500));
+        finish(AT(1));
+    }
+}
+
+TEST(a_call_behind_a_re_entry_finds_an_abandoned_hold_not_held) {
+    start();
+    hold_by(5, AT(0));
+    hf_hold *hold = hold_of(&rig);
+    hf_hold_ref(hold);
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1)), *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
+    CHECK(hf_op_is_blocked(check));
+    hf_client_abandon(&rig.client, hold, 2, AT(2));
+    answers(0, 3, yes(77), AT(3));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_OUTCOME(check, "not_held");
+    hf_op_end(check, AT(3));
+    hf_op_end(op, AT(3));
+    CHECK(!is_in_table(hold));
+    CHECK_EQ_INT(refs_of(hold), 1);
+    hf_hold_unref(hold);
+    finish(AT(4));
+}
+
+TEST(a_refused_member_release_is_cleaned_up_when_the_release_is_abandoned) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
+    answer(4, "-ERR no\r\n", AT(2));
+    CHECK_OUTCOME(op, "under way");
+    hf_op_end(op, AT(3));
+    CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
+    finish(AT(4));
+}
+
+/* A late reply may outlive what its caller has passed. */
+TEST(the_members_operations_copy_their_texts) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lock_kind = &hf_kind_guard;
+    spec.shared = true;
+    spec.fingerprint = hf_slice_of("print");
+    spec.result = hf_slice_of("result");
+    hf_op *op = begin_round(&spec, AT(0));
+    const hf_op_spec *own = spec_in(round_of(op)->votes[0].op);
+    CHECK(hf_slice_equal(own->caller, spec.caller) && own->caller.data != spec.caller.data);
+    CHECK(hf_slice_equal(own->owner, spec.owner) && own->owner.data != spec.owner.data);
+    CHECK(hf_slice_equal(own->fingerprint, spec.fingerprint));
+    CHECK(own->fingerprint.data != spec.fingerprint.data);
+    CHECK(hf_slice_equal(own->result, spec.result) && own->result.data != spec.result.data);
+    CHECK(own->names != spec.names && hf_slice_equal(own->names->key, spec.names->key));
+    finish(AT(1));
+}
+
+TEST(a_failed_write_back_waits_for_the_missing_replies) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answer(0, yes(50), AT(1));
+    answer(1, yes(40), AT(1));
+    answer(2, yes(60), AT(1));
+    answers(0, 2, "-ERR no\r\n", AT(2));
+    CHECK_OUTCOME(op, "under way");
+    answers(3, 5, yes(70), AT(3));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 60);
+    finish(AT(4));
+}
+
+TEST(force_ends_a_hold_before_its_members_are_checked) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
+    for (int i = 0; i < COUNT; i++) feed(link_at(i, CALLS), ":1\r\n", AT(2));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    hf_client_tick_calls(&rig.client, AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
+    CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_DELETED);
+    finish(AT(3));
+}
+
+TEST(a_ping_succeeds_with_a_majority) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_PING);
+    hf_op *op = begin_round(&spec, AT(0));
+    answers(0, 2, "+PONG\r\n", AT(1));
+    CHECK_OUTCOME(op, "under way");
+    answer(2, "+PONG\r\n", AT(1));
+    CHECK_OUTCOME(op, "ok");
+    finish(AT(2));
+}
+
+TEST(a_call_without_a_hold_fails_as_soon_as_no_majority_is_possible) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_PING);
+    hf_op *op = begin_round(&spec, AT(0));
+    answers(0, 2, "-ERR no\r\n", AT(1));
+    CHECK_OUTCOME(op, "under way");
+    answer(2, "-ERR no\r\n", AT(1));
+    CHECK_OUTCOME(op, "no_quorum");
+    finish(AT(2));
+}
+
+TEST(one_server_that_is_busy_may_decide) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answers(0, 2, yes(7), AT(1));
+    answer(2, busy(20000, 0, 0), AT(1));
+    answers(3, 5, "-ERR no\r\n", AT(1));
+    CHECK_OUTCOME(op, "busy");
+    finish(AT(2));
+}
+
+/* The leave goes over the callers' link, which is down: the member's operation waits for that. */
+TEST(a_leave_over_the_callers_link_is_tried_at_once) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op *op = hf_client_begin(member(0), &spec, AT(0));
+    rig_serve(&rig, AT(0));
+    hf_op_end(op, AT(1)); /* it may have been acquired */
+    rig.down[0] = "refused";
+    hf_session *calls = link_at(0, CALLS);
+    hf_session_closed(calls, "gone", AT(1));
+    hf_time now = AT(1);
+    for (; calls->failed_opens < 9; now += 100 * HF_MS) tick(now);
+    CHECK_EQ_INT(part_state(0), HF_HOLD_CLEANING_UP);
+    CHECK(calls->state == HF_SESSION_CLOSED && calls->retry_at > now);
+    rig.down[0] = NULL;
+    now = hf_time_max(now, calls->opened_at + 101 * HF_MS);
+    CHECK(calls->retry_at > now);
+    hf_client_begin(&rig.client, &spec, now);
+    CHECK_EQ_INT(hf_session_wants(calls, now), HF_WANT_OPEN);
+    finish(now);
+}
+
+TEST(servers_that_are_asked_later_have_the_time_of_a_command) {
+    start();
+    rig.down[0] = rig.down[1] = "refused";
+    hf_op_end(begin_quorum(HF_OP_TTL, 0, AT(0)), AT(0));
+    rig_hush(&rig);
+    rig.down[0] = rig.down[1] = NULL;
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(50));
+    CHECK(round_of(op)->votes[0].skipped && round_of(op)->votes[1].skipped);
+    CHECK_EQ_U64(round_of(op)->decide_by, AT(3050));
+    answer(2, ":1\r\n-ERR no\r\n", AT(2000)); /* also that of the first command */
+    CHECK(!round_of(op)->votes[0].skipped && !round_of(op)->votes[1].skipped);
+    CHECK_EQ_U64(round_of(op)->decide_by, AT(5000));
+    finish(AT(2001));
+}
+
+CHECK_MAIN

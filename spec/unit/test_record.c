@@ -1,0 +1,167 @@
+/* A guard's record of its run. */
+
+#include "calls_rig.h"
+
+/* ---- a guard's record ---- */
+
+TEST(a_run_leaves_its_record) {
+    rig_begin(&rig);
+    hold_guard(AT(0));
+    hf_op *op = begin_complete(AT(1));
+    CHECK_SENT(&rig, CALLS, "EVALSHA complete " KEYS_OF_K "5000 p done");
+    feed_calls(&rig, ":1\r\n", AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    rig_end(&rig, AT(3));
+}
+
+/* As when the client is closed: the server may not know the program yet. */
+TEST(a_sent_record_is_finished_after_the_close) {
+    rig_begin(&rig);
+    hold_guard(AT(0));
+    hf_op *op = begin_complete(AT(1));
+    output_of(link_of(&rig, CALLS));
+    hf_client_close(&rig.client, AT(2));
+    CHECK_OUTCOME(op, "closed");
+    CHECK(!hf_client_is_quiet(&rig.client));
+    feed_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(3));
+    CHECK(strncmp(output_of(link_of(&rig, CALLS)), "EVAL complete", 13) == 0);
+    CHECK(!hf_client_is_quiet(&rig.client));
+    feed_calls(&rig, ":1\r\n", AT(4));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(5));
+}
+
+TEST(a_record_that_was_not_written_leaves_the_hold_on_the_server) {
+    rig_begin(&rig);
+    hold_guard(AT(0));
+    hf_op *op = begin_complete(AT(1));
+    feed_calls(&rig, "-ERR no\r\n", AT(2));
+    CHECK_OUTCOME(op, "server");
+    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    hold_guard(AT(10));
+    hf_op_end(begin_complete(AT(11)), AT(12));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, "-ERR no\r\n", AT(12));
+    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    rig_sleep(&rig, AT(12), AT(60000));
+    CHECK_SILENT(&rig);
+    rig_end(&rig, AT(60000));
+}
+
+TEST(a_record_abandoned_during_a_renewal_drops_the_hold) {
+    rig_begin(&rig);
+    hold_guard(AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    output_of(link_of(&rig, RENEWER));
+    hf_op *op = begin_complete(AT(10001));
+    CHECK_SENT(&rig, CALLS, "");
+    hf_op_end(op, AT(10002));
+    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10003));
+    rig_sleep(&rig, AT(10003), AT(60000));
+    CHECK_SILENT(&rig);
+    rig_end(&rig, AT(60000));
+}
+
+TEST(a_record_of_a_lost_run_is_a_loss) {
+    rig_begin(&rig);
+    hold_guard(AT(0));
+    hf_op *op = begin_complete(AT(1));
+    feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
+    feed_calls(&rig, ":-1\r\n", AT(3));
+    CHECK_OUTCOME(op, "lost");
+    rig_end(&rig, AT(3));
+}
+
+TEST(a_record_that_was_sent_twice_and_is_missing_is_a_loss) {
+    const hf_time keeps[] = {5 * HF_SECOND, 0};
+    for (int i = 0; i < 2; i++) {
+        rig_begin(&rig);
+        hold_guard(AT(0));
+        hf_op *op = begin_complete(AT(1));
+        spec_in(op)->keep = keeps[i];
+        hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
+        rig_tick(&rig, AT(50));
+        feed_calls(&rig, ":-1\r\n", AT(51));
+        CHECK_OUTCOME(op, keeps[i] > 0 ? "lost" : "ok");
+        CHECK_EQ_INT(hold_count(&rig.client), 0);
+        rig_end(&rig, AT(60));
+    }
+}
+
+/* ---- what they are ---- */
+
+/* A record may be written as long as no other run may have begun. */
+TEST(a_refused_record_is_written_until_the_lease_ends) {
+    rig_begin(&rig);
+    hf_time end = ends_at(hold_guard(AT(0)));
+    hf_op *op = begin_complete(AT(1));
+    feed_calls(&rig, "-LOADING wait\r\n", AT(2));
+    for (int ms = 50; ms < 3500; ms += 50) {
+        rig_tick(&rig, AT(ms));
+        if (output_of(link_of(&rig, CALLS))[0]) feed_calls(&rig, "-LOADING wait\r\n", AT(ms));
+    }
+    CHECK(hf_op_is_done(op) && strstr(message_of(op), "in the background"));
+    CHECK(!hf_client_is_quiet(&rig.client));
+    rig.refusing = true;
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(3500));
+    rig_sleep(&rig, AT(3500), end - 1);
+    CHECK(!hf_client_is_quiet(&rig.client));
+    rig_sleep(&rig, end - 1, end + HF_MS);
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, end + HF_MS);
+}
+
+/* Its operation is long gone when the reply comes. */
+TEST(a_refused_record_that_is_written_at_last_ends_quietly) {
+    rig_begin(&rig);
+    hf_observe_class(&rig.client, "");
+    hold_guard(AT(0));
+    hf_op *op = begin_complete(AT(1));
+    int ms = 2;
+    for (feed_calls(&rig, "-LOADING wait\r\n", AT(ms)); ms < 3500; ms += 50) {
+        rig_tick(&rig, AT(ms));
+        if (output_of(link_of(&rig, CALLS))[0]) feed_calls(&rig, "-LOADING wait\r\n", AT(ms));
+    }
+    CHECK(hf_op_is_done(op) && !hf_client_is_quiet(&rig.client));
+    hf_op_end(op, AT(ms));
+    for (; !output_of(link_of(&rig, CALLS))[0] && ms < 10000; ms += 50) rig_tick(&rig, AT(ms));
+    feed_calls(&rig, ":1\r\n", AT(ms));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(ms));
+}
+
+TEST(a_call_behind_an_abandoned_record_finds_nothing_held) {
+    rig_begin(&rig);
+    hold_guard(AT(0));
+    hf_op *op = begin_complete(AT(1));
+    hf_op_spec spec = spec_of(&rig, HF_OP_CHECK);
+    spec.lock_kind = &hf_kind_guard;
+    hf_op *waits = begin_spec(&rig, &spec, AT(2));
+    CHECK(hf_op_is_blocked(waits));
+    hf_op_abandon(op, AT(3));
+    CHECK_OUTCOME(waits, "not_held");
+    rig_end(&rig, AT(4));
+}
+
+/* ---- malformed replies ---- */
+
+TEST(a_malformed_reply_to_a_record_is_not_a_loss) {
+    for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
+        rig_begin(&rig);
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.lock_kind = &hf_kind_guard;
+        begin_spec(&rig, &spec, AT(10));
+        feed_calls(&rig, ACQUIRED, AT(10));
+        spec.kind = HF_OP_COMPLETE;
+        spec.keep = HF_SECOND;
+        hf_op *op = begin_spec(&rig, &spec, AT(11));
+        feed_calls(&rig, senseless[i], AT(12));
+        CHECK_OUTCOME(op, "server");
+        CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
+        rig_end(&rig, AT(13));
+    }
+}
+
+CHECK_MAIN

@@ -1,0 +1,643 @@
+/* Acquires of a lock that the caller has, or has had. */
+
+#include "op/operation.h"
+
+#include "acquire_rig.h"
+
+TEST(a_re_entry_adds_to_the_count_and_renews_the_lease) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(1000));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
+    CHECK(hf_hold_is_valid(hold, AT(1000)));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1001));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(hold_in(op) == hold);
+    CHECK_EQ_INT(count_of(hold), 2);
+    CHECK_EQ_U64(token_of(hold), 77);
+    CHECK_EQ_U64(ends_at(hold), AT(30698));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(11000));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).reentries, 1);
+    rig_end(&rig, AT(2000));
+}
+
+TEST(a_shorter_re_entry_keeps_the_longer_lease) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lease = HF_SECOND;
+    spec.renewed = false;
+    hf_client_begin(&rig.client, &spec, AT(1000));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1001));
+    CHECK_EQ_U64(lease_of(hold), 30 * HF_SECOND);
+    CHECK_EQ_U64(ends_at(hold), AT(29698));
+    CHECK(is_renewed(hold));
+    CHECK(hf_client_renewer_deadline(&rig.client) <= AT(11000));
+    rig_end(&rig, AT(2000));
+}
+
+/* A short lease does not refresh a longer TTL; so it must not put off the renewal either. */
+TEST(repeated_short_re_entries_do_not_delay_the_renewal) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    for (int ms = 500; ms < 60000; ms += 500) {
+        rig_sleep(&rig, AT(ms - 500), AT(ms));
+        if (output_of(link_of(&rig, RENEWER))[0] != '\0')
+            feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(ms));
+        CHECK(hf_hold_is_valid(hold, AT(ms)));
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.lease = HF_SECOND;
+        spec.renewed = false;
+        hf_op *op = hf_client_begin(&rig.client, &spec, AT(ms));
+        feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(ms));
+        CHECK_OUTCOME(op, "ok");
+        hf_op_end(op, AT(ms));
+        op = begin(&rig, HF_OP_RELEASE, AT(ms));
+        feed_calls(&rig, "-OOM no\r\n", AT(ms)); /* so that the release does not refresh it */
+        hf_op_end(op, AT(ms));
+    }
+    CHECK(hf_client_stats(&rig.client).renewals >= 5);
+    rig_end(&rig, AT(60000));
+}
+
+TEST(a_re_entry_that_finds_the_lock_gone_is_a_loss) {
+    static const struct {
+        const char *reply;
+        hf_lost_reason reason;
+    } cases[] = {{GONE, HF_LOST_DELETED}, {TAKEN, HF_LOST_TAKEN}};
+    for (size_t i = 0; i < 2; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_lock(&rig, AT(0));
+        hf_op *op = begin_acquire(&rig, HF_SECOND, AT(1000));
+        feed_calls(&rig, cases[i].reply, AT(1001));
+        CHECK_OUTCOME(op, "lost");
+        CHECK(is_lost(hold));
+        CHECK_EQ_INT(reason_of(hold), cases[i].reason);
+        CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
+        CHECK(!is_in_flight(hold));
+        rig_end(&rig, AT(2000));
+    }
+}
+
+TEST(a_hold_lost_during_a_re_entry_stays_lost) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_op *op = begin_acquire(&rig, 0, AT(29000));
+    rig_sleep(&rig, AT(29000), AT(29700));
+    CHECK(is_lost(hold));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(29800));
+    CHECK_OUTCOME(op, "lost");
+    CHECK(is_lost(hold));
+    CHECK_EQ_INT(count_of(hold), 1);
+    CHECK(!is_in_flight(hold));
+    rig_end(&rig, AT(30000));
+}
+
+TEST(a_lost_hold_released_during_a_re_entry_is_cleaned_up) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_op *op = begin_acquire(&rig, 0, AT(29000));
+    output_of(link_of(&rig, CALLS));
+    rig_sleep(&rig, AT(29000), AT(29700));
+    CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(29701)), "lost");
+    CHECK(is_lost(hold));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    rig_tick(&rig, AT(29701));
+    CHECK(strstr(output_of(link_of(&rig, RENEWER)), LEAVE_OF_K("0", "")));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(29800));
+    CHECK_OUTCOME(op, "lost");
+    rig_end(&rig, AT(30000));
+}
+
+TEST(a_re_entry_answered_too_late_does_not_end_the_hold) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lease = 100 * HF_MS;
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1200));
+    CHECK_OUTCOME(op, "lost");
+    CHECK(hf_hold_is_valid(hold, AT(1200)));
+    CHECK_EQ_INT(count_of(hold), 1);
+    rig_end(&rig, AT(2000));
+}
+
+/* Whatever became of the re-entry, the hold is still renewed. */
+static void check_still_kept(const char *reply, const char *code, bool undone) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_op *op = begin_acquire(&rig, 0, AT(1000));
+    output_of(link_of(&rig, CALLS));
+    if (reply) feed_calls(&rig, reply, AT(1001));
+    else rig_sleep(&rig, AT(1000), AT(4000));
+    CHECK_OUTCOME(op, code);
+    CHECK(is_held(hold));
+    CHECK_EQ_INT(count_of(hold), 1);
+    CHECK(!is_in_flight(hold) && !undone);
+    hf_op_end(op, AT(4000));
+    rig_sleep(&rig, AT(4000), AT(10000));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    rig_end(&rig, AT(10000));
+}
+
+TEST(after_a_failed_re_entry_the_lock_is_still_renewed) {
+    check_still_kept(NULL, "unreachable", false);
+    check_still_kept("-ERR no\r\n", "server", false);
+    check_still_kept("-NOPERM no\r\n", "denied", false);
+    check_still_kept("*1\r\n:9\r\n", "server", false);
+    check_still_kept("*1\r\n:-3\r\n", "conflict", false);
+}
+
+/* The server may count two: the reply to the last release says how many stay. */
+TEST(the_last_release_frees_the_lock_after_a_re_entry_in_doubt) {
+    for (int how = 0; how < 3; how++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_lock(&rig, AT(0));
+        hf_op_end(begin_acquire(&rig, 0, AT(1000)), AT(1001));
+        output_of(link_of(&rig, CALLS));
+        if (how == 0) begin(&rig, HF_OP_RELEASE, AT(1002));
+        if (how == 1) hf_client_abandon(&rig.client, hold, 1, AT(1002));
+        if (how == 2) hf_client_close(&rig.client, AT(1002));
+        rig_tick(&rig, AT(1003));
+        if (how == 0) CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
+        else CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+        rig_end(&rig, AT(2000));
+    }
+}
+
+TEST(after_an_abandoned_re_entry_the_lock_is_still_renewed) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_op *op = begin_acquire(&rig, 0, AT(1000));
+    output_of(link_of(&rig, CALLS));
+    hf_op_end(op, AT(1001));
+    CHECK(is_held(hold));
+    CHECK(!is_in_flight(hold));
+    rig_sleep(&rig, AT(1001), AT(10000));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    rig_end(&rig, AT(10000));
+}
+
+/* As by a coroutine, which gives no text: each hold gets one. */
+static hf_op *acquire_as_coroutine(hf_time now) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.owner = (hf_slice){"", 0};
+    hf_op *op = begin_spec(&rig, &spec, now);
+    return op;
+}
+
+#define KEYS_AND_OWNER(number)                                                                     \
+    "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} " DRIVE_UUID        \
+    ":" number
+#define KEYS_OF_OWNER(number) KEYS_AND_OWNER(number) " 2000 "
+
+TEST(each_hold_has_an_owner_of_its_own) {
+    rig_begin(&rig);
+    hf_op *op = acquire_as_coroutine(AT(0));
+    CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("1") " 30000 1000");
+    feed_calls(&rig, ACQUIRED, AT(1));
+    CHECK_OUTCOME(op, "ok");
+    acquire_as_coroutine(AT(2)); /* once more: the same hold */
+    CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_OF_OWNER("1") "1 0 30000 1000 ");
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
+    begin(&rig, HF_OP_RELEASE, AT(4));
+    CHECK_SENT(&rig, CALLS, "EVALSHA release " KEYS_OF_OWNER("1") "1 30000 ");
+    feed_calls(&rig, ":2\r\n", AT(5));
+    begin(&rig, HF_OP_RELEASE, AT(6));
+    CHECK_SENT(&rig, CALLS, "EVALSHA release " KEYS_AND_OWNER("1"));
+    feed_calls(&rig, ":1\r\n", AT(7));
+    op = acquire_as_coroutine(AT(8));
+    CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("2") " 30000 1000");
+    feed_calls(&rig, ACQUIRED, AT(9));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(10));
+}
+
+/* Its last renewal may have been carried out. */
+TEST(a_hold_lost_by_the_clock_is_cleaned_up_before_the_next_acquire) {
+    rig_begin(&rig);
+    hf_op *op = acquire_as_coroutine(AT(0));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ACQUIRED, AT(1));
+    hf_hold *old = hold_of(&rig);
+    hf_op_end(op, AT(1));
+    hf_hold_ref(old);
+    op = acquire_as_coroutine(AT(29698));
+    CHECK(is_lost(old));
+    CHECK_STATE(op, BLOCKED);
+    CHECK_SENT(&rig, CALLS, "EVALSHA leave " KEYS_OF_OWNER("1") "0  ");
+    feed_calls(&rig, ":0\r\n", AT(29699));
+    CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("3") " 30000 1000");
+    feed_calls(&rig, ACQUIRED, AT(29700));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(is_lost(old));
+    hf_hold_unref(old);
+    rig_end(&rig, AT(29701));
+}
+
+TEST(a_lost_lock_is_acquired_as_a_new_hold) {
+    rig_begin(&rig);
+    hf_hold *old = hold_lock(&rig, AT(0));
+    hf_hold_ref(old);
+    hf_client_lose(&rig.client, old, HF_LOST_TAKEN);
+    hf_op *op = begin_acquire(&rig, 0, AT(1000));
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
+    feed_calls(&rig, ACQUIRED, AT(1001));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(hold_of(&rig) != old);
+    CHECK(is_lost(old));
+    hf_hold_unref(old);
+    rig_end(&rig, AT(2000));
+}
+
+TEST(an_expired_hold_is_lost_and_not_re_entered) {
+    rig_begin(&rig);
+    hf_hold *old = hold_lock(&rig, AT(0));
+    hf_hold_ref(old);
+    hf_op *op = begin_acquire(&rig, 0, AT(29698)); /* the client has not noticed yet */
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
+    CHECK(is_lost(old));
+    feed_calls(&rig, ACQUIRED, AT(29699));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+    hf_hold_unref(old);
+    rig_end(&rig, AT(30000));
+}
+
+TEST(an_owner_makes_one_call_at_a_time) {
+    rig_begin(&rig);
+    begin_acquire(&rig, 0, AT(0));
+    hf_op *second = begin_acquire(&rig, 0, AT(0));
+    CHECK_OUTCOME(second, "busy");
+    CHECK(strstr(message_of(second), "another call by this owner"));
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
+    rig_end(&rig, AT(1));
+}
+
+TEST(an_acquire_waits_for_its_owners_other_call_and_re_enters) {
+    rig_begin(&rig);
+    begin_acquire(&rig, HF_SECOND, AT(0));
+    hf_hold *hold = hold_of(&rig);
+    set_agent(hold, 7);
+    hf_op *second = begin_acquire(&rig, HF_SECOND, AT(1));
+    CHECK_STATE(second, BLOCKED);
+    CHECK_EQ_U64(agent_of(hold), 7);
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
+    feed_calls(&rig, ACQUIRED, AT(2));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
+    CHECK_OUTCOME(second, "ok");
+    CHECK_EQ_INT(count_of(hold), 2);
+    rig_end(&rig, AT(4));
+}
+
+TEST(an_acquire_asks_itself_when_its_owners_other_call_fails) {
+    rig_begin(&rig);
+    hf_op *first = begin_acquire(&rig, 0, AT(0)), *second = begin_acquire(&rig, HF_SECOND, AT(1));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, busy(20000, 0, 0), AT(2));
+    CHECK_OUTCOME(first, "busy");
+    CHECK_STATE(second, ASKING);
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
+    feed_calls(&rig, ACQUIRED, AT(3));
+    CHECK_OUTCOME(second, "ok");
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+    rig_end(&rig, AT(4));
+}
+
+TEST(an_acquire_waits_for_its_owners_other_call_only_until_its_timeout) {
+    rig_begin(&rig);
+    hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op *second = begin_acquire(&rig, HF_SECOND, AT(10)), *third = begin_acquire(&rig, 1, AT(10));
+    hf_op_interrupt(begin_acquire(&rig, HF_NEVER, AT(10)), AT(11));
+    hf_op_end(begin_acquire(&rig, HF_NEVER, AT(11)), AT(12));
+    rig_sleep(&rig, AT(12), AT(110));
+    CHECK_OUTCOME(third, "busy");
+    CHECK_OUTCOME(second, "under way");
+    rig_sleep(&rig, AT(110), AT(1010));
+    CHECK_OUTCOME(second, "busy");
+    CHECK(strstr(message_of(second), "another call by this owner for this key is in progress"));
+    CHECK_STATE(first, WAITING);
+    feed_message(&rig, GRANT("1", "88"), AT(1011));
+    CHECK_OUTCOME(first, "ok");
+    rig_end(&rig, AT(1012));
+}
+
+TEST(an_acquire_waits_until_a_renewal_has_ended) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(10001));
+    CHECK_STATE(op, BLOCKED);
+    CHECK_SENT(&rig, CALLS, "");
+    CHECK_EQ_U64(hf_op_deadline(op), AT(11001));
+    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10002));
+    CHECK_STATE(op, ASKING);
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(10003));
+    CHECK_EQ_INT(count_of(hold), 2);
+    rig_end(&rig, AT(11000));
+}
+
+TEST(an_acquire_behind_a_renewal_without_a_reply_times_out) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_session_closed(link_of(&rig, CALLS), "idle", AT(1));
+    rig_sleep(&rig, AT(0), AT(10000));
+    set_in_flight(hold, true);
+    hf_op *op = begin_acquire(&rig, 0, AT(10001));
+    CHECK_STATE(op, BLOCKED);
+    hf_op_tick(op, AT(13000));
+    CHECK_OUTCOME(op, "under way");
+    hf_op_tick(op, AT(13001));
+    CHECK_OUTCOME(op, "unreachable");
+    rig_end(&rig, AT(14000));
+}
+
+TEST(an_acquire_behind_an_unfinished_clean_up_ends_with_its_wait) {
+    static const struct {
+        hf_time wait, took;
+    } cases[] = {
+        {300 * HF_MS, 300 * HF_MS},
+        {5 * HF_SECOND, 5 * HF_SECOND},
+        {1, 100 * HF_MS}, /* a short one gives the server a moment */
+        {0, 3 * HF_SECOND},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_op *op = begin_acquire(&rig, 300 * HF_MS, AT(0));
+        rig_sleep(&rig, AT(0), AT(300));
+        CHECK_OUTCOME(op, "unreachable");
+        hf_op_end(op, AT(300));
+        op = begin_acquire(&rig, cases[i].wait, AT(300));
+        CHECK_STATE(op, BLOCKED);
+        CHECK_EQ_U64(hf_op_deadline(op), AT(300) + cases[i].took);
+        hf_op_tick(op, AT(300) + cases[i].took);
+        CHECK_OUTCOME(op, "unreachable");
+        rig_end(&rig, AT(6000));
+    }
+}
+
+TEST(an_acquire_waits_for_the_clean_up_of_the_previous_hold) {
+    rig_begin(&rig);
+    hold_lock(&rig, AT(0));
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
+    rig_tick(&rig, AT(10));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(11));
+    CHECK_STATE(op, BLOCKED);
+    CHECK_SENT(&rig, CALLS, "");
+    feed(link_of(&rig, RENEWER), ":1\r\n", AT(12));
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
+    feed_calls(&rig, ACQUIRED, AT(13));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(14));
+}
+
+TEST(an_abandoned_hold_is_cleaned_up_and_not_reused) {
+    rig_begin(&rig);
+    uint64_t number = number_of(hold_lock(&rig, AT(0)));
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
+    hf_op *op = begin_acquire(&rig, 0, AT(10)); /* before the renewer came to it */
+    CHECK_STATE(op, BLOCKED);
+    rig_sleep(&rig, AT(10), AT(11));
+    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
+    feed_calls(&rig, ":1\r\n", AT(11));
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
+    feed_calls(&rig, ACQUIRED, AT(12));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+    CHECK(number_of(hold_of(&rig)) != number);
+    rig_end(&rig, AT(14));
+}
+
+/* A hold that is to be left may wait for another command than its leave. */
+TEST(a_hold_abandoned_during_its_renewal_is_cleaned_up_then_acquired) {
+    static const char *const answers[] = {"*1\r\n:1\r\n", "-OOM no\r\n"};
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
+        rig_begin(&rig);
+        hold_lock(&rig, AT(0));
+        rig_sleep(&rig, AT(0), AT(10000));
+        CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+        hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10001));
+        hf_op *op = begin_acquire(&rig, HF_SECOND, AT(10001));
+        CHECK_STATE(op, BLOCKED);
+        feed(link_of(&rig, RENEWER), answers[i], AT(10002));
+        CHECK_STATE(op, BLOCKED);
+        CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
+        feed_calls(&rig, ":1\r\n", AT(10003));
+        CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
+        feed_calls(&rig, ACQUIRED, AT(10004));
+        CHECK_OUTCOME(op, "ok");
+        rig_end(&rig, AT(10005));
+    }
+}
+
+/* A server that cannot be reached is reported, and not tried without end. */
+TEST(a_clean_up_that_cannot_be_sent_makes_the_acquire_fail) {
+    rig_begin(&rig);
+    hold_lock(&rig, AT(0));
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
+    rig.refusing = true;
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(10));
+    rig_sleep(&rig, AT(10), AT(100));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK(strstr(message_of(op), "refused"));
+    CHECK(!hf_client_is_quiet(&rig.client)); /* what is left goes on being left */
+    rig_end(&rig, AT(10005));
+}
+
+TEST(an_acquire_waits_for_a_clean_up_in_flight) {
+    rig_begin(&rig);
+    hold_lock(&rig, AT(0));
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
+    rig_sleep(&rig, AT(10), AT(11));
+    CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "EVALSHA leave", 13) == 0);
+    hf_op *op = begin_acquire(&rig, 0, AT(12)); /* while it is under way */
+    CHECK_STATE(op, BLOCKED);
+    CHECK_SENT(&rig, CALLS, "");
+    rig_sleep(&rig, AT(12), AT(3011));       /* the answer does not come */
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K); /* it goes on without that */
+    feed_calls(&rig, ACQUIRED, AT(3011));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(!hf_client_is_quiet(&rig.client));
+    CHECK_EQ_INT(hold_count(&rig.client), 2);
+    rig_end(&rig, AT(21502));
+}
+
+/* ---- what a re-entry changes ---- */
+
+/* A command that persists would keep the renewer from the hold for all of the wait. */
+TEST(a_re_entry_does_not_persist_through_refusals) {
+    for (int shared = 0; shared <= 1; shared++) {
+        rig_begin(&rig);
+        set_shared(hold_lock(&rig, AT(0)), shared);
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.shared = shared;
+        spec.wait = 10 * HF_SECOND;
+        hf_op *op = begin_spec(&rig, &spec, AT(1));
+        CHECK_STATE(op, ASKING);
+        CHECK_EQ_U64(request_in(op)->persists_until, 0);
+        rig_end(&rig, AT(2));
+    }
+}
+
+TEST(a_late_re_entry_takes_the_larger_token) {
+    static const struct {
+        const char *token;
+        uint64_t has;
+    } cases[] = {{"90", 90}, {"5", 77}, {"0", 77}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[64];
+        rig_begin(&rig);
+        hf_hold *hold = hold_lock(&rig, AT(0));
+        set_wait(hold, 7); /* its grant was confirmed long ago */
+        hf_op *op = begin_acquire(&rig, 0, AT(1));
+        snprintf(text, sizeof text, "*2\r\n:1\r\n:%s\r\n", cases[i].token);
+        feed_calls(&rig, text, AT(2));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_EQ_U64(token_of(hold), cases[i].has);
+        CHECK_EQ_U64(wait_of_hold(hold), 0);
+        rig_end(&rig, AT(3));
+    }
+}
+
+TEST(an_entry_abandoned_during_a_re_entry_is_dropped_at_its_end) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_op *op = begin_acquire(&rig, 0, AT(1000));
+    hf_client_abandon(&rig.client, hold, 1, AT(1001));
+    CHECK_EQ_INT(count_of(hold), 1);
+    CHECK_EQ_INT(dropped_of(hold), 1);
+    feed_calls(&rig, ACQUIRED, AT(1002));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(count_of(hold), 1);
+    CHECK_EQ_INT(dropped_of(hold), 0);
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    rig_end(&rig, AT(1003));
+}
+
+TEST(a_re_entry_whose_reply_is_lost_is_sent_again) {
+    rig_begin(&rig);
+    hold_lock(&rig, AT(0));
+    hf_op *op = begin_acquire(&rig, 0, AT(1000));
+    output_of(link_of(&rig, CALLS));
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(1001));
+    rig_sleep(&rig, AT(1001), AT(1100));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
+    CHECK_OUTCOME(op, "under way");
+    rig_end(&rig, AT(1101));
+}
+
+TEST(an_acquire_abandoned_behind_a_renewal_does_not_change_the_hold) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(10001));
+    CHECK_STATE(op, BLOCKED);
+    hf_op_end(op, AT(10002));
+    CHECK(is_in_flight(hold)); /* its renewal is */
+    CHECK_SENT(&rig, CALLS, "");
+    CHECK_EQ_U64(wakes_at(hold), ends_at(hold));
+    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10003));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    CHECK_EQ_INT(count_of(hold), 1);
+    rig_end(&rig, AT(11000));
+}
+
+TEST(an_acquire_behind_a_stuck_command_does_not_report_an_old_reason) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_session_closed(link_of(&rig, CALLS), "refused", AT(1));
+    hf_op *ping = begin(&rig, HF_OP_PING, AT(300));
+    feed_calls(&rig, "+PONG\r\n", AT(301));
+    CHECK_OUTCOME(ping, "ok");
+    CHECK_STR(link_of(&rig, CALLS)->reason, "");
+    strcpy(link_of(&rig, EVENTS)->reason, "of another link");
+    set_in_flight(hold, true);
+    hf_op *op = begin_acquire(&rig, 0, AT(400));
+    CHECK_STATE(op, BLOCKED);
+    hf_op_tick(op, AT(4000));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_OR(strstr(message_of(op), "an earlier command for this key got no reply"), "%s",
+             message_of(op));
+    CHECK_STATE(op, DONE);
+    rig_end(&rig, AT(4001));
+}
+
+TEST(a_re_entry_needs_no_place_although_the_client_is_subscribed) {
+    static hf_names other;
+    rig_begin(&rig);
+    hold_lock(&rig, AT(0));
+    if (!hf_names_make(&other, hf_slice_of("j"))) abort();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.names = &other;
+    spec.wait = 60 * HF_SECOND;
+    begin_spec(&rig, &spec, AT(0));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    output_of(link_of(&rig, CALLS));
+    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(4));
+    CHECK(node_for(op)->subscribed);
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
+    rig_end(&rig, AT(5));
+    hf_names_free(&other);
+}
+
+TEST(a_longer_re_entry_extends_the_lease) {
+    for (int i = 0; i < 4; i++) {
+        rig_begin(&rig);
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.renewed = i & 1;
+        hf_op *op = begin_spec(&rig, &spec, AT(0));
+        feed_calls(&rig, ACQUIRED, AT(1));
+        hf_hold *hold = hold_in(op);
+        CHECK_EQ_INT(is_renewed(hold), i & 1);
+        spec.renewed = i & 2;
+        spec.lease = 40 * HF_SECOND;
+        begin_spec(&rig, &spec, AT(2));
+        feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
+        CHECK_EQ_U64(lease_of(hold), 40 * HF_SECOND);
+        CHECK_EQ_U64(ends_at(hold), AT(2 + 39598));
+        CHECK_EQ_INT(is_renewed(hold), i > 0);
+        rig_end(&rig, AT(4));
+    }
+}
+
+/* The server refuses the clean-up for the moment. */
+TEST(only_a_wait_outlasts_a_refused_clean_up) {
+    for (int wait = 0; wait <= 1; wait++) {
+        rig_begin(&rig);
+        hf_op *op = begin_shared(0, AT(0));
+        feed_calls(&rig, ACQUIRED, AT(0));
+        hf_op_end(op, AT(0));
+        hf_hold *hold = hold_of(&rig);
+        hf_client_abandon(&rig.client, hold, 1, AT(1));
+        op = begin_shared((hf_time)wait * HF_SECOND, AT(1));
+        CHECK_STATE(op, BLOCKED);
+        set_failures(hold, 1);
+        set_refused(hold, true);
+        hf_client_unblock(&rig.client, hold, AT(2));
+        CHECK_OUTCOME(op, wait ? "under way" : "unreachable");
+        rig_end(&rig, AT(3));
+    }
+}
+
+TEST(a_hold_that_is_re_entered_is_no_longer_at_risk) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    set_at_risk(hold, true);
+    set_failures(hold, 3);
+    begin_acquire(&rig, 0, AT(1));
+    feed_calls(&rig, ACQUIRED, AT(2));
+    CHECK_EQ_INT(count_of(hold), 2);
+    CHECK(!is_at_risk(hold));
+    CHECK_EQ_INT(failures_of(hold), 0);
+    rig_end(&rig, AT(3));
+}
+
+CHECK_MAIN

@@ -1,0 +1,697 @@
+/* Releases of a hold, whole or of one entry, also abandoned ones. */
+
+#include "calls_rig.h"
+
+/* ---- release ---- */
+
+TEST(a_release_of_one_hold_frees_the_lock) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10));
+    CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
+    CHECK(is_releasing(hold));
+    CHECK(!hf_hold_is_valid(hold, AT(10)));
+    feed_calls(&rig, ":1\r\n", AT(11));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(!hold_of(&rig));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 1);
+    hf_op_end(op, AT(11));
+    rig_sleep(&rig, AT(11), AT(60000));
+    CHECK_SILENT(&rig);
+    rig_end(&rig, AT(60000));
+}
+
+TEST(a_partial_release_keeps_the_rest_and_renews_the_lease) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(2, AT(0));
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(5000));
+    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1"));
+    CHECK(hf_hold_is_valid(hold, AT(5000)));
+    feed_calls(&rig, ":2\r\n", AT(5001));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(count_of(hold), 1);
+    CHECK_EQ_U64(ends_at(hold), AT(5000 + 29698)); /* it refreshed the TTL */
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(15000));
+    op = begin(&rig, HF_OP_RELEASE, AT(6000));
+    CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
+    feed_calls(&rig, ":1\r\n", AT(6001));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(!hold_of(&rig));
+    rig_end(&rig, AT(7000));
+}
+
+TEST(a_call_on_a_lock_that_is_not_held_fails) {
+    rig_begin(&rig);
+    CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(0)), "not_held");
+    CHECK_OUTCOME(begin_extend(HF_SECOND, AT(0)), "not_held");
+    CHECK_OUTCOME(begin(&rig, HF_OP_CHECK, AT(0)), "not_held");
+    CHECK_EQ_INT(link_of(&rig, CALLS)->state, HF_SESSION_CLOSED);
+    hold_times(1, AT(0));
+    hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
+    spec.caller = hf_slice_of("you");
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
+    CHECK_OUTCOME(op, "not_held");
+    CHECK_SENT(&rig, CALLS, "");
+    rig_end(&rig, AT(2));
+}
+
+TEST(calls_on_a_lock_that_is_being_released_fail) {
+    rig_begin(&rig);
+    hold_times(1, AT(0));
+    begin(&rig, HF_OP_RELEASE, AT(1));
+    CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(1)), "not_held");
+    CHECK_OUTCOME(begin_acquire(&rig, 0, AT(1)), "busy");
+    CHECK_OUTCOME(begin(&rig, HF_OP_CHECK, AT(1)), "not_held");
+    rig_end(&rig, AT(2));
+}
+
+TEST(a_release_that_finds_nothing_is_a_loss) {
+    static const struct {
+        const char *reply;
+        hf_lost_reason reason;
+    } cases[] = {{":-1\r\n", HF_LOST_DELETED}, {":-2\r\n", HF_LOST_TAKEN}};
+    for (size_t i = 0; i < 2; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_times(1, AT(0));
+        hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+        feed_calls(&rig, cases[i].reply, AT(2));
+        CHECK_OUTCOME(op, "lost");
+        CHECK(hold_in(op) == hold);
+        CHECK_EQ_INT(reason_of(hold), cases[i].reason);
+        CHECK(!hold_of(&rig));
+        CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
+        rig_end(&rig, AT(3));
+    }
+}
+
+TEST(a_release_sent_twice_that_finds_nothing_succeeds) {
+    rig_begin(&rig);
+    hold_times(1, AT(0));
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
+    rig_tick(&rig, AT(50));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ":-1\r\n", AT(51));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
+    rig_end(&rig, AT(60));
+}
+
+/* A server that came back empty knows neither the program nor the lock. */
+TEST(an_unknown_program_does_not_hide_a_loss) {
+    static const char *const passing[] = {"-NOSCRIPT No matching script.\r\n",
+                                          "-LOADING Redis is loading\r\n"};
+    for (size_t i = 0; i < 2; i++) {
+        rig_begin(&rig);
+        hold_times(1, AT(0));
+        hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+        feed_calls(&rig, passing[i], AT(2));
+        rig_tick(&rig, AT(50));
+        output_of(link_of(&rig, CALLS));
+        feed_calls(&rig, ":-1\r\n", AT(51));
+        CHECK_OUTCOME(op, "lost");
+        CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
+        rig_end(&rig, AT(60));
+    }
+}
+
+TEST(a_release_without_a_reply_goes_on_in_the_background) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(100));
+    output_of(link_of(&rig, CALLS));
+    rig_sleep(&rig, AT(100), AT(3100));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK(strstr(message_of(op), "the release continues in the background"));
+    CHECK(is_cleaned_up(hold));
+    hf_op_end(op, AT(3100));
+    rig_sleep(&rig, AT(3100), AT(3200));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
+    CHECK_SENT(&rig, RENEWER, "");
+    feed_calls(&rig, ":1\r\n", AT(3201));
+    CHECK(!hold_of(&rig));
+    rig_end(&rig, AT(4000));
+}
+
+TEST(the_next_release_includes_a_failed_partial_one) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(2, AT(0));
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(100));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, "-ERR no\r\n", AT(101));
+    CHECK_OUTCOME(op, "server");
+    CHECK(is_held(hold));
+    CHECK_EQ_INT(count_of(hold), 1);
+    rig_sleep(&rig, AT(101), AT(10000));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10001));
+    begin(&rig, HF_OP_RELEASE, AT(10002));
+    CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
+    rig_end(&rig, AT(11000));
+}
+
+TEST(a_release_waits_behind_a_renewal) {
+    rig_begin(&rig);
+    hold_while_renewed(1);
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_SENT(&rig, CALLS, "");
+    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10002));
+    CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
+    feed_calls(&rig, ":1\r\n", AT(10003));
+    CHECK_OUTCOME(op, "ok");
+    rig_sleep(&rig, AT(10003), AT(60000));
+    CHECK_SENT(&rig, RENEWER, "");
+    rig_end(&rig, AT(60000));
+}
+
+TEST(a_release_behind_a_renewal_that_finds_a_loss_reports_it) {
+    rig_begin(&rig);
+    hold_while_renewed(1);
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
+    feed_renewer(&rig, "*1\r\n:-1\r\n", AT(10002));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_SENT(&rig, CALLS, "");
+    CHECK(!hold_of(&rig));
+    rig_end(&rig, AT(11000));
+}
+
+TEST(a_release_behind_a_renewal_without_a_reply_times_out) {
+    rig_begin(&rig);
+    hold_while_renewed(1);
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
+    rig_sleep(&rig, AT(10001), AT(17000));
+    CHECK(hf_op_is_done(op));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    rig_end(&rig, AT(18000));
+}
+
+/* Two calls wait for the renewer; the first one takes the hold away from under the second. */
+TEST(all_calls_that_wait_for_a_hold_go_on_when_it_is_released) {
+    rig_begin(&rig);
+    hold_while_renewed(1);
+    hf_op *first = begin(&rig, HF_OP_RELEASE, AT(10001));
+    hf_op *second = begin(&rig, HF_OP_RELEASE, AT(10001));
+    hf_op *third = begin_acquire(&rig, HF_SECOND, AT(10001));
+    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10002));
+    CHECK_OUTCOME(first, "under way");
+    feed_calls(&rig, ":1\r\n", AT(10003));
+    CHECK_OUTCOME(first, "ok");
+    CHECK_OUTCOME(second, "not_held");
+    CHECK_OUTCOME(third, "under way");
+    CHECK(is_asking(third));
+    feed_calls(&rig, ACQUIRED, AT(10004));
+    CHECK_OUTCOME(third, "ok");
+    rig_end(&rig, AT(11000));
+}
+
+/* The same, when the hold was lost and abandoned before the renewal's reply came. */
+TEST(a_call_that_waits_for_a_hold_goes_on_after_it_left_the_table) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_while_renewed(1);
+    hf_op *waiting = begin_extend(HF_SECOND, AT(10001));
+    CHECK_OUTCOME(waiting, "under way");
+    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+    hf_client_abandon(&rig.client, hold, 1, AT(10002));
+    CHECK(!hold_of(&rig));
+    CHECK_OUTCOME(waiting, "under way");
+    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10003));
+    CHECK_OUTCOME(waiting, "lost");
+    rig_end(&rig, AT(11000));
+}
+
+TEST(the_release_of_a_lost_hold_reports_the_loss_and_forgets_it) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    CHECK_OUTCOME(op, "lost");
+    CHECK(strstr(message_of(op), "another owner holds it"));
+    CHECK(!hold_of(&rig));
+    CHECK_SILENT(&rig);
+    CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(2)), "not_held");
+    rig_end(&rig, AT(3));
+}
+
+static hf_op *begin_about_lost(hf_op_kind kind, hf_hold *lost, bool notified) {
+    hf_op_spec spec = spec_of(&rig, kind);
+    spec.lost = lost;
+    spec.loss_notified = notified;
+    return hf_client_begin(&rig.client, &spec, AT(40000));
+}
+
+TEST(calls_on_a_lost_hold_do_not_touch_a_newer_one_of_its_owner) {
+    static const hf_op_kind kinds[] = {HF_OP_RELEASE, HF_OP_COMPLETE, HF_OP_EXTEND, HF_OP_CHECK};
+    rig_begin(&rig);
+    hf_hold *old = hold_times(1, AT(0));
+    hf_hold_ref(old);
+    hf_client_lose(&rig.client, old, HF_LOST_TAKEN);
+    hf_hold *newer = hold_times(1, AT(40000));
+    CHECK(newer != old);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        hf_op *op = begin_about_lost(kinds[i], old, false);
+        CHECK_OUTCOME(op, "lost");
+        CHECK(hold_in(op) == old);
+        CHECK(strstr(message_of(op), "another owner holds it"));
+        CHECK_OUTCOME(begin_about_lost(kinds[i], old, true), "not_held");
+    }
+    CHECK_SILENT(&rig);
+    CHECK(hf_hold_is_valid(newer, AT(40000)));
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(40001));
+    CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
+    feed_calls(&rig, ":1\r\n", AT(40002));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(40002));
+    hf_hold_unref(old);
+}
+
+/* A release that waited for the renewer was not about what its owner has acquired meanwhile. */
+TEST(a_release_that_waits_does_not_release_a_newer_hold) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_while_renewed(1);
+    hf_op *waiting = begin(&rig, HF_OP_RELEASE, AT(10001));
+    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+    hf_hold *newer = hold_times(1, AT(10002));
+    CHECK(newer != hold);
+    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10003));
+    CHECK_OUTCOME(waiting, "lost");
+    CHECK(hf_hold_is_valid(newer, AT(10003)));
+    CHECK_SENT(&rig, CALLS, "");
+    rig_end(&rig, AT(11000));
+}
+
+/* Two handles had it: one learns of the loss by its release, the other by the hold it still
+ * refers to. */
+TEST(a_lost_hold_stays_lost_while_its_stand_in_is_cleaned_up) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(2, AT(0));
+    hf_hold_ref(hold);
+    CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(29698)), "lost");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK(hold_of(&rig) != hold);
+    rig_tick(&rig, AT(29698));
+    feed_renewer(&rig, ":1\r\n", AT(29699));
+    hf_hold *newer = hold_times(1, AT(29699));
+    CHECK(is_held(newer));
+    CHECK(is_lost(hold));
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_EXPIRED);
+    rig_end(&rig, AT(30000));
+    hf_hold_unref(hold);
+}
+
+TEST(a_hold_lost_by_the_clock_is_cleaned_up_by_its_release) {
+    rig_begin(&rig);
+    hold_times(1, AT(0));
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(29698)); /* the client has not noticed yet */
+    CHECK_OUTCOME(op, "lost");
+    CHECK(strstr(message_of(op), "its lease had already ended"));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    rig_tick(&rig, AT(29698));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    rig_end(&rig, AT(30000));
+}
+
+TEST(an_abandoned_release_goes_on_in_the_background) {
+    rig_begin(&rig);
+    hold_times(1, AT(0));
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    hf_op_end(op, AT(2));
+    rig_tick(&rig, AT(2));
+    CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K "\n" LEAVE_OF_K("0", ""));
+    feed_calls(&rig, ":1\r\n:0\r\n", AT(3));
+    CHECK(!hold_of(&rig));
+    rig_end(&rig, AT(3));
+}
+
+TEST(an_abandoned_partial_release_still_counts) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(2, AT(0));
+    hf_op_end(begin(&rig, HF_OP_RELEASE, AT(1)), AT(2));
+    output_of(link_of(&rig, CALLS));
+    CHECK(is_held(hold));
+    CHECK_EQ_INT(count_of(hold), 1);
+    CHECK(!is_in_flight(hold));
+    begin(&rig, HF_OP_RELEASE, AT(3));
+    CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
+    rig_end(&rig, AT(4));
+}
+
+TEST(a_release_abandoned_before_it_was_sent_goes_on_in_the_background) {
+    rig_begin(&rig);
+    hold_while_renewed(1);
+    hf_op_end(begin(&rig, HF_OP_RELEASE, AT(10001)), AT(10002));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    rig_tick(&rig, AT(10002));
+    CHECK_SENT(&rig, RENEWER, ""); /* not before the renewal is answered */
+    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10003));
+    rig_tick(&rig, AT(10003));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    feed_renewer(&rig, ":1\r\n", AT(10004));
+    CHECK(!hold_of(&rig));
+    rig_end(&rig, AT(10005));
+}
+
+/* It cannot be sent twice, and the server may not know the program yet. */
+TEST(a_sent_release_of_a_shared_owner_is_finished_after_its_end) {
+    rig_begin(&rig);
+    set_shared(hold_times(1, AT(0)), true);
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    output_of(link_of(&rig, CALLS));
+    hf_op_end(op, AT(2));
+    CHECK(!hf_client_is_quiet(&rig.client));
+    feed_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(3));
+    CHECK(strncmp(output_of(link_of(&rig, CALLS)), "EVAL release", 12) == 0);
+    CHECK(!hf_client_is_quiet(&rig.client));
+    feed_calls(&rig, ":1\r\n", AT(4));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(5));
+}
+
+TEST(a_shared_owner_releases_only_its_own) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(2, AT(0));
+    set_others(hold, 1); /* one of them is another process's */
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1"));
+    CHECK(is_releasing(hold));
+    feed_calls(&rig, ":2\r\n", AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(!hold_of(&rig));
+    rig_end(&rig, AT(3));
+}
+
+TEST(the_rest_may_be_abandoned_during_a_release) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(2, AT(0));
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1"));
+    hf_client_abandon(&rig.client, hold, 1, AT(2));
+    feed_calls(&rig, ":2\r\n", AT(3));
+    CHECK_OUTCOME(op, "ok");
+    rig_tick(&rig, AT(3));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
+    rig_end(&rig, AT(3));
+}
+
+TEST(the_rest_may_be_abandoned_during_a_release_that_outlives_the_lease) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(2, AT(0));
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1"));
+    hf_client_abandon(&rig.client, hold, 1, AT(2));
+    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+    feed_calls(&rig, ":2\r\n", AT(3));
+    CHECK_OUTCOME(op, "ok");
+    rig_tick(&rig, AT(3));
+    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    feed_renewer(&rig, ":1\r\n", AT(4));
+    CHECK(!hold_of(&rig));
+    rig_end(&rig, AT(4));
+}
+
+/* A second copy would release another process's hold. */
+TEST(a_shared_owners_release_is_not_sent_after_the_lease) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    set_shared(hold, true);
+    set_end(hold, AT(500));
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(2));
+    CHECK(!hf_op_is_done(op));
+    rig_sleep(&rig, AT(2), AT(501));
+    CHECK_OUTCOME(op, "unreachable");
+    rig_end(&rig, AT(501));
+}
+
+TEST(a_shared_owners_release_is_not_sent_twice) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    set_shared(hold, true);
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("0") "1");
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK(strstr(message_of(op), "the lock expires with its lease"));
+    rig_sleep(&rig, AT(2), AT(60000));
+    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_EQ_INT(hold_count(&rig.client), 0);
+    rig_end(&rig, AT(60000));
+}
+
+TEST(a_shared_owners_refused_release_goes_on_in_the_background) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    set_shared(hold, true);
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    feed_calls(&rig, "-ERR no\r\n", AT(2));
+    CHECK_OUTCOME(op, "server");
+    output_of(link_of(&rig, CALLS));
+    rig_tick(&rig, AT(3));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", "") "1");
+    rig_end(&rig, AT(4));
+}
+
+TEST(a_shared_owners_pending_release_is_sent_with_the_next) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(3, AT(0));
+    set_shared(hold, true);
+    begin(&rig, HF_OP_RELEASE, AT(1));
+    feed_calls(&rig, "-OOM no\r\n", AT(2));
+    CHECK_EQ_INT(count_of(hold), 2);
+    CHECK_EQ_INT(pending_of(hold), 1);
+    output_of(link_of(&rig, CALLS));
+    begin(&rig, HF_OP_RELEASE, AT(3));
+    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1") "2");
+    feed_calls(&rig, ":2\r\n", AT(4));
+    CHECK_EQ_INT(count_of(hold), 1);
+    CHECK_EQ_INT(pending_of(hold), 0);
+    rig_end(&rig, AT(5));
+}
+
+/* What was abandoned since the release was sent is not among what it releases. */
+TEST(a_shared_owners_rest_may_be_abandoned_during_a_release) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(3, AT(0));
+    set_shared(hold, true);
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("2") "1");
+    hf_client_abandon(&rig.client, hold, 1, AT(2));
+    hf_client_abandon(&rig.client, hold, 1, AT(2));
+    feed_calls(&rig, ":2\r\n", AT(3));
+    CHECK_OUTCOME(op, "ok");
+    rig_tick(&rig, AT(3));
+    CHECK(is_cleaned_up(hold));
+    char *leave = strdup(output_of(link_of(&rig, CALLS)));
+    char *renewer = strdup(output_of(link_of(&rig, RENEWER)));
+    CHECK_STR(*leave ? leave : renewer, LEAVE_OF_K("0", "") "2");
+    free(leave);
+    free(renewer);
+    rig_end(&rig, AT(4));
+}
+
+/* The first one took along what was owed: sent again by the next, it would be another process's. */
+TEST(a_pending_release_that_may_have_been_sent_is_not_sent_again) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(3, AT(0));
+    set_shared(hold, true);
+    begin(&rig, HF_OP_RELEASE, AT(1));
+    feed_calls(&rig, "-OOM no\r\n", AT(2));
+    CHECK_EQ_INT(pending_of(hold), 1);
+    output_of(link_of(&rig, CALLS));
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(3));
+    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1") "2");
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(4));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_EQ_INT(count_of(hold), 1);
+    CHECK_EQ_INT(pending_of(hold), 0);
+    begin(&rig, HF_OP_RELEASE, AT(50));
+    rig_tick(&rig, AT(60));
+    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("0") "1");
+    rig_end(&rig, AT(70));
+}
+
+/* ---- abandoned ---- */
+
+TEST(an_abandoned_call_ignores_its_reply) {
+    for (size_t i = 0; i < sizeof CALL_KINDS / sizeof *CALL_KINDS; i++) {
+        rig_begin(&rig);
+        hf_op *op = begin_call(CALL_KINDS[i]);
+        CHECK(output_of(link_of(&rig, CALLS))[0] != '\0');
+        hf_op_abandon(op, AT(2));
+        feed_calls(&rig, ":1\r\n", AT(3));
+        CHECK_OUTCOME(op, "interrupted");
+        CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 0);
+        CHECK(!reply_in(op));
+        rig_end(&rig, AT(4));
+    }
+}
+
+TEST(without_memory_an_abandoned_release_of_a_shared_owner_ignores_its_reply) {
+    rig_begin(&rig);
+    set_shared(hold_times(1, AT(0)), true);
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    memerr_fail(1);
+    hf_op_abandon(op, AT(2));
+    CHECK(memerr_failed());
+    memerr_fail(0);
+    feed_calls(&rig, ":1\r\n", AT(3));
+    CHECK_OUTCOME(op, "interrupted");
+    CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 0);
+    rig_end(&rig, AT(4));
+}
+
+TEST(an_abandoned_release_of_an_own_owner_awaits_no_reply) {
+    rig_begin(&rig);
+    hold_times(1, AT(0));
+    hf_op_end(begin(&rig, HF_OP_RELEASE, AT(1)), AT(2));
+    CHECK_EQ_INT(unanswered_count(&rig.client), 0);
+    rig_end(&rig, AT(3));
+}
+
+TEST(a_check_behind_an_abandoned_one_keeps_the_renewal_waiting) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hf_op *first = begin(&rig, HF_OP_CHECK, AT(1000));
+    hf_op *second = begin(&rig, HF_OP_CHECK, AT(1000));
+    CHECK(hf_op_is_blocked(second));
+    hf_op_abandon(first, AT(1001));
+    CHECK(!hf_op_is_blocked(second) && is_in_flight(hold));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), ends_at(hold));
+    rig_end(&rig, AT(1002));
+}
+
+/* ---- what they are ---- */
+
+TEST(a_hold_is_not_due_while_it_is_released) {
+    for (uint32_t count = 1; count <= 2; count++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_times(count, AT(0));
+        begin(&rig, HF_OP_RELEASE, AT(1));
+        CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client),
+                     count == 1 ? HF_NEVER : ends_at(hold));
+        rig_end(&rig, AT(2));
+    }
+}
+
+TEST(a_hold_that_may_have_been_released_is_uncertain) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(2, AT(0));
+    begin(&rig, HF_OP_RELEASE, AT(1));
+    CHECK(!is_uncertain(hold));
+    feed_calls(&rig, "-OOM no\r\n", AT(2));
+    CHECK(is_uncertain(hold));
+    rig_end(&rig, AT(3));
+}
+
+/* Its handles learn of the loss by it. */
+TEST(a_hold_lost_during_a_partial_release_stays_until_its_last_release) {
+    for (int abandoned = 0; abandoned < 2; abandoned++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_times(2, AT(0));
+        hf_hold_ref(hold);
+        begin(&rig, HF_OP_RELEASE, AT(1));
+        if (abandoned) hf_client_abandon(&rig.client, hold, 1, AT(2));
+        hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+        feed_calls(&rig, "-OOM no\r\n", AT(3));
+        CHECK(is_lost(hold));
+        CHECK_EQ_INT(count_of(hold), abandoned ? 0 : 1);
+        CHECK_EQ_INT(is_in_table(hold), !abandoned);
+        rig_end(&rig, AT(4));
+        hf_hold_unref(hold);
+    }
+}
+
+/* Each one counts, by whichever reply it ends. */
+TEST(each_release_is_counted_once) {
+    rig_begin(&rig);
+    hold_times(2, AT(0));
+    begin(&rig, HF_OP_RELEASE, AT(1));
+    feed_calls(&rig, ":2\r\n", AT(2));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 1);
+    begin(&rig, HF_OP_RELEASE, AT(3));
+    output_of(link_of(&rig, CALLS));
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(4));
+    rig_tick(&rig, AT(50));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ":-1\r\n", AT(51));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 2);
+    rig_end(&rig, AT(60));
+}
+
+/* The owner has acquired the lock again: cleaning up would take that from it. */
+TEST(a_failed_release_of_a_lost_and_replaced_hold_cleans_nothing_up) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(2, AT(0));
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+    begin_acquire(&rig, 0, AT(2));
+    output_of(link_of(&rig, CALLS));
+    CHECK(!is_in_table(hold));
+    feed_calls(&rig, "-OOM no\r\n" ACQUIRED, AT(3));
+    CHECK(hf_op_is_done(op));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    rig_tick(&rig, AT(4));
+    CHECK_EQ_INT(hold_count(&rig.client), 1);
+    CHECK_SENT(&rig, CALLS, "");
+    rig_end(&rig, AT(5));
+}
+
+TEST(a_partial_release_never_shortens_what_the_hold_has) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(2, AT(0));
+    set_end(hold, AT(60000));
+    begin(&rig, HF_OP_RELEASE, AT(5000));
+    feed_calls(&rig, ":2\r\n", AT(5001));
+    CHECK_EQ_U64(ends_at(hold), AT(60000));
+    rig_end(&rig, AT(5002));
+}
+
+/* No replica confirms a release, so the lease that it sets does not count. */
+TEST(a_partial_release_extends_nothing_that_replicas_must_confirm) {
+    for (uint16_t replicas = 0; replicas <= 1; replicas++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_times(2, AT(0));
+        config_in(&rig.client)->sync = (hf_sync){replicas, 100 * HF_MS};
+        begin(&rig, HF_OP_RELEASE, AT(5000));
+        output_of(link_of(&rig, CALLS));
+        feed_calls(&rig, ":2\r\n:0\r\n", AT(5001));
+        CHECK_EQ_INT(count_of(hold), 1);
+        CHECK_EQ_U64(ends_at(hold), AT(replicas ? 29698 : 5000 + 29698));
+        CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(replicas ? 10000 : 15000));
+        rig_end(&rig, AT(5002));
+    }
+}
+
+/* A lost hold is cleaned up once, before a call that waits for it goes on. */
+TEST(a_hold_that_two_releases_find_lost_is_cleaned_up_once) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_while_renewed(1);
+    hf_op *waits = begin(&rig, HF_OP_RELEASE, AT(10001));
+    CHECK(hf_op_is_blocked(waits));
+    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+    CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(10002)), "lost");
+    CHECK_OUTCOME(waits, "lost");
+    CHECK_EQ_INT(hold_count(&rig.client), 1);
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    rig_end(&rig, AT(10003));
+}
+
+/* ---- malformed replies ---- */
+
+TEST(a_release_with_a_malformed_reply_goes_on_in_the_background) {
+    for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
+        rig_begin(&rig);
+        hold_times(1, AT(0));
+        hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10));
+        feed_calls(&rig, senseless[i], AT(11));
+        CHECK_OUTCOME(op, "server");
+        CHECK(strstr(message_of(op), "the release continues in the background"));
+        CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+        CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
+        rig_end(&rig, AT(12));
+    }
+}
+
+CHECK_MAIN

@@ -1,0 +1,423 @@
+/* Owners that other processes share. */
+
+#include "acquire_rig.h"
+
+TEST(a_shared_owner_joins_the_holds_of_its_other_processes) {
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
+    feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("3", "1", ""));
+    feed_calls(&rig, "*2\r\n:1\r\n:55\r\n", AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(others_of(hold_of(&rig)), 3);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 4);
+    CHECK_EQ_U64(token_of(hold_of(&rig)), 55);
+    rig_end(&rig, AT(3));
+}
+
+TEST(a_shared_owner_with_too_many_or_no_holds_is_not_joined) {
+    static const char *const counts[] = {"1000000000", "1000000001", "0"};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        char text[64];
+        rig_begin(&rig);
+        hf_op *op = begin_shared(0, AT(0));
+        snprintf(text, sizeof text, "*2\r\n:2\r\n:%s\r\n", counts[i]);
+        feed_calls(&rig, text, AT(1));
+        CHECK_OUTCOME(op, "busy");
+        rig_end(&rig, AT(2));
+    }
+}
+
+TEST(a_shared_owner_acquires_what_its_others_released_meanwhile) {
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, GONE, AT(2));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
+    feed_calls(&rig, ACQUIRED, AT(3));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(others_of(hold_of(&rig)), 0);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+    rig_end(&rig, AT(3));
+}
+
+TEST(an_acquire_gives_up_on_a_shared_owner_that_keeps_changing) {
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    for (int i = 0; i < 4; i++) {
+        CHECK_OUTCOME(op, "under way");
+        feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(i));
+    }
+    CHECK_OUTCOME(op, "busy");
+    output_of(link_of(&rig, CALLS));
+    CHECK_NOTHING_LEFT(AT(5));
+    rig_end(&rig, AT(6));
+    static const char *const hostile[] = {"*2\r\n:2\r\n:0\r\n", "*2\r\n:2\r\n:-1\r\n",
+                                          "*2\r\n:2\r\n:4294967295\r\n"};
+    for (size_t i = 0; i < 3; i++) {
+        rig_begin(&rig);
+        op = begin_shared(0, AT(0));
+        feed_calls(&rig, hostile[i], AT(1));
+        CHECK_OUTCOME(op, "busy");
+        rig_end(&rig, AT(6));
+    }
+}
+
+TEST(the_others_of_a_shared_owner_change_while_it_is_held) {
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    feed_calls(&rig, ACQUIRED, AT(1));
+    hf_op_end(op, AT(1));
+    op = begin_shared(0, AT(2));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(3)); /* two others have joined */
+    CHECK_EQ_INT(others_of(hold_of(&rig)), 2);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 3);
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("3", "1", ""));
+    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(4));
+    CHECK_EQ_INT(others_of(hold_of(&rig)), 2);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 4);
+    hf_op_end(op, AT(4));
+    op = begin_shared(0, AT(5));
+    feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(6)); /* fewer than we have ourselves */
+    CHECK_EQ_INT(others_of(hold_of(&rig)), 0);
+    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+    rig_end(&rig, AT(7));
+}
+
+/* What was abandoned is released with the rest, as long as the server still counts it. */
+TEST(pending_releases_are_no_more_than_the_owners_other_holds) {
+    static const struct {
+        const char *count;
+        uint32_t pending;
+    } cases[] = {{"3", 2}, {"2", 1}, {"1", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[64];
+        rig_begin(&rig);
+        hf_op *op = begin_shared(0, AT(0));
+        feed_calls(&rig, ACQUIRED, AT(1));
+        hf_op_end(op, AT(1));
+        set_pending(hold_of(&rig), 2);
+        op = begin_shared(0, AT(2));
+        snprintf(text, sizeof text, "*2\r\n:2\r\n:%s\r\n*2\r\n:1\r\n:0\r\n", cases[i].count);
+        feed_calls(&rig, text, AT(3));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_EQ_INT(pending_of(hold_of(&rig)), cases[i].pending);
+        rig_end(&rig, AT(4));
+    }
+}
+
+TEST(a_shared_owner_that_joins_persists_while_it_waits) {
+    rig_begin(&rig);
+    hf_op *op = begin_shared(10 * HF_SECOND, AT(0));
+    feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
+    CHECK_EQ_U64(request_in(op)->persists_until, AT(10000));
+    rig_end(&rig, AT(2));
+    rig_begin(&rig);
+    op = begin_shared(10 * HF_SECOND, AT(0));
+    hf_op_interrupt(op, AT(0));
+    feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_EQ_U64(request_in(op)->persists_until, 0);
+    rig_end(&rig, AT(2));
+}
+
+/* The count tells the server what the owner had before; the leave is safe to resend. */
+TEST(a_shared_owner_that_has_joined_leaves_with_its_count) {
+    rig_begin(&rig);
+    hf_op *op = wait_as_shared(AT(0));
+    feed_message(&rig, "1 recheck 2", AT(5));
+    rig_tick(&rig, AT(5));
+    feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(6));
+    CHECK(request_in(op)->no_retry);
+    feed_calls(&rig, busy(20000, 0, 0), AT(7));
+    CHECK_STATE(op, WAITING);
+    output_of(link_of(&rig, CALLS));
+    hf_op_interrupt(op, AT(8));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("3", MEMBER("2") " me") "0");
+    CHECK(!request_in(op)->no_retry);
+    rig_end(&rig, AT(9));
+}
+
+TEST(an_abandoned_acquire_of_a_shared_owner_releases_what_it_took) {
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
+    hf_op_end(op, AT(1));
+    rig_tick(&rig, AT(1));
+    CHECK_SILENT(&rig);
+    CHECK(!hf_client_is_quiet(&rig.client));
+    feed_calls(&rig, ACQUIRED, AT(2));
+    rig_tick(&rig, AT(2));
+    CHECK_SENT(&rig, CALLS, OWN_LEAVE_OF_K("", "1"));
+    feed_calls(&rig, ":1\r\n", AT(3));
+    CHECK_NOTHING_LEFT(AT(3));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(4));
+}
+
+TEST(an_abandoned_wait_of_a_shared_owner_leaves_or_releases) {
+    for (int took = 0; took <= 1; took++) {
+        rig_begin(&rig);
+        hf_op *op = wait_as_shared(AT(0));
+        feed_message(&rig, "1 recheck 2", AT(5));
+        rig_tick(&rig, AT(5));
+        CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", SHARED_MEMBER("2")));
+        hf_op_end(op, AT(6));
+        rig_tick(&rig, AT(6));
+        CHECK_SENT(&rig, CALLS, "");
+        feed_calls(&rig, took ? "*3\r\n:1\r\n:77\r\n:4\r\n" : busy(20000, 0, 0), AT(7));
+        rig_tick(&rig, AT(7));
+        CHECK_SENT(&rig, CALLS,
+                   took ? OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "1")
+                        : OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "0"));
+        feed_calls(&rig, took ? ":1\r\n" : ":0\r\n", AT(8));
+        CHECK_NOTHING_LEFT(AT(8));
+        rig_end(&rig, AT(9));
+    }
+}
+
+TEST(an_abandoned_wait_of_a_shared_owner_leaves_at_once) {
+    rig_begin(&rig);
+    hf_op *op = wait_as_shared(AT(0));
+    hf_op_end(op, AT(5));
+    rig_tick(&rig, AT(5));
+    CHECK_SENT(&rig, CALLS, OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "0"));
+    rig_end(&rig, AT(9));
+}
+
+/* A late command of the first wait must not be about the second. */
+TEST(a_shared_owner_waits_under_a_new_number_each_time) {
+    rig_begin(&rig);
+    hf_op_end(wait_as_shared(AT(0)), AT(5));
+    rig_tick(&rig, AT(5));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ":0\r\n", AT(6));
+    hf_op *op = begin_shared(HF_NEVER, AT(7));
+    feed_calls(&rig, busy(20000, 0, 0), AT(8));
+    feed_subscribed(&rig, AT(9));
+    feed_calls(&rig, busy(20000, 0, 0), AT(10));
+    CHECK_STATE(op, WAITING);
+    CHECK(wait_number_of(op) > 2);
+    feed_message(&rig, "1 grant l 2 5 88 2000 k", AT(11));
+    CHECK_STATE(op, WAITING);
+    rig_end(&rig, AT(12));
+}
+
+TEST(a_late_reply_to_a_shared_owner_is_cleaned_up_before_the_next_acquire) {
+    rig_begin(&rig);
+    hf_op *op = begin_shared(10 * HF_MS, AT(0));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
+    rig_sleep(&rig, AT(0), AT(100));
+    CHECK_OUTCOME(op, "unreachable");
+    hf_op_end(op, AT(100));
+    CHECK_SENT(&rig, CALLS, "");
+    op = begin_shared(HF_SECOND, AT(101));
+    CHECK_STATE(op, BLOCKED);
+    feed_calls(&rig, ACQUIRED, AT(200));
+    rig_tick(&rig, AT(200));
+    CHECK_SENT(&rig, CALLS, OWN_LEAVE_OF_K("", "1"));
+    CHECK_STATE(op, BLOCKED);
+    feed_calls(&rig, ":1\r\n", AT(201));
+    CHECK_STATE(op, ASKING);
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
+    feed_calls(&rig, ACQUIRED, AT(202));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(203));
+}
+
+/* After it the owner may have the lock through another process. */
+TEST(an_abandoned_acquire_of_a_shared_owner_is_not_undone_after_its_lease) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.shared = true;
+    spec.lease = 100 * HF_MS;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op_end(op, AT(1));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ACQUIRED, AT(100));
+    rig_tick(&rig, AT(100));
+    CHECK_NOTHING_LEFT(AT(100));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(101));
+}
+
+TEST(an_abandoned_hold_of_a_shared_owner_is_not_released_after_its_lease) {
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    feed_calls(&rig, ACQUIRED, AT(1));
+    hf_op_end(op, AT(1));
+    output_of(link_of(&rig, CALLS));
+    rig.refusing = true;
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
+    rig_sleep(&rig, AT(2), AT(29000));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    rig_sleep(&rig, AT(29000), AT(31000));
+    CHECK(!hold_of(&rig));
+    rig_end(&rig, AT(31001));
+}
+
+TEST(a_release_after_an_abandoned_re_entry_of_a_shared_owner) {
+    for (int took = 0; took <= 1; took++) {
+        rig_begin(&rig);
+        hf_op *op = begin_shared(0, AT(0));
+        feed_calls(&rig, ACQUIRED, AT(1));
+        hf_op_end(op, AT(1));
+        op = begin_shared(0, AT(2));
+        hf_op_end(op, AT(3));
+        output_of(link_of(&rig, CALLS));
+        op = begin(&rig, HF_OP_RELEASE, AT(4)); /* behind the answer */
+        CHECK_SENT(&rig, CALLS, "");
+        feed_calls(&rig, took ? ACQUIRED : "*2\r\n:2\r\n:1\r\n", AT(5));
+        CHECK_SENT(&rig, CALLS,
+                   took ? "EVALSHA release " KEYS_OF_K "0 30000 2"
+                        : "EVALSHA release " KEYS_OF_K "0 30000 1");
+        feed_calls(&rig, ":1\r\n", AT(6));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_NOTHING_LEFT(AT(7));
+        rig_end(&rig, AT(8));
+    }
+}
+
+TEST(a_late_re_entry_does_not_extend_a_shared_owners_abandoned_hold) {
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    feed_calls(&rig, ACQUIRED, AT(1));
+    hf_op_end(op, AT(1));
+    hf_time end = ends_at(hold_of(&rig));
+    op = begin_shared(0, AT(9000));
+    hf_op_end(op, AT(9001));
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(9002));
+    feed_calls(&rig, ACQUIRED, AT(9003));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_U64(ends_at(hold_of(&rig)), end);
+    rig_end(&rig, AT(9004));
+}
+
+TEST(a_shared_owners_re_entry_without_a_reply_is_renewed_in_time) {
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    feed_calls(&rig, ACQUIRED, AT(1));
+    hf_op_end(op, AT(1));
+    op = begin_shared(0, AT(9900));
+    feed_calls(&rig, "+PONG\r\n", AT(9900)); /* the connection was quiet */
+    hf_op_end(op, AT(9901));
+    rig_sleep(&rig, AT(9901), AT(12000));
+    CHECK_SENT(&rig, RENEWER, "");
+    rig_sleep(&rig, AT(12000), AT(13100)); /* the link is abandoned */
+    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    rig_end(&rig, AT(13200));
+}
+
+TEST(a_shared_owners_acquire_without_a_reply_is_cleaned_up) {
+    for (int hangs = 0; hangs <= 1; hangs++) {
+        rig_begin(&rig);
+        hf_op *op = begin_shared(0, AT(0));
+        hf_op_end(op, AT(1));
+        output_of(link_of(&rig, CALLS));
+        if (hangs) rig_sleep(&rig, AT(1), AT(3000));
+        else hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
+        rig_sleep(&rig, AT(3000), AT(3020)); /* the back-off */
+        CHECK_SENT(&rig, CALLS, OWN_LEAVE_OF_K("", "0"));
+        feed_calls(&rig, ":0\r\n", AT(3021));
+        CHECK_NOTHING_LEFT(AT(3021));
+        rig_end(&rig, AT(3022));
+    }
+}
+
+TEST(a_closed_client_waits_for_the_reply_to_a_shared_owner) {
+    rig_begin(&rig);
+    begin_shared(0, AT(0));
+    output_of(link_of(&rig, CALLS));
+    hf_client_close(&rig.client, AT(1));
+    rig_tick(&rig, AT(1));
+    CHECK_SILENT(&rig);
+    CHECK(!hf_client_is_quiet(&rig.client));
+    feed_calls(&rig, ACQUIRED, AT(2));
+    rig_tick(&rig, AT(2));
+    CHECK_SENT(&rig, CALLS, OWN_LEAVE_OF_K("", "1"));
+    feed_calls(&rig, ":1\r\n", AT(3));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(4));
+}
+
+/* ---- replies that no server gives ---- */
+
+/* A shared owner's others may have gone in part, or all of them. */
+TEST(a_shared_owners_others_are_counted_from_what_it_sent) {
+    static const struct {
+        const char *others, *outcome;
+        int is;
+    } cases[] = {{"-3", "ok", 0},
+                 {"-1", "ok", 2},
+                 {"-4", "server", 0},
+                 {"999999996", "ok", 999999999},
+                 {"999999997", "server", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[80];
+        rig_begin(&rig);
+        hf_op *op = begin_shared(0, AT(0));
+        snprintf(text, sizeof text, "*2\r\n:2\r\n:3\r\n*3\r\n:1\r\n:77\r\n:%s\r\n",
+                 cases[i].others);
+        feed_calls(&rig, text, AT(1));
+        CHECK_OUTCOME(op, cases[i].outcome);
+        if (strcmp(cases[i].outcome, "ok") == 0)
+            CHECK_EQ_INT(others_of(hold_of(&rig)), cases[i].is);
+        rig_end(&rig, AT(2));
+    }
+}
+
+/* Each reply names another state of an owner that two processes share. */
+TEST(an_acquire_gives_up_on_a_shared_owner_that_comes_and_goes) {
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    int asked = 0;
+    while (!hf_op_is_done(op) && asked++ < 20)
+        feed_calls(&rig, count_before(op) ? GONE : "*2\r\n:2\r\n:1\r\n", AT(1));
+    CHECK_OUTCOME(op, "busy");
+    rig_end(&rig, AT(2));
+}
+
+/* ---- rare replies ---- */
+
+TEST(a_shared_owner_that_joins_one_hold_does_not_ask_twice) {
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    CHECK(!request_in(op)->no_retry);
+    feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
+    CHECK_EQ_INT(count_before(op), 1);
+    CHECK(request_in(op)->no_retry);
+    rig_end(&rig, AT(2));
+}
+
+TEST(an_interrupted_wait_of_a_shared_owner_releases_nothing) {
+    rig_begin(&rig);
+    hf_op *op = wait_as_shared(AT(0));
+    hf_op_interrupt(op, AT(10));
+    const char *text = output_of(link_of(&rig, CALLS));
+    CHECK_OR(strncmp(text, "EVALSHA leave ", 14) == 0, "%s", text);
+    CHECK_STR(strrchr(text, ' '), " 0");
+    rig_end(&rig, AT(11));
+}
+
+TEST(a_shared_owners_re_entry_without_a_replica_is_released_too) {
+    hf_client_config config = rig_config();
+    config.sync = (hf_sync){1, 100 * HF_MS};
+    rig_begin_with(&rig, &config);
+    hf_op *op = begin_shared(0, AT(0));
+    feed_calls(&rig, ACQUIRED ":1\r\n", AT(1));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(1));
+    op = begin_shared(0, AT(2));
+    output_of(link_of(&rig, CALLS));
+    begin(&rig, HF_OP_RELEASE, AT(3)); /* behind the answer */
+    CHECK_SENT(&rig, CALLS, "");
+    feed_calls(&rig, ACQUIRED ":0\r\n", AT(4));
+    CHECK_OUTCOME(op, "no_quorum");
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA release " KEYS_OF_K "0 30000 2"));
+    rig_end(&rig, AT(5));
+}
+
+CHECK_MAIN

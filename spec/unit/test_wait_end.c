@@ -1,0 +1,566 @@
+/* How waits end: their time is over, they are interrupted, abandoned or refused. */
+
+#include "acquire_rig.h"
+
+/* ---- the events link ---- */
+
+TEST(an_acquire_ends_within_a_second_of_its_wait_though_no_leave_is_answered) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 500 * HF_MS, AT(0));
+    rig_sleep(&rig, AT(4), AT(1399));
+    CHECK_OUTCOME(op, "under way");
+    rig_sleep(&rig, AT(1399), AT(1400));
+    CHECK_OUTCOME(op, "unreachable");
+    rig_end(&rig, AT(1400));
+}
+
+/* The last reply, which comes behind the wait, uses up a part of the second. */
+TEST(a_late_last_reply_leaves_an_acquire_less_time_to_leave_its_queue) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 500 * HF_MS, AT(0));
+    feed_message(&rig, "1 recheck l 1 0 k", AT(499));
+    rig_tick(&rig, AT(499));
+    feed_calls(&rig, busy(20000, 0, 0), AT(590));
+    rig_sleep(&rig, AT(590), AT(1399));
+    rig_sleep(&rig, AT(1399), AT(1400));
+    CHECK(hf_op_is_done(op));
+    rig_end(&rig, AT(1400));
+}
+
+TEST(a_wait_that_is_found_over_long_after_its_end_is_busy) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 500 * HF_MS, AT(0));
+    rig_tick(&rig, AT(80000)); /* the process was stopped */
+    rig_tick(&rig, AT(80001));
+    feed_calls(&rig, ":1\r\n", AT(80001));
+    CHECK_OUTCOME(op, "busy");
+    rig_end(&rig, AT(80001));
+}
+
+/* ---- the end of the wait ---- */
+
+TEST(a_waiter_leaves_the_queue_when_its_wait_ends) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    rig_sleep(&rig, AT(3), AT(999));
+    CHECK_STATE(op, WAITING);
+    rig_tick(&rig, AT(1000));
+    CHECK_STATE(op, CANCELLING);
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    feed_calls(&rig, ":0\r\n", AT(1001));
+    CHECK_OUTCOME(op, "busy");
+    CHECK_NOTHING_LEFT(AT(1001));
+    rig_end(&rig, AT(1002));
+}
+
+TEST(a_lock_granted_to_a_leaving_waiter_was_passed_on) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    rig_tick(&rig, AT(1000));
+    output_of(link_of(&rig, CALLS));
+    feed_message(&rig, GRANT("1", "88"), AT(1001));
+    CHECK_STATE(op, CANCELLING);
+    feed_calls(&rig, ":1\r\n", AT(1002));
+    CHECK_OUTCOME(op, "busy");
+    CHECK_NOTHING_LEFT(AT(1002));
+    rig_end(&rig, AT(1003));
+}
+
+TEST(the_wait_ends_before_the_subscription) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
+    feed_calls(&rig, busy(5000, 0, 0), AT(1));
+    output_of(link_of(&rig, CALLS));
+    rig_tick(&rig, AT(1000));
+    CHECK_OUTCOME(op, "busy");
+    CHECK_NOTHING_LEFT(AT(1000));
+    rig_end(&rig, AT(1003));
+}
+
+TEST(the_wait_ends_while_asking) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
+    feed_calls(&rig, busy(5000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    output_of(link_of(&rig, CALLS));
+    CHECK_STATE(op, ASKING);
+    rig_sleep(&rig, AT(2), AT(1000)); /* no answer at all */
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_LEFT_BEHIND(ACQUIRED, MEMBER("1"), AT(1000));
+    rig_end(&rig, AT(1003));
+}
+
+TEST(a_busy_reply_after_the_wait_makes_the_waiter_leave) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 1900 * HF_MS, AT(0));
+    feed_message(&rig, GRANT("1", "0"), AT(1890));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, busy(5000, 0, 0),
+               AT(1920)); /* the patience of the question is a little longer */
+    CHECK_STATE(op, CANCELLING);
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    feed_calls(&rig, ":0\r\n", AT(1921));
+    CHECK_OUTCOME(op, "busy");
+    rig_end(&rig, AT(2000));
+}
+
+TEST(a_lock_acquired_just_after_the_wait_counts) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 1900 * HF_MS, AT(0));
+    feed_message(&rig, GRANT("1", "0"), AT(1890));
+    feed_calls(&rig, ACQUIRED, AT(1920));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(2000));
+}
+
+TEST(a_leave_without_a_reply_goes_on_in_the_background) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    rig_tick(&rig, AT(1000));
+    output_of(link_of(&rig, CALLS));
+    rig_sleep(&rig, AT(1000), AT(2000));
+    CHECK_OUTCOME(op, "unreachable"); /* the server is silent, which is not "busy" */
+    CHECK_LEFT_BEHIND(":0\r\n", MEMBER("1"), AT(2000));
+    rig_end(&rig, AT(3000));
+}
+
+/* Servers close idle connections; that says nothing about whether they can be reached. */
+TEST(a_closed_idle_connection_does_not_make_the_server_unreachable) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    hf_session_closed(link_of(&rig, CALLS), "the server closed the connection", AT(500));
+    rig_tick(&rig, AT(1000));
+    rig_tick(&rig, AT(1001));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    feed_calls(&rig, ":0\r\n", AT(1002));
+    CHECK_OUTCOME(op, "busy");
+    rig_end(&rig, AT(3000));
+}
+
+TEST(a_server_lost_during_the_wait_is_unreachable_at_its_end) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    rig.refusing = true;
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(500));
+    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(500));
+    rig_sleep(&rig, AT(500), AT(999));
+    CHECK_OUTCOME(op, "under way");
+    hf_client_tick(&rig.client, AT(1000));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_U64(wait_of_hold(hold_of(&rig)), 1);
+    rig_end(&rig, AT(3000));
+}
+
+TEST(an_endless_wait_survives_a_minute_without_the_server) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    rig.refusing = true;
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(500));
+    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(500));
+    int wakes = rig_sleep(&rig, AT(500), AT(60000));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_OR(wakes < 600, "%d wakes", wakes);
+    rig.refusing = false;
+    rig_sleep(&rig, AT(60000), AT(62000));
+    feed_calls(&rig, ACQUIRED, AT(62000));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(63000));
+}
+
+/* ---- interrupted ---- */
+
+TEST(interrupted_in_the_queue) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op_interrupt(op, AT(100));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    feed_calls(&rig, ":0\r\n", AT(101));
+    CHECK_OUTCOME(op, "interrupted");
+    CHECK_NOTHING_LEFT(AT(101));
+    rig_end(&rig, AT(102));
+}
+
+TEST(interrupted_before_the_subscription) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    feed_calls(&rig, busy(5000, 0, 0), AT(1));
+    output_of(link_of(&rig, CALLS));
+    hf_op_interrupt(op, AT(100));
+    CHECK_OUTCOME(op, "interrupted");
+    CHECK_NOTHING_LEFT(AT(101));
+    rig_end(&rig, AT(102));
+}
+
+TEST(interrupted_while_asking_the_reply_decides) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    hf_op_interrupt(op, AT(1));
+    feed_calls(&rig, ACQUIRED, AT(2));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(102));
+    rig_begin(&rig);
+    op = begin_acquire(&rig, HF_NEVER, AT(0));
+    hf_op_interrupt(op, AT(1));
+    feed_calls(&rig, busy(5000, 0, 0), AT(2));
+    CHECK_OUTCOME(op, "interrupted");
+    rig_end(&rig, AT(102));
+}
+
+/* The question of a waiter in the queue has no deadline of its own: a signal must still end it. */
+TEST(interrupted_while_asking_an_unreachable_server) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    rig.refusing = true;
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(500));
+    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(500));
+    rig_sleep(&rig, AT(500), AT(5000));
+    CHECK_STATE(op, ASKING);
+    hf_op_interrupt(op, AT(5000));
+    hf_op_interrupt(op, AT(5050)); /* as often as the driver likes */
+    rig_sleep(&rig, AT(5050), AT(5100));
+    CHECK_OUTCOME(op, "interrupted");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    rig_end(&rig, AT(6000));
+}
+
+TEST(interrupted_behind_a_command_of_the_renewer) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK(is_in_flight(hold));
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(10001));
+    CHECK_STATE(op, BLOCKED);
+    hf_op_interrupt(op, AT(10002));
+    CHECK_OUTCOME(op, "interrupted");
+    CHECK(is_held(hold));
+    rig_end(&rig, AT(10003));
+}
+
+TEST(an_interrupt_after_the_end_changes_nothing) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    feed_calls(&rig, ACQUIRED, AT(1));
+    hf_op_interrupt(op, AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    rig_end(&rig, AT(3));
+}
+
+/* ---- abandoned ---- */
+
+TEST(abandoned_while_asking) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
+    hf_op_end(op, AT(1));
+    rig_tick(&rig, AT(1));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", "")); /* behind the question, over the same link */
+    CHECK_SENT(&rig, RENEWER, "");
+    feed_calls(&rig, ACQUIRED ":1\r\n", AT(2)); /* nobody waits for this reply */
+    CHECK(!hold_of(&rig));
+    rig_end(&rig, AT(3));
+}
+
+TEST(abandoned_before_the_subscription) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
+    feed_calls(&rig, busy(5000, 0, 0), AT(1));
+    output_of(link_of(&rig, CALLS));
+    hf_op_end(op, AT(2));
+    CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
+    rig_sleep(&rig, AT(2), AT(1000));
+    CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
+    rig_end(&rig, AT(1000));
+}
+
+TEST(abandoned_in_the_queue) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op_end(op, AT(10));
+    CHECK_LEFT_IN_ORDER(MEMBER("1"), AT(10));
+    rig_end(&rig, AT(20));
+}
+
+TEST(abandoned_while_leaving) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    rig_tick(&rig, AT(1000));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    hf_op_end(op, AT(1001));
+    rig_tick(&rig, AT(1001));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    feed_calls(&rig, ":0\r\n:0\r\n", AT(1002));
+    CHECK(!hold_of(&rig));
+    rig_end(&rig, AT(1003));
+}
+
+TEST(abandoned_before_anything_was_sent) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
+    hf_op_end(op, AT(1));
+    rig_sleep(&rig, AT(1), AT(100));
+    feed_calls(&rig, ":0\r\n", AT(100));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(200));
+}
+
+/* ---- the code and the text at the end ---- */
+
+TEST(every_outcome_ends_the_wait_completely) {
+    static const struct {
+        const char *reply, *outcome;
+    } cases[] = {
+        {ACQUIRED, "ok"},
+        {"*1\r\n:2\r\n", "busy"},
+        {GONE, "under way"},
+        {"*1\r\n:-3\r\n", "conflict"},
+        {"*1\r\n:-4\r\n", "conflict"},
+        {"*2\r\n:-5\r\n:3\r\n", "conflict"},
+        {"*2\r\n:-6\r\n$5\r\nguard\r\n", "conflict"},
+        {"*1\r\n:4\r\n", "mismatch"},
+        {"*1\r\n:77\r\n", "server"},
+        {"*2\r\n:3\r\n$3\r\nold\r\n", "duplicate"},
+        {"-ERR no\r\n", "server"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+        feed_message(&rig, "1 recheck 1", AT(50));
+        rig_sleep(&rig, AT(50), AT(60));
+        CHECK_STATE(op, ASKING);
+        feed_calls(&rig, cases[i].reply, AT(61));
+        CHECK_OUTCOME(op, cases[i].outcome);
+        if (hf_op_is_done(op)) {
+            CHECK_STATE(op, DONE);
+            CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
+            CHECK(request_in(op)->state == HF_REQUEST_IDLE);
+            CHECK_EQ_U64(hf_op_deadline(op), HF_NEVER);
+        }
+        rig_end(&rig, AT(70));
+    }
+}
+
+/* It was down for a moment, long ago. */
+TEST(a_busy_lock_does_not_mention_an_earlier_outage) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    hf_session *events = link_of(&rig, EVENTS);
+    snprintf(events->reason, sizeof events->reason, "reset");
+    rig_sleep(&rig, AT(3), AT(1000));
+    feed_calls(&rig, ":0\r\n", AT(1001));
+    CHECK_OUTCOME(op, "busy");
+    CHECK(!strstr(message_of(op), "reset"));
+    rig_end(&rig, AT(1002));
+}
+
+/* A leave that the server refuses has no reply, but the wait has ended because the lock is taken.
+ */
+TEST(a_refused_leave_does_not_hide_why_the_wait_ended) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    rig_sleep(&rig, AT(3), AT(1000));
+    feed_calls(&rig, "-NOPERM no\r\n", AT(1001));
+    CHECK_OUTCOME(op, "busy");
+    rig_end(&rig, AT(1002));
+}
+
+TEST(a_recheck_at_the_end_of_the_wait_has_time_for_its_reply) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    feed_message(&rig, "1 recheck 1", AT(990));
+    rig_tick(&rig, AT(990));
+    CHECK_STATE(op, ASKING);
+    CHECK_EQ_U64(request_in(op)->deadline, AT(1090));
+    rig_end(&rig, AT(991));
+}
+
+/* Ctrl-C must not wait for a server that is loading. */
+TEST(a_leave_does_not_persist_through_refusals) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    feed_message(&rig, "1 recheck 1", AT(5));
+    rig_tick(&rig, AT(5));
+    feed_calls(&rig, busy(20000, 0, 0), AT(6));
+    CHECK(request_in(op)->persists_until > 0);
+    hf_op_interrupt(op, AT(7));
+    CHECK_STATE(op, CANCELLING);
+    CHECK_EQ_U64(request_in(op)->persists_until, 0);
+    rig_end(&rig, AT(8));
+}
+
+/* The cycle is found while the waiter asks, so it learns of it with the reply. */
+TEST(a_cycle_found_while_asking_ends_the_wait) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    feed_message(&rig, "1 recheck 1", AT(5));
+    rig_tick(&rig, AT(5));
+    set_cycle(op, strdup("a, b"));
+    feed_calls(&rig, busy(20000, 0, 0), AT(6));
+    feed_calls(&rig, ":0\r\n", AT(7));
+    CHECK_OUTCOME(op, "deadlock");
+    CHECK(strstr(message_of(op), "a, b"));
+    rig_end(&rig, AT(8));
+}
+
+/* The reply that is under way has its time, however long the wait has lasted. */
+TEST(interrupted_while_asking_the_server_has_time_to_answer) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    hf_op_interrupt(op, AT(1000));
+    CHECK_EQ_U64(request_in(op)->deadline, AT(1100));
+    rig_end(&rig, AT(1001));
+}
+
+/* The server itself can be reached; it is only not heard. */
+TEST(a_wait_ends_as_busy_when_only_its_events_link_is_refused) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    hf_session *events = link_of(&rig, EVENTS);
+    events->failed_opens = 3;
+    snprintf(events->reason, sizeof events->reason, "refused");
+    hf_client_tick(&rig.client, AT(1000));
+    CHECK_STATE(op, CANCELLING);
+    feed_calls(&rig, ":0\r\n", AT(1001));
+    CHECK_OUTCOME(op, "busy");
+    rig_end(&rig, AT(1002));
+}
+
+/* Each reply that ends an acquire ends all of it. */
+TEST(every_refusal_ends_an_acquire_completely) {
+    static const struct {
+        const char *reply, *outcome;
+    } cases[] = {
+        {"*1\r\n:4\r\n", "mismatch"},        {"*2\r\n:3\r\n$1\r\nr\r\n", "duplicate"},
+        {"*1\r\n:-3\r\n", "conflict"},       {"*1\r\n:-4\r\n", "conflict"},
+        {"*2\r\n:-5\r\n:3\r\n", "conflict"}, {"*2\r\n:-6\r\n$5\r\nguard\r\n", "conflict"},
+        {"-ERR no\r\n", "server"},           {"*1\r\n:77\r\n", "server"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int waiting = 0; waiting < 2; waiting++) {
+            rig_begin(&rig);
+            hf_op *op = waiting ? wait_in_queue(&rig, 60 * HF_SECOND, AT(0))
+                                : begin_acquire(&rig, 0, AT(0));
+            if (waiting) {
+                rig_tick(&rig, AT(150));
+                rig_tick(&rig, rechecks_at(op));
+            }
+            CHECK_STATE(op, ASKING);
+            feed_calls(&rig, cases[i].reply, AT(2500));
+            CHECK_OR(strcmp(outcome(op), cases[i].outcome) == 0, "case %zu: %s", i, outcome(op));
+            CHECK_STATE(op, DONE);
+            CHECK(!needs_events(op));
+            CHECK_EQ_INT(nodes_of(&rig.client)[0]->waiting, 0);
+            rig_end(&rig, AT(2600));
+        }
+    }
+}
+
+TEST(a_refused_connection_at_the_end_of_a_wait_is_unreachable) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    hf_session_closed(link_of(&rig, CALLS), "gone", AT(500));
+    hf_session_opening(link_of(&rig, CALLS), AT(500));
+    hf_session_closed(link_of(&rig, CALLS), "refused", AT(501));
+    CHECK_EQ_INT(link_of(&rig, CALLS)->failed_opens, 1);
+    CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_READY);
+    hf_client_tick(&rig.client, AT(1000));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_OR(strstr(message_of(op), "refused"), "%s", message_of(op));
+    rig_end(&rig, AT(1001));
+}
+
+TEST(lost_links_at_the_end_of_a_wait_are_not_a_refusal) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(999));
+    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(999));
+    hf_client_tick(&rig.client, AT(1000));
+    hf_client_tick(&rig.client, AT(1001));
+    CHECK_OUTCOME(op, "under way");
+    rig_serve(&rig, AT(1001));
+    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    feed_calls(&rig, ":0\r\n", AT(1002));
+    CHECK_OUTCOME(op, "busy");
+    rig_end(&rig, AT(1003));
+}
+
+TEST(a_lock_acquired_too_late_has_no_place_to_leave) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lease = HF_SECOND;
+    spec.wait = 60 * HF_SECOND;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, ACQUIRED, AT(1500));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_U64(wait_of_hold(hold_of(&rig)), 0);
+    rig_end(&rig, AT(1501));
+}
+
+TEST(interrupted_in_the_queue_of_an_unreachable_server) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
+    rig.refusing = true;
+    hf_session_closed(link_of(&rig, CALLS), "gone", AT(10));
+    hf_op_interrupt(op, AT(11));
+    rig_serve(&rig, AT(11));
+    CHECK_OUTCOME(op, "interrupted");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    rig_end(&rig, AT(12));
+}
+
+TEST(a_client_that_has_left_the_queue_needs_no_events_link) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
+    CHECK(link_of(&rig, EVENTS)->wanted);
+    hf_op_interrupt(op, AT(10));
+    feed_calls(&rig, ":1\r\n", AT(11));
+    CHECK_OUTCOME(op, "interrupted");
+    CHECK(!link_of(&rig, EVENTS)->wanted);
+    rig_end(&rig, AT(12));
+    rig_begin(&rig);
+    op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
+    feed_message(&rig, GRANT("1", "9"), AT(10));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(link_of(&rig, EVENTS)->wanted); /* it may wait again soon */
+    rig_end(&rig, AT(12));
+}
+
+/* The server knows why, and a signal does not change that. */
+TEST(interrupted_while_asking_a_refusal_is_reported) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    hf_op_interrupt(op, AT(1));
+    feed_calls(&rig, "-NOPERM no\r\n", AT(2));
+    CHECK_OUTCOME(op, "denied");
+    rig_end(&rig, AT(3));
+}
+
+TEST(a_leave_that_finds_many_dead_waiters_goes_on_in_the_background) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    rig_tick(&rig, AT(1000));
+    CHECK_STATE(op, CANCELLING);
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ":3\r\n", AT(1001));
+    CHECK_OUTCOME(op, "busy");
+    rig_tick(&rig, AT(1001));
+    CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "EVALSHA leave 4 k ", 18) == 0);
+    rig_end(&rig, AT(1002));
+}
+
+TEST(a_busy_reply_at_the_end_of_the_wait_ends_it) {
+    for (int early = 0; early <= 1; early++) {
+        rig_begin(&rig);
+        hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
+        feed_calls(&rig, busy(20000, 0, 0), AT(1000) - (hf_time)early);
+        CHECK_OUTCOME(op, early ? "under way" : "busy");
+        rig_end(&rig, AT(1001));
+    }
+}
+
+CHECK_MAIN

@@ -1,0 +1,932 @@
+/* Waiting in the queue: the way into it, rechecks, and what the client listens to. */
+
+#include "op/events.h"
+
+#include "acquire_rig.h"
+
+TEST(a_waiter_is_queued_only_after_it_has_subscribed) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
+    CHECK_SENT(&rig, EVENTS, "");
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    CHECK_STATE(op, SUBSCRIBING);
+    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    CHECK_SENT(&rig, CALLS, "");
+    feed_subscribed(&rig, AT(2));
+    CHECK_STATE(op, ASKING);
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    feed_calls(&rig, busy(20000, 3, 0), AT(3));
+    CHECK_STATE(op, WAITING);
+    CHECK_EQ_U64(placed_at(op), AT(2));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
+    CHECK_EQ_INT(first_node(&rig.client)->waiting, 1);
+    rig_end(&rig, AT(4));
+}
+
+TEST(a_waiter_subscribed_while_asking_asks_again_for_its_place) {
+    rig_begin(&rig);
+    hf_op *first = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.caller = hf_slice_of("you");
+    spec.wait = 10 * HF_SECOND;
+    hf_op *second = hf_client_begin(&rig.client, &spec, AT(20));
+    rig_tick(&rig, AT(30));
+    feed_subscribed(&rig, AT(40));
+    CHECK_STATE(second, ASKING);
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, busy(20000, 0, 0), AT(50));
+    CHECK_STATE(second, ASKING); /* it was asked for without a place */
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), MEMBER("2")));
+    CHECK_STATE(first, ASKING);
+    rig_end(&rig, AT(60));
+}
+
+TEST(a_subscribed_client_queues_with_its_first_command) {
+    rig_begin(&rig);
+    hf_op *first = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.caller = hf_slice_of("you");
+    spec.wait = 10 * HF_SECOND;
+    hf_op *second = hf_client_begin(&rig.client, &spec, AT(20));
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), MEMBER("2")));
+    CHECK_EQ_INT(first_node(&rig.client)->waiting, 2);
+    feed_calls(&rig, busy(20000, 1, 0), AT(21));
+    CHECK_STATE(second, WAITING);
+    CHECK_STATE(first, WAITING);
+    rig_end(&rig, AT(60));
+}
+
+/* A second caller of the client, which is subscribed already: it has a place with its first
+ * command. */
+static hf_op *begin_behind(uint32_t max_waiters, hf_time wait, hf_time now) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.caller = hf_slice_of("you");
+    spec.wait = wait;
+    spec.sheds = true;
+    spec.max_waiters = max_waiters;
+    hf_op *op = begin_spec(&rig, &spec, now);
+    output_of(link_of(&rig, CALLS));
+    return op;
+}
+
+TEST(one_waiter_too_many_leaves_at_once) {
+    rig_begin(&rig);
+    wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hf_op *op = begin_behind(2, HF_NEVER, AT(20));
+    feed_calls(&rig, busy(20000, 2, 0), AT(21));
+    CHECK_STATE(op, CANCELLING);
+    CHECK(strstr(output_of(link_of(&rig, CALLS)), MEMBER("2")));
+    feed_calls(&rig, ":0\r\n", AT(22));
+    CHECK_OUTCOME(op, "busy");
+    CHECK(strstr(message_of(op),
+                 ": 2 already waiting in line, and max_waiters is 2; try again later"));
+    CHECK_EQ_INT(first_node(&rig.client)->waiting, 1);
+    rig_end(&rig, AT(60));
+}
+
+TEST(the_message_counts_one_waiter_in_the_singular) {
+    rig_begin(&rig);
+    wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hf_op *op = begin_behind(1, HF_NEVER, AT(20));
+    feed_calls(&rig, busy(20000, 1, 0), AT(21));
+    feed_calls(&rig, ":0\r\n", AT(22));
+    CHECK(strstr(message_of(op), ": 1 already waiting in line, and max_waiters is 1;"));
+    rig_end(&rig, AT(60));
+}
+
+/* Waiters that were passed over come back before it. */
+TEST(a_waiter_within_max_waiters_stays_queued) {
+    rig_begin(&rig);
+    wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hf_op *op = begin_behind(2, HF_NEVER, AT(20));
+    feed_calls(&rig, busy(20000, 1, 0), AT(21));
+    CHECK_STATE(op, WAITING);
+    set_recheck(op, AT(100));
+    rig_sleep(&rig, AT(21), AT(100));
+    CHECK_STATE(op, ASKING);
+    feed_calls(&rig, busy(20000, 7, 0), AT(101));
+    CHECK_STATE(op, WAITING);
+    rig_end(&rig, AT(102));
+}
+
+TEST(a_tenant_subscribes_to_no_pattern) {
+    begin_as_tenant();
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    rig_sleep(&rig, AT(3), AT(1000));
+    CHECK_STATE(op, WAITING);
+    hf_op_end(op, AT(1000));
+    CHECK_SENT(&rig, EVENTS, "");
+    rig_end(&rig, AT(1001));
+}
+
+TEST(an_acquire_does_not_wait_behind_a_waiter_of_a_newer_format) {
+    for (int queued = 0; queued < 2; queued++) {
+        rig_begin(&rig);
+        hf_op *op = queued ? wait_in_queue(&rig, 10 * HF_SECOND, AT(0))
+                           : begin_acquire(&rig, 10 * HF_SECOND, AT(0));
+        if (queued) rig_sleep(&rig, AT(3), AT(2000));
+        output_of(link_of(&rig, CALLS));
+        feed_calls(&rig, "*1\r\n:-4\r\n", AT(2000));
+        CHECK_OUTCOME(op, "conflict");
+        CHECK(strstr(message_of(op), "incompatible version of holdfast is waiting for it"));
+        rig_tick(&rig, AT(2001));
+        CHECK_SENT(&rig, CALLS, queued ? LEAVE_OF_K("0", MEMBER("1")) : "");
+        CHECK_EQ_INT(state_of(&rig), queued ? (int)HF_HOLD_CLEANING_UP : -1);
+        rig_end(&rig, AT(2002));
+    }
+}
+
+TEST(a_waiter_rechecks_every_two_seconds) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 100 * HF_SECOND, AT(0));
+    rig_tick(&rig, AT(150)); /* listens to Redisson's releases from then on */
+    for (hf_time now = AT(3); now < AT(20000);) {
+        hf_time next = hf_op_deadline(op);
+        CHECK(next - now >= 1800 * HF_MS && next - now <= 2000 * HF_MS);
+        rig_tick(&rig, next - 1);
+        CHECK_SENT(&rig, CALLS, "");
+        rig_tick(&rig, next);
+        CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+        feed_calls(&rig, busy(20000, 0, 0), next);
+        now = next;
+    }
+    CHECK_EQ_U64(wait_number_of(op), 1); /* always the same place */
+    CHECK(hf_client_stats(&rig.client).rechecks >= 9);
+    rig_end(&rig, AT(30000));
+}
+
+TEST(a_waiter_rechecks_when_the_holders_lease_ends) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 100 * HF_SECOND, AT(0));
+    feed_message(&rig, "1 turn 1 50", AT(10));
+    rig_sleep(&rig, AT(10), AT(70));
+    feed_calls(&rig, busy(300, 0, 0), AT(100));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(401));
+    rig_end(&rig, AT(500));
+    rig_begin(&rig);
+    op = begin_acquire(&rig, 100 * HF_SECOND, AT(0));
+    feed_calls(&rig, busy(300, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(300, 4, 0), AT(3));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(3 + 301 + 20)); /* after those ahead */
+    rig_end(&rig, AT(500));
+}
+
+TEST(a_waiter_behind_many_others_rechecks_less_often) {
+    static const struct {
+        int ahead, least_ms, most_ms;
+    } cases[] = {{0, 1800, 2000},      {199, 1800, 2000},       {200, 3600, 4000},
+                 {1000, 18000, 20000}, {1000000, 27000, 30000}, {2000000000, 27000, 30000}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+        feed_calls(&rig, busy(900000000, 0, 0), AT(0));
+        feed_subscribed(&rig, AT(0));
+        feed_calls(&rig, busy(900000000, cases[i].ahead, 0), AT(0));
+        CHECK_STATE(op, WAITING);
+        CHECK_OR(rechecks_at(op) >= AT(cases[i].least_ms) &&
+                     rechecks_at(op) <= AT(cases[i].most_ms),
+                 "%d ahead: %llu", cases[i].ahead, (unsigned long long)(rechecks_at(op) - AT(0)));
+        rig_end(&rig, AT(1));
+    }
+}
+
+/* In nanoseconds such a TTL does not fit. */
+TEST(a_huge_ttl_does_not_make_a_waiter_recheck_constantly) {
+    static const char *const ttls[] = {"18446744073709", "18446744073710", "9223372036854775807"};
+    for (size_t i = 0; i < sizeof ttls / sizeof *ttls; i++) {
+        char answer[96];
+        snprintf(answer, sizeof answer, "*5\r\n:0\r\n:%s\r\n:0\r\n:0\r\n$1\r\n" PLACE "\r\n",
+                 ttls[i]);
+        rig_begin(&rig);
+        hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+        feed_calls(&rig, answer, AT(0));
+        feed_subscribed(&rig, AT(0));
+        feed_calls(&rig, answer, AT(0));
+        CHECK_STATE(op, WAITING);
+        CHECK(rechecks_at(op) >= AT(1800) && rechecks_at(op) <= AT(2000));
+        rig_end(&rig, AT(1));
+        rig_begin(&rig);
+        op = begin_acquire(&rig, 0, AT(0));
+        feed_calls(&rig, answer, AT(1));
+        CHECK_OUTCOME(op, "busy");
+        CHECK(busy_until(op) == HF_NEVER);
+        CHECK(strstr(message_of(op), "s more unless") && !strstr(message_of(op), " 0.000 s"));
+        rig_end(&rig, AT(2));
+    }
+}
+
+/* A foreign key, of the same kind: it is one hold, not a new one each time. */
+TEST(behind_a_foreign_holder_with_a_huge_ttl_rechecks_get_rarer) {
+    static const char answer[] =
+        "*5\r\n:0\r\n:9223372036854775807\r\n:0\r\n:1\r\n$1\r\n" PLACE "\r\n";
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lock_kind = &hf_kind_mutex;
+    spec.wait = HF_NEVER;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    feed_calls(&rig, answer, AT(1));
+    feed_subscribed(&rig, AT(2));
+    hf_time now = AT(3), longest = 0;
+    for (int i = 0; i < 100; i++) {
+        feed_calls(&rig, answer, now);
+        longest = hf_time_max(longest, rechecks_at(op) - now);
+        now = rechecks_at(op);
+        rig_tick(&rig, now);
+    }
+    CHECK(longest > 60 * HF_MS);
+    rig_end(&rig, now);
+}
+
+TEST(a_waiter_rechecks_a_holder_without_a_ttl_too) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    feed_calls(&rig, busy(-1, 0, 0), AT(0));
+    feed_subscribed(&rig, AT(0));
+    feed_calls(&rig, busy(-1, 0, 0), AT(0));
+    CHECK(rechecks_at(op) >= AT(1800) && rechecks_at(op) <= AT(2000));
+    rig_end(&rig, AT(1));
+}
+
+TEST(a_waiter_rechecks_at_the_end_of_a_turn) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    feed_message(&rig, "1 turn 1 50", AT(100));
+    CHECK_STATE(op, WAITING);
+    CHECK_EQ_U64(hf_op_deadline(op), AT(151));
+    CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    feed_message(&rig, "1 turn 1 18446744073709551615", AT(110));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(151));
+    CHECK_SENT(&rig, EVENTS, "");
+    rig_tick(&rig, AT(151));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    rig_end(&rig, AT(200));
+}
+
+TEST(a_turn_that_begins_while_a_waiter_asks_makes_it_recheck) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    feed_message(&rig, "1 recheck 1", AT(10));
+    rig_tick(&rig, AT(10));
+    CHECK_STATE(op, ASKING);
+    feed_message(&rig, "1 turn 1 50", AT(11));
+    feed_calls(&rig, busy(20000, 0, 0), AT(12));
+    CHECK_STATE(op, WAITING);
+    CHECK_EQ_U64(hf_op_deadline(op), AT(12));
+    rig_end(&rig, AT(20));
+}
+
+TEST(a_waiter_rechecks_often_during_a_turn_of_polling_clients) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    feed_message(&rig, "1 turn 1 20", AT(10));
+    rig_tick(&rig, AT(31));
+    feed_calls(&rig, busy(229, 0, 1), AT(31)); /* free */
+    CHECK(hf_op_deadline(op) > AT(31) && hf_op_deadline(op) <= AT(62));
+    rig_tick(&rig, AT(62));
+    feed_calls(&rig, busy(30000, 0, 1), AT(62)); /* one of them has it */
+    CHECK(hf_op_deadline(op) > AT(62) && hf_op_deadline(op) <= AT(93));
+    rig_tick(&rig, AT(93));
+    feed_calls(&rig, busy(30000, 0, 0), AT(93)); /* ours */
+    CHECK(hf_op_deadline(op) >= AT(1800));
+    feed_message(&rig, "1 turn 1 50", AT(100));
+    rig_tick(&rig, AT(151));
+    feed_calls(&rig, busy(30000, 0, 1), AT(151)); /* one that announces its release */
+    CHECK(hf_op_deadline(op) >= AT(151 + 675) && hf_op_deadline(op) <= AT(151 + 750));
+    rig_end(&rig, AT(200));
+}
+
+TEST(a_later_waiter_rechecks_when_the_first_one_is_overdue) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    feed_message(&rig, "1 recheck 1", AT(10));
+    rig_tick(&rig, AT(10));
+    feed_calls(&rig, "*6\r\n:0\r\n:30000\r\n:2\r\n:1\r\n$1\r\n" PLACE "\r\n:400\r\n", AT(20));
+    CHECK(hf_op_deadline(op) == AT(20 + 400 + 1 + 2 * 5));
+    rig_end(&rig, AT(200));
+}
+
+TEST(the_first_waiter_behind_a_foreign_holder_listens_for_foreign_releases) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
+    feed_calls(&rig, busy(20000, 0, 1), AT(1));
+    feed_subscribed(&rig, AT(2));
+    output_of(link_of(&rig, EVENTS));
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, busy(20000, 0, 1), AT(3));
+    CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    feed_event(&rig, "psubscribe", "redisson_lock__channel:{k}", "2",
+               AT(4)); /* a release may have come before it */
+    CHECK_EQ_U64(hf_op_deadline(op), AT(4));
+    rig_tick(&rig, AT(4));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    feed_calls(&rig, busy(20000, 0, 1), AT(5));
+    feed(link_of(&rig, EVENTS),
+         "*4\r\n$8\r\npmessage\r\n$26\r\nredisson_lock__channel:{k}\r\n$26\r\nredisson_lock__"
+         "channel:{k}\r\n$1\r\n0\r\n",
+         AT(10));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(10));
+    rig_tick(&rig, AT(10));
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    feed_calls(&rig, ACQUIRED, AT(11));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_SENT(&rig, EVENTS, "PUNSUBSCRIBE redisson_lock__channel:{k}");
+    rig_end(&rig, AT(20));
+}
+
+TEST(the_end_of_a_subscription_causes_no_recheck) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    rig_tick(&rig, AT(150));
+    CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    feed_event(&rig, "punsubscribe", "redisson_lock__channel:{k}", "1", AT(152));
+    CHECK(hf_op_deadline(op) > AT(1000));
+    rig_end(&rig, AT(200));
+}
+
+TEST(the_first_waiter_behind_our_holder_listens_for_foreign_releases_later) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(150));
+    CHECK_SENT(&rig, EVENTS, "");
+    rig_tick(&rig, AT(150));
+    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    CHECK(hf_op_deadline(op) >= AT(1800));
+    feed_event(&rig, "psubscribe", "redisson_lock__channel:{k}", "2", AT(152));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(152));
+    rig_end(&rig, AT(200));
+}
+
+TEST(a_waiter_behind_others_does_not_listen_for_foreign_releases) {
+    rig_begin(&rig);
+    begin_acquire(&rig, 10 * HF_SECOND, AT(0));
+    feed_calls(&rig, busy(20000, 0, 1), AT(1));
+    feed_subscribed(&rig, AT(2));
+    output_of(link_of(&rig, EVENTS));
+    feed_calls(&rig, busy(20000, 1, 1), AT(3));
+    CHECK_SENT(&rig, EVENTS, "");
+    rig_end(&rig, AT(20));
+}
+
+TEST(a_waiter_rechecks_at_most_once_a_millisecond) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    feed_message(&rig, "1 turn 1 0", AT(3));
+    int looks = 0;
+    for (int us = 4000; us < 14000; us += 10) {
+        hf_time now = AT(0) + (hf_time)us * 1000;
+        feed(link_of(&rig, EVENTS),
+             "*4\r\n$8\r\npmessage\r\n$26\r\nredisson_lock__channel:{k}\r\n$26\r\nredisson_lock__"
+             "channel:{k}\r\n$1\r\n0\r\n",
+             now);
+        rig_tick(&rig, now);
+        bool asks = output_of(link_of(&rig, CALLS))[0] != '\0';
+        looks += asks;
+        if (asks) feed_calls(&rig, busy(20000, 0, 1), now);
+    }
+    CHECK_OR(looks >= 9 && looks <= 11, "%d looks", looks);
+    CHECK_STATE(op, WAITING);
+    rig_end(&rig, AT(20));
+}
+
+/* ---- the events link ---- */
+
+TEST(a_waiter_rechecks_when_its_events_link_is_back) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    feed_message(&rig, "1 turn 1 1000", AT(5));
+    output_of(link_of(&rig, EVENTS));
+    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
+    CHECK_STATE(op, WAITING);
+    rig_tick(&rig, AT(20));
+    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    CHECK_SENT(&rig, CALLS, "");
+    feed_subscribed(&rig, AT(21));
+    CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    feed_calls(&rig, ACQUIRED, AT(22));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(30));
+}
+
+TEST(a_waiter_without_its_events_link_keeps_rechecking) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
+    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
+    int looks = 0;
+    for (int ms = 10; ms < 10000; ms += 5) {
+        if (hf_session_wants(link_of(&rig, EVENTS), AT(ms)) == HF_WANT_OPEN) {
+            hf_session_opening(link_of(&rig, EVENTS), AT(ms));
+            hf_session_closed(link_of(&rig, EVENTS), "refused", AT(ms));
+        }
+        hf_client_tick(&rig.client, AT(ms));
+        if (output_of(link_of(&rig, CALLS))[0] == '\0') continue;
+        looks++;
+        feed(link_of(&rig, CALLS), busy(20000, 0, 0), AT(ms));
+    }
+    CHECK_OR(looks >= 4 && looks <= 6, "%d looks", looks);
+    CHECK_STATE(op, SUBSCRIBING);
+    rig_end(&rig, AT(10000));
+}
+
+/* A wait must not be without success because the server allows one connection less than we would
+ * like. */
+TEST(a_waiter_acquires_a_freed_lock_without_an_events_link) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    feed(link_of(&rig, CALLS), busy(5000, 0, 0), AT(1));
+    output_of(link_of(&rig, CALLS));
+    bool asked = false;
+    for (int ms = 1; ms < 8000 && !asked; ms += 5) {
+        if (hf_session_wants(link_of(&rig, EVENTS), AT(ms)) == HF_WANT_OPEN) {
+            hf_session_opening(link_of(&rig, EVENTS), AT(ms));
+            hf_session_closed(link_of(&rig, EVENTS), "refused", AT(ms));
+        }
+        hf_client_tick(&rig.client, AT(ms));
+        asked = strcmp(output_of(link_of(&rig, CALLS)), BRIEF_ASK_OF_K) == 0;
+    }
+    CHECK(asked);
+    feed(link_of(&rig, CALLS), ACQUIRED, AT(8000));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(10000));
+}
+
+TEST(a_refused_subscription_is_reported) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
+    feed_calls(&rig, busy(5000, 0, 0), AT(1));
+    feed(link_of(&rig, EVENTS),
+         "-NOPERM this user has no permissions to access one of the channels\r\n", AT(2));
+    CHECK_OUTCOME(op, "denied");
+    CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
+    rig_end(&rig, AT(10));
+}
+
+TEST(a_subscription_refused_for_now_is_retried) {
+    static const char *const errors[] = {
+        "-BUSY Redis is busy running a script. You can only call SCRIPT KILL.\r\n",
+        "-LOADING Redis is loading the dataset in memory\r\n",
+        "-ERR max number of clients reached\r\n",
+    };
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        rig_begin(&rig);
+        hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
+        hf_session *events = link_of(&rig, EVENTS);
+        hf_session_closed(events, "reset", AT(10));
+        for (int times = 1; times <= 3; times++) {
+            rig_tick(&rig, hf_time_max(AT(10), events->retry_at));
+            CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+            feed(events, errors[i], events->opened_at + HF_MS);
+            rig_serve(&rig, events->opened_at + HF_MS);
+            CHECK_STATE(op, WAITING);
+            CHECK_EQ_INT(events->failed_opens, times);
+            CHECK(events->retry_at > events->opened_at + HF_MS);
+        }
+        CHECK_SENT(&rig, CALLS, "");
+        rig_tick(&rig, events->retry_at);
+        CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+        feed_subscribed(&rig, events->opened_at);
+        CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+        rig_end(&rig, events->opened_at);
+    }
+}
+
+TEST(a_waiter_goes_on_when_its_pattern_is_refused) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    feed_message(&rig, "1 turn 1 50", AT(5));
+    feed(link_of(&rig, EVENTS),
+         "-NOPERM this user has no permissions to access one of the channels\r\n", AT(6));
+    CHECK_STATE(op, WAITING);
+    output_of(link_of(&rig, CALLS));
+    rig_tick(&rig, AT(56));
+    feed_calls(&rig, ACQUIRED, AT(57));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(57));
+    op = begin(&rig, HF_OP_RELEASE, AT(57));
+    feed_calls(&rig, ":1\r\n", AT(57));
+    hf_op_end(op, AT(57));
+    output_of(link_of(&rig, EVENTS));
+    op = begin_acquire(&rig, 10 * HF_SECOND, AT(58)); /* the pattern is not asked for again */
+    feed_calls(&rig, busy(20000, 0, 1), AT(58));
+    CHECK_STATE(op, WAITING);
+    CHECK_SENT(&rig, EVENTS, "");
+    rig_end(&rig, AT(60));
+}
+
+TEST(a_refused_login_of_the_events_link_is_reported) {
+    hf_client_config config = rig_config();
+    strcpy(config.session.server.password, "secret");
+    rig_begin_with(&rig, &config);
+    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
+    feed_calls(&rig, "+OK\r\n", AT(0));
+    feed_calls(&rig, busy(5000, 0, 0), AT(1));
+    feed(link_of(&rig, EVENTS), "-WRONGPASS no\r\n", AT(2));
+    rig_serve(&rig, AT(2));
+    CHECK_OUTCOME(op, "denied");
+    rig_end(&rig, AT(10));
+}
+
+/* ---- what wakes a waiter ---- */
+
+TEST(an_acquire_without_memory_for_its_place_does_not_wait) {
+    int failures = 0;
+    for (unsigned long nth = 1; nth < 20; nth++) {
+        rig_begin(&rig);
+        hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
+        feed_calls(&rig, busy(20000, 0, 0), AT(1));
+        memerr_fail(nth);
+        feed_subscribed(&rig, AT(2));
+        memerr_fail(0);
+        CHECK(!may_be_queued(op) || waiter_of(op) || hf_op_is_done(op));
+        failures += hf_op_is_done(op) && hf_op_code(op) == HF_NO_MEMORY;
+        rig_end(&rig, AT(3));
+    }
+    CHECK(failures > 0);
+}
+
+TEST(a_waiter_rechecks_an_expiring_holder_at_once) {
+    static const struct {
+        int ttl_ms, ahead, at_ms;
+    } cases[] = {{0, 0, 1}, {1, 0, 2}, {0, 1, 6}, {100, 80, 501}, {100, 90, 501}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+        feed_calls(&rig, busy(20000, 0, 0), AT(0));
+        feed_subscribed(&rig, AT(0));
+        feed_calls(&rig, busy(cases[i].ttl_ms, cases[i].ahead, 0), AT(0));
+        CHECK_EQ_U64(hf_op_deadline(op), AT(cases[i].at_ms));
+        rig_end(&rig, AT(1));
+    }
+}
+
+TEST(a_subscribed_waiter_does_not_mention_its_subscription) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    rig_sleep(&rig, AT(3), AT(1000));
+    feed_calls(&rig, ":0\r\n", AT(1001));
+    CHECK_OUTCOME(op, "busy");
+    CHECK(!strstr(message_of(op), "cannot listen"));
+    rig_end(&rig, AT(1002));
+}
+
+/* The holder cannot go on, but its lock ends by itself in time. */
+TEST(a_blocking_wait_outlasts_a_lock_that_is_not_renewed) {
+    for (int renewed = 0; renewed <= 1; renewed++) {
+        rig_begin(&rig);
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.renewed = renewed;
+        spec.lease = HF_SECOND;
+        hf_op *op = begin_spec(&rig, &spec, AT(0));
+        feed_calls(&rig, ACQUIRED, AT(0));
+        hf_op_end(op, AT(0));
+        spec.caller = spec.owner = hf_slice_of("you");
+        spec.blocking = true;
+        spec.wait = 5 * HF_SECOND;
+        op = begin_spec(&rig, &spec, AT(1));
+        feed_calls(&rig, busy(1000, 0, 0), AT(2));
+        CHECK_OUTCOME(op, renewed ? "deadlock" : "under way");
+        rig_end(&rig, AT(3));
+    }
+}
+
+static const char *deaf(int ttl_ms) {
+    return busy(ttl_ms, 0, 2);
+}
+
+/* Ours, but it could not be notified: the pauses grow with the wait, without a limit of their own.
+ */
+TEST(a_deaf_holder_is_rechecked_often_at_first) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    feed_calls(&rig, deaf(20000), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, deaf(20000), AT(3));
+    CHECK_STATE(op, WAITING);
+    CHECK(hf_op_deadline(op) <= AT(3 + 31));
+    int longer = 0;
+    for (int i = 0; i < 10; i++) {
+        feed_message(&rig, "1 recheck 1", AT(4000 + 10 * i));
+        rig_tick(&rig, AT(4000 + 10 * i));
+        feed_calls(&rig, deaf(16003 - 10 * i), AT(4000 + 10 * i));
+        CHECK_STATE(op, WAITING);
+        longer += rechecks_at(op) > AT(4000 + 10 * i + 201);
+    }
+    CHECK(longer > 0);
+    rig_end(&rig, AT(5000));
+}
+
+/* Two replies about it differ by their time on the way. */
+TEST(a_holder_whose_end_wavers_counts_as_the_same) {
+    static const int later[] = {4, 6};
+    for (int i = 0; i < 2; i++) {
+        rig_begin(&rig);
+        hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
+        feed_calls(&rig, busy(20000, 0, 1), AT(1));
+        feed_subscribed(&rig, AT(2));
+        feed_calls(&rig, busy(20000, 0, 1), AT(2));
+        hf_time since = holder_silent_since(op);
+        feed_message(&rig, "1 recheck 1", AT(10));
+        rig_tick(&rig, AT(10));
+        feed_calls(&rig, busy(19992 + later[i], 0, 1), AT(11));
+        CHECK_STATE(op, WAITING);
+        CHECK_EQ_INT(holder_silent_since(op) == since, i == 0);
+        rig_end(&rig, AT(12));
+    }
+}
+
+/* The polling clients had their turn; the next foreign holder announces its release. */
+TEST(a_turn_of_polling_clients_ends_with_a_holder_of_ours) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    feed_message(&rig, "1 turn 1 20", AT(10));
+    rig_tick(&rig, AT(31));
+    feed_calls(&rig, busy(30000, 0, 0), AT(31));
+    CHECK(!is_turn_of_pollers(op));
+    rig_end(&rig, AT(40));
+}
+
+/* Only the first one rechecks often to pass over a dead foreign holder. */
+TEST(a_later_waiter_behind_a_foreign_holder_rechecks_every_two_seconds) {
+    for (int ahead = 0; ahead <= 1; ahead++) {
+        rig_begin(&rig);
+        hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+        feed_calls(&rig, busy(20000, ahead, 1), AT(1));
+        feed_subscribed(&rig, AT(2));
+        feed_calls(&rig, busy(20000, ahead, 1), AT(3));
+        CHECK_STATE(op, WAITING);
+        CHECK_EQ_INT(hf_op_deadline(op) > AT(1500), ahead);
+        rig_end(&rig, AT(4));
+    }
+}
+
+/* Pauses grow with the wait, but not beyond the end of the holder's time. */
+TEST(a_silent_holder_whose_time_is_up_is_rechecked_at_once) {
+    rig_begin(&rig);
+    hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
+    feed_calls(&rig, busy(2, 0, 1), AT(1));
+    feed_subscribed(&rig, AT(2));
+    set_holder_silent_until(op, AT(1000));   /* the same hold, */
+    set_holder_silent_since(op, AT(-10000)); /* since long ago */
+    for (int ms = 3; ms < 203; ms += 10) {
+        feed_calls(&rig, busy(2, 0, 1), AT(ms));
+        CHECK_STATE(op, WAITING);
+        CHECK(hf_op_deadline(op) <= AT(ms + 3));
+        rig_tick(&rig, AT(ms + 10));
+        CHECK_STATE(op, ASKING);
+    }
+    rig_end(&rig, AT(300));
+}
+
+/* Else a server that vanished would be noticed by nobody while all wait for messages. */
+TEST(a_driver_wakes_to_check_the_events_link) {
+    rig_begin(&rig);
+    wait_in_queue(&rig, HF_NEVER, AT(0));
+    CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(2 + 5000));
+    rig_end(&rig, AT(3));
+}
+
+/* A message that names a later time must not put the next recheck off. */
+TEST(a_recheck_asked_for_later_does_not_delay_the_next_one) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_time at = rechecks_at(op);
+    feed_message(&rig, "1 recheck 1 9000", AT(5));
+    CHECK_EQ_U64(rechecks_at(op), at);
+    rig_end(&rig, AT(6));
+}
+
+/* Else it would not subscribe again at the node to which its key moves. */
+TEST(a_waiter_that_stops_to_listen_listens_to_no_foreign_releases) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    rig_tick(&rig, AT(150));
+    CHECK(listening_of(op) != HF_LISTENING_NOT);
+    hf_client_listen(op, false, AT(151));
+    CHECK_EQ_INT(listening_of(op), HF_LISTENING_NOT);
+    hf_client_listen(op, true, AT(152));
+    rig_end(&rig, AT(153));
+}
+
+TEST(a_wait_is_counted_once_however_often_it_subscribes) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
+    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(5));
+    feed_message(&rig, "1 recheck 1", AT(6));
+    rig_sleep(&rig, AT(6), AT(2500));
+    feed_calls(&rig, busy(20000, 0, 0), AT(2501));
+    CHECK(!hf_op_is_done(op));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
+    rig_end(&rig, AT(2502));
+}
+
+TEST(a_waiter_behind_others_of_ours_never_listens_for_foreign_releases) {
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    feed_calls(&rig, busy(20000, 1, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 1, 0), AT(3));
+    CHECK_STATE(op, WAITING);
+    CHECK_EQ_U64(listens_at(op), HF_NEVER);
+    rig_end(&rig, AT(4));
+}
+
+/* Its holders change faster than it would recheck by then. */
+TEST(a_waiter_behind_changing_foreign_holders_rechecks_often) {
+    rig_begin(&rig);
+    hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
+    feed_calls(&rig, busy(20000, 0, 1), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 1), AT(3));
+    hf_time now = AT(3), longest = 0;
+    for (int i = 0; i < 20; i++) { /* the same one */
+        longest = hf_time_max(longest, rechecks_at(op) - now);
+        now = hf_time_max(rechecks_at(op), AT(3 + 100 * (i + 1)));
+        rig_sleep(&rig, AT(3), now);
+        feed_calls(&rig, busy((int)((AT(20000) - now) / HF_MS), 0, 1), now);
+        CHECK_STATE(op, WAITING);
+    }
+    CHECK(longest > 60 * HF_MS && longest <= 201 * HF_MS);
+    for (int i = 0; i < 20; i++) {
+        now = rechecks_at(op);
+        rig_tick(&rig, now);
+        feed_calls(&rig, busy(30000 + 1000 * i, 0, 1), now);
+        CHECK(hf_op_deadline(op) - now <= 31 * HF_MS);
+    }
+    rig_end(&rig, now);
+}
+
+TEST(a_waiter_rechecks_a_foreign_mutex_without_a_ttl_often_at_first) {
+    rig_begin(&rig);
+    hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
+    feed_calls(&rig, busy(-1, 0, 1), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(-1, 0, 1), AT(3));
+    hf_time now = AT(3), longest = 0;
+    for (int i = 0; i < 20 && now < AT(120); i++) {
+        CHECK_STATE(op, WAITING);
+        CHECK(hf_op_deadline(op) <= now + 31 * HF_MS);
+        longest = hf_time_max(longest, rechecks_at(op) - now);
+        now = rechecks_at(op);
+        rig_tick(&rig, now);
+        feed_calls(&rig, busy(-1, 0, 1), now);
+    }
+    CHECK(longest > 15 * HF_MS);
+    rig_end(&rig, now);
+}
+
+TEST(a_message_received_while_asking_causes_another_recheck) {
+    static const char *const messages[] = {"1 recheck 1", "1 recheck 1 50",
+                                           NULL}; /* NULL: it is subscribed again */
+    for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
+        rig_begin(&rig);
+        hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
+        rig_tick(&rig, AT(150));
+        hf_time now = rechecks_at(op);
+        rig_tick(&rig, now);
+        CHECK_STATE(op, ASKING);
+        output_of(link_of(&rig, CALLS));
+        if (messages[i]) feed_message(&rig, messages[i], now);
+        else impl_of(op)->wait->on_subscribed(op, now);
+        feed_calls(&rig, busy(20000, 0, 0), now + 5 * HF_MS);
+        CHECK_STATE(op, WAITING);
+        CHECK_OR(hf_op_deadline(op) <= now + 6 * HF_MS, "case %zu", i);
+        rig_end(&rig, now + 10 * HF_MS);
+    }
+}
+
+TEST(pauses_behind_a_foreign_mutex_grow_to_a_quarter_of_the_wait) {
+    rig_begin(&rig);
+    hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
+    feed_calls(&rig, busy(-1, 0, 1), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(-1, 0, 1), AT(3));
+    int long_ones = 0;
+    for (hf_time now = rechecks_at(op); now < AT(780); now = rechecks_at(op)) {
+        rig_tick(&rig, now);
+        feed_calls(&rig, busy(-1, 0, 1), now);
+        hf_time pause = rechecks_at(op) - now, waited = now - AT(0);
+        CHECK(pause <= HF_MS + hf_time_max(30 * HF_MS, waited / 4));
+        long_ones += pause > HF_MS + hf_time_max(30 * HF_MS, waited / 5);
+    }
+    CHECK(long_ones > 0);
+    rig_end(&rig, AT(1000));
+}
+
+TEST(a_waiter_of_a_fair_lock_has_a_channel_of_its_own) {
+    rig_begin(&rig);
+    hf_names_free(&rig.names);
+    if (!hf_names_make_on(&rig.names, hf_slice_of("k"), &hf_kind_fair)) abort();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lock_kind = &hf_kind_fair;
+    spec.wait = 60 * HF_SECOND;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    output_of(link_of(&rig, EVENTS));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    CHECK_STATE(op, WAITING);
+    const char *text = output_of(link_of(&rig, EVENTS));
+    CHECK_OR(strstr(text, ":me"), "%s", text);
+    CHECK_OR(strstr(text, "{k}"), "%s", text);
+    rig_end(&rig, AT(4));
+}
+
+TEST(a_link_without_memory_to_subscribe_is_reopened) {
+    bool failed = true;
+    unsigned long nth = 1;
+    for (; failed; nth++) {
+        rig_begin(&rig);
+        hf_session *events = link_of(&rig, EVENTS);
+        begin_acquire(&rig, HF_NEVER, AT(0));
+        memerr_fail(nth);
+        feed_calls(&rig, busy(20000, 0, 0), AT(1));
+        failed = memerr_failed();
+        memerr_fail(0);
+        bool made = events->state == HF_SESSION_READY && !events->closing;
+        if (made) CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+        rig_end(&rig, AT(2));
+    }
+    CHECK(nth > 4);
+}
+
+/* An earlier link was refused the log-in; this one has only no memory to subscribe. */
+TEST(missing_memory_to_subscribe_is_not_reported_as_denied) {
+    bool failed = true, refused = false;
+    for (unsigned long nth = 1; failed && nth < 50; nth++) {
+        hf_client_config config = rig_config();
+        strcpy(config.session.server.password, "secret");
+        rig_begin_with(&rig, &config);
+        hf_session *events = link_of(&rig, EVENTS);
+        hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
+        feed_calls(&rig, "+OK\r\n", AT(0));
+        feed_calls(&rig, busy(5000, 0, 0), AT(1));
+        feed(events, "-WRONGPASS no\r\n", AT(2));
+        rig_serve(&rig, AT(2));
+        refused = hf_op_is_done(op) && hf_op_code(op) == HF_DENIED;
+        hf_op_end(op, AT(2));
+        rig_tick(&rig, AT(3));
+        feed_calls(&rig, ":0\r\n", AT(3));
+        op = begin_acquire(&rig, 10 * HF_SECOND, AT(1000));
+        feed_calls(&rig, busy(5000, 0, 0), AT(1001));
+        CHECK_EQ_INT(events->state, HF_SESSION_LOGIN);
+        memerr_fail(nth);
+        hf_session_feed(events, "+OK\r\n", 5, AT(1002));
+        failed = memerr_failed();
+        memerr_fail(0);
+        rig_serve(&rig, AT(1002));
+        CHECK(refused);
+        CHECK_OUTCOME(op, "under way");
+        rig_end(&rig, AT(1003));
+    }
+    CHECK(!failed);
+}
+
+TEST(a_waiter_starts_to_listen_for_foreign_releases_after_150_ms) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_client_tick(&rig.client, AT(150) - 1);
+    CHECK(listening_of(op) == HF_LISTENING_NOT);
+    CHECK_SILENT(&rig);
+    hf_client_tick(&rig.client, AT(150));
+    CHECK(listening_of(op) != HF_LISTENING_NOT);
+    CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    rig_end(&rig, AT(151));
+}
+
+TEST(a_waiter_waits_for_messages_in_two_states_and_while_counted) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_acquire_state before = op_state(op);
+    for (int state = 0; state <= HF_ACQUIRE_DONE; state++) {
+        bool waits = state == HF_ACQUIRE_WAITING || state == HF_ACQUIRE_SUBSCRIBING;
+        set_op_state(op, (hf_acquire_state)state);
+        CHECK_EQ_INT(impl_of(op)->wait->waits(op), waits);
+        set_needs_events(op, false);
+        CHECK(!impl_of(op)->wait->waits(op));
+        set_needs_events(op, true);
+    }
+    set_op_state(op, before);
+    rig_end(&rig, AT(5));
+}
+
+TEST(a_turn_at_a_mutex_is_waited_for_without_a_subscription) {
+    rig_begin(&rig);
+    hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
+    feed_calls(&rig, busy(20000, 0, 0), AT(1));
+    feed_subscribed(&rig, AT(2));
+    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    CHECK_STATE(op, WAITING);
+    output_of(link_of(&rig, EVENTS));
+    feed_message(&rig, "1 turn 1 50", AT(100));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(151));
+    CHECK(listening_of(op) == HF_LISTENING_NOT);
+    CHECK_SENT(&rig, EVENTS, "");
+    rig_end(&rig, AT(152));
+}
+
+CHECK_MAIN
