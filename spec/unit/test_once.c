@@ -26,8 +26,8 @@ TEST(a_call_returns_what_the_program_replied) {
     CHECK_SENT(&rig, CALLS, SAID);
     feed_calls(&rig, RECORDED, AT(1));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(hf_reply_integer_at(op->result.reply, 2, 0), 9);
-    CHECK_STR(op->result.reply->elements[3]->string, "text");
+    CHECK_EQ_INT(hf_reply_integer_at(reply_in(op), 2, 0), 9);
+    CHECK_STR(reply_in(op)->elements[3]->string, "text");
     rig_end(&rig, AT(2));
 }
 
@@ -39,7 +39,7 @@ TEST(a_call_without_a_reply_may_have_been_recorded) {
         rig.refusing = true;
         rig_sleep(&rig, AT(1), AT(9000));
         CHECK_OUTCOME(op, "unreachable");
-        CHECK_EQ_INT(strstr(op->failure.text, "may have taken effect") != NULL, sent);
+        CHECK_EQ_INT(strstr(message_of(op), "may have taken effect") != NULL, sent);
         rig_end(&rig, AT(9000));
     }
 }
@@ -64,7 +64,7 @@ TEST(a_reply_of_another_form_is_an_error) {
 TEST(a_record_counts_when_the_replicas_have_it) {
     for (int confirmed = 0; confirmed <= 1; confirmed++) {
         rig_begin(&rig);
-        rig.client.config.sync = (hf_sync){.replicas = 1, .timeout = 100 * HF_MS};
+        config_in(&rig.client)->sync = (hf_sync){.replicas = 1, .timeout = 100 * HF_MS};
         hf_op *op = begin_once(AT(0));
         CHECK_SENT(&rig, CALLS, SAID "\nWAIT 1 100");
         feed_calls(&rig, RECORDED, AT(1));

@@ -399,7 +399,7 @@ TEST(a_waiter_asks_again_at_the_end_of_a_turn_of_others) {
     feed_calls(&rig, TOO_FEW("0"), AT(132));
     rig_sleep(&rig, AT(132), AT(300)); /* the turn is over */
     CHECK_SENT(&rig, CALLS, "");
-    CHECK(!op->done);
+    CHECK(!hf_op_is_done(op));
     rig_end(&rig, AT(300));
 }
 
