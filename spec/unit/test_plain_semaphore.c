@@ -407,7 +407,7 @@ TEST(a_turn_begins_also_while_a_waiter_asks) {
     semaphore_begin();
     waiting(1, AT(0));
     feed_release(AT(100));
-    hush();
+    rig_hush(&rig);
     feed_event(&rig, "message", CHANNEL, "01", AT(101)); /* behind what the reply knows */
     feed_calls(&rig, TOO_FEW("0"), AT(101));
     check_asks_after_turn(AT(101));
