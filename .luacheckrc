@@ -26,6 +26,7 @@ files["lua/holdfast/status.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/status_json.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/status_view.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/status_record.lua"] = { std = "+ngx_lua" }
+files["lua/holdfast/timer.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/admission.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/idempotent_request.lua"] = { std = "+ngx_lua" }
 files["examples/openresty/handlers"] = { std = "+ngx_lua", read_globals = { "locks" } }

@@ -3,7 +3,7 @@
 # make demo-quorum      five servers, of which three are killed one after the other
 # make demo-openresty   the handlers of examples/openresty under a burst
 # make test       all that a contributor runs; its last line is "N passed, N failed"
-# make check      the slower rest: sanitizers, valgrind, clang, static analysis, and the newest Redis and Valkey that
+# make check      the slower rest: sanitizers, valgrind, clang, gcc 11, static analysis, the newest Redis and Valkey that
 #                 are in PATH or HOLDFAST_SERVERS_DIR (make servers: those alone)
 # make roots      the commands of README.md and docs/install.md on clean Debian 12 and 13, Ubuntu 22.04 and 24.04; hours
 # make shaky      the specs ten times over on a machine that is too busy; its table says which tests depend on time
@@ -249,7 +249,7 @@ DRIVER_UNITS = test_driver test_orders test_margins test_net test_tls test_syste
 $(DRIVER_UNITS:%=$(BUILD)/unit/%): $(POSIX:%.c=$(BUILD)/obj/%.o)
 $(DRIVER_UNITS:%=$(BUILD)/unit/%): LIBRARIES = -lssl -lcrypto -lpthread
 $(BUILD)/unit/test_net: WRAPPED += getaddrinfo pthread_mutex_init pthread_mutex_destroy
-$(BUILD)/unit/test_crash_record: WRAPPED += renameat fdopendir
+$(BUILD)/unit/test_crash_record: WRAPPED += renameat fdopendir opendir readdir
 $(BUILD)/unit/test_tls: WRAPPED += ERR_clear_error SSL_CTX_set_options SSL_do_handshake SSL_read SSL_write
 $(BUILD)/unit/test_tls: WRAPPED += $(addprefix pthread_rwlock_,rdlock wrlock trywrlock unlock)
 $(BUILD)/unit/test_system: WRAPPED += madvise pthread_create

@@ -35,7 +35,7 @@ _holdfast_behind_options() {
 _holdfast() {
     local IFS=$' \t\n'
     local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]}
-    local verbs="run lead hold wait latch ls show top deadlocks break ping bench acl help"
+    local verbs="run lead hold wait latch ls show top deadlocks doctor break ping bench acl help"
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 2 ] && [ "$verb" = help ]; then
         mapfile -t COMPREPLY < <(compgen -W "${verbs% help}" -- "$word")
@@ -48,7 +48,7 @@ _holdfast() {
     if [[ $verb == run || $verb == lead ]] && _holdfast_job; then return; fi
     case $previous in
     -w | --wait | -E | --busy-exit | --duplicate-exit | -c | --command | --lease | --grace | --min-hold | --max-runtime | --pause | --one-by-one | --idempotent | \
-        --permits | --name | --url | --servers | --restart-guard | --ca | --cert | --key | --tenant | --credentials-command | --interval | --cycles | --workers | --kinds | --user)
+        --permits | --name | --url | --servers | --restart-guard | --ca | --cert | --key | --tenant | --credentials-command | --interval | --cycles | --workers | --kinds | --user | --prefix)
         return
         ;;
     esac

@@ -366,17 +366,15 @@ describe("the handle of such a release", function()
       local handles = setmetatable({}, { __mode = "k" })
       loop.spawn(function()
         leave(client, with_both, lose)
-        local deadline = process.now() + 20
-        repeat loop.sleep(0.01) until #losses + #received == 3 or process.now() > deadline
+        loop.wait_until(function() return #losses + #received == 3 end)
         assert.same({ "k deleted" }, losses)
         assert.same({ "acquired", "lost" }, received)
         client:with_lock("k", with_on_event(), function(lock) handles[lock] = true end)
-        repeat
-          loop.sleep(0.01)
+        assert.is_true(loop.wait_until(function()
           collectgarbage()
           collectgarbage()
-        until next(handles) == nil or process.now() > deadline
-        assert.is_nil(next(handles))
+          return next(handles) == nil
+        end))
         client:close()
       end)
       loop.run()

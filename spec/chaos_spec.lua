@@ -438,7 +438,7 @@ local function verdict_of_kinds(lines)
   end
   local rules = {}
   local problems = kinds_checker.check {
-    ops = ops, permits = 3, latch = 2, whole = { from = 100, grant = 0.5 },
+    ops = ops, permits = 3, latch = 2, whole = { from = 100, grant = 0.5, lease = 1.5 },
   }
   for i, problem in ipairs(problems) do
     rules[i] = problem.rule
@@ -485,9 +485,22 @@ describe("the checker of kinds", function()
     ["a wait for a lock that others hold by turns"] = [[
       100 100.1 acquire own A result=ok token=1
       100.1 102 acquire own C result=busy
-      100.2 101 release own A
+      100.2 101 release own A result=ok
       101.4 101.5 acquire own B result=ok token=2
-      101.9 102 release own B]],
+      101.9 102 release own B result=ok]],
+    ["a call that got no reply in time while another process waited for one"] = [[
+      100.1 100.3 release own A result=ok by=w1
+      100.5 100.9 acquire own C result=unreachable by=w2]],
+    ["a call that gave the server only a moment"] = [[
+      100.5 100.6 acquire own C result=unreachable by=w2]],
+    ["a wait for a lock whose release failed, so that its lease had to end"] = [[
+      100 100.1 acquire pair A result=ok token=1 mode=pair
+      100.1 102.4 acquire pair B result=ok token=2 mode=pair
+      100.6 100.61 release pair A result=lost]],
+    ["a wait for a lock of a pair that was freed while something was wrong"] = [[
+      98 98.1 acquire pair A result=ok token=1 mode=pair
+      98.2 100.4 acquire pair B result=ok token=2 mode=pair
+      98.3 98.4 release pair A result=ok]],
     ["a latch that opens at its end, with a call whose outcome is unknown"] = [[
       0 0.1 down gate A result=ok left=1
       0.2 open down gate B
@@ -538,12 +551,24 @@ describe("the checker of kinds", function()
       5 5 ran x B]] },
     ["a call that is refused although nothing is wrong any more"] = { "whole", [[
       100.2 100.3 acquire own C result=denied]] },
+    ["a call that got no reply in time while its own process alone was slow"] = { "whole", [[
+      100.1 100.12 release own A result=ok by=w1
+      100.2 100.4 release own B result=ok by=w2
+      100.5 100.9 acquire own C result=unreachable by=w2]] },
     ["a wait for a lock that nobody has"] = { "whole", [[
       100 100.1 acquire own A result=ok token=1
       100.1 102 acquire own C result=busy
-      100.2 100.3 release own A
+      100.2 100.25 release own A result=ok
       101.4 101.5 acquire own B result=ok token=2
-      101.9 102 release own B]] },
+      101.9 102 release own B result=ok]] },
+    ["an acquire of a lock of a pair that was free for long before"] = { "whole", [[
+      99 99.1 acquire pair A result=ok token=1 mode=pair
+      99.2 103 acquire pair B result=ok token=2 mode=pair
+      100.3 100.4 release pair A result=ok]] },
+    ["two owners of the lock of a pair"] = { "alone", [[
+      0 0.1 claim pair A valid=1 mode=pair
+      0 0.1 acquire pair A mode=pair result=busy
+      0.2 0.3 claim pair B valid=1 mode=pair]] },
     ["a latch that opens too early"] = { "latch", [[
       0 0.1 down gate A result=ok left=1
       0.2 0.3 await gate C result=ok]] },

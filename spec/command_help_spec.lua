@@ -4,7 +4,8 @@ local redis = require "spec.support.redis"
 local sys = require "spec.support.sys"
 
 local PATIENCE = 40
-local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "break", "ping", "bench", "acl" }
+local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "doctor", "break", "ping",
+  "bench", "acl" }
 local PROGRAMS = { "backup", "deploy.sh", "move", "scheduler", "import", "mail", "restore", "late", "alert", "start" }
 local DAEMONS = { scheduler = true, mail = true }
 
@@ -21,6 +22,7 @@ local BEFORE = { -- what is there when it begins
 }
 local EXITS = { -- other codes than 0
   ["show -- -odd-key"] = 1, -- it is free
+  ["doctor redis://a"] = 69, -- there is no such host
   ["break backup"] = 64, -- nobody is there to be asked
   ["hold"] = 0, ["lead --lease"] = 143, ["lead scheduler"] = 143,
 }
@@ -36,7 +38,7 @@ describe("the help of", function()
   local server, directory
 
   setup(function()
-    server = redis.start()
+    server = redis.start { persist = true }
     directory = process.directory()
     local script = ""
     for _, name in ipairs(PROGRAMS) do

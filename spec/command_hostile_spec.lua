@@ -217,6 +217,15 @@ describe("the commands that only read", function()
 
   local MIB = ("x"):rep(2 ^ 20)
 
+  -- As run. A machine that is too busy keeps the server from answering now and then, not each time.
+  local function run_again(...)
+    for _ = 1, 4 do
+      local exit, out, err = run(url, ...)
+      if not err:find("no reply in time", 1, true) then return exit, out, err end
+    end
+    return run(url, ...)
+  end
+
   -- Each verb that looks at all keys, in this process. → the exit codes, and whether ls shows "good"
   local function look_around()
     local codes, shows = {}, false
@@ -224,10 +233,10 @@ describe("the commands that only read", function()
       { "ls" }, { "ls", "--json" }, { "top", "--interval", "0.1" }, { "deadlocks", "-a" },
       { "complete", "bash", "holdfast show g", "g" },
     } do
-      local exit, out, err = run(url, (table.unpack or unpack)(words))
+      local exit, out, err = run_again((table.unpack or unpack)(words))
       codes[#codes + 1] = ("%s %d%s"):format(words[1], exit, err)
       if words[1] ~= "deadlocks" then shows = out:find("good", 1, true) ~= nil end
-      assert.is_true(shows, words[1])
+      assert.is_true(shows, ("%s does not show it: %d, %s"):format(words[1], exit, err))
     end
     return table.concat(codes, ", ")
   end
@@ -750,7 +759,7 @@ end)
 
 describe("a URL with a password", function()
   local URL = "redis://u:s3cretpw@h:x" -- and a port that is none: no client of it can be made
-  local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "break", "ping",
+  local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "doctor", "break", "ping",
     "bench", "acl" }
 
   local function dispatch(words)

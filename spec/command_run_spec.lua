@@ -222,7 +222,11 @@ describe("holdfast run", function()
         assert.same({ 0, "inside\n" }, { nested() })
         local code, output = nested("env", "HOLDFAST_CONFIG=/dev/null")
         assert.equal(77, code, output)
-        assert.matches("NOAUTH", output)
+        assert.matches("NOAUTH.*%-%-pass%-url", output)
+        code, output = run { "run", "-n", "k", "--", "true",
+          env = { HOLDFAST_URL = bare, HOLDFAST_CONFIG = "/dev/null" } }
+        assert.equal(77, code, output)
+        assert.is_nil(output:find("--pass-url", 1, true))
       end)
     end)
 
@@ -1425,7 +1429,7 @@ describe("holdfast run", function()
       for _, exit in ipairs { 0, 5 } do
         local doomed = redis.start()
         os.remove(directory .. "/go")
-        local child = start { "run", "--url", doomed:url(), "--lease", "3", "--idempotent", "1h", "k", "-c",
+        local child = start { "run", "-w", "60", "--url", doomed:url(), "--lease", "3", "--idempotent", "1h", "k", "-c",
           "echo ready; while [ ! -e " .. directory .. "/go ]; do sleep 0.02; done; exit " .. exit,
           env = { HOLDFAST_CONFIG = "/dev/null" } }
         assert(child:wait_output("ready", PATIENCE), child:output())

@@ -170,7 +170,7 @@ describe("a client connects again", function()
   end)
 
   it("while it waits", function()
-    world.hold_as("somebody:1", "k", 600)
+    world.hold_as("somebody:1", "k", 60000)
     local child = world.program {
       code = [[
         local lock = require("holdfast").new(arg[1]):lock("k")
@@ -179,8 +179,9 @@ describe("a client connects again", function()
       args = { world.server:url() },
     }
     assert.is_truthy(process.wait_until(function()
-      return #world.cli("PUBSUB", "CHANNELS") > 0
+      return world.cli("EXISTS", "holdfast_queue:{k}") == 1
     end, 20))
+    world.cli("PEXPIRE", "k", 600)
     kill_all()
     assert.same({ "exit", 0 }, { child:wait(20) })
     assert.matches("true\ttrue", child:output())

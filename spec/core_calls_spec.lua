@@ -3,6 +3,7 @@
 
 local core = require "holdfast.core"
 local process = require "spec.support.process"
+local resp = require "spec.support.resp"
 local sys = require "spec.support.sys"
 local world = require("spec.support.world").new { tcp = true }
 
@@ -260,14 +261,20 @@ it("a large command is sent as fast as the server takes it", function()
   local client = connected { url = world.server:url() }
   local lock = core.lock.new(client, { client = client, key = "k", lease = 30, renewed = true })
   assert(core.lock.acquire(lock, 0)) -- with the watchdog that this starts, calls sleep differently
-  local words, took = { "SET", "large", ("x"):rep(16000000) }, math.huge
-  for _ = 1, 3 do
+  local bare = assert(resp.connect { path = world.server.path })
+  local large, took, bound = ("x"):rep(16000000), nil, nil
+  local function seconds(call)
     local since = sys.now()
-    assert.equal("OK", core.client.command(client, words))
-    took = math.min(took, sys.now() - since)
-    if took < 1 then break end
+    assert.equal("OK", call())
+    return sys.now() - since
   end
-  assert.is_true(took < 1, took .. " s")
+  for _ = 1, 5 do -- on a busy machine a bare connection takes seconds, too
+    bound = 1 + 2 * seconds(function() return bare:call("SET", "large", large) end)
+    took = seconds(function() return core.client.command(client, { "SET", "large", large }) end)
+    if took < bound then break end
+  end
+  assert.is_true(took < bound, took .. " s")
+  bare:close()
   core.client.close(client, 20)
 end)
 

@@ -17,6 +17,7 @@ local PATIENCE = 10 -- seconds in which callers have to return, and the client h
 -- and fails behind what it does.
 local FAULTS = {
   { "timer", 'nil, "too many pending timers"' }, { "timer", "1" }, -- it never begins
+  { "timer", "raise" },
   { "spawn", "raise" },
   { "kill", 'nil, "already waited or killed"', closing = true },
   { "sleep", "raise" },
@@ -152,7 +153,12 @@ describe("under nginx, when calls of ngx_lua fail,", function()
 
   -- It breathes when it is late; its successor has connections of its own.
   it("a task that is stuck is replaced, and closes its connections as soon as it runs", function()
-    assert.matches("^true 4 [1-9]", front:get("/stuck").body)
+    local said
+    for _ = 1, 3 do -- a busy machine may leave it no time to be late
+      said = front:get("/stuck").body
+      if said:find "^true 4 [1-9]" then break end
+    end
+    assert.matches("^true 4 [1-9]", said)
     process.wait_until(function() return server:leaks().clients == 0 end, 10)
     assert.equal(0, server:leaks().clients)
   end)

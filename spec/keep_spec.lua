@@ -262,17 +262,24 @@ describe("a kept lock", function()
   end)
 
   it("is free now and then for clients that cannot say that they wait", function()
-    local client = world.client { keep = 0.1 }
-    for _, lock in ipairs { client:lock("k"), client:mutex("m") } do
-      local till, got = process.now() + 90, 0
-      repeat
-        assert(lock:acquire(10))
-        lock:release()
-        local set = world.cli("SET", lock:key(), "someone", "NX", "PX", "50")
-        got = got + (set == "OK" and 1 or 0)
-        if set == "OK" then world.cli("DEL", lock:key()) end
+    local function gets_it(lock)
+      assert(lock:acquire(10))
+      lock:release()
+      local set = world.cli("SET", lock:key(), "someone", "NX", "PX", "50")
+      return set == "OK" and world.cli("DEL", lock:key()) == 1
+    end
+    -- It has to be lent within `keep`, which a busy machine may use up between two calls.
+    local function gets_it_of(kind, keep)
+      local client, got, till = world.client { keep = keep }, 0, process.now() + 30
+      local lock = client[kind](client, "k")
+      repeat -- without a pause, in which the lock would be given back and not be seen to be free
+        got = got + (gets_it(lock) and 1 or 0)
       until got == 3 or process.now() > till
-      assert.equal(3, got)
+      client:close()
+      return got == 3
+    end
+    for _, kind in ipairs { "lock", "mutex" } do
+      assert.is_true(gets_it_of(kind, 0.1) or gets_it_of(kind, 2), kind)
     end
   end)
 

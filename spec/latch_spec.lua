@@ -306,7 +306,10 @@ for _, loop in ipairs(require "spec.support.loops") do
     local code
     loop.spawn(function()
       assert(latch:set(1))
-      code = select(3, latch:wait(1))
+      for _ = 1, 3 do -- a busy machine may take longer for the reply
+        code = select(3, latch:wait(1))
+        if code == "timeout" then break end
+      end
       assert.equal(1, latch:count())
       assert.is_true(latch:delete())
     end)

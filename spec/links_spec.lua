@@ -62,6 +62,7 @@ end)
 
 after_each(function()
   for _, client in ipairs(world.clients) do client:close() end
+  for _, child in ipairs(world.children) do child:stop() end -- their end has to reach the server
   between:stop() -- with what the server still has of its connections
   world.close()
   process.remove(directory)

@@ -51,11 +51,11 @@ local function result_of(child)
   return result, tonumber(seconds), message
 end
 
--- Within a second from now, too soon for a recheck of its own.
+-- Too soon for a recheck of its own.
 local function gets_it(child)
   local from = process.now()
   assert.equal("true", (result_of(child)))
-  assert.is_true(process.now() - from < 1, child:output())
+  assert.is_true(process.now() - from < LATE / 2, child:output())
 end
 
 local function listen(channel)
@@ -412,7 +412,7 @@ describe("a plain semaphore", function()
       assert.equal(1, free())
     end)
 
-    it("releases the permits of a coroutine that is closed", function()
+    it("releases the permits of a coroutine that is closed #puc", function()
       if not coroutine.close then return end
       local plain_semaphore = world.client():plain_semaphore(KEY)
       assert(plain_semaphore:set(3))
@@ -577,7 +577,7 @@ describe("a plain semaphore under ngx_lua", function()
       http = ([[
         init_by_lua_block {
           HOLDFAST = require "holdfast"
-          POOL = HOLDFAST.new { url = "%s" }:plain_semaphore("pool", { wait = 10 })
+          POOL = HOLDFAST.new { url = "%s", grant_lease = 20 }:plain_semaphore("pool", { wait = 60 })
         }
       ]]):format(server:url()),
       server = [[
@@ -601,7 +601,7 @@ describe("a plain semaphore under ngx_lua", function()
     local from = process.now()
     assert.equal("true", say "/together")
     assert.same({ "true", "0" }, { say "/give", say "/with" })
-    assert.is_true(process.now() - from < 1.5)
+    assert.is_true(process.now() - from < 10) -- it would look again by itself after 20 s
     assert.equal("1", server:cli("GET", "pool"))
   end)
 

@@ -117,7 +117,7 @@ describe("a client written from the protocol's page", function()
   it("is served in turn again and again", function()
     local names, order = { "p1", "h1", "p2", "h2" }, {}
     assert(lock:acquire(0))
-    line_up(names, { turns = 5, inside = 0.02 }) -- so that whoever was in is back in the queue
+    line_up(names, { turns = 5, inside = 0.06 }) -- so that whoever was in is back in the queue
     assert(lock:release())
     for i = 1, 20 do order[i] = names[(i - 1) % 4 + 1] end
     assert.same(order, assert_turns(20).names)

@@ -42,7 +42,7 @@ local function listener(number)
   local uuid = silent.uuid
   return {
     uuid = uuid,
-    receive = function() return assert(silent.connection:receive(1), "nothing received")[3] end,
+    receive = function() return assert(silent.connection:receive(20), "nothing received")[3] end,
     member = function(wait, shared_owner) return member_of(uuid, wait, shared_owner) end,
     owner = function(wait) return ("%s:%d"):format(uuid, wait) end,
     close = function() silent.connection:close() end,
@@ -244,17 +244,17 @@ describe("what a replica confirms", function()
   -- WAIT waits for the last write of its connection; a command that writes nothing is confirmed
   -- without any replica.
   it("was written after it was asked for", function()
-    world.hold_as("A:1", KEY, 60000)
+    world.hold_as("A:1", KEY, 600000)
     world.cli("CONFIG", "SET", "notify-keyspace-events", "Eg")
     local events = assert(resp.connect { path = world.server.path })
     events:call("SUBSCRIBE", "__keyevent@0__:expire")
-    local function wrote() return events:receive(1) ~= nil end
+    local function wrote() return events:receive(20) ~= nil end
     assert.same({ 1 }, world.cli("EVAL", crowd.program("renew"), 1, KEY, "A:1", 1000))
     assert.is_true(wrote())
     assert.equal(1, world.cli("EVAL", crowd.program("extend"), 2, KEY, crowd.queue_of(KEY), "A:1",
       1000, 100, ""))
     assert.is_true(wrote())
-    assert.is_true(world.cli("PTTL", KEY) > 50000)
+    assert.is_true(world.cli("PTTL", KEY) > 300000)
     events:close()
     clean()
   end)
@@ -418,7 +418,7 @@ describe("a queue", function()
     assert.equal(1, release("A:1"))
     assert.equal("1 turn 1 50", head.receive())
     assert.equal(0, call("leave", KEY, head.owner(1), 0, head.member(1), ""))
-    assert.matches("^1 %a+ 1 ", second.receive())
+    assert.matches("^1 [%a ]+ 1 ", second.receive()) -- a grant if the turn of 50 ms is over
     for _, each in ipairs { head, second } do each.close() end
     java:close()
     clean()

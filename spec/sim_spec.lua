@@ -77,6 +77,17 @@ describe("the simulator", function()
     end
   end)
 
+  if flavour == "luajit" then
+    it("finds nothing lost for good where one command of a program is refused", function()
+      local text, last = simulate(flavour, "--cases --refused")
+      assert.matches("^[1-9]%d+ cases, 0 failed", last, nil, nil, text)
+      local run_all = require "spec.sim.case_runner".run_all
+      for _, mutant in ipairs(require "spec.sim.mutants".of_refused_parts()) do
+        assert.not_same({}, (run_all(mutant.texts, true, mutant.program)), mutant.name)
+      end
+    end)
+  end
+
   if plain then
     it("gives the same traces under both Luas", function()
       local _, here = simulate(flavour, "--seeds " .. COMPARED)

@@ -10,6 +10,7 @@ local command = require "spec.support.command"
 local dkjson = require "dkjson" -- busted's own
 local fake = require "spec.support.fake"
 local holdfast = require "holdfast"
+local resp = require "spec.support.resp"
 
 local PATIENCE = 20
 
@@ -767,8 +768,8 @@ describe("for operators under ngx_lua", function()
       assert(latch:set(2))
       assert.is_nil(entry("gate"))
       local waits = command.start(server, { "latch", "wait", "gate" })
-      local seen = eventually("gate", function() return true end)
-      assert.same({ "latch", 2, 1 }, { seen.kind, seen.count, seen.waiters })
+      local seen = eventually("gate", function(of) return of.waiters == 1 end)
+      assert.same({ "latch", 2 }, { seen.kind, seen.count })
       assert.equal("holdfast latch delete gate", entry("gate", "&open=gate")["break"])
       assert(latch:count_down(2))
       assert.same({ "exit", 0 }, { waits:wait(PATIENCE) })
@@ -1413,6 +1414,35 @@ describe("for operators under ngx_lua", function()
       assert.equal(20, #dkjson.decode(answer.body).locks)
       assert.is_true(took < 4, took) -- to ask for 20 names takes 6 s
       server:cli("FLUSHALL")
+    end)
+
+    it("says what it left out, as long as that is there", function()
+      start {}
+      local listener = assert(resp.connect { path = server.path })
+      assert.is_nil(state().left_out)
+      listener:call("SUBSCRIBE", "redisson_countdownlatch__channel__{" .. ("x"):rep(5 * 2 ^ 20) .. "}")
+      local function left_out() return state().left_out end
+      assert.truthy(process.wait_until(left_out, PATIENCE))
+      assert.equal("left out: latches, because the list of channels is larger than 4 MiB", left_out())
+      listener:close()
+      assert.truthy(process.wait_until(function() return not left_out() end, PATIENCE))
+    end)
+
+    -- A scan begins again as soon as it has gone round.
+    it("says what a whole round left out until the next one has ended", function()
+      start { more = [[ location = /rounds { content_by_lua_block {
+        local locks, pages = require "holdfast.command.locks", require "holdfast.pages"
+        local scan = locks.scans(CLIENT, "*", true)[1]
+        local told, left = {}, 0
+        function pages.scan() return { table.remove(left), {}, table.remove(left) }, nil, nil, 1 end
+        left = { 0, "0", 0, "7", 3, "0", 2, "7" }
+        while #left > 0 do
+          assert(scan:next())
+          told[#told + 1] = locks.left_out { scan } and scan.unread or 0
+        end
+        ngx.print(table.concat(told, " "))
+      } } ]] }
+      assert.equal("2 5 5 0", front:get("/rounds").body)
     end)
 
     it("sends JSON under the same rules as the page", function()

@@ -41,14 +41,14 @@ local function client_of_a()
   return world.client { url = url_of "a", prefix = "a:", tenant = "a:" }
 end
 
--- A process of user a, which runs this code with `client` and `say`.
-local function program_of_a(code)
+-- A process of user a, which runs this code with `client` and `say`. `tenant`: its client's option.
+local function program_of_a(code, tenant)
   return world.program {
     code = [[
-      local client = require("holdfast").new { url = arg[1], prefix = "a:", tenant = "a:" }
+      local client = require("holdfast").new { url = arg[1], prefix = "a:", tenant = arg[2] ~= "" and arg[2] or nil }
       local function say(...) print(...) io.stdout:flush() end
     ]] .. code .. "\nclient:close()",
-    args = { url_of "a" },
+    args = { url_of "a", tenant or "a:" },
   }
 end
 
@@ -103,6 +103,18 @@ describe("a tenant", function()
     refused("RANDOMKEY")
   end)
 
+  it("with +scan, +psubscribe or +pubsub sees another one's keys and clients", function()
+    local lock = client_of_a():lock "k"
+    assert(lock:acquire(0))
+    local waiter = program_of_a 'say(client:lock("k"):acquire(60) and "acquired")'
+    local channel = await_queue("a:k").channel
+    assert.equal("OK", world.cli("ACL", "SETUSER", "b", "+scan", "+psubscribe", "+pubsub|channels"))
+    assert.truthy(table.concat(b:call("SCAN", "0", "COUNT", "1000")[2], " "):find("a:k", 1, true))
+    assert.same({ channel }, b:call("PUBSUB", "CHANNELS", "*"))
+    assert(lock:release())
+    assert.same({ "exit", 0 }, { waiter:wait(PATIENCE) })
+  end)
+
   it("makes nobody an owner by a forged grant, whatever it knows", function()
     local lock = client_of_a():lock "k"
     assert(lock:acquire(0))
@@ -125,6 +137,21 @@ describe("a tenant", function()
     assert(lock:release())
     assert.same({ "exit", 0 }, { waiter:wait(PATIENCE) })
     assert.equal("acquired\n", waiter:output())
+  end)
+
+  -- Such a user may publish a grant, and SCAN or KEYS would name the waiter to it.
+  it("may make a client without the option an owner by a forged grant", function()
+    local lock = client_of_a():lock "k"
+    assert(lock:acquire(0))
+    local waiter = program_of_a('say(client:lock("k"):acquire(60) and "acquired")', "")
+    local wait = await_queue "a:k"
+    local grant = ("1 grant l %s %s 99999999999 2000 a:k"):format(wait.number, wait.place)
+    assert.equal(1, b:call("PUBLISH", wait.channel, grant))
+    assert(process.wait_until(function() return waiter:output() ~= "" end, PATIENCE))
+    assert.equal("acquired\n", waiter:output())
+    assert.is_true(lock:check())
+    assert(lock:release())
+    waiter:wait(PATIENCE)
   end)
 
   -- Forged: the owner of a:two waits for a:one, in the queue, and listens.

@@ -375,6 +375,28 @@ local function check_tests_of(document, least)
   if count < least then report("%s names %d tests", document, count) end
 end
 
+-- Each item of SECURITY.md begins with words in bold, which begin a row of its table of tests; each
+-- row names a test, or says that there is none.
+local function check_promises()
+  local text, rows, items = read("SECURITY.md"), {}, {}
+  for name, tests in text:gmatch("\n| ([^|]+) | ([^|\n]+) |") do
+    rows[name] = true
+    if not tests:find('[%w_]+ "[^"]+"') and tests ~= "no test" then
+      report("SECURITY.md: the row %s names no test", name)
+    end
+  end
+  for name in text:gmatch("\n%-? ?%*%*([^*]+)%*%*") do
+    items[name] = true
+    if not rows[name] then report("SECURITY.md has no row of tests for %s", name) end
+  end
+  for name in pairs(rows) do
+    if not items[name] then report("SECURITY.md says nothing of %s, which has a row", name) end
+  end
+  for item in text:gmatch("\n%- ([^\n]+)") do
+    if not item:find("^%*%*") then report("SECURITY.md: an item without a name: %s", item) end
+  end
+end
+
 local SOURCES = "find Makefile bench bin completions csrc examples lua packaging spec tools -type f"
   .. " -not -name '*.md'"
 
@@ -396,7 +418,8 @@ local function check_identifiers(documents)
 end
 
 check_functions()
-check_tests_of("SECURITY.md", 10)
+check_tests_of("SECURITY.md", 60)
+check_promises()
 check_tests_of("spec/defects.md", 80)
 check_identifiers { "docs/architecture.md", "docs/glossary.md", "docs/proof.md", "CONTRIBUTING.md" }
 check_hello()

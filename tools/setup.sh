@@ -50,11 +50,11 @@ NGX_LUA=libnginx-mod-http-lua
 openresty_needs() { echo "nginx-light|nginx-core|nginx" $NGX_LUA lua-resty-core wrk; }
 test_needs() { echo redis-sentinel openssl locales procps clang-format lua-busted lua-check lua-socket lua-cqueues lua-http lua-copas lua-luv lua-yaml python3-prometheus-client; }
 check_needs() {
-    echo clang clang-tidy cppcheck valgrind libc6-dbg "libclang-rt-$(clang_version)-dev|libclang-common-$(clang_version)-dev" \
+    echo clang clang-tidy gcc-11 cppcheck valgrind libc6-dbg "libclang-rt-$(clang_version)-dev|libclang-common-$(clang_version)-dev" \
         spin tmux mandoc zsh fish lua5.1 liblua5.1-0-dev lua5.2 liblua5.2-dev lua5.3 liblua5.3-dev \
         dpkg-dev debhelper fakeroot lintian debootstrap musl-tools \
         gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-i686-linux-gnu libc6-dev-i386-cross qemu-user chromium chromium-driver \
-        postgresql mariadb-server-core mariadb-client-core lua-dbi-postgresql lua-dbi-mysql lua-dbi-sqlite3
+        postgresql prometheus mariadb-server-core mariadb-client-core lua-dbi-postgresql lua-dbi-mysql lua-dbi-sqlite3
     pip_needs
 }
 site_needs() { echo mkdocs-material chromium chromium-driver; npm_needs; }

@@ -1,6 +1,7 @@
 /* The client userdata. */
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -481,6 +482,18 @@ static int l_server(lua_State *L) {
     return 1;
 }
 
+/* certificates_left(client) -> seconds until the first certificate of its open connections ends,
+ * the servers' and its own; nil without TLS */
+static int l_certificates_left(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    hf_driver_enter(driver);
+    double left = hf_driver_certificates_left(driver);
+    hf_driver_leave(driver);
+    if (isinf(left)) return 0;
+    lua_pushnumber(L, left);
+    return 1;
+}
+
 /* tenant(client) -> the prefix of the names in its published keys, "": none */
 static int l_tenant(lua_State *L) {
     lua_pushstring(L, hf_client_tenant(hf_check_driver(L, 1)->client));
@@ -594,6 +607,7 @@ void hf_open_client(lua_State *L) {
                                          {"has_losses", l_has_losses},
                                          {"uuid", l_uuid},
                                          {"server", l_server},
+                                         {"certificates_left", l_certificates_left},
                                          {"tenant", l_tenant},
                                          {"processes", l_processes},
                                          {"command", l_command},

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,16 @@ void hf_driver_introduce(hf_driver *driver, const char *name) {
     snprintf(driver->known_as, sizeof driver->known_as, "%s", name);
     driver->introduces = true;
     introduce(driver);
+}
+
+double hf_driver_certificates_left(const hf_driver *driver) {
+    double left = INFINITY;
+    for (size_t i = 0; i < driver->connection_count; i++) {
+        const hf_tls *tls = driver->connections[i].tls;
+        double of_this = tls ? hf_tls_seconds_left(tls) : INFINITY;
+        if (of_this < left) left = of_this;
+    }
+    return left;
 }
 
 static bool make_client(hf_driver *driver, const unsigned char *given) {

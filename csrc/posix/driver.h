@@ -102,6 +102,10 @@ hf_driver *hf_driver_new(const hf_client_config *config, const unsigned char *en
 /* From now on the client publishes its host and pid, and this name, "": none. */
 void hf_driver_introduce(hf_driver *driver, const char *name);
 
+/* Returns the time in seconds until the first certificate of the open connections ends (negative:
+ * it has ended); INFINITY without TLS. Call it between enter and leave. */
+double hf_driver_certificates_left(const hf_driver *driver);
+
 void hf_driver_ref(hf_driver *driver);
 /* The last one closes the client, waits at most `patience` for it to be quiet, and frees it. */
 void hf_driver_unref(hf_driver *driver);

@@ -19,7 +19,8 @@
 #define NUMBER_SIZE 24
 #define MOST_ANCESTORS 32
 #define DESCRIPTION_SIZE 1024
-#define MOST_LISTS 10
+#define MOST_LISTS 50       /* where processes begin all the time, a quiet moment is rare */
+#define QUIET_LISTS 2       /* in a row without a new process: they are the proof */
 #define PLAUSIBLE 10        /* seconds between the start of a process and its description */
 #define NO_LOGIN 4294967295 /* the audit session of what began without a login */
 #define KERNEL_THREAD 0x00200000
@@ -315,7 +316,9 @@ static bool add(list *all, pid_t pid) {
 }
 
 /* The whole list at once: the kernel lists by number, and a child has a higher one than its parent,
- * so no process gets past the list by forking. */
+ * so no process gets past the list by forking. Only where the numbers begin again at the lowest one
+ * can it; that does not happen in two lists in a row, unless all numbers are used up within them.
+ */
 static bool read_list(DIR *processes, list *all) {
     bool complete = true;
     all->count = 0;
@@ -348,11 +351,13 @@ static hf_job_finding look_into_new(const description *job, const char *uuid, co
 static hf_job_finding search(DIR *processes, const description *job, const char *uuid) {
     list lists[2] = {{0}, {0}};
     hf_job_finding finding = HF_JOB_ABSENT;
-    bool fresh = true;
-    for (int i = 0; fresh && finding == HF_JOB_ABSENT; i++) {
+    int quiet = 0;
+    for (int i = 0; quiet < QUIET_LISTS && finding == HF_JOB_ABSENT; i++) {
+        bool fresh = true;
         list *before = &lists[i % 2], *all = &lists[(i + 1) % 2];
         if (i == MOST_LISTS || !read_list(processes, all)) finding = HF_JOB_UNSURE;
         else finding = look_into_new(job, uuid, before, all, &fresh);
+        quiet = fresh ? 0 : quiet + 1;
     }
     free(lists[0].pids);
     free(lists[1].pids);

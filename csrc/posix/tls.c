@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <math.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
@@ -540,6 +541,23 @@ short hf_tls_events(const hf_tls *tls, bool output) {
 
 bool hf_tls_recv_wants_write(const hf_tls *tls) {
     return tls->recv_wants_write;
+}
+
+/* `certificate` may be NULL. */
+static double seconds_left(const X509 *certificate) {
+    int days, seconds;
+    if (!certificate) return INFINITY;
+    if (!ASN1_TIME_diff(&days, &seconds, NULL, X509_get0_notAfter(certificate))) return INFINITY;
+    return days * 86400.0 + seconds;
+}
+
+double hf_tls_seconds_left(const hf_tls *tls) {
+    if (!tls->agreed || !enter()) return INFINITY;
+    X509 *server = SSL_get_peer_certificate(tls->ssl);
+    double theirs = seconds_left(server), ours = seconds_left(SSL_get_certificate(tls->ssl));
+    X509_free(server);
+    leave();
+    return theirs < ours ? theirs : ours;
 }
 
 void hf_tls_free(hf_tls *tls, bool polite) {

@@ -64,6 +64,10 @@ short hf_tls_events(const hf_tls *tls, bool output);
 /* Returns whether hf_tls_recv waits until the socket takes bytes. */
 bool hf_tls_recv_wants_write(const hf_tls *tls);
 
+/* Returns the time in seconds until the first of the two certificates of a connection that has
+ * agreed ends, the server's or our own; negative: it has ended. INFINITY: not known. */
+double hf_tls_seconds_left(const hf_tls *tls);
+
 /* Frees it; if `polite`, first sends the server a close alert, unless that would block. */
 void hf_tls_free(hf_tls *tls, bool polite);
 

@@ -26,7 +26,10 @@ if not holds_of(LOCK, OWNER) then
   return redis.call('EXISTS', LOCK) == 0 and -1 or -2
 end
 if KEEP == '0' then return pass_on() end
-redis.call('DEL', LOCK)
+-- If a command is refused, either the lock or the record is still there. The first command removes
+-- nothing: a full server then lets the script write the record.
+redis.call('HDEL', LOCK, '')
 redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT, 'by', OWNER)
 redis.call('PEXPIRE', LOCK, KEEP)
+redis.call('HDEL', LOCK, OWNER)
 return is_queue() and notify_done() and 3 or 1

@@ -36,29 +36,31 @@ enum hf_program_id {
 enum hf_segment_id {
     HF_NO_SEGMENT, ACQUIRE_6, ACQUIRE_ALL_12, ACQUIRING_1, ACQUIRING_3, ACQUIRING_6, AHEAD_3,
     BEGIN_13, BEGIN_5, BEHIND_1, CLOCK_3, CLOCK_5, CLOCK_TOKEN_1, COMPLETE_11, COMPLETE_13, DEAF_1,
-    DRAWING_1, DRAWING_3, DUE_1, EXTEND_4, EXTEND_7, EXTENDING_1, FAIR_ACQUIRE_10, FAIR_EXTEND_6,
-    FAIR_FORCE_10, FAIR_FORCE_8, FAIR_INFO_5, FAIR_LEAVE_6, FAIR_PASSING_3, FAIR_QUEUE_3,
-    FAIR_QUEUE_5, FAIR_RELEASE_4, FAIR_RELEASE_7, FENCE_1, FIRST_IN_LINE_1, FOLLOWING_1,
-    FOLLOWING_4, FOLLOWING_6, FORCE_11, FORGET_RECORD_1, FORGETTING_1, FREE_1, FRESH_1, GIVING_1,
-    GRANTING_1, GRANTING_3, HASH_1, HASH_HANDING_1, HASH_HANDING_3, HASH_HANDING_6, HASH_HANDING_8,
-    HASH_HOLDING_1, HASH_NEXT_3, HASH_NEXT_5, HASH_OWNING_1, HASH_REMOVING_1, HASH_TAKING_1,
-    HEAD_1, HEAD_3, HEAD_5, INFO_5, IS_QUEUE_1, JAVAS_1, KEYS_1, LAST_PLACE_1, LATCH_3, LATCH_5,
-    LATCH_7, LATCH_DELETE_2, LATCH_DOWN_2, LATCH_SET_2, LEAVE_15, LOCK_PROBE_1, MEMBER_1,
-    MEMBER_FORM_1, MEMBERS_1, MEMBERS_4, NOTE_1, NOTIFYING_1, NOW_1, ONLY_LOCK_1, OURS_1, PARSE_3,
-    PASSING_OVER_1, PASSING_OVER_3, PERMIT_ACQUIRE_11, PERMIT_ACQUIRE_13, PERMIT_ACQUIRE_18,
-    PERMIT_ACQUIRE_23, PERMIT_ACQUIRE_26, PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_8,
-    PERMIT_EXTEND_4, PERMIT_EXTEND_7, PERMIT_GRANTING_1, PERMIT_ID_1, PERMIT_INFO_2, PERMIT_INFO_5,
-    PERMIT_LEAVE_14, PERMIT_NOW_1, PERMIT_NOW_3, PERMIT_PASSING_6, PERMIT_QUEUE_1, PERMIT_QUEUE_4,
-    PERMIT_RELEASE_10, PERMIT_RELEASE_12, PERMIT_RELEASE_14, PERMIT_RELEASE_20, PERMIT_RELEASE_24,
-    PERMIT_RELEASE_4, PERMIT_RELEASE_6, PERMIT_RELEASE_8, PERMIT_RENEW_4, PERMIT_SET_12, PERMITS_1,
-    PERMITS_3, PLACES_1, PLACING_1, PLAIN_1, PLAIN_RECEIVERS_1, PLAIN_UNQUEUED_1, POOL_1, POOL_3,
-    POOL_CHANGES_1, POOL_CHANGES_3, POOL_FOREIGN_1, QUEUE_1, QUEUE_7, QUEUEING_4, RAISE_4,
-    RANGES_3, RECORD_1, RECORD_3, RECORDED_NEXT_4, RELEASE_1, RELEASE_16, RELEASE_19, RELEASE_21,
-    RELEASE_26, RELEASE_3, RELEASE_5, RELEASE_7, RELEASE_9, RELEASE_ALL_11, RENEW_2, RUNS_1, RW_1,
-    RW_ACQUIRE_10, RW_ACQUIRE_16, RW_ACQUIRE_3, RW_ACQUIRE_8, RW_EXTEND_2, RW_EXTEND_5,
-    RW_FORCE_12, RW_HEAD_1, RW_INFO_4, RW_LEAVE_13, RW_LEAVING_1, RW_QUEUE_1, RW_QUEUE_5,
-    RW_RELEASE_13, RW_RELEASE_3, RW_RENEW_2, RW_SETTLING_3, RW_TOKEN_1, SECONDS_1, SEMAPHORE_1,
-    SEMAPHORE_3, SEMAPHORE_ACQUIRE_2, SEMAPHORE_DELETE_2, SEMAPHORE_DRAIN_2, SEMAPHORE_GIVING_4,
+    DRAWING_1, DRAWING_3, DUE_1, ENDING_1, EXTEND_4, EXTEND_7, EXTENDING_1, FAIR_ACQUIRE_10,
+    FAIR_EXTEND_6, FAIR_FORCE_10, FAIR_FORCE_8, FAIR_INFO_5, FAIR_LEAVE_6, FAIR_PASSING_3,
+    FAIR_QUEUE_3, FAIR_QUEUE_5, FAIR_RELEASE_4, FAIR_RELEASE_7, FENCE_1, FIRST_IN_LINE_1,
+    FOLLOWING_1, FOLLOWING_4, FOLLOWING_6, FORCE_11, FORGET_RECORD_1, FORGETTING_1, FREE_1,
+    FRESH_1, GIVING_1, GRANTING_1, HASH_1, HASH_3, HASH_HANDING_1, HASH_HANDING_10, HASH_HANDING_3,
+    HASH_HANDING_6, HASH_HANDING_8, HASH_HOLDING_1, HASH_HOLDING_3, HASH_NEXT_3, HASH_NEXT_5,
+    HASH_OWNING_1, HASH_REMOVING_1, HASH_TAKING_1, HEAD_1, HEAD_3, HEAD_5, INFO_5, IS_QUEUE_1,
+    JAVAS_1, KEYS_1, LAST_PLACE_1, LATCH_3, LATCH_5, LATCH_7, LATCH_DELETE_2, LATCH_DOWN_2,
+    LATCH_SET_2, LEAVE_15, LOCK_PROBE_1, MEMBER_1, MEMBER_FORM_1, MEMBERS_1, MEMBERS_4, NOTE_1,
+    NOTIFYING_1, NOW_1, ONLY_LOCK_1, OURS_1, PARSE_3, PASSING_OVER_1, PASSING_OVER_3,
+    PERMIT_ACQUIRE_11, PERMIT_ACQUIRE_13, PERMIT_ACQUIRE_15, PERMIT_ACQUIRE_20, PERMIT_ACQUIRE_25,
+    PERMIT_ACQUIRE_28, PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_8, PERMIT_EXTEND_4,
+    PERMIT_EXTEND_7, PERMIT_GRANTING_1, PERMIT_ID_1, PERMIT_INFO_2, PERMIT_INFO_5, PERMIT_LEAVE_14,
+    PERMIT_NOW_1, PERMIT_NOW_3, PERMIT_PASSING_6, PERMIT_QUEUE_1, PERMIT_QUEUE_4,
+    PERMIT_RELEASE_10, PERMIT_RELEASE_12, PERMIT_RELEASE_14, PERMIT_RELEASE_16, PERMIT_RELEASE_22,
+    PERMIT_RELEASE_26, PERMIT_RELEASE_4, PERMIT_RELEASE_6, PERMIT_RELEASE_8, PERMIT_RENEW_4,
+    PERMIT_SET_12, PERMIT_TAKING_1, PERMITS_1, PERMITS_3, PLACES_1, PLACING_1, PLAIN_1,
+    PLAIN_RECEIVERS_1, PLAIN_UNQUEUED_1, POOL_1, POOL_3, POOL_CHANGES_1, POOL_CHANGES_3,
+    POOL_FOREIGN_1, QUEUE_1, QUEUE_7, QUEUEING_4, RAISE_4, RANGES_3, RECORD_1, RECORD_3,
+    RECORDED_NEXT_4, RELEASE_1, RELEASE_16, RELEASE_19, RELEASE_21, RELEASE_26, RELEASE_3,
+    RELEASE_5, RELEASE_7, RELEASE_9, RELEASE_ALL_11, RENEW_2, RUNS_1, RW_1, RW_3, RW_ACQUIRE_10,
+    RW_ACQUIRE_16, RW_ACQUIRE_3, RW_ACQUIRE_8, RW_EXTEND_2, RW_EXTEND_5, RW_FORCE_12, RW_HEAD_1,
+    RW_HEAD_3, RW_INFO_4, RW_LEAVE_13, RW_LEAVING_1, RW_QUEUE_1, RW_QUEUE_5, RW_RELEASE_13,
+    RW_RELEASE_3, RW_RENEW_2, RW_SETTLING_3, RW_TOKEN_1, SECONDS_1, SEMAPHORE_1, SEMAPHORE_3,
+    SEMAPHORE_ACQUIRE_2, SEMAPHORE_DELETE_2, SEMAPHORE_DRAIN_2, SEMAPHORE_GIVING_4,
     SEMAPHORE_LEAVE_2, SEMAPHORE_RELEASE_2, SEMAPHORE_SET_2, SETTLING_1, SHARDED_1,
     SHARDED_RECEIVERS_1, SHARDED_UNQUEUED_1, SHORTENED_1, SILENT_RECEIVERS_1, STRING_1,
     STRING_HOLDING_1, STRING_NEXT_3, STRING_OWNING_1, STRING_REMOVING_1, STRING_SILENT_1,
@@ -221,9 +223,10 @@ static const char *const hf_segment_table[] = {
     "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
     "end\n"
     "if KEEP == '0' then return pass_on() end\n"
-    "redis.call('DEL', LOCK)\n"
+    "redis.call('HDEL', LOCK, '')\n"
     "redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT, 'by', OWNER)\n"
     "redis.call('PEXPIRE', LOCK, KEEP)\n"
+    "redis.call('HDEL', LOCK, OWNER)\n"
     "return is_queue() and notify_done() and 3 or 1\n",
     [DEAF_1] = "local function is_deaf(asked)\n"
     "local channel = 'holdfast_grant:' .. asked:sub(1, 36)\n"
@@ -257,6 +260,10 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return was.turns >= POLLERS_EVERY and since >= was.run\n"
     "end\n",
+    [ENDING_1] = "if redis.pcall('PEXPIRE', lock, ms) ~= 1 then\n"
+    "redis.call('DEL', lock)\n"
+    "redis.call('PEXPIRE', lock, ms)\n"
+    "end\n",
     [EXTEND_4] = "if shorter then\n",
     [EXTEND_7] = "announce(ARGV[5])\n"
     "end\n"
@@ -278,8 +285,8 @@ static const char *const hf_segment_table[] = {
     "local JAVA_WAIT_MS = 300000 -- the timeout that a client of Redisson adds by default\n"
     "local function take(now)\n"
     "local token = FROM == 0 and next_token(TOKEN_TTL) or 0\n"
-    "if WAITER ~= '' then forget(OWNER, now) end\n"
     "set_holds(LOCK, OWNER, FROM + 1, LEASE)\n"
+    "if WAITER ~= '' then forget(OWNER, now) end\n"
     "return { 1, token, 0 }\n"
     "end\n"
     "local function place_in(members)\n"
@@ -579,25 +586,28 @@ static const char *const hf_segment_table[] = {
     "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
     "end\n",
     [GRANTING_1] = "local function give(member, place, kind, client, number, ttl_ms, owner, now_us)\n",
-    [GRANTING_3] = "end\n",
     [HASH_1] = "local KIND, KINDS = 'hash', 'lg'\n"
     "local function holds_of(lock, owner)\n"
     "return tonumber(redis.call('HGET', lock, owner))\n"
     "end\n"
     "local function write_hold(lock, owner, holds, print)\n"
-    "if print then\n"
-    "redis.call('HSET', lock, owner, holds, 'print', print)\n"
-    "else\n"
-    "redis.call('HSET', lock, owner, holds)\n"
-    "end\n"
+    "if print then return redis.call('HSET', lock, owner, holds, 'print', print) end\n"
+    "return redis.call('HSET', lock, owner, holds)\n"
     "end\n"
     "local function create_hold(lock, owner, ms, print)\n"
-    "write_hold(lock, owner, '1', print)\n"
-    "redis.call('PEXPIRE', lock, ms)\n"
-    "end\n",
+    "write_hold(lock, owner, '1', print)\n",
+    [HASH_3] = "end\n",
     [HASH_HANDING_1] = "do\n"
     "local i = first_few[2] == '0' and 3 or 1 -- behind the mark of the grant that ends\n"
     "local member, place = first_few[i], (first_few[i + 1] or ''):match('^[1-9]%d*$')\n",
+    [HASH_HANDING_10] = "call('ZADD', QUEUE, '0', member)\n"
+    "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 grant l ' .. number .. ' ' .. place\n"
+    ".. ' ' .. text .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+    "return 1\n"
+    "end\n"
+    "end\n"
+    "end\n"
+    "end\n",
     [HASH_HANDING_3] = "local kind, client, number, ttl_ms, owner = (place and member or ''):match(MEMBER)\n"
     "if owner == '' then owner = client .. ':' .. number end\n"
     "if kind == 'l' and #ttl_ms < 16 and owner:byte(38) ~= 48 then\n"
@@ -611,18 +621,12 @@ static const char *const hf_segment_table[] = {
     "if drawn then\n"
     "if i == 3 then call('ZREM', QUEUE, first_few[1]) end\n"
     "call('HSET', LOCK, owner, '1')\n"
-    "call('PEXPIRE', LOCK, GRANT_MS)\n"
-    "call('ZADD', QUEUE, '0', member)\n"
-    "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 grant l ' .. number .. ' ' .. place\n"
-    ".. ' ' .. text .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
-    "return 1\n"
-    "end\n"
-    "end\n"
-    "end\n"
-    "end\n",
+    "local lock, ms = LOCK, GRANT_MS\n",
     [HASH_HOLDING_1] = "local function set_holds(lock, owner, holds, ms, print)\n"
-    "write_hold(lock, owner, holds, print)\n"
-    "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
+    "if write_hold(lock, owner, holds, print) > 0 then\n",
+    [HASH_HOLDING_3] = "elseif redis.call('PTTL', lock) < tonumber(ms) then\n"
+    "redis.call('PEXPIRE', lock, ms)\n"
+    "end\n"
     "end\n"
     "local BESIDE = { print = 'guard', done = 'guard', by = 'guard', mode = 'read_write' }\n"
     "local function holder_of(lock, owner)\n"
@@ -647,7 +651,7 @@ static const char *const hf_segment_table[] = {
     [HASH_REMOVING_1] = "local LAST_OF_FEW = '1'\n"
     "local removed = redis.call('HDEL', LOCK, OWNER) == 1\n",
     [HASH_TAKING_1] = "call('HSET', LOCK, OWNER, '1')\n"
-    "call('PEXPIRE', LOCK, LEASE)\n",
+    "local lock, ms = LOCK, LEASE\n",
     [HEAD_1] = "local LOCK, COUNTER, QUEUE, RELEASES, OWNER = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]\n"
     "local SHORT = not ARGV[4]\n"
     "local LEASE, TOKEN_TTL = ARGV[SHORT and 2 or 5], ARGV[SHORT and 3 or 6]\n"
@@ -690,20 +694,23 @@ static const char *const hf_segment_table[] = {
     [LATCH_3] = "local LATCH, CHANNEL = KEYS[1], KEYS[3]\n",
     [LATCH_5] = "local function count()\n"
     "return math.max(whole_number(LATCH, redis.call('GET', LATCH)) or 0, 0)\n"
-    "end\n"
-    "local function open()\n"
-    "redis.call('DEL', LATCH)\n"
-    "announce(CHANNEL, '0')\n"
     "end\n",
-    [LATCH_7] = "if noted then return tonumber(noted) end\n",
-    [LATCH_DELETE_2] = "if count() == 0 then return note(0) end\n"
-    "open()\n"
-    "return note(1)\n",
+    [LATCH_7] = "local function open(left, reply)\n"
+    "redis.call('DEL', LATCH)\n"
+    "note(reply, 'DECRBY', LATCH, string.format('%.0f', -left))\n"
+    "announce(CHANNEL, '0')\n"
+    "return reply\n"
+    "end\n"
+    "if noted then return tonumber(noted) end\n",
+    [LATCH_DELETE_2] = "local left = count()\n"
+    "if left == 0 then return note(0) end\n"
+    "return open(left, 1)\n",
     [LATCH_DOWN_2] = "local left = count()\n"
     "if left == 0 then return note(-1) end\n"
-    "if left > tonumber(ARGV[2]) then return note(redis.call('DECRBY', LATCH, ARGV[2])) end\n"
-    "open()\n"
-    "return note(0)\n",
+    "if left > tonumber(ARGV[2]) then\n"
+    "return note(redis.call('DECRBY', LATCH, ARGV[2]), 'DECRBY', LATCH, '-' .. ARGV[2])\n"
+    "end\n"
+    "return open(left, 0)\n",
     [LATCH_SET_2] = "if count() > 0 then return note(0) end\n"
     "redis.call('SET', LATCH, ARGV[2])\n"
     "announce(CHANNEL, '1')\n"
@@ -795,8 +802,12 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "end\n",
     [NOTE_1] = "local NOTE = KEYS[2]\n"
-    "local function note(reply)\n"
-    "redis.call('SET', NOTE, string.format('%.0f', reply), 'PX', ARGV[1])\n"
+    "local function note(reply, ...)\n"
+    "local text = string.format('%.0f', reply)\n"
+    "if redis.pcall('SET', NOTE, text, 'PX', ARGV[1]).err then\n"
+    "if ... then redis.call(...) end\n"
+    "redis.call('SET', NOTE, text, 'PX', ARGV[1])\n"
+    "end\n"
     "return reply\n"
     "end\n"
     "local noted = redis.call('GET', NOTE)\n",
@@ -896,13 +907,13 @@ static const char *const hf_segment_table[] = {
     "if drawn then\n"
     "local ms = NOW + LEASE\n"
     "local low = ms % 1e7 -- as digits of clock.lua\n"
-    "call('ZADD', LEASES, string.format('%d%07d', (ms - low) / 1e7, low), id)\n"
     "call('INCRBY', LOCK, '-1')\n"
-    "return { 1, text + 0 }\n"
+    "local till = string.format('%d%07d', (ms - low) / 1e7, low)\n",
+    [PERMIT_ACQUIRE_15] = "return { 1, text + 0 }\n"
     "end\n"
     "end\n"
     "end\n",
-    [PERMIT_ACQUIRE_18] = "local IDS = ids_of(OWNER)\n"
+    [PERMIT_ACQUIRE_20] = "local IDS = ids_of(OWNER)\n"
     "local back = first_end and first_end <= NOW and reclaim(#IDS - (FREE or 0)) or 0\n"
     "local ends = first_end and end_of(LEASES, IDS)\n"
     "local function take()\n"
@@ -914,7 +925,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "if ends then return take() end\n"
     "if FREE and FREE >= #IDS and redis.call('EXISTS', QUEUE) == 0 then return take() end\n",
-    [PERMIT_ACQUIRE_23] = "local function busy(left_ms, foreign)\n"
+    [PERMIT_ACQUIRE_25] = "local function busy(left_ms, foreign)\n"
     "if back > 0 then first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2]) end\n"
     "local ttl_ms = left_ms > 0 and left_ms\n"
     "or first_end and first_end < ENDLESS and first_end - NOW or -1\n"
@@ -926,7 +937,7 @@ static const char *const hf_segment_table[] = {
     "return { 0, ttl_ms, ahead, listens and 1 or 0, place, overdue_ms }\n"
     "end\n"
     "if FREE and FREE < 1 and back == 0 and #IDS == 1 then return busy(0, false) end\n",
-    [PERMIT_ACQUIRE_26] = "local all = #IDS > 1 and all_permits() or 0\n"
+    [PERMIT_ACQUIRE_28] = "local all = #IDS > 1 and all_permits() or 0\n"
     "if all > 0 and #IDS > all then return { -5, all } end\n"
     "settle_missed_grants(OWNER:sub(1, 36))\n"
     "take_up_place()\n"
@@ -1093,13 +1104,6 @@ static const char *const hf_segment_table[] = {
     "if refused then send(member, 'recheck', number) end\n"
     "return refused\n"
     "end\n"
-    "local function lacking(ids)\n"
-    "local rest = {}\n"
-    "for _, id in ipairs(ids) do\n"
-    "if not redis.call('ZSCORE', LEASES, id) then rest[#rest + 1] = id end\n"
-    "end\n"
-    "return rest\n"
-    "end\n"
     "local function set_aside(ids, free)\n"
     "local some = {}\n"
     "for i = 1, free do some[i] = ids[i] end\n"
@@ -1163,20 +1167,20 @@ static const char *const hf_segment_table[] = {
     "if drawn then\n",
     [PERMIT_RELEASE_14] = "local ms = NOW + GRANT_MS\n"
     "local low = ms % 1e7 -- as digits of clock.lua\n"
-    "call('ZADD', LEASES, string.format('%d%07d', (ms - low) / 1e7, low), id)\n"
-    "call('ZADD', QUEUE, '0', member)\n"
+    "local till = string.format('%d%07d', (ms - low) / 1e7, low)\n",
+    [PERMIT_RELEASE_16] = "call('ZADD', QUEUE, '0', member)\n"
     "redis.pcall('PUBLISH', 'holdfast_grant:' .. owner,\n"
     "'1 grant p ' .. number .. ' ' .. place .. ' ' .. text .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
     "return 1\n"
     "end\n"
     "end\n"
     "end\n",
-    [PERMIT_RELEASE_20] = "local IDS = ids_of(OWNER)\n"
-    "freed = ONE and add_free(freed) or put_back(IDS)\n"
+    [PERMIT_RELEASE_22] = "local IDS = ids_of(OWNER)\n"
+    "freed = ONE and add_free(freed == 1 and IDS or {}) or put_back(IDS)\n"
     "local done = freed == #IDS and 1 or -1\n"
     "local waits = redis.call('EXISTS', QUEUE) == 1\n"
     "if not waits and ((FREE or 0) < 1 or announce(RELEASES, FREE) == 0) then return done end\n",
-    [PERMIT_RELEASE_24] = "local passed = pass_on(freed)\n"
+    [PERMIT_RELEASE_26] = "local passed = pass_on(freed)\n"
     "return done == 1 and passed or done\n",
     [PERMIT_RELEASE_4] = "local WAITER, ONE, call = ARGV[6] or '', OWNER:match('^:(%d+)$', 37), redis.call\n"
     "local freed = 0\n"
@@ -1211,6 +1215,10 @@ static const char *const hf_segment_table[] = {
     "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
     "settle_missed_grants('')\n"
     "return pass_on(math.max(0, back + more))\n",
+    [PERMIT_TAKING_1] = "if not tonumber(redis.pcall('ZADD', LEASES, till, id)) then\n"
+    "call('INCRBY', LOCK, '1')\n"
+    "call('ZADD', LEASES, till, id)\n"
+    "end\n",
     [PERMITS_1] = "local function ids_of(owner)\n"
     "local number, count = owner:match('^:(%d+)%*\?(%d*)$', 37)\n",
     [PERMITS_3] = "local ids = { id }\n"
@@ -1268,20 +1276,44 @@ static const char *const hf_segment_table[] = {
     [POOL_3] = "FREE = whole_number(LOCK, FREE)\n"
     "end\n",
     [POOL_CHANGES_1] = "local LEAST_BACK, MOST_BACK = 100, 2000 -- permits of those that are gone that one script takes back\n"
-    "local function draw(ids, ms)\n"
-    "local drawn = set_end(LEASES, ids, ms)\n"
-    "if drawn > 0 then FREE = redis.call('INCRBY', LOCK, -drawn) end\n"
+    "local function which(ids, taken)\n"
+    "local some = {}\n"
+    "for _, id in ipairs(ids) do\n"
+    "local score = redis.call('ZSCORE', LEASES, id)\n"
+    "if taken == (score ~= false) then some[#some + 1] = id end\n"
     "end\n"
-    "local function add_free(removed)\n"
-    "if removed > 0 and FREE then FREE = redis.call('INCRBY', LOCK, removed) end\n"
-    "return removed\n"
+    "return some\n"
+    "end\n"
+    "local function lacking(ids)\n"
+    "return which(ids, false)\n"
+    "end\n"
+    "local function draw(ids, ms)\n"
+    "local drawn = #lacking(ids)\n"
+    "if drawn > 0 then FREE = redis.call('INCRBY', LOCK, -drawn) end\n"
+    "local set, why = pcall(set_end, LEASES, ids, ms)\n"
+    "if set then return end\n"
+    "if drawn > 0 then redis.call('INCRBY', LOCK, drawn) end\n"
+    "error(why, 0)\n"
+    "end\n"
+    "local function add_free(ids)\n"
+    "if #ids == 0 or not FREE then return #ids end\n"
+    "FREE = redis.pcall('INCRBY', LOCK, #ids)\n"
+    "if not tonumber(FREE) then\n"
+    "set_end(LEASES, ids, NOW)\n"
+    "redis.call('INCRBY', LOCK, #ids)\n"
+    "end\n"
+    "return #ids\n"
+    "end\n"
+    "local function free_all(ids)\n"
+    "if #ids > 0 then redis.call('ZREM', LEASES, unpack(ids)) end\n"
+    "return add_free(ids)\n"
     "end\n"
     "local function put_back(ids)\n"
-    "return add_free(#ids > 0 and redis.call('ZREM', LEASES, unpack(ids)) or 0)\n"
+    "return free_all(which(ids, true))\n"
     "end\n"
     "local function reclaim(wanted)\n"
     "local most = math.min(math.max(wanted or 0, LEAST_BACK), MOST_BACK)\n"
-    "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))\n"
+    "return free_all(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))\n"
     "end\n"
     "local function is_foreign()\n",
     [POOL_CHANGES_3] = "return foreign\n"
@@ -1289,7 +1321,8 @@ static const char *const hf_segment_table[] = {
     "local function all_permits()\n"
     "return (FREE or 0) + redis.call('ZCARD', LEASES)\n"
     "end\n",
-    [POOL_FOREIGN_1] = "local ids, foreign = redis.call('ZRANGE', LEASES, '0', '9'), false\n"
+    [POOL_FOREIGN_1] = "local ids = redis.pcall('ZRANGE', LEASES, '0', '9')\n"
+    "local foreign = ids.err ~= nil\n"
     "for _, id in ipairs(ids) do foreign = foreign or id:sub(1, 2) ~= 'hf' end\n"
     "if #ids == 10 and not foreign then\n"
     "ids = redis.call('ZRANGE', LEASES, '-10', '-1')\n"
@@ -1558,20 +1591,23 @@ static const char *const hf_segment_table[] = {
     "if is_write(owner) then return end\n"
     "local key = hold_key(lock, owner, math.min(to, ENTRIES))\n"
     "local gone = longest_lease(lock, owner, to + 1, count)\n"
-    "drop_holds(lock, owner, to, count)\n"
     "if gone > redis.call('PTTL', key) then set_lease(key, gone) end\n"
+    "drop_holds(lock, owner, to, count)\n"
     "end\n"
     "local function enter(lock, owner, count, ms, old, stands)\n"
-    "local reads = not is_write(owner)\n"
+    "local reads, new = not is_write(owner), 0\n"
     "if not reads then\n"
-    "redis.call('HSET', lock, 'mode', 'write', owner, count)\n"
+    "new = redis.call('HSET', lock, 'mode', 'write', owner, count)\n"
     "elseif stands or stands == nil and redis.call('EXISTS', lock) == 1 then\n"
     "redis.call('HSET', lock, owner, count)\n"
     "else\n"
-    "redis.call('HSET', lock, 'mode', 'read', owner, count)\n"
+    "new = redis.call('HSET', lock, 'mode', 'read', owner, count)\n"
     "end\n"
     "if reads and old > count then trim_holds(lock, owner, count, old) end\n"
-    "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
+    "if new == 2 then\n",
+    [RW_3] = "elseif redis.call('PTTL', lock) < tonumber(ms) then\n"
+    "redis.call('PEXPIRE', lock, ms)\n"
+    "end\n"
     "if not reads then return end\n"
     "local key = hold_key(lock, owner, math.min(count, ENTRIES))\n"
     "local least_ms = old > 0 and redis.call('PTTL', key) or 0\n"
@@ -1735,8 +1771,8 @@ static const char *const hf_segment_table[] = {
     "if token and (token > 0 or TOKEN_TTL == '0') and token < 9007199254740983 then\n"
     "if not found then\n"
     "call('HSET', LOCK, 'mode', 'read', OWNER, '1')\n"
-    "call('PEXPIRE', LOCK, LEASE)\n"
-    "else\n"
+    "local lock, ms = LOCK, LEASE\n",
+    [RW_HEAD_3] = "else\n"
     "call('HSET', LOCK, OWNER, '1')\n"
     "if call('PTTL', LOCK) < tonumber(LEASE) then call('PEXPIRE', LOCK, LEASE) end\n"
     "end\n"
@@ -2024,7 +2060,7 @@ static const char *const hf_segment_table[] = {
     "local left, writes = redis.call('HLEN', LOCK) - 2, is_write(OWNER)\n"
     "local was_longest = not writes and left > FEW and longest_of_all(LOCK, OWNER, count)\n"
     "drop_holds(LOCK, OWNER, 0, count)\n"
-    "redis.call('HDEL', LOCK, OWNER)\n"
+    "if left == 0 then redis.call('DEL', LOCK) else redis.call('HDEL', LOCK, OWNER) end\n"
     "return writes and after_writer() or after_reader(left, was_longest)\n"
     "end\n",
     [RW_RELEASE_13] = "if holds == 0 then\n"
@@ -2083,33 +2119,40 @@ static const char *const hf_segment_table[] = {
     "local count, left = tonumber(ARGV[2]), free()\n"
     "if left < count then return { 0, left } end\n"
     "left = redis.call('DECRBY', PERMITS, ARGV[2])\n"
-    "note(count)\n"
+    "note(count, 'DECRBY', PERMITS, '-' .. ARGV[2])\n"
     "return { 1, left }\n",
     [SEMAPHORE_DELETE_2] = "if noted then return tonumber(noted) end\n"
-    "free()\n"
-    "return note(redis.call('DEL', PERMITS))\n",
+    "local left = string.format('%.0f', free())\n"
+    "if redis.call('DEL', PERMITS) == 0 then return note(0) end\n"
+    "return note(1, 'INCRBY', PERMITS, left)\n",
     [SEMAPHORE_DRAIN_2] = "if noted then return tonumber(noted) end\n"
     "local count = math.max(free(), 0)\n"
-    "if count > 0 then redis.call('DECRBY', PERMITS, string.format('%.0f', count)) end\n"
-    "return note(count)\n",
-    [SEMAPHORE_GIVING_4] = "local function give(count)\n"
-    "free() -- fails if the key is none\n"
+    "if count == 0 then return note(0) end\n"
+    "local taken = string.format('%.0f', count)\n"
+    "redis.call('DECRBY', PERMITS, taken)\n"
+    "return note(count, 'DECRBY', PERMITS, '-' .. taken)\n",
+    [SEMAPHORE_GIVING_4] = "local function give(count, reply)\n"
+    "local was = whole_number(PERMITS, redis.call('GET', PERMITS)) -- fails if the key is none\n"
     "local left = redis.call('INCRBY', PERMITS, count)\n"
+    "reply = reply or left\n"
+    "if was then\n"
+    "note(reply, 'INCRBY', PERMITS, string.format('%.0f', -count))\n"
+    "else\n"
+    "note(reply, 'DEL', PERMITS)\n"
+    "end\n"
     "if left > 0 then announce(KEYS[3], string.format('%.0f', left)) end\n"
-    "return left\n"
+    "return reply\n"
     "end\n",
     [SEMAPHORE_LEAVE_2] = "local taken = tonumber(noted or '0')\n"
-    "note(0)\n"
-    "if taken == 0 then return 0 end\n"
-    "if redis.call('EXISTS', PERMITS) == 1 then give(taken) end\n"
+    "if taken == 0 then return note(0) end\n"
+    "if redis.call('EXISTS', PERMITS) == 1 then give(taken, 0) else note(0) end\n"
     "return 1\n",
     [SEMAPHORE_RELEASE_2] = "if noted then return tonumber(noted) end\n"
-    "return note(give(ARGV[2]))\n",
+    "return give(ARGV[2])\n",
     [SEMAPHORE_SET_2] = "if noted then return tonumber(noted) end\n"
     "free()\n"
     "if redis.call('EXISTS', PERMITS) == 1 then return note(0) end\n"
-    "give(ARGV[2])\n"
-    "return note(1)\n",
+    "return give(ARGV[2], 1)\n",
     [SETTLING_1] = "local function foreign_ms(most, now)\n"
     "local was = record_in(first_members())\n"
     "if not was or was.listeners and foreign_waiters(RELEASES) == 0 then return 0 end\n"
@@ -2191,7 +2234,11 @@ static const char *const hf_segment_table[] = {
     "if not floor then token = token + -token % TOKEN_GRAIN end\n"
     "ends = end_of_range and end_of_range(token, now)\n"
     "local drawn = last and not floor and last % TOKEN_GRAIN ~= 0\n"
-    "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
+    "local ttl_left = last and redis.pcall('PTTL', COUNTER)\n"
+    "if type(ttl_left) == 'table' then -- refused: the counter is as it was, and the program fails\n"
+    "if type(stored) == 'string' then redis.call('SET', COUNTER, stored, 'KEEPTTL') end\n"
+    "redis.call('PTTL', COUNTER)\n"
+    "end\n"
     "local spare = least * TTL_SPARE\n"
     "local most = math.floor(math.max(least + 2 * spare, ((ends or token) - now) / 1000))\n"
     "if drawn or ttl_left == -1 or least >= TOKEN_MOST then\n"
@@ -2225,131 +2272,141 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "0823b90265e28e1e2e00aa07bf05ae2587786482", (const unsigned char[]){HEAD_1,
-    DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, HASH_TAKING_1, HEAD_5, FOLLOWING_1, PLACES_1,
-    HASH_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5,
-    HASH_1, OURS_1, ACQUIRE_6, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3, FRESH_1,
-    HASH_HOLDING_1, PLAIN_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1,
-    LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3,
-    QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1,
-    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 22450,
+    {"acquire", "1defdef01f93e45e32e3d6a5b9a31b1a85f3f7e7", (const unsigned char[]){HEAD_1,
+    DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, HASH_TAKING_1, ENDING_1, HEAD_5, FOLLOWING_1,
+    PLACES_1, HASH_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, SECONDS_1,
+    CLOCK_5, HASH_1, ENDING_1, HASH_3, OURS_1, ACQUIRE_6, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1,
+    TOKEN_5, RANGES_3, FRESH_1, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, PLAIN_1, JAVAS_1,
+    PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1,
+    FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1,
+    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1,
+    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 22971,
     &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
-    {"acquire_all", "52bca611ce8d83224b0754df65ae5d881f7a470a", (const unsigned char[]){KEYS_1,
+    {"acquire_all", "0e2b05275317a748fa2882ce5423347859b0fede", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
-    HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1,
-    QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1,
-    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRE_ALL_12, HF_NO_SEGMENT},
-    14448, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL], NULL},
-    {"begin", "0ca5e9eceecbac3a657e35aac88c57a4974197e3", (const unsigned char[]){KEYS_1, PLACES_1,
-    CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1,
-    BEGIN_5, FREE_1, FRESH_1, HASH_HOLDING_1, PLAIN_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1,
-    RECORD_3, BEGIN_13, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3,
-    QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
-    SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1,
-    ACQUIRING_6, HF_NO_SEGMENT}, 20857, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
-    {"complete", "a06ac6040c723d73e7962a0f22b5eeb5dde57da0", (const unsigned char[]){KEYS_1,
-    PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
-    HASH_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1,
-    MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3,
-    DUE_1, LOCK_PROBE_1, QUEUE_7, NOTIFYING_1, COMPLETE_11, IS_QUEUE_1, COMPLETE_13,
-    HF_NO_SEGMENT}, 13309, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE], NULL},
-    {"extend", "b6fde0611b78e8f5afa411639306847510bda423", (const unsigned char[]){HASH_1,
-    EXTENDING_1, EXTEND_4, PLAIN_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1423,
-    &hf_program_table[HF_PROGRAM_SHARDED_EXTEND], NULL},
-    {"fair_acquire", "0af77eb52a00971c4d41aab1ea21669ef8f9a014", (const unsigned char[]){KEYS_1,
-    PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
-    HASH_1, HASH_HOLDING_1, ACQUIRE_6, FREE_1, FRESH_1, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5,
-    FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10080, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE],
+    HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, OURS_1, JAVAS_1, PLACING_1,
+    RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3,
+    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1,
+    ACQUIRE_ALL_12, HF_NO_SEGMENT}, 14863, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL],
     NULL},
-    {"fair_extend", "67e0a78af02406c43ffbdb6548a90e9dafb065ea", (const unsigned char[]){HASH_1,
-    EXTENDING_1, EXTEND_4, PLAIN_1, FAIR_EXTEND_6, HF_NO_SEGMENT}, 1259,
+    {"begin", "69d4ee9525913214c525e17a3ebb644da42afb8b", (const unsigned char[]){KEYS_1, PLACES_1,
+    CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1,
+    ENDING_1, HASH_3, BEGIN_5, FREE_1, FRESH_1, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, PLAIN_1,
+    OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, BEGIN_13, ACQUIRING_1, LAST_PLACE_1,
+    PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1,
+    MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1,
+    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21272,
+    &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
+    {"complete", "ac2e9401f098f1cb01aa012979d14aec7b3c8eef", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
+    HASH_1, ENDING_1, HASH_3, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1,
+    QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1,
+    GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, NOTIFYING_1, COMPLETE_11, IS_QUEUE_1,
+    COMPLETE_13, HF_NO_SEGMENT}, 13639, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE], NULL},
+    {"extend", "5d252b39010e2d8dc0583b07bef4016ffc447a96", (const unsigned char[]){HASH_1,
+    ENDING_1, HASH_3, EXTENDING_1, EXTEND_4, PLAIN_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1506,
+    &hf_program_table[HF_PROGRAM_SHARDED_EXTEND], NULL},
+    {"fair_acquire", "16fa722b87f7d3f150ad436eba31f11c0f36ab39", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
+    HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, ACQUIRE_6, FREE_1, FRESH_1,
+    PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10495,
+    &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE], NULL},
+    {"fair_extend", "43bc0b7c61753e02e42a59e315271985c8f593e0", (const unsigned char[]){HASH_1,
+    ENDING_1, HASH_3, EXTENDING_1, EXTEND_4, PLAIN_1, FAIR_EXTEND_6, HF_NO_SEGMENT}, 1342,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_EXTEND], NULL},
-    {"fair_force", "3541dcad51180f632aae8a78bee976d8aafe9eea", (const unsigned char[]){KEYS_1,
-    PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, HASH_1, HASH_HOLDING_1, PLAIN_1, FAIR_QUEUE_3, NOW_1,
-    FAIR_QUEUE_5, FAIR_PASSING_3, JAVAS_1, FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10,
-    HF_NO_SEGMENT}, 6091, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE], NULL},
-    {"fair_info", "4199f6b270973bd288cf010d3226d90276592ed9", (const unsigned char[]){HASH_1,
-    HASH_HOLDING_1, DEAF_1, FAIR_INFO_5, HF_NO_SEGMENT}, 1649, NULL, NULL},
-    {"fair_leave", "716612624ba3f8fd99d2e3b3aa4d6836718be245", (const unsigned char[]){KEYS_1,
-    PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, HASH_1, HASH_HOLDING_1, PLAIN_1, FAIR_QUEUE_3, NOW_1,
-    FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_LEAVE_6, HF_NO_SEGMENT}, 5572,
-    &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE], NULL},
-    {"fair_release", "b4eb34692f2286dd29edac96c1761a964b5b72a8", (const unsigned char[]){KEYS_1,
-    HASH_1, HASH_HOLDING_1, FAIR_RELEASE_4, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, PLAIN_1,
-    FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 5481,
-    &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE], NULL},
+    {"fair_force", "d0401a8fd9cebc427526cfc9545f6f78ef5179be", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1,
+    HASH_HOLDING_3, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, JAVAS_1,
+    FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 6296,
+    &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE], NULL},
+    {"fair_info", "fd94256da6826d5d5982ffd647a5f908933d0e7c", (const unsigned char[]){HASH_1,
+    ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, DEAF_1, FAIR_INFO_5,
+    HF_NO_SEGMENT}, 1854, NULL, NULL},
+    {"fair_leave", "49518f8d752819ee9cfccb5ddf393a115bb0f79f", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1,
+    HASH_HOLDING_3, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_LEAVE_6,
+    HF_NO_SEGMENT}, 5777, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE], NULL},
+    {"fair_release", "d59ec78676704bc7bdcd1df164775a5701679279", (const unsigned char[]){KEYS_1,
+    HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, FAIR_RELEASE_4, PLACES_1,
+    CLOCK_3, SECONDS_1, CLOCK_5, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3,
+    FAIR_RELEASE_7, HF_NO_SEGMENT}, 5686, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE],
+    NULL},
     {"fence", "95ca13ffb9d362780d0a05f5e3cc5d9098350d63", (const unsigned char[]){FENCE_1,
     HF_NO_SEGMENT}, 1845, NULL, NULL},
-    {"force", "b3b275584069137e7ccb634c969cbf6dc0e50606", (const unsigned char[]){KEYS_1, PLACES_1,
+    {"force", "b76d1d2102e81dee00945621a994f5f5e37a9bff", (const unsigned char[]){KEYS_1, PLACES_1,
     CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1,
-    HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1,
-    MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1,
-    GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7,
-    HF_NO_SEGMENT}, 13730, &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
-    {"info", "e5b1d618bcd138ef38e0966c61a7bab1562905ac", (const unsigned char[]){HASH_1,
-    HASH_HOLDING_1, DEAF_1, AHEAD_3, INFO_5, HF_NO_SEGMENT}, 1695, NULL, NULL},
-    {"latch_delete", "c1122a194f0e02d380d8556e7043c1fc57d52d05", (const unsigned char[]){PLAIN_1,
-    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_DELETE_2, HF_NO_SEGMENT}, 971,
+    ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, OURS_1, JAVAS_1, PLACING_1,
+    RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3,
+    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11,
+    ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 14145,
+    &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
+    {"info", "8bc1928ba7bcf49cceb0f21ebb359a12bd9bb429", (const unsigned char[]){HASH_1, ENDING_1,
+    HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, DEAF_1, AHEAD_3, INFO_5, HF_NO_SEGMENT},
+    1900, NULL, NULL},
+    {"latch_delete", "26fd3866f8807e0553b177cf09c124a0ebd4feca", (const unsigned char[]){PLAIN_1,
+    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_DELETE_2, HF_NO_SEGMENT}, 1188,
     &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE], NULL},
-    {"latch_down", "1e58afe321995b5bc136aabf057f722b28a001ac", (const unsigned char[]){PLAIN_1,
-    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_DOWN_2, HF_NO_SEGMENT}, 1077,
+    {"latch_down", "8bdeb3f46693d13a3fa7d67e34625ccf75626203", (const unsigned char[]){PLAIN_1,
+    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_DOWN_2, HF_NO_SEGMENT}, 1309,
     &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DOWN], NULL},
-    {"latch_set", "538a34316e2fbb6d3ce2f336f3d2720e5db67781", (const unsigned char[]){PLAIN_1,
-    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_SET_2, HF_NO_SEGMENT}, 1020,
+    {"latch_set", "3811cd7373c4e58e0f4ef9dd02ddf25dd3336f28", (const unsigned char[]){PLAIN_1,
+    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_SET_2, HF_NO_SEGMENT}, 1220,
     &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET], NULL},
-    {"leave", "f93d731d3b040b3937b6e795cfbe846d10831080", (const unsigned char[]){KEYS_1, PLACES_1,
+    {"leave", "c78a6925e56a9dae6ea5cbc577c525be26942773", (const unsigned char[]){KEYS_1, PLACES_1,
     CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1,
-    HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1,
-    MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1,
-    GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1,
-    LEAVE_15, HF_NO_SEGMENT}, 15293, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE], NULL},
-    {"mutex_acquire", "86c09906f498f3c7d3b818535699bd11af4d02df", (const unsigned char[]){HEAD_1,
+    ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, OURS_1, JAVAS_1, PLACING_1,
+    RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3,
+    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1,
+    IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 15708,
+    &hf_program_table[HF_PROGRAM_SHARDED_LEAVE], NULL},
+    {"mutex_acquire", "183ae67367a679d1ebe53f7acbc0f43c709f189f", (const unsigned char[]){HEAD_1,
     DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, STRING_TAKING_1, HEAD_5, FOLLOWING_1, PLACES_1,
     STRING_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5,
     STRING_1, OURS_1, ACQUIRE_6, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3, FRESH_1,
     STRING_HOLDING_1, STRING_SILENT_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1,
     LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1,
-    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21697,
+    GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21907,
     NULL, NULL},
     {"mutex_extend", "182deaef08820ab999b7d16f94a0e65f4b5d0347", (const unsigned char[]){STRING_1,
     EXTENDING_1, EXTEND_4, STRING_SILENT_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1070, NULL,
     NULL},
-    {"mutex_force", "995c4ce88a9bb16fcd880813ccc20180ecfae759", (const unsigned char[]){KEYS_1,
+    {"mutex_force", "1717ae802eeb9c42e3b1b2c13a8ad61434a8bc54", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
     STRING_1, STRING_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
     STRING_SILENT_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
-    GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11, ONLY_LOCK_1,
-    FAIR_RELEASE_7, HF_NO_SEGMENT}, 13044, NULL, NULL},
+    GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11, ONLY_LOCK_1,
+    FAIR_RELEASE_7, HF_NO_SEGMENT}, 13254, NULL, NULL},
     {"mutex_info", "7622cfdf5098ee1e4f54672e8cccf5aab7ce7303", (const unsigned char[]){STRING_1,
     STRING_HOLDING_1, DEAF_1, AHEAD_3, INFO_5, HF_NO_SEGMENT}, 1159, NULL, NULL},
-    {"mutex_leave", "0bcf69a7ad298768d8c8f0a095eb2162e2ada431", (const unsigned char[]){KEYS_1,
+    {"mutex_leave", "88e25cbe461081db0885fc1e2ea3fac81311994c", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
     STRING_1, STRING_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
     STRING_SILENT_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
-    GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, IS_QUEUE_1,
-    FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 14607, NULL, NULL},
-    {"mutex_release", "7776cc4fe3ecc00dfe4c74941dada79afbf3aa39",
+    GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, IS_QUEUE_1, FORGETTING_1,
+    NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 14817, NULL, NULL},
+    {"mutex_release", "5bd846305ad83708041d0b3029494a0a8ed5ea06",
     (const unsigned char[]){RELEASE_1, STRING_1, RELEASE_3, STRING_HOLDING_1, RELEASE_5,
     STRING_REMOVING_1, RELEASE_7, SILENT_RECEIVERS_1, RELEASE_9, STRING_1, STRING_SILENT_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
     RELEASE_16, MEMBER_FORM_1, PARSE_3, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4,
     STRING_NEXT_3, RELEASE_19, GIVING_1, RELEASE_21, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1,
     RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
-    GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_26, HF_NO_SEGMENT},
-    16498, NULL, NULL},
+    GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_26, HF_NO_SEGMENT}, 16708,
+    NULL, NULL},
     {"mutex_renew", "232de3fb5554ac79becb31761bb1b9fb70684311", (const unsigned char[]){STRING_1,
     RENEW_2, HF_NO_SEGMENT}, 545, NULL, NULL},
-    {"permit_acquire", "77fa8be3fdffd790a49bc16bbc6bb32ba60fbb29", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "3c3b70600264d7e376b35767aab6c6ba5e3b7263", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, POOL_1, WHOLE_NUMBER_1, POOL_3, PERMIT_ACQUIRE_4,
     PLAIN_1, PERMIT_ACQUIRE_6, PERMIT_ID_1, PERMIT_ACQUIRE_8, PLACES_1, BEHIND_1,
-    PERMIT_ACQUIRE_11, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, PERMIT_ACQUIRE_13, PLACES_1, CLOCK_3,
-    SECONDS_1, CLOCK_5, PERMITS_1, PERMIT_ID_1, PERMITS_3, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1,
-    TOKEN_5, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_ACQUIRE_18, OURS_1, PLACING_1,
-    RECORD_1, NOW_1, RECORD_3, PLAIN_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1,
-    PASSING_OVER_3, QUEUEING_4, PERMIT_ACQUIRE_23, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1,
-    MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_26,
-    HF_NO_SEGMENT}, 20934, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
+    PERMIT_ACQUIRE_11, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, PERMIT_ACQUIRE_13, PERMIT_TAKING_1,
+    PERMIT_ACQUIRE_15, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, PERMITS_1, PERMIT_ID_1, PERMITS_3,
+    TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3,
+    PERMIT_ACQUIRE_20, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, LAST_PLACE_1,
+    PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, PERMIT_ACQUIRE_25,
+    PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
+    SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_28, HF_NO_SEGMENT}, 21665,
+    &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
     {"permit_extend", "a454c103f95b8a144f9790c824caf68896ae05c8", (const unsigned char[]){PLACES_1,
     CLOCK_3, SECONDS_1, CLOCK_5, PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, PERMITS_1, PERMIT_ID_1,
     PERMITS_3, PERMIT_EXTEND_4, PLAIN_1, SHORTENED_1, PERMIT_EXTEND_7, HF_NO_SEGMENT}, 2833,
@@ -2357,282 +2414,293 @@ static const hf_program hf_program_table[] = {
     {"permit_info", "0f3029350c0f871a09699d110a7f4b2a3b513e47", (const unsigned char[]){PLACES_1,
     CLOCK_3, SECONDS_1, CLOCK_5, PERMIT_INFO_2, DEAF_1, AHEAD_3, WHOLE_NUMBER_1, PERMIT_INFO_5,
     HF_NO_SEGMENT}, 1816, NULL, NULL},
-    {"permit_leave", "1158da4ed4c5e86be5c57b9b7d91666425940363", (const unsigned char[]){KEYS_1,
+    {"permit_leave", "2b58481074e60a9ba56a4d0cc2e3e898a3a0647e", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5,
     PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, PERMITS_1, PERMIT_ID_1, PERMITS_3, POOL_1,
     WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PLAIN_1, OURS_1,
     PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4,
     FORGET_RECORD_1, PERMIT_PASSING_6, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_14, HF_NO_SEGMENT},
-    14846, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE], NULL},
-    {"permit_release", "06286e37ca13bd43dfd500277e58f647696e0545", (const unsigned char[]){KEYS_1,
+    15469, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE], NULL},
+    {"permit_release", "f062a3e24f99910868be21270a0aa4f179cf011c", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, POOL_1, WHOLE_NUMBER_1, POOL_3, PERMIT_RELEASE_4,
     PERMIT_ID_1, PERMIT_RELEASE_6, PLAIN_UNQUEUED_1, PERMIT_RELEASE_8, POOL_FOREIGN_1,
     PERMIT_RELEASE_10, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, PERMIT_RELEASE_12, PERMIT_ID_1,
-    PERMIT_RELEASE_14, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, PERMITS_1, PERMIT_ID_1, PERMITS_3,
-    TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, PLAIN_1, POOL_CHANGES_1, POOL_FOREIGN_1,
-    POOL_CHANGES_3, PERMIT_RELEASE_20, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
-    PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1,
-    PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6,
-    PERMIT_RELEASE_24, HF_NO_SEGMENT}, 16302, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE],
-    NULL},
+    PERMIT_RELEASE_14, PERMIT_TAKING_1, PERMIT_RELEASE_16, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5,
+    PERMITS_1, PERMIT_ID_1, PERMITS_3, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, PLAIN_1,
+    POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_RELEASE_22, OURS_1, PLACING_1, RECORD_1,
+    NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
+    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1,
+    PERMIT_PASSING_6, PERMIT_RELEASE_26, HF_NO_SEGMENT}, 17068,
+    &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE], NULL},
     {"permit_renew", "46577638ae01c70ac1ba697579c90bbd7ee404e0", (const unsigned char[]){PLACES_1,
     CLOCK_3, SECONDS_1, CLOCK_5, PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, PERMITS_1, PERMIT_ID_1,
     PERMITS_3, PERMIT_RENEW_4, HF_NO_SEGMENT}, 2124, NULL, NULL},
-    {"permit_set", "4410a2a4670edb00ec77eaea1b5403e84d8e35cf", (const unsigned char[]){KEYS_1,
+    {"permit_set", "a31ebcaf57eeef9285a99dfbb3aca98266c19e4f", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5,
     PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, PERMITS_1, PERMIT_ID_1, PERMITS_3, POOL_1,
     WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PLAIN_1, OURS_1,
     PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4,
-    FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_SET_12, HF_NO_SEGMENT}, 13748,
+    FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_SET_12, HF_NO_SEGMENT}, 14371,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
     {"raise", "362aae22f38a87d14bb94e7b90ca703b6bcb567b", (const unsigned char[]){PLACES_1,
     CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, RAISE_4, HF_NO_SEGMENT}, 1297, NULL, NULL},
-    {"release", "411f0d53c5cfeb4e688cfd372a0efbe2f92fd28b", (const unsigned char[]){RELEASE_1,
-    HASH_1, RELEASE_3, HASH_HOLDING_1, RELEASE_5, HASH_REMOVING_1, RELEASE_7, PLAIN_RECEIVERS_1,
-    RELEASE_9, HASH_HANDING_1, MEMBER_FORM_1, HASH_HANDING_3, PLAIN_UNQUEUED_1, LOCK_PROBE_1,
-    HASH_HANDING_6, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HASH_HANDING_8, HASH_1, PLAIN_1, PLACES_1,
-    CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3, RELEASE_16,
-    MEMBER_FORM_1, PARSE_3, LOCK_PROBE_1, HASH_NEXT_3, RECORD_1, NOW_1, RECORD_3, DUE_1,
-    RECORDED_NEXT_4, HASH_NEXT_5, RELEASE_19, GIVING_1, RELEASE_21, OURS_1, JAVAS_1, PLACING_1,
-    RECORD_1, NOW_1, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
-    SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_26,
-    HF_NO_SEGMENT}, 19405, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE], NULL},
-    {"release_all", "82d048b612ed8b8fcf66a41fddc5acf379fc5556", (const unsigned char[]){KEYS_1,
+    {"release", "44f3b47088fa99802d025c4b5481d67bc43bbe9e", (const unsigned char[]){RELEASE_1,
+    HASH_1, ENDING_1, HASH_3, RELEASE_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, RELEASE_5,
+    HASH_REMOVING_1, RELEASE_7, PLAIN_RECEIVERS_1, RELEASE_9, HASH_HANDING_1, MEMBER_FORM_1,
+    HASH_HANDING_3, PLAIN_UNQUEUED_1, LOCK_PROBE_1, HASH_HANDING_6, DRAWING_1, CLOCK_TOKEN_1,
+    DRAWING_3, HASH_HANDING_8, ENDING_1, HASH_HANDING_10, HASH_1, ENDING_1, HASH_3, PLAIN_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
-    HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1,
-    QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1,
-    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_ALL_11, HF_NO_SEGMENT}, 13448,
-    &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL], NULL},
-    {"renew", "bf66ce58053e93b4f772cead0482b4e3df39523b", (const unsigned char[]){HASH_1, RENEW_2,
-    HF_NO_SEGMENT}, 748, NULL, NULL},
-    {"rw_acquire", "961f323a16d40f6ceb96387236499f8daa32e202", (const unsigned char[]){KEYS_1,
-    PLAIN_1, RW_ACQUIRE_3, RW_HEAD_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,
-    CLOCK_TOKEN_1, TOKEN_5, RW_1, RW_ACQUIRE_8, RW_TOKEN_1, RW_ACQUIRE_10, OURS_1, PLACING_1,
-    RECORD_1, NOW_1, RECORD_3, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3,
-    QUEUEING_4, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1,
-    FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, RW_ACQUIRE_16, HF_NO_SEGMENT}, 24510,
-    &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
-    {"rw_extend", "7ba6528c5b67d5b10f185854e897b941d2ea46cc", (const unsigned char[]){RW_1,
-    RW_EXTEND_2, PLAIN_1, SHORTENED_1, RW_EXTEND_5, HF_NO_SEGMENT}, 3765,
+    RELEASE_16, MEMBER_FORM_1, PARSE_3, LOCK_PROBE_1, HASH_NEXT_3, RECORD_1, NOW_1, RECORD_3,
+    DUE_1, RECORDED_NEXT_4, HASH_NEXT_5, RELEASE_19, GIVING_1, RELEASE_21, OURS_1, JAVAS_1,
+    PLACING_1, RECORD_1, NOW_1, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3,
+    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_26,
+    HF_NO_SEGMENT}, 20009, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE], NULL},
+    {"release_all", "c53c19b7fe629380149e9179454b77ba4b1920c9", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
+    HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, OURS_1, JAVAS_1, PLACING_1,
+    RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3,
+    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
+    RELEASE_ALL_11, HF_NO_SEGMENT}, 13863, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL],
+    NULL},
+    {"renew", "9f63575e2112de24e31ce65535e37be24fa06370", (const unsigned char[]){HASH_1, ENDING_1,
+    HASH_3, RENEW_2, HF_NO_SEGMENT}, 831, NULL, NULL},
+    {"rw_acquire", "1405c989913a3973149ef2ce54c3a43ae50bb64a", (const unsigned char[]){KEYS_1,
+    PLAIN_1, RW_ACQUIRE_3, RW_HEAD_1, ENDING_1, RW_HEAD_3, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5,
+    TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RW_1, ENDING_1, RW_3, RW_ACQUIRE_8, RW_TOKEN_1,
+    RW_ACQUIRE_10, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, LAST_PLACE_1, PASSING_OVER_1,
+    FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1,
+    PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3,
+    RW_ACQUIRE_16, HF_NO_SEGMENT}, 25024, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
+    {"rw_extend", "0ce34e7586ca61ecf7ec2309b9377faa18675739", (const unsigned char[]){RW_1,
+    ENDING_1, RW_3, RW_EXTEND_2, PLAIN_1, SHORTENED_1, RW_EXTEND_5, HF_NO_SEGMENT}, 3912,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_EXTEND], NULL},
-    {"rw_force", "642b9b8908760ff6f28c86bc97a1bfb53677914e", (const unsigned char[]){KEYS_1,
+    {"rw_force", "a33c4fe58f3521cc7b9f6c046f436334ee770f7a", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RW_1,
-    PLAIN_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1,
-    MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1,
-    RW_QUEUE_5, JAVAS_1, RW_FORCE_12, HF_NO_SEGMENT}, 16862,
+    ENDING_1, RW_3, PLAIN_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
+    FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1, RW_FORCE_12, HF_NO_SEGMENT}, 17270,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE], NULL},
-    {"rw_info", "90d1e352472d0819ea2c11454d601ebc6094769c", (const unsigned char[]){RW_1, DEAF_1,
-    AHEAD_3, RW_INFO_4, HF_NO_SEGMENT}, 3306, NULL, NULL},
-    {"rw_leave", "d9d832e46c1570299de817b1ec1a8d7612828383", (const unsigned char[]){KEYS_1,
+    {"rw_info", "bf45bab3fd73c2d2e2d116169c35b19d3d5c2a55", (const unsigned char[]){RW_1, ENDING_1,
+    RW_3, DEAF_1, AHEAD_3, RW_INFO_4, HF_NO_SEGMENT}, 3453, NULL, NULL},
+    {"rw_leave", "a1e8b0f0933be7348f42796f03d50b7a0cf6193e", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RW_1,
-    PLAIN_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1,
-    MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1,
-    RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, FORGETTING_1, RW_LEAVE_13, HF_NO_SEGMENT}, 18179,
-    &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE], NULL},
-    {"rw_release", "a42fed2ad1848733a3ca2ccb559fc9ae6244ca58", (const unsigned char[]){KEYS_1,
+    ENDING_1, RW_3, PLAIN_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
+    FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, FORGETTING_1, RW_LEAVE_13,
+    HF_NO_SEGMENT}, 18587, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE], NULL},
+    {"rw_release", "14ef6ec10a94562618d6774cd20d9d31e0f924bc", (const unsigned char[]){KEYS_1,
     PLAIN_1, RW_RELEASE_3, RW_LEAVING_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1,
-    TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RW_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1,
-    RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, RW_RELEASE_13, HF_NO_SEGMENT}, 17329,
+    TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RW_1, ENDING_1, RW_3, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1,
+    NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3,
+    MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, RW_RELEASE_13, HF_NO_SEGMENT}, 17737,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE], NULL},
-    {"rw_renew", "d742da36e7fb6b9c93e2c181b843be6bd8fa27b1", (const unsigned char[]){RW_1,
-    RW_RENEW_2, HF_NO_SEGMENT}, 2761, NULL, NULL},
-    {"semaphore_acquire", "f470d9a0a21704d8df6126ea495a1b7a713d1449",
+    {"rw_renew", "853bdc3945cd46f8238a40e6b4faad2e04fe3a9f", (const unsigned char[]){RW_1,
+    ENDING_1, RW_3, RW_RENEW_2, HF_NO_SEGMENT}, 2908, NULL, NULL},
+    {"semaphore_acquire", "ed6be1693617d6359b2bad05da38a4dcebbf8dd5",
     (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_ACQUIRE_2,
-    HF_NO_SEGMENT}, 756, NULL, NULL},
-    {"semaphore_delete", "340a344e6992ecfc3ac4e7f7006ac47e3f82bab6",
+    HF_NO_SEGMENT}, 908, NULL, NULL},
+    {"semaphore_delete", "c9ead42a2ce303d0b5348a99c084766c24467672",
     (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_DELETE_2,
-    HF_NO_SEGMENT}, 616, NULL, NULL},
-    {"semaphore_drain", "a9f2b3849bf5830581656b10f66e15af781ee8c4",
+    HF_NO_SEGMENT}, 828, NULL, NULL},
+    {"semaphore_drain", "8c3574394dd19d88980bc25a7b396b89c4a362e0",
     (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_DRAIN_2,
-    HF_NO_SEGMENT}, 704, NULL, NULL},
-    {"semaphore_leave", "6fe8228304eab7e303f626d4d26d26718ceaf908",
+    HF_NO_SEGMENT}, 890, NULL, NULL},
+    {"semaphore_leave", "03ba3aaa8f66f38f38a0f42703012a2af5b89cfa",
     (const unsigned char[]){PLAIN_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1109,
+    SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1436,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE], NULL},
-    {"semaphore_release", "ec0716e24817cc8e0e2b71a260d400aee14f8ad9",
+    {"semaphore_release", "9e510b847ba77937a36a9adacec531b645bc39a4",
     (const unsigned char[]){PLAIN_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1032,
+    SEMAPHORE_GIVING_4, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1339,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE], NULL},
-    {"semaphore_set", "088ab83c5756bb257164ae30c7e31a0985a3e86d", (const unsigned char[]){PLAIN_1,
+    {"semaphore_set", "d84a53cf3edeb4cf8b11ad44cb32a2d9e6c2c3e8", (const unsigned char[]){PLAIN_1,
     SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_GIVING_4, SEMAPHORE_SET_2,
-    HF_NO_SEGMENT}, 1103, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET], NULL},
-    {"sharded_acquire", "3d47486182a75c0ae0c430ef4c4924141537df1c", (const unsigned char[]){HEAD_1,
-    DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, HASH_TAKING_1, HEAD_5, FOLLOWING_1, PLACES_1,
-    HASH_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5,
-    HASH_1, OURS_1, ACQUIRE_6, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3, FRESH_1,
-    HASH_HOLDING_1, SHARDED_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1,
+    HF_NO_SEGMENT}, 1411, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET], NULL},
+    {"sharded_acquire", "a36e986aba08baed306f4ab51c18cdbc2bedd26c", (const unsigned char[]){HEAD_1,
+    DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, HASH_TAKING_1, ENDING_1, HEAD_5, FOLLOWING_1,
+    PLACES_1, HASH_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, SECONDS_1,
+    CLOCK_5, HASH_1, ENDING_1, HASH_3, OURS_1, ACQUIRE_6, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1,
+    TOKEN_5, RANGES_3, FRESH_1, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, SHARDED_1, JAVAS_1,
+    PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1,
+    FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1,
+    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1,
+    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 23377, NULL,
+    &hf_program_table[HF_PROGRAM_ACQUIRE]},
+    {"sharded_acquire_all", "695cd8e7d6c3bcffefb4d914b8f230b65216ebb9",
+    (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,
+    CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1,
+    HASH_HOLDING_3, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1,
+    MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1,
+    HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRE_ALL_12, HF_NO_SEGMENT}, 15269, NULL,
+    &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
+    {"sharded_begin", "d84e06f49051e1d0021764570c8ecdd64f8ddfd1", (const unsigned char[]){KEYS_1,
+    PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
+    HASH_1, ENDING_1, HASH_3, BEGIN_5, FREE_1, FRESH_1, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3,
+    SHARDED_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, BEGIN_13, ACQUIRING_1,
     LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1,
-    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 22856,
-    NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
-    {"sharded_acquire_all", "897e41a629d39cf8b1749e363c6e83cd30aae995",
+    GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21678,
+    NULL, &hf_program_table[HF_PROGRAM_BEGIN]},
+    {"sharded_complete", "5da3d1243f6951d1f18b87346fba3c7d6b25a19e",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,
-    CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1,
-    NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
-    SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1,
-    ACQUIRE_ALL_12, HF_NO_SEGMENT}, 14854, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
-    {"sharded_begin", "fd8832657c4ac7f0902eb49b135ada61b5d814fb", (const unsigned char[]){KEYS_1,
-    PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
-    HASH_1, BEGIN_5, FREE_1, FRESH_1, HASH_HOLDING_1, SHARDED_1, OURS_1, JAVAS_1, PLACING_1,
-    RECORD_1, NOW_1, RECORD_3, BEGIN_13, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1,
-    FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1,
-    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1,
-    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21263, NULL,
-    &hf_program_table[HF_PROGRAM_BEGIN]},
-    {"sharded_complete", "b676c94f1a0ae5f916138bf16cc314a74cffbd29",
-    (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,
-    CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1,
-    RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
-    SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, NOTIFYING_1,
-    COMPLETE_11, IS_QUEUE_1, COMPLETE_13, HF_NO_SEGMENT}, 13715, NULL,
+    CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1, ENDING_1, HASH_3, OURS_1, JAVAS_1, PLACING_1,
+    RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3,
+    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, NOTIFYING_1,
+    COMPLETE_11, IS_QUEUE_1, COMPLETE_13, HF_NO_SEGMENT}, 14045, NULL,
     &hf_program_table[HF_PROGRAM_COMPLETE]},
-    {"sharded_extend", "ab185bbb5c521190aa632c910249c4648e3c48e2", (const unsigned char[]){HASH_1,
-    EXTENDING_1, EXTEND_4, SHARDED_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1829, NULL,
-    &hf_program_table[HF_PROGRAM_EXTEND]},
-    {"sharded_fair_acquire", "a50a05f53d9719e19b16ede3669ab21a0c572037",
+    {"sharded_extend", "4ad9384cc96d3bc6beee6e5c428b99e4e8a590e1", (const unsigned char[]){HASH_1,
+    ENDING_1, HASH_3, EXTENDING_1, EXTEND_4, SHARDED_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT},
+    1912, NULL, &hf_program_table[HF_PROGRAM_EXTEND]},
+    {"sharded_fair_acquire", "0562daa4c4edf6295da2233463f6655d20daa343",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,
-    CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1, HASH_HOLDING_1, ACQUIRE_6, FREE_1, FRESH_1,
-    SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10486, NULL,
-    &hf_program_table[HF_PROGRAM_FAIR_ACQUIRE]},
-    {"sharded_fair_extend", "3756f1bed355d1444cdc53e2f0c98e21b085b194",
-    (const unsigned char[]){HASH_1, EXTENDING_1, EXTEND_4, SHARDED_1, FAIR_EXTEND_6,
-    HF_NO_SEGMENT}, 1665, NULL, &hf_program_table[HF_PROGRAM_FAIR_EXTEND]},
-    {"sharded_fair_force", "6428c0fde8b26986d3364811d09de2dc451656a7",
-    (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, HASH_1, HASH_HOLDING_1,
-    SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, JAVAS_1, FAIR_FORCE_8,
-    ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 6497, NULL,
+    CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1,
+    HASH_HOLDING_3, ACQUIRE_6, FREE_1, FRESH_1, SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5,
+    FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10901, NULL, &hf_program_table[HF_PROGRAM_FAIR_ACQUIRE]},
+    {"sharded_fair_extend", "d4d5532642351622530f20cca5b6df3d80105ffb",
+    (const unsigned char[]){HASH_1, ENDING_1, HASH_3, EXTENDING_1, EXTEND_4, SHARDED_1,
+    FAIR_EXTEND_6, HF_NO_SEGMENT}, 1748, NULL, &hf_program_table[HF_PROGRAM_FAIR_EXTEND]},
+    {"sharded_fair_force", "557eef1e377682695be083417c69f5a040c27d8b",
+    (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, HASH_1, ENDING_1,
+    HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5,
+    FAIR_PASSING_3, JAVAS_1, FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 6702, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_FORCE]},
-    {"sharded_fair_leave", "e0f9ed5d0454ee8820a8f78fe4ff8ae2a6bfc527",
-    (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, HASH_1, HASH_HOLDING_1,
-    SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_LEAVE_6, HF_NO_SEGMENT},
-    5978, NULL, &hf_program_table[HF_PROGRAM_FAIR_LEAVE]},
-    {"sharded_fair_release", "a57f3f0ed8b4e2eb7d46df6c503a9b29c9832080",
-    (const unsigned char[]){KEYS_1, HASH_1, HASH_HOLDING_1, FAIR_RELEASE_4, PLACES_1, CLOCK_3,
-    SECONDS_1, CLOCK_5, SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3,
-    FAIR_RELEASE_7, HF_NO_SEGMENT}, 5887, NULL, &hf_program_table[HF_PROGRAM_FAIR_RELEASE]},
-    {"sharded_force", "0d78a9682e6755ad136f4d697078d9d4d2941aa6", (const unsigned char[]){KEYS_1,
+    {"sharded_fair_leave", "880e40cc4b0dad70fd95f498b61583e19754cea8",
+    (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, HASH_1, ENDING_1,
+    HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5,
+    FAIR_PASSING_3, FAIR_LEAVE_6, HF_NO_SEGMENT}, 6183, NULL,
+    &hf_program_table[HF_PROGRAM_FAIR_LEAVE]},
+    {"sharded_fair_release", "6757824cd771fbdbaae400cadfa8d99d78af1430",
+    (const unsigned char[]){KEYS_1, HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1,
+    HASH_HOLDING_3, FAIR_RELEASE_4, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, SHARDED_1, FAIR_QUEUE_3,
+    NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 6092, NULL,
+    &hf_program_table[HF_PROGRAM_FAIR_RELEASE]},
+    {"sharded_force", "46c77fe7ce5c890f754e98fef91d0ddcbbfde347", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
-    HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1,
-    QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1,
-    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7,
-    HF_NO_SEGMENT}, 14136, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
-    {"sharded_latch_delete", "9de9ee94821857674889cbf75f344b6ad0940fa9",
+    HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, OURS_1, JAVAS_1, PLACING_1,
+    RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3,
+    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11,
+    ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 14551, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
+    {"sharded_latch_delete", "5734e96f6d8ab9b0ac8849758a5e9ec2be0f6f21",
     (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
-    LATCH_DELETE_2, HF_NO_SEGMENT}, 1377, NULL, &hf_program_table[HF_PROGRAM_LATCH_DELETE]},
-    {"sharded_latch_down", "89f8b0b7db390d512b452e0da7229b0dae9fab1e",
+    LATCH_DELETE_2, HF_NO_SEGMENT}, 1594, NULL, &hf_program_table[HF_PROGRAM_LATCH_DELETE]},
+    {"sharded_latch_down", "62bc94130c9dbe9416f05976ef577eeaef67e44f",
     (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
-    LATCH_DOWN_2, HF_NO_SEGMENT}, 1483, NULL, &hf_program_table[HF_PROGRAM_LATCH_DOWN]},
-    {"sharded_latch_set", "ba2c564a3a7de2b62b2d29f413f367a4d2fa317e",
+    LATCH_DOWN_2, HF_NO_SEGMENT}, 1715, NULL, &hf_program_table[HF_PROGRAM_LATCH_DOWN]},
+    {"sharded_latch_set", "cf091920aae93e8f7ac6af525f7d382af015f746",
     (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
-    LATCH_SET_2, HF_NO_SEGMENT}, 1426, NULL, &hf_program_table[HF_PROGRAM_LATCH_SET]},
-    {"sharded_leave", "98b819e3baa7dd3a448513954c2023c3a85b07cd", (const unsigned char[]){KEYS_1,
+    LATCH_SET_2, HF_NO_SEGMENT}, 1626, NULL, &hf_program_table[HF_PROGRAM_LATCH_SET]},
+    {"sharded_leave", "120e6a48317f95ad22d0d2adf7f5f8ad93f0f628", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
-    HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1,
-    QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1,
-    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, IS_QUEUE_1, FORGETTING_1,
-    NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 15699, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
-    {"sharded_permit_acquire", "070f4984ff0c9acb1d2e9fc034d0b901bdc89e1f",
+    HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, OURS_1, JAVAS_1, PLACING_1,
+    RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3,
+    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1,
+    IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 16114, NULL,
+    &hf_program_table[HF_PROGRAM_LEAVE]},
+    {"sharded_permit_acquire", "78f90aa1db44a21c81304c51426ab212f90e8731",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, POOL_1, WHOLE_NUMBER_1,
     POOL_3, PERMIT_ACQUIRE_4, SHARDED_1, PERMIT_ACQUIRE_6, PERMIT_ID_1, PERMIT_ACQUIRE_8, PLACES_1,
-    BEHIND_1, PERMIT_ACQUIRE_11, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, PERMIT_ACQUIRE_13, PLACES_1,
-    CLOCK_3, SECONDS_1, CLOCK_5, PERMITS_1, PERMIT_ID_1, PERMITS_3, TOKEN_IN_1, TOKEN_3,
-    CLOCK_TOKEN_1, TOKEN_5, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_ACQUIRE_18,
-    OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, LAST_PLACE_1, PASSING_OVER_1,
-    FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, PERMIT_ACQUIRE_23, PERMIT_GRANTING_1,
-    PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
-    PERMIT_QUEUE_4, PERMIT_ACQUIRE_26, HF_NO_SEGMENT}, 21746, NULL,
+    BEHIND_1, PERMIT_ACQUIRE_11, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, PERMIT_ACQUIRE_13,
+    PERMIT_TAKING_1, PERMIT_ACQUIRE_15, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, PERMITS_1,
+    PERMIT_ID_1, PERMITS_3, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, POOL_CHANGES_1,
+    POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_ACQUIRE_20, OURS_1, PLACING_1, RECORD_1, NOW_1,
+    RECORD_3, SHARDED_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4,
+    PERMIT_ACQUIRE_25, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1,
+    PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_28, HF_NO_SEGMENT}, 22477, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
     {"sharded_permit_extend", "c7638f217a0c8b2bcf47c4043b1d372a980af6eb",
     (const unsigned char[]){PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, PERMIT_NOW_1, SECONDS_1,
     PERMIT_NOW_3, PERMITS_1, PERMIT_ID_1, PERMITS_3, PERMIT_EXTEND_4, SHARDED_1, SHORTENED_1,
     PERMIT_EXTEND_7, HF_NO_SEGMENT}, 3239, NULL, &hf_program_table[HF_PROGRAM_PERMIT_EXTEND]},
-    {"sharded_permit_leave", "b6dd789773394ebcf85b566e42e8ea94437b581c",
+    {"sharded_permit_leave", "52ae752536513cb0430fb4a95b2fce9873f3b216",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,
     CLOCK_TOKEN_1, TOKEN_5, PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, PERMITS_1, PERMIT_ID_1,
     PERMITS_3, POOL_1, WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3,
     SHARDED_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1,
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
     PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_14,
-    HF_NO_SEGMENT}, 15252, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
-    {"sharded_permit_release", "1f52a337e5993bcd07ba3b379118cb2712a4219a",
+    HF_NO_SEGMENT}, 15875, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
+    {"sharded_permit_release", "dac53556d9b335ccceb695df8a923bb074673308",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, POOL_1, WHOLE_NUMBER_1,
     POOL_3, PERMIT_RELEASE_4, PERMIT_ID_1, PERMIT_RELEASE_6, SHARDED_UNQUEUED_1, PERMIT_RELEASE_8,
     POOL_FOREIGN_1, PERMIT_RELEASE_10, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, PERMIT_RELEASE_12,
-    PERMIT_ID_1, PERMIT_RELEASE_14, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, PERMITS_1, PERMIT_ID_1,
-    PERMITS_3, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, SHARDED_1, POOL_CHANGES_1,
-    POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_RELEASE_20, OURS_1, PLACING_1, RECORD_1, NOW_1,
-    RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
-    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1,
-    PERMIT_PASSING_6, PERMIT_RELEASE_24, HF_NO_SEGMENT}, 16871, NULL,
+    PERMIT_ID_1, PERMIT_RELEASE_14, PERMIT_TAKING_1, PERMIT_RELEASE_16, PLACES_1, CLOCK_3,
+    SECONDS_1, CLOCK_5, PERMITS_1, PERMIT_ID_1, PERMITS_3, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1,
+    TOKEN_5, SHARDED_1, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_RELEASE_22, OURS_1,
+    PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1,
+    MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4,
+    FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_RELEASE_26, HF_NO_SEGMENT}, 17637, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_RELEASE]},
-    {"sharded_permit_set", "bb6d505440b57ddd769d63c81dd4aadd43eb7cda",
+    {"sharded_permit_set", "2073c9ea71718d27e3d679d586d138a40058af7e",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,
     CLOCK_TOKEN_1, TOKEN_5, PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, PERMITS_1, PERMIT_ID_1,
     PERMITS_3, POOL_1, WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3,
     SHARDED_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1,
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
-    PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_SET_12, HF_NO_SEGMENT}, 14154, NULL,
+    PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_SET_12, HF_NO_SEGMENT}, 14777, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_SET]},
-    {"sharded_release", "b807322189573fe7e760a4dd6ab3b2cfac44e237",
-    (const unsigned char[]){RELEASE_1, HASH_1, RELEASE_3, HASH_HOLDING_1, RELEASE_5,
-    HASH_REMOVING_1, RELEASE_7, SHARDED_RECEIVERS_1, RELEASE_9, HASH_HANDING_1, MEMBER_FORM_1,
-    HASH_HANDING_3, SHARDED_UNQUEUED_1, LOCK_PROBE_1, HASH_HANDING_6, DRAWING_1, CLOCK_TOKEN_1,
-    DRAWING_3, HASH_HANDING_8, HASH_1, SHARDED_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5,
-    TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3, RELEASE_16, MEMBER_FORM_1, PARSE_3,
-    LOCK_PROBE_1, HASH_NEXT_3, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4, HASH_NEXT_5,
-    RELEASE_19, GIVING_1, RELEASE_21, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
-    QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1,
-    GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_26, HF_NO_SEGMENT}, 20138, NULL,
+    {"sharded_release", "642cd21599ecb01ff2c5e98dadcc4e7597b8213b",
+    (const unsigned char[]){RELEASE_1, HASH_1, ENDING_1, HASH_3, RELEASE_3, HASH_HOLDING_1,
+    ENDING_1, HASH_HOLDING_3, RELEASE_5, HASH_REMOVING_1, RELEASE_7, SHARDED_RECEIVERS_1,
+    RELEASE_9, HASH_HANDING_1, MEMBER_FORM_1, HASH_HANDING_3, SHARDED_UNQUEUED_1, LOCK_PROBE_1,
+    HASH_HANDING_6, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HASH_HANDING_8, ENDING_1, HASH_HANDING_10,
+    HASH_1, ENDING_1, HASH_3, SHARDED_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1,
+    TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3, RELEASE_16, MEMBER_FORM_1, PARSE_3, LOCK_PROBE_1,
+    HASH_NEXT_3, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4, HASH_NEXT_5, RELEASE_19,
+    GIVING_1, RELEASE_21, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, QUEUE_1,
+    MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1,
+    HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_26, HF_NO_SEGMENT}, 20742, NULL,
     &hf_program_table[HF_PROGRAM_RELEASE]},
-    {"sharded_release_all", "8846bb7af60df774a0860e63dec104314a9f6cf6",
+    {"sharded_release_all", "695e7b0e5910dd8fce67fd1bb910ddb0787fc152",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,
-    CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1, HASH_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1,
-    NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
-    SETTLING_1, GRANTING_1, GIVING_1, GRANTING_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_ALL_11,
-    HF_NO_SEGMENT}, 13854, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
-    {"sharded_rw_acquire", "dabd327a80b2713e5f1a2c9ec6ff9b118b7cbd87",
-    (const unsigned char[]){KEYS_1, SHARDED_1, RW_ACQUIRE_3, RW_HEAD_1, PLACES_1, CLOCK_3,
-    SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RW_1, RW_ACQUIRE_8,
-    RW_TOKEN_1, RW_ACQUIRE_10, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, LAST_PLACE_1,
-    PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, RW_QUEUE_1, MEMBERS_1, MEMBER_1,
-    MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1,
-    RW_SETTLING_3, RW_ACQUIRE_16, HF_NO_SEGMENT}, 24916, NULL,
-    &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
-    {"sharded_rw_extend", "8989b57dabe86cdee1ac4be1b499fb82a0acd0d7", (const unsigned char[]){RW_1,
-    RW_EXTEND_2, SHARDED_1, SHORTENED_1, RW_EXTEND_5, HF_NO_SEGMENT}, 4171, NULL,
+    CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1,
+    HASH_HOLDING_3, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1,
+    MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1,
+    HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_ALL_11, HF_NO_SEGMENT}, 14269, NULL,
+    &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
+    {"sharded_rw_acquire", "e3c339036e2e8cb0d1dc49e96c4052b0f7ab681b",
+    (const unsigned char[]){KEYS_1, SHARDED_1, RW_ACQUIRE_3, RW_HEAD_1, ENDING_1, RW_HEAD_3,
+    PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RW_1,
+    ENDING_1, RW_3, RW_ACQUIRE_8, RW_TOKEN_1, RW_ACQUIRE_10, OURS_1, PLACING_1, RECORD_1, NOW_1,
+    RECORD_3, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4,
+    RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1,
+    FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, RW_ACQUIRE_16, HF_NO_SEGMENT}, 25430,
+    NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
+    {"sharded_rw_extend", "279f6a5e962482a6d2a6da72345c80429075e6a6", (const unsigned char[]){RW_1,
+    ENDING_1, RW_3, RW_EXTEND_2, SHARDED_1, SHORTENED_1, RW_EXTEND_5, HF_NO_SEGMENT}, 4318, NULL,
     &hf_program_table[HF_PROGRAM_RW_EXTEND]},
-    {"sharded_rw_force", "37723136f7c76b5f8403f0233a4b2ac5bee12cef",
+    {"sharded_rw_force", "8e77a7694fa461bee5d438082bea5925d5bd2b86",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,
-    CLOCK_TOKEN_1, TOKEN_5, RW_1, SHARDED_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1,
-    RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1, RW_FORCE_12, HF_NO_SEGMENT}, 17268, NULL,
-    &hf_program_table[HF_PROGRAM_RW_FORCE]},
-    {"sharded_rw_leave", "203cf50c6a0e577e3824d9b37af0b0ca477a1917",
+    CLOCK_TOKEN_1, TOKEN_5, RW_1, ENDING_1, RW_3, SHARDED_1, RW_TOKEN_1, OURS_1, PLACING_1,
+    RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1,
+    PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1, RW_FORCE_12,
+    HF_NO_SEGMENT}, 17676, NULL, &hf_program_table[HF_PROGRAM_RW_FORCE]},
+    {"sharded_rw_leave", "ef719907681de43ae0dedd472c80f00015ccc8bb",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,
-    CLOCK_TOKEN_1, TOKEN_5, RW_1, SHARDED_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1,
-    RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, FORGETTING_1, RW_LEAVE_13,
-    HF_NO_SEGMENT}, 18585, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
-    {"sharded_rw_release", "29f8da03db177327cf42a6c595be237eeb288764",
+    CLOCK_TOKEN_1, TOKEN_5, RW_1, ENDING_1, RW_3, SHARDED_1, RW_TOKEN_1, OURS_1, PLACING_1,
+    RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1,
+    PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3,
+    FORGETTING_1, RW_LEAVE_13, HF_NO_SEGMENT}, 18993, NULL,
+    &hf_program_table[HF_PROGRAM_RW_LEAVE]},
+    {"sharded_rw_release", "cdaa0d3e532c53f6111a178bc77c8d2d51159b49",
     (const unsigned char[]){KEYS_1, SHARDED_1, RW_RELEASE_3, RW_LEAVING_1, PLACES_1, CLOCK_3,
-    SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RW_1, RW_TOKEN_1, OURS_1,
-    PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1,
-    MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, RW_RELEASE_13,
-    HF_NO_SEGMENT}, 17735, NULL, &hf_program_table[HF_PROGRAM_RW_RELEASE]},
-    {"sharded_semaphore_leave", "aabd1d7e26c689b3af26a708064f16e1c5943151",
+    SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RW_1, ENDING_1, RW_3,
+    RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1,
+    MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1,
+    RW_QUEUE_5, RW_RELEASE_13, HF_NO_SEGMENT}, 18143, NULL,
+    &hf_program_table[HF_PROGRAM_RW_RELEASE]},
+    {"sharded_semaphore_leave", "3ad9edd09b1b09f5d8c904b400666c33894b6a88",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1515, NULL,
+    SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1842, NULL,
     &hf_program_table[HF_PROGRAM_SEMAPHORE_LEAVE]},
-    {"sharded_semaphore_release", "58ac1844c2cf4e1c77a957b485c72092dff8f9b5",
+    {"sharded_semaphore_release", "373f40448b527b821623946f3efaa7c21586e430",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1438, NULL,
+    SEMAPHORE_GIVING_4, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1745, NULL,
     &hf_program_table[HF_PROGRAM_SEMAPHORE_RELEASE]},
-    {"sharded_semaphore_set", "5542833840cd1fff3aa9509088b9ad46cc2a90d5",
+    {"sharded_semaphore_set", "e2017e3b02a368f71e8bc7001d3be28d55e62f89",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 1509, NULL,
+    SEMAPHORE_GIVING_4, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 1817, NULL,
     &hf_program_table[HF_PROGRAM_SEMAPHORE_SET]},
     {"wait", "40caa8853a32f40d2fd9ce37db5e711798f51610", (const unsigned char[]){WAIT_1,
     HF_NO_SEGMENT}, 289, NULL, NULL},

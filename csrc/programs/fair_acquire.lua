@@ -32,8 +32,8 @@ local JAVA_WAIT_MS = 300000 -- the timeout that a client of Redisson adds by def
 
 local function take(now)
   local token = FROM == 0 and next_token(TOKEN_TTL) or 0
-  if WAITER ~= '' then forget(OWNER, now) end
   set_holds(LOCK, OWNER, FROM + 1, LEASE)
+  if WAITER ~= '' then forget(OWNER, now) end
   return { 1, token, 0 }
 end
 

@@ -8,17 +8,14 @@ local function holds_of(lock, owner)
   return tonumber(redis.call('HGET', lock, owner))
 end
 
--- print: a guard's fingerprint, "": any; nil: it is a lock
+-- print: a guard's fingerprint, "": any; nil: it is a lock. → how many fields are new
 local function write_hold(lock, owner, holds, print)
-  if print then
-    redis.call('HSET', lock, owner, holds, 'print', print)
-  else
-    redis.call('HSET', lock, owner, holds)
-  end
+  if print then return redis.call('HSET', lock, owner, holds, 'print', print) end
+  return redis.call('HSET', lock, owner, holds)
 end
 
 -- The first hold, while there is no key.
 local function create_hold(lock, owner, ms, print)
   write_hold(lock, owner, '1', print)
-  redis.call('PEXPIRE', lock, ms)
+--#include "ending.lua"
 end

@@ -23,7 +23,8 @@ do
       if drawn then
         if i == 3 then call('ZREM', QUEUE, first_few[1]) end
         call('HSET', LOCK, owner, '1')
-        call('PEXPIRE', LOCK, GRANT_MS)
+        local lock, ms = LOCK, GRANT_MS
+--#include "ending.lua"
         call('ZADD', QUEUE, '0', member)
         redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 grant l ' .. number .. ' ' .. place
           .. ' ' .. text .. ' ' .. GRANT_MS .. ' ' .. LOCK)

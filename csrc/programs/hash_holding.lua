@@ -4,8 +4,11 @@
 -- Sets the count; never shortens a TTL. It always writes, so that a WAIT behind it waits for what
 -- it wrote.
 local function set_holds(lock, owner, holds, ms, print)
-  write_hold(lock, owner, holds, print)
-  if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end
+  if write_hold(lock, owner, holds, print) > 0 then
+--#include "ending.lua"
+  elseif redis.call('PTTL', lock) < tonumber(ms) then
+    redis.call('PEXPIRE', lock, ms)
+  end
 end
 
 -- Fields that stand beside owners, and whose they are: alone, such a field is an owner itself.

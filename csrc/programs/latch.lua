@@ -12,10 +12,13 @@ local function count()
   return math.max(whole_number(LATCH, redis.call('GET', LATCH)) or 0, 0)
 end
 
-local function open()
+--#include "note.lua"
+-- left: how many were to come. → the reply
+local function open(left, reply)
   redis.call('DEL', LATCH)
+  note(reply, 'DECRBY', LATCH, string.format('%.0f', -left))
   announce(CHANNEL, '0')
+  return reply
 end
 
---#include "note.lua"
 if noted then return tonumber(noted) end

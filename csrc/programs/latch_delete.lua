@@ -3,6 +3,6 @@
 -- message of its own delete.
 --
 -- 1, 0 it was open
-if count() == 0 then return note(0) end
-open()
-return note(1)
+local left = count()
+if left == 0 then return note(0) end
+return open(left, 1)

@@ -6,6 +6,7 @@
 -- how many are still to come; -1 it was open
 local left = count()
 if left == 0 then return note(-1) end
-if left > tonumber(ARGV[2]) then return note(redis.call('DECRBY', LATCH, ARGV[2])) end
-open()
-return note(0)
+if left > tonumber(ARGV[2]) then
+  return note(redis.call('DECRBY', LATCH, ARGV[2]), 'DECRBY', LATCH, '-' .. ARGV[2])
+end
+return open(left, 0)

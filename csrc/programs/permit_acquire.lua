@@ -47,8 +47,9 @@ if ONE then
     if drawn then
       local ms = NOW + LEASE
       local low = ms % 1e7 -- as digits of clock.lua
-      call('ZADD', LEASES, string.format('%d%07d', (ms - low) / 1e7, low), id)
       call('INCRBY', LOCK, '-1')
+      local till = string.format('%d%07d', (ms - low) / 1e7, low)
+--#include "permit_taking.lua"
       return { 1, text + 0 }
     end
   end

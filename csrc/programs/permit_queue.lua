@@ -40,15 +40,6 @@ local function is_refused(member, all, alive)
   return refused
 end
 
--- What the owner lacks of its permits.
-local function lacking(ids)
-  local rest = {}
-  for _, id in ipairs(ids) do
-    if not redis.call('ZSCORE', LEASES, id) then rest[#rest + 1] = id end
-  end
-  return rest
-end
-
 -- Sets free permits aside for a waiter that needs more of them: clients that know no queue would
 -- take them one by one. They end like a grant.
 local function set_aside(ids, free)

@@ -42,7 +42,8 @@ if first_two and first_two[1] then
 --#include "permit_id.lua"
       local ms = NOW + GRANT_MS
       local low = ms % 1e7 -- as digits of clock.lua
-      call('ZADD', LEASES, string.format('%d%07d', (ms - low) / 1e7, low), id)
+      local till = string.format('%d%07d', (ms - low) / 1e7, low)
+--#include "permit_taking.lua"
       call('ZADD', QUEUE, '0', member)
       redis.pcall('PUBLISH', 'holdfast_grant:' .. owner,
         '1 grant p ' .. number .. ' ' .. place .. ' ' .. text .. ' ' .. GRANT_MS .. ' ' .. LOCK)
@@ -57,7 +58,7 @@ end
 --#include "releases.lua"
 --#include "pool_changes.lua"
 local IDS = ids_of(OWNER)
-freed = ONE and add_free(freed) or put_back(IDS)
+freed = ONE and add_free(freed == 1 and IDS or {}) or put_back(IDS)
 local done = freed == #IDS and 1 or -1
 local waits = redis.call('EXISTS', QUEUE) == 1
 if not waits and ((FREE or 0) < 1 or announce(RELEASES, FREE) == 0) then return done end

@@ -49,24 +49,28 @@ local function trim_holds(lock, owner, to, count)
   if is_write(owner) then return end
   local key = hold_key(lock, owner, math.min(to, ENTRIES))
   local gone = longest_lease(lock, owner, to + 1, count)
-  drop_holds(lock, owner, to, count)
   if gone > redis.call('PTTL', key) then set_lease(key, gone) end
+  drop_holds(lock, owner, to, count)
 end
 
 -- Sets the count, of which the last hold is new; it was `old`. Never shortens a TTL: it may be a
 -- command that comes late, or an owner that knows of fewer holds than there are.
 -- stands: whether the lock does, if that is known.
 local function enter(lock, owner, count, ms, old, stands)
-  local reads = not is_write(owner)
+  local reads, new = not is_write(owner), 0
   if not reads then
-    redis.call('HSET', lock, 'mode', 'write', owner, count)
+    new = redis.call('HSET', lock, 'mode', 'write', owner, count)
   elseif stands or stands == nil and redis.call('EXISTS', lock) == 1 then
     redis.call('HSET', lock, owner, count)
   else
-    redis.call('HSET', lock, 'mode', 'read', owner, count)
+    new = redis.call('HSET', lock, 'mode', 'read', owner, count)
   end
   if reads and old > count then trim_holds(lock, owner, count, old) end
-  if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end
+  if new == 2 then
+--#include "ending.lua"
+  elseif redis.call('PTTL', lock) < tonumber(ms) then
+    redis.call('PEXPIRE', lock, ms)
+  end
   if not reads then return end
   -- Behind the lock's: servers before Redis 7 read the clock anew for each command, and the hold
   -- must not seem to end before the lock does.

@@ -11,7 +11,8 @@ if FROM == 0 and held == 0 and (not found or found == 'read') and OWNER:sub(-6) 
   if token and (token > 0 or TOKEN_TTL == '0') and token < 9007199254740983 then
     if not found then
       call('HSET', LOCK, 'mode', 'read', OWNER, '1')
-      call('PEXPIRE', LOCK, LEASE)
+      local lock, ms = LOCK, LEASE
+--#include "ending.lua"
     else
       call('HSET', LOCK, OWNER, '1')
       if call('PTTL', LOCK) < tonumber(LEASE) then call('PEXPIRE', LOCK, LEASE) end

@@ -269,6 +269,6 @@ local function let_go(count, to)
   local left, writes = redis.call('HLEN', LOCK) - 2, is_write(OWNER)
   local was_longest = not writes and left > FEW and longest_of_all(LOCK, OWNER, count)
   drop_holds(LOCK, OWNER, 0, count)
-  redis.call('HDEL', LOCK, OWNER)
+  if left == 0 then redis.call('DEL', LOCK) else redis.call('HDEL', LOCK, OWNER) end
   return writes and after_writer() or after_reader(left, was_longest)
 end

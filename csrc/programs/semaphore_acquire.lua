@@ -10,5 +10,5 @@ if noted then return { noted == '0' and 0 or 1, free() } end
 local count, left = tonumber(ARGV[2]), free()
 if left < count then return { 0, left } end
 left = redis.call('DECRBY', PERMITS, ARGV[2])
-note(count)
+note(count, 'DECRBY', PERMITS, '-' .. ARGV[2])
 return { 1, left }

@@ -3,5 +3,6 @@
 --
 -- 1, 0 there was none
 if noted then return tonumber(noted) end
-free()
-return note(redis.call('DEL', PERMITS))
+local left = string.format('%.0f', free())
+if redis.call('DEL', PERMITS) == 0 then return note(0) end
+return note(1, 'INCRBY', PERMITS, left)

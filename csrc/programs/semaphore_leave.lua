@@ -4,7 +4,6 @@
 --
 -- 1, 0 it had taken nothing
 local taken = tonumber(noted or '0')
-note(0)
-if taken == 0 then return 0 end
-if redis.call('EXISTS', PERMITS) == 1 then give(taken) end
+if taken == 0 then return note(0) end
+if redis.call('EXISTS', PERMITS) == 1 then give(taken, 0) else note(0) end
 return 1

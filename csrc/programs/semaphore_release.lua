@@ -5,4 +5,4 @@
 --
 -- how many are free
 if noted then return tonumber(noted) end
-return note(give(ARGV[2]))
+return give(ARGV[2])

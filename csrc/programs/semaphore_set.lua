@@ -7,5 +7,4 @@
 if noted then return tonumber(noted) end
 free()
 if redis.call('EXISTS', PERMITS) == 1 then return note(0) end
-give(ARGV[2])
-return note(1)
+return give(ARGV[2], 1)

@@ -32,7 +32,11 @@ local function next_token(ttl_ms, floor, now_us, end_of_range)
   if not floor then token = token + -token % TOKEN_GRAIN end
   ends = end_of_range and end_of_range(token, now)
   local drawn = last and not floor and last % TOKEN_GRAIN ~= 0
-  local ttl_left = last and redis.call('PTTL', COUNTER)
+  local ttl_left = last and redis.pcall('PTTL', COUNTER)
+  if type(ttl_left) == 'table' then -- refused: the counter is as it was, and the program fails
+    if type(stored) == 'string' then redis.call('SET', COUNTER, stored, 'KEEPTTL') end
+    redis.call('PTTL', COUNTER)
+  end
   local spare = least * TTL_SPARE
   local most = math.floor(math.max(least + 2 * spare, ((ends or token) - now) / 1000))
   if drawn or ttl_left == -1 or least >= TOKEN_MOST then

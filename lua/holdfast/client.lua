@@ -43,7 +43,7 @@ meta.__metatable = meta.__name
 --- redis+cluster://[[user:]password@]host[:port],…; with rediss+ over TLS; valkey in place of redis; $HOLDFAST_URL
 ---@field servers? (string|holdfast.shard)[] several servers instead of url: 1 to 32 for a quorum, 1 to 64 shards;
 --- without url, servers and mode: the quorum in $HOLDFAST_SERVERS
----@field mode? string how servers are used: "quorum", a majority holds a lock; "shards", each has its own keys
+---@field mode? holdfast.mode how servers are used: "quorum", a majority holds a lock; "shards", each has its own keys
 ---@field restart_guard? number seconds, 0 to 1e9: in a quorum, a server up for less has no vote; set it to the longest lease in use
 ---@field tls? holdfast.tls_options for rediss://
 ---@field credentials? fun(server: string, refused: boolean): string, string → user, password of each log-in to a server, in place of
@@ -65,7 +65,7 @@ meta.__metatable = meta.__name
 ---@field keep? number seconds, 0 to 60, for locks, mutexes and templates that do not set it; default 0
 ---@field crash_release? boolean locks of crashed processes on this host are freed at once; default false
 ---@field class? string for counters and events, for locks that do not set it; default ""
----@field on_event? fun(event: table) what happens to its locks and connections
+---@field on_event? fun(event: holdfast.event) what happens to its locks and connections
 ---@field driver? string|table "posix"; "cqueues", "copas", "luv" or your own loop; under ngx_lua "resty", the default
 --- there
 
@@ -345,7 +345,7 @@ end
 -- A lock on `key`; does no I/O.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.lock_options
----@return holdfast.lock
+---@return holdfast.lock lock
 function Client:lock(key, opts)
   check_call(self, "client:lock", key)
   return locks.new(self, key, lock_options(self, opts, locks.options, "client:lock", 2),
@@ -356,7 +356,7 @@ end
 -- owner cannot re-enter it. Does no I/O.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.lock_options
----@return holdfast.lock
+---@return holdfast.lock mutex
 function Client:mutex(key, opts)
   check_call(self, "client:mutex", key)
   return locks.new(self, key, lock_options(self, opts, locks.options, "client:mutex", 2),
@@ -366,7 +366,7 @@ end
 -- A read/write lock, which Redisson's RReadWriteLock shares. Does no I/O.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.lock_options without owner
----@return holdfast.read_write_lock
+---@return holdfast.read_write_lock locks
 function Client:read_write_lock(key, opts)
   check_call(self, "client:read_write_lock", key, "read/write locks")
   opts = lock_options(self, opts, read_write_lock.options, "client:read_write_lock", 2)
@@ -376,7 +376,7 @@ end
 -- A lock that takes its turn in the list of Redisson's RFairLock. Does no I/O.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.lock_options without owner
----@return holdfast.lock
+---@return holdfast.lock lock
 function Client:fair_lock(key, opts)
   check_call(self, "client:fair_lock", key, "fair locks")
   opts = lock_options(self, opts, read_write_lock.options, "client:fair_lock", 2)
@@ -386,7 +386,7 @@ end
 -- One lock over several keys of this server: all or none. Does no I/O.
 ---@param keys string[] all different
 ---@param opts? holdfast.lock_options `wait` is 1.5 seconds for each key by default
----@return holdfast.multi_lock
+---@return holdfast.multi_lock lock
 function Client:multi_lock(keys, opts)
   check_self(self, meta, "client:multi_lock", 2)
   argument(keys, multi_lock.check_keys, "client:multi_lock", "keys", 2)
@@ -403,7 +403,7 @@ end
 
 -- A template that runs functions one by one for each business type and id.
 ---@param opts? holdfast.one_by_one_options
----@return holdfast.one_by_one
+---@return holdfast.one_by_one template
 function Client:one_by_one(opts)
   check_self(self, meta, "client:one_by_one", 2)
   opts = options.table(opts, one_by_one.options, "client:one_by_one", 2)
@@ -450,7 +450,7 @@ end
 -- A number of permits, of which each has a lease. Does no I/O.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.semaphore_options
----@return holdfast.semaphore
+---@return holdfast.semaphore semaphore
 function Client:semaphore(key, opts)
   check_call(self, "client:semaphore", key, "semaphores")
   opts = options.table(opts, semaphore.options, "client:semaphore", 2)
@@ -462,7 +462,7 @@ end
 -- shares it. Does no I/O.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.plain_semaphore_options
----@return holdfast.plain_semaphore
+---@return holdfast.plain_semaphore semaphore
 function Client:plain_semaphore(key, opts)
   check_call(self, "client:plain_semaphore", key, "plain semaphores")
   opts = options.table(opts, plain_semaphore.options, "client:plain_semaphore", 2)
@@ -472,7 +472,7 @@ end
 -- A count that opens a gate when it is 0; Redisson's RCountDownLatch shares it. Does no I/O.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.latch_options
----@return holdfast.latch
+---@return holdfast.latch latch
 function Client:latch(key, opts)
   check_call(self, "client:latch", key, "latches")
   opts = options.table(opts, latch.options, "client:latch", 2)
@@ -483,7 +483,7 @@ end
 -- Does no I/O.
 ---@param resource string 1 to 1048576 bytes
 ---@param opts? holdfast.fence_options
----@return holdfast.fence
+---@return holdfast.fence fence
 function Client:fence(resource, opts)
   check_call(self, "client:fence", resource, "fences", "resource")
   opts = options.table(opts, fence.options, "client:fence", 2)
@@ -560,7 +560,7 @@ function Client:stats()
 end
 
 -- The same as OpenMetrics text.
----@return string
+---@return string text
 function Client:metrics()
   check_self(self, meta, "client:metrics", 2)
   notify()
@@ -570,7 +570,7 @@ end
 -- Returns the waits of owners for each other. Each cycle is a deadlock: a list of its waits, the oldest first.
 ---@return {cycles: table[], waits: table[]}? found
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Client:deadlocks()
   check_self(self, meta, "client:deadlocks", 2)
   notify()
@@ -580,7 +580,7 @@ end
 -- Asks the server for a sign of life.
 ---@return number? seconds that it took
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Client:ping()
   check_self(self, meta, "client:ping", 2)
   notify()
@@ -604,21 +604,21 @@ watchdog_meta.__index = Watchdog
 watchdog_meta.__metatable = watchdog_meta.__name
 
 -- The thread that renews this client's locks.
----@return holdfast.watchdog
+---@return holdfast.watchdog watchdog
 function Client:watchdog()
   check_self(self, meta, "client:watchdog", 2)
   return core.watchdog.new(self)
 end
 
 -- How many locks it renews.
----@return integer
+---@return integer count
 function Watchdog:holds()
   check_self(self, watchdog_meta, "watchdog:holds", 2)
   return core.watchdog.holds(self)
 end
 
 -- Whether its thread runs; it starts with the first acquire.
----@return boolean
+---@return boolean running
 function Watchdog:is_running()
   check_self(self, watchdog_meta, "watchdog:is_running", 2)
   return core.watchdog.is_running(self)

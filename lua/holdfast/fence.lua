@@ -250,7 +250,7 @@ end
 ---@param ... string|number its arguments, the keys as they are on the server
 ---@return any answer a string, a number or a list; false where Redis has nil
 ---@return string? message
----@return string? code "stale": a later holder has written, and this write is not carried out; "lost", "not_held"
+---@return holdfast.code? code "stale": a later holder has written, and this write is not carried out; "lost", "not_held"
 function Fence:call(lock, command, ...)
   check_self(self, Fence, "fence:call", 2)
   argument(lock, check_lock, "fence:call", "lock", 2)
@@ -266,7 +266,7 @@ end
 ---@param commands (string|number)[][] 1 to 1000 of them, each as { name, argument, ... }
 ---@return any[]? answers
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Fence:run(lock, commands)
   check_self(self, Fence, "fence:run", 2)
   argument(lock, check_lock, "fence:run", "lock", 2)
@@ -279,7 +279,7 @@ end
 ---@param lock holdfast.lock|holdfast.term
 ---@return true? claimed
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Fence:claim(lock)
   check_self(self, Fence, "fence:claim", 2)
   argument(lock, check_lock, "fence:claim", "lock", 2)
@@ -289,7 +289,7 @@ function Fence:claim(lock)
 end
 
 -- The resource, with the client's prefix.
----@return string
+---@return string key
 function Fence:key()
   check_self(self, Fence, "fence:key", 2)
   return raw.key(self.handle)

@@ -31,7 +31,7 @@ local idempotent = {}
 ---@field keep_on_error? boolean an error counts as done; false
 ---@field lease? number seconds after which the key of a dead run is free; the client's
 ---@field class? string for counters and events; the client's
----@field on_event? fun(event: table)
+---@field on_event? fun(event: holdfast.event)
 
 -- An empty one means none on the server, which fits any other.
 local function fingerprint_option(value)

@@ -36,7 +36,7 @@ local idempotent_request = {}
 ---@field keep_on_error? boolean a 5xx or a client disconnect counts as done; default false
 ---@field lease? number seconds after which the key of a dead worker is free; the client's
 ---@field class? string for counters and events; the client's
----@field on_event? fun(event: table)
+---@field on_event? fun(event: holdfast.event)
 
 local function key_option(value)
   if options.key(value) and options.callable(value) then

@@ -16,7 +16,7 @@ local holdfast = { _VERSION = require "holdfast.version" }
 -- A client of the server at `url`; does no I/O.
 ---@param url_or_opts? string | holdfast.client_options
 ---@param opts? holdfast.client_options after a URL
----@return holdfast.client
+---@return holdfast.client client
 function holdfast.new(url_or_opts, opts)
   options.no_colon(url_or_opts, holdfast, "holdfast.new", 2)
   return (client.new(url_or_opts, 2, opts)) -- no tail call: the level counts this function
@@ -56,7 +56,7 @@ end
 -- One lock over several locks, also of different clients: all or none. Does no I/O.
 ---@param locks holdfast.lock[] no two with the same key on the same server
 ---@param opts? { wait: number? } 1.5 seconds for each lock by default
----@return holdfast.multi_lock
+---@return holdfast.multi_lock lock
 function holdfast.multi_lock(locks, opts)
   options.no_colon(locks, holdfast, "holdfast.multi_lock", 2)
   options.argument(locks, multi_lock.check_locks, "holdfast.multi_lock", "locks", 2)
@@ -66,7 +66,7 @@ end
 
 -- The traceback of the last error that with_lock passed on in this coroutine, from where it was
 -- raised.
----@return string?
+---@return string? text
 function holdfast.traceback()
   return traceback.last()
 end

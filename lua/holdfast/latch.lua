@@ -20,7 +20,7 @@ local check_count = options.whole(1, 1000000000, "1 to 1e9")
 ---@class holdfast.latch_options
 ---@field wait? number seconds that wait waits by default; the client's
 ---@field class? string for counters and events; the client's
----@field on_event? fun(event: table)
+---@field on_event? fun(event: holdfast.event)
 ---@field interruptible? boolean a signal ends a wait
 
 local latch = {
@@ -42,7 +42,7 @@ end
 ---@param count integer 1 to 1e9
 ---@return boolean? set false: it is already counting, and continues
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Latch:set(count)
   check_self(self, Latch, "latch:set", 2)
   argument(count, check_count, "latch:set", "count", 2)
@@ -54,7 +54,7 @@ end
 ---@param amount? integer 1 to 1e9; 1
 ---@return (integer|false)? left the remaining count; false: it was open
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Latch:count_down(amount)
   check_self(self, Latch, "latch:count_down", 2)
   if amount ~= nil then argument(amount, check_count, "latch:count_down", "amount", 2) end
@@ -65,7 +65,7 @@ end
 -- How many are still to come, 0: it is open.
 ---@return integer? count
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Latch:count()
   check_self(self, Latch, "latch:count", 2)
   notify()
@@ -78,7 +78,7 @@ end
 ---@param wait? number
 ---@return true? open
 ---@return string? message
----@return string? code "timeout" when it is still closed
+---@return holdfast.code? code "timeout" when it is still closed
 function Latch:wait(wait)
   check_self(self, Latch, "latch:wait", 2)
   if wait ~= nil then argument(wait, options.wait, "latch:wait", "wait", 2) end
@@ -89,7 +89,7 @@ end
 -- Opens the latch however many are still to come.
 ---@return boolean? closed false: it was open
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Latch:delete()
   check_self(self, Latch, "latch:delete", 2)
   notify()
@@ -97,7 +97,7 @@ function Latch:delete()
 end
 
 -- The latch's key on the server, with the client's prefix.
----@return string
+---@return string key
 function Latch:key()
   check_self(self, Latch, "latch:key", 2)
   return raw.key(self.handle)

@@ -21,9 +21,9 @@ local lead = {}
 ---@field lease? number seconds that the term of a dead leader goes on; the client's. It is renewed in any case
 ---@field max_hold? number seconds, 0.001 to 1e9, after which a term ends; no bound
 ---@field once? boolean one term, then return
----@field on_lost? fun(term: holdfast.term, reason: string)
+---@field on_lost? fun(term: holdfast.term, reason: holdfast.lost_reason)
 ---@field abort_on_loss? boolean fn gets an error soon after the term is lost
----@field on_event? fun(event: table)
+---@field on_event? fun(event: holdfast.event)
 ---@field class? string for counters and events; the client's
 ---@field interruptible? boolean a signal ends the wait
 ---@field fencing? boolean the client's, true by default
@@ -50,7 +50,7 @@ local function is_leader(self)
 end
 
 -- Whether this process is the leader now; no I/O. Under ngx_lua not in a worker that ends.
----@return boolean
+---@return boolean leads
 function Term:is_leader()
   check_self(self, Term, "term:is_leader", 2)
   loss.notify()
@@ -58,7 +58,7 @@ function Term:is_leader()
 end
 
 -- How the term was lost: "expired", "taken", "deleted", "unreachable", "max_hold"; nil if it was not. No I/O.
----@return string? reason
+---@return holdfast.lost_reason? reason
 function Term:lost()
   check_self(self, Term, "term:lost", 2)
   loss.notify()
@@ -68,21 +68,21 @@ end
 
 -- The fencing token of this term, also after it; nil without one. Each later leader has a higher
 -- one.
----@return integer?
+---@return integer? token
 function Term:token()
   check_self(self, Term, "term:token", 2)
   return self.number
 end
 
 -- The same as decimal text, also where `..` and tostring write 14 digits.
----@return string?
+---@return string? text
 function Term:token_text()
   check_self(self, Term, "term:token_text", 2)
   return locks.text_of(self.number)
 end
 
 -- The key on the server, with the client's prefix.
----@return string
+---@return string key
 function Term:key()
   check_self(self, Term, "term:key", 2)
   return raw.key(self.lock)
@@ -92,7 +92,7 @@ end
 -- or the wait for the next one. In another coroutine than fn's it does not wait for the server.
 ---@return true? resigned
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Term:resign()
   check_self(self, Term, "term:resign", 2)
   local term = self.leading.term

@@ -32,7 +32,7 @@ meta.__metatable = meta.__name
 ---@param wait? number
 ---@return holdfast.lock? lock
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Lock:acquire(wait)
   check_self(self, meta, "lock:acquire", 2)
   if wait ~= nil and is_wrong_wait(wait) then
@@ -45,7 +45,7 @@ end
 -- acquire(0).
 ---@return holdfast.lock? lock
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Lock:try_acquire()
   check_self(self, meta, "lock:try_acquire", 2)
   notify()
@@ -55,7 +55,7 @@ end
 -- Releases one hold; the last one frees the lock and passes it on.
 ---@return true? released
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Lock:release()
   check_self(self, meta, "lock:release", 2)
   if not events.heeded then return raw.release(self) end
@@ -65,7 +65,7 @@ end
 -- Frees the lock, whoever holds it. The holder learns it at its next renewal, check or release.
 ---@return boolean? was_locked
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Lock:force_release()
   check_self(self, meta, "lock:force_release", 2)
   notify()
@@ -76,7 +76,7 @@ end
 ---@param seconds number
 ---@return true? extended
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Lock:extend(seconds)
   check_self(self, meta, "lock:extend", 2)
   argument(seconds, options.lease, "lock:extend", "seconds", 2)
@@ -87,7 +87,7 @@ end
 -- Asks the server whether this owner still holds it.
 ---@return true? held
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Lock:check()
   check_self(self, meta, "lock:check", 2)
   notify()
@@ -95,7 +95,7 @@ function Lock:check()
 end
 
 -- Held by this owner and locally still valid; no I/O.
----@return boolean
+---@return boolean held
 function Lock:is_held()
   check_self(self, meta, "lock:is_held", 2)
   notify()
@@ -105,7 +105,7 @@ end
 -- Held by anyone, according to the server.
 ---@return boolean? locked
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Lock:is_locked()
   check_self(self, meta, "lock:is_locked", 2)
   notify()
@@ -115,7 +115,7 @@ function Lock:is_locked()
 end
 
 -- This owner's hold count; no I/O.
----@return integer
+---@return integer count
 function Lock:holds()
   check_self(self, meta, "lock:holds", 2)
   notify()
@@ -123,7 +123,7 @@ function Lock:holds()
 end
 
 -- Seconds for which this owner may believe in the lock, 0 if it does not hold it; no I/O.
----@return number
+---@return number seconds
 function Lock:remaining()
   check_self(self, meta, "lock:remaining", 2)
   notify()
@@ -133,7 +133,7 @@ end
 -- The lock's TTL on the server in seconds; nil when it is free.
 ---@return number? seconds
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Lock:ttl()
   check_self(self, meta, "lock:ttl", 2)
   notify()
@@ -141,7 +141,7 @@ function Lock:ttl()
 end
 
 -- The fencing token of the current hold, nil without one; no I/O.
----@return integer?
+---@return integer? token
 function Lock:token()
   check_self(self, meta, "lock:token", 2)
   notify()
@@ -149,7 +149,7 @@ function Lock:token()
 end
 
 -- The same as decimal text, also where `..` and tostring write 14 digits; no I/O.
----@return string?
+---@return string? text
 function Lock:token_text()
   check_self(self, meta, "lock:token_text", 2)
   notify()
@@ -160,7 +160,7 @@ end
 ---@param resource string what the request writes to
 ---@return table<string, string>? headers
 ---@return string? message
----@return string? code "lost", "not_held"
+---@return holdfast.code? code "lost", "not_held"
 function Lock:fence_headers(resource)
   check_self(self, meta, "lock:fence_headers", 2)
   argument(resource, options.key, "lock:fence_headers", "resource", 2)
@@ -178,7 +178,7 @@ end
 
 -- How this owner's lock was lost: "expired", "taken", "deleted", "unreachable", "max_hold"; nil if it was not.
 -- No I/O.
----@return string? reason
+---@return holdfast.lost_reason? reason
 function Lock:lost()
   check_self(self, meta, "lock:lost", 2)
   notify()
@@ -191,7 +191,7 @@ end
 ---@return {owner: string?, holds: integer, ttl: number?, token: integer?, waiters: integer, position: integer?,
 --- host: string?, pid: integer?, name: string?, readers: integer?}? info
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Lock:info()
   check_self(self, meta, "lock:info", 2)
   notify()
@@ -211,14 +211,14 @@ function Lock:waited()
 end
 
 -- The key on the server, with the client's prefix.
----@return string
+---@return string key
 function Lock:key()
   check_self(self, meta, "lock:key", 2)
   return raw.key(self)
 end
 
 -- The owner when this coroutine acquires.
----@return string
+---@return string owner
 function Lock:owner()
   check_self(self, meta, "lock:owner", 2)
   return raw.owner(self)
@@ -234,8 +234,8 @@ meta.__close = driver.leave
 ---@field max_waiters? integer 0 to 1e9: acquire fails at once if more wait already; any number
 ---@field watchdog? boolean true: renew even if lease is set; false: never renew
 ---@field owner? string 1 to 255 bytes; the calling coroutine of this client
----@field on_lost? fun(lock: holdfast.lock, reason: string)
----@field on_event? fun(event: table)
+---@field on_lost? fun(lock: holdfast.lock, reason: holdfast.lost_reason)
+---@field on_event? fun(event: holdfast.event)
 ---@field class? string groups locks for counters and events; the client's
 ---@field interruptible? boolean a signal ends a wait
 ---@field async_release? boolean release returns once it is sent; the client's

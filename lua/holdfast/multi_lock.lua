@@ -234,7 +234,7 @@ end
 ---@param wait? number
 ---@return holdfast.multi_lock? lock
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function MultiLock:acquire(wait)
   check_self(self, MultiLock, "multi_lock:acquire", 2)
   if wait ~= nil then argument(wait, options.wait, "multi_lock:acquire", "wait", 2) end
@@ -247,7 +247,7 @@ end
 -- acquire(0).
 ---@return holdfast.multi_lock? lock
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function MultiLock:try_acquire()
   check_self(self, MultiLock, "multi_lock:try_acquire", 2)
   notify()
@@ -279,7 +279,7 @@ end
 -- Releases one hold of each.
 ---@return true? released
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function MultiLock:release()
   check_self(self, MultiLock, "multi_lock:release", 2)
   return notify_after(release(self))
@@ -289,7 +289,7 @@ end
 ---@param seconds number
 ---@return true? extended
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function MultiLock:extend(seconds)
   check_self(self, MultiLock, "multi_lock:extend", 2)
   argument(seconds, options.lease, "multi_lock:extend", "seconds", 2)
@@ -300,7 +300,7 @@ end
 -- Asks the servers whether all are still held.
 ---@return true? held
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function MultiLock:check()
   check_self(self, MultiLock, "multi_lock:check", 2)
   notify()
@@ -308,7 +308,7 @@ function MultiLock:check()
 end
 
 -- All held by this owner and locally still valid; no I/O.
----@return boolean
+---@return boolean held
 function MultiLock:is_held()
   check_self(self, MultiLock, "multi_lock:is_held", 2)
   notify()
@@ -319,7 +319,7 @@ function MultiLock:is_held()
 end
 
 -- Seconds for which this owner may believe in all of them; no I/O.
----@return number
+---@return number seconds
 function MultiLock:remaining()
   check_self(self, MultiLock, "multi_lock:remaining", 2)
   notify()
@@ -331,7 +331,7 @@ function MultiLock:remaining()
 end
 
 -- The first reason for which one of them was lost; no I/O.
----@return string? reason
+---@return holdfast.lost_reason? reason
 ---@return string? key
 function MultiLock:lost()
   check_self(self, MultiLock, "multi_lock:lost", 2)

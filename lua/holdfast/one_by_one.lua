@@ -33,7 +33,7 @@ meta.__metatable = meta.__name
 ---@field max_waiters? integer 0 to 1e9: a run fails at once if more wait already; any number
 ---@field prefix? string before every key
 ---@field class? string for counters and events; the client's
----@field on_event? fun(event: table)
+---@field on_event? fun(event: holdfast.event)
 ---@field interruptible? boolean a signal ends a wait
 ---@field async_release? boolean a run does not wait for its release; the client's
 ---@field keep? number seconds, 0 to 60, for which the client keeps the lock for its next runs; the client's

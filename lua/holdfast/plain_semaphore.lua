@@ -26,7 +26,7 @@ local check_change = options.whole(-MOST, MOST, "-1e9 to 1e9")
 ---@class holdfast.plain_semaphore_options
 ---@field wait? number seconds that acquire waits by default; the client's
 ---@field class? string for counters and events; the client's
----@field on_event? fun(event: table)
+---@field on_event? fun(event: holdfast.event)
 ---@field interruptible? boolean a signal ends a wait
 
 local plain_semaphore = {
@@ -68,7 +68,7 @@ end
 ---@param wait? number
 ---@return true? acquired
 ---@return string? message
----@return string? code "busy" when too few were free
+---@return holdfast.code? code "busy" when too few were free
 function PlainSemaphore:acquire(count, wait)
   check_self(self, PlainSemaphore, "plain_semaphore:acquire", 2)
   if count == nil then count = 1 end
@@ -81,7 +81,7 @@ end
 ---@param count? integer
 ---@return true? acquired
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function PlainSemaphore:try_acquire(count)
   check_self(self, PlainSemaphore, "plain_semaphore:try_acquire", 2)
   if count == nil then count = 1 end
@@ -93,7 +93,7 @@ end
 ---@param count? integer 1 to 1e9; 1
 ---@return true? released
 ---@return string? message
----@return string? code "unreachable", "denied": it continues in the background
+---@return holdfast.code? code "unreachable", "denied": it continues in the background
 function PlainSemaphore:release(count)
   check_self(self, PlainSemaphore, "plain_semaphore:release", 2)
   if count == nil then count = 1 end
@@ -108,7 +108,7 @@ end
 ---@param change integer -1e9 to 1e9
 ---@return integer? free how many are free now; negative if more are taken than there are
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function PlainSemaphore:add(change)
   check_self(self, PlainSemaphore, "plain_semaphore:add", 2)
   argument(change, check_change, "plain_semaphore:add", "change", 2)
@@ -119,7 +119,7 @@ end
 -- Takes all permits that are free.
 ---@return integer? taken
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function PlainSemaphore:drain()
   check_self(self, PlainSemaphore, "plain_semaphore:drain", 2)
   notify()
@@ -129,7 +129,7 @@ end
 -- How many permits are free; below 0 when more are taken than there are.
 ---@return integer? permits
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function PlainSemaphore:available()
   check_self(self, PlainSemaphore, "plain_semaphore:available", 2)
   notify()
@@ -140,7 +140,7 @@ end
 ---@param permits integer 0 to 1e9
 ---@return boolean? set false: it was already set, and nothing has changed
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function PlainSemaphore:set(permits)
   check_self(self, PlainSemaphore, "plain_semaphore:set", 2)
   argument(permits, check_all, "plain_semaphore:set", "permits", 2)
@@ -151,7 +151,7 @@ end
 -- Deletes the semaphore; those that wait go on waiting.
 ---@return boolean? deleted false: there was none
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function PlainSemaphore:delete()
   check_self(self, PlainSemaphore, "plain_semaphore:delete", 2)
   notify()
@@ -159,7 +159,7 @@ function PlainSemaphore:delete()
 end
 
 -- The semaphore's key on the server, with the client's prefix.
----@return string
+---@return string key
 function PlainSemaphore:key()
   check_self(self, PlainSemaphore, "plain_semaphore:key", 2)
   return raw.key(self.one)

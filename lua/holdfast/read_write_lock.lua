@@ -14,21 +14,21 @@ ReadWriteLock.__name = "holdfast.read_write_lock"
 local read_write_lock = {}
 
 -- The lock that any number of owners may hold at once, while nobody writes.
----@return holdfast.lock
+---@return holdfast.lock lock
 function ReadWriteLock:read()
   check_self(self, ReadWriteLock, "read_write_lock:read", 2)
   return self._read
 end
 
 -- The lock that one owner holds, while nobody else reads or writes.
----@return holdfast.lock
+---@return holdfast.lock lock
 function ReadWriteLock:write()
   check_self(self, ReadWriteLock, "read_write_lock:write", 2)
   return self._write
 end
 
 -- The key on the server, with the client's prefix.
----@return string
+---@return string key
 function ReadWriteLock:key()
   check_self(self, ReadWriteLock, "read_write_lock:key", 2)
   return self._read:key()

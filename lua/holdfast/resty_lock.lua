@@ -24,7 +24,7 @@ local holds = 0 -- of this process so far
 -- lua_shared_dict.
 ---@param dict_name string
 ---@param opts? { exptime: number?, timeout: number? } 30 and 5 seconds by default
----@return holdfast.resty_lock
+---@return holdfast.resty_lock client
 function resty_lock.new(_, dict_name, opts)
   options.argument(dict_name, options.key, "resty_lock:new", "dict_name", 2)
   opts = options.table(opts, OPTIONS, "resty_lock:new", 2)

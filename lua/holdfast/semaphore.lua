@@ -34,7 +34,7 @@ meta.__metatable = meta.__name
 -- Gives the permits back.
 ---@return true? released
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Permit:release()
   check_self(self, meta, "permit:release", 2)
   return notify_after(raw.release(self))
@@ -44,7 +44,7 @@ end
 ---@param seconds number
 ---@return true? extended
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Permit:extend(seconds)
   check_self(self, meta, "permit:extend", 2)
   argument(seconds, options.lease, "permit:extend", "seconds", 2)
@@ -53,7 +53,7 @@ function Permit:extend(seconds)
 end
 
 -- Held and locally still valid; no I/O.
----@return boolean
+---@return boolean held
 function Permit:is_held()
   check_self(self, meta, "permit:is_held", 2)
   notify()
@@ -61,7 +61,7 @@ function Permit:is_held()
 end
 
 -- Seconds for which it may be believed in, 0 if it is not held; no I/O.
----@return number
+---@return number seconds
 function Permit:remaining()
   check_self(self, meta, "permit:remaining", 2)
   notify()
@@ -69,7 +69,7 @@ function Permit:remaining()
 end
 
 -- How it was lost: "expired", "deleted", "unreachable", "max_hold"; nil if it was not. No I/O.
----@return string? reason
+---@return holdfast.lost_reason? reason
 function Permit:lost()
   check_self(self, meta, "permit:lost", 2)
   notify()
@@ -77,7 +77,7 @@ function Permit:lost()
 end
 
 -- Its fencing token, nil if it is not held; no I/O.
----@return integer?
+---@return integer? token
 function Permit:token()
   check_self(self, meta, "permit:token", 2)
   notify()
@@ -85,7 +85,7 @@ function Permit:token()
 end
 
 -- The same as decimal text, also where `..` and tostring write 14 digits; no I/O.
----@return string?
+---@return string? text
 function Permit:token_text()
   check_self(self, meta, "permit:token_text", 2)
   notify()
@@ -93,7 +93,7 @@ function Permit:token_text()
 end
 
 -- How many permits it is.
----@return integer
+---@return integer count
 function Permit:count()
   check_self(self, meta, "permit:count", 2)
   return raw.data(self).permits
@@ -107,7 +107,7 @@ function Permit:waited()
 end
 
 -- The semaphore's key on the server, with the client's prefix.
----@return string
+---@return string key
 function Permit:key()
   check_self(self, meta, "permit:key", 2)
   return raw.key(self)
@@ -130,8 +130,8 @@ Semaphore.__name = "holdfast.semaphore"
 ---@field wait? number seconds that acquire waits by default; the client's
 ---@field max_waiters? integer 0 to 1e9: acquire fails at once if more wait already; any number
 ---@field watchdog? boolean true: renew even if lease is set; false: never renew
----@field on_lost? fun(permit: holdfast.permit, reason: string)
----@field on_event? fun(event: table)
+---@field on_lost? fun(permit: holdfast.permit, reason: holdfast.lost_reason)
+---@field on_event? fun(event: holdfast.event)
 ---@field class? string for counters and events; the client's
 ---@field interruptible? boolean a signal ends a wait
 ---@field fencing? boolean the client's, true by default
@@ -178,7 +178,7 @@ end
 ---@param wait? number
 ---@return holdfast.permit? permit
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Semaphore:acquire(count, wait)
   check_self(self, Semaphore, "semaphore:acquire", 2)
   if count == nil then count = 1 end
@@ -192,7 +192,7 @@ end
 ---@param count? integer
 ---@return holdfast.permit? permit
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Semaphore:try_acquire(count)
   check_self(self, Semaphore, "semaphore:try_acquire", 2)
   if count == nil then count = 1 end
@@ -217,7 +217,7 @@ function Semaphore:with_permit(opts, fn, ...)
 end
 
 -- The semaphore's key on the server, with the client's prefix.
----@return string
+---@return string key
 function Semaphore:key()
   check_self(self, Semaphore, "semaphore:key", 2)
   return raw.key(self.reader)
@@ -232,7 +232,7 @@ end
 ---@return {permits: integer, available: integer, held: integer, waiters: integer, ttl: number?, token: integer?,
 --- position: integer?}? info
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Semaphore:info()
   check_self(self, Semaphore, "semaphore:info", 2)
   notify()
@@ -246,7 +246,7 @@ end
 -- How many permits are free; below 0 when there are fewer in all than are taken.
 ---@return integer? permits
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Semaphore:available()
   check_self(self, Semaphore, "semaphore:available", 2)
   local info, message, code = Semaphore.info(self)
@@ -257,7 +257,7 @@ end
 -- How many permits there are, taken or free.
 ---@return integer? permits
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Semaphore:permits()
   check_self(self, Semaphore, "semaphore:permits", 2)
   local info, message, code = Semaphore.info(self)
@@ -269,7 +269,7 @@ end
 ---@param permits integer 0 to 1e9
 ---@return true? set
 ---@return string? message
----@return string? code
+---@return holdfast.code? code
 function Semaphore:set_permits(permits)
   check_self(self, Semaphore, "semaphore:set_permits", 2)
   argument(permits, check_all, "semaphore:set_permits", "permits", 2)

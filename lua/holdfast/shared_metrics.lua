@@ -7,6 +7,7 @@
 local core = require "holdfast.core"
 local locale = require "holdfast.locale"
 local metrics = require "holdfast.metrics"
+local timer = require "holdfast.timer"
 
 local shared_metrics = {}
 
@@ -93,7 +94,7 @@ end
 -- Adds what a client counts that drives itself: soon, and again while it holds something.
 function shared_metrics.add_soon(client)
   if timed[client] or not ngx.shared[NAME] then return end
-  timed[client] = not WITHOUT_TIMERS[ngx.get_phase()] and ngx.timer.at(EVERY, add_now, client)
+  timed[client] = not WITHOUT_TIMERS[ngx.get_phase()] and timer.at(EVERY, add_now, client)
     or nil
   if not timed[client] then shared_metrics.add(client, true) end
 end

@@ -282,7 +282,7 @@ function status_json.answer(view, asked)
       away = away, deadlocks = #view.cycles, losses = #recent, longest_wait = longest,
       some_down = some_down(view),
     } },
-    { "trouble", cut(away or view.trouble, LONGEST_KEY) },
+    { "trouble", cut(away or view.trouble, LONGEST_KEY) }, { "left_out", views.left_out(view) },
     { "complete", views.is_complete(view) },
     { "count", #list }, { "waiters", waiting }, { "longest_wait", longest },
     { "from", asked.from },

@@ -9,6 +9,7 @@
 -- has no room is missing, and the log says so once.
 
 local locale = require "holdfast.locale"
+local timer = require "holdfast.timer"
 
 local status_record = { STEP = 5, SPAN = 600 }
 
@@ -62,7 +63,7 @@ end
 function shared:watch(look)
   local name = self.name .. "timer " .. ngx.worker.pid()
   if self.timer or not write(self, "safe_add", name, true, LEASE) then return end
-  self.timer = ngx.timer.every(STEP, function(ends)
+  self.timer = timer.every(STEP, function(ends)
     if ends then return self:leave() end
     write(self, "safe_set", name, true, LEASE)
     if self:may_add() then look() end

@@ -14,6 +14,7 @@ local locks = require "holdfast.command.locks"
 local names = require "holdfast.names"
 local observed = require "holdfast.observed"
 local records = require "holdfast.status_record"
+local timer = require "holdfast.timer"
 
 local status_view = {}
 
@@ -239,7 +240,7 @@ end
 function status_view.look_for_cycles(view, longest_wait)
   if view.waiting < 2 or (longest_wait or 0) < CYCLES_FROM then
     view.cycles = {}
-  elseif core.now() >= view.cycles_due and ngx.timer.at(0, find_cycles, view) then
+  elseif core.now() >= view.cycles_due and timer.at(0, find_cycles, view) then
     view.cycles_due = math.huge
   end
 end
@@ -270,7 +271,7 @@ function status_view.refresh(view)
   view.good_at = ngx.now()
   note(view)
   if view.goes_on or status_view.is_complete(view) then return end
-  view.goes_on = ngx.timer.at(FRESH, go_on, view)
+  view.goes_on = timer.at(FRESH, go_on, view)
 end
 
 -- Whether each key has been looked at once.
@@ -279,6 +280,11 @@ function status_view.is_complete(view)
     if not scan.has_ended then return false end
   end
   return true
+end
+
+-- What the scans could not read, for people; nil: nothing.
+function status_view.left_out(view)
+  return locks.left_out(view.scans)
 end
 
 -- Whether the lease has ended since it was read, as far as is known.

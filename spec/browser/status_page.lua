@@ -5,6 +5,7 @@ local chromium = require "spec.browser.chromium"
 local command = require "spec.support.command"
 local dkjson = require "dkjson"
 local process = require "spec.support.process"
+local resp = require "spec.support.resp"
 local scenes = require "spec.browser.scene"
 
 local PATIENCE = 60
@@ -254,6 +255,23 @@ describe("the status page in a browser", function()
     comes_to("well", "^All is well$")
     shows("No locks are held")
     assert.is_true(all("document.getElementById('trouble').hidden"))
+    no_complaints()
+  end)
+
+  it("says what is too large to be shown", function()
+    begin()
+    forge("old")
+    visit()
+    shows_keys("old")
+    assert.is_true(all("document.getElementById('left-out').hidden"))
+    local listener = assert(resp.connect { path = server.path })
+    listener:call("SUBSCRIBE", "redisson_countdownlatch__channel__{" .. ("x"):rep(5 * 2 ^ 20) .. "}")
+    shows("Left out: latches, because the list of channels is larger than 4 MiB%.")
+    check_contrast("left out")
+    browser:screenshot("build/status/left_out.png")
+    listener:close()
+    eventually("nothing is left out", function() return all("document.getElementById('left-out').hidden") end)
+    assert.same({ "old" }, keys())
     no_complaints()
   end)
 

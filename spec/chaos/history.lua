@@ -115,7 +115,7 @@ end
 -- ---- in words ----
 
 local SHOWN = { "key", "owner", "wait", "lease", "seconds", "token", "holds", "valid", "accepted",
-  "reason", "how", "place" }
+  "reason", "how", "place", "why" }
 
 local function shown(name, value, origin)
   if name == "valid" then return ("valid until %.3f"):format(value - origin) end

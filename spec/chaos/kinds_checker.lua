@@ -199,47 +199,84 @@ end
 local NOTICED = 0.3 -- seconds, more than a grant lease, that a free lock may take on a busy machine
 local FAILS = { denied = true, unreachable = true, server = true }
 
--- From the start of the call that took a lock to the end of the one that gave it back.
-local function holds_of(ops)
+-- From the start of the call that took a lock to the end of the one that gave it back, or of the
+-- lease where that failed.
+local function holds_of(ops, lease)
   local given, list = {}, {}
   for _, op in ipairs(ops) do
     if op.what == "release" then given[op.owner] = op end
   end
   for _, op in ipairs(ops) do
     if op.what == "acquire" and op.result == "ok" then
-      list[#list + 1] = { from = op.start, to = given[op.owner] and given[op.owner].stop or huge }
+      local give = given[op.owner]
+      local to = give and give.stop + (give.result == "ok" and 0 or lease) or huge
+      list[#list + 1] = { from = op.start, to = to, op = op }
     end
   end
   table.sort(list, function(a, b) return a.from < b.from end)
   return list
 end
 
--- → the longest time in a row, within the call, in which nobody had the lock
-local function longest_gap(holds, op)
-  local longest, free_from = 0, op.start
+-- → the longest time in a row, within the call and from a time on, in which nobody else had the
+-- lock
+local function longest_gap(holds, op, from)
+  local longest, free_from = 0, math.max(op.start, from)
   for _, hold in ipairs(holds) do
     if hold.from >= op.stop then break end
-    longest = math.max(longest, hold.from - free_from)
-    free_from = math.max(free_from, hold.to)
+    if hold.op ~= op then
+      longest = math.max(longest, hold.from - free_from)
+      free_from = math.max(free_from, hold.to)
+    end
   end
   return math.max(longest, op.stop - free_from)
 end
 
--- whole: { from = when all must be well again, grant = the grant lease }
+-- → the keys of the locks for which two tasks contend
+local function pairs_of(ops)
+  local list, known = {}, {}
+  for _, op in ipairs(ops) do
+    if op.mode == "pair" and not known[op.key] then
+      known[op.key], list[#list + 1] = true, op.key
+    end
+  end
+  return list
+end
+
+-- Seconds: less than a call gives the server at least, around the call, and no time for a reply on
+-- a busy machine.
+local SLOW, NEAR, SHORT = 0.08, 0.5, 0.3
+
+-- Whether the machine was slow then: another process had to wait for the reply to a release. So a
+-- reply that was late for this call does not show that its connection was bad.
+local function was_slow(ops, op)
+  for _, other in ipairs(ops) do
+    if other.start > op.stop + NEAR then return false end
+    local is_prompt = other.what == "release" or other.what == "give"
+    if is_prompt and other.by ~= op.by and other.stop > op.start - NEAR
+        and other.stop - other.start > SLOW then
+      return true
+    end
+  end
+  return false
+end
+
+-- whole: { from = when all must be well again, grant = the grant lease, lease = the longest lease }
 local function check_whole(ops, whole)
   for _, op in ipairs(ops) do
-    if op.start >= whole.from and FAILS[op.result] then
+    local failed = op.start >= whole.from and FAILS[op.result]
+    local late = op.result == "unreachable" and (op.stop - op.start < SHORT or was_slow(ops, op))
+    if failed and not late then
       return { rule = "whole", at = op.stop, key = op.key, op = op,
         text = ("%s failed as %s although nothing is wrong any more"):format(op.what, op.result) }
     end
   end
-  for _, key in ipairs { "own", "fair" } do
+  for _, key in ipairs { "own", "fair", (table.unpack or unpack)(pairs_of(ops)) } do
     local own = of_key(ops, key)
-    local holds = holds_of(own)
+    local holds = holds_of(own, whole.lease)
     for _, op in ipairs(own) do
-      local gap = op.what == "acquire" and op.result == "busy" and op.start >= whole.from
-        and longest_gap(holds, op) or 0
-      if gap > whole.grant + NOTICED then
+      local waited = op.what == "acquire" and (op.result == "busy" or op.result == "ok")
+      local gap = waited and op.stop >= whole.from and longest_gap(holds, op, whole.from) or 0
+      if gap > whole.grant + NOTICED and not was_slow(ops, op) then
         return { rule = "whole", at = op.stop, key = key, op = op,
           text = ("it waited while %s was free for %.1f s"):format(key, gap) }
       end
@@ -294,12 +331,12 @@ end
 function kinds.check(run)
   local found = {}
   local function note(problem) found[#found + 1] = problem end
-  for _, key in ipairs { "rw", "fair", "boss", "own" } do
+  local locks = { "rw", "fair", "own", (table.unpack or unpack)(pairs_of(run.ops)) }
+  for _, key in ipairs(locks) do
     note(check_tokens(takes_of(of_key(run.ops, key))))
+    note(check_alone("alone", claims_of(of_key(run.ops, key))))
   end
-  note(check_alone("alone", claims_of(of_key(run.ops, "rw"))))
-  note(check_alone("alone", claims_of(of_key(run.ops, "fair"))))
-  note(check_alone("alone", claims_of(of_key(run.ops, "own"))))
+  note(check_tokens(takes_of(of_key(run.ops, "boss"))))
   note(check_once(run.ops))
   if run.whole then note(check_whole(run.ops, run.whole)) end
   note(check_alone("terms", terms_of(of_key(run.ops, "boss"))))

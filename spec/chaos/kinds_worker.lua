@@ -1,9 +1,17 @@
 -- One process of a chaos round of kinds: it reads and writes under a read/write lock, takes permits
 -- of a semaphore, of a plain one and a fair lock, leads, counts a latch down, and writes down when
 -- it held what. In a round of the kind "moving" also a lock, and runs that must happen once.
--- Arguments as those of spec/chaos/worker.lua. Each hold has an owner of its own here.
+-- Arguments as those of spec/chaos/worker.lua, and
+--
+--   loop                  under which of this Lua's event loops it runs, a number; else it blocks
+--   pairs                 how many tasks it has besides: with a loop, each contends for a lock with
+--                         the same task of one other process
+--   certificates          the directory that holds ca.pem, cert.pem and key.pem
+--
+-- Each hold has an owner of its own here.
 
 local mutants = require "spec.sim.mutants"
+local loops = require "spec.support.loops"
 local history = require "spec.chaos.history"
 local Prng = require "spec.sim.prng"
 local sys = require "spec.support.sys"
@@ -30,25 +38,34 @@ local ONCE_EVERY = 0.25
 
 local prng = Prng.new(options.seed)
 local writer = history.writer(options.file, options.name)
+local loop = options.loop and loops[(options.loop - 1) % #loops + 1]
+local sleep = loop and loop.sleep or sys.sleep
+local files = options.certificates
 local client = require("holdfast").new {
   url = options.urls, lease = prng:pick { 0.9, 1.5 }, grant_lease = options.grant,
   command_timeout = options.timeout, connect_timeout = options.timeout, name = options.name,
+  driver = loop and loop.driver,
+  tls = files and { ca_file = files .. "/ca.pem", cert = files .. "/cert.pem",
+    key = files .. "/key.pem" },
 }
 local count = 0 -- of holds
 
+local ANSWERS = { busy = true, timeout = true, open = true, duplicate = true }
+
 local function run(fields, operation)
   local id = writer:call(fields)
-  local result, _, code = operation()
-  local done = { result = code or "ok" }
+  local result, message, code = operation()
+  local done = { result = code or "ok", why = ANSWERS[code] == nil and message or nil }
   if type(result) == "number" then done.left = result end
   if result and fields.what == "acquire" then done.token = result:token() end
   writer:done(id, done)
   return result
 end
 
--- Holds it for a while, as far as it believes to.
-local function use(fields, held)
-  local till = sys.now() + (prng:chance(options.keep) and 2.2 or prng:range(2, 60) / 1000)
+-- Holds it for `seconds`, a while unless said, as far as it believes to.
+local function use(fields, held, seconds)
+  seconds = seconds or prng:chance(options.keep) and 2.2 or prng:range(2, 60) / 1000
+  local till, steps = sys.now() + seconds, seconds > 0.1 and 10 or 1
   repeat
     local from = sys.now()
     local remaining = held:remaining()
@@ -57,17 +74,17 @@ local function use(fields, held)
       what = "claim", key = fields.key, owner = fields.owner, mode = fields.mode,
       permits = fields.permits, valid = from + remaining,
     })
-    sys.sleep(prng:range(2, 12) / 1000)
+    sleep(prng:range(2, 12) * steps / 1000)
   until sys.now() > till
 end
 
-local function hold(key, mode, permits, acquire, wait)
+local function hold(key, mode, permits, acquire, wait, seconds)
   count = count + 1
   local fields = { what = "acquire", key = key, mode = mode, permits = permits,
     owner = ("%s.%d"):format(options.name, count), wait = wait or prng:pick(WAITS) }
   local held = run(fields, function() return acquire(fields.wait) end)
   if not held then return end
-  use(fields, held)
+  use(fields, held, seconds)
   run({ what = "release", key = key, owner = fields.owner }, function() return held:release() end)
 end
 
@@ -100,7 +117,7 @@ function steps.places()
   local fields = { what = "take", key = "places", permits = permits, wait = prng:pick(WAITS),
     owner = ("%s.%d"):format(options.name, count) }
   if not run(fields, function() return places:acquire(permits, fields.wait) end) then return end
-  sys.sleep(prng:range(2, 60) / 1000)
+  sleep(prng:range(2, 60) / 1000)
   run({ what = "give", key = "places", owner = fields.owner },
     function() return places:release(permits) end)
 end
@@ -121,7 +138,7 @@ function steps.lead()
         local leads = term:is_leader()
         if not leads then return false end
         writer:seen(from, { what = "leads", key = "boss", owner = owner, token = term:token() })
-        sys.sleep(prng:range(2, 12) / 1000)
+        sleep(prng:range(2, 12) / 1000)
       until sys.now() > till
       return true
     end)
@@ -153,7 +170,7 @@ function steps.once()
     local options_of_run = { lease = RUN_LEASE, expire = MOST_WAIT, wait = prng:pick { 0, 0.5 } }
     return client:idempotent(key, options_of_run, function()
       writer:seen(sys.now(), { what = "ran", key = key })
-      sys.sleep(prng:range(2, 200) / 1000)
+      sleep(prng:range(2, 200) / 1000)
       return true
     end)
   end)
@@ -165,9 +182,44 @@ if options.kind == "moving" then
   for _, step in ipairs { "own", "own", "own", "once", "once" } do ORDER[#ORDER + 1] = step end
 end
 
-while sys.now() < options.stop do
-  steps[prng:pick(ORDER)]()
-  sys.sleep(prng:range(1, 8) / 1000)
+local function do_anything()
+  while sys.now() < options.stop do
+    steps[prng:pick(ORDER)]()
+    sleep(prng:range(1, 8) / 1000)
+  end
 end
-client:close()
-writer:seen(sys.now(), { what = "end" })
+
+-- Holds the lock of the pair for long, and waits for it while the other process holds it.
+local function contend(key)
+  local lock = client:lock(key)
+  while sys.now() < options.stop do
+    hold(key, "pair", nil, function(wait) return lock:acquire(wait) end, prng:pick { 1, 3, 8 },
+      prng:range(200, 2500) / 1000)
+    sleep(prng:range(10, 80) / 1000)
+  end
+end
+
+local function finish()
+  client:close()
+  writer:seen(sys.now(), { what = "end" })
+end
+
+if loop then
+  local left = options.pairs + 1
+  local function task(work, ...)
+    local given = { ... }
+    loop.spawn(function()
+      work((table.unpack or unpack)(given))
+      left = left - 1
+      if left == 0 then finish() end
+    end)
+  end
+  for i = 1, options.pairs do
+    task(contend, "pair" .. math.floor((options.loop - 1) / 2) * options.pairs + i)
+  end
+  task(do_anything)
+  loop.run()
+else
+  do_anything()
+  finish()
+end

@@ -36,6 +36,7 @@ local MOVES = {
   },
   cluster = { { "move_slot", 20, 0, 0.8 }, { "promote", 8, 0, 0 }, { "stranger", 8, 0.3, 2 } },
   slots = { { "drain_slot", 10, 2.5, 4 } },
+  upgrade = { { "upgrade_pair", 30, 0, 0 }, { "promote", 6, 0, 0 }, { "stranger", 4, 0.3, 2 } },
 }
 
 -- What an operator, or a failover behind one address, does to a server that goes on running.
@@ -43,6 +44,7 @@ local REFUSALS = {
   { "read_only", 12, 0.1, 5 }, { "no_rights", 8, 0.1, 2.5 }, { "new_password", 8, 0.1, 2.5 },
   { "no_user", 8, 0.1, 2.5 }, { "move_primary", 12, 0.1, 3 },
 }
+local ROTATION, UPGRADE = { "new_certificates", 16, 0, 2 }, { "upgrade", 10, 0, 0 }
 
 local PROMOTION = 5 -- seconds; a replica may have been refused
 local TAIL = 0.3 -- seconds of writes that a failover loses
@@ -65,18 +67,23 @@ local function pick(prng, faults)
   end
 end
 
+local function add_wanted(faults, list, names)
+  for _, each in ipairs(list) do
+    if wanted(each, names) then faults[#faults + 1] = each end
+  end
+end
+
 -- All have ended after plan.seconds.
 -- plan: of spec/chaos/round.lua → list of { at, what, worker, server, seconds, number }
 function nemesis.schedule(plan)
   local prng, list, faults = Prng.new(plan.seed + 500000), {}, {}
-  for _, each in ipairs(FAULTS) do
-    if wanted(each, plan.faults) then faults[#faults + 1] = each end
+  add_wanted(faults, FAULTS, plan.faults)
+  add_wanted(faults, CLOCKS[plan.kind] or {}, plan.faults)
+  for _, kinds in ipairs { LOSSES, MOVES, { moving = REFUSALS } } do
+    add_wanted(faults, kinds[plan.kind] or {})
   end
-  for _, kinds in ipairs { LOSSES, CLOCKS, MOVES, { moving = REFUSALS } } do
-    for _, each in ipairs(kinds[plan.kind] or {}) do
-      if kinds ~= CLOCKS or wanted(each, plan.faults) then faults[#faults + 1] = each end
-    end
-  end
+  if plan.tls then faults[#faults + 1] = ROTATION end
+  if plan.kind == "moving" and plan.chain[2] then faults[#faults + 1] = UPGRADE end
   local at = 0.3
   while at < plan.seconds do
     local kind = pick(prng, faults)
@@ -154,10 +161,10 @@ local function on_server(name, start, stop)
     local server = world.servers[fault.server]
     if world.busy[fault.server] or server.hung or not server:is_running() then return true end
     world.busy[fault.server] = true
-    start(server, fault)
+    start(server, fault, world)
   end
   finish[name] = function(world, fault)
-    if stop then stop(world.servers[fault.server]) end
+    if stop then stop(world.servers[fault.server], world) end
     world.busy[fault.server] = nil
   end
 end
@@ -216,11 +223,42 @@ function finish.move_primary(world, fault)
   tell(world.servers[1], "CONFIG", "REWRITE") -- what is restarted has the role that it had
   tell(world.spare, "CONFIG", "REWRITE")
   for _, proxies in ipairs(world.proxies) do
-    proxies[1]:tell("to", world.servers[1].path)
+    proxies[1]:tell("to", world.servers[1].tls_port or world.servers[1].path)
     if fault.number % 2 == 0 then proxies[1]:tell("reset") end
   end
   world.busy[1] = nil
 end
+
+local function relaunch(server, program)
+  if server.program == program then return end
+  server.program = program
+  server:restart(true)
+end
+
+-- Both servers become those of another version, with their data. The replica goes first, because
+-- it reads what an older primary sends, and not the other way round. Every other time it takes
+-- over before the old primary follows.
+function begin.upgrade(world, fault)
+  local program = world.plan.chain[2].path
+  if world.busy[1] or world.spare.program == program then return true end
+  relaunch(world.spare, program)
+  if fault.number % 2 == 0 and not begin.move_primary(world) then
+    finish.move_primary(world, fault)
+  end
+  relaunch(world.servers[1], program)
+  relaunch(world.spare, program)
+end
+
+function finish.upgrade() end
+
+-- The servers take only the new certificates from now on; those of the clients come later.
+on_server("new_certificates", function(_, fault, world)
+  world.certificates:renew()
+  for _, server in ipairs { world.servers[1], world.spare } do
+    world.certificates:give(server)
+    if fault.number % 2 == 0 then tell(server, "CLIENT", "KILL", "USER", nemesis.USER) end
+  end
+end, function(_, world) world.certificates:install() end)
 
 on_server("flush", function(server) tell(server, "FLUSHALL") end)
 on_server("restart_empty", kill, function(server) server:restart(false) end)
@@ -291,13 +329,37 @@ on_set("drain_slot", function(set, fault, world)
   process.wait_until(function() return not move or move:carry() == 0 end)
   return move
 end, finish_move)
+local function wait_promoted(_, replica)
+  return process.wait_until(function() return replica:cli("ROLE")[1] == "master" end, PROMOTION)
+end
+
 on_set("promote", function(set, fault)
   local master = set:masters()[fault.number % #set:masters() + 1]
   local replica = set:replicas_of(master)[1]
   return replica and replica:cli("CLUSTER", "FAILOVER") == "OK" and replica
-end, function(_, replica)
-  process.wait_until(function() return replica:cli("ROLE")[1] == "master" end, PROMOTION)
-end)
+end, wait_promoted)
+
+local function oldest(masters, chain)
+  for i = 1, #chain - 1 do
+    for _, master in ipairs(masters) do
+      if master.program == chain[i].path then return master, chain[i + 1].path end
+    end
+  end
+end
+
+-- A replica becomes one of the next version, takes over, and then its master follows.
+on_set("upgrade_pair", function(set, _, world)
+  local master, program = oldest(set:masters(), world.plan.chain)
+  local replica = master and set:is_ok() and set:replicas_of(master)[1]
+  if not replica then return nil end
+  relaunch(replica, program)
+  set:wait_settled()
+  process.wait_until(function() return replica:cli("CLUSTER", "FAILOVER") == "OK" end, PROMOTION)
+  wait_promoted(set, replica)
+  relaunch(master, program)
+  set:wait_settled()
+  return master
+end, function() end)
 
 -- A master dies, and a node of another cluster gets its address: clients that still look for their
 -- keys there must not take them.
@@ -322,6 +384,7 @@ local OF_SERVER = {
   clock_back = true, restart = true, flush = true, restart_empty = true,
   fail_over = true, lose_tail = true, stop_replica = true,
   move_slot = true, drain_slot = true, promote = true,
+  upgrade = true, upgrade_pair = true, new_certificates = true,
 }
 
 local function target_of(world, fault)

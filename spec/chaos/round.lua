@@ -10,7 +10,9 @@ local redis = require "spec.support.redis"
 local sentinel = require "spec.support.sentinel"
 local sys = require "spec.support.sys"
 local crowd = require "spec.support.crowd"
+local versions = require "spec.support.servers"
 local checker = require "spec.chaos.checker"
+local Certificates = require "spec.chaos.certificates"
 local history = require "spec.chaos.history"
 local kinds_checker = require "spec.chaos.kinds_checker"
 local nemesis = require "spec.chaos.nemesis"
@@ -34,9 +36,9 @@ local round = {}
 -- faults, of which nobody may notice anything; a quorum behind a "network" that cuts anything from
 -- anything; a master with a replica under Sentinels, where a hold counts when the replica has it; a
 -- cluster whose slots and masters move; one server with other "kinds" of locks. Only where they are
--- asked for: one server and processes of "redisson" beside ours; one server whose role, rights, user
--- and password are "moving"; a cluster whose "slots" are between two nodes for seconds, where nothing
--- else goes wrong.
+-- asked for: one server and processes of "redisson" beside ours; one server whose role, rights, user,
+-- password, certificates and version are "moving"; a cluster whose "slots" are between two nodes for
+-- seconds, where nothing else goes wrong; an "upgrade" of a cluster, pair by pair.
 local KINDS = {
   "shared", "loses", "minority", "one", "network", "sentinel", "cluster", "kinds",
 }
@@ -54,7 +56,10 @@ local FAILOVER = 8 -- seconds that Sentinels have more
 local JAVA_WORKER = "ChaosWorker"
 local JAVA_STARTS = 4 -- seconds that processes of Java have more
 local DRAINS = 6 -- seconds that slots have more
+local UPGRADES = 10 -- seconds that upgrades of a cluster have more
 local MOVES, QUIET_AFTER_MOVES = 4, 6 -- seconds
+local CROWDS = 4 -- processes with a loop
+local PAIRS = 10 -- tasks of each, which share a key with a task of another one
 local LONGEST_LEASE = 1.5 -- of spec/chaos/kinds_worker.lua
 
 local start = {}
@@ -71,6 +76,21 @@ function start.cluster(self)
 end
 
 start.slots = start.cluster
+
+function start.upgrade(self)
+  self.set = cluster.start { node_timeout = 5000, program = self.plan.chain[1].path }
+  self.stranger = cluster.stranger()
+  self.servers = self.set.nodes
+end
+
+-- From the first version on, or from that of the servers that are started. → list of versions
+local function chain_of(prng, from_first)
+  local chain = versions.chain(prng:pick { "redis", "valkey" })
+  while not from_first and chain[1] and not redis.is_default(chain[1].path) do
+    table.remove(chain, 1)
+  end
+  return chain
+end
 
 -- options: { seconds = of faults, mutant, faults = the only ones, kind, keep }; all but the first
 -- for mutants
@@ -93,7 +113,9 @@ function round.plan(seed, options)
     plan.timeout = 0.8
     plan.faults = options.faults or WITHOUT_PROXIES
     if kind == "sentinel" then plan.seconds = options.seconds + FAILOVER end
-    if kind == "slots" then
+    if kind == "upgrade" then
+      plan.seconds, plan.chain = options.seconds + UPGRADES, chain_of(prng, true)
+    elseif kind == "slots" then
       plan.seconds, plan.faults, plan.keep = options.seconds + DRAINS, {}, 60
     end
   end
@@ -107,19 +129,33 @@ function round.plan(seed, options)
     plan.keys, plan.permits, plan.latch = "", prng:range(2, 3), prng:range(4, 25)
   end
   if kind == "moving" then
-    plan.workers, plan.faults, plan.user = prng:range(6, 8), options.faults or MOVING, true
+    plan.crowds, plan.workers = CROWDS, prng:range(6, 8) + CROWDS
+    plan.faults, plan.user = options.faults or MOVING, true
+    plan.tls, plan.chain = prng:chance(50), chain_of(prng)
+    -- With less, reconnects alone would keep a slow machine busy.
+    plan.timeout = prng:pick { 0.8, 1.5 }
     plan.seconds, plan.quiet = options.seconds + MOVES, QUIET_AFTER_MOVES
     plan.grant = math.min(plan.grant, 0.6)
   end
   return plan
 end
 
+local function versions_of(plan)
+  if not plan.chain[2] then return "NO UPGRADE: no server of a later version is here" end
+  local names = {}
+  for i = 1, plan.kind == "moving" and 2 or #plan.chain do
+    names[i] = ("%s %s"):format(plan.chain[i].family, plan.chain[i].version)
+  end
+  return "from " .. table.concat(names, " to ")
+end
+
 function round.describe(plan)
-  return ("seed %d: %s, %d of %d servers, %d workers, keys %s, grant lease %g s, timeout %g s%s"):format(plan.seed,
+  return ("seed %d: %s, %d of %d servers, %d workers, keys %s, grant lease %g s, timeout %g s%s%s%s"):format(plan.seed,
     plan.kind, plan.faulty, plan.servers, plan.workers,
     plan.permits and "of kinds" or plan.keys .. (plan.shared and ",s" or ""),
     plan.grant,
-    plan.timeout, plan.mutant and ", with " .. plan.mutant or "")
+    plan.timeout, plan.tls and ", TLS" or "", plan.chain and ", " .. versions_of(plan) or "",
+    plan.mutant and ", with " .. plan.mutant or "")
 end
 
 -- ---- the world ----
@@ -130,9 +166,11 @@ local function build_path(plan)
   return plan.mutant and ("%s/sim/%s/?.so;%s"):format(process.build, flavour, own) or own
 end
 
-local function urls_of(proxies, login)
+local function urls_of(proxies, login, tls)
   local urls = {}
-  for i, each in ipairs(proxies) do urls[i] = each.url:gsub("//", "//" .. login, 1) end
+  for i, each in ipairs(proxies) do
+    urls[i] = each.url:gsub("^redis://", (tls and "rediss://" or "redis://") .. login)
+  end
   return table.concat(urls, ",")
 end
 
@@ -142,7 +180,7 @@ end
 
 function World:url_of(place)
   if self.set then return "url=" .. self.set:url() end
-  return "urls=" .. urls_of(self.proxies[place], login_of(self.plan))
+  return "urls=" .. urls_of(self.proxies[place], login_of(self.plan), self.plan.tls)
 end
 
 local function start_ours(plan, args)
@@ -166,6 +204,11 @@ function World:start_worker(place)
     "store=" .. (is_theirs and self.store.port or self.store.path),
     ("stop=%.6f"):format(self.stop), "keys=" .. plan.keys, "timeout=" .. plan.timeout,
   }
+  if plan.tls then args[#args + 1] = "certificates=" .. self.certificates.directory end
+  if place <= (plan.crowds or 0) then
+    args[#args + 1] = ("loop=%d"):format(place)
+    args[#args + 1] = ("pairs=%d"):format(PAIRS)
+  end
   self.paths[#self.paths + 1] = path
   self.theirs[name] = is_theirs
   self.workers[place] = {
@@ -186,7 +229,9 @@ end
 
 -- Where the primary moves there is a replica, whose server is no other one for the clients.
 local function start_moving(self)
+  if self.plan.tls then self.certificates = Certificates.new() end
   local options = { persist = true, tcp = true, conf = { "appendfsync no" },
+    tls = self.certificates and self.certificates:of_server(),
     users = { ("%s on >%s ~* &* +@all"):format(nemesis.USER, nemesis.PASSWORD) } }
   self.servers[1] = redis.start(options)
   options.replica_of = self.servers[1]
@@ -200,7 +245,9 @@ local function start_behind_proxies(self)
   end
   for i = 1, self.plan.workers do
     self.proxies[i] = {}
-    for j, server in ipairs(self.servers) do self.proxies[i][j] = proxy.start(server.path) end
+    for j, server in ipairs(self.servers) do
+      self.proxies[i][j] = proxy.start(server.tls_port or server.path)
+    end
   end
 end
 
@@ -225,7 +272,7 @@ local function close(self)
   end
   if self.set then self.set:stop() end
   for _, each in ipairs(self.set and {} or self.servers) do each:stop() end
-  for _, name in ipairs { "spare", "stranger" } do
+  for _, name in ipairs { "spare", "stranger", "certificates" } do
     if self[name] then self[name]:stop() end
   end
   self.store:stop()
@@ -274,8 +321,12 @@ local function check_kinds_quiet(plan, client, problem)
   if deleted == nil then problem("the latch cannot be deleted: " .. why) end
 end
 
+-- Also names of clients that closed while the machine was too slow to serve all of them: they end
+-- by themselves, and other rounds look for them.
 local function forget_runs(server)
-  for _, key in ipairs(server:cli("KEYS", "once*")) do server:cli("DEL", key) end
+  for _, pattern in ipairs { "once*", "holdfast_client:*" } do
+    for _, key in ipairs(server:cli("KEYS", pattern)) do server:cli("DEL", key) end
+  end
 end
 
 -- Somebody else gets every lock soon, and then nothing is left.
@@ -340,6 +391,9 @@ end
 
 -- → nil, or why rounds of this kind cannot run here
 function round.missing(kind)
+  if kind == "upgrade" and not versions.chain("valkey")[2] and not versions.chain("redis")[2] then
+    return "no two versions of the server are here: tools/servers get DIRECTORY, then set HOLDFAST_SERVERS_DIR"
+  end
   if kind ~= "redisson" or java.has(JAVA_WORKER) then return nil end
   return "Redisson is not here: run spec/interop/build_java (it needs a JDK and Maven)"
 end
@@ -368,7 +422,8 @@ function round.run(plan)
   if plan.permits then
     local wrong = kinds_checker.check {
       ops = ops, permits = plan.permits, latch = plan.latch,
-      whole = plan.user and { from = faults_end + LONGEST_LEASE + plan.grant, grant = plan.grant },
+      whole = plan.user and { from = faults_end + LONGEST_LEASE + plan.grant, grant = plan.grant,
+        lease = LONGEST_LEASE },
     }
     for _, each in ipairs(wrong) do problems[#problems + 1] = each end
   end

@@ -8,6 +8,8 @@
 --   lua5.4 spec/chaos/run.lua --mutants                     mutants: each must be found;
 --                                                           --hunt NAME: one
 --   lua5.4 spec/chaos/run.lua --seed SEED --mutant NAME     one of them
+--   lua5.4 spec/chaos/run.lua --missing KIND                exit code 1 and the reason if rounds of
+--                                                           this kind cannot run here
 --
 -- Started at the root of the project, by lua5.4 or luajit. A broken rule is shown with what
 -- happened around it, status 1. HOLDFAST_BUILD: the build directory, ./build. Mutants need make
@@ -126,7 +128,7 @@ local function show(plan, problems, ops)
       problem.text)
     if problem.op and i <= 2 then excerpt(problem, ops) end
   end
-  say("  again: lua5.4 spec/chaos/run.lua --seed %d --times 10%s", plan.seed,
+  say("  again: lua5.4 spec/chaos/run.lua --seed %d --kind %s --times 10%s", plan.seed, plan.kind,
     plan.mutant and " --mutant " .. plan.mutant or "")
 end
 
@@ -134,7 +136,7 @@ end
 local function tally(counts, ops)
   for _, op in ipairs(ops) do
     local name = (op.theirs and "Redisson's " or "") .. (op.what == "forget" and "fault" or op.what)
-    local result = op.result or op.stop == math.huge and "open" or op.accepted == 0 and "refused"
+    local result = op.result or op.how or op.stop == math.huge and "open" or op.accepted == 0 and "refused"
       or ""
     counts[name] = counts[name] or {}
     counts[name][result] = (counts[name][result] or 0) + 1
@@ -263,8 +265,15 @@ local function run_mutants()
   return all
 end
 
+local function can_run(kind)
+  local missing = round.missing(kind)
+  if missing then say("%s", missing) end
+  return not missing
+end
+
 local good
-if options.mutants then good = run_mutants()
+if options.missing then good = can_run(options.missing)
+elseif options.mutants then good = run_mutants()
 elseif options.hunt then good = hunt(options.hunt)
 elseif options.seed then good = run_seed()
 else good = run_for(options.seconds) end

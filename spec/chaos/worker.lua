@@ -155,9 +155,13 @@ local function run(slot, fields, operation)
   local id = writer:call(fields)
   return slot.act(function()
     local result, _, code = operation(slot.lock)
+    -- The process was stopped before it could look at its hold, which is over.
+    if fields.what == "acquire" and result and not slot.lock:token() then
+      result, code, slot.holds = nil, "late", 0
+    end
     local done = { result = code or (result == slot.lock and "ok" or tostring(result)) }
     if fields.what == "acquire" and result then
-      done.token, done.holds = slot.lock:token() or 0, slot.lock:holds()
+      done.token, done.holds = slot.lock:token(), slot.lock:holds()
     end
     if code == "lost" then done.reason = slot.lock:lost() or "late" end
     writer:done(id, done)

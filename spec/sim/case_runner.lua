@@ -2,7 +2,10 @@
 
 local Redis = require "spec.sim.redis"
 local programs = require "spec.sim.programs"
+local refused_parts = require "spec.sim.refused_parts"
 local resp = require "spec.sim.resp"
+
+local unpack = table.unpack or unpack
 
 local START = 1700000000000000
 
@@ -42,8 +45,9 @@ local function listener(server, command, channel)
   }
 end
 
--- texts: the programs by name. → nil | what is wrong
-function case_runner.run(case, texts)
+-- texts: the programs by name. parts: each call is also tried with one command refused (see
+-- refused_parts.lua), or each call of the program with that name. → nil | what is wrong
+function case_runner.run(case, texts, parts)
   local now = START
   local server = Redis.new { now = function() return now end }
   local client = server:connect(function() end)
@@ -60,7 +64,11 @@ function case_runner.run(case, texts)
     for _, words in ipairs { keys, { ... } } do
       for _, word in ipairs(words) do args[#args + 1] = word end
     end
-    return cmd((table.unpack or unpack)(args))
+    local function run() return cmd(unpack(args)) end
+    local call = { name = name, keys = keys, args = { ... } }
+    local broken = (parts == true or parts == name) and refused_parts.check(server, call, run)
+    if broken then error(broken, 0) end
+    return run()
   end
   function c.listen(channel, sharded)
     return listener(server, sharded and "SSUBSCRIBE" or "SUBSCRIBE", channel)
@@ -90,11 +98,12 @@ function case_runner.run(case, texts)
   return not ok and tostring(message) or nil
 end
 
--- first: stops at the first one that fails. → list of { name, what is wrong }, how many cases
-function case_runner.run_all(texts, first)
+-- first: stops at the first one that fails. parts: see run. → list of { name, what is wrong }, how
+-- many cases
+function case_runner.run_all(texts, first, parts)
   local failed, cases = {}, require "spec.sim.cases"
   for _, case in ipairs(cases) do
-    local message = case_runner.run(case, texts)
+    local message = case_runner.run(case, texts, parts)
     if message then failed[#failed + 1] = { case[1], message } end
     if message and first then break end
   end

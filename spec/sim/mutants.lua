@@ -26,10 +26,10 @@ local IN_PROGRAMS = {
   { "head_left", "…or leaves a token in the counter that it has not drawn",
     "call('SET', COUNTER, found, 'KEEPTTL')\n", "" },
   { "head_endless", "…or gives the lock no TTL",
-    "call('HSET', LOCK, OWNER, '1')\ncall('PEXPIRE', LOCK, LEASE)", "call('HSET', LOCK, OWNER, '1')" },
+    "local lock, ms = LOCK, LEASE\nif redis.pcall('PEXPIRE', lock, ms) ~= 1 then\n", "if false then\n" },
   { "head_short", "…or one shorter than its lease",
-    "call('HSET', LOCK, OWNER, '1')\ncall('PEXPIRE', LOCK, LEASE)",
-    "call('HSET', LOCK, OWNER, '1')\ncall('PEXPIRE', LOCK, math.floor(LEASE * 0.9))" },
+    "call('HSET', LOCK, OWNER, '1')\nlocal lock, ms = LOCK, LEASE",
+    "call('HSET', LOCK, OWNER, '1')\nlocal lock, ms = LOCK, math.floor(LEASE * 0.9)" },
   { "token_counts", "tokens come from the counter alone",
     "math.max((last or 0) + 1, now, floor or 0)",
     "math.max((last or 0) + 1, floor or 0)" },
@@ -71,7 +71,8 @@ local IN_PROGRAMS = {
   { "handed_past", "…or whether Redisson waits", "and unqueued == 0 and call('TIME')", "and call('TIME')" },
   { "handed_kept", "…or whether the waiter keeps the lock", " and owner:byte(38) ~= 48 then\nlocal counts",
     " then\nlocal counts" },
-  { "handed_endless", "…or gives the lock no TTL", "call('PEXPIRE', LOCK, GRANT_MS)\n", "" },
+  { "handed_endless", "…or gives the lock no TTL",
+    "local lock, ms = LOCK, GRANT_MS\nif redis.pcall('PEXPIRE', lock, ms) ~= 1 then\n", "if false then\n" },
   { "handed_unmarked", "…or leaves no mark of the grant", "call('ZADD', QUEUE, '0', member)\n",
     "call('ZREM', QUEUE, member)\n" },
   { "handed_mark", "…or leaves that of the last one", "if i == 3 then call('ZREM', QUEUE, first_few[1]) end\n", "" },
@@ -99,8 +100,8 @@ local IN_PROGRAMS = {
     "if ours and foreign == 0 then",
     "if false then" },
   { "short_lease", "the server keeps a lock for less than its lease",
-    "write_hold(lock, owner, '1', print)\nredis.call('PEXPIRE', lock, ms)",
-    "write_hold(lock, owner, '1', print)\nredis.call('PEXPIRE', lock, math.floor(ms * 0.9))" },
+    "write_hold(lock, owner, '1', print)\nif redis.pcall('PEXPIRE', lock, ms)",
+    "write_hold(lock, owner, '1', print)\nif redis.pcall('PEXPIRE', lock, math.floor(ms * 0.9))" },
   { "queue_endless", "the queue has no TTL",
     "if not last then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end", "" },
   { "bury_all", "a dead waiter takes all others with it",
@@ -196,11 +197,10 @@ local IN_PROGRAMS = {
     "if #lacks <= free then" },
   { "permit_early", "permits are taken back before their lease has ended",
     "'-inf', digits(NOW), 'LIMIT'", "'-inf', digits(NOW + 100), 'LIMIT'" },
-  { "permit_lost", "permits that are given back are not free", "if removed > 0 and FREE then",
-    "if false then" },
+  { "permit_lost", "permits that are given back are not free", "if #ids == 0 or not FREE then",
+    "if true then" },
   { "permit_counted_twice", "permits that the owner has are counted again",
-    "local drawn = set_end(LEASES, ids, ms)",
-    "local drawn = #ids set_end(LEASES, ids, ms)" },
+    "local drawn = #lacking(ids)", "local drawn = #ids" },
   { "permit_renew_creates", "a renewal takes permits again", "if readable and ends then",
     "ends = ends or NOW if readable then" },
   { "permit_short", "the server keeps permits for less than their lease",
@@ -219,7 +219,7 @@ local IN_PROGRAMS = {
   { "permit_head_short", "…or gives it a shorter lease", "local ms = NOW + LEASE\n",
     "local ms = NOW + LEASE * 0.5\n" },
   { "permit_unbacked", "the usual release announces a permit that it has not recorded",
-    "low), id)\ncall('ZADD', QUEUE", "low), nil or '')\ncall('ZADD', QUEUE" },
+    "redis.pcall('ZADD', LEASES, till, id)", "redis.pcall('ZADD', LEASES, till, '')", { "permit_release" } },
   { "permit_handed_deaf", "…or does not check whether the waiter listens",
     "local usual = (counts[4] or 0) > 0 and", "local usual =" },
   { "permit_handed_past", "…or whether Redisson waits",
@@ -375,6 +375,8 @@ local IN_CORE = {
   { "RECORD_DENIED", "…or not when a replica or a missing right has refused it" },
   { "REPLICA_FINAL", "a server that is a replica for a while ends a wait" },
   { "PLACE_DENIED", "a missing right ends a wait in the queue" },
+  { "LOGIN_ONCE", "a link asks for credentials once, and uses them for each connection" },
+  { "LOGIN_REFUSED_FINAL", "a link whose log-in was refused is never opened again" },
   { "UNDO_DENIED", "a missing right ends an undo or a release" },
 }
 
@@ -504,9 +506,9 @@ local IN_SYSTEM = {
   { "plain_semaphore", "release_note_unread", "a release that is sent twice gives back twice",
     "if noted then return tonumber(noted) end", "", { "semaphore_release" } },
   { "plain_semaphore", "undo_repeated", "an acquire that is undone twice gives back twice",
-    "note(0)", "", { "semaphore_leave" } },
+    "give(taken, 0)", "redis.call('INCRBY', PERMITS, taken)" },
   { "plain_semaphore", "undo_forgotten", "an acquire that arrives after its undo takes permits",
-    "note(0)", "redis.call('DEL', NOTE)", { "semaphore_leave" } },
+    "if taken == 0 then return note(0) end", "if taken == 0 then return 0 end" },
   { "plain_semaphore", "give_silent", "permits that come back are not announced",
     "if left > 0 then announce(KEYS[3], string.format('%.0f', left)) end", "" },
   { "plain_semaphore", "give_none", "…or as none, which wakes no waiter of Redisson",
@@ -571,11 +573,28 @@ local IN_CASES = {
     "(first_end or ENDLESS) > NOW and OWNER", "OWNER" },
   { "permit_handed_foreign", "its usual release does not check whether Redisson has one",
     "usual = not foreign\n", "" },
-  { "permit_handed_unmarked", "…or leaves no mark of the grant", "low), id)\ncall('ZADD', QUEUE, '0', member)\n",
-    "low), id)\ncall('ZREM', QUEUE, member)\n" },
+  { "permit_handed_unmarked", "…or leaves no mark of the grant", "till, id)\nend\ncall('ZADD', QUEUE, '0', member)\n",
+    "till, id)\nend\ncall('ZREM', QUEUE, member)\n" },
   { "permit_handed_untold", "…or sends no grant", "redis.pcall('PUBLISH', 'holdfast_grant:' .. owner,",
     "redis.pcall('PUBLISH', 'nobody:' .. owner," },
   { "head_refused", "…or whether the server knows this SET", "redis.pcall('SET'", "redis.call('SET'" },
+}
+
+-- Each is found where one command of a program is refused: { …, the program }
+local IN_REFUSED_PARTS = {
+  { "record_last", "the lock goes before the record is there",
+    "redis.call('HDEL', LOCK, '')\nredis.call('HSET', LOCK, 'done'",
+    "redis.call('DEL', LOCK)\nredis.call('HSET', LOCK, 'done'", "complete" },
+  { "head_unending", "a lock to which the server gives no TTL stays", "redis.call('DEL', lock)\n", "", "acquire" },
+  { "handed_unending", "…or is handed over", "redis.call('DEL', lock)\n", "", "release" },
+  { "counter_lowered", "a counter that is ahead of the clock loses its token",
+    "if type(stored) == 'string' then redis.call('SET', COUNTER, stored, 'KEEPTTL') end\n", "", "acquire" },
+  { "permit_uncounted", "a permit that cannot be counted is no longer taken",
+    "set_end(LEASES, ids, NOW)\n", "", "permit_release" },
+  { "permit_unrecorded", "a permit that cannot be recorded no longer counts as free",
+    "if drawn > 0 then redis.call('INCRBY', LOCK, drawn) end\n", "", "permit_acquire" },
+  { "permit_handed_unrecorded", "…when it is handed over", "call('INCRBY', LOCK, '1')\n", "", "permit_release" },
+  { "call_unnoted", "a call without a note counts", "if ... then redis.call(...) end\n", "", "semaphore_release" },
 }
 
 local function replaced(text, old, new)
@@ -639,6 +658,17 @@ function mutants.of_cases()
   for i, entry in ipairs(IN_CASES) do
     local texts = setmetatable(patch(entry), { __index = programs })
     list[i] = { name = entry[1], about = entry[2], texts = texts }
+  end
+  return list
+end
+
+-- Those that refused_parts.lua finds: { name =, texts = the programs, with it, program = }
+function mutants.of_refused_parts()
+  local list, programs = {}, require "spec.sim.programs"
+  for i, entry in ipairs(IN_REFUSED_PARTS) do
+    local texts = patch { entry[1], entry[2], entry[3], entry[4], { entry[5] } }
+    setmetatable(texts, { __index = programs })
+    list[i] = { name = entry[1], texts = texts, program = entry[5] }
   end
   return list
 end

@@ -17,6 +17,7 @@ local pool_plan = require "spec.sim.pool_plan"
 local quorum_of = require "spec.sim.quorum_plan"
 local read_write_plan = require "spec.sim.read_write_plan"
 local refusals = require "spec.sim.refusals"
+local rotation = require "spec.sim.rotation"
 local several_handles_plan = require "spec.sim.several_handles_plan"
 local system_of = require "spec.sim.system_plan"
 
@@ -401,6 +402,7 @@ function plans.of(seed)
   refusals.add_passing(plan)
   dead_links.add(plan)
   max_hold.add(plan)
+  rotation.add(plan)
   return plan
 end
 

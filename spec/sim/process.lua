@@ -9,6 +9,7 @@ local core = require "holdfast.core"
 local Prng = require "spec.sim.prng"
 local Sentinels = require "spec.sim.sentinels"
 local Slots = require "spec.sim.slots"
+local rotation = require "spec.sim.rotation"
 local rules = require "spec.sim.rules"
 local wire = require "spec.sim.wire"
 
@@ -98,7 +99,7 @@ function Process.new(world, network, plan, index, seed)
     restart_guard = plan.restart_guard or 0, external = true, needs_approval = plan.needs_approval
       or false,
     renewer_link = plan.renewer_link,
-    entropy = entropy(seed, index),
+    entropy = entropy(seed, index), credentials = network.servers[1].known and rotation.log_in,
     connect_timeout = plan.connect_timeout, command_timeout = plan.command_timeout,
       grant_lease = plan.grant_lease,
   })
@@ -199,7 +200,10 @@ end
 -- → whether something was done
 local function serve(self, link)
   local want = engine.wants(self.client, link)
-  if want == "open" then
+  if want == "login" then
+    rotation.log_in(self, engine, link)
+    return true
+  elseif want == "open" then
     engine.opening(self.client, link)
     self.connections[link] = self.network:connect(self, link, engine.server(self.client, link))
     self.world:signal("opens", self)

@@ -16,6 +16,7 @@
 -- server.faults: oom, readonly, misconf, noreplicas, loading, busy, noauth (booleans),
 --   deny = { get = true, ["client|list"] = true },
 --   deny_channels (boolean): from then on commands are refused as the real server would.
+-- server.password, server.old_password: each is valid.
 -- server.replaced[name] = function(run, client, args): takes the place of a command, to see who
 -- notices. server.own[NAME] = function(client, args) → reply: a command that a replica, a Sentinel
 -- or a node of a cluster has. server.redirect = function(client, command, args) → error text | nil:

@@ -23,7 +23,9 @@
 --   lua5.4 spec/sim/run.lua --find [--seeds N]             the first that breaks a rule, by its
 --                                                          number alone
 --   lua5.4 spec/sim/run.lua --cases [--texts DIR]          cases.lua: each program alone; with the
---                                                          texts there; --first: until one fails
+--                                                          texts there; --first: until one fails;
+--                                                          --refused: each program also with one
+--                                                          command refused (refused_parts.lua)
 --   lua5.4 spec/sim/run.lua --kept                         seeds.lua and schedules.lua
 --   lua5.4 spec/sim/run.lua --schedule NAME [--trace]      one of schedules.lua
 --   lua5.4 spec/sim/run.lua --coverage [--seeds N]         what they reach, and what they do not
@@ -52,7 +54,7 @@ local OPTIONS = {
   ["--pool"] = "flag", ["--cycles"] = "flag",
   ["--read-write"] = "flag", ["--fair"] = "flag", ["--coverage"] = "flag", ["--meet"] = "flag", ["--guided"] = "flag",
   ["--schedule"] = "text", ["--system"] = "flag", ["--kind"] = "text", ["--find"] = "flag",
-  ["--cases"] = "flag",
+  ["--cases"] = "flag", ["--refused"] = "flag",
   ["--texts"] = "text", ["--quick"] = "flag", ["--page"] = "text",
 }
 
@@ -253,7 +255,7 @@ end
 local function cases_add()
   local before, names = select(3, coverage.programs()), {}
   coverage.begin()
-  local failed = require "spec.sim.case_runner".run_all()
+  local failed = require "spec.sim.case_runner".run_all(nil, false, true)
   coverage.finish()
   local left = {}
   for _, name in ipairs((select(3, coverage.programs()))) do left[name] = true end
@@ -370,7 +372,7 @@ end
 
 local function run_cases()
   local failed, count = require "spec.sim.case_runner".run_all(options.texts
-    and texts_in(options.texts), options.first)
+    and texts_in(options.texts), options.first, options.refused)
   for _, each in ipairs(failed) do say("case %s: %s", each[1], each[2]) end
   say("%d cases, %d failed", count, #failed)
   return #failed == 0

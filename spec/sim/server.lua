@@ -3,6 +3,7 @@
 local Prng = require "spec.sim.prng"
 local Redis = require "spec.sim.redis"
 local programs = require "spec.sim.programs"
+local rotation = require "spec.sim.rotation"
 local sha1 = require "spec.sim.sha1"
 
 local EPOCH_US = 1700000000000000
@@ -35,7 +36,7 @@ end
 -- index: its number, from 1. options: rate of its clock, which is `offset` microseconds ahead at
 -- first; gather: for how many microseconds it gathers what arrives, to run it with io-threads, 0:
 -- none; distance: by how many microseconds each message to or from it takes longer; seed; patched:
--- program name → text that the server runs instead.
+-- program name → text that the server runs instead; rotates: it has a password, see rotation.lua.
 function Server.new(world, index, options)
   local self
   self = setmetatable({
@@ -55,6 +56,7 @@ function Server.new(world, index, options)
     self.patched[name] = { text = text, sha = load(self, text) }
   end
   self.redis.scripts = {}
+  if options.rotates then rotation.begin(self) end
   self.db = self.redis:database(0)
   self.redis.replaced.evalsha = function(run, client, args)
     return self:run(run, client, args, args[2])
@@ -167,6 +169,7 @@ function Server:restart(keep_data, down_us)
   self.db = self.redis:database(0)
   self.down_until = self.world.now + down_us
   self.admin = self.redis:connect(function() end)
+  self.admin.authenticated = true
 end
 
 return Server

@@ -12,6 +12,7 @@ local PoolWatcher = require "spec.sim.pool_watcher"
 local Process = require "spec.sim.process"
 local QuorumWatcher = require "spec.sim.quorum_watcher"
 local refusals = require "spec.sim.refusals"
+local rotation = require "spec.sim.rotation"
 local rules = require "spec.sim.rules"
 local ReadWriteWatcher = require "spec.sim.read_write_watcher"
 local Sentinels = require "spec.sim.sentinels"
@@ -171,6 +172,10 @@ end
 function of_systems.fill_semaphore(run, fault)
   run.watcher:around(function() run.watcher:home():command("INCRBY", fault.key, "1000") end)
 end
+-- Only where clients have credentials.
+function of_systems.rotate(run, fault)
+  rotation.rotate(server_of(run, fault), fault.way, fault.duration)
+end
 function of_systems.move_slot(run, fault) run.topology:move(fault.key, fault.duration) end
 function of_systems.stranger(run, fault)
   run.topology.addresses:lend(fault.server, fault.duration)
@@ -281,12 +286,14 @@ local function set_up(plan, options)
     local offset = plan.offsets and plan.offsets[index] or 0
     run.servers[index] = Server.new(run.world, index, {
       rate = rate, offset = offset, gather = plan.gather or 0, seed = plan.seed,
-      patched = options.patched, distance = plan.distances and plan.distances[index],
+      patched = options.patched, rotates = plan.rotates,
+      distance = plan.distances and plan.distances[index],
     })
     if plan.scripts_known then run.servers[index]:load_programs() end
   end
   run.world.forgets = dead_links.are_alone(plan)
   run.world.refusing = refusals.are_alone(plan) and run.servers[1] or nil
+  run.world.rotating = rotation.is_alone(plan) and run.servers[1] or nil
   run.network = Network.new(run.world, run.servers)
   run.watcher = watcher_of(plan).new(run.world, run.servers, plan)
   run.topology = TOPOLOGIES[plan.system] and TOPOLOGIES[plan.system].new(run)

@@ -8,6 +8,7 @@ local dead_links = require "spec.sim.dead_links"
 local leader = require "spec.sim.leader"
 local max_hold = require "spec.sim.max_hold"
 local refused = require "spec.sim.refused"
+local rotation = require "spec.sim.rotation"
 local several_handles = require "spec.sim.several_handles"
 local wire = require "spec.sim.wire"
 
@@ -395,6 +396,7 @@ local function acquire(self, handle, wait, patience)
   self.watcher:answered(self, handle.key, code, asked_at, paused_us, message)
   local enters = entered or shares_owner(self)
   refused.check_wait(self, handle.key, wait, enters, asked_at, code, message)
+  rotation.check(self, handle.key, asked_at, code, message)
   if handle.kind == "guard" then
     self.watcher:begun(handle.key, self, self.plan.print or "", asked_at, code, record)
   end

@@ -6,6 +6,7 @@
 --   made.server, made.expired, made.elsewhere   signed by `ca`; for localhost, 127.0.0.1 and ::1;
 --                                               `elsewhere` for another name
 --   made.client                                 signed by `ca`
+--   made.ending(days)                           signed by `ca`, for here, for so many days
 --   made.stranger                               signed by `other_ca`
 --
 -- Each is { cert = path, key = path }.
@@ -43,14 +44,15 @@ local function write(path, text)
   file:close()
 end
 
-local function signed(directory, name, by, alternatives)
+-- `days`: until it ends; nil: years.
+local function signed(directory, name, by, alternatives, days)
   local made = { cert = directory .. name .. ".pem", key = directory .. name .. ".key" }
   local request, extensions = directory .. name .. ".csr", directory .. name .. ".ext"
   write(extensions, "subjectAltName=" .. alternatives .. "\n")
   run("req %s -keyout %s -out %s -subj /CN=%s", NEW_KEY, made.key, request, name)
   run("x509 -req -in %s -CA %s -CAkey %s -set_serial %d -days %d -extfile %s -out %s", request,
     by.cert, by.key,
-    math.random(1, 1e9), 3650, extensions, made.cert)
+    math.random(1, 1e9), days or 3650, extensions, made.cert)
   return made
 end
 
@@ -93,6 +95,7 @@ function certificates.make()
     client = signed(directory, "client", ca, "DNS:client"),
     stranger = signed(directory, "stranger", other, HERE),
     directory = directory,
+    ending = function(days) return signed(directory, ("ending-%d"):format(days), ca, HERE, days) end,
   }
 end
 

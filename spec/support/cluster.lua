@@ -100,7 +100,7 @@ function Cluster:_replicas_follow()
 end
 
 -- start{ masters = 3, replicas = 1 (of each), password, node_timeout = 1000 (ms), conf = { lines },
---   tls (as redis.start's, with alone = true) }
+--   program = path, tls (as redis.start's, with alone = true) }
 function cluster.start(options)
   options = options or {}
   local masters = options.masters or 3
@@ -114,7 +114,7 @@ function cluster.start(options)
   local self = setmetatable({ options = options, moved = {} }, Cluster)
   self.nodes = redis.several(masters * (1 + (options.replicas or 1)), {
     cluster = true, password = options.password, users = options.users, conf = conf,
-    tls = options.tls,
+    tls = options.tls, program = options.program,
   })
   meet(self)
   share_slots(self, masters)

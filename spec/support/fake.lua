@@ -2,8 +2,8 @@
 --
 -- fake.server{ reply = bytes [, close = true] [, login = true] [, info = text] }
 --   answers every command with those bytes (with `login`: what a client sends first is answered
---     well; with `info`: INFO
---   with that text), and then closes
+--     well; with `info`: INFO with that text, where <fd> is a number that each open connection has
+--     for itself), and then closes
 -- fake.proxy{ path = socket of a real server }
 --   passes everything on; a key says what goes wrong when it comes by for the <m>th time:
 --   cut<n>:<m>:...    the reply to the command ends after n bytes, and the connection with it
@@ -37,7 +37,8 @@ end
 local function answer(connection, bytes)
   for name in bytes:gmatch("%*%d+\r\n%$%d+\r\n(%a+)\r\n") do
     local good = login and LOGIN[name:upper()]
-    local info_reply = info and name:upper() == "INFO" and ("$%d\r\n%s\r\n"):format(#info, info)
+    local own = info and info:gsub("<fd>", tostring(connection.fd))
+    local info_reply = own and name:upper() == "INFO" and ("$%d\r\n%s\r\n"):format(#own, own)
     sys.write(connection.fd, good and "+OK\r\n" or info_reply or text, 1)
     if close and not (good or info_reply) then return shut(connection) end
   end

@@ -12,6 +12,7 @@ local loops = {}
 if not compat.yields_in_pcall then return loops end
 
 local MOST = 60 -- seconds that one run may take
+local MOST_STEP = 0.05 -- seconds that a step of wait_until counts for, as in process.wait_until
 local LATE = ("a coroutine of the loop does not end in %d s"):format(MOST)
 
 local function add(name, make)
@@ -27,8 +28,12 @@ local function add(name, make)
     run()
   end
   function loop.wait_until(look, seconds)
-    local till = process.now() + (seconds or 20)
-    while not look() and process.now() < till do loop.sleep(0.005) end
+    local left, last = seconds or 20, process.now()
+    while not look() and left > 0 do
+      loop.sleep(0.005)
+      local now = process.now()
+      left, last = left - math.min(now - last, MOST_STEP), now
+    end
     return look()
   end
   loops[#loops + 1] = loop

@@ -41,7 +41,7 @@ worker_processes %(workers);
 worker_shutdown_timeout 30s;
 pid %(directory)/nginx.pid;
 error_log %(directory)/error.log notice;
-events { worker_connections 4096; }
+events { worker_connections %(connections); }
 http {
   access_log off;
   client_body_temp_path %(directory)/body;
@@ -80,6 +80,7 @@ local function write_config(self, options)
     main = options.main or "",
     directory = self.directory,
     workers = options.workers or 1,
+    connections = options.connections or 4096,
     package_path = options.package_path or PACKAGE_PATH:gsub("%%s", project),
     package_cpath = options.package_cpath or project .. "/build/luajit/?.so;;",
     code_cache = options.code_cache == false and "off" or "on",

@@ -22,14 +22,23 @@ local redis = {
   on_stop = nil, -- called with a server before it is stopped
 }
 
--- The major version of the servers that are started; Valkey began as Redis 7.2.
-function redis.major()
-  if not redis.known_major then
-    local child = process.start { PROGRAM, "--version", env = { LD_PRELOAD = false } }
+local majors = {}
+
+-- The major version of that program, of the servers that are started unless said; Valkey began as
+-- Redis 7.2.
+function redis.major(program)
+  program = program or PROGRAM
+  if not majors[program] then
+    local child = process.start { program, "--version", env = { LD_PRELOAD = false } }
     child:wait(START_TIMEOUT)
-    redis.known_major = tonumber((assert(child:output():match("v=(%d+)"), child:output())))
+    majors[program] = tonumber((assert(child:output():match("v=(%d+)"), child:output())))
   end
-  return redis.known_major
+  return majors[program]
+end
+
+-- Whether the program at that path is the one that is started unless another one is named.
+function redis.is_default(path)
+  return process.succeeds(('test "$(command -v %s)" -ef "%s"'):format(PROGRAM, path))
 end
 
 local function free_port()
@@ -39,8 +48,8 @@ local function free_port()
 end
 
 -- A port of a cluster's node, and one for its bus.
-local function free_ports()
-  if redis.major() >= 7 then return free_port(), free_port() end
+local function free_ports(program)
+  if redis.major(program) >= 7 then return free_port(), free_port() end
   for _ = 1, 100 do
     local port = free_port()
     local bus = port + BUS_OFFSET <= 65535 and sys.listen_tcp(port + BUS_OFFSET)
@@ -63,7 +72,7 @@ local function store_lines(self, options, add)
   if master then add("replicaof 127.0.0.1 %d", assert(master.port, "a master needs tcp = true")) end
   if options.cluster then
     add("cluster-enabled yes")
-    if redis.major() >= 7 then add("cluster-port %d", self.bus_port) end
+    if redis.major(self.program) >= 7 then add("cluster-port %d", self.bus_port) end
   end
 end
 
@@ -130,7 +139,7 @@ end
 
 function Server:_launch()
   os.remove(self.path)
-  local command = { self.options.program or PROGRAM, self.directory .. "/redis.conf",
+  local command = { self.program, self.directory .. "/redis.conf",
     self.options.sentinel and "--sentinel" }
   command.output = self.directory .. "/redis.log"
   command.env = { LD_PRELOAD = self.options.clock and process.build .. "/support/clock.so" or false,
@@ -149,11 +158,12 @@ end
 --       cluster } }
 function redis.start(options)
   options = options or {}
-  local self = setmetatable({ options = options, directory = process.directory() }, Server)
+  local self = setmetatable({ options = options, program = options.program or PROGRAM,
+    directory = process.directory() }, Server)
   self.path = self.directory .. "/redis.sock"
   for _ = 1, START_TRIES do
     if options.tcp or options.sentinel then self.port = free_port() end
-    if options.cluster then self.port, self.bus_port = free_ports() end
+    if options.cluster then self.port, self.bus_port = free_ports(self.program) end
     self.port = options.port or self.port
     if options.tls then self.tls_port = options.tls.alone and self.port or free_port() end
     write_config(self)
@@ -227,8 +237,8 @@ local function forget(self)
   end
 end
 
--- The same address again, with its data or empty. A server killed before keeps what it had saved by
--- itself.
+-- The same address again, with its data or empty, by `server.program`, which may be changed before.
+-- A server killed before keeps what it had saved by itself.
 function Server:restart(keep_data)
   local alive = not self.process:status()
   if alive and keep_data then self:cli("SAVE") end

@@ -1540,6 +1540,7 @@ TEST(a_node_that_left_the_cluster_is_not_asked_for_a_map) {
 #define B_TOOK_OVER "*1\r\n" RANGE_OF(0, 16383, "b", 2, "bb")
 #define OTHER_CLUSTER "*1\r\n" RANGE_OF(0, 16383, "x", 9, "xx")
 #define MADE_ANEW "*2\r\n" RANGE_OF(0, 8191, "a", 1, "a2") RANGE_OF(8192, 16383, "b", 2, "b2")
+#define A_WAS_RESET "*2\r\n" RANGE_OF(0, 8191, "a", 1, "a2") RANGE_OF(8192, 16383, "b", 2, "bb")
 
 /* A client that has used TWO_NODES. */
 static void two_nodes_known(void) {
@@ -1802,20 +1803,51 @@ TEST(half_of_the_configured_addresses_do_not_lead_to_another_cluster) {
     rig_end(&rig, AT(9001));
 }
 
+/* Each of them answered as a stranger once, while the other one was down. */
+TEST(strangers_at_different_times_do_not_lead_to_another_cluster) {
+    static const char *const maps[2] = {OTHER_CLUSTER, OTHER_CLUSTER};
+    two_nodes_known();
+    rig.login[0] = rig.login[1] = I_AM("xx");
+    rig.down[1] = "refused";
+    loses(0, AT(1000));
+    loses(1, AT(1000));
+    CHECK(!finds(0, maps, AT(2000), AT(4000)));
+    rig.down[0] = "refused";
+    rig_sleep(&rig, AT(4000), AT(6000));
+    rig.down[1] = NULL;
+    CHECK(!finds(1, maps, AT(6000), AT(8000)));
+    CHECK_EQ_INT(rig.client.node_count, 2);
+    rig_end(&rig, AT(8001));
+}
+
 TEST(a_node_with_a_new_id_in_the_map_is_connected_again) {
     two_nodes_known();
     rig.login[0] = I_AM("a2");
     rig.client.topology->invalidate(rig.client.nodes[1], CALLS, AT(1000));
     rig_tick(&rig, AT(1000));
     CHECK_NODE_SENT(0, CALLS, QUERY);
-    feeds(0, CALLS, "*2\r\n" RANGE_OF(0, 8191, "a", 1, "a2") RANGE_OF(8192, 16383, "b", 2, "bb"),
-          AT(1001));
+    feeds(0, CALLS, A_WAS_RESET, AT(1001));
     rig_serve(&rig, AT(1001));
     CHECK(at(0, CALLS)->state != HF_SESSION_READY);
     acquire(0, AT(1100));
     CHECK_NODE_SENT(0, CALLS, ASKED);
     CHECK_EQ_INT(rig.client.node_count, 2);
     rig_end(&rig, AT(1101));
+}
+
+TEST(a_new_node_that_does_not_say_who_it_is_is_used_at_an_old_address) {
+    two_nodes_known();
+    rig.login[0] = "-NOPERM no\r\n" SHARDED_CHANNELS;
+    loses(0, AT(1000));
+    rig.client.topology->invalidate(rig.client.nodes[1], CALLS, AT(1001));
+    rig_tick(&rig, AT(1001));
+    size_t asked = strstr(output_of(at(0, CALLS)), QUERY) ? 0 : 1;
+    feeds(asked, CALLS, A_WAS_RESET, AT(1002));
+    rig_serve(&rig, AT(1002));
+    acquire(0, AT(1100));
+    rig_sleep(&rig, AT(1100), AT(1110));
+    CHECK(strstr(output_of(at(0, CALLS)), ASKED));
+    rig_end(&rig, AT(1111));
 }
 
 /* Managed services put proxies in front of their nodes. */

@@ -694,19 +694,22 @@ static bool run_once(scenario of) {
     return done;
 }
 
+/* On a busy machine the patience may be over before the client has sent its command: then the next
+ * try has more of it. */
+static bool resets_a_silent_server(scenario of) {
+    for (of.patience = 300 * HF_MS; of.patience <= 10 * HF_SECOND; of.patience *= 5) {
+        if (run_once(of) || last_code != HF_UNREACHABLE) return false;
+        if (peer.resets > 0 && peer.ends == 0) return true;
+    }
+    return false;
+}
+
 /* The kernel would deliver the command of a connection that is closed cleanly, at any time. */
 TEST(a_connection_with_a_reply_pending_is_reset) {
-    CHECK(!run_once((scenario){
-        .name = "a silent server", .patience = 300 * HF_MS, .manner = {.silent = true}}));
-    CHECK_EQ_INT(last_code, HF_UNREACHABLE);
-    CHECK_EQ_INT(peer.ends, 0);
-    CHECK(peer.resets > 0);
-    CHECK(!run_once((scenario){.name = "a silent server of a loop",
-                               .looped = true,
-                               .patience = 300 * HF_MS,
-                               .manner = {.silent = true}}));
-    CHECK(peer.resets > 0);
-    CHECK_EQ_INT(peer.ends, 0);
+    CHECK(
+        resets_a_silent_server((scenario){.name = "a silent server", .manner = {.silent = true}}));
+    CHECK(resets_a_silent_server((scenario){
+        .name = "a silent server of a loop", .looped = true, .manner = {.silent = true}}));
 }
 
 TEST(a_connection_without_a_reply_pending_is_closed_cleanly) {

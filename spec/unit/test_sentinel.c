@@ -430,7 +430,7 @@ TEST(a_lost_link_does_not_wait_for_slow_sentinels) {
     CHECK(rig.opens > opens);
     CHECK_ASKED(1, ASK_MASTER); /* and they are asked again at once */
     for (size_t node = 2; node <= 3; node++) {
-        feed_node(node, ADDRESS(7001) + 1, AT(1401)); /* of the round before */
+        feed_node(node, &ADDRESS(7001)[1], AT(1401)); /* of the round before */
         feed_node(node, ADDRESS(7002), AT(1402));
     }
     CHECK_AT(7002);

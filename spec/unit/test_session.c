@@ -523,9 +523,11 @@ TEST(a_refused_connection_fails_all_requests_that_do_not_wait) {
     finish();
 }
 
-static const char CLOSED[] = "unreachable: the server closed the connection";
-static const char CLOSED_AT_LOGIN[] =
-    "unreachable: the server closed the connection during login; if it expects TLS, use rediss://";
+static const char CLOSED_EARLY[] =
+    "unreachable: the server closed the connection during login; if it expects TLS, use rediss://; "
+    "if it is a proxy, it may reject CLIENT or SELECT";
+static const char CLOSED_AT_LOGIN[] = "unreachable: the server closed the connection during login; "
+                                      "if it is a proxy, it may reject CLIENT or SELECT";
 
 /* The outcome of a call to a server that closes the connection after it has sent `word`. */
 static const char *outcome_of_hang_up(const char *word) {
@@ -540,20 +542,20 @@ static const char *outcome_of_hang_up(const char *word) {
     return one.outcome;
 }
 
-TEST(a_silent_hang_up_at_login_hints_at_tls) {
+TEST(a_hang_up_at_login_hints_at_tls_and_a_proxy) {
     start();
-    CHECK_STR(outcome_of_hang_up(""), CLOSED_AT_LOGIN);
-    CHECK_STR(outcome_of_hang_up("+"), CLOSED);
+    CHECK_STR(outcome_of_hang_up(""), CLOSED_EARLY);
+    CHECK_STR(outcome_of_hang_up("+"), CLOSED_AT_LOGIN);
     CHECK_STR(outcome_of_hang_up("\x15\x03\x03"),
               "unreachable: the server speaks TLS; use rediss://");
     CHECK_STR(outcome_of_hang_up("\x15\x03"), "unreachable: the server speaks TLS; use rediss://");
     CHECK_STR(outcome_of_hang_up("\x15\x04"),
               "unreachable: the reply is not in the Redis protocol");
     config.server.tls = true;
-    CHECK_STR(outcome_of_hang_up(""), CLOSED);
+    CHECK_STR(outcome_of_hang_up(""), CLOSED_AT_LOGIN);
     config.server.tls = false;
     config.server.port = 0;
-    CHECK_STR(outcome_of_hang_up(""), CLOSED);
+    CHECK_STR(outcome_of_hang_up(""), CLOSED_AT_LOGIN);
 }
 
 TEST(the_handshake_counts_as_connecting) {
@@ -1948,10 +1950,10 @@ TEST(bytes_received_over_another_connection_do_not_count) {
     open_session(&session, AT(0));
     feed(&session, "+", AT(1));
     hf_session_closed(&session, NULL, AT(1));
-    CHECK_STR(session.reason, "the server closed the connection");
+    CHECK_STR(session.reason, CLOSED_AT_LOGIN + strlen("unreachable: "));
     open_session(&session, AT(2000));
     hf_session_closed(&session, NULL, AT(2001));
-    CHECK_STR(session.reason, CLOSED_AT_LOGIN + strlen("unreachable: "));
+    CHECK_STR(session.reason, CLOSED_EARLY + strlen("unreachable: "));
     finish();
 }
 

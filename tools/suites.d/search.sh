@@ -104,6 +104,11 @@ chaos() {
     for kind in sentinel cluster slots kinds moving; do
         suite "chaos-$kind" one timeout 180 luajit spec/chaos/run.lua --kind "$kind" --seconds 10 --from "$from"
     done
+    if luajit spec/chaos/run.lua --missing upgrade; then
+        suite chaos-upgrade one timeout 180 luajit spec/chaos/run.lua --kind upgrade --seconds 10 --from "$from"
+    else
+        echo "# chaos: NOT RUN with upgrades: HOLDFAST_SERVERS_DIR names no second version of the server"
+    fi
     if spec/interop/build_java --offline; then
         suite chaos-redisson one timeout 180 luajit spec/chaos/run.lua --kind redisson --seconds 25 --from "$from"
     else

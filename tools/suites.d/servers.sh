@@ -4,7 +4,7 @@
 # What depends on the server most runs on the newest Redis and the newest Valkey, some of it on the others, and what every
 # server must do on each: tools/servers says where they are looked for, or gets those that docs/install.md names.
 OTHER_SERVER_SPECS="spec/lock_spec.lua spec/waiting_spec.lua spec/foreign_spec.lua"
-SERVER_SPECS="$OTHER_SERVER_SPECS spec/sentinel_spec.lua spec/cluster_spec.lua"
+SERVER_SPECS="$OTHER_SERVER_SPECS spec/sentinel_spec.lua spec/cluster_spec.lua spec/doctor_spec.lua spec/doctor_servers_spec.lua"
 SERVER_VERSIONS="redis-6.2 redis-7 redis-8 valkey-8 valkey-9"
 
 get_servers() {
@@ -39,4 +39,5 @@ newest_servers() {
     done
     other_servers
     suite versions busted with "files=spec/versions_spec.lua" -- run_busted lua5.4
+    suite upgrades busted with "files=--run=check spec/upgrade_spec.lua" -- run_busted luajit
 }

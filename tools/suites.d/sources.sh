@@ -18,8 +18,16 @@ lint() {
         fast_luacheck --quiet build/programs ./*.rockspec $(ls -d ./*/ | grep -v '^./build/$')
 }
 
-# For each Lua, where make test builds for two.
+# For each Lua, where make test builds for two. gcc 11 is Ubuntu 22.04's.
 clang_build() { suite clang-build one build build/clang CC=clang WERROR=1; }
+OLDEST_GCC=gcc-11
+oldest_gcc_build() {
+    if has $OLDEST_GCC; then
+        suite $OLDEST_GCC-build one build build/$OLDEST_GCC CC=$OLDEST_GCC WERROR=1
+    else
+        skipped $OLDEST_GCC-build "there is no $OLDEST_GCC"
+    fi
+}
 
 # Each version of clang-format formats a little differently. In CI its absence is a failure.
 CLANG_FORMAT=14

@@ -317,20 +317,25 @@ static void hand_over_queue(hf_session *session, hf_time now) {
     }
 }
 
-/* Says why the server may have closed: one that expects TLS closes before its first byte, a proxy
- * at a command that it does not know. */
-static const char *hang_up_text(const hf_session *session) {
+/* The server closed before its first byte, or during the log-in: as one that expects TLS does, or a
+ * proxy at a command that it does not know. */
+static const char *early_hang_up_text(const hf_session *session) {
     const hf_server *server = session->server;
-    bool refuses =
-        session->state == HF_SESSION_READY && session->failed_opens > 1 && session->received;
-    if (refuses && session->subscriber)
-        return "the connection was closed on SUBSCRIBE; is a proxy rejecting that command?";
-    if (refuses)
-        return "the connection was closed on the first command; is a proxy rejecting EVALSHA?";
-    bool expects_tls = !session->received && !server->tls && server->port != 0;
-    return expects_tls
-               ? "the server closed the connection during login; if it expects TLS, use rediss://"
-               : "the server closed the connection";
+    bool may_expect_tls = !session->received && !server->tls && server->port != 0;
+    return may_expect_tls ? "the server closed the connection during login; if it expects TLS, use "
+                            "rediss://; if it is a proxy, it may reject CLIENT or SELECT"
+                          : "the server closed the connection during login; if it is a proxy, it "
+                            "may reject CLIENT or SELECT";
+}
+
+/* Says why the server may have closed. */
+static const char *hang_up_text(const hf_session *session) {
+    if (session->state != HF_SESSION_READY || !session->received)
+        return early_hang_up_text(session);
+    if (session->failed_opens <= 1) return "the server closed the connection";
+    return session->subscriber
+               ? "the connection was closed on SUBSCRIBE; is a proxy rejecting that command?"
+               : "the connection was closed on the first command; is a proxy rejecting EVALSHA?";
 }
 
 /* Whether the session has given the connection up because the server did not answer the log-in: it

@@ -163,7 +163,7 @@ local function kind_named(name)
 end
 
 -- → rows of acl.kinds | nil, what it must be
-local function read_kinds(text)
+function acl.read_kinds(text)
   if text == "all" then return acl.kinds end
   local list = {}
   for name in (text .. ","):gmatch("([^,]*),") do
@@ -181,7 +181,7 @@ end
 
 acl.options = options.join {
   title = "Options",
-  { "kinds", value = "KIND,KIND", check = read_kinds, help = MUST_BE:gsub(",", ", ") .. " (default: lock)" },
+  { "kinds", value = "KIND,KIND", check = acl.read_kinds, help = MUST_BE:gsub(",", ", ") .. " (default: lock)" },
   { "user", value = "NAME", check = read_user, help = "name of the user (default: holdfast)" },
   { "idempotent", help = "the user runs jobs with `run --idempotent`" },
   { "cluster", help = "the server is a node of a cluster" },

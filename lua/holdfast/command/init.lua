@@ -9,7 +9,7 @@ local process = require "holdfast.process"
 
 local command = {}
 
-local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "break", "ping",
+local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "doctor", "break", "ping",
   "bench", "acl" }
 
 local function is_verb(name)

@@ -62,7 +62,7 @@ function Scan:begin()
     if not answered then return nil, message, code end
     nodes = core.client.nodes(self.client)
   end
-  self.left, self.ended, self.unread = nodes, false, 0
+  self.left, self.ended, self.no_room = nodes, false, 0
   self.spare = self.quorum and math.floor((#nodes - 1) / 2) or 0
   return true
 end
@@ -189,6 +189,12 @@ function Scan:skip()
   return true
 end
 
+-- What a whole round left out counts until the next one ends, or has left out more.
+function Scan:count_unread(names)
+  self.no_room = self.no_room + names
+  self.unread = self.ended and self.no_room or math.max(self.no_room, self.unread or 0)
+end
+
 -- One step. → a list of entries, held or done, without those that are `known` by the name of their
 -- key, found_as; self.ended when all was seen | nil, message, code
 function Scan:next(known)
@@ -201,7 +207,7 @@ function Scan:next(known)
   self.cursor = reply[1]
   if self.cursor == "0" then table.remove(self.left, 1) end
   self.ended = #self.left == 0
-  self.unread = self.unread + (reply[3] or 0)
+  self:count_unread(reply[3] or 0)
   local found = {}
   for _, name in ipairs(reply[2]) do
     local is_new = name ~= "" and not (known and known[name]) -- no lock has an empty key

@@ -65,9 +65,13 @@ end
 local ADVICE = "use client:mutex for a string set with SET NX; otherwise use another key or a prefix"
 local IN_SHELL = "use another KEY, or the same --shared, --exclusive or --permits in every run of this one"
 
+local NO_PASSWORD = "; the job of a holdfast run or lead gets no password, unless that is started with --pass-url"
+
 local function for_shell(message)
   local from, to = message:find(ADVICE, 1, true)
-  return from and message:sub(1, from - 1) .. IN_SHELL .. message:sub(to + 1) or message
+  if from then return message:sub(1, from - 1) .. IN_SHELL .. message:sub(to + 1) end
+  local is_without_password = os.getenv "HOLDFAST_OWNER" and message:find("NOAUTH", 1, true)
+  return is_without_password and message .. NO_PASSWORD or message
 end
 
 -- `who`: { host, pid, name } of the holder, nil: not known.

@@ -36,6 +36,13 @@ settings.options = {
     help = "prefix for your keys on a server shared with users you do not trust" },
 }
 
+-- The option of this name, for a verb that has not all of them.
+function settings.option(name)
+  for _, option in ipairs(settings.options) do
+    if option[1] == name then return option end
+  end
+end
+
 settings.known = { -- in a file
   url = options.text,
   servers = options.text,

@@ -4,6 +4,7 @@
 
 local core = require "holdfast.core"
 local credentials = require "holdfast.credentials"
+local ffi = require "ffi"
 local pump = require "holdfast.loop.pump"
 local semaphore = require "ngx.semaphore"
 local to_text = require("holdfast.compat").text
@@ -106,14 +107,25 @@ end
 
 -- ---- sockets ----
 
+local NO_CONNECTION = "nginx has no free connection; raise worker_connections"
+-- What connect returns then: the text of an errno that an earlier call has left, or of 0.
+local OF_EARLIER_CALL = { error = true, ["operation now in progress"] = true }
+
 -- It uses its own pool, because connect must not return a connection that other code has used.
 local function dial(client, link, socket)
   local host, port = engine.server(client, link.number)
   local options = { pool = "holdfast " .. tostring(socket) } -- any locale: a table
-  if port == 0 then return socket:connect("unix:" .. host, options) end
+  if port == 0 then host, port = "unix:" .. host, nil end
   if host == "localhost" then host = "127.0.0.1" end
-  if host:find(":", 1, true) then host = "[" .. host .. "]" end
-  return socket:connect(host, port, options)
+  if port and host:find(":", 1, true) then host = "[" .. host .. "]" end
+  ffi.errno(0) -- without a name to look up, nothing sets it before connect fails
+  local connected, message
+  if port then
+    connected, message = socket:connect(host, port, options)
+  else
+    connected, message = socket:connect(host, options)
+  end
+  return connected, OF_EARLIER_CALL[message] and NO_CONNECTION or message
 end
 
 -- Doubles with each failure in a row, so that requests cannot make a worker dial without end.

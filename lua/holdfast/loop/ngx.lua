@@ -12,6 +12,7 @@ local cosockets = require "holdfast.loop.cosockets"
 local pump = require "holdfast.loop.pump"
 local shared_metrics = require "holdfast.shared_metrics"
 local text = require("holdfast.compat").text
+local timer = require "holdfast.timer"
 
 local ffi = require "ffi"
 local base = require "resty.core.base"
@@ -137,12 +138,10 @@ function owner.lives(mark)
   return living_marks()[mark] == true
 end
 
-local NO_TIMER = "; raise lua_max_pending_timers"
-
 -- ngx_lua frees a light thread with its request only, so this is a request of its own.
 function loop.spawn(fn)
-  local begun, message = ngx.timer.at(0, function() fn() end)
-  if not begun then error(message .. NO_TIMER, 0) end
+  local begun, message = timer.at(0, function() fn() end)
+  if not begun then error(message, 0) end
 end
 
 -- Returns whether this worker is ending.
@@ -326,8 +325,8 @@ local function host_with_room()
   local has_room = host and host.taken < CROWD and host.dials < WORN
   if has_room and host.pid == ngx.worker.pid() then return host end
   local fresh = { coming = {}, taken = 0, tasks = 0, dials = 0, pid = ngx.worker.pid() }
-  local begun, message = ngx.timer.at(0, serve, fresh)
-  if not begun then return nil, message .. NO_TIMER end
+  local begun, message = timer.at(0, serve, fresh)
+  if not begun then return nil, message end
   host = fresh
   return fresh
 end
@@ -355,9 +354,10 @@ local function leave_host(self)
   if left.tasks == 0 and left.wake then left.wake:post() end
 end
 
-local TOO_MANY = "this worker is already running %d timers, and nginx will not start another; raise lua_max_running_timers"
+local TOO_MANY = "this worker is already running %d timers, and nginx will not start another; "
+  .. "raise lua_max_running_timers or worker_connections"
 
--- nginx does not start a timer beyond its limit.
+-- nginx does not start a timer beyond its limit, and each takes one of its connections.
 function loop.why_late()
   return TOO_MANY:format(ngx.timer.running_count())
 end

@@ -252,6 +252,10 @@ function showCount(state) {
   at("back").disabled = state.from === 0;
   at("on").disabled = !state.next;
 }
+function showLeftOut(state) {
+  setHidden(at("left-out"), !state.left_out);
+  setText(at("left-out"), state.left_out ? sentence(state.left_out) : "");
+}
 function showEmpty(state) {
   const search = at("search").value, [title, text] = at("empty").children;
   setHidden(at("empty"), state.locks.length > 0);
@@ -455,6 +459,7 @@ function show(state) {
   showTrouble(state.trouble ? sentence(visible(state.trouble)) + " " + (isAway ? ageText(state.age) : "") : "", isAway);
   showLocks(state);
   showCount(state);
+  showLeftOut(state);
   showEmpty(state);
   showAlerts(state);
   showLosses(state);

@@ -28,7 +28,8 @@ commands.AUTH = { -2, "aslb", function(client, args)
   local password = client.server.password
   if #args == 2 and not password then fail(NO_PASSWORD) end
   local user = args[3] and args[2] or "default"
-  if user ~= "default" or password and args[#args] ~= password then fail(WRONG_PASSWORD) end
+  local good = args[#args] == password or args[#args] == client.server.old_password
+  if user ~= "default" or password and not good then fail(WRONG_PASSWORD) end
   client.authenticated = true
   return OK
 end }

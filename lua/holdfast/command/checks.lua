@@ -1,0 +1,233 @@
+-- What will hurt locks on a server: the checks of `holdfast doctor`.
+--
+-- A check is { name, function(facts, add) }. It calls add(what is wrong and why that hurts, what to
+-- do) for each fault, and returns true if it could look; false and the reason if it could not; nil
+-- if it does not concern this server. `facts` is what facts.read returns.
+
+local locale = require "holdfast.locale"
+local rights = require "holdfast.command.rights"
+
+local checks = {}
+
+local DAY = 86400
+local NO_INFO = "the server does not answer INFO"
+
+local function percent(part, whole)
+  return ("%.0f %%"):format(part / whole * 100)
+end
+
+local function shown(seconds)
+  return seconds < 1 and ("%.0f ms"):format(seconds * 1e3) or locale.decimal("%.1f", seconds) .. " s"
+end
+
+local function eviction(facts, add)
+  local policy, most = facts.info.maxmemory_policy, facts:number "maxmemory"
+  if not policy or not most then return false, NO_INFO end
+  if policy ~= "noeviction" and most > 0 then
+    add(("maxmemory-policy is %s: a full server removes locks that are held"):format(policy),
+      "CONFIG SET maxmemory-policy noeviction, or another server for locks")
+  end
+  return true
+end
+
+local FULL = 0.9
+
+local function memory(facts, add)
+  local most, used = facts:number "maxmemory", facts:number "used_memory"
+  local resident, total = facts:number "used_memory_rss", facts:number "total_system_memory"
+  if not most or not used then return false, NO_INFO end
+  if most > 0 and used > FULL * most then
+    add(("%s of maxmemory is used: a full server refuses new locks (OOM)"):format(percent(used, most)),
+      "raise maxmemory, or move the locks to another server")
+  end
+  if resident and total and total > 0 and resident > FULL * total then
+    add(("it uses %s of the host's memory: the system may kill it"):format(percent(resident, total)),
+      "give the host more memory, or set maxmemory")
+  end
+  return true
+end
+
+local CROWDED = 0.8 -- of maxclients
+local SHORT_TIMEOUT, LONG_KEEPALIVE = 30, 300 -- seconds
+
+local function connections(facts, add)
+  local count, most = facts:number "connected_clients", facts:setting "maxclients"
+  local idle, keepalive = facts:setting "timeout", facts:setting "tcp-keepalive"
+  if not count then return false, NO_INFO end
+  if most and count > CROWDED * most then
+    add(("%d of maxclients %d are connected: clients that reconnect may be refused, and lose their locks")
+      :format(count, most), "raise maxclients, and with it the server's limit of open files")
+  end
+  if idle and idle > 0 and idle < SHORT_TIMEOUT then
+    add(("timeout is %d s: idle clients are closed, and connect anew for each call and renewal"):format(idle),
+      "CONFIG SET timeout 0")
+  end
+  if keepalive and (keepalive == 0 or keepalive > LONG_KEEPALIVE) then
+    add(("tcp-keepalive is %d: connections of hosts that were cut off stay, and use up maxclients")
+      :format(keepalive), "CONFIG SET tcp-keepalive 60")
+  end
+  return true
+end
+
+-- Without a file that is always up to date, a server of a quorum forgets votes.
+local function forgets_votes(facts)
+  if facts.info.aof_enabled == "0" then return true end
+  local sync = facts:config "appendfsync"
+  return sync and sync ~= "always"
+end
+
+local function persistence(facts, add)
+  local info, set = facts.info, facts.set
+  if not info.aof_enabled then return false, NO_INFO end
+  if set.servers and not set.restart_guard and forgets_votes(facts) then
+    add("a restart makes it forget votes, so a second owner can get a majority",
+      "set restart_guard to the longest lease in use, or appendonly yes and appendfsync always")
+  end
+  if not set.servers and info.aof_enabled == "0" and facts:config "save" == "" then
+    add("nothing is written to disk: a restart forgets every lock while its holder works",
+      "CONFIG SET appendonly yes")
+  end
+  if info.rdb_last_bgsave_status == "err" and facts:config "stop-writes-on-bgsave-error" ~= "no" then
+    add("the last snapshot failed, and the server may refuse all writes until one succeeds (MISCONF)",
+      "see its log, and the space on its disk")
+  end
+  if info.aof_last_write_status == "err" then
+    add("the last write to its append-only file failed: it refuses writes (MISCONF)",
+      "see its log, and the space on its disk")
+  end
+  return true
+end
+
+local LATE = 10 -- seconds since a replica's last answer
+
+local function late_replicas(facts)
+  local late = {}
+  for i = 0, (facts:number "connected_slaves" or 0) - 1 do
+    local text = facts.info["slave" .. i] or ""
+    local since = locale.number(text:match("lag=([0-9]+)")) or 0
+    local host, port = text:match("ip=([^,]*)"), text:match("port=([^,]*)")
+    if not text:find("state=online", 1, true) or since >= LATE then
+      late[#late + 1] = ("%s:%s"):format(host or "?", port or "?")
+    end
+  end
+  return late
+end
+
+local function replicas(facts, add)
+  if not facts.info.role then return false, NO_INFO end
+  local late = late_replicas(facts)
+  if #late > 0 then
+    add(("replica %s lags behind: a failover to it forgets locks that were granted since")
+      :format(table.concat(late, ", ")), "see its log, and the network between the two")
+  end
+  local count = facts:number "min_slaves_good_slaves"
+  local least = count and facts:setting "min-replicas-to-write"
+  if least and count < least then
+    add(("%d of min-replicas-to-write %d replicas are there: writes are refused (NOREPLICAS)")
+      :format(count, least), "bring the replicas back")
+  elseif least and count == least then
+    add(("just min-replicas-to-write %d replicas are there: without one of them, all locks are refused")
+      :format(least), "add a replica")
+  end
+  return true
+end
+
+local function cluster_fails(facts)
+  local state = facts:ask("CLUSTER", "INFO")
+  return type(state) == "string" and state:find("cluster_state:fail", 1, true)
+end
+
+local function topology(facts, add)
+  local info, set = facts.info, facts.set
+  if not info.role then return false, NO_INFO end
+  if info.role == "slave" then
+    add("this is a replica: it refuses all locks (READONLY)",
+      "use the primary's address, or redis+sentinel:// to follow it")
+  end
+  if info.loading == "1" then add("it is still loading its data", "wait until it has started") end
+  if info.cluster_enabled == "1" and not set.is_cluster then
+    add("this is a node of a cluster behind a URL of one server: most keys are refused (MOVED)",
+      "use redis+cluster://")
+  end
+  if info.cluster_enabled == "1" and cluster_fails(facts) then
+    add("cluster_state is fail: some or all locks are refused (CLUSTERDOWN)", "bring the missing nodes back")
+  end
+  if set.unlike then
+    add(("the address leads to %d different servers: a lock of one is free on the others"):format(set.unlike),
+      "give the address of one server, or redis+sentinel://")
+  end
+  for _, message in ipairs(set.unreachable) do
+    add("a node of the cluster cannot be reached: " .. message, "check cluster-announce-ip and the network")
+  end
+  return true
+end
+
+local FAR, JUMP = 5, 0.2 -- seconds
+
+local function clock(facts, add)
+  local ahead = facts.clock_ahead
+  if not ahead then return false, "the server does not answer TIME" end
+  if math.abs(ahead) > FAR then
+    add(("its clock is %s %s this host's: one of them is wrong"):format(shown(math.abs(ahead)),
+      ahead > 0 and "ahead of" or "behind"), "run a time service on both hosts")
+  end
+  local moved = facts:clock_moved()
+  if moved and math.abs(moved) > JUMP then
+    add(("its clock moved by %s while it was looked at: leases end early or late"):format(shown(math.abs(moved))),
+      "slew the clock instead of stepping it")
+  end
+  return true
+end
+
+local SOON = 14 * DAY
+
+local function certificates(facts, add)
+  local left = facts.certificates_left
+  if not left then return nil end
+  if left < SOON then
+    add(("a certificate ends in %s days: then no client can connect"):format(locale.decimal("%.1f", left / DAY)),
+      "renew it; clients read files that have changed")
+  end
+  return true
+end
+
+local SHARE = 30 -- a lease must be at least this many times as long as a round trip
+
+local function speed(facts, add)
+  local trips, lease = facts.round_trips, facts.set.lease
+  local slow = facts:slowest()
+  if trips[#trips] * SHARE > lease then
+    add(("the slowest of %d round trips took %s: renewals of a lease of %s may come late"):format(#trips,
+      shown(trips[#trips]), shown(lease)), "use a nearer server, or longer leases")
+  end
+  if slow and slow.seconds * SHARE > lease then
+    add(("%s took %s within the last hour, and renewals had to wait"):format(slow.name, shown(slow.seconds)),
+      "look at SLOWLOG GET, and use another server for locks")
+  end
+  return true
+end
+
+local function tenants(facts, add)
+  if not facts.set.tenant then return nil end
+  if facts.set.exposed then
+    add("scripts of one user can run commands with the rights of others (CVE-2025-46818)",
+      "upgrade the server; docs/redis.md lists the versions")
+  end
+  return true
+end
+
+checks.all = {
+  { "eviction", eviction },
+  { "memory", memory },
+  { "connections", connections },
+  { "persistence", persistence },
+  { "replicas", replicas },
+  { "topology", topology },
+  { "clock", clock },
+  { "certificates", certificates },
+  { "speed", speed },
+  { "tenants", tenants },
+  { "rights", rights.look },
+}
+
+return checks

@@ -1,0 +1,207 @@
+-- holdfast doctor: what the server is, and what will hurt locks there.
+
+local acl = require "holdfast.command.acl"
+local checks = require "holdfast.command.checks"
+local core = require "holdfast.core"
+local exits = require "holdfast.command.exits"
+local facts = require "holdfast.command.facts"
+local json = require "holdfast.command.json"
+local locale = require "holdfast.locale"
+local options = require "holdfast.command.options"
+local output = require "holdfast.command.output"
+local settings = require "holdfast.command.settings"
+local trial = require "holdfast.command.trial"
+local verb = require "holdfast.command.verb"
+
+local doctor = {}
+
+doctor.usage = "holdfast doctor [options] [URL…]"
+doctor.summary = "Show what the server is, and what will hurt locks there."
+doctor.more = "Several URLs are the servers of a quorum. Without --try, nothing is written. What the\n"
+  .. "server does not tell this user is listed as not known."
+doctor.of_servers = true
+
+local function prefix(text)
+  local wrong = acl.check(text)
+  if wrong then return nil, wrong end
+  return text
+end
+
+doctor.options = verb.options(doctor, {
+  { "kinds", value = "KIND,KIND", check = acl.read_kinds,
+    help = "kinds of lock in use, as for `holdfast acl` (default: lock)" },
+  { "prefix", value = "PREFIX", check = prefix,
+    help = "what the keys of your locks begin with (default: that of --tenant)" },
+  { "lease", value = "TIME", check = options.lease, help = "the shortest lease in use (default: 30s)" },
+  { "try", help = "also acquire and release a lock of each kind, on keys of its own" },
+  { "json", help = "print one JSON object per check" },
+}, { title = settings.options.title, settings.option "restart-guard" })
+doctor.examples = {
+  "holdfast doctor                                        # the configured server",
+  "holdfast doctor redis://a redis://b redis://c          # a quorum",
+  "holdfast doctor --tenant shop: --kinds all --try",
+}
+
+-- ---- what to look at ----
+
+local LEASE = 30
+
+-- What is the same for all servers, for the checks.
+local function new_set(given, chosen)
+  local url = chosen.url or ""
+  return {
+    servers = chosen.servers, restart_guard = chosen.restart_guard, tenant = chosen.tenant,
+    is_cluster = url:find("+cluster://", 1, true) ~= nil,
+    is_sentinel = url:find("+sentinel://", 1, true) ~= nil,
+    kinds = given.kinds or { acl.kinds[1] }, lease = chosen.lease or LEASE,
+    prefix = given.prefix or chosen.tenant or "",
+    has_prefix = (given.prefix or chosen.tenant) ~= nil,
+  }
+end
+
+-- A client of one server of those that are chosen.
+local function new_client(chosen, url, set)
+  local one = {}
+  for name, value in pairs(chosen) do one[name] = value end
+  if url then one.url, one.servers = url, nil end
+  return settings.client(one, { on_event = function(event)
+    if event.event == "tenant_exposed" then set.exposed = true end
+  end })
+end
+
+local CONNECTIONS = 3 -- a proxy gives each a server
+
+-- How many servers are behind the address, if it is more than one.
+local function count_servers(chosen, set)
+  local ids, count, clients = {}, 0, {}
+  for i = 1, CONNECTIONS do
+    clients[i] = new_client(chosen, nil, set)
+    local one = clients[i] and facts.run_id(clients[i])
+    if one and not ids[one] then ids[one], count = true, count + 1 end
+  end
+  for _, client in ipairs(clients) do client:close() end
+  return count > 1 and count or nil
+end
+
+-- ---- showing ----
+
+local STATES = { fine = "fine", hurts = "will hurt", unknown = "not known" }
+
+local function print_json(of, name, state, text, advice)
+  output.print(json.object { { "server", of.server }, { "program", of:program() }, { "role", of:role() },
+    { "check", name }, { "state", state }, { "text", text }, { "advice", advice } })
+end
+
+local function print_text(_, name, state, text, advice)
+  if state == "fine" then return end
+  output.print(("  %s: %s: %s"):format(STATES[state], name, output.printable(text or "")))
+  if advice then output.print(("    → %s"):format(advice)) end
+end
+
+local function milliseconds(value)
+  return locale.decimal("%.2f", value * 1e3) .. " ms"
+end
+
+local function print_head(of)
+  local trips = of.round_trips
+  output.print(("%s: %s, %s; round trip %s (slowest of %d: %s)"):format(
+    output.printable(of.server), of:program(), of:role(),
+    milliseconds(trips[math.ceil(#trips / 2)]), #trips, milliseconds(trips[#trips])))
+end
+
+local function print_fine(names)
+  if #names > 0 then output.print("  fine: " .. table.concat(names, ", ")) end
+end
+
+-- ---- looking ----
+
+local Visit = {}
+Visit.__index = Visit
+
+-- Runs one check, look(add).
+function Visit:check(of, name, look)
+  local show = self.given.json and print_json or print_text
+  local faults = 0
+  local looked, why = look(function(text, advice)
+    faults, self.exit = faults + 1, exits.BUSY
+    show(of, name, "hurts", text, advice)
+  end)
+  if looked == nil or faults > 0 then return end
+  show(of, name, looked and "fine" or "unknown", why)
+  if looked then self.fine[#self.fine + 1] = name end
+end
+
+-- Checks one node of a client; with `client`, and --try, also locks there.
+function Visit:look(of, client)
+  self.fine = {}
+  if not self.given.json then print_head(of) end
+  for _, check in ipairs(checks.all) do
+    self:check(of, check[1], function(add) return check[2](of, add) end)
+  end
+  if self.given.try and client then
+    self:check(of, "try", function(add) return trial.run(client, self.set, add) end)
+  end
+  if not self.given.json then print_fine(self.fine) end
+end
+
+function Visit:missing(message, code)
+  self.code, self.message = code, message
+  self.exit = exits.BUSY
+end
+
+-- The nodes of a client, which answer for themselves.
+function Visit:client(client)
+  local _, message, code = client:ping() -- by which a cluster's nodes become known
+  local all, unreachable = {}, {}
+  for _, node in ipairs(core.client.nodes(client)) do
+    local of, why = facts.read(client, node, self.set)
+    if of then all[#all + 1] = of else unreachable[#unreachable + 1] = why end
+  end
+  if #all == 0 then return self:missing(message, code) end
+  self.set.unreachable = unreachable
+  for i, of in ipairs(all) do
+    self.seen = true
+    self:look(of, i == 1 and client)
+  end
+end
+
+function Visit:server(chosen, url)
+  local client, message = new_client(chosen, url, self.set)
+  if not client then return exits.USAGE, message end
+  self:client(client)
+  client:close()
+  if self.message then self.out:fail(exits.of(self.code), self.code, self.message) end
+  self.message = nil
+end
+
+-- → the exit code, message of wrong settings
+function Visit:all(chosen)
+  if not chosen.servers then
+    local is_one = not self.set.is_cluster and not self.set.is_sentinel
+    self.set.unlike = is_one and count_servers(chosen, self.set) or nil
+  end
+  for _, url in ipairs(chosen.servers or { false }) do
+    local exit, message = self:server(chosen, url)
+    if exit then return exit, message end
+  end
+  return self.seen and self.exit or exits.of(self.code)
+end
+
+function doctor.main(args)
+  local given, words = options.read(doctor.options, args, 2)
+  local out = output.new("holdfast doctor", given or { json = options.asks_for(args, "--json") })
+  if not given then return out:fail(exits.USAGE, "usage", words) end
+  if #words == 1 then given.url = words[1] end
+  if #words > 1 then given.servers = table.concat(words, ",") end
+  local chosen, message = settings.load(given)
+  if not chosen then return out:fail(exits.USAGE, "usage", message) end
+  local self = setmetatable({
+    given = given, out = out, exit = exits.OK, set = new_set(given, chosen),
+  }, Visit)
+  local exit
+  exit, message = self:all(chosen)
+  if message then return out:fail(exit, "usage", message) end
+  return exit
+end
+
+return doctor

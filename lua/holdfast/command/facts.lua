@@ -1,0 +1,136 @@
+-- What a server says of itself, read for `holdfast doctor`. Nothing here writes.
+
+local core = require "holdfast.core"
+local driver = require "holdfast.driver"
+local locale = require "holdfast.locale"
+local process = require "holdfast.process"
+
+local facts = {}
+
+local Facts = {}
+Facts.__index = Facts
+
+-- A plain command to the node. → the reply, nil: none | nil, message, code
+function Facts:ask(...)
+  return driver.command(self.client, { ... }, self.node)
+end
+
+-- The setting of the server, as a text; nil: it cannot be read.
+function Facts:config(name)
+  local reply = self:ask("CONFIG", "GET", name)
+  return type(reply) == "table" and reply[2] or nil
+end
+
+-- The same as a number.
+function Facts:setting(name)
+  return locale.number(self:config(name))
+end
+
+-- A field of INFO as a number; nil: there is none.
+function Facts:number(name)
+  return locale.number(self.info[name])
+end
+
+local function read_info(text)
+  local info = {}
+  for name, value in text:gmatch("([A-Za-z0-9_-]+):([^\r\n]*)") do info[name] = value end
+  return info
+end
+
+local PINGS = 20
+
+-- The round trips in seconds, sorted.
+local function round_trips(self)
+  local list = {}
+  for i = 1, PINGS do
+    local began = core.now()
+    self:ask("PING")
+    list[i] = core.now() - began
+  end
+  table.sort(list, function(seconds, other) return seconds < other end)
+  return list
+end
+
+-- → the server's clock and this host's in seconds, read at one moment; nil: not known
+local function clocks(self)
+  local before = process.time()
+  local reply = self:ask("TIME")
+  local here = (before + process.time()) / 2
+  if type(reply) ~= "table" then return nil end
+  return locale.number(reply[1]) + locale.number(reply[2]) / 1e6, here
+end
+
+local function read_clock(self)
+  local there, here = clocks(self)
+  self.clock_ahead, self.clock_at, self.read_at = there and there - here, there, core.now()
+end
+
+-- By how many seconds its clock has moved more than time has passed since facts.read.
+function Facts:clock_moved()
+  local there = self.clock_at and clocks(self)
+  return there and there - self.clock_at - (core.now() - self.read_at)
+end
+
+local HOUR, ENTRIES = 3600, 32
+
+-- → the slowest command of its log within the last hour, { name, seconds } | nil
+function Facts:slowest()
+  local list = self:ask("SLOWLOG", "GET", ENTRIES)
+  local slowest
+  for _, entry in ipairs(type(list) == "table" and list or {}) do
+    local at, seconds = entry[2], entry[3] / 1e6
+    local is_recent = not self.clock_at or at > self.clock_at - HOUR
+    if is_recent and (not slowest or seconds > slowest.seconds) then
+      slowest = { name = entry[4][1], seconds = seconds }
+    end
+  end
+  return slowest
+end
+
+-- The address by which a cluster's other nodes and its clients know the node, "host:port".
+local function address_in_cluster(self)
+  local nodes = self:ask("CLUSTER", "NODES")
+  local address = type(nodes) == "string" and nodes:match("[0-9a-f]+ ([^@ ]+)[^ ]* myself")
+  return address and address ~= "" and not address:find("^:") and address or nil
+end
+
+-- Asks one node of a client. `set`: what is known of all nodes: { url or servers, restart_guard,
+-- lease, is_cluster, is_sentinel, tenant, … }, the field `set` of what is returned.
+-- → facts { server = its name for messages, info = the fields of INFO, round_trips, clock_ahead } |
+-- nil, message, code
+function facts.read(client, node, set)
+  local self = setmetatable({ client = client, node = node, set = set }, Facts)
+  local text, message, code = self:ask("INFO")
+  if code == "unreachable" then return nil, message, code end
+  self.info = read_info(type(text) == "string" and text or "")
+  self.server = set.is_cluster and address_in_cluster(self) or core.client.server(client)
+  self.round_trips = round_trips(self)
+  read_clock(self)
+  self.certificates_left = core.client.certificates_left(client)
+  return self
+end
+
+-- → what tells the server that a client has reached from others | nil: not known
+function facts.run_id(client)
+  local text = driver.command(client, { "INFO", "server" }, core.client.nodes(client)[1])
+  return type(text) == "string" and read_info(text).run_id or nil
+end
+
+-- The program and its version, such as "Redis 7.0.15".
+function Facts:program()
+  local info = self.info
+  if info.valkey_version then return "Valkey " .. info.valkey_version end
+  return info.redis_version and "Redis " .. info.redis_version or "unknown version"
+end
+
+-- What the server is to others, such as "standalone, primary of 1 replica".
+function Facts:role()
+  local info, replicas = self.info, self:number "connected_slaves" or 0
+  local mode = info.redis_mode or info.server_mode or "unknown mode"
+  if info.cluster_enabled == "1" then mode = "node of a cluster" end
+  if info.role == "slave" then return mode .. ", replica of " .. (info.master_host or "?") end
+  if replicas == 0 then return mode .. ", no replica" end
+  return ("%s, primary of %d replica%s"):format(mode, replicas, replicas == 1 and "" or "s")
+end
+
+return facts

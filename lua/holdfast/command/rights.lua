@@ -1,0 +1,100 @@
+-- Which commands of those that locks need the user may not send, by ACL DRYRUN.
+
+local acl = require "holdfast.command.acl"
+local core = require "holdfast.core"
+
+local unpack = table.unpack or unpack
+
+local rights = {}
+
+local KEY, CHANNEL = {}, {} -- places in the words of a command
+
+-- What stands behind a command, where it is not a key and then as many words as the command takes.
+local BEHIND = {
+  auth = { "x" }, select = { "0" }, ping = {}, info = {}, time = {}, role = {}, asking = {},
+  wait = { "1", "1" }, publish = { CHANNEL, "x" }, spublish = { CHANNEL, "x" },
+  subscribe = { CHANNEL }, unsubscribe = {}, ssubscribe = { CHANNEL }, sunsubscribe = {},
+  eval = { "return 1", "1", KEY }, evalsha = { ("0"):rep(40), "1", KEY },
+  ["client|setname"] = { "x" }, ["pubsub|numsub"] = { CHANNEL }, ["pubsub|shardnumsub"] = { CHANNEL },
+  ["cluster|slots"] = {}, ["cluster|myid"] = {},
+}
+
+local MOST_WORDS = 4 -- behind a key
+
+local function filled(words, key, channel)
+  local list = {}
+  for i, word in ipairs(words) do
+    list[i] = word == KEY and key or word == CHANNEL and channel or word
+  end
+  return list
+end
+
+-- Tries the command as this user. → what the server says of it
+local function dry_run(facts, user, name, behind)
+  local words = { "ACL", "DRYRUN", user }
+  for word in name:gmatch("[^|]+") do words[#words + 1] = word end
+  for _, word in ipairs(behind) do words[#words + 1] = word end
+  local reply, message = facts:ask(unpack(words))
+  return reply or message
+end
+
+local function is_short(said)
+  return said:find("wrong number of arguments", 1, true)
+end
+
+-- → what the server says of the command on this key
+local function try(facts, user, name, key, channel)
+  if BEHIND[name] then return dry_run(facts, user, name, filled(BEHIND[name], key, channel)) end
+  local behind = { key }
+  local said = dry_run(facts, user, name, behind)
+  while is_short(said) and #behind < MOST_WORDS do
+    behind[#behind + 1] = "1"
+    said = dry_run(facts, user, name, behind)
+  end
+  return said
+end
+
+-- The commands of the kinds, in order, each once.
+local function commands_of(facts)
+  local set, list, seen = facts.set, {}, {}
+  local rule = acl.words(set.prefix,
+    { kinds = set.kinds, cluster = set.is_cluster, sentinel = set.is_sentinel })
+  for _, word in ipairs(rule) do
+    local name = word:match("^%+(.+)$")
+    if name and not seen[name] then list[#list + 1] = name end
+    if name then seen[name] = true end
+  end
+  return list
+end
+
+-- What may be refused without harm.
+local MAY_BE_REFUSED = { info = true, ["client|setname"] = true, ["cluster|myid"] = true,
+  ["pubsub|shardnumsub"] = true }
+
+local ADVICE = "holdfast acl prints the rule for a user"
+
+-- As a check of holdfast.command.checks.
+function rights.look(facts, add)
+  local user, why = facts:ask("ACL", "WHOAMI")
+  if type(user) ~= "string" then return false, why end
+  local key = facts.set.prefix .. "holdfast_doctor"
+  local channel = core.wire.prefixes.releases .. "{" .. key .. "}"
+  local refused, on_keys = {}, nil
+  for _, name in ipairs(commands_of(facts)) do
+    local said = try(facts, user, name, key, channel)
+    if said:find("permissions to run", 1, true) and not MAY_BE_REFUSED[name] then
+      refused[#refused + 1] = name
+    elseif said:find("permissions to access", 1, true) then
+      on_keys = on_keys or said
+    elseif said ~= "OK" and not MAY_BE_REFUSED[name] then
+      return false, said
+    end
+  end
+  if #refused > 0 then
+    add(("user %s may not send %s"):format(user, table.concat(refused, ", ")), ADVICE)
+  end
+  if on_keys and facts.set.has_prefix then add(on_keys, ADVICE) end
+  return true
+end
+
+return rights

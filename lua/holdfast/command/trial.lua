@@ -1,0 +1,66 @@
+-- Takes and gives back a lock of each kind, for `holdfast doctor --try`.
+
+local core = require "holdfast.core"
+local driver = require "holdfast.driver"
+
+local trial = {}
+
+local OF_LOCK = { token_ttl = 60 } -- seconds that a counter stays
+
+-- → true | nil, message
+local function lock_once(lock)
+  local ok, message = lock:acquire(0)
+  if not ok then return nil, message end
+  return lock:release()
+end
+
+-- → true | nil, message
+local function lock_both(both)
+  local ok, message = lock_once(both:read())
+  if not ok then return nil, message end
+  return lock_once(both:write())
+end
+
+-- → true | nil, message
+local function set_once(object)
+  local ok, message = object:set(1)
+  if ok == nil then return nil, message end
+  ok, message = object:delete()
+  return ok ~= nil or nil, message
+end
+
+-- A semaphore's number has no TTL.
+local function take_permit(client, key)
+  local semaphore = client:semaphore(key, { permits = 1, token_ttl = OF_LOCK.token_ttl })
+  local permit, message = semaphore:acquire(1, 0)
+  if not permit then return nil, message end
+  local ok, why = permit:release()
+  driver.command(client, { "DEL", key })
+  return ok, why
+end
+
+-- By the names of `holdfast acl`: function(client, key) → true | nil, message. A fence belongs to
+-- data, and has none.
+local TRIES = {
+  lock = function(client, key) return lock_once(client:lock(key, OF_LOCK)) end,
+  mutex = function(client, key) return lock_once(client:mutex(key, OF_LOCK)) end,
+  fair = function(client, key) return lock_once(client:fair_lock(key, OF_LOCK)) end,
+  read_write = function(client, key) return lock_both(client:read_write_lock(key, OF_LOCK)) end,
+  semaphore = take_permit,
+  latch = function(client, key) return set_once(client:latch(key)) end,
+  plain_semaphore = function(client, key) return set_once(client:plain_semaphore(key)) end,
+}
+
+-- Tries the kinds of `set` on this client's server, as a check of holdfast.command.checks.
+function trial.run(client, set, add)
+  for _, kind in ipairs(set.kinds) do
+    local try = TRIES[kind[1]]
+    local key = ("%sholdfast_doctor:%s:%s"):format(set.prefix, kind[1], core.client.uuid(client))
+    local ok, message = true, nil
+    if try then ok, message = try(client, key) end
+    if not ok then add(message) end
+  end
+  return true
+end
+
+return trial

@@ -1,0 +1,64 @@
+---@meta holdfast.types
+-- Names for editors and checkers; nothing requires this file.
+
+--- The third value of a failure. docs/api.md#error-codes says what each means.
+---@alias holdfast.code
+---| "busy" somebody else holds it and the wait is over
+---| "unreachable" no usable reply in time
+---| "lost" it was held, and is gone
+---| "not_held" this owner does not hold it
+---| "interrupted" a signal ended the wait
+---| "conflict" the key holds something else
+---| "denied" wrong password, missing right, or a read-only replica
+---| "no_quorum" too few servers of a quorum answered or have a vote
+---| "duplicate" it is already running or done
+---| "mismatch" the key belongs to a request with a different fingerprint
+---| "closed" the client was closed
+---| "server" any other error reply
+---| "deadlock" the holder is waiting for a lock of this caller
+---| "timeout" the wait ended before the latch opened
+---| "stale" a later holder of the lock has written
+
+--- Why a lock was lost.
+---@alias holdfast.lost_reason
+---| "expired" its lease ended before a renewal
+---| "taken" another owner has it
+---| "deleted" the key was removed
+---| "unreachable" no server confirmed it in time
+---| "max_hold" it was held for as long as its option max_hold allows
+
+--- How the option `servers` is used.
+---@alias holdfast.mode
+---| "quorum" a majority holds a lock
+---| "shards" each has its own keys
+
+---@alias holdfast.event_name
+---| "acquired" a hold began
+---| "busy" an acquire failed because another owner holds the lock
+---| "released" a hold ended
+---| "lost" a hold ended before its owner released it
+---| "at_risk" a renewal failed for the first time
+---| "renewed_late" a later one succeeded
+---| "opened" a connection was opened
+---| "closed" a connection was closed
+---| "failed" an acquire failed for another reason
+---| "crash_released" the hold of a crashed process was freed
+---| "crash_release_off" crash_release does not work here
+---| "tenant_exposed" other users of the server can act with this client's rights
+---| "cut_off" a wait goes on without its server
+---| "resumed" it has an answer again
+
+--- What `on_event` gets. docs/api.md#classes-and-events says which event has which fields.
+---@class holdfast.event
+---@field event holdfast.event_name
+---@field key? string
+---@field owner? string of the hold, or the caller
+---@field class string "" of the client's own
+---@field token? number
+---@field seconds? number
+---@field code? holdfast.code | holdfast.lost_reason | "unsupported"
+---@field message? string
+---@field server? string
+---@field host? string of the holder
+---@field pid? integer
+---@field name? string

@@ -1,0 +1,85 @@
+-- The dashboard and the alerts of packaging/: their metrics exist, and promtool reads them.
+
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+
+local ALERTS, DASHBOARD = "packaging/prometheus/alerts.yml", "packaging/grafana/holdfast.json"
+local NGINX_ALONE = { holdfast_dropped_series_total = true } -- docs/openresty.md
+
+local function read(path)
+  local file = assert(io.open(path))
+  local text = file:read("*a")
+  file:close()
+  return text
+end
+
+-- The names of the samples of a client that has done some of everything, and their labels.
+local function known_names()
+  local server = redis.start()
+  local client = holdfast.new { url = server:url(), class = "orders" }
+  client:with_lock("k", function() client:lock("k"):acquire(0) end)
+  server:cli("DEL", "l")
+  local lost = client:lock("l")
+  assert(lost:acquire())
+  server:cli("DEL", "l")
+  lost:release()
+  local names = {}
+  for name, labels in client:metrics():gmatch("\n(holdfast_[a-z_]+)(%b{})") do names[name] = labels end
+  for name in client:metrics():gmatch("\n(holdfast_[a-z_]+) ") do names[name] = names[name] or "{}" end
+  client:close()
+  server:stop()
+  return names
+end
+
+-- What each expression of a text asks for: the name of a metric, and the names of labels.
+local function each_use(text)
+  return text:gmatch("(holdfast_[a-z_]+)(%b{})")
+end
+
+describe("of packaging,", function()
+  local names = known_names()
+
+  for _, path in ipairs { ALERTS, DASHBOARD } do
+    it(path .. " asks for metrics that client:metrics() has", function()
+      local count = 0
+      for name in read(path):gsub("class=~", ""):gmatch("%f[%w_](holdfast_[a-z_]+)%f[^%w_]") do
+        count = count + 1
+        assert.is_truthy(names[name] or NGINX_ALONE[name], name)
+      end
+      assert.is_true(count > 8)
+    end)
+
+    it(path .. " asks for labels that they have", function()
+      for name, labels in each_use(read(path):gsub('\\"', '"')) do
+        for label in labels:gmatch("([a-z_]+)=") do
+          assert.is_truthy((names[name] or ""):find(label .. "=", 1, true), name .. " has no " .. label)
+        end
+      end
+    end)
+  end
+
+  it("the dashboard begins with the longest wait and the losses", function()
+    local text = read(DASHBOARD)
+    local wait, lost = text:find('"title": "Longest wait"', 1, true), text:find('"title": "Locks lost', 1, true)
+    assert.is_true(wait < lost and lost < text:find('"title": "Acquires', 1, true))
+  end)
+
+  it("promtool reads the alerts, and each fires on what it is about", function()
+    if not process.succeeds "command -v promtool >/dev/null" then return pending("there is no promtool") end
+    for _, words in ipairs { "check rules alerts.yml", "test rules alerts_test.yml" } do
+      local child = process.start { "sh", "-c", "cd packaging/prometheus && promtool " .. words,
+        env = { LD_PRELOAD = false } }
+      assert.same({ "exit", 0 }, { child:wait(60) }, child:output())
+    end
+  end)
+
+  it("each alert is tested, and explained in docs/dashboards.md", function()
+    local tests, page = read "packaging/prometheus/alerts_test.yml", read "docs/dashboards.md"
+    for name in read(ALERTS):gmatch("alert: (%w+)") do
+      assert.is_truthy(tests:find('alertname="' .. name .. '"', 1, true), name)
+      assert.is_truthy(tests:find("alertname: " .. name, 1, true), name)
+      assert.is_truthy(page:find("`" .. name .. "`", 1, true), name)
+    end
+  end)
+end)

@@ -1,0 +1,78 @@
+-- `holdfast doctor` on several servers: none that is healthy is blamed, and faults are named with
+-- their node.
+
+local cluster = require "spec.support.cluster"
+local command = require "spec.support.command"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local sentinel = require "spec.support.sentinel"
+
+local LASTING = { "appendonly yes", "tcp-keepalive 60" }
+local PATIENCE = 30
+
+-- → the checks that hurt as lines "check: text", the whole output, the exit code
+local function visit(...)
+  local code, output = command.run(nil, { "doctor", "--json", ... })
+  local hurts = {}
+  for check, text in output:gmatch('"check":"(%a+)","state":"hurts","text":"(.-)"[,}]') do
+    hurts[#hurts + 1] = check .. ": " .. text
+  end
+  return hurts, output, code
+end
+
+describe("holdfast doctor on several servers", function()
+  local set
+  after_each(function() set:stop() end)
+
+  it("finds nothing wrong with a healthy primary behind Sentinels", function()
+    set = sentinel.start { conf = LASTING }
+    local hurts, output, code = visit("--kinds", "all", "--try", set:url())
+    assert.same({}, hurts)
+    assert.equal(0, code)
+    assert.matches("primary of 1 replica", output)
+  end)
+
+  it("names a replica that is behind, through Sentinels", function()
+    set = sentinel.start { conf = LASTING }
+    set:master():cli("CONFIG", "SET", "min-replicas-to-write", "1")
+    assert.matches("^replicas: just", visit(set:url())[1])
+  end)
+
+  it("finds nothing wrong with a healthy cluster, and names each node once", function()
+    set = cluster.start { replicas = 0, conf = LASTING }
+    local hurts, output, code = visit("--kinds", "all", "--try", set:url())
+    assert.same({}, hurts)
+    assert.equal(0, code)
+    for _, node in ipairs(set.nodes) do
+      local _, count = output:gsub(('"server":"127.0.0.1:%d"'):format(node.port), "")
+      assert.is_true(count > 5)
+    end
+  end)
+
+  it("names a fault of one node of a cluster, and a node that is gone", function()
+    set = cluster.start { replicas = 0, conf = LASTING }
+    set.nodes[2]:cli("CONFIG", "SET", "timeout", "5")
+    assert.same({ "connections: timeout is 5 s: idle clients are closed, and connect anew for each call and renewal" },
+      (visit(set:url())))
+    set.nodes[3]:kill()
+    local found = assert(process.wait_until(function()
+      local said = table.concat(visit(set:url()), "\n")
+      return said:find("CLUSTERDOWN", 1, true) and said
+    end, PATIENCE))
+    assert.matches("cannot be reached: [^\n]*" .. set.nodes[3].port, found)
+  end)
+end)
+
+describe("holdfast doctor for tenants", function()
+  local program
+  for line in process.succeeds "true" and io.popen("tools/servers list"):lines() or {} do
+    program = program or line:match("^redis 6%.2%.1%d (.*)$")
+  end
+
+  it("names a server whose scripts are open to other users", function()
+    if not program then return pending("there is no Redis 6.2.1x here") end
+    local old = redis.start { program = program, persist = true, conf = { "tcp-keepalive 60" } }
+    assert.matches("^tenants: .*CVE%-2025%-46818", visit("--tenant", "shop:", old:url())[1])
+    old:stop()
+  end)
+end)

@@ -1,0 +1,304 @@
+-- `holdfast doctor`: a fault that is planted is named, and a healthy server is not blamed.
+
+local certificates = require "spec.support.certificates"
+local command = require "spec.support.command"
+local fake = require "spec.support.fake"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local resp = require "spec.support.resp"
+
+local function healthy(more)
+  local options = { persist = true, conf = { "tcp-keepalive 60" } }
+  for name, value in pairs(more or {}) do options[name] = value end
+  return redis.start(options)
+end
+
+-- The checks of the last run by their state: found.hurts = { { check, text, advice }, … }.
+local function read(output)
+  local found = { hurts = {}, fine = {}, unknown = {} }
+  for line in output:gmatch("[^\n]+") do
+    local check, state = line:match('"check":"(%a+)","state":"(%a+)"')
+    assert(check, output)
+    local list = found[state]
+    list[#list + 1] = { check = check, text = line:match('"text":"(.-)"[,}]'), advice = line:match('"advice":"(.-)"') }
+  end
+  return found
+end
+
+-- Runs the doctor. → what it found, its exit code
+local function visit(where, ...)
+  local code, output = command.run(nil, { "doctor", "--json", where, ... })
+  return read(output), code
+end
+
+-- That the check says this text (a pattern), and that it says what to do.
+local function assert_hurts(found, check, text)
+  for _, one in ipairs(found.hurts) do
+    if one.check == check and one.text:find(text) then return end
+  end
+  local said = {}
+  for _, one in ipairs(found.hurts) do said[#said + 1] = one.check .. ": " .. one.text end
+  error(("%s does not say %q, only:\n%s"):format(check, text, table.concat(said, "\n")), 2)
+end
+
+local function assert_unknown(found, check)
+  for _, one in ipairs(found.unknown) do
+    if one.check == check then return end
+  end
+  error(check .. " is not listed as not known", 2)
+end
+
+local CONFIG = "CONFIG"
+
+describe("holdfast doctor", function()
+  local server
+  setup(function() server = healthy() end)
+  teardown(function() server:stop() end)
+
+  local function set(name, value) assert.equal("OK", server:cli(CONFIG, "SET", name, value)) end
+
+  -- The setting holds until the block ends.
+  local function with(name, value, block)
+    local before = server:cli(CONFIG, "GET", name)[2]
+    set(name, value)
+    local ok, why = pcall(block)
+    set(name, before)
+    if not ok then error(why, 0) end
+  end
+
+  it("finds nothing wrong with a healthy server", function()
+    local found, code = visit(server:url(), "--kinds", "all")
+    assert.same({}, found.hurts)
+    if redis.major() >= 7 then assert.same({}, found.unknown) end
+    assert.equal(0, code)
+  end)
+
+  it("says what the server is, and what to do", function()
+    with("maxmemory", "100mb", function()
+      with("maxmemory-policy", "allkeys-lru", function()
+        local code, output = command.run(server, { "doctor" })
+        assert.equal(1, code)
+        assert.matches("%a+ [%d.]+, standalone, no replica; round trip [%d.]+ ms", output)
+        assert.matches("will hurt: eviction: maxmemory%-policy is allkeys%-lru", output)
+        assert.matches("→ CONFIG SET maxmemory%-policy noeviction", output)
+        assert.matches("fine: memory, ", output)
+      end)
+    end)
+  end)
+
+  it("writes nothing without --try, and leaves only counters that end with it", function()
+    server:cli "FLUSHALL"
+    visit(server:url(), "--kinds", "all")
+    assert.same({}, server:cli("KEYS", "*"))
+    local found, code = visit(server:url(), "--kinds", "all", "--try")
+    assert.same({}, found.hurts)
+    assert.equal(0, code)
+    for _, key in ipairs(server:cli("KEYS", "*")) do
+      local ttl = server:cli("TTL", key)
+      assert.is_true(ttl > 0 and ttl <= 300, key)
+    end
+  end)
+
+  for _, row in ipairs {
+    { "eviction", { "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru" }, "allkeys%-lru" },
+    { "eviction", { "maxmemory", "100mb", "maxmemory-policy", "volatile-ttl" }, "volatile%-ttl" },
+    { "memory", { "maxmemory", "1mb" }, "of maxmemory is used" },
+    { "connections", { "timeout", "5" }, "timeout is 5 s" },
+    { "connections", { "tcp-keepalive", "0" }, "tcp%-keepalive is 0" },
+    { "connections", { "tcp-keepalive", "3600" }, "tcp%-keepalive is 3600" },
+    { "persistence", { "appendonly", "no" }, "nothing is written to disk" },
+    { "replicas", { "min-replicas-to-write", "1" }, "0 of min%-replicas%-to%-write 1" },
+  } do
+    local check, given, text = row[1], row[2], row[3]
+    it(("names %s of %s"):format(check, table.concat(given, " ")), function()
+      local function planted(i, block)
+        if not given[i] then return block() end
+        with(given[i], given[i + 1], function() planted(i + 2, block) end)
+      end
+      planted(1, function()
+        local found, code = visit(server:url())
+        assert_hurts(found, check, text)
+        assert.equal(1, code)
+      end)
+    end)
+  end
+
+  it("does not blame a policy for a server without a limit", function()
+    with("maxmemory-policy", "allkeys-lru", function()
+      assert.equal(0, select(2, visit(server:url())))
+    end)
+  end)
+
+  it("names snapshots that failed", function()
+    local lost = healthy { persist = false, conf = { "tcp-keepalive 60", "save 3600 1" } }
+    process.succeeds("mkdir " .. lost.directory .. "/dump.rdb")
+    lost:cli "BGSAVE"
+    assert(process.wait_until(function()
+      return lost:cli("INFO", "persistence"):find("rdb_last_bgsave_status:err", 1, true)
+    end, 20))
+    assert_hurts(visit(lost:url()), "persistence", "MISCONF")
+    lost:stop()
+  end)
+
+  it("names a server of a quorum that forgets its votes, unless the restart guard is set", function()
+    local other = healthy()
+    with("appendfsync", "everysec", function()
+      assert_hurts(visit(server:url(), other:url()), "persistence", "majority")
+      assert.equal(0, select(2, visit(server:url(), other:url(), "--restart-guard", "30")))
+    end)
+    assert.equal(0, select(2, visit(server:url(), other:url())))
+    other:stop()
+  end)
+
+  it("names maxclients that is nearly reached", function()
+    local crowded = healthy { conf = { "tcp-keepalive 60", "maxclients 10" } }
+    local guests = {}
+    for i = 1, 8 do guests[i] = assert(resp.connect { path = crowded.path }) end
+    crowded:cli "PING"
+    assert_hurts(visit(crowded:url()), "connections", "of maxclients 10")
+    for _, guest in ipairs(guests) do guest:close() end
+    crowded:stop()
+  end)
+
+  it("names a replica, and a primary whose last replica must not go", function()
+    local primary = healthy { tcp = true }
+    local replica = healthy { replica_of = primary }
+    assert(process.wait_until(function()
+      return primary:cli("INFO", "replication"):find("state=online", 1, true)
+    end, 40))
+    primary:cli(CONFIG, "SET", "min-replicas-to-write", "1")
+    assert_hurts(visit(primary:url()), "replicas", "just min%-replicas%-to%-write 1")
+    assert_hurts(visit(replica:url()), "topology", "READONLY")
+    replica:stop()
+    primary:stop()
+  end)
+
+  it("names a node of a cluster behind a URL of one server, and a cluster that fails", function()
+    local node = healthy { cluster = true }
+    local found = visit(node:url())
+    assert_hurts(found, "topology", "MOVED")
+    assert_hurts(found, "topology", "CLUSTERDOWN")
+    node:stop()
+  end)
+
+  it("names a clock that is far from this host's, ahead and behind", function()
+    local far = healthy { clock = true }
+    for _, ahead in ipairs { 60, -60 } do
+      far:set_clock(ahead)
+      assert_hurts(visit(far:url()), "clock", ahead > 0 and "60.0 s ahead of" or "60.0 s behind")
+    end
+    far:stop()
+  end)
+
+  it("names a script that was slow for the leases in use, and no other", function()
+    server:cli(CONFIG, "SET", "slowlog-log-slower-than", "10000")
+    server:cli("EVAL", "for i = 1, 3e6 do end", "0")
+    assert_hurts(visit(server:url(), "--lease", "0.2"), "speed", "EVAL took %d+ ms within")
+    assert.equal(0, select(2, visit(server:url())))
+    server:cli("SLOWLOG", "RESET")
+  end)
+
+  describe("of certificates", function()
+    local made, secure
+    setup(function() made = certificates.make() end)
+    after_each(function() secure:stop() end)
+
+    -- → what it finds of a server and a client whose certificates end in so many days
+    local function found_with(days_of_server, days_of_client)
+      local own = made.ending(days_of_server)
+      local client = made.ending(days_of_client)
+      secure = healthy { tls = { cert = own.cert, key = own.key, ca = made.ca.cert, clients = "yes" } }
+      return visit(secure:tls_url(), "--ca", made.ca.cert, "--cert", client.cert, "--key", client.key)
+    end
+
+    it("names one of the server that ends soon", function()
+      assert_hurts(found_with(5, 300), "certificates", "ends in [45]%.%d days")
+    end)
+
+    it("names one of the client that ends soon", function()
+      assert_hurts(found_with(300, 5), "certificates", "ends in [45]%.%d days")
+    end)
+
+    it("finds nothing wrong with those that last", function()
+      assert.same({}, found_with(300, 300).hurts)
+    end)
+  end)
+
+  describe("of rights", function()
+    after_each(function() server:cli("ACL", "DELUSER", "worker") end)
+
+    local function url_of(...)
+      assert.equal("OK", server:cli("ACL", "SETUSER", "worker", "on", ">secret", ...))
+      return (server:url():gsub("://", "://worker:secret@"))
+    end
+
+    it("names each command that the user may not send", function()
+      local url = url_of("~*", "&*", "+@all", "-zadd", "-publish", "-evalsha")
+      local found = visit(url)
+      for _, name in ipairs { "zadd", "publish", "evalsha" } do assert_hurts(found, "rights", name) end
+    end)
+
+    it("names a key that the user may not use", function()
+      assert_hurts(visit(url_of("~jobs:*", "&*", "+@all"), "--prefix", "shop:"), "rights", "shop:")
+    end)
+
+    it("does not know where the server does not tell, until --try has tried", function()
+      local url = url_of("~*", "&*", "+@all", "-acl", "-hset")
+      assert_unknown(visit(url), "rights")
+      assert_hurts(visit(url, "--try"), "try", "cannot acquire")
+    end)
+
+    it("names what --try may not do with each kind", function()
+      for kind, without in pairs { latch = "-set", semaphore = "-incrby", fair = "-hset" } do
+        server:cli("ACL", "DELUSER", "worker")
+        local url = url_of("~*", "&*", "+@all", without)
+        assert_hurts(visit(url, "--try", "--kinds", kind), "try", kind)
+      end
+    end)
+  end)
+
+  describe("of a server that tells", function()
+    local other
+    after_each(function() other.stop() end)
+
+    local BASE = "redis_version:7.0.15\r\nredis_mode:standalone\r\nrole:master\r\nconnected_clients:1\r\n"
+      .. "maxclients:100\r\nmaxmemory:0\r\nused_memory:1\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n"
+
+    local function telling(more)
+      other = fake.server { reply = "+PONG\r\n", login = true, info = BASE .. more }
+      return visit(other.url)
+    end
+
+    it("a replica that is late", function()
+      assert_hurts(telling "connected_slaves:1\r\nslave0:ip=10.0.0.7,port=6379,state=online,offset=1,lag=60\r\n",
+        "replicas", "10%.0%.0%.7:6379 lags")
+    end)
+
+    it("a replica that is not online", function()
+      assert_hurts(telling "connected_slaves:1\r\nslave0:ip=10.0.0.7,port=6379,state=wait_bgsave,offset=1,lag=0\r\n",
+        "replicas", "10%.0%.0%.7:6379 lags")
+    end)
+
+    it("that it uses up the host's memory", function()
+      assert_hurts(telling "used_memory_rss:95\r\ntotal_system_memory:100\r\n", "memory", "95 %% of the host's memory")
+    end)
+
+    it("that it is several servers", function()
+      assert_hurts(telling "run_id:<fd>\r\n", "topology", "%d different servers")
+    end)
+  end)
+
+  it("reports servers that cannot be reached: one of several, and the only one", function()
+    local code, output = command.run(nil, { "doctor", "--restart-guard", "30", server:url(), "unix:///no/such.sock" })
+    assert.equal(1, code)
+    assert.matches("such%.sock", output)
+    assert.matches("standalone", output)
+    assert.equal(69, (command.run(nil, { "doctor", "unix:///no/such.sock" })))
+  end)
+
+  it("refuses what it does not know", function()
+    for _, words in ipairs { { "--kinds", "rabbit" }, { "--lease", "0" }, { "nonsense" }, { "--prefix", "h" } } do
+      assert.equal(64, (command.run(server, { "doctor", (table.unpack or unpack)(words) })), words[1])
+    end
+  end)
+end)

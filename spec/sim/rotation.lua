@@ -1,0 +1,108 @@
+-- The password of the server is replaced while clients go on. Each log-in asks the process for the
+-- one that it knows then. Where nothing else goes wrong:
+--
+--   login   no call that begins when the server and the processes agree again fails for a log-in
+
+local Prng = require "spec.sim.prng"
+
+local S = 1000000
+local CALM, OTHERS = 60, 6 -- so many of 100 plans where nothing else goes wrong, and of the others
+local MOMENTS = { "acquire", "take", "waits", "grant", "release", "complete" }
+-- both: the old password is valid for a while longer; at_once: it is not, and connections end;
+-- user: nobody can log in for a while
+local WAYS = { "both", "at_once", "user" }
+local SETTLED = 2000000 -- by then links that were refused have been opened again
+local ENDS = { unreachable = true, server = true, denied = true }
+
+local OURS = { process = true, task = true, fault = true }
+
+local rotation = {}
+
+-- What goes wrong besides: "none", "some"; nil: the plan is for clients without a password, or its
+-- own hold keeps a task out.
+local function others_of(plan)
+  if plan.quorum or plan.system or plan.leader then return nil end
+  local others = plan.gather and "some" or "none"
+  for _, part in ipairs(plan.parts) do
+    if part.alone or not OURS[part.what] then return nil end
+    if part.what == "fault" or part.late then others = "some" end
+  end
+  return others
+end
+
+-- Its numbers are its own.
+function rotation.add(plan)
+  local prng = Prng.new((plan.seed * 97 + 109) % 2147483647)
+  local others = others_of(plan)
+  if not others or not prng:chance(others == "none" and CALM or OTHERS) then return end
+  plan.rotates = true
+  for _ = 1, prng:range(1, 3) do
+    local fault = {
+      what = "fault", name = "rotate", process = 1, link = "calls", lag = 0, way = prng:pick(WAYS),
+      key = plan.keys[1].name, at = prng:range(0, prng:pick { 3000, 300000, 2 * S }),
+      duration = prng:range(1000, prng:pick { 30000, 800000, 2 * S }),
+    }
+    if prng:chance(50) then fault.on, fault.nth = prng:pick(MOMENTS), prng:range(1, 3) end
+    plan.parts[#plan.parts + 1] = fault
+  end
+  plan.calm, plan.faults = false, plan.faults or {}
+end
+
+-- Whether nothing else goes wrong in a plan, also after other faults were added to it.
+function rotation.is_alone(plan)
+  for _, part in ipairs(plan.parts) do
+    if part.what == "fault" and part.name ~= "rotate" then return false end
+  end
+  return plan.rotates
+end
+
+local function end_connections(server)
+  for _, client in ipairs(server.redis:clients()) do
+    if client.process then client:drop() end
+  end
+end
+
+local function agree(server, number)
+  if server.rotations ~= number then return end -- replaced again meanwhile
+  server.known = "secret-" .. number
+  server.redis.password, server.redis.old_password = server.known, nil
+end
+
+-- The first password, of a server that nobody has connected to.
+function rotation.begin(server)
+  server.rotations, server.agrees_at = 0, 0
+  agree(server, 0)
+end
+
+-- way, duration: of a fault. The processes know the new password at once where the old one is valid
+-- for that long, and else from then on.
+function rotation.rotate(server, way, duration)
+  if not server.rotations then return end
+  local world, redis = server.world, server.redis
+  server.rotations = server.rotations + 1
+  local new = "secret-" .. server.rotations
+  if way == "both" then
+    redis.old_password, redis.password, server.known = redis.password, new, new
+  else
+    redis.password, redis.old_password = way == "user" and "" or new, nil
+    server.agrees_at = math.max(server.agrees_at, world.now + duration)
+    end_connections(server)
+  end
+  world:at(world.now + duration, agree, server, server.rotations)
+end
+
+-- The process is asked for a log-in.
+function rotation.log_in(process, engine, link)
+  engine.ask_login(process.client, link)
+  engine.log_in(process.client, link, "default", process.network.servers[1].known)
+end
+
+-- A call has ended that began at this moment.
+function rotation.check(task, key, asked_at, code, message)
+  local server = task.world.rotating
+  if not server or not ENDS[code] or task.process.closed then return end
+  if asked_at < server.agrees_at + SETTLED then return end
+  task.world:fail("login", "%s: a call of %s fails: %s", key, task.name, message)
+end
+
+return rotation

@@ -1,0 +1,189 @@
+-- The server becomes one of a later version, or Valkey, under clients that live on: in place, with
+-- its data, and by a replica that takes over behind one address. Redisson's side is played by its
+-- commands. HOLDFAST_SERVERS_DIR says where the later versions are.
+
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local proxy = require "spec.chaos.proxy"
+local redis = require "spec.support.redis"
+local redisson = require "spec.support.redisson"
+local resp = require "spec.support.resp"
+local servers = require "spec.support.servers"
+
+local PATIENCE = 20
+local LEASE = 2 -- seconds
+local GRANT = 60 -- seconds: who misses a message waits longer than the test
+
+-- Each step from the version that is started on: { from, to }.
+local function upgrades()
+  local list, known = {}, {}
+  for _, family in ipairs { "redis", "valkey" } do
+    local chain = servers.chain(family)
+    for i = 2, #chain do
+      local name = chain[i - 1].path .. chain[i].path
+      if not known[name] then
+        known[name], list[#list + 1] = true, { from = chain[i - 1], to = chain[i] }
+      end
+    end
+  end
+  return list
+end
+
+local function relaunch(server, version)
+  server.program = version.path
+  server:restart(true)
+end
+
+local function wait_for(condition)
+  return assert.is_truthy(process.wait_until(condition, PATIENCE))
+end
+
+local server, spare, way, client, children
+
+local function start(version)
+  server = redis.start { program = version.path, persist = true, tcp = true }
+  spare = redis.start { program = version.path, persist = true, tcp = true, replica_of = server }
+  way = proxy.start(server.path)
+  client = holdfast.new { url = way.url, lease = LEASE, grant_lease = GRANT }
+  children = {}
+end
+
+local function stop()
+  for _, child in ipairs(children) do child:stop() end
+  client:close()
+  way:stop()
+  spare:stop()
+  server:stop()
+end
+
+local function in_place(version)
+  relaunch(spare, version)
+  relaunch(server, version)
+end
+
+local function by_failover(version)
+  relaunch(spare, version)
+  wait_for(function()
+    return spare:cli("INFO", "replication"):find("master_link_status:up", 1, true)
+  end)
+  assert.equal("OK", server:cli("FAILOVER"))
+  wait_for(function() return spare:cli("ROLE")[1] == "master" end)
+  way:tell("to", spare.path)
+  way:tell("reset")
+  server, spare = spare, server
+  spare:cli("CONFIG", "REWRITE") -- it is started as a replica again
+  relaunch(spare, version)
+end
+
+-- A client of ours in another process, which takes the lock when it is free.
+local function waiter(key)
+  local child = process.lua {
+    code = [[
+      local client = require("holdfast").new { url = arg[1], grant_lease = tonumber(arg[3]) }
+      local lock = client:lock(arg[2])
+      print(lock:acquire(60) == lock and "has it with token", ("%.0f"):format(lock:token()),
+        lock:release())
+      client:close()
+    ]],
+    args = { way.url, key, tostring(GRANT) },
+  }
+  children[#children + 1] = child
+  wait_for(function() return server:cli("ZCARD", ("holdfast_queue:{%s}"):format(key)) > 0 end)
+  return child
+end
+
+-- Redisson, whose thread waits from now on.
+local function their_waiter(key)
+  local child = process.lua {
+    code = [[
+      local lock = require("spec.support.redisson").new(arg[1]):lock(arg[2])
+      print(lock:acquire(60) == lock and "theirs has it", lock:release())
+    ]],
+    args = { server.path, key },
+  }
+  children[#children + 1] = child
+  wait_for(function()
+    return server:cli("PUBSUB", "NUMSUB", ("redisson_lock__channel:{%s}"):format(key))[2] == 1
+  end)
+  return child
+end
+
+local function ends_with(child, text)
+  local how, code = child:wait(PATIENCE)
+  assert.same({ "exit", 0 }, { how, code }, child:output())
+  return assert.is_truthy(child:output():match(text), child:output())
+end
+
+-- The waiter listens again, over a connection to the server as it is now.
+local function wait_listening(key)
+  wait_for(function()
+    local member = server:cli("ZRANGE", ("holdfast_queue:{%s}"):format(key), -1, -1)[1] or ""
+    local uuid = member:match("%x+%-%x+%-%x+%-%x+%-%x+") or "?"
+    return server:cli("PUBSUB", "NUMSUB", "holdfast_grant:" .. uuid)[2] == 1
+  end)
+end
+
+local function renewed(key)
+  wait_for(function() return server:cli("PTTL", key) <= 1500 end)
+  wait_for(function() return server:cli("PTTL", key) > 1500 end)
+end
+
+local WAYS = { { "in place", in_place }, { "by a failover", by_failover } }
+
+for _, step in ipairs(upgrades()) do
+  local title = ("%s %s becomes %s %s #check"):format(step.from.family, step.from.version,
+    step.to.family, step.to.version)
+  describe(title, function()
+    before_each(function() start(step.from) end)
+    after_each(stop)
+
+    for _, each in ipairs(WAYS) do
+      local name, upgrade = each[1], each[2]
+
+      it(name .. ": a holder renews, and our waiter acquires its lock at the release", function()
+        local lock = client:lock("k")
+        assert(lock:acquire(0))
+        local token, child = lock:token(), waiter("k")
+        upgrade(step.to)
+        renewed("k")
+        assert.is_true(lock:is_held())
+        wait_listening("k")
+        assert(lock:release())
+        local later = ends_with(child, "has it with token\t(%d+)\ttrue")
+        assert.is_true(tonumber(later) > token)
+      end)
+
+      it(name .. ": Redisson releases what it held before, and acquires what we release", function()
+        local theirs = redisson.new(server.path):lock("theirs", { lease = 60 })
+        assert(theirs:acquire(0))
+        local child, ours = waiter("theirs"), client:lock("ours")
+        assert(ours:acquire(0))
+        upgrade(step.to)
+        theirs.calls:close()
+        theirs.calls = assert(resp.connect { path = server.path })
+        wait_listening("theirs")
+        assert(theirs:release())
+        theirs:close()
+        ends_with(child, "has it with token\t(%d+)\ttrue")
+        local waits = their_waiter("ours")
+        assert(ours:release())
+        ends_with(waits, "theirs has it\ttrue")
+      end)
+
+      it(name .. ": permits and the record of a run are kept", function()
+        local pool = client:semaphore("pool", { permits = 2 })
+        local permit, begun = assert(pool:acquire(1, 0)), process.now()
+        assert(client:idempotent("job", { lease = 5, expire = 60 }, function() return true end))
+        upgrade(step.to)
+        wait_for(function() return process.now() > begun + LEASE end) -- it has been renewed
+        assert.is_true(permit:is_held())
+        local _, _, code = pool:acquire(2, 0)
+        assert.equal("busy", code)
+        local result, _, again = client:idempotent("job", { lease = 5, expire = 60 }, error)
+        assert.same({ nil, "duplicate" }, { result, again })
+        assert(permit:release())
+        assert(assert(pool:acquire(2, PATIENCE)):release())
+      end)
+    end
+  end)
+end
