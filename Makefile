@@ -101,7 +101,7 @@ MODULES := $(FLAVOURS:%=$(BUILD)/%/holdfast/core.so) $(FLAVOURS:%=$(BUILD)/%/hol
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so) $(BUILD)/chaos/proxy $(BUILD)/support/clock.so $(BUILD)/support/rename.so
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: pictures explore coverage systems named-mutants crash long browser demos fencing orders build core-units driver-units unit-programs demo demo-quorum demo-openresty show test check nightly bench bench-report interop lint docs \
+.PHONY: static pictures explore coverage systems named-mutants crash long browser demos fencing orders build core-units driver-units unit-programs demo demo-quorum demo-openresty show test check nightly bench bench-report interop lint docs \
         unit spec memerr asan tsan valgrind clang analyse gc luas hiredis machines packages roots model servers sim sim-mutants \
         fuzz-build chaos shaky mutants porcupine soak site release format install uninstall dist deb opm rock rock-install modules clean embed
 .DEFAULT_GOAL := build
@@ -169,6 +169,25 @@ $(BUILD)/$(1)/spec/support/sys.so: $(BUILD)/obj/$(1)/spec/support/sys.o
 	$$(call brief,LINK)$$(LINK) $$^ -lpthread -lm -o $$@
 endef
 $(foreach flavour,$(FLAVOURS),$(eval $(call flavour_rules,$(flavour))))
+
+# the command as one file, with Lua 5.4 and the static libraries of the system: docs/containers.md
+
+STATIC_OBJECTS = $(shared_objects) $(PROCESS:%.c=$(BUILD)/obj/lua5.4/%.o) $(BINDING:%.c=$(BUILD)/obj/lua5.4/%.o) \
+    $(BUILD)/obj/lua5.4/csrc/static/main.o $(BUILD)/obj/static/modules.o
+STATIC_LIBRARIES = -llua5.4 -lhiredis -lssl -lcrypto -lpthread -lm -ldl
+
+static: $(BUILD)/static/holdfast
+
+$(BUILD)/obj/static/modules.c: tools/embed_modules.lua $(LUA_FILES:%=lua/%)
+	$(make_folder)
+	$(call brief,EMBED)$(LUA) tools/embed_modules.lua $(LUA_FILES) >$@.new && mv $@.new $@
+
+$(BUILD)/obj/static/modules.o: $(BUILD)/obj/static/modules.c
+	$(call brief,CC)$(COMPILE) -c $< -o $@
+
+$(BUILD)/static/holdfast: $(STATIC_OBJECTS)
+	$(make_folder)
+	$(call brief,LINK)$(CC) -static $(HARDENING) $(CFLAGS) $(LINK_HARDENING) $(LDFLAGS) $(LIBRARY_PATH_FLAGS) -Wl,--gc-sections -s $^ $(STATIC_LIBRARIES) -o $@
 
 # without a sanitizer: the server that loads the clock has none
 $(BUILD)/support/%.so: spec/support/%.c

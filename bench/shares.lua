@@ -1,23 +1,26 @@
 -- Who gets how many turns of a plain semaphore that processes of ours and of Java use together,
--- each in a loop without a pause: bench/shares.lua [SECONDS [ROW]]. Needs spec/interop/build_java.
+-- each in a loop without a pause: bench/shares.lua [SECONDS [ROW [cluster]]]. Needs
+-- spec/interop/build_java.
 -- One row for each number of permits, length of a section and crowd: turns a second, Java's share
 -- of them, and the longest wait of either side. Java's share, and ours, should be 0.35 or more, and
--- no wait 3 s. ROW: only "PERMITS MS OURS+JAVA", a pattern.
+-- no wait 3 s. ROW: only "PERMITS MS OURS+JAVA", a pattern. cluster: on three nodes.
 
+local cluster = require "spec.support.cluster"
 local java = require "spec.support.java"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
 local SECONDS = tonumber(arg[1]) or 4
 local ROW = arg[2] or ""
-local KEY = "pool"
+local KEY, START = "pool", "test:start"
+local CLUSTER = arg[3] == "cluster"
 
 local OURS = [[
 local holdfast, sys = require "holdfast", require "spec.support.sys"
 local resp = require "spec.support.resp"
 local port, inside, seconds = tonumber(arg[1]), tonumber(arg[2]), tonumber(arg[3])
-local server = assert(resp.connect { port = port })
-local pool = holdfast.new("redis://127.0.0.1:" .. port):plain_semaphore(arg[4])
+local server = assert(resp.connect { port = port }) -- of the key test:start
+local pool = holdfast.new(arg[5]):plain_semaphore(arg[4])
 pool:available()
 print "ready" io.flush()
 while server:call("EXISTS", "test:start") == 0 do sys.sleep(0.005) end
@@ -48,31 +51,43 @@ local function sum(workers)
   return turns, longest
 end
 
-local function row(permits, inside, ours, theirs)
+-- → the server of a key, a URL of ours, the port of a server for Java, a function that stops all
+local function start_servers()
+  if CLUSTER then
+    local nodes = cluster.start { masters = 3, replicas = 0 }
+    return function(key) return nodes:node_of(key) end, nodes:url(), nodes.nodes[1].port,
+      function() nodes:stop() end
+  end
   local server = redis.start { tcp = true }
-  server:cli("SET", KEY, permits)
+  return function() return server end, server:tcp_url(), server.port, function() server:stop() end
+end
+
+local function row(permits, inside, ours, theirs)
+  local server_of, url, port, stop = start_servers()
+  server_of(KEY):cli("SET", KEY, permits)
   local mine, others = {}, {}
   for i = 1, theirs do
-    others[i] = java.start("Semaphores", { tostring(server.port), KEY, "share",
-      "seconds=" .. SECONDS, "inside=" .. inside })
+    others[i] = java.start("Semaphores", { tostring(port), KEY, "share", "seconds=" .. SECONDS,
+      "inside=" .. inside, "cluster=" .. (CLUSTER and 1 or 0) })
   end
   for i = 1, ours do
     mine[i] = process.lua { code = OURS,
-      args = { tostring(server.port), tostring(inside), tostring(SECONDS), KEY } }
+      args = { tostring(server_of(START).port), tostring(inside), tostring(SECONDS), KEY, url } }
   end
   for _, workers in ipairs { mine, others } do
     for _, worker in ipairs(workers) do assert(worker:wait_output("ready", java.START_UP)) end
   end
-  server:cli("SET", "test:start", 1)
+  server_of(START):cli("SET", START, 1)
   local our_turns, our_wait = sum(mine)
   local their_turns, their_wait = sum(others)
-  assert(tonumber(server:cli("GET", KEY)) == permits, "permits are lost")
-  server:stop()
+  assert(tonumber(server_of(KEY):cli("GET", KEY)) == permits, "permits are lost")
+  stop()
   local share = their_turns / (our_turns + their_turns)
   print(("%7d %6d ms %4d + %d %9.0f %6.2f %8d ms %8d ms"):format(permits, inside * 1000, ours,
     theirs, (our_turns + their_turns) / SECONDS, share, our_wait, their_wait))
 end
 
+io.stdout:setvbuf "line"
 print("permits   inside   ours + Java  turns/s  Java  our longest  Java's longest")
 for _, crowd in ipairs { { 1, 1 }, { 3, 3 }, { 1, 4 }, { 4, 1 } } do
   for _, permits in ipairs { 1, 2, 4 } do

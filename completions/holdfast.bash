@@ -47,7 +47,7 @@ _holdfast() {
     fi
     if [[ $verb == run || $verb == lead ]] && _holdfast_job; then return; fi
     case $previous in
-    -w | --wait | -E | --busy-exit | --duplicate-exit | -c | --command | --lease | --grace | --min-hold | --max-runtime | --pause | --one-by-one | --idempotent | \
+    -w | --wait | -E | --busy-exit | --duplicate-exit | -c | --command | --lease | --grace | --min-hold | --max-runtime | --pause | --one-by-one | --idempotent | --once-per | \
         --permits | --name | --url | --servers | --restart-guard | --ca | --cert | --key | --tenant | --credentials-command | --interval | --cycles | --workers | --kinds | --user | --prefix)
         return
         ;;

@@ -603,6 +603,9 @@ describe("the rights of an operator who uses the command", function()
     add(run("run", "-n", "lock:b", "lock:c", "--", "true"))
     add(run("run", "--idempotent", "1h", "lock:a", "-n", "-E", "5", "--", "true"))
     add(run("run", "--idempotent", "1h", "lock:done", "--", "true"))
+    add(run("run", "--once-per", "1h", "lock:once", "--", "true"))
+    add(run("show", "lock:once"))
+    add(run("break", "-y", "lock:once"))
     add(run("ls"))
     add(run("ls", "--mutex"))
     add(run("top", "--interval", "0.1"))
@@ -624,6 +627,7 @@ describe("the rights of an operator who uses the command", function()
       "^0 \n5 holdfast run: [^\n]+ held by %S+ %(pid %d+, nightly%)[^\n]+\n\n0 \n",
       "\nlock:a +%S+ pid %d+ nightly ", "\nlock:done +done ",
       "\n0 1 lock, ", "\nwho +%S+ pid %d+ nightly\n", "\ndone +for 3",
+      "\nrun +done on %S+ pid %d+, began ", "\n0 lock:once: may run again",
       "\n0 lock:done: may run again", "\n0 lock:a: broken",
       "\n0 answered in ",
     } do

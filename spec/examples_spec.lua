@@ -8,7 +8,7 @@ before_each(world.open)
 after_each(world.close)
 
 describe("an example", function()
-  for _, name in ipairs { "hello", "transfer", "one_by_one", "idempotent", "payments", "map_reduce",
+  for _, name in ipairs { "hello", "transfer", "one_by_one", "idempotent", "once", "payments", "map_reduce",
       "fair", "bounded_queue" } do
     it("runs and prints its tokens in full: " .. name, function()
       local child = process.start {

@@ -130,6 +130,86 @@ describe("in a quorum", function()
   end)
 end)
 
+describe("the guide from @Idempotent", function()
+  local idempotent, client
+
+  -- The page's function, up to its examples.
+  before_each(function()
+    local file = assert(io.open("docs/from/idempotent.md", "rb"))
+    local code = file:read("*a"):match("```lua\n(.-)\n%-%- @Idempotent%(key = \"#order.id\"")
+    file:close()
+    client = world.client()
+    local environment = setmetatable({ require = function()
+      return { new = function() return client end }
+    end }, { __index = _G })
+    local load = loadstring or load
+    local chunk = assert(load(code .. " return idempotent", "guide", "t", environment))
+    if setfenv then setfenv(chunk, environment) end
+    idempotent = chunk()
+  end)
+  after_each(function() world.cli("FLUSHALL") end)
+
+  local function by_id(order) return "pay:" .. order.id end
+
+  local function paying(attributes)
+    local runs = 0
+    attributes.key = attributes.key or by_id
+    return idempotent(attributes, function(_, fails)
+      runs = runs + 1
+      if fails then error("no luck", 0) end
+      return runs
+    end)
+  end
+
+  it("takes the key from the arguments", function()
+    local pay = paying {}
+    assert.equal(1, pay { id = 1 })
+    assert.equal(2, pay { id = 2 })
+    assert.same({ n = 3, nil, select(2, pay { id = 1 }), "duplicate" }, { n = 3, pay { id = 1 } })
+    local function joined(a, b) return a .. "_" .. b end
+    local two = idempotent({ key = joined }, function(a, b) return a .. b end)
+    assert.same({ "xy", "xz" }, { (two("x", "y")), (two("x", "z")) })
+    assert.equal("duplicate", select(3, two("x", "y")))
+  end)
+
+  it("keeps the key for expireTime in timeUnit, from the success", function()
+    local ms = { MILLISECONDS = 1, SECONDS = 1e3, MINUTES = 6e4, HOURS = 36e5, DAYS = 864e5 }
+    for unit, size in pairs(ms) do
+      assert.equal(1, paying { expireTime = 200, timeUnit = unit } { id = unit })
+      local left, all = world.cli("PTTL", "pay:" .. unit), 200 * size
+      assert.is_true(left <= all and left > all - 20000, unit .. left)
+    end
+    local pay = paying { expireTime = 50, timeUnit = "MILLISECONDS" }
+    assert.equal(1, pay { id = 1 })
+    assert(process.wait_until(function() return pay { id = 1 } == 2 end, 20))
+    assert.equal(1, paying {} { id = "default" })
+    assert.is_true(world.cli("PTTL", "pay:default") <= 1000)
+  end)
+
+  it("refuses a duplicate with info", function()
+    local pay = paying { info = "请勿重复提交", expireTime = 60 }
+    assert.equal(1, pay { id = 1 })
+    assert.same({ n = 3, nil, "请勿重复提交", "duplicate" }, { n = 3, pay { id = 1 } })
+  end)
+
+  it("frees the key after a success with delKey, not while the function runs", function()
+    local pay
+    pay = idempotent({ key = by_id, delKey = true, expireTime = 60 }, function(order, again)
+      return again and select(3, pay(order)) or "paid"
+    end)
+    assert.equal("duplicate", (pay({ id = 1 }, true)))
+    assert.equal("paid", (pay { id = 1 }))
+    assert.equal("paid", (pay { id = 1 }))
+  end)
+
+  it("frees the key after an exception", function()
+    local pay = paying { expireTime = 60 }
+    assert.has_error(function() pay({ id = 1 }, true) end, "no luck")
+    assert.equal(2, pay { id = 1 })
+    assert.equal("duplicate", select(3, pay { id = 1 }))
+  end)
+end)
+
 describe("the FAQ", function()
   it("is right about another coroutine", function()
     local client = world.client()

@@ -971,6 +971,8 @@ local FN = { "fn", call_back, "a function" }
 local HELD = { "lock", nil, "a lock or a term" } -- with a good one from case to case
 local PART = "a string of 1 to 500000 bytes, or a number (at most 2^53 if whole)"
 
+local PERIOD = { "period", 1, "a number of seconds from 0.1 to 1e9" }
+
 local MADE, RUN = { KEY, OPTIONS }, { KEY, OPTIONS, FN }
 
 -- kind of handle → method → its arguments: what messages call it, a good one, what it must be
@@ -981,7 +983,7 @@ local ARGUMENTS = {
     multi_lock = { { "keys", { "k" }, "a list of 1 to 1024 keys" }, OPTIONS },
     one_by_one = { OPTIONS },
     with_lock = RUN, with_read_lock = RUN, with_write_lock = RUN, with_fair_lock = RUN,
-    idempotent = RUN, lead = RUN,
+    idempotent = RUN, lead = RUN, once = { KEY, PERIOD, OPTIONS, FN },
   },
   lock = { acquire = { WAIT }, extend = { SECONDS }, fence_headers = { RESOURCE } },
   multi_lock = { acquire = { WAIT }, extend = { SECONDS } },
@@ -1030,6 +1032,7 @@ local KNOWN = {
   ["client:with_fair_lock"] = options_of("read_write_lock", "with_options"),
   ["client:idempotent"] = options_of "idempotent",
   ["client:lead"] = options_of "lead",
+  ["client:once"] = options_of "once",
   ["semaphore:with_permit"] = named "count wait abort_on_loss",
   ["plain_semaphore:with_permit"] = named "count wait",
   ["one_by_one:execute"] = named "wait lease queue abort_on_loss",
@@ -1330,7 +1333,7 @@ describe("at the line of its caller", function()
 
   it("each method names the options that do not go together", function()
     local bounds = "max_hold limits how long the watchdog renews the lock"
-    each_with("max_hold", client, { lease = 0.5, max_hold = 9 }, bounds, "lead")
+    each_with("max_hold", client, { lease = 0.5, max_hold = 9 }, bounds, "lead", "once")
     each_with("owner", client, { owner = "me", keep = 1 }, "keep and owner cannot be combined")
     local bounded = client:one_by_one { max_hold = 9 }
     says("one_by_one:execute: " .. bounds, bounded.execute, bounded, "a", 1, { lease = 0.5 }, print)
@@ -1347,7 +1350,7 @@ describe("at the line of its caller", function()
       read_write_lock = "read/write locks", fair_lock = "fair locks", semaphore = "semaphores",
       plain_semaphore = "plain semaphores", latch = "latches", fence = "fences",
       with_read_lock = "read/write locks", with_write_lock = "read/write locks",
-      with_fair_lock = "fair locks",
+      with_fair_lock = "fair locks", once = "schedules",
     }
     local left_out = {}
     for method, what in pairs(without) do

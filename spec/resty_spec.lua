@@ -293,6 +293,8 @@ describe("under ngx_lua", function()
         SAY(CLIENT:one_by_one():execute("order", 7, function() return "one" end))
         SAY(CLIENT:idempotent("d", function() return "first" end))
         SAY(CLIENT:idempotent("d", { info = "again" }, function() return "second" end))
+        SAY(CLIENT:once("o", 60, function(lock) return lock:is_held() end))
+        SAY((select(3, CLIENT:once("o", 60, function() return "second" end))))
         local both = CLIENT:multi_lock { "e", "f" }
         SAY(both:acquire() == both, both:is_held(), both:release())
         SAY(CLIENT:mutex("g"):acquire() ~= nil, CLIENT:ping() < 1)
@@ -307,7 +309,7 @@ describe("under ngx_lua", function()
       assert.equal("true|true|2|true|true\ntrue|true|true\ntrue|true\ntrue|true|false\nnot_held",
         say "/lock")
       assert.equal("busy|2\ntrue|lost", say "/busy")
-      assert.equal("true|2|nil|4\nfalse|bad\none\nfirst\nnil|again|duplicate\ntrue|true|true\ntrue|true",
+      assert.equal("true|2|nil|4\nfalse|bad\none\nfirst\nnil|again|duplicate\ntrue\nduplicate\ntrue|true|true\ntrue|true",
         say "/templates")
       assert.equal("nil|busy", (say("/posix"):gsub("|.-|", "|", 1):gsub("\ntrue$", "")))
       assert.truthy(say("/misuse"):find("^false|.*abort_on_loss"))

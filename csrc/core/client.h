@@ -137,6 +137,7 @@ typedef struct hf_op_wait {
     hf_number by_number;    /* in the client's waits */
     hf_names channels;      /* waiter of a listed kind: its own; no block: not made yet */
     hf_listening listening; /* to releases of clients without a queue */
+    hf_time turn_ends;      /* until when what is free is left to others; 0: it is not */
     bool events;            /* counted in node->waiting */
     bool accepted;          /* the server has let it wait and listen: no missing right ends it */
     bool cut_off;           /* its server is away or refuses it, and that was told */
@@ -196,6 +197,7 @@ typedef struct hf_op_noted {
     bool answered;     /* the reply to the command under way has come */
     bool in_doubt;     /* …a command was sent again, so a copy of it may still be run */
     bool result_taken; /* the caller has it */
+    bool turn_used;    /* others have released since the last turn that was left to them */
 } hf_op_noted;
 
 /* What is published about its wait: presence.h. */

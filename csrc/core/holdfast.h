@@ -72,7 +72,10 @@ struct hf_kind {
     bool kept;           /* a client may keep it for its callers */
     bool brief;          /* its programs fill in what a call leaves out */
     bool one_owner;      /* has one owner at a time, which info returns */
-    bool uncounted; /* no program counts its subscribers: a subscription need not be a pattern */
+    bool uncounted; /* no program counts its subscribers, or it is tallied: a subscription need not
+                       be a pattern */
+    bool
+        tallied; /* its waiters also subscribe to `ours`, so that programs know how many are ours */
     bool
         noted; /* nobody holds it: each call leaves a note on the server, by which it counts once */
     const char *taken;                /* why an acquire is busy */
@@ -116,6 +119,7 @@ struct hf_names {
                            redisson_lock_timeout:{key} */
     hf_slice releases;  /* redisson_lock__channel:{key}, or the kind's own channel */
     hf_slice listening; /* holdfast_listening:{key}: counts our listeners to a sharded `releases` */
+    hf_slice ours;      /* redisson_sc:{key}:holdfast: counts them where the kind is tallied */
     char *block;        /* NULL: none of their own */
 };
 
@@ -336,6 +340,9 @@ bool hf_client_start_over(hf_client *client, const unsigned char entropy[24]);
 
 /* Returns the client's uuid: HF_UUID_SIZE characters and a NUL. */
 const char *hf_client_uuid(const hf_client *client);
+
+/* Returns the text of hf_client_introduce; "": none. */
+const char *hf_client_who(const hf_client *client);
 
 /* Returns the tenant of its configuration. */
 const char *hf_client_tenant(const hf_client *client);
@@ -593,6 +600,7 @@ typedef enum hf_call_returns {
     X(GIVE, give, RELEASE, CHANGE, VALUE)    /* adds permits; how many are free */                 \
     X(DRAIN, drain, DRAIN, NONE, VALUE)      /* takes all that are free; how many */               \
     X(FENCED, fenced, NONE, AMOUNT, REPLY)   /* runs commands if no later holder has written */    \
+    X(ONCE, once, NONE, AMOUNT, REPLY)       /* asks or records which run counts for a fire */     \
     X(ACQUIRE_ALL, acquire_all, ACQUIRE_ALL, UNUSED, TRUE) /* all or none, in one attempt */       \
     X(RELEASE_ALL, release_all, RELEASE_ALL, UNUSED, TRUE)
 
@@ -657,9 +665,10 @@ typedef struct hf_op_spec {
     hf_slice result;              /* complete */
     hf_time keep;                 /* complete: how long the record stays; 0: free the key. acquire:
                                      how long the client keeps the lock for its callers */
-    uint64_t value; /* set, set_count, count_down, take, give; fenced: how many args are keys */
-    const hf_slice *args; /* command: it may be sent twice, and does not change a lock. fenced: the
-                             keys and arguments of its program */
+    uint64_t
+        value; /* set, set_count, count_down, take, give; fenced, once: how many args are keys */
+    const hf_slice *args; /* command: it may be sent twice, and does not change a lock. fenced,
+                             once: the keys and arguments of its program */
     size_t arg_count;
     size_t node; /* command: its node, from 1; 0: that of its key, the first argument if any */
 } hf_op_spec;
@@ -680,7 +689,7 @@ typedef struct hf_result {
     long long value;    /* force: was locked; ttl: PTTL's result; of a latch or a plain semaphore
                            the program's */
     hf_lock_info info;  /* set by a successful info alone */
-    hf_reply *reply;    /* command, fenced; the caller frees it; NULL: none */
+    hf_reply *reply;    /* command, fenced, once; the caller frees it; NULL: none */
     char *record;       /* acquire of a guard: the record of an earlier run, which the caller frees;
                            NULL: none */
     size_t record_size;

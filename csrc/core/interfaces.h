@@ -14,6 +14,8 @@ typedef struct hf_wait_functions {
     void (*on_grant)(hf_op *op, const hf_message *grant, hf_time now);
     void (*on_window)(hf_op *op, hf_time window, hf_time now);
     void (*on_recheck)(hf_op *op, hf_time delay, hf_time now); /* it asks again after `delay` */
+    /* A message on the channel of releases; NULL: whatever it says, it asks again. */
+    void (*on_announced)(hf_op *op, hf_slice message, hf_time now);
     void (*on_denied)(hf_op *op, hf_code code, const char *reason, hf_time now);
 } hf_wait_functions;
 

@@ -57,13 +57,13 @@ static void check_suits(lua_State *L, const hf_lua_lock *lock, hf_op_kind kind) 
 }
 
 static bool takes_words(hf_op_kind kind) {
-    return kind == HF_OP_COMMAND || kind == HF_OP_FENCED;
+    return kind == HF_OP_COMMAND || kind == HF_OP_FENCED || kind == HF_OP_ONCE;
 }
 
 static void set_words(hf_op_spec *spec, const hf_slice *words, size_t count) {
     spec->args = words;
     spec->arg_count = count;
-    if (spec->kind == HF_OP_FENCED && spec->value > count) spec->value = count;
+    if (takes_words(spec->kind) && spec->value > count) spec->value = count;
 }
 
 /* The operations on one lock are the rows of HF_OP_LIST. A call returns this, or nil, message,
@@ -152,15 +152,17 @@ static const hf_slice *push_words(lua_State *L, int index, size_t *count) {
     return words;
 }
 
-/* fenced(lock, keys, words) -> the text of the answers | nil, message, code: runs the program of a
- * fence with these words, of which the first `keys` are keys. The lock's key is the resource. */
-static int l_fenced(lua_State *L) {
+/* fenced(lock, keys, words), once(lock, keys, words) -> the reply of the operation's program | nil,
+ * message, code: runs it with these words, of which the first `keys` are keys. The lock's key is
+ * the resource, or the record. */
+static int l_words(lua_State *L) {
+    hf_op_kind kind = (hf_op_kind)lua_tointeger(L, lua_upvalueindex(2));
     hf_lua_lock *lock = hf_lock_check(L);
     double keys = luaL_checknumber(L, 2);
     size_t count;
     lua_settop(L, 3);
     const hf_slice *words = push_words(L, 3, &count);
-    return run_on(L, lock, HF_OP_FENCED, keys, no_record, words, count);
+    return run_on(L, lock, kind, keys, no_record, words, count);
 }
 
 /* ---- with an external driver ---- */
@@ -176,9 +178,9 @@ static hf_op_kind check_kind(lua_State *L, int index) {
 
 /* begin(lock, kind [, seconds [, record [, finished]]]) -> operation, its number, whether it is
  * done. A command is begun by begin(lock, "command", node, { name, argument, ... }) with strings;
- * "fenced" has how many of its words are keys in place of the node. The caller finishes the
- * operation when it is done; the collector abandons it. `finished`: an operation that was, on one
- * lock; it is begun again. A ping uses the lock's client only. */
+ * "fenced" and "once" have how many of their words are keys in place of the node. The caller
+ * finishes the operation when it is done; the collector abandons it. `finished`: an operation that
+ * was, on one lock; it is begun again. A ping uses the lock's client only. */
 static int l_begin(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return luaL_error(L, "the lock was garbage-collected");
@@ -207,15 +209,13 @@ static int l_begin(lua_State *L) {
 }
 
 void hf_open_calls(lua_State *L) {
-    static const luaL_Reg special[] = {{"begin", l_begin},
-                                       {"acquire", l_acquire},
-                                       {"complete", l_complete},
-                                       {"fenced", l_fenced},
-                                       {NULL, NULL}};
+    static const luaL_Reg special[] = {
+        {"begin", l_begin}, {"acquire", l_acquire}, {"complete", l_complete}, {NULL, NULL}};
     for (int kind = 0; kind < HF_OP_KINDS; kind++) {
         hf_call_number number = hf_op_rows[kind].number;
         bool called = number != HF_NUMBER_UNUSED && number != HF_NUMBER_NODE;
-        if (called) hf_set_numbered(L, hf_op_rows[kind].name, l_call, kind);
+        lua_CFunction call = takes_words((hf_op_kind)kind) ? l_words : l_call;
+        if (called) hf_set_numbered(L, hf_op_rows[kind].name, call, kind);
     }
     hf_set_functions(L, special);
 }

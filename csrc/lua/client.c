@@ -454,6 +454,17 @@ static int l_introduce(lua_State *L) {
     return 0;
 }
 
+/* who(client) -> "host pid[ name]", as it publishes it */
+static int l_who(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    char who[HF_WHO_SIZE];
+    hf_driver_enter(driver); /* a fork has another pid */
+    snprintf(who, sizeof who, "%s", hf_client_who(driver->client));
+    hf_driver_leave(driver);
+    lua_pushstring(L, who);
+    return 1;
+}
+
 /* data(client) -> a table for what lives as long as the client and may refer to it */
 static int l_data(lua_State *L) {
     check_client(L);
@@ -616,6 +627,7 @@ void hf_open_client(lua_State *L) {
                                          {"is_quorum", l_is_quorum},
                                          {"node_beside", l_node_beside},
                                          {"introduce", l_introduce},
+                                         {"who", l_who},
                                          {"data", l_data},
                                          {NULL, NULL}};
     hf_new_type(L, hf_client_type, metamethods);

@@ -11,7 +11,7 @@ enum hf_program_id {
     HF_PROGRAM_FORCE, HF_PROGRAM_INFO, HF_PROGRAM_LATCH_DELETE, HF_PROGRAM_LATCH_DOWN,
     HF_PROGRAM_LATCH_SET, HF_PROGRAM_LEAVE, HF_PROGRAM_MUTEX_ACQUIRE, HF_PROGRAM_MUTEX_EXTEND,
     HF_PROGRAM_MUTEX_FORCE, HF_PROGRAM_MUTEX_INFO, HF_PROGRAM_MUTEX_LEAVE,
-    HF_PROGRAM_MUTEX_RELEASE, HF_PROGRAM_MUTEX_RENEW, HF_PROGRAM_PERMIT_ACQUIRE,
+    HF_PROGRAM_MUTEX_RELEASE, HF_PROGRAM_MUTEX_RENEW, HF_PROGRAM_ONCE, HF_PROGRAM_PERMIT_ACQUIRE,
     HF_PROGRAM_PERMIT_EXTEND, HF_PROGRAM_PERMIT_INFO, HF_PROGRAM_PERMIT_LEAVE,
     HF_PROGRAM_PERMIT_RELEASE, HF_PROGRAM_PERMIT_RENEW, HF_PROGRAM_PERMIT_SET, HF_PROGRAM_RAISE,
     HF_PROGRAM_RELEASE, HF_PROGRAM_RELEASE_ALL, HF_PROGRAM_RENEW, HF_PROGRAM_RW_ACQUIRE,
@@ -43,28 +43,29 @@ enum hf_segment_id {
     FRESH_1, GIVING_1, GRANTING_1, HASH_1, HASH_3, HASH_HANDING_1, HASH_HANDING_10, HASH_HANDING_3,
     HASH_HANDING_6, HASH_HANDING_8, HASH_HOLDING_1, HASH_HOLDING_3, HASH_NEXT_3, HASH_NEXT_5,
     HASH_OWNING_1, HASH_REMOVING_1, HASH_TAKING_1, HEAD_1, HEAD_3, HEAD_5, INFO_5, IS_QUEUE_1,
-    JAVAS_1, KEYS_1, LAST_PLACE_1, LATCH_3, LATCH_5, LATCH_7, LATCH_DELETE_2, LATCH_DOWN_2,
-    LATCH_SET_2, LEAVE_15, LOCK_PROBE_1, MEMBER_1, MEMBER_FORM_1, MEMBERS_1, MEMBERS_4, NOTE_1,
-    NOTIFYING_1, NOW_1, ONLY_LOCK_1, OURS_1, PARSE_3, PASSING_OVER_1, PASSING_OVER_3,
-    PERMIT_ACQUIRE_11, PERMIT_ACQUIRE_13, PERMIT_ACQUIRE_15, PERMIT_ACQUIRE_20, PERMIT_ACQUIRE_25,
-    PERMIT_ACQUIRE_28, PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_8, PERMIT_EXTEND_4,
-    PERMIT_EXTEND_7, PERMIT_GRANTING_1, PERMIT_ID_1, PERMIT_INFO_2, PERMIT_INFO_5, PERMIT_LEAVE_14,
-    PERMIT_NOW_1, PERMIT_NOW_3, PERMIT_PASSING_6, PERMIT_QUEUE_1, PERMIT_QUEUE_4,
-    PERMIT_RELEASE_10, PERMIT_RELEASE_12, PERMIT_RELEASE_14, PERMIT_RELEASE_16, PERMIT_RELEASE_22,
-    PERMIT_RELEASE_26, PERMIT_RELEASE_4, PERMIT_RELEASE_6, PERMIT_RELEASE_8, PERMIT_RENEW_4,
-    PERMIT_SET_12, PERMIT_TAKING_1, PERMITS_1, PERMITS_3, PLACES_1, PLACING_1, PLAIN_1,
-    PLAIN_RECEIVERS_1, PLAIN_UNQUEUED_1, POOL_1, POOL_3, POOL_CHANGES_1, POOL_CHANGES_3,
-    POOL_FOREIGN_1, QUEUE_1, QUEUE_7, QUEUEING_4, RAISE_4, RANGES_3, RECORD_1, RECORD_3,
-    RECORDED_NEXT_4, RELEASE_1, RELEASE_16, RELEASE_19, RELEASE_21, RELEASE_26, RELEASE_3,
-    RELEASE_5, RELEASE_7, RELEASE_9, RELEASE_ALL_11, RENEW_2, RUNS_1, RW_1, RW_3, RW_ACQUIRE_10,
-    RW_ACQUIRE_16, RW_ACQUIRE_3, RW_ACQUIRE_8, RW_EXTEND_2, RW_EXTEND_5, RW_FORCE_12, RW_HEAD_1,
-    RW_HEAD_3, RW_INFO_4, RW_LEAVE_13, RW_LEAVING_1, RW_QUEUE_1, RW_QUEUE_5, RW_RELEASE_13,
-    RW_RELEASE_3, RW_RENEW_2, RW_SETTLING_3, RW_TOKEN_1, SECONDS_1, SEMAPHORE_1, SEMAPHORE_3,
-    SEMAPHORE_ACQUIRE_2, SEMAPHORE_DELETE_2, SEMAPHORE_DRAIN_2, SEMAPHORE_GIVING_4,
-    SEMAPHORE_LEAVE_2, SEMAPHORE_RELEASE_2, SEMAPHORE_SET_2, SETTLING_1, SHARDED_1,
-    SHARDED_RECEIVERS_1, SHARDED_UNQUEUED_1, SHORTENED_1, SILENT_RECEIVERS_1, STRING_1,
-    STRING_HOLDING_1, STRING_NEXT_3, STRING_OWNING_1, STRING_REMOVING_1, STRING_SILENT_1,
-    STRING_TAKING_1, TOKEN_3, TOKEN_5, TOKEN_IN_1, WAIT_1, WHOLE_NUMBER_1
+    JAVAS_1, KEYS_1, LAST_PLACE_1, LATCH_3, LATCH_5, LATCH_7, LATCH_9, LATCH_DELETE_2,
+    LATCH_DOWN_2, LATCH_SET_2, LEAVE_15, LOCK_PROBE_1, MEMBER_1, MEMBER_FORM_1, MEMBERS_1,
+    MEMBERS_4, NOTE_1, NOTED_1, NOTIFYING_1, NOW_1, ONCE_1, ONLY_LOCK_1, OURS_1, PARSE_3,
+    PASSING_OVER_1, PASSING_OVER_3, PERMIT_ACQUIRE_11, PERMIT_ACQUIRE_13, PERMIT_ACQUIRE_15,
+    PERMIT_ACQUIRE_20, PERMIT_ACQUIRE_25, PERMIT_ACQUIRE_28, PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_6,
+    PERMIT_ACQUIRE_8, PERMIT_EXTEND_4, PERMIT_EXTEND_7, PERMIT_GRANTING_1, PERMIT_ID_1,
+    PERMIT_INFO_2, PERMIT_INFO_5, PERMIT_LEAVE_14, PERMIT_NOW_1, PERMIT_NOW_3, PERMIT_PASSING_6,
+    PERMIT_QUEUE_1, PERMIT_QUEUE_4, PERMIT_RELEASE_10, PERMIT_RELEASE_12, PERMIT_RELEASE_14,
+    PERMIT_RELEASE_16, PERMIT_RELEASE_22, PERMIT_RELEASE_26, PERMIT_RELEASE_4, PERMIT_RELEASE_6,
+    PERMIT_RELEASE_8, PERMIT_RENEW_4, PERMIT_SET_12, PERMIT_TAKING_1, PERMITS_1, PERMITS_3,
+    PLACES_1, PLACING_1, PLAIN_1, PLAIN_RECEIVERS_1, PLAIN_UNQUEUED_1, POOL_1, POOL_3,
+    POOL_CHANGES_1, POOL_CHANGES_3, POOL_FOREIGN_1, QUEUE_1, QUEUE_7, QUEUEING_4, RAISE_4,
+    RANGES_3, RECORD_1, RECORD_3, RECORDED_NEXT_4, RELEASE_1, RELEASE_16, RELEASE_19, RELEASE_21,
+    RELEASE_26, RELEASE_3, RELEASE_5, RELEASE_7, RELEASE_9, RELEASE_ALL_11, RENEW_2, RUNS_1, RW_1,
+    RW_3, RW_ACQUIRE_10, RW_ACQUIRE_16, RW_ACQUIRE_3, RW_ACQUIRE_8, RW_EXTEND_2, RW_EXTEND_5,
+    RW_FORCE_12, RW_HEAD_1, RW_HEAD_3, RW_INFO_4, RW_LEAVE_13, RW_LEAVING_1, RW_QUEUE_1,
+    RW_QUEUE_5, RW_RELEASE_13, RW_RELEASE_3, RW_RENEW_2, RW_SETTLING_3, RW_TOKEN_1, SECONDS_1,
+    SEMAPHORE_1, SEMAPHORE_3, SEMAPHORE_ACQUIRE_3, SEMAPHORE_DELETE_3, SEMAPHORE_DRAIN_3,
+    SEMAPHORE_GIVING_6, SEMAPHORE_LEAVE_2, SEMAPHORE_RELEASE_2, SEMAPHORE_SET_2, SEMAPHORE_TURN_1,
+    SETTLING_1, SHARDED_1, SHARDED_RECEIVERS_1, SHARDED_UNQUEUED_1, SHORTENED_1,
+    SILENT_RECEIVERS_1, STRING_1, STRING_HOLDING_1, STRING_NEXT_3, STRING_OWNING_1,
+    STRING_REMOVING_1, STRING_SILENT_1, STRING_TAKING_1, TOKEN_3, TOKEN_5, TOKEN_IN_1, WAIT_1,
+    WHOLE_NUMBER_1
 };
 
 static const char *const hf_segment_table[] = {
@@ -395,7 +396,7 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [FAIR_QUEUE_3] = "local TIMEOUTS = KEYS[5]\n"
     "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
-    "local DEAF_MS = 5000 -- after which a waiter of Redisson's is dead that did not listen at its turn\n"
+    "local DEAF_MS = 3000\n"
     "local LEAST_TIMEOUT_MS = 5000 -- of a waiter of ours\n"
     "local LEAST_TURN_MS = 500 -- in which a waiter of ours takes the free lock\n"
     "local MOST_TIMEOUT_MS = 1e15\n"
@@ -700,8 +701,8 @@ static const char *const hf_segment_table[] = {
     "note(reply, 'DECRBY', LATCH, string.format('%.0f', -left))\n"
     "announce(CHANNEL, '0')\n"
     "return reply\n"
-    "end\n"
-    "if noted then return tonumber(noted) end\n",
+    "end\n",
+    [LATCH_9] = "if noted then return tonumber(noted) end\n",
     [LATCH_DELETE_2] = "local left = count()\n"
     "if left == 0 then return note(0) end\n"
     "return open(left, 1)\n",
@@ -809,8 +810,8 @@ static const char *const hf_segment_table[] = {
     "redis.call('SET', NOTE, text, 'PX', ARGV[1])\n"
     "end\n"
     "return reply\n"
-    "end\n"
-    "local noted = redis.call('GET', NOTE)\n",
+    "end\n",
+    [NOTED_1] = "local noted = redis.call('GET', NOTE)\n",
     [NOTIFYING_1] = "local function notify_done()\n"
     "local gone = {}\n"
     "for _, member in ipairs(redis.call('ZRANGE', QUEUE, '0', digits(MOST_BATCHES * BATCH - 1))) do\n"
@@ -824,6 +825,40 @@ static const char *const hf_segment_table[] = {
     [NOW_1] = "local function now_ms()\n"
     "return math.floor(server_us() / 1000)\n"
     "end\n",
+    [ONCE_1] = "local RECORD, BY, STATE, HALF, RETRY = KEYS[1], ARGV[1], ARGV[3], tonumber(ARGV[5]), ARGV[7] == '1'\n"
+    "local ENDS = { done = true, failed = true, unstarted = true }\n"
+    "local time = redis.call('TIME')\n"
+    "local now = time[1] * 1000 + math.floor(time[2] / 1000)\n"
+    "local at, token = tonumber(ARGV[2]) or now, ARGV[4]\n"
+    "local kept = redis.call('GET', RECORD) or ''\n"
+    "local was_at, was, was_token, was_by = kept:match('^(%d+) (%a+) (%d+) (%S+) ')\n"
+    "was_at = tonumber(was_at)\n"
+    "local is_ours = was_by == BY\n"
+    "local function reply(may)\n"
+    "return { may, at, now, kept }\n"
+    "end\n"
+    "local function write()\n"
+    "local text = string.format('%.0f %s %s %s %s', at, STATE, token, BY, ARGV[8])\n"
+    "redis.call('SET', RECORD, text, 'PX', ARGV[6])\n"
+    "return reply(1)\n"
+    "end\n"
+    "if ENDS[STATE] then\n"
+    "if not is_ours then return reply(0) end\n"
+    "at, token = was_at, was_token\n"
+    "return write()\n"
+    "end\n"
+    "if is_ours and was ~= 'claimed' then return reply(1) end\n"
+    "if was and not is_ours then\n"
+    "local is_past = was_at <= now\n"
+    "local has_run = was ~= 'claimed' and was ~= 'unstarted'\n"
+    "if is_past and has_run and at <= was_at - HALF then return reply(0) end\n"
+    "if is_past and STATE == 'running' and tonumber(token) < tonumber(was_token) then return reply(0) end\n"
+    "local again = was == 'unstarted' or RETRY and was ~= 'done'\n"
+    "if math.abs(at - was_at) < HALF and not again then return reply(0) end\n"
+    "end\n"
+    "if STATE == '' then return reply(1) end\n"
+    "if STATE == 'claimed' then token = was_token or '0' end\n"
+    "return write()\n",
     [ONLY_LOCK_1] = "local kind = redis.call('TYPE', LOCK).ok\n"
     "if kind == 'none' then return 0 end\n"
     "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
@@ -2115,23 +2150,48 @@ static const char *const hf_segment_table[] = {
     [SEMAPHORE_3] = "local function free()\n"
     "return whole_number(PERMITS, redis.call('GET', PERMITS)) or 0\n"
     "end\n",
-    [SEMAPHORE_ACQUIRE_2] = "if noted then return { noted == '0' and 0 or 1, free() } end\n"
+    [SEMAPHORE_ACQUIRE_3] = "local noted, turn\n"
+    "if redis.call('EXISTS', NOTE, TURN) > 0 then\n"
+    "noted, turn = redis.call('GET', NOTE), redis.call('GET', TURN)\n"
+    "end\n"
+    "if noted then return { noted == '0' and 0 or 1, free() } end\n"
     "local count, left = tonumber(ARGV[2]), free()\n"
     "if left < count then return { 0, left } end\n"
+    "if turn and left == count then\n"
+    "if ARGV[3] ~= '1' then return { 0, left - 1, TURN_MS } end\n"
+    "redis.call('DEL', TURN)\n"
+    "end\n"
     "left = redis.call('DECRBY', PERMITS, ARGV[2])\n"
     "note(count, 'DECRBY', PERMITS, '-' .. ARGV[2])\n"
     "return { 1, left }\n",
-    [SEMAPHORE_DELETE_2] = "if noted then return tonumber(noted) end\n"
+    [SEMAPHORE_DELETE_3] = "if noted then return tonumber(noted) end\n"
     "local left = string.format('%.0f', free())\n"
     "if redis.call('DEL', PERMITS) == 0 then return note(0) end\n"
     "return note(1, 'INCRBY', PERMITS, left)\n",
-    [SEMAPHORE_DRAIN_2] = "if noted then return tonumber(noted) end\n"
+    [SEMAPHORE_DRAIN_3] = "if noted then return tonumber(noted) end\n"
     "local count = math.max(free(), 0)\n"
     "if count == 0 then return note(0) end\n"
     "local taken = string.format('%.0f', count)\n"
     "redis.call('DECRBY', PERMITS, taken)\n"
     "return note(count, 'DECRBY', PERMITS, '-' .. taken)\n",
-    [SEMAPHORE_GIVING_4] = "local function give(count, reply)\n"
+    [SEMAPHORE_GIVING_6] = "local function listeners(channel)\n"
+    "return redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or 0\n"
+    "end\n"
+    "local function redissons()\n"
+    "local count = listeners(KEYS[3])\n"
+    "if count > 0 then count = count - listeners(KEYS[3] .. ':holdfast') end\n"
+    "return foreign_waiters(KEYS[3], count)\n"
+    "end\n"
+    "local function announce_free(left)\n"
+    "local text = string.format('%.0f', left)\n"
+    "if announce(KEYS[3], '0' .. text) == 0 then return end\n"
+    "if redissons() > 0 then\n"
+    "redis.pcall('SET', TURN, '1', 'PX', TURN_MS)\n"
+    "else\n"
+    "announce(KEYS[3], text)\n"
+    "end\n"
+    "end\n"
+    "local function give(count, reply)\n"
     "local was = whole_number(PERMITS, redis.call('GET', PERMITS)) -- fails if the key is none\n"
     "local left = redis.call('INCRBY', PERMITS, count)\n"
     "reply = reply or left\n"
@@ -2140,7 +2200,7 @@ static const char *const hf_segment_table[] = {
     "else\n"
     "note(reply, 'DEL', PERMITS)\n"
     "end\n"
-    "if left > 0 then announce(KEYS[3], string.format('%.0f', left)) end\n"
+    "if left > 0 then announce_free(left) end\n"
     "return reply\n"
     "end\n",
     [SEMAPHORE_LEAVE_2] = "local taken = tonumber(noted or '0')\n"
@@ -2153,6 +2213,7 @@ static const char *const hf_segment_table[] = {
     "free()\n"
     "if redis.call('EXISTS', PERMITS) == 1 then return note(0) end\n"
     "return give(ARGV[2], 1)\n",
+    [SEMAPHORE_TURN_1] = "local TURN, TURN_MS = KEYS[3] .. ':turn', 10\n",
     [SETTLING_1] = "local function foreign_ms(most, now)\n"
     "local was = record_in(first_members())\n"
     "if not was or was.listeners and foreign_waiters(RELEASES) == 0 then return 0 end\n"
@@ -2306,30 +2367,30 @@ static const hf_program hf_program_table[] = {
     {"extend", "5d252b39010e2d8dc0583b07bef4016ffc447a96", (const unsigned char[]){HASH_1,
     ENDING_1, HASH_3, EXTENDING_1, EXTEND_4, PLAIN_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1506,
     &hf_program_table[HF_PROGRAM_SHARDED_EXTEND], NULL},
-    {"fair_acquire", "16fa722b87f7d3f150ad436eba31f11c0f36ab39", (const unsigned char[]){KEYS_1,
+    {"fair_acquire", "c0d7eb83648daf8d4505461f93454f9fbe10302a", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
     HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, ACQUIRE_6, FREE_1, FRESH_1,
-    PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10495,
+    PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10417,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE], NULL},
     {"fair_extend", "43bc0b7c61753e02e42a59e315271985c8f593e0", (const unsigned char[]){HASH_1,
     ENDING_1, HASH_3, EXTENDING_1, EXTEND_4, PLAIN_1, FAIR_EXTEND_6, HF_NO_SEGMENT}, 1342,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_EXTEND], NULL},
-    {"fair_force", "d0401a8fd9cebc427526cfc9545f6f78ef5179be", (const unsigned char[]){KEYS_1,
+    {"fair_force", "7f8b05f7aaf3ee26a2fd0350116a2f0b69be697a", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1,
     HASH_HOLDING_3, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, JAVAS_1,
-    FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 6296,
+    FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 6218,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE], NULL},
     {"fair_info", "fd94256da6826d5d5982ffd647a5f908933d0e7c", (const unsigned char[]){HASH_1,
     ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, DEAF_1, FAIR_INFO_5,
     HF_NO_SEGMENT}, 1854, NULL, NULL},
-    {"fair_leave", "49518f8d752819ee9cfccb5ddf393a115bb0f79f", (const unsigned char[]){KEYS_1,
+    {"fair_leave", "658dfd3c009730a4b35f2b2629aa52cb26611345", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1,
     HASH_HOLDING_3, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_LEAVE_6,
-    HF_NO_SEGMENT}, 5777, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE], NULL},
-    {"fair_release", "d59ec78676704bc7bdcd1df164775a5701679279", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 5699, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE], NULL},
+    {"fair_release", "7e0928fb6c0df623bf135718ccd42609174007db", (const unsigned char[]){KEYS_1,
     HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, FAIR_RELEASE_4, PLACES_1,
     CLOCK_3, SECONDS_1, CLOCK_5, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3,
-    FAIR_RELEASE_7, HF_NO_SEGMENT}, 5686, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE],
+    FAIR_RELEASE_7, HF_NO_SEGMENT}, 5608, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE],
     NULL},
     {"fence", "95ca13ffb9d362780d0a05f5e3cc5d9098350d63", (const unsigned char[]){FENCE_1,
     HF_NO_SEGMENT}, 1845, NULL, NULL},
@@ -2343,15 +2404,15 @@ static const hf_program hf_program_table[] = {
     {"info", "8bc1928ba7bcf49cceb0f21ebb359a12bd9bb429", (const unsigned char[]){HASH_1, ENDING_1,
     HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, DEAF_1, AHEAD_3, INFO_5, HF_NO_SEGMENT},
     1900, NULL, NULL},
-    {"latch_delete", "26fd3866f8807e0553b177cf09c124a0ebd4feca", (const unsigned char[]){PLAIN_1,
-    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_DELETE_2, HF_NO_SEGMENT}, 1188,
-    &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE], NULL},
-    {"latch_down", "8bdeb3f46693d13a3fa7d67e34625ccf75626203", (const unsigned char[]){PLAIN_1,
-    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_DOWN_2, HF_NO_SEGMENT}, 1309,
-    &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DOWN], NULL},
-    {"latch_set", "3811cd7373c4e58e0f4ef9dd02ddf25dd3336f28", (const unsigned char[]){PLAIN_1,
-    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, LATCH_SET_2, HF_NO_SEGMENT}, 1220,
-    &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET], NULL},
+    {"latch_delete", "3e7545936e46266219fe9f90770d7c04681ca58d", (const unsigned char[]){PLAIN_1,
+    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, NOTED_1, LATCH_9, LATCH_DELETE_2,
+    HF_NO_SEGMENT}, 1188, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE], NULL},
+    {"latch_down", "cf30ff16e04fd885f39bcdf80227664fab1a1272", (const unsigned char[]){PLAIN_1,
+    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, NOTED_1, LATCH_9, LATCH_DOWN_2,
+    HF_NO_SEGMENT}, 1309, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DOWN], NULL},
+    {"latch_set", "68848b91a83ead52c9f6b23bb23664cc047cae76", (const unsigned char[]){PLAIN_1,
+    LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, NOTED_1, LATCH_9, LATCH_SET_2,
+    HF_NO_SEGMENT}, 1220, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET], NULL},
     {"leave", "c78a6925e56a9dae6ea5cbc577c525be26942773", (const unsigned char[]){KEYS_1, PLACES_1,
     CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1,
     ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, OURS_1, JAVAS_1, PLACING_1,
@@ -2396,6 +2457,8 @@ static const hf_program hf_program_table[] = {
     NULL, NULL},
     {"mutex_renew", "232de3fb5554ac79becb31761bb1b9fb70684311", (const unsigned char[]){STRING_1,
     RENEW_2, HF_NO_SEGMENT}, 545, NULL, NULL},
+    {"once", "59ba47c34f179a4da3877e2cffbd2495025c8b35", (const unsigned char[]){ONCE_1,
+    HF_NO_SEGMENT}, 1408, NULL, NULL},
     {"permit_acquire", "3c3b70600264d7e376b35767aab6c6ba5e3b7263", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, POOL_1, WHOLE_NUMBER_1, POOL_3, PERMIT_ACQUIRE_4,
     PLAIN_1, PERMIT_ACQUIRE_6, PERMIT_ID_1, PERMIT_ACQUIRE_8, PLACES_1, BEHIND_1,
@@ -2498,26 +2561,27 @@ static const hf_program hf_program_table[] = {
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE], NULL},
     {"rw_renew", "853bdc3945cd46f8238a40e6b4faad2e04fe3a9f", (const unsigned char[]){RW_1,
     ENDING_1, RW_3, RW_RENEW_2, HF_NO_SEGMENT}, 2908, NULL, NULL},
-    {"semaphore_acquire", "ed6be1693617d6359b2bad05da38a4dcebbf8dd5",
-    (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_ACQUIRE_2,
-    HF_NO_SEGMENT}, 908, NULL, NULL},
+    {"semaphore_acquire", "f20a7596a9dfec235cb094bfbd313eadcaeee2e6",
+    (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_TURN_1,
+    SEMAPHORE_ACQUIRE_3, HF_NO_SEGMENT}, 1163, NULL, NULL},
     {"semaphore_delete", "c9ead42a2ce303d0b5348a99c084766c24467672",
-    (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_DELETE_2,
-    HF_NO_SEGMENT}, 828, NULL, NULL},
+    (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1,
+    SEMAPHORE_DELETE_3, HF_NO_SEGMENT}, 828, NULL, NULL},
     {"semaphore_drain", "8c3574394dd19d88980bc25a7b396b89c4a362e0",
-    (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_DRAIN_2,
-    HF_NO_SEGMENT}, 890, NULL, NULL},
-    {"semaphore_leave", "03ba3aaa8f66f38f38a0f42703012a2af5b89cfa",
-    (const unsigned char[]){PLAIN_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1436,
+    (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1,
+    SEMAPHORE_DRAIN_3, HF_NO_SEGMENT}, 890, NULL, NULL},
+    {"semaphore_leave", "d06dfe8fdd23d5435987a617ba05aea116c68e72",
+    (const unsigned char[]){PLAIN_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_6, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1960,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE], NULL},
-    {"semaphore_release", "9e510b847ba77937a36a9adacec531b645bc39a4",
-    (const unsigned char[]){PLAIN_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1339,
+    {"semaphore_release", "ecbbff02447fe50b09ed2dc49d442670f40d38b4",
+    (const unsigned char[]){PLAIN_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_6, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1863,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE], NULL},
-    {"semaphore_set", "d84a53cf3edeb4cf8b11ad44cb32a2d9e6c2c3e8", (const unsigned char[]){PLAIN_1,
-    SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, SEMAPHORE_GIVING_4, SEMAPHORE_SET_2,
-    HF_NO_SEGMENT}, 1411, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET], NULL},
+    {"semaphore_set", "ddb47f1ca9b6af559e80263eab3c2964f90cd94c", (const unsigned char[]){PLAIN_1,
+    SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1, SEMAPHORE_TURN_1,
+    SEMAPHORE_GIVING_6, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 1935,
+    &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET], NULL},
     {"sharded_acquire", "a36e986aba08baed306f4ab51c18cdbc2bedd26c", (const unsigned char[]){HEAD_1,
     DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, HASH_TAKING_1, ENDING_1, HEAD_5, FOLLOWING_1,
     PLACES_1, HASH_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, SECONDS_1,
@@ -2553,28 +2617,28 @@ static const hf_program hf_program_table[] = {
     {"sharded_extend", "4ad9384cc96d3bc6beee6e5c428b99e4e8a590e1", (const unsigned char[]){HASH_1,
     ENDING_1, HASH_3, EXTENDING_1, EXTEND_4, SHARDED_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT},
     1912, NULL, &hf_program_table[HF_PROGRAM_EXTEND]},
-    {"sharded_fair_acquire", "0562daa4c4edf6295da2233463f6655d20daa343",
+    {"sharded_fair_acquire", "2f268cc6f458012124ec3e0c756b969cd0c1eaa3",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,
     CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1,
     HASH_HOLDING_3, ACQUIRE_6, FREE_1, FRESH_1, SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5,
-    FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10901, NULL, &hf_program_table[HF_PROGRAM_FAIR_ACQUIRE]},
+    FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10823, NULL, &hf_program_table[HF_PROGRAM_FAIR_ACQUIRE]},
     {"sharded_fair_extend", "d4d5532642351622530f20cca5b6df3d80105ffb",
     (const unsigned char[]){HASH_1, ENDING_1, HASH_3, EXTENDING_1, EXTEND_4, SHARDED_1,
     FAIR_EXTEND_6, HF_NO_SEGMENT}, 1748, NULL, &hf_program_table[HF_PROGRAM_FAIR_EXTEND]},
-    {"sharded_fair_force", "557eef1e377682695be083417c69f5a040c27d8b",
+    {"sharded_fair_force", "b37f7bf882e7e5c1cf041693665a86edf0fddc0f",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, HASH_1, ENDING_1,
     HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5,
-    FAIR_PASSING_3, JAVAS_1, FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 6702, NULL,
+    FAIR_PASSING_3, JAVAS_1, FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 6624, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_FORCE]},
-    {"sharded_fair_leave", "880e40cc4b0dad70fd95f498b61583e19754cea8",
+    {"sharded_fair_leave", "8bf9a291215c89b7cf1c96b26b1e2fa20b721d3a",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, HASH_1, ENDING_1,
     HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5,
-    FAIR_PASSING_3, FAIR_LEAVE_6, HF_NO_SEGMENT}, 6183, NULL,
+    FAIR_PASSING_3, FAIR_LEAVE_6, HF_NO_SEGMENT}, 6105, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_LEAVE]},
-    {"sharded_fair_release", "6757824cd771fbdbaae400cadfa8d99d78af1430",
+    {"sharded_fair_release", "ecb0686e4ca411203b4668ce667725448f4cdb40",
     (const unsigned char[]){KEYS_1, HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1,
     HASH_HOLDING_3, FAIR_RELEASE_4, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, SHARDED_1, FAIR_QUEUE_3,
-    NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 6092, NULL,
+    NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 6014, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_RELEASE]},
     {"sharded_force", "46c77fe7ce5c890f754e98fef91d0ddcbbfde347", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
@@ -2582,15 +2646,16 @@ static const hf_program hf_program_table[] = {
     RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3,
     MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11,
     ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 14551, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
-    {"sharded_latch_delete", "5734e96f6d8ab9b0ac8849758a5e9ec2be0f6f21",
-    (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
-    LATCH_DELETE_2, HF_NO_SEGMENT}, 1594, NULL, &hf_program_table[HF_PROGRAM_LATCH_DELETE]},
-    {"sharded_latch_down", "62bc94130c9dbe9416f05976ef577eeaef67e44f",
-    (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
-    LATCH_DOWN_2, HF_NO_SEGMENT}, 1715, NULL, &hf_program_table[HF_PROGRAM_LATCH_DOWN]},
-    {"sharded_latch_set", "cf091920aae93e8f7ac6af525f7d382af015f746",
-    (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7,
-    LATCH_SET_2, HF_NO_SEGMENT}, 1626, NULL, &hf_program_table[HF_PROGRAM_LATCH_SET]},
+    {"sharded_latch_delete", "1930cd16c55b2523f8b5e43fee610acf69a917dd",
+    (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, NOTED_1,
+    LATCH_9, LATCH_DELETE_2, HF_NO_SEGMENT}, 1594, NULL,
+    &hf_program_table[HF_PROGRAM_LATCH_DELETE]},
+    {"sharded_latch_down", "fab51362f4619cb12b525253cfe97d70256c3279",
+    (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, NOTED_1,
+    LATCH_9, LATCH_DOWN_2, HF_NO_SEGMENT}, 1715, NULL, &hf_program_table[HF_PROGRAM_LATCH_DOWN]},
+    {"sharded_latch_set", "596c6be692803fb5f65fbf5782ec9f7746cab5fd",
+    (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, NOTED_1,
+    LATCH_9, LATCH_SET_2, HF_NO_SEGMENT}, 1626, NULL, &hf_program_table[HF_PROGRAM_LATCH_SET]},
     {"sharded_leave", "120e6a48317f95ad22d0d2adf7f5f8ad93f0f628", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
     HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, OURS_1, JAVAS_1, PLACING_1,
@@ -2690,17 +2755,17 @@ static const hf_program hf_program_table[] = {
     MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1,
     RW_QUEUE_5, RW_RELEASE_13, HF_NO_SEGMENT}, 18143, NULL,
     &hf_program_table[HF_PROGRAM_RW_RELEASE]},
-    {"sharded_semaphore_leave", "3ad9edd09b1b09f5d8c904b400666c33894b6a88",
-    (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 1842, NULL,
+    {"sharded_semaphore_leave", "0acd257e8b0c69571ed15a1dd96ac92556fe8992",
+    (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_6, SEMAPHORE_LEAVE_2, HF_NO_SEGMENT}, 2366, NULL,
     &hf_program_table[HF_PROGRAM_SEMAPHORE_LEAVE]},
-    {"sharded_semaphore_release", "373f40448b527b821623946f3efaa7c21586e430",
-    (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 1745, NULL,
+    {"sharded_semaphore_release", "06abfca8badb460430eaa2fcbf9f35ba8f7ecbdc",
+    (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_6, SEMAPHORE_RELEASE_2, HF_NO_SEGMENT}, 2269, NULL,
     &hf_program_table[HF_PROGRAM_SEMAPHORE_RELEASE]},
-    {"sharded_semaphore_set", "e2017e3b02a368f71e8bc7001d3be28d55e62f89",
-    (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1,
-    SEMAPHORE_GIVING_4, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 1817, NULL,
+    {"sharded_semaphore_set", "d81e84e4347fe759465a726ea1287680f01e679e",
+    (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_6, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 2341, NULL,
     &hf_program_table[HF_PROGRAM_SEMAPHORE_SET]},
     {"wait", "40caa8853a32f40d2fd9ce37db5e711798f51610", (const unsigned char[]){WAIT_1,
     HF_NO_SEGMENT}, 289, NULL, NULL},

@@ -11,7 +11,9 @@
 -- waiters rest on that of the waiter of ours before them, and are lowered with it.
 local TIMEOUTS = KEYS[5]
 local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'
-local DEAF_MS = 5000 -- after which a waiter of Redisson's is dead that did not listen at its turn
+-- After which a waiter of Redisson's is dead that did not listen at its turn. After a release by
+-- Redisson a waiter of ours notices that turn within a grant lease: 5 s in all.
+local DEAF_MS = 3000
 local LEAST_TIMEOUT_MS = 5000 -- of a waiter of ours
 local LEAST_TURN_MS = 500 -- in which a waiter of ours takes the free lock
 local MOST_TIMEOUT_MS = 1e15

@@ -21,4 +21,5 @@ local function open(left, reply)
   return reply
 end
 
+--#include "noted.lua"
 if noted then return tonumber(noted) end

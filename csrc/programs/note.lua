@@ -14,5 +14,3 @@ local function note(reply, ...)
   end
   return reply
 end
-
-local noted = redis.call('GET', NOTE)

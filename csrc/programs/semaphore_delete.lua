@@ -1,4 +1,5 @@
 --#include "semaphore.lua"
+--#include "noted.lua"
 -- Deletes the semaphore. Those that wait go on waiting, until there are permits again.
 --
 -- 1, 0 there was none

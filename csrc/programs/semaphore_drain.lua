@@ -1,4 +1,5 @@
 --#include "semaphore.lua"
+--#include "noted.lua"
 -- Takes all permits that are free.
 --
 -- how many

@@ -15,6 +15,7 @@ local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
 local metrics = require "holdfast.metrics"
 local multi_lock = require "holdfast.multi_lock"
+local once = require "holdfast.once"
 local one_by_one = require "holdfast.one_by_one"
 local options = require "holdfast.options"
 local plain_semaphore = require "holdfast.plain_semaphore"
@@ -427,6 +428,26 @@ function Client:idempotent(key, opts, fn, ...)
   opts = options.table(opts, idempotent.options, "client:idempotent", 2)
   argument(fn, options.callable, "client:idempotent", "fn", 2)
   return idempotent.run(self, key, defaults[self], opts, fn, ...)
+end
+
+-- Calls fn(lock, ...) once for each fire of a schedule that many clients share: not if a call on this
+-- key counts for this fire, which came less than half a period ago by the server's clock.
+---@param key string
+---@param period number seconds, 0.1 to 1e9, between two fires
+---@param opts? holdfast.once_options | fun(lock: holdfast.lock, ...): ...
+---@param fn? fun(lock: holdfast.lock, ...): ...
+---@return any ... as client:with_lock; nil, message, "duplicate", holdfast.fire when another call counts
+function Client:once(key, period, opts, fn, ...)
+  check_call(self, "client:once", key, "schedules")
+  argument(period, once.period, "client:once", "period", 2)
+  if options.callable(opts) == nil then
+    options.not_behind(once.options, "client:once", "client:once(key, period, ", 2, fn, ...)
+    return once.run(self, key, period, defaults[self], {}, opts, fn, ...)
+  end
+  opts = options.table(opts, once.options, "client:once", 2)
+  locks.check_bounds(opts, defaults[self], true, "client:once", 2)
+  argument(fn, options.callable, "client:once", "fn", 2)
+  return once.run(self, key, period, defaults[self], opts, fn, ...)
 end
 
 -- Calls fn(lock, ...) while holding the lock on `key`; releases it in any case.

@@ -77,10 +77,16 @@ function with_lock.acquire(lock)
   return check_open(lock, raw.acquire(lock))
 end
 
--- Runs fn(lock, ...) under a lock that was just acquired, for the first time.
+local function settled(opts, ran, ...)
+  if opts.settle then opts.settle(ran) end
+  return ran, ...
+end
+
+-- Runs fn(lock, ...) under a lock that was just acquired, for the first time. opts.settle(ran), if
+-- any, is called before the release.
 function with_lock.run_held(lock, opts, fn, ...)
-  if opts.abort_on_loss then return finish(lock, abort.call(lock, fn, lock, ...)) end
-  return finish(lock, with_lock.call(lock, fn, lock, ...))
+  if opts.abort_on_loss then return finish(lock, settled(opts, abort.call(lock, fn, lock, ...))) end
+  return finish(lock, settled(opts, with_lock.call(lock, fn, lock, ...)))
 end
 
 -- The lock is fresh, `opts` and `fn` are checked.

@@ -2542,5 +2542,6 @@ for _, each in ipairs(require "spec.sim.plain_cases") do cases[#cases + 1] = eac
 for _, each in ipairs(require "spec.sim.read_write_cases") do cases[#cases + 1] = each end
 for _, each in ipairs(require "spec.sim.fair_cases") do cases[#cases + 1] = each end
 for _, each in ipairs(require "spec.sim.fence_cases") do cases[#cases + 1] = each end
+for _, each in ipairs(require "spec.sim.once_cases") do cases[#cases + 1] = each end
 
 return cases

@@ -6,7 +6,7 @@ local wire = require "spec.sim.wire"
 
 local max = math.max
 
-local UNHEARD_US = 5000000 -- that a waiter of Java's that is gone holds the list up
+local UNHEARD_US = 3000000 -- that a waiter of Java's that is gone holds the list up
 local LEAST_TIMEOUT_MS, LOOKS, MOST_LOOK_MS, CROWD = 5000, 3, 30000, 100
 local JAVA_WAIT_MS = 300000
 

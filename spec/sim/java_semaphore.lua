@@ -7,7 +7,7 @@ local wire = require "spec.sim.wire"
 
 local Java = java.subclass()
 -- So many of its waiters Redisson wakes.
-Java.message = "message\r\n%$%d+\r\n[^\r]+\r\n%$%d+\r\n[1-9]"
+Java.message = "message\r\n%$%d+\r\n[^\r]+\r\n%$%d+\r\n0*[1-9]"
 
 -- plan: see system_plan.lua
 function Java.new(world, server, watcher, plan, slot, seed)
@@ -31,6 +31,7 @@ function Java:attempt()
 end
 
 function Java:take()
+  self.watcher:serves(self.slot)
   self.watcher:believe(self.plan.permits)
 end
 

@@ -1,6 +1,7 @@
 -- What the programs of a plain semaphore do, called alone: see cases.lua.
 
 local KEPT = 3600000
+local TURN = 10 -- ms
 local KEY, CHANNEL = "k", "redisson_sc:{k}"
 
 local cases = {}
@@ -9,11 +10,15 @@ local function case(name, run) cases[#cases + 1] = { "plain semaphores: " .. nam
 
 -- Calls that differ in their number are different calls; the same number again is a command that
 -- was sent twice, or an acquire that is tried again.
-local function call(c, program, number, amount)
-  return c.run(program, { KEY, "holdfast_call:{k}:uuid:" .. number, CHANNEL }, KEPT, amount or 0)
+local function call(c, program, number, amount, ...)
+  return c.run(program, { KEY, "holdfast_call:{k}:uuid:" .. number, CHANNEL }, KEPT, amount or 0,
+    ...)
 end
 
-local function acquire(c, number, count) return call(c, "semaphore_acquire", number, count) end
+local function acquire(c, number, count, ...)
+  return call(c, "semaphore_acquire", number, count, ...)
+end
+
 local function release(c, number, count) return call(c, "semaphore_release", number, count) end
 local function leave(c, number) return call(c, "semaphore_leave", number) end
 local function drain(c, number) return call(c, "semaphore_drain", number) end
@@ -52,7 +57,7 @@ case("each call counts once, while its note exists", function(c)
   c.same("0", c.cmd("GET", KEY))
   for _ = 1, 2 do c.same(1, delete(c, 7)) end
   c.same(0, delete(c, 8))
-  c.same({ "5", "4" }, listener.received())
+  c.same({ "05", "04" }, listener.received())
   c.pass(KEPT + 1)
   c.same(0, #c.cmd("KEYS", "*"))
 end)
@@ -66,7 +71,7 @@ case("released permits are announced if any is free then", function(c)
   c.same({}, listener.received())
   c.same(2, release(c, 4, 2))
   c.same(1, release(c, 5, -1))
-  c.same({ "2", "1" }, listener.received())
+  c.same({ "02", "01" }, listener.received())
 end)
 
 case("an acquire is undone once, and its late copy takes nothing", function(c)
@@ -74,7 +79,7 @@ case("an acquire is undone once, and its late copy takes nothing", function(c)
   c.cmd("SET", KEY, "3")
   c.same({ 1, 1 }, acquire(c, 1, 2))
   c.same(1, leave(c, 1))
-  c.same({ "3" }, listener.received())
+  c.same({ "03" }, listener.received())
   for _ = 1, 2 do c.same(0, leave(c, 1)) end
   c.same({ 0, 3 }, acquire(c, 1, 2))
   c.same("3", c.cmd("GET", KEY))
@@ -118,13 +123,63 @@ end)
 case("in a cluster both channels are notified", function(c)
   local plain, sharded = c.listen(CHANNEL), c.listen(CHANNEL, true)
   c.same(1, call(c, "sharded_semaphore_set", 1, 2))
-  c.same({ { "2" }, { "2" } }, { plain.received(), sharded.received() })
+  c.same({ { "02" }, { "02" } }, { plain.received(), sharded.received() })
+  c.pass(TURN + 1)
   c.same({ 1, 0 }, acquire(c, 2, 2))
   c.same(1, call(c, "sharded_semaphore_leave", 2, 0))
-  c.same({ { "2" }, { "2" } }, { plain.received(), sharded.received() })
+  c.same({ { "02" }, { "02" } }, { plain.received(), sharded.received() })
   plain.close()
   c.same(3, call(c, "sharded_semaphore_release", 3, 1))
-  c.same({ "3" }, sharded.received())
+  c.same({ "03" }, sharded.received())
+end)
+
+case("a release leaves one permit to Redisson's waiters for a while", function(c)
+  local java = c.listen(CHANNEL)
+  c.cmd("SET", KEY, "1")
+  c.same({ 1, 0 }, acquire(c, 1, 1)) -- it was free before: nobody's turn
+  c.same(1, release(c, 2, 1))
+  c.same({ "01" }, java.received())
+  c.same({ 0, 0, TURN }, acquire(c, 3, 1))
+  c.same(3, release(c, 4, 2))
+  c.same({ 0, 2, TURN }, acquire(c, 5, 3))
+  c.same({ 1, 1 }, acquire(c, 6, 2))
+  c.pass(TURN)
+  c.same({ 0, 0, TURN }, acquire(c, 3, 1))
+  c.pass(1)
+  c.same({ 1, 0 }, acquire(c, 3, 1))
+  java.close()
+  c.same(1, release(c, 7, 1))
+  c.same({ 1, 0 }, acquire(c, 8, 1))
+end)
+
+case("a turn of Redisson's waiters ends when others have released", function(c)
+  c.listen(CHANNEL)
+  c.same(1, release(c, 1, 1))
+  c.same({ 1, 0 }, acquire(c, 2, 1, 1))
+  c.cmd("INCRBY", KEY, "1") -- as Redisson releases
+  c.same({ 1, 0 }, acquire(c, 3, 1))
+end)
+
+case("our own waiters are not left a turn", function(c)
+  local ours, tally = c.listen(CHANNEL), c.listen(CHANNEL .. ":holdfast")
+  c.same(1, release(c, 1, 1))
+  c.same({ { "01", "1" }, {} }, { ours.received(), tally.received() })
+  c.same({ 1, 0 }, acquire(c, 2, 1))
+  local java = c.listen(CHANNEL)
+  c.same(1, release(c, 3, 1))
+  c.same({ "01" }, java.received())
+end)
+
+case("in a cluster our own waiters are not left a turn", function(c)
+  c.listen(CHANNEL)
+  c.listen(CHANNEL .. ":holdfast")
+  local ours = c.listen(CHANNEL, true)
+  c.listen("holdfast_listening:{k}", true)
+  c.same(1, call(c, "sharded_semaphore_release", 1, 1))
+  c.same({ "01", "1" }, ours.received())
+  local java = c.listen(CHANNEL, true)
+  c.same(2, call(c, "sharded_semaphore_release", 2, 1))
+  c.same({ "02" }, java.received())
 end)
 
 case("an acquire that is refused leaves no note", function(c)

@@ -9,12 +9,15 @@
 --   missed     a wait that times out has looked at its end
 --   late       where nothing goes wrong, a message ends a wait at once
 --   asleep     …and no thread of Java sleeps on that had to be told
+--   overtaken  …or sees others take the last permit again and again
 
 local Latch = require "spec.sim.latch_watcher"
 local refused = require "spec.sim.refused"
 local wire = require "spec.sim.wire"
 
 local CLOCKS = 0.99 -- by which a process may be late with its end
+local TURN_US = 11000 -- a waiter that comes during a turn sleeps for as long as a whole one
+local MOST_OVERTAKEN = 12 -- times that ours take what a thread of Java waits for
 
 local Watcher = setmetatable({}, { __index = Latch })
 Watcher.__index = Watcher
@@ -22,6 +25,7 @@ Watcher.__index = Watcher
 function Watcher.new(world, servers, plan)
   local self = Latch.new(world, servers, plan)
   self.notes, self.believed, self.all, self.free = {}, 0, 0, { since = {} }
+  self.turn_till, self.overtaken = 0, {}
   return setmetatable(self, Watcher)
 end
 
@@ -41,6 +45,27 @@ local function note_free(self, said)
     local since = self.free.since[count]
     if free < count then self.free.since[count] = nil
     elseif not since then self.free.since[count] = { from = self.world.now, said = said } end
+  end
+end
+
+-- Until when one permit is left to Redisson's waiters.
+local function note_turn(self, server)
+  local entry = server.db.entries[wire.turn_of(self.name)]
+  if entry then self.turn_till = server:moment(entry.expires + 1) end
+end
+
+-- A thread of Java has got its permits.
+function Watcher:serves(slot) self.overtaken[slot] = nil end
+
+-- Ours have taken the last permit.
+local function note_overtaken(self)
+  for slot, java in pairs(self.asleep) do
+    local times = (self.overtaken[slot] or 0) + 1
+    self.overtaken[slot] = java.permits == 1 and times or nil
+    if self.calm and java.permits == 1 and times > MOST_OVERTAKEN then
+      self.world:fail("overtaken", "%s: ours have taken the last permit %d times while java %d waits",
+        self.name, times, slot)
+    end
   end
 end
 
@@ -79,6 +104,8 @@ function Watcher:after(name, client, args, _, server)
   self.world:note("  server %d runs %s for %s: %d free", server.index, tostring(name),
     client.process and client.process.name or "admin", free)
   if name and note and free ~= self.was then check_change(self, note, free - self.was) end
+  note_turn(self, server)
+  if free == 0 and self.was > 0 then note_overtaken(self) end
   note_free(self, true)
 end
 
@@ -118,16 +145,17 @@ end
 local function check_wait(self, task, call, taken, code, asked_at)
   local now, since = self.world.now, self.free.since[call.amount]
   local till = asked_at + task.plan.wait * 1e6 * CLOCKS
-  if code == "busy" and since and since.from < till then
+  if code == "busy" and since and math.max(since.from, self.turn_till) < till then
     self.world:fail("missed", "%s: %s times out at %.6f, but %d are free since %.6f", self.name,
       task.name, now / 1e6, call.amount, since.from / 1e6)
   end
   since = call.free_since or since
   if not (self.calm and taken and since and since.from > asked_at) then return end
+  local from = self.turn_till > since.from and self.turn_till + TURN_US or since.from
   local gap = self.late_us + (since.said and 0 or task.process.plan.grant_lease * 1.01e6)
-  if now - since.from > gap then
+  if now - from > gap then
     self.world:fail("late", "%s: %s goes on %.6f s after there were enough", self.name, task.name,
-      (now - since.from) / 1e6)
+      (now - from) / 1e6)
   end
 end
 

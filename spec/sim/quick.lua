@@ -20,7 +20,7 @@ quick.systems = {
   "cluster CLUSTER_RELEASE_DROPPED", "cluster CLUSTER_UNDO_ONCE", "clock token_clock",
   "addresses STRANGER_SERVED", "addresses VERSION_ONCE", "threads SAME_OWNER", "latch latch_early", "latch open_silent", "latch LATCH_BELIEVES",
   "latch LATCH_DEAF", "latch NO_LAST_LOOK", "plain_semaphore acquire_note_unread",
-  "plain_semaphore give_silent", "plain_semaphore NO_UNDO", "plain_semaphore RELEASE_DROPPED",
+  "plain_semaphore give_silent", "plain_semaphore give_no_turn", "plain_semaphore NO_UNDO", "plain_semaphore RELEASE_DROPPED",
   "plain_semaphore NOTE_FORGOTTEN", "plain_semaphore LATCH_BELIEVES",
   "plain_semaphore LATCH_DEAF", "plain_semaphore NO_LAST_LOOK", "leader leads_any",
   "leader term_forever", "leader term_by_lock", "leader term_untold", "leader term_no_reason",

@@ -410,9 +410,27 @@ local function shape_permits(prng, plan)
   end)
 end
 
+local GREEDY = 25 -- in so many of 100 calm schedules all want one permit, again and again
+
+local function take_again_and_again(prng, plan)
+  local first = true
+  each_task(plan, function(task)
+    task.calls, task.amount = first and "set_count" or "take", 1
+    task.permits, task.wait = not first and 1 or nil, math.huge
+    task.rounds, task.gap = first and 1 or prng:range(5, 30), 0
+    task.naps, task.patience = { prng:range(0, prng:pick { 0, 3000, 20000 }) }, nil
+    first = false
+  end)
+  for i = 0, prng:range(0, 2) do
+    plan.parts[#plan.parts + 1] = java_of("java_semaphore", prng, plan, 9 + i, { permits = 1 })
+  end
+end
+
 function add.plain_semaphore(prng, plan)
+  local of_greed = Prng.new((plan.seed * 59 + 41) % 2147483647)
   shape_permits(prng, plan)
-  share(Prng.new((plan.seed * 47 + 31) % 2147483647), plan, java_semaphore)
+  if not plan.faults and of_greed:chance(GREEDY) then take_again_and_again(of_greed, plan)
+  else share(Prng.new((plan.seed * 47 + 31) % 2147483647), plan, java_semaphore) end
   at_last(plan, "fill_semaphore")
   if not plan.faults then return end
   others(prng, plan, 4)

@@ -45,6 +45,11 @@ function wire.note_of(key, uuid, number)
   return ("%s:%s:%d"):format(derived("holdfast_call:", key), uuid, number)
 end
 
+-- Of a plain semaphore, while it is Redisson's turn.
+function wire.turn_of(key)
+  return wire.permits_channel_of(key) .. ":turn"
+end
+
 -- Of the permits of a semaphore; the channel is that of a plain one, too.
 function wire.leases_of(key)
   return derived("", key) .. ":timeout"

@@ -38,6 +38,7 @@ local KINDS = { "lock", "mutex", "guard", "permit", "read", "write", "fair", "la
 local OPERATIONS = {
   "acquire", "release", "complete", "extend", "check", "force_release", "info", "ttl", "ping", "command",
   "pause", "set", "set_count", "count_down", "count", "await", "delete", "take", "give", "drain", "fenced",
+  "once",
   "acquire_all", "release_all",
 }
 

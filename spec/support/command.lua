@@ -37,7 +37,13 @@ end
 
 local config = settings()
 
+-- The command as one file, which needs no interpreter.
+local static = os.getenv "HOLDFAST_STATIC"
+
+command.is_static = static ~= nil
+
 function command.words(...)
+  if static then return { static, ... } end
   return { sys.interpreter(), command.program, ... }
 end
 
@@ -91,8 +97,8 @@ function command.shell_prelude(server)
   for name, value in pairs(env) do
     lines[#lines + 1] = value and ("export %s='%s'"):format(name, value) or "unset " .. name
   end
-  lines[#lines + 1] = ("holdfast() { %s '%s' '%s' \"$@\"; }"):format(
-    preload and ("LD_PRELOAD='%s'"):format(preload) or "", sys.interpreter(), command.program)
+  lines[#lines + 1] = ("holdfast() { %s '%s' \"$@\"; }"):format(
+    preload and ("LD_PRELOAD='%s'"):format(preload) or "", table.concat(command.words(), "' '"))
   return table.concat(lines, "\n")
 end
 

@@ -60,6 +60,7 @@ static UNUSED const char *sent_program(const char *bytes, size_t size) {
         }
     }
     if (is_text_of(hf_program_fence(), bytes, size)) return "fence";
+    if (is_text_of(hf_program_once(), bytes, size)) return "once";
     return is_text_of(hf_program_wait(), bytes, size) ? "wait" : NULL;
 }
 

@@ -44,6 +44,17 @@ TEST(a_semaphore_has_leases_and_a_channel_of_its_own) {
     hf_names_free(&names);
 }
 
+TEST(a_plain_semaphore_has_a_channel_that_counts_our_waiters) {
+    hf_names names;
+    CHECK(hf_names_make_on(&names, hf_slice_of("pool"), &hf_kind_plain_semaphore));
+    CHECK_SLICE(names.releases, hf_slice_of("redisson_sc:{pool}"));
+    CHECK_SLICE(names.ours, hf_slice_of("redisson_sc:{pool}:holdfast"));
+    hf_names_free(&names);
+    CHECK(hf_names_make_on(&names, hf_slice_of("a{b}"), &hf_kind_plain_semaphore));
+    CHECK_SLICE(names.ours, hf_slice_of("redisson_sc:a{b}:holdfast"));
+    hf_names_free(&names);
+}
+
 TEST(a_fair_lock_waits_in_redissons_list) {
     hf_names names, own;
     CHECK(hf_names_make_on(&names, hf_slice_of("k"), &hf_kind_fair));

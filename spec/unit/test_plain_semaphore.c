@@ -10,12 +10,14 @@ static struct rig rig;
 #define EVENTS HF_LINK_EVENTS
 
 #define CHANNEL "redisson_sc:{k}"
+#define CHANNELS CHANNEL " " CHANNEL ":holdfast"
 #define NOTE(number) "holdfast_call:{k}:" DRIVE_UUID ":" number
 #define CALL(program, number) "EVALSHA " program " 3 k " NOTE(number) " " CHANNEL " 3600000 "
 #define FORGET(number) "DEL " NOTE(number) "\n"
 
 #define HAS_TAKEN(left) "*2\r\n:1\r\n:" left "\r\n"
 #define TOO_FEW(free) "*2\r\n:0\r\n:" free "\r\n"
+#define THEIR_TURN(free) "*3\r\n:0\r\n:" free "\r\n:10\r\n"
 
 static bool names_of(struct rig *of) {
     hf_names_free(&of->names);
@@ -328,7 +330,7 @@ TEST(a_waiter_asks_again_after_its_subscription_and_at_each_message) {
     feed_calls(&rig, TOO_FEW("0"), AT(1));
     CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     feed_subscribed(&rig, AT(2));
-    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " CHANNEL);
+    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " CHANNELS);
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
     feed_calls(&rig, TOO_FEW("0"), AT(3));
     feed_event(&rig, "subscribe", CHANNEL, "2", AT(4));
@@ -342,7 +344,7 @@ TEST(a_waiter_asks_again_after_its_subscription_and_at_each_message) {
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
     feed_calls(&rig, HAS_TAKEN("0"), AT(9));
     CHECK_OUTCOME(op, "ok");
-    CHECK_SENT(&rig, EVENTS, "UNSUBSCRIBE " CHANNEL);
+    CHECK_SENT(&rig, EVENTS, "UNSUBSCRIBE " CHANNELS);
     rig_end(&rig, AT(10));
 }
 
@@ -381,6 +383,72 @@ TEST(a_waiter_that_needs_more_does_not_block_others) {
     CHECK_SENT(&rig, CALLS, "");
     CHECK(!large->done && !middle->done);
     rig_end(&rig, AT(33));
+}
+
+/* Sends nothing at `from`, and asks 11 ms later. */
+static void check_asks_after_turn(hf_time from) {
+    rig_sleep(&rig, from, from + 10 * HF_MS);
+    CHECK_SENT(&rig, CALLS, "");
+    rig_sleep(&rig, from + 10 * HF_MS, from + 12 * HF_MS);
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+}
+
+TEST(a_waiter_asks_again_at_the_end_of_a_turn_of_others) {
+    semaphore_begin();
+    hf_op *op = waiting(1, AT(0));
+    feed_event(&rig, "message", CHANNEL, "01", AT(100));
+    check_asks_after_turn(AT(100));
+    feed_calls(&rig, THEIR_TURN("0"), AT(120));
+    check_asks_after_turn(AT(120));
+    feed_calls(&rig, TOO_FEW("0"), AT(132));
+    rig_sleep(&rig, AT(132), AT(300)); /* the turn is over */
+    CHECK_SENT(&rig, CALLS, "");
+    CHECK(!op->done);
+    rig_end(&rig, AT(300));
+}
+
+TEST(a_turn_begins_also_while_a_waiter_asks) {
+    semaphore_begin();
+    waiting(1, AT(0));
+    feed_release(AT(100));
+    hush();
+    feed_event(&rig, "message", CHANNEL, "01", AT(101)); /* behind what the reply knows */
+    feed_calls(&rig, TOO_FEW("0"), AT(101));
+    check_asks_after_turn(AT(101));
+    rig_end(&rig, AT(120));
+}
+
+TEST(a_waiter_asks_in_the_turn_of_others_if_more_than_one_permit_is_free) {
+    semaphore_begin();
+    waiting(1, AT(0));
+    feed_event(&rig, "message", CHANNEL, "02", AT(100));
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    rig_end(&rig, AT(101));
+}
+
+TEST(the_next_waiter_asks_when_one_ends_in_a_turn_of_others) {
+    semaphore_begin();
+    hf_op *first = waiting(1, AT(0));
+    also_waiting(1, AT(10));
+    feed_event(&rig, "message", CHANNEL, "01", AT(100));
+    CHECK_SENT(&rig, CALLS, "");
+    hf_op_interrupt(first, AT(101));
+    CHECK_OUTCOME(first, "interrupted");
+    rig_serve(&rig, AT(101));
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
+    rig_end(&rig, AT(102));
+}
+
+TEST(a_release_of_others_ends_their_turn) {
+    semaphore_begin();
+    waiting(1, AT(0));
+    feed_event(&rig, "message", CHANNEL, "01", AT(100));
+    feed_release(AT(102));
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1 1");
+    feed_calls(&rig, TOO_FEW("0"), AT(103));
+    feed_release(AT(104)); /* the turn has ended already */
+    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    rig_end(&rig, AT(120));
 }
 
 /* It has ended, but its caller has not come for it yet. */

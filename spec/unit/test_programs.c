@@ -205,13 +205,14 @@ TEST(each_kind_has_its_programs) {
 }
 
 /* As letters: r reentrant, a announced, f fingerprinted, c counted, j joint, l listed, w wraps, k
- * kept, u uncounted, n noted. */
+ * kept, u uncounted, t tallied, n noted. */
 static const char *traits_of(const hf_kind *kind) {
     static char text[16];
-    snprintf(text, sizeof text, "%s%s%s%s%s%s%s%s%s%s", kind->reentrant ? "r" : "",
+    snprintf(text, sizeof text, "%s%s%s%s%s%s%s%s%s%s%s", kind->reentrant ? "r" : "",
              kind->announced ? "a" : "", kind->fingerprinted ? "f" : "", kind->counted ? "c" : "",
              kind->joint ? "j" : "", kind->listed ? "l" : "", kind->wraps ? "w" : "",
-             kind->kept ? "k" : "", kind->uncounted ? "u" : "", kind->noted ? "n" : "");
+             kind->kept ? "k" : "", kind->uncounted ? "u" : "", kind->tallied ? "t" : "",
+             kind->noted ? "n" : "");
     return text;
 }
 
@@ -230,7 +231,8 @@ TEST(each_kind_has_its_traits) {
         {&hf_kind_latch, "latch", "c", "awun", NULL, "redisson_countdownlatch__channel__", NULL,
          NULL},
         {&hf_kind_fair, "fair", "f", "ralu", NULL, NULL, NULL, NULL},
-        {&hf_kind_plain_semaphore, "plain_semaphore", "s", "aun", NULL, "redisson_sc:", NULL, NULL},
+        {&hf_kind_plain_semaphore, "plain_semaphore", "s", "autn", NULL, "redisson_sc:", NULL,
+         NULL},
     };
     size_t known = 0;
     while (hf_kinds[known]) known++;

@@ -47,11 +47,11 @@ spec/foreign_spec.lua spec/deadlocks_spec.lua spec/semaphore_spec.lua spec/fair_
 spec/read_write_spec.lua spec/loops_spec.lua spec/templates_spec.lua \
 spec/waiting_spec.lua spec/watchdog_spec.lua spec/latch_spec.lua spec/plain_semaphore_spec.lua \
 spec/deadlocks_kinds_spec.lua spec/connect_spec.lua spec/credentials_spec.lua spec/rotation_spec.lua spec/acl_spec.lua \
-spec/refusals_spec.lua spec/one_key_spec.lua spec/command_kinds_spec.lua spec/command_latch_spec.lua"
+spec/refusals_spec.lua spec/one_key_spec.lua spec/command_kinds_spec.lua spec/command_latch_spec.lua spec/once_spec.lua spec/command_once_spec.lua"
 
 # In make check alone. Those of the Makefile and of the set-up build, and fail only by a change of these.
 NOT_IN_TEST="spec/stress_spec.lua spec/command_help_spec.lua spec/partitions_spec.lua spec/doctor_servers_spec.lua spec/upgrade_spec.lua \
-spec/install_spec.lua spec/setup_spec.lua"
+spec/install_spec.lua spec/setup_spec.lua spec/static_spec.lua"
 
 # The files that take longest, and would be waited for if they came last.
 SLOW_FILES="spec/command_run_spec.lua spec/loops_spec.lua spec/resty_spec.lua spec/status_spec.lua spec/cluster_spec.lua \
@@ -224,6 +224,13 @@ long_specs() {
     suite servers busted with HOLDFAST_CLUSTER_SECONDS=10 "files=$UNDER_LUA spec/doctor_servers_spec.lua" -- run_busted luajit
     specs_under lua5.4 other $(printf '%s\n' $UNDER_LUAJIT | grep -vxF "$(printf '%s\n' $NGX_SPECS)")
     suite long-spec-luajit busted bounded luajit "$(command -v busted)" --output=plainTerminal --run=check
+}
+
+# The command as one file: in a root of its own, and in place of the usual one.
+static_command() {
+    suite static-build one make -s LUA=lua5.4 static
+    with "HOLDFAST_STATIC=$PWD/build/static/holdfast" -- specs_under luajit static spec/static_spec.lua \
+        spec/command_run_spec.lua spec/command_once_spec.lua
 }
 
 # shellcheck disable=SC2086

@@ -23,6 +23,8 @@ const char *hf_program_segment(const hf_program *program, size_t i);
 /* Returns the program that raises a fencing counter, for all kinds. */
 const hf_program *hf_program_raise(void);
 const hf_program *hf_program_fence(void);
+/* Returns the program that decides which run counts for a fire of a schedule. */
+const hf_program *hf_program_once(void);
 /* Returns the program that publishes what the caller of a hold waits for, for all kinds. */
 const hf_program *hf_program_wait(void);
 

@@ -21,6 +21,10 @@ const hf_program *hf_program_fence(void) {
     return program(HF_PROGRAM_FENCE);
 }
 
+const hf_program *hf_program_once(void) {
+    return program(HF_PROGRAM_ONCE);
+}
+
 const hf_program *hf_program_wait(void) {
     return program(HF_PROGRAM_WAIT);
 }
@@ -145,6 +149,7 @@ const hf_kind hf_kind_plain_semaphore = {
     .announced = true,
     .channel = "redisson_sc:",
     .uncounted = true,
+    .tallied = true,
     .noted = true,
     .programs = {[HF_VERB_ACQUIRE] = HAS(SEMAPHORE_ACQUIRE),
                  [HF_VERB_RELEASE] = HAS(SEMAPHORE_RELEASE),

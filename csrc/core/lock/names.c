@@ -49,8 +49,15 @@ static char *put_leases(char *at, const hf_kind *kind, hf_slice key, bool tagged
     return at;
 }
 
+static char *put_ours(char *at, hf_slice releases, hf_slice *name) {
+    char *start = at;
+    at = put(put(at, releases), hf_slice_of(":holdfast"));
+    *name = (hf_slice){start, (size_t)(at - start)};
+    return at;
+}
+
 static size_t size_for(hf_slice key) {
-    return 7 * key.size + 200;
+    return 8 * key.size + 240;
 }
 
 /* `at` has room for size_for(key) bytes. */
@@ -63,6 +70,7 @@ static void fill(hf_names *names, char *at, hf_slice key, const hf_kind *kind) {
     at = put_leases(at, kind, key, tagged, &names->leases);
     const char *channel = kind && kind->channel ? kind->channel : hf_prefix.releases;
     at = put_name(at, channel, key, tagged, &names->releases);
+    if (kind && kind->tallied) at = put_ours(at, names->releases, &names->ours);
     put_name(at, hf_prefix.listening, key, tagged, &names->listening);
     assert((size_t)(names->listening.data + names->listening.size - names->key.data) <=
            size_for(key));

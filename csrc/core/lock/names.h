@@ -1,7 +1,7 @@
 /* Makes the keys and channels of one lock.
  *
  * They have Redisson's names. The tag {key} keeps all of them in the key's slot; a key that
- * contains a brace is used unchanged. All six texts are in one block, which the names own, or
+ * contains a brace is used unchanged. All of these texts are in one block, which the names own, or
  * behind the names if hf_names_new made them. */
 #ifndef HF_NAMES_H
 #define HF_NAMES_H

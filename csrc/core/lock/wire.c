@@ -226,6 +226,20 @@ bool hf_wire_is_accepted(const hf_reply *reply) {
            reply->elements[1]->type == HF_REPLY_STRING;
 }
 
+/* ---- the fires of a schedule ---- */
+
+bool hf_wire_once(hf_request *request, size_t keys, size_t count, const hf_slice *args) {
+    return hf_request_call(request, hf_program_once(), keys, count, args);
+}
+
+bool hf_wire_is_fire(const hf_reply *reply) {
+    if (reply->type != HF_REPLY_ARRAY || reply->size != 4) return false;
+    for (size_t i = 0; i < 3; i++) {
+        if (reply->elements[i]->type != HF_REPLY_INTEGER) return false;
+    }
+    return reply->elements[3]->type == HF_REPLY_STRING;
+}
+
 /* ---- a kind that nobody holds ---- */
 
 static char *make_note(hf_slice key, hf_slice owner, hf_slice *note) {
@@ -234,19 +248,31 @@ static char *make_note(hf_slice key, hf_slice owner, hf_slice *note) {
     return text;
 }
 
-bool hf_wire_noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb, long long amount,
-                   hf_time keep) {
+static bool noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb, long long amount,
+                  hf_time keep, bool turn_used) {
     const hf_names *names = lock->names;
     number_text ms, text;
     hf_slice note;
     char *block = make_note(names->key, lock->owner, &note);
     if (!block) return false;
     int size = snprintf(text, sizeof text, "%lld", amount);
-    hf_slice args[] = {
-        names->key, note, names->releases, hf_decimal(ms, hf_lease_ms(keep)), {text, (size_t)size}};
-    bool encoded = call(request, lock->kind, verb, 3, sizeof args / sizeof *args, args);
+    hf_slice args[] = {names->key,           note,
+                       names->releases,      hf_decimal(ms, hf_lease_ms(keep)),
+                       {text, (size_t)size}, {"1", 1}};
+    size_t count = sizeof args / sizeof *args;
+    bool encoded = call(request, lock->kind, verb, 3, turn_used ? count : count - 1, args);
     free(block);
     return encoded;
+}
+
+bool hf_wire_noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb, long long amount,
+                   hf_time keep) {
+    return noted(request, lock, verb, amount, keep, false);
+}
+
+bool hf_wire_take(hf_request *request, const hf_wire_lock *lock, long long amount, hf_time keep,
+                  bool turn_used) {
+    return noted(request, lock, HF_VERB_ACQUIRE, amount, keep, turn_used);
 }
 
 bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock) {

@@ -75,12 +75,25 @@ bool hf_wire_fenced(hf_request *request, size_t keys, size_t count, const hf_sli
 /* Whether the commands have run; then the reply's second element is the text of their answers. */
 bool hf_wire_is_accepted(const hf_reply *reply);
 
+/* ---- the fires of a schedule ---- */
+
+/* Calls the program that records runs. The first `keys` of the `count` arguments are keys. */
+bool hf_wire_once(hf_request *request, size_t keys, size_t count, const hf_slice *args);
+
+/* Whether it is a reply of that program: three numbers and the record. */
+bool hf_wire_is_fire(const hf_reply *reply);
+
 /* ---- a kind that nobody holds ---- */
 
 /* Calls the verb's program. The lock's owner names the call, so that a command that is run twice
  * counts once; the server knows that for `keep`. */
 bool hf_wire_noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb, long long amount,
                    hf_time keep);
+
+/* The same for an acquire of permits. `turn_used`: Redisson's clients have released since they were
+ * left a turn, which ends it. */
+bool hf_wire_take(hf_request *request, const hf_wire_lock *lock, long long amount, hf_time keep,
+                  bool turn_used);
 
 #define HF_WIRE_NOTE_TTL (3600 * HF_SECOND) /* the note of what is settled behind a lost reply */
 

@@ -42,9 +42,10 @@ static void send_pattern(hf_node *node, const char *command, const hf_names *nam
     free((char *)(uintptr_t)pattern.data);
 }
 
-static void send_plain(hf_node *node, const char *command, const hf_names *names) {
-    hf_slice args[] = {hf_slice_of(command), names->releases};
-    hf_session_send(&node->links[HF_LINK_EVENTS], 2, args);
+/* Of a tallied kind two channels in one command: see send_sharded. */
+static void send_plain(hf_node *node, const char *command, const hf_names *names, bool tallied) {
+    hf_slice args[] = {hf_slice_of(command), names->releases, names->ours};
+    hf_session_send(&node->links[HF_LINK_EVENTS], tallied ? 3 : 2, args);
 }
 
 /* Two channels in one command: by the second the programs know how many listeners of the first are
@@ -60,8 +61,9 @@ static void listen_to_releases(hf_node *node, bool listen, const hf_op *op) {
     const hf_names *names = channels_of(op);
     bool sharded = hf_node_is_sharded(node);
     if (!node->subscribed) return;
-    if (op->spec.lock_kind->uncounted)
-        send_plain(node, listen ? "SUBSCRIBE" : "UNSUBSCRIBE", names);
+    const hf_kind *kind = op->spec.lock_kind;
+    if (kind->uncounted)
+        send_plain(node, listen ? "SUBSCRIBE" : "UNSUBSCRIBE", names, kind->tallied);
     else if (!node->client->config.tenant[0] && (!listen || !node->pattern_denied))
         send_pattern(node, listen ? "PSUBSCRIBE" : "PUNSUBSCRIBE", names);
     if (sharded) send_sharded(node, listen ? "SSUBSCRIBE" : "SUNSUBSCRIBE", names);
@@ -217,9 +219,12 @@ static void on_plain_subscribed(hf_node *node, hf_slice channel, hf_time now) {
     else if (!hf_node_is_sharded(node)) on_channel_subscribed(node, channel, true, now);
 }
 
-static void on_foreign_release(hf_node *node, hf_slice channel, hf_time now) {
+static void on_foreign_release(hf_node *node, hf_slice channel, hf_slice message, hf_time now) {
     for (hf_op *op = node->client->ops; op; op = op->next) {
-        if (waits_at(node, op) && listens_to(op, channel)) op->impl->wait->on_recheck(op, 0, now);
+        if (!waits_at(node, op) || !listens_to(op, channel)) continue;
+        const hf_wait_functions *wait = op->impl->wait;
+        if (wait->on_announced) wait->on_announced(op, message, now);
+        else wait->on_recheck(op, 0, now);
     }
 }
 
@@ -321,7 +326,7 @@ static void on_plain_message(hf_node *node, const hf_reply *event, hf_time now) 
     hf_slice channel = hf_reply_string_at(event, 1);
     if (hf_slice_equal(channel, hf_slice_of(node->client->grants)))
         on_message(node, hf_reply_string_at(event, 2), now);
-    else on_foreign_release(node, channel, now);
+    else on_foreign_release(node, channel, hf_reply_string_at(event, 2), now);
 }
 
 static void on_refused(hf_node *node, const char *error, hf_time now) {
@@ -346,9 +351,9 @@ static void on_event(void *context, const hf_reply *event, hf_time now) {
     hf_slice kind = hf_reply_string_at(event, 0);
     if (hf_slice_equal(kind, hf_slice_of("message"))) on_plain_message(node, event, now);
     else if (hf_slice_equal(kind, hf_slice_of("pmessage")))
-        on_foreign_release(node, hf_reply_string_at(event, 2), now);
+        on_foreign_release(node, hf_reply_string_at(event, 2), hf_reply_string_at(event, 3), now);
     else if (hf_slice_equal(kind, hf_slice_of("smessage")))
-        on_foreign_release(node, hf_reply_string_at(event, 1), now);
+        on_foreign_release(node, hf_reply_string_at(event, 1), hf_reply_string_at(event, 2), now);
     else if (hf_slice_equal(kind, hf_slice_of("subscribe")))
         on_plain_subscribed(node, hf_reply_string_at(event, 1), now);
     else if (hf_slice_equal(kind, hf_slice_of("ssubscribe")))

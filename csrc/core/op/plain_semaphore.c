@@ -14,6 +14,7 @@
 
 #define SETTLED_WITHIN (HF_WIRE_NOTE_TTL / 2) /* what is in doubt: its note is still there */
 #define ANY_COUNT (-1)
+#define TURN (11 * HF_MS) /* TURN_MS of the programs, and the one in which the key ends */
 
 /* Whether both ask for permits of one semaphore. */
 static bool waits_there(const hf_op *op, const hf_op *other) {
@@ -90,12 +91,17 @@ static void pass_on(const hf_op *op, long long count, hf_time now) {
 }
 
 static bool encode_take(hf_op *op) {
-    return encode(op, HF_VERB_ACQUIRE);
+    char owner[HF_OWNER_SIZE];
+    hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
+    bool turn_used = op->noted.turn_used;
+    op->noted.turn_used = op->noted.answered = false;
+    return hf_wire_take(&op->request, &lock, (int64_t)op->spec.value, HF_WIRE_NOTE_TTL, turn_used);
 }
 
-/* { 1 or 0, how many are free } */
+/* { 1 or 0, how many are free[, for how many ms one more is left to others] } */
 static bool is_taken(hf_op *op, const hf_reply *reply, hf_time now) {
     bool taken = hf_reply_integer_at(reply, 0, 0) == 1;
+    if (hf_reply_integer_at(reply, 2, 0) > 0) hf_poll_after_turn(op, TURN, now);
     note_answer(op);
     op->result.value = hf_reply_integer_at(reply, 1, 0);
     if (!taken) pass_on(op, op->result.value, now);
@@ -107,9 +113,10 @@ static void fail_in_time(hf_op *op) {
                op->result.value > 0 ? op->result.value : 0, (unsigned long long)op->spec.value);
 }
 
-/* If the operation has not polled since the last message, the next waiter does. */
+/* If the operation has not polled since the last message, or since a turn of others, the next
+ * waiter does. */
 static void on_take_ended(hf_op *op, hf_time now) {
-    bool polled = op->noted.answered && !op->wait.woken;
+    bool polled = op->noted.answered && !op->wait.woken && op->wait.turn_ends == 0;
     undo(op, now);
     if (!polled) pass_on(op, ANY_COUNT, now);
     else if (is_good(op)) pass_on(op, op->result.value, now);
@@ -127,7 +134,22 @@ static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
     if (!is_behind(op)) hf_poll_again(op, now);
 }
 
-static const hf_wait_functions wait_functions = {HF_POLL_WAIT_FUNCTIONS(on_recheck)};
+/* A number that begins with 0 announces a turn of clients that wait by listening alone: one permit
+ * is left to them. Any other release during the turn is one of theirs, so they have had it. */
+static void on_announced(hf_op *op, hf_slice message, hf_time now) {
+    bool turn = message.size > 1 && message.data[0] == '0';
+    bool only_one = turn && hf_slice_equal(message, hf_slice_of("01"));
+    if (is_behind(op)) return;
+    op->noted.turn_used = !turn && op->wait.turn_ends > now;
+    if (turn) hf_poll_after_turn(op, TURN, now);
+    else op->wait.turn_ends = 0;
+    if (!only_one) hf_poll_again(op, now);
+}
+
+static const hf_wait_functions wait_functions = {
+    HF_POLL_WAIT_FUNCTIONS(on_recheck),
+    .on_announced = on_announced,
+};
 static const hf_poll_functions poll_functions = {encode_take, is_taken, fail_in_time,
                                                  on_take_ended};
 

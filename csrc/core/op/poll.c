@@ -48,7 +48,8 @@ static hf_time next_recheck(const hf_op *op, hf_time now) {
         often = hf_time_min(often,
                             hf_time_min(MOST_DEAF_RECHECK,
                                         hf_time_max(FIRST_DEAF_RECHECK, (now - op->begun_at) / 4)));
-    return now + often - often / 10 + hf_jitter(&client->random, often / 10);
+    hf_time at = now + often - often / 10 + hf_jitter(&client->random, often / 10);
+    return op->wait.turn_ends > now ? hf_time_min(at, op->wait.turn_ends) : at;
 }
 
 static void ask(hf_op *op, hf_time now);
@@ -116,6 +117,7 @@ static void ask(hf_op *op, hf_time now) {
     }
     hf_op_become(op, HF_ACQUIRE_ASKING);
     op->wait.woken = false;
+    if (now >= op->wait.turn_ends) op->wait.turn_ends = 0;
     op->request.accepted = op->wait.accepted && !op->wait.interrupted;
     hf_time deadline =
         op->spec.wait == 0 ? op->begun_at + command_timeout(op) : poll_deadline(op, first, now);
@@ -164,6 +166,11 @@ void hf_poll_again(hf_op *op, hf_time now) {
     op->wait.woken = true;
     if (!sleeps(op)) return;
     ask(op, now);
+}
+
+void hf_poll_after_turn(hf_op *op, hf_time turn, hf_time now) {
+    op->wait.turn_ends = now + turn;
+    if (sleeps(op)) op->wait.recheck_at = hf_time_min(op->wait.recheck_at, op->wait.turn_ends);
 }
 
 /* Its own channel comes next, and a poll when that is confirmed. */

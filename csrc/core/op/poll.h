@@ -18,6 +18,10 @@ void hf_poll_abandon(hf_op *op, hf_time now);
  * older. */
 void hf_poll_again(hf_op *op, hf_time now);
 
+/* What is free is left to others for the time of a turn. The operation polls when that is over, or
+ * earlier if something has changed. */
+void hf_poll_after_turn(hf_op *op, hf_time turn, hf_time now);
+
 /* The events of an operation that polls; `recheck` is called at each message. */
 bool hf_poll_waits(const hf_op *op);
 void hf_poll_on_subscribed(hf_op *op, hf_time now);

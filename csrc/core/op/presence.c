@@ -94,6 +94,10 @@ void hf_client_introduce(hf_client *client, const char *text) {
     client->presence.check_at = HF_NEVER;
 }
 
+const char *hf_client_who(const hf_client *client) {
+    return client->presence.who;
+}
+
 static bool is_published(const hf_client *client) {
     return client->presence.who[0] != '\0' && !client->closed;
 }

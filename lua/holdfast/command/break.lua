@@ -18,8 +18,8 @@ break_lock.summary = "Take the lock KEY from its holder, after confirmation. Exi
 break_lock.more = "The lock passes to the next waiter. The old holder is not stopped: it keeps running until its\n" ..
   "next renewal or, at the latest, until its lease ends; `break` says how long that is.\n\n" ..
   "A semaphore gets all its permits back. If somebody is waiting for a latch, `break`\n" ..
-  "opens it. If the lock is free and its job counts as done (`run --idempotent`),\n" ..
-  "`break` lets the job run again."
+  "opens it. If the lock is free and its job counts as done (`run --idempotent`,\n" ..
+  "`run --once-per`), `break` lets the job run again."
 
 break_lock.of_servers = true
 break_lock.options = verb.options(break_lock, {
@@ -95,14 +95,21 @@ local function force(client, entry, lock, out, yes)
   return was_locked and exits.OK or exits.BUSY
 end
 
-local function forget(client, key, given, out)
+-- → why the job does not run now, as far as its record says | nil: there is none
+local function recorded(client, key)
   local ttl = records.ttl(client, key)
-  if ttl and not given.yes and not asks('The job "%s" counts as done for another %s. Let it run again? [y/N] ',
-    output.name(key), locks.seconds(ttl)) then
+  if ttl then return "counts as done for another " .. locks.seconds(ttl) end
+  local run = records.fire(client, key)
+  return run and ("was last run by %s, %s ago"):format(identity.text(run), locks.seconds(math.max(run.age, 0)))
+end
+
+local function forget(client, key, given, out)
+  local why = recorded(client, key)
+  if why and not given.yes and not asks('The job "%s" %s. Let it run again? [y/N] ', output.name(key), why) then
     return exits.BUSY
   end
   local forgotten, message, code = false, nil, nil
-  if ttl then forgotten, message, code = records.forget(client, key) end
+  if why then forgotten, message, code = records.forget(client, key) end
   if code then return verb.failed(out, message, code) end
   output.print(output.name(key) .. (forgotten and ": may run again" or ": was free"))
   return forgotten and exits.OK or exits.BUSY

@@ -38,7 +38,7 @@ local MEANINGS = {
   { "75", "the lock was lost", "run lead hold" },
   { "76", "too few of the --servers answered (no quorum)", "run hold wait" },
   { "77", "the server denied permission", "run lead hold wait latch" },
-  { "79 (or -E)", "--idempotent: already done", "run" },
+  { "79 (or -E)", "--idempotent, --once-per: already done", "run" },
   { "124", "--max-runtime: the command ran for too long", "run" },
   { "126, 127", "the command could not be run, or was not found", "run lead" },
   { "128 + n", "terminated by signal n", "run lead hold wait latch" },

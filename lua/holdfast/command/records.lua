@@ -1,23 +1,25 @@
--- The records of `run --idempotent`: holdfast_once:KEY. While the job runs the key is a lock; after
--- its success it contains "done" until the job may run again.
+-- The records of `run --idempotent` and `run --once-per`: holdfast_once:KEY. With --idempotent the
+-- key is a lock while the job runs; after its success it contains "done" until the job may run
+-- again. With --once-per it is a text that says which run counts: see holdfast.once.
 
 local core = require "holdfast.core"
+local locale = require "holdfast.locale"
+local once = require "holdfast.once"
 local replies = require "holdfast.replies"
 
 local records = {}
 
-local PREFIX = "holdfast_once:"
+local PREFIX = once.name ""
 
 -- Only a record: a run that began meanwhile keeps its lock.
-local FORGET = "return redis.call('HGET', KEYS[1], 'done') and redis.call('DEL', KEYS[1]) or 0"
+local FORGET = "local text = redis.call('TYPE', KEYS[1]).ok == 'string' "
+  .. "return (text or redis.call('HGET', KEYS[1], 'done')) and redis.call('DEL', KEYS[1]) or 0"
 
 local function command(client, node, ...)
   return replies.command(client, { ... }, node)
 end
 
-function records.key(key)
-  return PREFIX .. key
-end
+records.key = once.name
 
 -- → the KEY of a run whose record has this name | nil
 function records.key_of(name)
@@ -42,6 +44,20 @@ function records.ttl(client, key)
   for _, node in ipairs(nodes) do ttls[#ttls + 1] = ttl_at(client, key, node) end
   table.sort(ttls, function(a, b) return a > b end) -- any locale: numbers
   return ttls[math.floor(#nodes / 2) + 1]
+end
+
+-- The server's clock.
+local function now_ms(client)
+  local time = command(client, 0, "TIME")
+  return time and locale.number(time[1]) * 1000 + math.floor(locale.number(time[2]) / 1000)
+end
+
+-- The run that counts for the last fire of a schedule. → holdfast.fire | nil: there is none
+function records.fire(client, key)
+  if core.client.is_quorum(client) then return nil end
+  local text = command(client, 0, "GET", records.key(key))
+  local now = type(text) == "string" and now_ms(client)
+  return now and once.parse(text, now) or nil
 end
 
 -- Lets the job run again.

@@ -4,6 +4,7 @@ local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
 local holding = require "holdfast.command.holding"
 local job = require "holdfast.command.job"
+local once = require "holdfast.once"
 local options = require "holdfast.command.options"
 local process = require "holdfast.process"
 local output = require "holdfast.command.output"
@@ -32,8 +33,11 @@ run.options = options.join(target.waiting, {
   { "min-hold", value = "TIME", check = options.seconds, help = "hold the lock for at least this long" },
   { "idempotent", value = "TIME", check = options.lease,
     help = "do not run again for this long after a successful run" },
+  { "once-per", value = "TIME", check = options.lease,
+    help = "run once for each fire of a schedule with this period that many hosts share" },
+  { "retry", help = "with --once-per: let another host run again for a fire whose run failed" },
   { "duplicate-exit", value = "CODE", check = options.exit_code,
-    help = "exit code if --idempotent finds the job already done (default: the -E code, or 79)" },
+    help = "exit code if --idempotent or --once-per finds the job already done (default: the -E code, or 79)" },
 }, target.locking, settings.options, target.reporting)
 
 run.more = target.TIME .. "\n\n" .. exits.help "run"
@@ -41,15 +45,31 @@ run.examples = {
   "holdfast run -n -E 0 backup -- ./backup          # from cron on many hosts: only one runs it",
   "holdfast run -w 10m deploy:shop -- ./deploy.sh   # waits in line, for at most 10 minutes",
   "holdfast run stock:7 stock:9 -- ./move 7 9       # with both locks, or not at all",
+  "holdfast run -E 0 --once-per 1h report -- ./report # from cron on many hosts: once an hour",
 }
 
 -- ---- what is asked for ----
+
+local PLAIN_LOCKS = { "idempotent", "one-by-one", "shared", "exclusive", "permits" }
+
+-- → nothing | message
+local function wrong_schedule(plan)
+  local given = plan.given
+  if not given["once-per"] then return given.retry and "--retry needs --once-per" or nil end
+  if #plan.keys > 1 then return "--once-per takes one KEY" end
+  for _, name in ipairs(PLAIN_LOCKS) do
+    if given[name] then return ("--once-per does not work with --%s"):format(name) end
+  end
+  if plan.chosen.servers then return "--once-per needs a single server, not --servers" end
+end
 
 -- → the plan of a run | nil, message
 local function read(args)
   local plan, message = work.read(run.options, args)
   if not plan then return nil, message end
   if plan.given.idempotent and #plan.keys > 1 then return nil, "--idempotent takes one KEY" end
+  message = wrong_schedule(plan)
+  if message then return nil, message end
   plan.min_hold = plan.given["min-hold"] or 0
   return plan
 end
@@ -81,7 +101,7 @@ end
 
 -- A job that fails leaves no record: it may run again at once.
 -- → the job's result | nil, message, code | the result, message, code: its success is not recorded
-function Run:once()
+function Run:idempotent()
   local failed = nil
   local function guarded()
     local result = job.run(self.holding.group, self:job_plan())
@@ -112,8 +132,46 @@ function Run:await_record()
   while is_pending() and (not name or signals.passing[name]) do name = process.wait(RECORD_STEP) end
 end
 
+-- ---- once for each fire of a schedule ----
+
+-- Before the lock is taken. → true | nil, message, code
+function Run:come()
+  local plan, period = self.plan, self.plan.given["once-per"]
+  if not period then return true end
+  core.client.introduce(self.client, plan.chosen.name or "")
+  self.fire = once.fire(self.client, plan.keys[1], period, plan.given.retry)
+  return self:counts(once.come(self.fire))
+end
+
+-- Keeps who runs instead, for the report. → true | nil, message, code
+function Run:counts(may, message, code, fire)
+  self.holding.holder = fire
+  return may, message, code
+end
+
+-- A loss is reported, and leaves the record to those that come next.
+-- → the job's result | nil, message, code
+function Run:scheduled()
+  local lock, fire = self.holding.locks[1], self.fire
+  local may, message, code = self:counts(once.begin(fire, lock))
+  if not may then
+    if code ~= "duplicate" then once.withdraw(fire) end
+    return nil, message, code
+  end
+  local result = job.run(lock, self:job_plan())
+  if not result.how then
+    if not result.lost then once.withdraw(fire) end
+    return result
+  end
+  once.finish(fire, lock, succeeded(result) and "done" or "failed", function(text, failure)
+    self.out:problem("warning", { { "code", failure } }, text)
+  end)
+  return result
+end
+
 function Run:job()
-  if self.plan.given.idempotent then return self:once() end
+  if self.fire then return self:scheduled() end
+  if self.plan.given.idempotent then return self:idempotent() end
   return job.run(self.holding.group, self:job_plan())
 end
 
@@ -130,7 +188,11 @@ function Run:finish(result, message, code)
 end
 
 function Run:main()
-  local held, message, code = self.holding:acquire()
+  local held, message, code = self:come()
+  if held then
+    held, message, code = self.holding:acquire()
+    if not held and self.fire then once.withdraw(self.fire) end
+  end
   local exit = held and self:finish(self:job()) or not held and self.holding:failed(message, code)
   self.holding:close()
   return exit

@@ -56,6 +56,17 @@ local function print_permits(entry)
   end
 end
 
+-- The run that counts for the last fire of a schedule.
+local function run_text(run)
+  return run and ("%s on %s, began %s ago"):format(run.state, identity.text(run), locks.seconds(math.max(run.age, 0)))
+end
+
+local function run_json(run)
+  return run and { text = json.object {
+    { "state", run.state }, { "host", run.host }, { "pid", run.pid }, { "name", run.name }, { "age", run.age },
+  } }
+end
+
 local function print_text(entry, waiters, names)
   line("key", entry.key)
   line("state", state_of(entry))
@@ -63,6 +74,7 @@ local function print_text(entry, waiters, names)
   print_permits(entry)
   print_holder(entry, names)
   line("done", entry.done_ttl and ("for %s more"):format(locks.seconds(entry.done_ttl)))
+  line("run", run_text(entry.run))
   line("token", entry.token and locks.token(entry.token))
   line("waiters", ("%d"):format(entry.waiters))
   for _, waiter in ipairs(waiters) do
@@ -87,6 +99,7 @@ end
 local function print_json(entry, waiters, names)
   local fields, queue = locks.fields(entry, entry.owner and names(entry.owner)), {}
   for i, waiter in ipairs(waiters) do queue[i] = waiter_json(waiter, names(waiter.owner)) end
+  fields[#fields + 1] = { "run", run_json(entry.run) }
   fields[#fields + 1] = { "holders", holders_json(entry) }
   fields[#fields + 1] = { "queue", json.list(queue) }
   output.print(json.object(fields))
@@ -99,6 +112,7 @@ function show.main(args)
     local entry, message, code = locks.inspect(client, key)
     if not entry then return verb.failed(out, message, code) end
     entry.done_ttl = records.ttl(client, key)
+    entry.run = records.fire(client, key)
     entry.holders = entry.permits and permits.holders(client, key)
     local print_entry = given.json and print_json or print_text
     print_entry(entry, locks.waiters(client, key, WAITERS, entry.kind), locks.names(client))

@@ -1,0 +1,355 @@
+-- client:once on a real server, whose clock some of these move.
+
+local holdfast = require "holdfast"
+local loops = require "spec.support.loops"
+local process = require "spec.support.process"
+local world = require("spec.support.world").new { clock = true }
+
+local PERIOD = 60
+local PATIENCE = 20
+
+describe("client:once", function()
+  local now -- seconds that the server's clock is ahead
+
+  before_each(function()
+    world.open()
+    now = 0
+  end)
+  after_each(function()
+    world.cli("FLUSHALL")
+    world.close()
+  end)
+
+  local function set_clock(seconds)
+    now = seconds
+    world.server:set_clock(seconds)
+  end
+
+  local function pass(seconds) set_clock(now + seconds) end
+
+  local function nothing() end
+
+  -- → "ran", or the code
+  local function outcome(client, opts, fn)
+    fn = fn or function() return "ran" end
+    local result, message, code = client:once("job", PERIOD, opts or {}, fn)
+    return result or code, message
+  end
+
+  -- `fires` fires of a schedule that `hosts` hosts share, whose clocks are off by up to `off`
+  -- seconds, and of which some are missing at each fire. The fires are on whole minutes of the
+  -- server's clock, where windows that begin by the clock would have their edges.
+  -- → the list of { fire, time } of the runs
+  local function simulate(hosts, fires, off)
+    local clients, comes, runs = {}, {}, {}
+    local first = PERIOD - os.time() % PERIOD
+    for i = 1, 10 do clients[i] = world.client { name = "host" .. i } end
+    for host = 1, hosts do
+      local wrong = math.random(-off, off)
+      for fire = 1, fires do
+        local is_missing = host > 1 and math.random() < 0.3 -- any locale: numbers
+        local time = first + fire * PERIOD + wrong
+        local come = { fire = fire, time = time, host = host }
+        if not is_missing then comes[#comes + 1] = come end
+      end
+    end
+    table.sort(comes, function(a, b) -- any locale: numbers
+      if a.time ~= b.time then return a.time < b.time end
+      return a.host < b.host
+    end)
+    for _, each in ipairs(comes) do
+      if each.time ~= now then set_clock(each.time) end
+      local result = outcome(clients[each.host % 10 + 1])
+      if result == "ran" then runs[#runs + 1] = each else assert.equal("duplicate", result) end
+    end
+    return runs
+  end
+
+  local function runs_once_for_each_fire(hosts, fires)
+    math.randomseed(74)
+    local runs = simulate(hosts, fires, 14)
+    assert.equal(fires, #runs)
+    for i, run in ipairs(runs) do assert.equal(i, run.fire) end
+  end
+
+  it("runs once for each fire if clocks are off by less than a quarter of the period", function()
+    runs_once_for_each_fire(20, 8)
+  end)
+
+  it("runs 50 times in 50 fires for 100 hosts whose clocks are off by 14 s of 60 #check", function()
+    runs_once_for_each_fire(100, 50)
+  end)
+
+  it("runs at most twice in a period, never within half of one, if the clocks are off by more", function()
+    math.randomseed(74)
+    local runs = simulate(50, 8, 40)
+    assert.is_true(#runs >= 8 and #runs <= 18, #runs)
+    for i = 2, #runs do
+      local pause = runs[i].time - runs[i - 1].time
+      assert.is_true(pause >= PERIOD / 2 and pause <= PERIOD + 40, pause)
+    end
+  end)
+
+  it("runs once where many processes come at the same moment", function()
+    local children = {}
+    for i = 1, 12 do
+      children[i] = world.program {
+        code = [[
+          local client = require("holdfast").new(arg[1])
+          local result, _, code = client:once("job", 60, function() return "ran" end)
+          print(result or code)
+          client:close()
+        ]],
+        args = { world.server:url() },
+      }
+    end
+    local counts = {}
+    for _, child in ipairs(children) do
+      assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
+      local word = child:output():match("^(%l+)\n$")
+      counts[word] = (counts[word] or 0) + 1
+    end
+    assert.same({ ran = 1, duplicate = 11 }, counts)
+  end)
+
+  it("returns what the function returns, which gets the lock and the arguments", function()
+    local client = world.client()
+    assert.same({ "job", true, 7, nil, 9 }, { client:once("job", PERIOD, function(lock, a, b, c)
+      return lock:key(), lock:is_held(), a, b, c
+    end, 7, nil, 9) })
+    assert.is_true(client:once("other", PERIOD, nothing))
+    local unfenced = world.client { fencing = false }
+    assert.is_number((unfenced:once("fenced", PERIOD, function(lock) return lock:token() end)))
+    assert.same({ nil, "my own", "odd", n = 3 }, { n = 3, client:once("third", PERIOD, function()
+      return nil, "my own", "odd"
+    end) })
+  end)
+
+  it("says which call counts: its host, process, name, state and age", function()
+    local first = world.client { name = "nightly" }
+    assert.equal("ran", outcome(first))
+    local _, message, code, fire = world.client():once("job", PERIOD, nothing)
+    assert.equal("duplicate", code)
+    assert.matches('^"job" has run for this time, on [^ ]+ %(pid %d+, nightly%), 0%.%d s ago$', message)
+    assert.same({ "done", "nightly" }, { fire.state, fire.name })
+    assert.is_true(fire.age >= 0 and fire.age < PATIENCE, fire.age)
+    assert.equal(require("spec.support.sys").getpid(), fire.pid)
+    assert.is_string(fire.host)
+  end)
+
+  it("keeps its record for longer than the period, under the whole key", function()
+    assert.equal("ran", outcome(world.client { prefix = "shop:" }))
+    local left = world.cli("PTTL", "holdfast_once:shop:job")
+    assert.is_true(left > PERIOD * 1000 and left <= 2 * PERIOD * 1000, left)
+  end)
+
+  describe("after a failure", function()
+    local function fail() error("no luck", 0) end
+
+    local function failed(opts)
+      local client = world.client()
+      local ok, message = pcall(outcome, client, opts, fail)
+      assert.same({ false, "no luck" }, { ok, message })
+      return client
+    end
+
+    it("does not run again for this fire", function()
+      failed {}
+      assert.equal("duplicate", outcome(world.client()))
+      local _, _, _, fire = world.client():once("job", PERIOD, nothing)
+      assert.equal("failed", fire.state)
+      pass(PERIOD)
+      assert.equal("ran", outcome(world.client()))
+    end)
+
+    it("runs again with retry, until one succeeds", function()
+      failed { retry = true }
+      failed { retry = true }
+      assert.equal("ran", outcome(world.client(), { retry = true }))
+      assert.equal("duplicate", outcome(world.client(), { retry = true }))
+    end)
+  end)
+
+  describe("whose run goes on", function()
+    -- The lease is longer than the clock is moved.
+    local function while_it_runs(fn)
+      assert.equal("ran", (outcome(world.client { lease = 600 }, {}, function()
+        fn()
+        return "ran"
+      end)))
+    end
+
+    it("refuses the other calls of this fire at once", function()
+      local other = world.client()
+      while_it_runs(function()
+        local start = process.now()
+        assert.equal("duplicate", outcome(other))
+        assert.is_true(process.now() - start < 5)
+        assert.equal("busy", outcome(other, { retry = true, wait = 0 }))
+      end)
+    end)
+
+    it("is busy for the next fire, which another call may still run", function()
+      local other = world.client()
+      while_it_runs(function()
+        pass(PERIOD)
+        assert.equal("busy", outcome(other, { wait = 0 }))
+        assert.equal("busy", outcome(world.client(), { wait = 0 }))
+      end)
+      assert.equal("ran", outcome(other))
+      assert.equal("duplicate", outcome(world.client()))
+    end)
+
+    it("is followed by the run of the next fire, if that waits", function()
+      local waiting
+      while_it_runs(function()
+        pass(PERIOD)
+        waiting = world.program {
+          code = [[
+            local client = require("holdfast").new(arg[1])
+            print(client:once("job", 60, { wait = 60 }, function() return "ran" end))
+            client:close()
+          ]],
+          args = { world.server:url() },
+        }
+        assert(process.wait_until(function()
+          return world.cli("EXISTS", "holdfast_queue:{job}") == 1
+        end, PATIENCE))
+        assert.equal("duplicate", outcome(world.client()))
+      end)
+      assert.same({ "exit", 0 }, { waiting:wait(PATIENCE) })
+      assert.equal("ran\n", waiting:output())
+      assert.equal("duplicate", outcome(world.client()))
+    end)
+  end)
+
+  describe("whose process is killed", function()
+    local function killed(opts)
+      local child = world.program {
+        code = [[
+          require("holdfast").new { url = arg[1], lease = 0.5 }:once("job", 60, ]] .. opts .. [[, function()
+            print "runs"
+            io.stdout:flush()
+            while true do os.execute "sleep 1" end
+          end)
+        ]],
+        args = { world.server:url() },
+      }
+      assert(child:wait_output("runs", PATIENCE))
+      child:kill "KILL"
+      child:wait(PATIENCE)
+    end
+
+    it("counts for its fire", function()
+      killed "{}"
+      assert(world.is_free "job")
+      assert.equal("duplicate", outcome(world.client()))
+      pass(PERIOD)
+      assert.equal("ran", outcome(world.client()))
+    end)
+
+    it("is replaced with retry, once its lease has ended", function()
+      killed "{ retry = true }"
+      assert.equal("ran", outcome(world.client(), { retry = true }))
+    end)
+  end)
+
+  it("runs at the next fire after the server's clock was set back", function()
+    set_clock(3600)
+    assert.equal("ran", outcome(world.client()))
+    set_clock(PERIOD)
+    assert.equal("ran", outcome(world.client()))
+    assert.equal("duplicate", outcome(world.client()))
+  end)
+
+  it("holds the lock until the end is recorded, so that no retry runs after a success", function()
+    local client, other = world.client { lease = 20 }, world.client()
+    local result = client:once("job", PERIOD, { retry = true }, function()
+      world.cli("REPLICAOF", "127.0.0.1", "1")
+      world.program {
+        code = [[
+          require("spec.support.process").sleep(0.3) -- until a record was refused
+          os.execute("redis-cli -s " .. arg[1] .. " REPLICAOF NO ONE >/dev/null")
+        ]],
+        args = { world.server.path },
+      }
+      return "ran"
+    end)
+    assert.equal("ran", result)
+    assert.equal("duplicate", outcome(other, { retry = true }))
+  end)
+
+  it("reports a lost lock, and leaves the fire to a retry", function()
+    local client = world.client { lease = 0.5 }
+    local _, _, code, results = client:once("job", PERIOD, { retry = true }, function(lock)
+      world.cli("DEL", "job")
+      assert(process.wait_until(function() return lock:lost() end, PATIENCE))
+      return 1
+    end)
+    assert.same({ "lost", 1 }, { code, results[1] })
+    assert.equal("ran", outcome(world.client(), { retry = true }))
+  end)
+
+  for _, loop in ipairs(loops) do
+    it("runs once for the coroutines of " .. loop.name .. ", which wait with retry", function()
+      local client = world.client { driver = loop.driver }
+      local results, failed = {}, false
+      for i = 1, 4 do
+        loop.spawn(function()
+          local opts = { retry = i > 2, wait = 20 }
+          local key = i > 2 and "retried" or "job"
+          local ok, result, _, code = pcall(client.once, client, key, PERIOD, opts, function()
+            loop.sleep(0.05)
+            if key == "retried" and not failed then
+              failed = true
+              error("no luck", 0)
+            end
+            return "ran"
+          end)
+          results[i] = ok and (result or code) or result
+        end)
+      end
+      loop.run()
+      client:close()
+      table.sort(results)
+      assert.same({ "duplicate", "no luck", "ran", "ran" }, results)
+    end)
+  end
+
+  it("says that a server of several has no common schedule", function()
+    local servers = { world.server:url(), world.another():url(), world.another():url() }
+    local quorum = holdfast.new { servers = servers, mode = "quorum" }
+    assert.has_error(function() quorum:once("job", PERIOD, nothing) end,
+      "client:once: schedules need a single server, not a quorum")
+    quorum:close()
+  end)
+
+  it("finds a record of run --idempotent under its key to be a conflict", function()
+    world.cli("HSET", "holdfast_once:job", "done", "D")
+    local result, message = outcome(world.client())
+    assert.equal("conflict", result)
+    assert.matches('holdfast_once:job', message, 1, true)
+  end)
+
+  it("refuses bad arguments at the caller's line", function()
+    local client = world.client()
+    for _, period in ipairs { 0, 0.09, -1, 1e10, 0 / 0, "x", false } do
+      local ok, message = pcall(function() client:once("job", period, nothing) end)
+      assert.is_false(ok)
+      assert.matches("^spec/once_spec.lua:%d+: client:once: period must be a number of seconds from 0.1 to 1e9, not ",
+        message)
+    end
+    local function fails(pattern, ...)
+      local args = { n = select("#", ...), ... }
+      local unpack = table.unpack or unpack
+      local ok, message = pcall(function() client:once(unpack(args, 1, args.n)) end)
+      assert.is_false(ok)
+      assert.matches("^spec/once_spec.lua:%d+: client:once: " .. pattern, message)
+    end
+    fails("key must be", "", PERIOD, nothing)
+    fails('unknown option "again"', "job", PERIOD, { again = true }, nothing)
+    fails("retry must be a boolean", "job", PERIOD, { retry = 1 }, nothing)
+    fails("fn must be a function", "job", PERIOD, {}, nil)
+    fails("options come before the function", "job", PERIOD, nothing, { retry = true })
+  end)
+end)

@@ -1,0 +1,77 @@
+/* The runs of a schedule: what the server's reply means, and when the outcome is not known. */
+#include "op/operation.h"
+
+#include "drive.h"
+
+static struct rig rig;
+
+#define CALLS HF_LINK_CALLS
+#define SAID "EVALSHA once 1 r a 7 running 8 30 120 0 w"
+
+static hf_op *begin_once(hf_time now) {
+    static const hf_slice words[] = {{"r", 1},  {"a", 1},   {"7", 1}, {"running", 7}, {"8", 1},
+                                     {"30", 2}, {"120", 3}, {"0", 1}, {"w", 1}};
+    hf_op_spec spec = spec_of(&rig, HF_OP_ONCE);
+    spec.value = 1;
+    spec.args = words;
+    spec.arg_count = sizeof words / sizeof *words;
+    return begin_spec(&rig, &spec, now);
+}
+
+#define RECORDED "*4\r\n:1\r\n:7\r\n:9\r\n$4\r\ntext\r\n"
+
+TEST(a_call_returns_what_the_program_replied) {
+    rig_begin(&rig);
+    hf_op *op = begin_once(AT(0));
+    CHECK_SENT(&rig, CALLS, SAID);
+    feed_calls(&rig, RECORDED, AT(1));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(hf_reply_integer_at(op->result.reply, 2, 0), 9);
+    CHECK_STR(op->result.reply->elements[3]->string, "text");
+    rig_end(&rig, AT(2));
+}
+
+TEST(a_call_without_a_reply_may_have_been_recorded) {
+    for (int sent = 0; sent <= 1; sent++) {
+        rig_begin(&rig);
+        rig.refusing = !sent;
+        hf_op *op = begin_once(AT(0));
+        rig.refusing = true;
+        rig_sleep(&rig, AT(1), AT(9000));
+        CHECK_OUTCOME(op, "unreachable");
+        CHECK_EQ_INT(strstr(op->failure.text, "may have taken effect") != NULL, sent);
+        rig_end(&rig, AT(9000));
+    }
+}
+
+TEST(a_reply_of_another_form_is_an_error) {
+    static const char *const replies[] = {":1\r\n",
+                                          "*1\r\n:1\r\n",
+                                          "*4\r\n:1\r\n:7\r\n:9\r\n:1\r\n",
+                                          "*4\r\n$1\r\n1\r\n:7\r\n:9\r\n$1\r\nt\r\n",
+                                          "*4\r\n:1\r\n$1\r\n7\r\n:9\r\n$1\r\nt\r\n",
+                                          "*4\r\n:1\r\n:7\r\n$1\r\n9\r\n$1\r\nt\r\n",
+                                          "*5\r\n:1\r\n:7\r\n:9\r\n$1\r\nt\r\n:1\r\n"};
+    for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
+        rig_begin(&rig);
+        hf_op *op = begin_once(AT(0));
+        feed_calls(&rig, replies[i], AT(1));
+        CHECK_OUTCOME(op, "server");
+        rig_end(&rig, AT(2));
+    }
+}
+
+TEST(a_record_counts_when_the_replicas_have_it) {
+    for (int confirmed = 0; confirmed <= 1; confirmed++) {
+        rig_begin(&rig);
+        rig.client.config.sync = (hf_sync){.replicas = 1, .timeout = 100 * HF_MS};
+        hf_op *op = begin_once(AT(0));
+        CHECK_SENT(&rig, CALLS, SAID "\nWAIT 1 100");
+        feed_calls(&rig, RECORDED, AT(1));
+        feed_calls(&rig, confirmed ? ":1\r\n" : ":0\r\n", AT(2));
+        CHECK_OUTCOME(op, confirmed ? "ok" : "no_quorum");
+        rig_end(&rig, AT(3));
+    }
+}
+
+CHECK_MAIN
