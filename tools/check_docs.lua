@@ -2,8 +2,8 @@
 -- called in a spec, each page is in the site's menu, each block of code has a language and
 -- something that runs it, nginx takes each piece of nginx.conf, the README shows
 -- examples/hello.lua, a translation has the code and links of its original, each mutant of the
--- simulator has a seed in spec/sim/mutant_seeds.txt, links and names lead to a file and a heading, and names of tests and of
--- things in the sources are there.
+-- simulator has a seed in spec/sim/mutant_seeds.txt, links and names lead to a file and a heading,
+-- and names of tests and of things in the sources are there.
 -- Where nginx has no Lua module, only the Lua in those pieces is compiled.
 --
 --   lua5.4 tools/check_docs.lua [DOCUMENT...]   exit 1 and a line for each thing that is missing

@@ -18,7 +18,8 @@
 --   lua5.4 spec/sim/run.lua --mutants [--seeds N]          how many seeds it takes to find each of
 --                                                          them, and whether the
 --                                                         schedules of schedules.lua show theirs
---   lua5.4 spec/sim/run.lua --mutants --known spec/sim/mutant_seeds.txt   with each one's seed there first
+--   lua5.4 spec/sim/run.lua --mutants --known FILE         … with each one's seed in FILE first,
+--                                                          such as spec/sim/mutant_seeds.txt
 --   lua5.4 spec/sim/run.lua --mutants --quick              those that fall in seconds: quick.lua
 --   lua5.4 spec/sim/run.lua --find [--seeds N]             the first that breaks a rule, by its
 --                                                          number alone
