@@ -256,7 +256,7 @@ plot("server", "the server's processor for each turn", svg.lines {
 })
 crowd_table("µs, commands", function(one) return ("%.0f, %.1f"):format(one.cpu, one.commands) end)
 
-add "[waiting.md](waiting.md#where-the-time-goes) lists the steps of a hand-off."
+add "[Where the time goes](#where-the-time-goes) lists the steps of a hand-off."
 add ""
 
 add("## %d held locks", results.held_count)
@@ -313,6 +313,12 @@ add "## Other kinds"
 add ""
 add "Their cost is measured without other libraries: [semaphores](semaphore.md#what-it-costs), [plain"
 add "semaphores](plain_semaphore.md#what-it-costs)."
+add ""
+
+-- This section is measured by bench/run, and written by hand.
+local by_hand = assert(io.open("bench/hand_off.md"))
+add((by_hand:read("*a"):gsub("\n$", "")))
+by_hand:close()
 
 local page = assert(io.open(directory .. "/performance.md", "w"))
 page:write(table.concat(lines, "\n"), "\n")

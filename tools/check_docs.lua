@@ -1,9 +1,9 @@
 -- The documents keep up with the code: each public function has a heading in docs/api.md and is
 -- called in a spec, each page is in the site's menu, each block of code has a language and
 -- something that runs it, nginx takes each piece of nginx.conf, the README shows
--- examples/hello.lua, a translation has the code and links of its original, docs/proof.md has each
--- mutant of the simulator, links and names lead to a file and a heading, and names of tests and of
--- things in the sources are there.
+-- examples/hello.lua, a translation has the code and links of its original, each mutant of the
+-- simulator has a seed in spec/sim/mutant_seeds.txt, links and names lead to a file and a heading,
+-- and names of tests and of things in the sources are there.
 -- Where nginx has no Lua module, only the Lua in those pieces is compiled.
 --
 --   lua5.4 tools/check_docs.lua [DOCUMENT...]   exit 1 and a line for each thing that is missing
@@ -344,16 +344,28 @@ local function check_menu()
   end
 end
 
--- A row begins with the mutant's name, behind the kind of system, as --mutants prints it.
+-- A row begins with the mutant's name, behind the kind of system, and its seed, as --mutants prints
+-- it. Each mutant that random seeds find has a row, and each row is for such a mutant.
 local function check_mutants()
-  local text, mutants = read("docs/proof.md"), require "spec.sim.mutants"
-  for _, all in ipairs(mutants.named()) do
-    for _, mutant in ipairs(all) do
-      local row = (mutant.kind and ("%-10s "):format(mutant.kind) or "") .. mutant.name
-      if not text:find("\n" .. row .. " ", 1, true) then
-        report("docs/proof.md has no row of the mutant %s", row)
-      end
+  local rows, mutants = {}, require "spec.sim.mutants"
+  for line in read("spec/sim/mutant_seeds.txt"):gmatch("[^\n]+") do
+    local name = line:match("^(%a.-) +%d+ +[%l_]+ ")
+    if name then
+      rows[name:gsub(" +", " ")] = true
+    elseif not line:find("^#") then
+      report("spec/sim/mutant_seeds.txt: no name, seed and rule in the row %s", line)
     end
+  end
+  local named = mutants.named()
+  for _, all in ipairs { named[1], named[2] } do
+    for _, mutant in ipairs(all) do
+      local name = (mutant.kind and mutant.kind .. " " or "") .. mutant.name
+      if not rows[name] then report("spec/sim/mutant_seeds.txt has no row of the mutant %s", name) end
+      rows[name] = nil
+    end
+  end
+  for name in pairs(rows) do
+    report("spec/sim/mutant_seeds.txt has a row of %s, but no mutant is called that", name)
   end
 end
 

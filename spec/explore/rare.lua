@@ -1,5 +1,6 @@
 -- Mutants of spec/sim/mutants.lua for which random schedules need more than 300 seeds, as
--- docs/proof.md says, and the world in which at most one departure shows each: { mutant, world }.
+-- spec/sim/mutant_seeds.txt says, and the world in which at most one departure shows each:
+-- { mutant, world }.
 
 return {
   { "blind_release", "lock enter" },

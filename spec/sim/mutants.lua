@@ -355,6 +355,12 @@ local IN_PROGRAMS = {
     "if WAITER ~= '' then redis.call('LREM', QUEUE, 0, OWNER) end" },
   { "fair_taken", "a held fair lock counts as free", "fair_acquire.lua",
     "local lock_ms, now = redis.call('PTTL', LOCK), now_ms()", "local lock_ms, now = -2, now_ms()" },
+  { "shorter_untold", "Redisson's waiters are not notified of a shortened lease", "extend.lua",
+    "announce(ARGV[5])", "" },
+  { "fair_shorter_untold", "…nor the one that is first in a fair lock's list", "fair_extend.lua",
+    "announce(ARGV[5] .. ':' .. first)", "announce(ARGV[5])" },
+  { "permits_shorter_untold", "…of permits", "permit_extend.lua", "announce(ARGV[5], #IDS)", "" },
+  { "rw_shorter_untold", "…of a read/write lock", "rw_extend.lua", "announce(ARGV[5], '1')", "" },
 }
 
 -- { switch, what it does }
@@ -476,14 +482,6 @@ local IN_SCHEDULES = {
     "permit_queue.lua:notify_first", "local function notify_first()", "local function notify_first()\nif true then return end\n"),
   of_program("dead_readers", "dead readers are never forgotten", "rw_queue.lua:has_readers",
     "if longest_lease(LOCK, owner, 1, count) ~= -2 then return true end", "do return true end"),
-  of_program("shorter_untold", "Redisson's waiters are not notified of a shortened lease",
-    "extend.lua", "announce(ARGV[5])", ""),
-  of_program("fair_shorter_untold", "…nor the one that is first in a fair lock's list",
-    "fair_extend.lua", "announce(ARGV[5] .. ':' .. first)", "announce(ARGV[5])"),
-  of_program("permits_shorter_untold", "…of permits", "permit_extend.lua",
-    "announce(ARGV[5], #IDS)", ""),
-  of_program("rw_shorter_untold", "…of a read/write lock", "rw_extend.lua",
-    "announce(ARGV[5], '1')", ""),
   of_program("wish_unheard", "a waiter does not learn that the keeping client is not subscribed",
     "acquiring.lua:busy", "foreign and 1 or deaf and 2 or 0", "foreign and 1 or 0"),
   of_program("permit_one_settled", "only one of several grants that expired together is noticed",

@@ -18,7 +18,8 @@
 --   lua5.4 spec/sim/run.lua --mutants [--seeds N]          how many seeds it takes to find each of
 --                                                          them, and whether the
 --                                                         schedules of schedules.lua show theirs
---   lua5.4 spec/sim/run.lua --mutants --page docs/proof.md with each one's seed in that table first
+--   lua5.4 spec/sim/run.lua --mutants --known FILE         … with each one's seed in FILE first,
+--                                                          such as spec/sim/mutant_seeds.txt
 --   lua5.4 spec/sim/run.lua --mutants --quick              those that fall in seconds: quick.lua
 --   lua5.4 spec/sim/run.lua --find [--seeds N]             the first that breaks a rule, by its
 --                                                          number alone
@@ -55,7 +56,7 @@ local OPTIONS = {
   ["--read-write"] = "flag", ["--fair"] = "flag", ["--coverage"] = "flag", ["--meet"] = "flag", ["--guided"] = "flag",
   ["--schedule"] = "text", ["--system"] = "flag", ["--kind"] = "text", ["--find"] = "flag",
   ["--cases"] = "flag", ["--refused"] = "flag",
-  ["--texts"] = "text", ["--quick"] = "flag", ["--page"] = "text",
+  ["--texts"] = "text", ["--quick"] = "flag", ["--known"] = "text",
 }
 
 local function parse(args)
@@ -205,30 +206,31 @@ local function chosen_mutants()
   return quick.choose(list, options.system and quick.systems or quick.single)
 end
 
--- The seed of a mutant's row in the page that holds the table: "name  seed  rule  …", behind the
--- kind of system if it has one.
-local function seed_in(page, entry)
+-- The seed in a mutant's row of the table (spec/sim/mutant_seeds.txt): "name  seed  rule  …", behind
+-- the kind of system if it has one.
+local function seed_in(rows, entry)
   local row = entry.kind and entry.kind .. " +" .. entry.name or entry.name
-  return tonumber(page:match("\n" .. row .. " +(%d+) "))
+  return tonumber(rows:match("\n" .. row .. " +(%d+) "))
 end
 
--- `page`: its seeds come first. A mutant that falls with another one is searched from `from` on.
-local function find_mutant(entry, page, from, count)
-  local known = page and seed_in(page, entry)
+-- `rows`: the seeds in this table come first, or nil. A mutant whose seed no longer shows it is
+-- searched for from `from` on.
+local function find_mutant(entry, rows, from, count)
+  local known = rows and seed_in(rows, entry)
   if known and known <= count then
     local seed, found = find(known, 1)
     if seed then return seed, found end
-    say("the page's seed %d does not show %s", known, entry.name)
+    say("the known seed %d does not show %s", known, entry.name)
   end
   return find(from, count)
 end
 
 -- → whether all mutants were found
 local function table_of_mutants(from, count)
-  local all, page = true, options.page and assert(io.open(options.page)):read("*a")
+  local all, rows = true, options.known and assert(io.open(options.known)):read("*a")
   for _, entry in ipairs(chosen_mutants()) do
     settings, options.kind = mutants.turn_on(entry), entry.kind
-    local seed, found = find_mutant(entry, page, from, count)
+    local seed, found = find_mutant(entry, rows, from, count)
     all = all and seed ~= nil
     if entry.kind then io.stdout:write(("%-10s "):format(entry.kind)) end
     say("%-20s %9s  %-10s %s", entry.name, seed and seed - from + 1 or "not found", found
