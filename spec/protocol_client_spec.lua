@@ -54,6 +54,15 @@ local function in_soon(name)
   return process.wait_until(function() return others:turns_of(name) > 0 end, LONG / 2)
 end
 
+-- A reply as the page writes it.
+local function as_shown(reply)
+  local words = {}
+  for i, number in ipairs(type(reply) == "table" and reply or { reply }) do
+    words[i] = number > 1e12 and "TOKEN" or ("%d"):format(number)
+  end
+  return table.concat(words, " ")
+end
+
 local function is_queued(queue)
   return process.wait_until(function() return server:cli("ZCOUNT", queue, "(0", "+inf") == 1 end, 20)
 end
@@ -105,8 +114,7 @@ describe("a client written from the protocol's page", function()
       for word in arguments:gmatch("%S+") do words[#words + 1] = word end
       server:cli("SCRIPT", "LOAD", assert(io.open(programs .. "/" .. name .. ".lua")):read("*a"))
       local reply = server:cli("EVALSHA", digests[name], unpack(words))
-      local seen = type(reply) == "table" and table.concat(reply, " ") or tostring(reply)
-      assert.equal(shown, (seen:gsub("%d%d%d%d%d%d%d%d%d+", "TOKEN")), name)
+      assert.equal(shown, as_shown(reply), name)
       ran = ran + 1
     end
     assert.equal(3, ran)
