@@ -12,6 +12,8 @@ local QUEUE = crowd.queue_of(KEY)
 local GRANT = 2
 local LONG = 20 -- seconds; nothing here may take a lease of so long
 
+local unpack = rawget(_G, "unpack") or table.unpack
+
 local programs, server, others, client, lock, plain
 
 local digests = {}
@@ -50,6 +52,15 @@ end
 
 local function in_soon(name)
   return process.wait_until(function() return others:turns_of(name) > 0 end, LONG / 2)
+end
+
+-- A reply as the page writes it.
+local function as_shown(reply)
+  local words = {}
+  for i, number in ipairs(type(reply) == "table" and reply or { reply }) do
+    words[i] = number > 1e12 and "TOKEN" or ("%d"):format(number)
+  end
+  return table.concat(words, " ")
 end
 
 local function is_queued(queue)
@@ -92,6 +103,21 @@ describe("a client written from the protocol's page", function()
     for _, name in ipairs { "acquire", "release" } do
       assert.equal(digests[name], plain.sha[name])
     end
+  end)
+
+  it("gets from the smallest lock the replies that the page shows", function()
+    local page = assert(io.open("docs/protocol.md")):read("*a")
+    local commands = page:match("\n## The smallest safe lock\n.-\n```text\n(.-)```")
+    local ran = 0
+    for name, arguments, shown in commands:gmatch("(%l+)([^=]+)= ([^\n]+)") do
+      local words = {}
+      for word in arguments:gmatch("%S+") do words[#words + 1] = word end
+      server:cli("SCRIPT", "LOAD", assert(io.open(programs .. "/" .. name .. ".lua")):read("*a"))
+      local reply = server:cli("EVALSHA", digests[name], unpack(words))
+      assert.equal(shown, as_shown(reply), name)
+      ran = ran + 1
+    end
+    assert.equal(3, ran)
   end)
 
   it("takes turns with the real one", function()
