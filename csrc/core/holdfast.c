@@ -12,7 +12,7 @@
 /* In a cluster a channel with the key in a second pair of braces would be in another slot. */
 hf_names *hf_client_names(const hf_client *client, const hf_kind *kind, hf_slice key) {
     hf_names *names = hf_names_new(kind, key);
-    if (names && kind->wraps && !client->topology->moves_slots) hf_names_wrap(names, kind->channel);
+    if (names && kind->wraps_key && !client->topology->moves_slots) hf_names_wrap(names, kind->channel);
     return names;
 }
 
@@ -188,8 +188,8 @@ bool hf_op_kind_needs_a_hold(hf_op_kind kind) {
 
 bool hf_op_kind_suits(hf_op_kind kind, const hf_kind *lock_kind) {
     const hf_op_impl *impl = hf_op_impls[kind];
-    if (impl->lingers && !lock_kind->noted) return false;
-    if ((impl->acquires || impl->on_hold) && !impl->lingers && lock_kind->noted) return false;
+    if (impl->lingers && !lock_kind->has_call_notes) return false;
+    if ((impl->acquires || impl->on_hold) && !impl->lingers && lock_kind->has_call_notes) return false;
     hf_verb verb = hf_op_rows[kind].verb;
     return verb == HF_VERB_NONE || hf_kind_program(lock_kind, verb);
 }

@@ -56,31 +56,50 @@ typedef enum hf_verb {
 
 /* A kind of lock: a row of kind.c. */
 struct hf_kind {
-    const char *name; /* for users of the core */
-    char letter;      /* in members of queues and in grants */
-    bool reentrant;   /* its owner may enter it again; else a second acquire is busy */
-    bool
-        announced; /* Redisson publishes its releases, and receives ours; else other clients poll */
-    bool fingerprinted;  /* its acquire has a fingerprint, which a grant does not write */
-    bool counted;        /* a number of permits; an acquire takes one or several */
-    bool joint;          /* several owners may hold it at once, and get it in one grant */
-    bool listed;         /* waits in Redisson's list; each waiter has a channel of its own */
-    bool bare;           /* keys in braces are refused: they share the names of keys without */
-    const char *suffix;  /* after <uuid>:<number> in its owners; NULL: nothing */
-    const char *channel; /* before the key, in the channel of its releases; NULL: as for a lock */
-    bool wraps;          /* that channel has the key in braces, also a key with braces of its own */
-    bool kept;           /* a client may keep it for its callers */
-    bool brief;          /* its programs fill in what a call leaves out */
-    bool one_owner;      /* has one owner at a time, which info returns */
-    bool uncounted; /* no program counts its subscribers, or it is tallied: a subscription need not
-                       be a pattern */
-    bool
-        tallied; /* its waiters also subscribe to `ours`, so that programs know how many are ours */
-    bool
-        noted; /* nobody holds it: each call leaves a note on the server, by which it counts once */
-    const char *taken;                /* why an acquire is busy */
-    const hf_kind *reads, *writes;    /* the other half of a read/write lock; NULL: it has none */
-    unsigned char programs[HF_VERBS]; /* kind.c's own */
+    const char *name; /* by which users of the core ask for the kind */
+    char letter;      /* names the kind in a queue's members and in grants */
+
+    /* The owner may acquire again what it holds; otherwise its second acquire is busy. */
+    bool reentrant;
+
+    /* Redisson publishes the releases of this kind, and receives ours. Without this, clients that
+     * are not in the queue poll. */
+    bool announced;
+
+    /* An acquire sends a fingerprint of its request, which a grant does not write. */
+    bool fingerprinted;
+
+    bool counted; /* the lock is a number of permits, of which an acquire takes one or several */
+    bool joint; /* several owners may hold the lock at once, and one release may grant to several */
+    bool listed; /* waiters are in Redisson's list, and each has a channel of its own */
+
+    /* Keys in braces are refused: they would share Redisson's names with the key without them. */
+    bool refuses_braced_key;
+
+    const char *suffix;  /* follows <uuid>:<number> in the owners of this kind, or NULL */
+    const char *channel; /* precedes the key in the channel of releases; NULL: hf_prefix.releases */
+
+    /* That channel has the key in braces even if the key has braces of its own. */
+    bool wraps_key;
+
+    bool may_be_kept;    /* a client may keep the lock for its callers after a release */
+    bool has_short_form; /* the programs fill in arguments that a call leaves out */
+    bool one_owner;      /* the lock has one owner at a time, which `info` returns */
+
+    /* No program counts the subscribers of the channel of releases, so a client may subscribe to it
+     * by its name. Otherwise it subscribes by a pattern, which is not counted. */
+    bool subscribers_not_counted;
+
+    /* Waiters also subscribe to hf_names.ours, by which the programs count ours. */
+    bool counts_our_listeners;
+
+    /* Nobody holds the lock. Each call leaves a note on the server, so that it counts once even if
+     * it is sent twice. */
+    bool has_call_notes;
+
+    const char *taken;                /* completes the message of a busy acquire */
+    const hf_kind *reads, *writes;    /* the other half of a read/write lock, or NULL */
+    unsigned char programs[HF_VERBS]; /* only kind.c reads these */
 };
 
 /* All kinds; the last element is NULL. */

@@ -42,10 +42,10 @@ static void send_pattern(hf_node *node, const char *command, const hf_names *nam
     free((char *)(uintptr_t)pattern.data);
 }
 
-/* Of a tallied kind two channels in one command: see send_sharded. */
-static void send_plain(hf_node *node, const char *command, const hf_names *names, bool tallied) {
+/* If the programs count our listeners, both channels go into one command: see send_sharded. */
+static void send_plain(hf_node *node, const char *command, const hf_names *names, bool with_ours) {
     hf_slice args[] = {hf_slice_of(command), names->releases, names->ours};
-    hf_session_send(&node->links[HF_LINK_EVENTS], tallied ? 3 : 2, args);
+    hf_session_send(&node->links[HF_LINK_EVENTS], with_ours ? 3 : 2, args);
 }
 
 /* Two channels in one command: by the second the programs know how many listeners of the first are
@@ -62,8 +62,8 @@ static void listen_to_releases(hf_node *node, bool listen, const hf_op *op) {
     bool sharded = hf_node_is_sharded(node);
     if (!node->subscribed) return;
     const hf_kind *kind = op->spec.lock_kind;
-    if (kind->uncounted)
-        send_plain(node, listen ? "SUBSCRIBE" : "UNSUBSCRIBE", names, kind->tallied);
+    if (kind->subscribers_not_counted)
+        send_plain(node, listen ? "SUBSCRIBE" : "UNSUBSCRIBE", names, kind->counts_our_listeners);
     else if (!node->client->config.tenant[0] && (!listen || !node->pattern_denied))
         send_pattern(node, listen ? "PSUBSCRIBE" : "PUNSUBSCRIBE", names);
     if (sharded) send_sharded(node, listen ? "SSUBSCRIBE" : "SUNSUBSCRIBE", names);

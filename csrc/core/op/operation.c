@@ -81,7 +81,8 @@ static bool is_in_pieces(const hf_op *op) {
 /* Two keys of this kind with the same names would take each other's permits or places. */
 static bool has_names_of_another(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind;
-    return kind && kind->bare && op->spec.names && hf_names_are_shared(op->spec.names->key);
+    return kind && kind->refuses_braced_key && op->spec.names &&
+           hf_names_are_shared(op->spec.names->key);
 }
 
 void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) {

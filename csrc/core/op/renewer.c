@@ -577,7 +577,7 @@ static void on_cleaned_up(hf_request *request, const hf_reply *reply, hf_time no
     hf_hold *hold = task->holds[0];
     if (!reply && !hold->same_connection) abort_link(client, request, now);
     bool used_up = request->no_retry && request->sends > 0;
-    bool more = reply && !hold->kind->noted && hf_wire_read(reply) == HF_VERDICT_MORE;
+    bool more = reply && !hold->kind->has_call_notes && hf_wire_read(reply) == HF_VERDICT_MORE;
     if (more && is_cleaning_up(hold)) {
         hold->in_flight = false;
         hf_hold_freed(hold);
@@ -604,11 +604,12 @@ static bool encode_clean_up(hf_task *task) {
     hf_wire_lock lock = lock_of(task->client, hold, &names);
     uint32_t own = hold->shared ? hf_hold_own(hold) : HF_WIRE_NOT_SHARED;
     task->request.no_retry = hold->shared && own > 0;
-    bool encoded = hold->kind->noted ? hf_wire_noted(&task->request, &lock,
-                                                     hold->undoes ? HF_VERB_LEAVE : HF_VERB_RELEASE,
-                                                     hold->amount, HF_WIRE_NOTE_TTL)
-                                     : hf_wire_leave(&task->request, &lock, hold->others,
-                                                     waiter_of(waiter, task->client, hold), own);
+    bool encoded =
+        hold->kind->has_call_notes
+            ? hf_wire_noted(&task->request, &lock, hold->undoes ? HF_VERB_LEAVE : HF_VERB_RELEASE,
+                            hold->amount, HF_WIRE_NOTE_TTL)
+            : hf_wire_leave(&task->request, &lock, hold->others,
+                            waiter_of(waiter, task->client, hold), own);
     hf_names_free(&names);
     return encoded;
 }
