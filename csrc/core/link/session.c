@@ -620,7 +620,7 @@ bool hf_session_inherit(hf_request *heir, hf_request *request) {
         return false;
     }
     *heir = *request;
-    heir->routing.of_op = false; /* its context is the heir's */
+    heir->routing.context_is_op = false; /* its context is the heir's */
     heir->state = HF_REQUEST_SENT;
     if (!heir->reply) *reply_at(session, heir->reply_index) = heir;
     if (heir->replicas > 0) *reply_at(session, heir->reply_index + 1) = heir;

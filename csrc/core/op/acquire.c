@@ -93,7 +93,7 @@ void hf_acquire_fail_as_shed(hf_op *op, long long waiters) {
 /* Fails because another owner has the lock. */
 static void fail_busy(hf_op *op, hf_time now) {
     const hf_session *events = &op->node->links[HF_LINK_EVENTS];
-    bool deaf = op->wait.events && !op->node->subscribed && events->reason[0];
+    bool deaf = op->wait.needs_events && !op->node->subscribed && events->reason[0];
     const char *aside = deaf ? "; cannot listen for releases: " : "",
                *reason = deaf ? events->reason : "";
     const char *taken = op->spec.lock_kind->taken;
@@ -202,7 +202,7 @@ static bool make_waiter(hf_op *op) {
 }
 
 static bool is_subscribed(const hf_op *op) {
-    return op->wait.events && op->node->subscribed;
+    return op->wait.needs_events && op->node->subscribed;
 }
 
 /* The owner under which the caller of a read lock writes. */
@@ -476,13 +476,13 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     if (end != HF_OK) {
         cancel(op, end, now);
     } else if (!op->acquire.queued || !is_subscribed(op)) {
-        if (!op->wait.events) op->client->stats.waits++;
+        if (!op->wait.needs_events) op->client->stats.waits++;
         hf_op_become(op, HF_ACQUIRE_SUBSCRIBING);
         op->wait.recheck_at = next_recheck(op, answer, now);
         hf_client_listen(op, true, now);
         if (op->node->subscribed) ask(op, now);
     } else {
-        assert(op->acquire.queued && op->wait.events);
+        assert(op->acquire.queued && op->wait.needs_events);
         hf_op_become(op, HF_ACQUIRE_WAITING);
         op->wait.accepted = true;
         op->wait.recheck_at = next_recheck(op, answer, now);
@@ -1004,7 +1004,7 @@ static void abandon(hf_op *op, hf_time now) {
 /* ---- the implementation ---- */
 
 static bool waits(const hf_op *op) {
-    return op->wait.events &&
+    return op->wait.needs_events &&
            (op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING);
 }
 

@@ -400,7 +400,7 @@ static void end(hf_op *op, hf_time now) {
 
 #define ALL_IMPL(name, words, acquiring)                                                           \
     const hf_op_impl hf_##name##_all_impl = {.verb = (words),                                      \
-                                             .one_server = NOT_BY_QUORUM,                          \
+                                             .quorum_refusal = NOT_BY_QUORUM,                      \
                                              .acquires = (acquiring),                              \
                                              .releases = !(acquiring),                             \
                                              .begin = begin,                                       \

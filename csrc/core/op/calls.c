@@ -533,7 +533,7 @@ static void begin_command(hf_op *op, hf_time now) {
 
 #define ON_HOLD(name, words, starts, abandons, ...)                                                \
     const hf_op_impl hf_##name##_impl = {.verb = (words),                                          \
-                                         .on_hold = true,                                          \
+                                         .needs_hold = true,                                       \
                                          .begin = (starts),                                        \
                                          .unblock = unblock,                                       \
                                          .abandon = (abandons),                                    \
@@ -547,11 +547,11 @@ ON_HOLD(complete, "complete", begin_complete, abandon_complete, .releases = true
         .leaves_record = true);
 ON_HOLD(extend, "extend", begin_extend, abandon_extend, .sets_lease = true);
 ON_HOLD(check, "check", begin_extend, abandon_extend, .sets_lease = false);
-PLAIN(force_release, "force-release", begin_force, on_forced, .stays = true);
-PLAIN(info, "read", begin_info, on_info, .stays = false);
-PLAIN(ttl, "read the TTL of", begin_ttl, on_value, .stays = false);
-PLAIN(ping, "ping", begin_ping, on_value, .stays = false);
+PLAIN(force_release, "force-release", begin_force, on_forced, .effect_remains = true);
+PLAIN(info, "read", begin_info, on_info, .effect_remains = false);
+PLAIN(ttl, "read the TTL of", begin_ttl, on_value, .effect_remains = false);
+PLAIN(ping, "ping", begin_ping, on_value, .effect_remains = false);
 PLAIN(command, "run a command", begin_command, on_command,
-      .one_server = "a command needs a single server, not a quorum");
-PLAIN(raise, "raise the token of", begin_raise, on_value, .stays = false);
-PLAIN(set, "set the permits of", begin_set, on_set, .stays = true);
+      .quorum_refusal = "a command needs a single server, not a quorum");
+PLAIN(raise, "raise the token of", begin_raise, on_value, .effect_remains = false);
+PLAIN(set, "set the permits of", begin_set, on_set, .effect_remains = true);

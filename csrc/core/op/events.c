@@ -18,7 +18,7 @@
         */
 
 static bool waits_at(const hf_node *node, const hf_op *op) {
-    return op->node == node && op->impl->wait && op->wait.events && !op->done;
+    return op->node == node && op->impl->wait && op->wait.needs_events && !op->done;
 }
 
 /* The channels on which a waiter learns of Redisson's releases. */
@@ -103,9 +103,9 @@ void hf_node_listen(hf_node *node, bool listen, bool again, hf_time now) {
 
 void hf_client_listen(hf_op *op, bool listen, hf_time now) {
     hf_node *node = op->node;
-    if (op->wait.events == listen) return;
+    if (op->wait.needs_events == listen) return;
     if (!listen) stop_listening_foreign(op);
-    op->wait.events = listen;
+    op->wait.needs_events = listen;
     hf_node_listen(node, listen, op->done && op->failure.code == HF_OK, now);
 }
 
@@ -116,7 +116,7 @@ static bool make_channels(hf_op *op) {
 }
 
 void hf_client_listen_foreign(hf_op *op, hf_time now) {
-    assert(op->wait.events && !op->done);
+    assert(op->wait.needs_events && !op->done);
     if (listens(op) || !make_channels(op)) return;
     const hf_op *other = other_foreign_listener(op);
     op->wait.listening = other ? other->wait.listening : HF_LISTENING_ASKED;
@@ -128,7 +128,7 @@ void hf_client_listen_foreign(hf_op *op, hf_time now) {
 }
 
 void hf_op_move(hf_op *op, hf_node *node, hf_time now) {
-    bool listens = op->wait.events;
+    bool listens = op->wait.needs_events;
     if (op->node == node) return;
     hf_client_listen(op, false, now);
     op->node = node;
