@@ -85,7 +85,7 @@ typedef struct hf_driver {
     uint64_t handles;            /* numbers given to handles that are callers of their own */
     int unrecorded;              /* errno of hf_crash_record if it failed, else 0 */
     bool introduces;             /* publishes who the client is */
-    char known_as[128];          /* a name for people behind host and pid, "": none */
+    char known_as[128];          /* a name for people, published after host and pid; "": none */
     hf_ready *ready;             /* what wakes a looped driver, or NULL before it is needed */
     hf_time set_now;             /* an external driver's time; 0: the system's */
     hf_fetch_credentials *fetch; /* NULL: there is nothing to fetch */
