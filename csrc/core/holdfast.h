@@ -301,8 +301,10 @@ typedef struct hf_session_config {
      * is too old ends the connection. */
     bool asks_server;
 
-    bool
-        asks_known; /* at the log-in it also reads since when clients know this run of the server */
+    /* At the log-in it also reads whether another client has known this run of the server for as
+     * long as the restart_guard. */
+    bool asks_known;
+
     bool asks_login;   /* the driver fetches user and password before a connection: HF_WANT_LOGIN */
     bool asks_scripts; /* at the log-in it asks whether one user's script may change others' */
 
@@ -359,9 +361,8 @@ typedef struct hf_client_config {
     hf_mode mode;
     const hf_server *servers; /* the servers, or the Sentinels; unused with HF_MODE_ONE */
     size_t server_count;
-    const hf_shard *shards; /* HF_MODE_SHARDS: the name and the weight of each server */
-    char
-        master[HF_URL_HOST]; /* HF_MODE_SENTINEL: the name by which the Sentinels know the server */
+    const hf_shard *shards;   /* HF_MODE_SHARDS: the name and the weight of each server */
+    char master[HF_URL_HOST]; /* HF_MODE_SENTINEL: the server's name at the Sentinels */
     hf_sync sync;
 
     /* HF_MODE_QUORUM: a server that has been up for less than this time has no vote, because it may
@@ -465,6 +466,8 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
 /* Closes the client: fails the operations under way with HF_CLOSED, and cleans up every hold in the
  * background. The driver keeps serving the client until hf_client_is_quiet, or stops earlier. */
 void hf_client_close(hf_client *client, hf_time now);
+
+/* Returns whether a closed client has nothing left to undo on the server. */
 bool hf_client_is_quiet(const hf_client *client);
 
 /* The client's counters. X(the field, which is also the name that users see) */
@@ -488,6 +491,7 @@ typedef struct hf_stats {
     uint64_t failures[HF_CODES]; /* acquires that failed, by code */
 } hf_stats;
 
+/* Returns the counters, for a quorum those of its members, too. */
 hf_stats hf_client_stats(const hf_client *client);
 
 /* What has happened on all links since the client was made. */
@@ -500,6 +504,7 @@ typedef struct hf_traffic {
 
 hf_traffic hf_client_traffic(const hf_client *client);
 
+/* What the client has to do now. */
 typedef struct hf_load {
     size_t operations; /* operations that are not done */
     size_t holds;      /* all holds in the table */
@@ -526,6 +531,7 @@ hf_session *hf_client_link(const hf_client *client, size_t index);
 size_t hf_client_node_count(const hf_client *client);
 bool hf_client_node_serves(const hf_client *client, size_t index);
 
+/* Returns the server of the link, which the client owns. */
 const hf_server *hf_session_server(const hf_session *session);
 
 /* Returns the link for calls about the key. A quorum has one on each server, counted by `index`
@@ -666,7 +672,7 @@ typedef enum hf_call_returns {
     X(WRITE_BACK, raise, NONE, UNUSED, TRUE) /* raises the fencing counter to token_floor */       \
     X(SET, set, SET, AMOUNT, TRUE)           /* sets a semaphore's number of permits */            \
     X(PAUSE, pause, NONE, WAIT, TRUE)                                                              \
-    X(SET_COUNT, set_count, SET_COUNT, AMOUNT, WHETHER) /* sets a latch's, unless it counts */     \
+    X(SET_COUNT, set_count, SET_COUNT, AMOUNT, WHETHER) /* if the latch is not counting */         \
     X(COUNT_DOWN, count_down, COUNT_DOWN, AMOUNT, LEFT)                                            \
     X(COUNT, count, NONE, NONE, VALUE)       /* reads a latch's count */                           \
     X(AWAIT, await, NONE, WAIT, TRUE)        /* waits until a latch's count is 0 */                \

@@ -10,12 +10,12 @@
  *
  * A subscriber session uses pub/sub: after the log-in every reply is an event for `on_event`.
  *
- * A connection may die without a word: a NAT or a load balancer forgets it, a host is cut off. So
+ * A connection may die silently: a NAT or a load balancer forgets it, a host is cut off. So
  * a session that gets no byte while it awaits a reply gives the connection up before its commands
  * have run out of time, and sends them again over a new one: after half of command_timeout, and
  * after much less if the connection is doubtful. It is, until the server sends something, if it was
  * quiet before, or if another connection to the server was given up. A command that must not be
- * sent twice goes over a doubtful connection only behind the reply to a PING. */
+ * sent twice goes over a doubtful connection only after the reply to a PING. */
 #ifndef HF_SESSION_H
 #define HF_SESSION_H
 

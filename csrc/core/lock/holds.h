@@ -80,8 +80,8 @@ struct hf_hold {
     bool in_flight;         /* a command that sets its TTL or owner is; no second one is sent */
     bool awaited;           /* an operation may wait until this hold is free */
     bool shared;            /* other processes may use its owner */
-    bool same_connection;   /* cleaned up behind the command in doubt, over the same link */
-    bool alone;             /* the server has refused it as one of a batch */
+    bool same_connection;   /* cleaned up after the command in doubt, over the same connection */
+    bool alone;             /* renewed by itself: the server has refused a batch with it */
     bool undoes;            /* CLEANING_UP, of a noted kind: undoes an acquire, adds nothing */
     bool refused;           /* CLEANING_UP: the server refuses it for the moment */
     bool at_risk;           /* the last renewal failed */

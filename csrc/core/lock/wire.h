@@ -95,7 +95,7 @@ bool hf_wire_noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb, 
 bool hf_wire_take(hf_request *request, const hf_wire_lock *lock, long long amount, hf_time keep,
                   bool turn_used);
 
-#define HF_WIRE_NOTE_TTL (3600 * HF_SECOND) /* the note of what is settled behind a lost reply */
+#define HF_WIRE_NOTE_TTL (3600 * HF_SECOND) /* the note of a call whose reply was lost */
 
 /* Deletes the note of this call, which is not sent again. */
 bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock);

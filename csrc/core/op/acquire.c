@@ -339,7 +339,7 @@ static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now
     return hf_time_add(now, hf_time_min(at_expiry, often));
 }
 
-/* First in line behind a holder that announces nothing: often at first. */
+/* First in line behind a holder that announces nothing: asks often at first. */
 static void recheck_often(hf_op *op, hf_time most, hf_time now) {
     hf_time often = hf_time_max(FIRST_SILENT_RECHECK, (now - op->acquire.silent_since) / 4);
     hf_time random = HF_MS + hf_jitter(&op->client->random, hf_time_min(often, most));
@@ -651,9 +651,9 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
 
 /* ---- beginning ---- */
 
-/* Over one connection, what is sent behind the release of the caller's last hold is carried out
- * behind it. Where keys move that may be another one, and the holds of a shared owner are counted
- * together: there the release comes first. */
+/* Returns whether the acquire may be sent before the caller's own release is done: over one
+ * connection the server runs it after the release. Where keys move, the connection may be another
+ * one, and the holds of a shared owner are counted together, so there the acquire waits. */
 static bool may_follow(const hf_client *client, const hf_hold *hold) {
     bool on_its_way = hf_hold_is_released(hold) && !hold->shared;
     bool decides_alone = !client->decider->op && !client->is_member;

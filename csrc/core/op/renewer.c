@@ -107,16 +107,16 @@ void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
 
 /* ---- whether the server takes batches ----
  *
- * A server that refuses each batch (a proxy of a cluster) must not cost a refused command for each.
- * One that refused everything for a while (a right was taken away) takes batches again. The two
- * look the same, so only refusals in a row count, and a batch is tried at the latest a minute after
- * the last one that counted. */
+ * A server that refuses every batch (a proxy of a cluster) must not be sent one at each renewal. A
+ * server that refused everything for a while (a right was taken away) takes batches again. The two
+ * look the same, so only splits in a row count, and at the latest a minute after the last one
+ * another batch is sent. */
 
 static bool takes_batches(const hf_client *client, hf_time now) {
     return client->splits < MOST_SPLITS || now >= client->batch_again_at;
 }
 
-/* One key of a refused batch was accepted by itself. */
+/* The server has accepted one key of a refused batch by itself. */
 static void note_split(hf_client *client, hf_time now) {
     if (!client->split_open) return;
     client->split_open = false;
@@ -192,16 +192,17 @@ static void settle_renewal(hf_client *client, hf_hold *hold, hf_verdict verdict,
     hf_client_unblock(client, hold, now);
 }
 
-/* Not for the moment, which one key would be as well. */
+/* Returns whether the server refuses the batch for good. A transient refusal would meet each key by
+ * itself, too. */
 static bool is_refused(const hf_request *request) {
     hf_code code = request->failure.code;
     bool final = code == HF_DENIED || code == HF_SERVER || code == HF_CONFLICT;
     return final && request->refusals == 0;
 }
 
-/* One key that the server refuses (an ACL, another slot) fails the program for all of them: each is
- * renewed by itself, and goes with others again once that has worked. False when there was only
- * one. */
+/* One key that the server refuses (an ACL, another slot) fails the program for all of them. So each
+ * is renewed by itself, and is renewed with others again once that has worked. Returns false if the
+ * batch had only one. */
 static bool split_batch(hf_task *task, hf_time now) {
     if (task->count == 1 || !is_refused(&task->request)) return false;
     task->client->split_open = true;
@@ -763,11 +764,11 @@ bool hf_renewer_see_through(hf_client *client, hf_request *request) {
     return true;
 }
 
-/* ---- a record that is written behind its caller ----
+/* ---- a record that is written after its call has ended ----
  *
  * The run has happened, so the lock must not be free before the record is there. A hold of its own,
- * which no caller has, is renewed until then. The server refuses a renewal behind the record, and a
- * record behind the lock's end. */
+ * which no caller has, is renewed until then. The server refuses a renewal after the record, and a
+ * record after the end of the lock. */
 
 static void on_recorded(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;

@@ -21,7 +21,7 @@ void hf_renewer_resume_idle(hf_client *client, hf_hold *hold, hf_time now);
 /* The operation that used the hold has left nothing on the server. */
 void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now);
 
-/* The hold goes to the renewer, which cleans it up over the callers' link, behind the command in
+/* The hold goes to the renewer, which cleans it up over the callers' link, after the command in
  * doubt. */
 void hf_renewer_clean_up_same_connection(hf_client *client, hf_hold *hold, hf_time now);
 

@@ -45,13 +45,12 @@ struct hf_round {
 /* Implements every operation of a quorum. */
 extern const hf_op_impl hf_round_impl;
 
-/* Marks the hold lost if it has no majority of valid member holds; else sets its end to that of the
- * majority. */
+/* Marks the hold lost if it has no majority of valid member holds. Otherwise sets its end to the
+ * time until which a majority of them is valid. */
 void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now);
 
-/* Before a member hold joins: it does not make up for the end of the majority before it, behind
- * which another owner may have come and gone.
- */
+/* Marks the hold lost if it had no majority at some time; called before a member hold joins it. The
+ * new member hold cannot fill such a gap, because another owner may have had the lock in it. */
 void hf_quorum_check_for_gap(hf_client *client, hf_hold *hold, hf_time now);
 void hf_quorum_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now);
 void hf_quorum_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
