@@ -12,7 +12,8 @@
 /* In a cluster a channel with the key in a second pair of braces would be in another slot. */
 hf_names *hf_client_names(const hf_client *client, const hf_kind *kind, hf_slice key) {
     hf_names *names = hf_names_new(kind, key);
-    if (names && kind->wraps && !client->topology->moves_slots) hf_names_wrap(names, kind->channel);
+    if (names && kind->wraps_key && !client->topology->moves_slots)
+        hf_names_wrap(names, kind->channel);
     return names;
 }
 
@@ -111,11 +112,11 @@ bool hf_client_keeps(const hf_client *client) {
 }
 
 bool hf_client_is_everywhere(const hf_client *client) {
-    return client->decider->everywhere;
+    return client->decider->on_every_server;
 }
 
 bool hf_client_decides_early(const hf_client *client) {
-    return client->decider->early;
+    return client->decider->decides_early;
 }
 
 size_t hf_client_node_beside(const hf_client *client, hf_slice key) {
@@ -134,7 +135,7 @@ bool hf_client_node_serves(const hf_client *client, size_t index) {
 }
 
 const hf_session *hf_client_link_of_key(const hf_client *client, hf_slice key, size_t index) {
-    if (!client->decider->everywhere)
+    if (!client->decider->on_every_server)
         return index == 0 ? &hf_client_node(client, key)->links[HF_LINK_CALLS] : NULL;
     size_t link = index * HF_LINKS + HF_LINK_CALLS;
     return link < hf_client_link_count(client) ? hf_client_link(client, link) : NULL;
@@ -178,18 +179,19 @@ bool hf_op_kind_releases(hf_op_kind kind) {
     return hf_op_impls[kind]->releases;
 }
 
-bool hf_op_kind_lingers(hf_op_kind kind) {
-    return hf_op_impls[kind]->lingers;
+bool hf_op_kind_settles_later(hf_op_kind kind) {
+    return hf_op_impls[kind]->settles_later;
 }
 
 bool hf_op_kind_needs_a_hold(hf_op_kind kind) {
-    return hf_op_impls[kind]->on_hold;
+    return hf_op_impls[kind]->needs_hold;
 }
 
 bool hf_op_kind_suits(hf_op_kind kind, const hf_kind *lock_kind) {
     const hf_op_impl *impl = hf_op_impls[kind];
-    if (impl->lingers && !lock_kind->noted) return false;
-    if ((impl->acquires || impl->on_hold) && !impl->lingers && lock_kind->noted) return false;
+    if (impl->settles_later && !lock_kind->has_call_notes) return false;
+    if ((impl->acquires || impl->needs_hold) && !impl->settles_later && lock_kind->has_call_notes)
+        return false;
     hf_verb verb = hf_op_rows[kind].verb;
     return verb == HF_VERB_NONE || hf_kind_program(lock_kind, verb);
 }

@@ -31,9 +31,9 @@ typedef struct hf_names hf_names;
 
 /* ---- locks ---- */
 
-#define HF_OWNER_MAX 255 /* bytes */
+#define HF_OWNER_MAX 255 /* bytes of an owner */
 
-/* What a program does to a lock. */
+/* What a program of the server does to a lock. */
 typedef enum hf_verb {
     HF_VERB_ACQUIRE,
     HF_VERB_RELEASE,
@@ -56,40 +56,59 @@ typedef enum hf_verb {
 
 /* A kind of lock: a row of kind.c. */
 struct hf_kind {
-    const char *name; /* for users of the core */
-    char letter;      /* in members of queues and in grants */
-    bool reentrant;   /* its owner may enter it again; else a second acquire is busy */
-    bool
-        announced; /* Redisson publishes its releases, and receives ours; else other clients poll */
-    bool fingerprinted;  /* its acquire has a fingerprint, which a grant does not write */
-    bool counted;        /* a number of permits; an acquire takes one or several */
-    bool joint;          /* several owners may hold it at once, and get it in one grant */
-    bool listed;         /* waits in Redisson's list; each waiter has a channel of its own */
-    bool bare;           /* keys in braces are refused: they share the names of keys without */
-    const char *suffix;  /* after <uuid>:<number> in its owners; NULL: nothing */
-    const char *channel; /* before the key, in the channel of its releases; NULL: as for a lock */
-    bool wraps;          /* that channel has the key in braces, also a key with braces of its own */
-    bool kept;           /* a client may keep it for its callers */
-    bool brief;          /* its programs fill in what a call leaves out */
-    bool one_owner;      /* has one owner at a time, which info returns */
-    bool uncounted; /* no program counts its subscribers, or it is tallied: a subscription need not
-                       be a pattern */
-    bool
-        tallied; /* its waiters also subscribe to `ours`, so that programs know how many are ours */
-    bool
-        noted; /* nobody holds it: each call leaves a note on the server, by which it counts once */
-    const char *taken;                /* why an acquire is busy */
-    const hf_kind *reads, *writes;    /* the other half of a read/write lock; NULL: it has none */
-    unsigned char programs[HF_VERBS]; /* kind.c's own */
+    const char *name; /* by which users of the core ask for the kind */
+    char letter;      /* names the kind in a queue's members and in grants */
+
+    /* The owner may acquire again what it holds; otherwise its second acquire is busy. */
+    bool reentrant;
+
+    /* Redisson publishes the releases of this kind, and receives ours. Without this, clients that
+     * are not in the queue poll. */
+    bool announced;
+
+    /* An acquire sends a fingerprint of its request, which a grant does not write. */
+    bool fingerprinted;
+
+    bool counted; /* the lock is a number of permits, of which an acquire takes one or several */
+    bool joint; /* several owners may hold the lock at once, and one release may grant to several */
+    bool listed; /* waiters are in Redisson's list, and each has a channel of its own */
+
+    /* Keys in braces are refused: they would share Redisson's names with the key without them. */
+    bool refuses_braced_key;
+
+    const char *suffix;  /* follows <uuid>:<number> in the owners of this kind, or NULL */
+    const char *channel; /* precedes the key in the channel of releases; NULL: hf_prefix.releases */
+
+    /* That channel has the key in braces even if the key has braces of its own. */
+    bool wraps_key;
+
+    bool may_be_kept;    /* a client may keep the lock for its callers after a release */
+    bool has_short_form; /* the programs fill in arguments that a call leaves out */
+    bool one_owner;      /* the lock has one owner at a time, which `info` returns */
+
+    /* No program counts the subscribers of the channel of releases, so a client may subscribe to it
+     * by its name. Otherwise it subscribes by a pattern, which is not counted. */
+    bool subscribers_not_counted;
+
+    /* Waiters also subscribe to hf_names.ours, by which the programs count ours. */
+    bool counts_our_listeners;
+
+    /* Nobody holds the lock. Each call leaves a note on the server, so that it counts once even if
+     * it is sent twice. */
+    bool has_call_notes;
+
+    const char *taken;                /* completes the message of a busy acquire */
+    const hf_kind *reads, *writes;    /* the other half of a read/write lock, or NULL */
+    unsigned char programs[HF_VERBS]; /* only kind.c reads these */
 };
 
 /* All kinds; the last element is NULL. */
 extern const hf_kind *const hf_kinds[];
 
-/* Returns the kind of lock with this name; NULL: there is none. */
+/* Returns the kind of lock with this name, or NULL. */
 const hf_kind *hf_kind_named(const char *name);
 
-/* What the names of keys and channels begin with. X(name, text) */
+/* The prefixes of the server's keys and channels. X(the field of hf_prefixes, the prefix) */
 #define HF_PREFIXES(X)                                                                             \
     X(counter, "redisson_lock_token:")                                                             \
     X(queue, "holdfast_queue:")                                                                    \
@@ -109,41 +128,51 @@ typedef struct hf_prefixes {
 } hf_prefixes;
 extern const hf_prefixes hf_prefix;
 
-/* The keys and channels of one lock. */
+/* The keys and channels of one lock. The texts are owned by the struct. */
 struct hf_names {
     hf_slice key;
-    hf_slice counter;   /* redisson_lock_token:{key} */
-    hf_slice queue;     /* holdfast_queue:{key}, or holdfast_queue::key if the key has a brace;
-                           of a fair lock redisson_lock_queue:{key} */
-    hf_slice leases;    /* {key}:timeout, of a semaphore; of a fair lock those of its waiters,
-                           redisson_lock_timeout:{key} */
-    hf_slice releases;  /* redisson_lock__channel:{key}, or the kind's own channel */
+    hf_slice counter; /* the fencing counter: redisson_lock_token:{key} */
+
+    /* The queue: holdfast_queue:{key}, or holdfast_queue::key if the key has a brace. For a fair
+     * lock it is redisson_lock_queue:{key}. */
+    hf_slice queue;
+
+    /* The leases of a semaphore's permits: {key}:timeout. For a fair lock the timeouts of its
+     * waiters: redisson_lock_timeout:{key}. */
+    hf_slice leases;
+
+    hf_slice releases;  /* the channel of releases: the kind's own prefix, or that of a lock */
     hf_slice listening; /* holdfast_listening:{key}: counts our listeners to a sharded `releases` */
-    hf_slice ours;      /* redisson_sc:{key}:holdfast: counts them where the kind is tallied */
-    char *block;        /* NULL: none of their own */
+    hf_slice ours;      /* <releases>:holdfast: counts our listeners to a plain one; may be empty */
+    char *block;        /* memory of its own that has the texts, or NULL */
 };
 
-/* Make the names of a lock in one block: on any server, and on the client's servers. Return NULL
- * when out of memory; the caller frees them. */
+/* Makes the names of a lock of this kind, as they are on any server. Returns NULL when out of
+ * memory; otherwise the caller calls hf_names_delete. */
 hf_names *hf_names_new(const hf_kind *kind, hf_slice key);
-hf_names *hf_client_names(const hf_client *client, const hf_kind *kind, hf_slice key);
-void hf_names_delete(hf_names *names); /* NULL is fine */
 
-/* Returns the key that this queue belongs to; empty: it is no queue. */
+/* Makes the names in the same way, as they are on the client's servers. */
+hf_names *hf_client_names(const hf_client *client, const hf_kind *kind, hf_slice key);
+void hf_names_delete(hf_names *names); /* NULL is allowed */
+
+/* Returns the key to which the queue of this name belongs, a part of the name. Returns an empty
+ * text if the name is not a queue's. */
 hf_slice hf_names_key_of_queue(hf_slice name);
 
-/* A member of a queue, and the text of a wait that its client has published. They point into what
- * was read. */
+/* A waiter, read from a queue's member or from the text of a wait that its client has published.
+ * The slices point into what was read. */
 typedef struct hf_waiter {
     const hf_kind *kind;
     hf_slice waiter; /* "<client uuid>:<number>" */
-    hf_slice owner;  /* member: that it will be */
-    hf_slice key;    /* wait */
-    uint64_t since;  /* wait: milliseconds of the server's clock */
+    hf_slice owner;  /* of a member: the owner that it becomes when it gets the lock */
+    hf_slice key;    /* of a published wait: the key for which it waits */
+    uint64_t since;  /* of a published wait: when it began, in milliseconds of the server's clock */
 } hf_waiter;
 
-/* Return false for a text of another format. */
+/* Reads a member of a queue into `waiter`. Returns false for a text of another format. */
 bool hf_wire_read_waiter(hf_slice text, hf_waiter *waiter);
+
+/* Reads a published wait into `waiter`. Returns false for a text of another format. */
 bool hf_wire_read_wait(hf_slice text, hf_waiter *waiter);
 
 /* ---- holds ---- */
@@ -153,15 +182,15 @@ bool hf_wire_read_wait(hf_slice text, hf_waiter *waiter);
  * lives until the table and every reference have released it. */
 
 typedef enum hf_hold_state {
-    HF_HOLD_ACQUIRING, /* requested; nothing is held yet */
+    HF_HOLD_ACQUIRING, /* the lock was requested; nothing is held yet */
     HF_HOLD_HELD,
-    HF_HOLD_LOST,        /* for `reason`; stays until the owner releases it or acquires again */
+    HF_HOLD_LOST,        /* lost for `reason`, until the owner releases it or acquires again */
     HF_HOLD_RELEASING,   /* the owner's release is under way */
     HF_HOLD_CLEANING_UP, /* the renewer makes the server forget it */
     HF_HOLD_STATES
 } hf_hold_state;
 
-/* X(NAME, name): in the enum, and in Lua */
+/* The reasons of a loss. X(the name in the enum, the name in Lua) */
 #define HF_LOST_LIST(X)                                                                            \
     X(EXPIRED, expired)                                                                            \
     X(TAKEN, taken)                                                                                \
@@ -176,40 +205,46 @@ typedef enum hf_lost_reason {
 } hf_lost_reason;
 #undef HF_LOST_ENTRY
 
-/* "expired", "taken", …; NULL for HF_LOST_NOT. */
+/* Returns the reason's name in Lua ("expired", "taken", …); NULL for HF_LOST_NOT. */
 const char *hf_lost_reason_name(hf_lost_reason reason);
 
+/* Returns the caller who has the hold, a part of the hold. */
 hf_slice hf_hold_caller(const hf_hold *hold);
-hf_slice hf_hold_owner(const hf_hold *hold); /* quorum: that of its first member holds */
+
+/* Returns the owner under which the hold is stored on the server, a part of the hold. For a quorum
+ * it is the owner of the first member holds. */
+hf_slice hf_hold_owner(const hf_hold *hold);
 
 /* What a driver may know of a hold. */
 typedef struct hf_hold_view {
     hf_hold_state state;
     hf_lost_reason reason; /* HF_LOST_NOT: it was not lost */
-    bool over;             /* lost, cleaned up, or not in the table any more */
-    bool in_table;
-    bool detached;       /* its release is or was detached */
-    bool ending;         /* the detached release is under way; it may still find a loss */
-    bool renewed;        /* by the watchdog */
-    hf_time valid_until; /* held before this */
-    uint32_t count;      /* the owner's holds as the server has them */
-    uint64_t token;      /* 0: none */
+    bool over;             /* it is lost, is cleaned up, or is not in the table any more */
+    bool in_table;         /* hf_client_find can find it */
+    bool detached;         /* its release is or was detached */
+    bool ending;           /* its detached release is under way, and may still find a loss */
+    bool renewed;          /* the watchdog renews it */
+    hf_time valid_until;   /* it is held before this time */
+    uint32_t count;        /* how many holds of its owner the server counts */
+    uint64_t token;        /* the fencing token; 0: none */
 } hf_hold_view;
 
+/* Returns what the hold is now. */
 hf_hold_view hf_view_of(const hf_hold *hold);
 
 /* Returns whether the owner may believe in the hold. */
 bool hf_hold_is_valid(const hf_hold *hold, hf_time now);
 
-/* The hold was released once through a handle without an entry of it: one entry of another handle
- * is void from now on. */
+/* Notes that a handle without an entry of the hold has released it once: from now on one entry of
+ * another handle no longer counts. */
 void hf_hold_note_stray(hf_hold *hold);
 
+/* Adds and drops a reference; the last one frees the hold. */
 void hf_hold_ref(hf_hold *hold);
 void hf_hold_unref(hf_hold *hold);
 
-/* Returns the hold in the client's table that the caller has on the names' key; NULL: there is
- * none. */
+/* Returns the hold in the client's table that the caller has on the names' key, or NULL. Adds no
+ * reference. */
 hf_hold *hf_client_find(const hf_client *client, const hf_kind *kind, const hf_names *names,
                         hf_slice caller);
 
@@ -218,32 +253,34 @@ bool hf_client_has_hold_like(const hf_client *client, const hf_hold *hold);
 
 /* ---- losses ---- */
 
-/* A user's ledger of losses: of the holds in which it has a stake. A loss is entered once, when it
- * happens, whichever call or thread finds it. All zero at first. */
+/* A user's ledger: the losses of the holds in which the user has a stake. A loss is entered once,
+ * when it happens, whichever call or thread finds it. It is all zero at first. */
 typedef struct hf_losses {
-    hf_lost_reason first;                 /* of all; HF_LOST_NOT: none */
-    uint32_t unreported[HF_LOST_REASONS]; /* that hf_losses_take has not returned, by reason */
+    hf_lost_reason first; /* the reason of the first loss; HF_LOST_NOT: none yet */
+    uint32_t
+        unreported[HF_LOST_REASONS]; /* losses that hf_losses_take has not returned, by reason */
 } hf_losses;
 
 typedef struct hf_stake hf_stake;
 struct hf_stake {
-    hf_hold *hold; /* referenced */
-    hf_losses *losses;
-    hf_stake *next, **link; /* of the hold's */
-    bool muted;             /* a loss is not entered */
+    hf_hold *hold;          /* referenced */
+    hf_losses *losses;      /* the ledger; the user owns it, and it outlives the stake */
+    hf_stake *next, **link; /* its place in the hold's list of stakes */
+    bool muted;             /* losses are not entered */
 };
 
-/* The ledger outlives the stake. A hold that is lost already is entered at once. */
+/* Begins a stake in the hold. If the hold is lost already, its loss is entered at once. */
 void hf_stake_begin(hf_stake *stake, hf_client *client, hf_hold *hold, hf_losses *losses);
 void hf_stake_end(hf_stake *stake);
 
-/* The stake is at `to` from now on. */
+/* Moves the stake in memory: it is `to` from now on, and `from` is not used any more. */
 void hf_stake_move(hf_stake *to, const hf_stake *from);
 
 /* Returns the reason of a loss that hf_losses_take has not returned yet; HF_LOST_NOT: there is
- * none.
- */
+ * none. */
 hf_lost_reason hf_losses_next(const hf_losses *losses);
+
+/* Returns the same reason, and counts the loss as reported. */
 hf_lost_reason hf_losses_take(hf_losses *losses);
 
 /* ---- configuration ---- */
@@ -257,38 +294,49 @@ typedef enum hf_link {
 
 typedef struct hf_session_config {
     hf_server server;
-    char name[128]; /* for CLIENT SETNAME, "": none */
-    hf_time connect_timeout;
-    bool asks_server; /* at the log-in, for its run id and its version, which must not be too old */
-    bool asks_known;  /* and whether another client has known this run long enough */
-    bool asks_login;  /* the driver tells user and password before each connection: HF_WANT_LOGIN */
-    bool asks_scripts;       /* whether one user's script may change those of others */
-    hf_time command_timeout; /* for a reply; after half of it without a byte of the server, commands
-                                are sent again over a new connection */
-    hf_time confirm_timeout; /* for replicas to confirm a write; 0: none are asked */
+    char name[128];          /* for CLIENT SETNAME; "": none is set */
+    hf_time connect_timeout; /* for the socket and the TLS handshake */
+
+    /* At the log-in the session asks for the run id and the version of the server. A version that
+     * is too old ends the connection. */
+    bool asks_server;
+
+    /* At the log-in it also reads whether another client has known this run of the server for as
+     * long as the restart_guard. */
+    bool asks_known;
+
+    bool asks_login;   /* the driver fetches user and password before a connection: HF_WANT_LOGIN */
+    bool asks_scripts; /* at the log-in it asks whether one user's script may change others' */
+
+    /* How long a reply may take. If the server sends nothing for half of it, the connection is
+     * given up, and commands are sent again over a new one. */
+    hf_time command_timeout;
+
+    hf_time confirm_timeout; /* how long replicas may take to confirm a write; 0: none are asked */
 } hf_session_config;
 
 /* How many replicas must have the write before a lock counts. */
 typedef struct hf_sync {
     uint32_t replicas; /* 0: the server's reply is enough */
-    hf_time timeout;   /* less than the session's command_timeout */
+    hf_time timeout;   /* for their confirmations; less than the session's command_timeout */
 } hf_sync;
 
 /* How several servers belong together. */
 typedef enum hf_mode {
     HF_MODE_ONE,      /* one server: session.server */
-    HF_MODE_SENTINEL, /* one server, which the Sentinels know; session.server has the log-in */
-    HF_MODE_QUORUM,   /* a majority decides */
-    HF_MODE_SHARDS,   /* each has its own keys */
+    HF_MODE_SENTINEL, /* one server, whose address Sentinels know; session.server has its log-in */
+    HF_MODE_QUORUM,   /* independent servers, a majority of which decides */
+    HF_MODE_SHARDS,   /* independent servers, each with its own keys */
     HF_MODE_CLUSTER,  /* some nodes of a Redis Cluster, which know the others */
     HF_MODES
 } hf_mode;
 
 #define HF_QUORUM_MAX 32  /* servers of a quorum, or Sentinels */
-#define HF_SERVERS_MAX 64 /* of shards, or given for a cluster */
+#define HF_SERVERS_MAX 64 /* shards, or nodes that are given for a cluster */
 
+/* A server's part of the ring of shards. */
 typedef struct hf_shard {
-    const char *name; /* NULL: none */
+    const char *name; /* its name in the ring, or NULL */
     unsigned weight;  /* 1..HF_RING_MAX_WEIGHT */
 } hf_shard;
 
@@ -296,41 +344,52 @@ typedef struct hf_shard {
 #define HF_RING_MAX_WEIGHT 100
 #define HF_RING_MAX_NAME 255 /* bytes */
 
-#define HF_TENANT_SIZE 128
+#define HF_TENANT_SIZE 128 /* bytes of a tenant's prefix, with the NUL */
 
 /* What this host knows about the process of a client: docs/crash.md. */
 typedef enum hf_life {
-    HF_LIFE_UNKNOWN,   /* nothing: it may be on another host */
-    HF_LIFE_GOES_ON,   /* it is not proved that it has ended */
-    HF_LIFE_UNSURE,    /* it has ended, and nobody can tell now whether its job has */
-    HF_LIFE_ENDED,     /* it is proved that none of its threads runs any more */
-    HF_LIFE_JOB_ENDED, /* likewise, and its job has ended. Others may have entered its locks */
+    HF_LIFE_UNKNOWN,   /* nothing: the process may be on another host */
+    HF_LIFE_GOES_ON,   /* it is not proved that the process has ended */
+    HF_LIFE_UNSURE,    /* the process has ended; it is not known yet whether its job has */
+    HF_LIFE_ENDED,     /* it is proved that no thread of the process is running any more */
+    HF_LIFE_JOB_ENDED, /* the same, and its job has ended; what the job started may share locks */
 } hf_life;
 
+/* The client copies the struct; what it points to must outlive the client. */
 typedef struct hf_client_config {
     hf_session_config session;
     hf_mode mode;
-    const hf_server *servers; /* of the other modes; they outlive the client */
+    const hf_server *servers; /* the servers, or the Sentinels; unused with HF_MODE_ONE */
     size_t server_count;
-    const hf_shard *shards; /* SHARDS: names and weights of the servers; they outlive the client */
-    char master[HF_URL_HOST]; /* the name by which the Sentinels know it */
+    const hf_shard *shards;   /* HF_MODE_SHARDS: the name and the weight of each server */
+    char master[HF_URL_HOST]; /* HF_MODE_SENTINEL: the server's name at the Sentinels */
     hf_sync sync;
-    hf_time restart_guard;       /* QUORUM: a server up for less has no vote; 0: every server has */
-    hf_time grant_lease;         /* the lease of a granted lock before it is confirmed */
-    hf_link renewer;             /* the link that renews */
-    bool needs_approval;         /* each confirmation or renewal needs an approval of the owner */
-    char tenant[HF_TENANT_SIZE]; /* of a server whose users do not trust each other: what the keys
-                                    of this user begin with; "": there is one trust domain */
-    hf_life (*life)(const char *uuid); /* of the process of the client with this uuid; must not
-                                          block. NULL: waiters free no locks of dead processes */
+
+    /* HF_MODE_QUORUM: a server that has been up for less than this time has no vote, because it may
+     * have forgotten locks. 0: every server votes. */
+    hf_time restart_guard;
+
+    hf_time grant_lease; /* the lease of a granted lock until its new holder confirms it */
+    hf_link renewer;     /* the link that renews: HF_LINK_RENEWER or HF_LINK_CALLS */
+    bool needs_approval; /* the owner must approve each confirmation and renewal */
+
+    /* The prefix of this user's keys on a server whose users do not trust each other; "": they
+     * do. */
+    char tenant[HF_TENANT_SIZE];
+
+    /* Returns what this host knows about the process of the client with this uuid; must not block.
+     * NULL: waiters do not free the locks of dead processes. */
+    hf_life (*life)(const char *uuid);
 } hf_client_config;
 
 /* ---- clients ---- */
 
-/* Makes a client. `entropy`: 24 bytes from the system's random source. Returns NULL when out of
- * memory. All operations must have ended before hf_client_delete. */
+/* Makes a client. `entropy` is 24 bytes from the system's random source. Returns NULL when out of
+ * memory. */
 hf_client *hf_client_new(const hf_client_config *config, const unsigned char entropy[24]);
-void hf_client_delete(hf_client *client); /* NULL is fine */
+
+/* Frees the client, all of whose operations must have ended. NULL is allowed. */
+void hf_client_delete(hf_client *client);
 
 /* For the child of a fork: recreates the client in its place, with another uuid and without holds
  * and operations. It keeps the configuration, the classes and the wanted events, and stays closed
@@ -341,42 +400,43 @@ bool hf_client_start_over(hf_client *client, const unsigned char entropy[24]);
 /* Returns the client's uuid: HF_UUID_SIZE characters and a NUL. */
 const char *hf_client_uuid(const hf_client *client);
 
-/* Returns the text of hf_client_introduce; "": none. */
+/* Returns the text of hf_client_introduce; "": there is none. */
 const char *hf_client_who(const hf_client *client);
 
-/* Returns the tenant of its configuration. */
+/* Returns the client's tenant, as in its configuration. */
 const char *hf_client_tenant(const hf_client *client);
 
-/* Returns how messages name its server, or the first one of several. It changes as the Sentinels
- * name another master: copy it before hf_driver_leave. */
+/* Returns how messages name the client's server, or the first one of several. The text changes when
+ * the Sentinels name another master: copy it before hf_driver_leave. */
 const char *hf_client_label(const hf_client *client);
 
-/* From now on the client publishes this text, "host pid[ name]", while it holds or waits. It keeps
- * the first HF_WHO_SIZE - 1 bytes. */
+/* From now on the client publishes this text, "host pid[ name]", while it holds or waits. It copies
+ * the text, up to HF_WHO_SIZE - 1 bytes. */
 #define HF_WHO_SIZE 320
 void hf_client_introduce(hf_client *client, const char *text);
 
-/* Returns the key's group: its slot in a cluster, else its node. Keys of one group can be used in
- * one program. */
+/* Returns the key's group: in a cluster its hash slot, otherwise the index of its node. Keys of one
+ * group can be used in one program. */
 size_t hf_client_group(const hf_client *client, hf_slice key);
 
-/* Returns the node, counted from 1, that has all names of the lock on this key, if a command about
- * one of them would not get there by that name; 0: it would. */
+/* With shards, returns the node that has all names of the lock on this key, counted from 1: a
+ * command about another name of the lock, such as its queue, must be sent to this node. Otherwise
+ * returns 0: each name leads to its own node. */
 size_t hf_client_node_beside(const hf_client *client, hf_slice key);
 
-/* Returns whether each key is on every server, and a majority decides. */
+/* Returns whether each key is on every server and a majority of them decides. */
 bool hf_client_is_everywhere(const hf_client *client);
 
-/* Returns whether an operation may be done before all its replies have come: the links have to be
- * served behind it. */
+/* Returns whether an operation may be done before all its replies have come: the driver must keep
+ * serving the links after it. */
 bool hf_client_decides_early(const hf_client *client);
 
 /* Returns the next time at which hf_client_tick has something to do. */
 hf_time hf_client_deadline(const hf_client *client);
 void hf_client_tick(hf_client *client, hf_time now);
 
-/* The two halves of these, for a driver with a thread for each; hf_op_deadline belongs to the
- * first. */
+/* The two halves of these functions, for a driver with a thread for each. The first half serves
+ * operations, so the driver also looks at hf_op_deadline there. */
 hf_time hf_client_calls_deadline(const hf_client *client);
 hf_time hf_client_renewer_deadline(const hf_client *client);
 void hf_client_tick_calls(hf_client *client, hf_time now);
@@ -385,10 +445,10 @@ void hf_client_tick_renewer(hf_client *client, hf_time now);
 /* Returns a number that grows when a loss is entered into a ledger. */
 uint64_t hf_client_losses(const hf_client *client);
 
-/* Marks holds whose time is over as lost, and does nothing else. */
+/* Marks held locks whose time is over as lost, and does nothing else. */
 void hf_client_notice(hf_client *client, hf_time now);
 
-/* Updates the end of a hold that is held; marks it lost if it has ended. */
+/* Brings the end of a held lock up to date, and marks it lost if it has ended. */
 void hf_client_refresh(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Gives the owner's approval for a hold that needs it: one renewal or confirmation may be sent. */
@@ -397,18 +457,20 @@ void hf_client_approve(hf_client *client, hf_hold *hold, hf_time now);
 /* Returns a number that grows when a hold begins to need its owner's approval. */
 uint64_t hf_client_approvals_asked(const hf_client *client);
 
-/* From now on the watchdog renews the hold, or does so no longer. */
+/* From now on the watchdog renews the hold, or does not renew it any more. */
 void hf_client_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time now);
 
-/* A handle with `count` entries of the hold is gone without a release. */
+/* Gives up `count` entries of the hold, whose handle is gone without a release. */
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 
 /* Closes the client: fails the operations under way with HF_CLOSED, and cleans up every hold in the
- * background. The driver goes on until hf_client_is_quiet, or stops earlier. */
+ * background. The driver keeps serving the client until hf_client_is_quiet, or stops earlier. */
 void hf_client_close(hf_client *client, hf_time now);
+
+/* Returns whether a closed client has nothing left to undo on the server. */
 bool hf_client_is_quiet(const hf_client *client);
 
-/* The counters, by the names that users see. X(name) */
+/* The client's counters. X(the field, which is also the name that users see) */
 #define HF_COUNTERS(X)                                                                             \
     X(acquires)                                                                                    \
     X(reentries)                                                                                   \
@@ -429,119 +491,138 @@ typedef struct hf_stats {
     uint64_t failures[HF_CODES]; /* acquires that failed, by code */
 } hf_stats;
 
+/* Returns the counters, for a quorum those of its members, too. */
 hf_stats hf_client_stats(const hf_client *client);
 
-/* Over all links. A link for events is closed while nobody waits, so opening it again is no
- * reconnect. */
+/* What has happened on all links since the client was made. */
 typedef struct hf_traffic {
-    uint64_t connections, reconnects, replies;
+    uint64_t connections; /* connections that were made */
+    uint64_t reconnects;  /* those after a link's first one, except on links for events: such a link
+                             is closed while nobody waits */
+    uint64_t replies;     /* replies that were read */
 } hf_traffic;
 
 hf_traffic hf_client_traffic(const hf_client *client);
 
+/* What the client has to do now. */
 typedef struct hf_load {
-    size_t operations; /* that have not ended */
-    size_t holds;
-    size_t held;    /* holds that are somebody's, or may become so */
-    size_t renewed; /* holds that are held and that the client renews */
-    bool to_do;     /* something is still to be undone on the server or published */
+    size_t operations; /* operations that are not done */
+    size_t holds;      /* all holds in the table */
+    size_t held;       /* holds that are neither lost nor cleaned up */
+    size_t renewed;    /* holds that are held and that the client renews */
+    bool to_do;        /* something is still to be undone on the server or published */
 } hf_load;
 
 hf_load hf_client_load(const hf_client *client);
 
-/* Returns whether the client keeps a lock for its callers: its events links must be served also
- * while no operation is under way. */
+/* Returns whether the client keeps a lock for its callers. The driver must then serve the links for
+ * events even while no operation is under way. */
 bool hf_client_keeps(const hf_client *client);
 
 /* ---- links ---- */
 
-/* The links: those of a node are together, in the order of hf_link. Their number may grow. */
+/* The client's links. Those of one node are together, in the order of hf_link. More may be added
+ * while the client lives. */
 size_t hf_client_link_count(const hf_client *client);
 hf_session *hf_client_link(const hf_client *client, size_t index);
 
-/* Each node has HF_LINKS links. In a cluster only the nodes of its map serve. */
+/* The client's nodes, each with HF_LINKS links. Sentinels do not serve locks; in a cluster only
+ * nodes of the current map do. */
 size_t hf_client_node_count(const hf_client *client);
 bool hf_client_node_serves(const hf_client *client, size_t index);
 
+/* Returns the server of the link, which the client owns. */
 const hf_server *hf_session_server(const hf_session *session);
 
-/* Returns the link over which calls about the key go; of a quorum that of the server `index`. NULL:
- * there are no more. */
+/* Returns the link for calls about the key. A quorum has one on each server, counted by `index`
+ * from 0; otherwise only index 0 has one. Returns NULL after the last one. */
 const hf_session *hf_client_link_of_key(const hf_client *client, hf_slice key, size_t index);
 
-/* Returns the run id of the server's process; "" while it is not connected, or does not send one.
- */
+/* Returns the run id of the server's process; "" while the link is not logged in, or if the server
+ * does not send one. */
 const char *hf_session_run_id(const hf_session *session);
 
-/* Returns what the driver must do with the socket now. */
+/* What the driver must do with a link's socket. */
 typedef enum hf_want {
     HF_WANT_NOTHING,
-    HF_WANT_LOGIN, /* fetch user and password: hf_session_asking */
-    HF_WANT_OPEN,
-    HF_WANT_CLOSE
+    HF_WANT_LOGIN, /* fetch user and password, and begin with hf_session_asking */
+    HF_WANT_OPEN,  /* connect, and begin with hf_session_opening */
+    HF_WANT_CLOSE  /* close the socket, and then call hf_session_closed */
 } hf_want;
+
+/* Returns what the driver must do now. */
 hf_want hf_session_wants(const hf_session *session, hf_time now);
 
 /* ---- user and password that the driver fetches (asks_login) ---- */
 
-/* The driver begins to fetch them. It ends that with hf_session_log_in, hf_session_log_in_again or
- * hf_session_login_failed. If it gives up, with forget_asking or hf_session_closed, the session
- * asks again. */
+/* The driver calls `asking` when it begins to fetch them, and hf_session_log_in,
+ * hf_session_log_in_again or hf_session_login_failed at the end. If it gives up, it calls
+ * `forget_asking` or hf_session_closed, and the session asks again. */
 void hf_session_asking(hf_session *session);
 void hf_session_forget_asking(hf_session *session);
 
-/* Returns whether the server has refused the last ones. */
+/* Returns whether the server has refused the last user and password. */
 bool hf_session_is_refused(const hf_session *session);
 
-/* Returns whether other ones are needed before the next connection, although its time may not have
- * come: the server has refused the last ones, and there are no new ones yet. */
+/* Returns whether the server has refused the last user and password and there are no new ones yet.
+ * The driver may fetch them before the next connection is due. */
 bool hf_session_needs_other_login(const hf_session *session);
 
-/* The next connection of this link logs in with these texts, each of less than HF_URL_SECRET bytes,
- * which are copied. So do connections that are made with hf_session_log_in_again to the same
- * server, and in a cluster to any node. An empty user is none. */
+/* The next connection of this link logs in with these texts, which are copied; each has less than
+ * HF_URL_SECRET bytes. Connections to the same server after hf_session_log_in_again use them, too,
+ * and in a cluster those to any node. An empty user means the default user. */
 void hf_session_log_in(hf_session *session, const char *user, const char *password);
 
-/* The next connection logs in as the last one did. */
+/* The next connection logs in with the last user and password. */
 void hf_session_log_in_again(hf_session *session);
 
-/* There are none: what cannot wait for a connection fails with this code and reason, as after a
- * connection that could not be made. */
+/* There are no user and password. Commands that cannot wait for a connection fail with this code
+ * and reason, as after a connection that could not be made. */
 void hf_session_login_failed(hf_session *session, hf_code code, const char *reason, hf_time now);
 
 /* ---- what a link's socket does ---- */
 
-/* Returns whether it must close the socket even if the link is still needed. */
+/* Returns whether the driver must close the socket even if the link is still needed. */
 bool hf_session_must_close(const hf_session *session);
 
-/* Return whether `opening` may be called; `handshaking` and `opened`; `closed`. */
+/* Returns whether hf_session_opening may be called. */
 bool hf_session_may_open(const hf_session *session);
+
+/* Returns whether hf_session_handshaking and hf_session_opened may be called. */
 bool hf_session_is_opening(const hf_session *session);
+
+/* Returns whether hf_session_closed may be called. */
 bool hf_session_has_socket(const hf_session *session);
 
-/* The driver calls these when it begins to connect; when the socket is connected and the TLS
- * handshake begins; when the connection is open; when the socket is closed (reason: a short text;
- * NULL: the server closed it). */
+/* The driver begins to connect. */
 void hf_session_opening(hf_session *session, hf_time now);
+
+/* The socket is connected, and the TLS handshake begins. */
 void hf_session_handshaking(hf_session *session);
+
+/* The connection is open. */
 void hf_session_opened(hf_session *session, hf_time now);
+
+/* The socket is closed. `reason` is a short text, which is copied; NULL: the server closed it. */
 void hf_session_closed(hf_session *session, const char *reason, hf_time now);
 
-/* The bytes to write; `written` removes the first `size` of them. */
+/* Returns the bytes to write, which the session owns; they may move with the next call. */
 hf_slice hf_session_output(const hf_session *session);
+
+/* The first `size` bytes of the output were written. */
 void hf_session_written(hf_session *session, size_t size);
 
-/* Takes bytes that were read. Returns whether they end a reply or the connection; else nothing has
- * changed for the driver. */
+/* Takes bytes that were read. Returns whether they complete a reply or end the connection. If not,
+ * nothing has changed for the driver. */
 bool hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_time now);
 
-/* Returns whether a request waits to be sent or for its reply. */
+/* Returns whether a request is waiting to be sent or for its reply. */
 bool hf_session_has_work(const hf_session *session);
 
 /* Returns whether the reply to a command that was passed to the driver is still to come. */
 bool hf_session_awaits_reply(const hf_session *session);
 
-/* Returns whether it is logged in. */
+/* Returns whether the session is logged in. */
 bool hf_session_is_ready(const hf_session *session);
 
 /* Returns when the server last sent something. */
@@ -549,13 +630,13 @@ hf_time hf_session_received_at(const hf_session *session);
 
 /* ---- operations ---- */
 
-#define HF_BATCH_MAX 1024
+#define HF_BATCH_MAX 1024 /* locks of one operation */
 
-/* What the number of a call from Lua is. */
+/* What the numeric argument of a Lua method means. */
 typedef enum hf_call_number {
-    HF_NUMBER_UNUSED, /* there is no such call of one lock */
-    HF_NUMBER_NONE,
-    HF_NUMBER_WAIT,   /* spec.wait; of permits the handle has spec.value */
+    HF_NUMBER_UNUSED, /* a single lock has no such method */
+    HF_NUMBER_NONE,   /* the method takes no number */
+    HF_NUMBER_WAIT,   /* spec.wait; spec.value is the number of permits of the handle */
     HF_NUMBER_LEASE,  /* spec.lease */
     HF_NUMBER_KEEP,   /* spec.keep */
     HF_NUMBER_AMOUNT, /* spec.value */
@@ -563,20 +644,20 @@ typedef enum hf_call_number {
     HF_NUMBER_NODE    /* spec.node */
 } hf_call_number;
 
-/* What a call returns to Lua that succeeds. */
+/* What a Lua method returns when it succeeds. */
 typedef enum hf_call_returns {
     HF_RETURNS_TRUE,
-    HF_RETURNS_LOCK,
-    HF_RETURNS_WHETHER, /* the result's value is positive */
-    HF_RETURNS_VALUE,
-    HF_RETURNS_LEFT, /* the value; false: it is negative */
-    HF_RETURNS_TTL,
-    HF_RETURNS_INFO,
-    HF_RETURNS_REPLY
+    HF_RETURNS_LOCK,    /* the lock, or the permits, itself */
+    HF_RETURNS_WHETHER, /* whether the result's value is positive */
+    HF_RETURNS_VALUE,   /* the result's value */
+    HF_RETURNS_LEFT,    /* the result's value, or false if it is negative */
+    HF_RETURNS_TTL,     /* the result's value, a reply to PTTL, in seconds */
+    HF_RETURNS_INFO,    /* a table made from the result's info */
+    HF_RETURNS_REPLY    /* the result's reply as a Lua value */
 } hf_call_returns;
 
-/* All operations: the name in the enum, and that in C and in Lua; the verb of its program on kinds
- * that have one, or NONE; hf_call_number; hf_call_returns. */
+/* All operations. X(the name in the enum, the name in C and in Lua, the verb of the program that a
+ * kind must have for it or NONE, the hf_call_number, the hf_call_returns) */
 #define HF_OP_LIST(X)                                                                              \
     X(ACQUIRE, acquire, ACQUIRE, WAIT, LOCK)                                                       \
     X(RELEASE, release, RELEASE, NONE, TRUE)                                                       \
@@ -591,14 +672,14 @@ typedef enum hf_call_returns {
     X(WRITE_BACK, raise, NONE, UNUSED, TRUE) /* raises the fencing counter to token_floor */       \
     X(SET, set, SET, AMOUNT, TRUE)           /* sets a semaphore's number of permits */            \
     X(PAUSE, pause, NONE, WAIT, TRUE)                                                              \
-    X(SET_COUNT, set_count, SET_COUNT, AMOUNT, WHETHER) /* begins a latch's, unless it counts */   \
+    X(SET_COUNT, set_count, SET_COUNT, AMOUNT, WHETHER) /* if the latch is not counting */         \
     X(COUNT_DOWN, count_down, COUNT_DOWN, AMOUNT, LEFT)                                            \
-    X(COUNT, count, NONE, NONE, VALUE)       /* reads what is left of it */                        \
-    X(AWAIT, await, NONE, WAIT, TRUE)        /* waits for its end */                               \
-    X(DELETE, delete, DELETE, NONE, WHETHER) /* ends it */                                         \
+    X(COUNT, count, NONE, NONE, VALUE)       /* reads a latch's count */                           \
+    X(AWAIT, await, NONE, WAIT, TRUE)        /* waits until a latch's count is 0 */                \
+    X(DELETE, delete, DELETE, NONE, WHETHER) /* deletes a latch */                                 \
     X(TAKE, take, ACQUIRE, WAIT, TRUE)       /* takes permits of a plain semaphore */              \
-    X(GIVE, give, RELEASE, CHANGE, VALUE)    /* adds permits; how many are free */                 \
-    X(DRAIN, drain, DRAIN, NONE, VALUE)      /* takes all that are free; how many */               \
+    X(GIVE, give, RELEASE, CHANGE, VALUE)    /* adds permits; returns how many are free */         \
+    X(DRAIN, drain, DRAIN, NONE, VALUE)      /* takes all free permits; returns how many */        \
     X(FENCED, fenced, NONE, AMOUNT, REPLY)   /* runs commands if no later holder has written */    \
     X(ONCE, once, NONE, AMOUNT, REPLY)       /* asks or records which run counts for a fire */     \
     X(ACQUIRE_ALL, acquire_all, ACQUIRE_ALL, UNUSED, TRUE) /* all or none, in one attempt */       \
@@ -611,127 +692,179 @@ typedef enum hf_op_kind { HF_OP_LIST(HF_OP_ENTRY) HF_OP_KINDS } hf_op_kind;
 /* An operation's row in HF_OP_LIST. */
 typedef struct hf_op_row {
     const char *name;
-    hf_verb verb; /* HF_VERB_NONE: it needs no program of the kind */
+    hf_verb verb; /* the program that a kind must have; HF_VERB_NONE: it needs none */
     hf_call_number number;
     hf_call_returns returns;
 } hf_op_row;
 
-/* By hf_op_kind. */
+/* The rows, indexed by hf_op_kind. */
 extern const hf_op_row hf_op_rows[HF_OP_KINDS];
 
-const char *hf_op_kind_verb(hf_op_kind kind); /* for messages: "cannot <verb> <key>" */
+/* Returns what completes "cannot <verb> <key>" in messages. */
+const char *hf_op_kind_verb(hf_op_kind kind);
+
+/* Returns whether the operation acquires a lock. */
 bool hf_op_kind_acquires(hf_op_kind kind);
-bool hf_op_kind_releases(hf_op_kind kind);     /* it ends a hold of the caller */
-bool hf_op_kind_lingers(hf_op_kind kind);      /* it may go on in the background */
-bool hf_op_kind_needs_a_hold(hf_op_kind kind); /* it fails if the caller has none */
-/* Whether locks of that kind have the operation: the server has a program for it, and a call in
- * doubt can be settled. */
+
+/* Returns whether it ends a hold of the caller. */
+bool hf_op_kind_releases(hf_op_kind kind);
+
+/* Returns whether it may leave something that the client settles in the background after its end.
+ */
+bool hf_op_kind_settles_later(hf_op_kind kind);
+
+/* Returns whether it fails if the caller has no hold. */
+bool hf_op_kind_needs_a_hold(hf_op_kind kind);
+
+/* Returns whether locks of this kind have the operation: the server has a program for it, and the
+ * client can settle a call in doubt. */
 bool hf_op_kind_suits(hf_op_kind kind, const hf_kind *lock_kind);
 
-#define HF_NO_TOKEN_TTL 9007199254740991u /* exact in the programs, which count in doubles */
+#define HF_NO_TOKEN_TTL 9007199254740991u /* 2^53 - 1: exact in the programs' doubles */
 
+/* What an operation does. Each field names the operations that read it; the others ignore it. */
 typedef struct hf_op_spec {
     hf_op_kind kind;
-    const hf_kind *lock_kind; /* NULL: neither names nor batch are given */
-    const hf_names *names;    /* NULL: HF_OP_PING, HF_OP_COMMAND */
-    hf_slice caller;          /* a coroutine, or the text of a shared owner */
-    hf_slice owner;           /* acquire: of the new hold; empty: a new one. Not with `shared` */
-    hf_time lease;            /* acquire, extend */
-    hf_time max_hold; /* acquire: a new hold ends that long after the command or the grant that
-                         gave it, whatever renews it; 0: no bound */
-    hf_time wait;     /* acquire, pause, await; for acquire 0: one attempt, HF_NEVER: no limit */
-    hf_time within;   /* info, command: fails after this time; 0: after command_timeout */
-    hf_time deadlock_check;    /* acquire: checks for a deadlock after this time; 0: never */
-    uint64_t observer;         /* that gets the events; 0: no listener of its own */
-    uint16_t class;            /* from hf_observe_class */
-    uint64_t agent;            /* acquire: the calling coroutine, also for a shared owner */
-    uint64_t token_ttl_ms;     /* acquire; 0: no fencing, HF_NO_TOKEN_TTL: the counter has no TTL */
-    uint64_t token_floor;      /* acquire: the token is at least this */
-    uint32_t permits;          /* acquire, semaphore: how many, at least 1 */
-    uint64_t permits_at_first; /* acquire, semaphore: total if it does not exist; 0: not given */
-    bool renewed;              /* acquire: the watchdog renews it */
-    bool sheds;                /* acquire: fails at once behind more than `max_waiters` waiters */
-    uint32_t max_waiters;      /* …: 1 or more; for 0 give no `wait` */
-    bool blocking;             /* acquire: while it waits, no other caller of this client can run */
-    bool shared; /* acquire: the caller's text is the owner, which other processes may use */
-    hf_hold
-        *lost; /* release, complete, extend, check: the caller's lost hold, which a hold of another
-                  handle has replaced in the table; the operation is about it and changes neither */
-    bool loss_notified;           /* and a release has reported the loss */
-    const hf_names *const *batch; /* the _ALL kinds: instead of names, no key twice; lock_kind is
-                                     one that can be acquired in one step */
-    size_t batch_count;           /* at most HF_BATCH_MAX */
-    hf_slice fingerprint;         /* guard: the request's fingerprint */
-    hf_slice result;              /* complete */
-    hf_time keep;                 /* complete: how long the record stays; 0: free the key. acquire:
-                                     how long the client keeps the lock for its callers */
-    uint64_t
-        value; /* set, set_count, count_down, take, give; fenced, once: how many args are keys */
-    const hf_slice *args; /* command: it may be sent twice, and does not change a lock. fenced,
-                             once: the keys and arguments of its program */
+    const hf_kind *lock_kind; /* the kind of `names` or `batch`; NULL without either */
+    const hf_names *names;    /* the lock; NULL: for several locks, HF_OP_PING, HF_OP_COMMAND */
+    hf_slice caller;          /* who calls: a coroutine, or the text of a shared owner */
+
+    /* acquire: the owner of a new hold; empty: the client makes a new one. Not with `shared`. */
+    hf_slice owner;
+
+    hf_time lease; /* acquire, extend */
+
+    /* acquire: how long a new hold may last after the command or the grant that gave it, whatever
+     * renews it; 0: no limit. */
+    hf_time max_hold;
+
+    /* acquire, take, pause, await: how long to wait; HF_NEVER: no limit. An acquire makes one
+     * attempt for 0. */
+    hf_time wait;
+
+    /* info, command: fails after this time if that is before command_timeout; 0: at
+     * command_timeout. */
+    hf_time within;
+
+    hf_time deadlock_check; /* acquire: waits this long before it checks for a deadlock; 0: never */
+    uint64_t observer;      /* the listener that gets the events; 0: no listener of its own */
+    uint16_t class;         /* an index from hf_observe_class */
+    uint64_t agent; /* acquire: the number of the calling coroutine, also of a shared owner */
+
+    /* acquire, raise: the TTL of the fencing counter, in milliseconds. 0: no fencing;
+     * HF_NO_TOKEN_TTL: the counter has no TTL. */
+    uint64_t token_ttl_ms;
+
+    uint64_t token_floor; /* acquire, raise: the token is at least this; 0: no floor */
+    uint32_t permits;     /* acquire of a semaphore: how many permits, at least 1 */
+
+    /* acquire of a semaphore: its total if it does not exist yet; 0: not given. */
+    uint64_t permits_at_first;
+
+    bool renewed;         /* acquire: the watchdog renews the hold */
+    bool sheds;           /* acquire: fails at once if `max_waiters` or more are waiting already */
+    uint32_t max_waiters; /* with `sheds`: at least 1; to allow no waiter, set `wait` to 0 */
+    bool blocking;        /* acquire: while it waits, no other caller of this client can run */
+    bool shared; /* acquire: the caller's text is the owner, which other processes may use, too */
+
+    /* release, complete, extend, check: a lost hold of the caller, which another handle has
+     * replaced in the table. The operation reports its loss and touches neither hold. */
+    hf_hold *lost;
+    bool loss_notified; /* with `lost`: a release has reported the loss already */
+
+    /* The _ALL kinds: the locks, instead of `names`, without a key twice. The kind must have the
+     * operation. */
+    const hf_names *const *batch;
+    size_t batch_count; /* 1 to HF_BATCH_MAX */
+
+    hf_slice fingerprint; /* acquire of a guard: the fingerprint of the request */
+    hf_slice result;      /* complete: the result of the run */
+
+    /* complete: how long the record remains; 0: no record, the key is free. acquire: how long the
+     * client keeps the lock for its callers after a release; 0: it does not. */
+    hf_time keep;
+
+    /* set, set_count, count_down, take, give: the number. fenced, once: how many of `args` are
+     * keys. */
+    uint64_t value;
+
+    /* command: the words of a command that changes no lock, and may be sent twice. fenced, once:
+     * the keys and arguments of the program. */
+    const hf_slice *args;
     size_t arg_count;
-    size_t node; /* command: its node, from 1; 0: that of its key, the first argument if any */
+
+    /* command: the node to ask, from 1. 0: the node of the first argument, or any. */
+    size_t node;
 } hf_op_spec;
 
 /* What HF_OP_INFO has read. */
 typedef struct hf_lock_info {
-    char owner[HF_OWNER_MAX + 1]; /* the beginning if it is longer */
-    size_t owner_size;            /* 0: free */
-    long long holds, ttl_ms, waiters, ahead;
-    long long free;    /* permits of a semaphore */
-    long long readers; /* of a read/write lock; -1: it is another kind */
-    uint64_t token;
+    char owner[HF_OWNER_MAX + 1]; /* the owner, cut off if it is longer */
+    size_t owner_size;            /* of `owner`, in bytes; 0: the lock is free */
+    long long holds;              /* how many holds the owner has */
+    long long ttl_ms;  /* the lock's TTL in milliseconds; negative as the reply to PTTL */
+    long long waiters; /* how many are waiting in the queue */
+    long long ahead;   /* how many of them are before the one that asks; -1: it is not waiting */
+    long long free;    /* the free permits of a semaphore */
+    long long readers; /* the readers of a read/write lock; -1: it is of another kind */
+    uint64_t token;    /* the last fencing token; 0: none */
 } hf_lock_info;
 
 /* The result of an operation. */
 typedef struct hf_result {
     hf_failure failure; /* code HF_OK on success, without a text */
-    long long value;    /* force: was locked; ttl: PTTL's result; of a latch or a plain semaphore
-                           the program's */
-    hf_lock_info info;  /* set by a successful info alone */
-    hf_reply *reply;    /* command, fenced, once; the caller frees it; NULL: none */
-    char *record;       /* acquire of a guard: the record of an earlier run, which the caller frees;
-                           NULL: none */
-    size_t record_size;
+
+    /* force: whether the lock was held; ttl: the reply to PTTL; an operation on a latch or a plain
+     * semaphore: what the program replied. */
+    long long value;
+
+    hf_lock_info info; /* set only by a successful info */
+    hf_reply *reply;   /* command, fenced, once: the reply, which the caller frees; or NULL */
+    char *record; /* acquire of a guard: the record of an earlier run, which the caller frees; or
+                     NULL */
+    size_t record_size; /* of `record`, in bytes */
 } hf_result;
 
-/* Begins an operation, which may be done at once. Returns NULL when out of memory. */
+/* Begins an operation, which may be done at once; the caller ends it with hf_op_end. The spec is
+ * copied. Returns NULL when out of memory. */
 hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now);
 
 /* Returns a number that no other operation of the client has. */
 uint64_t hf_op_number(const hf_op *op);
 
+/* Return when the operation began, when its wait ends, and whether it is done. */
 hf_time hf_op_begun_at(const hf_op *op);
 hf_time hf_op_wait_end(const hf_op *op);
 bool hf_op_is_done(const hf_op *op);
 
-/* Returns whether it waits for a command that the renewer has in flight. */
+/* Returns whether the operation is waiting for a command for its hold that is in flight. */
 bool hf_op_is_blocked(const hf_op *op);
 
-/* Returns false for an operation that does not wait for a reply, but for a message, for another
- * operation, or until a time. */
+/* Returns whether the operation may be waiting for a reply. Otherwise it is waiting for a message,
+ * for another operation, or until a time. */
 bool hf_op_awaits_reply(const hf_op *op);
 
-/* Returns the code of its failure; HF_OK also while it is not done. */
+/* Returns the code of the operation's failure; HF_OK also while it is not done. */
 hf_code hf_op_code(const hf_op *op);
 
 /* Moves the result out of an operation that is done or detached. */
 void hf_op_take_result(hf_op *op, hf_result *result);
 
-/* The holds that it is about: for the _ALL kinds one for each of the spec's locks, in their order.
- * They live until hf_op_end; an element may be NULL. */
+/* Return the holds that the operation is about: for the _ALL kinds one for each lock of the spec,
+ * in the same order, each of which may be NULL. The operation owns a reference to each until
+ * hf_op_end. */
 size_t hf_op_hold_count(const hf_op *op);
 hf_hold *hf_op_hold(const hf_op *op, size_t index);
 
-/* Returns the next operation that is done and was not returned before. `after`: the one that the
- * last call has returned; NULL: begin with the first one. NULL: there is no other. */
+/* Returns the next operation that is done and was not returned before, or NULL. `after` is the
+ * operation that the last call returned; NULL: the search begins with the first one. */
 hf_op *hf_client_next_done(hf_client *client, const hf_op *after);
 
-/* Returns whether hf_client_next_done has one to return. */
+/* Returns whether hf_client_next_done has an operation to return. */
 bool hf_client_has_done(const hf_client *client);
 
-/* Returns when the operation itself has something to do; its commands have the deadlines of their
- * links. */
+/* Returns when hf_client_tick has something to do for this operation, apart from its commands,
+ * whose deadlines are those of their links. */
 hf_time hf_op_deadline(const hf_op *op);
 
 /* Ends the wait of an acquire with HF_INTERRUPTED, after a moment for a reply under way. An acquire
@@ -742,12 +875,13 @@ void hf_op_interrupt(hf_op *op, hf_time now);
  * server. */
 void hf_op_abandon(hf_op *op, hf_time now);
 
-/* From now on no caller waits for this release, and the client ends it. Returns false if it is done
- * or not sent yet, for several locks, or when out of memory. */
+/* From now on no caller waits for this release, and the client ends it. Returns false if the
+ * release is done or not sent yet, is of several locks, or when out of memory; the caller still
+ * ends it then. */
 bool hf_op_detach(hf_op *op);
 bool hf_op_is_detached(const hf_op *op);
 
-/* Returns whether there is a detached operation. */
+/* Returns whether the client has a detached operation. */
 bool hf_client_has_detached(const hf_client *client);
 
 /* Ends the detached operations that are done. */
@@ -758,20 +892,22 @@ void hf_op_end(hf_op *op, hf_time now);
 
 /* ---- counters and events ---- */
 
-/* A class is a name that the user gives to locks of one use; it has counters of its own. */
+/* A class is a name that the user gives to locks of one use. It has counters of its own. */
 
-#define HF_CLASSES_MAX 64
-#define HF_CLASS_NAME 64
+#define HF_CLASSES_MAX 64 /* classes of one client */
+#define HF_CLASS_NAME 64  /* bytes of a class's name, with the NUL */
 
+/* The ends of a histogram's buckets, in seconds, ascending. */
 #define HF_BUCKETS 16
-extern const double hf_bucket_ends[HF_BUCKETS]; /* seconds */
+extern const double hf_bucket_ends[HF_BUCKETS];
 
+/* How long things took. */
 typedef struct hf_histogram {
-    uint64_t counts[HF_BUCKETS + 1]; /* not cumulative; the last one: longer than all ends */
-    hf_time sum;
+    uint64_t counts[HF_BUCKETS + 1]; /* per bucket, not cumulative; the last one has no end */
+    hf_time sum;                     /* of all times */
 } hf_histogram;
 
-/* X(name) */
+/* The counters of a class. X(name) */
 #define HF_CLASS_COUNTERS(X)                                                                       \
     X(reentries)                                                                                   \
     X(releases)                                                                                    \
@@ -783,27 +919,27 @@ typedef struct hf_histogram {
 #define HF_CLASS_FIELD(name) uint64_t name;
 typedef struct hf_class {
     char name[HF_CLASS_NAME];
-    uint64_t outcomes[HF_CODES];      /* of acquires; HF_OK: acquired */
-    uint64_t losses[HF_LOST_REASONS]; /* by reason */
+    uint64_t outcomes[HF_CODES];      /* how acquires ended; HF_OK: with the lock */
+    uint64_t losses[HF_LOST_REASONS]; /* losses by reason */
     HF_CLASS_COUNTERS(HF_CLASS_FIELD)
-    hf_histogram waited; /* by acquires that got the lock */
-    hf_histogram held;   /* from the acquire to the release or the loss */
-    hf_histogram round_trips;
+    hf_histogram waited;      /* how long acquires took that got the lock */
+    hf_histogram held;        /* how long locks were held, until the release or the loss */
+    hf_histogram round_trips; /* from the sending of a command to its reply */
 } hf_class;
 
 /* Returns the index of the class with this name, which it makes if there is none. Returns 0, the
  * class without a name, if there is no room. */
 uint16_t hf_observe_class(hf_client *client, const char *name);
 
-/* Returns the class with this index, below HF_CLASSES_MAX; NULL: there is none. The first one is
- * the client's own. */
+/* Returns the class with this index, below HF_CLASSES_MAX, or NULL. The first one is the client's
+ * own. */
 const hf_class *hf_observe_class_at(const hf_client *client, size_t index);
 
-/* From now on there are events of all that happens, not only of locks with an observer. */
+/* From now on there are events of everything, not only of locks with an observer. */
 void hf_observe_all(hf_client *client);
 
-/* Adds the event that nothing will prove the end of this client's process. `code` must stay valid
- * for ever. */
+/* Adds the event HF_EVENT_CRASH_RELEASE_OFF: nothing will prove the end of this client's process.
+ * `code` says why; it must be a constant. */
 void hf_observe_unrecorded(hf_client *client, const char *code);
 
 typedef enum hf_event_kind {
@@ -819,32 +955,34 @@ typedef enum hf_event_kind {
     HF_EVENT_CRASH_RELEASED,    /* a waiter freed a hold of `owner`, whose process has crashed */
     HF_EVENT_CRASH_RELEASE_OFF, /* nothing will prove the end of this process: `code` */
     HF_EVENT_TENANT_EXPOSED,    /* other users of this server can act with this client's rights */
-    HF_EVENT_CUT_OFF, /* a wait goes on although the server is away or refuses it: `code` */
-    HF_EVENT_RESUMED, /* ...and has an answer again */
+    HF_EVENT_CUT_OFF, /* a wait continues although the server is away or refuses it: `code` */
+    HF_EVENT_RESUMED, /* the server answers a wait that was cut off */
     HF_EVENT_KINDS
 } hf_event_kind;
 
+/* Returns the kind's name in Lua, such as "acquired". */
 const char *hf_event_name(hf_event_kind kind);
 
 typedef struct hf_event hf_event;
 
 struct hf_event {
-    hf_event *next;
+    hf_event *next; /* the next event of the list, or NULL */
     hf_event_kind kind;
-    const char *code;  /* the code of a failure, or the reason of a loss; NULL: none */
-    const char *class; /* lives as long as the client */
-    hf_time seconds;   /* waited or held, or left of the lease */
-    bool timed;
-    uint64_t token, observer;
+    const char *code;    /* the code of a failure, or the reason of a loss; a constant, or NULL */
+    const char *class;   /* the name of the class, owned by the client; "": it has none */
+    hf_time duration;    /* with `timed`: the time waited or held, or left of the lease */
+    bool timed;          /* the event has a duration */
+    uint64_t token;      /* the fencing token; 0: none */
+    uint64_t observer;   /* the listener of the lock; 0: it has none of its own */
     hf_slice key, owner; /* in `bytes`; for a connection, `key` is its server */
-    hf_slice message;    /* CUT_OFF: as that of a failure; else empty */
+    hf_slice message;    /* CUT_OFF: the message of the failure, in `bytes`; else empty */
     char bytes[];
 };
 
-/* Returns the list of events and empties it; the caller frees each event. */
+/* Returns the list of events, oldest first, and empties it. The caller frees each event. */
 hf_event *hf_observe_take(hf_client *client);
 
-/* Whether events wait for hf_observe_take. */
+/* Returns whether hf_observe_take has an event to return. */
 bool hf_observe_has_events(const hf_client *client);
 
 #endif

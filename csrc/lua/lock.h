@@ -1,64 +1,70 @@
-/* The lock userdata, and what lock.c, owner.c, call.c and batch.c share of it.
+/* The lock userdata, and what lock.c, owner.c, call.c and batch.c share.
  *
- * Each call has its caller: the given owner, or the calling coroutine (main is 1). `taken` lists
- * the holds that were acquired through this handle; __gc releases them. All handles of a caller
- * have the same hold. But when a handle's hold was lost, a hold that another handle acquired since
- * is not the first handle's: the lost one stays in `taken` until the handle acquires again, or
- * until the other hold is gone too. The user value keeps the client alive. */
+ * Each call has a caller: the owner that the lock was given, or the calling coroutine (main is 1).
+ * `taken` lists the holds that were acquired through this handle; __gc releases them. All handles
+ * of a caller share one hold. But if a handle's hold was lost and another handle has acquired a new
+ * one since, the new hold is not the first handle's: the lost one remains in `taken` until the
+ * handle acquires again, or until the new hold is gone, too. The user value keeps the client alive.
+ */
 #ifndef HF_LUA_LOCK_H
 #define HF_LUA_LOCK_H
 
 #include "binding.h"
 
+/* An entry: the calls of this handle that have acquired one hold. */
 typedef struct taken {
     hf_stake stake;
-    uint32_t count;         /* 0: a release has reported its loss, or is detached */
-    uint32_t releasing;     /* of `count`: releases that are under way */
-    bool renewed_meanwhile; /* it is renewed until `settle` or a release only */
+    uint32_t count;         /* acquires not yet released; 0: a release has reported the loss, or is
+                               detached */
+    uint32_t releasing;     /* how many of `count` have a release under way */
+    bool renewed_meanwhile; /* the hold is renewed only until `settle` or a release */
 } taken;
 
+/* A lock, or permits. All times that are not said to be seconds are in nanoseconds. */
 typedef struct hf_lua_lock {
-    hf_driver *driver;
-    uint32_t generation; /* the driver's when `taken` was filled */
-    uint16_t class;
-    bool renewed, interruptible;
-    hf_names *names;
-    char *texts; /* the bytes of owner and fingerprint */
-    char *owner; /* NULL: the calling coroutine */
-    size_t owner_size;
+    hf_driver *driver;   /* referenced */
+    uint32_t generation; /* the driver's generation when `taken` was filled */
+    uint16_t class;      /* from hf_observe_class */
+    bool renewed;        /* the watchdog renews what is acquired */
+    bool interruptible;  /* a signal ends the wait of an acquire */
+    hf_names *names;     /* owned */
+    char *texts;         /* owned: the bytes of owner and fingerprint */
+    char *owner;         /* in `texts`; NULL: the calling coroutine is the owner */
+    size_t owner_size;   /* of `owner`, in bytes */
     hf_time lease;
-    hf_time max_hold;     /* 0: no bound */
-    hf_slice fingerprint; /* a guard's */
-    double wait;          /* seconds, the default */
+    hf_time max_hold;     /* 0: no limit */
+    hf_slice fingerprint; /* of a guard, in `texts`; else empty */
+    double wait;          /* how long an acquire waits if its call does not say, in seconds */
     hf_time within;   /* how long a command of a read-only handle may take; 0: command_timeout */
-    hf_time wait_end; /* of the last acquire through this handle that found it taken */
-    hf_time keep;     /* how long the client keeps it for its callers; 0: it does not */
-    hf_time deadlock_check;
-    uint64_t observer;
-    uint64_t token_ttl_ms;
+    hf_time wait_end; /* when the last wait ended that found the lock taken through this handle */
+    hf_time keep;     /* how long the client keeps the lock for its callers; 0: it does not */
+    hf_time deadlock_check; /* see hf_op_spec; 0: never */
+    uint64_t observer;      /* see hf_op_spec; 0: no listener of its own */
+    uint64_t token_ttl_ms;  /* see hf_op_spec; 0: no fencing */
     const hf_kind *kind;
-    uint64_t handle;  /* permits: the caller's number, whatever coroutine calls; 0: a lock */
-    uint32_t permits; /* of the handle */
-    bool shared;
-    bool sheds; /* an acquire fails at once behind more than max_waiters */
-    uint32_t max_waiters;
-    bool async_release;        /* a release does not wait for its reply */
+    uint64_t handle;      /* of permits: the caller's number, whatever coroutine calls; 0: a lock */
+    uint32_t permits;     /* how many an acquire of this handle takes */
+    bool shared;          /* other processes may use `owner`, too */
+    bool sheds;           /* an acquire fails at once if max_waiters or more are waiting already */
+    uint32_t max_waiters; /* with `sheds`; 0: an acquire does not wait */
+    bool async_release;   /* a release does not wait for its reply */
     uint64_t permits_at_first; /* a semaphore's total if it does not exist yet; 0: not given */
-    int64_t balance;           /* acquires less releases of their holds through this handle */
-    double waited;             /* seconds of the last acquire that got the lock; -1: none did */
-    hf_lost_reason last_loss;  /* of the last released hold; an acquire clears it */
-    hf_losses losses;          /* of what was acquired through the handle */
-    taken *taken;
+    int64_t balance;           /* how many acquires through this handle have not been released */
+    double waited;             /* how long the last successful acquire took, in seconds; -1: none */
+    hf_lost_reason last_loss;  /* of the last hold that was released; an acquire clears it */
+    hf_losses losses;          /* the ledger of what was acquired through the handle */
+    taken *taken;              /* the entries, owned */
     size_t taken_count, taken_capacity;
-    uint32_t operations; /* userdata whose operations are under way */
-    bool collected;      /* the last of these frees what the lock has */
+    uint32_t operations; /* how many userdata have an operation on this lock under way */
+    bool collected;      /* __gc has run: the last of these operations frees what the lock owns */
 } hf_lua_lock;
 
+/* Room for the text of a caller that is a coroutine or a handle of permits. */
 typedef struct caller_text {
     char bytes[HF_UUID_SIZE + 24];
 } caller_text;
 
-/* Returns the lock or the permits at stack index 1. */
+/* Returns the lock or the permits at stack index 1. Raises for anything else. */
 static inline hf_lua_lock *hf_lock_check(lua_State *L) {
     hf_lua_lock *lock = hf_testudata(L, 1, hf_lock_type);
     if (!lock) lock = hf_testudata(L, 1, hf_permit_type);
@@ -67,43 +73,53 @@ static inline hf_lua_lock *hf_lock_check(lua_State *L) {
 
 /* owner.c */
 
-/* Returns the calling coroutine's number: 1 for main, the next free one at another's first call;
- * or what hf_lock_renumber has given it. May raise. */
+/* Returns the calling coroutine's number. Main is 1, and every other coroutine gets the next free
+ * number at its first call, unless hf_lock_renumber has given it one. Raises when out of memory. */
 lua_Number hf_coroutine_number(lua_State *L);
 
-/* Returns the caller: the lock's owner, else "<client uuid>/<coroutine>", in `text`. Call it only
- * after hf_lock_enter, which may change the uuid. */
+/* Returns the caller: the lock's owner, or "<client uuid>/<coroutine>" (with "*" and the handle for
+ * permits), which is written to `text`. Call it only after hf_lock_enter, which may change the
+ * uuid.
+ */
 hf_slice hf_lock_caller(const hf_lua_lock *lock, lua_Number number, caller_text *text);
 
+/* The Lua function renumber([number]): gives the calling coroutine this number, or a free one. */
 int hf_lock_renumber(lua_State *L);
 
 /* lock.c: between enter and leave */
 
-/* Calls hf_driver_enter. After a fork the holds are the parent's; their memory is not used. */
+/* Calls hf_driver_enter, and hf_lock_notice_fork. */
 void hf_lock_enter(hf_lua_lock *lock);
+
+/* Empties `taken` after a fork: the holds are the parent's, and their memory is not touched. */
 void hf_lock_notice_fork(hf_lua_lock *lock);
 
-/* Makes room in `taken` for the hold of one more operation, of this caller, beside those that are
- * under way. Returns false when out of memory. */
+/* Makes room in `taken` for the hold of one more operation of this caller, in addition to those
+ * that are under way. Returns false when out of memory. */
 bool hf_lock_reserve(hf_lua_lock *lock, hf_slice caller);
 
-/* An operation on the lock is under way, and has ended. Their finalizers may run in any order: what
- * the operation uses lasts until both have run. The second may free the driver: call it after
- * leave. */
+/* An operation on the lock begins with `pin` and ends with `unpin`. Lua may finalize lock and
+ * operation in any order, so what the lock owns is freed only after both. `unpin` may free the
+ * driver: call it after leave. */
 void hf_lock_pin(hf_lua_lock *lock);
 void hf_lock_unpin(hf_lua_lock *lock);
 
-/* Another hold was acquired through this handle, is being released, or was. A hold that is being
- * released is not abandoned with the handle: the operation does that. */
+/* The hold was acquired through this handle, perhaps again. */
 void hf_lock_take(hf_lua_lock *lock, hf_hold *hold);
+
+/* A release of the hold begins. A hold that is being released is not abandoned with the handle: the
+ * operation does that. */
 void hf_lock_note_releasing(hf_lua_lock *lock, const hf_hold *hold);
+
+/* A release of the hold has ended. */
 void hf_lock_note_release(hf_lua_lock *lock, hf_hold *hold);
 
-/* Returns the hold that the caller lost through this handle and has not acquired through it again,
- * if the table has no hold of the caller, or that of another handle. NULL: there is none. */
+/* Returns the entry of a hold that the caller lost through this handle and has not acquired through
+ * it again, if the client's table has no hold of the caller or only another handle's. Otherwise
+ * returns NULL. */
 const taken *hf_lock_lost(const hf_lua_lock *lock, hf_slice caller);
 
-/* The functions of several locks, for the table of the lock's functions. */
-extern const luaL_Reg hf_lock_batch[]; /* batch.c */
+/* batch.c: the functions of several locks, for the table of the lock's functions. */
+extern const luaL_Reg hf_lock_batch[];
 
 #endif

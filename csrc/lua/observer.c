@@ -116,7 +116,7 @@ static void push_event(lua_State *L, const hf_event *event) {
         lua_pushlstring(L, event->message.data, event->message.size);
         lua_setfield(L, -2, "message");
     }
-    if (event->timed) set_number(L, "seconds", hf_to_seconds(event->seconds));
+    if (event->timed) set_number(L, "seconds", hf_to_seconds(event->duration));
     set_number(L, "observer", (double)event->observer);
 }
 

@@ -85,7 +85,7 @@ void hf_lua_op_specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
 static bool prepare(const hf_lua_op *self, const hf_op_spec *spec, hf_failure *failure) {
     hf_driver *driver = self->first->driver;
     bool acquires = hf_op_kind_acquires(self->kind);
-    if (!acquires && !hf_op_kind_lingers(self->kind)) return true;
+    if (!acquires && !hf_op_kind_settles_later(self->kind)) return true;
     for (size_t i = 0; acquires && i < self->count; i++) {
         if (hf_lock_reserve(self->locks[i], spec->caller)) continue;
         failure->code = HF_NO_MEMORY;

@@ -29,7 +29,7 @@ static void push_kinds(lua_State *L) {
         set_flag(L, "counted", kind->counted);
         set_flag(L, "fingerprinted", kind->fingerprinted);
         set_flag(L, "joint", kind->joint);
-        set_flag(L, "kept", kind->kept);
+        set_flag(L, "kept", kind->may_be_kept);
         set_flag(L, "listed", kind->listed);
         set_flag(L, "stepwise", kind->programs[HF_VERB_ACQUIRE_ALL] == 0);
         lua_setfield(L, -2, kind->name);

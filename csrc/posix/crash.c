@@ -23,7 +23,7 @@
 #define RECORD_SIZE 128
 #define MOST_DIGITS 9 /* of a process id, which is at most 2^22 on Linux */
 #define NAME_SIZE (HF_UUID_SIZE + 8)
-#define JOB_LOCK ".job" /* behind the uuid: the name of the file that a job keeps locked */
+#define JOB_LOCK ".job" /* follows the uuid in the name of the file that a job keeps locked */
 #define UNFINISHED ".new"
 
 /* ---- what the kernel knows ---- */
@@ -74,7 +74,7 @@ typedef struct owner {
     pid_t pid, group; /* the client's process, and the process group of its job; 0: no job */
 } owner;
 
-/* Reads a process id and moves `text` behind it. Returns 0 if there is none. */
+/* Reads a process id and moves `text` past it. Returns 0 if there is none. */
 static pid_t read_id(const char **text) {
     size_t size = strspn(*text, "0123456789");
     if (size == 0 || size > MOST_DIGITS) return 0;
@@ -216,7 +216,7 @@ static void sweep(int directory, const char *place) {
     if (records) closedir(records);
 }
 
-/* `job`: behind the process, what belongs to its job. */
+/* `job` is the text that follows the process id: the job's process group, or empty. */
 static bool write_record(int directory, const char *name, const char *place, const char *job) {
     static const struct timespec never[2] = {{0}, {0}};
     char text[RECORD_SIZE + 64];
@@ -225,7 +225,7 @@ static bool write_record(int directory, const char *name, const char *place, con
     return utimensat(directory, name, never, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* The record of a process becomes that of its job in one step. */
+/* Replaces the record of a process atomically by that of its job. */
 static bool replace_record(int directory, const char *uuid, pid_t group) {
     char place[RECORD_SIZE], fresh[NAME_SIZE], job[32];
     if (!read_place(place)) return false;

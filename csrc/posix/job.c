@@ -77,7 +77,7 @@ static bool read_process(const char *pid, process *found) {
     char text[1024];
     uint64_t fields[ALL] = {0};
     if (!read_of(pid, "stat", text, sizeof text)) return false;
-    char *at = strrchr(text, ')'); /* behind the name, which may contain anything */
+    char *at = strrchr(text, ')'); /* the end of the name, which may contain anything */
     if (!at || at[1] != ' ' || at[2] == '\0') {
         errno = EIO;
         return false;

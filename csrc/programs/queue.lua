@@ -127,9 +127,10 @@ local function left_to_pollers(was, member, place)
   return false
 end
 
--- Whether ours have had the lock for less time than those that listen had it before, with one more
--- turn, too. Theirs are several where ours is one that wakes up at their releases, so they may have
--- had many turns. A run that ends in time to come: the server's clock went back.
+-- Whether our clients have had the lock for less time than Redisson's had it before, even with one
+-- more turn. Redisson may have taken several turns in a row, because one release of theirs wakes
+-- all of their waiters but only one of ours. If their run ends in the future, the server's clock
+-- was set back.
 local function is_ours_again(was)
   if not was or was.turns == 0 or was.unused > 0 then return false end
   local since = now_ms() - was.till

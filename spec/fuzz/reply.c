@@ -295,7 +295,7 @@ static void check_client(const hf_client *client) {
     size_t waiting = 0;
     for (size_t i = 0; i < client->holds.count; i++) check_hold(client, client->holds.heap[i], i);
     for (const hf_op *op = client->ops; op; op = op->next) {
-        waiting += op->wait.events;
+        waiting += op->wait.needs_events;
         check_op(op);
     }
     for (size_t i = 0; i < client->node_count; i++) waiting -= client->nodes[i]->waiting;

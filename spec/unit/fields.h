@@ -144,7 +144,7 @@ HOLD_WRITES(FIELD_HOLD_WRITE)
     X(hf_time, rechecks_at, wait.recheck_at)                                                       \
     X(uint64_t, wait_number_of, wait.number)                                                       \
     X(hf_listening, listening_of, wait.listening)                                                  \
-    X(bool, needs_events, wait.events)                                                             \
+    X(bool, needs_events, wait.needs_events)                                                       \
     X(bool, is_interrupted, wait.interrupted)
 
 #define OP_WRITES(X)                                                                               \
@@ -160,7 +160,7 @@ HOLD_WRITES(FIELD_HOLD_WRITE)
     X(hf_time, set_wait_end, wait.until)                                                           \
     X(hf_time, set_recheck, wait.recheck_at)                                                       \
     X(hf_listening, set_listening, wait.listening)                                                 \
-    X(bool, set_needs_events, wait.events)
+    X(bool, set_needs_events, wait.needs_events)
 
 #define OP_PARTS(X)                                                                                \
     X(hf_request, request_in, request)                                                             \

@@ -492,7 +492,7 @@ TEST(calls_on_a_hold_need_one_and_two_of_them_end_it) {
         CHECK_EQ_INT(hf_op_kind_needs_a_hold(kind),
                      ends || kind == HF_OP_EXTEND || kind == HF_OP_CHECK);
         CHECK_EQ_INT(hf_op_kind_releases(kind), ends);
-        CHECK(!hf_op_kind_acquires(kind) && !hf_op_kind_lingers(kind));
+        CHECK(!hf_op_kind_acquires(kind) && !hf_op_kind_settles_later(kind));
     }
 }
 

@@ -409,7 +409,7 @@ TEST(the_traits_of_operation_kinds) {
         char traits[8];
         snprintf(traits, sizeof traits, "%s%s%s%s", hf_op_kind_acquires(kind) ? "a" : "",
                  hf_op_kind_releases(kind) ? "r" : "", hf_op_kind_needs_a_hold(kind) ? "h" : "",
-                 hf_op_kind_lingers(kind) ? "l" : "");
+                 hf_op_kind_settles_later(kind) ? "l" : "");
         CHECK_STR(traits, kinds[i]);
     }
 }

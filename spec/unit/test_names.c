@@ -101,8 +101,8 @@ static void check_names_of(const hf_kind *kind, const char *const *keys, size_t 
     for (size_t i = 0; i < count; i++) {
         CHECK(hf_names_make_on(&names[i], hf_slice_of(keys[i]), kind));
         for (size_t j = 0; j < i; j++) {
-            if (kind->bare && hf_names_are_shared(names[i].key)) continue;
-            if (kind->bare && hf_names_are_shared(names[j].key)) continue;
+            if (kind->refuses_braced_key && hf_names_are_shared(names[i].key)) continue;
+            if (kind->refuses_braced_key && hf_names_are_shared(names[j].key)) continue;
             CHECK_OR(!hf_slice_equal(names[i].queue, names[j].queue),
                      "%s: queue of \"%s\" and \"%s\"", kind->name, keys[i], keys[j]);
             if (!kind->counted && !kind->listed) continue;

@@ -60,7 +60,7 @@ static const char *events(void) {
                 text + size, sizeof text - size, "%s %.*s by %.*s, %s, %s, %d ms%s, %d, for %d\n",
                 hf_event_name(event->kind), (int)event->key.size, event->key.data,
                 (int)event->owner.size, event->owner.data, event->code ? event->code : "-",
-                event->class[0] ? event->class : "-", (int)(event->seconds / HF_MS),
+                event->class[0] ? event->class : "-", (int)(event->duration / HF_MS),
                 event->timed ? "" : " untimed", (int)event->token, (int)event->observer);
         free(event);
     }
@@ -466,7 +466,7 @@ TEST(events_that_nobody_takes_are_dropped) {
     CHECK_EQ_INT(observer_of(&rig.client)->count, HF_EVENTS_MOST);
     events();
     hf_observe_risk(&rig.client, hold, AT(30000)); /* its lease is over */
-    CHECK(observer_of(&rig.client)->first && observer_of(&rig.client)->first->seconds == 0);
+    CHECK(observer_of(&rig.client)->first && observer_of(&rig.client)->first->duration == 0);
     CHECK_STR(events(), "at_risk k by me, -, orders, 0 ms, 77, for 0\n");
     finish(AT(30001));
 }
@@ -628,7 +628,7 @@ TEST(an_event_counts_from_the_call_and_names_the_caller) {
     hf_event *event = observer_of(&rig.client)->first;
     while (event && event->kind != HF_EVENT_ACQUIRED) event = event->next;
     CHECK(event);
-    CHECK_EQ_U64(event->seconds, 501 * HF_MS);
+    CHECK_EQ_U64(event->duration, 501 * HF_MS);
     CHECK_EQ_U64(class_at(1)->waited.sum, 501 * HF_MS);
     events();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);

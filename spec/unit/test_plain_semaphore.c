@@ -649,9 +649,9 @@ TEST(an_abandoned_call_ignores_its_reply) {
 }
 
 TEST(calls_on_a_semaphore_are_settled_after_their_end) {
-    CHECK(hf_op_kind_lingers(HF_OP_TAKE) && hf_op_kind_lingers(HF_OP_GIVE) &&
-          hf_op_kind_lingers(HF_OP_DRAIN));
-    CHECK(!hf_op_kind_lingers(HF_OP_AWAIT) && !hf_op_kind_lingers(HF_OP_COUNT_DOWN));
+    CHECK(hf_op_kind_settles_later(HF_OP_TAKE) && hf_op_kind_settles_later(HF_OP_GIVE) &&
+          hf_op_kind_settles_later(HF_OP_DRAIN));
+    CHECK(!hf_op_kind_settles_later(HF_OP_AWAIT) && !hf_op_kind_settles_later(HF_OP_COUNT_DOWN));
 }
 
 /* The waiters of one semaphore ask one after the other, whatever else waits. */

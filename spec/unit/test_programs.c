@@ -204,15 +204,16 @@ TEST(each_kind_has_its_programs) {
     }
 }
 
-/* As letters: r reentrant, a announced, f fingerprinted, c counted, j joint, l listed, w wraps, k
- * kept, u uncounted, t tallied, n noted. */
+/* Returns the traits as letters: r reentrant, a announced, f fingerprinted, c counted, j joint, l
+ * listed, w wraps_key, k may_be_kept, u subscribers_not_counted, t counts_our_listeners, n
+ * has_call_notes. */
 static const char *traits_of(const hf_kind *kind) {
     static char text[16];
     snprintf(text, sizeof text, "%s%s%s%s%s%s%s%s%s%s%s", kind->reentrant ? "r" : "",
              kind->announced ? "a" : "", kind->fingerprinted ? "f" : "", kind->counted ? "c" : "",
-             kind->joint ? "j" : "", kind->listed ? "l" : "", kind->wraps ? "w" : "",
-             kind->kept ? "k" : "", kind->uncounted ? "u" : "", kind->tallied ? "t" : "",
-             kind->noted ? "n" : "");
+             kind->joint ? "j" : "", kind->listed ? "l" : "", kind->wraps_key ? "w" : "",
+             kind->may_be_kept ? "k" : "", kind->subscribers_not_counted ? "u" : "",
+             kind->counts_our_listeners ? "t" : "", kind->has_call_notes ? "n" : "");
     return text;
 }
 

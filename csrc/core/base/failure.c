@@ -109,8 +109,8 @@ static void printable(char *out, size_t size, hf_slice key) {
     out[used] = '\0';
 }
 
-/* A caller has no use for the place in a program: " script: <digest>, on @user_script:38." The text
- * behind it stays. */
+/* Removes the place in a program, which a caller has no use for: " script: <digest>,
+ * on @user_script:38." The text after it remains. */
 static void cut_place_in_script(char *detail) {
     static const char before[] = " script: ", line[] = ", on @user_script:";
     char *place = strstr(detail, before);
@@ -169,8 +169,8 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
     failure->code = code;
 }
 
-/* The error replies that the core tells apart. A server before 7 puts the refusal of a write into a
- * script error, behind a minus. */
+/* The error replies that the core tells apart. A server older than 7 reports the refusal of a write
+ * as a script error, with the refusal after a minus. */
 static const struct hf_said {
     const char *word;
     hf_code code;

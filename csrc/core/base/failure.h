@@ -67,7 +67,7 @@ hf_refusal hf_refusal_of(const char *error);
 
 /* Returns whether the same command may succeed later. `accepted`: it is about something that the
  * server accepted before (a hold, a place in a queue, a permit, a run), so its user had the rights:
- * they are being changed. At a first attempt a missing right is final. */
+ * the rights are being changed. At a first attempt a missing right is final. */
 bool hf_refusal_may_pass(hf_refusal refusal, bool accepted);
 
 /* Returns whether a call that failed with this code may succeed later. `accepted` as above. */

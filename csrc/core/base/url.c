@@ -275,7 +275,7 @@ static size_t host_size(hf_slice rest) {
     return size;
 }
 
-/* The first log-in in a text; of size 0: there is none. */
+/* Returns the first log-in in the text; its size is 0 if there is none. */
 static hf_slice find_login(hf_slice text) {
     for (size_t i = 0; i + 3 < text.size; i++) {
         if (memcmp(text.data + i, "://", 3) != 0) continue;
@@ -283,7 +283,7 @@ static hf_slice find_login(hf_slice text) {
         bool ours = is_ours((hf_slice){text.data, i});
         if (!ours) rest.size = host_size(rest);
         if (split(&rest, '@', true, &login) && login.size > 0) return login;
-        if (ours) break; /* nor is there an @ behind any other */
+        if (ours) break; /* then no later URL has an @ either */
     }
     return (hf_slice){text.data + text.size, 0};
 }

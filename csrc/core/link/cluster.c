@@ -129,7 +129,7 @@ static void park(hf_cluster *cluster, hf_request *request, hf_time until) {
 static void park_for_map(hf_cluster *cluster, hf_request *request, hf_time now) {
     park(cluster, request, now);
     request->routing.needs_map = true;
-    request->routing.round = cluster->round;
+    request->routing.map_round = cluster->round;
 }
 
 /* Notes the failure that is reported if the deadline comes before the next try. */
@@ -148,7 +148,7 @@ static void want_map(hf_cluster *cluster, hf_link link, hf_time now) {
 /* ---- the path of a request ---- */
 
 static void send_to(hf_node *node, hf_request *request, hf_time now) {
-    if (request->routing.of_op && !request->asking)
+    if (request->routing.context_is_op && !request->asking)
         node->client->decider->move(request->context, node, now);
     assert(request->routing.routed && request->routing.link < HF_LINKS);
     hf_session_adopt(&node->links[request->routing.link], request, now);
@@ -157,7 +157,7 @@ static void send_to(hf_node *node, hf_request *request, hf_time now) {
 /* Whether the link could not be opened, and no newer map names another node. A log-in that is
  * refused for now is tried again. */
 static bool is_hopeless(const hf_request *request, const hf_session *link) {
-    return request->routing.down == link && link->state == HF_SESSION_CLOSED &&
+    return request->routing.failed_link == link && link->state == HF_SESSION_CLOSED &&
            !hf_refusal_may_pass(hf_refusal_of(link->reason), request->accepted) &&
            !request->waits_for_connection && request->sends == 0;
 }
@@ -181,7 +181,8 @@ static void route(hf_cluster *cluster, hf_request *request, hf_time now) {
     }
     hf_session *link = &node->links[request->routing.link];
     if (is_hopeless(request, link)) {
-        if (request->routing.of_op) node->client->decider->move(request->context, node, now);
+        if (request->routing.context_is_op)
+            node->client->decider->move(request->context, node, now);
         hf_request_fail(request, HF_UNREACHABLE, link->reason, now);
     } else {
         send_to(node, request, now);
@@ -189,7 +190,7 @@ static void route(hf_cluster *cluster, hf_request *request, hf_time now) {
 }
 
 static bool has_waited_for_map(const hf_cluster *cluster, const hf_request *request) {
-    return request->routing.needs_map && request->routing.round < cluster->round;
+    return request->routing.needs_map && request->routing.map_round < cluster->round;
 }
 
 static bool is_due(const hf_request *request, hf_time now) {
@@ -218,8 +219,8 @@ static void submit(hf_client *client, hf_slice key, hf_link link, hf_request *re
                    hf_time now) {
     hf_cluster *cluster = client->cluster;
     char text[24];
-    bool of_op = request->routing.of_op;
-    request->routing = (hf_routing){.routed = true, .of_op = of_op, .link = (uint8_t)link};
+    bool of_op = request->routing.context_is_op;
+    request->routing = (hf_routing){.routed = true, .context_is_op = of_op, .link = (uint8_t)link};
     request->routing.slot = hf_slot_of(slot_key_of(cluster, key, text));
     request->asking = false;
     request->sends = request->refusals = 0;
@@ -273,7 +274,7 @@ static bool on_refusal(void *context, hf_request *request, const char *error, hf
     hf_cluster *cluster = node->client->cluster;
     if (!request->routing.routed) return false;
     if (!error) {
-        request->routing.down = request->session;
+        request->routing.failed_link = request->session;
         park_for_map(cluster, request, now);
         want_map(cluster, request->routing.link, now);
         return true;
@@ -648,7 +649,7 @@ static size_t group_of(const hf_client *client, hf_slice key) {
 }
 
 const hf_topology hf_cluster_topology = {
-    .listed = true,
+    .has_server_list = true,
     .moves_slots = true,
     .shares_login = true,
     .open = open,

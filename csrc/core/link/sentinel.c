@@ -8,9 +8,9 @@
  *
  * A round asks every Sentinel. It ends with a majority that agrees or with the last answer; while a
  * link to the master must be opened, also GRACE after the first answer. A round begins when a link
- * must be opened, at once behind one that ended without a majority, and at each POLL_EVERY while
- * something is held or waited for: an old master that was cut off or hung may go on as one for
- * seconds after another has taken its place. This needs one small command a second for each
+ * must be opened, at once after one that ended without a majority, and at each POLL_EVERY while
+ * something is held or waited for: an old master that was cut off or hung may continue as master
+ * for seconds after another has taken its place. This needs one small command a second for each
  * Sentinel, and unlike a subscription to +switch-master it cannot miss anything.
  *
  * The state of each Sentinel in a round:

@@ -58,7 +58,7 @@ static hf_request **reply_at(const hf_session *session, uint64_t index) {
     return &session->replies[index & (session->replies_capacity - 1)];
 }
 
-/* A request that its replicas are to confirm takes two, one behind the other. */
+/* A request that replicas must confirm gets two replies, one after the other. */
 static uint64_t replies_of(const hf_request *request) {
     return request->replicas > 0 ? 2 : 1;
 }
@@ -113,7 +113,7 @@ void hf_session_forget(hf_session *session) {
     session->reason[0] = '\0';
 }
 
-/* ---- connections that die without a word ---- */
+/* ---- connections that die silently ---- */
 
 static bool is_used_up(const hf_request *request) {
     return (request->no_retry || request->asks_elsewhere) && request->sends > 0;
@@ -435,8 +435,8 @@ static bool append_text(hf_buffer *output, const hf_program *program) {
     return true;
 }
 
-/* A program the server does not know goes out as EVAL with its text: the same arguments behind
- * another head. */
+/* A program that the server does not know is sent as EVAL with its text: only the head of the
+ * command differs. */
 static bool append_eval(hf_session *session, const hf_request *request) {
     static const char EVALSHA[] = "$7\r\nEVALSHA\r\n$40\r\n";
     const char *head_end = memchr(request->bytes, '\n', request->size);
@@ -620,7 +620,7 @@ bool hf_session_inherit(hf_request *heir, hf_request *request) {
         return false;
     }
     *heir = *request;
-    heir->routing.of_op = false; /* its context is the heir's */
+    heir->routing.context_is_op = false; /* its context is the heir's */
     heir->state = HF_REQUEST_SENT;
     if (!heir->reply) *reply_at(session, heir->reply_index) = heir;
     if (heir->replicas > 0) *reply_at(session, heir->reply_index + 1) = heir;
@@ -1169,8 +1169,8 @@ static bool expire_queued(hf_session *session, hf_time now) {
     return found;
 }
 
-/* What has expired leaves an empty entry: it is passed once. A `done` may send more, which comes
- * behind all others, or close the session, which empties the list. */
+/* An expired request leaves an empty entry, so each entry is passed once. A `done` may send more,
+ * whose entries come last, or close the session, which empties the list. */
 static bool expire_awaited(hf_session *session, hf_time now) {
     bool found = false;
     for (uint64_t index = session->first_reply; index < session->next_reply; index++) {

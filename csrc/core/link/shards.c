@@ -22,7 +22,7 @@ static hf_node *node_of(const hf_client *client, hf_slice key) {
     return client->nodes[group_of(client, key)];
 }
 
-const hf_topology hf_shards = {.listed = true,
+const hf_topology hf_shards = {.has_server_list = true,
                                .places_by_key = true,
                                .open = open,
                                .free = end,

@@ -315,7 +315,7 @@ static void check_state(const hf_hold *hold) {
     assert(hold->state != HF_HOLD_LOST || hold->reason != HF_LOST_NOT);
     assert(hold->reason == HF_LOST_NOT || hold->state == HF_HOLD_LOST || cleaning_up);
     assert(!hold->same_connection || cleaning_up);
-    assert(!hold->undoes || cleaning_up || hold->kind->noted);
+    assert(!hold->undoes || cleaning_up || hold->kind->has_call_notes);
     assert(!hold->unawaited || (hold->state != HF_HOLD_ACQUIRING && !held));
     assert(!hold->idle || hold->state != HF_HOLD_LOST);
     (void)held, (void)cleaning_up;
@@ -325,8 +325,8 @@ static void check_state(const hf_hold *hold) {
 static void check_kind(const hf_hold *hold) {
     assert(hold->kind);
     assert(hold->permits == 0 || hold->kind->counted);
-    assert(!hold->undoes || hold->kind->noted);
-    assert(hold->amount == 0 || hold->kind->noted);
+    assert(!hold->undoes || hold->kind->has_call_notes);
+    assert(hold->amount == 0 || hold->kind->has_call_notes);
     assert(hold->pending_releases == 0 || hold->shared);
     (void)hold;
 }

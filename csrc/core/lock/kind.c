@@ -46,8 +46,8 @@ const hf_kind hf_kind_lock = {
     .letter = 'l',
     .reentrant = true,
     .announced = true,
-    .kept = true,
-    .brief = true,
+    .may_be_kept = true,
+    .has_short_form = true,
     .one_owner = true,
     .programs = {QUEUED(HF_PROGRAM_), LEASED(HF_PROGRAM_),
                  FORCED(HF_PROGRAM_), [HF_VERB_ACQUIRE_ALL] = HAS(ACQUIRE_ALL),
@@ -58,8 +58,8 @@ const hf_kind hf_kind_mutex = {
     .name = "mutex",
     .taken = "held by another owner",
     .letter = 'm',
-    .kept = true,
-    .brief = true,
+    .may_be_kept = true,
+    .has_short_form = true,
     .one_owner = true,
     .programs = {QUEUED(HF_PROGRAM_MUTEX_), LEASED(HF_PROGRAM_MUTEX_), FORCED(HF_PROGRAM_MUTEX_)},
 };
@@ -85,7 +85,7 @@ const hf_kind hf_kind_permit = {
     .letter = 'p',
     .announced = true,
     .counted = true,
-    .bare = true,
+    .refuses_braced_key = true,
     .channel = "redisson_sc:",
     .taken = "its permits are taken",
     .programs = {QUEUED(HF_PROGRAM_PERMIT_),
@@ -122,9 +122,9 @@ const hf_kind hf_kind_fair = {
     .letter = 'f',
     .reentrant = true,
     .announced = true,
-    .uncounted = true,
+    .subscribers_not_counted = true,
     .listed = true,
-    .bare = true,
+    .refuses_braced_key = true,
     .one_owner = true,
     .programs = {QUEUED(HF_PROGRAM_FAIR_), FORCED(HF_PROGRAM_FAIR_),
                  [HF_VERB_EXTEND] = HAS(FAIR_EXTEND), [HF_VERB_RENEW] = HAS(RENEW)},
@@ -135,9 +135,9 @@ const hf_kind hf_kind_latch = {
     .letter = 'c',
     .announced = true,
     .channel = "redisson_countdownlatch__channel__",
-    .wraps = true,
-    .uncounted = true,
-    .noted = true,
+    .wraps_key = true,
+    .subscribers_not_counted = true,
+    .has_call_notes = true,
     .programs = {[HF_VERB_SET_COUNT] = HAS(LATCH_SET),
                  [HF_VERB_COUNT_DOWN] = HAS(LATCH_DOWN),
                  [HF_VERB_DELETE] = HAS(LATCH_DELETE)},
@@ -148,9 +148,9 @@ const hf_kind hf_kind_plain_semaphore = {
     .letter = 's',
     .announced = true,
     .channel = "redisson_sc:",
-    .uncounted = true,
-    .tallied = true,
-    .noted = true,
+    .subscribers_not_counted = true,
+    .counts_our_listeners = true,
+    .has_call_notes = true,
     .programs = {[HF_VERB_ACQUIRE] = HAS(SEMAPHORE_ACQUIRE),
                  [HF_VERB_RELEASE] = HAS(SEMAPHORE_RELEASE),
                  [HF_VERB_LEAVE] = HAS(SEMAPHORE_LEAVE),
@@ -185,7 +185,7 @@ const hf_kind *hf_kind_of_letter(char letter) {
 }
 
 bool hf_kind_grants(const hf_kind *kind) {
-    return !kind->noted && !kind->listed;
+    return !kind->has_call_notes && !kind->listed;
 }
 
 const hf_program *hf_kind_program(const hf_kind *kind, hf_verb verb) {

@@ -1,4 +1,5 @@
-/* The kinds of locks. Each kind is a row with everything in which it differs from others. */
+/* The kinds of locks. Each kind is a row, hf_kind, with everything in which it differs from others.
+ */
 #ifndef HF_KIND_H
 #define HF_KIND_H
 
@@ -15,13 +16,14 @@ extern const hf_kind hf_kind_fair;   /* Redisson's RFairLock */
 extern const hf_kind hf_kind_latch;  /* Redisson's RCountDownLatch, which nobody holds */
 extern const hf_kind hf_kind_plain_semaphore; /* Redisson's RSemaphore: permits without a lease */
 
-/* Returns the kind with this letter; NULL: there is none. */
+/* Returns the kind that members of queues and grants name by this letter, or NULL. */
 const hf_kind *hf_kind_of_letter(char letter);
 
-/* Returns whether a release grants it to the first waiter of a queue. */
+/* Returns whether a release of this kind grants the lock to the first waiter of holdfast's queue.
+ */
 bool hf_kind_grants(const hf_kind *kind);
 
-/* Returns the kind's program for the verb; NULL: it has none. */
+/* Returns the kind's program for the verb, below HF_VERBS, or NULL if the kind has none. */
 const hf_program *hf_kind_program(const hf_kind *kind, hf_verb verb);
 
 #endif

@@ -70,7 +70,7 @@ static void fill(hf_names *names, char *at, hf_slice key, const hf_kind *kind) {
     at = put_leases(at, kind, key, tagged, &names->leases);
     const char *channel = kind && kind->channel ? kind->channel : hf_prefix.releases;
     at = put_name(at, channel, key, tagged, &names->releases);
-    if (kind && kind->tallied) at = put_ours(at, names->releases, &names->ours);
+    if (kind && kind->counts_our_listeners) at = put_ours(at, names->releases, &names->ours);
     put_name(at, hf_prefix.listening, key, tagged, &names->listening);
     assert((size_t)(names->listening.data + names->listening.size - names->key.data) <=
            size_for(key));

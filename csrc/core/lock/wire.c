@@ -44,7 +44,7 @@ static size_t keys_of(const hf_wire_lock *lock) {
 
 /* The grant lease of a call that leaves it out. */
 static bool is_usual(const hf_wire_lock *lock) {
-    return lock->kind->brief && lock->grant_lease == 2 * HF_SECOND;
+    return lock->kind->has_short_form && lock->grant_lease == 2 * HF_SECOND;
 }
 
 static hf_slice optional(number_text text, uint64_t number) {

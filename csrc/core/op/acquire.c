@@ -93,7 +93,7 @@ void hf_acquire_fail_as_shed(hf_op *op, long long waiters) {
 /* Fails because another owner has the lock. */
 static void fail_busy(hf_op *op, hf_time now) {
     const hf_session *events = &op->node->links[HF_LINK_EVENTS];
-    bool deaf = op->wait.events && !op->node->subscribed && events->reason[0];
+    bool deaf = op->wait.needs_events && !op->node->subscribed && events->reason[0];
     const char *aside = deaf ? "; cannot listen for releases: " : "",
                *reason = deaf ? events->reason : "";
     const char *taken = op->spec.lock_kind->taken;
@@ -202,7 +202,7 @@ static bool make_waiter(hf_op *op) {
 }
 
 static bool is_subscribed(const hf_op *op) {
-    return op->wait.events && op->node->subscribed;
+    return op->wait.needs_events && op->node->subscribed;
 }
 
 /* The owner under which the caller of a read lock writes. */
@@ -339,7 +339,7 @@ static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now
     return hf_time_add(now, hf_time_min(at_expiry, often));
 }
 
-/* First in line behind a holder that announces nothing: often at first. */
+/* First in line behind a holder that announces nothing: asks often at first. */
 static void recheck_often(hf_op *op, hf_time most, hf_time now) {
     hf_time often = hf_time_max(FIRST_SILENT_RECHECK, (now - op->acquire.silent_since) / 4);
     hf_time random = HF_MS + hf_jitter(&op->client->random, hf_time_min(often, most));
@@ -476,13 +476,13 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     if (end != HF_OK) {
         cancel(op, end, now);
     } else if (!op->acquire.queued || !is_subscribed(op)) {
-        if (!op->wait.events) op->client->stats.waits++;
+        if (!op->wait.needs_events) op->client->stats.waits++;
         hf_op_become(op, HF_ACQUIRE_SUBSCRIBING);
         op->wait.recheck_at = next_recheck(op, answer, now);
         hf_client_listen(op, true, now);
         if (op->node->subscribed) ask(op, now);
     } else {
-        assert(op->acquire.queued && op->wait.events);
+        assert(op->acquire.queued && op->wait.needs_events);
         hf_op_become(op, HF_ACQUIRE_WAITING);
         op->wait.accepted = true;
         op->wait.recheck_at = next_recheck(op, answer, now);
@@ -651,9 +651,9 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
 
 /* ---- beginning ---- */
 
-/* Over one connection, what is sent behind the release of the caller's last hold is carried out
- * behind it. Where keys move that may be another one, and the holds of a shared owner are counted
- * together: there the release comes first. */
+/* Returns whether the acquire may be sent before the caller's own release is done: over one
+ * connection the server runs it after the release. Where keys move, the connection may be another
+ * one, and the holds of a shared owner are counted together, so there the acquire waits. */
 static bool may_follow(const hf_client *client, const hf_hold *hold) {
     bool on_its_way = hf_hold_is_released(hold) && !hold->shared;
     bool decides_alone = !client->decider->op && !client->is_member;
@@ -1004,7 +1004,7 @@ static void abandon(hf_op *op, hf_time now) {
 /* ---- the implementation ---- */
 
 static bool waits(const hf_op *op) {
-    return op->wait.events &&
+    return op->wait.needs_events &&
            (op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING);
 }
 

@@ -1,7 +1,7 @@
-/* Several locks of one owner in one step: all or none are acquired, all are released.
+/* Several locks of one owner at once: all or none are acquired atomically, or all are released.
  *
- * Each lock has a hold of its own, as if it had been acquired alone; the renewer renews them in one
- * batch. The operation begins when none of them has a command in flight. */
+ * Each lock has a hold of its own, as if it had been acquired alone. The renewer renews them in one
+ * batch. The operation begins when no hold has a command in flight. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -45,8 +45,8 @@ static bool wait_for(hf_op *op, hf_hold *hold, hf_time now) {
     return false;
 }
 
-/* Whether remains of an earlier call on the server must be removed first. A hold whose clean-up
- * could not be sent is taken out of the table. */
+/* Returns whether the operation must wait until what an earlier call left on the server is removed,
+ * or has failed. A hold whose clean-up could not be sent is taken out of the table. */
 static bool is_in_the_way(hf_op *op, hf_hold *hold, hf_time now) {
     bool failed = op->batch.waited && !hold->in_flight && hold->failures > 0;
     if (!failed) return !wait_for(op, hold, now);
@@ -79,7 +79,9 @@ static hf_hold *find(hf_op *op, size_t i, hf_time now) {
     return released && !acquires(op) ? NULL : hold;
 }
 
-/* True when every hold that exists can be used now. */
+/* Returns whether every hold that exists can be used now. If not, the operation waits or has
+ * failed.
+ */
 static bool all_are_idle(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
         hf_hold *hold = find(op, i, now);
@@ -160,7 +162,7 @@ static bool encode(hf_op *op, hf_time now) {
     return encoded;
 }
 
-/* The failure is about lock i, counted from 1. */
+/* Makes the failure name the key of lock `i`, counted from 1; any other number names none. */
 static void name_key(hf_op *op, long long i) {
     if (i >= 1 && i <= (long long)op->spec.batch_count) op->spec.names = op->spec.batch[i - 1];
 }
@@ -184,7 +186,7 @@ static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
     else op->client->stats.reentries++;
 }
 
-/* False: one that was held already has been lost in the meantime, and reported as lost. */
+/* Returns false if a lock that was held already has been lost, and reported, in the meantime. */
 static bool all_are_usable(const hf_op *op) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
         hf_hold_state state = op->batch.holds[i]->state;
@@ -193,7 +195,7 @@ static bool all_are_usable(const hf_op *op) {
     return true;
 }
 
-/* One lease is asked for, which outlasts the max_hold of none of them. */
+/* All locks get one lease, so it must end before the earliest max_hold. */
 static hf_time end_of_all(const hf_op *op, hf_time sent_at) {
     hf_time end = HF_NEVER;
     for (size_t i = 0; i < op->spec.batch_count; i++)
@@ -218,7 +220,7 @@ static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
     for_each(op, free_hold, now);
 }
 
-/* As name_key. */
+/* The server does not have the hold of lock `i`, counted from 1, any more. */
 static void on_gone(hf_op *op, long long i, hf_verdict verdict, hf_time now) {
     bool known = i >= 1 && i <= (long long)op->spec.batch_count;
     hf_hold *hold = known ? op->batch.holds[i - 1] : NULL;
@@ -350,7 +352,7 @@ static bool has_any(const hf_op *op) {
     return false;
 }
 
-/* A lock that the client keeps for its callers would be in the way. */
+/* Waits until a lock that the client keeps for its callers is returned: it would be in the way. */
 static bool is_kept(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count && acquires(op); i++) {
         hf_hold *idle = hf_kept_clear(op->client, NULL, op->spec.batch[i]->key, now);
@@ -400,7 +402,7 @@ static void end(hf_op *op, hf_time now) {
 
 #define ALL_IMPL(name, words, acquiring)                                                           \
     const hf_op_impl hf_##name##_all_impl = {.verb = (words),                                      \
-                                             .one_server = NOT_BY_QUORUM,                          \
+                                             .quorum_refusal = NOT_BY_QUORUM,                      \
                                              .acquires = (acquiring),                              \
                                              .releases = !(acquiring),                             \
                                              .begin = begin,                                       \

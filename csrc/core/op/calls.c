@@ -1,7 +1,7 @@
 #include "op/calls.h"
 
-/* A release, a complete, an extend or a check is about a hold of the caller. Without one it fails
- * without a command. */
+/* Release, complete, extend and check are about a hold of the caller. If the caller has none, they
+ * fail and send nothing. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,13 +37,13 @@ static bool is_gone(hf_verdict verdict) {
     return verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN;
 }
 
-/* Such a reply counts as a missing one. */
+/* Makes a reply that no program sends count as a missing reply. */
 static void note_nonsense(hf_request *request) {
     request->failure =
         (hf_failure){.code = HF_SERVER, .text = "the script returned an unexpected reply"};
 }
 
-/* Takes note of a hold that the server does not know any more. */
+/* Marks the hold lost, which the server does not have any more, and fails the operation. */
 static void lose(hf_op *op, hf_verdict verdict, hf_time now) {
     if (hf_hold_can_be_lost(op->hold))
         hf_renewer_lose(op->client, op->hold, hf_lost_reason_of(verdict), now);
@@ -77,7 +77,8 @@ static void release_lost(hf_op *op, hf_time now) {
     hf_client_unblock(op->client, op->hold, now);
 }
 
-/* False: the operation is done, or waits until the hold is free. */
+/* Finds the caller's hold and marks it in flight. Returns false if the operation is done, or waits
+ * until no command for the hold is in flight. */
 static bool claim_hold(hf_op *op, hf_time now) {
     hf_client *client = op->client;
     if (op->spec.lost) {
@@ -108,7 +109,7 @@ static void drop_from_table(hf_op *op, hf_time now) {
     hf_client_unblock(op->client, op->hold, now);
 }
 
-/* The server has released the lock. */
+/* The hold is over, whatever the reply was: drops it from the table. */
 static void end_hold(hf_op *op, hf_verdict verdict, hf_time now) {
     hf_hold *hold = op->hold;
     if (verdict == HF_VERDICT_MORE)
@@ -170,7 +171,7 @@ static void clean_up(hf_op *op, hf_time now) {
         hf_client_unblock(op->client, hold, now);
     } else if (used_up) {
         drop_from_table(op, now);
-    } else { /* behind the release that may still be under way */
+    } else { /* after the release that may still be under way */
         hf_renewer_clean_up_same_connection(op->client, hold, now);
     }
 }
@@ -238,8 +239,8 @@ static void begin_release(hf_op *op, hf_time now) {
     hf_op_send(op, on_released, deadline, false, now);
 }
 
-/* A record that cannot be written now is written behind the operation's end, while the lock is held
- * and renewed: another run may begin after that. */
+/* A record that cannot be written now is written after the operation has ended, while the lock
+ * remains held and is renewed; only then may another run begin. */
 static bool write_later(hf_op *op, hf_time now) {
     bool held = op->hold->in_table && op->hold->state == HF_HOLD_HELD;
     return held && hf_renewer_record(op->client, op->hold, &op->request, now);
@@ -533,7 +534,7 @@ static void begin_command(hf_op *op, hf_time now) {
 
 #define ON_HOLD(name, words, starts, abandons, ...)                                                \
     const hf_op_impl hf_##name##_impl = {.verb = (words),                                          \
-                                         .on_hold = true,                                          \
+                                         .needs_hold = true,                                       \
                                          .begin = (starts),                                        \
                                          .unblock = unblock,                                       \
                                          .abandon = (abandons),                                    \
@@ -547,11 +548,11 @@ ON_HOLD(complete, "complete", begin_complete, abandon_complete, .releases = true
         .leaves_record = true);
 ON_HOLD(extend, "extend", begin_extend, abandon_extend, .sets_lease = true);
 ON_HOLD(check, "check", begin_extend, abandon_extend, .sets_lease = false);
-PLAIN(force_release, "force-release", begin_force, on_forced, .stays = true);
-PLAIN(info, "read", begin_info, on_info, .stays = false);
-PLAIN(ttl, "read the TTL of", begin_ttl, on_value, .stays = false);
-PLAIN(ping, "ping", begin_ping, on_value, .stays = false);
+PLAIN(force_release, "force-release", begin_force, on_forced, .effect_remains = true);
+PLAIN(info, "read", begin_info, on_info, .effect_remains = false);
+PLAIN(ttl, "read the TTL of", begin_ttl, on_value, .effect_remains = false);
+PLAIN(ping, "ping", begin_ping, on_value, .effect_remains = false);
 PLAIN(command, "run a command", begin_command, on_command,
-      .one_server = "a command needs a single server, not a quorum");
-PLAIN(raise, "raise the token of", begin_raise, on_value, .stays = false);
-PLAIN(set, "set the permits of", begin_set, on_set, .stays = true);
+      .quorum_refusal = "a command needs a single server, not a quorum");
+PLAIN(raise, "raise the token of", begin_raise, on_value, .effect_remains = false);
+PLAIN(set, "set the permits of", begin_set, on_set, .effect_remains = true);

@@ -24,7 +24,8 @@ bool hf_client_init(hf_client *client, const hf_client_config *config,
     hf_uuid_format(client->uuid, entropy);
     snprintf(client->grants, sizeof client->grants, "%s%s", hf_prefix.grant, client->uuid);
     client->ops_end = &client->ops;
-    hf_nodes_begin(client, client->topology->listed ? config->servers : &config->session.server);
+    hf_nodes_begin(client,
+                   client->topology->has_server_list ? config->servers : &config->session.server);
     return client->decider->open(client);
 }
 

@@ -10,20 +10,22 @@
 #include "op/presence.h"
 #include "op/renewer.h"
 
-#define FIRST_CHECK (50 * HF_MS) /* a shorter wait sends nothing */
-#define ASK_AGAIN HF_SECOND      /* for the owner: a hand-off is announced only to the new holder */
-#define CHECK_AGAIN (50 * HF_MS) /* at a process on this host, which costs a dozen system calls */
-#define TIMEOUT HF_SECOND
-#define MOST_AHEAD 60 /* waiters: each one ahead makes a waiter ask and check less often */
+#define FIRST_CHECK (50 * HF_MS) /* a wait that is shorter sends nothing */
+#define ASK_AGAIN                                                                                  \
+    HF_SECOND /* how often to ask for the owner: hand-offs are not announced to us                 \
+               */
+#define CHECK_AGAIN (50 * HF_MS) /* how often to check a process, with a dozen system calls */
+#define TIMEOUT HF_SECOND        /* for a reply */
+#define MOST_AHEAD 60            /* more waiters ahead do not make this one check less often */
 
 struct hf_lookout {
     hf_client *client;
-    hf_op *op; /* NULL: it has ended, and the reply in flight has not arrived */
+    hf_op *op; /* NULL: the operation has ended, and the reply in flight has not arrived */
     hf_request request;
     bool asking;                 /* the request is in flight */
     char owner[HF_OWNER_SIZE];   /* the lock's owner, if it is on this host; else "" */
-    char uuid[HF_UUID_SIZE + 1]; /* of the owner's client */
-    hf_time ahead;               /* waiters ahead of this one */
+    char uuid[HF_UUID_SIZE + 1]; /* the uuid of the owner's client */
+    hf_time ahead;               /* how many waiters are ahead of this one; no time */
     hf_time ask_at;              /* when to ask the server for the owner again */
     const hf_kind *kind;
     hf_names names;
@@ -37,7 +39,8 @@ static void forget(hf_lookout *lookout) {
     free(lookout);
 }
 
-/* However many wait for a lock, they send little more than the first of them alone would. */
+/* A waiter checks less often the more waiters are ahead of it, so all together send little more
+ * than the first one alone. */
 static void schedule_check(hf_lookout *lookout, hf_time now) {
     hf_time share = 1 + lookout->ahead;
     bool known = lookout->owner[0] != '\0';
@@ -47,8 +50,8 @@ static void schedule_check(hf_lookout *lookout, hf_time now) {
 
 /* ---- the owner ---- */
 
-/* Whether this is an owner that hf_wire_owner writes for a single process: not one that processes
- * share, not one of permits. */
+/* Returns whether hf_wire_owner has written this owner for a single process: processes do not share
+ * it, and it does not own permits. */
 static bool is_of_one_process(const char *owner) {
     static const char *const digits = "0123456789abcdef-";
     if (strspn(owner, digits) != HF_UUID_SIZE || owner[HF_UUID_SIZE] != ':') return false;
@@ -98,8 +101,8 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     if (!lookout->op) forget(lookout);
 }
 
-/* What a job has started may have entered the lock as the same owner: docs/crash.md. A hold of such
- * a process is a second one, so the lock is freed only if it is held once. */
+/* The processes of a job may have entered its lock as the same owner (docs/crash.md), each with a
+ * hold of its own. So if the job has ended, the lock is freed only if it is held once. */
 static void release(hf_lookout *lookout, hf_life life, hf_time now) {
     hf_wire_lock lock = {lookout->kind, &lookout->names, hf_slice_of(lookout->owner),
                          lookout->client->config.grant_lease};

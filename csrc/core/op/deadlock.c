@@ -19,28 +19,28 @@
 typedef struct answer {
     hf_request request;
     hf_walk *walk;
-    char *text; /* NULL: none, or no reply */
-    size_t size;
-    hf_waiter wait; /* the reply, if it is a wait; else empty */
-    size_t head;    /* the size of what comes before the waiter */
+    char *text;     /* the reply, owned; NULL: the server sent none, or found nothing */
+    size_t size;    /* of `text`, in bytes */
+    hf_waiter wait; /* `text` as a wait, if it is one; else empty */
+    size_t head;    /* how many bytes of `text` precede the waiter */
 } answer;
 
 struct hf_walk {
-    hf_op *op; /* NULL: it has ended */
+    hf_op *op; /* NULL: the operation has ended, so the walk ends with the replies under way */
     void (*on_cycle)(hf_op *op, hf_time now);
-    void (*next)(hf_walk *walk, hf_time now); /* what follows once all servers have replied */
-    char own[HF_WAIT_NAME];
-    char waiter[HF_WAIT_NAME]; /* the wait for `names`, as hf_wait_name writes it */
+    void (*next)(hf_walk *walk, hf_time now); /* called once all servers have replied */
+    char own[HF_WAIT_NAME];    /* the operation's own wait, as hf_wait_name writes it */
+    char waiter[HF_WAIT_NAME]; /* the wait for `names` that the walk has reached */
     const hf_kind *kind;
     hf_names names;
     size_t steps;
     char landmark[HF_WAIT_NAME]; /* the waiter of the last step whose number is a power of two */
-    uint64_t youngest;           /* since when the last one of the others waits */
-    char youngest_waiter[HF_WAIT_NAME];
-    char text[HF_FAILURE_TEXT / 2]; /* the cycle so far */
-    size_t replied, pending;        /* of this step */
-    size_t count;
-    answer answers[]; /* of the server, or of each server of a quorum */
+    uint64_t youngest; /* when the youngest of the other waits began, on the server's clock */
+    char youngest_waiter[HF_WAIT_NAME]; /* that wait */
+    char text[HF_FAILURE_TEXT / 2];     /* the cycle so far */
+    size_t replied, pending;            /* how many servers have replied in this step, or not yet */
+    size_t count;                       /* of `answers` */
+    answer answers[];                   /* one for the server, or for each server of a quorum */
 };
 
 /* ---- asking ---- */
@@ -73,7 +73,8 @@ static void keep(answer *from, hf_slice text) {
     from->size = text.size;
 }
 
-/* A server that hangs does not delay for long what the others decide. */
+/* Takes one server's reply. Once most have replied, the others get little more time, so a server
+ * that hangs does not delay the decision for long. */
 static void finish(answer *from, hf_time now) {
     hf_walk *walk = from->walk;
     if (2 * ++walk->replied > walk->count) {
@@ -110,7 +111,8 @@ static void ask(hf_walk *walk,
 
 /* ---- the reply of a majority ---- */
 
-/* Servers have clocks of their own: what differs in `since` alone is the same wait. */
+/* Returns whether two replies are the same. Each server has its own clock, so waits that differ
+ * only in `since` are the same. */
 static bool alike(const answer *a, const answer *b) {
     if (!a->text || !b->text) return false;
     hf_slice left = {a->text + a->head, a->size - a->head},
@@ -124,7 +126,7 @@ static size_t count_alike(const hf_walk *walk, const answer *one) {
     return count;
 }
 
-/* Returns the reply that a majority has sent; NULL: there is none. */
+/* Returns the reply that a majority has sent, or NULL. */
 static const answer *agreed(const hf_walk *walk) {
     for (size_t i = 0; i < walk->count; i++) {
         if (2 * count_alike(walk, &walk->answers[i]) > walk->count) return &walk->answers[i];
@@ -153,7 +155,7 @@ static uint64_t since_of(const hf_walk *walk, const answer *wait) {
 
 static void ask_holder(hf_walk *walk, hf_time now);
 
-/* The cycle is closed by this operation, which waits since then. */
+/* This operation closes the cycle, and has been waiting since `since`. */
 static void decide(hf_walk *walk, uint64_t since, hf_time now) {
     hf_op *op = walk->op;
     assert(op && op->deadlock.walk == walk);
@@ -167,7 +169,8 @@ static void decide(hf_walk *walk, uint64_t since, hf_time now) {
     end(walk);
 }
 
-/* Goes on to the lock that this wait is about. */
+/* Continues with the lock for which this wait is. Returns false when out of memory, or if the
+ * waiter's name is too long. */
 static bool follow(hf_walk *walk, const hf_waiter *wait) {
     if (wait->waiter.size >= sizeof walk->waiter) return false;
     memcpy(walk->waiter, wait->waiter.data, wait->waiter.size);
@@ -177,8 +180,8 @@ static bool follow(hf_walk *walk, const hf_waiter *wait) {
     return hf_names_make_on(&walk->names, wait->key, walk->kind);
 }
 
-/* A waiter comes again, and this operation is not among those between: they find that themselves.
- */
+/* Returns whether the walk repeats without reaching this operation: then others wait in a cycle,
+ * and they will find it themselves. */
 static bool is_cycle_of_others(hf_walk *walk) {
     if (strcmp(walk->waiter, walk->landmark) == 0) return true;
     bool power_of_two = (walk->steps & (walk->steps - 1)) == 0;

@@ -4,21 +4,22 @@
  * (holdfast_wait:<owner>, which presence.c writes). All waiters of a cycle read the same waits, so
  * only one of them ends: the one that began to wait last.
  *
- * In a quorum each step asks every server, and goes on with the majority's answer. */
+ * In a quorum each step asks every server, and continues with the majority's answer. */
 #ifndef HF_DEADLOCK_H
 #define HF_DEADLOCK_H
 
 #include "client.h"
 
-/* When it checks next; HF_NEVER: it does not, or does so now. A check may miss a cycle if a
- * reply is lost or a waiter publishes late, so it is repeated, each time after twice as long. */
+/* Returns when the acquire checks next; HF_NEVER: checks are off, or one is running. A check may
+ * miss a cycle if a reply is lost or a waiter publishes late, so it is repeated, each time after
+ * twice as long. */
 hf_time hf_deadlock_at(const hf_op *op);
 
-/* Checks when it is time. If the acquire is the youngest waiter in a cycle, sets op->deadlock.cycle
- * and calls on_cycle. */
+/* Begins a check if one is due. If the acquire is the youngest waiter in a cycle, the check sets
+ * op->deadlock.cycle and calls on_cycle, now or when the last reply has come. */
 void hf_deadlock_tick(hf_op *op, void (*on_cycle)(hf_op *op, hf_time now), hf_time now);
 
-/* The operation ends. */
+/* Ends the operation's checks. */
 void hf_deadlock_end(hf_op *op);
 
 #endif

@@ -18,7 +18,7 @@
         */
 
 static bool waits_at(const hf_node *node, const hf_op *op) {
-    return op->node == node && op->impl->wait && op->wait.events && !op->done;
+    return op->node == node && op->impl->wait && op->wait.needs_events && !op->done;
 }
 
 /* The channels on which a waiter learns of Redisson's releases. */
@@ -42,10 +42,10 @@ static void send_pattern(hf_node *node, const char *command, const hf_names *nam
     free((char *)(uintptr_t)pattern.data);
 }
 
-/* Of a tallied kind two channels in one command: see send_sharded. */
-static void send_plain(hf_node *node, const char *command, const hf_names *names, bool tallied) {
+/* If the programs count our listeners, both channels go into one command: see send_sharded. */
+static void send_plain(hf_node *node, const char *command, const hf_names *names, bool with_ours) {
     hf_slice args[] = {hf_slice_of(command), names->releases, names->ours};
-    hf_session_send(&node->links[HF_LINK_EVENTS], tallied ? 3 : 2, args);
+    hf_session_send(&node->links[HF_LINK_EVENTS], with_ours ? 3 : 2, args);
 }
 
 /* Two channels in one command: by the second the programs know how many listeners of the first are
@@ -62,8 +62,8 @@ static void listen_to_releases(hf_node *node, bool listen, const hf_op *op) {
     bool sharded = hf_node_is_sharded(node);
     if (!node->subscribed) return;
     const hf_kind *kind = op->spec.lock_kind;
-    if (kind->uncounted)
-        send_plain(node, listen ? "SUBSCRIBE" : "UNSUBSCRIBE", names, kind->tallied);
+    if (kind->subscribers_not_counted)
+        send_plain(node, listen ? "SUBSCRIBE" : "UNSUBSCRIBE", names, kind->counts_our_listeners);
     else if (!node->client->config.tenant[0] && (!listen || !node->pattern_denied))
         send_pattern(node, listen ? "PSUBSCRIBE" : "PUNSUBSCRIBE", names);
     if (sharded) send_sharded(node, listen ? "SSUBSCRIBE" : "SUNSUBSCRIBE", names);
@@ -103,9 +103,9 @@ void hf_node_listen(hf_node *node, bool listen, bool again, hf_time now) {
 
 void hf_client_listen(hf_op *op, bool listen, hf_time now) {
     hf_node *node = op->node;
-    if (op->wait.events == listen) return;
+    if (op->wait.needs_events == listen) return;
     if (!listen) stop_listening_foreign(op);
-    op->wait.events = listen;
+    op->wait.needs_events = listen;
     hf_node_listen(node, listen, op->done && op->failure.code == HF_OK, now);
 }
 
@@ -116,7 +116,7 @@ static bool make_channels(hf_op *op) {
 }
 
 void hf_client_listen_foreign(hf_op *op, hf_time now) {
-    assert(op->wait.events && !op->done);
+    assert(op->wait.needs_events && !op->done);
     if (listens(op) || !make_channels(op)) return;
     const hf_op *other = other_foreign_listener(op);
     op->wait.listening = other ? other->wait.listening : HF_LISTENING_ASKED;
@@ -128,7 +128,7 @@ void hf_client_listen_foreign(hf_op *op, hf_time now) {
 }
 
 void hf_op_move(hf_op *op, hf_node *node, hf_time now) {
-    bool listens = op->wait.events;
+    bool listens = op->wait.needs_events;
     if (op->node == node) return;
     hf_client_listen(op, false, now);
     op->node = node;

@@ -17,8 +17,8 @@ hf_time hf_events_deadline(const hf_node *node);
  * has said. */
 bool hf_node_is_sharded(const hf_node *node);
 
-/* Something needs the node's events link, or does not need it any more, which then stays open for a
- * moment if `again`. */
+/* Something needs the node's events link, or does not need it any more. With `again` a link that
+ * nothing needs stays open for a moment. */
 void hf_node_listen(hf_node *node, bool listen, bool again, hf_time now);
 
 /* The operation needs the events link, or does not need it any more. */

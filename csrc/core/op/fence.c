@@ -53,7 +53,7 @@ static void begin_fenced(hf_op *op, hf_time now) {
 
 const hf_op_impl hf_fenced_impl = {
     .verb = "write to",
-    .one_server = "a fence needs a single server, not a quorum",
-    .stays = true,
+    .quorum_refusal = "a fence needs a single server, not a quorum",
+    .effect_remains = true,
     .begin = begin_fenced,
 };

@@ -248,7 +248,7 @@ static void release_idle(hf_client *client, hf_hold *idle, hf_time now) {
 
 static bool may_keep(const hf_op *op) {
     const hf_op_spec *spec = &op->spec;
-    return spec->lock_kind->kept && !spec->shared && spec->token_floor == 0;
+    return spec->lock_kind->may_be_kept && !spec->shared && spec->token_floor == 0;
 }
 
 /* Those of this client alone: the first of them finds out how many wait at the server. */
@@ -313,7 +313,7 @@ static hf_hold *clear(hf_client *client, const hf_kind *kind, hf_slice key, hf_t
 hf_hold *hf_kept_clear(hf_client *client, const hf_kind *but, hf_slice key, hf_time now) {
     hf_hold *hold = NULL;
     for (const hf_kind *const *kind = hf_kinds; *kind && !hold; kind++) {
-        if ((*kind)->kept && *kind != but) hold = clear(client, *kind, key, now);
+        if ((*kind)->may_be_kept && *kind != but) hold = clear(client, *kind, key, now);
     }
     return hold;
 }

@@ -41,9 +41,9 @@ void hf_kept_notice(hf_op *op, hf_time now);
 /* The last release of a hold: returns true if the client keeps the lock, and the hold is over. */
 bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now);
 
-/* Returns an idle lock of this key to the server, before a command that it would be in the way of:
- * of any kind but `but`; NULL: of any kind. Returns the hold that is on its way back, behind which
- * there may be another one; NULL: there is none. */
+/* Returns an idle lock of this key to the server, before a command that the lock would be in the
+ * way of. The lock is of any kind except `but`; NULL: of any kind. Returns the hold that is on its
+ * way back, after which there may be another one; NULL: there is none. */
 hf_hold *hf_kept_clear(hf_client *client, const hf_kind *but, hf_slice key, hf_time now);
 
 /* The lock is about to be taken by force: its present owner lends it to no further caller, and an

@@ -89,10 +89,10 @@ static const hf_poll_functions poll_functions = {encode_count, is_open, fail_in_
 #define CALL_IMPL(name, words, starts, ...)                                                        \
     const hf_op_impl hf_##name##_impl = {.verb = (words), .begin = (starts), __VA_ARGS__}
 
-CALL_IMPL(set_count, "set the count of", begin_set, .stays = true);
-CALL_IMPL(count_down, "count down", begin_count_down, .stays = true);
+CALL_IMPL(set_count, "set the count of", begin_set, .effect_remains = true);
+CALL_IMPL(count_down, "count down", begin_count_down, .effect_remains = true);
 CALL_IMPL(count, "read the count of", begin_count, .answer = on_count);
-CALL_IMPL(delete, "delete", begin_delete, .stays = true);
+CALL_IMPL(delete, "delete", begin_delete, .effect_remains = true);
 
 const hf_op_impl hf_await_impl = {
     .verb = "wait for",

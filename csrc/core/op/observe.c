@@ -94,20 +94,20 @@ static hf_event *add(hf_client *client, hf_event_kind kind, hf_slice key, hf_sli
 
 /* What the events of holds and of acquires have in common. */
 static void fill(hf_event *event, const hf_class *class, uint64_t observer, const char *code,
-                 hf_time seconds) {
+                 hf_time duration) {
     event->observer = observer;
     event->code = code;
-    event->seconds = seconds;
+    event->duration = duration;
     event->timed = true;
     if (class) event->class = class->name;
 }
 
 static void add_hold_event(hf_client *client, hf_event_kind kind, const hf_hold *hold,
-                           const char *code, hf_time seconds) {
+                           const char *code, hf_time duration) {
     if (!is_wanted(client, hold->observer)) return;
     hf_event *event = add(client, kind, hf_hold_key(hold), hf_hold_owner(hold));
     if (!event) return;
-    fill(event, class_of(client, hold->class), hold->observer, code, seconds);
+    fill(event, class_of(client, hold->class), hold->observer, code, duration);
     event->token = hold->token;
 }
 
@@ -261,7 +261,7 @@ void hf_observe_resumed(hf_op *op, hf_time now) {
 void hf_observe_delay(void *node, const hf_request *request, hf_code code, const char *reason,
                       hf_time now) {
     (void)node;
-    if (request->routing.of_op) hf_observe_cut_off(request->context, code, reason, now);
+    if (request->routing.context_is_op) hf_observe_cut_off(request->context, code, reason, now);
 }
 
 void hf_observe_risk(hf_client *client, const hf_hold *hold, hf_time now) {
@@ -308,7 +308,7 @@ void hf_observe_unrecorded(hf_client *client, const char *code) {
 }
 
 static uint16_t class_of_request(const hf_request *request) {
-    if (!request->routing.of_op) return 0;
+    if (!request->routing.context_is_op) return 0;
     const hf_op *op = request->context;
     bool known = op->hold && !hf_op_asked_for(op)->acquires;
     return known ? op->hold->class : op->spec.class;
@@ -318,5 +318,5 @@ void hf_observe_answer(void *context, const hf_request *request, hf_time now) {
     const hf_node *node = context;
     hf_class *class = class_of(node->client, class_of_request(request));
     if (class) count_time(&class->round_trips, now - request->sent_at);
-    if (request->routing.of_op) hf_observe_resumed(request->context, now);
+    if (request->routing.context_is_op) hf_observe_resumed(request->context, now);
 }

@@ -23,7 +23,7 @@ struct hf_request;
  * counters are 0. */
 void hf_observe_again(hf_client *client, const hf_observer *before);
 
-/* An operation ends. */
+/* Counts an operation that ends, and adds its event. */
 void hf_observe_op(hf_op *op, hf_time now);
 /* The hold is abandoned; no operation waits for its release. */
 void hf_observe_end(hf_client *client, hf_hold *hold, hf_time now);
@@ -35,15 +35,15 @@ void hf_observe_renewal(hf_client *client, const hf_hold *hold, bool late);
  * had crashed. */
 void hf_observe_crash(hf_client *client, uint16_t class, uint64_t observer, hf_slice key,
                       hf_slice owner);
-/* The wait goes on, but its server does not answer or refuses its commands; told once until it is
- * resumed. `reason` as in a failure. */
+/* The wait continues, but its server does not answer or refuses its commands. Adds the event once
+ * until the wait is resumed. `reason` is a message as in a failure. */
 void hf_observe_cut_off(hf_op *op, hf_code code, const char *reason, hf_time now);
 void hf_observe_resumed(hf_op *op, hf_time now);
-/* The same for the operation of a request that is sent later. */
+/* The request, which may be an operation's, is not served now and will be sent again later. */
 void hf_observe_delay(void *node, const struct hf_request *request, hf_code code,
                       const char *reason, hf_time now);
 void hf_observe_link(void *node, const hf_session *session, bool open);
-/* Work in the background counts for the client's own class. */
+/* Counts the round trip of a request. Work in the background counts for the client's own class. */
 void hf_observe_answer(void *node, const struct hf_request *request, hf_time now);
 
 void hf_observe_free(hf_client *client);

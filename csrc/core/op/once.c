@@ -31,7 +31,7 @@ static void begin_once(hf_op *op, hf_time now) {
 
 const hf_op_impl hf_once_impl = {
     .verb = "check the runs of",
-    .one_server = "a schedule needs a single server, not a quorum",
-    .stays = true,
+    .quorum_refusal = "a schedule needs a single server, not a quorum",
+    .effect_remains = true,
     .begin = begin_once,
 };

@@ -81,7 +81,8 @@ static bool is_in_pieces(const hf_op *op) {
 /* Two keys of this kind with the same names would take each other's permits or places. */
 static bool has_names_of_another(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind;
-    return kind && kind->bare && op->spec.names && hf_names_are_shared(op->spec.names->key);
+    return kind && kind->refuses_braced_key && op->spec.names &&
+           hf_names_are_shared(op->spec.names->key);
 }
 
 void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) {
@@ -134,7 +135,7 @@ void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool waits_f
     op->request.context = op;
     op->request.deadline = deadline;
     op->request.waits_for_connection = waits_for_connection;
-    op->request.routing.of_op = true;
+    op->request.routing.context_is_op = true;
     if (op->spec.node > 0) hf_session_submit(&op->node->links[HF_LINK_CALLS], &op->request, now);
     else hf_client_submit(op->client, place_key_of(op), HF_LINK_CALLS, &op->request, now);
 }
@@ -180,7 +181,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     assert(spec->batch_count <= HF_BATCH_MAX);
     assert(!spec->names || spec->lock_kind);
     op->spec = *spec;
-    if (hf_op_impls[spec->kind]->apart) op->spec.node = 1;
+    if (hf_op_impls[spec->kind]->local_only) op->spec.node = 1;
     if (spec->max_hold > 0) op->spec.lease = hf_time_min(spec->lease, spec->max_hold);
     op->impl = impl_of(client, &op->spec);
     op->node = first_node_of(op);
@@ -206,7 +207,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
 
 void hf_op_stop(hf_op *op, hf_code code, const char *reason, hf_time now) {
     if (op->done) return;
-    bool doubtful = op->impl->stays && op->request.sends > 0;
+    bool doubtful = op->impl->effect_remains && op->request.sends > 0;
     if (op->impl->abandon) op->impl->abandon(op, now);
     else hf_session_drop(&op->request);
     hf_op_fail(op, code, "%s%s", reason, doubtful ? HF_MAY_BE_DONE : "");
@@ -287,7 +288,7 @@ void hf_op_end(hf_op *op, hf_time now) {
     hf_numbers_remove(&client->waits, &op->wait.by_number);
     if (op->hold) hf_hold_unref(op->hold);
     if (op->acquire.behind) hf_hold_unref(op->acquire.behind);
-    assert(!op->wait.events && client->detached >= op->detached);
+    assert(!op->wait.needs_events && client->detached >= op->detached);
     client->detached -= op->detached;
     hf_names_free(&op->own_names);
     hf_names_free(&op->wait.channels);

@@ -7,7 +7,7 @@
 #include "link/nodes.h"
 #include "op/holding.h"
 
-/* Behind the failure of what the server may have carried out, and nobody undoes. */
+/* Ends the message of a failure if the server may have carried out what nobody undoes. */
 #define HF_MAY_BE_DONE "; the call may have taken effect anyway"
 
 /* Changes the operation's state; no other function does. Asserts that the step is legal. */
@@ -41,10 +41,10 @@ void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool waits_f
 void hf_op_run(hf_op *op, bool encoded, hf_request_done *done, hf_time now);
 void hf_op_on_answer(hf_request *request, const hf_reply *reply, hf_time now);
 
-/* Lets what is due happen of an operation that is not done. */
+/* Does what is due for an operation that is not done. */
 void hf_op_tick(hf_op *op, hf_time now);
 
-/* Lets the operation's request go on until `until` at most. */
+/* Ends the operation's request at `until` at the latest. */
 void hf_op_hurry(hf_op *op, hf_time until);
 
 /* The operation is blocked until hf_client_unblock of this hold, which it refers to. */
@@ -53,11 +53,12 @@ void hf_op_block(hf_op *op, hf_hold *hold);
 /* Returns the operation's lock, held or requested by this owner, for the arguments of programs. */
 hf_wire_lock hf_op_wire_lock(const hf_op *op, hf_slice owner);
 
-/* Returns the time until which a hold may last that it acquires: its max_hold, counted from
- * `since`; HF_NEVER: no bound. */
+/* Returns the time until which a hold that the operation acquires may last: its max_hold, counted
+ * from `since`; HF_NEVER: no limit. */
 hf_time hf_op_max_until(const hf_op *op, hf_time since);
 
-/* Writes the owner of an operation that nobody holds anything by, which names its call. */
+/* Writes to `text` the owner that names the call of an operation on something that nobody holds,
+ * and returns it. */
 hf_slice hf_op_owner(const hf_op *op, char text[HF_OWNER_SIZE]);
 
 #endif

@@ -20,7 +20,7 @@ static void interrupt(hf_op *op, hf_time now) {
 }
 
 const hf_op_impl hf_pause_impl = {.verb = "wait",
-                                  .apart = true,
+                                  .local_only = true,
                                   .begin = begin,
                                   .deadline = deadline,
                                   .tick = tick,

@@ -125,7 +125,8 @@ static void on_take_ended(hf_op *op, hf_time now) {
 /* Whether an older waiter of this client polls first, and passes on what it does not need. */
 static bool is_behind(const hf_op *op) {
     const hf_op *other = op->client->ops;
-    while (other != op && !(other->wait.events && waits_there(op, other))) other = other->next;
+    while (other != op && !(other->wait.needs_events && waits_there(op, other)))
+        other = other->next;
     return other != op;
 }
 
@@ -218,7 +219,7 @@ static void end_giving(hf_op *op, hf_time now) {
 
 const hf_op_impl hf_take_impl = {
     .verb = "acquire",
-    .lingers = true,
+    .settles_later = true,
     .wait = &wait_functions,
     .poll = &poll_functions,
     HF_POLL_FUNCTIONS,
@@ -227,7 +228,7 @@ const hf_op_impl hf_take_impl = {
 
 const hf_op_impl hf_drain_impl = {
     .verb = "drain",
-    .lingers = true,
+    .settles_later = true,
     .begin = begin_drain,
     .abandon = abandon_drain,
     .end = end_taking,
@@ -235,7 +236,7 @@ const hf_op_impl hf_drain_impl = {
 
 const hf_op_impl hf_give_impl = {
     .verb = "change the permits of",
-    .lingers = true,
+    .settles_later = true,
     .begin = begin_give,
     .abandon = abandon_give,
     .end = end_giving,

@@ -44,7 +44,8 @@ static void fail_interrupted(hf_op *op, hf_time now) {
 static hf_time next_recheck(const hf_op *op, hf_time now) {
     hf_client *client = op->client;
     hf_time often = client->config.grant_lease;
-    if (op->wait.events && op->node->subscribed && op->wait.listening != HF_LISTENING_CONFIRMED)
+    if (op->wait.needs_events && op->node->subscribed &&
+        op->wait.listening != HF_LISTENING_CONFIRMED)
         often = hf_time_min(often,
                             hf_time_min(MOST_DEAF_RECHECK,
                                         hf_time_max(FIRST_DEAF_RECHECK, (now - op->begun_at) / 4)));
@@ -91,7 +92,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     } else if (op->wait.woken || now >= op->wait.until) { /* the reply may be older */
         ask(op, now);
     } else {
-        if (!op->wait.events) op->client->stats.waits++;
+        if (!op->wait.needs_events) op->client->stats.waits++;
         op->wait.recheck_at = next_recheck(op, now);
         hf_op_become(op, HF_ACQUIRE_WAITING);
         hf_client_listen(op, true, now);
@@ -109,7 +110,7 @@ static hf_time poll_deadline(const hf_op *op, bool first, hf_time now) {
 
 static void ask(hf_op *op, hf_time now) {
     assert(op->impl->poll && op->impl->wait && !op->done);
-    bool first = !op->wait.events;
+    bool first = !op->wait.needs_events;
     if (!op->impl->poll->encode(op)) {
         hf_op_fail_for_memory(op);
         finish(op, now);
@@ -159,7 +160,7 @@ void hf_poll_abandon(hf_op *op, hf_time now) {
 /* ---- its events ---- */
 
 bool hf_poll_waits(const hf_op *op) {
-    return op->wait.events && sleeps(op);
+    return op->wait.needs_events && sleeps(op);
 }
 
 void hf_poll_again(hf_op *op, hf_time now) {

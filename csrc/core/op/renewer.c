@@ -107,16 +107,16 @@ void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
 
 /* ---- whether the server takes batches ----
  *
- * A server that refuses each batch (a proxy of a cluster) must not cost a refused command for each.
- * One that refused everything for a while (a right was taken away) takes batches again. The two
- * look the same, so only refusals in a row count, and a batch is tried at the latest a minute after
- * the last one that counted. */
+ * A server that refuses every batch (a proxy of a cluster) must not be sent one at each renewal. A
+ * server that refused everything for a while (a right was taken away) takes batches again. The two
+ * look the same, so only splits in a row count, and at the latest a minute after the last one
+ * another batch is sent. */
 
 static bool takes_batches(const hf_client *client, hf_time now) {
     return client->splits < MOST_SPLITS || now >= client->batch_again_at;
 }
 
-/* One key of a refused batch was accepted by itself. */
+/* The server has accepted one key of a refused batch by itself. */
 static void note_split(hf_client *client, hf_time now) {
     if (!client->split_open) return;
     client->split_open = false;
@@ -144,8 +144,8 @@ void hf_renewer_on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf
         client->stats.late_renewals++;
         return;
     }
-    if (hold->alone) note_split(client, now);
-    hold->granted = hold->at_risk = hold->alone = false;
+    if (hold->refused_in_batch) note_split(client, now);
+    hold->granted = hold->at_risk = hold->refused_in_batch = false;
     hold->failures = 0;
     hf_time lease = hf_hold_lease(hold);
     hold->valid_until = hf_time_max(hold->valid_until, hf_hold_end_of(hold, lease, sent_at));
@@ -192,22 +192,23 @@ static void settle_renewal(hf_client *client, hf_hold *hold, hf_verdict verdict,
     hf_client_unblock(client, hold, now);
 }
 
-/* Not for the moment, which one key would be as well. */
+/* Returns whether the server refuses the batch for good. A transient refusal would meet each key by
+ * itself, too. */
 static bool is_refused(const hf_request *request) {
     hf_code code = request->failure.code;
     bool final = code == HF_DENIED || code == HF_SERVER || code == HF_CONFLICT;
     return final && request->refusals == 0;
 }
 
-/* One key that the server refuses (an ACL, another slot) fails the program for all of them: each is
- * renewed by itself, and goes with others again once that has worked. False when there was only
- * one. */
+/* One key that the server refuses (an ACL, another slot) fails the program for all of them. So each
+ * is renewed by itself, and is renewed with others again once that has worked. Returns false if the
+ * batch had only one. */
 static bool split_batch(hf_task *task, hf_time now) {
     if (task->count == 1 || !is_refused(&task->request)) return false;
     task->client->split_open = true;
     for (size_t i = 0; i < task->count; i++) {
         hf_hold *hold = task->holds[i];
-        hold->alone = true;
+        hold->refused_in_batch = true;
         if (hold->in_table && hold->state == HF_HOLD_HELD)
             hf_holds_wake_at(&task->client->holds, hold, now);
         hf_client_unblock(task->client, hold, now);
@@ -318,7 +319,7 @@ static bool is_alike(const hf_task *task, const hf_hold *hold, hf_time now) {
 static bool fits(const hf_client *client, const hf_task *task, const hf_hold *hold, hf_time now) {
     const hf_hold *first = task->holds[0];
     if (client->topology->moves_slots || !takes_batches(client, now)) return false;
-    if (hold->alone || first->alone) return false;
+    if (hold->refused_in_batch || first->refused_in_batch) return false;
     if (hold->kind != first->kind || !is_alike(task, hold, now)) return false;
     return hf_client_node(client, hf_hold_key(hold)) == hf_client_node(client, hf_hold_key(first));
 }
@@ -446,9 +447,9 @@ void hf_renewer_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_t
     if (!hold->in_flight) hf_renewer_resume(client, hold, now);
 }
 
-/* A command that was sent at `sent_at` has set the lease of a hold that stays held. That counts as
- * a renewal, unless replicas must confirm it. */
-static void keep(hf_client *client, hf_hold *hold, hf_time sent_at) {
+/* A command that was sent at `sent_at` has set the lease of a hold that remains held. This counts
+ * as a renewal, unless replicas must confirm it. */
+static void count_as_renewal(hf_client *client, hf_hold *hold, hf_time sent_at) {
     if (client->config.sync.replicas > 0) { /* no replica has confirmed it */
         hf_renewer_resume(client, hold, sent_at);
         return;
@@ -464,7 +465,7 @@ void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent
         hf_renewer_clean_up_same_connection(client, hold, now);
         return;
     }
-    if (held) keep(client, hold, sent_at);
+    if (held) count_as_renewal(client, hold, sent_at);
     else if (hold->state == HF_HOLD_LOST && over) hf_renewer_clean_up_lost(client, hold, now);
     hf_client_unblock(client, hold, now);
 }
@@ -577,7 +578,7 @@ static void on_cleaned_up(hf_request *request, const hf_reply *reply, hf_time no
     hf_hold *hold = task->holds[0];
     if (!reply && !hold->same_connection) abort_link(client, request, now);
     bool used_up = request->no_retry && request->sends > 0;
-    bool more = reply && !hold->kind->noted && hf_wire_read(reply) == HF_VERDICT_MORE;
+    bool more = reply && !hold->kind->has_call_notes && hf_wire_read(reply) == HF_VERDICT_MORE;
     if (more && is_cleaning_up(hold)) {
         hold->in_flight = false;
         hf_hold_freed(hold);
@@ -604,11 +605,12 @@ static bool encode_clean_up(hf_task *task) {
     hf_wire_lock lock = lock_of(task->client, hold, &names);
     uint32_t own = hold->shared ? hf_hold_own(hold) : HF_WIRE_NOT_SHARED;
     task->request.no_retry = hold->shared && own > 0;
-    bool encoded = hold->kind->noted ? hf_wire_noted(&task->request, &lock,
-                                                     hold->undoes ? HF_VERB_LEAVE : HF_VERB_RELEASE,
-                                                     hold->amount, HF_WIRE_NOTE_TTL)
-                                     : hf_wire_leave(&task->request, &lock, hold->others,
-                                                     waiter_of(waiter, task->client, hold), own);
+    bool encoded =
+        hold->kind->has_call_notes
+            ? hf_wire_noted(&task->request, &lock, hold->undoes ? HF_VERB_LEAVE : HF_VERB_RELEASE,
+                            hold->amount, HF_WIRE_NOTE_TTL)
+            : hf_wire_leave(&task->request, &lock, hold->others,
+                            waiter_of(waiter, task->client, hold), own);
     hf_names_free(&names);
     return encoded;
 }
@@ -762,11 +764,11 @@ bool hf_renewer_see_through(hf_client *client, hf_request *request) {
     return true;
 }
 
-/* ---- a record that is written behind its caller ----
+/* ---- a record that is written after its call has ended ----
  *
  * The run has happened, so the lock must not be free before the record is there. A hold of its own,
- * which no caller has, is renewed until then. The server refuses a renewal behind the record, and a
- * record behind the lock's end. */
+ * which no caller has, is renewed until then. The server refuses a renewal after the record, and a
+ * record after the end of the lock. */
 
 static void on_recorded(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
@@ -812,7 +814,7 @@ bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *reque
     bool under_way = hf_session_inherit(&task->request, request);
     if (!under_way) {
         task->request = *request;
-        task->request.routing.of_op = false;
+        task->request.routing.context_is_op = false;
         request->bytes = NULL;
     }
     task->request.done = on_recorded;

@@ -561,8 +561,8 @@ static hf_client *holder(hf_client *client, size_t index) {
 
 const hf_decider hf_majority = {
     .op = &hf_round_impl,
-    .everywhere = true,
-    .early = true,
+    .on_every_server = true,
+    .decides_early = true,
     .open = open,
     .close = end,
     .free = free_all,

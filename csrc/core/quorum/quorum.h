@@ -27,9 +27,9 @@ struct hf_quorum {
     int64_t *ahead; /* each server's clock less ours when a command was sent, in microseconds */
     bool clocks_known;
     hf_time last_round; /* how long the last acquire's majority took */
-    hf_time closed_at;  /* 0: it is not */
-    hf_time quiet_at; /* when most members had released everything, behind that; 0: they have not */
-    bool leaves_rest; /* the others have had time enough */
+    hf_time closed_at;  /* when it was closed; 0: it is open */
+    hf_time quiet_at;   /* once closed: when most members had released everything; 0: not yet */
+    bool leaves_rest;   /* once closed: the other members have had enough time */
 };
 
 #endif

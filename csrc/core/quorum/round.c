@@ -74,9 +74,9 @@ static void begin(hf_op *op, hf_time now) {
         return;
     }
     const hf_op_impl *impl = hf_op_asked_for(op);
-    if (impl->one_server) hf_op_fail(op, HF_SERVER, "%s", impl->one_server);
+    if (impl->quorum_refusal) hf_op_fail(op, HF_SERVER, "%s", impl->quorum_refusal);
     else if (impl->acquires) hf_round_begin_acquire(op, now);
-    else if (impl->on_hold) hf_round_begin_on_hold(op, now);
+    else if (impl->needs_hold) hf_round_begin_on_hold(op, now);
     else hf_votes_ask_all(op, now);
     if (!op->done && !op->blocked) tick(op, now);
 }
@@ -84,7 +84,7 @@ static void begin(hf_op *op, hf_time now) {
 /* What was to be done with a hold that is lost is not done with one that was acquired since. */
 static void unblock(hf_op *op, hf_time now) {
     bool gone = op->hold->state == HF_HOLD_LOST && !op->hold->in_table;
-    if (gone && hf_op_asked_for(op)->on_hold) {
+    if (gone && hf_op_asked_for(op)->needs_hold) {
         hf_round_fail_lost(op, op->hold);
         return;
     }

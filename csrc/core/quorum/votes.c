@@ -282,7 +282,7 @@ void hf_votes_roll_back(hf_op *op, hf_time now) {
     }
 }
 
-/* Until when the connections that the others are asked over may turn out to be dead. */
+/* Returns until when a connection to a member without a vote may turn out to be dead. */
 static hf_time doubtful_until(const hf_op *op) {
     const hf_round *round = op->round;
     hf_time until = 0;
@@ -295,8 +295,9 @@ static hf_time doubtful_until(const hf_op *op) {
     return until;
 }
 
-/* A majority has answered, but not alike: the others get as long again as that took, and some more,
- * over a new connection, too. */
+/* A majority has answered, but not alike: the others get ten times as long as that took, and at
+ * least HF_LEAST_GRACE, counted from when no connection to them can turn out to be dead any more.
+ */
 void hf_votes_hurry(hf_op *op, const hf_tally *votes, hf_time now) {
     hf_round *round = op->round;
     if (round->count - votes->pending < hf_quorum_of(op)->majority) return;
