@@ -223,6 +223,31 @@ describe("client:once", function()
     end)
   end)
 
+  it("is the only run of its fire with retry, if it takes longer than its record stays", function()
+    local waiting
+    local result = outcome(world.client { lease = 600 }, { retry = true }, function()
+      waiting = world.program {
+        code = [[
+          local client = require("holdfast").new(arg[1])
+          local opts = { wait = 60, retry = true }
+          local result, _, code = client:once("job", 60, opts, function() return "ran" end)
+          print(result or code)
+          client:close()
+        ]],
+        args = { world.server:url() },
+      }
+      local function is_waiting() return world.cli("EXISTS", "holdfast_queue:{job}") == 1 end
+      assert(process.wait_until(is_waiting, PATIENCE), waiting:output())
+      pass(2 * PERIOD + 1)
+      assert.equal(0, world.cli("EXISTS", "holdfast_once:job"))
+      return "ran"
+    end)
+    assert.equal("ran", result)
+    assert.same({ "exit", 0 }, { waiting:wait(PATIENCE) })
+    assert.equal("duplicate\n", waiting:output())
+    assert.equal("ran", outcome(world.client(), { retry = true }))
+  end)
+
   describe("whose process is killed", function()
     local function killed(opts)
       local child = world.program {

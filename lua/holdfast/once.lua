@@ -82,6 +82,7 @@ function once.fire(client, key, period, retry)
     key = key, retry = retry, reader = driver.reader(client, once.name(key), "lock"),
     by = ("%s:%d"):format(core.client.uuid(client), next_number(client)), who = core.client.who(client),
     half_ms = ("%.0f"):format(period * 500), ttl_ms = ("%.0f"):format(period * 2000), at = "",
+    token = "0",
   }
 end
 
@@ -97,8 +98,8 @@ local function describe(self, fire)
 end
 
 -- → true | nil, message, code; for "duplicate" also the call that counts
-local function send(self, state, token)
-  local words = { once.name(self.key), self.by, self.at, state, token or "0", self.half_ms,
+local function send(self, state)
+  local words = { once.name(self.key), self.by, self.at, state, self.token, self.half_ms,
     self.ttl_ms, self.retry and "1" or "0", self.who }
   local reply, message, code = raw.once(self.reader, 1, words)
   if not reply then return nil, message, code end
@@ -117,8 +118,8 @@ end
 
 -- Under the lock: from now on this call counts. → as send
 function once.begin(self, lock)
-  self.begun = true
-  return send(self, "running", locks.text_of(raw.token(lock)))
+  self.begun, self.token = true, locks.text_of(raw.token(lock))
+  return send(self, "running")
 end
 
 -- It has not run: another call may count for this fire, unless the server does not learn it.
