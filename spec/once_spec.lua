@@ -16,6 +16,8 @@ describe("client:once", function()
     now = 0
   end)
   after_each(function()
+    collectgarbage "restart"
+    world.cli("CONFIG", "SET", "maxmemory", "0")
     world.cli("FLUSHALL")
     world.close()
   end)
@@ -338,6 +340,30 @@ describe("client:once", function()
       client:close()
       table.sort(results)
       assert.same({ "duplicate", "no luck", "ran", "ran" }, results)
+    end)
+  end
+
+  for _, loop in ipairs(loops) do
+    it("releases the lock if a coroutine of " .. loop.name .. " is closed while it records its end #puc",
+      function()
+      local close = coroutine.close -- Lua 5.4
+      if not close or loop.name == "cqueues" then return end
+      local client = world.client { driver = loop.driver }
+      collectgarbage "stop" -- the collector would release what was forgotten
+      loop.run(function()
+        local running, ended
+        loop.spawn(function()
+          running = coroutine.running()
+          client:once("job", PERIOD, function()
+            world.cli("CONFIG", "SET", "maxmemory", "1")
+            ended = true
+          end)
+        end)
+        assert.is_true(loop.wait_until(function() return ended end))
+        assert.is_true(close(running))
+        assert.is_true(loop.wait_until(function() return world.cli("EXISTS", "job") == 0 end))
+        client:close()
+      end)
     end)
   end
 

@@ -7,6 +7,7 @@
 -- is taken, too, and the other calls of this fire need not wait. See csrc/programs/once.lua.
 
 local abort = require "holdfast.abort"
+local compat = require "holdfast.compat"
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local holder = require "holdfast.holder"
@@ -157,6 +158,22 @@ local function with_record(unrecorded, ...)
   return templates.unprotected(unrecorded.message, code, ...)
 end
 
+-- The lock was just acquired. → as once.run
+local function under_lock(self, lock, given, fn, ...)
+  local may, message, code, fire = once.begin(self, lock)
+  if not may then
+    if code ~= "duplicate" then once.withdraw(self) end
+    raw.release(lock)
+    return nil, message, code, fire
+  end
+  local unrecorded = {}
+  function given.settle(ran)
+    local _
+    _, unrecorded.message, unrecorded.code = once.finish(self, lock, ran and "done" or "failed")
+  end
+  return with_record(unrecorded, templates.run_held(lock, given, fn, ...))
+end
+
 -- `period`, `opts` and `fn` are checked.
 function once.run(client, key, period, defaults, opts, fn, ...)
   loss.notify()
@@ -172,18 +189,7 @@ function once.run(client, key, period, defaults, opts, fn, ...)
     once.withdraw(self)
     return nil, message, code
   end
-  may, message, code, fire = once.begin(self, lock)
-  if not may then
-    if code ~= "duplicate" then once.withdraw(self) end
-    raw.release(lock)
-    return nil, message, code, fire
-  end
-  local unrecorded = {}
-  function given.settle(ran)
-    local _
-    _, unrecorded.message, unrecorded.code = once.finish(self, lock, ran and "done" or "failed")
-  end
-  return with_record(unrecorded, templates.run_held(lock, given, fn, ...))
+  return compat.closing(raw.abandon, lock, under_lock, self, lock, given, fn, ...)
 end
 
 return once
