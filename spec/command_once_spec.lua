@@ -81,6 +81,20 @@ describe("holdfast run --once-per", function()
     assert.equal(79, (run("--once-per", "1h", "--retry", "k", "--", "echo", "third")))
   end)
 
+  it("records a success before the rest of --min-hold, in which a crash starts no retry", function()
+    local options = { "run", "--once-per", "1h", "--retry", "--min-hold", "60", "k", "--", "true" }
+    local child = command.start(world.server, options)
+    world.children[#world.children + 1] = child
+    local function is_done()
+      return tostring(world.cli("GET", "holdfast_once:k")):find("^%d+ done ") ~= nil
+    end
+    assert(process.wait_until(is_done, PATIENCE), child:output())
+    assert.equal(1, world.cli("EXISTS", "k"))
+    child:kill "KILL"
+    child:wait(PATIENCE)
+    assert.equal(79, (run("--once-per", "1h", "--retry", "k", "--", "echo", "again")))
+  end)
+
   it("gives the fire back where a signal ends the wait", function()
     local lock = world.client():lock "k"
     assert(lock:acquire(0))

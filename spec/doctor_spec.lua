@@ -1,5 +1,6 @@
 -- `holdfast doctor`: a fault that is planted is named, and a healthy server is not blamed.
 
+local acl = require "holdfast.command.acl"
 local certificates = require "spec.support.certificates"
 local command = require "spec.support.command"
 local fake = require "spec.support.fake"
@@ -240,6 +241,16 @@ describe("holdfast doctor", function()
 
     it("names a key that the user may not use", function()
       assert_hurts(visit(url_of("~jobs:*", "&*", "+@all"), "--prefix", "shop:"), "rights", "shop:")
+    end)
+
+    it("names a counter or queue beside the keys that the user may not use", function()
+      local function visited(...) return visit(url_of("&*", "+@all", ...), "--prefix", "shop:[a]", "--kinds", "all") end
+      assert_hurts(visited "~shop:*", "rights", "redisson_lock_token:{shop:%[a%]")
+      local keys = {}
+      for _, word in ipairs(acl.words("shop:[a]", { kinds = acl.kinds })) do
+        if word:find "^~" then keys[#keys + 1] = word end
+      end
+      assert.same({}, visited((table.unpack or unpack)(keys)).hurts)
     end)
 
     it("does not know where the server does not tell, until --try has tried", function()

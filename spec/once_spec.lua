@@ -16,6 +16,8 @@ describe("client:once", function()
     now = 0
   end)
   after_each(function()
+    collectgarbage "restart"
+    world.cli("CONFIG", "SET", "maxmemory", "0")
     world.cli("FLUSHALL")
     world.close()
   end)
@@ -223,6 +225,31 @@ describe("client:once", function()
     end)
   end)
 
+  it("is the only run of its fire with retry, if it takes longer than its record stays", function()
+    local waiting
+    local result = outcome(world.client { lease = 600 }, { retry = true }, function()
+      waiting = world.program {
+        code = [[
+          local client = require("holdfast").new(arg[1])
+          local opts = { wait = 60, retry = true }
+          local result, _, code = client:once("job", 60, opts, function() return "ran" end)
+          print(result or code)
+          client:close()
+        ]],
+        args = { world.server:url() },
+      }
+      local function is_waiting() return world.cli("EXISTS", "holdfast_queue:{job}") == 1 end
+      assert(process.wait_until(is_waiting, PATIENCE), waiting:output())
+      pass(2 * PERIOD + 1)
+      assert.equal(0, world.cli("EXISTS", "holdfast_once:job"))
+      return "ran"
+    end)
+    assert.equal("ran", result)
+    assert.same({ "exit", 0 }, { waiting:wait(PATIENCE) })
+    assert.equal("duplicate\n", waiting:output())
+    assert.equal("ran", outcome(world.client(), { retry = true }))
+  end)
+
   describe("whose process is killed", function()
     local function killed(opts)
       local child = world.program {
@@ -313,6 +340,30 @@ describe("client:once", function()
       client:close()
       table.sort(results)
       assert.same({ "duplicate", "no luck", "ran", "ran" }, results)
+    end)
+  end
+
+  for _, loop in ipairs(loops) do
+    it("releases the lock if a coroutine of " .. loop.name .. " is closed while it records its end #puc",
+      function()
+      local close = coroutine.close -- Lua 5.4
+      if not close or loop.name == "cqueues" then return end
+      local client = world.client { driver = loop.driver }
+      collectgarbage "stop" -- the collector would release what was forgotten
+      loop.run(function()
+        local running, ended
+        loop.spawn(function()
+          running = coroutine.running()
+          client:once("job", PERIOD, function()
+            world.cli("CONFIG", "SET", "maxmemory", "1")
+            ended = true
+          end)
+        end)
+        assert.is_true(loop.wait_until(function() return ended end))
+        assert.is_true(close(running))
+        assert.is_true(loop.wait_until(function() return world.cli("EXISTS", "job") == 0 end))
+        client:close()
+      end)
     end)
   end
 

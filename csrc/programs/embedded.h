@@ -843,6 +843,7 @@ static const char *const hf_segment_table[] = {
     "return reply(1)\n"
     "end\n"
     "if ENDS[STATE] then\n"
+    "if kept == '' and at + tonumber(ARGV[6]) <= now then return write() end\n"
     "if not is_ours then return reply(0) end\n"
     "at, token = was_at, was_token\n"
     "return write()\n"
@@ -2457,8 +2458,8 @@ static const hf_program hf_program_table[] = {
     NULL, NULL},
     {"mutex_renew", "232de3fb5554ac79becb31761bb1b9fb70684311", (const unsigned char[]){STRING_1,
     RENEW_2, HF_NO_SEGMENT}, 545, NULL, NULL},
-    {"once", "59ba47c34f179a4da3877e2cffbd2495025c8b35", (const unsigned char[]){ONCE_1,
-    HF_NO_SEGMENT}, 1408, NULL, NULL},
+    {"once", "80e932d08e45ea6b5cefda68b607ec74b288c319", (const unsigned char[]){ONCE_1,
+    HF_NO_SEGMENT}, 1480, NULL, NULL},
     {"permit_acquire", "3c3b70600264d7e376b35767aab6c6ba5e3b7263", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, POOL_1, WHOLE_NUMBER_1, POOL_3, PERMIT_ACQUIRE_4,
     PLAIN_1, PERMIT_ACQUIRE_6, PERMIT_ID_1, PERMIT_ACQUIRE_8, PLACES_1, BEHIND_1,

@@ -7,6 +7,7 @@
 -- is taken, too, and the other calls of this fire need not wait. See csrc/programs/once.lua.
 
 local abort = require "holdfast.abort"
+local compat = require "holdfast.compat"
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local holder = require "holdfast.holder"
@@ -82,6 +83,7 @@ function once.fire(client, key, period, retry)
     key = key, retry = retry, reader = driver.reader(client, once.name(key), "lock"),
     by = ("%s:%d"):format(core.client.uuid(client), next_number(client)), who = core.client.who(client),
     half_ms = ("%.0f"):format(period * 500), ttl_ms = ("%.0f"):format(period * 2000), at = "",
+    token = "0",
   }
 end
 
@@ -97,8 +99,8 @@ local function describe(self, fire)
 end
 
 -- → true | nil, message, code; for "duplicate" also the call that counts
-local function send(self, state, token)
-  local words = { once.name(self.key), self.by, self.at, state, token or "0", self.half_ms,
+local function send(self, state)
+  local words = { once.name(self.key), self.by, self.at, state, self.token, self.half_ms,
     self.ttl_ms, self.retry and "1" or "0", self.who }
   local reply, message, code = raw.once(self.reader, 1, words)
   if not reply then return nil, message, code end
@@ -117,8 +119,8 @@ end
 
 -- Under the lock: from now on this call counts. → as send
 function once.begin(self, lock)
-  self.begun = true
-  return send(self, "running", locks.text_of(raw.token(lock)))
+  self.begun, self.token = true, locks.text_of(raw.token(lock))
+  return send(self, "running")
 end
 
 -- It has not run: another call may count for this fire, unless the server does not learn it.
@@ -156,6 +158,22 @@ local function with_record(unrecorded, ...)
   return templates.unprotected(unrecorded.message, code, ...)
 end
 
+-- The lock was just acquired. → as once.run
+local function under_lock(self, lock, given, fn, ...)
+  local may, message, code, fire = once.begin(self, lock)
+  if not may then
+    if code ~= "duplicate" then once.withdraw(self) end
+    raw.release(lock)
+    return nil, message, code, fire
+  end
+  local unrecorded = {}
+  function given.settle(ran)
+    local _
+    _, unrecorded.message, unrecorded.code = once.finish(self, lock, ran and "done" or "failed")
+  end
+  return with_record(unrecorded, templates.run_held(lock, given, fn, ...))
+end
+
 -- `period`, `opts` and `fn` are checked.
 function once.run(client, key, period, defaults, opts, fn, ...)
   loss.notify()
@@ -171,18 +189,7 @@ function once.run(client, key, period, defaults, opts, fn, ...)
     once.withdraw(self)
     return nil, message, code
   end
-  may, message, code, fire = once.begin(self, lock)
-  if not may then
-    if code ~= "duplicate" then once.withdraw(self) end
-    raw.release(lock)
-    return nil, message, code, fire
-  end
-  local unrecorded = {}
-  function given.settle(ran)
-    local _
-    _, unrecorded.message, unrecorded.code = once.finish(self, lock, ran and "done" or "failed")
-  end
-  return with_record(unrecorded, templates.run_held(lock, given, fn, ...))
+  return compat.closing(raw.abandon, lock, under_lock, self, lock, given, fn, ...)
 end
 
 return once

@@ -666,6 +666,10 @@ local IN_CASES = {
     "was == 'unstarted' or RETRY", "RETRY" },
   { "once_forgets_token", "a claim forgets the token of the run before", "once.lua",
     "token = was_token or '0'", "token = '0'" },
+  { "once_outlived", "the end of a run is lost that takes longer than its record stays", "once.lua",
+    "kept == ''", "false" },
+  { "once_forgotten", "an end brings back a record that was deleted", "once.lua",
+    "at + tonumber(ARGV[6]) <= now", "true" },
   { "once_at", "an end moves the run in time", "once.lua",
     "at, token = was_at, was_token", "token = was_token" },
 }

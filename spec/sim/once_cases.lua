@@ -49,6 +49,27 @@ case("the record outlives the period", function(c)
   recorded(c, 0, "done", "8", A)
 end)
 
+case("a run that takes longer than its record stays records its end anew", function(c)
+  for _, ended in ipairs { "done", "failed" } do
+    c.cmd("DEL", RECORD)
+    local at = c.cmd("TIME")[1] * 1000 - T0
+    call(c, A, "running", at, { token = "8" })
+    c.pass(TTL + 1)
+    c.same(1, (call(c, A, ended, at, { token = "8" })))
+    recorded(c, at, ended, "8", A)
+    c.same(0, (call(c, B, "running", at + 10, { token = "16" })))
+    c.same(ended == "failed" and 1 or 0, (call(c, B, "", at + 10, { retry = true })))
+  end
+end)
+
+case("an end records nothing where the record was deleted", function(c)
+  call(c, A, "running", 0, { token = "8" })
+  c.pass(TTL - 1)
+  c.cmd("DEL", RECORD)
+  c.same(0, (call(c, A, "done", 0, { token = "8" })))
+  c.same(false, c.cmd("GET", RECORD) or false)
+end)
+
 case("of those that claim a fire the first gets it", function(c)
   c.same(1, (call(c, A, "claimed", 5)))
   c.same(0, (call(c, B, "claimed", 0)))

@@ -247,7 +247,8 @@ end
 -- signal did not reach, on_started(pid), on_lost(reason, left, "unstarted" | "ending" | "partly" |
 -- "running"), on_overdue("ending" | "partly" | "running"), on_no_terminal(likewise),
 -- on_signal(name, sent),
--- on_refused(pids, name | nil: at a check), on_ended(how, number) }
+-- on_refused(pids, name | nil: at a check), on_ended(how, number), on_result(what job.run returns of
+-- a job that has run) | nil: called before the rest of min_hold }
 -- → { how = "exit" | "signal", number, lost = reason | nil, overdue: it ran for max_runtime } |
 -- { lost = reason }: it was not started | { signal = name }: a signal came before the start |
 --   { error = message, errno }: it does not start
@@ -267,8 +268,10 @@ function job.run(lock, plan)
   local started, result = self:start()
   if not started then return result end
   self:watch()
+  result = { how = self.how, number = self.number, lost = self.lost, overdue = self.overdue }
+  if plan.on_result then plan.on_result(result) end
   if not self.lost then stay(lock, acquired_at + plan.min_hold) end
-  return { how = self.how, number = self.number, lost = self.lost, overdue = self.overdue }
+  return result
 end
 
 return job

@@ -54,17 +54,32 @@ local function try(facts, user, name, key, channel)
   return said
 end
 
--- The commands of the kinds, in order, each once.
-local function commands_of(facts)
-  local set, list, seen = facts.set, {}, {}
+local NAME = "holdfast_doctor"
+
+-- A name that the pattern of a rule allows.
+local function name_in(pattern)
+  return (pattern:gsub("(\\?)(.)", function(escape, char)
+    return escape == "" and char == "*" and NAME or char
+  end))
+end
+
+-- Whether locks fail without this key: presence is not published then, and that is all.
+local function is_needed(key)
+  local prefixes = core.wire.prefixes
+  return key:find(prefixes.client, 1, true) ~= 1 and key:find(prefixes.wait, 1, true) ~= 1
+end
+
+-- Of the rule for the kinds: its commands, and a key for each of its patterns.
+local function needs_of(facts)
+  local set, commands, keys = facts.set, {}, {}
   local rule = acl.words(set.prefix,
     { kinds = set.kinds, cluster = set.is_cluster, sentinel = set.is_sentinel })
   for _, word in ipairs(rule) do
-    local name = word:match("^%+(.+)$")
-    if name and not seen[name] then list[#list + 1] = name end
-    if name then seen[name] = true end
+    local sign, rest = word:sub(1, 1), word:sub(2)
+    if sign == "+" then commands[#commands + 1] = rest end
+    if sign == "~" and is_needed(rest) then keys[#keys + 1] = name_in(rest) end
   end
-  return list
+  return commands, keys
 end
 
 -- What may be refused without harm.
@@ -77,10 +92,11 @@ local ADVICE = "holdfast acl prints the rule for a user"
 function rights.look(facts, add)
   local user, why = facts:ask("ACL", "WHOAMI")
   if type(user) ~= "string" then return false, why end
-  local key = facts.set.prefix .. "holdfast_doctor"
+  local key = facts.set.prefix .. NAME
   local channel = core.wire.prefixes.releases .. "{" .. key .. "}"
   local refused, on_keys = {}, nil
-  for _, name in ipairs(commands_of(facts)) do
+  local commands, keys = needs_of(facts)
+  for _, name in ipairs(commands) do
     local said = try(facts, user, name, key, channel)
     if said:find("permissions to run", 1, true) and not MAY_BE_REFUSED[name] then
       refused[#refused + 1] = name
@@ -89,6 +105,10 @@ function rights.look(facts, add)
     elseif said ~= "OK" and not MAY_BE_REFUSED[name] then
       return false, said
     end
+  end
+  for _, beside in ipairs(facts.set.has_prefix and keys or {}) do
+    local said = try(facts, user, "set", beside, channel)
+    if said:find("permissions to access", 1, true) then on_keys = on_keys or said end
   end
   if #refused > 0 then
     add(("user %s may not send %s"):format(user, table.concat(refused, ", ")), ADVICE)

@@ -158,14 +158,14 @@ function Run:scheduled()
     if code ~= "duplicate" then once.withdraw(fire) end
     return nil, message, code
   end
-  local result = job.run(lock, self:job_plan())
-  if not result.how then
-    if not result.lost then once.withdraw(fire) end
-    return result
+  local job_plan = self:job_plan()
+  function job_plan.on_result(result)
+    once.finish(fire, lock, succeeded(result) and "done" or "failed", function(text, failure)
+      self.out:problem("warning", { { "code", failure } }, text)
+    end)
   end
-  once.finish(fire, lock, succeeded(result) and "done" or "failed", function(text, failure)
-    self.out:problem("warning", { { "code", failure } }, text)
-  end)
+  local result = job.run(lock, job_plan)
+  if not result.how and not result.lost then once.withdraw(fire) end
   return result
 end
 
