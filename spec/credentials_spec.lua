@@ -1,5 +1,6 @@
 -- The option `credentials`: a function that tells user and password at each log-in.
 
+local command = require "spec.support.command"
 local holdfast = require "holdfast"
 local loops = require "spec.support.loops"
 local process = require "spec.support.process"
@@ -252,4 +253,86 @@ describe("credentials", function()
       end)
     end)
   end
+end)
+
+describe("a command that cannot get its login while it holds a lock", function()
+  local directory
+
+  before_each(function() directory = process.directory() end)
+  after_each(function() process.remove(directory) end)
+
+  local function write(name, text)
+    local file = assert(io.open(directory .. "/" .. name, "w"))
+    file:write(text)
+    file:close()
+  end
+
+  -- How many lines of the command's output contain this text.
+  local function lines(child, text)
+    local count = 0
+    for line in child:output():gmatch("[^\n]+") do
+      count = count + (line:find(text, 1, true) and 1 or 0)
+    end
+    return count
+  end
+
+  local function tries()
+    local count = 0
+    for _ in io.lines(directory .. "/tries") do count = count + 1 end
+    return count
+  end
+
+  -- `install(password)` makes the command find this one, or none if it is nil; `has_tried()` returns
+  -- when it has had time for a second warning. → the command's output
+  local function warns_once(words, install, why, has_tried)
+    install "one"
+    words.env = { HOLDFAST_CONFIG = directory .. "/holdfast.conf" }
+    local child = command.start(nil, words)
+    world.children[#world.children + 1] = child
+    assert.is_truthy(process.wait_until(function() return world.cli("EXISTS", "k") == 1 end, PATIENCE), child:output())
+    install(nil)
+    rotate "two"
+    local function says(text)
+      assert.is_truthy(process.wait_until(function() return lines(child, text) > 0 end, PATIENCE), child:output())
+    end
+    says(why)
+    has_tried()
+    install "two"
+    says "got a login again; renewing the lock"
+    assert.equal(1, lines(child, why), child:output())
+    assert.equal(1, lines(child, "got a login again"), child:output())
+    child:kill("TERM")
+    child:wait(PATIENCE)
+    return child:output()
+  end
+
+  local function with_a_program(words, has_tried)
+    write("holdfast.conf", ("url = redis://%s\nlease = 15\ncredentials_command = echo >>%s/tries; cat %s/password\n")
+      :format(address(), directory, directory))
+    return warns_once(words, function(password)
+      if password then write("password", password) else os.remove(directory .. "/password") end
+    end, "the credentials command failed: it exited with code 1; will retry", has_tried)
+  end
+
+  it("warns once when its program fails, and says once that it works again, under run", function()
+    local output = with_a_program({ "run", "k", "--", "sleep", "60" }, function()
+      local before = tries()
+      assert.is_truthy(process.wait_until(function() return tries() > before end, PATIENCE))
+    end)
+    assert.matches('^holdfast run: the credentials command failed: [^\n]+ the lock "k" expires in %d+ s\n', output)
+  end)
+
+  it("prints an event for each of both, under hold", function()
+    local output = with_a_program({ "hold", "--json", "k" }, function() end)
+    assert.matches('{"event":"warning",[^\n]+"code":"unreachable","key":"k","left":', output)
+    assert.matches('{"event":"resumed",[^\n]+"key":"k"}', output)
+  end)
+
+  it("warns once when its settings file cannot be read", function()
+    local path = directory .. "/holdfast.conf"
+    warns_once({ "run", "k", "--", "sleep", "60" }, function(password)
+      if not password then return os.remove(path) end
+      write("holdfast.conf", ("url = redis://:%s@%s\nlease = 15\n"):format(password, address()))
+    end, "cannot read " .. path, function() process.sleep(0.3) end)
+  end)
 end)

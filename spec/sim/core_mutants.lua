@@ -120,6 +120,16 @@ return {
     "if (session->login == HF_LOGIN_GIVEN) session->login = HF_LOGIN_NEEDED;", "" },
   { "LOGIN_REFUSED_FINAL", "core/link/session.c", "hf_session_wants", "session->login == HF_LOGIN_ASKED",
     "session->login == HF_LOGIN_ASKED || session->refused_logins > 0" },
+  { "LOGIN_OF_FIRST", "core/link/nodes.c", "hf_session_log_in",
+    "«set_login(&node->server, user, password);» for",
+    "if (session->opens == 0) set_login(&node->server, user, password);" },
+  { "LOGIN_LOSES_HOLD", "core/link/session.c", "hf_session_closed", "«»tell_delays(session, now);", [[
+    for (hf_request *each = session->queue; session->refused_logins > 0 && each; each = each->next) {
+      if (each->program && strstr(each->program->name, "renew")) each->deadline = now;
+    }]] },
+  { "LOGIN_LOSES_HOLD", "core/op/renewer.c", "renewal_done",
+    "«»settle_renewal(task->client, task->holds[i], verdict, request->sent_at, now);",
+    "if (request->failure.code == HF_DENIED) verdict = HF_VERDICT_DELETED;" },
   { "LEASE_UNNAMED", "core/lock/wire.c", "lease_key", "!kind->joint", "true" },
   { "LEAVE_ANYHOW", "core/op/renewer.c", "send_clean_up", "hold->same_connection", "false" },
   { "LATCH_BELIEVES", "core/op/poll.c", "hf_poll_again", "ask(op, now);", "succeed(op, now);" },

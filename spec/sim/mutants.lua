@@ -431,6 +431,8 @@ local IN_CORE = {
   { "PLACE_DENIED", "a missing right ends a wait in the queue" },
   { "LOGIN_ONCE", "a link asks for credentials once, and uses them for each connection" },
   { "LOGIN_REFUSED_FINAL", "a link whose log-in was refused is never opened again" },
+  { "LOGIN_OF_FIRST", "a new password is used only by links that were never open" },
+  { "LOGIN_LOSES_HOLD", "a hold is lost when its renewal is refused for its log-in" },
   { "UNDO_DENIED", "a missing right ends an undo or a release" },
 }
 

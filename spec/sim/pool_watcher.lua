@@ -4,6 +4,7 @@
 -- are taken are as many as there are in all. A permit is taken back from whoever believes in it
 -- only after that has ended.
 
+local rotation = require "spec.sim.rotation"
 local rules = require "spec.sim.rules"
 local wire = require "spec.sim.wire"
 
@@ -19,7 +20,7 @@ Watcher.__index = Watcher
 function Watcher.new(world, servers, plan)
   local self = setmetatable({
     world = world, server = servers[1], calm = plan.calm, gentle = rules.is_gentle(plan),
-    late = rules.is_late(plan),
+    late = rules.is_late(plan), recheck_us = rules.longest_grant(plan),
     keys = {}, names = {}, uuids = {}, permits = {}, resizes = plan.resizes,
   }, Watcher)
   for _, key in ipairs(plan.keys) do self.permits[key.name] = key.permits end
@@ -187,10 +188,11 @@ local function check_asleep(self, key)
 end
 
 local function check_gap(self, key)
-  local since = key.idle_since
-  if self.calm and since and self.world.now - since > CALM_GAP then
-    self.world:fail("idle", "%s: permits are free for %.3f s while somebody waits", key.name,
-      (self.world.now - since) / 1e6)
+  local calm_since = self.calm and 0 or rotation.settled_at(self.world)
+  if not calm_since or not key.idle_since then return end
+  local gap = self.world.now - max(key.idle_since, calm_since)
+  if gap > CALM_GAP + (self.calm and 0 or self.recheck_us) then
+    self.world:fail("idle", "%s: permits are free for %.3f s while somebody waits", key.name, gap / 1e6)
   end
 end
 

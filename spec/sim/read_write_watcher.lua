@@ -3,6 +3,7 @@
 -- A claim is what one owner believes: that it reads or writes until a moment. The server must have
 -- it for at least as long, unless data was lost there since it was taken.
 
+local rotation = require "spec.sim.rotation"
 local rules = require "spec.sim.rules"
 local Watcher = require "spec.sim.watcher"
 local wire = require "spec.sim.wire"
@@ -254,14 +255,15 @@ local function check_order(self, key, owner, args)
 end
 
 local function check_gap(self, key)
-  if not self.calm then return end
+  local calm_since = self.calm and 0 or rotation.settled_at(self.world)
+  if not calm_since then return end
   local since
   for slot = 1, 12 do
     local wanting = key.wanting[slot]
     if wanting and (not since or wanting < since) then since = wanting end
   end
-  local gap = since and self.world.now - max(since, key.free_since) or 0
-  local freed = since and self.world.now - max(since, key.freed_at) or 0
+  local gap = since and self.world.now - max(since, key.free_since, calm_since) or 0
+  local freed = self.calm and since and self.world.now - max(since, key.freed_at) or 0
   if gap > CALM_GAP + self.recheck_us or freed > CALM_GAP then
     self.world:fail("idle", "%s: free for %.3f s while somebody waits", key.name, gap / 1e6)
   end

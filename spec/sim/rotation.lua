@@ -2,16 +2,23 @@
 -- one that it knows then. Where nothing else goes wrong:
 --
 --   login   no call that begins when the server and the processes agree again fails for a log-in
+--   kept    no renewed hold is lost whose lease is longer than the time without a valid log-in
+--   idle    of the watchers: nobody waits for a free lock for longer than a grant lease after that
+--
+-- The last two need a plan that was calm before.
 
 local Prng = require "spec.sim.prng"
 
 local S = 1000000
 local CALM, OTHERS = 60, 6 -- so many of 100 plans where nothing else goes wrong, and of the others
+local HOLDS = 25 -- so many of 100 calm ones
 local MOMENTS = { "acquire", "take", "waits", "grant", "release", "complete" }
 -- both: the old password is valid for a while longer; at_once: it is not, and connections end;
 -- user: nobody can log in for a while
 local WAYS = { "both", "at_once", "user" }
 local SETTLED = 2000000 -- by then links that were refused have been opened again
+local CONFIRMED = S -- a hold that began with a grant has its whole lease by then
+local LEFT_AT_RENEWAL = 0.6
 local ENDS = { unreachable = true, server = true, denied = true }
 
 local OURS = { process = true, task = true, fault = true }
@@ -30,12 +37,24 @@ local function others_of(plan)
   return others
 end
 
+-- Renewed holds last long, and nobody can log in at the time of a renewal.
+local function refuse_renewal(prng, plan)
+  for _, part in ipairs(plan.parts) do
+    if part.what == "task" and part.renewed and not part.extend then
+      part.lease, part.naps[1] = 10, prng:range(5 * S, 12 * S)
+    elseif part.name == "rotate" then
+      part.on, part.nth, part.at = "take", 1, prng:range(2800000, 3300000)
+      part.way, part.duration = prng:pick { "at_once", "user" }, prng:range(S / 2, 1500000)
+    end
+  end
+end
+
 -- Its numbers are its own.
 function rotation.add(plan)
   local prng = Prng.new((plan.seed * 97 + 109) % 2147483647)
   local others = others_of(plan)
   if not others or not prng:chance(others == "none" and CALM or OTHERS) then return end
-  plan.rotates = true
+  plan.rotates = plan.calm and "alone" or "among others"
   for _ = 1, prng:range(1, 3) do
     local fault = {
       what = "fault", name = "rotate", process = 1, link = "calls", lag = 0, way = prng:pick(WAYS),
@@ -45,6 +64,7 @@ function rotation.add(plan)
     if prng:chance(50) then fault.on, fault.nth = prng:pick(MOMENTS), prng:range(1, 3) end
     plan.parts[#plan.parts + 1] = fault
   end
+  if plan.calm and prng:chance(HOLDS) then refuse_renewal(prng, plan) end
   plan.calm, plan.faults = false, plan.faults or {}
 end
 
@@ -68,9 +88,10 @@ local function agree(server, number)
   server.redis.password, server.redis.old_password = server.known, nil
 end
 
--- The first password, of a server that nobody has connected to.
-function rotation.begin(server)
-  server.rotations, server.agrees_at = 0, 0
+-- The first password, of a server that nobody has connected to. how: plan.rotates
+function rotation.begin(server, how)
+  server.rotations, server.agrees_at, server.away = 0, 0, 0
+  server.was_calm = how == "alone"
   agree(server, 0)
 end
 
@@ -86,6 +107,7 @@ function rotation.rotate(server, way, duration)
   else
     redis.password, redis.old_password = way == "user" and "" or new, nil
     server.agrees_at = math.max(server.agrees_at, world.now + duration)
+    server.away, server.away_since = server.away + duration, server.away_since or world.now
     end_connections(server)
   end
   world:at(world.now + duration, agree, server, server.rotations)
@@ -103,6 +125,29 @@ function rotation.check(task, key, asked_at, code, message)
   if not server or not ENDS[code] or task.process.closed then return end
   if asked_at < server.agrees_at + SETTLED then return end
   task.world:fail("login", "%s: a call of %s fails: %s", key, task.name, message)
+end
+
+local function calm_server(world)
+  return world.rotating and world.rotating.was_calm and world.rotating
+end
+
+-- When every link has been opened again after the last rotation, in a plan that was calm before it.
+-- → in simulated time | nil: in another plan
+function rotation.settled_at(world)
+  local server = calm_server(world)
+  return server and server.agrees_at + SETTLED
+end
+
+-- A hold was lost, as its release says. It had its whole lease, not a grant's, before the first time
+-- without a log-in. When a renewal fails then, LEFT_AT_RENEWAL of the lease is left.
+function rotation.lost(task, handle)
+  local server, plan = calm_server(task.world), task.plan
+  if not server or task.process.closed or not plan.renewed or plan.extend then return end
+  local away, held = server.away_since, handle.held_at
+  if not away or not held or away < held + CONFIRMED then return end
+  if plan.lease * S * LEFT_AT_RENEWAL <= server.away + SETTLED then return end
+  task.world:fail("kept", "%s: %s loses it, though the server refused log-ins for %.3f s only",
+    handle.key, task.name, server.away / S)
 end
 
 return rotation

@@ -56,7 +56,7 @@ function Server.new(world, index, options)
     self.patched[name] = { text = text, sha = load(self, text) }
   end
   self.redis.scripts = {}
-  if options.rotates then rotation.begin(self) end
+  if options.rotates then rotation.begin(self, options.rotates) end
   self.db = self.redis:database(0)
   self.redis.replaced.evalsha = function(run, client, args)
     return self:run(run, client, args, args[2])

@@ -415,6 +415,7 @@ local function acquire(self, handle, wait, patience)
   key.wanting[self.slot] = nil
   self:check_now()
   check_count(self, handle)
+  handle.held_at = self.world.now
   return true, claim
 end
 
@@ -424,6 +425,7 @@ local function lost(self, handles)
     if max_hold.may_end(self, handle) then return end
   end
   self.watcher:lost(self.plan, handles[1])
+  rotation.lost(self, handles[1])
 end
 
 local function release(self, handle, last)

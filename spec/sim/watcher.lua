@@ -4,6 +4,7 @@
 -- claim is what one owner believes: held until a moment, unless data was lost on the server since
 -- the lock was taken.
 
+local rotation = require "spec.sim.rotation"
 local rules = require "spec.sim.rules"
 local wire = require "spec.sim.wire"
 
@@ -529,14 +530,16 @@ local function check_order(self, key)
 end
 
 local function check_gap(self, key)
-  if not self.calm then return end
+  local calm_since = self.calm and 0 or rotation.settled_at(self.world)
+  if not calm_since then return end
   local since = nil
   for slot = 1, 12 do
     local wanting = key.wanting[slot]
     if wanting and (not since or wanting < since) then since = wanting end
   end
-  local gap = since and self.world.now - max(since, key.free_since) or 0
-  local recheck_us = (key.expired or self.foreign) and self.recheck_us or 0
+  local gap = since and self.world.now - max(since, key.free_since, calm_since) or 0
+  local rechecks = not self.calm or key.expired or self.foreign
+  local recheck_us = rechecks and self.recheck_us or 0
   if gap > CALM_GAP + recheck_us then
     self.world:fail("idle", "%s: free for %.3f s while somebody waits", key.name, gap / 1e6)
   end

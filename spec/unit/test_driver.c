@@ -27,6 +27,8 @@
 
 #define SOON 5000 /* ms */
 #define NAME "two.example"
+#define OLD_PASSWORD "old"
+#define NEW_PASSWORD "new"
 #define NOSCRIPT "-NOSCRIPT No matching script.\r\n"
 
 /* ---- the server ---- */
@@ -55,6 +57,7 @@ typedef struct peer_manner {
     unsigned silent_after; /* so many commands; 0: never */
     bool trickles;         /* a byte at a time */
     bool splits;           /* over TLS: two records, which arrive together */
+    bool has_password;     /* NEW_PASSWORD */
 } peer_manner;
 
 static struct peer {
@@ -150,6 +153,9 @@ static void on_command(int fd, char *const words[], size_t count) {
         peer.events = fd;
         snprintf(peer.channel, sizeof peer.channel, "%s", words[1]);
         push_message("subscribe", words[1], "1", true);
+    } else if (strcmp(words[0], "AUTH") == 0) {
+        bool right = !peer.manner.has_password || strcmp(words[count - 1], NEW_PASSWORD) == 0;
+        answer(fd, right ? "+OK\r\n" : "-WRONGPASS invalid username-password pair\r\n");
     } else if (strcmp(words[0], "EVALSHA") == 0 && peer.manner.knows_no_script) {
         peer.manner.knows_no_script = false;
         answer(fd, NOSCRIPT);
@@ -406,11 +412,28 @@ static scenario now_runs;
 static hf_code last_code;
 static char last_text[sizeof(hf_failure)];
 
+static bool was_refused; /* the old password */
+
+/* The old password until the server has refused it. A fault of its own: it finds none. */
+static void fetch_password(void *context, const char *server, bool refused,
+                           hf_credentials *fetched) {
+    (void)context;
+    (void)server;
+    was_refused = was_refused || refused;
+    *fetched = (hf_credentials){.code = HF_OK};
+    snprintf(fetched->password, sizeof fetched->password, "%s",
+             was_refused ? NEW_PASSWORD : OLD_PASSWORD);
+    if (!syserr_fails("fetch", EIO)) return;
+    fetched->code = HF_UNREACHABLE;
+    snprintf(fetched->reason, sizeof fetched->reason, "the vault is closed");
+}
+
 static hf_driver *new_driver(void) {
     hf_client_config config = {
         .session = {.connect_timeout = 20 * HF_SECOND,
                     .command_timeout = now_runs.patience ? now_runs.patience : 20 * HF_SECOND,
-                    .name = "unit"},
+                    .name = "unit",
+                    .asks_login = now_runs.manner.has_password},
         .grant_lease = 10 * HF_SECOND,
         .renewer = now_runs.looped ? HF_LINK_CALLS : HF_LINK_RENEWER};
     hf_server *server = &config.session.server;
@@ -421,6 +444,8 @@ static hf_driver *new_driver(void) {
     hf_driver *driver = hf_driver_new(&config, NULL);
     if (!driver) return NULL;
     driver->looped = now_runs.looped;
+    was_refused = false;
+    if (now_runs.manner.has_password) driver->fetch = fetch_password;
     if (server->tls) driver->tls = hf_tls_settings_new(&(hf_tls_options){.trusting = true});
     if (!server->tls || driver->tls) return driver;
     hf_driver_unref(driver);
@@ -647,6 +672,26 @@ TEST(a_wait_in_a_loop_outlives_faults) {
 
 TEST(a_renewal_outlives_faults) {
     sweep_by((scenario){.name = "a renewal", .renews = true}, 3);
+}
+
+/* The server refuses the first password. */
+TEST(calls_with_a_fetched_login_outlive_faults) {
+    sweep((scenario){.name = "a fetched login", .manner = {.has_password = true}});
+    CHECK(was_refused);
+}
+
+TEST(a_wait_with_a_fetched_login_outlives_faults) {
+    sweep_by((scenario){.name = "a wait with a fetched login",
+                        .wait = 20 * HF_SECOND,
+                        .manner = {.has_password = true, .queues = true}},
+             5);
+}
+
+TEST(a_renewal_with_a_fetched_login_outlives_faults) {
+    sweep_by((scenario){.name = "a renewal with a fetched login",
+                        .renews = true,
+                        .manner = {.has_password = true}},
+             7);
 }
 
 /* Handshakes are slow. */

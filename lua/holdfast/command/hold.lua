@@ -26,7 +26,7 @@ hold.examples = {
 local function stay(held, plan)
   local period = math.max(0.02, math.min(plan.lease / 20, 0.5))
   while true do
-    settings.tick(plan.chosen, held.client)
+    held:tick()
     local reason, left = held:lost(), held.group:remaining()
     local till = left - plan.lease / 10
     if not reason and till <= 0 then reason = plan.renewed and "unreachable" or "expired" end

@@ -13,6 +13,7 @@ local permits = require "holdfast.command.permits"
 local locale = require "holdfast.locale"
 local process = require "holdfast.process"
 local replies = require "holdfast.replies"
+local settings = require "holdfast.command.settings"
 local signals = require "holdfast.command.signals"
 local target = require "holdfast.command.target"
 local waiting = require "holdfast.command.waiting"
@@ -298,6 +299,23 @@ function Holding:report_lost(reason, left, ending)
   self.reported_loss = true
   local text = ('lost the lock "%s": %s; %s'):format(key, holding.reasons[reason] or reason, ending)
   self.out:problem("lost", { { "key", key }, { "reason", reason }, { "left", left } }, text)
+end
+
+-- ---- the login while the locks are held ----
+
+-- Gets the login that the watchdog needs; never waits. Without one the locks cannot be renewed.
+function Holding:tick()
+  local failure = settings.tick(self.plan.chosen, self.client)
+  if failure == nil then return end
+  local lock = self:nearest_to_its_end()
+  local key, left = lock:key(), math.max(lock:remaining(), 0)
+  if not failure then
+    self.out:problem("resumed", { { "key", key } }, ('got a login again; renewing the lock "%s"'):format(key))
+    return
+  end
+  local text = '%s; will retry; without a login the lock "%s" expires in %.0f s'
+  self.out:problem("warning", { { "code", "unreachable" }, { "key", key }, { "left", left } },
+    text:format(failure, key, left))
 end
 
 -- ---- releasing ----

@@ -3,7 +3,8 @@
 --
 -- A login is { fetch = the function for the library's option `credentials`, tick(client) }. While a
 -- job runs nothing may wait, so tick is called now and then: it gets what the watchdog needs once
--- the server has refused the last login.
+-- the server has refused the last login. It returns a message when it first cannot get one, false
+-- when it has got one again, and nil in all other cases.
 
 local core = require "holdfast.core"
 local library_servers = require "holdfast.servers"
@@ -16,6 +17,19 @@ local MOST = 65536 -- bytes of what a program prints
 local PATIENCE = 10 -- seconds for a program
 local PAUSE = 1 -- seconds between a program that has failed and the next one
 local FRESH = 5 -- seconds for which tick may keep what a program has printed
+local CALM = 60 -- seconds without a failure, after which the next one belongs to another outage
+
+-- → a function that takes each failure, or nil for each success, and returns what tick returns
+local function outages()
+  local failed_at
+  return function(failure)
+    local before, now = failed_at, core.now()
+    failed_at = failure and now
+    if not failure then return before and false end
+    if before and now < before + CALM then return nil end
+    return failure
+  end
+end
 
 -- ---- the settings file ----
 
@@ -51,15 +65,19 @@ function logins.of_file(path, chosen, reload)
     if not login or login.url ~= last[name].url then return MOVED:format(path) end
     last[name] = login
   end
-  local self = {}
+  local self, told, failure = {}, outages(), nil
   function self.fetch(server, refused)
     local name = chosen.servers and server or ""
-    local failure = refresh(name)
-    if failure and refused then return nil, failure end
+    local wrong = refresh(name)
+    failure = failure or wrong
+    if wrong and refused then return nil, wrong end
     return last[name].user, last[name].password
   end
   function self.tick(client)
-    if core.client.needs_login(client) then core.client.log_in(client) end
+    if not core.client.needs_login(client) then return nil end
+    failure = nil
+    core.client.log_in(client)
+    return told(failure)
   end
   return self
 end
@@ -124,7 +142,7 @@ local FAILED = "the credentials command failed: %s"
 -- The login that a shell command prints. What it prints is shown to nobody.
 function logins.of_command(command)
   local run, again_at, fresh = nil, 0, nil
-  local self = {}
+  local self, told = {}, outages()
 
   -- → as finish
   local function go_on(seconds)
@@ -150,10 +168,15 @@ function logins.of_command(command)
     if not run and (core.now() < again_at or not core.client.needs_login(client)) then return end
     local user, password = go_on(0)
     if user == nil then return end
-    if not user then again_at = core.now() + PAUSE end
-    if not user or not core.client.needs_login(client) then return end
-    fresh = { user = user, password = password, till = core.now() + FRESH }
-    core.client.log_in(client)
+    if not user then
+      again_at = core.now() + PAUSE
+      return told(FAILED:format(password))
+    end
+    if core.client.needs_login(client) then
+      fresh = { user = user, password = password, till = core.now() + FRESH }
+      core.client.log_in(client)
+    end
+    return told(nil)
   end
 
   return self

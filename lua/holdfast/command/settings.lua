@@ -316,8 +316,9 @@ local function warn_of_exposure()
 end
 
 -- Gets the login that the watchdog of this client needs; never waits.
+-- → as a login's tick
 function settings.tick(chosen, client)
-  if chosen.login then chosen.login.tick(client) end
+  if chosen.login then return chosen.login.tick(client) end
 end
 
 -- `more`: options of the client, for what the user has not chosen.

@@ -114,7 +114,7 @@ function work.plan(plan, held, out)
     lease = plan.lease, renewed = plan.renewed, grace = plan.grace, min_hold = plan.min_hold,
     uuid = plan.crash_release and core.client.uuid(held.client) or nil,
     max_runtime = plan.given["max-runtime"],
-    tick = function() settings.tick(plan.chosen, held.client) end,
+    tick = function() held:tick() end,
     on_started = function(pid) out:event("started", { { "pid", pid } }, "started pid " .. pid) end,
     on_signal = function(name, sent)
       if sent then out:event("signal", { { "signal", name } }, "passing on " .. name) end
