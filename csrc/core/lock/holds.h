@@ -20,18 +20,18 @@
 typedef struct hf_holds hf_holds;
 typedef struct hf_lent hf_lent;
 
-/* What a hold of a kept lock is lent from: op/kept.h. It is due when its hold has ended, or others
- * want it. */
+/* A kept lock, as far as the holds know of it: see op/kept.h. It is due when its hold has ended or
+ * others want the lock. */
 struct hf_lent {
     hf_holds *holds;
-    hf_hold *hold;   /* in the table, ACQUIRING or HELD; NULL: none */
-    uint64_t number; /* in the hold's owner */
-    bool wished;     /* others want the lock */
-    bool due;        /* it is in the list */
-    hf_lent *next_due;
+    hf_hold *hold;     /* its hold in the table, ACQUIRING or HELD, or NULL */
+    uint64_t number;   /* the number in the hold's owner */
+    bool wished;       /* others want the lock */
+    bool due;          /* it is in the list holds->due */
+    hf_lent *next_due; /* the next one in that list, or NULL */
 };
 
-/* Of the owner, for the next renewal or confirmation; only where config.needs_approval. */
+/* The owner's approval for the next renewal or confirmation, with config.needs_approval. */
 typedef enum hf_approval {
     HF_APPROVAL_NONE,
     HF_APPROVAL_PENDING, /* the owner is asked */
@@ -39,99 +39,105 @@ typedef enum hf_approval {
 } hf_approval;
 
 struct hf_hold {
-    uint64_t number;               /* no other hold of this client has it */
-    hf_number by_key;              /* by a hash of key and caller */
-    hf_number by_number, by_alias; /* alias: another number that messages may name it by */
-    hf_time lease;
-    hf_time valid_until; /* held before this */
-    hf_time wake_at;     /* when the renewer handles it */
-    hf_time confirm_at;  /* while `granted` */
-    hf_time shortened;   /* a lease that an extend in doubt may still set; HF_NEVER: none */
-    hf_time max_until;   /* no lease of it lasts longer; HF_NEVER: no bound */
-    uint64_t token;      /* 0: none */
-    uint64_t observer;   /* that gets its events; 0: none of its own */
-    hf_time held_since;  /* 0: not held, or its end has been counted */
-    hf_time settled_at;  /* when the last command that was `in_flight` ended */
-    uint64_t agent;      /* the coroutine that acquired it */
-    uint64_t wait;       /* the number of its wait, if it is cleaned up or was granted; 0: none */
-    uint64_t token_ttl_ms;
-    hf_lent *lent;      /* NULL: the client does not keep it */
+    uint64_t number;       /* no other hold of this client has it */
+    hf_number by_key;      /* its entry in holds->keys, by a hash of key and caller */
+    hf_number by_number;   /* its entry in holds->numbers */
+    hf_number by_alias;    /* the same for another number by which messages may name it */
+    hf_time lease;         /* the lease that renewals ask for */
+    hf_time valid_until;   /* it is held before this time */
+    hf_time wake_at;       /* when the renewer handles it */
+    hf_time confirm_at;    /* with `granted`: when it must be confirmed */
+    hf_time shortened;     /* a lease that an extend in doubt may still set; HF_NEVER: none */
+    hf_time max_until;     /* no lease may end after this time; HF_NEVER: no limit */
+    uint64_t token;        /* the fencing token; 0: none */
+    uint64_t observer;     /* the listener that gets its events; 0: none of its own */
+    hf_time held_since;    /* 0: it is not held, or its end has been counted */
+    hf_time settled_at;    /* when the last command that was in flight ended */
+    uint64_t agent;        /* the number of the coroutine that acquired it */
+    uint64_t wait;         /* the number of its wait, if it is cleaned up or was granted; 0: none */
+    uint64_t token_ttl_ms; /* the TTL of the fencing counter, in milliseconds; 0: no fencing */
+    hf_lent *lent;      /* the kept lock that it is lent from; NULL: the client does not keep it */
     hf_request *record; /* HELD: writes the record of a run whose call has ended; or NULL */
-    hf_stake *stakes;
-    hf_time keep_until; /* while `idle` */
-    size_t heap_index;
-    uint32_t count;            /* the owner's holds as the server has them */
-    uint32_t permits;          /* of a semaphore: how many it has; 0: it is no semaphore's */
-    int32_t amount;            /* CLEANING_UP, of a noted kind: how many its release adds */
+    hf_stake *stakes;   /* the list of stakes in it */
+    hf_time keep_until; /* with `idle`: until when the client keeps it */
+    size_t heap_index;  /* its place in holds->heap */
+    uint32_t count;     /* how many holds of its owner the server counts */
+    uint32_t permits;   /* how many permits it has; 0: it is not a semaphore's */
+    int32_t amount;     /* CLEANING_UP, of a kind with call notes: how many its release adds */
     uint32_t pending_releases; /* shared owner: holds released here that the server still counts */
     uint32_t others;           /* shared owner: how many of `count` belong to other processes */
     uint32_t strays;  /* releases through handles without an entry: see hf_hold_note_stray */
     uint32_t dropped; /* entries of collected handles, to release when the re-entry is over */
-    uint32_t refs;
-    uint16_t class;            /* class of locks, for the counters */
+    uint32_t refs;    /* how many references keep it alive */
+    uint16_t class;   /* its class, for the counters: an index from hf_observe_class */
     hf_approval approval : 16; /* small: a hold takes no more memory than before */
-    uint32_t failures;         /* in a row, of renewals or of cleaning up */
-    hf_hold_state state;
-    hf_lost_reason reason;
+    uint32_t failures;         /* failed renewals, or attempts to clean up, in a row */
+    hf_hold_state state;       /* changed only by hf_hold_become */
+    hf_lost_reason reason;     /* why it was lost; HF_LOST_NOT: it was not */
     const hf_kind *kind;
     bool in_table;
-    bool renewed;           /* by the watchdog */
-    bool granted;           /* came by a grant that is not confirmed yet */
-    bool in_flight;         /* a command that sets its TTL or owner is; no second one is sent */
-    bool awaited;           /* an operation may wait until this hold is free */
-    bool shared;            /* other processes may use its owner */
-    bool same_connection;   /* cleaned up after the command in doubt, over the same connection */
-    bool alone;             /* renewed by itself: the server has refused a batch with it */
-    bool undoes;            /* CLEANING_UP, of a noted kind: undoes an acquire, adds nothing */
-    bool refused;           /* CLEANING_UP: the server refuses it for the moment */
-    bool at_risk;           /* the last renewal failed */
-    bool unawaited;         /* RELEASING: the release is detached */
-    bool keeps;             /* its owner keeps the lock for other callers */
-    bool uncertain;         /* the server may count another number of its entries */
-    bool idle;              /* HELD: kept, and no caller has it */
-    bool unclaimed;         /* CLEANING_UP: a grant for which nobody waits here */
-    hf_hold **member_holds; /* quorum: of each member, referenced, NULL: none; NULL: no quorum */
-    uint32_t member_count;
-    uint32_t copies;   /* quorum: owners made for member holds that servers got later */
-    uint32_t refusals; /* quorum: in a row, of servers that had another owner */
-    uint32_t key_size, caller_size, owner_size;
-    char bytes[]; /* key, caller, owner */
+    bool renewed;         /* the watchdog renews it */
+    bool granted;         /* it came by a grant that is not confirmed yet */
+    bool in_flight;       /* a command that sets its TTL or owner is under way: no second is sent */
+    bool awaited;         /* an operation may wait until no command for it is in flight */
+    bool shared;          /* other processes may use its owner */
+    bool same_connection; /* its clean-up is sent over the connection of the command in doubt */
+    bool refused_in_batch; /* the server has refused a batch with it, so it is renewed by itself */
+    bool undoes;    /* CLEANING_UP, of a kind with call notes: undoes an acquire, adds nothing */
+    bool refused;   /* CLEANING_UP: the server refuses it for a transient reason */
+    bool at_risk;   /* the last renewal failed */
+    bool unawaited; /* RELEASING: the release is detached */
+    bool keeps;     /* its owner keeps the lock for other callers */
+    bool uncertain; /* the server may count another number of its entries */
+    bool idle;      /* HELD: the client keeps it, and no caller has it */
+    bool unclaimed; /* CLEANING_UP: it came by a grant for which nobody is waiting here */
+
+    /* Of a quorum: the hold of each member, referenced, or NULL for a member without one. NULL
+     * otherwise. */
+    hf_hold **member_holds;
+
+    uint32_t member_count; /* of `member_holds` */
+    uint32_t copies;   /* of a quorum: how many owners were made for servers that got it later */
+    uint32_t refusals; /* of a quorum: how many servers in a row had another owner */
+    uint32_t key_size, caller_size, owner_size; /* of the texts in `bytes` */
+    char bytes[];                               /* key, caller, owner */
 };
 
 struct hf_holds {
-    hf_hold **heap;
+    hf_hold **heap; /* the table's holds, as a heap by wake_at */
     size_t count, heap_capacity;
-    hf_numbers keys, numbers;
-    size_t unclaimed; /* how many are */
-    uint64_t last_number;
+    hf_numbers keys, numbers; /* the same holds by key and by number */
+    size_t unclaimed;         /* how many of them are unclaimed */
+    uint64_t last_number;     /* the number of the last hold */
     uint64_t losses; /* grows with each loss, and when one is entered into a ledger later */
-    hf_lent *due;
+    hf_lent *due;    /* the list of kept locks that are due */
 };
 
+/* Returns the hold's key, a part of the hold. */
 hf_slice hf_hold_key(const hf_hold *hold);
 
+/* Returns the hold of this lock that the caller has in the table, or NULL. */
 hf_hold *hf_holds_find(const hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice caller);
 
 /* Returns a valid hold of this lock, of any caller, that does not end before `until` and that no
- * other process may release; NULL: there is none. Reads the whole table. */
+ * other process may release, or NULL. Reads the whole table. */
 hf_hold *hf_holds_find_lasting(const hf_holds *holds, const hf_kind *kind, hf_slice key,
                                hf_time until);
 
 /* Returns the hold with this number, or a shared owner's hold that came by the wait with this
- * number; NULL: there is none. */
+ * number, or NULL. */
 hf_hold *hf_holds_find_wait(const hf_holds *holds, uint64_t number);
 
-/* Returns a hold that cleans up what the wait with this number may have left; NULL: there is none.
- */
+/* Returns a hold that cleans up what the wait with this number may have left, or NULL. */
 hf_hold *hf_holds_find_clean_up(const hf_holds *holds, uint64_t number);
 
-/* Messages may name the hold by this number, too, instead of an earlier alias. */
+/* From now on messages may name the hold by this number, too, and by no earlier alias. */
 void hf_holds_alias(hf_holds *holds, hf_hold *hold, uint64_t number);
 
 /* Sets the hold's `wait`. */
 void hf_holds_note_wait(hf_holds *holds, hf_hold *hold, uint64_t wait);
 
-/* The hold, which is cleaned up, counts as unclaimed while it is in the table. */
+/* From now on the hold, which is cleaned up, counts as unclaimed while it is in the table. */
 void hf_holds_note_unclaimed(hf_holds *holds, hf_hold *hold);
 
 /* Adds a new hold in the state ACQUIRING, with one reference for the table; its number is the
@@ -139,61 +145,62 @@ void hf_holds_note_unclaimed(hf_holds *holds, hf_hold *hold);
 hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice caller,
                       hf_slice owner);
 
-/* Takes it out of the table, which drops the table's reference. */
+/* Takes the hold out of the table, and drops the table's reference. */
 void hf_holds_remove(hf_holds *holds, hf_hold *hold);
 
-/* Changes the hold's state; no other function does. Asserts that the step is legal. */
+/* Changes the hold's state; no other function does. Asserts that the step is allowed. */
 void hf_hold_become(hf_hold *hold, hf_hold_state state);
 
 /* Asserts what is always true of a hold. */
 void hf_hold_check(const hf_hold *hold);
 
-/* Adds it to the list of due holds. */
+/* Adds the kept lock to the list of those that are due. */
 void hf_lent_note(hf_lent *lent);
 
-/* Others want the lock with this number in its owner, if the client still holds it. */
+/* Notes that others want the lock whose owner has this number, if the client still holds it. */
 void hf_holds_wish(hf_holds *holds, uint64_t number);
 
+/* Sets when the hold needs attention. */
 void hf_holds_wake_at(hf_holds *holds, hf_hold *hold, hf_time at);
 
 /* Restores the order of the heap after wake_at was set directly. */
 void hf_holds_resort(hf_holds *holds);
 
-/* Every hold of this lock that is HELD needs attention then. Reads the whole table. */
+/* Makes every hold of this lock that is HELD need attention at this time. Reads the whole table. */
 void hf_holds_wake_all(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_time at);
 
-/* Returns the hold that needs attention first; NULL: there is none. */
+/* Returns the hold that needs attention first, or NULL. */
 hf_hold *hf_holds_first(const hf_holds *holds);
 
-/* Returns a hold that is HELD although its time is over; NULL: there is none. Checks only holds
- * that need attention. */
+/* Returns a hold that is HELD although its time is over, or NULL. Checks only holds that need
+ * attention. */
 hf_hold *hf_holds_first_ended(const hf_holds *holds, hf_time now);
 
-/* Returns whether a release of it is under way that no caller waits for. */
+/* Returns whether a release of the hold is under way that no caller is waiting for. */
 bool hf_hold_is_released(const hf_hold *hold);
 
-/* Returns whether its owner counts on it. A hold that is cleaned up has no owner any more, so a
- * reply that it is gone is no loss. */
+/* Returns whether the owner counts on the hold. A hold that is cleaned up has no owner any more, so
+ * it is not a loss if the server replies that it is gone. */
 bool hf_hold_can_be_lost(const hf_hold *hold);
 
-/* Returns "<uuid>:<number>" of "<uuid>:<number>.<copy>", by which a server of a quorum knows an
- * owner whose lock was written to it again; every other owner as it is. */
+/* Returns an owner of the form "<uuid>:<number>.<copy>" as "<uuid>:<number>", and every other owner
+ * unchanged. A server of a quorum to which a lock was written again knows its owner as a copy. */
 hf_slice hf_owner_without_copy(hf_slice owner);
 
-/* Marks the hold lost, which can be lost: only for hf_client_lose. */
+/* Marks a hold that can be lost as lost. Only hf_client_lose calls it. */
 void hf_holds_lose(hf_holds *holds, hf_hold *hold, hf_lost_reason reason);
 
 /* Returns how many of a shared owner's holds on the server belong to this client. */
 uint32_t hf_hold_own(const hf_hold *hold);
 
-/* The server counts no hold of this client any more. */
+/* Notes that the server counts no hold of this client any more. */
 void hf_hold_freed(hf_hold *hold);
 
-/* The server's count is `count` now: holds that are not this client's belong to the owner's other
- * processes. */
+/* Notes that the server's count is `count` now: holds that are not this client's belong to the
+ * owner's other processes. */
 void hf_hold_rebase(hf_hold *hold, uint32_t count);
 
-/* From now on the server may run a command that sets this lease if the TTL is at most `most`. */
+/* Notes that the server may run a command that sets this lease if the TTL is at most `most`. */
 void hf_hold_bound_lease(hf_hold *hold, hf_time lease, hf_time most);
 
 /* Returns the lease that a renewal gives: the hold's, or less while an extend in doubt may still
@@ -207,10 +214,12 @@ hf_time hf_hold_lease_within(const hf_hold *hold, hf_time lease, hf_time sent_at
 /* Returns the end of the lease that this command sets; never after `max_until`. */
 hf_time hf_hold_end_of(const hf_hold *hold, hf_time lease, hf_time sent_at);
 
-/* Returns for how long it may still be held; 0: it has no bound. */
+/* Returns for how long the hold may still be held; 0: it has no limit. */
 hf_time hf_hold_max_left(const hf_hold *hold, hf_time now);
 
-/* Returns whether its present lease lasts until `max_until`: no renewal makes it longer. */
+/* Returns whether the hold's present lease lasts until `max_until`, so that no renewal makes it
+ * longer.
+ */
 bool hf_hold_has_last_lease(const hf_hold *hold);
 
 void hf_holds_free(hf_holds *holds);

@@ -144,8 +144,8 @@ void hf_renewer_on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf
         client->stats.late_renewals++;
         return;
     }
-    if (hold->alone) note_split(client, now);
-    hold->granted = hold->at_risk = hold->alone = false;
+    if (hold->refused_in_batch) note_split(client, now);
+    hold->granted = hold->at_risk = hold->refused_in_batch = false;
     hold->failures = 0;
     hf_time lease = hf_hold_lease(hold);
     hold->valid_until = hf_time_max(hold->valid_until, hf_hold_end_of(hold, lease, sent_at));
@@ -208,7 +208,7 @@ static bool split_batch(hf_task *task, hf_time now) {
     task->client->split_open = true;
     for (size_t i = 0; i < task->count; i++) {
         hf_hold *hold = task->holds[i];
-        hold->alone = true;
+        hold->refused_in_batch = true;
         if (hold->in_table && hold->state == HF_HOLD_HELD)
             hf_holds_wake_at(&task->client->holds, hold, now);
         hf_client_unblock(task->client, hold, now);
@@ -319,7 +319,7 @@ static bool is_alike(const hf_task *task, const hf_hold *hold, hf_time now) {
 static bool fits(const hf_client *client, const hf_task *task, const hf_hold *hold, hf_time now) {
     const hf_hold *first = task->holds[0];
     if (client->topology->moves_slots || !takes_batches(client, now)) return false;
-    if (hold->alone || first->alone) return false;
+    if (hold->refused_in_batch || first->refused_in_batch) return false;
     if (hold->kind != first->kind || !is_alike(task, hold, now)) return false;
     return hf_client_node(client, hf_hold_key(hold)) == hf_client_node(client, hf_hold_key(first));
 }
@@ -447,9 +447,9 @@ void hf_renewer_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_t
     if (!hold->in_flight) hf_renewer_resume(client, hold, now);
 }
 
-/* A command that was sent at `sent_at` has set the lease of a hold that stays held. That counts as
- * a renewal, unless replicas must confirm it. */
-static void keep(hf_client *client, hf_hold *hold, hf_time sent_at) {
+/* A command that was sent at `sent_at` has set the lease of a hold that remains held. This counts
+ * as a renewal, unless replicas must confirm it. */
+static void count_as_renewal(hf_client *client, hf_hold *hold, hf_time sent_at) {
     if (client->config.sync.replicas > 0) { /* no replica has confirmed it */
         hf_renewer_resume(client, hold, sent_at);
         return;
@@ -465,7 +465,7 @@ void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent
         hf_renewer_clean_up_same_connection(client, hold, now);
         return;
     }
-    if (held) keep(client, hold, sent_at);
+    if (held) count_as_renewal(client, hold, sent_at);
     else if (hold->state == HF_HOLD_LOST && over) hf_renewer_clean_up_lost(client, hold, now);
     hf_client_unblock(client, hold, now);
 }
