@@ -2,8 +2,8 @@
  * the members of queues, and the messages between clients. No other file knows them.
  * docs/protocol.md specifies them.
  *
- * The functions that encode return false when out of memory. Times are in nanoseconds, on the wire
- * in milliseconds. */
+ * A function that encodes a command returns false when out of memory. Times are in nanoseconds, and
+ * in milliseconds on the wire. */
 #ifndef HF_WIRE_H
 #define HF_WIRE_H
 
@@ -24,42 +24,50 @@ typedef struct hf_wire_lock {
 } hf_wire_lock;
 
 typedef struct hf_wire_acquire {
-    uint32_t from; /* the owner's hold count before this acquire */
-    bool shared;
+    uint32_t from; /* how many holds the owner has before this acquire */
+    bool shared;   /* other processes may use the owner */
     hf_time lease;
-    uint64_t token_ttl_ms;
-    hf_slice waiter; /* the member for the queue; empty: do not wait */
-    hf_slice fingerprint;
-    uint64_t token_floor; /* 0: none */
-    uint64_t permits;     /* the total of a semaphore that does not exist yet; 0: not given */
-    hf_slice writer;      /* read lock: the owner under which the same caller writes; empty: none */
+    uint64_t token_ttl_ms; /* as in hf_op_spec */
+    hf_slice waiter;       /* the member for the queue; empty: the acquire does not wait */
+    hf_slice fingerprint;  /* of a guard's request; else empty */
+    uint64_t token_floor;  /* the token is at least this; 0: no floor */
+    uint64_t permits;      /* the total of a semaphore that does not exist yet; 0: not given */
+    hf_slice writer;       /* read lock: the owner under which the same caller writes, or empty */
 } hf_wire_acquire;
 
+/* Encodes an acquire. */
 bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
                           const hf_wire_acquire *acquire);
 
-#define HF_WIRE_NOT_SHARED UINT32_MAX
-#define HF_WIRE_HELD_ONCE (UINT32_MAX - 1) /* the release frees only a lock that is held once */
+#define HF_WIRE_NOT_SHARED UINT32_MAX      /* as `own`: only this process uses the owner */
+#define HF_WIRE_HELD_ONCE (UINT32_MAX - 1) /* as `own`: frees the lock only if it is held once */
 
-/* `to`: the count that remains. `own`: for a shared owner, how many to release instead. `granted`:
- * for a read/write lock or permits, the member whose grant is not confirmed yet; empty: none. */
+/* Encodes a release, and the clean-up of a wait. `to` is the count that remains, and `own` how many
+ * holds of a shared owner to release instead. `granted` is the member of a read/write lock or of
+ * permits whose grant is not confirmed yet, or empty. */
 bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t to, hf_time lease,
                      uint32_t own, hf_slice granted);
 bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t to, hf_slice waiter,
                    uint32_t own);
-/* Sets a semaphore's number of permits. */
+
+/* Encodes the command that sets a semaphore's number of permits. */
 bool hf_wire_set(hf_request *request, const hf_wire_lock *lock, uint64_t value);
+
+/* Encodes a guard's release. It leaves the result as a record for `keep`; 0: it leaves none. */
 bool hf_wire_complete(hf_request *request, const hf_wire_lock *lock, hf_time keep,
                       hf_slice fingerprint, hf_slice result);
+/* Encodes a forced release, whoever the owner is. */
 bool hf_wire_force(hf_request *request, const hf_wire_lock *lock);
 
-/* Sets the lease, with `least_ms` only if the TTL is not longer; with a lease of 0 it only checks
- * the owner. `waiter`: the member that was granted the lock; empty: none. */
+/* Encodes the command that sets the lease. It does not shorten a TTL of more than `least_ms`, which
+ * may be HF_WIRE_ANY_TTL. With a lease of 0 it only checks the owner. `waiter` is the member that
+ * was granted the lock, or empty. */
 #define HF_WIRE_ANY_TTL UINT64_MAX
 bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease, uint64_t least_ms,
                     hf_slice waiter);
 
-/* `asked`: the uuid of the client that asks, or a waiter, "<uuid>:<number>". */
+/* Encodes the commands that read a lock, read its TTL, ping the server, and raise a fencing
+ * counter. `asked` is the uuid of the client that asks, or a waiter, "<uuid>:<number>". */
 bool hf_wire_info(hf_request *request, const hf_kind *kind, const hf_names *names,
                   const char *asked);
 bool hf_wire_ttl(hf_request *request, const hf_names *names);
@@ -72,7 +80,9 @@ bool hf_wire_raise(hf_request *request, const hf_names *names, uint64_t token_fl
 /* Calls the program of a fence. The first `keys` of the `count` arguments are keys. */
 bool hf_wire_fenced(hf_request *request, size_t keys, size_t count, const hf_slice *args);
 
-/* Whether the commands have run; then the reply's second element is the text of their answers. */
+/* Returns whether the commands have run. Then the reply's second element is the text of their
+ * replies.
+ */
 bool hf_wire_is_accepted(const hf_reply *reply);
 
 /* ---- the fires of a schedule ---- */
@@ -80,18 +90,18 @@ bool hf_wire_is_accepted(const hf_reply *reply);
 /* Calls the program that records runs. The first `keys` of the `count` arguments are keys. */
 bool hf_wire_once(hf_request *request, size_t keys, size_t count, const hf_slice *args);
 
-/* Whether it is a reply of that program: three numbers and the record. */
+/* Returns whether the reply is one of that program: three numbers and the record. */
 bool hf_wire_is_fire(const hf_reply *reply);
 
 /* ---- a kind that nobody holds ---- */
 
-/* Calls the verb's program. The lock's owner names the call, so that a command that is run twice
- * counts once; the server knows that for `keep`. */
+/* Calls the verb's program. The lock's owner names the call, so a command that is run twice counts
+ * once, as long as its note remains on the server: for `keep`. */
 bool hf_wire_noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb, long long amount,
                    hf_time keep);
 
-/* The same for an acquire of permits. `turn_used`: Redisson's clients have released since they were
- * left a turn, which ends it. */
+/* Does the same for an acquire of permits. `turn_used`: Redisson's clients have released since a
+ * turn was left to them, which ends the turn. */
 bool hf_wire_take(hf_request *request, const hf_wire_lock *lock, long long amount, hf_time keep,
                   bool turn_used);
 
@@ -100,6 +110,7 @@ bool hf_wire_take(hf_request *request, const hf_wire_lock *lock, long long amoun
 /* Deletes the note of this call, which is not sent again. */
 bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock);
 
+/* Encodes the command that reads the number at the key. */
 bool hf_wire_count(hf_request *request, const hf_names *names);
 
 /* Sets `*count` to the number at the key, 0 without it. Returns false if it is not a number by the
@@ -108,24 +119,24 @@ bool hf_wire_read_count(const hf_reply *reply, long long *count);
 
 /* ---- several locks ---- */
 
-#define HF_RENEWALS_MAX 100
+#define HF_RENEWALS_MAX 100 /* locks of one renewal */
 
 /* Renews `count` locks of one kind, at most HF_RENEWALS_MAX. */
 bool hf_wire_renew(hf_request *request, const hf_kind *kind, size_t count, const hf_slice *keys,
                    const hf_slice *owners, const hf_time *leases);
 
-/* The same for a counted kind, whose leases have their own keys. */
+/* Does the same for a counted kind, whose leases have their own keys. */
 bool hf_wire_renew_permits(hf_request *request, const hf_kind *kind, size_t count,
                            const hf_slice *keys, const hf_slice *owners, const hf_time *leases);
 
 typedef struct hf_wire_each {
     const hf_names *names;
     hf_slice owner;
-    uint32_t holds; /* acquire: the count before; release: the count that remains */
-    hf_time lease;  /* release: of what remains */
+    uint32_t holds; /* the owner's count: before an acquire, or after a release */
+    hf_time lease;  /* release: the lease of the holds that remain */
 } hf_wire_each;
 
-/* The locks are of one kind, which has programs for several locks. */
+/* Encode an acquire and a release of `count` locks of one kind, which has the programs for that. */
 bool hf_wire_acquire_all(hf_request *request, const hf_kind *kind, size_t count,
                          const hf_wire_each *each, hf_time grant_lease, hf_time lease,
                          uint64_t token_ttl_ms);
@@ -144,39 +155,41 @@ typedef enum hf_verdict {
     HF_VERDICT_MISMATCH,    /* the key has another fingerprint */
     HF_VERDICT_DELETED,     /* the hold is lost: the key does not exist */
     HF_VERDICT_TAKEN,       /* the hold is lost: another owner has the lock */
-    HF_VERDICT_ENDLESS,     /* the key has no TTL, so it is no lock */
+    HF_VERDICT_ENDLESS,     /* the key has no TTL, so it is not a lock */
     HF_VERDICT_NEWER,       /* the first waiter has a newer format */
     HF_VERDICT_TOO_MANY,    /* the request is larger than the semaphore's total */
     HF_VERDICT_OTHER_KIND,  /* a lock of another kind has the key */
-    HF_VERDICT_NONSENSE
+    HF_VERDICT_NONSENSE     /* no program replies like this */
 } hf_verdict;
 
 typedef struct hf_wire_answer {
     hf_verdict verdict;
-    long long count;      /* YES: the token; STILL_HELD: the owner's; TOO_MANY: the total */
+    long long count;      /* YES: the token; STILL_HELD: the owner's count; TOO_MANY: the total */
     long long others;     /* YES: the server's count minus the requested one */
-    long long server_us;  /* YES: the server's clock; 0: not given */
-    long long last_token; /* YES: of the range of an owner that keeps the lock; 0: it does not */
-    long long ttl_ms;     /* BUSY: of the holder's lease; negative: it has no end */
-    long long ahead;      /* BUSY: waiters before this one */
+    long long server_us;  /* YES: the server's clock, in microseconds; 0: not given */
+    long long last_token; /* YES: the last token for an owner that keeps the lock; 0: it does not */
+    long long ttl_ms;     /* BUSY: what is left of the holder's lease; negative: it has no end */
+    long long ahead;      /* BUSY: how many waiters are before this one */
     bool foreign;         /* BUSY: the holder does not hand over */
     bool deaf;            /* BUSY: its client, which keeps the lock, does not receive our wish */
     long long overdue_ms; /* BUSY: when the first waiter is passed over; -1: it is not known */
-    hf_slice place;       /* BUSY: this waiter's; empty: none. Points into the reply */
-    hf_slice record;      /* DONE_BEFORE. Points into the reply */
-    const char *has;      /* OTHER_KIND: what has the key, for people */
+    hf_slice place;       /* BUSY: this waiter's place, in the reply; or empty */
+    hf_slice record;      /* DONE_BEFORE: the record, in the reply */
+    const char *has;      /* OTHER_KIND: what has the key, for people; a constant */
 } hf_wire_answer;
 
+/* Reads the reply to an acquire, which must outlive the answer. */
 hf_wire_answer hf_wire_read_acquire(const hf_reply *reply);
 
-/* Whether a program may have drawn it, or it is 0, which stands for none. */
+/* Returns whether a program may have given out this token. 0, which stands for none, is one, too.
+ */
 bool hf_wire_is_token(long long number);
 
-/* Sets `*i` to the lock that the reply is about, counted from 1, unless it is a yes; 0: none. Sets
- * `*has` as in hf_wire_answer. */
+/* Reads the reply to an acquire of several locks. Unless it is a yes, sets `*i` to the lock that it
+ * is about, counted from 1; 0: none. Sets `*has` as in hf_wire_answer. */
 hf_verdict hf_wire_read_acquire_all(const hf_reply *reply, long long *i, const char **has);
 
-/* Returns the token of lock i, counted from 0; the reply is a yes. */
+/* Returns the token of lock `i`, counted from 0. The reply must be a yes. */
 uint64_t hf_wire_token_at(const hf_reply *reply, size_t i);
 
 /* Read the reply of release, leave, complete, force and extend, and element `i` of the reply of
@@ -184,16 +197,18 @@ uint64_t hf_wire_token_at(const hf_reply *reply, size_t i);
 hf_verdict hf_wire_read(const hf_reply *reply);
 hf_verdict hf_wire_read_at(const hf_reply *reply, size_t i);
 
+/* Reads the reply to hf_wire_info. What is missing in it is read as if the lock
+ * was free. */
 void hf_wire_read_info(const hf_reply *reply, hf_lock_info *info);
 
 /* ---- owners, members and messages ---- */
 
-/* Writes "<client uuid>:<number>" and the kind's suffix, and returns the size. */
+/* Writes "<client uuid>:<number>" and the kind's suffix, and returns the size in bytes. */
 #define HF_OWNER_SIZE (HF_UUID_SIZE + 32)
 size_t hf_wire_owner(char text[HF_OWNER_SIZE], const hf_kind *kind, const char *uuid,
                      uint64_t number);
 
-/* The same for an owner that keeps the lock, "<client uuid>:0<number>". */
+/* Writes the owner that keeps a lock, "<client uuid>:0<number>", in the same way. */
 size_t hf_wire_keeping_owner(char text[HF_OWNER_SIZE], const char *uuid, uint64_t number);
 
 /* Writes the owner of permits, "<client uuid>:<number>", followed by "*<permits>" if there are
@@ -209,29 +224,33 @@ size_t hf_wire_waiter(char *text, const hf_kind *kind, const char *uuid, uint64_
                       uint64_t token_ttl_ms, bool keeps, hf_slice shared_owner);
 
 typedef enum hf_message_kind {
-    HF_MESSAGE_NONE,
-    HF_MESSAGE_GRANT,
-    HF_MESSAGE_WINDOW,
-    HF_MESSAGE_RECHECK,
-    HF_MESSAGE_WISH /* others want a lock that the client keeps */
+    HF_MESSAGE_NONE,    /* another format, or unknown to this version */
+    HF_MESSAGE_GRANT,   /* the lock goes to the waiter */
+    HF_MESSAGE_WINDOW,  /* a release leaves the lock to Redisson's waiters for `delay` */
+    HF_MESSAGE_RECHECK, /* the waiter must ask again after `delay` */
+    HF_MESSAGE_WISH     /* others want a lock that the client keeps */
 } hf_message_kind;
 
 typedef struct hf_message {
-    hf_message_kind what; /* NONE: another format, or unknown to this version */
-    uint64_t number;      /* the waiter's; WISH: the owner's */
-    bool keeps;           /* GRANT: the owner keeps the lock */
-    hf_time delay;        /* WINDOW, RECHECK */
-    const hf_kind *kind;  /* GRANT, and all below */
-    hf_slice place, key;
-    uint64_t token, last_token; /* the last one of the range, if the owner keeps the lock, or 0 */
-    hf_time lease;
-    uint64_t more;  /* GRANT: to how many other waiters… */
-    hf_slice names; /* …and their numbers and places */
+    hf_message_kind what;
+    uint64_t number; /* the number of the waiter; WISH: that of the owner */
+    bool keeps;      /* GRANT: the owner keeps the lock */
+    hf_time delay;   /* WINDOW, RECHECK: how long to wait */
+
+    /* The rest is for GRANT. */
+    const hf_kind *kind;
+    hf_slice place, key; /* the waiter's place in the queue, and the lock's key */
+    uint64_t token;      /* the fencing token; 0: none */
+    uint64_t last_token; /* the last token, if the owner keeps the lock; else 0 */
+    hf_time lease;       /* the lease of the lock */
+    uint64_t more;       /* how many other waiters get it, too */
+    hf_slice names;      /* the numbers and places of those waiters */
 } hf_message;
 
+/* Reads a message, into which the result points. */
 hf_message hf_wire_read_message(hf_slice text);
 
-/* Goes on to the next waiter of a grant to several. Returns false if there is none. */
+/* Changes the grant into that to the next of several waiters. Returns false if there is none. */
 bool hf_wire_next_grant(hf_message *grant);
 
 #endif

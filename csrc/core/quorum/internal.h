@@ -7,21 +7,23 @@
 
 typedef enum hf_round_state {
     HF_ROUND_ASKING,
-    HF_ROUND_WRITING_BACK, /* there is a majority; the token is written back to it */
-    HF_ROUND_PAUSING,      /* no majority; another attempt follows */
+    HF_ROUND_WRITING_BACK, /* there is a majority, to which the token is written back */
+    HF_ROUND_PAUSING,      /* there was no majority, and another attempt follows */
     HF_ROUND_DECIDED
 } hf_round_state;
 
+/* The vote of one member. */
 typedef struct hf_vote {
-    hf_op *op; /* NULL: not asked, or ended */
-    bool counted, yes;
-    bool skipped;     /* a no: the server refused a moment ago and was not asked again */
-    bool rolled_back; /* a yes that does not count and is rolled back already */
-    bool refused;     /* a no that may pass: the server refuses such commands for the moment */
-    bool guarded;     /* it does not count because its server is not known long enough yet */
-    hf_code code;     /* of a no */
-    char why[64];
-    uint64_t token;
+    hf_op *op;    /* the member's operation; NULL: it was not asked, or its operation has ended */
+    bool counted; /* there is a vote */
+    bool yes;     /* it is a yes; otherwise a no */
+    bool skipped; /* a no: the server refused a moment ago and was not asked again */
+    bool rolled_back;  /* a yes that does not count and is rolled back already */
+    bool refused;      /* a no for a transient reason: the server refuses such commands now */
+    bool guarded;      /* it does not count because its server is not known long enough yet */
+    hf_code code;      /* why it is a no */
+    char why[64];      /* the same for people */
+    uint64_t token;    /* the token that came with a yes */
     uint64_t informed; /* the last token that was written back to it, or was tried to */
     hf_op *write_back; /* writes the token back; NULL: not needed or done */
 } hf_vote;
@@ -31,14 +33,16 @@ struct hf_round {
     uint32_t refs;
     hf_round_state state;
     hf_names names;
-    hf_slice caller, fingerprint, result; /* copies, after the votes */
-    hf_slice owner;                       /* of member holds: a copy, or own_owner */
+    hf_slice caller, fingerprint, result; /* copies of the spec's texts, after the votes */
+    hf_slice owner;                       /* the owner of member holds: a copy, or own_owner */
     char own_owner[HF_UUID_SIZE + 36];
-    hf_hold *hold; /* the quorum's hold, referenced; NULL: none */
-    hf_time asked_at, decide_by, retry_at;
-    uint64_t token;
-    uint32_t attempts;
-    size_t count;
+    hf_hold *hold;     /* the quorum's hold, referenced; or NULL */
+    hf_time asked_at;  /* when the members were asked */
+    hf_time decide_by; /* when missing votes count as no */
+    hf_time retry_at;  /* PAUSING: when the next attempt begins */
+    uint64_t token;    /* the token to write back, then that of the hold */
+    uint32_t attempts; /* how many attempts have begun */
+    size_t count;      /* of `votes`: one for each member */
     hf_vote votes[];
 };
 
