@@ -1,6 +1,6 @@
-/* The waits that have ended lately. A grant may still come for one of them, and only for these and
- * those that go on: anything else that looks like a grant is forged. Of each wait only its number,
- * its kind and a hash of its key are kept, so a forged key takes no memory. */
+/* The waits that have ended lately. A grant may still come for one of them. Any other grant that is
+ * for no present wait is forged. Only the number, the kind and a hash of the key of each wait are
+ * kept, so a forged key takes no memory. */
 #ifndef HF_ENDED_H
 #define HF_ENDED_H
 

@@ -12,8 +12,8 @@ bool hf_acquire_choose_hold(hf_op *op, hf_time now);
 /* Asks the server for the lock, once it may. */
 void hf_acquire_ask(hf_op *op, hf_time now);
 
-/* Returns whether a wait that ends before it could ask was for another call of its owner; else the
- * server has not answered. */
+/* Returns whether a wait that ends before it could ask was a wait for another call of its owner.
+ * Otherwise the server has not answered. */
 bool hf_acquire_was_behind_another(const hf_op *op, hf_time now);
 
 /* Returns when a hold that has the lock until `end` must be confirmed. */
@@ -23,10 +23,11 @@ hf_time hf_acquire_confirm_at(const hf_op *op, hf_time end, hf_time now);
  * at least until the end of the wait. */
 bool hf_acquire_waits_for_itself(const hf_op *op);
 
-/* Fails the operation with HF_DEADLOCK for that reason, or for the cycle that it is in. */
+/* Fails the operation with HF_DEADLOCK for that reason, or for the cycle of which it is a part. */
 void hf_acquire_fail_for_itself(hf_op *op);
 
-/* Fails it as busy: `waiters` callers wait already, too many for its max_waiters. */
+/* Fails the operation as busy: `waiters` callers are waiting already, too many for its max_waiters.
+ */
 void hf_acquire_fail_as_shed(hf_op *op, long long waiters);
 
 #endif

@@ -6,16 +6,16 @@
 #include "interfaces.h"
 #include "lock/wire.h"
 
-/* Adds a hold. Without `owner` it gets its own: <client uuid>:<the hold's number>. Returns NULL
- * when out of memory. */
+/* Adds a hold. If `owner` is empty, the hold gets its own owner, <client uuid>:<the hold's number>.
+ * Returns NULL when out of memory. */
 hf_hold *hf_client_add_hold(hf_client *client, const hf_kind *kind, hf_slice key, hf_slice caller,
                             hf_slice owner);
 
-/* The same for `permits` permits of a semaphore. */
+/* Adds a hold of `permits` permits of a semaphore in the same way, with its own owner. */
 hf_hold *hf_client_add_permits(hf_client *client, const hf_kind *kind, hf_slice key,
                                hf_slice caller, uint32_t permits);
 
-/* The hold's command in flight is done: the operations that waited for that go on. */
+/* Ends the hold's command in flight: the operations that waited for it continue. */
 void hf_client_unblock(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Writes the hold's member of the queue for this wait, and returns its size. `text` has room for

@@ -11,20 +11,21 @@
 
 #include "client.h"
 
-/* An operation that may hold or wait has begun. */
+/* Notes that an operation has begun that may hold or wait. */
 void hf_presence_note(hf_client *client, hf_time now);
-/* The acquire has found the lock taken: it waits. */
+/* Notes that the acquire has found the lock taken, and waits. */
 void hf_presence_note_wait(hf_op *op, hf_time now);
-/* The operation ends. */
+/* Ends what is published about the operation. */
 void hf_presence_end(hf_op *op, hf_time now);
 
-/* The client is closed: deletes its keys. */
+/* Deletes the client's keys, because it is closed. */
 void hf_presence_close(hf_client *client, hf_time now);
 
 hf_time hf_presence_deadline(const hf_client *client);
 void hf_presence_tick(hf_client *client, hf_time now);
 
-/* Writes the name of such a key, and returns its size. `name`: at most HF_OWNER_MAX bytes. */
+/* Write the name of one of these keys, and return its size in bytes. The owner has at most
+ * HF_OWNER_MAX bytes. */
 #define HF_PRESENCE_KEY (HF_OWNER_MAX + HF_TENANT_SIZE + 16)
 size_t hf_presence_client_key(char key[HF_PRESENCE_KEY], const hf_client *client);
 size_t hf_presence_wait_key(char key[HF_PRESENCE_KEY], const hf_client *client, hf_slice owner);

@@ -9,58 +9,61 @@
 
 #include "interfaces.h"
 
+/* Serves the holds that need attention now. */
 void hf_renewer_tick(hf_client *client, hf_time now);
 
-/* A command for the hold did not renew it: the renewer goes on as if it had not been sent. */
+/* Makes the renewer continue with a hold as if the last command for it, which did not renew it, had
+ * not been sent. */
 void hf_renewer_resume(hf_client *client, hf_hold *hold, hf_time now);
 
-/* Sets when a kept lock that no caller has is due next: its lease at the server becomes short, and
- * is renewed until the lock is kept no longer. */
+/* Sets when a kept lock that no caller has is due next: its lease on the server becomes short, and
+ * is renewed until the client does not keep the lock any more. */
 void hf_renewer_resume_idle(hf_client *client, hf_hold *hold, hf_time now);
 
-/* The operation that used the hold has left nothing on the server. */
+/* Ends an operation's use of the hold, which has left nothing on the server. */
 void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now);
 
-/* The hold goes to the renewer, which cleans it up over the callers' link, after the command in
- * doubt. */
+/* Gives the hold to the renewer, which cleans it up after the command in doubt, over the same link.
+ */
 void hf_renewer_clean_up_same_connection(hf_client *client, hf_hold *hold, hf_time now);
 
-/* An acquire of a shared owner that began at `asked_at` took a hold that no caller has: it is
- * released with the next release. */
+/* Notes that an acquire of a shared owner, which began at `asked_at`, took a hold that no caller
+ * has: it is released with the next release. */
 void hf_renewer_add_pending_release(hf_hold *hold, hf_time asked_at);
 
-/* The acquire `ask` of a shared owner was abandoned: the renewer waits for its reply, and releases
- * what it took. Returns false if no reply is to come, or when out of memory. */
+/* Makes the renewer wait for the reply to the acquire `ask` of a shared owner, which was abandoned,
+ * and release what it took. Returns false if no reply is to come, or when out of memory. */
 bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now);
 
-/* Goes on with the request, which writes the record of the run under this hold, until it is written
- * or the lock is lost, and renews the lock in the meantime; the client is not quiet before that.
- * Returns false when out of memory. */
+/* Makes the renewer send the request, which writes the record of the run under this hold, until it
+ * is written or the lock is lost, and renew the lock in the meantime. The client is not quiet
+ * before that. Returns false when out of memory. */
 bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *request, hf_time now);
 
-/* The operation of this sent request ends before its reply; the client is not quiet until the reply
- * comes. Returns false if no reply is to come, or when out of memory. */
+/* Takes over a sent request whose operation ends before its reply: the client is not quiet until
+ * the reply comes. Returns false if no reply is to come, or when out of memory. */
 bool hf_renewer_see_through(hf_client *client, hf_request *request);
 
-/* Returns whether the lost hold may still be on the server. */
+/* Returns whether the server may still have the lost hold. */
 bool hf_renewer_may_stand(const hf_hold *hold);
 
-/* The hold is lost. The queue's mark of a grant that was not confirmed goes at once: the server
- * would take the wait that is over for one that missed its grant, and serve it again. */
+/* Marks the hold lost. If its grant was not confirmed, the queue's mark of the grant is removed at
+ * once: otherwise the server would take the wait, which is over, for one that missed its grant, and
+ * serve it again. */
 void hf_renewer_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now);
 
-/* As hf_renewer_lose: the lease is over. */
+/* Marks the hold lost because its lease is over. */
 void hf_renewer_lose_at_end(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Takes the lost hold out of the table. A hold that expired here may still be on the server: the
  * renewer cleans it up, with a hold of its own for the same caller. */
 void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now);
 
-/* The release of a hold that its caller has already replaced got no reply: the renewer goes on with
- * it. */
+/* Makes the renewer continue with a release that got no reply, of a hold that its caller has
+ * already replaced. */
 void hf_renewer_clean_up_replaced(hf_client *client, const hf_hold *hold, hf_time now);
 
-/* A lost hold of a shared owner was granted the lock again: the renewer passes the lock on. Returns
+/* Makes the renewer pass on a lock that was granted again to a lost hold of a shared owner. Returns
  * the hold that does it; NULL: there is nothing to pass on, or out of memory. */
 hf_hold *hf_renewer_clean_up_grant(hf_client *client, const hf_hold *hold, hf_time now);
 
@@ -69,26 +72,25 @@ hf_hold *hf_renewer_clean_up_grant(hf_client *client, const hf_hold *hold, hf_ti
 bool hf_renewer_encode_confirmation(const hf_client *client, const hf_hold *hold,
                                     hf_request *request, hf_time now);
 
-/* The hold could not be cleaned up: the renewer goes on trying, and the caller does not wait for it
- * any more. Returns false when out of memory, and for a shared owner, whose holds are counted
- * together. */
+/* Lets the caller go without a hold that could not be cleaned up; the renewer keeps trying. Returns
+ * false when out of memory, and for a shared owner, whose holds are counted together. */
 bool hf_renewer_set_aside(hf_client *client, hf_hold *hold, hf_time now);
 
-/* The server has freed the lock, and dead waiters must be evicted before the next one gets it: the
- * renewer does that. */
+/* Makes the renewer evict dead waiters of a lock that the server has freed, so that the next one
+ * gets it. */
 void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now);
 
-/* The server has renewed the hold, by a command that was sent at `sent_at`. */
+/* Notes that the server has renewed the hold, by a command that was sent at `sent_at`. */
 void hf_renewer_on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now);
 
-/* A caller waits until the hold is cleaned up: the command is sent now, over the callers' link. */
+/* Sends the clean-up of the hold now, over the callers' link: a caller is waiting for it. */
 void hf_renewer_clean_up_first(hf_client *client, hf_hold *hold, hf_time now);
 
-/* The hold goes to the renewer, which cleans it up. */
+/* Gives the hold to the renewer, which cleans it up. */
 void hf_renewer_clean_up(hf_client *client, hf_hold *hold, hf_time now);
 
-/* One entry of the hold is released, by a command that was sent at `sent_at`; hold->count has those
- * that are left. They may have been abandoned meanwhile. */
+/* Notes that one entry of the hold was released, by a command that was sent at `sent_at`.
+ * hold->count has the entries that are left, which may have been abandoned in the meantime. */
 void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now);
 
 /* See hf_client_approve, hf_client_set_renewed and hf_client_abandon. */
@@ -96,7 +98,7 @@ void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now);
 void hf_renewer_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time now);
 void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 
-/* The re-entry that was under way is over: what was abandoned meanwhile is released. */
+/* Releases what was abandoned during a re-entry, which is over now. */
 void hf_renewer_abandon_dropped(hf_client *client, hf_hold *hold, hf_time now);
 
 #endif

@@ -6,6 +6,7 @@
 
 #define HF_LEAST_GRACE (250 * HF_MS) /* for servers on which the outcome still depends */
 
+/* How many members have voted yes, have not voted yet, or have voted no for each reason. */
 typedef struct hf_tally {
     size_t yes, pending, skipped, busy, denied, conflict, lost, guarded, refused;
 } hf_tally;
@@ -20,8 +21,8 @@ hf_tally hf_votes_count(const hf_round *round);
  * but not much longer than the operation waits. */
 hf_time hf_votes_last_at(const hf_op *op, hf_time now);
 
-/* Ask the members: all of them, those that were skipped, or one. hf_votes_ask_skipped returns false
- * if there is none to ask. */
+/* hf_votes_open begins an attempt without a vote. The others ask all members in a new attempt,
+ * those that were skipped, or one. hf_votes_ask_skipped returns false if no member was skipped. */
 void hf_votes_open(hf_op *op, hf_time now);
 void hf_votes_ask_all(hf_op *op, hf_time now);
 bool hf_votes_ask_skipped(hf_op *op, hf_time now);
@@ -39,12 +40,17 @@ void hf_votes_hurry(hf_op *op, const hf_tally *votes, hf_time now);
 hf_code hf_votes_code(const hf_op *op);
 void hf_votes_fail(hf_op *op, hf_code code, const char *done);
 
-/* Tells once that the acquire has no majority that answers, and waits on. */
+/* Adds the event, once, that no majority answers the acquire, which continues to wait. */
 void hf_votes_cut_off(hf_op *op, hf_code code, hf_time now);
 
-/* The operation is decided: member operations under way go on in the background. */
+/* Ends the members' part of an operation that is decided: what is under way there continues in the
+ * background. */
 void hf_votes_end(hf_op *op, hf_time now);
+
+/* Ends an attempt without a majority: the members keep nothing of it. */
 void hf_votes_roll_back(hf_op *op, hf_time now);
+
+/* The operation is decided: ends its votes, and its use of the hold. */
 void hf_votes_conclude(hf_op *op, hf_time now);
 
 #endif
