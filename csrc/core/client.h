@@ -181,10 +181,9 @@ typedef struct hf_op_acquire {
                              one, which does not announce its release */
     hf_time listen_at;    /* when it subscribes to Redisson's releases, or HF_NEVER */
     hf_time doubted_at;   /* when it last asked the server because it doubted a grant */
-    hf_hold
-        *behind;   /* the caller's previous hold, whose release is detached; referenced; or NULL */
-    hf_kept *kept; /* the kept lock for which it is QUEUED, or about to ask; or NULL */
-    hf_op *next_kept;      /* QUEUED: the next acquire in that lock's queue, or NULL */
+    hf_hold *behind;  /* the caller's previous hold with a detached release, referenced; or NULL */
+    hf_kept *kept;    /* the kept lock for which it is QUEUED, or about to ask; or NULL */
+    hf_op *next_kept; /* QUEUED: the next acquire in that lock's queue, or NULL */
     uint64_t last_token;   /* the last of the tokens that came with the lock */
     long long server_us;   /* the server's clock when it gave the lock, in us; 0: not known */
     uint32_t from;         /* the owner's count of holds on the server before the command */

@@ -26,7 +26,8 @@ static bool let_in(hf_driver *driver, const sigset_t *signals) {
     return !signalled;
 }
 
-/* No signal ends a wait for a condition: they come in behind each. False after a signal. */
+/* No signal ends a wait for a condition, so signals are looked for after each wait. Returns false
+ * after a signal. */
 static bool wait_for_change(hf_driver *driver, hf_time until, const sigset_t *signals) {
     hf_time now = hf_now();
     hf_cond_wait(&driver->changed, &driver->mutex,

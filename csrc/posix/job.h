@@ -5,9 +5,9 @@
  * cannot change says otherwise: when it started, its login, its session, or its parents. The holder
  * describes these for its job in the file that the job keeps locked.
  *
- * The processes of a host are no picture that stands still: one may end after it was listed, and
- * its child may have been born behind the search. So the list is read until it has no process in it
- * that has not been looked into. */
+ * The processes of a host change during the search: one may end after it was listed, and its child
+ * may have started where the search had already been. So the list is read until the search has seen
+ * every process in it. */
 #ifndef HF_JOB_H
 #define HF_JOB_H
 

@@ -264,8 +264,8 @@ static int poll_fd(const hf_driver *driver, size_t link) {
     return connection->dialing ? connection->dial.fd : connection->fd;
 }
 
-/* After a poll without the mutex: the other thread may have served the link meanwhile, so nothing
- * is taken for granted.
+/* After a poll without the mutex: the other thread may have served the link in the meantime, so
+ * nothing is taken for granted.
  */
 static void on_polled(hf_driver *driver, size_t link, short revents) {
     hf_connection *connection = &driver->connections[link];

@@ -26,8 +26,8 @@ void hf_links_serve_calls(hf_driver *driver, hf_time now);
 void hf_links_serve_renewer(hf_driver *driver, hf_time now);
 
 /* Fetches the credentials of these links that need them, in the caller's thread, and of the
- * renewer's links whose last ones were refused. Releases the mutex meanwhile. Returns whether there
- * were any. */
+ * renewer's links whose last ones were refused. Releases the mutex while it fetches. Returns
+ * whether any were needed. */
 bool hf_links_log_in(hf_driver *driver, unsigned roles, void *context);
 
 /* Reads what has come, without sleeping. */
@@ -38,13 +38,13 @@ void hf_links_read(hf_driver *driver, unsigned roles);
 hf_time hf_links_read_idle(hf_driver *driver);
 
 /* Waits for bytes on the first link for calls, in one recv, and reads them. Releases the mutex
- * meanwhile. Returns false after a signal. */
+ * while it waits. Returns false after a signal. */
 bool hf_links_receive_reply(hf_driver *driver);
 
-/* Sleeps until one of the links or the extra descriptor, which only the watchdog has (else -1), has
- * something, or `until`, or for a part of that. Releases the mutex meanwhile; reads only what
- * `mine` still allows after that. `signals`: the mask meanwhile; NULL: as it is. Returns false
- * after a signal. */
+/* Sleeps until something arrives on one of the links or on the extra descriptor, which only the
+ * watchdog has (else -1), at the latest until `until`; it may wake up earlier. Releases the mutex
+ * while it sleeps, and then reads only the links that `mine` still allows. `signals` is the signal
+ * mask during the sleep; NULL: the mask is not changed. Returns false after a signal. */
 bool hf_links_sleep(hf_driver *driver, unsigned (*mine)(const hf_driver *), int extra,
                     hf_time until, const sigset_t *signals);
 

@@ -415,7 +415,7 @@ void hf_cond_init(pthread_cond_t *condition) {
     pthread_cond_init(condition, NULL);
 }
 
-/* macOS has conditions by the wall clock alone, which may be set back meanwhile. */
+/* On macOS conditions know only the wall clock, which may be set back during the wait. */
 void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time span) {
     (void)condition;
     struct timespec nap = timespec_of(hf_time_min(span, HF_MS));

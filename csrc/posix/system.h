@@ -21,8 +21,8 @@
  * forever; never NULL. An unknown number gives a text that names it. */
 const char *hf_error_text(int error, char *text, size_t size);
 
-/* Returns a monotonic time. It goes on while the host is suspended where the system can do that, so
- * that no lease outlives a suspend. */
+/* Returns a monotonic time. Where the system can do that, it advances while the host is suspended,
+ * so no lease outlives a suspend. */
 hf_time hf_now(void);
 
 /* Writes random bytes for identities, at most 256. On failure returns false and sets errno. */
@@ -83,8 +83,9 @@ void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time spa
  * where the kernel wipes a page of memory at a fork. */
 unsigned hf_process(void);
 
-/* Returns a number that is another one after the file was changed or replaced; 0: there is no file,
- * or `path` is NULL. Take it before the file is read: what is written meanwhile is then seen. */
+/* Returns a number that differs after the file was changed or replaced; 0: there is no file, or
+ * `path` is NULL. Take it before the file is read, so that a change during the reading is noticed.
+ */
 uint64_t hf_stamp_file(const char *path);
 
 /* Keeps the shared object that has this address in memory when it is unloaded, for threads that run

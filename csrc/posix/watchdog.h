@@ -5,11 +5,12 @@
 
 #include "driver.h"
 
-/* Ends its sleep if something is due before it would wake. Between enter and leave. */
+/* Ends the watchdog's sleep if something is due before it would wake up. Call it between enter and
+ * leave. */
 void hf_watchdog_wake(hf_driver *driver);
 
-/* Ends it; waits at most `patience` for the client to be quiet. Does nothing if it does not run.
- * Between enter and leave; releases the mutex meanwhile. */
+/* Ends the watchdog, if it is running; waits at most `patience` for the client to be quiet. Call it
+ * between enter and leave; it releases the mutex while it waits. */
 void hf_watchdog_join(hf_driver *driver, hf_time patience);
 
 #endif

@@ -31,7 +31,7 @@ const char *hf_signal_name(int number);
  */
 void hf_signals_restore(void);
 
-/* In a forked child that goes on without exec: restores the dispositions, and leaves the signals
+/* In a forked child that continues without exec: restores the dispositions, and leaves the signals
  * that were caught to the parent. */
 void hf_signals_forget(void);
 

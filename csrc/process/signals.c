@@ -124,8 +124,7 @@ static int l_catch(lua_State *L) {
     return 1;
 }
 
-/* uncatch(name, ...): what they did before catch. Those that came meanwhile are still to be read.
- */
+/* uncatch(name, ...): restores what they did before. Those that have come can still be read. */
 static int l_uncatch(lua_State *L) {
     for (int arg = 1; arg <= lua_gettop(L); arg++) {
         size_t i = check_signal(L, arg);

@@ -264,7 +264,7 @@ static void ask(hf_op *op, hf_time now) {
     op->request.accepted = op->acquire.let_in && !op->wait.interrupted;
     op->request.no_retry = op->spec.shared && op->acquire.from > 0;
     op->acquire.queued = op->acquire.queued || with_place;
-    /* Not while it is held: no renewal is sent meanwhile. */
+    /* Not while it is held: no renewal is sent during the acquire. */
     op->request.persists_until = persists ? op->wait.until : 0;
     hf_op_send(op, on_answer, ask_deadline(op, now), waits_for_connection, now);
 }

@@ -75,8 +75,9 @@ hf_op_spec hf_round_spec(const hf_round *round, const hf_op_spec *spec);
 void hf_quorum_await_late_reply(hf_client *client, hf_round *round, size_t index, hf_op *op,
                                 hf_time now);
 
-/* A server that misses the hold has another owner: perhaps a waiter, which gives back at once what
- * is no majority. It is asked again soon, and less and less often while that goes on. */
+/* Notes that a server without a member hold has another owner: perhaps a waiter, which soon gives
+ * up what is not a majority. The server is asked again soon, and less often each time it refuses.
+ */
 void hf_quorum_note_refusal(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Ends the acquires for this hold that go on in the background. */

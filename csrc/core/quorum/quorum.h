@@ -7,7 +7,7 @@
  * valid until the end that a majority of its member holds reaches, and lost when too few of them
  * are left.
  *
- * A member operation that is under way when the round is decided becomes a late reply: it goes on
+ * A member operation that is under way when the round is decided becomes a late reply: it continues
  * in the background, and a late yes adds its member hold to the hold.
  *
  * A quorum has no queue: an acquire without a majority rolls back what it has and tries again after
