@@ -148,8 +148,8 @@ function rotation.settled_at(world)
   return server and server.agrees_at + SETTLED
 end
 
--- A hold was lost, as its release says. It had its whole lease, not a grant's, before the first time
--- without a log-in. When a renewal fails then, LEFT_AT_RENEWAL of the lease is left.
+-- A hold was lost, as its release says. It had its whole lease, not a grant's, before log-ins were
+-- first refused. When a renewal fails then, LEFT_AT_RENEWAL of the lease is left.
 function rotation.lost(task, handle)
   local server, plan = calm_server(task.world), task.plan
   if not server or task.process.closed or not plan.renewed or plan.extend then return end
