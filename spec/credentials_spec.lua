@@ -282,19 +282,22 @@ describe("a command that cannot get its login while it holds a lock", function()
     return count
   end
 
-  -- `install(password)` makes the command find this one, or none if it is nil; `has_tried()` returns
-  -- when it has had time for a second warning. → the command's output
+  -- `install(password)` makes the command find this one, or none if it is nil; `has_tried()`
+  -- returns when it has had time for a second warning. → the command's output
   local function warns_once(words, install, why, has_tried)
     install "one"
     words.env = { HOLDFAST_CONFIG = directory .. "/holdfast.conf" }
     local child = command.start(nil, words)
     world.children[#world.children + 1] = child
-    assert.is_truthy(process.wait_until(function() return world.cli("EXISTS", "k") == 1 end, PATIENCE), child:output())
+    local function eventually(condition)
+      assert.is_truthy(process.wait_until(condition, PATIENCE), child:output())
+    end
+    local function says(text)
+      eventually(function() return lines(child, text) > 0 end)
+    end
+    eventually(function() return world.cli("EXISTS", "k") == 1 end)
     install(nil)
     rotate "two"
-    local function says(text)
-      assert.is_truthy(process.wait_until(function() return lines(child, text) > 0 end, PATIENCE), child:output())
-    end
     says(why)
     has_tried()
     install "two"

@@ -4,6 +4,7 @@
 
 local Prng = require "spec.sim.prng"
 local resp = require "spec.sim.resp"
+local rotation = require "spec.sim.rotation"
 local wire = require "spec.sim.wire"
 
 local OWNER = "6f1c2b7a-1111-4222-8333-%012d:%d"
@@ -46,6 +47,7 @@ function Foreign.new(world, server, watcher, plan, slot, seed)
   self.listener = server.redis:connect(function(bytes)
     self:receive(bytes)
   end, function() self.gone = true end)
+  rotation.admit(self.client, self.listener)
   world:at(plan.start, self.try, self, 0)
   return self
 end

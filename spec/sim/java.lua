@@ -5,6 +5,7 @@
 
 local Prng = require "spec.sim.prng"
 local resp = require "spec.sim.resp"
+local rotation = require "spec.sim.rotation"
 
 local java = {}
 java.__index = java
@@ -30,6 +31,7 @@ function java.new(class, world, server, watcher, plan, slot, seed, channel)
   local function drops() self:ends() end
   self.client = server.redis:connect(receive, drops)
   self.listener = server.redis:connect(receive, drops)
+  rotation.admit(self.client, self.listener)
   world:at(plan.start, self.begin, self)
   return self
 end

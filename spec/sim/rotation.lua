@@ -21,18 +21,18 @@ local CONFIRMED = S -- a hold that began with a grant has its whole lease by the
 local LEFT_AT_RENEWAL = 0.6
 local ENDS = { unreachable = true, server = true, denied = true }
 
-local OURS = { process = true, task = true, fault = true }
+local OURS = { process = true, task = true, fault = true } -- those of Redisson have another user
 
 local rotation = {}
 
 -- What goes wrong besides: "none", "some"; nil: the plan is for clients without a password, or its
 -- own hold keeps a task out.
 local function others_of(plan)
-  if plan.quorum or plan.system or plan.leader then return nil end
-  local others = plan.gather and "some" or "none"
+  if plan.system or plan.leader then return nil end
+  local others = (plan.gather or plan.quorum) and "some" or "none"
   for _, part in ipairs(plan.parts) do
-    if part.alone or not OURS[part.what] then return nil end
-    if part.what == "fault" or part.late then others = "some" end
+    if part.alone then return nil end
+    if part.what == "fault" or part.late or not OURS[part.what] then others = "some" end
   end
   return others
 end
@@ -54,17 +54,19 @@ function rotation.add(plan)
   local prng = Prng.new((plan.seed * 97 + 109) % 2147483647)
   local others = others_of(plan)
   if not others or not prng:chance(others == "none" and CALM or OTHERS) then return end
-  plan.rotates = plan.calm and "alone" or "among others"
+  local is_alone = plan.calm and others == "none"
+  plan.rotates = is_alone and "alone" or "among others"
   for _ = 1, prng:range(1, 3) do
     local fault = {
       what = "fault", name = "rotate", process = 1, link = "calls", lag = 0, way = prng:pick(WAYS),
       key = plan.keys[1].name, at = prng:range(0, prng:pick { 3000, 300000, 2 * S }),
       duration = prng:range(1000, prng:pick { 30000, 800000, 2 * S }),
+      server = plan.rates and prng:range(1, #plan.rates) or nil,
     }
     if prng:chance(50) then fault.on, fault.nth = prng:pick(MOMENTS), prng:range(1, 3) end
     plan.parts[#plan.parts + 1] = fault
   end
-  if plan.calm and prng:chance(HOLDS) then refuse_renewal(prng, plan) end
+  if is_alone and prng:chance(HOLDS) then refuse_renewal(prng, plan) end
   plan.calm, plan.faults = false, plan.faults or {}
 end
 
@@ -73,7 +75,7 @@ function rotation.is_alone(plan)
   for _, part in ipairs(plan.parts) do
     if part.what == "fault" and part.name ~= "rotate" then return false end
   end
-  return plan.rotates
+  return plan.rotates and not plan.quorum
 end
 
 local function end_connections(server)
@@ -113,10 +115,18 @@ function rotation.rotate(server, way, duration)
   world:at(world.now + duration, agree, server, server.rotations)
 end
 
+-- These connections are of a user whose password stays.
+function rotation.admit(...)
+  for _, client in ipairs { ... } do
+    client.authenticated, client.requests.stranger = true, false
+  end
+end
+
 -- The process is asked for a log-in.
 function rotation.log_in(process, engine, link)
+  local index = tonumber(engine.server(process.client, link):match("^%a(%d+)$")) or 1
   engine.ask_login(process.client, link)
-  engine.log_in(process.client, link, "default", process.network.servers[1].known)
+  engine.log_in(process.client, link, "default", process.network.servers[index].known)
 end
 
 -- A call has ended that began at this moment.
@@ -138,8 +148,8 @@ function rotation.settled_at(world)
   return server and server.agrees_at + SETTLED
 end
 
--- A hold was lost, as its release says. It had its whole lease, not a grant's, before the first time
--- without a log-in. When a renewal fails then, LEFT_AT_RENEWAL of the lease is left.
+-- A hold was lost, as its release says. It had its whole lease, not a grant's, before log-ins were
+-- first refused. When a renewal fails then, LEFT_AT_RENEWAL of the lease is left.
 function rotation.lost(task, handle)
   local server, plan = calm_server(task.world), task.plan
   if not server or task.process.closed or not plan.renewed or plan.extend then return end
