@@ -55,6 +55,7 @@ local WRONG_CALLS = [[
   try(core.engine.output, client, 1, -1)
   try(core.lock.renumber, 0 / 0)
   try(process.kill, 2 ^ 32, "TERM")
+  assert(not try(process.captured_end, 0x7fffffff, true), "it ends what it has not begun")
   try(process.wait, -1 / 0)
   local closed = core.client.new { url = url }
   core.watchdog.start(core.watchdog.new(closed))

@@ -24,7 +24,7 @@ end
 local function check_names(file, list, name_of)
   for _, entry in ipairs(list) do
     local name = name_of(entry)
-    if name and not named[name] then report("%s: no mutant is called %s", file, name) end
+    if type(name) == "string" and not named[name] then report("%s: no mutant is called %s", file, name) end
   end
 end
 

@@ -76,12 +76,13 @@ static int l_read(lua_State *L) {
     return 1;
 }
 
-/* captured_end(pid, kills) -> "exit", code | "signal", number: what has become of it; nil: it still
- * runs. `kills`: ends it, and all of its group. */
+/* captured_end(pid, kills) -> "exit", code | "signal", number: what has become of the program that
+ * runs, which has this pid; nil: it still runs. `kills`: ends it, and all of its group. */
 static int l_end(lua_State *L) {
     int status = 0;
     pid_t pid = hf_check_int(L, 1), ended;
     bool kills = lua_toboolean(L, 2);
+    luaL_argcheck(L, pid > 1 && pid == captured, 1, "not the program that is captured");
     if (kills) kill(-pid, SIGKILL);
     do ended = waitpid(pid, &status, kills ? 0 : WNOHANG);
     while (ended < 0 && errno == EINTR);

@@ -165,8 +165,9 @@ end
 local function run_kept()
   local kept, failed = require "spec.explore.kept", 0
   for _, entry in ipairs(kept) do
+    local mutant = entry[4]
     -- make check reports a mutant that has no place any more
-    local mutant = entry[4] and mutants.find(entry[4]) and entry[4]
+    if type(mutant) == "string" and not mutants.find(mutant) then mutant = nil end
     local problem = kept_problem(entry) or mutant and kept_problem(entry, mutant)
     if problem then
       failed = failed + 1

@@ -53,7 +53,7 @@ function functions.find(path, text, name)
   local names, number = functions.names(path, text), 0
   for line in lines_of(text) do
     number = number + 1
-    if names[number] == name then from, to = from or at, at + #line end
+    if names[number] == name then from, to = from or at, at + #line - 1 end
     at = at + #line + 1
   end
   return from, to
