@@ -294,6 +294,23 @@ describe("holdfast doctor", function()
       assert_hurts(telling "used_memory_rss:95\r\ntotal_system_memory:100\r\n", "memory", "95 %% of the host's memory")
     end)
 
+    it("nothing but INFO: it is not asked again and again #check", function()
+      other = fake.server { reply = "", login = true, info = BASE .. "rdb_last_bgsave_status:err\r\n" }
+      local settings = process.directory() .. "/hasty.conf"
+      local file = assert(io.open(settings, "w"))
+      file:write("command_timeout = 0.3\n")
+      file:close()
+      local code, output = command.run(nil, {
+        "doctor", "--json", "--lease", "1s", other.url, env = { HOLDFAST_CONFIG = settings },
+      })
+      local found = read(output)
+      assert.equal(1, code)
+      assert_hurts(found, "speed", "slowest of 1 round trips")
+      assert_hurts(found, "persistence", "the last snapshot failed")
+      assert_unknown(found, "clock")
+      assert_unknown(found, "rights")
+    end)
+
     it("that it is several servers", function()
       assert_hurts(telling "run_id:<fd>\r\n", "topology", "%d different servers")
     end)

@@ -10,9 +10,15 @@ local facts = {}
 local Facts = {}
 Facts.__index = Facts
 
--- A plain command to the node. → the reply, nil: none | nil, message, code
+local MOST_UNANSWERED = 2 -- commands, each of which takes as long as the client's command_timeout
+
+-- A plain command to the node; a node that has stopped answering is not asked any more.
+-- → the reply, nil: none | nil, message, code
 function Facts:ask(...)
-  return driver.command(self.client, { ... }, self.node)
+  if self.unanswered >= MOST_UNANSWERED then return nil, self.why, "unreachable" end
+  local reply, message, code = driver.command(self.client, { ... }, self.node)
+  if code == "unreachable" then self.unanswered, self.why = self.unanswered + 1, message end
+  return reply, message, code
 end
 
 -- The setting of the server, as a text; nil: it cannot be read.
@@ -39,13 +45,14 @@ end
 
 local PINGS = 20
 
--- The round trips in seconds, sorted.
+-- The round trips in seconds, sorted, up to the first without an answer.
 local function round_trips(self)
   local list = {}
   for i = 1, PINGS do
     local began = core.now()
-    self:ask("PING")
+    local _, _, code = self:ask("PING")
     list[i] = core.now() - began
+    if code == "unreachable" then break end
   end
   table.sort(list, function(seconds, other) return seconds < other end)
   return list
@@ -99,7 +106,7 @@ end
 -- → facts { server = its name for messages, info = the fields of INFO, round_trips, clock_ahead } |
 -- nil, message, code
 function facts.read(client, node, set)
-  local self = setmetatable({ client = client, node = node, set = set }, Facts)
+  local self = setmetatable({ client = client, node = node, set = set, unanswered = 0 }, Facts)
   local text, message, code = self:ask("INFO")
   if code == "unreachable" then return nil, message, code end
   self.info = read_info(type(text) == "string" and text or "")

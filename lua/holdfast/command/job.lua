@@ -247,8 +247,8 @@ end
 -- signal did not reach, on_started(pid), on_lost(reason, left, "unstarted" | "ending" | "partly" |
 -- "running"), on_overdue("ending" | "partly" | "running"), on_no_terminal(likewise),
 -- on_signal(name, sent),
--- on_refused(pids, name | nil: at a check), on_ended(how, number), on_result(what job.run returns of
--- a job that has run) | nil: called before the rest of min_hold }
+-- on_refused(pids, name | nil: at a check), on_ended(how, number), on_result(result of a job that
+-- has run) | nil: called before the rest of min_hold }
 -- → { how = "exit" | "signal", number, lost = reason | nil, overdue: it ran for max_runtime } |
 -- { lost = reason }: it was not started | { signal = name }: a signal came before the start |
 --   { error = message, errno }: it does not start
