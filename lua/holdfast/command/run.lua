@@ -42,10 +42,9 @@ run.options = options.join(target.waiting, {
 
 run.more = target.TIME .. "\n\n" .. exits.help "run"
 run.examples = {
-  "holdfast run -n -E 0 backup -- ./backup          # from cron on many hosts: only one runs it",
-  "holdfast run -w 10m deploy:shop -- ./deploy.sh   # waits in line, for at most 10 minutes",
-  "holdfast run stock:7 stock:9 -- ./move 7 9       # with both locks, or not at all",
-  "holdfast run -E 0 --once-per 1h report -- ./report # from cron on many hosts: once an hour",
+  "holdfast run -E 0 --once-per 1h backup -- ./backup # from cron on many hosts: once an hour",
+  "holdfast run -w 10m deploy:shop -- ./deploy.sh     # waits in line, for at most 10 minutes",
+  "holdfast run stock:7 stock:9 -- ./move 7 9         # with both locks, or not at all",
 }
 
 -- ---- what is asked for ----
