@@ -123,6 +123,7 @@ local function run_hold()
   local held = { locks = {}, group = lock, lost = lock.lost }
   function held.acquire() return true end
   function held.report_lost(_, _, left) kills.left = left end
+  function held.tick() end
   function held.release() return true end
   function held.failed_by_loss() return 75 end
   function held.close() return true end
