@@ -4,7 +4,7 @@
 
 #include "quorum_rig.h"
 
-/* Enters the hold of the caller once more, by `count` servers. */
+/* Makes a re-entry of the caller's hold, which `count` servers confirm. */
 static UNUSED void enter_again(int count, hf_time now) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, now);
     answers(0, count, yes(77), now);

@@ -394,7 +394,7 @@ TEST(a_waiter_in_the_queue_does_not_wait_for_a_detached_release) {
     hf_names_free(&pool);
 }
 
-/* The background has failed to clean it up, so waiting for it once more would be without end. */
+/* The background has failed to clean it up: another wait for it would never end. */
 TEST(an_acquire_does_not_wait_for_a_clean_up_of_the_other_half_that_has_failed) {
     for (uint32_t failures = 0; failures <= 1; failures++) {
         rig_begin(&rig);

@@ -298,7 +298,7 @@ TEST(renewals_and_risks_are_counted) {
     rig_sleep(&rig, AT(10002), AT(12500));
     feed(link_of(&rig, RENEWER), "-ERR no\r\n", AT(12500));
     hf_class *class = class_at(1);
-    CHECK_EQ_INT(class->risks, 1); /* not once more while it lasts */
+    CHECK_EQ_INT(class->risks, 1); /* one risk, however long it lasts */
     CHECK_EQ_INT(class->renewals, 0);
     output_of(link_of(&rig, RENEWER));
     hf_time now = rig_await_command(&rig, link_of(&rig, RENEWER), AT(12500));

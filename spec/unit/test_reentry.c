@@ -197,7 +197,7 @@ TEST(each_hold_has_an_owner_of_its_own) {
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("1") " 30000 1000");
     feed_calls(&rig, ACQUIRED, AT(1));
     CHECK_OUTCOME(op, "ok");
-    acquire_as_coroutine(AT(2)); /* once more: the same hold */
+    acquire_as_coroutine(AT(2)); /* a re-entry of the same hold */
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_OF_OWNER("1") "1 0 30000 1000 ");
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
     begin(&rig, HF_OP_RELEASE, AT(4));

@@ -42,8 +42,8 @@ void hf_kept_notice(hf_op *op, hf_time now);
 bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Returns an idle lock of this key to the server, before a command that the lock would be in the
- * way of. The lock is of any kind except `but`; NULL: of any kind. Returns the hold that is on its
- * way back, after which there may be another one; NULL: there is none. */
+ * way of. The lock is of any kind except `but`; NULL: of any kind. Returns the hold that is being
+ * returned, or NULL if there is none. When it is gone, call again: there may be another one. */
 hf_hold *hf_kept_clear(hf_client *client, const hf_kind *but, hf_slice key, hf_time now);
 
 /* The lock is about to be taken by force: its present owner lends it to no further caller, and an
