@@ -102,5 +102,6 @@ checks_of_files() {
     suite locale one lua5.4 tools/check_locale.lua
     suite pins one lua5.4 tools/check_pins.lua
     suite path one bounded lua5.4 tools/check_path.lua
+    suite commits one lua5.4 tools/check_commits.lua
     suite docs one lua5.4 tools/check_docs.lua
 }
