@@ -63,7 +63,7 @@ return {
     "config->command_timeout" },
   { "NO_WORD", "core/op/renewer.c", "may_renew",
     "!client->config.needs_approval || hold->approval == HF_APPROVAL_GIVEN || hold->idle", "true" },
-  { "WORD_STAYS", "core/op/renewer.c", "claim",
+  { "WORD_STAYS", "core/op/renewer.c", "mark_in_flight",
     "if (hold->approval == HF_APPROVAL_GIVEN) hold->approval = HF_APPROVAL_NONE;", "" },
   { "DEAF_TO_WORD", "core/op/renewer.c", "hf_renewer_approve", "hold->approval != HF_APPROVAL_PENDING", "true" },
   { "DEAF_TO_ANSWER", "core/op/acquire.c", "awaits_answer", "!asks || !usable", "true" },

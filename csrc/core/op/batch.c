@@ -98,7 +98,7 @@ static hf_hold *add_hold(hf_op *op, size_t i) {
     return hold;
 }
 
-static bool claim(hf_op *op, size_t i, hf_time now) {
+static bool mark_in_flight(hf_op *op, size_t i, hf_time now) {
     hf_client *client = op->client;
     hf_hold *hold = find(op, i, now);
     if (!hold && acquires(op)) hold = add_hold(op, i);
@@ -119,11 +119,11 @@ static void fail_for_memory(hf_op *op, hf_time now) {
     hf_op_fail_for_memory(op);
 }
 
-static bool claim_all(hf_op *op, hf_time now) {
+static bool mark_all_in_flight(hf_op *op, hf_time now) {
     assert(!op->batch.holds);
     op->batch.holds = calloc(op->spec.batch_count, sizeof *op->batch.holds);
     for (size_t i = 0; op->batch.holds && i < op->spec.batch_count; i++) {
-        if (!claim(op, i, now)) {
+        if (!mark_in_flight(op, i, now)) {
             fail_for_memory(op, now);
             return false;
         }
@@ -364,7 +364,7 @@ static bool is_kept(hf_op *op, hf_time now) {
 static void begin(hf_op *op, hf_time now) {
     assert(op->spec.batch_count > 0 && hf_kind_program(op->spec.lock_kind, HF_VERB_ACQUIRE_ALL));
     forget_blocker(op);
-    if (is_kept(op, now) || !all_are_idle(op, now) || !claim_all(op, now)) return;
+    if (is_kept(op, now) || !all_are_idle(op, now) || !mark_all_in_flight(op, now)) return;
     if (!has_any(op)) {
         hf_op_fail(op, HF_NOT_HELD, "this owner holds none of the locks");
         return;

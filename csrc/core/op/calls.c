@@ -79,7 +79,7 @@ static void release_lost(hf_op *op, hf_time now) {
 
 /* Finds the caller's hold and marks it in flight. Returns false if the operation is done, or waits
  * until no command for the hold is in flight. */
-static bool claim_hold(hf_op *op, hf_time now) {
+static bool take_hold(hf_op *op, hf_time now) {
     hf_client *client = op->client;
     if (op->spec.lost) {
         hf_call_begin_on_lost(op);
@@ -205,7 +205,7 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
 }
 
 static void begin_release(hf_op *op, hf_time now) {
-    if (!claim_hold(op, now)) return;
+    if (!take_hold(op, now)) return;
     assert(op->hold->state == HF_HOLD_HELD && op->hold->in_flight);
     assert(op->hold->count > op->hold->others);
     hf_hold *hold = op->hold;
@@ -284,7 +284,7 @@ static hf_time record_deadline(const hf_op *op, hf_time now) {
 }
 
 static void begin_complete(hf_op *op, hf_time now) {
-    if (!claim_hold(op, now)) return;
+    if (!take_hold(op, now)) return;
     assert(op->hold->state == HF_HOLD_HELD && op->hold->in_flight);
     hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(op->hold));
     if (!hf_wire_complete(&op->request, &lock, op->spec.keep, op->spec.fingerprint,
@@ -372,7 +372,7 @@ static bool is_due(const hf_hold *hold, hf_time now) {
 /* A check confirms a hold that came by a grant, and renews one that is due: a caller that checks
  * without a pause leaves the renewer no moment to do so. */
 static void begin_extend(hf_op *op, hf_time now) {
-    if (!claim_hold(op, now)) return;
+    if (!take_hold(op, now)) return;
     assert(op->hold->state == HF_HOLD_HELD && op->hold->in_flight);
     hf_time lease = op->impl->sets_lease ? hf_hold_lease_within(op->hold, op->spec.lease, now) : 0;
     op->call.confirms = lease == 0 && is_due(op->hold, now);

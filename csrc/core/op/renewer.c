@@ -36,7 +36,7 @@ static void free_task(hf_task *task) {
 }
 
 /* The wake-up is set to the hold's end: a command that never lands must not hide the loss. */
-static void claim(hf_task *task, hf_hold *hold) {
+static void mark_in_flight(hf_task *task, hf_hold *hold) {
     assert(task->count < BATCH && hold->in_table);
     hf_hold_ref(hold);
     hold->in_flight = true;
@@ -340,10 +340,10 @@ static void renew_batch(hf_client *client, hf_hold *hold, hf_time now) {
         return;
     }
     hf_time until = now + hold->lease / 30;
-    claim(task, hold);
+    mark_in_flight(task, hold);
     hold = hf_holds_first(&client->holds);
     while (task->count < BATCH && is_due_renewal(client, task, hold, until, now)) {
-        claim(task, hold);
+        mark_in_flight(task, hold);
         hold = hf_holds_first(&client->holds);
     }
     if (!encode_batch(task, now)) {
@@ -361,7 +361,7 @@ static void confirm(hf_client *client, hf_hold *hold, hf_time now) {
         on_not_renewed(client, hold, now);
         return;
     }
-    claim(task, hold);
+    mark_in_flight(task, hold);
     if (hf_renewer_encode_confirmation(client, hold, &task->request, now))
         submit(task, client->config.renewer, renewal_done, renewal_deadline(task, now), true, now);
     else roll_back(task, now);
@@ -414,7 +414,7 @@ static void shorten(hf_client *client, hf_hold *hold, hf_time now) {
         hf_renewer_clean_up(client, hold, now);
         return;
     }
-    claim(task, hold);
+    mark_in_flight(task, hold);
     submit(task, client->config.renewer, on_shortened, renewal_deadline(task, now), true, now);
 }
 
@@ -623,7 +623,7 @@ static void send_clean_up(hf_client *client, hf_hold *hold, bool waits_for_conne
         hf_holds_wake_at(&client->holds, hold, clean_up_again_at(client, hold, now));
         return;
     }
-    claim(task, hold);
+    mark_in_flight(task, hold);
     if (encode_clean_up(task)) {
         hf_link link = hold->same_connection ? HF_LINK_CALLS : client->config.renewer;
         hf_time deadline = now + client->config.session.command_timeout;
@@ -740,7 +740,7 @@ bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, 
     hf_task *task = inherit(client, ask, on_late_answer);
     if (!task) return false;
     if (hold->state == HF_HOLD_ACQUIRING) hf_renewer_clean_up_same_connection(client, hold, now);
-    claim(task, hold);
+    mark_in_flight(task, hold);
     task->request.no_retry = true;
     task->request.persists_until = 0;
     task->request.deadline =
