@@ -65,6 +65,11 @@ function dead_links.are_alone(plan)
   return plan.only_dead_links
 end
 
+-- Half of a short lease is no time for two tries: the record is written in the background then.
+local function is_hurried(plan, verb)
+  return verb == "complete" and plan.lease < 2 * LEAST_TIMEOUT
+end
+
 -- A call has ended. What must not be sent twice fails with its connection.
 function dead_links.check(task, verb, key, wait, asked_at, code, message)
   local world, plan = task.world, task.plan
@@ -72,7 +77,7 @@ function dead_links.check(task, verb, key, wait, asked_at, code, message)
   if not world.forgets or not fails or task.process.closed then return end
   local once = plan.owner or plan.force or verb == "force_release"
   local took = world.now - asked_at
-  if once or wait > 0 and took >= wait * 1e6 * CLOCKS then return end
+  if once or is_hurried(plan, verb) or wait > 0 and took >= wait * 1e6 * CLOCKS then return end
   world:fail("cut_off", "%s: %s of %s fails after %.3f s: %s", key, verb, task.name, took / 1e6,
     message)
 end
