@@ -540,7 +540,10 @@ describe("holdfast run", function()
         events, errors), env = command.environment(server) }
       child:wait(PATIENCE)
       local names = {}
-      for line in io.lines(events) do names[#names + 1] = line:match('^{"event":"(%l+)",.*}$') or line end
+      for line in io.lines(events) do
+        local unsupported = line:find('^{"event":"crash_release_off".*"unsupported"}$') -- not on every system
+        if not unsupported then names[#names + 1] = line:match('^{"event":"(%l+)",.*}$') or line end
+      end
       assert.same({ "acquired", "started", "ended", "released" }, names)
       local file = assert(io.open(errors))
       assert.matches('^{"event":"lost"}\nplain\n', file:read("*a"))
