@@ -34,7 +34,7 @@ cross() {
     fi
     suite "$machine-build" one build "build/$machine" "CC=$compiler --sysroot=$made/root" FLAVOURS=lua5.4 WERROR=1 \
         "CFLAGS_lua5.4=-isystem $made/root/usr/include/lua5.4" "HIREDIS_A=$made/root/usr/lib/$triplet/libhiredis.a"
-    on_machine "$machine" "$made/bin/run"
+    with HOLDFAST_RUNNER=1 -- on_machine "$machine" "$made/bin/run"
 }
 
 musl() {
