@@ -372,7 +372,7 @@ define install_modules # BUILT,LIBRARIES,LUA FILES
 	install -d $(2)/holdfast
 	install -m 644 $(1)/holdfast/core.so $(1)/holdfast/process.so $(2)/holdfast/
 	install -d $(addprefix $(3)/,$(LUA_FOLDERS))
-	@echo 'install -m 644 lua/... $(3)/...'
+	@$(if $(silent),:,echo 'install -m 644 lua/... $(3)/...')
 	@for file in $(LUA_FILES); do install -m 644 lua/$$file $(3)/$$file || exit 1; done
 
 endef
