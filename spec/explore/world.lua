@@ -251,8 +251,8 @@ end
 
 local function each(text, run)
   for piece in text:gmatch "[^;]+" do
-    piece = piece:match "^%s*(.-)%s*$"
-    if piece ~= "" then run(piece) end
+    local trimmed = piece:match "^%s*(.-)%s*$"
+    if trimmed ~= "" then run(trimmed) end
   end
 end
 
