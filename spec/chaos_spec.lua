@@ -438,7 +438,8 @@ local function verdict_of_kinds(lines)
   end
   local rules = {}
   local problems = kinds_checker.check {
-    ops = ops, permits = 3, latch = 2, whole = { from = 100, grant = 0.5, lease = 1.5 },
+    ops = ops, permits = 3, latch = 2, timeout = 0.8,
+    whole = { from = 100, grant = 0.5, lease = 1.5, timeout = 0.8 },
   }
   for i, problem in ipairs(problems) do
     rules[i] = problem.rule
@@ -491,8 +492,16 @@ describe("the checker of kinds", function()
     ["a call that got no reply in time while another process waited for one"] = [[
       100.1 100.3 release own A result=ok by=w1
       100.5 100.9 acquire own C result=unreachable by=w2]],
-    ["a call that gave the server only a moment"] = [[
-      100.5 100.6 acquire own C result=unreachable by=w2]],
+    ["a call that gave the server only a moment, in which others waited for it too"] = [[
+      100.1 100.11 release own A result=ok by=w1
+      100.5 100.56 acquire own C result=unreachable by=w2 wait=0.05]],
+    ["a wait for a free lock while the machine was slow"] = [[
+      100 100.1 release own A result=ok by=w1
+      100 101.5 acquire own B result=ok token=2 by=w2]],
+    ["a plain permit of a process whose client was closed without a reply"] = [[
+      0 0.1 take places A permits=1 result=unreachable by=w1
+      0.6 1.5 end x x by=w1
+      1.6 1.6 free places X left=2]],
     ["a wait for a lock whose release failed, so that its lease had to end"] = [[
       100 100.1 acquire pair A result=ok token=1 mode=pair
       100.1 102.4 acquire pair B result=ok token=2 mode=pair
@@ -555,6 +564,15 @@ describe("the checker of kinds", function()
       100.1 100.12 release own A result=ok by=w1
       100.2 100.4 release own B result=ok by=w2
       100.5 100.9 acquire own C result=unreachable by=w2]] },
+    ["a call that failed at once on a machine that was not slow"] = { "whole", [[
+      100.1 100.11 release own A result=ok by=w1
+      100.5 100.51 acquire own C result=unreachable by=w2 wait=0.05]] },
+    ["two releases that got no reply in time"] = { "whole", [[
+      100.1 100.9 release own A result=unreachable by=w1
+      100.1 100.9 release own C result=unreachable by=w2]] },
+    ["a long wait for a free lock beside one slow reply"] = { "whole", [[
+      100 100.1 release own A result=ok by=w1
+      100 108 acquire own B result=ok token=2 by=w2]] },
     ["a wait for a lock that nobody has"] = { "whole", [[
       100 100.1 acquire own A result=ok token=1
       100.1 102 acquire own C result=busy

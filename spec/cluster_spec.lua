@@ -73,6 +73,16 @@ describe("in a cluster", function()
     end
   end)
 
+  it("a first address that leads to another cluster is not followed", function()
+    local stranger = cluster.stranger()
+    local list = { stranger, nodes.nodes[1], nodes.nodes[2] }
+    local lock = assert(connect(nodes:url(list)):lock("first"):acquire(20))
+    assert.equal(0, stranger:cli("DBSIZE"))
+    assert.equal(1, nodes:node_of("first"):cli("EXISTS", "first"))
+    assert(lock:release())
+    stranger:stop()
+  end)
+
   it("a slot that was moved is found by MOVED, once", function()
     local client = connect()
     for round = 1, 2 do
@@ -530,20 +540,26 @@ local function stranger_at(port)
 end
 
 describe("a client of a cluster", function()
-  it("sends nothing to a stranger at a dead node's address, and goes on when the node is back", function()
+  it("sends nothing to another server at a dead node's address, and goes on when the node is back", function()
     nodes = cluster.start { masters = 3, replicas = 0 }
     local client, key = connect { command_timeout = 1 }, "k"
     local dead = nodes:node_of(key)
     assert(client:lock(key):acquire()):release()
     dead:kill("KILL")
-    local stranger = stranger_at(dead.port)
-    assert.truthy(process.wait_until(function()
-      local got, message, code = client:lock(key):try_acquire()
-      assert.is_nil(got)
-      return code == "unreachable" and message:find("another server answers at this address", 1, true)
-    end, PATIENCE))
-    assert.equal(0, stranger:cli("DBSIZE"))
-    stranger:stop()
+    for who, start in pairs {
+      ["%x+"] = stranger_at,
+      ["not in a cluster"] = function(port) return redis.start { tcp = true, port = port } end,
+    } do
+      local stranger = start(dead.port)
+      assert.truthy(process.wait_until(function()
+        local got, message, code = client:lock(key):try_acquire()
+        assert.is_nil(got)
+        return code == "unreachable"
+          and message:find("another server answers at this address %(" .. who .. "; the cluster has")
+      end, PATIENCE))
+      assert.equal(0, stranger:cli("DBSIZE"))
+      stranger:stop()
+    end
     dead:restart(true)
     nodes:wait_ok()
     assert(client:lock(key):acquire(PATIENCE)):release()

@@ -1382,6 +1382,18 @@ describe("holdfast run", function()
       assert.same({ 0, "ran\n" }, { run { "run", "--idempotent", "1h", "k", "--", "echo", "ran" } })
     end)
 
+    it("records a success before the rest of --min-hold, in which a crash starts no second run", function()
+      local words = { "run", "--idempotent", "1h", "--min-hold", "60", "k", "--", "echo", "ran" }
+      local child = start(words)
+      local function is_done() return server:cli("HEXISTS", "holdfast_once:k", "done") == 1 end
+      assert(process.wait_until(is_done, PATIENCE), child:output())
+      assert.is_false(is_free())
+      child:kill("KILL")
+      child:wait(PATIENCE)
+      server:cli("DEL", "k")
+      assert.equal(79, (run(words)))
+    end)
+
     it("waits for the record of a crashed run only where nobody else may be running", function()
       local now = require("holdfast.core").now
       for _, words in ipairs { { "-n" }, { "--permits", "2" }, { "-s" }, { "--no-crash-release" } } do

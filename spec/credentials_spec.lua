@@ -339,3 +339,50 @@ describe("a command that cannot get its login while it holds a lock", function()
     end, "cannot read " .. path, function() process.sleep(0.3) end)
   end)
 end)
+
+describe("a command whose password is replaced after its job has ended", function()
+  local directory
+
+  before_each(function() directory = process.directory() end)
+  after_each(function() process.remove(directory) end)
+
+  local function write(name, text)
+    local file = assert(io.open(directory .. "/" .. name, "w"))
+    file:write(text)
+    file:close()
+  end
+
+  local function start(...)
+    write("password", "one")
+    write("holdfast.conf", ("url = redis://%s\ncommand_timeout = 1\ncredentials_command = cat %s/password\n")
+      :format(address(), directory))
+    local words = { "run", ... }
+    words.env = { HOLDFAST_CONFIG = directory .. "/holdfast.conf" }
+    local child = command.start(nil, words)
+    world.children[#world.children + 1] = child
+    return child
+  end
+
+  it("keeps its lock for the rest of --min-hold", function()
+    local child = start("-v", "--lease", "3", "--min-hold", "60", "k", "--", "true")
+    assert(child:wait_output("exited with code 0\n", PATIENCE), child:output())
+    write("password", "two")
+    rotate "two"
+    world.wait_renewed("k", 2)
+    child:kill("TERM")
+    assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
+  end)
+
+  it("writes the record of --idempotent with the new password", function()
+    finally(function() world.cli("DEL", "k", "holdfast_once:k") end)
+    local child = start("--idempotent", "1h", "--lease", "15", "k", "-c",
+      ("echo runs; while [ ! -e %s/go ]; do sleep 0.02; done"):format(directory))
+    assert(child:wait_output("runs\n", PATIENCE), child:output())
+    rotate "two"
+    write("go", "")
+    assert(child:wait_output('cannot release "k"', PATIENCE), child:output())
+    write("password", "two")
+    assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
+    assert.equal(1, world.cli("HEXISTS", "holdfast_once:k", "done"))
+  end)
+end)

@@ -70,6 +70,13 @@ end
 
 local job = load_with({ ["holdfast.core"] = core, ["holdfast.process"] = process }, "holdfast.command.job")
 
+-- As `holdfast run`: a job, then the rest of --min-hold. → the job's result
+local function run_job(with)
+  local result = job.run(lock, with)
+  job.stay(lock, with, result)
+  return result
+end
+
 -- ---- what is drawn ----
 
 local seed
@@ -249,7 +256,7 @@ describe("before a lease ends", function()
       lock.lease, lock.renewed_until, lock.lost_at, ends_at = 30, 600, case[4], case[1]
       local with = plan(0)
       with.min_hold = case[2]
-      local result = job.run(lock, with)
+      local result = run_job(with)
       local message = ("%g %g %g"):format(case[1], case[2], now)
       assert.is_true(now >= case[3] and now <= case[3] + 0.51, message)
       assert.equal(case[1] > 7 and "deleted" or nil, result.lost, message)
@@ -300,7 +307,7 @@ describe("before a lease ends", function()
     lock.lease, lock.renewed_until = 30, 5
     local with = plan(5)
     with.min_hold = 600
-    assert.equal("unreachable", job.run(lock, with).lost)
+    assert.equal("unreachable", run_job(with).lost)
     assert.is_true(now < kills.TERM + 1.1, now - kills.TERM)
   end)
 

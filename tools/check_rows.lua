@@ -28,6 +28,14 @@ local function check_names(file, list, name_of)
   end
 end
 
+-- What no seed needs to find.
+local shown = {}
+for _, schedule in ipairs(require "spec.sim.schedules") do shown[schedule[3] or ""] = true end
+for _, entry in ipairs(require "spec.explore.rare") do shown[entry[1]] = true end
+for _, mutant in ipairs(mutants.of_schedules()) do
+  if not shown[mutant.name] then report("spec/sim/mutants.lua: nothing shows %s", mutant.name) end
+end
+
 local function itself(name) return name end
 check_names("spec/sim/quick.lua", quick.single, itself)
 check_names("spec/sim/quick.lua", quick.systems, itself)

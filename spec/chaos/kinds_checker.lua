@@ -126,12 +126,13 @@ local function kept_by(take, give, finished)
   return 0, (done or finished[take.by]) and 0 or permits
 end
 
--- A process that comes to its end has done, or undone, all that was in doubt.
-local function check_count(ops, all, permits)
+-- A process that comes to its end has done, or undone, all that was in doubt, unless closing its
+-- client took all the time that it may.
+local function check_count(ops, all, permits, timeout)
   local finished, least, most, free = {}, 0, 0, nil
   local _, given = takes_until_given(ops)
   for _, op in ipairs(all) do
-    if op.what == "end" then finished[op.by] = true end
+    if op.what == "end" then finished[op.by] = op.stop - op.start < timeout end
   end
   for _, op in ipairs(ops) do
     if op.what == "free" then free = op end
@@ -199,8 +200,9 @@ end
 local NOTICED = 0.3 -- seconds, more than a grant lease, that a free lock may take on a busy machine
 local FAILS = { denied = true, unreachable = true, server = true }
 
--- From the start of the call that took a lock to the end of the one that gave it back, or of the
--- lease where that failed.
+-- From the start of the call that took a lock to the end of the one that gave it back. If that
+-- failed, even as `lost`, a renewal whose reply was late may have prolonged it on the server: to
+-- the end of a lease from then on.
 local function holds_of(ops, lease)
   local given, list = {}, {}
   for _, op in ipairs(ops) do
@@ -218,17 +220,21 @@ local function holds_of(ops, lease)
 end
 
 -- → the longest time in a row, within the call and from a time on, in which nobody else had the
--- lock
+-- lock; when that began
 local function longest_gap(holds, op, from)
-  local longest, free_from = 0, math.max(op.start, from)
+  local longest, since, free_from = 0, from, math.max(op.start, from)
+  local function note(till)
+    if till - free_from > longest then longest, since = till - free_from, free_from end
+  end
   for _, hold in ipairs(holds) do
     if hold.from >= op.stop then break end
     if hold.op ~= op then
-      longest = math.max(longest, hold.from - free_from)
+      note(hold.from)
       free_from = math.max(free_from, hold.to)
     end
   end
-  return math.max(longest, op.stop - free_from)
+  note(op.stop)
+  return longest, since
 end
 
 -- → the keys of the locks for which two tasks contend
@@ -242,30 +248,47 @@ local function pairs_of(ops)
   return list
 end
 
--- Seconds: less than a call gives the server at least, around the call, and no time for a reply on
--- a busy machine.
-local SLOW, NEAR, SHORT = 0.08, 0.5, 0.3
+local NEAR = 0.5 -- seconds before and after
+-- More than a call waits for one after the other: to connect over TLS, to log in, to ask.
+local REPLIES = 8
 
--- Whether the machine was slow then: another process had to wait for the reply to a release. So a
--- reply that was late for this call does not show that its connection was bad.
-local function was_slow(ops, op)
-  for _, other in ipairs(ops) do
-    if other.start > op.stop + NEAR then return false end
-    local is_prompt = other.what == "release" or other.what == "give"
-    if is_prompt and other.by ~= op.by and other.stop > op.start - NEAR
-        and other.stop - other.start > SLOW then
-      return true
+-- How slow the machine was then: the longest time that another process waited for the reply to a
+-- release. Nothing else makes a reply late when the world is whole.
+local function slowest_reply(ops, by, from, to)
+  local slowest = 0
+  for _, op in ipairs(ops) do
+    if op.start > to + NEAR then break end
+    local is_prompt = (op.what == "release" or op.what == "give") and op.result == "ok"
+    if is_prompt and op.by ~= by and op.stop > from - NEAR then
+      slowest = math.max(slowest, op.stop - op.start)
     end
   end
-  return false
+  return slowest
 end
 
--- whole: { from = when all must be well again, grant = the grant lease, lease = the longest lease }
+-- Whether the machine was too slow for the time that the call gave the server. A call that fails
+-- sooner finds a connection that could not be made in its own time.
+local function was_late(ops, op, timeout)
+  if op.result ~= "unreachable" then return false end
+  local wait, given = op.wait or 0, timeout
+  if wait > 0 and op.stop - op.start >= wait then given = math.min(wait, timeout) end
+  return given < REPLIES * slowest_reply(ops, op.by, op.start - given, op.stop)
+end
+
+-- A wait for a free lock takes a grant lease, and replies that may be slow.
+local function check_wait(ops, holds, op, whole)
+  local gap, since = longest_gap(holds, op, whole.from)
+  local over = gap - whole.grant - NOTICED
+  if over <= 0 or over <= REPLIES * slowest_reply(ops, op.by, since, since + gap) then return end
+  return { rule = "whole", at = op.stop, key = op.key, op = op,
+    text = ("it waited while %s was free for %.1f s"):format(op.key, gap) }
+end
+
+-- whole: { from = when all must be well again, grant = the grant lease, lease = the longest lease,
+-- timeout = of a command }
 local function check_whole(ops, whole)
   for _, op in ipairs(ops) do
-    local failed = op.start >= whole.from and FAILS[op.result]
-    local late = op.result == "unreachable" and (op.stop - op.start < SHORT or was_slow(ops, op))
-    if failed and not late then
+    if op.start >= whole.from and FAILS[op.result] and not was_late(ops, op, whole.timeout) then
       return { rule = "whole", at = op.stop, key = op.key, op = op,
         text = ("%s failed as %s although nothing is wrong any more"):format(op.what, op.result) }
     end
@@ -275,11 +298,8 @@ local function check_whole(ops, whole)
     local holds = holds_of(own, whole.lease)
     for _, op in ipairs(own) do
       local waited = op.what == "acquire" and (op.result == "busy" or op.result == "ok")
-      local gap = waited and op.stop >= whole.from and longest_gap(holds, op, whole.from) or 0
-      if gap > whole.grant + NOTICED and not was_slow(ops, op) then
-        return { rule = "whole", at = op.stop, key = key, op = op,
-          text = ("it waited while %s was free for %.1f s"):format(key, gap) }
-      end
+      local problem = waited and op.stop >= whole.from and check_wait(ops, holds, op, whole)
+      if problem then return problem end
     end
   end
 end
@@ -326,7 +346,8 @@ end
 
 -- ---- all ----
 
--- run: { ops, permits = of the semaphore, latch = its count, whole = as of check_whole, or nil }
+-- run: { ops, permits = of the semaphore, latch = its count, timeout = of a command,
+-- whole = as of check_whole, or nil }
 -- → list of { rule, text, at, key, op, other }
 function kinds.check(run)
   local found = {}
@@ -343,7 +364,7 @@ function kinds.check(run)
   note(check_permits(claims_of(of_key(run.ops, "pool")), run.permits))
   local places = of_key(run.ops, "places")
   note(check_permits(takes_until_given(places), run.permits))
-  note(check_count(places, run.ops, run.permits))
+  note(check_count(places, run.ops, run.permits, run.timeout))
   note(check_latch(of_key(run.ops, "gate"), run.latch))
   return found
 end

@@ -200,8 +200,9 @@ local function contend(key)
 end
 
 local function finish()
+  local from = sys.now()
   client:close()
-  writer:seen(sys.now(), { what = "end" })
+  writer:seen(from, { what = "end" })
 end
 
 if loop then

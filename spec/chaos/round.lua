@@ -61,6 +61,7 @@ local MOVES, QUIET_AFTER_MOVES = 4, 6 -- seconds
 local CROWDS = 4 -- processes with a loop
 local PAIRS = 10 -- tasks of each, which share a key with a task of another one
 local LONGEST_LEASE = 1.5 -- of spec/chaos/kinds_worker.lua
+local GOODBYE = 1 -- seconds for which a client that is closed waits for the end of its name
 
 local start = {}
 
@@ -321,16 +322,20 @@ local function check_kinds_quiet(plan, client, problem)
   if deleted == nil then problem("the latch cannot be deleted: " .. why) end
 end
 
--- Also names of clients that closed while the machine was too slow to serve all of them: they end
--- by themselves, and other rounds look for them.
-local function forget_runs(server)
-  for _, pattern in ipairs { "once*", "holdfast_client:*" } do
-    for _, key in ipairs(server:cli("KEYS", pattern)) do server:cli("DEL", key) end
+local function forget(server, pattern)
+  for _, key in ipairs(server:cli("KEYS", pattern)) do server:cli("DEL", key) end
+end
+
+-- Whether a client that closed got no answer in time: then its name ends by itself.
+local function was_end_late(self, ops)
+  for _, op in ipairs(ops) do
+    local took = op.what == "end" and op.stop - op.start or 0
+    if took >= math.min(self.plan.timeout, GOODBYE) then return true end
   end
 end
 
 -- Somebody else gets every lock soon, and then nothing is left.
-local function check_quiet(self, problems)
+local function check_quiet(self, problems, ops)
   if self.set then self.set:wait_settled() end
   local urls = {}
   for i, server in ipairs(self.servers) do urls[i] = server:url() end
@@ -347,7 +352,8 @@ local function check_quiet(self, problems)
   end
   client:close()
   if self.plan.permits then self.servers[1]:cli("DEL", "pool", "places") end
-  if self.plan.user then forget_runs(self.servers[1]) end
+  if self.plan.user then forget(self.servers[1], "once*") end
+  if self.plan.user and was_end_late(self, ops) then forget(self.servers[1], "holdfast_client:*") end
   for i, server in ipairs(masters_of(self)) do
     local litter = crowd.litter(server, self.set ~= nil, LITTER_TIMEOUT)
     if litter then problem(("server %d: %s"):format(i, litter)) end
@@ -406,8 +412,8 @@ function round.run(plan)
   local problems, finished = await_workers(self)
   set_clocks_right(self)
   local free = plan.permits and free_places(self)
-  check_quiet(self, problems)
   local ops = history.read(self.paths)
+  check_quiet(self, problems, ops)
   for _, fault in ipairs(self.faults) do ops[#ops + 1] = fault end
   table.sort(ops, function(a, b) return a.start < b.start end)
   ops[#ops + 1] = free
@@ -421,9 +427,9 @@ function round.run(plan)
   for _, each in ipairs(found) do problems[#problems + 1] = each end
   if plan.permits then
     local wrong = kinds_checker.check {
-      ops = ops, permits = plan.permits, latch = plan.latch,
+      ops = ops, permits = plan.permits, latch = plan.latch, timeout = plan.timeout,
       whole = plan.user and { from = faults_end + LONGEST_LEASE + plan.grant, grant = plan.grant,
-        lease = LONGEST_LEASE },
+        lease = LONGEST_LEASE, timeout = plan.timeout },
     }
     for _, each in ipairs(wrong) do problems[#problems + 1] = each end
   end

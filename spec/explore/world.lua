@@ -28,6 +28,7 @@ function WORDS.writes(task, words) task.kind, task.naps = "write", { number(word
 function WORDS.from(task, words) task.start = number(words) * MS end
 function WORDS.waits(task, words) task.wait = number(words) / S end
 function WORDS.tries(task) task.wait = 0 end
+function WORDS.alone(task) task.wait, task.alone = 0, true end
 function WORDS.lease(task, words) task.lease = number(words) / S end
 function WORDS.fixed(task) task.renewed = false end
 function WORDS.times(task, words) task.rounds = number(words) end

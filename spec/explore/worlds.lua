@@ -34,6 +34,7 @@ lock enter: p1 holds 10 enters; p2 holds 1 | lose_reply p1; drop p1
 lock enter while held: p1 holds 10 again 2; p2 holds 1 | lose_reply p1; stall_up p1 700
 lock enter by several handles: p1 steps acquire 1, acquire 2, release 1, drop 2, nap 1, release 1; p2 holds 1
 lock enter and abandon: p1 steps acquire 1, acquire 2, abandon 1, nap 1, release 2; p2 holds 1 | lose_reply p1
+lock enter and abandon through another handle: p1 steps acquire 1, acquire 2, abandon 3, drop 1, nap 1, release 2; p2 holds 1
 lock enter and release for another handle: p1 steps acquire 1, acquire 2, acquire 3, release 1, release 1, drop 2, nap 1, release 3; p2 holds 1
 lock common handle: p1 holds 10 common; p1 holds 2 common; p2 holds 1
 lock common handle that vanishes: p1 holds 10 common vanishes 1; p1 holds 2 common; p2 holds 1
@@ -48,6 +49,7 @@ lock kept and wanted: p1 holds 20 keeps 1000 times 2 gap 100; p2 holds 1
 lock kept, and a newcomer hands it over: p1 holds 400 lease 300 fixed; p1 key b holds 600; p2 keeps 1000 holds 2 times 2 gap 50; p3 key b holds 1; p3 from 304.5 holds 1
 lock kept and crash: p1 holds 1 keeps 500 times 2 lease 400; p2 holds 1 | crash p1
 lock kept and broken: p1 holds 1 keeps 500 times 3 gap 1; p1 breaks keeps 500 holds 1 times 2 gap 1; p2 holds 1 | lose_reply p1
+lock kept and returned: p1 linked holds 1 keeps 10 times 3 gap 10 alone
 lock kept by two callers: p1 holds 1 keeps 500 times 2 gap 1; p1 holds 1 keeps 500 times 2; p2 holds 1
 lock shared owner: p1 holds 10 as x; p2 holds 2 as x; p3 holds 1
 lock shared owner, late grant: p1 holds 5; p2 holds 2 as x; p3 holds 2 as x | stall_link p2 events 700; give_up p2 events

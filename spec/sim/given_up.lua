@@ -18,7 +18,7 @@ local AGAIN = 1500000  -- behind trouble: what has failed is tried again after a
 local QUIET = 1500000  -- without trouble until then, all is well
 
 local OF_ALL = { stall = true, fail_over = true, unlink = true, stranger = true, swap = true,
-  upgrade = true }
+  upgrade = true, rotate = true }
 for kind in pairs(Server.refusals) do OF_ALL[kind] = true end
 
 local GivenUp = {}

@@ -4,7 +4,8 @@
 --   terms   a term begins when no other one is believed in
 --   token   …with a higher token than all before
 --   told    a term that is over, and was not given up, says how it was lost, and on_lost was called
---   ended   a leader goes on with another term until it resigns, however its terms end
+--   ended   a leader goes on with another term until it resigns, however its terms end; before its
+--           first one it may be refused for a log-in while a password is replaced
 
 local Terms = {}
 
@@ -70,7 +71,8 @@ function Terms:leads_no_more(task, terms, result, code)
   self.world:note("%s leads no more: %s", task.name, tostring(code or result))
   self.terms[task.slot] = nil
   local over = task.resigned or task.plan.once and terms == 1 or task.process.closed
-  if not over then
+  local refused = terms == 0 and code == "denied" and self.world.rotates
+  if not over and not refused then
     self.world:fail("ended", "%s leads no more after %d of %d terms: %s", task.name, terms,
       task.plan.rounds, tostring(code or result))
   end

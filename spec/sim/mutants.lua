@@ -416,7 +416,6 @@ local IN_CORE = {
   { "TOKEN_AGAIN", "the callers of a kept lock have one token" },
   { "SHORT_UNNOTICED", "the end of a kept lock is not moved when its lease becomes short" },
   { "STRAYS_FORGOTTEN", "a dropped handle releases what others have released for it" },
-  { "RELEASE_UNNOTED", "a release whose caller is gone leaves its entry to the handle" },
   { "CLOSE_KEEPS", "a closed client keeps its holds" },
   { "CLOSE_WAITS", "…and goes on with its calls" },
   { "LEAVES_SLOWLY", "an acquire leaves its queue for as long as a command may take" },
@@ -441,7 +440,8 @@ local function of_program(...)
   return { name = name, about = about, entry = { ... } }
 end
 
--- Found by a kept schedule of schedules.lua: few seeds draw what it takes.
+-- Found by a kept schedule of schedules.lua, or in a world of spec/explore/rare.lua: few seeds draw
+-- what it takes.
 local IN_SCHEDULES = {
   {
     name = "ENTRY_ABANDONED",
@@ -463,6 +463,7 @@ local IN_SCHEDULES = {
     about = "an abandoned hold of a quorum forgets the releases under way",
   },
   { name = "LOST_ENTRY_KEPT", about = "a lost hold stays when its last release has failed" },
+  { name = "RELEASE_UNNOTED", about = "a release whose caller is gone leaves its entry to the handle" },
   { name = "RETURN_PASSED", about = "an acquire does not wait for the return of a kept lock" },
   { name = "FORCED_LENT", about = "a lock that was taken by force is lent to the next caller" },
   { name = "LATE_ENTRY_KEPT", about = "a lost hold stays when a late reply ends its last release" },
@@ -524,10 +525,12 @@ local IN_SYSTEM = {
     "if redis.call('PTTL', lock) < ms then redis.call('PEXPIRE', lock, ms) end" },
   { "sentinel", "FAR_UNHEARD", "the client does not wait for replies of distant Sentinels" },
   { "sentinel", "MINORITY_MOVES", "one Sentinel is enough to move from a master that serves" },
+  { "sentinel", "LOGIN_REFUSED_FINAL", "a link whose log-in was refused is never opened again" },
   { "sentinel", "NEVER_MOVES", "a client with a working master does not ask the Sentinels" },
   { "cluster", "ASKING_UNSAID", "ASK is followed without ASKING" },
   { "cluster", "CLUSTER_RELEASE_DROPPED", "a redirected release is not sent again" },
   { "cluster", "CLUSTER_UNDO_ONCE", "…nor a redirected undo of an acquire" },
+  { "cluster", "LOGIN_REFUSED_FINAL", "a link whose log-in was refused is never opened again" },
   { "cluster", "LEASE_UNNAMED", "a renewal does not name the key of a reader's lease" },
   { "addresses", "STRANGER_SERVED", "a node of another cluster is used" },
   { "addresses", "FOREIGN_FOLLOWED", "the map of another cluster is followed" },
@@ -595,6 +598,8 @@ local IN_SYSTEM = {
     lead = true },
   { "leader", "lead_once", "a leader that has lost its term does not lead again",
     "lead.lua:lead.run", "until given.once or", "until given.once or term.reason or", lead = true },
+  { "leader", "lead_denied", "…or that has led, and is denied for a while", "lead.lua:await",
+    "leading.accepted or acquired ~= nil", "false", lead = true },
   { "leader", "lead_unresigned", "a leader that has resigned leads again", "lead.lua:Term:resign",
     "self.leading.resigned = true", "", lead = true },
   { "leader", "lead_by_lost_lock", "a term has the handle of one that was lost before it began",
@@ -818,7 +823,7 @@ function mutants.list() return with_place(of_list()) end
 -- Those of system_plan.lua: { kind =, name =, about =, entry = }
 function mutants.of_systems() return with_place(of_systems()) end
 
--- Those that only a kept schedule finds, of schedules.lua.
+-- Those that no seed needs to find.
 function mutants.of_schedules() return with_place(IN_SCHEDULES) end
 
 -- → those that documents list and the build has switches for, also without a place

@@ -421,6 +421,7 @@ function plans.system(seed, system)
   refusals.add_passing(plan)
   if plan.faults then dead_links.add(plan) end
   max_hold.add(plan)
+  rotation.add(plan)
   return plan
 end
 

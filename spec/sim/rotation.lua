@@ -10,7 +10,8 @@
 local Prng = require "spec.sim.prng"
 
 local S = 1000000
-local CALM, OTHERS = 60, 6 -- so many of 100 plans where nothing else goes wrong, and of the others
+-- So many of 100 plans where nothing else goes wrong, of the others, and of systems.
+local CALM, OTHERS, OF_SYSTEMS = 60, 6, 12
 local HOLDS = 25 -- so many of 100 calm ones
 local MOMENTS = { "acquire", "take", "waits", "grant", "release", "complete" }
 -- both: the old password is valid for a while longer; at_once: it is not, and connections end;
@@ -21,14 +22,17 @@ local CONFIRMED = S -- a hold that began with a grant has its whole lease by the
 local LEFT_AT_RENEWAL = 0.6
 local ENDS = { unreachable = true, server = true, denied = true }
 
+-- Systems whose servers have passwords, and the servers: not the Sentinels.
+local SERVERS = { leader = 1, cluster = 3, sentinel = 2, sync = 2 }
 local OURS = { process = true, task = true, fault = true } -- those of Redisson have another user
 
 local rotation = {}
 
--- What goes wrong besides: "none", "some"; nil: the plan is for clients without a password, or its
--- own hold keeps a task out.
+-- What goes wrong besides: "none", "some", or what a "system" draws; nil: the plan is for clients
+-- without a password, or its own hold keeps a task out.
 local function others_of(plan)
-  if plan.system or plan.leader then return nil end
+  if plan.system and not SERVERS[plan.system] then return nil end
+  if plan.system then return "system" end
   local others = (plan.gather or plan.quorum) and "some" or "none"
   for _, part in ipairs(plan.parts) do
     if part.alone then return nil end
@@ -49,11 +53,22 @@ local function refuse_renewal(prng, plan)
   end
 end
 
+local CHANCES = { none = CALM, some = OTHERS, system = OF_SYSTEMS }
+
+-- How many servers have a password: the first ones.
+local function count_servers(plan)
+  return SERVERS[plan.system] or plan.rates and #plan.rates or 1
+end
+
+function rotation.has_password(plan, index)
+  return plan.rotates and index <= count_servers(plan)
+end
+
 -- Its numbers are its own.
 function rotation.add(plan)
   local prng = Prng.new((plan.seed * 97 + 109) % 2147483647)
   local others = others_of(plan)
-  if not others or not prng:chance(others == "none" and CALM or OTHERS) then return end
+  if not others or not prng:chance(CHANCES[others]) then return end
   local is_alone = plan.calm and others == "none"
   plan.rotates = is_alone and "alone" or "among others"
   for _ = 1, prng:range(1, 3) do
@@ -61,7 +76,7 @@ function rotation.add(plan)
       what = "fault", name = "rotate", process = 1, link = "calls", lag = 0, way = prng:pick(WAYS),
       key = plan.keys[1].name, at = prng:range(0, prng:pick { 3000, 300000, 2 * S }),
       duration = prng:range(1000, prng:pick { 30000, 800000, 2 * S }),
-      server = plan.rates and prng:range(1, #plan.rates) or nil,
+      server = plan.rates and prng:range(1, count_servers(plan)) or nil,
     }
     if prng:chance(50) then fault.on, fault.nth = prng:pick(MOMENTS), prng:range(1, 3) end
     plan.parts[#plan.parts + 1] = fault
@@ -75,7 +90,7 @@ function rotation.is_alone(plan)
   for _, part in ipairs(plan.parts) do
     if part.what == "fault" and part.name ~= "rotate" then return false end
   end
-  return plan.rotates and not plan.quorum
+  return plan.rotates and not plan.quorum and not plan.system
 end
 
 local function end_connections(server)
@@ -124,7 +139,7 @@ end
 
 -- The process is asked for a log-in.
 function rotation.log_in(process, engine, link)
-  local index = tonumber(engine.server(process.client, link):match("^%a(%d+)$")) or 1
+  local index = tonumber(engine.server(process.client, link):match("^%a(%d+)")) or 1
   engine.ask_login(process.client, link)
   engine.log_in(process.client, link, "default", process.network.servers[index].known)
 end

@@ -286,13 +286,14 @@ local function set_up(plan, options)
     local offset = plan.offsets and plan.offsets[index] or 0
     run.servers[index] = Server.new(run.world, index, {
       rate = rate, offset = offset, gather = plan.gather or 0, seed = plan.seed,
-      patched = options.patched, rotates = plan.rotates,
+      patched = options.patched, rotates = rotation.has_password(plan, index) and plan.rotates,
       distance = plan.distances and plan.distances[index],
     })
     if plan.scripts_known then run.servers[index]:load_programs() end
   end
   run.world.forgets = dead_links.are_alone(plan)
   run.world.refusing = refusals.are_alone(plan) and run.servers[1] or nil
+  run.world.rotates = plan.rotates
   run.world.rotating = rotation.is_alone(plan) and run.servers[1] or nil
   run.network = Network.new(run.world, run.servers)
   run.watcher = watcher_of(plan).new(run.world, run.servers, plan)

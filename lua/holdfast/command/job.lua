@@ -22,6 +22,11 @@ local function clamp(value, low, high)
   return math.max(low, math.min(high, value))
 end
 
+-- Seconds between two checks.
+local function period_of(plan)
+  return clamp(plan.lease / 20, 0.02, 0.5)
+end
+
 -- ---- the terminal ----
 
 -- A job that a shell has started alone in the foreground gets the terminal with its start; in a
@@ -213,14 +218,6 @@ function Job:watch()
   self.plan.on_ended(self.how, self.number)
 end
 
--- Holds the lock for at least that long; a signal that would end the job ends this as well.
-local function stay(lock, until_time)
-  while core.now() < until_time and not lock:lost() do
-    local name = process.wait(clamp(until_time - core.now(), 0, 0.5))
-    if name and not signals.passing[name] then return end
-  end
-end
-
 -- The lock may have been lost since it was acquired: then nothing starts.
 -- → true | nil, as job.run
 function Job:start()
@@ -247,9 +244,9 @@ end
 -- signal did not reach, on_started(pid), on_lost(reason, left, "unstarted" | "ending" | "partly" |
 -- "running"), on_overdue("ending" | "partly" | "running"), on_no_terminal(likewise),
 -- on_signal(name, sent),
--- on_refused(pids, name | nil: at a check), on_ended(how, number), on_result(result of a job that
--- has run) | nil: called before the rest of min_hold }
--- → { how = "exit" | "signal", number, lost = reason | nil, overdue: it ran for max_runtime } |
+-- on_refused(pids, name | nil: at a check), on_ended(how, number) }
+-- → { how = "exit" | "signal", number, lost = reason | nil, overdue: it ran for max_runtime,
+-- held_until: when min_hold is over } |
 -- { lost = reason }: it was not started | { signal = name }: a signal came before the start |
 --   { error = message, errno }: it does not start
 function job.run(lock, plan)
@@ -262,16 +259,28 @@ function job.run(lock, plan)
   local self = setmetatable({
     lock = lock, plan = plan, acquired_at = acquired_at, terminal = terminal,
     wants_terminal = terminal and wants_terminal(),
-    slack = slack, period = clamp(plan.lease / 20, 0.02, 0.5),
+    slack = slack, period = period_of(plan),
     reserve = math.min(plan.grace, plan.lease / 3) + slack,
   }, Job)
   local started, result = self:start()
   if not started then return result end
   self:watch()
-  result = { how = self.how, number = self.number, lost = self.lost, overdue = self.overdue }
-  if plan.on_result then plan.on_result(result) end
-  if not self.lost then stay(lock, acquired_at + plan.min_hold) end
-  return result
+  return {
+    how = self.how, number = self.number, lost = self.lost, overdue = self.overdue,
+    held_until = acquired_at + plan.min_hold,
+  }
+end
+
+-- Holds the lock of a job that has run for the rest of min_hold, unless it is lost. A signal that
+-- would end the job ends this as well. The caller records the end of the job first: after a crash
+-- in this time another run would find a job that has not ended.
+function job.stay(lock, plan, result)
+  if not result.how or result.lost then return end
+  while core.now() < result.held_until and not lock:lost() do
+    if plan.tick then plan.tick() end
+    local name = process.wait(clamp(result.held_until - core.now(), 0, period_of(plan)))
+    if name and not signals.passing[name] then return end
+  end
 end
 
 return job

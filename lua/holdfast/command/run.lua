@@ -78,10 +78,6 @@ end
 local Run = {}
 Run.__index = Run
 
-function Run:job_plan()
-  return work.plan(self.plan, self.holding, self.out)
-end
-
 local function succeeded(result)
   return result.how == "exit" and result.number == 0 and not result.lost and not result.overdue
 end
@@ -103,7 +99,7 @@ end
 function Run:idempotent()
   local failed = nil
   local function guarded()
-    local result = job.run(self.holding.group, self:job_plan())
+    local result = job.run(self.holding.group, self.job_plan)
     failed = not succeeded(result) and result or nil
     if failed then error(failed, 0) end
     return result
@@ -128,7 +124,10 @@ function Run:await_record()
     return renews and not core.engine.is_quiet(client)
   end
   local name
-  while is_pending() and (not name or signals.passing[name]) do name = process.wait(RECORD_STEP) end
+  while is_pending() and (not name or signals.passing[name]) do
+    settings.tick(self.plan.chosen, client)
+    name = process.wait(RECORD_STEP)
+  end
 end
 
 -- ---- once for each fire of a schedule ----
@@ -157,30 +156,32 @@ function Run:scheduled()
     if code ~= "duplicate" then once.withdraw(fire) end
     return nil, message, code
   end
-  local job_plan = self:job_plan()
-  function job_plan.on_result(result)
-    once.finish(fire, lock, succeeded(result) and "done" or "failed", function(text, failure)
-      self.out:problem("warning", { { "code", failure } }, text)
-    end)
+  local result = job.run(lock, self.job_plan)
+  if not result.how then
+    if not result.lost then once.withdraw(fire) end
+    return result
   end
-  local result = job.run(lock, job_plan)
-  if not result.how and not result.lost then once.withdraw(fire) end
+  once.finish(fire, lock, succeeded(result) and "done" or "failed", function(text, failure)
+    self.out:problem("warning", { { "code", failure } }, text)
+  end)
   return result
 end
 
 function Run:job()
+  self.job_plan = work.plan(self.plan, self.holding, self.out)
   if self.fire then return self:scheduled() end
   if self.plan.given.idempotent then return self:idempotent() end
-  return job.run(self.holding.group, self:job_plan())
+  return job.run(self.holding.group, self.job_plan)
 end
 
 -- ---- how it ended ----
 
 -- What went wrong after the job is no reason to hide how it ended, unless the lock was lost.
 function Run:finish(result, message, code)
+  if result and code then self.out:problem("warning", { { "code", code } }, message) end
+  if result then job.stay(self.holding.group, self.job_plan, result) end
   local released, loss = self.holding:release()
   if not result then return self.holding:failed(message, code) end
-  if code then self.out:problem("warning", { { "code", code } }, message) end
   if code and core.may_pass(code, true) then self:await_record() end
   if result.lost or result.how and not released then return self.holding:failed_by_loss(loss) end
   return work.exit_of(result, self.plan, self.holding, self.out)
