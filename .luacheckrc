@@ -21,6 +21,7 @@ files["lua/holdfast/loop/cosockets.lua"] = { std = "+ngx_lua" }
 files["spec/site/*.lua"] = { std = "+busted" }
 files["spec/browser/*.lua"] = { std = "+busted" }
 files["spec/fencing/*_fencing.lua"] = { std = "+busted" }
+files["spec/types/*_types.lua"] = { std = "+busted" }
 files["lua/holdfast/shared_metrics.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/status.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/status_json.lua"] = { std = "+ngx_lua" }

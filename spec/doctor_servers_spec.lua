@@ -61,6 +61,14 @@ describe("holdfast doctor on several servers", function()
     end, PATIENCE))
     assert.matches("cannot be reached: [^\n]*" .. set.nodes[3].port, found)
   end)
+
+  it("names a node of a cluster that announces a wrong address", function()
+    set = cluster.start { replicas = 0, conf = LASTING }
+    set.nodes[2]:cli("CONFIG", "SET", "cluster-announce-port", "1")
+    assert(process.wait_until(function()
+      return table.concat(visit(set:url()), "\n"):find "cannot be reached: [^\n]*127%.0%.0%.1:1%D"
+    end, PATIENCE))
+  end)
 end)
 
 describe("holdfast doctor for tenants", function()

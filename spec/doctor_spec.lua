@@ -275,9 +275,10 @@ describe("holdfast doctor", function()
     local BASE = "redis_version:7.0.15\r\nredis_mode:standalone\r\nrole:master\r\nconnected_clients:1\r\n"
       .. "maxclients:100\r\nmaxmemory:0\r\nused_memory:1\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n"
 
-    local function telling(more)
-      other = fake.server { reply = "+PONG\r\n", login = true, info = BASE .. more }
-      return visit(other.url)
+    -- `reply`: to all commands except logins and INFO
+    local function telling(more, reply, ...)
+      other = fake.server { reply = reply or "+PONG\r\n", login = true, info = BASE .. more }
+      return visit(other.url, ...)
     end
 
     it("a replica that is late", function()
@@ -310,6 +311,24 @@ describe("holdfast doctor", function()
       assert_unknown(found, "clock")
       assert_unknown(found, "rights")
     end)
+
+    it("a time that jumps", function()
+      assert_hurts(telling("", "*2\r\n:<n>000\r\n:0\r\n"), "clock", "moved by %d+.0 s while")
+    end)
+
+    it("that one user's scripts can change those of others", function()
+      assert_hurts(telling("", ":1\r\n", "--tenant", "shop:"), "tenants", "CVE%-2025%-46818")
+      other.stop()
+      assert.same({}, telling("", ":0\r\n", "--tenant", "shop:").hurts)
+    end)
+
+    for _, reply in ipairs { "$-1\r\n", "*0\r\n", "*2\r\n:1\r\n*1\r\n:2\r\n" } do
+      it("nothing that makes sense: " .. reply:gsub("\r\n", " "), function()
+        local found = telling("", reply)
+        assert_unknown(found, "clock")
+        assert_unknown(found, "rights")
+      end)
+    end
 
     it("that it is several servers", function()
       assert_hurts(telling "run_id:<fd>\r\n", "topology", "%d different servers")

@@ -1,6 +1,6 @@
 -- holdfast in a loop of one's own, loop.lua beside this file: lua5.4 examples/loops/own.lua
 
-local here = arg[0]:match("^(.*)/[^/]*$") or "."
+local here = assert(arg[0]):match("^(.*)/[^/]*$") or "."
 package.path = here .. "/?.lua;" .. package.path
 
 local loop = require "loop"

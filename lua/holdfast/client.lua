@@ -415,10 +415,12 @@ end
 
 -- Calls fn(...) unless it runs or has run for this key.
 ---@param key string
----@param opts? holdfast.idempotent_options | fun(...): ...
----@param fn? fun(...): ...
+---@param opts? holdfast.idempotent_options
+---@param fn holdfast.callback
+---@param ... any for fn
 ---@return any ... fn's results, true for none; nil, info, "duplicate"; nil, message, code; fn's
 --- results behind these when the end of the run could not be recorded
+---@overload fun(self: holdfast.client, key: string, fn: holdfast.callback, ...): ...
 function Client:idempotent(key, opts, fn, ...)
   check_call(self, "client:idempotent", key)
   if options.callable(opts) == nil then
@@ -434,9 +436,11 @@ end
 -- key counts for this fire, which came less than half a period ago by the server's clock.
 ---@param key string
 ---@param period number seconds, 0.1 to 1e9, between two fires
----@param opts? holdfast.once_options | fun(lock: holdfast.lock, ...): ...
----@param fn? fun(lock: holdfast.lock, ...): ...
+---@param opts? holdfast.once_options
+---@param fn holdfast.lock_callback
+---@param ... any for fn
 ---@return any ... as client:with_lock; nil, message, "duplicate", holdfast.fire when another call counts
+---@overload fun(self: holdfast.client, key: string, period: number, fn: holdfast.lock_callback, ...): ...
 function Client:once(key, period, opts, fn, ...)
   check_call(self, "client:once", key, "schedules")
   argument(period, once.period, "client:once", "period", 2)
@@ -452,11 +456,13 @@ end
 
 -- Calls fn(lock, ...) while holding the lock on `key`; releases it in any case.
 ---@param key string
----@param opts? holdfast.with_lock_options | fun(lock: holdfast.lock, ...): ...
----@param fn? fun(lock: holdfast.lock, ...): ...
+---@param opts? holdfast.with_lock_options
+---@param fn holdfast.lock_callback
+---@param ... any for fn
 ---@return any ... fn's results, true for none; nil, message, code when fn did not run; nil, message, "lost", results
 --- when the lock was lost in the meantime, "conflict" or "not_held" when the release found another type
 --- of key or owner
+---@overload fun(self: holdfast.client, key: string, fn: holdfast.lock_callback, ...): ...
 function Client:with_lock(key, opts, fn, ...)
   check_call(self, "client:with_lock", key)
   if options.callable(opts) == nil then
@@ -525,9 +531,11 @@ end
 
 -- Calls fn(lock, ...) while holding the read lock on `key`; as with_lock.
 ---@param key string
----@param opts? holdfast.with_lock_options | fun(lock: holdfast.lock, ...): ...
----@param fn? fun(lock: holdfast.lock, ...): ...
+---@param opts? holdfast.with_lock_options
+---@param fn holdfast.lock_callback
+---@param ... any for fn
 ---@return any ... as for with_lock
+---@overload fun(self: holdfast.client, key: string, fn: holdfast.lock_callback, ...): ...
 function Client:with_read_lock(key, opts, fn, ...)
   check_call(self, "client:with_read_lock", key, "read/write locks")
   return with_kind(self, "client:with_read_lock", "read", key, opts, fn, ...)
@@ -535,9 +543,11 @@ end
 
 -- Calls fn(lock, ...) while holding the write lock on `key`; as with_lock.
 ---@param key string
----@param opts? holdfast.with_lock_options | fun(lock: holdfast.lock, ...): ...
----@param fn? fun(lock: holdfast.lock, ...): ...
+---@param opts? holdfast.with_lock_options
+---@param fn holdfast.lock_callback
+---@param ... any for fn
 ---@return any ... as for with_lock
+---@overload fun(self: holdfast.client, key: string, fn: holdfast.lock_callback, ...): ...
 function Client:with_write_lock(key, opts, fn, ...)
   check_call(self, "client:with_write_lock", key, "read/write locks")
   return with_kind(self, "client:with_write_lock", "write", key, opts, fn, ...)
@@ -545,9 +555,11 @@ end
 
 -- Calls fn(lock, ...) while holding the fair lock on `key`; as with_lock.
 ---@param key string
----@param opts? holdfast.with_lock_options | fun(lock: holdfast.lock, ...): ...
----@param fn? fun(lock: holdfast.lock, ...): ...
+---@param opts? holdfast.with_lock_options
+---@param fn holdfast.lock_callback
+---@param ... any for fn
 ---@return any ... as for with_lock
+---@overload fun(self: holdfast.client, key: string, fn: holdfast.lock_callback, ...): ...
 function Client:with_fair_lock(key, opts, fn, ...)
   check_call(self, "client:with_fair_lock", key, "fair locks")
   return with_kind(self, "client:with_fair_lock", "fair", key, opts, fn, ...)
@@ -556,9 +568,11 @@ end
 -- Waits to be the leader, calls fn(term, ...), and waits again when fn has returned or the term is
 -- lost. Ends with options.once, term:resign() or client:close().
 ---@param key string
----@param opts? holdfast.lead_options | fun(term: holdfast.term, ...): ...
----@param fn? fun(term: holdfast.term, ...): ...
+---@param opts? holdfast.lead_options
+---@param fn holdfast.term_callback
+---@param ... any for fn
 ---@return any ... for the last term, as client:with_lock; nil, message, "closed"
+---@overload fun(self: holdfast.client, key: string, fn: holdfast.term_callback, ...): ...
 function Client:lead(key, opts, fn, ...)
   check_call(self, "client:lead", key)
   if options.callable(opts) == nil then
@@ -571,7 +585,7 @@ function Client:lead(key, opts, fn, ...)
 end
 
 -- Counters since the client was made: acquires, releases, grants, renewals, losses, connections, …
----@return table<string, number>
+---@return holdfast.stats stats
 function Client:stats()
   check_self(self, meta, "client:stats", 2)
   notify()
@@ -589,9 +603,10 @@ function Client:metrics()
 end
 
 -- Returns the waits of owners for each other. Each cycle is a deadlock: a list of its waits, the oldest first.
----@return {cycles: table[], waits: table[]}? found
+---@return { cycles: holdfast.wait[][], waits: holdfast.wait[] }? found
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function Client:deadlocks()
   check_self(self, meta, "client:deadlocks", 2)
   notify()
@@ -602,6 +617,7 @@ end
 ---@return number? seconds that it took
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function Client:ping()
   check_self(self, meta, "client:ping", 2)
   notify()
@@ -659,7 +675,7 @@ function Watchdog:start()
 end
 
 -- The client's counters that concern renewing.
----@return table<string, number>
+---@return table<string, integer> stats
 function Watchdog:stats()
   check_self(self, watchdog_meta, "watchdog:stats", 2)
   local all = raw.stats(core.watchdog.client(self))

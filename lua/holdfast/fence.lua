@@ -267,6 +267,7 @@ end
 ---@return any[]? answers
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function Fence:run(lock, commands)
   check_self(self, Fence, "fence:run", 2)
   argument(lock, check_lock, "fence:run", "lock", 2)
@@ -280,6 +281,7 @@ end
 ---@return true? claimed
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function Fence:claim(lock)
   check_self(self, Fence, "fence:claim", 2)
   argument(lock, check_lock, "fence:claim", "lock", 2)

@@ -45,9 +45,11 @@ local STATUS_OPTIONS = { client = check_client, pattern = options.text, host = h
 
 -- client:with_lock on a client of $HOLDFAST_URL, or of redis://127.0.0.1:6379.
 ---@param key string
----@param opts? holdfast.with_lock_options | fun(lock: holdfast.lock, ...): ...
----@param fn? fun(lock: holdfast.lock, ...): ...
+---@param opts? holdfast.with_lock_options
+---@param fn holdfast.lock_callback
+---@param ... any for fn
 ---@return any ...
+---@overload fun(key: string, fn: holdfast.lock_callback, ...): ...
 function holdfast.with_lock(key, opts, fn, ...)
   options.no_colon(key, holdfast, "holdfast.with_lock", 2)
   return default_client(2):with_lock(key, opts, fn, ...)
@@ -87,7 +89,7 @@ function holdfast.idempotent_request(opts)
   if wrong then error("holdfast.idempotent_request: " .. wrong, 2) end
   if not driver.owner.finish then error("holdfast.idempotent_request: works only under ngx_lua", 2) end
   local one = opts.client or default_client(2)
-  return idempotent_request.enter(one, opts, client.defaults(one))
+  idempotent_request.enter(one, opts, client.defaults(one))
 end
 
 -- Under ngx_lua, in access_by_lua: answers a request with 412 if one with a higher fencing token
@@ -100,7 +102,7 @@ function holdfast.fence(opts)
   local one = opts.client or default_client(2)
   local defaults = client.defaults(one)
   if defaults.quorum then error("holdfast.fence: fences need a single server, not a quorum", 2) end
-  return admission.enter(one, opts, defaults)
+  admission.enter(one, opts, defaults)
 end
 
 -- Under ngx_lua, in body_filter_by_lua: keeps the response for the duplicates of

@@ -43,6 +43,8 @@ end
 ---@return boolean? set false: it is already counting, and continues
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload boolean
+---@return_overload nil, string, holdfast.code
 function Latch:set(count)
   check_self(self, Latch, "latch:set", 2)
   argument(count, check_count, "latch:set", "count", 2)
@@ -55,6 +57,8 @@ end
 ---@return (integer|false)? left the remaining count; false: it was open
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload integer|false
+---@return_overload nil, string, holdfast.code
 function Latch:count_down(amount)
   check_self(self, Latch, "latch:count_down", 2)
   if amount ~= nil then argument(amount, check_count, "latch:count_down", "amount", 2) end
@@ -66,6 +70,7 @@ end
 ---@return integer? count
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function Latch:count()
   check_self(self, Latch, "latch:count", 2)
   notify()
@@ -79,6 +84,7 @@ end
 ---@return true? open
 ---@return string? message
 ---@return holdfast.code? code "timeout" when it is still closed
+---@return_overload nil, string, holdfast.code
 function Latch:wait(wait)
   check_self(self, Latch, "latch:wait", 2)
   if wait ~= nil then argument(wait, options.wait, "latch:wait", "wait", 2) end
@@ -90,6 +96,8 @@ end
 ---@return boolean? closed false: it was open
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload boolean
+---@return_overload nil, string, holdfast.code
 function Latch:delete()
   check_self(self, Latch, "latch:delete", 2)
   notify()

@@ -93,6 +93,7 @@ end
 ---@return true? resigned
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function Term:resign()
   check_self(self, Term, "term:resign", 2)
   local term = self.leading.term

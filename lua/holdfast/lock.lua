@@ -33,6 +33,7 @@ meta.__metatable = meta.__name
 ---@return holdfast.lock? lock
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function Lock:acquire(wait)
   check_self(self, meta, "lock:acquire", 2)
   if wait ~= nil and is_wrong_wait(wait) then
@@ -46,6 +47,7 @@ end
 ---@return holdfast.lock? lock
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function Lock:try_acquire()
   check_self(self, meta, "lock:try_acquire", 2)
   notify()
@@ -56,6 +58,7 @@ end
 ---@return true? released
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function Lock:release()
   check_self(self, meta, "lock:release", 2)
   if not events.heeded then return raw.release(self) end
@@ -66,6 +69,8 @@ end
 ---@return boolean? was_locked
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload boolean
+---@return_overload nil, string, holdfast.code
 function Lock:force_release()
   check_self(self, meta, "lock:force_release", 2)
   notify()
@@ -77,6 +82,7 @@ end
 ---@return true? extended
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function Lock:extend(seconds)
   check_self(self, meta, "lock:extend", 2)
   argument(seconds, options.lease, "lock:extend", "seconds", 2)
@@ -88,6 +94,7 @@ end
 ---@return true? held
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function Lock:check()
   check_self(self, meta, "lock:check", 2)
   notify()
@@ -106,6 +113,8 @@ end
 ---@return boolean? locked
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload boolean
+---@return_overload nil, string, holdfast.code
 function Lock:is_locked()
   check_self(self, meta, "lock:is_locked", 2)
   notify()
@@ -161,6 +170,7 @@ end
 ---@return table<string, string>? headers
 ---@return string? message
 ---@return holdfast.code? code "lost", "not_held"
+---@return_overload nil, string, holdfast.code
 function Lock:fence_headers(resource)
   check_self(self, meta, "lock:fence_headers", 2)
   argument(resource, options.key, "lock:fence_headers", "resource", 2)
@@ -185,13 +195,23 @@ function Lock:lost()
   return raw.lost(self)
 end
 
--- The lock's state on the server; owner, ttl and token are absent when there is none, position
--- (from 1) when none of this client's callers waits, host, pid and name of a holder that has not
--- published them, readers except for a read/write lock.
----@return {owner: string?, holds: integer, ttl: number?, token: integer?, waiters: integer, position: integer?,
---- host: string?, pid: integer?, name: string?, readers: integer?}? info
+---@class holdfast.lock_info
+---@field owner? string the holder; nil: the lock is free
+---@field holds integer how many times it holds the lock
+---@field ttl? number seconds
+---@field token? integer the last one given for this key
+---@field waiters integer how many waiters are queued
+---@field position? integer in the queue, from 1, of this client's first waiter
+---@field host? string of the holder's client, unless it has not published it
+---@field pid? integer
+---@field name? string
+---@field readers? integer for a read/write lock
+
+-- The lock's state on the server.
+---@return holdfast.lock_info? info
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function Lock:info()
   check_self(self, meta, "lock:info", 2)
   notify()

@@ -235,6 +235,7 @@ end
 ---@return holdfast.multi_lock? lock
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function MultiLock:acquire(wait)
   check_self(self, MultiLock, "multi_lock:acquire", 2)
   if wait ~= nil then argument(wait, options.wait, "multi_lock:acquire", "wait", 2) end
@@ -248,6 +249,7 @@ end
 ---@return holdfast.multi_lock? lock
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function MultiLock:try_acquire()
   check_self(self, MultiLock, "multi_lock:try_acquire", 2)
   notify()
@@ -280,6 +282,7 @@ end
 ---@return true? released
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function MultiLock:release()
   check_self(self, MultiLock, "multi_lock:release", 2)
   return notify_after(release(self))
@@ -290,6 +293,7 @@ end
 ---@return true? extended
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function MultiLock:extend(seconds)
   check_self(self, MultiLock, "multi_lock:extend", 2)
   argument(seconds, options.lease, "multi_lock:extend", "seconds", 2)
@@ -301,6 +305,7 @@ end
 ---@return true? held
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function MultiLock:check()
   check_self(self, MultiLock, "multi_lock:check", 2)
   notify()
@@ -345,7 +350,7 @@ end
 
 -- The fencing tokens of the current hold, key -> token; locks of different servers with one key
 -- have one entry.
----@return table<string, integer>
+---@return table<string, integer> tokens
 function MultiLock:tokens()
   check_self(self, MultiLock, "multi_lock:tokens", 2)
   notify()
@@ -357,7 +362,7 @@ function MultiLock:tokens()
 end
 
 -- The keys in the order in which they are taken.
----@return string[]
+---@return string[] keys
 function MultiLock:keys()
   check_self(self, MultiLock, "multi_lock:keys", 2)
   local keys = {}

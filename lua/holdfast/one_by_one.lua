@@ -139,9 +139,11 @@ end
 -- Calls fn(lock, ...) once no other runs for this type and id, by anybody; releases in any case.
 ---@param biz_type string | number
 ---@param biz_id string | number
----@param opts? holdfast.execute_options | fun(lock: holdfast.lock, ...): ...
----@param fn? fun(lock: holdfast.lock, ...): ...
+---@param opts? holdfast.execute_options
+---@param fn holdfast.lock_callback
+---@param ... any for fn
 ---@return any ... as client:with_lock
+---@overload fun(self: holdfast.one_by_one, biz_type: string|number, biz_id: string|number, fn: holdfast.lock_callback, ...): ...
 function OneByOne:execute(biz_type, biz_id, opts, fn, ...)
   check_self(self, meta, "one_by_one:execute", 2)
   argument(biz_type, options.name_part, "one_by_one:execute", "type", 2)

@@ -69,6 +69,7 @@ end
 ---@return true? acquired
 ---@return string? message
 ---@return holdfast.code? code "busy" when too few were free
+---@return_overload nil, string, holdfast.code
 function PlainSemaphore:acquire(count, wait)
   check_self(self, PlainSemaphore, "plain_semaphore:acquire", 2)
   if count == nil then count = 1 end
@@ -82,6 +83,7 @@ end
 ---@return true? acquired
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function PlainSemaphore:try_acquire(count)
   check_self(self, PlainSemaphore, "plain_semaphore:try_acquire", 2)
   if count == nil then count = 1 end
@@ -94,6 +96,7 @@ end
 ---@return true? released
 ---@return string? message
 ---@return holdfast.code? code "unreachable", "denied": it continues in the background
+---@return_overload nil, string, holdfast.code
 function PlainSemaphore:release(count)
   check_self(self, PlainSemaphore, "plain_semaphore:release", 2)
   if count == nil then count = 1 end
@@ -109,6 +112,7 @@ end
 ---@return integer? free how many are free now; negative if more are taken than there are
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function PlainSemaphore:add(change)
   check_self(self, PlainSemaphore, "plain_semaphore:add", 2)
   argument(change, check_change, "plain_semaphore:add", "change", 2)
@@ -120,6 +124,7 @@ end
 ---@return integer? taken
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function PlainSemaphore:drain()
   check_self(self, PlainSemaphore, "plain_semaphore:drain", 2)
   notify()
@@ -130,6 +135,7 @@ end
 ---@return integer? permits
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function PlainSemaphore:available()
   check_self(self, PlainSemaphore, "plain_semaphore:available", 2)
   notify()
@@ -141,6 +147,8 @@ end
 ---@return boolean? set false: it was already set, and nothing has changed
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload boolean
+---@return_overload nil, string, holdfast.code
 function PlainSemaphore:set(permits)
   check_self(self, PlainSemaphore, "plain_semaphore:set", 2)
   argument(permits, check_all, "plain_semaphore:set", "permits", 2)
@@ -152,6 +160,8 @@ end
 ---@return boolean? deleted false: there was none
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload boolean
+---@return_overload nil, string, holdfast.code
 function PlainSemaphore:delete()
   check_self(self, PlainSemaphore, "plain_semaphore:delete", 2)
   notify()
@@ -183,9 +193,11 @@ end
 
 -- Calls fn(...) with permits; gives them back in any case but the death of the process, or of the
 -- client: then it returns nil, message, "closed", and a table of fn's results.
----@param opts? holdfast.with_plain_permit_options | fun(...): ...
----@param fn? fun(...): ...
+---@param opts? holdfast.with_plain_permit_options
+---@param fn holdfast.callback
+---@param ... any for fn
 ---@return any ... fn's results, true for none; nil, message, code when fn did not run
+---@overload fun(self: holdfast.plain_semaphore, fn: holdfast.callback, ...): ...
 function PlainSemaphore:with_permit(opts, fn, ...)
   check_self(self, PlainSemaphore, "plain_semaphore:with_permit", 2)
   if options.callable(opts) == nil then

@@ -35,6 +35,7 @@ meta.__metatable = meta.__name
 ---@return true? released
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function Permit:release()
   check_self(self, meta, "permit:release", 2)
   return notify_after(raw.release(self))
@@ -45,6 +46,7 @@ end
 ---@return true? extended
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function Permit:extend(seconds)
   check_self(self, meta, "permit:extend", 2)
   argument(seconds, options.lease, "permit:extend", "seconds", 2)
@@ -179,6 +181,7 @@ end
 ---@return holdfast.permit? permit
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function Semaphore:acquire(count, wait)
   check_self(self, Semaphore, "semaphore:acquire", 2)
   if count == nil then count = 1 end
@@ -193,6 +196,7 @@ end
 ---@return holdfast.permit? permit
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function Semaphore:try_acquire(count)
   check_self(self, Semaphore, "semaphore:try_acquire", 2)
   if count == nil then count = 1 end
@@ -202,9 +206,11 @@ function Semaphore:try_acquire(count)
 end
 
 -- Calls fn(permit, ...) with a permit; gives it back in any case.
----@param opts? holdfast.with_permit_options | fun(permit: holdfast.permit, ...): ...
----@param fn? fun(permit: holdfast.permit, ...): ...
+---@param opts? holdfast.with_permit_options
+---@param fn holdfast.permit_callback
+---@param ... any for fn
 ---@return any ... as client:with_lock
+---@overload fun(self: holdfast.semaphore, fn: holdfast.permit_callback, ...): ...
 function Semaphore:with_permit(opts, fn, ...)
   check_self(self, Semaphore, "semaphore:with_permit", 2)
   if options.callable(opts) == nil then
@@ -227,12 +233,20 @@ function Semaphore:__tostring()
   return Semaphore.__name .. ": " .. raw.key(self.reader)
 end
 
--- The semaphore's state on the server; ttl: seconds until the first lease ends, nil if no permit is
--- taken; position (from 1): the first of this client's callers that wait.
----@return {permits: integer, available: integer, held: integer, waiters: integer, ttl: number?, token: integer?,
---- position: integer?}? info
+---@class holdfast.semaphore_info
+---@field permits integer how many there are in total
+---@field available integer
+---@field held integer
+---@field waiters integer
+---@field ttl? number seconds until the first lease ends; nil: no permit is taken
+---@field token? integer the last one issued
+---@field position? integer in the queue, from 1, of this client's first waiter
+
+-- The semaphore's state on the server.
+---@return holdfast.semaphore_info? info
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function Semaphore:info()
   check_self(self, Semaphore, "semaphore:info", 2)
   notify()
@@ -247,6 +261,7 @@ end
 ---@return integer? permits
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function Semaphore:available()
   check_self(self, Semaphore, "semaphore:available", 2)
   local info, message, code = Semaphore.info(self)
@@ -258,6 +273,7 @@ end
 ---@return integer? permits
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function Semaphore:permits()
   check_self(self, Semaphore, "semaphore:permits", 2)
   local info, message, code = Semaphore.info(self)
@@ -270,6 +286,7 @@ end
 ---@return true? set
 ---@return string? message
 ---@return holdfast.code? code
+---@return_overload nil, string, holdfast.code
 function Semaphore:set_permits(permits)
   check_self(self, Semaphore, "semaphore:set_permits", 2)
   argument(permits, check_all, "semaphore:set_permits", "permits", 2)

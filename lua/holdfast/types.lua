@@ -1,52 +1,66 @@
 ---@meta holdfast.types
--- Names for editors and checkers; nothing requires this file.
+-- Names for editors and checkers; nothing requires this file. spec/types_spec.lua compares them
+-- with the code. Enumerations are tables with a key for each value, because a checker does not look
+-- for wrong values in comparisons with an alias.
 
 --- The third value of a failure. docs/api.md#error-codes says what each means.
----@alias holdfast.code
----| "busy" somebody else holds it and the wait is over
----| "unreachable" no usable reply in time
----| "lost" it was held, and is gone
----| "not_held" this owner does not hold it
----| "interrupted" a signal ended the wait
----| "conflict" the key holds something else
----| "denied" wrong password, missing right, or a read-only replica
----| "no_quorum" too few servers of a quorum answered or have a vote
----| "duplicate" it is already running or done
----| "mismatch" the key belongs to a request with a different fingerprint
----| "closed" the client was closed
----| "server" any other error reply
----| "deadlock" the holder is waiting for a lock of this caller
----| "timeout" the wait ended before the latch opened
----| "stale" a later holder of the lock has written
+---@enum (key) holdfast.code
+local _ = {
+  busy = 1, -- somebody else holds it and the wait is over
+  unreachable = 1, -- no usable reply in time
+  lost = 1, -- it was held, and is gone
+  not_held = 1, -- this owner does not hold it
+  interrupted = 1, -- a signal ended the wait
+  conflict = 1, -- the key holds something else
+  denied = 1, -- wrong password, missing right, or a read-only replica
+  no_quorum = 1, -- too few servers of a quorum answered or have a vote
+  duplicate = 1, -- it is already running or done
+  mismatch = 1, -- the key belongs to a request with a different fingerprint
+  closed = 1, -- the client was closed
+  server = 1, -- any other error reply
+  deadlock = 1, -- the holder is waiting for a lock of this caller
+  timeout = 1, -- the wait ended before the latch opened
+  stale = 1, -- a later holder of the lock has written
+}
 
 --- Why a lock was lost.
----@alias holdfast.lost_reason
----| "expired" its lease ended before a renewal
----| "taken" another owner has it
----| "deleted" the key was removed
----| "unreachable" no server confirmed it in time
----| "max_hold" it was held for as long as its option max_hold allows
+---@enum (key) holdfast.lost_reason
+local _ = {
+  expired = 1, -- its lease ended before a renewal
+  taken = 1, -- another owner has it
+  deleted = 1, -- the key was removed
+  unreachable = 1, -- no server confirmed it in time
+  max_hold = 1, -- it was held for as long as its option max_hold allows
+}
 
 --- How the option `servers` is used.
 ---@alias holdfast.mode
 ---| "quorum" a majority holds a lock
 ---| "shards" each has its own keys
 
----@alias holdfast.event_name
----| "acquired" a hold began
----| "busy" an acquire failed because another owner holds the lock
----| "released" a hold ended
----| "lost" a hold ended before its owner released it
----| "at_risk" a renewal failed for the first time
----| "renewed_late" a later one succeeded
----| "opened" a connection was opened
----| "closed" a connection was closed
----| "failed" an acquire failed for another reason
----| "crash_released" the hold of a crashed process was freed
----| "crash_release_off" crash_release does not work here
----| "tenant_exposed" other users of the server can act with this client's rights
----| "cut_off" a wait goes on without its server
----| "resumed" it has an answer again
+---@enum (key) holdfast.event_name
+local _ = {
+  acquired = 1, -- a hold began
+  busy = 1, -- an acquire failed because another owner holds the lock
+  released = 1, -- a hold ended
+  lost = 1, -- a hold ended before its owner released it
+  at_risk = 1, -- a renewal failed for the first time
+  renewed_late = 1, -- a later one succeeded
+  opened = 1, -- a connection was opened
+  closed = 1, -- a connection was closed
+  failed = 1, -- an acquire failed for another reason
+  crash_released = 1, -- the hold of a crashed process was freed
+  crash_release_off = 1, -- crash_release does not work here
+  tenant_exposed = 1, -- other users of the server can act with this client's rights
+  cut_off = 1, -- a wait goes on without its server
+  resumed = 1, -- it has an answer again
+}
+
+--- What `with_lock` and its like call.
+---@alias holdfast.callback fun(...: any): any...
+---@alias holdfast.lock_callback fun(lock: holdfast.lock, ...: any): any...
+---@alias holdfast.term_callback fun(term: holdfast.term, ...: any): any...
+---@alias holdfast.permit_callback fun(permit: holdfast.permit, ...: any): any...
 
 --- What `on_event` gets. docs/api.md#classes-and-events says which event has which fields.
 ---@class holdfast.event
@@ -62,3 +76,39 @@
 ---@field host? string of the holder
 ---@field pid? integer
 ---@field name? string
+
+--- What `client:stats()` returns. docs/api.md#clientstats says what each counts.
+---@class holdfast.stats
+---@field acquires integer
+---@field reentries integer
+---@field releases integer
+---@field waits integer
+---@field grants integer
+---@field rechecks integer
+---@field renewals integer
+---@field renew_batches integer
+---@field redirects integer
+---@field late_renewals integer
+---@field failures table<holdfast.code, integer>
+---@field losses integer
+---@field undone integer
+---@field connections integer
+---@field watchdog_wakes integer
+---@field holds integer
+---@field round_trips integer
+---@field reconnects integer
+---@field classes table<string, table>
+
+--- A wait that `client:deadlocks()` has found.
+---@class holdfast.wait
+---@field key string
+---@field kind string
+---@field owner string the waiter
+---@field host? string of the waiter
+---@field pid? integer
+---@field name? string
+---@field holder? string
+---@field holder_host? string
+---@field holder_pid? integer
+---@field holder_name? string
+---@field holds string[] the owners of everything that the waiting caller holds

@@ -1,9 +1,9 @@
 -- Servers that misbehave, each a process of its own.
 --
 -- fake.server{ reply = bytes [, close = true] [, login = true] [, info = text] }
---   answers every command with those bytes (with `login`: what a client sends first is answered
---     well; with `info`: INFO with that text, where <fd> is a number that each open connection has
---     for itself), and then closes
+--   answers every command with those bytes, where <n> is how many commands the connection has sent
+--     (with `login`: what a client sends first is answered well; with `info`: INFO with that text,
+--     where <fd> is a number that each open connection has for itself), and then closes
 -- fake.proxy{ path = socket of a real server }
 --   passes everything on; a key says what goes wrong when it comes by for the <m>th time:
 --   cut<n>:<m>:...    the reply to the command ends after n bytes, and the connection with it
@@ -39,7 +39,9 @@ local function answer(connection, bytes)
     local good = login and LOGIN[name:upper()]
     local own = info and info:gsub("<fd>", tostring(connection.fd))
     local info_reply = own and name:upper() == "INFO" and ("$%d\r\n%s\r\n"):format(#own, own)
-    sys.write(connection.fd, good and "+OK\r\n" or info_reply or text, 1)
+    connection.count = (connection.count or 0) + 1
+    local reply = text:gsub("<n>", tostring(connection.count))
+    sys.write(connection.fd, good and "+OK\r\n" or info_reply or reply, 1)
     if close and not (good or info_reply) then return shut(connection) end
   end
 end

@@ -73,6 +73,15 @@ demos() {
     for demo in demo demo-quorum demo-openresty; do suite $demo one bounded make -s $demo; done
 }
 
+# What a user's editor or CI finds by the annotations. No system packages the checker.
+types() {
+    if has emmylua_check; then
+        suite types busted bounded luajit "$(command -v busted)" --output=plainTerminal --pattern=_types spec/types
+    else
+        skipped types "there is no emmylua_check: cargo install emmylua_check"
+    fi
+}
+
 # The documents as a site, in a browser.
 site() {
     for program in mkdocs chromedriver python3; do

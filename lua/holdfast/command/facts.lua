@@ -64,7 +64,8 @@ local function clocks(self)
   local reply = self:ask("TIME")
   local here = (before + process.time()) / 2
   if type(reply) ~= "table" then return nil end
-  return locale.number(reply[1]) + locale.number(reply[2]) / 1e6, here
+  local seconds, microseconds = locale.number(reply[1]), locale.number(reply[2])
+  return seconds and microseconds and seconds + microseconds / 1e6, here
 end
 
 local function read_clock(self)
@@ -80,15 +81,23 @@ end
 
 local HOUR, ENTRIES = 3600, 32
 
+-- → when a command of the slow log began, the seconds that it took, its name | nil: it is malformed
+local function read_entry(entry)
+  if type(entry) ~= "table" or type(entry[4]) ~= "table" then return nil end
+  local at, microseconds, name = locale.number(entry[2]), locale.number(entry[3]), entry[4][1]
+  if not at or not microseconds or type(name) ~= "string" then return nil end
+  return at, microseconds / 1e6, name
+end
+
 -- → the slowest command of its log within the last hour, { name, seconds } | nil
 function Facts:slowest()
   local list = self:ask("SLOWLOG", "GET", ENTRIES)
   local slowest
   for _, entry in ipairs(type(list) == "table" and list or {}) do
-    local at, seconds = entry[2], entry[3] / 1e6
-    local is_recent = not self.clock_at or at > self.clock_at - HOUR
+    local at, seconds, name = read_entry(entry)
+    local is_recent = at and (not self.clock_at or at > self.clock_at - HOUR)
     if is_recent and (not slowest or seconds > slowest.seconds) then
-      slowest = { name = entry[4][1], seconds = seconds }
+      slowest = { name = name, seconds = seconds }
     end
   end
   return slowest

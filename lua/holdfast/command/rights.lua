@@ -35,7 +35,7 @@ local function dry_run(facts, user, name, behind)
   for word in name:gmatch("[^|]+") do words[#words + 1] = word end
   for _, word in ipairs(behind) do words[#words + 1] = word end
   local reply, message = facts:ask(unpack(words))
-  return reply or message
+  return type(reply) == "string" and reply or message or "the server does not answer ACL DRYRUN"
 end
 
 local function is_short(said)
@@ -91,7 +91,7 @@ local ADVICE = "holdfast acl prints the rule for a user"
 -- As a check of holdfast.command.checks.
 function rights.look(facts, add)
   local user, why = facts:ask("ACL", "WHOAMI")
-  if type(user) ~= "string" then return false, why end
+  if type(user) ~= "string" then return false, why or "the server does not answer ACL WHOAMI" end
   local key = facts.set.prefix .. NAME
   local channel = core.wire.prefixes.releases .. "{" .. key .. "}"
   local refused, on_keys = {}, nil
