@@ -837,7 +837,8 @@ TEST(a_reply_that_is_too_large_fails_only_what_asked_for_it) {
     for (size_t i = 0; i < sizeof many / sizeof *many; i++)
         check_too_large(many[i], "unreachable: the reply is larger than the elements allowed");
     check_too_large("$4194305\r\n", "unreachable: the reply is larger than 4 MiB");
-    check_too_large("$4000000000\r\n", "unreachable: the reply is larger than 4 MiB"); /* fits 32 bits */
+    /* A number of 32 bits. */
+    check_too_large("$4000000000\r\n", "unreachable: the reply is larger than 4 MiB");
 }
 
 TEST(an_event_that_is_too_large_ends_the_connection) {
