@@ -320,15 +320,14 @@ static bool add(list *all, pid_t pid) {
  * can it; that does not happen in two lists in a row, unless all numbers are used up within them.
  */
 static bool read_list(DIR *processes, list *all) {
-    bool complete = true;
+    struct dirent *entry;
     all->count = 0;
     rewinddir(processes);
-    errno = 0;
-    for (struct dirent *entry; complete && (entry = readdir(processes));) {
+    while (errno = 0, (entry = readdir(processes))) {
         pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
-        if (pid > 0) complete = add(all, pid);
+        if (pid > 0 && !add(all, pid)) return false;
     }
-    if (errno != 0 || !complete) return false;
+    if (errno != 0) return false;
     qsort(all->pids, all->count, sizeof *all->pids, compare);
     return true;
 }

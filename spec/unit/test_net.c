@@ -171,10 +171,13 @@ TEST(a_name_without_an_address_is_reported_with_the_reason) {
 }
 
 TEST(a_look_up_that_the_system_fails_is_reported_with_the_reason_of_the_system) {
+    char expected[100];
+    snprintf(expected, sizeof expected, "cannot look up the name: %s", strerror(EMFILE));
     no_name = EAI_SYSTEM;
-    CHECK_EQ_INT(look_up(AT(0), AT(1000)), HF_DIAL_FAILED);
-    CHECK_STR(reason, "cannot look up the name: Too many open files");
+    hf_dial_state state = look_up(AT(0), AT(1000));
     no_name = 0;
+    CHECK_EQ_INT(state, HF_DIAL_FAILED);
+    CHECK_STR(reason, expected);
 }
 
 /* Its message is the one of the TLS settings. */
