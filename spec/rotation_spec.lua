@@ -60,7 +60,7 @@ end
 -- The settings of a command. Without command_timeout it gives up on a reply after a tenth of the
 -- lease, which a busy server may take.
 local function settings(lines)
-  write(directory .. "holdfast.conf", lines .. "lease = 3\ncommand_timeout = 3\ngrace = 0.5\n")
+  write(directory .. "holdfast.conf", lines .. "lease = 6\ncommand_timeout = 3\ngrace = 0.5\n")
 end
 
 -- Starts the command with these settings.
@@ -259,6 +259,27 @@ describe("a credentials command", function()
       local code, output = ping(shell)
       assert.equal(0, code, shell .. ": " .. output)
     end
+  end)
+
+  -- What the client does when all servers of a quorum have refused the last login. The loop that
+  -- watches a job must not wait for another run.
+  it("runs once for all servers that need another login while a lock is held", function()
+    local core, logins = require "holdfast.core", require "holdfast.command.logins"
+    local needs_login, log_in = core.client.needs_login, core.client.log_in
+    local login, got = logins.of_command(("echo >>%sruns; echo two"):format(directory)), {}
+    function core.client.needs_login() return #got == 0 end
+    function core.client.log_in()
+      for i = 1, 3 do got[i] = select(2, login.fetch("server", true)) end
+    end
+    process.wait_until(function()
+      login.tick()
+      return #got > 0
+    end, PATIENCE)
+    core.client.needs_login, core.client.log_in = needs_login, log_in
+    assert.same({ "two", "two", "two" }, got)
+    local runs = assert(io.open(directory .. "runs"))
+    assert.equal("\n", runs:read("*a"))
+    runs:close()
   end)
 
   it("that fails makes the server unreachable, and nobody sees what it prints", function()

@@ -7,6 +7,7 @@ local redis = require "spec.support.redis"
 if not nginx.is_there() then return end
 
 local command = require "spec.support.command"
+local core = require "holdfast.core"
 local dkjson = require "dkjson" -- busted's own
 local fake = require "spec.support.fake"
 local holdfast = require "holdfast"
@@ -935,9 +936,28 @@ describe("for operators under ngx_lua", function()
       end
       local good = eventually("good", function() return state().count == 6 end)
       assert.equal(owner, good.owner)
+      assert.is_true(#good.queue > 0)
       assert.equal(1, state("&search=goo").count)
       assert.equal(5, state("&search=" .. ("a"):rep(100)).count)
       assert.same({}, front:errors())
+      server:cli("FLUSHALL")
+    end)
+
+    -- In make test for a moment, in make fuzz for long.
+    it("shows what is good, whatever stands on the server", function()
+      start {}
+      local hostile = require "spec.support.hostile"
+      local random = hostile.random(tonumber(os.getenv "HOLDFAST_HOSTILE_SEED") or 1)
+      local till, count = core.now() + (tonumber(os.getenv "HOLDFAST_HOSTILE_SECONDS") or 1), 0
+      repeat
+        count = count + 1
+        hostile.fill(server, random, "good" .. count)
+        local shown = ('"key":"good%d"'):format(count)
+        assert.is_truthy(process.wait_until(function()
+          return front:get("/status?json").body:find(shown, 1, true)
+        end, PATIENCE), shown)
+        assert.same({}, front:errors())
+      until core.now() > till
       server:cli("FLUSHALL")
     end)
 
@@ -1710,15 +1730,23 @@ describe("for operators under ngx_lua", function()
       end
       assert.is_nil(policy:find("unsafe", 1, true))
       assert.is_nil(response.body:find("innerHTML", 1, true))
-      local monitor = server:monitor()
-      client:with_lock("seen", function() state() end)
-      for _, entry_of in ipairs(monitor:commands()) do
-        local name = entry_of.args[1]:upper()
-        if not entry_of.script and name:find("^SET$") or name == "DEL" and not entry_of.script then
-          assert.truthy(entry_of.args[2]:find("^holdfast_client:"), entry_of.line)
-        end
-      end
-      monitor:close()
+    end)
+
+    it("writes nothing: a user without the right to write is enough", function()
+      assert.equal("OK", server:cli("ACL", "SETUSER", "viewer", "on", ">pw", "~*", "&*", "+@all", "-@write"))
+      start { where = ('url = "%s"'):format((server:tcp_url():gsub("//", "//viewer:pw@"))) }
+      local waiter = process.lua { args = { server:url() }, code = [[
+        local client = require("holdfast").new(arg[1])
+        client:lock("seen"):acquire(60)
+        client:close()
+      ]] }
+      client:with_lock("seen", function()
+        eventually("seen", function(lock) return lock.waiters == 1 end)
+        state "&open=seen"
+      end)
+      assert.same({ "exit", 0 }, { waiter:wait(PATIENCE) }, waiter:output())
+      assert.same({}, server:cli("ACL", "LOG"))
+      assert.same({}, front:errors())
     end)
 
     local function lock_many(of)

@@ -473,6 +473,18 @@ describe("a loss", function()
     assert_loss("deleted", lock)
   end)
 
+  it("by eviction is deleted", function()
+    local client = world.client { lease = LEASE }
+    local lock = client:lock("k", { on_lost = on_lost })
+    assert(lock:acquire())
+    world.cli("CONFIG", "SET", "maxmemory-policy", "allkeys-random")
+    world.cli("CONFIG", "SET", "maxmemory", "1")
+    assert(process.wait_until(function() return world.cli("EXISTS", "k") == 0 end, 10))
+    world.cli("CONFIG", "SET", "maxmemory", "0")
+    after(client, LEASE / 2)
+    assert_loss("deleted", lock)
+  end)
+
   it("by a server that cannot be reached is unreachable", function()
     local client = world.client { lease = LEASE }
     local lock = client:lock("k", { on_lost = on_lost })

@@ -85,14 +85,15 @@ fuzz_at_once() {
 }
 
 fuzz() {
+    seconds=${HOLDFAST_FUZZ_SECONDS:-60} seed=$(date +%s)
+    limit=HOLDFAST_SUITE_TIMEOUT=$((2 * seconds + 600))
     suite fuzz-build one make -s fuzz-build
-    suite fuzz tap fuzz_at_once reply url options
-    seed=$(date +%s)
+    suite fuzz tap with "$limit" -- fuzz_at_once reply url options
     echo "# texts: HOLDFAST_HOSTILE_SEED=$seed HOLDFAST_HOSTILE_KEYS=${HOLDFAST_HOSTILE_KEYS:-20000}"
     suite fuzz-texts busted with "HOLDFAST_HOSTILE_SEED=$seed" "HOLDFAST_HOSTILE_KEYS=${HOLDFAST_HOSTILE_KEYS:-20000}" \
         "files=spec/completion_spec.lua spec/command_hostile_spec.lua" -- run_busted luajit
-    suite fuzz-tools busted with "HOLDFAST_HOSTILE_SEED=$seed" "HOLDFAST_HOSTILE_SECONDS=${HOLDFAST_FUZZ_SECONDS:-60}" \
-        files=spec/command_hostile_spec.lua -- run_busted luajit --filter "whatever stands on the server"
+    suite fuzz-tools busted with "$limit" "HOLDFAST_HOSTILE_SEED=$seed" "HOLDFAST_HOSTILE_SECONDS=$seconds" \
+        "files=--filter=whatever.stands.on.the.server spec/command_hostile_spec.lua spec/status_spec.lua" -- run_busted luajit
 }
 
 # Real processes and servers under faults, for $HOLDFAST_CHAOS_SECONDS from $HOLDFAST_CHAOS_SEED on, half of it under each

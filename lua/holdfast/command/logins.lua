@@ -16,7 +16,6 @@ local logins = {}
 local MOST = 65536 -- bytes of what a program prints
 local PATIENCE = 10 -- seconds for a program
 local PAUSE = 1 -- seconds between a program that has failed and the next one
-local FRESH = 5 -- seconds for which tick may keep what a program has printed
 local CALM = 60 -- seconds without a failure, after which the next one belongs to another outage
 
 -- → a function that takes each failure, or nil for each success, and returns what tick returns
@@ -155,9 +154,7 @@ function logins.of_command(command)
   end
 
   function self.fetch()
-    local kept = fresh
-    fresh = nil
-    if kept and core.now() < kept.till then return kept.user, kept.password end
+    if fresh then return fresh.user, fresh.password end
     local user, password
     repeat user, password = go_on(0.05) until user ~= nil
     if user then return user, password end
@@ -173,8 +170,9 @@ function logins.of_command(command)
       return told(FAILED:format(password))
     end
     if core.client.needs_login(client) then
-      fresh = { user = user, password = password, till = core.now() + FRESH }
+      fresh = { user = user, password = password } -- for each server that has refused the last one
       core.client.log_in(client)
+      fresh = nil
     end
     return told(nil)
   end
