@@ -71,17 +71,12 @@ end
 
 -- ---- one call ----
 
-local function next_number(client)
-  local data = core.client.data(client)
-  data.fires = (data.fires or 0) + 1
-  return data.fires
-end
-
 -- `key`: as on the server. → one call, for the functions below
 function once.fire(client, key, period, retry)
   return {
     key = key, retry = retry, reader = driver.reader(client, once.name(key), "lock"),
-    by = ("%s:%d"):format(core.client.uuid(client), next_number(client)), who = core.client.who(client),
+    by = ("%s:%d"):format(core.client.uuid(client), locks.next_call(client)),
+    who = core.client.who(client),
     half_ms = ("%.0f"):format(period * 500), ttl_ms = ("%.0f"):format(period * 2000), at = "",
     token = "0",
   }
