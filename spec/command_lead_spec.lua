@@ -154,6 +154,22 @@ describe("the command", function()
       child:wait(PATIENCE)
     end)
 
+    it("reports another leader while it waits, as a line and as an event", function()
+      local first = start("lead", "k", "-c", daemon())
+      eventually(function() return #terms() == 1 end)
+      local second = start("lead", "k", "-c", daemon())
+      eventually(function() return waiters() == 1 end)
+      local said, event = start("lead", "-v", "k", "--", "true"), start("lead", "--json", "k", "--", "true")
+      for _, child in ipairs { said, event } do
+        assert(child:wait_output("waiting", PATIENCE), child:output())
+        assert.is_nil(child:output():find("leader", 1, true) or child:output():find("now led", 1, true))
+      end
+      first:kill("TERM")
+      assert(said:wait_output(('holdfast lead: "k" is now led by %%S+ pid %d\n'):format(second.pid), PATIENCE), said:output())
+      assert(event:wait_output('"event":"leader","time":"[^"]+","key":"k","owner":"[^"]+","host":"[^"]+","pid":'
+        .. second.pid .. ',"token":%d+}\n', PATIENCE), event:output())
+    end)
+
     it("counts the wait of each term from the end of the last one", function()
       local child = start("lead", "--pause", "0", "--json", "k", "-c", daemon "sleep 0.3")
       local pattern = '"waited":([%d.e-]+)}.*"waited":([%d.e-]+)}.*"waited":([%d.e-]+)}'

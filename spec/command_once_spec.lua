@@ -45,6 +45,23 @@ describe("holdfast run --once-per", function()
     assert.same({ 0, "ran\n" }, { run("--once-per", "1h", "k", "--", "echo", "ran") })
   end)
 
+  it("leaves the fire to others where its lock is about to end before the job starts", function()
+    local child = world.program {
+      code = [[
+        local job = require "holdfast.command.job"
+        function job.run(_, plan) -- as if the lock had no time left
+          plan.on_lost("expired", 0, "unstarted")
+          return { lost = "expired" }
+        end
+        os.exit(require("holdfast.command.run").main { "run", "--once-per", "1h", "k", "--", "echo", "ran" })
+      ]],
+      env = { HOLDFAST_URL = world.server:url() },
+    }
+    assert.same({ "exit", 75 }, { child:wait(PATIENCE) }, child:output())
+    assert.is_nil(child:output():find("ran", 1, true))
+    assert.same({ 0, "ran\n" }, { run("--once-per", "1h", "k", "--", "echo", "ran") })
+  end)
+
   it("leaves the fire to others where the lock is taken", function()
     local client = world.client()
     local lock = client:lock "k"

@@ -47,6 +47,27 @@ describe("the example of a nightly leader", function()
   end)
 end)
 
+describe("the example of who leads", function()
+  it("names the leader in each process", function()
+    local children = {}
+    for i = 1, 2 do
+      children[i] = process.start {
+        sys.interpreter(), "examples/who_leads.lua", "2",
+        env = {
+          LUA_PATH = process.lua_path, LUA_CPATH = process.lua_cpath, LUA_INIT = false,
+          HOLDFAST_URL = world.server:url(), HOLDFAST_SERVERS = false,
+        },
+      }
+      assert(children[i]:wait_output("leads since %d%d:%d%d:%d%d\n", 20), children[i]:output())
+    end
+    for i = 1, 2 do
+      assert.same({ "exit", 0 }, { children[i]:wait(20) }, children[i]:output())
+      assert.matches(("%%(pid %d%%) leads since [%%d:]+\n"):format(children[i].pid), children[i]:output())
+    end
+    world.cli("FLUSHALL")
+  end)
+end)
+
 describe("the example of a cache", function()
   it("is filled once for all that read it", function()
     local child = process.start {

@@ -1,5 +1,6 @@
 -- client:once on a real server, whose clock some of these move.
 
+local driver = require "holdfast.driver"
 local holdfast = require "holdfast"
 local loops = require "spec.support.loops"
 local process = require "spec.support.process"
@@ -41,7 +42,8 @@ describe("client:once", function()
   -- `fires` fires of a schedule that `hosts` hosts share, whose clocks are off by up to `off`
   -- seconds, and of which some are missing at each fire. The fires are on whole minutes of the
   -- server's clock, where windows that begin by the clock would have their edges.
-  -- → the list of { fire, time } of the runs
+  -- → the list of { fire, from, to } of the runs: before and after each of them by the server's
+  -- clock, counted from any time
   local function simulate(hosts, fires, off)
     local clients, comes, runs = {}, {}, {}
     local first = PERIOD - os.time() % PERIOD
@@ -61,7 +63,9 @@ describe("client:once", function()
     end)
     for _, each in ipairs(comes) do
       if each.time ~= now then set_clock(each.time) end
+      each.from = now + process.now()
       local result = outcome(clients[each.host % 10 + 1])
+      each.to = now + process.now()
       if result == "ran" then runs[#runs + 1] = each else assert.equal("duplicate", result) end
     end
     return runs
@@ -87,8 +91,8 @@ describe("client:once", function()
     local runs = simulate(50, 8, 40)
     assert.is_true(#runs >= 8 and #runs <= 18, #runs)
     for i = 2, #runs do
-      local pause = runs[i].time - runs[i - 1].time
-      assert.is_true(pause >= PERIOD / 2 and pause <= PERIOD + 40, pause)
+      local least, most = runs[i].from - runs[i - 1].to, runs[i].to - runs[i - 1].from
+      assert.is_true(most >= PERIOD / 2 and least <= PERIOD + 40, most)
     end
   end)
 
@@ -304,6 +308,89 @@ describe("client:once", function()
     end)
     assert.equal("ran", result)
     assert.equal("duplicate", outcome(other, { retry = true }))
+  end)
+
+  -- Calls after(state) when the server has run a command with this state. What it returns is the
+  -- reply; nil: the server's.
+  local function after_command(after)
+    local once = driver.lock.once
+    finally(function() driver.lock.once = once end)
+    function driver.lock.once(reader, keys, words)
+      local results = { once(reader, keys, words) }
+      local other = { after(words[4]) }
+      if #other > 0 then results = other end
+      return (table.unpack or unpack)(results, 1, 3)
+    end
+  end
+
+  it("leaves the fire to others if its lock is lost before the function is called", function()
+    local reasons, lost, ran = {}, false, false
+    local client = world.client()
+    after_command(function(state)
+      if state ~= "running" or lost then return end
+      lost = true
+      world.cli("DEL", "job")
+      assert.is_nil((client:lock("job"):check()))
+    end)
+    local _, message, code = client:once("job", PERIOD, { on_lost = function(_, reason)
+      reasons[#reasons + 1] = reason
+    end }, function() ran = true end)
+    assert.equal("lost", code)
+    assert.matches('^the lock "job" was lost %(deleted%) before the run began', message)
+    assert.same({ false, { "deleted" } }, { ran, reasons })
+    local _, text, duplicate = world.client():once("job", PERIOD, function() ran = true end)
+    assert.is_nil(duplicate, text)
+    assert.is_true(ran)
+  end)
+
+  it("leaves the fire to others if no reply shows that it was claimed", function()
+    local lost = false
+    after_command(function(state)
+      if state ~= "claimed" or lost then return end
+      lost = true
+      return nil, "no reply in time", "unreachable"
+    end)
+    assert.same({ "unreachable", "no reply in time" }, { outcome(world.client()) })
+    assert.equal("ran", outcome(world.client()))
+  end)
+
+  it("gives up after half a period if its end cannot be recorded", function()
+    local child = world.program {
+      code = [[
+        local client = require("holdfast").new(arg[1])
+        local _, message, code, results = client:once("job", 0.6, { retry = true }, function()
+          assert(require("holdfast.driver").command(client, { "CONFIG", "SET", "maxmemory", "1" }))
+          return "ran"
+        end)
+        print(message, code, results[1])
+        client:close()
+      ]],
+      args = { world.server:url() },
+    }
+    assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
+    assert.matches("OOM[^\n]*\tunreachable\tran\n$", child:output())
+    world.cli("CONFIG", "SET", "maxmemory", "0")
+    assert.is_truthy(world.is_free "job")
+  end)
+
+  it("counts if its function has released the lock, also with retry", function()
+    assert.equal("ran", (world.client():once("job", PERIOD, { retry = true }, function(lock)
+      assert(lock:release())
+      return "ran"
+    end)))
+    local _, _, other, fire = world.client():once("job", PERIOD, { retry = true }, nothing)
+    assert.same({ "duplicate", "done" }, { other, fire and fire.state })
+  end)
+
+  it("runs until one succeeds on the hosts with retry, where others have none", function()
+    local function fail() error("no luck", 0) end
+    assert.is_false(pcall(outcome, world.client(), {}, fail))
+    assert.equal("duplicate", outcome(world.client()))
+    assert.is_false(pcall(outcome, world.client(), { retry = true }, fail))
+    assert.equal("duplicate", outcome(world.client()))
+    assert.equal("ran", outcome(world.client(), { retry = true }))
+    assert.equal("duplicate", outcome(world.client(), { retry = true }))
+    assert.equal("duplicate", outcome(world.client()))
   end)
 
   it("reports a lost lock, and leaves the fire to a retry", function()

@@ -23,7 +23,7 @@ local WORD_OF = {
   acquire = "holds", release = "holds", complete = "completes", extend = "extends",
   check = "checks", force_release = "breaks", set = "sets", acquire_all = "both",
   release_all = "both", raise = "quorum", pause = "times", info = false, ttl = false, ping = false,
-  command = false, count = false, fenced = false,
+  command = false, count = false, fenced = false, watch = false,
 }
 
 local function read(path)

@@ -77,7 +77,7 @@ local SPECS_OF_API_FILE = {
   ["holder.lua"] = { "names" },
   ["idempotent.lua"] = { "templates", "model" }, ["idempotent_request.lua"] = { "resty" },
   ["init.lua"] = { "misuse", "lock" }, ["latch.lua"] = { "latch", "misuse" }, ["lead.lua"] = { "lead", "misuse", "with_lock" },
-  ["leaving.lua"] = { "async_release", "model" },
+  ["leader.lua"] = { "leader" }, ["leaving.lua"] = { "async_release", "model" },
   ["lock.lua"] = { "model", "lock", "misuse" }, ["loss.lua"] = { "model", "watchdog", "reload" },
   ["multi_lock.lua"] = { "multi_lock", "misuse" },
   ["native.lua"] = { "lock" }, ["one_by_one.lua"] = { "templates", "misuse" },

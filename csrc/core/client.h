@@ -146,7 +146,7 @@ typedef struct hf_op_wait {
     hf_time recheck_at;  /* when it asks again without a message */
     uint64_t number;     /* by which grants name this wait */
     hf_number by_number; /* its entry in client->waits */
-    hf_names channels;   /* of a listed kind: the waiter's own channels; no block: not made yet */
+    hf_names channels;   /* of a listed kind, or of a watch: its own; no block: it has none yet */
     hf_listening listening; /* to the releases of clients that are not in the queue */
     hf_time turn_ends;      /* until when what is free is left to others; 0: it is not */
     bool needs_events;      /* it needs the events link, and is counted in node->waiting */
@@ -241,7 +241,7 @@ typedef struct hf_op_result {
     char *record;       /* acquire of a guard: the record of an earlier run, or NULL */
     size_t record_size; /* of `record`, in bytes */
     hf_reply *reply;    /* command, fenced, once: the reply, or NULL */
-    hf_lock_info *info; /* info: what was read, or NULL */
+    hf_lock_info *info; /* info, watch: what was read, or NULL */
 } hf_op_result;
 
 struct hf_op {

@@ -674,6 +674,7 @@ typedef enum hf_call_returns {
     X(PAUSE, pause, NONE, WAIT, TRUE)                                                              \
     X(SET_COUNT, set_count, SET_COUNT, AMOUNT, WHETHER) /* if the latch is not counting */         \
     X(COUNT_DOWN, count_down, COUNT_DOWN, AMOUNT, LEFT)                                            \
+    X(WATCH, watch, INFO, WAIT, INFO)        /* waits until a lock has another holder */           \
     X(COUNT, count, NONE, NONE, VALUE)       /* reads a latch's count */                           \
     X(AWAIT, await, NONE, WAIT, TRUE)        /* waits until a latch's count is 0 */                \
     X(DELETE, delete, DELETE, NONE, WHETHER) /* deletes a latch */                                 \
@@ -738,8 +739,8 @@ typedef struct hf_op_spec {
      * renews it; 0: no limit. */
     hf_time max_hold;
 
-    /* acquire, take, pause, await: how long to wait; HF_NEVER: no limit. An acquire makes one
-     * attempt for 0. */
+    /* acquire, take, pause, await, watch: how long to wait; HF_NEVER: no limit. An acquire makes
+     * one attempt for 0. */
     hf_time wait;
 
     /* info, command: fails after this time if that is before command_timeout; 0: at
@@ -778,7 +779,7 @@ typedef struct hf_op_spec {
     size_t batch_count; /* 1 to HF_BATCH_MAX */
 
     hf_slice fingerprint; /* acquire of a guard: the fingerprint of the request */
-    hf_slice result;      /* complete: the result of the run */
+    hf_slice result;      /* complete: the result of the run; watch: the known holder */
 
     /* complete: how long the record remains; 0: no record, the key is free. acquire: how long the
      * client keeps the lock for its callers after a release; 0: it does not. */
@@ -818,7 +819,7 @@ typedef struct hf_result {
      * semaphore: what the program replied. */
     long long value;
 
-    hf_lock_info info; /* set only by a successful info */
+    hf_lock_info info; /* set only by a successful info or watch */
     hf_reply *reply;   /* command, fenced, once: the reply, which the caller frees; or NULL */
     char *record; /* acquire of a guard: the record of an earlier run, which the caller frees; or
                      NULL */

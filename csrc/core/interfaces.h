@@ -46,6 +46,10 @@ typedef struct hf_poll_functions {
 
     /* The operation is done, with whatever result. May be NULL. */
     void (*on_end)(hf_op *op, hf_time now);
+
+    /* It accompanies another operation's wait: counters and events leave it out, and it polls no
+     * more often if its channel cannot be subscribed to. */
+    bool aside;
 } hf_poll_functions;
 
 /* What differs between operations. A function that is not said to be optional must be set. */

@@ -71,6 +71,11 @@ double hf_to_seconds(hf_time time);
  * does on Ctrl-C, ends every wait. Returns NULL when out of memory. */
 hf_op *hf_run_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec, bool interruptible);
 
+/* Runs two operations that have begun until one of them is done; a signal or a hook ends only the
+ * first. */
+void hf_run_both(lua_State *L, hf_driver *driver, hf_op *op, const hf_op *beside,
+                 bool interruptible);
+
 /* Raises if the calling function is the one that fetches the client's credentials: it would wait
  * for itself. */
 void hf_check_not_fetching(lua_State *L, const hf_driver *driver);

@@ -85,6 +85,7 @@ static void set_words(hf_op_spec *spec, const hf_slice *words, size_t count) {
  *   take                 (seconds) true: this handle's number of permits is the caller's
  *   give                 (amount) how many permits are free
  *   drain                how many permits it has taken
+ *   watch                what info returns, once the holder is not the known one
  */
 
 static bool has_number(hf_op_kind kind) {
@@ -184,6 +185,7 @@ static hf_op_kind check_kind(lua_State *L, int index) {
 static int l_begin(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return luaL_error(L, "the lock was garbage-collected");
+    hf_check_not_fetching(L, lock->driver);
     hf_op_kind kind = check_kind(L, 2);
     check_suits(L, lock, kind);
     double seconds = lua_isnoneornil(L, 3) ? lock->wait : lua_tonumber(L, 3);
@@ -204,6 +206,7 @@ static int l_begin(lua_State *L) {
     hf_op_spec spec;
     specify(&spec, self, number, seconds, record);
     set_words(&spec, words, word_count);
+    spec.blocking = !lock->driver->external && !lock->driver->looped;
     if (kind == HF_OP_COMMAND || kind == HF_OP_PING) spec.names = NULL;
     return hf_lua_op_begin(L, self, &spec);
 }

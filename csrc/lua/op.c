@@ -345,6 +345,23 @@ static int l_finish(lua_State *L) {
     return ours ? push_outcome(L, &ended) : push_forked(L);
 }
 
+/* wait(operation, beside) -> whether `operation` is done: runs both with the blocking driver until
+ * one of them is; a signal ends only the first */
+static int l_wait(lua_State *L) {
+    const hf_lua_op *self = check_op(L), *beside = hf_checkudata(L, 2, hf_op_type);
+    bool done = true;
+    if (self->op) {
+        hf_driver *driver = self->first->driver;
+        hf_lua_op_check_driver(L, driver, true);
+        bool ours = hf_lua_op_enter(self);
+        if (ours) hf_run_both(L, driver, self->op, beside->op, self->first->interruptible);
+        done = !ours || hf_op_is_done(self->op);
+        hf_driver_leave(driver);
+    }
+    lua_pushboolean(L, done);
+    return 1;
+}
+
 /* detach(operation) -> what finish returns: the release that was begun goes on, and nobody waits
  * for it; false: the caller must wait for it */
 static int l_detach(lua_State *L) {
@@ -381,11 +398,9 @@ static int l_op_abandon(lua_State *L) {
 
 void hf_open_operations(lua_State *L) {
     static const luaL_Reg metamethods[] = {{"__gc", l_op_abandon}, {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"is_done", l_is_done},
-                                         {"finish", l_finish},
-                                         {"detach", l_detach},
-                                         {"abandon", l_op_abandon},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"is_done", l_is_done},    {"wait", l_wait},
+                                         {"finish", l_finish},      {"detach", l_detach},
+                                         {"abandon", l_op_abandon}, {NULL, NULL}};
     hf_new_type(L, hf_op_type, metamethods);
     hf_new_methods(L, functions);
     lua_pop(L, 1);

@@ -1,8 +1,8 @@
 /* One operation of the core for Lua: on one lock, or on several locks of one client in one step.
  *
- * With the blocking driver it begins, runs and ends within one call, on the C stack. With an
- * external driver it is a userdata: Lua begins it, drives the client until it is done, and finishes
- * it; the collector abandons it. */
+ * With the blocking driver it begins, runs and ends within one call, on the C stack, unless another
+ * one runs beside it. With an external driver it is a userdata: Lua begins it, drives the client
+ * until it is done, and finishes it; the collector abandons it. */
 #ifndef HF_LUA_OP_H
 #define HF_LUA_OP_H
 

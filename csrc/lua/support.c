@@ -184,6 +184,12 @@ hf_op *hf_run_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec, bool i
     return hf_driver_run(driver, spec, interruptible, check_interrupt, &hooks);
 }
 
+void hf_run_both(lua_State *L, hf_driver *driver, hf_op *op, const hf_op *beside,
+                 bool interruptible) {
+    watched_hooks hooks = watch_hooks(L, driver, interruptible);
+    hf_driver_run_both(driver, op, beside, interruptible, check_interrupt, &hooks);
+}
+
 hf_op *hf_send_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec) {
     watched_hooks hooks = watch_hooks(L, driver, false);
     return hf_driver_send(driver, spec, check_interrupt, &hooks);

@@ -1,4 +1,5 @@
-/* The caller's thread: runs one operation to its end, or sends a release and goes on. */
+/* The caller's thread: runs one operation to its end, perhaps with another one beside it, or sends
+ * a release and goes on. */
 #include <assert.h>
 #include <errno.h>
 #include <signal.h>
@@ -12,10 +13,21 @@ static unsigned caller_links(const hf_driver *driver) {
            (driver->running ? 0 : HF_ROLE(HF_LINK_RENEWER));
 }
 
+/* What a call runs. */
+typedef struct ops {
+    hf_op *op;
+    const hf_op *beside; /* the call also ends with this operation; NULL: there is none */
+} ops;
+
+static bool is_over(const ops *call) {
+    return hf_op_is_done(call->op) || (call->beside && hf_op_is_done(call->beside));
+}
+
 /* When the caller's thread is needed; the watchdog does the rest. */
-static hf_time call_deadline(const hf_driver *driver, const hf_op *op) {
+static hf_time call_deadline(const hf_driver *driver, const ops *call) {
     if (!driver->running) return hf_client_deadline(driver->client);
-    return hf_time_min(hf_client_calls_deadline(driver->client), hf_op_deadline(op));
+    hf_time until = hf_time_min(hf_client_calls_deadline(driver->client), hf_op_deadline(call->op));
+    return call->beside ? hf_time_min(until, hf_op_deadline(call->beside)) : until;
 }
 
 /* Lets the signals in that are pending. False if there was one. */
@@ -51,13 +63,15 @@ static bool awaits_one_reply(const hf_driver *driver, const hf_op *op, bool hold
 
 /* With `signals`, which are let in while it sleeps, none can come between two sleeps: it need not
  * wake by the clock. */
-static bool sleep_for_op(hf_driver *driver, hf_op *op, const sigset_t *signals, hf_time now) {
-    hf_time until = call_deadline(driver, op), soon = now + HF_SLICE;
+static bool sleep_for_call(hf_driver *driver, const ops *call, const sigset_t *signals,
+                           hf_time now) {
+    const hf_op *op = call->op;
+    hf_time until = call_deadline(driver, call), soon = now + HF_SLICE;
     bool has_work = hf_links_have_work(driver); /* read by nobody else during a call */
     if (hf_op_is_blocked(op) && driver->running && !has_work)
         return wait_for_change(driver, until, signals);
     if (hf_op_is_blocked(op)) until = hf_time_min(until, soon);
-    if (until > soon && awaits_one_reply(driver, op, signals != NULL, now))
+    if (until > soon && !call->beside && awaits_one_reply(driver, op, signals != NULL, now))
         return hf_links_receive_reply(driver);
     bool shares =
         driver->connection_count > HF_LINKS; /* the watchdog may need what this thread serves */
@@ -65,15 +79,16 @@ static bool sleep_for_op(hf_driver *driver, hf_op *op, const sigset_t *signals, 
     return hf_links_sleep(driver, caller_links, -1, until, signals);
 }
 
-/* now: when the operation was begun */
-static void carry_on(hf_driver *driver, hf_op *op, bool interruptible, hf_interrupt_check *check,
+/* Interrupts only call.op. `now`: when the last operation was begun. */
+static void carry_on(hf_driver *driver, ops call, bool interruptible, hf_interrupt_check *check,
                      void *context, hf_time now) {
+    hf_op *op = call.op;
     sigset_t before;
     bool holds = interruptible; /* signals: they come in while it sleeps, as one that came before
                                    would be missed */
     driver->calling = true;
     if (holds) hf_hold_signals(&before);
-    while (!hf_op_is_done(op)) {
+    while (!is_over(&call)) {
         bool signalled = false;
         hf_links_serve_calls(driver, now);
         if (hf_links_log_in(driver, caller_links(driver), context)) {
@@ -81,12 +96,12 @@ static void carry_on(hf_driver *driver, hf_op *op, bool interruptible, hf_interr
             hf_links_serve(driver, caller_links(driver), now);
         }
         if (!driver->running) hf_links_serve_renewer(driver, hf_now());
-        if (!hf_op_is_done(op)) {
+        if (!is_over(&call)) {
             hf_watchdog_wake(driver);
-            signalled = !sleep_for_op(driver, op, holds ? &before : NULL, now);
+            signalled = !sleep_for_call(driver, &call, holds ? &before : NULL, now);
         }
         now = hf_now();
-        if (hf_op_is_done(op)) break;
+        if (is_over(&call)) break;
         if (!holds && !hf_op_awaits_reply(op) &&
             now >= hf_op_begun_at(op) + HF_SLICE) { /* the wait is long enough to pay for it */
             hf_hold_signals(&before);
@@ -107,8 +122,15 @@ hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptib
     hf_time now = hf_links_read_idle(driver);
     hf_op *op = hf_client_begin(driver->client, spec, now);
     if (op && hf_op_is_done(op) && driver->running) hf_watchdog_wake(driver);
-    else if (op) carry_on(driver, op, interruptible, check, context, now);
+    else if (op) carry_on(driver, (ops){op, NULL}, interruptible, check, context, now);
     return op;
+}
+
+void hf_driver_run_both(hf_driver *driver, hf_op *op, const hf_op *beside, bool interruptible,
+                        hf_interrupt_check *check, void *context) {
+    assert(hf_driver_is_entered(driver) && !driver->calling);
+    hf_time now = hf_links_read_idle(driver);
+    carry_on(driver, (ops){op, beside}, interruptible, check, context, now);
 }
 
 hf_op *hf_driver_send(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_check *check,
@@ -119,7 +141,7 @@ hf_op *hf_driver_send(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_ch
     if (op && hf_op_is_done(op)) hf_watchdog_wake(driver);
     if (!op || hf_op_is_done(op)) return op;
     if (!driver->running || !hf_op_detach(op)) {
-        carry_on(driver, op, false, check, context, now);
+        carry_on(driver, (ops){op, NULL}, false, check, context, now);
         return op;
     }
     hf_links_serve(driver, HF_ROLE(HF_LINK_CALLS) | HF_ROLE(HF_LINK_EVENTS), now);

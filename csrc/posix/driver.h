@@ -134,13 +134,18 @@ static inline bool hf_driver_is_entered(hf_driver *driver) {
 hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptible,
                      hf_interrupt_check *check, void *context);
 
+/* Runs two operations of hf_driver_begin until one of them is done; a signal ends only the first.
+ * Call it between enter and leave. */
+void hf_driver_run_both(hf_driver *driver, hf_op *op, const hf_op *beside, bool interruptible,
+                        hf_interrupt_check *check, void *context);
+
 /* Sends a release and does not wait for the reply: the operation is detached (hf_op_is_detached) or
  * done. Call it between enter and leave, and do not pass a detached operation to hf_op_end. */
 hf_op *hf_driver_send(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_check *check,
                       void *context);
 
-/* Begins an operation of an external or looped driver, which does not wait for it. Returns NULL
- * when out of memory. Call it between enter and leave. */
+/* Begins an operation and does not wait for it. Returns NULL when out of memory. Call it between
+ * enter and leave. */
 hf_op *hf_driver_begin(hf_driver *driver, const hf_op_spec *spec);
 
 /* For a looped driver: reads what has arrived if `reads`, does what is due, and sends what the

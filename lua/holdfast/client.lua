@@ -580,6 +580,7 @@ function Client:lead(key, opts, fn, ...)
     return lead.run(self, key, {}, defaults[self], opts, fn, ...)
   end
   opts = options.table(opts, lead.options, "client:lead", 2)
+  lead.check(opts, defaults[self], 2)
   argument(fn, options.callable, "client:lead", "fn", 2)
   return lead.run(self, key, opts, defaults[self], fn, ...)
 end

@@ -78,8 +78,42 @@ end
 local blocking = {} -- the core's own
 local looping = false -- there is a client that an event loop serves
 
+local function begin_beside(lock, ...)
+  local kind, seconds, record = data(lock).beside(...)
+  return kind and (raw.begin(lock, kind, seconds, record))
+end
+
+local function run_beside(lock, op)
+  local other = begin_beside(lock)
+  while other and not op:wait(other) do other = begin_beside(lock, other:finish()) end
+  if other then other:abandon() end
+end
+
+local function acquire_beside(lock, seconds)
+  local op, _, done = raw.begin(lock, "acquire", seconds)
+  local ran, err = pcall(done and type or run_beside, lock, op)
+  if ran then return op:finish() end
+  op:abandon()
+  error(err, 0)
+end
+
+local watching = false -- there is a lock with data.beside
+
+-- From now on acquires of this lock run other operations beside them, one after the other:
+-- beside(...) gets the results of one and returns kind, seconds and record of the next; nil: the
+-- acquire ends.
+function driver.run_beside(lock, beside)
+  watching = true
+  data(lock).beside = beside
+end
+
+local function acquire(lock, seconds)
+  if watching and data(lock).beside then return acquire_beside(lock, seconds) end
+  return raw.acquire(lock, seconds)
+end
+
 local function add_call(kind)
-  blocking[kind] = owner.around_call(kind, raw[kind])
+  blocking[kind] = owner.around_call(kind, kind == "acquire" and acquire or raw[kind])
   driver.lock[kind] = function(lock, seconds, record)
     local of = looping and data(lock)
     if of and of.loop then return pump.call(of, lock, kind, seconds, record) end

@@ -1,5 +1,5 @@
--- on_event: what happens to locks and connections, reported in the Lua state that made the
--- client, by the call that finds it.
+-- on_event, on_change: what happens to locks and connections, and who leads, reported in the Lua
+-- state that made the client, by the call that finds it.
 --
 -- The core collects events only if there is a listener. Before the first listener nothing here
 -- runs.
@@ -34,11 +34,11 @@ local function warn(message)
 end
 
 local function call(item)
-  local listener, event = item[1], item[2]
+  local listener, event, option = item[1], item[2], item[3] or "on_event"
   local ok, err = pcall(listener, event)
   if ok or failed[listener] then return true end
   failed[listener] = true
-  warn("holdfast: error in on_event (reported only once): " .. compat.text(err))
+  warn(("holdfast: error in %s (reported only once): %s"):format(option, compat.text(err)))
   return true
 end
 
@@ -90,6 +90,11 @@ function events.notify()
   if installed then notices:notify() end
 end
 
+-- Calls listener(what) when the events before it were reported. `option`: its name in messages.
+function events.report(listener, what, option)
+  notices.add { listener, what, option }
+end
+
 local function notify_after(...)
   events.notify()
   return ...
@@ -120,6 +125,9 @@ local function install()
   end
   driver.add_notifier(notices)
 end
+
+-- From now on each call reports what it did, and what events.report has been given.
+events.install = install
 
 -- The client's listener is called for all its locks and connections.
 function events.watch(client, listener)

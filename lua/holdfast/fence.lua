@@ -168,13 +168,6 @@ local function check_keys(self, keys, what)
   end
 end
 
--- The number of a call must be above those of the calls that the client has sent before.
-local function next_number(client)
-  local data = core.client.data(client)
-  data.fenced_calls = (data.fenced_calls or 0) + 1
-  return data.fenced_calls
-end
-
 local function add_command(words, command)
   words[#words + 1] = ("%d"):format(#command)
   for i = 1, #command do words[#words + 1] = command[i] end
@@ -189,7 +182,7 @@ local function words_of(self, commands, token, lock_key, what)
     for _, key in ipairs(keys) do words[#words + 1] = key end
   end
   local key_count = #words
-  local number = ("%.0f"):format(next_number(self.client))
+  local number = ("%.0f"):format(locks.next_call(self.client))
   local writer = core.client.uuid(self.client)
   for _, word in ipairs { locks.text_of(token), lock_key, writer, number, self.ttl_ms } do
     words[#words + 1] = word

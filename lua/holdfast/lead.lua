@@ -8,6 +8,7 @@ local abort = require "holdfast.abort"
 local compat = require "holdfast.compat"
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
+local leader = require "holdfast.leader"
 local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
 local options = require "holdfast.options"
@@ -23,6 +24,7 @@ local lead = {}
 ---@field once? boolean one term, then return
 ---@field on_lost? fun(term: holdfast.term, reason: holdfast.lost_reason)
 ---@field abort_on_loss? boolean fn gets an error soon after the term is lost
+---@field on_change? fun(leader: holdfast.leader) called with each leader that this process learns of
 ---@field on_event? fun(event: holdfast.event)
 ---@field class? string for counters and events; the client's
 ---@field interruptible? boolean a signal ends the wait
@@ -32,10 +34,18 @@ local lead = {}
 lead.options = {
   once = options.boolean,
   abort_on_loss = abort.check,
+  on_change = options.callable,
 }
 for _, name in ipairs { "lease", "max_hold", "on_lost", "on_event", "class", "interruptible", "fencing",
     "token_ttl" } do
   lead.options[name] = locks.options[name]
+end
+
+-- Raises at `level` if these options do not suit the client.
+function lead.check(given, defaults, level)
+  if given.on_change and defaults.quorum then
+    error("client:lead: on_change needs a single server, not a quorum", level + 1)
+  end
 end
 
 -- ---- the term ----
@@ -130,8 +140,9 @@ local LEAST_PAUSE, MOST_PAUSE = 0.1, 1 -- seconds
 
 local ENDS, RESIGNED = "the worker is exiting", "the leader resigned before its term began"
 
--- `leading`: what the terms of one client:lead share: { term, resigned, accepted }: the last term,
--- and whether the server has ever let it lead: no missing right ends it any more.
+-- `leading`: what the terms of one client:lead share: { term, resigned, accepted, watch }: the last
+-- term, whether the server has ever let it lead: no missing right ends it any more; and what
+-- on_change was told.
 local function new_term(leading, client, key, given, defaults)
   local term = setmetatable({ over = false, leading = leading }, Term)
   leading.term = term
@@ -146,6 +157,7 @@ local function new_term(leading, client, key, given, defaults)
     end,
   }, defaults)
   raw.data(term.lock).gives_way = term
+  if leading.watch then leader.attend(leading.watch, term.lock) end
   return term
 end
 
@@ -185,8 +197,12 @@ end
 
 -- fn(term, ...) under the term's lock. → as client:with_lock
 local function hold(term, given, fn, ...)
+  local watch = term.leading.watch
   term.number = raw.token(term.lock)
-  return templates.run_held(term.lock, given, function(_, ...) return fn(term, ...) end, ...)
+  return templates.run_held(term.lock, given, function(_, ...)
+    if watch then leader.begin(watch, term.lock) end
+    return fn(term, ...)
+  end, ...)
 end
 
 local function pack(...)
@@ -197,6 +213,7 @@ end
 function lead.run(client, key, given, defaults, fn, ...)
   local leading, results = { resigned = false }, nil
   given = options.copy(given)
+  leading.watch = given.on_change and leader.watch(given.on_change, leading)
   local function next_term() return new_term(leading, client, key, given, defaults) end
   repeat
     local first = next_term()

@@ -22,6 +22,13 @@ function lock.text_of(token)
   return token and ("%.0f"):format(token)
 end
 
+-- A number above those of the client's earlier calls on a fence or for a fire.
+function lock.next_call(client)
+  local data = core.client.data(client)
+  data.calls = (data.calls or 0) + 1
+  return data.calls
+end
+
 ---@class holdfast.lock
 local Lock = {}
 

@@ -9,7 +9,9 @@ local names = {}
 
 local UUID = "^%x+%-%x+%-%x+%-%x+%-%x+"
 
-local function parse(text)
+-- What a client has published. → { host, pid, name } | nil: it is something else
+function names.parse(text)
+  if type(text) ~= "string" then return nil end
   local host, pid, name = text:match("^([^ ]+) (%d+) ?(.*)$")
   if not host then return nil end
   return { host = host, pid = locale.number(pid), name = name ~= "" and name or nil }
@@ -25,15 +27,20 @@ function names.prefix(client)
   return core.wire.prefixes.client .. core.client.tenant(client)
 end
 
+-- The key with the identity of an owner's client; nil: the owner names none.
+function names.key(client, owner)
+  local uuid = owner:match(UUID)
+  return uuid and names.prefix(client) .. uuid
+end
+
 -- Of an owner or a waiter. A client of a quorum publishes it on each server. `within`: seconds for
 -- the reply of each; nil: command_timeout.
 -- → { host, pid, name } | nil: it has published nothing
 function names.of(client, owner, within)
-  local uuid = owner:match(UUID)
-  local nodes = uuid and (core.client.is_quorum(client) and core.client.nodes(client) or { 0 })
+  local key = names.key(client, owner)
+  local nodes = key and (core.client.is_quorum(client) and core.client.nodes(client) or { 0 })
   for _, node in ipairs(nodes or {}) do
-    local text = replies.command(client, { "GET", names.prefix(client) .. uuid }, node, within)
-    local who = type(text) == "string" and parse(text)
+    local who = names.parse((replies.command(client, { "GET", key }, node, within)))
     if who then return who end
   end
 end

@@ -14,6 +14,7 @@ local holder = require "holdfast.holder"
 local locale = require "holdfast.locale"
 local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
+local names = require "holdfast.names"
 local options = require "holdfast.options"
 local templates = require "holdfast.with_lock"
 local texts = require "holdfast.text"
@@ -62,28 +63,21 @@ end
 function once.parse(text, now_ms)
   local at, state, rest = text:match("^(%d+) ([a-z]+) %d+ [^ ]+ (.*)$")
   if not at then return nil end
-  local host, pid, name = rest:match("^([^ ]+) (%d+) ?(.*)$")
-  return {
-    state = state, age = (now_ms - locale.number(at)) / 1000, host = host or "?",
-    pid = locale.number(pid or "0"), name = name ~= "" and name or nil,
-  }
+  local fire = names.parse(rest) or { host = "?", pid = 0 }
+  fire.state, fire.age = state, (now_ms - locale.number(at)) / 1000
+  return fire
 end
 
 -- ---- one call ----
-
-local function next_number(client)
-  local data = core.client.data(client)
-  data.fires = (data.fires or 0) + 1
-  return data.fires
-end
 
 -- `key`: as on the server. → one call, for the functions below
 function once.fire(client, key, period, retry)
   return {
     key = key, retry = retry, reader = driver.reader(client, once.name(key), "lock"),
-    by = ("%s:%d"):format(core.client.uuid(client), next_number(client)), who = core.client.who(client),
+    by = ("%s:%d"):format(core.client.uuid(client), locks.next_call(client)),
+    who = core.client.who(client),
     half_ms = ("%.0f"):format(period * 500), ttl_ms = ("%.0f"):format(period * 2000), at = "",
-    token = "0",
+    token = "0", half = period / 2,
   }
 end
 
@@ -110,10 +104,13 @@ local function send(self, state)
   return nil, describe(self, fire), "duplicate", fire
 end
 
--- Before the lock is taken: whether this call may count. → as send
+-- Before the lock is taken: whether this call may count. A claim without a reply may be there, and
+-- is withdrawn. → as send
 function once.come(self)
   local may, message, code, fire = send(self, "")
-  if may and not self.retry then may, message, code, fire = send(self, "claimed") end
+  if not may or self.retry then return may, message, code, fire end
+  may, message, code, fire = send(self, "claimed")
+  if not may and code ~= "duplicate" then send(self, "unstarted") end
   return may, message, code, fire
 end
 
@@ -130,23 +127,28 @@ end
 
 local LEAST_PAUSE, MOST_PAUSE = 0.05, 1 -- seconds
 
--- Records how it has ended, "done" or "failed": while the lock is held it tries again until the
--- server has it, since another call may run as soon as the lock is free. Not after a loss: then
--- another call may count. `report`: gets message and code of the first failure. Nothing is wrong if
--- a call of the next fire, which waits for the lock, has replaced the record.
+local function is_lost(lock)
+  return raw.lost(lock) or raw.first_loss(lock)
+end
+
+-- Records how it has ended, "done" or "failed". While the lock is held it tries again, since
+-- another call may run as soon as the lock is free: for half a period, after which no call of this
+-- fire comes. Not after a loss: then another call may count. `report`: gets message and code of the
+-- first failure. Nothing is wrong if a call of the next fire, which waits for the lock, has
+-- replaced the record.
 -- → true | nil, message, code
 function once.finish(self, lock, state, report)
-  local pause, message, code = LEAST_PAUSE, "the lock was lost", "lost"
-  while raw.is_held(lock) do
-    local recorded
-    recorded, message, code = send(self, state)
+  local pause, till = LEAST_PAUSE, core.now() + self.half
+  while not is_lost(lock) do
+    local recorded, message, code = send(self, state)
     if recorded or code == "duplicate" then return true end
     if report then report(message, code) end
     report = nil
-    if not core.may_pass(code, true) or not raw.pause(lock, pause) then break end
+    local goes_on = core.may_pass(code, true) and raw.is_held(lock) and core.now() < till
+    if not goes_on or not raw.pause(lock, pause) then return nil, message, code end
     pause = math.min(2 * pause, MOST_PAUSE)
   end
-  return nil, message, code
+  return nil, "the lock was lost", "lost"
 end
 
 -- ---- client:once ----
@@ -158,13 +160,18 @@ local function with_record(unrecorded, ...)
   return templates.unprotected(unrecorded.message, code, ...)
 end
 
+local LOST = 'the lock "%s" was lost (%s) before the run began'
+
 -- The lock was just acquired. → as once.run
 local function under_lock(self, lock, given, fn, ...)
   local may, message, code, fire = once.begin(self, lock)
+  if may and not raw.is_held(lock) then
+    may, message, code = nil, LOST:format(texts.shown(self.key), is_lost(lock) or "released"), "lost"
+  end
   if not may then
     if code ~= "duplicate" then once.withdraw(self) end
     raw.release(lock)
-    return nil, message, code, fire
+    return loss.notify_after(nil, message, code, fire)
   end
   local unrecorded = {}
   function given.settle(ran)

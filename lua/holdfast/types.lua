@@ -62,6 +62,14 @@ local _ = {
 ---@alias holdfast.term_callback fun(term: holdfast.term, ...: any): any...
 ---@alias holdfast.permit_callback fun(permit: holdfast.permit, ...: any): any...
 
+--- What `on_change` of client:lead gets.
+---@class holdfast.leader
+---@field host? string nil: the holder has not published who it is
+---@field pid? integer
+---@field name? string
+---@field token? integer nil: its lock has none
+---@field since number seconds since the epoch, by the server's clock: when its term began
+
 --- What `on_event` gets. docs/api.md#classes-and-events says which event has which fields.
 ---@class holdfast.event
 ---@field event holdfast.event_name

@@ -47,7 +47,8 @@ spec/foreign_spec.lua spec/deadlocks_spec.lua spec/semaphore_spec.lua spec/fair_
 spec/read_write_spec.lua spec/loops_spec.lua spec/templates_spec.lua \
 spec/waiting_spec.lua spec/watchdog_spec.lua spec/latch_spec.lua spec/plain_semaphore_spec.lua \
 spec/deadlocks_kinds_spec.lua spec/connect_spec.lua spec/credentials_spec.lua spec/rotation_spec.lua spec/acl_spec.lua \
-spec/another_server_spec.lua spec/refusals_spec.lua spec/one_key_spec.lua spec/command_kinds_spec.lua spec/command_latch_spec.lua spec/once_spec.lua spec/command_once_spec.lua"
+spec/another_server_spec.lua spec/refusals_spec.lua spec/one_key_spec.lua spec/command_kinds_spec.lua spec/command_latch_spec.lua spec/once_spec.lua spec/command_once_spec.lua \
+spec/leader_spec.lua"
 
 # In make check alone. Those of the Makefile and of the set-up build, and fail only by a change of these.
 NOT_IN_TEST="spec/stress_spec.lua spec/command_help_spec.lua spec/partitions_spec.lua spec/doctor_servers_spec.lua spec/upgrade_spec.lua \
@@ -72,7 +73,7 @@ has_ngx_lua() { [ -e /usr/lib/nginx/modules/ngx_http_lua_module.so ]; }
 # These use commands and settings of Redis 7. Ubuntu 22.04 has 6.0.
 REDIS_7_SPECS="spec/acl_spec.lua spec/channel_waits_spec.lua spec/cluster_spec.lua spec/connect_spec.lua \
 spec/credentials_spec.lua spec/doctor_spec.lua spec/rotation_spec.lua \
-spec/deadlocks_kinds_spec.lua spec/fence_spec.lua spec/foreign_spec.lua spec/latch_spec.lua \
+spec/deadlocks_kinds_spec.lua spec/fence_spec.lua spec/foreign_spec.lua spec/latch_spec.lua spec/leader_spec.lua \
 spec/plain_semaphore_spec.lua spec/redis_diff_spec.lua spec/refusals_spec.lua spec/sentinel_spec.lua \
 spec/support_spec.lua spec/tenants_spec.lua spec/tls_spec.lua spec/trouble_spec.lua spec/waiting_spec.lua \
 spec/waiting_faults_spec.lua spec/watchdog_spec.lua"

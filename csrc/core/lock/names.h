@@ -16,9 +16,9 @@ bool hf_names_make(hf_names *names, hf_slice key);
  * of its own. */
 bool hf_names_make_on(hf_names *names, hf_slice key, const hf_kind *kind);
 
-/* Makes the channels of one waiter of a listed kind: `releases` and `listening` are those of the
- * lock, followed by ":<owner>". The other names are empty. Returns false when out of memory;
- * otherwise the caller calls hf_names_free. */
+/* Makes the channels of one waiter of a listed kind, or of leaders: `releases` and `listening` are
+ * those of the lock, followed by ":<owner>". The other names are empty. Returns false when out of
+ * memory; otherwise the caller calls hf_names_free. */
 bool hf_names_of_waiter(hf_names *names, const hf_names *lock, hf_slice owner);
 
 /* Makes `releases` from this prefix and the key in braces, even if the key has braces of its own.

@@ -217,20 +217,12 @@ bool hf_wire_raise(hf_request *request, const hf_names *names, uint64_t token_fl
 
 /* ---- a fence ---- */
 
-bool hf_wire_fenced(hf_request *request, size_t keys, size_t count, const hf_slice *args) {
-    return hf_request_call(request, hf_program_fence(), keys, count, args);
-}
-
 bool hf_wire_is_accepted(const hf_reply *reply) {
     return hf_reply_integer_at(reply, 0, 0) == 1 && reply->size == 2 &&
            reply->elements[1]->type == HF_REPLY_STRING;
 }
 
 /* ---- the fires of a schedule ---- */
-
-bool hf_wire_once(hf_request *request, size_t keys, size_t count, const hf_slice *args) {
-    return hf_request_call(request, hf_program_once(), keys, count, args);
-}
 
 bool hf_wire_is_fire(const hf_reply *reply) {
     if (reply->type != HF_REPLY_ARRAY || reply->size != 4) return false;

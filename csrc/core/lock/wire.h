@@ -77,20 +77,14 @@ bool hf_wire_raise(hf_request *request, const hf_names *names, uint64_t token_fl
 
 /* ---- a fence ---- */
 
-/* Calls the program of a fence. The first `keys` of the `count` arguments are keys. */
-bool hf_wire_fenced(hf_request *request, size_t keys, size_t count, const hf_slice *args);
-
-/* Returns whether the commands have run. Then the reply's second element is the text of their
- * replies.
- */
+/* Returns whether the commands have run, as this reply of a fence's program says. Then its second
+ * element is the text of their replies. */
 bool hf_wire_is_accepted(const hf_reply *reply);
 
 /* ---- the fires of a schedule ---- */
 
-/* Calls the program that records runs. The first `keys` of the `count` arguments are keys. */
-bool hf_wire_once(hf_request *request, size_t keys, size_t count, const hf_slice *args);
-
-/* Returns whether the reply is one of that program: three numbers and the record. */
+/* Returns whether the reply is one of the program that records runs: three numbers and the record.
+ */
 bool hf_wire_is_fire(const hf_reply *reply);
 
 /* ---- a kind that nobody holds ---- */

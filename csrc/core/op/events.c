@@ -21,7 +21,7 @@ static bool waits_at(const hf_node *node, const hf_op *op) {
     return op->node == node && op->impl->wait && op->wait.needs_events && !op->done;
 }
 
-/* The channels on which a waiter learns of Redisson's releases. */
+/* The channels on which a waiter learns of Redisson's releases, or of another leader. */
 static const hf_names *channels_of(const hf_op *op) {
     return op->wait.channels.block ? &op->wait.channels : op->spec.names;
 }
@@ -56,13 +56,14 @@ static void send_sharded(hf_node *node, const char *command, const hf_names *nam
 }
 
 /* In a cluster a Redisson client uses either kind of channel. Without a subscription the waiter
- * rechecks by the clock. A tenant's user may use no pattern, which would show others' grants. */
+ * rechecks by the clock. A tenant's user may use no pattern, which would show others' grants. No
+ * program counts the subscribers of an operation's own channels. */
 static void listen_to_releases(hf_node *node, bool listen, const hf_op *op) {
     const hf_names *names = channels_of(op);
     bool sharded = hf_node_is_sharded(node);
     if (!node->subscribed) return;
     const hf_kind *kind = op->spec.lock_kind;
-    if (kind->subscribers_not_counted)
+    if (kind->subscribers_not_counted || op->wait.channels.block)
         send_plain(node, listen ? "SUBSCRIBE" : "UNSUBSCRIBE", names, kind->counts_our_listeners);
     else if (!node->client->config.tenant[0] && (!listen || !node->pattern_denied))
         send_pattern(node, listen ? "PSUBSCRIBE" : "PUNSUBSCRIBE", names);

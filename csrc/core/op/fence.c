@@ -1,6 +1,5 @@
 /* The operation that writes to a resource behind a fence: commands that run only if no later holder
  * of the lock has written. It needs no hold: the server compares the tokens. */
-#include "link/nodes.h"
 #include "lock/wire.h"
 #include "op/operation.h"
 
@@ -10,13 +9,6 @@ static void fail_stale(hf_op *op, const hf_request *request, const char *why) {
     bool doubtful = request->sends > 1;
     hf_op_fail(op, doubtful ? HF_UNREACHABLE : HF_STALE, "%s%s", why,
                doubtful ? HF_MAY_BE_DONE : "");
-}
-
-static void succeed(hf_op *op, const hf_request *request, const hf_reply *answers) {
-    op->result.reply = hf_reply_copy(answers);
-    if (!op->result.reply) hf_op_fail_for_memory(op);
-    else if (!hf_request_is_confirmed(request)) hf_op_fail_unconfirmed(op);
-    else hf_op_succeed(op);
 }
 
 static void on_refused(hf_op *op, const hf_request *request, const hf_reply *reply) {
@@ -37,18 +29,13 @@ static void on_refused(hf_op *op, const hf_request *request, const hf_reply *rep
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     (void)now;
-    if (!reply)
-        hf_op_fail(op, request->failure.code, "%s%s", request->failure.text,
-                   request->sends > 0 ? HF_MAY_BE_DONE : "");
-    else if (hf_wire_is_accepted(reply)) succeed(op, request, reply->elements[1]);
+    if (!reply) hf_op_fail_in_doubt(op, request);
+    else if (hf_wire_is_accepted(reply)) hf_op_succeed_with(op, request, reply->elements[1]);
     else on_refused(op, request, reply);
 }
 
 static void begin_fenced(hf_op *op, hf_time now) {
-    const hf_op_spec *spec = &op->spec;
-    bool encoded = hf_wire_fenced(&op->request, (size_t)spec->value, spec->arg_count, spec->args) &&
-                   hf_client_sync(op->client, &op->request);
-    hf_op_run(op, encoded, on_answer, now);
+    hf_op_run_words(op, hf_program_fence(), on_answer, now);
 }
 
 const hf_op_impl hf_fenced_impl = {

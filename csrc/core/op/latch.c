@@ -16,9 +16,7 @@ static void on_changed(hf_request *request, const hf_reply *reply, hf_time now) 
         op->result.value = reply->integer;
         hf_op_succeed(op);
     } else {
-        bool doubtful = request->sends > 0; /* a copy that was refused does not count */
-        hf_op_fail(op, request->failure.code, "%s%s", request->failure.text,
-                   doubtful ? HF_MAY_BE_DONE : "");
+        hf_op_fail_in_doubt(op, request);
     }
 }
 
@@ -82,7 +80,7 @@ static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
 }
 
 static const hf_wait_functions wait_functions = {HF_POLL_WAIT_FUNCTIONS(on_recheck)};
-static const hf_poll_functions poll_functions = {encode_count, is_open, fail_in_time, NULL};
+static const hf_poll_functions poll_functions = {encode_count, is_open, fail_in_time, NULL, false};
 
 /* ---- the implementation ---- */
 

@@ -218,8 +218,12 @@ static void on_looked(hf_op *op, hf_time now) {
     add_op_event(op, HF_EVENT_ACQUIRED, NULL, HF_NO_TEXT, now);
 }
 
+static bool is_observed_poll(const hf_op_impl *impl) {
+    return impl->poll && !impl->poll->aside;
+}
+
 void hf_observe_op(hf_op *op, hf_time now) {
-    bool polls = hf_op_asked_for(op)->poll != NULL;
+    bool polls = is_observed_poll(hf_op_asked_for(op));
     bool acquires = hf_op_asked_for(op)->acquires || polls;
     bool releases = hf_op_asked_for(op)->releases;
     if (op->client->is_member || (!acquires && !releases)) return;
@@ -242,7 +246,7 @@ void hf_observe_op(hf_op *op, hf_time now) {
 
 void hf_observe_cut_off(hf_op *op, hf_code code, const char *reason, hf_time now) {
     const hf_op_impl *impl = hf_op_asked_for(op);
-    bool waits = (impl->acquires || impl->poll) && op->spec.wait > 0 && !op->done;
+    bool waits = (impl->acquires || is_observed_poll(impl)) && op->spec.wait > 0 && !op->done;
     if (!waits || op->wait.cut_off || op->client->is_member) return;
     op->wait.cut_off = true;
     hf_failure failure;

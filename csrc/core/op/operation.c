@@ -101,6 +101,18 @@ void hf_op_fail_as(hf_op *op, const hf_request *request) {
     hf_op_fail(op, request->failure.code, "%s", request->failure.text);
 }
 
+void hf_op_fail_in_doubt(hf_op *op, const hf_request *request) {
+    hf_op_fail(op, request->failure.code, "%s%s", request->failure.text,
+               request->sends > 0 ? HF_MAY_BE_DONE : "");
+}
+
+void hf_op_succeed_with(hf_op *op, const hf_request *request, const hf_reply *reply) {
+    op->result.reply = hf_reply_copy(reply);
+    if (!op->result.reply) hf_op_fail_for_memory(op);
+    else if (!hf_request_is_confirmed(request)) hf_op_fail_unconfirmed(op);
+    else hf_op_succeed(op);
+}
+
 void hf_op_fail_for_memory(hf_op *op) {
     hf_op_fail(op, HF_NO_MEMORY, "out of memory");
 }
@@ -148,6 +160,14 @@ static hf_time command_deadline(const hf_op *op) {
 void hf_op_run(hf_op *op, bool encoded, hf_request_done *done, hf_time now) {
     if (encoded) hf_op_send(op, done, command_deadline(op), false, now);
     else hf_op_fail_for_memory(op);
+}
+
+void hf_op_run_words(hf_op *op, const hf_program *program, hf_request_done *done, hf_time now) {
+    const hf_op_spec *spec = &op->spec;
+    bool encoded =
+        hf_request_call(&op->request, program, (size_t)spec->value, spec->arg_count, spec->args) &&
+        hf_client_sync(op->client, &op->request);
+    hf_op_run(op, encoded, done, now);
 }
 
 void hf_op_on_answer(hf_request *request, const hf_reply *reply, hf_time now) {

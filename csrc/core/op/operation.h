@@ -22,6 +22,13 @@ void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...)
 void hf_op_fail_as(hf_op *op, const hf_request *request);
 void hf_op_fail_for_memory(hf_op *op);
 
+/* The same for a request whose effect is not undone: the message says so if it was sent. */
+void hf_op_fail_in_doubt(hf_op *op, const hf_request *request);
+
+/* Ends an operation whose result is this reply to its request: with HF_OK, or with a failure if too
+ * few replicas have confirmed the write, or out of memory. */
+void hf_op_succeed_with(hf_op *op, const hf_request *request, const hf_reply *reply);
+
 /* Fails an acquire because a lock of another kind has the key; `has` as in hf_wire_answer. */
 void hf_op_fail_for_other_kind(hf_op *op, const char *has);
 
@@ -40,6 +47,10 @@ void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool waits_f
  */
 void hf_op_run(hf_op *op, bool encoded, hf_request_done *done, hf_time now);
 void hf_op_on_answer(hf_request *request, const hf_reply *reply, hf_time now);
+
+/* Sends the one command of an operation that runs the program with the words of its spec, of which
+ * the first spec.value are keys, and may wait for replicas. */
+void hf_op_run_words(hf_op *op, const hf_program *program, hf_request_done *done, hf_time now);
 
 /* Does what is due for an operation that is not done. */
 void hf_op_tick(hf_op *op, hf_time now);

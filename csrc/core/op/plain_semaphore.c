@@ -151,8 +151,8 @@ static const hf_wait_functions wait_functions = {
     HF_POLL_WAIT_FUNCTIONS(on_recheck),
     .on_announced = on_announced,
 };
-static const hf_poll_functions poll_functions = {encode_take, is_taken, fail_in_time,
-                                                 on_take_ended};
+static const hf_poll_functions poll_functions = {encode_take, is_taken, fail_in_time, on_take_ended,
+                                                 false};
 
 /* ---- calls ---- */
 

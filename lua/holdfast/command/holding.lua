@@ -205,7 +205,7 @@ function Holding:begin_report()
   if plan.keeps then waits, held = "waiting to lead", "led" end
   waiting.begin(self.out, {
     client = self.client, seconds = plan.wait, since = self.since, chosen = plan.chosen,
-    quiet = plan.given.quiet, key = keys[1], tells = plan.keeps, told = self.told,
+    quiet = plan.given.quiet, key = keys[1], leads = plan.keeps, told = self.told,
     subject = function(key) return ('%s "%s"'):format(waits, name or key) end,
     poll = waiting.for_locks(keys, kind_of(plan), core.client.uuid(self.client), held),
   })

@@ -6,6 +6,7 @@ local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
 local holding = require "holdfast.command.holding"
 local job = require "holdfast.command.job"
+local leader = require "holdfast.leader"
 local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
 local process = require "holdfast.process"
@@ -100,6 +101,7 @@ end
 function Lead:begin(held)
   local acquired, message, code = held:acquire()
   if acquired then
+    if not self.plan.chosen.servers then leader.announce(held.locks[1]) end
     self.reported, self.since, self.accepted = nil, nil, true
     return true
   end

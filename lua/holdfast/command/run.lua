@@ -147,7 +147,8 @@ function Run:counts(may, message, code, fire)
   return may, message, code
 end
 
--- A loss is reported, and leaves the record to those that come next.
+-- A loss is reported, and leaves the record to those that come next. A job that was not started
+-- leaves them the fire.
 -- → the job's result | nil, message, code
 function Run:scheduled()
   local lock, fire = self.holding.locks[1], self.fire
@@ -158,7 +159,7 @@ function Run:scheduled()
   end
   local result = job.run(lock, self.job_plan)
   if not result.how then
-    if not result.lost then once.withdraw(fire) end
+    once.withdraw(fire)
     return result
   end
   once.finish(fire, lock, succeeded(result) and "done" or "failed", function(text, failure)

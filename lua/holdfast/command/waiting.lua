@@ -16,7 +16,7 @@ local waiting = {}
 
 local SHORT = 0.5 -- seconds: a shorter wait is not reported
 local ON_TERMINAL, ELSEWHERE = 1, 60 -- seconds between two lines
-local CHECK = 5 -- seconds between two polls at most
+local CHECK, CHECK_LEADER = 5, 2 -- seconds between two polls at most
 local AGAIN = 1 -- after a poll that failed: one alone says nothing
 local PATIENCE = 0.9 -- seconds for a reply, so that the line stays alive
 local NAP = 5 -- seconds after which it checks whether somebody still waits
@@ -79,7 +79,7 @@ end
 -- ---- what is waited for ----
 
 -- Each goal is a function of the client that polls.
--- → { key, state, place, and for --json owner, who, count } | nil, message, code
+-- → { key, state, place, and for --json owner, who, count, token } | nil, message, code
 
 local function state_of(entry, who, verb)
   if entry.permits then return ("%d of %d permits taken"):format(entry.holds, entry.permits) end
@@ -100,7 +100,7 @@ local function seen(client, entry, verb, name, place)
   local who = entry.owner and name(client, entry.owner)
   return {
     key = entry.key, state = state_of(entry, who, verb), place = place, owner = entry.owner,
-    who = who, count = entry.count,
+    who = who, count = entry.count, token = entry.token,
   }
 end
 
@@ -170,6 +170,22 @@ function Report:check()
   if found then self.told = false end
 end
 
+-- Another leader is reported at once, if no line stays alive to show it. A new one may not have
+-- published its name yet: then it is reported by the next poll.
+function Report:note_leader()
+  local found = self.found
+  if not self.leads or self.is_live or not found.owner or found.owner == self.leader then return end
+  local before, is_named = self.leader, found.who or self.unnamed == found.owner
+  self.unnamed = found.owner
+  if not before or is_named then self.leader = found.owner end
+  if not before or not is_named then return end
+  local who = found.who or {}
+  self.out:event("leader", {
+    { "key", found.key }, { "owner", found.owner }, { "host", who.host }, { "pid", who.pid },
+    { "name", who.name }, { "token", found.token },
+  }, ('"%s" is now %s'):format(output.printable(found.key), output.printable(found.state)))
+end
+
 -- The wait goes on without the server: said once for each outage. A line that stays alive shows it.
 function Report:tell()
   if self.is_live or self.told or self.failed < 2 then return end
@@ -225,12 +241,13 @@ function Report:run()
   while process.is_awaited() do
     rest(self, at)
     self:check()
+    self:note_leader()
     if self.is_reported and core.now() >= next_line then
       self:print()
       next_line = self.since + period * (math.floor((core.now() - self.since) / period) + 1)
     end
     self:tell()
-    at = core.now() + (self.failed > 0 and AGAIN or CHECK)
+    at = core.now() + (self.failed > 0 and AGAIN or self.leads and CHECK_LEADER or CHECK)
     if self.is_reported then at = math.min(at, next_line) end
   end
 end
@@ -252,14 +269,15 @@ end
 -- From now on, until waiting.finish, the command shows what it waits for. wait: { client = the one
 -- that waits, seconds = for how long at most, since = core.now() when it began, chosen = what
 -- settings.load gave, quiet, key = the first one, subject(key) → "waiting for …", poll = a goal of
--- those above, tells = whether it says that it is cut off even if it says nothing else, told =
--- whether that was said before }
+-- those above, leads = whether it waits to lead: then it reports another leader, and says that it
+-- is cut off even if it says nothing else; told = whether that was said before }
 function waiting.begin(out, wait)
   local is_live = not out.json and process.is_terminal(2) and os.getenv("TERM") ~= "dumb"
   local is_reported = out.json or out.verbose or is_live and not wait.quiet
-  if not is_reported and not wait.tells or wait.seconds < SHORT then return end
+  if not is_reported and not wait.leads or wait.seconds < SHORT then return end
   local report = setmetatable({
-    out = out, is_live = is_live and is_reported, is_reported = is_reported, told = wait.told,
+    out = out, is_live = is_live and is_reported, is_reported = is_reported,
+    told = wait.told, leads = wait.leads,
     waiter = wait.client, chosen = patient(wait.chosen), since = wait.since,
     subject = wait.subject, poll = wait.poll, found = { key = wait.key },
   }, Report)

@@ -51,6 +51,14 @@ local function fire(self, signal)
   self.loop.report(pcall(signal.fire, signal))
 end
 
+-- Wakes the caller of this waiter's operation, once for each signal.
+local function wake(self, waiter)
+  local of = waiter.main or waiter
+  if of.fired then return end
+  of.fired = true
+  fire(self, of.ready)
+end
+
 -- → the loop's signal | nil, why it has none
 local function new_signal(loop)
   local made, signal = pcall(loop.signal)
@@ -68,7 +76,7 @@ function pump.wake_done(self)
     local waiter = waiting[number]
     if waiter and waiter.ready then
       waiter.done = true
-      fire(self, waiter.ready)
+      wake(self, waiter)
     elseif waiter then
       waiting[number] = nil
       self.loop.report(waiter.op:finish()) -- it has no caller
@@ -79,6 +87,16 @@ end
 local REPLACED = "ngx.ctx was replaced while this request was waiting; set fields in it instead"
 local OVERDUE = "the calling coroutine was woken but did not continue within a second; the call is treated as cancelled"
 
+-- Abandons what runs beside the operation of this waiter.
+local function end_beside(self, waiter)
+  local beside = waiter.beside
+  waiter.beside = false
+  if not beside or self.waiting[beside.number] ~= beside then return end
+  self.waiting[beside.number] = nil
+  self.loop.owner.waits(beside, false)
+  beside.op:abandon()
+end
+
 -- The caller of this operation is gone: abandons it, with the lock that it may have got. `why`: for
 -- a caller that goes on nevertheless.
 function pump.abandon(self, number, waiter, why)
@@ -86,6 +104,7 @@ function pump.abandon(self, number, waiter, why)
   waiter.abandoned = why or waiter.done and OVERDUE or REPLACED
   self.loop.owner.waits(waiter, false)
   waiter.op:abandon()
+  end_beside(self, waiter)
 end
 
 -- Whether the caller was woken and has not gone on since: it was cancelled, which its coroutine's
@@ -242,7 +261,7 @@ local function wake_all(self)
   for number in pairs(self.waiting) do numbers[#numbers + 1] = number end
   for _, number in ipairs(numbers) do
     local waiter = self.waiting[number]
-    if waiter and waiter.ready then fire(self, waiter.ready) end
+    if waiter and waiter.ready then wake(self, waiter) end
   end
 end
 
@@ -327,16 +346,19 @@ end
 
 local BLOCKED = 0.02 -- a wait that ends this many seconds late: something blocked the loop
 
--- Of calls that have ended: { op, ready, owner, done, seen_at, late, abandoned, gives_way };
+-- Of calls that have ended: { op, ready, fired, owner, done, seen_at, late, abandoned, gives_way,
+-- beside, main };
 -- `seen_at`: when the task first saw that it had been woken and had not gone on; `abandoned`: why;
 -- `gives_way`: the term that is waited for; its leader's resignation ends the wait, and so does the
--- end of nginx's worker.
+-- end of nginx's worker; `fired`: whether its signal `ready` was; `beside`: the waiter of what runs
+-- beside the operation; `main`: there the waiter of the operation, whose signal wakes the caller.
 local spare, MOST_SPARE = {}, 1000
 
 local function new_waiter()
   local last = #spare
-  local waiter = spare[last] or { op = false, ready = false, owner = false, done = false,
-    seen_at = false, late = false, abandoned = false, gives_way = false }
+  local waiter = spare[last] or { op = false, ready = false, fired = false, owner = false,
+    done = false, seen_at = false, late = false, abandoned = false, gives_way = false,
+    beside = false, main = false }
   spare[last] = nil
   return waiter
 end
@@ -345,12 +367,36 @@ end
 local function spare_waiter(waiter)
   if waiter.abandoned or #spare >= MOST_SPARE then return end
   waiter.ready, waiter.owner, waiter.done, waiter.late = false, false, false, false
-  waiter.seen_at, waiter.gives_way = false, false
+  waiter.seen_at, waiter.gives_way, waiter.fired, waiter.main = false, false, false, false
   spare[#spare + 1] = waiter
 end
 
 local function is_over(waiter)
   return waiter.abandoned or waiter.done or waiter.op:is_done()
+end
+
+-- Begins the next operation beside that of this waiter: see driver.run_beside. It gets the results
+-- of the one before.
+local function begin_beside(self, lock, waiter, ...)
+  local loop, beside = self.loop, new_waiter()
+  local kind, seconds, record = raw.data(lock).beside(...)
+  notify_due(self)
+  if not kind then return end -- the wait was ended
+  beside.op, beside.number = raw.begin(lock, kind, seconds, record, beside.op or nil)
+  beside.main, beside.ready, beside.owner = waiter, waiter.ready, waiter.owner
+  waiter.beside, self.waiting[beside.number] = beside, beside
+  loop.owner.waits(beside, true)
+  if self.client then loop.io.begun(self) end
+end
+
+local function tend_beside(self, lock, waiter)
+  local beside = waiter.beside
+  if not is_over(beside) then return end
+  if beside.abandoned then return begin_beside(self, lock, waiter) end
+  self.waiting[beside.number] = nil
+  self.loop.owner.waits(beside, false)
+  begin_beside(self, lock, waiter, beside.op:finish())
+  spare_waiter(beside)
 end
 
 -- The loop was blocked, so the task could not run: it gets its time again.
@@ -376,8 +422,8 @@ local function await(self, waiter, number)
 end
 
 -- → true | nil, why, code
-local function wait(self, client, waiter, number)
-  local loop = self.loop
+local function wait(self, data, lock, kind, waiter, number)
+  local client, loop = data.client, self.loop
   local over, alive, message
   waiter.ready, message = new_signal(loop)
   if not waiter.ready then
@@ -387,16 +433,19 @@ local function wait(self, client, waiter, number)
   end
   self.waiting[number] = waiter
   loop.owner.waits(waiter, true)
+  if kind == "acquire" and data.beside then begin_beside(self, lock, waiter) end
   repeat
     local fired = await(self, waiter, number)
     alive, over = true, is_over(waiter)
-    -- the task has ended before its work
+    -- the task has ended before its work, or what runs beside is over
     if fired and not over then
       alive, message = new_signal(loop)
-      waiter.ready = alive or waiter.ready
+      waiter.ready, waiter.fired = alive or waiter.ready, false
     end
+    if alive and waiter.beside and not over then tend_beside(self, lock, waiter) end
     if alive and not over then alive, message = revive(self, client, waiter) end
   until over or not alive or is_over(waiter)
+  end_beside(self, waiter)
   if waiter.ready.free then waiter.ready:free() end
   if waiter.abandoned then return nil, waiter.abandoned, "interrupted" end
   self.waiting[number] = nil
@@ -455,7 +504,7 @@ local function drive(self, data, lock, kind, waiter, number, done)
     if sent ~= false then return sent, why, code end
   end
   if not done and not op:is_done() then
-    local ended, why, code = wait(self, client, waiter, number)
+    local ended, why, code = wait(self, data, lock, kind, waiter, number)
     if not ended then return nil, cannot(kind, lock, why), code end
   end
   if kind == "acquire" and is_broken(self) then
@@ -571,7 +620,7 @@ function pump.interrupt(self, term)
     if waiter.gives_way == term then
       pump.abandon(self, number, waiter, "the leader has resigned")
       advance(self)
-      return fire(self, waiter.ready)
+      return wake(self, waiter)
     end
   end
 end

@@ -1,0 +1,63 @@
+/* The operation that waits until a lock has another holder than the one that its caller knows. It
+ * only reads. A message on the channel <releases>:leader is a hint to read again: a new leader
+ * sends it. One that is lost, or forged, changes no more than when the lock is read. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "lock/names.h"
+#include "lock/wire.h"
+#include "op/operation.h"
+#include "op/poll.h"
+
+static bool encode(hf_op *op) {
+    return hf_wire_info(&op->request, op->spec.lock_kind, op->spec.names, op->client->uuid);
+}
+
+/* Whether the caller knows this holder: spec.result is "<token> <owner>". */
+static bool is_known(const hf_op *op, const hf_lock_info *info) {
+    char text[HF_OWNER_MAX + 32];
+    int size = snprintf(text, sizeof text, "%llu %s", (unsigned long long)info->token, info->owner);
+    return hf_slice_equal(op->spec.result, (hf_slice){text, (size_t)size});
+}
+
+static bool is_other(hf_op *op, const hf_reply *reply, hf_time now) {
+    hf_lock_info info;
+    (void)now;
+    hf_wire_read_info(reply, &info);
+    info.owner[info.owner_size] = '\0';
+    if (info.owner_size == 0 || is_known(op, &info)) return false;
+    op->result.info = malloc(sizeof info);
+    if (op->result.info) *op->result.info = info;
+    else hf_op_fail_for_memory(op);
+    return !op->done;
+}
+
+static void fail_in_time(hf_op *op) {
+    hf_op_fail(op, HF_TIMEOUT, "it has no other holder yet");
+}
+
+static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
+    (void)delay;
+    hf_poll_again(op, now);
+}
+
+static void begin(hf_op *op, hf_time now) {
+    if (hf_names_of_waiter(&op->wait.channels, op->spec.names, hf_slice_of("leader")))
+        hf_poll_begin(op, now);
+    else hf_op_fail_for_memory(op);
+}
+
+static const hf_wait_functions wait_functions = {HF_POLL_WAIT_FUNCTIONS(on_recheck)};
+static const hf_poll_functions poll_functions = {encode, is_other, fail_in_time, NULL, true};
+
+const hf_op_impl hf_watch_impl = {
+    .verb = "watch",
+    .quorum_refusal = "the holder can be watched on a single server, not in a quorum",
+    .wait = &wait_functions,
+    .poll = &poll_functions,
+    .begin = begin,
+    .deadline = hf_poll_deadline,
+    .tick = hf_poll_tick,
+    .interrupt = hf_poll_interrupt,
+    .abandon = hf_poll_abandon,
+};

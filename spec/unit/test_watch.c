@@ -1,0 +1,136 @@
+#include "op/events.h"
+#include "op/operation.h"
+
+#include "drive.h"
+#include "memerr.h"
+
+static struct rig rig;
+
+#define CALLS HF_LINK_CALLS
+#define EVENTS HF_LINK_EVENTS
+
+#define CHANNEL "redisson_lock__channel:{k}:leader"
+#define INFO "EVALSHA info 3 k redisson_lock_token:{k} holdfast_queue:{k} " DRIVE_UUID
+#define HELD(owner, token)                                                                         \
+    "*6\r\n$3\r\n" owner "\r\n:1\r\n:5000\r\n$2\r\n" token "\r\n:0\r\n:-1\r\n"
+#define FREE "*6\r\n$0\r\n\r\n:0\r\n:-2\r\n$2\r\n42\r\n:0\r\n:-1\r\n"
+
+static hf_op *begin_watch(const char *known, hf_time wait, hf_time now) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_WATCH);
+    spec.result = hf_slice_of(known);
+    spec.wait = wait;
+    hf_op *op = hf_client_begin(&rig.client, &spec, now);
+    rig_serve(&rig, now);
+    return op;
+}
+
+/* Knows that o:1 holds the lock with token 42, and is subscribed from `now` + 3 ms. */
+static hf_op *watching(hf_time wait, hf_time now) {
+    hf_op *op = begin_watch("42 o:1", wait, now);
+    feed_calls(&rig, HELD("o:1", "42"), now + HF_MS);
+    feed_subscribed(&rig, now + 2 * HF_MS);
+    feed_calls(&rig, HELD("o:1", "42"), now + 2 * HF_MS);
+    feed_event(&rig, "subscribe", CHANNEL, "2", now + 3 * HF_MS);
+    feed_calls(&rig, HELD("o:1", "42"), now + 3 * HF_MS);
+    rig_hush(&rig);
+    return op;
+}
+
+static void check_known(const char *known, const char *reply, const char *want) {
+    rig_begin(&rig);
+    hf_op *op = begin_watch(known, HF_NEVER, AT(0));
+    CHECK_SENT(&rig, CALLS, INFO);
+    feed_calls(&rig, reply, AT(1));
+    CHECK_OUTCOME(op, want);
+    rig_end(&rig, AT(2));
+}
+
+TEST(a_watch_ends_with_a_holder_that_is_not_the_known_one) {
+    check_known("", HELD("o:1", "42"), "ok");
+    check_known("42 o:1", HELD("o:2", "42"), "ok");
+    check_known("42 o:1", HELD("o:1", "43"), "ok");
+    check_known("42 o:1", HELD("o:1", "42"), "under way");
+    check_known("42 o:1", FREE, "under way");
+    check_known("", FREE, "under way");
+}
+
+TEST(a_watch_returns_what_it_has_read) {
+    rig_begin(&rig);
+    hf_op *op = watching(HF_NEVER, AT(0));
+    feed_event(&rig, "message", CHANNEL, "1", AT(10));
+    CHECK_SENT(&rig, CALLS, INFO);
+    feed_calls(&rig, HELD("o:2", "43"), AT(11));
+    CHECK_OUTCOME(op, "ok");
+    hf_result result;
+    hf_op_take_result(op, &result);
+    CHECK_STR(result.info.owner, "o:2");
+    CHECK_EQ_U64(result.info.token, 43);
+    CHECK_SENT(&rig, EVENTS, "UNSUBSCRIBE " CHANNEL);
+    CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
+    rig_end(&rig, AT(12));
+}
+
+TEST(a_watch_subscribes_to_its_channel_by_name) {
+    rig_begin(&rig);
+    begin_watch("42 o:1", HF_NEVER, AT(0));
+    feed_calls(&rig, HELD("o:1", "42"), AT(1));
+    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    feed_subscribed(&rig, AT(2));
+    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " CHANNEL);
+    rig_end(&rig, AT(3));
+}
+
+TEST(a_watch_reads_again_after_two_seconds_even_if_its_channel_is_refused) {
+    for (int refused = 0; refused < 2; refused++) {
+        rig_begin(&rig);
+        begin_watch("42 o:1", HF_NEVER, AT(0));
+        feed_calls(&rig, HELD("o:1", "42"), AT(1));
+        feed_subscribed(&rig, AT(2));
+        feed_calls(&rig, HELD("o:1", "42"), AT(2));
+        if (refused) feed(link_of(&rig, EVENTS), "-NOPERM no\r\n", AT(3));
+        else feed_event(&rig, "subscribe", CHANNEL, "2", AT(3));
+        feed_calls(&rig, HELD("o:1", "42"), AT(3));
+        rig_hush(&rig);
+        rig_sleep(&rig, AT(4), AT(1700));
+        CHECK_SENT(&rig, CALLS, "");
+        rig_sleep(&rig, AT(1700), AT(2004));
+        CHECK_SENT(&rig, CALLS, INFO);
+        rig_end(&rig, AT(2005));
+    }
+}
+
+/* Only connections are events. */
+static void check_no_event(void) {
+    for (const hf_event *event = observer_of(&rig.client)->first; event; event = event->next)
+        CHECK(event->kind == HF_EVENT_OPENED || event->kind == HF_EVENT_CLOSED);
+}
+
+TEST(a_watch_is_no_wait_of_the_counters_and_events) {
+    rig_begin(&rig);
+    hf_observe_all(&rig.client);
+    hf_op *op = watching(100 * HF_MS, AT(0));
+    rig_sleep(&rig, AT(4), AT(101));
+    feed_calls(&rig, HELD("o:1", "42"), AT(102));
+    CHECK_OUTCOME(op, "timeout");
+    CHECK_STR(message_of(op), "cannot watch \"k\" on h:1: it has no other holder yet; "
+                              "wait longer or try again later");
+    hf_op_end(op, AT(102));
+    CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 0);
+    CHECK_EQ_U64(hf_client_stats(&rig.client).rechecks, 0);
+    check_no_event();
+    rig_end(&rig, AT(103));
+}
+
+TEST(a_watch_that_is_cut_off_is_no_event) {
+    rig_begin(&rig);
+    hf_observe_all(&rig.client);
+    watching(HF_NEVER, AT(0));
+    rig.refusing = true;
+    hf_session_closed(link_of(&rig, CALLS), "cut", AT(5));
+    hf_session_closed(link_of(&rig, EVENTS), "cut", AT(5));
+    rig_sleep(&rig, AT(5), AT(4000));
+    check_no_event();
+    rig_end(&rig, AT(4001));
+}
+
+CHECK_MAIN
