@@ -37,19 +37,19 @@ enum hf_segment_id {
     HF_NO_SEGMENT, ACQUIRE_6, ACQUIRE_ALL_12, ACQUIRING_1, ACQUIRING_3, ACQUIRING_6, AHEAD_3,
     BEGIN_13, BEGIN_5, BEHIND_1, CLOCK_3, CLOCK_5, CLOCK_TOKEN_1, COMPLETE_11, COMPLETE_13, DEAF_1,
     DRAWING_1, DRAWING_3, DUE_1, ENDING_1, EXTEND_4, EXTEND_7, EXTENDING_1, FAIR_ACQUIRE_10,
-    FAIR_EXTEND_6, FAIR_FORCE_10, FAIR_FORCE_8, FAIR_INFO_5, FAIR_LEAVE_6, FAIR_PASSING_3,
+    FAIR_EXTEND_6, FAIR_FORCE_10, FAIR_FORCE_8, FAIR_INFO_6, FAIR_LEAVE_6, FAIR_PASSING_3,
     FAIR_QUEUE_3, FAIR_QUEUE_5, FAIR_RELEASE_4, FAIR_RELEASE_7, FENCE_1, FIRST_IN_LINE_1,
     FOLLOWING_1, FOLLOWING_4, FOLLOWING_6, FORCE_11, FORGET_RECORD_1, FORGETTING_1, FREE_1,
     FRESH_1, GIVING_1, GRANTING_1, HASH_1, HASH_3, HASH_HANDING_1, HASH_HANDING_10, HASH_HANDING_3,
     HASH_HANDING_6, HASH_HANDING_8, HASH_HOLDING_1, HASH_HOLDING_3, HASH_NEXT_3, HASH_NEXT_5,
-    HASH_OWNING_1, HASH_REMOVING_1, HASH_TAKING_1, HEAD_1, HEAD_3, HEAD_5, INFO_5, IS_QUEUE_1,
+    HASH_OWNING_1, HASH_REMOVING_1, HASH_TAKING_1, HEAD_1, HEAD_3, HEAD_5, INFO_6, IS_QUEUE_1,
     JAVAS_1, KEYS_1, LAST_PLACE_1, LATCH_3, LATCH_5, LATCH_7, LATCH_9, LATCH_DELETE_2,
     LATCH_DOWN_2, LATCH_SET_2, LEAVE_15, LOCK_PROBE_1, MEMBER_1, MEMBER_FORM_1, MEMBERS_1,
     MEMBERS_4, NOTE_1, NOTED_1, NOTIFYING_1, NOW_1, ONCE_1, ONLY_LOCK_1, OURS_1, PARSE_3,
     PASSING_OVER_1, PASSING_OVER_3, PERMIT_ACQUIRE_11, PERMIT_ACQUIRE_13, PERMIT_ACQUIRE_15,
     PERMIT_ACQUIRE_20, PERMIT_ACQUIRE_25, PERMIT_ACQUIRE_28, PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_6,
     PERMIT_ACQUIRE_8, PERMIT_EXTEND_4, PERMIT_EXTEND_7, PERMIT_GRANTING_1, PERMIT_ID_1,
-    PERMIT_INFO_2, PERMIT_INFO_5, PERMIT_LEAVE_14, PERMIT_NOW_1, PERMIT_NOW_3, PERMIT_PASSING_6,
+    PERMIT_INFO_3, PERMIT_INFO_6, PERMIT_LEAVE_14, PERMIT_NOW_1, PERMIT_NOW_3, PERMIT_PASSING_6,
     PERMIT_QUEUE_1, PERMIT_QUEUE_4, PERMIT_RELEASE_10, PERMIT_RELEASE_12, PERMIT_RELEASE_14,
     PERMIT_RELEASE_16, PERMIT_RELEASE_22, PERMIT_RELEASE_26, PERMIT_RELEASE_4, PERMIT_RELEASE_6,
     PERMIT_RELEASE_8, PERMIT_RENEW_4, PERMIT_SET_12, PERMIT_TAKING_1, PERMITS_1, PERMITS_3,
@@ -58,14 +58,14 @@ enum hf_segment_id {
     RANGES_3, RECORD_1, RECORD_3, RECORDED_NEXT_4, RELEASE_1, RELEASE_16, RELEASE_19, RELEASE_21,
     RELEASE_26, RELEASE_3, RELEASE_5, RELEASE_7, RELEASE_9, RELEASE_ALL_11, RENEW_2, RUNS_1, RW_1,
     RW_3, RW_ACQUIRE_10, RW_ACQUIRE_16, RW_ACQUIRE_3, RW_ACQUIRE_8, RW_EXTEND_2, RW_EXTEND_5,
-    RW_FORCE_12, RW_HEAD_1, RW_HEAD_3, RW_INFO_4, RW_LEAVE_13, RW_LEAVING_1, RW_QUEUE_1,
+    RW_FORCE_12, RW_HEAD_1, RW_HEAD_3, RW_INFO_5, RW_LEAVE_13, RW_LEAVING_1, RW_QUEUE_1,
     RW_QUEUE_5, RW_RELEASE_13, RW_RELEASE_3, RW_RENEW_2, RW_SETTLING_3, RW_TOKEN_1, SECONDS_1,
     SEMAPHORE_1, SEMAPHORE_3, SEMAPHORE_ACQUIRE_3, SEMAPHORE_DELETE_3, SEMAPHORE_DRAIN_3,
     SEMAPHORE_GIVING_6, SEMAPHORE_LEAVE_2, SEMAPHORE_RELEASE_2, SEMAPHORE_SET_2, SEMAPHORE_TURN_1,
     SETTLING_1, SHARDED_1, SHARDED_RECEIVERS_1, SHARDED_UNQUEUED_1, SHORTENED_1,
     SILENT_RECEIVERS_1, STRING_1, STRING_HOLDING_1, STRING_NEXT_3, STRING_OWNING_1,
-    STRING_REMOVING_1, STRING_SILENT_1, STRING_TAKING_1, TOKEN_3, TOKEN_5, TOKEN_IN_1, WAIT_1,
-    WHOLE_NUMBER_1
+    STRING_REMOVING_1, STRING_SILENT_1, STRING_TAKING_1, TIMES_3, TOKEN_3, TOKEN_5, TOKEN_IN_1,
+    WAIT_1, WHOLE_NUMBER_1
 };
 
 static const char *const hf_segment_table[] = {
@@ -353,7 +353,7 @@ static const char *const hf_segment_table[] = {
     "if not holds_of(LOCK, holder) then return false end\n"
     "return holder == OWNER or holder:find(JAVAS) or redis.call('EXISTS', COUNTER, QUEUE) > 0\n"
     "end\n",
-    [FAIR_INFO_5] = "local waiters = redis.call('LRANGE', KEYS[3], 0, -1)\n"
+    [FAIR_INFO_6] = "local waiters = redis.call('LRANGE', KEYS[3], 0, -1)\n"
     "local function ahead_of(asked)\n"
     "local start = asked .. ':'\n"
     "for place, owner in ipairs(is_deaf(asked) and {} or waiters) do\n"
@@ -369,6 +369,10 @@ static const char *const hf_segment_table[] = {
     "redis.call('GET', KEYS[2]) or '0',\n"
     "#waiters,\n"
     "ahead_of(ARGV[1]),\n"
+    "-1,\n"
+    "0,\n"
+    "server_us(),\n"
+    "-1,\n"
     "}\n",
     [FAIR_LEAVE_6] = "local TO = tonumber(ARGV[3])\n"
     "if ARGV[4] ~= '' and is_sound() then forget(OWNER, now_ms()) end\n"
@@ -666,7 +670,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local ARGV = SHORT and { OWNER, '2000', '0', '0', LEASE, TOKEN_TTL, '' } or ARGV\n"
     "local GRANT_MS = ARGV[2]\n",
-    [INFO_5] = "local holder = holder_of(KEYS[1])\n"
+    [INFO_6] = "local holder = holder_of(KEYS[1])\n"
     "return {\n"
     "holder or '',\n"
     "holder and holds_of(KEYS[1], holder) or 0,\n"
@@ -674,6 +678,9 @@ static const char *const hf_segment_table[] = {
     "redis.call('GET', KEYS[2]) or '0',\n"
     "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'),\n"
     "ahead_of(ARGV[1]),\n"
+    "-1,\n"
+    "0,\n"
+    "times(),\n"
     "}\n",
     [IS_QUEUE_1] = "local function is_queue()\n"
     "return redis.call('TYPE', QUEUE).ok == 'zset'\n"
@@ -1039,8 +1046,9 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [PERMIT_ID_1] = "local head, tail = tonumber(owner:sub(1, 8), 16), tonumber(owner:sub(29, 36), 16)\n"
     "local id = 'hf' .. struct.pack('>I4I4I4I2', head, tail, number % 4294967296, 1)\n",
-    [PERMIT_INFO_2] = "local NOW = math.floor(server_us() / 1000)\n",
-    [PERMIT_INFO_5] = "local now = string.format('%.0f', NOW)\n"
+    [PERMIT_INFO_3] = "local CLOCK, WAITED = times()\n"
+    "local NOW = math.floor(CLOCK / 1000)\n",
+    [PERMIT_INFO_6] = "local now = string.format('%.0f', NOW)\n"
     "local free = whole_number(KEYS[1], redis.call('GET', KEYS[1]))\n"
     "local over = redis.call('ZCOUNT', KEYS[4], '-inf', now)\n"
     "local next_end = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. now, '+inf', 'WITHSCORES',\n"
@@ -1057,6 +1065,8 @@ static const char *const hf_segment_table[] = {
     "ahead_of(ARGV[1]),\n"
     "-1,\n"
     "(free or 0) + over,\n"
+    "CLOCK,\n"
+    "WAITED,\n"
     "}\n",
     [PERMIT_LEAVE_14] = "local WAITER = ARGV[4]\n"
     "local function all_of(owner)\n"
@@ -1817,7 +1827,7 @@ static const char *const hf_segment_table[] = {
     "return { 1, token, 0 }\n"
     "end\n"
     "end\n",
-    [RW_INFO_4] = "local fields, owner, holds, readers = redis.call('HGETALL', KEYS[1]), '', 0, 0\n"
+    [RW_INFO_5] = "local fields, owner, holds, readers = redis.call('HGETALL', KEYS[1]), '', 0, 0\n"
     "for i = 1, #fields, 2 do\n"
     "local count = tonumber(fields[i + 1])\n"
     "local writes = is_write(fields[i])\n"
@@ -1826,7 +1836,8 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return {\n"
     "owner, holds, redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]) or '0',\n"
-    "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'), ahead_of(ARGV[1]), readers,\n"
+    "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'), ahead_of(ARGV[1]), readers, 0,\n"
+    "times(),\n"
     "}\n",
     [RW_LEAVE_13] = "local TO, WAITER = tonumber(ARGV[3]), ARGV[4]\n"
     "local function serve_next()\n"
@@ -2279,6 +2290,18 @@ static const char *const hf_segment_table[] = {
     "return 0\n"
     "end\n",
     [STRING_TAKING_1] = "call('SET', LOCK, OWNER, 'PX', LEASE)\n",
+    [TIMES_3] = "local function times()\n"
+    "local now = server_us()\n"
+    "for _, least in ipairs({ FRONT_MOST, '(0' }) do\n"
+    "local found = redis.call('ZRANGEBYSCORE', KEYS[3], least, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)\n"
+    "local place = tonumber(found[2])\n"
+    "if place then\n"
+    "if place < FRONT_MOST then place = place * 1024 end\n"
+    "return now, math.max(now - place, 0)\n"
+    "end\n"
+    "end\n"
+    "return now, -1\n"
+    "end\n",
     [TOKEN_3] = "local TTL_SPARE = 1 / 64\n"
     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
     "if ttl_ms == '0' then return 0 end\n"
@@ -2381,9 +2404,9 @@ static const hf_program hf_program_table[] = {
     HASH_HOLDING_3, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, JAVAS_1,
     FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 6218,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE], NULL},
-    {"fair_info", "fd94256da6826d5d5982ffd647a5f908933d0e7c", (const unsigned char[]){HASH_1,
-    ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, DEAF_1, FAIR_INFO_5,
-    HF_NO_SEGMENT}, 1854, NULL, NULL},
+    {"fair_info", "01e0e644d9b164907b9dfbb51d675332ffbdeec6", (const unsigned char[]){HASH_1,
+    ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, PLACES_1, CLOCK_3, SECONDS_1,
+    CLOCK_5, DEAF_1, FAIR_INFO_6, HF_NO_SEGMENT}, 2392, NULL, NULL},
     {"fair_leave", "658dfd3c009730a4b35f2b2629aa52cb26611345", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1,
     HASH_HOLDING_3, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_LEAVE_6,
@@ -2402,9 +2425,9 @@ static const hf_program hf_program_table[] = {
     MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11,
     ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 14145,
     &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
-    {"info", "8bc1928ba7bcf49cceb0f21ebb359a12bd9bb429", (const unsigned char[]){HASH_1, ENDING_1,
-    HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, DEAF_1, AHEAD_3, INFO_5, HF_NO_SEGMENT},
-    1900, NULL, NULL},
+    {"info", "76ba25de5d0695049f864e1e20a16f95e96fa1e7", (const unsigned char[]){HASH_1, ENDING_1,
+    HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, DEAF_1, AHEAD_3, PLACES_1, CLOCK_3,
+    SECONDS_1, CLOCK_5, TIMES_3, INFO_6, HF_NO_SEGMENT}, 2783, NULL, NULL},
     {"latch_delete", "3e7545936e46266219fe9f90770d7c04681ca58d", (const unsigned char[]){PLAIN_1,
     LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, NOTED_1, LATCH_9, LATCH_DELETE_2,
     HF_NO_SEGMENT}, 1188, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE], NULL},
@@ -2439,8 +2462,9 @@ static const hf_program hf_program_table[] = {
     STRING_SILENT_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
     GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11, ONLY_LOCK_1,
     FAIR_RELEASE_7, HF_NO_SEGMENT}, 13254, NULL, NULL},
-    {"mutex_info", "7622cfdf5098ee1e4f54672e8cccf5aab7ce7303", (const unsigned char[]){STRING_1,
-    STRING_HOLDING_1, DEAF_1, AHEAD_3, INFO_5, HF_NO_SEGMENT}, 1159, NULL, NULL},
+    {"mutex_info", "02e9704b4cc4017493920d6a06de075ee16ce38c", (const unsigned char[]){STRING_1,
+    STRING_HOLDING_1, DEAF_1, AHEAD_3, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TIMES_3, INFO_6,
+    HF_NO_SEGMENT}, 2042, NULL, NULL},
     {"mutex_leave", "88e25cbe461081db0885fc1e2ea3fac81311994c", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
     STRING_1, STRING_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
@@ -2475,9 +2499,9 @@ static const hf_program hf_program_table[] = {
     CLOCK_3, SECONDS_1, CLOCK_5, PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, PERMITS_1, PERMIT_ID_1,
     PERMITS_3, PERMIT_EXTEND_4, PLAIN_1, SHORTENED_1, PERMIT_EXTEND_7, HF_NO_SEGMENT}, 2833,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_EXTEND], NULL},
-    {"permit_info", "0f3029350c0f871a09699d110a7f4b2a3b513e47", (const unsigned char[]){PLACES_1,
-    CLOCK_3, SECONDS_1, CLOCK_5, PERMIT_INFO_2, DEAF_1, AHEAD_3, WHOLE_NUMBER_1, PERMIT_INFO_5,
-    HF_NO_SEGMENT}, 1816, NULL, NULL},
+    {"permit_info", "c6277be08cc16e7288a3207347d2858045378f24", (const unsigned char[]){PLACES_1,
+    CLOCK_3, SECONDS_1, CLOCK_5, TIMES_3, PERMIT_INFO_3, DEAF_1, AHEAD_3, WHOLE_NUMBER_1,
+    PERMIT_INFO_6, HF_NO_SEGMENT}, 2208, NULL, NULL},
     {"permit_leave", "2b58481074e60a9ba56a4d0cc2e3e898a3a0647e", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5,
     PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, PERMITS_1, PERMIT_ID_1, PERMITS_3, POOL_1,
@@ -2546,8 +2570,9 @@ static const hf_program hf_program_table[] = {
     FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
     IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1, RW_FORCE_12, HF_NO_SEGMENT}, 17270,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE], NULL},
-    {"rw_info", "bf45bab3fd73c2d2e2d116169c35b19d3d5c2a55", (const unsigned char[]){RW_1, ENDING_1,
-    RW_3, DEAF_1, AHEAD_3, RW_INFO_4, HF_NO_SEGMENT}, 3453, NULL, NULL},
+    {"rw_info", "3fc5246ff11162fb6362320de78049287d05582c", (const unsigned char[]){RW_1, ENDING_1,
+    RW_3, DEAF_1, AHEAD_3, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TIMES_3, RW_INFO_5,
+    HF_NO_SEGMENT}, 4332, NULL, NULL},
     {"rw_leave", "a1e8b0f0933be7348f42796f03d50b7a0cf6193e", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RW_1,
     ENDING_1, RW_3, PLAIN_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,

@@ -943,15 +943,15 @@ end)
 
 case("info gives the writer, or else a reader, and the number of readers", function(c)
   local function info(uuid) return c.run("rw_info", { LOCK, COUNTER, QUEUE }, uuid or A) end
-  c.same({ "", 0, -2, "0", 0, -1, 0 }, info())
+  c.same({ "", 0, -2, "0", 0, -1, 0, 0, T0, -1 }, info())
   reads(c, READER, LEASE, 2)
   reads(c, B .. ":1")
   queued(c, T0, member("w", B, 4), T0 + 1, member("w", A, 4))
-  c.same({ READER, 2, LEASE, "0", 2, 1, 2 }, info())
+  c.same({ READER, 2, LEASE, "0", 2, 1, 2, 0, T0, 0 }, info())
   c.same(0, info(B)[6])
   c.cmd("SET", COUNTER, "8")
   writes(c, WRITER)
-  c.same({ WRITER, 1, LEASE, "8", 2, 1, 2 }, info())
+  c.same({ WRITER, 1, LEASE, "8", 2, 1, 2, 0, T0, 0 }, info())
 end)
 
 case("info gives one waiter's place while its client listens", function(c)

@@ -106,7 +106,7 @@ end
 
 local function place_in(client, entry, uuid)
   if entry.waiters == 0 or core.client.is_quorum(client) then return nil end
-  for _, waiter in ipairs(locks.waiters(client, entry.key, MOST_WAITERS, entry.kind)) do
+  for _, waiter in ipairs(locks.waiters(client, entry, MOST_WAITERS)) do
     if waiter.owner:sub(1, #uuid) == uuid then return waiter.place end
   end
 end
