@@ -1,12 +1,19 @@
 --#fragment
 -- A part of following.lua and permit_acquire.lua, which would spend more on a function: WAITER goes
 -- behind those that wait already, and the program ends with the reply. It goes on if nobody waits,
--- or if WAITER stands in QUEUE. ttl_ms: for how long what it waits for is taken.
+-- if WAITER stands in QUEUE, or if it is the first that comes in another LOCK_PROBE_US: see
+-- acquiring.lua. ttl_ms: for how long what it waits for is taken.
 local last = tonumber(redis.call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])
 if last and last > FRONT_MOST and last < PLACE_END then
-  local low = (last + 1) % 1e7 -- as digits of clock.lua
-  local place = string.format('%d%07d', (last + 1 - low) / 1e7, low)
-  if redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then
+  local place = time[1] .. string.format('%06d', time[2])
+  local us = place + 0
+  if us <= last then
+    local low = (last + 1) % 1e7 -- as digits of clock.lua
+    place = string.format('%d%07d', (last + 1 - low) / 1e7, low)
+  end
+  -- a clock that far ahead: seconds.lua
+  local usual = us < 4.5e15 and us - us % LOCK_PROBE_US <= last
+  if usual and redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then
     return { 0, ttl_ms, redis.call('ZCARD', QUEUE) - 1, 0, place }
   end
 end

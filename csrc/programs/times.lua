@@ -1,17 +1,13 @@
 --#fragment
 --#include "clock.lua"
+--#include "since.lua"
 -- What ends the reply of each info program: the server's clock in µs, and for how many µs the first
--- of those that keep their places has waited, or else the first one in front; -1: nobody waits. A
--- place in front is from the moment at which the waiter got it.
+-- of those that have kept their places has waited, or else the first one in front; -1: nobody waits.
 local function times()
   local now = server_us()
   for _, least in ipairs({ FRONT_MOST, '(0' }) do
-    local found = redis.call('ZRANGEBYSCORE', KEYS[3], least, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-    local place = tonumber(found[2])
-    if place then
-      if place < FRONT_MOST then place = place * 1024 end
-      return now, math.max(now - place, 0)
-    end
+    local place = redis.call('ZRANGEBYSCORE', KEYS[3], least, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+    if place then return now, math.max(now - since_us(tonumber(place)), 0) end
   end
   return now, -1
 end

@@ -802,6 +802,15 @@ case("…for an eighth of the wait and 30 s at most, and not beyond the lock's e
     { acquire(c, WRITER, { member = me })[2], mode(c) })
 end)
 
+case("…of a writer in front since it came back", function(c)
+  local me = member("w", A, 2)
+  listen_as(c, A)
+  reads(c, JAVA)
+  queued(c, text((T0 - 1024e6 / 128) / 1024), me)
+  c.same(1000, acquire(c, WRITER, { member = me })[2])
+  c.same("drain:" .. text(T0_MS + 1000), mode(c))
+end)
+
 case("…and a pause that is over, or that the clock has left behind, is forgotten", function(c)
   local me = member("w", A, 2)
   for _, ms in ipairs { 51, 100000, -1 } do
