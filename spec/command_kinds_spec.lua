@@ -113,7 +113,7 @@ describe("holdfast", function()
 
     it("is no number with a TTL, which is another program's lock", function()
       world.cli("SET", "theirs", 0, "PX", 60000)
-      assert.matches("^holdfast wait: \"theirs\" is held, for up to ", (select(2, run("wait", "-n", "theirs"))))
+      assert.matches("^holdfast wait: \"theirs\" is held for up to ", (select(2, run("wait", "-n", "theirs"))))
       local code, output = run("show", "theirs")
       assert.equal(0, code)
       assert.matches("state    a string: another program's lock", output, 1, true)

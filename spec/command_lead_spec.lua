@@ -774,9 +774,9 @@ describe("the command", function()
       eventually(function() return lock:info().host end)
       local code, output = run("wait", "-n", "k")
       assert.equal(1, code)
-      assert.matches('^holdfast wait: "k" is held by %S+ %(pid %d+%), for up to [%d.]+ s more unless renewed\n$',
+      assert.matches('^holdfast wait: "k" is held by %S+ %(pid %d+%) for %d+ m?s, up to %d+ s more unless renewed\n$',
         output)
-      assert.matches(('"code":"busy","exit":9,"host":"[^"]+","pid":%d}\n$'):format(lock:info().pid),
+      assert.matches(('"code":"busy","exit":9,"host":"[^"]+","pid":%d,"held_for":[%%d.]+}\n$'):format(lock:info().pid),
         (select(2, run("wait", "-n", "--json", "-E9", "k"))))
       server:cli("SET", "endless", lock:owner())
       assert.matches('^holdfast wait: "endless" is held by %S+ %(pid %d+%)\n$', (select(2, run("wait", "-n", "endless"))))

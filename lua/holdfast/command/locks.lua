@@ -27,6 +27,7 @@ local locale = require "holdfast.locale"
 local observed = require "holdfast.observed"
 local pages = require "holdfast.pages"
 local replies = require "holdfast.replies"
+local texts = require "holdfast.text"
 
 local locks = {}
 
@@ -443,6 +444,16 @@ function locks.seconds(ttl)
   return ttl == math.huge and "none" or locale.decimal("%.1f", ttl) .. " s"
 end
 
+-- For how long, for people; nil: not known. at_least: it is longer.
+function locks.span(seconds, at_least)
+  return seconds and ("for %s%s"):format(at_least and "at least " or "", texts.duration(seconds))
+end
+
+-- The same in a column.
+function locks.duration(seconds)
+  return seconds and texts.duration(seconds) or "-"
+end
+
 function locks.token(token)
   return token and ("%.0f"):format(token) or "-"
 end
@@ -474,8 +485,9 @@ function locks.fields(entry, who)
     { "owner", entry.owner },
     { "host", who and who.host }, { "pid", who and who.pid }, { "name", who and who.name },
     { "kind", entry.kind }, { "count", entry.count },
-    { "holds", entry.holds }, { "ttl", entry.ttl }, { "token", entry.token },
-    { "waiters", entry.waiters }, { "done_ttl", entry.done_ttl },
+    { "holds", entry.holds }, { "held_for", entry.held_for }, { "ttl", entry.ttl },
+    { "token", entry.token }, { "waiters", entry.waiters }, { "waits", entry.waits },
+    { "done_ttl", entry.done_ttl },
   }
 end
 
