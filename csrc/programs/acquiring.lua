@@ -67,9 +67,9 @@ local function note_foreign()
   write_record(was, 0, 0, false, 0, was and was.listeners and math.min(now, was.began) or now)
 end
 
--- Somebody has waited since the last LOCK_PROBE_US of the server's clock, when `last` came: from now
--- on a record tells how old the queue of a lock is, in which each waiter may wait for less. It has
--- those that poll looked for in LOCK_PROBE_US: is_due in due.lua.
+-- Somebody has waited since the LOCK_PROBE_US of the server's clock before this one, in which `last`
+-- came. Each waiter of a queue may wait for less, so from now on a record tells how old the queue of
+-- a lock is. It is due in LOCK_PROBE_US: due.lua.
 local function note_lasting_queue(last, place)
   local before, now = math.floor(last / LOCK_PROBE_US), math.floor(place / LOCK_PROBE_US)
   if before == now or WAITER:sub(2, 2) ~= 'l' or record_in(first_members()) then return end

@@ -2307,8 +2307,8 @@ static const char *const hf_segment_table[] = {
     [TIMES_4] = "local function times()\n"
     "local now = server_us()\n"
     "for _, least in ipairs({ FRONT_MOST, '(0' }) do\n"
-    "local place = redis.call('ZRANGEBYSCORE', KEYS[3], least, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]\n"
-    "if place then return now, math.max(now - since_us(tonumber(place)), 0) end\n"
+    "local first = redis.call('ZRANGEBYSCORE', KEYS[3], least, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)\n"
+    "if first[2] then return now, math.max(now - since_us(tonumber(first[2])), 0) end\n"
     "end\n"
     "return now, -1\n"
     "end\n",
@@ -2433,9 +2433,9 @@ static const hf_program hf_program_table[] = {
     RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3,
     MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, QUEUE_6, FORCE_11, ONLY_LOCK_1,
     FAIR_RELEASE_7, HF_NO_SEGMENT}, 14145, &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
-    {"info", "e9f7a4beab8e9bcdff848aa01f6d24950b5eb324", (const unsigned char[]){HASH_1, ENDING_1,
+    {"info", "20f265b5c65a7ee1a23fd87670cbf189da5f58bd", (const unsigned char[]){HASH_1, ENDING_1,
     HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, DEAF_1, AHEAD_3, PLACES_1, CLOCK_3,
-    SECONDS_1, CLOCK_5, SINCE_1, TIMES_4, INFO_6, HF_NO_SEGMENT}, 2838, NULL, NULL},
+    SECONDS_1, CLOCK_5, SINCE_1, TIMES_4, INFO_6, HF_NO_SEGMENT}, 2841, NULL, NULL},
     {"latch_delete", "3e7545936e46266219fe9f90770d7c04681ca58d", (const unsigned char[]){PLAIN_1,
     LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, NOTED_1, LATCH_9, LATCH_DELETE_2,
     HF_NO_SEGMENT}, 1188, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE], NULL},
@@ -2469,9 +2469,9 @@ static const hf_program hf_program_table[] = {
     STRING_SILENT_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
     GRANTING_1, GIVING_1, HASH_3, DUE_1, QUEUE_6, FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7,
     HF_NO_SEGMENT}, 13254, NULL, NULL},
-    {"mutex_info", "c6169a021cd10037b4efad11b795a9667cd2538d", (const unsigned char[]){STRING_1,
+    {"mutex_info", "d1eaba2a69f66815e88b0410b8a3318767362309", (const unsigned char[]){STRING_1,
     STRING_HOLDING_1, DEAF_1, AHEAD_3, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, SINCE_1, TIMES_4,
-    INFO_6, HF_NO_SEGMENT}, 2097, NULL, NULL},
+    INFO_6, HF_NO_SEGMENT}, 2100, NULL, NULL},
     {"mutex_leave", "6a1bf48960aa5ff6f02b6703cc969dd06272b543", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
     STRING_1, STRING_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
@@ -2505,9 +2505,9 @@ static const hf_program hf_program_table[] = {
     CLOCK_3, SECONDS_1, CLOCK_5, PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, PERMITS_1, PERMIT_ID_1,
     PERMITS_3, PERMIT_EXTEND_4, PLAIN_1, SHORTENED_1, PERMIT_EXTEND_7, HF_NO_SEGMENT}, 2863,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_EXTEND], NULL},
-    {"permit_info", "a75bb04ca3422491ec5ecccfe8604f019051d849", (const unsigned char[]){PLACES_1,
+    {"permit_info", "4f643d1ad8706f4b1458bd42fb8e1fd379fa74ef", (const unsigned char[]){PLACES_1,
     CLOCK_3, SECONDS_1, CLOCK_5, SINCE_1, TIMES_4, PERMIT_INFO_3, DEAF_1, AHEAD_3, WHOLE_NUMBER_1,
-    PERMIT_INFO_6, HF_NO_SEGMENT}, 2263, NULL, NULL},
+    PERMIT_INFO_6, HF_NO_SEGMENT}, 2266, NULL, NULL},
     {"permit_leave", "6e12592078e679456afc5d2463bec83e65ee7c3f", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5,
     PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, PERMITS_1, PERMIT_ID_1, PERMITS_3, POOL_1,
@@ -2576,9 +2576,9 @@ static const hf_program hf_program_table[] = {
     FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
     IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1, RW_FORCE_12, HF_NO_SEGMENT}, 17300,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE], NULL},
-    {"rw_info", "d2b5acb645b107710f6ec13de9865e7fa6965d1f", (const unsigned char[]){RW_1, ENDING_1,
+    {"rw_info", "297af77922b1b232fd5dbe1451a206833faa2a1a", (const unsigned char[]){RW_1, ENDING_1,
     RW_3, DEAF_1, AHEAD_3, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, SINCE_1, TIMES_4, RW_INFO_5,
-    HF_NO_SEGMENT}, 4387, NULL, NULL},
+    HF_NO_SEGMENT}, 4390, NULL, NULL},
     {"rw_leave", "1584ff741045b51e3a484f1eb71770682441f166", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RW_1,
     ENDING_1, RW_3, PLAIN_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,

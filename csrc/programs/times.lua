@@ -6,8 +6,8 @@
 local function times()
   local now = server_us()
   for _, least in ipairs({ FRONT_MOST, '(0' }) do
-    local place = redis.call('ZRANGEBYSCORE', KEYS[3], least, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-    if place then return now, math.max(now - since_us(tonumber(place)), 0) end
+    local first = redis.call('ZRANGEBYSCORE', KEYS[3], least, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    if first[2] then return now, math.max(now - since_us(tonumber(first[2])), 0) end
   end
   return now, -1
 end
