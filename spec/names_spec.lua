@@ -103,12 +103,13 @@ describe("a client's name", function()
   end)
 
   it("shows a time in its two largest units", function()
-    local shown = {}
-    for i, seconds in ipairs { 0, 0.9994, 0.9996, 59.9, 60, 290.5, 3599, 3600, 7861, 86400, 273600 } do
-      shown[i] = texts.duration(seconds)
+    for seconds, shown in pairs {
+      [0] = "0 ms", [0.9994] = "999 ms", [0.9996] = "1 s", [59.9] = "59 s", [60] = "1 min",
+      [290.5] = "4 min 50 s", [3599] = "59 min 59 s", [3600] = "1 h", [7861] = "2 h 11 min",
+      [86400] = "1 d", [273600] = "3 d 4 h",
+    } do
+      assert.equal(shown, texts.duration(seconds))
     end
-    assert.same({ "0 ms", "999 ms", "1 s", "59 s", "1 min", "4 min 50 s", "59 min 59 s", "1 h", "2 h 11 min", "1 d",
-      "3 d 4 h" }, shown)
   end)
 
   it("is in no event but that of the wait that asked, and is forgotten with it", function()

@@ -67,9 +67,9 @@ local function note_foreign()
   write_record(was, 0, 0, false, 0, was and was.listeners and math.min(now, was.began) or now)
 end
 
--- Somebody has waited since the LOCK_PROBE_US of the server's clock before this one, in which `last`
--- came. Each waiter of a queue may wait for less, so from now on a record tells how old the queue of
--- a lock is. It is due in LOCK_PROBE_US: due.lua.
+-- Somebody has waited since the LOCK_PROBE_US of the server's clock before this one, when `last`
+-- came. Each waiter of a queue may wait for less, so from now on a record tells how old the queue
+-- of a lock is. It is due in LOCK_PROBE_US: due.lua.
 local function note_lasting_queue(last, place)
   local before, now = math.floor(last / LOCK_PROBE_US), math.floor(place / LOCK_PROBE_US)
   if before == now or WAITER:sub(2, 2) ~= 'l' or record_in(first_members()) then return end

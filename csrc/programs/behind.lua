@@ -5,7 +5,7 @@
 -- acquiring.lua. ttl_ms: for how long what it waits for is taken.
 local last = tonumber(redis.call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])
 if last and last > FRONT_MOST and last < PLACE_END then
-  local place = time[1] .. string.format('%06d', time[2])
+  local place = string.format('%s%06d', time[1], time[2])
   local us = place + 0
   if us <= last then
     local low = (last + 1) % 1e7 -- as digits of clock.lua

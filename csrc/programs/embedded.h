@@ -207,7 +207,7 @@ static const char *const hf_segment_table[] = {
     [BEGIN_5] = "local PRINT = ARGV[8]\n",
     [BEHIND_1] = "local last = tonumber(redis.call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])\n"
     "if last and last > FRONT_MOST and last < PLACE_END then\n"
-    "local place = time[1] .. string.format('%06d', time[2])\n"
+    "local place = string.format('%s%06d', time[1], time[2])\n"
     "local us = place + 0\n"
     "if us <= last then\n"
     "local low = (last + 1) % 1e7 -- as digits of clock.lua\n"
@@ -2367,7 +2367,7 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "028b239b0717767cabaa526456b91a02a051d0cc", (const unsigned char[]){HEAD_1,
+    {"acquire", "3c88b8711e7ba31b242580e8c2330fb7a99ea5e6", (const unsigned char[]){HEAD_1,
     DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, HASH_TAKING_1, ENDING_1, HEAD_5, FOLLOWING_1,
     PLACES_1, HASH_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, SECONDS_1,
     CLOCK_5, HASH_1, ENDING_1, HASH_3, OURS_1, ACQUIRE_6, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1,
@@ -2452,7 +2452,7 @@ static const hf_program hf_program_table[] = {
     MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, QUEUE_6, RUNS_1, IS_QUEUE_1,
     FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 15708,
     &hf_program_table[HF_PROGRAM_SHARDED_LEAVE], NULL},
-    {"mutex_acquire", "35fd962ea8d2d6e8fd625359f12be27697292f89", (const unsigned char[]){HEAD_1,
+    {"mutex_acquire", "b8f0dee643ce22a983e5f0a299c19e1cbd27f08e", (const unsigned char[]){HEAD_1,
     DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, STRING_TAKING_1, HEAD_5, FOLLOWING_1, PLACES_1,
     STRING_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5,
     STRING_1, OURS_1, ACQUIRE_6, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3, FRESH_1,
@@ -2490,7 +2490,7 @@ static const hf_program hf_program_table[] = {
     RENEW_2, HF_NO_SEGMENT}, 545, NULL, NULL},
     {"once", "80e932d08e45ea6b5cefda68b607ec74b288c319", (const unsigned char[]){ONCE_1,
     HF_NO_SEGMENT}, 1480, NULL, NULL},
-    {"permit_acquire", "04f46859c5c0527e67ddcdcd702e99e3fa22fe46", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "e806d2db3b37b2d353b4c202c1c4b989613fd442", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, POOL_1, WHOLE_NUMBER_1, POOL_3, PERMIT_ACQUIRE_4,
     PLAIN_1, PERMIT_ACQUIRE_6, PERMIT_ID_1, PERMIT_ACQUIRE_8, PLACES_1, BEHIND_1,
     PERMIT_ACQUIRE_11, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, PERMIT_ACQUIRE_13, PERMIT_TAKING_1,
@@ -2614,7 +2614,7 @@ static const hf_program hf_program_table[] = {
     SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1, SEMAPHORE_TURN_1,
     SEMAPHORE_GIVING_6, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 1935,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET], NULL},
-    {"sharded_acquire", "76e780004ac6e0c77e4204a9d671502daf3b3958", (const unsigned char[]){HEAD_1,
+    {"sharded_acquire", "48be603dcfa247cd88f23b3aa3218b6ca89c7684", (const unsigned char[]){HEAD_1,
     DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, HASH_TAKING_1, ENDING_1, HEAD_5, FOLLOWING_1,
     PLACES_1, HASH_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, SECONDS_1,
     CLOCK_5, HASH_1, ENDING_1, HASH_3, OURS_1, ACQUIRE_6, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1,
@@ -2693,7 +2693,7 @@ static const hf_program hf_program_table[] = {
     MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, QUEUE_6, RUNS_1, IS_QUEUE_1,
     FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 16114, NULL,
     &hf_program_table[HF_PROGRAM_LEAVE]},
-    {"sharded_permit_acquire", "b01476aeaa5722b5bf20168e7eec5f5367caf0dc",
+    {"sharded_permit_acquire", "981d39d65628edfd7f027e39c99855000ddf5749",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, POOL_1, WHOLE_NUMBER_1,
     POOL_3, PERMIT_ACQUIRE_4, SHARDED_1, PERMIT_ACQUIRE_6, PERMIT_ID_1, PERMIT_ACQUIRE_8, PLACES_1,
     BEHIND_1, PERMIT_ACQUIRE_11, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, PERMIT_ACQUIRE_13,

@@ -131,8 +131,8 @@ function rules.newcomer(server, name, args)
   return { member = member, late = late_scores(queue, server.redis.now_us) }
 end
 
--- A place tells when its waiter came, by the server's clock; or it is the one behind a place that is
--- not before that.
+-- A place tells when its waiter came, by the server's clock; or it is the one behind a place that
+-- is not before that.
 function rules.check_place(server, args, newcomer)
   local queue, now = rules.queue_at(server, args[6]), server.redis.now_us
   local place = queue and queue.score_of[newcomer.member]
