@@ -24,8 +24,8 @@ local function time_left(by)
   return left > 0 and left or nil
 end
 
--- → { host, pid, name }, what the server has of the lock | nil: the holder has published nothing, the
--- lock is free by now, or there was no reply in time
+-- → { host, pid, name }, what the server has of the lock | nil: the holder has published nothing,
+-- the lock is free by now, or there was no reply in time
 local function who_holds(lock, by)
   local data, left = core.lock.data(lock), time_left(by)
   local info = left and driver.lock.info(driver.reader(data.client, data.key, data.kind, left))
@@ -41,7 +41,7 @@ function holder.text(who)
 end
 
 -- What a message says of a lock's times, behind its holder. `held_for`: seconds so far, `left`:
--- seconds to the end of its lease; nil: not known. renewed: whether the lease has been seen to move.
+-- seconds to the end of its lease; nil: not known. renewed: whether that end has been seen to move.
 function holder.times(held_for, left, renewed)
   local so_far = held_for and " for " .. texts.duration(held_for) or ""
   if renewed then return so_far .. ", renewed" end
@@ -56,9 +56,9 @@ function holder.found(lock)
   return found[lock]
 end
 
--- The times of the holder, where the rest of a message tells how long the lease was when the acquire
--- looked last. If its end has moved since, and one holder has held the lock all the time, it is
--- renewed. → the text, the rest of the message behind it
+-- The times of the holder, where the rest of a message tells how much was left of its lease when
+-- the acquire looked last. If more is left now, and the same holder has held the lock since then,
+-- the lease was renewed. → the text, the rest of the message behind it
 local function times_in(rest, info, held_for, waited)
   local seconds, fraction, more = rest:match(REST)
   local left = seconds and locale.number(seconds .. "." .. fraction)

@@ -80,8 +80,8 @@ end
 -- ---- what is waited for ----
 
 -- Each goal is a function of the client that polls.
--- → { key, state, place, held_since = a time of core.now(), and for --json owner, who, count, token }
--- | nil, message, code
+-- → { key, state, place, held_since = a time of core.now(), and for --json owner, who, count,
+-- token } | nil, message, code
 
 local function state_of(entry, who, verb)
   if entry.permits then return ("%d of %d permits taken"):format(entry.holds, entry.permits) end
