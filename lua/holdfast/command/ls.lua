@@ -15,8 +15,8 @@ ls.more = "PATTERN is a glob, as in Redis's SCAN: * matches any text.\n\n" ..
   "time until it may run again. For a semaphore, the owner column shows how many permits are taken,\n" ..
   "and the TTL is the time until the first lease ends. A closed latch is listed, with its count,\n" ..
   "only while somebody is waiting for it.\n\n" ..
-  "HELD is for how long the owner has held the lock, and WAIT for how long the first waiter has\n" ..
-  "waited, both by the server's clock; - if that is not known."
+  "HELD is how long the owner has held the lock, and WAIT how long the first waiter has waited, by\n" ..
+  "the server's clock. `-` means that it is unknown or does not apply."
 
 ls.of_servers = true
 ls.options = verb.options(ls, {
