@@ -322,8 +322,8 @@ describe("holdfast", function()
       server:cli("ZADD", "holdfast_queue:{k}", -5, "1f 0 0 0 0", 0, "1l" .. uuid .. ":1:7", 1, "1l" .. uuid .. ":2:8",
         2, "1l" .. uuid .. ":3:9")
       local _, output = run("show", "k")
-      assert.matches("\n +1 +" .. uuid:gsub("%-", "%%-") .. ":" .. numbers[2] .. "\n +2 +"
-        .. uuid:gsub("%-", "%%-") .. ":" .. numbers[3] .. "\n$", output)
+      assert.matches("\n +1 +" .. uuid:gsub("%-", "%%-") .. ":" .. numbers[2] .. ", for [^\n]+\n +2 +"
+        .. uuid:gsub("%-", "%%-") .. ":" .. numbers[3] .. ", for [^\n]+\n$", output)
       assert.is_nil(output:find(uuid .. ":1\n", 1, true))
       server:cli("DEL", "holdfast_queue:{k}")
     end)
@@ -555,7 +555,7 @@ describe("holdfast", function()
       for _, words in ipairs { { "ls" }, { "ls", "jobs:*" }, { "ls", "*jobs*" } } do
         code, output = run((table.unpack or unpack)(words))
         assert.equal(0, code)
-        assert.matches("^KEY[^\n]+\njobs:a +[^\n]+\njobs:a +done +%- +3[56]%d%d%.%d s +%- +%-\njobs:b [^\n]+\n$",
+        assert.matches("^KEY[^\n]+\njobs:a +[^\n]+\njobs:a +done +%- +%- +3[56]%d%d%.%d s +%- +%- +%-\njobs:b [^\n]+\n$",
           output)
       end
       assert.matches('{"key":"jobs:a","held":false,"done":true,"mutex":false,"kind":"record","waiters":0,"done_ttl":3',
