@@ -185,7 +185,7 @@ describe("holdfast", function()
         if away then servers[3]:kill("KILL") end
         local output = named { "ls", "--servers", list }
         assert.matches("\nfrom:job +%S+ pid " .. job.pid .. " nightly +1 ", output)
-        assert.matches("\nfrom:lua +%S+ pid %d+ lua%-owner +1 +[%d.]+ s ", output)
+        assert.matches("\nfrom:lua +%S+ pid %d+ lua%-owner +1 +%d+ m?s +[%d.]+ s ", output)
         assert.is_nil(output:find("minority", 1, true))
         assert.equal(3, select(2, output:gsub("\n", "")))
         output = named { "top", "--servers", list, "--interval", "0.1" }
