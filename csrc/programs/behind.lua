@@ -11,9 +11,9 @@ if last and last > FRONT_MOST and last < PLACE_END then
     local low = (last + 1) % 1e7 -- as digits of clock.lua
     place = string.format('%d%07d', (last + 1 - low) / 1e7, low)
   end
-  -- a clock that far ahead: seconds.lua
-  local usual = us < 4.5e15 and us - us % LOCK_PROBE_US <= last
-  if usual and redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then
+  -- A clock that seconds.lua would change is later than all places, so it is in another span.
+  local same_span = us - us % LOCK_PROBE_US <= last
+  if same_span and redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then
     return { 0, ttl_ms, redis.call('ZCARD', QUEUE) - 1, 0, place }
   end
 end
