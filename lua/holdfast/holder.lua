@@ -62,7 +62,8 @@ end
 local function times_in(rest, info, held_for, waited)
   local seconds, fraction, more = rest:match(REST)
   local left = seconds and locale.number(seconds .. "." .. fraction)
-  local renewed = left and held_for and held_for > waited and info.ttl and info.ttl > left + MOVED
+  local is_same = left and held_for and held_for > waited -- any locale: numbers
+  local renewed = is_same and info.ttl and info.ttl > left + MOVED -- any locale: numbers
   return holder.times(held_for, left, renewed), more or rest
 end
 

@@ -1286,7 +1286,7 @@ old("longer, a waiter in front gets the lock", nil, true, 1e14)
 local LASTING = "1f 0 4 0 0"
 
 -- T0 begins another eight seconds of the server's clock. us: the last place
-local function lasts(name, us, noted, more)
+local function lasts(name, us, writes, more)
   case("that its queue lasts " .. name, function(c)
     more = more or {}
     if more.mutex then mutex_held(c, OTHER) else held(c, OTHER) end
@@ -1296,7 +1296,7 @@ local function lasts(name, us, noted, more)
     local me = member(A, 1, more.kind)
     local reply = acquire(c, { member = me, program = more.program, print = more.print })
     c.same({ 0, LEASE, text(math.max(us + 1, T0)) }, { reply[1], reply[2], reply[5] })
-    c.same(noted and text(-T0_MS) or nil, c.cmd("ZSCORE", QUEUE, LASTING) or nil)
+    c.same(writes and text(-T0_MS) or nil, c.cmd("ZSCORE", QUEUE, LASTING) or nil)
     c.cmd("ZREM", QUEUE, LASTING)
     c.clock(T0 + 8e6)
     acquire(c, { member = me, program = more.program, print = more.print })
