@@ -213,8 +213,9 @@ static const char *const hf_segment_table[] = {
     "local low = (last + 1) % 1e7 -- as digits of clock.lua\n"
     "place = string.format('%d%07d', (last + 1 - low) / 1e7, low)\n"
     "end\n"
-    "local same_span = us - us % LOCK_PROBE_US <= last\n"
-    "if same_span and redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then\n"
+    "local usual = us - us % LOCK_PROBE_US <= last or us < 6.75e15 and (WAITER:byte(2) ~= 108\n"
+    "or redis.call('ZRANGE', QUEUE, '0', '0')[1]:byte(2) == 102)\n"
+    "if usual and redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then\n"
     "return { 0, ttl_ms, redis.call('ZCARD', QUEUE) - 1, 0, place }\n"
     "end\n"
     "end\n",
@@ -2367,7 +2368,7 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "c6deafedeab182f4e86ba48d912b55978c4e0694", (const unsigned char[]){HEAD_1,
+    {"acquire", "985ef7f6939242447a5c01d9a9210be036b6e29c", (const unsigned char[]){HEAD_1,
     DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, HASH_TAKING_1, ENDING_1, HEAD_5, FOLLOWING_1,
     PLACES_1, HASH_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, SECONDS_1,
     CLOCK_5, HASH_1, ENDING_1, HASH_3, OURS_1, ACQUIRE_6, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1,
@@ -2375,7 +2376,7 @@ static const hf_program hf_program_table[] = {
     PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1,
     FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, QUEUE_6,
-    RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 23531, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE],
+    RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 23626, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE],
     NULL},
     {"acquire_all", "3b60eab14fcfa62a9a67501494472f1c027f073d", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
@@ -2452,14 +2453,14 @@ static const hf_program hf_program_table[] = {
     MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, QUEUE_6, RUNS_1, IS_QUEUE_1,
     FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 15708,
     &hf_program_table[HF_PROGRAM_SHARDED_LEAVE], NULL},
-    {"mutex_acquire", "f815ae3229c519ff98192e0624d5b16bb677d7ce", (const unsigned char[]){HEAD_1,
+    {"mutex_acquire", "b7b4b625262544fd86570ed046d45fe44f883ce3", (const unsigned char[]){HEAD_1,
     DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, STRING_TAKING_1, HEAD_5, FOLLOWING_1, PLACES_1,
     STRING_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5,
     STRING_1, OURS_1, ACQUIRE_6, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3, FRESH_1,
     STRING_HOLDING_1, STRING_SILENT_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1,
     LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1,
-    GIVING_1, HASH_3, DUE_1, QUEUE_6, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 22467, NULL, NULL},
+    GIVING_1, HASH_3, DUE_1, QUEUE_6, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 22562, NULL, NULL},
     {"mutex_extend", "182deaef08820ab999b7d16f94a0e65f4b5d0347", (const unsigned char[]){STRING_1,
     EXTENDING_1, EXTEND_4, STRING_SILENT_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1070, NULL,
     NULL},
@@ -2490,7 +2491,7 @@ static const hf_program hf_program_table[] = {
     RENEW_2, HF_NO_SEGMENT}, 545, NULL, NULL},
     {"once", "80e932d08e45ea6b5cefda68b607ec74b288c319", (const unsigned char[]){ONCE_1,
     HF_NO_SEGMENT}, 1480, NULL, NULL},
-    {"permit_acquire", "eb6ae7731f924305cf00fb701bfb1b1d1dda2415", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "1509d126cf416b8d6ecbb3ecf635900e3ae37c45", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, POOL_1, WHOLE_NUMBER_1, POOL_3, PERMIT_ACQUIRE_4,
     PLAIN_1, PERMIT_ACQUIRE_6, PERMIT_ID_1, PERMIT_ACQUIRE_8, PLACES_1, BEHIND_1,
     PERMIT_ACQUIRE_11, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, PERMIT_ACQUIRE_13, PERMIT_TAKING_1,
@@ -2499,7 +2500,7 @@ static const hf_program hf_program_table[] = {
     PERMIT_ACQUIRE_20, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, LAST_PLACE_1,
     PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, PERMIT_ACQUIRE_25,
     PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
-    SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_28, HF_NO_SEGMENT}, 21873,
+    SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_28, HF_NO_SEGMENT}, 21968,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
     {"permit_extend", "4d14e2455c41684f26e2dbb78c59e9124a3cc4fa", (const unsigned char[]){PLACES_1,
     CLOCK_3, SECONDS_1, CLOCK_5, PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, PERMITS_1, PERMIT_ID_1,
@@ -2614,7 +2615,7 @@ static const hf_program hf_program_table[] = {
     SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1, SEMAPHORE_TURN_1,
     SEMAPHORE_GIVING_6, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 1935,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET], NULL},
-    {"sharded_acquire", "0a91a97ecbfef037c75f5dae0c7eec72ec237bc9", (const unsigned char[]){HEAD_1,
+    {"sharded_acquire", "2c88a32c4515e0d0c1c9a768d6c2dc4c34fc740e", (const unsigned char[]){HEAD_1,
     DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, HASH_TAKING_1, ENDING_1, HEAD_5, FOLLOWING_1,
     PLACES_1, HASH_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, SECONDS_1,
     CLOCK_5, HASH_1, ENDING_1, HASH_3, OURS_1, ACQUIRE_6, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1,
@@ -2622,7 +2623,7 @@ static const hf_program hf_program_table[] = {
     PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1,
     FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, QUEUE_6,
-    RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 23937, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
+    RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 24032, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
     {"sharded_acquire_all", "fa36074d939afd8b0f9c78e1fc49c6a03d0cd8b9",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,
     CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1,
@@ -2693,7 +2694,7 @@ static const hf_program hf_program_table[] = {
     MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, QUEUE_6, RUNS_1, IS_QUEUE_1,
     FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 16114, NULL,
     &hf_program_table[HF_PROGRAM_LEAVE]},
-    {"sharded_permit_acquire", "6d66d150c603f15133c116cfc46a8f9cd994f5bd",
+    {"sharded_permit_acquire", "db7daa59f3c8ab90aa1bc2f5562ca11674ac44fa",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, POOL_1, WHOLE_NUMBER_1,
     POOL_3, PERMIT_ACQUIRE_4, SHARDED_1, PERMIT_ACQUIRE_6, PERMIT_ID_1, PERMIT_ACQUIRE_8, PLACES_1,
     BEHIND_1, PERMIT_ACQUIRE_11, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, PERMIT_ACQUIRE_13,
@@ -2702,7 +2703,7 @@ static const hf_program hf_program_table[] = {
     POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_ACQUIRE_20, OURS_1, PLACING_1, RECORD_1, NOW_1,
     RECORD_3, SHARDED_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4,
     PERMIT_ACQUIRE_25, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1,
-    PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_28, HF_NO_SEGMENT}, 22685, NULL,
+    PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_28, HF_NO_SEGMENT}, 22780, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
     {"sharded_permit_extend", "f5be6d26a4b0c6ba415c2d591b99ec5289532461",
     (const unsigned char[]){PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, PERMIT_NOW_1, SECONDS_1,

@@ -1289,7 +1289,7 @@ local LASTING = "1f 0 4 0 0"
 local function lasts(name, us, writes, more)
   case("that its queue lasts " .. name, function(c)
     more = more or {}
-    if more.mutex then mutex_held(c, OTHER) else held(c, OTHER) end
+    if more.mutex then mutex_held(c, OTHER) else held(c, more.holder or OTHER) end
     if more.print then c.cmd("HSET", LOCK, "print", more.print) end
     if more.record then record(c, 3, 0, 0, 0, T0_MS - 9) end
     queued(c, us, member(B, 1, more.kind))
@@ -1308,6 +1308,7 @@ lasts("…also after many of them", T0 - 3600e6, true)
 lasts("…not by the next one", T0, false)
 lasts("…not behind a waiter in front", 1e14, false)
 lasts("…not if there is a record", T0 - 1, false, { record = true })
+lasts("…nor if a foreign holder leaves one", T0 - 1, false, { holder = JAVA })
 lasts("…not for a mutex", T0 - 1, false, { mutex = true, kind = "m", program = "mutex_acquire" })
 lasts("…not for a guard", T0 - 1, false, { print = "P", kind = "g", program = "begin" })
 
