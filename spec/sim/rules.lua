@@ -115,6 +115,12 @@ function rules.place_of(queue, uuid)
   end
 end
 
+-- The server's clock as places have it: in the far future it runs on between 2112 and 2184.
+local function clock_of_places(server)
+  local us = server.redis.now_us
+  return us < 4.5e15 and us or 4.5e15 + us % 2.25e15
+end
+
 -- The scores in a queue that are not before the server's clock: a set.
 local function late_scores(queue, now)
   local set = {}
@@ -128,13 +134,13 @@ function rules.newcomer(server, name, args)
   local member = wire.ACQUIRES[name] and wire.member_in(args) or ""
   local queue = rules.queue_at(server, args[6])
   if member == "" or queue and queue.score_of[member] then return nil end
-  return { member = member, late = late_scores(queue, server.redis.now_us) }
+  return { member = member, late = late_scores(queue, clock_of_places(server)) }
 end
 
 -- A place tells when its waiter came, by the server's clock; or it is the one behind a place that
 -- is not before that.
 function rules.check_place(server, args, newcomer)
-  local queue, now = rules.queue_at(server, args[6]), server.redis.now_us
+  local queue, now = rules.queue_at(server, args[6]), clock_of_places(server)
   local place = queue and queue.score_of[newcomer.member]
   if not place or place <= 0 or place == now or newcomer.late[place - 1] then return end
   server.world:fail("place", "%s: %s came at %.6f, but its place is %.6f", args[4], newcomer.member,
