@@ -1,9 +1,12 @@
 local command = require "spec.support.command"
+local crowd = require "spec.support.crowd"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local sys = require "spec.support.sys"
 local terminal = require "spec.support.terminal"
+
+local unpack = table.unpack or unpack
 
 local PATIENCE = 40
 local GRANT = 20 -- seconds between two rechecks of a waiter without messages
@@ -69,8 +72,8 @@ describe("holdfast", function()
       server:cli("SET", "text", "x")
       local code, output = run("ls")
       assert.equal(0, code)
-      assert.matches("^KEY +OWNER +HOLDS +TTL +TOKEN +WAITERS\n", output)
-      assert.matches("\nnamed  somebody +1 +[%d.]+ s +%d+ +0\none +[^\n]+\n$", output)
+      assert.matches("^KEY +OWNER +HOLDS +HELD +TTL +TOKEN +WAITERS +WAIT\n", output)
+      assert.matches("\nnamed  somebody +1 +%- +[%d.]+ s +%d+ +0 +%-\none +[^\n]+ 1 +%d+ m?s +[%d.]+ s +%d+ +0 +%-\n$", output)
     end)
 
     it("prints nothing when there is nothing", function()
@@ -83,7 +86,7 @@ describe("holdfast", function()
       local code, output = run("ls", "--json", "jobs:*")
       assert.equal(0, code)
       assert.matches('^{"key":"jobs:a\\u000a?\\?n?\\u00ff","held":true,"mutex":false,"owner":"[%x:-]+",.*"holds":1,' ..
-        '"ttl":[%d.]+,"token":%d+,"waiters":0}\n$', (output:gsub("\\n", "\\u000a")))
+        '"held_for":[%d.e-]+,"ttl":[%d.]+,"token":%d+,"waiters":0}\n$', (output:gsub("\\n", "\\u000a")))
     end)
 
     it("writes JSON that is UTF-8, whatever the bytes of a key", function()
@@ -182,7 +185,7 @@ describe("holdfast", function()
         if away then servers[3]:kill("KILL") end
         local output = named { "ls", "--servers", list }
         assert.matches("\nfrom:job +%S+ pid " .. job.pid .. " nightly +1 ", output)
-        assert.matches("\nfrom:lua +%S+ pid %d+ lua%-owner +1 +[%d.]+ s ", output)
+        assert.matches("\nfrom:lua +%S+ pid %d+ lua%-owner +1 +%d+ m?s +[%d.]+ s ", output)
         assert.is_nil(output:find("minority", 1, true))
         assert.equal(3, select(2, output:gsub("\n", "")))
         output = named { "top", "--servers", list, "--interval", "0.1" }
@@ -225,13 +228,13 @@ describe("holdfast", function()
       assert.equal(0, code)
       assert.matches("key +k\nstate +held\nowner +[%x:-]+\nwho +%S+ pid " .. holder.pid
         .. " nightly job\n", output)
-      assert.matches("\nholds +1\nttl +[%d.]+ s\ntoken +%d+\nwaiters +1\n", output)
-      assert.matches("\n +1 +%S+ pid " .. waiter.pid .. " second\n$", output)
+      assert.matches("\nholds +1\nheld +for %d+ m?s\nttl +[%d.]+ s\ntoken +%d+\nwaiters +1\n", output)
+      assert.matches("\n +1 +%S+ pid " .. waiter.pid .. " second, for %d+ m?s\n$", output)
       code, output = run("show", "--json", "k")
       assert.equal(0, code)
       assert.matches('"host":"[^"]+","pid":' .. holder.pid .. ',"name":"nightly job"', output, 1)
       assert.matches('"queue":%[{"owner":"[%x:-]+","host":"[^"]+","pid":' .. waiter.pid
-        .. ',"name":"second"}%]', output)
+        .. ',"name":"second","waits":[%d.e-]+}%]', output)
       waiter:kill("TERM")
       holder:kill("TERM")
       assert.same({ "exit", 143 }, { waiter:wait(PATIENCE) })
@@ -247,10 +250,31 @@ describe("holdfast", function()
       assert(process.wait_until(function()
         return #server:cli("KEYS", "holdfast_client:*") == 2
       end, PATIENCE))
-      assert.matches("\nwaiters +1\n +1 +%S+ pid " .. waiter.pid .. " patient\n$",
+      assert.matches("\nwaiters +1\n +1 +%S+ pid " .. waiter.pid .. " patient, for %d+ m?s\n$",
         (select(2, run("show", "a{b}c"))))
       waiter:kill("TERM")
       assert.same({ "exit", 143 }, { waiter:wait(PATIENCE) })
+    end)
+
+    it("tells by the server's clock for how long the lock is held, and each waiter waits", function()
+      acquire("k")
+      local seconds, us = unpack(server:cli("TIME"))
+      local function ago(span) return ("%d%06d"):format(seconds - span, us - us % 8) end
+      local function member(number) return crowd.member("00000000-0000-8000-8000-000000000000", number) end
+      server:cli("SET", "redisson_lock_token:{k}", ago(7860))
+      server:cli("ZADD", crowd.queue_of "k", ago(250), member(1), ago(125), member(2),
+        ("%.3f"):format(ago(65) / 1024), member(3))
+      local _, output = run("show", "k")
+      assert.matches("\nheld +for 2 h 11 min\n", output)
+      assert.matches("\n     1 +[%x-]+:3, for at least 1 min %d+ s\n     2 +[%x-]+:1, for 4 min %d+ s\n"
+        .. "     3 +[%x-]+:2, for 2 min %d+ s\n$", output)
+      output = select(2, run("show", "--json", "k"))
+      assert.matches('"held_for":78%d%d[%d.]*,.*"waits":2[56]%d[%d.]*,', output)
+      assert.matches('{"owner":"[%x-]+:3","waits":[67]%d[%d.]*,"at_least":true}', output)
+      assert.matches('{"owner":"[%x-]+:1","waits":2[56]%d[%d.]*}', output)
+      output = select(2, run("ls"))
+      assert.matches("\nk +[^\n]+ 2 h 11 min +%S+ s +%d+ +3 +4 min %d+ s\n$", output)
+      server:cli("DEL", crowd.queue_of "k")
     end)
 
     it("lists the waiters of a fair lock, and break notifies the first of them", function()
@@ -298,8 +322,8 @@ describe("holdfast", function()
       server:cli("ZADD", "holdfast_queue:{k}", -5, "1f 0 0 0 0", 0, "1l" .. uuid .. ":1:7", 1, "1l" .. uuid .. ":2:8",
         2, "1l" .. uuid .. ":3:9")
       local _, output = run("show", "k")
-      assert.matches("\n +1 +" .. uuid:gsub("%-", "%%-") .. ":" .. numbers[2] .. "\n +2 +"
-        .. uuid:gsub("%-", "%%-") .. ":" .. numbers[3] .. "\n$", output)
+      assert.matches("\n +1 +" .. uuid:gsub("%-", "%%-") .. ":" .. numbers[2] .. ", for [^\n]+\n +2 +"
+        .. uuid:gsub("%-", "%%-") .. ":" .. numbers[3] .. ", for [^\n]+\n$", output)
       assert.is_nil(output:find(uuid .. ":1\n", 1, true))
       server:cli("DEL", "holdfast_queue:{k}")
     end)
@@ -531,7 +555,7 @@ describe("holdfast", function()
       for _, words in ipairs { { "ls" }, { "ls", "jobs:*" }, { "ls", "*jobs*" } } do
         code, output = run((table.unpack or unpack)(words))
         assert.equal(0, code)
-        assert.matches("^KEY[^\n]+\njobs:a +[^\n]+\njobs:a +done +%- +3[56]%d%d%.%d s +%- +%-\njobs:b [^\n]+\n$",
+        assert.matches("^KEY[^\n]+\njobs:a +[^\n]+\njobs:a +done +%- +%- +3[56]%d%d%.%d s +%- +%- +%-\njobs:b [^\n]+\n$",
           output)
       end
       assert.matches('{"key":"jobs:a","held":false,"done":true,"mutex":false,"kind":"record","waiters":0,"done_ttl":3',

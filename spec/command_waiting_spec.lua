@@ -3,6 +3,7 @@ local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local terminal = require "spec.support.terminal"
+local texts = require "holdfast.text"
 local waiting = require "holdfast.command.waiting"
 
 local PATIENCE = 40
@@ -111,12 +112,12 @@ describe("a wait", function()
       eventually(function() return client:lock("k"):info().waiters == 2 end)
       all.wait, all.latch = start("wait", "--json", "k"), start("latch", "--json", "wait", "gate")
       all.words = start("run", "-v", "k", "--", "true")
-      local who = ('"host":"[^"]+","pid":%d,"name":"nightly%%-backup",'):format(holder.pid)
+      local who = ('"host":"[^"]+","pid":%d,"name":"nightly%%-backup","held_for":[%%d.]+,'):format(holder.pid)
       for name, pattern in pairs {
         lead = '^{"event":"waiting","time":"[^"]+","key":"k","owner":"[^"]+",' .. who .. '"place":2,"waited":0%.%d+}\n$',
         wait = '^{"event":"waiting","time":"[^"]+","key":"k","owner":"[^"]+",' .. who .. '"waited":0%.%d+}\n$',
         latch = '^{"event":"waiting","time":"[^"]+","key":"gate","count":2,"waited":0%.%d+}\n$',
-        words = ('^holdfast run: waiting for "k": held by %%S+ pid %d nightly%%-backup, 3rd in line, 0:00\n$')
+        words = ('^holdfast run: waiting for "k": held by %%S+ pid %d nightly%%-backup for %%d+ m?s, 3rd in line, 0:00\n$')
           :format(holder.pid),
       } do
         assert(all[name]:wait_output(pattern, PATIENCE), all[name]:output())
@@ -132,7 +133,7 @@ describe("a wait", function()
       local pool = client:semaphore("pool", { permits = 2 })
       assert(pool:acquire(2))
       local permit = start("hold", "--permits", "2", "-v", "pool")
-      assert(several:wait_output('waiting for "b": held by %S+ pid %d+ nightly%-backup, next in line, 0:00\n', PATIENCE),
+      assert(several:wait_output('waiting for "b": held by %S+ pid %d+ nightly%-backup for %d+ m?s, next in line, 0:00\n', PATIENCE),
         several:output())
       assert(permit:wait_output('waiting for "pool": 2 of 2 permits taken, next in line, 0:00\n', PATIENCE),
         permit:output())
@@ -150,8 +151,8 @@ describe("a wait", function()
       assert(client:latch("gate"):set(2))
       local who = "%S+ pid %d+ ?[^ ]*"
       for pattern, words in pairs {
-        ['^holdfast hold: waiting for "rw": held by ' .. who .. " %(one writer%), next in line, 0:00\n"] = { "hold", "-s", "rw" },
-        ['^holdfast hold: waiting for "mail:7": held by ' .. who .. ", next in line, 0:00\n"] =
+        ['^holdfast hold: waiting for "rw": held by ' .. who .. " %(one writer%) for %d+ m?s, next in line, 0:00\n"] = { "hold", "-s", "rw" },
+        ['^holdfast hold: waiting for "mail:7": held by ' .. who .. " for %d+ m?s, next in line, 0:00\n"] =
           { "hold", "--one-by-one", "mail:7" },
         ['^holdfast wait: waiting until "gate" is free: %l* ?2 ?%l*, 0:00\n'] = { "wait", "gate" },
         ['^holdfast latch: waiting for the latch "gate": 2 left, 0:00\n'] = { "latch", "wait", "gate" },
@@ -160,7 +161,7 @@ describe("a wait", function()
         children[#children + 1] = child
         assert(child:wait_output(pattern, PATIENCE), child:output())
       end
-      local leader = ('holdfast lead: waiting to lead "k": led by %%S+ pid %d nightly%%-backup, next in line, 0:00\n')
+      local leader = ('holdfast lead: waiting to lead "k": led by %%S+ pid %d nightly%%-backup for %%d+ m?s, next in line, 0:00\n')
         :format(held.pid)
       assert(children[3]:wait_output(leader, PATIENCE), children[3]:output())
       end_by_signal(children)
@@ -220,6 +221,7 @@ describe("a wait", function()
   describe("on a terminal", function()
     if not terminal.is_there() then return pending("there is no tmux") end
 
+    local MOST_HELD = 120 -- seconds for which the lock has been held before the wait
     local shell
 
     before_each(function() shell = terminal.open(command.shell_prelude(server), 80, 12) end)
@@ -229,14 +231,17 @@ describe("a wait", function()
     local function expected(place, columns)
       local text = select(2, command.run(server, { "show", "--json", "backup:db" }))
       local host, pid, name = text:match('"host":"([^"]+)","pid":(%d+),"name":"([^"]+)"')
-      local state = ("held by %s pid %d %s"):format(host, pid, name)
+      local state = ("held by %s pid %d %s for "):format(host, pid, name)
+      local function is_right(line, waited)
+        for held = waited, waited + MOST_HELD do
+          local at = state .. texts.duration(held)
+          if waiting.line('waiting for "backup:db"', at, place, waited, columns) == line then return true end
+        end
+      end
       return function(screen)
         for line in screen:gmatch("[^\n]+") do
           local minutes, seconds = line:match("(%d+):(%d%d)$")
-          local waited = minutes and minutes * 60 + seconds
-          if waited and waiting.line('waiting for "backup:db"', state, place, waited, columns) == line then
-            return line
-          end
+          if minutes and is_right(line, minutes * 60 + seconds) then return line end
         end
       end
     end

@@ -171,7 +171,8 @@ end
 local function settled(text)
   local host = pages.read("/proc/sys/kernel/hostname"):gsub("%s", "")
   text = text:gsub(host:gsub("%p", "%%%0"), "db1")
-  return (text:gsub("%S*%d%S*", "#"):gsub("[ \t]+", " "):gsub("^%s+", ""):gsub("%s+$", ""))
+  text = text:gsub("%S*%d%S*", "#"):gsub("# min # s%f[%W]", "# s"):gsub("# ms%f[%W]", "# s")
+  return (text:gsub("[ \t]+", " "):gsub("^%s+", ""):gsub("%s+$", ""))
 end
 
 -- Each line behind a $ is typed, and prints what is below it.

@@ -166,7 +166,7 @@ describe("the settings of a lock", function()
     local waiters, waits = { new(), new() }, {}
     for i, waiter in ipairs(waiters) do
       waits[i] = waiter:begin(waiter:lock("k"), "acquire", 5)
-      waiter:wait_until(function() return server:cli("ZCARD", "holdfast_queue:{k}") == i end)
+      waiter:wait_until(function() return server:cli("ZCOUNT", "holdfast_queue:{k}", "(0", "+inf") == i end)
     end
     local second = one:begin(raw.copy(one:lock("a", { max_waiters = 1 }), "k"), "acquire", 5)
     assert.equal("busy", select(3, one:finish(second)))
@@ -1070,7 +1070,7 @@ describe("an operation", function()
     local op = waiter:begin(waiter:lock("k"), "acquire", 5)
     waiter:wait_until(function() return server:cli("ZCARD", "holdfast_queue:{k}") == 1 end)
     local later = second:begin(second:lock("k"), "acquire", 5)
-    second:wait_until(function() return server:cli("ZCARD", "holdfast_queue:{k}") == 2 end)
+    second:wait_until(function() return server:cli("ZCOUNT", "holdfast_queue:{k}", "(0", "+inf") == 2 end)
     info = one:call(lock, "info")
     assert.equal(raw.owner(lock), info.owner)
     assert.equal(2, info.holds)

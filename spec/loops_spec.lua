@@ -118,7 +118,7 @@ for _, loop in ipairs(loops) do
     end
 
     local function waiters(key)
-      return server:cli("ZCARD", "holdfast_queue:{" .. key .. "}")
+      return server:cli("ZCOUNT", "holdfast_queue:{" .. key .. "}", "(0", "+inf")
     end
 
     -- Ticks until is_over(): how late each tick was, in seconds.

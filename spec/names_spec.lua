@@ -6,6 +6,7 @@ local names_of_clients = require "holdfast.names"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local sys = require "spec.support.sys"
+local texts = require "holdfast.text"
 
 local PATIENCE = 20
 local HOST = require("holdfast.process").host()
@@ -40,7 +41,7 @@ describe("a client's name", function()
   local function hold(lock)
     kept[#kept + 1] = assert(lock:acquire())
     published(lock)
-    return ("held by %s (pid %d, billing) for up to "):format(HOST, sys.getpid())
+    return ("held by %s (pid %d, billing) for "):format(HOST, sys.getpid())
   end
 
   it("stands in the failure of a wait, and in its event", function()
@@ -53,9 +54,9 @@ describe("a client's name", function()
     local _, message, code = waiter:lock("k"):acquire(0.05)
     assert.equal("busy", code)
     assert.matches(": " .. part, message, 1, true)
-    assert.matches(" for up to %d+ s more unless renewed; waited 50 ms$", message)
+    assert.matches(" for %d+ m?s, up to %d+ s more unless renewed; waited 50 ms$", message)
     assert.same({ HOST, sys.getpid(), "billing" }, { events[1].host, events[1].pid, events[1].name })
-    local said = 1000 * tonumber(message:match(" for up to (%d+) s more"))
+    local said = 1000 * tonumber(message:match(", up to (%d+) s more"))
     assert.is_true(said >= server:cli("PTTL", "k"), message)
     message = select(2, waiter:with_lock("k", { wait = 0.05 }, error))
     assert.matches(part, message, 1, true)
@@ -64,7 +65,7 @@ describe("a client's name", function()
     part = hold(client:fair_lock("f"))
     message = select(2, waiter:fair_lock("f"):acquire(0.05))
     assert.matches(": " .. part, message, 1, true)
-    assert.matches(" for up to %d+ s more unless renewed; waited 50 ms$", message)
+    assert.matches(" for %d+ m?s, up to %d+ s more unless renewed; waited 50 ms$", message)
     part = hold(client:mutex("a_1"))
     message = select(2, waiter:one_by_one({ wait = 0.05 }):execute("a", 1, error))
     assert.matches("one_by_one: type=a id=1: already running, " .. part, message, 1, true)
@@ -82,6 +83,33 @@ describe("a client's name", function()
       assert.matches("; waited " .. shown .. "$", described)
     end
     waiter:close()
+  end)
+
+  it("stands before how long it has held the lock, and whether it has renewed it meanwhile", function()
+    kept = {}
+    local waiter = holdfast.new(server:url())
+    hold(client:lock("k", { lease = 20 }))
+    local lock = waiter:lock("k")
+    local message = select(2, lock:acquire(0))
+    assert.matches("billing%) for %d+ m?s, up to %d+ s more unless renewed; ", (holder.describe(lock, message, 0)))
+    server:cli("PEXPIRE", "k", 60000)
+    assert.matches("billing%) for %d+ m?s, renewed; waited 1 ms$", (holder.describe(lock, message, 0.001)))
+    -- it has come during the wait, so the lease that is known is another one's
+    assert.matches("billing%) for %d+ m?s, up to %d+ s more", (holder.describe(lock, message, 3600)))
+    server:cli("DEL", "redisson_lock_token:{k}")
+    assert.matches("billing%) for up to %d+ s more unless renewed; ", (holder.describe(lock, message, 0)))
+    server:cli("DEL", "k")
+    waiter:close()
+  end)
+
+  it("shows a time in its two largest units", function()
+    for seconds, shown in pairs {
+      [0] = "0 ms", [0.9994] = "999 ms", [0.9996] = "1 s", [59.9] = "59 s", [60] = "1 min",
+      [290.5] = "4 min 50 s", [3599] = "59 min 59 s", [3600] = "1 h", [7861] = "2 h 11 min",
+      [86400] = "1 d", [273600] = "3 d 4 h",
+    } do
+      assert.equal(shown, texts.duration(seconds))
+    end
   end)
 
   it("is in no event but that of the wait that asked, and is forgotten with it", function()

@@ -38,6 +38,43 @@ describe("what two observations of a lock show", function()
   end)
 end)
 
+describe("for how long a lock has been held, by the server's clock", function()
+  local CLOCK, UUID = 1790000060, "2d0c6c3e-6f6a-8a53-9c2b-7b1f0e4f9a10"
+  local JAVA = "2d0c6c3e-6f6a-4a53-9c2b-7b1f0e4f9a10:1"
+
+  -- token: in seconds
+  local function held_for(owner, token, more)
+    local info = { owner = owner, token = token and token * 1e6, clock = CLOCK }
+    for name, value in pairs(more or {}) do info[name] = value end
+    return observed.held_for(info, info.in_quorum)
+  end
+
+  it("follows from the holder's token", function()
+    assert.equal(60, held_for(UUID .. ":1", CLOCK - 60))
+    assert.equal(0, held_for(UUID .. ":1", CLOCK + 0.000008)) -- it was rounded up
+    assert.near(60, held_for(UUID .. ":1.2", CLOCK - 60 + 0.000001, { in_quorum = true }), 0.001)
+    assert.near(60, held_for(UUID .. ":01", CLOCK - 60 + 0.25), 0.001) -- the last one of a range
+    assert.equal(60, held_for(UUID .. ":1:write", CLOCK - 60, { readers = 0 }))
+  end)
+
+  it("is not known if the last token is not the holder's or not a time", function()
+    assert.is_nil(held_for(nil, CLOCK - 60))
+    assert.is_nil(held_for(UUID .. ":1", nil))
+    assert.is_nil(held_for(UUID .. ":1", 0.000016))
+    assert.is_nil(held_for(UUID .. ":1", CLOCK + 3600)) -- the clock was set back
+    assert.is_nil(held_for(UUID .. ":1", CLOCK - 60 + 0.000001)) -- Redisson has counted on
+    assert.is_nil(held_for(JAVA, CLOCK - 60))
+    assert.is_nil(held_for("them", CLOCK - 60))
+    assert.is_nil(held_for(UUID .. ":1", CLOCK - 60, { readers = 1 })) -- it is the last writer's
+  end)
+
+  it("is for how long a place has been taken, or longer for a waiter in front", function()
+    assert.same({ 60 }, { observed.waits((CLOCK - 60) * 1e6, CLOCK) })
+    assert.same({ 64, true }, { observed.waits((CLOCK - 64) * 1e6 / 1024, CLOCK) })
+    assert.same({ 0 }, { observed.waits((CLOCK + 1) * 1e6, CLOCK) })
+  end)
+end)
+
 describe("the state of all that is seen", function()
   local function state(seen)
     seen.deadlocks, seen.losses = seen.deadlocks or 0, seen.losses or 0

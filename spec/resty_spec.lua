@@ -1386,7 +1386,7 @@ describe("under ngx_lua", function()
       local waiters = {}
       for i = 1, 20 do waiters[i] = front:begin("/wait") end
       assert.truthy(process.wait_until(function()
-        return server:cli("ZCARD", "holdfast_queue:{a}") == 20
+        return server:cli("ZCOUNT", "holdfast_queue:{a}", "(0", "+inf") == 20
       end))
       for _, waiter in ipairs(waiters) do waiter:abort() end
       assert.truthy(process.wait_until(function()
@@ -1458,7 +1458,7 @@ describe("under ngx_lua", function()
       local waiters = {}
       for i = 1, 20 do waiters[i] = front:begin("/wait") end
       assert.truthy(process.wait_until(function()
-        return server:cli("ZCARD", "holdfast_queue:{a}") == 20
+        return server:cli("ZCOUNT", "holdfast_queue:{a}", "(0", "+inf") == 20
       end))
       for _, waiter in ipairs(waiters) do waiter:abort() end
       assert.truthy(process.wait_until(function()
@@ -2746,7 +2746,7 @@ describe("under ngx_lua", function()
         return sibling ~= holder
       end))
       assert.truthy(process.wait_until(function()
-        return server:cli("ZCARD", "holdfast_queue:{k}") == #requests
+        return server:cli("ZCOUNT", "holdfast_queue:{k}", "(0", "+inf") == #requests
       end))
       process.sleep(0.2)
       local from = process.now()
@@ -2829,7 +2829,7 @@ describe("under ngx_lua", function()
     local waiting = {}
     for i = 1, 3 do waiting[i] = front:begin("/wait") end
     assert.truthy(process.wait_until(function()
-      return server:cli("ZCARD", "holdfast_queue:{k}") == 3
+      return server:cli("ZCOUNT", "holdfast_queue:{k}", "(0", "+inf") == 3
     end))
     process.sleep(2.5)
     server:kill("STOP")

@@ -192,22 +192,64 @@ describe("a client of the kept protocol and today's", function()
     assert.is_nil(others:finish(20))
   end)
 
-  -- A waiter of the kept protocol for what the small client does not know, and what it receives.
-  local function call(name, ...)
-    local words = { "EVAL", program(kept_programs(), name), 4, KEY, "redisson_lock_token:{"
-      .. KEY .. "}", QUEUE,
+  local function call_of(directory, name, ...)
+    local words = { "EVAL", program(directory, name), 4, KEY, "redisson_lock_token:{" .. KEY .. "}", QUEUE,
       "redisson_lock__channel:{" .. KEY .. "}", ... }
     return server:cli(words)
   end
 
-  local function waiter(kind)
-    local silent = crowd.silent_client(server, 7)
+  -- A waiter of the kept protocol for what the small client does not know, and what it receives.
+  local function call(name, ...) return call_of(kept_programs(), name, ...) end
+
+  local function waiter(kind, nth)
+    local silent = crowd.silent_client(server, nth or 7)
     return {
       owner = silent.uuid .. ":1", member = ("1%s%s:1:0"):format(kind, silent.uuid),
       receive = function() return assert(silent.connection:receive(2))[3] end,
       close = function() silent.connection:close() end,
     }
   end
+
+  it("keep the order of arrival, where today's places are times and the kept ones follow", function()
+    assert(lock:acquire(0))
+    local waiters, places = {}, {}
+    for i, directory in ipairs { today, kept_programs(), today, kept_programs(), today } do
+      local each = waiter("l", i)
+      local time = server:cli("TIME")
+      local reply = call_of(directory, "acquire", each.owner, 500, 0, 0, 20000, 0, each.member)
+      waiters[i], places[i] = each, tonumber(reply[5])
+      if directory == today then
+        assert.is_true(places[i] >= tonumber(("%d%06d"):format(time[1], time[2])))
+      end
+    end
+    for i = 2, 5 do assert.is_true(places[i] > places[i - 1]) end
+    assert.equal(places[1] + 1, places[2])
+    assert(lock:release())
+    assert.matches("^1 grant l 1 ", waiters[1].receive())
+    for i = 1, 4 do
+      local release = i % 2 == 0 and today or kept_programs()
+      assert.equal(1, call_of(release, "release", waiters[i].owner, 500, 0, 0, ""))
+      assert.matches(("^1 grant l 1 %.0f "):format(places[i + 1]), waiters[i + 1].receive())
+    end
+    assert.equal(1, call("release", waiters[5].owner, 500, 0, 0, ""))
+    for _, each in ipairs(waiters) do each.close() end
+  end)
+
+  it("read each other's record of a queue that lasts", function()
+    for _, directory in ipairs { today, kept_programs() } do
+      local one, two = waiter("l", 1), waiter("l", 2)
+      assert.equal(1, call("acquire", one.owner, 500, 0, 0, 20000, 0, "")[1])
+      local ms = server:cli("TIME")[1] * 1000
+      server:cli("ZADD", QUEUE, ("%.0f"):format(8000 - ms), "1f 0 4 0 0")
+      assert.equal(0, call("acquire", two.owner, 500, 0, 0, 20000, 0, two.member)[1])
+      assert.equal(1, call_of(directory, "release", one.owner, 500, 0, 0, ""))
+      assert.equal("1 turn 1 20", two.receive())
+      assert.equal("1f 0 5 0 0", server:cli("ZRANGE", QUEUE, 0, 0)[1])
+      server:cli("DEL", KEY, QUEUE)
+      one.close()
+      two.close()
+    end
+  end)
 
   it("hand a mutex over to each other", function()
     local mutex, kept_one = client:mutex(KEY, { lease = LEASE, fencing = false }), waiter "m"

@@ -803,12 +803,14 @@ typedef struct hf_lock_info {
     char owner[HF_OWNER_MAX + 1]; /* the owner, cut off if it is longer */
     size_t owner_size;            /* of `owner`, in bytes; 0: the lock is free */
     long long holds;              /* how many holds the owner has */
-    long long ttl_ms;  /* the lock's TTL in milliseconds; negative as the reply to PTTL */
-    long long waiters; /* how many are waiting in the queue */
-    long long ahead;   /* how many of them are before the one that asks; -1: it is not waiting */
-    long long free;    /* the free permits of a semaphore */
-    long long readers; /* the readers of a read/write lock; -1: it is of another kind */
-    uint64_t token;    /* the last fencing token; 0: none */
+    long long ttl_ms;    /* the lock's TTL in milliseconds; negative as the reply to PTTL */
+    long long waiters;   /* how many are waiting in the queue */
+    long long ahead;     /* how many of them are before the one that asks; -1: it is not waiting */
+    long long free;      /* the free permits of a semaphore */
+    long long readers;   /* the readers of a read/write lock; -1: it is of another kind */
+    uint64_t token;      /* the last fencing token; 0: none */
+    long long clock_us;  /* the server's clock when this was read; 0: not known */
+    long long waited_us; /* how long the first waiter has waited; -1: nobody waits, or not known */
 } hf_lock_info;
 
 /* The result of an operation. */

@@ -195,6 +195,12 @@ static void push_ttl(lua_State *L, long long ttl_ms) {
     else lua_pushnumber(L, ttl_ms == -1 ? HUGE_VAL : (double)ttl_ms / 1e3);
 }
 
+/* A field of the table on top of the stack. */
+static void push_seconds(lua_State *L, const char *name, double us) {
+    lua_pushnumber(L, us / 1e6);
+    lua_setfield(L, -2, name);
+}
+
 static void push_info(lua_State *L, const hf_lock_info *info, bool counted) {
     lua_newtable(L);
     if (info->owner_size > 0) {
@@ -208,6 +214,8 @@ static void push_info(lua_State *L, const hf_lock_info *info, bool counted) {
     if (info->readers >= 0) set_integer(L, "readers", info->readers);
     push_ttl(L, info->ttl_ms);
     lua_setfield(L, -2, "ttl");
+    push_seconds(L, "clock", (double)info->clock_us);
+    if (info->waited_us >= 0) push_seconds(L, "waits", (double)info->waited_us);
     if (info->token == 0) return;
     hf_pushwhole(L, info->token);
     lua_setfield(L, -2, "token");

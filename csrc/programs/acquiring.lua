@@ -67,10 +67,20 @@ local function note_foreign()
   write_record(was, 0, 0, false, 0, was and was.listeners and math.min(now, was.began) or now)
 end
 
+-- Somebody has waited since the LOCK_PROBE_US of the server's clock before this one, when `last`
+-- came. Each waiter of a queue may wait for less, so from now on a record tells how old the queue
+-- of a lock is. It is due in LOCK_PROBE_US: due.lua.
+local function note_lasting_queue(last, place)
+  local before, now = math.floor(last / LOCK_PROBE_US), math.floor(place / LOCK_PROBE_US)
+  if before == now or WAITER:sub(2, 2) ~= 'l' or record_in(first_members()) then return end
+  write_record(nil, 0, 4, false, 0, now_ms())
+end
+
 --#include "queueing.lua"
 local function busy(ttl_ms, foreign, holder)
   if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end
-  local place, stood = enqueue()
+  local place, stood, last = enqueue()
+  if last and last > FRONT_MOST then note_lasting_queue(last, place) end
   local ahead, overdue_ms = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil
   local kept = holder and not foreign and keeps(holder)
   if foreign or kept then

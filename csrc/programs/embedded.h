@@ -37,35 +37,34 @@ enum hf_segment_id {
     HF_NO_SEGMENT, ACQUIRE_6, ACQUIRE_ALL_12, ACQUIRING_1, ACQUIRING_3, ACQUIRING_6, AHEAD_3,
     BEGIN_13, BEGIN_5, BEHIND_1, CLOCK_3, CLOCK_5, CLOCK_TOKEN_1, COMPLETE_11, COMPLETE_13, DEAF_1,
     DRAWING_1, DRAWING_3, DUE_1, ENDING_1, EXTEND_4, EXTEND_7, EXTENDING_1, FAIR_ACQUIRE_10,
-    FAIR_EXTEND_6, FAIR_FORCE_10, FAIR_FORCE_8, FAIR_INFO_5, FAIR_LEAVE_6, FAIR_PASSING_3,
+    FAIR_EXTEND_6, FAIR_FORCE_10, FAIR_FORCE_8, FAIR_INFO_6, FAIR_LEAVE_6, FAIR_PASSING_3,
     FAIR_QUEUE_3, FAIR_QUEUE_5, FAIR_RELEASE_4, FAIR_RELEASE_7, FENCE_1, FIRST_IN_LINE_1,
     FOLLOWING_1, FOLLOWING_4, FOLLOWING_6, FORCE_11, FORGET_RECORD_1, FORGETTING_1, FREE_1,
     FRESH_1, GIVING_1, GRANTING_1, HASH_1, HASH_3, HASH_HANDING_1, HASH_HANDING_10, HASH_HANDING_3,
-    HASH_HANDING_6, HASH_HANDING_8, HASH_HOLDING_1, HASH_HOLDING_3, HASH_NEXT_3, HASH_NEXT_5,
-    HASH_OWNING_1, HASH_REMOVING_1, HASH_TAKING_1, HEAD_1, HEAD_3, HEAD_5, INFO_5, IS_QUEUE_1,
+    HASH_HANDING_6, HASH_HANDING_8, HASH_HOLDING_1, HASH_HOLDING_3, HASH_NEXT_1, HASH_NEXT_3,
+    HASH_OWNING_1, HASH_REMOVING_1, HASH_TAKING_1, HEAD_1, HEAD_3, HEAD_5, INFO_6, IS_QUEUE_1,
     JAVAS_1, KEYS_1, LAST_PLACE_1, LATCH_3, LATCH_5, LATCH_7, LATCH_9, LATCH_DELETE_2,
-    LATCH_DOWN_2, LATCH_SET_2, LEAVE_15, LOCK_PROBE_1, MEMBER_1, MEMBER_FORM_1, MEMBERS_1,
-    MEMBERS_4, NOTE_1, NOTED_1, NOTIFYING_1, NOW_1, ONCE_1, ONLY_LOCK_1, OURS_1, PARSE_3,
-    PASSING_OVER_1, PASSING_OVER_3, PERMIT_ACQUIRE_11, PERMIT_ACQUIRE_13, PERMIT_ACQUIRE_15,
-    PERMIT_ACQUIRE_20, PERMIT_ACQUIRE_25, PERMIT_ACQUIRE_28, PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_6,
-    PERMIT_ACQUIRE_8, PERMIT_EXTEND_4, PERMIT_EXTEND_7, PERMIT_GRANTING_1, PERMIT_ID_1,
-    PERMIT_INFO_2, PERMIT_INFO_5, PERMIT_LEAVE_14, PERMIT_NOW_1, PERMIT_NOW_3, PERMIT_PASSING_6,
-    PERMIT_QUEUE_1, PERMIT_QUEUE_4, PERMIT_RELEASE_10, PERMIT_RELEASE_12, PERMIT_RELEASE_14,
-    PERMIT_RELEASE_16, PERMIT_RELEASE_22, PERMIT_RELEASE_26, PERMIT_RELEASE_4, PERMIT_RELEASE_6,
-    PERMIT_RELEASE_8, PERMIT_RENEW_4, PERMIT_SET_12, PERMIT_TAKING_1, PERMITS_1, PERMITS_3,
-    PLACES_1, PLACING_1, PLAIN_1, PLAIN_RECEIVERS_1, PLAIN_UNQUEUED_1, POOL_1, POOL_3,
-    POOL_CHANGES_1, POOL_CHANGES_3, POOL_FOREIGN_1, QUEUE_1, QUEUE_7, QUEUEING_4, RAISE_4,
-    RANGES_3, RECORD_1, RECORD_3, RECORDED_NEXT_4, RELEASE_1, RELEASE_16, RELEASE_19, RELEASE_21,
-    RELEASE_26, RELEASE_3, RELEASE_5, RELEASE_7, RELEASE_9, RELEASE_ALL_11, RENEW_2, RUNS_1, RW_1,
-    RW_3, RW_ACQUIRE_10, RW_ACQUIRE_16, RW_ACQUIRE_3, RW_ACQUIRE_8, RW_EXTEND_2, RW_EXTEND_5,
-    RW_FORCE_12, RW_HEAD_1, RW_HEAD_3, RW_INFO_4, RW_LEAVE_13, RW_LEAVING_1, RW_QUEUE_1,
-    RW_QUEUE_5, RW_RELEASE_13, RW_RELEASE_3, RW_RENEW_2, RW_SETTLING_3, RW_TOKEN_1, SECONDS_1,
-    SEMAPHORE_1, SEMAPHORE_3, SEMAPHORE_ACQUIRE_3, SEMAPHORE_DELETE_3, SEMAPHORE_DRAIN_3,
-    SEMAPHORE_GIVING_6, SEMAPHORE_LEAVE_2, SEMAPHORE_RELEASE_2, SEMAPHORE_SET_2, SEMAPHORE_TURN_1,
-    SETTLING_1, SHARDED_1, SHARDED_RECEIVERS_1, SHARDED_UNQUEUED_1, SHORTENED_1,
-    SILENT_RECEIVERS_1, STRING_1, STRING_HOLDING_1, STRING_NEXT_3, STRING_OWNING_1,
-    STRING_REMOVING_1, STRING_SILENT_1, STRING_TAKING_1, TOKEN_3, TOKEN_5, TOKEN_IN_1, WAIT_1,
-    WHOLE_NUMBER_1
+    LATCH_DOWN_2, LATCH_SET_2, LEAVE_15, MEMBER_1, MEMBER_FORM_1, MEMBERS_1, MEMBERS_4, NOTE_1,
+    NOTED_1, NOTIFYING_1, NOW_1, ONCE_1, ONLY_LOCK_1, OURS_1, PARSE_3, PASSING_OVER_1,
+    PASSING_OVER_3, PERMIT_ACQUIRE_11, PERMIT_ACQUIRE_13, PERMIT_ACQUIRE_15, PERMIT_ACQUIRE_20,
+    PERMIT_ACQUIRE_25, PERMIT_ACQUIRE_28, PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_8,
+    PERMIT_EXTEND_4, PERMIT_EXTEND_7, PERMIT_GRANTING_1, PERMIT_ID_1, PERMIT_INFO_3, PERMIT_INFO_6,
+    PERMIT_LEAVE_14, PERMIT_NOW_1, PERMIT_NOW_3, PERMIT_PASSING_6, PERMIT_QUEUE_1, PERMIT_QUEUE_4,
+    PERMIT_RELEASE_10, PERMIT_RELEASE_12, PERMIT_RELEASE_14, PERMIT_RELEASE_16, PERMIT_RELEASE_22,
+    PERMIT_RELEASE_26, PERMIT_RELEASE_4, PERMIT_RELEASE_6, PERMIT_RELEASE_8, PERMIT_RENEW_4,
+    PERMIT_SET_12, PERMIT_TAKING_1, PERMITS_1, PERMITS_3, PLACES_1, PLACING_1, PLAIN_1,
+    PLAIN_RECEIVERS_1, PLAIN_UNQUEUED_1, POOL_1, POOL_3, POOL_CHANGES_1, POOL_CHANGES_3,
+    POOL_FOREIGN_1, QUEUE_1, QUEUE_6, QUEUEING_4, RAISE_4, RANGES_3, RECORD_1, RECORD_3,
+    RECORDED_NEXT_4, RELEASE_1, RELEASE_16, RELEASE_19, RELEASE_21, RELEASE_26, RELEASE_3,
+    RELEASE_5, RELEASE_7, RELEASE_9, RELEASE_ALL_11, RENEW_2, RUNS_1, RW_1, RW_3, RW_ACQUIRE_10,
+    RW_ACQUIRE_17, RW_ACQUIRE_3, RW_ACQUIRE_8, RW_EXTEND_2, RW_EXTEND_5, RW_FORCE_12, RW_HEAD_1,
+    RW_HEAD_3, RW_INFO_5, RW_LEAVE_13, RW_LEAVING_1, RW_QUEUE_1, RW_QUEUE_5, RW_RELEASE_13,
+    RW_RELEASE_3, RW_RENEW_2, RW_SETTLING_3, RW_TOKEN_1, SECONDS_1, SEMAPHORE_1, SEMAPHORE_3,
+    SEMAPHORE_ACQUIRE_3, SEMAPHORE_DELETE_3, SEMAPHORE_DRAIN_3, SEMAPHORE_GIVING_6,
+    SEMAPHORE_LEAVE_2, SEMAPHORE_RELEASE_2, SEMAPHORE_SET_2, SEMAPHORE_TURN_1, SETTLING_1,
+    SHARDED_1, SHARDED_RECEIVERS_1, SHARDED_UNQUEUED_1, SHORTENED_1, SILENT_RECEIVERS_1, SINCE_1,
+    STRING_1, STRING_HOLDING_1, STRING_NEXT_3, STRING_OWNING_1, STRING_REMOVING_1, STRING_SILENT_1,
+    STRING_TAKING_1, TIMES_4, TOKEN_3, TOKEN_5, TOKEN_IN_1, WAIT_1, WHOLE_NUMBER_1
 };
 
 static const char *const hf_segment_table[] = {
@@ -132,10 +131,16 @@ static const char *const hf_segment_table[] = {
     "local noted = was and was.turns == 0 and was.unused == 0 and not was.listeners\n"
     "if noted and was.till <= now then return end\n"
     "write_record(was, 0, 0, false, 0, was and was.listeners and math.min(now, was.began) or now)\n"
+    "end\n"
+    "local function note_lasting_queue(last, place)\n"
+    "local before, now = math.floor(last / LOCK_PROBE_US), math.floor(place / LOCK_PROBE_US)\n"
+    "if before == now or WAITER:sub(2, 2) ~= 'l' or record_in(first_members()) then return end\n"
+    "write_record(nil, 0, 4, false, 0, now_ms())\n"
     "end\n",
     [ACQUIRING_3] = "local function busy(ttl_ms, foreign, holder)\n"
     "if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end\n"
-    "local place, stood = enqueue()\n"
+    "local place, stood, last = enqueue()\n"
+    "if last and last > FRONT_MOST then note_lasting_queue(last, place) end\n"
     "local ahead, overdue_ms = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil\n"
     "local kept = holder and not foreign and keeps(holder)\n"
     "if foreign or kept then\n"
@@ -202,9 +207,15 @@ static const char *const hf_segment_table[] = {
     [BEGIN_5] = "local PRINT = ARGV[8]\n",
     [BEHIND_1] = "local last = tonumber(redis.call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])\n"
     "if last and last > FRONT_MOST and last < PLACE_END then\n"
+    "local place = string.format('%s%06d', time[1], time[2])\n"
+    "local us = place + 0\n"
+    "if us <= last then\n"
     "local low = (last + 1) % 1e7 -- as digits of clock.lua\n"
-    "local place = string.format('%d%07d', (last + 1 - low) / 1e7, low)\n"
-    "if redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then\n"
+    "place = string.format('%d%07d', (last + 1 - low) / 1e7, low)\n"
+    "end\n"
+    "local usual = us - us % LOCK_PROBE_US <= last or us < 6.75e15 and (WAITER:byte(2) ~= 108\n"
+    "or redis.call('ZRANGE', QUEUE, '0', '0')[1]:byte(2) == 102)\n"
+    "if usual and redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then\n"
     "return { 0, ttl_ms, redis.call('ZCARD', QUEUE) - 1, 0, place }\n"
     "end\n"
     "end\n",
@@ -353,7 +364,7 @@ static const char *const hf_segment_table[] = {
     "if not holds_of(LOCK, holder) then return false end\n"
     "return holder == OWNER or holder:find(JAVAS) or redis.call('EXISTS', COUNTER, QUEUE) > 0\n"
     "end\n",
-    [FAIR_INFO_5] = "local waiters = redis.call('LRANGE', KEYS[3], 0, -1)\n"
+    [FAIR_INFO_6] = "local waiters = redis.call('LRANGE', KEYS[3], 0, -1)\n"
     "local function ahead_of(asked)\n"
     "local start = asked .. ':'\n"
     "for place, owner in ipairs(is_deaf(asked) and {} or waiters) do\n"
@@ -369,6 +380,10 @@ static const char *const hf_segment_table[] = {
     "redis.call('GET', KEYS[2]) or '0',\n"
     "#waiters,\n"
     "ahead_of(ARGV[1]),\n"
+    "-1,\n"
+    "0,\n"
+    "server_us(),\n"
+    "-1,\n"
     "}\n",
     [FAIR_LEAVE_6] = "local TO = tonumber(ARGV[3])\n"
     "if ARGV[4] ~= '' and is_sound() then forget(OWNER, now_ms()) end\n"
@@ -537,7 +552,8 @@ static const char *const hf_segment_table[] = {
     [FOLLOWING_1] = "if ARGV[3] == '0' then\n",
     [FOLLOWING_4] = "local WAITER, ttl_ms = ARGV[7], holder and redis.call('PTTL', LOCK) or 0\n"
     "if ttl_ms > 0 and holder ~= OWNER and holder:byte(15) == 56 and holder:byte(37) == 58 then\n"
-    "if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end\n",
+    "if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end\n"
+    "local time = redis.call('TIME')\n",
     [FOLLOWING_6] = "end\n"
     "end\n",
     [FORCE_11] = "local function is_lock()\n"
@@ -639,10 +655,10 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return holder, holder and holder == owner and holds_of(lock, owner) or nil, kind\n"
     "end\n",
-    [HASH_NEXT_3] = "local function next_waiter(few)\n"
+    [HASH_NEXT_1] = "local function next_waiter(few)\n"
     "local i, now_us = few[2] == '0' and 3 or 1, server_us()\n"
     "if (few[2] or ''):byte() == 45 then -- below 0: a record\n",
-    [HASH_NEXT_5] = "return next_behind_record(redis.call('ZRANGE', QUEUE, '0', '2', 'WITHSCORES'), now_us)\n"
+    [HASH_NEXT_3] = "return next_behind_record(redis.call('ZRANGE', QUEUE, '0', '2', 'WITHSCORES'), now_us)\n"
     "end\n"
     "local old = now_us - (tonumber(few[i + 1]) or now_us) > LOCK_PROBE_US\n"
     "return old and #few + 1 or i, now_us, few\n"
@@ -666,7 +682,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local ARGV = SHORT and { OWNER, '2000', '0', '0', LEASE, TOKEN_TTL, '' } or ARGV\n"
     "local GRANT_MS = ARGV[2]\n",
-    [INFO_5] = "local holder = holder_of(KEYS[1])\n"
+    [INFO_6] = "local holder = holder_of(KEYS[1])\n"
     "return {\n"
     "holder or '',\n"
     "holder and holds_of(KEYS[1], holder) or 0,\n"
@@ -674,6 +690,9 @@ static const char *const hf_segment_table[] = {
     "redis.call('GET', KEYS[2]) or '0',\n"
     "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'),\n"
     "ahead_of(ARGV[1]),\n"
+    "-1,\n"
+    "0,\n"
+    "times(),\n"
     "}\n",
     [IS_QUEUE_1] = "local function is_queue()\n"
     "return redis.call('TYPE', QUEUE).ok == 'zset'\n"
@@ -753,7 +772,6 @@ static const char *const hf_segment_table[] = {
     "return 1\n"
     "end\n"
     "return pass_on()\n",
-    [LOCK_PROBE_1] = "local LOCK_PROBE_US = 8000000\n",
     [MEMBER_1] = "local function is_newer(member)\n"
     "return member:find('^[2-9]%l%x') ~= nil\n"
     "end\n"
@@ -1039,8 +1057,9 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [PERMIT_ID_1] = "local head, tail = tonumber(owner:sub(1, 8), 16), tonumber(owner:sub(29, 36), 16)\n"
     "local id = 'hf' .. struct.pack('>I4I4I4I2', head, tail, number % 4294967296, 1)\n",
-    [PERMIT_INFO_2] = "local NOW = math.floor(server_us() / 1000)\n",
-    [PERMIT_INFO_5] = "local now = string.format('%.0f', NOW)\n"
+    [PERMIT_INFO_3] = "local CLOCK, WAITED = times()\n"
+    "local NOW = math.floor(CLOCK / 1000)\n",
+    [PERMIT_INFO_6] = "local now = string.format('%.0f', NOW)\n"
     "local free = whole_number(KEYS[1], redis.call('GET', KEYS[1]))\n"
     "local over = redis.call('ZCOUNT', KEYS[4], '-inf', now)\n"
     "local next_end = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. now, '+inf', 'WITHSCORES',\n"
@@ -1057,6 +1076,8 @@ static const char *const hf_segment_table[] = {
     "ahead_of(ARGV[1]),\n"
     "-1,\n"
     "(free or 0) + over,\n"
+    "CLOCK,\n"
+    "WAITED,\n"
     "}\n",
     [PERMIT_LEAVE_14] = "local WAITER = ARGV[4]\n"
     "local function all_of(owner)\n"
@@ -1289,7 +1310,8 @@ static const char *const hf_segment_table[] = {
     "set_end(leases, ids, ms)\n"
     "end\n",
     [PLACES_1] = "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
-    "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n",
+    "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
+    "local LOCK_PROBE_US = 8000000\n",
     [PLACING_1] = "local QUEUE_MS = 120000\n"
     "local function place_of(score)\n"
     "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
@@ -1366,7 +1388,7 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [QUEUE_1] = "local POLL_RECHECK_MS = 20 -- when the first waiter asks whether one of them has come\n"
     "local FEW = '2' -- the last of a record, a grant and a waiter\n",
-    [QUEUE_7] = "local function first()\n"
+    [QUEUE_6] = "local function first()\n"
     "local members = first_members()\n"
     "local i = record_in(members) and 3 or 1\n"
     "return members[i], tonumber(members[i + 1])\n"
@@ -1471,10 +1493,10 @@ static const char *const hf_segment_table[] = {
     [QUEUEING_4] = "local function enqueue()\n"
     "local last = last_place()\n"
     "if last and last < 0 then last = nil end\n"
-    "local place = digits(last and last > FRONT_MOST and last + 1 or server_us())\n"
+    "local place = digits(math.max((last or 0) + 1, server_us()))\n"
     "if redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then\n"
     "if not last then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end\n"
-    "return place, false\n"
+    "return place, false, last\n"
     "end\n"
     "take_up_place()\n"
     "local score = tonumber(redis.call('ZSCORE', QUEUE, WAITER))\n"
@@ -1672,7 +1694,7 @@ static const char *const hf_segment_table[] = {
     "if (not found or joins) and redis.call('EXISTS', QUEUE) == 0 then\n"
     "if not found or foreign_waiters(RELEASES) == 0 then return take() end\n"
     "end\n",
-    [RW_ACQUIRE_16] = "local function drain(place)\n"
+    [RW_ACQUIRE_17] = "local function drain(place)\n"
     "local now, till = now_ms(), tonumber(found:match('^drain:(%d+)$'))\n"
     "if till and till > now and till - now <= MOST_DRAIN_MS then return till - now end\n"
     "if till then\n"
@@ -1683,7 +1705,7 @@ static const char *const hf_segment_table[] = {
     "local was = record_in(first_members())\n"
     "if was and was.till > now and was.till - now <= DRAIN_PAUSE_MS then return was.till - now end\n"
     "forget_record()\n"
-    "local ms = math.max(DRAIN_MS, math.min((now - place / 1000) / 8, MOST_DRAIN_MS))\n"
+    "local ms = math.max(DRAIN_MS, math.min((now - since_us(place + 0) / 1000) / 8, MOST_DRAIN_MS))\n"
     "redis.call('HSET', LOCK, 'mode', string.format('drain:%.0f', now + ms))\n"
     "return ms\n"
     "end\n"
@@ -1817,7 +1839,7 @@ static const char *const hf_segment_table[] = {
     "return { 1, token, 0 }\n"
     "end\n"
     "end\n",
-    [RW_INFO_4] = "local fields, owner, holds, readers = redis.call('HGETALL', KEYS[1]), '', 0, 0\n"
+    [RW_INFO_5] = "local fields, owner, holds, readers = redis.call('HGETALL', KEYS[1]), '', 0, 0\n"
     "for i = 1, #fields, 2 do\n"
     "local count = tonumber(fields[i + 1])\n"
     "local writes = is_write(fields[i])\n"
@@ -1826,7 +1848,8 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return {\n"
     "owner, holds, redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]) or '0',\n"
-    "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'), ahead_of(ARGV[1]), readers,\n"
+    "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'), ahead_of(ARGV[1]), readers, 0,\n"
+    "times(),\n"
     "}\n",
     [RW_LEAVE_13] = "local TO, WAITER = tonumber(ARGV[3]), ARGV[4]\n"
     "local function serve_next()\n"
@@ -2254,6 +2277,9 @@ static const char *const hf_segment_table[] = {
     "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 recheck ' .. number .. ' ' .. ARGV[2])\n"
     "end\n",
     [SILENT_RECEIVERS_1] = "local receivers = 0\n",
+    [SINCE_1] = "local function since_us(place)\n"
+    "return place < FRONT_MOST and place * 1024 or place\n"
+    "end\n",
     [STRING_1] = "local KIND, KINDS = 'string', 'm'\n"
     "local function holds_of(lock, owner)\n"
     "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -2279,6 +2305,14 @@ static const char *const hf_segment_table[] = {
     "return 0\n"
     "end\n",
     [STRING_TAKING_1] = "call('SET', LOCK, OWNER, 'PX', LEASE)\n",
+    [TIMES_4] = "local function times()\n"
+    "local now = server_us()\n"
+    "for _, least in ipairs({ FRONT_MOST, '(0' }) do\n"
+    "local first = redis.call('ZRANGEBYSCORE', KEYS[3], least, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)\n"
+    "if first[2] then return now, math.max(now - since_us(tonumber(first[2])), 0) end\n"
+    "end\n"
+    "return now, -1\n"
+    "end\n",
     [TOKEN_3] = "local TTL_SPARE = 1 / 64\n"
     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
     "if ttl_ms == '0' then return 0 end\n"
@@ -2334,77 +2368,75 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "1defdef01f93e45e32e3d6a5b9a31b1a85f3f7e7", (const unsigned char[]){HEAD_1,
+    {"acquire", "985ef7f6939242447a5c01d9a9210be036b6e29c", (const unsigned char[]){HEAD_1,
     DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, HASH_TAKING_1, ENDING_1, HEAD_5, FOLLOWING_1,
     PLACES_1, HASH_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, SECONDS_1,
     CLOCK_5, HASH_1, ENDING_1, HASH_3, OURS_1, ACQUIRE_6, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1,
     TOKEN_5, RANGES_3, FRESH_1, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, PLAIN_1, JAVAS_1,
     PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1,
     FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1,
-    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1,
-    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 22971,
-    &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
-    {"acquire_all", "0e2b05275317a748fa2882ce5423347859b0fede", (const unsigned char[]){KEYS_1,
+    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, QUEUE_6,
+    RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 23626, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE],
+    NULL},
+    {"acquire_all", "3b60eab14fcfa62a9a67501494472f1c027f073d", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
     HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, OURS_1, JAVAS_1, PLACING_1,
     RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3,
-    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1,
-    ACQUIRE_ALL_12, HF_NO_SEGMENT}, 14863, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL],
-    NULL},
-    {"begin", "69d4ee9525913214c525e17a3ebb644da42afb8b", (const unsigned char[]){KEYS_1, PLACES_1,
+    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, QUEUE_6, RUNS_1, ACQUIRE_ALL_12,
+    HF_NO_SEGMENT}, 14863, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL], NULL},
+    {"begin", "1838270b41a7a4399bc2beeccf500af7f86f5b97", (const unsigned char[]){KEYS_1, PLACES_1,
     CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1,
     ENDING_1, HASH_3, BEGIN_5, FREE_1, FRESH_1, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, PLAIN_1,
     OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, BEGIN_13, ACQUIRING_1, LAST_PLACE_1,
     PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1,
     MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1,
-    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21272,
+    QUEUE_6, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21612,
     &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
-    {"complete", "ac2e9401f098f1cb01aa012979d14aec7b3c8eef", (const unsigned char[]){KEYS_1,
+    {"complete", "8b2fac92734ed57996e57b544dec196cb04b0c98", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
     HASH_1, ENDING_1, HASH_3, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1,
-    GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, NOTIFYING_1, COMPLETE_11, IS_QUEUE_1,
-    COMPLETE_13, HF_NO_SEGMENT}, 13639, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE], NULL},
+    GIVING_1, HASH_3, DUE_1, QUEUE_6, NOTIFYING_1, COMPLETE_11, IS_QUEUE_1, COMPLETE_13,
+    HF_NO_SEGMENT}, 13639, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE], NULL},
     {"extend", "5d252b39010e2d8dc0583b07bef4016ffc447a96", (const unsigned char[]){HASH_1,
     ENDING_1, HASH_3, EXTENDING_1, EXTEND_4, PLAIN_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1506,
     &hf_program_table[HF_PROGRAM_SHARDED_EXTEND], NULL},
-    {"fair_acquire", "c0d7eb83648daf8d4505461f93454f9fbe10302a", (const unsigned char[]){KEYS_1,
+    {"fair_acquire", "02f541fa1c521e32edbc15a2850d3d8054782429", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
     HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, ACQUIRE_6, FREE_1, FRESH_1,
-    PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10417,
+    PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10447,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE], NULL},
     {"fair_extend", "43bc0b7c61753e02e42a59e315271985c8f593e0", (const unsigned char[]){HASH_1,
     ENDING_1, HASH_3, EXTENDING_1, EXTEND_4, PLAIN_1, FAIR_EXTEND_6, HF_NO_SEGMENT}, 1342,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_EXTEND], NULL},
-    {"fair_force", "7f8b05f7aaf3ee26a2fd0350116a2f0b69be697a", (const unsigned char[]){KEYS_1,
+    {"fair_force", "e3a891f15df345e8646eac16164d7202ae89f819", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1,
     HASH_HOLDING_3, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, JAVAS_1,
-    FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 6218,
+    FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 6248,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE], NULL},
-    {"fair_info", "fd94256da6826d5d5982ffd647a5f908933d0e7c", (const unsigned char[]){HASH_1,
-    ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, DEAF_1, FAIR_INFO_5,
-    HF_NO_SEGMENT}, 1854, NULL, NULL},
-    {"fair_leave", "658dfd3c009730a4b35f2b2629aa52cb26611345", (const unsigned char[]){KEYS_1,
+    {"fair_info", "4012d08dbf418e97dd908f8d5bffb5a92ba1baa1", (const unsigned char[]){HASH_1,
+    ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, PLACES_1, CLOCK_3, SECONDS_1,
+    CLOCK_5, DEAF_1, FAIR_INFO_6, HF_NO_SEGMENT}, 2422, NULL, NULL},
+    {"fair_leave", "0ee2d72a37797383f48d03925e023c4c04b38762", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1,
     HASH_HOLDING_3, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_LEAVE_6,
-    HF_NO_SEGMENT}, 5699, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE], NULL},
-    {"fair_release", "7e0928fb6c0df623bf135718ccd42609174007db", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 5729, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE], NULL},
+    {"fair_release", "6118bc185e8c0dcb15900f4b4a1c4f5197f46219", (const unsigned char[]){KEYS_1,
     HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, FAIR_RELEASE_4, PLACES_1,
     CLOCK_3, SECONDS_1, CLOCK_5, PLAIN_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3,
-    FAIR_RELEASE_7, HF_NO_SEGMENT}, 5608, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE],
+    FAIR_RELEASE_7, HF_NO_SEGMENT}, 5638, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE],
     NULL},
     {"fence", "95ca13ffb9d362780d0a05f5e3cc5d9098350d63", (const unsigned char[]){FENCE_1,
     HF_NO_SEGMENT}, 1845, NULL, NULL},
-    {"force", "b76d1d2102e81dee00945621a994f5f5e37a9bff", (const unsigned char[]){KEYS_1, PLACES_1,
+    {"force", "772823b6f9daf7c4ce1e2a29a6e2f12ed71c83a6", (const unsigned char[]){KEYS_1, PLACES_1,
     CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1,
     ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, OURS_1, JAVAS_1, PLACING_1,
     RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3,
-    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11,
-    ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 14145,
-    &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
-    {"info", "8bc1928ba7bcf49cceb0f21ebb359a12bd9bb429", (const unsigned char[]){HASH_1, ENDING_1,
-    HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, DEAF_1, AHEAD_3, INFO_5, HF_NO_SEGMENT},
-    1900, NULL, NULL},
+    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, QUEUE_6, FORCE_11, ONLY_LOCK_1,
+    FAIR_RELEASE_7, HF_NO_SEGMENT}, 14145, &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
+    {"info", "20f265b5c65a7ee1a23fd87670cbf189da5f58bd", (const unsigned char[]){HASH_1, ENDING_1,
+    HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, DEAF_1, AHEAD_3, PLACES_1, CLOCK_3,
+    SECONDS_1, CLOCK_5, SINCE_1, TIMES_4, INFO_6, HF_NO_SEGMENT}, 2841, NULL, NULL},
     {"latch_delete", "3e7545936e46266219fe9f90770d7c04681ca58d", (const unsigned char[]){PLAIN_1,
     LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, NOTED_1, LATCH_9, LATCH_DELETE_2,
     HF_NO_SEGMENT}, 1188, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE], NULL},
@@ -2414,53 +2446,52 @@ static const hf_program hf_program_table[] = {
     {"latch_set", "68848b91a83ead52c9f6b23bb23664cc047cae76", (const unsigned char[]){PLAIN_1,
     LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, NOTED_1, LATCH_9, LATCH_SET_2,
     HF_NO_SEGMENT}, 1220, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET], NULL},
-    {"leave", "c78a6925e56a9dae6ea5cbc577c525be26942773", (const unsigned char[]){KEYS_1, PLACES_1,
+    {"leave", "bb42b31fc925363e455e091ec91e5e2b8e0f932d", (const unsigned char[]){KEYS_1, PLACES_1,
     CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1,
     ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, OURS_1, JAVAS_1, PLACING_1,
     RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3,
-    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1,
-    IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 15708,
+    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, QUEUE_6, RUNS_1, IS_QUEUE_1,
+    FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 15708,
     &hf_program_table[HF_PROGRAM_SHARDED_LEAVE], NULL},
-    {"mutex_acquire", "183ae67367a679d1ebe53f7acbc0f43c709f189f", (const unsigned char[]){HEAD_1,
+    {"mutex_acquire", "b7b4b625262544fd86570ed046d45fe44f883ce3", (const unsigned char[]){HEAD_1,
     DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, STRING_TAKING_1, HEAD_5, FOLLOWING_1, PLACES_1,
     STRING_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5,
     STRING_1, OURS_1, ACQUIRE_6, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3, FRESH_1,
     STRING_HOLDING_1, STRING_SILENT_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1,
     LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1,
-    GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21907,
-    NULL, NULL},
+    GIVING_1, HASH_3, DUE_1, QUEUE_6, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 22562, NULL, NULL},
     {"mutex_extend", "182deaef08820ab999b7d16f94a0e65f4b5d0347", (const unsigned char[]){STRING_1,
     EXTENDING_1, EXTEND_4, STRING_SILENT_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT}, 1070, NULL,
     NULL},
-    {"mutex_force", "1717ae802eeb9c42e3b1b2c13a8ad61434a8bc54", (const unsigned char[]){KEYS_1,
+    {"mutex_force", "50202d73489f43d4a70b6fc4ed201b120fc9df26", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
     STRING_1, STRING_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
     STRING_SILENT_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
-    GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11, ONLY_LOCK_1,
-    FAIR_RELEASE_7, HF_NO_SEGMENT}, 13254, NULL, NULL},
-    {"mutex_info", "7622cfdf5098ee1e4f54672e8cccf5aab7ce7303", (const unsigned char[]){STRING_1,
-    STRING_HOLDING_1, DEAF_1, AHEAD_3, INFO_5, HF_NO_SEGMENT}, 1159, NULL, NULL},
-    {"mutex_leave", "88e25cbe461081db0885fc1e2ea3fac81311994c", (const unsigned char[]){KEYS_1,
+    GRANTING_1, GIVING_1, HASH_3, DUE_1, QUEUE_6, FORCE_11, ONLY_LOCK_1, FAIR_RELEASE_7,
+    HF_NO_SEGMENT}, 13254, NULL, NULL},
+    {"mutex_info", "d1eaba2a69f66815e88b0410b8a3318767362309", (const unsigned char[]){STRING_1,
+    STRING_HOLDING_1, DEAF_1, AHEAD_3, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, SINCE_1, TIMES_4,
+    INFO_6, HF_NO_SEGMENT}, 2100, NULL, NULL},
+    {"mutex_leave", "6a1bf48960aa5ff6f02b6703cc969dd06272b543", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
     STRING_1, STRING_HOLDING_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
     STRING_SILENT_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
-    GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, IS_QUEUE_1, FORGETTING_1,
-    NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 14817, NULL, NULL},
-    {"mutex_release", "5bd846305ad83708041d0b3029494a0a8ed5ea06",
+    GRANTING_1, GIVING_1, HASH_3, DUE_1, QUEUE_6, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1,
+    LEAVE_15, HF_NO_SEGMENT}, 14817, NULL, NULL},
+    {"mutex_release", "5480233589b27b81401af6813eb4bde35f2670e8",
     (const unsigned char[]){RELEASE_1, STRING_1, RELEASE_3, STRING_HOLDING_1, RELEASE_5,
     STRING_REMOVING_1, RELEASE_7, SILENT_RECEIVERS_1, RELEASE_9, STRING_1, STRING_SILENT_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
     RELEASE_16, MEMBER_FORM_1, PARSE_3, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4,
     STRING_NEXT_3, RELEASE_19, GIVING_1, RELEASE_21, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1,
     RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
-    GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_26, HF_NO_SEGMENT}, 16708,
-    NULL, NULL},
+    GRANTING_1, GIVING_1, HASH_3, DUE_1, QUEUE_6, RELEASE_26, HF_NO_SEGMENT}, 16708, NULL, NULL},
     {"mutex_renew", "232de3fb5554ac79becb31761bb1b9fb70684311", (const unsigned char[]){STRING_1,
     RENEW_2, HF_NO_SEGMENT}, 545, NULL, NULL},
     {"once", "80e932d08e45ea6b5cefda68b607ec74b288c319", (const unsigned char[]){ONCE_1,
     HF_NO_SEGMENT}, 1480, NULL, NULL},
-    {"permit_acquire", "3c3b70600264d7e376b35767aab6c6ba5e3b7263", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "1509d126cf416b8d6ecbb3ecf635900e3ae37c45", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, POOL_1, WHOLE_NUMBER_1, POOL_3, PERMIT_ACQUIRE_4,
     PLAIN_1, PERMIT_ACQUIRE_6, PERMIT_ID_1, PERMIT_ACQUIRE_8, PLACES_1, BEHIND_1,
     PERMIT_ACQUIRE_11, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, PERMIT_ACQUIRE_13, PERMIT_TAKING_1,
@@ -2469,24 +2500,24 @@ static const hf_program hf_program_table[] = {
     PERMIT_ACQUIRE_20, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PLAIN_1, LAST_PLACE_1,
     PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, PERMIT_ACQUIRE_25,
     PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
-    SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_28, HF_NO_SEGMENT}, 21665,
+    SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_28, HF_NO_SEGMENT}, 21968,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
-    {"permit_extend", "a454c103f95b8a144f9790c824caf68896ae05c8", (const unsigned char[]){PLACES_1,
+    {"permit_extend", "4d14e2455c41684f26e2dbb78c59e9124a3cc4fa", (const unsigned char[]){PLACES_1,
     CLOCK_3, SECONDS_1, CLOCK_5, PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, PERMITS_1, PERMIT_ID_1,
-    PERMITS_3, PERMIT_EXTEND_4, PLAIN_1, SHORTENED_1, PERMIT_EXTEND_7, HF_NO_SEGMENT}, 2833,
+    PERMITS_3, PERMIT_EXTEND_4, PLAIN_1, SHORTENED_1, PERMIT_EXTEND_7, HF_NO_SEGMENT}, 2863,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_EXTEND], NULL},
-    {"permit_info", "0f3029350c0f871a09699d110a7f4b2a3b513e47", (const unsigned char[]){PLACES_1,
-    CLOCK_3, SECONDS_1, CLOCK_5, PERMIT_INFO_2, DEAF_1, AHEAD_3, WHOLE_NUMBER_1, PERMIT_INFO_5,
-    HF_NO_SEGMENT}, 1816, NULL, NULL},
-    {"permit_leave", "2b58481074e60a9ba56a4d0cc2e3e898a3a0647e", (const unsigned char[]){KEYS_1,
+    {"permit_info", "4f643d1ad8706f4b1458bd42fb8e1fd379fa74ef", (const unsigned char[]){PLACES_1,
+    CLOCK_3, SECONDS_1, CLOCK_5, SINCE_1, TIMES_4, PERMIT_INFO_3, DEAF_1, AHEAD_3, WHOLE_NUMBER_1,
+    PERMIT_INFO_6, HF_NO_SEGMENT}, 2266, NULL, NULL},
+    {"permit_leave", "6e12592078e679456afc5d2463bec83e65ee7c3f", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5,
     PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, PERMITS_1, PERMIT_ID_1, PERMITS_3, POOL_1,
     WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PLAIN_1, OURS_1,
     PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4,
     FORGET_RECORD_1, PERMIT_PASSING_6, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_14, HF_NO_SEGMENT},
-    15469, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE], NULL},
-    {"permit_release", "f062a3e24f99910868be21270a0aa4f179cf011c", (const unsigned char[]){KEYS_1,
+    15499, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE], NULL},
+    {"permit_release", "625c5ab4f686ffeb6bf2ee7e4733efeeb1e09721", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, POOL_1, WHOLE_NUMBER_1, POOL_3, PERMIT_RELEASE_4,
     PERMIT_ID_1, PERMIT_RELEASE_6, PLAIN_UNQUEUED_1, PERMIT_RELEASE_8, POOL_FOREIGN_1,
     PERMIT_RELEASE_10, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, PERMIT_RELEASE_12, PERMIT_ID_1,
@@ -2495,70 +2526,71 @@ static const hf_program hf_program_table[] = {
     POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_RELEASE_22, OURS_1, PLACING_1, RECORD_1,
     NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, FORGET_RECORD_1,
-    PERMIT_PASSING_6, PERMIT_RELEASE_26, HF_NO_SEGMENT}, 17068,
+    PERMIT_PASSING_6, PERMIT_RELEASE_26, HF_NO_SEGMENT}, 17098,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE], NULL},
-    {"permit_renew", "46577638ae01c70ac1ba697579c90bbd7ee404e0", (const unsigned char[]){PLACES_1,
+    {"permit_renew", "6200e854966ffab96d809d4c71d611db944e0942", (const unsigned char[]){PLACES_1,
     CLOCK_3, SECONDS_1, CLOCK_5, PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, PERMITS_1, PERMIT_ID_1,
-    PERMITS_3, PERMIT_RENEW_4, HF_NO_SEGMENT}, 2124, NULL, NULL},
-    {"permit_set", "a31ebcaf57eeef9285a99dfbb3aca98266c19e4f", (const unsigned char[]){KEYS_1,
+    PERMITS_3, PERMIT_RENEW_4, HF_NO_SEGMENT}, 2154, NULL, NULL},
+    {"permit_set", "9574758d9e80cf5c2ef4fe2b5dc23e6c0a754515", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5,
     PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, PERMITS_1, PERMIT_ID_1, PERMITS_3, POOL_1,
     WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PLAIN_1, OURS_1,
     PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4,
-    FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_SET_12, HF_NO_SEGMENT}, 14371,
+    FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_SET_12, HF_NO_SEGMENT}, 14401,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
-    {"raise", "362aae22f38a87d14bb94e7b90ca703b6bcb567b", (const unsigned char[]){PLACES_1,
-    CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, RAISE_4, HF_NO_SEGMENT}, 1297, NULL, NULL},
-    {"release", "44f3b47088fa99802d025c4b5481d67bc43bbe9e", (const unsigned char[]){RELEASE_1,
+    {"raise", "e39bfea11beb17fc8ef25cbbf5fa8c054c49a5de", (const unsigned char[]){PLACES_1,
+    CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, RAISE_4, HF_NO_SEGMENT}, 1327, NULL, NULL},
+    {"release", "f6f053181da45bf4b253068a0be92757ab4ac5df", (const unsigned char[]){RELEASE_1,
     HASH_1, ENDING_1, HASH_3, RELEASE_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, RELEASE_5,
     HASH_REMOVING_1, RELEASE_7, PLAIN_RECEIVERS_1, RELEASE_9, HASH_HANDING_1, MEMBER_FORM_1,
-    HASH_HANDING_3, PLAIN_UNQUEUED_1, LOCK_PROBE_1, HASH_HANDING_6, DRAWING_1, CLOCK_TOKEN_1,
+    HASH_HANDING_3, PLAIN_UNQUEUED_1, PLACES_1, HASH_HANDING_6, DRAWING_1, CLOCK_TOKEN_1,
     DRAWING_3, HASH_HANDING_8, ENDING_1, HASH_HANDING_10, HASH_1, ENDING_1, HASH_3, PLAIN_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
-    RELEASE_16, MEMBER_FORM_1, PARSE_3, LOCK_PROBE_1, HASH_NEXT_3, RECORD_1, NOW_1, RECORD_3,
-    DUE_1, RECORDED_NEXT_4, HASH_NEXT_5, RELEASE_19, GIVING_1, RELEASE_21, OURS_1, JAVAS_1,
-    PLACING_1, RECORD_1, NOW_1, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3,
-    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_26,
-    HF_NO_SEGMENT}, 20009, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE], NULL},
-    {"release_all", "c53c19b7fe629380149e9179454b77ba4b1920c9", (const unsigned char[]){KEYS_1,
+    RELEASE_16, MEMBER_FORM_1, PARSE_3, HASH_NEXT_1, RECORD_1, NOW_1, RECORD_3, DUE_1,
+    RECORDED_NEXT_4, HASH_NEXT_3, RELEASE_19, GIVING_1, RELEASE_21, OURS_1, JAVAS_1, PLACING_1,
+    RECORD_1, NOW_1, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
+    SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, QUEUE_6, RELEASE_26, HF_NO_SEGMENT}, 20115,
+    &hf_program_table[HF_PROGRAM_SHARDED_RELEASE], NULL},
+    {"release_all", "adde537dd2835fbc2fa8e54082410d38ade01418", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
     HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, OURS_1, JAVAS_1, PLACING_1,
     RECORD_1, NOW_1, RECORD_3, PLAIN_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3,
-    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7,
-    RELEASE_ALL_11, HF_NO_SEGMENT}, 13863, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL],
-    NULL},
+    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, QUEUE_6, RELEASE_ALL_11,
+    HF_NO_SEGMENT}, 13863, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL], NULL},
     {"renew", "9f63575e2112de24e31ce65535e37be24fa06370", (const unsigned char[]){HASH_1, ENDING_1,
     HASH_3, RENEW_2, HF_NO_SEGMENT}, 831, NULL, NULL},
-    {"rw_acquire", "1405c989913a3973149ef2ce54c3a43ae50bb64a", (const unsigned char[]){KEYS_1,
+    {"rw_acquire", "a4792db5fc221587d75542e57a99c8fcd8b64b8b", (const unsigned char[]){KEYS_1,
     PLAIN_1, RW_ACQUIRE_3, RW_HEAD_1, ENDING_1, RW_HEAD_3, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5,
     TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RW_1, ENDING_1, RW_3, RW_ACQUIRE_8, RW_TOKEN_1,
     RW_ACQUIRE_10, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, LAST_PLACE_1, PASSING_OVER_1,
-    FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1,
-    PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3,
-    RW_ACQUIRE_16, HF_NO_SEGMENT}, 25024, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
+    FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, SINCE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1,
+    MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1,
+    RW_SETTLING_3, RW_ACQUIRE_17, HF_NO_SEGMENT}, 25145,
+    &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
     {"rw_extend", "0ce34e7586ca61ecf7ec2309b9377faa18675739", (const unsigned char[]){RW_1,
     ENDING_1, RW_3, RW_EXTEND_2, PLAIN_1, SHORTENED_1, RW_EXTEND_5, HF_NO_SEGMENT}, 3912,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_EXTEND], NULL},
-    {"rw_force", "a33c4fe58f3521cc7b9f6c046f436334ee770f7a", (const unsigned char[]){KEYS_1,
+    {"rw_force", "ef52917168d5828e9a92de7c04dac2f0db983ef9", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RW_1,
     ENDING_1, RW_3, PLAIN_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
     FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1, RW_FORCE_12, HF_NO_SEGMENT}, 17270,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1, RW_FORCE_12, HF_NO_SEGMENT}, 17300,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE], NULL},
-    {"rw_info", "bf45bab3fd73c2d2e2d116169c35b19d3d5c2a55", (const unsigned char[]){RW_1, ENDING_1,
-    RW_3, DEAF_1, AHEAD_3, RW_INFO_4, HF_NO_SEGMENT}, 3453, NULL, NULL},
-    {"rw_leave", "a1e8b0f0933be7348f42796f03d50b7a0cf6193e", (const unsigned char[]){KEYS_1,
+    {"rw_info", "297af77922b1b232fd5dbe1451a206833faa2a1a", (const unsigned char[]){RW_1, ENDING_1,
+    RW_3, DEAF_1, AHEAD_3, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, SINCE_1, TIMES_4, RW_INFO_5,
+    HF_NO_SEGMENT}, 4390, NULL, NULL},
+    {"rw_leave", "1584ff741045b51e3a484f1eb71770682441f166", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RW_1,
     ENDING_1, RW_3, PLAIN_1, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3,
     FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4,
     IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, FORGETTING_1, RW_LEAVE_13,
-    HF_NO_SEGMENT}, 18587, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE], NULL},
-    {"rw_release", "14ef6ec10a94562618d6774cd20d9d31e0f924bc", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 18617, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE], NULL},
+    {"rw_release", "6ead33703be8373ab36db88193c15e17f0f9103b", (const unsigned char[]){KEYS_1,
     PLAIN_1, RW_RELEASE_3, RW_LEAVING_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1,
     TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RW_1, ENDING_1, RW_3, RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1,
     NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3,
-    MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, RW_RELEASE_13, HF_NO_SEGMENT}, 17737,
+    MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, RW_RELEASE_13, HF_NO_SEGMENT}, 17767,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE], NULL},
     {"rw_renew", "853bdc3945cd46f8238a40e6b4faad2e04fe3a9f", (const unsigned char[]){RW_1,
     ENDING_1, RW_3, RW_RENEW_2, HF_NO_SEGMENT}, 2908, NULL, NULL},
@@ -2583,70 +2615,68 @@ static const hf_program hf_program_table[] = {
     SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1, SEMAPHORE_TURN_1,
     SEMAPHORE_GIVING_6, SEMAPHORE_SET_2, HF_NO_SEGMENT}, 1935,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET], NULL},
-    {"sharded_acquire", "a36e986aba08baed306f4ab51c18cdbc2bedd26c", (const unsigned char[]){HEAD_1,
+    {"sharded_acquire", "2c88a32c4515e0d0c1c9a768d6c2dc4c34fc740e", (const unsigned char[]){HEAD_1,
     DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HEAD_3, HASH_TAKING_1, ENDING_1, HEAD_5, FOLLOWING_1,
     PLACES_1, HASH_OWNING_1, FOLLOWING_4, BEHIND_1, FOLLOWING_6, PLACES_1, CLOCK_3, SECONDS_1,
     CLOCK_5, HASH_1, ENDING_1, HASH_3, OURS_1, ACQUIRE_6, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1,
     TOKEN_5, RANGES_3, FRESH_1, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, SHARDED_1, JAVAS_1,
     PLACING_1, RECORD_1, NOW_1, RECORD_3, ACQUIRING_1, LAST_PLACE_1, PASSING_OVER_1,
     FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3, QUEUE_1, MEMBERS_1, MEMBER_1,
-    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1,
-    LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 23377, NULL,
-    &hf_program_table[HF_PROGRAM_ACQUIRE]},
-    {"sharded_acquire_all", "695cd8e7d6c3bcffefb4d914b8f230b65216ebb9",
+    MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, QUEUE_6,
+    RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 24032, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
+    {"sharded_acquire_all", "fa36074d939afd8b0f9c78e1fc49c6a03d0cd8b9",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,
     CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1,
     HASH_HOLDING_3, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1,
-    HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRE_ALL_12, HF_NO_SEGMENT}, 15269, NULL,
+    HASH_3, DUE_1, QUEUE_6, RUNS_1, ACQUIRE_ALL_12, HF_NO_SEGMENT}, 15269, NULL,
     &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
-    {"sharded_begin", "d84e06f49051e1d0021764570c8ecdd64f8ddfd1", (const unsigned char[]){KEYS_1,
+    {"sharded_begin", "d5e49544773a4a9041c49820a4c87b9c359277b7", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
     HASH_1, ENDING_1, HASH_3, BEGIN_5, FREE_1, FRESH_1, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3,
     SHARDED_1, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, BEGIN_13, ACQUIRING_1,
     LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, ACQUIRING_3,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1,
-    GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 21678,
-    NULL, &hf_program_table[HF_PROGRAM_BEGIN]},
-    {"sharded_complete", "5da3d1243f6951d1f18b87346fba3c7d6b25a19e",
+    GIVING_1, HASH_3, DUE_1, QUEUE_6, RUNS_1, ACQUIRING_6, HF_NO_SEGMENT}, 22018, NULL,
+    &hf_program_table[HF_PROGRAM_BEGIN]},
+    {"sharded_complete", "d470aca9afb71d57c2e36f230ce0896b4d516341",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,
     CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1, ENDING_1, HASH_3, OURS_1, JAVAS_1, PLACING_1,
     RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3,
-    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, NOTIFYING_1,
-    COMPLETE_11, IS_QUEUE_1, COMPLETE_13, HF_NO_SEGMENT}, 14045, NULL,
-    &hf_program_table[HF_PROGRAM_COMPLETE]},
+    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, QUEUE_6, NOTIFYING_1, COMPLETE_11,
+    IS_QUEUE_1, COMPLETE_13, HF_NO_SEGMENT}, 14045, NULL, &hf_program_table[HF_PROGRAM_COMPLETE]},
     {"sharded_extend", "4ad9384cc96d3bc6beee6e5c428b99e4e8a590e1", (const unsigned char[]){HASH_1,
     ENDING_1, HASH_3, EXTENDING_1, EXTEND_4, SHARDED_1, SHORTENED_1, EXTEND_7, HF_NO_SEGMENT},
     1912, NULL, &hf_program_table[HF_PROGRAM_EXTEND]},
-    {"sharded_fair_acquire", "2f268cc6f458012124ec3e0c756b969cd0c1eaa3",
+    {"sharded_fair_acquire", "b8e598cd9618fa9c7f36088f68ed4e1665e6d538",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,
     CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1,
     HASH_HOLDING_3, ACQUIRE_6, FREE_1, FRESH_1, SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5,
-    FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10823, NULL, &hf_program_table[HF_PROGRAM_FAIR_ACQUIRE]},
+    FAIR_ACQUIRE_10, HF_NO_SEGMENT}, 10853, NULL, &hf_program_table[HF_PROGRAM_FAIR_ACQUIRE]},
     {"sharded_fair_extend", "d4d5532642351622530f20cca5b6df3d80105ffb",
     (const unsigned char[]){HASH_1, ENDING_1, HASH_3, EXTENDING_1, EXTEND_4, SHARDED_1,
     FAIR_EXTEND_6, HF_NO_SEGMENT}, 1748, NULL, &hf_program_table[HF_PROGRAM_FAIR_EXTEND]},
-    {"sharded_fair_force", "b37f7bf882e7e5c1cf041693665a86edf0fddc0f",
+    {"sharded_fair_force", "67780a20fd292c6fa7cf568a815b393e81af8a65",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, HASH_1, ENDING_1,
     HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5,
-    FAIR_PASSING_3, JAVAS_1, FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 6624, NULL,
+    FAIR_PASSING_3, JAVAS_1, FAIR_FORCE_8, ONLY_LOCK_1, FAIR_FORCE_10, HF_NO_SEGMENT}, 6654, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_FORCE]},
-    {"sharded_fair_leave", "8bf9a291215c89b7cf1c96b26b1e2fa20b721d3a",
+    {"sharded_fair_leave", "38e70b32971afe7ffdc3cbd3f7a7be41ca254bd2",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, HASH_1, ENDING_1,
     HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, SHARDED_1, FAIR_QUEUE_3, NOW_1, FAIR_QUEUE_5,
-    FAIR_PASSING_3, FAIR_LEAVE_6, HF_NO_SEGMENT}, 6105, NULL,
+    FAIR_PASSING_3, FAIR_LEAVE_6, HF_NO_SEGMENT}, 6135, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_LEAVE]},
-    {"sharded_fair_release", "ecb0686e4ca411203b4668ce667725448f4cdb40",
+    {"sharded_fair_release", "9edb3370167415808d3b74ed31690f4666ef04b4",
     (const unsigned char[]){KEYS_1, HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1,
     HASH_HOLDING_3, FAIR_RELEASE_4, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, SHARDED_1, FAIR_QUEUE_3,
-    NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 6014, NULL,
+    NOW_1, FAIR_QUEUE_5, FAIR_PASSING_3, FAIR_RELEASE_7, HF_NO_SEGMENT}, 6044, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_RELEASE]},
-    {"sharded_force", "46c77fe7ce5c890f754e98fef91d0ddcbbfde347", (const unsigned char[]){KEYS_1,
+    {"sharded_force", "aa4f43ae45bdb6b06291aa265acfdab93aa6c97b", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
     HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, OURS_1, JAVAS_1, PLACING_1,
     RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3,
-    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, FORCE_11,
-    ONLY_LOCK_1, FAIR_RELEASE_7, HF_NO_SEGMENT}, 14551, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
+    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, QUEUE_6, FORCE_11, ONLY_LOCK_1,
+    FAIR_RELEASE_7, HF_NO_SEGMENT}, 14551, NULL, &hf_program_table[HF_PROGRAM_FORCE]},
     {"sharded_latch_delete", "1930cd16c55b2523f8b5e43fee610acf69a917dd",
     (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, NOTED_1,
     LATCH_9, LATCH_DELETE_2, HF_NO_SEGMENT}, 1594, NULL,
@@ -2657,14 +2687,14 @@ static const hf_program hf_program_table[] = {
     {"sharded_latch_set", "596c6be692803fb5f65fbf5782ec9f7746cab5fd",
     (const unsigned char[]){SHARDED_1, LATCH_3, WHOLE_NUMBER_1, LATCH_5, NOTE_1, LATCH_7, NOTED_1,
     LATCH_9, LATCH_SET_2, HF_NO_SEGMENT}, 1626, NULL, &hf_program_table[HF_PROGRAM_LATCH_SET]},
-    {"sharded_leave", "120e6a48317f95ad22d0d2adf7f5f8ad93f0f628", (const unsigned char[]){KEYS_1,
+    {"sharded_leave", "a88f3b6a9fa0ab216069ce3a07ef7200401e725b", (const unsigned char[]){KEYS_1,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3,
     HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1, HASH_HOLDING_3, OURS_1, JAVAS_1, PLACING_1,
     RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3,
-    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RUNS_1,
-    IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 16114, NULL,
+    MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1, QUEUE_6, RUNS_1, IS_QUEUE_1,
+    FORGETTING_1, NOTIFYING_1, LEAVE_15, HF_NO_SEGMENT}, 16114, NULL,
     &hf_program_table[HF_PROGRAM_LEAVE]},
-    {"sharded_permit_acquire", "78f90aa1db44a21c81304c51426ab212f90e8731",
+    {"sharded_permit_acquire", "db7daa59f3c8ab90aa1bc2f5562ca11674ac44fa",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, POOL_1, WHOLE_NUMBER_1,
     POOL_3, PERMIT_ACQUIRE_4, SHARDED_1, PERMIT_ACQUIRE_6, PERMIT_ID_1, PERMIT_ACQUIRE_8, PLACES_1,
     BEHIND_1, PERMIT_ACQUIRE_11, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, PERMIT_ACQUIRE_13,
@@ -2673,21 +2703,21 @@ static const hf_program hf_program_table[] = {
     POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_ACQUIRE_20, OURS_1, PLACING_1, RECORD_1, NOW_1,
     RECORD_3, SHARDED_1, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4,
     PERMIT_ACQUIRE_25, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1,
-    PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_28, HF_NO_SEGMENT}, 22477, NULL,
+    PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4, PERMIT_ACQUIRE_28, HF_NO_SEGMENT}, 22780, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
-    {"sharded_permit_extend", "c7638f217a0c8b2bcf47c4043b1d372a980af6eb",
+    {"sharded_permit_extend", "f5be6d26a4b0c6ba415c2d591b99ec5289532461",
     (const unsigned char[]){PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, PERMIT_NOW_1, SECONDS_1,
     PERMIT_NOW_3, PERMITS_1, PERMIT_ID_1, PERMITS_3, PERMIT_EXTEND_4, SHARDED_1, SHORTENED_1,
-    PERMIT_EXTEND_7, HF_NO_SEGMENT}, 3239, NULL, &hf_program_table[HF_PROGRAM_PERMIT_EXTEND]},
-    {"sharded_permit_leave", "52ae752536513cb0430fb4a95b2fce9873f3b216",
+    PERMIT_EXTEND_7, HF_NO_SEGMENT}, 3269, NULL, &hf_program_table[HF_PROGRAM_PERMIT_EXTEND]},
+    {"sharded_permit_leave", "9422807b7d42ba63ec31b0c39dd6fd8b558fec57",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,
     CLOCK_TOKEN_1, TOKEN_5, PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, PERMITS_1, PERMIT_ID_1,
     PERMITS_3, POOL_1, WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3,
     SHARDED_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1,
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
     PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_14,
-    HF_NO_SEGMENT}, 15875, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
-    {"sharded_permit_release", "dac53556d9b335ccceb695df8a923bb074673308",
+    HF_NO_SEGMENT}, 15905, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
+    {"sharded_permit_release", "3b549c1c5fade1fc36fca7d9c81dee2dff0ea637",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, POOL_1, WHOLE_NUMBER_1,
     POOL_3, PERMIT_RELEASE_4, PERMIT_ID_1, PERMIT_RELEASE_6, SHARDED_UNQUEUED_1, PERMIT_RELEASE_8,
     POOL_FOREIGN_1, PERMIT_RELEASE_10, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, PERMIT_RELEASE_12,
@@ -2696,65 +2726,64 @@ static const hf_program hf_program_table[] = {
     TOKEN_5, SHARDED_1, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3, PERMIT_RELEASE_22, OURS_1,
     PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1, PERMIT_QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, PERMIT_QUEUE_4,
-    FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_RELEASE_26, HF_NO_SEGMENT}, 17637, NULL,
+    FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_RELEASE_26, HF_NO_SEGMENT}, 17667, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_RELEASE]},
-    {"sharded_permit_set", "2073c9ea71718d27e3d679d586d138a40058af7e",
+    {"sharded_permit_set", "691ce677e8a43c585230080aa7f84fc0b7c8d732",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,
     CLOCK_TOKEN_1, TOKEN_5, PERMIT_NOW_1, SECONDS_1, PERMIT_NOW_3, PERMITS_1, PERMIT_ID_1,
     PERMITS_3, POOL_1, WHOLE_NUMBER_1, POOL_3, POOL_CHANGES_1, POOL_FOREIGN_1, POOL_CHANGES_3,
     SHARDED_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, PERMIT_GRANTING_1, FIRST_IN_LINE_1,
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1,
-    PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_SET_12, HF_NO_SEGMENT}, 14777, NULL,
+    PERMIT_QUEUE_4, FORGET_RECORD_1, PERMIT_PASSING_6, PERMIT_SET_12, HF_NO_SEGMENT}, 14807, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_SET]},
-    {"sharded_release", "642cd21599ecb01ff2c5e98dadcc4e7597b8213b",
+    {"sharded_release", "809806639b48676cf2a95793ade55c63a71104ff",
     (const unsigned char[]){RELEASE_1, HASH_1, ENDING_1, HASH_3, RELEASE_3, HASH_HOLDING_1,
     ENDING_1, HASH_HOLDING_3, RELEASE_5, HASH_REMOVING_1, RELEASE_7, SHARDED_RECEIVERS_1,
-    RELEASE_9, HASH_HANDING_1, MEMBER_FORM_1, HASH_HANDING_3, SHARDED_UNQUEUED_1, LOCK_PROBE_1,
+    RELEASE_9, HASH_HANDING_1, MEMBER_FORM_1, HASH_HANDING_3, SHARDED_UNQUEUED_1, PLACES_1,
     HASH_HANDING_6, DRAWING_1, CLOCK_TOKEN_1, DRAWING_3, HASH_HANDING_8, ENDING_1, HASH_HANDING_10,
     HASH_1, ENDING_1, HASH_3, SHARDED_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1,
-    TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3, RELEASE_16, MEMBER_FORM_1, PARSE_3, LOCK_PROBE_1,
-    HASH_NEXT_3, RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4, HASH_NEXT_5, RELEASE_19,
-    GIVING_1, RELEASE_21, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, QUEUE_1,
-    MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1,
-    HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_26, HF_NO_SEGMENT}, 20742, NULL,
-    &hf_program_table[HF_PROGRAM_RELEASE]},
-    {"sharded_release_all", "695e7b0e5910dd8fce67fd1bb910ddb0787fc152",
+    TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RANGES_3, RELEASE_16, MEMBER_FORM_1, PARSE_3, HASH_NEXT_1,
+    RECORD_1, NOW_1, RECORD_3, DUE_1, RECORDED_NEXT_4, HASH_NEXT_3, RELEASE_19, GIVING_1,
+    RELEASE_21, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, QUEUE_1, MEMBERS_1,
+    MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1, HASH_3, DUE_1,
+    QUEUE_6, RELEASE_26, HF_NO_SEGMENT}, 20848, NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
+    {"sharded_release_all", "92e7a12d053a064c89ad03149041f37d2ef6916d",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,
     CLOCK_TOKEN_1, TOKEN_5, RANGES_3, HASH_1, ENDING_1, HASH_3, HASH_HOLDING_1, ENDING_1,
     HASH_HOLDING_3, OURS_1, JAVAS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, SHARDED_1, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, SETTLING_1, GRANTING_1, GIVING_1,
-    HASH_3, DUE_1, LOCK_PROBE_1, QUEUE_7, RELEASE_ALL_11, HF_NO_SEGMENT}, 14269, NULL,
+    HASH_3, DUE_1, QUEUE_6, RELEASE_ALL_11, HF_NO_SEGMENT}, 14269, NULL,
     &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
-    {"sharded_rw_acquire", "e3c339036e2e8cb0d1dc49e96c4052b0f7ab681b",
+    {"sharded_rw_acquire", "eac71df7373b863c620afabe6cc6da364dda6f76",
     (const unsigned char[]){KEYS_1, SHARDED_1, RW_ACQUIRE_3, RW_HEAD_1, ENDING_1, RW_HEAD_3,
     PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RW_1,
     ENDING_1, RW_3, RW_ACQUIRE_8, RW_TOKEN_1, RW_ACQUIRE_10, OURS_1, PLACING_1, RECORD_1, NOW_1,
-    RECORD_3, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4,
+    RECORD_3, LAST_PLACE_1, PASSING_OVER_1, FIRST_IN_LINE_1, PASSING_OVER_3, QUEUEING_4, SINCE_1,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1,
-    FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, RW_ACQUIRE_16, HF_NO_SEGMENT}, 25430,
+    FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3, RW_ACQUIRE_17, HF_NO_SEGMENT}, 25551,
     NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
     {"sharded_rw_extend", "279f6a5e962482a6d2a6da72345c80429075e6a6", (const unsigned char[]){RW_1,
     ENDING_1, RW_3, RW_EXTEND_2, SHARDED_1, SHORTENED_1, RW_EXTEND_5, HF_NO_SEGMENT}, 4318, NULL,
     &hf_program_table[HF_PROGRAM_RW_EXTEND]},
-    {"sharded_rw_force", "8e77a7694fa461bee5d438082bea5925d5bd2b86",
+    {"sharded_rw_force", "0777151376ab9fb3561e17b2c5f5de4d5ce0433d",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,
     CLOCK_TOKEN_1, TOKEN_5, RW_1, ENDING_1, RW_3, SHARDED_1, RW_TOKEN_1, OURS_1, PLACING_1,
     RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1,
     PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, JAVAS_1, RW_FORCE_12,
-    HF_NO_SEGMENT}, 17676, NULL, &hf_program_table[HF_PROGRAM_RW_FORCE]},
-    {"sharded_rw_leave", "ef719907681de43ae0dedd472c80f00015ccc8bb",
+    HF_NO_SEGMENT}, 17706, NULL, &hf_program_table[HF_PROGRAM_RW_FORCE]},
+    {"sharded_rw_leave", "4d31b835bdf5db9759db1072d5be565146fc1d30",
     (const unsigned char[]){KEYS_1, PLACES_1, CLOCK_3, SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3,
     CLOCK_TOKEN_1, TOKEN_5, RW_1, ENDING_1, RW_3, SHARDED_1, RW_TOKEN_1, OURS_1, PLACING_1,
     RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_FORM_1,
     PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_5, SETTLING_1, RW_SETTLING_3,
-    FORGETTING_1, RW_LEAVE_13, HF_NO_SEGMENT}, 18993, NULL,
+    FORGETTING_1, RW_LEAVE_13, HF_NO_SEGMENT}, 19023, NULL,
     &hf_program_table[HF_PROGRAM_RW_LEAVE]},
-    {"sharded_rw_release", "cdaa0d3e532c53f6111a178bc77c8d2d51159b49",
+    {"sharded_rw_release", "637f13af9c213403cf14b8e198c361a4032993b3",
     (const unsigned char[]){KEYS_1, SHARDED_1, RW_RELEASE_3, RW_LEAVING_1, PLACES_1, CLOCK_3,
     SECONDS_1, CLOCK_5, TOKEN_IN_1, TOKEN_3, CLOCK_TOKEN_1, TOKEN_5, RW_1, ENDING_1, RW_3,
     RW_TOKEN_1, OURS_1, PLACING_1, RECORD_1, NOW_1, RECORD_3, FIRST_IN_LINE_1, RW_QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_FORM_1, PARSE_3, MEMBERS_4, IS_QUEUE_1, FORGET_RECORD_1,
-    RW_QUEUE_5, RW_RELEASE_13, HF_NO_SEGMENT}, 18143, NULL,
+    RW_QUEUE_5, RW_RELEASE_13, HF_NO_SEGMENT}, 18173, NULL,
     &hf_program_table[HF_PROGRAM_RW_RELEASE]},
     {"sharded_semaphore_leave", "0acd257e8b0c69571ed15a1dd96ac92556fe8992",
     (const unsigned char[]){SHARDED_1, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_3, NOTE_1, NOTED_1,

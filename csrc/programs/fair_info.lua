@@ -5,7 +5,9 @@
 -- KEYS[1] the lock, KEYS[2] its fencing counter, KEYS[3] its list
 -- ARGV[1] the uuid of the client that asks, or a waiter: "<uuid>:<number>"
 --
--- { owner, holds, ttl ms, last token, waiters, ahead }; owner "" when free; `ahead` as in ahead.lua
+-- { owner, holds, ttl ms, last token, waiters, ahead, -1, 0, clock, -1 }; owner "" when free;
+-- `ahead` as in ahead.lua, `clock` in µs; since when its waiters wait is not known
+--#include "clock.lua"
 --#include "deaf.lua"
 
 local waiters = redis.call('LRANGE', KEYS[3], 0, -1)
@@ -26,4 +28,8 @@ return {
   redis.call('GET', KEYS[2]) or '0',
   #waiters,
   ahead_of(ARGV[1]),
+  -1,
+  0,
+  server_us(),
+  -1,
 }

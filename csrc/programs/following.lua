@@ -9,6 +9,7 @@ if ARGV[3] == '0' then
   local WAITER, ttl_ms = ARGV[7], holder and redis.call('PTTL', LOCK) or 0
   if ttl_ms > 0 and holder ~= OWNER and holder:byte(15) == 56 and holder:byte(37) == 58 then
     if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end
+    local time = redis.call('TIME')
 --#include "behind.lua"
   end
 end

@@ -1,7 +1,7 @@
 --#fragment
 -- A part of release.lua: the common hand-over in straight lines, as in head.lua. The first waiter
--- of a lock listens, nobody waits without a queue, which is not older than lock_probe.lua allows,
--- and the token is the clock or there is none. Anything else is left to the text behind it, which
+-- of a lock listens, and has waited for less than LOCK_PROBE_US; nobody waits without a queue, and
+-- the token is the clock or there is none. Anything else is left to the text behind it, which
 -- finds everything as it was: a record, a guard, and an owner that keeps the lock.
 do
   local i = first_few[2] == '0' and 3 or 1 -- behind the mark of the grant that ends
@@ -12,7 +12,7 @@ do
   if kind == 'l' and #ttl_ms < 16 and owner:byte(38) ~= 48 then
     local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. client)
 --#include "unqueued.lua"
---#include "lock_probe.lua"
+--#include "places.lua"
     local call = redis.call
     local time = (counts[4] or 0) > 0 and unqueued == 0 and call('TIME')
     if time and time[1] * 1000000 + time[2] - place <= LOCK_PROBE_US then

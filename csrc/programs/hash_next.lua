@@ -1,5 +1,4 @@
 --#fragment
---#include "lock_probe.lua"
 -- The next waiter among the first members of the queue, if it may have the free lock: behind the
 -- mark of the grant that ends, if there is one, and not where queue.lua looks for those that poll.
 -- → where it stands, behind all of them: nobody may; the server's clock in µs; the members, of

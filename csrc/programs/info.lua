@@ -5,8 +5,10 @@
 -- KEYS[1] the lock, KEYS[2] its fencing counter, KEYS[3] its queue
 -- ARGV[1] the uuid of the client that asks, or a waiter: "<uuid>:<number>"
 --
--- { owner, holds, ttl ms, last token, waiters, ahead }; owner "" when free; `ahead`: see ahead.lua
+-- { owner, holds, ttl ms, last token, waiters, ahead, -1, 0, clock, waited }; owner "" when free;
+-- `ahead`: see ahead.lua; `clock` and `waited`: see times.lua
 --#include "ahead.lua"
+--#include "times.lua"
 
 local holder = holder_of(KEYS[1])
 return {
@@ -16,4 +18,7 @@ return {
   redis.call('GET', KEYS[2]) or '0',
   redis.call('ZCOUNT', KEYS[3], '(0', '+inf'),
   ahead_of(ARGV[1]),
+  -1,
+  0,
+  times(),
 }

@@ -1,12 +1,13 @@
---#include "clock.lua"
 -- Reads a semaphore at one moment.
 --
 -- KEYS[1] the free permits, KEYS[2] the fencing counter, KEYS[3] the queue, KEYS[4] the leases
 -- ARGV[1] the uuid of the client that asks, or a waiter: "<uuid>:<number>"
 --
 -- as info.lua: { "", permits that are taken, ms until the first lease ends, last token, waiters,
--- ahead, -1, free permits }; -1 ms: none of them ends, -2: none is taken
-local NOW = math.floor(server_us() / 1000)
+-- ahead, -1, free permits, clock, waited }; -1 ms: none of them ends, -2: none is taken
+--#include "times.lua"
+local CLOCK, WAITED = times()
+local NOW = math.floor(CLOCK / 1000)
 
 --#include "ahead.lua"
 --#include "whole_number.lua"
@@ -28,4 +29,6 @@ return {
   ahead_of(ARGV[1]),
   -1,
   (free or 0) + over,
+  CLOCK,
+  WAITED,
 }

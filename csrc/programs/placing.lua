@@ -1,7 +1,8 @@
 --#fragment
--- How a waiter gets its place: behind the last one, in an empty queue the server's time in µs. So
--- no waiter has a place twice, and a grant that names it cannot be an old one. Those that were
--- passed over do not count: who comes meanwhile may have the place of one of them.
+-- How a waiter gets its place: the server's time in µs, or one behind the last place if that is not
+-- before it. So no waiter has a place twice, and a grant that names it cannot be an old one; and a
+-- place tells since when its waiter waits. Those that were passed over do not count: a waiter that
+-- comes meanwhile may have the place of one of them.
 local QUEUE_MS = 120000
 
 local function place_of(score)

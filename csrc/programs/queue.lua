@@ -18,7 +18,6 @@ local FEW = '2' -- the last of a record, a grant and a waiter
 --#include "settling.lua"
 --#include "granting.lua"
 --#include "due.lua"
---#include "lock_probe.lua"
 
 -- The first member behind the record.
 local function first()
@@ -99,8 +98,8 @@ local function foreign_turn(was, member, more)
   leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)
 end
 
--- Whether a lock's queue has had waiters for so long that those that poll are looked for, of whom
--- none is known.
+-- Whether a lock's first waiter has waited for so long that those that poll are looked for, of whom
+-- none is known. A queue of short waits gets a record in acquiring.lua.
 local function is_old(member, place)
   return parse(member) == 'l' and place > FRONT_MOST and server_us() - place > LOCK_PROBE_US
 end

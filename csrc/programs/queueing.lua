@@ -3,14 +3,14 @@
 --#include "passing_over.lua"
 -- A waiter keeps its place; one whose grant ran out while somebody else took the lock goes before
 -- the others.
--- → its place, whether it stood in the queue
+-- → its place, whether it stood in the queue; of a new one the place of the waiter before it | nil
 local function enqueue()
   local last = last_place()
   if last and last < 0 then last = nil end
-  local place = digits(last and last > FRONT_MOST and last + 1 or server_us())
+  local place = digits(math.max((last or 0) + 1, server_us()))
   if redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then
     if not last then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end
-    return place, false
+    return place, false, last
   end
   take_up_place()
   local score = tonumber(redis.call('ZSCORE', QUEUE, WAITER))

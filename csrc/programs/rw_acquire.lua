@@ -56,6 +56,7 @@ end
 --#include "ours.lua"
 --#include "placing.lua"
 --#include "queueing.lua"
+--#include "since.lua"
 --#include "rw_queue.lua"
 --#include "rw_settling.lua"
 -- Redisson's readers are kept out while the first waiter of ours is to write, the longer the longer
@@ -71,7 +72,7 @@ local function drain(place)
   local was = record_in(first_members())
   if was and was.till > now and was.till - now <= DRAIN_PAUSE_MS then return was.till - now end
   forget_record()
-  local ms = math.max(DRAIN_MS, math.min((now - place / 1000) / 8, MOST_DRAIN_MS))
+  local ms = math.max(DRAIN_MS, math.min((now - since_us(place + 0) / 1000) / 8, MOST_DRAIN_MS))
   redis.call('HSET', LOCK, 'mode', string.format('drain:%.0f', now + ms))
   return ms
 end

@@ -6,6 +6,7 @@ local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local events = require "holdfast.events"
 local names = require "holdfast.names"
+local observed = require "holdfast.observed"
 local texts = require "holdfast.text"
 local locale = require "holdfast.locale"
 
@@ -14,6 +15,7 @@ local holder = {}
 local TAKEN = '^(cannot acquire "[^"]*" on .-: held by )another owner(.*)$'
 local REST = "^, for up to (%d+)%p(%d+) s more unless renewed(.*)$"
 local ADVICE = "; wait longer or try again later"
+local MOVED = 0.1 -- seconds by which the end of a lease is later than before if it was renewed
 local BEHIND = 0.9 -- seconds behind the end of its wait for which an acquire may still read
 
 -- Seconds left for that; nil: none.
@@ -22,13 +24,14 @@ local function time_left(by)
   return left > 0 and left or nil
 end
 
--- → { host, pid, name } | nil: it has published nothing, the lock is free by now, or there was no
--- reply in time
+-- → { host, pid, name }, what the server has of the lock | nil: the holder has published nothing,
+-- the lock is free by now, or there was no reply in time
 local function who_holds(lock, by)
   local data, left = core.lock.data(lock), time_left(by)
   local info = left and driver.lock.info(driver.reader(data.client, data.key, data.kind, left))
   left = info and info.owner and time_left(by)
-  return left and names.of(data.client, info.owner, left) or nil
+  local who = left and names.of(data.client, info.owner, left)
+  return who, who and info
 end
 
 -- `who`: { host, pid, name }
@@ -37,11 +40,14 @@ function holder.text(who)
   return ("%s (pid %d%s)"):format(texts.shown(who.host), who.pid, name)
 end
 
--- Whole numbers are written in the same way in every locale.
-local function duration(seconds)
-  local ms = math.floor(seconds * 1000 + 0.5)
-  if ms < 1000 then return ("%d ms"):format(ms) end
-  return ("%d s"):format(math.floor(ms / 1000))
+-- What a message says of a lock's times, behind its holder. `held_for`: seconds so far, `left`:
+-- seconds to the end of its lease; nil: not known. renewed: whether that end has been seen to move.
+function holder.times(held_for, left, renewed)
+  local so_far = held_for and " for " .. texts.duration(held_for) or ""
+  if renewed then return so_far .. ", renewed" end
+  if not left or left == math.huge then return so_far end
+  local ends = ("up to %d s more unless renewed"):format(math.ceil(left))
+  return held_for and so_far .. ", " .. ends or " for " .. ends
 end
 
 local found = setmetatable({}, { __mode = "k" }) -- lock -> the holder named in its last failure
@@ -50,23 +56,32 @@ function holder.found(lock)
   return found[lock]
 end
 
+-- The times of the holder, where the rest of a message tells how much was left of its lease when
+-- the acquire looked last. If more is left now, and the same holder has held the lock since then,
+-- the lease was renewed. → the text, the rest of the message behind it
+local function times_in(rest, info, held_for, waited)
+  local seconds, fraction, more = rest:match(REST)
+  local left = seconds and locale.number(seconds .. "." .. fraction)
+  local is_same = left and held_for and held_for > waited -- any locale: numbers
+  local renewed = is_same and info.ttl and info.ttl > left + MOVED -- any locale: numbers
+  return holder.times(held_for, left, renewed), more or rest
+end
+
 -- The message of an acquire that found the lock taken, with its holder and the seconds that it has
 -- waited. `by`: until when the server may be read; nil: for command_timeout. → the message, the
--- holder | the message as it was
+-- holder, with held_for if that is known | the message as it was
 function holder.describe(lock, message, waited, by)
   local head, rest = message:match(TAKEN)
-  local who = head and who_holds(lock, by or math.huge)
+  if not head then return message end
+  local who, info = who_holds(lock, by or math.huge)
   if not who then return message end
-  found[lock] = who
+  who.held_for, found[lock] = observed.held_for(info), who
   rest = rest:gsub("^ or reserved for other waiters", "")
-  local seconds, fraction, more = rest:match(REST)
-  if seconds then
-    local left = locale.number(seconds) + (locale.number(fraction) > 0 and 1 or 0)
-    rest = (" for up to %d s more unless renewed%s"):format(left, more)
-  end
+  local times
+  times, rest = times_in(rest, info, who.held_for, waited)
   if rest:sub(-#ADVICE) == ADVICE then rest = rest:sub(1, -#ADVICE - 1) end
-  local behind = waited > 0 and "; waited " .. duration(waited) or ADVICE
-  return head .. holder.text(who) .. rest .. behind, who
+  local behind = waited > 0 and "; waited " .. texts.duration(waited) or ADVICE
+  return head .. holder.text(who) .. times .. rest .. behind, who
 end
 
 -- What a message of holder.describe has of the holder, or of the line, for messages in other

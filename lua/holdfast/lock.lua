@@ -7,6 +7,7 @@ local events = require "holdfast.events"
 local fence_headers = require "holdfast.fence_headers"
 local loss = require "holdfast.loss"
 local names = require "holdfast.names"
+local observed = require "holdfast.observed"
 local options = require "holdfast.options"
 local texts = require "holdfast.text"
 
@@ -213,6 +214,8 @@ end
 ---@field pid? integer
 ---@field name? string
 ---@field readers? integer for a read/write lock
+---@field held_for? number seconds by the server's clock, if that is known
+---@field waits? number seconds that the first waiter has waited, by the server's clock
 
 -- The lock's state on the server.
 ---@return holdfast.lock_info? info
@@ -224,7 +227,9 @@ function Lock:info()
   notify()
   local info, message, code = raw.info(self)
   if not info then return nil, message, code end
-  local who = info.owner and names.of(raw.data(self).client, info.owner)
+  local client = raw.data(self).client
+  info.held_for, info.clock = observed.held_for(info, core.client.is_quorum(client)), nil
+  local who = info.owner and names.of(client, info.owner)
   if who then info.host, info.pid, info.name = who.host, who.pid, who.name end
   return info
 end

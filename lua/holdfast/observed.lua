@@ -2,6 +2,8 @@
 
 local observed = {}
 
+local names = require "holdfast.names"
+
 local OLDEST = 30 * 86400 -- seconds; what is older is no time
 local LONG_WAIT = 30 -- seconds, the default lease
 
@@ -14,6 +16,41 @@ function observed.since(entry, before, now)
   end
   local since = entry.token and entry.token / 1e6
   return since and since > now - OLDEST and since <= now + 1 and math.min(since, now) or now
+end
+
+-- ---- durations by the server's clock ----
+
+local FIRST_US = 1e15 -- a lower token is a number that Redisson has counted up
+local FRONT_MOST = 1e14 -- a place above it is in µs, one below it, of a waiter in front, in 1024 µs
+local KEPT_US = 250000 -- how far the tokens of an owner that keeps the lock are ahead of the clock
+local FUTURE = -1 -- seconds: a server's clock that was set back
+
+-- For how many seconds this place has been taken at that time of the server's clock, and whether
+-- the wait is longer than that: a waiter in front got its place later. A place that follows a place
+-- of the same microsecond is ahead of the clock.
+function observed.waits(place, clock)
+  local in_front = place < FRONT_MOST
+  return math.max(clock - (in_front and place * 1024 or place) / 1e6, 0), in_front or nil
+end
+
+-- Whether the holder drew the last token when it acquired the lock. A client of Redisson draws
+-- none, or counts on from ours; a reader has the last writer's; any other text may be another
+-- program's.
+local function has_own_token(info)
+  local owner = info.owner or ""
+  if info.readers and not owner:find(":write$") then return false end
+  return names.is_owner(owner) and owner:sub(15, 15) == "8"
+end
+
+-- For how many seconds the holder has held the lock, by the server's clock, when `info` was read;
+-- nil: not known. A token is that clock in µs, rounded up to a multiple of 8, except in a quorum.
+function observed.held_for(info, is_quorum)
+  local us = info.token or 0
+  if us < FIRST_US or not has_own_token(info) then return nil end
+  if us % 8 ~= 0 and not is_quorum then return nil end
+  if info.owner:sub(38, 38) == "0" then us = us - KEPT_US end
+  local held = info.clock - us / 1e6
+  return held >= FUTURE and math.max(held, 0) or nil
 end
 
 -- How many hand-offs there were at least: one if the holder is another one, or has taken the lock

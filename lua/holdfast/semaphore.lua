@@ -241,6 +241,7 @@ end
 ---@field ttl? number seconds until the first lease ends; nil: no permit is taken
 ---@field token? integer the last one issued
 ---@field position? integer in the queue, from 1, of this client's first waiter
+---@field waits? number seconds that the first waiter has waited, by the server's clock
 
 -- The semaphore's state on the server.
 ---@return holdfast.semaphore_info? info
@@ -253,7 +254,7 @@ function Semaphore:info()
   local info, message, code = raw.info(self.reader)
   if not info then return nil, message, code end
   info.held, info.available, info.permits = info.holds, info.free, info.holds + info.free
-  info.holds, info.free = nil, nil
+  info.holds, info.free, info.clock = nil, nil, nil
   return info
 end
 

@@ -92,7 +92,7 @@ local function keep(view, entry, now)
     entry = locks.read(view.client, entry.key, known.kind) or entry
   end
   if entry.held and entry.waiters > 0 and not view.quorum then
-    entry.queue = locks.waiters(view.client, entry.key, WAITERS, entry.kind)
+    entry.queue = locks.waiters(view.client, entry, WAITERS)
   end
   local before = view.entries[entry.key]
   if not entry.held then

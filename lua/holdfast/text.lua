@@ -92,6 +92,23 @@ function text.name(s)
   return text.printable((s:gsub("\\(x%x%x)", HEX["\\"] .. "%1")))
 end
 
+-- ---- durations ----
+
+local UNITS = { { 86400, "d" }, { 3600, "h" }, { 60, "min" }, { 1, "s" } }
+
+-- Returns a time in its two largest units: "850 ms", "42 s", "4 min 50 s", "2 h". Whole numbers are
+-- written in the same way in every locale.
+function text.duration(seconds)
+  local ms = math.floor(seconds * 1000 + 0.5)
+  if ms < 1000 then return ("%d ms"):format(ms) end
+  local left, i = math.floor(ms / 1000), 1
+  while left < UNITS[i][1] do i = i + 1 end -- any locale: numbers
+  local unit, smaller = UNITS[i], UNITS[i + 1]
+  local shown = ("%d %s"):format(math.floor(left / unit[1]), unit[2])
+  local rest = smaller and math.floor(left % unit[1] / smaller[1]) or 0
+  return rest > 0 and ("%s %d %s"):format(shown, rest, smaller[2]) or shown
+end
+
 -- Returns what a message may show of `s`: no log-in of a URL in it, whatever it was meant to be.
 -- All messages show what callers have chosen through this, as those of the core do.
 function text.shown(s)

@@ -738,12 +738,37 @@ case("a waiter is queued last, and keeps its place and the queue", function(c)
   c.same({ 0, LEASE, 0, 0, text(T0) }, acquire(c, { member = one }))
   c.same(120000, c.cmd("PTTL", QUEUE))
   c.pass(1000)
-  c.same({ 0, LEASE - 1000, 1, 0, text(T0 + 1) }, acquire(c, { member = two }))
+  c.same({ 0, LEASE - 1000, 1, 0, text(T0 + 1e6) }, acquire(c, { member = two }))
   c.same(119000, c.cmd("PTTL", QUEUE), "a newcomer behind others does not keep it")
-  c.same({ 0, LEASE - 1000, 2, 0, text(T0 + 2) }, acquire(c, { member = three, owner = C .. ":3" }))
-  c.same({ 0, LEASE - 1000, 1, 0, text(T0 + 1) }, acquire(c, { member = two }))
+  c.same({ 0, LEASE - 1000, 2, 0, text(T0 + 1e6 + 1) },
+    acquire(c, { member = three, owner = C .. ":3" }))
+  c.same({ 0, LEASE - 1000, 1, 0, text(T0 + 1e6) }, acquire(c, { member = two }))
   c.same(120000, c.cmd("PTTL", QUEUE))
 end)
+
+-- us: on the server's clock, T0 is the last place
+local function placed(name, us, expected)
+  case("a place is " .. name, function(c)
+    for _, program in ipairs { "acquire", "mutex_acquire" } do
+      for _, owner in ipairs { OTHER, JAVA } do -- in straight lines, and with a foreign holder
+        c.cmd("DEL", LOCK, QUEUE)
+        c.clock(us)
+        if program == "acquire" then held(c, owner) else mutex_held(c, owner) end
+        local kind = program == "acquire" and "l" or "m"
+        queued(c, T0, member(B, 1, kind))
+        local reply = acquire(c, { program = program, member = member(A, 1, kind) })
+        c.same(text(expected), reply[5], program .. " behind " .. owner)
+        c.same(text(expected), c.cmd("ZSCORE", QUEUE, member(A, 1, kind)))
+      end
+    end
+  end)
+end
+placed("the server's clock", T0 + 7000042, T0 + 7000042)
+placed("the server's clock, also in the next eight seconds", T0 + 9000042, T0 + 9000042)
+placed("behind the last one in the same microsecond", T0, T0 + 1)
+placed("behind the last one if the clock was set back", T0 - 3600e6, T0 + 1)
+placed("the clock that runs on after 2112", 4600000000e6, 4600000000e6)
+placed("the clock that runs on after 2184", 6800000001e6, (4500000000 + 6800000001 % 2250000000) * 1e6)
 
 for _, score in ipairs { "inf", "1e300", "9007199254740992" } do
   case("an entry with an invalid place is not a waiter: " .. score, function(c)
@@ -965,7 +990,7 @@ case("a place in an empty queue is the clock's, also behind those in front", fun
   c.same({ 0, LEASE, 1, 0, text(T0) }, acquire(c, { member = member(A, 1) }))
   c.cmd("DEL", QUEUE)
   queued(c, 1e14 + 1, member(B, 5))
-  c.same({ 0, LEASE, 1, 0, text(1e14 + 2) }, acquire(c, { member = member(A, 1) }))
+  c.same({ 0, LEASE, 1, 0, text(T0) }, acquire(c, { member = member(A, 1) }))
   c.cmd("DEL", QUEUE)
   queued(c, 0, member(B, 5))
   c.same({ 0, LEASE, 0, 0, text(T0) }, acquire(c, { member = member(A, 1) }))
@@ -1257,6 +1282,52 @@ end
 old("eight seconds, the next waiter gets the lock", 8, true)
 old("longer, the lock is left to polling clients", 8.000001, false)
 old("longer, a waiter in front gets the lock", nil, true, 1e14)
+
+local LASTING = "1f 0 4 0 0"
+
+-- T0 begins another eight seconds of the server's clock. us: the last place
+local function lasts(name, us, writes, more)
+  case("that its queue lasts " .. name, function(c)
+    more = more or {}
+    if more.mutex then mutex_held(c, OTHER) else held(c, more.holder or OTHER) end
+    if more.print then c.cmd("HSET", LOCK, "print", more.print) end
+    if more.record then record(c, 3, 0, 0, 0, T0_MS - 9) end
+    queued(c, us, member(B, 1, more.kind))
+    local me = member(A, 1, more.kind)
+    local reply = acquire(c, { member = me, program = more.program, print = more.print })
+    c.same({ 0, LEASE, text(math.max(us + 1, T0)) }, { reply[1], reply[2], reply[5] })
+    c.same(writes and text(-T0_MS) or nil, c.cmd("ZSCORE", QUEUE, LASTING) or nil)
+    c.cmd("ZREM", QUEUE, LASTING)
+    c.clock(T0 + 8e6)
+    acquire(c, { member = me, program = more.program, print = more.print })
+    c.same(nil, c.cmd("ZSCORE", QUEUE, LASTING) or nil, "it is asked for again")
+  end)
+end
+lasts("is noted by the first waiter of another eight seconds", T0 - 1, true)
+lasts("…also after many of them", T0 - 3600e6, true)
+lasts("…not by the next one", T0, false)
+lasts("…not behind a waiter in front", 1e14, false)
+lasts("…not if there is a record", T0 - 1, false, { record = true })
+lasts("…nor if a foreign holder leaves one", T0 - 1, false, { holder = JAVA })
+lasts("…not for a mutex", T0 - 1, false, { mutex = true, kind = "m", program = "mutex_acquire" })
+lasts("…not for a guard", T0 - 1, false, { print = "P", kind = "g", program = "begin" })
+
+case("a queue of short waits that lasts leaves the lock to polling clients", function(c)
+  local listener = grants_of(c, B)
+  held(c)
+  queued(c, T0 - 1, member(A, 1))
+  acquire(c, { owner = B .. ":7", member = member(B, 7) })
+  c.cmd("ZREM", QUEUE, member(A, 1))
+  c.pass(7999)
+  c.same(1, release(c))
+  c.same({ grant_text("l", 7, text(T0), text(T0 + 7999e3)) }, listener.received())
+  c.same({ LASTING, text(-T0_MS), member(B, 7), "0" }, queue(c))
+  queued(c, T0 + 7999e3, member(B, 8))
+  c.pass(1)
+  c.same(1, release(c, B .. ":7"))
+  c.same({ "1 turn 8 20" }, listener.received())
+  c.same({ "1f 0 5 0 0", text(-(T0_MS + 8250)), member(B, 8), text(T0 + 7999e3) }, queue(c))
+end)
 
 case("a grant names the whole place of a waiter that was put before the others", function(c)
   local place = "1660156250000.5"
@@ -2138,20 +2209,35 @@ end)
 
 case("info reads everything at one moment", function(c)
   local keys = { LOCK, COUNTER, QUEUE }
-  c.same({ "", 0, -2, "0", 0, -1 }, c.run("info", keys, A))
+  c.same({ "", 0, -2, "0", 0, -1, -1, 0, T0, -1 }, c.run("info", keys, A))
   held(c, OTHER, 3, 1000)
   c.cmd("SET", COUNTER, "17")
   record(c, 0, 0, 0, 0, T0_MS)
   queued(c, 0, member(A, 1))
   queued(c, 5, member(B, 7))
   queued(c, 6, member(A, 2))
-  c.same({ OTHER, 3, 1000, "17", 2, 1 }, c.run("info", keys, A))
-  c.same({ OTHER, 3, 1000, "17", 2, 0 }, c.run("info", keys, B))
-  c.same({ OTHER, 3, 1000, "17", 2, -1 }, c.run("info", keys, C))
+  local waited = T0 - 5 * 1024
+  c.same({ OTHER, 3, 1000, "17", 2, 1, -1, 0, T0, waited }, c.run("info", keys, A))
+  c.same({ OTHER, 3, 1000, "17", 2, 0, -1, 0, T0, waited }, c.run("info", keys, B))
+  c.same({ OTHER, 3, 1000, "17", 2, -1, -1, 0, T0, waited }, c.run("info", keys, C))
   c.cmd("DEL", LOCK)
-  c.same({ "", 0, -2, "17", 2, 0 }, c.run("mutex_info", keys, B))
+  c.same({ "", 0, -2, "17", 2, 0, -1, 0, T0, waited }, c.run("mutex_info", keys, B))
   mutex_held(c, "them", 900)
-  c.same({ "them", 1, 900, "17", 2, 0 }, c.run("mutex_info", keys, B))
+  c.same({ "them", 1, 900, "17", 2, 0, -1, 0, T0, waited }, c.run("mutex_info", keys, B))
+end)
+
+case("info tells for how long the first waiter has waited", function(c)
+  local function waited() return c.run("info", { LOCK, COUNTER, QUEUE }, A)[10] end
+  queued(c, -1, member(C, 1))
+  c.same(-1, waited(), "it was passed over")
+  queued(c, T0 / 1024 - 1e6, member(A, 1))
+  c.same(1024e6, waited(), "a place in front is from its return")
+  queued(c, T0 - 3e6, member(A, 2))
+  queued(c, T0 - 2e6, member(A, 3))
+  c.same(3e6, waited(), "the first of those that have kept their places")
+  c.cmd("ZREM", QUEUE, member(A, 2), member(A, 3))
+  queued(c, T0 + 1, member(A, 2))
+  c.same(0, waited(), "its place is ahead of the clock")
 end)
 
 case("info gives one waiter's place while its client listens", function(c)
@@ -2176,10 +2262,10 @@ end)
 case("info of a run and of its record", function(c)
   local keys = { LOCK, COUNTER, QUEUE }
   fields(OTHER, 1, "print", "P")(c)
-  c.same({ OTHER, 1, LEASE, "0", 0, -1 }, c.run("info", keys, A))
+  c.same({ OTHER, 1, LEASE, "0", 0, -1, -1, 0, T0, -1 }, c.run("info", keys, A))
   c.cmd("DEL", LOCK)
   fields("done", "x", "print", "P", "by", OTHER)(c)
-  c.same({ "", 0, LEASE, "0", 0, -1 }, c.run("info", keys, A))
+  c.same({ "", 0, LEASE, "0", 0, -1, -1, 0, T0, -1 }, c.run("info", keys, A))
 end)
 
 case("raise keeps a counter until the clock has come there", function(c)

@@ -511,12 +511,12 @@ end)
 
 case("info gives the owner and the number of waiters", function(c)
   local function info(uuid) return c.run("fair_info", { LOCK, COUNTER, LIST }, uuid) end
-  c.same({ "", 0, -2, "0", 0, -1 }, info(A))
+  c.same({ "", 0, -2, "0", 0, -1, -1, 0, T0, -1 }, info(A))
   holds(c, JAVA, 2)
   c.cmd("SET", COUNTER, 5)
   listed(c, { { JAVA2, JAVA_MS }, { OWNER, 6000 } })
-  c.same({ JAVA, 2, LEASE, "5", 2, 1 }, info(A))
-  c.same({ JAVA, 2, LEASE, "5", 2, -1 }, info(B))
+  c.same({ JAVA, 2, LEASE, "5", 2, 1, -1, 0, T0, -1 }, info(A))
+  c.same({ JAVA, 2, LEASE, "5", 2, -1, -1, 0, T0, -1 }, info(B))
 end)
 
 case("info gives one waiter's place while its client listens", function(c)

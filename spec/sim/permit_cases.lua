@@ -144,7 +144,7 @@ end)
 
 case("a semaphore that was never set has no permits", function(c)
   c.same({ 0, -1, 0, 0, "" }, acquire(c, A .. ":1"))
-  c.same({ "", 0, -2, "0", 0, -1, -1, 0 }, info(c))
+  c.same({ "", 0, -2, "0", 0, -1, -1, 0, T0, -1 }, info(c))
 end)
 
 case("a request for too many permits is refused, also in the queue", function(c)

@@ -5,7 +5,7 @@ local quick = {}
 quick.single = {
   "blind_count", "plain_delete", "token_kept", "mark_kept", "tail", "tail_behind", "last_first",
   "take_any", "renew_creates", "take_endless", "short_lease", "done_again", "done_short",
-  "record_empty", "all_some", "all_any", "mutex_any", "mutex_grows", "place_shared",
+  "record_empty", "all_some", "all_any", "mutex_any", "mutex_grows", "place_follows",
   "grant_kind", "token_equal", "permit_lost", "permit_short", "joins_own_grant", "reader_draws",
   "reentry_blind", "fair_long", "fair_tail", "fair_unordered", "fair_scoreless", "fair_taken",
   "NO_DRIFT", "SAME_OWNER", "BUSY_LOOK", "DEAF", "NO_UNDO", "NO_END_OF_WAIT", "RENEWAL_AFTER",

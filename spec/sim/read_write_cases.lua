@@ -802,6 +802,15 @@ case("…for an eighth of the wait and 30 s at most, and not beyond the lock's e
     { acquire(c, WRITER, { member = me })[2], mode(c) })
 end)
 
+case("…of a writer in front since it came back", function(c)
+  local me = member("w", A, 2)
+  listen_as(c, A)
+  reads(c, JAVA)
+  queued(c, text((T0 - 1024e6 / 128) / 1024), me)
+  c.same(1000, acquire(c, WRITER, { member = me })[2])
+  c.same("drain:" .. text(T0_MS + 1000), mode(c))
+end)
+
 case("…and a pause that is over, or that the clock has left behind, is forgotten", function(c)
   local me = member("w", A, 2)
   for _, ms in ipairs { 51, 100000, -1 } do
@@ -943,15 +952,15 @@ end)
 
 case("info gives the writer, or else a reader, and the number of readers", function(c)
   local function info(uuid) return c.run("rw_info", { LOCK, COUNTER, QUEUE }, uuid or A) end
-  c.same({ "", 0, -2, "0", 0, -1, 0 }, info())
+  c.same({ "", 0, -2, "0", 0, -1, 0, 0, T0, -1 }, info())
   reads(c, READER, LEASE, 2)
   reads(c, B .. ":1")
   queued(c, T0, member("w", B, 4), T0 + 1, member("w", A, 4))
-  c.same({ READER, 2, LEASE, "0", 2, 1, 2 }, info())
+  c.same({ READER, 2, LEASE, "0", 2, 1, 2, 0, T0, 0 }, info())
   c.same(0, info(B)[6])
   c.cmd("SET", COUNTER, "8")
   writes(c, WRITER)
-  c.same({ WRITER, 1, LEASE, "8", 2, 1, 2 }, info())
+  c.same({ WRITER, 1, LEASE, "8", 2, 1, 2, 0, T0, 0 }, info())
 end)
 
 case("info gives one waiter's place while its client listens", function(c)

@@ -50,6 +50,12 @@ function rules.live(server, name)
   return entry
 end
 
+-- → the queue of this name | nil: there is none
+function rules.queue_at(server, name)
+  local entry = rules.live(server, name)
+  return entry and entry.kind == "zset" and entry.value or nil
+end
+
 -- A process sends one more command.
 function rules.count_command(world, process)
   local now = world.now
@@ -107,6 +113,38 @@ function rules.place_of(queue, uuid)
     local waits = queue.scores[i] > 0 and not wire.is_record(member)
     if waits and wire.client_of(member) == uuid then return member end
   end
+end
+
+-- The server's clock as places have it: in the far future it runs on between 2112 and 2184.
+local function clock_of_places(server)
+  local us = server.redis.now_us
+  return us < 4.5e15 and us or 4.5e15 + us % 2.25e15
+end
+
+-- The scores in a queue that are not before the server's clock: a set.
+local function late_scores(queue, now)
+  local set = {}
+  for _, score in ipairs(queue and queue.scores or {}) do set[score] = score >= now end
+  return set
+end
+
+-- What check_place needs to know before an acquire runs that is about to enter a waiter into its
+-- queue: the member, and the late scores there | nil: it is another command.
+function rules.newcomer(server, name, args)
+  local member = wire.ACQUIRES[name] and wire.member_in(args) or ""
+  local queue = rules.queue_at(server, args[6])
+  if member == "" or queue and queue.score_of[member] then return nil end
+  return { member = member, late = late_scores(queue, clock_of_places(server)) }
+end
+
+-- A place tells when its waiter came, by the server's clock; or it is the one behind a place that
+-- is not before that.
+function rules.check_place(server, args, newcomer)
+  local queue, now = rules.queue_at(server, args[6]), clock_of_places(server)
+  local place = queue and queue.score_of[newcomer.member]
+  if not place or place <= 0 or place == now or newcomer.late[place - 1] then return end
+  server.world:fail("place", "%s: %s came at %.6f, but its place is %.6f", args[4], newcomer.member,
+    now / 1e6, place / 1e6)
 end
 
 -- Puts the waiters that were passed over into a set.

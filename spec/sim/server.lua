@@ -4,6 +4,7 @@ local Prng = require "spec.sim.prng"
 local Redis = require "spec.sim.redis"
 local programs = require "spec.sim.programs"
 local rotation = require "spec.sim.rotation"
+local rules = require "spec.sim.rules"
 local sha1 = require "spec.sim.sha1"
 
 local EPOCH_US = 1700000000000000
@@ -95,8 +96,10 @@ function Server:run(run, client, args, sha)
   patch_in(self, name, sha, args)
   if not (watcher and name) then return run(client, args) end
   watcher:before(name, client, args, self)
+  local newcomer = rules.newcomer(self, name, args)
   local reply = run(client, args)
   if self.world.coverage then self.world.coverage.program(client.process, name, reply) end
+  if newcomer then rules.check_place(self, args, newcomer) end
   watcher:after(name, client, args, reply, self)
   return reply
 end

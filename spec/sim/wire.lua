@@ -198,18 +198,18 @@ function wire.owner_in(args)
 end
 
 -- What an acquire that leaves out the rest does not say is "".
-local function member_in(args)
+function wire.member_in(args)
   return args[10 + tonumber(args[3])] or ""
 end
 
 -- Whether an acquire stands in the queue. A first one, which may be late, has no place to keep.
 function wire.waits(args)
-  return member_in(args) ~= ""
+  return wire.member_in(args) ~= ""
 end
 
 -- → the number of the wait that stands in the queue | nil
 function wire.wait_in(args)
-  local member = member_in(args)
+  local member = wire.member_in(args)
   return member ~= "" and wire.wait_of(member) or nil
 end
 

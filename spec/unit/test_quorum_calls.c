@@ -536,6 +536,27 @@ TEST(info_returns_the_owner_of_a_majority) {
     }
 }
 
+TEST(info_has_the_highest_token_and_the_highest_clock) {
+#define BEFORE_TOKEN "*10\r\n$3\r\nyou\r\n:1\r\n:1500\r\n:"
+#define BEFORE_CLOCK "\r\n:4\r\n:2\r\n:-1\r\n:0\r\n:"
+#define BEHIND_CLOCK "\r\n:7\r\n"
+    const char *const replies[] = {BEFORE_TOKEN "16" BEFORE_CLOCK "30" BEHIND_CLOCK,
+                                   BEFORE_TOKEN "24" BEFORE_CLOCK "50" BEHIND_CLOCK,
+                                   BEFORE_TOKEN "8" BEFORE_CLOCK "40" BEHIND_CLOCK,
+                                   NOBODY,
+                                   NOBODY,
+                                   NULL};
+    start();
+    hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
+    answer_all(replies, AT(1));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(info_of(op)->token, 24);
+    CHECK_EQ_INT(info_of(op)->clock_us, 50);
+    CHECK_EQ_INT(info_of(op)->waited_us, -1);
+    hf_op_end(op, AT(1));
+    finish(AT(2));
+}
+
 TEST(info_waits_for_every_reply_that_comes_soon) {
     start();
     hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));

@@ -192,7 +192,8 @@ TEST(numbers_that_no_program_gives_are_capped) {
 
 TEST(the_reply_of_info) {
     hf_lock_info info;
-    hf_reply *reply = reply_of("*8\r\n$2\r\nme\r\n:1\r\n:2\r\n:3\r\n:4\r\n:5\r\n:6\r\n:7\r\n");
+    hf_reply *reply =
+        reply_of("*10\r\n$2\r\nme\r\n:1\r\n:2\r\n:3\r\n:4\r\n:5\r\n:6\r\n:7\r\n:8\r\n:9\r\n");
     hf_wire_read_info(reply, &info);
     CHECK_MEM(info.owner, info.owner_size, "me", 2);
     CHECK_EQ_INT(info.holds, 1);
@@ -202,6 +203,8 @@ TEST(the_reply_of_info) {
     CHECK_EQ_INT(info.ahead, 5);
     CHECK_EQ_INT(info.readers, 6);
     CHECK_EQ_INT(info.free, 7);
+    CHECK_EQ_INT(info.clock_us, 8);
+    CHECK_EQ_INT(info.waited_us, 9);
     hf_reply_free(reply);
     reply = reply_of("*0\r\n");
     memset(&info, 0, sizeof info);
@@ -214,6 +217,8 @@ TEST(the_reply_of_info) {
     CHECK_EQ_INT(info.ahead, -1);
     CHECK_EQ_INT(info.readers, -1);
     CHECK_EQ_INT(info.free, 0);
+    CHECK_EQ_INT(info.clock_us, 0);
+    CHECK_EQ_INT(info.waited_us, -1);
     hf_reply_free(reply);
 }
 

@@ -523,6 +523,8 @@ void hf_wire_read_info(const hf_reply *reply, hf_lock_info *info) {
     info->ahead = number_at(reply, 5, -1);
     info->readers = number_at(reply, 6, -1);
     info->free = number_at(reply, 7, 0);
+    info->clock_us = number_at(reply, 8, 0);
+    info->waited_us = number_at(reply, 9, -1);
 }
 
 /* ---- owners, members and messages ---- */

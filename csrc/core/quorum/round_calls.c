@@ -185,7 +185,8 @@ static size_t count_owner(const hf_round *round, const hf_lock_info *info) {
     return agree;
 }
 
-/* Reads the owner that a majority names. Without one the lock counts as free. */
+/* Reads the owner that a majority names. Without one the lock counts as free. The highest token was
+ * drawn from the clock that is ahead of the others, so that clock tells for how long it is held. */
 static void read_info(hf_op *op, hf_time now) {
     (void)now;
     hf_round *round = op->round;
@@ -194,7 +195,7 @@ static void read_info(hf_op *op, hf_time now) {
         hf_op_fail_for_memory(op);
         return;
     }
-    *info = (hf_lock_info){.ttl_ms = -2, .ahead = -1};
+    *info = (hf_lock_info){.ttl_ms = -2, .ahead = -1, .waited_us = -1};
     for (size_t i = 0; i < round->count; i++) {
         if (info_of(&round->votes[i])) cut_copy(info_of(&round->votes[i]));
     }
@@ -203,9 +204,12 @@ static void read_info(hf_op *op, hf_time now) {
         if (!one || one->owner_size == 0) continue;
         if (count_owner(round, one) < hf_quorum_of(op)->majority) continue;
         uint64_t token = info->token > one->token ? info->token : one->token;
+        long long clock = info->clock_us > one->clock_us ? info->clock_us : one->clock_us;
         *info = *one;
         info->token = token;
+        info->clock_us = clock;
         info->waiters = 0;
+        info->waited_us = -1;
     }
 }
 

@@ -8,9 +8,13 @@
 -- record of a job that is done is listed by the job's key, with `done` and done_ttl.
 --
 -- An entry is the state of one of them on the server: { key, kind, held, owner, holds, ttl, token,
--- waiters, mutex }, of a read/write lock also mode and readers, of a semaphore permits and
--- available, without an owner: holds are its permits that are taken. What counts.read returns has a
--- count, and neither an owner nor holds.
+-- waiters, mutex, clock, waits, held_for }, of a read/write lock also mode and readers, of a
+-- semaphore permits and available, without an owner: holds are its permits that are taken. What
+-- counts.read returns has a count, and neither an owner nor holds nor times.
+--
+-- Times are seconds of the server's clock, which was `clock` when the entry was read: for `waits`
+-- the first waiter had waited then, for `held_for` the owner had held the lock. nil: not known, or
+-- nobody.
 
 local core = require "holdfast.core"
 local counts = require "holdfast.command.counts"
@@ -20,8 +24,10 @@ local kinds = require "holdfast.command.kinds"
 local output = require "holdfast.command.output"
 local records = require "holdfast.command.records"
 local locale = require "holdfast.locale"
+local observed = require "holdfast.observed"
 local pages = require "holdfast.pages"
 local replies = require "holdfast.replies"
+local texts = require "holdfast.text"
 
 local locks = {}
 
@@ -316,6 +322,7 @@ function locks.read(client, key, kind)
   if not entry then return nil, message, code end
   entry.key, entry.kind, entry.held = key, kind, entry.owner ~= nil
   entry.mutex = kinds[kind].is_mutex == true
+  entry.held_for = observed.held_for(entry, core.client.is_quorum(client))
   if entry.free then
     entry.held, entry.available, entry.permits = entry.holds > 0, entry.free,
       entry.holds + entry.free
@@ -396,8 +403,11 @@ local function listed(client, key, limit, name)
   return list
 end
 
--- The first waiters: → { { owner, place, score }, ... }
-function locks.waiters(client, key, limit, kind)
+-- The first waiters of an entry that locks.read has read. `waits`: for how many seconds each had
+-- waited when that was read, nil in a list of Redisson's; at_least: it has waited for longer.
+-- → { { owner, place, score, waits, at_least }, ... }
+function locks.waiters(client, entry, limit)
+  local key, kind = entry.key, entry.kind
   if kinds[kind].counts then return {} end
   local name = queue_name(key, kind)
   if core.kinds[kinds[kind].of].listed then return listed(client, key, limit, name) end
@@ -408,7 +418,11 @@ function locks.waiters(client, key, limit, kind)
   for i = 1, type(reply) == "table" and #reply or 0, 2 do
     local queued = core.wire.read_waiter(reply[i])
     local owner = queued and queued.owner or reply[i]
-    list[#list + 1] = { owner = owner, place = #list + 1, score = locale.number(reply[i + 1]) }
+    local score = locale.number(reply[i + 1])
+    local waits, at_least = observed.waits(score, entry.clock)
+    list[#list + 1] = {
+      owner = owner, place = #list + 1, score = score, waits = waits, at_least = at_least,
+    }
   end
   return list
 end
@@ -428,6 +442,16 @@ end
 function locks.seconds(ttl)
   if not ttl then return "-" end
   return ttl == math.huge and "none" or locale.decimal("%.1f", ttl) .. " s"
+end
+
+-- For how long, for people; nil: not known. at_least: it is longer.
+function locks.span(seconds, at_least)
+  return seconds and ("for %s%s"):format(at_least and "at least " or "", texts.duration(seconds))
+end
+
+-- The same in a column.
+function locks.duration(seconds)
+  return seconds and texts.duration(seconds) or "-"
 end
 
 function locks.token(token)
@@ -461,8 +485,9 @@ function locks.fields(entry, who)
     { "owner", entry.owner },
     { "host", who and who.host }, { "pid", who and who.pid }, { "name", who and who.name },
     { "kind", entry.kind }, { "count", entry.count },
-    { "holds", entry.holds }, { "ttl", entry.ttl }, { "token", entry.token },
-    { "waiters", entry.waiters }, { "done_ttl", entry.done_ttl },
+    { "holds", entry.holds }, { "held_for", entry.held_for }, { "ttl", entry.ttl },
+    { "token", entry.token }, { "waiters", entry.waiters }, { "waits", entry.waits },
+    { "done_ttl", entry.done_ttl },
   }
 end
 

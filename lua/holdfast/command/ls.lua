@@ -14,7 +14,9 @@ ls.more = "PATTERN is a glob, as in Redis's SCAN: * matches any text.\n\n" ..
   "A job that has finished under `run --idempotent` is listed with the owner `done`; its TTL is the\n" ..
   "time until it may run again. For a semaphore, the owner column shows how many permits are taken,\n" ..
   "and the TTL is the time until the first lease ends. A closed latch is listed, with its count,\n" ..
-  "only while somebody is waiting for it."
+  "only while somebody is waiting for it.\n\n" ..
+  "HELD is how long the owner has held the lock, and WAIT how long the first waiter has waited, by\n" ..
+  "the server's clock. `-` means that it is unknown or does not apply."
 
 ls.of_servers = true
 ls.options = verb.options(ls, {
@@ -27,17 +29,18 @@ ls.examples = {
   "holdfast ls --json   # for scripts",
 }
 
-local HEAD = { "KEY", "OWNER", "HOLDS", "TTL", "TOKEN", "WAITERS" }
-local RIGHT = { false, false, true, true, true, true }
+local HEAD = { "KEY", "OWNER", "HOLDS", "HELD", "TTL", "TOKEN", "WAITERS", "WAIT" }
+local RIGHT = { false, false, true, true, true, true, true, true }
 
 local function row(entry, who)
   if entry.done then
-    return { output.name(entry.key), "done", "-", locks.seconds(entry.done_ttl), "-", "-" }
+    return { output.name(entry.key), "done", "-", "-", locks.seconds(entry.done_ttl), "-", "-", "-" }
   end
   return {
     output.name(entry.key), locks.holder_text(entry, who),
-    entry.holds and ("%d"):format(entry.holds) or "-",
+    entry.holds and ("%d"):format(entry.holds) or "-", locks.duration(entry.held_for),
     locks.seconds(entry.ttl), locks.token(entry.token), ("%d"):format(entry.waiters),
+    locks.duration(entry.waits),
   }
 end
 

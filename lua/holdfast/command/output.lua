@@ -74,12 +74,12 @@ local function for_shell(message)
   return is_without_password and message .. NO_PASSWORD or message
 end
 
--- `who`: { host, pid, name } of the holder, nil: not known.
+-- `who`: { host, pid, name, held_for } of the holder, nil: not known.
 -- → the exit code, so that a verb can end with it
 function Output:fail(exit, code, message, who)
   who = who or {}
   self:problem("error", { { "code", code }, { "exit", exit }, { "host", who.host }, { "pid", who.pid },
-    { "name", who.name } }, for_shell(message))
+    { "name", who.name }, { "held_for", who.held_for } }, for_shell(message))
   return exit
 end
 

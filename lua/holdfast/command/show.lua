@@ -43,6 +43,7 @@ local function print_holder(entry, names)
     line("owner", entry.owner)
     line("who", identity.text(names(entry.owner)))
     line("holds", ("%d"):format(entry.holds))
+    line("held", locks.span(entry.held_for))
   end
   if entry.held and not entry.count then line("ttl", locks.seconds(entry.ttl)) end
 end
@@ -78,7 +79,8 @@ local function print_text(entry, waiters, names)
   line("token", entry.token and locks.token(entry.token))
   line("waiters", ("%d"):format(entry.waiters))
   for _, waiter in ipairs(waiters) do
-    line(("%6d"):format(waiter.place), identity.text(names(waiter.owner)) or waiter.owner)
+    local who, waits = identity.text(names(waiter.owner)), locks.span(waiter.waits, waiter.at_least)
+    line(("%6d"):format(waiter.place), (who or waiter.owner) .. (waits and ", " .. waits or ""))
   end
   if entry.waiters > #waiters and not entry.count then line("", "…") end
 end
@@ -86,7 +88,8 @@ end
 local function waiter_json(waiter, who)
   return json.object {
     { "owner", waiter.owner }, { "host", who and who.host }, { "pid", who and who.pid },
-    { "name", who and who.name }, { "permits", waiter.permits }, { "ttl", waiter.ttl },
+    { "name", who and who.name }, { "waits", waiter.waits }, { "at_least", waiter.at_least },
+    { "permits", waiter.permits }, { "ttl", waiter.ttl },
   }
 end
 
@@ -115,7 +118,7 @@ function show.main(args)
     entry.run = records.fire(client, key)
     entry.holders = entry.permits and permits.holders(client, key)
     local print_entry = given.json and print_json or print_text
-    print_entry(entry, locks.waiters(client, key, WAITERS, entry.kind), locks.names(client))
+    print_entry(entry, locks.waiters(client, entry, WAITERS), locks.names(client))
     return entry.held and exits.OK or exits.BUSY
   end)
 end

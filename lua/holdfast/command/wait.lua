@@ -7,7 +7,6 @@ local locks = require "holdfast.command.locks"
 local names = require "holdfast.names"
 local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
-local locale = require "holdfast.locale"
 local process = require "holdfast.process"
 local settings = require "holdfast.command.settings"
 local target = require "holdfast.command.target"
@@ -47,12 +46,11 @@ local function still_held(client, entry, given, out)
     return out:fail(exit, "busy", ('the count of "%s" is still %.0f'):format(output.printable(entry.key),
       entry.count))
   end
-  local ends = entry.ttl and entry.ttl < math.huge
-  local left = ends and locale.decimal("%.3f", entry.ttl)
-  left = left and (", for up to %s s more unless renewed"):format(left) or ""
+  local times = holder.times(entry.held_for, entry.ttl)
   local who = entry.owner and names.of(client, entry.owner)
+  if who then who.held_for = entry.held_for end
   local by = who and " by " .. holder.text(who) or ""
-  return out:fail(exit, "busy", ('"%s" is held%s%s'):format(output.printable(entry.key), by, left), who)
+  return out:fail(exit, "busy", ('"%s" is held%s%s'):format(output.printable(entry.key), by, times), who)
 end
 
 -- An outage or a refusal in the middle of the wait is waited out.

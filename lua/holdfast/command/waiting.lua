@@ -11,6 +11,7 @@ local names = require "holdfast.names"
 local output = require "holdfast.command.output"
 local process = require "holdfast.process"
 local settings = require "holdfast.command.settings"
+local texts = require "holdfast.text"
 
 local waiting = {}
 
@@ -79,7 +80,8 @@ end
 -- ---- what is waited for ----
 
 -- Each goal is a function of the client that polls.
--- → { key, state, place, and for --json owner, who, count, token } | nil, message, code
+-- → { key, state, place, held_since = a time of core.now(), and for --json owner, who, count,
+-- token } | nil, message, code
 
 local function state_of(entry, who, verb)
   if entry.permits then return ("%d of %d permits taken"):format(entry.holds, entry.permits) end
@@ -101,12 +103,13 @@ local function seen(client, entry, verb, name, place)
   return {
     key = entry.key, state = state_of(entry, who, verb), place = place, owner = entry.owner,
     who = who, count = entry.count, token = entry.token,
+    held_since = entry.held_for and core.now() - entry.held_for,
   }
 end
 
 local function place_in(client, entry, uuid)
   if entry.waiters == 0 or core.client.is_quorum(client) then return nil end
-  for _, waiter in ipairs(locks.waiters(client, entry.key, MOST_WAITERS, entry.kind)) do
+  for _, waiter in ipairs(locks.waiters(client, entry, MOST_WAITERS)) do
     if waiter.owner:sub(1, #uuid) == uuid then return waiter.place end
   end
 end
@@ -194,10 +197,16 @@ function Report:tell()
     ("%s: %s; still waiting"):format(self.subject(self.found.key), self.found.state))
 end
 
+-- For how many seconds the holder has held the lock by now | nil: not known
+local function held_for(found)
+  return found.held_since and core.now() - found.held_since
+end
+
 function Report:line(columns)
-  local found = self.found
+  local found, held = self.found, held_for(self.found)
+  local state = held and ("%s for %s"):format(found.state, texts.duration(held)) or found.state
   local waited = core.now() - self.since
-  return waiting.line(self.subject(found.key), found.state, found.place, waited, columns)
+  return waiting.line(self.subject(found.key), state, found.place, waited, columns)
 end
 
 -- A terminal that has become narrower has broken the line that was drawn.
@@ -216,7 +225,8 @@ function Report:print()
   local who = found.who or {}
   self.out:event("waiting", {
     { "key", found.key }, { "owner", found.owner }, { "host", who.host }, { "pid", who.pid },
-    { "name", who.name }, { "count", found.count }, { "place", found.place },
+    { "name", who.name }, { "held_for", held_for(found) }, { "count", found.count },
+    { "place", found.place },
     { "waited", core.now() - self.since },
     { "code", found.code }, { "message", found.code and found.state },
   }, (self:line()))
