@@ -224,6 +224,7 @@ describe("a deadlock", function()
     local code, output = command.run(world.server, { "deadlocks" })
     assert.equal(1, code)
     assert.matches('waits for "pool", held by %S+ pid %d+ ann', output)
+    assert.matches("end one of these processes: %S+ pid %d+ %l+, %S+ pid %d+ %l+\n", output)
   end)
 
   it("lists a caller once that holds several things, with all that it holds", function()

@@ -6,6 +6,7 @@ local command = require "spec.support.command"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
+local shell = require "holdfast.command.shell"
 local sys = require "spec.support.sys"
 
 local PATIENCE = 20
@@ -439,6 +440,13 @@ describe("deadlocks", function()
         assert.truthy(output:find(('waits for "%s", held by '):format(key), 1, true), output)
         assert.truthy(output:find(name_of(key) .. " (", 1, true), output)
       end
+      local advice = output:match("\n  To resolve it, end one of these processes: ([^\n]+)\n")
+      for _, party in ipairs(parties) do
+        assert.truthy(advice:find(("%s pid %d "):format(host, party.pid), 1, true), output)
+      end
+      local key, holder = output:match('waits for "([^"]+)", held by (.-) %(')
+      assert.truthy(output:find(('\n  or break one of the locks: holdfast break %s\n  The next in line then gets "%s". '
+        .. "%s is not stopped: it runs on"):format(shell.quote(key), key, holder), 1, true), output)
       code, output = command.run(server, { "deadlocks", "--json", "--all" })
       assert.equal(1, code)
       assert.matches('^{"deadlock":%[{"key":', output)

@@ -53,11 +53,6 @@ local function link_of(key)
   return json.value(key):find("\\u00", 1, true) and ngx.escape_uri(key) or nil
 end
 
--- What a shell runs to break the lock. `verb`: of the command; nil: break.
-local function break_of(of, verb)
-  return ("holdfast %s%s %s"):format(verb or "break", of.key:find("^%-") and " --" or "", shell.quote(of.key))
-end
-
 local function entry_json(view, entry, lag, is_open)
   local is, now = entry.owner and views.who(view, entry.owner) or {}, core.now() - lag
   local is_whole = #entry.key <= LONGEST_KEY
@@ -74,13 +69,11 @@ local function entry_json(view, entry, lag, is_open)
     { "token", entry.token and ("%.0f"):format(entry.token) }, { "waiters", entry.waiters },
     { "wait", entry.waits_since and math.max(ngx.now() - lag - entry.waits_since, 0) },
     { "queue", queue_json(view, entry, lag, is_open and WAITERS or FIRST) },
-    { "break", is_open and is_whole and break_of(entry, kinds[entry.kind].removes) or nil },
+    { "break", is_open and is_whole and shell.break_line(entry.key, kinds[entry.kind].removes) or nil },
   }
 end
 
 -- ---- search ----
-
-local PLAIN = 16 -- bytes of a word for which looking for it at each place costs little
 
 -- For each part of the word from its beginning, how much of its end is also the word's beginning:
 -- as Knuth, Morris and Pratt search, with which a long word takes no longer than a short one.
@@ -94,16 +87,17 @@ local function borders_of(word)
   return borders
 end
 
--- Returns a function (text) → whether the word is in it.
+local LOWER = {}
+for byte = 0, 255 do LOWER[byte] = locale.lower(string.char(byte)):byte() end
+
+-- Returns a function (text) → whether the word is in it, in upper or lower case.
 function status_json.finder(word)
-  if #word <= PLAIN then
-    return function(text) return text:find(word, 1, true) ~= nil end
-  end
+  word = locale.lower(word)
   local borders = borders_of(word)
   return function(text)
     local known = 0
     for i = 1, #text do
-      local byte = text:byte(i)
+      local byte = LOWER[text:byte(i)]
       while known > 0 and word:byte(known + 1) ~= byte do known = borders[known] end
       if word:byte(known + 1) == byte then known = known + 1 end
       if known == #word then return true end
@@ -147,19 +141,19 @@ local function order(view, asked)
   end
 end
 
--- → the entries that are asked for, how many wait for them, the longest wait for any lock
+-- → the entries that are asked for, how many wait for them, the longest wait for any lock, its key
 local function matching(view, asked, lag)
-  local list, waiting, oldest, now = {}, 0, math.huge, core.now() - lag
+  local list, waiting, oldest, longest_key, now = {}, 0, math.huge, nil, core.now() - lag
   local has_word = status_json.finder(asked.search)
   for key, entry in pairs(view.entries) do
     if not views.is_stale(entry, now) then
-      oldest = math.min(oldest, entry.waits_since or oldest)
+      if entry.waits_since and entry.waits_since < oldest then oldest, longest_key = entry.waits_since, key end
       if key:sub(1, #asked.prefix) == asked.prefix and has_word(key) then
         list[#list + 1], waiting = entry, waiting + entry.waiters
       end
     end
   end
-  return list, waiting, oldest ~= math.huge and math.max(ngx.now() - lag - oldest, 0) or nil
+  return list, waiting, longest_key and math.max(ngx.now() - lag - oldest, 0), longest_key
 end
 
 -- → texts of as many as there is room for, behind the first `asked.from`
@@ -235,7 +229,7 @@ local function cycle_json(cycle)
       { "key", cut(wait.key) }, { "owner", cut(wait.owner) }, { "host", cut(wait.host) },
       { "pid", wait.pid }, { "name", cut(wait.name) }, { "holder", cut(wait.holder) },
       { "holder_host", cut(wait.holder_host) }, { "holder_pid", wait.holder_pid },
-      { "holder_name", cut(wait.holder_name) }, { "break", i == 1 and break_of(wait) or nil },
+      { "holder_name", cut(wait.holder_name) }, { "break", i == 1 and shell.break_line(wait.key) or nil },
     }
   end
   return json.list(waits).text
@@ -271,7 +265,7 @@ function status_json.answer(view, asked)
   local away, recent = views.away(view), view.record:losses()
   local age = view.good_at and ngx.now() - view.good_at
   local lag = away and age or 0
-  local list, waiting, longest = matching(view, asked, lag)
+  local list, waiting, longest, longest_key = matching(view, asked, lag)
   if not away then views.look_for_cycles(view, longest) end
   local shown = entries_json(view, list, asked, lag)
   local behind_shown = asked.from + #shown
@@ -285,6 +279,7 @@ function status_json.answer(view, asked)
     { "trouble", cut(away or view.trouble, LONGEST_KEY) }, { "left_out", views.left_out(view) },
     { "complete", views.is_complete(view) },
     { "count", #list }, { "waiters", waiting }, { "longest_wait", longest },
+    { "longest_key", cut(longest_key) },
     { "from", asked.from },
     { "next", behind_shown < #list and #shown > 0 and behind_shown or nil },
     { "locks", json.list(shown) }, { "points", points_json(view) },

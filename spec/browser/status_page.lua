@@ -214,17 +214,19 @@ describe("the status page in a browser", function()
     check_contrast("empty")
     local lock = assert(client:lock("slow"):acquire())
     local waiter = wait_for("slow")
-    comes_to("warn", "^Long wait: [34]%d s$")
+    comes_to("warn", "^Long wait: [34]%d s for “slow”$")
     check_contrast("long wait")
     assert.equal("lost", scene.front:get("/lose").body)
-    comes_to("warn", "^1 lock lost in the last ten minutes$")
+    comes_to("warn", "^1 lock lost in the last ten minutes: “gone:1”$")
     shows("%d%d:%d%d:%d%d “gone:1”: it was broken or deleted; lost by nginx worker %d+, class orders, owner " .. "%x+%-")
     check_contrast("loss")
     scene:deadlock("left", "right")
-    comes_to("bad", "^1 deadlock$")
+    comes_to("bad", "^1 deadlock: “%l+”, “%l+”$")
     shows("transfer waits for left, held by [^\n]* transfer")
     shows("transfer waits for right, held by [^\n]* transfer")
-    shows("To resolve the deadlock, break one of the locks:%s+Copy%s+holdfast break %l+")
+    shows("To resolve the deadlock, end one of these processes: [^\n]+ pid %d+ transfer, [^\n]+ pid %d+ transfer%.")
+    shows("Or break one of the locks:%s+Copy%s+holdfast break (%l+)%s+The next in line then gets “%1”%. "
+      .. "%S+ pid %d+ transfer is not stopped: it runs on as if it held the lock until its next renewal%.")
     check_contrast("deadlock")
     server:kill()
     comes_to("bad", "^Redis is not answering$")
@@ -334,6 +336,8 @@ describe("the status page in a browser", function()
     search(":order:")
     assert.same({}, keys()) -- nothing that belongs to another search
     shows_keys("b:order:7")
+    search("STOCK")
+    shows_keys("c:stock:7")
     search("nowhere")
     shows("No lock has “nowhere” in its key")
     search("")
@@ -444,6 +448,29 @@ describe("the status page in a browser", function()
     assert.is_true(all("document.querySelectorAll('#waits .gap').length") > 60)
     assert.equal(120, all("document.querySelectorAll('#waits rect').length"))
     lock:release()
+  end)
+
+  it("shows whole numbers at its axes, and no gap where five seconds have just begun", function()
+    begin()
+    visit()
+    shows("peak: 0 waiters")
+    browser:run [[
+      const fetched = window.fetch;
+      window.fetch = async (...words) => {
+        const reply = await fetched(...words), state = await reply.json();
+        state.points.forEach(point => { delete point.waiting; });
+        state.points[60].waiting = 100000;
+        return { ok: true, json: async () => state };
+      };
+    ]]
+    eventually("the axis", function() return all("document.querySelector('#waits text').textContent") == "100,000" end)
+    assert.is_true(all("document.querySelector('#waits text').getBoundingClientRect().left >= "
+      .. "document.getElementById('waits').getBoundingClientRect().left"))
+    assert.equal("bar", all("[...document.querySelectorAll('#waits rect')].pop().getAttribute('class')"))
+    browser:run("document.getElementById('waits').focus()")
+    assert.matches("^%d%d:%d%d:%d%d: not yet known$", all("document.getElementById('waits-value').textContent"))
+    browser:press(LEFT)
+    assert.matches("^%d%d:%d%d:%d%d: no data$", all("document.getElementById('waits-value').textContent"))
   end)
 
   it("shows the first lock on a phone without scrolling, in two lines", function()

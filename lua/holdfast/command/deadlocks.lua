@@ -4,6 +4,7 @@ local exits = require "holdfast.command.exits"
 local identity = require "holdfast.command.identity"
 local json = require "holdfast.command.json"
 local output = require "holdfast.command.output"
+local shell = require "holdfast.command.shell"
 local verb = require "holdfast.command.verb"
 local core = require "holdfast.core"
 
@@ -25,10 +26,15 @@ deadlocks.examples = {
   "holdfast deadlocks --json || ./alert # exits with 1 if there are any",
 }
 
-local function who(owner, wait, prefix)
-  local text = wait[prefix .. "host"] and identity.text {
+-- The process of an owner, if it has published which one it is.
+local function process_of(wait, prefix)
+  return wait[prefix .. "host"] and identity.text {
     host = wait[prefix .. "host"], pid = wait[prefix .. "pid"], name = wait[prefix .. "name"],
   }
+end
+
+local function who(owner, wait, prefix)
+  local text = process_of(wait, prefix)
   return output.name(text and ("%s (%s)"):format(text, owner) or owner)
 end
 
@@ -58,10 +64,34 @@ local function print_json(result, all)
   for _, wait in ipairs(all and result.waits or {}) do output.print(wait_json(wait)) end
 end
 
+local function parties(cycle)
+  local list, seen = {}, {}
+  for _, wait in ipairs(cycle) do
+    local party = output.name(process_of(wait, "") or wait.owner)
+    if not seen[party] then list[#list + 1] = party end
+    seen[party] = true
+  end
+  return table.concat(list, ", ")
+end
+
+local RUNS_ON = '  The next in line then gets "%s". %s is not stopped: it runs on as if it held the lock\n' ..
+  "  until its next renewal."
+local RUN_ON = '  The next in line then gets "%s". Its holders are not stopped: they run on as if they held the lock\n' ..
+  "  until their next renewals."
+
+local function print_advice(cycle)
+  local wait = cycle[1]
+  local holder = wait.holder and output.name(process_of(wait, "holder_") or wait.holder)
+  output.print("  To resolve it, end one of these processes: " .. parties(cycle))
+  output.print("  or break one of the locks: " .. shell.break_line(wait.key))
+  output.print((holder and RUNS_ON or RUN_ON):format(output.name(wait.key), holder))
+end
+
 local function print_text(result, all)
   for i, cycle in ipairs(result.cycles) do
     output.print(("deadlock %d, a cycle of length %d"):format(i, #cycle))
     for _, wait in ipairs(cycle) do output.print("  " .. sentence(wait)) end
+    print_advice(cycle)
   end
   for _, wait in ipairs(all and result.waits or {}) do output.print(sentence(wait)) end
   if #result.cycles == 0 then output.hint "no deadlocks" end

@@ -105,4 +105,9 @@ function shell.quote(text, open)
   return "$'" .. texts.escape(body, octal) .. "'"
 end
 
+-- What a shell runs to break the lock of this key. `verb`: of the command; nil: break.
+function shell.break_line(key, verb)
+  return ("holdfast %s%s %s"):format(verb or "break", key:find("^%-") and " --" or "", shell.quote(key))
+end
+
 return shell

@@ -3,7 +3,7 @@
 // there is only ever set as text.
 
 const EVERY = 2000, SOON = 250, PATIENCE = 10000; // ms
-const POINTS = 120, LEFT = 34, TOP = 6, BOTTOM = 18, HEIGHT = 104; // of the plots, in pixels
+const POINTS = 120, LEFT = 56, TOP = 6, BOTTOM = 18, HEIGHT = 104; // of the plots, in pixels
 const SIGNS = { none: "…", well: "✓", warn: "!", bad: "✕" };
 const REASONS = {
   expired: "its lease ended before it could be renewed", taken: "another owner holds it",
@@ -45,6 +45,11 @@ function span(value) {
 }
 function sentence(text) {
   return text.charAt(0).toUpperCase() + text.slice(1) + ".";
+}
+// A key among other words, without its middle if it is long.
+function quoted(key) {
+  const text = [...visible(key)];
+  return "“" + (text.length > 60 ? text.slice(0, 30).join("") + "…" + text.slice(-29).join("") : text.join("")) + "”";
 }
 function clock(time) {
   return new Date(time * 1000).toLocaleTimeString("en-GB");
@@ -265,7 +270,7 @@ function showEmpty(state) {
     setText(text, "Locks appear here as they are found.");
   } else if (search) {
     setText(title, "No lock has “" + visible(search) + "” in its key");
-    setText(text, "The search is case-sensitive.");
+    setText(text, "The search looks at keys only, in upper and lower case alike.");
   } else {
     setText(title, "No locks are held");
     setText(text, "When a process acquires one, it appears here within about two seconds, with its holder and waiters.");
@@ -284,11 +289,13 @@ function showSort() {
 
 const WORDS = {
   away: () => ["bad", "Redis is not answering"],
-  deadlock: state => ["bad", plural(state.deadlocks.length, "deadlock")],
-  losses: state => ["warn", plural(state.lost.length, "lock") + " lost in the last ten minutes"],
+  deadlock: state => ["bad", plural(state.deadlocks.length, "deadlock") + ": " +
+    state.deadlocks[0].map(wait => quoted(wait.key)).join(", ")],
+  losses: state => ["warn", plural(state.lost.length, "lock") + " lost in the last ten minutes: " +
+    (state.lost.length > 1 ? "last " : "") + quoted(state.lost[0].key)],
   server_down: state => ["warn", state.members.filter(member => !member.up).length + " of " +
     plural(state.members.length, "server") + " not answering"],
-  long_wait: state => ["warn", "Long wait: " + span(state.longest_wait)],
+  long_wait: state => ["warn", "Long wait: " + span(state.longest_wait) + " for " + quoted(state.longest_key)],
   well: () => ["well", "All is well"],
 };
 function showState(level, words, summary) {
@@ -315,17 +322,21 @@ function summaryOf(state) {
 // ---- deadlocks, losses, servers ----
 
 function makeCycle() {
-  const box = element("div"), undo = element("p", "To resolve the deadlock, break one of the locks:", "undo");
+  const box = element("div"), undo = element("p", "Or break one of the locks:", "undo");
   undo.append(copyButton(), element("code"));
-  box.append(element("ol", undefined, "cycle"), undo);
+  box.append(element("ol", undefined, "cycle"), element("p"), undo, element("p"));
   return box;
 }
 function showCycle(box, cycle) {
-  const text = JSON.stringify(cycle), [list, undo] = box.children, [button, command] = undo.children;
+  const text = JSON.stringify(cycle), [list, end, undo, effect] = box.children, [button, command] = undo.children;
   if (box.dataset.shown === text) return;
   box.dataset.shown = text;
+  setText(end, "To resolve the deadlock, end one of these processes: " + [...new Set(cycle.map(wait => who(wait)))].join(", ") + ".");
   setText(command, cycle[0].break);
   button.dataset.text = cycle[0].break;
+  setText(effect, "The next in line then gets " + quoted(cycle[0].key) + ". " + (cycle[0].holder
+    ? who(cycle[0], "holder_") + " is not stopped: it runs on as if it held the lock until its next renewal."
+    : "Its holders are not stopped: they run on as if they held the lock until their next renewals."));
   list.replaceChildren(...cycle.map(wait => {
     const item = element("li", who(wait) + " waits for ");
     item.append(keyLink(wait.key), element("span", ", held by " + (wait.holder ? who(wait, "holder_") : "others")));
@@ -399,8 +410,8 @@ function draw(plot) {
   const top = nice(Math.max(0, ...points.map(item => item[field] ?? 0))), step = (width - LEFT) / POINTS;
   set(svg, "viewBox", "0 0 " + width + " " + HEIGHT);
   plot.bars.forEach((bar, i) => {
-    const value = points[i]?.[field], isGap = value === undefined;
-    const height = isGap ? floor - TOP : value / top * (floor - TOP);
+    const value = points[i]?.[field], isGap = value === undefined && i < POINTS - 1;
+    const height = isGap ? floor - TOP : (value ?? 0) / top * (floor - TOP);
     set(bar, "class", isGap ? "gap" : "bar");
     set(bar, "x", (LEFT + i * step).toFixed(2));
     set(bar, "width", (isGap ? step + .5 : step * .82).toFixed(2));
@@ -420,7 +431,7 @@ function draw(plot) {
 }
 function longestGap(points, field) {
   let longest = { from: 0, size: 0 }, from = 0;
-  points.forEach((item, i) => {
+  points.slice(0, POINTS - 1).forEach((item, i) => {
     if (item[field] !== undefined) from = i + 1;
     else if (i + 1 - from > longest.size) longest = { from, size: i + 1 - from };
   });
@@ -435,7 +446,8 @@ function tell(plot) {
   const { svg, field, points, cursor } = plot, item = points[cursor ?? POINTS - 1];
   if (!item) return;
   const known = points.map(each => each[field]).filter(value => value !== undefined);
-  const text = clock(item.time) + ": " + (item[field] === undefined ? "no data" : plot.unit(item[field]));
+  const nothing = item === points[POINTS - 1] ? "not yet known" : "no data"; // these five seconds have just begun
+  const text = clock(item.time) + ": " + (item[field] === undefined ? nothing : plot.unit(item[field]));
   setText(plot.value, cursor !== null ? text : known.length ? "peak: " + plot.unit(Math.max(...known)) : "no data yet");
   set(svg, "aria-valuemin", 0);
   set(svg, "aria-valuemax", POINTS - 1);
