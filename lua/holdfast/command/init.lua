@@ -23,12 +23,21 @@ local function load(name)
   return require("holdfast.command." .. name)
 end
 
+local SERVER = [[
+
+The server is --url URL, $HOLDFAST_URL, the settings file's url, or else redis://127.0.0.1:6379:
+  redis://[user:password@]host[:port][/db]  one server; unix:///path for its socket
+  redis+sentinel://host,host/master         the master that these Sentinels report
+  redis+cluster://host,host                 the cluster of these nodes
+With rediss in place of redis it uses TLS; valkey means the same as redis.]]
+
 local function overview()
   local lines = { "Usage: holdfast VERB [options]", "",
     "Distributed locks on Redis or Valkey, for shells, cron and CI.", "" }
   for _, verb in ipairs(VERBS) do
     lines[#lines + 1] = ("  %-9s %s"):format(verb, load(verb).summary)
   end
+  lines[#lines + 1] = SERVER
   lines[#lines + 1] = "\nholdfast VERB --help prints that verb's options and examples."
   return table.concat(lines, "\n")
 end

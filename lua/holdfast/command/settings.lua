@@ -23,7 +23,9 @@ end
 settings.options = {
   title = "Server",
   { "url", value = "URL",
-    help = "redis[s]://[user:password@]host[:port][/db], valkey[s]://… or unix:///path" },
+    help = "redis://[user:password@]host[:port][/db], unix:///path, redis+sentinel://host,host/master "
+      .. "or redis+cluster://host,host; rediss for TLS, valkey for redis "
+      .. "(default: $HOLDFAST_URL, or redis://127.0.0.1:6379)" },
   { "servers", value = "URL,URL", help = "independent servers: a majority of them must grant the lock" },
   { "restart-guard", value = "TIME", check = options.seconds,
     help = "with --servers: do not trust a restarted server for this long; set it to the longest lease in use" },
