@@ -189,7 +189,7 @@ describe("holdfast", function()
         assert.is_nil(output:find("minority", 1, true))
         assert.equal(3, select(2, output:gsub("\n", "")))
         output = named { "top", "--servers", list, "--interval", "0.1" }
-        assert.matches("^2 locks, 0 waiters, at least 0.0 hand%-offs/s\n", output)
+        assert.matches("^2 locks, 0 waiters\n", output)
         assert.is_nil(output:find("minority", 1, true))
       end
       servers[2]:kill("KILL")
@@ -599,7 +599,7 @@ describe("holdfast", function()
     end)
   end)
 
-  describe("top", function()
+  describe("a result", function()
     it("gives 74 when the result cannot be written, as each verb that has one", function()
       local latch = client:latch "parts"
       assert(latch:set(9))
@@ -645,13 +645,6 @@ describe("holdfast", function()
       assert.same({ 0, "" }, { run("ls", "--", "-a*") })
     end)
 
-    it("shows only what matches its pattern", function()
-      acquire "a1"
-      acquire "b1"
-      assert.matches("^1 lock, 0 waiters, at least 0.0 hand%-offs/s\nKEY +HOLDER[^\n]*\na1 [^\n]*\n$",
-        (select(2, run("top", "--interval", "0.1", "a*"))))
-    end)
-
     it("prints no control characters of a client's name, as ls does not", function()
       local uuid = "11111111-2222-8333-8444-555555555555"
       server:cli("HSET", "k", uuid .. ":1", 1)
@@ -661,57 +654,6 @@ describe("holdfast", function()
         assert.matches("host pid 1 x\\x1b[31my", select(2, run((table.unpack or unpack)(words))), 1,
           true)
       end
-    end)
-
-    it("prints a plain table once when it is not on a terminal", function()
-      acquire("k")
-      local code, output = run("top", "--interval", "0.1")
-      assert.equal(0, code)
-      assert.matches("^1 lock, 0 waiters, at least 0.0 hand%-offs/s\n"
-        .. "KEY +HOLDER +HELD +TTL +WAITERS +HAND%-OFFS/S\n", output)
-      assert.matches("\nk +%S", output)
-    end)
-
-    it("shows how long a lock has been held, not how long top has watched it", function()
-      acquire("k")
-      server:cli("SET", "redisson_lock_token:{k}", ("%.0f"):format((os.time() - 600) * 1e6))
-      local _, output = run("top", "--interval", "0.1")
-      assert.matches("\nk [^\n]* 60%d s ", output)
-    end)
-
-    it("counts one hand-off for a holder that is another one, whatever the clock did", function()
-      local uuid, now = "11111111-2222-8333-8444-555555555555", os.time() * 1e6
-      local function set(owner, token)
-        server:cli("DEL", "k")
-        server:cli("HSET", "k", uuid .. owner, 1)
-        server:cli("PEXPIRE", "k", 60000)
-        server:cli("SET", "redisson_lock_token:{k}", ("%.0f"):format(token))
-      end
-      set(":1", now)
-      server:cli("CONFIG", "RESETSTAT")
-      local top = command.start(server, { "top", "--interval", "0.5" })
-      assert(process.wait_until(function()
-        return server:cli("INFO", "commandstats"):find("cmdstat_pubsub", 1, true)
-      end, PATIENCE))
-      set(":2", now - 3600e6) -- the server's clock was set back
-      server:cli("ZADD", "holdfast_queue:{k}", ("%.0f"):format(now + 3600e6), "1l" .. uuid .. ":9:1")
-      assert.same({ "exit", 0 }, { top:wait(PATIENCE) }, top:output())
-      assert.matches("^1 lock, 1 waiter, at least [12]%.%d hand%-offs/s\n", top:output())
-      assert.matches("\nk +%S+:2 +36%d%d s +%d+%.%d s +1 +[12]%.%d\n$", top:output())
-      server:cli("FLUSHALL")
-    end)
-
-    it("reads a lock once in each of its two passes", function()
-      for i = 1, 100 do acquire("many:" .. i) end
-      local monitor = server:monitor()
-      local _, output = run("top", "--interval", "0.1", "many:*")
-      assert.matches("^100 locks", output)
-      local asked = 0
-      for _, entry in ipairs(monitor:commands()) do
-        if not entry.script then asked = asked + 1 end
-      end
-      monitor:close()
-      assert.is_true(asked < 350, asked .. " commands") -- the third for each is its HLEN
     end)
   end)
 
@@ -832,6 +774,16 @@ describe("holdfast", function()
         local examples = assert(text:match("\n\nExamples:\n(.*)$"), verb)
         assert.equal(3, select(2, examples:gsub("[^\n]*holdfast [^\n]*\n", "")), verb)
         for line in (output .. text):gmatch("[^\n]+") do assert.is_true(#line <= 100, line) end
+      end
+    end)
+
+    it("names the default server, the variable, and all kinds of URL", function()
+      for _, verb in ipairs { "run", "top", false } do
+        local text = select(2, verb and run(verb, "--help") or run("--help")):gsub("%s+", " ")
+        for _, what in ipairs { "redis://127.0.0.1:6379", "$HOLDFAST_URL", "redis://[user:password@]host[:port][/db]",
+          "unix:///path", "redis+sentinel://host,host/master", "redis+cluster://host,host", "rediss ", "valkey " } do
+          assert.truthy(text:find(what, 1, true), ("%s is not in the help of %s"):format(what, verb or "all"))
+        end
       end
     end)
 
@@ -1257,32 +1209,6 @@ describe("on a terminal", function()
     process.remove(directory)
   end)
 
-  it("top shows the locks live, sorts them and quits by a key", function()
-    local a, b = client:lock("aaa"), client:lock("bbb")
-    assert(a:acquire())
-    types("holdfast top --interval 0.1", "Enter")
-    sees("1 lock, 0 waiters.*KEY.*\naaa .*sort by")
-    assert(b:acquire())
-    sees("2 locks.*\naaa .*\nbbb ")
-    local waiter = command.start(server, { "run", "bbb", "--", "true" })
-    sees("2 locks, 1 waiter,")
-    types("w")
-    sees("\nbbb .*\naaa ")
-    types("k")
-    sees("\naaa .*\nbbb ")
-    shell:resize(60, 10)
-    sees("\naaa [^\n]*\n[^\n]*\n?.*sort by: k key")
-    waiter:kill("TERM")
-    types("C-z")
-    sees("Stopped")
-    types("fg", "Enter")
-    sees("2 locks, 0 waiters")
-    types("q")
-    sees("%$ *\n*$")
-    types("stty -a | grep -o ' icanon'; echo done", "Enter")
-    sees("icanon\ndone")
-  end)
-
   -- Its group has no parent that could give it the terminal or continue it.
   for name, job in pairs {
     ["reads the terminal"] = "cat /dev/tty",
@@ -1294,88 +1220,6 @@ describe("on a terminal", function()
       assert(process.wait_until(function() return server:cli("EXISTS", "k") == 0 end, PATIENCE), screen())
     end)
   end
-
-  it("top ends by Ctrl-C, by a signal and with its input, and gives the terminal back", function()
-    local function ends(how, code)
-      types("clear; holdfast top --interval 0.1; echo code $?", "Enter")
-      sees("^holdfast top   0 locks.*sort by")
-      how()
-      sees("code " .. code .. "\n")
-      types("clear; stty -a | grep -o ' icanon'; echo done", "Enter")
-      sees("icanon\ndone")
-    end
-    local function signal(name)
-      return function()
-        local tty = shell:tmux("display", "-p", "-t", "spec", "#{pane_tty}"):match("pts/%d+")
-        assert.equal(0, select(2, command.other { "pkill", "-" .. name, "-t", tty, "-f", " top " }:wait(PATIENCE)))
-      end
-    end
-    ends(function() types("C-c") end, 0)
-    ends(signal "TERM", 143)
-    ends(signal "HUP", 129)
-    ends(signal "USR2", 140)
-  end)
-
-  it("top sorts by the time held and by hand-offs, which come first", function()
-    assert(client:lock("bbb"):acquire())
-    types("holdfast top --interval 0.1", "Enter")
-    sees("\nbbb [^\n]* [1-9] s ")
-    assert(client:lock("aaa"):acquire())
-    sees("\naaa .*\nbbb ") -- without hand-offs, by their keys
-    types("t")
-    sees("\nbbb .*\naaa ")
-    types("h")
-    sees("\naaa .*\nbbb ")
-    local holders, turn = { "b983c153-7421-469a-addb-44fb92259a1b:1", "c983c153-7421-469a-addb-44fb92259a1b:1" }, 0
-    shell:sees(function(text)
-      turn = turn + 1
-      server:cli("DEL", "bbb")
-      server:cli("HSET", "bbb", holders[turn % 2 + 1], 1)
-      server:cli("PEXPIRE", "bbb", 60000)
-      server:cli("SET", "redisson_lock_token:{bbb}", 1000 + turn)
-      return text:match("at least [1-9].*\nbbb .*\naaa ")
-    end)
-    types("q")
-    sees("%$ *\n*$")
-  end)
-
-  it("top goes on through an outage, which it names", function()
-    assert(client:lock("aaa"):acquire())
-    local file = assert(io.open(directory .. "/conf", "w"))
-    file:write("command_timeout = 0.2\nconnect_timeout = 0.2\n")
-    file:close()
-    types("HOLDFAST_CONFIG=" .. directory .. "/conf holdfast top --interval 0.1 '[a-b]*'", "Enter")
-    sees("1 lock, 0 waiters, at least 0.0 hand%-offs/s\n.*\naaa .*sort by")
-    server:kill("STOP")
-    sees("hand%-offs/s   [^\n]*cannot .*\naaa ")
-    server:kill("CONT")
-    sees("hand%-offs/s\n.*\naaa ")
-    server:cli("DEL", "aaa")
-    sees("0 locks, 0 waiters, at least 0.0 hand%-offs/s\n")
-    types("x")
-    assert(client:lock("ccc"):acquire())
-    assert(client:lock("bbb"):acquire())
-    sees("1 lock, .*\nbbb ")
-    server:cli("DEL", "bbb")
-    server:cli("RPUSH", "bbb", "no lock any more")
-    sees("0 locks, 0 waiters, at least 0.0 hand%-offs/s\n")
-    types("q")
-    sees("%$ *\n*$")
-  end)
-
-  it("top shows as many locks as there are rows for, between its title and its keys", function()
-    local list = {}
-    for i = 1, 30 do
-      list[i] = assert(client:lock(("lock:%02d"):format(i)):acquire())
-    end
-    types("holdfast top --interval 0.1", "Enter")
-    sees("^holdfast top   30 locks, [^\n]*\n\nKEY [^\n]*\nlock:01 .*\nlock:15 [^\n]*\n\nsort by: k key")
-    shell:resize(100, 8)
-    sees("^holdfast top   30 locks, [^\n]*\n\nKEY [^\n]*\nlock:01 [^\n]*\nlock:02 [^\n]*\nlock:03 [^\n]*\n\nsort by: k key")
-    types("q")
-    sees("%$ *\n*$")
-    for _, lock in ipairs(list) do lock:release() end
-  end)
 
   it("a script has the terminal again once its job has ended", function()
     types("(holdfast run k -- head -n 1; head -n 1; echo both)", "Enter")

@@ -5,7 +5,7 @@ local observed = {}
 local names = require "holdfast.names"
 
 local OLDEST = 30 * 86400 -- seconds; what is older is no time
-local LONG_WAIT = 30 -- seconds, the default lease
+observed.LONG_WAIT = 30 -- seconds, the default lease
 
 -- Since when this holder has the lock, in seconds of the clock; `before`: the previous
 -- entry. Fencing tokens are the server's clock in microseconds, unless locks are taken faster or
@@ -70,7 +70,7 @@ function observed.state(seen)
   if seen.deadlocks > 0 then return "deadlock" end
   if seen.losses > 0 then return "losses" end
   if seen.some_down then return "server_down" end
-  if (seen.longest_wait or 0) >= LONG_WAIT then return "long_wait" end
+  if (seen.longest_wait or 0) >= observed.LONG_WAIT then return "long_wait" end
   return "well"
 end
 

@@ -130,26 +130,28 @@ function Output:unwritten(message)
   return self:fail(exits.OUTPUT, "output", "cannot write to standard output: " .. message)
 end
 
-local MOST_WIDTH = 100 -- of a column: a longer cell moves only its own row
+output.MOST_WIDTH = 100 -- of a column: a longer cell moves only its own row
 
 local function widths(rows)
   local list = {}
   for _, row in ipairs(rows) do
     for i, cell in ipairs(row) do
-      list[i] = math.max(list[i] or 0, math.min(width.of(cell), MOST_WIDTH))
+      list[i] = math.max(list[i] or 0, math.min(width.of(cell), output.MOST_WIDTH))
     end
   end
   return list
 end
 
--- rows of texts → lines with aligned columns; columns named in `right` are right-aligned
-function output.columns(rows, right)
+-- rows of texts → lines with aligned columns; columns named in `right` are right-aligned.
+-- paint(cell, row, column): how it is shown.
+function output.columns(rows, right, paint)
   local columns, lines = widths(rows), {}
-  for _, row in ipairs(rows) do
+  for number, row in ipairs(rows) do
     local cells = {}
     for i, cell in ipairs(row) do
       local padding = (" "):rep(columns[i] - width.of(cell))
       cells[i] = right[i] and padding .. cell or cell .. padding
+      if paint then cells[i] = paint(cells[i], number, i) end
     end
     lines[#lines + 1] = table.concat(cells, "  "):match("^.*[^ ]") or ""
   end

@@ -1,47 +1,72 @@
--- holdfast top: a live view of the locks.
+-- holdfast top: a live view of the locks, those that somebody has waited for longest first.
 --
 -- The keyspace is scanned a few pages at a time and the locks found so far are read again at each
--- poll, so that a large server is not scanned in one go. Hand-offs are seen from outside: one for
--- each change of holder between two polls, so there were at least as many.
+-- poll, so that a large server is not scanned in one go. Between two reads the view answers its
+-- keys, so a poll of many locks does not hold it up.
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
+local json = require "holdfast.command.json"
 local locks = require "holdfast.command.locks"
-local observed = require "holdfast.observed"
 local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
 local locale = require "holdfast.locale"
 local pages = require "holdfast.pages"
 local process = require "holdfast.process"
+local screen = require "holdfast.command.screen"
+local table_of = require "holdfast.command.top_table"
 local verb = require "holdfast.command.verb"
 local width = require "holdfast.command.width"
+
+local unpack = table.unpack or unpack
 
 local top = {}
 
 top.usage = "holdfast top [options] [PATTERN]"
-top.summary = "Show locks, holders, waiters and hand-offs: live on a terminal, otherwise just once."
+top.summary = "Show locks and waiters, the longest wait first: live on a terminal, otherwise once."
 
 top.of_servers = true
 top.options = verb.options(top, {
   { "interval", value = "TIME", check = options.lease, help = "time between refreshes (default: 1s)" },
+  { "once", help = "print the table once, on a terminal too" },
+  { "json", help = "print one JSON object per lock, once" },
 })
 top.examples = {
   "holdfast top                  # all locks; q quits",
   "holdfast top 'jobs:*'         # those whose key begins with jobs:",
-  "holdfast top --interval 100ms # more often",
+  "holdfast top --once           # a table, on a terminal too",
 }
 
-local PAGES = 20
+local FIRST = 0.5 -- seconds of each poll for which the first round of the scans goes on
+local PAGES = 20 -- of each poll, later
+local SLICE = 50 -- locks that are read before the view looks for keys
 local COSTS_ITSELF = { conflict = true, server = true } -- of a key that cannot be read any more
-local HEAD = { "KEY", "HOLDER", "HELD", "TTL", "WAITERS", "HAND-OFFS/S" }
-local RIGHT = { false, false, true, true, true, true }
-local FOOT = "sort by: k key  h hand-offs  w waiters  t time held    q quit"
+local SLOW = 2 -- seconds: a poll that takes longer is reported
+local FRAME = 5 -- rows of the screen that show no lock
+local FOOT = "sort by: w wait  n waiters  h held  t TTL  k key   / filter  ↑↓ scroll  q quit"
+local TYPING = "part of a key, then Enter; Esc shows all locks again"
+
+local function by_key(a, b)
+  return locale.is_before(a.key, b.key)
+end
+
+-- The highest value comes first; of equal ones, the most waiters and then the longest hold.
+local function by(value_of)
+  return function(a, b)
+    local value, other = value_of(a), value_of(b)
+    if value == other then value, other = a.waiters, b.waiters end
+    if value == other then value, other = a.held_for or 0, b.held_for or 0 end
+    if value == other then return by_key(a, b) end
+    return value > other -- any locale: numbers
+  end
+end
 
 local SORTS = {
-  k = function(a, b) return locale.is_before(a.key, b.key) end,
-  h = function(a, b) return a.rate > b.rate end,
-  w = function(a, b) return a.waiters > b.waiters end,
-  t = function(a, b) return a.since < b.since end,
+  w = by(function(entry) return entry.waits or 0 end),
+  n = by(function(entry) return entry.waiters end),
+  h = by(function(entry) return entry.held_for or 0 end),
+  t = by(function(entry) return -(entry.ttl or math.huge) end),
+  k = by_key,
 }
 
 -- ---- what is there ----
@@ -49,130 +74,182 @@ local SORTS = {
 local View = {}
 View.__index = View
 
-function View:find()
-  for _ = 1, PAGES do
-    local scan = self.scans[self.turn]
-    local found, message, code = scan:next(self.entries)
-    if not found then return nil, message, code end
-    for _, entry in ipairs(found) do
-      local before = self.entries[entry.found_as]
-      entry.since = observed.since(entry, before, os.time())
-      if not entry.done then self.entries[entry.found_as] = entry end
-    end
-    if scan.ended then self.turn = self.turn % #self.scans + 1 end
-    if scan.ended and self.turn == 1 then break end
-  end
-  return true
-end
-
--- What the scan has found in this poll was read just now.
-function View:read_one(name, before, now)
-  local entry, message, code = before, nil, nil
-  if before.at then
-    entry, message, code = locks.read(self.client, before.key, before.kind)
-  end
-  if not entry or not entry.held then return entry and false, message, code end
-  entry.found_as, entry.at = name, now
-  entry.since = observed.since(entry, before, os.time())
-  local span = before.at and now - before.at or 0
-  entry.rate = span > 0 and observed.handed_over(before, entry) / span or 0
+-- Remembers the longest TTL of this hold that was seen, as its lease; `before`: the last reading.
+local function note_lease(entry, before)
+  local is_same = before and before.owner == entry.owner and before.token == entry.token
+  entry.lease = math.max(entry.ttl or 0, is_same and before.lease or 0)
   return entry
 end
 
--- Polls the server once. → true | nil, message, code
-function View:poll()
-  local ok, message, code = self:find()
-  if not ok then return nil, message, code end
-  local now, list = core.now(), {}
-  for name, before in pairs(self.entries) do
-    local entry
-    entry, message, code = self:read_one(name, before, now)
-    if entry == nil and not COSTS_ITSELF[code] and not pages.is_too_large(message, code) then
-      return nil, message, code
-    end
-    self.entries[name] = entry or nil
-    list[#list + 1] = entry or nil
+function View:add(found)
+  for _, entry in ipairs(found) do
+    if not entry.done then self.entries[entry.found_as] = note_lease(entry) end
   end
-  self.list, self.names = list, locks.names(self.client)
+end
+
+-- Goes on with all scans by turns. The first round takes half a second of each poll, later ones a
+-- few pages.
+function View:find()
+  local left, pages_read, till = { unpack(self.scans) }, 0, core.now() + FIRST
+  repeat
+    for i = #left, 1, -1 do
+      local scan = left[i]
+      local found, message, code = scan:next(self.entries)
+      if not found then return nil, message, code end
+      self:add(found)
+      pages_read = pages_read + 1
+      if scan.ended then
+        table.remove(left, i)
+        self.unseen[scan] = nil
+      end
+    end
+    local is_enough = core.now() > till or not next(self.unseen) and pages_read >= PAGES
+  until #left == 0 or is_enough or self:attend(0)
+  return true
+end
+
+-- → the entry now | false: there is none any more | nil, message, code
+function View:read_one(name, before)
+  local entry, message, code = locks.read(self.client, before.key, before.kind)
+  if not entry and (COSTS_ITSELF[code] or pages.is_too_large(message, code)) then return false end
+  if not entry then return nil, message, code end
+  entry.found_as = name
+  return entry.held and note_lease(entry, before)
+end
+
+-- Polls the server once; ends early if the view has to end. → true | nil, message
+function View:poll()
+  local began, known = core.now(), {}
+  for name in pairs(self.entries) do known[#known + 1] = name end
+  local ok, message = self:find()
+  for i, name in ipairs(ok and known or {}) do
+    local entry
+    entry, message = self:read_one(name, self.entries[name])
+    if entry == nil then return nil, message end
+    self.entries[name] = entry or nil
+    if i % SLICE == 0 and self:attend(0) then return true end
+  end
+  if not ok then return nil, message end
+  self.names, self.known = locks.names(self.client), {}
+  self.read_at, self.took = core.now(), core.now() - began
   return true
 end
 
 -- ---- how it looks ----
 
-function View:sorted()
-  local before = SORTS[self.sort]
-  table.sort(self.list, function(a, b)
-    if before(a, b) or before(b, a) then return before(a, b) end
-    return locale.is_before(a.key, b.key)
-  end)
-  return self.list
+-- Chooses the entries that are shown, in order.
+function View:arrange()
+  local list, word = {}, locale.lower(self.filter)
+  self.count, self.waiters = 0, 0
+  for _, entry in pairs(self.entries) do
+    self.count, self.waiters = self.count + 1, self.waiters + entry.waiters
+    if word == "" or locale.lower(entry.key):find(word, 1, true) then list[#list + 1] = entry end
+  end
+  table.sort(list, SORTS[self.sort])
+  self.list = list
+end
+
+local function plural(count, one)
+  return ("%d %s%s"):format(count, one, count == 1 and "" or "s")
 end
 
 function View:title()
-  local waiters, rate = 0, 0
-  for _, entry in ipairs(self.list) do
-    waiters, rate = waiters + entry.waiters, rate + entry.rate
-  end
   local left_out = locks.left_out(self.scans)
-  return ("%d lock%s, %d waiter%s, at least %s hand-offs/s%s"):format(
-    #self.list, #self.list == 1 and "" or "s", waiters, waiters == 1 and "" or "s",
-    locale.decimal("%.1f", rate), left_out and "; " .. left_out or "")
+  local took = self.took > SLOW and (", read in %.0f s"):format(self.took) or ""
+  return plural(self.count, "lock") .. (next(self.unseen) and " so far, " or ", ")
+    .. plural(self.waiters, "waiter") .. took .. (left_out and "; " .. left_out or "")
 end
 
-function View:row(entry)
-  local holder = locks.holder_text(entry, entry.owner and self.names(entry.owner))
-  return {
-    output.name(entry.key), holder, ("%.0f s"):format(os.time() - entry.since),
-    locks.seconds(entry.ttl), ("%d"):format(entry.waiters), locale.decimal("%.1f", entry.rate),
-  }
+-- The name of an owner, without asking a server that does not answer.
+function View:who(owner)
+  local uuid = owner and owner:sub(1, 36)
+  if uuid and not self.trouble then self.known[uuid] = self.names(owner) end
+  return uuid and self.known[uuid]
 end
 
-function View:lines(most)
-  local rows = { HEAD }
-  for i, entry in ipairs(self:sorted()) do
-    if most and i > most then break end
-    rows[#rows + 1] = self:row(entry)
+function View:lines(first, last, columns)
+  local shown, who = {}, {}
+  for i = first, math.min(last, #self.list) do
+    shown[#shown + 1] = self.list[i]
+    who[#shown] = self:who(self.list[i].owner)
   end
-  return output.columns(rows, RIGHT)
+  return table_of(shown, who, columns)
 end
 
 -- ---- on a terminal ----
 
-local SCREEN_ON, SCREEN_OFF = "\27[?1049h\27[?25l", "\27[?25h\27[?1049l"
+function View:trouble_text()
+  if not self.trouble then return "" end
+  return ("   %.0f s old: %s"):format(core.now() - self.read_at, output.printable(self.trouble))
+end
 
-local function screen(on)
-  process.raw(on)
-  io.stdout:write(on and SCREEN_ON or SCREEN_OFF)
-  io.stdout:flush()
+function View:filter_line()
+  if not self.is_typing and self.filter == "" then return "" end
+  return ("filter: %s%s   %d of %s"):format(output.printable(self.filter), self.is_typing and "_" or "",
+    #self.list, plural(self.count, "lock"))
+end
+
+-- Which of the locks are on the screen, unless all are.
+function View:place(room)
+  if #self.list <= room then return "" end
+  return ("%d-%d of %d"):format(self.first, math.min(self.first + room - 1, #self.list), #self.list)
 end
 
 function View:draw()
   local rows, columns = process.size()
   rows, columns = rows or 24, columns or 80
-  local trouble = self.trouble and "   " .. output.printable(self.trouble) or ""
-  local lines = { "holdfast top   " .. self:title() .. trouble, "" }
-  for _, line in ipairs(self:lines(math.max(rows - 5, 1))) do lines[#lines + 1] = line end
-  while #lines < rows - 1 do lines[#lines + 1] = "" end
-  lines[rows] = FOOT
-  for i = 1, #lines do lines[i] = width.cut(lines[i], columns) .. "\27[K" end
-  io.stdout:write("\27[H", table.concat(lines, "\r\n", 1, rows), "\27[J")
-  io.stdout:flush()
+  local room = math.max(rows - FRAME, 1)
+  self.first, self.room = math.max(math.min(self.first, #self.list - room + 1), 1), room
+  local title = width.cut("holdfast top   " .. self:title(), columns)
+  local trouble = width.cut(self:trouble_text(), columns - width.of(title))
+  local lines = { title .. screen.paint(trouble, screen.RED), width.cut(self:filter_line(), columns) }
+  for _, line in ipairs(self:lines(self.first, self.first + room - 1, columns)) do lines[#lines + 1] = line end
+  while #lines < rows - 2 do lines[#lines + 1] = "" end
+  lines[rows - 1] = self:place(room)
+  lines[rows] = width.cut(self.is_typing and TYPING or FOOT, columns)
+  screen.draw(lines, rows)
 end
 
 local function pause_program()
-  screen(false)
+  screen.leave()
   process.stop("TSTP", true)
-  screen(true)
+  screen.enter()
+end
+
+-- While a filter is typed, its locks are shown.
+function View:type(key)
+  if key == "enter" or key == "escape" then self.is_typing = false end
+  if key == "escape" or key == "clear" then self.filter = "" end
+  if key == "backspace" then self.filter = self.filter:gsub("[^\128-\191][\128-\191]*$", "") end
+  if not screen.NAMES[key] then self.filter = self.filter .. key end
+  self.first = 1
+  self:arrange()
+end
+
+-- How far each key moves the view, in rows or, of a page's, in screens.
+local ROWS = { up = -1, down = 1, home = -math.huge, ["end"] = math.huge }
+local SCREENS = { page_up = -1, page_down = 1, [" "] = 1 }
+
+-- → the exit code when it is to end
+function View:on_key(key)
+  if self.is_typing then return self:type(key) end
+  if key == "q" then return exits.OK end
+  if key == "/" then self.is_typing = true end
+  if key == "escape" then self.filter = "" end
+  if SORTS[key] then self.sort, self.first = key, 1 end
+  if key == "escape" or SORTS[key] then self:arrange() end
+  local step = ROWS[key] or (SCREENS[key] or 0) * self.room
+  self.first = math.max(math.min(self.first + step, #self.list - self.room + 1), 1)
 end
 
 -- → the exit code when it is to end
 function View:on_event(event)
   if event == "input" then
-    local keys = process.keys()
-    if not keys or keys == "" then return exits.OK end
-    for key in keys:gmatch(".") do
-      if key == "q" then return exits.OK end
-      if SORTS[key] then self.sort = key end
+    local bytes = process.keys()
+    if not bytes or bytes == "" then return exits.OK end
+    for _, key in ipairs(screen.keys(bytes)) do
+      local exit = self:on_key(key)
+      if exit then return exit end
     end
   elseif event == "TSTP" then
     pause_program()
@@ -181,50 +258,84 @@ function View:on_event(event)
   end
 end
 
+-- Answers keys and signals for so many seconds. → the exit code when it is to end
+function View:attend(seconds)
+  local due = core.now() + seconds
+  while self.is_live and not self.exit do
+    local event = process.wait(math.max(due - core.now(), 0), true)
+    if not event then return nil end
+    self.exit = self:on_event(event)
+    if not self.exit then self:draw() end
+  end
+  return self.exit
+end
+
 function View:live(interval)
-  while true do
+  self.is_live = true
+  repeat
+    self:arrange()
+    self:draw()
+    if self:attend(interval) then break end
     local ok, message = self:poll()
     self.trouble = not ok and message or nil
-    local due = core.now() + interval
-    repeat
-      self:draw()
-      local event = process.wait(math.max(due - core.now(), 0), true)
-      local exit = event and self:on_event(event)
-      if exit then return exit end
-    until not event
-  end
+  until self.exit
+  return self.exit
 end
 
 local function run_live(view, interval)
   process.catch("HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "TSTP", "CONT", "WINCH")
-  screen(true)
+  screen.enter()
   local ok, exit = pcall(view.live, view, interval)
-  screen(false)
+  screen.leave()
   if not ok then error(exit, 0) end
   return exit
 end
 
 -- ---- once ----
 
-local function print_once(view, interval, out)
-  process.wait(interval)
-  local ok, message, code = view:poll()
-  if not ok then return verb.failed(out, message, code) end
+local function print_json(view, out)
+  for _, entry in ipairs(view.list) do
+    output.print(json.object(locks.fields(entry, view:who(entry.owner))))
+  end
+  local left_out = locks.left_out(view.scans)
+  if left_out then out:problem("warning", {}, left_out) end
+end
+
+local function print_table(view)
   output.print(view:title())
-  if #view.list > 0 then output.print(table.concat(view:lines(), "\n")) end
+  local columns = process.is_terminal(1) and select(2, process.size()) or nil
+  if #view.list > 0 then output.print(table.concat(view:lines(1, #view.list, columns), "\n")) end
+end
+
+local function print_once(view, given, out)
+  while next(view.unseen) do
+    local ok, message, code = view:find()
+    if not ok then return verb.failed(out, message, code) end
+  end
+  view:arrange()
+  local print_view = given.json and print_json or print_table
+  print_view(view, out)
   return exits.OK
+end
+
+local function new_view(client, pattern)
+  local view = {
+    client = client, scans = locks.scans(client, pattern), unseen = {}, -- scans that have not ended once
+    entries = {}, list = {}, names = locks.names(client), known = {}, read_at = core.now(), took = 0,
+    sort = "w", filter = "", first = 1,
+  }
+  for _, scan in ipairs(view.scans) do view.unseen[scan] = true end
+  return setmetatable(view, View)
 end
 
 function top.main(args)
   return verb.run(top, "top", args, 0, 1, function(client, given, words, out)
-    local view = setmetatable({
-      client = client, scans = locks.scans(client, words[1]), turn = 1, entries = {}, list = {},
-      sort = "h",
-    }, View)
-    local ok, message, code = view:poll()
+    local view = new_view(client, words[1])
+    local ok, message, code = view:find()
     if not ok then return verb.failed(out, message, code) end
-    local live = process.is_terminal(0) and process.is_terminal(1)
-    return (live and run_live or print_once)(view, given.interval or 1, out)
+    local is_live = process.is_terminal(0) and process.is_terminal(1) and not (given.once or given.json)
+    if is_live then return run_live(view, given.interval or 1) end
+    return print_once(view, given, out)
   end)
 end
 

@@ -68,4 +68,21 @@ function width.cut(text, columns)
   return text:sub(1, at - 1)
 end
 
+-- Returns as much of the end of the text as fits into that many columns.
+local function last(text, columns)
+  local left = width.of(text)
+  for at, char in text:gmatch("()(" .. CHARACTER .. ")") do
+    if left <= columns and width_of(char) > 0 then return text:sub(at) end
+    left = left - width_of(char)
+  end
+  return ""
+end
+
+-- Returns the text, or its beginning and its end with "…" between them, in that many columns.
+function width.middle(text, columns)
+  if width.of(text) <= columns then return text end
+  local first = width.cut(text, math.ceil((columns - 1) / 2))
+  return first .. "…" .. last(text, columns - 1 - width.of(first))
+end
+
 return width

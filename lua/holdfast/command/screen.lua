@@ -1,0 +1,63 @@
+-- The terminal as a screen: its rows are drawn, and keys are read one by one.
+
+local process = require "holdfast.process"
+
+local screen = { BOLD = "1", RED = "31", YELLOW = "33" }
+
+-- Another screen without a cursor, on which a row that is too long does not go on in the next one.
+local ENTER, LEAVE = "\27[?1049h\27[?25l\27[?7l", "\27[?7h\27[?25h\27[?1049l"
+
+local function write(...)
+  io.stdout:write(...)
+  io.stdout:flush()
+end
+
+function screen.enter()
+  process.raw(true)
+  write(ENTER)
+end
+
+function screen.leave()
+  process.raw(false)
+  write(LEAVE)
+end
+
+-- Draws the first `rows` lines.
+function screen.draw(lines, rows)
+  write("\27[H\27[K", table.concat(lines, "\r\n\27[K", 1, rows))
+end
+
+local is_coloured = process.is_terminal(1) and (os.getenv "NO_COLOR" or "") == ""
+
+-- Returns the text in a colour, or as it is: without a colour, a terminal or the user's consent.
+function screen.paint(text, colour)
+  if not is_coloured or not colour or text == "" then return text end
+  return ("\27[%sm%s\27[m"):format(colour, text)
+end
+
+-- What a key that is no character sends → its name.
+local SENT = {
+  ["\27[A"] = "up", ["\27OA"] = "up", ["\27[B"] = "down", ["\27OB"] = "down",
+  ["\27[5~"] = "page_up", ["\27[6~"] = "page_down",
+  ["\27[H"] = "home", ["\27OH"] = "home", ["\27[1~"] = "home",
+  ["\27[F"] = "end", ["\27OF"] = "end", ["\27[4~"] = "end",
+  ["\27"] = "escape", ["\r"] = "enter", ["\n"] = "enter", ["\127"] = "backspace", ["\b"] = "backspace",
+  ["\21"] = "clear",
+}
+
+screen.NAMES = { other = true } -- a set
+for _, name in pairs(SENT) do screen.NAMES[name] = true end
+
+-- → what was pressed: characters, and names of other keys
+function screen.keys(bytes)
+  local list = {}
+  while bytes ~= "" do
+    local sent = bytes:match("^\27%[[%d;]*[@-~]") or bytes:match("^\27O[@-~]")
+      or bytes:match("^[^\128-\191][\128-\191]*") or bytes:sub(1, 1)
+    bytes = bytes:sub(#sent + 1)
+    list[#list + 1] = SENT[sent] or sent:find("^[%z\1-\31]") and "other" or sent
+  end
+  return list
+end
+
+return screen
