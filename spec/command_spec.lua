@@ -779,7 +779,7 @@ describe("holdfast", function()
 
     it("names the default server, the variable, and all kinds of URL", function()
       for _, verb in ipairs { "run", "top", false } do
-        local text = select(2, verb and run(verb, "--help") or run("--help")):gsub("%s+", " ")
+        local text = select(2, run(verb or "--help", verb and "--help" or nil)):gsub("%s+", " ")
         for _, what in ipairs { "redis://127.0.0.1:6379", "$HOLDFAST_URL", "redis://[user:password@]host[:port][/db]",
           "unix:///path", "redis+sentinel://host,host/master", "redis+cluster://host,host", "rediss ", "valkey " } do
           assert.truthy(text:find(what, 1, true), ("%s is not in the help of %s"):format(what, verb or "all"))

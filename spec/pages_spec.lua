@@ -261,6 +261,40 @@ describe("the tables of the documents", function()
 end)
 
 describe("the pictures of the documents", function()
+  -- The frames of an animation: → { { at = seconds, seconds = for which it stays, text }, … }
+  local function frames_of(name)
+    local file = assert(io.open("docs/pictures/" .. name))
+    local svg = file:read("*a")
+    file:close()
+    local total, list = tonumber(svg:match("animation: f ([%d.]+)s")), {}
+    for share in svg:gmatch("\n([%d.]+)%% { transform") do list[#list + 1] = { at = tonumber(share) / 100 * total } end
+    local i = 0
+    for line in svg:match('<g id="f">\n(.*)</g>'):gmatch("([^\n]*)\n") do
+      i = i + 1
+      list[i].text = line:gsub("<[^>]*>", "\n")
+      list[i].seconds = (list[i + 1] and list[i + 1].at or total) - list[i].at
+    end
+    assert.equal(#list, i)
+    return list
+  end
+
+  it("begin with the first line of the demo within 2 s", function()
+    for _, frame in ipairs(frames_of "demo.svg") do
+      if frame.text:find("\n1. 8 processes sell 100 items", 1, true) then return assert.is_true(frame.at <= 2) end
+    end
+    error("the demo has no first line")
+  end)
+
+  it("stand still for no longer than 5 s", function()
+    for _, name in ipairs { "demo.svg", "waiting.svg" } do
+      local frames = frames_of(name)
+      assert.is_true(#frames > 5)
+      for _, frame in ipairs(frames) do
+        assert.is_true(frame.seconds <= 5, ("%s at %.1f s: %.1f s"):format(name, frame.at, frame.seconds))
+      end
+    end
+  end)
+
   it("show no folder of the machine that drew them", function()
     local pipe = assert(io.popen("grep -lE 'Entering directory' docs/pictures/*.svg"))
     local found = pipe:read("*a")
