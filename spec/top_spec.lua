@@ -179,7 +179,8 @@ describe("holdfast top", function()
       local function signal(name)
         return function()
           local tty = shell:tmux("display", "-p", "-t", "spec", "#{pane_tty}"):match("pts/%d+")
-          assert.equal(0, select(2, command.other { "pkill", "-" .. name, "-t", tty, "-f", " top " }:wait(PATIENCE)))
+          local kill = command.other { "pkill", "-" .. name, "-t", tty, "-f", " top " }
+          assert.same({ "exit", 0 }, { kill:wait(PATIENCE) })
         end
       end
       ends(function() types("C-c") end, 0)

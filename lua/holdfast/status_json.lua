@@ -147,7 +147,8 @@ local function matching(view, asked, lag)
   local has_word = status_json.finder(asked.search)
   for key, entry in pairs(view.entries) do
     if not views.is_stale(entry, now) then
-      if entry.waits_since and entry.waits_since < oldest then oldest, longest_key = entry.waits_since, key end
+      local since = entry.waits_since
+      if since and since < oldest then oldest, longest_key = since, key end
       if key:sub(1, #asked.prefix) == asked.prefix and has_word(key) then
         list[#list + 1], waiting = entry, waiting + entry.waiters
       end

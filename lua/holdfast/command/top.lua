@@ -202,8 +202,11 @@ function View:draw()
   self.first, self.room = math.max(math.min(self.first, #self.list - room + 1), 1), room
   local title = width.cut("holdfast top   " .. self:title(), columns)
   local trouble = width.cut(self:trouble_text(), columns - width.of(title))
-  local lines = { title .. screen.paint(trouble, screen.RED), width.cut(self:filter_line(), columns) }
-  for _, line in ipairs(self:lines(self.first, self.first + room - 1, columns)) do lines[#lines + 1] = line end
+  local filter = width.cut(self:filter_line(), columns)
+  local lines = { title .. screen.paint(trouble, screen.RED), filter }
+  for _, line in ipairs(self:lines(self.first, self.first + room - 1, columns)) do
+    lines[#lines + 1] = line
+  end
   while #lines < rows - 2 do lines[#lines + 1] = "" end
   lines[rows - 1] = self:place(room)
   lines[rows] = width.cut(self.is_typing and TYPING or FOOT, columns)
@@ -320,8 +323,10 @@ end
 
 local function new_view(client, pattern)
   local view = {
-    client = client, scans = locks.scans(client, pattern), unseen = {}, -- scans that have not ended once
-    entries = {}, list = {}, names = locks.names(client), known = {}, read_at = core.now(), took = 0,
+    client = client, scans = locks.scans(client, pattern),
+    unseen = {}, -- the scans that have not ended once
+    entries = {}, list = {}, names = locks.names(client), known = {},
+    read_at = core.now(), took = 0,
     sort = "w", filter = "", first = 1,
   }
   for _, scan in ipairs(view.scans) do view.unseen[scan] = true end
@@ -333,8 +338,10 @@ function top.main(args)
     local view = new_view(client, words[1])
     local ok, message, code = view:find()
     if not ok then return verb.failed(out, message, code) end
-    local is_live = process.is_terminal(0) and process.is_terminal(1) and not (given.once or given.json)
-    if is_live then return run_live(view, given.interval or 1) end
+    local has_terminal = process.is_terminal(0) and process.is_terminal(1)
+    if has_terminal and not given.once and not given.json then
+      return run_live(view, given.interval or 1)
+    end
     return print_once(view, given, out)
   end)
 end

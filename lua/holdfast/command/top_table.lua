@@ -19,7 +19,8 @@ end
 local function row(entry, who)
   return {
     output.name(entry.key), locks.holder_text(entry, who),
-    duration(entry.held_for), ("%d"):format(entry.waiters), duration(entry.waits), duration(entry.ttl),
+    duration(entry.held_for), ("%d"):format(entry.waiters), duration(entry.waits),
+    duration(entry.ttl),
   }
 end
 
