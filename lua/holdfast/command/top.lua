@@ -1,8 +1,9 @@
 -- holdfast top: a live view of the locks, those that somebody has waited for longest first.
 --
--- The keyspace is scanned a few pages at a time and the locks found so far are read again at each
--- poll, so that a large server is not scanned in one go. Between two reads the view answers its
--- keys, so a poll of many locks does not hold it up.
+-- The keyspace is scanned a few pages at a time, so that a large server is not scanned in one go. A
+-- poll reads again the locks that are on the screen or have waiters, and others for half a second,
+-- so that many locks load the server no more than some thousand do. Between two reads the view
+-- answers its keys, so a poll does not hold it up.
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
@@ -41,7 +42,8 @@ local FIRST = 0.5 -- seconds of each poll for which the first round of the scans
 local PAGES = 20 -- of each poll, later
 local SLICE = 50 -- locks that are read before the view looks for keys
 local COSTS_ITSELF = { conflict = true, server = true } -- of a key that cannot be read any more
-local SLOW = 2 -- seconds: a poll that takes longer is reported
+local BUDGET = 0.5 -- seconds of each poll for reading again what is neither shown nor waited for
+local OLD = 2 -- seconds: an older row than by a usual poll is reported
 local FRAME = 5 -- rows of the screen that show no lock
 local FOOT = "sort by: w wait  n waiters  h held  t TTL  k key   / filter  ↑↓ scroll  q quit"
 local TYPING = "part of a key, then Enter; Esc shows all locks again"
@@ -74,16 +76,18 @@ local SORTS = {
 local View = {}
 View.__index = View
 
--- Remembers the longest TTL of this hold that was seen, as its lease; `before`: the last reading.
-local function note_lease(entry, before)
+-- Remembers when it was read and, as its lease, the longest TTL of this hold that was seen;
+-- `before`: the last reading.
+local function note(entry, before)
   local is_same = before and before.owner == entry.owner and before.token == entry.token
   entry.lease = math.max(entry.ttl or 0, is_same and before.lease or 0)
+  entry.read_at = core.now()
   return entry
 end
 
 function View:add(found)
   for _, entry in ipairs(found) do
-    if not entry.done then self.entries[entry.found_as] = note_lease(entry) end
+    if not entry.done then self.entries[entry.found_as] = note(entry) end
   end
 end
 
@@ -114,24 +118,41 @@ function View:read_one(name, before)
   if not entry and (COSTS_ITSELF[code] or pages.is_too_large(message, code)) then return false end
   if not entry then return nil, message, code end
   entry.found_as = name
-  return entry.held and note_lease(entry, before)
+  return entry.held and note(entry, before)
+end
+
+-- → the names of all entries, and how many come first because they are on the screen or have
+-- waiters; of the others, those that were read longest ago come first
+function View:by_need()
+  local names, others, is_shown = {}, {}, {}
+  for i = self.first, self.first + (self.room or 0) - 1 do is_shown[self.list[i] or 0] = true end
+  for name, entry in pairs(self.entries) do
+    local list = (is_shown[entry] or entry.waiters > 0) and names or others
+    list[#list + 1] = name
+  end
+  table.sort(others, function(a, b)
+    return self.entries[a].read_at < self.entries[b].read_at
+  end)
+  local count = #names
+  for i, name in ipairs(others) do names[count + i] = name end
+  return names, count
 end
 
 -- Polls the server once; ends early if the view has to end. → true | nil, message
 function View:poll()
-  local began, known = core.now(), {}
-  for name in pairs(self.entries) do known[#known + 1] = name end
+  local names, count = self:by_need()
   local ok, message = self:find()
-  for i, name in ipairs(ok and known or {}) do
+  if not ok then return nil, message end
+  local till = core.now() + BUDGET
+  for i, name in ipairs(names) do
+    if i > count and core.now() > till then break end
     local entry
     entry, message = self:read_one(name, self.entries[name])
     if entry == nil then return nil, message end
     self.entries[name] = entry or nil
     if i % SLICE == 0 and self:attend(0) then return true end
   end
-  if not ok then return nil, message end
-  self.names, self.known = locks.names(self.client), {}
-  self.read_at, self.took = core.now(), core.now() - began
+  self.names, self.known, self.polled_at = locks.names(self.client), {}, core.now()
   return true
 end
 
@@ -140,9 +161,10 @@ end
 -- Chooses the entries that are shown, in order.
 function View:arrange()
   local list, word = {}, locale.lower(self.filter)
-  self.count, self.waiters = 0, 0
+  self.count, self.waiters, self.read_at = 0, 0, self.polled_at
   for _, entry in pairs(self.entries) do
     self.count, self.waiters = self.count + 1, self.waiters + entry.waiters
+    self.read_at = math.min(self.read_at, entry.read_at)
     if word == "" or locale.lower(entry.key):find(word, 1, true) then list[#list + 1] = entry end
   end
   table.sort(list, SORTS[self.sort])
@@ -155,9 +177,8 @@ end
 
 function View:title()
   local left_out = locks.left_out(self.scans)
-  local took = self.took > SLOW and (", read in %.0f s"):format(self.took) or ""
   return plural(self.count, "lock") .. (next(self.unseen) and " so far, " or ", ")
-    .. plural(self.waiters, "waiter") .. took .. (left_out and "; " .. left_out or "")
+    .. plural(self.waiters, "waiter") .. (left_out and "; " .. left_out or "")
 end
 
 -- The name of an owner, without asking a server that does not answer.
@@ -178,9 +199,13 @@ end
 
 -- ---- on a terminal ----
 
-function View:trouble_text()
-  if not self.trouble then return "" end
-  return ("   %.0f s old: %s"):format(core.now() - self.read_at, output.printable(self.trouble))
+-- How old the oldest row is, if that is more than a poll explains, and why.
+function View:age_text()
+  local seconds = core.now() - self.read_at
+  if self.trouble then
+    return ("   %.0f s old: %s"):format(seconds, output.printable(self.trouble))
+  end
+  return seconds > self.interval + OLD and ("   up to %.0f s old"):format(seconds) or ""
 end
 
 function View:filter_line()
@@ -201,9 +226,9 @@ function View:draw()
   local room = math.max(rows - FRAME, 1)
   self.first, self.room = math.max(math.min(self.first, #self.list - room + 1), 1), room
   local title = width.cut("holdfast top   " .. self:title(), columns)
-  local trouble = width.cut(self:trouble_text(), columns - width.of(title))
+  local age = width.cut(self:age_text(), columns - width.of(title))
   local filter = width.cut(self:filter_line(), columns)
-  local lines = { title .. screen.paint(trouble, screen.RED), filter }
+  local lines = { title .. screen.paint(age, screen.RED), filter }
   for _, line in ipairs(self:lines(self.first, self.first + room - 1, columns)) do
     lines[#lines + 1] = line
   end
@@ -274,7 +299,7 @@ function View:attend(seconds)
 end
 
 function View:live(interval)
-  self.is_live = true
+  self.is_live, self.interval = true, interval
   repeat
     self:arrange()
     self:draw()
@@ -326,8 +351,7 @@ local function new_view(client, pattern)
     client = client, scans = locks.scans(client, pattern),
     unseen = {}, -- the scans that have not ended once
     entries = {}, list = {}, names = locks.names(client), known = {},
-    read_at = core.now(), took = 0,
-    sort = "w", filter = "", first = 1,
+    sort = "w", filter = "", first = 1, polled_at = core.now(),
   }
   for _, scan in ipairs(view.scans) do view.unseen[scan] = true end
   return setmetatable(view, View)
