@@ -32,8 +32,8 @@ end
 
 local FITS = {
   GET = is_text, HGET = is_text, TYPE = is_string,
-  EVAL = is_number, EXISTS = is_number, HEXISTS = is_number, HLEN = is_number, PTTL = is_number,
-  STRLEN = is_number,
+  DBSIZE = is_number, EVAL = is_number, EXISTS = is_number, HEXISTS = is_number, HLEN = is_number,
+  PTTL = is_number, STRLEN = is_number,
   LRANGE = is_strings, TIME = is_strings, ZRANGE = is_strings, ZRANGEBYSCORE = is_strings,
   CHANNELS = is_strings, SHARDCHANNELS = is_strings,
   NUMSUB = is_listeners, SHARDNUMSUB = is_listeners,

@@ -33,7 +33,8 @@ local locks = {}
 
 local PAGE = 500
 local OWNER_SIZE = 255
-local LIST = core.wire.prefixes.list
+local prefixes = core.wire.prefixes
+local LIST, QUEUE, COUNTER = prefixes.list, prefixes.queue, prefixes.counter
 local UUID_OWNER = "^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-?%d[%d.]*$"
 
 local function command(client, ...)
@@ -49,7 +50,9 @@ end
 local Scan = {}
 Scan.__index = Scan
 
-local entry_at -- type of key → the function that reads the lock there
+-- type of key → the function that reads what is there: → the entry | false: it is no lock | nil:
+-- it is gone, or with a message and a code: it could not be read
+local entry_at
 
 -- Searches for keys of this type whose name matches `pattern`, step by step, on one node after the
 -- other. A quorum's lock is found on one of its servers, and read from a majority.
@@ -115,18 +118,22 @@ local function is_fair(client, key)
 end
 
 -- How many fields the hash has, without the fingerprint that a running guard has beside its owner.
+-- → the number | nil, message, code
 local function fields_of(client, key, node)
-  local fields = replies.command(client, { "HLEN", key }, node)
-  if fields ~= 2 then return fields end
+  local fields, message, code = replies.command(client, { "HLEN", key }, node)
+  if fields ~= 2 then return fields, message, code end
   return type(replies.command(client, { "HGET", key, "print" }, node)) == "string" and 1 or 2
 end
 
 local function lock_at(client, key, node)
-  local fields = fields_of(client, key, node)
+  local fields, message, code = fields_of(client, key, node)
+  if not fields or fields == 0 then return nil, message, code end
   local is_lock = fields == 1
-  if not is_lock and not (fields and fields > 1 and is_read_write(client, key)) then return nil end
-  local entry = locks.read(client, key, is_lock and "lock" or "read_write")
-  return entry and entry.held and not flaw(entry, fields) and is_ours(entry) and entry
+  if not is_lock and not is_read_write(client, key) then return false end
+  local entry
+  entry, message, code = locks.read(client, key, is_lock and "lock" or "read_write")
+  if not entry or not entry.held then return nil, message, code end
+  return not flaw(entry, fields) and is_ours(entry) and entry
 end
 
 local function record_at(client, name)
@@ -136,14 +143,21 @@ local function record_at(client, name)
 end
 
 local function hash_at(client, name, node)
-  return record_at(client, name) or lock_at(client, name, node)
+  local record = record_at(client, name)
+  if record then return record end
+  return lock_at(client, name, node)
 end
 
+-- Most strings of a server that has locks are their fencing counters.
 local function mutex_at(client, key, node)
-  local size = replies.command(client, { "STRLEN", key }, node)
-  if type(size) ~= "number" or size < 38 or size > OWNER_SIZE then return false end
-  local entry = locks.read(client, key, "mutex")
-  return entry and entry.held and entry.owner:find(UUID_OWNER) and entry
+  if key:sub(1, #COUNTER) == COUNTER then return false end
+  local size, message, code = replies.command(client, { "STRLEN", key }, node)
+  if not size or size == 0 then return nil, message, code end
+  if size < 38 or size > OWNER_SIZE then return false end
+  local entry
+  entry, message, code = locks.read(client, key, "mutex")
+  if not entry or not entry.held then return nil, message, code end
+  return entry.owner:find(UUID_OWNER) and entry or false
 end
 
 -- A number that is no semaphore has neither leases nor tokens nor a queue beside it.
@@ -201,26 +215,46 @@ function Scan:count_unread(names)
   self.unread = self.ended and self.no_room or math.max(self.no_room, self.unread or 0)
 end
 
--- One step. → a list of entries, held or done, without those that are `known` by the name of their
--- key, found_as; self.ended when all was seen | nil, message, code
-function Scan:next(known)
+-- One step. → the names of keys where a lock may be; self.ended when all were seen | nil, message,
+-- code
+function Scan:names()
   local reply, message, code = #self.left > 0, nil, nil
   if not reply then reply, message, code = self:begin() end
   if reply then reply, message, code = self:page() end
   if not reply and self:skip() then return {} end
   if not reply then return nil, message, code end
-  local node = self.quorum and self.left[1] or nil
+  self.node = self.quorum and self.left[1] or nil
   self.cursor = reply[1]
   if self.cursor == "0" then table.remove(self.left, 1) end
   self.ended = #self.left == 0
   self:count_unread(reply[3] or 0)
+  return reply[2]
+end
+
+-- Reads what has this name. → as the functions of entry_at
+function Scan:read(name, known)
+  if name == "" then return false end -- no lock has an empty key
+  local entry, message, code = self.entry_at(self.client, name, self.node, known)
+  if entry then entry.found_as = entry.found_as or name end
+  return entry, message, code
+end
+
+-- One step. → a list of entries, held or done, without those that are `known` by the name of their
+-- key, found_as | nil, message, code
+function Scan:next(known)
+  local names, message, code = self:names()
+  if not names then return nil, message, code end
   local found = {}
-  for _, name in ipairs(reply[2]) do
-    local is_new = name ~= "" and not (known and known[name]) -- no lock has an empty key
-    local entry = is_new and self.entry_at(self.client, name, node, known)
-    if entry then entry.found_as, found[#found + 1] = entry.found_as or name, entry end
+  for _, name in ipairs(names) do
+    local entry = not (known and known[name]) and self:read(name, known)
+    if entry then found[#found + 1] = entry end
   end
   return found
+end
+
+-- The next step is the first one again.
+function Scan:restart()
+  self.cursor, self.left = "0", {}
 end
 
 -- Finds latches as a scan finds locks, in one step.
@@ -260,6 +294,31 @@ function locks.scans(client, pattern, mutexes)
   scan_beside(list, client, pattern, "", ":timeout", "zset")
   list[#list + 1] = setmetatable({ client = client, pattern = pattern }, Waited)
   return list
+end
+
+-- What the status page goes through in rounds: scans for the names of queues, those for locks
+-- that are held, and the search for latches. A quorum has no queues and no latches.
+function locks.rounds(client, pattern)
+  if core.client.is_quorum(client) then
+    return {}, { scan(client, pattern, "hash"), scan(client, pattern, "string") }
+  end
+  local queues, held = {}, { scan(client, pattern, "hash"), scan(client, pattern, "string") }
+  -- QUEUE and LIST in one, by their first and 15th letters: the server passes over other keys
+  -- faster than by "*_queue:*"
+  if pattern == "*" then
+    queues[1] = scan(client, "[hr]" .. ("?"):rep(13) .. "[:q]*")
+  else
+    queues[1] = scan(client, "[hr]*_queue:{" .. pattern .. "}")
+    queues[2], queues[3] = scan(client, QUEUE .. ":" .. pattern), scan(client, LIST .. pattern)
+  end
+  scan_beside(held, client, pattern, "", ":timeout", "zset")
+  return queues, held, setmetatable({ client = client, pattern = pattern }, Waited)
+end
+
+-- The keys whose queue may have this name, a list, and whether it is Redisson's of a fair lock.
+function locks.keys_of_queue(name)
+  if name:sub(1, #LIST) == LIST then return keys_of(name:sub(#LIST + 1)), true end
+  return { core.wire.key_of_queue(name) }, false
 end
 
 local function add_all(one, list, seen)
