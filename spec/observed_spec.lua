@@ -5,39 +5,6 @@ local sorted = require "holdfast.sorted"
 
 local unpack = table.unpack or unpack
 
-describe("what two observations of a lock show", function()
-  local NOW = 1790000000
-
-  local function entry(owner, token, since)
-    return { owner = owner, token = token and token * 1e6, since = since }
-  end
-
-  it("is at least one hand-off where the holder is another one, or has taken it again", function()
-    local function handed(before, after) return observed.handed_over(before, after) end
-    assert.equal(0, handed(nil, entry("a", NOW)))
-    assert.equal(0, handed(entry("a", NOW), entry("a", NOW)))
-    assert.equal(1, handed(entry("a", NOW), entry("b", NOW + 1)))
-    assert.equal(1, handed(entry("a", NOW), entry("a", NOW + 500)))
-    assert.equal(1, handed(entry("a", NOW), entry("b", 7))) -- the clock or the counter began again
-    assert.equal(0, handed(entry("a", NOW), entry("a", 7))) -- the counter alone
-    assert.equal(0, handed(entry("a", NOW), entry("a")))
-    assert.equal(1, handed(entry("a"), entry("b")))
-    assert.equal(1, handed(entry(nil, NOW), entry(nil, NOW + 1))) -- permits have no owner here
-  end)
-
-  it("is since when the holder has it: its token, or the first observation where that is no time", function()
-    local function since(token, before) return observed.since(entry("a", token), before, NOW) end
-    assert.equal(NOW - 60, since(NOW - 60))
-    assert.equal(NOW, since(nil))
-    assert.equal(NOW, since(7))
-    assert.equal(NOW, since(NOW + 3600))
-    assert.equal(NOW, since(NOW + 0.5)) -- its clock is a little ahead
-    assert.equal(NOW - 5, since(7, entry("a", 7, NOW - 5)))
-    assert.equal(NOW - 1, since(NOW - 1, entry("a", NOW - 60, NOW - 60))) -- taken again
-    assert.equal(NOW, since(7, entry("b", 7, NOW - 5)))
-  end)
-end)
-
 describe("for how long a lock has been held, by the server's clock", function()
   local CLOCK, UUID = 1790000060, "2d0c6c3e-6f6a-8a53-9c2b-7b1f0e4f9a10"
   local JAVA = "2d0c6c3e-6f6a-4a53-9c2b-7b1f0e4f9a10:1"
@@ -82,8 +49,9 @@ describe("the state of all that is seen", function()
   end
 
   it("is the worst of it", function()
-    assert.equal("well", state {})
-    assert.equal("well", state { longest_wait = 29.9 })
+    assert.equal("well", state { is_known = true })
+    assert.equal("well", state { is_known = true, longest_wait = 29.9 })
+    assert.equal("looking", state { longest_wait = 29.9 })
     assert.equal("long_wait", state { longest_wait = 30 })
     assert.equal("server_down", state { longest_wait = 30, some_down = true })
     assert.equal("losses", state { losses = 1, some_down = true })

@@ -1,15 +1,20 @@
--- The live page of OpenResty: what is held, by whom, who waits, what is wrong, and the hand-offs of
--- the last ten minutes; the same as JSON with ?json. It only reads.
+-- The live page of OpenResty: what is held, by whom, who waits, and what is wrong; the same as JSON
+-- with ?json. It only reads.
 --
--- holdfast.status_view has what is known of the locks. With a lua_shared_dict one worker polls as
--- well, so that the view's record has what happened while the page was not open.
+-- holdfast.status_view has what is known of the locks, in the one worker that looks at the servers;
+-- the others ask it, through the lua_shared_dict.
 
 local locale = require "holdfast.locale"
 local page = require "holdfast.status_page"
 local status_json = require "holdfast.status_json"
 local status_view = require "holdfast.status_view"
+local timer = require "holdfast.timer"
 
 local status = {}
+
+local TICK = 0.25 -- seconds
+-- How often, and seconds after which an answer is made anew whose rows are too old.
+local TRIES, PAUSE = 4, 0.25
 
 local views = setmetatable({}, { __mode = "k" })
 
@@ -30,19 +35,55 @@ local HEADERS = {
     :format(page.style, page.script),
 }
 
--- Looks by the clock as well, from now on, if there is a record of all workers.
-local function watch(view)
-  view.record:watch(function() status_view.refresh(view) end)
+-- ---- who looks ----
+
+-- Answers a question, the arguments of a request. → the text, the status
+local function answer(view, question)
+  local asked = status_json.asked_for(ngx.decode_args(question))
+  status_view.ask(view)
+  local text, away, is_old
+  for _ = 1, TRIES do
+    status_view.refresh(view)
+    text, away, is_old = status_json.answer(view, asked)
+    if not is_old then break end
+    ngx.sleep(PAUSE)
+  end
+  return text, away and 503 or 200
 end
 
-local function serve_json(view, args)
+local function answer_others(view)
+  for question in view.record.question, view.record do
+    view.record:publish(question, answer(view, question))
+  end
+end
+
+-- From now on this worker looks by the clock, or keeps ready to. The next tick is prepared first,
+-- as one may have to wait for the servers.
+local function watch(view)
+  local function tick(ends)
+    view.ticks = false
+    if ends then return view.record:leave() end
+    if not status_view.is_needed(view) then return end
+    watch(view)
+    if not status_view.leads(view) then return end
+    answer_others(view)
+    status_view.refresh(view)
+  end
+  if not view.ticks and view.record:has_timer() then view.ticks = timer.at(TICK, tick) end
+end
+
+local function serve_json(view)
   watch(view)
-  status_view.refresh(view)
-  local text, away = status_json.answer(view, status_json.asked_for(args))
+  local question, text, code = ngx.var.args or "", nil, nil
+  local function leads() return status_view.leads(view) end
+  if not leads() then text, code = view.record:ask(question, leads) end
+  if not text then text, code = answer(view, question) end
   ngx.header["Content-Type"] = "application/json"
-  if away then ngx.status = 503 end
+  ngx.status = code
   ngx.print(text)
 end
+
+-- ---- the page ----
 
 -- Whether the request is for one of the hosts. A page of another site can make its own name lead
 -- here, and would then read the answers (DNS rebinding); the browser still sends that name.
@@ -63,8 +104,7 @@ function status.serve(client, opts, where)
   if method ~= "GET" and method ~= "HEAD" then return ngx.exit(405) end
   if not is_for(opts.host) then return ngx.exit(421) end
   for name, value in pairs(HEADERS) do ngx.header[name] = value end
-  local args = ngx.req.get_uri_args()
-  if args.json then return serve_json(view_of(client, pattern, where), args) end
+  if ngx.req.get_uri_args().json then return serve_json(view_of(client, pattern, where)) end
   ngx.header["Content-Type"] = "text/html; charset=utf-8"
   ngx.print(page.html)
 end

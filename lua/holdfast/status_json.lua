@@ -37,6 +37,7 @@ local function waiter_json(view, waiter, lag)
   return json.object {
     { "owner", cut(waiter.owner) }, { "host", cut(is.host) }, { "pid", is.pid },
     { "name", cut(is.name) }, { "seconds", math.max(ngx.now() - lag - waiter.since, 0) },
+    { "at_least", waiter.at_least },
   }
 end
 
@@ -68,6 +69,7 @@ local function entry_json(view, entry, lag, is_open)
     { "since", clock(entry.since) },
     { "token", entry.token and ("%.0f"):format(entry.token) }, { "waiters", entry.waiters },
     { "wait", entry.waits_since and math.max(ngx.now() - lag - entry.waits_since, 0) },
+    { "wait_at_least", entry.waits_at_least },
     { "queue", queue_json(view, entry, lag, is_open and WAITERS or FIRST) },
     { "break", is_open and is_whole and shell.break_line(entry.key, kinds[entry.kind].removes) or nil },
   }
@@ -117,7 +119,7 @@ end
 -- The longest wait comes first, and so on; without a value, last.
 local VALUES = {
   wait = function(_, entry) return entry.waits_since or math.huge end,
-  held = function(_, entry) return entry.since end,
+  held = function(_, entry) return entry.since or math.huge end,
   ttl = function(_, entry) return entry.ttl and entry.ttl + entry.read_at or math.huge end,
   token = function(_, entry) return entry.token or math.huge end,
   waiters = function(_, entry) return -entry.waiters end,
@@ -136,38 +138,37 @@ local function order(view, asked)
   return function(a, b)
     local of_a, of_b = value_of(view, a), value_of(view, b)
     if of_a ~= of_b then return is_less(of_a, of_b) ~= asked.reverse end
-    if a.since ~= b.since then return a.since < b.since end
+    if a.since ~= b.since then return is_less(a.since or math.huge, b.since or math.huge) end
     return locale.is_before(a.key, b.key)
   end
 end
 
 -- → the entries that are asked for, how many wait for them, the longest wait for any lock, its key
 local function matching(view, asked, lag)
-  local list, waiting, oldest, longest_key, now = {}, 0, math.huge, nil, core.now() - lag
+  local list, waiting, oldest, longest_key = {}, 0, math.huge, nil
   local has_word = status_json.finder(asked.search)
   for key, entry in pairs(view.entries) do
-    if not views.is_stale(entry, now) then
-      local since = entry.waits_since
-      if since and since < oldest then oldest, longest_key = since, key end
-      if key:sub(1, #asked.prefix) == asked.prefix and has_word(key) then
-        list[#list + 1], waiting = entry, waiting + entry.waiters
-      end
+    local since = entry.waits_since or math.huge
+    if since < oldest then oldest, longest_key = since, key end -- any locale: numbers
+    if key:sub(1, #asked.prefix) == asked.prefix and has_word(key) then
+      list[#list + 1], waiting = entry, waiting + entry.waiters
     end
   end
   return list, waiting, longest_key and math.max(ngx.now() - lag - oldest, 0), longest_key
 end
 
--- → texts of as many as there is room for, behind the first `asked.from`
+-- → texts of as many as there is room for, behind the first `asked.from`, whether one is too old
 local function entries_json(view, list, asked, lag)
-  local now, texts, room = core.now(), {}, ROOM
+  local texts, room, some_old = {}, ROOM, false
   local first = sorted.first(list, asked.from + SHOWN, order(view, asked))
   for i = asked.from + 1, #first do
     local text = entry_json(view, first[i], lag, asked.open[first[i].key])
     room = room - #text
     if room < 0 and #texts > 0 then break end
-    texts[#texts + 1], view.shown[first[i].key] = text, now
+    texts[#texts + 1] = text
+    some_old = views.show(view, first[i]) or some_old
   end
-  return texts
+  return texts, some_old
 end
 
 -- ---- what was and what is wrong ----
@@ -175,10 +176,7 @@ end
 local function points_json(view)
   local list, at = {}, math.floor(ngx.time() / STEP) * STEP
   for time = at - SPAN + STEP, at, STEP do
-    local handed, waiting = view.record:point(time)
-    list[#list + 1] = json.object {
-      { "time", time }, { "hand_offs", handed }, { "waiting", waiting },
-    }
+    list[#list + 1] = json.object { { "time", time }, { "waiting", view.record:point(time) } }
   end
   return json.list(list)
 end
@@ -261,25 +259,28 @@ local function some_down(view)
 end
 
 -- `asked`: { prefix, search, sort, reverse, from, open = the keys whose rows are open }
--- → the text, why the servers are away or nil
+-- → the text, why the servers are away or nil, whether a row is too old to be shown
 function status_json.answer(view, asked)
   local away, recent = views.away(view), view.record:losses()
   local age = view.good_at and ngx.now() - view.good_at
   local lag = away and age or 0
   local list, waiting, longest, longest_key = matching(view, asked, lag)
   if not away then views.look_for_cycles(view, longest) end
-  local shown = entries_json(view, list, asked, lag)
-  local behind_shown = asked.from + #shown
+  local shown, some_old = entries_json(view, list, asked, lag)
+  local behind_shown, is_complete = asked.from + #shown, views.is_complete(view)
+  local looked, keys
+  if not is_complete then looked, keys = views.progress(view) end
   return json.object {
     { "server", core.client.server(view.client) }, { "time", clock(ngx.now()) },
     { "age", age },
     { "state", observed.state {
       away = away, deadlocks = #view.cycles, losses = #recent, longest_wait = longest,
-      some_down = some_down(view),
+      some_down = some_down(view), is_known = views.is_known(view),
     } },
     { "trouble", cut(away or view.trouble, LONGEST_KEY) }, { "left_out", views.left_out(view) },
-    { "complete", views.is_complete(view) },
-    { "count", #list }, { "waiters", waiting }, { "longest_wait", longest },
+    { "complete", is_complete }, { "looked", looked }, { "keys", keys },
+    { "count", #list }, { "count_age", is_complete and views.count_age(view) or nil },
+    { "waiters", waiting }, { "longest_wait", longest },
     { "longest_key", cut(longest_key) },
     { "from", asked.from },
     { "next", behind_shown < #list and #shown > 0 and behind_shown or nil },
@@ -287,7 +288,7 @@ function status_json.answer(view, asked)
     { "losses", losses_json(view) }, { "lost", lost_json(recent) },
     { "deadlocks", cycles_json(view) }, { "members", members_json(view) },
     { "shared", view.record.shared },
-  }, away
+  }, away, some_old and not away
 end
 
 -- An argument may come several times, or without a value.

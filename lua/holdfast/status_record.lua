@@ -1,23 +1,26 @@
--- What the status page remembers: a point for each STEP seconds of the last ten minutes, the last
--- losses, and since when waiters have been seen.
+-- What the workers of nginx share about the status page: who looks at the servers, what the others
+-- ask it, a point for each STEP seconds of the last ten minutes, and the last losses.
 --
--- With `lua_shared_dict holdfast_status`, or else `holdfast`, all workers have one record. The
--- worker that comes first adds to it until it has not come for LEASE seconds: a count of hand-offs
--- needs one observer. Without a dict each worker has a record of its own.
+-- They share it in `lua_shared_dict holdfast_status`, or else `holdfast`. A lease there decides
+-- which worker looks. It moves to another one when that worker ends, or has not renewed it for
+-- LEASE seconds; the others put their questions into the dict and take the answers from there.
+-- Without a dict each worker looks for itself.
 --
 -- The dict `holdfast` has the metrics as well, so the record never throws out what is there: what
 -- has no room is missing, and the log says so once.
 
+local core = require "holdfast.core"
 local locale = require "holdfast.locale"
-local timer = require "holdfast.timer"
 
 local status_record = { STEP = 5, SPAN = 600 }
 
 local NAME, SHARED_NAME = "holdfast_status", "holdfast"
 local STEP, SPAN = status_record.STEP, status_record.SPAN
-local LEASE = 3 * STEP
-local WAIT_KEPT = 60 -- seconds for which an unobserved waiter is remembered
+local LEASE = 5
 local LOSSES = 10 -- that are kept
+-- Seconds for which an answer is kept for others that ask the same, after which an unanswered
+-- question is put again, between two looks for its answer, and until the asker gives up.
+local ANSWER_FOR, AGAIN, PAUSE, PATIENCE = 1, 1, 0.02, 8
 
 -- ---- of all workers ----
 
@@ -26,61 +29,98 @@ shared.__index = shared
 
 local told = false
 
--- Returns whether it is written, by `method` of the dict: safe_add or safe_set.
-local function write(self, method, name, value, seconds)
-  local ok, message = self.dict[method](self.dict, name, value, seconds)
+-- Writes by `method` of the dict: safe_add or safe_set. → true | false, message
+local function write(self, method, name, value, seconds, flags)
+  local ok, message = self.dict[method](self.dict, name, value, seconds, flags)
+  if not ok and message == "no memory" and self.dict:flush_expired() > 0 then
+    ok, message = self.dict[method](self.dict, name, value, seconds, flags)
+  end
   if not ok and message == "no memory" and not told then
     told = true
-    ngx.log(ngx.ERR, "holdfast: lua_shared_dict ", self.dict_name, " is full, so the status page's plots, losses and ",
-      "waits are incomplete: give the page a dict of its own with \"lua_shared_dict ", NAME, " 1m;\", or a larger one")
+    ngx.log(ngx.ERR, "holdfast: lua_shared_dict ", self.dict_name, " is full, so the status page's plot and losses are ",
+      "incomplete, and each worker reads the servers itself: give the page a dict of its own with \"lua_shared_dict ",
+      NAME, " 1m;\", or a larger one")
   end
-  return ok
+  return ok, message
 end
 
--- → whether this worker adds to the record, whether it begins to
-function shared:adds()
-  local name, pid = self.name .. "worker", ngx.worker.pid()
-  if write(self, "safe_add", name, pid, LEASE) then return true, true end
-  if self.dict:get(name) ~= pid then return false end
+-- Whether this worker looks at the servers. Each does if the dict has no room to decide.
+function shared:leads()
+  local name = self.name .. "looks"
+  if ngx.worker.exiting() then return false end
+  local begins, message = write(self, "safe_add", name, self.id, LEASE)
+  if begins or message == "no memory" then return true end
+  if self.dict:get(name) ~= self.id then return false end
   self.dict:expire(name, LEASE)
-  return true, false
-end
-
--- Whether no other worker adds to the record.
-function shared:may_add()
-  local pid = self.dict:get(self.name .. "worker")
-  return not pid or pid == ngx.worker.pid()
+  return true
 end
 
 -- This worker ends.
 function shared:leave()
-  local name = self.name .. "worker"
-  if self.dict:get(name) == ngx.worker.pid() then self.dict:delete(name) end
+  local name = self.name .. "looks"
+  if self.dict:get(name) == self.id then self.dict:delete(name) end
 end
 
--- Calls look() every STEP seconds in one worker, once for each process: with lua_code_cache off
--- each request comes with another Lua state.
-function shared:watch(look)
+-- Whether this is the record of its process that has a timer: with lua_code_cache off each request
+-- comes with another Lua state.
+function shared:has_timer()
   local name = self.name .. "timer " .. ngx.worker.pid()
-  if self.timer or not write(self, "safe_add", name, true, LEASE) then return end
-  self.timer = timer.every(STEP, function(ends)
-    if ends then return self:leave() end
-    write(self, "safe_set", name, true, LEASE)
-    if self:may_add() then look() end
-  end)
+  if write(self, "safe_add", name, self.id, LEASE) then return true end
+  if self.dict:get(name) ~= self.id then return false end
+  self.dict:expire(name, LEASE)
+  return true
 end
 
-function shared:add(at, handed, waiting)
-  local handed_before, waiting_before = self:point(at)
-  local text = ("%d %d"):format((handed_before or 0) + handed,
-    math.max(waiting_before or 0, waiting))
-  write(self, "safe_set", self.name .. at, text, SPAN + STEP)
+-- ---- questions ----
+
+local function name_of(self, question)
+  return self.name .. "answer " .. ngx.md5_bin(question)
 end
 
--- → hand-offs, most waiters | nothing: nobody looked
+-- Asks the worker that looks. `leads()`: whether this one does by now.
+-- → the answer, the number that was published with it | nil: there is none
+function shared:ask(question, leads)
+  local dict, name = self.dict, name_of(self, question)
+  local put_at, deadline = -AGAIN, core.now() + PATIENCE
+  repeat
+    local text, number = dict:get(name)
+    if text == "" then return nil end
+    if text then return text, number end
+    if core.now() > put_at + AGAIN then
+      if not dict:rpush(self.name .. "questions", question) then return nil end
+      put_at = core.now()
+    end
+    ngx.sleep(PAUSE)
+  until leads() or core.now() > deadline
+end
+
+-- → the next question that has no answer | nil
+function shared:question()
+  local question
+  repeat
+    question = self.dict:lpop(self.name .. "questions")
+  until not question or not self.dict:get(name_of(self, question))
+  return question
+end
+
+-- Counters do not make way for answers: "" says that there is no room for this one.
+function shared:publish(question, text, number)
+  local dict, name = self.dict, name_of(self, question)
+  local has_room = dict:free_space() > dict:capacity() / 4
+  if has_room and write(self, "safe_set", name, text, ANSWER_FOR, number) then return end
+  write(self, "safe_set", name, "", ANSWER_FOR)
+end
+
+-- ---- points and losses ----
+
+-- How many have waited at this time, a multiple of STEP. The most counts.
+function shared:add(at, waiting)
+  write(self, "safe_set", self.name .. at, math.max(self:point(at) or 0, waiting), SPAN + STEP)
+end
+
+-- → most waiters | nil: nobody looked
 function shared:point(at)
-  local handed, waiting = (self.dict:get(self.name .. at) or ""):match("^(%d+) (%d+)$")
-  if handed then return locale.number(handed), locale.number(waiting) end
+  return self.dict:get(self.name .. at)
 end
 
 local FIELDS = { "time", "key", "reason", "class", "owner", "pid" }
@@ -111,48 +151,28 @@ function shared:losses()
   return list
 end
 
-local function name_of(self, key, waiter)
-  return self.name .. "wait " .. ngx.md5_bin(key .. "\0" .. waiter)
-end
-
--- When any worker saw this waiter first; `at` if none has. Counters do not make way for waiters.
-function shared:first_seen(key, waiter, at)
-  local dict, name = self.dict, name_of(self, key, waiter)
-  local known = dict:get(name)
-  if known then
-    dict:expire(name, WAIT_KEPT)
-  elseif dict:free_space() > dict:capacity() / 2 then
-    dict:safe_add(name, at, WAIT_KEPT)
-  end
-  return math.min(known or at, at)
-end
-
-function shared:forget(key, waiter)
-  self.dict:delete(name_of(self, key, waiter))
-end
-
 -- ---- of this worker ----
 
 local alone = { shared = false }
 alone.__index = alone
 
-function alone.adds() return true, false end
+function alone.leads() return true end
 
-function alone.watch() end
+function alone.leave() end
 
-function alone:add(at, handed, waiting)
-  local handed_before, waiting_before = self:point(at)
-  self.points[at] = {
-    (handed_before or 0) + handed, math.max(waiting_before or 0, waiting),
-  }
+function alone.has_timer() return true end
+
+function alone.question() end
+
+function alone:add(at, waiting)
+  self.points[at] = math.max(self.points[at] or 0, waiting)
   for old in pairs(self.points) do
     if old < at - SPAN then self.points[old] = nil end
   end
 end
 
 function alone:point(at)
-  local point = self.points[at]
-  if point then return point[1], point[2] end
+  return self.points[at]
 end
 
 function alone:add_loss(loss)
@@ -168,17 +188,15 @@ function alone:losses()
   return list
 end
 
-function alone.first_seen(_, _, _, at) return at end
-
-function alone.forget() end
-
 -- `id`: the same in all workers that read the same keys.
 function status_record.new(id)
   local dict_name = ngx.shared[NAME] and NAME or SHARED_NAME
   local dict = ngx.shared[dict_name]
   if not dict then return setmetatable({ points = {}, lost = {} }, alone) end
   local name = ("status:%s "):format(ngx.encode_base64(ngx.md5_bin(id)))
-  return setmetatable({ dict = dict, dict_name = dict_name, name = name }, shared)
+  local self = setmetatable({ dict = dict, dict_name = dict_name, name = name }, shared)
+  self.id = ("%d %p"):format(ngx.worker.pid(), self)
+  return self
 end
 
 return status_record

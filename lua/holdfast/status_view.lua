@@ -1,9 +1,13 @@
 -- What the status page knows of one client's locks.
 --
--- Each worker keeps one view for each client, for all requests. A request brings it up to date if
--- it is older than FRESH and no other request does so: first what was shown a moment ago, then SCAN
--- goes on where it stopped, a page at a time, then what was read longest ago: until one, three and
--- five BUDGETs of seconds have gone by.
+-- One worker looks for all: status_record says which. A look reads the queues first, since waiters
+-- are what matters, then the rows that a viewer has on the screen, then the names of all keys, and
+-- at last what was read longest ago.
+--
+-- Queues and names are read in rounds. A round goes through all keys of the servers, a page at a
+-- time, over as many looks as it needs. SCAN finds each key that is there from the beginning of a
+-- round to its end, so after the round what it has not met is not there. A name that is known is
+-- only marked as met, which costs nothing: a round reads what is new.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -12,24 +16,40 @@ local locale = require "holdfast.locale"
 local kinds = require "holdfast.command.kinds"
 local locks = require "holdfast.command.locks"
 local names = require "holdfast.names"
-local observed = require "holdfast.observed"
+local pages = require "holdfast.pages"
 local records = require "holdfast.status_record"
+local replies = require "holdfast.replies"
 local timer = require "holdfast.timer"
 
 local status_view = {}
 
-local FRESH, BUDGET = 0.4, 0.1
-local SLOW = 2 -- seconds after which a server that has not answered yet counts as away
-local PAGE = 100 -- keys that one SCAN visits
-local WAITERS = 20 -- of one lock that are read
-local SHOWN_FOR = 3 -- seconds for which what was shown is read first
-local NAMES_FOR = 30 -- seconds for which a name is believed
--- Seconds between two searches for deadlocks, at least, and by how often the one before took; and
--- for which somebody must have waited.
-local CYCLES_EVERY, CYCLES_SHARE, CYCLES_FROM = 5, 20, 1
 local STEP = records.STEP
+local FRESH, CLOSED = 0.5, STEP - 1 -- seconds between two looks while somebody asks, and otherwise
+local SLOW = 2 -- seconds after which a server that has not answered yet counts as away
+local PAGE = 500 -- keys that one SCAN visits
+local WAITERS = 20 -- of one lock that are read
+local WATCHED_FOR = 60 -- seconds after the last request for which more than the queues is read
+-- Seconds for which what was shown is read first, after which it is read again, and after which it
+-- is too old to be shown.
+local SHOWN_FOR, SHOWN_AGAIN, TOO_OLD = 3, 1.5, 2
+local NAMES_FOR = 30 -- seconds for which a name is believed
+-- Seconds between two rounds: `share` times as long as the pages of the one before took, but at
+-- least `least` and at most `most`. And seconds for which a round of the queues is believed.
+local QUEUES = { share = 100, least = 2, most = 3 }
+local LOCKS = { share = 300, least = 2, most = 30 }
+local QUEUES_FOR = 10
+local OLD = 10 -- seconds after which a lock is read again that nothing else has led to
+-- Seconds of a look that rounds may take, the first one longer; and the locks that it reads one by
+-- one after its first round.
+local QUEUES_BUDGET, FIRST_BUDGET, BUDGET, READS = 0.3, 0.4, 0.1, 25
+-- Names of keys that are remembered as no locks, and the seconds for which they are.
+local OTHERS, OTHERS_FOR = 100000, 60
+-- Seconds between two searches for deadlocks, at least, and by how often the one before took, where
+-- it has found one and where not; and for which somebody must have waited.
+local CYCLES_EVERY, CYCLES_FROM = 5, 1
+local CYCLES_AGAIN, CYCLES_SHARE = 10, 400
 
--- ---- reading ----
+-- ---- names ----
 
 -- Owners of one client have one name. It is asked for once, however many requests need it.
 -- → { host, pid, name } | nil: it has published nothing
@@ -51,142 +71,322 @@ local function forget_names(view, now)
   end
 end
 
--- A queue gives each wait a place of its own; a fair lock's list does not.
-local function name_of(waiter)
-  return ("%s %s"):format(waiter.owner, waiter.score or "")
-end
-
--- Since when its waiters wait, as far as they were seen.
-local function note_waiters(view, entry, before)
-  local known = before and before.waiting or {}
-  entry.waiting, entry.waits_since = {}, nil
-  for _, waiter in ipairs(entry.queue or {}) do
-    local name = name_of(waiter)
-    local at = view.record:first_seen(entry.key, name, known[name] or ngx.now())
-    entry.waiting[name], waiter.since = at, at
-    entry.waits_since = math.min(entry.waits_since or at, at)
-  end
-  for name in pairs(known) do
-    if not entry.waiting[name] then view.record:forget(entry.key, name) end
-  end
-end
+-- ---- entries ----
 
 -- Puts `entry`, or nothing, in the place of the one before.
 local function replace(view, before, entry)
+  local key = (entry or before).key
   view.waiting = view.waiting - (before and before.waiters or 0) + (entry and entry.waiters or 0)
-  view.entries[(entry or before).key] = entry
+  view.entries[key], view.queued[key] = entry, entry and entry.waiters > 0 and entry or nil
+  if before then view.met[before.found_as] = nil end
   if not entry then return end
+  view.met[entry.found_as] = entry
   view.last = view.last + 1
   view.by_age[view.last] = entry
 end
 
-local function forget(view, before)
-  note_waiters(view, { key = before.key }, before)
-  replace(view, before)
+-- Since when the owner holds it; nil: not known. Each reading gives a slightly different time for
+-- the same hold, so the first one stays.
+local function note_since(entry, before, now)
+  local is_same = before and before.owner == entry.owner and before.token == entry.token
+  entry.since = is_same and before.since or entry.held_for and now - entry.held_for
 end
 
+-- Since when each waiter waits. Redisson's list of a fair lock has no times: at least since it was
+-- first seen.
+local function note_waits(entry, before, now)
+  local seen = {}
+  for _, waiter in ipairs(before and before.queue or {}) do seen[waiter.owner] = waiter.since end
+  entry.waits_since = entry.waits and now - entry.waits
+  for _, waiter in ipairs(entry.queue or {}) do
+    waiter.since = waiter.waits and now - waiter.waits or seen[waiter.owner] or now
+    waiter.at_least = waiter.at_least or not waiter.waits or nil
+    if waiter.since <= (entry.waits_since or math.huge) then
+      entry.waits_since, entry.waits_at_least = waiter.since, waiter.at_least
+    end
+  end
+end
+
+-- A latch or a plain semaphore is shown while somebody waits for it.
+local function is_shown(entry)
+  return entry.held and (entry.waiters > 0 or not kinds[entry.kind].counts)
+end
+
+-- Takes over what was read. `now`: of the clock, when it was asked for.
 local function keep(view, entry, now)
-  if not view.entries[entry.key] and not entry.held then return end
-  local known = view.entries[entry.key]
-  if known and kinds[known.kind].found_as == entry.kind then -- again
-    entry = locks.read(view.client, entry.key, known.kind) or entry
-  end
-  if entry.held and entry.waiters > 0 and not view.quorum then
-    entry.queue = locks.waiters(view.client, entry, WAITERS)
-  end
   local before = view.entries[entry.key]
-  if not entry.held then
-    if before then forget(view, before) end
+  if not is_shown(entry) then
+    if before then replace(view, before) end
     return
   end
-  entry.since = observed.since(entry, before, ngx.now())
-  note_waiters(view, entry, before)
-  view.handed = view.handed + observed.handed_over(before, entry)
-  entry.read_at = now
-  replace(view, before, entry)
-end
-
--- One step of a scan. A round does not read a lock twice, which each server of a quorum has.
--- → whether it has gone round, what went wrong
-local function step(view, scan, now)
-  scan.met = scan.met or {}
-  local found, message = scan:next(scan.met)
-  for _, entry in ipairs(found or {}) do
-    scan.met[entry.found_as] = entry
-    if not entry.done then keep(view, entry, now) end
+  if entry.waiters > 0 and not view.quorum then
+    entry.queue = locks.waiters(view.client, entry, WAITERS)
   end
-  if scan.ended then scan.met, scan.has_ended = nil, true end
-  return not found or scan.ended, message
+  note_since(entry, before, now)
+  note_waits(entry, before, now)
+  entry.found_as = entry.found_as or before and before.found_as or entry.key
+  entry.read_at, entry.round, entry.queues_round = core.now(), view.locks.number, view.queues.number
+  replace(view, view.entries[entry.key], entry)
 end
 
-local function read_again(view, entry, now)
-  local again, _, code = locks.read(view.client, entry.key, entry.kind)
-  if again then
-    keep(view, again, now)
-  elseif code == "conflict" and view.entries[entry.key] then
-    forget(view, view.entries[entry.key])
+-- Whether the failure is about one key only: another program has it, or this user may not read it.
+local OF_KEY = { conflict = true, denied = true, server = true }
+
+local function is_of_key(message, code)
+  return OF_KEY[code] or pages.is_too_large(message, code)
+end
+
+-- Reads the key as a lock of this kind; nil: of any kind. → true | nil, message: of all keys
+local function read_key(view, key, kind)
+  local now, entry, message, code = ngx.now(), nil, nil, nil
+  if kind then entry, message, code = locks.read(view.client, key, kind) end
+  if not kind or code == "conflict" then entry, message, code = locks.inspect(view.client, key) end
+  if entry then
+    local row = kinds[entry.kind]
+    if row.is_string and not row.is_mutex then entry.held = false end
+    keep(view, entry, now)
+  elseif not is_of_key(message, code) then
+    return nil, message
+  elseif view.entries[key] then
+    replace(view, view.entries[key])
   end
+  return true
 end
 
+-- ---- rounds ----
+
+-- `visit(view, scan, name)` → true | nil, message. `finish(view)`, at the end of a round, too.
+local function new_round(scans, pace, visit, finish)
+  return {
+    scans = scans, pace = pace, visit = visit, finish = finish, number = 0, due = 0, looked = 0,
+  }
+end
+
+-- How often the client had to connect. A scan that goes on at another server than it began at, as
+-- after a restart, has not met everything.
+local function connections(view)
+  return core.client.stats(view.client).connections
+end
+
+local function begin_round(view, round, now)
+  round.began, round.connections = now, connections(view)
+  round.number, round.turn, round.page, round.looked, round.took = round.number + 1, 1, nil, 0, 0
+  for _, scan in ipairs(round.scans) do scan:restart() end
+end
+
+-- Ends it without a result, so that it begins again.
+local function give_up_round(round)
+  round.began, round.due = nil, 0
+end
+
+-- → true | nil, message
+local function end_round(view, round)
+  local was_whole = connections(view) == round.connections
+  if was_whole then
+    local ok, message = round.finish(view)
+    if not ok then return nil, message end
+  end
+  if not was_whole or connections(view) ~= round.connections then
+    give_up_round(round)
+    return true
+  end
+  local pace = round.pace
+  round.known_at, round.began = round.began, nil
+  round.due = core.now() + math.min(math.max(pace.share * round.took, pace.least), pace.most)
+  return true
+end
+
+-- The names of the next page. → whether there are any | nil, message
+local function turn_page(round, scan)
+  local from = core.now()
+  local page, message = scan:names()
+  round.page, round.next, round.looked = page, 1, round.looked + PAGE
+  round.took = round.took + core.now() - from
+  return page and true, message
+end
+
+-- Visits the names of the page, until `till`. → whether all were visited | nil, message
+local function visit_page(view, round, scan, till)
+  for i = round.next, #round.page do
+    if core.now() > till or view.reads < 0 then return false end
+    local ok, message = round.visit(view, scan, round.page[i])
+    if not ok then return nil, message end
+    round.next = i + 1
+  end
+  round.page = nil
+  if scan.ended then round.turn = round.turn + 1 end
+  return true
+end
+
+-- Goes on with the round until `till`, or until it has ended. → true | nil, message
+local function go_on(view, round, till)
+  repeat
+    local scan = round.scans[round.turn]
+    if not scan then return end_round(view, round) end
+    local ok, message = round.page ~= nil, nil
+    if not ok then ok, message = turn_page(round, scan) end
+    local visited = ok
+    if ok then visited, message = visit_page(view, round, scan, till) end
+    if visited == nil then return nil, message end
+  until not visited or core.now() > till
+  return true
+end
+
+-- → true | nil, message
+local function go_round(view, round, now, till)
+  if not round.began and now < round.due then return true end
+  if not round.began then begin_round(view, round, now) end
+  local ok, message = go_on(view, round, till)
+  if not ok then give_up_round(round) end
+  return ok, message
+end
+
+local function visit_queue(view, _, name)
+  local keys, is_fair = locks.keys_of_queue(name)
+  for _, key in ipairs(keys) do
+    local known = view.entries[key]
+    local is_read = known and known.queues_round == view.queues.number
+    local kind = known and known.kind
+    if is_fair then kind = "fair" elseif kind and kinds[kind].found_as then kind = nil end
+    if not is_read or is_fair and known.kind ~= kind then
+      local ok, message = read_key(view, key, kind)
+      if not ok then return nil, message end
+    end
+  end
+  return true
+end
+
+-- Latches, and the locks for which nobody waits any more.
+local function finish_queues(view)
+  local now = ngx.now()
+  for _, entry in ipairs(view.latches and view.latches:next() or {}) do keep(view, entry, now) end
+  local gone = {}
+  for _, entry in pairs(view.queued) do
+    if entry.queues_round ~= view.queues.number then gone[#gone + 1] = entry end
+  end
+  for _, entry in ipairs(gone) do
+    local ok, message = read_key(view, entry.key, entry.kind)
+    if not ok then return nil, message end
+  end
+  view.record:add(math.floor(ngx.time() / STEP) * STEP, view.waiting)
+  return true
+end
+
+local function add_other(view, name)
+  view.others_left = view.others_left - 1
+  if view.others_left >= 0 then view.others[name] = true end
+end
+
+local function visit_lock(view, scan, name)
+  local known = view.met[name]
+  if known then known.round = view.locks.number end
+  if known or view.others[name] then return true end
+  view.reads = view.reads - 1
+  local now = ngx.now()
+  local entry, message, code = scan:read(name)
+  if entry and not entry.done then keep(view, entry, now) end
+  if entry == false or code == "conflict" then add_other(view, name) end
+  if entry == nil and code and not is_of_key(message, code) then return nil, message end
+  return true
+end
+
+-- What no scan has met since the round began is gone.
+local function finish_locks(view)
+  local number, gone = view.locks.number, {}
+  for _, entry in pairs(view.entries) do
+    if entry.round ~= number and entry.waiters == 0 then gone[#gone + 1] = entry end
+  end
+  for _, entry in ipairs(gone) do replace(view, entry) end
+  return true
+end
+
+local function forget_others(view, now)
+  if now < view.others_at + OTHERS_FOR then return end
+  view.others, view.others_left, view.others_at = {}, OTHERS, now
+end
+
+-- How many keys the servers have; nil: they do not say.
+local function count_keys(view)
+  local sum = 0
+  for _, node in ipairs(core.client.nodes(view.client)) do
+    sum = sum + (replies.command(view.client, { "DBSIZE" }, node) or 0)
+  end
+  view.keys = sum > 0 and sum or nil
+end
+
+-- ---- a look ----
+
+-- What a viewer has on the screen.
 local function read_shown(view, now, till)
   for key, at in pairs(view.shown) do
     local entry = view.entries[key]
     if now > at + SHOWN_FOR or not entry then
       view.shown[key] = nil
-    elseif entry.read_at < now and core.now() < till then
-      read_again(view, entry, now)
+    elseif entry.read_at < now - SHOWN_AGAIN and core.now() < till then
+      local ok, message = read_key(view, key, entry.kind)
+      if not ok then return nil, message end
     end
   end
+  return true
 end
 
--- Each scan goes round once at most, and all of them go on by turns. Where one had to wait for a
--- server that does not answer, the others do not wait for it as well.
-local function read_new(view, now, till)
-  local left, trouble = {}, nil
-  for i, scan in ipairs(view.scans) do left[i] = scan end
-  repeat
-    for i = #left, 1, -1 do
-      local round, message = step(view, left[i], now)
-      if round then table.remove(left, i) end
-      trouble = trouble or message
-      if trouble and core.now() > till then break end
-    end
-  until #left == 0 or core.now() > till
-  view.trouble = trouble
-end
-
--- What neither scans nor viewers have met now.
-local function read_old(view, now, till)
-  while view.first <= view.last and core.now() < till do
+-- The entry that was read longest ago; forgets those that others have replaced since.
+local function oldest(view)
+  while view.first <= view.last do
     local entry = view.by_age[view.first]
-    if view.entries[entry.key] == entry then
-      if math.max(entry.read_at, entry.tried_at or 0) >= now then return end
-      read_again(view, entry, now)
-    end
-    if view.entries[entry.key] == entry then -- it could not be read
-      entry.tried_at = now
-      replace(view, entry, entry)
-    end
+    if view.entries[entry.key] == entry then return entry end
     view.by_age[view.first], view.first = nil, view.first + 1
   end
 end
 
-local function read_servers(view, now)
-  local from = core.now()
-  read_shown(view, now, from + BUDGET)
-  read_new(view, now, from + 3 * BUDGET)
-  read_old(view, now, from + 5 * BUDGET)
+-- What was not read for as long as a round may take.
+local function read_old(view, now, till)
+  local entry = oldest(view)
+  while entry and entry.read_at < now - OLD and view.reads > 0 and core.now() < till do
+    view.reads = view.reads - 1
+    local ok, message = read_key(view, entry.key, entry.kind)
+    if not ok then return nil, message end
+    entry = oldest(view)
+  end
+  return true
 end
 
--- ---- the last ten minutes ----
+local function is_watched(view, now)
+  return now < view.asked_at + WATCHED_FOR
+end
 
-local function note(view)
-  local adds, begins = view.record:adds()
-  if adds then
-    local at = math.floor(ngx.time() / STEP) * STEP
-    view.record:add(at, begins and 0 or view.handed, view.waiting)
+-- The locks without waiters, which are not read while nobody asks.
+local function forget_locks(view)
+  give_up_round(view.locks)
+  view.locks.known_at = nil
+  for _, entry in pairs(view.entries) do entry.round = nil end
+  finish_locks(view)
+end
+
+-- → true | nil, message
+local function read_locks(view, now, from)
+  if not is_watched(view, now) then
+    if view.locks.known_at or view.locks.began then forget_locks(view) end
+    oldest(view)
+    return true
   end
-  view.handed = 0
+  local is_first = not status_view.is_complete(view)
+  if is_first and not view.locks.began then count_keys(view) end
+  view.reads = is_first and math.huge or READS
+  forget_others(view, now)
+  local till = from + (is_first and FIRST_BUDGET or BUDGET)
+  local ok, message = go_round(view, view.locks, now, till)
+  if ok then ok, message = read_old(view, now, till) end
+  return ok, message
+end
+
+-- → nil | what went wrong
+local function read_servers(view, now)
+  view.reads = math.huge
+  local ok, message = go_round(view, view.queues, now, core.now() + QUEUES_BUDGET)
+  if ok then ok, message = read_shown(view, now, core.now() + BUDGET) end
+  if ok then ok, message = read_locks(view, now, core.now()) end
+  return not ok and message or nil
 end
 
 local function member_states(view)
@@ -226,13 +426,13 @@ end
 local function find_cycles(ends, view)
   local from = core.now()
   local result = not ends and view.client:deadlocks()
-  local took = core.now() - from
-  view.cycles_due = from + took + math.max(CYCLES_EVERY, CYCLES_SHARE * took)
-  if not result then return end
-  view.cycles = {}
-  for _, cycle in ipairs(result.cycles) do
+  local now = core.now()
+  if result then view.cycles = {} end
+  for _, cycle in ipairs(result and result.cycles or {}) do
     if is_of_view(view, cycle) then view.cycles[#view.cycles + 1] = cycle end
   end
+  local share = #view.cycles > 0 and CYCLES_AGAIN or CYCLES_SHARE
+  view.cycles_due = now + math.max(CYCLES_EVERY, share * (now - from))
 end
 
 -- A deadlock takes two that wait, and lasts. The search goes through all keys, so no request waits
@@ -246,50 +446,102 @@ function status_view.look_for_cycles(view, longest_wait)
 end
 
 local function read_all(view, now)
-  local ok, err = pcall(read_servers, view, now)
+  local ok, result = pcall(read_servers, view, now)
   if ok and view.quorum then view.members = member_states(view) end
   view.reader = nil
+  view.trouble = result
   if ok then return end
   view.trouble = "a reply from the server was not understood; see nginx's error log"
-  ngx.log(ngx.ERR, "holdfast.status: ", locale.text(err))
+  ngx.log(ngx.ERR, "holdfast.status: ", locale.text(result))
 end
 
-local function go_on(ends, view)
-  view.goes_on = false
-  if not ends then status_view.refresh(view) end
-end
-
--- Reads what has changed since, unless another request does so. Until each key has been looked at
--- once it goes on by itself, however seldom it is asked.
+-- Looks, unless somebody has looked just now, or does so.
 function status_view.refresh(view)
   local now = core.now()
-  if now < view.at + FRESH or is_reading(view) then return end
+  local pause = is_watched(view, now) and FRESH or CLOSED
+  if now < view.at + pause or is_reading(view) then return end
   view.reader, view.at = driver.owner.mark(), now
   read_all(view, now)
   forget_names(view, now)
-  if status_view.away(view) then return end
-  view.good_at = ngx.now()
-  note(view)
-  if view.goes_on or status_view.is_complete(view) then return end
-  view.goes_on = timer.at(FRESH, go_on, view)
+  if not status_view.away(view) then view.good_at = ngx.now() end
 end
 
--- Whether each key has been looked at once.
+-- Whether the waiters are known: a round of the queues has ended that began within the last 10 s.
+function status_view.is_known(view)
+  local at = view.queues.known_at
+  return at ~= nil and core.now() <= at + QUEUES_FOR
+end
+
+-- Whether the number of locks is known.
 function status_view.is_complete(view)
-  for _, scan in ipairs(view.scans) do
-    if not scan.has_ended then return false end
-  end
-  return true
+  return view.locks.known_at ~= nil
+end
+
+-- How many seconds ago the round began that the number of locks is of.
+function status_view.count_age(view)
+  return core.now() - view.locks.known_at
+end
+
+-- How many keys the round of locks has looked at, and of how many, about; nil: unknown.
+function status_view.progress(view)
+  local looked = math.floor(view.locks.looked / #view.locks.scans)
+  return math.min(looked, view.keys or looked), view.keys
 end
 
 -- What the scans could not read, for people; nil: nothing.
 function status_view.left_out(view)
-  return locks.left_out(view.scans)
+  local scans = { view.latches }
+  for _, round in ipairs { view.queues, view.locks } do
+    for _, scan in ipairs(round.scans) do scans[#scans + 1] = scan end
+  end
+  return locks.left_out(scans)
 end
 
--- Whether the lease has ended since it was read, as far as is known.
-function status_view.is_stale(entry, now)
-  return entry.ttl ~= nil and now > entry.read_at + entry.ttl + FRESH
+-- Somebody asks.
+function status_view.ask(view)
+  local now = core.now()
+  if not is_watched(view, now) then forget_locks(view) end
+  view.asked_at = now
+end
+
+-- This lock is on the screen. → whether what is known of it is too old
+function status_view.show(view, entry)
+  local now = core.now()
+  view.shown[entry.key] = now
+  return now > entry.read_at + TOO_OLD
+end
+
+-- ---- who looks ----
+
+-- Nothing is known.
+local function clear(view)
+  local queues, held, latches = locks.rounds(view.client, view.pattern)
+  for _, scans in ipairs { queues, held } do
+    for _, scan in ipairs(scans) do scan.count = PAGE end
+  end
+  view.latches = latches
+  view.queues = new_round(queues, QUEUES, visit_queue, finish_queues)
+  view.locks = new_round(held, LOCKS, visit_lock, finish_locks)
+  view.entries, view.queued, view.met = {}, {}, {} -- by key; those with waiters; by found_as
+  view.waiting, view.cycles, view.cycles_due = 0, {}, 0
+  view.by_age, view.first, view.last = {}, 1, 0 -- entries as they were read, replaced ones too
+  view.shown = {} -- key -> when
+  view.others, view.others_left, view.others_at = {}, OTHERS, core.now()
+  view.trouble, view.good_at, view.at, view.members = nil, nil, -STEP, nil
+end
+
+-- Whether this view has to be kept up to date by the clock. Without a dict each worker would do so
+-- for itself, so it does only while somebody asks it.
+function status_view.is_needed(view)
+  return view.record.shared or is_watched(view, core.now())
+end
+
+-- Whether this worker looks. One that begins to knows nothing yet.
+function status_view.leads(view)
+  local leads = view.record:leads()
+  if leads ~= view.led then clear(view) end
+  view.led = leads
+  return leads
 end
 
 -- A listener of the client, for what it loses from now on.
@@ -305,16 +557,11 @@ end
 
 -- `where`: distinguishes the keys of this client from those of other clients.
 function status_view.new(client, pattern, where)
-  local scans = locks.scans(client, pattern)
-  scans[#scans + 1] = locks.scans(client, pattern, true)[1]
-  for _, scan in ipairs(scans) do scan.count = PAGE end
   local view = {
-    client = client, quorum = core.client.is_quorum(client), names = {},
-    record = records.new(where .. " " .. pattern), handed = 0, at = -FRESH, scans = scans,
-    entries = {}, waiting = 0, cycles = {}, cycles_due = 0,
-    by_age = {}, first = 1, last = 0, -- entries as they were read; an older one of a key stays
-    shown = {}, -- key -> when
+    client = client, pattern = pattern, quorum = core.client.is_quorum(client), names = {},
+    record = records.new(where .. " " .. pattern), asked_at = -WATCHED_FOR,
   }
+  clear(view)
   events.listen_too(client, note_losses(view))
   return view
 end

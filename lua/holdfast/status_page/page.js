@@ -171,12 +171,16 @@ function makeDetails(entry) {
   row.append(cell);
   entry.details = row;
 }
+function heldFor(lock, now) {
+  return lock.since && Math.max(0, now - lock.since);
+}
 function facts(lock, now) {
   const list = [["Key", visible(lock.key) + (lock.key_size ? "… (" + lock.key_size + " bytes)" : "")]];
   if (lock.owner) list.push(["Owner", visible(lock.owner)]);
   if (lock.token) list.push(["Token", lock.token]);
   if (lock.holds > 1 && lock.permits === undefined) list.push(["Entered", lock.holds + " times"]);
-  list.push(["Held", span(Math.max(0, now - lock.since)) + ", since " + clock(lock.since)], ["TTL", span(lock.ttl)]);
+  if (lock.since) list.push(["Held", span(heldFor(lock, now)) + ", since " + clock(lock.since)]);
+  list.push(["TTL", span(lock.ttl)]);
   return list;
 }
 function showDetails(entry, now) {
@@ -186,7 +190,7 @@ function showDetails(entry, now) {
   if (entry.facts.children.length !== list.length) entry.facts.replaceChildren(...list.map(item => element(item[0])));
   list.forEach((item, i) => setText(entry.facts.children[i], item[1]));
   fill(entry.queue, lock.queue, () => element("li"), (item, waiter) =>
-    setText(item, who(waiter) + ", for " + span(waiter.seconds)));
+    setText(item, who(waiter) + ", for " + (waiter.at_least ? "at least " : "") + span(waiter.seconds)));
   setHidden(entry.waiting, lock.queue.length === 0);
   setHidden(entry.queue, lock.queue.length === 0);
   setHidden(entry.more, lock.waiters <= lock.queue.length);
@@ -205,8 +209,8 @@ function showLock(entry, lock, now) {
   setText(entry.kind, lock.kind === "lock" ? "" : lock.kind.replace("_", "/"));
   setText(cells[1], holder(lock));
   setText(cells[2], lock.waiters ? lock.waiters.toLocaleString("en") : "–");
-  setText(cells[3], column(lock.wait));
-  setText(cells[4], column(Math.max(0, now - lock.since)));
+  setText(cells[3], (lock.wait_at_least ? "≥ " : "") + column(lock.wait));
+  setText(cells[4], column(heldFor(lock, now)));
   setText(cells[5], column(lock.ttl));
   for (const i of [2, 3]) cells[i].classList.toggle("waits", lock.waiters > 0);
   entry.row.classList.toggle("open", isOpen);
@@ -248,10 +252,14 @@ function showLocks(state) {
   }
   if (focused && focused !== document.activeElement && focused.isConnected) focused.focus();
 }
+function lookedAt(state) {
+  return state.looked.toLocaleString("en") + (state.keys === undefined ? " keys" : " of about " + plural(state.keys, "key"));
+}
 function showCount(state) {
   const total = state.count.toLocaleString("en"), shown = state.locks.length;
-  setText(at("count"), state.complete ? plural(state.count, "lock") + ", " + plural(state.waiters, "waiting", "waiting")
-    : total + " so far");
+  setText(at("count"), (state.complete ? plural(state.count, "lock") : total + " so far") +
+    (state.state === "looking" ? "" : ", " + plural(state.waiters, "waiting", "waiting")) +
+    (state.complete ? "" : "; looked at " + lookedAt(state)));
   setHidden(at("pages"), state.from === 0 && !state.next);
   setText(at("pages").children[1], shown ? (state.from + 1) + "–" + (state.from + shown) + " of " + total : "none of " + total);
   at("back").disabled = state.from === 0;
@@ -296,6 +304,7 @@ const WORDS = {
   server_down: state => ["warn", state.members.filter(member => !member.up).length + " of " +
     plural(state.members.length, "server") + " not answering"],
   long_wait: state => ["warn", "Long wait: " + span(state.longest_wait) + " for " + quoted(state.longest_key)],
+  looking: () => ["none", "Looking for waiters"],
   well: () => ["well", "All is well"],
 };
 function showState(level, words, summary) {
@@ -314,8 +323,7 @@ function ageText(age) {
   return age === undefined ? "Nothing has been read yet." : "This data is " + span(age) + " old.";
 }
 function summaryOf(state) {
-  if (!state.complete) return "looking through the keys";
-  if (state.state === "long_wait") return "";
+  if (state.state === "long_wait" || state.state === "looking") return "";
   return state.longest_wait === undefined ? "nobody is waiting" : "longest wait " + span(state.longest_wait);
 }
 
@@ -456,8 +464,7 @@ function tell(plot) {
   const x = LEFT + ((cursor ?? 0) + .4) * (svg.clientWidth - LEFT) / POINTS;
   set(plot.line, "d", cursor === null ? "" : `M${x.toFixed(1)} ${TOP}V${HEIGHT - BOTTOM}`);
 }
-const plots = [makePlot("handoffs", "hand_offs", value => plural(value, "hand-off") + " in 5 s"),
-  makePlot("waits", "waiting", value => plural(value, "waiter"))];
+const plots = [makePlot("waits", "waiting", value => plural(value, "waiter"))];
 
 // ---- asking ----
 
