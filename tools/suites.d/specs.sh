@@ -38,7 +38,7 @@ UNDER_LUAJIT="spec/chaos_spec.lua spec/crash_release_spec.lua spec/command_crash
 spec/setup_spec.lua spec/install_spec.lua \
 spec/protocol_client_spec.lua spec/versions_spec.lua spec/docs_spec.lua spec/pages_spec.lua spec/guides_spec.lua \
 spec/rolling_spec.lua spec/doctor_spec.lua spec/examples_spec.lua spec/links_spec.lua spec/loops_servers_spec.lua spec/command_run_spec.lua \
-spec/resty_spec.lua spec/status_spec.lua spec/kinds_spec.lua spec/quorum_spec.lua spec/tenants_spec.lua \
+spec/resty_spec.lua spec/status_spec.lua spec/status_truth_spec.lua spec/kinds_spec.lua spec/quorum_spec.lua spec/tenants_spec.lua \
 spec/trouble_spec.lua spec/waiting_faults_spec.lua spec/sim_spec.lua spec/completion_spec.lua \
 spec/command_hostile_spec.lua spec/command_waiting_spec.lua spec/fence_spec.lua spec/model_spec.lua \
 spec/guard_model_spec.lua spec/failing_ngx_spec.lua spec/failing_loops_spec.lua spec/margins_spec.lua spec/protocol_spec.lua \
@@ -55,7 +55,7 @@ NOT_IN_TEST="spec/stress_spec.lua spec/command_help_spec.lua spec/partitions_spe
 spec/install_spec.lua spec/setup_spec.lua spec/static_spec.lua"
 
 # The files that take longest, and would be waited for if they came last.
-SLOW_FILES="spec/command_run_spec.lua spec/loops_spec.lua spec/resty_spec.lua spec/status_spec.lua spec/cluster_spec.lua \
+SLOW_FILES="spec/command_run_spec.lua spec/loops_spec.lua spec/resty_spec.lua spec/status_spec.lua spec/status_truth_spec.lua spec/cluster_spec.lua \
 spec/watchdog_spec.lua spec/quorum_spec.lua spec/waiting_spec.lua spec/trouble_spec.lua spec/sentinel_spec.lua spec/waiting_faults_spec.lua"
 
 # shellcheck disable=SC2086
@@ -65,7 +65,7 @@ specs_but() { # specs_but FILE...: the other files, the slow ones first
 }
 
 # These are about nginx, whose Lua is LuaJIT.
-NGX_SPECS="spec/resty_spec.lua spec/status_spec.lua spec/failing_ngx_spec.lua"
+NGX_SPECS="spec/resty_spec.lua spec/status_spec.lua spec/status_truth_spec.lua spec/failing_ngx_spec.lua"
 
 # Ubuntu 22.04 packages no ngx_lua. Other files leave out what they test in nginx: spec/support/nginx.lua.
 has_ngx_lua() { [ -e /usr/lib/nginx/modules/ngx_http_lua_module.so ]; }
