@@ -594,7 +594,7 @@ static int l_is_closed(lua_State *L) {
  * found it taken */
 static int l_overdue(lua_State *L) {
     const hf_lua_lock *lock = hf_lock_check(L);
-    hf_time now = hf_now();
+    hf_time now = lock->driver ? hf_driver_now(lock->driver) : hf_now();
     lua_pushnumber(L, now > lock->wait_end ? hf_to_seconds(now - lock->wait_end) : 0);
     return 1;
 }
