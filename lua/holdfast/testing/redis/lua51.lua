@@ -1,9 +1,10 @@
 -- Runs scripts as Redis does: Lua 5.1, where every number is a double, in a closed world of
 -- read-only globals.
 --
--- Lua 5.3 and newer tell integers from floats, so there a script is rewritten first, its lines kept:
--- number literals become floats, `a .. b` becomes `a << joint << b` and `#a` becomes `length ^ a`,
--- which bind as the operators they stand for; and strings get the methods of 5.1 while a script runs.
+-- Lua 5.3 and newer tell integers from floats, so there a script is rewritten first, its lines
+-- kept: number literals become floats, `a .. b` becomes `a << joint << b` and `#a` becomes
+-- `length ^ a`, which bind as the operators they stand for; and strings get the methods of 5.1
+-- while a script runs.
 -- (Lua 5.4.4 may read freed memory when an operand of `a .. b .. c` has a metamethod.)
 -- Left out: load, loadstring, coroutine, math.random, and Redis's extra libraries. A pairs() goes
 -- through its keys in sorted order, for no run may depend on addresses.
