@@ -3,6 +3,7 @@
 local holdfast = require "holdfast"
 local lfs = require "lfs"
 local locale = require "spec.support.locale"
+local pages = require "spec.support.pages"
 local places = require "spec.support.places"
 local process = require "spec.support.process"
 local testing = require "holdfast.testing"
@@ -285,15 +286,17 @@ local function others_of(place)
     end)
 
     it("refuses the writes of an older holder", function()
-      local client = place.client()
+      local client, other = place.client(), place.client()
       local fence = client:fence("report", { ttl = 1 })
-      local old = assert(client:lock("k", { lease = 0.2 }):acquire())
+      local old = assert(client:lock("k"):acquire())
       assert(fence:call(old, "set", "report", "old"))
-      place.pass(0.3)
-      local new = assert(place.client():lock("k"):acquire())
-      assert(fence:call(new, "set", "report", "new"))
-      assert.equal("lost", code_of(fence:call(old, "set", "report", "late")))
-      assert(fence:call(new, "del", "report"))
+      assert.is_true(other:lock("k"):force_release())
+      local new = assert(other:lock("k"):acquire())
+      assert(other:fence("report", { ttl = 1 }):call(new, "set", "report", "new"))
+      assert.equal("stale", code_of(fence:call(old, "set", "report", "late")))
+      assert.equal("lost", code_of(old:check()))
+      assert.equal("lost", code_of(fence:call(old, "set", "report", "later")))
+      assert(other:fence("report", { ttl = 1 }):call(new, "del", "report"))
       new:release()
     end)
 
@@ -536,6 +539,14 @@ describe("holdfast.testing", function()
     refuses("has stopped the process", testing.lose, lock, "expired")
   end)
 
+  it("lets other clients go on while the process of one is stopped", function()
+    local other = testing.client { lease = 3 }
+    local held = assert(other:lock("other"):acquire())
+    testing.lose(assert(testing.client():lock("k"):acquire()), "expired")
+    assert.is_true(held:check())
+    assert.is_true(other:stats().renewals > 10)
+  end)
+
   it("does what was left for the background before the next call", function()
     local client, other = testing.client { async_release = true }, testing.client()
     local lock = assert(client:lock("k"):acquire())
@@ -619,4 +630,25 @@ describe("holdfast.testing", function()
     assert.equal("unreachable", code_of(client:ping()))
     client:close()
   end)
+end)
+
+describe("docs/testing.md", function()
+  before_each(testing.reset)
+  after_each(function()
+    testing.recover()
+    testing.reset()
+  end)
+
+  it("lists each function", function()
+    local page = pages.read("docs/testing.md")
+    for name in pairs(testing) do
+      assert.is_true(page:find("\n| `testing." .. name .. "(", 1, true) ~= nil, name)
+    end
+  end)
+
+  for i, block in ipairs(pages.blocks_in("docs/testing.md", "lua")) do
+    it("works as it says: " .. i, function()
+      assert((loadstring or load)(block.text, ("@docs/testing.md %d"):format(i)))()
+    end)
+  end
 end)

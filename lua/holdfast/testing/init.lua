@@ -22,6 +22,7 @@ local engine, raw, data = core.engine, core.lock, core.lock.data
 local HOUR = 3600
 local URL = "redis://testing"
 
+---@class holdfast.testing
 local testing = {}
 
 -- ---- how its clients are driven ----
