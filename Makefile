@@ -178,9 +178,11 @@ STATIC_LIBRARIES = -llua5.4 -lhiredis -lssl -lcrypto -lpthread -lm -ldl
 
 static: $(BUILD)/static/holdfast
 
-$(BUILD)/obj/static/modules.c: tools/embed_modules.lua $(LUA_FILES:%=lua/%)
+COMMAND_FILES = $(filter-out holdfast/testing/%,$(LUA_FILES))
+
+$(BUILD)/obj/static/modules.c: tools/embed_modules.lua $(COMMAND_FILES:%=lua/%)
 	$(make_folder)
-	$(call brief,EMBED)$(LUA) tools/embed_modules.lua $(LUA_FILES) >$@.new && mv $@.new $@
+	$(call brief,EMBED)$(LUA) tools/embed_modules.lua $(COMMAND_FILES) >$@.new && mv $@.new $@
 
 $(BUILD)/obj/static/modules.o: $(BUILD)/obj/static/modules.c
 	$(call brief,CC)$(COMPILE) -c $< -o $@

@@ -206,7 +206,7 @@ static int l_begin(lua_State *L) {
     hf_op_spec spec;
     specify(&spec, self, number, seconds, record);
     set_words(&spec, words, word_count);
-    spec.blocking = !lock->driver->external && !lock->driver->looped;
+    spec.blocking = lock->driver->blocks;
     if (kind == HF_OP_COMMAND || kind == HF_OP_PING) spec.names = NULL;
     return hf_lua_op_begin(L, self, &spec);
 }

@@ -203,10 +203,10 @@ static void keep_credentials(lua_State *L, hf_driver *driver) {
 
 /* new{ url, sentinel_user, sentinel_password, mode, servers, names, weights, restart_guard, name,
  * connect_timeout, command_timeout, grant_lease, sync_replicas, sync_timeout, external, looped,
- * needs_approval, renewer_link, entropy, tls, known_as, tenant, crash_release, credentials } ->
- * client | nil, what is wrong with the URL. An external client is driven through core.engine; with
- * renewer_link it renews over a third link. A looped one is served by an event loop through
- * core.engine.
+ * blocks, needs_approval, renewer_link, entropy, tls, known_as, tenant, crash_release,
+ * credentials } -> client | nil, what is wrong with the URL. An external client is driven through
+ * core.engine; with renewer_link it renews over a third link, and with blocks no call begins while
+ * another one of the client waits. A looped one is served by an event loop through core.engine.
  */
 static int l_new(lua_State *L) {
     hf_client_config config;
@@ -247,6 +247,7 @@ static int l_new(lua_State *L) {
     client->driver = hf_driver_new(&config, entropy);
     if (!client->driver) return luaL_error(L, "cannot create a client: %s", strerror(errno));
     client->driver->external = external;
+    client->driver->blocks = !(external || looped) || hf_field_boolean(L, 1, "blocks");
     if (fetches) keep_credentials(L, client->driver);
     hf_push_field(L, 1, "known_as");
     if (!lua_isnil(L, -1)) hf_driver_introduce(client->driver, luaL_checkstring(L, -1));

@@ -593,8 +593,13 @@ static int l_is_closed(lua_State *L) {
 /* overdue(lock) -> seconds since the end of the wait of the last acquire through this handle that
  * found it taken */
 static int l_overdue(lua_State *L) {
-    const hf_lua_lock *lock = hf_lock_check(L);
-    hf_time now = hf_now();
+    hf_lua_lock *lock = hf_lock_check(L);
+    hf_time now = 0;
+    if (lock->driver) {
+        hf_lock_enter(lock);
+        now = hf_driver_now(lock->driver);
+        hf_driver_leave(lock->driver);
+    }
     lua_pushnumber(L, now > lock->wait_end ? hf_to_seconds(now - lock->wait_end) : 0);
     return 1;
 }

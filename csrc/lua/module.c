@@ -1,6 +1,8 @@
 /* holdfast.core: the client, lock and watchdog userdata, and the raw functions that lua/holdfast
  * builds its API on. */
+#include <openssl/sha.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "binding.h"
@@ -70,6 +72,18 @@ static int l_is_before(lua_State *L) {
     return 1;
 }
 
+/* sha1(text) -> the name of a script that has this text, as servers compute it */
+static int l_sha1(lua_State *L) {
+    size_t size;
+    const char *text = luaL_checklstring(L, 1, &size);
+    unsigned char digest[SHA_DIGEST_LENGTH];
+    char name[2 * sizeof digest + 1];
+    SHA1((const unsigned char *)text, size, digest);
+    for (size_t i = 0; i < sizeof digest; i++) snprintf(name + 2 * i, 3, "%02x", digest[i]);
+    lua_pushstring(L, name);
+    return 1;
+}
+
 /* code_of(error) -> the code for an error reply of the server */
 static int l_code_of(lua_State *L) {
     lua_pushstring(L, hf_code_name(hf_code_of_error(luaL_checkstring(L, 1))));
@@ -119,14 +133,10 @@ static int l_login_of(lua_State *L) {
 __attribute__((visibility("default"))) int luaopen_holdfast_core(lua_State *L);
 
 int luaopen_holdfast_core(lua_State *L) {
-    static const luaL_Reg functions[] = {{"now", l_now},
-                                         {"parse_url", l_parse_url},
-                                         {"is_before", l_is_before},
-                                         {"code_of", l_code_of},
-                                         {"states", l_states},
-                                         {"may_pass", l_may_pass},
-                                         {"login_of", l_login_of},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"now", l_now},           {"parse_url", l_parse_url}, {"is_before", l_is_before},
+        {"sha1", l_sha1},         {"code_of", l_code_of},     {"states", l_states},
+        {"may_pass", l_may_pass}, {"login_of", l_login_of},   {NULL, NULL}};
     hf_check_version(L);
     hf_stay_loaded(&NAMED_HERE); /* a look-up's thread may outlive lua_close */
     hf_keepmainthread(L);

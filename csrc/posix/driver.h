@@ -85,6 +85,7 @@ typedef struct hf_driver {
     bool closed;                /* closing has begun */
     bool shut;                  /* closing has ended */
     bool external, looped;      /* see above; at most one of them */
+    bool blocks;                /* each call of Lua waits for its end */
     uint64_t handles;           /* the last number of a handle that is a caller of its own */
     int unrecorded;             /* errno of hf_crash_record if it failed, else 0 */
     bool introduces;            /* it publishes who the client is */

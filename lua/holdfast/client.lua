@@ -223,8 +223,9 @@ local function fetcher_of(given, urls, level)
   return credentials.fetcher(given.credentials)
 end
 
-local function new(given, level, more)
-  local source
+-- `loop`: that of holdfast.testing, in place of the option driver.
+local function new(given, level, more, loop)
+  local source, missing
   given, source = locate(read(given, more, level + 1), level + 1)
   local at_odds = servers.check_together(given)
   if at_odds then error("holdfast.new: " .. at_odds, level + 1) end
@@ -233,7 +234,7 @@ local function new(given, level, more)
   local urls = given.servers and several.urls or { url }
   check_bytes(urls, source, level + 1)
   local sync_replicas, sync_timeout = sync_of(given, level + 1)
-  local loop, missing = driver.loop(given.driver)
+  if not loop then loop, missing = driver.loop(given.driver) end
   if missing then error("holdfast.new: driver: " .. missing, level + 1) end
   local tls = given.tls and tls_of(given.tls, loop, level + 1)
   local fetch = fetcher_of(given, urls, level + 1)
@@ -271,6 +272,7 @@ local function new(given, level, more)
     command_timeout = given.command_timeout or 3,
     grant_lease = given.grant_lease or 2,
     external = settings.external,
+    blocks = settings.blocks,
     needs_approval = settings.needs_approval,
     looped = settings.looped,
     tls = tls,

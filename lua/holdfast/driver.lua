@@ -68,7 +68,8 @@ function driver.check_hooks(lock)
   if type(debug.gethook()) == "string" then
     pump.raise "holdfast: abort_on_loss does not work alongside a debug hook set from C; check lock:lost(), or set on_lost"
   end
-  if compat.jit and data(lock).loop then
+  local loop = data(lock).loop
+  if compat.jit and loop and not loop.settings.blocks then
     pump.raise "holdfast: abort_on_loss does not work in an event loop under LuaJIT; check lock:lost(), or set on_lost"
   end
 end
@@ -159,6 +160,12 @@ end
 -- Gives the permits of this handle back in the background.
 function driver.give_later(lock)
   do_later(lock, "give", data(lock).permits)
+end
+
+-- The time, in seconds, by which the calls on this lock wait.
+function driver.now(lock)
+  local loop = data(lock).loop
+  return loop and loop.now and loop.now() or core.now()
 end
 
 -- Whether the caller can wait: a coroutine that is closed cannot.

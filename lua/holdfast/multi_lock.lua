@@ -166,7 +166,7 @@ end
 -- `taken`: gets those that it has. Until all are there each is renewed, whatever its lease is.
 local function take_in_order(locks, by, taken)
   for i, lock in ipairs(locks) do
-    local acquired, message, code = raw.acquire(lock, math.max(0, by - core.now()))
+    local acquired, message, code = raw.acquire(lock, math.max(0, by - driver.now(lock)))
     if not acquired then return roll_back(taken, message, code) end
     taken[i] = lock
     raw.collect(lock)
@@ -213,11 +213,11 @@ local function may_go_on(self, by, message, code)
     return true
   end
   -- a lock that is asked for alone may wait until a refusal has passed
-  return code ~= "lost" and core.may_pass(code, true) and core.now() < by
+  return code ~= "lost" and core.may_pass(code, true) and driver.now(self.locks[1]) < by
 end
 
 local function acquire(self, wait, what, level)
-  local by = core.now() + wait
+  local by = driver.now(self.locks[1]) + wait
   local locks = in_order(self, what, level + 1)
   if is_one_step(self) then
     local acquired, message, code = raw.acquire_all(locks)

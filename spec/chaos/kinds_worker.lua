@@ -23,10 +23,10 @@ for i = 1, #arg do
 end
 
 if options.mutant then
-  local sha1, engine = require "spec.sim.sha1", require("holdfast.core").engine
+  local core = require "holdfast.core"
   local mutant = assert(mutants.find(options.mutant))
   for program, text in pairs(mutants.turn_on(mutant).patched or {}) do
-    assert(engine.program(program, sha1(text), text))
+    assert(core.engine.program(program, core.sha1(text), text))
   end
 end
 

@@ -31,11 +31,10 @@ for i = 1, #arg do
 end
 
 local function break_the_lock(name)
-  local mutants, sha1 = require "spec.sim.mutants", require "spec.sim.sha1"
-  local engine = require("holdfast.core").engine
+  local mutants, core = require "spec.sim.mutants", require "holdfast.core"
   local mutant = assert(mutants.find(name))
   for program, text in pairs(mutants.turn_on(mutant).patched or {}) do
-    assert(engine.program(program, sha1(text), text))
+    assert(core.engine.program(program, core.sha1(text), text))
   end
 end
 if options.mutant then break_the_lock(options.mutant) end

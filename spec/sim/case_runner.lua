@@ -1,9 +1,9 @@
 -- Runs the cases of cases.lua on the small Redis.
 
-local Redis = require "spec.sim.redis"
+local Redis = require "holdfast.testing.redis"
 local programs = require "spec.sim.programs"
 local refused_parts = require "spec.sim.refused_parts"
-local resp = require "spec.sim.resp"
+local resp = require "holdfast.testing.redis.resp"
 
 local unpack = table.unpack or unpack
 

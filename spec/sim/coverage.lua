@@ -13,9 +13,9 @@
 -- States need the build of make sim-mutants.
 
 local core = require "holdfast.core"
-local lua51 = require "spec.sim.redis.lua51"
+local lua51 = require "holdfast.testing.redis.lua51"
 local programs = require "spec.sim.programs"
-local scripting = require "spec.sim.redis.scripting"
+local scripting = require "holdfast.testing.redis.scripting"
 local wire = require "spec.sim.wire"
 
 local coverage = { on = false }

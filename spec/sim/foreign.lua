@@ -3,7 +3,7 @@
 -- connection.
 
 local Prng = require "spec.sim.prng"
-local resp = require "spec.sim.resp"
+local resp = require "holdfast.testing.redis.resp"
 local rotation = require "spec.sim.rotation"
 local wire = require "spec.sim.wire"
 

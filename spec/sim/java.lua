@@ -4,7 +4,7 @@
 -- does then; and claims(), a list of what it believes it has.
 
 local Prng = require "spec.sim.prng"
-local resp = require "spec.sim.resp"
+local resp = require "holdfast.testing.redis.resp"
 local rotation = require "spec.sim.rotation"
 
 local java = {}

@@ -8,8 +8,8 @@
 -- Lua's own errors differ between Luas: only their lines count.
 
 local Prng = require "spec.sim.prng"
-local Redis = require "spec.sim.redis"
-local resp = require "spec.sim.resp"
+local Redis = require "holdfast.testing.redis"
+local resp = require "holdfast.testing.redis.resp"
 local steps = require "spec.sim.redis_steps"
 local sys = require "spec.support.sys"
 
@@ -90,7 +90,8 @@ end
 local Pair = {}
 Pair.__index = Pair
 
--- path: the real server's socket. replaced: commands of the small one, see spec/sim/redis.lua.
+-- path: the real server's socket. replaced: commands of the small one, see
+-- holdfast.testing.redis.
 function diff.pair(path, replaced)
   local self = setmetatable({ control = real_end(path), reals = {}, smalls = {} }, Pair)
   self:set_clock()

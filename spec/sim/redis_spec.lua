@@ -2,10 +2,10 @@
 -- whose fault it is.
 
 local Prng = require "spec.sim.prng"
-local Redis = require "spec.sim.redis"
-local glob = require "spec.sim.redis.glob"
-local resp = require "spec.sim.resp"
-local sha1 = require "spec.sim.sha1"
+local Redis = require "holdfast.testing.redis"
+local glob = require "holdfast.testing.redis.glob"
+local resp = require "holdfast.testing.redis.resp"
+local sha1 = require("holdfast.core").sha1
 
 describe("the small Redis", function()
   local now, server, client

@@ -11,7 +11,7 @@
 
 local Prng = require "spec.sim.prng"
 local programs = require "spec.sim.programs"
-local sha1 = require "spec.sim.sha1"
+local sha1 = require("holdfast.core").sha1
 
 local steps = { CLIENTS = 4, LISTENER = 3 }
 

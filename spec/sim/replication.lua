@@ -4,7 +4,7 @@
 -- What the replica gets for each command that wrote is the state behind it. It arrives in order,
 -- late, and not while the link is cut; what had not arrived when the link ends is lost.
 
-local Redis = require "spec.sim.redis"
+local Redis = require "holdfast.testing.redis"
 
 local Replication = {}
 Replication.__index = Replication

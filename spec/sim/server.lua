@@ -1,11 +1,11 @@
 -- A server of a schedule: the small Redis with a clock of its own, and what may happen to it.
 
 local Prng = require "spec.sim.prng"
-local Redis = require "spec.sim.redis"
+local Redis = require "holdfast.testing.redis"
 local programs = require "spec.sim.programs"
 local rotation = require "spec.sim.rotation"
 local rules = require "spec.sim.rules"
-local sha1 = require "spec.sim.sha1"
+local sha1 = require("holdfast.core").sha1
 
 local EPOCH_US = 1700000000000000
 -- its own clock says that it has been up for a day, also when it has just begun

@@ -460,7 +460,8 @@ local function level_of_caller()
   local here = debug.getinfo(1, "S").source:match("^(.*)loop[/\\]pump%.lua$")
   for level = 2, 20 do
     local info = debug.getinfo(level, "S")
-    local is_ours = info and (info.what == "C" or info.source:sub(1, #here) == here)
+    local is_ours = info and (info.what == "C" or info.what == "tail" -- Lua 5.1
+      or info.source:sub(1, #here) == here)
     if not is_ours then return level - 1 end
   end
   return 1

@@ -1,9 +1,9 @@
 -- Publish and subscribe. A client's subscriptions and the server's lists of subscribers always
 -- agree; messages wait in the server's outbox until the command, and so a whole script, is over.
 
-local fail = require "spec.sim.redis.fail"
-local glob = require "spec.sim.redis.glob"
-local resp = require "spec.sim.resp"
+local fail = require "holdfast.testing.redis.fail"
+local glob = require "holdfast.testing.redis.glob"
+local resp = require "holdfast.testing.redis.resp"
 
 local commands = {}
 

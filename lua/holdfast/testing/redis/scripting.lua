@@ -2,10 +2,10 @@
 -- what it runs on is kept in `running`. Compiled scripts are shared by all servers of the process:
 -- they have no state of their own.
 
-local arguments = require "spec.sim.redis.arguments"
-local fail = require "spec.sim.redis.fail"
-local lua51 = require "spec.sim.redis.lua51"
-local sha1 = require "spec.sim.sha1"
+local arguments = require "holdfast.testing.redis.arguments"
+local fail = require "holdfast.testing.redis.fail"
+local lua51 = require "holdfast.testing.redis.lua51"
+local sha1 = require("holdfast.core").sha1
 
 local OK = { ok = "OK" }
 local LIBRARY_MISUSE = "ERR wrong number or type of arguments"

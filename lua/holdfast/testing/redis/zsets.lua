@@ -1,7 +1,7 @@
 -- Commands on sorted sets. Each entry as in strings.lua.
 
-local arguments = require "spec.sim.redis.arguments"
-local fail = require "spec.sim.redis.fail"
+local arguments = require "holdfast.testing.redis.arguments"
+local fail = require "holdfast.testing.redis.fail"
 
 local commands = {}
 

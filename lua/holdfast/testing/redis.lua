@@ -10,7 +10,7 @@
 --   local client = server:connect(function(bytes) ... end, function() ... end)   -- messages;
 --     closed by the server
 --   client:feed(bytes) → reply bytes        client:call { "GET", key } → reply as in
---                                           spec/sim/resp.lua
+--                                           holdfast.testing.redis.resp
 --   client:close()                          server:restart { keep_data = boolean }
 --
 -- server.faults: oom, readonly, misconf, noreplicas, loading, busy, noauth (booleans),
@@ -25,11 +25,11 @@
 --
 -- A command of `own` that returns Redis.BLOCKED holds its client up until client:unblock(reply).
 
-local Keyspace = require "spec.sim.redis.keyspace"
-local admin = require "spec.sim.redis.admin"
-local fail = require "spec.sim.redis.fail"
-local pubsub = require "spec.sim.redis.pubsub"
-local resp = require "spec.sim.resp"
+local Keyspace = require "holdfast.testing.redis.keyspace"
+local admin = require "holdfast.testing.redis.admin"
+local fail = require "holdfast.testing.redis.fail"
+local pubsub = require "holdfast.testing.redis.pubsub"
+local resp = require "holdfast.testing.redis.resp"
 
 local DATABASES = 16
 local VERSION = "7.0.15"
@@ -72,11 +72,11 @@ end
 
 add_all(admin)
 add_all(pubsub)
-add_all(require "spec.sim.redis.hashes")
-add_all(require "spec.sim.redis.lists")
-add_all(require "spec.sim.redis.scripting")
-add_all(require "spec.sim.redis.strings")
-add_all(require "spec.sim.redis.zsets")
+add_all(require "holdfast.testing.redis.hashes")
+add_all(require "holdfast.testing.redis.lists")
+add_all(require "holdfast.testing.redis.scripting")
+add_all(require "holdfast.testing.redis.strings")
+add_all(require "holdfast.testing.redis.zsets")
 
 local Client = {}
 Client.__index = Client

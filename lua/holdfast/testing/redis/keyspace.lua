@@ -2,9 +2,9 @@
 -- removes it. entry = { kind = "string" | "hash" | "list" | "zset", value =, expires = ms of server time |
 -- nil }
 
-local fail = require "spec.sim.redis.fail"
-local Hash = require "spec.sim.redis.hash"
-local Zset = require "spec.sim.redis.zset"
+local fail = require "holdfast.testing.redis.fail"
+local Hash = require "holdfast.testing.redis.hash"
+local Zset = require "holdfast.testing.redis.zset"
 
 local function new_list() return { items = {}, count = 0 } end
 

@@ -2,9 +2,9 @@
 -- Each: { arity with the name, negative: at least; flags; run(client, args) → reply }. Flags: see
 -- redis.lua.
 
-local arguments = require "spec.sim.redis.arguments"
-local fail = require "spec.sim.redis.fail"
-local glob = require "spec.sim.redis.glob"
+local arguments = require "holdfast.testing.redis.arguments"
+local fail = require "holdfast.testing.redis.fail"
+local glob = require "holdfast.testing.redis.glob"
 
 local OK = { ok = "OK" }
 local EXPIRE_MAX = 9223372036854775807
@@ -95,6 +95,19 @@ commands.KEYS = { 2, "r", function(client, args)
     if glob(args[2], key) then list[#list + 1] = key end
   end
   return list
+end }
+
+-- All at once.
+commands.SCAN = { -2, "r", function(client, args)
+  if not args[2]:find("^%d+$") then fail("ERR invalid cursor") end
+  local pattern = "*"
+  for i = 3, #args, 2 do
+    local name = args[i]:upper()
+    if name == "TYPE" then arguments.unknown_here("SCAN", name) end
+    if name ~= "MATCH" and name ~= "COUNT" or not args[i + 1] then fail("ERR syntax error") end
+    if name == "MATCH" then pattern = args[i + 1] else arguments.integer(args[i + 1]) end
+  end
+  return { "0", commands.KEYS[3](client, { "KEYS", pattern }) }
 end }
 
 commands.DBSIZE = { 1, "r", function(client) return #client.db:keys() end }

@@ -1,16 +1,17 @@
 -- Runs scripts as Redis does: Lua 5.1, where every number is a double, in a closed world of
 -- read-only globals.
 --
--- Lua 5.4 tells integers from floats, so there a script is rewritten first, its lines kept: number
--- literals become floats, `a .. b` becomes `a << joint << b` and `#a` becomes `length ^ a`, which
--- bind as the operators they stand for; and strings get the methods of 5.1 while a script runs.
+-- Lua 5.3 and newer tell integers from floats, so there a script is rewritten first, its lines
+-- kept: number literals become floats, `a .. b` becomes `a << joint << b` and `#a` becomes
+-- `length ^ a`, which bind as the operators they stand for; and strings get the methods of 5.1
+-- while a script runs.
 -- (Lua 5.4.4 may read freed memory when an operand of `a .. b .. c` has a metamethod.)
 -- Left out: load, loadstring, coroutine, math.random, and Redis's extra libraries. A pairs() goes
 -- through its keys in sorted order, for no run may depend on addresses.
 
-local JIT = rawget(_G, "jit") ~= nil
+local HAS_INTEGERS = math.type ~= nil
 local NAME = "user_script"
-local PREFIX = JIT and "" or "local joint, length = ... ; "
+local PREFIX = "local joint, length = ... ; "
 
 local floor, format, find, sub = math.floor, string.format, string.find, string.sub
 local unpack = table.unpack or unpack -- luacheck: ignore 113 143
@@ -295,14 +296,20 @@ function lua51.globals(extra)
   })
 end
 
+local function load_with(text, globals)
+  if pcall(load, "") then return load(text, "@" .. NAME, "t", globals) end
+  local chunk, message = loadstring(text, "@" .. NAME) -- Lua 5.1
+  return chunk and setfenv(chunk, globals), message
+end
+
 -- → chunk for lua51.run | nil, message
 function lua51.compile(text, globals)
-  return load(JIT and text or rewrite(text), "@" .. NAME, "t", globals)
+  return load_with(HAS_INTEGERS and rewrite(text) or text, globals)
 end
 
 local string_methods = { __index = strings }
 for _, event in ipairs { "add", "sub", "mul", "div", "mod", "pow" } do
-  local operate = assert(load(("return function(a, b) return a %s b end"):format(
+  local operate = assert((loadstring or load)(("return function(a, b) return a %s b end"):format(
     ({ add = "+", sub = "-", mul = "*", div = "/", mod = "%", pow = "^" })[event])))()
   string_methods["__" .. event] = function(a, b)
     local x, y = number_from(a), number_from(b)
@@ -339,7 +346,7 @@ end
 
 -- → true, the script's value | false, { text =, line = }
 function lua51.run(chunk)
-  if JIT then return xpcall(chunk, located) end
+  if not HAS_INTEGERS then return xpcall(chunk, located) end
   local outside = debug.getmetatable("")
   debug.setmetatable("", string_methods)
   local ok, value = xpcall(chunk, located, joint, length)

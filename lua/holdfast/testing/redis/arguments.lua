@@ -1,7 +1,7 @@
 -- Command arguments as Redis reads them. What it refuses ends the command with Redis's own words.
 
-local fail = require "spec.sim.redis.fail"
-local resp = require "spec.sim.resp"
+local fail = require "holdfast.testing.redis.fail"
+local resp = require "holdfast.testing.redis.resp"
 
 local arguments = {}
 

@@ -1,7 +1,7 @@
 -- Commands on the connection and on the server. Each entry as in strings.lua.
 
-local arguments = require "spec.sim.redis.arguments"
-local fail = require "spec.sim.redis.fail"
+local arguments = require "holdfast.testing.redis.arguments"
+local fail = require "holdfast.testing.redis.fail"
 
 local OK = { ok = "OK" }
 local NO_PASSWORD = "ERR AUTH <password> called without any password configured for the default user. "

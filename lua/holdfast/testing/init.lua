@@ -1,0 +1,304 @@
+-- Tests without a server: clients whose servers and clock are in this process. See docs/testing.md.
+--
+-- The core and the programs are those of every client. Calls block, as with the driver "posix", and
+-- while one waits, the clock moves from one thing that is due to the next.
+
+require "holdfast"
+
+local clients = require "holdfast.client"
+local core = require "holdfast.core"
+local driver = require "holdfast.driver"
+local events = require "holdfast.events"
+local lead = require "holdfast.lead"
+local locks = require "holdfast.lock"
+local loops = require "holdfast.loop"
+local loss = require "holdfast.loss"
+local options = require "holdfast.options"
+local pump = require "holdfast.loop.pump"
+local world = require "holdfast.testing.world"
+
+local engine, raw, data = core.engine, core.lock, core.lock.data
+
+local HOUR = 3600
+local URL = "redis://testing"
+
+---@class holdfast.testing
+local testing = {}
+
+-- ---- how its clients are driven ----
+
+local loop = {
+  name = "holdfast.testing", owner = loops.none.owner, report = loops.none.report,
+  settings = { external = true, blocks = true },
+}
+
+function loop.check() return true end
+
+function loop.now() return world.now end
+
+local WAITS = { acquire = true, await = true, take = true }
+local FOREVER = "holdfast.testing: this call would wait forever: nothing has ended the wait in an hour of the test's clock"
+
+local function is_endless(kind, seconds, lock)
+  return WAITS[kind] and (seconds or data(lock).wait) == math.huge
+end
+
+-- → a function that says whether the operation is over. Meanwhile it runs what driver.run_beside
+-- asks for.
+local function ending_of(op, lock)
+  local beside = lock and data(lock).beside
+  if not beside then return function() return op:is_done() end end
+  local other
+  local function begin(...)
+    local kind, seconds, record = beside(...)
+    other = kind and raw.begin(lock, kind, seconds, record)
+    events.notify()
+  end
+  begin()
+  return function()
+    if op:is_done() and other then other:abandon() end
+    if op:is_done() or not other then return true end
+    if other:is_done() then begin(other:finish()) end
+    return false
+  end
+end
+
+-- `lock`: of an acquire, else nil
+local function finish(op, by, lock)
+  local ran, over = pcall(world.run_until, ending_of(op, lock), by)
+  if ran and over then return op:finish() end
+  op:abandon()
+  world.advance(0) -- it leaves the queue
+  if not ran then error(over, 0) end
+  pump.raise(FOREVER)
+end
+
+local STOPPED = "holdfast.testing: testing.lose has stopped the process of this client for the moment"
+
+-- What the calls before have left for the background is done first.
+local function enter(lock)
+  if world.is_frozen(data(lock).client) then pump.raise(STOPPED) end
+  world.advance(0)
+end
+
+local function call(lock, kind, seconds, record)
+  enter(lock)
+  local op = raw.begin(lock, kind, seconds, record)
+  if kind == "release" and data(lock).async_release then
+    local sent, message, code = op:detach()
+    if sent ~= false then return sent, message, code end
+  end
+  local by = is_endless(kind, seconds, lock) and world.now + HOUR or math.huge
+  return finish(op, by, kind == "acquire" and lock)
+end
+
+-- In place of the functions of the pump with these names.
+local instead = {}
+loop.instead = instead
+
+function instead.call(_, lock, kind, seconds, record)
+  return call(lock, kind, seconds, record)
+end
+
+function instead.call_all(list, kind)
+  enter(list[1])
+  return finish(raw.begin_all(list, kind .. "_all"), math.huge)
+end
+
+function instead.detach(lock, kind, seconds, record)
+  loop.report(call(lock, kind, seconds, record))
+end
+
+-- What was begun in the background is done at once, as far as it can be.
+function instead.start_for_nobody()
+  world.advance(0)
+  return true
+end
+
+function instead.close(client, _, patience)
+  engine.close(client)
+  world.run_until(function() return engine.is_quiet(client) end, world.now + patience)
+  world.remove(client)
+  core.client.close(client, 0)
+end
+
+-- Where these functions of the pump find the loop in their arguments.
+local LOOP_IN = {
+  call = function(of) return of.loop end,
+  call_all = function(list) return data(list[1]).loop end,
+  detach = function(lock) return data(lock).loop end,
+  start_for_nobody = function(self) return self.loop end,
+  close = function(_, of) return of end,
+}
+
+local function replace(name, loop_in)
+  local plain = pump[name]
+  pump[name] = function(...)
+    local own = loop_in(...).instead
+    if own then return own[name](...) end
+    return plain(...)
+  end
+end
+
+-- Once, however often this module is loaded: busted does so for each file.
+if not pump.has_replaced then
+  pump.has_replaced = true
+  for name, loop_in in pairs(LOOP_IN) do replace(name, loop_in) end
+end
+
+-- ---- clients ----
+
+local function check_options(opts, level)
+  if opts ~= nil then
+    options.argument(opts, options.any_table, "testing.client", "opts", level + 1)
+  end
+  local given = options.copy(opts or {})
+  if given.driver ~= nil then
+    error("testing.client: leave out driver; calls block and the test moves the clock", level + 1)
+  end
+  local url = given.url
+  if type(url) == "string" and url:find("^%s*[\"']?%w+%+") then
+    error("testing.client: url must be that of a single server; Sentinels and clusters need real servers", level + 1)
+  end
+  if url == nil and given.servers == nil and given.mode == nil then given.url = URL end
+  return given
+end
+
+local given_to = setmetatable({}, { __mode = "k" }) -- client -> its options
+
+local function new(given, level)
+  local client = clients.new(given, level + 1, nil, loop)
+  world.add(client, given.servers ~= nil)
+  given_to[client] = given
+  return client
+end
+
+-- A client whose server is in this process. All clients with one server share it, whatever their
+-- URLs are; each of several `servers` is one of its own.
+---@param opts? holdfast.client_options without driver
+---@return holdfast.client client
+function testing.client(opts)
+  return (new(check_options(opts, 2), 2)) -- no tail call: the level counts this function
+end
+
+-- Closes all of these clients, and empties and repairs the servers. The clock goes on.
+function testing.reset()
+  world.reset()
+end
+
+-- ---- the clock ----
+
+local function check_seconds(value)
+  if options.wait(value) or value == math.huge then
+    return "a non-negative number of seconds"
+  end
+end
+
+-- Lets this time pass: locks are renewed, leases end, functions of testing.after are called.
+---@param seconds number
+function testing.advance(seconds)
+  options.argument(seconds, check_seconds, "testing.advance", "seconds", 2)
+  world.advance(seconds)
+  loss.notify()
+end
+
+-- Calls fn() in a coroutine of its own when this time has passed, also while another call waits.
+---@param seconds number
+---@param fn fun()
+function testing.after(seconds, fn)
+  options.argument(seconds, check_seconds, "testing.after", "seconds", 2)
+  options.argument(fn, options.callable, "testing.after", "fn", 2)
+  world.after(seconds, function() fn() end)
+end
+
+-- ---- trouble ----
+
+local BEHIND = 0.02 -- the server ends a lease later than its holder: by less than this part of it
+
+-- Seconds until the lease of a hold has ended for everybody.
+local function lease_of(lock)
+  return raw.remaining(lock) * (1 + BEHIND) + BEHIND
+end
+
+-- The handles by which somebody else has taken a lock.
+local strangers = setmetatable({}, { __mode = "k" })
+
+local function delete(lock)
+  local key = raw.key(lock)
+  world.delete(key)
+  world.delete(core.wire.names(data(lock).kind, key).leases)
+end
+
+local LOSE = {}
+
+function LOSE.expired(lock) world.freeze(data(lock).client, lease_of(lock)) end
+
+function LOSE.unreachable(lock) world.cut(data(lock).client, lease_of(lock)) end
+
+function LOSE.max_hold(lock)
+  world.advance((data(lock).max_hold or 0) + data(lock).lease * BEHIND + BEHIND)
+end
+
+function LOSE.deleted(lock)
+  delete(lock)
+  call(lock, "check")
+end
+
+function LOSE.taken(lock)
+  local client = data(lock).client
+  local given = options.copy(given_to[client])
+  given.prefix, given.name, given.on_event = nil, "somebody-else", nil
+  local other = new(given, 1)
+  delete(lock)
+  strangers[other] = locks.new(other, raw.key(lock), { wait = 0 }, clients.defaults(other),
+    data(lock).kind)
+  call(strangers[other], "acquire")
+  call(lock, "check")
+end
+
+local check_reason = options.one_of("expired", "taken", "deleted", "unreachable", "max_hold")
+
+local function check_lock(value)
+  local is_one = not options.kind(value, "holdfast.lock") or not options.kind(value, "holdfast.permit")
+  if not is_one or data(value).loop ~= loop then
+    return "a lock, permit or term of a client of testing.client"
+  end
+  if not driver.lock.is_held(value) then return "one that this coroutine holds", "", "one that it does not" end
+end
+
+-- Loses a lock, as it happens for this reason. "expired" and "unreachable" let its lease pass,
+-- "max_hold" its bound.
+---@param lock holdfast.lock | holdfast.permit | holdfast.term held by the calling coroutine
+---@param reason holdfast.lost_reason
+function testing.lose(lock, reason)
+  if lead.is_term(lock) then lock = lock.lock end
+  options.argument(lock, check_lock, "testing.lose", "lock", 2)
+  options.argument(reason, check_reason, "testing.lose", "reason", 2)
+  if reason == "taken" and core.kinds[data(lock).kind].counted then
+    error("testing.lose: a permit cannot be taken; nobody else gets the same one", 2)
+  end
+  LOSE[reason](lock)
+  local lost = driver.lock.lost(lock)
+  if lost ~= reason then
+    error(("testing.lose: this lock cannot be lost in this way (%s); it %s"):format(reason, lost
+      and "was lost: " .. lost or "is still held"), 2)
+  end
+  loss.notify()
+end
+
+local check_failure = options.one_of("unreachable", "silent", "denied")
+
+-- From now on the servers are away: "unreachable": they refuse connections; "silent": they do not
+-- answer; "denied": they refuse each program for a missing right.
+---@param how "unreachable" | "silent" | "denied"
+function testing.fail(how)
+  options.argument(how, check_failure, "testing.fail", "how", 2)
+  world.fail(how)
+end
+
+-- Ends what testing.fail has begun.
+function testing.recover()
+  world.fail(nil)
+end
+
+return testing
