@@ -83,6 +83,29 @@ describe("in a cluster", function()
     stranger:stop()
   end)
 
+  -- It may not ask the stranger for its id, so only the map tells.
+  it("the map of another cluster is not followed when no node answers", function()
+    local stranger = cluster.stranger()
+    stranger:cli("ACL", "SETUSER", "default", "-cluster|myid")
+    local url = nodes:url { nodes.nodes[1], nodes.nodes[2], stranger }
+    local lock = connect { url = url, command_timeout = 1 }:lock("k")
+    assert(lock:acquire(20)):release()
+    for _, node in ipairs(nodes.nodes) do nodes:hang(node) end
+    finally(function()
+      for _, node in ipairs(nodes.nodes) do nodes:resume(node) end
+      stranger:stop()
+    end)
+    assert.truthy(process.wait_until(function()
+      assert.is_nil((lock:try_acquire()))
+      return stranger:cli("INFO", "commandstats"):find("cmdstat_cluster|slots:", 1, true)
+    end, 3)) -- each attempt counts for little
+    assert.is_nil((lock:try_acquire()))
+    assert.equal(0, stranger:cli("DBSIZE"))
+    for _, node in ipairs(nodes.nodes) do nodes:resume(node) end
+    nodes:wait_settled()
+    assert(lock:acquire(PATIENCE)):release()
+  end)
+
   it("a slot that was moved is found by MOVED, once", function()
     local client = connect()
     for round = 1, 2 do

@@ -1,7 +1,9 @@
 -- The server becomes one of a later version, or Valkey, under clients that live on: in place, with
--- its data, and by a replica that takes over behind one address. Redisson's side is played by its
--- commands. HOLDFAST_SERVERS_DIR says where the later versions are.
+-- its data, and by a replica that takes over behind one address; a cluster node by node. Redisson's
+-- side is played by its commands. HOLDFAST_SERVERS_DIR says where the later versions are.
 
+local cluster = require "spec.support.cluster"
+local crowd = require "spec.support.crowd"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local proxy = require "spec.chaos.proxy"
@@ -75,8 +77,9 @@ local function by_failover(version)
   relaunch(spare, version)
 end
 
--- A client of ours in another process, which takes the lock when it is free.
-local function waiter(key)
+-- A client of ours in another process, which takes the lock when it is free. In a cluster, `url` is
+-- the cluster's and `at` the key's node.
+local function waiter(key, url, at)
   local child = process.lua {
     code = [[
       local client = require("holdfast").new { url = arg[1], grant_lease = tonumber(arg[3]) }
@@ -85,10 +88,10 @@ local function waiter(key)
         lock:release())
       client:close()
     ]],
-    args = { way.url, key, tostring(GRANT) },
+    args = { url or way.url, key, tostring(GRANT) },
   }
   children[#children + 1] = child
-  wait_for(function() return server:cli("ZCARD", ("holdfast_queue:{%s}"):format(key)) > 0 end)
+  wait_for(function() return (at or server):cli("ZCARD", ("holdfast_queue:{%s}"):format(key)) > 0 end)
   return child
 end
 
@@ -115,11 +118,11 @@ local function ends_with(child, text)
 end
 
 -- The waiter listens again, over a connection to the server as it is now.
-local function wait_listening(key)
+local function wait_listening(key, at)
   wait_for(function()
-    local member = server:cli("ZRANGE", ("holdfast_queue:{%s}"):format(key), -1, -1)[1] or ""
+    local member = (at or server):cli("ZRANGE", ("holdfast_queue:{%s}"):format(key), -1, -1)[1] or ""
     local uuid = member:match("%x+%-%x+%-%x+%-%x+%-%x+") or "?"
-    return server:cli("PUBSUB", "NUMSUB", "holdfast_grant:" .. uuid)[2] == 1
+    return (at or server):cli("PUBSUB", "NUMSUB", "holdfast_grant:" .. uuid)[2] == 1
   end)
 end
 
@@ -185,5 +188,100 @@ for _, step in ipairs(upgrades()) do
         assert(assert(pool:acquire(2, PATIENCE)):release())
       end)
     end
+  end)
+end
+
+-- Since this version a cluster has sharded channels, which Redisson uses where it finds them.
+local SHARDED = 7
+
+local function upgrades_to_sharded()
+  local list = {}
+  for _, step in ipairs(upgrades()) do
+    if step.from.number < SHARDED and step.to.number >= SHARDED then list[#list + 1] = step end
+  end
+  return list
+end
+
+for _, step in ipairs(upgrades_to_sharded()) do
+  local title = ("a cluster of %s %s becomes %s %s node by node #check"):format(step.from.family,
+    step.from.version, step.to.family, step.to.version)
+
+  describe(title, function()
+    local KEY = "k"
+    local nodes, node
+
+    before_each(function()
+      nodes = cluster.start {
+        masters = 3, replicas = 0, program = step.from.path, conf = { "appendonly yes" },
+      }
+      node = nodes:node_of(KEY)
+      client = holdfast.new { url = nodes:url(), lease = 9, grant_lease = GRANT }
+      children = {}
+    end)
+
+    after_each(function()
+      for _, child in ipairs(children) do child:stop() end
+      client:close()
+      nodes:stop()
+    end)
+
+    -- Calls the function, if there is one, after each node.
+    local function upgrade(check)
+      for _, each in ipairs(nodes.nodes) do
+        relaunch(each, step.to)
+        nodes:wait_settled()
+        if check then check() end
+      end
+    end
+
+    it("a holder renews, and our waiter acquires its lock at the release", function()
+      local lock, rival = client:lock(KEY), holdfast.new { url = nodes:url() }
+      finally(function() rival:close() end)
+      assert(lock:acquire(0))
+      local token, child = lock:token(), waiter(KEY, nodes:url(), node)
+      upgrade(function()
+        local left = lock:remaining()
+        wait_for(function() return lock:remaining() > left end)
+        wait_for(function() return select(3, rival:lock(KEY):acquire(0)) == "busy" end)
+      end)
+      assert.is_true(lock:is_held())
+      wait_listening(KEY, node)
+      assert(lock:release())
+      local later = ends_with(child, "has it with token\t(%d+)\ttrue")
+      assert.is_true(tonumber(later) > token)
+    end)
+
+    it("a release by a client from before is announced where Redisson listens now", function()
+      local lock = client:lock(KEY)
+      assert(lock:acquire(0))
+      upgrade()
+      local channel = ("redisson_lock__channel:{%s}"):format(KEY)
+      for _, verb in ipairs { "SSUBSCRIBE", "SUBSCRIBE" } do
+        assert(lock:is_held() or lock:acquire(PATIENCE))
+        local listener = assert(resp.connect { path = node.path })
+        listener:call(verb, channel)
+        assert(lock:release())
+        local message = verb == "SSUBSCRIBE" and "smessage" or "message"
+        assert.same({ message, channel, "0" }, listener:poll(PATIENCE))
+        listener:close()
+      end
+    end)
+
+    it("nobody comes in twice, and nobody is left waiting", function()
+      local line = crowd.new({ url = function() return nodes:url() end }, KEY)
+      finally(function() line:stop() end)
+      for i = 1, 3 do
+        line:add("w" .. i, { endless = 1, inside = 0.002, fence = 1, stubborn = 1, wait = PATIENCE })
+      end
+      upgrade(function()
+        local turns = line:history().turns
+        wait_for(function() return line:history().turns > turns + 3 end)
+      end)
+      line:call_off()
+      assert.is_nil(line:finish(PATIENCE))
+      local history = line:history()
+      assert.is_nil(history.overlap)
+      assert.equal(0, history.lost)
+    end)
   end)
 end

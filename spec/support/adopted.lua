@@ -17,13 +17,11 @@ local ADOPTER = [[
   until none_left
 ]]
 
--- start(server, { words... [, env = {}] }) → the process that adopts; the id of the command, which
--- ends with it
+-- start(server, words as those of command.start) → the process that adopts; the id of the command,
+-- which ends with it
 function adopted.start(server, words)
-  local args = command.words((table.unpack or unpack)(words))
-  table.insert(args, 1, "setsid") -- away from a terminal, as command.start
   local env = command.environment(server, words.env)
-  local child = process.lua { code = ADOPTER, args = args, env = env }
+  local child = process.lua { code = ADOPTER, args = command.line(words), env = env }
   local pid = child:wait_output("command (%d+)")
   if not pid then error("not started: " .. child:output()) end
   return child, tonumber(pid)

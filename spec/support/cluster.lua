@@ -60,7 +60,7 @@ local function meet(self)
   for _, node in ipairs(self.nodes) do
     for _, other in ipairs(self.nodes) do
       if other ~= node then
-        expect_ok(node:cli("CLUSTER", "MEET", "127.0.0.1", other.port, other.bus_port))
+        expect_ok(node:cli("CLUSTER", "MEET", other.host, other.port, other.bus_port))
       end
     end
   end
@@ -100,7 +100,8 @@ function Cluster:_replicas_follow()
 end
 
 -- start{ masters = 3, replicas = 1 (of each), password, node_timeout = 1000 (ms), conf = { lines },
---   program = path, tls (as redis.start's, with alone = true) }
+--   program = path, tls (as redis.start's, with alone = true),
+--   places = { { host, under } of each node, as redis.start's } }
 function cluster.start(options)
   options = options or {}
   local masters = options.masters or 3
@@ -112,10 +113,14 @@ function cluster.start(options)
   for _, line in ipairs(options.conf or {}) do conf[#conf + 1] = line end
   -- slot → where it was moved to last
   local self = setmetatable({ options = options, moved = {} }, Cluster)
-  self.nodes = redis.several(masters * (1 + (options.replicas or 1)), {
-    cluster = true, password = options.password, users = options.users, conf = conf,
-    tls = options.tls, program = options.program,
-  })
+  self.nodes = {}
+  for i = 1, masters * (1 + (options.replicas or 1)) do
+    local place = options.places and options.places[i] or {}
+    self.nodes[i] = redis.start {
+      cluster = true, password = options.password, users = options.users, conf = conf,
+      tls = options.tls, program = options.program, host = place.host, under = place.under,
+    }
+  end
   meet(self)
   share_slots(self, masters)
   follow(self, masters)
@@ -126,7 +131,7 @@ end
 -- The addresses of all nodes, or of those given.
 function Cluster:url(nodes)
   local hosts = {}
-  for i, node in ipairs(nodes or self.nodes) do hosts[i] = "127.0.0.1:" .. node.port end
+  for i, node in ipairs(nodes or self.nodes) do hosts[i] = node.host .. ":" .. node.port end
   local login = self.options.password and (":%s@"):format(self.options.password) or ""
   return ("%s+cluster://%s%s"):format(self.options.tls and "rediss" or "redis", login,
     table.concat(hosts, ","))
@@ -288,7 +293,7 @@ end
 function Move:carry(count)
   local keys = self.from:cli("CLUSTER", "GETKEYSINSLOT", self.slot, count or 1000)
   if #keys == 0 then return 0 end
-  local command = { "MIGRATE", "127.0.0.1", self.to.port, "", 0, MIGRATE_TIMEOUT }
+  local command = { "MIGRATE", self.to.host, self.to.port, "", 0, MIGRATE_TIMEOUT }
   local password = self.cluster.options.password
   for _, word in ipairs(password and { "AUTH", password } or {}) do command[#command + 1] = word end
   command[#command + 1] = "KEYS"

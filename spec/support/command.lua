@@ -58,10 +58,20 @@ function command.environment(server, more)
   return env
 end
 
--- start(server, { words... [, env = {}] })
+-- The command in a session of its own, by another command that ends in it, if there is one.
+-- line{ words... [, under = { words of that command }] }
+function command.line(words)
+  local all = { "setsid" }
+  for _, part in ipairs { words.under or {}, command.words((table.unpack or unpack)(words)) } do
+    for _, word in ipairs(part) do all[#all + 1] = word end
+  end
+  return all
+end
+
+-- start(server, { words... [, env = {}] [, under = {}] })
 function command.start(server, words)
-  local all = { "setsid", env = command.environment(server, words.env) }
-  for _, word in ipairs(command.words((table.unpack or unpack)(words))) do all[#all + 1] = word end
+  local all = command.line(words)
+  all.env = command.environment(server, words.env)
   return process.start(all)
 end
 

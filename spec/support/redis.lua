@@ -92,7 +92,7 @@ local function config_lines(self, options)
   local lines = {}
   local function add(...) lines[#lines + 1] = (...):format(select(2, ...)) end
   add("port %d", options.tls and options.tls.alone and 0 or self.port or 0)
-  add("bind 127.0.0.1")
+  add("bind %s", self.host)
   add("unixsocket %s", self.path)
   add("dir %s", self.directory)
   add("daemonize no")
@@ -141,6 +141,7 @@ function Server:_launch()
   os.remove(self.path)
   local command = { self.program, self.directory .. "/redis.conf",
     self.options.sentinel and "--sentinel" }
+  for i, word in ipairs(self.options.under or {}) do table.insert(command, i, word) end
   command.output = self.directory .. "/redis.log"
   command.env = { LD_PRELOAD = self.options.clock and process.build .. "/support/clock.so" or false,
     HOLDFAST_CLOCK = self:_clock_path() }
@@ -152,6 +153,7 @@ end
 -- start{ tcp, port = with tcp or cluster, any free one unless said, password, users = { "name on
 -- >pass ~* +@all" }, maxmemory, replica_of = server, persist,
 --   cluster = true (a node of one), sentinel = true (a Sentinel), conf = { lines },
+--   host = its address, 127.0.0.1 unless said, under = { the words of a command that runs it },
 --   program = path, clock = true (server:set_clock),
 --   tls = { cert = path, key = path, ca = path, clients = "no" (the default) | "optional" | "yes",
 --     alone = true: its port is for TLS, and it speaks TLS to other servers; with tcp, sentinel or
@@ -159,7 +161,7 @@ end
 function redis.start(options)
   options = options or {}
   local self = setmetatable({ options = options, program = options.program or PROGRAM,
-    directory = process.directory() }, Server)
+    host = options.host or "127.0.0.1", directory = process.directory() }, Server)
   self.path = self.directory .. "/redis.sock"
   for _ = 1, START_TRIES do
     if options.tcp or options.sentinel then self.port = free_port() end
