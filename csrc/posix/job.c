@@ -19,10 +19,11 @@
 #define NUMBER_SIZE 24
 #define MOST_ANCESTORS 32
 #define DESCRIPTION_SIZE 1024
-#define MOST_LISTS 50       /* where processes begin all the time, a quiet moment is rare */
-#define QUIET_LISTS 2       /* in a row without a new process: they are the proof */
-#define PLAUSIBLE 10        /* seconds between the start of a process and its description */
-#define NO_LOGIN 4294967295 /* the audit session of what began without a login */
+#define MOST_LISTS 50              /* where processes begin all the time, a quiet moment is rare */
+#define QUIET_LISTS 2              /* in a row without a new process: they are the proof */
+#define SEARCH_FOR (HF_SECOND / 2) /* a wait that ends during a search is late by this at most */
+#define PLAUSIBLE 10               /* seconds between the start of a process and its description */
+#define NO_LOGIN 4294967295        /* the audit session of what began without a login */
 #define KERNEL_THREAD 0x00200000
 #define SYS_PTRACE 19 /* the capability to look into all processes */
 
@@ -332,14 +333,16 @@ static bool read_list(DIR *processes, list *all) {
     return true;
 }
 
-/* Looks into those that were not in the list before. `fresh`: whether there were any. */
+/* Looks into those that were not in the list before, until the time `end`. `fresh`: whether there
+ * were any. */
 static hf_job_finding look_into_new(const description *job, const char *uuid, const list *before,
-                                    const list *all, bool *fresh) {
+                                    const list *all, hf_time end, bool *fresh) {
     char name[NUMBER_SIZE];
     *fresh = false;
     for (size_t i = 0; i < all->count; i++) {
         if (contains(before, all->pids[i])) continue;
         *fresh = true;
+        if (hf_now() >= end) return HF_JOB_UNSURE;
         snprintf(name, sizeof name, "%ld", (long)all->pids[i]);
         hf_job_finding finding = look_into(job, uuid, name);
         if (finding != HF_JOB_ABSENT) return finding;
@@ -350,12 +353,13 @@ static hf_job_finding look_into_new(const description *job, const char *uuid, co
 static hf_job_finding search(DIR *processes, const description *job, const char *uuid) {
     list lists[2] = {{0}, {0}};
     hf_job_finding finding = HF_JOB_ABSENT;
+    hf_time end = hf_now() + SEARCH_FOR;
     int quiet = 0;
     for (int i = 0; quiet < QUIET_LISTS && finding == HF_JOB_ABSENT; i++) {
         bool fresh = true;
         list *before = &lists[i % 2], *all = &lists[(i + 1) % 2];
-        if (i == MOST_LISTS || !read_list(processes, all)) finding = HF_JOB_UNSURE;
-        else finding = look_into_new(job, uuid, before, all, &fresh);
+        bool listed = i < MOST_LISTS && hf_now() < end && read_list(processes, all);
+        finding = listed ? look_into_new(job, uuid, before, all, end, &fresh) : HF_JOB_UNSURE;
         quiet = fresh ? 0 : quiet + 1;
     }
     free(lists[0].pids);

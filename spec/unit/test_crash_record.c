@@ -418,6 +418,30 @@ TEST(a_job_has_ended_with_the_last_process_of_its_group) {
     end_job();
 }
 
+/* ---- a search that takes too long ---- */
+
+hf_time __real_hf_now(void);
+hf_time __wrap_hf_now(void);
+
+static hf_time step; /* by which the clock goes on whenever it is asked */
+
+hf_time __wrap_hf_now(void) {
+    static hf_time ahead;
+    return __real_hf_now() + (ahead += step);
+}
+
+TEST(a_search_that_would_hold_up_the_waiter_proves_nothing) {
+    pid_t job, pid = start_job(stay_without_descriptor, &job);
+    CHECK_EQ_INT(feed(), job);
+    kill_and_collect(pid);
+    kill_and_collect(job);
+    step = HF_SECOND / 4; /* two processes, and the half of a second is over */
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_UNSURE);
+    step = 0;
+    CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
+    end_job();
+}
+
 static void start_one_in_the_group(int lock) {
     if (fork() > 0) stay();
     alarm(20);
