@@ -64,6 +64,12 @@ function rotation.has_password(plan, index)
   return plan.rotates and index <= count_servers(plan)
 end
 
+-- Where only a minority of a quorum fails, no further server refuses.
+local function pick_server(prng, plan)
+  if plan.kind == "minority" then return prng:pick(plan.faulty) end
+  return plan.rates and prng:range(1, count_servers(plan)) or nil
+end
+
 -- Its numbers are its own.
 function rotation.add(plan)
   local prng = Prng.new((plan.seed * 97 + 109) % 2147483647)
@@ -76,7 +82,7 @@ function rotation.add(plan)
       what = "fault", name = "rotate", process = 1, link = "calls", lag = 0, way = prng:pick(WAYS),
       key = plan.keys[1].name, at = prng:range(0, prng:pick { 3000, 300000, 2 * S }),
       duration = prng:range(1000, prng:pick { 30000, 800000, 2 * S }),
-      server = plan.rates and prng:range(1, count_servers(plan)) or nil,
+      server = pick_server(prng, plan),
     }
     if prng:chance(50) then fault.on, fault.nth = prng:pick(MOMENTS), prng:range(1, 3) end
     plan.parts[#plan.parts + 1] = fault
