@@ -65,7 +65,7 @@ local function locks_of(place)
       place.pass(0.5) -- a holder publishes its name soon
       local result = pack(waiter:lock("k"):acquire(0.3))
       assert.equal("busy", result[3])
-      assert.matches("held by [^ ]+ %(pid %d+, holder%) for up to %d+ s more .*; waited 300 ms$", result[2])
+      assert.matches("held by [^ ]+ %(pid %d+, holder%) for [%d.]+ m?s, up to %d+ s more .*; waited 300 ms$", result[2])
       assert.is_true(lock:is_held())
       assert.same({ 1, 1 }, { waiter:stats().waits, waiter:stats().failures.busy })
       lock:release()

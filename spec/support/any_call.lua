@@ -149,7 +149,7 @@ end
 -- What would stop this program, end others, or use a descriptor that is not its own.
 local LEFT_OUT = {
   ["process.stop"] = true, ["process.open_terminal"] = true, ["process.say"] = true,
-  ["process.withhold"] = true,
+  ["process.withhold"] = true, ["process.captured_close"] = true,
 }
 -- Calls that wait for as long as an argument says.
 local WAITS = {
