@@ -32,6 +32,9 @@ local rotation = {}
 -- without a password, or its own hold keeps a task out.
 local function others_of(plan)
   if plan.system and not SERVERS[plan.system] then return nil end
+  for _, part in ipairs(plan.parts) do
+    if part.name == "swap" then return nil end -- who takes over an address has a password of its own
+  end
   if plan.system then return "system" end
   local others = (plan.gather or plan.quorum) and "some" or "none"
   for _, part in ipairs(plan.parts) do
