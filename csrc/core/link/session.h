@@ -58,6 +58,7 @@ struct hf_session {
     bool pinged;         /* the server has sent nothing since a PING */
     bool follows_master; /* the server is a master that may move */
     bool unresolved;     /* the server's address must be resolved before the next opening */
+    bool asks_again;     /* the log-in was refused for the first time: another one may do */
     hf_buffer output;    /* the bytes to write */
     hf_buffer along; /* commands that are sent before the next request; their replies are ignored */
     size_t along_count; /* how many commands `along` has */
@@ -74,7 +75,6 @@ struct hf_session {
         login_sharded;
     hf_login login;
     uint32_t refused_logins; /* how many log-ins in a row were refused */
-    bool asks_again;         /* the log-in was refused for the first time: another one may do */
     hf_time opened_at;       /* when the last opening, or after it the log-in, began */
     hf_time retry_at;        /* CLOSED: when it may be opened again */
     hf_time received_at;     /* when the server last sent something */

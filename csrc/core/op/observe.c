@@ -249,7 +249,7 @@ void hf_observe_cut_off(hf_op *op, hf_code code, const char *reason, hf_time now
     bool waits = (impl->acquires || is_observed_poll(impl)) && op->spec.wait > 0 && !op->done;
     if (!waits || op->wait.cut_off || op->client->is_member) return;
     op->wait.cut_off = true;
-    hf_failure failure;
+    hf_failure failure = {0};
     const hf_names *names = hf_op_names(op);
     hf_failure_set(&failure, code, impl->verb, names ? names->key : HF_NO_TEXT,
                    op->node->server.label, "%s", reason);
