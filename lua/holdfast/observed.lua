@@ -15,8 +15,9 @@ local FUTURE = -1 -- seconds: a server's clock that was set back
 
 -- For how many seconds this place has been taken at that time of the server's clock, and whether
 -- the wait is longer than that: a waiter in front got its place later. A place that follows a place
--- of the same microsecond is ahead of the clock.
+-- of the same microsecond is ahead of the clock. nil: the server gave no number as the place.
 function observed.waits(place, clock)
+  if not place then return nil end
   local in_front = place < FRONT_MOST
   return math.max(clock - (in_front and place * 1024 or place) / 1e6, 0), in_front or nil
 end

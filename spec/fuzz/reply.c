@@ -271,7 +271,7 @@ static void check_hold(const hf_client *client, const hf_hold *hold, size_t at) 
     bool stray = hf_hold_caller(hold).size == 0;
     MUST(stray ||
          hf_holds_find(holds, hold->kind, hf_hold_key(hold), hf_hold_caller(hold)) == hold);
-    MUST(!stray || hold->state == HF_HOLD_CLEANING_UP);
+    MUST(!stray || hold->state == HF_HOLD_CLEANING_UP || hold->record);
     MUST((hold->state == HF_HOLD_LOST) == (hold->reason != HF_LOST_NOT) ||
          hold->state == HF_HOLD_CLEANING_UP || hold->state == HF_HOLD_ACQUIRING);
     if (hold->state != HF_HOLD_HELD) return;
