@@ -142,11 +142,11 @@ typedef enum hf_listening {
 
 /* The part of operations that wait until a time or for a message. */
 typedef struct hf_op_wait {
-    hf_time until;       /* when the wait ends; HF_NEVER: it has no limit */
-    hf_time recheck_at;  /* when it asks again without a message */
-    uint64_t number;     /* by which grants name this wait */
-    hf_number by_number; /* its entry in client->waits */
-    hf_names channels;   /* of a listed kind, or of a watch: its own; no block: it has none yet */
+    hf_time until;          /* when the wait ends; HF_NEVER: it has no limit */
+    hf_time recheck_at;     /* when it asks again without a message */
+    uint64_t number;        /* by which grants name this wait */
+    hf_number by_number;    /* its entry in client->waits */
+    hf_names channels;      /* its own channels, for a listed kind or a watch; empty: none yet */
     hf_listening listening; /* to the releases of clients that are not in the queue */
     hf_time turn_ends;      /* until when what is free is left to others; 0: it is not */
     bool needs_events;      /* it needs the events link, and is counted in node->waiting */

@@ -16,7 +16,7 @@ static unsigned caller_links(const hf_driver *driver) {
 /* What a call runs. */
 typedef struct ops {
     hf_op *op;
-    const hf_op *beside; /* the call also ends with this operation; NULL: there is none */
+    const hf_op *beside; /* the call ends when this one is done, too; or NULL */
 } ops;
 
 static bool is_over(const ops *call) {

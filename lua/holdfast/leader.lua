@@ -8,6 +8,7 @@ local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local events = require "holdfast.events"
 local names = require "holdfast.names"
+local observed = require "holdfast.observed"
 
 local raw = driver.lock
 
@@ -16,7 +17,6 @@ local leader = {}
 local AGAIN = 1 -- seconds after a failure
 local NAME_TRIES, NAME_PAUSE = 4, 0.25 -- a client publishes who it is a quarter of a second late
 local WITHIN = 1 -- seconds for the announcement
-local CLOCK = 1e15 -- lower tokens are counts, which Redisson draws; others are microseconds
 
 -- What a client:lead with this on_change knows. `leading`: see lead.run
 function leader.watch(on_change, leading)
@@ -27,7 +27,7 @@ end
 -- ---- reporting ----
 
 local function since(token)
-  return token and token >= CLOCK and token / 1e6 or os.time()
+  return token and token >= observed.FIRST_US and token / 1e6 or os.time()
 end
 
 -- Whether this holder, as it was read, was not reported and may be. A lower token is an old one.

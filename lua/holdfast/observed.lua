@@ -8,7 +8,7 @@ observed.LONG_WAIT = 30 -- seconds, the default lease
 
 -- ---- durations by the server's clock ----
 
-local FIRST_US = 1e15 -- a lower token is a number that Redisson has counted up
+observed.FIRST_US = 1e15 -- a lower token is a number that Redisson has counted up
 local FRONT_MOST = 1e14 -- a place above it is in µs, one below it, of a waiter in front, in 1024 µs
 local KEPT_US = 250000 -- how far the tokens of an owner that keeps the lock are ahead of the clock
 local FUTURE = -1 -- seconds: a server's clock that was set back
@@ -35,7 +35,7 @@ end
 -- nil: not known. A token is that clock in µs, rounded up to a multiple of 8, except in a quorum.
 function observed.held_for(info, is_quorum)
   local us = info.token or 0
-  if us < FIRST_US or not has_own_token(info) then return nil end
+  if us < observed.FIRST_US or not has_own_token(info) then return nil end
   if us % 8 ~= 0 and not is_quorum then return nil end
   if info.owner:sub(38, 38) == "0" then us = us - KEPT_US end
   local held = info.clock - us / 1e6

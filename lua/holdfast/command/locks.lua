@@ -50,8 +50,8 @@ end
 local Scan = {}
 Scan.__index = Scan
 
--- type of key → the function that reads what is there: → the entry | false: it is no lock | nil:
--- it is gone, or with a message and a code: it could not be read
+-- For each type of key the function that reads a key of it.
+-- → the entry; false: the key is no lock; nil: it is gone | nil, message, code: it cannot be read
 local entry_at
 
 -- Searches for keys of this type whose name matches `pattern`, step by step, on one node after the
