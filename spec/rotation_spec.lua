@@ -11,8 +11,12 @@ local world = require("spec.support.world").new(options)
 
 local PATIENCE = 30
 
-local function eventually(condition, ...)
-  return assert.is_truthy(process.wait_until(condition, PATIENCE), ...)
+-- Fails with what the programs have printed.
+local function eventually(condition, message)
+  if process.wait_until(condition, PATIENCE) then return end
+  local said = { message or "a wait has run out" }
+  for _, child in ipairs(world.children) do said[#said + 1] = child:output() end
+  error(table.concat(said, "\n"), 2)
 end
 
 local function copy(from, to)
@@ -124,7 +128,7 @@ local function have_begun_to_wait()
   eventually(function()
     return world.cli("ZCARD", "holdfast_queue:{k}") == 1
       and world.cli("PUBSUB", "NUMSUB", "redisson_countdownlatch__channel__{l}")[2] == 1
-  end)
+  end, "nobody waits for k, or for l")
 end
 
 describe("when the certificates are replaced in place", function()
@@ -169,7 +173,8 @@ describe("when the certificates are replaced in place", function()
     install(two)
     cut()
     world.wait_renewed("k", 1)
-    eventually(function() return world.cli("PUBSUB", "NUMSUB", "redisson_countdownlatch__channel__{l}")[2] == 1 end)
+    eventually(function() return world.cli("PUBSUB", "NUMSUB", "redisson_countdownlatch__channel__{l}")[2] == 1 end,
+      "nobody waits for l")
     assert(lock:release())
     assert(latch:count_down())
     ends_with(waits, "acquired\ttrue")

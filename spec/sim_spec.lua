@@ -74,7 +74,7 @@ describe("the simulator", function()
     assert.matches("^[1-9]%d+ cases, 0 failed", last, nil, nil, text)
   end)
 
-  it("finds by a case what no schedule shows", function()
+  it("finds by a case what no schedule shows #check", function()
     local run_all = require "spec.sim.case_runner".run_all
     for _, mutant in ipairs(require "spec.sim.mutants".of_cases()) do
       assert.not_same({}, (run_all(mutant.texts, true)), mutant.name)
@@ -85,6 +85,9 @@ describe("the simulator", function()
     it("finds nothing lost for good where one command of a program is refused", function()
       local text, last = simulate(flavour, "--cases --refused")
       assert.matches("^[1-9]%d+ cases, 0 failed", last, nil, nil, text)
+    end)
+
+    it("finds a program that cannot stand a refusal #check", function()
       local run_all = require "spec.sim.case_runner".run_all
       for _, mutant in ipairs(require "spec.sim.mutants".of_refused_parts()) do
         assert.not_same({}, (run_all(mutant.texts, true, mutant.program)), mutant.name)

@@ -1,5 +1,8 @@
 # Read by tools/suites: what looks for schedules and inputs that break something
-# shellcheck shell=sh disable=SC2034,SC2154
+# shellcheck shell=sh disable=SC2034,SC2086,SC2154
+
+# Rows begin with the seed that showed their mutant before.
+known="--known spec/sim/mutant_seeds.txt"
 
 model() { suite model one tools/model.sh; }
 
@@ -13,8 +16,8 @@ simulations_in_short() {
     suite sim one bounded luajit spec/sim/run.lua --from 1000001 --seeds 500
     suite sim-guided one bounded luajit spec/sim/run.lua --guided --from 2000001 --seeds 500
     suite sim-system one bounded luajit spec/sim/run.lua --system --from 3000001 --seeds 500
-    suite sim-mutants one bounded luajit spec/sim/run.lua --mutants --quick
-    suite sim-system-mutants one bounded luajit spec/sim/run.lua --system --mutants --quick
+    suite sim-mutants one bounded luajit spec/sim/run.lua --mutants --quick $known
+    suite sim-system-mutants one bounded luajit spec/sim/run.lua --system --mutants --quick $known
     suite explore one bounded luajit spec/explore/run.lua --calm
     suite explore-kept one bounded luajit spec/explore/run.lua --kept
     suite explore-rare one bounded luajit spec/explore/run.lua --rare
@@ -46,14 +49,14 @@ sim_systems() {
     suite sim-system one patient luajit spec/sim/run.lua --system --from 4000001 --seeds "${HOLDFAST_SYSTEM_SEEDS:-8000}"
     suite sim-crash one patient luajit spec/sim/run.lua --system --kind crash --seeds "${HOLDFAST_SYSTEM_SEEDS:-8000}"
     suite sim-addresses one patient luajit spec/sim/run.lua --system --kind addresses --seeds "${HOLDFAST_SYSTEM_SEEDS:-8000}"
-    suite sim-system-mutants one patient luajit spec/sim/run.lua --system --mutants --seeds 4000 --known spec/sim/mutant_seeds.txt
+    suite sim-system-mutants one patient luajit spec/sim/run.lua --system --mutants --seeds 4000 $known
 }
 
 # Each mutant falls with its seed in spec/sim/mutant_seeds.txt; without --known the run prints the rows anew.
 sim_mutants() {
     suite rows one lua5.4 tools/check_rows.lua
     suite sim-build one make -s sim-mutants
-    suite sim-mutants one patient luajit spec/sim/run.lua --mutants --seeds 4000 --known spec/sim/mutant_seeds.txt
+    suite sim-mutants one patient luajit spec/sim/run.lua --mutants --seeds 4000 $known
 }
 
 # One harness for $HOLDFAST_FUZZ_SECONDS, from the inputs that are kept. What ends it is kept in build/fuzz.
