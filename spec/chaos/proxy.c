@@ -12,6 +12,7 @@
  *   lose WAY             bytes are thrown away; at `go` the connections that lost some are reset
  *   go                   ends delay, chunk, stop and lose
  *   forget WAY           the bytes of the present connections are lost; new connections work
+ *   keepalive            resets the connections that lost bytes, as the server's keepalive would
  *   cut WAY BYTES        after so many more bytes the connection that they belong to is reset
  *   refuse, accept       new connections
  *   to SERVER            new connections go to this server; the others stay
@@ -408,6 +409,7 @@ static bool obey(const char *line) {
     else if (strcmp(word, "accept") == 0) accept_again();
     else if (strncmp(line, "to ", 3) == 0) move_to(line + 3);
     else if (strcmp(word, "reset") == 0) reset_all(false);
+    else if (strcmp(word, "keepalive") == 0) reset_all(true);
     else if (strcmp(word, "late") == 0) reset_late(now_ns(), (uint64_t)atoll(way));
     else if (strcmp(word, "go") == 0) {
         delay = chunk = 0;

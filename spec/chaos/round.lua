@@ -334,8 +334,18 @@ local function was_end_late(self, ops)
   end
 end
 
+-- A client notices within QUIET_AFTER_MOVES that a connection is half open, and closes it at the server
+-- too. If the programs end before, that is left to the server's keepalive.
+local function end_half_open(self)
+  if self.plan.quiet >= QUIET_AFTER_MOVES then return end
+  for _, list in ipairs(self.proxies) do
+    for _, each in ipairs(list) do each:tell("keepalive") end
+  end
+end
+
 -- Somebody else gets every lock soon, and then nothing is left.
 local function check_quiet(self, problems, ops)
+  end_half_open(self)
   if self.set then self.set:wait_settled() end
   local urls = {}
   for i, server in ipairs(self.servers) do urls[i] = server:url() end
