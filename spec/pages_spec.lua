@@ -109,7 +109,7 @@ describe("the tables of the documents", function()
       function() client:plain_semaphore("k"):with_permit({}, 1) end },
     { "docs/api.md", "`client:latch(key, [options])`", "client:latch",
       function() client:latch("k", {}) end },
-    { "docs/openresty.md", "The status page", "holdfast.status",
+    { "docs/status_page.md", "The status page", "holdfast.status",
       function() holdfast.status {} end },
   }
   for _, case in ipairs(cases) do

@@ -2984,12 +2984,12 @@ describe("under ngx_lua", function()
     local location = first:match("location / %b{}")
     local lua = {}
     for sample in page:gmatch("\n```lua\n(.-\n)```") do lua[#lua + 1] = sample end
-    local access, content = lua[2]:match("^(.-\n)\n(.*)$")
+    local access, content = lua[1]:match("^(.-\n)\n(.*)$")
     front = nginx.start {
       http = "lua_shared_dict counters 1m;\n" .. first:gsub("server %b{}", ""),
       server = location .. handler("/timer", [[
         function rebuild() ngx.shared.counters:incr("rebuilt", 1, 0) end
-        ]] .. lua[1] .. [[ while not ngx.shared.counters:get("rebuilt") do ngx.sleep(0.01) end
+        ]] .. lua[2] .. [[ while not ngx.shared.counters:get("rebuilt") do ngx.sleep(0.01) end
         ngx.say("rebuilt")
       ]]) .. ("location /owner { access_by_lua_block {\n%s\n} content_by_lua_block {\n%s\n"):format(access, content)
         .. [[ ngx.say(tostring(ngx.ctx.lock:is_held())) } } ]],
