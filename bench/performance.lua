@@ -67,32 +67,20 @@ local function largest(list)
   return most
 end
 
--- → "a, b and c"
-local function in_words(list)
-  if #list < 2 then return list[1] end
-  return table.concat(list, ", ", 1, #list - 1) .. " and " .. list[#list]
-end
-
--- The names of those whose result passes, in words; nil: none does.
-local function those(results_of, passes)
-  local list = {}
-  for _, name in ipairs(names()) do
-    local one = results_of[name]
-    if one and passes(one) then list[#list + 1] = name end
-  end
-  return in_words(list)
-end
-
 local MORE, LESS = 1, -1
 
--- A line that names those that do better than holdfast by more than a twentieth, if any does.
--- better: MORE or LESS
-local function add_better(what, results_of, figure, better)
+-- Whether this figure is better than holdfast's by more than a twentieth. better: MORE or LESS
+local function beats(results_of, one, figure, better)
   local own = results_of.holdfast and results_of.holdfast[figure]
-  local who = own and those(results_of, function(one)
-    return (one[figure] - own) * better > own / 20
-  end)
-  if who then add("- %s: %s.", what, who) end
+  return own and (one[figure] - own) * better > own / 20
+end
+
+-- The figure as text, in bold if it beats holdfast's.
+local function cell(results_of, one, figure, better, format, scale)
+  local value = one[figure] * (scale or 1)
+  if format == "%.3g" and value >= 1000 then format = "%.0f" end -- not 1.25e+03
+  local text = format:format(value)
+  return beats(results_of, one, figure, better) and "**" .. text .. "**" or text
 end
 
 -- The library other than holdfast with the best figure, and that figure; nil: there is none.
@@ -106,16 +94,45 @@ local function best_other(results_of, figure, better)
   return best, best and results_of[best][figure]
 end
 
--- A line of the summary, if holdfast is ahead of all others. text: its figure, the next best
--- library and the figure of that, each figure by `shown`.
-local function add_ahead(text, shown, results_of, figure, better)
-  local own, name, other = results_of.holdfast, best_other(results_of, figure, better)
-  if own and name and (own[figure] - other) * better > 0 then
-    add("- " .. text, shown:format(own[figure]), name, shown:format(other))
-  end
+-- By how much the one is larger than the other, as "1.1 times".
+local function times(larger, smaller)
+  if smaller == 0 then return "many times" end
+  local factor = larger / smaller
+  return (factor < 10 and "%.2g times" or "%.0f times"):format(factor)
 end
 
--- A row for each library, with a cell by text_of for each crowd.
+-- A line of the summary, if holdfast is ahead of all others. text: its figure, by how much it is
+-- ahead, the next best library and the figure of that, each figure by `shown`.
+local function add_ahead(text, shown, results_of, figure, better)
+  local own, name, other = results_of.holdfast, best_other(results_of, figure, better)
+  if not own or not name or (own[figure] - other) * better <= 0 then return end
+  local mine = own[figure]
+  add("- " .. text, shown:format(mine), times(math.max(mine, other), math.min(mine, other)), name,
+    shown:format(other))
+end
+
+-- A line of the summary if another library is ahead, with the one that is ahead most.
+-- places: { { results of it, its name } ... }
+local function add_behind(what, shown, places, figure, better)
+  local most, line = 0, nil
+  for _, place in ipairs(places) do
+    local results_of, where = place[1], place[2]
+    local name, other = best_other(results_of, figure, better)
+    if name and beats(results_of, results_of[name], figure, better) then
+      local own = results_of.holdfast[figure]
+      local lead = math.max(own, other) / math.max(math.min(own, other), 1e-9)
+      if lead > most then
+        most = lead
+        line = ("- %s%s: %s %s, holdfast %s."):format(what, where, name, shown:format(other),
+          shown:format(own))
+      end
+    end
+  end
+  if line then add(line) end
+end
+
+-- A row for each library, with a cell by text_of for each crowd. text_of is called with a function
+-- (figure, better, format) → text.
 local function crowd_table(title, text_of)
   local head = { title }
   for i, owners in ipairs(results.crowds) do head[i + 1] = ("%d owners"):format(owners) end
@@ -123,7 +140,10 @@ local function crowd_table(title, text_of)
     local cells = { name }
     for i, owners in ipairs(results.crowds) do
       local one = results.crowd[owners][name]
-      cells[i + 1] = one and text_of(one) or "failed"
+      local function text(figure, better, format)
+        return cell(results.crowd[owners], one, figure, better, format)
+      end
+      cells[i + 1] = one and text_of(text) or "failed"
     end
     return cells
   end)
@@ -140,56 +160,49 @@ os.execute(("mkdir -p %s/performance"):format(directory))
 
 add "# Performance"
 add ""
-add "Written by `make bench-report` from one run; do not edit it by hand."
+add "<!-- Written by `make bench-report` from one run and bench/hand_off.md; do not edit it by hand. -->"
 add ""
 add "## In short"
 add ""
 local crowd, several = results.crowd[many], results.crowds[math.max(1, #results.crowds - 1)]
-add_ahead("One owner alone acquires and releases **%s** times a second. The next best library, %s, does so %s times.",
+add_ahead("One owner alone acquires and releases **%s** times a second: %s as often as with the next best, %s (%s).",
   "%.0f", results.free, "rate", MORE)
-add_ahead(("%d owners of one lock get **%%s** turns a second together; the next best, %%s, %%s."):format(many),
+add_ahead(("%d owners of one lock get **%%s** turns a second together: %%s as many as with the next best, %%s (%%s)."):format(many),
   "%.0f", crowd, "rate", MORE)
-add_ahead(("The owner with the fewest turns of these %d gets **%%s** of an equal share; with the next best, %%s, %%s."):format(many),
+add_ahead(("The owner with the fewest turns of these %d gets **%%s** of an equal share: %%s as much as with %%s (%%s)."):format(many),
   "%.2f", crowd, "least", MORE)
-add_ahead(("Among %d owners, 99 %%%% of the acquires take at most **%%s ms**; with the next best, %%s, %%s ms."):format(several),
+add_ahead(("Among %d owners, 99 %%%% of the acquires take at most **%%s ms**; %%s as long with the next best, %%s (%%s ms)."):format(several),
   "%.3g", results.crowd[several], "p99", LESS)
 add "- Each acquire of holdfast draws a fencing token, and waiters get the lock in the order in which they asked. No other"
 add "  library here does both."
-add "- Some columns go to others: [where others are better](#where-others-are-better)."
 add ""
-
-add "## Method"
+add "In the tables, **bold** is better than holdfast by more than 5 %. The columns in which others lead, with the largest"
+add "lead:"
 add ""
-add("- %s, %s processors, of which **one** runs everything: the server, and every process of the library that",
-  machine.processor, machine.cores)
-add "  is measured. On one core, no wake-up of another core hides a cost."
-add("- %s, Redis %s over TCP on loopback, %s.", machine.kernel, machine.redis, results.date)
-add("- %d rounds of %g s for each figure. In a round every library is measured once, in another order each time;",
-  results.rounds, results.seconds)
-add "  a figure is the median of its rounds. Each measurement has a new, empty server."
-add "- Redisson and the libraries of Node.js lock another key until the measurement begins, so that their code is"
-add "  compiled."
-add "- An owner acquires, stays for the section, releases, and asks again at once. A section of 1 ms sleeps."
-add "- holdfast has one process per owner, because a wait blocks it. The others have up to 4 processes with threads,"
-add "  goroutines or promises, and each owner has its own connection. Redisson's threads share the client of their"
-add "  process, as is usual for it."
-add "- Libraries that poll (redsync, redislock, redis-py, node-redlock, redis-semaphore) retry after 1 ms. Their default"
-add "  is 50 to 250 ms, which costs the server less and makes waiters slower."
-add "- The libraries promise different things. holdfast draws a fencing token and hands the lock over in the order of"
-add "  the requests. Redisson wakes waiters by a message and rueidislock by client-side caching, both in no order. The"
-add "  others use SET NX PX and a script that compares and deletes."
-add ""
-add "| | version | runs on |"
-add "|---|---|---|"
-local go = "Go " .. (machine.go or "?")
-local platforms = {
-  holdfast = machine.lua, Redisson = "Java " .. (machine.java or "?"),
-  ["redis-py"] = "Python " .. (machine.python or "?"),
-  redsync = go, rueidislock = go, redislock = go,
-}
-for _, peer in ipairs(results.peers) do
-  row { peer.name, peer.version, platforms[peer.name] or "Node.js " .. (machine.node or "?") }
+local renewed = {}
+for name, one in pairs(results.held) do renewed[name] = one.renewed and one or nil end
+local alone, held = { { results.free, "" } }, { { results.held, "" } }
+local renewing = { { renewed, "" } }
+local crowds = {}
+for i, owners in ipairs(results.crowds) do
+  crowds[i] = { results.crowd[owners], (" (%d owners)"):format(owners) }
 end
+add_behind("cycles/s of one owner", "%.0f", alone, "rate", MORE)
+add_behind("server's processor for a cycle of one owner, µs", "%.1f", alone, "cpu", LESS)
+add_behind("commands for a cycle of one owner", "%.1f", alone, "commands", LESS)
+add_behind("turns/s", "%.0f", crowds, "rate", MORE)
+add_behind("least share", "%.2f", crowds, "least", MORE)
+add_behind("greatest share", "%.2f", crowds, "most", LESS)
+add_behind("median of the acquires, ms", "%.3g", crowds, "p50", LESS)
+add_behind("99 % of the acquires, ms", "%.3g", crowds, "p99", LESS)
+add_behind("server's processor for a turn, µs", "%.0f", crowds, "cpu", LESS)
+add_behind("commands for a turn", "%.1f", crowds, "commands", LESS)
+add_behind("time to take one of many locks, µs", "%.0f", held, "taken", LESS)
+add_behind("server's memory for one of them, bytes", "%.0f", held, "bytes", LESS)
+add_behind("commands/s to renew the held locks", "%.0f", renewing, "commands", LESS)
+add_behind("server's processor to renew them, of a core", "%.3f", renewing, "cpu", LESS)
+add ""
+add "A median far below the 99 % is that of the few owners that get the lock again and again."
 add ""
 
 add "## One owner alone"
@@ -199,10 +212,13 @@ local free_head = { "", "cycles/s", "in the rounds", "server's processor, µs a 
 table_of(free_head, function(name)
   local one = results.free[name]
   if not one then return { name, "failed", "", "", "" } end
-  return { name, ("%.0f"):format(one.rate), ("%.0f to %.0f"):format(one.least_rate, one.most_rate),
-    ("%.1f"):format(one.cpu), ("%.1f"):format(one.commands) }
+  local function text(figure, better, format)
+    return cell(results.free, one, figure, better, format)
+  end
+  return { name, text("rate", MORE, "%.0f"), ("%.0f–%.0f"):format(one.least_rate, one.most_rate),
+    text("cpu", LESS, "%.1f"), text("commands", LESS, "%.1f") }
 end)
-add "Commands are counted by the server and include those inside scripts."
+add "The server counts the commands, those inside scripts too."
 add ""
 
 add "## Owners that wait for each other"
@@ -214,18 +230,17 @@ plot("throughput", "turns a second over the number of owners", svg.lines {
     y_to = round_up(largest(rates)),
   series = rates,
 })
-crowd_table("turns/s", function(one) return ("%.0f"):format(one.rate) end)
-
-add "### Turns for each waiter"
-add ""
-add "The fewest and the most turns that an owner got, relative to an equal share: 1 is fair, 0 starves."
-add ""
 plot("fairness", "the least share of an owner", svg.bars {
   title = "Least share of an owner", x_label = "owners", y_label = "share", y_to = 1,
   groups = groups,
   series = series(function(one) return one.least end),
 })
-crowd_table("shares", function(one) return ("%.2f to %.2f"):format(one.least, one.most) end)
+add "In brackets, the fewest and the most turns that an owner got, relative to an equal share: 1 is fair, 0 starves."
+add ""
+crowd_table("turns/s (shares)", function(text)
+  return ("%s (%s–%s)"):format(text("rate", MORE, "%.0f"), text("least", MORE, "%.2f"),
+    text("most", LESS, "%.2f"))
+end)
 
 add "### How long an acquire takes"
 add ""
@@ -243,7 +258,9 @@ plot("latency", "share of the acquires that took less", svg.lines {
     y_to = 1,
   series = distributions,
 })
-crowd_table("median and 99 %, ms", function(one) return ("%.3g, %.3g"):format(one.p50, one.p99) end)
+crowd_table("median, 99 %, ms", function(text)
+  return text("p50", LESS, "%.3g") .. ", " .. text("p99", LESS, "%.3g")
+end)
 
 add "### What a turn costs the server"
 add ""
@@ -254,15 +271,14 @@ plot("server", "the server's processor for each turn", svg.lines {
   x_marks = results.crowds, x_from = results.crowds[1], x_to = many, y_from = 10,
   y_to = math.max(100, 10 ^ math.ceil(math.log(largest(costs), 10))), series = costs,
 })
-crowd_table("µs, commands", function(one) return ("%.0f, %.1f"):format(one.cpu, one.commands) end)
-
-add "[Where the time goes](#where-the-time-goes) lists the steps of a hand-off."
-add ""
+crowd_table("µs, commands", function(text)
+  return text("cpu", LESS, "%.0f") .. ", " .. text("commands", LESS, "%.1f")
+end)
 
 add("## %d held locks", results.held_count)
 add ""
-add("One process acquires them one by one and holds them for %g s, with a lease of %g s. Some libraries renew it.",
-  results.held_lease, results.held_lease)
+add("One process acquires them one by one and holds them for %g s, with a lease of %g s.", results.held_lease,
+  results.held_lease)
 add ""
 local held_head = { "", "to take one, µs", "server's memory for one, bytes", "renewed",
   "commands/s",
@@ -270,49 +286,43 @@ local held_head = { "", "to take one, µs", "server's memory for one, bytes", "r
 table_of(held_head, function(name)
   local one = results.held[name]
   if not one then return { name, "failed", "", "", "", "", "" } end
-  return { name, ("%.0f"):format(one.taken), ("%.0f"):format(one.bytes), one.renewed and "yes"
-    or "no",
-    ("%.0f"):format(one.commands), ("%.1f"):format(one.cpu * 100), ("%.0f"):format(one.lost) }
+  local function text(figure, better, format, scale)
+    return cell(results.held, one, figure, better, format, scale)
+  end
+  return { name, text("taken", LESS, "%.0f"), text("bytes", LESS, "%.0f"), one.renewed and "yes" or "no",
+    text("commands", LESS, "%.0f"), text("cpu", LESS, "%.1f", 100), ("%.0f"):format(one.lost) }
 end)
 
-add "## Where others are better"
+add "## Method"
 add ""
-add "By more than 5 %, these libraries are better than holdfast in these columns, and in no others. The column \"in the"
-add "rounds\" is not compared."
-add ""
-add_better("One owner alone, cycles/s", results.free, "rate", MORE)
-add_better("One owner alone, server's processor for a cycle", results.free, "cpu", LESS)
-add_better("One owner alone, commands a cycle", results.free, "commands", LESS)
-for _, owners in ipairs(results.crowds) do
-  local function add_column(what, figure, better)
-    add_better(("%d owners, %s"):format(owners, what), results.crowd[owners], figure, better)
-  end
-  add_column("turns/s", "rate", MORE)
-  add_column("the least share", "least", MORE)
-  add_column("the greatest share", "most", LESS)
-  add_column("median of the acquires", "p50", LESS)
-  add_column("99 % of the acquires", "p99", LESS)
-  add_column("server's processor for a turn", "cpu", LESS)
-  add_column("commands for a turn", "commands", LESS)
+add("- %s, %s processors, of which **one** runs everything: the server, and every process of the library that",
+  machine.processor, machine.cores)
+add("  is measured. %s, Redis %s over TCP on loopback, %s.", machine.kernel, machine.redis, results.date)
+add("- %d rounds of %g s, medians of the rounds. In a round every library is measured once, in another order each time,",
+  results.rounds, results.seconds)
+add "  with a new, empty server. Code that is compiled while it runs is warmed up first."
+add "- An owner acquires, sleeps for 1 ms unless it is alone, releases, and asks again at once."
+add "- holdfast has one process per owner, because a wait blocks it. The others have up to 4 processes with threads,"
+add "  goroutines or promises; each owner has its own connection, except Redisson's threads, which share their process's"
+add "  client, as is usual for it."
+add "- redsync, redislock, redis-py, node-redlock and redis-semaphore poll; here they retry after 1 ms. Their default is"
+add "  50 to 250 ms, which costs the server less and makes waiters slower. They use SET NX PX, and a script that compares"
+add "  and deletes. Redisson wakes waiters by a message, rueidislock by client-side caching."
+local go = "Go " .. (machine.go or "?")
+local platforms = {
+  holdfast = machine.lua, Redisson = "Java " .. (machine.java or "?"),
+  ["redis-py"] = "Python " .. (machine.python or "?"),
+  redsync = go, rueidislock = go, redislock = go,
+}
+add "- Versions:"
+for i, peer in ipairs(results.peers) do
+  add("  %s %s (%s)%s", peer.name, peer.version, platforms[peer.name] or "Node.js " .. (machine.node or "?"),
+    i < #results.peers and "," or ".")
 end
-add_better("Held locks, time to take one", results.held, "taken", LESS)
-add_better("Held locks, server's memory for one", results.held, "bytes", LESS)
-add_better("Held locks, commands/s", results.held, "commands", LESS)
-add_better("Held locks, server's processor", results.held, "cpu", LESS)
-add_better("Held locks, lost", results.held, "lost", LESS)
-local silent = those(results.held, function(one) return not one.renewed end)
-if silent then
-  add ""
-  add("%s do not renew leases, so they send nothing.", silent)
-end
-add ""
-add "Where the least share is low, the median is that of the few owners that get the lock again and again."
 add ""
 
-add "## Other kinds"
-add ""
-add "Their cost is measured without other libraries: [semaphores](semaphore.md#what-it-costs), [plain"
-add "semaphores](plain_semaphore.md#what-it-costs)."
+add "The cost of [semaphores](semaphore.md#what-it-costs) and [plain semaphores](plain_semaphore.md#what-it-costs) is"
+add "measured without other libraries."
 add ""
 
 -- This section is measured by bench/run, and written by hand.
