@@ -269,7 +269,8 @@ describe("a kept lock", function()
       assert(lock:acquire(10))
       lock:release()
       assert(lock:acquire(10)) -- lent, unless the machine has paused for `keep`
-      assert.is_true(process.wait_until(function() return process.now() > asked + keep + 0.1 end, 10))
+      local function is_over() return process.now() > asked + keep + 0.1 end
+      assert.is_true(process.wait_until(is_over, 10))
       lock:release()
       assert.equal("OK", world.cli("SET", lock:key(), "someone", "NX", "PX", "5000"), kind)
       client:close()

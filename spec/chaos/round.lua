@@ -334,8 +334,8 @@ local function was_end_late(self, ops)
   end
 end
 
--- A client notices within QUIET_AFTER_MOVES that a connection is half open, and closes it at the server
--- too. If the programs end before, that is left to the server's keepalive.
+-- A client notices within QUIET_AFTER_MOVES that a connection is half open, and closes it at the
+-- server too. If the programs end before, that is left to the server's keepalive.
 local function end_half_open(self)
   if self.plan.quiet >= QUIET_AFTER_MOVES then return end
   for _, list in ipairs(self.proxies) do
