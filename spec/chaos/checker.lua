@@ -1,5 +1,4 @@
--- Was it a lock? Rules for the history of a chaos run (spec/chaos/history.lua); `docs/proof.md`
--- states them in words.
+-- Was it a lock? Rules for the history of a chaos run (spec/chaos/history.lua):
 --
 --   order      there is an order of all operations on a key, each between its call and its answer,
 --              that the model of the lock (spec/chaos/model.lua) can follow
