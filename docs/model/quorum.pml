@@ -8,6 +8,20 @@
  *
  * Two clients never hold the lock at one moment, and the token of each hold is above those of all holds decided before.
  *
+ * Why that is so for any number of servers n, with a majority m, 2m > n. Hold A is decided at a time t, with token T,
+ * and hold B of a different owner later, with token U.
+ *
+ *   K: at least m servers, each of which had a valid part for A at t and a counter of at least T, because a majority
+ *       had to know T.
+ *   V: at least m servers whose parts for B were valid when B was decided. U is the m-th smallest of their tokens.
+ *
+ * A server in both K and V held the lock for A at t. It did not say yes to B before t: it would have had to end that
+ * part of B before it said yes to A, and the client, whose count ends before the server's, does not take a part for
+ * valid that has ended. So it said yes to B after t, with a counter of at least T, and its token for B is at least T
+ * + 1. The servers of V outside K are at most n - m, fewer than m. So one of the m smallest tokens of V is that of a
+ * server in K, and U, the greatest of these m, is greater than T. The same holds for an owner that several processes
+ * share: a process that joins later reads the counters, and gets T or more.
+ *
  * MUTANT_… switches break it in one place each; tools/model.sh shows that each break is found. */
 
 #define SERVERS 3
