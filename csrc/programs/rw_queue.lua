@@ -1,5 +1,5 @@
 --#fragment
--- The waiters of a read/write lock, and which of them get it: see docs/protocol.md. The queue is
+-- The waiters of a read/write lock, and which of them get it: see docs/read_write.md. The queue is
 -- that of a lock: queue.lua. But its waiters read or write, all that have a grant they have not
 -- confirmed have the score 0, and the record is "1f 0 0 1 0": until its time Redisson's clients come
 -- first, while any waits.
