@@ -15,7 +15,7 @@ local LUA_CPATH = process.lua_cpath:gsub("^%./", ROOT .. "/")
 
 -- What a page's terminal has before it.
 local BEFORE = {
-  ["docs/command.md"] = [[
+  ["docs/inspect.md"] = [[
     holdfast run --name nightly jobs:backup -- sleep 60 &
     echo $! >>pids
     until holdfast ls 'jobs:*' | grep -q nightly; do sleep 0.02; done

@@ -4,6 +4,7 @@
 local holdfast = require "holdfast"
 local options = require "holdfast.options"
 local redis = require "spec.support.redis"
+local reference = require "spec.support.reference"
 
 local function read(path)
   local file = assert(io.open(path))
@@ -112,7 +113,7 @@ local function function_at(lines, number)
   }
 end
 
--- The functions of all annotated classes by their names in docs/api.md, such as "client:lock".
+-- The functions of all annotated classes by their names in the pages of the API, such as "client:lock".
 local function functions()
   local found = {}
   for _, path in ipairs(sources()) do
@@ -159,15 +160,13 @@ describe("the annotation of each function", function()
     it("is complete: " .. name, function() assert.is_nil(missing_in(one, coded)) end)
   end
 
-  it("belongs to each function in docs/api.md", function()
-    local headings = 0
-    for heading in read "docs/api.md":gmatch "\n###? ([^\n]+)" do
-      for name in heading:gmatch "`([%w_]+[.:][%w_]+)%(" do
-        headings = headings + 1
-        assert.is_truthy(found[name], name)
-      end
+  it("belongs to each function in the pages of the API", function()
+    local count = 0
+    for name in pairs(reference.functions()) do
+      count = count + 1
+      assert.is_truthy(found[name], name)
     end
-    assert.is_true(headings > 50)
+    assert.is_true(count > 50)
   end)
 end)
 
@@ -222,22 +221,9 @@ local function accepted_options()
   return accepted
 end
 
-local FUNCTION_OF = {
-  ["holdfast.client_options"] = "holdfast.new", ["holdfast.tls_options"] = "holdfast.new: tls",
-  ["holdfast.lock_options"] = "client:lock", ["holdfast.with_lock_options"] = "client:with_lock",
-  ["holdfast.lead_options"] = "client:lead", ["holdfast.once_options"] = "client:once",
-  ["holdfast.idempotent_options"] = "client:idempotent", ["holdfast.fence_options"] = "client:fence",
-  ["holdfast.one_by_one_options"] = "client:one_by_one", ["holdfast.execute_options"] = "one_by_one:execute",
-  ["holdfast.semaphore_options"] = "client:semaphore", ["holdfast.with_permit_options"] = "semaphore:with_permit",
-  ["holdfast.plain_semaphore_options"] = "client:plain_semaphore",
-  ["holdfast.with_plain_permit_options"] = "plain_semaphore:with_permit",
-  ["holdfast.latch_options"] = "client:latch", ["holdfast.admission_options"] = "holdfast.fence",
-  ["holdfast.idempotent_request_options"] = "holdfast.idempotent_request",
-}
-
 it("the annotation of each table of options has the options that are accepted", function()
   local accepted = accepted_options()
   for class, fields in pairs(annotated_options()) do
-    assert.same(accepted[assert(FUNCTION_OF[class], class)], fields, class)
+    assert.same(accepted[assert(reference.function_of[class], class)], fields, class)
   end
 end)

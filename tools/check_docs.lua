@@ -1,9 +1,9 @@
--- The documents keep up with the code: each public function has a heading in docs/api.md and is
--- called in a spec, each page is in the site's menu, each block of code has a language and
--- something that runs it, nginx takes each piece of nginx.conf, the README shows
+-- The documents keep up with the code: each page is in the site's menu, each block of code has a
+-- language and something that runs it, nginx takes each piece of nginx.conf, the README shows
 -- examples/hello.lua, a translation has the code and links of its original, each mutant of the
 -- simulator has a seed in spec/sim/mutant_seeds.txt, links and names lead to a file and a heading,
--- and names of tests and of things in the sources are there.
+-- and names of tests and of things in the sources are there. tools/check_reference.lua compares
+-- the reference pages with the code.
 -- Where nginx has no Lua module, only the Lua in those pieces is compiled.
 --
 --   lua5.4 tools/check_docs.lua [DOCUMENT...]   exit 1 and a line for each thing that is missing
@@ -23,35 +23,6 @@ local function list(command)
   local paths = {}
   for path in io.popen(command):lines() do paths[#paths + 1] = path end
   return paths
-end
-
--- Every public function, as "client:lock": those of the module, and the methods of each class,
--- which is named like it in capitals.
-local function public()
-  local names = {}
-  for _, path in ipairs(list("ls lua/holdfast/*.lua")) do
-    local text = "\n" .. read(path)
-    for name in text:gmatch("\nfunction (holdfast%.%l[%w_]*)%(") do names[#names + 1] = name end
-    for class, name in text:gmatch("\nfunction (%u%w*)(:%l[%w_]*)%(") do
-      names[#names + 1] = class:gsub("(%l)(%u)", "%1_%2"):lower() .. name
-    end
-  end
-  table.sort(names)
-  return names
-end
-
-local function check_functions()
-  local headings, calls = {}, {}
-  for heading in read("docs/api.md"):gmatch("\n###? ([^\n]+)") do
-    for name in heading:gmatch("`([%w_.:]+)%(") do headings[name] = true end
-  end
-  for _, path in ipairs(list("find spec -name '*_spec.lua'")) do
-    for name in read(path):gmatch("[.:]([%a_][%w_]*)") do calls[name] = true end
-  end
-  for _, each in ipairs(public()) do
-    if not headings[each] then report("docs/api.md has no heading `%s(…)`", each) end
-    if not calls[each:match("[%w_]+$")] then report("no spec calls %s", each) end
-  end
 end
 
 -- ---- pieces of nginx.conf ----
@@ -429,7 +400,6 @@ local function check_identifiers(documents)
   end
 end
 
-check_functions()
 check_tests_of("SECURITY.md", 60)
 check_promises()
 check_tests_of("spec/defects.md", 80)

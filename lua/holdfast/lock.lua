@@ -1,4 +1,4 @@
--- The methods of a lock. See docs/api.md.
+-- The methods of a lock. See docs/api/lock.md.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"

@@ -32,13 +32,13 @@ local EXCEPTIONS = {
   { "no rule of a semaphore is for a clock that jumps", set "clock", function(plan)
     return plan.pool
   end },
-  { "tokens fall where the data is lost and the clock is set back: docs/api.md", set "clock",
+  { "tokens fall where the data is lost and the clock is set back: docs/holds.md", set "clock",
     function(plan)
       for _, part in ipairs(plan.parts) do
         if LOSSES[part.name] then return true end
       end
     end },
-  { "a release that is refused leaves its caller's hold to the next acquire: docs/api.md",
+  { "a release that is refused leaves its caller's hold to the next acquire: docs/api/lock.md",
     set "misconf readonly", function(plan)
       for _, part in ipairs(plan.parts) do
         if part.alone and part.async then return true end

@@ -113,4 +113,5 @@ checks_of_files() {
     suite path one bounded lua5.4 tools/check_path.lua
     suite commits one lua5.4 tools/check_commits.lua
     suite docs one lua5.4 tools/check_docs.lua
+    suite reference one lua5.4 tools/check_reference.lua
 }

@@ -1,0 +1,97 @@
+-- The reference pages: what they define, and where.
+
+local pages = require "spec.support.pages"
+
+local reference = {}
+
+-- Each option, code, metric and key stands in one of these pages. Guides and explanations may mention it.
+function reference.pages()
+  local list = { "docs/command.md", "docs/connect.md", "docs/holds.md", "docs/inspect.md", "docs/keys.md",
+    "docs/openresty.md", "docs/status_page.md" }
+  for _, path in ipairs(pages.all()) do
+    if path:find "^docs/api" then list[#list + 1] = path end
+  end
+  return list
+end
+
+-- Functions by the names in their messages, for the annotated class of their options.
+reference.function_of = {
+  ["holdfast.client_options"] = "holdfast.new", ["holdfast.tls_options"] = "holdfast.new: tls",
+  ["holdfast.lock_options"] = "client:lock", ["holdfast.with_lock_options"] = "client:with_lock",
+  ["holdfast.lead_options"] = "client:lead", ["holdfast.once_options"] = "client:once",
+  ["holdfast.idempotent_options"] = "client:idempotent", ["holdfast.fence_options"] = "client:fence",
+  ["holdfast.one_by_one_options"] = "client:one_by_one", ["holdfast.execute_options"] = "one_by_one:execute",
+  ["holdfast.semaphore_options"] = "client:semaphore", ["holdfast.with_permit_options"] = "semaphore:with_permit",
+  ["holdfast.plain_semaphore_options"] = "client:plain_semaphore",
+  ["holdfast.with_plain_permit_options"] = "plain_semaphore:with_permit",
+  ["holdfast.latch_options"] = "client:latch", ["holdfast.admission_options"] = "holdfast.fence",
+  ["holdfast.idempotent_request_options"] = "holdfast.idempotent_request",
+}
+
+local function cells_of(line)
+  local cells = {}
+  for cell in line:gsub("\\|", "/"):gmatch "|([^|]+)%f[|]" do cells[#cells + 1] = cell:match "^%s*(.-)%s*$" end
+  return cells
+end
+
+-- → the tables of a page: { { path, heading = the text of the one above it, head, rows }, … }; a head
+-- and a row are lists of cells
+function reference.tables(path)
+  local list, heading, now, before = {}, "", nil, nil
+  for line in (pages.read(path):gsub("\n```.-\n```", "\n") .. "\n"):gmatch "([^\n]*)\n" do
+    heading = line:match "^#+ (.*)$" or heading
+    if line:find "^|[-|]+$" then
+      now = { path = path, heading = heading, head = cells_of(before), rows = {} }
+      list[#list + 1] = now
+    elseif now and line:find "^|" then
+      now.rows[#now.rows + 1] = cells_of(line)
+    else
+      now = nil
+    end
+    before = line
+  end
+  return list
+end
+
+-- → the tables of all reference pages whose first column has this head
+function reference.tables_headed(head)
+  local list = {}
+  for _, path in ipairs(reference.pages()) do
+    for _, found in ipairs(reference.tables(path)) do
+      if found.head[1] == head then list[#list + 1] = found end
+    end
+  end
+  return list
+end
+
+-- → the names of functions that a line of an API page defines, such as "lock:acquire": a heading, or an item
+-- of a list that begins with them
+function reference.defined_by(line)
+  local heading, item = line:match "^##+ (.*)$", line:match "^%- (`.*)$"
+  local names, rest = {}, heading or item or ""
+  while true do
+    local code, behind = rest:match "^`([^`]+)`,?%s*(.*)$"
+    if not code then return names end
+    local name = code:match "^([%w_]+[.:][%w_]+)%("
+    if name and names[#names] ~= name then names[#names + 1] = name end
+    rest = behind
+  end
+end
+
+-- → { [name] = { path, … } } of the functions that the API pages define
+function reference.functions()
+  local found = {}
+  for _, path in ipairs(reference.pages()) do
+    if path:find "^docs/api" then
+      for line in pages.read(path):gsub("\n```.-\n```", "\n"):gmatch "[^\n]+" do
+        for _, name in ipairs(reference.defined_by(line)) do
+          found[name] = found[name] or {}
+          table.insert(found[name], path)
+        end
+      end
+    end
+  end
+  return found
+end
+
+return reference

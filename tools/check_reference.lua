@@ -1,0 +1,256 @@
+-- The reference pages keep up with the code: each function, option, error code, reason of a loss,
+-- exit code and metric stands in exactly one of them, and they define nothing else. Each
+-- public function is called in a spec. What there is, is read from the sources.
+--
+--   lua5.4 tools/check_reference.lua   exit 1 and a line for each thing that is missing
+
+package.path = "./lua/?.lua;./lua/?/init.lua;" .. package.path
+
+local pages = require "spec.support.pages"
+local reference = require "spec.support.reference"
+
+local missing = 0
+
+local function report(format, ...)
+  missing = missing + 1
+  io.stderr:write("reference: ", format:format(...), "\n")
+end
+
+local read = pages.read
+
+local function list(command)
+  local paths = {}
+  for path in io.popen(command):lines() do paths[#paths + 1] = path end
+  return paths
+end
+
+local function set_of(text, pattern)
+  local set = {}
+  for name in text:gmatch(pattern) do set[name] = true end
+  return set
+end
+
+local function sorted(set)
+  local names = {}
+  for name in pairs(set) do names[#names + 1] = name end
+  table.sort(names)
+  return names
+end
+
+-- Where the rows name things, as matched in their first cells: { [name] = { place, … } }; a table
+-- that names one twice is one place.
+local function places_in(tables, pattern)
+  local places = {}
+  for _, found in ipairs(tables) do
+    local here = {}
+    for _, row in ipairs(found.rows) do
+      for name in row[1]:gmatch(pattern) do here[name] = true end
+    end
+    for name in pairs(here) do
+      places[name] = places[name] or {}
+      table.insert(places[name], ("%s, %s"):format(found.path, found.heading))
+    end
+  end
+  return places
+end
+
+-- `what` is what the names in the set are.
+local function check_once(what, names, places)
+  for _, name in ipairs(sorted(names)) do
+    local here = places[name] or {}
+    if #here == 0 then report("the %s %s stands in no reference page", what, name) end
+    if #here > 1 then report("the %s %s stands in %s", what, name, table.concat(here, " and in ")) end
+  end
+  for _, name in ipairs(sorted(places)) do
+    if not names[name] then report("%s: there is no %s %s", places[name][1], what, name) end
+  end
+end
+
+-- ---- functions ----
+
+-- Every public function, as "client:lock": those of the module, and the methods of each class,
+-- which is named like it in capitals.
+local function public()
+  local names = {}
+  for _, path in ipairs(list("ls lua/holdfast/*.lua")) do
+    local text = "\n" .. read(path)
+    for name in text:gmatch("\nfunction (holdfast%.%l[%w_]*)%(") do names[name] = true end
+    for class, name in text:gmatch("\nfunction (%u%w*)(:%l[%w_]*)%(") do
+      names[class:gsub("(%l)(%u)", "%1_%2"):lower() .. name] = true
+    end
+  end
+  return names
+end
+
+-- ---- options of the library ----
+
+-- → { [class] = the set of its fields } of the annotated classes of options
+local function annotated()
+  local found = {}
+  for _, path in ipairs(list("ls lua/holdfast/*.lua")) do
+    local fields
+    for line in read(path):gmatch("[^\n]+") do
+      local class = line:match("^%-%-%-@class (%S+)")
+      if class or not line:find("^%-%-%-") then fields = nil end
+      if class and class:find("_options$") then
+        fields = {}
+        found[class] = fields
+      end
+      local name = fields and line:match("^%-%-%-@field ([%w_]+)")
+      if name then fields[name] = true end
+    end
+  end
+  return found
+end
+
+-- The headings that do not name the function of the options below them.
+local HEADINGS = {
+  ["client:lock"] = "Lock options", ["holdfast.new"] = "Client options", ["holdfast.new: tls"] = "TLS",
+  ["holdfast.idempotent_request"] = "Idempotent requests",
+}
+-- Described in prose: spec/pages_spec.lua compares it with the code.
+local IN_PROSE = { ["holdfast.execute_options"] = true, ["holdfast.with_lock_options"] = true }
+-- Their options are not annotated.
+local NO_CLASS = { ["The status page"] = true }
+
+local function check_library_options()
+  local tables, of = reference.tables_headed("option"), {}
+  for _, found in ipairs(reference.tables_headed("field of `tls`")) do tables[#tables + 1] = found end
+  for class, fields in pairs(annotated()) do
+    if not IN_PROSE[class] then
+      local name = assert(reference.function_of[class], class)
+      local here = {}
+      for _, found in ipairs(tables) do
+        local named = found.heading:find("`" .. name .. "(", 1, true)
+        if found.heading == HEADINGS[name] or named then here[#here + 1], of[found] = found, true end
+      end
+      check_once("option of " .. name, fields, places_in(here, "`([%w_]+)`"))
+    end
+  end
+  for _, found in ipairs(tables) do
+    if not of[found] and found.head[2] ~= "of" and not NO_CLASS[found.heading] then
+      report("%s, %s: whose options are these?", found.path, found.heading)
+    end
+  end
+end
+
+-- ---- the command ----
+
+-- What is built in C. The lists of options can be read without it.
+local function no_core()
+  local stub
+  stub = setmetatable({}, {
+    __index = function() return stub end,
+    __call = function() return stub end,
+    __len = function() return 0 end,
+    __concat = function() return "" end,
+  })
+  for _, name in ipairs { "core", "process" } do
+    package.preload["holdfast." .. name] = function() return stub end
+  end
+end
+
+local VERBS = "run lead hold wait latch ls show top deadlocks doctor break ping bench acl"
+
+-- → { ["run --wait"] = true, … }
+local function options_of_verbs()
+  local found = {}
+  for verb in VERBS:gmatch("%a+") do
+    for _, option in ipairs(require("holdfast.command." .. verb).options) do
+      if not option.hidden then found[("%s --%s"):format(verb, option[1])] = true end
+    end
+  end
+  return found
+end
+
+-- → the verbs that a cell names: `run` `lead`, or all but some
+local function verbs_in(cell)
+  local named = set_of(cell, "`(%l+)`")
+  if not cell:find("^all") then return named end
+  local others = {}
+  for verb in VERBS:gmatch("%a+") do others[verb] = not named[verb] or nil end
+  return others
+end
+
+local function check_command_options()
+  local places = {}
+  local function note(verb, cell, found)
+    for option in cell:gmatch("`%-%-([%l-]+)`") do
+      local name = ("%s --%s"):format(verb, option)
+      places[name] = places[name] or {}
+      table.insert(places[name], ("%s, %s"):format(found.path, found.heading))
+    end
+  end
+  for _, found in ipairs(reference.tables_headed("option")) do
+    if found.head[2] == "of" then
+      for _, row in ipairs(found.rows) do
+        for verb in pairs(verbs_in(row[2])) do note(verb, row[1], found) end
+      end
+    end
+  end
+  for verb in VERBS:gmatch("%a+") do
+    for _, found in ipairs(reference.tables_headed(("option of `%s`"):format(verb))) do
+      for _, row in ipairs(found.rows) do note(verb, row[1], found) end
+    end
+  end
+  check_once("option", options_of_verbs(), places)
+end
+
+local function exit_codes()
+  local codes = {}
+  for name, code in pairs(require("holdfast.command.exits")) do
+    if type(code) == "number" and name ~= "OK" then codes[tostring(code)] = true end
+  end
+  return codes
+end
+
+-- Without those of the job: 0 to 255, and 128 + n.
+local function exits_in_tables()
+  local places = places_in(reference.tables_headed("exit code"), "%f[%w](%d+)%f[^%w]")
+  places["0"], places["128"], places["255"] = nil, nil, nil
+  return places
+end
+
+-- ---- what is listed in C ----
+
+-- → the set of the names in a list of rows X(NAME, name)
+local function rows_of(path, name)
+  return set_of(read(path):match(name .. "%(X%)(.-)\n\n"), "X%([%u_]+, ([%l_]+)")
+end
+
+local function error_codes()
+  local codes = rows_of("csrc/core/base/failure.h", "HF_CODE_LIST")
+  codes.ok, codes.no_memory = nil, nil
+  return codes
+end
+
+local function metrics()
+  local names = {}
+  local families = read("lua/holdfast/metrics.lua"):match("\nlocal FAMILIES = (%b{})")
+  for name in families:gmatch('{ "([%l_]+)", "%l+", ') do names["holdfast_" .. name] = true end
+  return names
+end
+
+-- ---- calls in specs ----
+
+local function check_calls()
+  local calls = {}
+  for _, path in ipairs(list("find spec -name '*_spec.lua'")) do
+    for name in read(path):gmatch("[.:]([%a_][%w_]*)") do calls[name] = true end
+  end
+  for _, name in ipairs(sorted(public())) do
+    if not calls[name:match("[%w_]+$")] then report("no spec calls %s", name) end
+  end
+end
+
+no_core()
+check_once("function", public(), reference.functions())
+check_calls()
+check_library_options()
+check_command_options()
+check_once("code", error_codes(), places_in(reference.tables_headed("code"), "`([%l_]+)`"))
+check_once("reason", rows_of("csrc/core/holdfast.h", "HF_LOST_LIST"),
+  places_in(reference.tables_headed("reason"), "`([%l_]+)`"))
+check_once("exit code", exit_codes(), exits_in_tables())
+check_once("metric", metrics(), places_in(reference.tables_headed("family"), "`([%l_]+)`"))
+os.exit(missing == 0 and 0 or 1)
