@@ -1,6 +1,6 @@
 -- The reference pages keep up with the code: each function, option, error code, reason of a loss,
--- exit code and metric stands in exactly one of them, and they define nothing else. Each
--- public function is called in a spec. What there is, is read from the sources.
+-- exit code, metric and name on the server stands in exactly one of them, and they define nothing
+-- else. Each public function is called in a spec. What there is, is read from the sources.
 --
 --   lua5.4 tools/check_reference.lua   exit 1 and a line for each thing that is missing
 
@@ -231,6 +231,53 @@ local function metrics()
   return names
 end
 
+-- ---- names on the server ----
+
+-- The prefixes of keys and channels, and the keys whose names are whole.
+local function names_on_server()
+  local names = set_of(read("csrc/core/holdfast.h"), 'X%(%l+, "([%l_]+:)"%)')
+  for name in read("csrc/core/lock/kind.c"):gmatch('%.channel = "([%l_:]+)"') do names[name] = true end
+  names["holdfast_known"], names["holdfast_once:"] = true, true
+  assert(read("csrc/core/link/session.h"):find('"holdfast_known"', 1, true))
+  assert(read("lua/holdfast/once.lua"):find('"holdfast_once:"', 1, true))
+  return names
+end
+
+-- → { [path] = true } of the pages with a table whose first column has a name with this prefix, or
+-- with a list of which an item begins with one
+local function pages_with(prefix)
+  local found = {}
+  for _, path in ipairs(pages.all()) do
+    for _, each in ipairs(reference.tables(path)) do
+      for _, row in ipairs(each.rows) do
+        if (row[1] or ""):find("`" .. prefix, 1, true) then found[path] = true end
+      end
+    end
+    if read(path):find("\n- `" .. prefix, 1, true) then found[path] = true end
+  end
+  return found
+end
+
+local function is_known(name, prefixes)
+  for prefix in pairs(prefixes) do
+    if name:sub(1, #prefix) == prefix then return true end
+  end
+  return false
+end
+
+local function check_names_on_server()
+  local names, page = names_on_server(), "docs/keys.md"
+  for _, name in ipairs(sorted(names)) do
+    local here = sorted(pages_with(name))
+    if #here ~= 1 or here[1] ~= page then
+      report("the name %s is defined in %s, not in %s alone", name, table.concat(here, " and "), page)
+    end
+  end
+  for name in pairs(places_in(reference.tables_headed("name"), "`(%l+_[^`]+)`")) do
+    if not is_known(name, names) then report("%s: no name in the sources begins %s", page, name) end
+  end
+end
+
 -- ---- calls in specs ----
 
 local function check_calls()
@@ -253,4 +300,5 @@ check_once("reason", rows_of("csrc/core/holdfast.h", "HF_LOST_LIST"),
   places_in(reference.tables_headed("reason"), "`([%l_]+)`"))
 check_once("exit code", exit_codes(), exits_in_tables())
 check_once("metric", metrics(), places_in(reference.tables_headed("family"), "`([%l_]+)`"))
+check_names_on_server()
 os.exit(missing == 0 and 0 or 1)
