@@ -122,7 +122,9 @@ local function check_library_options()
       local here = {}
       for _, found in ipairs(tables) do
         local named = found.heading:find("`" .. name .. "(", 1, true)
-        if found.heading == HEADINGS[name] or named then here[#here + 1], of[found] = found, true end
+        if found.heading == HEADINGS[name] or named then
+          here[#here + 1], of[found] = found, true
+        end
       end
       check_once("option of " .. name, fields, places_in(here, "`([%w_]+)`"))
     end

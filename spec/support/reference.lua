@@ -4,7 +4,7 @@ local pages = require "spec.support.pages"
 
 local reference = {}
 
--- Each option, code, metric and key stands in one of these pages. Guides and explanations may mention it.
+-- Each option, code, metric and key stands in one of these pages. Guides may mention it.
 function reference.pages()
   local list = { "docs/command.md", "docs/connect.md", "docs/holds.md", "docs/inspect.md", "docs/keys.md",
     "docs/openresty.md", "docs/status_page.md" }
@@ -30,12 +30,14 @@ reference.function_of = {
 
 local function cells_of(line)
   local cells = {}
-  for cell in line:gsub("\\|", "/"):gmatch "|([^|]+)%f[|]" do cells[#cells + 1] = cell:match "^%s*(.-)%s*$" end
+  for cell in line:gsub("\\|", "/"):gmatch "|([^|]+)%f[|]" do
+    cells[#cells + 1] = cell:match "^%s*(.-)%s*$"
+  end
   return cells
 end
 
--- → the tables of a page: { { path, heading = the text of the one above it, head, rows }, … }; a head
--- and a row are lists of cells
+-- → the tables of a page: { { path, heading = the text of the one above it, head, rows }, … }; a
+-- head and a row are lists of cells
 function reference.tables(path)
   local list, heading, now, before = {}, "", nil, nil
   for line in (pages.read(path):gsub("\n```.-\n```", "\n") .. "\n"):gmatch "([^\n]*)\n" do
@@ -64,8 +66,8 @@ function reference.tables_headed(head)
   return list
 end
 
--- → the names of functions that a line of an API page defines, such as "lock:acquire": a heading, or an item
--- of a list that begins with them
+-- → the names of functions that a line of an API page defines, such as "lock:acquire": a heading,
+-- or an item of a list that begins with them
 function reference.defined_by(line)
   local heading, item = line:match "^##+ (.*)$", line:match "^%- (`.*)$"
   local names, rest = {}, heading or item or ""
