@@ -280,6 +280,26 @@ local function check_names_on_server()
   end
 end
 
+-- What a page calls a kind whose name in csrc/core/lock/kind.c is another one.
+local CALLED = {
+  read = "read/write lock", write = "read/write lock", permit = "semaphore",
+  plain_semaphore = "plain semaphore", fair = "fair lock",
+}
+
+-- Each kind of lock has a row that says what its key holds.
+local function check_kinds()
+  local rows = {}
+  for _, found in ipairs(reference.tables("docs/keys.md")) do
+    for _, row in ipairs(found.rows) do rows[#rows + 1] = row[1] end
+  end
+  local all = table.concat(rows, "\n")
+  for name in read("csrc/core/lock/kind.c"):gmatch('%.name = "([%l_]+)"') do
+    local called = CALLED[name] or name
+    local shown = all:gsub("%b()", ""):find("`key` of [^\n]*%[" .. called .. "%]")
+    if not shown then report("docs/keys.md does not say what the key of a %s holds", called) end
+  end
+end
+
 -- ---- calls in specs ----
 
 local function check_calls()
@@ -303,4 +323,5 @@ check_once("reason", rows_of("csrc/core/holdfast.h", "HF_LOST_LIST"),
 check_once("exit code", exit_codes(), exits_in_tables())
 check_once("metric", metrics(), places_in(reference.tables_headed("family"), "`([%l_]+)`"))
 check_names_on_server()
+check_kinds()
 os.exit(missing == 0 and 0 or 1)
