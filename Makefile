@@ -5,7 +5,7 @@
 # make test       all that a contributor runs; its last line is "N passed, N failed"
 # make check      the slower rest: sanitizers, valgrind, clang, gcc 11, static analysis, the newest Redis and Valkey that
 #                 are in PATH or HOLDFAST_SERVERS_DIR (make servers: those alone)
-# make roots      the commands of README.md and docs/install.md on clean Debian 12 and 13, Ubuntu 22.04 and 24.04; hours
+# make roots      the commands of README.md and docs/how-to/install.md on clean Debian 12 and 13, Ubuntu 22.04 and 24.04; hours
 # make shaky      the specs ten times over on a machine that is too busy; its table says which tests depend on time
 # make nightly    the simulator and the chaos from random seeds, until something is found
 # make mutants    changes one place of the code at a time, and asks the tests; takes many hours, goes on
@@ -14,7 +14,7 @@
 # make chaos      processes and a server under faults; HOLDFAST_CHAOS_SECONDS=60 says for how long
 # make soak       locks of every kind under random faults for SECONDS=60, and a report with plots: build/soak/report.html
 # make bench      the ratios of the quality bars; STRICT=1: a missed one fails
-# make bench-report     docs/performance.md: beside Redisson, redsync and others, which it installs into build/peers
+# make bench-report     docs/explanation/performance.md: beside Redisson, redsync and others, which it installs into build/peers
 # make interop    one key for holdfast, Redisson, node-redisson, redis-py and node-redlock; needs a JDK, Maven and npm
 # make pictures   docs/pictures, from real runs; needs tmux and Chromium
 # make site       the documents as static pages, in build/site; needs mkdocs-material and, once, npm
@@ -108,7 +108,7 @@ UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 .SECONDARY:
 
 modules: $(MODULES)
-	@$(if $(strip $(FLAVOURS)),:,echo "no headers of Lua are here: docs/install.md names the packages" >&2; exit 1)
+	@$(if $(strip $(FLAVOURS)),:,echo "no headers of Lua are here: docs/how-to/install.md names the packages" >&2; exit 1)
 
 build: modules $(SUPPORT) $(BUILD)/libholdfast_core.a
 
@@ -170,7 +170,7 @@ $(BUILD)/$(1)/spec/support/sys.so: $(BUILD)/obj/$(1)/spec/support/sys.o
 endef
 $(foreach flavour,$(FLAVOURS),$(eval $(call flavour_rules,$(flavour))))
 
-# the command as one file, with Lua 5.4 and the static libraries of the system: docs/containers.md
+# the command as one file, with Lua 5.4 and the static libraries of the system: docs/how-to/containers.md
 
 STATIC_OBJECTS = $(shared_objects) $(PROCESS:%.c=$(BUILD)/obj/lua5.4/%.o) $(BINDING:%.c=$(BUILD)/obj/lua5.4/%.o) \
     $(BUILD)/obj/lua5.4/csrc/static/main.o $(BUILD)/obj/static/modules.o
@@ -345,7 +345,7 @@ $(BUILD)/bench/observe: bench/observe.c $(BUILD)/libholdfast_core.a
 bench: build $(BASELINES) $(BUILD)/bench/observe
 	@bench/run $(if $(STRICT),--strict)
 
-# docs/performance.md: holdfast beside other libraries, which bench/peers/install fetches into build/peers
+# docs/explanation/performance.md: holdfast beside other libraries, which bench/peers/install fetches into build/peers
 bench-report: build
 	@bench/run peers
 	@$(RUN) bench/performance.lua

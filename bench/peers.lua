@@ -5,7 +5,7 @@
 --                                        HOLDFAST_PEERS_ROUNDS=5, HOLDFAST_PEERS_HELD=10000,
 --                                        HOLDFAST_PEERS_CROWDS="2 8 32 128"
 -- The results are left in build/peers/results.lua, of which bench/performance.lua makes
--- docs/performance.md.
+-- docs/explanation/performance.md.
 
 local cost = require "bench.cost"
 local process = require "spec.support.process"

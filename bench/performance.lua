@@ -1,5 +1,5 @@
--- docs/performance.md and its plots, from build/peers/results.lua: lua5.4 bench/performance.lua
--- [DIRECTORY of the page]
+-- docs/explanation/performance.md and its plots, from build/peers/results.lua: lua5.4
+-- bench/performance.lua [DIRECTORY of the page]
 
 local svg = require "bench.svg"
 

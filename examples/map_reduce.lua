@@ -65,6 +65,6 @@ if arg[1] == "--map" then
   map(arg[2], arg[3], arg[4])
 else
   reduce(#arg > 0 and arg
-    or { "docs/latch.md", "docs/semaphore.md", "docs/choosing.md", "README.md" })
+    or { "docs/how-to/latch.md", "docs/how-to/semaphore.md", "docs/explanation/choosing.md", "README.md" })
 end
 client:close()

@@ -1,4 +1,4 @@
--- What holdfast acl prints is what a user needs, and docs/redis.md shows it.
+-- What holdfast acl prints is what a user needs, and docs/how-to/redis.md shows it.
 
 local acl = require "holdfast.command.acl"
 local command = require "spec.support.command"
@@ -114,7 +114,7 @@ end
 
 describe("the rights of a lock", function()
   it("are the words that the page shows", function()
-    local shown = pages.read("docs/redis.md"):match("\n    ACL SETUSER locks (.-)\n\n")
+    local shown = pages.read("docs/how-to/redis.md"):match("\n    ACL SETUSER locks (.-)\n\n")
     local words = rights.of { "lock" }
     table.remove(words, 1) -- the user's name
     table.remove(words) -- its password
@@ -575,7 +575,7 @@ describe("the rights of an operator who uses the command", function()
 
   it("are on the page", function()
     assert.matches("also need `" .. table.concat(SEEING, " "):gsub("%+", "%%+") .. "`",
-      pages.read("docs/redis.md"))
+      pages.read("docs/how-to/redis.md"))
   end)
 
   local function user(without)

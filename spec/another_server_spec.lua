@@ -1,5 +1,5 @@
--- Another server answers at the address of one that is gone, as docs/servers.md describes it.
--- spec/cluster_spec.lua is about the nodes of a cluster, which have ids.
+-- Another server answers at the address of one that is gone, as docs/how-to/servers.md describes
+-- it. spec/cluster_spec.lua is about the nodes of a cluster, which have ids.
 
 local core = require "holdfast.core"
 local holdfast = require "holdfast"

@@ -942,7 +942,7 @@ describe("the documents of the command", function()
   local INTERNAL = { worker = true }
 
   it("name every exit code", function()
-    local man, page = read("docs/holdfast.1"), read("docs/command.md")
+    local man, page = read("docs/holdfast.1"), read("docs/reference/command.md")
     for name, code in pairs(require "holdfast.command.exits") do
       if type(code) == "number" and code > 0 then
         assert.matches("\n%.It [%d ,]*" .. code .. "[ ,\n]", man, 1, name)
@@ -976,7 +976,7 @@ describe("the documents of the command", function()
     for name in man:gmatch("%f[%-%w]%-(%l%l[%l-]*)") do
       assert.is_true(known[name], "docs/holdfast.1: " .. name)
     end
-    for path, text in pairs { ["docs/command.md"] = read("docs/command.md"),
+    for path, text in pairs { ["docs/reference/command.md"] = read("docs/reference/command.md"),
         ["completions/_holdfast"] = read("completions/_holdfast"),
         ["completions/holdfast.bash"] = read("completions/holdfast.bash") } do
       for name in text:gmatch("%f[%-%w]%-%-(%l[%l-]*)") do

@@ -5,7 +5,7 @@ local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
 local ALERTS, DASHBOARD = "packaging/prometheus/alerts.yml", "packaging/grafana/holdfast.json"
-local NGINX_ALONE = { holdfast_dropped_series_total = true } -- docs/openresty.md
+local NGINX_ALONE = { holdfast_dropped_series_total = true } -- docs/how-to/openresty.md
 
 local function read(path)
   local file = assert(io.open(path))
@@ -93,8 +93,8 @@ describe("of packaging,", function()
     promtool_accepts(directory, "check rules rules.yml")
   end)
 
-  it("each alert is tested, and explained in docs/dashboards.md", function()
-    local tests, page = read "packaging/prometheus/alerts_test.yml", read "docs/dashboards.md"
+  it("each alert is tested, and explained in docs/how-to/dashboards.md", function()
+    local tests, page = read "packaging/prometheus/alerts_test.yml", read "docs/how-to/dashboards.md"
     for name in read(ALERTS):gmatch("alert: (%w+)") do
       assert.is_truthy(tests:find('alertname="' .. name .. '"', 1, true), name)
       assert.is_truthy(tests:find("alertname: " .. name, 1, true), name)

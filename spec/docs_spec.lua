@@ -1,6 +1,6 @@
 -- The code in the documents runs as it stands there: Lua, shell, crontabs, files of settings, the
 -- commands of manifests, and what a terminal shows. What nginx runs is in resty_spec.lua for
--- docs/openresty.md; tools/check_docs.lua names what runs each other block.
+-- docs/how-to/openresty.md; tools/check_docs.lua names what runs each other block.
 
 local lyaml = require "lyaml"
 local nginx = require "spec.support.nginx"
@@ -15,7 +15,7 @@ local LUA_CPATH = process.lua_cpath:gsub("^%./", ROOT .. "/")
 
 -- What a page's terminal has before it.
 local BEFORE = {
-  ["docs/inspect.md"] = [[
+  ["docs/reference/inspect.md"] = [[
     holdfast run --name nightly jobs:backup -- sleep 60 &
     echo $! >>pids
     until holdfast ls 'jobs:*' | grep -q nightly; do sleep 0.02; done

@@ -480,7 +480,7 @@ end)
 -- ---- the program against a model ----
 
 -- A program's writers as the network may bring their calls: each call once or several times, late,
--- behind newer ones. The model is what docs/protocol.md says.
+-- behind newer ones. The model is what docs/reference/protocol.md says.
 local WRITERS, STEPS = 64, 2500
 
 local function model_of()

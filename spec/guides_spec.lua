@@ -1,4 +1,4 @@
--- What docs/from and docs/faq.md claim about others on a key, with what those send.
+-- What docs/how-to/from and docs/faq.md claim about others on a key, with what those send.
 
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
@@ -135,7 +135,7 @@ describe("the guide from @Idempotent", function()
 
   -- The page's function, up to its examples.
   before_each(function()
-    local file = assert(io.open("docs/from/idempotent.md", "rb"))
+    local file = assert(io.open("docs/how-to/from/idempotent.md", "rb"))
     local code = file:read("*a"):match("```lua\n(.-)\n%-%- @Idempotent%(key = \"#order.id\"")
     file:close()
     client = world.client()

@@ -1,4 +1,4 @@
--- What README.md and docs/install.md ask people to type, word for word. LuaRocks and make
+-- What README.md and docs/how-to/install.md ask people to type, word for word. LuaRocks and make
 -- install write into a directory of the test instead of the system's.
 
 local pages = require "spec.support.pages"
@@ -213,7 +213,7 @@ describe("an installation #install", function()
   end
 
   local seen = {}
-  for _, page in ipairs { "README.md", "docs/install.md" } do
+  for _, page in ipairs { "README.md", "docs/how-to/install.md" } do
     for _, line in ipairs(pages.shell_lines(page, "^luarocks ")) do
       local version = line:match("%-%-lua%-version (%S+)")
       if not seen[line] and not line:find(OPENRESTY, 1, true) then
@@ -232,7 +232,7 @@ describe("an installation #install", function()
   end
 
   it("into OpenResty's directories works", function()
-    local line = pages.shell_lines("docs/install.md", "^luarocks %-%-lua%-dir ")[1]
+    local line = pages.shell_lines("docs/how-to/install.md", "^luarocks %-%-lua%-dir ")[1]
     local home = tree .. "/openresty"
     assert(shell(([[mkdir -p %s/luajit/bin %s/luajit/include && ln -s "$(command -v luajit)" %s/luajit/bin/ &&
       ln -s /usr/include/luajit-2.1 %s/luajit/include/]]):format(home, home, home, home)))
@@ -279,7 +279,7 @@ describe("an installation #install", function()
   end)
 
   it("by the lines of the page one after the other leaves the command to Lua 5.4, until that is removed", function()
-    local lines = pages.shell_lines("docs/install.md", "^luarocks %-%-lua%-version %S+ make$")
+    local lines = pages.shell_lines("docs/how-to/install.md", "^luarocks %-%-lua%-version %S+ make$")
     local first, last = lines[1], lines[#lines]
     assert(shell(first, env))
     assert(shell(last, env))

@@ -99,7 +99,7 @@ local function begin(number)
   lock.renewed_until, lock.lost_at = random() * 2 * lock.lease, nil
 end
 
--- How long before the end of a lease KILL is sent: docs/command.md.
+-- How long before the end of a lease KILL is sent: docs/reference/command.md.
 local function margin(lease)
   return math.max(0.01, math.min(lease / 50, 0.1))
 end

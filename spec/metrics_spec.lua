@@ -616,7 +616,7 @@ describe("a client's work", function()
       held:release()
       seen:close()
       assert.same({ "acquired", "released", "busy" }, events_of_lock)
-      local page = assert(io.open("docs/api/events.md"))
+      local page = assert(io.open("docs/reference/api/events.md"))
       local text = page:read("*a")
       page:close()
       for name in pairs(fields) do

@@ -1,4 +1,4 @@
--- Each kind of lock on a key that another kind has: what docs/api/errors.md documents.
+-- Each kind of lock on a key that another kind has: what docs/reference/api/errors.md documents.
 
 local process = require "spec.support.process"
 local world = require("spec.support.world").new()
@@ -67,7 +67,8 @@ end, function(client) return client:latch(KEY):wait(0) end)
 
 -- ---- what one gets where the other has the key ----
 
--- What the kinds are on the server: the rows and columns of the table in docs/api/errors.md.
+-- What the kinds are on the server: the rows and columns of the table in
+-- docs/reference/api/errors.md.
 local LAYOUT = {
   ["lock"] = "lock", ["fair lock"] = "lock", ["locks at once"] = "lock", ["mutex"] = "mutex",
   ["read lock"] = "read/write lock", ["write lock"] = "read/write lock",

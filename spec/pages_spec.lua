@@ -65,20 +65,20 @@ describe("the tables of the documents", function()
 
   -- The options of a lock without `owner` and `keep`; those in `more` are documented elsewhere.
   local function of_lock(what, call, more)
-    return { "docs/api/lock.md", "Lock options", what, call, more or {}, { "owner", "keep" } }
+    return { "docs/reference/api/lock.md", "Lock options", what, call, more or {}, { "owner", "keep" } }
   end
 
   local cases = {
-    { "docs/api/client.md", "Client options", "holdfast.new", function() holdfast.new {}:close() end },
-    { "docs/connect.md", "TLS", "holdfast.new: tls", function()
+    { "docs/reference/api/client.md", "Client options", "holdfast.new", function() holdfast.new {}:close() end },
+    { "docs/reference/connect.md", "TLS", "holdfast.new: tls", function()
       holdfast.new { url = "rediss://h", tls = {} }:close()
     end },
-    { "docs/api/lock.md", "Lock options", "client:lock", function() client:lock("k", {}) end },
-    { "docs/api/lock.md", "Lock options", "client:mutex", function() client:mutex("k", {}) end },
-    { "docs/api/lock.md", "Lock options", "client:multi_lock", function()
+    { "docs/reference/api/lock.md", "Lock options", "client:lock", function() client:lock("k", {}) end },
+    { "docs/reference/api/lock.md", "Lock options", "client:mutex", function() client:mutex("k", {}) end },
+    { "docs/reference/api/lock.md", "Lock options", "client:multi_lock", function()
       client:multi_lock({ "k" }, {})
     end, {}, { "keep" } },
-    { "docs/api/lock.md", "Lock options", "client:with_lock", function()
+    { "docs/reference/api/lock.md", "Lock options", "client:with_lock", function()
       client:with_lock("k", {}, 1)
     end,
       { abort_on_loss = true } },
@@ -90,30 +90,30 @@ describe("the tables of the documents", function()
       { abort_on_loss = true }),
     of_lock("client:with_fair_lock", function() client:with_fair_lock("k", {}, 1) end,
       { abort_on_loss = true }),
-    { "docs/api/one_by_one.md", "`client:one_by_one([options])`", "client:one_by_one", function()
+    { "docs/reference/api/one_by_one.md", "`client:one_by_one([options])`", "client:one_by_one", function()
       client:one_by_one {}
     end },
-    { "docs/api/lead.md", "`client:lead(key, [options,] fn, ...)`", "client:lead", function()
+    { "docs/reference/api/lead.md", "`client:lead(key, [options,] fn, ...)`", "client:lead", function()
       client:lead("k", {}, 1)
     end },
-    { "docs/api/idempotent.md", "`client:idempotent(key, [options,] fn, ...)`", "client:idempotent",
+    { "docs/reference/api/idempotent.md", "`client:idempotent(key, [options,] fn, ...)`", "client:idempotent",
       function() client:idempotent("k", {}, 1) end },
-    { "docs/api/semaphore.md", "`client:semaphore(key, [options])`", "client:semaphore",
+    { "docs/reference/api/semaphore.md", "`client:semaphore(key, [options])`", "client:semaphore",
       function() client:semaphore("k", {}) end },
-    { "docs/api/semaphore.md", "`semaphore:with_permit([options,] fn, ...)`", "semaphore:with_permit",
+    { "docs/reference/api/semaphore.md", "`semaphore:with_permit([options,] fn, ...)`", "semaphore:with_permit",
       function() client:semaphore("k"):with_permit({}, 1) end },
-    { "docs/api/plain_semaphore.md", "`client:plain_semaphore(key, [options])`", "client:plain_semaphore",
+    { "docs/reference/api/plain_semaphore.md", "`client:plain_semaphore(key, [options])`", "client:plain_semaphore",
       function() client:plain_semaphore("k", {}) end },
-    { "docs/api/plain_semaphore.md", "`plain_semaphore:with_permit([options,] fn, ...)`",
+    { "docs/reference/api/plain_semaphore.md", "`plain_semaphore:with_permit([options,] fn, ...)`",
       "plain_semaphore:with_permit",
       function() client:plain_semaphore("k"):with_permit({}, 1) end },
-    { "docs/api/latch.md", "`client:latch(key, [options])`", "client:latch",
+    { "docs/reference/api/latch.md", "`client:latch(key, [options])`", "client:latch",
       function() client:latch("k", {}) end },
-    { "docs/api/fence.md", "`client:fence(resource, [options])`", "client:fence",
+    { "docs/reference/api/fence.md", "`client:fence(resource, [options])`", "client:fence",
       function() client:fence("k", {}) end },
-    { "docs/api/fence.md", "`holdfast.fence([options])`", "holdfast.fence",
+    { "docs/reference/api/fence.md", "`holdfast.fence([options])`", "holdfast.fence",
       function() holdfast.fence {} end },
-    { "docs/status_page.md", "The status page", "holdfast.status",
+    { "docs/how-to/status_page.md", "The status page", "holdfast.status",
       function() holdfast.status {} end },
   }
   for _, case in ipairs(cases) do
@@ -133,11 +133,11 @@ describe("the tables of the documents", function()
 
   -- Those of a few words have no table.
   local in_prose = {
-    { "docs/api/one_by_one.md", "`one_by_one:execute(type, id, [options,] fn, ...)`", "one_by_one:execute",
+    { "docs/reference/api/one_by_one.md", "`one_by_one:execute(type, id, [options,] fn, ...)`", "one_by_one:execute",
       function() client:one_by_one():execute("a", "b", {}, 1) end },
-    { "docs/api/multi_lock.md", "`holdfast.multi_lock(locks, [options])`", "holdfast.multi_lock",
+    { "docs/reference/api/multi_lock.md", "`holdfast.multi_lock(locks, [options])`", "holdfast.multi_lock",
       function() holdfast.multi_lock({ client:lock("k") }, {}) end },
-    { "docs/servers.md", "Sync", "holdfast.new: sync",
+    { "docs/how-to/servers.md", "Sync", "holdfast.new: sync",
       function() holdfast.new { sync = { replicas = 1 } }:close() end },
   }
   for _, case in ipairs(in_prose) do
@@ -155,7 +155,7 @@ describe("the tables of the documents", function()
 
   it("have the options of idempotent_request, and no others", function()
     local known = require("holdfast.idempotent_request").options
-    assert.same(sorted(known), documented("docs/openresty.md", "Idempotent requests"))
+    assert.same(sorted(known), documented("docs/how-to/openresty.md", "Idempotent requests"))
   end)
 
   -- → the names in a list of rows X(NAME, name) in C
@@ -170,12 +170,12 @@ describe("the tables of the documents", function()
   it("have each error code, and no others", function()
     local codes = rows_of("csrc/core/base/failure.h", "HF_CODE_LIST")
     assert.same(sorted(codes, { ok = true, no_memory = true }),
-      documented("docs/api/errors.md", "Error codes"))
+      documented("docs/reference/api/errors.md", "Error codes"))
   end)
 
   it("have each setting of the command's file, and no others", function()
     assert.same(sorted(require("holdfast.command.settings").known),
-      documented("docs/connect.md", "The settings file"))
+      documented("docs/reference/connect.md", "The settings file"))
   end)
 
   -- → the names in a list of texts in C
@@ -189,12 +189,12 @@ describe("the tables of the documents", function()
 
   it("have each event of on_event, and no others", function()
     assert.same(names_in("csrc/core/op/observe.c", "names"),
-      documented("docs/api/events.md", "Events"))
+      documented("docs/reference/api/events.md", "Events"))
   end)
 
   it("have each reason of a loss, and no others", function()
     assert.same(sorted(rows_of("csrc/core/holdfast.h", "HF_LOST_LIST")),
-      documented("docs/holds.md", "Losing a lock"))
+      documented("docs/reference/holds.md", "Losing a lock"))
   end)
 
   it("have each event that the command prints with --json, and no others", function()
@@ -205,13 +205,13 @@ describe("the tables of the documents", function()
       if name then printed[name] = true end
     end
     pipe:close()
-    assert.same(sorted(printed), documented("docs/command.md", "Events"))
+    assert.same(sorted(printed), documented("docs/reference/command.md", "Events"))
   end)
 
   it("have each counter, and no others", function()
     local counters = {}
     for name in pairs(client:stats()) do counters[name] = true end
-    assert.same(sorted(counters), documented("docs/api/metrics.md", "`client:stats()`"))
+    assert.same(sorted(counters), documented("docs/reference/api/metrics.md", "`client:stats()`"))
   end)
 
   it("have each family of metrics with its type and labels, and no others", function()
@@ -229,7 +229,7 @@ describe("the tables of the documents", function()
     end
     local actual, shown = { ["holdfast_dropped_series counter: "] = true }, {} -- of holdfast.metrics alone
     for of, names in pairs(labels) do actual[of .. ": " .. table.concat(sorted(names), " ")] = true end
-    for _, cells in ipairs(rows_below("docs/api/metrics.md", "`client:metrics()`")) do
+    for _, cells in ipairs(rows_below("docs/reference/api/metrics.md", "`client:metrics()`")) do
       local names = {}
       for name in cells[3]:gmatch("`([%w_]+)`") do names[name] = true end
       for name in cells[1]:gmatch("`(.-)`") do
@@ -244,7 +244,7 @@ describe("the tables of the documents", function()
     for name, code in pairs(exits) do
       if type(code) == "number" and name ~= "OK" then codes[code] = true end
     end
-    for _, cells in ipairs(rows_below("docs/command.md", "Exit codes")) do
+    for _, cells in ipairs(rows_below("docs/reference/command.md", "Exit codes")) do
       for code in cells[1]:gsub("128 %+ n", ""):gsub("0–255", ""):gmatch("%d+") do
         listed[tonumber(code)] = true
       end
@@ -260,7 +260,7 @@ describe("the tables of the documents", function()
       return sorted(set)
     end
     local read = variables("grep -rhoE 'HOLDFAST_[A-Z]+' lua bin csrc/process csrc/posix")
-    assert.same(read, variables("grep -hoE 'HOLDFAST_[A-Z]+' docs/connect.md docs/command.md"))
+    assert.same(read, variables("grep -hoE 'HOLDFAST_[A-Z]+' docs/reference/connect.md docs/reference/command.md"))
     assert.same(read, variables("grep -hoE 'HOLDFAST_[A-Z]+' docs/holdfast.1"))
   end)
 end)

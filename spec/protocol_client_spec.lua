@@ -1,5 +1,5 @@
--- The client of examples/protocol, which knows docs/protocol.md alone, beside the real one on one
--- lock.
+-- The client of examples/protocol, which knows docs/reference/protocol.md alone, beside the real
+-- one on one lock.
 
 local crowd = require "spec.support.crowd"
 local holdfast = require "holdfast"
@@ -106,7 +106,7 @@ describe("a client written from the protocol's page", function()
   end)
 
   it("gets from the smallest lock the replies that the page shows", function()
-    local page = assert(io.open("docs/protocol.md")):read("*a")
+    local page = assert(io.open("docs/reference/protocol.md")):read("*a")
     local commands = page:match("\n## The smallest safe lock\n.-\n```text\n(.-)```")
     local ran = 0
     for name, arguments, shown in commands:gmatch("(%l+)([^=]+)= ([^\n]+)") do

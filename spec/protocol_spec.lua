@@ -1,6 +1,6 @@
 -- What the programs promise whatever arrives when: commands that come late, grants that are old,
--- keys whose names are alike, queues of the dead. Each is called here as in docs/protocol.md, on
--- a real server.
+-- keys whose names are alike, queues of the dead. Each is called here as in
+-- docs/reference/protocol.md, on a real server.
 
 local crowd = require "spec.support.crowd"
 local process = require "spec.support.process"

@@ -2975,8 +2975,8 @@ describe("under ngx_lua", function()
     end
   end)
 
-  it("does what docs/openresty.md shows", function()
-    local file = assert(io.open("docs/openresty.md", "rb"))
+  it("does what docs/how-to/openresty.md shows", function()
+    local file = assert(io.open("docs/how-to/openresty.md", "rb"))
     local page = "\n" .. file:read("*a")
     file:close()
     local first = page:match("\n```nginx\nhttp {(.-)\n}\n```"):gsub("redis://127%.0%.0%.1:6379",

@@ -19,7 +19,7 @@ local function read(path)
   return text
 end
 
-local number = read("docs/protocol.md"):match("^# Protocol (%d+)\n")
+local number = read("docs/reference/protocol.md"):match("^# Protocol (%d+)\n")
 local kept = "spec/fixtures/protocol" .. number
 local kept_client = ("spec.fixtures.protocol%s.client"):format(number)
 local protocol = require(kept_client)

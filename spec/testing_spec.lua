@@ -632,7 +632,7 @@ describe("holdfast.testing", function()
   end)
 end)
 
-describe("docs/testing.md", function()
+describe("docs/how-to/testing.md", function()
   before_each(testing.reset)
   after_each(function()
     testing.recover()
@@ -640,15 +640,15 @@ describe("docs/testing.md", function()
   end)
 
   it("lists each function", function()
-    local page = pages.read("docs/testing.md")
+    local page = pages.read("docs/how-to/testing.md")
     for name in pairs(testing) do
       assert.is_true(page:find("\n| `testing." .. name .. "(", 1, true) ~= nil, name)
     end
   end)
 
-  for i, block in ipairs(pages.blocks_in("docs/testing.md", "lua")) do
+  for i, block in ipairs(pages.blocks_in("docs/how-to/testing.md", "lua")) do
     it("works as it says: " .. i, function()
-      assert((loadstring or load)(block.text, ("@docs/testing.md %d"):format(i)))()
+      assert((loadstring or load)(block.text, ("@docs/how-to/testing.md %d"):format(i)))()
     end)
   end
 end)

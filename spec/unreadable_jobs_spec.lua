@@ -1,7 +1,7 @@
 -- After a crash of holdfast run, the lock is not freed while a process of the job goes on that has
 -- left the group, has closed the descriptor and has another environment, if the user cannot read
--- that: see docs/crash.md. Root can read everything, so these jobs belong to another user, and only
--- root can set that up.
+-- that: see docs/explanation/crash.md. Root can read everything, so these jobs belong to another
+-- user, and only root can set that up.
 
 local adopted = require "spec.support.adopted"
 local command = require "spec.support.command"

@@ -359,7 +359,7 @@ describe("waiting", function()
   it("costs few commands while it lasts", function()
     local lease = 0.5
     hold_before(names(10), { grant_lease = lease })
-    assert.equal(10, server:cli("ZCARD", QUEUE))
+    assert.equal(10, others:queued())
     local commands, seconds = crowd.commands_in(server, 1)
     -- each rechecks once in a grant lease
     assert.is_true(commands > 0 and commands <= 10 * (seconds / (lease * 0.9) + 1), commands

@@ -143,13 +143,13 @@ function check_language.text(path, line, text)
   end
 end
 
--- The image is built by the lines of docs/install.md, so each package is named there.
+-- The image is built by the lines of docs/how-to/install.md, so each package is named there.
 function check_language.dockerfile(path, line, text)
-  local install = read("docs/install.md")
+  local install = read("docs/how-to/install.md")
   for arguments in text:gmatch("apt%-get install ([^\n&]+)") do
     for package in arguments:gmatch("%S+") do
       local named = package:find("^[-/]") or install:find(package, 1, true)
-      if not named then report("%s:%d: docs/install.md does not install %s", path, line, package) end
+      if not named then report("%s:%d: docs/how-to/install.md does not install %s", path, line, package) end
     end
   end
   for target in text:gmatch("make %-C %S+ (%S+)") do
@@ -267,7 +267,7 @@ local function code_of(path)
   return code
 end
 
--- "docs/from" and "../api.md#lock" → "docs/api.md"
+-- "docs/from" and "../api.md#lock" → "docs/reference/api.md"
 local function join(base, target)
   local parts = {}
   for part in (base .. "/" .. target:gsub("#.*", "")):gmatch("[^/]+") do
@@ -403,7 +403,7 @@ end
 check_tests_of("SECURITY.md", 60)
 check_promises()
 check_tests_of("spec/defects.md", 80)
-check_identifiers { "docs/architecture.md", "docs/glossary.md", "docs/proof.md", "CONTRIBUTING.md" }
+check_identifiers { "docs/explanation/architecture.md", "docs/reference/glossary.md", "docs/explanation/proof.md", "CONTRIBUTING.md" }
 check_hello()
 check_mutants()
 check_menu()

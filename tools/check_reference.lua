@@ -268,7 +268,7 @@ local function is_known(name, prefixes)
 end
 
 local function check_names_on_server()
-  local names, page = names_on_server(), "docs/keys.md"
+  local names, page = names_on_server(), "docs/reference/keys.md"
   for _, name in ipairs(sorted(names)) do
     local here = sorted(pages_with(name))
     if #here ~= 1 or here[1] ~= page then
@@ -289,14 +289,14 @@ local CALLED = {
 -- Each kind of lock has a row that says what its key holds.
 local function check_kinds()
   local rows = {}
-  for _, found in ipairs(reference.tables("docs/keys.md")) do
+  for _, found in ipairs(reference.tables("docs/reference/keys.md")) do
     for _, row in ipairs(found.rows) do rows[#rows + 1] = row[1] end
   end
   local all = table.concat(rows, "\n")
   for name in read("csrc/core/lock/kind.c"):gmatch('%.name = "([%l_]+)"') do
     local called = CALLED[name] or name
     local shown = all:gsub("%b()", ""):find("`key` of [^\n]*%[" .. called .. "%]")
-    if not shown then report("docs/keys.md does not say what the key of a %s holds", called) end
+    if not shown then report("docs/reference/keys.md does not say what the key of a %s holds", called) end
   end
 end
 

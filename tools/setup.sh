@@ -48,7 +48,7 @@ build_needs() { echo gcc make libc6-dev lua5.4 liblua5.4-dev $(luajit_needs) lib
 demo_needs() { echo redis-server; }
 NGX_LUA=libnginx-mod-http-lua
 openresty_needs() { echo "nginx-light|nginx-core|nginx" $NGX_LUA lua-resty-core wrk; }
-test_needs() { echo redis-sentinel openssl locales procps clang-format lua-busted lua-check lua-socket lua-cqueues lua-http lua-copas lua-luv lua-yaml python3-prometheus-client; }
+test_needs() { echo redis-sentinel openssl jq locales procps clang-format lua-busted lua-check lua-socket lua-cqueues lua-http lua-copas lua-luv lua-yaml python3-prometheus-client; }
 check_needs() {
     echo clang clang-tidy gcc-11 cppcheck valgrind libc6-dbg "libclang-rt-$(clang_version)-dev|libclang-common-$(clang_version)-dev" \
         spin tmux mandoc zsh fish lua5.1 liblua5.1-0-dev lua5.2 liblua5.2-dev lua5.3 liblua5.3-dev \
@@ -131,7 +131,7 @@ check_ngx_lua() {
     if installed $NGX_LUA || ! has_lists || available $NGX_LUA; then return; fi
     say "$(. /etc/os-release && echo "$PRETTY_NAME") packages no Lua module for nginx ($NGX_LUA), and the demo needs it."
     say "Run the demo on Debian 12 or 13 or on Ubuntu 24.04. To use holdfast in nginx on this system, install OpenResty's"
-    say "own packages (https://openresty.org/en/linux-packages.html) and follow \"OpenResty and nginx\" in docs/install.md."
+    say "own packages (https://openresty.org/en/linux-packages.html) and follow \"OpenResty and nginx\" in docs/how-to/install.md."
     exit 1
 }
 

@@ -17,7 +17,7 @@ local MOVED = {
 -- → where a page of the sources is on the site
 local function place_of(path) return MOVED[path] or path:gsub("^docs/", "") end
 
--- "docs/from" and "../api.md" → "docs/api.md"
+-- "docs/from" and "../api.md" → "docs/reference/api.md"
 local function join(base, relative)
   local parts = {}
   for part in (base .. "/" .. relative):gmatch("[^/]+") do
@@ -86,4 +86,22 @@ for path in pairs(is_page) do
   local file = assert(io.open(place, "wb"))
   file:write(written(path, pages.read(path)))
   file:close()
+end
+
+-- Pages stood outside the shelves before: their old addresses lead on.
+local LEADS_ON = '<!doctype html><meta http-equiv="refresh" content="0; url=%s"><a href="%s">It is here now.</a>\n'
+local SHELVES = { ["how-to"] = true, reference = true, explanation = true }
+
+for path in pairs(is_page) do
+  local place = place_of(path)
+  local language = place:match("^zh/") or ""
+  local shelf, name = place:match("^([%l-]+)/(.+)%.md$", #language + 1)
+  if SHELVES[shelf] then
+    local old = ("%s/%s%s.html"):format(directory, language, name)
+    local new = ("%s%s/%s.html"):format(("../"):rep(select(2, name:gsub("/", ""))), shelf, name)
+    assert(os.execute("mkdir -p " .. quoted(directory_of(old))))
+    local file = assert(io.open(old, "wb"))
+    file:write(LEADS_ON:format(new, new))
+    file:close()
+  end
 end

@@ -346,7 +346,7 @@ typedef struct hf_shard {
 
 #define HF_TENANT_SIZE 128 /* bytes of a tenant's prefix, with the NUL */
 
-/* What this host knows about the process of a client: docs/crash.md. */
+/* What this host knows about the process of a client: docs/explanation/crash.md. */
 typedef enum hf_life {
     HF_LIFE_UNKNOWN,   /* nothing: the process may be on another host */
     HF_LIFE_GOES_ON,   /* it is not proved that the process has ended */

@@ -1,4 +1,5 @@
-/* Proves to other clients on this host that a client's process has ended: docs/crash.md.
+/* Proves to other clients on this host that a client's process has ended:
+ * docs/explanation/crash.md.
  *
  * From the creation of a client until it is closed, the memory of this host has a record of its
  * process: a symbolic link /dev/shm/holdfast-<user>/<uuid> that names the boot, the PID namespace

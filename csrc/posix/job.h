@@ -1,4 +1,4 @@
-/* Searches this host for processes of a job whose holder has ended: docs/crash.md.
+/* Searches this host for processes of a job whose holder has ended: docs/explanation/crash.md.
  *
  * A process belongs to the job if its environment names the client that held the lock. A process
  * that may not be looked into, such as sudo, counts as part of the job unless something that it

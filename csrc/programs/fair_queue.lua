@@ -1,6 +1,6 @@
 --#fragment
 --#include "releases.lua"
--- The waiters of a fair lock, in the layout of Redisson's RFairLock: see docs/fair.md.
+-- The waiters of a fair lock, in the layout of Redisson's RFairLock: see docs/how-to/fair.md.
 --
 -- KEYS[3] a list: the owners that wait, in the order in which they are served
 -- KEYS[4] what the channel of each waiter begins with: <it>:<owner>

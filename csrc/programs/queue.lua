@@ -1,5 +1,5 @@
 --#fragment
--- Shared by the programs that take, pass on or leave a lock. See docs/protocol.md.
+-- Shared by the programs that take, pass on or leave a lock. See docs/reference/protocol.md.
 --
 -- KEYS[1] the lock
 -- KEYS[2] its fencing counter

@@ -1,8 +1,8 @@
 --#fragment
--- The waiters of a read/write lock, and which of them get it: see docs/read_write.md. The queue is
--- that of a lock: queue.lua. But its waiters read or write, all that have a grant they have not
--- confirmed have the score 0, and the record is "1f 0 0 1 0": until its time Redisson's clients come
--- first, while any waits.
+-- The waiters of a read/write lock, and which of them get it: see docs/how-to/read_write.md. The
+-- queue is that of a lock: queue.lua. But its waiters read or write, all that have a grant they
+-- have not confirmed have the score 0, and the record is "1f 0 0 1 0": until its time Redisson's
+-- clients come first, while any waits.
 local KINDS = 'rw'
 local TURN_MS = 50 -- of a free lock, for Redisson's waiters
 local RECHECK_MS = 5 -- when the first waiter asks whether one of them has come

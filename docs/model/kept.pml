@@ -1,4 +1,4 @@
-/* Locks that a client keeps for its callers: docs/keep.md.
+/* Locks that a client keeps for its callers: docs/explanation/keep.md.
  *
  * Clients with callers of their own want one lock again and again, and both keep it. A program on the server is
  * one step. Commands, replies, grants and wishes take any time; the return of a lock may be carried out again after

@@ -1,4 +1,4 @@
-/* The tokens of a quorum: docs/quorum.md, "Fencing".
+/* The tokens of a quorum: docs/explanation/quorum.md, "Fencing".
  *
  * Three servers and two clients that acquire one after the other, ROUNDS times each. A server gives the lock to whoever
  * asks while it is free, with a token above its counter: by one, or by more where its clock is ahead. With a majority of

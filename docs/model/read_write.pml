@@ -1,4 +1,4 @@
-/* The queue of a read/write lock: docs/read_write.md.
+/* The queue of a read/write lock: docs/how-to/read_write.md.
  *
  * Clients come again and again, some to read, some to write. A program on the server and its reply are one step; a
  * grant takes any time. Time has no length: a lease ends at some moment, but never on the server before the client,

@@ -1,6 +1,6 @@
--- A client of protocol 1 in plain Lua (5.4, LuaJIT) over LuaSocket, written from docs/protocol.md
--- alone: a lock with fencing tokens and a fair wait, not re-entrant. One thread; the caller renews.
--- Times are milliseconds.
+-- A client of protocol 1 in plain Lua (5.4, LuaJIT) over LuaSocket, written from
+-- docs/reference/protocol.md alone: a lock with fencing tokens and a fair wait, not re-entrant. One
+-- thread; the caller renews. Times are milliseconds.
 --
 --   local client = protocol.new("redis://127.0.0.1:6379", { programs = DIR })
 --   local hold = client:acquire("order:42", 5000)   -- nil: taken for so long

@@ -1,5 +1,5 @@
 -- The fence of a service under nginx, as an access handler: a request with a token below one that
--- was admitted for its resource is answered with 412. See docs/fencing.md.
+-- was admitted for its resource is answered with 412. See docs/explanation/fencing.md.
 
 local fence = require "holdfast.fence"
 local fence_headers = require "holdfast.fence_headers"

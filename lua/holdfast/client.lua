@@ -1,4 +1,4 @@
--- The methods of a client. See docs/api/client.md.
+-- The methods of a client. See docs/reference/api/client.md.
 
 local core = require "holdfast.core"
 local credentials = require "holdfast.credentials"

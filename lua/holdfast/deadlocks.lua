@@ -2,10 +2,10 @@
 -- about themselves. Changes nothing.
 --
 -- holdfast_wait:<owner>, with the client's tenant before the owner, names the lock for which the
--- holder with this owner waits (docs/protocol.md). A caller is stuck if the owner that it waits for
--- waits and is stuck, too: the owner of a lock; for a writer, one of the readers; for permits,
--- enough owners to leave too few. From each that is stuck the way leads into a cycle. Each key,
--- queue and client is read once, however many wait there.
+-- holder with this owner waits (docs/reference/protocol.md). A caller is stuck if the owner that it
+-- waits for waits and is stuck, too: the owner of a lock; for a writer, one of the readers; for
+-- permits, enough owners to leave too few. From each that is stuck the way leads into a cycle. Each
+-- key, queue and client is read once, however many wait there.
 
 local cycles = require "holdfast.cycles"
 local core = require "holdfast.core"

@@ -13,7 +13,7 @@ local under_ngx = type(ngx) == "table" and ngx.socket ~= nil and ngx.socket.tcp 
   and ngx.timer ~= nil
 
 if under_ngx and ngx.config.subsystem == "stream" then
-  error("holdfast works only in nginx's http {}, not in stream {}; see docs/openresty.md", 0)
+  error("holdfast works only in nginx's http {}, not in stream {}; see docs/how-to/openresty.md", 0)
 end
 
 -- What runs this process.

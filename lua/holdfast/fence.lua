@@ -1,5 +1,5 @@
 -- Writes that the server carries out only while no later holder of the lock has written. See
--- docs/fencing.md.
+-- docs/explanation/fencing.md.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"

@@ -1,4 +1,4 @@
--- holdfast: distributed locks on Redis. See docs/api.md.
+-- holdfast: distributed locks on Redis. See docs/reference/api.md.
 
 require "holdfast.native"
 

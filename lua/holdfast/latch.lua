@@ -1,4 +1,4 @@
--- Count-down latches. See docs/latch.md.
+-- Count-down latches. See docs/how-to/latch.md.
 --
 -- Nobody holds a latch, so there is nothing to renew, to lose or to give back.
 

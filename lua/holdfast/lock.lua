@@ -1,4 +1,4 @@
--- The methods of a lock. See docs/api/lock.md.
+-- The methods of a lock. See docs/reference/api/lock.md.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"

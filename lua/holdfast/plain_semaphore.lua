@@ -1,4 +1,4 @@
--- Semaphores whose permits have no lease. See docs/plain_semaphore.md.
+-- Semaphores whose permits have no lease. See docs/how-to/plain_semaphore.md.
 --
 -- The server does not know the holders, so there is nothing to renew or to lose, and permits that a
 -- process does not release stay taken.

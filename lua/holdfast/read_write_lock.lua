@@ -1,4 +1,5 @@
--- A read/write lock: two locks on one key, one to read and one to write. See docs/read_write.md.
+-- A read/write lock: two locks on one key, one to read and one to write. See
+-- docs/how-to/read_write.md.
 
 local locks = require "holdfast.lock"
 local options = require "holdfast.options"

@@ -1,4 +1,4 @@
--- Semaphores whose permits have a lease. See docs/semaphore.md.
+-- Semaphores whose permits have a lease. See docs/how-to/semaphore.md.
 --
 -- A permit is a hold of its own: any coroutine that has the object may use it.
 

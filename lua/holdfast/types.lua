@@ -3,7 +3,7 @@
 -- with the code. Enumerations are tables with a key for each value, because a checker does not look
 -- for wrong values in comparisons with an alias.
 
---- The third value of a failure. docs/api/errors.md says what each means.
+--- The third value of a failure. docs/reference/api/errors.md says what each means.
 ---@enum (key) holdfast.code
 local _ = {
   busy = 1, -- somebody else holds it and the wait is over
@@ -70,7 +70,7 @@ local _ = {
 ---@field token? integer nil: its lock has none
 ---@field since number seconds since the epoch, by the server's clock: when its term began
 
---- What `on_event` gets. docs/api/events.md says which event has which fields.
+--- What `on_event` gets. docs/reference/api/events.md says which event has which fields.
 ---@class holdfast.event
 ---@field event holdfast.event_name
 ---@field key? string
@@ -85,7 +85,7 @@ local _ = {
 ---@field pid? integer
 ---@field name? string
 
---- What `client:stats()` returns. docs/api/metrics.md#clientstats says what each counts.
+--- What `client:stats()` returns. docs/reference/api/metrics.md#clientstats says what each counts.
 ---@class holdfast.stats
 ---@field acquires integer
 ---@field reentries integer

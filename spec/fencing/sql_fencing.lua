@@ -1,4 +1,5 @@
--- The statements of docs/fencing.md, each as it stands there, on real servers: make fencing.
+-- The statements of docs/explanation/fencing.md, each as it stands there, on real servers: make
+-- fencing.
 
 local databases = require "spec.support.databases"
 local statements = require "spec.fencing.statements"

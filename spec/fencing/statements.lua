@@ -1,4 +1,4 @@
--- The statements of docs/fencing.md for one database.
+-- The statements of docs/explanation/fencing.md for one database.
 
 local databases = require "spec.support.databases"
 local pages = require "spec.support.pages"
@@ -8,7 +8,7 @@ local statements = {}
 -- → name → a list, in the order of the page
 function statements.of(database)
   local all = {}
-  for _, block in ipairs(pages.blocks_in("docs/fencing.md", "sql")) do
+  for _, block in ipairs(pages.blocks_in("docs/explanation/fencing.md", "sql")) do
     local whom, name = block.lines[1]:match "^%-%- ([%a, ]+): (.*)$"
     if (", " .. whom):lower():find(", " .. database, 1, true) then
       all[name] = all[name] or {}

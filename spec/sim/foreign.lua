@@ -1,5 +1,5 @@
 -- A client that knows no queue: Redisson on a reentrant lock, a plain SET NX PX on a mutex. What it
--- does follows from the keys and channels that docs/redis.md describes; it never loses its
+-- does follows from the keys and channels that docs/how-to/redis.md describes; it never loses its
 -- connection.
 
 local Prng = require "spec.sim.prng"

@@ -20,7 +20,7 @@ end
 local LOSSES = set "flush lose lose_counter"
 
 local EXCEPTIONS = {
-  { "a shared owner's late bytes may free its next hold: docs/waiting.md", set "stall_up",
+  { "a shared owner's late bytes may free its next hold: docs/explanation/waiting.md", set "stall_up",
     function(plan, state)
       if state:find("shared", 1, true) then return true end
       for _, part in ipairs(plan.parts) do
@@ -32,13 +32,13 @@ local EXCEPTIONS = {
   { "no rule of a semaphore is for a clock that jumps", set "clock", function(plan)
     return plan.pool
   end },
-  { "tokens fall where the data is lost and the clock is set back: docs/holds.md", set "clock",
+  { "tokens fall where the data is lost and the clock is set back: docs/reference/holds.md", set "clock",
     function(plan)
       for _, part in ipairs(plan.parts) do
         if LOSSES[part.name] then return true end
       end
     end },
-  { "a release that is refused leaves its caller's hold to the next acquire: docs/api/lock.md",
+  { "a release that is refused leaves its caller's hold to the next acquire: docs/reference/api/lock.md",
     set "misconf readonly", function(plan)
       for _, part in ipairs(plan.parts) do
         if part.alone and part.async then return true end

@@ -31,7 +31,7 @@ local NETWORKS = { { 100, 400 }, { 200, 2000 }, { 1000, 8000 } }
 local LEASES = { 0.5, 1, 3 }
 local WAITS = { 0, 0.05, 0.3, 1, 3, 3, math.huge, math.huge }
 local OF_LINKS = { "drop", "lose_reply", "kill", "cut", "cut_up", "cut_down", "stall_link" }
--- What is denied ends a leader: docs/lead.md. A node of a cluster that is read-only denies.
+-- What is denied ends a leader: docs/how-to/lead.md. A node of a cluster that is read-only denies.
 local REFUSALS = { "oom", "loading", "busy", "misconf" }
 local DENIALS = { "noperm", "nochannel", "readonly" }
 local OF_PROCESSES = { "pause", "pause", "crash" }
@@ -556,7 +556,7 @@ local function clocks_of(prng, plan, about)
   plan.rates, plan.offsets = {}, {}
   local rate = 1 + prng:range(-400, 400) / 100000
   -- A replica's clock that is ahead ends leases early, and so does that of a node that gets
-  -- permits: docs/servers.md.
+  -- permits: docs/how-to/servers.md.
   local alike = plan.system ~= "cluster" or about == "permit"
   for i = 1, count do
     plan.rates[i] = alike and rate or 1 + prng:range(-400, 400) / 100000

@@ -6,10 +6,12 @@ local reference = {}
 
 -- Each option, code, metric and key stands in one of these pages. Guides may mention it.
 function reference.pages()
-  local list = { "docs/command.md", "docs/connect.md", "docs/holds.md", "docs/inspect.md", "docs/keys.md",
-    "docs/openresty.md", "docs/status_page.md" }
+  local list = { "docs/how-to/openresty.md", "docs/how-to/status_page.md" }
+  for _, name in ipairs { "command", "connect", "holds", "inspect", "keys" } do
+    list[#list + 1] = "docs/reference/" .. name .. ".md"
+  end
   for _, path in ipairs(pages.all()) do
-    if path:find "^docs/api" then list[#list + 1] = path end
+    if path:find "^docs/reference/api" then list[#list + 1] = path end
   end
   return list
 end
@@ -84,7 +86,7 @@ end
 function reference.functions()
   local found = {}
   for _, path in ipairs(reference.pages()) do
-    if path:find "^docs/api" then
+    if path:find "^docs/reference/api" then
       for line in pages.read(path):gsub("\n```.-\n```", "\n"):gmatch "[^\n]+" do
         for _, name in ipairs(reference.defined_by(line)) do
           found[name] = found[name] or {}

@@ -1,6 +1,6 @@
 -- What happens to one lock, step by step, by programs of one version or of two, and what of it
 -- another version sees: keys, members of the queue, messages, verdicts. Steps call the programs as
--- docs/protocol.md shows.
+-- docs/reference/protocol.md shows.
 
 local resp = require "spec.support.resp"
 

@@ -1,7 +1,6 @@
-/* Prints which functions run on the paths of docs/architecture.md. tools/check_path.lua builds this
- * with -finstrument-functions and reads it: "hf_client_begin <address>", then for each path "path
- * <name>", and
- * "+ <address>" and "-" where a function begins and ends. */
+/* Prints which functions run on the paths of docs/explanation/architecture.md. tools/check_path.lua
+ * builds this with -finstrument-functions and reads it: "hf_client_begin <address>", then for each
+ * path "path <name>", and "+ <address>" and "-" where a function begins and ends. */
 #include "drive.h"
 
 #define UNPRINTED __attribute__((no_instrument_function))

@@ -159,7 +159,7 @@ static int bucket_of(hf_time span) {
     return class_at(0)->round_trips.sum == span ? found : -1;
 }
 
-/* In microseconds, as docs/api/metrics.md has them. */
+/* In microseconds, as docs/reference/api/metrics.md has them. */
 TEST(the_ends_of_the_buckets) {
     static const int ends[HF_BUCKETS] = {100,     250,     500,      1000,    2500,   5000,
                                          10000,   25000,   50000,    100000,  250000, 500000,

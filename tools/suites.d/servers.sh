@@ -2,7 +2,7 @@
 # shellcheck shell=sh disable=SC2086,SC2154
 
 # What depends on the server most runs on the newest Redis and the newest Valkey, some of it on the others, and what every
-# server must do on each: tools/servers says where they are looked for, or gets those that docs/install.md names.
+# server must do on each: tools/servers says where they are looked for, or gets those that docs/how-to/install.md names.
 OTHER_SERVER_SPECS="spec/lock_spec.lua spec/waiting_spec.lua spec/foreign_spec.lua"
 SERVER_SPECS="$OTHER_SERVER_SPECS spec/sentinel_spec.lua spec/cluster_spec.lua spec/doctor_spec.lua spec/doctor_servers_spec.lua"
 SERVER_VERSIONS="redis-6.2 redis-7 redis-8 valkey-8 valkey-9"

@@ -54,7 +54,7 @@ static_analysis() {
         --suppress=missingIncludeSystem -D_GNU_SOURCE -Icsrc -Icsrc/core -Icsrc/posix csrc
 }
 
-# What README.md and docs/install.md say, here and in a clean root.
+# What README.md and docs/how-to/install.md say, here and in a clean root.
 packages() {
     suite install busted bounded lua5.4 "$(command -v busted)" --output=plainTerminal --run=install spec/install_spec.lua
     if is_root; then
@@ -65,7 +65,7 @@ packages() {
     fi
 }
 
-# What README.md and docs/install.md say, on each system that they name; takes hours.
+# What README.md and docs/how-to/install.md say, on each system that they name; takes hours.
 roots() { suite roots tap tools/roots; }
 
 # What README.md has people type first.

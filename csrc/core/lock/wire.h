@@ -1,6 +1,6 @@
 /* The wire format of locks: the keys and arguments of each program, the readers of their replies,
  * the members of queues, and the messages between clients. No other file knows them.
- * docs/protocol.md specifies them.
+ * docs/reference/protocol.md specifies them.
  *
  * A function that encodes a command returns false when out of memory. Times are in nanoseconds, and
  * in milliseconds on the wire. */

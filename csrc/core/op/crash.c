@@ -101,8 +101,9 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     if (!lookout->op) forget(lookout);
 }
 
-/* The processes of a job may have entered its lock as the same owner (docs/crash.md), each with a
- * hold of its own. So if the job has ended, the lock is freed only if it is held once. */
+/* The processes of a job may have entered its lock as the same owner (docs/explanation/crash.md),
+ * each with a hold of its own. So if the job has ended, the lock is freed only if it is held once.
+ */
 static void release(hf_lookout *lookout, hf_life life, hf_time now) {
     hf_wire_lock lock = {lookout->kind, &lookout->names, hf_slice_of(lookout->owner),
                          lookout->client->config.grant_lease};

@@ -1,4 +1,5 @@
-/* A waiter frees the hold of a process that has crashed on the same host: docs/crash.md.
+/* A waiter frees the hold of a process that has crashed on the same host:
+ * docs/explanation/crash.md.
  *
  * While an acquire waits, it sometimes asks the server who owns the lock. The driver knows whether
  * the process of a client on this host is still running (hf_client_config.life). Once its end is

@@ -1,6 +1,6 @@
 -- holdfast acl: prints the rule for a Redis user that may use the keys with a prefix, no others.
 --
--- docs/redis.md explains it. The specs run every kind with exactly these rights.
+-- docs/how-to/redis.md explains it. The specs run every kind with exactly these rights.
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"

@@ -211,7 +211,7 @@ local function tenants(facts, add)
   if not facts.set.tenant then return nil end
   if facts.set.exposed then
     add("scripts of one user can run commands with the rights of others (CVE-2025-46818)",
-      "upgrade the server; docs/redis.md lists the versions")
+      "upgrade the server; docs/how-to/redis.md lists the versions")
   end
   return true
 end

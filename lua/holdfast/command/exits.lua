@@ -1,4 +1,4 @@
--- The exit codes of the command. docs/command.md and docs/holdfast.1 list them.
+-- The exit codes of the command. docs/reference/command.md and docs/holdfast.1 list them.
 
 local locale = require "holdfast.locale"
 

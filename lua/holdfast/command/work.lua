@@ -53,7 +53,7 @@ end
 
 local OFF = { unsupported = "this system does not support it", denied = "its directory in /dev/shm cannot be used" }
 
--- Reports the library's events about crashes (docs/crash.md) and about the server.
+-- Reports the library's events about crashes (docs/explanation/crash.md) and about the server.
 local function listener(out)
   return function(event)
     if event.event == "crash_released" then

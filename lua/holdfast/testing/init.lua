@@ -1,4 +1,5 @@
--- Tests without a server: clients whose servers and clock are in this process. See docs/testing.md.
+-- Tests without a server: clients whose servers and clock are in this process. See
+-- docs/how-to/testing.md.
 --
 -- The core and the programs are those of every client. Calls block, as with the driver "posix", and
 -- while one waits, the clock moves from one thing that is due to the next.
