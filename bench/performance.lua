@@ -169,15 +169,15 @@ add_ahead("One owner alone acquires and releases **%s** times a second: %s as of
   "%.0f", results.free, "rate", MORE)
 add_ahead(("%d owners of one lock get **%%s** turns a second together: %%s as many as with the next best, %%s (%%s)."):format(many),
   "%.0f", crowd, "rate", MORE)
-add_ahead(("The owner with the fewest turns of these %d gets **%%s** of an equal share: %%s as much as with %%s (%%s)."):format(many),
+add_ahead(("Of these %d owners, the one with the fewest turns gets **%%s** of an equal share: %%s as much as with %%s (%%s)."):format(many),
   "%.2f", crowd, "least", MORE)
 add_ahead(("Among %d owners, 99 %%%% of the acquires take at most **%%s ms**; %%s as long with the next best, %%s (%%s ms)."):format(several),
   "%.3g", results.crowd[several], "p99", LESS)
 add "- Each acquire of holdfast draws a fencing token, and waiters get the lock in the order in which they asked. No other"
 add "  library here does both."
 add ""
-add "In the tables, **bold** is better than holdfast by more than 5 %. The columns in which others lead, with the largest"
-add "lead:"
+add "In the tables, **bold** is better than holdfast by more than 5 %. Other libraries lead in these columns; each line has"
+add "the largest lead:"
 add ""
 local renewed = {}
 for name, one in pairs(results.held) do renewed[name] = one.renewed and one or nil end
@@ -188,26 +188,26 @@ for i, owners in ipairs(results.crowds) do
   crowds[i] = { results.crowd[owners], (" (%d owners)"):format(owners) }
 end
 add_behind("cycles/s of one owner", "%.0f", alone, "rate", MORE)
-add_behind("server's processor for a cycle of one owner, µs", "%.1f", alone, "cpu", LESS)
+add_behind("server's CPU time for a cycle of one owner, µs", "%.1f", alone, "cpu", LESS)
 add_behind("commands for a cycle of one owner", "%.1f", alone, "commands", LESS)
 add_behind("turns/s", "%.0f", crowds, "rate", MORE)
 add_behind("least share", "%.2f", crowds, "least", MORE)
 add_behind("greatest share", "%.2f", crowds, "most", LESS)
 add_behind("median of the acquires, ms", "%.3g", crowds, "p50", LESS)
 add_behind("99 % of the acquires, ms", "%.3g", crowds, "p99", LESS)
-add_behind("server's processor for a turn, µs", "%.0f", crowds, "cpu", LESS)
+add_behind("server's CPU time for a turn, µs", "%.0f", crowds, "cpu", LESS)
 add_behind("commands for a turn", "%.1f", crowds, "commands", LESS)
 add_behind("time to take one of many locks, µs", "%.0f", held, "taken", LESS)
 add_behind("server's memory for one of them, bytes", "%.0f", held, "bytes", LESS)
 add_behind("commands/s to renew the held locks", "%.0f", renewing, "commands", LESS)
-add_behind("server's processor to renew them, of a core", "%.3f", renewing, "cpu", LESS)
+add_behind("server's CPU time to renew them, of a core", "%.3f", renewing, "cpu", LESS)
 add ""
-add "A median far below the 99 % is that of the few owners that get the lock again and again."
+add "A median far below the 99th percentile comes from the few owners that get the lock again and again."
 add ""
 
 add "## One owner alone"
 add ""
-local free_head = { "", "cycles/s", "in the rounds", "server's processor, µs a cycle",
+local free_head = { "", "cycles/s", "range of the rounds", "server's CPU, µs a cycle",
   "commands a cycle" }
 table_of(free_head, function(name)
   local one = results.free[name]
@@ -218,7 +218,7 @@ table_of(free_head, function(name)
   return { name, text("rate", MORE, "%.0f"), ("%.0f–%.0f"):format(one.least_rate, one.most_rate),
     text("cpu", LESS, "%.1f"), text("commands", LESS, "%.1f") }
 end)
-add "The server counts the commands, those inside scripts too."
+add "The server counts the commands, including those inside scripts."
 add ""
 
 add "## Owners that wait for each other"
@@ -251,7 +251,7 @@ for i, name in ipairs(names()) do
   distributions[i] = { name = name, points = one and one.distribution or {} }
   slowest = math.max(slowest, one and one.p99 or 0)
 end
-plot("latency", "share of the acquires that took less", svg.lines {
+plot("latency", "share of the acquires that took at most a given time", svg.lines {
   title = ("Acquires among %d owners that took at most this long"):format(middle),
   x_label = "milliseconds",
   y_label = "share", x_log = true, x_from = 0.1, x_to = math.max(1, round_up(slowest)), y_from = 0,
@@ -265,8 +265,8 @@ end)
 add "### What a turn costs the server"
 add ""
 local costs = series(function(one) return one.cpu end)
-plot("server", "the server's processor for each turn", svg.lines {
-  title = "Server's processor for each turn", x_label = "owners", y_label = "µs", x_log = true,
+plot("server", "the server's CPU time for each turn", svg.lines {
+  title = "Server's CPU time for each turn", x_label = "owners", y_label = "µs", x_log = true,
   y_log = true,
   x_marks = results.crowds, x_from = results.crowds[1], x_to = many, y_from = 10,
   y_to = math.max(100, 10 ^ math.ceil(math.log(largest(costs), 10))), series = costs,
@@ -282,7 +282,7 @@ add("One process acquires them one by one and holds them for %g s, with a lease 
 add ""
 local held_head = { "", "to take one, µs", "server's memory for one, bytes", "renewed",
   "commands/s",
-  "server's processor, %", "lost" }
+  "server's CPU, %", "lost" }
 table_of(held_head, function(name)
   local one = results.held[name]
   if not one then return { name, "failed", "", "", "", "", "" } end
@@ -298,16 +298,16 @@ add ""
 add("- %s, %s processors, of which **one** runs everything: the server, and every process of the library that",
   machine.processor, machine.cores)
 add("  is measured. %s, Redis %s over TCP on loopback, %s.", machine.kernel, machine.redis, results.date)
-add("- %d rounds of %g s, medians of the rounds. In a round every library is measured once, in another order each time,",
+add("- %d rounds of %g s, medians of the rounds. In a round every library is measured once, in a different order each time,",
   results.rounds, results.seconds)
-add "  with a new, empty server. Code that is compiled while it runs is warmed up first."
+add "  with a new, empty server. JIT-compiled code is warmed up first."
 add "- An owner acquires, sleeps for 1 ms unless it is alone, releases, and asks again at once."
 add "- holdfast has one process per owner, because a wait blocks it. The others have up to 4 processes with threads,"
 add "  goroutines or promises; each owner has its own connection, except Redisson's threads, which share their process's"
 add "  client, as is usual for it."
 add "- redsync, redislock, redis-py, node-redlock and redis-semaphore poll; here they retry after 1 ms. Their default is"
 add "  50 to 250 ms, which costs the server less and makes waiters slower. They use SET NX PX, and a script that compares"
-add "  and deletes. Redisson wakes waiters by a message, rueidislock by client-side caching."
+add "  and deletes. Redisson wakes waiters with a message, rueidislock through client-side caching."
 local go = "Go " .. (machine.go or "?")
 local platforms = {
   holdfast = machine.lua, Redisson = "Java " .. (machine.java or "?"),
