@@ -1,5 +1,5 @@
 -- docs/explanation/performance.md and its plots, from build/peers/results.lua: lua5.4
--- bench/performance.lua [DIRECTORY of the page]
+-- bench/performance.lua [DIRECTORY of the documents]
 
 local svg = require "bench.svg"
 
@@ -34,7 +34,7 @@ local function plot(file, caption, picture)
   local out = assert(io.open(("%s/performance/%s.svg"):format(directory, file), "w"))
   out:write(picture)
   out:close()
-  add("![%s](performance/%s.svg)", caption, file)
+  add("![%s](../performance/%s.svg)", caption, file)
   add ""
 end
 
@@ -156,7 +156,7 @@ local groups = {}
 for i, owners in ipairs(results.crowds) do groups[i] = ("%d"):format(owners) end
 local many = results.crowds[#results.crowds]
 
-os.execute(("mkdir -p %s/performance"):format(directory))
+os.execute(("mkdir -p %s/explanation %s/performance"):format(directory, directory))
 
 add "# Performance"
 add ""
@@ -321,8 +321,8 @@ for i, peer in ipairs(results.peers) do
 end
 add ""
 
-add "The cost of [semaphores](semaphore.md#what-it-costs) and [plain semaphores](plain_semaphore.md#what-it-costs) is"
-add "measured without other libraries."
+add "The cost of [semaphores](../how-to/semaphore.md#what-it-costs) and [plain"
+add "semaphores](../how-to/plain_semaphore.md#what-it-costs) is measured without other libraries."
 add ""
 
 -- This section is measured by bench/run, and written by hand.
@@ -330,6 +330,6 @@ local by_hand = assert(io.open("bench/hand_off.md"))
 add((by_hand:read("*a"):gsub("\n$", "")))
 by_hand:close()
 
-local page = assert(io.open(directory .. "/performance.md", "w"))
+local page = assert(io.open(directory .. "/explanation/performance.md", "w"))
 page:write(table.concat(lines, "\n"), "\n")
 page:close()
