@@ -20,7 +20,7 @@ end
 local LOSSES = set "flush lose lose_counter"
 
 local EXCEPTIONS = {
-  { "a shared owner's late bytes may free its next hold: docs/explanation/waiting.md", set "stall_up",
+  { "a shared owner's late bytes may free its next hold: docs/explanation/proof.md", set "stall_up",
     function(plan, state)
       if state:find("shared", 1, true) then return true end
       for _, part in ipairs(plan.parts) do
