@@ -69,6 +69,7 @@ typedef struct hf_driver {
     bool stopping;              /* the watchdog must end */
     bool calling;               /* a caller's thread runs an operation */
     bool unwatched;             /* the watchdog was stopped for good */
+    atomic_bool watchdog_waits; /* the watchdog waits for the mutex, and holds the gate */
     hf_tls_settings *tls;       /* owned; needed for a server with TLS, else NULL */
     int wake[2];                /* a pipe that ends the watchdog's sleep; -1: none */
     hf_file wake_file;          /* which file both ends of `wake` were */
@@ -77,23 +78,22 @@ typedef struct hf_driver {
     hf_time rests_until;        /* when the task of an event loop must serve at the latest */
     hf_time reads_left_at;      /* when the watchdog reads replies that calls have left; 0: never */
     hf_time stop_by;            /* when a stopping watchdog no longer waits for a quiet client */
-    atomic_bool watchdog_waits; /* the watchdog waits for the mutex, and holds the gate */
     uint64_t wakes;             /* how often the watchdog woke up, for statistics */
+    uint64_t handles;           /* the last number of a handle that is a caller of its own */
     uint32_t generation;        /* grows when a fork makes a new client */
     unsigned process;           /* hf_process when the client was made */
     uint32_t refs;              /* references of handles, and the client's own */
+    int unrecorded;             /* errno of hf_crash_record if it failed, else 0 */
     bool closed;                /* closing has begun */
     bool shut;                  /* closing has ended */
     bool external, looped;      /* see above; at most one of them */
     bool blocks;                /* each call of Lua waits for its end */
-    uint64_t handles;           /* the last number of a handle that is a caller of its own */
-    int unrecorded;             /* errno of hf_crash_record if it failed, else 0 */
     bool introduces;            /* it publishes who the client is */
+    bool fetching;              /* `fetch` is running, in which the client must not be used */
     char known_as[128];         /* a name for people, published after host and pid; "": none */
     hf_ready *ready;            /* what wakes a looped driver, or NULL before it is needed */
     hf_time set_now;            /* an external driver's time; 0: the system's */
     hf_fetch_credentials *fetch; /* NULL: there is nothing to fetch */
-    bool fetching;               /* `fetch` is running, in which the client must not be used */
 } hf_driver;
 
 /* Returns the driver's time. Call it between enter and leave. */

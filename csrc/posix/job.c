@@ -328,7 +328,7 @@ static bool read_list(DIR *processes, list *all) {
         pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
         if (pid > 0 && !add(all, pid)) return false;
     }
-    if (errno != 0) return false;
+    if (errno != 0 || all->count == 0) return false; /* this process itself is in every list */
     qsort(all->pids, all->count, sizeof *all->pids, compare);
     return true;
 }
