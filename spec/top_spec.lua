@@ -102,6 +102,28 @@ describe("holdfast top", function()
       assert.is_true(asked < 250, asked .. " commands") -- the second for each is its HLEN
     end)
 
+    it("reads what somebody waits for first", function()
+      for i = 1, 100 do forge("idle:" .. i, i, 1) end
+      forge("waits", 101, 3, 2)
+      local monitor, first = server:monitor(), nil
+      assert.matches("^101 locks, 1 waiter\nKEY [^\n]+\nwaits ", run())
+      for _, entry in ipairs(monitor:commands()) do
+        local words = table.concat(entry.args, " ")
+        first = first or words:match "%f[%w]waits%f[%W]" or words:match "idle:%d"
+      end
+      monitor:close()
+      assert.equal("waits", first)
+    end)
+
+    it("lists a mutex while somebody waits for it", function()
+      for i, name in ipairs { "idle", "taken" } do
+        server:cli("SET", name, ("%s:%d"):format(UUID, i), "PX", 600000)
+      end
+      server:cli("ZADD", "holdfast_queue:{taken}", ("%.0f"):format((server:cli("TIME")[1] - 5) * 1e6),
+        ("1l%s:9:1"):format(UUID))
+      assert.matches("^1 lock, 1 waiter\nKEY [^\n]+\ntaken [^\n]* 1 +[5-9]s +9m%d*s?\n$", run())
+    end)
+
     it("keeps long keys whole", function()
       local key = ("k"):rep(300)
       forge(key, 1, 1)

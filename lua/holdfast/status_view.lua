@@ -4,10 +4,8 @@
 -- are what matters, then the rows that a viewer has on the screen, then the names of all keys, and
 -- at last what was read longest ago.
 --
--- Queues and names are read in rounds. A round goes through all keys of the servers, a page at a
--- time, over as many looks as it needs. SCAN finds each key that is there from the beginning of a
--- round to its end, so after the round what it has not met is not there. A name that is known is
--- only marked as met, which costs nothing: a round reads what is new.
+-- Queues and names are read in rounds (holdfast.command.rounds), over as many looks as they need. A
+-- name that is known is only marked as met, which costs nothing: a round reads what is new.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -16,9 +14,9 @@ local locale = require "holdfast.locale"
 local kinds = require "holdfast.command.kinds"
 local locks = require "holdfast.command.locks"
 local names = require "holdfast.names"
-local pages = require "holdfast.pages"
 local records = require "holdfast.status_record"
 local replies = require "holdfast.replies"
+local rounds = require "holdfast.command.rounds"
 local timer = require "holdfast.timer"
 
 local status_view = {}
@@ -26,15 +24,13 @@ local status_view = {}
 local STEP = records.STEP
 local FRESH, CLOSED = 0.5, STEP - 1 -- seconds between two looks while somebody asks, and otherwise
 local SLOW = 2 -- seconds after which a server that has not answered yet counts as away
-local PAGE = 500 -- keys that one SCAN visits
 local WAITERS = 20 -- of one lock that are read
 local WATCHED_FOR = 60 -- seconds after the last request for which more than the queues is read
 -- Seconds for which what was shown is read first, after which it is read again, and after which it
 -- is too old to be shown.
 local SHOWN_FOR, SHOWN_AGAIN, TOO_OLD = 3, 1.5, 2
 local NAMES_FOR = 30 -- seconds for which a name is believed
--- Seconds between two rounds: `share` times as long as the pages of the one before took, but at
--- least `least` and at most `most`. And seconds for which a round of the queues is believed.
+-- The paces of the rounds, and seconds for which one of the queues is believed.
 local QUEUES = { share = 100, least = 2, most = 3 }
 local LOCKS = { share = 300, least = 2, most = 30 }
 local QUEUES_FOR = 10
@@ -107,15 +103,10 @@ local function note_waits(entry, before, now)
   end
 end
 
--- A latch or a plain semaphore is shown while somebody waits for it.
-local function is_shown(entry)
-  return entry.held and (entry.waiters > 0 or not kinds[entry.kind].counts)
-end
-
 -- Takes over what was read. `now`: of the clock, when it was asked for.
 local function keep(view, entry, now)
   local before = view.entries[entry.key]
-  if not is_shown(entry) then
+  if not locks.is_shown(entry) then
     if before then replace(view, before) end
     return
   end
@@ -129,23 +120,14 @@ local function keep(view, entry, now)
   replace(view, view.entries[entry.key], entry)
 end
 
--- Whether the failure is about one key only: another program has it, or this user may not read it.
-local OF_KEY = { conflict = true, denied = true, server = true }
-
-local function is_of_key(message, code)
-  return OF_KEY[code] or pages.is_too_large(message, code)
-end
-
 -- Reads the key as a lock of this kind; nil: of any kind. → true | nil, message: of all keys
 local function read_key(view, key, kind)
   local now, entry, message, code = ngx.now(), nil, nil, nil
   if kind then entry, message, code = locks.read(view.client, key, kind) end
   if not kind or code == "conflict" then entry, message, code = locks.inspect(view.client, key) end
   if entry then
-    local row = kinds[entry.kind]
-    if row.is_string and not row.is_mutex then entry.held = false end
     keep(view, entry, now)
-  elseif not is_of_key(message, code) then
+  elseif not locks.is_of_key(message, code) then
     return nil, message
   elseif view.entries[key] then
     replace(view, view.entries[key])
@@ -154,92 +136,6 @@ local function read_key(view, key, kind)
 end
 
 -- ---- rounds ----
-
--- `visit(view, scan, name)` → true | nil, message. `finish(view)`, at the end of a round, too.
-local function new_round(scans, pace, visit, finish)
-  return {
-    scans = scans, pace = pace, visit = visit, finish = finish, number = 0, due = 0, looked = 0,
-  }
-end
-
--- How often the client had to connect. A scan that goes on at another server than it began at, as
--- after a restart, has not met everything.
-local function connections(view)
-  return core.client.stats(view.client).connections
-end
-
-local function begin_round(view, round, now)
-  round.began, round.connections = now, connections(view)
-  round.number, round.turn, round.page, round.looked, round.took = round.number + 1, 1, nil, 0, 0
-  for _, scan in ipairs(round.scans) do scan:restart() end
-end
-
--- Ends it without a result, so that it begins again.
-local function give_up_round(round)
-  round.began, round.due = nil, 0
-end
-
--- → true | nil, message
-local function end_round(view, round)
-  local was_whole = connections(view) == round.connections
-  if was_whole then
-    local ok, message = round.finish(view)
-    if not ok then return nil, message end
-  end
-  if not was_whole or connections(view) ~= round.connections then
-    give_up_round(round)
-    return true
-  end
-  local pace = round.pace
-  round.known_at, round.began = round.began, nil
-  round.due = core.now() + math.min(math.max(pace.share * round.took, pace.least), pace.most)
-  return true
-end
-
--- The names of the next page. → whether there are any | nil, message
-local function turn_page(round, scan)
-  local from = core.now()
-  local page, message = scan:names()
-  round.page, round.next, round.looked = page, 1, round.looked + PAGE
-  round.took = round.took + core.now() - from
-  return page and true, message
-end
-
--- Visits the names of the page, until `till`. → whether all were visited | nil, message
-local function visit_page(view, round, scan, till)
-  for i = round.next, #round.page do
-    if core.now() > till or view.reads < 0 then return false end
-    local ok, message = round.visit(view, scan, round.page[i])
-    if not ok then return nil, message end
-    round.next = i + 1
-  end
-  round.page = nil
-  if scan.ended then round.turn = round.turn + 1 end
-  return true
-end
-
--- Goes on with the round until `till`, or until it has ended. → true | nil, message
-local function go_on(view, round, till)
-  repeat
-    local scan = round.scans[round.turn]
-    if not scan then return end_round(view, round) end
-    local ok, message = round.page ~= nil, nil
-    if not ok then ok, message = turn_page(round, scan) end
-    local visited = ok
-    if ok then visited, message = visit_page(view, round, scan, till) end
-    if visited == nil then return nil, message end
-  until not visited or core.now() > till
-  return true
-end
-
--- → true | nil, message
-local function go_round(view, round, now, till)
-  if not round.began and now < round.due then return true end
-  if not round.began then begin_round(view, round, now) end
-  local ok, message = go_on(view, round, till)
-  if not ok then give_up_round(round) end
-  return ok, message
-end
 
 local function visit_queue(view, _, name)
   local keys, is_fair = locks.keys_of_queue(name)
@@ -286,7 +182,7 @@ local function visit_lock(view, scan, name)
   local entry, message, code = scan:read(name)
   if entry and not entry.done then keep(view, entry, now) end
   if entry == false or code == "conflict" then add_other(view, name) end
-  if entry == nil and code and not is_of_key(message, code) then return nil, message end
+  if entry == nil and code and not locks.is_of_key(message, code) then return nil, message end
   return true
 end
 
@@ -357,10 +253,15 @@ end
 
 -- The locks without waiters, which are not read while nobody asks.
 local function forget_locks(view)
-  give_up_round(view.locks)
+  view.locks:give_up()
   view.locks.known_at = nil
   for _, entry in pairs(view.entries) do entry.round = nil end
   finish_locks(view)
+end
+
+-- Whether a round has gone on for long enough.
+local function until_time(view, till)
+  return function() return core.now() > till or view.reads < 0 end
 end
 
 -- → true | nil, message
@@ -375,15 +276,18 @@ local function read_locks(view, now, from)
   view.reads = is_first and math.huge or READS
   forget_others(view, now)
   local till = from + (is_first and FIRST_BUDGET or BUDGET)
-  local ok, message = go_round(view, view.locks, now, till)
+  local ok, message = view.locks:go(now, until_time(view, till))
   if ok then ok, message = read_old(view, now, till) end
   return ok, message
 end
 
--- → nil | what went wrong
+-- A look between two rounds may have nothing to read, but must know that the server answers; those
+-- of a quorum are asked by member_states. → nil | what went wrong
 local function read_servers(view, now)
   view.reads = math.huge
-  local ok, message = go_round(view, view.queues, now, core.now() + QUEUES_BUDGET)
+  local ok, message = true, nil
+  if not view.quorum then ok, message = view.client:ping() end
+  if ok then ok, message = view.queues:go(now, until_time(view, core.now() + QUEUES_BUDGET)) end
   if ok then ok, message = read_shown(view, now, core.now() + BUDGET) end
   if ok then ok, message = read_locks(view, now, core.now()) end
   return not ok and message or nil
@@ -515,13 +419,10 @@ end
 
 -- Nothing is known.
 local function clear(view)
-  local queues, held, latches = locks.rounds(view.client, view.pattern)
-  for _, scans in ipairs { queues, held } do
-    for _, scan in ipairs(scans) do scan.count = PAGE end
-  end
+  local queues, held, latches = locks.rounds(view.client, view.pattern, true)
   view.latches = latches
-  view.queues = new_round(queues, QUEUES, visit_queue, finish_queues)
-  view.locks = new_round(held, LOCKS, visit_lock, finish_locks)
+  view.queues = rounds.new(view, queues, QUEUES, visit_queue, finish_queues)
+  view.locks = rounds.new(view, held, LOCKS, visit_lock, finish_locks)
   view.entries, view.queued, view.met = {}, {}, {} -- by key; those with waiters; by found_as
   view.waiting, view.cycles, view.cycles_due = 0, {}, 0
   view.by_age, view.first, view.last = {}, 1, 0 -- entries as they were read, replaced ones too

@@ -296,13 +296,13 @@ function locks.scans(client, pattern, mutexes)
   return list
 end
 
--- What the status page goes through in rounds: scans for the names of queues, those for locks
--- that are held, and the search for latches. A quorum has no queues and no latches.
-function locks.rounds(client, pattern)
-  if core.client.is_quorum(client) then
-    return {}, { scan(client, pattern, "hash"), scan(client, pattern, "string") }
-  end
-  local queues, held = {}, { scan(client, pattern, "hash"), scan(client, pattern, "string") }
+-- What the status page and `holdfast top` go through in rounds: scans for the names of queues,
+-- those for locks that are held, with `mutexes` also for mutexes, and the search for latches. A
+-- quorum has no queues and no latches.
+function locks.rounds(client, pattern, mutexes)
+  local queues, held = {}, { scan(client, pattern, "hash") }
+  if mutexes then held[2] = scan(client, pattern, "string") end
+  if core.client.is_quorum(client) then return queues, held end
   -- QUEUE and LIST in one, by their first and 15th letters: the server passes over other keys
   -- faster than by "*_queue:*"
   if pattern == "*" then
@@ -367,6 +367,13 @@ end
 
 -- ---- reading one ----
 
+-- Whether the failure is about one key only: another program has it, or this user may not read it.
+local OF_KEY = { conflict = true, denied = true, server = true }
+
+function locks.is_of_key(message, code)
+  return OF_KEY[code] or pages.is_too_large(message, code)
+end
+
 -- The library's lock on a key of this kind, without a prefix.
 local function handle(client, key, kind)
   return driver.reader(client, key, kinds[kind].of)
@@ -405,6 +412,13 @@ local function kind_of(client, key)
   if entry then return "semaphore", entry end
   entry = counts.read(client, key)
   return entry and entry.kind or "mutex", entry
+end
+
+-- Whether a view shows it: a latch or a plain semaphore only while somebody waits for it.
+function locks.is_shown(entry)
+  local row = kinds[entry.kind]
+  if row.is_string and not row.is_mutex then return false end
+  return entry.held and (entry.waiters > 0 or not row.counts)
 end
 
 -- Whether an acquire would have to wait; of a semaphore an acquire of one permit.

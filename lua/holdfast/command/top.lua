@@ -1,9 +1,10 @@
 -- holdfast top: a live view of the locks, those that somebody has waited for longest first.
 --
--- The keyspace is scanned a few pages at a time, so that a large server is not scanned in one go. A
--- poll reads again the locks that are on the screen or have waiters, and others for half a second,
--- so that many locks load the server no more than some thousand do. Between two reads the view
--- answers its keys, so a poll does not hold it up.
+-- As on the status page, the queues are searched first, since waiters are what matters, and then
+-- the locks, both in rounds (holdfast.command.rounds), so that a large server is not scanned in one
+-- go. A poll reads again the locks that are on the screen or have waiters, and others for half a
+-- second, so that many locks load the server no more than some thousand do. Between two reads the
+-- view answers its keys, so a poll does not hold it up.
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
@@ -11,15 +12,14 @@ local json = require "holdfast.command.json"
 local locks = require "holdfast.command.locks"
 local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
+local kinds = require "holdfast.command.kinds"
 local locale = require "holdfast.locale"
-local pages = require "holdfast.pages"
 local process = require "holdfast.process"
+local rounds = require "holdfast.command.rounds"
 local screen = require "holdfast.command.screen"
 local table_of = require "holdfast.command.top_table"
 local verb = require "holdfast.command.verb"
 local width = require "holdfast.command.width"
-
-local unpack = table.unpack or unpack
 
 local top = {}
 
@@ -38,10 +38,12 @@ top.examples = {
   "holdfast top --once           # a table, on a terminal too",
 }
 
-local FIRST = 0.5 -- seconds of each poll for which the first round of the scans goes on
-local PAGES = 20 -- of each poll, later
-local SLICE = 50 -- locks that are read before the view looks for keys
-local COSTS_ITSELF = { conflict = true, server = true } -- of a key that cannot be read any more
+-- The paces of the rounds, and the seconds of each poll for which they go on: that of the locks
+-- longer at first.
+local QUEUES = { share = 100, least = 1, most = 3 }
+local LOCKS = { share = 300, least = 2, most = 30 }
+local QUEUES_BUDGET, FIRST_BUDGET, LOCKS_BUDGET = 0.3, 0.5, 0.1
+local SLICE = 50 -- locks or names after which the view looks for keys
 local BUDGET = 0.5 -- seconds of each poll for reading again what is neither shown nor waited for
 local OLD = 2 -- seconds: an older row than by a usual poll is reported
 local FRAME = 5 -- rows of the screen that show no lock
@@ -85,73 +87,116 @@ local function note(entry, before)
   return entry
 end
 
-function View:add(found)
-  for _, entry in ipairs(found) do
-    if not entry.done then self.entries[entry.found_as] = note(entry) end
-  end
+-- Puts `entry`, or nothing, in the place of the one before.
+function View:replace(before, entry)
+  if before then self.met[before.found_as], self.entries[before.key] = nil, nil end
+  if entry then self.met[entry.found_as], self.entries[entry.key] = entry, note(entry, before) end
 end
 
--- Goes on with all scans by turns. The first round takes half a second of each poll, later ones a
--- few pages.
-function View:find()
-  local left, pages_read, till = { unpack(self.scans) }, 0, core.now() + FIRST
-  repeat
-    for i = #left, 1, -1 do
-      local scan = left[i]
-      local found, message, code = scan:next(self.entries)
-      if not found then return nil, message, code end
-      self:add(found)
-      pages_read = pages_read + 1
-      if scan.ended then
-        table.remove(left, i)
-        self.unseen[scan] = nil
-      end
-    end
-    local is_enough = core.now() > till or not next(self.unseen) and pages_read >= PAGES
-  until #left == 0 or is_enough or self:attend(0)
+-- Reads a lock of this kind; nil: of any kind. → true | nil, message, code
+function View:read(key, kind)
+  local entry, message, code
+  if kind then entry, message, code = locks.read(self.client, key, kind) end
+  if not kind or code == "conflict" then entry, message, code = locks.inspect(self.client, key) end
+  if not entry and not locks.is_of_key(message, code) then return nil, message, code end
+  local before, is_shown = self.entries[key], entry and locks.is_shown(entry)
+  if is_shown then entry.found_as = before and before.found_as or key end
+  self:replace(before, is_shown and entry or nil)
   return true
 end
 
--- → the entry now | false: there is none any more | nil, message, code
-function View:read_one(name, before)
-  local entry, message, code = locks.read(self.client, before.key, before.kind)
-  if not entry and (COSTS_ITSELF[code] or pages.is_too_large(message, code)) then return false end
-  if not entry then return nil, message, code end
-  entry.found_as = name
-  return entry.held and note(entry, before)
+-- A poll reads again what is known to have waiters.
+local function visit_queue(view, _, name)
+  local keys, is_fair = locks.keys_of_queue(name)
+  for _, key in ipairs(keys) do
+    local known = view.entries[key]
+    if not known or known.waiters == 0 then
+      local kind = is_fair and "fair" or known and not kinds[known.kind].found_as and known.kind or nil
+      local ok, message, code = view:read(key, kind)
+      if not ok then return nil, message, code end
+    end
+  end
+  return true
 end
 
--- → the names of all entries, and how many come first because they are on the screen or have
+-- What waits for a latch is in no queue; a quorum has neither.
+local function finish_queues(view)
+  for _, entry in ipairs(view.latches and view.latches:next(view.met) or {}) do
+    view:replace(view.entries[entry.key], entry)
+  end
+  return true
+end
+
+local function visit_lock(view, scan, name)
+  if view.met[name] then return true end
+  local entry, message, code = scan:read(name, view.met)
+  if entry and not entry.done then view:replace(view.entries[entry.key], entry) end
+  if entry == nil and code and not locks.is_of_key(message, code) then return nil, message, code end
+  return true
+end
+
+local function finish_locks()
+  return true
+end
+
+-- Goes on with a round for so many seconds, or until the view has to end.
+-- → true | nil, message, code
+function View:go(round, seconds)
+  local till, names = core.now() + seconds, 0
+  return round:go(core.now(), function()
+    names = names + 1
+    return core.now() > till or names % SLICE == 0 and self:attend(0) ~= nil
+  end)
+end
+
+-- Whether all keys have been looked at once.
+function View:is_complete()
+  return self.queues.has_ended and self.locks.has_ended
+end
+
+-- → true | nil, message, code
+function View:find()
+  local ok, message, code = self:go(self.queues, QUEUES_BUDGET)
+  if not ok then return nil, message, code end
+  return self:go(self.locks, self:is_complete() and LOCKS_BUDGET or FIRST_BUDGET)
+end
+
+-- → the keys of all entries, and how many come first because they are on the screen or have
 -- waiters; of the others, those that were read longest ago come first
 function View:by_need()
-  local names, others, is_shown = {}, {}, {}
+  local keys, others, is_shown = {}, {}, {}
   for i = self.first, self.first + (self.room or 0) - 1 do is_shown[self.list[i] or 0] = true end
-  for name, entry in pairs(self.entries) do
-    local list = (is_shown[entry] or entry.waiters > 0) and names or others
-    list[#list + 1] = name
+  for key, entry in pairs(self.entries) do
+    local list = (is_shown[entry] or entry.waiters > 0) and keys or others
+    list[#list + 1] = key
   end
   table.sort(others, function(a, b)
     return self.entries[a].read_at < self.entries[b].read_at
   end)
-  local count = #names
-  for i, name in ipairs(others) do names[count + i] = name end
-  return names, count
+  local count = #keys
+  for i, key in ipairs(others) do keys[count + i] = key end
+  return keys, count
+end
+
+-- Reads again what it knew. → true | nil, message
+function View:read_again(keys, count)
+  local till = core.now() + BUDGET
+  for i, key in ipairs(keys) do
+    if i > count and core.now() > till then break end
+    local entry, ok, message = self.entries[key], true, nil
+    if entry then ok, message = self:read(key, entry.kind) end
+    if not ok then return nil, message end
+    if i % SLICE == 0 and self:attend(0) then return true end
+  end
+  return true
 end
 
 -- Polls the server once; ends early if the view has to end. → true | nil, message
 function View:poll()
-  local names, count = self:by_need()
+  local keys, count = self:by_need()
   local ok, message = self:find()
+  if ok then ok, message = self:read_again(keys, count) end
   if not ok then return nil, message end
-  local till = core.now() + BUDGET
-  for i, name in ipairs(names) do
-    if i > count and core.now() > till then break end
-    local entry
-    entry, message = self:read_one(name, self.entries[name])
-    if entry == nil then return nil, message end
-    self.entries[name] = entry or nil
-    if i % SLICE == 0 and self:attend(0) then return true end
-  end
   self.names, self.known, self.polled_at = locks.names(self.client), {}, core.now()
   return true
 end
@@ -175,9 +220,18 @@ local function plural(count, one)
   return ("%d %s%s"):format(count, one, count == 1 and "" or "s")
 end
 
+-- All searches, for locks.left_out.
+function View:scans()
+  local list = { self.latches }
+  for _, round in ipairs { self.queues, self.locks } do
+    for _, scan in ipairs(round.scans) do list[#list + 1] = scan end
+  end
+  return list
+end
+
 function View:title()
-  local left_out = locks.left_out(self.scans)
-  return plural(self.count, "lock") .. (next(self.unseen) and " so far, " or ", ")
+  local left_out = locks.left_out(self:scans())
+  return plural(self.count, "lock") .. (self:is_complete() and ", " or " so far, ")
     .. plural(self.waiters, "waiter") .. (left_out and "; " .. left_out or "")
 end
 
@@ -325,7 +379,7 @@ local function print_json(view, out)
   for _, entry in ipairs(view.list) do
     output.print(json.object(locks.fields(entry, view:who(entry.owner))))
   end
-  local left_out = locks.left_out(view.scans)
+  local left_out = locks.left_out(view:scans())
   if left_out then out:problem("warning", {}, left_out) end
 end
 
@@ -336,7 +390,7 @@ local function print_table(view)
 end
 
 local function print_once(view, given, out)
-  while next(view.unseen) do
+  while not view:is_complete() do
     local ok, message, code = view:find()
     if not ok then return verb.failed(out, message, code) end
   end
@@ -348,12 +402,14 @@ end
 
 local function new_view(client, pattern)
   local view = {
-    client = client, scans = locks.scans(client, pattern),
-    unseen = {}, -- the scans that have not ended once
-    entries = {}, list = {}, names = locks.names(client), known = {},
+    client = client, entries = {}, met = {}, -- by key; by found_as
+    list = {}, names = locks.names(client), known = {},
     sort = "w", filter = "", first = 1, polled_at = core.now(),
   }
-  for _, scan in ipairs(view.scans) do view.unseen[scan] = true end
+  local queues, held, latches = locks.rounds(client, pattern or "*")
+  view.latches = latches
+  view.queues = rounds.new(view, queues, QUEUES, visit_queue, finish_queues)
+  view.locks = rounds.new(view, held, LOCKS, visit_lock, finish_locks)
   return setmetatable(view, View)
 end
 
