@@ -291,6 +291,23 @@ describe("the commands that only read", function()
     end
   end)
 
+  it("report a server that stops answering, instead of leaving out what it did not tell", function()
+    put "good"
+    put "unread"
+    local plain = core.client.command
+    core.client.command = function(client, words, node)
+      if words[1] == "HLEN" and words[2] == "unread" then return nil, "no reply in time", "unreachable" end
+      return plain(client, words, node)
+    end
+    local exits = {}
+    local done, message = pcall(function()
+      for i, verb in ipairs { "ls", "top" } do exits[i] = run(url, verb) end
+    end)
+    core.client.command = plain
+    assert(done, message)
+    assert.same({ 69, 69 }, exits)
+  end)
+
   it("read a page of SCAN whose names do not fit by leaving out those that no lock can have", function()
     local pages, client = require "holdfast.pages", holdfast.new(url)
     local plain, asked = core.client.command, {}

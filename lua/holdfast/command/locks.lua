@@ -239,14 +239,24 @@ function Scan:read(name, known)
   return entry, message, code
 end
 
+-- Whether the failure is about one key only: another program has it, or this user may not read it.
+local OF_KEY = { conflict = true, denied = true, server = true }
+
+function locks.is_of_key(message, code)
+  return OF_KEY[code] or pages.is_too_large(message, code)
+end
+
 -- One step. → a list of entries, held or done, without those that are `known` by the name of their
--- key, found_as | nil, message, code
+-- key, found_as | nil, message, code; a quorum does without a server that stops answering
 function Scan:next(known)
   local names, message, code = self:names()
   if not names then return nil, message, code end
   local found = {}
   for _, name in ipairs(names) do
-    local entry = not (known and known[name]) and self:read(name, known)
+    local entry = false
+    if not (known and known[name]) then entry, message, code = self:read(name, known) end
+    local has_failed = entry == nil and code and not locks.is_of_key(message, code)
+    if has_failed and not self.quorum then return nil, message, code end
     if entry then found[#found + 1] = entry end
   end
   return found
@@ -366,13 +376,6 @@ function locks.all(client, pattern, mutexes)
 end
 
 -- ---- reading one ----
-
--- Whether the failure is about one key only: another program has it, or this user may not read it.
-local OF_KEY = { conflict = true, denied = true, server = true }
-
-function locks.is_of_key(message, code)
-  return OF_KEY[code] or pages.is_too_large(message, code)
-end
 
 -- The library's lock on a key of this kind, without a prefix.
 local function handle(client, key, kind)
