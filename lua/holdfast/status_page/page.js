@@ -211,6 +211,7 @@ function showLock(entry, lock, now) {
   setText(cells[2], lock.waiters ? lock.waiters.toLocaleString("en") : "–");
   setText(cells[3], (lock.wait_at_least ? "≥ " : "") + column(lock.wait));
   setText(cells[4], column(heldFor(lock, now)));
+  cells[4].classList.toggle("unknown", lock.since === undefined);
   setText(cells[5], column(lock.ttl));
   for (const i of [2, 3]) cells[i].classList.toggle("waits", lock.waiters > 0);
   entry.row.classList.toggle("open", isOpen);
