@@ -16,7 +16,8 @@ local LOCK, COUNTER, QUEUE, OWNER, WAITER = KEYS[1], KEYS[2], KEYS[3], ARGV[1], 
 if WAITER ~= '' then
   local ttl_ms, holder = redis.call('PTTL', LOCK), redis.call('HKEYS', LOCK)[1]
   local last = redis.call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2]
-  local place = last and string.format('%.0f', last + 1) or redis.call('TIME')[1] .. '000000'
+  local time = redis.call('TIME')
+  local place = last and string.format('%.0f', last + 1) or time[1] .. '000000'
   redis.call('ZADD', QUEUE, 'NX', place, WAITER)
   return { 0, ttl_ms, redis.call('ZCARD', QUEUE) - 1, 0, place, holder }
 end
