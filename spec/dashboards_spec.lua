@@ -85,7 +85,7 @@ describe("of packaging,", function()
     file:write("groups:\n  - name: dashboard\n    rules:\n")
     for expression in read(DASHBOARD):gmatch '"expr": ("[^\n]*")' do
       count = count + 1
-      local filled = expression:gsub("%$__rate_interval", "5m"):gsub("%$class", ".*")
+      local filled = expression:gsub("%$__rate_interval", "5m"):gsub("%$__range", "3h"):gsub("%$class", ".*")
       file:write(("      - { record: 'panel:%d', expr: %s }\n"):format(count, filled))
     end
     file:close()
