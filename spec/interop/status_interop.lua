@@ -34,7 +34,7 @@ describe("a lock of real Java", function()
     end, PATIENCE), java:output())
   end
 
-  it("is told by the command", function()
+  it("is listed by the command", function()
     local id = owner()
     local code, output = command.run(server, { "ls" })
     assert.equal(0, code)
