@@ -439,11 +439,13 @@ describe("the status page in a browser", function()
     wait_for("k")
     visit()
     shows("peak: 1 waiter")
-    browser:run [[
-      const svg = document.getElementById("waits"), box = svg.getBoundingClientRect();
-      svg.dispatchEvent(new PointerEvent("pointermove", { clientX: box.right - 2, clientY: box.top + 20 }));
-    ]]
-    assert.matches("^%d%d:%d%d:%d%d: 1 waiter$", all("document.getElementById('waits-value').textContent"))
+    eventually("the value of the last bar", function() -- which may have begun just now
+      browser:run [[
+        const svg = document.getElementById("waits"), box = svg.getBoundingClientRect();
+        svg.dispatchEvent(new PointerEvent("pointermove", { clientX: box.right - 2, clientY: box.top + 20 }));
+      ]]
+      return all("document.getElementById('waits-value').textContent"):find "^%d%d:%d%d:%d%d: 1 waiter$"
+    end)
     assert.same({ "1", "0", "10 min ago", "5 min ago", "now", "no data" },
       all("[...document.querySelectorAll('#waits text')].map(of => of.textContent)"))
     assert.is_true(all("document.querySelectorAll('#waits .gap').length") > 60)
