@@ -4,14 +4,6 @@
 
 #include "quorum_rig.h"
 
-/* Makes a re-entry of the caller's hold, which `count` servers confirm. */
-static UNUSED void enter_again(int count, hf_time now) {
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, now);
-    answers(0, count, yes(77), now);
-    hf_op_end(op, now);
-    rig_hush(&rig);
-}
-
 #define OWNER_OF_US DRIVE_UUID ":3"
 #define INFO(owner, holds, token)                                                                  \
     "*6\r\n$" owner "\r\n:" holds "\r\n:1500\r\n:" token "\r\n:4\r\n:2\r\n"

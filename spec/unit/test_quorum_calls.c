@@ -111,7 +111,7 @@ TEST(a_call_on_a_lock_that_is_not_held_fails) {
 TEST(each_entry_is_released_on_every_server) {
     start();
     hold_by(5, AT(0));
-    enter_again(5, AT(1));
+    hold_by(5, AT(1));
     CHECK_EQ_INT(count_of(hold_of(&rig)), 2);
     CHECK_EQ_U64(hf_client_stats(&rig.client).reentries, 1);
     CHECK_EQ_U64(hf_client_stats(&rig.client).acquires, 1);
@@ -189,7 +189,7 @@ TEST(a_partial_release_without_a_majority_is_a_loss) {
     const char *gone[] = {":-1\r\n", ":-1\r\n", ":-1\r\n", ":2\r\n", ":2\r\n", NULL};
     start();
     hold_by(5, AT(0));
-    enter_again(5, AT(1));
+    hold_by(5, AT(1));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
     answer_all(gone, AT(3));
     CHECK_OUTCOME(op, "lost");
@@ -247,7 +247,7 @@ TEST(a_check_of_a_lost_hold_releases_nothing) {
 TEST(an_abandoned_entry_leaves_the_others) {
     start();
     hold_by(5, AT(0));
-    enter_again(5, AT(1));
+    hold_by(5, AT(1));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
@@ -270,7 +270,7 @@ TEST(abandoning_too_many_entries_abandons_all) {
 TEST(an_entry_abandoned_during_a_partial_release_is_cleaned_up_after_it) {
     start();
     hold_by(5, AT(0));
-    enter_again(5, AT(1));
+    hold_by(5, AT(1));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(3));
     for (int i = 0; i < MAJORITY; i++) feed(link_at(i, CALLS), ":2\r\n", AT(4));
@@ -331,7 +331,7 @@ TEST(a_release_reports_no_loss_of_an_abandoned_hold) {
     for (int lost = 0; lost <= 1; lost++) {
         start();
         hold_by(5, AT(0));
-        enter_again(5, AT(1));
+        hold_by(5, AT(1));
         hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
         if (lost) hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
         else hf_client_abandon(&rig.client, hold_of(&rig), 2, AT(2));
@@ -359,7 +359,7 @@ TEST(an_abandoned_release_goes_on_in_the_background) {
 TEST(an_abandoned_partial_release_still_counts) {
     start();
     hold_by(5, AT(0));
-    enter_again(5, AT(1));
+    hold_by(5, AT(1));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
     hf_op_abandon(op, AT(3));
     hf_op_end(op, AT(3));
