@@ -30,45 +30,23 @@
     X(uint64_t, number_of, number)                                                                 \
     X(const hf_kind *, kind_of, kind)                                                              \
     X(hf_time, lease_of, lease)                                                                    \
-    X(hf_time, ends_at, valid_until)                                                               \
     X(hf_time, wakes_at, wake_at)                                                                  \
     X(hf_time, confirms_at, confirm_at)                                                            \
-    X(hf_time, shortened_lease, shortened)                                                         \
     X(hf_time, bound_of, max_until)                                                                \
-    X(hf_time, kept_until, keep_until)                                                             \
-    X(uint64_t, token_of, token)                                                                   \
-    X(uint64_t, token_ttl_of, token_ttl_ms)                                                        \
     X(uint64_t, agent_of, agent)                                                                   \
     X(uint64_t, wait_of_hold, wait)                                                                \
-    X(uint32_t, count_of, count)                                                                   \
     X(uint32_t, others_of, others)                                                                 \
-    X(uint32_t, permits_of, permits)                                                               \
-    X(int32_t, amount_of, amount)                                                                  \
     X(uint32_t, pending_of, pending_releases)                                                      \
-    X(uint32_t, strays_of, strays)                                                                 \
     X(uint32_t, dropped_of, dropped)                                                               \
     X(uint32_t, refs_of, refs)                                                                     \
     X(uint32_t, failures_of, failures)                                                             \
-    X(uint32_t, copies_of, copies)                                                                 \
-    X(uint32_t, refusals_of, refusals)                                                             \
-    X(hf_approval, approval_of, approval)                                                          \
-    X(hf_hold_state, hold_state, state)                                                            \
-    X(hf_lost_reason, reason_of, reason)                                                           \
-    X(size_t, heap_place_of, heap_index)                                                           \
-    X(const void *, alias_of, by_alias.of)                                                         \
-    X(hf_lent *, lent_of, lent)                                                                    \
-    X(hf_stake *, stakes_of, stakes)                                                               \
     X(hf_hold **, member_holds_of, member_holds)                                                   \
     X(uint32_t, member_count_of, member_count)                                                     \
-    X(bool, is_in_table, in_table)                                                                 \
-    X(bool, is_renewed, renewed)                                                                   \
     X(bool, is_granted, granted)                                                                   \
     X(bool, is_in_flight, in_flight)                                                               \
     X(bool, is_shared, shared)                                                                     \
     X(bool, uses_same_connection, same_connection)                                                 \
     X(bool, is_at_risk, at_risk)                                                                   \
-    X(bool, is_unawaited, unawaited)                                                               \
-    X(bool, keeps_lock, keeps)                                                                     \
     X(bool, is_uncertain, uncertain)                                                               \
     X(bool, is_idle, idle)
 
@@ -106,6 +84,23 @@
     X(bool, set_keeps_lock, keeps)                                                                 \
     X(bool, set_uncertain, uncertain)                                                              \
     X(bool, set_idle, idle)
+
+/* What holdfast.h offers of a hold: X(type, the function's name, the field of its view). */
+#define VIEW_READS(X)                                                                              \
+    X(hf_hold_state, hold_state, state)                                                            \
+    X(hf_lost_reason, reason_of, reason)                                                           \
+    X(bool, is_in_table, in_table)                                                                 \
+    X(bool, is_detached, detached)                                                                 \
+    X(bool, is_renewed, renewed)                                                                   \
+    X(hf_time, ends_at, valid_until)                                                               \
+    X(uint32_t, count_of, count)                                                                   \
+    X(uint64_t, token_of, token)
+
+#define FIELD_VIEW_READ(type, name, field)                                                         \
+    static UNUSED inline type name(const hf_hold *hold) {                                          \
+        return hf_view_of(hold).field;                                                             \
+    }
+VIEW_READS(FIELD_VIEW_READ)
 
 #define FIELD_HOLD_READ(type, name, field) FIELD_READ(hf_hold, type, name, field)
 HOLD_READS(FIELD_HOLD_READ)

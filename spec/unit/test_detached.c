@@ -452,7 +452,7 @@ TEST(a_detached_partial_release_does_not_mark_the_hold_unawaited) {
     CHECK_EQ_INT(count_of(hold), 2);
     send_release(AT(2));
     CHECK(is_held(hold));
-    CHECK(!is_unawaited(hold));
+    CHECK(!is_detached(hold));
     rig_end(&rig, AT(4));
 }
 

@@ -29,7 +29,6 @@ TEST(a_new_hold) {
     CHECK(hold);
     CHECK(is_acquiring(hold));
     CHECK(kind_of(hold) == &hf_kind_mutex);
-    CHECK_EQ_INT(refs_of(hold), 1);
     CHECK_EQ_U64(wakes_at(hold), HF_NEVER);
     CHECK(is_in_table(hold));
     CHECK(hf_slice_equal(hf_hold_key(hold), KEY));
@@ -73,7 +72,6 @@ TEST(a_handle_keeps_a_removed_hold) {
     hf_hold_ref(hold);
     hf_holds_remove(&holds, hold);
     CHECK(!is_in_table(hold));
-    CHECK_EQ_INT(refs_of(hold), 1);
     CHECK(hf_slice_equal(hf_hold_key(hold), KEY));
     hf_holds_wake_at(&holds, hold, 5); /* no place in the heap any more */
     CHECK(!hf_holds_first(&holds));
@@ -201,7 +199,6 @@ TEST(a_hold_is_found_by_a_wait_that_is_older_than_its_number) {
     CHECK(hf_holds_find_wait(&holds, 10) == hold);
     hf_holds_note_wait(&holds, hold, 10); /* its own number needs no alias */
     CHECK(!hf_holds_find_wait(&holds, 3));
-    CHECK(!alias_of(hold));
     hf_holds_remove(&holds, hold);
     CHECK(!hf_holds_find_wait(&holds, 10));
     hf_holds_free(&holds);
@@ -305,7 +302,7 @@ typedef struct naive {
 static bool heap_is_ordered(const hf_holds *holds) {
     for (size_t i = 0; i < holds->count; i++) {
         const hf_hold *hold = holds->heap[i], *parent = holds->heap[i ? (i - 1) / 2 : 0];
-        if (heap_place_of(hold) != i || wakes_at(parent) > wakes_at(hold)) return false;
+        if (wakes_at(parent) > wakes_at(hold)) return false;
         if (wakes_at(parent) == wakes_at(hold) && number_of(parent) > number_of(hold)) return false;
     }
     return true;

@@ -166,8 +166,9 @@ TEST(a_server_that_gave_the_hold_back_is_asked_again_soon_when_it_lacks_it_anew)
     answer(4, BUSY, AT(1));
     CHECK_EQ_INT(refuse_until(4, 50, 1600), 5);
     get_it_back(4, 1605);
-    CHECK_EQ_INT((int)refusals_of(held("k")), 0);
-    finish(AT(2700));
+    hf_client_lose(member(4), member_holds_of(held("k"))[4], HF_LOST_TAKEN);
+    CHECK_EQ_INT(refuse_until(4, 3610, 14000), 5);
+    finish(AT(14100));
 }
 
 TEST(a_server_is_asked_again_within_an_hour_even_with_a_very_long_lease) {

@@ -210,7 +210,6 @@ TEST(no_two_copies_of_an_owner_are_the_same) {
     hf_round *round = hf_round_new(&spec, 0);
     for (unsigned i = 1; i <= 3; i++) {
         hf_round_choose_copy(round, hold_of(&rig));
-        CHECK_EQ_INT(copies_of(hold_of(&rig)), (int)i);
         CHECK_EQ_INT(round->owner.data[round->owner.size - 1], (int)('0' + i));
     }
     hf_round_unref(round);
@@ -340,7 +339,7 @@ TEST(servers_are_tried_at_once_if_all_just_refused) {
 TEST(holds_of_the_owners_other_processes_are_not_abandoned) {
     start();
     hold_by(5, AT(0));
-    enter_again(5, AT(1));
+    hold_by(5, AT(1));
     hf_hold *hold = hold_of(&rig);
     for (int i = 0; i < COUNT; i++) {
         set_count(member_holds_of(hold)[i], 4);
@@ -625,7 +624,6 @@ TEST(a_call_behind_a_re_entry_finds_an_abandoned_hold_not_held) {
     hf_op_end(check, AT(3));
     hf_op_end(op, AT(3));
     CHECK(!is_in_table(hold));
-    CHECK_EQ_INT(refs_of(hold), 1);
     hf_hold_unref(hold);
     finish(AT(4));
 }
