@@ -1,11 +1,15 @@
--- Which unit programs name a field of hf_hold, hf_op or hf_client: lua5.4 tools/check_private.lua
+-- Which unit programs name a field of a claim, hold, operation or client:
+-- lua5.4 tools/check_private.lua
 --
 -- Only spec/unit/fields.h may, so that a field can be renamed or moved without a change to tests.
 -- The compiler decides: in a copy of the headers these fields are deprecated, and it warns of each
 -- use. Designators of initializers are found by their text.
 
+-- Patterns of what stands before the fields of a struct, and of the fields.
 local STRUCTS = {
-  ["lock/holds.h"] = { "hf_hold" }, ["client.h"] = { "hf_op", "hf_client" },
+  ["lock/claims.h"] = { "(#define HF_CLAIM_FIELDS)(.-\n\n)" },
+  ["lock/holds.h"] = { "(\nstruct hf_hold )(%b{})" },
+  ["client.h"] = { "(\nstruct hf_op )(%b{})", "(\nstruct hf_client )(%b{})" },
 }
 local KNOWS = "spec/unit/fields.h"
 -- How many fields KNOWS may read, by its list. A test shows what the server or the caller sees
@@ -30,10 +34,10 @@ end
 -- The header's text, with a mark before each field of the struct.
 local function deprecate(text, struct)
   local count = 0
-  text = text:gsub("(\nstruct " .. struct .. ") (%b{})", function(head, body)
+  text = text:gsub(struct, function(head, body)
     body = body:gsub("/%*.-%*/", ""):gsub("%f[%w_][^;{}]+;", DEPRECATED .. "%0")
     count = select(2, body:gsub("deprecated", ""))
-    return head .. " " .. body
+    return head .. body
   end)
   assert(count > 0, "no struct " .. struct)
   return text
@@ -74,7 +78,7 @@ end
 local function designators_in(paths)
   local uses = {}
   for path in paths:gmatch("%S+") do
-    for struct in pairs { hf_hold = true, hf_op = true, hf_client = true } do
+    for _, struct in ipairs { "hf_claim", "hf_hold", "hf_op", "hf_client" } do
       for found in read(path):gmatch("%f[%w_]" .. struct .. "%)? ?[%w_]* ?=? ?{%s*(%.[%l_]+ =)") do
         uses[#uses + 1] = ("%s: %s {%s"):format(path, struct, found)
       end

@@ -12,13 +12,9 @@
 #ifndef HF_HOLDS_H
 #define HF_HOLDS_H
 
-#include "base/numbers.h"
-#include "base/request.h"
-#include "holdfast.h"
-#include "lock/kind.h"
+#include "lock/claims.h"
 
 typedef struct hf_holds hf_holds;
-typedef struct hf_lent hf_lent;
 
 /* A kept lock, as far as the holds know of it: see op/kept.h. It is due when its hold has ended or
  * others want the lock. */
@@ -31,66 +27,25 @@ struct hf_lent {
     hf_lent *next_due; /* the next one in that list, or NULL */
 };
 
-/* The owner's approval for the next renewal or confirmation, with config.needs_approval. */
-typedef enum hf_approval {
-    HF_APPROVAL_NONE,
-    HF_APPROVAL_PENDING, /* the owner is asked */
-    HF_APPROVAL_GIVEN
-} hf_approval;
-
 struct hf_hold {
-    uint64_t number;       /* no other hold of this client has it */
-    hf_number by_key;      /* its entry in holds->keys, by a hash of key and caller */
-    hf_number by_number;   /* its entry in holds->numbers */
-    hf_number by_alias;    /* the same for another number by which messages may name it */
-    hf_time lease;         /* the lease that renewals ask for */
-    hf_time valid_until;   /* it is held before this time */
-    hf_time wake_at;       /* when the renewer handles it */
-    hf_time confirm_at;    /* with `granted`: when it must be confirmed */
-    hf_time shortened;     /* a lease that an extend in doubt may still set; HF_NEVER: none */
-    hf_time max_until;     /* no lease may end after this time; HF_NEVER: no limit */
-    uint64_t token;        /* the fencing token; 0: none */
-    uint64_t observer;     /* the listener that gets its events; 0: none of its own */
-    hf_time held_since;    /* 0: it is not held, or its end has been counted */
-    hf_time settled_at;    /* when the last command that was in flight ended */
-    uint64_t agent;        /* the number of the coroutine that acquired it */
-    uint64_t wait;         /* the number of its wait, if it is cleaned up or was granted; 0: none */
-    uint64_t token_ttl_ms; /* the TTL of the fencing counter, in milliseconds; 0: no fencing */
-    hf_lent *lent;      /* the kept lock that it is lent from; NULL: the client does not keep it */
-    hf_request *record; /* HELD: writes the record of a run whose call has ended; or NULL */
+    union {
+        hf_claim claim;
+        struct {
+            HF_CLAIM_FIELDS
+        };
+    };
+    hf_number by_key;   /* its entry in holds->keys, by a hash of key and caller */
+    uint64_t token;     /* the fencing token; 0: none */
+    uint64_t observer;  /* the listener that gets its events; 0: none of its own */
+    hf_time held_since; /* 0: it is not held, or its end has been counted */
+    uint64_t agent;     /* the number of the coroutine that acquired it */
     hf_stake *stakes;   /* the list of stakes in it */
-    hf_time keep_until; /* with `idle`: until when the client keeps it */
-    size_t heap_index;  /* its place in holds->heap */
-    uint32_t count;     /* how many holds of its owner the server counts */
-    uint32_t permits;   /* how many permits it has; 0: it is not a semaphore's */
-    int32_t amount;     /* CLEANING_UP, of a kind with call notes: how many its release adds */
-    uint32_t pending_releases; /* shared owner: holds released here that the server still counts */
-    uint32_t others;           /* shared owner: how many of `count` belong to other processes */
-    uint32_t strays;  /* releases through handles without an entry: see hf_hold_note_stray */
-    uint32_t dropped; /* entries of collected handles, to release when the re-entry is over */
-    uint32_t refs;    /* how many references keep it alive */
-    uint16_t class;   /* its class, for the counters: an index from hf_observe_class */
-    hf_approval approval : 16; /* small: a hold takes no more memory than before */
-    uint32_t failures;         /* failed renewals, or attempts to clean up, in a row */
-    hf_hold_state state;       /* changed only by hf_hold_become */
-    hf_lost_reason reason;     /* why it was lost; HF_LOST_NOT: it was not */
-    const hf_kind *kind;
-    bool in_table;
-    bool renewed;         /* the watchdog renews it */
-    bool granted;         /* it came by a grant that is not confirmed yet */
-    bool in_flight;       /* a command that sets its TTL or owner is under way: no second is sent */
-    bool awaited;         /* an operation may wait until no command for it is in flight */
-    bool shared;          /* other processes may use its owner */
-    bool same_connection; /* its clean-up is sent over the connection of the command in doubt */
-    bool refused_in_batch; /* the server has refused a batch with it, so it is renewed by itself */
-    bool undoes;    /* CLEANING_UP, of a kind with call notes: undoes an acquire, adds nothing */
-    bool refused;   /* CLEANING_UP: the server refuses it for a transient reason */
-    bool at_risk;   /* the last renewal failed */
-    bool unawaited; /* RELEASING: the release is detached */
-    bool keeps;     /* its owner keeps the lock for other callers */
-    bool uncertain; /* the server may count another number of its entries */
-    bool idle;      /* HELD: the client keeps it, and no caller has it */
-    bool unclaimed; /* CLEANING_UP: it came by a grant for which nobody is waiting here */
+    uint32_t strays;    /* releases through handles without an entry: see hf_hold_note_stray */
+    uint32_t dropped;   /* entries of collected handles, to release when the re-entry is over */
+    uint16_t class;     /* its class, for the counters: an index from hf_observe_class */
+    hf_hold_state state : 8;   /* changed only by hf_hold_become */
+    hf_lost_reason reason : 8; /* why it was lost; HF_LOST_NOT: it was not */
+    bool unawaited;            /* RELEASING: the release is detached */
 
     /* Of a quorum: the hold of each member, referenced, or NULL for a member without one. NULL
      * otherwise. */
