@@ -142,7 +142,7 @@ local UNITS_OF_FILE = {
   ["holding.c"] = { "test_reentry", "test_acquire", "test_shared_owner" },
   ["losses.c"] = { "test_holdfast" },
   ["events.c"] = { "test_waiting", "test_grants", "test_client" },
-  ["holds.c"] = { "test_holds", "test_quorum" },
+  ["holds.c"] = { "test_holds", "test_quorum" }, ["claims.c"] = { "test_holds", "test_shared_owner" },
   ["calls.c"] = { "test_calls", "test_release", "test_extend", "test_record", "test_detached" },
   ["poll.c"] = { "test_latch", "test_plain_semaphore" },
   ["slots.c"] = { "test_slots", "test_cluster" },

@@ -249,7 +249,7 @@ return {
   { "renewer.c:time_left", "->valid_until «>|>=» now ? hold", NO_DIFFERENCE },
   { "renewer.c:shorten", "hf_names names = {«0|1»};", "they are made before they are read or freed" },
   { "renewer.c:shorten", "free(task); ⇄ hf_renewer_clean_up(client, hold, now);", "the task refers to no hold yet" },
-  { "renewer.c:on_cleaned_up", "hf_hold_freed(hold); ⇄ hf_holds_wake_at(&client->holds, hold, now);", "a count and a time" },
+  { "renewer.c:on_cleaned_up", "hf_claim_freed(&hold->claim); ⇄ hf_holds_wake_at(&client->holds, hold, now);", "a count and a time" },
   { "renewer.c:on_cleaned_up", "hf_holds_wake_at(&client->holds, hold, now); ⇄ free_task(task);", "the table refers to the hold, too" },
   { "renewer.c:on_cleaned_up", "is_cleaning_up(hold) «&&|||» !hold->", TIME_SET_AGAIN },
   { "renewer.c:on_late_answer", "hf_renewer_resume(task->client, hold, now); ⇄ hf_client_unblock(task->client, hold, now);", TIME_SET_AGAIN },

@@ -85,6 +85,8 @@
     X(bool, set_uncertain, uncertain)                                                              \
     X(bool, set_idle, idle)
 
+#define HOLD_PARTS(X) X(hf_claim, claim_of, claim)
+
 /* What holdfast.h offers of a hold: X(type, the function's name, the field of its view). */
 #define VIEW_READS(X)                                                                              \
     X(hf_hold_state, hold_state, state)                                                            \
@@ -106,6 +108,8 @@ VIEW_READS(FIELD_VIEW_READ)
 HOLD_READS(FIELD_HOLD_READ)
 #define FIELD_HOLD_WRITE(type, name, field) FIELD_WRITE(hf_hold, type, name, field)
 HOLD_WRITES(FIELD_HOLD_WRITE)
+#define FIELD_HOLD_PART(type, name, field) FIELD_PART(hf_hold, type, name, field)
+HOLD_PARTS(FIELD_HOLD_PART)
 
 #define OP_READS(X)                                                                                \
     X(const char *, message_of, failure.text)                                                      \

@@ -130,18 +130,18 @@ TEST(the_count_of_others_follows_the_servers_count) {
     hf_hold hold = {0};
     set_count(&hold, 5);
     set_others(&hold, 2);
-    CHECK_EQ_INT(hf_hold_own(&hold), 3);
-    hf_hold_rebase(&hold, 7); /* two more of theirs */
+    CHECK_EQ_INT(hf_claim_own(claim_of(&hold)), 3);
+    hf_claim_rebase(claim_of(&hold), 7); /* two more of theirs */
     CHECK_EQ_INT(others_of(&hold), 4);
     CHECK_EQ_INT(count_of(&hold), 7);
-    CHECK_EQ_INT(hf_hold_own(&hold), 3);
-    hf_hold_rebase(&hold, 2); /* fewer than ours alone */
+    CHECK_EQ_INT(hf_claim_own(claim_of(&hold)), 3);
+    hf_claim_rebase(claim_of(&hold), 2); /* fewer than ours alone */
     CHECK_EQ_INT(others_of(&hold), 0);
     CHECK_EQ_INT(count_of(&hold), 2);
     set_pending(&hold, 1); /* the server counts it, we do not */
-    hf_hold_rebase(&hold, 5);
+    hf_claim_rebase(claim_of(&hold), 5);
     CHECK_EQ_INT(others_of(&hold), 3);
-    CHECK_EQ_INT(hf_hold_own(&hold), 3);
+    CHECK_EQ_INT(hf_claim_own(claim_of(&hold)), 3);
 }
 
 TEST(a_hold_that_has_ended_is_found_behind_one_that_is_only_due) {
@@ -445,14 +445,15 @@ TEST(max_hold_leaves_a_hold_less_and_less_but_never_all_time) {
         hf_hold hold = {0};
         set_bound(&hold, cases[i].max_until);
         set_lease(&hold, 30 * HF_SECOND);
-        hf_time now = cases[i].now, end = hf_hold_end_of(&hold, lease_of(&hold), now);
-        CHECK_OR(hf_hold_max_left(&hold, now) == cases[i].left, "case %zu", i);
-        hf_time lease = hf_hold_lease_within(&hold, lease_of(&hold), now);
+        hf_time now = cases[i].now, end = hf_claim_end_of(claim_of(&hold), lease_of(&hold), now);
+        CHECK_OR(hf_claim_max_left(claim_of(&hold), now) == cases[i].left, "case %zu", i);
+        hf_time lease = hf_claim_lease_within(claim_of(&hold), lease_of(&hold), now);
         CHECK_OR(lease == cases[i].lease, "case %zu", i);
         hf_time want = cases[i].end ? cases[i].end : hf_lease_end(now, lease);
         CHECK_OR(end == want, "case %zu", i);
         set_end(&hold, end);
-        CHECK_OR(hf_hold_has_last_lease(&hold) == (lease < 30 * HF_SECOND), "case %zu", i);
+        CHECK_OR(hf_claim_has_last_lease(claim_of(&hold)) == (lease < 30 * HF_SECOND), "case %zu",
+                 i);
     }
 }
 
@@ -460,16 +461,16 @@ TEST(a_lease_is_bounded_only_by_a_shorter_one) {
     hf_hold hold = {0};
     set_lease(&hold, 10);
     set_shortened_lease(&hold, HF_NEVER);
-    hf_hold_bound_lease(&hold, 5, 5);
-    CHECK_EQ_U64(hf_hold_lease(&hold), 10);
-    hf_hold_bound_lease(&hold, 6, 5);
-    CHECK_EQ_U64(hf_hold_lease(&hold), 10);
-    hf_hold_bound_lease(&hold, 4, 5);
-    CHECK_EQ_U64(hf_hold_lease(&hold), 4);
-    hf_hold_bound_lease(&hold, 3, HF_NEVER);
-    CHECK_EQ_U64(hf_hold_lease(&hold), 3);
-    hf_hold_bound_lease(&hold, 4, HF_NEVER);
-    CHECK_EQ_U64(hf_hold_lease(&hold), 3);
+    hf_claim_bound_lease(claim_of(&hold), 5, 5);
+    CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 10);
+    hf_claim_bound_lease(claim_of(&hold), 6, 5);
+    CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 10);
+    hf_claim_bound_lease(claim_of(&hold), 4, 5);
+    CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 4);
+    hf_claim_bound_lease(claim_of(&hold), 3, HF_NEVER);
+    CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 3);
+    hf_claim_bound_lease(claim_of(&hold), 4, HF_NEVER);
+    CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 3);
 }
 
 TEST(a_lasting_hold_is_renewed_or_long_and_not_shared) {
@@ -535,9 +536,9 @@ TEST(freeing_a_hold_leaves_only_the_others_count) {
     set_count(&hold, 5);
     set_others(&hold, 2);
     set_pending(&hold, 3);
-    CHECK_EQ_INT(hf_hold_own(&hold), 6);
-    hf_hold_freed(&hold);
-    CHECK_EQ_INT(hf_hold_own(&hold), 0);
+    CHECK_EQ_INT(hf_claim_own(claim_of(&hold)), 6);
+    hf_claim_freed(claim_of(&hold));
+    CHECK_EQ_INT(hf_claim_own(claim_of(&hold)), 0);
     CHECK_EQ_INT(count_of(&hold), 2);
     CHECK_EQ_INT(pending_of(&hold), 0);
 }

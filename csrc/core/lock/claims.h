@@ -84,4 +84,37 @@ typedef struct hf_claim {
     HF_CLAIM_FIELDS
 } hf_claim;
 
+/* Asserts what is always true of a claim. */
+void hf_claim_check(const hf_claim *claim);
+
+/* Returns how many of a shared owner's holds on the server belong to this client. */
+uint32_t hf_claim_own(const hf_claim *claim);
+
+/* Notes that the server counts no hold of this client any more. */
+void hf_claim_freed(hf_claim *claim);
+
+/* Notes that the server's count is `count` now: holds that are not this client's belong to the
+ * owner's other processes. */
+void hf_claim_rebase(hf_claim *claim, uint32_t count);
+
+/* Notes that the server may run a command that sets this lease if the TTL is at most `most`. */
+void hf_claim_bound_lease(hf_claim *claim, hf_time lease, hf_time most);
+
+/* Returns the lease that a renewal gives: the claim's, or less while an extend in doubt may still
+ * set a shorter one. */
+hf_time hf_claim_lease(const hf_claim *claim);
+
+/* Returns the lease to ask for in place of `lease` with a command that is sent at `sent_at`: less
+ * if that would last longer than `max_until`. */
+hf_time hf_claim_lease_within(const hf_claim *claim, hf_time lease, hf_time sent_at);
+
+/* Returns the end of the lease that this command sets; never after `max_until`. */
+hf_time hf_claim_end_of(const hf_claim *claim, hf_time lease, hf_time sent_at);
+
+/* Returns for how long it may still be held; 0: it has no limit. */
+hf_time hf_claim_max_left(const hf_claim *claim, hf_time now);
+
+/* Returns whether its present lease lasts until `max_until`, so that no renewal makes it longer. */
+bool hf_claim_has_last_lease(const hf_claim *claim);
+
 #endif

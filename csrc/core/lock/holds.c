@@ -321,24 +321,12 @@ static void check_state(const hf_hold *hold) {
     (void)held, (void)cleaning_up;
 }
 
-/* What belongs to a kind of lock, or to an owner that processes share. */
-static void check_kind(const hf_hold *hold) {
-    assert(hold->kind);
-    assert(hold->permits == 0 || hold->kind->counted);
-    assert(!hold->undoes || hold->kind->has_call_notes);
-    assert(hold->amount == 0 || hold->kind->has_call_notes);
-    assert(hold->pending_releases == 0 || hold->shared);
-    (void)hold;
-}
-
 void hf_hold_check(const hf_hold *hold) {
-    assert(hold->refs > 0);
+    hf_claim_check(&hold->claim);
     assert(hold->state < HF_HOLD_STATES);
-    assert(!hold->lent || (hold->lent->hold == hold && hold->keeps && hold->in_table));
-    assert(!hold->idle || hold->keeps);
+    assert(!hold->lent || hold->lent->hold == hold);
     assert((hold->member_count == 0) == !hold->member_holds);
     check_state(hold);
-    check_kind(hold);
     (void)hold;
 }
 
@@ -376,53 +364,6 @@ void hf_holds_lose(hf_holds *holds, hf_hold *hold, hf_lost_reason reason) {
     hf_hold_become(hold, HF_HOLD_LOST);
     holds->losses++;
     hf_holds_wake_at(holds, hold, HF_NEVER);
-}
-
-uint32_t hf_hold_own(const hf_hold *hold) {
-    assert(hold->count + hold->pending_releases >= hold->others);
-    return hold->count - hold->others + hold->pending_releases;
-}
-
-void hf_hold_freed(hf_hold *hold) {
-    hold->count = hold->others;
-    hold->pending_releases = 0;
-}
-
-void hf_hold_rebase(hf_hold *hold, uint32_t count) {
-    assert(hold->count >= hold->others);
-    uint32_t own = hold->count - hold->others;
-    hold->others = count > own ? count - own : 0;
-    hold->count = count;
-}
-
-void hf_hold_bound_lease(hf_hold *hold, hf_time lease, hf_time most) {
-    assert(lease > 0);
-    if (lease < most) hold->shortened = hf_time_min(hold->shortened, lease);
-}
-
-hf_time hf_hold_lease(const hf_hold *hold) {
-    return hf_time_min(hold->lease, hold->shortened);
-}
-
-hf_time hf_hold_max_left(const hf_hold *hold, hf_time now) {
-    if (hold->max_until == HF_NEVER) return 0;
-    return hold->max_until > now ? hold->max_until - now : HF_LEASE_MIN;
-}
-
-hf_time hf_hold_lease_within(const hf_hold *hold, hf_time lease, hf_time sent_at) {
-    hf_time left = hf_hold_max_left(hold, sent_at);
-    return left > 0 ? hf_time_min(lease, left) : lease;
-}
-
-hf_time hf_hold_end_of(const hf_hold *hold, hf_time lease, hf_time sent_at) {
-    hf_time end = hf_lease_end(sent_at, hf_hold_lease_within(hold, lease, sent_at));
-    return hf_time_min(end, hold->max_until);
-}
-
-/* A lease that was cut to end then has a smaller drift than a whole one. */
-bool hf_hold_has_last_lease(const hf_hold *hold) {
-    hf_time drift = hold->lease - hf_lease_end(0, hold->lease);
-    return hf_time_add(hold->valid_until, drift) >= hold->max_until;
 }
 
 bool hf_hold_is_valid(const hf_hold *hold, hf_time now) {

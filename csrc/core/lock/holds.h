@@ -145,38 +145,6 @@ hf_slice hf_owner_without_copy(hf_slice owner);
 /* Marks a hold that can be lost as lost. Only hf_client_lose calls it. */
 void hf_holds_lose(hf_holds *holds, hf_hold *hold, hf_lost_reason reason);
 
-/* Returns how many of a shared owner's holds on the server belong to this client. */
-uint32_t hf_hold_own(const hf_hold *hold);
-
-/* Notes that the server counts no hold of this client any more. */
-void hf_hold_freed(hf_hold *hold);
-
-/* Notes that the server's count is `count` now: holds that are not this client's belong to the
- * owner's other processes. */
-void hf_hold_rebase(hf_hold *hold, uint32_t count);
-
-/* Notes that the server may run a command that sets this lease if the TTL is at most `most`. */
-void hf_hold_bound_lease(hf_hold *hold, hf_time lease, hf_time most);
-
-/* Returns the lease that a renewal gives: the hold's, or less while an extend in doubt may still
- * set a shorter one. */
-hf_time hf_hold_lease(const hf_hold *hold);
-
-/* Returns the lease to ask for in place of `lease` with a command that is sent at `sent_at`: less
- * if that would last longer than `max_until`. */
-hf_time hf_hold_lease_within(const hf_hold *hold, hf_time lease, hf_time sent_at);
-
-/* Returns the end of the lease that this command sets; never after `max_until`. */
-hf_time hf_hold_end_of(const hf_hold *hold, hf_time lease, hf_time sent_at);
-
-/* Returns for how long the hold may still be held; 0: it has no limit. */
-hf_time hf_hold_max_left(const hf_hold *hold, hf_time now);
-
-/* Returns whether the hold's present lease lasts until `max_until`, so that no renewal makes it
- * longer.
- */
-bool hf_hold_has_last_lease(const hf_hold *hold);
-
 void hf_holds_free(hf_holds *holds);
 
 #endif

@@ -219,7 +219,7 @@ static bool encode_ask(hf_op *op, bool with_place, hf_time now) {
     hf_wire_acquire acquire = {
         .from = op->acquire.from,
         .shared = op->spec.shared,
-        .lease = hf_hold_lease_within(op->hold, op->spec.lease, now),
+        .lease = hf_claim_lease_within(&op->hold->claim, op->spec.lease, now),
         .token_ttl_ms = op->spec.token_ttl_ms,
         .waiter = with_place ? (hf_slice){op->acquire.waiter, op->acquire.waiter_size} : HF_NO_TEXT,
         .fingerprint = op->spec.fingerprint,
@@ -513,7 +513,7 @@ static void on_shared(hf_op *op, long long count, hf_time now) {
         return;
     }
     hf_hold *hold = op->hold;
-    if (hold->state == HF_HOLD_HELD) hf_hold_rebase(hold, (uint32_t)count);
+    if (hold->state == HF_HOLD_HELD) hf_claim_rebase(&hold->claim, (uint32_t)count);
     op->acquire.from = (uint32_t)count;
     ask(op, now);
 }
@@ -576,7 +576,8 @@ static void on_yes(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     hf_time asked_at = op->request.sent_at;
     hf_time lease = hf_time_min(op->spec.lease, op->hold->shortened);
     op->acquire.last_token = (uint64_t)answer->last_token;
-    take(op, hf_hold_end_of(op->hold, lease, asked_at), (uint64_t)answer->count, false, now);
+    take(op, hf_claim_end_of(&op->hold->claim, lease, asked_at), (uint64_t)answer->count, false,
+         now);
 }
 
 /* Why the server does not give the lock, and waiting would not help. */

@@ -147,11 +147,12 @@ static bool encode(hf_op *op, hf_time now) {
     for (size_t i = 0; i < count; i++) {
         const hf_hold *hold = op->batch.holds[i];
         uint32_t held = count_of(hold);
-        each[i] = (hf_wire_each){.names = op->spec.batch[i],
-                                 .owner = hold ? hf_hold_owner(hold) : HF_NO_TEXT,
-                                 .holds = acquires(op) || held == 0 ? held : held - 1,
-                                 .lease = hold ? hf_hold_lease_within(hold, hold->lease, now) : 0};
-        if (hold) lease = hf_hold_lease_within(hold, lease, now);
+        each[i] = (hf_wire_each){
+            .names = op->spec.batch[i],
+            .owner = hold ? hf_hold_owner(hold) : HF_NO_TEXT,
+            .holds = acquires(op) || held == 0 ? held : held - 1,
+            .lease = hold ? hf_claim_lease_within(&hold->claim, hold->lease, now) : 0};
+        if (hold) lease = hf_claim_lease_within(&hold->claim, lease, now);
     }
     bool encoded = acquires(op) ? hf_wire_acquire_all(&op->request, op->spec.lock_kind, count, each,
                                                       grant_lease, lease, op->spec.token_ttl_ms) &&
@@ -199,7 +200,8 @@ static bool all_are_usable(const hf_op *op) {
 static hf_time end_of_all(const hf_op *op, hf_time sent_at) {
     hf_time end = HF_NEVER;
     for (size_t i = 0; i < op->spec.batch_count; i++)
-        end = hf_time_min(end, hf_hold_end_of(op->batch.holds[i], op->spec.lease, sent_at));
+        end =
+            hf_time_min(end, hf_claim_end_of(&op->batch.holds[i]->claim, op->spec.lease, sent_at));
     return end;
 }
 

@@ -223,7 +223,7 @@ static void begin_release(hf_op *op, hf_time now) {
         marked ? hf_client_waiter(waiter, op->client, hold, hold->wait, hold->token_ttl_ms) : 0;
     bool last = hold->count == hold->others + 1;
     op->call.pending_releases = hold->pending_releases;
-    hf_time lease = hf_hold_lease_within(hold, hold->lease, now);
+    hf_time lease = hf_claim_lease_within(&hold->claim, hold->lease, now);
     if (!hf_wire_release(&op->request, &lock, hold->count - 1, lease, own,
                          (hf_slice){waiter, size})) {
         fail_for_memory(op, now);
@@ -309,9 +309,9 @@ static void bound_lease(hf_op *op) {
     if (hold->state != HF_HOLD_HELD) return;
     bool extends = op->impl->sets_lease;
     if (extends && op->request.sends == 0) hold->valid_until = op->call.believed_until;
-    else if (extends) hf_hold_bound_lease(hold, op->spec.lease, HF_NEVER);
+    else if (extends) hf_claim_bound_lease(&hold->claim, op->spec.lease, HF_NEVER);
     else if (op->call.confirms && hold->granted)
-        hf_hold_bound_lease(hold, hold->lease, op->client->config.grant_lease);
+        hf_claim_bound_lease(&hold->claim, hold->lease, op->client->config.grant_lease);
 }
 
 /* An extend that was sent twice may be carried out a second time. */
@@ -321,14 +321,16 @@ static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
     if (held && request->sends > 1) bound_lease(op);
     if (op->impl->sets_lease && held) {
         hold->lease = op->spec.lease;
-        hold->valid_until = hf_hold_end_of(hold, hf_hold_lease(hold), request->sent_at);
+        hold->valid_until =
+            hf_claim_end_of(&hold->claim, hf_claim_lease(&hold->claim), request->sent_at);
         hold->granted = false;
     } else if (op->call.confirms && held && hf_request_is_confirmed(request)) {
         hf_renewer_on_renewed(op->client, hold, request->sent_at, now);
     }
     if (hold->state == HF_HOLD_HELD && now >= hold->valid_until)
         hf_renewer_lose(op->client, hold,
-                        hf_hold_has_last_lease(hold) ? HF_LOST_MAX_HOLD : HF_LOST_EXPIRED, now);
+                        hf_claim_has_last_lease(&hold->claim) ? HF_LOST_MAX_HOLD : HF_LOST_EXPIRED,
+                        now);
     if (hold->state == HF_HOLD_HELD) hf_op_succeed(op);
     else fail_lost(op, hold->reason);
 }
@@ -364,9 +366,9 @@ static bool encode_extend(hf_op *op, hf_time lease) {
 }
 
 static bool is_due(const hf_hold *hold, hf_time now) {
-    bool ends = !hold->renewed || hf_hold_has_last_lease(hold);
+    bool ends = !hold->renewed || hf_claim_has_last_lease(&hold->claim);
     return hold->granted ||
-           (!ends && now >= hf_lease_renew_before(hold->valid_until, hf_hold_lease(hold)));
+           (!ends && now >= hf_lease_renew_before(hold->valid_until, hf_claim_lease(&hold->claim)));
 }
 
 /* A check confirms a hold that came by a grant, and renews one that is due: a caller that checks
@@ -374,7 +376,8 @@ static bool is_due(const hf_hold *hold, hf_time now) {
 static void begin_extend(hf_op *op, hf_time now) {
     if (!take_hold(op, now)) return;
     assert(op->hold->state == HF_HOLD_HELD && op->hold->in_flight);
-    hf_time lease = op->impl->sets_lease ? hf_hold_lease_within(op->hold, op->spec.lease, now) : 0;
+    hf_time lease =
+        op->impl->sets_lease ? hf_claim_lease_within(&op->hold->claim, op->spec.lease, now) : 0;
     op->call.confirms = lease == 0 && is_due(op->hold, now);
     bool encoded = op->call.confirms
                        ? hf_renewer_encode_confirmation(op->client, op->hold, &op->request, now)
@@ -386,7 +389,7 @@ static void begin_extend(hf_op *op, hf_time now) {
     op->call.believed_until = op->hold->valid_until;
     if (lease > 0) { /* a shorter lease runs from now on, whenever its reply comes */
         op->hold->valid_until =
-            hf_time_min(op->hold->valid_until, hf_hold_end_of(op->hold, lease, now));
+            hf_time_min(op->hold->valid_until, hf_claim_end_of(&op->hold->claim, lease, now));
     }
     hf_holds_wake_at(&op->client->holds, op->hold, op->hold->valid_until);
     hf_op_send(op, on_extended, deadline_of(op), false, now);

@@ -12,7 +12,7 @@ hf_lost_reason hf_lost_reason_of(hf_verdict verdict) {
 
 hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold) {
     assert(hold->state == HF_HOLD_HELD);
-    if (hf_hold_has_last_lease(hold)) return HF_LOST_MAX_HOLD;
+    if (hf_claim_has_last_lease(&hold->claim)) return HF_LOST_MAX_HOLD;
     bool tried = hold->at_risk || hold->in_flight;
     return hold->renewed && tried ? HF_LOST_UNREACHABLE : HF_LOST_EXPIRED;
 }

@@ -147,10 +147,11 @@ void hf_renewer_on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf
     if (hold->refused_in_batch) note_split(client, now);
     hold->granted = hold->at_risk = hold->refused_in_batch = false;
     hold->failures = 0;
-    hf_time lease = hf_hold_lease(hold);
-    hold->valid_until = hf_time_max(hold->valid_until, hf_hold_end_of(hold, lease, sent_at));
+    hf_time lease = hf_claim_lease(&hold->claim);
+    hold->valid_until =
+        hf_time_max(hold->valid_until, hf_claim_end_of(&hold->claim, lease, sent_at));
     follow_lease(hold);
-    bool again = hold->renewed && !hf_hold_has_last_lease(hold);
+    bool again = hold->renewed && !hf_claim_has_last_lease(&hold->claim);
     hf_time next = again ? hf_lease_renew_at(sent_at, lease) : hold->valid_until;
     if (hold->idle) next = hf_time_min(next, hold->keep_until);
     hf_holds_wake_at(&client->holds, hold, hf_time_max(next, now));
@@ -177,7 +178,7 @@ static void bound_by_confirmation(const hf_task *task) {
     hf_hold *hold = task->holds[0];
     bool answered = task->request.failure.code == HF_OK && task->request.sends == 1;
     if (!hold->granted || answered || task->request.sends == 0) return;
-    hf_hold_bound_lease(hold, hold->lease, task->client->config.grant_lease);
+    hf_claim_bound_lease(&hold->claim, hold->lease, task->client->config.grant_lease);
 }
 
 static void settle_renewal(hf_client *client, hf_hold *hold, hf_verdict verdict, hf_time sent_at,
@@ -263,7 +264,7 @@ static bool encode_batch(hf_task *task, hf_time now) {
     for (size_t i = 0; i < task->count; i++) {
         keys[i] = hf_hold_key(task->holds[i]);
         owners[i] = hf_hold_owner(task->holds[i]);
-        leases[i] = hf_hold_lease_within(task->holds[i], task->holds[i]->lease, now);
+        leases[i] = hf_claim_lease_within(&task->holds[i]->claim, task->holds[i]->lease, now);
     }
     const hf_kind *kind = task->holds[0]->kind;
     bool encoded = (kind->counted ? hf_wire_renew_permits : hf_wire_renew)(
@@ -290,7 +291,7 @@ bool hf_renewer_encode_confirmation(const hf_client *client, const hf_hold *hold
         hold->granted && !hold->shared ? hf_lease_ms(client->config.grant_lease) : 0;
     if (!hf_names_make_on(&names, hf_hold_key(hold), hold->kind)) return false;
     hf_wire_lock lock = lock_of(client, hold, &names);
-    hf_time lease = hf_hold_lease_within(hold, hold->lease, now);
+    hf_time lease = hf_claim_lease_within(&hold->claim, hold->lease, now);
     bool encoded =
         hf_wire_extend(request, &lock, lease, granted_ms, waiter_of(waiter, client, hold)) &&
         hf_client_sync(client, request);
@@ -437,8 +438,8 @@ void hf_renewer_resume(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->in_table || hold->state != HF_HOLD_HELD) return;
     hf_time next = hold->valid_until;
     if (hold->granted) next = hold->confirm_at;
-    else if (hold->renewed && !hf_hold_has_last_lease(hold))
-        next = hf_lease_renew_before(next, hf_hold_lease(hold));
+    else if (hold->renewed && !hf_claim_has_last_lease(&hold->claim))
+        next = hf_lease_renew_before(next, hf_claim_lease(&hold->claim));
     hf_holds_wake_at(&client->holds, hold, hf_time_min(hf_time_max(next, now), hold->valid_until));
 }
 
@@ -454,7 +455,7 @@ static void count_as_renewal(hf_client *client, hf_hold *hold, hf_time sent_at) 
         hf_renewer_resume(client, hold, sent_at);
         return;
     }
-    hf_time end = hf_hold_end_of(hold, hf_hold_lease(hold), sent_at);
+    hf_time end = hf_claim_end_of(&hold->claim, hf_claim_lease(&hold->claim), sent_at);
     hold->valid_until = hf_time_max(hold->valid_until, end);
     hf_renewer_resume(client, hold, sent_at);
 }
@@ -475,7 +476,7 @@ void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent
 /* Holds of a shared owner are released only within their lease: after it another process of the
  * owner may hold the lock. */
 void hf_renewer_clean_up(hf_client *client, hf_hold *hold, hf_time now) {
-    bool counted = hold->shared && hf_hold_own(hold) > 0;
+    bool counted = hold->shared && hf_claim_own(&hold->claim) > 0;
     hf_observe_end(client, hold, now);
     hf_hold_become(hold, HF_HOLD_CLEANING_UP);
     hold->failures = 0;
@@ -581,7 +582,7 @@ static void on_cleaned_up(hf_request *request, const hf_reply *reply, hf_time no
     bool more = reply && !hold->kind->has_call_notes && hf_wire_read(reply) == HF_VERDICT_MORE;
     if (more && is_cleaning_up(hold)) {
         hold->in_flight = false;
-        hf_hold_freed(hold);
+        hf_claim_freed(&hold->claim);
         hf_holds_wake_at(&client->holds, hold, now);
         free_task(task);
         return;
@@ -603,7 +604,7 @@ static bool encode_clean_up(hf_task *task) {
     char waiter[HF_WAITER_SIZE];
     if (!hf_names_make_on(&names, hf_hold_key(hold), hold->kind)) return false;
     hf_wire_lock lock = lock_of(task->client, hold, &names);
-    uint32_t own = hold->shared ? hf_hold_own(hold) : HF_WIRE_NOT_SHARED;
+    uint32_t own = hold->shared ? hf_claim_own(&hold->claim) : HF_WIRE_NOT_SHARED;
     task->request.no_retry = hold->shared && own > 0;
     bool encoded =
         hold->kind->has_call_notes
@@ -705,7 +706,7 @@ void hf_renewer_abandon_dropped(hf_client *client, hf_hold *hold, hf_time now) {
 /* ---- an acquire of a shared owner that was abandoned ---- */
 
 void hf_renewer_add_pending_release(hf_hold *hold, hf_time asked_at) {
-    bool first = hold->state != HF_HOLD_HELD && hf_hold_own(hold) == 0;
+    bool first = hold->state != HF_HOLD_HELD && hf_claim_own(&hold->claim) == 0;
     if (!hold->shared) return;
     hold->pending_releases++;
     if (first) hold->valid_until = hf_lease_end(asked_at, hold->lease);

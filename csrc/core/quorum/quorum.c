@@ -325,7 +325,7 @@ static void repair(hf_client *client, hf_hold *hold, size_t index, hf_time now) 
                        .fingerprint = {"", 0},
                        .result = {"", 0},
                        .lease = hold->lease,
-                       .max_hold = hf_hold_max_left(hold, now),
+                       .max_hold = hf_claim_max_left(&hold->claim, now),
                        .token_ttl_ms = hold->token_ttl_ms,
                        .token_floor = hold->token,
                        .renewed = true,

@@ -1,0 +1,62 @@
+#include "lock/claims.h"
+
+#include <assert.h>
+
+#include "base/lease.h"
+
+void hf_claim_check(const hf_claim *claim) {
+    assert(claim->refs > 0 && claim->kind);
+    assert(!claim->lent || (claim->keeps && claim->in_table));
+    assert(!claim->idle || claim->keeps);
+    assert(claim->permits == 0 || claim->kind->counted);
+    assert((!claim->undoes && claim->amount == 0) || claim->kind->has_call_notes);
+    assert(claim->pending_releases == 0 || claim->shared);
+    (void)claim;
+}
+
+uint32_t hf_claim_own(const hf_claim *claim) {
+    assert(claim->count + claim->pending_releases >= claim->others);
+    return claim->count - claim->others + claim->pending_releases;
+}
+
+void hf_claim_freed(hf_claim *claim) {
+    claim->count = claim->others;
+    claim->pending_releases = 0;
+}
+
+void hf_claim_rebase(hf_claim *claim, uint32_t count) {
+    assert(claim->count >= claim->others);
+    uint32_t own = claim->count - claim->others;
+    claim->others = count > own ? count - own : 0;
+    claim->count = count;
+}
+
+void hf_claim_bound_lease(hf_claim *claim, hf_time lease, hf_time most) {
+    assert(lease > 0);
+    if (lease < most) claim->shortened = hf_time_min(claim->shortened, lease);
+}
+
+hf_time hf_claim_lease(const hf_claim *claim) {
+    return hf_time_min(claim->lease, claim->shortened);
+}
+
+hf_time hf_claim_max_left(const hf_claim *claim, hf_time now) {
+    if (claim->max_until == HF_NEVER) return 0;
+    return claim->max_until > now ? claim->max_until - now : HF_LEASE_MIN;
+}
+
+hf_time hf_claim_lease_within(const hf_claim *claim, hf_time lease, hf_time sent_at) {
+    hf_time left = hf_claim_max_left(claim, sent_at);
+    return left > 0 ? hf_time_min(lease, left) : lease;
+}
+
+hf_time hf_claim_end_of(const hf_claim *claim, hf_time lease, hf_time sent_at) {
+    hf_time end = hf_lease_end(sent_at, hf_claim_lease_within(claim, lease, sent_at));
+    return hf_time_min(end, claim->max_until);
+}
+
+/* A lease that was cut to end then has a smaller drift than a whole one. */
+bool hf_claim_has_last_lease(const hf_claim *claim) {
+    hf_time drift = claim->lease - hf_lease_end(0, claim->lease);
+    return hf_time_add(claim->valid_until, drift) >= claim->max_until;
+}
