@@ -108,7 +108,7 @@ TEST(with_needs_approval_a_grant_without_approval_is_not_confirmed) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, false, AT(0));
     set_granted(hold, true);
     set_end(hold, AT(2000));
-    hf_holds_wake_at(holds_of(&rig.client), hold, AT(600));
+    hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(600));
     rig_sleep(&rig, AT(0), AT(1999));
     CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 1);
     CHECK_SENT(&rig, RENEWER, "");

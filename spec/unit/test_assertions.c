@@ -83,7 +83,7 @@ static void wake_a_hold_that_is_elsewhere_in_the_heap(void) {
     hf_hold *hold = new_hold(&holds, "k");
     new_hold(&holds, "l");
     set_heap_place(hold, 1);
-    hf_holds_wake_at(&holds, hold, 10);
+    hf_holds_wake_at(&holds, claim_of(hold), 10);
 }
 
 static void open_a_link_twice(void) {

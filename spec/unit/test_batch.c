@@ -91,7 +91,7 @@ TEST(the_lease_of_a_batch_ends_with_the_first_max_hold) {
     feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(op, AT(1));
     set_end(hold_at(1), AT(40000)); /* as after renewals */
-    hf_holds_wake_at(holds_of(&rig.client), hold_at(1), AT(40000));
+    hf_holds_wake_at(holds_of(&rig.client), claim_of(hold_at(1)), AT(40000));
     output_of(link_of(&rig, CALLS));
     spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
     spec.names = NULL;

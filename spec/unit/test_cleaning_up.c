@@ -476,7 +476,8 @@ TEST(a_batch_waits_for_a_clean_up_and_sends_it_at_once) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
-    hf_holds_wake_at(holds_of(&rig.client), hold, ends_at(hold)); /* its last try has failed */
+    hf_holds_wake_at(holds_of(&rig.client), claim_of(hold),
+                     ends_at(hold)); /* its last try has failed */
     const hf_names *all[] = {&rig.names};
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
     spec.names = NULL;
@@ -611,7 +612,7 @@ TEST(a_leave_in_flight_is_awaited_beyond_the_lease) {
     rig_tick(&rig, AT(0));
     CHECK(is_in_flight(hold));
     set_end(hold, AT(100));
-    hf_holds_wake_at(holds_of(&rig.client), hold, AT(100));
+    hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(100));
     rig_tick(&rig, AT(100));
     CHECK(hold_of(&rig) == hold && is_in_flight(hold));
     CHECK(!hf_client_is_quiet(&rig.client));

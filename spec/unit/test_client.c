@@ -620,7 +620,7 @@ TEST(notice_marks_only_holds_that_have_ended) {
         set_hold_state(hold, HF_HOLD_HELD);
         set_count(hold, 1);
         set_end(hold, AT(10000 + 100 * i));
-        hf_holds_wake_at(holds_of(&rig.client), hold, ends_at(hold));
+        hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), ends_at(hold));
     }
     hf_client_notice(&rig.client, AT(9999));
     CHECK_EQ_U64(hf_client_losses(&rig.client), 0);
@@ -678,7 +678,8 @@ TEST(closing_many_holds_keeps_them_in_order) {
         set_count(hold, 1);
         set_in_flight(hold, i % 5 == 0);
         set_end(hold, AT(i * 37 % 500));
-        hf_holds_wake_at(holds_of(&rig.client), hold, i % 7 ? AT(i * 31 % 400) : HF_NEVER);
+        hf_holds_wake_at(holds_of(&rig.client), claim_of(hold),
+                         i % 7 ? AT(i * 31 % 400) : HF_NEVER);
     }
     hf_client_close(&rig.client, AT(0));
     hf_time last = 0;

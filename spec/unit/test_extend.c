@@ -28,7 +28,7 @@ TEST(an_extend_works_on_a_lock_that_is_not_renewed) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_renewed(hold, false);
-    hf_holds_wake_at(holds_of(&rig.client), hold, ends_at(hold));
+    hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), ends_at(hold));
     begin_extend(60 * HF_SECOND, AT(1000));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, ":1\r\n", AT(1500));
@@ -124,7 +124,7 @@ TEST(an_abandoned_extend_counts_only_for_the_shorter_lease) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_renewed(hold, false);
-    hf_holds_wake_at(holds_of(&rig.client), hold, ends_at(hold));
+    hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), ends_at(hold));
     hf_op_end(begin_extend(HF_SECOND, AT(1000)), AT(1100));
     CHECK_EQ_U64(ends_at(hold), AT(1988));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(1988));

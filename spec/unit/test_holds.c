@@ -73,7 +73,7 @@ TEST(a_handle_keeps_a_removed_hold) {
     hf_holds_remove(&holds, hold);
     CHECK(!is_in_table(hold));
     CHECK(hf_slice_equal(hf_hold_key(hold), KEY));
-    hf_holds_wake_at(&holds, hold, 5); /* no place in the heap any more */
+    hf_holds_wake_at(&holds, claim_of(hold), 5); /* no place in the heap any more */
     CHECK(!hf_holds_first(&holds));
     hf_hold *again = add(&holds, "key", "owner");
     CHECK(again && again != hold && number_of(again) > number_of(hold));
@@ -90,10 +90,10 @@ TEST(equal_times_are_served_in_order) {
         made[i] = add(&holds, key, "o");
         CHECK(made[i]);
     }
-    for (int i = 0; i < 20; i++) hf_holds_wake_at(&holds, made[(i * 7) % 20], 5);
+    for (int i = 0; i < 20; i++) hf_holds_wake_at(&holds, claim_of(made[(i * 7) % 20]), 5);
     for (int i = 0; i < 20; i++) {
         CHECK(hf_holds_first(&holds) == made[i]);
-        hf_holds_wake_at(&holds, made[i], HF_NEVER);
+        hf_holds_wake_at(&holds, claim_of(made[i]), HF_NEVER);
     }
     hf_holds_free(&holds);
 }
@@ -105,7 +105,7 @@ TEST(losing_a_hold_is_counted_and_stops_its_wake_ups) {
     set_hold_state(hold, HF_HOLD_HELD);
     set_count(hold, 1);
     set_end(hold, 100);
-    hf_holds_wake_at(&holds, hold, 50);
+    hf_holds_wake_at(&holds, claim_of(hold), 50);
     CHECK(hf_hold_is_valid(hold, 99));
     CHECK(!hf_hold_is_valid(hold, 100));
     hf_holds_lose(&holds, hold, HF_LOST_TAKEN);
@@ -157,11 +157,11 @@ TEST(a_hold_that_has_ended_is_found_behind_one_that_is_only_due) {
     set_count(ended, 1);
     set_count(later, 1);
     set_end(due, 200);
-    hf_holds_wake_at(&holds, due, 10);
+    hf_holds_wake_at(&holds, claim_of(due), 10);
     set_end(ended, 50);
-    hf_holds_wake_at(&holds, ended, 50);
+    hf_holds_wake_at(&holds, claim_of(ended), 50);
     set_end(later, 101);
-    hf_holds_wake_at(&holds, later, 101);
+    hf_holds_wake_at(&holds, claim_of(later), 101);
     CHECK(!hf_holds_first_ended(&holds, 49));
     CHECK(hf_holds_first_ended(&holds, 50) == ended);
     hf_holds_lose(&holds, ended, HF_LOST_EXPIRED);
@@ -226,7 +226,7 @@ TEST(a_change_of_a_key_wakes_what_is_held_there_and_delays_nothing) {
                               OWNER);
         set_hold_state(all[i], cases[i].state);
         set_count(all[i], 1);
-        hf_holds_wake_at(&holds, all[i], cases[i].wake_at);
+        hf_holds_wake_at(&holds, claim_of(all[i]), cases[i].wake_at);
     }
     hf_holds_wake_all(&holds, &hf_kind_lock, hf_slice_of("k"), 50);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -282,8 +282,8 @@ TEST(an_idle_hold_does_not_end) {
     set_idle(idle, true);
     set_keeps_lock(idle, true);
     set_end(idle, 50);
-    hf_holds_wake_at(&holds, idle, 50);
-    hf_holds_wake_at(&holds, asking, 60);
+    hf_holds_wake_at(&holds, claim_of(idle), 50);
+    hf_holds_wake_at(&holds, claim_of(asking), 60);
     CHECK(!hf_holds_first_ended(&holds, 100));
     set_idle(idle, false);
     CHECK(hf_holds_first_ended(&holds, 100) == idle);
@@ -347,7 +347,7 @@ static void step(hf_holds *holds, naive *model, uint64_t *random) {
         model->holds[i] = NULL;
     } else {
         model->wake_at[i] = hf_jitter(random, 10) == 0 ? HF_NEVER : hf_jitter(random, 50);
-        hf_holds_wake_at(holds, hold, model->wake_at[i]);
+        hf_holds_wake_at(holds, claim_of(hold), model->wake_at[i]);
     }
 }
 
@@ -422,7 +422,7 @@ TEST(a_hold_that_has_ended_is_found_anywhere_in_the_heap) {
             set_hold_state(each[i], HF_HOLD_HELD);
             set_count(each[i], 1);
             set_end(each[i], i == ended ? 100 : 200);
-            hf_holds_wake_at(&holds, each[i], (hf_time)i + 1);
+            hf_holds_wake_at(&holds, claim_of(each[i]), (hf_time)i + 1);
         }
         CHECK(hf_holds_first_ended(&holds, 100) == each[ended]);
         CHECK(!hf_holds_first_ended(&holds, 99));

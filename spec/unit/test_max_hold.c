@@ -215,7 +215,7 @@ TEST(a_hold_not_renewed_before_max_hold_is_lost_as_unreachable) {
 
 TEST(a_hold_deleted_before_max_hold_is_lost_as_deleted) {
     hf_hold *hold = hold_for(12 * HF_SECOND);
-    hf_holds_wake_at(holds_of(&rig.client), hold, AT(6000)); /* as after a failover */
+    hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(6000)); /* as after a failover */
     rig_sleep(&rig, AT(1), AT(6000));
     CHECK_SENT(&rig, RENEWER, RENEW "6000");
     feed(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(6001));

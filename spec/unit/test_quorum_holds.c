@@ -321,7 +321,7 @@ TEST(a_server_that_lacks_a_shared_owners_hold_is_asked_for_the_same_owner) {
     answer(4, busy(20000, 0, 0), AT(0));
     hf_op_end(op, AT(0));
     rig_hush(&rig);
-    hf_holds_wake_at(holds_of(&rig.client), hold_of(&rig), AT(100));
+    hf_holds_wake_at(holds_of(&rig.client), claim_of(hold_of(&rig)), AT(100));
     tick(AT(100));
     CHECK_CONTAINS(output_by(4), "EVALSHA acquire " KEYS_OF_K "0 1 30000 1000");
     finish(AT(101));

@@ -177,7 +177,7 @@ TEST(a_server_is_asked_again_within_an_hour_even_with_a_very_long_lease) {
     hf_hold *hold = hold_of(&rig);
     set_lease(hold, 1000000 * HF_SECOND);
     for (int i = 0; i < 20; i++) {
-        hf_holds_wake_at(holds_of(&rig.client), hold, HF_NEVER);
+        hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), HF_NEVER);
         hf_quorum_note_refusal(&rig.client, hold, AT(1));
         CHECK(wakes_at(hold) < AT(3600 * 1000));
     }

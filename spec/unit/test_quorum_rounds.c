@@ -140,7 +140,7 @@ TEST(a_hold_that_a_server_lacks_is_checked_no_later_than_its_end) {
     start();
     hold_by(3, AT(0));
     hf_hold *hold = hold_of(&rig);
-    hf_holds_wake_at(holds_of(&rig.client), hold, HF_NEVER);
+    hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), HF_NEVER);
     hf_quorum_refresh(&rig.client, hold, AT(25000));
     CHECK(ends_at(hold) < AT(30000));
     CHECK_EQ_U64(wakes_at(hold), ends_at(hold));
@@ -363,7 +363,7 @@ TEST(only_held_and_renewed_holds_are_repaired) {
         hf_hold *hold = hold_of(&rig);
         set_renewed(hold, cases[i].renewed);
         if (cases[i].lost) hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
-        hf_holds_wake_at(holds_of(&rig.client), hold, AT(100));
+        hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(100));
         tick(AT(100));
         bool repaired = strstr(output_by(4), "EVALSHA acquire") != NULL;
         CHECK_OR(repaired == (i == 0), "case %zu", i);

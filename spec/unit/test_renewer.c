@@ -158,7 +158,7 @@ TEST(a_renewal_takes_along_no_grant_no_fixed_lease_and_no_kept_lock) {
         set_idle(hold, i == 3);
         set_kept_until(hold, AT(20000));
         set_confirm_time(hold, AT(20000));
-        hf_holds_wake_at(holds_of(&rig.client), hold, AT(10000) + 1);
+        hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(10000) + 1);
         rig_sleep(&rig, AT(0), AT(10000));
         CHECK_EQ_INT(batch_size(), i == 0 ? 2 : 1);
         rig_end(&rig, AT(10001));
@@ -238,7 +238,7 @@ TEST(each_hold_of_a_batch_has_its_own_lease) {
     rig_begin(&rig);
     add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *other = add_hold("b", "me", 40 * HF_SECOND, true, AT(0));
-    hf_holds_wake_at(holds_of(&rig.client), other, AT(10000));
+    hf_holds_wake_at(holds_of(&rig.client), claim_of(other), AT(10000));
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 2 a b me 30000 me 40000");
     rig_end(&rig, AT(10001));
@@ -256,7 +256,7 @@ TEST(the_times_left_in_a_batch_are_compared_with_all_of_its_holds) {
         for (int j = 0; j < 3; j++) {
             hf_hold *hold = add_hold(keys[j], "me", 60 * HF_SECOND, true, AT(0));
             set_end(hold, AT(cases[i].left[j] * 1000));
-            hf_holds_wake_at(holds_of(&rig.client), hold, AT(0));
+            hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(0));
         }
         rig_tick(&rig, AT(0));
         CHECK_EQ_INT(batch_size(), cases[i].size);
@@ -852,7 +852,7 @@ TEST(a_lost_hold_is_not_due_again) {
 TEST(a_hold_that_is_not_renewed_sleeps_until_its_end) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, false, AT(0));
-    hf_holds_wake_at(holds_of(&rig.client), hold, AT(100));
+    hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(100));
     rig_tick(&rig, AT(100));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), ends_at(hold));
     CHECK_SILENT(&rig);

@@ -1118,11 +1118,11 @@ TEST(only_held_and_renewed_holds_are_renewed_soon_at_the_new_master) {
     }
     rig_sleep(&rig, AT(1), AT(1110));
     hf_client_abandon(&rig.client, holds[LEFT], 1, AT(1110));
-    hf_holds_wake_at(holds_of(&rig.client), holds[LEFT], AT(5000));
+    hf_holds_wake_at(holds_of(&rig.client), claim_of(holds[LEFT]), AT(5000));
     set_in_flight(holds[IN_FLIGHT], true);
     set_approval(holds[TO_BE_APPROVED], HF_APPROVAL_PENDING);
     for (int i = IN_FLIGHT; i <= TO_BE_APPROVED; i++)
-        hf_holds_wake_at(holds_of(&rig.client), holds[i], AT(6000));
+        hf_holds_wake_at(holds_of(&rig.client), claim_of(holds[i]), AT(6000));
     feed_node(1, ADDRESS(7002), AT(1110));
     feed_node(2, ADDRESS(7002), AT(1110));
     CHECK_AT(7002);

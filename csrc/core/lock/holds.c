@@ -170,7 +170,8 @@ static bool grow_heap(hf_holds *holds) {
     return true;
 }
 
-void hf_holds_wake_at(hf_holds *holds, hf_hold *hold, hf_time at) {
+void hf_holds_wake_at(hf_holds *holds, hf_claim *claim, hf_time at) {
+    hf_hold *hold = hf_claim_hold(claim);
     hf_hold_check(hold);
     assert(!hold->in_table ||
            (hold->heap_index < holds->count && holds->heap[hold->heap_index] == hold));
@@ -363,7 +364,7 @@ void hf_holds_lose(hf_holds *holds, hf_hold *hold, hf_lost_reason reason) {
     hold->reason = reason;
     hf_hold_become(hold, HF_HOLD_LOST);
     holds->losses++;
-    hf_holds_wake_at(holds, hold, HF_NEVER);
+    hf_holds_wake_at(holds, &hold->claim, HF_NEVER);
 }
 
 bool hf_hold_is_valid(const hf_hold *hold, hf_time now) {

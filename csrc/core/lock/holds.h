@@ -71,6 +71,17 @@ struct hf_holds {
 /* Returns the hold's key, a part of the hold. */
 hf_slice hf_hold_key(const hf_hold *hold);
 
+/* Returns the hold that the claim is a part of, and the key and the owner that the claim is for. */
+static inline hf_hold *hf_claim_hold(const hf_claim *claim) {
+    return (hf_hold *)claim;
+}
+static inline hf_slice hf_claim_key(const hf_claim *claim) {
+    return hf_hold_key(hf_claim_hold(claim));
+}
+static inline hf_slice hf_claim_owner(const hf_claim *claim) {
+    return hf_hold_owner(hf_claim_hold(claim));
+}
+
 /* Returns the hold of this lock that the caller has in the table, or NULL. */
 hf_hold *hf_holds_find(const hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice caller);
 
@@ -115,8 +126,8 @@ void hf_lent_note(hf_lent *lent);
 /* Notes that others want the lock whose owner has this number, if the client still holds it. */
 void hf_holds_wish(hf_holds *holds, uint64_t number);
 
-/* Sets when the hold needs attention. */
-void hf_holds_wake_at(hf_holds *holds, hf_hold *hold, hf_time at);
+/* Sets when the claim needs attention. */
+void hf_holds_wake_at(hf_holds *holds, hf_claim *claim, hf_time at);
 
 /* Restores the order of the heap after wake_at was set directly. */
 void hf_holds_resort(hf_holds *holds);

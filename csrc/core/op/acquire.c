@@ -742,7 +742,7 @@ static void start(hf_op *op, hf_time now) {
     }
     op->acquire.from = hold->state == HF_HOLD_HELD ? hold->count : 0;
     hold->in_flight = true;
-    hf_holds_wake_at(&op->client->holds, hold,
+    hf_holds_wake_at(&op->client->holds, &hold->claim,
                      hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
     if (op->spec.wait > 0 && op->node->subscribed) hf_client_listen(op, true, now);
     ask(op, now);

@@ -108,7 +108,7 @@ static bool mark_in_flight(hf_op *op, size_t i, hf_time now) {
     if (hold->state == HF_HOLD_LOST) return true;
     assert(!hold->in_flight);
     hold->in_flight = true;
-    hf_holds_wake_at(&client->holds, hold,
+    hf_holds_wake_at(&client->holds, &hold->claim,
                      hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
     return true;
 }

@@ -235,7 +235,7 @@ static void begin_release(hf_op *op, hf_time now) {
         hold->shared ? hf_time_min(deadline_of(op), hold->valid_until) : deadline_of(op);
     op->request.accepted = true;
     if (last) hf_hold_become(hold, HF_HOLD_RELEASING);
-    hf_holds_wake_at(&op->client->holds, hold, last ? HF_NEVER : hold->valid_until);
+    hf_holds_wake_at(&op->client->holds, &hold->claim, last ? HF_NEVER : hold->valid_until);
     hf_op_send(op, on_released, deadline, false, now);
 }
 
@@ -292,7 +292,7 @@ static void begin_complete(hf_op *op, hf_time now) {
         fail_for_memory(op, now);
         return;
     }
-    hf_holds_wake_at(&op->client->holds, op->hold, op->hold->valid_until);
+    hf_holds_wake_at(&op->client->holds, &op->hold->claim, op->hold->valid_until);
     hf_time deadline = record_deadline(op, now);
     op->request.accepted = true;
     op->request.persists_until = deadline;
@@ -391,7 +391,7 @@ static void begin_extend(hf_op *op, hf_time now) {
         op->hold->valid_until =
             hf_time_min(op->hold->valid_until, hf_claim_end_of(&op->hold->claim, lease, now));
     }
-    hf_holds_wake_at(&op->client->holds, op->hold, op->hold->valid_until);
+    hf_holds_wake_at(&op->client->holds, &op->hold->claim, op->hold->valid_until);
     hf_op_send(op, on_extended, deadline_of(op), false, now);
 }
 

@@ -33,7 +33,7 @@ void hf_client_unblock(hf_client *client, hf_hold *hold, hf_time now) {
     }
     if (op) hold->awaited = true;
     if (hold->in_table && hold->state == HF_HOLD_CLEANING_UP && !hold->in_flight)
-        hf_holds_wake_at(&client->holds, hold, now);
+        hf_holds_wake_at(&client->holds, &hold->claim, now);
 }
 
 size_t hf_client_waiter(char *text, const hf_client *client, const hf_hold *hold, uint64_t wait,

@@ -5,83 +5,18 @@
 
 #include "link/nodes.h"
 #include "op/holding.h"
+#include "op/task.h"
 
-#define BATCH HF_RENEWALS_MAX
 #define MOST_SPLITS 3 /* after this many refused batches a server gets one key at a time */
 #define ONE_BY_ONE_FOR (60 * HF_SECOND) /* then it may take batches again */
 #define CLEAN_UP_FOR (30 * HF_SECOND)
-#define CLOSED_RETRY (50 * HF_MS)    /* then twice as long, then four times */
-#define LEAST_PATIENCE (250 * HF_MS) /* a round trip may take this long on a healthy server */
+#define CLOSED_RETRY (50 * HF_MS) /* then twice as long, then four times */
 
 #define ALIKE 4 /* the times left of two holds in a batch differ by at most this factor */
-
-typedef struct hf_task {
-    hf_request request;
-    hf_client *client;
-    hf_time first_end, last_end; /* of its holds */
-    size_t count;
-    hf_hold *holds[BATCH];
-} hf_task;
-
-static hf_task *new_task(hf_client *client) {
-    hf_task *task = calloc(1, sizeof *task);
-    if (task) task->client = client;
-    return task;
-}
-
-static void free_task(hf_task *task) {
-    for (size_t i = 0; i < task->count; i++) hf_hold_unref(task->holds[i]);
-    hf_request_clear(&task->request);
-    free(task);
-}
-
-/* The wake-up is set to the hold's end: a command that never lands must not hide the loss. */
-static void mark_in_flight(hf_task *task, hf_hold *hold) {
-    assert(task->count < BATCH && hold->in_table);
-    hf_hold_ref(hold);
-    hold->in_flight = true;
-    if (hold->approval == HF_APPROVAL_GIVEN) hold->approval = HF_APPROVAL_NONE;
-    hf_holds_wake_at(&task->client->holds, hold, hold->valid_until);
-    task->first_end =
-        task->count > 0 ? hf_time_min(task->first_end, hold->valid_until) : hold->valid_until;
-    task->last_end = hf_time_max(task->last_end, hold->valid_until);
-    task->holds[task->count++] = hold;
-}
 
 /* Of the hold's node. */
 static const hf_session *renewer_link(const hf_client *client, const hf_hold *hold) {
     return &hf_client_node(client, hf_hold_key(hold))->links[client->config.renewer];
-}
-
-/* About holds of one node. */
-static void submit(hf_task *task, hf_link link, hf_request_done *done, hf_time deadline,
-                   bool waits_for_connection, hf_time now) {
-    assert(task->count > 0 && task->holds[0]->in_flight);
-    task->request.done = done;
-    task->request.context = task;
-    task->request.deadline = deadline;
-    task->request.waits_for_connection = waits_for_connection;
-    hf_client_submit(task->client, hf_hold_key(task->holds[0]), link, &task->request, now);
-}
-
-static bool has_own_link(const hf_client *client) {
-    return client->config.renewer == HF_LINK_RENEWER;
-}
-
-/* Whether the server has had the time to answer. The link may have been silent since before the
- * request was sent. */
-static bool had_fair_time(const hf_request *request, hf_time now) {
-    const hf_session *session = request->session;
-    hf_time silent_since = hf_time_max(session->awaiting_since, session->received_at);
-    return now >= hf_time_min(request->sent_at, silent_since) + LEAST_PATIENCE;
-}
-
-/* A server that does not answer the renewer is tried again over a fresh connection. A hold whose
- * time is shorter than that of a healthy round trip does not take the link from the others. */
-static void abort_link(hf_client *client, const hf_request *request, hf_time now) {
-    bool unanswered = request->sends > 0 && request->failure.code == HF_UNREACHABLE;
-    if (has_own_link(client) && unanswered && had_fair_time(request, now))
-        hf_session_abort(request->session, now);
 }
 
 /* ---- the owner's approval ---- */
@@ -95,14 +30,14 @@ static void ask_approval(hf_client *client, hf_hold *hold) {
     assert(client->config.needs_approval && hold->approval != HF_APPROVAL_GIVEN);
     client->approvals_asked++;
     hold->approval = HF_APPROVAL_PENDING;
-    hf_holds_wake_at(&client->holds, hold, hold->valid_until);
+    hf_holds_wake_at(&client->holds, &hold->claim, hold->valid_until);
 }
 
 void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
     if (hold->approval != HF_APPROVAL_PENDING) return;
     hold->approval = HF_APPROVAL_GIVEN;
     if (hold->state == HF_HOLD_HELD && !hold->in_flight)
-        hf_holds_wake_at(&client->holds, hold, now);
+        hf_holds_wake_at(&client->holds, &hold->claim, now);
 }
 
 /* ---- whether the server takes batches ----
@@ -154,7 +89,7 @@ void hf_renewer_on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf
     bool again = hold->renewed && !hf_claim_has_last_lease(&hold->claim);
     hf_time next = again ? hf_lease_renew_at(sent_at, lease) : hold->valid_until;
     if (hold->idle) next = hf_time_min(next, hold->keep_until);
-    hf_holds_wake_at(&client->holds, hold, hf_time_max(next, now));
+    hf_holds_wake_at(&client->holds, &hold->claim, hf_time_max(next, now));
 }
 
 static void on_not_renewed(hf_client *client, hf_hold *hold, hf_time now) {
@@ -162,7 +97,7 @@ static void on_not_renewed(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->at_risk) hf_observe_risk(client, hold, now);
     hold->at_risk = true;
     hold->failures++;
-    hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
+    hf_holds_wake_at(&client->holds, &hold->claim, hf_lease_retry_at(now, hold->valid_until));
 }
 
 /* Ends a kept lock that no caller has, so nobody has lost it. A lock in doubt is not kept either.
@@ -175,7 +110,7 @@ static void end_idle(hf_client *client, hf_hold *hold, bool gone, hf_time now) {
 /* A confirmation sets a lease that may be shorter than the grant's. If it got no answer, or was
  * sent twice, the server may still carry it out after a command that has set a longer one. */
 static void bound_by_confirmation(const hf_task *task) {
-    hf_hold *hold = task->holds[0];
+    hf_hold *hold = hf_claim_hold(task->claims[0]);
     bool answered = task->request.failure.code == HF_OK && task->request.sends == 1;
     if (!hold->granted || answered || task->request.sends == 0) return;
     hf_claim_bound_lease(&hold->claim, hold->lease, task->client->config.grant_lease);
@@ -208,30 +143,31 @@ static bool split_batch(hf_task *task, hf_time now) {
     if (task->count == 1 || !is_refused(&task->request)) return false;
     task->client->split_open = true;
     for (size_t i = 0; i < task->count; i++) {
-        hf_hold *hold = task->holds[i];
+        hf_hold *hold = hf_claim_hold(task->claims[i]);
         hold->refused_in_batch = true;
         if (hold->in_table && hold->state == HF_HOLD_HELD)
-            hf_holds_wake_at(&task->client->holds, hold, now);
+            hf_holds_wake_at(&task->client->holds, &hold->claim, now);
         hf_client_unblock(task->client, hold, now);
     }
-    free_task(task);
+    hf_task_free(task);
     return true;
 }
 
 static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
     bool confirmed = hf_request_is_confirmed(request);
-    assert(task->count > 0 && task->count <= BATCH);
+    assert(task->count > 0 && task->count <= HF_RENEWALS_MAX);
     bound_by_confirmation(task);
     if (!reply && split_batch(task, now)) return;
     if (reply && task->count > 1) note_batch_taken(task->client);
-    if (!reply) abort_link(task->client, request, now);
+    if (!reply) hf_task_abort_link(task, now);
     for (size_t i = 0; i < task->count; i++) {
         hf_verdict verdict = reply ? hf_wire_read_at(reply, i) : HF_VERDICT_NONSENSE;
         if (verdict == HF_VERDICT_YES && !confirmed) verdict = HF_VERDICT_NONSENSE;
-        settle_renewal(task->client, task->holds[i], verdict, request->sent_at, now);
+        settle_renewal(task->client, hf_claim_hold(task->claims[i]), verdict, request->sent_at,
+                       now);
     }
-    free_task(task);
+    hf_task_free(task);
 }
 
 static hf_time time_left(const hf_hold *hold, hf_time now) {
@@ -244,29 +180,31 @@ static hf_time time_left(const hf_hold *hold, hf_time now) {
  * another node. */
 static hf_time patience(const hf_client *client, const hf_hold *hold, hf_time now) {
     hf_time left = time_left(hold, now);
-    bool once = !has_own_link(client) || renewer_link(client, hold)->state != HF_SESSION_READY;
+    bool once = client->config.renewer != HF_LINK_RENEWER ||
+                renewer_link(client, hold)->state != HF_SESSION_READY;
     if (once && !client->topology->moves_slots) return left;
-    return hf_time_max(left / 2, hf_time_min(left, LEAST_PATIENCE));
+    return hf_time_max(left / 2, hf_time_min(left, HF_TASK_PATIENCE));
 }
 
 static hf_time renewal_deadline(const hf_task *task, hf_time now) {
     hf_time deadline = now + task->client->config.session.command_timeout;
     for (size_t i = 0; i < task->count; i++) {
-        hf_time wait = patience(task->client, task->holds[i], now);
+        hf_time wait = patience(task->client, hf_claim_hold(task->claims[i]), now);
         deadline = hf_time_min(deadline, now + hf_time_max(wait, 5 * HF_MS));
     }
     return deadline;
 }
 
 static bool encode_batch(hf_task *task, hf_time now) {
-    hf_slice keys[BATCH], owners[BATCH];
-    hf_time leases[BATCH];
+    hf_slice keys[HF_RENEWALS_MAX], owners[HF_RENEWALS_MAX];
+    hf_time leases[HF_RENEWALS_MAX];
     for (size_t i = 0; i < task->count; i++) {
-        keys[i] = hf_hold_key(task->holds[i]);
-        owners[i] = hf_hold_owner(task->holds[i]);
-        leases[i] = hf_claim_lease_within(&task->holds[i]->claim, task->holds[i]->lease, now);
+        keys[i] = hf_hold_key(hf_claim_hold(task->claims[i]));
+        owners[i] = hf_hold_owner(hf_claim_hold(task->claims[i]));
+        leases[i] = hf_claim_lease_within(&hf_claim_hold(task->claims[i])->claim,
+                                          hf_claim_hold(task->claims[i])->lease, now);
     }
-    const hf_kind *kind = task->holds[0]->kind;
+    const hf_kind *kind = hf_claim_hold(task->claims[0])->kind;
     bool encoded = (kind->counted ? hf_wire_renew_permits : hf_wire_renew)(
         &task->request, kind, task->count, keys, owners, leases);
     return encoded && hf_client_sync(task->client, &task->request);
@@ -301,10 +239,10 @@ bool hf_renewer_encode_confirmation(const hf_client *client, const hf_hold *hold
 
 static void roll_back(hf_task *task, hf_time now) {
     for (size_t i = 0; i < task->count; i++) {
-        task->holds[i]->in_flight = false;
-        on_not_renewed(task->client, task->holds[i], now);
+        hf_claim_hold(task->claims[i])->in_flight = false;
+        on_not_renewed(task->client, hf_claim_hold(task->claims[i]), now);
     }
-    free_task(task);
+    hf_task_free(task);
 }
 
 /* A batch waits for its reply no longer than the hold that ends first can: one that has little time
@@ -318,7 +256,7 @@ static bool is_alike(const hf_task *task, const hf_hold *hold, hf_time now) {
 /* In a cluster each key goes alone: keys of one node are of different slots, and of one slot only
  * those that have not moved yet could be renewed together. */
 static bool fits(const hf_client *client, const hf_task *task, const hf_hold *hold, hf_time now) {
-    const hf_hold *first = task->holds[0];
+    const hf_hold *first = hf_claim_hold(task->claims[0]);
     if (client->topology->moves_slots || !takes_batches(client, now)) return false;
     if (hold->refused_in_batch || first->refused_in_batch) return false;
     if (hold->kind != first->kind || !is_alike(task, hold, now)) return false;
@@ -335,16 +273,16 @@ static bool is_due_renewal(const hf_client *client, const hf_task *task, const h
 /* Takes along what is due within a thirtieth of the first one's lease: fewer, fuller batches. */
 static void renew_batch(hf_client *client, hf_hold *hold, hf_time now) {
     assert(hold->state == HF_HOLD_HELD && !hold->in_flight);
-    hf_task *task = new_task(client);
+    hf_task *task = hf_task_new(client);
     if (!task) {
         on_not_renewed(client, hold, now);
         return;
     }
     hf_time until = now + hold->lease / 30;
-    mark_in_flight(task, hold);
+    hf_task_add(task, &hold->claim);
     hold = hf_holds_first(&client->holds);
-    while (task->count < BATCH && is_due_renewal(client, task, hold, until, now)) {
-        mark_in_flight(task, hold);
+    while (task->count < HF_RENEWALS_MAX && is_due_renewal(client, task, hold, until, now)) {
+        hf_task_add(task, &hold->claim);
         hold = hf_holds_first(&client->holds);
     }
     if (!encode_batch(task, now)) {
@@ -352,19 +290,21 @@ static void renew_batch(hf_client *client, hf_hold *hold, hf_time now) {
         return;
     }
     client->stats.renew_batches++;
-    submit(task, client->config.renewer, renewal_done, renewal_deadline(task, now), true, now);
+    hf_task_submit(task, client->config.renewer, renewal_done, renewal_deadline(task, now), true,
+                   now);
 }
 
 static void confirm(hf_client *client, hf_hold *hold, hf_time now) {
     assert(hold->granted && !hold->in_flight);
-    hf_task *task = new_task(client);
+    hf_task *task = hf_task_new(client);
     if (!task) {
         on_not_renewed(client, hold, now);
         return;
     }
-    mark_in_flight(task, hold);
+    hf_task_add(task, &hold->claim);
     if (hf_renewer_encode_confirmation(client, hold, &task->request, now))
-        submit(task, client->config.renewer, renewal_done, renewal_deadline(task, now), true, now);
+        hf_task_submit(task, client->config.renewer, renewal_done, renewal_deadline(task, now),
+                       true, now);
     else roll_back(task, now);
 }
 
@@ -381,11 +321,11 @@ static hf_time short_end(const hf_client *client, const hf_hold *hold, hf_time s
 static void on_shortened(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
     hf_client *client = task->client;
-    hf_hold *hold = task->holds[0];
+    hf_hold *hold = hf_claim_hold(task->claims[0]);
     hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
     bool sure = verdict == HF_VERDICT_YES && request->sends == 1,
          gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN;
-    if (!reply) abort_link(client, request, now);
+    if (!reply) hf_task_abort_link(task, now);
     if (hold->in_table && hold->idle && hold->state == HF_HOLD_HELD && sure) {
         hold->lease = client->config.grant_lease;
         hold->valid_until = short_end(client, hold, request->sent_at);
@@ -394,13 +334,13 @@ static void on_shortened(hf_request *request, const hf_reply *reply, hf_time now
         end_idle(client, hold, gone, now);
     }
     hf_client_unblock(client, hold, now);
-    free_task(task);
+    hf_task_free(task);
 }
 
 /* After a crash others wait for no longer than for a grant. */
 static void shorten(hf_client *client, hf_hold *hold, hf_time now) {
     assert(hold->idle && !hold->in_flight);
-    hf_task *task = new_task(client);
+    hf_task *task = hf_task_new(client);
     hf_names names = {0};
     char waiter[HF_WAITER_SIZE];
     bool encoded = task && hf_names_make_on(&names, hf_hold_key(hold), hold->kind);
@@ -415,8 +355,9 @@ static void shorten(hf_client *client, hf_hold *hold, hf_time now) {
         hf_renewer_clean_up(client, hold, now);
         return;
     }
-    mark_in_flight(task, hold);
-    submit(task, client->config.renewer, on_shortened, renewal_deadline(task, now), true, now);
+    hf_task_add(task, &hold->claim);
+    hf_task_submit(task, client->config.renewer, on_shortened, renewal_deadline(task, now), true,
+                   now);
 }
 
 void hf_renewer_resume_idle(hf_client *client, hf_hold *hold, hf_time now) {
@@ -424,12 +365,12 @@ void hf_renewer_resume_idle(hf_client *client, hf_hold *hold, hf_time now) {
     hf_time grant = client->config.grant_lease, next = now + grant / 3;
     if (hold->lease <= grant) next = hf_lease_renew_before(hold->valid_until, hold->lease);
     next = hf_time_min(hf_time_max(next, now), hf_time_min(hold->keep_until, hold->valid_until));
-    hf_holds_wake_at(&client->holds, hold, next);
+    hf_holds_wake_at(&client->holds, &hold->claim, next);
 }
 
 static void attend_idle(hf_client *client, hf_hold *hold, hf_time now) {
     if (now >= hold->keep_until || now >= hold->valid_until) hf_renewer_clean_up(client, hold, now);
-    else if (hold->in_flight) hf_holds_wake_at(&client->holds, hold, hold->valid_until);
+    else if (hold->in_flight) hf_holds_wake_at(&client->holds, &hold->claim, hold->valid_until);
     else if (hold->lease > client->config.grant_lease) shorten(client, hold, now);
     else renew_batch(client, hold, now);
 }
@@ -440,7 +381,8 @@ void hf_renewer_resume(hf_client *client, hf_hold *hold, hf_time now) {
     if (hold->granted) next = hold->confirm_at;
     else if (hold->renewed && !hf_claim_has_last_lease(&hold->claim))
         next = hf_lease_renew_before(next, hf_claim_lease(&hold->claim));
-    hf_holds_wake_at(&client->holds, hold, hf_time_min(hf_time_max(next, now), hold->valid_until));
+    hf_holds_wake_at(&client->holds, &hold->claim,
+                     hf_time_min(hf_time_max(next, now), hold->valid_until));
 }
 
 void hf_renewer_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time now) {
@@ -481,7 +423,7 @@ void hf_renewer_clean_up(hf_client *client, hf_hold *hold, hf_time now) {
     hf_hold_become(hold, HF_HOLD_CLEANING_UP);
     hold->failures = 0;
     if (!counted) hold->valid_until = now + hf_time_max(hold->lease, CLEAN_UP_FOR);
-    hf_holds_wake_at(&client->holds, hold, hold->in_flight ? hold->valid_until : now);
+    hf_holds_wake_at(&client->holds, &hold->claim, hold->in_flight ? hold->valid_until : now);
 }
 
 void hf_renewer_clean_up_same_connection(hf_client *client, hf_hold *hold, hf_time now) {
@@ -576,15 +518,15 @@ static hf_time clean_up_again_at(const hf_client *client, const hf_hold *hold, h
 static void on_cleaned_up(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
     hf_client *client = task->client;
-    hf_hold *hold = task->holds[0];
-    if (!reply && !hold->same_connection) abort_link(client, request, now);
+    hf_hold *hold = hf_claim_hold(task->claims[0]);
+    if (!reply && !hold->same_connection) hf_task_abort_link(task, now);
     bool used_up = request->no_retry && request->sends > 0;
     bool more = reply && !hold->kind->has_call_notes && hf_wire_read(reply) == HF_VERDICT_MORE;
     if (more && is_cleaning_up(hold)) {
         hold->in_flight = false;
         hf_claim_freed(&hold->claim);
-        hf_holds_wake_at(&client->holds, hold, now);
-        free_task(task);
+        hf_holds_wake_at(&client->holds, &hold->claim, now);
+        hf_task_free(task);
         return;
     }
     bool settled = reply || used_up || request->failure.code == HF_CONFLICT;
@@ -594,12 +536,12 @@ static void on_cleaned_up(hf_request *request, const hf_reply *reply, hf_time no
     if (settled && is_cleaning_up(hold)) hf_holds_remove(&client->holds, hold);
     hf_client_unblock(client, hold, now);
     if (is_cleaning_up(hold) && !hold->in_flight)
-        hf_holds_wake_at(&client->holds, hold, clean_up_again_at(client, hold, now));
-    free_task(task);
+        hf_holds_wake_at(&client->holds, &hold->claim, clean_up_again_at(client, hold, now));
+    hf_task_free(task);
 }
 
 static bool encode_clean_up(hf_task *task) {
-    const hf_hold *hold = task->holds[0];
+    const hf_hold *hold = hf_claim_hold(task->claims[0]);
     hf_names names;
     char waiter[HF_WAITER_SIZE];
     if (!hf_names_make_on(&names, hf_hold_key(hold), hold->kind)) return false;
@@ -619,23 +561,23 @@ static bool encode_clean_up(hf_task *task) {
 static void send_clean_up(hf_client *client, hf_hold *hold, bool waits_for_connection,
                           hf_time now) {
     assert(hold->state == HF_HOLD_CLEANING_UP && !hold->in_flight);
-    hf_task *task = new_task(client);
+    hf_task *task = hf_task_new(client);
     if (!task) {
-        hf_holds_wake_at(&client->holds, hold, clean_up_again_at(client, hold, now));
+        hf_holds_wake_at(&client->holds, &hold->claim, clean_up_again_at(client, hold, now));
         return;
     }
-    mark_in_flight(task, hold);
+    hf_task_add(task, &hold->claim);
     if (encode_clean_up(task)) {
         hf_link link = hold->same_connection ? HF_LINK_CALLS : client->config.renewer;
         hf_time deadline = now + client->config.session.command_timeout;
         if (task->request.no_retry)
             deadline = hf_time_min(deadline, hold->valid_until); /* then it is another process's */
-        submit(task, link, on_cleaned_up, deadline, waits_for_connection, now);
+        hf_task_submit(task, link, on_cleaned_up, deadline, waits_for_connection, now);
         return;
     }
     hold->in_flight = false;
-    hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
-    free_task(task);
+    hf_holds_wake_at(&client->holds, &hold->claim, hf_lease_retry_at(now, hold->valid_until));
+    hf_task_free(task);
 }
 
 void hf_renewer_clean_up_first(hf_client *client, hf_hold *hold, hf_time now) {
@@ -643,13 +585,13 @@ void hf_renewer_clean_up_first(hf_client *client, hf_hold *hold, hf_time now) {
     if (hold->in_flight) return;
     hold->same_connection = true;
     if (now < hold->valid_until) send_clean_up(client, hold, false, now);
-    else hf_holds_wake_at(&client->holds, hold, now); /* nothing is left to send */
+    else hf_holds_wake_at(&client->holds, &hold->claim, now); /* nothing is left to send */
 }
 
 bool hf_renewer_set_aside(hf_client *client, hf_hold *hold, hf_time now) {
     hf_hold *aside = hold->shared ? NULL : clean_up_by_stand_in(client, hold, HF_NO_TEXT, now);
     if (!aside) return false;
-    hf_holds_wake_at(&client->holds, aside, hf_lease_retry_at(now, aside->valid_until));
+    hf_holds_wake_at(&client->holds, &aside->claim, hf_lease_retry_at(now, aside->valid_until));
     hf_holds_remove(&client->holds, hold);
     return true;
 }
@@ -715,33 +657,19 @@ void hf_renewer_add_pending_release(hf_hold *hold, hf_time asked_at) {
 /* Only the reply shows whether one of the owner's holds is this client's. */
 static void on_late_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
-    hf_hold *hold = task->holds[0];
+    hf_hold *hold = hf_claim_hold(task->claims[0]);
     if (reply && hf_wire_read_acquire(reply).verdict == HF_VERDICT_YES)
         hf_renewer_add_pending_release(hold, request->sent_at);
     hf_renewer_resume(task->client, hold, now);
     hf_client_unblock(task->client, hold, now);
-    free_task(task);
-}
-
-/* A task that goes on with a request that was sent. NULL: there is no memory, or nothing to go on
- * with. */
-static hf_task *inherit(hf_client *client, hf_request *request, hf_request_done *done) {
-    hf_task *task = new_task(client);
-    if (task && !hf_session_inherit(&task->request, request)) {
-        free_task(task);
-        return NULL;
-    }
-    if (!task) return NULL;
-    task->request.done = done;
-    task->request.context = task;
-    return task;
+    hf_task_free(task);
 }
 
 bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now) {
-    hf_task *task = inherit(client, ask, on_late_answer);
+    hf_task *task = hf_task_inherit(client, ask, on_late_answer);
     if (!task) return false;
     if (hold->state == HF_HOLD_ACQUIRING) hf_renewer_clean_up_same_connection(client, hold, now);
-    mark_in_flight(task, hold);
+    hf_task_add(task, &hold->claim);
     task->request.no_retry = true;
     task->request.persists_until = 0;
     task->request.deadline =
@@ -756,11 +684,11 @@ static void on_seen_through(hf_request *request, const hf_reply *reply, hf_time 
     (void)reply, (void)now;
     assert(task->client->unanswered > 0);
     task->client->unanswered--;
-    free_task(task);
+    hf_task_free(task);
 }
 
 bool hf_renewer_see_through(hf_client *client, hf_request *request) {
-    if (!inherit(client, request, on_seen_through)) return false;
+    if (!hf_task_inherit(client, request, on_seen_through)) return false;
     client->unanswered++;
     return true;
 }
@@ -774,14 +702,14 @@ bool hf_renewer_see_through(hf_client *client, hf_request *request) {
 static void on_recorded(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
     hf_client *client = task->client;
-    hf_hold *hold = task->holds[0];
+    hf_hold *hold = hf_claim_hold(task->claims[0]);
     assert(client->unanswered > 0 && hold->record == request);
     client->unanswered--;
     hold->record = NULL;
     if (reply && hf_wire_read(reply) == HF_VERDICT_MORE)
         hf_renewer_pass_on(client, hold->kind, hf_hold_key(hold), now);
     if (hold->in_table) hf_holds_remove(&client->holds, hold);
-    free_task(task);
+    hf_task_free(task);
 }
 
 /* Returns a hold of the same owner; NULL when out of memory. */
@@ -806,7 +734,7 @@ static hf_hold *copy_for_record(hf_client *client, const hf_hold *hold) {
 }
 
 bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *request, hf_time now) {
-    hf_task *task = new_task(client);
+    hf_task *task = hf_task_new(client);
     hf_hold *own = task ? copy_for_record(client, hold) : NULL;
     if (!own) {
         free(task);
@@ -822,7 +750,7 @@ bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *reque
     task->request.context = task;
     task->request.waits_for_connection = task->request.accepted = true;
     hf_hold_ref(own);
-    task->holds[task->count++] = own;
+    task->claims[task->count++] = &own->claim;
     own->record = &task->request;
     client->unanswered++;
     follow_lease(own);
@@ -857,7 +785,7 @@ static void attend(hf_client *client, hf_hold *hold, hf_time now) {
         abandon_cleaning_up(client, hold, now);
     } else if (hold->in_flight ||
                (hold->state != HF_HOLD_CLEANING_UP && hold->state != HF_HOLD_HELD)) {
-        hf_holds_wake_at(&client->holds, hold,
+        hf_holds_wake_at(&client->holds, &hold->claim,
                          hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
     } else if (hold->state == HF_HOLD_CLEANING_UP) {
         send_clean_up(client, hold, true, now);
@@ -868,7 +796,7 @@ static void attend(hf_client *client, hf_hold *hold, hf_time now) {
     } else if (hold->granted || hold->renewed) {
         renew_batch(client, hold, now);
     } else {
-        hf_holds_wake_at(&client->holds, hold, hold->valid_until);
+        hf_holds_wake_at(&client->holds, &hold->claim, hold->valid_until);
     }
 }
 

@@ -232,7 +232,7 @@ void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now) {
         hf_time next = hold->renewed && lacks_a_member_hold(hold)
                            ? hf_time_min(end, now + hold->lease / 3)
                            : end;
-        hf_holds_wake_at(&client->holds, hold, hf_time_min(hold->wake_at, next));
+        hf_holds_wake_at(&client->holds, &hold->claim, hf_time_min(hold->wake_at, next));
     } else {
         hf_quorum_lose(client, hold, reason_of_loss(hold, now), now);
     }
@@ -353,7 +353,7 @@ static size_t count_repairs(const hf_quorum *quorum, size_t index) {
 /* Holds that come at once come one by one the next time. */
 static void defer_repair(hf_client *client, hf_hold *hold, hf_time now) {
     hf_time at = now + HF_MS + hf_jitter(&client->random, hold->lease / 3);
-    hf_holds_wake_at(&client->holds, hold, hf_time_min(hold->wake_at, at));
+    hf_holds_wake_at(&client->holds, &hold->claim, hf_time_min(hold->wake_at, at));
 }
 
 /* While a majority holds the lock, the other servers get it too: those that forgot it, and those
@@ -373,7 +373,7 @@ void hf_quorum_note_refusal(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->in_table || !hold->renewed || hold->state != HF_HOLD_HELD) return;
     uint32_t doublings = hold->refusals < 16 ? hold->refusals++ : 16;
     hf_time pause = hf_time_min(FIRST_REPAIR << doublings, hold->lease / 30);
-    hf_holds_wake_at(&client->holds, hold, hf_time_min(hold->wake_at, now + pause));
+    hf_holds_wake_at(&client->holds, &hold->claim, hf_time_min(hold->wake_at, now + pause));
 }
 
 /* ---- late replies ---- */
@@ -512,7 +512,7 @@ static void tick_calls(hf_client *client, hf_time now) {
 
 static void refresh_due(hf_client *client, hf_time now) {
     for (hf_hold *hold; (hold = hf_holds_first(&client->holds)) && hold->wake_at <= now;) {
-        hf_holds_wake_at(&client->holds, hold, HF_NEVER);
+        hf_holds_wake_at(&client->holds, &hold->claim, HF_NEVER);
         hf_quorum_refresh(client, hold, now);
         repair_missing(client, hold, now);
     }

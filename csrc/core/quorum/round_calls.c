@@ -72,7 +72,7 @@ static void finish_release(hf_op *op, bool done, hf_time now) {
 static void finish_extend(hf_op *op, bool done, hf_time now) {
     hf_hold *hold = op->round->hold;
     if (done && sets_lease(op)) hold->lease = op->spec.lease;
-    hf_holds_wake_at(&op->client->holds, hold, HF_NEVER);
+    hf_holds_wake_at(&op->client->holds, &hold->claim, HF_NEVER);
     hf_quorum_refresh(op->client, hold, now);
     if (hold->state == HF_HOLD_LOST) hf_round_fail_lost(op, hold);
     else if (!hold->in_table) hf_op_fail(op, HF_NOT_HELD, "the lock was released in the meantime");
