@@ -156,6 +156,11 @@ local UNITS_OF_FILE = {
     "test_renewer", "test_cleaning_up", "test_confirm", "test_approval", "test_reentry", "test_kept",
     "test_each_kind",
   },
+  ["leave.c"] = {
+    "test_cleaning_up", "test_renewer", "test_reentry", "test_kept", "test_shared_owner",
+    "test_each_kind",
+  },
+  ["task.c"] = { "test_renewer", "test_cleaning_up", "test_approval" },
   ["round.c"] = QUORUM, ["round_acquire.c"] = QUORUM, ["round_calls.c"] = QUORUM,
   ["quorum.c"] = QUORUM, ["votes.c"] = QUORUM,
   ["shards.c"] = { "test_ring", "test_renewer" },

@@ -1,8 +1,8 @@
 #include "op/events.h"
 #include "op/operation.h"
-#include "op/renewer.h"
 
 #include "drive.h"
+#include "op/leave.h"
 
 #define CALLS HF_LINK_CALLS
 #define RENEWER HF_LINK_RENEWER

@@ -2,7 +2,7 @@
 
 #include "base/lease.h"
 #include "op/holding.h"
-#include "op/renewer.h"
+#include "op/leave.h"
 
 #include "renewer_rig.h"
 
@@ -38,7 +38,7 @@ TEST(what_stands_in_for_a_hold_has_all_of_it) {
         set_wait(hold, 7);
         hf_hold *other = NULL;
         if (shared) {
-            other = hf_renewer_clean_up_grant(&rig.client, hold, AT(1));
+            other = hf_renewer_clean_up_grant(&rig.client, claim_of(hold), AT(1));
         } else {
             hf_renewer_clean_up(&rig.client, hold, AT(1));
             CHECK(hf_renewer_set_aside(&rig.client, hold, AT(1)));
@@ -61,7 +61,7 @@ TEST(a_stand_in_for_permits_leaves_all_of_them) {
     hf_hold *hold =
         hf_client_add_permits(&rig.client, &hf_kind_permit, hf_slice_of("k"), hf_slice_of("me"), 3);
     set_wait(hold, 7);
-    hf_renewer_clean_up_replaced(&rig.client, hold, AT(0));
+    hf_renewer_clean_up_replaced(&rig.client, claim_of(hold), AT(0));
     rig_tick(&rig, AT(0));
     CHECK_SENT(&rig, CALLS,
                "EVALSHA permit_leave 5 k redisson_lock_token:{k} holdfast_queue:{k} "
@@ -181,7 +181,7 @@ TEST(a_clean_up_that_a_caller_waits_for_is_sent_at_once) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(1));
     rig.refusing = true;
-    hf_renewer_clean_up_first(&rig.client, hold, AT(2));
+    hf_renewer_clean_up_first(&rig.client, claim_of(hold), AT(2));
     rig_serve(&rig, AT(2));
     CHECK(!is_in_flight(hold));
     rig.refusing = false;
@@ -299,21 +299,21 @@ TEST(a_pending_release_starts_the_lease_of_a_first_entry_only) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     set_shared(hold, true);
     hf_time end = ends_at(hold);
-    hf_renewer_add_pending_release(hold, AT(500));
+    hf_renewer_add_pending_release(claim_of(hold), AT(500));
     CHECK_EQ_INT(pending_of(hold), 1);
     CHECK_EQ_U64(ends_at(hold), end);
     set_count(hold, 0);
     set_others(hold, 0);
     set_pending(hold, 0);
     set_hold_state(hold, HF_HOLD_ACQUIRING);
-    hf_renewer_add_pending_release(hold, AT(500));
+    hf_renewer_add_pending_release(claim_of(hold), AT(500));
     CHECK_EQ_U64(ends_at(hold), AT(500 + 29698));
-    hf_renewer_add_pending_release(hold, AT(900));
+    hf_renewer_add_pending_release(claim_of(hold), AT(900));
     CHECK_EQ_INT(pending_of(hold), 2);
     CHECK_EQ_U64(ends_at(hold), AT(500 + 29698));
     set_shared(hold, false);
     set_pending(hold, 0);
-    hf_renewer_add_pending_release(hold, AT(900));
+    hf_renewer_add_pending_release(claim_of(hold), AT(900));
     CHECK_EQ_INT(pending_of(hold), 0);
     rig_end(&rig, AT(901));
 }
@@ -734,7 +734,7 @@ TEST(a_shared_owners_lost_hold_without_a_mark_is_not_cleaned_up) {
         set_wait(hold, cases[i].wait);
         hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
         CHECK(!hf_renewer_may_stand(hold));
-        hf_renewer_clean_up_grant(&rig.client, hold, AT(1));
+        hf_renewer_clean_up_grant(&rig.client, claim_of(hold), AT(1));
         hf_client_abandon(&rig.client, hold, 1, AT(1));
         CHECK_EQ_INT(hold_count(&rig.client), 0);
         rig_tick(&rig, AT(1));
@@ -787,7 +787,7 @@ TEST(a_shared_owners_lost_hold_removes_its_mark) {
     set_granted(hold, true);
     set_wait(hold, 5);
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
-    hf_renewer_clean_up_grant(&rig.client, hold, AT(1));
+    hf_renewer_clean_up_grant(&rig.client, claim_of(hold), AT(1));
     rig_tick(&rig, AT(1));
     CHECK_SENT(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
     rig_end(&rig, AT(2));

@@ -2,9 +2,9 @@
 
 #include "op/events.h"
 #include "op/operation.h"
-#include "op/renewer.h"
 
 #include "drive.h"
+#include "op/leave.h"
 
 static struct rig rig;
 
@@ -45,7 +45,8 @@ TEST(a_place_in_the_queue_names_its_waiter) {
             hf_hold *hold = hf_holds_add(holds_of(&rig.client), kinds[i], hf_slice_of("k"),
                                          hf_slice_of("me"), hf_slice_of(owner));
             set_shared(hold, shared);
-            size_t size = hf_client_waiter(text, &rig.client, hold, UINT64_MAX, UINT64_MAX);
+            size_t size =
+                hf_client_waiter(text, &rig.client, claim_of(hold), UINT64_MAX, UINT64_MAX);
             CHECK(size < sizeof text);
             text[size] = '\0';
             snprintf(want, sizeof want, "1%c" DRIVE_UUID ":%llu:%llu%s%s", "lmg"[i],

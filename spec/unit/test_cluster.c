@@ -4,7 +4,6 @@
 #include "link/slots.h"
 #include "op/events.h"
 #include "op/operation.h"
-#include "op/renewer.h"
 
 /* Key k is in slot 7629, which a serves in HALVES, and b in ALL_OF_B. */
 

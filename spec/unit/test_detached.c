@@ -1,8 +1,8 @@
 #include "op/holding.h"
 #include "op/operation.h"
-#include "op/renewer.h"
 
 #include "drive.h"
+#include "op/leave.h"
 
 static struct rig rig;
 

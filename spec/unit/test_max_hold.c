@@ -1,6 +1,5 @@
 #include "base/lease.h"
 #include "op/operation.h"
-#include "op/renewer.h"
 
 #include "drive.h"
 

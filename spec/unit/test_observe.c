@@ -3,7 +3,6 @@
 #include "base/lease.h"
 #include "drive.h"
 #include "op/events.h"
-#include "op/renewer.h"
 
 static struct rig rig;
 

@@ -1,6 +1,5 @@
 #include "op/events.h"
 #include "op/operation.h"
-#include "op/renewer.h"
 
 #include "drive.h"
 

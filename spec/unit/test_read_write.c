@@ -1,6 +1,6 @@
 #include "drive.h"
 #include "lock/wire.h"
-#include "op/renewer.h"
+#include "op/leave.h"
 
 #define KEYS_OF_RW "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_rwlock:{k} "
 #define READER DRIVE_UUID ":"

@@ -1,6 +1,7 @@
 /* Renewals: when, which together, and what their replies mean. */
 
 #include "base/lease.h"
+#include "op/leave.h"
 #include "op/renewer.h"
 
 #include "renewer_rig.h"

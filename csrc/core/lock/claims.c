@@ -40,6 +40,10 @@ hf_time hf_claim_lease(const hf_claim *claim) {
     return hf_time_min(claim->lease, claim->shortened);
 }
 
+hf_time hf_claim_time_left(const hf_claim *claim, hf_time now) {
+    return claim->valid_until > now ? claim->valid_until - now : 0;
+}
+
 hf_time hf_claim_max_left(const hf_claim *claim, hf_time now) {
     if (claim->max_until == HF_NEVER) return 0;
     return claim->max_until > now ? claim->max_until - now : HF_LEASE_MIN;

@@ -111,6 +111,9 @@ hf_time hf_claim_lease_within(const hf_claim *claim, hf_time lease, hf_time sent
 /* Returns the end of the lease that this command sets; never after `max_until`. */
 hf_time hf_claim_end_of(const hf_claim *claim, hf_time lease, hf_time sent_at);
 
+/* Returns how long its lease still lasts. */
+hf_time hf_claim_time_left(const hf_claim *claim, hf_time now);
+
 /* Returns for how long it may still be held; 0: it has no limit. */
 hf_time hf_claim_max_left(const hf_claim *claim, hf_time now);
 

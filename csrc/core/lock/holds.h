@@ -82,6 +82,16 @@ static inline hf_slice hf_claim_owner(const hf_claim *claim) {
     return hf_hold_owner(hf_claim_hold(claim));
 }
 
+/* Returns whether the claim is STANDING and its hold is HELD: the renewer renews no other. */
+static inline bool hf_claim_is_held(const hf_claim *claim) {
+    return claim->in_table && hf_claim_hold(claim)->state == HF_HOLD_HELD;
+}
+
+/* Returns whether the claim is LEAVING. */
+static inline bool hf_claim_is_leaving(const hf_claim *claim) {
+    return claim->in_table && hf_claim_hold(claim)->state == HF_HOLD_CLEANING_UP;
+}
+
 /* Returns the hold of this lock that the caller has in the table, or NULL. */
 hf_hold *hf_holds_find(const hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice caller);
 

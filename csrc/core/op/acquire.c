@@ -14,6 +14,7 @@
 #include "op/deadlock.h"
 #include "op/events.h"
 #include "op/kept.h"
+#include "op/leave.h"
 #include "op/operation.h"
 #include "op/presence.h"
 #include "op/renewer.h"
@@ -196,7 +197,7 @@ static bool make_waiter(hf_op *op) {
     if (!hf_numbers_put(&op->client->waits, &op->wait.by_number, op->wait.number, op)) return false;
     op->acquire.waiter = malloc(HF_WAITER_SIZE);
     if (!op->acquire.waiter) return false;
-    op->acquire.waiter_size = hf_client_waiter(op->acquire.waiter, op->client, op->hold,
+    op->acquire.waiter_size = hf_client_waiter(op->acquire.waiter, op->client, &op->hold->claim,
                                                op->wait.number, op->spec.token_ttl_ms);
     return true;
 }
@@ -452,7 +453,7 @@ static bool must_follow(hf_op *op, hf_time now) {
     if (!before) before = half_to_clean_up(op);
     if (before) follow(op, before);
     if (before && before->state == HF_HOLD_CLEANING_UP)
-        hf_renewer_clean_up_first(op->client, before, now);
+        hf_renewer_clean_up_first(op->client, &before->claim, now);
     return before != NULL;
 }
 
@@ -558,7 +559,7 @@ static void on_done_before(hf_op *op, hf_slice record, hf_time now) {
 }
 
 static void fail_unconfirmed(hf_op *op, hf_time now) {
-    hf_renewer_add_pending_release(op->hold, op->request.sent_at);
+    hf_renewer_add_pending_release(&op->hold->claim, op->request.sent_at);
     undo(op, now);
     hf_op_fail_unconfirmed(op);
     finish(op, now);
@@ -755,7 +756,7 @@ static void start_or_block(hf_op *op, hf_time now) {
     if (hold->in_flight || hold->state == HF_HOLD_CLEANING_UP) {
         hf_op_block(op, hold);
         hf_op_become(op, HF_ACQUIRE_BLOCKED);
-        if (hold->state == HF_HOLD_CLEANING_UP) hf_renewer_clean_up_first(op->client, hold, now);
+        hf_renewer_clean_up_first(op->client, &hold->claim, now);
     } else {
         start(op, now);
     }

@@ -4,6 +4,7 @@
 #include "link/nodes.h"
 #include "op/events.h"
 #include "op/holding.h"
+#include "op/leave.h"
 #include "op/observe.h"
 #include "op/renewer.h"
 

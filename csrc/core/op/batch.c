@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "op/kept.h"
+#include "op/leave.h"
 #include "op/operation.h"
 #include "op/renewer.h"
 
@@ -41,7 +42,7 @@ static bool wait_for(hf_op *op, hf_hold *hold, hf_time now) {
     op->hold = hold;
     op->batch.waited = true;
     hf_op_block(op, hold);
-    if (hold->state == HF_HOLD_CLEANING_UP) hf_renewer_clean_up_first(op->client, hold, now);
+    hf_renewer_clean_up_first(op->client, &hold->claim, now);
     return false;
 }
 

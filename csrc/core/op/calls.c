@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "op/kept.h"
+#include "op/leave.h"
 #include "op/operation.h"
 #include "op/renewer.h"
 
@@ -157,7 +158,7 @@ static void clean_up(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     bool used_up = is_used_up(&op->request), gone = !hold->in_table || hold->state == HF_HOLD_LOST;
     if (is_replaced(hold)) {
-        hf_renewer_clean_up_replaced(op->client, hold, now);
+        hf_renewer_clean_up_replaced(op->client, &hold->claim, now);
         hf_client_unblock(op->client, hold, now);
     } else if (gone || hold->count > hold->others + 1) {
         hold->count--;
@@ -220,7 +221,8 @@ static void begin_release(hf_op *op, hf_time now) {
     uint32_t own = hold->shared ? 1 + hold->pending_releases : HF_WIRE_NOT_SHARED;
     bool marked = hold->granted && (hold->kind->reads || hold->kind->writes || hold->kind->counted);
     size_t size =
-        marked ? hf_client_waiter(waiter, op->client, hold, hold->wait, hold->token_ttl_ms) : 0;
+        marked ? hf_client_waiter(waiter, op->client, &hold->claim, hold->wait, hold->token_ttl_ms)
+               : 0;
     bool last = hold->count == hold->others + 1;
     op->call.pending_releases = hold->pending_releases;
     hf_time lease = hf_claim_lease_within(&hold->claim, hold->lease, now);
@@ -279,7 +281,7 @@ static void on_completed(hf_request *request, const hf_reply *reply, hf_time now
 /* No renewal is sent while the operation is under way: it ends in time for one. */
 static hf_time record_deadline(const hf_op *op, hf_time now) {
     const hf_hold *hold = op->hold;
-    hf_time left = hold->valid_until > now ? hold->valid_until - now : 0;
+    hf_time left = hf_claim_time_left(&hold->claim, now);
     return hold->renewed ? hf_time_min(deadline_of(op), now + left / 2) : deadline_of(op);
 }
 
@@ -357,9 +359,9 @@ static bool encode_extend(hf_op *op, hf_time lease) {
     const hf_hold *hold = op->hold;
     hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(hold));
     char waiter[HF_WAITER_SIZE];
-    size_t size = hold->granted
-                      ? hf_client_waiter(waiter, op->client, hold, hold->wait, hold->token_ttl_ms)
-                      : 0;
+    size_t size = hold->granted ? hf_client_waiter(waiter, op->client, &hold->claim, hold->wait,
+                                                   hold->token_ttl_ms)
+                                : 0;
     uint64_t least = hold->shared ? 0 : HF_WIRE_ANY_TTL;
     bool encoded = hf_wire_extend(&op->request, &lock, lease, least, (hf_slice){waiter, size});
     return encoded && (lease == 0 || hf_client_sync(op->client, &op->request));

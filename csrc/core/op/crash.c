@@ -6,9 +6,9 @@
 
 #include "link/nodes.h"
 #include "lock/wire.h"
+#include "op/leave.h"
 #include "op/observe.h"
 #include "op/presence.h"
-#include "op/renewer.h"
 
 #define FIRST_CHECK (50 * HF_MS) /* a wait that is shorter sends nothing */
 #define ASK_AGAIN                                                                                  \

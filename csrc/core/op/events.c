@@ -9,7 +9,7 @@
 #include "lock/kind.h"
 #include "lock/wire.h"
 #include "op/holding.h"
-#include "op/renewer.h"
+#include "op/leave.h"
 
 #define LINGER (500 * HF_MS)
 #define PING_AFTER (5 * HF_SECOND)
@@ -287,7 +287,7 @@ static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) 
     if ((known && !lost) || hf_holds_find_clean_up(holds, wait)) return;
     if (!was_waited_for(client, grant, known)) return;
     if (hf_client_node(client, grant->key) != node) return;
-    hf_hold *hold = lost && known->shared ? hf_renewer_clean_up_grant(client, known, now)
+    hf_hold *hold = lost && known->shared ? hf_renewer_clean_up_grant(client, &known->claim, now)
                                           : clean_up_unknown(client, grant, now);
     if (hold) hf_holds_note_unclaimed(holds, hold);
 }

@@ -18,10 +18,17 @@ hf_hold *hf_client_add_permits(hf_client *client, const hf_kind *kind, hf_slice 
 /* Ends the hold's command in flight: the operations that waited for it continue. */
 void hf_client_unblock(hf_client *client, hf_hold *hold, hf_time now);
 
-/* Writes the hold's member of the queue for this wait, and returns its size. `text` has room for
+/* Writes the claim's member of the queue for this wait, and returns its size. `text` has room for
  * HF_WAITER_SIZE bytes. */
-size_t hf_client_waiter(char *text, const hf_client *client, const hf_hold *hold, uint64_t wait,
+size_t hf_client_waiter(char *text, const hf_client *client, const hf_claim *claim, uint64_t wait,
                         uint64_t token_ttl_ms);
+
+/* Writes the claim's member of the queue for its own wait, and returns it; empty: it came by none.
+ */
+hf_slice hf_client_waiter_of(char *text, const hf_client *client, const hf_claim *claim);
+
+/* Returns the claim as commands name it. */
+hf_wire_lock hf_client_lock(const hf_client *client, const hf_claim *claim, const hf_names *names);
 
 /* Returns the reason of the loss for a verdict that means a lost hold. */
 hf_lost_reason hf_lost_reason_of(hf_verdict verdict);

@@ -8,6 +8,7 @@
 #include "op/acquire.h"
 #include "op/events.h"
 #include "op/holding.h"
+#include "op/leave.h"
 #include "op/operation.h"
 #include "op/renewer.h"
 
@@ -241,7 +242,7 @@ static void block(hf_op *op, hf_hold *hold) {
 static void release_idle(hf_client *client, hf_hold *idle, hf_time now) {
     assert(idle->idle && idle->lent);
     hf_renewer_clean_up(client, idle, now);
-    hf_renewer_clean_up_first(client, idle, now);
+    hf_renewer_clean_up_first(client, &idle->claim, now);
 }
 
 /* ---- the beginning ---- */
@@ -322,7 +323,7 @@ hf_hold *hf_kept_clear(hf_client *client, const hf_kind *but, hf_slice key, hf_t
 static bool begin_behind(hf_op *op, hf_hold *hold, hf_time now) {
     if (!hold) return false;
     block(op, hold);
-    if (hold->state == HF_HOLD_CLEANING_UP) hf_renewer_clean_up_first(op->client, hold, now);
+    hf_renewer_clean_up_first(op->client, &hold->claim, now);
     return true;
 }
 

@@ -272,8 +272,7 @@ void hf_observe_risk(hf_client *client, const hf_hold *hold, hf_time now) {
     hf_class *class = class_of(client, hold->class);
     if (class) class->risks++;
     if (client->is_member) return;
-    add_hold_event(client, HF_EVENT_AT_RISK, hold, NULL,
-                   hold->valid_until > now ? hold->valid_until - now : 0);
+    add_hold_event(client, HF_EVENT_AT_RISK, hold, NULL, hf_claim_time_left(&hold->claim, now));
 }
 
 void hf_observe_renewal(hf_client *client, const hf_hold *hold, bool late) {

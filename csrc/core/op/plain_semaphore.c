@@ -8,9 +8,9 @@
  * one after the other, in the order in which they began: each notifies the next one that the
  * remaining permits suffice for. */
 #include "lock/wire.h"
+#include "op/leave.h"
 #include "op/operation.h"
 #include "op/poll.h"
-#include "op/renewer.h"
 
 #define SETTLED_WITHIN (HF_WIRE_NOTE_TTL / 2) /* what is in doubt: its note is still there */
 #define ANY_COUNT (-1)

@@ -5,12 +5,11 @@
 
 #include "link/nodes.h"
 #include "op/holding.h"
+#include "op/leave.h"
 #include "op/task.h"
 
 #define MOST_SPLITS 3 /* after this many refused batches a server gets one key at a time */
 #define ONE_BY_ONE_FOR (60 * HF_SECOND) /* then it may take batches again */
-#define CLEAN_UP_FOR (30 * HF_SECOND)
-#define CLOSED_RETRY (50 * HF_MS) /* then twice as long, then four times */
 
 #define ALIKE 4 /* the times left of two holds in a batch differ by at most this factor */
 
@@ -170,16 +169,12 @@ static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now
     hf_task_free(task);
 }
 
-static hf_time time_left(const hf_hold *hold, hf_time now) {
-    return hold->valid_until > now ? hold->valid_until - now : 0;
-}
-
 /* How long to wait for a reply. An open connection may be dead: half of the time that is left is
  * kept for another try over a new one. A connection that is being made, or that is the callers'
  * too, gets all of it, since a new one would not be faster. In a cluster the other try may go to
  * another node. */
 static hf_time patience(const hf_client *client, const hf_hold *hold, hf_time now) {
-    hf_time left = time_left(hold, now);
+    hf_time left = hf_claim_time_left(&hold->claim, now);
     bool once = client->config.renewer != HF_LINK_RENEWER ||
                 renewer_link(client, hold)->state != HF_SESSION_READY;
     if (once && !client->topology->moves_slots) return left;
@@ -210,17 +205,6 @@ static bool encode_batch(hf_task *task, hf_time now) {
     return encoded && hf_client_sync(task->client, &task->request);
 }
 
-static hf_wire_lock lock_of(const hf_client *client, const hf_hold *hold, const hf_names *names) {
-    return (hf_wire_lock){hold->kind, names, hf_hold_owner(hold), client->config.grant_lease};
-}
-
-/* The hold as a waiter in the queue; empty: it came by no wait. */
-static hf_slice waiter_of(char text[HF_WAITER_SIZE], const hf_client *client, const hf_hold *hold) {
-    size_t size =
-        hold->wait > 0 ? hf_client_waiter(text, client, hold, hold->wait, hold->token_ttl_ms) : 0;
-    return (hf_slice){text, size};
-}
-
 bool hf_renewer_encode_confirmation(const hf_client *client, const hf_hold *hold,
                                     hf_request *request, hf_time now) {
     hf_names names;
@@ -228,11 +212,11 @@ bool hf_renewer_encode_confirmation(const hf_client *client, const hf_hold *hold
     uint64_t granted_ms =
         hold->granted && !hold->shared ? hf_lease_ms(client->config.grant_lease) : 0;
     if (!hf_names_make_on(&names, hf_hold_key(hold), hold->kind)) return false;
-    hf_wire_lock lock = lock_of(client, hold, &names);
+    hf_wire_lock lock = hf_client_lock(client, &hold->claim, &names);
     hf_time lease = hf_claim_lease_within(&hold->claim, hold->lease, now);
-    bool encoded =
-        hf_wire_extend(request, &lock, lease, granted_ms, waiter_of(waiter, client, hold)) &&
-        hf_client_sync(client, request);
+    bool encoded = hf_wire_extend(request, &lock, lease, granted_ms,
+                                  hf_client_waiter_of(waiter, client, &hold->claim)) &&
+                   hf_client_sync(client, request);
     hf_names_free(&names);
     return encoded;
 }
@@ -345,9 +329,9 @@ static void shorten(hf_client *client, hf_hold *hold, hf_time now) {
     char waiter[HF_WAITER_SIZE];
     bool encoded = task && hf_names_make_on(&names, hf_hold_key(hold), hold->kind);
     if (encoded) {
-        hf_wire_lock lock = lock_of(client, hold, &names);
+        hf_wire_lock lock = hf_client_lock(client, &hold->claim, &names);
         encoded = hf_wire_extend(&task->request, &lock, client->config.grant_lease, HF_WIRE_ANY_TTL,
-                                 waiter_of(waiter, client, hold));
+                                 hf_client_waiter_of(waiter, client, &hold->claim));
         hf_names_free(&names);
     }
     if (!encoded) {
@@ -411,286 +395,6 @@ void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent
     if (held) count_as_renewal(client, hold, sent_at);
     else if (hold->state == HF_HOLD_LOST && over) hf_renewer_clean_up_lost(client, hold, now);
     hf_client_unblock(client, hold, now);
-}
-
-/* ---- cleaning up ---- */
-
-/* Holds of a shared owner are released only within their lease: after it another process of the
- * owner may hold the lock. */
-void hf_renewer_clean_up(hf_client *client, hf_hold *hold, hf_time now) {
-    bool counted = hold->shared && hf_claim_own(&hold->claim) > 0;
-    hf_observe_end(client, hold, now);
-    hf_hold_become(hold, HF_HOLD_CLEANING_UP);
-    hold->failures = 0;
-    if (!counted) hold->valid_until = now + hf_time_max(hold->lease, CLEAN_UP_FOR);
-    hf_holds_wake_at(&client->holds, &hold->claim, hold->in_flight ? hold->valid_until : now);
-}
-
-void hf_renewer_clean_up_same_connection(hf_client *client, hf_hold *hold, hf_time now) {
-    hold->in_flight = false;
-    hold->same_connection = true;
-    hf_renewer_clean_up(client, hold, now);
-}
-
-/* The queue has this shared owner's mark of a grant that was never confirmed. Until it is removed,
- * the server grants the lock to it again and again. */
-static bool has_mark(const hf_hold *hold) {
-    return hold->shared && hold->granted && hold->wait > 0;
-}
-
-/* Whether a lost hold may still be on the server. It is lost by the clock alone, and a renewal or a
- * re-entry without an answer may have been carried out. */
-bool hf_renewer_may_stand(const hf_hold *hold) {
-    bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE ||
-                   hold->reason == HF_LOST_MAX_HOLD;
-    return by_time && (!hold->shared || has_mark(hold));
-}
-
-/* Another hold leaves what this one may have on the server: of a shared owner the grant, if it
- * still has that. NULL when out of memory. */
-static hf_hold *clean_up_by_stand_in(hf_client *client, const hf_hold *hold, hf_slice caller,
-                                     hf_time now) {
-    hf_hold *stand_in =
-        hf_client_add_hold(client, hold->kind, hf_hold_key(hold), caller, hf_hold_owner(hold));
-    if (!stand_in) return NULL;
-    stand_in->shared = hold->shared;
-    stand_in->permits = hold->permits;
-    stand_in->keeps = hold->keeps;
-    stand_in->lease = hold->lease;
-    hf_holds_note_wait(&client->holds, stand_in, hold->wait);
-    stand_in->token_ttl_ms = hold->token_ttl_ms;
-    hf_renewer_clean_up(client, stand_in, now);
-    return stand_in;
-}
-
-void hf_renewer_clean_up_replaced(hf_client *client, const hf_hold *hold, hf_time now) {
-    hf_hold *stand_in = clean_up_by_stand_in(client, hold, HF_NO_TEXT, now);
-    if (stand_in) stand_in->same_connection = true;
-}
-
-hf_hold *hf_renewer_clean_up_grant(hf_client *client, const hf_hold *hold, hf_time now) {
-    return has_mark(hold) ? clean_up_by_stand_in(client, hold, HF_NO_TEXT, now) : NULL;
-}
-
-/* One that is out of the table has been replaced by a newer hold of its caller, which has nothing
- * to do with it. */
-void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now) {
-    hf_slice caller = hold->in_table ? hf_hold_caller(hold) : HF_NO_TEXT;
-    hf_hold_ref(hold);
-    if (hold->in_table) hf_holds_remove(&client->holds, hold);
-    if (hf_renewer_may_stand(hold)) clean_up_by_stand_in(client, hold, caller, now);
-    hf_hold_unref(hold);
-}
-
-void hf_renewer_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now) {
-    if (hold->record) { /* no caller has it */
-        hf_holds_remove(&client->holds, hold);
-        return;
-    }
-    bool marked = hold->granted && hold->wait > 0;
-    hf_client_lose(client, hold, reason);
-    if (marked) clean_up_by_stand_in(client, hold, HF_NO_TEXT, now);
-}
-
-void hf_renewer_lose_at_end(hf_client *client, hf_hold *hold, hf_time now) {
-    hf_renewer_lose(client, hold, hf_lost_reason_at_end(hold), now);
-}
-
-void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now) {
-    bool acquiring = hold->in_table && hold->state == HF_HOLD_ACQUIRING;
-    hf_renewer_resume(client, hold, now);
-    if (acquiring) hf_holds_remove(&client->holds, hold);
-    hf_client_unblock(client, hold, now);
-}
-
-static bool is_cleaning_up(const hf_hold *hold) {
-    return hold->in_table && hold->state == HF_HOLD_CLEANING_UP;
-}
-
-/* Nobody waits long for a client that is closed. */
-static hf_time clean_up_again_at(const hf_client *client, const hf_hold *hold, hf_time now) {
-    hf_time at = hf_lease_retry_at(now, hold->valid_until);
-    if (!client->closed) return at;
-    uint32_t tried = hold->failures < 3 ? hold->failures : 3;
-    return hf_time_min(at, now + (CLOSED_RETRY << tried) / 2);
-}
-
-static void on_cleaned_up(hf_request *request, const hf_reply *reply, hf_time now) {
-    hf_task *task = request->context;
-    hf_client *client = task->client;
-    hf_hold *hold = hf_claim_hold(task->claims[0]);
-    if (!reply && !hold->same_connection) hf_task_abort_link(task, now);
-    bool used_up = request->no_retry && request->sends > 0;
-    bool more = reply && !hold->kind->has_call_notes && hf_wire_read(reply) == HF_VERDICT_MORE;
-    if (more && is_cleaning_up(hold)) {
-        hold->in_flight = false;
-        hf_claim_freed(&hold->claim);
-        hf_holds_wake_at(&client->holds, &hold->claim, now);
-        hf_task_free(task);
-        return;
-    }
-    bool settled = reply || used_up || request->failure.code == HF_CONFLICT;
-    if (settled) client->stats.undone++;
-    else hold->failures++;
-    hold->refused = request->refusals > 0 || request->failure.code == HF_DENIED;
-    if (settled && is_cleaning_up(hold)) hf_holds_remove(&client->holds, hold);
-    hf_client_unblock(client, hold, now);
-    if (is_cleaning_up(hold) && !hold->in_flight)
-        hf_holds_wake_at(&client->holds, &hold->claim, clean_up_again_at(client, hold, now));
-    hf_task_free(task);
-}
-
-static bool encode_clean_up(hf_task *task) {
-    const hf_hold *hold = hf_claim_hold(task->claims[0]);
-    hf_names names;
-    char waiter[HF_WAITER_SIZE];
-    if (!hf_names_make_on(&names, hf_hold_key(hold), hold->kind)) return false;
-    hf_wire_lock lock = lock_of(task->client, hold, &names);
-    uint32_t own = hold->shared ? hf_claim_own(&hold->claim) : HF_WIRE_NOT_SHARED;
-    task->request.no_retry = hold->shared && own > 0;
-    bool encoded =
-        hold->kind->has_call_notes
-            ? hf_wire_noted(&task->request, &lock, hold->undoes ? HF_VERB_LEAVE : HF_VERB_RELEASE,
-                            hold->amount, HF_WIRE_NOTE_TTL)
-            : hf_wire_leave(&task->request, &lock, hold->others,
-                            waiter_of(waiter, task->client, hold), own);
-    hf_names_free(&names);
-    return encoded;
-}
-
-static void send_clean_up(hf_client *client, hf_hold *hold, bool waits_for_connection,
-                          hf_time now) {
-    assert(hold->state == HF_HOLD_CLEANING_UP && !hold->in_flight);
-    hf_task *task = hf_task_new(client);
-    if (!task) {
-        hf_holds_wake_at(&client->holds, &hold->claim, clean_up_again_at(client, hold, now));
-        return;
-    }
-    hf_task_add(task, &hold->claim);
-    if (encode_clean_up(task)) {
-        hf_link link = hold->same_connection ? HF_LINK_CALLS : client->config.renewer;
-        hf_time deadline = now + client->config.session.command_timeout;
-        if (task->request.no_retry)
-            deadline = hf_time_min(deadline, hold->valid_until); /* then it is another process's */
-        hf_task_submit(task, link, on_cleaned_up, deadline, waits_for_connection, now);
-        return;
-    }
-    hold->in_flight = false;
-    hf_holds_wake_at(&client->holds, &hold->claim, hf_lease_retry_at(now, hold->valid_until));
-    hf_task_free(task);
-}
-
-void hf_renewer_clean_up_first(hf_client *client, hf_hold *hold, hf_time now) {
-    assert(hold->state == HF_HOLD_CLEANING_UP);
-    if (hold->in_flight) return;
-    hold->same_connection = true;
-    if (now < hold->valid_until) send_clean_up(client, hold, false, now);
-    else hf_holds_wake_at(&client->holds, &hold->claim, now); /* nothing is left to send */
-}
-
-bool hf_renewer_set_aside(hf_client *client, hf_hold *hold, hf_time now) {
-    hf_hold *aside = hold->shared ? NULL : clean_up_by_stand_in(client, hold, HF_NO_TEXT, now);
-    if (!aside) return false;
-    hf_holds_wake_at(&client->holds, &aside->claim, hf_lease_retry_at(now, aside->valid_until));
-    hf_holds_remove(&client->holds, hold);
-    return true;
-}
-
-void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
-    hf_hold *hold = hf_client_add_hold(client, kind, key, HF_NO_TEXT, HF_NO_TEXT);
-    if (hold)
-        hf_renewer_clean_up(client, hold,
-                            now); /* without memory the waiters go on by their clocks */
-}
-
-static bool is_about(const hf_op *op, const hf_hold *hold) {
-    for (size_t i = 0; op->batch.holds && i < op->spec.batch_count; i++) {
-        if (op->batch.holds[i] == hold) return true;
-    }
-    return op->hold == hold;
-}
-
-static bool is_entered(const hf_client *client, const hf_hold *hold) {
-    for (const hf_op *op = client->ops; op && hold->in_flight; op = op->next) {
-        bool enters = op->impl->acquires && !op->blocked && op->state != HF_ACQUIRE_DONE;
-        if (enters && is_about(op, hold)) return true;
-    }
-    return false;
-}
-
-void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
-    if (!hold->in_table) return;
-    if (hold->state == HF_HOLD_LOST) {
-        hf_renewer_clean_up_lost(client, hold, now);
-        return;
-    }
-    if (hold->state != HF_HOLD_HELD) return;
-    assert(count > 0);
-    if (is_entered(client, hold)) {
-        hold->dropped += count;
-        return;
-    }
-    if (hold->count - hold->others > count) {
-        hold->count -= count; /* the server learns it with the next release */
-        hold->uncertain = true;
-        if (hold->shared) hold->pending_releases += count;
-        return;
-    }
-    hf_renewer_clean_up(client, hold, now);
-}
-
-void hf_renewer_abandon_dropped(hf_client *client, hf_hold *hold, hf_time now) {
-    uint32_t dropped = hold->dropped;
-    hold->dropped = 0;
-    if (dropped > 0) hf_renewer_abandon(client, hold, dropped, now);
-}
-
-/* ---- an acquire of a shared owner that was abandoned ---- */
-
-void hf_renewer_add_pending_release(hf_hold *hold, hf_time asked_at) {
-    bool first = hold->state != HF_HOLD_HELD && hf_claim_own(&hold->claim) == 0;
-    if (!hold->shared) return;
-    hold->pending_releases++;
-    if (first) hold->valid_until = hf_lease_end(asked_at, hold->lease);
-}
-
-/* Only the reply shows whether one of the owner's holds is this client's. */
-static void on_late_answer(hf_request *request, const hf_reply *reply, hf_time now) {
-    hf_task *task = request->context;
-    hf_hold *hold = hf_claim_hold(task->claims[0]);
-    if (reply && hf_wire_read_acquire(reply).verdict == HF_VERDICT_YES)
-        hf_renewer_add_pending_release(hold, request->sent_at);
-    hf_renewer_resume(task->client, hold, now);
-    hf_client_unblock(task->client, hold, now);
-    hf_task_free(task);
-}
-
-bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now) {
-    hf_task *task = hf_task_inherit(client, ask, on_late_answer);
-    if (!task) return false;
-    if (hold->state == HF_HOLD_ACQUIRING) hf_renewer_clean_up_same_connection(client, hold, now);
-    hf_task_add(task, &hold->claim);
-    task->request.no_retry = true;
-    task->request.persists_until = 0;
-    task->request.deadline =
-        now + time_left(hold, now) / 2; /* the rest is for what comes after it */
-    return true;
-}
-
-/* ---- what nobody waits for ---- */
-
-static void on_seen_through(hf_request *request, const hf_reply *reply, hf_time now) {
-    hf_task *task = request->context;
-    (void)reply, (void)now;
-    assert(task->client->unanswered > 0);
-    task->client->unanswered--;
-    hf_task_free(task);
-}
-
-bool hf_renewer_see_through(hf_client *client, hf_request *request) {
-    if (!hf_task_inherit(client, request, on_seen_through)) return false;
-    client->unanswered++;
-    return true;
 }
 
 /* ---- a record that is written after its call has ended ----
@@ -761,43 +465,26 @@ bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *reque
 
 /* ---- the clock ---- */
 
-/* Its lease is over: nothing of it can be on the server any more, except the mark of a grant. */
-static void abandon_cleaning_up(hf_client *client, hf_hold *hold, hf_time now) {
-    hf_hold_ref(hold);
-    hf_holds_remove(&client->holds, hold);
-    hf_renewer_clean_up_grant(client, hold, now);
-    hf_client_unblock(client, hold, now);
-    hf_hold_unref(hold);
-}
-
 /* A slot under migration takes commands with one key only; a confirmation has the queue beside the
  * lock, to remove the mark of the grant, if there is one. */
 static bool is_renewed_by_one_key(const hf_client *client, const hf_hold *hold) {
     return client->topology->moves_slots && (hold->at_risk || hold->wait == 0);
 }
 
-static void attend(hf_client *client, hf_hold *hold, hf_time now) {
-    if (hold->idle && hold->state == HF_HOLD_HELD) {
-        attend_idle(client, hold, now);
-    } else if (hold->state == HF_HOLD_HELD && now >= hold->valid_until) {
-        hf_renewer_lose_at_end(client, hold, now);
-    } else if (hold->state == HF_HOLD_CLEANING_UP && now >= hold->valid_until && !hold->in_flight) {
-        abandon_cleaning_up(client, hold, now);
-    } else if (hold->in_flight ||
-               (hold->state != HF_HOLD_CLEANING_UP && hold->state != HF_HOLD_HELD)) {
-        hf_holds_wake_at(&client->holds, &hold->claim,
-                         hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
-    } else if (hold->state == HF_HOLD_CLEANING_UP) {
-        send_clean_up(client, hold, true, now);
-    } else if ((hold->granted || hold->renewed) && !may_renew(client, hold)) {
-        ask_approval(client, hold);
-    } else if (hold->granted && !is_renewed_by_one_key(client, hold)) {
-        confirm(client, hold, now);
-    } else if (hold->granted || hold->renewed) {
-        renew_batch(client, hold, now);
-    } else {
+static void attend_held(hf_client *client, hf_hold *hold, hf_time now) {
+    if (hold->idle) attend_idle(client, hold, now);
+    else if (now >= hold->valid_until) hf_renewer_lose_at_end(client, hold, now);
+    else if (hold->in_flight || (!hold->granted && !hold->renewed))
         hf_holds_wake_at(&client->holds, &hold->claim, hold->valid_until);
-    }
+    else if (!may_renew(client, hold)) ask_approval(client, hold);
+    else if (hold->granted && !is_renewed_by_one_key(client, hold)) confirm(client, hold, now);
+    else renew_batch(client, hold, now);
+}
+
+static void attend(hf_client *client, hf_hold *hold, hf_time now) {
+    if (hf_claim_is_leaving(&hold->claim)) hf_renewer_attend_leaving(client, &hold->claim, now);
+    else if (hf_claim_is_held(&hold->claim)) attend_held(client, hold, now);
+    else hf_holds_wake_at(&client->holds, &hold->claim, HF_NEVER);
 }
 
 void hf_renewer_tick(hf_client *client, hf_time now) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "op/leave.h"
 #include "op/operation.h"
 #include "op/renewer.h"
 #include "quorum/internal.h"

@@ -12,7 +12,6 @@
 #include "op/acquire.h"
 #include "op/deadlock.h"
 #include "op/operation.h"
-#include "op/renewer.h"
 #include "quorum/votes.h"
 
 static bool acquires(const hf_op *op) {

@@ -3,7 +3,6 @@
 
 #include "op/operation.h"
 #include "op/presence.h"
-#include "op/renewer.h"
 #include "quorum/round.h"
 #include "quorum/votes.h"
 #include <assert.h>

@@ -5,7 +5,6 @@
 
 #include "op/calls.h"
 #include "op/operation.h"
-#include "op/renewer.h"
 #include "quorum/round.h"
 #include "quorum/votes.h"
 

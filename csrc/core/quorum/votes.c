@@ -1,4 +1,5 @@
 #include "quorum/votes.h"
+#include "op/leave.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -6,7 +7,6 @@
 #include <string.h>
 
 #include "op/operation.h"
-#include "op/renewer.h"
 
 /* A server that refused is not asked again for this time, unless the others do not suffice. */
 #define REFUSED_FOR (100 * HF_MS)

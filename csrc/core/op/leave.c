@@ -1,0 +1,303 @@
+#include "op/leave.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "op/holding.h"
+#include "op/renewer.h"
+#include "op/task.h"
+
+#define CLEAN_UP_FOR (30 * HF_SECOND)
+#define CLOSED_RETRY (50 * HF_MS) /* then twice as long, then four times */
+
+/* Holds of a shared owner are released only within their lease: after it another process of the
+ * owner may hold the lock. */
+void hf_renewer_clean_up(hf_client *client, hf_hold *hold, hf_time now) {
+    bool counted = hold->shared && hf_claim_own(&hold->claim) > 0;
+    hf_observe_end(client, hold, now);
+    hf_hold_become(hold, HF_HOLD_CLEANING_UP);
+    hold->failures = 0;
+    if (!counted) hold->valid_until = now + hf_time_max(hold->lease, CLEAN_UP_FOR);
+    hf_holds_wake_at(&client->holds, &hold->claim, hold->in_flight ? hold->valid_until : now);
+}
+
+void hf_renewer_clean_up_same_connection(hf_client *client, hf_hold *hold, hf_time now) {
+    hold->in_flight = false;
+    hold->same_connection = true;
+    hf_renewer_clean_up(client, hold, now);
+}
+
+/* The queue has this shared owner's mark of a grant that was never confirmed. Until it is removed,
+ * the server grants the lock to it again and again. */
+static bool has_mark(const hf_claim *claim) {
+    return claim->shared && claim->granted && claim->wait > 0;
+}
+
+/* Whether a lost hold may still be on the server. It is lost by the clock alone, and a renewal or a
+ * re-entry without an answer may have been carried out. */
+bool hf_renewer_may_stand(const hf_hold *hold) {
+    bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE ||
+                   hold->reason == HF_LOST_MAX_HOLD;
+    return by_time && (!hold->shared || has_mark(&hold->claim));
+}
+
+/* Another hold leaves what the server may have of this claim: of a shared owner the grant, if it
+ * still has that. NULL when out of memory. */
+static hf_hold *clean_up_by_stand_in(hf_client *client, const hf_claim *claim, hf_slice caller,
+                                     hf_time now) {
+    hf_hold *stand_in =
+        hf_client_add_hold(client, claim->kind, hf_claim_key(claim), caller, hf_claim_owner(claim));
+    if (!stand_in) return NULL;
+    stand_in->shared = claim->shared;
+    stand_in->permits = claim->permits;
+    stand_in->keeps = claim->keeps;
+    stand_in->lease = claim->lease;
+    hf_holds_note_wait(&client->holds, stand_in, claim->wait);
+    stand_in->token_ttl_ms = claim->token_ttl_ms;
+    hf_renewer_clean_up(client, stand_in, now);
+    return stand_in;
+}
+
+void hf_renewer_clean_up_replaced(hf_client *client, const hf_claim *claim, hf_time now) {
+    hf_hold *stand_in = clean_up_by_stand_in(client, claim, HF_NO_TEXT, now);
+    if (stand_in) stand_in->same_connection = true;
+}
+
+hf_hold *hf_renewer_clean_up_grant(hf_client *client, const hf_claim *claim, hf_time now) {
+    return has_mark(claim) ? clean_up_by_stand_in(client, claim, HF_NO_TEXT, now) : NULL;
+}
+
+/* One that is out of the table has been replaced by a newer hold of its caller, which has nothing
+ * to do with it. */
+void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_slice caller = hold->in_table ? hf_hold_caller(hold) : HF_NO_TEXT;
+    hf_hold_ref(hold);
+    if (hold->in_table) hf_holds_remove(&client->holds, hold);
+    if (hf_renewer_may_stand(hold)) clean_up_by_stand_in(client, &hold->claim, caller, now);
+    hf_hold_unref(hold);
+}
+
+void hf_renewer_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now) {
+    if (hold->record) { /* no caller has it */
+        hf_holds_remove(&client->holds, hold);
+        return;
+    }
+    bool marked = hold->granted && hold->wait > 0;
+    hf_client_lose(client, hold, reason);
+    if (marked) clean_up_by_stand_in(client, &hold->claim, HF_NO_TEXT, now);
+}
+
+void hf_renewer_lose_at_end(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_renewer_lose(client, hold, hf_lost_reason_at_end(hold), now);
+}
+
+void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now) {
+    bool acquiring = hold->in_table && hold->state == HF_HOLD_ACQUIRING;
+    hf_renewer_resume(client, hold, now);
+    if (acquiring) hf_holds_remove(&client->holds, hold);
+    hf_client_unblock(client, hold, now);
+}
+
+/* ---- leaving ---- */
+
+/* Nobody waits long for a client that is closed. */
+static hf_time retry_at(const hf_client *client, const hf_claim *claim, hf_time now) {
+    hf_time at = hf_lease_retry_at(now, claim->valid_until);
+    if (!client->closed) return at;
+    uint32_t tried = claim->failures < 3 ? claim->failures : 3;
+    return hf_time_min(at, now + (CLOSED_RETRY << tried) / 2);
+}
+
+static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_task *task = request->context;
+    hf_client *client = task->client;
+    hf_claim *claim = task->claims[0];
+    if (!reply && !claim->same_connection) hf_task_abort_link(task, now);
+    bool used_up = request->no_retry && request->sends > 0;
+    bool more = reply && !claim->kind->has_call_notes && hf_wire_read(reply) == HF_VERDICT_MORE;
+    if (more && hf_claim_is_leaving(claim)) {
+        claim->in_flight = false;
+        hf_claim_freed(claim);
+        hf_holds_wake_at(&client->holds, claim, now);
+        hf_task_free(task);
+        return;
+    }
+    bool settled = reply || used_up || request->failure.code == HF_CONFLICT;
+    if (settled) client->stats.undone++;
+    else claim->failures++;
+    claim->refused = request->refusals > 0 || request->failure.code == HF_DENIED;
+    if (settled && hf_claim_is_leaving(claim))
+        hf_holds_remove(&client->holds, hf_claim_hold(claim));
+    hf_client_unblock(client, hf_claim_hold(claim), now);
+    if (hf_claim_is_leaving(claim) && !claim->in_flight)
+        hf_holds_wake_at(&client->holds, claim, retry_at(client, claim, now));
+    hf_task_free(task);
+}
+
+static bool encode_leave(hf_task *task) {
+    const hf_claim *claim = task->claims[0];
+    hf_names names;
+    char waiter[HF_WAITER_SIZE];
+    if (!hf_names_make_on(&names, hf_claim_key(claim), claim->kind)) return false;
+    hf_wire_lock lock = hf_client_lock(task->client, claim, &names);
+    uint32_t own = claim->shared ? hf_claim_own(claim) : HF_WIRE_NOT_SHARED;
+    task->request.no_retry = claim->shared && own > 0;
+    bool encoded =
+        claim->kind->has_call_notes
+            ? hf_wire_noted(&task->request, &lock, claim->undoes ? HF_VERB_LEAVE : HF_VERB_RELEASE,
+                            claim->amount, HF_WIRE_NOTE_TTL)
+            : hf_wire_leave(&task->request, &lock, claim->others,
+                            hf_client_waiter_of(waiter, task->client, claim), own);
+    hf_names_free(&names);
+    return encoded;
+}
+
+static void send_leave(hf_client *client, hf_claim *claim, bool waits_for_connection, hf_time now) {
+    assert(hf_claim_is_leaving(claim) && !claim->in_flight);
+    hf_task *task = hf_task_new(client);
+    if (!task) {
+        hf_holds_wake_at(&client->holds, claim, retry_at(client, claim, now));
+        return;
+    }
+    hf_task_add(task, claim);
+    if (encode_leave(task)) {
+        hf_link link = claim->same_connection ? HF_LINK_CALLS : client->config.renewer;
+        hf_time deadline = now + client->config.session.command_timeout;
+        if (task->request.no_retry)
+            deadline = hf_time_min(deadline, claim->valid_until); /* then it is another process's */
+        hf_task_submit(task, link, on_left, deadline, waits_for_connection, now);
+        return;
+    }
+    claim->in_flight = false;
+    hf_holds_wake_at(&client->holds, claim, hf_lease_retry_at(now, claim->valid_until));
+    hf_task_free(task);
+}
+
+void hf_renewer_clean_up_first(hf_client *client, hf_claim *claim, hf_time now) {
+    if (!hf_claim_is_leaving(claim) || claim->in_flight) return;
+    claim->same_connection = true;
+    if (now < claim->valid_until) send_leave(client, claim, false, now);
+    else hf_holds_wake_at(&client->holds, claim, now); /* nothing is left to send */
+}
+
+/* Its lease is over: nothing of it can be on the server any more, except the mark of a grant. */
+static void give_up(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_hold_ref(hold);
+    hf_holds_remove(&client->holds, hold);
+    hf_renewer_clean_up_grant(client, &hold->claim, now);
+    hf_client_unblock(client, hold, now);
+    hf_hold_unref(hold);
+}
+
+void hf_renewer_attend_leaving(hf_client *client, hf_claim *claim, hf_time now) {
+    if (claim->in_flight) hf_holds_wake_at(&client->holds, claim, HF_NEVER);
+    else if (now >= claim->valid_until) give_up(client, hf_claim_hold(claim), now);
+    else send_leave(client, claim, true, now);
+}
+
+bool hf_renewer_set_aside(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_hold *aside =
+        hold->shared ? NULL : clean_up_by_stand_in(client, &hold->claim, HF_NO_TEXT, now);
+    if (!aside) return false;
+    hf_holds_wake_at(&client->holds, &aside->claim, hf_lease_retry_at(now, aside->valid_until));
+    hf_holds_remove(&client->holds, hold);
+    return true;
+}
+
+void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
+    hf_hold *hold = hf_client_add_hold(client, kind, key, HF_NO_TEXT, HF_NO_TEXT);
+    /* Without memory the waiters go on by their clocks. */
+    if (hold) hf_renewer_clean_up(client, hold, now);
+}
+
+/* ---- entries that no caller has ---- */
+
+static bool is_about(const hf_op *op, const hf_hold *hold) {
+    for (size_t i = 0; op->batch.holds && i < op->spec.batch_count; i++) {
+        if (op->batch.holds[i] == hold) return true;
+    }
+    return op->hold == hold;
+}
+
+static bool is_entered(const hf_client *client, const hf_hold *hold) {
+    for (const hf_op *op = client->ops; op && hold->in_flight; op = op->next) {
+        bool enters = op->impl->acquires && !op->blocked && op->state != HF_ACQUIRE_DONE;
+        if (enters && is_about(op, hold)) return true;
+    }
+    return false;
+}
+
+void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
+    if (!hold->in_table) return;
+    if (hold->state == HF_HOLD_LOST) {
+        hf_renewer_clean_up_lost(client, hold, now);
+        return;
+    }
+    if (hold->state != HF_HOLD_HELD) return;
+    assert(count > 0);
+    if (is_entered(client, hold)) {
+        hold->dropped += count;
+        return;
+    }
+    if (hold->count - hold->others > count) {
+        hold->count -= count; /* the server learns it with the next release */
+        hold->uncertain = true;
+        if (hold->shared) hold->pending_releases += count;
+        return;
+    }
+    hf_renewer_clean_up(client, hold, now);
+}
+
+void hf_renewer_abandon_dropped(hf_client *client, hf_hold *hold, hf_time now) {
+    uint32_t dropped = hold->dropped;
+    hold->dropped = 0;
+    if (dropped > 0) hf_renewer_abandon(client, hold, dropped, now);
+}
+
+/* ---- an acquire of a shared owner that was abandoned ---- */
+
+void hf_renewer_add_pending_release(hf_claim *claim, hf_time asked_at) {
+    bool first = !hf_claim_is_held(claim) && hf_claim_own(claim) == 0;
+    if (!claim->shared) return;
+    claim->pending_releases++;
+    if (first) claim->valid_until = hf_lease_end(asked_at, claim->lease);
+}
+
+/* Only the reply shows whether one of the owner's holds is this client's. */
+static void on_late_answer(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_task *task = request->context;
+    hf_hold *hold = hf_claim_hold(task->claims[0]);
+    if (reply && hf_wire_read_acquire(reply).verdict == HF_VERDICT_YES)
+        hf_renewer_add_pending_release(&hold->claim, request->sent_at);
+    hf_renewer_resume(task->client, hold, now);
+    hf_client_unblock(task->client, hold, now);
+    hf_task_free(task);
+}
+
+bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now) {
+    hf_task *task = hf_task_inherit(client, ask, on_late_answer);
+    if (!task) return false;
+    if (hold->state == HF_HOLD_ACQUIRING) hf_renewer_clean_up_same_connection(client, hold, now);
+    hf_task_add(task, &hold->claim);
+    task->request.no_retry = true;
+    task->request.persists_until = 0;
+    /* The rest of the time is for what comes after it. */
+    task->request.deadline = now + hf_claim_time_left(&hold->claim, now) / 2;
+    return true;
+}
+
+/* ---- what nobody waits for ---- */
+
+static void on_seen_through(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_task *task = request->context;
+    (void)reply, (void)now;
+    assert(task->client->unanswered > 0);
+    task->client->unanswered--;
+    hf_task_free(task);
+}
+
+bool hf_renewer_see_through(hf_client *client, hf_request *request) {
+    if (!hf_task_inherit(client, request, on_seen_through)) return false;
+    client->unanswered++;
+    return true;
+}
