@@ -58,7 +58,7 @@ local SPECS_OF_FILE = {
   ["cluster.c"] = { "shards", "cluster" }, ["slots.c"] = { "shards", "cluster" },
   ["sentinel.c"] = { "sentinel" },
   ["round.c"] = { "quorum" }, ["round_acquire.c"] = { "quorum" }, ["round_calls.c"] = { "quorum" },
-  ["votes.c"] = { "quorum" }, ["quorum.c"] = { "quorum" }, ["renewer.c"] = { "watchdog" },
+  ["votes.c"] = { "quorum" }, ["quorum.c"] = { "quorum" }, ["renew.c"] = { "watchdog" },
   ["deadlock.c"] = { "deadlocks" }, ["presence.c"] = { "names" }, ["observe.c"] = { "metrics" },
   ["events.c"] = { "waiting" }, ["acquire.c"] = { "waiting" }, ["session.c"] = { "trouble" },
 }
@@ -152,7 +152,7 @@ local UNITS_OF_FILE = {
     "test_acquire", "test_waiting",
   },
   ["registry.c"] = { "test_client" },
-  ["renewer.c"] = {
+  ["renew.c"] = {
     "test_renewer", "test_cleaning_up", "test_confirm", "test_approval", "test_reentry", "test_kept",
     "test_each_kind",
   },

@@ -79,7 +79,7 @@ struct hf_client {
     uint64_t last_op;      /* the number of the last operation */
 
     /* How many batches of renewals in a row were refused although the server accepted their keys
-     * one by one. See op/renewer.c. */
+     * one by one. See op/renew.c. */
     uint64_t splits;
     bool split_open;        /* a batch was refused; it counts as a split when a key is accepted */
     hf_time batch_again_at; /* after too many splits, the next batch is not sent before this time */

@@ -2,7 +2,7 @@
 
 #include "base/lease.h"
 #include "op/leave.h"
-#include "op/renewer.h"
+#include "op/renew.h"
 
 #include "renewer_rig.h"
 
@@ -597,7 +597,7 @@ static hf_hold *add_grant(void) {
     set_confirm_time(hold, AT(50) + (ends_at(hold) - AT(50)) / 3);
     set_wait(hold, 1);
     set_token_ttl(hold, 1000);
-    hf_renewer_resume(&rig.client, hold, AT(50));
+    hf_renewer_resume(&rig.client, claim_of(hold), AT(50));
     return hold;
 }
 
@@ -845,7 +845,7 @@ TEST(a_lost_hold_is_not_due_again) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_time before = wakes_at(hold);
-    hf_renewer_resume(&rig.client, hold, AT(1));
+    hf_renewer_resume(&rig.client, claim_of(hold), AT(1));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), before);
     rig_end(&rig, AT(2));
 }

@@ -17,7 +17,7 @@
 #include "op/leave.h"
 #include "op/operation.h"
 #include "op/presence.h"
-#include "op/renewer.h"
+#include "op/renew.h"
 
 #define LEAST_PATIENCE (100 * HF_MS)  /* a short wait still gives the server this long to answer */
 #define LEAVING (900 * HF_MS)         /* an acquire ends within a second of its wait */
@@ -181,7 +181,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
         hold->token = token; /* the counter of a shared owner's hold was lost */
     hf_hold_become(hold, HF_HOLD_HELD);
     if (first && hold->lent) hf_kept_took(op, op->acquire.last_token, now);
-    hf_renewer_resume(client, hold, now);
+    hf_renewer_resume(client, &hold->claim, now);
     if (first) client->stats.acquires++;
     else client->stats.reentries++;
     hf_op_succeed(op);

@@ -6,7 +6,7 @@
 #include "op/holding.h"
 #include "op/leave.h"
 #include "op/observe.h"
-#include "op/renewer.h"
+#include "op/renew.h"
 
 static bool open(hf_client *client) {
     return !client->topology->open || client->topology->open(client);

@@ -8,7 +8,7 @@
 #include "op/kept.h"
 #include "op/leave.h"
 #include "op/operation.h"
-#include "op/renewer.h"
+#include "op/renew.h"
 
 static bool acquires(const hf_op *op) {
     return op->impl->acquires;

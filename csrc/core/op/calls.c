@@ -10,7 +10,7 @@
 #include "op/kept.h"
 #include "op/leave.h"
 #include "op/operation.h"
-#include "op/renewer.h"
+#include "op/renew.h"
 
 static hf_time deadline_of(const hf_op *op) {
     return op->begun_at + op->client->config.session.command_timeout;
@@ -168,7 +168,7 @@ static void clean_up(hf_op *op, hf_time now) {
                                              : hold->pending_releases + 1;
         bool over = hold->state == HF_HOLD_LOST && hold->count == hold->others;
         if (over && hold->in_table) hf_renewer_clean_up_lost(op->client, hold, now);
-        else hf_renewer_resume(op->client, hold, now);
+        else hf_renewer_resume(op->client, &hold->claim, now);
         hf_client_unblock(op->client, hold, now);
     } else if (used_up) {
         drop_from_table(op, now);
@@ -351,18 +351,18 @@ static void on_extended(hf_request *request, const hf_reply *reply, hf_time now)
     } else {
         on_yes(op, request, now);
     }
-    hf_renewer_resume(op->client, op->hold, now);
+    hf_renewer_resume(op->client, &op->hold->claim, now);
     hf_client_unblock(op->client, op->hold, now);
 }
 
 static bool encode_extend(hf_op *op, hf_time lease) {
-    const hf_hold *hold = op->hold;
-    hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(hold));
+    const hf_claim *claim = &op->hold->claim;
+    hf_wire_lock lock = hf_op_wire_lock(op, hf_claim_owner(claim));
     char waiter[HF_WAITER_SIZE];
-    size_t size = hold->granted ? hf_client_waiter(waiter, op->client, &hold->claim, hold->wait,
-                                                   hold->token_ttl_ms)
-                                : 0;
-    uint64_t least = hold->shared ? 0 : HF_WIRE_ANY_TTL;
+    size_t size = claim->granted ? hf_client_waiter(waiter, op->client, claim, claim->wait,
+                                                    claim->token_ttl_ms)
+                                 : 0;
+    uint64_t least = claim->shared ? 0 : HF_WIRE_ANY_TTL;
     bool encoded = hf_wire_extend(&op->request, &lock, lease, least, (hf_slice){waiter, size});
     return encoded && (lease == 0 || hf_client_sync(op->client, &op->request));
 }
@@ -381,9 +381,9 @@ static void begin_extend(hf_op *op, hf_time now) {
     hf_time lease =
         op->impl->sets_lease ? hf_claim_lease_within(&op->hold->claim, op->spec.lease, now) : 0;
     op->call.confirms = lease == 0 && is_due(op->hold, now);
-    bool encoded = op->call.confirms
-                       ? hf_renewer_encode_confirmation(op->client, op->hold, &op->request, now)
-                       : encode_extend(op, lease);
+    bool encoded = op->call.confirms ? hf_renewer_encode_confirmation(op->client, &op->hold->claim,
+                                                                      &op->request, now)
+                                     : encode_extend(op, lease);
     if (!encoded) {
         fail_for_memory(op, now);
         return;
@@ -438,7 +438,7 @@ static void abandon_extend(hf_op *op, hf_time now) {
     hf_session_drop(&op->request);
     if (op->blocked) return;
     bound_lease(op);
-    hf_renewer_resume(op->client, op->hold, now);
+    hf_renewer_resume(op->client, &op->hold->claim, now);
     hf_client_unblock(op->client, op->hold, now);
 }
 

@@ -72,3 +72,16 @@ hf_hold *hf_client_add_permits(hf_client *client, const hf_kind *kind, hf_slice 
     if (hold) hold->permits = permits;
     return hold;
 }
+
+hf_hold *hf_client_add_copy(hf_client *client, const hf_claim *claim, hf_slice caller) {
+    hf_hold *hold =
+        hf_client_add_hold(client, claim->kind, hf_claim_key(claim), caller, hf_claim_owner(claim));
+    if (!hold) return NULL;
+    hold->shared = claim->shared;
+    hold->permits = claim->permits;
+    hold->keeps = claim->keeps;
+    hold->lease = claim->lease;
+    hold->token_ttl_ms = claim->token_ttl_ms;
+    hf_holds_note_wait(&client->holds, hold, claim->wait);
+    return hold;
+}

@@ -15,6 +15,10 @@ hf_hold *hf_client_add_hold(hf_client *client, const hf_kind *kind, hf_slice key
 hf_hold *hf_client_add_permits(hf_client *client, const hf_kind *kind, hf_slice key,
                                hf_slice caller, uint32_t permits);
 
+/* Adds a hold of this caller whose claim is for the same owner as this one, with all that the
+ * owner's commands need. Returns NULL when out of memory. */
+hf_hold *hf_client_add_copy(hf_client *client, const hf_claim *claim, hf_slice caller);
+
 /* Ends the hold's command in flight: the operations that waited for it continue. */
 void hf_client_unblock(hf_client *client, hf_hold *hold, hf_time now);
 

@@ -10,7 +10,7 @@
 #include "op/holding.h"
 #include "op/leave.h"
 #include "op/operation.h"
-#include "op/renewer.h"
+#include "op/renew.h"
 
 #define FOR_POLLERS (25 * HF_MS) /* a mutex is left free this long for clients that poll */
 
@@ -195,7 +195,7 @@ static void lend(hf_kept *kept, hf_hold *old, hf_op *op, hf_time now) {
     hf_hold_ref(hold);
     op->hold = hold;
     client->stats.acquires++;
-    hf_renewer_resume(client, hold, now);
+    hf_renewer_resume(client, &hold->claim, now);
     hf_op_succeed(op);
 }
 
@@ -226,7 +226,7 @@ static bool set_idle(hf_client *client, hf_kept *kept, hf_hold *old, hf_time now
     hold->idle = hold->renewed = true;
     hold->keep_until = kept->keep_until;
     hf_hold_become(hold, HF_HOLD_HELD);
-    hf_renewer_resume_idle(client, hold, now);
+    hf_renewer_resume_idle(client, &hold->claim, now);
     return true;
 }
 

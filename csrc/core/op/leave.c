@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "op/holding.h"
-#include "op/renewer.h"
+#include "op/renew.h"
 #include "op/task.h"
 
 #define CLEAN_UP_FOR (30 * HF_SECOND)
@@ -45,15 +45,8 @@ bool hf_renewer_may_stand(const hf_hold *hold) {
  * still has that. NULL when out of memory. */
 static hf_hold *clean_up_by_stand_in(hf_client *client, const hf_claim *claim, hf_slice caller,
                                      hf_time now) {
-    hf_hold *stand_in =
-        hf_client_add_hold(client, claim->kind, hf_claim_key(claim), caller, hf_claim_owner(claim));
+    hf_hold *stand_in = hf_client_add_copy(client, claim, caller);
     if (!stand_in) return NULL;
-    stand_in->shared = claim->shared;
-    stand_in->permits = claim->permits;
-    stand_in->keeps = claim->keeps;
-    stand_in->lease = claim->lease;
-    hf_holds_note_wait(&client->holds, stand_in, claim->wait);
-    stand_in->token_ttl_ms = claim->token_ttl_ms;
     hf_renewer_clean_up(client, stand_in, now);
     return stand_in;
 }
@@ -93,7 +86,7 @@ void hf_renewer_lose_at_end(hf_client *client, hf_hold *hold, hf_time now) {
 
 void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now) {
     bool acquiring = hold->in_table && hold->state == HF_HOLD_ACQUIRING;
-    hf_renewer_resume(client, hold, now);
+    hf_renewer_resume(client, &hold->claim, now);
     if (acquiring) hf_holds_remove(&client->holds, hold);
     hf_client_unblock(client, hold, now);
 }
@@ -269,7 +262,7 @@ static void on_late_answer(hf_request *request, const hf_reply *reply, hf_time n
     hf_hold *hold = hf_claim_hold(task->claims[0]);
     if (reply && hf_wire_read_acquire(reply).verdict == HF_VERDICT_YES)
         hf_renewer_add_pending_release(&hold->claim, request->sent_at);
-    hf_renewer_resume(task->client, hold, now);
+    hf_renewer_resume(task->client, &hold->claim, now);
     hf_client_unblock(task->client, hold, now);
     hf_task_free(task);
 }

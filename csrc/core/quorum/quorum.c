@@ -5,7 +5,7 @@
 
 #include "op/leave.h"
 #include "op/operation.h"
-#include "op/renewer.h"
+#include "op/renew.h"
 #include "quorum/internal.h"
 
 #define FIRST_REPAIR (50 * HF_MS)

@@ -1,0 +1,485 @@
+#include "op/renew.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "link/nodes.h"
+#include "op/holding.h"
+#include "op/leave.h"
+#include "op/task.h"
+
+#define MOST_SPLITS 3 /* after this many refused batches a server gets one key at a time */
+#define ONE_BY_ONE_FOR (60 * HF_SECOND) /* then it may take batches again */
+#define ALIKE 4 /* the times left of two claims in a batch differ by at most this factor */
+
+/* Of the claim's node. */
+static const hf_session *renewer_link(const hf_client *client, const hf_claim *claim) {
+    return &hf_client_node(client, hf_claim_key(claim))->links[client->config.renewer];
+}
+
+/* ---- the owner's approval ---- */
+
+static bool may_renew(const hf_client *client, const hf_claim *claim) {
+    return !client->config.needs_approval || claim->approval == HF_APPROVAL_GIVEN || claim->idle ||
+           claim->record;
+}
+
+static void ask_approval(hf_client *client, hf_claim *claim) {
+    assert(client->config.needs_approval && claim->approval != HF_APPROVAL_GIVEN);
+    client->approvals_asked++;
+    claim->approval = HF_APPROVAL_PENDING;
+    hf_holds_wake_at(&client->holds, claim, claim->valid_until);
+}
+
+void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
+    if (hold->approval != HF_APPROVAL_PENDING) return;
+    hold->approval = HF_APPROVAL_GIVEN;
+    if (hf_claim_is_held(&hold->claim) && !hold->in_flight)
+        hf_holds_wake_at(&client->holds, &hold->claim, now);
+}
+
+/* ---- whether the server takes batches ----
+ *
+ * A server that refuses every batch (a proxy of a cluster) must not be sent one at each renewal. A
+ * server that refused everything for a while (a right was taken away) takes batches again. The two
+ * look the same, so only splits in a row count, and at the latest a minute after the last one
+ * another batch is sent. */
+
+static bool takes_batches(const hf_client *client, hf_time now) {
+    return client->splits < MOST_SPLITS || now >= client->batch_again_at;
+}
+
+/* The server has accepted one key of a refused batch by itself. */
+static void note_split(hf_client *client, hf_time now) {
+    if (!client->split_open) return;
+    client->split_open = false;
+    client->splits++;
+    client->batch_again_at = now + ONE_BY_ONE_FOR;
+}
+
+static void note_batch_taken(hf_client *client) {
+    client->split_open = false;
+    client->splits = 0;
+}
+
+/* ---- renewing ---- */
+
+/* The record is tried for as long as the lock is held. */
+static void follow_lease(const hf_claim *claim) {
+    if (!claim->record) return;
+    claim->record->deadline = claim->record->persists_until = claim->valid_until;
+}
+
+void hf_renewer_on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now) {
+    client->stats.renewals++;
+    hf_observe_renewal(client, hold, hold->at_risk && hold->state == HF_HOLD_HELD);
+    if (hold->state != HF_HOLD_HELD) {
+        client->stats.late_renewals++;
+        return;
+    }
+    if (hold->refused_in_batch) note_split(client, now);
+    hold->granted = hold->at_risk = hold->refused_in_batch = false;
+    hold->failures = 0;
+    hf_time lease = hf_claim_lease(&hold->claim);
+    hold->valid_until =
+        hf_time_max(hold->valid_until, hf_claim_end_of(&hold->claim, lease, sent_at));
+    follow_lease(&hold->claim);
+    bool again = hold->renewed && !hf_claim_has_last_lease(&hold->claim);
+    hf_time next = again ? hf_lease_renew_at(sent_at, lease) : hold->valid_until;
+    if (hold->idle) next = hf_time_min(next, hold->keep_until);
+    hf_holds_wake_at(&client->holds, &hold->claim, hf_time_max(next, now));
+}
+
+static void on_not_renewed(hf_client *client, hf_claim *claim, hf_time now) {
+    if (!hf_claim_is_held(claim)) return;
+    if (!claim->at_risk) hf_observe_risk(client, hf_claim_hold(claim), now);
+    claim->at_risk = true;
+    claim->failures++;
+    hf_holds_wake_at(&client->holds, claim, hf_lease_retry_at(now, claim->valid_until));
+}
+
+/* Ends a kept lock that no caller has, so nobody has lost it. A lock in doubt is not kept either.
+ */
+static void end_idle(hf_client *client, hf_hold *hold, bool gone, hf_time now) {
+    if (gone) hf_holds_remove(&client->holds, hold);
+    else hf_renewer_clean_up(client, hold, now);
+}
+
+/* A confirmation sets a lease that may be shorter than the grant's. If it got no answer, or was
+ * sent twice, the server may still carry it out after a command that has set a longer one. */
+static void bound_by_confirmation(const hf_task *task) {
+    hf_claim *claim = task->claims[0];
+    bool answered = task->request.failure.code == HF_OK && task->request.sends == 1;
+    if (!claim->granted || answered || task->request.sends == 0) return;
+    hf_claim_bound_lease(claim, claim->lease, task->client->config.grant_lease);
+}
+
+static void settle_renewal(hf_client *client, hf_claim *claim, hf_verdict verdict, hf_time sent_at,
+                           hf_time now) {
+    hf_hold *hold = hf_claim_hold(claim);
+    bool gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN,
+         held = hf_claim_is_held(claim);
+    if (claim->in_table && verdict == HF_VERDICT_YES)
+        hf_renewer_on_renewed(client, hold, sent_at, now);
+    else if (held && claim->idle) end_idle(client, hold, gone, now);
+    else if (held && gone) hf_renewer_lose(client, hold, hf_lost_reason_of(verdict), now);
+    else if (held) on_not_renewed(client, claim, now);
+    hf_client_unblock(client, hold, now);
+}
+
+/* Returns whether the server refuses the batch for good. A transient refusal would meet each key by
+ * itself, too. */
+static bool is_refused(const hf_request *request) {
+    hf_code code = request->failure.code;
+    bool final = code == HF_DENIED || code == HF_SERVER || code == HF_CONFLICT;
+    return final && request->refusals == 0;
+}
+
+/* One key that the server refuses (an ACL, another slot) fails the program for all of them. So each
+ * is renewed by itself, and is renewed with others again once that has worked. Returns false if the
+ * batch had only one. */
+static bool split_batch(hf_task *task, hf_time now) {
+    if (task->count == 1 || !is_refused(&task->request)) return false;
+    task->client->split_open = true;
+    for (size_t i = 0; i < task->count; i++) {
+        hf_claim *claim = task->claims[i];
+        claim->refused_in_batch = true;
+        if (hf_claim_is_held(claim)) hf_holds_wake_at(&task->client->holds, claim, now);
+        hf_client_unblock(task->client, hf_claim_hold(claim), now);
+    }
+    hf_task_free(task);
+    return true;
+}
+
+static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_task *task = request->context;
+    bool confirmed = hf_request_is_confirmed(request);
+    assert(task->count > 0 && task->count <= HF_RENEWALS_MAX);
+    bound_by_confirmation(task);
+    if (!reply && split_batch(task, now)) return;
+    if (reply && task->count > 1) note_batch_taken(task->client);
+    if (!reply) hf_task_abort_link(task, now);
+    for (size_t i = 0; i < task->count; i++) {
+        hf_verdict verdict = reply ? hf_wire_read_at(reply, i) : HF_VERDICT_NONSENSE;
+        if (verdict == HF_VERDICT_YES && !confirmed) verdict = HF_VERDICT_NONSENSE;
+        settle_renewal(task->client, task->claims[i], verdict, request->sent_at, now);
+    }
+    hf_task_free(task);
+}
+
+/* How long to wait for a reply. An open connection may be dead: half of the time that is left is
+ * kept for another try over a new one. A connection that is being made, or that is the callers'
+ * too, gets all of it, since a new one would not be faster. In a cluster the other try may go to
+ * another node. */
+static hf_time patience(const hf_client *client, const hf_claim *claim, hf_time now) {
+    hf_time left = hf_claim_time_left(claim, now);
+    bool once = client->config.renewer != HF_LINK_RENEWER ||
+                renewer_link(client, claim)->state != HF_SESSION_READY;
+    if (once && !client->topology->moves_slots) return left;
+    return hf_time_max(left / 2, hf_time_min(left, HF_TASK_PATIENCE));
+}
+
+static hf_time renewal_deadline(const hf_task *task, hf_time now) {
+    hf_time deadline = now + task->client->config.session.command_timeout;
+    for (size_t i = 0; i < task->count; i++) {
+        hf_time wait = patience(task->client, task->claims[i], now);
+        deadline = hf_time_min(deadline, now + hf_time_max(wait, 5 * HF_MS));
+    }
+    return deadline;
+}
+
+static bool encode_batch(hf_task *task, hf_time now) {
+    hf_slice keys[HF_RENEWALS_MAX], owners[HF_RENEWALS_MAX];
+    hf_time leases[HF_RENEWALS_MAX];
+    for (size_t i = 0; i < task->count; i++) {
+        const hf_claim *claim = task->claims[i];
+        keys[i] = hf_claim_key(claim);
+        owners[i] = hf_claim_owner(claim);
+        leases[i] = hf_claim_lease_within(claim, claim->lease, now);
+    }
+    const hf_kind *kind = task->claims[0]->kind;
+    bool encoded = (kind->counted ? hf_wire_renew_permits : hf_wire_renew)(
+        &task->request, kind, task->count, keys, owners, leases);
+    return encoded && hf_client_sync(task->client, &task->request);
+}
+
+/* Encodes the command that sets this lease if the TTL is not less than `least_ms`, and removes the
+ * mark of the claim's grant. */
+static bool encode_extend(const hf_client *client, const hf_claim *claim, hf_request *request,
+                          hf_time lease, uint64_t least_ms) {
+    hf_names names;
+    char waiter[HF_WAITER_SIZE];
+    if (!hf_names_make_on(&names, hf_claim_key(claim), claim->kind)) return false;
+    hf_wire_lock lock = hf_client_lock(client, claim, &names);
+    bool encoded =
+        hf_wire_extend(request, &lock, lease, least_ms, hf_client_waiter_of(waiter, client, claim));
+    hf_names_free(&names);
+    return encoded;
+}
+
+bool hf_renewer_encode_confirmation(const hf_client *client, const hf_claim *claim,
+                                    hf_request *request, hf_time now) {
+    hf_time lease = hf_claim_lease_within(claim, claim->lease, now);
+    uint64_t granted_ms =
+        claim->granted && !claim->shared ? hf_lease_ms(client->config.grant_lease) : 0;
+    return encode_extend(client, claim, request, lease, granted_ms) &&
+           hf_client_sync(client, request);
+}
+
+/* Returns a task with the claim. NULL: out of memory, so it is renewed later. */
+static hf_task *new_renewal(hf_client *client, hf_claim *claim, hf_time now) {
+    assert(hf_claim_is_held(claim) && !claim->in_flight);
+    hf_task *task = hf_task_new(client);
+    if (task) hf_task_add(task, claim);
+    else on_not_renewed(client, claim, now);
+    return task;
+}
+
+static void submit(hf_task *task, hf_request_done *done, hf_time now) {
+    hf_time deadline = renewal_deadline(task, now);
+    hf_task_submit(task, task->client->config.renewer, done, deadline, true, now);
+}
+
+/* Sends the task's command. If that could not be encoded, its claims are renewed later. */
+static void send_renewal(hf_task *task, bool encoded, hf_time now) {
+    if (encoded) {
+        submit(task, renewal_done, now);
+        return;
+    }
+    for (size_t i = 0; i < task->count; i++) {
+        task->claims[i]->in_flight = false;
+        on_not_renewed(task->client, task->claims[i], now);
+    }
+    hf_task_free(task);
+}
+
+/* A batch waits for its reply no longer than the claim that ends first can: one that has little
+ * time left does not hurry those that have much. */
+static bool is_alike(const hf_task *task, const hf_claim *claim, hf_time now) {
+    hf_time first_end = hf_time_min(task->first_end, claim->valid_until),
+            last_end = hf_time_max(task->last_end, claim->valid_until);
+    return first_end > now && (last_end - now) / ALIKE <= first_end - now;
+}
+
+/* In a cluster each key goes alone: keys of one node are of different slots, and of one slot only
+ * those that have not moved yet could be renewed together. */
+static bool fits(const hf_client *client, const hf_task *task, const hf_claim *claim, hf_time now) {
+    const hf_claim *first = task->claims[0];
+    if (client->topology->moves_slots || !takes_batches(client, now)) return false;
+    if (claim->refused_in_batch || first->refused_in_batch) return false;
+    if (claim->kind != first->kind || !is_alike(task, claim, now)) return false;
+    return hf_client_node(client, hf_claim_key(claim)) ==
+           hf_client_node(client, hf_claim_key(first));
+}
+
+static bool is_due_renewal(const hf_client *client, const hf_task *task, const hf_claim *claim,
+                           hf_time until, hf_time now) {
+    return fits(client, task, claim, now) && claim->wake_at <= until && hf_claim_is_held(claim) &&
+           !claim->in_flight && !claim->granted && claim->renewed && !claim->idle &&
+           may_renew(client, claim);
+}
+
+/* Takes along what is due within a thirtieth of the first one's lease: fewer, fuller batches. */
+static void renew_batch(hf_client *client, hf_claim *claim, hf_time now) {
+    hf_task *task = new_renewal(client, claim, now);
+    if (!task) return;
+    hf_time until = now + claim->lease / 30;
+    while (task->count < HF_RENEWALS_MAX) {
+        hf_hold *next = hf_holds_first(&client->holds);
+        if (!next || !is_due_renewal(client, task, &next->claim, until, now)) break;
+        hf_task_add(task, &next->claim);
+    }
+    bool encoded = encode_batch(task, now);
+    if (encoded) client->stats.renew_batches++;
+    send_renewal(task, encoded, now);
+}
+
+static void confirm(hf_client *client, hf_claim *claim, hf_time now) {
+    hf_task *task = new_renewal(client, claim, now);
+    if (task)
+        send_renewal(task, hf_renewer_encode_confirmation(client, claim, &task->request, now), now);
+}
+
+/* ---- a kept lock that no caller has ---- */
+
+/* Returns until when the claim is valid after its lease, which began at `sent_at`, has become
+ * short. No replica has confirmed that lease. */
+static hf_time short_end(const hf_client *client, const hf_claim *claim, hf_time sent_at) {
+    bool backed = client->config.sync.replicas == 0;
+    hf_time end = hf_lease_end(sent_at, claim->lease);
+    return backed ? end : hf_time_min(claim->valid_until, end);
+}
+
+static void on_shortened(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_task *task = request->context;
+    hf_client *client = task->client;
+    hf_claim *claim = task->claims[0];
+    hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
+    bool sure = verdict == HF_VERDICT_YES && request->sends == 1,
+         gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN,
+         idle = hf_claim_is_held(claim) && claim->idle;
+    if (!reply) hf_task_abort_link(task, now);
+    if (idle && sure) {
+        claim->lease = client->config.grant_lease;
+        claim->valid_until = short_end(client, claim, request->sent_at);
+        hf_renewer_resume_idle(client, claim, now);
+    } else if (idle) {
+        end_idle(client, hf_claim_hold(claim), gone, now);
+    }
+    hf_client_unblock(client, hf_claim_hold(claim), now);
+    hf_task_free(task);
+}
+
+/* After a crash others wait for no longer than for a grant. */
+static void shorten(hf_client *client, hf_claim *claim, hf_time now) {
+    hf_time lease = client->config.grant_lease;
+    hf_task *task = hf_task_new(client);
+    if (!task || !encode_extend(client, claim, &task->request, lease, HF_WIRE_ANY_TTL)) {
+        free(task);
+        hf_renewer_clean_up(client, hf_claim_hold(claim), now);
+        return;
+    }
+    hf_task_add(task, claim);
+    submit(task, on_shortened, now);
+}
+
+void hf_renewer_resume_idle(hf_client *client, hf_claim *claim, hf_time now) {
+    assert(claim->idle && hf_claim_is_held(claim));
+    hf_time grant = client->config.grant_lease, next = now + grant / 3;
+    if (claim->lease <= grant) next = hf_lease_renew_before(claim->valid_until, claim->lease);
+    next = hf_time_min(hf_time_max(next, now), hf_time_min(claim->keep_until, claim->valid_until));
+    hf_holds_wake_at(&client->holds, claim, next);
+}
+
+static void attend_idle(hf_client *client, hf_claim *claim, hf_time now) {
+    if (now >= claim->keep_until || now >= claim->valid_until)
+        hf_renewer_clean_up(client, hf_claim_hold(claim), now);
+    else if (claim->in_flight) hf_holds_wake_at(&client->holds, claim, claim->valid_until);
+    else if (claim->lease > client->config.grant_lease) shorten(client, claim, now);
+    else renew_batch(client, claim, now);
+}
+
+void hf_renewer_resume(hf_client *client, hf_claim *claim, hf_time now) {
+    if (!hf_claim_is_held(claim)) return;
+    hf_time next = claim->valid_until;
+    if (claim->granted) next = claim->confirm_at;
+    else if (claim->renewed && !hf_claim_has_last_lease(claim))
+        next = hf_lease_renew_before(next, hf_claim_lease(claim));
+    hf_holds_wake_at(&client->holds, claim,
+                     hf_time_min(hf_time_max(next, now), claim->valid_until));
+}
+
+void hf_renewer_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time now) {
+    hold->renewed = renewed;
+    if (!hold->in_flight) hf_renewer_resume(client, &hold->claim, now);
+}
+
+/* A command that was sent at `sent_at` has set the lease of a claim that remains held. This counts
+ * as a renewal, unless replicas must confirm it. */
+static void count_as_renewal(hf_client *client, hf_claim *claim, hf_time sent_at) {
+    hf_time end = hf_claim_end_of(claim, hf_claim_lease(claim), sent_at);
+    bool backed = client->config.sync.replicas == 0; /* else no replica has confirmed it */
+    if (backed) claim->valid_until = hf_time_max(claim->valid_until, end);
+    hf_renewer_resume(client, claim, sent_at);
+}
+
+void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now) {
+    bool held = hold->state == HF_HOLD_HELD, over = hold->count == hold->others;
+    if (held && over) {
+        hf_renewer_clean_up_same_connection(client, hold, now);
+        return;
+    }
+    if (held) count_as_renewal(client, &hold->claim, sent_at);
+    else if (hold->state == HF_HOLD_LOST && over) hf_renewer_clean_up_lost(client, hold, now);
+    hf_client_unblock(client, hold, now);
+}
+
+/* ---- a record that is written after its call has ended ----
+ *
+ * The run has happened, so the lock must not be free before the record is there. A hold of its own,
+ * which no caller has, is renewed until then. The server refuses a renewal after the record, and a
+ * record after the end of the lock. */
+
+static void on_recorded(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_task *task = request->context;
+    hf_client *client = task->client;
+    hf_hold *hold = hf_claim_hold(task->claims[0]);
+    assert(client->unanswered > 0 && hold->record == request);
+    client->unanswered--;
+    hold->record = NULL;
+    if (reply && hf_wire_read(reply) == HF_VERDICT_MORE)
+        hf_renewer_pass_on(client, hold->kind, hf_hold_key(hold), now);
+    if (hold->in_table) hf_holds_remove(&client->holds, hold);
+    hf_task_free(task);
+}
+
+/* Returns a hold of the same owner; NULL when out of memory. */
+static hf_hold *copy_for_record(hf_client *client, const hf_hold *hold) {
+    hf_hold *own = hf_client_add_copy(client, &hold->claim, HF_NO_TEXT);
+    if (!own) return NULL;
+    own->count = 1;
+    own->class = hold->class;
+    own->valid_until = hold->valid_until;
+    own->max_until = hold->max_until;
+    own->shortened = hold->shortened;
+    own->renewed = hold->renewed;
+    own->granted = hold->granted;
+    own->confirm_at = hold->confirm_at;
+    hf_hold_become(own, HF_HOLD_HELD);
+    return own;
+}
+
+bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *request, hf_time now) {
+    hf_task *task = hf_task_new(client);
+    hf_hold *own = task ? copy_for_record(client, hold) : NULL;
+    if (!own) {
+        free(task);
+        return false;
+    }
+    bool under_way = hf_session_inherit(&task->request, request);
+    if (!under_way) {
+        task->request = *request;
+        task->request.routing.context_is_op = false;
+        request->bytes = NULL;
+    }
+    task->request.done = on_recorded;
+    task->request.context = task;
+    task->request.waits_for_connection = task->request.accepted = true;
+    hf_hold_ref(own);
+    task->claims[task->count++] = &own->claim;
+    own->record = &task->request;
+    client->unanswered++;
+    follow_lease(&own->claim);
+    hf_renewer_resume(client, &own->claim, now);
+    if (!under_way) hf_client_submit(client, hf_hold_key(own), HF_LINK_CALLS, &task->request, now);
+    return true;
+}
+
+/* ---- the clock ---- */
+
+/* A slot under migration takes commands with one key only; a confirmation has the queue beside the
+ * lock, to remove the mark of the grant, if there is one. */
+static bool is_renewed_by_one_key(const hf_client *client, const hf_claim *claim) {
+    return client->topology->moves_slots && (claim->at_risk || claim->wait == 0);
+}
+
+static void attend_held(hf_client *client, hf_claim *claim, hf_time now) {
+    if (claim->idle) attend_idle(client, claim, now);
+    else if (now >= claim->valid_until) hf_renewer_lose_at_end(client, hf_claim_hold(claim), now);
+    else if (claim->in_flight || (!claim->granted && !claim->renewed))
+        hf_holds_wake_at(&client->holds, claim, claim->valid_until);
+    else if (!may_renew(client, claim)) ask_approval(client, claim);
+    else if (claim->granted && !is_renewed_by_one_key(client, claim)) confirm(client, claim, now);
+    else renew_batch(client, claim, now);
+}
+
+static void attend(hf_client *client, hf_claim *claim, hf_time now) {
+    if (hf_claim_is_leaving(claim)) hf_renewer_attend_leaving(client, claim, now);
+    else if (hf_claim_is_held(claim)) attend_held(client, claim, now);
+    else hf_holds_wake_at(&client->holds, claim, HF_NEVER);
+}
+
+void hf_renewer_tick(hf_client *client, hf_time now) {
+    for (hf_hold *hold; (hold = hf_holds_first(&client->holds)) && hold->wake_at <= now;)
+        attend(client, &hold->claim, now);
+}
