@@ -10,8 +10,6 @@
 #define CLEAN_UP_FOR (30 * HF_SECOND)
 #define CLOSED_RETRY (50 * HF_MS) /* then twice as long, then four times */
 
-/* Holds of a shared owner are released only within their lease: after it another process of the
- * owner may hold the lock. */
 void hf_renewer_clean_up(hf_client *client, hf_hold *hold, hf_time now) {
     bool counted = hold->shared && hf_claim_own(&hold->claim) > 0;
     hf_observe_end(client, hold, now);

@@ -1,22 +1,22 @@
-/* The renewer's second half: makes the server forget claims that are LEAVING, and decides what is
- * left of a hold that ends.
+/* The renewer's second half: makes the server forget claims that are LEAVING, and decides what
+ * becomes of a claim when its hold ends.
  *
  *     DUE --> IN FLIGHT --> GONE
  *      ^          |
- *      +--PAUSE---+
+ *      +----------+
  *
- *   DUE        `wake_at` has come: the leave is sent
+ *   DUE        at `wake_at` the leave is sent: at once, or within a second after an attempt that
+ *              the server refused or did not answer
  *   IN FLIGHT  until the reply, or until no reply is to come
- *   PAUSE      the server refused it or did not answer: until `wake_at`, longer each time
- *   GONE       the server has replied, or must not get the leave twice, or `valid_until` has come
+ *   GONE       the server has replied, or must not get the command twice, or `valid_until` has come
  *
  * What is always true of a claim that is LEAVING:
- * - No caller counts on it, and nothing makes it a hold again. An acquire of the same caller waits
- *   until it is GONE, or sets it aside.
- * - It is LEAVING for at least CLEAN_UP_FOR, which is longer than a command can be under way.
+ * - No caller counts on it, and nothing makes it a hold again. The next acquire of the same caller
+ *   waits until it is GONE, or sets it aside.
+ * - `valid_until` is when the renewer gives up: after the lease, and after 30 s at the earliest.
  *   Entries of a shared owner are released only within their lease: after it another process of
  *   the owner may hold the lock.
- * - A leave is safe to resend, except one that releases entries of a shared owner. */
+ * - A leave may be sent twice, unless it releases entries of a shared owner. */
 #ifndef HF_LEAVE_H
 #define HF_LEAVE_H
 

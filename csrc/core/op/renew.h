@@ -1,22 +1,22 @@
 /* The renewer's first half: renews claims that are STANDING, and confirms those that came by a
- * grant. It renews a claim as long as its hold is HELD: by a caller, by the client that keeps the
- * lock (`idle`), or by the record of a run.
+ * grant, as long as their holds are HELD: by a caller, by the client that keeps the lock (`idle`),
+ * or for the record of a run.
  *
  *     WAITING --> UNAPPROVED --> IN FLIGHT
  *        ^                           |
  *        +---------------------------+
  *
- *   WAITING     until `wake_at`: when a third of its lease is over; after a command that failed it
- *               is `at_risk`, and waits for an eighth of the time that is left
+ *   WAITING     until `wake_at`: for a third of its lease; after a command that failed it is
+ *               `at_risk`, and waits for an eighth of the time that is left, at most a second
  *   UNAPPROVED  with config.needs_approval, until its owner approves
  *   IN FLIGHT   until the reply, or until no reply is to come
  *
- * What is always true of a claim that is HELD:
- * - It needs attention at `valid_until` at the latest, whatever is in flight: its hold is lost
- * then, or is given back if it is idle.
+ * What is always true of a claim whose hold is HELD:
+ * - It needs attention at `valid_until` at the latest, whatever is in flight. Then its hold is
+ *   lost, or the lock is given back if it is `idle`.
  * - No second command is sent while one is in flight, so a renewal never arrives after the release.
- * - `valid_until` grows only by a reply, and is counted from when that command was sent.
- * - When its lease cannot be made longer because of `max_until`, it is not renewed any more. */
+ * - `valid_until` grows only when the server has answered, and is counted from when it was asked.
+ * - It is not renewed any more when `max_until` keeps its lease from growing. */
 #ifndef HF_RENEW_H
 #define HF_RENEW_H
 
