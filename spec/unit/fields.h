@@ -28,17 +28,13 @@
 
 #define HOLD_READS(X)                                                                              \
     X(uint64_t, number_of, number)                                                                 \
-    X(const hf_kind *, kind_of, kind)                                                              \
     X(hf_time, lease_of, lease)                                                                    \
     X(hf_time, wakes_at, wake_at)                                                                  \
-    X(hf_time, confirms_at, confirm_at)                                                            \
     X(hf_time, bound_of, max_until)                                                                \
     X(uint64_t, agent_of, agent)                                                                   \
     X(uint64_t, wait_of_hold, wait)                                                                \
     X(uint32_t, others_of, others)                                                                 \
     X(uint32_t, pending_of, pending_releases)                                                      \
-    X(uint32_t, dropped_of, dropped)                                                               \
-    X(uint32_t, refs_of, refs)                                                                     \
     X(uint32_t, failures_of, failures)                                                             \
     X(hf_hold **, member_holds_of, member_holds)                                                   \
     X(uint32_t, member_count_of, member_count)                                                     \
@@ -119,22 +115,12 @@ HOLD_PARTS(FIELD_HOLD_PART)
     X(hf_node *, node_for, node)                                                                   \
     X(hf_round *, round_of, round)                                                                 \
     X(const hf_op_impl *, impl_of, impl)                                                           \
-    X(hf_time, busy_until, acquire.busy_until)                                                     \
-    X(hf_time, listens_at, acquire.listen_at)                                                      \
-    X(hf_time, placed_at, acquire.placed_at)                                                       \
     X(hf_time, holder_silent_since, acquire.silent_since)                                          \
-    X(uint32_t, count_before, acquire.from)                                                        \
     X(bool, is_handed_over, acquire.handed_over)                                                   \
-    X(bool, may_be_queued, acquire.queued)                                                         \
     X(bool, is_turn_of_pollers, acquire.turn_of_pollers)                                           \
-    X(hf_op *, next_kept, acquire.next_kept)                                                       \
     X(const char *, waiter_of, acquire.waiter)                                                     \
-    X(hf_hold **, batch_holds_of, batch.holds)                                                     \
-    X(bool, has_waited, batch.waited)                                                              \
     X(char *, cycle_of, deadlock.cycle)                                                            \
     X(bool, is_searching, deadlock.walk)                                                           \
-    X(hf_time, publishes_at, presence.publish_at)                                                  \
-    X(bool, is_published, presence.published)                                                      \
     X(long long, value_of, result.value)                                                           \
     X(hf_lock_info *, info_of, result.info)                                                        \
     X(const char *, record_of, result.record)                                                      \
@@ -143,8 +129,7 @@ HOLD_PARTS(FIELD_HOLD_PART)
     X(hf_time, rechecks_at, wait.recheck_at)                                                       \
     X(uint64_t, wait_number_of, wait.number)                                                       \
     X(hf_listening, listening_of, wait.listening)                                                  \
-    X(bool, needs_events, wait.needs_events)                                                       \
-    X(bool, is_interrupted, wait.interrupted)
+    X(bool, needs_events, wait.needs_events)
 
 #define OP_WRITES(X)                                                                               \
     X(hf_acquire_state, set_op_state, state)                                                       \
@@ -179,16 +164,13 @@ OP_PARTS(FIELD_OP_PART)
     X(hf_node **, nodes_of, nodes)                                                                 \
     X(hf_op *, ops_of, ops)                                                                        \
     X(const char *, introduction_of, presence.who)                                                 \
-    X(uint64_t, approvals_asked, approvals_asked)                                                  \
     X(bool, is_closed, closed)                                                                     \
     X(const hf_decider *, decider_of, decider)                                                     \
     X(const hf_topology *, topology_of, topology)                                                  \
     X(hf_quorum *, quorum_of, quorum)                                                              \
     X(size_t, detached_count, detached)                                                            \
-    X(const char *, grants_of, grants)                                                             \
     X(uint64_t, random_of, random)                                                                 \
     X(bool, is_split_open, split_open)                                                             \
-    X(uint64_t, splits_of, splits)                                                                 \
     X(size_t, unanswered_count, unanswered)
 
 #define CLIENT_WRITES(X)                                                                           \

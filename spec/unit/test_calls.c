@@ -351,7 +351,7 @@ static void check_survives(hf_op_kind kind, const char *reply, uint32_t count) {
         hf_hold_ref(hold);
         memerr_fail(nth);
         hf_op_spec spec = spec_of(&rig, kind);
-        spec.lock_kind = kind_of(hold);
+        spec.lock_kind = guard ? &hf_kind_guard : &hf_kind_lock;
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(10));
         hf_session *link = link_of(&rig, CALLS);
         if (op && !hf_op_is_done(op)) hf_session_feed(link, reply, strlen(reply), AT(11));

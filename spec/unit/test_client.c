@@ -17,7 +17,6 @@ static struct rig rig;
 TEST(a_new_client_opens_no_connection) {
     rig_begin(&rig);
     CHECK_STR(hf_client_uuid(&rig.client), DRIVE_UUID);
-    CHECK_STR(grants_of(&rig.client), DRIVE_GRANTS);
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
     CHECK(hf_client_is_quiet(&rig.client));
     rig_tick(&rig, AT(0));

@@ -253,7 +253,7 @@ TEST(a_check_that_renews_without_a_reply_bounds_nothing) {
 TEST(checks_do_not_delay_the_confirmation) {
     rig_begin(&rig);
     hf_hold *hold = hold_granted(AT(0));
-    hf_time confirm_at = confirms_at(hold);
+    hf_time confirm_at = hf_client_renewer_deadline(&rig.client);
     CHECK(confirm_at > AT(700) && confirm_at < AT(800));
     for (hf_time now = AT(110); now < confirm_at; now += 10 * HF_MS) {
         rig_tick(&rig, now);

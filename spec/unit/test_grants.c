@@ -377,7 +377,7 @@ TEST(a_grant_with_a_quarter_left_is_accepted) {
     for (int early = 0; early <= 1; early++) {
         rig_begin(&rig);
         hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-        hf_time end = hf_lease_end(placed_at(op), 2 * HF_SECOND);
+        hf_time end = hf_lease_end(AT(2), 2 * HF_SECOND);
         feed_message(&rig, GRANT("1", "88"), end - 500 * HF_MS + (hf_time)!early);
         CHECK_OUTCOME(op, early ? "ok" : "under way");
         rig_end(&rig, AT(3000));

@@ -28,7 +28,6 @@ TEST(a_new_hold) {
     hf_hold *hold = hf_holds_add(&holds, &hf_kind_mutex, KEY, OWNER, OWNER);
     CHECK(hold);
     CHECK(is_acquiring(hold));
-    CHECK(kind_of(hold) == &hf_kind_mutex);
     CHECK_EQ_U64(wakes_at(hold), HF_NEVER);
     CHECK(is_in_table(hold));
     CHECK(hf_slice_equal(hf_hold_key(hold), KEY));
@@ -525,9 +524,7 @@ TEST(the_last_reference_frees_those_to_the_member_holds) {
     }
     hf_hold_ref(whole);
     hf_holds_remove(&holds, whole);
-    CHECK_EQ_INT(refs_of(part), 3);
     hf_hold_unref(whole);
-    CHECK_EQ_INT(refs_of(part), 1);
     hf_holds_free(&holds);
 }
 

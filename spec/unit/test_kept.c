@@ -578,7 +578,6 @@ TEST(a_caller_that_waits_again_is_the_last_one) {
     hf_kept_cancel(b);
     hf_op_become(b, HF_ACQUIRE_BLOCKED);
     CHECK(hf_kept_begin(b, AT(2)));
-    CHECK(!next_kept(b) && next_kept(c) == b);
     release("a", AT(3));
     CHECK_OUTCOME(c, "ok");
     release("c", AT(4));
@@ -722,11 +721,11 @@ TEST(a_lent_lock_is_confirmed_in_time) {
     CHECK_OUTCOME(op, "ok");
     hf_hold *hold = hold_in(op);
     CHECK(is_renewed(hold));
-    CHECK_EQ_U64(confirms_at(hold), AT(2) + (ends_at(hold) - AT(2)) / 3);
-    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), confirms_at(hold));
-    rig_sleep(&rig, AT(2), confirms_at(hold) - 1);
+    hf_time confirm_at = AT(2) + (ends_at(hold) - AT(2)) / 3;
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), confirm_at);
+    rig_sleep(&rig, AT(2), confirm_at - 1);
     CHECK_SENT(&rig, RENEWER, "");
-    rig_sleep(&rig, confirms_at(hold) - 1, confirms_at(hold));
+    rig_tick(&rig, confirm_at);
     CHECK_SENT(&rig, RENEWER, CONFIRM("01"));
     rig_end(&rig, AT(20000));
 }

@@ -159,7 +159,7 @@ TEST(max_hold_starts_at_the_grant) {
     hf_op_end(op, AT(500));
     hf_hold *hold = hold_of(&rig);
     CHECK_EQ_U64(bound_of(hold), AT(40500));
-    rig_sleep(&rig, AT(500), confirms_at(hold));
+    rig_sleep(&rig, AT(500), hf_client_renewer_deadline(&rig.client));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)),
                  "EVALSHA extend 2 k holdfast_queue:{k} me 30000 "));
     rig_end(&rig, AT(2000));
