@@ -297,7 +297,7 @@ return {
   { "holdfast/loop/pump.lua:spare_waiter", ".late = «false|true», false,", "it is set before the waiter is among those that wait" },
   { "holdfast/loop/pump.lua:settle", "«  spare_waiter(waiter)|»", "a waiter is used again for speed alone" },
   { "holdfast/metrics.lua:number_text", "= 0 and value «<|<=» 2 ^ 53 then", "no counter gets there" },
-  { "holdfast/multi_lock.lua:may_go_on", "true) and core.now() «<|<=» by", "a step takes longer than no time" },
+  { "holdfast/multi_lock.lua:may_go_on", "true) and driver.now(self.locks[1]) «<|<=» by", "a step takes longer than no time" },
   { "holdfast/options.lua", 'foreign({ "abort_on_loss" }, "abort", "abortonlost") ⇄ foreign({ "tls" }, "ssl")', "they are about different names" },
   { "holdfast/options.lua:options.nearest", "if #name «>|>=» 64 then return", "no known name is nearly that long" },
   { "posix/caller.c:wait_for_change", "hf_time_min(until «>|>=» now ? until", NO_DIFFERENCE },
