@@ -331,7 +331,7 @@ local IN_PROGRAMS = {
   { "fair_untold", "a release of a fair lock notifies no waiter", "fair_passing.lua:pass_on",
     "if owner then wake(owner, till, now) end return more and 3 or 1", "return more and 3 or 1" },
   { "fair_java_untold", "…or no Java thread", "fair_queue.lua:wake",
-    "if foreign_waiters(channel) == 0 and till", "if till" },
+    "announce(channel) if foreign_waiters(channel) == 0 and till", "if till" },
   { "fair_dead_kept", "a first waiter whose client is gone stays the first",
     "fair_queue.lua:is_dead", "return is_ours(owner) and", "return false and" },
   { "fair_java_kept", "a first waiter of Java that is not subscribed keeps its timeout",
