@@ -13,6 +13,7 @@ return {
   { "complete_any", "guard release soon" },
   { "print_lost", "guard fingerprint" },
   { "all_one", "lock multi" },
+  { "all_untold", "lock multi, waited for" },
   { "release_any_hold", "lock release that is late" },
   { "granted_kept", "lock shared owner, wait that ends" },
   { "permit_leave_keeps", "permit wait that ends, in time" },

@@ -62,6 +62,7 @@ lock multi with faults: p1 both holds 10; p2 both holds 2 | lose_reply p1; drop 
 lock multi, slow: p1 slow 100 both holds 400 lease 300 fixed; p2 both holds 1 from 700
 lock multi release refused: p1 both holds 10; p2 both holds 1 | oom s1 50; noreplicas s1 50; misconf s1 50
 lock multi and one: p1 both holds 10; p2 holds 2; p3 key b holds 2
+lock multi, waited for: p1 both holds 300 grants 2000; p2 holds 2 grants 2000; p3 key b holds 2 grants 2000
 lock multi, twice: p1 both holds 10 twice release; p2 holds 1
 lock multi, collected: p1 both holds 10 forsakes; p2 both holds 1
 lock multi, entered: p1 both enters holds 2; p2 holds 1 | lose_reply p1
