@@ -19,6 +19,7 @@ local read_write_plan = require "spec.sim.read_write_plan"
 local refusals = require "spec.sim.refusals"
 local rotation = require "spec.sim.rotation"
 local several_handles_plan = require "spec.sim.several_handles_plan"
+local several_plan = require "spec.sim.several_plan"
 local system_of = require "spec.sim.system_plan"
 
 local S = 1000000
@@ -375,6 +376,11 @@ function plans.is_cycle(seed)
     and not plans.is_read_write(seed)
 end
 
+function plans.is_several(seed)
+  return several_plan.is_of(seed) and not plans.is_quorum(seed) and not plans.is_pool(seed)
+    and not plans.is_fair(seed) and not plans.is_read_write(seed)
+end
+
 local function chosen(seed)
   if plans.is_pool(seed) then
     return pool_plan.of(seed, { processes = add_processes, fault = new_fault })
@@ -384,6 +390,9 @@ local function chosen(seed)
   end
   if plans.is_read_write(seed) then
     return read_write_plan.of(seed, { processes = add_processes, fault = new_fault })
+  end
+  if plans.is_several(seed) then
+    return several_plan.of(seed, { processes = add_processes, fault = new_fault })
   end
   if not plans.is_quorum(seed) and seed % DRAWN ~= DRAWN_AT then return mix(aim.of(seed)) end
   return plans.drawn(seed)

@@ -12,6 +12,8 @@
 --   lua5.4 spec/sim/run.lua ... --pool               those of N seeds that stand for a semaphore
 --   lua5.4 spec/sim/run.lua ... --read-write         those that stand for read/write locks
 --   lua5.4 spec/sim/run.lua ... --fair               those that stand for a fair lock
+--   lua5.4 spec/sim/run.lua ... --several          those in which callers take several locks in
+--                                                    one step
 --   lua5.4 spec/sim/run.lua ... --cycles             those in which callers wait for each other
 --   lua5.4 spec/sim/run.lua ... --mutant NAME              with a mutant
 --                                                          (spec/sim/mutants.lua)
@@ -52,7 +54,7 @@ local OPTIONS = {
   ["--from"] = "number", ["--seeds"] = "number", ["--seed"] = "number", ["--trace"] = "flag",
   ["--first"] = "flag",
   ["--mutant"] = "text", ["--mutants"] = "flag", ["--kept"] = "flag", ["--quorum"] = "flag",
-  ["--pool"] = "flag", ["--cycles"] = "flag",
+  ["--pool"] = "flag", ["--cycles"] = "flag", ["--several"] = "flag",
   ["--read-write"] = "flag", ["--fair"] = "flag", ["--coverage"] = "flag", ["--meet"] = "flag", ["--guided"] = "flag",
   ["--schedule"] = "text", ["--system"] = "flag", ["--kind"] = "text", ["--find"] = "flag",
   ["--cases"] = "flag", ["--refused"] = "flag",
@@ -185,6 +187,7 @@ local function range(from, count)
     if options["read-write"] then chosen = plans.is_read_write(seed) end
     if options.fair then chosen = plans.is_fair(seed) end
     if options.pool then chosen = plans.is_pool(seed) end
+    if options.several then chosen = plans.is_several(seed) end
     if options.cycles then chosen = plans.is_cycle(seed) end
     if chosen then list[#list + 1] = seed end
   end
