@@ -1,6 +1,7 @@
 -- The code in the documents runs as it stands there: Lua, shell, crontabs, files of settings, the
 -- commands of manifests, and what a terminal shows. What nginx runs is in resty_spec.lua for
--- docs/how-to/openresty.md; tools/check_docs.lua names what runs each other block.
+-- docs/how-to/openresty.md; tools/check_docs.lua names what runs each other block, and compares the
+-- code of translations with that of their originals.
 
 local lyaml = require "lyaml"
 local nginx = require "spec.support.nginx"
@@ -287,10 +288,10 @@ it(TUTORIAL .. ": runs as pasted, and prints what it shows", function()
 end)
 
 for _, path in ipairs(pages.all()) do
-  local count = {}
+  local count, is_run = {}, path ~= TUTORIAL and not pages.original(path)
   for _, block in ipairs(pages.blocks(path)) do
     local language = block.language
-    if RUN[language] and path ~= TUTORIAL and not pages.runs_elsewhere(path, block) then
+    if is_run and RUN[language] and not pages.runs_elsewhere(path, block) then
       count[language] = (count[language] or 0) + 1
       it(("%s, %s %d: runs as pasted"):format(path, language, count[language]), function()
         RUN[language](block.text, path)

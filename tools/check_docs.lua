@@ -1,9 +1,9 @@
 -- The documents keep up with the code: each page is in the site's menu, each block of code has a
 -- language and something that runs it, nginx takes each piece of nginx.conf, the README shows
--- examples/hello.lua, a translation has the code and links of its original, each mutant of the
--- simulator has a seed in spec/sim/mutant_seeds.txt, links and names lead to a file and a heading,
--- and names of tests and of things in the sources are there. tools/check_reference.lua compares
--- the reference pages with the code.
+-- examples/hello.lua, a translation has the code, links, headings and words in backticks of its
+-- original, each mutant of the simulator has a seed in spec/sim/mutant_seeds.txt, links and names
+-- lead to a file and a heading, and names of tests and of things in the sources are there.
+-- tools/check_reference.lua compares the reference pages with the code.
 -- Where nginx has no Lua module, only the Lua in those pieces is compiled.
 --
 --   lua5.4 tools/check_docs.lua [DOCUMENT...]   exit 1 and a line for each thing that is missing
@@ -257,17 +257,49 @@ end
 
 -- ---- translations ----
 
+-- Comments are translated. "#" begins none in Lua, and "--" none in a shell.
+local COMMENTS = { lua = { "%-%-" }, sh = { "#" }, nginx = { "#", "%-%-" } }
+
+local function without_comments(language, text)
+  text = "\n" .. text
+  for _, mark in ipairs(COMMENTS[language] or {}) do
+    text = text:gsub("%f[^%s]" .. mark .. " [^\n]*", "")
+  end
+  if language == "sh" then -- that writes Lua into a file
+    text = text:gsub("%f[^\n]cat >%S+%.lua <<'END'\n.-\nEND\n", function(lua)
+      return without_comments("lua", lua)
+    end)
+  end
+  return (text:gsub("[ \t]*\n", "\n"))
+end
+
 local function code_of(path)
   local code = {}
   for _, block in ipairs(pages.blocks(path)) do
-    if block.language == "lua" or block.language == "sh" then
-      code[#code + 1] = block.text:gsub("%s*%-%- [^\n]*", ""):gsub("%s*# [^\n]*", "")
+    if block.language ~= "mermaid" then
+      code[#code + 1] = without_comments(block.language, block.text)
     end
   end
   return code
 end
 
--- "docs/from" and "../api.md#lock" → "docs/reference/api.md"
+local function prose_of(path) return (read(path):gsub("\n```.-\n```", "\n")) end
+
+-- → the marks of the page's headings, such as "# ## ## ###"
+local function outline_of(path)
+  local marks = {}
+  for mark in ("\n" .. prose_of(path)):gmatch("\n(#+) ") do marks[#marks + 1] = mark end
+  return table.concat(marks, " ")
+end
+
+-- → what stands between backticks, as keys
+local function names_of(path)
+  local set = {}
+  for name in prose_of(path):gmatch("`([^`]+)`") do set[name:gsub("%s+", " ")] = true end
+  return set
+end
+
+-- "docs/how-to" and "../reference/api.md#lock" → "docs/reference/api.md"
 local function join(base, target)
   local parts = {}
   for part in (base .. "/" .. target:gsub("#.*", "")):gmatch("[^/]+") do
@@ -279,22 +311,49 @@ end
 -- → the files that the page links to, as keys
 local function linked(path)
   local set, base = {}, path:match("^(.*)/") or ""
-  for target in read(path):gmatch("%]%(([^%s)]+)%)") do
+  for target in prose_of(path):gmatch("%]%(([^%s)]+)%)") do
     if not target:find("^%a+:") and not target:find("^#") then set[join(base, target)] = true end
   end
   return set
 end
 
-local function check_translation(path, original)
-  local links = linked(path)
-  for target in pairs(linked(original)) do
-    local lacks = target ~= path and not links[target]
-    if lacks then report("%s: it has no link to %s, as %s has", path, target, original) end
+-- A reader of a translation stays in its language, where there is a page in it.
+local function check_translated_links(path, original)
+  local here, there = linked(path), linked(original)
+  for target in pairs(there) do
+    local wanted = pages.translation(target) or target
+    if wanted ~= path and not here[wanted] then
+      report("%s: it has no link to %s, as %s has", path, wanted, original)
+    end
   end
+  for target in pairs(here) do
+    local translation = pages.translation(target)
+    if translation and target ~= original then
+      report("%s: it links to %s instead of %s", path, target, translation)
+    end
+  end
+  if not here[original] then report("%s: it has no link to %s", path, original) end
+  if not there[path] then report("%s: it has no link to %s", original, path) end
+end
+
+local function check_names(path, counterpart)
+  local there = names_of(counterpart)
+  for name in pairs(names_of(path)) do
+    if not there[name] then report("%s has `%s`, and %s has not", path, name, counterpart) end
+  end
+end
+
+local function check_translation(path, original)
+  check_translated_links(path, original)
   local here, there = code_of(path), code_of(original)
   for i = 1, math.max(#here, #there) do
     if here[i] ~= there[i] then report("%s: its block %d is not that of %s", path, i, original) end
   end
+  if outline_of(path) ~= outline_of(original) then
+    report("%s: its headings are not those of %s", path, original)
+  end
+  check_names(path, original)
+  check_names(original, path)
 end
 
 local function check_hello()
@@ -409,8 +468,8 @@ check_mutants()
 check_menu()
 for _, path in ipairs(#arg > 0 and arg or pages.all()) do
   check_document(path)
-  local original = path:gsub("%.zh%-CN", ""):gsub("^docs/zh/", "docs/")
-  if original ~= path then check_translation(path, original) end
+  local original = pages.original(path)
+  if original then check_translation(path, original) end
 end
 if directory then run(("rm -r '%s'"):format(directory)) end
 os.exit(missing == 0 and 0 or 1)

@@ -22,6 +22,19 @@ function pages.all()
   return list
 end
 
+-- → the page that this one translates, or nil
+function pages.original(path)
+  local original = path:gsub("%.zh%-CN", ""):gsub("^docs/zh/", "docs/")
+  return original ~= path and original or nil
+end
+
+-- → the page's translation, or nil
+function pages.translation(path)
+  local translation = path == "README.md" and "README.zh-CN.md" or path:gsub("^docs/", "docs/zh/")
+  local file = translation ~= path and io.open(translation)
+  return file and file:close() and translation or nil
+end
+
 -- In a list what is indented is a part of an item.
 local function is_item(line) return line:find("^%s*[-*] ") or line:find("^%s*%d+%. ") end
 
