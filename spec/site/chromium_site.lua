@@ -20,6 +20,10 @@ local DRAWN = [[
   const is_drawn = (svg) => svg && svg.clientWidth > 100 && svg.getAttribute('aria-roledescription') !== 'error';
   return [...document.querySelectorAll('.diagram')].map((d) => is_drawn(d.querySelector('svg')) ? 'drawn' : 'missing');]]
 
+-- Where the language switch leads, and the language of the page.
+local SWITCH = [[
+  return [...document.querySelectorAll('.md-header a[hreflang]')].map((a) => a.href).concat(document.documentElement.lang);]]
+
 local FOUND = "return [...document.querySelectorAll('.md-search-result__link')].map((a) => a.href);"
 
 describe("the site", function()
@@ -84,6 +88,22 @@ describe("the site", function()
           or path:gsub("%.md$", ""):lower()
         assert.is_true(seen[("%s/%s.html"):format(base, place)], path
           .. " is in no menu: packaging/site/mkdocs.yml")
+      end
+    end)
+
+    it("switches the language on a " .. kind, function()
+      local view = browser.open(kind)
+      finally(function() view:close() end)
+      for page, expected in pairs {
+        ["tutorial.html"] = { "index.html", "zh/tutorial.html", "en" },
+        ["zh/tutorial.html"] = { "tutorial.html", "zh/index.html", "zh-CN" },
+        ["zh/how-to/from/redisson.html"] = { "how-to/from/redisson.html", "zh/index.html", "zh-CN" },
+        ["reference/glossary.html"] = { "index.html", "zh/index.html", "en" },
+      } do
+        view:go(base .. "/" .. page)
+        local found = view:run(SWITCH)
+        for i, link in ipairs(found) do found[i] = link:gsub("^" .. base:gsub("%p", "%%%0") .. "/", "") end
+        assert.same(expected, found, page)
       end
     end)
 
