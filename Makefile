@@ -17,7 +17,7 @@
 # make bench-report     docs/explanation/performance.md: beside Redisson, redsync and others, which it installs into build/peers
 # make interop    one key for holdfast, Redisson, node-redisson, redis-py and node-redlock; needs a JDK, Maven and npm
 # make pictures   docs/pictures, from real runs; needs tmux and Chromium
-# make site       the documents as static pages, in build/site; needs mkdocs-material and, once, npm
+# make site       the documents as static pages, in build/site; needs python3-venv and, once, npm and the network
 # make install    PREFIX=/usr/local, DESTDIR=; make uninstall removes it
 # make dist       a tarball of the sources and the release's rockspec, in build/dist
 # make opm        the Lua part as a package of OpenResty's opm, in build/opm

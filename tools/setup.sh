@@ -57,7 +57,7 @@ check_needs() {
         postgresql prometheus mariadb-server-core mariadb-client-core lua-dbi-postgresql lua-dbi-mysql lua-dbi-sqlite3
     pip_needs
 }
-site_needs() { echo mkdocs-material chromium chromium-driver; npm_needs; }
+site_needs() { echo python3-venv chromium chromium-driver; npm_needs; }
 
 needs() {
     case $1 in

@@ -105,17 +105,27 @@ describe("the site", function()
         for i, link in ipairs(found) do found[i] = link:gsub("^" .. base:gsub("%p", "%%%0") .. "/", "") end
         assert.same(expected, found, page)
       end
+      view:go(base .. "/tutorial.html")
+      view:run("document.querySelector('.md-header a[hreflang=zh]').click(); return [];")
+      assert.truthy(process.wait_until(function()
+        return view:run("return [location.href];")[1] == base .. "/zh/tutorial.html"
+      end, 20))
     end)
 
     it("finds on a " .. kind, function()
       local view = browser.open(kind)
       finally(function() view:close() end)
-      view:go(base .. "/index.html?q=restart_guard")
-      assert.truthy(process.wait_until(function()
-        for _, link in ipairs(view:run(FOUND)) do
-          if link:find("quorum.html#restart_guard", 1, true) then return true end
-        end
-      end, 60))
+      for word, expected in pairs {
+        restart_guard = "quorum.html#restart_guard",
+        ["事件循环"] = "/zh/faq.html",
+      } do
+        view:go(base .. "/index.html?q=" .. word)
+        assert.truthy(process.wait_until(function()
+          for _, link in ipairs(view:run(FOUND)) do
+            if link:find(expected, 1, true) then return true end
+          end
+        end, 60), word)
+      end
     end)
   end
 end)

@@ -84,7 +84,7 @@ types() {
 
 # The documents as a site, in a browser.
 site() {
-    for program in mkdocs chromedriver python3; do
+    for program in python3 chromedriver; do
         command -v $program >/dev/null && continue
         skipped site "there is no $program"
         return
