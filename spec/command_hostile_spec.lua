@@ -245,7 +245,6 @@ describe("the commands that only read", function()
 
   -- A busy machine takes longer than a command's usual time for a reply of megabytes.
   local function with_patience(fn)
-    local holdfast = require "holdfast"
     local new = holdfast.new
     holdfast.new = function(options)
       options.command_timeout = 60
