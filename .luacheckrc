@@ -32,7 +32,7 @@ files["lua/holdfast/admission.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/idempotent_request.lua"] = { std = "+ngx_lua" }
 files["examples/openresty/handlers"] = { std = "+ngx_lua", read_globals = { "locks" } }
 
--- the programs with their fragments in place, as they are sent to the server
+-- the programs as make programs writes them
 files["build/programs"] = {
   std = {
     globals = {},

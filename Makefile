@@ -90,7 +90,7 @@ CORE := $(wildcard csrc/core/*.c csrc/core/*/*.c)
 POSIX := $(wildcard csrc/posix/*.c)
 BINDING := $(wildcard csrc/lua/*.c)
 PROCESS := $(wildcard csrc/process/*.c)
-PROGRAMS := $(wildcard csrc/programs/*.lua)
+PROGRAMS := $(wildcard csrc/programs/*/*.lua)
 LUA_FILES := $(patsubst lua/%,%,$(shell find lua -name '*.lua'))
 LUA_FOLDERS := $(sort $(patsubst %/,%,$(dir $(LUA_FILES))))
 UNIT := $(patsubst spec/unit/%.c,%,$(wildcard spec/unit/test_*.c))
@@ -103,7 +103,7 @@ UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
 .PHONY: static pictures explore coverage systems named-mutants crash long browser demos fencing orders build core-units driver-units unit-programs demo demo-quorum demo-openresty show test check nightly bench bench-report interop lint docs \
         unit spec memerr asan tsan valgrind clang analyse gc luas hiredis machines packages roots model servers sim sim-mutants \
-        fuzz-build chaos shaky mutants porcupine soak site release format install uninstall dist deb opm rock rock-install modules clean embed
+        fuzz-build chaos shaky mutants porcupine soak site release format install uninstall dist deb opm rock rock-install modules clean embed programs
 .DEFAULT_GOAL := build
 .SECONDARY:
 
@@ -237,6 +237,12 @@ SECONDS = 60
 
 soak: build
 	@luajit spec/soak/run.lua $(SECONDS)
+
+# each program whole, as one reads it
+programs:
+	@rm -rf $(BUILD)/programs
+	@mkdir -p $(BUILD)/programs
+	@$(LUA) tools/embed.lua --expand $(BUILD)/programs
 
 embed:
 	$(LUA) tools/embed.lua

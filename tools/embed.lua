@@ -1,23 +1,31 @@
--- Writes csrc/programs/embedded.h from csrc/programs/*.lua, and their SHA1 into docs/protocol.sha1.
--- Both are committed, so a build from the rockspec needs no generator. SHA1 and length always
--- belong to exactly the text in the header.
+-- Writes csrc/programs/embedded.h from the folders of csrc/programs, and the SHA1 of each program
+-- into docs/protocol.sha1. Both are committed, so a build from the rockspec needs no generator.
+-- SHA1 and length always belong to exactly the text in the header.
 --
 --   lua5.4 tools/embed.lua               write the header and the list
 --   lua5.4 tools/embed.lua --check       exit 1 if one of them is stale
---   lua5.4 tools/embed.lua --expand DIR  write each program with its fragments in place, for
---                                        luacheck
+--   lua5.4 tools/embed.lua --expand DIR  write each program whole, with its comments; a line such
+--                                        as "-- queue/queue.lua:120" says where a part is from
 --   lua5.4 tools/embed.lua --sent DIR    write each program as clients send it, byte for byte
 --   lua5.4 tools/embed.lua --pack FILE   write all of them into one file, for spec/fixtures
 --   lua5.4 tools/embed.lua --unpack FILE DIR
 --                                        write what --sent wrote when the file was packed
 --
--- "layout.lua", "holding.lua", "next.lua", "listeners.lua", "releases.lua" and others stand for
--- files that depend on the variant of a program: see VARIANTS. A variant that would be no other
--- program is not made.
+-- A file is a program, named like the file, unless its first line is `--#fragment`. These lines are
+-- replaced or dropped:
 --
--- A line `--#include "queue.lua"` stands for that file's text. A file whose first line is
--- `--#fragment` is only included, never a program. Comment lines, blank lines and indentation are
--- not sent to the server.
+--   --#include "queue/queue.lua"         that file's text
+--   --#include "lock/hash.lua:taking"    one of its sections
+--   --#include "LAYOUT:taking"           …of the file that the variant of the program has for
+--                                        LAYOUT: see VARIANTS
+--   --#section taking … --#end           a section: part of its file, and included on its own
+--
+-- No line inside a function is an #include, so that each function can be read in its file. Only
+-- `--#include_in_function` may stand there: for functions that one branch needs, because making
+-- them takes longer than running them.
+--
+-- Lines of comment, blank lines and indentation are not sent to the server. A comment behind code
+-- is.
 
 local SOURCES = "csrc/programs"
 local HEADER = "csrc/programs/embedded.h"
@@ -54,62 +62,129 @@ local function lines_of(text)
   return text:gsub("\r\n", "\n"):gsub("([^\n])$", "%1\n"):gmatch("([^\n]*)\n")
 end
 
+-- A program without a LAYOUT is the same for a mutex.
 local VARIANTS = {
-  { prefix = "", ["layout.lua"] = "hash.lua", ["holding.lua"] = "hash_holding.lua",
-    ["next.lua"] = "hash_next.lua", ["taking.lua"] = "hash_taking.lua",
-    ["removing.lua"] = "hash_removing.lua", ["receivers.lua"] = "plain_receivers.lua",
-    ["owning.lua"] = "hash_owning.lua", ["handing.lua"] = "hash_handing.lua",
-    ["unqueued.lua"] = "plain_unqueued.lua",
-    ["listeners.lua"] = "plain.lua", ["releases.lua"] = "plain.lua" },
-  { prefix = "mutex_", ["layout.lua"] = "string.lua", ["holding.lua"] = "string_holding.lua",
-    ["next.lua"] = "string_next.lua", ["taking.lua"] = "string_taking.lua",
-    ["removing.lua"] = "string_removing.lua", ["receivers.lua"] = "silent_receivers.lua",
-    ["owning.lua"] = "string_owning.lua", ["handing.lua"] = "string_handing.lua",
-    ["unqueued.lua"] = "plain_unqueued.lua",
-    ["listeners.lua"] = "string_silent.lua", ["releases.lua"] = "plain.lua" },
-  { prefix = "sharded_", ["layout.lua"] = "hash.lua", ["holding.lua"] = "hash_holding.lua",
-    ["next.lua"] = "hash_next.lua", ["taking.lua"] = "hash_taking.lua",
-    ["removing.lua"] = "hash_removing.lua", ["receivers.lua"] = "sharded_receivers.lua",
-    ["owning.lua"] = "hash_owning.lua", ["handing.lua"] = "hash_handing.lua",
-    ["unqueued.lua"] = "sharded_unqueued.lua",
-    ["listeners.lua"] = "sharded.lua", ["releases.lua"] = "sharded.lua" },
+  { prefix = "", LAYOUT = "lock/hash.lua", CHANNEL = "channel/plain.lua" },
+  { prefix = "mutex_", LAYOUT = "lock/string.lua", CHANNEL = "channel/silent.lua", needs = "LAYOUT" },
+  { prefix = "sharded_", LAYOUT = "lock/hash.lua", CHANNEL = "channel/sharded.lua" },
 }
 
--- → { include = "file.lua" } and { name = "file_1", lines = {…} } in turn: a file is cut at its includes.
-local function pieces_of(file)
-  local stem, pieces, piece = file:gsub("%.lua$", ""), {}, nil
-  for line in lines_of(read(SOURCES .. "/" .. file)) do
-    local included = line:match('^%s*%-%-#include%s+"([^"]+)"%s*$')
-    if included then
-      pieces[#pieces + 1], piece = { include = included }, nil
-    elseif line:find("^%s*%-%-#include") then
-      fail('%s: write --#include "file.lua", not: %s', file, line)
-    else
-      if not piece then
-        piece = { name = ("%s_%d"):format(stem, #pieces + 1), lines = {} }
-        pieces[#pieces + 1] = piece
-      end
-      piece.lines[#piece.lines + 1] = line
-    end
-  end
-  return pieces
+-- ---- files, cut into pieces ----
+
+local function is_head_of_function(line)
+  return line:find("^local function ") and not line:find("%f[%w_]end$")
 end
 
-local function expand(name, out, open, variant)
-  name = variant[name] or name
-  if open[name] then fail("%s includes itself", name) end
-  open[name] = true
-  for _, piece in ipairs(pieces_of(name)) do
-    if piece.include then expand(piece.include, out, open, variant) else out[#out + 1] = piece end
+local Cutter = {}
+Cutter.__index = Cutter
+
+-- The parts of the file or section that is open: pieces, includes and sections in turn.
+function Cutter:add(part)
+  local parts = self.open[#self.open].parts
+  parts[#parts + 1] = part
+end
+
+function Cutter:include(name, directive, line)
+  if directive ~= "include" and directive ~= "include_in_function" or not name then
+    fail("%s: what is this? %s", self.file, line)
+  elseif (directive == "include_in_function") ~= self.in_function then
+    fail("%s: write #include outside of functions, and #include_in_function in one: %s", self.file, line)
   end
-  open[name] = nil
+  self:add { include = name }
+  self.piece, self.last = nil, nil
+end
+
+function Cutter:section(name)
+  local section = { section = name, parts = {} }
+  if self.sections[name] then fail("%s: there are two sections %s", self.file, name) end
+  self:add(section)
+  self.sections[name], self.open[#self.open + 1] = section, section
+  self.piece = nil
+end
+
+function Cutter:close()
+  self.open[#self.open] = nil
+  if not self.open[1] then fail("%s: an #end without a #section", self.file) end
+  self.piece = nil
+end
+
+function Cutter:code(line, number)
+  if not self.piece then
+    self.count = self.count + 1
+    self.piece = { name = ("%s_%d"):format(self.stem, self.count), file = self.file, line = number,
+      follows = self.last, lines = {} }
+    self.last = self.piece
+    self:add(self.piece)
+  end
+  table.insert(self.piece.lines, line)
+  if is_head_of_function(line) then self.in_function = true end
+  if line == "end" then self.in_function = false end
+end
+
+function Cutter:line(line, number)
+  local directive, rest = line:match("^%s*%-%-#([%l_]+)%s*(.-)%s*$")
+  if directive == "section" and rest:find("^[%l_]+$") then self:section(rest)
+  elseif directive == "end" and rest == "" then self:close()
+  elseif directive == "fragment" and number == 1 then return
+  elseif directive then self:include(rest:match('^"([^"]+)"$'), directive, line)
+  else self:code(line, number) end
+end
+
+-- → { parts =, sections = by name, is_program = }
+local function cut(file)
+  local text = read(SOURCES .. "/" .. file)
+  local whole = { parts = {}, sections = {}, is_program = not text:find("^%-%-#fragment\n") }
+  local cutter = setmetatable({ file = file, stem = file:match("([%l%d_]+)%.lua$"), count = 0,
+    sections = whole.sections, open = { whole }, in_function = false }, Cutter)
+  local number = 0
+  for line in lines_of(text) do
+    number = number + 1
+    cutter:line(line, number)
+  end
+  if #cutter.open > 1 then fail("%s: a #section without an #end", file) end
+  return whole
+end
+
+local files = setmetatable({}, { __index = function(known, file)
+  known[file] = cut(file)
+  return known[file]
+end })
+
+-- ---- programs, put together from pieces ----
+
+-- → the parts of a file, or of one of its sections, of which `name` is "file" or "file:section"
+local function parts_of(name, variant, used)
+  local file, section = name:match("^([^:]+):?(.*)$")
+  if variant[file] then file, used[file] = variant[file], true end
+  local whole = files[file]
+  local found = section == "" and whole or whole.sections[section]
+  if not found then fail("%s has no section %s", file, section) end
+  return found.parts
+end
+
+local function expand(parts, out, open, variant, used)
+  open[parts] = true
+  for _, part in ipairs(parts) do
+    local inner = part.parts or part.include and parts_of(part.include, variant, used)
+    if not inner then
+      out[#out + 1] = part
+    elseif open[inner] then
+      fail("%s includes itself", part.include)
+    else
+      expand(inner, out, open, variant, used)
+    end
+  end
+  open[parts] = nil
   return out
 end
 
+-- Each piece begins with where it is from, unless it goes on behind the one before it.
 local function whole_text(pieces)
-  local texts = {}
+  local texts, before = {}, nil
   for i, piece in ipairs(pieces) do
-    texts[i] = piece.text or table.concat(piece.lines, "\n") .. "\n"
+    local goes_on = before and piece.follows == before
+    local mark = goes_on and "" or ("-- %s:%d\n"):format(piece.file, piece.line)
+    texts[i], before = mark .. table.concat(piece.lines, "\n") .. "\n", piece
   end
   return table.concat(texts)
 end
@@ -140,6 +215,12 @@ local function segments_of(file, pieces, known)
   return list
 end
 
+local function sent_text(segments)
+  local texts = {}
+  for i, segment in ipairs(segments) do texts[i] = segment.text end
+  return table.concat(texts)
+end
+
 local hashes = {} -- by text
 
 local function sha1(text)
@@ -159,28 +240,46 @@ local function c_literal(text)
   end) .. '"'
 end
 
+-- → the files, each of another name, so that a name without its folder is enough
+local function all_files()
+  local list, known = {}, {}
+  for path in output_of("LC_ALL=C ls " .. SOURCES .. "/*/*.lua"):gmatch("[^\n]+") do
+    local file, name = path:match("([^/]+/([^/]+)%.lua)$")
+    if not name:find("^[a-z][a-z0-9_]*$") then
+      fail("%s: a name is lower case letters, digits and _", file)
+    elseif known[name] then
+      fail("%s and %s have the same name", known[name], file)
+    end
+    list[#list + 1], known[name] = { path = file, name = name }, file
+  end
+  return list
+end
+
+-- used: set for the slots, LAYOUT and CHANNEL, that the program has
+local function program_of(file, variant, known, used)
+  local pieces = expand(files[file.path].parts, {}, {}, variant, used)
+  local segments, name = segments_of(file.path, pieces, known), variant.prefix .. file.name
+  return { name = name, file = name .. ".lua", whole = whole_text(pieces), segments = segments,
+    sent = sent_text(segments) }
+end
+
+-- Adds a program for each variant, but none that is the same as one before it.
+local function add_programs(list, file, known)
+  local used, made = {}, {}
+  for _, variant in ipairs(VARIANTS) do
+    local has_own = not variant.needs or used[variant.needs]
+    local program = has_own and program_of(file, variant, known, used)
+    if program and not made[program.sent] then
+      list[#list + 1], made[program.sent] = program, true
+    end
+  end
+end
+
 -- → the programs, and the segments that they are put together from, by name
 local function programs()
   local list, known, segments = {}, {}, {}
-  for path in output_of("LC_ALL=C ls " .. SOURCES .. "/*.lua"):gmatch("[^\n]+") do
-    local file = path:match("[^/]+$")
-    local name = file:gsub("%.lua$", "")
-    if not name:find("^[a-z][a-z0-9_]*$") then
-      fail("%s: a name is lower case letters, digits and _", file)
-    end
-    local text = read(path)
-    local made = {}
-    for i = 1, text:find("^%-%-#fragment") and 0 or #VARIANTS do
-      local full = VARIANTS[i].prefix .. name
-      local pieces = expand(file, {}, {}, VARIANTS[i])
-      local whole = whole_text(pieces)
-      if not made[whole] then
-        local own = segments_of(file, pieces, known)
-        list[#list + 1] = { name = full, file = full .. ".lua", whole = whole, segments = own,
-          sent = whole_text(own) }
-      end
-      made[whole] = true
-    end
+  for _, file in ipairs(all_files()) do
+    if files[file.path].is_program then add_programs(list, file, known) end
   end
   if #list == 0 then fail("no program in %s", SOURCES) end
   for _, segment in pairs(known) do segments[#segments + 1] = segment end
@@ -241,7 +340,7 @@ local function header(list, segments)
   end
   return table.concat {
     "/* Generated by tools/embed.lua from csrc/programs: edit there, then run make embed. A segment is\n",
-    " * what a file has between two of its includes; the text of a program is a list of segments. */\n",
+    " * what a file has between two lines of #include, #section or #end; the text of a program is a list of segments. */\n",
     "#ifndef HF_PROGRAMS_EMBEDDED_H\n#define HF_PROGRAMS_EMBEDDED_H\n\n",
     "/* clang-format off */\n",
     "enum hf_program_id {\n", in_lines("    ", ids), ",\n    HF_PROGRAMS\n};\n\n",

@@ -874,7 +874,7 @@ end
 local KINDS = {
   {
     name = "programs", folder = PROGRAMS, judge = judge_program,
-    files = function() return paths(PROGRAMS .. "/*.lua") end,
+    files = function() return paths(PROGRAMS .. "/*/*.lua") end,
     goals = "build", quick_goals = CORE_SO,
     specs = specs_of(SPECS_OF_FILE, SPECS_OF_PROGRAMS),
     check = function(tree, quick, specs)

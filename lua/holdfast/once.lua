@@ -4,7 +4,7 @@
 -- counts for the calls that come less than half a period before or after it. The call that counts
 -- holds the lock KEY while it runs, and the record is written under that lock, with its token: what
 -- an older holder sends late changes nothing. Without `retry` the record is written before the lock
--- is taken, too, and the other calls of this fire need not wait. See csrc/programs/once.lua.
+-- is taken, too, and the other calls of this fire need not wait. See once.lua in csrc/programs.
 
 local abort = require "holdfast.abort"
 local compat = require "holdfast.compat"

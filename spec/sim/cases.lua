@@ -228,7 +228,7 @@ token_after("is that of a clock that was set back", function(c)
   c.cmd("SET", COUNTER, text(T0 + 800), "PX", KEPT_TTL)
 end, T0 + 808, KEPT_TTL)
 
--- Each of them must not take the head of the program for its own (head.lua).
+-- Each of them must not take the head of the program for its own (acquire.lua).
 for _, program in ipairs { "acquire", "sharded_acquire", "mutex_acquire" } do
   local kind = program == "mutex_acquire" and "m" or "l"
   local function usual(c, more, ttl)

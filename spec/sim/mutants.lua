@@ -15,8 +15,8 @@ local READ_WRITE = { "rw_acquire", "rw_release", "rw_leave", "rw_force" }
 local HASH_ONLY = { "acquire", "begin", "release", "leave", "force", "complete" }
 
 -- { name, what it does, where, text, replacement, only in these programs }: the text is in these
--- files of csrc/programs, in the function after ":" if one is named, or in a program if it is in
--- parts of several files; a blank stands for any blanks.
+-- files, each in one of the folders of csrc/programs, in the function after ":" if one is named, or
+-- in a program if it is in parts of several files; a blank stands for any blanks.
 -- A row whose text is not there is left out; make check reports it: tools/check_rows.lua.
 local IN_PROGRAMS = {
   { "blind_count", "an acquire increments the count", "acquiring.lua:take",
@@ -27,24 +27,24 @@ local IN_PROGRAMS = {
     "local to = (count or 1) - 1" },
   { "plain_delete", "a release does not check the owner", "release.lua", "if not removed then", "redis.call('DEL', LOCK)\nif false then" },
   { "head_held", "an acquire of the common case does not check whether the lock is held",
-    "head.lua", "redis.call('EXISTS', LOCK, QUEUE) == 0 if FREE", "redis.call('EXISTS', QUEUE) == 0\nif FREE" },
-  { "head_overtakes", "…or whether others wait", "head.lua",
+    "acquire.lua", "redis.call('EXISTS', LOCK, QUEUE) == 0 if FREE", "redis.call('EXISTS', QUEUE) == 0\nif FREE" },
+  { "head_overtakes", "…or whether others wait", "acquire.lua",
     "redis.call('EXISTS', LOCK, QUEUE) == 0 if FREE",
     "redis.call('EXISTS', LOCK) == 0\nif FREE" },
-  { "head_clock", "…or whether the counter is ahead of the clock", "clock_token.lua",
+  { "head_clock", "…or whether the counter is ahead of the clock", "token.lua",
     "last and last < token and last % 8",
     "last and last % 8" },
   { "head_left", "…or leaves a token in the counter that it has not drawn", "drawing.lua",
     "call('SET', COUNTER, found, 'KEEPTTL')", "" },
   { "head_endless", "…or gives the lock no TTL", "acquire",
     "local lock, ms = LOCK, LEASE if redis.pcall('PEXPIRE', lock, ms) ~= 1 then", "if false then\n" },
-  { "head_short", "…or one shorter than its lease", "hash_taking.lua",
+  { "head_short", "…or one shorter than its lease", "hash.lua",
     "call('HSET', LOCK, OWNER, '1') local lock, ms = LOCK, LEASE",
     "call('HSET', LOCK, OWNER, '1')\nlocal lock, ms = LOCK, math.floor(LEASE * 0.9)" },
   { "token_counts", "tokens come from the counter alone", "token.lua:next_token",
     "math.max((last or 0) + 1, now, floor or 0)",
     "math.max((last or 0) + 1, floor or 0)" },
-  { "token_kept", "a grant carries the last token", "giving.lua",
+  { "token_kept", "a grant carries the last token", "granting.lua",
     "pcall(next_token, ttl_ms, nil, now_us, keeps(owner) and range_end)",
     "true, tonumber(redis.call('GET', COUNTER) or '1')" },
   { "grant_unheard", "a waiter that is not subscribed is granted the lock", "members.lua:is_over",
@@ -80,21 +80,21 @@ local IN_PROGRAMS = {
     "usual and redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then",
     "usual and redis.call('ZADD', QUEUE, place, WAITER) then" },
   { "handed_deaf", "a hand-over in straight lines does not check whether the waiter listens",
-    "hash_handing.lua permit_release.lua", "(counts[4] or 0) > 0 and unqueued", "unqueued" },
-  { "handed_past", "…or whether Redisson waits", "hash_handing.lua",
+    "hash.lua permit_release.lua", "(counts[4] or 0) > 0 and unqueued", "unqueued" },
+  { "handed_past", "…or whether Redisson waits", "hash.lua",
     "and unqueued == 0 and call('TIME')", "and call('TIME')" },
-  { "handed_kept", "…or whether the waiter keeps the lock", "hash_handing.lua",
+  { "handed_kept", "…or whether the waiter keeps the lock", "hash.lua",
     "and owner:byte(38) ~= 48 then local counts",
     " then\nlocal counts" },
   { "handed_endless", "…or gives the lock no TTL", "release",
     "local lock, ms = LOCK, GRANT_MS if redis.pcall('PEXPIRE', lock, ms) ~= 1 then", "if false then\n" },
   { "handed_unmarked", "…or leaves no mark of the grant",
-    "giving.lua hash_handing.lua permit_granting.lua:announce_grant permit_release.lua",
+    "granting.lua hash.lua permit_granting.lua:announce_grant permit_release.lua",
     "call('ZADD', QUEUE, '0', member)",
     "call('ZREM', QUEUE, member)\n" },
-  { "handed_mark", "…or leaves that of the last one", "hash_handing.lua",
+  { "handed_mark", "…or leaves that of the last one", "hash.lua",
     "if i == 3 then call('ZREM', QUEUE, first_few[1]) end", "" },
-  { "handed_untold", "…or sends no grant", "hash_handing.lua",
+  { "handed_untold", "…or sends no grant", "hash.lua",
     "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 grant l '",
     "redis.pcall('PUBLISH', 'nobody:' .. client, '1 grant l '" },
   { "last_first", "the last waiter is served first", "release.lua",
@@ -109,9 +109,9 @@ local IN_PROGRAMS = {
     .. "redis.call('PEXPIRE', lock, ARGV[2 * i]) results[i] = 1" },
   { "renew_any", "a renewal does not check the owner", "renew.lua", "if readable and count then",
     "if true then" },
-  { "confirm_any", "an extension does not check the owner", "extending.lua",
+  { "confirm_any", "an extension does not check the owner", "extend.lua",
     "if not holds_of(KEYS[1], ARGV[1]) then", "if false then" },
-  { "grant_endless", "a granted lock has no TTL", "giving.lua",
+  { "grant_endless", "a granted lock has no TTL", "granting.lua",
     "create_hold(LOCK, owner, GRANT_MS, kind",
     "write_hold(LOCK, owner, 1, kind",
     HASH_ONLY },
@@ -180,21 +180,21 @@ local IN_PROGRAMS = {
     "behind.lua", "if us <= last then", "if us > 0 then" },
   { "place_follows_all", "…or any waiter, in a queue that is not empty", "queueing.lua:enqueue",
     "math.max((last or 0) + 1, server_us())", "last and last > FRONT_MOST and last + 1 or server_us()" },
-  { "queue_shared", "keys with and without a brace have one queue", "head.lua keys.lua release.lua",
+  { "queue_shared", "keys with and without a brace have one queue", "acquire.lua keys.lua release.lua",
     "KEYS[2], KEYS[3], KEYS[4]", "KEYS[2], KEYS[3]:gsub('::', ':'), KEYS[4]" },
   { "mark_erased", "a process that joins a shared owner erases the mark of another's grant",
     "acquiring.lua:take", "return { 1, token, others,",
     "if FROM > 0 then redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) end\nreturn { 1, token, others," },
-  { "grant_kind", "a grant names another kind of lock", "giving.lua", "'1 grant ' .. kind .. ' '",
+  { "grant_kind", "a grant names another kind of lock", "granting.lua", "'1 grant ' .. kind .. ' '",
     "'1 grant l '" },
   { "first_kept", "a first waiter that does not recheck is never passed over",
     "passing_over.lua:check_ahead", "local stays = first", "local stays = true or first" },
-  { "lease_stays", "the lease of a reader that releases stays on the lock", "rw_leaving.lua",
+  { "lease_stays", "the lease of a reader that releases stays on the lock", "rw_release.lua",
     "local longest, fields = own_ms < lock_ms and own_ms or 0, nil",
     "local longest, fields = own_ms, nil", { "rw_release" } },
-  { "reader_beside", "a reader comes in beside a writer", "rw_head.lua",
+  { "reader_beside", "a reader comes in beside a writer", "rw_acquire.lua",
     "held == 0 and (not found or found == 'read')", "held == 0 and true" },
-  { "reader_leaves_all", "a release ends all read holds of its owner", "rw_leaving.lua",
+  { "reader_leaves_all", "a release ends all read holds of its owner", "rw_release.lua",
     "if TO == 0 and holds == 1 and redis.call('EXISTS', QUEUE) == 0 then",
     "if holds == 1 or holds == 2 then" },
   { "fair_turn_kept", "a waiter that does not take the fair lock is waited for",
@@ -208,7 +208,7 @@ local IN_PROGRAMS = {
     "acquiring.lua:take permit_acquire.lua:take rw_acquire.lua:take",
     "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end", "" },
   { "mark_stays", "a confirmation leaves the grant's mark in the queue",
-    "extending.lua permit_extend.lua rw_extend.lua",
+    "extend.lua permit_extend.lua rw_extend.lua",
     "if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end", "" },
   { "granted_kept", "a wait of a shared owner that ends keeps the lock it was granted", "leave.lua",
     "if OWN == 0 and granted then OWN = 1 end", "" },
@@ -260,7 +260,7 @@ local IN_PROGRAMS = {
     "local ms = NOW + LEASE",
     "local ms = NOW + LEASE * 0.5\n" },
   { "permit_unbacked", "the usual release announces a permit that it has not recorded",
-    "permit_taking.lua", "redis.pcall('ZADD', LEASES, till, id)", "redis.pcall('ZADD', LEASES, till, '')", { "permit_release" } },
+    "permit_acquire.lua", "redis.pcall('ZADD', LEASES, till, id)", "redis.pcall('ZADD', LEASES, till, '')", { "permit_release" } },
   { "permit_handed_deaf", "…or does not check whether the waiter listens", "permit_release.lua",
     "local usual = (counts[4] or 0) > 0 and", "local usual =" },
   { "permit_handed_past", "…or whether Redisson waits", "permit_release.lua",
@@ -282,7 +282,7 @@ local IN_PROGRAMS = {
   { "writer_joins", "a writer comes in while others read", "rw_queue.lua:serve_batch",
     "if not state.mode then admit_writer",
     "if true then admit_writer" },
-  { "reader_joins", "a newcomer joins the readers past the queue", "rw_head.lua",
+  { "reader_joins", "a newcomer joins the readers past the queue", "rw_acquire.lua",
     "local free = call('EXISTS', QUEUE) == 0 and (found", "local free = (found" },
   { "readers_deleted", "the last reader's release takes the lock from the others",
     "rw_queue.lua:after_reader",
@@ -305,7 +305,7 @@ local IN_PROGRAMS = {
   { "readers_one_by_one", "only the first of several waiting readers comes in",
     "rw_queue.lua:serve_batch", "state.mode = 'read' end if not open",
     "state.mode = 'read'\nopen = false\nend\nif not open" },
-  { "reader_draws", "a reader draws a token", "rw_head.lua",
+  { "reader_draws", "a reader draws a token", "rw_acquire.lua",
     "'0' and 0 or tonumber(call('GET', COUNTER)))", "'0' and 0 or call('INCRBY', COUNTER, 8))" },
   { "own_refused", "a writer may not read", "rw_acquire.lua",
     "held > 0 or WRITER and found == 'write'",
@@ -496,7 +496,7 @@ local IN_SCHEDULES = {
     .. "if field:sub(1, 36) == OWNER:sub(1, 36) then OWNER = field end\nend\n"
     .. "if not holds_of(LOCK, OWNER) then"),
   of_program("mutex_shortened", "a late acquire shortens a mutex's TTL",
-    "string_holding.lua:set_holds", "math.max(redis.call('PTTL', lock), tonumber(ms))", "ms"),
+    "string.lua:set_holds", "math.max(redis.call('PTTL', lock), tonumber(ms))", "ms"),
   of_program("reader_shortened", "a late acquire shortens a reader's hold", "rw.lua:enter",
     "'PX', math.max(least_ms, tonumber(ms)))", "'PX', ms)"),
   of_program("leases_forgotten", "a reader that has fewer holds loses the longest lease",
@@ -542,7 +542,7 @@ local IN_SYSTEM = {
   { "clock", "token_clock", "tokens come from the clock alone", "token.lua:next_token",
     "math.max((last or 0) + 1, now, floor or 0)",
     "math.max(now_us or server_us(), floor or 0)" },
-  { "clock", "clock_endless", "…or go beyond 2^53 with the clock", "seconds.lua",
+  { "clock", "clock_endless", "…or go beyond 2^53 with the clock", "clock.lua",
     "if seconds >= 4500000000 then", "if false then" },
   { "threads", "SAME_OWNER", "all holds of a caller have one owner" },
   { "threads", "LEAVE_ANYHOW", "the undo of an acquire may overtake it" },
@@ -613,25 +613,25 @@ local IN_SYSTEM = {
 -- of what acquire and release do in straight lines, or of the way in which they draw a token there.
 local IN_CASES = {
   { "head_again", "an acquire of the common case does not check whether the owner has lost its hold",
-    "free.lua head.lua", "ARGV[3] == '0' and ARGV[7] == ''", "ARGV[7] == ''" },
-  { "head_floor", "…or whether the token must be above another server's", "head.lua",
+    "fresh.lua acquire.lua", "ARGV[3] == '0' and ARGV[7] == ''", "ARGV[7] == ''" },
+  { "head_floor", "…or whether the token must be above another server's", "acquire.lua",
     "and not ARGV[8] and", " and" },
-  { "head_kept", "…or whether the owner keeps the lock and needs a range", "head.lua",
+  { "head_kept", "…or whether the owner keeps the lock and needs a range", "acquire.lua",
     "and OWNER:byte(38) ~= 48 then",
     " then" },
-  { "head_java", "…or whether Java has drawn from the counter", "clock_token.lua",
+  { "head_java", "…or whether Java has drawn from the counter", "token.lua",
     "last < token and last % 8 == 0 and",
     "last < token and" },
-  { "head_unfenced", "…or whether there is a token", "head.lua", "TOKEN_TTL ~= '0' and #TOKEN_TTL", "#TOKEN_TTL" },
-  { "head_endless", "…or whether the counter has a TTL", "head.lua permit_acquire.lua",
+  { "head_unfenced", "…or whether there is a token", "acquire.lua", "TOKEN_TTL ~= '0' and #TOKEN_TTL", "#TOKEN_TTL" },
+  { "head_endless", "…or whether the counter has a TTL", "acquire.lua permit_acquire.lua",
     "and #TOKEN_TTL < 16", "" },
-  { "head_part", "…or whether the counter's TTL is long enough", "clock_token.lua",
+  { "head_part", "…or whether the counter's TTL is long enough", "token.lua",
     "and last >= token - token % (ttl_ms * 15.625)", "" },
   { "head_second", "…or whether rounding reaches the next second, or the clock is far ahead",
     "drawing.lua", "if token < 4.5e15 then", "if true then" },
   { "handed_old", "a hand-over in straight lines does not check whether it is time to look for clients that poll",
-    "hash_handing.lua", "- place <= LOCK_PROBE_US then", "- place > -1 then" },
-  { "handed_guard", "…or whether it waits for a guard", "hash_handing.lua",
+    "hash.lua", "- place <= LOCK_PROBE_US then", "- place > -1 then" },
+  { "handed_guard", "…or whether it waits for a guard", "hash.lua",
     "if kind == 'l' and #ttl_ms", "if kind and #ttl_ms" },
   { "place_shared", "a waiter that queues behind others in the same microsecond gets the last one's place",
     "behind.lua", "local low = (last + 1) % 1e7", "local low = last % 1e7" },
@@ -646,10 +646,10 @@ local IN_CASES = {
   { "lasts_twice", "…or beside another record", "acquiring.lua:note_lasting_queue",
     "or record_in(first_members()) then", "then" },
   { "refused_java", "a refusal in straight lines does not check whether the holder is Redisson's",
-    "following.lua", "and holder:byte(15) == 56 and holder:byte(37) == 58 then", "then" },
-  { "refused_own", "…or the caller itself", "following.lua",
+    "acquire.lua", "and holder:byte(15) == 56 and holder:byte(37) == 58 then", "then" },
+  { "refused_own", "…or the caller itself", "acquire.lua",
     "if ttl_ms > 0 and holder ~= OWNER and", "if ttl_ms > 0 and" },
-  { "refused_endless", "…or whether the holder's lease ends", "following.lua",
+  { "refused_endless", "…or whether the holder's lease ends", "acquire.lua",
     "if ttl_ms > 0 and holder", "if ttl_ms ~= 0 and holder" },
   { "permit_head_ended", "the usual acquire of a permit does not check whether a lease has ended",
     "permit_acquire.lua", "(first_end or ENDLESS) > NOW and OWNER", "OWNER" },
@@ -700,9 +700,9 @@ local IN_REFUSED_PARTS = {
   { "record_last", "the lock goes before the record is there", "complete.lua",
     "redis.call('HDEL', LOCK, '') redis.call('HSET', LOCK, 'done'",
     "redis.call('DEL', LOCK)\nredis.call('HSET', LOCK, 'done'", { "complete" } },
-  { "head_unending", "a lock to which the server gives no TTL stays", "ending.lua",
+  { "head_unending", "a lock to which the server gives no TTL stays", "hash.lua",
     "redis.call('DEL', lock)", "", { "acquire" } },
-  { "handed_unending", "…or is handed over", "ending.lua", "redis.call('DEL', lock)", "", { "release" } },
+  { "handed_unending", "…or is handed over", "hash.lua", "redis.call('DEL', lock)", "", { "release" } },
   { "counter_lowered", "a counter that is ahead of the clock loses its token",
     "token.lua:next_token",
     "if type(stored) == 'string' then redis.call('SET', COUNTER, stored, 'KEEPTTL') end", "", { "acquire" } },
@@ -710,7 +710,7 @@ local IN_REFUSED_PARTS = {
     "pool_changes.lua:add_free", "set_end(LEASES, ids, NOW)", "", { "permit_release" } },
   { "permit_unrecorded", "a permit that cannot be recorded no longer counts as free",
     "pool_changes.lua:draw", "if drawn > 0 then redis.call('INCRBY', LOCK, drawn) end", "", { "permit_acquire" } },
-  { "permit_handed_unrecorded", "…when it is handed over", "permit_taking.lua",
+  { "permit_handed_unrecorded", "…when it is handed over", "permit_acquire.lua",
     "call('INCRBY', LOCK, '1')", "", { "permit_release" } },
   { "call_unnoted", "a call without a note counts", "note.lua:note",
     "if ... then redis.call(...) end", "", { "semaphore_release" } },
@@ -744,6 +744,18 @@ end
 
 -- ---- rows that have no place ----
 
+local paths
+
+-- → the files of csrc/programs by their names, which are unique
+local function program_files()
+  if paths then return paths end
+  paths = {}
+  local pipe = assert(io.popen("ls csrc/programs/*/*.lua"))
+  for path in pipe:lines() do paths[path:match("[^/]+$")] = path end
+  assert(pipe:close())
+  return paths
+end
+
 -- → what is wrong with a row's place, "program", "file.lua" or "file.lua:function" | nil
 local function problem_at(entry, place)
   local program = require "spec.sim.programs"[place]
@@ -752,7 +764,7 @@ local function problem_at(entry, place)
       place, entry[4]) or nil
   end
   local name, own = place:match("^([^:]+):?(.*)$")
-  local path = (entry.lead and "lua/holdfast/" or "csrc/programs/") .. name
+  local path = entry.lead and "lua/holdfast/" .. name or program_files()[name] or ""
   local text = read(path)
   local from, to = functions.find(path, text or "", text and own or "?")
   if not from then return ("%s: there is no %s"):format(entry[1], place) end

@@ -146,12 +146,12 @@ function crowd.silent_client(server, number)
   return self
 end
 
--- As csrc/programs/queue.lua describes it.
+-- As csrc/programs/queue/queue.lua describes it.
 function crowd.member(uuid, wait)
   return ("1l%s:%d:0"):format(uuid, wait)
 end
 
--- The text of one of csrc/programs, with its fragments in place.
+-- The text of one of csrc/programs, whole.
 function crowd.program(name)
   local directory = process.directory()
   assert(process.succeeds(("lua5.4 tools/embed.lua --expand %s"):format(directory)))

@@ -12,9 +12,7 @@ fast_luacheck() {
 # shellcheck disable=SC2046
 # luacheck follows links for ever in the systems that tools/roots leaves in build.
 lint() {
-    mkdir -p build/programs
-    rm -f build/programs/*
-    lua5.4 tools/embed.lua --expand build/programs &&
+    make -s programs &&
         fast_luacheck --quiet build/programs ./*.rockspec $(ls -d ./*/ | grep -v '^./build/$')
 }
 

@@ -108,7 +108,7 @@ bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock);
 bool hf_wire_count(hf_request *request, const hf_names *names);
 
 /* Sets `*count` to the number at the key, 0 without it. Returns false if it is not a number by the
- * rules of the program fragment whole_number.lua. */
+ * rules of the programs: csrc/programs/base/whole_number.lua. */
 bool hf_wire_read_count(const hf_reply *reply, long long *count);
 
 /* ---- several locks ---- */

@@ -1,0 +1,27 @@
+--#fragment
+-- The server's clock in µs, and places, which are made from it.
+--#section places
+local FRONT_MOST = 1e14 -- above all places in front, below all others
+local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places
+-- A lock's users seldom poll. They are looked for when a waiter has waited for this time, and in a
+-- queue that has had waiters for so long.
+local LOCK_PROBE_US = 8000000
+--#end
+
+local function server_us()
+  local now = redis.call('TIME')
+  --#section seconds
+  -- Sets seconds: those of `now`, what TIME returned. A clock in the far future runs on between
+  -- 2112 and 2184, so tokens and places stay below 2^53 and keep room to rise.
+  local seconds = now[1] + 0
+  if seconds >= 4500000000 then seconds = 4500000000 + seconds % 2250000000 end
+  --#end
+  return seconds * 1000000 + now[2]
+end
+
+-- A whole number as text: in floating point that takes twice as long.
+local function digits(number)
+  if number < 1e7 then return string.format('%d', number) end
+  local low = number % 1e7
+  return string.format('%d%07d', (number - low) / 1e7, low)
+end

@@ -1,0 +1,16 @@
+--#fragment
+-- A mutex's release is announced to nobody. The sections are those of plain.lua.
+
+--#section announcing
+local function foreign_waiters(_, _)
+  return 0
+end
+
+local function announce(_)
+  return 0
+end
+--#end
+
+--#section receivers
+local receivers = 0
+--#end

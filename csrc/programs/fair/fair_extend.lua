@@ -1,0 +1,9 @@
+--#include "lock/hash.lua:layout"
+-- As extend.lua, of a fair lock, whose queue is a list.
+--#include "lock/extend.lua:extending"
+if shorter then
+--#include "CHANNEL:announcing"
+  local first = redis.pcall('LINDEX', KEYS[2], 0)
+  if type(first) == 'string' then announce(ARGV[5] .. ':' .. first) end
+end
+return 1

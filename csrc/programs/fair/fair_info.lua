@@ -1,0 +1,35 @@
+--#include "lock/hash.lua:layout"
+--#include "lock/hash.lua:holding"
+-- Reads a fair lock, its fencing counter and its list at one moment.
+--
+-- KEYS[1] the lock, KEYS[2] its fencing counter, KEYS[3] its list
+-- ARGV[1] the uuid of the client that asks, or a waiter: "<uuid>:<number>"
+--
+-- { owner, holds, ttl ms, last token, waiters, ahead, -1, 0, clock, -1 }; owner "" when free;
+-- `ahead` as in ahead.lua, `clock` in µs; since when its waiters wait is not known
+--#include "base/clock.lua"
+--#include "queue/ahead.lua:deaf"
+
+local waiters = redis.call('LRANGE', KEYS[3], 0, -1)
+
+local function ahead_of(asked)
+  local start = asked .. ':'
+  for place, owner in ipairs(is_deaf(asked) and {} or waiters) do
+    if (owner .. ':'):sub(1, #start) == start then return place - 1 end
+  end
+  return -1
+end
+
+local holder = holder_of(KEYS[1])
+return {
+  holder or '',
+  holder and holds_of(KEYS[1], holder) or 0,
+  redis.call('PTTL', KEYS[1]),
+  redis.call('GET', KEYS[2]) or '0',
+  #waiters,
+  ahead_of(ARGV[1]),
+  -1,
+  0,
+  server_us(),
+  -1,
+}

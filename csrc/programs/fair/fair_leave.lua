@@ -1,0 +1,27 @@
+--#include "base/keys.lua"
+--#include "base/clock.lua"
+--#include "lock/hash.lua:layout"
+--#include "lock/hash.lua:holding"
+--#include "fair/fair_passing.lua"
+-- Ends a wait for a fair lock, or undoes an acquire whose outcome is unknown. Where the lock is
+-- free then, who is first in the list is notified.
+--
+-- ARGV[3] to      the count that the owner keeps
+-- ARGV[4] waiter  "": it does not wait
+--
+-- 1 a hold was let go of, 0 nothing was held, 3 either, and dead waiters are left to be removed
+-- before the next one is notified
+local TO = tonumber(ARGV[3])
+
+if ARGV[4] ~= '' and is_sound() then forget(OWNER, now_ms()) end
+local count = holds_of(LOCK, OWNER)
+if not count or count <= TO then
+  local free = redis.call('EXISTS', LOCK) == 0
+  return free and pass_on() == 3 and 3 or 0
+end
+if TO > 0 then
+  set_holds(LOCK, OWNER, TO, 0)
+  return 1
+end
+redis.call('DEL', LOCK)
+return pass_on()

@@ -1,0 +1,17 @@
+--#fragment
+--#include "fair/fair_queue.lua"
+-- There is a list, and timeouts or none: else both are left as they are.
+local function is_sound()
+  local kind = redis.call('TYPE', QUEUE).ok == 'list' and redis.call('TYPE', TIMEOUTS).ok
+  return kind == 'zset' or kind == 'none'
+end
+
+-- The lock is free: tells who is first.
+-- → 1, or 3 where dead waiters are left to be removed before the next one is notified
+local function pass_on()
+  if not is_sound() then return 1 end
+  local now = now_ms()
+  local owner, till, more = first_waiter(nil, now)
+  if owner then wake(owner, till, now) end
+  return more and 3 or 1
+end

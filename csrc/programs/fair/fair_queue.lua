@@ -1,0 +1,120 @@
+--#fragment
+--#include "CHANNEL:announcing"
+-- The waiters of a fair lock, in the layout of Redisson's RFairLock: see docs/how-to/fair.md.
+--
+-- KEYS[3] a list: the owners that wait, in the order in which they are served
+-- KEYS[4] what the channel of each waiter begins with: <it>:<owner>
+-- KEYS[5] a sorted set: owner -> the ms of the server's clock at which it is taken for dead
+--
+-- A client of Redisson adds its own timeout to that of the last waiter when it comes, and subtracts
+-- it from the timeouts of all behind it when it gets the lock or goes. So the timeouts of its
+-- waiters rest on that of the waiter of ours before them, and are lowered with it.
+local TIMEOUTS = KEYS[5]
+local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'
+-- After which a waiter of Redisson's is dead that did not listen at its turn. After a release by
+-- Redisson a waiter of ours notices that turn within a grant lease: 5 s in all.
+local DEAF_MS = 3000
+local LEAST_TIMEOUT_MS = 5000 -- of a waiter of ours
+local LEAST_TURN_MS = 500 -- in which a waiter of ours takes the free lock
+local MOST_TIMEOUT_MS = 1e15
+local MOST_DEAD = 1000 -- waiters that one script removes
+local NEAR = 100 -- waiters at the head among which one is searched
+local MOST_LOWERED = 1000 -- timeouts that one script lowers
+
+--#include "queue/record.lua:now"
+
+local function set_timeout(owner, ms)
+  redis.call('ZADD', TIMEOUTS, string.format('%.0f', ms), owner)
+end
+
+-- One without an end is a very late one.
+local function timeout_of(owner)
+  local ms = tonumber(redis.call('ZSCORE', TIMEOUTS, owner))
+  return ms and math.min(ms, MOST_TIMEOUT_MS)
+end
+
+local function is_ours(owner)
+  return owner:find(OURS) ~= nil
+end
+
+local function grants_of(owner)
+  return 'holdfast_grant:' .. owner:sub(1, 36)
+end
+
+-- Its time is over, or its client is gone. Without a timeout it is what is left of a waiter.
+local function is_dead(owner, till, now)
+  if not till or till <= now then return true end
+  return is_ours(owner) and redis.pcall('PUBSUB', 'NUMSUB', grants_of(owner))[2] == 0
+end
+
+-- The first waiter that lives, or that is `me`; those before it are forgotten.
+-- → owner, its timeout | nil, nil, whether there are more to forget
+local function first_waiter(me, now)
+  for _ = 1, MOST_DEAD do
+    local owner = redis.call('LINDEX', QUEUE, 0)
+    if not owner then
+      redis.call('DEL', TIMEOUTS)
+      return nil
+    end
+    local till = timeout_of(owner)
+    if owner == me or not is_dead(owner, till, now) then return owner, till end
+    redis.call('LPOP', QUEUE)
+    redis.call('ZREM', TIMEOUTS, owner)
+  end
+  return nil, nil, true
+end
+
+-- The timeout of a waiter of ours before this place has fallen from `old` to `new`. One that rests
+-- on a waiter that has gone may be less than `old`.
+local function lower_behind(place, old, new)
+  for at = place, place + MOST_LOWERED - 1 do
+    local owner = redis.call('LINDEX', QUEUE, at)
+    if not owner or is_ours(owner) then return end
+    local till = timeout_of(owner)
+    if till then set_timeout(owner, math.max(till + new - old, new)) end
+  end
+end
+
+-- Tells the first waiter that the lock is free. One of ours that lives takes it soon. One of
+-- Redisson's that does not listen may be dead, or about to subscribe; then it asks again.
+local function wake(owner, till, now)
+  if is_ours(owner) then
+    redis.pcall('PUBLISH', grants_of(owner), '1 recheck ' .. owner:sub(38))
+    local soon = now + math.max(GRANT_MS / 2, LEAST_TURN_MS)
+    if till <= soon then return end
+    set_timeout(owner, soon)
+    lower_behind(1, till, soon)
+  else
+    local channel = RELEASES .. ':' .. owner
+    announce(channel)
+    if foreign_waiters(channel) == 0 and till > now + DEAF_MS then
+      set_timeout(owner, now + DEAF_MS)
+    end
+  end
+end
+
+-- The place of an owner among the first ones, from 0; and the owner before it.
+local function place_of(owner)
+  local before
+  for i, other in ipairs(redis.call('LRANGE', QUEUE, 0, NEAR - 1)) do
+    if other == owner then return i - 1, before end
+    before = other
+  end
+end
+
+-- Takes the owner out of the list. Those of Redisson behind it rest on who was before it: that is
+-- searched among the first ones.
+local function forget(owner, now)
+  local old = timeout_of(owner)
+  local at, before = 0, nil
+  if redis.call('LINDEX', QUEUE, 0) == owner then
+    redis.call('LPOP', QUEUE)
+  else
+    at, before = place_of(owner)
+    if at or old then redis.call('LREM', QUEUE, at and 1 or -1, owner) end
+  end
+  redis.call('ZREM', TIMEOUTS, owner)
+  local base = before and timeout_of(before) or now
+  local new = math.max(base, now) + LEAST_TIMEOUT_MS
+  if at and old and new < old then lower_behind(at, old, new) end
+end

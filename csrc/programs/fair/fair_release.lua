@@ -1,0 +1,24 @@
+--#include "base/keys.lua"
+--#include "lock/hash.lua:layout"
+--#include "lock/hash.lua:holding"
+-- Lets go of one hold of a fair lock. The last one frees it, and who is first in the list is
+-- notified.
+--
+-- ARGV[3] to     the count that stays; 0: free it
+-- ARGV[4] lease  ms, the least TTL of a lock that is still held
+--
+-- 1 freed, 3 freed, and dead waiters are left to be removed before the next one is notified, 2
+-- still held; not held by this owner: -1 the key is gone, -2 another owner has it
+if not holds_of(LOCK, OWNER) then
+  return redis.call('EXISTS', LOCK) == 0 and -1 or -2
+end
+if ARGV[3] ~= '0' then
+  set_holds(LOCK, OWNER, ARGV[3], ARGV[4])
+  return 2
+end
+redis.call('DEL', LOCK)
+if redis.call('EXISTS', QUEUE) == 0 then return 1 end
+
+--#include "base/clock.lua"
+--#include "fair/fair_passing.lua"
+return pass_on()

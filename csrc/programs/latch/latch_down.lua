@@ -1,0 +1,12 @@
+--#include "latch/latch.lua"
+-- Counts down. The last one opens the latch.
+--
+-- ARGV[2] by how much
+--
+-- how many are still to come; -1 it was open
+local left = count()
+if left == 0 then return note(-1) end
+if left > tonumber(ARGV[2]) then
+  return note(redis.call('DECRBY', LATCH, ARGV[2]), 'DECRBY', LATCH, '-' .. ARGV[2])
+end
+return open(left, 0)

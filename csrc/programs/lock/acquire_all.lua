@@ -1,0 +1,65 @@
+--#include "base/keys.lua"
+--#include "base/clock.lua"
+--#include "token/ranges.lua"
+--#include "lock/hash.lua:layout"
+--#include "lock/hash.lua:holding"
+--#include "base/owners.lua:ours"
+--#include "base/owners.lua:javas"
+--#include "queue/placing.lua"
+--#include "CHANNEL:announcing"
+--#include "queue/queue.lua"
+--#include "queue/runs.lua"
+-- Takes several locks, all or none. Waits for none of them and never overtakes their queues. Safe
+-- to send twice.
+--
+-- KEYS[4i - 3 .. 4i] lock i with its counter, queue and channel
+-- ARGV[1] unused, ARGV[2] grant lease in ms, ARGV[3] lease ms, ARGV[4] token ttl ms, 0: no fencing
+-- ARGV[2i + 3] the owner of lock i, ARGV[2i + 4] the count of it that the owner knows of
+--
+-- { 1, token 1, token 2, … }  acquired; token 0: unchanged, or no fencing
+-- { 0, i, ttl ms }            lock i is busy
+-- { -6, i, kind }             another kind has the key of lock i: "guard", "read_write"
+-- { -1, i } { -2, i }         the owner's hold of lock i is gone: the key is gone, another owner
+--                             has it
+local LEASE, TOKEN_TTL = ARGV[3], ARGV[4]
+
+local function select_lock(i)
+  LOCK, COUNTER, QUEUE, RELEASES = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i]
+  OWNER = ARGV[2 * i + 3]
+  return tonumber(ARGV[2 * i + 4])
+end
+
+-- The key is gone. → whether its queue leaves the lock to the caller
+local function is_free()
+  if redis.call('EXISTS', QUEUE) == 0 then return true end
+  settle_missed_grant(OWNER:sub(1, 36))
+  if foreign_ms(POLL_MS) > 0 then return false end
+  note_ours()
+  return hand_over() == false and redis.call('ZCARD', QUEUE) == 0
+end
+
+-- → why lock i is not to be had; nil: it is
+local function refusal(i, from)
+  if from > 0 then
+    if holds_of(LOCK, OWNER) then return nil end
+    return { redis.call('EXISTS', LOCK) == 0 and -1 or -2, i }
+  end
+  local _, count, kind = holder_of(LOCK, OWNER)
+  if kind and kind ~= 'lock' then return { -6, i, kind } end
+  if count or not kind and is_free() then return nil end
+  return { 0, i, redis.call('PTTL', LOCK) }
+end
+
+for i = 1, #KEYS / 4 do
+  local refused = refusal(i, select_lock(i))
+  if refused then return refused end
+end
+local reply = { 1 }
+for i = 1, #KEYS / 4 do -- what can fail comes before the first hold
+  reply[i + 1] = select_lock(i) == 0 and next_token(TOKEN_TTL) or 0
+end
+for i = 1, #KEYS / 4 do
+  local from = select_lock(i)
+  set_holds(LOCK, OWNER, from + 1, LEASE)
+end
+return reply

@@ -1,0 +1,35 @@
+--#include "base/keys.lua"
+--#include "base/clock.lua"
+--#include "token/ranges.lua"
+--#include "lock/hash.lua:layout"
+--#include "base/owners.lua:ours"
+--#include "base/owners.lua:javas"
+--#include "queue/placing.lua"
+--#include "CHANNEL:announcing"
+--#include "queue/queue.lua"
+--#include "queue/notifying.lua"
+-- Ends a run that began with begin.lua: keeps its result for a while, or frees the key. Those that
+-- wait are notified, some thousand of them by each script.
+--
+-- ARGV[3] keep    ms that the result stays, 0: free the key for the next run
+-- ARGV[4] print   the request's fingerprint, "": any
+-- ARGV[5] result
+--
+-- 1 ended, now or by the same command before; 3: likewise, and waiters are left to be notified, or
+-- dead ones to be removed before the next one gets it: leave.lua goes on; not held by this owner:
+-- -1 the key is gone, -2 another owner has it
+local KEEP, PRINT, RESULT = ARGV[3], ARGV[4], ARGV[5]
+--#include "queue/is_queue.lua"
+
+if not holds_of(LOCK, OWNER) then
+  if redis.call('HGET', LOCK, 'by') == OWNER then return is_queue() and notify_done() and 3 or 1 end
+  return redis.call('EXISTS', LOCK) == 0 and -1 or -2
+end
+if KEEP == '0' then return pass_on() end
+-- If a command is refused, either the lock or the record is still there. The first command removes
+-- nothing: a full server then lets the script write the record.
+redis.call('HDEL', LOCK, '')
+redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT, 'by', OWNER)
+redis.call('PEXPIRE', LOCK, KEEP)
+redis.call('HDEL', LOCK, OWNER)
+return is_queue() and notify_done() and 3 or 1

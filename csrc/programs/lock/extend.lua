@@ -1,0 +1,30 @@
+--#include "LAYOUT:layout"
+-- Sets a new lease, which also confirms a lock that came by a grant. Changes nothing for anyone but
+-- the owner. A lease that stays is written again, so that a WAIT behind it waits for that.
+--
+-- KEYS[1] the lock, KEYS[2] its queue
+-- ARGV[1] owner, ARGV[2] lease in ms, 0: only check
+-- ARGV[3] a TTL of more ms than this is not shortened, "": any may be
+-- ARGV[4] the member of the queue that the grant went to, "": none
+-- ARGV[5] the channel of releases, which as a key that is never there would stop this in a cluster
+-- while its slot moves
+--
+-- 1 held by this owner; -1 the key is gone, -2 another owner has it
+--#section extending
+-- Defines shorter: whether the lock now ends earlier than others count on.
+if not holds_of(KEYS[1], ARGV[1]) then
+  return redis.call('EXISTS', KEYS[1]) == 0 and -1 or -2
+end
+if ARGV[2] == '0' then return 1 end
+local ttl_ms, most = redis.call('PTTL', KEYS[1]), tonumber(ARGV[3])
+local stays = most and ttl_ms > most and ttl_ms >= tonumber(ARGV[2])
+redis.call('PEXPIRE', KEYS[1], stays and ttl_ms or ARGV[2])
+if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end
+local shorter = not stays and ttl_ms > tonumber(ARGV[2])
+--#end
+if shorter then
+--#include "CHANNEL:announcing"
+--#include "queue/shortened.lua"
+  announce(ARGV[5])
+end
+return 1

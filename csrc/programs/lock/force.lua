@@ -1,0 +1,36 @@
+--#include "base/keys.lua"
+--#include "base/clock.lua"
+--#include "token/ranges.lua"
+--#include "LAYOUT:layout"
+--#include "LAYOUT:holding"
+--#include "base/owners.lua:ours"
+--#include "base/owners.lua:javas"
+--#include "queue/placing.lua"
+--#include "CHANNEL:announcing"
+--#include "queue/queue.lua"
+-- Takes the lock away from whoever holds it and passes it on. A key that is no lock stays as it is.
+--
+-- A hash is a lock if it has a TTL and one owner with a count, and either this owner, an owner of
+-- the form <uuid>:<n>, or a counter or queue beside it; or if it is the record of a run.
+--
+-- 1 it was locked, 3 likewise, and dead waiters are left to be removed before the next one gets it,
+-- 0 it was free
+local function is_lock()
+  if KIND == 'string' then return true end
+  local holder = holder_of(LOCK)
+  local print, by = redis.call('HEXISTS', LOCK, 'print'), redis.call('HEXISTS', LOCK, 'by')
+  if redis.call('PTTL', LOCK) < 0 then return false end
+  if not holder then return by == 1 end
+  local fields = 1 + (holder == 'print' and 0 or print)
+  if redis.call('HLEN', LOCK) ~= fields or not holds_of(LOCK, holder) then return false end
+  return holder == OWNER or holder:find(JAVAS) or redis.call('EXISTS', COUNTER, QUEUE) > 0
+end
+
+--#section only_lock
+-- Ends the program unless the key is a lock of this kind.
+local kind = redis.call('TYPE', LOCK).ok
+if kind == 'none' then return 0 end
+if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end
+if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end
+--#end
+return pass_on()

@@ -1,0 +1,67 @@
+--#include "base/keys.lua"
+--#include "base/clock.lua"
+--#include "token/ranges.lua"
+--#include "LAYOUT:layout"
+--#include "LAYOUT:holding"
+--#include "base/owners.lua:ours"
+--#include "base/owners.lua:javas"
+--#include "queue/placing.lua"
+--#include "CHANNEL:announcing"
+--#include "queue/queue.lua"
+--#include "queue/runs.lua"
+--#include "queue/is_queue.lua"
+--#include "queue/forgetting.lua"
+--#include "queue/notifying.lua"
+-- Ends a wait, or undoes an acquire whose outcome is unknown. A lock granted meanwhile, or found
+-- free, goes to the next one.
+--
+-- ARGV[3] to      the count that the owner keeps
+-- ARGV[4] waiter  its member of the queue, "": none
+-- ARGV[5] own     of an owner that other processes share, instead of `to`: how many holds to let go
+--                 of, 0: the one that was granted to the waiter, if any; "": it is not shared
+--
+-- 1 the lock had been granted and was passed on, 0 nothing was held, 3 either, and waiters are left
+-- to be notified of a record, or dead ones to be removed before the next one gets it
+local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
+
+-- What the first waiter does that a later one does not: to listen to a holder that will not hand
+-- over, to send its wish to one that keeps the lock, and to ask again after a turn of such holders.
+-- A free lock goes to it. A record is for all.
+local function serve_next()
+  local holder = holder_of(LOCK)
+  if holder then
+    if not holder:find(OURS) or keeps(holder) then notify(first_alive(is_over), 'recheck') end
+    return 0
+  end
+  if redis.call('EXISTS', LOCK) == 1 then
+    return redis.call('HEXISTS', LOCK, 'by') == 1 and notify_done() and 3 or 0
+  end
+  settle_missed_grant(OWNER:sub(1, 36))
+  local left = foreign_ms(POLL_MS)
+  if left > 0 then
+    notify(first_alive(is_over), 'turn', left)
+    return 0
+  end
+  note_ours()
+  return hand_over() == nil and 3 or 0
+end
+
+local granted, queued = nil, is_queue()
+if WAITER ~= '' and queued then
+  granted = forget_wait(WAITER)
+  if not first() then redis.call('DEL', QUEUE) end
+end
+local _, _, _, _, owner = parse(granted or '')
+-- A shared one: the client knew its number alone.
+if owner and owner ~= OWNER then OWNER, OWN = owner, 0 end
+local count = holds_of(LOCK, OWNER)
+if OWN == 0 and granted then OWN = 1 end
+local to = OWN and count and count - OWN or TO
+if not count or count <= to then
+  return queued and not count and serve_next() or 0
+end
+if to > 0 then
+  set_holds(LOCK, OWNER, to, 0)
+  return 1
+end
+return pass_on()

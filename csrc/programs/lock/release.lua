@@ -1,0 +1,70 @@
+-- Lets go of one hold. The last one frees the lock and passes it on.
+--
+-- ARGV[3] to     the count that stays; 0: free it
+-- ARGV[4] lease  ms, the least TTL of a lock that is still held
+-- ARGV[5] own    of an owner that other processes share, instead of `to`: how many holds to let go
+--                of; "": not shared; "once": free it if it is held once
+--
+-- The owner alone frees a lock that is not shared, with a grant lease of 2 s.
+--
+-- 1 freed, 3 freed, and dead waiters are left to be removed before the next one gets it, 2 still
+-- held; not held by this owner: -1 the key is gone, -2 another owner has it
+local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local OWNER, GRANT_MS = ARGV[1], ARGV[2] or '2000'
+if ARGV[2] and (ARGV[3] ~= '0' or ARGV[5] ~= '') then
+--#include "LAYOUT:layout"
+  local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
+  local count = holds_of(LOCK, OWNER)
+  if ARGV[5] == 'once' and count and count > 1 then return 2 end
+  local to = count and (OWN and count - OWN or TO) or 0
+  if to > 0 then
+--#include "LAYOUT:holding"
+    set_holds(LOCK, OWNER, to, LEASE)
+    return 2
+  end
+end
+
+-- The common case in straight lines, as in acquire.lua: nobody waits, and nobody gets the message.
+--#include "LAYOUT:removing"
+if not removed then
+  return redis.call('EXISTS', LOCK) == 0 and -1 or -2
+end
+local first_few = redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_FEW, 'WITHSCORES')
+if #first_few == 0 then
+--#include "CHANNEL:receivers"
+  if receivers == 0 or not tonumber(receivers) or first_few.err then return 1 end
+end
+
+--#include "LAYOUT:handing"
+
+--#include "LAYOUT:layout"
+--#include "CHANNEL:announcing"
+--#include "base/clock.lua"
+--#include "token/ranges.lua"
+-- The hand-over of a mutex, behind a record, and to a guard or an owner that keeps the lock, before
+-- the rest is made: the next waiter listens, and nobody waits without a queue.
+do
+--#include "queue/member.lua:parse"
+--#include "LAYOUT:next"
+  local i, now_us
+  i, now_us, first_few = next_waiter(first_few)
+  local member, place = first_few[i] or '', (first_few[i + 1] or ''):match('^[1-9]%d*$')
+  local kind, client, number, ttl_ms, owner = parse(member)
+  if kind and place and KINDS:find(kind, 1, true) then
+    local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. client)
+    if (counts[4] or 0) > 0 and foreign_waiters(RELEASES, counts[2]) == 0 then
+      if first_few[i - 1] == '0' then redis.call('ZREM', QUEUE, first_few[i - 2]) end
+--#include "queue/granting.lua:giving"
+      return 1
+    end
+  end
+end
+
+--#include "base/owners.lua:ours"
+--#include "base/owners.lua:javas"
+--#include "queue/placing.lua"
+--#include "queue/queue.lua"
+if #first_few > 0 then return pass_on(first_few) end
+-- Waiters of ours listen too, by patterns, also one whose host is cut off; and others may watch.
+if foreign_waiters(RELEASES) > 0 then foreign_turn(nil) end
+return 1

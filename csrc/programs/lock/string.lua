@@ -1,0 +1,52 @@
+--#fragment
+-- How a mutex is stored on the server, as SET key owner NX PX leaves it: a string, the owner.
+-- Others may set it without a TTL; they poll, so nobody needs a message of a release. The sections
+-- are those of hash.lua.
+
+--#section layout
+local KIND, KINDS = 'string', 'm'
+
+local function holds_of(lock, owner)
+  return redis.call('GET', lock) == owner and 1 or nil
+end
+
+local function create_hold(lock, owner, ms)
+  redis.call('SET', lock, owner, 'PX', ms)
+end
+--#end
+
+--#section holding
+-- Never shortens a TTL: it may be a command that comes late, behind one that made the lease longer.
+local function set_holds(lock, owner, _, ms)
+  redis.call('SET', lock, owner, 'PX', math.max(redis.call('PTTL', lock), tonumber(ms)))
+end
+
+local function holder_of(lock, owner)
+  local holder = redis.call('GET', lock)
+  return holder, holder and holder == owner and 1 or nil, 'lock'
+end
+--#end
+
+--#section taking
+call('SET', LOCK, OWNER, 'PX', LEASE)
+--#end
+
+--#section owning
+local holder = redis.call('GET', LOCK)
+--#end
+
+--#section removing
+-- The last member that a release reads is a waiter behind the record and a grant.
+local LAST_OF_FEW = '2'
+local removed = redis.call('GET', LOCK) == OWNER and redis.call('DEL', LOCK) == 1
+--#end
+
+--#section handing
+-- A mutex has a record before its first waiter, so it has no hand-over in straight lines.
+--#end
+
+--#section next
+--#include "queue/next_behind_record.lua"
+-- The next waiter for a free mutex, which has a record before it.
+local next_waiter = next_behind_record
+--#end

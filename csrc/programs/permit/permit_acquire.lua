@@ -1,0 +1,137 @@
+--#include "base/keys.lua"
+--#include "permit/permit_now.lua"
+--#include "permit/pool.lua"
+-- Takes permits, or tells how long the first of those that are taken is. Safe to send twice.
+--
+-- The arguments are those of acquiring.lua, of which [3] and [4] are 0, and
+-- ARGV[10] permits  how many the semaphore has if it is not there yet; may be left out: it waits
+--                   until that is set
+--
+-- { 1, token }                          acquired; token 0: no fencing
+-- { 0, ttl ms, ahead, foreign, place, overdue ms }
+--                                       busy, a TTL of -1: no end is known; `ahead` waiters come
+--                                       first; foreign 1: the first waiter is to listen to
+--                                       Redisson's releases; overdue: see acquiring.lua
+-- { -4 }                                the first waiter is of a format that this program does not
+--                                       know
+-- { -5, permits }                       it has fewer permits in all; a waiter leaves then
+local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[10])
+local ENDLESS = 922337203685477 -- Redisson's end of a lease without one
+
+if not FREE and PERMITS then
+--#include "CHANNEL:announcing"
+  FREE = PERMITS - redis.call('ZCARD', LEASES)
+  redis.call('SET', LOCK, string.format('%.0f', FREE))
+  if FREE > 0 then announce(RELEASES, FREE) end
+end
+local first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2])
+
+-- The common cases in straight lines, as in acquire.lua, for an owner of one permit that it does
+-- not have: none is free, and it goes behind those that wait already; or one is, and nobody waits.
+local ONE = (first_end or ENDLESS) > NOW and OWNER:match('^:(%d+)$', 37)
+if ONE then
+  local owner, number, call = OWNER, ONE, redis.call
+--#include "permit/permits.lua:id"
+  local none_free = WAITER ~= '' and first_end and (FREE or 1) < 1
+  local one_free = FREE and FREE > 0 and #TOKEN_TTL < 16
+  local apart = (none_free or one_free) and not call('ZSCORE', LEASES, id)
+  if none_free and apart then
+    local ttl_ms = first_end < ENDLESS and first_end - NOW or -1
+--#include "base/clock.lua:places"
+--#include "queue/behind.lua"
+  elseif apart and call('EXISTS', QUEUE) == 0 then
+    local ttl_ms, drawn, text = TOKEN_TTL, TOKEN_TTL == '0', '0'
+    if not drawn then
+--#include "token/drawing.lua"
+    end
+    if drawn then
+      local ms = NOW + LEASE
+      local low = ms % 1e7 -- as digits of clock.lua
+      call('INCRBY', LOCK, '-1')
+      local till = string.format('%d%07d', (ms - low) / 1e7, low)
+      --#section taking
+      -- The permit with this id, which no longer counts as free, is taken until `till`. If the
+      -- server refuses that, the permit is free, and the program fails.
+      if not tonumber(redis.pcall('ZADD', LEASES, till, id)) then
+        call('INCRBY', LOCK, '1')
+        call('ZADD', LEASES, till, id)
+      end
+      --#end
+      return { 1, text + 0 }
+    end
+  end
+end
+
+--#include "base/clock.lua"
+--#include "permit/permits.lua"
+--#include "token/token.lua"
+--#include "permit/pool_changes.lua"
+local IDS = ids_of(OWNER)
+local back = first_end and first_end <= NOW and reclaim(#IDS - (FREE or 0)) or 0
+
+local ends = first_end and end_of(LEASES, IDS)
+
+-- Some may stand already, by a grant or set aside: what others know of their end stays true.
+local function take()
+  local token = next_token(TOKEN_TTL, nil, US)
+  local last = #IDS > 1 and last_end(LEASES, IDS) or ends or 0
+  draw(IDS, math.max(NOW + LEASE, last + 1))
+  if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
+  return { 1, token }
+end
+
+if ends then return take() end
+if FREE and FREE >= #IDS and redis.call('EXISTS', QUEUE) == 0 then return take() end
+
+--#include "base/owners.lua:ours"
+--#include "queue/placing.lua"
+--#include "CHANNEL:announcing"
+--#include "queue/queueing.lua"
+local function busy(left_ms, foreign)
+  if back > 0 then first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2]) end
+  local ttl_ms = left_ms > 0 and left_ms
+    or first_end and first_end < ENDLESS and first_end - NOW or -1
+  if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end
+  local place, stood = enqueue()
+  local ahead, overdue_ms = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil
+  if stood then ahead, overdue_ms = check_ahead(place, ahead, not foreign and is_foreign or nil) end
+  local listens = ahead == 0 and (foreign or is_foreign())
+  return { 0, ttl_ms, ahead, listens and 1 or 0, place, overdue_ms }
+end
+
+-- The first wait: nothing is free, and nothing became so.
+if FREE and FREE < 1 and back == 0 and #IDS == 1 then return busy(0, false) end
+
+--#include "permit/permit_granting.lua"
+--#include "permit/permit_queue.lua"
+local all = #IDS > 1 and all_permits() or 0
+if all > 0 and #IDS > all then return { -5, all } end
+settle_missed_grants(OWNER:sub(1, 36))
+take_up_place()
+local kept, left_ms = reserved()
+-- Whoever comes next has to get Redisson's release, and to ask again when the first lease ends.
+local function notify_next()
+  local ends_first = redis.call('ZRANGE', LEASES, '0', '0')[1]:sub(1, 14) == IDS[1]:sub(1, 14)
+  if ends_first or is_foreign() then notify_first() end
+end
+
+-- For a first waiter that needs several, free ones are set aside.
+local several = (first_in_line() or ''):find('*', 1, true)
+if (FREE or 0) > kept and not several and foreign_waiters(RELEASES) > 0
+    and is_behind_first(enqueue) then
+  if back > 0 then announce(RELEASES, FREE) end
+  return busy(tonumber(GRANT_MS), false)
+end
+local first_left, more = serve(WAITER, kept)
+if more then return busy(1, false) end
+if first_left and is_newer(first_left) then return { -4 } end
+local free = FREE or 0
+if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then
+  local reply = take()
+  serve(nil, kept) -- what is left of what came back
+  if first_left then notify_next() end
+  return reply
+end
+-- What came back, such as what was set aside for this waiter, may serve others.
+if back > 0 and free > kept then announce(RELEASES, free) end
+return busy(free >= #IDS and left_ms or 0, kept > 0)

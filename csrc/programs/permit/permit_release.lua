@@ -1,0 +1,69 @@
+--#include "base/keys.lua"
+--#include "permit/permit_now.lua"
+--#include "permit/pool.lua"
+-- Gives an owner's permits back; they go to those that wait.
+--
+-- ARGV[3] to [5] are those of release.lua; ARGV[6] the member of the queue that the permits were
+-- granted to, if any
+--
+-- 1 given back, 3 given back, and dead waiters are left to be removed before the next one is
+-- served; -1 not all of them were this owner's
+local WAITER, ONE, call = ARGV[6] or '', OWNER:match('^:(%d+)$', 37), redis.call
+
+local freed = 0
+if ONE then
+  local owner, number = OWNER, ONE
+--#include "permit/permits.lua:id"
+  freed = call('ZREM', LEASES, id)
+end
+if WAITER ~= '' then redis.pcall('ZREM', QUEUE, WAITER) end
+
+-- The common hand-over in straight lines, as in acquire.lua: the one permit goes to the first
+-- waiter, which needs one and listens, and no client is there that knows no queue. Whoever is
+-- behind that waiter would have to be told of a permit that Redisson has.
+local first_two = freed == 1 and FREE == 0
+  and redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')
+if first_two and first_two[1] then
+  local member, place = first_two[1], first_two[2]:match('^[1-9]%d*$')
+  local owner, number, ttl_ms = (place and member or ''):match('^1p([%x-]+):(%d+):(%d+)$')
+  if owner and #ttl_ms < 16 then
+    local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. owner)
+--#include "CHANNEL:unqueued"
+    local usual = (counts[4] or 0) > 0 and unqueued == 0
+    if usual and first_two[3] then
+--#include "permit/pool_changes.lua:foreign"
+      usual = not foreign
+    end
+    local drawn, text = usual and ttl_ms == '0', '0'
+    if usual and not drawn then
+--#include "token/drawing.lua"
+    end
+    if drawn then
+--#include "permit/permits.lua:id"
+      local ms = NOW + GRANT_MS
+      local low = ms % 1e7 -- as digits of clock.lua
+      local till = string.format('%d%07d', (ms - low) / 1e7, low)
+--#include "permit/permit_acquire.lua:taking"
+      call('ZADD', QUEUE, '0', member)
+      redis.pcall('PUBLISH', 'holdfast_grant:' .. owner,
+        '1 grant p ' .. number .. ' ' .. place .. ' ' .. text .. ' ' .. GRANT_MS .. ' ' .. LOCK)
+      return 1
+    end
+  end
+end
+
+--#include "base/clock.lua"
+--#include "permit/permits.lua"
+--#include "token/token.lua"
+--#include "CHANNEL:announcing"
+--#include "permit/pool_changes.lua"
+local IDS = ids_of(OWNER)
+freed = ONE and add_free(freed == 1 and IDS or {}) or put_back(IDS)
+local done = freed == #IDS and 1 or -1
+local waits = redis.call('EXISTS', QUEUE) == 1
+if not waits and ((FREE or 0) < 1 or announce(RELEASES, FREE) == 0) then return done end
+--#include "base/owners.lua:ours"
+--#include "queue/placing.lua"
+--#include "permit/permit_passing.lua"
+local passed = pass_on(freed)
+return done == 1 and passed or done

@@ -1,0 +1,55 @@
+--#fragment
+-- How permits stand on the server, as Redisson's RPermitExpirableSemaphore has them: a string, how
+-- many are free, and a sorted set of those that are not: id -> the ms at which its lease ends.
+--
+-- The owner of one permit is "<uuid>:<number>", that of several at once "<uuid>:<number>*<count>".
+-- An id has 16 bytes: "hf", the first 4 and the last 4 of the uuid, 4 of the number, and 2 that
+-- count the owner's permits from 1.
+local function ids_of(owner)
+  local number, count = owner:match('^:(%d+)%*?(%d*)$', 37)
+  --#section id
+  -- Sets id: the first id (permits.lua) of the owner that begins with the uuid `owner` and has this
+  -- number.
+  local head, tail = tonumber(owner:sub(1, 8), 16), tonumber(owner:sub(29, 36), 16)
+  local id = 'hf' .. struct.pack('>I4I4I4I2', head, tail, number % 4294967296, 1)
+  --#end
+  local ids = { id }
+  for i = 2, tonumber(count) or 1 do ids[i] = ids[1]:sub(1, 14) .. struct.pack('>I2', i) end
+  return ids
+end
+
+-- The ms at which the first of these leases ends; nil: not all of them run.
+local function end_of(leases, ids)
+  local first
+  for _, id in ipairs(ids) do
+    local score = tonumber(redis.call('ZSCORE', leases, id))
+    if not score or score <= NOW then return nil end
+    first = math.min(first or score, score)
+  end
+  return first
+end
+
+-- The ms at which the last of those ends that stand; 0: none does.
+local function last_end(leases, ids)
+  local last = 0
+  for _, id in ipairs(ids) do
+    last = math.max(last, tonumber(redis.call('ZSCORE', leases, id)) or 0)
+  end
+  return last
+end
+
+-- → how many of them were free
+local function set_end(leases, ids, ms)
+  local text, args = digits(ms), {}
+  for i, id in ipairs(ids) do
+    args[2 * i - 1], args[2 * i] = text, id
+  end
+  return redis.call('ZADD', leases, unpack(args))
+end
+
+-- As set_end, of permits that are taken. A full server refuses a script what needs memory until the
+-- script has written, so what needs none comes first.
+local function renew_end(leases, ids, ms)
+  redis.call('ZREM', leases, '')
+  set_end(leases, ids, ms)
+end

@@ -1,0 +1,76 @@
+--#fragment
+-- Permits that are taken and come back, and what becomes of those whose lease has ended.
+local LEAST_BACK, MOST_BACK = 100, 2000 -- permits of those that are gone that one script takes back
+
+-- Those of these permits that are taken, or that are not.
+local function which(ids, taken)
+  local some = {}
+  for _, id in ipairs(ids) do
+    local score = redis.call('ZSCORE', LEASES, id)
+    if taken == (score ~= false) then some[#some + 1] = id end
+  end
+  return some
+end
+
+-- What the owner lacks of its permits.
+local function lacking(ids)
+  return which(ids, false)
+end
+
+-- Takes what is not the owner's yet. If the server refuses that, as many are free as before.
+local function draw(ids, ms)
+  local drawn = #lacking(ids)
+  if drawn > 0 then FREE = redis.call('INCRBY', LOCK, -drawn) end
+  local set, why = pcall(set_end, LEASES, ids, ms)
+  if set then return end
+  if drawn > 0 then redis.call('INCRBY', LOCK, drawn) end
+  error(why, 0)
+end
+
+-- These permits were taken, and are not any more. If the server refuses to count them, they stay,
+-- with a lease that has ended. → how many
+local function add_free(ids)
+  if #ids == 0 or not FREE then return #ids end
+  FREE = redis.pcall('INCRBY', LOCK, #ids)
+  if not tonumber(FREE) then
+    set_end(LEASES, ids, NOW)
+    redis.call('INCRBY', LOCK, #ids)
+  end
+  return #ids
+end
+
+-- All of these are taken. → how many
+local function free_all(ids)
+  if #ids > 0 then redis.call('ZREM', LEASES, unpack(ids)) end
+  return add_free(ids)
+end
+
+-- → how many of them were taken
+local function put_back(ids)
+  return free_all(which(ids, true))
+end
+
+-- Takes back the permits of those that are gone, so many if they are wanted. → how many
+local function reclaim(wanted)
+  local most = math.min(math.max(wanted or 0, LEAST_BACK), MOST_BACK)
+  return free_all(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))
+end
+
+local function is_foreign()
+  --#section foreign
+  -- Sets foreign: whether Redisson has one of the permits, among those that end first, or last: one
+  -- without an end is there. It may have, where the server refuses to tell.
+  local ids = redis.pcall('ZRANGE', LEASES, '0', '9')
+  local foreign = ids.err ~= nil
+  for _, id in ipairs(ids) do foreign = foreign or id:sub(1, 2) ~= 'hf' end
+  if #ids == 10 and not foreign then
+    ids = redis.call('ZRANGE', LEASES, '-10', '-1')
+    for _, id in ipairs(ids) do foreign = foreign or id:sub(1, 2) ~= 'hf' end
+  end
+  --#end
+  return foreign
+end
+
+local function all_permits()
+  return (FREE or 0) + redis.call('ZCARD', LEASES)
+end

@@ -1,0 +1,19 @@
+--#fragment
+--#section deaf
+-- Whether it is "<uuid>:<number>", a waiter, and its client does not listen.
+local function is_deaf(asked)
+  local channel = 'holdfast_grant:' .. asked:sub(1, 36)
+  return #asked > 36 and redis.pcall('PUBSUB', 'NUMSUB', channel)[2] == 0
+end
+--#end
+
+-- How many waiters come before this one, of a uuid alone before the first one of its client; -1: it
+-- does not wait, or is deaf.
+local function ahead_of(asked)
+  local start = asked .. ':'
+  local members = is_deaf(asked) and {} or redis.call('ZRANGEBYSCORE', KEYS[3], '(0', '+inf')
+  for place, member in ipairs(members) do
+    if member:sub(3, #start + 2) == start then return place - 1 end
+  end
+  return -1
+end

@@ -1,0 +1,52 @@
+--#fragment
+-- The members of the queues of locks, semaphores and read/write locks: which of them can be served.
+-- queue.lua tells where they stand. KINDS: the letters of those that wait for this type of key.
+local BATCH = 100 -- of waiters that one script reads
+local MOST_BATCHES = 10 -- of those that it removes or lets in
+
+--#include "queue/member.lua"
+
+-- Sends a waiter this word, its number and the rest; to nobody where the member is nil, or none of
+-- this format.
+local function notify(member, word, ...)
+  local _, _, number = parse(member or '')
+  if number then send(member, word, number, ...) end
+end
+
+-- Which of these waiters' clients listen: a set of channels. Patterns that somebody else listens to
+-- do not count. And how many listen to the lock's channel: see foreign_waiters.
+local function listening(members, from)
+  local channels, seen, set = {}, {}, {}
+  for i = from, #members, 2 do
+    local channel = channel_of(members[i])
+    if not seen[channel] then channels[#channels + 1] = channel end
+    seen[channel] = true
+  end
+  local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, unpack(channels))
+  for i = 3, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end
+  return set, counts[2] or 0
+end
+
+-- Why this waiter cannot be served: it is none, one for another type of key, a dead one. alive: see
+-- listening. One of a newer format can, by itself.
+local function is_over(member, alive)
+  local kind, _, number = parse(member)
+  if not kind then return not is_newer(member) end
+  if not KINDS:find(kind, 1, true) then send(member, 'recheck', number) return true end
+  return not alive[channel_of(member)]
+end
+
+-- The first waiter of which over(member, alive) does not say that it is; those before it are
+-- forgotten, of very many the first ones. size: of the first page.
+local function first_alive(over, size)
+  for batch = 0, MOST_BATCHES do
+    local members = redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,
+      batch == 0 and size or BATCH)
+    if #members == 0 then return nil end
+    local alive = listening(members, 1)
+    for i = 1, #members, 2 do
+      if not over(members[i], alive) then return members[i] end
+      redis.call('ZREM', QUEUE, members[i])
+    end
+  end
+end

@@ -1,0 +1,93 @@
+--#fragment
+-- The first waiter listens to a holder that does not hand over, and asks again. It sets the queue's
+-- TTL whenever it asks. One that is dead, or has not asked within its time, is passed over: the
+-- scores of its client's waiters become minus their places by this, so they are first for nobody.
+-- Each has its place again once it asks.
+local PASSED_OVER = 2 ^ 60
+local RECHECK_WITHIN = 0.5 -- grant leases, in which a first waiter asks again
+local MOST_PASSED = 10 -- clients that one script passes over
+local MOST_OF_ONE = 1000 -- waiters of one client
+local MOST_KEPT = 100 -- passed over, before they are forgotten
+local CROWD = 100 -- waiters ahead of one that asks less often
+
+local function recheck(member)
+  redis.pcall('PUBLISH', 'holdfast_grant:' .. member:sub(3, 38),
+    '1 recheck ' .. (member:match('^%d+', 40) or ''))
+end
+
+--#section first_in_line
+-- The waiter that is served first | nil
+local function first_in_line()
+  return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', '0', '1')[1]
+end
+--#end
+
+local function is_dead(member)
+  return redis.pcall('PUBSUB', 'NUMSUB', 'holdfast_grant:' .. member:sub(3, 38))[2] == 0
+end
+
+-- The waiters of a client; alone: only this one, which its client may have forgotten.
+local function pass_over(head, alone)
+  if redis.call('ZCOUNT', QUEUE, '(-1', '(0') > MOST_KEPT then
+    redis.call('ZREMRANGEBYSCORE', QUEUE, '(-1', '(0')
+  end
+  local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', '0',
+    MOST_OF_ONE)
+  for i = 1, #members, 2 do
+    local member = members[i]
+    if member == head or not alone and member:sub(3, 38) == head:sub(3, 38) then
+      redis.call('ZADD', QUEUE, string.format('%.17g', -members[i + 1] / PASSED_OVER), member)
+      recheck(member)
+    end
+  end
+end
+
+-- One that was passed over is here to ask.
+local function take_up_place()
+  local score = WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) or 0
+  if score < 0 then
+    redis.call('ZADD', QUEUE, string.format('%.17g', -score * PASSED_OVER), WAITER)
+  end
+end
+
+-- WAITER, at this place, asks again. is_silent(): whether a holder does not hand over; nil: that is
+-- so. within: grant leases in which the first one is to ask.
+-- → how many come first; ms after which the first of them is passed over, nil: WAITER is the first;
+-- whether another one has been passed over
+local function check_ahead(place, ahead, is_silent, within)
+  local mine, passed = WAITER:sub(3, 38), false
+  for _ = 1, ahead > 0 and MOST_PASSED or 0 do
+    local first = first_in_line()
+    if first == WAITER then break end
+    local left_ms = redis.call('PTTL', QUEUE) - QUEUE_MS + GRANT_MS * (within or RECHECK_WITHIN)
+    local own = first:sub(3, 38) == mine
+    local stays = first:find('^[2-9]%l%x') -- of a newer format
+      or left_ms > 0 and (own or not is_dead(first))
+    if stays or is_silent and not is_silent() then
+      if left_ms <= 0 then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end
+      if passed then recheck(first) end
+      ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)
+      return ahead, stays and ahead < CROWD and math.ceil(math.max(left_ms, 0)) or nil, passed
+    end
+    pass_over(first, own)
+    redis.call('PEXPIRE', QUEUE, QUEUE_MS)
+    passed = true
+  end
+  redis.call('PEXPIRE', QUEUE, QUEUE_MS)
+  return redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil, passed
+end
+
+-- Whether another waiter comes first, which asks by itself where a foreign client has just had
+-- what is free now: a grant to one that is stopped would keep that from all. One that is passed
+-- over now may ask yet.
+local function is_behind_first(enter_queue)
+  if WAITER ~= '' then
+    local place = enter_queue()
+    local _, _, passed = check_ahead(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place))
+    if passed then return true end
+  end
+  local head = first_in_line()
+  if not head or head == WAITER or head:find('^[2-9]%l%x') or is_dead(head) then return false end
+  recheck(head)
+  return true
+end

@@ -1,0 +1,160 @@
+--#fragment
+-- Shared by the programs that take, pass on or leave a lock. See docs/reference/protocol.md.
+--
+-- KEYS[1] the lock
+-- KEYS[2] its fencing counter
+-- KEYS[3] its queue: a sorted set, the lowest score is served first
+--           score >  0   a waiter, "1<kind><client uuid>:<number>:<token ttl ms>[ <owner>]"; the
+--                        score is its place, which no waiter has twice; without an owner that is
+--                        <client uuid>:<number>
+--           score == 0   the waiter that got the lock by a grant it has not confirmed
+--           score <  0   the record of clients that know no queue: record.lua
+-- KEYS[4] the channel on which Redisson announces a release
+-- ARGV[1] owner, ARGV[2] grant lease in ms
+local POLL_RECHECK_MS = 20 -- when the first waiter asks whether one of them has come
+local FEW = '2' -- the last of a record, a grant and a waiter
+
+--#include "queue/members.lua"
+--#include "queue/settling.lua"
+--#include "queue/granting.lua"
+--#include "queue/due.lua"
+
+-- The first member behind the record.
+local function first()
+  local members = first_members()
+  local i = record_in(members) and 3 or 1
+  return members[i], tonumber(members[i + 1])
+end
+
+-- A free lock whose queue starts with a grant: its holder died, or was paused for longer than the
+-- grant. A client that is here to ask lives: its waiter keeps its place.
+local function settle_missed_grant(client)
+  local member = redis.call('ZRANGEBYSCORE', QUEUE, '0', '0', 'LIMIT', '0', '1')[1]
+  if not member then return end
+  if client_of(member) ~= client then return evict(client_of(member)) end
+  redis.call('ZADD', QUEUE, front_place(), member)
+end
+
+-- Removes what comes between the record and the first waiter that can be served, and a record
+-- without waiters; the lock is free or about to be. The member `me` can be served, and so can a
+-- waiter of a newer format, by itself. `members`: the first ones, with their scores, if they are
+-- known.
+-- → member, place, foreign waiters | nil, whether more is to be removed, foreign waiters or nil:
+-- no waiter was read
+local function first_waiter(me, members)
+  local foreign
+  for batch = -1, MOST_BATCHES do
+    local last = batch < 1 and FEW or BATCH - 1
+    members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')
+    local from = record_in(members) and 3 or 1
+    if #members < from then
+      if from == 3 then redis.call('DEL', QUEUE) end
+      return nil, false, foreign
+    end
+    local alive, counted = listening(members, from)
+    local gone, found = {}, nil
+    foreign = foreign or foreign_waiters(RELEASES, counted)
+    for i = from, #members, 2 do
+      local waits = tonumber(members[i + 1]) > 0
+      if members[i] == me or waits and not is_over(members[i], alive) then
+        found = i
+        break
+      end
+      gone[#gone + 1] = members[i]
+    end
+    if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end
+    if found then return members[found], tonumber(members[found + 1]), foreign end
+  end
+  return nil, true, foreign
+end
+
+local function grant(member, place)
+  give(member, place_of(place), parse(member))
+end
+
+-- Gives the free lock to the first waiter. Stops before the member `me`, which can take it by
+-- itself.
+-- → true: given; false: to nobody; nil: there may be a waiter, behind dead ones that the next
+-- script removes
+local function hand_over(me)
+  local member, place = first_waiter(me)
+  if not member and place then return nil end
+  if not member or member == me or is_newer(member) then return false end
+  grant(member, place)
+  return true
+end
+
+-- Leaves the free lock to others for `ms`, also before callers of ours that come meanwhile; the
+-- first waiter of ours is to ask again after `recheck_ms`.
+local function leave_free(was, ms, recheck_ms, unused, listeners, member, more)
+  write_record(was, 0, unused, listeners, 0, now_ms() + ms)
+  notify(member, 'turn', recheck_ms)
+  if not member and not more then redis.call('PEXPIRE', QUEUE, ms) end
+end
+
+-- To Redisson's waiters.
+local function foreign_turn(was, member, more)
+  keep_counter()
+  leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)
+end
+
+-- Whether a lock's first waiter has waited for so long that those that poll are looked for, of whom
+-- none is known. A queue of short waits gets a record in acquiring.lua.
+local function is_old(member, place)
+  return parse(member) == 'l' and place > FRONT_MOST and server_us() - place > LOCK_PROBE_US
+end
+
+-- Whether the free lock is left to those that poll.
+local function left_to_pollers(was, member, place)
+  if not was and KIND == 'hash' then
+    if not is_old(member, place) then return false end
+    leave_free(nil, POLL_MS, POLL_RECHECK_MS, LOCK_UNUSED, false, member)
+    return true
+  end
+  local now = now_ms()
+  local seen = was and was.unused == 0
+  if was and is_due(was, now) then
+    leave_free(was, POLL_MS, POLL_RECHECK_MS, was.unused + 1, false, member)
+    return true
+  end
+  -- a shared owner, which was taken for one of them
+  if not was or seen and was.turns == 0 and not OWNER:find(OURS) then
+    write_record(was, 0, 1, false, 0, now)
+  elseif seen then
+    write_record(was, was.turns + 1, 0, false, was.run, was.till)
+  end
+  return false
+end
+
+-- Whether our clients have had the lock for less time than Redisson's had it before, even with one
+-- more turn. Redisson may have taken several turns in a row, because one release of theirs wakes
+-- all of their waiters but only one of ours. If their run ends in the future, the server's clock
+-- was set back.
+local function is_ours_again(was)
+  if not was or was.turns == 0 or was.unused > 0 then return false end
+  local since = now_ms() - was.till
+  return since >= 0 and since * (was.turns + 1) <= was.run * was.turns
+end
+
+-- Frees the lock, unless that is done and its first waiters are known since. It goes to the next
+-- one, of ours and of others in turns.
+-- → 1, or 3 where dead waiters are left to be removed before the next one gets it
+local function pass_on(heads)
+  if not heads then redis.call('DEL', LOCK) end
+  heads = heads or redis.pcall('ZRANGE', QUEUE, '0', FEW, 'WITHSCORES')
+  local was = record_in(heads)
+  local member, place, foreign = first_waiter(nil, heads)
+  local ours = member and not is_newer(member)
+  if ours and foreign == 0 then
+    if not left_to_pollers(was, member, place) then grant(member, place) end
+    return 1
+  end
+  if ours and is_ours_again(was) then
+    write_record(was, was.turns + 1, 0, false, was.run, was.till)
+    grant(member, place)
+    return 1
+  end
+  if (foreign or 0) > 0 then foreign_turn(was, member, place) end
+  announce(RELEASES)
+  return foreign == 0 and not member and place and 3 or 1
+end

@@ -1,0 +1,29 @@
+--#fragment
+-- The last waiter's place, nil: there is none. A score above all places is nobody's, and its member
+-- goes.
+local function last_place()
+  local last = tonumber(redis.call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])
+  if not last or last < PLACE_END then return last end
+  redis.call('ZREMRANGEBYSCORE', QUEUE, PLACE_END, '+inf')
+  return last_place()
+end
+
+--#include "queue/passing_over.lua"
+-- A waiter keeps its place; one whose grant ran out while somebody else took the lock goes before
+-- the others.
+-- → its place, whether it stood in the queue; of a new one the place of the waiter before it | nil
+local function enqueue()
+  local last = last_place()
+  if last and last < 0 then last = nil end
+  local place = digits(math.max((last or 0) + 1, server_us()))
+  if redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then
+    if not last then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end
+    return place, false, last
+  end
+  take_up_place()
+  local score = tonumber(redis.call('ZSCORE', QUEUE, WAITER))
+  if score > 0 then return place_of(score), true end
+  place = place_of(front_place())
+  redis.call('ZADD', QUEUE, place, WAITER)
+  return place, true
+end

@@ -1,0 +1,39 @@
+--#fragment
+-- What is known of clients that wait without a queue. It stands in the queue, before the waiters:
+-- "1f <turns> <unused> <listeners> <run>" with a score below 0; until -score ms of server time, the
+-- free lock is left to those clients.
+--
+-- turns      of ours since such a client had the lock; 0: it has it, or had it last
+-- unused     how often in a row the free lock was left to them and none came
+-- listeners  1: it is left to those that listen to the lock's channel, while any does
+-- run        for how many ms they had the lock the last time; the score is then when that ended
+local LISTEN_MS = 50 -- for those that listen to a release
+--#section now
+-- The server's clock in ms.
+local function now_ms()
+  return math.floor(server_us() / 1000)
+end
+--#end
+
+-- The record, if these first members begin with one.
+local function record_in(members)
+  local score = tonumber(members[2])
+  if not score or score >= 0 then return nil end
+  local turns, unused, listeners, run = members[1]:match('^1f (%d+) (%d+) (%d) (%d+)$')
+  return turns and {
+    member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),
+    listeners = listeners == '1', run = tonumber(run),
+    -- the run of theirs, when the lock was left to them
+    began = listeners == '1' and -score - LISTEN_MS or -score,
+  }
+end
+
+local function first_members()
+  return redis.call('ZRANGE', QUEUE, '0', '1', 'WITHSCORES')
+end
+
+local function write_record(was, turns, unused, listeners, run, till)
+  if was then redis.call('ZREM', QUEUE, was.member) end
+  local member = ('1f %d %d %d %.0f'):format(turns, unused, listeners and 1 or 0, run)
+  redis.call('ZADD', QUEUE, string.format('%.0f', -till), member)
+end

@@ -1,0 +1,97 @@
+--#fragment
+-- How a read/write lock stands on the server, as Redisson has it: a hash with the field "mode", and
+-- for each owner its count; the owner of a write hold is <owner>:write. Each read hold has a key
+-- beside it,
+-- {lock}:<owner>:rwlock_timeout:<n>, which ends with its lease: a reader without such a key is
+-- dead. The mode is "read" or "write"; or "drain:<ms>", while Redisson's readers are kept out until
+-- that time of the server.
+local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these
+local MANY = 100 -- readers: a release that leaves more does not look for the longest lease
+
+local function is_write(owner)
+  return owner:sub(-6) == ':write'
+end
+
+local function hold_key(lock, owner, n)
+  local tag = lock:find('{', 1, true) and lock or '{' .. lock .. '}'
+  return tag .. ':' .. owner .. ':rwlock_timeout:' .. n
+end
+
+-- The lease of one hold. A full server lets a key that is there get another TTL.
+local function set_lease(key, ms)
+  if redis.call('PEXPIRE', key, ms) == 0 then redis.call('SET', key, '1', 'PX', ms) end
+end
+
+-- The longest lease of a reader's holds from `first` to `last`; -2: none lives.
+local function longest_lease(lock, owner, first, last)
+  local longest = -2
+  for n = first, math.min(last, ENTRIES) do
+    longest = math.max(longest, redis.call('PTTL', hold_key(lock, owner, n)))
+  end
+  return longest
+end
+
+-- The lease of this reader, if the lock ends with that; else false.
+local function longest_of_all(lock, owner, count)
+  local ms = longest_lease(lock, owner, 1, count)
+  return ms >= redis.call('PTTL', lock) and ms
+end
+
+-- The holds behind `to` of `count` are gone.
+local function drop_holds(lock, owner, to, count)
+  if is_write(owner) then return end
+  for n = to + 1, math.min(count, ENTRIES) do redis.call('DEL', hold_key(lock, owner, n)) end
+end
+
+-- The first `to` holds of `count` stay, and the last of these gets the longest lease of those that
+-- are gone: what the owner believes in is the longest of all.
+local function trim_holds(lock, owner, to, count)
+  if is_write(owner) then return end
+  local key = hold_key(lock, owner, math.min(to, ENTRIES))
+  local gone = longest_lease(lock, owner, to + 1, count)
+  if gone > redis.call('PTTL', key) then set_lease(key, gone) end
+  drop_holds(lock, owner, to, count)
+end
+
+-- Sets the count, of which the last hold is new; it was `old`. Never shortens a TTL: it may be a
+-- command that comes late, or an owner that knows of fewer holds than there are.
+-- stands: whether the lock does, if that is known.
+local function enter(lock, owner, count, ms, old, stands)
+  local reads, new = not is_write(owner), 0
+  if not reads then
+    new = redis.call('HSET', lock, 'mode', 'write', owner, count)
+  elseif stands or stands == nil and redis.call('EXISTS', lock) == 1 then
+    redis.call('HSET', lock, owner, count)
+  else
+    new = redis.call('HSET', lock, 'mode', 'read', owner, count)
+  end
+  if reads and old > count then trim_holds(lock, owner, count, old) end
+  if new == 2 then
+    -- as in create_hold of hash.lua
+    if redis.pcall('PEXPIRE', lock, ms) ~= 1 then
+      redis.call('DEL', lock)
+      redis.call('PEXPIRE', lock, ms)
+    end
+  elseif redis.call('PTTL', lock) < tonumber(ms) then
+    redis.call('PEXPIRE', lock, ms)
+  end
+  if not reads then return end
+  -- Behind the lock's: servers before Redis 7 read the clock anew for each command, and the hold
+  -- must not seem to end before the lock does.
+  local key = hold_key(lock, owner, math.min(count, ENTRIES))
+  local least_ms = old > 0 and redis.call('PTTL', key) or 0
+  redis.call('SET', key, '1', 'PX', math.max(least_ms, tonumber(ms)))
+end
+
+-- Holds that stay get at least this lease. It always writes, so that a WAIT behind it waits for
+-- what it wrote.
+local function renew_holds(lock, owner, count, ms)
+  ms = tonumber(ms)
+  if not is_write(owner) then
+    for n = 1, math.min(count, ENTRIES) do
+      local key = hold_key(lock, owner, n)
+      set_lease(key, math.max(redis.call('PTTL', key), ms))
+    end
+  end
+  redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ms))
+end

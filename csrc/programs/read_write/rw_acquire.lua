@@ -1,0 +1,160 @@
+--#include "base/keys.lua"
+--#include "CHANNEL:announcing"
+-- Comes in to read or to write, enters the lock again, or tells how long it is taken. Safe to send
+-- twice.
+--
+-- ARGV[3] from      the count the owner knows of; the new one is from + 1
+-- ARGV[4] unused
+-- ARGV[5] lease     ms; a re-entry never shortens the one that runs
+-- ARGV[6] token ttl ms, 0: no fencing, 2^53 - 1 or more: the counter has no TTL
+-- ARGV[7] waiter    its member of the queue, "": do not wait
+-- ARGV[11] writer   of a read hold: the owner under which the same caller writes; may be left out
+--
+-- { 1, token, 0 }                come in; a write hold draws a token, a read hold has the last
+--                                writer's; 0: unchanged
+-- { 0, ttl ms, ahead, foreign, place, overdue ms }
+--                                taken, a TTL of -1: without end; `ahead` waiters come first;
+--                                foreign 1: a holder will not hand over; the waiter stands at
+--                                `place`, "": in no queue; overdue: see acquiring.lua
+-- { -1 } { -2 }                  from > 0 but the hold is gone: the key is gone, others have it
+-- { -3 }                         a hash without TTL, which no lock leaves behind
+-- { -4 }                         a waiter that comes first is of a format that this program does
+--                                not know
+local FROM, LEASE, TOKEN_TTL = tonumber(ARGV[3]), ARGV[5], ARGV[6]
+local WAITER, WRITER = ARGV[7], ARGV[11]
+-- A reader that comes in where nobody writes or waits, in straight lines: see acquire.lua. Anything
+-- else is left to the text behind it, such as a counter that has no token.
+local found = redis.call('HGET', LOCK, 'mode')
+local held = found and tonumber(redis.call('HGET', LOCK, OWNER)) or 0
+if FROM == 0 and held == 0 and (not found or found == 'read') and OWNER:sub(-6) ~= ':write' then
+  local call = redis.call
+  local free = call('EXISTS', QUEUE) == 0
+    and (found and foreign_waiters(RELEASES) == 0 or not found and call('EXISTS', LOCK) == 0)
+  local token = free and (TOKEN_TTL == '0' and 0 or tonumber(call('GET', COUNTER)))
+  if token and (token > 0 or TOKEN_TTL == '0') and token < 9007199254740983 then
+    if not found then
+      call('HSET', LOCK, 'mode', 'read', OWNER, '1')
+      local lock, ms = LOCK, LEASE
+--#include "lock/hash.lua:ending"
+    else
+      call('HSET', LOCK, OWNER, '1')
+      if call('PTTL', LOCK) < tonumber(LEASE) then call('PEXPIRE', LOCK, LEASE) end
+    end
+    local tag = LOCK:find('{', 1, true) and LOCK or '{' .. LOCK .. '}'
+    call('SET', tag .. ':' .. OWNER .. ':rwlock_timeout:1', '1', 'PX', LEASE)
+    return { 1, token, 0 }
+  end
+end
+
+--#include "base/clock.lua"
+--#include "token/token.lua"
+--#include "read_write/rw.lua"
+local WRITES = is_write(OWNER)
+
+if FROM > 0 then
+  if held == 0 then return { found and -2 or -1 } end
+  enter(LOCK, OWNER, FROM + 1, LEASE, held, true)
+  return { 1, 0, 0 }
+end
+if not found and redis.call('EXISTS', LOCK) == 1 then
+  return redis.error_reply('WRONGTYPE the key holds a lock of another kind')
+end
+
+--#include "read_write/rw_token.lua"
+local function take()
+  local token = WRITES and next_token(TOKEN_TTL) or last_token(TOKEN_TTL)
+  enter(LOCK, OWNER, 1, LEASE, held, found and true or false)
+  if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
+  return { 1, token, 0 }
+end
+
+if held > 0 or WRITER and found == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then
+  return take()
+end
+local joins = found == 'read' and not WRITES
+if (not found or joins) and redis.call('EXISTS', QUEUE) == 0 then
+  if not found or foreign_waiters(RELEASES) == 0 then return take() end
+end
+
+--#include "base/owners.lua:ours"
+--#include "queue/placing.lua"
+--#include "queue/queueing.lua"
+--#include "queue/times.lua:since"
+--#include "read_write/rw_queue.lua"
+--#include "read_write/rw_settling.lua"
+-- Redisson's readers are kept out while the first waiter of ours is to write, the longer the longer
+-- it has waited, with pauses for those that hold it already. → ms until it is to ask again
+local function drain(place)
+  local now, till = now_ms(), tonumber(found:match('^drain:(%d+)$'))
+  if till and till > now and till - now <= MOST_DRAIN_MS then return till - now end
+  if till then
+    write_turn(DRAIN_PAUSE_MS)
+    end_drain()
+    return DRAIN_PAUSE_MS
+  end
+  local was = record_in(first_members())
+  if was and was.till > now and was.till - now <= DRAIN_PAUSE_MS then return was.till - now end
+  forget_record()
+  local ms = math.max(DRAIN_MS, math.min((now - since_us(place + 0) / 1000) / 8, MOST_DRAIN_MS))
+  redis.call('HSET', LOCK, 'mode', string.format('drain:%.0f', now + ms))
+  return ms
+end
+
+local own_place, overdue_ms
+local function stand()
+  own_place = own_place or enqueue()
+  return own_place
+end
+
+-- The waiter stands in the queue, and checks whether the first one does what that has to.
+local function check_first()
+  if WAITER == '' then return end
+  local place, _ = stand(), nil
+  _, overdue_ms = check_ahead(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), has_foreign)
+  found = settle_drain(found, WAITER) -- a writer may have been passed over
+end
+
+local function busy(ttl_ms, foreign)
+  if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end
+  local place = stand()
+  local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)
+  if ahead == 0 then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end
+  if ahead == 0 and not foreign and found then
+    foreign = has_foreign()
+    if foreign and WRITES and found ~= 'write' then
+      ttl_ms = math.min(ttl_ms, math.ceil(drain(place)))
+    end
+  end
+  return { 0, ttl_ms, ahead, foreign and 1 or 0, place, overdue_ms }
+end
+
+if found and found ~= 'write' and not has_readers() then
+  redis.call('DEL', LOCK)
+  found = nil
+end
+local lock_ms = found and redis.call('PTTL', LOCK) or 0
+if lock_ms == -1 then return { -3 } end
+if found == 'write' then
+  if has_foreign() then forget_record() end -- it has come
+  check_first()
+  return busy(lock_ms, false)
+end
+settle_missed_grants(OWNER:sub(1, 36))
+take_up_place()
+found = settle_drain(found, WAITER)
+local left = found and (WRITES and 0 or yield_ms()) or not found and foreign_ms(YIELD_MS) or 0
+if left > 0 then return busy(found and left or math.min(left, RECHECK_MS), true) end
+if not found and foreign_waiters(RELEASES) > 0 and is_behind_first(stand) then
+  return busy(tonumber(GRANT_MS), true)
+end
+if found then check_first() end
+local mine, newer, more = serve(found, WAITER, WRITES)
+if mine then
+  local reply = take()
+  -- The next waiter knows neither this lease nor Redisson's readers.
+  notify(first_living(), 'recheck')
+  return reply
+end
+if newer then return { -4 } end
+found = redis.call('HGET', LOCK, 'mode')
+return busy(more and 1 or redis.call('PTTL', LOCK), false)

@@ -1,0 +1,38 @@
+--#include "read_write/rw.lua"
+-- Sets a new lease, which also confirms a hold that came by a grant. A lease that stays is written
+-- again, so that a WAIT behind it waits for that.
+--
+-- KEYS[1] the lock, KEYS[2] its queue, KEYS[3] where the lease of the first hold stands, of a
+-- writer the lock again: a server that moves the slot carries it out only where it finds all
+-- ARGV[1] owner, ARGV[2] lease in ms, 0: only check
+-- ARGV[3] a lease of more ms than this is not shortened, "": any may be
+-- ARGV[4] the member of the queue that the grant went to, "": none
+-- ARGV[5] the channel of releases
+--
+-- 1 held by this owner; -1 the key is gone, -2 others have it
+local LOCK, OWNER, LEASE, MOST = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+
+local function set(key)
+  local ttl_ms = redis.call('PTTL', key)
+  local stays = MOST and ttl_ms > MOST and ttl_ms >= LEASE
+  set_lease(key, stays and ttl_ms or LEASE)
+end
+
+local count = tonumber(redis.call('HGET', LOCK, OWNER))
+if not count then
+  return redis.call('EXISTS', LOCK) == 0 and -1 or -2
+end
+if LEASE == 0 then return 1 end
+if not is_write(OWNER) then
+  for n = 1, math.min(count, ENTRIES) do set(hold_key(LOCK, OWNER, n)) end
+end
+local ttl_ms, alone = redis.call('PTTL', LOCK), redis.call('HLEN', LOCK) == 2
+local stays = ttl_ms >= LEASE and (not alone or MOST and ttl_ms > MOST)
+redis.call('PEXPIRE', LOCK, stays and ttl_ms or LEASE)
+if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end
+if not stays and ttl_ms > LEASE then
+--#include "CHANNEL:announcing"
+--#include "queue/shortened.lua"
+  announce(ARGV[5], '1')
+end
+return 1

@@ -1,0 +1,54 @@
+--#include "base/keys.lua"
+--#include "base/clock.lua"
+--#include "token/token.lua"
+--#include "read_write/rw.lua"
+--#include "CHANNEL:announcing"
+--#include "read_write/rw_token.lua"
+--#include "base/owners.lua:ours"
+--#include "queue/placing.lua"
+--#include "queue/passing_over.lua:first_in_line"
+--#include "read_write/rw_queue.lua"
+--#include "read_write/rw_settling.lua"
+--#include "queue/forgetting.lua"
+-- Ends a wait, or undoes an acquire whose outcome is unknown. What was granted meanwhile is let go
+-- of, and whoever waits behind may come in.
+--
+-- ARGV[3] to      the count that the owner keeps
+-- ARGV[4] waiter  its member of the queue, "": none
+-- ARGV[5] unused
+--
+-- 1 a hold was let go of, 0 none was there, 3 either, and the next script is to go on with those
+-- that wait
+local TO, WAITER = tonumber(ARGV[3]), ARGV[4]
+
+-- Who is first now may come in, or has to listen to holders that will not hand over.
+local function serve_next()
+  local mode = redis.call('HGET', LOCK, 'mode')
+  if mode and mode ~= 'write' and not has_readers() then
+    redis.call('DEL', LOCK)
+    return pass_on('0') == 3 and 3 or 0
+  end
+  if mode == 'write' or not mode and redis.call('EXISTS', LOCK) == 1 then
+    if mode then notify_first_of_foreign() end
+    return 0
+  end
+  settle_missed_grants(OWNER:sub(1, 36))
+  mode = settle_drain(mode)
+  local left = mode and yield_ms() or not mode and foreign_ms(YIELD_MS) or 0
+  if left > 0 then
+    notify(first_living(), 'turn', left)
+    return 0
+  end
+  local _, _, more = serve(mode)
+  if mode and first_in_line() then notify_first_of_foreign() end
+  return more and 3 or 0
+end
+
+local queued = is_queue()
+if WAITER ~= '' and queued then forget_wait(WAITER) end
+local count = tonumber(redis.call('HGET', LOCK, OWNER))
+if not count or count <= TO then
+  return queued and not count and serve_next() or 0
+end
+local result = let_go(count, TO)
+return result == 2 and 1 or result

@@ -1,0 +1,274 @@
+--#fragment
+-- The waiters of a read/write lock, and which of them get it: see docs/how-to/read_write.md. The
+-- queue is that of a lock: queue.lua. But its waiters read or write, all that have a grant they
+-- have not confirmed have the score 0, and the record is "1f 0 0 1 0": until its time Redisson's
+-- clients come first, while any waits.
+local KINDS = 'rw'
+local TURN_MS = 50 -- of a free lock, for Redisson's waiters
+local RECHECK_MS = 5 -- when the first waiter asks whether one of them has come
+-- While one of them waits to write no new readers of ours come in, then for as long they do.
+local YIELD_MS = 250
+-- While a writer of ours waits first, Redisson's readers are kept out.
+local DRAIN_MS, MOST_DRAIN_MS = 50, 30000
+local DRAIN_PAUSE_MS = 50 -- then those that have it may enter it again
+local FEW = 8 -- readers of which a release looks at each, if somebody waits
+
+--#include "queue/members.lua"
+--#include "queue/is_queue.lua"
+--#include "queue/forget_record.lua"
+-- The first waiter that lives, as `me` does; those before it are forgotten.
+local function first_living(me)
+  return first_alive(function(member, alive) return member ~= me and is_over(member, alive) end, 1)
+end
+
+-- ---- readers ----
+
+-- Forgets dead readers. → how many live, the longest of their leases
+local function live_readers()
+  local fields, live, longest = redis.call('HGETALL', LOCK), 0, 0
+  for i = 1, #fields, 2 do
+    local owner, count = fields[i], tonumber(fields[i + 1])
+    if count and not is_write(owner) then
+      local ms = longest_lease(LOCK, owner, 1, count)
+      if ms == -2 then redis.call('HDEL', LOCK, owner) else live = live + 1 end
+      longest = math.max(longest, ms)
+    end
+  end
+  return live, math.max(longest, 1) -- a TTL of 0 would delete the lock
+end
+
+-- Whether a reader lives, while nobody writes. Dead ones that are found before it are forgotten; of
+-- very many the next script reads the rest. size: of the pages in which it reads them.
+local function has_readers(size)
+  local cursor = '0'
+  for _ = 1, MOST_BATCHES do
+    local page = redis.call('HSCAN', LOCK, cursor, 'COUNT', size or BATCH)
+    local fields = page[2]
+    for i = 1, #fields, 2 do
+      local owner, count = fields[i], tonumber(fields[i + 1])
+      if count then
+        if longest_lease(LOCK, owner, 1, count) ~= -2 then return true end
+        redis.call('HDEL', LOCK, owner)
+      end
+    end
+    cursor = page[1]
+    if cursor == '0' then return false end
+  end
+  return true
+end
+
+-- Whether one of the holders is a client that knows no queue.
+local function has_foreign()
+  for _, owner in ipairs(redis.call('HKEYS', LOCK)) do
+    if owner ~= 'mode' and not owner:gsub(':write$', ''):find(OURS) then return true end
+  end
+  return false
+end
+
+-- The first waiter listens to holders that will not hand over.
+local function notify_first_of_foreign()
+  if has_foreign() then notify(first_living(), 'recheck') end
+end
+
+-- Ends what keeps Redisson's readers out.
+local function end_drain()
+  redis.call('HSET', LOCK, 'mode', 'read')
+  announce(RELEASES, '1')
+end
+
+-- It is needed only while the first waiter that lives is to write. → the mode
+local function settle_drain(mode, me)
+  if not mode or mode:sub(1, 6) ~= 'drain:' then return mode end
+  if (first_living(me) or ''):sub(2, 2) == 'w' then return mode end
+  end_drain()
+  return 'read'
+end
+
+-- ---- Redisson's turn ----
+
+local function write_turn(ms)
+  write_record(record_in(first_members()), 0, 0, true, 0, now_ms() + ms)
+  if not first_in_line() then redis.call('PEXPIRE', QUEUE, 2 * ms) end
+end
+
+-- How long no reader joins those that are in, all of ours: a client of Redisson waits, so it is to
+-- write.
+local function yield_ms()
+  if foreign_waiters(RELEASES) == 0 or has_foreign() then return 0 end
+  local was = record_in(first_members())
+  local left = was and was.till - now_ms() or -YIELD_MS
+  if left > YIELD_MS or left <= -YIELD_MS then
+    write_turn(YIELD_MS)
+    return YIELD_MS
+  end
+  return math.max(0, left)
+end
+
+-- ---- letting in ----
+
+local function token_text(draw, ttl_ms)
+  local drawn, token = pcall(draw, ttl_ms)
+  return drawn and string.format('%.0f', token) or '0'
+end
+
+local function admit_writer(member, place)
+  local kind, _, number, ttl_ms, owner = parse(member)
+  local token = token_text(next_token, ttl_ms)
+  enter(LOCK, owner .. ':write', 1, GRANT_MS, 0)
+  redis.call('ZADD', QUEUE, 0, member)
+  send(member, 'grant', kind, number, place_of(place), token, GRANT_MS, LOCK)
+end
+
+-- members: waiters to read, each with its place. One message for each client:
+-- "grants r <token> <ms> <count> <number> <place> … <key>".
+local function admit_readers(members)
+  local marks, groups = {}, {}
+  for i = 1, #members, 2 do
+    local _, client, number, ttl_ms, owner = parse(members[i])
+    local name = client .. (ttl_ms == '0' and '' or '+')
+    if not groups[name] then
+      groups[name] = { member = members[i], token = token_text(last_token, ttl_ms) }
+      groups[#groups + 1] = groups[name]
+    end
+    local group = groups[name]
+    group[#group + 1], group[#group + 2] = number, place_of(tonumber(members[i + 1]))
+    marks[i], marks[i + 1] = 0, members[i]
+    enter(LOCK, owner, 1, GRANT_MS, 0)
+  end
+  redis.call('ZADD', QUEUE, unpack(marks))
+  for _, group in ipairs(groups) do
+    send(group.member, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '),
+      LOCK)
+  end
+end
+
+-- Lets in, of these members, those that may come in, and removes dead ones. See serve.
+-- → whether more may follow, whether a newer format stands in the way
+local function serve_batch(members, state)
+  local alive, gone, readers, open, newer = (listening(members, 1)), {}, {}, true, false
+  for i = 1, #members, 2 do
+    local member = members[i]
+    local writes = member:sub(2, 2) == 'w'
+    if member ~= state.me and is_over(member, alive) then
+      gone[#gone + 1] = member
+    elseif is_newer(member) then
+      open, newer = false, true
+    elseif member == state.me then
+      state.mine, state.kept, open = not writes or not state.mode, 1, not writes
+      state.mode = 'read'
+    elseif writes then
+      if not state.mode then admit_writer(member, tonumber(members[i + 1])) end
+      open = false
+    else
+      readers[#readers + 1], readers[#readers + 2] = member, members[i + 1]
+      state.mode = 'read'
+    end
+    if not open then break end
+  end
+  if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end
+  if #readers > 0 then
+    admit_readers(readers)
+    if not open then notify_first_of_foreign() end
+  end
+  return open, newer
+end
+
+-- Lets in whom it can, from the first waiter on: the writer that finds the lock free, or all
+-- readers before the first writer. The caller's own member `me` comes in by itself. mode: nil: the
+-- lock is free; else readers have it.
+-- → whether the caller may come in, who writes or not; whether a newer format stands in the way;
+-- whether a next script is to go on
+local function serve(mode, me, writes)
+  local state = { mode = mode, me = me, kept = 0, mine = false }
+  for batch = 1, MOST_BATCHES do
+    local one = batch == 1 and (first_in_line() or ''):sub(2, 2) == 'w' -- the writer
+    local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',
+      state.kept, one and 1 or BATCH)
+    if #members == 0 then
+      local free = state.kept == 0 and (not writes or not state.mode)
+      -- Beside readers that have stood back it says when they are to do so again.
+      if not mode or foreign_waiters(RELEASES) == 0 then forget_record() end
+      return state.mine or free, false, false
+    end
+    local open, newer = serve_batch(members, state)
+    if not open then return state.mine, newer, false end
+  end
+  return state.mine, false, true
+end
+
+-- ---- becoming free ----
+
+-- The lock is free: it goes to Redisson's waiters and to ours in turns.
+-- → 1, or 3 where the next script is to go on
+local function pass_on(text)
+  local forgotten = redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) -- no grant is open any more
+  if type(forgotten) ~= 'number' then
+    announce(RELEASES, text)
+    return 1
+  end
+  if foreign_waiters(RELEASES) > 0 then
+    write_turn(TURN_MS)
+    notify(first_living(), 'turn', RECHECK_MS)
+    announce(RELEASES, text)
+    return 1
+  end
+  local _, _, more = serve(nil)
+  if redis.call('EXISTS', LOCK) == 0 then announce(RELEASES, text) end
+  return more and 3 or 1
+end
+
+-- A reader has gone; `left` others may stay. The first waiter counts on the longest lease, which
+-- may have been the one that is gone.
+local function after_reader(left, was_longest)
+  local mode = left > 0 and redis.call('HGET', LOCK, 'mode')
+  if left > FEW and not was_longest or mode == 'write' then return 1 end
+  if left > MANY and has_readers(FEW) then return 1 end
+  local live, longest = live_readers()
+  if live == 0 then
+    redis.call('DEL', LOCK)
+    return pass_on('0')
+  end
+  local shorter = longest < redis.call('PTTL', LOCK)
+  if shorter then redis.call('PEXPIRE', LOCK, longest) end
+  if is_queue() then
+    if shorter then notify(first_living(), 'recheck', longest) end
+    notify_first_of_foreign()
+  end
+  settle_drain(mode)
+  return 1
+end
+
+-- The writer has gone; it may go on as a reader.
+local function after_writer()
+  local live, longest = live_readers()
+  if live == 0 then
+    redis.call('DEL', LOCK)
+    return pass_on('1')
+  end
+  redis.call('HSET', LOCK, 'mode', 'read')
+  redis.call('PEXPIRE', LOCK, longest)
+  announce(RELEASES, '1')
+  if not is_queue() then return 1 end
+  local left = yield_ms()
+  if left > 0 then
+    notify(first_living(), 'turn', left)
+    return 1
+  end
+  local _, _, more = serve('read')
+  return more and 3 or 1
+end
+
+-- Lets the owner have `to` holds of `count`. → 1 all are gone, 2 some stay, 3: 1, and a next script
+-- is to go on
+local function let_go(count, to)
+  if to > 0 then
+    trim_holds(LOCK, OWNER, to, count)
+    redis.call('HSET', LOCK, OWNER, to)
+    return 2
+  end
+  local left, writes = redis.call('HLEN', LOCK) - 2, is_write(OWNER)
+  local was_longest = not writes and left > FEW and longest_of_all(LOCK, OWNER, count)
+  drop_holds(LOCK, OWNER, 0, count)
+  if left == 0 then redis.call('DEL', LOCK) else redis.call('HDEL', LOCK, OWNER) end
+  return writes and after_writer() or after_reader(left, was_longest)
+end

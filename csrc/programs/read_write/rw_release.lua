@@ -1,0 +1,69 @@
+--#include "base/keys.lua"
+--#include "CHANNEL:announcing"
+-- Lets go of one hold. With the last one whoever waits for that comes in. A writer that reads, too,
+-- goes on as a reader.
+--
+-- ARGV[3] to      the count that stays; 0: none
+-- ARGV[4] lease   ms, the least lease of holds that stay
+-- ARGV[5] unused
+-- ARGV[6] waiter  the member of a grant that was not confirmed; may be left out
+--
+-- 1 no hold stays, 3 likewise, and the next script is to go on with those that wait, 2 some stay;
+-- not held by this owner: -1 the key is gone, -2 others have it
+local TO, LEASE, WAITER = tonumber(ARGV[3]), ARGV[4], ARGV[6]
+
+local holds = tonumber(redis.call('HGET', LOCK, OWNER))
+if not holds then
+  return redis.call('EXISTS', LOCK) == 0 and -1 or -2
+end
+-- The common release in straight lines, as in acquire.lua: nobody of ours waits, and the hold is
+-- the only one of its owner. Others may go on reading: a lock that would end with this reader is
+-- made to end with the last of them. What needs more is left to the text behind it, such as dead
+-- readers to forget, or a writer that reads.
+if TO == 0 and holds == 1 and redis.call('EXISTS', QUEUE) == 0 then
+  local call, left = redis.call, redis.call('HLEN', LOCK) - 2
+  local tag = (LOCK:find('{', 1, true) and LOCK or '{' .. LOCK .. '}') .. ':'
+  local reads = OWNER:sub(-6) ~= ':write'
+  local own = tag .. OWNER .. ':rwlock_timeout:1'
+  if left == 0 then
+    call('DEL', LOCK)
+    if reads then call('DEL', own) end
+    if announce(RELEASES, reads and '0' or '1') == 0 then return 1 end
+    holds = 0
+  elseif left <= 100 and call('HGET', LOCK, 'mode') == 'read' then -- MANY of rw.lua
+    local own_ms, lock_ms = call('PTTL', own), call('PTTL', LOCK)
+    local longest, fields = own_ms < lock_ms and own_ms or 0, nil
+    if longest == 0 then fields = call('HGETALL', LOCK) end
+    for i = 1, fields and #fields or 0, 2 do
+      local owner, count = fields[i], fields[i + 1]
+      if owner ~= OWNER and owner ~= 'mode' then
+        local ms = count == '1' and call('PTTL', tag .. owner .. ':rwlock_timeout:1') or 0
+        longest = ms > 0 and math.max(longest, ms) or nil
+        if not longest or longest >= own_ms then break end
+      end
+    end
+    if longest then
+      call('DEL', own)
+      call('HDEL', LOCK, OWNER)
+      if longest < own_ms then call('PEXPIRE', LOCK, longest) end
+      return 1
+    end
+  end
+end
+
+--#include "base/clock.lua"
+--#include "token/token.lua"
+--#include "read_write/rw.lua"
+--#include "read_write/rw_token.lua"
+--#include "base/owners.lua:ours"
+--#include "queue/placing.lua"
+--#include "queue/passing_over.lua:first_in_line"
+--#include "read_write/rw_queue.lua"
+if holds == 0 then
+  write_turn(TURN_MS)
+  return 1
+end
+if WAITER then redis.pcall('ZREM', QUEUE, WAITER) end
+local result = let_go(holds, TO)
+if result == 2 then renew_holds(LOCK, OWNER, TO, LEASE) end
+return result

@@ -1,0 +1,14 @@
+--#fragment
+-- A semaphore as Redisson's RSemaphore has it: a string, how many permits are free; without it,
+-- none. The server does not know the holders of the others.
+--
+-- KEYS[1] the semaphore, KEYS[2] the note of this call, KEYS[3] the semaphore's channel
+-- ARGV[1] ms for which the note stays
+local PERMITS = KEYS[1]
+
+--#include "base/whole_number.lua"
+local function free()
+  return whole_number(PERMITS, redis.call('GET', PERMITS)) or 0
+end
+
+--#include "base/note.lua:note"

@@ -1,0 +1,10 @@
+--#include "semaphore/semaphore_giving.lua"
+-- Sets how many permits there are, unless that was set before.
+--
+-- ARGV[2] how many
+--
+-- 1, 0 it was set before
+if noted then return tonumber(noted) end
+free()
+if redis.call('EXISTS', PERMITS) == 1 then return note(0) end
+return give(ARGV[2], 1)

@@ -1,9 +1,0 @@
---#include "semaphore.lua"
---#include "noted.lua"
--- Deletes the semaphore. Those that wait go on waiting, until there are permits again.
---
--- 1, 0 there was none
-if noted then return tonumber(noted) end
-local left = string.format('%.0f', free())
-if redis.call('DEL', PERMITS) == 0 then return note(0) end
-return note(1, 'INCRBY', PERMITS, left)

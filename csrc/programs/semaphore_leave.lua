@@ -1,9 +1,0 @@
---#include "semaphore_giving.lua"
--- Undoes an acquire, or a drain: gives back what its note says, unless the semaphore has been
--- deleted since.
---
--- 1, 0 it had taken nothing
-local taken = tonumber(noted or '0')
-if taken == 0 then return note(0) end
-if redis.call('EXISTS', PERMITS) == 1 then give(taken, 0) else note(0) end
-return 1

@@ -1,3 +1,0 @@
---#fragment
--- As hash_handing.lua: a mutex has a record before its first waiter, and so no case in straight
--- lines.

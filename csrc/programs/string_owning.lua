@@ -1,3 +1,0 @@
---#fragment
--- As hash_owning.lua.
-local holder = redis.call('GET', LOCK)

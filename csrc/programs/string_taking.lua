@@ -1,3 +1,0 @@
---#fragment
--- As hash_taking.lua.
-call('SET', LOCK, OWNER, 'PX', LEASE)
