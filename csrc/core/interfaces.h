@@ -58,7 +58,7 @@ struct hf_op_impl {
     bool acquires;    /* it acquires a lock; its failures are counted by code */
     bool releases;    /* it ends a hold of the caller */
     bool needs_hold;  /* it is about a hold of the caller, and fails if there is none */
-    bool sets_lease;  /* with needs_hold: it gives the hold the lease of the spec */
+    bool sets_lease;  /* with needs_hold and HF_NUMBER_LEASE: the hold gets the spec's lease */
 
     /* With `releases`: it ends the hold with all its entries, and leaves a record of the run. */
     bool leaves_record;

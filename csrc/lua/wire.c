@@ -125,6 +125,15 @@ static void push_operations(lua_State *L) {
     }
 }
 
+/* hold_operations: the set of those that take, need or end a hold of the caller */
+static void push_hold_operations(lua_State *L) {
+    lua_newtable(L);
+    for (hf_op_kind kind = 0; kind < HF_OP_KINDS; kind++) {
+        bool ends = hf_op_kind_needs_a_hold(kind) || hf_op_kind_releases(kind);
+        if (ends || hf_op_kind_acquires(kind)) set_flag(L, hf_op_rows[kind].name, true);
+    }
+}
+
 void hf_open_wire(lua_State *L) {
     static const luaL_Reg functions[] = {
         {"names", l_names}, {"key_of_queue", l_key_of_queue}, {"read_waiter", l_read_waiter},
@@ -133,6 +142,8 @@ void hf_open_wire(lua_State *L) {
     lua_setfield(L, -2, "kinds");
     push_operations(L);
     lua_setfield(L, -2, "operations");
+    push_hold_operations(L);
+    lua_setfield(L, -2, "hold_operations");
     lua_newtable(L);
     hf_set_functions(L, functions);
     push_prefixes(L);

@@ -103,8 +103,9 @@ end
 -- Calls that give the caller something, and what undoes it in the background when the caller's
 -- coroutine is closed while a listener waits.
 local TAKING = { acquire = driver.leave, acquire_all = driver.leave_all, take = driver.give_later }
-local CALLS = { "acquire", "release", "complete", "force_release", "extend", "check", "acquire_all",
-  "release_all", "take", "await" }
+-- Calls that are not about a hold of the caller, but also report what has happened. A look at the
+-- holder must not: the event of the wait that it names is still to be delivered.
+local OTHER_CALLS = { "force_release", "take", "await" }
 
 local function notify_taken(undo, what, taken, ...)
   if not taken then return notify_after(taken, ...) end
@@ -112,17 +113,20 @@ local function notify_taken(undo, what, taken, ...)
   return taken, ...
 end
 
+local function report_after(name)
+  local plain, undo = driver.lock[name], TAKING[name]
+  driver.lock[name] = undo and function(what, ...)
+    return notify_taken(undo, what, plain(what, ...))
+  end or function(...) return notify_after(plain(...)) end
+end
+
 -- From the first listener on, each call reports what it did when it returns.
 local function install()
   if installed then return end
   installed, events.heeded = true, true
   leaving.install()
-  for _, name in ipairs(CALLS) do
-    local plain, undo = driver.lock[name], TAKING[name]
-    driver.lock[name] = undo and function(what, ...)
-      return notify_taken(undo, what, plain(what, ...))
-    end or function(...) return notify_after(plain(...)) end
-  end
+  for name in pairs(core.hold_operations) do report_after(name) end
+  for _, name in ipairs(OTHER_CALLS) do report_after(name) end
   driver.add_notifier(notices)
 end
 

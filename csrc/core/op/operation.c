@@ -200,6 +200,9 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     op->client = client;
     assert(spec->batch_count <= HF_BATCH_MAX);
     assert(!spec->names || spec->lock_kind);
+    /* without a number there is no lease in the spec, and the hold would end at once */
+    assert(!hf_op_impls[spec->kind]->sets_lease ||
+           hf_op_rows[spec->kind].number == HF_NUMBER_LEASE);
     op->spec = *spec;
     if (hf_op_impls[spec->kind]->local_only) op->spec.node = 1;
     if (spec->max_hold > 0) op->spec.lease = hf_time_min(spec->lease, spec->max_hold);
