@@ -20,6 +20,9 @@ local build = os.getenv("HOLDFAST_BUILD") or "./build"
 package.path = "./?.lua;./lua/?.lua;./lua/?/init.lua;" .. package.path
 package.cpath = build .. "/" .. (jit and "luajit" or "lua5.4") .. "/?.so;" .. package.cpath
 
+local usage = require "spec.support.usage"
+usage.help(arg)
+
 local export = require "spec.chaos.export"
 local history = require "spec.chaos.history"
 local process = require "spec.support.process"
@@ -69,12 +72,12 @@ local options = { seconds = tonumber(os.getenv("HOLDFAST_CHAOS_SECONDS") or 60),
 do
   local at = 1
   while arg[at] do
-    local name = arg[at]:match("^%-%-(%a+)$") or error("unknown option " .. arg[at], 0)
+    local name = arg[at]:match("^%-%-(%a+)$") or usage.fail("unknown option %s", arg[at])
     if name == "mutants" then
       options.mutants = true
     else
       at = at + 1
-      options[name] = tonumber(arg[at]) or arg[at] or error("--" .. name .. " needs a value", 0)
+      options[name] = tonumber(arg[at]) or arg[at] or usage.fail("--%s needs a value", name)
     end
     at = at + 1
   end

@@ -9,6 +9,8 @@
 package.path = "./?.lua;./lua/?.lua;./lua/?/init.lua;" .. package.path
 package.cpath = (os.getenv("HOLDFAST_BUILD") or "./build") .. "/lua5.4/?.so;" .. package.cpath
 
+require "spec.support.usage".help(arg)
+
 local adopted = require "spec.support.adopted"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"

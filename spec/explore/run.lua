@@ -22,6 +22,9 @@ local flavour = jit and "luajit" or "lua5.4"
 if jit then require("jit.opt").start("hotloop=500", "hotexit=200") end
 collectgarbage("setpause", 400)
 
+package.path = "./?.lua;./lua/?.lua;./lua/?/init.lua;" .. package.path
+local usage = require "spec.support.usage"
+
 local OPTIONS = {
   ["--bound"] = "number", ["--seconds"] = "number", ["--only"] = "text", ["--row"] = "text",
   ["--part"] = "text", ["--mutant"] = "text", ["--calm"] = "flag", ["--kept"] = "flag", ["--rare"] = "flag",
@@ -30,21 +33,21 @@ local OPTIONS = {
 local function parse(args)
   local options, at = {}, 1
   while args[at] do
-    local kind = OPTIONS[args[at]] or error("unknown option " .. args[at], 0)
+    local kind = OPTIONS[args[at]] or usage.fail("unknown option %s", args[at])
     local name, value = args[at]:sub(3), true
     if kind ~= "flag" then
       at = at + 1
       value = kind == "number" and tonumber(args[at]) or kind == "text" and args[at]
     end
-    options[name] = value or error("--" .. name .. " needs a " .. kind, 0)
+    options[name] = value or usage.fail("--%s needs a %s", name, kind)
     at = at + 1
   end
   return options
 end
 
+usage.help(arg)
 local options = parse(arg)
 local with_mutants = options.mutant or options.kept or options.rare
-package.path = "./?.lua;./lua/?.lua;./lua/?/init.lua;" .. package.path
 package.cpath = build .. "/" .. flavour .. "/?.so;" .. package.cpath
 if with_mutants then package.cpath = build .. "/sim/" .. flavour .. "/?.so;" .. package.cpath end
 

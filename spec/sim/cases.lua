@@ -12,6 +12,11 @@
 --
 -- They run on the small Redis, whose clock stands still; see case_runner.lua.
 
+if not ... then
+  io.stderr:write "This is a list. To run it: luajit spec/sim/run.lua --cases\n"
+  os.exit(2)
+end
+
 local LEASE, GRANT, TTL = 30000, 500, 600000
 local T0 = 1700000000000000 -- the server's clock, a multiple of the token grain
 local T0_MS = T0 / 1000

@@ -50,6 +50,9 @@ local flavour = jit and "luajit" or "lua5.4"
 if jit then require("jit.opt").start("hotloop=500", "hotexit=200") end
 collectgarbage("setpause", 400)
 
+package.path = "./?.lua;./lua/?.lua;./lua/?/init.lua;" .. package.path
+local usage = require "spec.support.usage"
+
 local OPTIONS = {
   ["--from"] = "number", ["--seeds"] = "number", ["--seed"] = "number", ["--trace"] = "flag",
   ["--first"] = "flag",
@@ -64,22 +67,22 @@ local OPTIONS = {
 local function parse(args)
   local options, at = {}, 1
   while args[at] do
-    local kind = OPTIONS[args[at]] or error("unknown option " .. args[at], 0)
+    local kind = OPTIONS[args[at]] or usage.fail("unknown option %s", args[at])
     local name = args[at]:sub(3)
     if kind == "flag" then
       options[name] = true
     else
       at = at + 1
       local value = kind == "number" and tonumber(args[at]) or kind == "text" and args[at]
-      options[name] = value or error("--" .. name .. " needs a " .. kind, 0)
+      options[name] = value or usage.fail("--%s needs a %s", name, kind)
     end
     at = at + 1
   end
   return options
 end
 
+usage.help(arg)
 local options = parse(arg)
-package.path = "./?.lua;./lua/?.lua;./lua/?/init.lua;" .. package.path
 local covers = options.coverage or options.guided
 local with_mutants = options.mutant or options.mutants or covers or options.kind == "crash"
 package.cpath = build .. "/" .. flavour .. "/?.so;" .. package.cpath
@@ -106,24 +109,48 @@ local function say(...)
   io.stdout:write(string.format(...), "\n")
 end
 
-local function trace(plan)
-  for _, line in ipairs(plans.describe(plan)) do say("    %s", line) end
+-- Passes each line to `write` like string.format, by default to print it.
+local function trace(plan, write)
+  write = write or say
+  for _, line in ipairs(plans.describe(plan)) do write("    %s", line) end
   return simulator.run(plan, {
     patched = settings.patched, lead = settings.lead,
-    trace = function(time, text) say("    %11.6f  %s", time / 1e6, text) end,
+    trace = function(time, text) write("    %11.6f  %s", time / 1e6, text) end,
   })
 end
 
--- A schedule that no seed stands for is shown as what schedules.lua can keep, too. name: of the
--- schedule, or its seed
-local function show(name, plan, found)
-  if type(name) == "number" then name = "seed " .. name end
+local MOST_LINES = 50 -- of a trace that nobody has asked for
+local FAILED = build .. "/sim-failed.txt"
+
+-- Prints the end of a long text; all of it is in the file.
+local function say_end(lines)
+  if #lines > MOST_LINES then
+    local file = assert(io.open(FAILED, "w"))
+    file:write(table.concat(lines, "\n"), "\n")
+    file:close()
+    say("    … %d lines before these are in %s", #lines - MOST_LINES, FAILED)
+  end
+  for i = math.max(1, #lines - MOST_LINES + 1), #lines do say("%s", lines[i]) end
+end
+
+-- what: the name of a schedule, or its seed
+local function name_of(what)
+  return type(what) == "number" and "seed " .. what or what
+end
+
+-- A schedule that no seed stands for is shown as what schedules.lua can keep, too.
+local function show(what, plan, found)
+  local name = name_of(what)
   say("%s breaks %s at %.6f s: %s", name, found.rule, found.time / 1e6, found.text)
   say("  the smallest schedule that does:")
-  local smallest = minimise.plan(plan, found.rule,
-    { patched = settings.patched, lead = settings.lead })
-  trace(smallest)
-  if options.guided or not name:find("^seed ") then say("local plan = %s", literal(smallest)) end
+  local smallest, lines = minimise.plan(plan, found.rule,
+    { patched = settings.patched, lead = settings.lead }), {}
+  local function add(...)
+    for line in string.format(...):gmatch("[^\n]+") do lines[#lines + 1] = line end
+  end
+  if options.guided or type(what) ~= "number" then add("local plan = %s", literal(smallest)) end
+  trace(smallest, add)
+  say_end(lines)
 end
 
 local kept = {} -- see meet.lua
@@ -145,7 +172,7 @@ local function summary(count, events, hash, failed, started)
     count / math.max(took, 0.001), hash)
 end
 
-local SHOWN = 3
+local MOST_NAMED = 8 -- of those that fail; the first one is shown
 local DELAYS = 10 -- for each kept schedule
 
 -- schedules: a list of { name, plan or what makes it }
@@ -157,7 +184,11 @@ local function run_all(schedules)
     events, hash = events + result.events, (hash * 31 + result.hash) % 2147483647
     if result.found then
       failed = failed + 1
-      if failed <= SHOWN then show(schedule[1], plan, result.found) end
+      if failed == 1 then
+        show(schedule[1], plan, result.found)
+      elseif failed <= MOST_NAMED then
+        say("%s breaks %s", name_of(schedule[1]), result.found.rule)
+      end
       if options.first then break end
     end
   end
@@ -286,7 +317,7 @@ local function report_meetings()
   local broken = 0
   local met, all, reasons, missed = meet.all(kept, coverage, function(name, plan, found)
     broken = broken + 1
-    if broken <= SHOWN then show(name, plan, found) end
+    if broken == 1 then show(name, plan, found) end
   end)
   say("pairs of a fault and a state: %d of %d, %d break a rule", met, all, broken)
   local order = {}
@@ -375,10 +406,14 @@ local function texts_in(directory)
   return texts
 end
 
+local MOST_OF_A_CASE = 1000 -- bytes
+
 local function run_cases()
   local failed, count = require "spec.sim.case_runner".run_all(options.texts
     and texts_in(options.texts), options.first, options.refused)
-  for _, each in ipairs(failed) do say("case %s: %s", each[1], each[2]) end
+  for i = 1, math.min(#failed, MOST_LINES) do
+    say("case %s: %s", failed[i][1], failed[i][2]:sub(1, MOST_OF_A_CASE))
+  end
   say("%d cases, %d failed", count, #failed)
   return #failed == 0
 end

@@ -12,6 +12,8 @@ local build = os.getenv("HOLDFAST_BUILD") or "./build"
 package.path = "./?.lua;./lua/?.lua;./lua/?/init.lua;" .. package.path
 package.cpath = build .. "/" .. (jit and "luajit" or "lua5.4") .. "/?.so;" .. package.cpath
 
+require "spec.support.usage".help(arg)
+
 local crowd = require "spec.support.crowd"
 local nemesis = require "spec.chaos.nemesis"
 local process = require "spec.support.process"
