@@ -1,28 +1,23 @@
-# make            the module for each Lua that has its headers here, and the core as a static library
-# make demo       the flash sale on a throw-away redis-server
-# make demo-quorum      five servers, of which three are killed one after the other
-# make demo-openresty   the handlers of examples/openresty under a burst
-# make test       all that a contributor runs; its last line is "N passed, N failed"
-# make check      the slower rest: sanitizers, valgrind, clang, gcc 11, static analysis, the newest Redis and Valkey that
-#                 are in PATH or HOLDFAST_SERVERS_DIR (make servers: those alone)
-# make roots      the commands of README.md and docs/how-to/install.md on clean Debian 12 and 13, Ubuntu 22.04 and 24.04; hours
-# make shaky      the specs ten times over on a machine that is too busy; its table says which tests depend on time
-# make nightly    the simulator and the chaos from random seeds, until something is found
-# make mutants    changes one place of the code at a time, and asks the tests; takes many hours, goes on
-#                 where it was stopped; MUTANTS="--part 1/50" (tools/mutants.lua)
-# make porcupine  builds the second checker of chaos histories, with Go
-# make chaos      processes and a server under faults; HOLDFAST_CHAOS_SECONDS=60 says for how long
-# make soak       locks of every kind under random faults for SECONDS=60, and a report with plots: build/soak/report.html
-# make bench      the ratios of the quality bars; STRICT=1: a missed one fails
-# make bench-report     docs/explanation/performance.md: beside Redisson, redsync and others, which it installs into build/peers
-# make interop    one key for holdfast, Redisson, node-redisson, redis-py and node-redlock; needs a JDK, Maven and npm
-# make pictures   docs/pictures, from real runs; needs tmux and Chromium
-# make site       the documents as static pages, in build/site; needs python3-venv and, once, npm and the network
-# make install    PREFIX=/usr/local, DESTDIR=; make uninstall removes it
-# make dist       a tarball of the sources and the release's rockspec, in build/dist
-# make opm        the Lua part as a package of OpenResty's opm, in build/opm
-# make deb        Debian packages, in build/deb
-#
+define HELP
+make                 build for each Lua that has its headers here, into build/; also the core as a static library
+make demo            a flash sale on a throw-away redis-server; demo-quorum, demo-openresty: two other shows
+make test            what every change has to pass; the last line is "N passed, N failed"
+make check           the slower rest, before a release: sanitizers, simulator, chaos, other Luas, servers and machines
+make PART            one part of these: $(wordlist 1,12,$(call parts))
+                     $(wordlist 13,99,$(call parts))
+make chaos           processes and a server under faults; HOLDFAST_CHAOS_SECONDS=60
+make nightly         simulator and chaos from random seeds, until something is found; make shaky: specs on a busy machine
+make mutants         changes one place at a time and asks the tests, for hours; MUTANTS="--part 1/50" (spec/mutants/run.lua)
+make soak            locks of every kind under faults for SECONDS=60; plots in build/soak/report.html
+make bench           the ratios of the quality bars; STRICT=1: a missed one fails; make bench-report: beside others
+make interop         one key for holdfast, Redisson, node-redisson, redis-py and node-redlock; needs a JDK, Maven and npm
+make programs        each program of csrc/programs whole, into build/programs; make embed: into the C sources
+make format          the C sources by clang-format
+make install         PREFIX=/usr/local DESTDIR=; make uninstall; make static: the command as one file
+make dist deb opm    what is handed out: the tarball with its rockspec, packages for Debian and for opm; make release
+make site pictures   the documents as pages in build/site; docs/pictures from real runs
+endef
+
 # CC, CPPFLAGS, CFLAGS and LDFLAGS are taken from the environment or the command line. FLAVOURS="lua5.4 luajit" builds
 # for these alone; CFLAGS_luajit=-I/opt/luajit/include/luajit-2.1 says where the headers of one are.
 # HIREDIS_DIR=/opt/hiredis is a hiredis that is not the system's: its include and lib directories.
@@ -101,9 +96,14 @@ MODULES := $(FLAVOURS:%=$(BUILD)/%/holdfast/core.so) $(FLAVOURS:%=$(BUILD)/%/hol
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so) $(BUILD)/chaos/proxy $(BUILD)/support/clock.so $(BUILD)/support/rename.so
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: static pictures explore coverage systems named-mutants crash long browser demos fencing orders build core-units driver-units unit-programs demo demo-quorum demo-openresty show test check nightly bench bench-report interop lint docs \
-        unit spec memerr asan tsan valgrind clang analyse gc luas hiredis machines packages roots model servers sim sim-mutants \
-        fuzz-build chaos shaky mutants porcupine soak site release format install uninstall dist deb opm rock rock-install modules clean embed programs
+# Those that tools/suites runs, and those that have a file of their name in tools.
+PARTS = analyse asan browser chaos check clang coverage crash demos docs explore fencing fuzz gc hiredis lint long luas \
+    machines model named-mutants orders packages roots servers sim spec systems test tsan unit valgrind
+SCRIPTS = nightly pictures release shaky site
+DEMOS = demo demo-openresty demo-quorum
+
+.PHONY: $(PARTS) $(SCRIPTS) $(DEMOS) bench bench-report build clean deb dist embed format fuzz-build help install \
+    interop modules mutants opm porcupine programs rock rock-install show sim-mutants soak static uninstall unit-programs
 .DEFAULT_GOAL := build
 .SECONDARY:
 
@@ -211,17 +211,9 @@ sim-mutants:
 	@ln -sfn $(CURDIR)/lua $(BUILD)/sim/tree/lua
 	@$(MAKE) -s -C $(BUILD)/sim/tree -f $(CURDIR)/Makefile BUILD=$(SIM_BUILD) $(SIM_FLAVOURS:%=$(SIM_BUILD)/%/holdfast/core.so)
 
-ROUNDS = 10
-
-shaky:
-	@tools/shaky $(ROUNDS)
-
-nightly: build
-	@tools/nightly
-
 mutants:
-	@nice lua5.4 tools/mutants.lua $(MUTANTS)
-	@lua5.4 tools/mutants.lua --report $(MUTANTS)
+	@nice lua5.4 spec/mutants/run.lua $(MUTANTS)
+	@lua5.4 spec/mutants/run.lua --report $(MUTANTS)
 
 porcupine:
 	@command -v go >/dev/null || { echo "go is not installed" >&2; exit 1; }
@@ -229,9 +221,7 @@ porcupine:
 	@mkdir -p $(BUILD)
 	@cd spec/porcupine && go vet . && go test . && go build -o $(abspath $(BUILD))/porcupine .
 
-# HOLDFAST_CHAOS_SECONDS=60, HOLDFAST_CHAOS_SEED=1
 chaos: build sim-mutants
-	@tools/suites chaos
 
 SECONDS = 60
 
@@ -288,11 +278,7 @@ ORDERED = $(BUILD)/unit/test_orders $(BUILD)/unit/test_margins
 $(ORDERED): $(ORDERS:%=$(BUILD)/obj/spec/unit/%.o)
 $(ORDERED): WRAPPED += $(call wrapped_in,spec/unit/orders_system.c)
 
-core-units: $(filter-out $(DRIVER_UNITS:%=$(BUILD)/unit/%),$(UNIT_PROGRAMS))
-
-driver-units: $(DRIVER_UNITS:%=$(BUILD)/unit/%)
-
-unit-programs: core-units driver-units
+unit-programs: $(UNIT_PROGRAMS)
 
 # fuzzing harnesses: all the code compiled by clang with its sanitizers, in a directory of its own
 
@@ -319,7 +305,7 @@ demo: SHOW = examples/flash_sale.lua
 demo-quorum: SHOW = examples/quorum_demo.lua
 demo-openresty: SHOW = examples/openresty/demo.lua
 
-demo demo-quorum demo-openresty:
+$(DEMOS):
 	@tools/setup.sh $(@:demo-quorum=demo)
 	@[ -e $(BUILD)/libholdfast_core.a ] || echo "building holdfast first, which takes a minute or two; the demo then takes ten seconds"
 	@$(MAKE) -s show SHOW=$(SHOW)
@@ -327,17 +313,17 @@ demo demo-quorum demo-openresty:
 show: build
 	@$(RUN) $(SHOW)
 
-test:
-	@tools/suites test
+parts = $(filter-out chaos check test,$(PARTS))
+help:
+	@: $(info $(HELP))
 
-check:
-	@tools/suites check
-
-unit memerr:
-	@tools/suites unit
-
-spec lint docs sim explore coverage systems named-mutants crash long browser demos fencing orders asan tsan valgrind clang analyse gc luas hiredis machines packages roots model fuzz servers:
+$(PARTS):
 	@tools/suites $@
+
+nightly pictures: build
+
+$(SCRIPTS):
+	@tools/$@
 
 BASELINES = $(BUILD)/bench/baseline $(BUILD)/bench/handoff_baseline
 
@@ -359,10 +345,6 @@ bench-report: build
 
 interop: build
 	@spec/interop/run
-
-# docs/pictures, from real runs
-pictures: build
-	@tools/pictures
 
 # Lua 5.1 loads what is built for LuaJIT, and the other way round.
 version_of = $(patsubst lua%,%,$(1:luajit=lua5.1))
@@ -425,12 +407,6 @@ DIST_URL = https://github.com/holdfast/holdfast/releases/download/v$(VERSION)
 
 dist:
 	@tools/dist $(VERSION) $(BUILD)/dist "$(DIST_URL)"
-
-site:
-	@tools/site
-
-release:
-	@tools/release
 
 opm:
 	@tools/opm $(VERSION) $(BUILD)/opm

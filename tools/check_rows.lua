@@ -1,7 +1,7 @@
 -- Rows of mutants whose place is gone, and names of mutants that are no more: lua5.4
 -- tools/check_rows.lua
 --
--- Rows stand in spec/sim/mutants.lua, spec/sim/core_mutants.lua and tools/mutants_equal.lua. make
+-- Rows stand in spec/sim/mutants.lua, spec/sim/core_mutants.lua and spec/mutants/equal.lua. make
 -- test leaves out a row without a place; make check runs this, which prints the row's function as
 -- it is.
 
@@ -46,7 +46,7 @@ check_names("spec/explore/kept.lua", require "spec.explore.kept",
 check_names("spec/explore/rare.lua", require "spec.explore.rare",
   function(entry) return entry[1] end)
 
-local pipe = assert(io.popen "lua5.4 tools/mutants.lua --stale")
+local pipe = assert(io.popen "lua5.4 spec/mutants/run.lua --stale")
 for line in pipe:lines() do report("%s", line) end
 assert(pipe:close())
 

@@ -1,30 +1,28 @@
 -- Mutation testing: changes one place of the programs, the core, the API, the driver or the binding
 -- at a time, by rule, and asks the tests.
 --
---   lua5.4 tools/mutants.lua                     all of them
---   lua5.4 tools/mutants.lua --part 3/20         the third of twenty equal parts, drawn by --seed
---   lua5.4 tools/mutants.lua --only queue.lua    those of one file; more than one: --only a.lua,b.c
---   lua5.4 tools/mutants.lua --kind programs     or core; api: lua/holdfast; posix: csrc/posix;
---                                                binding: csrc/lua
---   lua5.4 tools/mutants.lua --seed 7            another draw of the parts; 1 unless said
---   lua5.4 tools/mutants.lua --list              prints them and runs nothing
---   lua5.4 tools/mutants.lua --quick             by spec/sim/cases.lua, by the unit programs, or by
---                                                the specs of the file alone; what these do not
---                                                find is noted as left
---   lua5.4 tools/mutants.lua --quick --sanitized …and by those of the file under sanitizers
---   lua5.4 tools/mutants.lua --again             only those that earlier runs left or did not find
---   lua5.4 tools/mutants.lua --unchecked         does not ask first whether the original passes
---   lua5.4 tools/mutants.lua --patches FOLDER    those made by hand instead: its files *.patch,
---                                                each of which changes one file
---   lua5.4 tools/mutants.lua --stale             prints rows of tools/mutants_equal.lua that name
---                                                no mutant
---   lua5.4 tools/mutants.lua --report            the score and the survivors of all runs so far; of
---                                                a kind, a part or a file with these options
+--   lua5.4 spec/mutants/run.lua [OPTION...]      all of them
+--
+--   --part 3/20         the third of twenty equal parts, drawn by --seed
+--   --only queue.lua    those of one file; more than one: --only a.lua,b.c
+--   --kind programs     or core; api: lua/holdfast; posix: csrc/posix; binding: csrc/lua
+--   --seed 7            another draw of the parts; 1 unless said
+--   --list              prints them and runs nothing
+--   --quick             by spec/sim/cases.lua, by the unit programs, or by the specs of the file
+--                       alone; what these do not find is noted as left
+--   --quick --sanitized …and by those of the file under sanitizers
+--   --again             only those that earlier runs left or did not find
+--   --unchecked         does not ask first whether the original passes
+--   --patches FOLDER    those made by hand instead: its files *.patch, each of which changes one
+--                       file
+--   --stale             prints rows of equal.lua that name no mutant
+--   --report            the score and the survivors of all runs so far; of a kind, a part or a file
+--                       with these options
 --
 -- It works in a copy of the tree, build/mutants/<name>/tree (--name, "1" unless said: two runs at a
 -- time need two names), and writes one line for each mutant to build/mutants/results: a mutant that
 -- is there already is not run again as long as its line, its file and its change are the same.
--- Those of tools/mutants_equal.lua are not run.
+-- Those of spec/mutants/equal.lua are not run.
 --
 -- What judges a mutant, until one of them fails, the cheapest first: the compiler (what does not
 -- compile is no mutant, and neither is one whose object code is the original's), the unit programs
@@ -34,7 +32,10 @@
 -- the specs of its file, then to those of all files; one of the driver to the unit programs of the
 -- driver before that, one of the binding to the kept schedules in between.
 
-local functions = dofile "spec/sim/functions.lua"
+package.path = "./?.lua;" .. package.path
+
+local functions = require "spec.sim.functions"
+local usage = require "spec.support.usage"
 
 local ROOT = "build/mutants"
 local RESULTS = ROOT .. "/results"
@@ -883,10 +884,10 @@ local KINDS = {
   },
   {
     name = "core", folder = CORE, judge = judge_core, files = core_files,
-    goals = "build core-units",
+    goals = "build unit-programs",
     prepare = function(tree, sanitized)
       tree:share_core("build")
-      if sanitized then tree:sanitize("core-units") tree:share_core("build/asan") end
+      if sanitized then tree:sanitize("unit-programs") tree:share_core("build/asan") end
     end,
     specs = specs_of(SPECS_OF_FILE, SPECS_OF_CORE),
     check = function(tree, quick, specs)
@@ -899,10 +900,10 @@ local KINDS = {
     check = function(tree, _, specs) return specs_fail(tree, specs) end,
   },
   {
-    name = "posix", folder = POSIX, judge = judge_posix, goals = "build driver-units",
+    name = "posix", folder = POSIX, judge = judge_posix, goals = "build unit-programs",
     files = function() return paths(POSIX .. "/*.c") end,
     prepare = function(tree, sanitized)
-      if sanitized then tree:sanitize("driver-units") end
+      if sanitized then tree:sanitize("unit-programs") end
     end,
     specs = specs_of(SPECS_OF_POSIX_FILE, SPECS_OF_POSIX),
     check = function(tree, quick, specs)
@@ -952,9 +953,9 @@ end
 
 -- ---- those that change nothing ----
 
-local equal = dofile "tools/mutants_equal.lua"
+local equal = require "spec.mutants.equal"
 
--- → the mutants of a file by their functions, as tools/mutants_equal.lua names these
+-- → the mutants of a file by their functions, as spec/mutants/equal.lua names these
 local function by_place(list)
   local places = {}
   for _, mutant in ipairs(list) do
@@ -1008,7 +1009,7 @@ local function present_text(place, path)
   return from and "\n" .. text:sub(from, to) or ""
 end
 
--- Prints rows of tools/mutants_equal.lua that name no mutant, or several that differ.
+-- Prints rows of spec/mutants/equal.lua that name no mutant, or several that differ.
 local function print_stale_rows(paths_of_all)
   local list, path_of = {}, {}
   for _, path in ipairs(paths_of_all) do
@@ -1021,7 +1022,7 @@ local function print_stale_rows(paths_of_all)
     local problem = apply_row(row, places)
     local path = path_of[row[1]:match("^[^:]+")]
     if problem then
-      print("mutants_equal.lua names " .. problem .. present_text(row[1], path))
+      print("equal.lua names " .. problem .. present_text(row[1], path))
     end
   end
 end
@@ -1188,6 +1189,7 @@ local function judge_all(kind, list, options)
   end
 end
 
+usage.help(arg)
 local options = parse(arg)
 read_enums()
 if options.report then

@@ -3,7 +3,7 @@
 -- The change is a part of the line with «what was|what is» in place, as long as no other mutant of
 -- the function has it, or the two lines that change places with ⇄ between them. `which`: only this
 -- one of several in the function that are alike. make check fails for a row that no mutant has, or
--- more than one kind of mutant: tools/mutants.lua --stale prints it.
+-- more than one kind of mutant: spec/mutants/run.lua --stale prints it.
 
 local WITHIN_SLACK = "a millisecond more is within the slack"
 local LOWER_BY_0 = "lower by 0 is the same"
