@@ -5,6 +5,9 @@
 -- are no arrows: that is what these are for. Outside of the core no file includes a header of the
 -- core except holdfast.h.
 
+local tools = dofile "tools/files.lua"
+local lines_of, read = tools.lines_of, tools.read
+
 -- The folders from the bottom up: name, the most files of a circle, further folders below it. Each
 -- folder of CORE is below all that follow it. The headers of csrc/core itself are what its folders
 -- see of each other through interfaces.
@@ -23,20 +26,6 @@ local FOLDERS = {
 }
 
 local DOOR = "holdfast.h"
-
-local function lines_of(command)
-  local pipe, lines = assert(io.popen(command)), {}
-  for line in pipe:lines() do lines[#lines + 1] = line end
-  assert(pipe:close())
-  return lines
-end
-
-local function read(path)
-  local file = assert(io.open(path))
-  local text = file:read "a"
-  file:close()
-  return text
-end
 
 -- Without comments, strings and the lines of the preprocessor.
 local function code_of(text)

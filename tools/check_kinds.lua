@@ -6,6 +6,9 @@
 -- functions make locks of their kinds; what counts there is a comparison with the name of a kind, a
 -- table by such names, and a name of the wire that the core exports.
 
+local tools = dofile "tools/files.lua"
+local lines_of, read = tools.lines_of, tools.read
+
 -- What counts, as patterns, and the files that are about it.
 local QUESTIONS = {
   {
@@ -25,20 +28,6 @@ local QUESTIONS = {
       "csrc/core/quorum/" },
   },
 }
-
-local function lines_of(command)
-  local pipe, lines = assert(io.popen(command)), {}
-  for line in pipe:lines() do lines[#lines + 1] = line end
-  assert(pipe:close())
-  return lines
-end
-
-local function read(path)
-  local file = assert(io.open(path))
-  local text = file:read "a"
-  file:close()
-  return text
-end
 
 local function blank(piece) return (piece:gsub("[^\n]", " ")) end
 

@@ -3,18 +3,13 @@
 -- No line has more than 100 columns, unless a text in it or an annotation makes it longer. What
 -- fits holdfast to an event loop has at most 150 lines.
 
+local lines_of = dofile("tools/files.lua").lines_of
+
 local MOST = 100
 local MOST_OF_A_LOOP = 150
 
 -- What all loops share, and nginx, which has sockets of its own instead of descriptors.
 local NO_LOOP = { init = true, pump = true, descriptors = true, ngx = true, cosockets = true }
-
-local function lines_of(command)
-  local pipe, lines = assert(io.popen(command)), {}
-  for line in pipe:lines() do lines[#lines + 1] = line end
-  assert(pipe:close())
-  return lines
-end
 
 -- Where a text of several lines begins and ends is not looked for: such a line has no quotes that
 -- match.

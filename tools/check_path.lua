@@ -4,6 +4,8 @@
 -- At no moment a file is on a path more than twice: where it is called back while a call of its own
 -- goes on. The operation's own file is called twice in all: at the beginning, and with the reply.
 
+local lines_of = dofile("tools/files.lua").lines_of
+
 local BUILD = "build/path"
 local PROGRAM = BUILD .. "/unit/path"
 local MOST = 2
@@ -12,13 +14,6 @@ local CALLED = { -- path → file → the most calls from other files
   release = { ["op/calls.c"] = 2 },
   grant = {},
 }
-
-local function lines_of(command)
-  local pipe, lines = assert(io.popen(command)), {}
-  for line in pipe:lines() do lines[#lines + 1] = line end
-  assert(pipe:close(), command)
-  return lines
-end
 
 -- { address → file } of the functions in the program, and the address of hf_client_begin
 local function files_by_address()

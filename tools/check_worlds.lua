@@ -3,6 +3,8 @@
 -- Every kind of csrc/core/lock/kind.c has rows in spec/explore/worlds.lua for all that its locks
 -- do, or a reason here why not. Every operation of HF_OP_LIST has a word in the rows, or a reason.
 
+local read = dofile("tools/files.lua").read
+
 package.path = "./?.lua;" .. package.path
 
 local rows = require "spec.explore.worlds"
@@ -25,13 +27,6 @@ local WORD_OF = {
   release_all = "both", raise = "quorum", pause = "times", info = false, ttl = false, ping = false,
   command = false, count = false, fenced = false, watch = false,
 }
-
-local function read(path)
-  local file = assert(io.open(path))
-  local text = file:read "a"
-  file:close()
-  return text
-end
 
 local failures = 0
 

@@ -2,12 +2,7 @@
 --
 --   lua5.4 tools/embed_modules.lua FILE...   paths below `lua`, to standard output
 
-local function read(path)
-  local file = assert(io.open(path, "rb"))
-  local text = file:read("*a")
-  file:close()
-  return text
-end
+local read = dofile("tools/files.lua").read
 
 local function name_of(path)
   return (path:gsub("%.lua$", ""):gsub("/init$", ""):gsub("/", "."))

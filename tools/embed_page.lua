@@ -4,15 +4,10 @@
 --   lua5.4 tools/embed_page.lua          write the file
 --   lua5.4 tools/embed_page.lua --check  exit 1 if it is stale
 
+local read = dofile("tools/files.lua").read
+
 local SOURCES = "lua/holdfast/status_page/page."
 local MODULE = "lua/holdfast/status_page.lua"
-
-local function read(path)
-  local file = assert(io.open(path, "rb"))
-  local text = file:read("*a")
-  file:close()
-  return text
-end
 
 -- What a Content-Security-Policy calls this text.
 local function hash_of(path)

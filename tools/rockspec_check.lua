@@ -4,19 +4,14 @@
 --
 --   lua5.4 tools/rockspec_check.lua           exit 1 and a line for each thing that is wrong
 
+local read = dofile("tools/files.lua").read
+
 local wrong = 0
 
 local function expect(ok, format, ...)
   if ok then return end
   wrong = wrong + 1
   io.stderr:write(format:format(...), "\n")
-end
-
-local function read(path)
-  local file = assert(io.open(path, "rb"))
-  local text = file:read("*a")
-  file:close()
-  return text
 end
 
 local function rockspec(path)
