@@ -25,6 +25,7 @@ static void drop_taken(hf_lua_lock *lock, size_t i) {
 
 /* After a fork the holds are the parent's: their memory is not touched again. */
 void hf_lock_notice_fork(hf_lua_lock *lock) {
+    assert(hf_driver_is_entered(lock->driver));
     if (lock->generation == lock->driver->generation) return;
     lock->generation = lock->driver->generation;
     lock->taken_count = 0;
@@ -55,6 +56,7 @@ static void drop_settled(hf_lua_lock *lock, hf_slice but) {
 }
 
 bool hf_lock_reserve(hf_lua_lock *lock, hf_slice caller) {
+    assert(hf_driver_is_entered(lock->driver));
     size_t more = (size_t)lock->operations + 1;
     if (lock->taken_count + more > lock->taken_capacity) drop_settled(lock, caller);
     size_t needed = lock->taken_count + more;
@@ -83,6 +85,7 @@ static void drop_over(hf_lua_lock *lock, hf_slice caller) {
 }
 
 void hf_lock_take(hf_lua_lock *lock, hf_hold *hold) {
+    assert(hf_driver_is_entered(lock->driver));
     drop_over(lock, hf_hold_caller(hold));
     for (size_t i = lock->taken_count; i-- > 0;) {
         if (lock->taken[i].stake.hold == hold) {
@@ -97,6 +100,7 @@ void hf_lock_take(hf_lua_lock *lock, hf_hold *hold) {
 }
 
 void hf_lock_note_releasing(hf_lua_lock *lock, const hf_hold *hold) {
+    assert(hf_driver_is_entered(lock->driver));
     for (size_t i = 0; i < lock->taken_count; i++) {
         taken *entry = &lock->taken[i];
         if (entry->stake.hold != hold || entry->count == entry->releasing) continue;
@@ -114,6 +118,7 @@ static void stop_renewing(hf_lua_lock *lock, taken *entry) {
 }
 
 void hf_lock_note_release(hf_lua_lock *lock, hf_hold *hold) {
+    assert(hf_driver_is_entered(lock->driver));
     hf_hold_view seen = hf_view_of(hold);
     bool has_entry = false;
     for (size_t i = lock->taken_count; i-- > 0;) {
@@ -131,6 +136,7 @@ void hf_lock_note_release(hf_lua_lock *lock, hf_hold *hold) {
 }
 
 const taken *hf_lock_lost(const hf_lua_lock *lock, hf_slice caller) {
+    assert(hf_driver_is_entered(lock->driver));
     const taken *lost = NULL;
     for (size_t i = 0; i < lock->taken_count; i++) {
         const taken *entry = &lock->taken[i];

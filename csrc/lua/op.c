@@ -2,6 +2,7 @@
  * result is pushed. call.c and batch.c make its spec. */
 #include "op.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -38,6 +39,7 @@ hf_lua_op *hf_lua_op_again(lua_State *L, int index) {
 }
 
 void hf_lua_op_anchor(lua_State *L, int place, int index) {
+    assert(place >= 1 && place <= ANCHORS && hf_testudata(L, -1, hf_op_type));
     hf_getuservalue(L, -1);
     lua_pushvalue(L, index);
     lua_rawseti(L, -2, place);
@@ -65,6 +67,7 @@ bool hf_lua_op_enter(const hf_lua_op *self) {
 
 void hf_lua_op_specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
     const hf_lua_lock *first = self->first;
+    assert(hf_driver_is_entered(first->driver));
     *spec = (hf_op_spec){.kind = self->kind};
     spec->caller = hf_lock_caller(first, number, &self->text);
     spec->within = first->within;
@@ -266,6 +269,7 @@ static void begin_outcome(outcome *ended, const hf_lua_op *self) {
 
 int hf_lua_op_run(lua_State *L, hf_lua_op *self, hf_op_spec *spec) {
     hf_driver *driver = self->first->driver;
+    assert(hf_driver_is_entered(driver) && !self->op);
     outcome ended;
     hf_result *result = &ended.result;
     begin_outcome(&ended, self);
@@ -296,6 +300,7 @@ static void unpin(const hf_lua_op *self) {
 
 int hf_lua_op_begin(lua_State *L, hf_lua_op *self, const hf_op_spec *spec) {
     hf_driver *driver = self->first->driver;
+    assert(hf_driver_is_entered(driver) && !self->op && hf_testudata(L, -1, hf_op_type) == self);
     hf_failure failure = {.code = HF_OK};
     self->generation = driver->generation;
     if (self->count > 0 && prepare(self, spec, &failure)) self->op = hf_driver_begin(driver, spec);

@@ -1,5 +1,6 @@
 /* The owner of a call: the one that a lock was given, or the calling coroutine. Coroutines are
  * numbered in a weak table of the registry, so that each Lua state has its own numbers. */
+#include <assert.h>
 #include <string.h>
 
 #include "lock.h"
@@ -68,6 +69,7 @@ int hf_lock_renumber(lua_State *L) {
 
 hf_slice hf_lock_caller(const hf_lua_lock *lock, lua_Number number, caller_text *text) {
     if (lock->owner) return (hf_slice){lock->owner, lock->owner_size};
+    assert(hf_driver_is_entered(lock->driver) && lock->generation == lock->driver->generation);
     char digits[24];
     hf_slice decimal = hf_decimal(digits, lock->handle > 0 ? lock->handle : (uint64_t)number);
     memcpy(text->bytes, hf_client_uuid(lock->driver->client), HF_UUID_SIZE);

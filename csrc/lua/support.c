@@ -1,5 +1,6 @@
 /* What all files of the binding use: times, fields of tables, failures, userdata, and an
  * operation that blocks. */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -65,6 +66,7 @@ lua_Integer hf_check_whole(lua_State *L, int index, lua_Integer least, lua_Integ
 }
 
 int hf_push_failure(lua_State *L, const hf_failure *failure) {
+    assert(failure->code != HF_OK);
     if (failure->code == HF_NO_MEMORY) return luaL_error(L, "not enough memory");
     lua_pushnil(L);
     lua_pushstring(L, failure->text);
@@ -115,6 +117,7 @@ void *hf_checkudata(lua_State *L, int index, const char *type) {
 }
 
 void *hf_new_object(lua_State *L, size_t size, const char *type) {
+    assert(lua_istable(L, lua_upvalueindex(1))); /* a function of hf_set_functions calls this */
     void *object = hf_newuserdata(L, size);
     memset(object, 0, size);
     lua_getfield(L, lua_upvalueindex(1), type);
@@ -136,6 +139,7 @@ void hf_new_type(lua_State *L, const char *type, const luaL_Reg *metamethods) {
 }
 
 void hf_set_functions(lua_State *L, const luaL_Reg *functions) {
+    assert(lua_istable(L, -1));
     for (; functions->name; functions++) {
         hf_push_registry(L, &METATABLES);
         lua_pushcclosure(L, functions->func, 1);
@@ -144,6 +148,7 @@ void hf_set_functions(lua_State *L, const luaL_Reg *functions) {
 }
 
 void hf_set_numbered(lua_State *L, const char *name, lua_CFunction function, int number) {
+    assert(lua_istable(L, -1));
     hf_push_registry(L, &METATABLES);
     lua_pushinteger(L, number);
     lua_pushcclosure(L, function, 2);
@@ -218,6 +223,7 @@ static void push_clients(lua_State *L) {
 }
 
 void hf_keep_credentials(lua_State *L, const hf_driver *driver) {
+    assert(hf_testudata(L, -1, hf_client_type) && lua_isfunction(L, -2));
     hf_getuservalue(L, -1);
     lua_pushvalue(L, -3);
     lua_setfield(L, -2, "credentials");
@@ -264,6 +270,7 @@ static int l_fetch(lua_State *L) {
 
 void hf_fetch_from_lua(void *context, const char *server, bool refused, hf_credentials *fetched) {
     const watched_hooks *hooks = context;
+    assert(hooks->driver->fetching);
     fetching what = {hooks->driver, server, refused, fetched};
     *fetched = (hf_credentials){.code = HF_NO_MEMORY, .reason = "out of memory"};
     if (!lua_checkstack(hooks->L, 4)) return;

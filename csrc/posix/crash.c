@@ -4,6 +4,7 @@
 #include "system.h"
 
 #ifdef HF_LINUX
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -267,6 +268,7 @@ static bool describe_job(int directory, const char *uuid, pid_t first, hf_time h
 /* ---- what clients use ---- */
 
 bool hf_crash_record(const char *uuid) {
+    assert(strlen(uuid) == HF_UUID_SIZE);
     char place[RECORD_SIZE];
     int self = open_process(getpid());
     if (self < 0) return false;
@@ -283,6 +285,7 @@ bool hf_crash_record(const char *uuid) {
 }
 
 int hf_crash_lock_job(const char *uuid) {
+    assert(strlen(uuid) == HF_UUID_SIZE);
     int directory = open_directory(false);
     if (directory < 0) return -1;
     int fd = make_lock(directory, uuid);
@@ -293,6 +296,7 @@ int hf_crash_lock_job(const char *uuid) {
 }
 
 bool hf_crash_record_job(const char *uuid, pid_t group, hf_time hold) {
+    assert(strlen(uuid) == HF_UUID_SIZE && group > 1); /* kill takes -1 for all processes */
     int directory = open_directory(false);
     if (directory < 0) return false;
     bool replaced =
@@ -305,6 +309,7 @@ bool hf_crash_record_job(const char *uuid, pid_t group, hf_time hold) {
 
 /* By its path: a process that has no descriptor left must be able to remove its record. */
 bool hf_crash_forget(const char *uuid) {
+    assert(strlen(uuid) == HF_UUID_SIZE);
     char path[128];
     int size = snprintf(path, sizeof path, DIRECTORY "/%s", (unsigned long)geteuid(), uuid);
     bool is_gone = unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR;
@@ -316,6 +321,7 @@ bool hf_crash_forget(const char *uuid) {
 }
 
 hf_life hf_crash_life(const char *uuid) {
+    assert(strlen(uuid) == HF_UUID_SIZE);
     char place[RECORD_SIZE];
     if (!read_place(place)) return HF_LIFE_UNKNOWN;
     int directory = open_directory(false);

@@ -186,6 +186,7 @@ void hf_driver_unref(hf_driver *driver) {
 }
 
 void hf_driver_enter(hf_driver *driver) {
+    assert(!driver->external || !driver->looped);
     if (is_forked(driver)) begin_anew_after_fork(driver);
     if (driver->external) return;
     if (atomic_load(&driver->watchdog_waits)) { /* it goes first: the mutex itself is not fair */

@@ -130,6 +130,12 @@ static inline bool hf_driver_is_entered(hf_driver *driver) {
     return false;
 }
 
+/* For assertions: returns whether the calling thread is the watchdog. Call it between enter and
+ * leave. */
+static inline bool hf_driver_is_watchdog(const hf_driver *driver) {
+    return driver->running && pthread_equal(driver->thread, pthread_self());
+}
+
 /* Runs one operation to its end. Returns NULL when out of memory. Call it between enter and leave;
  * read the result and pass the operation to hf_op_end before leave. */
 hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptible,

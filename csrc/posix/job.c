@@ -3,6 +3,7 @@
 #include "system.h"
 
 #ifdef HF_LINUX
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -162,6 +163,7 @@ bool hf_job_describe(int file, pid_t first, hf_time hold) {
                  (unsigned long long)login_of("self"), (long)getsid(0));
     for (const pid_t *at = ancestors; *at != 0; at++)
         size += snprintf(text + size, sizeof text - (size_t)size, " %ld", (long)*at);
+    assert(size > 0 && (size_t)size < sizeof text);
     ssize_t written = write(file, text, (size_t)size);
     if (written >= 0 && written < size) errno = ENOSPC;
     return written == size;

@@ -31,8 +31,11 @@ static void unwatch(hf_driver *driver, size_t link) {
     if (driver->ready) hf_ready_unwatch(driver->ready, link);
 }
 
-/* If a command has no answer yet, the kernel must not deliver it later: a reset discards it. */
+/* If a command has no answer yet, the kernel must not deliver it later: a reset discards it. While
+ * a call reads its links, only that call may close them. */
 static void shut(hf_driver *driver, size_t link) {
+    assert(!driver->calling || !hf_driver_is_watchdog(driver) ||
+           link % HF_LINKS == HF_LINK_RENEWER);
     hf_connection *connection = &driver->connections[link];
     const hf_session *session = hf_link_session(driver, link);
     unwatch(driver, link);
@@ -87,6 +90,7 @@ static void open_link(hf_driver *driver, size_t link) {
     char reason[160] = "";
     hf_session *session = hf_link_session(driver, link);
     hf_time now = hf_now(), until = hf_time_add(now, driver->config.session.connect_timeout);
+    assert(connection->fd < 0 && !connection->dialing);
     hf_session_opening(session, now);
     connection->dialing = true;
     hf_dial_state state = hf_dial_start(&connection->dial, hf_session_server(session), driver->tls,
@@ -199,6 +203,7 @@ static bool needs_credentials(hf_driver *driver, size_t link, unsigned roles, hf
 
 /* The mutex is released while they are fetched, and the client's links may grow. */
 static void log_in(hf_driver *driver, size_t link, void *context) {
+    assert(!hf_driver_is_watchdog(driver) && !driver->fetching); /* it may call Lua */
     hf_session *session = hf_link_session(driver, link);
     hf_credentials fetched;
     char server[sizeof hf_session_server(session)->label];
@@ -215,6 +220,7 @@ static void log_in(hf_driver *driver, size_t link, void *context) {
 }
 
 bool hf_links_log_in(hf_driver *driver, unsigned roles, void *context) {
+    assert(hf_driver_is_entered(driver));
     bool found = false;
     for (size_t link = 0; driver->fetch && link < driver->connection_count; link++) {
         if (!needs_credentials(driver, link, roles, hf_now())) continue;
@@ -225,6 +231,7 @@ bool hf_links_log_in(hf_driver *driver, unsigned roles, void *context) {
 }
 
 void hf_links_serve(hf_driver *driver, unsigned roles, hf_time now) {
+    assert(hf_driver_is_entered(driver));
     hf_links_notice(driver);
     for (size_t link = 0; link < driver->connection_count; link++) {
         if (has_role(link, roles)) serve_link(driver, link, now);
@@ -232,6 +239,7 @@ void hf_links_serve(hf_driver *driver, unsigned roles, hf_time now) {
 }
 
 void hf_links_serve_calls(hf_driver *driver, hf_time now) {
+    assert(hf_driver_is_entered(driver));
     hf_client_tick_calls(driver->client, now);
     hf_links_serve(driver, HF_ROLE(HF_LINK_CALLS) | HF_ROLE(HF_LINK_EVENTS), now);
 }
@@ -246,6 +254,7 @@ static void write_left(hf_driver *driver) {
 }
 
 void hf_links_serve_renewer(hf_driver *driver, hf_time now) {
+    assert(hf_driver_is_entered(driver));
     hf_client_tick_renewer(driver->client, now);
     hf_links_serve(driver, HF_ROLE(HF_LINK_RENEWER), now);
     write_left(driver);
@@ -321,6 +330,7 @@ static void on_all_polled(hf_driver *driver, unsigned roles, const hf_polled *po
 }
 
 void hf_links_read(hf_driver *driver, unsigned roles) {
+    assert(hf_driver_is_entered(driver));
     hf_polled polled;
     choose_polled(driver, roles, &polled);
     if (poll(polled.fds, polled.count, 0) > 0) on_all_polled(driver, roles, &polled);
@@ -338,6 +348,7 @@ static hf_time span_of_sleep(hf_time until) {
 
 bool hf_links_sleep(hf_driver *driver, unsigned (*mine)(const hf_driver *), int extra,
                     hf_time until, const sigset_t *signals) {
+    assert(hf_driver_is_entered(driver));
     assert(!driver->external);
     hf_polled polled;
     until = hf_time_min(until, choose_polled(driver, mine(driver), &polled));
@@ -369,6 +380,7 @@ bool hf_links_have_unwritten(const hf_driver *driver) {
 }
 
 bool hf_links_receive_reply(hf_driver *driver) {
+    assert(hf_driver_is_entered(driver));
     int fd = driver->connections[HF_LINK_CALLS].fd;
     char bytes[READ_SIZE];
     pthread_mutex_unlock(&driver->mutex);
@@ -399,6 +411,7 @@ hf_time hf_links_read_idle(hf_driver *driver) {
 }
 
 bool hf_links_watch(hf_driver *driver) {
+    assert(hf_driver_is_entered(driver));
     size_t count = driver->connection_count;
     hf_watch few[HF_LINKS] = {0}, *list = count <= HF_LINKS ? few : malloc(count * sizeof *list);
     if (!list) return false;
@@ -424,6 +437,7 @@ hf_time hf_links_next_dial(const hf_driver *driver) {
 }
 
 void hf_links_close(hf_driver *driver) {
+    assert(hf_driver_is_entered(driver));
     for (size_t link = 0; link < driver->connection_count; link++) {
         write_link(driver, link); /* what nobody waits for */
         lose_link(driver, link, "the client was closed");

@@ -1,5 +1,6 @@
 #include "net.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -255,6 +256,7 @@ static hf_dial_state finish_connect(hf_dial *dial, hf_time now, char *reason, si
 }
 
 hf_dial_state hf_dial_step(hf_dial *dial, hf_time now, char *reason, size_t size) {
+    assert(dial->fd >= 0 && dial->server); /* the look-up's pipe, or a socket */
     if (dial->lookup) return finish_lookup(dial, now, reason, size);
     if (dial->tls) return shake_hands(dial, reason, size);
     return finish_connect(dial, now, reason, size);

@@ -51,7 +51,7 @@ static bool must_go_on(const hf_driver *driver) {
 static void *watch(void *context) {
     hf_driver *driver = context;
     pthread_mutex_lock(&driver->mutex);
-    assert(driver->process == hf_process());
+    assert(driver->process == hf_process() && !driver->external);
     while (must_go_on(driver)) {
         driver->sleeps_until = 0;
         if (!driver->calling) {
@@ -88,6 +88,7 @@ bool hf_driver_watch(hf_driver *driver) {
 }
 
 void hf_watchdog_wake(hf_driver *driver) {
+    assert(hf_driver_is_entered(driver));
     if (!driver->running || driver->sleeps_until == 0) return;
     plan_reading(driver);
     bool more_links = watchdog_links(driver) & ~driver->sleeps_on;
@@ -99,7 +100,9 @@ void hf_watchdog_wake(hf_driver *driver) {
 }
 
 void hf_watchdog_join(hf_driver *driver, hf_time patience) {
+    assert(hf_driver_is_entered(driver));
     if (!driver->running) return;
+    assert(!hf_driver_is_watchdog(driver)); /* it would wait for itself */
     driver->stopping = true;
     driver->stop_by = hf_time_add(hf_now(), patience);
     hf_pipe_wake(driver->wake[1]);

@@ -2,6 +2,7 @@
  * prints: that may be a secret.
  *
  * It is in a process group of its own, so that what it has started can be ended with it. */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -20,6 +21,7 @@ pid_t hf_process_captured(void) {
 
 /* In the child, with all signals blocked. */
 static void start(char *const argv[], int output) {
+    assert(hf_signals_are_blocked() && output > STDERR_FILENO); /* dup2 must not close it */
     int nothing = open("/dev/null", O_RDWR);
     setpgid(0, 0);
     hf_end_with_parent(SIGKILL);

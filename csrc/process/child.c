@@ -8,6 +8,7 @@
  * If this program ends before, the job never runs. */
 #include "process.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -71,6 +72,7 @@ static char **new_environment(lua_State *L, int index) {
     for (size_t i = 0; i < own; i++) {
         if (!is_set_anew(environ[i], list, count)) list[at++] = environ[i];
     }
+    assert(at <= count + own);
     list[at] = NULL;
     return list;
 }
@@ -96,6 +98,7 @@ static void inherit_lock(const plan *job) {
 
 /* In the child, with all signals blocked. */
 static void start(const plan *job) {
+    assert(hf_signals_are_blocked());
     setpgid(0, 0);
     if (job->terminal) hf_terminal_give(getpgid(job->parent), getpid());
     hf_end_with_parent(SIGKILL);
@@ -152,6 +155,7 @@ static int start_error(int fd) {
 /* Forks, and lets the child start its program. 0, or why it did not; then the child has ended, or
  * ends. */
 static int launch(plan *job, const char *uuid, pid_t *pid) {
+    assert(job->parent == getpid() && job->argv[0]);
     *pid = fork_blocked(job);
     int error = *pid < 0 ? errno : 0;
     if (*pid > 0 && uuid) error = publish(job, uuid, *pid);

@@ -31,6 +31,10 @@ const char *hf_signal_name(int number);
  */
 void hf_signals_restore(void);
 
+/* For assertions: returns whether this thread blocks all signals that the module knows and that can
+ * be blocked. Safe in a forked child. */
+bool hf_signals_are_blocked(void);
+
 /* In a forked child that continues without exec: restores the dispositions, and leaves the signals
  * that were caught to the parent. */
 void hf_signals_forget(void);

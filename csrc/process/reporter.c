@@ -2,6 +2,7 @@
  * delays the wait, a signal or what comes after it. It ends with this program or before it. */
 #include "process.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -56,6 +57,7 @@ static void end_reporter(void) {
 }
 
 static void be_reporter(lua_State *L, pid_t parent, const sigset_t *mask) {
+    assert(getpid() != parent && is_drawn);
     hf_end_with_parent(SIGKILL);
     waiting = parent;
     reporter = 0;

@@ -6,6 +6,7 @@
  * second later, until it is read. */
 #include "process.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -75,10 +76,21 @@ static int change(size_t i, void (*handler)(int)) {
 
 static int catch_signal(size_t i) {
     sigset_t one;
+    assert(caught[0] >= 0 && caught[1] >= 0); /* on_signal writes there */
     if (change(i, on_signal) != 0) return -1;
     sigemptyset(&one);
     sigaddset(&one, SIGNALS[i].number);
     return sigprocmask(SIG_UNBLOCK, &one, NULL);
+}
+
+bool hf_signals_are_blocked(void) {
+    sigset_t now;
+    sigprocmask(SIG_SETMASK, NULL, &now);
+    for (size_t i = 0; i < SIGNAL_COUNT; i++) {
+        bool never = SIGNALS[i].number == SIGKILL || SIGNALS[i].number == SIGSTOP;
+        if (!never && sigismember(&now, SIGNALS[i].number) != 1) return false;
+    }
+    return true;
 }
 
 void hf_signals_restore(void) {
@@ -90,6 +102,7 @@ void hf_signals_restore(void) {
 }
 
 void hf_signals_forget(void) {
+    assert(hf_signals_are_blocked()); /* one that came now would be handled as the parent's */
     hf_signals_restore();
     memset(is_changed, 0, sizeof is_changed);
     for (int end = 0; end < 2; end++) {
