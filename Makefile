@@ -207,7 +207,7 @@ SIM_BUILD = $(abspath $(BUILD))/sim
 
 sim-mutants:
 	+@mkdir -p $(BUILD)/sim/tree # also under make -n, which goes on there
-	@$(LUA) tools/sim_sources.lua $(BUILD)/sim/tree
+	@$(LUA) spec/sim/sources.lua $(BUILD)/sim/tree
 	@ln -sfn $(CURDIR)/lua $(BUILD)/sim/tree/lua
 	@$(MAKE) -s -C $(BUILD)/sim/tree -f $(CURDIR)/Makefile BUILD=$(SIM_BUILD) $(SIM_FLAVOURS:%=$(SIM_BUILD)/%/holdfast/core.so)
 

@@ -17,13 +17,7 @@ local function report(format, ...)
   io.stderr:write("docs: ", format:format(...), "\n")
 end
 
-local read = pages.read
-
-local function list(command)
-  local paths = {}
-  for path in io.popen(command):lines() do paths[#paths + 1] = path end
-  return paths
-end
+local read, list = pages.read, dofile("tools/files.lua").lines_of
 
 -- ---- pieces of nginx.conf ----
 

@@ -4,6 +4,8 @@
 -- records, metrics, JSON, messages, options. lua/holdfast/locale.lua and csrc/core/base/types.h
 -- have what to use instead. A line that may stay ends in `-- any locale: ` and the reason.
 
+local lines_of = dofile("tools/files.lua").lines_of
+
 local ABOUT_IT = {
   ["lua/holdfast/locale.lua"] = true,
   ["lua/holdfast/status_page.lua"] = true, -- another language, as one text
@@ -124,11 +126,9 @@ local function check_c(path)
 end
 
 local function each(command, check)
-  local pipe = assert(io.popen(command))
-  for path in pipe:lines() do
+  for _, path in ipairs(lines_of(command)) do
     if not ABOUT_IT[path] then check(path) end
   end
-  assert(pipe:close())
 end
 
 -- the small Redis and the programs run in the locale C

@@ -16,13 +16,7 @@ local function report(format, ...)
   io.stderr:write("reference: ", format:format(...), "\n")
 end
 
-local read = pages.read
-
-local function list(command)
-  local paths = {}
-  for path in io.popen(command):lines() do paths[#paths + 1] = path end
-  return paths
-end
+local read, list = pages.read, dofile("tools/files.lua").lines_of
 
 local function set_of(text, pattern)
   local set = {}

@@ -4,6 +4,8 @@
 -- csrc/posix/system.h asks once; system.c, ready.c, crash.c and job.c have both ways. All else is
 -- POSIX.
 
+local files = dofile "tools/files.lua"
+
 local ASKS = { ["csrc/posix/system.h"] = true }
 local HAS_BOTH = {
   ["csrc/posix/system.h"] = true, ["csrc/posix/system.c"] = true, ["csrc/posix/ready.c"] = true,
@@ -30,11 +32,8 @@ end
 
 -- Comments and texts become blanks; the lines stay.
 local function code_of(path)
-  local file = assert(io.open(path))
-  local text = file:read "a"
-  file:close()
   local function blank(piece) return (piece:gsub("[^\n]", " ")) end
-  return (text:gsub("/%*.-%*/", blank):gsub("//[^\n]*", blank):gsub('"[^"\n]*"', '""'))
+  return (files.read(path):gsub("/%*.-%*/", blank):gsub("//[^\n]*", blank):gsub('"[^"\n]*"', '""'))
 end
 
 local failures = 0
@@ -52,7 +51,5 @@ local function check(path)
   end
 end
 
-local pipe = assert(io.popen "find csrc -name '*.[ch]' -not -name embedded.h")
-for path in pipe:lines() do check(path) end
-assert(pipe:close())
+for _, path in ipairs(files.lines_of "find csrc -name '*.[ch]' -not -name embedded.h") do check(path) end
 os.exit(failures == 0)

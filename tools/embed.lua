@@ -27,6 +27,9 @@
 -- Lines of comment, blank lines and indentation are not sent to the server. A comment behind code
 -- is.
 
+local tools = dofile "tools/files.lua"
+local read, output_of = tools.read, tools.output_of
+
 local SOURCES = "csrc/programs"
 local HEADER = "csrc/programs/embedded.h"
 local DIGESTS = "docs/protocol.sha1"
@@ -36,26 +39,11 @@ local function fail(...)
   os.exit(1)
 end
 
-local function read(path)
-  local file, err = io.open(path, "rb")
-  if not file then fail("%s", err) end
-  local text = file:read("*a")
-  file:close()
-  return text
-end
-
 local function write(path, text)
   local file, err = io.open(path, "wb")
   if not file then fail("%s", err) end
   assert(file:write(text))
   assert(file:close())
-end
-
-local function output_of(command)
-  local pipe = assert(io.popen(command))
-  local text = pipe:read("*a")
-  if not pipe:close() then fail("failed: %s", command) end
-  return text
 end
 
 local function lines_of(text)

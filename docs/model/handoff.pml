@@ -12,7 +12,7 @@
  *   calm    no lease runs out and nobody looks by the clock; one waiter may crash, noticed by the server. Every live
  *           waiter gets in by hand-off alone, in the order of arrival.
  *
- * MUTANT_… switches break the protocol in one place each; tools/model.sh shows that each break is found. */
+ * MUTANT_… switches break the protocol in one place each; docs/model/run shows that each break is found. */
 
 #ifndef CLIENTS
 #define CLIENTS 2

@@ -13,7 +13,7 @@
  *           callers hold the lock at one moment, and nothing is lent that the client knows to be gone.
  * TOKENS counts them, up to MOST: each caller has a higher one than all callers before it.
  *
- * MUTANT_… switches break the protocol in one place each; tools/model.sh shows that each break is found. */
+ * MUTANT_… switches break the protocol in one place each; docs/model/run shows that each break is found. */
 
 #ifndef CLIENTS
 #define CLIENTS 2

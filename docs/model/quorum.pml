@@ -22,7 +22,7 @@
  * server in K, and U, the greatest of these m, is greater than T. The same holds for an owner that several processes
  * share: a process that joins later reads the counters, and gets T or more.
  *
- * MUTANT_… switches break it in one place each; tools/model.sh shows that each break is found. */
+ * MUTANT_… switches break it in one place each; docs/model/run shows that each break is found. */
 
 #define SERVERS 3
 #define CLIENTS 2

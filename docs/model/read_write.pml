@@ -11,7 +11,7 @@
  *   FAULTY  leases end, a grant is lost, one client dies, noticed or not; waiters look again by the clock. A writer is
  *           alone, dead readers keep nobody out once somebody looks, and a writer that waits gets in.
  *
- * MUTANT_… switches break the protocol in one place each; tools/model.sh shows that each break is found. */
+ * MUTANT_… switches break the protocol in one place each; docs/model/run shows that each break is found. */
 
 #ifndef CLIENTS
 #define CLIENTS 3

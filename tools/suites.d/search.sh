@@ -4,7 +4,7 @@
 # Rows begin with the seed that showed their mutant before.
 known="--known spec/sim/mutant_seeds.txt"
 
-model() { suite model one tools/model.sh; }
+model() { suite model one docs/model/run; }
 
 # A search takes its time on a slow machine.
 patient() { timeout -k 10 3600 "$@"; }

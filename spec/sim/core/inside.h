@@ -1,4 +1,4 @@
-/* What the simulator and the chaos runs see and change inside the core. tools/sim_sources.lua
+/* What the simulator and the chaos runs see and change inside the core. spec/sim/sources.lua
  * copies csrc, adds these files, and puts each mutant of spec/sim/core_mutants.lua behind a switch.
  */
 #ifndef HF_INSIDE_H

@@ -2,7 +2,7 @@
 -- mutants of spec/sim/core_mutants.lua, each behind a switch, and with spec/sim/core, which lets
 -- Lua see and change what is inside.
 --
---   lua tools/sim_sources.lua DIR     into DIR/csrc; a file that is as it was is not written again
+--   lua spec/sim/sources.lua DIR     into DIR/csrc; a file that is as it was is not written again
 --
 -- One build has all mutants: with a build for each a file would be compiled and two modules linked
 -- ninety times.
@@ -29,7 +29,7 @@ local DOORS = {
 }
 
 local function fail(...)
-  io.stderr:write("sim_sources: ", string.format(...), "\n")
+  io.stderr:write("sources: ", string.format(...), "\n")
   os.exit(1)
 end
 
@@ -126,7 +126,7 @@ local function write_all(directory, texts)
   end
 end
 
-local directory = ... or fail("usage: sim_sources.lua DIR")
+local directory = ... or fail("usage: sources.lua DIR")
 check_names()
 local ok, texts = pcall(sources)
 if not ok then fail("%s", texts) end
