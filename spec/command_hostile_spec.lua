@@ -307,21 +307,40 @@ describe("the commands that only read", function()
     end
   end)
 
-  it("report a server that stops answering, instead of leaving out what it did not tell", function()
-    put "good"
-    put "unread"
-    local plain = core.client.command
+  -- Runs ls and top while each of these reads fails. → their exit codes
+  local function exits_without(reads)
+    local reader = require "holdfast.driver".lock
+    local plain, info = core.client.command, reader.info
     core.client.command = function(client, words, node)
-      if words[1] == "HLEN" and words[2] == "unread" then return nil, "no reply in time", "unreachable" end
+      if reads[words[1] .. " " .. tostring(words[2])] then return nil, "no reply in time", "unreachable" end
       return plain(client, words, node)
+    end
+    reader.info = function(lock)
+      if reads["info " .. lock:key()] then return nil, "no reply in time", "unreachable" end
+      return info(lock)
     end
     local exits = {}
     local done, message = pcall(function()
       for i, verb in ipairs { "ls", "top" } do exits[i] = run(url, verb) end
     end)
-    core.client.command = plain
+    core.client.command, reader.info = plain, info
     assert(done, message)
-    assert.same({ 69, 69 }, exits)
+    return exits
+  end
+
+  it("report a server that stops answering, instead of leaving out what it did not tell", function()
+    local client = holdfast.new(url)
+    put "good"
+    put "unread"
+    put "fair"
+    server:cli("RPUSH", "redisson_lock_queue:{fair}", OWNER)
+    server:cli("ZADD", "redisson_lock_timeout:{fair}", ("%.0f"):format(os.time() * 1000 + 600000), OWNER)
+    assert(client:semaphore("pool", { permits = 2 }):acquire(1, 0))
+    assert.same({ 0, 0 }, exits_without {})
+    for _, read in ipairs { "HLEN unread", "GET pool", "info pool", "info fair" } do
+      assert.same({ 69, 69 }, exits_without { [read] = true }, read)
+    end
+    client:close()
   end)
 
   it("read a page of SCAN whose names do not fit by leaving out those that no lock can have", function()

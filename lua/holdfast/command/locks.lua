@@ -160,13 +160,18 @@ local function mutex_at(client, key, node)
   return entry.owner:find(UUID_OWNER) and entry or false
 end
 
--- A number that is no semaphore has neither leases nor tokens nor a queue beside it.
+-- A number that is not a semaphore has neither leases nor tokens nor a queue beside it.
+-- → the entry; nil: it is none | nil, message, code
 local function semaphore(client, key)
-  local free = command(client, "GET", key)
+  local free, message, code = command(client, "GET", key)
+  if not free then return nil, message, code end
   if type(free) ~= "string" or not free:find("^%-?%d+$") then return nil end
-  if command(client, "PTTL", key) ~= -1 then return nil end
-  local entry = locks.read(client, key, "semaphore")
-  return entry and (entry.held or entry.token or entry.waiters > 0) and entry or nil
+  local ttl, why, code_of_ttl = command(client, "PTTL", key)
+  if ttl ~= -1 then return nil, why, code_of_ttl end
+  local entry
+  entry, message, code = locks.read(client, key, "semaphore")
+  if not entry then return nil, message, code end
+  return (entry.held or entry.token or entry.waiters > 0) and entry or nil
 end
 
 -- The keys that `tag` may mean in a name beside a key: the one in the braces, and the one that has
@@ -179,8 +184,9 @@ end
 
 local function semaphore_at(client, name)
   for _, key in ipairs(keys_of(name:match("^(.*):timeout$") or "")) do
-    local entry = semaphore(client, key)
+    local entry, message, code = semaphore(client, key)
     if entry and entry.held then return entry end
+    if code and not locks.is_of_key(message, code) then return nil, message, code end
   end
 end
 
@@ -188,11 +194,12 @@ end
 local function fair_at(client, name, _, known)
   for _, key in ipairs(keys_of(name:sub(#LIST + 1))) do
     if not (known and known[key] and kinds[known[key].kind].found_as) then
-      local entry = locks.read(client, key, "fair")
+      local entry, message, code = locks.read(client, key, "fair")
       if entry and entry.held then
         entry.found_as = key
         return entry
       end
+      if code and not locks.is_of_key(message, code) then return nil, message, code end
     end
   end
 end
