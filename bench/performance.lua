@@ -169,7 +169,7 @@ add_ahead("One owner alone acquires and releases **%s** times a second: %s as of
   "%.0f", results.free, "rate", MORE)
 add_ahead(("%d owners of one lock get **%%s** turns a second together: %%s as many as with the next best, %%s (%%s)."):format(many),
   "%.0f", crowd, "rate", MORE)
-add_ahead(("Of these %d owners, the one with the fewest turns gets **%%s** of an equal share: %%s as much as with %%s (%%s)."):format(many),
+add_ahead(("With %d owners, even the one with the fewest turns gets **%%s** of an equal share, %%s as much as with %%s (%%s)."):format(many),
   "%.2f", crowd, "least", MORE)
 add_ahead(("Among %d owners, 99 %%%% of the acquires take at most **%%s ms**; %%s as long with the next best, %%s (%%s ms)."):format(several),
   "%.3g", results.crowd[several], "p99", LESS)

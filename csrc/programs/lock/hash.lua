@@ -16,7 +16,7 @@ local function write_hold(lock, owner, holds, print)
   return redis.call('HSET', lock, owner, holds)
 end
 
--- The first hold, while there is no key.
+-- Creates the hash with the owner's first hold. The key must not exist.
 local function create_hold(lock, owner, ms, print)
   write_hold(lock, owner, '1', print)
   --#section ending
@@ -69,8 +69,8 @@ local lock, ms = LOCK, LEASE
 --#end
 
 --#section owning
--- Defines holder, the owner that holds LOCK, in straight lines: see acquire.lua. It is nil or false
--- if there is no key, or the key is not a lock's.
+-- Defines holder, the owner that holds LOCK, in straight lines: see acquire.lua. If LOCK does not
+-- exist or is not a lock, holder is nil or false.
 local fields = redis.call('HKEYS', LOCK)
 local holder = not fields[2] and fields[1]
 --#end

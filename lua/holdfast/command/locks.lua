@@ -51,7 +51,8 @@ local Scan = {}
 Scan.__index = Scan
 
 -- For each type of key the function that reads a key of it.
--- → the entry; false: the key is no lock; nil: it is gone | nil, message, code: it cannot be read
+-- → the entry; false if the key is not a lock; nil if it is gone | nil, message, code if it cannot
+-- be read
 local entry_at
 
 -- Searches for keys of this type whose name matches `pattern`, step by step, on one node after the
