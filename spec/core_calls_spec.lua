@@ -56,6 +56,8 @@ local WRONG_CALLS = [[
   try(core.lock.renumber, 0 / 0)
   try(process.kill, 2 ^ 32, "TERM")
   assert(not try(process.captured_end, 0x7fffffff, true), "it ends what it has not begun")
+  assert(process.captured_read(0, 0) == nil, "it reads a descriptor that it has not opened")
+  try(process.captured_close, 1) -- what is written at the end would not arrive
   try(process.wait, -1 / 0)
   local closed = core.client.new { url = url }
   core.watchdog.start(core.watchdog.new(closed))

@@ -13,7 +13,8 @@
 #include "posix/system.h"
 #include "process.h"
 
-static pid_t captured; /* the program that runs; 0: none */
+static pid_t captured;   /* the program that runs; 0: none */
+static int printed = -1; /* the end to read what it prints; -1: closed, or none was begun */
 
 pid_t hf_process_captured(void) {
     return captured;
@@ -44,8 +45,14 @@ static pid_t fork_blocked(char *const argv[], int output) {
     return pid;
 }
 
-/* capture(command) -> pid, descriptor | nil, message, errno: starts /bin/sh -c command. One at a
- * time; captured_end and captured_close end each. */
+/* Safe to repeat. */
+static void close_output(void) {
+    if (printed >= 0) close(printed);
+    printed = -1;
+}
+
+/* capture(command) -> pid | nil, message, errno: starts /bin/sh -c command. One at a time; call
+ * captured_end until it has ended, then captured_close. */
 static int l_capture(lua_State *L) {
     const char *command = luaL_checkstring(L, 1);
     char *argv[] = {"/bin/sh", "-c", (char *)(uintptr_t)command, NULL};
@@ -59,20 +66,24 @@ static int l_capture(lua_State *L) {
         close(ends[0]);
         return hf_process_failed(L, error);
     }
+    close_output();
     captured = pid;
+    printed = ends[0];
     lua_pushinteger(L, pid);
-    lua_pushinteger(L, ends[0]);
-    return 2;
+    return 1;
 }
 
-/* captured_read(descriptor, seconds) -> the next bytes, "" at their end; nil: there are none within
- * that time, or a signal came */
+/* captured_read(seconds: 0 to 60) -> the next bytes of its output, "" at their end; nil: there are
+ * none within that time, or a signal came. After the end it only waits. */
 static int l_read(lua_State *L) {
     char bytes[1024];
-    struct pollfd one = {.fd = hf_check_int(L, 1), .events = POLLIN};
-    if (poll(&one, 1, (int)(luaL_checknumber(L, 2) * 1000)) <= 0) return 0;
-    ssize_t size = read(one.fd, bytes, sizeof bytes);
+    struct pollfd one = {.fd = printed, .events = POLLIN};
+    lua_Number seconds = luaL_checknumber(L, 1);
+    luaL_argcheck(L, seconds >= 0 && seconds <= 60, 1, "out of range");
+    if (poll(&one, 1, (int)(seconds * 1000)) <= 0) return 0;
+    ssize_t size = read(printed, bytes, sizeof bytes);
     if (size < 0) return 0;
+    if (size == 0) close_output();
     lua_pushlstring(L, bytes, (size_t)size);
     memset(bytes, 0, sizeof bytes);
     return 1;
@@ -96,9 +107,10 @@ static int l_end(lua_State *L) {
     return 2;
 }
 
-/* captured_close(descriptor) */
+/* captured_close(): reads no more of its output */
 static int l_close(lua_State *L) {
-    close(hf_check_int(L, 1));
+    (void)L;
+    close_output();
     return 0;
 }
 

@@ -149,12 +149,12 @@ end
 -- What would stop this program, end others, or use a descriptor that is not its own.
 local LEFT_OUT = {
   ["process.stop"] = true, ["process.open_terminal"] = true, ["process.say"] = true,
-  ["process.withhold"] = true, ["process.captured_close"] = true,
+  ["process.withhold"] = true,
 }
 -- Calls that wait for as long as an argument says.
 local WAITS = {
-  ["process.wait"] = true, ["lock.acquire"] = true, ["lock.pause"] = true, ["lock.await"] = true, ["lock.take"] = true,
-  ["client.close"] = true, ["lock.begin"] = true,
+  ["process.wait"] = true, ["process.captured_read"] = true, ["lock.acquire"] = true, ["lock.pause"] = true,
+  ["lock.await"] = true, ["lock.take"] = true, ["client.close"] = true, ["lock.begin"] = true,
 }
 
 local functions = {}

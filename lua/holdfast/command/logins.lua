@@ -97,17 +97,16 @@ local function parse(printed)
   return lines[1], lines[2]
 end
 
--- → a program that runs: { pid, fd, till, parts, size } | nil, why it does not
+-- → a program that runs: { pid, till, parts, size } | nil, why it does not
 local function start(command)
-  local pid, fd = process.capture(command)
-  if not pid then return nil, "cannot start it: " .. fd end
-  return { pid = pid, fd = fd, till = core.now() + PATIENCE, parts = {}, size = 0 }
+  local pid, message = process.capture(command)
+  if not pid then return nil, "cannot start it: " .. message end
+  return { pid = pid, till = core.now() + PATIENCE, parts = {}, size = 0 }
 end
 
 -- → whether something has come
 local function take(run, seconds)
-  local bytes = process.captured_read(run.has_ended and -1 or run.fd, seconds)
-  run.has_ended = run.has_ended or bytes == ""
+  local bytes = process.captured_read(seconds)
   if not bytes or bytes == "" then return false end
   run.parts[#run.parts + 1], run.size = bytes, run.size + #bytes
   return run.size <= MOST
@@ -129,7 +128,7 @@ local function finish(run, seconds)
   local how, number = process.captured_end(run.pid, is_late or run.size > MOST)
   if not how then return nil end
   while take(run, 0) do end
-  process.captured_close(run.fd)
+  process.captured_close()
   local wrong = fault(run, is_late, how, number)
   if wrong then return false, wrong end
   local user, password = parse(table.concat(run.parts))
