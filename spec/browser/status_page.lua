@@ -245,7 +245,7 @@ describe("the status page in a browser", function()
     local before = all("getComputedStyle(document.querySelector('.holder')).color")
     server:cli("CONFIG", "SET", "save", "")
     server:kill()
-    shows("Cannot run a command on [^\n]*; [^\n]*%. This data is %d+%.%d s old%.")
+    shows("Cannot %l[%l ]* on [^\n]*; [^\n]*%. This data is %d[%d.]* s old%.")
     assert.equal(503, scene.front:get("/locks?json").status)
     local function age() return tonumber(text():match("This data is (%d+)")) end
     local first = age()
