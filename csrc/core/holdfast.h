@@ -1,18 +1,19 @@
 /* The core for drivers and bindings. This is the only header of csrc/core that they include.
  *
  * A client keeps locks on one or several servers. It does no I/O and has no clock: the driver owns
- * the sockets, and passes the time to each call. Times are nanoseconds of one monotonic clock.
+ * the sockets and passes the current time to each call. Times are nanoseconds of one monotonic
+ * clock.
  *
- * A client has links, each a connection to one server. The driver does for each link what
+ * A client has links, each a connection to one server. For each link the driver does what
  * hf_session_wants returns, writes hf_session_output, passes what it reads to hf_session_feed, and
- * calls hf_session_closed when the socket is closed. It calls hf_client_tick when the time of
- * hf_client_deadline has come. After any call that may change something it checks the links and
- * the deadline again.
+ * calls hf_session_closed when the socket is closed. It calls hf_client_tick when the time
+ * hf_client_deadline has come. After any call that may change something it checks the links and the
+ * deadline again.
  *
- * An operation lives from hf_client_begin to hf_op_end. What its spec points to (names, texts) must
- * live as long.
+ * An operation lives from hf_client_begin to hf_op_end. Everything that its spec points to (names,
+ * strings) must live as long.
  *
- * Nothing here is safe for several threads at once: a driver with threads locks a mutex. */
+ * Nothing here is thread-safe: a driver with several threads must hold a mutex. */
 #ifndef HOLDFAST_H
 #define HOLDFAST_H
 
@@ -31,9 +32,9 @@ typedef struct hf_names hf_names;
 
 /* ---- locks ---- */
 
-#define HF_OWNER_MAX 255 /* bytes of an owner */
+#define HF_OWNER_MAX 255 /* the maximum size of an owner, in bytes */
 
-/* What a program of the server does to a lock. */
+/* What a program on the server does to a lock. */
 typedef enum hf_verb {
     HF_VERB_ACQUIRE,
     HF_VERB_RELEASE,
@@ -54,67 +55,70 @@ typedef enum hf_verb {
     HF_VERB_NONE = HF_VERBS
 } hf_verb;
 
-/* A kind of lock: a row of kind.c. */
+/* A kind of lock; kind.c defines all of them. */
 struct hf_kind {
-    const char *name; /* by which users of the core ask for the kind */
-    char letter;      /* names the kind in a queue's members and in grants */
+    const char *name; /* the argument of hf_kind_named */
+    char letter;      /* identifies the kind in queue members and grants */
 
-    /* The owner may acquire again what it holds; otherwise its second acquire is busy. */
+    /* The owner may acquire again a lock that it holds; without this, its second acquire is
+     * busy. */
     bool reentrant;
 
     /* Redisson publishes the releases of this kind, and receives ours. Without this, clients that
-     * are not in the queue poll. */
+     * are not in the queue must poll. */
     bool announced;
 
-    /* An acquire sends a fingerprint of its request, which a grant does not write. */
+    /* An acquire sends a fingerprint of its request. A grant does not write the fingerprint. */
     bool fingerprinted;
 
-    bool counted; /* the lock is a number of permits, of which an acquire takes one or several */
-    bool joint; /* several owners may hold the lock at once, and one release may grant to several */
-    bool listed; /* waiters are in Redisson's list, and each has a channel of its own */
+    bool counted; /* the lock consists of permits; an acquire takes one or several */
+    bool joint;   /* several owners may hold the lock at once; a release may grant it to several */
+    bool listed;  /* waiters are in Redisson's list, and each has its own channel */
 
-    /* Keys in braces are refused: they would share Redisson's names with the key without them. */
+    /* Keys in braces are refused, because they would share Redisson's names with the same key
+     * without braces. */
     bool refuses_braced_key;
 
-    const char *suffix;  /* follows <uuid>:<number> in the owners of this kind, or NULL */
-    const char *channel; /* precedes the key in the channel of releases; NULL: hf_prefix.releases */
+    const char *suffix;  /* follows <uuid>:<number> in this kind's owners, or NULL */
+    const char *channel; /* the channel of releases, before the key; NULL for hf_prefix.releases */
 
-    /* That channel has the key in braces even if the key has braces of its own. */
+    /* The channel has the key in braces even if the key has braces of its own. */
     bool wraps_key;
 
     bool may_be_kept;    /* a client may keep the lock for its callers after a release */
     bool has_short_form; /* the programs fill in arguments that a call leaves out */
     bool one_owner;      /* the lock has one owner at a time, which `info` returns */
 
-    /* No program counts the subscribers of the channel of releases, so a client may subscribe to it
-     * by its name. Otherwise it subscribes by a pattern, which is not counted. */
+    /* No program counts the subscribers to the channel of releases, so clients subscribe to the
+     * channel itself. For other kinds they use a pattern, because pattern subscribers are not
+     * counted. */
     bool subscribers_not_counted;
 
-    /* Waiters also subscribe to hf_names.ours, by which the programs count ours. */
+    /* Waiters also subscribe to hf_names.ours, so that the programs can count ours. */
     bool counts_our_listeners;
 
-    /* Nobody holds the lock. Each call leaves a note on the server, so that it counts once even if
-     * it is sent twice. */
+    /* Nobody holds this kind. Each call leaves a note on the server, so it counts once even if it
+     * is sent twice. */
     bool has_call_notes;
 
-    const char *taken;                /* completes the message of a busy acquire */
+    const char *taken;                /* completes the error message of a busy acquire */
     const hf_kind *reads, *writes;    /* the other half of a read/write lock, or NULL */
-    unsigned char programs[HF_VERBS]; /* only kind.c reads these */
+    unsigned char programs[HF_VERBS]; /* only kind.c reads them */
 };
 
-/* All kinds; the last element is NULL. */
+/* All kinds, ending with NULL. */
 extern const hf_kind *const hf_kinds[];
 
 /* Returns the kind of lock with this name, or NULL. */
 const hf_kind *hf_kind_named(const char *name);
 
-/* The prefixes of the server's keys and channels. X(the field of hf_prefixes, the prefix) */
+/* The prefixes of keys and channels on the server. X(field of hf_prefixes, prefix) */
 #define HF_PREFIXES(X)                                                                             \
     X(counter, "redisson_lock_token:")                                                             \
     X(queue, "holdfast_queue:")                                                                    \
-    X(list, "redisson_lock_queue:") /* the queue of a listed kind */                               \
+    X(list, "redisson_lock_queue:") /* the queue of a `listed` kind */                             \
     X(timeouts, "redisson_lock_timeout:")                                                          \
-    X(releases, "redisson_lock__channel:") /* of kinds without a channel of their own */           \
+    X(releases, "redisson_lock__channel:") /* for kinds without `channel` */                       \
     X(listening, "holdfast_listening:")                                                            \
     X(call, "holdfast_call:")                                                                      \
     X(fence, "holdfast_fence:")                                                                    \
@@ -128,7 +132,7 @@ typedef struct hf_prefixes {
 } hf_prefixes;
 extern const hf_prefixes hf_prefix;
 
-/* The keys and channels of one lock. The texts are owned by the struct. */
+/* The keys and channels of one lock. The struct owns the strings. */
 struct hf_names {
     hf_slice key;
     hf_slice counter; /* the fencing counter: redisson_lock_token:{key} */
@@ -137,66 +141,66 @@ struct hf_names {
      * lock it is redisson_lock_queue:{key}. */
     hf_slice queue;
 
-    /* The leases of a semaphore's permits: {key}:timeout. For a fair lock the timeouts of its
-     * waiters: redisson_lock_timeout:{key}. */
+    /* For a semaphore, the leases of its permits: {key}:timeout. For a fair lock, the timeouts of
+     * its waiters: redisson_lock_timeout:{key}. */
     hf_slice leases;
 
-    hf_slice releases;  /* the channel of releases: the kind's own prefix, or that of a lock */
-    hf_slice listening; /* holdfast_listening:{key}: counts our listeners to a sharded `releases` */
-    hf_slice ours;      /* <releases>:holdfast: counts our listeners to a plain one; may be empty */
-    char *block;        /* memory of its own that has the texts, or NULL */
+    hf_slice releases; /* the channel of releases, with the kind's own prefix or the default one */
+    hf_slice listening;
+    hf_slice ours; /* <releases>:holdfast: counts our subscribers otherwise; may be empty */
+    char *block;   /* the allocation that contains the strings, or NULL */
 };
 
-/* Makes the names of a lock of this kind, as they are on any server. Returns NULL when out of
+/* Creates the names of a lock of this kind, as they are on any server. Returns NULL when out of
  * memory; otherwise the caller calls hf_names_delete. */
 hf_names *hf_names_new(const hf_kind *kind, hf_slice key);
 
-/* Makes the names in the same way, as they are on the client's servers. */
+/* Does the same for this client's servers, on which names may differ. */
 hf_names *hf_client_names(const hf_client *client, const hf_kind *kind, hf_slice key);
 void hf_names_delete(hf_names *names); /* NULL is allowed */
 
-/* Returns the key to which the queue of this name belongs, a part of the name. Returns an empty
- * text if the name is not a queue's. */
+/* Returns the key of the queue with this name, as a slice of the name. Returns an empty slice if
+ * the name is not that of a queue. */
 hf_slice hf_names_key_of_queue(hf_slice name);
 
-/* A waiter, read from a queue's member or from the text of a wait that its client has published.
- * The slices point into what was read. */
+/* A waiter, read from a queue member or from a wait that its client has published. The slices point
+ * into what was read. */
 typedef struct hf_waiter {
     const hf_kind *kind;
     hf_slice waiter; /* "<client uuid>:<number>" */
-    hf_slice owner;  /* of a member: the owner that it becomes when it gets the lock */
-    hf_slice key;    /* of a published wait: the key for which it waits */
-    uint64_t since;  /* of a published wait: when it began, in milliseconds of the server's clock */
+    hf_slice owner;  /* member: the owner of the lock if the waiter gets it */
+    hf_slice key;    /* published wait: the key for which it waits */
+    uint64_t since;  /* published wait: when it began, in milliseconds of the server's clock */
 } hf_waiter;
 
-/* Reads a member of a queue into `waiter`. Returns false for a text of another format. */
+/* Reads a queue member into `waiter`. Returns false if the format is different. */
 bool hf_wire_read_waiter(hf_slice text, hf_waiter *waiter);
 
-/* Reads a published wait into `waiter`. Returns false for a text of another format. */
+/* Reads a published wait into `waiter`. Returns false if the format is different. */
 bool hf_wire_read_wait(hf_slice text, hf_waiter *waiter);
 
 /* ---- holds ---- */
 
-/* A hold is one lock on one key, from the acquire until the server has forgotten it. It is in the
- * client's table, by kind, key and caller, until it is over and another one may replace it. It
- * lives until the table and every reference have released it. */
+/* A hold is one lock on one key, from the acquire until the server has forgotten it. The client's
+ * table finds it by kind, key and caller, until it is over and another hold may replace it. It is
+ * freed when the table and every other reference have dropped it. */
 
 typedef enum hf_hold_state {
-    HF_HOLD_ACQUIRING, /* the lock was requested; nothing is held yet */
+    HF_HOLD_ACQUIRING, /* the lock is requested, but not held yet */
     HF_HOLD_HELD,
-    HF_HOLD_LOST,        /* lost for `reason`, until the owner releases it or acquires again */
+    HF_HOLD_LOST, /* lost for `reason`; remains so until the owner releases or acquires again */
     HF_HOLD_RELEASING,   /* the owner's release is under way */
-    HF_HOLD_CLEANING_UP, /* the renewer makes the server forget it */
+    HF_HOLD_CLEANING_UP, /* the renewer is making the server forget it */
     HF_HOLD_STATES
 } hf_hold_state;
 
-/* The reasons of a loss. X(the name in the enum, the name in Lua) */
+/* The reasons for a loss. X(name in the enum, name in Lua) */
 #define HF_LOST_LIST(X)                                                                            \
     X(EXPIRED, expired)                                                                            \
     X(TAKEN, taken)                                                                                \
     X(DELETED, deleted)                                                                            \
     X(UNREACHABLE, unreachable)                                                                    \
-    X(MAX_HOLD, max_hold) /* its lease reached spec.max_hold, and was not renewed beyond */
+    X(MAX_HOLD, max_hold) /* the hold reached spec.max_hold, so it was not renewed */
 
 #define HF_LOST_ENTRY(NAME, name) HF_LOST_##NAME,
 typedef enum hf_lost_reason {
@@ -208,79 +212,77 @@ typedef enum hf_lost_reason {
 /* Returns the reason's name in Lua ("expired", "taken", …); NULL for HF_LOST_NOT. */
 const char *hf_lost_reason_name(hf_lost_reason reason);
 
-/* Returns the caller who has the hold, a part of the hold. */
+/* Returns the caller of the hold. The slice is valid as long as the hold. */
 hf_slice hf_hold_caller(const hf_hold *hold);
 
-/* Returns the owner under which the hold is stored on the server, a part of the hold. For a quorum
- * it is the owner of the first member holds. */
+/* Returns the owner under which the hold is stored on the server; for a quorum, the owner of the
+ * first member holds. The slice is valid as long as the hold. */
 hf_slice hf_hold_owner(const hf_hold *hold);
 
-/* What a driver may know of a hold. */
+/* A hold as drivers see it. */
 typedef struct hf_hold_view {
     hf_hold_state state;
-    hf_lost_reason reason; /* HF_LOST_NOT: it was not lost */
-    bool over;             /* it is lost, is cleaned up, or is not in the table any more */
+    hf_lost_reason reason; /* HF_LOST_NOT if it was not lost */
+    bool over;             /* it is lost, being cleaned up, or no longer in the table */
     bool in_table;         /* hf_client_find can find it */
     bool detached;         /* its release is or was detached */
-    bool ending;           /* its detached release is under way, and may still find a loss */
+    bool ending;           /* a detached release is under way, and may still discover a loss */
     bool renewed;          /* the watchdog renews it */
-    hf_time valid_until;   /* it is held before this time */
-    uint32_t count;        /* how many holds of its owner the server counts */
+    hf_time valid_until;   /* it is held only before this time */
+    uint32_t count;        /* the server's count of its owner's holds */
     uint64_t token;        /* the fencing token; 0: none */
 } hf_hold_view;
 
-/* Returns what the hold is now. */
+/* Returns the present state of the hold. */
 hf_hold_view hf_view_of(const hf_hold *hold);
 
-/* Returns whether the owner may believe in the hold. */
+/* Returns whether the owner may rely on the hold at `now`. */
 bool hf_hold_is_valid(const hf_hold *hold, hf_time now);
 
-/* Notes that a handle without an entry of the hold has released it once: from now on one entry of
- * another handle no longer counts. */
+/* Notes that a handle without an entry of the hold has released it once. One entry of another
+ * handle no longer counts from now on. */
 void hf_hold_note_stray(hf_hold *hold);
 
 /* Adds and drops a reference; the last one frees the hold. */
 void hf_hold_ref(hf_hold *hold);
 void hf_hold_unref(hf_hold *hold);
 
-/* Returns the hold in the client's table that the caller has on the names' key, or NULL. Adds no
- * reference. */
+/* Returns the caller's hold on the names' key in the client's table, or NULL. Adds no reference. */
 hf_hold *hf_client_find(const hf_client *client, const hf_kind *kind, const hf_names *names,
                         hf_slice caller);
 
-/* Returns whether the table has a hold of the same kind, key and caller, this one or another. */
+/* Returns whether the table has a hold of the same kind, key and caller: this hold or another. */
 bool hf_client_has_hold_like(const hf_client *client, const hf_hold *hold);
 
 /* ---- losses ---- */
 
-/* A user's ledger: the losses of the holds in which the user has a stake. A loss is entered once,
- * when it happens, whichever call or thread finds it. It is all zero at first. */
+/* A user's ledger: the losses of the holds in which the user has a stake. Each loss is entered
+ * once, when it happens, whichever call or thread discovers it. An all-zero struct is a valid empty
+ * ledger. */
 typedef struct hf_losses {
-    hf_lost_reason first; /* the reason of the first loss; HF_LOST_NOT: none yet */
-    uint32_t
-        unreported[HF_LOST_REASONS]; /* losses that hf_losses_take has not returned, by reason */
+    hf_lost_reason first;                 /* the reason for the first loss; HF_LOST_NOT before it */
+    uint32_t unreported[HF_LOST_REASONS]; /* by reason: losses not yet returned by hf_losses_take */
 } hf_losses;
 
 typedef struct hf_stake hf_stake;
 struct hf_stake {
     hf_hold *hold;          /* referenced */
-    hf_losses *losses;      /* the ledger; the user owns it, and it outlives the stake */
-    hf_stake *next, **link; /* its place in the hold's list of stakes */
-    bool muted;             /* losses are not entered */
+    hf_losses *losses;      /* the ledger, owned by the user; must outlive the stake */
+    hf_stake *next, **link; /* links in the hold's list of stakes */
+    bool muted;             /* losses are not entered in the ledger */
 };
 
 /* Begins a stake in the hold. If the hold is lost already, its loss is entered at once. */
 void hf_stake_begin(hf_stake *stake, hf_client *client, hf_hold *hold, hf_losses *losses);
 void hf_stake_end(hf_stake *stake);
 
-/* Moves the stake in memory: it is `to` from now on, and `from` is not used any more. */
+/* Moves the stake to another address. `from` must not be used afterwards. */
 void hf_stake_move(hf_stake *to, const hf_stake *from);
 
-/* Returns the reason of a loss that hf_losses_take has not returned yet; HF_LOST_NOT: there is
- * none. */
+/* Returns the reason for a loss that hf_losses_take has not returned yet, or HF_LOST_NOT. */
 hf_lost_reason hf_losses_next(const hf_losses *losses);
 
-/* Returns the same reason, and counts the loss as reported. */
+/* Returns the same reason, and marks the loss as reported. */
 hf_lost_reason hf_losses_take(hf_losses *losses);
 
 /* ---- configuration ---- */
@@ -288,53 +290,53 @@ hf_lost_reason hf_losses_take(hf_losses *losses);
 typedef enum hf_link {
     HF_LINK_CALLS,   /* the callers' commands */
     HF_LINK_EVENTS,  /* grants and releases, while an operation waits */
-    HF_LINK_RENEWER, /* renewals and cleaning up; unused when config.renewer is HF_LINK_CALLS */
+    HF_LINK_RENEWER, /* renewals and clean-up; unused if config.renewer is HF_LINK_CALLS */
     HF_LINKS
 } hf_link;
 
 typedef struct hf_session_config {
     hf_server server;
-    char name[128];          /* for CLIENT SETNAME; "": none is set */
+    char name[128];          /* for CLIENT SETNAME; "" to set none */
     hf_time connect_timeout; /* for the socket and the TLS handshake */
 
-    /* At the log-in the session asks for the run id and the version of the server. A version that
-     * is too old ends the connection. */
+    /* At log-in the session requests the server's run id and version. It closes the connection if
+     * the version is too old. */
     bool asks_server;
 
-    /* At the log-in it also reads whether another client has known this run of the server for as
-     * long as the restart_guard. */
+    /* At log-in it also reads whether another client has known this run of the server for as long
+     * as restart_guard. */
     bool asks_known;
 
-    bool asks_login;   /* the driver fetches user and password before a connection: HF_WANT_LOGIN */
-    bool asks_scripts; /* at the log-in it asks whether one user's script may change others' */
+    bool asks_login;   /* the driver fetches user and password before it connects: HF_WANT_LOGIN */
+    bool asks_scripts; /* at log-in it asks whether one user's script may change those of others */
 
-    /* How long a reply may take. If the server sends nothing for half of it, the connection is
-     * given up, and commands are sent again over a new one. */
+    /* How long a reply may take. If the server sends nothing for half of this time, the session
+     * gives the connection up and sends the commands again over a new one. */
     hf_time command_timeout;
 
-    hf_time confirm_timeout; /* how long replicas may take to confirm a write; 0: none are asked */
+    hf_time confirm_timeout; /* how long replicas may take to confirm a write, or 0 */
 } hf_session_config;
 
-/* How many replicas must have the write before a lock counts. */
+/* How many replicas must confirm a write before the lock counts as acquired. */
 typedef struct hf_sync {
-    uint32_t replicas; /* 0: the server's reply is enough */
-    hf_time timeout;   /* for their confirmations; less than the session's command_timeout */
+    uint32_t replicas; /* 0 if the server's own reply is enough */
+    hf_time timeout;   /* for the confirmations; less than the session's command_timeout */
 } hf_sync;
 
-/* How several servers belong together. */
+/* How the servers of a client belong together. */
 typedef enum hf_mode {
     HF_MODE_ONE,      /* one server: session.server */
-    HF_MODE_SENTINEL, /* one server, whose address Sentinels know; session.server has its log-in */
+    HF_MODE_SENTINEL, /* one server, whose address Sentinels know; session.server has the log-in */
     HF_MODE_QUORUM,   /* independent servers, a majority of which decides */
     HF_MODE_SHARDS,   /* independent servers, each with its own keys */
-    HF_MODE_CLUSTER,  /* some nodes of a Redis Cluster, which know the others */
+    HF_MODE_CLUSTER,  /* a Redis Cluster, of which some nodes are given */
     HF_MODES
 } hf_mode;
 
 #define HF_QUORUM_MAX 32  /* servers of a quorum, or Sentinels */
 #define HF_SERVERS_MAX 64 /* shards, or nodes that are given for a cluster */
 
-/* A server's part of the ring of shards. */
+/* A server in the ring of shards. */
 typedef struct hf_shard {
     const char *name; /* its name in the ring, or NULL */
     unsigned weight;  /* 1..HF_RING_MAX_WEIGHT */
@@ -346,13 +348,14 @@ typedef struct hf_shard {
 
 #define HF_TENANT_SIZE 128 /* bytes of a tenant's prefix, with the NUL */
 
-/* What this host knows about the process of a client: docs/explanation/crash.md. */
+/* What this host knows about a client's process: docs/explanation/crash.md. */
 typedef enum hf_life {
     HF_LIFE_UNKNOWN,   /* nothing: the process may be on another host */
-    HF_LIFE_GOES_ON,   /* it is not proved that the process has ended */
+    HF_LIFE_GOES_ON,   /* the process has not ended, as far as this host can prove */
     HF_LIFE_UNSURE,    /* the process has ended; it is not known yet whether its job has */
-    HF_LIFE_ENDED,     /* it is proved that no thread of the process is running any more */
-    HF_LIFE_JOB_ENDED, /* the same, and its job has ended; what the job started may share locks */
+    HF_LIFE_ENDED,     /* it is proved that none of the process's threads are running */
+    HF_LIFE_JOB_ENDED, /* the same, and its job has ended; processes that the job started may share
+                          its locks */
 } hf_life;
 
 /* The client copies the struct; what it points to must outlive the client. */
@@ -366,111 +369,113 @@ typedef struct hf_client_config {
     hf_sync sync;
 
     /* HF_MODE_QUORUM: a server that has been up for less than this time has no vote, because it may
-     * have forgotten locks. 0: every server votes. */
+     * have forgotten locks. 0 gives every server a vote. */
     hf_time restart_guard;
 
-    hf_time grant_lease; /* the lease of a granted lock until its new holder confirms it */
+    hf_time grant_lease; /* the lease of a granted lock until the new holder confirms it */
     hf_link renewer;     /* the link that renews: HF_LINK_RENEWER or HF_LINK_CALLS */
     bool needs_approval; /* the owner must approve each confirmation and renewal */
 
-    /* The prefix of this user's keys on a server whose users do not trust each other; "": they
+    /* The prefix of this user's keys on a server whose users do not trust each other; "" if they
      * do. */
     char tenant[HF_TENANT_SIZE];
 
-    /* Returns what this host knows about the process of the client with this uuid; must not block.
-     * NULL: waiters do not free the locks of dead processes. */
+    /* Returns what this host knows about the process of the client with this uuid. It must not
+     * block. If NULL, waiters do not free the locks of dead processes. */
     hf_life (*life)(const char *uuid);
 } hf_client_config;
 
 /* ---- clients ---- */
 
-/* Makes a client. `entropy` is 24 bytes from the system's random source. Returns NULL when out of
+/* Creates a client. `entropy` is 24 bytes from the system's random source. Returns NULL when out of
  * memory. */
 hf_client *hf_client_new(const hf_client_config *config, const unsigned char entropy[24]);
 
 /* Frees the client, all of whose operations must have ended. NULL is allowed. */
 void hf_client_delete(hf_client *client);
 
-/* For the child of a fork: recreates the client in its place, with another uuid and without holds
- * and operations. It keeps the configuration, the classes and the wanted events, and stays closed
- * if it was. The old memory is not freed, because the fork may have copied it in the middle of a
- * change. Returns false, and the client is closed, when out of memory or if `entropy` is NULL. */
+/* For the child of a fork: recreates the client in place, with a new uuid and without holds and
+ * operations. The configuration, the classes and the wanted events remain, and a closed client
+ * remains closed. The old memory is not freed, because the fork may have copied it in the middle of
+ * a change. Returns false, and leaves the client closed, when out of memory or if `entropy` is
+ * NULL. */
 bool hf_client_start_over(hf_client *client, const unsigned char entropy[24]);
 
 /* Returns the client's uuid: HF_UUID_SIZE characters and a NUL. */
 const char *hf_client_uuid(const hf_client *client);
 
-/* Returns the text of hf_client_introduce; "": there is none. */
+/* Returns the string passed to hf_client_introduce, or "". */
 const char *hf_client_who(const hf_client *client);
 
-/* Returns the client's tenant, as in its configuration. */
+/* Returns config.tenant. */
 const char *hf_client_tenant(const hf_client *client);
 
-/* Returns how messages name the client's server, or the first one of several. The text changes when
- * the Sentinels name another master: copy it before hf_driver_leave. */
+/* Returns how messages name the client's server, or the first of several. The string changes when
+ * the Sentinels report another master: copy it before hf_driver_leave. */
 const char *hf_client_label(const hf_client *client);
 
-/* From now on the client publishes this text, "host pid[ name]", while it holds or waits. It copies
- * the text, up to HF_WHO_SIZE - 1 bytes. */
+/* Makes the client publish this string, "host pid[ name]", while it holds or waits. Copies at most
+ * HF_WHO_SIZE - 1 bytes of it. */
 #define HF_WHO_SIZE 320
 void hf_client_introduce(hf_client *client, const char *text);
 
-/* Returns the key's group: in a cluster its hash slot, otherwise the index of its node. Keys of one
- * group can be used in one program. */
+/* Returns the key's group: its hash slot in a cluster, otherwise the index of its node. One program
+ * can use several keys only if they are in one group. */
 size_t hf_client_group(const hf_client *client, hf_slice key);
 
-/* With shards, returns the node that has all names of the lock on this key, counted from 1: a
- * command about another name of the lock, such as its queue, must be sent to this node. Otherwise
- * returns 0: each name leads to its own node. */
+/* With shards, returns the 1-based node that has all names of the lock on this key; commands about
+ * its other names, such as its queue, must be sent to that node. Otherwise returns 0: each name
+ * leads to its own node. */
 size_t hf_client_node_beside(const hf_client *client, hf_slice key);
 
-/* Returns whether each key is on every server and a majority of them decides. */
+/* Returns whether every server has each key, and a majority decides about it. */
 bool hf_client_is_everywhere(const hf_client *client);
 
-/* Returns whether an operation may be done before all its replies have come: the driver must keep
- * serving the links after it. */
+/* Returns whether an operation may be done before all its replies have come. The driver must then
+ * keep serving the links afterwards. */
 bool hf_client_decides_early(const hf_client *client);
 
 /* Returns the next time at which hf_client_tick has something to do. */
 hf_time hf_client_deadline(const hf_client *client);
 void hf_client_tick(hf_client *client, hf_time now);
 
-/* The two halves of these functions, for a driver with a thread for each. The first half serves
- * operations, so the driver also looks at hf_op_deadline there. */
+/* The same in two halves, for a driver that runs each in its own thread. The first half serves the
+ * operations, so the driver must check hf_op_deadline there, too. */
 hf_time hf_client_calls_deadline(const hf_client *client);
 hf_time hf_client_renewer_deadline(const hf_client *client);
 void hf_client_tick_calls(hf_client *client, hf_time now);
 void hf_client_tick_renewer(hf_client *client, hf_time now);
 
-/* Returns a number that grows when a loss is entered into a ledger. */
+/* Returns a number that grows whenever a loss is entered into a ledger. */
 uint64_t hf_client_losses(const hf_client *client);
 
 /* Marks held locks whose time is over as lost, and does nothing else. */
 void hf_client_notice(hf_client *client, hf_time now);
 
-/* Brings the end of a held lock up to date, and marks it lost if it has ended. */
+/* Updates the end of a held lock, and marks the lock lost if that time has come. */
 void hf_client_refresh(hf_client *client, hf_hold *hold, hf_time now);
 
-/* Gives the owner's approval for a hold that needs it: one renewal or confirmation may be sent. */
+/* Gives the owner's approval to a hold that needs it, which permits one renewal or confirmation. */
 void hf_client_approve(hf_client *client, hf_hold *hold, hf_time now);
 
-/* Returns a number that grows when a hold begins to need its owner's approval. */
+/* Returns a number that grows whenever a hold begins to need its owner's approval. */
 uint64_t hf_client_approvals_asked(const hf_client *client);
 
-/* From now on the watchdog renews the hold, or does not renew it any more. */
+/* Sets whether the watchdog renews the hold from now on. */
 void hf_client_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time now);
 
-/* Gives up `count` entries of the hold, whose handle is gone without a release. */
+/* Gives up `count` entries of the hold, because their handle is gone without releasing them. */
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 
 /* Closes the client: fails the operations under way with HF_CLOSED, and cleans up every hold in the
- * background. The driver keeps serving the client until hf_client_is_quiet, or stops earlier. */
+ * background. The driver keeps serving the client until hf_client_is_quiet returns true, or stops
+ * earlier. */
 void hf_client_close(hf_client *client, hf_time now);
 
 /* Returns whether a closed client has nothing left to undo on the server. */
 bool hf_client_is_quiet(const hf_client *client);
 
-/* The client's counters. X(the field, which is also the name that users see) */
+/* The client's counters. X(field, which is also the name that users see) */
 #define HF_COUNTERS(X)                                                                             \
     X(acquires)                                                                                    \
     X(reentries)                                                                                   \
@@ -491,63 +496,64 @@ typedef struct hf_stats {
     uint64_t failures[HF_CODES]; /* acquires that failed, by code */
 } hf_stats;
 
-/* Returns the counters, for a quorum those of its members, too. */
+/* Returns the client's counters; for a quorum they include those of its members. */
 hf_stats hf_client_stats(const hf_client *client);
 
-/* What has happened on all links since the client was made. */
+/* Totals over all links since the client was created. */
 typedef struct hf_traffic {
-    uint64_t connections; /* connections that were made */
-    uint64_t reconnects;  /* those after a link's first one, except on links for events: such a link
-                             is closed while nobody waits */
-    uint64_t replies;     /* replies that were read */
+    uint64_t connections; /* connections that were opened */
+    /* Connections after a link's first one. Links for events are not included, because they are
+     * closed while nobody waits. */
+    uint64_t reconnects;
+    uint64_t replies; /* replies that were read */
 } hf_traffic;
 
 hf_traffic hf_client_traffic(const hf_client *client);
 
-/* What the client has to do now. */
+/* What the client is busy with. */
 typedef struct hf_load {
     size_t operations; /* operations that are not done */
     size_t holds;      /* all holds in the table */
-    size_t held;       /* holds that are neither lost nor cleaned up */
-    size_t renewed;    /* holds that are held and that the client renews */
-    bool to_do;        /* something is still to be undone on the server or published */
+    size_t held;       /* holds that are neither lost nor being cleaned up */
+    size_t renewed;    /* holds that are HELD and renewed by the client */
+    bool to_do;        /* something must still be undone on the server or published */
 } hf_load;
 
 hf_load hf_client_load(const hf_client *client);
 
-/* Returns whether the client keeps a lock for its callers. The driver must then serve the links for
- * events even while no operation is under way. */
+/* Returns whether the client is keeping a lock for its callers. The driver must then serve the
+ * links for events even without an operation under way. */
 bool hf_client_keeps(const hf_client *client);
 
 /* ---- links ---- */
 
-/* The client's links. Those of one node are together, in the order of hf_link. More may be added
+/* The client's links. Those of one node are adjacent, in the order of hf_link. Links may be added
  * while the client lives. */
 size_t hf_client_link_count(const hf_client *client);
 hf_session *hf_client_link(const hf_client *client, size_t index);
 
-/* The client's nodes, each with HF_LINKS links. Sentinels do not serve locks; in a cluster only
- * nodes of the current map do. */
+/* The client's nodes, each with HF_LINKS links. A node that serves may have keys: Sentinels do not,
+ * and in a cluster only nodes of the current map do. */
 size_t hf_client_node_count(const hf_client *client);
 bool hf_client_node_serves(const hf_client *client, size_t index);
 
-/* Returns the server of the link, which the client owns. */
+/* Returns the link's server, which the client owns. */
 const hf_server *hf_session_server(const hf_session *session);
 
-/* Returns the link for calls about the key. A quorum has one on each server, counted by `index`
- * from 0; otherwise only index 0 has one. Returns NULL after the last one. */
+/* Returns the link for calls about the key. A quorum has one link per server, numbered from 0 by
+ * `index`; any other client has only index 0. Returns NULL beyond the last link. */
 const hf_session *hf_client_link_of_key(const hf_client *client, hf_slice key, size_t index);
 
-/* Returns the run id of the server's process; "" while the link is not logged in, or if the server
- * does not send one. */
+/* Returns the run id of the server process, or "" while the link is not logged in or if the server
+ * sends no run id. */
 const char *hf_session_run_id(const hf_session *session);
 
 /* What the driver must do with a link's socket. */
 typedef enum hf_want {
     HF_WANT_NOTHING,
-    HF_WANT_LOGIN, /* fetch user and password, and begin with hf_session_asking */
-    HF_WANT_OPEN,  /* connect, and begin with hf_session_opening */
-    HF_WANT_CLOSE  /* close the socket, and then call hf_session_closed */
+    HF_WANT_LOGIN, /* call hf_session_asking, then fetch user and password */
+    HF_WANT_OPEN,  /* call hf_session_opening, then connect */
+    HF_WANT_CLOSE  /* close the socket, then call hf_session_closed */
 } hf_want;
 
 /* Returns what the driver must do now. */
@@ -555,29 +561,29 @@ hf_want hf_session_wants(const hf_session *session, hf_time now);
 
 /* ---- user and password that the driver fetches (asks_login) ---- */
 
-/* The driver calls `asking` when it begins to fetch them, and hf_session_log_in,
- * hf_session_log_in_again or hf_session_login_failed at the end. If it gives up, it calls
- * `forget_asking` or hf_session_closed, and the session asks again. */
+/* The driver calls hf_session_asking when it begins to fetch them, and hf_session_log_in,
+ * hf_session_log_in_again or hf_session_login_failed when it ends. If it gives up, it calls
+ * hf_session_forget_asking or hf_session_closed, and the session asks again. */
 void hf_session_asking(hf_session *session);
 void hf_session_forget_asking(hf_session *session);
 
-/* Returns whether the server has refused the last user and password. */
+/* Returns whether the server refused the last user and password. */
 bool hf_session_is_refused(const hf_session *session);
 
 /* Returns whether the server has refused the last user and password and there are no new ones yet.
  * The driver may fetch them before the next connection is due. */
 bool hf_session_needs_other_login(const hf_session *session);
 
-/* The next connection of this link logs in with these texts, which are copied; each has less than
- * HF_URL_SECRET bytes. Connections to the same server after hf_session_log_in_again use them, too,
- * and in a cluster those to any node. An empty user means the default user. */
+/* Sets the user and password of this link's next connection; an empty user means the default user.
+ * Copies both strings, each shorter than HF_URL_SECRET bytes. After hf_session_log_in_again other
+ * connections to the same server use them, too; in a cluster, connections to any node. */
 void hf_session_log_in(hf_session *session, const char *user, const char *password);
 
-/* The next connection logs in with the last user and password. */
+/* Makes the next connection use the last user and password. */
 void hf_session_log_in_again(hf_session *session);
 
-/* There are no user and password. Commands that cannot wait for a connection fail with this code
- * and reason, as after a connection that could not be made. */
+/* The driver could not fetch user and password. Commands that cannot wait for a connection fail
+ * with this code and reason, as after a failed attempt to connect. */
 void hf_session_login_failed(hf_session *session, hf_code code, const char *reason, hf_time now);
 
 /* ---- what a link's socket does ---- */
@@ -603,23 +609,24 @@ void hf_session_handshaking(hf_session *session);
 /* The connection is open. */
 void hf_session_opened(hf_session *session, hf_time now);
 
-/* The socket is closed. `reason` is a short text, which is copied; NULL: the server closed it. */
+/* The socket is closed. `reason` is a short string, which is copied, or NULL if the server closed
+ * the connection. */
 void hf_session_closed(hf_session *session, const char *reason, hf_time now);
 
-/* Returns the bytes to write, which the session owns; they may move with the next call. */
+/* Returns the bytes to write. The session owns them, and the next call may move them. */
 hf_slice hf_session_output(const hf_session *session);
 
 /* The first `size` bytes of the output were written. */
 void hf_session_written(hf_session *session, size_t size);
 
-/* Takes bytes that were read. Returns whether they complete a reply or end the connection. If not,
- * nothing has changed for the driver. */
+/* Passes bytes that were read to the session. Returns whether they complete a reply or end the
+ * connection. If not, nothing has changed for the driver. */
 bool hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_time now);
 
-/* Returns whether a request is waiting to be sent or for its reply. */
+/* Returns whether a request waits to be sent or awaits its reply. */
 bool hf_session_has_work(const hf_session *session);
 
-/* Returns whether the reply to a command that was passed to the driver is still to come. */
+/* Returns whether a command that was added to the output still awaits its reply. */
 bool hf_session_awaits_reply(const hf_session *session);
 
 /* Returns whether the session is logged in. */
@@ -630,11 +637,11 @@ hf_time hf_session_received_at(const hf_session *session);
 
 /* ---- operations ---- */
 
-#define HF_BATCH_MAX 1024 /* locks of one operation */
+#define HF_BATCH_MAX 1024 /* the maximum number of locks of one operation */
 
 /* What the numeric argument of a Lua method means. */
 typedef enum hf_call_number {
-    HF_NUMBER_UNUSED, /* a single lock has no such method */
+    HF_NUMBER_UNUSED, /* the method does not exist for a single lock */
     HF_NUMBER_NONE,   /* the method takes no number */
     HF_NUMBER_WAIT,   /* spec.wait; spec.value is the number of permits of the handle */
     HF_NUMBER_LEASE,  /* spec.lease */
@@ -647,24 +654,24 @@ typedef enum hf_call_number {
 /* What a Lua method returns when it succeeds. */
 typedef enum hf_call_returns {
     HF_RETURNS_TRUE,
-    HF_RETURNS_LOCK,    /* the lock, or the permits, itself */
+    HF_RETURNS_LOCK,    /* the lock or the permits */
     HF_RETURNS_WHETHER, /* whether the result's value is positive */
     HF_RETURNS_VALUE,   /* the result's value */
     HF_RETURNS_LEFT,    /* the result's value, or false if it is negative */
-    HF_RETURNS_TTL,     /* the result's value, a reply to PTTL, in seconds */
+    HF_RETURNS_TTL,     /* the result's value, which is a reply to PTTL, converted to seconds */
     HF_RETURNS_INFO,    /* a table made from the result's info */
     HF_RETURNS_REPLY    /* the result's reply as a Lua value */
 } hf_call_returns;
 
-/* All operations. X(the name in the enum, the name in C and in Lua, the verb of the program that a
- * kind must have for it or NONE, the hf_call_number, the hf_call_returns) */
+/* All operations. X(name in the enum, name in C and Lua, verb of the program that the lock's kind
+ * must have or NONE, hf_call_number, hf_call_returns) */
 #define HF_OP_LIST(X)                                                                              \
     X(ACQUIRE, acquire, ACQUIRE, WAIT, LOCK)                                                       \
     X(RELEASE, release, RELEASE, NONE, TRUE)                                                       \
-    X(COMPLETE, complete, COMPLETE, KEEP, TRUE) /* a guard's release that leaves a record */       \
+    X(COMPLETE, complete, COMPLETE, KEEP, TRUE) /* releases a guard and leaves a record */         \
     X(EXTEND, extend, EXTEND, LEASE, TRUE)                                                         \
     X(CHECK, check, EXTEND, NONE, TRUE)                                                            \
-    X(FORCE, force_release, FORCE, NONE, WHETHER) /* whether it was locked */                      \
+    X(FORCE, force_release, FORCE, NONE, WHETHER) /* returns whether the key was locked */         \
     X(INFO, info, INFO, NONE, INFO)                                                                \
     X(TTL, ttl, NONE, NONE, TTL)                                                                   \
     X(PING, ping, NONE, NONE, TRUE)                                                                \
@@ -672,9 +679,9 @@ typedef enum hf_call_returns {
     X(WRITE_BACK, raise, NONE, UNUSED, TRUE) /* raises the fencing counter to token_floor */       \
     X(SET, set, SET, AMOUNT, TRUE)           /* sets a semaphore's number of permits */            \
     X(PAUSE, pause, NONE, WAIT, TRUE)                                                              \
-    X(SET_COUNT, set_count, SET_COUNT, AMOUNT, WHETHER) /* if the latch is not counting */         \
+    X(SET_COUNT, set_count, SET_COUNT, AMOUNT, WHETHER) /* sets a latch's count if it is 0 */      \
     X(COUNT_DOWN, count_down, COUNT_DOWN, AMOUNT, LEFT)                                            \
-    X(WATCH, watch, INFO, WAIT, INFO)        /* waits until a lock has another holder */           \
+    X(WATCH, watch, INFO, WAIT, INFO)        /* waits until the holder changes */                  \
     X(COUNT, count, NONE, NONE, VALUE)       /* reads a latch's count */                           \
     X(AWAIT, await, NONE, WAIT, TRUE)        /* waits until a latch's count is 0 */                \
     X(DELETE, delete, DELETE, NONE, WHETHER) /* deletes a latch */                                 \
@@ -682,7 +689,7 @@ typedef enum hf_call_returns {
     X(GIVE, give, RELEASE, CHANGE, VALUE)    /* adds permits; returns how many are free */         \
     X(DRAIN, drain, DRAIN, NONE, VALUE)      /* takes all free permits; returns how many */        \
     X(FENCED, fenced, NONE, AMOUNT, REPLY)   /* runs commands if no later holder has written */    \
-    X(ONCE, once, NONE, AMOUNT, REPLY)       /* asks or records which run counts for a fire */     \
+    X(ONCE, once, NONE, AMOUNT, REPLY)       /* which run counts for a scheduled fire */           \
     X(ACQUIRE_ALL, acquire_all, ACQUIRE_ALL, UNUSED, TRUE) /* all or none, in one attempt */       \
     X(RELEASE_ALL, release_all, RELEASE_ALL, UNUSED, TRUE)
 
@@ -690,10 +697,10 @@ typedef enum hf_call_returns {
 typedef enum hf_op_kind { HF_OP_LIST(HF_OP_ENTRY) HF_OP_KINDS } hf_op_kind;
 #undef HF_OP_ENTRY
 
-/* An operation's row in HF_OP_LIST. */
+/* A row of HF_OP_LIST. */
 typedef struct hf_op_row {
     const char *name;
-    hf_verb verb; /* the program that a kind must have; HF_VERB_NONE: it needs none */
+    hf_verb verb; /* the program that the kind must have, or HF_VERB_NONE */
     hf_call_number number;
     hf_call_returns returns;
 } hf_op_row;
@@ -701,138 +708,139 @@ typedef struct hf_op_row {
 /* The rows, indexed by hf_op_kind. */
 extern const hf_op_row hf_op_rows[HF_OP_KINDS];
 
-/* Returns what completes "cannot <verb> <key>" in messages. */
+/* Returns the word that completes "cannot <verb> <key>" in messages. */
 const char *hf_op_kind_verb(hf_op_kind kind);
 
 /* Returns whether the operation acquires a lock. */
 bool hf_op_kind_acquires(hf_op_kind kind);
 
-/* Returns whether it ends a hold of the caller. */
+/* Returns whether the operation ends a hold of the caller. */
 bool hf_op_kind_releases(hf_op_kind kind);
 
-/* Returns whether it may leave something that the client settles in the background after its end.
- */
+/* Returns whether the operation may leave something that the client settles in the background
+ * afterwards. */
 bool hf_op_kind_settles_later(hf_op_kind kind);
 
-/* Returns whether it fails if the caller has no hold. */
+/* Returns whether the operation fails if the caller has no hold. */
 bool hf_op_kind_needs_a_hold(hf_op_kind kind);
 
-/* Returns whether locks of this kind have the operation: the server has a program for it, and the
- * client can settle a call in doubt. */
+/* Returns whether locks of this kind support the operation: the server has a program for it, and
+ * the client can settle a call in doubt. */
 bool hf_op_kind_suits(hf_op_kind kind, const hf_kind *lock_kind);
 
 #define HF_NO_TOKEN_TTL 9007199254740991u /* 2^53 - 1: exact in the programs' doubles */
 
-/* What an operation does. Each field names the operations that read it; the others ignore it. */
+/* What an operation does. The comment of a field names the operations that read it; the others
+ * ignore it. */
 typedef struct hf_op_spec {
     hf_op_kind kind;
-    const hf_kind *lock_kind; /* the kind of `names` or `batch`; NULL without either */
-    const hf_names *names;    /* the lock; NULL: for several locks, HF_OP_PING, HF_OP_COMMAND */
-    hf_slice caller;          /* who calls: a coroutine, or the text of a shared owner */
+    const hf_kind *lock_kind; /* the kind of `names` or `batch`, or NULL */
+    const hf_names *names;    /* the lock; NULL for several locks, HF_OP_PING, HF_OP_COMMAND */
+    hf_slice caller; /* a string that identifies the calling coroutine, or the owner if `shared` */
 
-    /* acquire: the owner of a new hold; empty: the client makes a new one. Not with `shared`. */
+    /* acquire: the owner of a new hold; if empty, the client creates one. Not with `shared`. */
     hf_slice owner;
 
     hf_time lease; /* acquire, extend */
 
-    /* acquire: how long a new hold may last after the command or the grant that gave it, whatever
-     * renews it; 0: no limit. */
+    /* acquire: how long a new hold may last after the command or grant that gave it, even if it is
+     * renewed; 0 for no limit. */
     hf_time max_hold;
 
-    /* acquire, take, pause, await, watch: how long to wait; HF_NEVER: no limit. An acquire makes
-     * one attempt for 0. */
+    /* acquire, take, pause, await, watch: how long to wait; HF_NEVER for no limit. With 0 an
+     * acquire makes one attempt. */
     hf_time wait;
 
-    /* info, command: fails after this time if that is before command_timeout; 0: at
-     * command_timeout. */
+    /* info, command: a time limit shorter than command_timeout; 0 for command_timeout. */
     hf_time within;
 
-    hf_time deadlock_check; /* acquire: waits this long before it checks for a deadlock; 0: never */
-    uint64_t observer;      /* the listener that gets the events; 0: no listener of its own */
+    hf_time deadlock_check; /* acquire: how long it waits before it checks for a deadlock; 0 never
+                               checks */
+    uint64_t observer;      /* the number of the listener that gets this operation's events, or 0 */
     uint16_t class;         /* an index from hf_observe_class */
-    uint64_t agent; /* acquire: the number of the calling coroutine, also of a shared owner */
+    uint64_t agent; /* acquire: the number of the calling coroutine, even for a shared owner */
 
-    /* acquire, raise: the TTL of the fencing counter, in milliseconds. 0: no fencing;
-     * HF_NO_TOKEN_TTL: the counter has no TTL. */
+    /* acquire, raise: the TTL of the fencing counter, in milliseconds; 0 for no fencing,
+     * HF_NO_TOKEN_TTL for a counter without a TTL. */
     uint64_t token_ttl_ms;
 
-    uint64_t token_floor; /* acquire, raise: the token is at least this; 0: no floor */
+    uint64_t token_floor; /* acquire, raise: the smallest acceptable token, or 0 */
     uint32_t permits;     /* acquire of a semaphore: how many permits, at least 1 */
 
-    /* acquire of a semaphore: its total if it does not exist yet; 0: not given. */
+    /* acquire of a semaphore: its total if it does not exist yet; 0 if not given. */
     uint64_t permits_at_first;
 
     bool renewed;         /* acquire: the watchdog renews the hold */
     bool sheds;           /* acquire: fails at once if `max_waiters` or more are waiting already */
     uint32_t max_waiters; /* with `sheds`: at least 1; to allow no waiter, set `wait` to 0 */
     bool blocking;        /* acquire: while it waits, no other caller of this client can run */
-    bool shared; /* acquire: the caller's text is the owner, which other processes may use, too */
+    bool shared;          /* acquire: `caller` is also the owner, which other processes may use */
 
     /* release, complete, extend, check: a lost hold of the caller, which another handle has
-     * replaced in the table. The operation reports its loss and touches neither hold. */
+     * replaced in the table. The operation reports the loss and changes neither hold. */
     hf_hold *lost;
-    bool loss_notified; /* with `lost`: a release has reported the loss already */
+    bool loss_notified; /* with `lost`: an earlier release has reported the loss */
 
-    /* The _ALL kinds: the locks, instead of `names`, without a key twice. The kind must have the
-     * operation. */
+    /* acquire_all, release_all: the locks, instead of `names`; no key may occur twice. The kind
+     * must support the operation. */
     const hf_names *const *batch;
     size_t batch_count; /* 1 to HF_BATCH_MAX */
 
     hf_slice fingerprint; /* acquire of a guard: the fingerprint of the request */
     hf_slice result;      /* complete: the result of the run; watch: the known holder */
 
-    /* complete: how long the record remains; 0: no record, the key is free. acquire: how long the
-     * client keeps the lock for its callers after a release; 0: it does not. */
+    /* complete: how long the record remains; 0 leaves no record, and frees the key. acquire: how
+     * long the client keeps the lock for its callers after a release; 0 if it does not. */
     hf_time keep;
 
     /* set, set_count, count_down, take, give: the number. fenced, once: how many of `args` are
-     * keys. */
+     * keys; they come first. */
     uint64_t value;
 
-    /* command: the words of a command that changes no lock, and may be sent twice. fenced, once:
-     * the keys and arguments of the program. */
+    /* command: the words of a command that changes no lock and is safe to resend. fenced, once: the
+     * keys and arguments of the program. */
     const hf_slice *args;
     size_t arg_count;
 
-    /* command: the node to ask, from 1. 0: the node of the first argument, or any. */
+    /* command: the 1-based node to ask; 0 for the node of the first argument, or any. */
     size_t node;
 } hf_op_spec;
 
 /* What HF_OP_INFO has read. */
 typedef struct hf_lock_info {
-    char owner[HF_OWNER_MAX + 1]; /* the owner, cut off if it is longer */
-    size_t owner_size;            /* of `owner`, in bytes; 0: the lock is free */
+    char owner[HF_OWNER_MAX + 1]; /* the owner, truncated if it does not fit */
+    size_t owner_size;            /* the size of `owner` in bytes; 0 if the lock is free */
     long long holds;              /* how many holds the owner has */
-    long long ttl_ms;    /* the lock's TTL in milliseconds; negative as the reply to PTTL */
-    long long waiters;   /* how many are waiting in the queue */
-    long long ahead;     /* how many of them are before the one that asks; -1: it is not waiting */
+    long long ttl_ms;    /* the TTL in milliseconds; negative values as in replies to PTTL */
+    long long waiters;   /* the number of waiters in the queue */
+    long long ahead;     /* how many are ahead of the waiter that asks; -1 if it is not queued */
     long long free;      /* the free permits of a semaphore */
-    long long readers;   /* the readers of a read/write lock; -1: it is of another kind */
-    uint64_t token;      /* the last fencing token; 0: none */
-    long long clock_us;  /* the server's clock when this was read; 0: not known */
-    long long waited_us; /* how long the first waiter has waited; -1: nobody waits, or not known */
+    long long readers;   /* the readers of a read/write lock; -1 for other kinds */
+    uint64_t token;      /* the last fencing token, or 0 */
+    long long clock_us;  /* the server's clock when this was read; 0 if unknown */
+    long long waited_us; /* how long the first waiter has waited; -1 if unknown or nobody waits */
 } hf_lock_info;
 
 /* The result of an operation. */
 typedef struct hf_result {
-    hf_failure failure; /* code HF_OK on success, without a text */
+    hf_failure failure; /* on success: code HF_OK and an empty text */
 
-    /* force: whether the lock was held; ttl: the reply to PTTL; an operation on a latch or a plain
-     * semaphore: what the program replied. */
+    /* force: whether the lock was held; ttl: the reply to PTTL; latch or plain semaphore: the
+     * program's reply. */
     long long value;
 
     hf_lock_info info; /* set only by a successful info or watch */
-    hf_reply *reply;   /* command, fenced, once: the reply, which the caller frees; or NULL */
-    char *record; /* acquire of a guard: the record of an earlier run, which the caller frees; or
-                     NULL */
-    size_t record_size; /* of `record`, in bytes */
+    hf_reply *reply;   /* command, fenced, once: the reply, freed by the caller; or NULL */
+    /* acquire of a guard: the record of an earlier run, freed by the caller; or NULL. */
+    char *record;
+    size_t record_size; /* the size of `record` in bytes */
 } hf_result;
 
-/* Begins an operation, which may be done at once; the caller ends it with hf_op_end. The spec is
- * copied. Returns NULL when out of memory. */
+/* Begins an operation, which may be done when this returns. The caller ends it with hf_op_end.
+ * Copies the spec, but not what it points to. Returns NULL when out of memory. */
 hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now);
 
-/* Returns a number that no other operation of the client has. */
+/* Returns the operation's number, which is unique in its client. */
 uint64_t hf_op_number(const hf_op *op);
 
 /* Return when the operation began, when its wait ends, and whether it is done. */
@@ -840,74 +848,75 @@ hf_time hf_op_begun_at(const hf_op *op);
 hf_time hf_op_wait_end(const hf_op *op);
 bool hf_op_is_done(const hf_op *op);
 
-/* Returns whether the operation is waiting for a command for its hold that is in flight. */
+/* Returns whether the operation is waiting until another command for its hold is no longer in
+ * flight. */
 bool hf_op_is_blocked(const hf_op *op);
 
-/* Returns whether the operation may be waiting for a reply. Otherwise it is waiting for a message,
- * for another operation, or until a time. */
+/* Returns whether the operation may be waiting for a reply, and not for a message, another
+ * operation or a time. */
 bool hf_op_awaits_reply(const hf_op *op);
 
-/* Returns the code of the operation's failure; HF_OK also while it is not done. */
+/* Returns the code of the operation's failure, or HF_OK while it is not done. */
 hf_code hf_op_code(const hf_op *op);
 
-/* Moves the result out of an operation that is done or detached. */
+/* Moves the result of an operation that is done or detached into `result`. */
 void hf_op_take_result(hf_op *op, hf_result *result);
 
-/* Return the holds that the operation is about: for the _ALL kinds one for each lock of the spec,
- * in the same order, each of which may be NULL. The operation owns a reference to each until
- * hf_op_end. */
+/* Return the number of the operation's holds, and one of them. The _ALL kinds have one for each
+ * lock of the spec, in the same order, which may be NULL. The operation owns a reference to each
+ * until hf_op_end. */
 size_t hf_op_hold_count(const hf_op *op);
 hf_hold *hf_op_hold(const hf_op *op, size_t index);
 
-/* Returns the next operation that is done and was not returned before, or NULL. `after` is the
- * operation that the last call returned; NULL: the search begins with the first one. */
+/* Returns the next operation that is done and was not returned before, or NULL. `after` is what the
+ * previous call returned, or NULL to start with the first operation. */
 hf_op *hf_client_next_done(hf_client *client, const hf_op *after);
 
 /* Returns whether hf_client_next_done has an operation to return. */
 bool hf_client_has_done(const hf_client *client);
 
-/* Returns when hf_client_tick has something to do for this operation, apart from its commands,
- * whose deadlines are those of their links. */
+/* Returns when hf_client_tick has something to do for this operation. The deadlines of its commands
+ * are not included; they belong to the links. */
 hf_time hf_op_deadline(const hf_op *op);
 
-/* Ends the wait of an acquire with HF_INTERRUPTED, after a moment for a reply under way. An acquire
- * that just got the lock keeps it. */
+/* Ends the wait of an acquire with HF_INTERRUPTED, after allowing a moment for a reply under way.
+ * An acquire that just got the lock keeps it. */
 void hf_op_interrupt(hf_op *op, hf_time now);
 
 /* Ends an operation that is not done with HF_INTERRUPTED, and undoes what it may have left on the
  * server. */
 void hf_op_abandon(hf_op *op, hf_time now);
 
-/* From now on no caller waits for this release, and the client ends it. Returns false if the
- * release is done or not sent yet, is of several locks, or when out of memory; the caller still
- * ends it then. */
+/* Detaches a release: no caller waits for it any more, and the client ends it. Returns false if it
+ * is done, is not sent yet or releases several locks, or when out of memory; then the caller must
+ * still end it. */
 bool hf_op_detach(hf_op *op);
 bool hf_op_is_detached(const hf_op *op);
 
 /* Returns whether the client has a detached operation. */
 bool hf_client_has_detached(const hf_client *client);
 
-/* Ends the detached operations that are done. */
+/* Ends all detached operations that are done. */
 void hf_client_end_detached(hf_client *client, hf_time now);
 
-/* Frees the operation. If it is not done, undoes what it may have left on the server. */
+/* Frees the operation. If it is not done, also undoes what it may have left on the server. */
 void hf_op_end(hf_op *op, hf_time now);
 
 /* ---- counters and events ---- */
 
-/* A class is a name that the user gives to locks of one use. It has counters of its own. */
+/* A class is a user-defined name for locks of one use. It has its own counters. */
 
-#define HF_CLASSES_MAX 64 /* classes of one client */
-#define HF_CLASS_NAME 64  /* bytes of a class's name, with the NUL */
+#define HF_CLASSES_MAX 64 /* the maximum number of classes of a client */
+#define HF_CLASS_NAME 64  /* the maximum size of a class's name in bytes, with the NUL */
 
-/* The ends of a histogram's buckets, in seconds, ascending. */
+/* The upper bounds of a histogram's buckets, in seconds, ascending. */
 #define HF_BUCKETS 16
 extern const double hf_bucket_ends[HF_BUCKETS];
 
-/* How long things took. */
+/* A distribution of durations. */
 typedef struct hf_histogram {
-    uint64_t counts[HF_BUCKETS + 1]; /* per bucket, not cumulative; the last one has no end */
-    hf_time sum;                     /* of all times */
+    uint64_t counts[HF_BUCKETS + 1]; /* per bucket, not cumulative; the last bucket is unbounded */
+    hf_time sum;                     /* the sum of all durations */
 } hf_histogram;
 
 /* The counters of a class. X(name) */
@@ -922,27 +931,27 @@ typedef struct hf_histogram {
 #define HF_CLASS_FIELD(name) uint64_t name;
 typedef struct hf_class {
     char name[HF_CLASS_NAME];
-    uint64_t outcomes[HF_CODES];      /* how acquires ended; HF_OK: with the lock */
+    uint64_t outcomes[HF_CODES];      /* acquires by code; HF_OK counts those that got the lock */
     uint64_t losses[HF_LOST_REASONS]; /* losses by reason */
     HF_CLASS_COUNTERS(HF_CLASS_FIELD)
-    hf_histogram waited;      /* how long acquires took that got the lock */
+    hf_histogram waited;      /* how long successful acquires took */
     hf_histogram held;        /* how long locks were held, until the release or the loss */
-    hf_histogram round_trips; /* from the sending of a command to its reply */
+    hf_histogram round_trips; /* from sending a command to its reply */
 } hf_class;
 
-/* Returns the index of the class with this name, which it makes if there is none. Returns 0, the
- * class without a name, if there is no room. */
+/* Returns the index of the class with this name, and creates it if needed. Returns 0, the class
+ * without a name, if there is no room. */
 uint16_t hf_observe_class(hf_client *client, const char *name);
 
-/* Returns the class with this index, below HF_CLASSES_MAX, or NULL. The first one is the client's
- * own. */
+/* Returns the class with this index, which must be below HF_CLASSES_MAX, or NULL. Index 0 is the
+ * client's own class. */
 const hf_class *hf_observe_class_at(const hf_client *client, size_t index);
 
-/* From now on there are events of everything, not only of locks with an observer. */
+/* Requests all events, not only those of locks with an observer. */
 void hf_observe_all(hf_client *client);
 
-/* Adds the event HF_EVENT_CRASH_RELEASE_OFF: nothing will prove the end of this client's process.
- * `code` says why; it must be a constant. */
+/* Adds the event HF_EVENT_CRASH_RELEASE_OFF: no other process can prove that this one has ended.
+ * `code` says why, and must be a constant. */
 void hf_observe_unrecorded(hf_client *client, const char *code);
 
 typedef enum hf_event_kind {
@@ -954,12 +963,12 @@ typedef enum hf_event_kind {
     HF_EVENT_RENEWED_LATE,
     HF_EVENT_OPENED,
     HF_EVENT_CLOSED,
-    HF_EVENT_FAILED,            /* an acquire failed for another reason: `code` */
-    HF_EVENT_CRASH_RELEASED,    /* a waiter freed a hold of `owner`, whose process has crashed */
-    HF_EVENT_CRASH_RELEASE_OFF, /* nothing will prove the end of this process: `code` */
+    HF_EVENT_FAILED,            /* an acquire failed with `code`, for a reason other than busy */
+    HF_EVENT_CRASH_RELEASED,    /* a waiter freed the hold of `owner`, whose process has crashed */
+    HF_EVENT_CRASH_RELEASE_OFF, /* see hf_observe_unrecorded */
     HF_EVENT_TENANT_EXPOSED,    /* other users of this server can act with this client's rights */
-    HF_EVENT_CUT_OFF, /* a wait continues although the server is away or refuses it: `code` */
-    HF_EVENT_RESUMED, /* the server answers a wait that was cut off */
+    HF_EVENT_CUT_OFF,           /* a wait continues, but its server is away or refuses it: `code` */
+    HF_EVENT_RESUMED,           /* the server answers again after CUT_OFF */
     HF_EVENT_KINDS
 } hf_event_kind;
 
@@ -969,20 +978,21 @@ const char *hf_event_name(hf_event_kind kind);
 typedef struct hf_event hf_event;
 
 struct hf_event {
-    hf_event *next; /* the next event of the list, or NULL */
+    hf_event *next; /* the next event in the list, or NULL */
     hf_event_kind kind;
-    const char *code;    /* the code of a failure, or the reason of a loss; a constant, or NULL */
-    const char *class;   /* the name of the class, owned by the client; "": it has none */
-    hf_time duration;    /* with `timed`: the time waited or held, or left of the lease */
-    bool timed;          /* the event has a duration */
+    const char *code;    /* the code of the failure or reason of the loss, a constant; or NULL */
+    const char *class;   /* the name of the class, owned by the client; may be "" */
+    hf_time duration;    /* with `timed`: time waited, time held, or time left on the lease */
+    bool timed;          /* `duration` is set */
     uint64_t token;      /* the fencing token; 0: none */
-    uint64_t observer;   /* the listener of the lock; 0: it has none of its own */
-    hf_slice key, owner; /* in `bytes`; for a connection, `key` is its server */
-    hf_slice message;    /* CUT_OFF: the message of the failure, in `bytes`; else empty */
+    uint64_t observer;   /* the lock's listener, or 0 */
+    hf_slice key, owner; /* stored in `bytes`; for a connection, `key` is its server */
+    hf_slice message;    /* CUT_OFF: the message of the failure, stored in `bytes`; else empty */
     char bytes[];
 };
 
-/* Returns the list of events, oldest first, and empties it. The caller frees each event. */
+/* Returns the list of events, oldest first, and empties the client's list. The caller frees each
+ * event. */
 hf_event *hf_observe_take(hf_client *client);
 
 /* Returns whether hf_observe_take has an event to return. */
