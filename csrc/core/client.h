@@ -1,7 +1,7 @@
-/* A client and an operation as the core's own files see them: holdfast.h is for drivers.
+/* Clients and operations as the core's own files see them; drivers include holdfast.h.
  *
- * A client has one or several nodes, each a server with three links. All commands for a key go to
- * one node (hf_client_node). */
+ * A client has one or several nodes. A node is a server with three links. All commands for a key go
+ * to one node (hf_client_node). */
 #ifndef HF_CLIENT_H
 #define HF_CLIENT_H
 
@@ -18,10 +18,10 @@ typedef struct hf_sentinels hf_sentinels;
 
 /* What the client publishes about itself: see op/presence.h. */
 typedef struct hf_presence {
-    char who[HF_WHO_SIZE]; /* the text of hf_client_introduce; "": the client publishes nothing */
-    hf_time check_at; /* when to check what to publish; HF_NEVER: not before an operation begins */
-    hf_time publish_at; /* when to publish `who` again; 0: it is not published yet */
-    size_t goodbyes;    /* requests under way that the client has sent since it was closed */
+    char who[HF_WHO_SIZE]; /* the string of hf_client_introduce, or "" to publish nothing */
+    hf_time check_at;      /* when to check what to publish; HF_NEVER until an operation begins */
+    hf_time publish_at;    /* when to publish `who` again; 0 if it is not published yet */
+    size_t goodbyes;       /* requests under way that were sent after the client was closed */
 } hf_presence;
 
 typedef struct hf_walk hf_walk;
@@ -34,100 +34,103 @@ typedef struct hf_op_impl hf_op_impl;
 typedef struct hf_topology hf_topology;
 typedef struct hf_decider hf_decider;
 
-/* A server and the links to it. The struct does not move in memory while the client lives. */
+/* A server and the links to it. The struct does not move in memory. */
 typedef struct hf_node {
     hf_client *client;
     hf_server server;
     hf_session links[HF_LINKS];
-    size_t waiting;       /* how many operations and kept locks need the events link */
+    size_t waiting;       /* the number of operations and kept locks that need the events link */
     bool subscribed;      /* the server has confirmed the subscription to `client->grants` */
     bool pattern_denied;  /* the user may not subscribe to Redisson's releases */
-    hf_time linger_until; /* until when the events link stays open although nothing needs it */
-    hf_time ping_at;      /* when an events link that is silent gets a PING, or HF_NEVER */
+    hf_time linger_until; /* until then the events link remains open even if nothing needs it */
+    hf_time ping_at;      /* when to send a PING over a silent events link, or HF_NEVER */
 
-    /* A link was given up on which the server had been silent since then, and the links for calls
-     * and events do not know yet. Otherwise HF_NEVER. */
+    /* Since when the server had been silent on a link that was given up, until the links for calls
+     * and events are notified of that; otherwise HF_NEVER. */
     hf_time silent_since;
 
-    bool serves; /* it may have keys: it is no Sentinel, and in a cluster the map names it */
-    char id[HF_NODE_ID_SIZE + 1]; /* in a cluster: its id in the map; "": the map gives none */
+    bool serves; /* it may have keys: not a Sentinel and, in a cluster, in the map */
+    char id[HF_NODE_ID_SIZE + 1]; /* in a cluster: its id in the map, or "" */
 } hf_node;
 
 #define HF_NODES_MAX 1024
 
-#define HF_PLACE_SIZE 32 /* bytes of a place in a queue as the server writes it, with the NUL */
+#define HF_PLACE_SIZE 32 /* the size of a queue place as the server writes it, with the NUL */
 
 struct hf_client {
     hf_client_config config;
     char uuid[HF_UUID_SIZE + 1];
-    char grants[HF_UUID_SIZE + 16]; /* the channel over which this client gets its grants */
+    char grants[HF_UUID_SIZE + 16]; /* the channel on which this client receives its grants */
     const hf_topology *topology;
     const hf_decider *decider;
-    void (*on_node)(hf_node *node); /* makes a new node ready for events */
+    void (*on_node)(hf_node *node); /* prepares a new node's events link */
     hf_node first;
-    hf_node **nodes;         /* all nodes; `only` as long as there is no other than `first` */
-    size_t node_count;       /* of `nodes` */
+    hf_node **nodes;         /* all nodes; points to `only` until a second node is added */
+    size_t node_count;       /* the number of `nodes` */
     hf_node *only[1];        /* &first */
-    hf_cluster *cluster;     /* the map of a cluster, owned; or NULL */
-    hf_ring ring;            /* the ring of HF_MODE_SHARDS; else empty */
-    hf_sentinels *sentinels; /* the Sentinels that the first node follows, owned; or NULL */
+    hf_cluster *cluster;     /* the cluster's map, owned; or NULL */
+    hf_ring ring;            /* the ring of HF_MODE_SHARDS, otherwise empty */
+    hf_sentinels *sentinels; /* the Sentinels that locate the first node, owned; or NULL */
     hf_holds holds;
-    hf_numbers kept;       /* the locks that the client keeps, by a hash of kind and key */
-    hf_op *ops, **ops_end; /* the operations, in the order in which they began */
-    hf_numbers waits;      /* the operations that messages can name, by hf_op_wait.number */
-    hf_ended ended;        /* waits that were in a queue and have ended lately */
+    hf_numbers kept;       /* kept locks, by a hash of kind and key */
+    hf_op *ops, **ops_end; /* the operations, oldest first */
+    hf_numbers waits;      /* operations that messages can name, by hf_op_wait.number */
+    hf_ended ended;        /* queued waits that ended recently */
     uint64_t last_op;      /* the number of the last operation */
 
-    /* How many batches of renewals in a row were refused although the server accepted their keys
-     * one by one. See op/renew.c. */
+    /* How many consecutive batches of renewals were refused although the server then accepted their
+     * keys one by one: see op/renew.c. */
     uint64_t splits;
-    bool split_open;        /* a batch was refused; it counts as a split when a key is accepted */
-    hf_time batch_again_at; /* after too many splits, the next batch is not sent before this time */
+    bool split_open; /* a batch was refused; if one of its keys is then accepted, it was a split */
+    hf_time batch_again_at; /* no batch is sent before this time, after too many splits */
 
     uint64_t approvals_asked; /* how often a hold began to need its owner's approval */
     uint64_t random;          /* the state of the random numbers */
-    size_t unanswered;        /* requests without a reply whose operations have ended */
-    size_t detached;          /* operations that the client ends itself */
+    size_t unanswered;        /* requests that await a reply although their operations have ended */
+    size_t detached;          /* the number of detached operations, which the client itself ends */
     hf_stats stats;
     hf_presence presence;
     hf_observer observer;
     bool closed;
-    hf_quorum *quorum;        /* the members of HF_MODE_QUORUM, owned: such a client has no links of
-                                 its own; or NULL */
+
+    /* The members of HF_MODE_QUORUM, owned, or NULL. A client with members has no links of its
+     * own. */
+    hf_quorum *quorum;
+
     bool is_member;           /* it is the client of one server of a quorum */
     hf_client *quorum_client; /* with `is_member`: the quorum's client */
 };
 
-/* Makes a client. `entropy` is 24 bytes from the system's random source. Returns false when out of
- * memory. The caller calls hf_client_free in either case. */
+/* Initialises a client. `entropy` is 24 bytes from the system's random source. Returns false when
+ * out of memory; the caller must call hf_client_free in either case. */
 bool hf_client_init(hf_client *client, const hf_client_config *config,
                     const unsigned char entropy[24]);
 
-/* Frees the client. All operations must have ended. */
+/* Frees what the client owns, but not the struct. All operations must have ended. */
 void hf_client_free(hf_client *client);
 
-/* Returns the key's node, as far as it is known; never NULL. */
+/* Returns the node believed to have the key; never NULL. */
 hf_node *hf_client_node(const hf_client *client, hf_slice key);
 
 /* Marks the hold lost for this reason, and counts the loss. */
 void hf_client_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason);
 
-/* Returns the reason for which a hold is lost whose time is over. */
+/* Returns the reason for which a hold is lost when its time is over. */
 hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold);
 
 /* ---- operations ---- */
 
-/* The states of an acquire; op/operation.c has the steps between them. Operations that poll use
- * some of the states, and all others remain BEGUN. */
+/* The states of an acquire; op/operation.c defines the transitions. Operations that poll use some
+ * of these states; all others remain BEGUN. */
 typedef enum hf_acquire_state {
     HF_ACQUIRE_BEGUN,
     HF_ACQUIRE_BLOCKED,     /* waits until an earlier command or call for its hold is done */
-    HF_ACQUIRE_FOLLOWING,   /* waits until the caller's own release, sent before, is done */
-    HF_ACQUIRE_ASKING,      /* the program is under way, with or without a text for the queue */
+    HF_ACQUIRE_FOLLOWING,   /* waits until the caller's own earlier release is done */
+    HF_ACQUIRE_ASKING,      /* the program has been sent, with or without a queue member */
     HF_ACQUIRE_SUBSCRIBING, /* waits for the subscription to the client's channel */
-    HF_ACQUIRE_WAITING,     /* is in the queue, or waits for a message on a channel */
-    HF_ACQUIRE_CANCELLING,  /* leaves the queue */
-    HF_ACQUIRE_QUEUED,      /* waits in this client until it gets the kept lock or may ask for it */
+    HF_ACQUIRE_WAITING,     /* is queued, or waits for a message on a channel */
+    HF_ACQUIRE_CANCELLING,  /* is leaving the queue */
+    HF_ACQUIRE_QUEUED, /* waits in this client to get the kept lock or to ask the server for it */
     HF_ACQUIRE_DONE,
     HF_ACQUIRE_STATES
 } hf_acquire_state;
@@ -135,120 +138,122 @@ typedef enum hf_acquire_state {
 /* Whether an operation is subscribed to the channel of its lock's releases. */
 typedef enum hf_listening {
     HF_LISTENING_NOT,
-    HF_LISTENING_ASKED,    /* it, or another operation, has sent the subscription */
-    HF_LISTENING_CONFIRMED /* the server has confirmed a channel that it may also refuse, such as a
-                              sharded one */
+    HF_LISTENING_ASKED,    /* this or another operation has sent the subscription */
+    HF_LISTENING_CONFIRMED /* the server has confirmed the subscription, which it may refuse, as for
+                              a sharded channel */
 } hf_listening;
 
-/* The part of operations that wait until a time or for a message. */
+/* The fields of operations that wait until a time or for a message. */
 typedef struct hf_op_wait {
-    hf_time until;          /* when the wait ends; HF_NEVER: it has no limit */
-    hf_time recheck_at;     /* when it asks again without a message */
-    uint64_t number;        /* by which grants name this wait */
-    hf_number by_number;    /* its entry in client->waits */
-    hf_names channels;      /* its own channels, for a listed kind or a watch; empty: none yet */
-    hf_listening listening; /* to the releases of clients that are not in the queue */
-    hf_time turn_ends;      /* until when what is free is left to others; 0: it is not */
-    bool needs_events;      /* it needs the events link, and is counted in node->waiting */
-    bool accepted;    /* the server has let it wait and listen: no missing right ends it now */
-    bool cut_off;     /* its server is away or refuses it, and the event of that was added */
-    bool woken;       /* a message came that the command under way may not have seen */
+    hf_time until;          /* when the wait ends; HF_NEVER for no limit */
+    hf_time recheck_at;     /* when it asks the server again even without a message */
+    uint64_t number;        /* the number by which grants name this wait */
+    hf_number by_number;    /* the wait's entry in client->waits */
+    hf_names channels;      /* its own channels, for a listed kind or a watch; otherwise empty */
+    hf_listening listening; /* subscription to releases of clients that are not in the queue */
+    hf_time turn_ends;      /* until then it leaves what is free to others, or 0 */
+    bool needs_events;      /* it needs the events link and is counted in node->waiting */
+    bool accepted; /* the server has let it wait and subscribe: a missing right no longer ends it */
+    bool cut_off;  /* HF_EVENT_CUT_OFF was added: its server is away or refuses it */
+    bool woken;    /* a message came that the command under way may have missed */
     bool interrupted; /* hf_op_interrupt was called */
 } hf_op_wait;
 
-/* A grant that overtook the reply to the command that entered its place in the queue. */
+/* A grant that arrived before the reply to the command that queued the waiter. */
 typedef struct hf_early_grant {
-    char place[HF_PLACE_SIZE]; /* the place that it names; "": there is no such grant */
+    char place[HF_PLACE_SIZE]; /* the queue place that it names; "" if there is no early grant */
     hf_time received_at;
-    hf_time lease;              /* the lease that the grant gives */
+    hf_time lease;              /* the granted lease */
     uint64_t token, last_token; /* as in hf_message */
 } hf_early_grant;
 
-/* The part of an acquire, on one server. */
+/* The fields of an acquire on one server. */
 typedef struct hf_op_acquire {
-    char *waiter;              /* the waiter's text in the queue, owned */
-    size_t waiter_size;        /* of `waiter`, in bytes */
-    char place[HF_PLACE_SIZE]; /* its place in the queue, from the last reply; "": none */
-    hf_time placed_at;         /* when the command of that reply was sent */
-    hf_early_grant early;      /* ASKING: the last grant that came in the meantime */
-    hf_time busy_until;        /* the end of the holder's lease, from the last reply; 0: unknown */
+    char *waiter;              /* the waiter's queue member, owned */
+    size_t waiter_size;        /* the size of `waiter` in bytes */
+    char place[HF_PLACE_SIZE]; /* its queue place, from the last reply, or "" */
+    hf_time placed_at;         /* when the command with that reply was sent */
+    hf_early_grant early;      /* ASKING: the last grant that came before the reply */
+    hf_time busy_until; /* the end of the holder's lease, from the last reply; 0 if unknown */
 
-    /* A holder that will not announce its release: when it was first seen, and the end of its lease
-     * then. */
+    /* With a holder that will not announce its release: when this acquire first saw it, and the end
+     * of its lease at that time. */
     hf_time silent_since, silent_until;
 
-    bool turn_of_pollers; /* the lock is being left to clients that poll: the next holder may be
-                             one, which does not announce its release */
-    hf_time listen_at;    /* when it subscribes to Redisson's releases, or HF_NEVER */
-    hf_time doubted_at;   /* when it last asked the server because it doubted a grant */
+    /* The lock is being left to clients that poll. One of them may be its next holder, which does
+     * not announce its release. */
+    bool turn_of_pollers;
+
+    hf_time listen_at;  /* when it subscribes to Redisson's releases, or HF_NEVER */
+    hf_time doubted_at; /* when it last asked the server because of a doubtful grant */
     hf_hold *behind;  /* the caller's previous hold with a detached release, referenced; or NULL */
-    hf_kept *kept;    /* the kept lock for which it is QUEUED, or about to ask; or NULL */
+    hf_kept *kept;    /* the kept lock for which it is QUEUED or about to ask, or NULL */
     hf_op *next_kept; /* QUEUED: the next acquire in that lock's queue, or NULL */
-    uint64_t last_token;   /* the last of the tokens that came with the lock */
-    long long server_us;   /* the server's clock when it gave the lock, in us; 0: not known */
-    uint32_t from;         /* the owner's count of holds on the server before the command */
-    uint32_t joins;        /* how often it asked again because another process changed that count */
-    hf_code ended;         /* CANCELLING: the code with which it will fail */
-    long long shed_behind; /* how many were waiting when max_waiters ended it; 0: not ended so */
-    bool queued;           /* the server may have it in its queue */
-    bool let_in;           /* it has a place in a queue: max_waiters and rights do not end it now */
+    uint64_t last_token; /* the last fencing token that came with the lock */
+    long long server_us; /* the server's clock when it gave the lock, in us; 0 if unknown */
+    uint32_t from;       /* the server's count of the owner's holds before the command */
+    uint32_t joins;      /* how often another process changed that count, so that it asked again */
+    hf_code ended;       /* CANCELLING: the code with which it will fail */
+    long long shed_behind; /* the number of waiters when max_waiters ended it, or 0 */
+    bool queued;           /* it may be in the server's queue */
+    bool let_in;           /* it has been queued: max_waiters and missing rights no longer end it */
     bool handed_over;      /* it got the lock by a grant */
 } hf_op_acquire;
 
-/* The part of a call on a hold. */
+/* The fields of a call on a hold. */
 typedef struct hf_op_call {
     hf_time believed_until;    /* extend: the hold's end before the operation */
-    uint32_t pending_releases; /* release: how many pending releases of the hold it sends, too */
+    uint32_t pending_releases; /* release: how many of the hold's pending releases it includes */
     bool confirms;             /* check: it also renews the hold */
 } hf_op_call;
 
-/* The part of the _ALL kinds. */
+/* The fields of the _ALL kinds. */
 typedef struct hf_op_batch {
-    hf_hold **holds; /* spec.batch_count holds, referenced; NULL before they are chosen */
+    hf_hold **holds; /* spec.batch_count holds, referenced; NULL until they are chosen */
     bool waited;     /* it has been blocked */
 } hf_op_batch;
 
-/* The part of an operation on a plain semaphore, whose calls leave notes. */
+/* The fields of an operation on a plain semaphore, whose calls leave notes. */
 typedef struct hf_op_noted {
     bool answered;     /* the reply to the command under way has come */
-    bool in_doubt;     /* a command was sent more than once, so a copy of it may still be run */
+    bool in_doubt;     /* a command was sent more than once, so a copy may still run */
     bool result_taken; /* the caller has the result */
-    bool turn_used;    /* others have released since the last turn that was left to them */
+    bool turn_used;    /* others have released since a turn was last left to them */
 } hf_op_noted;
 
 /* What is published about the operation's wait: see op/presence.h. */
 typedef struct hf_op_presence {
-    hf_time publish_at; /* when it is published next; 0: the operation does not wait */
+    hf_time publish_at; /* when to publish it next; 0 if the operation does not wait */
     bool published;
 } hf_op_presence;
 
 /* The operation's search for a deadlock: see op/deadlock.h. */
 typedef struct hf_op_deadlock {
-    hf_time walked_after; /* how long it had waited at its last check; 0: it has not checked */
+    hf_time walked_after; /* how long it had waited at its last check, or 0 */
     hf_walk *walk;        /* the check under way, or NULL */
-    char *cycle; /* the cycle in which it is the youngest waiter, as text, owned; or NULL */
+    char *cycle; /* the description of a cycle whose youngest waiter it is, owned; or NULL */
 } hf_op_deadlock;
 
 /* How the operation watches for a holder whose process has crashed: see op/crash.h. */
 typedef struct hf_op_crash {
-    hf_time next_at;     /* when it checks next; 0: it has not checked yet */
-    hf_lookout *lookout; /* what it knows of the holder; NULL: nothing yet */
+    hf_time next_at;     /* when it checks next; 0 before the first check */
+    hf_lookout *lookout; /* what it knows of the holder, or NULL */
 } hf_op_crash;
 
-/* What the operation has read for its caller, and owns until hf_op_take_result. */
+/* Results for the caller, owned by the operation until hf_op_take_result. */
 typedef struct hf_op_result {
     long long value;    /* as in hf_result */
     char *record;       /* acquire of a guard: the record of an earlier run, or NULL */
-    size_t record_size; /* of `record`, in bytes */
+    size_t record_size; /* the size of `record` in bytes */
     hf_reply *reply;    /* command, fenced, once: the reply, or NULL */
-    hf_lock_info *info; /* info, watch: what was read, or NULL */
+    hf_lock_info *info; /* info, watch: the result, or NULL */
 } hf_op_result;
 
 struct hf_op {
-    hf_op *next, **link; /* the next one in client->ops, and the pointer to this one there */
+    hf_op *next, **link; /* the next operation in client->ops, and the pointer to this one */
     hf_client *client;
     const hf_op_impl *impl;
-    hf_node *node;   /* the node of its key, as far as it is known */
+    hf_node *node;   /* the node believed to have its key */
     hf_round *round; /* the round of a quorum's operation, or NULL */
     hf_op_spec spec;
     uint64_t number; /* greater than those of earlier operations of the client */
@@ -256,13 +261,13 @@ struct hf_op {
     hf_acquire_state state; /* changed only by hf_op_become */
     bool done;
     bool reported; /* hf_client_next_done has returned it */
-    bool detached; /* no caller waits for it: the client ends it */
-    bool blocked;  /* it waits for a command in flight for its hold */
-    hf_hold *hold; /* the hold that it is about, referenced; or NULL */
+    bool detached; /* no caller waits for it; the client ends it */
+    bool blocked;  /* it waits for another command for its hold */
+    hf_hold *hold; /* the hold that it acquires or uses, referenced; or NULL */
     hf_request request;
     hf_names own_names; /* detached: the names to which its spec points */
     char *own_caller;   /* detached: the caller to which its spec points, owned */
-    hf_failure failure; /* code HF_OK while it has not failed */
+    hf_failure failure; /* code HF_OK unless it has failed */
     hf_op_result result;
     hf_op_wait wait;
     hf_op_acquire acquire;
@@ -274,7 +279,8 @@ struct hf_op {
     hf_op_crash crash;
 };
 
-/* Returns the names of the operation's lock, or of the first of several; NULL: it has no lock. */
+/* Returns the names of the operation's lock, or of the first of several, or NULL if it has no
+ * lock. */
 static inline const hf_names *hf_op_names(const hf_op *op) {
     if (op->spec.names) return op->spec.names;
     return op->spec.batch_count > 0 ? op->spec.batch[0] : NULL;

@@ -145,10 +145,10 @@ struct hf_names {
      * its waiters: redisson_lock_timeout:{key}. */
     hf_slice leases;
 
-    hf_slice releases; /* the channel of releases, with the kind's own prefix or the default one */
-    hf_slice listening;
-    hf_slice ours; /* <releases>:holdfast: counts our subscribers otherwise; may be empty */
-    char *block;   /* the allocation that contains the strings, or NULL */
+    hf_slice releases;  /* the channel of releases, with the kind's own prefix or the default one */
+    hf_slice listening; /* holdfast_listening:{key}: our subscribers if `releases` is sharded */
+    hf_slice ours;      /* <releases>:holdfast: our subscribers if it is not; may be empty */
+    char *block;        /* the allocation that contains the strings, or NULL */
 };
 
 /* Creates the names of a lock of this kind, as they are on any server. Returns NULL when out of
@@ -502,9 +502,11 @@ hf_stats hf_client_stats(const hf_client *client);
 /* Totals over all links since the client was created. */
 typedef struct hf_traffic {
     uint64_t connections; /* connections that were opened */
+
     /* Connections after a link's first one. Links for events are not included, because they are
      * closed while nobody waits. */
     uint64_t reconnects;
+
     uint64_t replies; /* replies that were read */
 } hf_traffic;
 
