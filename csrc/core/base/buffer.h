@@ -1,6 +1,6 @@
-/* Bytes on their way to a socket: appended at the end, taken from the front.
+/* Bytes on their way to a socket: appended at the end, consumed at the front.
  *
- * bytes[start .. end) are the content. It never grows beyond HF_BUFFER_CAP. */
+ * The content is bytes[start .. end). Its size never exceeds HF_BUFFER_CAP. */
 #ifndef HF_BUFFER_H
 #define HF_BUFFER_H
 
@@ -13,12 +13,13 @@ typedef struct hf_buffer {
     size_t start, end, capacity;
 } hf_buffer;
 
-/* Returns false when out of memory or over the cap; the content is then unchanged. */
+/* Appends a copy of the bytes. Returns false when out of memory or over the cap; the content is
+ * then unchanged. */
 bool hf_buffer_append(hf_buffer *buffer, const char *bytes, size_t size);
 
 hf_slice hf_buffer_content(const hf_buffer *buffer);
 
-/* Drops the first `size` bytes, which are at most the content's size. */
+/* Drops the first `size` bytes; `size` must not exceed the content's size. */
 void hf_buffer_consume(hf_buffer *buffer, size_t size);
 
 void hf_buffer_clear(hf_buffer *buffer);

@@ -1,8 +1,8 @@
 /* How long a lease is valid for its holder.
  *
- * On the server a lease counts from some moment after the command was sent. Here it counts from
- * just before that, less a drift of 1 % + 2 ms (at most a quarter) for clocks that run at different
- * speeds. Nothing is held past that. */
+ * On the server a lease begins at some moment after the command was sent. The holder counts it from
+ * just before sending, and subtracts a drift of 1 % + 2 ms (at most a quarter of the lease),
+ * because clocks run at different speeds. It never considers the lock held past that. */
 #ifndef HF_LEASE_H
 #define HF_LEASE_H
 
@@ -10,7 +10,7 @@
 
 #define HF_LEASE_MIN HF_MS
 #define HF_LEASE_MAX                                                                               \
-    (1000000000ull * HF_SECOND) /* about 31 years: far below what a server takes as a TTL */
+    (1000000000ull * HF_SECOND) /* about 31 years: far below the maximum TTL of a server */
 
 /* Returns the lease in whole milliseconds, rounded up, as it is sent to the server. */
 uint64_t hf_lease_ms(hf_time lease);
@@ -21,11 +21,11 @@ hf_time hf_lease_end(hf_time sent_at, hf_time lease);
 /* Returns when to renew: a third of the lease after `sent_at`. */
 hf_time hf_lease_renew_at(hf_time sent_at, hf_time lease);
 
-/* The same for a lease that is valid until `end`. */
+/* Does the same for a lease that is valid until `end`. */
 hf_time hf_lease_renew_before(hf_time end, hf_time lease);
 
-/* Returns when to try again after a renewal failed at `now`: several times before `end`, and not
- * after it. */
+/* Returns when to retry after a renewal failed at `now`: several times before `end`, never after
+ * it. */
 hf_time hf_lease_retry_at(hf_time now, hf_time end);
 
 #endif

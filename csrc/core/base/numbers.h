@@ -1,5 +1,5 @@
-/* A table of things by their numbers. Each thing has its entry in itself, so only the table's
- * buckets are allocated. Several entries may have the same number. */
+/* A hash table of objects by number. Each object embeds its entry, so only the buckets are
+ * allocated. Several entries may have the same number. */
 #ifndef HF_NUMBERS_H
 #define HF_NUMBERS_H
 
@@ -9,23 +9,23 @@ typedef struct hf_number hf_number;
 
 struct hf_number {
     uint64_t value;
-    void *of; /* the thing; NULL: it is not in a table */
+    void *of; /* the object; NULL if it is not in a table */
     hf_number *next;
 };
 
 typedef struct hf_numbers {
     hf_number **buckets;
-    size_t count, bucket_count; /* bucket_count: 0 or a power of two */
+    size_t count, bucket_count; /* bucket_count is 0 or a power of two */
 } hf_numbers;
 
-/* Puts an entry into the table that is in none. Returns false when out of memory, which can happen
- * only while the table has never had an entry. */
+/* Adds an entry that is not in a table. Returns false when out of memory, which can happen only for
+ * a table's first entry. */
 bool hf_numbers_put(hf_numbers *numbers, hf_number *entry, uint64_t value, void *of);
 
-/* Takes the entry out of its table, if it is in it. */
+/* Removes the entry from its table, if it is in one. */
 void hf_numbers_remove(hf_numbers *numbers, hf_number *entry);
 
-/* Returns the first entry with this number, or the next one after `after`; NULL: there is none. */
+/* Returns the first entry with this number, or the one that follows `after`, or NULL. */
 hf_number *hf_numbers_find(const hf_numbers *numbers, uint64_t value, const hf_number *after);
 
 void hf_numbers_free(hf_numbers *numbers);

@@ -1,17 +1,16 @@
 /* A server's reply, read by hiredis's reader with our own limits.
  *
- * A reply owns its strings and elements. Strings are terminated by a NUL that `size` does not
- * count. */
+ * A reply owns its strings and elements. Strings end with a NUL that `size` does not include. */
 #ifndef HF_REPLY_H
 #define HF_REPLY_H
 
 #include "base/types.h"
 
-/* Over all levels of one reply. */
+/* Limits over all levels of one reply. */
 #define HF_REPLY_MAX_ELEMENTS 4096 /* unless the reader allows more */
 #define HF_REPLY_MAX_BYTES ((size_t)4 << 20)
 
-/* What the reasons of a reply beyond these limits begin with. */
+/* The reason for rejecting a reply beyond these limits begins with this. */
 #define HF_REPLY_TOO_LARGE "the reply is larger than "
 
 typedef enum hf_reply_type {
@@ -27,44 +26,44 @@ typedef struct hf_reply {
     hf_reply_type type;
     long long integer;          /* HF_REPLY_INTEGER */
     char *string;               /* HF_REPLY_STRING, _STATUS, _ERROR */
-    size_t size;                /* of the string, or number of elements */
+    size_t size;                /* the string's size in bytes, or the number of elements */
     struct hf_reply **elements; /* HF_REPLY_ARRAY */
 } hf_reply;
 
-/* Reads replies. */
 typedef struct hf_reader {
-    struct redisReader *redis; /* of hiredis */
+    struct redisReader *redis; /* hiredis's reader */
     size_t max_elements;
-    size_t elements, bytes; /* what the current reply may still have */
-    const char *excess;     /* why the reply is too large: a static text; NULL: it is not */
+    size_t elements, bytes; /* how many more the current reply may have */
+    const char *excess;     /* why the reply is too large, a static string; or NULL */
 } hf_reader;
 
-/* Returns false when out of memory. The reader must not move in memory while it is open. */
+/* Initialises the reader. Returns false when out of memory. It must not move in memory while
+ * open. */
 bool hf_reader_open(hf_reader *reader);
 
 void hf_reader_close(hf_reader *reader);
 
-/* Sets the limit of elements of the next replies. Call it only between two replies. */
+/* Sets the maximum number of elements of the next replies. Call it only between two replies. */
 void hf_reader_allow(hf_reader *reader, size_t elements);
 
-/* Returns false when out of memory. */
+/* Passes bytes to the reader. Returns false when out of memory. */
 bool hf_reader_feed(hf_reader *reader, const char *bytes, size_t size);
 
-/* Sets *reply to the next whole reply, NULL when more bytes are needed. Returns false when the
- * bytes are not the protocol or exceed a limit (then `excess` is set), or when out of memory; only
- * close the reader then. */
+/* Sets *reply to the next whole reply, or to NULL if more bytes are needed. Returns false if the
+ * bytes are not valid protocol or exceed a limit (`excess` is then set), or when out of memory;
+ * then only close the reader. */
 bool hf_reader_next(hf_reader *reader, hf_reply **reply);
 
 void hf_reply_free(hf_reply *reply);
 
-/* Returns a deep copy; NULL when out of memory. */
+/* Returns a deep copy, or NULL when out of memory. */
 hf_reply *hf_reply_copy(const hf_reply *reply);
 
-/* Returns element `i` of an array as an integer, also from a decimal string; `otherwise` if it is
- * neither. */
+/* Returns element `i` of an array as an integer, which may be a decimal string, or `otherwise` if
+ * it is neither. */
 long long hf_reply_integer_at(const hf_reply *reply, size_t i, long long otherwise);
 
-/* Returns element `i` of an array as a string; empty if it is none. */
+/* Returns element `i` of an array as a string, or an empty slice if it is not one. */
 hf_slice hf_reply_string_at(const hf_reply *reply, size_t i);
 
 #endif

@@ -1,4 +1,4 @@
-/* Which characters are not shown as they are, in messages, lists and the status page. */
+/* Characters that are not printed as they are in messages, lists and the status page. */
 #ifndef HF_TEXT_H
 #define HF_TEXT_H
 
@@ -8,11 +8,11 @@ typedef struct hf_range {
     uint32_t first, last;
 } hf_range;
 
-/* Ends with { 0, 0 }. In order. */
+/* In ascending order, ending with { 0, 0 }. */
 extern const hf_range hf_hidden[];
 
-/* Returns whether the character with this number drives a terminal, ends a line, turns its
- * direction, or cannot be seen or told from an ordinary space. */
+/* Returns whether the character with this code point controls a terminal, ends a line, changes the
+ * text direction, or is invisible or looks like an ordinary space. */
 bool hf_is_hidden(uint32_t code);
 
 #endif

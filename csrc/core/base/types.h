@@ -1,8 +1,8 @@
-/* Times, texts and numbers for every file of the core.
+/* Times, strings and numbers for every file of the core.
  *
- * A time is a monotonic count of nanoseconds that the caller passes in; the core owns no clock.
- * HF_NEVER is later than every time. Sizes and counts that come from outside are capped where they
- * are read. */
+ * A time is a monotonic count of nanoseconds that the caller passes in; the core has no clock.
+ * HF_NEVER is later than every other time. Sizes and counts from outside are limited where they are
+ * read. */
 #ifndef HF_TYPES_H
 #define HF_TYPES_H
 
@@ -29,12 +29,12 @@ static inline hf_time hf_time_add(hf_time a, hf_time b) {
     return a > HF_NEVER - b ? HF_NEVER : a + b;
 }
 
-/* Converts milliseconds to a time; returns about HF_NEVER if they do not fit. */
+/* Converts milliseconds to a time; returns roughly HF_NEVER if they do not fit. */
 static inline hf_time hf_time_of_ms(uint64_t ms) {
     return hf_time_min(ms, HF_NEVER / HF_MS) * HF_MS;
 }
 
-/* Bytes that it does not own. */
+/* Bytes owned by somebody else. */
 typedef struct hf_slice {
     const char *data;
     size_t size;
@@ -42,36 +42,36 @@ typedef struct hf_slice {
 
 bool hf_slice_equal(hf_slice a, hf_slice b);
 
-/* Returns a slice of a NUL-terminated text. */
+/* Returns a slice of a NUL-terminated string. */
 hf_slice hf_slice_of(const char *text);
 
-/* Takes the prefix off; returns false if the slice does not begin with it. */
+/* Removes the prefix from the slice. Returns false if the slice does not start with it. */
 bool hf_slice_skip(hf_slice *slice, const char *prefix);
 
 #define HF_HASH_SEED 0xcbf29ce484222325ull
 
-/* For hash tables. `hash`: the seed, or the hash of what comes before. */
+/* Hashes bytes for hash tables. `hash` is the seed, or the hash of the preceding bytes. */
 uint64_t hf_hash(uint64_t hash, hf_slice bytes);
 
-/* Writes the seconds with `digits` (1..9) of their fraction, rounded, and returns the text. printf
- * would write the decimal point of the program's locale. */
+/* Writes the seconds with `digits` (1..9) decimal places, rounded, and returns the string. printf
+ * would use the decimal point of the program's locale. */
 const char *hf_seconds_text(char text[32], hf_time time, unsigned digits);
 
-/* Returns whether two texts are equal, letters of ASCII without case. strcasecmp would follow the
- * program's locale. */
+/* Returns whether two strings are equal, ignoring the case of ASCII letters. strcasecmp would use
+ * the program's locale. */
 bool hf_is_same_word(const char *a, const char *b);
 
-/* Writes the decimal digits of `value` into `text`, and returns them. */
+/* Writes `value` in decimal into `text`, and returns the digits. */
 hf_slice hf_decimal(char text[24], uint64_t value);
 
 #define HF_UUID_SIZE 36
 
-/* Fills `uuid` (HF_UUID_SIZE characters and a NUL) from 16 random bytes. Version 8 of RFC 9562:
- * Java's are version 4, so the programs can distinguish our holders from Redisson's. */
+/* Fills `uuid` (HF_UUID_SIZE characters and a NUL) from 16 random bytes. It is of version 8 of RFC
+ * 9562; Java's are of version 4, so the programs can distinguish our holders from Redisson's. */
 void hf_uuid_format(char uuid[HF_UUID_SIZE + 1], const unsigned char random[16]);
 
-/* Returns a random number below `below`, for jitter; never for identities. The state must not be 0.
- */
+/* Returns a random number less than `below`, for jitter but never for identities. The state must
+ * not be 0. */
 uint64_t hf_jitter(uint64_t *state, uint64_t below);
 
 #endif

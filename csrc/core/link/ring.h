@@ -1,11 +1,11 @@
-/* Finds the server of a key among several independent ones, with the ring of Jedis' ShardedJedis,
- * so that Java and Lua agree.
+/* Finds a key's server among several independent ones, with the ring of Jedis' ShardedJedis, so
+ * that Java and Lua agree.
  *
  * A shard has 160 points for each unit of its weight. A point is the hash of "SHARD-<i>-NODE-<n>",
  * where i is the shard's index in the list, or of "<name>*<n>" for a shard with a name (Jedis 2.10
- * and later), n from 0 on. The hash is MurmurHash64A (Austin Appleby, 2008) with the seed
- * 0x1234ABCD, compared as a signed number. A key belongs to the first point that is not below its
- * hash, and past the last one to the first. No part of a key is a tag. */
+ * and later); n counts from 0. The hash is MurmurHash64A (Austin Appleby, 2008) with the seed
+ * 0x1234ABCD, compared as a signed number. A key belongs to the first point that is not less than
+ * the key's hash, or to the first point of all if there is none. Tags in keys have no effect. */
 #ifndef HF_RING_H
 #define HF_RING_H
 
@@ -16,23 +16,23 @@ typedef struct hf_ring_point {
     uint32_t shard;
 } hf_ring_point;
 
-/* Sorted by hash. Of points with equal hashes the last shard's comes first, so only that one
+/* Sorted by hash. Among points with equal hashes the last shard's comes first, so only that one
  * counts. */
 typedef struct hf_ring {
     hf_ring_point *points;
     size_t count;
 } hf_ring;
 
-/* The hash of keys and of points. */
+/* Hashes a key or a point. */
 int64_t hf_ring_hash(hf_slice bytes);
 
-/* Makes a ring of 1..HF_RING_MAX_SHARDS shards, within the limits above. Returns false when out of
- * memory; the ring is then empty. */
+/* Creates a ring of 1..HF_RING_MAX_SHARDS shards, which must be within the limits of holdfast.h.
+ * Returns false when out of memory; the ring is then empty. */
 bool hf_ring_make(hf_ring *ring, const hf_shard *shards, size_t count);
 
 void hf_ring_free(hf_ring *ring);
 
-/* Returns the index in the list of the key's shard. The ring must not be empty. */
+/* Returns the index of the key's shard in the list. The ring must not be empty. */
 size_t hf_ring_find(const hf_ring *ring, hf_slice key);
 
 #endif

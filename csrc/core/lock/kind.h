@@ -1,5 +1,4 @@
-/* The kinds of locks. Each kind is a row, hf_kind, with everything in which it differs from others.
- */
+/* The kinds of locks. Each hf_kind describes everything in which a kind differs from the others. */
 #ifndef HF_KIND_H
 #define HF_KIND_H
 
@@ -16,7 +15,7 @@ extern const hf_kind hf_kind_fair;   /* Redisson's RFairLock */
 extern const hf_kind hf_kind_latch;  /* Redisson's RCountDownLatch, which nobody holds */
 extern const hf_kind hf_kind_plain_semaphore; /* Redisson's RSemaphore: permits without a lease */
 
-/* Returns the kind that members of queues and grants name by this letter, or NULL. */
+/* Returns the kind that queue members and grants identify by this letter, or NULL. */
 const hf_kind *hf_kind_of_letter(char letter);
 
 /* Returns whether a release of this kind grants the lock to the first waiter of holdfast's queue.

@@ -1,51 +1,49 @@
-/* Makes the keys and channels of one lock.
+/* Creates the keys and channels of one lock.
  *
- * They have Redisson's names. The tag {key} keeps all of them in the key's hash slot; a key that
- * contains a brace is used unchanged. All texts are in one block of memory. The names own the
- * block, except those of hf_names_new, where struct and texts are one allocation. */
+ * The names are Redisson's. The tag {key} keeps all of them in the key's hash slot; a key that
+ * contains a brace is used unchanged. All strings are in one block of memory. The names own that
+ * block, except with hf_names_new, where struct and strings are one allocation. */
 #ifndef HF_NAMES_H
 #define HF_NAMES_H
 
 #include "holdfast.h"
 
-/* Makes the names of a lock with this key, for a kind that has no names of its own. Returns false
+/* Creates the names of a lock with this key, for a kind that uses the default names. Returns false
  * when out of memory; otherwise the caller calls hf_names_free. */
 bool hf_names_make(hf_names *names, hf_slice key);
 
-/* Makes the names of a lock of this kind in the same way. NULL stands for a kind that has no names
- * of its own. */
+/* Does the same for this kind; NULL stands for a kind that uses the default names. */
 bool hf_names_make_on(hf_names *names, hf_slice key, const hf_kind *kind);
 
-/* Makes the channels of one waiter of a listed kind, or of leaders: `releases` and `listening` are
- * those of the lock, followed by ":<owner>". The other names are empty. Returns false when out of
- * memory; otherwise the caller calls hf_names_free. */
+/* Creates the channels of one waiter of a `listed` kind, or of leaders: the `releases` and
+ * `listening` of the lock, followed by ":<owner>". The other names are empty. Returns false when
+ * out of memory; otherwise the caller calls hf_names_free. */
 bool hf_names_of_waiter(hf_names *names, const hf_names *lock, hf_slice owner);
 
-/* Makes `releases` from this prefix and the key in braces, even if the key has braces of its own.
- */
+/* Sets `releases` to this prefix and the key in braces, even if the key has braces of its own. */
 void hf_names_wrap(hf_names *names, const char *channel);
 
 /* Frees the block, not the struct. */
 void hf_names_free(hf_names *names);
 
-/* Writes the name of the server's key that has the lease of a reader's first hold,
+/* Writes the name of the key that has the lease of a reader's first hold,
  * {key}:<owner>:rwlock_timeout:1, and returns its size in bytes. `text` must have room for the key,
- * the owner and HF_NAMES_LEASE bytes more. */
+ * the owner and HF_NAMES_LEASE more bytes. */
 #define HF_NAMES_LEASE 32
 size_t hf_names_lease(char *text, hf_slice key, hf_slice owner);
 
-/* Writes the name of the server's key that has a call's note, holdfast_call:{key}:<owner>, and
- * returns its size in bytes. The owner is <uuid>:<number>. `text` must have room for the key, the
- * owner and HF_NAMES_NOTE bytes more. */
+/* Writes the name of the key that has a call's note, holdfast_call:{key}:<owner>, and returns its
+ * size in bytes. The owner is <uuid>:<number>. `text` must have room for the key, the owner and
+ * HF_NAMES_NOTE more bytes. */
 #define HF_NAMES_NOTE 20
 size_t hf_names_note(char *text, hf_slice key, hf_slice owner);
 
-/* Returns whether the key without its first and last character has the same names in Redisson:
- * "{a}" shares those of "a". */
+/* Returns whether another key has the same names in Redisson: this key without its first and last
+ * character. "{a}" and "a" share their names. */
 bool hf_names_are_shared(hf_slice key);
 
-/* Makes a pattern for PSUBSCRIBE that matches only the channel `releases`. Returns false when out
- * of memory; otherwise the caller frees pattern->data. */
+/* Creates a PSUBSCRIBE pattern that matches only the channel `releases`. Returns false when out of
+ * memory; otherwise the caller frees pattern->data. */
 bool hf_names_pattern(const hf_names *names, hf_slice *pattern);
 
 #endif

@@ -1,9 +1,9 @@
-/* The wire format of locks: the keys and arguments of each program, the readers of their replies,
- * the members of queues, and the messages between clients. No other file knows them.
+/* The wire format of locks: the keys and arguments of each program, the readers of its replies,
+ * queue members, and the messages between clients. Only this file and wire.c know them.
  * docs/reference/protocol.md specifies them.
  *
- * A function that encodes a command returns false when out of memory. Times are in nanoseconds, and
- * in milliseconds on the wire. */
+ * A function that encodes a command returns false when out of memory. Times are nanoseconds here,
+ * and milliseconds on the wire. */
 #ifndef HF_WIRE_H
 #define HF_WIRE_H
 
@@ -20,31 +20,31 @@ typedef struct hf_wire_lock {
     const hf_kind *kind;
     const hf_names *names;
     hf_slice owner;
-    hf_time grant_lease; /* for the next owner, if the lock becomes free */
+    hf_time grant_lease; /* for the next owner, if a release grants it the lock */
 } hf_wire_lock;
 
 typedef struct hf_wire_acquire {
-    uint32_t from; /* how many holds the owner has before this acquire */
+    uint32_t from; /* the owner's count of holds before this acquire */
     bool shared;   /* other processes may use the owner */
     hf_time lease;
     uint64_t token_ttl_ms; /* as in hf_op_spec */
-    hf_slice waiter;       /* the member for the queue; empty: the acquire does not wait */
-    hf_slice fingerprint;  /* of a guard's request; else empty */
-    uint64_t token_floor;  /* the token is at least this; 0: no floor */
-    uint64_t permits;      /* the total of a semaphore that does not exist yet; 0: not given */
-    hf_slice writer;       /* read lock: the owner under which the same caller writes, or empty */
+    hf_slice waiter;       /* the queue member; empty if the acquire does not wait */
+    hf_slice fingerprint;  /* of a guard's request; otherwise empty */
+    uint64_t token_floor;  /* the smallest acceptable token, or 0 */
+    uint64_t permits;      /* the total of a semaphore that does not exist yet; 0 if not given */
+    hf_slice writer;       /* read lock: the owner of the same caller's write lock, or empty */
 } hf_wire_acquire;
 
 /* Encodes an acquire. */
 bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
                           const hf_wire_acquire *acquire);
 
-#define HF_WIRE_NOT_SHARED UINT32_MAX      /* as `own`: only this process uses the owner */
-#define HF_WIRE_HELD_ONCE (UINT32_MAX - 1) /* as `own`: frees the lock only if it is held once */
+#define HF_WIRE_NOT_SHARED UINT32_MAX      /* for `own`: only this process uses the owner */
+#define HF_WIRE_HELD_ONCE (UINT32_MAX - 1) /* for `own`: free the lock only if it is held once */
 
-/* Encodes a release, and the clean-up of a wait. `to` is the count that remains, and `own` how many
- * holds of a shared owner to release instead. `granted` is the member of a read/write lock or of
- * permits whose grant is not confirmed yet, or empty. */
+/* Encode a release, and the clean-up of a wait. `to` is the count of holds that remains; `own` is
+ * how many holds of a shared owner to release instead. `granted` is the member of a read/write lock
+ * or of permits whose grant is not confirmed yet, or empty. */
 bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t to, hf_time lease,
                      uint32_t own, hf_slice granted);
 bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t to, hf_slice waiter,
@@ -53,21 +53,22 @@ bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t to, h
 /* Encodes the command that sets a semaphore's number of permits. */
 bool hf_wire_set(hf_request *request, const hf_wire_lock *lock, uint64_t value);
 
-/* Encodes a guard's release. It leaves the result as a record for `keep`; 0: it leaves none. */
+/* Encodes a guard's release, which leaves the result as a record for `keep`, or no record if `keep`
+ * is 0. */
 bool hf_wire_complete(hf_request *request, const hf_wire_lock *lock, hf_time keep,
                       hf_slice fingerprint, hf_slice result);
-/* Encodes a forced release, whoever the owner is. */
+/* Encodes a forced release for any owner. */
 bool hf_wire_force(hf_request *request, const hf_wire_lock *lock);
 
-/* Encodes the command that sets the lease. It does not shorten a TTL of more than `least_ms`, which
- * may be HF_WIRE_ANY_TTL. With a lease of 0 it only checks the owner. `waiter` is the member that
- * was granted the lock, or empty. */
+/* Encodes the command that sets the lease, unless that would shorten a TTL of more than `least_ms`,
+ * which may be HF_WIRE_ANY_TTL. With a lease of 0 it only checks the owner. `waiter` is the member
+ * that was granted the lock, or empty. */
 #define HF_WIRE_ANY_TTL UINT64_MAX
 bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease, uint64_t least_ms,
                     hf_slice waiter);
 
-/* Encodes the commands that read a lock, read its TTL, ping the server, and raise a fencing
- * counter. `asked` is the uuid of the client that asks, or a waiter, "<uuid>:<number>". */
+/* Encode the commands that read a lock, read its TTL, ping the server, and raise a fencing counter.
+ * `asked` is the uuid of the client that asks, or its waiter, "<uuid>:<number>". */
 bool hf_wire_info(hf_request *request, const hf_kind *kind, const hf_names *names,
                   const char *asked);
 bool hf_wire_ttl(hf_request *request, const hf_names *names);
@@ -77,60 +78,60 @@ bool hf_wire_raise(hf_request *request, const hf_names *names, uint64_t token_fl
 
 /* ---- a fence ---- */
 
-/* Returns whether the commands have run, as this reply of a fence's program says. Then its second
- * element is the text of their replies. */
+/* Returns whether this reply of a fence's program says that the commands have run. Its second
+ * element is then the string of their replies. */
 bool hf_wire_is_accepted(const hf_reply *reply);
 
 /* ---- the fires of a schedule ---- */
 
-/* Returns whether the reply is one of the program that records runs: three numbers and the record.
- */
+/* Returns whether the reply has the format of the program that records runs: three numbers and the
+ * record. */
 bool hf_wire_is_fire(const hf_reply *reply);
 
 /* ---- a kind that nobody holds ---- */
 
-/* Calls the verb's program. The lock's owner names the call, so a command that is run twice counts
- * once, as long as its note remains on the server: for `keep`. */
+/* Encodes a call of the verb's program. The lock's owner identifies the call, so a command that is
+ * run twice counts once while the call's note remains on the server, which is `keep`. */
 bool hf_wire_noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb, long long amount,
                    hf_time keep);
 
 /* Does the same for an acquire of permits. `turn_used`: Redisson's clients have released since a
- * turn was left to them, which ends the turn. */
+ * turn was left to them, which ends that turn. */
 bool hf_wire_take(hf_request *request, const hf_wire_lock *lock, long long amount, hf_time keep,
                   bool turn_used);
 
 #define HF_WIRE_NOTE_TTL (3600 * HF_SECOND) /* the note of a call whose reply was lost */
 
-/* Deletes the note of this call, which is not sent again. */
+/* Encodes the command that deletes the note of a call that will not be sent again. */
 bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock);
 
 /* Encodes the command that reads the number at the key. */
 bool hf_wire_count(hf_request *request, const hf_names *names);
 
-/* Sets `*count` to the number at the key, 0 without it. Returns false if it is not a number by the
- * rules of the programs: csrc/programs/base/whole_number.lua. */
+/* Sets `*count` to the number at the key, or to 0 without the key. Returns false if it is not a
+ * number by the programs' rules: csrc/programs/base/whole_number.lua. */
 bool hf_wire_read_count(const hf_reply *reply, long long *count);
 
 /* ---- several locks ---- */
 
-#define HF_RENEWALS_MAX 100 /* locks of one renewal */
+#define HF_RENEWALS_MAX 100 /* the maximum number of locks in one renewal */
 
-/* Renews `count` locks of one kind, at most HF_RENEWALS_MAX. */
+/* Encodes a renewal of `count` locks of one kind, at most HF_RENEWALS_MAX. */
 bool hf_wire_renew(hf_request *request, const hf_kind *kind, size_t count, const hf_slice *keys,
                    const hf_slice *owners, const hf_time *leases);
 
-/* Does the same for a counted kind, whose leases have their own keys. */
+/* Does the same for a `counted` kind, whose leases are in separate keys. */
 bool hf_wire_renew_permits(hf_request *request, const hf_kind *kind, size_t count,
                            const hf_slice *keys, const hf_slice *owners, const hf_time *leases);
 
 typedef struct hf_wire_each {
     const hf_names *names;
     hf_slice owner;
-    uint32_t holds; /* the owner's count: before an acquire, or after a release */
+    uint32_t holds; /* acquire: the owner's count before; release: its count afterwards */
     hf_time lease;  /* release: the lease of the holds that remain */
 } hf_wire_each;
 
-/* Encode an acquire and a release of `count` locks of one kind, which has the programs for that. */
+/* Encode an acquire and a release of `count` locks of one kind, which must have these programs. */
 bool hf_wire_acquire_all(hf_request *request, const hf_kind *kind, size_t count,
                          const hf_wire_each *each, hf_time grant_lease, hf_time lease,
                          uint64_t token_ttl_ms);
@@ -141,58 +142,56 @@ bool hf_wire_release_all(hf_request *request, const hf_kind *kind, size_t count,
 
 /* What a program replied. */
 typedef enum hf_verdict {
-    HF_VERDICT_YES,        /* acquired, extended, renewed, freed, released */
+    HF_VERDICT_YES,        /* acquired, extended, renewed, freed or released */
     HF_VERDICT_BUSY,       /* another owner has the lock; leave: nothing was held */
     HF_VERDICT_STILL_HELD, /* release: more holds are left; acquire: another process holds it */
     HF_VERDICT_MORE, /* freed; a leave must evict dead waiters, or notify the others of a record */
-    HF_VERDICT_DONE_BEFORE, /* an earlier run has left its record */
-    HF_VERDICT_MISMATCH,    /* the key has another fingerprint */
+    HF_VERDICT_DONE_BEFORE, /* an earlier run left its record */
+    HF_VERDICT_MISMATCH,    /* the key has a different fingerprint */
     HF_VERDICT_DELETED,     /* the hold is lost: the key does not exist */
     HF_VERDICT_TAKEN,       /* the hold is lost: another owner has the lock */
     HF_VERDICT_ENDLESS,     /* the key has no TTL, so it is not a lock */
     HF_VERDICT_NEWER,       /* the first waiter has a newer format */
-    HF_VERDICT_TOO_MANY,    /* the request is larger than the semaphore's total */
+    HF_VERDICT_TOO_MANY,    /* more permits were requested than the semaphore's total */
     HF_VERDICT_OTHER_KIND,  /* a lock of another kind has the key */
-    HF_VERDICT_NONSENSE     /* no program replies like this */
+    HF_VERDICT_NONSENSE     /* no program replies in this way */
 } hf_verdict;
 
 typedef struct hf_wire_answer {
     hf_verdict verdict;
     long long count;      /* YES: the token; STILL_HELD: the owner's count; TOO_MANY: the total */
-    long long others;     /* YES: the server's count minus the requested one */
-    long long server_us;  /* YES: the server's clock, in microseconds; 0: not given */
-    long long last_token; /* YES: the last token for an owner that keeps the lock; 0: it does not */
-    long long ttl_ms;     /* BUSY: what is left of the holder's lease; negative: it has no end */
-    long long ahead;      /* BUSY: how many waiters are before this one */
+    long long others;     /* YES: the server's count less the requested one */
+    long long server_us;  /* YES: the server's clock in microseconds; 0 if not given */
+    long long last_token; /* YES: the last token for an owner that keeps the lock, otherwise 0 */
+    long long ttl_ms;     /* BUSY: the rest of the holder's lease; negative if it has no end */
+    long long ahead;      /* BUSY: how many waiters are ahead of this one */
     bool foreign;         /* BUSY: the holder does not hand over */
-    bool deaf;            /* BUSY: its client, which keeps the lock, does not receive our wish */
-    long long overdue_ms; /* BUSY: when the first waiter is passed over; -1: it is not known */
-    hf_slice place;       /* BUSY: this waiter's place, in the reply; or empty */
-    hf_slice record;      /* DONE_BEFORE: the record, in the reply */
+    bool deaf;            /* BUSY: the client that keeps the lock does not receive our wish */
+    long long overdue_ms; /* BUSY: when the first waiter is passed over; -1 if unknown */
+    hf_slice place;       /* BUSY: this waiter's place, a part of the reply; or empty */
+    hf_slice record;      /* DONE_BEFORE: the record, a part of the reply */
     const char *has;      /* OTHER_KIND: what has the key, for people; a constant */
 } hf_wire_answer;
 
-/* Reads the reply to an acquire, which must outlive the answer. */
+/* Reads the reply to an acquire. The answer points into the reply. */
 hf_wire_answer hf_wire_read_acquire(const hf_reply *reply);
 
-/* Returns whether a program may have given out this token. 0, which stands for none, is one, too.
- */
+/* Returns whether a program may have issued this token, or no token, which is 0. */
 bool hf_wire_is_token(long long number);
 
-/* Reads the reply to an acquire of several locks. Unless it is a yes, sets `*i` to the lock that it
- * is about, counted from 1; 0: none. Sets `*has` as in hf_wire_answer. */
+/* Reads the reply to an acquire of several locks. If the verdict is not YES, sets `*i` to the
+ * 1-based index of the lock that caused it, or to 0. Sets `*has` as in hf_wire_answer. */
 hf_verdict hf_wire_read_acquire_all(const hf_reply *reply, long long *i, const char **has);
 
-/* Returns the token of lock `i`, counted from 0. The reply must be a yes. */
+/* Returns the token of lock `i`, counted from 0. The reply must be a YES. */
 uint64_t hf_wire_token_at(const hf_reply *reply, size_t i);
 
-/* Read the reply of release, leave, complete, force and extend, and element `i` of the reply of
+/* Read the reply to release, leave, complete, force and extend, or element `i` of the reply to
  * renew and release_all. */
 hf_verdict hf_wire_read(const hf_reply *reply);
 hf_verdict hf_wire_read_at(const hf_reply *reply, size_t i);
 
-/* Reads the reply to hf_wire_info. What is missing in it is read as if the lock
- * was free. */
+/* Reads the reply to hf_wire_info. Missing elements are read as if the lock were free. */
 void hf_wire_read_info(const hf_reply *reply, hf_lock_info *info);
 
 /* ---- owners, members and messages ---- */
@@ -202,49 +201,49 @@ void hf_wire_read_info(const hf_reply *reply, hf_lock_info *info);
 size_t hf_wire_owner(char text[HF_OWNER_SIZE], const hf_kind *kind, const char *uuid,
                      uint64_t number);
 
-/* Writes the owner that keeps a lock, "<client uuid>:0<number>", in the same way. */
+/* Writes the owner that keeps a lock, "<client uuid>:0<number>", and returns the size in bytes. */
 size_t hf_wire_keeping_owner(char text[HF_OWNER_SIZE], const char *uuid, uint64_t number);
 
 /* Writes the owner of permits, "<client uuid>:<number>", followed by "*<permits>" if there are
- * several, and returns the size. */
+ * several, and returns the size in bytes. `text` has room for HF_PERMITS_OWNER_SIZE bytes. */
 #define HF_PERMITS_OWNER_SIZE (HF_UUID_SIZE + 48)
 size_t hf_wire_permits_owner(char *text, const char *uuid, uint64_t number, uint32_t permits);
 
-/* Writes "1<kind><client uuid>:<number>:<token ttl ms>[ <shared owner>]" and returns the size.
- * `text` has room for HF_WAITER_SIZE bytes. `keeps`: the number is that of an owner that keeps the
- * lock. An empty owner means that it is not shared. */
+/* Writes "1<kind><client uuid>:<number>:<token ttl ms>[ <shared owner>]" and returns the size in
+ * bytes. `text` has room for HF_WAITER_SIZE bytes. `keeps`: the number is that of an owner that
+ * keeps the lock. `shared_owner` is empty if the owner is not shared. */
 #define HF_WAITER_SIZE (HF_UUID_SIZE + 64 + HF_OWNER_MAX)
 size_t hf_wire_waiter(char *text, const hf_kind *kind, const char *uuid, uint64_t number,
                       uint64_t token_ttl_ms, bool keeps, hf_slice shared_owner);
 
 typedef enum hf_message_kind {
-    HF_MESSAGE_NONE,    /* another format, or unknown to this version */
-    HF_MESSAGE_GRANT,   /* the lock goes to the waiter */
+    HF_MESSAGE_NONE,    /* a different format, or unknown to this version */
+    HF_MESSAGE_GRANT,   /* the lock is granted to the waiter */
     HF_MESSAGE_WINDOW,  /* a release leaves the lock to Redisson's waiters for `delay` */
     HF_MESSAGE_RECHECK, /* the waiter must ask again after `delay` */
-    HF_MESSAGE_WISH     /* others want a lock that the client keeps */
+    HF_MESSAGE_WISH     /* others want a lock that this client keeps */
 } hf_message_kind;
 
 typedef struct hf_message {
     hf_message_kind what;
-    uint64_t number; /* the number of the waiter; WISH: that of the owner */
+    uint64_t number; /* the waiter's number; WISH: the owner's number */
     bool keeps;      /* GRANT: the owner keeps the lock */
     hf_time delay;   /* WINDOW, RECHECK: how long to wait */
 
-    /* The rest is for GRANT. */
+    /* The other fields are for GRANT. */
     const hf_kind *kind;
-    hf_slice place, key; /* the waiter's place in the queue, and the lock's key */
-    uint64_t token;      /* the fencing token; 0: none */
-    uint64_t last_token; /* the last token, if the owner keeps the lock; else 0 */
-    hf_time lease;       /* the lease of the lock */
-    uint64_t more;       /* how many other waiters get it, too */
+    hf_slice place, key; /* the waiter's queue place, and the lock's key */
+    uint64_t token;      /* the fencing token, or 0 */
+    uint64_t last_token; /* the last token if the owner keeps the lock, otherwise 0 */
+    hf_time lease;       /* the granted lease */
+    uint64_t more;       /* how many other waiters are granted the lock by this message */
     hf_slice names;      /* the numbers and places of those waiters */
 } hf_message;
 
-/* Reads a message, into which the result points. */
+/* Reads a message. The result points into it. */
 hf_message hf_wire_read_message(hf_slice text);
 
-/* Changes the grant into that to the next of several waiters. Returns false if there is none. */
+/* Turns the grant into the grant to the next of several waiters. Returns false if there is none. */
 bool hf_wire_next_grant(hf_message *grant);
 
 #endif
