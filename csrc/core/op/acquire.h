@@ -6,28 +6,28 @@
 
 #define HF_UNDER_WAY "another call by this owner for this key is in progress"
 
-/* Sets the operation's hold: the caller's own, or a new one. Returns false if it is done. */
+/* Sets op->hold to the caller's own hold or a new one. Returns false if the operation is done. */
 bool hf_acquire_choose_hold(hf_op *op, hf_time now);
 
-/* Asks the server for the lock, once it may. */
+/* Asks the server for the lock as soon as it may. */
 void hf_acquire_ask(hf_op *op, hf_time now);
 
-/* Returns whether a wait that ends before it could ask was a wait for another call of its owner.
- * Otherwise the server has not answered. */
+/* For a wait that ended before it could ask the server: returns whether it waited for another call
+ * of its owner. Otherwise the server has not replied. */
 bool hf_acquire_was_behind_another(const hf_op *op, hf_time now);
 
-/* Returns when a hold that has the lock until `end` must be confirmed. */
+/* Returns when a hold that is granted until `end` must be confirmed. */
 hf_time hf_acquire_confirm_at(const hf_op *op, hf_time end, hf_time now);
 
-/* Returns whether another caller of this client, which cannot run during the wait, holds the lock
+/* Returns whether another caller of this client, which cannot run during this wait, holds the lock
  * at least until the end of the wait. */
 bool hf_acquire_waits_for_itself(const hf_op *op);
 
-/* Fails the operation with HF_DEADLOCK for that reason, or for the cycle of which it is a part. */
+/* Fails the operation with HF_DEADLOCK for that reason, or for the cycle of which it is part. */
 void hf_acquire_fail_for_itself(hf_op *op);
 
-/* Fails the operation as busy: `waiters` callers are waiting already, too many for its max_waiters.
- */
+/* Fails the operation as busy because `waiters` callers are waiting already, which is too many for
+ * its max_waiters. */
 void hf_acquire_fail_as_shed(hf_op *op, long long waiters);
 
 #endif

@@ -1,10 +1,10 @@
-/* The operations of one command. */
+/* Operations that consist of one command. */
 #ifndef HF_CALLS_H
 #define HF_CALLS_H
 
 #include "interfaces.h"
 
-/* Begins an operation about a lost hold of the caller: spec.lost. */
+/* Begins an operation on spec.lost, a lost hold of the caller. */
 void hf_call_begin_on_lost(hf_op *op);
 
 #endif

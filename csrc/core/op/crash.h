@@ -5,21 +5,21 @@
  * the process of a client on this host is still running (hf_client_config.life). Once its end is
  * proved, the waiter sends the release that the owner would have sent. The program compares the
  * owner, and no other hold ever has the same one, so the release is harmless if it arrives late or
- * twice. Only the processes of a job may enter its lock as the same owner; each adds a hold. */
+ * twice. Only the processes of a job may enter the job's lock as the same owner; each adds a
+ * hold. */
 #ifndef HF_CRASH_RELEASE_H
 #define HF_CRASH_RELEASE_H
 
 #include "client.h"
 
-/* Returns when a waiting acquire checks next; HF_NEVER: it does not check, or is waiting for a
- * reply.
- */
+/* Returns when a waiting acquire checks next; HF_NEVER if it does not check or is waiting for a
+ * reply. */
 hf_time hf_crash_at(const hf_op *op);
 
 /* Checks if a check is due. */
 void hf_crash_tick(hf_op *op, hf_time now);
 
-/* Ends the operation's checks. */
+/* Frees the operation's state of these checks. */
 void hf_crash_end(hf_op *op);
 
 #endif

@@ -1,8 +1,8 @@
-/* Finds out whether an acquire waits for itself: another owner holds its lock and waits for a lock
- * too, and so on, until the caller of this acquire is the holder. Each step sends two commands:
- * `info` reads the owner of the key, and GET reads what that owner waits for
+/* Detects whether an acquire waits for itself: another owner holds its lock and is waiting for a
+ * second lock, and so on, until the holder is the caller of this acquire. Each step sends two
+ * commands: `info` reads the owner of the key, and GET reads what that owner is waiting for
  * (holdfast_wait:<owner>, which presence.c writes). All waiters of a cycle read the same waits, so
- * only one of them ends: the one that began to wait last.
+ * only one of them fails: the one that began to wait last.
  *
  * In a quorum each step asks every server, and continues with the majority's answer. */
 #ifndef HF_DEADLOCK_H
@@ -10,16 +10,16 @@
 
 #include "client.h"
 
-/* Returns when the acquire checks next; HF_NEVER: checks are off, or one is running. A check may
- * miss a cycle if a reply is lost or a waiter publishes late, so it is repeated, each time after
- * twice as long. */
+/* Returns when the acquire checks next; HF_NEVER if checks are off or one is running. A check may
+ * miss a cycle if a reply is lost or a waiter publishes late, so it is repeated, with the interval
+ * doubled each time. */
 hf_time hf_deadlock_at(const hf_op *op);
 
 /* Begins a check if one is due. If the acquire is the youngest waiter in a cycle, the check sets
  * op->deadlock.cycle and calls on_cycle, now or when the last reply has come. */
 void hf_deadlock_tick(hf_op *op, void (*on_cycle)(hf_op *op, hf_time now), hf_time now);
 
-/* Ends the operation's checks. */
+/* Frees the operation's state of these checks. */
 void hf_deadlock_end(hf_op *op);
 
 #endif

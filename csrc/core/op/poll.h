@@ -1,33 +1,33 @@
-/* Operations that wait by polling: a command is sent until it has done what it is for, or the time
- * is over. A poll is due at each message on the channel of the key, once the client is subscribed
- * to it, and by the clock, so a lost message only delays a poll. The operation's hf_op_impl has its
+/* Operations that wait by polling: a command is sent until it has succeeded, or the time is over. A
+ * poll is due at each message on the key's channel, once the client is subscribed to it, and at
+ * regular times, so a lost message only delays a poll. Such an operation's hf_op_impl has
  * hf_poll_functions and the functions below. */
 #ifndef HF_POLL_H
 #define HF_POLL_H
 
 #include "interfaces.h"
 
-/* Waits for spec.wait. */
+/* Begins a wait for up to spec.wait. */
 void hf_poll_begin(hf_op *op, hf_time now);
 hf_time hf_poll_deadline(const hf_op *op);
 void hf_poll_tick(hf_op *op, hf_time now);
 void hf_poll_interrupt(hf_op *op, hf_time now);
 void hf_poll_abandon(hf_op *op, hf_time now);
 
-/* Something has changed: the operation polls at once, or, because the reply under way may be older,
- * after that reply. */
+/* Notes that something has changed. The operation polls at once, or after the reply under way,
+ * because that reply may be older than the change. */
 void hf_poll_again(hf_op *op, hf_time now);
 
-/* Leaves what is free to others for `turn`. The operation polls after that, or earlier if something
+/* Leaves what is free to others for `turn`. The operation polls afterwards, or earlier if something
  * changes. */
 void hf_poll_after_turn(hf_op *op, hf_time turn, hf_time now);
 
-/* The hf_wait_functions of an operation that polls; `recheck` is called at each message. */
+/* The hf_wait_functions of an operation that polls. `recheck` is called for each message. */
 bool hf_poll_waits(const hf_op *op);
 void hf_poll_on_subscribed(hf_op *op, hf_time now);
 void hf_poll_on_denied(hf_op *op, hf_code code, const char *reason, hf_time now);
 
-/* The fields of hf_op_impl of an operation that polls. */
+/* The fields of the hf_op_impl of an operation that polls. */
 #define HF_POLL_FUNCTIONS                                                                          \
     .begin = hf_poll_begin, .deadline = hf_poll_deadline, .tick = hf_poll_tick,                    \
     .interrupt = hf_poll_interrupt, .abandon = hf_poll_abandon

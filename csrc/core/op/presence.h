@@ -1,24 +1,24 @@
 /* What a client publishes about itself: who it is, and which of its waiting callers hold other
  * locks.
  *
- * holdfast_client:<uuid> has the text of hf_client_introduce while the client holds or waits.
- * holdfast_wait:<owner> has the lock for which the owner's caller waits. Both have a TTL. A
- * tenant's prefix is put before <uuid> and <owner>, so that no other tenant can write them. They
- * are written over the link that renews, by requests for which no operation waits, and only once a
- * hold or a wait has lasted a quarter of a second. */
+ * holdfast_client:<uuid> has the string of hf_client_introduce while the client holds or waits.
+ * holdfast_wait:<owner> names the lock that the owner's caller is waiting for. Both keys have a
+ * TTL. A tenant's prefix precedes <uuid> and <owner>, so that no other tenant can write the keys.
+ * They are written over the link for renewals, by requests for which no operation waits, and only
+ * once a hold or wait has lasted a quarter of a second. */
 #ifndef HF_PRESENCE_H
 #define HF_PRESENCE_H
 
 #include "client.h"
 
-/* Notes that an operation has begun that may hold or wait. */
+/* Notes that an operation that may hold or wait has begun. */
 void hf_presence_note(hf_client *client, hf_time now);
-/* Notes that the acquire has found the lock taken, and waits. */
+/* Notes that the acquire has found the lock taken, and is waiting. */
 void hf_presence_note_wait(hf_op *op, hf_time now);
-/* Ends what is published about the operation. */
+/* Withdraws what is published about the operation. */
 void hf_presence_end(hf_op *op, hf_time now);
 
-/* Deletes the client's keys, because it is closed. */
+/* Deletes the client's keys because the client is closed. */
 void hf_presence_close(hf_client *client, hf_time now);
 
 hf_time hf_presence_deadline(const hf_client *client);
@@ -30,8 +30,8 @@ void hf_presence_tick(hf_client *client, hf_time now);
 size_t hf_presence_client_key(char key[HF_PRESENCE_KEY], const hf_client *client);
 size_t hf_presence_wait_key(char key[HF_PRESENCE_KEY], const hf_client *client, hf_slice owner);
 
-/* Writes "<uuid>:<number>" of an acquire that waits, as in its member of the queue, and returns its
- * size. */
+/* Writes the "<uuid>:<number>" of a waiting acquire, as in its queue member, and returns the size
+ * in bytes. */
 #define HF_WAIT_NAME 64
 size_t hf_wait_name(char name[HF_WAIT_NAME], const hf_op *op);
 

@@ -6,17 +6,17 @@
  *        ^                           |
  *        +---------------------------+
  *
- *   WAITING     until `wake_at`: for a third of its lease; after a command that failed it is
- *               `at_risk`, and waits for an eighth of the time that is left, at most a second
- *   UNAPPROVED  with config.needs_approval, until its owner approves
+ *   WAITING     until `wake_at`: for a third of the lease; after a failed command, when it is
+ *               `at_risk`, for an eighth of the time that is left, at most a second
+ *   UNAPPROVED  with config.needs_approval, until the owner approves
  *   IN FLIGHT   until the reply, or until no reply is to come
  *
- * What is always true of a claim whose hold is HELD:
+ * Invariants of a claim whose hold is HELD:
  * - It needs attention at `valid_until` at the latest, whatever is in flight. Then its hold is
- *   lost, or the lock is given back if it is `idle`.
+ * lost, or the lock is given back if it is `idle`.
  * - No second command is sent while one is in flight, so a renewal never arrives after the release.
- * - `valid_until` grows only when the server has answered, and is counted from when it was asked.
- * - It is not renewed any more when `max_until` keeps its lease from growing. */
+ * - `valid_until` increases only when the server has replied, and counts from when it was asked.
+ * - It is no longer renewed when `max_until` prevents its lease from growing. */
 #ifndef HF_RENEW_H
 #define HF_RENEW_H
 
@@ -25,15 +25,15 @@
 /* Serves the claims that need attention now. */
 void hf_renewer_tick(hf_client *client, hf_time now);
 
-/* Makes the renewer continue with a claim as if the last command for it, which did not renew it,
- * had not been sent. */
+/* Lets the renewer continue with a claim as if the last command for it, which did not renew it, had
+ * not been sent. */
 void hf_renewer_resume(hf_client *client, hf_claim *claim, hf_time now);
 
-/* Sets when a kept lock that no caller has is due next: its lease on the server becomes short, and
- * is renewed until the client does not keep the lock any more. */
+/* Sets when a kept lock that no caller has is due next. Its lease on the server becomes short, and
+ * is renewed until the client no longer keeps the lock. */
 void hf_renewer_resume_idle(hf_client *client, hf_claim *claim, hf_time now);
 
-/* Makes the renewer send the request, which writes the record of the run under this hold, until it
+/* Lets the renewer send the request, which writes the record of the run under this hold, until it
  * is written or the lock is lost, and renew the lock in the meantime. The client is not quiet
  * before that. Returns false when out of memory. */
 bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *request, hf_time now);
@@ -43,14 +43,15 @@ bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *reque
 bool hf_renewer_encode_confirmation(const hf_client *client, const hf_claim *claim,
                                     hf_request *request, hf_time now);
 
-/* Notes that the server has renewed the hold, by a command that was sent at `sent_at`. */
+/* Notes that the server has renewed the hold by a command that was sent at `sent_at`. */
 void hf_renewer_on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now);
 
-/* Notes that one entry of the hold was released, by a command that was sent at `sent_at`.
- * hold->count has the entries that are left, which may have been abandoned in the meantime. */
+/* Notes that one entry of the hold was released by a command that was sent at `sent_at`.
+ * hold->count is the number of entries that are left, which may have been abandoned in the
+ * meantime. */
 void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now);
 
-/* See hf_client_approve and hf_client_set_renewed. */
+/* Implement hf_client_approve and hf_client_set_renewed. */
 void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now);
 void hf_renewer_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time now);
 

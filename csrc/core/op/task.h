@@ -1,17 +1,18 @@
-/* A task is a request of the renewer about one or several claims of one node. It refers to its
- * claims until it is freed, and each is `in_flight` from hf_task_add until it is unblocked. */
+/* A task is a request of the renewer about one or several claims of one node. It has references to
+ * its claims until it is freed. Each claim is `in_flight` from hf_task_add until it is
+ * unblocked. */
 #ifndef HF_TASK_H
 #define HF_TASK_H
 
 #include "interfaces.h"
 
-/* A round trip may take this long on a healthy server. */
+/* how long a round trip may take on a healthy server */
 #define HF_TASK_PATIENCE (250 * HF_MS)
 
 typedef struct hf_task {
     hf_request request;
     hf_client *client;
-    hf_time first_end, last_end; /* of its claims */
+    hf_time first_end, last_end; /* the earliest and the latest end of its claims */
     size_t count;
     hf_claim *claims[HF_RENEWALS_MAX];
 } hf_task;
@@ -19,21 +20,21 @@ typedef struct hf_task {
 /* Returns a task without claims, or NULL when out of memory. */
 hf_task *hf_task_new(hf_client *client);
 
-/* Returns a task that continues with a request that was sent. Returns NULL if no reply is to come,
- * or when out of memory. */
+/* Returns a task that takes over a request that was sent, or NULL if no reply is to come or when
+ * out of memory. */
 hf_task *hf_task_inherit(hf_client *client, hf_request *request, hf_request_done *done);
 
 void hf_task_free(hf_task *task);
 
-/* Adds a claim that is in the table, and marks it in flight. */
+/* Adds a claim from the table, and marks it in flight. */
 void hf_task_add(hf_task *task, hf_claim *claim);
 
 /* Sends the request over this link of the claims' node. */
 void hf_task_submit(hf_task *task, hf_link link, hf_request_done *done, hf_time deadline,
                     bool waits_for_connection, hf_time now);
 
-/* Gives up the link if the server has not answered the request. A claim whose time is shorter than
- * that of a healthy round trip does not take the link from the others. */
+/* Gives up the link if the server has not answered the request, unless a claim's time was shorter
+ * than a healthy round trip: such a claim must not take the link from the others. */
 void hf_task_abort_link(const hf_task *task, hf_time now);
 
 #endif

@@ -1,4 +1,4 @@
-/* What quorum.c (members, holds, late replies) and the files of its operations share. */
+/* Shared by quorum.c (members, holds, late replies) and the files of its operations. */
 #ifndef HF_QUORUM_INTERNAL_H
 #define HF_QUORUM_INTERNAL_H
 
@@ -7,80 +7,81 @@
 
 typedef enum hf_round_state {
     HF_ROUND_ASKING,
-    HF_ROUND_WRITING_BACK, /* there is a majority, to which the token is written back */
-    HF_ROUND_PAUSING,      /* there was no majority, and another attempt follows */
+    HF_ROUND_WRITING_BACK, /* a majority is reached, and the token is being written back to it */
+    HF_ROUND_PAUSING,      /* there was no majority; another attempt follows */
     HF_ROUND_DECIDED
 } hf_round_state;
 
 /* The vote of one member. */
 typedef struct hf_vote {
-    hf_op *op;    /* the member's operation; NULL: it was not asked, or its operation has ended */
-    bool counted; /* there is a vote */
-    bool yes;     /* it is a yes; otherwise a no */
-    bool skipped; /* a no: the server refused a moment ago and was not asked again */
-    bool rolled_back;  /* a yes that does not count and is rolled back already */
+    hf_op *op;    /* the member's operation; NULL if it was not asked or its operation has ended */
+    bool counted; /* the member has voted */
+    bool yes;     /* the vote is a yes; otherwise it is a no */
+    bool skipped; /* a no: not asked, because the server refused a moment ago */
+    bool rolled_back;  /* a yes that does not count and has been rolled back */
     bool refused;      /* a no for a transient reason: the server refuses such commands now */
-    bool guarded;      /* it does not count because its server is not known long enough yet */
-    hf_code code;      /* why it is a no */
-    char why[64];      /* the same for people */
+    bool guarded;      /* does not count, because its server has not been known for long enough */
+    hf_code code;      /* the reason for a no */
+    char why[64];      /* the same reason for people */
     uint64_t token;    /* the token that came with a yes */
-    uint64_t informed; /* the last token that was written back to it, or was tried to */
-    hf_op *write_back; /* writes the token back; NULL: not needed or done */
+    uint64_t informed; /* the last token that was written back to the member, or attempted to be */
+    hf_op *write_back; /* the operation that writes the token back; NULL if not needed or done */
 } hf_vote;
 
-/* What the member operations point to; it lives as long as the last of them. */
+/* What member operations point to. It lives until the last of them has ended. */
 struct hf_round {
     uint32_t refs;
     hf_round_state state;
     hf_names names;
-    hf_slice caller, fingerprint, result; /* copies of the spec's texts, after the votes */
-    hf_slice owner;                       /* the owner of member holds: a copy, or own_owner */
+    hf_slice caller, fingerprint, result; /* copies of the spec's strings, stored after the votes */
+    hf_slice owner;                       /* the owner of the member holds: a copy, or own_owner */
     char own_owner[HF_UUID_SIZE + 36];
     hf_hold *hold;     /* the quorum's hold, referenced; or NULL */
     hf_time asked_at;  /* when the members were asked */
-    hf_time decide_by; /* when missing votes count as no */
+    hf_time decide_by; /* when missing votes begin to count as no */
     hf_time retry_at;  /* PAUSING: when the next attempt begins */
-    uint64_t token;    /* the token to write back, then that of the hold */
+    uint64_t token;    /* the token to write back, and later that of the hold */
     uint32_t attempts; /* how many attempts have begun */
-    size_t count;      /* of `votes`: one for each member */
+    size_t count;      /* the number of votes, one for each member */
     hf_vote votes[];
 };
 
-/* Implements every operation of a quorum. */
+/* Implements all operations of a quorum. */
 extern const hf_op_impl hf_round_impl;
 
-/* Marks the hold lost if it has no majority of valid member holds. Otherwise sets its end to the
- * time until which a majority of them is valid. */
+/* Updates the hold's end to the time until which a majority of its member holds is valid. Without a
+ * valid majority, marks the hold lost. */
 void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now);
 
-/* Marks the hold lost if it had no majority at some time; called before a member hold joins it. The
- * new member hold cannot fill such a gap, because another owner may have had the lock in it. */
+/* Marks the hold lost if it had no majority at some time. Must be called before a member hold joins
+ * the hold: a new member hold cannot fill such a gap, because another owner may have had the lock
+ * in it. */
 void hf_quorum_check_for_gap(hf_client *client, hf_hold *hold, hf_time now);
 void hf_quorum_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now);
 void hf_quorum_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 
-/* Makes a round with copies of the spec's texts. Returns NULL when out of memory. */
+/* Creates a round with copies of the spec's strings. Returns NULL when out of memory. */
 hf_round *hf_round_new(const hf_op_spec *spec, size_t count);
 void hf_round_unref(hf_round *round);
 
-/* Chooses an owner that no member hold of this hold had before, so that a late leave or release for
- * an earlier one does not free it. A shared owner keeps its text. */
+/* Chooses an owner that this hold's member holds never had, so that a late leave or release for an
+ * earlier owner does not free the new one. A shared owner is not changed. */
 void hf_round_choose_copy(hf_round *round, hf_hold *hold);
 
-/* Returns the spec for member operations; its texts are the round's. */
+/* Returns the spec for member operations. Its strings are the round's. */
 hf_op_spec hf_round_spec(const hf_round *round, const hf_op_spec *spec);
 
-/* The operation of member `index` continues in the background; a hold that it acquires becomes a
- * member hold of the round's hold. Without memory the operation is ended. */
+/* Lets the operation of member `index` continue in the background. A hold that it acquires becomes
+ * a member hold of the round's hold. Ends the operation when out of memory. */
 void hf_quorum_await_late_reply(hf_client *client, hf_round *round, size_t index, hf_op *op,
                                 hf_time now);
 
-/* Notes that a server without a member hold has another owner: perhaps a waiter, which soon gives
- * up what is not a majority. The server is asked again soon, and less often each time it refuses.
- */
+/* Notes that a server without a member hold has another owner. That may be a waiter, which soon
+ * gives up a lock without a majority, so the server is asked again soon, and later after each
+ * refusal. */
 void hf_quorum_note_refusal(hf_client *client, hf_hold *hold, hf_time now);
 
-/* Ends the acquires for this hold that go on in the background. */
+/* Ends the background acquires for this hold. */
 void hf_quorum_end_late_replies(hf_client *client, const hf_hold *hold, hf_time now);
 bool hf_quorum_has_late_reply(const hf_quorum *quorum, const hf_hold *hold, size_t index);
 
@@ -93,14 +94,14 @@ bool hf_quorum_add_member_hold(hf_client *client, hf_hold *hold, size_t index,
                                hf_hold *member_hold);
 bool hf_member_hold_is_held(const hf_hold *member_hold);
 
-/* Returns how many of this client's entries the member hold has when the releases that are under
- * way there are over. */
+/* Returns how many of this client's entries the member hold will have after the releases that are
+ * under way on that server. */
 uint32_t hf_member_hold_entries(const hf_client *member, const hf_hold *member_hold);
 
-/* Cleans up the member holds, except `keep` entries of this client in each. */
+/* Cleans up the member holds, except for `keep` entries of this client in each. */
 void hf_quorum_clean_up_member_holds(hf_client *client, hf_hold *hold, uint32_t keep, hf_time now);
 
-/* Returns a token that is a little ahead of every server's clock; 1: no clock is known yet. */
+/* Returns a token slightly ahead of every server's clock, or 1 if no clock is known yet. */
 uint64_t hf_quorum_propose(const hf_quorum *quorum, hf_time now);
 void hf_quorum_learn_clock(hf_quorum *quorum, size_t index, const hf_op *op);
 

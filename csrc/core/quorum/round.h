@@ -1,4 +1,4 @@
-/* What the files of a quorum's operations share. */
+/* Shared by the files of a quorum's operations. */
 #ifndef HF_ROUND_H
 #define HF_ROUND_H
 
