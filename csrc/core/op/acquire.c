@@ -1,10 +1,10 @@
 #include "op/acquire.h"
 
-/* The acquire operation: asks, and waits in the queue while another owner has the lock.
- * Its states and their steps are in a table in operation.c.
+/* The acquire operation: asks for the lock, and waits in the queue while another owner has it.
+ * operation.c has the table of its states and transitions.
  *
  * The hold exists from the start, so nothing can fail after the server's yes. It becomes HELD only
- * by a yes that is still valid. The renewer undoes what the server may have given beyond that. */
+ * by a yes that is still valid. The renewer undoes whatever else the server may have given. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,18 +19,18 @@
 #include "op/presence.h"
 #include "op/renew.h"
 
-#define LEAST_PATIENCE (100 * HF_MS)  /* a short wait still gives the server this long to answer */
-#define LEAVING (900 * HF_MS)         /* an acquire ends within a second of its wait */
-#define LEAST_RECHECK (HF_MS)         /* between two rechecks */
-#define MOST_RECHECK (30 * HF_SECOND) /* a third of what a queue lives without a recheck */
-#define CROWD 100 /* waiters ahead that recheck every grant lease; those behind less often */
-#define FIRST_SILENT_RECHECK (30 * HF_MS) /* at a holder that announces nothing */
+#define LEAST_PATIENCE (100 * HF_MS)  /* the minimum time for a reply, even in a short wait */
+#define LEAVING (900 * HF_MS)         /* an acquire ends within a second after its wait */
+#define LEAST_RECHECK (HF_MS)         /* the minimum between two rechecks */
+#define MOST_RECHECK (30 * HF_SECOND) /* a third of a queue's TTL after a recheck */
+#define CROWD 100 /* waiters further back than this recheck less often than every grant lease */
+#define FIRST_SILENT_RECHECK (30 * HF_MS) /* for a holder that announces nothing */
 #define MOST_FOREIGN_RECHECK (200 * HF_MS)
-#define LISTENERS_TURN (50 * HF_MS) /* a shorter one is for clients that poll */
-#define SAME_HOLD (5 * HF_MS)       /* two replies about one hold name ends that differ by less */
-#define LISTEN_AFTER (150 * HF_MS)  /* then the first waiter listens: Redisson may end our hold */
-#define MOST_HOLDS 1000000000LL     /* of one owner, with those of its other processes */
-#define MOST_JOINS 3                /* tries to add to a count that others change */
+#define LISTENERS_TURN (50 * HF_MS) /* a shorter turn is for clients that poll */
+#define SAME_HOLD (5 * HF_MS)       /* how far apart two replies' ends of one hold may be */
+#define LISTEN_AFTER (150 * HF_MS)  /* the first waiter then listens: Redisson may end our hold */
+#define MOST_HOLDS 1000000000LL     /* of one owner, with its other processes */
+#define MOST_JOINS 3                /* attempts to add to a count that others change */
 
 static void ask(hf_op *op, hf_time now);
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now);
@@ -53,7 +53,7 @@ static void forget(hf_op *op, hf_time now) {
     if (op->hold) hf_renewer_forget(op->client, op->hold, now);
 }
 
-/* Whether the renewer waits for the answer to an acquire of a shared owner. */
+/* Returns whether the renewer now awaits the reply to an acquire of a shared owner. */
 static bool awaits_answer(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     bool asks = op->state == HF_ACQUIRE_ASKING && op->spec.shared && hold->in_table;
@@ -77,13 +77,13 @@ static void undo(hf_op *op, hf_time now) {
     else forget(op, now);
 }
 
-/* For an operation that may have left a place in the queue, and nothing else. */
+/* For an operation that may have left at most a place in the queue. */
 static void roll_back(hf_op *op, hf_time now) {
     if (op->acquire.queued) undo(op, now);
     else forget(op, now);
 }
 
-/* Of a semaphore whose permits nobody has. */
+/* For a semaphore without a known holder. */
 #define FEW "too few permits are free (set the total with the permits option or set_permits)"
 
 void hf_acquire_fail_as_shed(hf_op *op, long long waiters) {
@@ -136,16 +136,16 @@ static void fail_with(hf_op *op, hf_code code, const char *reason, hf_time now) 
     finish(op, now);
 }
 
-/* Returns when to confirm a grant that lasts until `end`: after a third of the time that is left,
- * so that a connection can be made first; now if less than half of the lease is left. */
+/* Waits a third of the time that is left, so that a connection can be opened first. Confirms at
+ * once if less than half of the lease is left. */
 hf_time hf_acquire_confirm_at(const hf_op *op, hf_time end, hf_time now) {
     hf_time lease = hf_time_min(op->client->config.grant_lease, op->spec.lease),
             left = end > now ? end - now : 0;
     return left < lease / 2 ? now : now + left / 3;
 }
 
-/* The hold is valid until `end`. The acquire fails if that is over, or if the hold that it was to
- * enter again was lost in the meantime. */
+/* Makes the hold valid until `end`. The acquire fails if `end` has passed, or if the hold that it
+ * was re-entering was lost in the meantime. */
 static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time now) {
     hf_client *client = op->client;
     hf_hold *hold = op->hold;
@@ -165,7 +165,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     if (hold->pending_releases > hold->others) hold->pending_releases = hold->others;
     hold->count = op->acquire.from + 1;
     hold->shared = op->spec.shared;
-    hold->granted = granted || (!first && hold->granted); /* until that is confirmed */
+    hold->granted = granted || (!first && hold->granted); /* until the grant is confirmed */
     hold->at_risk = false;
     hold->failures = 0;
     hold->renewed = op->spec.renewed || (!first && hold->renewed);
@@ -177,8 +177,8 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     if (granted || !hold->granted)
         hf_holds_note_wait(&client->holds, hold, granted ? op->wait.number : 0);
     if (granted) hold->confirm_at = hf_acquire_confirm_at(op, end, now);
-    if (first || token > hold->token)
-        hold->token = token; /* the counter of a shared owner's hold was lost */
+    /* A re-entry gets a higher token only if the counter of a shared owner's hold was lost. */
+    if (first || token > hold->token) hold->token = token;
     hf_hold_become(hold, HF_HOLD_HELD);
     if (first && hold->lent) hf_kept_took(op, op->acquire.last_token, now);
     hf_renewer_resume(client, &hold->claim, now);
@@ -206,7 +206,7 @@ static bool is_subscribed(const hf_op *op) {
     return op->wait.needs_events && op->node->subscribed;
 }
 
-/* The owner under which the caller of a read lock writes. */
+/* Returns the owner of the write lock of a read lock's caller, or an empty slice. */
 static hf_slice writer_of(const hf_op *op) {
     const hf_kind *writes = op->spec.lock_kind->writes;
     if (!writes) return HF_NO_TEXT;
@@ -265,13 +265,13 @@ static void ask(hf_op *op, hf_time now) {
     op->request.accepted = op->acquire.let_in && !op->wait.interrupted;
     op->request.no_retry = op->spec.shared && op->acquire.from > 0;
     op->acquire.queued = op->acquire.queued || with_place;
-    /* Not while it is held: no renewal is sent during the acquire. */
+    /* A held lock must not wait: it is not renewed during the acquire. */
     op->request.persists_until = persists ? op->wait.until : 0;
     hf_op_send(op, on_answer, ask_deadline(op, now), waits_for_connection, now);
 }
 
-/* Until when the server may be asked to take the waiter out of the queue. A process that was
- * stopped or suspended when its wait ended has as long as others. */
+/* Returns until when to ask the server to remove the waiter from the queue. A process that was
+ * stopped or suspended when its wait ended gets as much time as any other. */
 static hf_time leave_deadline(const hf_op *op, hf_time now) {
     bool late = now > hf_time_add(op->wait.until, least_patience(op));
     hf_time since = late ? now : hf_time_min(now, op->wait.until);
@@ -319,14 +319,14 @@ static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now
 
 /* ---- answers ---- */
 
-/* A negative number: there is none. */
+/* Converts milliseconds; a negative number means no end. */
 static hf_time time_of(long long ms) {
     return ms < 0 ? HF_NEVER : hf_time_of_ms((uint64_t)ms);
 }
 
-/* When a waiter rechecks: when the time of the holder or of the first waiter is up, one after the
- * other; and often enough to notice a dead first waiter that seems alive, at a cost that grows with
- * the logarithm of the crowd. */
+/* Returns when to recheck. Waiters recheck one after the other once the time of the holder or of
+ * the first waiter is over. They also recheck often enough to notice a dead first waiter that seems
+ * alive, at a cost that grows with the logarithm of the crowd. */
 static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     hf_client *client = op->client;
     hf_time rank = answer->ahead < 0 ? 0 : hf_time_min((hf_time)answer->ahead, 1000000);
@@ -340,16 +340,16 @@ static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now
     return hf_time_add(now, hf_time_min(at_expiry, often));
 }
 
-/* First in line behind a holder that announces nothing: asks often at first. */
+/* Called for the first waiter behind a holder that announces nothing. Rechecks often at first. */
 static void recheck_often(hf_op *op, hf_time most, hf_time now) {
     hf_time often = hf_time_max(FIRST_SILENT_RECHECK, (now - op->acquire.silent_since) / 4);
     hf_time random = HF_MS + hf_jitter(&op->client->random, hf_time_min(often, most));
     op->wait.recheck_at = hf_time_min(op->wait.recheck_at, now + random);
 }
 
-/* First in line behind a holder that does not hand over: Redisson announces its release, the owner
- * of a mutex and Redisson's SpinLock do not. A sharded channel counts only once it is
- * confirmed: the server may refuse it, or the slot has moved. */
+/* Called for the first waiter behind a holder that does not hand over. Redisson announces its
+ * release; the owner of a mutex and Redisson's SpinLock do not. A sharded channel counts only once
+ * it is confirmed, because the server may refuse it, or the slot may have moved. */
 static void watch_foreign(hf_op *op, hf_time now) {
     bool announced = op->spec.lock_kind->announced;
     if (announced) hf_client_listen_foreign(op, now);
@@ -358,8 +358,8 @@ static void watch_foreign(hf_op *op, hf_time now) {
         recheck_often(op, MOST_FOREIGN_RECHECK, now);
 }
 
-/* The server gives each place once. A grant that names this one was made after the command that
- * found us there. */
+/* Notes the waiter's place. The server never assigns a place twice, so a grant that names this
+ * place was made after the command that found us there. */
 static void note_place(hf_op *op, hf_slice place) {
     size_t size = place.size < sizeof op->acquire.place ? place.size : 0;
     assert(size < sizeof op->acquire.place);
@@ -378,20 +378,21 @@ static bool has_lasting(const hf_op *op, const hf_kind *kind) {
 bool hf_acquire_waits_for_itself(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind;
     if (!op->spec.blocking) return false;
-    bool alone = !kind->joint && !kind->counted; /* others may have the rest of the permits */
+    bool alone = !kind->joint && !kind->counted; /* others may have the remaining permits */
     return (alone && has_lasting(op, kind)) || has_lasting(op, kind->reads) ||
            has_lasting(op, kind->writes);
 }
 
-/* Whether the waiters ahead of a reader wait for another reader of this client. Those ahead that
- * wait for a foreign holder do not. */
+/* Returns whether the waiters ahead of a reader wait for another reader of this client. They do not
+ * if they wait for a foreign holder. */
 static bool is_behind_itself(const hf_op *op, const hf_wire_answer *answer) {
     const hf_kind *kind = op->spec.lock_kind;
     bool behind = kind->joint && answer->ahead > 0 && !answer->foreign;
     return behind && op->spec.blocking && has_lasting(op, kind);
 }
 
-/* Whether it may not wait because too many do. One that has a place keeps it. */
+/* Returns whether too many waiters prevent this one from waiting. A waiter with a place keeps
+ * it. */
 static bool is_shed(hf_op *op, const hf_wire_answer *answer) {
     bool comes = op->acquire.queued && !op->acquire.let_in;
     if (comes && op->spec.sheds && answer->ahead >= (long long)op->spec.max_waiters)
@@ -400,7 +401,7 @@ static bool is_shed(hf_op *op, const hf_wire_answer *answer) {
     return op->acquire.shed_behind > 0;
 }
 
-/* Why the acquire does not wait on; HF_OK: it does. */
+/* Returns why the acquire stops waiting, or HF_OK if it continues. */
 static hf_code end_of_wait(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     bool over = now >= op->wait.until;
     if (op->wait.interrupted) return HF_INTERRUPTED;
@@ -416,8 +417,8 @@ static void follow(hf_op *op, hf_hold *hold) {
     op->acquire.behind = hold;
 }
 
-/* Whether this hold, while its release is under way, keeps the caller out: the other half of a
- * read/write lock, or permits, each of which has a caller of its own. */
+/* Returns whether this hold keeps the caller out while its release is under way: it is the other
+ * half of a read/write lock, or has permits, for which each acquire uses a caller of its own. */
 static bool excludes(const hf_op *op, const hf_hold *hold) {
     const hf_kind *kind = op->spec.lock_kind;
     bool half = (hold->kind == kind->reads || hold->kind == kind->writes) &&
@@ -426,7 +427,7 @@ static bool excludes(const hf_op *op, const hf_hold *hold) {
     return (half || permits) && hf_slice_equal(hf_hold_key(hold), op->spec.names->key);
 }
 
-/* Of those that began before this operation; NULL: there is none. */
+/* Returns the hold of such a release that began before this operation, or NULL. */
 static hf_hold *released_before(const hf_op *op) {
     for (const hf_op *other = op->client->ops; other != op; other = other->next) {
         bool under_way = other->detached && !other->done && hf_hold_is_released(other->hold);
@@ -435,8 +436,8 @@ static hf_hold *released_before(const hf_op *op) {
     return NULL;
 }
 
-/* The caller's hold of the other half of a read/write lock that the background is to clean up, and
- * has not failed to; NULL: there is none. */
+/* Returns the caller's hold of the other half of a read/write lock if the renewer has yet to clean
+ * it up and has not failed to, or NULL. */
 static hf_hold *half_to_clean_up(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind, *other = kind->reads ? kind->reads : kind->writes;
     if (!other) return NULL;
@@ -444,8 +445,8 @@ static hf_hold *half_to_clean_up(const hf_op *op) {
     return hold && hold->state == HF_HOLD_CLEANING_UP && hold->failures == 0 ? hold : NULL;
 }
 
-/* Whether the caller's own release is still to be carried out: it was sent before this acquire, but
- * had to be sent again, or was given up. */
+/* Returns whether the caller's own release is yet to be carried out. It was sent before this
+ * acquire, but had to be sent again, or was given up. */
 static bool must_follow(hf_op *op, hf_time now) {
     if (op->acquire.queued || op->wait.interrupted) return false;
     if (op->acquire.behind && op->acquire.behind->in_flight) return true;
@@ -457,8 +458,8 @@ static bool must_follow(hf_op *op, hf_time now) {
     return before != NULL;
 }
 
-/* Waits for the caller's own release; false: there is none. Also called when a renewal of that hold
- * has ended, before the release is sent. */
+/* Waits for the caller's own release. Returns false if there is none. Also called when a renewal of
+ * that hold has ended, before the release is sent. */
 static bool block_behind_release(hf_op *op, hf_time now) {
     if (!must_follow(op, now)) return false;
     hf_op_become(op, HF_ACQUIRE_FOLLOWING);
@@ -492,7 +493,7 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
         if (op->spec.lock_kind->listed) hf_client_listen_foreign(op, now);
         bool foreign = ahead == 0 && answer->foreign;
         bool silent = foreign || answer->deaf;
-        /* A new hold: recheck often at first. */
+        /* For a new hold, recheck often at first. */
         if (silent && op->acquire.busy_until > hf_time_add(op->acquire.silent_until, SAME_HOLD)) {
             op->acquire.silent_since = now;
             op->acquire.silent_until = op->acquire.busy_until;
@@ -504,7 +505,8 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     }
 }
 
-/* Another process holds it under the same owner, so this adds one hold to that owner. */
+/* Another process holds the lock under the same owner, so this acquire adds a hold to that
+ * owner. */
 static void on_shared(hf_op *op, long long count, hf_time now) {
     if (count < 1 || count >= MOST_HOLDS || ++op->acquire.joins > MOST_JOINS) {
         roll_back(op, now);
@@ -521,7 +523,7 @@ static void on_shared(hf_op *op, long long count, hf_time now) {
 
 static void on_gone(hf_op *op, hf_lost_reason reason, hf_time now) {
     hf_hold *hold = op->hold;
-    if (hold->state == HF_HOLD_ACQUIRING) { /* the owner's other process released in between */
+    if (hold->state == HF_HOLD_ACQUIRING) { /* the other process has released it */
         op->acquire.from = 0;
         ask(op, now);
         return;
@@ -544,7 +546,7 @@ static void on_failed(hf_op *op, const hf_failure *failure, hf_time now) {
     finish(op, now);
 }
 
-/* A guard's key has the record of a run that has ended. */
+/* The guard's key has the record of a run that has ended. */
 static void on_done_before(hf_op *op, hf_slice record, hf_time now) {
     op->result.record = malloc(record.size + 1);
     if (!op->result.record) {
@@ -581,7 +583,7 @@ static void on_yes(hf_op *op, const hf_wire_answer *answer, hf_time now) {
          now);
 }
 
-/* Why the server does not give the lock, and waiting would not help. */
+/* Fails because the server refuses the lock for a reason that waiting would not remove. */
 static void fail_refused(hf_op *op, const hf_wire_answer *answer) {
     switch (answer->verdict) {
     case HF_VERDICT_STILL_HELD: /* by a hold that this client does not know */
@@ -610,7 +612,7 @@ static void fail_refused(hf_op *op, const hf_wire_answer *answer) {
     }
 }
 
-/* `clean`: undo if the server may have given something. */
+/* `clean` is `undo` if the server may have given something. */
 static void on_refused(hf_op *op, const hf_wire_answer *answer,
                        void (*clean)(hf_op *op, hf_time now), hf_time now) {
     clean(op, now);
@@ -653,16 +655,17 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
 
 /* ---- beginning ---- */
 
-/* Returns whether the acquire may be sent before the caller's own release is done: over one
- * connection the server runs it after the release. Where keys move, the connection may be another
- * one, and the holds of a shared owner are counted together, so there the acquire waits. */
+/* Returns whether the acquire may be sent before the caller's own release is done. Over one
+ * connection the server runs the acquire afterwards. If keys move, the connection may be a
+ * different one, and a shared owner's holds are counted together; in these cases the acquire
+ * waits. */
 static bool may_follow(const hf_client *client, const hf_hold *hold) {
     bool on_its_way = hf_hold_is_released(hold) && !hold->shared;
     bool decides_alone = !client->decider->op && !client->is_member;
     return on_its_way && decides_alone && !client->topology->moves_slots;
 }
 
-/* Whether the caller asks to write while it reads: it would wait for itself. */
+/* Returns whether the caller requests to write while it reads, and so would wait for itself. */
 static bool is_upgrade(hf_op *op, const hf_hold *hold, hf_time now) {
     const hf_kind *reads = op->spec.lock_kind->reads;
     if (!reads || (hold && hold->state == HF_HOLD_HELD)) return false;
@@ -683,7 +686,7 @@ static void replace_lost(hf_op *op, hf_hold *hold, hf_time now) {
     else hf_renewer_clean_up_lost(op->client, hold, now);
 }
 
-/* Whether the caller's hold refuses the acquire, which has failed then. */
+/* Returns whether the caller's hold does not permit the acquire, which has then failed. */
 static bool is_refused(hf_op *op, const hf_hold *hold) {
     bool under_way = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING;
     bool waits = hold->in_flight && (op->client->is_member || op->spec.wait > 0);
@@ -750,7 +753,7 @@ static void start(hf_op *op, hf_time now) {
 }
 
 /* Waits until another call of this caller is done, or until the renewer has removed what an earlier
- * one left on the server. */
+ * call left on the server. */
 static void start_or_block(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     if (hold->in_flight || hold->state == HF_HOLD_CLEANING_UP) {
@@ -764,7 +767,7 @@ static void start_or_block(hf_op *op, hf_time now) {
 
 void hf_acquire_ask(hf_op *op, hf_time now) {
     bool chosen = hf_acquire_choose_hold(op, now);
-    op->acquire.kept = NULL; /* the hold may be its caller's own, which is not kept */
+    op->acquire.kept = NULL; /* the hold may be the caller's own, which is not kept */
     if (chosen) start_or_block(op, now);
     else finish(op, now);
 }
@@ -776,15 +779,15 @@ static void begin(hf_op *op, hf_time now) {
     if (!hf_kept_begin(op, now)) hf_acquire_ask(op, now);
 }
 
-/* Calls may have come one after another: what is in flight now has not been for as long. */
+/* Several calls may have been in flight one after the other, each only for a short time. */
 bool hf_acquire_was_behind_another(const hf_op *op, hf_time now) {
     const hf_hold *hold = op->hold;
     if (op->spec.wait == 0 || hold->state == HF_HOLD_CLEANING_UP) return false;
     return hold->state == HF_HOLD_ACQUIRING || now - hold->settled_at < LEAST_PATIENCE;
 }
 
-/* Fails because another call takes longer than this one waits, or because the renewer could not
- * remove what an earlier one left on the server. */
+/* Fails because another call takes longer than this wait, or because the renewer could not remove
+ * what an earlier call left on the server. */
 static void fail_blocked(hf_op *op, hf_time now) {
     const hf_session *calls = &op->node->links[HF_LINK_CALLS];
     const char *reason = calls->reason;
@@ -816,16 +819,16 @@ static void unblock(hf_op *op, hf_time now) {
 /* ---- events ---- */
 
 static void on_subscribed(hf_op *op, hf_time now) {
-    op->wait.woken = true; /* the answer under way may be older than the subscription */
+    op->wait.woken = true; /* the reply under way may be older than the subscription */
     if (op->state == HF_ACQUIRE_SUBSCRIBING || op->state == HF_ACQUIRE_WAITING) ask(op, now);
 }
 
-/* Other users of the server may forge a grant, so only the program's reply counts. */
+/* Another user of the server may have forged a grant, so only the program's reply counts. */
 static bool is_doubtful(const hf_op *op) {
     return op->client->config.tenant[0] != '\0';
 }
 
-/* At once, unless such grants come one after the other: then as often as rechecks. */
+/* Asks at once, but no more often than it rechecks if such grants follow each other. */
 static void check_grant(hf_op *op, hf_time now) {
     if (now < op->acquire.doubted_at + LEAST_RECHECK) {
         on_recheck(op, 0, now);
@@ -836,7 +839,8 @@ static void check_grant(hf_op *op, hf_time now) {
 }
 
 /* A grant that names our place was made after the command that found us there was sent, so it is
- * good for at least its lease from then; a short lease of the lock's own ends before. */
+ * valid for at least its lease from then, unless the lock's own lease is short and ends before
+ * that. */
 static void use_grant(hf_op *op, const hf_message *grant, hf_time now) {
     hf_time lease = hf_time_min(grant->lease, op->client->config.grant_lease);
     hf_time end =
@@ -866,8 +870,9 @@ static void store_early_grant(hf_op *op, const hf_message *grant, hf_time now) {
     early->last_token = grant->last_token;
 }
 
-/* Returns false if no grant for our place overtook the reply that named it. One that came before
- * that reply's command was sent again may be from a master that has failed since. */
+/* Returns false if no grant for our place overtook the reply that named the place. A grant from
+ * before the reply's command was sent again does not count: it may come from a master that has
+ * failed since. */
 static bool use_early_grant(hf_op *op, hf_time now) {
     const hf_early_grant *early = &op->acquire.early;
     bool same = early->place[0] && strcmp(early->place, op->acquire.place) == 0;
@@ -882,7 +887,7 @@ static bool use_early_grant(hf_op *op, hf_time now) {
 
 static void on_grant(hf_op *op, const hf_message *grant, hf_time now) {
     op->client->stats.grants++;
-    op->wait.woken = true; /* the answer under way may be older than the grant */
+    op->wait.woken = true; /* the reply under way may be older than the grant */
     if (op->state == HF_ACQUIRE_ASKING) store_early_grant(op, grant, now);
     else if (op->state == HF_ACQUIRE_WAITING) use_grant(op, grant, now);
 }
@@ -897,7 +902,7 @@ static void on_window(hf_op *op, hf_time window, hf_time now) {
 }
 
 static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
-    op->wait.woken = true; /* the answer under way may be older */
+    op->wait.woken = true; /* the reply under way may be older than the message */
     if (op->state != HF_ACQUIRE_WAITING) return;
     hf_time soonest = delay > 0 ? hf_time_add(now, hf_time_add(delay, HF_MS))
                                 : op->acquire.placed_at + LEAST_RECHECK;
@@ -910,7 +915,7 @@ static void on_denied(hf_op *op, hf_code code, const char *reason, hf_time now) 
     finish(op, now);
 }
 
-/* The operation is the youngest waiter of a cycle. */
+/* Called when the operation is the youngest waiter of a cycle. */
 static void on_cycle(hf_op *op, hf_time now) {
     bool waits = op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING;
     if (waits) cancel(op, HF_DEADLOCK, now);
@@ -937,7 +942,7 @@ static void interrupt(hf_op *op, hf_time now) {
 
 /* ---- time ---- */
 
-/* Until when an operation that is blocked waits. */
+/* Returns until when a blocked operation waits. */
 static hf_time patience_end(const hf_op *op) {
     hf_time timeout = op->client->config.session.command_timeout;
     if (op->spec.wait == 0) return op->begun_at + timeout;
@@ -959,8 +964,8 @@ static hf_time deadline(const hf_op *op) {
     }
 }
 
-/* The wait is over. The server counts as unreachable if a link could not be opened again; a link
- * that is merely closed does not count, since servers close idle ones. */
+/* Ends the wait. The server counts as unreachable if a link could not be reopened, but not if a
+ * link is merely closed, because servers close idle ones. */
 static void end_wait(hf_op *op, hf_time now) {
     assert(op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING);
     const hf_session *calls = &op->node->links[HF_LINK_CALLS],
@@ -977,7 +982,8 @@ static void end_wait(hf_op *op, hf_time now) {
 static void tick(hf_op *op, hf_time now) {
     bool waits = op->state == HF_ACQUIRE_WAITING;
     if (waits && now >= op->acquire.listen_at)
-        hf_client_listen_foreign(op, now); /* it asks when the server confirms that */
+        /* It asks again when the server confirms the subscription. */
+        hf_client_listen_foreign(op, now);
     if (waits) hf_deadlock_tick(op, on_cycle, now);
     if (op->state == HF_ACQUIRE_WAITING) hf_crash_tick(op, now);
     if (now < deadline(op)) return;

@@ -12,23 +12,23 @@
 #include "op/operation.h"
 #include "op/renew.h"
 
-#define FOR_POLLERS (25 * HF_MS) /* a mutex is left free this long for clients that poll */
+#define FOR_POLLERS (25 * HF_MS) /* how long a mutex is left free for clients that poll */
 
 struct hf_kept {
     hf_lent lent;
     hf_number by_key;
     const hf_kind *kind;
-    hf_node *node;         /* whose events link it needs */
-    hf_op *first, **end;   /* callers that wait here, in order */
-    hf_time keep;          /* from an acquire at the server to the next one */
-    hf_time keep_until;    /* of the present hold */
-    uint64_t token;        /* the next caller's; 0: no fencing */
-    uint64_t last_token;   /* of the range */
-    uint64_t token_ttl_ms; /* with which it was drawn */
-    uint64_t wait;         /* of a grant that is not confirmed yet; 0: none */
-    hf_time closed_until;  /* those that wait here do not ask before */
-    uint64_t last_served;  /* others want it: the last operation that goes before them */
-    bool forced;           /* somebody here takes it by force: it is lent to nobody */
+    hf_node *node;         /* the node whose events link it needs */
+    hf_op *first, **end;   /* the callers that wait here, in order */
+    hf_time keep;          /* unused */
+    hf_time keep_until;    /* until when the present hold may be kept */
+    uint64_t token;        /* the next caller's token; 0 for no fencing */
+    uint64_t last_token;   /* the last of the tokens that came with the lock */
+    uint64_t token_ttl_ms; /* the TTL with which the tokens were drawn */
+    uint64_t wait;         /* the number of the wait whose grant is not confirmed yet, or 0 */
+    hf_time closed_until;  /* no caller that waits here asks the server before this time */
+    uint64_t last_served;  /* if others want the lock: the last operation that goes before them */
+    bool forced;           /* a caller of this client takes it by force, so it is not lent */
     size_t key_size;
     char key[];
 };
@@ -133,13 +133,13 @@ static bool has_token(const hf_kept *kept, const hf_op *op) {
            op->spec.token_ttl_ms <= kept->token_ttl_ms;
 }
 
-/* Whether enough of the lease is left to confirm the hold in time. */
+/* Returns whether enough of the lease is left to confirm the hold in time. */
 static bool lasts(const hf_hold *hold, const hf_op *op, hf_time now) {
     hf_time lease = hf_time_min(op->client->config.grant_lease, op->spec.lease);
     return now + lease / 4 < hold->valid_until;
 }
 
-/* Whether the server's lease ends no later than the next caller's, or a grant's. */
+/* Returns whether the lease on the server is at most the next caller's or the grant lease. */
 static bool is_short(const hf_hold *hold, const hf_op *op) {
     return hold->lease <= hf_time_max(op->client->config.grant_lease, op->spec.lease);
 }
@@ -154,7 +154,8 @@ static bool may_lend(const hf_kept *kept, const hf_hold *hold, const hf_op *op, 
            is_short(hold, op) && has_token(kept, op);
 }
 
-/* Puts a hold of the same owner in the place of this one. Returns NULL when out of memory. */
+/* Replaces the hold by a hold of the same owner for this caller. Returns NULL when out of
+ * memory. */
 static hf_hold *replace(hf_client *client, hf_kept *kept, hf_hold *old, hf_slice caller) {
     hf_hold *hold =
         hf_holds_add(&client->holds, old->kind, hf_hold_key(old), caller, hf_hold_owner(old));
@@ -187,7 +188,7 @@ static void lend(hf_kept *kept, hf_hold *old, hf_op *op, hf_time now) {
     hold->lease = op->spec.lease;
     hold->max_until = hf_op_max_until(op, now);
     hold->valid_until = hf_time_min(old->valid_until, hf_lease_end(now, hold->lease));
-    hold->granted = true; /* it has its full lease once that is confirmed */
+    hold->granted = true; /* it gets its full lease once this is confirmed */
     hold->confirm_at = hf_acquire_confirm_at(op, hold->valid_until, now);
     hold->token = op->spec.token_ttl_ms > 0 ? kept->token : 0;
     if (hold->token > 0) kept->token++;
@@ -205,7 +206,7 @@ static void lend_idle(hf_client *client, hf_kept *kept, hf_op *op, hf_time now) 
     if (kept->lent.hold != idle) hf_holds_remove(&client->holds, idle);
 }
 
-/* The caller under which a lock is kept that is lent to nobody: no coroutine has this number. */
+/* Returns the caller of a kept lock that is not lent. No coroutine has the number 0. */
 static hf_slice no_caller(const hf_client *client, char text[HF_UUID_SIZE + 2]) {
     memcpy(text, client->uuid, HF_UUID_SIZE);
     text[HF_UUID_SIZE] = '/';
@@ -213,8 +214,9 @@ static hf_slice no_caller(const hf_client *client, char text[HF_UUID_SIZE + 2]) 
     return (hf_slice){text, HF_UUID_SIZE + 2};
 }
 
-/* False: it is not kept. An earlier one may be on its way back still, where the server does not
- * answer; there are no two at a time. */
+/* Keeps the lock without a caller. Returns false if that is not possible. There is only one idle
+ * hold at a time, and an earlier one may still be on its way back to a server that does not
+ * answer. */
 static bool set_idle(hf_client *client, hf_kept *kept, hf_hold *old, hf_time now) {
     char text[HF_UUID_SIZE + 2];
     hf_time grant = client->config.grant_lease;
@@ -238,7 +240,7 @@ static void block(hf_op *op, hf_hold *hold) {
     hf_op_block(op, hold);
 }
 
-/* Releases the idle lock at the server, before the callers' commands. */
+/* Releases the idle lock to the server, before the callers' commands. */
 static void release_idle(hf_client *client, hf_hold *idle, hf_time now) {
     assert(idle->idle && idle->lent);
     hf_renewer_clean_up(client, idle, now);
@@ -252,7 +254,8 @@ static bool may_keep(const hf_op *op) {
     return spec->lock_kind->may_be_kept && !spec->shared && spec->token_floor == 0;
 }
 
-/* Those of this client alone: the first of them finds out how many wait at the server. */
+/* Counts only this client's waiters. The first of them learns from the server how many wait
+ * there. */
 static long long count_waiters(const hf_kept *kept) {
     long long waiters = kept->lent.hold && kept->lent.hold->state == HF_HOLD_ACQUIRING;
     for (const hf_op *op = kept->first; op; op = op->acquire.next_kept) waiters++;
@@ -270,7 +273,8 @@ static void wait_here(hf_kept *kept, hf_op *op) {
     if (op->done) hf_op_become(op, HF_ACQUIRE_DONE);
 }
 
-/* Lends the idle lock; or releases it at the server, and the operation waits for that command. */
+/* Lends the idle lock, or releases it to the server and lets the operation wait for that
+ * command. */
 static void begin_idle(hf_kept *kept, hf_op *op, hf_time now) {
     hf_hold *idle = kept->lent.hold;
     if (idle->in_flight) {
@@ -283,8 +287,8 @@ static void begin_idle(hf_kept *kept, hf_op *op, hf_time now) {
     }
 }
 
-/* Returns the kept lock that is being released at the server, perhaps over another connection: an
- * acquire that overtakes this release would find the lock taken. */
+/* Returns the kept lock whose release to the server is under way, perhaps over another connection,
+ * or NULL. An acquire that overtakes this release would find the lock taken. */
 static hf_hold *find_returning(hf_client *client, const hf_kind *kind, hf_slice key) {
     char text[HF_UUID_SIZE + 2];
     hf_hold *hold = hf_holds_find(&client->holds, kind, key, no_caller(client, text));
@@ -300,10 +304,10 @@ static bool is_lent(const hf_kept *kept) {
     return kept->lent.hold && !kept->lent.hold->idle;
 }
 
-/* Returns the idle lock of this kind to the server. Returns the hold that is on its way back; NULL:
- * there is none. */
+/* Returns the idle lock of this kind to the server. Returns the hold that is on its way back, or
+ * NULL if there is none. */
 static hf_hold *clear(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
-    if (!client->kept.buckets) return NULL; /* it has never kept any */
+    if (!client->kept.buckets) return NULL; /* the client has never kept a lock */
     hf_kept *kept = find(client, kind, key);
     if (!kept || !is_idle(kept)) return find_returning(client, kind, key);
     hf_hold *idle = kept->lent.hold;
@@ -319,7 +323,7 @@ hf_hold *hf_kept_clear(hf_client *client, const hf_kind *but, hf_slice key, hf_t
     return hold;
 }
 
-/* The operation waits for the hold's command, if there is a hold. */
+/* Makes the operation wait for the hold's command. Returns false if there is no hold. */
 static bool begin_behind(hf_op *op, hf_hold *hold, hf_time now) {
     if (!hold) return false;
     block(op, hold);
@@ -331,7 +335,8 @@ bool hf_kept_begin(hf_op *op, hf_time now) {
     const hf_op_spec *spec = &op->spec;
     hf_client *client = op->client;
     hf_slice key = spec->names->key;
-    if (spec->keep == 0 && !client->kept.buckets) return false; /* it has never kept any */
+    /* The client has never kept a lock. */
+    if (spec->keep == 0 && !client->kept.buckets) return false;
     if (hf_holds_find(&client->holds, spec->lock_kind, key, spec->caller)) return false;
     if (begin_behind(op, hf_kept_clear(client, spec->lock_kind, key, now), now)) return true;
     hf_kept *kept = find(client, spec->lock_kind, key);
@@ -391,14 +396,15 @@ void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now) {
 
 /* ---- the end ---- */
 
-/* Whether no command for the hold is in doubt, which the server could still carry out while the
- * next caller has the lock. */
+/* Returns whether no command for the hold is in doubt. The server could still run such a command
+ * while the next caller has the lock. */
 static bool is_sure(const hf_client *client, const hf_hold *hold, hf_time now) {
     return hold->state == HF_HOLD_HELD && now < hold->valid_until && hold->shortened == HF_NEVER &&
            !hold->at_risk && !hold->uncertain && !client->closed;
 }
 
-/* Its caller has got the lock by another call since it waits here, or has left something of it. */
+/* Returns whether the waiting caller already has a hold, from another call or in need of
+ * clean-up. */
 static bool has_hold(const hf_op *op) {
     return hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key,
                          op->spec.caller);
@@ -431,7 +437,7 @@ void hf_kept_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time
     clear(client, kind, key, now);
 }
 
-/* Lends the idle lock, or lets the first one ask. */
+/* Returns the idle lock that others want, and lets the first waiting callers ask the server. */
 static void serve(hf_client *client, hf_kept *kept, hf_time now) {
     hf_hold *hold = kept->lent.hold;
     note_wish(client, kept);

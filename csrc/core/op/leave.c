@@ -8,7 +8,7 @@
 #include "op/task.h"
 
 #define CLEAN_UP_FOR (30 * HF_SECOND)
-#define CLOSED_RETRY (50 * HF_MS) /* then twice as long, then four times */
+#define CLOSED_RETRY (50 * HF_MS) /* the first delay; it doubles twice */
 
 void hf_renewer_clean_up(hf_client *client, hf_hold *hold, hf_time now) {
     bool counted = hold->shared && hf_claim_own(&hold->claim) > 0;
@@ -25,22 +25,22 @@ void hf_renewer_clean_up_same_connection(hf_client *client, hf_hold *hold, hf_ti
     hf_renewer_clean_up(client, hold, now);
 }
 
-/* The queue has this shared owner's mark of a grant that was never confirmed. Until it is removed,
- * the server grants the lock to it again and again. */
+/* The queue has this shared owner's mark of a grant that was never confirmed. Until the mark is
+ * removed, the server keeps granting the lock to the owner. */
 static bool has_mark(const hf_claim *claim) {
     return claim->shared && claim->granted && claim->wait > 0;
 }
 
-/* Whether a lost hold may still be on the server. It is lost by the clock alone, and a renewal or a
- * re-entry without an answer may have been carried out. */
+/* A hold that was lost only because its time was over may still be on the server: a renewal or
+ * re-entry without a reply may have been carried out. */
 bool hf_renewer_may_stand(const hf_hold *hold) {
     bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE ||
                    hold->reason == HF_LOST_MAX_HOLD;
     return by_time && (!hold->shared || has_mark(&hold->claim));
 }
 
-/* Another hold leaves what the server may have of this claim: of a shared owner the grant, if it
- * still has that. NULL when out of memory. */
+/* Uses another hold to remove what the server may have of this claim; for a shared owner, the grant
+ * if it is still marked. Returns NULL when out of memory. */
 static hf_hold *clean_up_by_stand_in(hf_client *client, const hf_claim *claim, hf_slice caller,
                                      hf_time now) {
     hf_hold *stand_in = hf_client_add_copy(client, claim, caller);
@@ -58,8 +58,8 @@ hf_hold *hf_renewer_clean_up_grant(hf_client *client, const hf_claim *claim, hf_
     return has_mark(claim) ? clean_up_by_stand_in(client, claim, HF_NO_TEXT, now) : NULL;
 }
 
-/* One that is out of the table has been replaced by a newer hold of its caller, which has nothing
- * to do with it. */
+/* A hold that is not in the table has been replaced by its caller's newer hold, which the clean-up
+ * must not affect. */
 void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now) {
     hf_slice caller = hold->in_table ? hf_hold_caller(hold) : HF_NO_TEXT;
     hf_hold_ref(hold);
@@ -69,7 +69,7 @@ void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 void hf_renewer_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now) {
-    if (hold->record) { /* no caller has it */
+    if (hold->record) { /* it has no caller */
         hf_holds_remove(&client->holds, hold);
         return;
     }
@@ -91,7 +91,7 @@ void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now) {
 
 /* ---- leaving ---- */
 
-/* Nobody waits long for a client that is closed. */
+/* A closed client retries sooner, because nobody waits long for it. */
 static hf_time retry_at(const hf_client *client, const hf_claim *claim, hf_time now) {
     hf_time at = hf_lease_retry_at(now, claim->valid_until);
     if (!client->closed) return at;
@@ -154,8 +154,8 @@ static void send_leave(hf_client *client, hf_claim *claim, bool waits_for_connec
     if (encode_leave(task)) {
         hf_link link = claim->same_connection ? HF_LINK_CALLS : client->config.renewer;
         hf_time deadline = now + client->config.session.command_timeout;
-        if (task->request.no_retry)
-            deadline = hf_time_min(deadline, claim->valid_until); /* then it is another process's */
+        if (task->request.no_retry) /* Afterwards the lock may be another process's. */
+            deadline = hf_time_min(deadline, claim->valid_until);
         hf_task_submit(task, link, on_left, deadline, waits_for_connection, now);
         return;
     }
@@ -171,7 +171,7 @@ void hf_renewer_clean_up_first(hf_client *client, hf_claim *claim, hf_time now) 
     else hf_holds_wake_at(&client->holds, claim, now); /* nothing is left to send */
 }
 
-/* Its lease is over: nothing of it can be on the server any more, except the mark of a grant. */
+/* The lease is over: nothing of the claim can be left on the server, except the mark of a grant. */
 static void give_up(hf_client *client, hf_hold *hold, hf_time now) {
     hf_hold_ref(hold);
     hf_holds_remove(&client->holds, hold);
@@ -197,7 +197,7 @@ bool hf_renewer_set_aside(hf_client *client, hf_hold *hold, hf_time now) {
 
 void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
     hf_hold *hold = hf_client_add_hold(client, kind, key, HF_NO_TEXT, HF_NO_TEXT);
-    /* Without memory the waiters go on by their clocks. */
+    /* If out of memory, the waiters continue at their own rechecks. */
     if (hold) hf_renewer_clean_up(client, hold, now);
 }
 
@@ -231,7 +231,7 @@ void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_tim
         return;
     }
     if (hold->count - hold->others > count) {
-        hold->count -= count; /* the server learns it with the next release */
+        hold->count -= count; /* the next release tells the server */
         hold->uncertain = true;
         if (hold->shared) hold->pending_releases += count;
         return;
@@ -272,12 +272,12 @@ bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, 
     hf_task_add(task, &hold->claim);
     task->request.no_retry = true;
     task->request.persists_until = 0;
-    /* The rest of the time is for what comes after it. */
+    /* The rest of the time is for the release that follows. */
     task->request.deadline = now + hf_claim_time_left(&hold->claim, now) / 2;
     return true;
 }
 
-/* ---- what nobody waits for ---- */
+/* ---- requests without an operation ---- */
 
 static void on_seen_through(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;

@@ -16,24 +16,24 @@
 
 #define TO(state) (1 << HF_ACQUIRE_##state)
 
-/* The steps between the states of an acquire. An operation that polls is only ASKING or WAITING,
- * one on several locks neither, before it is DONE. */
+/* The transitions between the states of an acquire. An operation that polls is only ASKING or
+ * WAITING before it is DONE; an operation on several locks is neither. */
 static const int steps[HF_ACQUIRE_STATES] = {
     [HF_ACQUIRE_BEGUN] = TO(QUEUED) | TO(BLOCKED) | TO(ASKING) | TO(DONE),
-    /* Until it may have a lock that the client keeps, or ask for it: kept.h. */
+    /* It waits for a lock that the client keeps, or to ask the server for it: kept.h. */
     [HF_ACQUIRE_QUEUED] = TO(BLOCKED) | TO(ASKING) | TO(DONE),
-    /* Until an earlier command or call for its hold is done, or several, one after the other. */
+    /* It waits for earlier commands or calls for its hold, one after the other. */
     [HF_ACQUIRE_BLOCKED] = TO(QUEUED) | TO(BLOCKED) | TO(ASKING) | TO(DONE),
     /* It asks again at once if another process of its owner has changed the count. */
     [HF_ACQUIRE_ASKING] =
         TO(ASKING) | TO(FOLLOWING) | TO(SUBSCRIBING) | TO(WAITING) | TO(CANCELLING) | TO(DONE),
-    /* Busy: until the caller's own releases are done. */
+    /* The reply was busy. It waits for the caller's own releases. */
     [HF_ACQUIRE_FOLLOWING] = TO(FOLLOWING) | TO(ASKING) | TO(DONE),
-    /* Busy: there is no place in the queue before the client is subscribed to its channel. */
+    /* The reply was busy. It cannot queue before the client is subscribed to its channel. */
     [HF_ACQUIRE_SUBSCRIBING] = TO(ASKING) | TO(CANCELLING) | TO(DONE),
-    /* It is DONE by a grant, and ASKING to confirm one, at a message, or when a recheck is due. */
+    /* A grant makes it DONE. It is ASKING to confirm a grant, after a message, or at a recheck. */
     [HF_ACQUIRE_WAITING] = TO(ASKING) | TO(CANCELLING) | TO(DONE),
-    /* The wait is over: until the server has removed it from the queue. */
+    /* The wait is over. It waits until the server has removed it from the queue. */
     [HF_ACQUIRE_CANCELLING] = TO(DONE),
 };
 
@@ -55,7 +55,7 @@ static hf_slice key_of(const hf_op *op) {
     return names ? names->key : HF_NO_TEXT;
 }
 
-/* The key that determines its node; empty: any node will do. */
+/* Returns the key that determines the operation's node; empty if any node will do. */
 static hf_slice place_key_of(const hf_op *op) {
     return op->spec.arg_count > 1 && !op->spec.names ? op->spec.args[1] : key_of(op);
 }
@@ -68,7 +68,7 @@ static hf_node *first_node_of(const hf_op *op) {
     return hf_client_node(client, place_key_of(op));
 }
 
-/* A command to one of the servers is no matter of the decider. */
+/* A command to one of the servers does not concern the decider. */
 static const hf_op_impl *impl_of(const hf_client *client, const hf_op_spec *spec) {
     return client->decider->op && spec->node == 0 ? client->decider->op : hf_op_impls[spec->kind];
 }
@@ -78,7 +78,7 @@ static bool is_in_pieces(const hf_op *op) {
     return op->client->topology->moves_slots && op->spec.names && !hf_slot_is_one(op->spec.names);
 }
 
-/* Two keys of this kind with the same names would take each other's permits or places. */
+/* Two keys of such a kind with the same names would take each other's permits or places. */
 static bool has_names_of_another(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind;
     return kind && kind->refuses_braced_key && op->spec.names &&
@@ -200,7 +200,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     op->client = client;
     assert(spec->batch_count <= HF_BATCH_MAX);
     assert(!spec->names || spec->lock_kind);
-    /* without a number there is no lease in the spec, and the hold would end at once */
+    /* without a number the spec would have no lease, and the hold would end at once */
     assert(!hf_op_impls[spec->kind]->sets_lease ||
            hf_op_rows[spec->kind].number == HF_NUMBER_LEASE);
     op->spec = *spec;
